@@ -1,0 +1,223 @@
+"""Write a Hugging Face checkpoint with random weights: a real shape, or a tiny model of a family.
+
+    python tools/make_random_checkpoint.py --like qwen3-0.6b --dtype bfloat16 --out /tmp/qwen3
+    python tools/make_random_checkpoint.py --like tiny-gemma2 --seed 3 --shards 2 --out /tmp/g2
+
+The folder holds config.json, the weights (model.safetensors, or N shards with an index), a
+byte-level tokenizer of 256 byte tokens and five special ones, and generation_config.json. Token
+ids above the tokenizer's are valid for the model and decode to nothing.
+
+The weights never pass through `transformers`' own initialisation, which is slow for big shapes and
+leaves every norm at 1 and every bias at 0, where a kernel that forgets them goes unnoticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import split_torch_state_dict_into_shards
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging as transformers_logging
+
+SPECIAL_TOKENS = ("<|bos|>", "<|eos|>", "<|pad|>", "<|im_start|>", "<|im_end|>")
+BOS_ID, EOS_ID, PAD_ID = 256, 257, 258
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+# Everything a family needs beside these is in its row; small numbers that differ from one another,
+# so that a mix-up of two dimensions changes a shape.
+_TINY: dict[str, Any] = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+}
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen3-0.6b": {
+        "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024,
+        "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
+        "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
+        "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+    },
+    "qwen3-4b": {
+        "model_type": "qwen3", "vocab_size": 151936, "hidden_size": 2560,
+        "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
+        "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
+    },
+    "llama-3.2-1b": {
+        "model_type": "llama", "vocab_size": 128256, "hidden_size": 2048,
+        "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 64, "max_position_embeddings": 131072,
+        "rope_theta": 5e5, "rms_norm_eps": 1e-5, "tie_word_embeddings": True,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+        },
+    },
+    "tiny-llama": {
+        "model_type": "llama", **_TINY, "rope_theta": 1e4, "tie_word_embeddings": False,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+        },
+    },
+    "tiny-mistral": {
+        "model_type": "mistral", **_TINY, "head_dim": 16, "sliding_window": 48,
+        "tie_word_embeddings": False,
+    },
+    "tiny-qwen2": {"model_type": "qwen2", **_TINY, "tie_word_embeddings": True},
+    "tiny-qwen3": {
+        "model_type": "qwen3", **_TINY, "head_dim": 32, "tie_word_embeddings": True,
+    },
+    "tiny-phi3": {
+        "model_type": "phi3", **_TINY, "tie_word_embeddings": False, "sliding_window": None,
+        "original_max_position_embeddings": 1024,
+    },
+    "tiny-gemma2": {
+        "model_type": "gemma2", **_TINY, "num_hidden_layers": 4, "head_dim": 32,
+        "query_pre_attn_scalar": 24, "sliding_window": 40, "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 8.0, "tie_word_embeddings": True,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+    },
+    "tiny-gemma3_text": {
+        "model_type": "gemma3_text", **_TINY, "num_hidden_layers": 4, "head_dim": 32,
+        "query_pre_attn_scalar": 24, "sliding_window": 40, "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4, "tie_word_embeddings": True,
+        "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+    },
+    "tiny-olmo2": {"model_type": "olmo2", **_TINY, "tie_word_embeddings": False},
+}  # fmt: skip
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """A byte-level tokenizer with one token per byte and the special tokens above, no merges."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {symbol: index for index, symbol in enumerate(alphabet)}
+    core = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIAL_TOKENS])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token="<|bos|>", eos_token="<|eos|>", pad_token="<|pad|>"
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def make_checkpoint(
+    like: str,
+    out: str | Path,
+    dtype: str = "float32",
+    seed: int = 0,
+    *,
+    shards: int = 1,
+    std: float | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a random checkpoint shaped like `like` (a key of SHAPES) into the folder `out`.
+
+    Args:
+        dtype: "float32", "bfloat16" or "float16": type of the stored weights.
+        seed: the same seed, shape and dtype give the same bytes.
+        shards: number of weight files; a number that no split by tensor gives is refused.
+        std: standard deviation of the matrices; None is 0.02 for real shapes and 0.15 for tiny
+            ones, where attention and logits would otherwise be almost uniform.
+        overrides: config fields to set over the row, e.g. {"tie_word_embeddings": True}.
+
+    Raises:
+        ValueError: unknown `like` or dtype, or an impossible number of shards.
+    """
+    if like not in SHAPES:
+        raise ValueError(f"like={like!r} is none of: {', '.join(SHAPES)}")
+    if dtype not in ("float32", "bfloat16", "float16"):
+        raise ValueError(f"dtype={dtype!r} is none of: float32, bfloat16, float16")
+    fields = {**SHAPES[like], **(overrides or {})}
+    fields |= {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID}
+    config = AutoConfig.for_model(**fields)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    model.to_empty(device="cpu")
+    model.tie_weights()
+    if std is None:
+        std = 0.15 if like.startswith("tiny-") else 0.02
+    _fill(model, seed, std, zero_centred=config.model_type.startswith("gemma"))
+    model.save_pretrained(out, max_shard_size=_shard_bytes(model, shards))
+    byte_tokenizer().save_pretrained(out, save_jinja_files=False)
+    return Path(out)
+
+
+def _fill(model: torch.nn.Module, seed: int, std: float, zero_centred: bool) -> None:
+    """Random weights in place; `zero_centred` norms (Gemma) multiply by 1 + weight."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if zero_centred and "embed_tokens" in name:
+                # Scaled by sqrt(hidden) on entry and tied to the head: at full size every token
+                # would predict itself.
+                parameter.normal_(0.0, std / 4, generator=generator)
+            elif parameter.dim() >= 2:
+                parameter.normal_(0.0, std, generator=generator)
+            elif name.endswith("bias"):
+                parameter.normal_(0.0, 0.2, generator=generator)
+            else:
+                parameter.normal_(0.0 if zero_centred else 1.0, 0.2, generator=generator)
+
+
+def _shard_bytes(model: torch.nn.Module, shards: int) -> int:
+    """The shard size in bytes with which save_pretrained writes exactly `shards` files."""
+    state = {id(t): (n, t) for n, t in model.named_parameters()}  # tied tensors once
+    tensors = dict(state.values())
+    total = sum(t.numel() * t.element_size() for t in tensors.values())
+    low, high = 1, total + 1
+    while low < high:  # the smallest size that needs at most `shards` files
+        middle = (low + high) // 2
+        plan = split_torch_state_dict_into_shards(tensors, max_shard_size=middle)
+        if len(plan.filename_to_tensors) <= shards:
+            high = middle
+        else:
+            low = middle + 1
+    plan = split_torch_state_dict_into_shards(tensors, max_shard_size=low)
+    if len(plan.filename_to_tensors) != shards:
+        raise ValueError(f"shards={shards}: {len(tensors)} tensors cannot be split that way")
+    return low
+
+
+def main() -> None:
+    """Command line: parse, write, say what was written."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--like", required=True, choices=list(SHAPES))
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shards", type=int, default=1)
+    parser.add_argument("--vocab", type=int, help="vocab_size in place of the shape's")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=JSON",
+                        help="a config field, e.g. --set tie_word_embeddings=true")  # fmt: skip
+    args = parser.parse_args()
+    transformers_logging.disable_progress_bar()
+    overrides = {key: json.loads(value) for key, value in (s.split("=", 1) for s in args.set)}
+    if args.vocab is not None:
+        overrides["vocab_size"] = args.vocab
+    make_checkpoint(args.like, args.out, args.dtype, args.seed,
+                    shards=args.shards, overrides=overrides)  # fmt: skip
+    size = sum(path.stat().st_size for path in args.out.glob("*.safetensors"))
+    print(f"{args.out}: {args.like}, {args.dtype}, {math.ceil(size / 2**20)} MiB of weights")
+
+
+if __name__ == "__main__":
+    main()
