@@ -1,0 +1,236 @@
+// The CPU kernels of the transformer: raw pointers, sizes and strides (in elements); no torch, no
+// KV types, no globals.
+//
+// Bitwise contract: every output row depends only on its own inputs. It is the same whether the row
+// is computed alone or in a batch, wherever it stands in it, however a prompt is cut into chunks,
+// and for every number of threads: reductions run in a fixed order (k order in Linear, page order
+// in PagedAttention). Results may differ between ISAs.
+//
+// Activations are float32 [rows, ld]; weights and KV pages have a DType. Nothing is allocated in a
+// call. Arguments are the caller's promise (sizes, aliasing, ids in range); what is cheap to check
+// is an MLC_CHECK.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "support/dtype.h"
+#include "support/thread_pool.h"
+
+namespace mlc_native::kernels {
+
+inline constexpr int64_t kPageSize = 16;  // tokens per KV page
+inline constexpr int64_t kPackedAlignment = 64;  // bytes; of packed weights and workspaces
+
+// ---- How to run ----
+
+struct CpuKernels;  // function table of one ISA (kernels/cpu/table.h); static lifetime, immutable
+
+// Best ISA of this machine, or the one named by the environment variable MLC_NATIVE_ISA (read at
+// each call). A name that is unknown or that this machine lacks is an InvalidConfig naming what is
+// available.
+const CpuKernels& SelectCpuKernels();
+const CpuKernels& SelectCpuKernels(std::string_view isa);
+std::vector<std::string_view> AvailableIsas();  // best first: "avx2", "portable"
+std::string_view IsaName(const CpuKernels& kernels);
+
+// First argument of every kernel. Both pointers outlive the calls; the pool belongs to one engine.
+struct Cpu {
+  const CpuKernels* isa;
+  ThreadPool* pool;
+};
+
+// ---- Linear ----
+
+// A weight [n, k] as panels of isa->panel_width output columns, k-major inside a panel, each panel
+// 64-byte aligned, tail columns zero. A view: whoever owns `data` keeps it alive. Packed for one
+// ISA; another ISA's width is an InternalError.
+struct PackedLinear {
+  DType dtype = DType::kFloat32;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t panel_width = 0;
+  void* data = nullptr;  // PackedLinearBytes, kPackedAlignment
+};
+
+size_t PackedLinearBytes(const CpuKernels& isa, DType dtype, int64_t n, int64_t k);
+PackedLinear MakePackedLinear(const CpuKernels& isa, DType dtype, int64_t n, int64_t k, void* data);
+
+// Rows [0, rows) of a row-major source, element type `dtype` (rounded to nearest even when it
+// differs from the packed one).
+struct PackSource {
+  DType dtype = DType::kFloat32;
+  const void* data = nullptr;
+  int64_t ld = 0;  // elements from row to row, >= k
+  int64_t rows = 0;
+};
+
+// Writes the source to rows [row_offset, row_offset + source.rows) of `packed`: fused matrices
+// (q,k,v; gate,up) take one call per part, any offsets. The call that writes row n - 1 also zeroes
+// the tail columns. Calls on disjoint rows of different panels may run in parallel.
+void PackLinear(const PackedLinear& packed, int64_t row_offset, const PackSource& source);
+
+// y[m, n] = x[m, k] w^T (+ bias[n]). y must not overlap x.
+struct LinearArgs {
+  const float* x = nullptr;
+  int64_t ldx = 0;
+  int64_t m = 0;
+  const float* bias = nullptr;  // null: none
+  float* y = nullptr;
+  int64_t ldy = 0;
+};
+void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args);
+
+// ---- Embedding ----
+
+// out[i, 0:k] = scale * row ids[i] of the [n, k] table; ids in [0, n).
+struct GatherArgs {
+  const int32_t* ids = nullptr;
+  int64_t m = 0;
+  float scale = 1.0f;
+  float* out = nullptr;
+  int64_t ldo = 0;
+};
+void GatherPackedRows(const Cpu& cpu, const PackedLinear& table,
+                      const GatherArgs& args);  // tied lm_head
+struct RowTable {                               // plain row-major table
+  DType dtype = DType::kFloat32;
+  const void* data = nullptr;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t ld = 0;
+};
+void GatherRows(const Cpu& cpu, const RowTable& table, const GatherArgs& args);
+
+// ---- Norm, rope, activation ----
+
+// For each row and each of `groups` consecutive spans of `dim`:
+//   y = x / sqrt(mean(x^2) + eps) * (weight + weight_offset)
+// groups = 1 is the usual norm; groups = heads with dim = head_dim is qk-norm (weight[dim] shared
+// by the heads). y may be x. accumulate: y += instead of y = (post-norms that add to the residual).
+struct RmsNormArgs {
+  const float* x = nullptr;
+  int64_t ldx = 0;
+  float* y = nullptr;
+  int64_t ldy = 0;
+  const float* weight = nullptr;  // [dim]
+  float weight_offset = 0.0f;     // 1 for Gemma
+  float eps = 1e-6f;
+  int64_t m = 0;
+  int64_t groups = 1;
+  int64_t dim = 0;
+  bool accumulate = false;
+};
+void RmsNorm(const Cpu& cpu, const RmsNormArgs& args);
+
+// residual[m, groups * dim] += args.x, then args.y = norm(residual). residual overlaps neither x
+// nor y.
+void AddRmsNorm(const Cpu& cpu, float* residual, int64_t ld_residual, const RmsNormArgs& args);
+
+// In place on x[m, heads, head_dim] (row stride ld), half-split ("rotate_half") pairs (i, i +
+// rotary_dim / 2) of the first rotary_dim (even, <= head_dim) elements of each head; the rest is
+// left alone.
+struct RopeArgs {
+  float* x = nullptr;
+  int64_t ld = 0;
+  int64_t m = 0;
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t rotary_dim = 0;
+  const int32_t* positions = nullptr;  // [m]
+  const float* cos = nullptr;          // [max_position, rotary_dim / 2]
+  const float* sin = nullptr;
+};
+void Rope(const Cpu& cpu, const RopeArgs& args);
+
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+
+// out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn]. out may be x (same ld) or not overlap it.
+struct GatedActivationArgs {
+  Activation activation = Activation::kSilu;
+  const float* x = nullptr;
+  int64_t ldx = 0;
+  float* out = nullptr;
+  int64_t ldo = 0;
+  int64_t m = 0;
+  int64_t ffn = 0;
+};
+void GatedActivation(const Cpu& cpu, const GatedActivationArgs& args);
+
+// A float matrix view for the element-wise kernels.
+struct MatrixView {
+  float* data = nullptr;
+  int64_t ld = 0;
+  int64_t m = 0;
+  int64_t n = 0;
+};
+void Add(const Cpu& cpu, const MatrixView& x, const float* r, int64_t ldr);  // x += r
+void Scale(const Cpu& cpu, const MatrixView& x, float factor);               // x *= factor
+void SoftCap(const Cpu& cpu, const MatrixView& x, float cap);  // x = cap * tanh(x / cap)
+
+// ---- Paged KV ----
+
+// One layer's pages. K is transposed inside a page so that scores of 16 keys need no horizontal
+// sums:
+//   k_pages [num_pages, kv_heads, head_dim, 16]      v_pages [num_pages, kv_heads, 16, head_dim]
+struct KvLayer {
+  DType dtype = DType::kFloat32;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t num_pages = 0;
+  void* k_pages = nullptr;  // KvLayerBytes each, 32-byte aligned
+  void* v_pages = nullptr;
+};
+size_t KvLayerBytes(DType dtype, int64_t num_pages, int64_t kv_heads,
+                    int64_t head_dim);  // of K, and again of V
+
+// Rows k[i, kv_heads, head_dim], v likewise -> slot slots[i] = page * kPageSize + offset. Slots of
+// one call are distinct.
+struct WriteKvArgs {
+  const float* k = nullptr;
+  int64_t ldk = 0;
+  const float* v = nullptr;
+  int64_t ldv = 0;
+  int64_t m = 0;
+  const int64_t* slots = nullptr;
+};
+void WriteKv(const Cpu& cpu, const KvLayer& kv, const WriteKvArgs& args);
+
+// Copies K and V of a whole page (copy-on-write of forked sequences).
+void CopyPage(const KvLayer& kv, int64_t from_page, int64_t to_page);
+
+// Rows [row_begin, row_begin + num_rows) of the batch are the positions first_position,
+// first_position + 1, ... of one sequence, whose position p lives in page block_table[p /
+// kPageSize]. Their own K and V must be written already.
+struct AttentionSequence {
+  int64_t row_begin = 0;
+  int64_t num_rows = 0;
+  int64_t first_position = 0;
+  const int32_t* block_table = nullptr;
+};
+
+// out[row, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over keys max(0, p - window +
+// 1) .. p. q head h reads kv head h / (q_heads / kv_heads). Slots of a page that no row may attend
+// are never used (they may hold anything). Page numbers of pages wholly outside the window are
+// never read.
+struct AttentionArgs {
+  const float* q = nullptr;  // [m, q_heads, head_dim], row stride ldq
+  int64_t ldq = 0;
+  float* out = nullptr;  // like q; may not overlap it
+  int64_t ldo = 0;
+  int64_t q_heads = 0;
+  float scale = 1.0f;
+  float soft_cap = 0.0f;  // 0: none; else s = cap * tanh(s / cap) (Gemma-2)
+  int64_t window = 0;     // 0: none
+  const AttentionSequence* sequences = nullptr;
+  int64_t num_sequences = 0;
+  void* workspace = nullptr;  // AttentionWorkspaceBytes, kPackedAlignment
+};
+// Independent of batch and context length: allocate once per engine.
+size_t AttentionWorkspaceBytes(int num_threads, int64_t q_heads, int64_t kv_heads,
+                               int64_t head_dim);
+void PagedAttention(const Cpu& cpu, const KvLayer& kv, const AttentionArgs& args);
+
+}  // namespace mlc_native::kernels
