@@ -1,0 +1,14 @@
+# mlc_native._core: csrc/bindings over libmlc_native. It lives at mlc_native/_core.*.so, the library
+# at mlc_native/lib, so one relative run path serves wheels and editable installs.
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
+  OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+find_package(nanobind CONFIG REQUIRED)
+
+file(GLOB binding_sources CONFIGURE_DEPENDS bindings/*.cc)
+list(FILTER binding_sources EXCLUDE REGEX "/c_api[^/]*\\.cc$")
+nanobind_add_module(_core NB_STATIC NOMINSIZE ${binding_sources})
+target_link_libraries(_core PRIVATE mlc_native mlc_native_options mlc_native_json)
+set_target_properties(_core PROPERTIES
+  INSTALL_RPATH "$ORIGIN/lib" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/python)
+install(TARGETS _core LIBRARY DESTINATION .)

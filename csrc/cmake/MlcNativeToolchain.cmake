@@ -1,0 +1,33 @@
+# Build type, ccache, warnings and sanitizers, in one interface target for our own code.
+# Headers of others (torch, nanobind, JSON) come in as SYSTEM and are not held to our warnings.
+find_package(Threads REQUIRED)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+find_program(MLC_NATIVE_CCACHE ccache)
+if(MLC_NATIVE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MLC_NATIVE_CCACHE})
+endif()
+
+add_library(mlc_native_options INTERFACE)
+target_compile_options(mlc_native_options INTERFACE
+  -Wall -Wextra $<$<BOOL:${MLC_NATIVE_WERROR}>:-Werror>)
+if(MLC_NATIVE_SANITIZE)
+  if(MLC_NATIVE_WITH_TORCH)
+    message(FATAL_ERROR "MLC_NATIVE_SANITIZE needs MLC_NATIVE_WITH_TORCH=OFF: "
+                        "libtorch is not instrumented and would drown the report")
+  endif()
+  # Everything in the process must agree on the sanitizer, so the flags are global.
+  add_compile_options(-fsanitize=${MLC_NATIVE_SANITIZE} -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=${MLC_NATIVE_SANITIZE})
+  if(MLC_NATIVE_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
