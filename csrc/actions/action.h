@@ -1,0 +1,45 @@
+// An action is one kind of step. The engine tries its actions in order; the first that does work
+// ends the step.
+//
+// Engine's thread only. A new kind of step is a new file beside this one and a line in
+// CreateEngineActions.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "config.h"
+#include "engine_state.h"
+#include "event_trace.h"
+#include "kv/paged_kv_cache.h"
+#include "models/model.h"
+#include "sampling/sampler.h"
+#include "scheduler.h"
+
+namespace mlc_native {
+
+// What actions work with; owned by the engine.
+struct EngineParts {
+  Model* model = nullptr;
+  PagedKvCache* kv = nullptr;
+  Sampler* sampler = nullptr;
+  EventTraceRecorder* trace = nullptr;      // may be null
+  const TokenTable* token_table = nullptr;  // may be null: no text in outputs
+  const std::vector<int32_t>* eos_token_ids = nullptr;
+  SchedulerLimits limits;
+  int64_t max_sequence_length = 0;
+};
+
+class EngineAction {
+ public:
+  virtual ~EngineAction() = default;
+  virtual const char* name() const = 0;
+  // False when there was nothing to do. Either the whole step is committed or, when it threw,
+  // nothing of it is.
+  virtual bool Step(EngineState estate) = 0;
+};
+
+// In order of preference: prefill, decode.
+std::vector<std::unique_ptr<EngineAction>> CreateEngineActions(const EngineParts& parts);
+
+}  // namespace mlc_native

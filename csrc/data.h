@@ -1,0 +1,66 @@
+// What goes into a request and what streams out of it. Plain values; any thread.
+//
+// A request of n sequences streams RequestStreamOutput objects; each holds one SequenceDelta per
+// sequence. The last output of every accepted request, and only that one, carries
+// `request_final_usage_json_str` (an empty `group` otherwise). A sequence's finish reason arrives
+// with or before it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace mlc_native {
+
+struct TextData {
+  std::string text;  // UTF-8; tokenized on the caller's side, before the engine sees the request
+};
+
+struct TokenData {
+  std::vector<int32_t> token_ids;
+};
+
+using Data = std::variant<TextData, TokenData>;
+
+enum class FinishReason { kStop, kLength, kAbort, kError };
+
+// "stop", "length", "abort", "error"
+const char* ToString(FinishReason reason);
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob =
+      0.0f;  // natural logarithm, of the model's distribution before temperature and truncation
+};
+
+// One sampled token; top_logprobs holds the most likely tokens in descending order when they were
+// asked for.
+struct SampleResult {
+  TokenLogprob token;
+  std::vector<TokenLogprob> top_logprobs;
+};
+
+struct SequenceDelta {
+  std::vector<int32_t> token_ids;
+  std::string text;                            // valid UTF-8
+  std::vector<std::string> logprob_json_strs;  // one per token id when logprobs were asked for
+  std::optional<FinishReason> finish_reason;
+  std::string extra_prefix_string;  // text of jump-forward decoding that precedes `text`
+};
+
+struct RequestStreamOutput {
+  std::string request_id;
+  std::vector<SequenceDelta> group;  // [n], or empty in the final output
+  std::optional<std::string> request_final_usage_json_str;
+  std::string error_message;  // set when a sequence finished with kError
+
+  bool is_final() const { return request_final_usage_json_str.has_value(); }
+};
+
+using RequestStreamCallback = std::function<void(std::vector<RequestStreamOutput>)>;
+
+}  // namespace mlc_native

@@ -1,0 +1,74 @@
+// Engine: the single-threaded serving engine. Requests in, Step(), outputs through the callback.
+//
+// Every request that AddRequest accepted gets exactly one final output, its last. A step is a
+// transaction; a failure ends the requests at fault with finish reason "error" and the others go
+// on. Step throws only what the callback throws, and then the state is consistent and all outputs
+// of the step were handed to the callback. All methods on one thread at a time; nothing here is
+// global.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config.h"
+#include "data.h"
+#include "event_trace.h"
+#include "models/model.h"
+#include "request.h"
+#include "tokenizer/token_table.h"
+
+namespace mlc_native {
+
+struct EngineOptions {
+  RequestStreamCallback request_stream_callback;
+  std::shared_ptr<EventTraceRecorder> trace_recorder;  // may be null
+  std::string device = "cpu";
+  LoadProgress load_progress;  // may be empty
+};
+
+class Engine {
+ public:
+  // Loads the model named in the config, infers what is not set, allocates the KV cache. Throws
+  // InvalidConfig, LoadError.
+  static std::unique_ptr<Engine> Create(const EngineConfig& config, const EngineOptions& options);
+  // From parts that exist already (tests, native hosts with a model of their own). `config` must be
+  // resolved.
+  static std::unique_ptr<Engine> FromModel(std::unique_ptr<Model> model, const EngineConfig& config,
+                                           ModelDefaults defaults,
+                                           std::shared_ptr<const TokenTable> token_table,
+                                           const EngineOptions& options);
+  virtual ~Engine() = default;
+
+  // Throws InvalidRequest (also for an id that is live); the request is then not known to the
+  // engine.
+  virtual void AddRequest(RequestPtr request) = 0;
+  // An id that is not live is ignored. The final output follows at once.
+  virtual void AbortRequest(const std::string& request_id) = 0;
+  virtual void AbortAllRequests() = 0;
+  // Ends every request with finish reason "error".
+  virtual void FailAllRequests(const std::string& message) = 0;
+  // One action. Does nothing when Empty().
+  virtual void Step() = 0;
+  // Aborts all, then clears metrics and the prefix cache.
+  virtual void Reset() = 0;
+  virtual bool Empty() const = 0;
+
+  virtual void SetRequestStreamCallback(RequestStreamCallback callback) = 0;
+  virtual RequestStreamCallback GetRequestStreamCallback() const = 0;
+
+  virtual const EngineConfig& config() const = 0;  // completed
+  virtual const GenerationConfig& default_generation_config() const = 0;
+  virtual RequestLimits request_limits() const = 0;
+  virtual std::shared_ptr<const TokenTable> token_table() const = 0;
+  virtual std::string JSONMetrics() const = 0;
+  // Every page is free or held by a live sequence or the cache. Throws InternalError. At idle: no
+  // page is used.
+  virtual void AuditPages() const = 0;
+  // Calls a named debug function ("audit_pages", "dump_state"); returns its JSON answer. Throws
+  // InvalidRequest for unknown names.
+  virtual std::string DebugCall(const std::string& name) = 0;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,82 @@
+// EngineStateObj: everything the engine knows between two steps. Queues, states, ids, metrics; no
+// behaviour but lookup.
+//
+// Invariants between steps: every live request is in request_states; it is in waiting_queue while
+// an entry of it has tokens to prefill, in running_queue while an entry of it decodes (a request
+// with n > 1 can be in both after a preemption). Internal ids are unique among the live. Owned by
+// the engine; engine's thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "data.h"
+#include "metrics.h"
+#include "request.h"
+#include "request_state.h"
+
+namespace mlc_native {
+
+// Hands out the sequence ids of the KV cache. Recycled ids are reused, the one recycled last first.
+class EngineInternalIDManager {
+ public:
+  int64_t GetNewId();
+  // Throws InternalError when the id is not live.
+  void RecycleId(int64_t id);
+  void Reset();
+  int64_t num_live() const { return id_cnt_ - static_cast<int64_t>(available_ids_.size()); }
+
+ private:
+  std::vector<int64_t> available_ids_;
+  std::vector<bool> live_;  // index = id
+  int64_t id_cnt_ = 0;
+};
+
+// Buffers of the post-process that are reused from step to step.
+struct ActionPostProcessWorkspace {
+  std::vector<RequestStreamOutput> outputs;
+  std::vector<RequestState*> finished;
+  std::string released_bytes;
+};
+
+struct EngineStateObj {
+  std::vector<RequestPtr> running_queue;
+  std::vector<RequestPtr> waiting_queue;
+  std::unordered_map<std::string, std::unique_ptr<RequestState>> request_states;
+  EngineInternalIDManager id_manager;
+  EngineMetrics metrics;
+  // The prefix cache's place; null until there is one.
+  std::shared_ptr<void> prefix_cache;
+  bool running_rsentries_changed = true;
+  int spec_draft_length = 0;
+  bool disaggregation = false;
+  RequestStreamCallback request_stream_callback_;
+  ActionPostProcessWorkspace postproc_workspace;
+
+  // Clears all but the callback. The caller has freed the sequences.
+  void Reset();
+  // Throws InternalError when the request is not live.
+  RequestState& GetRequestState(const std::string& request_id);
+  // Alive entries without children whose prompt is in the cache, in queue order. Cached until
+  // running_rsentries_changed is set.
+  const std::vector<RequestStateEntry*>& GetRunningRequestStateEntries();
+
+ private:
+  std::vector<RequestStateEntry*> cached_running_rsentries_;
+};
+
+// Shared reference to an EngineStateObj, never null.
+class EngineState {
+ public:
+  EngineState() : obj_(std::make_shared<EngineStateObj>()) {}
+  EngineStateObj* operator->() const { return obj_.get(); }
+  EngineStateObj& operator*() const { return *obj_; }
+
+ private:
+  std::shared_ptr<EngineStateObj> obj_;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,114 @@
+// Counters and times of requests and of the engine, in JSON under the names of mlc_llm.md
+// section 1.13.
+//
+// Written by the engine's thread; EngineMetrics::AsJSON is called on that thread too, or on a copy.
+// Times in seconds.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace mlc_native {
+
+using Clock = std::chrono::steady_clock;
+using TimePoint = Clock::time_point;
+
+// Cumulative histogram in the manner of Prometheus: bucket i counts values <= upper_bounds[i]; one
+// more for the rest.
+class Histogram {
+ public:
+  explicit Histogram(std::vector<double> upper_bounds);
+  void Observe(double value);
+  const std::vector<double>& upper_bounds() const { return upper_bounds_; }
+  const std::vector<int64_t>& bucket_counts() const {
+    return counts_;
+  }  // not cumulative, size bounds + 1
+  int64_t count() const { return count_; }
+  double sum() const { return sum_; }
+
+ private:
+  std::vector<double> upper_bounds_;
+  std::vector<int64_t> counts_;
+  int64_t count_ = 0;
+  double sum_ = 0;
+};
+
+struct RequestMetrics {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;  // every sampled token of every sequence
+  int64_t prefill_tokens =
+      0;                      // prompt tokens computed, recomputation after preemption not included
+  int64_t decode_tokens = 0;  // completion tokens but the first of each sequence
+  int64_t jump_forward_tokens = 0;
+  TimePoint add_time_point;
+  TimePoint prefill_end_time_point;  // first token sampled; epoch while not reached
+  TimePoint last_token_time_point;
+  TimePoint finish_time_point;
+
+  double ttft_s() const;
+  double end_to_end_latency_s() const;
+  double inter_token_latency_s()
+      const;  // (finish - first token) / (decode steps), TTFT not included
+  // {"prompt_tokens", "completion_tokens", "total_tokens", "extra": {...}}
+  std::string UsageJSONString() const;
+};
+
+// What the engine looks like right now; filled in by the engine when metrics are asked for.
+struct EngineGauges {
+  int64_t num_waiting = 0;
+  int64_t num_running = 0;
+  int64_t kv_pages_total = 0;
+  int64_t kv_pages_used = 0;
+  int64_t kv_pages_free = 0;
+  int64_t kv_pages_cached = 0;  // held by the prefix cache alone
+};
+
+class TimeCost {
+ public:
+  void Update(double seconds) {
+    sum_ += seconds;
+    ++count_;
+  }
+  int64_t count() const { return count_; }
+  double mean() const { return count_ == 0 ? 0 : sum_ / static_cast<double>(count_); }
+
+ private:
+  double sum_ = 0;
+  int64_t count_ = 0;
+};
+
+struct EngineMetrics {
+  double engine_prefill_time_sum = 0;
+  double engine_decode_time_sum = 0;
+  double engine_jump_forward_time_sum = 0;
+  int64_t prompt_tokens_sum = 0;
+  int64_t completion_tokens_sum = 0;
+  int64_t prefill_tokens_sum = 0;
+  int64_t decode_tokens_sum = 0;
+  int64_t jump_forward_tokens_sum = 0;
+  RequestMetrics last_finished_request;
+
+  int64_t num_preemptions = 0;
+  int64_t num_aborts = 0;
+  int64_t num_errors = 0;
+  int64_t num_steps = 0;
+  std::map<std::string, int64_t> finished_requests;  // by finish reason of the first sequence
+
+  static constexpr int kEndFineGrainedTrackingBatchSize = 65;
+  std::array<TimeCost, kEndFineGrainedTrackingBatchSize>
+      decode_time_by_batch_size;  // index = batch size
+
+  Histogram ttft_s;
+  Histogram inter_token_latency_s;
+
+  EngineMetrics();
+  void RequestFinished(const RequestMetrics& request, const std::string& finish_reason);
+  void Reset() { *this = EngineMetrics(); }
+  std::string AsJSONString(const EngineGauges& gauges) const;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,102 @@
+// Model: what the engine needs of a decoder. The only way from the engine to tensors.
+//
+// The engine owns pages as integers (kv/); the model owns their storage. A forward takes token rows
+// grouped by sequence, writes their keys and values into the pages of the block tables and returns
+// logits of the rows asked for. Rows of one batch never influence each other. Used by the engine's
+// thread only. Free of libtorch.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+#include "config.h"
+#include "support/page.h"
+
+namespace mlc_native {
+
+// Rows [first_row, first_row + num_tokens) of the batch: one sequence's next tokens, at consecutive
+// positions.
+struct SequenceSlice {
+  int32_t first_row = 0;
+  int32_t num_tokens = 0;
+  int64_t position = 0;  // of the first row, == tokens of this sequence already in the KV cache
+  std::span<const int32_t> block_table;  // page ids covering [0, position + num_tokens)
+};
+
+struct ForwardBatch {
+  std::span<const int32_t> token_ids;        // [num_rows]
+  std::span<const SequenceSlice> sequences;  // in row order, without gaps
+  std::span<const int32_t> logits_rows;      // [num_logits], ascending rows whose logits are wanted
+};
+
+// [num_logits, vocab_size] float32 in host memory, writable, valid until the next call into the
+// model.
+struct LogitsView {
+  float* data = nullptr;
+  int64_t num_rows = 0;
+  int64_t vocab_size = 0;
+
+  std::span<float> row(int64_t i) const {
+    return {data + i * vocab_size, static_cast<size_t>(vocab_size)};
+  }
+};
+
+// Thrown by Forward when exactly one sequence of the batch is at fault: the engine ends that
+// request and repeats the step without it. Any other exception ends all requests of the step.
+class SequenceError : public std::runtime_error {
+ public:
+  SequenceError(int sequence_idx, const std::string& message)
+      : std::runtime_error(message), sequence_idx_(sequence_idx) {}
+  int sequence_idx() const { return sequence_idx_; }  // index into ForwardBatch::sequences
+
+ private:
+  int sequence_idx_;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelMetadata& metadata() const = 0;
+
+  // Called once before the first forward. num_pages: pages of kKvPageSize tokens; batches never
+  // have more than max_num_rows rows nor more than max_num_logits logits rows.
+  virtual void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) = 0;
+
+  // Repeating a forward after an exception must give the same result.
+  virtual LogitsView Forward(const ForwardBatch& batch) = 0;
+
+  // Copies whole pages, all layers; sources and destinations do not overlap.
+  virtual void CopyPages(std::span<const PageCopy> copies) = 0;
+};
+
+// Loading
+// ---------------------------------------------------------------------------------------------------------
+
+// done and total in bytes; called on the loading thread.
+using LoadProgress = std::function<void(int64_t done, int64_t total)>;
+
+struct ModelSource {
+  std::string path;       // model folder
+  std::string model_lib;  // plug-in library, or empty
+  std::string device = "cpu";
+  std::string dtype = "auto";
+  int64_t num_threads = 1;
+  LoadProgress progress;  // may be empty
+};
+
+// With model_lib: the plug-in's model, else the built-in decoder for the folder's architecture.
+// Throws LoadError, InvalidConfig.
+std::unique_ptr<Model> LoadModel(const ModelSource& source);
+
+// A plug-in exports `extern "C" mlc_native::Model* mlc_native_create_model(const
+// mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()` returning
+// kModelPluginAbi. The caller owns the model; the library stays loaded while it lives. Exceptions
+// pass through.
+inline constexpr int kModelPluginAbi = 1;
+
+}  // namespace mlc_native

@@ -1,0 +1,39 @@
+// A request as admitted: immutable, shared by queues and states. Created and validated on the
+// caller's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config.h"
+#include "data.h"
+
+namespace mlc_native {
+
+struct Request {
+  std::string id;
+  std::vector<Data> inputs;               // as given
+  std::vector<int32_t> prompt_token_ids;  // all inputs flattened; never empty
+  GenerationConfig generation_cfg;        // validated, seed filled in
+
+  int64_t prompt_len() const { return static_cast<int64_t>(prompt_token_ids.size()); }
+};
+
+using RequestPtr = std::shared_ptr<const Request>;
+
+// What a loaded engine can serve; the numbers that admission is decided by.
+struct RequestLimits {
+  int64_t vocab_size = 0;
+  int64_t max_num_sequence = 0;
+  int64_t max_sequence_length = 0;  // tokens, prompt + generated: min(max_single, max_total)
+};
+
+// Throws InvalidRequest when the request can never be served: empty or too long prompt, token ids
+// outside the vocabulary, invalid generation config, n above max_num_sequence, untokenized text.
+// Fills in a random seed when none is given.
+RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
+                         const RequestLimits& limits);
+
+}  // namespace mlc_native

@@ -1,0 +1,51 @@
+// MLC_CHECK(condition) << "context": internal consistency checks.
+//
+// A failed check is a bug of ours, never something a caller can cause. It throws InternalError with
+// the place and the streamed context; it never aborts the process. Safe on any thread.
+#pragma once
+
+#include <source_location>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+
+namespace mlc_native {
+
+class InternalError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+namespace detail {
+
+class CheckMessage {
+ public:
+  CheckMessage(const char* condition, std::source_location where) {
+    stream_ << where.file_name() << ':' << where.line() << ": check failed: " << condition << ' ';
+  }
+  template <typename T>
+  CheckMessage& operator<<(const T& value) {
+    stream_ << value;
+    return *this;
+  }
+  std::string str() const { return stream_.str(); }
+
+ private:
+  std::ostringstream stream_;
+};
+
+// `&` binds weaker than `<<`, so the whole message is built before it is thrown.
+struct CheckThrower {
+  [[noreturn]] void operator&(const CheckMessage& message) const {
+    throw InternalError(message.str());
+  }
+};
+
+}  // namespace detail
+}  // namespace mlc_native
+
+#define MLC_CHECK(condition)               \
+  if (condition) [[likely]] {              \
+  } else /* NOLINT(readability/braces) */  \
+    ::mlc_native::detail::CheckThrower() & \
+        ::mlc_native::detail::CheckMessage(#condition, std::source_location::current())

@@ -1,0 +1,71 @@
+// ThreadedEngine: a thread-safe shell around Engine. One command channel in, one output channel
+// out.
+//
+// The caller runs RunBackgroundLoop and RunBackgroundStreamBackLoop on two threads of its own and
+// ends them with ExitBackgroundLoop. Any thread may call the other methods. Lock order: none is
+// held while calling the engine, the model or a callback. The engine object is touched only by the
+// background loop.
+//
+// Failures: Reload and Unload block until done and rethrow what failed. A configuration that is
+// wrong by itself is refused before anything is unloaded; a load that fails afterwards leaves the
+// engine unloaded. Requests to an unloaded engine end at once with finish reason "error". A
+// callback that throws loses only its own call; the loop goes on.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config.h"
+#include "data.h"
+#include "event_trace.h"
+#include "models/model.h"
+#include "request.h"
+#include "tokenizer/token_table.h"
+
+namespace mlc_native {
+
+class ThreadedEngine {
+ public:
+  static std::unique_ptr<ThreadedEngine> Create();
+  virtual ~ThreadedEngine() = default;
+
+  // Before everything else, once. `callback` runs on the stream-back thread with all outputs that
+  // have queued up.
+  virtual void InitThreadedEngine(std::string device, RequestStreamCallback callback,
+                                  std::shared_ptr<EventTraceRecorder> trace_recorder) = 0;
+
+  virtual void RunBackgroundLoop() = 0;
+  virtual void RunBackgroundStreamBackLoop() = 0;
+  // Ends every live request with a final output ("abort"), delivers all outputs, then both loops
+  // return. Idempotent.
+  virtual void ExitBackgroundLoop() = 0;
+
+  // Blocks until the background loop has loaded the model. `progress` runs on the background loop's
+  // thread.
+  virtual void Reload(const std::string& engine_config_json, LoadProgress progress = {}) = 0;
+  virtual void Unload() = 0;
+  // Aborts all requests and clears metrics; blocks until done.
+  virtual void Reset() = 0;
+
+  // Validates on the caller's thread against the loaded model. Throws InvalidRequest; also when
+  // nothing is loaded.
+  virtual RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
+                                   GenerationConfig generation_cfg) = 0;
+  // Throws InvalidRequest when the id is live or the engine has exited. Returns at once.
+  virtual void AddRequest(RequestPtr request) = 0;
+  virtual void AbortRequest(const std::string& request_id) = 0;
+
+  virtual GenerationConfig GetDefaultGenerationConfig() const = 0;
+  virtual EngineConfig GetCompleteEngineConfig() const = 0;
+  virtual RequestLimits GetRequestLimits() const = 0;
+  virtual std::shared_ptr<const TokenTable> GetTokenTable() const = 0;
+  // JSON of EngineMetrics::AsJSONString, taken on the engine's thread between two steps. Blocks.
+  virtual std::string JSONMetrics() = 0;
+  // Runs a named debug function on the engine's thread (Engine::DebugCall) and returns its answer.
+  // Blocks.
+  virtual std::string DebugCallFuncOnAllAllWorker(const std::string& name) = 0;
+};
+
+}  // namespace mlc_native

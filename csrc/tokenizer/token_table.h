@@ -1,0 +1,42 @@
+// TokenTable: the bytes that each token id stands for. Immutable; shared between threads.
+//
+// Built from tokenizer.json: byte-level vocabularies (GPT-2's byte <-> character map) and
+// byte-fallback vocabularies
+// ("<0x0A>" is a byte, U+2581 is a space). Special tokens stand for nothing in text. Ids beyond the
+// tokenizer's vocabulary (padded embeddings) are empty.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mlc_native {
+
+class TokenTable {
+ public:
+  // Throws LoadError when the file is missing, damaged or of an unsupported kind (the message says
+  // which kind).
+  static std::shared_ptr<const TokenTable> FromTokenizerJson(
+      const std::string& tokenizer_json_path);
+  // is_special may be empty; otherwise one flag per token.
+  TokenTable(std::vector<std::string> token_bytes, std::vector<bool> is_special,
+             bool strip_leading_space);
+
+  int64_t size() const { return static_cast<int64_t>(token_bytes_.size()); }
+  // Raw bytes of the token, also for special tokens. Empty for ids outside the table.
+  std::string_view bytes(int32_t token_id) const;
+  // What the token adds to the text: empty for special tokens.
+  std::string_view text_bytes(int32_t token_id) const;
+  bool is_special(int32_t token_id) const;
+  // The tokenizer prepends a space when encoding, so the first space of a decoded text is dropped.
+  bool strip_leading_space() const { return strip_leading_space_; }
+
+ private:
+  std::vector<std::string> token_bytes_;
+  std::vector<bool> is_special_;
+  bool strip_leading_space_ = false;
+};
+
+}  // namespace mlc_native
