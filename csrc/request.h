@@ -36,4 +36,7 @@ struct RequestLimits {
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
                          const RequestLimits& limits);
 
+// An integer of a caller as a token id. Throws InvalidRequest naming `field` for what no vocabulary can hold.
+int32_t CheckedTokenId(const char* field, int64_t value);
+
 }  // namespace mlc_native

@@ -1,0 +1,115 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+
+#include "bindings/bindings.h"
+#include "config.h"
+#include "request.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mlc_native::bindings {
+namespace {
+
+std::map<int64_t, double> GetLogitBias(const GenerationConfig& config) {
+  return {config.logit_bias.begin(), config.logit_bias.end()};
+}
+
+void SetLogitBias(GenerationConfig& config, const std::map<int64_t, double>& bias) {
+  config.logit_bias.clear();
+  for (const auto& [token_id, value] : bias) {
+    config.logit_bias.emplace_back(CheckedTokenId("logit_bias", token_id), value);
+  }
+}
+
+std::vector<int64_t> GetStopTokenIds(const GenerationConfig& config) {
+  return {config.stop_token_ids.begin(), config.stop_token_ids.end()};
+}
+
+void SetStopTokenIds(GenerationConfig& config, const std::vector<int64_t>& token_ids) {
+  config.stop_token_ids.clear();
+  for (int64_t id : token_ids)
+    config.stop_token_ids.push_back(CheckedTokenId("stop_token_ids", id));
+}
+
+}  // namespace
+
+void BindConfig(nb::module_& m) {
+  nb::class_<GenerationConfig>(m, "GenerationConfig",
+                               "How one request is generated. Checked when the request is created.")
+      .def(nb::init<>())
+      .def_rw("n", &GenerationConfig::n)
+      .def_rw("max_tokens", &GenerationConfig::max_tokens)
+      .def_rw("stop_strs", &GenerationConfig::stop_strs)
+      .def_prop_rw("stop_token_ids", &GetStopTokenIds, &SetStopTokenIds)
+      .def_rw("temperature", &GenerationConfig::temperature)
+      .def_rw("top_p", &GenerationConfig::top_p)
+      .def_rw("top_k", &GenerationConfig::top_k)
+      .def_rw("min_p", &GenerationConfig::min_p)
+      .def_rw("frequency_penalty", &GenerationConfig::frequency_penalty)
+      .def_rw("presence_penalty", &GenerationConfig::presence_penalty)
+      .def_rw("repetition_penalty", &GenerationConfig::repetition_penalty)
+      .def_prop_rw("logit_bias", &GetLogitBias, &SetLogitBias)
+      .def_rw("seed", &GenerationConfig::seed, nb::arg().none())
+      .def_rw("logprobs", &GenerationConfig::logprobs)
+      .def_rw("top_logprobs", &GenerationConfig::top_logprobs)
+      .def_prop_rw(
+          "response_format_type",
+          [](const GenerationConfig& self) { return self.response_format.type; },
+          [](GenerationConfig& self, std::string type) {
+            self.response_format.type = std::move(type);
+          })
+      .def_prop_rw(
+          "response_format_schema",
+          [](const GenerationConfig& self) { return self.response_format.schema; },
+          [](GenerationConfig& self, std::optional<std::string> schema) {
+            self.response_format.schema = std::move(schema);
+          },
+          nb::for_setter(nb::arg("schema").none()))
+      .def_prop_rw(
+          "ignore_eos", [](const GenerationConfig& self) { return self.debug_config.ignore_eos; },
+          [](GenerationConfig& self, bool value) { self.debug_config.ignore_eos = value; })
+      .def_prop_rw(
+          "pinned_system_prompt",
+          [](const GenerationConfig& self) { return self.debug_config.pinned_system_prompt; },
+          [](GenerationConfig& self, bool value) {
+            self.debug_config.pinned_system_prompt = value;
+          })
+      .def_prop_rw(
+          "special_request",
+          [](const GenerationConfig& self) { return self.debug_config.special_request; },
+          [](GenerationConfig& self, std::string value) {
+            self.debug_config.special_request = std::move(value);
+          })
+      .def_prop_rw(
+          "grammar_execution_mode",
+          [](const GenerationConfig& self) { return self.debug_config.grammar_execution_mode; },
+          [](GenerationConfig& self, std::string value) {
+            self.debug_config.grammar_execution_mode = std::move(value);
+          })
+      .def("validate", &GenerationConfig::Validate, "vocab_size"_a,
+           "Raises InvalidRequest that names the field, the value and the allowed range.")
+      .def("as_json", &GenerationConfig::AsJSONString)
+      .def("copy", [](const GenerationConfig& self) { return self; });
+
+  nb::class_<RequestLimits>(m, "RequestLimits", "What a loaded engine can serve.")
+      .def_ro("vocab_size", &RequestLimits::vocab_size)
+      .def_ro("max_num_sequence", &RequestLimits::max_num_sequence)
+      .def_ro("max_sequence_length", &RequestLimits::max_sequence_length);
+
+  m.def(
+      "check_engine_config",
+      [](const std::string& json) { return EngineConfig::FromJSONString(json).AsJSONString(); },
+      "json"_a,
+      "Reads an engine config and returns it in full. Raises InvalidConfig that names the wrong "
+      "field.");
+  // What this build can run on.
+  m.def("available_devices", [] { return AvailableDevices(); });
+}
+
+}  // namespace mlc_native::bindings

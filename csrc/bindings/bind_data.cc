@@ -1,0 +1,93 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <limits>
+#include <memory>
+
+#include "bindings/bindings.h"
+#include "data.h"
+#include "request.h"
+#include "support/error.h"
+
+namespace nb = nanobind;
+
+namespace mlc_native::bindings {
+namespace {
+
+// Drops the reference under the GIL; leaks it when the interpreter is gone.
+struct DeleteWithGil {
+  void operator()(nb::object* callable) const {
+    if (!nb::is_alive()) return;
+    nb::gil_scoped_acquire gil;
+    delete callable;
+  }
+};
+
+std::vector<std::vector<int32_t>> RequestInputs(const Request& request) {
+  std::vector<std::vector<int32_t>> inputs;
+  for (const Data& data : request.inputs) inputs.push_back(std::get<TokenData>(data).token_ids);
+  return inputs;
+}
+
+std::optional<std::string> FinishReasonName(const SequenceDelta& delta) {
+  if (!delta.finish_reason) return std::nullopt;
+  return ToString(*delta.finish_reason);
+}
+
+}  // namespace
+
+RequestStreamCallback WrapStreamCallback(nb::object callable, OnPythonError on_error) {
+  if (callable.is_none()) return {};
+  std::shared_ptr<nb::object> shared(new nb::object(std::move(callable)), DeleteWithGil());
+  return [shared, on_error](std::vector<RequestStreamOutput> outputs) {
+    if (!nb::is_alive()) return;
+    nb::gil_scoped_acquire gil;
+    try {
+      nb::list list;
+      for (RequestStreamOutput& output : outputs) list.append(nb::cast(std::move(output)));
+      (*shared)(list);
+    } catch (nb::python_error& error) {
+      if (on_error == OnPythonError::kPropagate) throw;
+      error.restore();
+      PyErr_WriteUnraisable(shared->ptr());
+    }
+  };
+}
+
+std::vector<Data> TokenInputs(const std::vector<int64_t>& token_ids) {
+  TokenData data;
+  data.token_ids.reserve(token_ids.size());
+  for (int64_t id : token_ids) data.token_ids.push_back(CheckedTokenId("prompt", id));
+  std::vector<Data> inputs;
+  inputs.emplace_back(std::move(data));
+  return inputs;
+}
+
+void BindData(nb::module_& m) {
+  nb::class_<Request>(m, "Request", "A validated request. Immutable.")
+      .def_ro("id", &Request::id)
+      .def_prop_ro("inputs", &RequestInputs)
+      .def_prop_ro("generation_config",
+                   [](const Request& self) { return GenerationConfig(self.generation_cfg); })
+      .def_prop_ro("prompt_len", &Request::prompt_len);
+
+  nb::class_<SequenceDelta>(m, "SequenceDelta", "What one sequence of a request has new.")
+      .def_ro("token_ids", &SequenceDelta::token_ids)
+      .def_ro("text", &SequenceDelta::text)
+      .def_ro("logprob_json_strs", &SequenceDelta::logprob_json_strs)
+      .def_prop_ro("finish_reason", &FinishReasonName,
+                   "\"stop\", \"length\", \"abort\", \"error\" or None.")
+      .def_ro("extra_prefix_string", &SequenceDelta::extra_prefix_string);
+
+  nb::class_<RequestStreamOutput>(m, "RequestStreamOutput",
+                                  "News of one request; the last one has is_final set.")
+      .def_ro("request_id", &RequestStreamOutput::request_id)
+      .def_ro("group", &RequestStreamOutput::group, "One SequenceDelta per sequence, or empty.")
+      .def_ro("request_final_usage_json_str", &RequestStreamOutput::request_final_usage_json_str)
+      .def_ro("error_message", &RequestStreamOutput::error_message)
+      .def_prop_ro("is_final", &RequestStreamOutput::is_final);
+}
+
+}  // namespace mlc_native::bindings

@@ -1,0 +1,100 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.h"
+#include "bindings/load_progress.h"
+#include "engine.h"
+#include "request.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
+
+namespace mlc_native::bindings {
+namespace {
+
+// The engine's callback is C++; Python gets back the callable it gave.
+struct PyEngine {
+  std::unique_ptr<Engine> engine;
+  nb::object callback;
+};
+
+std::unique_ptr<PyEngine> CreatePyEngine(const std::string& config_json, std::string device,
+                                         nb::object callback,
+                                         std::shared_ptr<EventTraceRecorder> trace_recorder,
+                                         nb::object progress) {
+  EngineOptions options;
+  options.request_stream_callback = WrapStreamCallback(callback, OnPythonError::kPropagate);
+  options.trace_recorder = std::move(trace_recorder);
+  options.device = std::move(device);
+  options.load_progress = WrapLoadProgress(std::move(progress));
+  auto result = std::make_unique<PyEngine>();
+  result->callback = std::move(callback);
+  nb::gil_scoped_release release;
+  result->engine = Engine::Create(EngineConfig::FromJSONString(config_json), options);
+  return result;
+}
+
+void SetCallback(PyEngine& self, nb::object callback) {
+  self.engine->SetRequestStreamCallback(WrapStreamCallback(callback, OnPythonError::kPropagate));
+  self.callback = std::move(callback);
+}
+
+std::shared_ptr<Request> CreateEngineRequest(const PyEngine& self, std::string id,
+                                             const std::vector<int64_t>& token_ids,
+                                             const GenerationConfig& config) {
+  return std::const_pointer_cast<Request>(
+      CreateRequest(std::move(id), TokenInputs(token_ids), config, self.engine->request_limits()));
+}
+
+}  // namespace
+
+void BindEngine(nb::module_& m) {
+  nb::class_<PyEngine>(m, "Engine", "The single-threaded engine; one thread at a time.")
+      .def_static("create", &CreatePyEngine, "config_json"_a, "device"_a, "callback"_a = nb::none(),
+                  "trace_recorder"_a = nb::none(), "progress"_a = nb::none(),
+                  "Loads the model named in the config. Raises InvalidConfig, LoadError.")
+      .def("create_request", &CreateEngineRequest, "id"_a, "token_ids"_a, "generation_config"_a)
+      .def(
+          "add_request",
+          [](PyEngine& self, std::shared_ptr<Request> request) {
+            self.engine->AddRequest(std::move(request));
+          },
+          "request"_a, ReleaseGil())
+      .def(
+          "abort_request",
+          [](PyEngine& self, const std::string& id) { self.engine->AbortRequest(id); },
+          "request_id"_a, ReleaseGil())
+      .def(
+          "abort_all_requests", [](PyEngine& self) { self.engine->AbortAllRequests(); },
+          ReleaseGil())
+      .def(
+          "step", [](PyEngine& self) { self.engine->Step(); }, ReleaseGil())
+      .def(
+          "reset", [](PyEngine& self) { self.engine->Reset(); }, ReleaseGil())
+      .def("empty", [](const PyEngine& self) { return self.engine->Empty(); })
+      .def(
+          "json_metrics", [](const PyEngine& self) { return self.engine->JSONMetrics(); },
+          ReleaseGil())
+      .def(
+          "debug_call",
+          [](PyEngine& self, const std::string& name) { return self.engine->DebugCall(name); },
+          "name"_a, ReleaseGil())
+      .def("set_request_stream_callback", &SetCallback, "callback"_a.none())
+      .def("get_request_stream_callback", [](const PyEngine& self) { return self.callback; })
+      .def("default_generation_config",
+           [](const PyEngine& self) {
+             return GenerationConfig(self.engine->default_generation_config());
+           })
+      .def("config_json", [](const PyEngine& self) { return self.engine->config().AsJSONString(); })
+      .def("request_limits", [](const PyEngine& self) { return self.engine->request_limits(); })
+      .def("token_table", [](const PyEngine& self) {
+        return std::const_pointer_cast<TokenTable>(self.engine->token_table());
+      });
+}
+
+}  // namespace mlc_native::bindings

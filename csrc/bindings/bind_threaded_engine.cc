@@ -1,0 +1,87 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.h"
+#include "bindings/load_progress.h"
+#include "threaded_engine.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
+
+namespace mlc_native::bindings {
+namespace {
+
+void Init(ThreadedEngine& self, std::string device, nb::object callback,
+          std::shared_ptr<EventTraceRecorder> trace_recorder) {
+  self.InitThreadedEngine(std::move(device),
+                          WrapStreamCallback(std::move(callback), OnPythonError::kReport),
+                          std::move(trace_recorder));
+}
+
+void Reload(ThreadedEngine& self, const std::string& config_json, nb::object progress) {
+  LoadProgress load_progress = WrapLoadProgress(std::move(progress));
+  nb::gil_scoped_release release;
+  self.Reload(config_json, std::move(load_progress));
+}
+
+std::shared_ptr<Request> CreateEngineRequest(ThreadedEngine& self, std::string id,
+                                             const std::vector<int64_t>& token_ids,
+                                             const GenerationConfig& config) {
+  return std::const_pointer_cast<Request>(
+      self.CreateRequest(std::move(id), TokenInputs(token_ids), config));
+}
+
+}  // namespace
+
+LoadProgress WrapLoadProgress(nb::object callable) {
+  if (callable.is_none()) return {};
+  // The loading call keeps `callable` alive through its arguments, so no reference is dropped
+  // without the GIL.
+  nb::handle handle = callable;
+  return [handle](int64_t done, int64_t total) {
+    if (!nb::is_alive()) return;
+    nb::gil_scoped_acquire gil;
+    handle(done, total);
+  };
+}
+
+void BindThreadedEngine(nb::module_& m) {
+  nb::class_<ThreadedEngine>(m, "ThreadedEngine", "The engine behind its two loops. Thread-safe.")
+      .def(nb::new_([] { return ThreadedEngine::Create(); }))
+      .def("init_threaded_engine", &Init, "device"_a, "callback"_a, "trace_recorder"_a = nb::none())
+      .def("run_background_loop", &ThreadedEngine::RunBackgroundLoop, ReleaseGil())
+      .def("run_background_stream_back_loop", &ThreadedEngine::RunBackgroundStreamBackLoop,
+           ReleaseGil())
+      .def("exit_background_loop", &ThreadedEngine::ExitBackgroundLoop, ReleaseGil())
+      .def("reload", &Reload, "engine_config_json"_a, "progress"_a = nb::none(),
+           "Blocks until the model is loaded. Raises InvalidConfig, LoadError.")
+      .def("unload", &ThreadedEngine::Unload, ReleaseGil())
+      .def("reset", &ThreadedEngine::Reset, ReleaseGil())
+      .def("create_request", &CreateEngineRequest, "id"_a, "token_ids"_a, "generation_config"_a,
+           "Validates against the loaded model. Raises InvalidRequest.")
+      .def(
+          "add_request",
+          [](ThreadedEngine& self, std::shared_ptr<Request> request) {
+            self.AddRequest(std::move(request));
+          },
+          "request"_a, ReleaseGil())
+      .def("abort_request", &ThreadedEngine::AbortRequest, "request_id"_a, ReleaseGil())
+      .def("get_default_generation_config", &ThreadedEngine::GetDefaultGenerationConfig)
+      .def("get_complete_engine_config",
+           [](const ThreadedEngine& self) { return self.GetCompleteEngineConfig().AsJSONString(); })
+      .def("get_request_limits", &ThreadedEngine::GetRequestLimits)
+      .def("get_token_table",
+           [](const ThreadedEngine& self) {
+             return std::const_pointer_cast<TokenTable>(self.GetTokenTable());
+           })
+      .def("json_metrics", &ThreadedEngine::JSONMetrics, ReleaseGil())
+      .def("debug_call_func_on_all_worker", &ThreadedEngine::DebugCallFuncOnAllAllWorker, "name"_a,
+           ReleaseGil());
+}
+
+}  // namespace mlc_native::bindings

@@ -1,0 +1,116 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.h"
+#include "tokenizer/stop_str_handler.h"
+#include "tokenizer/text_streamer.h"
+#include "tokenizer/token_table.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mlc_native::bindings {
+namespace {
+
+using TokenTablePtr = std::shared_ptr<const TokenTable>;
+
+// TextStreamer on token ids, as mlc_llm.tokenizers has it.
+class TokenTextStreamer {
+ public:
+  explicit TokenTextStreamer(TokenTablePtr table) : table_(std::move(table)) {}
+
+  std::string Put(const std::vector<int32_t>& token_ids) {
+    std::string text;
+    for (int32_t id : token_ids) streamer_.Put(table_->text_bytes(id), &text);
+    return text;
+  }
+  std::string Finish() {
+    std::string text;
+    streamer_.Finish(&text);
+    return text;
+  }
+
+ private:
+  TokenTablePtr table_;
+  TextStreamer streamer_;
+};
+
+// StopStrHandler on token ids, as mlc_llm.tokenizers has it.
+class TokenStopStrHandler {
+ public:
+  TokenStopStrHandler(const std::vector<std::string>& stop_strs, TokenTablePtr table)
+      : table_(std::move(table)), handler_(std::make_shared<const StopStrSet>(stop_strs)) {}
+
+  std::vector<int32_t> Put(int32_t token_id) {
+    std::vector<int32_t> released;
+    handler_.Put(token_id, table_->text_bytes(token_id), &text_, &released);
+    return released;
+  }
+  std::vector<int32_t> Finish() {
+    std::vector<int32_t> released;
+    handler_.Finish(&text_, &released);
+    return released;
+  }
+  bool stop_triggered() const { return handler_.stop_triggered(); }
+  nb::bytes TakeText() {
+    nb::bytes text(text_.data(), text_.size());
+    text_.clear();
+    return text;
+  }
+
+ private:
+  TokenTablePtr table_;
+  StopStrHandler handler_;
+  std::string text_;
+};
+
+}  // namespace
+
+void BindTokenizer(nb::module_& m) {
+  nb::class_<TokenTable>(m, "TokenTable", "The bytes of every token id. Immutable.")
+      .def_static(
+          "from_tokenizer_json",
+          [](const std::string& path) {
+            return std::const_pointer_cast<TokenTable>(TokenTable::FromTokenizerJson(path));
+          },
+          "path"_a, "Raises LoadError for a missing, damaged or unsupported tokenizer.json.")
+      .def_prop_ro("size", &TokenTable::size)
+      .def(
+          "bytes",
+          [](const TokenTable& self, int32_t id) {
+            const std::string_view bytes = self.bytes(id);
+            return nb::bytes(bytes.data(), bytes.size());
+          },
+          "token_id"_a)
+      .def("is_special", &TokenTable::is_special, "token_id"_a);
+
+  nb::class_<TokenTextStreamer>(m, "TextStreamer", "Token ids to valid UTF-8 text, piece by piece.")
+      .def(
+          "__init__",
+          [](TokenTextStreamer* self, std::shared_ptr<TokenTable> table) {
+            new (self) TokenTextStreamer(std::move(table));
+          },
+          "token_table"_a)
+      .def("put", &TokenTextStreamer::Put, "token_ids"_a)
+      .def("finish", &TokenTextStreamer::Finish);
+
+  nb::class_<TokenStopStrHandler>(m, "StopStrHandler",
+                                  "Withholds what may belong to a stop string.")
+      .def(
+          "__init__",
+          [](TokenStopStrHandler* self, const std::vector<std::string>& stop_strs,
+             std::shared_ptr<TokenTable> table) {
+            new (self) TokenStopStrHandler(stop_strs, std::move(table));
+          },
+          "stop_strs"_a, "token_table"_a)
+      .def("put", &TokenStopStrHandler::Put, "token_id"_a,
+           "Returns the token ids that are released.")
+      .def("finish", &TokenStopStrHandler::Finish)
+      .def("take_text", &TokenStopStrHandler::TakeText,
+           "Bytes released since the last call, cut exactly before a stop string.")
+      .def_prop_ro("stop_triggered", &TokenStopStrHandler::stop_triggered);
+}
+
+}  // namespace mlc_native::bindings
