@@ -1,3 +1,22 @@
-# csrc/kernels/cpu, compiled per instruction set. Nothing here yet beyond the portable sources.
-file(GLOB cpu_kernel_sources CONFIGURE_DEPENDS kernels/cpu/*.cc)
-target_sources(mlc_native PRIVATE ${cpu_kernel_sources})
+# csrc/kernels/cpu/kernels_ISA.cc: one translation unit per instruction set, chosen at run time by
+# kernels/dispatch.cc. -ffp-contract=off everywhere: results must not depend on which products the
+# compiler happens to fuse. Never -march=native or LTO here: the binary must run on any CPU.
+set(isa_flags_portable "")
+set(isa_flags_avx2 -mavx2 -mfma -mf16c)
+set(isa_flags_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
+set(x86_isas avx2 avx512)
+
+file(GLOB isa_sources CONFIGURE_DEPENDS kernels/cpu/*.cc)
+foreach(source ${isa_sources})
+  get_filename_component(isa ${source} NAME_WE)
+  string(REGEX REPLACE "^kernels_" "" isa ${isa})
+  if(NOT DEFINED isa_flags_${isa})
+    message(FATAL_ERROR "${source}: no compiler flags for '${isa}' in MlcNativeKernels.cmake")
+  endif()
+  if(isa IN_LIST x86_isas AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    continue()
+  endif()
+  set_source_files_properties(${source} PROPERTIES
+    COMPILE_OPTIONS "-O3;-ffp-contract=off;${isa_flags_${isa}}")
+  target_sources(mlc_native PRIVATE ${source})
+endforeach()

@@ -1,0 +1,149 @@
+"""Builds mlc_native: csrc/CMakeLists.txt for the C++ part, Cython for pyx/.
+
+The C++ build directory is build/<tag>, so wheels, editable installs and tools/test.sh share one
+incremental build. Environment: MLC_NATIVE_BUILD_TESTS=1 and MLC_NATIVE_BUILD_BENCH=1 add the C++
+tests and benchmarks, CMAKE_ARGS is passed on, MAX_JOBS bounds the parallel compilers.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+DEPENDENCIES = [
+    "huggingface_hub",
+    "jinja2",
+    "numpy",
+    "prometheus-client",
+    "pydantic>=2",
+    "rich",
+    "tokenizers",
+    "tqdm",
+]
+
+
+def torch_requirement() -> str:
+    """The torch releases whose C++ ABI is the one built against: its minor version."""
+    major, minor = importlib.metadata.version("torch").split(".")[:2]
+    return f"torch>={major}.{minor},<{major}.{int(minor) + 1}"
+
+
+def package_dir(name: str) -> Path:
+    """Where a package lies, without importing it."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit(f"mlc_native: '{name}' is needed to build; pip install {name}")
+    return Path(spec.submodule_search_locations[0])
+
+
+def program(name: str) -> str:
+    """cmake or ninja: the one of the Python package, else the system's."""
+    if importlib.util.find_spec(name):
+        module = importlib.import_module(name)
+        return str(Path(getattr(module, "CMAKE_BIN_DIR", None) or module.BIN_DIR) / name)
+    found = shutil.which(name)
+    if found is None:
+        raise SystemExit(f"mlc_native: '{name}' is needed to build; pip install {name}")
+    return found
+
+
+def jobs() -> int:
+    """Parallel compilers: one per core, but torch headers take about 2 GB each."""
+    if "MAX_JOBS" in os.environ:
+        return max(1, int(os.environ["MAX_JOBS"]))
+    memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return max(1, min(len(os.sched_getaffinity(0)), int(memory_gb / 2)))
+
+
+def run(command: list[str | Path]) -> None:
+    """Runs a build step, its output on ours; a failure is one line, not a traceback."""
+    status = subprocess.run(command).returncode
+    if status != 0:
+        raise SystemExit(f"mlc_native: `{shlex.join(map(str, command))}` failed ({status})")
+
+
+class CMakeExtension(Extension):
+    """mlc_native._core and libmlc_native: configured, built and installed by CMake."""
+
+    def __init__(self) -> None:
+        super().__init__("mlc_native._core", sources=[])
+
+
+class BuildExt(build_ext):
+    """Runs CMake for the C++ part; leaves the Cython modules to setuptools."""
+
+    def run(self) -> None:
+        # setuptools clears `inplace` while it builds and then copies the modules alone.
+        self.to_source = bool(self.inplace or self.editable_mode)
+        super().run()
+
+    def build_extension(self, ext: Extension) -> None:
+        if not isinstance(ext, CMakeExtension):
+            super().build_extension(ext)
+            return
+        torch = package_dir("torch")
+        # A build with isolation sees its packages in a directory that is gone afterwards.
+        isolated = "" if torch.is_relative_to(sys.prefix) else "-isolated"
+        tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}{isolated}"
+        build_dir = ROOT / "build" / tag
+        build_dir.mkdir(parents=True, exist_ok=True)
+        want = {key: os.environ.get(f"MLC_NATIVE_BUILD_{key}", "0") for key in ("TESTS", "BENCH")}
+        cmake = program("cmake")
+        options = {
+            "CMAKE_MAKE_PROGRAM": program("ninja"),
+            "CMAKE_BUILD_TYPE": "Release",
+            "Python_EXECUTABLE": sys.executable,
+            "MLC_NATIVE_WITH_TORCH": "ON",
+            "MLC_NATIVE_PYTHON": "ON",
+            "MLC_NATIVE_TORCH_ROOT": torch,
+            "MLC_NATIVE_JSON_INCLUDE": package_dir("nlohmann_json") / "include",
+            "MLC_NATIVE_BUILD_TESTS": want["TESTS"],
+            "MLC_NATIVE_BUILD_BENCH": want["BENCH"],
+            # An editable install leaves the library in the source tree, far from torch/lib.
+            "MLC_NATIVE_EXTRA_RPATH": torch / "lib" if self.to_source else "",
+        }
+        defines = [f"-D{name}={value}" for name, value in options.items()]
+        extra = shlex.split(os.environ.get("CMAKE_ARGS", ""))
+        source = ROOT / "csrc"
+        run([cmake, f"-S{source}", f"-B{build_dir}", "-GNinja", *defines, *extra])
+        run([cmake, "--build", build_dir, "-j", str(jobs())])
+
+        package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        for prefix in [package, ROOT / "mlc_native"] if self.to_source else [package]:
+            for products in ("lib", "include"):  # nothing stale in a wheel
+                shutil.rmtree(prefix / products, ignore_errors=True)
+            run([cmake, "--install", build_dir, "--prefix", prefix])
+        if self.to_source and "1" in want.values():
+            where = ["--prefix", ROOT / "mlc_native", "--component", "development"]
+            run([cmake, "--install", build_dir, *where])
+
+
+def cython_extensions() -> list[Extension]:
+    """pyx/NAME.pyx becomes mlc_native._NAME."""
+    modules = [
+        Extension(f"mlc_native._{path.stem}", [str(path.relative_to(ROOT))])
+        for path in sorted((ROOT / "pyx").glob("*.pyx"))
+    ]
+    return cythonize(
+        modules, build_dir="build/cython", language_level=3, include_path=[str(ROOT / "pyx")]
+    )
+
+
+setup(
+    install_requires=[*DEPENDENCIES, torch_requirement()],
+    ext_modules=[CMakeExtension(), *cython_extensions()],
+    cmdclass={"build_ext": BuildExt},
+)

@@ -1,0 +1,62 @@
+"""No C++ test file is silently left out: each has tests, and ctest knows them.
+
+Uses the build directory named by MLC_NATIVE_BUILD_DIR (tools/test.sh sets it).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1] / "cpp"
+TEST_MACRO = re.compile(
+    r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.MULTILINE
+)
+
+
+def macros_of(source: str) -> set[tuple[str, str]]:
+    """(suite, test) of every test macro in a C++ source."""
+    return {(suite, test) for suite, test in TEST_MACRO.findall(source)}
+
+
+def listed(names: list[str], suite: str, test: str) -> bool:
+    """Whether ctest's names hold the test, with the decorations of instantiated suites."""
+    pattern = re.compile(rf"(^|/){suite}(/[^.]*)?\.{test}(/.*)?$")
+    return any(pattern.search(name.split("  #")[0]) for name in names)
+
+
+def test_every_test_file_has_tests() -> None:
+    files = sorted(TESTS.rglob("*_test.cc"))
+    assert files, "no C++ tests found"
+    assert [str(f) for f in files if not macros_of(f.read_text())] == []
+
+
+def test_ctest_knows_every_test() -> None:
+    build_dir = os.environ.get("MLC_NATIVE_BUILD_DIR")
+    if not build_dir or not shutil.which("ctest"):
+        pytest.skip("needs MLC_NATIVE_BUILD_DIR and ctest (tools/test.sh gives both)")
+    command = ["ctest", "--test-dir", build_dir, "--show-only=json-v1"]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    names = [test["name"] for test in json.loads(answer)["tests"]]
+    missing = [
+        f"{path.relative_to(TESTS)}: {suite}.{test}"
+        for path in sorted(TESTS.rglob("*_test.cc"))
+        for suite, test in sorted(macros_of(path.read_text()))
+        if not test.startswith("DISABLED_") and not listed(names, suite, test)
+    ]
+    assert missing == []
+
+
+def test_the_macro_reader() -> None:
+    source = "TEST(A, B) {}\n  TEST_F(C,\n   D) {}\nTYPED_TEST(E, F) {}\n// TEST(G, H)\n"
+    source += "TEST_P(I, J)"
+    assert macros_of(source) == {("A", "B"), ("C", "D"), ("E", "F"), ("I", "J")}
+    names = ["A.B", "C.D", "E/0.F", "All/I.J/k"]
+    assert all(listed(names, s, t) for s, t in macros_of(source))
+    assert not listed(names, "A", "C")

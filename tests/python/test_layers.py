@@ -1,0 +1,182 @@
+"""The include direction of csrc/ (DESIGN.md, "Layers"): the architecture, as a test.
+
+A file includes only files of a lower level or of its own group. The checker itself is tested on
+temporary trees with one planted violation each.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CSRC = ROOT / "csrc"
+
+# Level and group of each folder, and of each file name at the root of csrc/.
+FOLDERS = {
+    "support": 0,
+    "kernels": 1,
+    "kv": 2,
+    "sampling": 2,
+    "models": 2,
+    "tokenizer": 2,
+    "actions": 4,
+    "bindings": 6,
+}
+ROOT_FILES = {
+    "data": (1, "words"),
+    "config": (1, "words"),
+    "request": (1, "words"),
+    "metrics": (1, "words"),
+    "event_trace": (1, "words"),
+    "request_state": (3, "state"),
+    "engine_state": (3, "state"),
+    "scheduler": (3, "state"),
+    "engine": (5, "drivers"),
+    "threaded_engine": (5, "drivers"),
+    "c_api": (6, "bindings"),
+}
+SUFFIXES = {".h", ".cc", ".inl", ".cuh", ".cu"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
+TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+PYTHON = re.compile(r"^(nanobind/|pybind11/|Python\.h$)")
+THREADS = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "semaphore"}
+
+
+def place(path: str) -> tuple[int, str] | None:
+    """Level and group of a path relative to csrc/; None when the table does not know it."""
+    folder, _, name = path.rpartition("/")
+    if folder:
+        top = folder.split("/")[0]
+        return (FOLDERS[top], top) if top in FOLDERS else None
+    # config_json.cc belongs to config: the longest name that is a prefix, on a word boundary.
+    stem = Path(name).stem
+    known = [n for n in ROOT_FILES if stem == n or stem.startswith(n + "_")]
+    return ROOT_FILES[max(known, key=len)] if known else None
+
+
+def check_ours(source: str, target: str, csrc: Path) -> str | None:
+    """What is wrong with `#include "target"` in source, or None."""
+    here, there = place(source), place(target)
+    assert here is not None
+    if there is None or not (csrc / target).is_file():
+        return f'"{target}" is no file of csrc/ that the table knows (includes are csrc-relative)'
+    if here == there:
+        return None
+    if there[0] >= here[0]:
+        return f'level {here[0]} ({here[1]}) includes "{target}" of level {there[0]} ({there[1]})'
+    if here[1] == "kv" and there[0] > 0:
+        return f'kv/ knows integers only: "{target}" is of level {there[0]}'
+    if there[1] == "actions" and here[1] == "drivers" and Path(source).stem != "engine":
+        return f'only engine.cc includes actions/: "{target}"'
+    return None
+
+
+def check_foreign(source: str, target: str) -> str | None:
+    """What is wrong with `#include <target>` in source, or None."""
+    here = place(source)
+    assert here is not None
+    level, group = here
+    if TORCH.match(target):
+        torch_free = re.fullmatch(r"models/(model|plugin\w*|no_torch)\.\w+", source)
+        if group != "models" or torch_free:
+            return f"<{target}>: torch is only for csrc/models (not model.h, plugin*, no_torch)"
+    elif PYTHON.match(target):
+        if group != "bindings" or Path(source).stem.startswith("c_api"):
+            return f"<{target}>: Python is only for csrc/bindings"
+    elif target.startswith("nlohmann/"):
+        if not source.endswith(".cc"):
+            return f"<{target}>: JSON is only for .cc files"
+    elif target in THREADS and (group == "kv" or level in (3, 4)):
+        return f"<{target}>: {group} knows no threads"
+    return None
+
+
+def violations(csrc: Path) -> list[str]:
+    """Every broken rule below csrc, as "file: reason"."""
+    found = []
+    for path in sorted(p for p in csrc.rglob("*") if p.suffix in SUFFIXES):
+        source = path.relative_to(csrc).as_posix()
+        if place(source) is None:
+            found.append(f"{source}: give it a level in tests/python/test_layers.py")
+            continue
+        text = path.read_text(encoding="utf-8")
+        for quote, target in INCLUDE.findall(text):
+            if quote == '"':
+                wrong = check_ours(source, target, csrc)
+            else:
+                wrong = check_foreign(source, target)
+            if wrong:
+                found.append(f"{source}: {wrong}")
+        if path.suffix in {".h", ".inl"} and re.search(r"^\s*using namespace", text, re.MULTILINE):
+            found.append(f"{source}: `using namespace` in a header")
+    return found
+
+
+def test_includes_point_down() -> None:
+    assert len(list(CSRC.rglob("*.h"))) > 20, "csrc/ not found or nearly empty"
+    assert violations(CSRC) == []
+
+
+CLEAN = {
+    "support/check.h": "",
+    "data.h": "",
+    "config.h": '#include "data.h"\n',
+    "kernels/kernels.h": '#include "support/check.h"\n',
+    "kv/page_pool.h": '#include "support/check.h"\n#include <vector>\n',
+    "sampling/sampler.h": '#include "config.h"\n',
+    "models/model.h": '#include "config.h"\n',
+    "models/layers.h": '#include <ATen/ATen.h>\n#include "models/model.h"\n',
+    "tokenizer/token_table.h": "",
+    "engine_state.h": '#include "data.h"\n#include "kv/page_pool.h"\n',
+    "actions/action.h": '#include "engine_state.h"\n',
+    "engine.cc": '#include "actions/action.h"\n#include "models/model.h"\n',
+    "threaded_engine.cc": "#include <thread>\n",
+    "bindings/module.cc": '#include <nanobind/nanobind.h>\n#include "config.h"\n',
+}
+
+
+def write_tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
+    assert violations(write_tree(tmp_path, CLEAN)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("support/check.h", '#include "data.h"'),  # up
+        ("data.h", '#include "kernels/kernels.h"'),  # same level, another group
+        ("sampling/sampler.h", '#include "models/model.h"'),  # sibling folders
+        ("tokenizer/token_table.h", '  #  include "sampling/sampler.h"'),
+        ("kv/page_pool.h", '#include "config.h"'),  # kv: level 0 only
+        ("engine_state.h", '#include "engine.cc"'),
+        ("actions/action.h", '#include "bindings/module.cc"'),
+        ("threaded_engine.cc", '#include "actions/action.h"'),
+        ("config.h", "#include <torch/torch.h>"),
+        ("models/model.h", "#include <ATen/ATen.h>"),
+        ("models/no_torch.cc", "#include <c10/core/Device.h>"),
+        ("models/plugin.cc", "#include <torch/script.h>"),
+        ("engine.cc", "#include <nanobind/nanobind.h>"),
+        ("bindings/c_api.cc", "#include <Python.h>"),
+        ("config.h", "#include <nlohmann/json.hpp>"),
+        ("kv/page_pool.h", "#include <mutex>"),
+        ("actions/action.h", "#include <thread>"),
+        ("config.h", "using namespace std;"),
+        ("config.h", '#include "check.h"'),  # not csrc-relative
+        ("helpers.h", ""),  # a root file without a level
+        ("misc/helpers.h", ""),  # a folder without a level
+    ],
+)
+def test_checker_finds_a_planted_violation(tmp_path: Path, name: str, text: str) -> None:
+    found = violations(write_tree(tmp_path, {**CLEAN, name: text + "\n"}))
+    assert len(found) == 1, found
+    assert found[0].startswith(name)

@@ -1,0 +1,93 @@
+# Sourced by tools/test.sh and tools/demo.sh. Turns a bare Debian-like machine into one that can
+# build: system packages (as root, else it says which), a virtual environment, the pinned torch, the
+# build requirements of pyproject.toml. Sets ROOT, VENV and PYTHON (the environment's).
+#
+# MLC_NATIVE_VENV   the environment to use (default: .venv in the repository)
+# MLC_NATIVE_TORCH  the torch release to build against (default: the one pinned in pyproject.toml)
+
+ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+VENV="${MLC_NATIVE_VENV:-$ROOT/.venv}"
+
+say() { printf '\n== %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# The first interpreter that is new enough; prints nothing when there is none.
+find_python() {
+  local candidate
+  for candidate in "${PYTHON:-}" python3 python3.11 python3.12 python3.13 python3.14; do
+    [ -n "$candidate" ] || continue
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+}
+
+has_header() { printf '#include <%s>\n' "$1" | g++ -x c++ -E - >/dev/null 2>&1; }
+has_python_dev() {
+  "$1" -c 'import ensurepip, os, sysconfig
+raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null
+}
+
+# system_packages [tests]: what is missing of compiler, Python headers and (tests) test libraries.
+system_packages() {
+  local missing=() python
+  command -v g++ >/dev/null || missing+=(g++)
+  python="$(find_python)"
+  if [ -z "$python" ] || { [ ! -x "$VENV/bin/python" ] && ! has_python_dev "$python"; }; then
+    missing+=(python3 python3-venv python3-dev)
+  fi
+  if [ "${1:-}" = tests ]; then
+    has_header gtest/gtest.h || missing+=(libgtest-dev)
+    has_header gmock/gmock.h || missing+=(libgmock-dev)
+    has_header benchmark/benchmark.h || missing+=(libbenchmark-dev)
+  fi
+  local wanted=("${missing[@]}")
+  command -v ccache >/dev/null || wanted+=(ccache)
+  [ ${#wanted[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing ${wanted[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq || true
+    apt-get install -y -qq --no-install-recommends "${wanted[@]}" </dev/null >/dev/null && return 0
+  fi
+  [ ${#missing[@]} -eq 0 ] && return 0 # ccache is only a convenience
+  die "missing: ${missing[*]}. On Debian or Ubuntu: sudo apt-get install ${wanted[*]}"
+}
+
+# The environment with torch first (pinned, so that nothing later draws another build of it), then
+# the other build requirements.
+python_environment() {
+  local python
+  python="$(find_python)"
+  if [ ! -x "$VENV/bin/python" ]; then
+    [ -n "$python" ] || die "Python 3.11 or later is needed (set PYTHON=...)"
+    say "virtual environment $VENV ($python)"
+    "$python" -m venv "$VENV" || die "$python -m venv failed"
+  fi
+  PYTHON="$VENV/bin/python"
+  export PYTHON PATH="$VENV/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
+  local requires
+  mapfile -t requires < <("$PYTHON" - "$ROOT/pyproject.toml" <<'PY'
+import sys, tomllib
+requires = tomllib.load(open(sys.argv[1], "rb"))["build-system"]["requires"]
+print(*sorted(requires, key=lambda r: not r.startswith("torch")), sep="\n")
+PY
+)
+  [ ${#requires[@]} -gt 1 ] || die "no build requirements in pyproject.toml"
+  say "build requirements"
+  "$PYTHON" -m pip install -q "${MLC_NATIVE_TORCH:+torch==}${MLC_NATIVE_TORCH:-${requires[0]}}" \
+    || die "torch could not be installed"
+  "$PYTHON" -m pip install -q "${requires[@]:1}" || die "build requirements could not be installed"
+}
+
+# install_package [extras]: editable, from the shared build directory; output only when it fails.
+install_package() {
+  say "building and installing mlc_native (log: build/install.log)"
+  mkdir -p "$ROOT/build"
+  if ! "$PYTHON" -m pip install -v --no-build-isolation -e "$ROOT${1:-}" \
+      >"$ROOT/build/install.log" 2>&1 </dev/null; then
+    tail -n 80 "$ROOT/build/install.log"
+    die "the build failed (see above, or build/install.log)"
+  fi
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Sets up, builds once, and runs every check: C++ tests (with torch, and of the torch-free core),
+# linters, pytest. Enough by itself on a fresh machine. A failing check does not stop the later
+# ones; the summary at the end names it and the exit status is not 0.
+#
+#   tools/test.sh [--cpp-only | --python-only] [--fast]
+#
+# --fast leaves out the torch-free build and the tests marked slow or packaging.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tools/setup_env.sh
+
+cpp=1 python=1 fast=0
+for argument in "$@"; do
+  case "$argument" in
+    --cpp-only) python=0 ;;
+    --python-only) cpp=0 ;;
+    --fast) fast=1 ;;
+    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  esac
+done
+
+summary=() failed=0
+check() { # check NAME COMMAND...: runs it, notes result and duration
+  local name="$1" start=$SECONDS status
+  shift
+  say "$name"
+  "$@" </dev/null
+  status=$?
+  if [ $status -eq 0 ]; then
+    summary+=("ok      $name ($((SECONDS - start)) s)")
+  else
+    summary+=("FAILED  $name ($((SECONDS - start)) s, status $status)")
+    failed=1
+  fi
+  return $status
+}
+
+jobs="$(nproc)"
+build_core() {
+  cmake -S csrc -B build/core -G Ninja -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF \
+    -DMLC_NATIVE_BUILD_TESTS=ON -DPython_EXECUTABLE="$PYTHON" >build/core.log 2>&1 &&
+    cmake --build build/core -j "$jobs" >>build/core.log 2>&1 || { tail -n 60 build/core.log; false; }
+}
+run_ctest() { timeout -k 10 900 ctest --test-dir "$1" -j "$jobs" --output-on-failure --no-tests=error; }
+
+system_packages tests
+python_environment
+export MLC_NATIVE_BUILD_TESTS=1 MLC_NATIVE_BUILD_BENCH=1
+check "build" install_package '[test]' || exit 1 # nothing below means anything without it
+MLC_NATIVE_BUILD_DIR="$("$PYTHON" -c 'import sys, sysconfig
+print("build/%s-%s" % (sys.implementation.cache_tag, sysconfig.get_platform()))')"
+export MLC_NATIVE_BUILD_DIR="$ROOT/$MLC_NATIVE_BUILD_DIR"
+
+if [ $cpp = 1 ]; then
+  check "C++ tests" run_ctest "$MLC_NATIVE_BUILD_DIR"
+  if [ $fast = 0 ]; then
+    check "torch-free core: build" build_core &&
+      check "torch-free core: C++ tests" run_ctest build/core
+  fi
+fi
+if [ $python = 1 ]; then
+  check "lint" tools/lint.sh
+  select=()
+  [ $fast = 1 ] && select=(-m "not slow and not packaging")
+  check "pytest" timeout -k 10 1500 "$PYTHON" -m pytest -q "${select[@]}"
+fi
+
+say "summary"
+printf '%s\n' "${summary[@]}"
+exit $failed
