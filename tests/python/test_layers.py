@@ -31,6 +31,7 @@ ROOT_FILES = {
     "request": (1, "words"),
     "metrics": (1, "words"),
     "event_trace": (1, "words"),
+    "device": (1, "words"),
     "request_state": (3, "state"),
     "engine_state": (3, "state"),
     "scheduler": (3, "state"),

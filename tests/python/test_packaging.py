@@ -1,0 +1,154 @@
+"""The wheel: what is in it, what it requires, and that a C++ host can build on it.
+
+Builds the wheel from the shared build directory, so it needs the build requirements (tools/test.sh
+installs them) and is quick only after a build.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [
+    pytest.mark.packaging,
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in ("Cython", "nanobind", "cmake")),
+        reason="the build requirements of pyproject.toml are not installed",
+    ),
+]
+
+CONSUMER_CMAKE = """
+cmake_minimum_required(VERSION 3.24)
+project(consumer LANGUAGES CXX)
+find_package(mlc_native 0.1 REQUIRED)
+add_executable(consumer main.cc)
+target_link_libraries(consumer PRIVATE mlc_native::mlc_native)
+"""
+
+CONSUMER_CC = """
+#include <mlc_native/threaded_engine.h>
+
+#include <iostream>
+#include <thread>
+
+int main() {
+  auto engine = mlc_native::ThreadedEngine::Create();
+  engine->InitThreadedEngine("cpu", [](auto&&) {}, nullptr);
+  std::thread loop([&] { engine->RunBackgroundLoop(); });
+  std::thread stream_back([&] { engine->RunBackgroundStreamBackLoop(); });
+  try {
+    engine->Reload(R"({"model": "/does/not/exist"})");
+    std::cout << "loaded?";
+  } catch (const mlc_native::LoadError& error) {
+    std::cout << "refused: " << error.what();
+  }
+  engine->ExitBackgroundLoop();
+  loop.join();
+  stream_back.join();
+}
+"""
+
+
+def run(*command: str | Path, **kwargs: object) -> str:
+    """Output of a command that must succeed."""
+    done = subprocess.run(
+        [str(c) for c in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        **kwargs,  # type: ignore[call-overload]
+    )
+    assert done.returncode == 0, done.stdout[-8000:]
+    return str(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    # The options of the build directory stay as tools/test.sh has set them: nothing is compiled.
+    environment = {**os.environ, "MLC_NATIVE_BUILD_TESTS": "1", "MLC_NATIVE_BUILD_BENCH": "1"}
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+    run(*pip, "-w", out, ROOT, env=environment)
+    (built,) = out.glob("mlc_native-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as pip lays it out, with torch beside it as in any site-packages."""
+    where = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(where)
+    spec = importlib.util.find_spec("torch")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    (where / "torch").symlink_to(spec.submodule_search_locations[0])
+    return where
+
+
+def test_contents(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    for wanted in [
+        "mlc_native/__init__.py",
+        "mlc_native/py.typed",
+        "mlc_native/_core.pyi",
+        "mlc_native/lib/libmlc_native.so",
+        "mlc_native/lib/cmake/mlc_native/mlc_nativeConfig.cmake",
+        "mlc_native/include/mlc_native/threaded_engine.h",
+        "mlc_native/include/mlc_native/models/model.h",
+        "mlc_native/include/mlc_native/support/check.h",
+        "mlc_native/demo_model/config.json",
+        "mlc_native/demo_model/tokenizer.json",
+        "mlc_native/demo_model/model.safetensors",
+    ]:
+        assert wanted in names
+    for module in ("_core", "_stream_bridge"):
+        assert any(n.startswith(f"mlc_native/{module}.") and n.endswith(".so") for n in names)
+    strangers = [n for n in names if "fake_model" in n or n.endswith((".cc", ".pyx", ".c", ".cpp"))]
+    assert strangers == []
+    assert {n.split("/")[0] for n in names} == {"mlc_native", "mlc_native-0.1.0.dist-info"}
+
+
+def test_public_headers_are_free_of_torch_and_python(site: Path) -> None:
+    headers = list((site / "mlc_native/include").rglob("*.h"))
+    assert len(headers) > 15
+    for header in headers:
+        text = header.read_text()
+        for foreign in ("<torch/", "<ATen/", "<c10/", "<nanobind/", "<Python.h>", "<nlohmann/"):
+            assert foreign not in text, header
+
+
+def test_requires_the_torch_it_was_built_against(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    metadata = archive.read("mlc_native-0.1.0.dist-info/METADATA").decode()
+    major, minor = importlib.metadata.version("torch").split(".")[:2]
+    torch = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: torch")]
+    assert len(torch) == 1
+    assert f">={major}.{minor}" in torch[0]
+    assert f"<{major}.{int(minor) + 1}" in torch[0]
+    entry_points = archive.read("mlc_native-0.1.0.dist-info/entry_points.txt").decode()
+    assert "mlc-native = mlc_native.cli.main:main" in entry_points
+
+
+def test_installed_package_imports_by_itself(site: Path) -> None:
+    program = "import mlc_native._core as c, sys; print(c.__file__, 'torch' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    answer = run(sys.executable, "-c", program, env=environment, cwd=site)
+    assert answer.startswith(str(site))
+
+
+def test_cpp_host_finds_links_and_runs(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(CONSUMER_CMAKE)
+    (tmp_path / "main.cc").write_text(CONSUMER_CC)
+    build = tmp_path / "build"
+    run("cmake", "-S", tmp_path, "-B", build, f"-DCMAKE_PREFIX_PATH={site / 'mlc_native'}")
+    run("cmake", "--build", build)
+    assert run(build / "consumer").startswith("refused: ")
