@@ -8,6 +8,7 @@
 
 #include "bindings/bindings.h"
 #include "config.h"
+#include "device.h"
 #include "request.h"
 
 namespace nb = nanobind;

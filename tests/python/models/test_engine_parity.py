@@ -1,0 +1,146 @@
+"""Greedy tokens of the whole engine equal transformers' in fp32, for every family.
+
+The same prompts run alone, in a batch of 8, with chunks of 16, 64 and 512 tokens and with so few
+pages that sequences are preempted and recomputed; every way must give transformers' tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from mlc_native import _core
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import SHAPES, make_checkpoint
+
+FAMILIES = sorted(name for name in SHAPES if name.startswith("tiny-"))
+PROMPT_LENGTHS = (300, 17, 64, 1, 33, 100, 16, 128)  # tokens; page and chunk edges among them
+NUM_NEW_TOKENS = 64
+
+
+@dataclass
+class Reference:
+    path: Path
+    prompts: list[list[int]]
+    tokens: list[list[int]]  # [prompt][NUM_NEW_TOKENS], greedy, of transformers in fp32
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def reference(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Reference:
+    path = make_checkpoint(request.param, tmp_path_factory.mktemp("checkpoint") / request.param)
+    generator = torch.Generator().manual_seed(7)
+    vocab_size = SHAPES[request.param]["vocab_size"]
+    prompts = [
+        torch.randint(0, vocab_size, (length,), generator=generator).tolist()
+        for length in PROMPT_LENGTHS
+    ]
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    return Reference(path, prompts, [greedy(model, prompt) for prompt in prompts])
+
+
+@torch.inference_mode()
+def greedy(model: torch.nn.Module, prompt: list[int]) -> list[int]:
+    tokens = list(prompt)
+    output = model(torch.tensor([tokens]), use_cache=True)
+    for _ in range(NUM_NEW_TOKENS):
+        tokens.append(int(output.logits[0, -1].argmax()))
+        output = model(
+            torch.tensor([tokens[-1:]]), past_key_values=output.past_key_values, use_cache=True
+        )
+    return tokens[len(prompt) :]
+
+
+class Driver:
+    """Runs prompts through one engine and collects each one's tokens."""
+
+    def __init__(self, path: Path, **settings: object) -> None:
+        self.tokens: dict[str, list[int]] = {}
+        self.finals: list[str] = []
+        config = {
+            "model": str(path),
+            "dtype": "float32",
+            "num_threads": 2,
+            "max_num_sequence": 8,
+            "max_single_sequence_length": 512,
+            "verbose": False,
+            **settings,
+        }
+        self.engine = _core.Engine.create(json.dumps(config), "cpu", self.receive)
+
+    def receive(self, outputs: list[_core.RequestStreamOutput]) -> None:
+        for output in outputs:
+            assert output.error_message == ""
+            if output.is_final:
+                self.finals.append(output.request_id)
+            for delta in output.group:
+                self.tokens[output.request_id] += delta.token_ids
+
+    def run(self, prompts: list[list[int]]) -> list[list[int]]:
+        config = _core.GenerationConfig()
+        config.temperature = 0.0
+        config.max_tokens = NUM_NEW_TOKENS
+        config.ignore_eos = True
+        ids = [str(i) for i in range(len(prompts))]
+        for request_id, prompt in zip(ids, prompts, strict=True):
+            self.tokens[request_id] = []
+            self.engine.add_request(self.engine.create_request(request_id, prompt, config))
+        while not self.engine.empty():
+            self.engine.step()
+        assert sorted(self.finals) == sorted(ids)
+        self.finals.clear()
+        self.engine.debug_call("audit_pages")
+        return [self.tokens[request_id] for request_id in ids]
+
+
+def test_alone(reference: Reference) -> None:
+    driver = Driver(reference.path, max_total_sequence_length=4096, prefill_chunk_size=512)
+    for prompt, expected in zip(reference.prompts, reference.tokens, strict=True):
+        assert driver.run([prompt]) == [expected]
+
+
+@pytest.mark.parametrize("prefill_mode", ["hybrid", "chunked"])
+@pytest.mark.parametrize("chunk_size", [16, 64, 512])
+def test_batch_of_8(reference: Reference, chunk_size: int, prefill_mode: str) -> None:
+    driver = Driver(
+        reference.path,
+        max_total_sequence_length=4096,
+        prefill_chunk_size=chunk_size,
+        prefill_mode=prefill_mode,
+    )
+    assert driver.run(reference.prompts) == reference.tokens
+
+
+def test_forced_preemption(reference: Reference) -> None:
+    needed = sum(length + NUM_NEW_TOKENS for length in PROMPT_LENGTHS)
+    driver = Driver(reference.path, max_total_sequence_length=512, prefill_chunk_size=64)
+    assert needed > 2 * 512
+    assert driver.run(reference.prompts) == reference.tokens
+    assert preemptions(driver) > 0
+
+
+def preemptions(driver: Driver) -> int:
+    return int(json.loads(driver.engine.json_metrics())["num_preemptions"])
+
+
+def test_thread_counts_agree(reference: Reference) -> None:
+    for num_threads in (1, 3):
+        driver = Driver(reference.path, num_threads=num_threads, max_total_sequence_length=4096)
+        assert driver.run(reference.prompts[:3]) == reference.tokens[:3]
+
+
+@pytest.fixture(autouse=True)
+def single_threaded_reference() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
