@@ -1,0 +1,55 @@
+#include "models/plugin.h"
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "models/loader.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr char kCreateSymbol[] = "mlc_native_create_model";
+constexpr char kAbiSymbol[] = "mlc_native_plugin_abi";
+
+LoadError PluginError(const ModelSource& source, const std::string& what) {
+  return LoadError("model_lib", "\"model_lib\" = " + source.model_lib + ": " + what);
+}
+
+std::string LastDlError() {
+  const char* error = dlerror();
+  return error != nullptr ? error : "unknown error of the dynamic linker";
+}
+
+template <typename Function>
+Function* Symbol(const ModelSource& source, void* library, const char* name) {
+  void* symbol = dlsym(library, name);
+  if (symbol == nullptr) {
+    throw PluginError(source, std::string("is no plug-in, it does not export ") + name);
+  }
+  return reinterpret_cast<Function*>(symbol);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> LoadPluginModel(const ModelSource& source) {
+  // No dlclose, see the header; RTLD_NODELETE says the same to whoever else opens the library.
+  void* library = dlopen(source.model_lib.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) throw PluginError(source, "cannot be opened: " + LastDlError());
+  const int abi = Symbol<int()>(source, library, kAbiSymbol)();
+  if (abi != kModelPluginAbi) {
+    throw PluginError(source, "has plug-in ABI " + std::to_string(abi) + ", this build needs " +
+                                  std::to_string(kModelPluginAbi));
+  }
+  auto* create = Symbol<Model*(const ModelSource*)>(source, library, kCreateSymbol);
+  std::unique_ptr<Model> model(create(&source));
+  if (model == nullptr) throw PluginError(source, std::string(kCreateSymbol) + " returned null");
+  return model;
+}
+
+std::unique_ptr<Model> LoadModel(const ModelSource& source) {
+  return source.model_lib.empty() ? LoadBuiltinModel(source) : LoadPluginModel(source);
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,17 @@
+// Models from plug-in libraries (model_lib=); the contract is at the end of models/model.h. Free of
+// libtorch. Any thread.
+#pragma once
+
+#include <memory>
+
+#include "models/model.h"
+
+namespace mlc_native {
+
+// Opens source.model_lib and lets it create the model. The library stays loaded until the process
+// ends: exceptions and models of its types may outlive every other handle to it. Throws LoadError
+// for a library that cannot be opened, lacks a symbol or has another ABI; what the plug-in throws
+// passes through.
+std::unique_ptr<Model> LoadPluginModel(const ModelSource& source);
+
+}  // namespace mlc_native
