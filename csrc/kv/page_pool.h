@@ -50,6 +50,7 @@ class PagePool {
   int64_t num_total() const { return static_cast<int64_t>(ref_counts_.size()); }
   int64_t num_free() const { return static_cast<int64_t>(free_ids_.size()); }
   int64_t num_used() const { return num_total() - num_free(); }
+  int32_t ref_count(int32_t id) const { return ref_counts_[id]; }
 
   // Full check: each id is either free once or referenced. Throws InternalError.
   void Audit() const;

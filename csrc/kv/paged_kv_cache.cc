@@ -1,0 +1,142 @@
+#include "kv/paged_kv_cache.h"
+
+#include <utility>
+
+#include "support/check.h"
+
+namespace mlc_native {
+
+PagedKvCache::PagedKvCache(int64_t num_pages, int64_t page_size)
+    : page_size_(page_size), pool_(num_pages) {
+  MLC_CHECK(page_size > 0) << page_size;
+}
+
+const PagedKvCache::Sequence& PagedKvCache::Get(int64_t seq_id) const {
+  MLC_CHECK(HasSequence(seq_id)) << "no sequence " << seq_id;
+  return sequences_[seq_id];
+}
+
+PagedKvCache::Sequence& PagedKvCache::Get(int64_t seq_id) {
+  return const_cast<Sequence&>(std::as_const(*this).Get(seq_id));
+}
+
+bool PagedKvCache::HasSequence(int64_t seq_id) const {
+  return seq_id >= 0 && seq_id < static_cast<int64_t>(sequences_.size()) && sequences_[seq_id].live;
+}
+
+PagedKvCache::Sequence& PagedKvCache::NewSequence(int64_t seq_id) {
+  MLC_CHECK(seq_id >= 0 && !HasSequence(seq_id)) << "sequence " << seq_id << " is live";
+  if (seq_id >= static_cast<int64_t>(sequences_.size())) sequences_.resize(seq_id + 1);
+  Sequence& seq = sequences_[seq_id];
+  seq.live = true;
+  seq.length = 0;
+  ++num_sequences_;
+  return seq;
+}
+
+void PagedKvCache::AddSequence(int64_t seq_id) { NewSequence(seq_id); }
+
+void PagedKvCache::ForkSequence(int64_t parent_id, int64_t child_id, int64_t length) {
+  MLC_CHECK(length >= 0 && length <= Get(parent_id).length)
+      << "fork at " << length << " of " << Get(parent_id).length << " tokens";
+  MLC_CHECK(!Get(parent_id).replaced) << "fork with a forward in flight";
+  Sequence& child = NewSequence(child_id);
+  const Sequence& parent = sequences_[parent_id];  // after NewSequence: it may have moved
+  child.length = length;
+  const int64_t num_pages = NumPages(length);
+  child.pages.assign(parent.pages.begin(), parent.pages.begin() + num_pages);
+  child.page_ids.assign(parent.page_ids.begin(), parent.page_ids.begin() + num_pages);
+}
+
+void PagedKvCache::RemoveSequence(int64_t seq_id) {
+  Sequence& seq = Get(seq_id);
+  seq.live = false;
+  seq.length = 0;
+  seq.pages.clear();  // keeps its memory for the next sequence of this id
+  seq.page_ids.clear();
+  seq.replaced = Page();
+  --num_sequences_;
+}
+
+bool PagedKvCache::WritesSharedPage(const Sequence& seq) const {
+  // A page behind the last token is private: forks take only pages that hold tokens of theirs.
+  return seq.length % page_size_ != 0 && !seq.replaced &&
+         seq.pages[seq.length / page_size_].is_shared();
+}
+
+int64_t PagedKvCache::PagesNeeded(int64_t seq_id, int64_t num_tokens) const {
+  const Sequence& seq = Get(seq_id);
+  if (num_tokens == 0) return 0;
+  const int64_t missing =
+      NumPages(seq.length + num_tokens) - static_cast<int64_t>(seq.pages.size());
+  return (missing > 0 ? missing : 0) + (WritesSharedPage(seq) ? 1 : 0);
+}
+
+void PagedKvCache::Reserve(int64_t seq_id, int64_t num_tokens, std::vector<PageCopy>* copies) {
+  MLC_CHECK(num_tokens > 0) << num_tokens;
+  Sequence& seq = Get(seq_id);
+  const int64_t num_pages = NumPages(seq.length + num_tokens);
+  if (WritesSharedPage(seq)) {
+    const int64_t index = seq.length / page_size_;
+    Page copy = pool_.Allocate();
+    copies->push_back(PageCopy{seq.page_ids[index], copy.id()});
+    seq.page_ids[index] = copy.id();
+    seq.replaced = std::exchange(seq.pages[index], std::move(copy));
+  }
+  while (static_cast<int64_t>(seq.pages.size()) < num_pages) {
+    Page page = pool_.Allocate();
+    seq.page_ids.push_back(page.id());
+    seq.pages.push_back(std::move(page));
+  }
+}
+
+void PagedKvCache::Commit(int64_t seq_id, int64_t num_tokens) {
+  Sequence& seq = Get(seq_id);
+  MLC_CHECK(num_tokens >= 0 &&
+            NumPages(seq.length + num_tokens) <= static_cast<int64_t>(seq.pages.size()))
+      << num_tokens << " tokens at " << seq.length << ", " << seq.pages.size() << " pages";
+  MLC_CHECK(num_tokens == 0 || !WritesSharedPage(seq)) << "sequence " << seq_id << " not reserved";
+  seq.length += num_tokens;
+  if (seq.replaced) seq.replaced = Page();
+}
+
+void PagedKvCache::PopN(int64_t seq_id, int64_t num_tokens) {
+  Sequence& seq = Get(seq_id);
+  MLC_CHECK(num_tokens >= 0 && num_tokens <= seq.length)
+      << "pop " << num_tokens << " of " << seq.length << " tokens";
+  if (seq.replaced) {
+    const int64_t index = seq.length / page_size_;
+    seq.page_ids[index] = seq.replaced.id();
+    seq.pages[index] = std::exchange(seq.replaced, Page());
+  }
+  seq.length -= num_tokens;
+  const int64_t num_pages = NumPages(seq.length);
+  seq.pages.resize(num_pages);
+  seq.page_ids.resize(num_pages);
+}
+
+void PagedKvCache::Audit() const {
+  pool_.Audit();
+  std::vector<int32_t> holders(pool_.num_total(), 0);
+  int64_t num_live = 0;
+  for (size_t id = 0; id < sequences_.size(); ++id) {
+    const Sequence& seq = sequences_[id];
+    num_live += seq.live ? 1 : 0;
+    MLC_CHECK(seq.live || seq.pages.empty()) << "removed sequence " << id << " holds pages";
+    MLC_CHECK(NumPages(seq.length) <= static_cast<int64_t>(seq.pages.size())) << "sequence " << id;
+    MLC_CHECK(seq.pages.size() == seq.page_ids.size()) << "sequence " << id;
+    for (size_t i = 0; i < seq.pages.size(); ++i) {
+      MLC_CHECK(seq.pages[i] && seq.pages[i].id() == seq.page_ids[i]) << "sequence " << id;
+      ++holders[seq.page_ids[i]];
+    }
+    if (seq.replaced) ++holders[seq.replaced.id()];
+  }
+  MLC_CHECK(num_live == num_sequences_) << num_live << " live, counted " << num_sequences_;
+  for (size_t page = 0; page < holders.size(); ++page) {
+    MLC_CHECK(holders[page] == pool_.ref_count(static_cast<int32_t>(page)))
+        << "page " << page << " is in " << holders[page] << " block tables, has "
+        << pool_.ref_count(static_cast<int32_t>(page)) << " references";
+  }
+}
+
+}  // namespace mlc_native
