@@ -1,0 +1,183 @@
+#include "fake_model/fake_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "support/check.h"
+#include "support/random.h"
+
+namespace mlc_native::testing {
+namespace {
+
+bool Contains(const std::vector<int64_t>& values, int64_t value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// The history ends with the first `length` tokens of the repeated script.
+bool EndsWithScript(std::span<const int32_t> history, const std::vector<int32_t>& script,
+                    size_t length) {
+  for (size_t i = 0; i < length; ++i) {
+    if (history[history.size() - length + i] != script[i % script.size()]) return false;
+  }
+  return true;
+}
+
+int32_t NextOfScript(std::span<const int32_t> history, const std::vector<int32_t>& script) {
+  for (size_t length = std::min(history.size(), 2 * script.size()); length > 0; --length) {
+    if (EndsWithScript(history, script, length)) return script[length % script.size()];
+  }
+  return script[0];
+}
+
+}  // namespace
+
+FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
+  metadata_.vocab_size = options_.vocab_size;
+  metadata_.context_window_size = options_.context_window_size;
+  metadata_.max_batch_size = options_.max_batch_size;
+  metadata_.preferred_prefill_chunk_size = options_.prefill_chunk_size;
+  metadata_.kv_bytes_per_token = options_.kv_bytes_per_token;
+}
+
+void FakeModel::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {
+  stored_.assign(num_pages * kKvPageSize, -1);
+  logits_.assign(max_num_logits * options_.vocab_size, 0.0f);
+  peaks_.assign(max_num_logits, 0);
+  max_num_rows_ = max_num_rows;
+}
+
+int32_t FakeModel::NextToken(const FakeModelOptions& options, std::span<const int32_t> history) {
+  if (!options.script.empty()) return NextOfScript(history, options.script);
+  if (options.history_window > 0 && static_cast<int64_t>(history.size()) > options.history_window) {
+    history = history.last(options.history_window);
+  }
+  uint64_t hash = 0;
+  for (int32_t token : history) hash = MixBits(hash ^ static_cast<uint64_t>(token));
+  const auto next = static_cast<int32_t>(hash % static_cast<uint64_t>(options.vocab_size));
+  return next == options.eos_token_id ? static_cast<int32_t>((next + 1) % options.vocab_size)
+                                      : next;
+}
+
+LogitsView FakeModel::Forward(const ForwardBatch& batch) {
+  ++num_forwards_;
+  num_rows_ += static_cast<int64_t>(batch.token_ids.size());
+  max_batch_ = std::max(max_batch_, static_cast<int64_t>(batch.sequences.size()));
+  CheckBatch(batch);
+  if (hook_) hook_(batch);
+  StoreTokens(batch);
+  SpendTime(static_cast<int64_t>(batch.token_ids.size()));
+  if (options_.fail_always || Contains(options_.fail_at_forward, num_forwards_)) {
+    throw std::runtime_error("fake model: forward " + std::to_string(num_forwards_) + " fails");
+  }
+  if (options_.poison_token >= 0) CheckPoison(batch);
+
+  size_t sequence = 0;
+  for (size_t i = 0; i < batch.logits_rows.size(); ++i) {
+    const int32_t row = batch.logits_rows[i];
+    while (row >= batch.sequences[sequence].first_row + batch.sequences[sequence].num_tokens) {
+      ++sequence;
+    }
+    const SequenceSlice& slice = batch.sequences[sequence];
+    FillRow(static_cast<int64_t>(i), slice, slice.position + (row - slice.first_row) + 1);
+  }
+  return LogitsView{logits_.data(), static_cast<int64_t>(batch.logits_rows.size()),
+                    options_.vocab_size};
+}
+
+void FakeModel::CheckBatch(const ForwardBatch& batch) const {
+  MLC_CHECK(!batch.token_ids.empty() &&
+            static_cast<int64_t>(batch.token_ids.size()) <= max_num_rows_)
+      << batch.token_ids.size() << " rows of " << max_num_rows_;
+  MLC_CHECK(batch.logits_rows.size() * options_.vocab_size <= logits_.size());
+  int64_t row = 0;
+  for (const SequenceSlice& slice : batch.sequences) {
+    MLC_CHECK(slice.first_row == row && slice.num_tokens > 0) << "gap at row " << row;
+    row += slice.num_tokens;
+    const int64_t end = slice.position + slice.num_tokens;
+    MLC_CHECK(static_cast<int64_t>(slice.block_table.size()) ==
+              (end + kKvPageSize - 1) / kKvPageSize)
+        << slice.block_table.size() << " pages for " << end << " tokens";
+  }
+  MLC_CHECK(row == static_cast<int64_t>(batch.token_ids.size())) << row;
+}
+
+void FakeModel::StoreTokens(const ForwardBatch& batch) {
+  for (const SequenceSlice& slice : batch.sequences) {
+    for (int32_t i = 0; i < slice.num_tokens; ++i) {
+      const int32_t token = batch.token_ids[slice.first_row + i];
+      MLC_CHECK(token >= 0 && token < options_.vocab_size) << "token " << token;
+      const int64_t position = slice.position + i;
+      stored_[int64_t{slice.block_table[position / kKvPageSize]} * kKvPageSize +
+              position % kKvPageSize] = token;
+    }
+  }
+}
+
+void FakeModel::CheckPoison(const ForwardBatch& batch) {
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const SequenceSlice& slice = batch.sequences[i];
+    const std::span<const int32_t> history = History(slice, slice.position + slice.num_tokens, 0);
+    if (std::find(history.begin(), history.end(), options_.poison_token) != history.end()) {
+      throw SequenceError(static_cast<int>(i), "fake model: poisoned sequence");
+    }
+  }
+}
+
+// The last `window` (0: all) of the first `length` tokens, read from the pages.
+std::span<const int32_t> FakeModel::History(const SequenceSlice& slice, int64_t length,
+                                            int64_t window) {
+  const int64_t begin = window > 0 ? std::max<int64_t>(0, length - window) : 0;
+  history_.clear();
+  for (int64_t position = begin; position < length; ++position) {
+    history_.push_back(stored_[int64_t{slice.block_table[position / kKvPageSize]} * kKvPageSize +
+                               position % kKvPageSize]);
+  }
+  return history_;
+}
+
+void FakeModel::FillRow(int64_t row, const SequenceSlice& slice, int64_t length) {
+  const int64_t window =
+      options_.script.empty() ? options_.history_window : 2 * std::ssize(options_.script);
+  const std::span<const int32_t> history = History(slice, length, window);
+  float* logits = logits_.data() + row * options_.vocab_size;
+  const int32_t next = NextToken(options_, history);
+  if (options_.reuse_rows) {
+    logits[peaks_[row]] = 0.0f;
+  } else {
+    const bool nan = options_.nan_token >= 0 && history.back() == options_.nan_token;
+    std::fill_n(logits, options_.vocab_size, nan ? std::numeric_limits<float>::quiet_NaN() : 0.0f);
+    if (nan) return;
+  }
+  logits[next] = options_.peak;
+  peaks_[row] = next;
+}
+
+void FakeModel::CopyPages(std::span<const PageCopy> copies) {
+  ++num_copies_;
+  if (Contains(options_.fail_copy_at, num_copies_)) {
+    throw std::runtime_error("fake model: copy " + std::to_string(num_copies_) + " fails");
+  }
+  for (const PageCopy& copy : copies) {
+    std::copy_n(stored_.begin() + int64_t{copy.src_page} * kKvPageSize, kKvPageSize,
+                stored_.begin() + int64_t{copy.dst_page} * kKvPageSize);
+  }
+}
+
+void FakeModel::SpendTime(int64_t num_rows) const {
+  const double us = options_.us_per_step + options_.us_per_row * static_cast<double>(num_rows);
+  if (us <= 0) return;
+  const auto duration = std::chrono::nanoseconds(static_cast<int64_t>(us * 1000));
+  if (options_.sleep) {
+    std::this_thread::sleep_for(duration);
+    return;
+  }
+  const auto end = std::chrono::steady_clock::now() + duration;
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+}  // namespace mlc_native::testing
