@@ -17,8 +17,8 @@ namespace mlc_native {
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
-// Cumulative histogram in the manner of Prometheus: bucket i counts values <= upper_bounds[i]; one
-// more for the rest.
+// Histogram in the manner of Prometheus: bucket i counts values in (upper_bounds[i - 1],
+// upper_bounds[i]]; one more for the rest.
 class Histogram {
  public:
   explicit Histogram(std::vector<double> upper_bounds);
@@ -44,15 +44,17 @@ struct RequestMetrics {
       0;                      // prompt tokens computed, recomputation after preemption not included
   int64_t decode_tokens = 0;  // completion tokens but the first of each sequence
   int64_t jump_forward_tokens = 0;
+  int64_t cached_tokens = 0;  // prompt tokens taken from the prefix cache
   TimePoint add_time_point;
   TimePoint prefill_end_time_point;  // first token sampled; epoch while not reached
   TimePoint last_token_time_point;
   TimePoint finish_time_point;
 
+  // 0 while the points they are taken between are not reached.
   double ttft_s() const;
   double end_to_end_latency_s() const;
-  double inter_token_latency_s()
-      const;  // (finish - first token) / (decode steps), TTFT not included
+  // Mean time between two tokens of a sequence: (finish - first token) / decode steps.
+  double inter_token_latency_s() const;
   // {"prompt_tokens", "completion_tokens", "total_tokens", "extra": {...}}
   std::string UsageJSONString() const;
 };
@@ -90,6 +92,7 @@ struct EngineMetrics {
   int64_t prefill_tokens_sum = 0;
   int64_t decode_tokens_sum = 0;
   int64_t jump_forward_tokens_sum = 0;
+  int64_t cached_tokens_sum = 0;
   RequestMetrics last_finished_request;
 
   int64_t num_preemptions = 0;
@@ -102,13 +105,17 @@ struct EngineMetrics {
   std::array<TimeCost, kEndFineGrainedTrackingBatchSize>
       decode_time_by_batch_size;  // index = batch size
 
-  Histogram ttft_s;
-  Histogram inter_token_latency_s;
+  Histogram ttft_s;                 // observed when a request's first token is sampled
+  Histogram inter_token_latency_s;  // observed at every later token of a sequence
 
   EngineMetrics();
+  // Adds a request's tokens to the sums, keeps it as last_finished_request and counts its finish
+  // reason (in num_aborts and num_errors too).
   void RequestFinished(const RequestMetrics& request, const std::string& finish_reason);
   void Reset() { *this = EngineMetrics(); }
   std::string AsJSONString(const EngineGauges& gauges) const;
+  // A usage object of zeros with AsJSONString as "extra": the answer to "query_engine_metrics".
+  std::string AsUsageJSONString(const EngineGauges& gauges) const;
 };
 
 }  // namespace mlc_native

@@ -31,12 +31,17 @@ struct RequestLimits {
 };
 
 // Throws InvalidRequest when the request can never be served: empty or too long prompt, token ids
-// outside the vocabulary, invalid generation config, n above max_num_sequence, untokenized text.
-// Fills in a random seed when none is given.
+// outside the vocabulary, invalid generation config, n above max_num_sequence. A prompt of exactly
+// max_sequence_length tokens is served.
+void CheckRequest(const Request& request, const RequestLimits& limits);
+
+// Flattens the inputs and checks the request. Throws InvalidRequest, also for an empty id and for
+// untokenized text. Fills in a random seed when none is given.
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
                          const RequestLimits& limits);
 
-// An integer of a caller as a token id. Throws InvalidRequest naming `field` for what no vocabulary can hold.
+// An integer of a caller as a token id. Throws InvalidRequest naming `field` for what no vocabulary
+// can hold.
 int32_t CheckedTokenId(const char* field, int64_t value);
 
 }  // namespace mlc_native

@@ -1,0 +1,158 @@
+#include "event_trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <thread>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+json Dump(const EventTraceRecorder& recorder) { return json::parse(recorder.DumpJSON()); }
+
+// "tid ph name" of every event, in order.
+std::vector<std::string> Lines(const EventTraceRecorder& recorder) {
+  std::vector<std::string> lines;
+  for (const json& event : Dump(recorder)) {
+    lines.push_back(event["tid"].get<std::string>() + ' ' + event["ph"].get<std::string>() + ' ' +
+                    event["name"].get<std::string>());
+  }
+  return lines;
+}
+
+// Every span begins before it ends, and each begin has its end; times ascend within a request.
+void ExpectBalanced(const json& events) {
+  std::map<std::pair<std::string, std::string>, int> open;
+  std::map<std::string, int64_t> last_ts;
+  for (const json& event : events) {
+    const std::string tid = event["tid"];
+    int& depth = open[{tid, event["name"]}];
+    if (event["ph"] == "B") ++depth;
+    if (event["ph"] == "E") --depth;
+    ASSERT_GE(depth, 0) << event;
+    ASSERT_GE(event["ts"].get<int64_t>(), last_ts[tid]) << event;
+    last_ts[tid] = event["ts"];
+  }
+  for (const auto& [key, depth] : open) EXPECT_EQ(depth, 0) << key.first << ' ' << key.second;
+}
+
+TEST(EventTraceRecorder, WritesChromeTraceEvents) {
+  EventTraceRecorder recorder;
+  recorder.AddEvent("r", "added");
+  const json event = Dump(recorder).at(0);
+  EXPECT_EQ(event["name"], "added (0)");
+  EXPECT_EQ(event["ph"], "i");
+  EXPECT_EQ(event["pid"], 1);
+  EXPECT_EQ(event["tid"], "r");
+  // Wall clock: after 2020, in microseconds.
+  EXPECT_GT(event["ts"].get<int64_t>(), int64_t{1577836800} * 1'000'000);
+}
+
+TEST(EventTraceRecorder, NumbersEventsPerRequestAndName) {
+  EventTraceRecorder recorder;
+  for (int i = 0; i < 2; ++i) {
+    recorder.AddEvent("a", "start decode");
+    recorder.AddEvent("b", "start decode");
+    recorder.AddEvent("a", "finish decode");
+    recorder.AddEvent("b", "finish decode");
+  }
+  EXPECT_THAT(Lines(recorder),
+              ElementsAre("a B decode (0)", "a E decode (0)", "a B decode (1)", "a E decode (1)",
+                          "b B decode (0)", "b E decode (0)", "b B decode (1)", "b E decode (1)"));
+}
+
+TEST(EventTraceRecorder, BatchOfRequests) {
+  EventTraceRecorder recorder;
+  const std::vector<std::string_view> ids = {"a", "b"};
+  recorder.AddEvent(ids, "start step");
+  recorder.AddEvent(ids, "finish step");
+  EXPECT_THAT(Lines(recorder),
+              ElementsAre("a B step (0)", "a E step (0)", "b B step (0)", "b E step (0)"));
+}
+
+TEST(EventTraceRecorder, AnOpenSpanIsClosedInTheDumpOnly) {
+  EventTraceRecorder recorder;
+  recorder.AddEvent("a", "start prefill");
+  EXPECT_THAT(Lines(recorder), ElementsAre("a B prefill (0)", "a E prefill (0)"));
+  recorder.AddEvent("a", "finish prefill");
+  EXPECT_THAT(Lines(recorder), ElementsAre("a B prefill (0)", "a E prefill (0)"));
+}
+
+TEST(EventTraceRecorder, AFinishWithoutStartIsLeftOut) {
+  EventTraceRecorder recorder;
+  recorder.AddEvent("a", "finish prefill");
+  recorder.AddEvent("a", "start prefill");
+  recorder.AddEvent("a", "finish prefill");
+  EXPECT_THAT(Lines(recorder), ElementsAre("a B prefill (0)", "a E prefill (0)"));
+}
+
+TEST(EventTraceRecorder, DropsTheOldestAndStaysBalanced) {
+  EventTraceRecorder recorder(5);
+  for (int i = 0; i < 100; ++i) {
+    const std::string id = "request " + std::to_string(i / 3);
+    recorder.AddEvent(id, "start step");
+    recorder.AddEvent(id, "finish step");
+  }
+  EXPECT_EQ(recorder.num_dropped(), 195);
+  EXPECT_THAT(Lines(recorder), ElementsAre("request 32 B step (0)", "request 32 E step (0)",
+                                           "request 33 B step (0)", "request 33 E step (0)"));
+}
+
+TEST(EventTraceRecorder, ReusedIdsOfDroppedTextsDoNotMix) {
+  EventTraceRecorder recorder(2);
+  for (const char* id : {"a", "b", "c", "a", "d"}) recorder.AddEvent(id, std::string("at ") + id);
+  EXPECT_THAT(Lines(recorder), ElementsAre("a i at a (0)", "d i at d (0)"));
+}
+
+TEST(EventTraceRecorder, RefusesABadCapacity) {
+  EXPECT_THROW(EventTraceRecorder(0), InvalidConfig);
+  EXPECT_THROW(EventTraceRecorder(-1), InvalidConfig);
+  EXPECT_THROW(EventTraceRecorder(int64_t{1} << 40), InvalidConfig);
+}
+
+TEST(EventTraceRecorder, AnyBytesMakeValidJson) {
+  EventTraceRecorder recorder;
+  recorder.AddEvent("\xff\"\n", "start \x01");
+  EXPECT_EQ(Dump(recorder).size(), 2u);
+}
+
+TEST(EventTraceRecorder, DumpWhileRecording) {
+  EventTraceRecorder recorder(1000);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&recorder, t] {
+      for (int i = 0; i < 5000; ++i) {
+        TraceScope scope(&recorder, std::to_string(t) + '.' + std::to_string(i / 10), "work");
+      }
+    });
+  }
+  for (int i = 0; i < 20; ++i) ExpectBalanced(Dump(recorder));
+  for (std::thread& thread : threads) thread.join();
+  ExpectBalanced(Dump(recorder));
+  EXPECT_EQ(recorder.num_dropped(), 4 * 5000 * 2 - 1000);
+}
+
+TEST(TraceScope, IsASpanAndNothingWithoutARecorder) {
+  EventTraceRecorder recorder;
+  {
+    TraceScope scope(&recorder, "a", "sampling");
+  }
+  {
+    TraceScope scope(nullptr, "a", "sampling");
+  }
+  EXPECT_THAT(Lines(recorder), ElementsAre("a B sampling (0)", "a E sampling (0)"));
+  EXPECT_THAT(Lines(EventTraceRecorder()), IsEmpty());
+}
+
+}  // namespace
+}  // namespace mlc_native
