@@ -17,11 +17,12 @@
 #include <vector>
 
 #include "support/dtype.h"
+#include "support/page.h"
 #include "support/thread_pool.h"
 
 namespace mlc_native::kernels {
 
-inline constexpr int64_t kPageSize = 16;  // tokens per KV page
+inline constexpr int64_t kPageSize = kKvPageSize;
 inline constexpr int64_t kPackedAlignment = 64;  // bytes; of packed weights and workspaces
 
 // ---- How to run ----

@@ -1,0 +1,279 @@
+// Speed of the CPU kernels beside what the machine can do. Prints the read bandwidth and the FMA
+// peak of the threads used first; every row then shows its share of the nearer limit ("peak" or
+// "bandwidth", 1.0 = reached). Threads: MLC_NATIVE_BENCH_THREADS (default 2). ISA: MLC_NATIVE_ISA.
+// With one thread everything is measured in CPU time, which other programs on the machine distort
+// less.
+#include "kernels/kernels.h"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/aligned_buffer.h"
+#include "support/half.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+struct Machine {
+  std::unique_ptr<ThreadPool> pool;
+  const CpuKernels* isa = nullptr;
+  double bytes_per_second = 0;
+  double flops_per_second = 0;
+
+  Cpu cpu() const { return {isa, pool.get()}; }
+};
+
+double Now(const ThreadPool& pool) {
+  if (pool.num_threads() == 1) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+AlignedBuffer RandomWeights(DType dtype, int64_t count) {
+  AlignedBuffer buffer(count * DTypeSize(dtype));
+  std::minstd_rand random(1);
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = static_cast<float>(random() % 2001) * 1e-3f - 1.0f;
+    StoreElement(dtype, buffer.data(), i, value);
+  }
+  return buffer;
+}
+
+std::vector<float> RandomFloats(int64_t count) {
+  std::minstd_rand random(2);
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(random() % 2001) * 1e-3f - 1.0f;
+  return values;
+}
+
+// Best of some passes over 512 MiB, cache line by cache line with prefetch, as the kernels read
+// weights.
+double MeasureBandwidth(ThreadPool& pool) {
+  constexpr int64_t kWords = int64_t{64} << 20;
+  AlignedBuffer buffer(kWords * 8);
+  auto* words = static_cast<uint64_t*>(buffer.data());
+  std::fill(words, words + kWords, 1);
+  double best = 0;
+  for (int pass = 0; pass < 8; ++pass) {
+    const double start = Now(pool);
+    pool.ParallelFor(kWords / 8, [&](int64_t begin, int64_t end, int) {
+      uint64_t sum = 0;
+      for (int64_t line = begin; line < end; ++line) {
+        __builtin_prefetch(words + line * 8 + 256);
+        sum += words[line * 8];
+      }
+      benchmark::DoNotOptimize(sum);
+    });
+    best = std::max(best, kWords * 8 / (Now(pool) - start));
+  }
+  return best;
+}
+
+// The linear kernel itself on operands that fit L1 and L2 is the fairest peak of the selected ISA:
+// only multiply-adds and cache hits. 6 rows, 64 columns, k = 256.
+double MeasurePeak(const Machine& machine) {
+  double best = 0;
+  const int threads = machine.pool->num_threads();
+  const int64_t n = 64 * threads;
+  const AlignedBuffer source = RandomWeights(DType::kFloat32, n * 256);
+  const AlignedBuffer packed(PackedLinearBytes(*machine.isa, DType::kFloat32, n, 256));
+  const PackedLinear w = MakePackedLinear(*machine.isa, DType::kFloat32, n, 256, packed.data());
+  PackLinear(w, 0, {.dtype = DType::kFloat32, .data = source.data(), .ld = 256, .rows = n});
+  const std::vector<float> x = RandomFloats(6 * 256);
+  std::vector<float> y(6 * n);
+  for (int pass = 0; pass < 50; ++pass) {
+    const double start = Now(*machine.pool);
+    for (int i = 0; i < 200; ++i) {
+      Linear(machine.cpu(), w, {.x = x.data(), .ldx = 256, .m = 6, .y = y.data(), .ldy = n});
+    }
+    best = std::max(best, 200 * 2.0 * 6 * n * 256 / (Now(*machine.pool) - start));
+  }
+  return best;
+}
+
+const Machine& TheMachine() {
+  static const Machine machine = [] {
+    const char* threads = std::getenv("MLC_NATIVE_BENCH_THREADS");
+    Machine m;
+    m.pool = std::make_unique<ThreadPool>(threads != nullptr ? std::atoi(threads) : 2);
+    m.isa = &SelectCpuKernels();
+    m.bytes_per_second = MeasureBandwidth(*m.pool);
+    m.flops_per_second = MeasurePeak(m);
+    return m;
+  }();
+  return machine;
+}
+
+void Report(benchmark::State& state, double bytes, double flops) {
+  const auto iterations = static_cast<double>(state.iterations());
+  const auto rate = [&](double amount) {
+    return benchmark::Counter(amount * iterations, benchmark::Counter::kIsRate);
+  };
+  state.counters["GB/s"] = rate(bytes / 1e9);
+  state.counters["GFLOP/s"] = rate(flops / 1e9);
+  state.counters["bandwidth"] = rate(bytes / TheMachine().bytes_per_second);
+  state.counters["peak"] = rate(flops / TheMachine().flops_per_second);
+}
+
+// Enough different weights that none is in a cache when its turn comes.
+struct Weights {
+  AlignedBuffer buffer;
+  std::vector<PackedLinear> layers;
+
+  Weights(DType dtype, int64_t n, int64_t k) {
+    const CpuKernels& isa = *TheMachine().isa;
+    const AlignedBuffer source = RandomWeights(dtype, n * k);
+    const size_t bytes = PackedLinearBytes(isa, dtype, n, k);
+    const size_t count = std::max<size_t>(1, (size_t{256} << 20) / bytes);
+    buffer = AlignedBuffer(bytes * count);
+    for (size_t i = 0; i < count; ++i) {
+      layers.push_back(
+          MakePackedLinear(isa, dtype, n, k, static_cast<char*>(buffer.data()) + i * bytes));
+      PackLinear(layers.back(), 0, {.dtype = dtype, .data = source.data(), .ld = k, .rows = n});
+    }
+  }
+};
+
+void BenchLinear(benchmark::State& state, DType dtype, int64_t n, int64_t k) {
+  const int64_t m = state.range(0);
+  const Weights weights(dtype, n, k);
+  const std::vector<float> x = RandomFloats(m * k);
+  std::vector<float> y(m * n);
+  size_t layer = 0;
+  for (auto _ : state) {
+    Linear(TheMachine().cpu(), weights.layers[layer++ % weights.layers.size()],
+           {.x = x.data(), .ldx = k, .m = m, .y = y.data(), .ldy = n});
+  }
+  Report(state, static_cast<double>(n * k * DTypeSize(dtype)), 2.0 * m * n * k);
+}
+
+// Qwen3-0.6B: 16 q heads, 8 kv heads of 128. `sequences` of `rows` new tokens each, after `context`
+// old ones.
+void BenchAttention(benchmark::State& state, int64_t sequences, int64_t rows, int64_t context) {
+  constexpr int64_t kHeads = 16, kKvHeads = 8, kHeadDim = 128;
+  const int64_t pages = (context + rows + kPageSize - 1) / kPageSize;
+  const int64_t layers = std::max<int64_t>(1, 65536 / (pages * kPageSize * sequences));
+  const int64_t elements = pages * sequences * layers * kKvHeads * kHeadDim * kPageSize;
+  const AlignedBuffer k_pages = RandomWeights(DType::kBFloat16, elements);
+  const AlignedBuffer v_pages = RandomWeights(DType::kBFloat16, elements);
+  const KvLayer kv{.dtype = DType::kBFloat16,
+                   .kv_heads = kKvHeads,
+                   .head_dim = kHeadDim,
+                   .num_pages = pages * sequences * layers,
+                   .k_pages = k_pages.data(),
+                   .v_pages = v_pages.data()};
+  std::vector<int32_t> table(pages * sequences * layers);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
+  std::shuffle(table.begin(), table.end(), std::minstd_rand(3));
+  const std::vector<float> q = RandomFloats(sequences * rows * kHeads * kHeadDim);
+  std::vector<float> out(q.size());
+  const int threads = TheMachine().pool->num_threads();
+  const AlignedBuffer workspace(AttentionWorkspaceBytes(threads, kHeads, kKvHeads, kHeadDim));
+  std::vector<AttentionSequence> batch(sequences);
+  int64_t layer = 0;
+  for (auto _ : state) {
+    for (int64_t i = 0; i < sequences; ++i) {
+      batch[i] = {.row_begin = i * rows,
+                  .num_rows = rows,
+                  .first_position = context,
+                  .block_table = table.data() + (layer % layers * sequences + i) * pages};
+    }
+    ++layer;
+    PagedAttention(TheMachine().cpu(), kv,
+                   {.q = q.data(),
+                    .ldq = kHeads * kHeadDim,
+                    .out = out.data(),
+                    .ldo = kHeads * kHeadDim,
+                    .q_heads = kHeads,
+                    .scale = 0.088f,
+                    .sequences = batch.data(),
+                    .num_sequences = sequences,
+                    .workspace = workspace.data()});
+  }
+  const double keys = static_cast<double>(rows * context) + 0.5 * rows * (rows + 1);
+  Report(state, 2.0 * 2 * kKvHeads * kHeadDim * sequences * (context + rows),
+         4.0 * sequences * keys * kHeads * kHeadDim);
+}
+
+void BenchElementwise(benchmark::State& state) {
+  const int64_t m = state.range(0), dim = 1024, ffn = 3072;
+  const std::vector<float> weight = RandomFloats(dim);
+  std::vector<float> x = RandomFloats(m * dim), y(m * dim), gate_up = RandomFloats(m * 2 * ffn);
+  std::vector<float> out(m * ffn);
+  for (auto _ : state) {
+    RmsNorm(TheMachine().cpu(), {.x = x.data(),
+                                 .ldx = dim,
+                                 .y = y.data(),
+                                 .ldy = dim,
+                                 .weight = weight.data(),
+                                 .m = m,
+                                 .dim = dim});
+    GatedActivation(
+        TheMachine().cpu(),
+        {.x = gate_up.data(), .ldx = 2 * ffn, .out = out.data(), .ldo = ffn, .m = m, .ffn = ffn});
+  }
+}
+
+void BenchEmptyLoop(benchmark::State& state) {
+  const int threads = TheMachine().pool->num_threads();
+  for (auto _ : state) TheMachine().pool->ParallelFor(threads, [](int64_t, int64_t, int) {});
+}
+
+void Timing(benchmark::internal::Benchmark* bench) {
+  if (TheMachine().pool->num_threads() > 1) bench->UseRealTime();
+  bench->Unit(benchmark::kMicrosecond);
+}
+
+void RegisterAll() {
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
+    const std::string name(DTypeName(dtype));
+    const auto add = [&](const char* what, int64_t n, int64_t k) {
+      auto* bench = benchmark::RegisterBenchmark(
+          ("linear_" + std::string(what) + "/" + name).c_str(),
+          [=](benchmark::State& state) { BenchLinear(state, dtype, n, k); });
+      for (int64_t m : {1, 2, 4, 8, 16, 64, 512}) bench->Arg(m);
+      Timing(bench);
+    };
+    add("gate_up_6144x1024", 6144, 1024);
+    if (dtype == DType::kBFloat16) add("down_1024x3072", 1024, 3072);
+  }
+  const auto attention = [](const char* name, int64_t sequences, int64_t rows, int64_t context) {
+    benchmark::RegisterBenchmark(name, [=](benchmark::State& state) {
+      BenchAttention(state, sequences, rows, context);
+    })->Apply(Timing);
+  };
+  attention("attention_decode/1x512", 1, 1, 511);
+  attention("attention_decode/1x4096", 1, 1, 4095);
+  attention("attention_decode/16x512", 16, 1, 511);
+  attention("attention_prefill/512", 1, 512, 0);
+  attention("attention_prefill/512_after_3584", 1, 512, 3584);
+  benchmark::RegisterBenchmark("norm_and_activation", BenchElementwise)
+      ->Arg(1)
+      ->Arg(16)
+      ->Arg(512)
+      ->Apply(Timing);
+  benchmark::RegisterBenchmark("empty_parallel_for", BenchEmptyLoop)->Apply(Timing);
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels
+
+int main(int argc, char** argv) {
+  using namespace mlc_native::kernels;
+  benchmark::Initialize(&argc, argv);
+  const Machine& machine = TheMachine();
+  std::printf("isa %s, %d threads: reads %.1f GB/s, multiply-adds %.1f GFLOP/s\n",
+              std::string(IsaName(*machine.isa)).c_str(), machine.pool->num_threads(),
+              machine.bytes_per_second / 1e9, machine.flops_per_second / 1e9);
+  RegisterAll();
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}

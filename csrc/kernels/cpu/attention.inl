@@ -1,0 +1,326 @@
+// Paged attention of one block: some rows of a sequence, all q heads of one kv head. Included by
+// cpu/kernels.inl only.
+//
+// Online softmax in steps of kPagesPerStep pages. A "query" is one (row, q head). What a query adds
+// up, in which order and in which steps is a function of its own position: steps are cut at
+// multiples of kPagesPerStep, a step's rescaling uses that query's scores only, values are added
+// token by token. Queries share a tile only to load K and V once.
+#pragma once
+
+#include "kernels/cpu/linear.inl"
+#include "kernels/cpu/rowwise.inl"
+
+namespace mlc_native::kernels {
+namespace {
+
+constexpr int64_t kStepTokens = kPagesPerStep * kPageSize;
+constexpr int kPageVectors = static_cast<int>(kPageSize) / Vec::kLanes;
+static_assert(kPageSize % Vec::kLanes == 0);
+
+// Layout of a thread's scratch memory, in floats: q and out [queries, head_dim] (rows padded to
+// vectors), scores [queries, kStepTokens], sums [queries, lanes], maxima [queries].
+struct Scratch {
+  int64_t row;  // padded head_dim
+  float* q;
+  float* out;
+  float* scores;
+  float* sums;
+  float* maxima;
+  Scratch(float* base, int64_t queries, int64_t head_dim)
+      : row(AttentionScratchRow(head_dim)),
+        q(base),
+        out(q + queries * row),
+        scores(out + queries * row),
+        sums(scores + queries * kStepTokens),
+        maxima(sums + queries * kMaxLanes) {}
+};
+
+// Positions [first, last] that a row attends.
+struct KeyRange {
+  int64_t first;
+  int64_t last;
+};
+
+struct BlockContext {
+  const KvLayer& kv;
+  const AttentionArgs& args;
+  const AttentionBlock& block;
+  int64_t group;  // q heads per kv head
+  Scratch scratch;
+
+  KeyRange Keys(int64_t row) const {
+    const int64_t position = block.sequence->first_position + row;
+    const int64_t first = args.window > 0 ? position - args.window + 1 : 0;
+    return {first > 0 ? first : 0, position};
+  }
+  // Offset of this kv head's part of the page that holds `token`, in elements.
+  int64_t PageOffset(int64_t page_index) const {
+    const int64_t page = block.sequence->block_table[page_index];
+    return (page * kv.kv_heads + block.kv_head) * kv.head_dim * kPageSize;
+  }
+};
+
+// scores[kQueries, 16] = q[kQueries, head_dim] . k[head_dim, 16]
+template <typename T, int kQueries>
+inline void ScorePage(const typename T::Storage* k, const float* q, int64_t q_stride,
+                      int64_t head_dim, float* scores) {
+  Vec acc[kQueries][kPageVectors];
+  for (auto& row : acc) {
+    for (Vec& v : row) v = Vec::Zero();
+  }
+  for (int64_t d = 0; d < head_dim; ++d) {
+    Vec kd[kPageVectors];
+    for (int v = 0; v < kPageVectors; ++v) kd[v] = T::LoadAs(k + d * kPageSize + v * Vec::kLanes);
+    for (int i = 0; i < kQueries; ++i) {
+      const Vec qd = Vec::Set(q[i * q_stride + d]);
+      for (int v = 0; v < kPageVectors; ++v) acc[i][v] = Fma(qd, kd[v], acc[i][v]);
+    }
+  }
+  for (int i = 0; i < kQueries; ++i) {
+    for (int v = 0; v < kPageVectors; ++v)
+      acc[i][v].Store(scores + i * kStepTokens + v * Vec::kLanes);
+  }
+}
+
+// Scores of the queries [begin, end) for the pages [page, page_end) of the step starting at page0.
+template <typename T>
+void ScorePages(const BlockContext& c, int64_t begin, int64_t end, int64_t page, int64_t page_end) {
+  const auto* k_pages = static_cast<const typename T::Storage*>(c.kv.k_pages);
+  const Scratch& s = c.scratch;
+  for (; page < page_end; ++page) {
+    const typename T::Storage* k = k_pages + c.PageOffset(page);
+    const int64_t column = page % kPagesPerStep * kPageSize;
+    for (int64_t i = begin; i < end; i += kTileRows) {
+      WithRows<kTileRows>(Min64(kTileRows, end - i), [&](auto n) {
+        ScorePage<T, decltype(n)::value>(k, s.q + i * s.row, s.row, c.kv.head_dim,
+                                         s.scores + i * kStepTokens + column);
+      });
+    }
+  }
+}
+
+// Soft-caps and masks a query's scores, updates its maximum and sum, rescales what it has added up
+// so far, and turns the scores into weights. Tokens are relative to the step: [0, tokens) were
+// scored, [first, last] belong to the query.
+inline void Softmax(const BlockContext& c, int64_t query, int64_t tokens, int64_t first,
+                    int64_t last) {
+  const Scratch& s = c.scratch;
+  float* scores = s.scores + query * kStepTokens;
+  if (c.args.soft_cap > 0) {
+    for (int64_t t = 0; t < tokens; t += Vec::kLanes) {
+      CapScore(Vec::Load(scores + t), c.args.soft_cap).Store(scores + t);
+    }
+  }
+  for (int64_t t = 0; t < first; ++t) scores[t] = -__builtin_inff();
+  for (int64_t t = last + 1; t < tokens; ++t) scores[t] = -__builtin_inff();
+  Vec best = Vec::Set(s.maxima[query]);
+  for (int64_t t = 0; t < tokens; t += Vec::kLanes) best = Max(best, Vec::Load(scores + t));
+  const float maximum = MaxLane(best);
+  Vec sum = Vec::Load(s.sums + query * kMaxLanes);
+  if (maximum > s.maxima[query]) {
+    const Vec factor = Exp(Vec::Set(s.maxima[query]) - Vec::Set(maximum));
+    sum = sum * factor;
+    float* out = s.out + query * s.row;
+    for (int64_t d = 0; d < s.row; d += Vec::kLanes) (Vec::Load(out + d) * factor).Store(out + d);
+    s.maxima[query] = maximum;
+  }
+  for (int64_t t = 0; t < tokens; t += Vec::kLanes) {
+    const Vec weight = Exp(Vec::Load(scores + t) - Vec::Set(maximum));
+    weight.Store(scores + t);
+    sum = sum + weight;
+  }
+  sum.Store(s.sums + query * kMaxLanes);
+}
+
+// out[kQueries, kVectors vectors] += sum over the tokens of weights[query, token] * v[token, :].
+// Element d of a row is vector d / lanes; the last one may be partial (kPartial elements).
+struct ValueTile {
+  const float* weights;  // of the page's token 0
+  float* out;
+  int64_t out_stride;
+  int64_t first_token;  // within the page
+  int64_t last_token;
+};
+
+template <typename T, int kQueries, int kVectors>
+inline void AddValues(const typename T::Storage* v, int64_t head_dim, const ValueTile& tile) {
+  Vec acc[kQueries][kVectors];
+  for (int i = 0; i < kQueries; ++i) {
+    for (int j = 0; j < kVectors; ++j) {
+      acc[i][j] = Vec::Load(tile.out + i * tile.out_stride + j * Vec::kLanes);
+    }
+  }
+  for (int64_t t = tile.first_token; t <= tile.last_token; ++t) {
+    Vec vt[kVectors];
+    for (int j = 0; j < kVectors; ++j) vt[j] = T::LoadAs(v + t * head_dim + j * Vec::kLanes);
+    for (int i = 0; i < kQueries; ++i) {
+      const Vec weight = Vec::Set(tile.weights[i * kStepTokens + t]);
+      for (int j = 0; j < kVectors; ++j) acc[i][j] = Fma(weight, vt[j], acc[i][j]);
+    }
+  }
+  for (int i = 0; i < kQueries; ++i) {
+    for (int j = 0; j < kVectors; ++j) {
+      acc[i][j].Store(tile.out + i * tile.out_stride + j * Vec::kLanes);
+    }
+  }
+}
+
+// The last head_dim % lanes elements of a row.
+template <typename T>
+void AddValuesTail(const typename T::Storage* v, int64_t head_dim, int64_t count, int64_t queries,
+                   const ValueTile& tile) {
+  for (int64_t i = 0; i < queries; ++i) {
+    float* out = tile.out + i * tile.out_stride;
+    Vec acc = Vec::Load(out);
+    for (int64_t t = tile.first_token; t <= tile.last_token; ++t) {
+      const Vec weight = Vec::Set(tile.weights[i * kStepTokens + t]);
+      acc = Fma(weight, LoadPartialAs<T>(v + t * head_dim, count), acc);
+    }
+    acc.Store(out);
+  }
+}
+
+// Adds one page's tokens to kQueries queries, as many vectors of head_dim at a time as registers
+// allow.
+template <typename T, int kQueries>
+void AddPage(const typename T::Storage* v, int64_t head_dim, ValueTile tile) {
+  constexpr int kVectors = kTileVectors / kQueries > 8   ? 8
+                           : kTileVectors / kQueries > 1 ? kTileVectors / kQueries
+                                                         : 1;
+  int64_t d = 0;
+  for (; d + kVectors * Vec::kLanes <= head_dim; d += kVectors * Vec::kLanes) {
+    AddValues<T, kQueries, kVectors>(v + d, head_dim, tile);
+    tile.out += kVectors * Vec::kLanes;
+  }
+  for (; d + Vec::kLanes <= head_dim; d += Vec::kLanes) {
+    AddValues<T, kQueries, 1>(v + d, head_dim, tile);
+    tile.out += Vec::kLanes;
+  }
+  if (d < head_dim) AddValuesTail<T>(v + d, head_dim, head_dim - d, kQueries, tile);
+}
+
+// Adds tokens [first, last] (positions within one step) to the queries [begin, end), which all
+// attend all of them.
+template <typename T>
+void AddTokens(const BlockContext& c, int64_t begin, int64_t end, int64_t first, int64_t last) {
+  const auto* v_pages = static_cast<const typename T::Storage*>(c.kv.v_pages);
+  const Scratch& s = c.scratch;
+  for (int64_t page = first / kPageSize; page * kPageSize <= last; ++page) {
+    const typename T::Storage* v = v_pages + c.PageOffset(page);
+    const int64_t page_token = page * kPageSize;
+    ValueTile tile{};
+    tile.out_stride = s.row;
+    tile.first_token = first > page_token ? first - page_token : 0;
+    tile.last_token = Min64(last - page_token, kPageSize - 1);
+    for (int64_t i = begin; i < end; i += kTileRows) {
+      tile.weights = s.scores + i * kStepTokens + page_token % kStepTokens;
+      tile.out = s.out + i * s.row;
+      WithRows<kTileRows>(Min64(kTileRows, end - i),
+                          [&](auto n) { AddPage<T, decltype(n)::value>(v, c.kv.head_dim, tile); });
+    }
+  }
+}
+
+// One step for the rows [row, row_end), each of which attends some token of it.
+template <typename T>
+void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step) {
+  const int64_t step_first = step * kStepTokens;
+  const int64_t step_last = step_first + kStepTokens - 1;
+  const auto first_of = [&](int64_t r) {
+    const int64_t first = c.Keys(r).first;
+    return first > step_first ? first : step_first;
+  };
+  const auto last_of = [&](int64_t r) { return Min64(c.Keys(r).last, step_last); };
+  const auto query_of = [&](int64_t r) { return (r - c.block.row_begin) * c.group; };
+
+  // Later rows start and end later: row has the first token, row_end - 1 the last one.
+  const int64_t page = first_of(row) / kPageSize;
+  const int64_t page_end = last_of(row_end - 1) / kPageSize + 1;
+  ScorePages<T>(c, query_of(row), query_of(row_end), page, page_end);
+  const int64_t tokens = page_end * kPageSize - step_first;
+  for (int64_t r = row; r < row_end; ++r) {
+    for (int64_t query = query_of(r); query < query_of(r + 1); ++query) {
+      Softmax(c, query, tokens, first_of(r) - step_first, last_of(r) - step_first);
+    }
+  }
+  // Tokens that all rows attend are added in common, those before and after row by row.
+  const int64_t common_first = first_of(row_end - 1);
+  const int64_t common_last = last_of(row);
+  if (common_first > common_last) {
+    for (int64_t r = row; r < row_end; ++r) {
+      AddTokens<T>(c, query_of(r), query_of(r + 1), first_of(r), last_of(r));
+    }
+    return;
+  }
+  for (int64_t r = row; r < row_end; ++r) {
+    if (first_of(r) < common_first) {
+      AddTokens<T>(c, query_of(r), query_of(r + 1), first_of(r), common_first - 1);
+    }
+  }
+  AddTokens<T>(c, query_of(row), query_of(row_end), common_first, common_last);
+  for (int64_t r = row; r < row_end; ++r) {
+    if (last_of(r) > common_last) {
+      AddTokens<T>(c, query_of(r), query_of(r + 1), common_last + 1, last_of(r));
+    }
+  }
+}
+
+// Scaled queries into scratch; sums and outputs to zero.
+void BeginBlock(const BlockContext& c) {
+  const Scratch& s = c.scratch;
+  const AttentionBlock& b = c.block;
+  const Vec scale = Vec::Set(c.args.scale);
+  const int64_t head_dim = c.kv.head_dim;
+  int64_t query = 0;
+  for (int64_t row = b.row_begin; row < b.row_end; ++row) {
+    const float* q =
+        c.args.q + (b.sequence->row_begin + row) * c.args.ldq + b.kv_head * c.group * head_dim;
+    for (int64_t head = 0; head < c.group; ++head, ++query, q += head_dim) {
+      ForVectors(head_dim, [&](int64_t at, auto load, auto) {
+        (load(q) * scale).Store(s.q + query * s.row + at);
+      });
+      for (int64_t d = 0; d < s.row; ++d) s.out[query * s.row + d] = 0.0f;
+      Vec::Zero().Store(s.sums + query * kMaxLanes);
+      s.maxima[query] = -__builtin_inff();
+    }
+  }
+}
+
+void EndBlock(const BlockContext& c) {
+  const Scratch& s = c.scratch;
+  const AttentionBlock& b = c.block;
+  const int64_t head_dim = c.kv.head_dim;
+  int64_t query = 0;
+  for (int64_t row = b.row_begin; row < b.row_end; ++row) {
+    float* out =
+        c.args.out + (b.sequence->row_begin + row) * c.args.ldo + b.kv_head * c.group * head_dim;
+    for (int64_t head = 0; head < c.group; ++head, ++query, out += head_dim) {
+      const Vec inverse = Vec::Set(1.0f / Sum(Vec::Load(s.sums + query * kMaxLanes)));
+      ForVectors(head_dim, [&](int64_t at, auto, auto store) {
+        store(out, Vec::Load(s.out + query * s.row + at) * inverse);
+      });
+    }
+  }
+}
+
+void AttendBlock(const KvLayer& kv, const AttentionArgs& args, const AttentionBlock& block) {
+  const int64_t group = args.q_heads / kv.kv_heads;
+  const int64_t queries = (block.row_end - block.row_begin) * group;
+  const BlockContext c{kv, args, block, group, Scratch(block.scratch, queries, kv.head_dim)};
+  BeginBlock(c);
+  WithType(kv.dtype, [&](auto type) {
+    const int64_t first_step = c.Keys(block.row_begin).first / kStepTokens;
+    const int64_t last_step = c.Keys(block.row_end - 1).last / kStepTokens;
+    int64_t row = block.row_begin;  // rows before `row` end in an earlier step
+    int64_t row_end = block.row_begin;
+    for (int64_t step = first_step; step <= last_step; ++step) {
+      while (c.Keys(row).last / kStepTokens < step) ++row;
+      while (row_end < block.row_end && c.Keys(row_end).first / kStepTokens <= step) ++row_end;
+      AttendStep<decltype(type)>(c, row, row_end, step);
+    }
+  });
+  EndBlock(c);
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels

@@ -1,0 +1,171 @@
+// Kernels whose rows are independent: norms, rope, activations, element-wise, KV writes. Included
+// by cpu/kernels.inl only.
+#pragma once
+
+#include "kernels/cpu/vec_math.inl"
+
+namespace mlc_native::kernels {
+namespace {
+
+// Calls f(offset, load, store) over [0, n): whole vectors, then the tail through partial loads and
+// stores, so that every element goes through the same vector arithmetic.
+template <typename F>
+inline void ForVectors(int64_t n, F f) {
+  int64_t i = 0;
+  for (; i + Vec::kLanes <= n; i += Vec::kLanes) {
+    f(
+        i, [i](const float* p) { return Vec::Load(p + i); },
+        [i](float* p, Vec x) { x.Store(p + i); });
+  }
+  if (i < n) {
+    f(
+        i, [i, n](const float* p) { return LoadPartial(p + i, n - i); },
+        [i, n](float* p, Vec x) { StorePartial(p + i, x, n - i); });
+  }
+}
+
+inline float SumOfSquares(const float* x, int64_t n) {
+  constexpr int kChains = 4;
+  constexpr int64_t kStep = kChains * Vec::kLanes;
+  Vec sums[kChains] = {Vec::Zero(), Vec::Zero(), Vec::Zero(), Vec::Zero()};
+  int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    for (int c = 0; c < kChains; ++c) {
+      const Vec v = Vec::Load(x + i + c * Vec::kLanes);
+      sums[c] = Fma(v, v, sums[c]);
+    }
+  }
+  ForVectors(n - i, [&](int64_t, auto load, auto) {
+    const Vec v = load(x + i);
+    sums[0] = Fma(v, v, sums[0]);
+  });
+  return Sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+inline void AddRow(float* x, const float* r, int64_t n) {
+  ForVectors(n, [&](int64_t, auto load, auto store) { store(x, load(x) + load(r)); });
+}
+
+void RmsNormRows(const RmsNormArgs& a, float* residual, int64_t ld_residual, int64_t begin,
+                 int64_t end) {
+  const Vec offset = Vec::Set(a.weight_offset);
+  for (int64_t row = begin; row < end; ++row) {
+    const float* x_row = a.x + row * a.ldx;
+    if (residual != nullptr) {
+      float* sum = residual + row * ld_residual;
+      AddRow(sum, x_row, a.groups * a.dim);
+      x_row = sum;
+    }
+    for (int64_t group = 0; group < a.groups; ++group) {
+      const float* x = x_row + group * a.dim;
+      float* y = a.y + row * a.ldy + group * a.dim;
+      const float mean = SumOfSquares(x, a.dim) / static_cast<float>(a.dim);
+      const Vec inverse = Vec::Set(1.0f / __builtin_sqrtf(mean + a.eps));
+      ForVectors(a.dim, [&](int64_t, auto load, auto store) {
+        const Vec normed = load(x) * inverse * (load(a.weight) + offset);
+        store(y, a.accumulate ? load(y) + normed : normed);
+      });
+    }
+  }
+}
+
+void RopeRows(const RopeArgs& a, int64_t begin, int64_t end) {
+  const int64_t half = a.rotary_dim / 2;
+  for (int64_t row = begin; row < end; ++row) {
+    const float* cos = a.cos + a.positions[row] * half;
+    const float* sin = a.sin + a.positions[row] * half;
+    for (int64_t head = 0; head < a.heads; ++head) {
+      float* first = a.x + row * a.ld + head * a.head_dim;
+      float* second = first + half;
+      ForVectors(half, [&](int64_t, auto load, auto store) {
+        const Vec x = load(first), y = load(second), c = load(cos), s = load(sin);
+        store(first, x * c - y * s);
+        store(second, y * c + x * s);
+      });
+    }
+  }
+}
+
+// tanh form: 0.5 x (1 + tanh u) = x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
+inline Vec GeluTanh(Vec x) {
+  const Vec twice_u =
+      x * Fma(x * x, Vec::Set(2 * 0.7978845608f * 0.044715f), Vec::Set(2 * 0.7978845608f));
+  return x * Sigmoid(twice_u);
+}
+
+void GatedActivationRows(const GatedActivationArgs& a, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* gate = a.x + row * a.ldx;
+    const float* up = gate + a.ffn;
+    float* out = a.out + row * a.ldo;
+    if (a.activation == Activation::kSilu) {
+      ForVectors(a.ffn, [&](int64_t, auto load, auto store) {
+        const Vec g = load(gate);
+        store(out, g * Sigmoid(g) * load(up));
+      });
+    } else {
+      ForVectors(a.ffn, [&](int64_t, auto load, auto store) {
+        store(out, GeluTanh(load(gate)) * load(up));
+      });
+    }
+  }
+}
+
+void AddRows(const MatrixView& x, const float* r, int64_t ldr, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) AddRow(x.data + row * x.ld, r + row * ldr, x.n);
+}
+
+void ScaleRows(const MatrixView& x, float factor, int64_t begin, int64_t end) {
+  const Vec f = Vec::Set(factor);
+  for (int64_t row = begin; row < end; ++row) {
+    float* p = x.data + row * x.ld;
+    ForVectors(x.n, [&](int64_t, auto load, auto store) { store(p, load(p) * f); });
+  }
+}
+
+inline Vec CapScore(Vec x, float cap) { return Tanh(x / Vec::Set(cap)) * Vec::Set(cap); }
+
+void SoftCapRows(const MatrixView& x, float cap, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    float* p = x.data + row * x.ld;
+    ForVectors(x.n, [&](int64_t, auto load, auto store) { store(p, CapScore(load(p), cap)); });
+  }
+}
+
+// V rows are contiguous; K goes to column `offset` of its [head_dim][16] page.
+template <typename T>
+void WriteKvHead(const KvLayer& kv, int64_t page_head, int64_t offset, const float* k,
+                 const float* v) {
+  using S = typename T::Storage;
+  S* k_page = static_cast<S*>(kv.k_pages) + page_head * kv.head_dim * kPageSize + offset;
+  S* v_row = static_cast<S*>(kv.v_pages) + (page_head * kPageSize + offset) * kv.head_dim;
+  for (int64_t d = 0; d < kv.head_dim; d += Vec::kLanes) {
+    const int64_t count = kv.head_dim - d < Vec::kLanes ? kv.head_dim - d : Vec::kLanes;
+    S lanes[Vec::kLanes];
+    if (count == Vec::kLanes) {
+      T::StoreAs(lanes, Vec::Load(k + d));
+      T::StoreAs(v_row + d, Vec::Load(v + d));
+    } else {
+      T::StoreAs(lanes, LoadPartial(k + d, count));
+      StorePartialAs<T>(v_row + d, LoadPartial(v + d, count), count);
+    }
+    for (int64_t i = 0; i < count; ++i) k_page[(d + i) * kPageSize] = lanes[i];
+  }
+}
+
+void WriteKvRows(const KvLayer& kv, const WriteKvArgs& a, int64_t begin, int64_t end) {
+  WithType(kv.dtype, [&](auto type) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t page = a.slots[row] / kPageSize;
+      const int64_t offset = a.slots[row] % kPageSize;
+      for (int64_t head = 0; head < kv.kv_heads; ++head) {
+        WriteKvHead<decltype(type)>(kv, page * kv.kv_heads + head, offset,
+                                    a.k + row * a.ldk + head * kv.head_dim,
+                                    a.v + row * a.ldv + head * kv.head_dim);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels

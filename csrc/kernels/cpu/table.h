@@ -1,0 +1,59 @@
+// What one ISA provides: every kernel on a range of its independent rows, panels or blocks. The
+// public functions of kernels.h check arguments, split the range over threads and call these. A
+// table is a constant of its translation unit kernels_<isa>.cc. No std templates here: this header
+// is compiled with ISA flags, and an inline function emitted there could be the copy that the
+// linker keeps for everybody.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kernels.h"
+
+namespace mlc_native::kernels {
+
+// The rows [row_begin, row_end) of one sequence for the q heads of one kv head, with the thread's
+// scratch memory.
+struct AttentionBlock {
+  const AttentionSequence* sequence;
+  int64_t kv_head;
+  int64_t row_begin;  // within the sequence
+  int64_t row_end;
+  float* scratch;
+};
+
+// Query vectors (rows x q heads per kv head) that one block holds at most, unless one row alone has
+// more.
+inline constexpr int64_t kMaxBlockQueries = 24;
+// Pages per softmax rescaling step. Steps start at multiples of it, so their cut depends on
+// positions alone.
+inline constexpr int64_t kPagesPerStep = 8;
+
+// Scratch memory of a block holds its queries, padded to the widest vectors of any ISA.
+inline constexpr int64_t kMaxLanes = 16;
+constexpr int64_t AttentionScratchRow(int64_t head_dim) {
+  return (head_dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+}
+constexpr int64_t AttentionScratchFloats(int64_t queries, int64_t head_dim) {
+  return queries * (2 * AttentionScratchRow(head_dim) + kPagesPerStep * kPageSize + kMaxLanes + 1);
+}
+
+struct CpuKernels {
+  const char* name;
+  int64_t panel_width;  // output columns of a packed panel: two vectors
+
+  void (*linear)(const PackedLinear&, const LinearArgs&, int64_t panel_begin, int64_t panel_end);
+  void (*rms_norm)(const RmsNormArgs&, float* residual, int64_t ld_residual, int64_t row_begin,
+                   int64_t row_end);
+  void (*rope)(const RopeArgs&, int64_t row_begin, int64_t row_end);
+  void (*gated_activation)(const GatedActivationArgs&, int64_t row_begin, int64_t row_end);
+  void (*add)(const MatrixView&, const float* r, int64_t ldr, int64_t row_begin, int64_t row_end);
+  void (*scale)(const MatrixView&, float factor, int64_t row_begin, int64_t row_end);
+  void (*soft_cap)(const MatrixView&, float cap, int64_t row_begin, int64_t row_end);
+  void (*write_kv)(const KvLayer&, const WriteKvArgs&, int64_t row_begin, int64_t row_end);
+  void (*attention)(const KvLayer&, const AttentionArgs&, const AttentionBlock&);
+};
+
+const CpuKernels& PortableKernels();
+const CpuKernels& Avx2Kernels();  // defined on x86-64 only
+
+}  // namespace mlc_native::kernels

@@ -1,0 +1,117 @@
+// Exp, Tanh, partial loads and fixed-order sums on Vec: one definition for every kernel, so that
+// the same element gives the same bits wherever it is computed. Included by cpu/kernels.inl only.
+#pragma once
+
+#include "kernels/cpu/table.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+inline int64_t Min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// e^x, relative error below 2e-7; 0 below -87.3 (also at -inf), e^88 above 88, NaN stays NaN.
+// x = n ln2 + r, e^r by Cephes' expf polynomial (netlib.org/cephes, expf.c).
+inline Vec Exp(Vec x) {
+  const Vec lowest = Vec::Set(-87.3f);
+  const Vec clamped = Max(lowest, Min(Vec::Set(88.0f), x));
+  const Vec n = Round(clamped * Vec::Set(1.44269504088896341f));
+  Vec r = Fma(n, Vec::Set(-0.693359375f), clamped);
+  r = Fma(n, Vec::Set(2.12194440e-4f), r);
+  Vec p = Vec::Set(1.9875691500e-4f);
+  p = Fma(p, r, Vec::Set(1.3981999507e-3f));
+  p = Fma(p, r, Vec::Set(8.3334519073e-3f));
+  p = Fma(p, r, Vec::Set(4.1665795894e-2f));
+  p = Fma(p, r, Vec::Set(1.6666665459e-1f));
+  p = Fma(p, r, Vec::Set(5.0000001201e-1f));
+  const Vec result = Fma(p, r * r, r) + Vec::Set(1.0f);
+  return SelectLess(x, lowest, Vec::Zero(), result * Exp2Int(n));
+}
+
+// Cephes' tanhf: an odd polynomial below 0.625 in magnitude, 1 - 2 / (e^2|x| + 1) above.
+inline Vec Tanh(Vec x) {
+  const Vec magnitude = Abs(x);
+  const Vec z = x * x;
+  Vec p = Vec::Set(-5.70498872745e-3f);
+  p = Fma(p, z, Vec::Set(2.06390887954e-2f));
+  p = Fma(p, z, Vec::Set(-5.37397155531e-2f));
+  p = Fma(p, z, Vec::Set(1.33314422036e-1f));
+  p = Fma(p, z, Vec::Set(-3.33332819422e-1f));
+  const Vec small = Fma(p * z, x, x);
+  const Vec e = Exp(magnitude + magnitude);
+  const Vec large = Vec::Set(1.0f) - Vec::Set(2.0f) / (e + Vec::Set(1.0f));
+  return SelectLess(magnitude, Vec::Set(0.625f), small, CopySign(large, x));
+}
+
+// 1 / (1 + e^-x)
+inline Vec Sigmoid(Vec x) { return Vec::Set(1.0f) / (Vec::Set(1.0f) + Exp(Vec::Zero() - x)); }
+
+// The first `count` < kLanes elements; the rest is zero and nothing beyond is touched.
+inline Vec LoadPartial(const float* p, int64_t count) {
+  float lanes[Vec::kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) lanes[i] = p[i];
+  return Vec::Load(lanes);
+}
+inline void StorePartial(float* p, Vec x, int64_t count) {
+  float lanes[Vec::kLanes];
+  x.Store(lanes);
+  for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];
+}
+template <typename T>
+inline Vec LoadPartialAs(const typename T::Storage* p, int64_t count) {
+  typename T::Storage lanes[Vec::kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) lanes[i] = p[i];
+  return T::LoadAs(lanes);
+}
+template <typename T>
+inline void StorePartialAs(typename T::Storage* p, Vec x, int64_t count) {
+  typename T::Storage lanes[Vec::kLanes];
+  T::StoreAs(lanes, x);
+  for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];
+}
+
+// Halving tree over the lanes.
+inline float Sum(Vec x) {
+  float lanes[Vec::kLanes];
+  x.Store(lanes);
+  for (int width = Vec::kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+inline float MaxLane(Vec x) {
+  float lanes[Vec::kLanes];
+  x.Store(lanes);
+  float best = lanes[0];
+  for (int i = 1; i < Vec::kLanes; ++i) best = lanes[i] > best ? lanes[i] : best;
+  return best;
+}
+
+template <int kValue>
+struct Constant {
+  static constexpr int value = kValue;
+};
+
+// Calls f(Constant<rows>) for rows in [1, kMax].
+template <int kMax, typename F>
+inline void WithRows(int64_t rows, F f) {
+  if constexpr (kMax > 1) {
+    if (rows < kMax) return WithRows<kMax - 1>(rows, f);
+  }
+  f(Constant<kMax>{});
+}
+
+// Calls f(type) with the element type's struct.
+template <typename F>
+inline void WithType(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return f(Float32{});
+    case DType::kBFloat16:
+      return f(BFloat16{});
+    case DType::kFloat16:
+      return f(Float16{});
+  }
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels

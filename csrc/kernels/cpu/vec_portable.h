@@ -1,0 +1,137 @@
+// Vec in plain C++: 8 floats that the compiler maps to whatever the target's base level has.
+// Included by exactly one translation unit, kernels_portable.cc.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "support/half.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+constexpr const char* kIsaName = "portable";
+constexpr int kTileRows = 2;     // SSE2 has 16 registers of 4 floats
+constexpr int kTileVectors = 4;  // accumulators that a tile may hold
+
+struct Vec {
+  static constexpr int kLanes = 8;
+  float v[kLanes];
+
+  static Vec Zero() { return Set(0.0f); }
+  static Vec Set(float x) {
+    Vec r;
+    for (float& lane : r.v) lane = x;
+    return r;
+  }
+  static Vec Load(const float* p) {
+    Vec r;
+    for (int i = 0; i < kLanes; ++i) r.v[i] = p[i];
+    return r;
+  }
+  void Store(float* p) const {
+    for (int i = 0; i < kLanes; ++i) p[i] = v[i];
+  }
+};
+
+template <typename F>
+inline Vec Lanewise(F f) {
+  Vec r;
+  for (int i = 0; i < Vec::kLanes; ++i) r.v[i] = f(i);
+  return r;
+}
+
+// A multiplication and an addition where the target has no fused instruction (a library call per
+// lane would cost 20x).
+inline float MultiplyAdd(float a, float b, float c) {
+#ifdef __FP_FAST_FMAF
+  return std::fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+inline Vec operator+(Vec a, Vec b) {
+  return Lanewise([&](int i) { return a.v[i] + b.v[i]; });
+}
+inline Vec operator-(Vec a, Vec b) {
+  return Lanewise([&](int i) { return a.v[i] - b.v[i]; });
+}
+inline Vec operator*(Vec a, Vec b) {
+  return Lanewise([&](int i) { return a.v[i] * b.v[i]; });
+}
+inline Vec operator/(Vec a, Vec b) {
+  return Lanewise([&](int i) { return a.v[i] / b.v[i]; });
+}
+inline Vec Fma(Vec a, Vec b, Vec c) {
+  return Lanewise([&](int i) { return MultiplyAdd(a.v[i], b.v[i], c.v[i]); });
+}
+inline Vec Max(Vec a, Vec b) {  // b if one is NaN
+  return Lanewise([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline Vec Min(Vec a, Vec b) {  // b if one is NaN
+  return Lanewise([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline Vec Round(Vec a) {
+  // Adding and subtracting 1.5 * 2^23 rounds to nearest even; |a| stays far below 2^22 here.
+  return Lanewise([&](int i) { return (a.v[i] + 12582912.0f) - 12582912.0f; });
+}
+inline Vec Abs(Vec a) {
+  return Lanewise([&](int i) { return std::fabs(a.v[i]); });
+}
+inline Vec CopySign(Vec magnitude, Vec sign) {
+  return Lanewise([&](int i) { return std::copysign(magnitude.v[i], sign.v[i]); });
+}
+// a < b ? yes : no, lane by lane; NaN compares false.
+inline Vec SelectLess(Vec a, Vec b, Vec yes, Vec no) {
+  return Lanewise([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; });
+}
+// 2^n for integral n in [-126, 127].
+inline Vec Exp2Int(Vec n) {
+  return Lanewise([&](int i) {
+    return std::bit_cast<float>(static_cast<uint32_t>(static_cast<int32_t>(n.v[i]) + 127) << 23);
+  });
+}
+inline void Prefetch(const void* p) { __builtin_prefetch(p); }
+
+// Element types, see vec_avx2.h. The layouts are the same.
+struct Float32 {
+  using Storage = float;
+  static Vec LoadAs(const float* p) { return Vec::Load(p); }
+  static void LoadPair(const float* p, Vec& lo, Vec& hi) {
+    lo = Vec::Load(p);
+    hi = Vec::Load(p + Vec::kLanes);
+  }
+  static void StoreAs(float* p, Vec x) { x.Store(p); }
+};
+
+struct BFloat16 {
+  using Storage = uint16_t;
+  static Vec LoadAs(const uint16_t* p) {
+    return Lanewise([&](int i) { return BFloat16ToFloat(p[i]); });
+  }
+  static void LoadPair(const uint16_t* p, Vec& lo, Vec& hi) {
+    lo = Lanewise([&](int i) { return BFloat16ToFloat(p[2 * i]); });
+    hi = Lanewise([&](int i) { return BFloat16ToFloat(p[2 * i + 1]); });
+  }
+  static void StoreAs(uint16_t* p, Vec x) {
+    for (int i = 0; i < Vec::kLanes; ++i) p[i] = FloatToBFloat16(x.v[i]);
+  }
+};
+
+struct Float16 {
+  using Storage = uint16_t;
+  static Vec LoadAs(const uint16_t* p) {
+    return Lanewise([&](int i) { return Float16ToFloat(p[i]); });
+  }
+  static void LoadPair(const uint16_t* p, Vec& lo, Vec& hi) {
+    lo = LoadAs(p);
+    hi = LoadAs(p + Vec::kLanes);
+  }
+  static void StoreAs(uint16_t* p, Vec x) {
+    for (int i = 0; i < Vec::kLanes; ++i) p[i] = FloatToFloat16(x.v[i]);
+  }
+};
+
+}  // namespace
+}  // namespace mlc_native::kernels

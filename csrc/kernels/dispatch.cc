@@ -1,0 +1,61 @@
+#include <array>
+#include <cstdlib>
+#include <string>
+
+#include "kernels/cpu/table.h"
+#include "kernels/kernels.h"
+#include "support/error.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+struct Isa {
+  std::string_view name;
+  bool (*available)();
+  const CpuKernels& (*table)();
+};
+
+#if defined(__x86_64__)
+bool HasAvx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+#endif
+
+// Best first.
+constexpr Isa kIsas[] = {
+#if defined(__x86_64__)
+    {"avx2", HasAvx2, Avx2Kernels},
+#endif
+    {"portable", [] { return true; }, PortableKernels},
+};
+
+}  // namespace
+
+std::vector<std::string_view> AvailableIsas() {
+  std::vector<std::string_view> names;
+  for (const Isa& isa : kIsas) {
+    if (isa.available()) names.push_back(isa.name);
+  }
+  return names;
+}
+
+const CpuKernels& SelectCpuKernels(std::string_view name) {
+  for (const Isa& isa : kIsas) {
+    if (isa.name == name && isa.available()) return isa.table();
+  }
+  std::string message = "\"MLC_NATIVE_ISA\" must be one of";
+  for (std::string_view available : AvailableIsas()) message.append(" ").append(available);
+  message.append(" (what this machine has), got \"").append(name).append("\"");
+  throw InvalidConfig("MLC_NATIVE_ISA", message);
+}
+
+const CpuKernels& SelectCpuKernels() {
+  const char* forced = std::getenv("MLC_NATIVE_ISA");
+  if (forced != nullptr && *forced != '\0') return SelectCpuKernels(forced);
+  return SelectCpuKernels(AvailableIsas().front());
+}
+
+std::string_view IsaName(const CpuKernels& kernels) { return kernels.name; }
+
+}  // namespace mlc_native::kernels

@@ -1,0 +1,110 @@
+#include "kernels/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace mlc_native::kernels::reference {
+
+Matrix Linear(const Matrix& x, const Matrix& w, const Matrix& bias, int64_t m) {
+  const auto k = static_cast<int64_t>(x.size()) / m;
+  const auto n = static_cast<int64_t>(w.size()) / k;
+  Matrix y(m * n);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      const double start = bias.empty() ? 0.0 : bias[j];
+      const double* row = &x[i * k];
+      y[i * n + j] = std::inner_product(row, row + k, &w[j * k], start);
+    }
+  }
+  return y;
+}
+
+Matrix RmsNorm(const Matrix& x, const Matrix& weight, double weight_offset, double eps) {
+  const size_t dim = weight.size();
+  Matrix y(x.size());
+  for (size_t at = 0; at < x.size(); at += dim) {
+    double squares = 0;
+    for (size_t i = 0; i < dim; ++i) squares += x[at + i] * x[at + i];
+    const double inverse = 1 / std::sqrt(squares / static_cast<double>(dim) + eps);
+    for (size_t i = 0; i < dim; ++i) y[at + i] = x[at + i] * inverse * (weight[i] + weight_offset);
+  }
+  return y;
+}
+
+Matrix Rope(const Matrix& x, int64_t head_dim, const std::vector<int32_t>& positions,
+            const std::vector<double>& inverse_frequencies) {
+  const auto half = static_cast<int64_t>(inverse_frequencies.size());
+  const auto m = static_cast<int64_t>(positions.size());
+  const int64_t row = static_cast<int64_t>(x.size()) / m;
+  Matrix y = x;
+  for (int64_t at = 0; at < static_cast<int64_t>(x.size()); at += head_dim) {
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = positions[at / row] * inverse_frequencies[i];
+      const double a = x[at + i];
+      const double b = x[at + half + i];
+      y[at + i] = a * std::cos(angle) - b * std::sin(angle);
+      y[at + half + i] = b * std::cos(angle) + a * std::sin(angle);
+    }
+  }
+  return y;
+}
+
+Matrix GatedActivation(const Matrix& x, int64_t ffn, Activation activation) {
+  const auto m = static_cast<int64_t>(x.size()) / (2 * ffn);
+  Matrix y(m * ffn);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < ffn; ++j) {
+      const double g = x[i * 2 * ffn + j];
+      const double gelu =
+          0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
+      const double silu = g / (1 + std::exp(-g));
+      y[i * ffn + j] = (activation == Activation::kSilu ? silu : gelu) * x[i * 2 * ffn + ffn + j];
+    }
+  }
+  return y;
+}
+
+namespace {
+
+// One query over keys [first, last]; k and v point at the head's first position.
+void AttendOne(const AttentionShape& shape, const double* q, const double* k, const double* v,
+               int64_t first, int64_t last, double* out) {
+  const int64_t stride = shape.kv_heads * shape.head_dim;
+  std::vector<double> scores;
+  for (int64_t p = first; p <= last; ++p) {
+    double s = shape.scale * std::inner_product(q, q + shape.head_dim, k + p * stride, 0.0);
+    if (shape.soft_cap > 0) s = shape.soft_cap * std::tanh(s / shape.soft_cap);
+    scores.push_back(s);
+  }
+  const double best = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (double& s : scores) sum += s = std::exp(s - best);
+  for (int64_t d = 0; d < shape.head_dim; ++d) {
+    double value = 0;
+    for (int64_t p = first; p <= last; ++p) value += scores[p - first] * v[p * stride + d];
+    out[d] = value / sum;
+  }
+}
+
+}  // namespace
+
+Matrix Attention(const AttentionShape& shape, const Matrix& q, const Matrix& k, const Matrix& v,
+                 int64_t first_position) {
+  const int64_t row_size = shape.q_heads * shape.head_dim;
+  const int64_t rows = static_cast<int64_t>(q.size()) / row_size;
+  const int64_t group = shape.q_heads / shape.kv_heads;
+  Matrix out(q.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t last = first_position + row;
+    const int64_t first = shape.window > 0 ? std::max<int64_t>(0, last - shape.window + 1) : 0;
+    for (int64_t head = 0; head < shape.q_heads; ++head) {
+      const int64_t at = row * row_size + head * shape.head_dim;
+      const int64_t kv = head / group * shape.head_dim;
+      AttendOne(shape, &q[at], &k[kv], &v[kv], first, last, &out[at]);
+    }
+  }
+  return out;
+}
+
+}  // namespace mlc_native::kernels::reference

@@ -1,0 +1,39 @@
+// The truth that tests hold the kernels against: the same formulas on dense arrays, in double
+// precision, one scalar loop each. Not used by the engine.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/kernels.h"
+
+namespace mlc_native::kernels::reference {
+
+using Matrix = std::vector<double>;  // dense, row-major
+
+// y[m, n] = x[m, k] w[n, k]^T + bias[n] (empty: none)
+Matrix Linear(const Matrix& x, const Matrix& w, const Matrix& bias, int64_t m);
+
+// Every span of `dim` values of x by itself.
+Matrix RmsNorm(const Matrix& x, const Matrix& weight, double weight_offset, double eps);
+
+// x[m, heads, head_dim]; angle of pair i at position p is p * inverse_frequencies[i].
+Matrix Rope(const Matrix& x, int64_t head_dim, const std::vector<int32_t>& positions,
+            const std::vector<double>& inverse_frequencies);
+
+// x[m, 2 * ffn] -> [m, ffn]
+Matrix GatedActivation(const Matrix& x, int64_t ffn, Activation activation);
+
+struct AttentionShape {
+  int64_t q_heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  double scale = 1;
+  double soft_cap = 0;
+  int64_t window = 0;
+};
+// q[rows, q_heads, head_dim] at positions first_position...; k, v [positions, kv_heads, head_dim].
+Matrix Attention(const AttentionShape& shape, const Matrix& q, const Matrix& k, const Matrix& v,
+                 int64_t first_position);
+
+}  // namespace mlc_native::kernels::reference

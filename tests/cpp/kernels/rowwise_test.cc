@@ -1,0 +1,200 @@
+#include <algorithm>
+
+#include "kernels/test_util.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+class RowwiseTest : public KernelTest {};
+
+TEST_P(RowwiseTest, RmsNormMatchesReference) {
+  for (int64_t dim : {1, 7, 8, 31, 64, 128, 1000, 1024}) {
+    for (float offset : {0.0f, 1.0f}) {
+      const int64_t m = 5, groups = dim < 200 ? 3 : 1;
+      const Floats x = Random(m * groups * dim, 3), weight = Random(dim);
+      Poisoned in(m, groups * dim, 2), out(m, groups * dim, 4);
+      in.Fill(x);
+      const RmsNormArgs args{.x = in.data.data(),
+                             .ldx = in.ld,
+                             .y = out.data.data(),
+                             .ldy = out.ld,
+                             .weight = weight.data(),
+                             .weight_offset = offset,
+                             .eps = 1e-5f,
+                             .m = m,
+                             .groups = groups,
+                             .dim = dim};
+      RmsNorm(Threads(2), args);
+      out.ExpectPaddingUntouched();
+      const auto want = reference::RmsNorm(ToDouble(x), ToDouble(weight), offset, 1e-5f);
+      ExpectClose(out.Dense(), want, 1e-6);
+
+      RmsNormArgs add = args;
+      add.accumulate = true;
+      RmsNorm(Threads(1), add);
+      reference::Matrix twice = want;
+      for (double& value : twice) value *= 2;
+      ExpectClose(out.Dense(), twice, 2e-6);
+    }
+  }
+}
+
+TEST_P(RowwiseTest, RmsNormInPlace) {
+  const Floats x = Random(3 * 50), weight = Random(50);
+  Floats y(x.size()), in_place = x;
+  RmsNormArgs args{.x = x.data(),
+                   .ldx = 50,
+                   .y = y.data(),
+                   .ldy = 50,
+                   .weight = weight.data(),
+                   .m = 3,
+                   .dim = 50};
+  RmsNorm(Threads(1), args);
+  args.x = args.y = in_place.data();
+  RmsNorm(Threads(1), args);
+  EXPECT_EQ(in_place, y);
+}
+
+TEST_P(RowwiseTest, AddRmsNormUpdatesTheResidual) {
+  const int64_t m = 4, dim = 100;
+  const Floats r = Random(m * dim), x = Random(m * dim), weight = Random(dim);
+  Poisoned residual(m, dim, 3);
+  residual.Fill(r);
+  Floats y(m * dim);
+  AddRmsNorm(Threads(1), residual.data.data(), residual.ld,
+             {.x = x.data(),
+              .ldx = dim,
+              .y = y.data(),
+              .ldy = dim,
+              .weight = weight.data(),
+              .m = m,
+              .dim = dim});
+  residual.ExpectPaddingUntouched();
+  reference::Matrix sum = ToDouble(r);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += x[i];
+  ExpectClose(residual.Dense(), sum, 1e-7);
+  ExpectClose(y, reference::RmsNorm(sum, ToDouble(weight), 0, 1e-6), 1e-6);
+}
+
+TEST_P(RowwiseTest, RopeMatchesReferenceAndLeavesTheRestAlone) {
+  for (auto [head_dim, rotary] :
+       {std::pair<int64_t, int64_t>{64, 64}, {80, 32}, {20, 20}, {6, 2}}) {
+    const int64_t m = 7, heads = 3, half = rotary / 2, max_position = 50;
+    std::vector<double> frequencies(half);
+    for (int64_t i = 0; i < half; ++i)
+      frequencies[i] = std::pow(0.01, static_cast<double>(i) / half);
+    Floats cos(max_position * half), sin(max_position * half);
+    for (int64_t p = 0; p < max_position; ++p) {
+      for (int64_t i = 0; i < half; ++i) {
+        cos[p * half + i] = static_cast<float>(std::cos(p * frequencies[i]));
+        sin[p * half + i] = static_cast<float>(std::sin(p * frequencies[i]));
+      }
+    }
+    std::vector<int32_t> positions(m);
+    for (auto& p : positions) p = static_cast<int32_t>(RandomInt(0, max_position - 1));
+    const Floats x = Random(m * heads * head_dim);
+    Poisoned out(m, heads * head_dim, 9);
+    out.Fill(x);
+    Rope(Threads(3), {.x = out.data.data(),
+                      .ld = out.ld,
+                      .m = m,
+                      .heads = heads,
+                      .head_dim = head_dim,
+                      .rotary_dim = rotary,
+                      .positions = positions.data(),
+                      .cos = cos.data(),
+                      .sin = sin.data()});
+    out.ExpectPaddingUntouched();
+    ExpectClose(out.Dense(), reference::Rope(ToDouble(x), head_dim, positions, frequencies), 1e-6);
+  }
+}
+
+TEST_P(RowwiseTest, GatedActivationMatchesReferenceAlsoInPlace) {
+  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    for (int64_t ffn : {1, 5, 8, 33, 256}) {
+      const int64_t m = 6;
+      Floats x = Random(m * 2 * ffn, 12);
+      x[0] = 200.0f;
+      x[2 * ffn] = -200.0f;
+      Poisoned in(m, 2 * ffn, 1), out(m, ffn, 1);
+      in.Fill(x);
+      GatedActivation(Threads(2), {.activation = activation,
+                                   .x = in.data.data(),
+                                   .ldx = in.ld,
+                                   .out = out.data.data(),
+                                   .ldo = out.ld,
+                                   .m = m,
+                                   .ffn = ffn});
+      out.ExpectPaddingUntouched();
+      ExpectClose(out.Dense(), reference::GatedActivation(ToDouble(x), ffn, activation), 2e-6);
+      GatedActivation(Threads(2), {.activation = activation,
+                                   .x = in.data.data(),
+                                   .ldx = in.ld,
+                                   .out = in.data.data(),
+                                   .ldo = in.ld,
+                                   .m = m,
+                                   .ffn = ffn});
+      for (int64_t i = 0; i < m; ++i) {
+        ASSERT_TRUE(SameBits(&in.data[i * in.ld], &out.data[i * out.ld], ffn));
+        ASSERT_TRUE(SameBits(&in.data[i * in.ld] + ffn, &x[i * 2 * ffn] + ffn, ffn));
+      }
+    }
+  }
+}
+
+TEST_P(RowwiseTest, AddScaleAndSoftCap) {
+  const int64_t m = 3, n = 45;
+  const Floats x = Random(m * n, 100), r = Random(m * n);
+  Poisoned view(m, n, 3);
+  const MatrixView matrix{.data = view.data.data(), .ld = view.ld, .m = m, .n = n};
+  view.Fill(x);
+  Add(Threads(1), matrix, r.data(), n);
+  Scale(Threads(1), matrix, 0.5f);
+  Floats want(x.size());
+  for (size_t i = 0; i < x.size(); ++i) want[i] = (x[i] + r[i]) * 0.5f;
+  EXPECT_EQ(view.Dense(), want);
+  view.Fill(x);
+  SoftCap(Threads(2), matrix, 30.0f);
+  reference::Matrix capped = ToDouble(x);
+  for (double& value : capped) value = 30 * std::tanh(value / 30);
+  ExpectClose(view.Dense(), capped, 4e-7);
+  view.ExpectPaddingUntouched();
+}
+
+TEST_P(RowwiseTest, SoftCapKeepsRelativePrecisionNearZero) {
+  Floats x = Random(1000, 1e-3f);
+  const Floats before = x;
+  SoftCap(Threads(1), {.data = x.data(), .ld = 1000, .m = 1, .n = 1000}, 50.0f);
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i] / before[i], 1.0, 1e-6);
+}
+
+TEST_P(RowwiseTest, RowsAreTheSameInEveryBatchOnEveryThreadCount) {
+  const int64_t m = 40, dim = 1100;
+  const Floats x = Random(m * 2 * dim), weight = Random(2 * dim);
+  const auto run = [&](const Cpu& cpu, int64_t from, int64_t rows) {
+    Floats y(rows * 2 * dim), act(rows * dim);
+    RmsNorm(cpu, {.x = &x[from * 2 * dim],
+                  .ldx = 2 * dim,
+                  .y = y.data(),
+                  .ldy = 2 * dim,
+                  .weight = weight.data(),
+                  .m = rows,
+                  .dim = 2 * dim});
+    GatedActivation(
+        cpu, {.x = y.data(), .ldx = 2 * dim, .out = act.data(), .ldo = dim, .m = rows, .ffn = dim});
+    return act;
+  };
+  const Floats all = run(Threads(1), 0, m);
+  EXPECT_EQ(run(Threads(2), 0, m), all);
+  EXPECT_EQ(run(Threads(3), 0, m), all);
+  for (int64_t row = 0; row < m; row += 7) {
+    const Floats one = run(Threads(1), row, 1);
+    ASSERT_TRUE(SameBits(one.data(), &all[row * dim], dim));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isa, RowwiseTest, testing::ValuesIn(IsaNames()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace mlc_native::kernels

@@ -1,0 +1,132 @@
+#include "support/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/check.h"
+
+namespace mlc_native {
+namespace {
+
+TEST(ThreadPoolTest, EveryIndexOnceForEverySizeAndThreadCount) {
+  for (int threads : {1, 2, 3, 5}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.num_threads(), threads);
+    for (int64_t n : {0, 1, 2, 3, 7, 64, 1000}) {
+      std::vector<std::atomic<int>> hits(n);
+      pool.ParallelFor(n, [&](int64_t begin, int64_t end, int thread) {
+        EXPECT_LT(begin, end);
+        EXPECT_GE(thread, 0);
+        EXPECT_LT(thread, threads);
+        for (int64_t i = begin; i < end; ++i) ++hits[i];
+      });
+      for (auto& hit : hits) ASSERT_EQ(hit, 1);
+    }
+  }
+}
+
+TEST(ThreadPoolTest, TheSplitIsAFunctionOfSizeAndThreads) {
+  ThreadPool pool(3);
+  for (int repeat = 0; repeat < 100; ++repeat) {
+    std::vector<int> owner(10, -1);
+    pool.ParallelFor(10, [&](int64_t begin, int64_t end, int thread) {
+      for (int64_t i = begin; i < end; ++i) owner[i] = thread;
+    });
+    ASSERT_EQ(owner, (std::vector<int>{0, 0, 0, 1, 1, 1, 2, 2, 2, 2}));
+  }
+}
+
+TEST(ThreadPoolTest, SmallLoopsStayOnTheCaller) {
+  ThreadPool pool(4);
+  const auto caller = std::this_thread::get_id();
+  int calls = 0;
+  pool.ParallelFor(
+      99,
+      [&](int64_t begin, int64_t end, int) {
+        EXPECT_EQ(std::this_thread::get_id(), caller);
+        EXPECT_EQ(end - begin, 99);
+        ++calls;
+      },
+      50);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(ThreadPoolTest, WritesOfOneLoopAreSeenByTheNext) {
+  ThreadPool pool(3);
+  std::vector<int64_t> values(300, 0);
+  for (int loop = 0; loop < 4000; ++loop) {
+    pool.ParallelFor(300, [&](int64_t begin, int64_t end, int) {
+      // Reads what another thread wrote in the loop before.
+      for (int64_t i = begin; i < end; ++i) values[i] = loop % 2 == 0 ? loop : values[i] + 1;
+    });
+  }
+  for (int64_t value : values) ASSERT_EQ(value, 3999);
+}
+
+TEST(ThreadPoolTest, TheFirstExceptionArrivesAndThePoolGoesOn) {
+  ThreadPool pool(3);
+  for (int thrower : {0, 1, 2}) {
+    std::atomic<int> finished = 0;
+    try {
+      pool.ParallelFor(3, [&](int64_t begin, int64_t, int) {
+        if (begin >= thrower) throw std::runtime_error("part " + std::to_string(begin));
+        ++finished;
+      });
+      FAIL() << "nothing thrown";
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(error.what(), "part " + std::to_string(thrower));
+    }
+    EXPECT_EQ(finished, thrower);
+  }
+  int64_t sum = 0;
+  pool.ParallelFor(1, [&](int64_t, int64_t end, int) { sum += end; });
+  EXPECT_EQ(sum, 1);
+}
+
+TEST(ThreadPoolTest, NestedCallsAreInternalErrors) {
+  for (int threads : {1, 2}) {
+    ThreadPool pool(threads);
+    EXPECT_THROW(
+        pool.ParallelFor(
+            2, [&](int64_t, int64_t, int) { pool.ParallelFor(2, [](int64_t, int64_t, int) {}); }),
+        InternalError);
+    pool.ParallelFor(2, [](int64_t, int64_t, int) {});  // still usable
+  }
+}
+
+TEST(ThreadPoolTest, ConcurrentCallsAreInternalErrors) {
+  ThreadPool pool(2);
+  pool.ParallelFor(2, [&](int64_t begin, int64_t, int) {
+    if (begin != 0) return;
+    std::thread other(
+        [&] { EXPECT_THROW(pool.ParallelFor(2, [](int64_t, int64_t, int) {}), InternalError); });
+    other.join();
+  });
+}
+
+TEST(ThreadPoolTest, NoThreadsIsAnInternalError) { EXPECT_THROW(ThreadPool(0), InternalError); }
+
+// Processor time of the whole process, all threads.
+double ProcessSeconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+TEST(ThreadPoolTest, AParkedPoolUsesNoProcessorTimeAndWakesUp) {
+  ThreadPool pool(3);
+  pool.ParallelFor(3, [](int64_t, int64_t, int) {});
+  const double before = ProcessSeconds();
+  // Not a synchronization: the time over which idleness is observed.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_LT(ProcessSeconds() - before, 0.1);  // two spinning workers would use 0.6 s
+  std::atomic<int> parts = 0;
+  pool.ParallelFor(3, [&](int64_t, int64_t, int) { ++parts; });
+  EXPECT_EQ(parts, 3);
+}
+
+}  // namespace
+}  // namespace mlc_native
