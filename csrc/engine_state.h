@@ -1,13 +1,15 @@
-// EngineStateObj: everything the engine knows between two steps. Queues, states, ids, metrics; no
-// behaviour but lookup.
+// EngineStateObj: everything the engine knows between two steps. Queues, states, ids, metrics.
 //
 // Invariants between steps: every live request is in request_states; it is in waiting_queue while
 // an entry of it has tokens to prefill, in running_queue while an entry of it decodes (a request
-// with n > 1 can be in both after a preemption). Internal ids are unique among the live. Owned by
-// the engine; engine's thread only.
+// with n > 1 can be in both after a preemption). At most one waiting entry is partly prefilled: the
+// first one of the queue that holds pages. Internal ids are unique among the live. Queues change
+// through the methods below, which keep the flags of RequestState. Owned by the engine; engine's
+// thread only.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -37,14 +39,16 @@ class EngineInternalIDManager {
 
 // Buffers of the post-process that are reused from step to step.
 struct ActionPostProcessWorkspace {
-  std::vector<RequestStreamOutput> outputs;
-  std::vector<RequestState*> finished;
+  std::vector<RequestState*> news;           // requests to look at, each once (has_news)
+  std::vector<RequestState*> finished;       // of those, the ones that ended
+  std::vector<RequestStreamOutput> outputs;  // not delivered yet
+  std::vector<int32_t> released_ids;
   std::string released_bytes;
 };
 
 struct EngineStateObj {
-  std::vector<RequestPtr> running_queue;
-  std::vector<RequestPtr> waiting_queue;
+  std::vector<RequestPtr> running_queue;  // the last one is preempted first
+  std::deque<RequestPtr> waiting_queue;
   std::unordered_map<std::string, std::unique_ptr<RequestState>> request_states;
   EngineInternalIDManager id_manager;
   EngineMetrics metrics;
@@ -60,9 +64,23 @@ struct EngineStateObj {
   void Reset();
   // Throws InternalError when the request is not live.
   RequestState& GetRequestState(const std::string& request_id);
-  // Alive entries without children whose prompt is in the cache, in queue order. Cached until
-  // running_rsentries_changed is set.
+  // Null when the request is not live.
+  RequestState* FindRequestState(const std::string& request_id);
+  // Alive entries without children, each with exactly one token to compute, in queue order. Cached
+  // until running_rsentries_changed is set.
   const std::vector<RequestStateEntry*>& GetRunningRequestStateEntries();
+
+  // A no-op when the request is in that queue already.
+  void PushWaiting(RequestState& rstate);
+  void PushWaitingFront(RequestState& rstate);
+  void PushRunning(RequestState& rstate);
+  // Drops the requests at the head that have nothing to prefill any more.
+  void PopPrefilled();
+  void RemoveFromRunning(RequestState& rstate);
+  // Takes requests out of both queues and out of request_states; their pages are free already.
+  void Erase(const std::vector<RequestState*>& finished);
+  // The next post-process looks at the request.
+  void AddNews(RequestState& rstate);
 
  private:
   std::vector<RequestStateEntry*> cached_running_rsentries_;

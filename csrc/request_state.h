@@ -2,8 +2,8 @@
 //
 // n == 1: one entry. n > 1: entry 0 is the root (prefills the prompt, generates nothing),
 // entries 1..n are its children (parent_idx 0), forked from the root's pages when its prefill is
-// complete. Each entry has its own internal id; child i draws with sequence index i - 1, a lone
-// entry with 0.
+// complete; the root then holds no pages and stays alive until its children finished. Each entry
+// has its own internal id; child i draws with sequence index i - 1, a lone entry with 0.
 //
 // A sequence is its tokens and how many of them are in the KV cache:
 //   0 <= kv_len <= tokens.size(); prompt = tokens[0, prompt_len), generated = the rest.
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,13 @@ namespace mlc_native {
 
 enum class RequestStateStatus { kPending, kAlive, kFinished };
 
+struct RequestState;
+
 // State of one sequence in one model. One model today; draft models get their own.
 struct RequestModelState {
   static constexpr int64_t kNoId = -1;
-  int64_t internal_id =
-      kNoId;           // sequence id in the KV cache; kNoId while the sequence holds no pages
-  int64_t kv_len = 0;  // tokens in the KV cache
+  int64_t internal_id = kNoId;  // of the KV cache; kNoId while the sequence holds no pages
+  int64_t kv_len = 0;           // tokens in the KV cache
 };
 
 struct RequestStateEntry {
@@ -44,26 +46,33 @@ struct RequestStateEntry {
   std::vector<int> child_indices;
   int sequence_idx = 0;  // index of this sequence in the request's outputs and in its random stream
 
-  RequestPtr request;
+  RequestState* rstate = nullptr;  // the request that this is an entry of
   RequestModelState mstate;
   std::vector<int32_t> tokens;  // prompt + generated; empty for a child that is not forked yet
   TokenCounts generated_counts;
+  int64_t num_prompt_counted = 0;   // prompt tokens that are in RequestMetrics::prefill_tokens
+  TimePoint last_token_time_point;  // epoch before the first generated token
 
-  // Delivery: what has been generated but not handed out yet.
+  // Delivery: what has been generated but not handed out yet; post-process has looked at the first
+  // num_examined of them and the stop handler withholds those.
   std::vector<SampleResult> undelivered;
+  size_t num_examined = 0;
   std::optional<StopStrHandler> stop_handler;  // absent without stop strings
   TextStreamer text_streamer;
+  bool strip_leading_space = false;  // the first byte of the text is dropped if it is a space
   std::optional<FinishReason> finish_reason;
-  std::string error_message;
+  bool finish_reason_delivered = false;
 
-  int64_t prompt_len() const { return request->prompt_len(); }
-  int64_t num_generated() const {
-    return tokens.empty() ? 0 : static_cast<int64_t>(tokens.size()) - prompt_len();
-  }
+  int64_t num_generated() const;
   int64_t num_tokens_to_compute() const {
     return static_cast<int64_t>(tokens.size()) - mstate.kv_len;
   }
   bool is_root_of_branches() const { return !child_indices.empty(); }
+  bool finished() const { return status == RequestStateStatus::kFinished; }
+  // Has tokens to prefill, for the first time or again.
+  bool waits_for_prefill() const {
+    return status == RequestStateStatus::kPending && !tokens.empty();
+  }
 
   // Appends a sampled token; it is delivered by the next post-process.
   void CommitToken(SampleResult result);
@@ -71,13 +80,33 @@ struct RequestStateEntry {
 
 struct RequestState {
   RequestPtr request;
-  std::vector<RequestStateEntry> entries;
+  std::vector<RequestStateEntry> entries;  // never grows: entries are pointed to
   RequestMetrics metrics;
+  std::string error_message;
 
-  RequestState(RequestPtr request, std::shared_ptr<const StopStrSet> stop_strs, TimePoint now);
+  // Which queues of EngineStateObj hold the request, and whether the next post-process looks at it.
+  bool in_waiting_queue = false;
+  bool in_running_queue = false;
+  bool has_news = false;
+  bool final_output_made = false;
+  bool queue_wait_traced = false;  // a "start queue wait" without its "finish" is in the trace
+
+  // The strip flag says what TokenTable::strip_leading_space says; stop_strs may be null.
+  RequestState(RequestPtr request, std::shared_ptr<const StopStrSet> stop_strs,
+               bool strip_leading_space, TimePoint now);
+  RequestState(const RequestState&) = delete;
+  RequestState& operator=(const RequestState&) = delete;
+
+  const GenerationConfig& config() const { return request->generation_cfg; }
   // Entries that generate: all but the root of branches. In output order.
-  std::vector<RequestStateEntry*> leaves();
-  bool finished() const;
+  std::span<RequestStateEntry> leaves();
+  bool all_leaves_finished();
+  // The first entry with tokens to prefill, or null.
+  RequestStateEntry* NextToPrefill();
 };
+
+inline int64_t RequestStateEntry::num_generated() const {
+  return tokens.empty() ? 0 : static_cast<int64_t>(tokens.size()) - rstate->request->prompt_len();
+}
 
 }  // namespace mlc_native

@@ -1,10 +1,11 @@
 // The scheduler decides what the next forward computes: pure functions of queues, page counts and
 // limits.
 //
-// FIFO by arrival, preempted requests in front. A plan never needs more pages than are free, never
-// has more than prefill_chunk_size rows nor more than max_num_sequence running sequences. Progress:
-// with a request waiting and nothing running, a plan is never empty (a lone request always fits,
-// admission saw to that). Engine's thread only.
+// FIFO by arrival, preempted requests in front; nothing overtakes the head. A plan never needs more
+// pages than are free, never has more than prefill_chunk_size rows nor leads to more than
+// max_num_sequence generating sequences. Progress: with a request waiting, nothing running and no
+// pages used, a plan is never empty (a lone request always fits, admission saw to that). Engine's
+// thread only.
 #pragma once
 
 #include <cstdint>
@@ -18,39 +19,38 @@ namespace mlc_native {
 
 struct SchedulerLimits {
   int64_t max_num_sequence = 0;
-  int64_t prefill_chunk_size = 0;  // rows of one forward
+  int64_t prefill_chunk_size = 0;  // rows of one forward, at least max_num_sequence
   PrefillMode prefill_mode = PrefillMode::kHybrid;
 };
 
 // One sequence's share of a forward: its next num_tokens tokens.
 struct PlannedSlice {
-  RequestState* rstate = nullptr;
-  int entry_idx = 0;
+  RequestStateEntry* entry = nullptr;
   int64_t num_tokens = 0;
   bool is_decode = false;
   bool completes_input = false;  // the last row's logits are sampled
-
-  RequestStateEntry& entry() const { return rstate->entries[entry_idx]; }
 };
 
 struct StepPlan {
-  std::vector<PlannedSlice> slices;
+  std::vector<PlannedSlice> slices;  // decode rows first
   int64_t num_rows = 0;
   int64_t num_prefill_rows = 0;
   bool empty() const { return slices.empty(); }
   void Clear();
+  void Add(const PlannedSlice& slice);
 };
 
 // Waiting requests in order, the last one possibly cut to what is left of the chunk; in hybrid mode
-// preceded by one row for every running sequence. All pages of a prompt are reserved when its first
-// chunk is admitted. Empty when nothing can be admitted.
-void PlanPrefill(EngineState estate, const PagedKvCache& kv, const SchedulerLimits& limits,
+// preceded by one row for every running sequence. All pages that a sequence needs for its tokens
+// are counted when its first chunk is admitted, and one page more per running sequence is left free
+// so that admission does not lead to preemption at once. Empty when nothing can be admitted.
+void PlanPrefill(const EngineState& estate, const PagedKvCache& kv, const SchedulerLimits& limits,
                  StepPlan* plan);
 
-// One row for every running sequence. The caller has made sure that the pages suffice.
-void PlanDecode(EngineState estate, StepPlan* plan);
+// Appends one row for every running sequence. The caller has made sure that the pages suffice.
+void PlanDecode(const EngineState& estate, StepPlan* plan);
 
 // Pages that one decode step of all running sequences takes from the pool.
-int64_t PagesNeededForDecode(EngineState estate, const PagedKvCache& kv);
+int64_t PagesNeededForDecode(const EngineState& estate, const PagedKvCache& kv);
 
 }  // namespace mlc_native

@@ -34,9 +34,10 @@ class EngineAction {
  public:
   virtual ~EngineAction() = default;
   virtual const char* name() const = 0;
-  // False when there was nothing to do. Either the whole step is committed or, when it threw,
-  // nothing of it is.
-  virtual bool Step(EngineState estate) = 0;
+  // False when there was nothing to do. Either the whole step is committed or nothing of it is.
+  // Requests that fail are ended here and the step is repeated without them; only bugs of ours
+  // throw.
+  virtual bool Step(const EngineState& estate) = 0;
 };
 
 // In order of preference: prefill, decode.

@@ -1,0 +1,15 @@
+#include "actions/action.h"
+
+#include "actions/decode.h"
+#include "actions/prefill.h"
+
+namespace mlc_native {
+
+std::vector<std::unique_ptr<EngineAction>> CreateEngineActions(const EngineParts& parts) {
+  std::vector<std::unique_ptr<EngineAction>> actions;
+  actions.push_back(std::make_unique<PrefillAction>(parts));
+  actions.push_back(std::make_unique<DecodeAction>(parts));
+  return actions;
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,25 @@
+// One token for every running sequence. When pages run out, progress of a half prefilled prompt is
+// dropped first, then the last running entries are preempted. Engine's thread only.
+#pragma once
+
+#include "actions/action.h"
+#include "actions/forward_step.h"
+
+namespace mlc_native {
+
+class DecodeAction : public EngineAction {
+ public:
+  explicit DecodeAction(const EngineParts& parts) : parts_(parts), forward_(parts) {}
+  const char* name() const override { return "decode"; }
+  bool Step(const EngineState& estate) override;
+
+ private:
+  // Afterwards the pages for one token of every running sequence are free.
+  void MakeRoom(const EngineState& estate);
+
+  const EngineParts parts_;
+  ForwardStep forward_;
+  StepPlan plan_;
+};
+
+}  // namespace mlc_native

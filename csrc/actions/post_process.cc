@@ -1,0 +1,184 @@
+#include "actions/post_process.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "actions/logprob_json.h"
+#include "actions/sequence_life.h"
+
+namespace mlc_native {
+namespace {
+
+bool Contains(const std::vector<int32_t>& values, int32_t value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Turns what one sequence has generated into a delta.
+class SequenceDelivery {
+ public:
+  SequenceDelivery(const EngineState& estate, const EngineParts& parts, RequestStateEntry& leaf,
+                   SequenceDelta* delta)
+      : estate_(estate),
+        parts_(parts),
+        leaf_(leaf),
+        config_(leaf.rstate->config()),
+        bytes_(estate->postproc_workspace.released_bytes),
+        ids_(estate->postproc_workspace.released_ids),
+        delta_(delta) {}
+
+  // False when the sequence has nothing to say.
+  bool Run() {
+    if (leaf_.finish_reason_delivered) return false;
+    bytes_.clear();
+    ids_.clear();
+    while (leaf_.num_examined < leaf_.undelivered.size()) ExamineNextToken();
+    if (leaf_.finish_reason && leaf_.stop_handler && !leaf_.stop_handler->stop_triggered()) {
+      leaf_.stop_handler->Finish(&bytes_, &ids_);
+    }
+    WriteText();
+    WriteTokens();
+    if (!leaf_.finish_reason) return !delta_->token_ids.empty();
+    delta_->finish_reason = leaf_.finish_reason;
+    leaf_.finish_reason_delivered = true;
+    return true;
+  }
+
+ private:
+  void ExamineNextToken() {
+    const int32_t token = leaf_.undelivered[leaf_.num_examined].token.token_id;
+    if (IsStopToken(token) && !CompletesStopString(token)) {
+      leaf_.undelivered.resize(leaf_.num_examined);  // neither its id nor its text is delivered
+      return Finish(FinishReason::kStop);
+    }
+    ++leaf_.num_examined;
+    if (leaf_.stop_handler) {
+      leaf_.stop_handler->Put(token, TextBytes(token), &bytes_, &ids_);
+    } else {
+      bytes_ += TextBytes(token);
+      ids_.push_back(token);
+    }
+    CheckEnd();
+  }
+
+  void CheckEnd() {
+    // Tokens of the sequence up to the one just examined.
+    const auto num_tokens =
+        static_cast<int64_t>(leaf_.tokens.size() - (leaf_.undelivered.size() - leaf_.num_examined));
+    const int64_t num_generated = num_tokens - leaf_.rstate->request->prompt_len();
+    if (leaf_.stop_handler && leaf_.stop_handler->stop_triggered()) {
+      Finish(FinishReason::kStop);
+    } else if ((config_.max_tokens >= 0 && num_generated >= config_.max_tokens) ||
+               num_tokens >= parts_.max_sequence_length) {
+      Finish(FinishReason::kLength);
+    }
+  }
+
+  void Finish(FinishReason reason) {
+    if (!leaf_.finished()) FinishEntry(estate_, parts_, leaf_, reason);
+    leaf_.undelivered.resize(leaf_.num_examined);  // what a step may have sampled beyond the end
+  }
+
+  bool IsStopToken(int32_t token) const {
+    return (!config_.debug_config.ignore_eos && Contains(*parts_.eos_token_ids, token)) ||
+           Contains(config_.stop_token_ids, token);
+  }
+
+  // A stop string goes before a stop token that ends it: its text is withheld. Tried on a copy,
+  // because the bytes of a stop token must not reach the handler otherwise.
+  bool CompletesStopString(int32_t token) const {
+    const std::string_view bytes = TextBytes(token);
+    if (!leaf_.stop_handler || bytes.empty()) return false;
+    StopStrHandler trial = *leaf_.stop_handler;
+    std::string ignored_text;
+    std::vector<int32_t> ignored_ids;
+    trial.Put(token, bytes, &ignored_text, &ignored_ids);
+    return trial.stop_triggered();
+  }
+
+  std::string_view TextBytes(int32_t token) const {
+    return parts_.token_table != nullptr ? parts_.token_table->text_bytes(token)
+                                         : std::string_view();
+  }
+
+  void WriteText() {
+    std::string_view bytes = bytes_;
+    if (leaf_.strip_leading_space && !bytes.empty()) {
+      if (bytes.front() == ' ') bytes.remove_prefix(1);
+      leaf_.strip_leading_space = false;
+    }
+    leaf_.text_streamer.Put(bytes, &delta_->text);
+    if (leaf_.finish_reason) leaf_.text_streamer.Finish(&delta_->text);
+  }
+
+  // Released ids come in the order in which they were generated, so they are the first undelivered.
+  void WriteTokens() {
+    delta_->token_ids.assign(ids_.begin(), ids_.end());
+    if (config_.logprobs) {
+      delta_->logprob_json_strs.reserve(ids_.size());
+      for (size_t i = 0; i < ids_.size(); ++i) {
+        delta_->logprob_json_strs.push_back(LogprobJson(leaf_.undelivered[i], parts_.token_table));
+      }
+    }
+    if (leaf_.finish_reason || ids_.size() == leaf_.undelivered.size()) {
+      leaf_.undelivered.clear();
+    } else {
+      leaf_.undelivered.erase(leaf_.undelivered.begin(), leaf_.undelivered.begin() + ids_.size());
+    }
+    leaf_.num_examined = leaf_.undelivered.size();
+  }
+
+  const EngineState& estate_;
+  const EngineParts& parts_;
+  RequestStateEntry& leaf_;
+  const GenerationConfig& config_;
+  std::string& bytes_;
+  std::vector<int32_t>& ids_;
+  SequenceDelta* const delta_;
+};
+
+void FinishRequest(const EngineState& estate, RequestState& rstate) {
+  ActionPostProcessWorkspace& workspace = estate->postproc_workspace;
+  if (rstate.final_output_made) return;
+  rstate.final_output_made = true;
+  rstate.entries[0].status = RequestStateStatus::kFinished;
+  rstate.metrics.finish_time_point = Clock::now();
+  estate->metrics.RequestFinished(rstate.metrics, ToString(*rstate.leaves()[0].finish_reason));
+  workspace.outputs.push_back({.request_id = rstate.request->id,
+                               .group = {},
+                               .request_final_usage_json_str = rstate.metrics.UsageJSONString(),
+                               .error_message = rstate.error_message});
+  workspace.finished.push_back(&rstate);
+}
+
+void ProcessRequest(const EngineState& estate, const EngineParts& parts, RequestState& rstate) {
+  RequestStreamOutput output;
+  output.group.resize(rstate.leaves().size());
+  bool anything = false;
+  SequenceDelta* delta = output.group.data();
+  for (RequestStateEntry& leaf : rstate.leaves()) {
+    if (SequenceDelivery(estate, parts, leaf, delta++).Run()) anything = true;
+  }
+  if (anything) {
+    output.request_id = rstate.request->id;
+    output.error_message = rstate.error_message;
+    estate->postproc_workspace.outputs.push_back(std::move(output));
+  }
+  if (rstate.all_leaves_finished()) FinishRequest(estate, rstate);
+}
+
+}  // namespace
+
+void PostProcess(const EngineState& estate, const EngineParts& parts) {
+  ActionPostProcessWorkspace& workspace = estate->postproc_workspace;
+  workspace.outputs.reserve(workspace.outputs.size() + workspace.news.size());
+  for (RequestState* rstate : workspace.news) {
+    rstate->has_news = false;
+    ProcessRequest(estate, parts, *rstate);
+  }
+  workspace.news.clear();
+  estate->Erase(workspace.finished);
+  workspace.finished.clear();
+}
+
+}  // namespace mlc_native

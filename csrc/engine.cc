@@ -1,0 +1,348 @@
+#include "engine.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "actions/action.h"
+#include "actions/post_process.h"
+#include "actions/sequence_life.h"
+#include "device.h"
+#include "engine_debug.h"
+#include "support/check.h"
+#include "support/error.h"
+#include "support/machine_info.h"
+
+namespace mlc_native {
+namespace {
+
+struct LoadedModel {
+  std::unique_ptr<Model> model;
+  EngineConfig config;  // resolved
+  ModelDefaults defaults;
+  std::shared_ptr<const TokenTable> token_table;  // may be null
+};
+
+class EngineImpl : public Engine {
+ public:
+  EngineImpl(LoadedModel loaded, const EngineOptions& options);
+  ~EngineImpl() override;
+
+  void AddRequest(RequestPtr request) override;
+  void AbortRequest(const std::string& request_id) override;
+  void AbortAllRequests() override { EndAllRequests(FinishReason::kAbort, ""); }
+  void FailAllRequests(const std::string& message) override {
+    EndAllRequests(FinishReason::kError, message);
+  }
+  void Step() override;
+  void Reset() override;
+  bool Empty() const override { return estate_->request_states.empty(); }
+
+  void SetRequestStreamCallback(RequestStreamCallback callback) override {
+    estate_->request_stream_callback_ = std::move(callback);
+  }
+  RequestStreamCallback GetRequestStreamCallback() const override {
+    return estate_->request_stream_callback_;
+  }
+
+  const EngineConfig& config() const override { return loaded_.config; }
+  const GenerationConfig& default_generation_config() const override {
+    return loaded_.defaults.generation;
+  }
+  RequestLimits request_limits() const override;
+  std::shared_ptr<const TokenTable> token_table() const override { return loaded_.token_table; }
+  std::string JSONMetrics() const override { return estate_->metrics.AsJSONString(Gauges()); }
+  void AuditPages() const override { AuditState(*estate_, kv_); }
+  std::string DebugCall(const std::string& name) override;
+
+ private:
+  void CheckAdmission(const Request& request) const;
+  void AnswerAtOnce(const Request& request);
+  void RunActions();
+  void EndAllRequests(FinishReason reason, const std::string& message);
+  void MarkAllEnded(FinishReason reason, const std::string& message);
+  void Deliver();
+  EngineGauges Gauges() const;
+  int64_t max_sequence_length() const {
+    return std::min(*config().max_single_sequence_length, *config().max_total_sequence_length);
+  }
+
+  LoadedModel loaded_;
+  const std::shared_ptr<EventTraceRecorder> trace_;
+  EngineState estate_;
+  PagedKvCache kv_;
+  Sampler sampler_;
+  EngineParts parts_;
+  std::vector<std::unique_ptr<EngineAction>> actions_;
+};
+
+int64_t NumPages(const EngineConfig& config) {
+  return (*config.max_total_sequence_length + config.kv_cache_page_size - 1) /
+         config.kv_cache_page_size;
+}
+
+void CheckSupported(const EngineConfig& config) {
+  if (config.speculative_mode != SpeculativeMode::kDisable) {
+    throw InvalidConfig("speculative_mode",
+                        "\"speculative_mode\" other than \"disable\" is not supported yet");
+  }
+  if (config.kv_cache_page_size != kKvPageSize) {
+    throw InvalidConfig("kv_cache_page_size",
+                        OutOfRangeMessage("kv_cache_page_size", config.kv_cache_page_size, "16"));
+  }
+}
+
+void CheckResolved(const EngineConfig& config) {
+  CheckSupported(config);
+  const auto check = [](const char* field, const std::optional<int64_t>& value, int64_t minimum) {
+    if (value.value_or(0) >= minimum) return;
+    throw InvalidConfig(
+        field, OutOfRangeMessage(field, value.value_or(0), "at least " + std::to_string(minimum)));
+  };
+  check("max_num_sequence", config.max_num_sequence, 1);
+  check("max_total_sequence_length", config.max_total_sequence_length, 1);
+  check("max_single_sequence_length", config.max_single_sequence_length, 1);
+  // Decode computes one row for every running sequence in one forward.
+  check("prefill_chunk_size", config.prefill_chunk_size, *config.max_num_sequence);
+}
+
+// A "callback" span for each request that the outputs are of.
+class CallbackTrace {
+ public:
+  CallbackTrace(EventTraceRecorder* recorder, const std::vector<RequestStreamOutput>& outputs)
+      : recorder_(recorder) {
+    if (recorder_ == nullptr) return;
+    for (const RequestStreamOutput& output : outputs) {
+      if (ids_.empty() || ids_.back() != output.request_id) ids_.push_back(output.request_id);
+    }
+    Record("start callback");
+  }
+  ~CallbackTrace() {
+    if (recorder_ != nullptr) Record("finish callback");
+  }
+  CallbackTrace(const CallbackTrace&) = delete;
+  CallbackTrace& operator=(const CallbackTrace&) = delete;
+
+ private:
+  void Record(std::string_view event) const {
+    recorder_->AddEvent(std::vector<std::string_view>(ids_.begin(), ids_.end()), event);
+  }
+  EventTraceRecorder* const recorder_;
+  std::vector<std::string> ids_;
+};
+
+EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
+    : loaded_(std::move(loaded)),
+      trace_(options.trace_recorder),
+      kv_(NumPages(loaded_.config), kKvPageSize) {
+  loaded_.model->Allocate(kv_.pool().num_total(), *config().prefill_chunk_size,
+                          *config().max_num_sequence);
+  parts_ = {.model = loaded_.model.get(),
+            .kv = &kv_,
+            .sampler = &sampler_,
+            .trace = trace_.get(),
+            .token_table = loaded_.token_table.get(),
+            .eos_token_ids = &loaded_.defaults.eos_token_ids,
+            .limits = {.max_num_sequence = *config().max_num_sequence,
+                       .prefill_chunk_size = *config().prefill_chunk_size,
+                       .prefill_mode = config().prefill_mode},
+            .max_sequence_length = max_sequence_length()};
+  actions_ = CreateEngineActions(parts_);
+  estate_->request_stream_callback_ = options.request_stream_callback;
+}
+
+EngineImpl::~EngineImpl() {
+  // Who destroys an engine with live requests has aborted them or wants no more outputs.
+  estate_->request_stream_callback_ = nullptr;
+  try {
+    AbortAllRequests();
+  } catch (const std::exception&) {
+    // Only a bug of ours gets here; the memory is freed all the same.
+  }
+}
+
+// ---- Admission ----
+
+void EngineImpl::CheckAdmission(const Request& request) const {
+  if (estate_->request_states.contains(request.id)) {
+    throw InvalidRequest("id", "The request id \"" + request.id + "\" is in use");
+  }
+  // Again, because the request may have been created for another model that was loaded before.
+  CheckRequest(request, request_limits());
+  if (!request.generation_cfg.stop_strs.empty() && loaded_.token_table == nullptr) {
+    throw InvalidRequest("stop_strs",
+                         "\"stop_strs\" needs a model folder with tokenizer.json; this one has "
+                         "none, so tokens have no text");
+  }
+}
+
+void EngineImpl::AddRequest(RequestPtr request) {
+  const GenerationConfig& generation = request->generation_cfg;
+  CheckAdmission(*request);
+  if (trace_) trace_->AddEvent(request->id, "request added");
+  if (generation.max_tokens == 0 || !generation.debug_config.special_request.empty()) {
+    AnswerAtOnce(*request);
+    return Deliver();
+  }
+  std::shared_ptr<const StopStrSet> stop_strs;
+  if (!generation.stop_strs.empty()) {
+    stop_strs = std::make_shared<StopStrSet>(generation.stop_strs);
+  }
+  const bool strip = loaded_.token_table != nullptr && loaded_.token_table->strip_leading_space();
+  auto rstate = std::make_unique<RequestState>(request, std::move(stop_strs), strip, Clock::now());
+  RequestState& admitted = *rstate;
+  estate_->request_states.emplace(request->id, std::move(rstate));
+  estate_->PushWaiting(admitted);
+  if (trace_) {
+    trace_->AddEvent(request->id, "start queue wait");
+    admitted.queue_wait_traced = true;
+  }
+}
+
+// Requests that need no forward: an empty answer, or the engine's metrics as usage.
+void EngineImpl::AnswerAtOnce(const Request& request) {
+  RequestStreamOutput empty;
+  RequestStreamOutput final;
+  empty.request_id = final.request_id = request.id;
+  std::vector<RequestStreamOutput>& outputs = estate_->postproc_workspace.outputs;
+  if (!request.generation_cfg.debug_config.special_request.empty()) {
+    final.request_final_usage_json_str = estate_->metrics.AsUsageJSONString(Gauges());
+    outputs.push_back(std::move(final));
+    return;
+  }
+  empty.group.resize(request.generation_cfg.n);
+  for (SequenceDelta& delta : empty.group) delta.finish_reason = FinishReason::kLength;
+  RequestMetrics metrics;
+  metrics.prompt_tokens = request.prompt_len();
+  metrics.add_time_point = metrics.finish_time_point = Clock::now();
+  estate_->metrics.RequestFinished(metrics, ToString(FinishReason::kLength));
+  final.request_final_usage_json_str = metrics.UsageJSONString();
+  outputs.push_back(std::move(empty));
+  outputs.push_back(std::move(final));
+}
+
+// ---- Steps ----
+
+void EngineImpl::Step() {
+  if (Empty()) return;
+  try {
+    RunActions();
+    PostProcess(estate_, parts_);
+  } catch (const std::exception& error) {
+    // A bug of ours or no memory: nobody may wait for an answer that will not come.
+    MarkAllEnded(FinishReason::kError, error.what());
+    PostProcess(estate_, parts_);
+  }
+  Deliver();
+}
+
+void EngineImpl::RunActions() {
+  for (const auto& action : actions_) {
+    if (action->Step(estate_)) return;
+  }
+  // Requests that failed leave nothing to do; otherwise the head can never be served.
+  MLC_CHECK(!estate_->postproc_workspace.news.empty())
+      << "no action for " << estate_->waiting_queue.size() << " waiting requests, "
+      << kv_.pool().num_free() << " of " << kv_.pool().num_total() << " pages free";
+}
+
+void EngineImpl::AbortRequest(const std::string& request_id) {
+  RequestState* rstate = estate_->FindRequestState(request_id);
+  if (rstate == nullptr) return;
+  EndRequest(estate_, parts_, *rstate, FinishReason::kAbort, "");
+  PostProcess(estate_, parts_);
+  Deliver();
+}
+
+void EngineImpl::EndAllRequests(FinishReason reason, const std::string& message) {
+  MarkAllEnded(reason, message);
+  PostProcess(estate_, parts_);
+  Deliver();
+}
+
+void EngineImpl::MarkAllEnded(FinishReason reason, const std::string& message) {
+  for (const auto& [id, rstate] : estate_->request_states) {
+    EndRequest(estate_, parts_, *rstate, reason, message);
+  }
+}
+
+void EngineImpl::Reset() {
+  MarkAllEnded(FinishReason::kAbort, "");
+  PostProcess(estate_, parts_);
+  std::vector<RequestStreamOutput> outputs = std::move(estate_->postproc_workspace.outputs);
+  estate_->Reset();
+  estate_->postproc_workspace.outputs = std::move(outputs);
+  Deliver();
+}
+
+// Everything is consistent when the callback runs; it may throw, and it may call the engine.
+void EngineImpl::Deliver() {
+  std::vector<RequestStreamOutput> outputs;
+  outputs.swap(estate_->postproc_workspace.outputs);
+  if (outputs.empty() || !estate_->request_stream_callback_) return;
+  const CallbackTrace trace(trace_.get(), outputs);
+  estate_->request_stream_callback_(std::move(outputs));
+}
+
+// ---- Information ----
+
+RequestLimits EngineImpl::request_limits() const {
+  return {.vocab_size = loaded_.model->metadata().vocab_size,
+          .max_num_sequence = *config().max_num_sequence,
+          .max_sequence_length = max_sequence_length()};
+}
+
+EngineGauges EngineImpl::Gauges() const {
+  return {.num_waiting = std::ssize(estate_->waiting_queue),
+          .num_running = std::ssize(estate_->running_queue),
+          .kv_pages_total = kv_.pool().num_total(),
+          .kv_pages_used = kv_.pool().num_used(),
+          .kv_pages_free = kv_.pool().num_free(),
+          .kv_pages_cached = 0};
+}
+
+std::string EngineImpl::DebugCall(const std::string& name) {
+  if (name == "audit_pages") {
+    AuditPages();
+    return PagesJson(*estate_, kv_);
+  }
+  if (name == "dump_state") return StateJson(*estate_, kv_);
+  throw InvalidRequest("name", "There is no debug function \"" + name +
+                                   "\"; there are \"audit_pages\" and \"dump_state\"");
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineOptions& options) {
+  CheckSupported(config);
+  const std::string device = ResolveDevice(options.device);
+  EngineConfig with_threads = config;
+  if (!config.num_threads) with_threads.num_threads = AvailableCpus();
+  LoadedModel loaded;
+  loaded.defaults = ReadModelDefaults(config.model);
+  const std::filesystem::path tokenizer = std::filesystem::path(config.model) / "tokenizer.json";
+  if (std::filesystem::exists(tokenizer)) {
+    loaded.token_table = TokenTable::FromTokenizerJson(tokenizer.string());
+  }
+  loaded.model = LoadModel({.path = config.model,
+                            .model_lib = config.model_lib,
+                            .device = device,
+                            .dtype = config.dtype,
+                            .num_threads = *with_threads.num_threads,
+                            .progress = options.load_progress});
+  const int64_t free_memory = AvailableMemoryBytes();
+  loaded.config = ResolveEngineConfig(with_threads, loaded.model->metadata(), free_memory);
+  CheckResolved(loaded.config);
+  return std::make_unique<EngineImpl>(std::move(loaded), options);
+}
+
+std::unique_ptr<Engine> Engine::FromModel(std::unique_ptr<Model> model, const EngineConfig& config,
+                                          ModelDefaults defaults,
+                                          std::shared_ptr<const TokenTable> token_table,
+                                          const EngineOptions& options) {
+  CheckResolved(config);
+  return std::make_unique<EngineImpl>(
+      LoadedModel{std::move(model), config, std::move(defaults), std::move(token_table)}, options);
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,115 @@
+#include "engine_debug.h"
+
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "support/check.h"
+
+namespace mlc_native {
+namespace {
+
+using nlohmann::ordered_json;
+
+const char* ToString(RequestStateStatus status) {
+  switch (status) {
+    case RequestStateStatus::kPending:
+      return "pending";
+    case RequestStateStatus::kAlive:
+      return "alive";
+    case RequestStateStatus::kFinished:
+      return "finished";
+  }
+  return "invalid";
+}
+
+void AuditEntry(const RequestStateEntry& entry, const PagedKvCache& kv, std::set<int64_t>* ids) {
+  const int64_t id = entry.mstate.internal_id;
+  const std::string& request = entry.rstate->request->id;
+  MLC_CHECK(entry.num_tokens_to_compute() >= 0) << request;
+  if (id == RequestModelState::kNoId) {
+    MLC_CHECK(entry.mstate.kv_len == 0) << request;
+    return;
+  }
+  MLC_CHECK(ids->insert(id).second) << request << ": id " << id << " belongs to two sequences";
+  MLC_CHECK(kv.length(id) == entry.mstate.kv_len)
+      << request << ": " << kv.length(id) << " tokens in the cache, expected "
+      << entry.mstate.kv_len;
+}
+
+void AuditRequest(RequestState& rstate) {
+  const std::string& id = rstate.request->id;
+  bool decodes = false;
+  for (const RequestStateEntry& leaf : rstate.leaves()) {
+    const bool alive = leaf.status == RequestStateStatus::kAlive;
+    MLC_CHECK(!alive || leaf.num_tokens_to_compute() == 1) << id;
+    decodes = decodes || alive;
+  }
+  MLC_CHECK(decodes == rstate.in_running_queue) << id;
+  MLC_CHECK((rstate.NextToPrefill() != nullptr) == rstate.in_waiting_queue) << id;
+  MLC_CHECK(!rstate.all_leaves_finished()) << id << " is finished and still here";
+}
+
+ordered_json EntryJson(const RequestStateEntry& entry) {
+  return {{"status", ToString(entry.status)},        {"parent_idx", entry.parent_idx},
+          {"internal_id", entry.mstate.internal_id}, {"num_tokens", entry.tokens.size()},
+          {"kv_len", entry.mstate.kv_len},           {"num_generated", entry.num_generated()}};
+}
+
+ordered_json PageCounts(const EngineStateObj& estate, const PagedKvCache& kv) {
+  return {{"kv_pages_total", kv.pool().num_total()},
+          {"kv_pages_used", kv.pool().num_used()},
+          {"kv_pages_free", kv.pool().num_free()},
+          {"num_sequences", kv.num_sequences()},
+          {"num_live_ids", estate.id_manager.num_live()}};
+}
+
+template <typename Queue>
+ordered_json QueueJson(const Queue& queue) {
+  ordered_json ids = ordered_json::array();
+  for (const RequestPtr& request : queue) ids.push_back(request->id);
+  return ids;
+}
+
+}  // namespace
+
+void AuditState(EngineStateObj& estate, const PagedKvCache& kv) {
+  kv.Audit();
+  std::set<int64_t> ids;
+  size_t num_waiting = 0;
+  size_t num_running = 0;
+  for (const auto& [id, rstate] : estate.request_states) {
+    AuditRequest(*rstate);
+    for (const RequestStateEntry& entry : rstate->entries) AuditEntry(entry, kv, &ids);
+    num_waiting += rstate->in_waiting_queue ? 1 : 0;
+    num_running += rstate->in_running_queue ? 1 : 0;
+  }
+  const auto num_ids = static_cast<int64_t>(ids.size());
+  MLC_CHECK(num_ids == estate.id_manager.num_live() && num_ids == kv.num_sequences())
+      << num_ids << " sequences, " << estate.id_manager.num_live() << " live ids, "
+      << kv.num_sequences() << " in the cache";
+  MLC_CHECK(num_waiting == estate.waiting_queue.size()) << num_waiting;
+  MLC_CHECK(num_running == estate.running_queue.size()) << num_running;
+  MLC_CHECK(!ids.empty() || kv.pool().num_used() == 0)
+      << kv.pool().num_used() << " pages in use by no sequence";
+}
+
+std::string PagesJson(const EngineStateObj& estate, const PagedKvCache& kv) {
+  return PageCounts(estate, kv).dump();
+}
+
+std::string StateJson(const EngineStateObj& estate, const PagedKvCache& kv) {
+  ordered_json requests = ordered_json::object();
+  for (const auto& [id, rstate] : estate.request_states) {
+    ordered_json entries = ordered_json::array();
+    for (const RequestStateEntry& entry : rstate->entries) entries.push_back(EntryJson(entry));
+    requests[id] = std::move(entries);
+  }
+  ordered_json state = PageCounts(estate, kv);
+  state["waiting_queue"] = QueueJson(estate.waiting_queue);
+  state["running_queue"] = QueueJson(estate.running_queue);
+  state["requests"] = std::move(requests);
+  return state.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,129 @@
+#include "engine_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "support/check.h"
+
+namespace mlc_native {
+
+int64_t EngineInternalIDManager::GetNewId() {
+  if (available_ids_.empty()) {
+    live_.push_back(true);
+    return id_cnt_++;
+  }
+  const int64_t id = available_ids_.back();
+  available_ids_.pop_back();
+  live_[id] = true;
+  return id;
+}
+
+void EngineInternalIDManager::RecycleId(int64_t id) {
+  MLC_CHECK(id >= 0 && id < id_cnt_ && live_[id]) << "id " << id << " is not live";
+  available_ids_.push_back(id);
+  live_[id] = false;
+}
+
+void EngineInternalIDManager::Reset() { *this = EngineInternalIDManager(); }
+
+void EngineStateObj::Reset() {
+  running_queue.clear();
+  waiting_queue.clear();
+  request_states.clear();
+  id_manager.Reset();
+  metrics.Reset();
+  prefix_cache.reset();
+  running_rsentries_changed = true;
+  cached_running_rsentries_.clear();
+  spec_draft_length = 0;
+  disaggregation = false;
+  postproc_workspace = ActionPostProcessWorkspace();
+}
+
+RequestState* EngineStateObj::FindRequestState(const std::string& request_id) {
+  const auto found = request_states.find(request_id);
+  return found == request_states.end() ? nullptr : found->second.get();
+}
+
+RequestState& EngineStateObj::GetRequestState(const std::string& request_id) {
+  RequestState* rstate = FindRequestState(request_id);
+  MLC_CHECK(rstate != nullptr) << "request " << request_id << " is not live";
+  return *rstate;
+}
+
+const std::vector<RequestStateEntry*>& EngineStateObj::GetRunningRequestStateEntries() {
+  if (!running_rsentries_changed) return cached_running_rsentries_;
+  cached_running_rsentries_.clear();
+  for (const RequestPtr& request : running_queue) {
+    for (RequestStateEntry& leaf : GetRequestState(request->id).leaves()) {
+      if (leaf.status == RequestStateStatus::kAlive) cached_running_rsentries_.push_back(&leaf);
+    }
+  }
+  running_rsentries_changed = false;
+  return cached_running_rsentries_;
+}
+
+void EngineStateObj::PushWaiting(RequestState& rstate) {
+  if (rstate.in_waiting_queue) return;
+  waiting_queue.push_back(rstate.request);
+  rstate.in_waiting_queue = true;
+}
+
+void EngineStateObj::PushWaitingFront(RequestState& rstate) {
+  if (rstate.in_waiting_queue) return;
+  waiting_queue.push_front(rstate.request);
+  rstate.in_waiting_queue = true;
+}
+
+void EngineStateObj::PushRunning(RequestState& rstate) {
+  if (rstate.in_running_queue) return;
+  running_queue.push_back(rstate.request);
+  rstate.in_running_queue = true;
+}
+
+void EngineStateObj::PopPrefilled() {
+  while (!waiting_queue.empty()) {
+    RequestState& head = GetRequestState(waiting_queue.front()->id);
+    if (head.NextToPrefill() != nullptr) return;
+    head.in_waiting_queue = false;
+    waiting_queue.pop_front();
+  }
+}
+
+void EngineStateObj::RemoveFromRunning(RequestState& rstate) {
+  if (!rstate.in_running_queue) return;
+  // Preemption takes the last one, so the search starts there.
+  const auto found = std::find(running_queue.rbegin(), running_queue.rend(), rstate.request);
+  running_queue.erase(std::next(found).base());
+  rstate.in_running_queue = false;
+}
+
+void EngineStateObj::Erase(const std::vector<RequestState*>& finished) {
+  if (finished.empty()) return;
+  std::vector<const Request*> gone;
+  gone.reserve(finished.size());
+  for (const RequestState* rstate : finished) gone.push_back(rstate->request.get());
+  std::sort(gone.begin(), gone.end());
+  const auto is_gone = [&gone](const RequestPtr& request) {
+    return std::binary_search(gone.begin(), gone.end(), request.get());
+  };
+  const auto in = [&finished](bool RequestState::* queue) {
+    return std::any_of(finished.begin(), finished.end(),
+                       [queue](const RequestState* rstate) { return rstate->*queue; });
+  };
+  if (in(&RequestState::in_running_queue)) std::erase_if(running_queue, is_gone);
+  if (in(&RequestState::in_waiting_queue)) std::erase_if(waiting_queue, is_gone);
+  running_rsentries_changed = true;
+  for (const RequestState* rstate : finished) {
+    const std::string id = rstate->request->id;  // erase destroys the one that rstate holds
+    request_states.erase(id);
+  }
+}
+
+void EngineStateObj::AddNews(RequestState& rstate) {
+  if (rstate.has_news) return;
+  postproc_workspace.news.push_back(&rstate);
+  rstate.has_news = true;
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,63 @@
+#include "request_state.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace mlc_native {
+namespace {
+
+bool HasPenalties(const GenerationConfig& config) {
+  return config.frequency_penalty != 0 || config.presence_penalty != 0 ||
+         config.repetition_penalty != 1;
+}
+
+}  // namespace
+
+void RequestStateEntry::CommitToken(SampleResult result) {
+  tokens.push_back(result.token.token_id);
+  if (HasPenalties(rstate->config())) generated_counts.Add(result.token.token_id);
+  undelivered.push_back(std::move(result));
+}
+
+RequestState::RequestState(RequestPtr request_in, std::shared_ptr<const StopStrSet> stop_strs,
+                           bool strip_leading_space, TimePoint now)
+    : request(std::move(request_in)) {
+  const int n = config().n;
+  entries.resize(n == 1 ? 1 : n + 1);
+  entries[0].tokens = request->prompt_token_ids;
+  for (size_t i = 0; i < entries.size(); ++i) entries[i].rstate = this;
+  if (n > 1) {
+    for (int child = 1; child <= n; ++child) {
+      entries[0].child_indices.push_back(child);
+      entries[child].parent_idx = 0;
+    }
+  }
+  int sequence_idx = 0;
+  for (RequestStateEntry& leaf : leaves()) {
+    leaf.sequence_idx = sequence_idx++;
+    if (stop_strs != nullptr) leaf.stop_handler.emplace(stop_strs);
+    leaf.strip_leading_space = strip_leading_space;
+  }
+  metrics.prompt_tokens = request->prompt_len();
+  metrics.add_time_point = now;
+}
+
+std::span<RequestStateEntry> RequestState::leaves() {
+  const std::span<RequestStateEntry> all(entries);
+  return all.size() == 1 ? all : all.subspan(1);
+}
+
+bool RequestState::all_leaves_finished() {
+  const auto sequences = leaves();
+  return std::all_of(sequences.begin(), sequences.end(),
+                     [](const RequestStateEntry& leaf) { return leaf.finished(); });
+}
+
+RequestStateEntry* RequestState::NextToPrefill() {
+  for (RequestStateEntry& entry : entries) {
+    if (entry.waits_for_prefill()) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace mlc_native

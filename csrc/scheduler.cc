@@ -1,0 +1,105 @@
+#include "scheduler.h"
+
+#include <algorithm>
+
+namespace mlc_native {
+namespace {
+
+// What is left to give away while a prefill is planned.
+struct Budget {
+  int64_t rows = 0;
+  int64_t pages = 0;
+  int64_t sequences = 0;
+  int64_t num_generating = 0;  // running, or going to when their prefill is complete
+};
+
+int64_t PagesNeeded(const RequestStateEntry& entry, const PagedKvCache& kv) {
+  const int64_t num_tokens = entry.num_tokens_to_compute();
+  return entry.mstate.internal_id == RequestModelState::kNoId
+             ? kv.PagesNeededForNew(num_tokens)
+             : kv.PagesNeeded(entry.mstate.internal_id, num_tokens);
+}
+
+// Pages that must stay free beside those of the entry: the next one of every generating sequence.
+bool PagesSuffice(int64_t pages_needed, const Budget& budget) {
+  if (pages_needed == 0) return true;  // reserved with its first chunk
+  return pages_needed + budget.num_generating <= budget.pages;
+}
+
+// Plans as much of the entry as fits. False when the entry is not complete after it: nothing behind
+// it is planned then.
+bool PlanEntry(RequestStateEntry& entry, const PagedKvCache& kv, Budget* budget, StepPlan* plan) {
+  const int64_t num_sequences = entry.is_root_of_branches() ? std::ssize(entry.child_indices) : 1;
+  const int64_t pages_needed = PagesNeeded(entry, kv);
+  if (budget->rows == 0 || num_sequences > budget->sequences ||
+      !PagesSuffice(pages_needed, *budget)) {
+    return false;
+  }
+  const int64_t num_tokens = std::min(budget->rows, entry.num_tokens_to_compute());
+  const bool complete = num_tokens == entry.num_tokens_to_compute();
+  plan->Add({.entry = &entry, .num_tokens = num_tokens, .completes_input = complete});
+  budget->rows -= num_tokens;
+  budget->pages -= pages_needed;
+  budget->sequences -= num_sequences;
+  budget->num_generating += num_sequences;
+  return complete;
+}
+
+void PlanWaiting(const EngineState& estate, const PagedKvCache& kv, Budget* budget,
+                 StepPlan* plan) {
+  for (const RequestPtr& request : estate->waiting_queue) {
+    for (RequestStateEntry& entry : estate->GetRequestState(request->id).entries) {
+      if (entry.waits_for_prefill() && !PlanEntry(entry, kv, budget, plan)) return;
+    }
+  }
+}
+
+}  // namespace
+
+void StepPlan::Clear() {
+  slices.clear();
+  num_rows = 0;
+  num_prefill_rows = 0;
+}
+
+void StepPlan::Add(const PlannedSlice& slice) {
+  slices.push_back(slice);
+  num_rows += slice.num_tokens;
+  if (!slice.is_decode) num_prefill_rows += slice.num_tokens;
+}
+
+void PlanPrefill(const EngineState& estate, const PagedKvCache& kv, const SchedulerLimits& limits,
+                 StepPlan* plan) {
+  plan->Clear();
+  if (estate->waiting_queue.empty()) return;
+  const int64_t num_running = std::ssize(estate->GetRunningRequestStateEntries());
+  Budget budget{.rows = limits.prefill_chunk_size,
+                .pages = kv.pool().num_free(),
+                .sequences = limits.max_num_sequence - num_running,
+                .num_generating = num_running};
+  if (budget.sequences <= 0) return;
+  if (limits.prefill_mode == PrefillMode::kHybrid && num_running > 0) {
+    budget.rows -= num_running;
+    budget.pages -= PagesNeededForDecode(estate, kv);
+    if (budget.rows <= 0 || budget.pages < 0) return;
+    PlanDecode(estate, plan);
+  }
+  PlanWaiting(estate, kv, &budget, plan);
+  if (plan->num_prefill_rows == 0) plan->Clear();
+}
+
+void PlanDecode(const EngineState& estate, StepPlan* plan) {
+  for (RequestStateEntry* entry : estate->GetRunningRequestStateEntries()) {
+    plan->Add({.entry = entry, .num_tokens = 1, .is_decode = true, .completes_input = true});
+  }
+}
+
+int64_t PagesNeededForDecode(const EngineState& estate, const PagedKvCache& kv) {
+  int64_t pages = 0;
+  for (const RequestStateEntry* entry : estate->GetRunningRequestStateEntries()) {
+    pages += kv.PagesNeeded(entry->mstate.internal_id, 1);
+  }
+  return pages;
+}
+
+}  // namespace mlc_native
