@@ -1,0 +1,121 @@
+// mlc_native._core.testing: what tests of the project drive from Python below the engine. Not for
+// users.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "models/model.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;  // NOLINT(build/namespaces)
+
+namespace mlc_native::bindings {
+namespace {
+
+using Logits = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
+
+// Token ids, position of the first one, block table.
+using Sequence = std::tuple<std::vector<int32_t>, int64_t, std::vector<int32_t>>;
+
+struct Batch {
+  std::vector<int32_t> token_ids;
+  std::vector<SequenceSlice> slices;
+  std::vector<int32_t> logits_rows;
+
+  Batch(const std::vector<Sequence>& sequences, const std::string& logits) {
+    for (const auto& [tokens, position, block_table] : sequences) {
+      const auto first_row = static_cast<int32_t>(token_ids.size());
+      token_ids.insert(token_ids.end(), tokens.begin(), tokens.end());
+      const auto end = static_cast<int32_t>(token_ids.size());
+      slices.push_back({first_row, end - first_row, position, block_table});
+      for (int32_t row = logits == "all" ? first_row : end - 1; row < end && logits != "none";
+           ++row) {
+        logits_rows.push_back(row);
+      }
+    }
+  }
+};
+
+// A model without an engine: the caller plays the page bookkeeping.
+class TestModel {
+ public:
+  TestModel(const std::string& path, const std::string& dtype, int64_t num_threads,
+            const std::string& model_lib) {
+    ModelSource source;
+    source.path = path;
+    source.dtype = dtype;
+    source.num_threads = num_threads;
+    source.model_lib = model_lib;
+    const nb::gil_scoped_release release;
+    model_ = LoadModel(source);
+  }
+
+  void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {
+    model_->Allocate(num_pages, max_num_rows, max_num_logits);
+  }
+
+  Logits Forward(const std::vector<Sequence>& sequences, const std::string& logits) {
+    const Batch batch(sequences, logits);
+    LogitsView view;
+    {
+      const nb::gil_scoped_release release;
+      view = model_->Forward({batch.token_ids, batch.slices, batch.logits_rows});
+    }
+    const auto size = static_cast<size_t>(view.num_rows * view.vocab_size);
+    auto copy = std::make_unique<float[]>(size);
+    if (size > 0) std::memcpy(copy.get(), view.data, size * sizeof(float));
+    float* data = copy.get();
+    nb::capsule owner(copy.release(), [](void* p) noexcept { delete[] static_cast<float*>(p); });
+    return Logits(data, {static_cast<size_t>(view.num_rows), static_cast<size_t>(view.vocab_size)},
+                  owner);
+  }
+
+  void CopyPages(const std::vector<std::tuple<int32_t, int32_t>>& pairs) {
+    std::vector<PageCopy> copies;
+    for (const auto& [from, to] : pairs) copies.push_back({from, to});
+    model_->CopyPages(copies);
+  }
+
+  nb::dict Metadata() const {
+    const ModelMetadata& m = model_->metadata();
+    nb::dict out;
+    out["vocab_size"] = m.vocab_size;
+    out["context_window_size"] = m.context_window_size;
+    out["preferred_prefill_chunk_size"] = m.preferred_prefill_chunk_size;
+    out["weight_bytes"] = m.weight_bytes;
+    out["kv_bytes_per_token"] = m.kv_bytes_per_token;
+    out["workspace_bytes_per_token"] = m.workspace_bytes_per_token;
+    out["workspace_bytes_per_sequence"] = m.workspace_bytes_per_sequence;
+    return out;
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+};
+
+}  // namespace
+
+void BindTesting(nb::module_& m) {
+  nb::module_ testing = m.def_submodule("testing", "Parts below the engine, for tests only.");
+  nb::class_<TestModel>(testing, "TestModel", "A model without an engine.")
+      .def(nb::init<const std::string&, const std::string&, int64_t, const std::string&>(),
+           "path"_a, "dtype"_a = "auto", "num_threads"_a = 1, "model_lib"_a = "",
+           "Load a model folder. Raises LoadError, InvalidConfig.")
+      .def("allocate", &TestModel::Allocate, "num_pages"_a, "max_num_rows"_a, "max_num_logits"_a)
+      .def("forward", &TestModel::Forward, "sequences"_a, "logits"_a = "last",
+           "One batch of (token_ids, position, block_table). Returns float32 logits [rows, vocab] "
+           "of each sequence's last row (logits=\"last\"), of \"all\" rows or of \"none\".")
+      .def("copy_pages", &TestModel::CopyPages, "pairs"_a, "pairs: (from, to) page ids.")
+      .def_prop_ro("metadata", &TestModel::Metadata);
+}
+
+}  // namespace mlc_native::bindings

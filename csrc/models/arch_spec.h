@@ -1,0 +1,114 @@
+// What distinguishes the families of decoders, as data: one row per `architectures` entry of
+// config.json. A new family is a row here (and name tables if its tensors are called otherwise).
+//
+// Numbers that a config.json gives are in ModelConfig; a row says which of them the family reads
+// and what holds when they are absent (transformers leaves defaults out of the file).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace mlc_native {
+
+// ---- Parameters of a layer, after fusion ----
+
+// Packed matrices [rows, columns].
+enum class Matrix : uint8_t {
+  kQkv,     // [q + 2 kv, hidden]: q heads, k heads, v heads
+  kOut,     // [hidden, q]
+  kGateUp,  // [2 ffn, hidden]
+  kDown,    // [hidden, ffn]
+};
+inline constexpr int kNumMatrices = 4;
+
+// Float vectors; absent ones are null.
+enum class Vector : uint8_t {
+  kPreAttentionNorm,
+  kPostAttentionNorm,  // of attention's output, before it joins the residual
+  kPreFfnNorm,
+  kPostFfnNorm,
+  kQNorm,
+  kKNorm,
+  kQkvBias,  // biases: kQkvBias + index of their matrix
+  kOutBias,
+  kGateUpBias,
+  kDownBias,
+};
+inline constexpr int kNumVectors = 10;
+
+// ---- Names of tensors ----
+
+enum class Rows : uint8_t { kQ, kKv, kQkv, kHidden, kFfn, kGateUp };
+
+// "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix.
+struct ProjectionName {
+  std::string_view name;
+  Matrix matrix;
+  Rows rows;
+};
+
+struct NormName {
+  std::string_view name;
+  Vector vector;
+};
+
+// ---- Families ----
+
+enum class QkNorm : uint8_t { kNone, kPerHead, kWholeProjection };
+
+// Which layers attend only to the last sliding_window tokens.
+enum class WindowRule : uint8_t {
+  kNever,
+  kAllLayers,    // unless sliding_window is null
+  kFromLayer,    // use_sliding_window: layers max_window_layers and up; or layer_types
+  kEveryButNth,  // all but each n-th layer, n = sliding_window_pattern; or layer_types
+};
+
+// Values of absent fields; 0 where config.json must give the number.
+struct ArchDefaults {
+  int64_t vocab_size = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;  // 0: as many as attention heads
+  int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
+  int64_t max_position_embeddings = 2048;
+  double rms_norm_eps = 1e-6;
+  double rope_theta = 1e4;
+  int64_t sliding_window = 0;
+  int64_t sliding_window_pattern = 0;
+  bool tie_word_embeddings = false;
+  double attn_soft_cap = 0;   // 0: none
+  double final_soft_cap = 0;  // 0: none
+};
+
+struct ArchSpec {
+  std::string_view architecture;
+  std::string_view config_section{};  // object of config.json with the text model's fields, or ""
+  std::span<const ProjectionName> projections;
+  std::span<const NormName> norms;
+  // Tensors of the checkpoint that are no part of the text model.
+  std::span<const std::string_view> ignored_prefixes{};
+
+  QkNorm qk_norm = QkNorm::kNone;
+  float norm_weight_offset = 0.0f;    // y = norm(x) * (offset + weight)
+  bool qkv_bias = false;              // always
+  bool reads_attention_bias = false;  // attention_bias: biases on q, k, v and o
+  bool reads_mlp_bias = false;
+  std::string_view activation_field = "hidden_act";
+  std::string_view default_activation = "silu";
+  bool scales_embeddings = false;  // by sqrt(hidden_size)
+  bool scales_by_query_pre_attn_scalar = false;
+  bool reads_soft_caps = false;
+  bool reads_partial_rotary_factor = false;
+  WindowRule window_rule = WindowRule::kNever;
+  bool local_rope = false;  // layers with a window have a rope of their own
+
+  ArchDefaults defaults{};
+};
+
+std::span<const ArchSpec> SupportedArchitectures();
+const ArchSpec* FindArchitecture(std::string_view architecture);  // nullptr: not supported
+std::string SupportedArchitectureList();                          // "LlamaForCausalLM, ..."
+
+}  // namespace mlc_native

@@ -1,0 +1,34 @@
+// The memory of the KV pages of all layers; which page belongs to whom is kv/'s business. Owned by
+// one model; its thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "models/model_config.h"
+#include "models/tensor_storage.h"
+#include "support/page.h"
+
+namespace mlc_native {
+
+class KvStorage {
+ public:
+  KvStorage() = default;  // no pages
+  // Throws InvalidConfig when there is not that much memory. Pages start with any content.
+  KvStorage(const ModelConfig& config, DType dtype, int64_t num_pages);
+
+  static int64_t BytesPerToken(const ModelConfig& config, DType dtype);
+
+  int64_t num_pages() const { return num_pages_; }
+  const kernels::KvLayer& layer(size_t i) const { return layers_[i]; }
+  void CopyPages(std::span<const PageCopy> copies);
+
+ private:
+  int64_t num_pages_ = 0;
+  std::vector<kernels::KvLayer> layers_;
+  TensorStorage storage_;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,49 @@
+#include "models/loader.h"
+
+#include <utility>
+
+#include "models/checkpoint.h"
+#include "models/model_config.h"
+#include "models/transformer.h"
+#include "models/weight_loader.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+std::optional<DType> RequestedDType(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  const std::optional<DType> dtype = ParseDType(name);
+  if (!dtype) {
+    throw InvalidConfig("dtype",
+                        OutOfRangeMessage("dtype", name, "auto, float32, bfloat16 or float16"));
+  }
+  return dtype;
+}
+
+int NumThreads(int64_t requested) {
+  constexpr int64_t kMaxThreads = 1024;
+  if (requested < 1 || requested > kMaxThreads) {
+    throw InvalidConfig("num_threads", OutOfRangeMessage("num_threads", requested, "in [1, 1024]"));
+  }
+  return static_cast<int>(requested);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
+  if (source.device != "cpu") {
+    throw InvalidConfig("device", OutOfRangeMessage("device", source.device, "cpu"));
+  }
+  const std::optional<DType> dtype = RequestedDType(source.dtype);
+  const int num_threads = NumThreads(source.num_threads);
+  ModelConfig config = ReadModelConfig(source.path);
+  const Checkpoint checkpoint(source.path);
+  const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
+  auto pool = std::make_unique<ThreadPool>(num_threads);
+  DecoderWeights weights = LoadWeights(
+      config, checkpoint, {.dtype = dtype, .cpu = {&isa, pool.get()}, .progress = source.progress});
+  return std::make_unique<Transformer>(std::move(config), std::move(weights), isa, std::move(pool));
+}
+
+}  // namespace mlc_native

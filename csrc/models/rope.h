@@ -1,0 +1,48 @@
+// Rotary embeddings: frequencies of each scaling rule and the cosine / sine tables that the kernels
+// read. Pure values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mlc_native {
+
+enum class RopeScaling : uint8_t {
+  kNone,      // also "dynamic": the same up to max_position_embeddings, which is our limit
+  kLinear,    // frequencies / factor
+  kLlama3,    // low frequencies / factor, a smooth step to the high ones
+  kYarn,      // a ramp between both, cos and sin scaled
+  kLongRope,  // frequencies / short_factor[i] (contexts up to the original length), cos and sin
+              // scaled
+};
+
+// All fields as in transformers' rope_parameters.
+struct RopeConfig {
+  RopeScaling scaling = RopeScaling::kNone;
+  double theta = 1e4;
+  int64_t rotary_dim = 0;  // even, <= head_dim
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int64_t original_max_positions = 0;
+  double attention_factor = 1.0;  // of cos and sin
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  bool truncate = true;
+  std::vector<double> short_factor;  // [rotary_dim / 2]
+
+  bool operator==(const RopeConfig&) const = default;
+};
+
+// [rotary_dim / 2] radians per position, rounded to float32 where transformers does.
+std::vector<float> RopeFrequencies(const RopeConfig& config);
+
+// cos and sin [num_positions, rotary_dim / 2].
+struct RopeTable {
+  std::vector<float> cos;
+  std::vector<float> sin;
+};
+RopeTable MakeRopeTable(const RopeConfig& config, int64_t num_positions);
+
+}  // namespace mlc_native

@@ -1,0 +1,233 @@
+#include "models/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as in the reference implementation
+constexpr size_t kMaxDepth = 3;                    // header > tensor > shape
+
+struct ElementType {
+  std::string_view name;
+  uint64_t bytes;
+};
+constexpr std::array<ElementType, 15> kElementTypes{{{"BOOL", 1},
+                                                     {"U8", 1},
+                                                     {"I8", 1},
+                                                     {"F8_E5M2", 1},
+                                                     {"F8_E4M3", 1},
+                                                     {"I16", 2},
+                                                     {"U16", 2},
+                                                     {"F16", 2},
+                                                     {"BF16", 2},
+                                                     {"I32", 4},
+                                                     {"U32", 4},
+                                                     {"F32", 4},
+                                                     {"F64", 8},
+                                                     {"I64", 8},
+                                                     {"U64", 8}}};
+
+std::optional<DType> WeightDType(std::string_view name) {
+  if (name == "F32") return DType::kFloat32;
+  if (name == "BF16") return DType::kBFloat16;
+  if (name == "F16") return DType::kFloat16;
+  return std::nullopt;
+}
+
+// Reads one file's header; every error names the file.
+class HeaderReader {
+ public:
+  explicit HeaderReader(const MappedFile& file) : file_(file) {}
+
+  std::vector<TensorInfo> Read() {
+    const json header = ParseHeader();
+    std::vector<Range> ranges;
+    std::vector<TensorInfo> tensors;
+    for (const auto& [name, entry] : header.items()) {
+      if (name == "__metadata__") continue;
+      const Range range = ReadRange(name, entry);
+      TensorInfo tensor = ReadType(name, entry);
+      CheckSize(tensor, range);
+      tensor.data = data_.subspan(range.begin, range.end - range.begin);
+      ranges.push_back(range);
+      tensors.push_back(std::move(tensor));
+    }
+    return InFileOrder(std::move(tensors), ranges);
+  }
+
+ private:
+  struct Range {
+    uint64_t begin;
+    uint64_t end;
+  };
+
+  [[noreturn]] void Fail(const std::string& what) const {
+    throw LoadError(file_.path(), file_.path() + ": " + what);
+  }
+  [[noreturn]] void FailTensor(const std::string& name, const std::string& what) const {
+    throw LoadError(name, file_.path() + ": tensor \"" + name + "\": " + what);
+  }
+
+  json ParseHeader() {
+    const std::span<const std::byte> bytes = file_.bytes();
+    if (bytes.size() < kLengthBytes) {
+      Fail("truncated: " + std::to_string(bytes.size()) + " bytes, no safetensors header");
+    }
+    uint64_t length = 0;  // little-endian
+    for (uint64_t i = 0; i < kLengthBytes; ++i)
+      length |= std::to_integer<uint64_t>(bytes[i]) << 8 * i;
+    if (length > kMaxHeaderBytes || length > bytes.size() - kLengthBytes) {
+      Fail("truncated or no safetensors file: header length " + std::to_string(length) +
+           ", file size " + std::to_string(bytes.size()));
+    }
+    data_ = bytes.subspan(kLengthBytes + length);
+    const auto* text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
+    if (length == 0 || text[0] != '{') Fail("header is not a JSON object");
+    try {
+      return json::parse(text, text + length, DuplicateKeyCheck());
+    } catch (const json::exception& error) {
+      Fail(std::string("header is not valid JSON: ") + error.what());
+    }
+  }
+
+  // nlohmann::json keeps one of equal keys without a word.
+  json::parser_callback_t DuplicateKeyCheck() {
+    keys_.clear();
+    return [this](int, json::parse_event_t event, json& value) {
+      const bool opens =
+          event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+      if (opens) {
+        if (keys_.size() == kMaxDepth) Fail("header is nested too deeply");
+        keys_.emplace_back();
+      } else if (event == json::parse_event_t::key) {
+        const auto& key = value.get_ref<const std::string&>();
+        if (!keys_.back().insert(key).second) FailTensor(key, "key is there twice");
+      } else if (event != json::parse_event_t::value) {
+        keys_.pop_back();
+      }
+      return true;
+    };
+  }
+
+  const json& Field(const std::string& name, const json& entry, const char* field) const {
+    if (!entry.is_object()) FailTensor(name, "is not a JSON object");
+    const auto it = entry.find(field);
+    if (it == entry.end()) FailTensor(name, std::string("has no \"") + field + '"');
+    return *it;
+  }
+
+  std::vector<uint64_t> Integers(const std::string& name, const json& entry,
+                                 const char* field) const {
+    const json& list = Field(name, entry, field);
+    const bool right = list.is_array() && std::all_of(list.begin(), list.end(), [](const json& v) {
+                         return v.is_number_unsigned();
+                       });
+    if (!right) FailTensor(name, std::string(field) + " is not a list of unsigned integers");
+    return list.get<std::vector<uint64_t>>();
+  }
+
+  Range ReadRange(const std::string& name, const json& entry) const {
+    const std::vector<uint64_t> offsets = Integers(name, entry, "data_offsets");
+    if (offsets.size() != 2) FailTensor(name, "data_offsets are not two integers");
+    const Range range{offsets[0], offsets[1]};
+    if (range.begin > range.end || range.end > data_.size()) {
+      FailTensor(name, "data_offsets [" + std::to_string(range.begin) + ", " +
+                           std::to_string(range.end) + "] leave the file's " +
+                           std::to_string(data_.size()) + " data bytes (truncated?)");
+    }
+    return range;
+  }
+
+  TensorInfo ReadType(const std::string& name, const json& entry) const {
+    TensorInfo tensor;
+    tensor.name = name;
+    const json& dtype = Field(name, entry, "dtype");
+    if (!dtype.is_string()) FailTensor(name, "dtype is not a string");
+    tensor.dtype_name = dtype.get<std::string>();
+    tensor.dtype = WeightDType(tensor.dtype_name);
+    for (uint64_t size : Integers(name, entry, "shape")) {
+      if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+        FailTensor(name, "shape overflows");
+      }
+      tensor.shape.push_back(static_cast<int64_t>(size));
+    }
+    return tensor;
+  }
+
+  void CheckSize(const TensorInfo& tensor, const Range& range) const {
+    const auto* type =
+        std::find_if(kElementTypes.begin(), kElementTypes.end(),
+                     [&](const ElementType& t) { return t.name == tensor.dtype_name; });
+    if (type == kElementTypes.end()) {
+      FailTensor(tensor.name, "unknown dtype \"" + tensor.dtype_name + '"');
+    }
+    uint64_t bytes = type->bytes;
+    for (int64_t size : tensor.shape) {
+      if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes)) {
+        FailTensor(tensor.name, "shape " + ShapeString(tensor.shape) + " overflows");
+      }
+    }
+    if (bytes != range.end - range.begin) {
+      FailTensor(tensor.name, "shape " + ShapeString(tensor.shape) + " of " + tensor.dtype_name +
+                                  " needs " + std::to_string(bytes) + " bytes, data_offsets give " +
+                                  std::to_string(range.end - range.begin));
+    }
+  }
+
+  // Tensors must follow each other without overlap or hole up to the end of the file.
+  std::vector<TensorInfo> InFileOrder(std::vector<TensorInfo> tensors,
+                                      const std::vector<Range>& ranges) const {
+    std::vector<size_t> order(tensors.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return std::pair(ranges[a].begin, ranges[a].end) < std::pair(ranges[b].begin, ranges[b].end);
+    });
+    std::vector<TensorInfo> sorted;
+    uint64_t end = 0;
+    for (size_t i : order) {
+      const std::string& name = tensors[i].name;
+      if (ranges[i].begin < end) FailTensor(name, "overlaps \"" + sorted.back().name + '"');
+      if (ranges[i].begin > end) FailTensor(name, "a hole in the data precedes it");
+      end = ranges[i].end;
+      sorted.push_back(std::move(tensors[i]));
+    }
+    if (end != data_.size()) {
+      Fail("a hole at the end: " + std::to_string(data_.size() - end) +
+           " bytes belong to no tensor");
+    }
+    return sorted;
+  }
+
+  const MappedFile& file_;
+  std::span<const std::byte> data_;
+  std::vector<std::set<std::string>> keys_;  // of the objects being parsed, outermost first
+};
+
+}  // namespace
+
+std::string ShapeString(std::span<const int64_t> shape) {
+  std::string out = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) out += ", ";
+    out += std::to_string(shape[i]);
+  }
+  return out + "]";
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : file_(path), tensors_(HeaderReader(file_).Read()) {}
+
+}  // namespace mlc_native

@@ -1,0 +1,318 @@
+#include "models/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "support/check.h"
+#include "support/half.h"
+
+namespace mlc_native {
+namespace {
+
+// Long enough to amortize reading the weights, short enough that decoding rows which share the step
+// do not wait long.
+constexpr int64_t kPrefillChunk = 512;
+
+float RoundTo(DType dtype, float value) {
+  float stored = 0;
+  StoreElement(dtype, &stored, 0, value);
+  return LoadElement(dtype, &stored, 0);
+}
+
+size_t AlignUp(size_t bytes) {
+  constexpr size_t kAlign = kernels::kPackedAlignment;
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+}  // namespace
+
+Transformer::Transformer(ModelConfig config, DecoderWeights weights, const kernels::CpuKernels& isa,
+                         std::unique_ptr<ThreadPool> pool)
+    : config_(std::move(config)),
+      weights_(std::move(weights)),
+      pool_(std::move(pool)),
+      cpu_{&isa, pool_.get()} {
+  if (config_.arch->scales_embeddings) {
+    embedding_scale_ = RoundTo(
+        weights_.dtype, static_cast<float>(std::sqrt(static_cast<double>(config_.hidden_size))));
+  }
+  DescribeMetadata();
+}
+
+void Transformer::DescribeMetadata() {
+  metadata_.vocab_size = config_.vocab_size;
+  metadata_.context_window_size = config_.max_positions;
+  metadata_.preferred_prefill_chunk_size = kPrefillChunk;
+  metadata_.weight_bytes = static_cast<int64_t>(weights_.storage.size());
+  metadata_.kv_bytes_per_token = KvStorage::BytesPerToken(config_, weights_.dtype);
+  const int64_t widths =
+      2 * config_.hidden_size + config_.qkv_size() + config_.q_size() + 2 * config_.ffn_size;
+  metadata_.workspace_bytes_per_token =
+      widths * static_cast<int64_t>(sizeof(float)) +
+      static_cast<int64_t>(sizeof(int32_t) + sizeof(int64_t) + sizeof(kernels::AttentionSequence));
+  metadata_.workspace_bytes_per_sequence = config_.vocab_size * static_cast<int64_t>(sizeof(float));
+}
+
+void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {
+  MLC_CHECK(num_pages > 0 && max_num_rows > 0 && max_num_logits > 0)
+      << num_pages << " pages, " << max_num_rows << " rows, " << max_num_logits << " logits rows";
+  kv_ = KvStorage(config_, weights_.dtype, num_pages);
+  const int64_t num_positions = std::min(config_.max_positions, num_pages * kKvPageSize);
+  ropes_.clear();
+  for (const RopeConfig& rope : config_.ropes) {
+    ropes_.push_back(MakeRopeTable(rope, num_positions));
+  }
+
+  struct Wanted {
+    Activations* activations;
+    int64_t rows;
+    int64_t width;
+  };
+  const Wanted wanted[] = {
+      {&residual_, max_num_rows, config_.hidden_size},
+      {&hidden_, max_num_rows, config_.hidden_size},
+      {&qkv_, max_num_rows, config_.qkv_size()},
+      {&attention_, max_num_rows, config_.q_size()},
+      {&ffn_, max_num_rows, 2 * config_.ffn_size},
+      {&logits_, max_num_logits, config_.vocab_size},
+  };
+  size_t bytes = kernels::AttentionWorkspaceBytes(pool_->num_threads(), config_.num_heads,
+                                                  config_.num_kv_heads, config_.head_dim);
+  const size_t attention_bytes = AlignUp(bytes);
+  bytes = attention_bytes;
+  for (const Wanted& w : wanted)
+    bytes += AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
+  workspace_ = TensorStorage(bytes, "prefill_chunk_size");
+  std::byte* data = workspace_.data();
+  attention_workspace_ = data;
+  data += attention_bytes;
+  for (const Wanted& w : wanted) {
+    *w.activations = {reinterpret_cast<float*>(data), w.width};
+    data += AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
+  }
+  max_num_rows_ = max_num_rows;
+  max_num_logits_ = max_num_logits;
+  positions_.resize(static_cast<size_t>(max_num_rows));
+  slots_.resize(static_cast<size_t>(max_num_rows));
+  sequences_.resize(static_cast<size_t>(max_num_rows));
+}
+
+void Transformer::CopyPages(std::span<const PageCopy> copies) { kv_.CopyPages(copies); }
+
+// ---- Forward ----
+
+LogitsView Transformer::Forward(const ForwardBatch& batch) {
+  CheckBatch(batch);
+  num_rows_ = static_cast<int64_t>(batch.token_ids.size());
+  PlacePositions(batch);
+  Embed(batch);
+  const size_t last = weights_.layers.size() - 1;
+  for (size_t layer = 0; layer <= last; ++layer) {
+    Attention(layer, static_cast<int64_t>(batch.sequences.size()));
+    // Past the last keys and values, only rows whose logits are wanted matter.
+    if (layer == last) {
+      if (batch.logits_rows.empty()) return {logits_.data, 0, config_.vocab_size};
+      KeepRows(batch.logits_rows);
+    }
+    AttentionOutput(layer);
+    FeedForward(layer);
+  }
+  return Head();
+}
+
+void Transformer::CheckBatch(const ForwardBatch& batch) const {
+  const auto num_rows = static_cast<int64_t>(batch.token_ids.size());
+  MLC_CHECK(num_rows > 0 && num_rows <= max_num_rows_) << num_rows << " of " << max_num_rows_;
+  MLC_CHECK(static_cast<int64_t>(batch.logits_rows.size()) <= max_num_logits_)
+      << batch.logits_rows.size() << " of " << max_num_logits_;
+  int64_t row = 0;
+  for (const SequenceSlice& s : batch.sequences) {
+    const int64_t end = s.position + s.num_tokens;
+    MLC_CHECK(s.first_row == row && s.num_tokens > 0) << "row " << row;
+    MLC_CHECK(s.position >= 0 && end <= config_.max_positions)
+        << "position " << end << " of " << config_.max_positions;
+    MLC_CHECK(static_cast<int64_t>(s.block_table.size()) * kKvPageSize >= end)
+        << s.block_table.size() << " pages for " << end << " tokens";
+    row += s.num_tokens;
+  }
+  MLC_CHECK(row == num_rows) << row << " rows in sequences, " << num_rows << " tokens";
+  int64_t previous = -1;
+  for (int32_t logits_row : batch.logits_rows) {
+    MLC_CHECK(logits_row > previous && logits_row < num_rows) << "logits row " << logits_row;
+    previous = logits_row;
+  }
+}
+
+void Transformer::PlacePositions(const ForwardBatch& batch) {
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const SequenceSlice& s = batch.sequences[i];
+    sequences_[i] = {.row_begin = s.first_row,
+                     .num_rows = s.num_tokens,
+                     .first_position = s.position,
+                     .block_table = s.block_table.data()};
+    for (int32_t j = 0; j < s.num_tokens; ++j) {
+      const int64_t position = s.position + j;
+      const auto row = static_cast<size_t>(s.first_row + j);
+      const int64_t page = s.block_table[static_cast<size_t>(position / kKvPageSize)];
+      positions_[row] = static_cast<int32_t>(position);
+      slots_[row] = page * kKvPageSize + position % kKvPageSize;
+    }
+  }
+}
+
+void Transformer::Embed(const ForwardBatch& batch) {
+  const kernels::GatherArgs args{.ids = batch.token_ids.data(),
+                                 .m = num_rows_,
+                                 .scale = embedding_scale_,
+                                 .out = residual_.data,
+                                 .ldo = residual_.width};
+  if (weights_.embeddings.data == nullptr) {
+    kernels::GatherPackedRows(cpu_, weights_.head, args);
+  } else {
+    kernels::GatherRows(cpu_, weights_.embeddings, args);
+  }
+}
+
+void Transformer::Project(const LayerWeights& layer, Matrix matrix, const Activations& x,
+                          const Activations& y) const {
+  kernels::Linear(cpu_, layer.matrix(matrix),
+                  {.x = x.data,
+                   .ldx = x.width,
+                   .m = num_rows_,
+                   .bias = layer.bias(matrix),
+                   .y = y.data,
+                   .ldy = y.width});
+}
+
+void Transformer::Normalize(const Activations& x, const float* weight, const Activations& y,
+                            bool accumulate) const {
+  kernels::RmsNorm(cpu_, {.x = x.data,
+                          .ldx = x.width,
+                          .y = y.data,
+                          .ldy = y.width,
+                          .weight = weight,
+                          .weight_offset = config_.arch->norm_weight_offset,
+                          .eps = config_.rms_norm_eps,
+                          .m = num_rows_,
+                          .groups = 1,
+                          .dim = config_.hidden_size,
+                          .accumulate = accumulate});
+}
+
+void Transformer::NormalizeHeads(const float* weight, float* x, int64_t heads) const {
+  const bool whole = config_.arch->qk_norm == QkNorm::kWholeProjection;
+  kernels::RmsNorm(cpu_, {.x = x,
+                          .ldx = qkv_.width,
+                          .y = x,
+                          .ldy = qkv_.width,
+                          .weight = weight,
+                          .weight_offset = config_.arch->norm_weight_offset,
+                          .eps = config_.rms_norm_eps,
+                          .m = num_rows_,
+                          .groups = whole ? 1 : heads,
+                          .dim = whole ? heads * config_.head_dim : config_.head_dim});
+}
+
+// attention_ = softmax(q k^T) v of the layer's input, whose keys and values go to their pages.
+void Transformer::Attention(size_t layer, int64_t num_sequences) {
+  const LayerWeights& w = weights_.layers[layer];
+  const LayerConfig& settings = config_.layers[layer];
+  const float* pre_norm = w.vector(Vector::kPreAttentionNorm);
+  if (pre_norm != nullptr) Normalize(residual_, pre_norm, hidden_, false);
+  Project(w, Matrix::kQkv, pre_norm != nullptr ? hidden_ : residual_, qkv_);
+
+  float* k = qkv_.data + config_.q_size();
+  if (config_.arch->qk_norm != QkNorm::kNone) {
+    NormalizeHeads(w.vector(Vector::kQNorm), qkv_.data, config_.num_heads);
+    NormalizeHeads(w.vector(Vector::kKNorm), k, config_.num_kv_heads);
+  }
+  const auto rope = static_cast<size_t>(settings.rope);
+  kernels::Rope(cpu_, {.x = qkv_.data,
+                       .ld = qkv_.width,
+                       .m = num_rows_,
+                       .heads = config_.num_heads + config_.num_kv_heads,  // side by side
+                       .head_dim = config_.head_dim,
+                       .rotary_dim = config_.ropes[rope].rotary_dim,
+                       .positions = positions_.data(),
+                       .cos = ropes_[rope].cos.data(),
+                       .sin = ropes_[rope].sin.data()});
+  kernels::WriteKv(cpu_, kv_.layer(layer),
+                   {.k = k,
+                    .ldk = qkv_.width,
+                    .v = k + config_.kv_size(),
+                    .ldv = qkv_.width,
+                    .m = num_rows_,
+                    .slots = slots_.data()});
+  kernels::PagedAttention(cpu_, kv_.layer(layer),
+                          {.q = qkv_.data,
+                           .ldq = qkv_.width,
+                           .out = attention_.data,
+                           .ldo = attention_.width,
+                           .q_heads = config_.num_heads,
+                           .scale = config_.attention_scale,
+                           .soft_cap = config_.attention_soft_cap,
+                           .window = settings.window,
+                           .sequences = sequences_.data(),
+                           .num_sequences = num_sequences,
+                           .workspace = attention_workspace_});
+}
+
+void Transformer::AddToResidual(const Activations& x, const float* post_norm) {
+  if (post_norm != nullptr) return Normalize(x, post_norm, residual_, true);
+  kernels::Add(cpu_, {residual_.data, residual_.width, num_rows_, residual_.width}, x.data,
+               x.width);
+}
+
+void Transformer::AttentionOutput(size_t layer) {
+  const LayerWeights& w = weights_.layers[layer];
+  Project(w, Matrix::kOut, attention_, hidden_);
+  AddToResidual(hidden_, w.vector(Vector::kPostAttentionNorm));
+}
+
+void Transformer::FeedForward(size_t layer) {
+  const LayerWeights& w = weights_.layers[layer];
+  const float* pre_norm = w.vector(Vector::kPreFfnNorm);
+  if (pre_norm != nullptr) Normalize(residual_, pre_norm, hidden_, false);
+  Project(w, Matrix::kGateUp, pre_norm != nullptr ? hidden_ : residual_, ffn_);
+  kernels::GatedActivation(cpu_, {.activation = config_.activation,
+                                  .x = ffn_.data,
+                                  .ldx = ffn_.width,
+                                  .out = ffn_.data,
+                                  .ldo = ffn_.width,
+                                  .m = num_rows_,
+                                  .ffn = config_.ffn_size});
+  Project(w, Matrix::kDown, ffn_, hidden_);
+  AddToResidual(hidden_, w.vector(Vector::kPostFfnNorm));
+}
+
+// Moves these rows of the residual and of attention's output to the front and forgets the others.
+void Transformer::KeepRows(std::span<const int32_t> rows) {
+  for (const Activations& a : {residual_, attention_}) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto to = static_cast<int64_t>(i);
+      if (rows[i] == to) continue;
+      std::memcpy(a.data + to * a.width, a.data + rows[i] * a.width,
+                  static_cast<size_t>(a.width) * sizeof(float));
+    }
+  }
+  num_rows_ = static_cast<int64_t>(rows.size());
+}
+
+LogitsView Transformer::Head() {
+  Normalize(residual_, weights_.final_norm, hidden_, false);
+  kernels::Linear(cpu_, weights_.head,
+                  {.x = hidden_.data,
+                   .ldx = hidden_.width,
+                   .m = num_rows_,
+                   .y = logits_.data,
+                   .ldy = logits_.width});
+  if (config_.final_soft_cap > 0) {
+    kernels::SoftCap(cpu_, {logits_.data, logits_.width, num_rows_, logits_.width},
+                     config_.final_soft_cap);
+  }
+  return {.data = logits_.data, .num_rows = num_rows_, .vocab_size = config_.vocab_size};
+}
+
+}  // namespace mlc_native

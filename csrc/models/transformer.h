@@ -1,0 +1,83 @@
+// The decoder: one forward for all families, driven by ModelConfig (and, through it, by the rows of
+// arch_spec.cc). Activations are float32; weights and KV have the weights' type.
+//
+// Every output row depends on its own sequence only, bit by bit (the contract of kernels.h).
+// Forward allocates nothing. Used by the engine's thread only; its pool works inside Forward.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/kv_storage.h"
+#include "models/model.h"
+#include "models/model_config.h"
+#include "models/rope.h"
+#include "models/weights.h"
+#include "support/thread_pool.h"
+
+namespace mlc_native {
+
+class Transformer : public Model {
+ public:
+  // cpu.isa: what the weights were packed for.
+  Transformer(ModelConfig config, DecoderWeights weights, const kernels::CpuKernels& isa,
+              std::unique_ptr<ThreadPool> pool);
+
+  const ModelMetadata& metadata() const override { return metadata_; }
+  void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
+  LogitsView Forward(const ForwardBatch& batch) override;
+  void CopyPages(std::span<const PageCopy> copies) override;
+
+ private:
+  // Row-major activations [rows, width] within the workspace.
+  struct Activations {
+    float* data = nullptr;
+    int64_t width = 0;
+  };
+
+  void DescribeMetadata();
+  void CheckBatch(const ForwardBatch& batch) const;
+  void PlacePositions(const ForwardBatch& batch);
+  void Embed(const ForwardBatch& batch);
+  void Attention(size_t layer, int64_t num_sequences);
+  void AttentionOutput(size_t layer);
+  void FeedForward(size_t layer);
+  void KeepRows(std::span<const int32_t> rows);
+  LogitsView Head();
+
+  void Project(const LayerWeights& layer, Matrix matrix, const Activations& x,
+               const Activations& y) const;
+  void Normalize(const Activations& x, const float* weight, const Activations& y,
+                 bool accumulate) const;
+  void NormalizeHeads(const float* weight, float* x, int64_t heads) const;
+  // residual_ += norm(x), or + x when the family has no such norm.
+  void AddToResidual(const Activations& x, const float* post_norm);
+
+  const ModelConfig config_;
+  const DecoderWeights weights_;
+  const std::unique_ptr<ThreadPool> pool_;
+  const kernels::Cpu cpu_;
+  float embedding_scale_ = 1.0f;
+  ModelMetadata metadata_;
+
+  // Set by Allocate.
+  KvStorage kv_;
+  std::vector<RopeTable> ropes_;
+  TensorStorage workspace_;
+  int64_t max_num_rows_ = 0;
+  int64_t max_num_logits_ = 0;
+  Activations residual_;   // [rows, hidden]
+  Activations hidden_;     // [rows, hidden]: input of a projection, output of the next one
+  Activations qkv_;        // [rows, q + 2 kv]
+  Activations attention_;  // [rows, q]
+  Activations ffn_;        // [rows, 2 ffn]
+  Activations logits_;     // [logits rows, vocab]
+  void* attention_workspace_ = nullptr;
+  std::vector<int32_t> positions_;  // [rows]
+  std::vector<int64_t> slots_;      // [rows] page * kKvPageSize + offset
+  std::vector<kernels::AttentionSequence> sequences_;
+
+  int64_t num_rows_ = 0;  // of the forward in progress
+};
+
+}  // namespace mlc_native
