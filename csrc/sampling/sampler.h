@@ -1,43 +1,32 @@
 // From a row of logits to a token. Pure functions of one row: nothing depends on other rows.
 //
 // Order: log-probabilities are taken from the model's own logits; then logit bias, penalties,
-// temperature, top_k, top_p, min_p and the draw. Greedy is temperature < kGreedyTemperature: the
-// most likely token, lowest id on ties. Engine's thread only (scratch memory is reused, nothing is
-// allocated per token in steady state).
+// temperature, top_k, top_p, min_p and the draw. Greedy is temperature < kGreedyTemperature or
+// top_p = 0: the most likely token, lowest id on ties. Engine's thread only (scratch memory is
+// reused, nothing is allocated per token in steady state, but for the result's top_logprobs).
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "config.h"
 #include "data.h"
+#include "sampling/candidates.h"
+#include "sampling/row_ops.h"
+#include "sampling/token_counts.h"
 
 namespace mlc_native {
 
 inline constexpr double kGreedyTemperature = 1e-5;
 
-// Logits of a sequence that cannot be sampled from (NaN, or nothing above -inf): ends that sequence
-// with an error.
+// Logits of a sequence that cannot be sampled from (NaN or +inf, or nothing above -inf): ends that
+// sequence with an error.
 class SamplingError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
-};
-
-// Counts of generated tokens, for penalties. Kept per sequence.
-class TokenCounts {
- public:
-  void Add(int32_t token_id);
-  void Clear() { counts_.clear(); }
-  // (token id, occurrences), in order of first appearance.
-  std::span<const std::pair<int32_t, int32_t>> counts() const { return counts_; }
-
- private:
-  std::vector<std::pair<int32_t, int32_t>> counts_;
-  std::vector<int32_t> sorted_index_;  // implementation detail of Add for long answers
 };
 
 struct SamplingContext {
@@ -50,10 +39,25 @@ struct SamplingContext {
 class Sampler {
  public:
   // Draws one token. `logits` [vocab_size] is overwritten. Throws SamplingError.
+  // The log-probabilities are filled in when config->logprobs is set; tokens at -inf are not among
+  // the top_logprobs.
   SampleResult Sample(std::span<float> logits, const SamplingContext& context);
 
  private:
-  std::vector<std::pair<float, int32_t>> candidates_;
+  // Scans the row into scan_ and refuses what cannot be sampled from.
+  void Scan(std::span<const float> logits);
+  std::vector<TokenLogprob> TopLogprobs(std::span<const float> logits, size_t n, double log_sum);
+  // Remembers the logits that bias and penalties are about to change.
+  void SaveRawLogits(std::span<const float> logits, const SamplingContext& context);
+  float RawLogit(std::span<const float> logits, int32_t token_id) const;
+  int32_t DrawToken(std::span<const float> logits, const GenerationConfig& config, double u);
+  // Fills candidates_ from weights_ with the smallest set of the best tokens that has top_p of it.
+  void SelectTopP(double top_p);
+
+  RowScan scan_;
+  RowWeights weights_;
+  Candidates candidates_;
+  std::vector<std::pair<int32_t, float>> raw_logits_;
 };
 
 }  // namespace mlc_native

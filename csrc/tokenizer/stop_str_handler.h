@@ -1,15 +1,16 @@
 // StopStrHandler withholds bytes that may belong to a stop string and finds the first stop string,
 // byte exactly.
 //
-// Matching runs over the bytes of the text (Aho-Corasick over all stop strings, one step per byte).
-// Bytes before the stop string are released, the stop string and everything after it never. A token
-// id is released with its last released byte; of the token in which the stop string begins, the id
-// is released when some of its bytes were text. One per sequence. The automaton (StopStrSet) is
-// immutable and shared by the sequences of a request.
+// Matching runs over the bytes of the text (Aho-Corasick over all stop strings, amortised O(1) per
+// byte). The stop string is the one that ends first; of several that end there, the longest. Bytes
+// before it are released, itself and everything after it never. A token id is released with its
+// last byte, an id without text when everything before it is released; of the token in which the
+// stop string begins, the id is released when some of its bytes were text. One per sequence. The
+// automaton (StopStrSet) is immutable and shared by the sequences of a request.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,14 +30,25 @@ class StopStrSet {
 
  private:
   friend class StopStrHandler;
+  class Builder;
   struct Node {
-    std::vector<std::pair<uint8_t, int32_t>> children;  // sorted by byte
-    int32_t fail = 0;
+    int32_t first_child = 0;  // index into children_
+    int32_t num_children = 0;
+    int32_t fail = 0;   // node of the longest proper suffix
     int32_t depth = 0;  // bytes from the root: how many trailing bytes may belong to a stop string
     int32_t match_len = 0;  // longest stop string that ends here, 0 when none
   };
+  struct Child {
+    uint8_t byte;
+    int32_t node;
+  };
   int32_t Next(int32_t node, uint8_t byte) const;
-  std::vector<Node> nodes_;
+  // -1 when there is none.
+  int32_t FindChild(const Node& node, uint8_t byte) const;
+
+  std::vector<Node> nodes_;      // [0] is the root
+  std::vector<Child> children_;  // of each node together, ascending by byte
+  std::array<int32_t, 256> root_next_{};
 };
 
 class StopStrHandler {
@@ -54,13 +66,20 @@ class StopStrHandler {
  private:
   struct PendingToken {
     int32_t token_id;
-    int64_t end;  // offset in the stream of bytes just behind this token
+    int64_t begin;  // offset of its first byte in the stream of bytes
+    int64_t end;    // offset just behind this token
   };
+  // Moves the bytes before `end` out of held_, and the ids of the tokens that end there.
+  void ReleaseUntil(int64_t end, std::string* text, std::vector<int32_t>* token_ids);
+
   std::shared_ptr<const StopStrSet> stop_strs_;
   int32_t node_ = 0;
-  std::string held_;          // bytes seen and not released
-  int64_t num_released_ = 0;  // bytes
-  std::deque<PendingToken> pending_tokens_;
+  // Queues in vectors: what is before the head is dead and dropped now and then.
+  std::string held_;  // bytes seen and not released, from held_head_ on
+  size_t held_head_ = 0;
+  std::vector<PendingToken> pending_;  // tokens seen and not released, from pending_head_ on
+  size_t pending_head_ = 0;
+  int64_t num_seen_ = 0;  // bytes; held_ ends there
   bool stop_triggered_ = false;
 };
 

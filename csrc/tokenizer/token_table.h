@@ -1,9 +1,10 @@
 // TokenTable: the bytes that each token id stands for. Immutable; shared between threads.
 //
-// Built from tokenizer.json: byte-level vocabularies (GPT-2's byte <-> character map) and
-// byte-fallback vocabularies
-// ("<0x0A>" is a byte, U+2581 is a space). Special tokens stand for nothing in text. Ids beyond the
-// tokenizer's vocabulary (padded embeddings) are empty.
+// Built from tokenizer.json: vocabularies of BPE, Unigram, WordPiece and WordLevel models, read as
+// the file's decoder reads them (tokenizer_json.cc): byte-level (GPT-2's byte <-> character map),
+// byte-fallback ("<0x0A>" is a byte, U+2581 is a space), metaspace, "##" continuations. Special
+// tokens stand for nothing in text. Ids in holes and beyond the tokenizer's vocabulary (padded
+// embeddings) are empty.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,8 @@ class TokenTable {
   bool strip_leading_space() const { return strip_leading_space_; }
 
  private:
+  bool Contains(int32_t token_id) const { return token_id >= 0 && token_id < size(); }
+
   std::vector<std::string> token_bytes_;
   std::vector<bool> is_special_;
   bool strip_leading_space_ = false;

@@ -1,0 +1,126 @@
+#include "sampling/candidates.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <limits>
+
+#include "support/check.h"
+
+namespace mlc_native {
+namespace {
+
+// Up to here sorting is cheaper than a histogram.
+constexpr size_t kSortLimit = 1024;
+
+// The upper half of a non-negative float's bits: ascending with its value. Weights are at most 1.
+size_t BucketOf(float weight) { return std::bit_cast<uint32_t>(weight) >> 16; }
+constexpr size_t kNumBuckets = (std::bit_cast<uint32_t>(1.0f) >> 16) + 1;
+
+}  // namespace
+
+double Candidates::Sum() const {
+  double sum = 0;
+  for (const Candidate& item : items_) sum += item.value;
+  return sum;
+}
+
+void Candidates::SelectAtLeast(std::span<const float> row, std::span<const float> upper,
+                               float threshold) {
+  threshold = std::max(threshold, std::numeric_limits<float>::lowest());
+  items_.clear();
+  for (size_t block = 0; block < upper.size(); ++block) {
+    if (upper[block] < threshold) continue;
+    const size_t end = std::min(row.size(), (block + 1) * kRowBlock);
+    for (size_t i = block * kRowBlock; i < end; ++i) {
+      if (row[i] >= threshold) items_.push_back({row[i], static_cast<int32_t>(i)});
+    }
+  }
+}
+
+void Candidates::SelectTopK(std::span<const float> row, const RowScan& scan, size_t k) {
+  // k blocks have a maximum of at least the k-th largest maximum, so k tokens are at least that.
+  float threshold = std::numeric_limits<float>::lowest();
+  if (k <= scan.block_max.size()) {
+    values_ = scan.block_max;
+    const auto kth = values_.begin() + static_cast<ptrdiff_t>(k - 1);
+    std::nth_element(values_.begin(), kth, values_.end(), std::greater<>());
+    threshold = *kth;
+  }
+  SelectAtLeast(row, scan.block_max, threshold);
+  KeepBest(k);
+}
+
+void Candidates::Exponentiate(float max, float inverse_temperature) {
+  for (Candidate& item : items_) {
+    item.value = ExpNonPositive((item.value - max) * inverse_temperature);
+  }
+}
+
+void Candidates::KeepBest(size_t k) {
+  if (items_.size() <= k) return;
+  values_.clear();
+  for (const Candidate& item : items_) values_.push_back(item.value);
+  const auto kth = values_.begin() + static_cast<ptrdiff_t>(k - 1);
+  std::nth_element(values_.begin(), kth, values_.end(), std::greater<>());
+  const auto num_ties = std::count(values_.begin(), kth + 1, *kth);
+  KeepAbove(*kth, static_cast<size_t>(num_ties));
+}
+
+void Candidates::KeepTopMass(double mass) {
+  values_.clear();
+  for (const Candidate& item : items_) values_.push_back(item.value);
+  double sum = values_.size() > kSortLimit ? NarrowToMass(mass) : 0.0;
+  std::sort(values_.begin(), values_.end(), std::greater<>());
+  size_t num_ties = 0;
+  float last = 0;
+  for (float value : values_) {
+    num_ties = num_ties > 0 && value == last ? num_ties + 1 : 1;
+    last = value;
+    sum += value;
+    if (sum >= mass) break;
+  }
+  KeepAbove(last, num_ties);
+}
+
+double Candidates::NarrowToMass(double mass) {
+  histogram_.assign(kNumBuckets, 0.0);
+  for (float value : values_) histogram_[BucketOf(value)] += value;
+  double sum = 0;
+  size_t bucket = kNumBuckets - 1;
+  while (bucket > 0 && sum + histogram_[bucket] < mass) sum += histogram_[bucket--];
+  // The buckets below as well: rounding may leave the running sum of this one short of the mass.
+  std::erase_if(values_, [bucket](float value) {
+    return BucketOf(value) > bucket || BucketOf(value) + 1 < bucket;
+  });
+  return sum;
+}
+
+void Candidates::KeepAtLeast(float threshold) {
+  std::erase_if(items_, [threshold](const Candidate& item) { return item.value < threshold; });
+}
+
+void Candidates::KeepAbove(float value, size_t num_ties) {
+  std::erase_if(items_, [value, &num_ties](const Candidate& item) {
+    if (item.value != value) return item.value < value;
+    if (num_ties == 0) return true;
+    --num_ties;
+    return false;
+  });
+}
+
+int32_t Candidates::Draw(double u) const {
+  const double target = u * Sum();
+  double sum = 0;
+  int32_t last = -1;
+  for (const Candidate& item : items_) {
+    if (item.value <= 0) continue;
+    sum += item.value;
+    last = item.token_id;
+    if (sum > target) break;
+  }
+  MLC_CHECK(last >= 0) << "no candidate of " << items_.size() << " has a weight";
+  return last;
+}
+
+}  // namespace mlc_native

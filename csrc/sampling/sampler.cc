@@ -1,0 +1,141 @@
+#include "sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "sampling/logit_processor.h"
+#include "support/check.h"
+#include "support/random.h"
+
+namespace mlc_native {
+namespace {
+
+// Tokens below this share of the wanted mass are looked at only when those above it do not reach
+// it: the first cutoff leaves at most 256 tokens, the second at most 8192.
+constexpr double kTopPCutoffs[] = {1.0 / 256, 1.0 / 8192};
+
+bool IsGreedy(const GenerationConfig& config) {
+  return config.temperature < kGreedyTemperature || config.top_p <= 0 || config.top_k == 1;
+}
+
+// The bound keeps -inf / temperature at -inf, where 1 / temperature would round to zero.
+float InverseTemperature(const GenerationConfig& config) {
+  return static_cast<float>(1.0 / std::min(config.temperature, 1e30));
+}
+
+}  // namespace
+
+SampleResult Sampler::Sample(std::span<float> logits, const SamplingContext& context) {
+  const GenerationConfig& config = *context.config;
+  SampleResult result;
+  double log_sum = 0;
+  const bool changes = HasLogitBiasOrPenalties(config, *context.generated);
+  if (config.logprobs || !changes) Scan(logits);
+  if (config.logprobs) {
+    log_sum = scan_.max + std::log(SumExp(logits, scan_.max));
+    result.top_logprobs = TopLogprobs(logits, static_cast<size_t>(config.top_logprobs), log_sum);
+  }
+  raw_logits_.clear();
+  if (changes) {
+    if (config.logprobs) SaveRawLogits(logits, context);
+    ApplyLogitBiasAndPenalties(logits, config, *context.generated);
+    Scan(logits);
+  }
+  const int32_t token_id =
+      IsGreedy(config) ? FindArgmax(logits, scan_)
+                       : DrawToken(logits, config,
+                                   RandomUniform(static_cast<uint64_t>(config.seed.value_or(0)),
+                                                 context.sequence, context.position));
+  result.token.token_id = token_id;
+  if (config.logprobs) {
+    result.token.logprob = static_cast<float>(RawLogit(logits, token_id) - log_sum);
+  }
+  return result;
+}
+
+void Sampler::Scan(std::span<const float> logits) {
+  MLC_CHECK(!logits.empty());
+  ScanRow(logits, &scan_);
+  if (scan_.has_nan) throw SamplingError("the model's logits contain NaN");
+  if (scan_.max == std::numeric_limits<float>::infinity()) {
+    throw SamplingError("the model's logits contain +inf");
+  }
+  if (scan_.max == -std::numeric_limits<float>::infinity()) {
+    throw SamplingError("no token can be sampled: all logits are -inf");
+  }
+}
+
+std::vector<TokenLogprob> Sampler::TopLogprobs(std::span<const float> logits, size_t n,
+                                               double log_sum) {
+  std::vector<TokenLogprob> top;
+  if (n == 0) return top;
+  candidates_.SelectTopK(logits, scan_, n);
+  top.reserve(candidates_.size());
+  for (const Candidate& item : candidates_.items()) top.push_back({item.token_id, item.value});
+  // Still logits: two of them may round to the same log-probability.
+  std::stable_sort(top.begin(), top.end(), [](const TokenLogprob& a, const TokenLogprob& b) {
+    return a.logprob > b.logprob;
+  });
+  for (TokenLogprob& token : top) token.logprob = static_cast<float>(token.logprob - log_sum);
+  return top;
+}
+
+void Sampler::SaveRawLogits(std::span<const float> logits, const SamplingContext& context) {
+  const auto save = [&](int32_t token_id) {
+    if (token_id >= 0 && static_cast<size_t>(token_id) < logits.size()) {
+      raw_logits_.emplace_back(token_id, logits[token_id]);
+    }
+  };
+  for (const auto& [token_id, bias] : context.config->logit_bias) save(token_id);
+  for (const auto& [token_id, count] : context.generated->counts()) save(token_id);
+}
+
+float Sampler::RawLogit(std::span<const float> logits, int32_t token_id) const {
+  for (const auto& [saved_id, logit] : raw_logits_) {
+    if (saved_id == token_id) return logit;
+  }
+  return logits[token_id];
+}
+
+int32_t Sampler::DrawToken(std::span<const float> logits, const GenerationConfig& config,
+                           double u) {
+  const bool has_top_k = config.top_k > 0 && static_cast<size_t>(config.top_k) < logits.size();
+  const auto min_weight = static_cast<float>(config.min_p);  // the largest weight is 1
+  if (has_top_k) {
+    candidates_.SelectTopK(logits, scan_, static_cast<size_t>(config.top_k));
+    candidates_.Exponentiate(scan_.max, InverseTemperature(config));
+    if (config.top_p < 1) candidates_.KeepTopMass(config.top_p * candidates_.Sum());
+  } else {
+    ExpRow(logits, scan_, InverseTemperature(config), &weights_);
+    if (config.top_p < 1) {
+      SelectTopP(config.top_p);
+    } else if (config.min_p > 0) {
+      candidates_.SelectAtLeast(weights_.weights, weights_.block_upper, min_weight);
+    } else {
+      return DrawFromRow(weights_, u);
+    }
+  }
+  if (config.min_p > 0) candidates_.KeepAtLeast(min_weight);
+  return candidates_.Draw(u);
+}
+
+void Sampler::SelectTopP(double top_p) {
+  const double mass = top_p * weights_.sum;
+  const auto select = [&](double cutoff) {
+    const auto threshold =
+        std::max(static_cast<float>(cutoff * mass), std::numeric_limits<float>::min());
+    candidates_.SelectAtLeast(weights_.weights, weights_.block_upper, threshold);
+  };
+  bool reached = false;
+  for (double cutoff : kTopPCutoffs) {
+    if (reached) break;
+    select(cutoff);
+    reached = candidates_.Sum() >= mass;
+  }
+  if (!reached) select(0.0);
+  candidates_.KeepTopMass(mass);
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,108 @@
+#include "tokenizer/token_decoder.h"
+
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "support/utf8.h"
+
+namespace mlc_native {
+namespace {
+
+std::string ReplaceAll(const std::string& text, const std::string& pattern,
+                       const std::string& content) {
+  std::string result;
+  size_t begin = 0;
+  for (size_t at; (at = text.find(pattern, begin)) != std::string::npos;
+       begin = at + pattern.size()) {
+    result.append(text, begin, at - begin);
+    result.append(content);
+  }
+  return result.append(text, begin);
+}
+
+std::optional<std::string> DecodeByteLevel(const ByteLevelAlphabet& alphabet,
+                                           const std::string& token) {
+  const std::optional<std::u32string> code_points = DecodeUtf8(token);
+  if (!code_points) return std::nullopt;
+  std::string bytes;
+  for (char32_t code_point : *code_points) {
+    const int byte = alphabet.ByteOf(code_point);
+    if (byte < 0) return std::nullopt;
+    bytes.push_back(static_cast<char>(byte));
+  }
+  return bytes;
+}
+
+std::string DecodeByteFallback(const std::string& token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return token;
+  uint8_t byte = 0;
+  const char* end = token.data() + 5;
+  const auto [rest, error] = std::from_chars(token.data() + 3, end, byte, 16);
+  if (error != std::errc() || rest != end) return token;
+  return std::string(1, static_cast<char>(byte));
+}
+
+std::string DecodeStrip(const decoder_step::Strip& step, std::string token) {
+  for (int64_t i = 0; i < step.start && token.starts_with(step.content); ++i) {
+    token.erase(0, step.content.size());
+  }
+  for (int64_t i = 0; i < step.stop && token.ends_with(step.content); ++i) {
+    token.erase(token.size() - step.content.size());
+  }
+  return token;
+}
+
+std::string DecodeWordPiece(const decoder_step::WordPiece& step, const std::string& token) {
+  if (!step.prefix.empty() && token.starts_with(step.prefix)) {
+    return token.substr(step.prefix.size());
+  }
+  std::string word = " " + token;
+  if (!step.cleanup) return word;
+  // The list of tokenizers, decoders/wordpiece.rs. One token at a time, so most can never match
+  // more than the beginning; they are kept for equality.
+  static constexpr std::pair<const char*, const char*> kCleanups[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+  };
+  for (const auto& [pattern, content] : kCleanups) word = ReplaceAll(word, pattern, content);
+  return word;
+}
+
+struct StepRunner {
+  std::string token;
+  bool is_added;
+
+  std::string operator()(const decoder_step::ByteLevel& step) {
+    if (is_added) return token;
+    return DecodeByteLevel(step.alphabet, token).value_or(token);
+  }
+  std::string operator()(const decoder_step::ByteFallback&) { return DecodeByteFallback(token); }
+  std::string operator()(const decoder_step::Replace& step) {
+    return ReplaceAll(token, step.pattern, step.content);
+  }
+  std::string operator()(const decoder_step::Strip& step) { return DecodeStrip(step, token); }
+  std::string operator()(const decoder_step::WordPiece& step) {
+    return DecodeWordPiece(step, token);
+  }
+};
+
+}  // namespace
+
+ByteLevelAlphabet::ByteLevelAlphabet() {
+  bytes_.fill(-1);
+  char32_t next = 0x100;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+    bytes_[printable ? static_cast<char32_t>(byte) : next++] = static_cast<int16_t>(byte);
+  }
+}
+
+std::string TokenDecoder::Decode(const std::string& token, bool is_added) const {
+  std::string bytes = token;
+  for (const Step& step : steps) bytes = std::visit(StepRunner{std::move(bytes), is_added}, step);
+  return bytes;
+}
+
+}  // namespace mlc_native
