@@ -60,42 +60,90 @@ struct BlockContext {
   }
 };
 
-// scores[kQueries, 16] = q[kQueries, head_dim] . k[head_dim, 16]
-template <typename T, int kQueries>
-inline void ScorePage(const typename T::Storage* k, const float* q, int64_t q_stride,
-                      int64_t head_dim, float* scores) {
-  Vec acc[kQueries][kPageVectors];
-  for (auto& row : acc) {
-    for (Vec& v : row) v = Vec::Zero();
-  }
-  for (int64_t d = 0; d < head_dim; ++d) {
-    Vec kd[kPageVectors];
-    for (int v = 0; v < kPageVectors; ++v) kd[v] = T::LoadAs(k + d * kPageSize + v * Vec::kLanes);
-    for (int i = 0; i < kQueries; ++i) {
-      const Vec qd = Vec::Set(q[i * q_stride + d]);
-      for (int v = 0; v < kPageVectors; ++v) acc[i][v] = Fma(qd, kd[v], acc[i][v]);
+// Tiles of few queries take several pages or several vectors of head_dim at a time: at least
+// kChains independent sums hide the latency of the multiply-adds. A power of two, to divide evenly.
+constexpr int kChains = 8;
+template <int kQueries, int kMost>
+constexpr int kAtOnce =
+    kQueries * kMost <= kChains || kMost == 1 ? kMost : kAtOnce<kQueries, kMost / 2>;
+
+// scores[kQueries, kPages * 16] = q[kQueries, head_dim] . k[page][head_dim, 16]; pages `ahead` of
+// these are prefetched.
+template <typename T, int kQueries, int kPages>
+inline void ScorePageGroup(const typename T::Storage* const* k, int64_t ahead, const Scratch& s,
+                           int64_t query, int64_t head_dim, float* scores) {
+  Vec acc[kQueries][kPages][kPageVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 16
+    for (int p = 0; p < kPages; ++p) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kPageVectors; ++v) acc[i][p][v] = Vec::Zero();
     }
   }
+  const float* q = s.q + query * s.row;
+  for (int64_t d = 0; d < head_dim; ++d) {
+#pragma GCC unroll 16
+    for (int p = 0; p < kPages; ++p) {
+      Prefetch(k[p + ahead] + d * kPageSize);
+      Vec kd[kPageVectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < kPageVectors; ++v) {
+        kd[v] = T::LoadAs(k[p] + d * kPageSize + v * Vec::kLanes);
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < kQueries; ++i) {
+        const Vec qd = Vec::Set(q[i * s.row + d]);
+#pragma GCC unroll 16
+        for (int v = 0; v < kPageVectors; ++v) acc[i][p][v] = Fma(qd, kd[v], acc[i][p][v]);
+      }
+    }
+  }
+#pragma GCC unroll 16
   for (int i = 0; i < kQueries; ++i) {
-    for (int v = 0; v < kPageVectors; ++v)
-      acc[i][v].Store(scores + i * kStepTokens + v * Vec::kLanes);
+#pragma GCC unroll 16
+    for (int p = 0; p < kPages; ++p) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kPageVectors; ++v) {
+        acc[i][p][v].Store(scores + i * kStepTokens + p * kPageSize + v * Vec::kLanes);
+      }
+    }
   }
 }
 
-// Scores of the queries [begin, end) for the pages [page, page_end) of the step starting at page0.
+// The pages of one step (or some of them) at a kv head. Entry `count` and those after it repeat
+// what is read next.
+template <typename S>
+struct StepPages {
+  const S* at[2 * kPagesPerStep] = {};
+  int64_t count = 0;
+
+  void Add(const S* page) { at[count++] = page; }
+  void End(const S* next) {
+    for (int64_t i = count; i < 2 * kPagesPerStep; ++i) at[i] = next;
+  }
+};
+
+// Scores of the queries [begin, end) for consecutive pages, written from `scores` (of query 0) on.
 template <typename T>
-void ScorePages(const BlockContext& c, int64_t begin, int64_t end, int64_t page, int64_t page_end) {
-  const auto* k_pages = static_cast<const typename T::Storage*>(c.kv.k_pages);
+void ScorePages(const BlockContext& c, int64_t begin, int64_t end,
+                const StepPages<typename T::Storage>& pages, float* scores) {
   const Scratch& s = c.scratch;
-  for (; page < page_end; ++page) {
-    const typename T::Storage* k = k_pages + c.PageOffset(page);
-    const int64_t column = page % kPagesPerStep * kPageSize;
-    for (int64_t i = begin; i < end; i += kTileRows) {
-      WithRows<kTileRows>(Min64(kTileRows, end - i), [&](auto n) {
-        ScorePage<T, decltype(n)::value>(k, s.q + i * s.row, s.row, c.kv.head_dim,
-                                         s.scores + i * kStepTokens + column);
-      });
-    }
+  for (int64_t i = begin; i < end; i += kTileRows) {
+    WithRows<kTileRows>(Min64(kTileRows, end - i), [&](auto n) {
+      constexpr int kQueries = decltype(n)::value;
+      constexpr int kTogether = kAtOnce<kQueries * kPageVectors, 4>;
+      const auto* k = pages.at;
+      float* out = scores + i * kStepTokens;
+      int64_t page = 0;
+      for (; page + kTogether <= pages.count; page += kTogether) {
+        ScorePageGroup<T, kQueries, kTogether>(k + page, kTogether, s, i, c.kv.head_dim,
+                                               out + page * kPageSize);
+      }
+      for (; page < pages.count; ++page) {
+        ScorePageGroup<T, kQueries, 1>(k + page, 1, s, i, c.kv.head_dim, out + page * kPageSize);
+      }
+    });
   }
 }
 
@@ -132,33 +180,42 @@ inline void Softmax(const BlockContext& c, int64_t query, int64_t tokens, int64_
   sum.Store(s.sums + query * kMaxLanes);
 }
 
-// out[kQueries, kVectors vectors] += sum over the tokens of weights[query, token] * v[token, :].
-// Element d of a row is vector d / lanes; the last one may be partial (kPartial elements).
+// Values of one page to add: weights and out are of the first query and of the page's token 0.
 struct ValueTile {
-  const float* weights;  // of the page's token 0
+  const float* weights;
   float* out;
   int64_t out_stride;
   int64_t first_token;  // within the page
   int64_t last_token;
 };
 
+// out[kQueries, kVectors vectors] += sum over the tokens of weights[query, token] * v[token, :]
 template <typename T, int kQueries, int kVectors>
-inline void AddValues(const typename T::Storage* v, int64_t head_dim, const ValueTile& tile) {
+inline void AddValues(const typename T::Storage* v, const typename T::Storage* next,
+                      int64_t head_dim, const ValueTile& tile) {
   Vec acc[kQueries][kVectors];
+#pragma GCC unroll 16
   for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 16
     for (int j = 0; j < kVectors; ++j) {
       acc[i][j] = Vec::Load(tile.out + i * tile.out_stride + j * Vec::kLanes);
     }
   }
   for (int64_t t = tile.first_token; t <= tile.last_token; ++t) {
+    Prefetch(next + t * head_dim);
     Vec vt[kVectors];
+#pragma GCC unroll 16
     for (int j = 0; j < kVectors; ++j) vt[j] = T::LoadAs(v + t * head_dim + j * Vec::kLanes);
+#pragma GCC unroll 16
     for (int i = 0; i < kQueries; ++i) {
       const Vec weight = Vec::Set(tile.weights[i * kStepTokens + t]);
+#pragma GCC unroll 16
       for (int j = 0; j < kVectors; ++j) acc[i][j] = Fma(weight, vt[j], acc[i][j]);
     }
   }
+#pragma GCC unroll 16
   for (int i = 0; i < kQueries; ++i) {
+#pragma GCC unroll 16
     for (int j = 0; j < kVectors; ++j) {
       acc[i][j].Store(tile.out + i * tile.out_stride + j * Vec::kLanes);
     }
@@ -181,32 +238,33 @@ void AddValuesTail(const typename T::Storage* v, int64_t head_dim, int64_t count
 }
 
 // Adds one page's tokens to kQueries queries, as many vectors of head_dim at a time as registers
-// allow.
+// allow (a power of two, to divide head_dim).
 template <typename T, int kQueries>
-void AddPage(const typename T::Storage* v, int64_t head_dim, ValueTile tile) {
-  constexpr int kVectors = kTileVectors / kQueries > 8   ? 8
-                           : kTileVectors / kQueries > 1 ? kTileVectors / kQueries
-                                                         : 1;
+void AddPage(const typename T::Storage* v, const typename T::Storage* next, int64_t head_dim,
+             ValueTile tile) {
+  constexpr int kVectors = kAtOnce<kQueries, 8> > 2 ? kAtOnce<kQueries, 8> : 2;
   int64_t d = 0;
-  for (; d + kVectors * Vec::kLanes <= head_dim; d += kVectors * Vec::kLanes) {
-    AddValues<T, kQueries, kVectors>(v + d, head_dim, tile);
-    tile.out += kVectors * Vec::kLanes;
-  }
-  for (; d + Vec::kLanes <= head_dim; d += Vec::kLanes) {
-    AddValues<T, kQueries, 1>(v + d, head_dim, tile);
-    tile.out += Vec::kLanes;
-  }
+  const auto run = [&](auto vectors) {
+    constexpr int kStep = decltype(vectors)::value * Vec::kLanes;
+    for (; d + kStep <= head_dim; d += kStep) {
+      AddValues<T, kQueries, decltype(vectors)::value>(v + d, next + d, head_dim, tile);
+      tile.out += kStep;
+    }
+  };
+  run(Constant<kVectors>{});
+  run(Constant<1>{});
   if (d < head_dim) AddValuesTail<T>(v + d, head_dim, head_dim - d, kQueries, tile);
 }
 
 // Adds tokens [first, last] (positions within one step) to the queries [begin, end), which all
-// attend all of them.
+// attend all of them. pages holds the step's V pages from page `page0` on.
 template <typename T>
-void AddTokens(const BlockContext& c, int64_t begin, int64_t end, int64_t first, int64_t last) {
-  const auto* v_pages = static_cast<const typename T::Storage*>(c.kv.v_pages);
+void AddTokens(const BlockContext& c, int64_t begin, int64_t end, int64_t first, int64_t last,
+               const StepPages<typename T::Storage>& pages, int64_t page0) {
   const Scratch& s = c.scratch;
   for (int64_t page = first / kPageSize; page * kPageSize <= last; ++page) {
-    const typename T::Storage* v = v_pages + c.PageOffset(page);
+    const typename T::Storage* v = pages.at[page - page0];
+    const typename T::Storage* next = pages.at[page - page0 + 1];
     const int64_t page_token = page * kPageSize;
     ValueTile tile{};
     tile.out_stride = s.row;
@@ -215,15 +273,18 @@ void AddTokens(const BlockContext& c, int64_t begin, int64_t end, int64_t first,
     for (int64_t i = begin; i < end; i += kTileRows) {
       tile.weights = s.scores + i * kStepTokens + page_token % kStepTokens;
       tile.out = s.out + i * s.row;
-      WithRows<kTileRows>(Min64(kTileRows, end - i),
-                          [&](auto n) { AddPage<T, decltype(n)::value>(v, c.kv.head_dim, tile); });
+      WithRows<kTileRows>(Min64(kTileRows, end - i), [&](auto n) {
+        AddPage<T, decltype(n)::value>(v, next, c.kv.head_dim, tile);
+      });
     }
   }
 }
 
-// One step for the rows [row, row_end), each of which attends some token of it.
+// One step for the rows [row, row_end), each of which attends some token of it. next_k is the K
+// page to read after it.
 template <typename T>
-void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step) {
+void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step,
+                const typename T::Storage* next_k) {
   const int64_t step_first = step * kStepTokens;
   const int64_t step_last = step_first + kStepTokens - 1;
   const auto first_of = [&](int64_t r) {
@@ -236,31 +297,42 @@ void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t ste
   // Later rows start and end later: row has the first token, row_end - 1 the last one.
   const int64_t page = first_of(row) / kPageSize;
   const int64_t page_end = last_of(row_end - 1) / kPageSize + 1;
-  ScorePages<T>(c, query_of(row), query_of(row_end), page, page_end);
+  StepPages<typename T::Storage> k_pages, v_pages;
+  for (int64_t i = page; i < page_end; ++i) {
+    k_pages.Add(static_cast<const typename T::Storage*>(c.kv.k_pages) + c.PageOffset(i));
+    v_pages.Add(static_cast<const typename T::Storage*>(c.kv.v_pages) + c.PageOffset(i));
+  }
+  k_pages.End(v_pages.at[0]);
+  v_pages.End(next_k);
+  ScorePages<T>(c, query_of(row), query_of(row_end), k_pages,
+                c.scratch.scores + page % kPagesPerStep * kPageSize);
   const int64_t tokens = page_end * kPageSize - step_first;
   for (int64_t r = row; r < row_end; ++r) {
     for (int64_t query = query_of(r); query < query_of(r + 1); ++query) {
       Softmax(c, query, tokens, first_of(r) - step_first, last_of(r) - step_first);
     }
   }
+  const auto add = [&](int64_t r, int64_t r_end, int64_t first, int64_t last) {
+    AddTokens<T>(c, query_of(r), query_of(r_end), first, last, v_pages, page);
+  };
   // Tokens that all rows attend are added in common, those before and after row by row.
   const int64_t common_first = first_of(row_end - 1);
   const int64_t common_last = last_of(row);
   if (common_first > common_last) {
     for (int64_t r = row; r < row_end; ++r) {
-      AddTokens<T>(c, query_of(r), query_of(r + 1), first_of(r), last_of(r));
+      add(r, r + 1, first_of(r), last_of(r));
     }
     return;
   }
   for (int64_t r = row; r < row_end; ++r) {
     if (first_of(r) < common_first) {
-      AddTokens<T>(c, query_of(r), query_of(r + 1), first_of(r), common_first - 1);
+      add(r, r + 1, first_of(r), common_first - 1);
     }
   }
-  AddTokens<T>(c, query_of(row), query_of(row_end), common_first, common_last);
+  add(row, row_end, common_first, common_last);
   for (int64_t r = row; r < row_end; ++r) {
     if (last_of(r) > common_last) {
-      AddTokens<T>(c, query_of(r), query_of(r + 1), common_last + 1, last_of(r));
+      add(r, r + 1, common_last + 1, last_of(r));
     }
   }
 }
@@ -310,13 +382,18 @@ void AttendBlock(const KvLayer& kv, const AttentionArgs& args, const AttentionBl
   BeginBlock(c);
   WithType(kv.dtype, [&](auto type) {
     const int64_t first_step = c.Keys(block.row_begin).first / kStepTokens;
-    const int64_t last_step = c.Keys(block.row_end - 1).last / kStepTokens;
+    const int64_t last_page = c.Keys(block.row_end - 1).last / kPageSize;
+    const int64_t last_step = last_page / kPagesPerStep;
     int64_t row = block.row_begin;  // rows before `row` end in an earlier step
     int64_t row_end = block.row_begin;
     for (int64_t step = first_step; step <= last_step; ++step) {
       while (c.Keys(row).last / kStepTokens < step) ++row;
       while (row_end < block.row_end && c.Keys(row_end).first / kStepTokens <= step) ++row_end;
-      AttendStep<decltype(type)>(c, row, row_end, step);
+      using T = decltype(type);
+      const int64_t next_page = step < last_step ? (step + 1) * kPagesPerStep : last_page;
+      const auto* next_k =
+          static_cast<const typename T::Storage*>(kv.k_pages) + c.PageOffset(next_page);
+      AttendStep<T>(c, row, row_end, step, next_k);
     }
   });
   EndBlock(c);
