@@ -19,6 +19,39 @@ constexpr size_t kNumBuckets = (std::bit_cast<uint32_t>(1.0f) >> 16) + 1;
 
 }  // namespace
 
+RowThreshold TopMass::Find(std::span<const float> weights, double mass) {
+  double sum = 0;
+  if (weights.size() <= kSortLimit) {
+    values_.assign(weights.begin(), weights.end());
+  } else {
+    sum = Narrow(weights, mass);
+  }
+  std::sort(values_.begin(), values_.end(), std::greater<>());
+  RowThreshold threshold;
+  for (float value : values_) {
+    if (value != threshold.value) threshold = {value, 0};
+    ++threshold.num_ties;
+    sum += value;
+    if (sum >= mass) break;
+  }
+  return threshold;
+}
+
+double TopMass::Narrow(std::span<const float> weights, double mass) {
+  histogram_.assign(kNumBuckets, 0.0);
+  for (float weight : weights) histogram_[BucketOf(weight)] += weight;
+  double sum = 0;
+  size_t bucket = kNumBuckets - 1;
+  while (bucket > 0 && sum + histogram_[bucket] < mass) sum += histogram_[bucket--];
+  // The bucket below as well: rounding may leave the running sum of this one short of the mass.
+  values_.clear();
+  for (float weight : weights) {
+    const size_t b = BucketOf(weight);
+    if (b == bucket || b + 1 == bucket) values_.push_back(weight);
+  }
+  return sum;
+}
+
 double Candidates::Sum() const {
   double sum = 0;
   for (const Candidate& item : items_) sum += item.value;
@@ -59,52 +92,32 @@ void Candidates::Exponentiate(float max, float inverse_temperature) {
 
 void Candidates::KeepBest(size_t k) {
   if (items_.size() <= k) return;
-  values_.clear();
-  for (const Candidate& item : items_) values_.push_back(item.value);
+  CopyValues();
   const auto kth = values_.begin() + static_cast<ptrdiff_t>(k - 1);
   std::nth_element(values_.begin(), kth, values_.end(), std::greater<>());
   const auto num_ties = std::count(values_.begin(), kth + 1, *kth);
-  KeepAbove(*kth, static_cast<size_t>(num_ties));
+  KeepAbove({*kth, static_cast<size_t>(num_ties)});
 }
 
 void Candidates::KeepTopMass(double mass) {
-  values_.clear();
-  for (const Candidate& item : items_) values_.push_back(item.value);
-  double sum = values_.size() > kSortLimit ? NarrowToMass(mass) : 0.0;
-  std::sort(values_.begin(), values_.end(), std::greater<>());
-  size_t num_ties = 0;
-  float last = 0;
-  for (float value : values_) {
-    num_ties = num_ties > 0 && value == last ? num_ties + 1 : 1;
-    last = value;
-    sum += value;
-    if (sum >= mass) break;
-  }
-  KeepAbove(last, num_ties);
-}
-
-double Candidates::NarrowToMass(double mass) {
-  histogram_.assign(kNumBuckets, 0.0);
-  for (float value : values_) histogram_[BucketOf(value)] += value;
-  double sum = 0;
-  size_t bucket = kNumBuckets - 1;
-  while (bucket > 0 && sum + histogram_[bucket] < mass) sum += histogram_[bucket--];
-  // The buckets below as well: rounding may leave the running sum of this one short of the mass.
-  std::erase_if(values_, [bucket](float value) {
-    return BucketOf(value) > bucket || BucketOf(value) + 1 < bucket;
-  });
-  return sum;
+  CopyValues();
+  KeepAbove(top_mass_.Find(values_, mass));
 }
 
 void Candidates::KeepAtLeast(float threshold) {
   std::erase_if(items_, [threshold](const Candidate& item) { return item.value < threshold; });
 }
 
-void Candidates::KeepAbove(float value, size_t num_ties) {
-  std::erase_if(items_, [value, &num_ties](const Candidate& item) {
-    if (item.value != value) return item.value < value;
-    if (num_ties == 0) return true;
-    --num_ties;
+void Candidates::CopyValues() {
+  values_.clear();
+  for (const Candidate& item : items_) values_.push_back(item.value);
+}
+
+void Candidates::KeepAbove(RowThreshold threshold) {
+  std::erase_if(items_, [&threshold](const Candidate& item) {
+    if (item.value != threshold.value) return item.value < threshold.value;
+    if (threshold.num_ties == 0) return true;
+    --threshold.num_ties;
     return false;
   });
 }

@@ -18,6 +18,21 @@ struct Candidate {
   int32_t token_id;
 };
 
+// Finds which of some weights in [0, 1] are the smallest set of the best whose sum is at least
+// `mass`: at least one, all when their sum is less. Owns the scratch memory.
+class TopMass {
+ public:
+  RowThreshold Find(std::span<const float> weights, double mass);
+
+ private:
+  // Fills values_ with the weights among which the running sum from the largest passes `mass`, and
+  // returns the sum of those above them.
+  double Narrow(std::span<const float> weights, double mass);
+
+  std::vector<float> values_;
+  std::vector<double> histogram_;
+};
+
 class Candidates {
  public:
   std::span<const Candidate> items() const { return items_; }
@@ -33,10 +48,8 @@ class Candidates {
   // Logits become weights: value = e^((value - max) * inverse_temperature).
   void Exponentiate(float max, float inverse_temperature);
 
-  void KeepBest(size_t k);  // k >= 1
-  // Keeps the smallest set of the best whose sum is at least `mass`, at least one; all when their
-  // sum is less. Values are weights in [0, 1].
-  void KeepTopMass(double mass);
+  void KeepBest(size_t k);        // k >= 1
+  void KeepTopMass(double mass);  // see TopMass
   void KeepAtLeast(float threshold);
 
   // The first token at which the running sum exceeds u * Sum(); u in [0, 1). Never one of weight 0;
@@ -44,16 +57,12 @@ class Candidates {
   int32_t Draw(double u) const;
 
  private:
-  // Keeps what is above `value`, and of what equals it the first `num_ties`.
-  void KeepAbove(float value, size_t num_ties);
-  // Reduces values_ to those among which the running sum from the largest passes `mass`, and
-  // returns the sum of the larger ones that were dropped.
-  double NarrowToMass(double mass);
+  void CopyValues();
+  void KeepAbove(RowThreshold threshold);
 
   std::vector<Candidate> items_;
-  // Scratch of the selections.
-  std::vector<float> values_;
-  std::vector<double> histogram_;
+  std::vector<float> values_;  // scratch of the selections
+  TopMass top_mass_;
 };
 
 }  // namespace mlc_native

@@ -43,12 +43,21 @@ struct RowWeights {
   double sum = 0.0;
 };
 
-// Fills *weights from a scanned row; its memory is reused.
+// Fills *row from scanned logits; its memory is reused.
 void ExpRow(std::span<const float> logits, const RowScan& scan, float inverse_temperature,
-            RowWeights* weights);
+            RowWeights* row);
+
+// Which weights a truncation keeps: those above `value`, and of those equal to it the first ones.
+struct RowThreshold {
+  float value = 0.0f;
+  size_t num_ties = 0;
+};
+
+// Sets the weights that are not kept to zero; block_upper stays.
+void KeepAbove(const RowThreshold& threshold, RowWeights* row);
 
 // The first token at which the running sum of the weights exceeds u * sum; u in [0, 1). Never one
 // of weight 0; rounding cannot make it fail.
-int32_t DrawFromRow(const RowWeights& weights, double u);
+int32_t DrawFromRow(const RowWeights& row, double u);
 
 }  // namespace mlc_native

@@ -14,7 +14,7 @@ namespace {
 
 // Tokens below this share of the wanted mass are looked at only when those above it do not reach
 // it: the first cutoff leaves at most 256 tokens, the second at most 8192.
-constexpr double kTopPCutoffs[] = {1.0 / 256, 1.0 / 8192};
+constexpr double kMassCutoffs[] = {1.0 / 256, 1.0 / 8192};
 
 bool IsGreedy(const GenerationConfig& config) {
   return config.temperature < kGreedyTemperature || config.top_p <= 0 || config.top_k == 1;
@@ -109,33 +109,27 @@ int32_t Sampler::DrawToken(std::span<const float> logits, const GenerationConfig
     if (config.top_p < 1) candidates_.KeepTopMass(config.top_p * candidates_.Sum());
   } else {
     ExpRow(logits, scan_, InverseTemperature(config), &weights_);
-    if (config.top_p < 1) {
-      SelectTopP(config.top_p);
-    } else if (config.min_p > 0) {
+    const bool is_sparse = config.top_p < 1 && SelectTopMass(config.top_p * weights_.sum);
+    if (!is_sparse) {
+      if (config.min_p <= 0) return DrawFromRow(weights_, u);
       candidates_.SelectAtLeast(weights_.weights, weights_.block_upper, min_weight);
-    } else {
-      return DrawFromRow(weights_, u);
     }
   }
   if (config.min_p > 0) candidates_.KeepAtLeast(min_weight);
   return candidates_.Draw(u);
 }
 
-void Sampler::SelectTopP(double top_p) {
-  const double mass = top_p * weights_.sum;
-  const auto select = [&](double cutoff) {
-    const auto threshold =
-        std::max(static_cast<float>(cutoff * mass), std::numeric_limits<float>::min());
-    candidates_.SelectAtLeast(weights_.weights, weights_.block_upper, threshold);
-  };
-  bool reached = false;
-  for (double cutoff : kTopPCutoffs) {
-    if (reached) break;
-    select(cutoff);
-    reached = candidates_.Sum() >= mass;
+bool Sampler::SelectTopMass(double mass) {
+  for (double cutoff : kMassCutoffs) {
+    candidates_.SelectAtLeast(weights_.weights, weights_.block_upper,
+                              static_cast<float>(cutoff * mass));
+    if (candidates_.Sum() >= mass) {
+      candidates_.KeepTopMass(mass);
+      return true;
+    }
   }
-  if (!reached) select(0.0);
-  candidates_.KeepTopMass(mass);
+  KeepAbove(top_mass_.Find(weights_.weights, mass), &weights_);
+  return false;
 }
 
 }  // namespace mlc_native

@@ -51,12 +51,14 @@ class Sampler {
   void SaveRawLogits(std::span<const float> logits, const SamplingContext& context);
   float RawLogit(std::span<const float> logits, int32_t token_id) const;
   int32_t DrawToken(std::span<const float> logits, const GenerationConfig& config, double u);
-  // Fills candidates_ from weights_ with the smallest set of the best tokens that has top_p of it.
-  void SelectTopP(double top_p);
+  // Fills candidates_ from weights_ with the smallest set of the best tokens that has `mass`. False
+  // when that is a large part of the vocabulary: then weights_ are truncated in place.
+  bool SelectTopMass(double mass);
 
   RowScan scan_;
   RowWeights weights_;
   Candidates candidates_;
+  TopMass top_mass_;
   std::vector<std::pair<int32_t, float>> raw_logits_;
 };
 
