@@ -1,15 +1,17 @@
 // ThreadedEngine: a thread-safe shell around Engine. One command channel in, one output channel
 // out.
 //
-// The caller runs RunBackgroundLoop and RunBackgroundStreamBackLoop on two threads of its own and
-// ends them with ExitBackgroundLoop. Any thread may call the other methods. Lock order: none is
+// The caller runs RunBackgroundLoop and RunBackgroundStreamBackLoop on two threads of its own, ends
+// them with ExitBackgroundLoop and joins them. Any thread may call the other methods. No lock is
 // held while calling the engine, the model or a callback. The engine object is touched only by the
 // background loop.
 //
-// Failures: Reload and Unload block until done and rethrow what failed. A configuration that is
-// wrong by itself is refused before anything is unloaded; a load that fails afterwards leaves the
-// engine unloaded. Requests to an unloaded engine end at once with finish reason "error". A
-// callback that throws loses only its own call; the loop goes on.
+// Failures: Reload, Unload, Reset, JSONMetrics and DebugCallFuncOnAllAllWorker block until done and
+// rethrow what failed; they throw InvalidRequest when no background loop answers (not started after
+// some seconds, exited, left behind by a fork). A configuration that is wrong by itself is refused
+// before anything is unloaded; a load that fails afterwards leaves the engine unloaded. Requests to
+// an unloaded engine end at once with finish reason "error". A callback that throws loses only its
+// own call; the loop goes on.
 #pragma once
 
 #include <functional>
@@ -19,6 +21,7 @@
 
 #include "config.h"
 #include "data.h"
+#include "engine.h"
 #include "event_trace.h"
 #include "models/model.h"
 #include "request.h"
@@ -26,9 +29,14 @@
 
 namespace mlc_native {
 
+// Makes the engine of a Reload; called on the background loop's thread.
+using EngineFactory =
+    std::function<std::unique_ptr<Engine>(const EngineConfig&, const EngineOptions&)>;
+
 class ThreadedEngine {
  public:
-  static std::unique_ptr<ThreadedEngine> Create();
+  static std::unique_ptr<ThreadedEngine> Create(EngineFactory factory = Engine::Create);
+  // Exits and waits until the loops have returned.
   virtual ~ThreadedEngine() = default;
 
   // Before everything else, once. `callback` runs on the stream-back thread with all outputs that
@@ -39,22 +47,25 @@ class ThreadedEngine {
   virtual void RunBackgroundLoop() = 0;
   virtual void RunBackgroundStreamBackLoop() = 0;
   // Ends every live request with a final output ("abort"), delivers all outputs, then both loops
-  // return. Idempotent.
+  // return; does not wait for that. Idempotent, and at any time: also before the loops have
+  // started, during Reload (which is finished first) and from a callback.
   virtual void ExitBackgroundLoop() = 0;
 
-  // Blocks until the background loop has loaded the model. `progress` runs on the background loop's
-  // thread.
+  // Blocks until the background loop has loaded the model. Requests of the old model are aborted.
+  // `progress` runs on the background loop's thread.
   virtual void Reload(const std::string& engine_config_json, LoadProgress progress = {}) = 0;
   virtual void Unload() = 0;
   // Aborts all requests and clears metrics; blocks until done.
   virtual void Reset() = 0;
 
   // Validates on the caller's thread against the loaded model. Throws InvalidRequest; also when
-  // nothing is loaded.
+  // nothing is loaded, as the getters below do.
   virtual RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
                                    GenerationConfig generation_cfg) = 0;
-  // Throws InvalidRequest when the id is live or the engine has exited. Returns at once.
+  // Throws InvalidRequest when the id is live or the engine has exited. Returns at once. An id is
+  // live until its final output is about to be handed to the callback.
   virtual void AddRequest(RequestPtr request) = 0;
+  // An id that is not live is ignored.
   virtual void AbortRequest(const std::string& request_id) = 0;
 
   virtual GenerationConfig GetDefaultGenerationConfig() const = 0;

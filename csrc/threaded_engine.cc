@@ -1,0 +1,317 @@
+#include "threaded_engine.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+#include <utility>
+
+#include "support/channel.h"
+#include "support/error.h"
+#include "threaded_engine_worker.h"
+
+namespace mlc_native {
+namespace {
+
+// How long a blocking call waits for a background loop that has not started yet.
+constexpr std::chrono::seconds kLoopStartTimeout{5};
+
+[[noreturn]] void ThrowNoLoop(const std::string& why) { throw InvalidRequest("engine", why); }
+
+// All that can be known to be wrong without loading.
+EngineConfig CheckedConfig(const std::string& engine_config_json) {
+  EngineConfig config = EngineConfig::FromJSONString(engine_config_json);
+  if (config.model.empty()) {
+    throw InvalidConfig("model", "\"model\" must name a model folder, got \"\"");
+  }
+  ReadModelDefaults(config.model);
+  std::error_code error;
+  if (!config.model_lib.empty() && !std::filesystem::is_regular_file(config.model_lib, error)) {
+    throw LoadError("model_lib", "The library \"" + config.model_lib + "\" does not exist");
+  }
+  return config;
+}
+
+class ThreadedEngineImpl final : public ThreadedEngine {
+ public:
+  explicit ThreadedEngineImpl(EngineFactory factory) : factory_(std::move(factory)) {}
+
+  ~ThreadedEngineImpl() override {
+    if (getpid() != process_) {
+      // The loops stayed in the process that forked this one, so nobody will ever leave the
+      // condition variables; destroying them would wait for that.
+      static_cast<void>(sync_.release());
+      return;
+    }
+    ExitBackgroundLoop();
+    std::unique_lock<std::mutex> lock(mutex_);
+    sync_->changed.wait(lock, [this] { return num_loops_inside_ == 0; });
+  }
+
+  void InitThreadedEngine(std::string device, RequestStreamCallback callback,
+                          std::shared_ptr<EventTraceRecorder> trace_recorder) override {
+    if (!callback) throw InvalidConfig("callback", "The request stream callback must not be empty");
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (callback_) throw InvalidConfig("callback", "InitThreadedEngine was called already");
+    device_ = std::move(device);
+    callback_ = std::move(callback);
+    trace_recorder_ = std::move(trace_recorder);
+  }
+
+  void RunBackgroundLoop() override {
+    if (!Enter(&engine_loop_)) return;
+    EngineWorker worker(WorkerOptions());
+    std::vector<Command> commands;
+    bool open = true;
+    while (open) {
+      open = worker.idle() ? sync_->commands.WaitPopAll(&commands)
+                           : sync_->commands.TryPopAll(&commands);
+      if (sync_->commands.closed()) worker.Shutdown();
+      for (Command& command : commands) worker.Execute(std::move(command));
+      worker.Step();
+    }
+    sync_->outputs.Close();
+    Leave(&engine_loop_);
+  }
+
+  void RunBackgroundStreamBackLoop() override {
+    if (!Enter(&stream_back_loop_)) return;
+    OnceLog log;
+    std::vector<std::vector<RequestStreamOutput>> batches;
+    while (sync_->outputs.WaitPopAll(&batches)) Deliver(&batches, &log);
+    Leave(&stream_back_loop_);
+  }
+
+  void ExitBackgroundLoop() override {
+    if (getpid() != process_) return;
+    sync_->commands.Close();
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (engine_loop_.state != LoopState::kNotStarted) return;
+      engine_loop_.state = LoopState::kExited;
+    }
+    sync_->changed.notify_all();
+    EndWithoutLoop();
+  }
+
+  void Reload(const std::string& engine_config_json, LoadProgress progress) override {
+    Ask(ReloadEngineCommand{CheckedConfig(engine_config_json), std::move(progress), {}});
+  }
+  void Unload() override { Ask(UnloadEngineCommand{}); }
+  void Reset() override { Ask(ResetEngineCommand{}); }
+  std::string JSONMetrics() override { return Ask(QueryMetricsCommand{}); }
+  std::string DebugCallFuncOnAllAllWorker(const std::string& name) override {
+    return Ask(DebugCallCommand{name, {}});
+  }
+
+  RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
+                           GenerationConfig generation_cfg) override {
+    return mlc_native::CreateRequest(std::move(id), std::move(inputs), std::move(generation_cfg),
+                                     Loaded()->limits);
+  }
+
+  void AddRequest(RequestPtr request) override {
+    RefuseAfterFork();
+    if (request == nullptr) throw InvalidRequest("request", "The request must not be null");
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!live_ids_.insert(request->id).second) {
+        throw InvalidRequest("id", "Request id \"" + request->id +
+                                       "\" is in use by a request that has not finished yet");
+      }
+    }
+    if (sync_->commands.Push(AddRequestCommand{request})) return;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      live_ids_.erase(request->id);
+    }
+    ThrowNoLoop("The engine has exited");
+  }
+
+  void AbortRequest(const std::string& request_id) override {
+    RefuseAfterFork();
+    sync_->commands.Push(
+        AbortRequestCommand{request_id});  // refused after the exit, which aborts all
+  }
+
+  GenerationConfig GetDefaultGenerationConfig() const override {
+    return Loaded()->default_generation_config;
+  }
+  EngineConfig GetCompleteEngineConfig() const override { return Loaded()->config; }
+  RequestLimits GetRequestLimits() const override { return Loaded()->limits; }
+  std::shared_ptr<const TokenTable> GetTokenTable() const override { return Loaded()->token_table; }
+
+ private:
+  enum class LoopState { kNotStarted, kRunning, kExited };
+  struct Loop {
+    LoopState state = LoopState::kNotStarted;
+    std::thread::id thread;
+  };
+
+  // False when the loop is to return at once, since its end has come before its start.
+  bool Enter(Loop* loop) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!callback_) throw InvalidConfig("callback", "Call InitThreadedEngine first");
+      if (loop->state == LoopState::kExited) return false;
+      if (loop->state == LoopState::kRunning) {
+        throw InvalidConfig("engine", "This loop runs already on another thread");
+      }
+      loop->state = LoopState::kRunning;
+      loop->thread = std::this_thread::get_id();
+      ++num_loops_inside_;
+    }
+    sync_->changed.notify_all();
+    return true;
+  }
+
+  // The last act of a loop: the destructor may run from here on, so the notification is under the
+  // lock.
+  void Leave(Loop* loop) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    loop->state = LoopState::kExited;
+    loop->thread = {};
+    --num_loops_inside_;
+    sync_->changed.notify_all();
+  }
+
+  EngineWorkerOptions WorkerOptions() {
+    EngineWorkerOptions options;
+    options.factory = factory_;
+    options.device = device_;
+    options.trace_recorder = trace_recorder_;
+    options.emit = [this](std::vector<RequestStreamOutput> outputs) {
+      sync_->outputs.Push(std::move(outputs));
+    };
+    options.publish = [this](std::shared_ptr<const LoadedModel> loaded) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      loaded_.swap(loaded);
+    };
+    return options;
+  }
+
+  // The exit of an engine whose background loop never ran: answers what has been asked of it.
+  void EndWithoutLoop() {
+    EngineWorker worker(WorkerOptions());
+    worker.Shutdown();
+    std::vector<Command> commands;
+    while (sync_->commands.TryPopAll(&commands)) {
+      for (Command& command : commands) worker.Execute(std::move(command));
+    }
+    sync_->outputs.Close();
+  }
+
+  // Sends a command to the background loop and waits for its answer.
+  template <typename AnyCommand>
+  auto Ask(AnyCommand command) -> decltype(command.reply.get_future().get()) {
+    RequireBackgroundLoop();
+    auto answer = command.reply.get_future();
+    if (!sync_->commands.Push(std::move(command))) ThrowNoLoop("The engine has exited");
+    return answer.get();
+  }
+
+  void RequireBackgroundLoop() {
+    RefuseAfterFork();
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (engine_loop_.thread == std::this_thread::get_id()) {
+      ThrowNoLoop("The background loop cannot wait for itself: not from its callbacks");
+    }
+    if (!sync_->changed.wait_for(lock, kLoopStartTimeout,
+                                 [this] { return engine_loop_.state != LoopState::kNotStarted; })) {
+      ThrowNoLoop("The background loop is not running: call RunBackgroundLoop on a thread first");
+    }
+  }
+
+  void RefuseAfterFork() const {
+    if (getpid() != process_) {
+      ThrowNoLoop("This engine belongs to the process that forked this one; create a new engine");
+    }
+  }
+
+  std::shared_ptr<const LoadedModel> Loaded() const {
+    RefuseAfterFork();
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (loaded_ == nullptr) throw InvalidRequest("engine", "No model is loaded");
+    return loaded_;
+  }
+
+  // Hands everything that has queued up to the callback in one call.
+  void Deliver(std::vector<std::vector<RequestStreamOutput>>* batches, OnceLog* log) {
+    std::vector<RequestStreamOutput> outputs = std::move(batches->front());
+    for (size_t i = 1; i < batches->size(); ++i) {
+      std::vector<RequestStreamOutput>& batch = (*batches)[i];
+      outputs.insert(outputs.end(), std::make_move_iterator(batch.begin()),
+                     std::make_move_iterator(batch.end()));
+    }
+    RetireFinished(outputs);
+    const std::vector<std::string> traced = TraceCallbackStart(outputs);
+    try {
+      callback_(std::move(outputs));
+    } catch (const std::exception& e) {
+      log->Write(std::string("The request stream callback failed: ") + e.what());
+    } catch (...) {
+      log->Write("The request stream callback failed");
+    }
+    TraceCallbackFinish(traced);
+  }
+
+  void RetireFinished(const std::vector<RequestStreamOutput>& outputs) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const RequestStreamOutput& output : outputs) {
+      if (output.is_final()) live_ids_.erase(output.request_id);
+    }
+  }
+
+  std::vector<std::string> TraceCallbackStart(const std::vector<RequestStreamOutput>& outputs) {
+    std::vector<std::string> ids;
+    if (trace_recorder_ == nullptr) return ids;
+    for (const RequestStreamOutput& output : outputs) {
+      if (ids.empty() || ids.back() != output.request_id) ids.push_back(output.request_id);
+    }
+    Trace(ids, "start stream callback");
+    return ids;
+  }
+
+  void TraceCallbackFinish(const std::vector<std::string>& ids) {
+    if (!ids.empty()) Trace(ids, "finish stream callback");
+  }
+
+  void Trace(const std::vector<std::string>& ids, std::string_view event) {
+    trace_recorder_->AddEvent(std::vector<std::string_view>(ids.begin(), ids.end()), event);
+  }
+
+  const EngineFactory factory_;
+  const pid_t process_ = getpid();
+  // Constant after InitThreadedEngine.
+  std::string device_;
+  RequestStreamCallback callback_;
+  std::shared_ptr<EventTraceRecorder> trace_recorder_;
+
+  struct Sync {
+    Channel<Command> commands;                          // closed by ExitBackgroundLoop
+    Channel<std::vector<RequestStreamOutput>> outputs;  // closed by the end of the background loop
+    std::condition_variable changed;                    // a loop entered or left; with mutex_
+  };
+  // Own synchronization.
+  std::unique_ptr<Sync> sync_ = std::make_unique<Sync>();
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  Loop engine_loop_;
+  Loop stream_back_loop_;
+  int num_loops_inside_ = 0;
+  std::unordered_set<std::string> live_ids_;
+  std::shared_ptr<const LoadedModel> loaded_;  // null while nothing is loaded
+};
+
+}  // namespace
+
+std::unique_ptr<ThreadedEngine> ThreadedEngine::Create(EngineFactory factory) {
+  return std::make_unique<ThreadedEngineImpl>(std::move(factory));
+}
+
+}  // namespace mlc_native

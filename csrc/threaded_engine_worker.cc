@@ -1,0 +1,198 @@
+#include "threaded_engine_worker.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <utility>
+
+#include "metrics.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+std::string DescribeCurrentException() {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "unknown exception";
+  }
+}
+
+[[noreturn]] void ThrowExited() { throw InvalidRequest("engine", "The engine has exited"); }
+
+// Hands the result of `action`, or what it threw, to the waiting caller.
+template <typename T, typename Action>
+void Answer(std::promise<T>* reply, const Action& action) {
+  try {
+    if constexpr (std::is_void_v<T>) {
+      action();
+      reply->set_value();
+    } else {
+      reply->set_value(action());
+    }
+  } catch (...) {
+    reply->set_exception(std::current_exception());
+  }
+}
+
+}  // namespace
+
+void OnceLog::Write(const std::string& message) {
+  if (written_.size() >= kMaxMessages || !written_.insert(message).second) return;
+  std::fprintf(stderr, "[mlc_native] %s\n", message.c_str());
+}
+
+void EngineWorker::Execute(Command command) {
+  std::visit([this](auto& concrete) { Run(concrete); }, command);
+  AuditAccepted();
+}
+
+void EngineWorker::Step() {
+  if (idle()) return;
+  Guard("A step", [this] { engine_->Step(); });
+  AuditAccepted();
+}
+
+void EngineWorker::Shutdown() {
+  if (exited_) return;
+  exited_ = true;
+  Unload();
+}
+
+void EngineWorker::Run(AddRequestCommand& command) {
+  const Request& request = *command.request;
+  if (exited_) return End(request, FinishReason::kAbort, "");
+  if (engine_ == nullptr) return End(request, FinishReason::kError, "No model is loaded");
+  accepted_.emplace(request.id, command.request);  // first, since the engine may answer at once
+  try {
+    engine_->AddRequest(command.request);
+  } catch (...) {
+    const std::string message = DescribeCurrentException();
+    if (accepted_.erase(request.id) > 0) End(request, FinishReason::kError, message);
+  }
+}
+
+void EngineWorker::Run(AbortRequestCommand& command) {
+  if (engine_ == nullptr) return;
+  Guard("An abort", [&] { engine_->AbortRequest(command.request_id); });
+}
+
+void EngineWorker::Run(ReloadEngineCommand& command) {
+  Answer(&command.reply, [&] {
+    if (exited_) ThrowExited();
+    Unload();
+    Load(command.config, std::move(command.progress));
+  });
+}
+
+void EngineWorker::Run(UnloadEngineCommand& command) {
+  Answer(&command.reply, [this] { Unload(); });
+}
+
+void EngineWorker::Run(ResetEngineCommand& command) {
+  Answer(&command.reply, [this] {
+    if (exited_) ThrowExited();
+    if (engine_ == nullptr) return;
+    try {
+      engine_->Reset();
+    } catch (...) {
+      Recover("A reset", DescribeCurrentException());
+      throw;
+    }
+  });
+}
+
+void EngineWorker::Run(QueryMetricsCommand& command) {
+  Answer(&command.reply, [this] { return LoadedEngine().JSONMetrics(); });
+}
+
+void EngineWorker::Run(DebugCallCommand& command) {
+  Answer(&command.reply, [&] { return LoadedEngine().DebugCall(command.name); });
+}
+
+void EngineWorker::Load(const EngineConfig& config, LoadProgress progress) {
+  EngineOptions options;
+  options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
+    OnOutputs(std::move(outputs));
+  };
+  options.trace_recorder = options_.trace_recorder;
+  options.device = options_.device;
+  options.load_progress = std::move(progress);
+  std::unique_ptr<Engine> engine = options_.factory(config, options);
+  options_.publish(std::make_shared<const LoadedModel>(
+      LoadedModel{engine->config(), engine->default_generation_config(), engine->request_limits(),
+                  engine->token_table()}));
+  engine_ = std::move(engine);
+}
+
+void EngineWorker::Unload() {
+  if (engine_ == nullptr) return;
+  options_.publish(nullptr);
+  Guard("Aborting all requests", [this] { engine_->AbortAllRequests(); });
+  engine_.reset();
+  EndAll(FinishReason::kAbort, "");
+}
+
+Engine& EngineWorker::LoadedEngine() {
+  if (exited_) ThrowExited();
+  if (engine_ == nullptr) throw InvalidRequest("engine", "No model is loaded");
+  return *engine_;
+}
+
+template <typename Action>
+void EngineWorker::Guard(const char* what, const Action& action) {
+  try {
+    action();
+  } catch (...) {
+    Recover(what, DescribeCurrentException());
+  }
+}
+
+void EngineWorker::Recover(const char* what, const std::string& message) {
+  log_.Write(std::string(what) + " failed: " + message);
+  try {
+    engine_->FailAllRequests(message);
+    return;
+  } catch (...) {
+    log_.Write("The engine failed to end its requests and is dropped: " +
+               DescribeCurrentException());
+  }
+  options_.publish(nullptr);
+  engine_.reset();
+  EndAll(FinishReason::kError, message);
+}
+
+void EngineWorker::AuditAccepted() {
+  if (accepted_.empty() || !idle()) return;
+  log_.Write("The engine is idle but requests have no final output; they end with an error");
+  EndAll(FinishReason::kError, "Internal error: the engine lost this request");
+}
+
+void EngineWorker::OnOutputs(std::vector<RequestStreamOutput> outputs) {
+  for (const RequestStreamOutput& output : outputs) {
+    if (output.is_final()) accepted_.erase(output.request_id);
+  }
+  options_.emit(std::move(outputs));
+}
+
+void EngineWorker::EndAll(FinishReason reason, const std::string& message) {
+  const auto accepted = std::exchange(accepted_, {});
+  for (const auto& [id, request] : accepted) End(*request, reason, message);
+}
+
+void EngineWorker::End(const Request& request, FinishReason reason, const std::string& message) {
+  std::vector<RequestStreamOutput> outputs(2);
+  outputs[0].request_id = outputs[1].request_id = request.id;
+  outputs[0].group.resize(static_cast<size_t>(std::max(request.generation_cfg.n, 1)));
+  for (SequenceDelta& delta : outputs[0].group) delta.finish_reason = reason;
+  outputs[0].error_message = outputs[1].error_message = message;
+  RequestMetrics metrics;
+  metrics.prompt_tokens = request.prompt_len();
+  outputs[1].request_final_usage_json_str = metrics.UsageJSONString();
+  options_.emit(std::move(outputs));
+}
+
+}  // namespace mlc_native
