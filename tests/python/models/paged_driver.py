@@ -1,0 +1,88 @@
+"""Drives `_core.testing.TestModel` the way the engine drives a model: pages, chunks, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from mlc_native._core import testing
+from transformers import AutoModelForCausalLM
+
+PAGE_SIZE = 16
+NUM_PAGES = 512
+MAX_ROWS = 512
+
+
+@dataclass
+class PagedSequence:
+    """Tokens with the pages that hold the keys and values of the first `kv_len` of them."""
+
+    tokens: list[int]
+    kv_len: int = 0
+    pages: list[int] = field(default_factory=list)
+
+
+class PagedModel:
+    """A model and a page allocator that scatters the pages of a sequence over the cache."""
+
+    def __init__(self, path: Path, dtype: str = "auto", num_threads: int = 1) -> None:
+        self.model = testing.TestModel(str(path), dtype=dtype, num_threads=num_threads)
+        self.model.allocate(NUM_PAGES, MAX_ROWS, MAX_ROWS)
+        self.vocab_size = self.model.metadata["vocab_size"]
+        # A fixed permutation: neighbours in a sequence are far apart in memory.
+        self.free = [(page * 167) % NUM_PAGES for page in range(NUM_PAGES)]
+
+    def forward(
+        self, work: Sequence[tuple[PagedSequence, int]], logits: str = "last"
+    ) -> np.ndarray:
+        """Feed the next `count` tokens of each sequence; logits float32 [rows, vocab_size]."""
+        batch = []
+        for sequence, count in work:
+            end = sequence.kv_len + count
+            assert end <= len(sequence.tokens)
+            while len(sequence.pages) * PAGE_SIZE < end:
+                sequence.pages.append(self.free.pop())
+            batch.append((sequence.tokens[sequence.kv_len : end], sequence.kv_len, sequence.pages))
+            sequence.kv_len = end
+        return self.model.forward(batch, logits)
+
+    def prefill(self, sequence: PagedSequence, chunk: int) -> np.ndarray:
+        """Feed all unfed tokens in chunks; logits [vocab_size] of the last one."""
+        while True:
+            count = min(chunk, len(sequence.tokens) - sequence.kv_len)
+            last = sequence.kv_len + count == len(sequence.tokens)
+            logits = self.forward([(sequence, count)], "last" if last else "none")
+            if last:
+                return logits[0]
+
+    def generate(
+        self, prompt: Sequence[int], chunk: int, num_tokens: int
+    ) -> tuple[list[int], np.ndarray]:
+        """Greedy tokens and the logits [num_tokens, vocab_size] that chose them."""
+        sequence = PagedSequence(list(prompt))
+        rows = [self.prefill(sequence, chunk)]
+        while True:
+            sequence.tokens.append(int(rows[-1].argmax()))
+            if len(rows) == num_tokens:
+                return sequence.tokens[len(prompt) :], np.stack(rows)
+            rows.append(self.forward([(sequence, 1)])[0])
+
+
+def random_tokens(count: int, vocab_size: int, seed: int) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, vocab_size, (count,), generator=generator).tolist()
+
+
+def transformers_logits(path: Path, tokens: Sequence[int]) -> np.ndarray:
+    """Float32 logits [len(tokens), vocab_size] of transformers; weights as stored, math in fp32."""
+    model = AutoModelForCausalLM.from_pretrained(path, dtype="auto").float().eval()
+    with torch.inference_mode():
+        return model(torch.tensor([list(tokens)])).logits[0].numpy()
+
+
+def relative_error(ours: np.ndarray, reference: np.ndarray) -> float:
+    """Largest difference over the largest reference value."""
+    return float(np.abs(ours - reference).max() / np.abs(reference).max())

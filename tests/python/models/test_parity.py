@@ -1,0 +1,202 @@
+"""The built-in decoders against `transformers`, on random tiny checkpoints of every family.
+
+Prompts are longer than the sliding windows of the checkpoints (40 and 48 tokens) and than the
+original context of the Llama-3 rope scaling (64), so that both matter.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from paged_driver import (
+    PagedModel,
+    PagedSequence,
+    random_tokens,
+    relative_error,
+    transformers_logits,
+)
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import SHAPES, make_checkpoint
+
+FAMILIES = sorted(name for name in SHAPES if name.startswith("tiny-"))
+PROMPT_LEN = 300
+NUM_NEW_TOKENS = 64
+FP32_TOLERANCE = 1e-4
+
+# Shapes that no panel, vector or page size divides; biases that no family has by default.
+ODD_SIZES = {
+    "vocab_size": 515,
+    "hidden_size": 72,
+    "intermediate_size": 150,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+}
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    "biases": ("tiny-llama", {"attention_bias": True, "mlp_bias": True}),
+    "odd-sizes": ("tiny-llama", {**ODD_SIZES, "attention_bias": True}),
+    "odd-sizes-post-norm": ("tiny-olmo2", ODD_SIZES),
+    "one-kv-head": ("tiny-qwen3", {"num_key_value_heads": 1}),
+    "all-kv-heads": ("tiny-qwen2", {"num_key_value_heads": 4}),
+    "tied": ("tiny-llama", {"tie_word_embeddings": True}),
+    "untied": ("tiny-gemma2", {"tie_word_embeddings": False}),
+    "mistral-no-window": ("tiny-mistral", {"sliding_window": None}),
+    "qwen2-window": (
+        "tiny-qwen2",
+        {"use_sliding_window": True, "sliding_window": 37, "max_window_layers": 1},
+    ),
+    "phi3-window": ("tiny-phi3", {"sliding_window": 33}),
+    "phi3-partial-rotary": (
+        "tiny-phi3",
+        {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
+    ),
+    "phi3-longrope": (
+        "tiny-phi3",
+        {
+            "original_max_position_embeddings": 512,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.5],
+                "long_factor": [4.0] * 8,
+            },
+        },
+    ),
+    "rope-linear": ("tiny-qwen2", {"rope_parameters": {"rope_type": "linear", "factor": 3.0}}),
+    "rope-dynamic": ("tiny-qwen2", {"rope_parameters": {"rope_type": "dynamic", "factor": 3.0}}),
+    "rope-yarn": (
+        "tiny-qwen3",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 128,
+            }
+        },
+    ),
+    "rope-yarn-mscale": (
+        "tiny-qwen3",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+                "beta_fast": 20.0,
+                "beta_slow": 2.0,
+                "mscale": 1.2,
+                "mscale_all_dim": 0.7,
+                "truncate": False,
+            }
+        },
+    ),
+    "gemma3-linear": (
+        "tiny-gemma3_text",
+        {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            }
+        },
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(request.param, tmp_path_factory.mktemp("fp32") / request.param)
+
+
+def check_generation(path: Path, chunk: int, num_tokens: int, num_threads: int = 1) -> None:
+    """Greedy tokens are transformers', and every row that chose one is within the tolerance."""
+    model = PagedModel(path, num_threads=num_threads)
+    prompt = random_tokens(PROMPT_LEN, model.vocab_size, seed=1)
+    tokens, logits = model.generate(prompt, chunk, num_tokens)
+    # One forward over all of it; rows before a token depend on nothing that follows.
+    reference = transformers_logits(path, prompt + tokens[:-1])[PROMPT_LEN - 1 :]
+    for position in range(num_tokens):
+        assert relative_error(logits[position], reference[position]) < FP32_TOLERANCE, position
+    assert tokens == reference.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("chunk", [16, 64, 512])
+def test_logits_and_greedy_tokens(checkpoint: Path, chunk: int) -> None:
+    check_generation(checkpoint, chunk, NUM_NEW_TOKENS)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants(tmp_path: Path, variant: str) -> None:
+    like, overrides = VARIANTS[variant]
+    check_generation(make_checkpoint(like, tmp_path / like, overrides=overrides), 64, 8, 2)
+
+
+def test_every_prompt_row(checkpoint: Path) -> None:
+    model = PagedModel(checkpoint)
+    prompt = random_tokens(PROMPT_LEN, model.vocab_size, seed=2)
+    logits = model.forward([(PagedSequence(prompt), PROMPT_LEN)], "all")
+    assert relative_error(logits, transformers_logits(checkpoint, prompt)) < FP32_TOLERANCE
+
+
+def test_bitwise_alone_batched_chunked_threaded(checkpoint: Path) -> None:
+    """The same bits alone, among 7 others in changing company, for any chunk and thread count."""
+    lengths = [PROMPT_LEN, 1, 15, 16, 17, 130, 64, 33]
+    alone = PagedModel(checkpoint, num_threads=1)
+    prompts = [random_tokens(n, alone.vocab_size, seed=n) for n in lengths]
+    expected = [alone.generate(prompt, 512, 24) for prompt in prompts]
+
+    batched = PagedModel(checkpoint, num_threads=2)
+    sequences = [PagedSequence(list(prompt)) for prompt in prompts]
+    rows: list[list[np.ndarray]] = [[] for _ in prompts]
+    while any(len(r) < 24 for r in rows):
+        # Prompts advance in chunks of 23 rows beside the decoding rows of the others.
+        work = [
+            (s, min(23, len(s.tokens) - s.kv_len))
+            for s, r in zip(sequences, rows, strict=True)
+            if len(r) < 24
+        ]
+        logits = batched.forward(work)
+        for (sequence, _), row in zip(work, logits, strict=True):
+            if sequence.kv_len < len(sequence.tokens):
+                continue
+            sequence.tokens.append(int(row.argmax()))
+            rows[sequences.index(sequence)].append(row)
+    for i, (tokens, logits) in enumerate(expected):
+        assert sequences[i].tokens[lengths[i] :] == tokens
+        assert np.array_equal(np.stack(rows[i]), logits), f"sequence {i}"
+
+
+def test_copied_pages_continue_bitwise(checkpoint: Path) -> None:
+    model = PagedModel(checkpoint)
+    original = PagedSequence(random_tokens(70, model.vocab_size, seed=3))
+    model.prefill(original, 512)
+    fork = PagedSequence([*original.tokens, 5], kv_len=70)
+    fork.pages = [model.free.pop() for _ in original.pages]
+    model.model.copy_pages(list(zip(original.pages, fork.pages, strict=True)))
+    original.tokens.append(9)
+    theirs = model.forward([(original, 1)])
+    ours = model.forward([(fork, 1)])
+    straight = model.prefill(PagedSequence(list(fork.tokens)), 512)
+    assert np.array_equal(ours[0], straight)
+    assert not np.array_equal(theirs, ours)
+
+
+def test_asked_rows_are_those_of_all(checkpoint: Path) -> None:
+    model = PagedModel(checkpoint)
+    prompts = [random_tokens(n, model.vocab_size, seed=n) for n in (20, 3, 50)]
+    everything = model.forward([(PagedSequence(p), len(p)) for p in prompts], "all")
+    last = model.forward([(PagedSequence(p), len(p)) for p in prompts], "last")
+    assert np.array_equal(last, everything[[19, 22, 72]])
+    assert model.forward([(PagedSequence(prompts[0]), 20)], "none").shape == (0, model.vocab_size)
+
+
+# Keys and values are stored in the weights' type, the reference keeps them in float32.
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 3e-2)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_half_checkpoints(tmp_path: Path, family: str, dtype: str, tolerance: float) -> None:
+    path = make_checkpoint(family, tmp_path / family, dtype=dtype)
+    model = PagedModel(path)
+    prompt = random_tokens(100, model.vocab_size, seed=4)
+    logits = model.forward([(PagedSequence(prompt), 100)], "all")
+    assert relative_error(logits, transformers_logits(path, prompt)) < tolerance
