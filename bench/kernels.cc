@@ -65,10 +65,15 @@ double MeasureBandwidth(ThreadPool& pool) {
   for (int pass = 0; pass < 8; ++pass) {
     const double start = Now(pool);
     pool.ParallelFor(kWords / 8, [&](int64_t begin, int64_t end, int) {
+      constexpr int kStreams = 4;  // one stream does not keep the memory busy
+      const int64_t lines = (end - begin) / kStreams;
       uint64_t sum = 0;
-      for (int64_t line = begin; line < end; ++line) {
-        __builtin_prefetch(words + line * 8 + 256);
-        sum += words[line * 8];
+      for (int64_t line = begin; line < begin + lines; ++line) {
+        for (int stream = 0; stream < kStreams; ++stream) {
+          const uint64_t* at = words + (line + stream * lines) * 8;
+          __builtin_prefetch(at + 128);
+          sum += *at;
+        }
       }
       benchmark::DoNotOptimize(sum);
     });

@@ -59,12 +59,12 @@ TEST_P(LinearTest, MatchesReference) {
 
 TEST_P(LinearTest, RowIsTheSameInEveryBatchAtEveryIndexOnEveryThreadCount) {
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-    const int64_t n = 16 * 35 + 5, k = 600;  // more than one block of panels and of k
+    const int64_t n = 16 * 67 + 5, k = 1100;  // more than one block of panels and of k
     const Weight w = MakeWeight(dtype, n, k);
-    const int64_t rows = 60;
+    const int64_t rows = 120;
     const Floats x = Random(rows * k), bias = Random(n);
     const Floats all = Run(Threads(1), w.packed, x, bias);
-    for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 24, 25, 49}) {
+    for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 24, 25, 49, 97}) {
       for (int64_t at : {int64_t{0}, RandomInt(0, rows - m)}) {
         const Floats part(x.begin() + at * k, x.begin() + (at + m) * k);
         const Floats y = Run(Threads(1 + static_cast<int>(m) % 3), w.packed, part, bias);
