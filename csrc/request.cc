@@ -1,5 +1,6 @@
 #include "request.h"
 
+#include <limits>
 #include <random>
 #include <string>
 #include <utility>
@@ -65,6 +66,13 @@ RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationCon
   CheckRequest(*request, limits);
   if (!request->generation_cfg.seed) request->generation_cfg.seed = RandomSeed();
   return request;
+}
+
+int32_t CheckedTokenId(const char* field, int64_t value) {
+  if (value < 0 || value > std::numeric_limits<int32_t>::max()) {
+    throw InvalidRequest(field, OutOfRangeMessage(field, value, "token ids in [0, 2^31)"));
+  }
+  return static_cast<int32_t>(value);
 }
 
 }  // namespace mlc_native
