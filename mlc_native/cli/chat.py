@@ -12,7 +12,6 @@ import sys
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from mlc_native.serve.engine import MLCEngine
 from rich.console import Console
 
 from mlc_native.cli.overrides import engine_config_from_overrides, parse_assignments, parse_value
@@ -23,6 +22,7 @@ from mlc_native.errors import (
     LoadError,
     invalid_config,
 )
+from mlc_native.serve.engine import MLCEngine
 
 HELP = """\
 /help               this text

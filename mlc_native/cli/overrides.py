@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from mlc_native.serve.config import EngineConfig
-
 from mlc_native.errors import invalid_config
+from mlc_native.serve.config import EngineConfig
 
 
 def parse_assignments(text: str) -> dict[str, str]:

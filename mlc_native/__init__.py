@@ -1,0 +1,49 @@
+"""A serving engine for large language models that lives inside your process.
+
+from mlc_native import MLCEngine
+
+with MLCEngine("demo") as engine:
+    messages = [{"role": "user", "content": "What is 2 + 2?"}]
+    for chunk in engine.chat.completions.create(messages=messages, stream=True):
+        print(chunk.choices[0].delta.content, end="")
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from mlc_native._libtorch import preload
+
+if TYPE_CHECKING:
+    from mlc_native.serve.config import EngineConfig
+    from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
+    from mlc_native.serve.sync_engine import SyncMLCEngine
+
+try:
+    __version__ = version("mlc_native")
+except PackageNotFoundError:  # run from a source tree that is not installed
+    __version__ = "0+unknown"
+
+# Imported on first use: the engines bring pydantic, jinja2 and tokenizers with them.
+_PUBLIC = {
+    "AsyncMLCEngine": "mlc_native.serve.engine",
+    "EngineConfig": "mlc_native.serve.config",
+    "MLCEngine": "mlc_native.serve.engine",
+    "SyncMLCEngine": "mlc_native.serve.sync_engine",
+}
+
+__all__ = ["AsyncMLCEngine", "EngineConfig", "MLCEngine", "SyncMLCEngine", "__version__"]
+
+preload()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

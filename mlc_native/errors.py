@@ -1,0 +1,62 @@
+"""Every error that mlc_native raises on purpose, in one place.
+
+``InvalidRequest`` and ``InvalidConfig`` are ``ValueError``; ``LoadError`` and ``InternalError`` are
+``RuntimeError``. The first three carry ``field``: the name of what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from mlc_native._core import InternalError, InvalidConfig, InvalidRequest, LoadError
+
+__all__ = [
+    "EngineRequestError",
+    "EngineTerminatedError",
+    "InternalError",
+    "InvalidConfig",
+    "InvalidRequest",
+    "LoadError",
+    "invalid_config",
+    "invalid_request",
+    "load_error",
+]
+
+
+ErrorT = TypeVar("ErrorT", bound=Exception)
+
+
+class EngineRequestError(RuntimeError):
+    """A request that the engine had accepted ended with finish reason "error".
+
+    Other requests are untouched and the engine goes on.
+    """
+
+    def __init__(self, request_id: str, message: str) -> None:
+        super().__init__(f"request {request_id}: {message}")
+        self.request_id = request_id
+        self.message = message
+
+
+class EngineTerminatedError(RuntimeError):
+    """The engine is gone: ``terminate()`` was called, or this process is a fork of the owner."""
+
+
+def _about(error: ErrorT, field: str) -> ErrorT:
+    error.__dict__["field"] = field
+    return error
+
+
+def invalid_request(field: str, message: str) -> InvalidRequest:
+    """An InvalidRequest about the named field, to be raised."""
+    return _about(InvalidRequest(message), field)
+
+
+def invalid_config(field: str, message: str) -> InvalidConfig:
+    """An InvalidConfig about the named field, to be raised."""
+    return _about(InvalidConfig(message), field)
+
+
+def load_error(field: str, message: str) -> LoadError:
+    """A LoadError about the named file or model, to be raised."""
+    return _about(LoadError(message), field)

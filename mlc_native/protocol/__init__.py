@@ -1,0 +1,1 @@
+"""The words of the interface: requests, responses and settings as pydantic models."""

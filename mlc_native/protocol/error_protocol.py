@@ -1,0 +1,23 @@
+"""The error body of the OpenAI interface."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from mlc_native.errors import InvalidRequest
+
+# The reference's name for what a caller did wrong; here it is the engine's own type.
+BadRequestError = InvalidRequest
+
+
+class ErrorResponse(BaseModel):
+    """What a server answers instead of a completion; ``code`` is the HTTP status."""
+
+    object: str = "error"
+    message: str
+    code: int | None = None
+
+
+def create_error_response(status_code: int, message: str) -> ErrorResponse:
+    """The error body for an HTTP status."""
+    return ErrorResponse(message=message, code=status_code)

@@ -1,0 +1,68 @@
+"""MLCChatConfig: what a model folder says about its model, whichever of two formats it has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mlc_native.errors import load_error
+
+MLC_CHAT_CONFIG = "mlc-chat-config.json"
+HF_CONFIG = "config.json"
+
+
+class MLCChatConfig(BaseModel):
+    """Description of a model folder, read from ``config.json`` or ``mlc-chat-config.json``.
+
+    ``context_window_size`` is in tokens; 0 when the folder does not say. ``model_config_dict``
+    is the file as it stands.
+    """
+
+    model_config = ConfigDict(protected_namespaces=(), extra="ignore")
+
+    model_type: str = ""
+    quantization: str = "q0"
+    vocab_size: int = 0
+    context_window_size: int = 0
+    sliding_window_size: int | None = None
+    attention_sink_size: int | None = None
+    prefill_chunk_size: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    pad_token_id: int | list[int] | None = None
+    bos_token_id: int | list[int] | None = None
+    eos_token_id: int | list[int] | None = None
+    version: str = "0.1.0"
+    model_config_dict: dict[str, Any] = Field(default_factory=dict)
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> MLCChatConfig:
+        """Reads the description. Raises LoadError naming the file that is missing or damaged."""
+        for name in (HF_CONFIG, MLC_CHAT_CONFIG):
+            if (folder / name).is_file():
+                break
+        else:
+            raise load_error(HF_CONFIG, f"{folder} is no model folder: it has no {HF_CONFIG}")
+        path = folder / name
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, OSError) as error:
+            raise load_error(str(path), f"{path} is damaged: {error}") from error
+        if not isinstance(fields, dict):
+            raise load_error(str(path), f"{path} is damaged: it must hold a JSON object")
+        known = {key: value for key, value in fields.items() if key in cls.model_fields}
+        # A Hugging Face config of a text model inside a larger one keeps the sizes one level down.
+        text = fields.get("text_config")
+        sizes = text if isinstance(text, dict) else fields
+        known.setdefault("vocab_size", sizes.get("vocab_size") or 0)
+        known.setdefault("context_window_size", sizes.get("max_position_embeddings") or 0)
+        try:
+            return cls(**{**known, "model_config_dict": fields})
+        except ValidationError as error:
+            raise load_error(str(path), f"{path} is damaged: {error}") from error

@@ -1,0 +1,370 @@
+"""OpenAI's objects: completion and chat completion requests, responses and stream chunks.
+
+Requests also take ``top_k``, ``min_p``, ``repetition_penalty``, ``stop_token_ids`` and
+``ignore_eos``. A field that is not known is an error, never ignored. Ranges that OpenAI defines
+are checked here; everything else (also NaN) by the engine.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from mlc_native.protocol.debug_protocol import DebugConfig
+
+COMPLETION_MAX_TOP_LOGPROBS = 5
+CHAT_COMPLETION_MAX_TOP_LOGPROBS = 20
+
+FinishReason = Literal["stop", "length", "tool_calls", "abort", "error"]
+
+
+def _now() -> int:
+    return int(time.time())
+
+
+# ---------------------------------------------------------------------------------------- shared
+
+
+class TopLogProbs(BaseModel):
+    """An alternative token; ``logprob`` is a natural logarithm, ``bytes`` the token's UTF-8."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+
+
+class LogProbsContent(TopLogProbs):
+    """A generated token and the most likely ones at its place, most likely first."""
+
+    top_logprobs: list[TopLogProbs] = []
+
+
+class LogProbs(BaseModel):
+    """Log probabilities of a chat answer, one entry per token."""
+
+    content: list[LogProbsContent]
+
+
+class CompletionLogProbs(BaseModel):
+    """Log probabilities of a completion; lists of equal length, one entry per token.
+
+    ``text_offset`` counts characters from the start of the choice's text.
+    """
+
+    text_offset: list[int] | None = None
+    token_logprobs: list[float]
+    tokens: list[str]
+    top_logprobs: list[dict[str, float]]
+
+
+class PromptTokensDetails(BaseModel):
+    """Where the prompt's tokens came from."""
+
+    cached_tokens: int = 0
+
+
+class CompletionUsage(BaseModel):
+    """Token counts of a finished request; ``extra`` holds its times (seconds) and rates."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    prompt_tokens_details: PromptTokensDetails = Field(default_factory=PromptTokensDetails)
+    extra: dict[str, Any] | None = None
+
+
+class StreamOptions(BaseModel):
+    """``include_usage``: a last chunk with the usage and no choices."""
+
+    include_usage: bool | None = None
+
+
+class RequestResponseFormat(BaseModel):
+    """The form of the answer; ``schema`` is a JSON schema as a string."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    type: Literal["text", "json_object"] = "text"
+    json_schema: str | None = Field(default=None, alias="schema")
+
+
+class _SamplingRequest(BaseModel):
+    """What both kinds of request share."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    max_tokens: int | None = None
+    n: int = 1
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    ignore_eos: bool | None = None
+    user: str | None = None
+    response_format: RequestResponseFormat | None = None
+    debug_config: DebugConfig | None = None
+
+    @field_validator("frequency_penalty", "presence_penalty")
+    @classmethod
+    def check_penalty_range(cls, penalty: float | None) -> float | None:
+        """OpenAI's range."""
+        if penalty is not None and not -2 <= penalty <= 2:
+            raise ValueError("Penalty value should be in range [-2, 2].")
+        return penalty
+
+    @field_validator("logit_bias")
+    @classmethod
+    def check_logit_bias(cls, logit_bias: dict[int, float] | None) -> dict[int, float] | None:
+        """OpenAI's range; the ids are checked by the engine."""
+        for token_id, bias in (logit_bias or {}).items():
+            if not -100 <= bias <= 100:
+                raise ValueError(
+                    "Logit bias value should be in range [-100, 100], "
+                    f"while the value {bias} of token {token_id} is not."
+                )
+        return logit_bias
+
+    @model_validator(mode="after")
+    def check_stream_options(self) -> _SamplingRequest:
+        """Options of a stream need a stream."""
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream must be set to True when stream_options is present")
+        return self
+
+    @model_validator(mode="after")
+    def check_special_request(self) -> _SamplingRequest:
+        """The answer to a special request is the usage chunk."""
+        if self.debug_config is None or self.debug_config.special_request is None:
+            return self
+        if not self.stream:
+            raise ValueError("DebugConfig.special_request requires stream=True")
+        if self.stream_options is None or not self.stream_options.include_usage:
+            raise ValueError("DebugConfig.special_request requires include_usage in stream_options")
+        return self
+
+
+# ----------------------------------------------------------------------------------- completions
+
+
+class CompletionRequest(_SamplingRequest):
+    """``prompt`` is text or token ids; ``logprobs`` the number of alternatives, [0, 5]."""
+
+    prompt: str | list[int]
+    best_of: int | None = 1
+    echo: bool = False
+    logprobs: int | None = None
+    suffix: str | None = None
+
+    @field_validator("logprobs")
+    @classmethod
+    def check_logprobs(cls, logprobs: int | None) -> int | None:
+        """OpenAI's range."""
+        if logprobs is not None and not 0 <= logprobs <= COMPLETION_MAX_TOP_LOGPROBS:
+            raise ValueError(f'"logprobs" must be in range [0, {COMPLETION_MAX_TOP_LOGPROBS}]')
+        return logprobs
+
+
+class CompletionResponseChoice(BaseModel):
+    """One answer, or what a stream adds to it."""
+
+    finish_reason: FinishReason | None = None
+    index: int = 0
+    logprobs: CompletionLogProbs | None = None
+    text: str
+
+
+class CompletionResponse(BaseModel):
+    """A completion, or a chunk of one; the usage chunk has no choices."""
+
+    id: str
+    choices: list[CompletionResponseChoice]
+    created: int = Field(default_factory=_now)
+    model: str | None = None
+    object: str = "text_completion"
+    usage: CompletionUsage | None = None
+
+
+# ------------------------------------------------------------------------------ chat completions
+
+
+class ChatFunction(BaseModel):
+    """A function that the model may call; ``parameters`` is a JSON schema."""
+
+    description: str | None = None
+    name: str
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    strict: bool | None = None
+
+
+class ChatTool(BaseModel):
+    """A tool; only functions exist."""
+
+    type: str
+    function: ChatFunction
+
+    @field_validator("type")
+    @classmethod
+    def check_type(cls, kind: str) -> str:
+        """Only functions exist."""
+        if kind != "function":
+            raise ValueError("Only 'function' tool type is supported")
+        return kind
+
+
+class ChatFunctionCall(BaseModel):
+    """A call in the history: ``arguments`` is a JSON text or the object itself."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class ChatToolCall(BaseModel):
+    """A call of a tool in an assistant message."""
+
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: ChatFunctionCall
+
+
+class ChatCompletionMessage(BaseModel):
+    """One message; the content of a user message may be a list of parts."""
+
+    content: str | list[dict[str, Any]] | None = None
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    name: str | None = None
+    tool_calls: list[ChatToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatCompletionRequest(_SamplingRequest):
+    """``top_logprobs`` in [0, 20] needs ``logprobs``; ``max_completion_tokens`` is max_tokens."""
+
+    messages: list[ChatCompletionMessage]
+    logprobs: bool = False
+    top_logprobs: int = 0
+    max_completion_tokens: int | None = None
+    tools: list[ChatTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+
+    @field_validator("messages")
+    @classmethod
+    def check_messages(cls, messages: list[ChatCompletionMessage]) -> list[ChatCompletionMessage]:
+        """Each field belongs to some roles only."""
+        if not messages:
+            raise ValueError("The message list must not be empty.")
+        for i, message in enumerate(messages):
+            if message.role in ("system", "developer") and i != 0:
+                raise ValueError(f"System prompt at position {i} in the message list is invalid.")
+            if message.tool_call_id is not None and message.role != "tool":
+                raise ValueError("Non-tool message having `tool_call_id` is invalid.")
+            if isinstance(message.content, list) and message.role != "user":
+                raise ValueError("Non-user message having a list of content is invalid.")
+            if message.tool_calls is not None and message.role != "assistant":
+                raise ValueError("Non-assistant message having `tool_calls` is invalid.")
+        return messages
+
+    @model_validator(mode="after")
+    def check_logprobs(self) -> ChatCompletionRequest:
+        """OpenAI's range."""
+        if not 0 <= self.top_logprobs <= CHAT_COMPLETION_MAX_TOP_LOGPROBS:
+            raise ValueError(
+                f'"top_logprobs" must be in range [0, {CHAT_COMPLETION_MAX_TOP_LOGPROBS}]'
+            )
+        if self.top_logprobs > 0 and not self.logprobs:
+            raise ValueError('"logprobs" must be True to support "top_logprobs"')
+        return self
+
+    @model_validator(mode="after")
+    def check_max_tokens(self) -> ChatCompletionRequest:
+        """Two names for one limit."""
+        if self.max_completion_tokens is not None:
+            if self.max_tokens not in (None, self.max_completion_tokens):
+                raise ValueError(
+                    f'"max_tokens" ({self.max_tokens}) and "max_completion_tokens" '
+                    f"({self.max_completion_tokens}) contradict each other"
+                )
+            self.max_tokens = self.max_completion_tokens
+        return self
+
+    @model_validator(mode="after")
+    def check_tool_choice(self) -> ChatCompletionRequest:
+        """The chosen function must be one of the tools."""
+        if isinstance(self.tool_choice, dict):
+            self._chosen_tools(self.tool_choice)
+        return self
+
+    def template_tools(self) -> list[dict[str, Any]] | None:
+        """The tools that the chat template is to describe, as plain objects; None when none."""
+        if not self.tools or self.tool_choice == "none":
+            return None
+        tools = self.tools
+        if isinstance(self.tool_choice, dict):
+            tools = self._chosen_tools(self.tool_choice)
+        return [tool.model_dump(exclude_none=True) for tool in tools]
+
+    def _chosen_tools(self, choice: dict[str, Any]) -> list[ChatTool]:
+        if choice.get("type") != "function":
+            raise ValueError("Only 'function' tool choice is supported")
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str):
+            raise ValueError(f"Invalid tool_choice value: {choice}")
+        chosen = [tool for tool in self.tools or [] if tool.function.name == name]
+        if not chosen:
+            raise ValueError(f"The tool_choice function {name} is not found in the tools list")
+        return chosen
+
+
+class ChatCompletionResponseChoice(BaseModel):
+    """One answer."""
+
+    finish_reason: FinishReason | None = None
+    index: int = 0
+    message: ChatCompletionMessage
+    logprobs: LogProbs | None = None
+
+
+class ChatCompletionStreamResponseChoice(BaseModel):
+    """What a chunk adds to one answer."""
+
+    finish_reason: FinishReason | None = None
+    index: int = 0
+    delta: ChatCompletionMessage
+    logprobs: LogProbs | None = None
+
+
+class ChatCompletionResponse(BaseModel):
+    """A whole chat completion."""
+
+    id: str
+    choices: list[ChatCompletionResponseChoice]
+    created: int = Field(default_factory=_now)
+    model: str | None = None
+    system_fingerprint: str = ""
+    object: Literal["chat.completion"] = "chat.completion"
+    usage: CompletionUsage | None = None
+
+
+class ChatCompletionStreamResponse(BaseModel):
+    """A chunk of a chat completion; the usage chunk has no choices."""
+
+    id: str
+    choices: list[ChatCompletionStreamResponseChoice]
+    created: int = Field(default_factory=_now)
+    model: str | None = None
+    system_fingerprint: str = ""
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    usage: CompletionUsage | None = None

@@ -1,0 +1,18 @@
+"""Serving: the engines, their settings, and what goes in and out of them."""
+
+from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.data import Data, ImageData, RequestStreamOutput, TextData, TokenData
+from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
+from mlc_native.serve.request import Request
+
+__all__ = [
+    "AsyncMLCEngine",
+    "Data",
+    "EngineConfig",
+    "ImageData",
+    "MLCEngine",
+    "Request",
+    "RequestStreamOutput",
+    "TextData",
+    "TokenData",
+]

@@ -1,0 +1,103 @@
+"""What goes into a request and what streams out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mlc_native import _core
+from mlc_native.errors import invalid_request
+
+
+class Data:
+    """A piece of a prompt."""
+
+
+@dataclass
+class TextData(Data):
+    """A piece of text."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class TokenData(Data):
+    """A piece given as token ids."""
+
+    def __init__(self, token_ids: Sequence[int]) -> None:
+        self._token_ids = list(token_ids)
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The ids, as given."""
+        return self._token_ids
+
+
+class ImageData(Data):
+    """An image. No supported model takes images, so creating one is refused."""
+
+    def __init__(self, *_args: object, **_kwargs: object) -> None:
+        raise invalid_request("image", "image input is not supported: this engine serves text")
+
+
+@dataclass
+class SingleRequestStreamOutput:
+    """What one sequence of a request has new, or the usage of a finished request.
+
+    Attributes:
+        delta_token_ids: new tokens, stop tokens left out.
+        delta_logprob_json_strs: one JSON object per token when asked for, else None.
+        finish_reason: "stop", "length", "abort", "error"; None while the sequence goes on.
+        request_final_usage_json_str: the usage; set in the last output of a request only.
+        extra_prefix_string: text in front that was not generated token by token.
+        delta_text: the text of the new tokens; valid UTF-8, cut before a stop string.
+        error_message: why the request ended, with finish reason "error".
+    """
+
+    delta_token_ids: list[int]
+    delta_logprob_json_strs: list[str] | None
+    finish_reason: str | None
+    request_final_usage_json_str: str | None
+    extra_prefix_string: str
+    delta_text: str = ""
+    error_message: str = ""
+
+
+class RequestStreamOutput:
+    """News of one request, as stream callbacks get them; the last one has ``is_final``."""
+
+    def __init__(self, output: _core.RequestStreamOutput) -> None:
+        self._output = output
+
+    @property
+    def request_id(self) -> str:
+        """The request that this is about."""
+        request_id: str = self._output.request_id
+        return request_id
+
+    @property
+    def is_final(self) -> bool:
+        """Whether this is the last output of the request: the one with its usage."""
+        is_final: bool = self._output.is_final
+        return is_final
+
+    def unpack(self) -> tuple[str, list[SingleRequestStreamOutput]]:
+        """The request's id and one output per sequence; a single one when ``is_final``."""
+        output = self._output
+        if output.is_final:
+            usage = output.request_final_usage_json_str
+            return output.request_id, [SingleRequestStreamOutput([], None, None, usage, "")]
+        return output.request_id, [
+            SingleRequestStreamOutput(
+                delta.token_ids,
+                delta.logprob_json_strs or None,
+                delta.finish_reason,
+                None,
+                delta.extra_prefix_string,
+                delta.text,
+                output.error_message,
+            )
+            for delta in output.group
+        ]

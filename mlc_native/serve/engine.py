@@ -1,0 +1,303 @@
+"""MLCEngine and AsyncMLCEngine: OpenAI's interface on an engine inside this process.
+
+Both turn a request into an _OpenAICall (prompt, settings, responder) and its outputs into chunks in
+the same way; they differ in how they wait: on a thread's queue, or in an event loop's task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Generator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from mlc_native._stream_bridge import AsyncChannel, CallbackStreamOutput, SyncChannel
+from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.protocol.openai_api_protocol import (
+    ChatCompletionRequest,
+    ChatCompletionResponse,
+    ChatCompletionStreamResponse,
+    CompletionRequest,
+    CompletionResponse,
+)
+from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.engine_base import MLCEngineBase, Mode
+from mlc_native.serve.metrics import EngineMetrics
+from mlc_native.serve.openai_interface import Chat, ChatCompletions, Completions
+from mlc_native.serve.request_processing import (
+    Prompt,
+    chat_prompt,
+    check_unsupported,
+    generation_config,
+    random_request_id,
+)
+from mlc_native.serve.responses import ChatResponder, CompletionResponder, Responder
+
+
+class RequestStream:
+    """Iterates over the outputs of one request: a list with one item per sequence, then the usage.
+
+    Closing or dropping it before the end aborts the request. One thread at a time.
+    """
+
+    def __init__(self, engine: MLCEngineBase, channel: SyncChannel) -> None:
+        self._engine = engine
+        self._channel = channel
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> list[CallbackStreamOutput]:
+        outputs: list[CallbackStreamOutput] | None = self._channel.next()
+        if outputs is None:
+            raise StopIteration
+        return outputs
+
+    def close(self) -> None:
+        """Aborts the request if it is still going on."""
+        self._engine._close_request(self._channel)
+
+    __del__ = close
+
+
+class AsyncRequestStream:
+    """RequestStream for the event loop it was made on; one task at a time."""
+
+    def __init__(self, engine: MLCEngineBase, channel: AsyncChannel) -> None:
+        self._engine = engine
+        self._channel = channel
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[CallbackStreamOutput]:
+        outputs: list[CallbackStreamOutput] | None = await self._channel.next()
+        if outputs is None:
+            raise StopAsyncIteration
+        return outputs
+
+    def close(self) -> None:
+        """Aborts the request if it is still going on."""
+        self._engine._close_request(self._channel)
+
+    __del__ = close
+
+
+@dataclass
+class _OpenAICall:
+    """A request of the OpenAI interface in the engine's words."""
+
+    request_id: str
+    prompt: Prompt
+    config: GenerationConfig
+    responder: Any
+    stream: bool
+
+
+class _OpenAIEngine(MLCEngineBase):
+    """What both engines do before anything waits."""
+
+    def _chat_call(self, request: ChatCompletionRequest, request_id: str | None) -> _OpenAICall:
+        request_id = request_id or random_request_id("chatcmpl")
+        request.model = request.model or self.model_name
+        return _OpenAICall(
+            request_id,
+            chat_prompt(request, self.conv_template),
+            generation_config(request, self._chat_stop_token_ids),
+            ChatResponder(request, request_id),
+            request.stream,
+        )
+
+    def _completion_call(self, request: CompletionRequest, request_id: str | None) -> _OpenAICall:
+        check_unsupported(request)
+        request_id = request_id or random_request_id("cmpl")
+        request.model = request.model or self.model_name
+        text = request.prompt
+        if request.echo and not isinstance(text, str):
+            text = self.tokenizer.decode(text) if self.tokenizer is not None else ""
+        return _OpenAICall(
+            request_id,
+            request.prompt,
+            generation_config(request),
+            CompletionResponder(request, request_id, text if isinstance(text, str) else ""),
+            request.stream,
+        )
+
+
+# ------------------------------------------------------------------------------------ synchronous
+
+
+def _chunks(stream: RequestStream, responder: Responder) -> Generator[Any]:
+    try:
+        yield from responder.opening()
+        for outputs in stream:
+            yield from responder.chunks(outputs)
+    finally:
+        stream.close()
+
+
+class MLCEngine(_OpenAIEngine):
+    """An engine for threads: calls wait without the GIL, any number of threads at a time.
+
+    Args:
+        model: model folder, "demo" (the model inside this package) or hub id.
+        device: "auto", "cpu" or "cuda[:i]".
+        model_lib: plug-in library that creates the model; None is the built-in decoder.
+        mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
+        engine_config: further settings; not changed.
+        enable_tracing: record events in ``state.trace_recorder``.
+
+    For attributes and errors see MLCEngineBase. Use it as a context manager, or call
+    ``terminate()``; dropping it or leaving the interpreter ends it too.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        device: str = "auto",
+        *,
+        model_lib: str | None = None,
+        mode: Mode = "local",
+        engine_config: EngineConfig | None = None,
+        enable_tracing: bool = False,
+    ) -> None:
+        super().__init__("sync", model, device, model_lib, mode, engine_config, enable_tracing)
+
+    @property
+    def chat(self) -> Chat[ChatCompletionResponse, Generator[ChatCompletionStreamResponse]]:
+        """``chat.completions.create``."""
+        return Chat(ChatCompletions(self._handle_chat_completion))
+
+    @property
+    def completions(self) -> Completions[CompletionResponse, Generator[CompletionResponse]]:
+        """``completions.create``."""
+        return Completions(self._handle_completion)
+
+    def abort(self, request_id: str) -> None:
+        """Ends a request: its consumer gets finish reason "abort". Unknown ids are ignored."""
+        self._abort(request_id)
+
+    def metrics(self) -> EngineMetrics:
+        """The engine's metrics, taken between two of its steps."""
+        return self._query_metrics()
+
+    def _handle_chat_completion(
+        self, request: ChatCompletionRequest, request_id: str | None = None
+    ) -> Any:
+        return self._answer(self._chat_call(request, request_id))
+
+    def _handle_completion(self, request: CompletionRequest, request_id: str | None = None) -> Any:
+        return self._answer(self._completion_call(request, request_id))
+
+    def _answer(self, call: _OpenAICall) -> Any:
+        stream = self._generate(call.prompt, call.config, call.request_id)
+        if call.stream:
+            return _chunks(stream, call.responder)
+        try:
+            return call.responder.response(list(stream))
+        finally:
+            stream.close()
+
+    def _generate(
+        self, prompt: Prompt, generation_config: GenerationConfig, request_id: str
+    ) -> RequestStream:
+        """Submits a request; the stream yields its outputs as they come."""
+        open_channel = self.state.bridge.open_sync
+        channel = self._open_request(open_channel, prompt, generation_config, request_id)
+        return RequestStream(self, channel)
+
+
+# ----------------------------------------------------------------------------------- asynchronous
+
+
+async def _async_chunks(stream: AsyncRequestStream, responder: Responder) -> AsyncGenerator[Any]:
+    try:
+        for chunk in responder.opening():
+            yield chunk
+        async for outputs in stream:
+            for chunk in responder.chunks(outputs):
+                yield chunk
+    finally:
+        stream.close()
+
+
+class AsyncMLCEngine(_OpenAIEngine):
+    """An engine for asyncio: any number of tasks, on any number of event loops.
+
+    ``create`` is awaited; with ``stream=True`` the result is iterated with ``async for``.
+    Arguments, attributes and errors are those of MLCEngine.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        device: str = "auto",
+        *,
+        model_lib: str | None = None,
+        mode: Mode = "local",
+        engine_config: EngineConfig | None = None,
+        enable_tracing: bool = False,
+    ) -> None:
+        super().__init__("async", model, device, model_lib, mode, engine_config, enable_tracing)
+
+    @property
+    def chat(
+        self,
+    ) -> Chat[
+        Awaitable[ChatCompletionResponse], Awaitable[AsyncGenerator[ChatCompletionStreamResponse]]
+    ]:
+        """``await chat.completions.create``."""
+        return Chat(ChatCompletions(self._handle_chat_completion))
+
+    @property
+    def completions(
+        self,
+    ) -> Completions[Awaitable[CompletionResponse], Awaitable[AsyncGenerator[CompletionResponse]]]:
+        """``await completions.create``."""
+        return Completions(self._handle_completion)
+
+    async def abort(self, request_id: str) -> None:
+        """Ends a request: its consumer gets finish reason "abort". Unknown ids are ignored."""
+        self._abort(request_id)
+
+    async def metrics(self) -> EngineMetrics:
+        """The engine's metrics, taken between two of its steps."""
+        return await asyncio.to_thread(self._query_metrics)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        await asyncio.to_thread(self.terminate)
+
+    async def _handle_chat_completion(
+        self, request: ChatCompletionRequest, request_id: str | None = None
+    ) -> Any:
+        return await self._answer(self._chat_call(request, request_id))
+
+    async def _handle_completion(
+        self, request: CompletionRequest, request_id: str | None = None
+    ) -> Any:
+        return await self._answer(self._completion_call(request, request_id))
+
+    async def _answer(self, call: _OpenAICall) -> Any:
+        stream = self._generate(call.prompt, call.config, call.request_id)
+        if call.stream:
+            return _async_chunks(stream, call.responder)
+        try:
+            return call.responder.response([outputs async for outputs in stream])
+        finally:
+            stream.close()
+
+    def _generate(
+        self, prompt: Prompt, generation_config: GenerationConfig, request_id: str
+    ) -> AsyncRequestStream:
+        """Submits a request of the running event loop; the stream yields its outputs."""
+        loop = asyncio.get_running_loop()
+        channel = self._open_request(
+            lambda id_: self.state.bridge.open_async(id_, loop),
+            prompt,
+            generation_config,
+            request_id,
+        )
+        return AsyncRequestStream(self, channel)

@@ -1,0 +1,190 @@
+"""From an OpenAI request to prompt tokens and settings. One place for all façades."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from mlc_native.conversation import ChatTemplate
+from mlc_native.errors import invalid_request
+from mlc_native.protocol.debug_protocol import DebugConfig
+from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.protocol.openai_api_protocol import (
+    ChatCompletionMessage,
+    ChatCompletionRequest,
+    CompletionRequest,
+)
+from mlc_native.serve import data
+from mlc_native.tokenizers import Tokenizer
+
+Prompt = str | Sequence[int] | data.Data | Sequence[str | int | Sequence[int] | data.Data]
+
+# What extra_body of a create() call may hold: our additions to OpenAI's parameters.
+EXTRA_FIELDS = (
+    *("debug_config", "top_k", "min_p", "repetition_penalty", "stop_token_ids", "ignore_eos"),
+    "max_completion_tokens",
+)
+
+
+def random_request_id(prefix: str) -> str:
+    """A fresh id: "chatcmpl-..." or "cmpl-..."."""
+    return f"{prefix}-{uuid.uuid4().hex}"
+
+
+def request_fields(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a request object from the arguments of a create() call."""
+    fields = {name: value for name, value in arguments.items() if name != "extra_body"}
+    for name, value in (arguments["extra_body"] or {}).items():
+        if name not in EXTRA_FIELDS:
+            raise invalid_request(
+                name, f'extra_body has no field "{name}"; allowed are {", ".join(EXTRA_FIELDS)}'
+            )
+        fields[name] = value
+    return fields
+
+
+def generation_config(
+    request: CompletionRequest | ChatCompletionRequest, extra_stop_token_ids: Sequence[int] = ()
+) -> GenerationConfig:
+    """The settings that a request asks for. The request is left as it is."""
+    stop = request.stop
+    debug_config = request.debug_config or DebugConfig()
+    if request.ignore_eos is not None:
+        debug_config = debug_config.model_copy(update={"ignore_eos": request.ignore_eos})
+    stop_token_ids = list(request.stop_token_ids or [])
+    if not debug_config.ignore_eos:
+        stop_token_ids += extra_stop_token_ids
+    if isinstance(request, ChatCompletionRequest):
+        logprobs, top_logprobs = request.logprobs, request.top_logprobs
+    else:
+        logprobs, top_logprobs = request.logprobs is not None, request.logprobs or 0
+    return GenerationConfig(
+        n=request.n,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
+        min_p=request.min_p,
+        frequency_penalty=request.frequency_penalty,
+        presence_penalty=request.presence_penalty,
+        repetition_penalty=request.repetition_penalty,
+        logprobs=logprobs,
+        top_logprobs=top_logprobs,
+        logit_bias=request.logit_bias,
+        max_tokens=request.max_tokens,
+        seed=request.seed,
+        stop_strs=[stop] if isinstance(stop, str) else stop and list(stop),
+        stop_token_ids=stop_token_ids or None,
+        response_format=request.response_format,
+        debug_config=debug_config,
+    )
+
+
+def check_unsupported(request: CompletionRequest) -> None:
+    """Raises InvalidRequest for a field that is known and not served."""
+    if request.best_of not in (None, 1):
+        raise invalid_request("best_of", 'Request fields "best_of" are not supported right now.')
+
+
+# ------------------------------------------------------------------------------------- the prompt
+
+
+def prompt_token_ids(prompt: Prompt, tokenizer: Tokenizer | None) -> list[int]:
+    """Token ids of a prompt: text, ids, data, or a list of pieces of these kinds.
+
+    Raises:
+        InvalidRequest: the prompt is of another kind or no valid text, or the model has no
+            tokenizer and the prompt is text.
+    """
+    if isinstance(prompt, str):
+        if tokenizer is None:
+            raise invalid_request(
+                "prompt", "the model folder has no tokenizer.json: give the prompt as token ids"
+            )
+        return tokenizer.encode(prompt)
+    if isinstance(prompt, data.TextData):
+        return prompt_token_ids(prompt.text, tokenizer)
+    if isinstance(prompt, data.TokenData):
+        return prompt_token_ids(prompt.token_ids, tokenizer)
+    if isinstance(prompt, (bytes, bytearray)) or not isinstance(prompt, Sequence):
+        raise invalid_request(
+            "prompt",
+            f"Invalid request prompt of type {type(prompt).__name__}: "
+            "it must be a str, a list of token ids, or a list of such pieces",
+        )
+    token_ids: list[int] = []
+    for piece in prompt:
+        if isinstance(piece, int):
+            token_ids.append(piece)
+        else:
+            token_ids += prompt_token_ids(piece, tokenizer)
+    return token_ids
+
+
+def check_prompt_length(num_tokens: int, max_input_sequence_length: int) -> None:
+    """Raises InvalidRequest for a prompt that no empty engine could hold."""
+    if num_tokens > max_input_sequence_length:
+        raise invalid_request(
+            "prompt",
+            f"Request prompt has {num_tokens} tokens in total, "
+            f"larger than the model input length limit {max_input_sequence_length}.",
+        )
+
+
+def chat_prompt(request: ChatCompletionRequest, template: ChatTemplate | None) -> str:
+    """The prompt text of a chat request.
+
+    Raises:
+        InvalidRequest: the model has no chat template, or the template refused the messages.
+    """
+    if template is None:
+        raise invalid_request(
+            "messages",
+            "this model has no chat template (chat_template.jinja, or chat_template in "
+            "tokenizer_config.json): use completions.create with a prompt of your own",
+        )
+    messages = [_template_message(message) for message in request.messages]
+    return template.render(messages, tools=request.template_tools())
+
+
+def _template_message(message: ChatCompletionMessage) -> dict[str, Any]:
+    """A message as templates expect it: text content, arguments of calls as objects."""
+    plain: dict[str, Any] = {"role": message.role, "content": _text_content(message)}
+    if message.role == "developer":
+        plain["role"] = "system"
+    if message.name is not None:
+        plain["name"] = message.name
+    if message.tool_call_id is not None:
+        plain["tool_call_id"] = message.tool_call_id
+    if message.tool_calls is not None:
+        plain["tool_calls"] = [call.model_dump(exclude_none=True) for call in message.tool_calls]
+        for call in plain["tool_calls"]:
+            call["function"]["arguments"] = _arguments_object(call["function"].get("arguments"))
+    return plain
+
+
+def _text_content(message: ChatCompletionMessage) -> str:
+    if message.content is None:
+        return ""
+    if isinstance(message.content, str):
+        return message.content
+    texts = []
+    for part in message.content:
+        if part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise invalid_request(
+                "messages",
+                f"content parts of type {part.get('type')!r} are not supported: "
+                "this engine serves text",
+            )
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def _arguments_object(arguments: Any) -> Any:
+    if not isinstance(arguments, str):
+        return arguments or {}
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments  # a template that prints them still can

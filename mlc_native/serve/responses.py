@@ -1,0 +1,226 @@
+"""From streamed deltas to OpenAI's response objects. One place for all façades."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from mlc_native._stream_bridge import CallbackStreamOutput
+from mlc_native.protocol.openai_api_protocol import (
+    ChatCompletionMessage,
+    ChatCompletionRequest,
+    ChatCompletionResponse,
+    ChatCompletionResponseChoice,
+    ChatCompletionStreamResponse,
+    ChatCompletionStreamResponseChoice,
+    CompletionLogProbs,
+    CompletionRequest,
+    CompletionResponse,
+    CompletionResponseChoice,
+    CompletionUsage,
+    LogProbs,
+    LogProbsContent,
+    PromptTokensDetails,
+)
+
+
+def completion_usage(usage_json: str) -> CompletionUsage:
+    """The usage of a finished request."""
+    usage = CompletionUsage(**json.loads(usage_json))
+    cached_tokens = (usage.extra or {}).get("cached_tokens", 0)
+    usage.prompt_tokens_details = PromptTokensDetails(cached_tokens=cached_tokens)
+    return usage
+
+
+class _Answer:
+    """What has come of one sequence so far."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.logprobs: list[str] = []
+        self.finish_reason: Any = None
+
+    def add(self, output: CallbackStreamOutput) -> None:
+        self.texts.append(output.delta_text)
+        if output.delta_logprob_json_strs:
+            self.logprobs += output.delta_logprob_json_strs
+        self.finish_reason = output.finish_reason or self.finish_reason
+
+
+class ChatResponder:
+    """Makes the objects of one chat completion: chunks of a stream, or the whole."""
+
+    def __init__(self, request: ChatCompletionRequest, request_id: str) -> None:
+        self._id = request_id
+        self._model = request.model
+        self._created = int(time.time())
+        self._include_usage = _include_usage(request)
+
+    def opening(self) -> list[ChatCompletionStreamResponse]:
+        """Chunks before the first output."""
+        return []
+
+    def chunks(self, outputs: list[CallbackStreamOutput]) -> list[ChatCompletionStreamResponse]:
+        """Chunks for one batch of outputs; none when there is nothing to say."""
+        usage_json = outputs[0].request_final_usage_json_str
+        if usage_json is not None:
+            if not self._include_usage:
+                return []
+            return [self._chunk([], completion_usage(usage_json))]
+        choices = [
+            ChatCompletionStreamResponseChoice(
+                index=index,
+                finish_reason=output.finish_reason,
+                delta=ChatCompletionMessage(role="assistant", content=output.delta_text),
+                logprobs=_chat_logprobs(output.delta_logprob_json_strs),
+            )
+            for index, output in enumerate(outputs)
+            if output.delta_text or output.finish_reason or output.delta_logprob_json_strs
+        ]
+        return [self._chunk(choices, None)] if choices else []
+
+    def response(self, outputs: list[list[CallbackStreamOutput]]) -> ChatCompletionResponse:
+        """The whole, from all batches of outputs."""
+        answers, usage = _collect(outputs)
+        return ChatCompletionResponse(
+            id=self._id,
+            created=self._created,
+            model=self._model,
+            choices=[
+                ChatCompletionResponseChoice(
+                    index=index,
+                    finish_reason=answer.finish_reason,
+                    message=ChatCompletionMessage(role="assistant", content="".join(answer.texts)),
+                    logprobs=_chat_logprobs(answer.logprobs),
+                )
+                for index, answer in enumerate(answers)
+            ],
+            usage=usage,
+        )
+
+    def _chunk(
+        self, choices: list[ChatCompletionStreamResponseChoice], usage: CompletionUsage | None
+    ) -> ChatCompletionStreamResponse:
+        return ChatCompletionStreamResponse(
+            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
+        )
+
+
+class CompletionResponder:
+    """Makes the objects of one completion: chunks of a stream, or the whole.
+
+    prompt_text: the prompt, for ``echo``.
+    """
+
+    def __init__(self, request: CompletionRequest, request_id: str, prompt_text: str) -> None:
+        self._id = request_id
+        self._model = request.model
+        self._n = request.n
+        self._created = int(time.time())
+        self._include_usage = _include_usage(request)
+        self._prefix = prompt_text if request.echo else ""
+        self._suffix = request.suffix or ""
+        self._offsets = [len(self._prefix)] * request.n  # characters delivered, per choice
+        self._suffix_due = [bool(self._suffix)] * request.n
+
+    def opening(self) -> list[CompletionResponse]:
+        """Chunks before the first output: the echoed prompt."""
+        if not self._prefix:
+            return []
+        echoes = [CompletionResponseChoice(index=i, text=self._prefix) for i in range(self._n)]
+        return [self._response(echoes, None)]
+
+    def chunks(self, outputs: list[CallbackStreamOutput]) -> list[CompletionResponse]:
+        """Chunks for one batch of outputs; none when there is nothing to say."""
+        usage_json = outputs[0].request_final_usage_json_str
+        if usage_json is not None:
+            if not self._include_usage:
+                return []
+            return [self._response([], completion_usage(usage_json))]
+        choices = [
+            self._choice(index, output)
+            for index, output in enumerate(outputs)
+            if output.delta_text or output.finish_reason or output.delta_logprob_json_strs
+        ]
+        return [self._response(choices, None)] if choices else []
+
+    def response(self, outputs: list[list[CallbackStreamOutput]]) -> CompletionResponse:
+        """The whole, from all batches of outputs."""
+        answers, usage = _collect(outputs)
+        choices = [
+            CompletionResponseChoice(
+                index=index,
+                finish_reason=answer.finish_reason,
+                text=self._prefix + "".join(answer.texts) + self._suffix,
+                logprobs=_completion_logprobs(answer.logprobs, len(self._prefix)),
+            )
+            for index, answer in enumerate(answers)
+        ]
+        return self._response(choices, usage)
+
+    def _choice(self, index: int, output: CallbackStreamOutput) -> CompletionResponseChoice:
+        text = output.delta_text
+        logprobs = _completion_logprobs(output.delta_logprob_json_strs, self._offsets[index])
+        self._offsets[index] += len(text)
+        if output.finish_reason and self._suffix_due[index]:
+            self._suffix_due[index] = False
+            text += self._suffix
+        return CompletionResponseChoice(
+            index=index, finish_reason=output.finish_reason, text=text, logprobs=logprobs
+        )
+
+    def _response(
+        self, choices: list[CompletionResponseChoice], usage: CompletionUsage | None
+    ) -> CompletionResponse:
+        return CompletionResponse(
+            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
+        )
+
+
+Responder = ChatResponder | CompletionResponder
+
+
+def _include_usage(request: ChatCompletionRequest | CompletionRequest) -> bool:
+    return bool(request.stream_options and request.stream_options.include_usage)
+
+
+def _collect(
+    batches: list[list[CallbackStreamOutput]],
+) -> tuple[list[_Answer], CompletionUsage | None]:
+    """Joins the batches of a finished request: one answer per sequence, and the usage."""
+    answers: list[_Answer] = []
+    usage = None
+    for outputs in batches:
+        if outputs[0].request_final_usage_json_str is not None:
+            usage = completion_usage(outputs[0].request_final_usage_json_str)
+            continue
+        if not answers:
+            answers = [_Answer() for _ in outputs]
+        for answer, output in zip(answers, outputs, strict=True):
+            answer.add(output)
+    return answers, usage
+
+
+def _chat_logprobs(logprob_json_strs: list[str] | None) -> LogProbs | None:
+    if not logprob_json_strs:
+        return None
+    return LogProbs(content=[LogProbsContent.model_validate_json(s) for s in logprob_json_strs])
+
+
+def _completion_logprobs(
+    logprob_json_strs: list[str] | None, offset: int
+) -> CompletionLogProbs | None:
+    """Lists over tokens; ``offset`` is where the first token's text begins in the choice."""
+    if not logprob_json_strs:
+        return None
+    logprobs = CompletionLogProbs(text_offset=[], token_logprobs=[], tokens=[], top_logprobs=[])
+    for string in logprob_json_strs:
+        content = LogProbsContent.model_validate_json(string)
+        assert logprobs.text_offset is not None
+        logprobs.text_offset.append(offset)
+        logprobs.tokens.append(content.token)
+        logprobs.token_logprobs.append(content.logprob)
+        logprobs.top_logprobs.append({top.token: top.logprob for top in content.top_logprobs})
+        offset += len(content.token)
+    return logprobs

@@ -1,0 +1,304 @@
+"""SyncMLCEngine: the engine without threads. The caller steps it; for offline work and tests."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from mlc_native import _core
+from mlc_native.errors import EngineRequestError, EngineTerminatedError, invalid_request
+from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.protocol.mlc_chat_config import MLCChatConfig
+from mlc_native.serve import data
+from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.engine_base import (
+    FORK_GUARD,
+    FORKED,
+    LoadProgressBar,
+    Mode,
+    check_engine_config,
+    detect_device,
+    keep_forever,
+    load_tokenizer,
+    parse_default_config,
+    resolve_models,
+)
+from mlc_native.serve.event_trace_recorder import EventTraceRecorder
+from mlc_native.serve.metrics import EngineMetrics
+from mlc_native.serve.request import Request
+from mlc_native.serve.request_processing import Prompt, check_prompt_length, prompt_token_ids
+
+StreamCallback = Callable[[list[data.RequestStreamOutput]], None]
+Prompts = str | list[str] | list[int] | list[list[int]] | list[list[data.Data]]
+
+
+class SyncMLCEngine:
+    """One engine, one thread: requests are added, and every ``step()`` does one action.
+
+    Args:
+        model: model folder, "demo" (the model inside this package) or hub id.
+        device: "auto", "cpu" or "cuda[:i]".
+        model_lib: plug-in library that creates the model; None is the built-in decoder.
+        mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
+        engine_config: further settings; not changed.
+        enable_tracing: record events in ``trace_recorder``.
+        request_stream_callback: called by ``step()`` with a list of RequestStreamOutput. What it
+            raises comes out of ``step()``.
+
+    Attributes:
+        engine_config: the settings with everything inferred filled in.
+        max_input_sequence_length: tokens that a prompt may have.
+        tokenizer: None when the model folder has no tokenizer.json.
+        conv_template: the model's chat template; None when it has none.
+
+    Raises: what MLCEngineBase raises.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        device: str = "auto",
+        *,
+        model_lib: str | None = None,
+        mode: Mode = "local",
+        engine_config: EngineConfig | None = None,
+        enable_tracing: bool = False,
+        request_stream_callback: StreamCallback | None = None,
+    ) -> None:
+        self._core: Any
+        config = parse_default_config(engine_config, model_lib)
+        check_engine_config(str(model), model_lib, mode, config)
+        folders, config = resolve_models(str(model), replace(config, mode=mode))
+        self.device = detect_device(device)
+        chat_configs = [MLCChatConfig.from_folder(folder) for folder in folders]
+        self.model_config_dicts = [chat_config.model_config_dict for chat_config in chat_configs]
+        self.trace_recorder = EventTraceRecorder() if enable_tracing else None
+        self.tokenizer, self.conv_template = load_tokenizer(folders[0])
+        self._request_stream_callback: StreamCallback | None = None
+        self._init(config.engine_json(), self.device, request_stream_callback, self.trace_recorder)
+        self.engine_config = EngineConfig.from_json(self._core.config_json())
+        self.max_input_sequence_length = self._core.request_limits().max_sequence_length
+        self._generate_ids = itertools.count()
+        FORK_GUARD.watch(self)
+
+    def _init(
+        self,
+        engine_config_json: str,
+        device: str,
+        request_stream_callback: StreamCallback | None,
+        trace_recorder: EventTraceRecorder | None,
+    ) -> None:
+        progress = LoadProgressBar(json.loads(engine_config_json)["model"])
+        try:
+            self._core = _core.Engine.create(
+                engine_config_json, device, None, trace_recorder, progress
+            )
+        finally:
+            progress.close()
+        self.set_request_stream_callback(request_stream_callback)
+
+    def _forget_after_fork(self) -> None:
+        """In a forked child the engine's threads do not exist: it stays untouched."""
+        keep_forever(self._core)
+        self._core = None
+
+    def _engine(self) -> Any:
+        if self._core is None:
+            raise EngineTerminatedError(FORKED)
+        return self._core
+
+    # ------------------------------------------------------------------------------- step by step
+
+    def create_request(
+        self,
+        request_id: str,
+        inputs: Prompt,
+        generation_config: GenerationConfig,
+    ) -> Request:
+        """A validated request: text, token ids, data or a list of these.
+
+        Raises:
+            InvalidRequest: it can never be served.
+        """
+        engine = self._engine()
+        token_ids = prompt_token_ids(inputs, self.tokenizer)
+        check_prompt_length(len(token_ids), self.max_input_sequence_length)
+        config = generation_config.apply_to(engine.default_generation_config())
+        return engine.create_request(request_id, token_ids, config)
+
+    def add_request(self, request: Request) -> None:
+        """Queues a request. Raises InvalidRequest when its id is in use."""
+        self._engine().add_request(request)
+
+    def abort_request(self, request_id: str) -> None:
+        """Ends a request with finish reason "abort". Unknown ids are ignored."""
+        self._engine().abort_request(request_id)
+
+    def step(self) -> None:
+        """One action of the engine; nothing when it has no request."""
+        self._engine().step()
+
+    def empty(self) -> bool:
+        """Whether no request is queued or running."""
+        empty: bool = self._engine().empty()
+        return empty
+
+    def reset(self) -> None:
+        """Ends all requests with finish reason "abort" and clears the metrics."""
+        self._engine().reset()
+
+    def metrics(self) -> EngineMetrics:
+        """The engine's metrics."""
+        return EngineMetrics(json.loads(self._engine().json_metrics()))
+
+    def set_request_stream_callback(self, callback: StreamCallback | None) -> None:
+        """Replaces the callback; None drops all outputs."""
+        self._engine().set_request_stream_callback(callback and _Unpacking(callback))
+        self._request_stream_callback = callback
+
+    def get_request_stream_callback(self) -> StreamCallback | None:
+        """The callback as it was given."""
+        return self._request_stream_callback
+
+    @property
+    def _ffi(self) -> dict[str, Callable[..., Any]]:
+        """The engine's functions under the names that MLC-LLM gives them."""
+        return {
+            "init": self._init,
+            "add_request": self.add_request,
+            "abort_request": self.abort_request,
+            "step": self.step,
+            "reset": self.reset,
+            "json_metrics": lambda: self._engine().json_metrics(),
+            "get_request_stream_callback": self.get_request_stream_callback,
+            "set_request_stream_callback": self.set_request_stream_callback,
+            "create_request": self.create_request,
+        }
+
+    # ------------------------------------------------------------------------------ all in one go
+
+    def generate(
+        self,
+        prompts: Prompts,
+        generation_config: GenerationConfig | list[GenerationConfig],
+    ) -> tuple[list[list[str]], list[list[list[str]] | None]]:
+        """Answers all prompts and returns when the last is finished.
+
+        Args:
+            prompts: one prompt (text or token ids) or a list of prompts (texts, lists of ids, or
+                lists of data).
+            generation_config: for all prompts, or one per prompt.
+
+        Returns:
+            ``texts[i][j]``, the j-th of n answers to prompt i; and ``logprobs[i][j]``, one JSON
+            object per token of it, or ``logprobs[i] = None`` where none were asked for.
+
+        Raises:
+            InvalidRequest: a prompt can never be served; nothing is generated.
+            EngineRequestError: the engine ended a request with an error.
+        """
+        prompt_list = _as_prompt_list(prompts)
+        configs = _as_config_list(generation_config, len(prompt_list))
+        run = next(self._generate_ids)
+        requests = [
+            self.create_request(f"generate-{run}-{i}", prompt, config)
+            for i, (prompt, config) in enumerate(zip(prompt_list, configs, strict=True))
+        ]
+        answers = {r.id: _Answers(config) for r, config in zip(requests, configs, strict=True)}
+        with self._collecting(answers):
+            for request in requests:
+                self.add_request(request)
+            while any(not answer.finished for answer in answers.values()):
+                self.step()
+        for request_id, answer in answers.items():
+            if answer.error_message:
+                raise EngineRequestError(request_id, answer.error_message)
+        return (
+            [answer.texts for answer in answers.values()],
+            [answer.logprobs for answer in answers.values()],
+        )
+
+    @contextmanager
+    def _collecting(self, answers: dict[str, _Answers]) -> Iterator[None]:
+        """Outputs of these requests go to ``answers``, others where they went before.
+
+        At the end, also after an error, the callback is restored and no request is left.
+        """
+        saved = self.get_request_stream_callback()
+
+        def collect(outputs: list[data.RequestStreamOutput]) -> None:
+            others = [output for output in outputs if output.request_id not in answers]
+            for output in outputs:
+                if output.request_id in answers:
+                    answers[output.request_id].add(output)
+            if others and saved is not None:
+                saved(others)
+
+        self.set_request_stream_callback(collect)
+        try:
+            yield
+        finally:
+            try:
+                for request_id, answer in answers.items():
+                    if not answer.finished:
+                        self.abort_request(request_id)
+            finally:
+                self.set_request_stream_callback(saved)
+
+
+class _Unpacking:
+    """The engine's callback: wraps its outputs for a Python one."""
+
+    def __init__(self, callback: StreamCallback) -> None:
+        self._callback = callback
+
+    def __call__(self, outputs: list[_core.RequestStreamOutput]) -> None:
+        self._callback([data.RequestStreamOutput(output) for output in outputs])
+
+
+class _Answers:
+    """What has come of one request of ``generate``."""
+
+    def __init__(self, config: GenerationConfig) -> None:
+        self.texts = [""] * config.n
+        self.logprobs: list[list[str]] | None = None
+        if config.logprobs:
+            self.logprobs = [[] for _ in self.texts]
+        self.error_message = ""
+        self.finished = False
+
+    def add(self, output: data.RequestStreamOutput) -> None:
+        _, group = output.unpack()
+        if output.is_final:
+            self.finished = True
+            return
+        for i, delta in enumerate(group):
+            self.texts[i] += delta.extra_prefix_string + delta.delta_text
+            if self.logprobs is not None:
+                self.logprobs[i] += delta.delta_logprob_json_strs or []
+            self.error_message = self.error_message or delta.error_message
+
+
+def _as_prompt_list(prompts: Prompts) -> Sequence[Prompt]:
+    if isinstance(prompts, str) or not isinstance(prompts, list):
+        return [prompts]
+    # An empty list is one empty prompt, which is refused by name.
+    if all(isinstance(piece, int) for piece in prompts):
+        return [prompts]  # type: ignore[list-item]
+    return prompts  # type: ignore[return-value]
+
+
+def _as_config_list(
+    config: GenerationConfig | list[GenerationConfig], num_prompts: int
+) -> list[GenerationConfig]:
+    configs = config if isinstance(config, list) else [config] * num_prompts
+    if len(configs) != num_prompts:
+        raise invalid_request(
+            "generation_config",
+            f"there are {len(configs)} generation configs for {num_prompts} prompts",
+        )
+    return configs

@@ -1,0 +1,1 @@
+"""Helpers that are no part of serving itself."""

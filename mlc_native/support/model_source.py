@@ -1,0 +1,76 @@
+"""Where a model comes from: a folder, the demo model of this package, or the Hugging Face hub."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+
+from mlc_native.errors import LoadError, load_error
+
+DEMO_MODEL = "demo"
+_DEMO_FOLDERS = {DEMO_MODEL: "demo_model", "demo-draft": "demo_draft_model"}
+_HUB_PREFIX = "HF://"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
+_HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.bin"]
+_HUB_IGNORED = ["*.onnx*", "original/*", "pytorch_model*", "consolidated*", "training_args.bin"]
+
+
+def resolve_model(model: str | Path) -> Path:
+    """The folder of a model, downloaded when it lies on the hub.
+
+    Args:
+        model: a folder; "demo", the model inside this package; or "HF://org/name" or "org/name",
+            with "@revision" when wanted.
+
+    Raises:
+        LoadError: there is no such folder, or the download failed.
+    """
+    name = str(model)
+    if name.startswith(_HUB_PREFIX):
+        return _download(name.removeprefix(_HUB_PREFIX))
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise load_error("model", f'"{name}" is a file; a model is a folder with config.json')
+    if name in _DEMO_FOLDERS:
+        return demo_model_folder(name)
+    if _HUB_ID.fullmatch(name):
+        return _download(name)
+    raise load_error("model", f'there is no model folder "{name}"')
+
+
+def demo_model_folder(name: str = DEMO_MODEL) -> Path:
+    """The folder of a model shipped in this package. Raises LoadError when it was left out."""
+    folder = Path(str(resources.files("mlc_native"))) / _DEMO_FOLDERS[name]
+    if not (folder / "config.json").is_file():
+        raise load_error("model", f"this installation does not contain the model in {folder}")
+    return folder
+
+
+def _download(hub_id: str) -> Path:
+    """A snapshot of a repository on the hub, with the hub's own progress bars."""
+    from huggingface_hub import snapshot_download
+
+    repo, _, revision = hub_id.partition("@")
+    try:
+        return Path(
+            snapshot_download(
+                repo,
+                revision=revision or None,
+                allow_patterns=_HUB_FILES,
+                ignore_patterns=_HUB_IGNORED,
+            )
+        )
+    except Exception as error:
+        raise _download_error(hub_id, error) from error
+
+
+def _download_error(hub_id: str, error: Exception) -> LoadError:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return load_error(
+        "model",
+        f'"{hub_id}" is no folder here and could not be downloaded from the Hugging Face hub: '
+        f"{type(error).__name__}: {reason}",
+    )

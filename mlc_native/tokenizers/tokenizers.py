@@ -1,0 +1,145 @@
+"""Tokenizer: the ``tokenizers`` package behind the interface of MLC-LLM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import tokenizers
+
+from mlc_native import _core
+from mlc_native.errors import invalid_request, load_error
+
+
+@dataclass
+class TokenizerInfo:
+    """How the texts of a vocabulary's tokens relate to bytes.
+
+    Attributes:
+        token_postproc_method: "byte_level" (GPT-2's characters for bytes) or "byte_fallback"
+            ("<0x0A>" is a byte, U+2581 a space).
+        prepend_space_in_encode: a space is put before the text.
+        strip_space_in_decode: and the first one of the decoded text is dropped.
+    """
+
+    token_postproc_method: Literal["byte_fallback", "byte_level"] = "byte_fallback"
+    prepend_space_in_encode: bool = False
+    strip_space_in_decode: bool = False
+
+    def asjson(self) -> str:
+        """The fields as a JSON object."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(json_str: str) -> TokenizerInfo:
+        """The reverse of asjson."""
+        return TokenizerInfo(**json.loads(json_str))
+
+
+class Tokenizer:
+    """The tokenizer of a model folder (``tokenizer.json``). Thread-safe.
+
+    Args:
+        tokenizer_path: the folder, or the file itself.
+
+    Raises:
+        LoadError: the file is missing or damaged.
+    """
+
+    def __init__(self, tokenizer_path: str | Path) -> None:
+        self.path = _tokenizer_json(Path(tokenizer_path))
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(self.path))
+        except Exception as error:  # the package raises bare Exception
+            raise load_error(str(self.path), f"{self.path} is damaged: {error}") from error
+        # A tokenizer.json may ask for truncation and padding; a prompt is taken as it is.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of ``text``; no special tokens are added.
+
+        Raises:
+            InvalidRequest: the text is no valid Unicode (lone surrogates).
+        """
+        _check_unicode(text)
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """``encode`` of each text, in parallel."""
+        for text in texts:
+            _check_unicode(text)
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of ``token_ids``; special tokens stand for nothing unless asked for."""
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        return text
+
+    def token_to_id(self, token: str) -> int | None:
+        """The id of a token given as it is written in the vocabulary; None when there is none."""
+        token_id: int | None = self._tokenizer.token_to_id(token)
+        return token_id
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens, added ones included; the model's vocabulary may be larger."""
+        size: int = self._tokenizer.get_vocab_size()
+        return size
+
+    @cached_property
+    def token_table(self) -> _core.TokenTable:
+        """The bytes that each token id stands for."""
+        return _core.TokenTable.from_tokenizer_json(str(self.path))
+
+    @staticmethod
+    def detect_tokenizer_info(tokenizer_path: str | Path) -> TokenizerInfo:
+        """How the vocabulary in ``tokenizer.json`` relates to bytes."""
+        path = _tokenizer_json(Path(tokenizer_path))
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise load_error(str(path), f"{path} is damaged: {error}") from error
+        info = TokenizerInfo()
+        for decoder in _components(fields.get("decoder"), "decoders"):
+            if decoder.get("type") == "ByteLevel":
+                info.token_postproc_method = "byte_level"
+            elif decoder.get("type") == "Strip":
+                strips_one = decoder.get("start") == 1 and decoder.get("stop") == 0
+                info.strip_space_in_decode |= decoder.get("content") == " " and strips_one
+        for normalizer in _components(fields.get("normalizer"), "normalizers"):
+            if normalizer.get("type") == "Prepend" and normalizer.get("prepend") == "\u2581":
+                info.prepend_space_in_encode = True
+        return info
+
+
+def _tokenizer_json(path: Path) -> Path:
+    """The tokenizer.json in a folder, or the file itself."""
+    if path.is_dir():
+        path = path / "tokenizer.json"
+    if not path.is_file():
+        raise load_error(str(path), f"there is no tokenizer: {path} is missing")
+    return path
+
+
+def _components(component: Any, key: str) -> list[dict[str, Any]]:
+    """A tokenizer component, or the members of a sequence of them."""
+    if not isinstance(component, dict):
+        return []
+    members = component.get(key)
+    return members if isinstance(members, list) else [component]
+
+
+def _check_unicode(text: str) -> None:
+    if not isinstance(text, str):
+        raise invalid_request("prompt", f"a text must be a str, got {type(text).__name__}")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise invalid_request("prompt", f"the text is no valid Unicode: {error}") from error
