@@ -59,9 +59,9 @@ TEST_P(LinearTest, MatchesReference) {
 
 TEST_P(LinearTest, RowIsTheSameInEveryBatchAtEveryIndexOnEveryThreadCount) {
   for (DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-    const int64_t n = 16 * 67 + 5, k = 1100;  // more than one block of panels and of k
+    const int64_t n = 16 * 66 + 5, k = 600;  // more than one block of panels and of k
     const Weight w = MakeWeight(dtype, n, k);
-    const int64_t rows = 120;
+    const int64_t rows = 100;
     const Floats x = Random(rows * k), bias = Random(n);
     const Floats all = Run(Threads(1), w.packed, x, bias);
     for (int64_t m : {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 16, 24, 25, 49, 97}) {
@@ -99,6 +99,18 @@ TEST_P(LinearTest, FusedPartsPackLikeOneMatrix) {
     }
     const Floats x = Random(3 * k);
     EXPECT_EQ(Run(Threads(1), parts, x, {}), Run(Threads(1), whole.packed, x, {}));
+  }
+}
+
+TEST_P(LinearTest, ColumnsBeyondTheLastRowAreZero) {
+  const int64_t n = 77, k = 10;
+  const Weight w = MakeWeight(DType::kFloat32, n, k);
+  const auto* data = static_cast<const float*>(w.buffer.data());
+  const int64_t width = w.packed.panel_width;
+  for (int64_t column = n; column % width != 0; ++column) {
+    for (int64_t i = 0; i < k; ++i) {
+      ASSERT_EQ(data[(column / width * k + i) * width + column % width], 0.0f);
+    }
   }
 }
 
