@@ -98,8 +98,8 @@ class HeaderReader {
     if (length == 0 || text[0] != '{') Fail("header is not a JSON object");
     try {
       return json::parse(text, text + length, DuplicateKeyCheck());
-    } catch (const json::exception& error) {
-      Fail(std::string("header is not valid JSON: ") + error.what());
+    } catch (const json::parse_error& error) {  // its text repeats bytes that may be no text
+      Fail("header is not valid JSON at byte " + std::to_string(error.byte));
     }
   }
 

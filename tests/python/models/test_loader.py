@@ -1,0 +1,223 @@
+"""Shapes of checkpoints on disk (shards, types, spellings, names) and what loading them costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mlc_native._core import testing
+from paged_driver import PagedModel, PagedSequence, random_tokens
+from safetensors.torch import load_file, save_file
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import make_checkpoint
+
+WEIGHTS = "model.safetensors"
+PROMPT = random_tokens(150, 512, seed=11)  # longer than every window
+
+
+def logits(path: Path, dtype: str = "auto") -> np.ndarray:
+    return PagedModel(path, dtype).forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+
+
+def edit_config(path: Path, edit: dict[str, Any]) -> None:
+    """Set fields of config.json; `...` deletes one."""
+    config = json.loads((path / "config.json").read_text()) | edit
+    config = {key: value for key, value in config.items() if value is not ...}
+    (path / "config.json").write_text(json.dumps(config))
+
+
+def rename_tensors(path: Path, rename: Any, extra: dict[str, torch.Tensor] | None = None) -> None:
+    tensors = {rename(name): tensor for name, tensor in load_file(path / WEIGHTS).items()}
+    save_file(tensors | (extra or {}), path / WEIGHTS, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("like", ["tiny-qwen3", "tiny-llama"])
+def test_shards_are_the_single_file(tmp_path: Path, like: str) -> None:
+    single = make_checkpoint(like, tmp_path / "single", seed=5)
+    sharded = make_checkpoint(like, tmp_path / "sharded", seed=5, shards=4)
+    assert len(list(sharded.glob("*.safetensors"))) == 4
+    assert np.array_equal(logits(sharded), logits(single))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_conversion_at_load_is_conversion_before(tmp_path: Path, dtype: str) -> None:
+    full = make_checkpoint("tiny-qwen2", tmp_path / "full")
+    half = make_checkpoint("tiny-qwen2", tmp_path / "half")
+    tensors = {k: v.to(getattr(torch, dtype)) for k, v in load_file(half / WEIGHTS).items()}
+    save_file(tensors, half / WEIGHTS, metadata={"format": "pt"})
+    edit_config(half, {"dtype": dtype})
+    converted = logits(full, dtype)
+    assert np.array_equal(converted, logits(half))
+    assert not np.array_equal(converted, logits(full))
+
+
+def test_half_weights_as_float32(tmp_path: Path) -> None:
+    """Widening is exact: the same as a checkpoint stored wide."""
+    half = make_checkpoint("tiny-llama", tmp_path / "half", dtype="bfloat16")
+    wide = make_checkpoint("tiny-llama", tmp_path / "wide")
+    save_file({k: v.float() for k, v in load_file(half / WEIGHTS).items()}, wide / WEIGHTS)
+    assert np.array_equal(logits(half, "float32"), logits(wide))
+
+
+def test_auto_dtype_without_a_word_in_the_config(tmp_path: Path) -> None:
+    path = make_checkpoint("tiny-llama", tmp_path / "m", dtype="bfloat16")
+    expected = logits(path)
+    edit_config(path, {"dtype": ...})
+    assert np.array_equal(logits(path), expected)
+    edit_config(path, {"torch_dtype": "bfloat16"})
+    assert np.array_equal(logits(path), expected)
+
+
+OLD_SPELLINGS: dict[str, dict[str, Any]] = {
+    "tiny-llama": {
+        "rope_parameters": ...,
+        "rope_theta": 10000.0,
+        "rope_scaling": {
+            "type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+        "head_dim": ...,
+    },
+    "tiny-qwen2": {"rope_parameters": ..., "rope_theta": 10000, "layer_types": ...},
+    "tiny-phi3": {"rope_parameters": ..., "rope_theta": 10000.0, "rope_scaling": None},
+    "tiny-gemma2": {"rope_parameters": ..., "layer_types": ..., "hidden_act": "gelu"},
+    "tiny-gemma3_text": {
+        "rope_parameters": ...,
+        "layer_types": ...,
+        "sliding_window_pattern": 3,
+        "rope_theta": 1e6,
+        "rope_local_base_freq": 1e4,
+        "rope_scaling": None,
+    },
+}
+
+
+@pytest.mark.parametrize("like", OLD_SPELLINGS)
+def test_config_as_older_transformers_wrote_it(tmp_path: Path, like: str) -> None:
+    path = make_checkpoint(like, tmp_path / like)
+    expected = logits(path)
+    edit_config(path, OLD_SPELLINGS[like] | {"dtype": ..., "torch_dtype": "float32"})
+    assert np.array_equal(logits(path), expected)
+
+
+def test_names_without_the_outer_module(tmp_path: Path) -> None:
+    path = make_checkpoint("tiny-qwen3", tmp_path / "m")
+    expected = logits(path)
+    rename_tensors(path, lambda name: name.removeprefix("model."))
+    assert np.array_equal(logits(path), expected)
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_text_part_of_a_vision_model(tmp_path: Path, prefix: str) -> None:
+    path = make_checkpoint("tiny-gemma3_text", tmp_path / "m")
+    expected = logits(path)
+    rename_tensors(
+        path,
+        lambda name: prefix + name.removeprefix("model."),
+        {"vision_tower.x": torch.zeros(3), "multi_modal_projector.y": torch.zeros(2, dtype=int)},
+    )
+    config = json.loads((path / "config.json").read_text())
+    config.pop("tie_word_embeddings")
+    outer = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": config}
+    (path / "config.json").write_text(json.dumps(outer))
+    assert np.array_equal(logits(path), expected)
+
+
+def test_stored_head_of_a_tied_model(tmp_path: Path) -> None:
+    """Equal to the embeddings: tied all the same. Different: it is the head, as in transformers."""
+    path = make_checkpoint("tiny-qwen3", tmp_path / "m")
+    expected = logits(path)
+    tensors = load_file(path / WEIGHTS)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+    save_file(tensors, path / WEIGHTS)
+    tied_bytes = testing.TestModel(str(path)).metadata["weight_bytes"]
+    assert np.array_equal(logits(path), expected)
+    tensors["lm_head.weight"][7] *= 2
+    save_file(tensors, path / WEIGHTS)
+    different = logits(path)
+    assert np.array_equal(different[:, 7], 2 * expected[:, 7])
+    assert np.array_equal(np.delete(different, 7, axis=1), np.delete(expected, 7, axis=1))
+    assert testing.TestModel(str(path)).metadata["weight_bytes"] > tied_bytes
+
+
+def test_rotary_buffers_of_old_checkpoints_are_ignored(tmp_path: Path) -> None:
+    path = make_checkpoint("tiny-llama", tmp_path / "m")
+    expected = logits(path)
+    name = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    rename_tensors(path, lambda name: name, {name: torch.zeros(8)})
+    assert np.array_equal(logits(path), expected)
+
+
+def test_metadata(tmp_path: Path) -> None:
+    path = make_checkpoint("tiny-llama", tmp_path / "m", dtype="bfloat16")
+    metadata = testing.TestModel(str(path)).metadata
+    assert metadata["vocab_size"] == 512
+    assert metadata["context_window_size"] == 1024
+    assert metadata["kv_bytes_per_token"] == 2 * 3 * 2 * 16 * 2  # k+v, layers, heads, dim, bytes
+    stored = sum(t.numel() * 2 for t in load_file(path / WEIGHTS).values())
+    assert stored <= metadata["weight_bytes"] <= 1.1 * stored
+    assert metadata["workspace_bytes_per_sequence"] == 512 * 4
+    phi = make_checkpoint(
+        "tiny-phi3",
+        tmp_path / "phi3",
+        overrides={
+            "original_max_position_embeddings": 256,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "short_factor": [1.0] * 8,
+                "long_factor": [4.0] * 8,
+            },
+        },
+    )
+    assert testing.TestModel(str(phi)).metadata["context_window_size"] == 256
+
+
+PEAK_SCRIPT = """
+import sys
+from mlc_native._core import testing
+def status(key):
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith(key)) * 1024
+testing.TestModel(sys.argv[1])  # whatever the first load of any model costs once
+before = status("VmRSS")
+with open("/proc/self/clear_refs", "w") as f:
+    f.write("5")  # VmHWM starts again from here
+model = testing.TestModel(sys.argv[2], dtype=sys.argv[3], num_threads=2)
+print(status("VmHWM") - before, model.metadata["weight_bytes"])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads Linux' /proc")
+@pytest.mark.parametrize(("stored", "loaded"), [("bfloat16", "auto"), ("float32", "bfloat16")])
+def test_peak_memory_while_loading(tmp_path: Path, stored: str, loaded: str) -> None:
+    """At most 1.25 times the weights, whatever type is stored; the embeddings are half of them."""
+    tiny = make_checkpoint("tiny-qwen3", tmp_path / "tiny")
+    sizes = {
+        "vocab_size": 100_000,
+        "hidden_size": 512,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+    }
+    path = make_checkpoint("tiny-qwen3", tmp_path / "big", dtype=stored, overrides=sizes)
+    result = subprocess.run(
+        [sys.executable, "-c", PEAK_SCRIPT, str(tiny), str(path), loaded],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    peak, weights = map(int, result.stdout.split())
+    assert weights > 150e6
+    assert peak <= 1.25 * weights
