@@ -1,6 +1,17 @@
 // TokenTable::FromTokenizerJson: reads the vocabulary, the added tokens and the decoder of
 // tokenizer.json (format: huggingface/tokenizers). Everything else of the file concerns encoding.
+//
+// Streamed text equals what the tokenizers package decodes from all ids together with special
+// tokens skipped, but for these, where we keep more of the text:
+//   - ByteFallback: of a run of byte tokens that is not valid UTF-8 only the invalid bytes become
+//     U+FFFD, not every byte of the run.
+//   - Metaspace drops one space at the beginning, not all U+2581 of the first token.
+//   - WordPiece: a "##" is dropped also from the first token.
+//   - Added tokens stand for their content, not for what normalizer or byte-level alphabet make of
+//   it.
+// clean_up_tokenization_spaces of transformers is never applied: it is no part of decoding.
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,15 +48,23 @@ class Reader {
     throw LoadError("tokenizer.json", path_ + ": " + what);
   }
 
-  Json Parse() const {
+  std::string ReadFile() const {
     std::ifstream in(path_, std::ios::binary);
     if (!in) Fail("cannot be opened");
+    std::ostringstream text;
+    text << in.rdbuf();  // a directory opens, too, but cannot be read
+    if (in.bad() || text.fail()) Fail("cannot be read");
+    return std::move(text).str();
+  }
+
+  Json Parse() const {
+    const std::string text = ReadFile();
     // Merges and pre-tokenizer tables are the larger part of the file and concern encoding only.
     const auto keep = [](int, Json::parse_event_t event, Json& parsed) {
       return event != Json::parse_event_t::key ||
              (parsed != "merges" && parsed != "precompiled_charsmap");
     };
-    Json file = Json::parse(in, keep);
+    Json file = Json::parse(text, keep);
     if (!file.is_object()) Fail("is not a JSON object");
     return file;
   }
