@@ -99,7 +99,7 @@ def test_contents(wheel: Path) -> None:
     for wanted in [
         "mlc_native/__init__.py",
         "mlc_native/py.typed",
-        "mlc_native/_core.pyi",
+        "mlc_native/_core/__init__.pyi",
         "mlc_native/lib/libmlc_native.so",
         "mlc_native/lib/cmake/mlc_native/mlc_nativeConfig.cmake",
         "mlc_native/include/mlc_native/threaded_engine.h",

@@ -1,4 +1,4 @@
-"""mlc_native/_core.pyi says what the compiled module offers, no more and no less."""
+"""mlc_native/_core/*.pyi say what the compiled module offers, no more and no less."""
 
 from __future__ import annotations
 
@@ -9,26 +9,33 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mlc_native"
-UPDATE = "python -m nanobind.stubgen -q -m mlc_native._core -o mlc_native/_core.pyi"
+UPDATE = "python -m nanobind.stubgen -q -r -m mlc_native._core -O mlc_native"
 
 
-def generated(out: Path) -> str:
-    """The stub of the installed module, as nanobind's generator writes it now."""
+def stubs(package: Path) -> dict[str, str]:
+    """File name to text of the stubs of _core below a package folder."""
+    return {path.name: path.read_text() for path in (package / "_core").glob("*.pyi")}
+
+
+def generated(out: Path) -> dict[str, str]:
+    """The stubs of the installed module, as nanobind's generator writes them now."""
     command = [sys.executable, *UPDATE.split()[1:-1], str(out)]
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=out.parent)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=out)
     assert done.returncode == 0, done.stdout + done.stderr
-    return out.read_text()
+    return stubs(out)
 
 
-def test_stub_matches_the_module(tmp_path: Path) -> None:
-    new = generated(tmp_path / "_core.pyi")
-    assert "class ThreadedEngine" in new
-    kept = (PACKAGE / "_core.pyi").read_text()
-    diff = difflib.unified_diff(
-        kept.splitlines(), new.splitlines(), "kept", "generated", lineterm="", n=1
-    )
-    assert kept == new, f"the stub is out of date; run:  {UPDATE}\n" + "\n".join(diff)
+def test_stubs_match_the_module(tmp_path: Path) -> None:
+    new, kept = generated(tmp_path), stubs(PACKAGE)
+    assert "class ThreadedEngine" in new["__init__.pyi"]
+    advice = f"the stubs are out of date; run:  {UPDATE}"
+    assert sorted(new) == sorted(kept), advice
+    for name, text in new.items():
+        lines = difflib.unified_diff(
+            kept[name].splitlines(), text.splitlines(), "kept", "generated", lineterm="", n=1
+        )
+        assert kept[name] == text, "\n".join([advice, *lines])
 
 
 def test_package_is_marked_as_typed() -> None:

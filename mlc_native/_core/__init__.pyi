@@ -1,0 +1,362 @@
+"""The C++ engine of mlc_native."""
+
+from collections.abc import Mapping, Sequence
+
+from mlc_native._core import testing as testing
+
+
+class InvalidRequest(ValueError):
+    """
+    One request is wrong; others are untouched. `field` names the offending field.
+    """
+
+class InvalidConfig(ValueError):
+    """An engine setting is wrong. `field` names it."""
+
+class LoadError(RuntimeError):
+    """
+    A model's files are missing, damaged or of an unsupported kind. `field` names the file or tensor.
+    """
+
+class InternalError(RuntimeError):
+    """A failed internal check: a bug of mlc_native."""
+
+class GenerationConfig:
+    """How one request is generated. Checked when the request is created."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def n(self) -> int: ...
+
+    @n.setter
+    def n(self, arg: int, /) -> None: ...
+
+    @property
+    def max_tokens(self) -> int: ...
+
+    @max_tokens.setter
+    def max_tokens(self, arg: int, /) -> None: ...
+
+    @property
+    def stop_strs(self) -> list[str]: ...
+
+    @stop_strs.setter
+    def stop_strs(self, arg: Sequence[str], /) -> None: ...
+
+    @property
+    def stop_token_ids(self) -> list[int]: ...
+
+    @stop_token_ids.setter
+    def stop_token_ids(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def temperature(self) -> float: ...
+
+    @temperature.setter
+    def temperature(self, arg: float, /) -> None: ...
+
+    @property
+    def top_p(self) -> float: ...
+
+    @top_p.setter
+    def top_p(self, arg: float, /) -> None: ...
+
+    @property
+    def top_k(self) -> int: ...
+
+    @top_k.setter
+    def top_k(self, arg: int, /) -> None: ...
+
+    @property
+    def min_p(self) -> float: ...
+
+    @min_p.setter
+    def min_p(self, arg: float, /) -> None: ...
+
+    @property
+    def frequency_penalty(self) -> float: ...
+
+    @frequency_penalty.setter
+    def frequency_penalty(self, arg: float, /) -> None: ...
+
+    @property
+    def presence_penalty(self) -> float: ...
+
+    @presence_penalty.setter
+    def presence_penalty(self, arg: float, /) -> None: ...
+
+    @property
+    def repetition_penalty(self) -> float: ...
+
+    @repetition_penalty.setter
+    def repetition_penalty(self, arg: float, /) -> None: ...
+
+    @property
+    def logit_bias(self) -> dict[int, float]: ...
+
+    @logit_bias.setter
+    def logit_bias(self, arg: Mapping[int, float], /) -> None: ...
+
+    @property
+    def seed(self) -> int | None: ...
+
+    @seed.setter
+    def seed(self, arg: int | None, /) -> None: ...
+
+    @property
+    def logprobs(self) -> bool: ...
+
+    @logprobs.setter
+    def logprobs(self, arg: bool, /) -> None: ...
+
+    @property
+    def top_logprobs(self) -> int: ...
+
+    @top_logprobs.setter
+    def top_logprobs(self, arg: int, /) -> None: ...
+
+    @property
+    def response_format_type(self) -> str: ...
+
+    @response_format_type.setter
+    def response_format_type(self, arg: str, /) -> None: ...
+
+    @property
+    def response_format_schema(self) -> str | None: ...
+
+    @response_format_schema.setter
+    def response_format_schema(self, schema: str | None) -> None: ...
+
+    @property
+    def ignore_eos(self) -> bool: ...
+
+    @ignore_eos.setter
+    def ignore_eos(self, arg: bool, /) -> None: ...
+
+    @property
+    def pinned_system_prompt(self) -> bool: ...
+
+    @pinned_system_prompt.setter
+    def pinned_system_prompt(self, arg: bool, /) -> None: ...
+
+    @property
+    def special_request(self) -> str: ...
+
+    @special_request.setter
+    def special_request(self, arg: str, /) -> None: ...
+
+    @property
+    def grammar_execution_mode(self) -> str: ...
+
+    @grammar_execution_mode.setter
+    def grammar_execution_mode(self, arg: str, /) -> None: ...
+
+    def validate(self, vocab_size: int) -> None:
+        """
+        Raises InvalidRequest that names the field, the value and the allowed range.
+        """
+
+    def as_json(self) -> str: ...
+
+    def copy(self) -> GenerationConfig: ...
+
+class RequestLimits:
+    """What a loaded engine can serve."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def max_num_sequence(self) -> int: ...
+
+    @property
+    def max_sequence_length(self) -> int: ...
+
+def check_engine_config(json: str) -> str:
+    """
+    Reads an engine config and returns it in full. Raises InvalidConfig that names the wrong field.
+    """
+
+def available_devices() -> list[str]: ...
+
+class Request:
+    """A validated request. Immutable."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def inputs(self) -> list[list[int]]: ...
+
+    @property
+    def generation_config(self) -> GenerationConfig: ...
+
+    @property
+    def prompt_len(self) -> int: ...
+
+class SequenceDelta:
+    """What one sequence of a request has new."""
+
+    @property
+    def token_ids(self) -> list[int]: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def logprob_json_strs(self) -> list[str]: ...
+
+    @property
+    def finish_reason(self) -> str | None:
+        """"stop", "length", "abort", "error" or None."""
+
+    @property
+    def extra_prefix_string(self) -> str: ...
+
+class RequestStreamOutput:
+    """News of one request; the last one has is_final set."""
+
+    @property
+    def request_id(self) -> str: ...
+
+    @property
+    def group(self) -> list[SequenceDelta]:
+        """One SequenceDelta per sequence, or empty."""
+
+    @property
+    def request_final_usage_json_str(self) -> str | None: ...
+
+    @property
+    def error_message(self) -> str: ...
+
+    @property
+    def is_final(self) -> bool: ...
+
+class TokenTable:
+    """The bytes of every token id. Immutable."""
+
+    @staticmethod
+    def from_tokenizer_json(path: str) -> TokenTable:
+        """Raises LoadError for a missing, damaged or unsupported tokenizer.json."""
+
+    @property
+    def size(self) -> int: ...
+
+    def bytes(self, token_id: int) -> bytes: ...
+
+    def is_special(self, token_id: int) -> bool: ...
+
+class TextStreamer:
+    """Token ids to valid UTF-8 text, piece by piece."""
+
+    def __init__(self, token_table: TokenTable) -> None: ...
+
+    def put(self, token_ids: Sequence[int]) -> str: ...
+
+    def finish(self) -> str: ...
+
+class StopStrHandler:
+    """Withholds what may belong to a stop string."""
+
+    def __init__(self, stop_strs: Sequence[str], token_table: TokenTable) -> None: ...
+
+    def put(self, token_id: int) -> list[int]:
+        """Returns the token ids that are released."""
+
+    def finish(self) -> list[int]: ...
+
+    def take_text(self) -> bytes:
+        """Bytes released since the last call, cut exactly before a stop string."""
+
+    @property
+    def stop_triggered(self) -> bool: ...
+
+class EventTraceRecorder:
+    """Bounded recorder of request events. Thread-safe."""
+
+    def __init__(self, capacity: int = 65536) -> None: ...
+
+    def add_event(self, request_id: str, event: str) -> None: ...
+
+    def dump_json(self) -> str:
+        """Chrome trace JSON."""
+
+    @property
+    def num_dropped(self) -> int: ...
+
+class Engine:
+    """The single-threaded engine; one thread at a time."""
+
+    @staticmethod
+    def create(config_json: str, device: str, callback: object | None = None, trace_recorder: EventTraceRecorder | None = None, progress: object | None = None) -> Engine:
+        """Loads the model named in the config. Raises InvalidConfig, LoadError."""
+
+    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig) -> Request: ...
+
+    def add_request(self, request: Request) -> None: ...
+
+    def abort_request(self, request_id: str) -> None: ...
+
+    def abort_all_requests(self) -> None: ...
+
+    def step(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def empty(self) -> bool: ...
+
+    def json_metrics(self) -> str: ...
+
+    def debug_call(self, name: str) -> str: ...
+
+    def set_request_stream_callback(self, callback: object | None) -> None: ...
+
+    def get_request_stream_callback(self) -> object: ...
+
+    def default_generation_config(self) -> GenerationConfig: ...
+
+    def config_json(self) -> str: ...
+
+    def request_limits(self) -> RequestLimits: ...
+
+    def token_table(self) -> TokenTable: ...
+
+class ThreadedEngine:
+    """The engine behind its two loops. Thread-safe."""
+
+    def __init__(self) -> None: ...
+
+    def init_threaded_engine(self, device: str, callback: object, trace_recorder: EventTraceRecorder | None = None) -> None: ...
+
+    def run_background_loop(self) -> None: ...
+
+    def run_background_stream_back_loop(self) -> None: ...
+
+    def exit_background_loop(self) -> None: ...
+
+    def reload(self, engine_config_json: str, progress: object | None = None) -> None:
+        """Blocks until the model is loaded. Raises InvalidConfig, LoadError."""
+
+    def unload(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig) -> Request:
+        """Validates against the loaded model. Raises InvalidRequest."""
+
+    def add_request(self, request: Request) -> None: ...
+
+    def abort_request(self, request_id: str) -> None: ...
+
+    def get_default_generation_config(self) -> GenerationConfig: ...
+
+    def get_complete_engine_config(self) -> str: ...
+
+    def get_request_limits(self) -> RequestLimits: ...
+
+    def get_token_table(self) -> TokenTable: ...
+
+    def json_metrics(self) -> str: ...
+
+    def debug_call_func_on_all_worker(self, name: str) -> str: ...

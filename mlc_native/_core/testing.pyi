@@ -1,0 +1,27 @@
+"""Parts below the engine, for tests only."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+class TestModel:
+    """A model without an engine."""
+
+    def __init__(self, path: str, dtype: str = 'auto', num_threads: int = 1, model_lib: str = '') -> None:
+        """Load a model folder. Raises LoadError, InvalidConfig."""
+
+    def allocate(self, num_pages: int, max_num_rows: int, max_num_logits: int) -> None: ...
+
+    def forward(self, sequences: Sequence[tuple[Sequence[int], int, Sequence[int]]], logits: str = 'last') -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """
+        One batch of (token_ids, position, block_table). Returns float32 logits [rows, vocab] of each sequence's last row (logits="last"), of "all" rows or of "none".
+        """
+
+    def copy_pages(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """pairs: (from, to) page ids."""
+
+    @property
+    def metadata(self) -> dict: ...
