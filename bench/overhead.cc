@@ -1,0 +1,270 @@
+// What the engine costs beside the model: the fake model answers in no time, so what is left is
+// ours. The vocabulary is small, because the cost of sampling grows with it and belongs to the
+// model's side of the account.
+//
+//   EngineStep/N           one Step() of N running sequences, with text (us per step: Time)
+//   SubmitToEngine         AddRequest until the idle engine's forward starts (p50_us, p99_us)
+//   SubmitToCallback       AddRequest until the first token is in the stream-back callback
+//   TextDelivery           token bytes -> TextStreamer (tokens/s)
+//   StopStrings/K          the same through a StopStrHandler of K stop strings
+//   TraceEvent, TraceDump  the event recorder
+//
+// Run on an otherwise idle machine: build/bench/overhead
+#include <benchmark/benchmark.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine.h"
+#include "event_trace.h"
+#include "fake_model/fake_model.h"
+#include "threaded_engine.h"
+#include "tokenizer/stop_str_handler.h"
+#include "tokenizer/text_streamer.h"
+#include "tokenizer/token_table.h"
+
+namespace mlc_native {
+namespace {
+
+using testing::FakeModel;
+using testing::FakeModelOptions;
+
+constexpr int64_t kVocabSize = 256;
+constexpr int64_t kMaxSequenceLength = 2048;
+
+std::shared_ptr<const TokenTable> ByteTable() {
+  std::vector<std::string> bytes;
+  for (int i = 0; i < kVocabSize; ++i) {
+    bytes.push_back("token " + std::string(1, static_cast<char>('a' + i % 26)));
+  }
+  return std::make_shared<TokenTable>(std::move(bytes), std::vector<bool>(), false);
+}
+
+std::unique_ptr<FakeModel> ZeroCostModel() {
+  FakeModelOptions options;
+  options.vocab_size = kVocabSize;
+  options.history_window = 1;
+  return std::make_unique<FakeModel>(options);
+}
+
+std::unique_ptr<Engine> MakeEngine(std::unique_ptr<FakeModel> model, int64_t max_num_sequence,
+                                   const EngineOptions& options) {
+  EngineConfig config;
+  config.max_num_sequence = max_num_sequence;
+  config.prefill_chunk_size = 2048;
+  config.max_single_sequence_length = kMaxSequenceLength;
+  config.max_total_sequence_length = kMaxSequenceLength * max_num_sequence;
+  return Engine::FromModel(std::move(model), config, {}, ByteTable(), options);
+}
+
+RequestPtr MakeRequest(const std::string& id, int64_t max_tokens) {
+  GenerationConfig config;
+  config.temperature = 0;
+  config.max_tokens = max_tokens;
+  config.seed = 1;
+  const RequestLimits limits{kVocabSize, 1024, kMaxSequenceLength};
+  return CreateRequest(id, {TokenData{std::vector<int32_t>(16, 7)}}, config, limits);
+}
+
+void EngineStep(benchmark::State& state) {
+  const int64_t num_sequences = state.range(0);
+  int64_t num_tokens = 0;
+  EngineOptions options;
+  options.request_stream_callback = [&num_tokens](const std::vector<RequestStreamOutput>& outputs) {
+    for (const RequestStreamOutput& output : outputs) {
+      for (const SequenceDelta& delta : output.group) num_tokens += std::ssize(delta.token_ids);
+    }
+  };
+  const auto engine = MakeEngine(ZeroCostModel(), num_sequences, options);
+  int64_t generation = 0;
+  for (auto _ : state) {
+    if (engine->Empty()) {  // all have reached the maximal length together
+      state.PauseTiming();
+      for (int64_t i = 0; i < num_sequences; ++i) {
+        engine->AddRequest(MakeRequest(std::to_string(generation) + '.' + std::to_string(i), -1));
+      }
+      ++generation;
+      engine->Step();  // prefill
+      engine->Step();  // what is left of it
+      state.ResumeTiming();
+    }
+    engine->Step();
+  }
+  state.counters["tokens/s"] =
+      benchmark::Counter(static_cast<double>(num_tokens), benchmark::Counter::kIsRate);
+}
+BENCHMARK(EngineStep)->Arg(1)->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond);
+
+// ---- latency of an idle ThreadedEngine
+
+using Time = std::chrono::steady_clock::time_point;
+
+double MicrosecondsBetween(Time from, Time to) {
+  return std::chrono::duration<double, std::micro>(to - from).count();
+}
+
+// A running ThreadedEngine that tells when a forward starts and when an output arrives.
+class LatencyProbe {
+ public:
+  struct Sample {
+    double to_engine_us = 0;
+    double to_callback_us = 0;
+  };
+
+  LatencyProbe()
+      : folder_(std::filesystem::temp_directory_path() /
+                ("mlc_native_overhead_" + std::to_string(getpid()))),
+        engine_(ThreadedEngine::Create([this](const EngineConfig&, const EngineOptions& options) {
+          auto model = ZeroCostModel();
+          model->set_on_forward(
+              [this](const ForwardBatch&) { forward_start_ = std::chrono::steady_clock::now(); });
+          return MakeEngine(std::move(model), 4, options);
+        })) {
+    std::filesystem::create_directories(folder_);
+    std::ofstream(folder_ / "config.json") << "{}";
+    engine_->InitThreadedEngine(
+        "cpu", [this](std::vector<RequestStreamOutput>) { OnOutputs(); }, nullptr);
+    background_ = std::thread([this] { engine_->RunBackgroundLoop(); });
+    stream_back_ = std::thread([this] { engine_->RunBackgroundStreamBackLoop(); });
+    engine_->Reload("{\"model\": \"" + folder_.string() + "\"}");
+  }
+  ~LatencyProbe() {
+    engine_->ExitBackgroundLoop();
+    background_.join();
+    stream_back_.join();
+    std::filesystem::remove_all(folder_);
+  }
+
+  // One request of one token: all outputs come in one callback.
+  Sample Submit(int64_t number) {
+    RequestPtr request = MakeRequest(std::to_string(number), 1);
+    // Long enough for both loops to park; this is the latency of an idle engine.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const Time submitted = std::chrono::steady_clock::now();
+    engine_->AddRequest(std::move(request));
+    std::unique_lock<std::mutex> lock(mutex_);
+    arrived_.wait(lock, [&] { return num_outputs_ > number; });
+    return {MicrosecondsBetween(submitted, forward_start_),
+            MicrosecondsBetween(submitted, callback_start_)};
+  }
+
+ private:
+  void OnOutputs() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    callback_start_ = std::chrono::steady_clock::now();
+    ++num_outputs_;
+    arrived_.notify_one();
+  }
+
+  const std::filesystem::path folder_;
+  Time forward_start_;  // ordered before callback_start_ by the output channel
+  std::unique_ptr<ThreadedEngine> engine_;
+  std::thread background_;
+  std::thread stream_back_;
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  Time callback_start_;
+  int64_t num_outputs_ = 0;
+};
+
+double Quantile(std::vector<double>* samples, double q) {
+  const auto nth = samples->begin() + static_cast<int64_t>(q * (std::ssize(*samples) - 1));
+  std::nth_element(samples->begin(), nth, samples->end());
+  return *nth;
+}
+
+void RunLatency(benchmark::State& state, double LatencyProbe::Sample::* which) {
+  LatencyProbe probe;
+  std::vector<double> samples;
+  for (auto _ : state) {
+    samples.push_back(probe.Submit(std::ssize(samples)).*which);
+    state.SetIterationTime(samples.back() * 1e-6);
+  }
+  state.counters["p50_us"] = Quantile(&samples, 0.5);
+  state.counters["p99_us"] = Quantile(&samples, 0.99);
+}
+
+void SubmitToEngine(benchmark::State& state) {
+  RunLatency(state, &LatencyProbe::Sample::to_engine_us);
+}
+void SubmitToCallback(benchmark::State& state) {
+  RunLatency(state, &LatencyProbe::Sample::to_callback_us);
+}
+BENCHMARK(SubmitToEngine)->UseManualTime()->Iterations(2000)->Unit(benchmark::kMicrosecond);
+BENCHMARK(SubmitToCallback)->UseManualTime()->Iterations(2000)->Unit(benchmark::kMicrosecond);
+
+// ---- text
+
+void TextDelivery(benchmark::State& state) {
+  const auto table = ByteTable();
+  TextStreamer streamer;
+  std::string text;
+  int32_t token = 0;
+  for (auto _ : state) {
+    text.clear();
+    streamer.Put(table->text_bytes(token), &text);
+    benchmark::DoNotOptimize(text.data());
+    token = (token + 1) % kVocabSize;
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(TextDelivery);
+
+void StopStrings(benchmark::State& state) {
+  const auto table = ByteTable();
+  std::vector<std::string> stop_strs;
+  for (int i = 0; i < state.range(0); ++i) {
+    stop_strs.push_back("token " + std::string(1, static_cast<char>('A' + i % 26)) +
+                        std::to_string(i));
+  }
+  StopStrHandler handler(std::make_shared<StopStrSet>(stop_strs));
+  std::string text;
+  std::vector<int32_t> ids;
+  int32_t token = 0;
+  for (auto _ : state) {
+    text.clear();
+    ids.clear();
+    handler.Put(token, table->text_bytes(token), &text, &ids);
+    benchmark::DoNotOptimize(text.data());
+    token = (token + 1) % kVocabSize;
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(StopStrings)->Arg(1)->Arg(16)->Arg(1000);
+
+// ---- tracing
+
+void TraceEvent(benchmark::State& state) {
+  EventTraceRecorder recorder;
+  std::vector<std::string> ids;
+  for (int i = 0; i < 64; ++i) ids.push_back("chatcmpl-0123456789abcdef-" + std::to_string(i));
+  size_t i = 0;
+  for (auto _ : state) {
+    recorder.AddEvent(ids[i % ids.size()], i % 2 == 0 ? "start decode" : "finish decode");
+    ++i;
+  }
+}
+BENCHMARK(TraceEvent);
+
+void TraceDump(benchmark::State& state) {
+  EventTraceRecorder recorder;
+  for (int i = 0; i < EventTraceRecorder::kDefaultCapacity; ++i) {
+    recorder.AddEvent("request " + std::to_string(i / 100), i % 2 == 0 ? "start x" : "finish x");
+  }
+  for (auto _ : state) benchmark::DoNotOptimize(recorder.DumpJSON());
+}
+BENCHMARK(TraceDump)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace mlc_native
+
+BENCHMARK_MAIN();
