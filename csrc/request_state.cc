@@ -53,6 +53,13 @@ bool RequestState::all_leaves_finished() {
                      [](const RequestStateEntry& leaf) { return leaf.finished(); });
 }
 
+bool RequestState::any_leaf_alive() {
+  const auto sequences = leaves();
+  return std::any_of(sequences.begin(), sequences.end(), [](const RequestStateEntry& leaf) {
+    return leaf.status == RequestStateStatus::kAlive;
+  });
+}
+
 RequestStateEntry* RequestState::NextToPrefill() {
   for (RequestStateEntry& entry : entries) {
     if (entry.waits_for_prefill()) return &entry;

@@ -101,6 +101,7 @@ struct RequestState {
   // Entries that generate: all but the root of branches. In output order.
   std::span<RequestStateEntry> leaves();
   bool all_leaves_finished();
+  bool any_leaf_alive();
   // The first entry with tokens to prefill, or null.
   RequestStateEntry* NextToPrefill();
 };

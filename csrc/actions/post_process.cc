@@ -38,7 +38,7 @@ class SequenceDelivery {
     }
     WriteText();
     WriteTokens();
-    if (!leaf_.finish_reason) return !delta_->token_ids.empty();
+    if (!leaf_.finish_reason) return !delta_->token_ids.empty() || !delta_->text.empty();
     delta_->finish_reason = leaf_.finish_reason;
     leaf_.finish_reason_delivered = true;
     return true;
@@ -137,13 +137,25 @@ class SequenceDelivery {
   SequenceDelta* const delta_;
 };
 
+// An abort or an error ends the request as a whole, whatever its sequences came to before.
+FinishReason ReasonOf(RequestState& rstate) {
+  FinishReason reason = *rstate.leaves()[0].finish_reason;
+  for (const RequestStateEntry& leaf : rstate.leaves()) {
+    const FinishReason leaf_reason = *leaf.finish_reason;
+    if (leaf_reason == FinishReason::kAbort || leaf_reason == FinishReason::kError) {
+      reason = leaf_reason;
+    }
+  }
+  return reason;
+}
+
 void FinishRequest(const EngineState& estate, RequestState& rstate) {
   ActionPostProcessWorkspace& workspace = estate->postproc_workspace;
   if (rstate.final_output_made) return;
   rstate.final_output_made = true;
   rstate.entries[0].status = RequestStateStatus::kFinished;
   rstate.metrics.finish_time_point = Clock::now();
-  estate->metrics.RequestFinished(rstate.metrics, ToString(*rstate.leaves()[0].finish_reason));
+  estate->metrics.RequestFinished(rstate.metrics, ToString(ReasonOf(rstate)));
   workspace.outputs.push_back({.request_id = rstate.request->id,
                                .group = {},
                                .request_final_usage_json_str = rstate.metrics.UsageJSONString(),
@@ -164,7 +176,11 @@ void ProcessRequest(const EngineState& estate, const EngineParts& parts, Request
     output.error_message = rstate.error_message;
     estate->postproc_workspace.outputs.push_back(std::move(output));
   }
-  if (rstate.all_leaves_finished()) FinishRequest(estate, rstate);
+  if (rstate.all_leaves_finished()) {
+    FinishRequest(estate, rstate);
+  } else if (!rstate.any_leaf_alive()) {
+    estate->RemoveFromRunning(rstate);  // what is left of it was preempted
+  }
 }
 
 }  // namespace

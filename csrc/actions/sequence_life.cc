@@ -1,7 +1,5 @@
 #include "actions/sequence_life.h"
 
-#include <algorithm>
-
 #include "support/check.h"
 
 namespace mlc_native {
@@ -55,11 +53,7 @@ void Preempt(const EngineState& estate, const EngineParts& parts, RequestStateEn
   Trace(parts, rstate, "preempt");
   ReleaseSequence(estate, parts, entry);
   entry.status = RequestStateStatus::kPending;
-  const auto leaves = rstate.leaves();
-  const bool still_running = std::any_of(
-      leaves.begin(), leaves.end(),
-      [](const RequestStateEntry& leaf) { return leaf.status == RequestStateStatus::kAlive; });
-  if (!still_running) estate->RemoveFromRunning(rstate);
+  if (!rstate.any_leaf_alive()) estate->RemoveFromRunning(rstate);
   estate->PushWaitingFront(rstate);
   estate->running_rsentries_changed = true;
   ++estate->metrics.num_preemptions;

@@ -1,0 +1,111 @@
+// HistoryChecker: holds an engine to its word about outputs. Feed it everything that goes in and
+// comes out; every violation is a test failure.
+//
+// Checked: outputs only for requests that were added; n deltas per output, one finish reason per
+// sequence and nothing of that sequence after it; exactly one final output, after all finish
+// reasons, and nothing behind it; one logprob per token where logprobs were asked for. One thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data.h"
+#include "request.h"
+
+namespace mlc_native::testing {
+
+// What a request has said so far.
+struct SequenceHistory {
+  std::vector<int32_t> token_ids;
+  std::string text;
+  std::vector<std::string> logprobs;
+  std::optional<FinishReason> finish_reason;
+};
+
+struct RequestHistory {
+  std::vector<SequenceHistory> sequences;
+  bool wants_logprobs = false;
+  bool is_special = false;  // answered by a final output alone
+  std::optional<std::string> usage;
+  std::string error_message;
+
+  bool is_final() const { return usage.has_value(); }
+  const SequenceHistory& only() const { return sequences.at(0); }
+};
+
+class HistoryChecker {
+ public:
+  void Add(const Request& request) {
+    RequestHistory history;
+    history.sequences.resize(request.generation_cfg.n);
+    history.wants_logprobs = request.generation_cfg.logprobs;
+    history.is_special = !request.generation_cfg.debug_config.special_request.empty();
+    const auto [position, is_new] = requests_.emplace(request.id, std::move(history));
+    if (is_new) return;
+    EXPECT_TRUE(position->second.is_final()) << request.id << " is added twice";
+  }
+
+  void Receive(const std::vector<RequestStreamOutput>& outputs) {
+    EXPECT_FALSE(outputs.empty()) << "callback without outputs";
+    for (const RequestStreamOutput& output : outputs) Receive(output);
+  }
+
+  // For a request that was refused: nothing may come.
+  void Forget(const std::string& id) { requests_.erase(id); }
+
+  const RequestHistory& of(const std::string& id) const { return requests_.at(id); }
+  const std::map<std::string, RequestHistory>& all() const { return requests_; }
+
+  void ExpectAllFinal() const {
+    for (const auto& [id, history] : requests_) {
+      EXPECT_TRUE(history.is_final()) << id << " has no final output";
+    }
+  }
+
+ private:
+  void Receive(const RequestStreamOutput& output) {
+    const auto found = requests_.find(output.request_id);
+    ASSERT_NE(found, requests_.end()) << "output of unknown request " << output.request_id;
+    RequestHistory& history = found->second;
+    EXPECT_FALSE(history.is_final()) << output.request_id << ": output after the final one";
+    if (!output.error_message.empty()) history.error_message = output.error_message;
+    if (output.is_final()) {
+      EXPECT_TRUE(output.group.empty()) << output.request_id;
+      for (const SequenceHistory& sequence : history.sequences) {
+        EXPECT_TRUE(sequence.finish_reason || history.is_special)
+            << output.request_id << ": final output before all finish reasons";
+      }
+      history.usage = output.request_final_usage_json_str;
+      return;
+    }
+    ASSERT_EQ(output.group.size(), history.sequences.size()) << output.request_id;
+    bool says_something = false;
+    for (size_t i = 0; i < output.group.size(); ++i) {
+      says_something |= Receive(output.group[i], history, &history.sequences[i]);
+    }
+    EXPECT_TRUE(says_something) << output.request_id << ": an output with nothing in it";
+  }
+
+  static bool Receive(const SequenceDelta& delta, const RequestHistory& request,
+                      SequenceHistory* sequence) {
+    const bool empty = delta.token_ids.empty() && delta.text.empty() && !delta.finish_reason;
+    EXPECT_TRUE(empty || !sequence->finish_reason) << "delta after the finish reason";
+    EXPECT_EQ(delta.logprob_json_strs.size(),
+              request.wants_logprobs ? delta.token_ids.size() : size_t{0});
+    sequence->token_ids.insert(sequence->token_ids.end(), delta.token_ids.begin(),
+                               delta.token_ids.end());
+    sequence->text += delta.text;
+    sequence->logprobs.insert(sequence->logprobs.end(), delta.logprob_json_strs.begin(),
+                              delta.logprob_json_strs.end());
+    if (delta.finish_reason) sequence->finish_reason = delta.finish_reason;
+    return !empty;
+  }
+
+  std::map<std::string, RequestHistory> requests_;
+};
+
+}  // namespace mlc_native::testing

@@ -1,0 +1,135 @@
+// TestEngine: an Engine over the fake model in a few words. Every output goes through a
+// HistoryChecker and every step is audited. One thread.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine.h"
+#include "fake_model/fake_model.h"
+#include "testing/history_checker.h"
+
+namespace mlc_native::testing {
+
+struct TestEngineSetup {
+  FakeModelOptions model = {};
+  int64_t max_num_sequence = 8;
+  int64_t prefill_chunk_size = 64;
+  int64_t num_pages = 256;
+  int64_t max_single_sequence_length = 1024;
+  PrefillMode prefill_mode = PrefillMode::kHybrid;
+  std::vector<int32_t> eos_token_ids = {};
+  std::shared_ptr<const TokenTable> token_table = nullptr;
+  std::shared_ptr<EventTraceRecorder> trace = nullptr;
+};
+
+inline GenerationConfig Greedy(int64_t max_tokens, int32_t n = 1) {
+  GenerationConfig config;
+  config.temperature = 0;
+  config.max_tokens = max_tokens;
+  config.n = n;
+  config.seed = 0;
+  return config;
+}
+
+inline GenerationConfig Sampled(int64_t max_tokens, int64_t seed, int32_t n = 1) {
+  GenerationConfig config = Greedy(max_tokens, n);
+  config.temperature = 1;
+  config.seed = seed;
+  return config;
+}
+
+// `length` tokens that differ with `salt`.
+inline std::vector<int32_t> Prompt(int64_t length, int32_t salt = 0) {
+  std::vector<int32_t> tokens(length);
+  for (int64_t i = 0; i < length; ++i) {
+    tokens[i] = static_cast<int32_t>((i * 7 + salt * 13 + 1) % 200);
+  }
+  return tokens;
+}
+
+// What the fake model answers to a prompt when it is alone.
+inline std::vector<int32_t> Oracle(const FakeModelOptions& model, std::vector<int32_t> history,
+                                   int64_t num_tokens) {
+  std::vector<int32_t> answer;
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    answer.push_back(FakeModel::NextToken(model, history));
+    history.push_back(answer.back());
+  }
+  return answer;
+}
+
+class TestEngine {
+ public:
+  explicit TestEngine(const TestEngineSetup& setup) {
+    auto model = std::make_unique<FakeModel>(setup.model);
+    model_ = model.get();
+    EngineConfig config;
+    config.max_num_sequence = setup.max_num_sequence;
+    config.prefill_chunk_size = setup.prefill_chunk_size;
+    config.max_total_sequence_length = setup.num_pages * kKvPageSize;
+    config.max_single_sequence_length = setup.max_single_sequence_length;
+    config.prefill_mode = setup.prefill_mode;
+    ModelDefaults defaults;
+    defaults.eos_token_ids = setup.eos_token_ids;
+    EngineOptions options;
+    options.trace_recorder = setup.trace;
+    options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
+      checker_.Receive(outputs);
+      if (on_outputs) on_outputs(outputs);
+    };
+    engine_ = Engine::FromModel(std::move(model), config, defaults, setup.token_table, options);
+  }
+
+  // Called in the engine's callback, after the checker has seen the outputs.
+  std::function<void(const std::vector<RequestStreamOutput>&)> on_outputs;
+
+  void Add(const std::string& id, std::vector<int32_t> prompt, const GenerationConfig& config) {
+    std::vector<Data> inputs;
+    inputs.emplace_back(TokenData{std::move(prompt)});
+    RequestPtr request = CreateRequest(id, std::move(inputs), config, engine_->request_limits());
+    checker_.Add(*request);
+    engine_->AddRequest(std::move(request));
+  }
+
+  void Step() {
+    engine_->Step();
+    engine_->AuditPages();
+    ++num_steps_;
+  }
+
+  // Steps until nothing is left; then every page must be free and every request final.
+  void Run(int64_t max_steps = 100000) {
+    while (!engine_->Empty() && max_steps-- > 0) Step();
+    ExpectIdle();
+  }
+
+  void ExpectIdle() {
+    EXPECT_TRUE(engine_->Empty()) << engine_->DebugCall("dump_state");
+    engine_->AuditPages();
+    checker_.ExpectAllFinal();
+  }
+
+  const SequenceHistory& Answer(const std::string& id, int sequence = 0) const {
+    return checker_.of(id).sequences.at(sequence);
+  }
+  const RequestHistory& History(const std::string& id) const { return checker_.of(id); }
+
+  Engine& engine() { return *engine_; }
+  FakeModel& model() { return *model_; }
+  HistoryChecker& checker() { return checker_; }
+  int64_t num_steps() const { return num_steps_; }
+
+ private:
+  HistoryChecker checker_;
+  std::unique_ptr<Engine> engine_;
+  FakeModel* model_ = nullptr;  // owned by engine_
+  int64_t num_steps_ = 0;
+};
+
+}  // namespace mlc_native::testing
