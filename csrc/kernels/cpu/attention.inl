@@ -60,6 +60,8 @@ struct BlockContext {
   }
 };
 
+constexpr int64_t kAhead = 4;  // pages whose addresses are known in advance, to prefetch them
+
 // Tiles of few queries take several pages or several vectors of head_dim at a time: at least
 // kChains independent sums hide the latency of the multiply-adds. A power of two, to divide evenly.
 constexpr int kChains = 8;
@@ -67,11 +69,13 @@ template <int kQueries, int kMost>
 constexpr int kAtOnce =
     kQueries * kMost <= kChains || kMost == 1 ? kMost : kAtOnce<kQueries, kMost / 2>;
 
-// scores[kQueries, kPages * 16] = q[kQueries, head_dim] . k[page][head_dim, 16]; pages `ahead` of
-// these are prefetched.
+// scores[kQueries, kPages * 16] = q[kQueries, head_dim] . k[page][head_dim, 16]; pages
+// further on are prefetched.
 template <typename T, int kQueries, int kPages>
-inline void ScorePageGroup(const typename T::Storage* const* k, int64_t ahead, const Scratch& s,
-                           int64_t query, int64_t head_dim, float* scores) {
+inline void ScorePageGroup(const typename T::Storage* const* k, const Scratch& s, int64_t query,
+                           int64_t head_dim, float* scores) {
+  constexpr int kDistance = kPages > 2 ? kPages : 2;
+  static_assert(kDistance <= kAhead);
   Vec acc[kQueries][kPages][kPageVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kQueries; ++i) {
@@ -85,7 +89,7 @@ inline void ScorePageGroup(const typename T::Storage* const* k, int64_t ahead, c
   for (int64_t d = 0; d < head_dim; ++d) {
 #pragma GCC unroll 16
     for (int p = 0; p < kPages; ++p) {
-      Prefetch(k[p + ahead] + d * kPageSize);
+      Prefetch(k[p + kDistance] + d * kPageSize);
       Vec kd[kPageVectors];
 #pragma GCC unroll 16
       for (int v = 0; v < kPageVectors; ++v) {
@@ -111,17 +115,11 @@ inline void ScorePageGroup(const typename T::Storage* const* k, int64_t ahead, c
   }
 }
 
-// The pages of one step (or some of them) at a kv head. Entry `count` and those after it repeat
-// what is read next.
+// Pages read in turn at a kv head, followed by the kAhead that are read after them.
 template <typename S>
 struct StepPages {
-  const S* at[2 * kPagesPerStep] = {};
+  const S* at[kPagesPerStep + kAhead] = {};
   int64_t count = 0;
-
-  void Add(const S* page) { at[count++] = page; }
-  void End(const S* next) {
-    for (int64_t i = count; i < 2 * kPagesPerStep; ++i) at[i] = next;
-  }
 };
 
 // Scores of the queries [begin, end) for consecutive pages, written from `scores` (of query 0) on.
@@ -137,11 +135,11 @@ void ScorePages(const BlockContext& c, int64_t begin, int64_t end,
       float* out = scores + i * kStepTokens;
       int64_t page = 0;
       for (; page + kTogether <= pages.count; page += kTogether) {
-        ScorePageGroup<T, kQueries, kTogether>(k + page, kTogether, s, i, c.kv.head_dim,
+        ScorePageGroup<T, kQueries, kTogether>(k + page, s, i, c.kv.head_dim,
                                                out + page * kPageSize);
       }
       for (; page < pages.count; ++page) {
-        ScorePageGroup<T, kQueries, 1>(k + page, 1, s, i, c.kv.head_dim, out + page * kPageSize);
+        ScorePageGroup<T, kQueries, 1>(k + page, s, i, c.kv.head_dim, out + page * kPageSize);
       }
     });
   }
@@ -264,7 +262,7 @@ void AddTokens(const BlockContext& c, int64_t begin, int64_t end, int64_t first,
   const Scratch& s = c.scratch;
   for (int64_t page = first / kPageSize; page * kPageSize <= last; ++page) {
     const typename T::Storage* v = pages.at[page - page0];
-    const typename T::Storage* next = pages.at[page - page0 + 1];
+    const typename T::Storage* next = pages.at[page - page0 + 2];
     const int64_t page_token = page * kPageSize;
     ValueTile tile{};
     tile.out_stride = s.row;
@@ -280,11 +278,9 @@ void AddTokens(const BlockContext& c, int64_t begin, int64_t end, int64_t first,
   }
 }
 
-// One step for the rows [row, row_end), each of which attends some token of it. next_k is the K
-// page to read after it.
+// One step for the rows [row, row_end), each of which attends some token of it.
 template <typename T>
-void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step,
-                const typename T::Storage* next_k) {
+void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step) {
   const int64_t step_first = step * kStepTokens;
   const int64_t step_last = step_first + kStepTokens - 1;
   const auto first_of = [&](int64_t r) {
@@ -297,13 +293,24 @@ void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t ste
   // Later rows start and end later: row has the first token, row_end - 1 the last one.
   const int64_t page = first_of(row) / kPageSize;
   const int64_t page_end = last_of(row_end - 1) / kPageSize + 1;
-  StepPages<typename T::Storage> k_pages, v_pages;
-  for (int64_t i = page; i < page_end; ++i) {
-    k_pages.Add(static_cast<const typename T::Storage*>(c.kv.k_pages) + c.PageOffset(i));
-    v_pages.Add(static_cast<const typename T::Storage*>(c.kv.v_pages) + c.PageOffset(i));
+  using S = typename T::Storage;
+  StepPages<S> k_pages, v_pages;
+  k_pages.count = v_pages.count = page_end - page;
+  const int64_t last_page = c.Keys(c.block.row_end - 1).last / kPageSize;
+  for (int64_t i = 0; i < k_pages.count + kAhead; ++i) {
+    const int64_t offset = c.PageOffset(Min64(page + i, last_page));
+    const S* k = static_cast<const S*>(c.kv.k_pages) + offset;
+    const S* v = static_cast<const S*>(c.kv.v_pages) + offset;
+    if (i < k_pages.count) {
+      k_pages.at[i] = k;
+      v_pages.at[i] = v;
+    } else {
+      v_pages.at[i] = k;
+    }
   }
-  k_pages.End(v_pages.at[0]);
-  v_pages.End(next_k);
+  for (int64_t i = 0; i < kAhead; ++i) {
+    k_pages.at[k_pages.count + i] = v_pages.at[Min64(i, v_pages.count - 1)];
+  }
   ScorePages<T>(c, query_of(row), query_of(row_end), k_pages,
                 c.scratch.scores + page % kPagesPerStep * kPageSize);
   const int64_t tokens = page_end * kPageSize - step_first;
@@ -382,18 +389,13 @@ void AttendBlock(const KvLayer& kv, const AttentionArgs& args, const AttentionBl
   BeginBlock(c);
   WithType(kv.dtype, [&](auto type) {
     const int64_t first_step = c.Keys(block.row_begin).first / kStepTokens;
-    const int64_t last_page = c.Keys(block.row_end - 1).last / kPageSize;
-    const int64_t last_step = last_page / kPagesPerStep;
+    const int64_t last_step = c.Keys(block.row_end - 1).last / kStepTokens;
     int64_t row = block.row_begin;  // rows before `row` end in an earlier step
     int64_t row_end = block.row_begin;
     for (int64_t step = first_step; step <= last_step; ++step) {
       while (c.Keys(row).last / kStepTokens < step) ++row;
       while (row_end < block.row_end && c.Keys(row_end).first / kStepTokens <= step) ++row_end;
-      using T = decltype(type);
-      const int64_t next_page = step < last_step ? (step + 1) * kPagesPerStep : last_page;
-      const auto* next_k =
-          static_cast<const typename T::Storage*>(kv.k_pages) + c.PageOffset(next_page);
-      AttendStep<T>(c, row, row_end, step, next_k);
+      AttendStep<decltype(type)>(c, row, row_end, step);
     }
   });
   EndBlock(c);
