@@ -31,25 +31,46 @@ project(consumer LANGUAGES CXX)
 find_package(mlc_native 0.1 REQUIRED)
 add_executable(consumer main.cc)
 target_link_libraries(consumer PRIVATE mlc_native::mlc_native)
+
+# A model of one's own, for model_lib=.
+file(GLOB plugin_sources ${FAKE_MODEL}/fake_model/*.cc)
+add_library(my_model SHARED ${plugin_sources})
+target_include_directories(my_model PRIVATE ${FAKE_MODEL} ${JSON})
+target_link_libraries(my_model PRIVATE mlc_native::mlc_native)
 """
 
 CONSUMER_CC = """
+#include <mlc_native/support/error.h>
 #include <mlc_native/threaded_engine.h>
 
+#include <future>
 #include <iostream>
 #include <thread>
 
-int main() {
+int main(int, char** argv) {
+  const std::string model = argv[1], model_lib = argv[2];
+  std::promise<size_t> finished;
+  size_t num_tokens = 0;
   auto engine = mlc_native::ThreadedEngine::Create();
-  engine->InitThreadedEngine("cpu", [](auto&&) {}, nullptr);
+  engine->InitThreadedEngine("cpu", [&](std::vector<mlc_native::RequestStreamOutput> outputs) {
+    for (const auto& output : outputs) {
+      for (const auto& delta : output.group) num_tokens += delta.token_ids.size();
+      if (output.is_final()) finished.set_value(num_tokens);
+    }
+  }, nullptr);
   std::thread loop([&] { engine->RunBackgroundLoop(); });
   std::thread stream_back([&] { engine->RunBackgroundStreamBackLoop(); });
   try {
     engine->Reload(R"({"model": "/does/not/exist"})");
-    std::cout << "loaded?";
-  } catch (const mlc_native::LoadError& error) {
-    std::cout << "refused: " << error.what();
+  } catch (const mlc_native::LoadError&) {
+    std::cout << "refused, ";
   }
+  engine->Reload(R"({"model": ")" + model + R"(", "model_lib": ")" + model_lib + R"("})");
+  mlc_native::GenerationConfig config;
+  config.max_tokens = 7;
+  engine->AddRequest(
+      engine->CreateRequest("r", {mlc_native::TokenData{{1, 2, 3}}}, config));
+  std::cout << finished.get_future().get() << " tokens";
   engine->ExitBackgroundLoop();
   loop.join();
   stream_back.join();
@@ -145,10 +166,23 @@ def test_installed_package_imports_by_itself(site: Path) -> None:
     assert answer.startswith(str(site))
 
 
-def test_cpp_host_finds_links_and_runs(site: Path, tmp_path: Path) -> None:
+def test_cpp_host_builds_on_it(site: Path, tmp_path: Path) -> None:
+    """find_package, link, run; and a plug-in model built against the installed headers."""
+    json = importlib.util.find_spec("nlohmann_json")
+    assert json is not None
+    assert json.submodule_search_locations
     (tmp_path / "CMakeLists.txt").write_text(CONSUMER_CMAKE)
     (tmp_path / "main.cc").write_text(CONSUMER_CC)
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"fake": {}}')
     build = tmp_path / "build"
-    run("cmake", "-S", tmp_path, "-B", build, f"-DCMAKE_PREFIX_PATH={site / 'mlc_native'}")
-    run("cmake", "--build", build)
-    assert run(build / "consumer").startswith("refused: ")
+    options = {
+        "CMAKE_PREFIX_PATH": site / "mlc_native",
+        "FAKE_MODEL": ROOT / "tests/cpp",
+        "JSON": Path(json.submodule_search_locations[0]) / "include",
+    }
+    run("cmake", "-S", tmp_path, "-B", build, *(f"-D{k}={v}" for k, v in options.items()))
+    run("cmake", "--build", build, "-j", "2")
+    answer = run(build / "consumer", model, build / "libmy_model.so")
+    assert answer == "refused, 7 tokens"
