@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -95,11 +96,11 @@ class SyncMLCEngine:
         progress = LoadProgressBar(json.loads(engine_config_json)["model"])
         try:
             self._core = _core.Engine.create(
-                engine_config_json, device, None, trace_recorder, progress
+                engine_config_json, device, _Unpacking(self), trace_recorder, progress
             )
         finally:
             progress.close()
-        self.set_request_stream_callback(request_stream_callback)
+        self._request_stream_callback = request_stream_callback
 
     def _forget_after_fork(self) -> None:
         """In a forked child the engine's threads do not exist: it stays untouched."""
@@ -157,7 +158,7 @@ class SyncMLCEngine:
 
     def set_request_stream_callback(self, callback: StreamCallback | None) -> None:
         """Replaces the callback; None drops all outputs."""
-        self._engine().set_request_stream_callback(callback and _Unpacking(callback))
+        self._engine()
         self._request_stream_callback = callback
 
     def get_request_stream_callback(self) -> StreamCallback | None:
@@ -251,13 +252,20 @@ class SyncMLCEngine:
 
 
 class _Unpacking:
-    """The engine's callback: wraps its outputs for a Python one."""
+    """The C++ engine's callback: wraps its outputs for the Python one.
 
-    def __init__(self, callback: StreamCallback) -> None:
-        self._callback = callback
+    It holds the Python engine weakly: a strong reference from C++ would be a cycle that the
+    garbage collector cannot see.
+    """
+
+    def __init__(self, engine: SyncMLCEngine) -> None:
+        self._engine = weakref.ref(engine)
 
     def __call__(self, outputs: list[_core.RequestStreamOutput]) -> None:
-        self._callback([data.RequestStreamOutput(output) for output in outputs])
+        engine = self._engine()
+        callback = engine and engine.get_request_stream_callback()
+        if callback is not None:
+            callback([data.RequestStreamOutput(output) for output in outputs])
 
 
 class _Answers:

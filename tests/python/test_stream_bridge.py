@@ -1,0 +1,292 @@
+"""The bridge alone, fed with outputs by hand: fan-out, joining, dead consumers, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from mlc_native._stream_bridge import StreamBridge
+
+from mlc_native.errors import EngineRequestError, EngineTerminatedError
+
+
+@dataclass
+class Delta:
+    """Stands for _core.SequenceDelta."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprob_json_strs: list[str] = field(default_factory=list)
+    finish_reason: str | None = None
+    extra_prefix_string: str = ""
+
+
+@dataclass
+class Output:
+    """Stands for _core.RequestStreamOutput."""
+
+    request_id: str
+    group: list[Delta] = field(default_factory=list)
+    request_final_usage_json_str: str | None = None
+    error_message: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        return self.request_final_usage_json_str is not None
+
+
+def text(request_id: str, *texts: str, finish: str | None = None, error: str = "") -> Output:
+    group = [Delta(t, list(t.encode()), finish_reason=finish) for t in texts]
+    return Output(request_id, group, error_message=error)
+
+
+def final(request_id: str) -> Output:
+    return Output(request_id, [], f'{{"id": "{request_id}"}}')
+
+
+def texts(outputs: Sequence[Any]) -> list[str]:
+    return [output.delta_text for output in outputs]
+
+
+# ------------------------------------------------------------------------------------- one thread
+
+
+def test_deltas_in_order_then_the_usage_alone() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    bridge([text("r", "a")])
+    assert texts(channel.next()) == ["a"]
+    bridge([text("r", "b", finish="stop"), final("r")])
+    outputs = channel.next()
+    assert (texts(outputs), outputs[0].finish_reason) == (["b"], "stop")
+    assert not channel.finished
+    (usage,) = channel.next()
+    assert usage.request_final_usage_json_str == '{"id": "r"}'
+    assert channel.finished
+    assert channel.next() is None
+    assert len(bridge) == 0
+
+
+def test_what_has_piled_up_is_joined() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    bridge([Output("r", [Delta("a", [1], ["A"]), Delta("", [], [])])])
+    bridge([Output("r", [Delta("b", [2, 3], ["B", "C"], "length"), Delta("x", [9], ["X"])])])
+    bridge([Output("r", [Delta("", [], []), Delta("z", [], [], "stop", "y")]), final("r")])
+    first, second = channel.next()
+    assert (first.delta_text, first.delta_token_ids, first.finish_reason) == (
+        "ab",
+        [1, 2, 3],
+        "length",
+    )
+    assert first.delta_logprob_json_strs == ["A", "B", "C"]
+    assert (second.delta_text, second.delta_token_ids, second.finish_reason) == ("xyz", [9], "stop")
+    assert second.delta_logprob_json_strs == ["X"]
+    assert channel.next()[0].request_final_usage_json_str is not None
+
+
+def test_no_logprobs_is_none() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    bridge([text("r", "a")])
+    assert channel.next()[0].delta_logprob_json_strs is None
+
+
+def test_requests_do_not_mix() -> None:
+    bridge = StreamBridge()
+    channels = {name: bridge.open_sync(name) for name in "abc"}
+    bridge([text(name, name + str(i)) for i in range(3) for name in "abc"])
+    assert {name: texts(c.next()) for name, c in channels.items()} == {
+        name: [f"{name}0{name}1{name}2"] for name in "abc"
+    }
+
+
+def test_unknown_ids_are_dropped() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    bridge([text("nobody", "x"), text("r", "a"), final("nobody")])
+    assert texts(channel.next()) == ["a"]
+
+
+def test_an_id_in_use_is_refused_and_its_owner_untouched() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    with pytest.raises(ValueError, match='"r" is in use'):
+        bridge.open_sync("r")
+    bridge([text("r", "a"), final("r")])
+    assert texts(channel.next()) == ["a"]
+    bridge.open_sync("r")  # free again
+
+
+def test_a_discarded_channel_frees_its_id_and_no_other() -> None:
+    bridge = StreamBridge()
+    old = bridge.open_sync("r")
+    bridge.discard(old)
+    new = bridge.open_sync("r")
+    bridge.discard(old)  # a second time: must not touch the new owner
+    bridge([text("r", "a")])
+    assert texts(new.next()) == ["a"]
+
+
+def test_an_error_comes_after_the_text_before_it() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    bridge([text("r", "a"), text("r", "", finish="error", error="it broke"), final("r")])
+    assert texts(channel.next()) == ["a"]
+    with pytest.raises(EngineRequestError, match="request r: it broke") as error:
+        channel.next()
+    assert error.value.request_id == "r"
+    assert channel.finished
+    assert channel.next() is None
+
+
+def test_an_error_alone_is_raised_at_once() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    bridge([text("r", "", "", finish="error", error="it broke"), final("r")])
+    with pytest.raises(EngineRequestError):
+        channel.next()
+
+
+def test_close_ends_waiting_threads() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    bridge([text("r", "a")])
+    errors: list[BaseException] = []
+
+    def consume() -> None:
+        try:
+            while channel.next() is not None:
+                pass
+        except EngineTerminatedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    bridge.close("the end")
+    thread.join(30)
+    assert [str(error) for error in errors] == ["the end"]
+    with pytest.raises(EngineTerminatedError):
+        bridge.open_sync("s")
+
+
+def test_many_threads() -> None:
+    bridge = StreamBridge()
+    num_threads, num_tokens = 16, 200
+    channels = [bridge.open_sync(str(i)) for i in range(num_threads)]
+    results: dict[int, str] = {}
+
+    def consume(i: int) -> None:
+        pieces = []
+        while (outputs := channels[i].next()) is not None:
+            pieces += texts(outputs)
+        results[i] = "".join(pieces)
+
+    threads = [threading.Thread(target=consume, args=(i,)) for i in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    for k in range(num_tokens):
+        bridge([text(str(i), f"{i}:{k} ") for i in range(num_threads)])
+    bridge([final(str(i)) for i in range(num_threads)])
+    for thread in threads:
+        thread.join(60)
+    expected = {i: "".join(f"{i}:{k} " for k in range(num_tokens)) for i in range(num_threads)}
+    assert results == expected
+
+
+# ---------------------------------------------------------------------------------------- asyncio
+
+
+async def collect(channel: Any) -> str:
+    pieces: list[str] = []
+    while (outputs := await channel.next()) is not None:
+        pieces += texts(outputs)
+    return "".join(pieces)
+
+
+async def test_async_channel() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_async("r", asyncio.get_running_loop())
+    task = asyncio.create_task(collect(channel))
+    await asyncio.sleep(0)  # the task waits now
+    bridge([text("r", "a")])
+    await asyncio.to_thread(bridge, [text("r", "b", finish="stop"), final("r")])
+    assert await asyncio.wait_for(task, 30) == "ab"
+
+
+async def test_a_cancelled_consumer_can_go_on() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_async("r", asyncio.get_running_loop())
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(channel.next(), 0.01)
+    bridge([text("r", "a")])
+    assert texts(await asyncio.wait_for(channel.next(), 30)) == ["a"]
+
+
+class CountingLoop:
+    """An event loop that counts how often it is woken."""
+
+    def __init__(self) -> None:
+        self.wakeups: list[tuple[Any, ...]] = []
+
+    def call_soon_threadsafe(self, *call: Any) -> None:
+        self.wakeups.append(call)
+
+
+def test_one_wakeup_per_loop_and_batch() -> None:
+    bridge = StreamBridge()
+    loops = [CountingLoop(), CountingLoop()]
+    for i in range(10):
+        bridge.open_async(str(i), loops[i % 2])
+    bridge([text(str(i), "a") for _ in range(3) for i in range(10)])
+    assert [len(loop.wakeups) for loop in loops] == [1, 1]
+    bridge([text("1", "a")])
+    assert [len(loop.wakeups) for loop in loops] == [1, 2]
+
+
+def test_a_closed_loop_loses_only_its_own() -> None:
+    aborted: list[str] = []
+    bridge = StreamBridge(aborted.append)
+    loop = asyncio.new_event_loop()
+    bridge.open_async("dead", loop)
+    channel = bridge.open_sync("alive")
+    loop.close()
+    bridge([text("dead", "x"), text("alive", "a")])
+    bridge([text("dead", "x"), text("alive", "b"), final("dead"), final("alive")])
+    assert texts(channel.next()) == ["ab"]
+    assert aborted == ["dead"]  # once: nobody will read it, so the engine need not write it
+    assert len(bridge) == 0
+
+
+def test_many_event_loops() -> None:
+    bridge = StreamBridge()
+    num_loops, num_requests, num_tokens = 4, 5, 50
+    opened = threading.Barrier(num_loops + 1)
+    results: dict[str, str] = {}
+
+    def run_loop(k: int) -> None:
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            names = [f"{k}-{i}" for i in range(num_requests)]
+            channels = [bridge.open_async(name, loop) for name in names]
+            opened.wait(30)
+            results.update(zip(names, await asyncio.gather(*map(collect, channels)), strict=True))
+
+        asyncio.run(main())
+
+    threads = [threading.Thread(target=run_loop, args=(k,)) for k in range(num_loops)]
+    for thread in threads:
+        thread.start()
+    opened.wait(30)
+    names = [f"{k}-{i}" for k in range(num_loops) for i in range(num_requests)]
+    for token in range(num_tokens):
+        bridge([text(name, f"{name}:{token} ") for name in names])
+    bridge([final(name) for name in names])
+    for thread in threads:
+        thread.join(60)
+    expected = {name: "".join(f"{name}:{t} " for t in range(num_tokens)) for name in names}
+    assert results == expected
