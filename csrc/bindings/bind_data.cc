@@ -38,18 +38,20 @@ std::optional<std::string> FinishReasonName(const SequenceDelta& delta) {
 
 }  // namespace
 
-RequestStreamCallback WrapStreamCallback(nb::object callable, OnPythonError on_error) {
-  if (callable.is_none()) return {};
+void CallWithOutputs(nb::handle callable, std::vector<RequestStreamOutput> outputs) {
+  nb::list list;
+  for (RequestStreamOutput& output : outputs) list.append(nb::cast(std::move(output)));
+  callable(list);
+}
+
+RequestStreamCallback WrapStreamCallback(nb::object callable) {
   std::shared_ptr<nb::object> shared(new nb::object(std::move(callable)), DeleteWithGil());
-  return [shared, on_error](std::vector<RequestStreamOutput> outputs) {
+  return [shared](std::vector<RequestStreamOutput> outputs) {
     if (!nb::is_alive()) return;
     nb::gil_scoped_acquire gil;
     try {
-      nb::list list;
-      for (RequestStreamOutput& output : outputs) list.append(nb::cast(std::move(output)));
-      (*shared)(list);
+      CallWithOutputs(*shared, std::move(outputs));
     } catch (nb::python_error& error) {
-      if (on_error == OnPythonError::kPropagate) throw;
       error.restore();
       PyErr_WriteUnraisable(shared->ptr());
     }

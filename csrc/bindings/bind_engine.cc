@@ -17,31 +17,47 @@ using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 namespace mlc_native::bindings {
 namespace {
 
-// The engine's callback is C++; Python gets back the callable it gave.
+// Holds the only reference to the Python callback, where the garbage collector can see it: a
+// callback is usually a method of the object that owns the engine.
 struct PyEngine {
   std::unique_ptr<Engine> engine;
-  nb::object callback;
+  nb::object callback = nb::none();
 };
+
+int TraverseEngine(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  Py_VISIT(nb::inst_ptr<PyEngine>(self)->callback.ptr());
+  return 0;
+}
+
+int ClearEngine(PyObject* self) {
+  nb::inst_ptr<PyEngine>(self)->callback = nb::none();
+  return 0;
+}
+
+const PyType_Slot kEngineSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&TraverseEngine)},
+                              {Py_tp_clear, reinterpret_cast<void*>(&ClearEngine)},
+                              {0, nullptr}};
 
 std::unique_ptr<PyEngine> CreatePyEngine(const std::string& config_json, std::string device,
                                          nb::object callback,
                                          std::shared_ptr<EventTraceRecorder> trace_recorder,
                                          nb::object progress) {
+  auto result = std::make_unique<PyEngine>();
+  result->callback = std::move(callback);
   EngineOptions options;
-  options.request_stream_callback = WrapStreamCallback(callback, OnPythonError::kPropagate);
+  options.request_stream_callback = [self =
+                                         result.get()](std::vector<RequestStreamOutput> outputs) {
+    nb::gil_scoped_acquire gil;
+    if (!self->callback.is_none()) CallWithOutputs(self->callback, std::move(outputs));
+  };
   options.trace_recorder = std::move(trace_recorder);
   options.device = std::move(device);
   options.load_progress = WrapLoadProgress(std::move(progress));
-  auto result = std::make_unique<PyEngine>();
-  result->callback = std::move(callback);
   nb::gil_scoped_release release;
   result->engine = Engine::Create(EngineConfig::FromJSONString(config_json), options);
   return result;
-}
-
-void SetCallback(PyEngine& self, nb::object callback) {
-  self.engine->SetRequestStreamCallback(WrapStreamCallback(callback, OnPythonError::kPropagate));
-  self.callback = std::move(callback);
 }
 
 std::shared_ptr<Request> CreateEngineRequest(const PyEngine& self, std::string id,
@@ -54,7 +70,8 @@ std::shared_ptr<Request> CreateEngineRequest(const PyEngine& self, std::string i
 }  // namespace
 
 void BindEngine(nb::module_& m) {
-  nb::class_<PyEngine>(m, "Engine", "The single-threaded engine; one thread at a time.")
+  nb::class_<PyEngine>(m, "Engine", nb::type_slots(kEngineSlots),
+                       "The single-threaded engine; one thread at a time.")
       .def_static("create", &CreatePyEngine, "config_json"_a, "device"_a, "callback"_a = nb::none(),
                   "trace_recorder"_a = nb::none(), "progress"_a = nb::none(),
                   "Loads the model named in the config. Raises InvalidConfig, LoadError.")
@@ -84,7 +101,10 @@ void BindEngine(nb::module_& m) {
           "debug_call",
           [](PyEngine& self, const std::string& name) { return self.engine->DebugCall(name); },
           "name"_a, ReleaseGil())
-      .def("set_request_stream_callback", &SetCallback, "callback"_a.none())
+      .def(
+          "set_request_stream_callback",
+          [](PyEngine& self, nb::object callback) { self.callback = std::move(callback); },
+          "callback"_a.none())
       .def("get_request_stream_callback", [](const PyEngine& self) { return self.callback; })
       .def("default_generation_config",
            [](const PyEngine& self) {

@@ -18,8 +18,7 @@ namespace {
 
 void Init(ThreadedEngine& self, std::string device, nb::object callback,
           std::shared_ptr<EventTraceRecorder> trace_recorder) {
-  self.InitThreadedEngine(std::move(device),
-                          WrapStreamCallback(std::move(callback), OnPythonError::kReport),
+  self.InitThreadedEngine(std::move(device), WrapStreamCallback(std::move(callback)),
                           std::move(trace_recorder));
 }
 

@@ -7,6 +7,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include <vector>
+
 #include "data.h"
 
 namespace mlc_native::bindings {
@@ -20,12 +22,13 @@ void BindEngine(nanobind::module_& m);
 void BindThreadedEngine(nanobind::module_& m);
 void BindTesting(nanobind::module_& m);
 
-// A Python callable as an engine callback. It may be called and destroyed on any thread, with or
-// without the GIL; after the interpreter has begun to shut down it does nothing. kPropagate lets a
-// Python exception out of the call (for calls that began in Python), kReport hands it to
-// sys.unraisablehook.
-enum class OnPythonError { kPropagate, kReport };
-RequestStreamCallback WrapStreamCallback(nanobind::object callable, OnPythonError on_error);
+// Calls callable(list of outputs). With the GIL; what Python raises comes out.
+void CallWithOutputs(nanobind::handle callable, std::vector<RequestStreamOutput> outputs);
+
+// A Python callable as the callback of a thread of ours: may be called and destroyed without the
+// GIL, takes it once per call, does nothing once the interpreter shuts down. What Python raises
+// goes to sys.unraisablehook.
+RequestStreamCallback WrapStreamCallback(nanobind::object callable);
 
 // int64 values of any Python list as token ids. Throws InvalidRequest for a value that no
 // vocabulary can have.
