@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field
 
 from mlc_native import _core
+from mlc_native.errors import invalid_request
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.openai_api_protocol import RequestResponseFormat
 
@@ -76,8 +77,12 @@ class GenerationConfig(BaseModel):
         """Writes what is set here over ``config`` (the engine's defaults) and returns it."""
         for name in _PLAIN_FIELDS:
             value = getattr(self, name)
-            if value is not None:
+            if value is None:
+                continue
+            try:
                 setattr(config, name, value)
+            except TypeError:  # an integer that no C++ field holds
+                raise invalid_request(name, f'"{name}" is out of range: {value}') from None
         if self.response_format is not None:
             config.response_format_type = self.response_format.type
             config.response_format_schema = self.response_format.json_schema

@@ -10,7 +10,14 @@ from __future__ import annotations
 import time
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
 
 from mlc_native.protocol.debug_protocol import DebugConfig
 
@@ -161,7 +168,7 @@ class _SamplingRequest(BaseModel):
 class CompletionRequest(_SamplingRequest):
     """``prompt`` is text or token ids; ``logprobs`` the number of alternatives, [0, 5]."""
 
-    prompt: str | list[int]
+    prompt: StrictStr | list[int]
     best_of: int | None = 1
     echo: bool = False
     logprobs: int | None = None

@@ -260,12 +260,13 @@ class MLCEngineBase:
         self._core.init_threaded_engine(
             self.device, self.state.get_request_stream_callback(kind), self.state.trace_recorder
         )
-        self.tokenizer, self.conv_template = load_tokenizer(folders[0])
-        self._chat_stop_token_ids = self._template_stop_token_ids()
-        # 8. The two loops. 9. Load. 10. What the engine made of the config.
-        threads = self._start_threads()
+        threads: list[threading.Thread] = []
         self._shutdown = weakref.finalize(self, shut_down, self._core, bridge, threads)
         try:
+            self.tokenizer, self.conv_template = load_tokenizer(folders[0])
+            self._chat_stop_token_ids = self._template_stop_token_ids()
+            # 8. The two loops. 9. Load. 10. What the engine made of the config.
+            threads += self._start_threads()
             self._load(config)
             self.engine_config = EngineConfig.from_json(self._core.get_complete_engine_config())
             self.max_input_sequence_length = self._core.get_request_limits().max_sequence_length

@@ -121,8 +121,8 @@ class CompletionResponder:
         self._include_usage = _include_usage(request)
         self._prefix = prompt_text if request.echo else ""
         self._suffix = request.suffix or ""
-        self._offsets = [len(self._prefix)] * request.n  # characters delivered, per choice
-        self._suffix_due = [bool(self._suffix)] * request.n
+        self._offsets: dict[int, int] = {}  # characters delivered, per choice
+        self._ended: set[int] = set()
 
     def opening(self) -> list[CompletionResponse]:
         """Chunks before the first output: the echoed prompt."""
@@ -161,10 +161,11 @@ class CompletionResponder:
 
     def _choice(self, index: int, output: CallbackStreamOutput) -> CompletionResponseChoice:
         text = output.delta_text
-        logprobs = _completion_logprobs(output.delta_logprob_json_strs, self._offsets[index])
-        self._offsets[index] += len(text)
-        if output.finish_reason and self._suffix_due[index]:
-            self._suffix_due[index] = False
+        offset = self._offsets.get(index, len(self._prefix))
+        logprobs = _completion_logprobs(output.delta_logprob_json_strs, offset)
+        self._offsets[index] = offset + len(text)
+        if output.finish_reason and index not in self._ended:
+            self._ended.add(index)
             text += self._suffix
         return CompletionResponseChoice(
             index=index, finish_reason=output.finish_reason, text=text, logprobs=logprobs

@@ -263,7 +263,7 @@ class _Unpacking:
 
     def __call__(self, outputs: list[_core.RequestStreamOutput]) -> None:
         engine = self._engine()
-        callback = engine and engine.get_request_stream_callback()
+        callback = engine.get_request_stream_callback() if engine is not None else None
         if callback is not None:
             callback([data.RequestStreamOutput(output) for output in outputs])
 

@@ -1,0 +1,369 @@
+"""What callers get wrong: a clear error that names it, nothing lost, the next request works."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from facades import OPENAI_FACADES
+from fake_model import EOS, VOCAB_SIZE
+
+from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine, SyncMLCEngine
+from mlc_native.errors import EngineTerminatedError, InvalidConfig, InvalidRequest, LoadError
+from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.serve.data import ImageData
+from mlc_native.support.model_source import resolve_model
+
+MakeModel = Callable[..., str]
+NAN, INF = float("nan"), float("inf")
+LIMIT = 256  # tokens of a sequence
+
+
+@pytest.fixture(scope="module", params=OPENAI_FACADES)
+def engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, fake_lib: str
+) -> Iterator[Any]:
+    """One engine for all bad requests of this file: it must survive each of them."""
+    from fake_model import write_model
+
+    model = write_model(tmp_path_factory.mktemp("bad") / "model", context_window_size=LIMIT)
+    made = OPENAI_FACADES[request.param](model, model_lib=fake_lib)
+    yield made
+    made.terminate()
+
+
+def check_alive(engine: Any) -> None:
+    """The engine answers, holds no page and knows no request."""
+    response = engine.complete(prompt="abc", max_tokens=3)
+    assert response.usage.completion_tokens == 3
+    metrics = engine.metrics()
+    assert metrics["num_running_requests"] == metrics["num_waiting_requests"] == 0
+    assert metrics["kv_pages_used"] == 0
+    assert len(engine.engine.state.bridge) == 0
+
+
+BAD_SAMPLING: list[tuple[str, Any]] = [
+    *(("temperature", value) for value in (-0.1, NAN, INF, -INF)),
+    *(("top_p", value) for value in (-0.1, 1.1, NAN)),
+    *(("min_p", value) for value in (-0.1, 1.1, NAN)),
+    *(("top_k", value) for value in (-2, 1 << 40)),
+    *(("frequency_penalty", value) for value in (-2.1, 2.1, NAN)),
+    *(("presence_penalty", value) for value in (-2.1, 2.1, NAN)),
+    *(("repetition_penalty", value) for value in (0, -1, NAN)),
+    *(("max_tokens", value) for value in (-2, -(1 << 40))),
+    *(("n", value) for value in (0, -1, 1_000_000, 1 << 40)),
+    *(("seed", value) for value in (1 << 70,)),
+    *(("stop", value) for value in ("", ["a", ""], ["x"] * 10_000)),
+    *(("stop_token_ids", value) for value in ([-1], [VOCAB_SIZE], [1 << 40])),
+    *(("logit_bias", value) for value in ({VOCAB_SIZE: 1}, {-1: 1}, {1 << 40: 1}, {5: NAN})),
+    ("response_format", {"type": "json_object"}),
+]
+EXTRA = ("min_p", "top_k", "repetition_penalty", "stop_token_ids")
+
+
+@pytest.mark.parametrize(("field", "value"), BAD_SAMPLING, ids=lambda v: str(v)[:30])
+def test_bad_sampling_values(engine: Any, field: str, value: Any) -> None:
+    arguments = {"extra_body": {field: value}} if field in EXTRA else {field: value}
+    for create in (
+        lambda: engine.complete(prompt="abc", **arguments),
+        lambda: engine.chat(messages=[{"role": "user", "content": "x"}], **arguments),
+    ):
+        with pytest.raises(ValueError) as error:
+            create()
+        assert field.split("_token")[0] in str(error.value).lower(), str(error.value)
+    check_alive(engine)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("", "prompt"),
+        ([], "prompt"),
+        ([VOCAB_SIZE], "prompt"),
+        ([-1], "prompt"),
+        ([1, 1 << 40], "prompt"),
+        ([1] * (LIMIT + 1), f"has {LIMIT + 1} tokens in total, larger than the model input length"),
+        ("x" * 100_000, "has 100000 tokens in total, larger than the model input length limit 256"),
+        ("\ud800", "no valid Unicode"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_bad_prompts(engine: Any, prompt: Any, message: str, stream: bool) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        engine.complete(prompt=prompt, stream=stream)
+    assert message in str(error.value)
+    check_alive(engine)
+
+
+@pytest.mark.parametrize("prompt", [b"abc", 5, None, [b"abc"], [None], {"a": 1}], ids=repr)
+def test_prompts_of_a_wrong_kind(engine: Any, prompt: Any) -> None:
+    with pytest.raises(InvalidRequest, match="Invalid request prompt of type"):
+        engine.generate(prompt, GenerationConfig(), "r")
+    with pytest.raises(ValueError):
+        engine.complete(prompt=prompt)
+    check_alive(engine)
+
+
+def test_a_prompt_that_fills_the_context_is_served(engine: Any) -> None:
+    response = engine.complete(prompt=[1] * (LIMIT - 1))
+    assert response.usage.completion_tokens == 1
+    assert response.choices[0].finish_reason == "length"
+
+
+def test_max_tokens_zero_is_valid(engine: Any) -> None:
+    response = engine.complete(prompt="abc", max_tokens=0)
+    assert (response.choices[0].text, response.choices[0].finish_reason) == ("", "length")
+    assert response.usage.prompt_tokens == 3
+
+
+def test_unsupported_and_unknown_arguments(engine: Any) -> None:
+    with pytest.raises(InvalidRequest, match='Request fields "best_of" are not supported'):
+        engine.complete(prompt="abc", best_of=2)
+    with pytest.raises(TypeError, match="temprature"):
+        engine.complete(prompt="abc", temprature=1)
+    with pytest.raises(InvalidRequest, match="temprature"):
+        engine.complete(prompt="abc", extra_body={"temprature": 1})
+    parts = [{"type": "image_url", "image_url": {"url": "http://localhost/x.png"}}]
+    with pytest.raises(InvalidRequest, match="image_url"):
+        engine.chat(messages=[{"role": "user", "content": parts}])
+    with pytest.raises(InvalidRequest, match="image input is not supported"):
+        ImageData(None, 1)
+    check_alive(engine)
+
+
+# ------------------------------------------------------------------------------------- templates
+
+
+@pytest.mark.parametrize("facade", OPENAI_FACADES.values())
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ raise_exception('roles must alternate') }}", "roles must alternate"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "was stopped"),
+        ("{{ 'a' * 10 ** 10 }}", "was stopped"),
+        (None, "no chat template"),
+    ],
+)
+def test_templates_that_fail(
+    facade: Any, template: str | None, message: str, make_model: MakeModel, fake_lib: str
+) -> None:
+    engine = facade(make_model(chat_template=template), model_lib=fake_lib)
+    for stream in (False, True):
+        with pytest.raises(InvalidRequest, match=message) as error:
+            engine.chat(messages=[{"role": "user", "content": "x"}], stream=stream)
+        assert error.value.field == "messages"
+    check_alive(engine)
+    engine.terminate()
+
+
+# ------------------------------------------------------------------------------- engine settings
+
+CONSTRUCTORS = [MLCEngine, AsyncMLCEngine, SyncMLCEngine]
+
+
+@pytest.fixture(params=CONSTRUCTORS)
+def construct(request: pytest.FixtureRequest, fake_lib: str) -> Iterator[Callable[..., Any]]:
+    """Makes an engine of one kind; afterwards no thread of the failed ones is left."""
+    before = set(threading.enumerate())
+
+    def make(model: str, **kwargs: Any) -> Any:
+        return request.param(model, model_lib=kwargs.pop("model_lib", fake_lib), **kwargs)
+
+    yield make
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kv_cache_page_size", 32),
+        ("gpu_memory_utilization", 0),
+        ("gpu_memory_utilization", 1.5),
+        ("gpu_memory_utilization", NAN),
+        ("max_num_sequence", 0),
+        ("max_num_sequence", "four"),
+        ("max_total_sequence_length", -1),
+        ("max_total_sequence_length", 1 << 62),
+        ("max_single_sequence_length", 0),
+        ("prefill_chunk_size", 0),
+        ("max_history_size", 4),
+        ("dtype", "int3"),
+        ("num_threads", 0),
+        ("mode", "turbo"),
+        ("prefill_mode", "fast"),
+        ("prefix_cache_mode", "magic"),
+        ("speculative_mode", "small_draft"),
+        ("speculative_mode", "psychic"),
+        ("tensor_parallel_shards", 2),
+        ("kv_state_kind", "rnn_state"),
+        ("opt", object()),
+    ],
+    ids=str,
+)
+def test_bad_engine_settings(
+    construct: Callable[..., Any], make_model: MakeModel, field: str, value: Any
+) -> None:
+    config = EngineConfig(**{field: value})
+    arguments = {"mode": value} if field == "mode" else {}
+    with pytest.raises(InvalidConfig) as error:
+        construct(make_model(), engine_config=config, **arguments)
+    assert field in str(error.value) or error.value.field == field
+
+
+def test_unknown_engine_settings() -> None:
+    with pytest.raises(TypeError, match="max_num_sequences"):
+        EngineConfig(max_num_sequences=3)  # type: ignore[call-arg]
+    with pytest.raises(InvalidConfig, match='no field "max_num_sequences"') as error:
+        EngineConfig.from_json('{"max_num_sequences": 3}')
+    assert error.value.field == "max_num_sequences"
+    for text in ("{", "[]"):
+        with pytest.raises(InvalidConfig):
+            EngineConfig.from_json(text)
+
+
+def test_engine_config_round_trip() -> None:
+    config = EngineConfig(model="m", max_num_sequence=3, prefill_mode="chunked")
+    assert EngineConfig.from_json(config.asjson()) == config
+
+
+@pytest.mark.parametrize(
+    ("field", "config", "arguments"),
+    [
+        ("model", {"model": "/elsewhere"}, {}),
+        ("mode", {"mode": "server"}, {"mode": "interactive"}),
+        ("model_lib", {"model_lib": "/elsewhere.so"}, {}),
+    ],
+)
+def test_conflicting_arguments(
+    construct: Callable[..., Any], make_model: MakeModel, field: str, config: Any, arguments: Any
+) -> None:
+    with pytest.raises(InvalidConfig, match=f'The argument "{field}" of engine constructor'):
+        construct(make_model(), engine_config=EngineConfig(**config), **arguments)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:3", "tpu", "cpu:7", "", "cpux"])
+def test_a_device_that_is_not_there(
+    construct: Callable[..., Any], make_model: MakeModel, device: str
+) -> None:
+    with pytest.raises(InvalidConfig, match="this machine and build have: cpu"):
+        construct(make_model(), device=device)
+
+
+# ----------------------------------------------------------------------------------- model files
+
+
+def break_config(text: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / "config.json").write_text(text) and None
+
+
+def break_tokenizer(folder: Path) -> None:
+    path = folder / "tokenizer.json"
+    path.write_text(path.read_text()[:1000])
+
+
+def break_fake(**settings: Any) -> Callable[[Path], None]:
+    return break_config(json.dumps({"fake": settings}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda folder: (folder / "config.json").unlink(), "config.json"),
+        (break_config("{"), "config.json"),
+        (break_config("[]"), "config.json"),
+        (break_config('{"vocab_size": "many"}'), "config.json"),
+        (break_tokenizer, "tokenizer.json"),
+        (break_fake(no_such_setting=1), "no_such_setting"),
+        (lambda folder: (folder / "tokenizer_config.json").write_text("{"), "tokenizer_config"),
+    ],
+)
+def test_damaged_model_folders(
+    construct: Callable[..., Any], make_model: MakeModel, damage: Any, named: str
+) -> None:
+    model = make_model()
+    damage(Path(model))
+    with pytest.raises(LoadError, match=named):
+        construct(model)
+
+
+def test_models_that_are_not_there(construct: Callable[..., Any], tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="there is no model folder"):
+        construct("./no/such/folder")
+    with pytest.raises(LoadError, match=r"is no model folder: it has no config\.json"):
+        construct(str(tmp_path))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LoadError, match="is a file"):
+        construct(str(tmp_path / "file"))
+
+
+def test_model_libraries_that_are_none(
+    construct: Callable[..., Any], make_model: MakeModel, tmp_path: Path
+) -> None:
+    model = make_model()
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        construct(model, model_lib="/nowhere.so")
+    (tmp_path / "text.so").write_text("no library")
+    with pytest.raises(LoadError, match=r"text\.so"):
+        construct(model, model_lib=str(tmp_path / "text.so"))
+
+
+def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import huggingface_hub
+
+    def refuse(*_args: Any, **_kwargs: Any) -> str:
+        raise OSError("no network\nwith details")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    monkeypatch.chdir(tmp_path)
+    for name in ("HF://org/name", "org/name"):
+        with pytest.raises(LoadError, match=r"could not be downloaded .* OSError: no network$"):
+            resolve_model(name)
+
+
+def test_hub_ids_are_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import huggingface_hub
+
+    asked: list[tuple[str, str | None]] = []
+
+    def download(repo: str, *, revision: str | None, **_filters: Any) -> str:
+        asked.append((repo, revision))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.chdir(tmp_path)
+    assert resolve_model("HF://org/name") == tmp_path
+    assert resolve_model("org/name@v1.0") == tmp_path
+    assert asked == [("org/name", None), ("org/name", "v1.0")]
+    os.makedirs("org/name")
+    assert resolve_model("org/name") == Path("org/name")  # a folder of that name wins
+
+
+# ----------------------------------------------------------------------------- after the end
+
+
+@pytest.mark.parametrize("facade", OPENAI_FACADES.values())
+def test_a_request_after_terminate(facade: Any, make_model: MakeModel, fake_lib: str) -> None:
+    made = facade(make_model(), model_lib=fake_lib)
+    made.engine.terminate()
+    made.engine.terminate()
+    calls = [
+        lambda: made.complete(prompt="abc"),
+        lambda: made.chat(messages=[{"role": "user", "content": "x"}], stream=True),
+        made.metrics,
+        made.engine.reset,
+        made.audit,
+    ]
+    for call in calls:
+        with pytest.raises(EngineTerminatedError, match="was terminated"):
+            call()
+    made.terminate()
+
+
+def test_eos_is_no_prompt_problem(engine: Any) -> None:
+    assert engine.complete(prompt=[EOS], max_tokens=1).usage.prompt_tokens == 1
