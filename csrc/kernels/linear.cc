@@ -11,8 +11,10 @@
 namespace mlc_native::kernels {
 namespace {
 
-// Fewer multiply-adds than this per thread are not worth waking it.
-constexpr int64_t kMinWorkPerThread = 32 * 1024;
+// A part of a linear has at least this many multiply-adds (some 10 us), and with more rows than a
+// tile this many panels, over which packing the rows pays.
+constexpr int64_t kMinWorkPerPart = 128 * 1024;
+constexpr int64_t kMinPanelsPerPart = 32;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -166,7 +168,11 @@ void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args) {
   MLC_CHECK(w.panel_width == cpu.isa->panel_width) << "packed for another ISA";
   MLC_CHECK(args.m >= 0 && args.ldx >= w.k && args.ldy >= w.n);
   if (args.m == 0) return;
-  const int64_t grain = CeilDiv(kMinWorkPerThread, args.m * w.k * w.panel_width);
+  int64_t grain = CeilDiv(kMinWorkPerPart, args.m * w.k * w.panel_width);
+  if (args.m > cpu.isa->tile_rows) {
+    const int64_t share = NumPanels(w) / cpu.pool->num_threads();
+    grain = std::max(grain, std::min(kMinPanelsPerPart, share));
+  }
   cpu.pool->ParallelFor(
       NumPanels(w), [&](int64_t begin, int64_t end, int) { cpu.isa->linear(w, args, begin, end); },
       grain);

@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/check.h"
@@ -60,6 +61,9 @@ class SpinThenPark {
   std::condition_variable wake_;
 };
 
+// Parts per thread: enough that a thread that loses its core for a while leaves little undone.
+constexpr int64_t kPartsPerThread = 4;
+
 struct Loop {
   int64_t n = 0;
   int64_t parts = 0;
@@ -68,65 +72,90 @@ struct Loop {
 
 }  // namespace
 
+// A loop's parts are claimed one by one from `tickets`: the low bits count the unclaimed parts, the
+// high bits the loops, so that a claim that comes late cannot succeed in a later loop. Who holds a
+// claim may read `loop`: the caller changes it only when every part is finished.
 struct ThreadPool::State {
-  explicit State(int threads) : num_threads(threads), errors(threads) {}
+  explicit State(int threads) : num_threads(threads) {}
+
+  static constexpr uint64_t kLoop = uint64_t{1} << 16;  // one loop further, in tickets
+  static constexpr int64_t kMaxParts = kLoop - 1;
 
   // Constant after construction.
   const int num_threads;
   std::vector<std::thread> workers;
-  // Written by the caller before it raises generation, read by workers until they lower pending.
+  // Written by the caller between loops.
   Loop loop;
-  // Slot i is written by thread i during a loop, read by the caller after it.
-  std::vector<std::exception_ptr> errors;
+  // Protected by error_mutex: the exception of the lowest part.
+  std::mutex error_mutex;
+  std::exception_ptr error;
+  int64_t error_part = 0;
   // Own synchronization.
   std::atomic<bool> busy = false;
   std::atomic<bool> stopping = false;
-  alignas(64) std::atomic<uint64_t> generation = 0;
-  alignas(64) std::atomic<int> pending = 0;
+  alignas(64) std::atomic<uint64_t> tickets = 0;
+  alignas(64) std::atomic<int64_t> unfinished = 0;
   SpinThenPark start;
   SpinThenPark done;
 
-  void RunPart(int thread) {
-    if (thread >= loop.parts) return;
+  bool HasUnclaimed() const { return tickets.load() % kLoop != 0; }
+
+  // A part of the current loop, or -1 when all are taken.
+  int64_t Claim() {
+    uint64_t current = tickets.load();
+    while (current % kLoop != 0) {
+      if (tickets.compare_exchange_weak(current, current - 1)) {
+        return loop.parts - static_cast<int64_t>(current % kLoop);
+      }
+    }
+    return -1;
+  }
+
+  void RunPart(int64_t part, int thread) {
     try {
-      (*loop.fn)(loop.n* thread / loop.parts, loop.n * (thread + 1) / loop.parts, thread);
+      (*loop.fn)(loop.n* part / loop.parts, loop.n * (part + 1) / loop.parts, thread);
     } catch (...) {
-      errors[thread] = std::current_exception();
+      std::lock_guard lock(error_mutex);
+      if (error == nullptr || part < error_part) {
+        error = std::current_exception();
+        error_part = part;
+      }
+    }
+  }
+
+  void RunParts(int thread) {
+    for (int64_t part = Claim(); part >= 0; part = Claim()) {
+      RunPart(part, thread);
+      if (unfinished.fetch_sub(1) == 1) done.Wake();
     }
   }
 
   void WorkerMain(int thread) {
-    for (uint64_t seen = 0;; ++seen) {
-      start.Wait([&] { return generation.load() != seen; });
+    while (true) {
+      start.Wait([this] { return HasUnclaimed() || stopping.load(); });
       if (stopping.load()) return;
-      RunPart(thread);
-      if (pending.fetch_sub(1) == 1) done.Wake();
+      RunParts(thread);
     }
   }
 
   void Stop() {
     stopping.store(true);
-    generation.fetch_add(1);
     start.Wake();
     for (std::thread& worker : workers) worker.join();
   }
 
-  // Runs `loop` on all threads and returns when every worker is past it.
+  // Runs `loop` on all threads and returns when every part is finished.
   void RunOnAll() {
-    pending.store(num_threads - 1);
-    generation.fetch_add(1);
+    unfinished.store(loop.parts);
+    const uint64_t loops = tickets.load() / kLoop + 1;
+    tickets.store(loops * kLoop + static_cast<uint64_t>(loop.parts));
     start.Wake();
-    RunPart(0);
-    done.Wait([&] { return pending.load() == 0; });
+    RunParts(0);
+    done.Wait([this] { return unfinished.load() == 0; });
   }
 
-  void RethrowFirst() {
-    std::exception_ptr first;
-    for (std::exception_ptr& error : errors) {
-      if (error != nullptr && first == nullptr) first = error;
-      error = nullptr;
-    }
-    if (first != nullptr) std::rethrow_exception(first);
+  void RethrowError() {
+    if (error != nullptr) std::rethrow_exception(std::exchange(error, nullptr));
   }
 };
 
@@ -148,19 +177,21 @@ ThreadPool::~ThreadPool() { state_->Stop(); }
 
 int ThreadPool::num_threads() const { return state_->num_threads; }
 
-void ThreadPool::ParallelFor(int64_t n, RangeFn fn, int64_t min_per_thread) {
+void ThreadPool::ParallelFor(int64_t n, RangeFn fn, int64_t grain) {
   if (n <= 0) return;
   State& state = *state_;
   MLC_CHECK(!state.busy.exchange(true)) << "nested or concurrent ParallelFor on one pool";
-  const int64_t shares = std::max<int64_t>(1, n / std::max<int64_t>(1, min_per_thread));
-  state.loop = {.n = n, .parts = std::min<int64_t>(state.num_threads, shares), .fn = &fn};
+  const int64_t most = std::min(state.num_threads * kPartsPerThread, State::kMaxParts);
+  const int64_t wanted = std::max<int64_t>(1, n / std::max<int64_t>(1, grain));
+  state.loop = {.n = n, .parts = std::min(wanted, most), .fn = &fn};
+  if (state.num_threads == 1) state.loop.parts = 1;
   if (state.loop.parts == 1) {
-    state.RunPart(0);
+    state.RunPart(0, 0);
   } else {
     state.RunOnAll();
   }
   state.busy.store(false);
-  state.RethrowFirst();
+  state.RethrowError();
 }
 
 }  // namespace mlc_native

@@ -1,8 +1,9 @@
-// A fixed set of threads for data-parallel loops with a static split: task range -> thread is a
-// function of (n, num_threads) alone. The caller is thread 0; num_threads = 1 starts no thread.
-// Workers spin for some tens of microseconds after a loop, then park, so an idle pool uses no CPU.
-// A call allocates nothing. Owner: one engine. One loop at a time: nested or concurrent calls are
-// an InternalError.
+// A fixed set of threads for data-parallel loops. A loop is cut into a few parts per thread, a
+// function of (n, threads, grain) alone; the caller (thread 0) and the workers take parts as they
+// come, so that a worker whose core is busy with something else holds nobody up. Which thread ran a
+// part must not show in results. num_threads = 1 starts no thread. Workers spin for some tens of
+// microseconds after a loop, then park: an idle pool uses no CPU. A call allocates nothing.
+// Owner: one engine. One loop at a time: nested or concurrent calls are an InternalError.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +44,11 @@ class ThreadPool {
 
   int num_threads() const;
 
-  // Calls fn(begin, end, thread_index) on every thread with a non-empty share of [0, n) and returns
-  // when all are done. At most n / min_per_thread (at least one) threads take part, so small loops
-  // stay on the caller. The first exception (by thread index) is rethrown here after all threads
-  // finished.
+  // Calls fn(begin, end, thread_index) for parts that cover [0, n) and returns when all are done.
+  // A part has at least `grain` items; fewer than 2 * grain stay on the caller. The exception of
+  // the lowest part that threw is rethrown here after all parts are done.
   using RangeFn = FunctionRef<void(int64_t, int64_t, int)>;
-  void ParallelFor(int64_t n, RangeFn fn, int64_t min_per_thread = 1);
+  void ParallelFor(int64_t n, RangeFn fn, int64_t grain = 1);
 
  private:
   struct State;

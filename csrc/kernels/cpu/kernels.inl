@@ -14,6 +14,7 @@ namespace {
 constexpr CpuKernels kTable = {
     .name = kIsaName,
     .panel_width = kPanel,
+    .tile_rows = kTileRows,
     .linear = LinearPanels,
     .rms_norm = RmsNormRows,
     .rope = RopeRows,

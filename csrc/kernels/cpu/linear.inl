@@ -174,8 +174,14 @@ void LinearDirect(const PackedLinear& w, const LinearArgs& a, int64_t begin, int
   for (; panel + kTogether <= whole_end; panel += kTogether) {
     DirectTile<T, kRows, kTogether>(data + panel * stride, stride, tile_at(panel));
   }
-  for (; panel < whole_end; ++panel) {
-    DirectTile<T, kRows, 1>(data + panel * stride, stride, tile_at(panel));
+  if constexpr (kTogether > 1) {
+    if (panel < whole_end) {
+      WithRows<kTogether - 1>(whole_end - panel, [&](auto panels) {
+        constexpr int kRest = decltype(panels)::value;
+        DirectTile<T, kRows, kRest>(data + panel * stride, stride, tile_at(panel));
+      });
+      panel = whole_end;
+    }
   }
   if (panel < end) {
     RunTail(tile_at(panel), kRows, w.n - panel * kPanel,

@@ -40,6 +40,7 @@ constexpr int64_t AttentionScratchFloats(int64_t queries, int64_t head_dim) {
 struct CpuKernels {
   const char* name;
   int64_t panel_width;  // output columns of a packed panel: two vectors
+  int64_t tile_rows;    // a linear with more rows than this packs them first
 
   void (*linear)(const PackedLinear&, const LinearArgs&, int64_t panel_begin, int64_t panel_end);
   void (*rms_norm)(const RmsNormArgs&, float* residual, int64_t ld_residual, int64_t row_begin,

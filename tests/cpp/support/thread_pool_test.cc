@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -32,14 +34,38 @@ TEST(ThreadPoolTest, EveryIndexOnceForEverySizeAndThreadCount) {
   }
 }
 
-TEST(ThreadPoolTest, TheSplitIsAFunctionOfSizeAndThreads) {
-  ThreadPool pool(3);
-  for (int repeat = 0; repeat < 100; ++repeat) {
-    std::vector<int> owner(10, -1);
-    pool.ParallelFor(10, [&](int64_t begin, int64_t end, int thread) {
-      for (int64_t i = begin; i < end; ++i) owner[i] = thread;
+TEST(ThreadPoolTest, TheCutIsAFunctionOfSizeThreadsAndGrain) {
+  ThreadPool pool(2);
+  const auto cut = [&](int64_t n, int64_t grain) {
+    std::mutex mutex;
+    std::map<int64_t, int64_t> parts;
+    pool.ParallelFor(
+        n,
+        [&](int64_t begin, int64_t end, int) {
+          std::lock_guard lock(mutex);
+          parts[begin] = end;
+        },
+        grain);
+    return parts;
+  };
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    using Parts = std::map<int64_t, int64_t>;
+    ASSERT_EQ(cut(10, 4), (Parts{{0, 5}, {5, 10}}));
+    ASSERT_EQ(cut(3, 1), (Parts{{0, 1}, {1, 2}, {2, 3}}));
+    ASSERT_EQ(cut(1000, 1).size(), cut(2000, 1).size());
+  }
+}
+
+TEST(ThreadPoolTest, AStuckWorkerLeavesTheOtherPartsToTheRest) {
+  ThreadPool pool(2);
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    std::atomic<int64_t> finished = 0;
+    pool.ParallelFor(8, [&](int64_t begin, int64_t end, int thread) {
+      // A worker ends its first part only when the caller has done all others.
+      while (thread != 0 && finished < 8 - (end - begin)) std::this_thread::yield();
+      finished += end - begin;
     });
-    ASSERT_EQ(owner, (std::vector<int>{0, 0, 0, 1, 1, 1, 2, 2, 2, 2}));
+    ASSERT_EQ(finished, 8);
   }
 }
 
