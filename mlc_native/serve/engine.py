@@ -48,6 +48,7 @@ class RequestStream:
         return self
 
     def __next__(self) -> list[CallbackStreamOutput]:
+        self._engine._check_not_forked()
         outputs: list[CallbackStreamOutput] | None = self._channel.next()
         if outputs is None:
             raise StopIteration
@@ -71,6 +72,7 @@ class AsyncRequestStream:
         return self
 
     async def __anext__(self) -> list[CallbackStreamOutput]:
+        self._engine._check_not_forked()
         outputs: list[CallbackStreamOutput] | None = await self._channel.next()
         if outputs is None:
             raise StopAsyncIteration

@@ -337,11 +337,13 @@ class MLCEngineBase:
         keep_forever(self._core)
 
     def _check_running(self) -> None:
-        if self._status == "running":
-            return
+        self._check_not_forked()
+        if self._status != "running":
+            raise EngineTerminatedError(TERMINATED)
+
+    def _check_not_forked(self) -> None:
         if self._status == "forked":
             raise EngineTerminatedError(FORKED)
-        raise EngineTerminatedError(TERMINATED)
 
     def reset(self) -> None:
         """Ends all requests with finish reason "abort" and clears the metrics."""
