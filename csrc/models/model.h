@@ -81,12 +81,12 @@ class Model {
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 struct ModelSource {
-  std::string path;       // model folder
-  std::string model_lib;  // plug-in library, or empty
+  std::string path{};       // model folder
+  std::string model_lib{};  // plug-in library, or empty
   std::string device = "cpu";
   std::string dtype = "auto";
   int64_t num_threads = 1;
-  LoadProgress progress;  // may be empty
+  LoadProgress progress{};  // may be empty
 };
 
 // With model_lib: the plug-in's model, else the built-in decoder for the folder's architecture.

@@ -30,7 +30,7 @@ struct RopeConfig {
   double beta_fast = 32.0;
   double beta_slow = 1.0;
   bool truncate = true;
-  std::vector<double> short_factor;  // [rotary_dim / 2]
+  std::vector<double> short_factor{};  // [rotary_dim / 2]
 
   bool operator==(const RopeConfig&) const = default;
 };

@@ -100,6 +100,8 @@ class HeaderReader {
       return json::parse(text, text + length, DuplicateKeyCheck());
     } catch (const json::parse_error& error) {  // its text repeats bytes that may be no text
       Fail("header is not valid JSON at byte " + std::to_string(error.byte));
+    } catch (const json::exception&) {
+      Fail("header has a number that is out of range");
     }
   }
 

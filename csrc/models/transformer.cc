@@ -59,10 +59,10 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   MLC_CHECK(num_pages > 0 && max_num_rows > 0 && max_num_logits > 0)
       << num_pages << " pages, " << max_num_rows << " rows, " << max_num_logits << " logits rows";
   kv_ = KvStorage(config_, weights_.dtype, num_pages);
-  const int64_t num_positions = std::min(config_.max_positions, num_pages * kKvPageSize);
+  num_positions_ = std::min(config_.max_positions, num_pages * kKvPageSize);
   ropes_.clear();
   for (const RopeConfig& rope : config_.ropes) {
-    ropes_.push_back(MakeRopeTable(rope, num_positions));
+    ropes_.push_back(MakeRopeTable(rope, num_positions_));
   }
 
   struct Wanted {
@@ -131,8 +131,7 @@ void Transformer::CheckBatch(const ForwardBatch& batch) const {
   for (const SequenceSlice& s : batch.sequences) {
     const int64_t end = s.position + s.num_tokens;
     MLC_CHECK(s.first_row == row && s.num_tokens > 0) << "row " << row;
-    MLC_CHECK(s.position >= 0 && end <= config_.max_positions)
-        << "position " << end << " of " << config_.max_positions;
+    MLC_CHECK(s.position >= 0 && end <= num_positions_) << end << " of " << num_positions_;
     MLC_CHECK(static_cast<int64_t>(s.block_table.size()) * kKvPageSize >= end)
         << s.block_table.size() << " pages for " << end << " tokens";
     row += s.num_tokens;

@@ -64,6 +64,7 @@ class Transformer : public Model {
   KvStorage kv_;
   std::vector<RopeTable> ropes_;
   TensorStorage workspace_;
+  int64_t num_positions_ = 0;  // of the rope tables
   int64_t max_num_rows_ = 0;
   int64_t max_num_logits_ = 0;
   Activations residual_;   // [rows, hidden]

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from mlc_native._core import InvalidConfig, LoadError, testing
 from paged_driver import PagedModel, PagedSequence, random_tokens
 from safetensors.torch import load_file, save_file
+
+from mlc_native._core import InvalidConfig, LoadError, testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import make_checkpoint
@@ -95,7 +96,9 @@ def test_header_length_beyond_the_file(llama: Path, length: int) -> None:
     load_error(llama, WEIGHTS, "header length", str(length))
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"a": }', b"\xff\xfe{}", b'{"\xff": 1}'])
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{", b'{"a": }', b"\xff\xfe{}", b'{"\xff": 1}', b'{"a": 1e999}']
+)
 def test_header_that_is_no_json_object(llama: Path, text: bytes) -> None:
     write_file(llama, text, b"")
     load_error(llama, WEIGHTS, "header")

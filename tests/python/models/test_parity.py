@@ -132,6 +132,12 @@ def test_variants(tmp_path: Path, variant: str) -> None:
     check_generation(make_checkpoint(like, tmp_path / like, overrides=overrides), 64, 8, 2)
 
 
+def test_portable_kernels(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What machines without a vector ISA of ours compute."""
+    monkeypatch.setenv("MLC_NATIVE_ISA", "portable")
+    check_generation(checkpoint, 64, 8)
+
+
 def test_every_prompt_row(checkpoint: Path) -> None:
     model = PagedModel(checkpoint)
     prompt = random_tokens(PROMPT_LEN, model.vocab_size, seed=2)

@@ -1,0 +1,128 @@
+#include "models/model_config.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "models/tiny_checkpoint.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+using testing::TempFolder;
+using testing::TinyConfig;
+
+ModelConfig Read(const std::string& architecture, const std::string& fields = "") {
+  TempFolder folder;
+  folder.Write("config.json", TinyConfig(architecture, fields));
+  return ReadModelConfig(folder.path());
+}
+
+std::vector<int64_t> Windows(const ModelConfig& config) {
+  std::vector<int64_t> windows;
+  for (const LayerConfig& layer : config.layers) windows.push_back(layer.window);
+  return windows;
+}
+
+TEST(ModelConfig, DerivedSizes) {
+  const ModelConfig config = Read("LlamaForCausalLM");
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.qkv_size(), 32 + 2 * 16);
+  EXPECT_EQ(config.matrix_rows(Matrix::kGateUp), 96);
+  EXPECT_EQ(config.matrix_columns(Matrix::kDown), 48);
+  EXPECT_FLOAT_EQ(config.attention_scale, 1.0f / std::sqrt(8.0f));
+  EXPECT_FALSE(config.has_bias(Matrix::kQkv));
+  EXPECT_EQ(config.dtype, std::nullopt);
+}
+
+TEST(ModelConfig, HeadDimNeedNotDivideHiddenSize) {
+  const ModelConfig config = Read("Qwen3ForCausalLM");
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.matrix_columns(Matrix::kOut), 512);
+}
+
+TEST(ModelConfig, BiasesOfAFamily) {
+  const ModelConfig qwen2 = Read("Qwen2ForCausalLM");
+  EXPECT_TRUE(qwen2.has_bias(Matrix::kQkv));
+  EXPECT_FALSE(qwen2.has_bias(Matrix::kOut));
+  const ModelConfig llama = Read("LlamaForCausalLM", R"("attention_bias": true, "mlp_bias": true)");
+  EXPECT_TRUE(llama.has_bias(Matrix::kQkv) && llama.has_bias(Matrix::kOut));
+  EXPECT_TRUE(llama.has_bias(Matrix::kGateUp) && llama.has_bias(Matrix::kDown));
+}
+
+TEST(ModelConfig, WindowRules) {
+  const std::string layers = R"("num_hidden_layers": 7)";
+  EXPECT_EQ(Windows(Read("LlamaForCausalLM", R"("sliding_window": 9)")),
+            (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(Windows(Read("MistralForCausalLM")), (std::vector<int64_t>{4096, 4096}));
+  EXPECT_EQ(Windows(Read("MistralForCausalLM", R"("sliding_window": null)")),
+            (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(
+      Windows(Read("Qwen2ForCausalLM",
+                   R"("use_sliding_window": true, "sliding_window": 9, "max_window_layers": 1)")),
+      (std::vector<int64_t>{0, 9}));
+  EXPECT_EQ(Windows(Read("Qwen2ForCausalLM", R"("sliding_window": 9, "max_window_layers": 1)")),
+            (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(Windows(Read("Gemma2ForCausalLM", R"("sliding_window": 5, )" + layers)),
+            (std::vector<int64_t>{5, 0, 5, 0, 5, 0, 5}));
+  const ModelConfig gemma3 = Read("Gemma3ForCausalLM", R"("sliding_window": 5, )" + layers);
+  EXPECT_EQ(Windows(gemma3), (std::vector<int64_t>{5, 5, 5, 5, 5, 0, 5}));
+  ASSERT_EQ(gemma3.ropes.size(), 2u);
+  EXPECT_EQ(gemma3.ropes[static_cast<size_t>(gemma3.layers[5].rope)].theta, 1e6);
+  EXPECT_EQ(gemma3.ropes[static_cast<size_t>(gemma3.layers[0].rope)].theta, 1e4);
+}
+
+TEST(ModelConfig, AbsentSoftCapsAreTheFamilysNullIsNone) {
+  const ModelConfig absent = Read("Gemma2ForCausalLM");
+  EXPECT_EQ(absent.attention_soft_cap, 50.0f);
+  EXPECT_EQ(absent.final_soft_cap, 30.0f);
+  const ModelConfig null = Read("Gemma2ForCausalLM", R"("attn_logit_softcapping": null)");
+  EXPECT_EQ(null.attention_soft_cap, 0.0f);
+  EXPECT_EQ(Read("Gemma3ForCausalLM").final_soft_cap, 0.0f);
+}
+
+TEST(ModelConfig, LongRopeLimitsTheContext) {
+  const ModelConfig config = Read("Phi3ForCausalLM", R"(
+      "original_max_position_embeddings": 64,
+      "rope_scaling": {"type": "su", "short_factor": [1, 1, 2, 2], "long_factor": [9, 9, 9, 9]})");
+  EXPECT_EQ(config.max_positions, 64);
+  EXPECT_EQ(config.ropes[0].scaling, RopeScaling::kLongRope);
+  EXPECT_DOUBLE_EQ(config.ropes[0].attention_factor,
+                   std::sqrt(1.0 + std::log(4.0) / std::log(64.0)));
+}
+
+TEST(ModelConfig, EveryArchitectureHasARowThatParses) {
+  for (const ArchSpec& arch : SupportedArchitectures()) {
+    if (!arch.config_section.empty()) continue;
+    const ModelConfig config = Read(std::string(arch.architecture));
+    EXPECT_EQ(config.arch, &arch);
+    EXPECT_NE(SupportedArchitectureList().find(arch.architecture), std::string::npos);
+  }
+}
+
+TEST(RopeFrequencies, OfEachScaling) {
+  RopeConfig rope{.theta = 100.0, .rotary_dim = 4};
+  EXPECT_EQ(RopeFrequencies(rope), (std::vector<float>{1.0f, 0.1f}));
+  rope.scaling = RopeScaling::kLinear;
+  rope.factor = 4.0;
+  EXPECT_EQ(RopeFrequencies(rope), (std::vector<float>{0.25f, 0.025f}));
+  // Wavelengths 6.3 and 63 of a context of 32: kept below 32 / 4, stretched above 32 / 1.
+  rope.scaling = RopeScaling::kLlama3;
+  rope.original_max_positions = 32;
+  EXPECT_EQ(RopeFrequencies(rope), (std::vector<float>{1.0f, 0.025f}));
+}
+
+TEST(RopeTable, AngleIsPositionTimesFrequency) {
+  const RopeTable table = MakeRopeTable({.theta = 100.0, .rotary_dim = 4}, 3);
+  ASSERT_EQ(table.cos.size(), 6u);
+  EXPECT_FLOAT_EQ(table.cos[0], 1.0f);
+  EXPECT_FLOAT_EQ(table.sin[1], 0.0f);
+  EXPECT_FLOAT_EQ(table.cos[2 * 2], std::cos(2.0f));
+  EXPECT_FLOAT_EQ(table.sin[2 * 2 + 1], std::sin(0.2f));
+}
+
+}  // namespace
+}  // namespace mlc_native

@@ -1,0 +1,72 @@
+#include "models/tiny_checkpoint.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "models/model_config.h"
+#include "models/weight_map.h"
+
+namespace mlc_native::testing {
+
+namespace {
+
+std::string NextFolderName() {
+  static std::atomic<int> counter{0};
+  return "mlc_native_models_" + std::to_string(getpid()) + "_" + std::to_string(counter++);
+}
+
+}  // namespace
+
+TempFolder::TempFolder() : path_(std::filesystem::temp_directory_path() / NextFolderName()) {
+  std::filesystem::create_directories(path_);
+}
+
+TempFolder::~TempFolder() { std::filesystem::remove_all(path_); }
+
+void TempFolder::Write(const std::string& name, const std::string& content) const {
+  std::ofstream(path_ / name, std::ios::binary) << content;
+}
+
+std::string TinyConfig(const std::string& architecture, const std::string& fields) {
+  return R"({"architectures": [")" + architecture + R"("], "vocab_size": 50, "hidden_size": 32,
+    "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256)" +
+         (fields.empty() ? "" : ", " + fields) + "}";
+}
+
+void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config) {
+  folder.Write("config.json", config);
+  const ModelConfig parsed = ReadModelConfig(folder.path());
+  const WeightMap map = MakeWeightMap(
+      parsed, {.prefix = "model.", .head = parsed.tie_word_embeddings ? "" : "lm_head.weight"});
+  std::minstd_rand random(1);
+  nlohmann::json header;
+  std::string data;
+  for (const WeightSlot& slot : map.slots) {
+    const size_t begin = data.size();
+    int64_t elements = 1;
+    for (int64_t size : slot.shape) elements *= size;
+    const float centre = slot.shape.size() == 1 ? 1.0f : 0.0f;
+    std::uniform_real_distribution<float> uniform(centre - 0.2f, centre + 0.2f);
+    for (int64_t i = 0; i < elements; ++i) {
+      const float value = uniform(random);
+      data.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    }
+    header[slot.name] = {
+        {"dtype", "F32"}, {"shape", slot.shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  const std::string text = header.dump();
+  const uint64_t length = text.size();
+  std::string prefix(8, '\0');
+  std::memcpy(prefix.data(), &length, 8);
+  folder.Write("model.safetensors", prefix + text + data);
+}
+
+}  // namespace mlc_native::testing
