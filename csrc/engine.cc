@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actions/action.h"
+#include "actions/deliver.h"
 #include "actions/post_process.h"
 #include "actions/sequence_life.h"
 #include "device.h"
@@ -57,11 +58,10 @@ class EngineImpl : public Engine {
 
  private:
   void CheckAdmission(const Request& request) const;
-  void AnswerAtOnce(const Request& request);
   void RunActions();
   void EndAllRequests(FinishReason reason, const std::string& message);
   void MarkAllEnded(FinishReason reason, const std::string& message);
-  void Deliver();
+  void Deliver() { DeliverOutputs(estate_, trace_.get()); }
   EngineGauges Gauges() const;
   int64_t max_sequence_length() const {
     return std::min(*config().max_single_sequence_length, *config().max_total_sequence_length);
@@ -105,31 +105,6 @@ void CheckResolved(const EngineConfig& config) {
   // Decode computes one row for every running sequence in one forward.
   check("prefill_chunk_size", config.prefill_chunk_size, *config.max_num_sequence);
 }
-
-// A "callback" span for each request that the outputs are of.
-class CallbackTrace {
- public:
-  CallbackTrace(EventTraceRecorder* recorder, const std::vector<RequestStreamOutput>& outputs)
-      : recorder_(recorder) {
-    if (recorder_ == nullptr) return;
-    for (const RequestStreamOutput& output : outputs) {
-      if (ids_.empty() || ids_.back() != output.request_id) ids_.push_back(output.request_id);
-    }
-    Record("start callback");
-  }
-  ~CallbackTrace() {
-    if (recorder_ != nullptr) Record("finish callback");
-  }
-  CallbackTrace(const CallbackTrace&) = delete;
-  CallbackTrace& operator=(const CallbackTrace&) = delete;
-
- private:
-  void Record(std::string_view event) const {
-    recorder_->AddEvent(std::vector<std::string_view>(ids_.begin(), ids_.end()), event);
-  }
-  EventTraceRecorder* const recorder_;
-  std::vector<std::string> ids_;
-};
 
 EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
     : loaded_(std::move(loaded)),
@@ -180,8 +155,12 @@ void EngineImpl::AddRequest(RequestPtr request) {
   const GenerationConfig& generation = request->generation_cfg;
   CheckAdmission(*request);
   if (trace_) trace_->AddEvent(request->id, "request added");
-  if (generation.max_tokens == 0 || !generation.debug_config.special_request.empty()) {
-    AnswerAtOnce(*request);
+  if (!generation.debug_config.special_request.empty()) {
+    AnswerWithMetrics(estate_, *request, Gauges());
+    return Deliver();
+  }
+  if (generation.max_tokens == 0) {
+    AnswerEmpty(estate_, *request);
     return Deliver();
   }
   std::shared_ptr<const StopStrSet> stop_strs;
@@ -197,28 +176,6 @@ void EngineImpl::AddRequest(RequestPtr request) {
     trace_->AddEvent(request->id, "start queue wait");
     admitted.queue_wait_traced = true;
   }
-}
-
-// Requests that need no forward: an empty answer, or the engine's metrics as usage.
-void EngineImpl::AnswerAtOnce(const Request& request) {
-  RequestStreamOutput empty;
-  RequestStreamOutput final;
-  empty.request_id = final.request_id = request.id;
-  std::vector<RequestStreamOutput>& outputs = estate_->postproc_workspace.outputs;
-  if (!request.generation_cfg.debug_config.special_request.empty()) {
-    final.request_final_usage_json_str = estate_->metrics.AsUsageJSONString(Gauges());
-    outputs.push_back(std::move(final));
-    return;
-  }
-  empty.group.resize(request.generation_cfg.n);
-  for (SequenceDelta& delta : empty.group) delta.finish_reason = FinishReason::kLength;
-  RequestMetrics metrics;
-  metrics.prompt_tokens = request.prompt_len();
-  metrics.add_time_point = metrics.finish_time_point = Clock::now();
-  estate_->metrics.RequestFinished(metrics, ToString(FinishReason::kLength));
-  final.request_final_usage_json_str = metrics.UsageJSONString();
-  outputs.push_back(std::move(empty));
-  outputs.push_back(std::move(final));
 }
 
 // ---- Steps ----
@@ -273,15 +230,6 @@ void EngineImpl::Reset() {
   estate_->Reset();
   estate_->postproc_workspace.outputs = std::move(outputs);
   Deliver();
-}
-
-// Everything is consistent when the callback runs; it may throw, and it may call the engine.
-void EngineImpl::Deliver() {
-  std::vector<RequestStreamOutput> outputs;
-  outputs.swap(estate_->postproc_workspace.outputs);
-  if (outputs.empty() || !estate_->request_stream_callback_) return;
-  const CallbackTrace trace(trace_.get(), outputs);
-  estate_->request_stream_callback_(std::move(outputs));
 }
 
 // ---- Information ----

@@ -29,6 +29,7 @@ PagedKvCache::Sequence& PagedKvCache::NewSequence(int64_t seq_id) {
   if (seq_id >= static_cast<int64_t>(sequences_.size())) sequences_.resize(seq_id + 1);
   Sequence& seq = sequences_[seq_id];
   seq.live = true;
+  seq.was_forked = false;
   seq.length = 0;
   ++num_sequences_;
   return seq;
@@ -41,7 +42,8 @@ void PagedKvCache::ForkSequence(int64_t parent_id, int64_t child_id, int64_t len
       << "fork at " << length << " of " << Get(parent_id).length << " tokens";
   MLC_CHECK(!Get(parent_id).replaced) << "fork with a forward in flight";
   Sequence& child = NewSequence(child_id);
-  const Sequence& parent = sequences_[parent_id];  // after NewSequence: it may have moved
+  Sequence& parent = sequences_[parent_id];  // after NewSequence: it may have moved
+  parent.was_forked = child.was_forked = true;
   child.length = length;
   const int64_t num_pages = NumPages(length);
   child.pages.assign(parent.pages.begin(), parent.pages.begin() + num_pages);
@@ -60,7 +62,7 @@ void PagedKvCache::RemoveSequence(int64_t seq_id) {
 
 bool PagedKvCache::WritesSharedPage(const Sequence& seq) const {
   // A page behind the last token is private: forks take only pages that hold tokens of theirs.
-  return seq.length % page_size_ != 0 && !seq.replaced &&
+  return seq.was_forked && seq.length % page_size_ != 0 && !seq.replaced &&
          seq.pages[seq.length / page_size_].is_shared();
 }
 

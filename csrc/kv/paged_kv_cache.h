@@ -58,6 +58,7 @@ class PagedKvCache {
  private:
   struct Sequence {
     bool live = false;
+    bool was_forked = false;  // from or to another one: its pages may be shared
     int64_t length = 0;
     std::vector<Page> pages;
     std::vector<int32_t> page_ids;  // ids of `pages`

@@ -1,0 +1,84 @@
+// Engine::Create: from a model folder and a plug-in library to an engine that answers.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "engine.h"
+#include "support/error.h"
+#include "testing/test_engine.h"
+
+namespace mlc_native::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class EngineCreateTest : public ::testing::Test {
+ protected:
+  EngineCreateTest() : folder_(fs::path(::testing::TempDir()) / "engine_create") {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    Write("config.json", R"({"eos_token_id": 7, "fake": {"vocab_size": 300}})");
+    config_.model = folder_.string();
+    config_.model_lib = MLC_NATIVE_FAKE_MODEL_PATH;
+    config_.gpu_memory_utilization = 0.05;
+    options_.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
+      checker_.Receive(outputs);
+    };
+  }
+  ~EngineCreateTest() override { fs::remove_all(folder_); }
+
+  void Write(const char* name, const std::string& text) { std::ofstream(folder_ / name) << text; }
+  std::unique_ptr<Engine> Create() { return Engine::Create(config_, options_); }
+
+  const fs::path folder_;
+  EngineConfig config_;
+  EngineOptions options_;
+  HistoryChecker checker_;
+};
+
+TEST_F(EngineCreateTest, CompletesTheConfigAndAnswers) {
+  config_.mode = EngineMode::kLocal;
+  const auto engine = Create();
+  EXPECT_EQ(engine->config().max_num_sequence, 4);
+  EXPECT_GE(*engine->config().num_threads, 1);
+  EXPECT_EQ(engine->config().max_single_sequence_length, 4096);
+  EXPECT_EQ(engine->request_limits().vocab_size, 300);
+  EXPECT_EQ(engine->token_table(), nullptr);
+  const RequestPtr request =
+      CreateRequest("a", {TokenData{Prompt(20)}}, Greedy(5), engine->request_limits());
+  checker_.Add(*request);
+  engine->AddRequest(request);
+  while (!engine->Empty()) engine->Step();
+  FakeModelOptions options;
+  options.vocab_size = 300;
+  EXPECT_EQ(checker_.of("a").only().token_ids, Oracle(options, Prompt(20), 5));
+}
+
+TEST_F(EngineCreateTest, WhatIsWrongIsNamed) {
+  options_.device = "cuda:0";
+  EXPECT_THROW(Create(), InvalidConfig);
+  options_.device = "auto";
+  EXPECT_NE(Create(), nullptr);
+  config_.model_lib = "/no/such/library.so";
+  EXPECT_THROW(Create(), LoadError);
+  config_.model_lib = "";
+  EXPECT_THROW(Create(), LoadError);
+  config_.model_lib = MLC_NATIVE_FAKE_MODEL_PATH;
+  Write("tokenizer.json", "{");
+  EXPECT_THROW(Create(), LoadError);
+  fs::remove(folder_ / "tokenizer.json");
+  Write("config.json", R"({"fake": {"unknown": 1}})");
+  EXPECT_THROW(Create(), LoadError);
+  fs::remove(folder_ / "config.json");
+  EXPECT_THROW(Create(), LoadError);
+}
+
+TEST_F(EngineCreateTest, MoreThanTheMemoryIsRefused) {
+  config_.max_total_sequence_length = int64_t{1} << 40;
+  EXPECT_THROW(Create(), InvalidConfig);
+}
+
+}  // namespace
+}  // namespace mlc_native::testing
