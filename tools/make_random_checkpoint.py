@@ -181,7 +181,7 @@ def _fill(model: torch.nn.Module, seed: int, std: float, zero_centred: bool) -> 
 def _shard_bytes(model: torch.nn.Module, shards: int) -> int:
     """The shard size in bytes with which save_pretrained writes exactly `shards` files."""
     state = {id(t): (n, t) for n, t in model.named_parameters()}  # tied tensors once
-    tensors = dict(state.values())
+    tensors: dict[str, torch.Tensor] = dict(state.values())
     total = sum(t.numel() * t.element_size() for t in tensors.values())
     low, high = 1, total + 1
     while low < high:  # the smallest size that needs at most `shards` files
