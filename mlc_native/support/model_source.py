@@ -9,7 +9,7 @@ from pathlib import Path
 from mlc_native.errors import LoadError, load_error
 
 DEMO_MODEL = "demo"
-_DEMO_FOLDERS = {DEMO_MODEL: "demo_model", "demo-draft": "demo_draft_model"}
+_DEMO_FOLDERS = {DEMO_MODEL: "demo_model", "demo-draft": "demo_model/draft"}
 _HUB_PREFIX = "HF://"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.bin"]
