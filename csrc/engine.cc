@@ -170,11 +170,16 @@ void EngineImpl::AddRequest(RequestPtr request) {
   const bool strip = loaded_.token_table != nullptr && loaded_.token_table->strip_leading_space();
   auto rstate = std::make_unique<RequestState>(request, std::move(stop_strs), strip, Clock::now());
   RequestState& admitted = *rstate;
-  estate_->request_states.emplace(request->id, std::move(rstate));
-  estate_->PushWaiting(admitted);
   if (trace_) {
     trace_->AddEvent(request->id, "start queue wait");
     admitted.queue_wait_traced = true;
+  }
+  const auto position = estate_->request_states.emplace(request->id, std::move(rstate)).first;
+  try {
+    estate_->PushWaiting(admitted);
+  } catch (...) {
+    estate_->request_states.erase(position);
+    throw;
   }
 }
 

@@ -9,6 +9,9 @@ namespace mlc_native {
 
 int64_t EngineInternalIDManager::GetNewId() {
   if (available_ids_.empty()) {
+    // Room for every id, so that recycling cannot fail.
+    const auto num_ids = static_cast<size_t>(id_cnt_) + 1;
+    if (available_ids_.capacity() < num_ids) available_ids_.reserve(2 * num_ids);
     live_.push_back(true);
     return id_cnt_++;
   }
@@ -98,26 +101,24 @@ void EngineStateObj::RemoveFromRunning(RequestState& rstate) {
   rstate.in_running_queue = false;
 }
 
-void EngineStateObj::Erase(const std::vector<RequestState*>& finished) {
-  if (finished.empty()) return;
-  std::vector<const Request*> gone;
-  gone.reserve(finished.size());
-  for (const RequestState* rstate : finished) gone.push_back(rstate->request.get());
-  std::sort(gone.begin(), gone.end());
-  const auto is_gone = [&gone](const RequestPtr& request) {
-    return std::binary_search(gone.begin(), gone.end(), request.get());
+void EngineStateObj::Erase(std::vector<const Request*>* finished) {
+  if (finished->empty()) return;
+  std::sort(finished->begin(), finished->end());
+  const auto is_finished = [finished](const RequestPtr& request) {
+    return std::binary_search(finished->begin(), finished->end(), request.get());
   };
-  const auto in = [&finished](bool RequestState::* queue) {
-    return std::any_of(finished.begin(), finished.end(),
-                       [queue](const RequestState* rstate) { return rstate->*queue; });
-  };
-  if (in(&RequestState::in_running_queue)) std::erase_if(running_queue, is_gone);
-  if (in(&RequestState::in_waiting_queue)) std::erase_if(waiting_queue, is_gone);
-  running_rsentries_changed = true;
-  for (const RequestState* rstate : finished) {
-    const std::string id = rstate->request->id;  // erase destroys the one that rstate holds
-    request_states.erase(id);
+  bool any_running = false;
+  bool any_waiting = false;
+  for (const Request* request : *finished) {
+    const RequestState& rstate = GetRequestState(request->id);
+    any_running = any_running || rstate.in_running_queue;
+    any_waiting = any_waiting || rstate.in_waiting_queue;
   }
+  if (any_running) std::erase_if(running_queue, is_finished);
+  if (any_waiting) std::erase_if(waiting_queue, is_finished);
+  running_rsentries_changed = true;
+  for (const Request* request : *finished) request_states.erase(request_states.find(request->id));
+  finished->clear();
 }
 
 void EngineStateObj::AddNews(RequestState& rstate) {

@@ -40,7 +40,7 @@ class EngineInternalIDManager {
 // Buffers of the post-process that are reused from step to step.
 struct ActionPostProcessWorkspace {
   std::vector<RequestState*> news;           // requests to look at, each once (has_news)
-  std::vector<RequestState*> finished;       // of those, the ones that ended
+  std::vector<const Request*> finished;      // of those, the ones that ended
   std::vector<RequestStreamOutput> outputs;  // not delivered yet
   std::vector<int32_t> released_ids;
   std::string released_bytes;
@@ -78,7 +78,8 @@ struct EngineStateObj {
   void PopPrefilled();
   void RemoveFromRunning(RequestState& rstate);
   // Takes requests out of both queues and out of request_states; their pages are free already.
-  void Erase(const std::vector<RequestState*>& finished);
+  // Clears the list. Allocates nothing, so an end cannot fail.
+  void Erase(std::vector<const Request*>* finished);
   // The next post-process looks at the request.
   void AddNews(RequestState& rstate);
 

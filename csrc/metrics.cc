@@ -1,7 +1,9 @@
 #include "metrics.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -50,27 +52,63 @@ ordered_json HistogramJson(const Histogram& histogram) {
   return {{"buckets", std::move(buckets)}, {"count", histogram.count()}, {"sum", histogram.sum()}};
 }
 
-ordered_json RequestJson(const RequestMetrics& request) {
-  ordered_json result = {
-      {"prompt_tokens", request.prompt_tokens},
-      {"completion_tokens", request.completion_tokens},
-      {"prefill_tokens", request.prefill_tokens},
-      {"decode_tokens", request.decode_tokens},
-      {"jump_forward_tokens", request.jump_forward_tokens},
-      {"cached_tokens", request.cached_tokens},
-  };
+// Flat JSON objects by hand. The usage of a request is written within a step, where the JSON
+// library may not be used: its destructor allocates and ends the process when that fails.
+class ObjectWriter {
+ public:
+  void Add(const char* name, int64_t value) { AddNumber(name, value); }
+  void Add(const char* name, double value) {
+    AddNumber(name, value);
+    const std::string_view digits(text_.data() + number_begin_, text_.size() - number_begin_);
+    if (digits.find_first_of(".e") == digits.npos) text_ += ".0";  // stays a float in Python
+  }
+  void AddObject(const char* name, const std::string& object) {
+    AddName(name);
+    text_ += object;
+  }
+  std::string Take() {
+    text_ += '}';
+    return std::move(text_);
+  }
+
+ private:
+  void AddName(const char* name) {
+    text_ += text_.size() > 1 ? ",\"" : "\"";
+    text_ += name;
+    text_ += "\":";
+  }
+  template <typename Number>
+  void AddNumber(const char* name, Number value) {
+    AddName(name);
+    number_begin_ = text_.size();
+    char digits[32];
+    text_.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+  }
+
+  std::string text_ = "{";
+  size_t number_begin_ = 0;
+};
+
+std::string RequestJson(const RequestMetrics& request) {
+  ObjectWriter object;
+  object.Add("prompt_tokens", request.prompt_tokens);
+  object.Add("completion_tokens", request.completion_tokens);
+  object.Add("prefill_tokens", request.prefill_tokens);
+  object.Add("decode_tokens", request.decode_tokens);
+  object.Add("jump_forward_tokens", request.jump_forward_tokens);
+  object.Add("cached_tokens", request.cached_tokens);
   if (request.prefill_tokens != 0) {
-    result["prefill_tokens_per_s"] = Rate(request.prefill_tokens, request.ttft_s());
+    object.Add("prefill_tokens_per_s", Rate(request.prefill_tokens, request.ttft_s()));
   }
   if (request.decode_tokens != 0) {
-    result["decode_tokens_per_s"] =
-        Rate(request.decode_tokens,
-             SecondsBetween(request.prefill_end_time_point, request.finish_time_point));
+    object.Add("decode_tokens_per_s",
+               Rate(request.decode_tokens,
+                    SecondsBetween(request.prefill_end_time_point, request.finish_time_point)));
   }
-  result["end_to_end_latency_s"] = request.end_to_end_latency_s();
-  result["ttft_s"] = request.ttft_s();
-  result["inter_token_latency_s"] = request.inter_token_latency_s();
-  return result;
+  object.Add("end_to_end_latency_s", request.end_to_end_latency_s());
+  object.Add("ttft_s", request.ttft_s());
+  object.Add("inter_token_latency_s", request.inter_token_latency_s());
+  return object.Take();
 }
 
 template <size_t N>
@@ -100,7 +138,7 @@ ordered_json EngineJson(const EngineMetrics& metrics, const EngineGauges& gauges
       {"cached_tokens_sum", metrics.cached_tokens_sum},
       {"prefill_tokens_per_s", Rate(metrics.prefill_tokens_sum, metrics.engine_prefill_time_sum)},
       {"decode_tokens_per_s", Rate(metrics.decode_tokens_sum, metrics.engine_decode_time_sum)},
-      {"last_finished_request", RequestJson(metrics.last_finished_request)},
+      {"last_finished_request", ordered_json::parse(RequestJson(metrics.last_finished_request))},
       {"decode_time_by_batch_size", TimeByBatchSizeJson(metrics.decode_time_by_batch_size)},
       {"num_waiting_requests", gauges.num_waiting},
       {"num_running_requests", gauges.num_running},
@@ -150,11 +188,12 @@ double RequestMetrics::inter_token_latency_s() const {
 }
 
 std::string RequestMetrics::UsageJSONString() const {
-  return ordered_json{{"prompt_tokens", prompt_tokens},
-                      {"completion_tokens", completion_tokens},
-                      {"total_tokens", prompt_tokens + completion_tokens},
-                      {"extra", RequestJson(*this)}}
-      .dump();
+  ObjectWriter object;
+  object.Add("prompt_tokens", prompt_tokens);
+  object.Add("completion_tokens", completion_tokens);
+  object.Add("total_tokens", prompt_tokens + completion_tokens);
+  object.AddObject("extra", RequestJson(*this));
+  return object.Take();
 }
 
 EngineMetrics::EngineMetrics() : ttft_s(TtftBounds()), inter_token_latency_s(InterTokenBounds()) {}

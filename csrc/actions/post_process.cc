@@ -40,7 +40,6 @@ class SequenceDelivery {
     WriteTokens();
     if (!leaf_.finish_reason) return !delta_->token_ids.empty() || !delta_->text.empty();
     delta_->finish_reason = leaf_.finish_reason;
-    leaf_.finish_reason_delivered = true;
     return true;
   }
 
@@ -149,22 +148,24 @@ FinishReason ReasonOf(RequestState& rstate) {
   return reason;
 }
 
+// Room for the outputs is reserved, so an output that is complete cannot get lost any more.
 void FinishRequest(const EngineState& estate, RequestState& rstate) {
-  ActionPostProcessWorkspace& workspace = estate->postproc_workspace;
   if (rstate.final_output_made) return;
-  rstate.final_output_made = true;
   rstate.entries[0].status = RequestStateStatus::kFinished;
   rstate.metrics.finish_time_point = Clock::now();
+  RequestStreamOutput final;
+  final.request_id = rstate.request->id;
+  final.request_final_usage_json_str = rstate.metrics.UsageJSONString();
+  final.error_message = rstate.error_message;
   estate->metrics.RequestFinished(rstate.metrics, ToString(ReasonOf(rstate)));
-  workspace.outputs.push_back({.request_id = rstate.request->id,
-                               .group = {},
-                               .request_final_usage_json_str = rstate.metrics.UsageJSONString(),
-                               .error_message = rstate.error_message});
-  workspace.finished.push_back(&rstate);
+  estate->postproc_workspace.outputs.push_back(std::move(final));
+  rstate.final_output_made = true;
 }
 
 void ProcessRequest(const EngineState& estate, const EngineParts& parts, RequestState& rstate) {
   RequestStreamOutput output;
+  output.request_id = rstate.request->id;
+  output.error_message = rstate.error_message;
   output.group.resize(rstate.leaves().size());
   bool anything = false;
   SequenceDelta* delta = output.group.data();
@@ -172,9 +173,10 @@ void ProcessRequest(const EngineState& estate, const EngineParts& parts, Request
     if (SequenceDelivery(estate, parts, leaf, delta++).Run()) anything = true;
   }
   if (anything) {
-    output.request_id = rstate.request->id;
-    output.error_message = rstate.error_message;
     estate->postproc_workspace.outputs.push_back(std::move(output));
+    for (RequestStateEntry& leaf : rstate.leaves()) {
+      leaf.finish_reason_delivered = leaf.finish_reason.has_value();
+    }
   }
   if (rstate.all_leaves_finished()) {
     FinishRequest(estate, rstate);
@@ -187,14 +189,17 @@ void ProcessRequest(const EngineState& estate, const EngineParts& parts, Request
 
 void PostProcess(const EngineState& estate, const EngineParts& parts) {
   ActionPostProcessWorkspace& workspace = estate->postproc_workspace;
-  workspace.outputs.reserve(workspace.outputs.size() + workspace.news.size());
+  // When something below throws (no memory), the news stay and can be processed again: who has been
+  // heard has nothing new to say.
+  workspace.outputs.reserve(workspace.outputs.size() + 2 * workspace.news.size());
+  workspace.finished.reserve(workspace.news.size());
+  for (RequestState* rstate : workspace.news) ProcessRequest(estate, parts, *rstate);
   for (RequestState* rstate : workspace.news) {
     rstate->has_news = false;
-    ProcessRequest(estate, parts, *rstate);
+    if (rstate->final_output_made) workspace.finished.push_back(rstate->request.get());
   }
   workspace.news.clear();
-  estate->Erase(workspace.finished);
-  workspace.finished.clear();
+  estate->Erase(&workspace.finished);
 }
 
 }  // namespace mlc_native

@@ -8,7 +8,8 @@ namespace mlc_native {
 
 // Looks at the requests with news and appends to postproc_workspace.outputs. A sequence ends by the
 // first of: stop string, stop token, max_tokens, max_sequence_length. Queues, states, ids and pages
-// are consistent afterwards; the caller delivers the outputs.
+// are consistent afterwards; the caller delivers the outputs. When it throws (no memory), it can be
+// called again.
 void PostProcess(const EngineState& estate, const EngineParts& parts);
 
 }  // namespace mlc_native

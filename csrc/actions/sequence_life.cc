@@ -93,7 +93,11 @@ void EndRequest(const EngineState& estate, const EngineParts& parts, RequestStat
   CloseQueueWait(parts, rstate);
   if (reason == FinishReason::kError) rstate.error_message = message;
   for (RequestStateEntry& leaf : rstate.leaves()) {
-    if (!leaf.finished()) FinishEntry(estate, parts, leaf, reason);
+    if (!leaf.finished()) {
+      FinishEntry(estate, parts, leaf, reason);
+    } else if (!leaf.finish_reason_delivered) {
+      leaf.finish_reason = reason;  // the tokens that came with the other reason were lost
+    }
   }
   RequestStateEntry& first = rstate.entries[0];
   first.status = RequestStateStatus::kFinished;

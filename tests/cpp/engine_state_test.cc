@@ -120,7 +120,9 @@ TEST(EngineState, EraseTakesRequestsOutOfEverything) {
   estate->PushWaiting(c);
   estate->PushWaiting(b);
   EXPECT_EQ(estate->GetRunningRequestStateEntries().size(), 2u);
-  estate->Erase({&b, &c});
+  std::vector<const Request*> finished = {b.request.get(), c.request.get()};
+  estate->Erase(&finished);
+  EXPECT_TRUE(finished.empty());
   EXPECT_EQ(estate->running_queue.size(), 1u);
   EXPECT_TRUE(estate->waiting_queue.empty());
   EXPECT_EQ(estate->FindRequestState("b"), nullptr);

@@ -49,7 +49,8 @@ class SchedulerBench {
   void Finish(RequestState& rstate) {
     kv_.RemoveSequence(rstate.entries[0].mstate.internal_id);
     estate_->id_manager.RecycleId(rstate.entries[0].mstate.internal_id);
-    estate_->Erase({&rstate});
+    std::vector<const Request*> finished = {rstate.request.get()};
+    estate_->Erase(&finished);
   }
 
   EngineState estate_;
