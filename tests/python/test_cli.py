@@ -1,149 +1,158 @@
-"""The chat program as a user runs it: a process with pipes."""
+"""``mlc-native chat``: commands, piped input, one-off prompts, Ctrl-C, errors."""
 
 from __future__ import annotations
 
-import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mlc_native.cli.chat import ChatSettings
-from mlc_native.cli.overrides import engine_config_from_overrides
+from mlc_native.cli.main import main
+from mlc_native.cli.overrides import engine_config_from_overrides, parse_assignments
 from mlc_native.errors import InvalidConfig
 
-WAIT_S = 60
+MakeModel = Callable[..., str]
 
 
-def command(model: str, fake_lib: str, *arguments: str) -> list[str]:
-    program = [sys.executable, "-m", "mlc_native.cli.main", "chat", model]
-    return [*program, "--device", "cpu", "--model-lib", fake_lib, *arguments]
+@pytest.fixture
+def chat(
+    make_model: MakeModel,
+    fake_lib: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., tuple[int, str, str]]:
+    """chat(input, *arguments, **fake) -> (status, stdout, stderr)."""
+    import io
+
+    def run(text: str, *arguments: str, **fake: Any) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        model = make_model(**{"answer": "Hello!", **fake})
+        status = main(["chat", model, "--model-lib", fake_lib, *arguments])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
 
 
-def run_chat(model: str, fake_lib: str, lines: list[str]) -> str:
-    """What the program prints for these lines of input; it must end by itself with status 0."""
-    done = subprocess.run(
-        command(model, fake_lib),
-        input="".join(line + "\n" for line in lines),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout
+def test_piped_input(chat: Callable[..., Any]) -> None:
+    status, out, err = chat("hi\n\n/exit\nnever read\n")
+    assert (status, err) == (0, "")
+    assert out == "> hi\nHello!\n> \n> /exit\n"
 
 
-def test_answers_each_line(make_model: Callable[..., str], fake_lib: str) -> None:
-    printed = run_chat(make_model(answer="Hello there."), fake_lib, ["hi", "and again", "/exit"])
-    assert printed.count("Hello there.") == 2
+def test_end_of_input_ends_the_program(chat: Callable[..., Any]) -> None:
+    status, out, _ = chat("hi")
+    assert (status, out) == (0, "> hi\nHello!\n")
 
 
-def test_end_of_input_ends_the_program(make_model: Callable[..., str], fake_lib: str) -> None:
-    assert "Hello." in run_chat(make_model(answer="Hello."), fake_lib, ["hi"])
+def test_prompts_on_the_command_line(chat: Callable[..., Any]) -> None:
+    status, out, _ = chat("", "--prompt", "a", "--prompt", "b")
+    assert (status, out) == (0, "> a\nHello!\n> b\nHello!\n")
 
 
-def test_commands(make_model: Callable[..., str], fake_lib: str) -> None:
-    lines = ["/help", "/stats", "hi", "/stats", "/metrics", "/set temperature=0.5;max_tokens=2"]
-    lines += ["hi", "/set nonsense=1", "/set temperature=-1", "hi", "/reset", "/unknown"]
-    printed = run_chat(make_model(answer="Hello."), fake_lib, lines)
-    assert "/metrics" in printed
-    assert "no answer yet" in printed
-    assert "answer 7 tokens" in printed  # 6 bytes and the end
-    assert '"completion_tokens_sum": 7' in printed
-    assert "temperature=0.5" in printed
-    assert "\nHe\n" in printed  # max_tokens=2
-    assert 'no setting "nonsense"' in printed
-    assert '"temperature" should be non-negative' in printed
-    assert "conversation forgotten" in printed
-    assert "no command /unknown" in printed
+def test_commands(chat: Callable[..., Any]) -> None:
+    _, out, _ = chat("/stats\nhi\n/stats\n/metrics\n/help\n/nonsense\n/reset\n/exit\n")
+    assert "no answer yet" in out
+    assert "answer 7 tokens" in out
+    assert '"completion_tokens_sum": 7' in out
+    assert "/set name=value" in out
+    assert "no command /nonsense" in out
+    assert "conversation forgotten" in out
 
 
-def test_ctrl_c_aborts_the_answer_and_not_the_program(
-    make_model: Callable[..., str], fake_lib: str
+def test_set(chat: Callable[..., Any]) -> None:
+    _, out, _ = chat("/set max_tokens=2; temperature=0\nhi\n/set stop=l\nhi\n/exit\n")
+    assert "max_tokens=2" in out
+    assert "\nHe\n" in out
+
+
+def test_mistakes_do_not_end_the_chat(chat: Callable[..., Any]) -> None:
+    lines = ["/set nonsense=1", "/set max_tokens", "/set temperature=-1", "hi"]
+    lines += ["/set temperature=0", "hi", "/exit"]
+    status, out, _ = chat("\n".join(lines) + "\n")
+    assert status == 0
+    assert out.count("error:") == 3
+    assert "Hello!" in out
+
+
+def test_the_oldest_exchange_is_forgotten_when_the_context_is_full(
+    chat: Callable[..., Any],
 ) -> None:
-    model = make_model(script=[ord("x")], us_per_step=5000, cost="sleep")
+    _, out, _ = chat("first\nsecond\nthird\n/exit\n", context_window_size=64)
+    assert out.count("Hello!") == 3
+    assert "the oldest exchange was forgotten" in out
+
+
+def test_overrides(chat: Callable[..., Any]) -> None:
+    status, _, err = chat("", "--overrides", "max_num_sequence=0")
+    assert status == 2
+    assert "max_num_sequence" in err
+    status, out, _ = chat("hi\n", "--overrides", "max_num_sequence=2;prefill_mode=chunked")
+    assert (status, out) == (0, "> hi\nHello!\n")
+
+
+def test_override_parsing() -> None:
+    assert parse_assignments("a=1; b = x=y ;") == {"a": "1", "b": "x=y"}
+    config = engine_config_from_overrides("max_num_sequence=3;dtype=float32")
+    assert (config.max_num_sequence, config.dtype) == (3, "float32")
+    for text in ("a", "=1", "no_such_field=1"):
+        with pytest.raises(InvalidConfig):
+            engine_config_from_overrides(text)
+
+
+@pytest.mark.parametrize("model", ["/no/such/folder", "."])
+def test_a_model_that_is_none(
+    model: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["chat", model]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
+    assert "Traceback" not in captured.err
+
+
+def read_until(process: subprocess.Popen[bytes], text: bytes) -> bytes:
+    """Output up to and with ``text``."""
+    assert process.stdout is not None
+    output = b""
+    while text not in output:
+        piece = os.read(process.stdout.fileno(), 4096)
+        assert piece, f"the program ended after {output!r}"
+        output += piece
+    return output
+
+
+def test_ctrl_c_aborts_the_answer_and_not_the_program(make_model: MakeModel, fake_lib: str) -> None:
+    # An answer of 2000 steps of 5 ms, were it not aborted.
+    model = make_model(script=[ord("x")] * 3, us_per_step=5000, cost="sleep")
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
-        command(model, fake_lib), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "mlc_native.cli.main", "chat", model, "--model-lib", fake_lib],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("hi\n")
-    process.stdin.flush()
-    while process.stdout.read(1) != "x":
-        pass  # an endless answer has begun
-    process.send_signal(signal.SIGINT)
-    printed = ""
-    while "[aborted]" not in printed:
-        piece = process.stdout.read(1)
-        assert piece, "the program ended"
-        printed += piece
-    rest, _ = process.communicate("/metrics\n/exit\n", timeout=WAIT_S)
-    assert '"num_aborts": 1' in rest
-    assert process.returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--overrides", "max_num_sequence=0"], "max_num_sequence"),
-        (["--overrides", "nonsense=1"], "nonsense"),
-        (["--overrides", "max_num_sequence"], "name=value"),
-        (["--set", "nonsense=1"], "nonsense"),
-    ],
-)
-def test_wrong_settings_are_named(
-    make_model: Callable[..., str], fake_lib: str, arguments: list[str], message: str
-) -> None:
-    done = subprocess.run(
-        command(make_model(), fake_lib, *arguments),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_folder_that_is_no_model(tmp_path: object, fake_lib: str) -> None:
-    done = subprocess.run(
-        command(str(tmp_path), fake_lib),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "config.json" in done.stderr
-
-
-def test_settings_become_arguments() -> None:
-    settings = ChatSettings()
-    settings.update("temperature=0;top_k=5")
-    settings.update("stop=###")
-    assert settings.arguments() == {
-        "temperature": 0,
-        "stop": "###",
-        "extra_body": {"top_k": 5},
-    }
-
-
-def test_a_wrong_piece_changes_nothing() -> None:
-    settings = ChatSettings()
-    with pytest.raises(InvalidConfig):
-        settings.update("temperature=1;nonsense=2")
-    assert settings.arguments() == {}
-
-
-def test_overrides() -> None:
-    config = engine_config_from_overrides("max_num_sequence=3; dtype=bfloat16;verbose=false")
-    assert config.max_num_sequence == 3
-    assert config.dtype == "bfloat16"
-    assert json.loads(config.asjson())["verbose"] is False
+    try:
+        process.stdin.write(b"hi\n")
+        process.stdin.flush()
+        read_until(process, b"xxx")
+        process.send_signal(signal.SIGINT)
+        read_until(process, b"[aborted]")
+        process.stdin.write(b"/set max_tokens=4\nagain\n/exit\n")
+        process.stdin.flush()
+        output = read_until(process, b"/exit")
+        assert b"> again\nxxxx\n" in output
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
