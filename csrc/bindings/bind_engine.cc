@@ -37,8 +37,8 @@ int ClearEngine(PyObject* self) {
 }
 
 const PyType_Slot kEngineSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&TraverseEngine)},
-                              {Py_tp_clear, reinterpret_cast<void*>(&ClearEngine)},
-                              {0, nullptr}};
+                                    {Py_tp_clear, reinterpret_cast<void*>(&ClearEngine)},
+                                    {0, nullptr}};
 
 std::unique_ptr<PyEngine> CreatePyEngine(const std::string& config_json, std::string device,
                                          nb::object callback,
