@@ -14,7 +14,6 @@ namespace mlc_native {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using nlohmann::ordered_json;
 
 constexpr int64_t kMaxCapacity = 1 << 24;
 constexpr std::string_view kStart = "start ";
@@ -87,53 +86,67 @@ struct Snapshot {
   std::vector<InternTable::Text> names;
 };
 
+// A JSON string literal.
+std::string Quote(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 // Writes the events of one request; pairs starts and finishes of a name like brackets.
 class RequestWriter {
  public:
-  explicit RequestWriter(std::string request_id) : request_id_(std::move(request_id)) {}
+  explicit RequestWriter(const std::string& request_id)
+      : tail_(",\"pid\":1,\"tid\":" + Quote(request_id) + '}') {}
 
   void Add(const std::string& event, int64_t ts) {
     if (event.starts_with(kStart)) {
-      const std::string name = event.substr(kStart.size());
-      Span& span = spans_[name];
-      span.open.push_back(Numbered(name, span.count++));
-      Write(span.open.back(), "B", ts);
+      Track& track = TrackOf(event.substr(kStart.size()));
+      track.open.push_back(track.count++);
+      Write(track, track.open.back(), 'B', ts);
     } else if (event.starts_with(kFinish)) {
-      Span& span = spans_[event.substr(kFinish.size())];
-      if (span.open.empty()) return;
-      Write(span.open.back(), "E", ts);
-      span.open.pop_back();
+      Track& track = TrackOf(event.substr(kFinish.size()));
+      if (track.open.empty()) return;
+      Write(track, track.open.back(), 'E', ts);
+      track.open.pop_back();
     } else {
-      Write(Numbered(event, spans_[event].count++), "i", ts);
+      Track& track = TrackOf(event);
+      Write(track, track.count++, 'i', ts);
     }
   }
 
-  // Closes what is open and hands the events over.
-  std::vector<ordered_json> Finish(int64_t ts) {
-    for (auto& [name, span] : spans_) {
-      for (; !span.open.empty(); span.open.pop_back()) Write(span.open.back(), "E", ts);
+  // Closes what is open and hands the events over, separated by commas.
+  std::string Finish(int64_t ts) {
+    for (auto& [name, track] : tracks_) {
+      for (; !track.open.empty(); track.open.pop_back()) Write(track, track.open.back(), 'E', ts);
     }
     return std::move(written_);
   }
 
  private:
-  struct Span {
+  // The events of one name.
+  struct Track {
+    std::string head;  // up to the number
     int64_t count = 0;
-    std::vector<std::string> open;
+    std::vector<int64_t> open;  // numbers of spans without an end
   };
 
-  static std::string Numbered(const std::string& name, int64_t number) {
-    return name + " (" + std::to_string(number) + ')';
+  Track& TrackOf(const std::string& name) {
+    Track& track = tracks_[name];
+    if (track.head.empty()) {
+      track.head = "{\"name\":" + Quote(name);
+      track.head.back() = ' ';  // the number goes inside the quotes
+    }
+    return track;
   }
 
-  void Write(const std::string& name, const char* phase, int64_t ts) {
-    written_.push_back(
-        {{"name", name}, {"ph", phase}, {"ts", ts}, {"pid", 1}, {"tid", request_id_}});
+  void Write(const Track& track, int64_t number, char phase, int64_t ts) {
+    if (!written_.empty()) written_ += ',';
+    written_ += track.head + '(' + std::to_string(number) + ")\",\"ph\":\"" + phase +
+                "\",\"ts\":" + std::to_string(ts) + tail_;
   }
 
-  const std::string request_id_;
-  std::unordered_map<std::string, Span> spans_;
-  std::vector<ordered_json> written_;
+  const std::string tail_;
+  std::unordered_map<std::string, Track> tracks_;
+  std::string written_;
 };
 
 }  // namespace
@@ -224,11 +237,13 @@ std::string EventTraceRecorder::DumpJSON() const {
     }
     writers[writer].Add(*snapshot.names[event.name], impl_->WallMicroseconds(event.time));
   }
-  ordered_json all = ordered_json::array();
+  std::string all = "[";
   for (RequestWriter& writer : writers) {
-    for (ordered_json& event : writer.Finish(now)) all.push_back(std::move(event));
+    const std::string events = writer.Finish(now);
+    if (!events.empty() && all.size() > 1) all += ',';
+    all += events;
   }
-  return all.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return all + ']';
 }
 
 int64_t EventTraceRecorder::num_dropped() const {
