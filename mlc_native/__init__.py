@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlc_native._libtorch import preload
@@ -34,9 +35,21 @@ _PUBLIC = {
     "SyncMLCEngine": "mlc_native.serve.sync_engine",
 }
 
-__all__ = ["AsyncMLCEngine", "EngineConfig", "MLCEngine", "SyncMLCEngine", "__version__"]
+__all__ = [
+    "AsyncMLCEngine",
+    "EngineConfig",
+    "MLCEngine",
+    "SyncMLCEngine",
+    "__version__",
+    "cmake_dir",
+]
 
 preload()
+
+
+def cmake_dir() -> str:
+    """The folder for ``-Dmlc_native_DIR=...``, with which a C++ host finds the library."""
+    return str(Path(__file__).parent / "lib" / "cmake" / "mlc_native")
 
 
 def __getattr__(name: str) -> Any:

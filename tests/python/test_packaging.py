@@ -177,8 +177,10 @@ def test_cpp_host_builds_on_it(site: Path, tmp_path: Path) -> None:
     model.mkdir()
     (model / "config.json").write_text('{"fake": {}}')
     build = tmp_path / "build"
+    program = "import mlc_native; print(mlc_native.cmake_dir())"
+    environment = {**os.environ, "PYTHONPATH": str(site)}
     options = {
-        "CMAKE_PREFIX_PATH": site / "mlc_native",
+        "mlc_native_DIR": run(sys.executable, "-c", program, env=environment, cwd=site).strip(),
         "FAKE_MODEL": ROOT / "tests/cpp",
         "JSON": Path(json.submodule_search_locations[0]) / "include",
     }
