@@ -47,27 +47,26 @@ cdef CallbackStreamOutput _usage_output(str usage):
     return output
 
 
-cdef CallbackStreamOutput _delta_output(object delta):
+# A delta is (text, token_ids, logprob_json_strs or None, finish_reason or None).
+cdef CallbackStreamOutput _delta_output(tuple delta):
     cdef CallbackStreamOutput output = CallbackStreamOutput.__new__(CallbackStreamOutput)
-    cdef str prefix = delta.extra_prefix_string
-    output.delta_text = prefix + delta.text if prefix else delta.text
-    output.delta_token_ids = delta.token_ids
-    output.delta_logprob_json_strs = delta.logprob_json_strs or None
-    output.finish_reason = delta.finish_reason
+    output.delta_text = delta[0]
+    output.delta_token_ids = delta[1]
+    output.delta_logprob_json_strs = delta[2]
+    output.finish_reason = delta[3]
     return output
 
 
-cdef _append_delta(CallbackStreamOutput output, object delta):
-    cdef list logprobs = delta.logprob_json_strs
-    output.delta_text += delta.extra_prefix_string + delta.text
-    output.delta_token_ids += delta.token_ids
-    if logprobs:
+cdef _append_delta(CallbackStreamOutput output, tuple delta):
+    output.delta_text += delta[0]
+    output.delta_token_ids += delta[1]
+    if delta[2] is not None:
         if output.delta_logprob_json_strs is None:
-            output.delta_logprob_json_strs = logprobs
+            output.delta_logprob_json_strs = delta[2]
         else:
-            output.delta_logprob_json_strs += logprobs
+            output.delta_logprob_json_strs += delta[2]
     if output.finish_reason is None:
-        output.finish_reason = delta.finish_reason
+        output.finish_reason = delta[3]
 
 
 cdef class Channel:
@@ -109,7 +108,7 @@ cdef class Channel:
                 self._clear()
                 return [_usage_output(item.request_final_usage_json_str)]
             self._taken += 1
-            group = item.group
+            group = item.unpack_deltas()
             if outputs is None:
                 outputs = [_delta_output(delta) for delta in group]
             else:

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "bindings/bindings.h"
+#include "bindings/merge_outputs.h"
 #include "data.h"
 #include "request.h"
 #include "support/error.h"
@@ -31,6 +32,22 @@ std::vector<std::vector<int32_t>> RequestInputs(const Request& request) {
   return inputs;
 }
 
+// (text, token_ids, logprob_json_strs or None, finish_reason or None) of each sequence.
+nb::list UnpackDeltas(const RequestStreamOutput& output) {
+  nb::list deltas;
+  for (const SequenceDelta& delta : output.group) {
+    nb::object text = delta.extra_prefix_string.empty()
+                          ? nb::cast(delta.text)
+                          : nb::cast(delta.extra_prefix_string + delta.text);
+    nb::object logprobs =
+        delta.logprob_json_strs.empty() ? nb::none() : nb::cast(delta.logprob_json_strs);
+    nb::object reason = delta.finish_reason ? nb::cast(ToString(*delta.finish_reason)) : nb::none();
+    deltas.append(nb::make_tuple(std::move(text), nb::cast(delta.token_ids), std::move(logprobs),
+                                 std::move(reason)));
+  }
+  return deltas;
+}
+
 std::optional<std::string> FinishReasonName(const SequenceDelta& delta) {
   if (!delta.finish_reason) return std::nullopt;
   return ToString(*delta.finish_reason);
@@ -48,6 +65,7 @@ RequestStreamCallback WrapStreamCallback(nb::object callable) {
   std::shared_ptr<nb::object> shared(new nb::object(std::move(callable)), DeleteWithGil());
   return [shared](std::vector<RequestStreamOutput> outputs) {
     if (!nb::is_alive()) return;
+    outputs = MergeOutputs(std::move(outputs));
     nb::gil_scoped_acquire gil;
     try {
       CallWithOutputs(*shared, std::move(outputs));
@@ -89,7 +107,10 @@ void BindData(nb::module_& m) {
       .def_ro("group", &RequestStreamOutput::group, "One SequenceDelta per sequence, or empty.")
       .def_ro("request_final_usage_json_str", &RequestStreamOutput::request_final_usage_json_str)
       .def_ro("error_message", &RequestStreamOutput::error_message)
-      .def_prop_ro("is_final", &RequestStreamOutput::is_final);
+      .def_prop_ro("is_final", &RequestStreamOutput::is_final)
+      .def("unpack_deltas", &UnpackDeltas,
+           "All of `group` in one call: (text with its extra prefix, token_ids, logprob_json_strs "
+           "or None, finish_reason or None) per sequence.");
 }
 
 }  // namespace mlc_native::bindings

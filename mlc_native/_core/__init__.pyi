@@ -233,6 +233,11 @@ class RequestStreamOutput:
     @property
     def is_final(self) -> bool: ...
 
+    def unpack_deltas(self) -> list:
+        """
+        All of `group` in one call: (text with its extra prefix, token_ids, logprob_json_strs or None, finish_reason or None) per sequence.
+        """
+
 class TokenTable:
     """The bytes of every token id. Immutable."""
 

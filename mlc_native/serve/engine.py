@@ -29,9 +29,11 @@ from mlc_native.serve.request_processing import (
     chat_prompt,
     check_unsupported,
     generation_config,
+    prompt_token_ids,
     random_request_id,
 )
 from mlc_native.serve.responses import ChatResponder, CompletionResponder, Responder
+from mlc_native.tokenizers.tokenizers import LONG_TEXT_CHARS
 
 
 class RequestStream:
@@ -101,29 +103,25 @@ class _OpenAIEngine(MLCEngineBase):
 
     def _chat_call(self, request: ChatCompletionRequest, request_id: str | None) -> _OpenAICall:
         request_id = request_id or random_request_id("chatcmpl")
-        request.model = request.model or self.model_name
         return _OpenAICall(
             request_id,
             chat_prompt(request, self.conv_template),
             generation_config(request, self._chat_stop_token_ids),
-            ChatResponder(request, request_id),
+            ChatResponder(request, request_id, self.model_name),
             request.stream,
         )
 
     def _completion_call(self, request: CompletionRequest, request_id: str | None) -> _OpenAICall:
         check_unsupported(request)
         request_id = request_id or random_request_id("cmpl")
-        request.model = request.model or self.model_name
         text = request.prompt
         if request.echo and not isinstance(text, str):
             text = self.tokenizer.decode(text) if self.tokenizer is not None else ""
-        return _OpenAICall(
-            request_id,
-            request.prompt,
-            generation_config(request),
-            CompletionResponder(request, request_id, text if isinstance(text, str) else ""),
-            request.stream,
-        )
+        if not request.echo or not isinstance(text, str):
+            text = ""
+        responder = CompletionResponder(request, request_id, self.model_name, echo=text)
+        config = generation_config(request)
+        return _OpenAICall(request_id, request.prompt, config, responder, request.stream)
 
 
 # ------------------------------------------------------------------------------------ synchronous
@@ -283,6 +281,9 @@ class AsyncMLCEngine(_OpenAIEngine):
         return await self._answer(self._completion_call(request, request_id))
 
     async def _answer(self, call: _OpenAICall) -> Any:
+        if isinstance(call.prompt, str) and len(call.prompt) > LONG_TEXT_CHARS:
+            # Tokenizing it here would hold up the event loop.
+            call.prompt = await asyncio.to_thread(prompt_token_ids, call.prompt, self.tokenizer)
         stream = self._generate(call.prompt, call.config, call.request_id)
         if call.stream:
             return _async_chunks(stream, call.responder)

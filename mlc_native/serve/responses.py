@@ -51,9 +51,9 @@ class _Answer:
 class ChatResponder:
     """Makes the objects of one chat completion: chunks of a stream, or the whole."""
 
-    def __init__(self, request: ChatCompletionRequest, request_id: str) -> None:
+    def __init__(self, request: ChatCompletionRequest, request_id: str, model_name: str) -> None:
         self._id = request_id
-        self._model = request.model
+        self._model = request.model or model_name
         self._created = int(time.time())
         self._include_usage = _include_usage(request)
 
@@ -110,16 +110,18 @@ class ChatResponder:
 class CompletionResponder:
     """Makes the objects of one completion: chunks of a stream, or the whole.
 
-    prompt_text: the prompt, for ``echo``.
+    echo: text in front of every answer: the prompt, when the request asks for it.
     """
 
-    def __init__(self, request: CompletionRequest, request_id: str, prompt_text: str) -> None:
+    def __init__(
+        self, request: CompletionRequest, request_id: str, model_name: str, *, echo: str
+    ) -> None:
         self._id = request_id
-        self._model = request.model
+        self._model = request.model or model_name
         self._n = request.n
         self._created = int(time.time())
         self._include_usage = _include_usage(request)
-        self._prefix = prompt_text if request.echo else ""
+        self._prefix = echo
         self._suffix = request.suffix or ""
         self._offsets: dict[int, int] = {}  # characters delivered, per choice
         self._ended: set[int] = set()

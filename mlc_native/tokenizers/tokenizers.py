@@ -14,6 +14,9 @@ import tokenizers
 from mlc_native import _core
 from mlc_native.errors import invalid_request, load_error
 
+# About 10 ms of work. Of the package's functions only encode_batch releases the GIL.
+LONG_TEXT_CHARS = 8192
+
 
 @dataclass
 class TokenizerInfo:
@@ -66,6 +69,8 @@ class Tokenizer:
         Raises:
             InvalidRequest: the text is no valid Unicode (lone surrogates).
         """
+        if isinstance(text, str) and len(text) > LONG_TEXT_CHARS:
+            return self.encode_batch([text])[0]
         _check_unicode(text)
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids

@@ -34,6 +34,17 @@ class Output:
     request_final_usage_json_str: str | None = None
     error_message: str = ""
 
+    def unpack_deltas(self) -> list[tuple[str, list[int], list[str] | None, str | None]]:
+        return [
+            (
+                d.extra_prefix_string + d.text,
+                list(d.token_ids),
+                list(d.logprob_json_strs) or None,
+                d.finish_reason,
+            )
+            for d in self.group
+        ]
+
     @property
     def is_final(self) -> bool:
         return self.request_final_usage_json_str is not None
