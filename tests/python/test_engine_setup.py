@@ -1,0 +1,123 @@
+"""Small parts of the setup: the progress bar, tracing events, the public names."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import mlc_native
+from mlc_native import MLCEngine, SyncMLCEngine, _core
+from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.serve import engine_base
+
+MakeModel = Callable[..., str]
+
+
+def test_no_progress_bar_on_a_quick_load(
+    make_model: MakeModel, fake_lib: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    MLCEngine(make_model(), model_lib=fake_lib).terminate()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_bar_on_a_slow_load(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engine_base, "PROGRESS_BAR_AFTER_S", 1e-9)
+    bar = engine_base.LoadProgressBar("/models/tiny")
+    bar(0, 1000)
+    bar._bar.mininterval = 0
+    bar(500, 1000)
+    bar(1000, 1000)
+    bar.close()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Loading tiny" in err
+    assert "1.00k/1.00k" in err or "1000/1.00k" in err or "1000/1000" in err or "100%" in err
+
+
+def test_progress_never_exceeds_the_total(
+    make_model: MakeModel, fake_lib: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        engine_base.LoadProgressBar, "__call__", lambda _self, *now: calls.append(now)
+    )
+    MLCEngine(make_model(), model_lib=fake_lib).terminate()
+    assert all(done <= total for done, total in calls)
+
+
+def test_generate_leaves_other_requests_their_callback(
+    make_model: MakeModel, fake_lib: str
+) -> None:
+    seen: list[str] = []
+
+    def callback(outputs: list[Any]) -> None:
+        seen.extend(output.request_id for output in outputs)
+
+    engine = SyncMLCEngine(make_model(), model_lib=fake_lib, request_stream_callback=callback)
+    mine = engine.create_request("mine", "abc", GenerationConfig(max_tokens=3))
+    engine.add_request(mine)
+    texts, _ = engine.generate(["a", "b"], GenerationConfig(max_tokens=5))
+    assert len(texts) == 2
+    assert set(seen) == {"mine"}
+    assert engine.get_request_stream_callback() is callback
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("mlc_native", ["MLCEngine", "AsyncMLCEngine", "SyncMLCEngine", "EngineConfig"]),
+        (
+            "mlc_native.serve",
+            [
+                *("EngineConfig", "Data", "ImageData", "TextData", "TokenData"),
+                *("RequestStreamOutput", "AsyncMLCEngine", "MLCEngine", "Request"),
+            ],
+        ),
+        ("mlc_native.serve.engine", ["AsyncMLCEngine", "MLCEngine"]),
+        ("mlc_native.serve.engine_base", ["MLCEngineBase", "EngineState", "ModelInfo"]),
+        ("mlc_native.serve.sync_engine", ["SyncMLCEngine"]),
+        ("mlc_native.serve.data", ["SingleRequestStreamOutput"]),
+        ("mlc_native.serve.config", ["EngineConfig"]),
+        ("mlc_native.serve.event_trace_recorder", ["EventTraceRecorder"]),
+        ("mlc_native.protocol.generation_config", ["GenerationConfig"]),
+        ("mlc_native.protocol.debug_protocol", ["DebugConfig"]),
+        ("mlc_native.protocol.mlc_chat_config", ["MLCChatConfig"]),
+        (
+            "mlc_native.protocol.openai_api_protocol",
+            ["ChatCompletionRequest", "CompletionRequest", "ChatCompletionStreamResponse"],
+        ),
+        ("mlc_native.protocol.error_protocol", ["BadRequestError", "ErrorResponse"]),
+        ("mlc_native.tokenizers", ["Tokenizer", "TokenizerInfo", "TextStreamer", "StopStrHandler"]),
+    ],
+)
+def test_names_of_mlc_llm(module: str, names: list[str]) -> None:
+    for name in names:
+        assert hasattr(importlib.import_module(module), name)
+
+
+def test_unknown_names_of_the_package() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Engine'"):
+        _ = mlc_native.Engine  # type: ignore[attr-defined]
+    assert "MLCEngine" in dir(mlc_native)
+
+
+def test_importing_the_package_does_not_import_torch() -> None:
+    code = (
+        "import sys, mlc_native; from mlc_native import MLCEngine, AsyncMLCEngine, SyncMLCEngine;"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_available_devices() -> None:
+    assert "cpu" in _core.available_devices()
+    assert engine_base.detect_device("auto") in ("cpu", "cuda")
+    assert engine_base.detect_device("cpu") == "cpu"
