@@ -1,7 +1,7 @@
 """Train the demo model and its draft model on text written by this script, and export both.
 
-    python tools/train_demo_model.py                      # tokenizer, main, draft: an hour on a free core
-    python tools/train_demo_model.py --part draft         # only the draft
+    python tools/train_demo_model.py                 # tokenizer, main, draft: an hour on one core
+    python tools/train_demo_model.py --part draft    # only the draft
 
 Nothing is downloaded. The text comes from tools/demo_model/text.py (greetings, small arithmetic,
 capitals, colours, counting, spelling, JSON, tool calls, short stories), seeded; training runs on
@@ -86,7 +86,7 @@ def report(recipe: Recipe, progress: Progress, tokenizer: Tokenizer, folder: Pat
         "steps": progress.step,
         "seconds": round(progress.seconds),
         "seconds_note": "wall time of the training loop beside other work on the same cores; "
-        "data, checkpoints and evaluation are not counted",
+        "checkpoints and evaluation are not counted",
         "hardware": f"{platform.machine()} CPU, {torch.get_num_threads()} thread, float32, "
         f"torch {torch.__version__.split('+')[0]}",
         "train_loss": round(progress.train_loss, 4),

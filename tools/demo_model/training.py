@@ -73,7 +73,7 @@ RECIPES = {
     # text of the topics that were still weak at step 3000.
     "main": Recipe(256, 640, 4, 4, 2, (
         Cycle(0, 2800, 2e-3), Cycle(2200, 3700, 1.2e-3), Cycle(3000, 3500, 1e-3, SLOW_TOPICS),
-        Cycle(3500, 4300, 1e-3, SLOW_TOPICS),
+        Cycle(3500, 3900, 1e-3, SLOW_TOPICS),
     )),
     "draft": Recipe(128, 320, 2, 4, 2, (Cycle(0, 1600, 3e-3),)),
 }  # fmt: skip
