@@ -99,6 +99,11 @@ class EngineConfig:
         Raises:
             InvalidConfig: a setting of MLC-LLM's compiler that has no meaning here.
         """
+        if not isinstance(self.additional_models, list):
+            raise invalid_config(
+                "additional_models",
+                f'"additional_models" must be a list, got {self.additional_models!r}',
+            )
         values = asdict(self)
         for name, allowed in _COMPILER_FIELDS.items():
             value = values.pop(name)
@@ -107,7 +112,7 @@ class EngineConfig:
                     name, f'"{name}" must be one of {list(allowed)}, got {value!r}'
                 )
         values["additional_models"] = [
-            model if isinstance(model, str) else model[0] for model in self.additional_models
+            model[0] if isinstance(model, tuple) else model for model in self.additional_models
         ]
         set_values = {name: value for name, value in values.items() if value is not None}
         try:

@@ -203,6 +203,9 @@ def construct(request: pytest.FixtureRequest, fake_lib: str) -> Iterator[Callabl
         ("tensor_parallel_shards", 2),
         ("kv_state_kind", "rnn_state"),
         ("opt", object()),
+        ("additional_models", None),
+        ("additional_models", [5]),
+        ("verbose", "yes"),
     ],
     ids=str,
 )
