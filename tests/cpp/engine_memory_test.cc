@@ -25,6 +25,8 @@ void* AllocateOrFail(size_t size) {
 
 void* operator new(size_t size) { return AllocateOrFail(size); }
 void* operator new[](size_t size) { return AllocateOrFail(size); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
