@@ -132,7 +132,8 @@ TEST(EventTraceRecorder, DumpWhileRecording) {
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&recorder, t] {
       for (int i = 0; i < 5000; ++i) {
-        TraceScope scope(&recorder, std::to_string(t) + '.' + std::to_string(i / 10), "work");
+        const std::string id = std::to_string(t) + '.' + std::to_string(i / 10);
+        TraceScope scope(&recorder, id, "work");
       }
     });
   }
