@@ -21,11 +21,11 @@ from pathlib import Path
 
 import torch
 import transformers
+
+from mlc_native import SyncMLCEngine
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve.config import EngineConfig
-
-from mlc_native import SyncMLCEngine
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 from make_random_checkpoint import make_checkpoint

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mlc_native._stream_bridge import StreamBridge
 
 from mlc_native import AsyncMLCEngine, MLCEngine, SyncMLCEngine
+from mlc_native._stream_bridge import StreamBridge
 from mlc_native.serve import engine_base
 
 MakeModel = Callable[..., str]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from mlc_native._stream_bridge import StreamBridge
 
+from mlc_native._stream_bridge import StreamBridge
 from mlc_native.errors import EngineRequestError, EngineTerminatedError
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from mlc_native._core import testing
 from transformers import AutoModelForCausalLM
+
+from mlc_native._core import testing
 
 PAGE_SIZE = 16
 NUM_PAGES = 512

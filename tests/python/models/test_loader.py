@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from mlc_native._core import testing
 from paged_driver import PagedModel, PagedSequence, random_tokens
 from safetensors.torch import load_file, save_file
+
+from mlc_native._core import testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import make_checkpoint
