@@ -13,8 +13,8 @@
 
 namespace mlc_native {
 
-// ------------------------------------------------------------------------------------------- one
-// request
+// ---- One request. Checked when the request is created, against the vocabulary of the model that
+// is loaded.
 
 struct ResponseFormat {
   std::string type =
@@ -60,8 +60,8 @@ struct GenerationConfig {
   std::string AsJSONString() const;
 };
 
-// ------------------------------------------------------------------------------------------------
-// engine
+// ---- The engine. What the caller gave and, after ResolveEngineConfig, what is in effect.
+// Optional fields are those that may be left to the mode rules.
 
 enum class EngineMode { kLocal, kInteractive, kServer };
 enum class PrefillMode { kChunked, kHybrid };
@@ -120,8 +120,8 @@ struct ModelMetadata {
 EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata& model,
                                  int64_t free_memory_bytes);
 
-// ------------------------------------------------------------------------------------------ model
-// folder
+// ---- The model folder. Read before a model is unloaded for another one, so that a wrong path
+// costs nothing.
 
 // Settings that a model folder gives to requests: generation_config.json and config.json.
 struct ModelDefaults {
