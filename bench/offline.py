@@ -2,10 +2,10 @@
 
     python bench/offline.py --like qwen3-0.6b --dtype bfloat16 --threads 2
 
-For each row both sides run in turn, `--repeats` times; figures are medians. `decode` counts
-generated tokens per second of a whole call with a short prompt; `prefill` counts prompt tokens per
-second of a call that generates one token. Weights, prompts and the order of runs are fixed by the
-seed.
+For each row both sides run in turn, `--repeats` times; figures are medians. `prefill` counts prompt
+tokens per second of a call that generates one token. `decode` counts the tokens after the first:
+what a call with `--new-tokens` takes longer than one that generates a single token. Weights,
+prompts and the order of runs are fixed by the seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mlc_native.serve.config import EngineConfig
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 from make_random_checkpoint import make_checkpoint
 
-PROMPT_LEN = 16  # tokens before a decode row
+PROMPT_LEN = 8  # tokens before a decode row
 PREFILL_LEN = 512  # tokens of the prefill row
 
 
@@ -91,13 +91,13 @@ def seconds(call: Callable[[], None]) -> float:
 def compare(
     sides: list[Ours | Transformers], prompts: list[list[int]], max_tokens: int, repeats: int
 ) -> list[float]:
-    """Median seconds of each side, runs interleaved, after one warm-up each."""
+    """Median seconds of each side, runs interleaved, after one warm-up of one token each."""
     times: list[list[float]] = [[] for _ in sides]
-    for repeat in range(repeats + 1):
+    for side in sides:
+        side.generate(prompts, 1)
+    for _ in range(repeats):
         for side, taken in zip(sides, times, strict=True):
-            elapsed = seconds(lambda: side.generate(prompts, max_tokens))  # noqa: B023
-            if repeat > 0:
-                taken.append(elapsed)
+            taken.append(seconds(lambda: side.generate(prompts, max_tokens)))  # noqa: B023
     return [statistics.median(taken) for taken in times]
 
 
@@ -132,8 +132,13 @@ def main() -> None:
         rows.append((f"prefill {PREFILL_LEN}", 1, PREFILL_LEN, 1))
         for label, batch, prompt_len, new_tokens in rows:
             prompts = random_prompts(batch, prompt_len, vocab_size, args.seed)
-            ours, theirs = compare(sides, prompts, new_tokens, args.repeats)
-            counted = batch * (new_tokens if new_tokens > 1 else prompt_len)
+            taken = compare(sides, prompts, 1, args.repeats)
+            counted = batch * prompt_len
+            if new_tokens > 1:
+                whole = compare(sides, prompts, new_tokens, args.repeats)
+                taken = [w - first for w, first in zip(whole, taken, strict=True)]
+                counted = batch * (new_tokens - 1)
+            ours, theirs = taken
             print(
                 f"{label:<16}{counted / ours:>14.1f}{counted / theirs:>14.1f}{theirs / ours:>8.2f}",
                 flush=True,
