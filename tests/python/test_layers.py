@@ -21,6 +21,7 @@ CSRC = ROOT / "csrc"
 FOLDERS = {
     "support": 0,
     "kernels": 1,
+    "grammar": 2,
     "kv": 2,
     "sampling": 2,
     "models": 2,
