@@ -121,7 +121,8 @@ EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
             .limits = {.max_num_sequence = *config().max_num_sequence,
                        .prefill_chunk_size = *config().prefill_chunk_size,
                        .prefill_mode = config().prefill_mode},
-            .max_sequence_length = max_sequence_length()};
+            .max_sequence_length = max_sequence_length(),
+            .now = options.now};
   actions_ = CreateEngineActions(parts_);
   estate_->request_stream_callback_ = options.request_stream_callback;
 }
@@ -160,7 +161,7 @@ void EngineImpl::AddRequest(RequestPtr request) {
     return Deliver();
   }
   if (generation.max_tokens == 0) {
-    AnswerEmpty(estate_, *request);
+    AnswerEmpty(estate_, *request, parts_.now());
     return Deliver();
   }
   std::shared_ptr<const StopStrSet> stop_strs;
@@ -168,7 +169,7 @@ void EngineImpl::AddRequest(RequestPtr request) {
     stop_strs = std::make_shared<StopStrSet>(generation.stop_strs);
   }
   const bool strip = loaded_.token_table != nullptr && loaded_.token_table->strip_leading_space();
-  auto rstate = std::make_unique<RequestState>(request, std::move(stop_strs), strip, Clock::now());
+  auto rstate = std::make_unique<RequestState>(request, std::move(stop_strs), strip, parts_.now());
   RequestState& admitted = *rstate;
   if (trace_) {
     trace_->AddEvent(request->id, "start queue wait");

@@ -15,6 +15,7 @@
 #include "config.h"
 #include "data.h"
 #include "event_trace.h"
+#include "metrics.h"
 #include "models/model.h"
 #include "request.h"
 #include "tokenizer/token_table.h"
@@ -26,6 +27,8 @@ struct EngineOptions {
   std::shared_ptr<EventTraceRecorder> trace_recorder;  // may be null
   std::string device = "cpu";
   LoadProgress load_progress;  // may be empty
+  // The only source of time for deadlines and metrics; a simulation drives its own.
+  ClockFunction now = Clock::now;
 };
 
 class Engine {

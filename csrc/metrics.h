@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,6 +17,8 @@ namespace mlc_native {
 
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
+// Where an engine takes the time from; never goes back.
+using ClockFunction = std::function<TimePoint()>;
 
 // Histogram in the manner of Prometheus: bucket i counts values in (upper_bounds[i - 1],
 // upper_bounds[i]]; one more for the rest.

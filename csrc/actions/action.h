@@ -12,6 +12,7 @@
 #include "engine_state.h"
 #include "event_trace.h"
 #include "kv/paged_kv_cache.h"
+#include "metrics.h"
 #include "models/model.h"
 #include "sampling/sampler.h"
 #include "scheduler.h"
@@ -28,6 +29,7 @@ struct EngineParts {
   const std::vector<int32_t>* eos_token_ids = nullptr;
   SchedulerLimits limits;
   int64_t max_sequence_length = 0;
+  ClockFunction now;  // EngineOptions::now
 };
 
 class EngineAction {

@@ -43,7 +43,7 @@ void DeliverOutputs(const EngineState& estate, EventTraceRecorder* trace) {
   estate->request_stream_callback_(std::move(outputs));
 }
 
-void AnswerEmpty(const EngineState& estate, const Request& request) {
+void AnswerEmpty(const EngineState& estate, const Request& request, TimePoint now) {
   RequestStreamOutput empty;
   RequestStreamOutput final;
   empty.request_id = final.request_id = request.id;
@@ -51,7 +51,7 @@ void AnswerEmpty(const EngineState& estate, const Request& request) {
   for (SequenceDelta& delta : empty.group) delta.finish_reason = FinishReason::kLength;
   RequestMetrics metrics;
   metrics.prompt_tokens = request.prompt_len();
-  metrics.add_time_point = metrics.finish_time_point = Clock::now();
+  metrics.add_time_point = metrics.finish_time_point = now;
   estate->metrics.RequestFinished(metrics, ToString(FinishReason::kLength));
   final.request_final_usage_json_str = metrics.UsageJSONString();
   estate->postproc_workspace.outputs.push_back(std::move(empty));

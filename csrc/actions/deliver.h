@@ -11,7 +11,7 @@ namespace mlc_native {
 void DeliverOutputs(const EngineState& estate, EventTraceRecorder* trace);
 
 // max_tokens == 0: every sequence ends with "length" and no tokens.
-void AnswerEmpty(const EngineState& estate, const Request& request);
+void AnswerEmpty(const EngineState& estate, const Request& request, TimePoint now);
 
 // special_request "query_engine_metrics": the engine's metrics as usage.
 void AnswerWithMetrics(const EngineState& estate, const Request& request,

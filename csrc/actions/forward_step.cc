@@ -9,7 +9,7 @@
 namespace mlc_native {
 
 ForwardStep::Outcome ForwardStep::Run(const EngineState& estate, const StepPlan& plan) {
-  const TimePoint start = Clock::now();
+  const TimePoint start = parts_.now();
   try {
     ReservePages(estate, plan);
     Trace(plan, /*is_decode=*/false, "start prefill");
@@ -137,7 +137,7 @@ ForwardStep::Outcome ForwardStep::FailAll(const EngineState& estate, const StepP
 // ---- Commit ----
 
 void ForwardStep::Commit(const EngineState& estate, const StepPlan& plan, TimePoint start) {
-  const TimePoint now = Clock::now();
+  const TimePoint now = parts_.now();
   for (const auto& [rstate, message] : sampling_errors_) {
     EndRequest(estate, parts_, *rstate, FinishReason::kError, message);
   }

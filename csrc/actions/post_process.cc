@@ -149,10 +149,10 @@ FinishReason ReasonOf(RequestState& rstate) {
 }
 
 // Room for the outputs is reserved, so an output that is complete cannot get lost any more.
-void FinishRequest(const EngineState& estate, RequestState& rstate) {
+void FinishRequest(const EngineState& estate, const EngineParts& parts, RequestState& rstate) {
   if (rstate.final_output_made) return;
   rstate.entries[0].status = RequestStateStatus::kFinished;
-  rstate.metrics.finish_time_point = Clock::now();
+  rstate.metrics.finish_time_point = parts.now();
   RequestStreamOutput final;
   final.request_id = rstate.request->id;
   final.request_final_usage_json_str = rstate.metrics.UsageJSONString();
@@ -179,7 +179,7 @@ void ProcessRequest(const EngineState& estate, const EngineParts& parts, Request
     }
   }
   if (rstate.all_leaves_finished()) {
-    FinishRequest(estate, rstate);
+    FinishRequest(estate, parts, rstate);
   } else if (!rstate.any_leaf_alive()) {
     estate->RemoveFromRunning(rstate);  // what is left of it was preempted
   }

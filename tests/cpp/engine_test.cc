@@ -13,6 +13,7 @@
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/test_engine.h"
+#include "testing/virtual_clock.h"
 
 namespace mlc_native::testing {
 namespace {
@@ -197,6 +198,24 @@ TEST(Engine, MetricsCountWhatHappened) {
   EXPECT_GT(metrics["engine_prefill_time_sum"], 0);
   EXPECT_GT(metrics["engine_decode_time_sum"], 0);
   EXPECT_EQ(metrics["decode_time_by_batch_size"].count("count{batch_size=3}"), 1u);
+}
+
+TEST(Engine, AllTimesComeFromTheGivenClock) {
+  VirtualClock clock;
+  TestEngine engine({.prefill_chunk_size = 16, .now = clock.function()});
+  engine.model().set_on_forward([&clock](const ForwardBatch&) { clock.Advance(1); });
+  engine.Add("a", Prompt(32), Greedy(5));  // two chunks, then four steps of decode
+  clock.Advance(10);
+  engine.Run();
+  const json usage = json::parse(*engine.History("a").usage)["extra"];
+  EXPECT_EQ(usage["ttft_s"], 12);
+  EXPECT_EQ(usage["end_to_end_latency_s"], 16);
+  EXPECT_EQ(usage["inter_token_latency_s"], 1);
+  const json metrics = json::parse(engine.engine().JSONMetrics());
+  EXPECT_EQ(metrics["engine_prefill_time_sum"], 2);
+  EXPECT_EQ(metrics["engine_decode_time_sum"], 4);
+  EXPECT_EQ(metrics["ttft_s"]["sum"], 12);
+  EXPECT_EQ(metrics["inter_token_latency_s"]["sum"], 4);
 }
 
 TEST(Engine, GaugesFollowTheQueues) {

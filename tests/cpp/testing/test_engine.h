@@ -26,6 +26,7 @@ struct TestEngineSetup {
   std::vector<int32_t> eos_token_ids = {};
   std::shared_ptr<const TokenTable> token_table = nullptr;
   std::shared_ptr<EventTraceRecorder> trace = nullptr;
+  ClockFunction now = Clock::now;
 };
 
 inline GenerationConfig Greedy(int64_t max_tokens, int32_t n = 1) {
@@ -79,6 +80,7 @@ class TestEngine {
     defaults.eos_token_ids = setup.eos_token_ids;
     EngineOptions options;
     options.trace_recorder = setup.trace;
+    options.now = setup.now;
     options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
       checker_.Receive(outputs);
       if (on_outputs) on_outputs(outputs);
