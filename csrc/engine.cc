@@ -102,7 +102,7 @@ void CheckResolved(const EngineConfig& config) {
   check("max_num_sequence", config.max_num_sequence, 1);
   check("max_total_sequence_length", config.max_total_sequence_length, 1);
   check("max_single_sequence_length", config.max_single_sequence_length, 1);
-  // Decode computes one row for every running sequence in one forward.
+  // Decode computes at least one row for every running sequence in one forward.
   check("prefill_chunk_size", config.prefill_chunk_size, *config.max_num_sequence);
 }
 

@@ -66,7 +66,7 @@ struct EngineStateObj {
   RequestState& GetRequestState(const std::string& request_id);
   // Null when the request is not live.
   RequestState* FindRequestState(const std::string& request_id);
-  // Alive entries without children, each with exactly one token to compute, in queue order. Cached
+  // Alive entries without children, each with at least one token to compute, in queue order. Cached
   // until running_rsentries_changed is set.
   const std::vector<RequestStateEntry*>& GetRunningRequestStateEntries();
 

@@ -8,7 +8,8 @@
 // A sequence is its tokens and how many of them are in the KV cache:
 //   0 <= kv_len <= tokens.size(); prompt = tokens[0, prompt_len), generated = the rest.
 // Prefill, decode and recomputation after preemption are the same thing: feed tokens [kv_len,
-// tokens.size()). A running sequence has exactly one token that is not in the cache yet. Status:
+// tokens.size()). A running sequence has at least one token that is not in the cache yet, the one
+// sampled last, and more of them after a jump-forward; the last one's logits give the next. Status:
 // kPending -> kAlive -> kFinished; preemption: kAlive -> kPending. Engine's thread only.
 #pragma once
 

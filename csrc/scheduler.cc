@@ -79,25 +79,33 @@ void PlanPrefill(const EngineState& estate, const PagedKvCache& kv, const Schedu
                 .num_generating = num_running};
   if (budget.sequences <= 0) return;
   if (limits.prefill_mode == PrefillMode::kHybrid && num_running > 0) {
-    budget.rows -= num_running;
     budget.pages -= PagesNeededForDecode(estate, kv);
-    if (budget.rows <= 0 || budget.pages < 0) return;
-    PlanDecode(estate, plan);
+    if (budget.pages < 0) return;
+    PlanDecode(estate, limits.prefill_chunk_size, plan);
+    budget.rows -= plan->num_rows;
   }
   PlanWaiting(estate, kv, &budget, plan);
   if (plan->num_prefill_rows == 0) plan->Clear();
 }
 
-void PlanDecode(const EngineState& estate, StepPlan* plan) {
-  for (RequestStateEntry* entry : estate->GetRunningRequestStateEntries()) {
-    plan->Add({.entry = entry, .num_tokens = 1, .is_decode = true, .completes_input = true});
+void PlanDecode(const EngineState& estate, int64_t max_rows, StepPlan* plan) {
+  const auto& running = estate->GetRunningRequestStateEntries();
+  int64_t spare_rows = max_rows - std::ssize(running);
+  for (RequestStateEntry* entry : running) {
+    const int64_t to_compute = entry->num_tokens_to_compute();
+    const int64_t num_tokens = std::min(to_compute, 1 + spare_rows);
+    spare_rows -= num_tokens - 1;
+    plan->Add({.entry = entry,
+               .num_tokens = num_tokens,
+               .is_decode = true,
+               .completes_input = num_tokens == to_compute});
   }
 }
 
 int64_t PagesNeededForDecode(const EngineState& estate, const PagedKvCache& kv) {
   int64_t pages = 0;
   for (const RequestStateEntry* entry : estate->GetRunningRequestStateEntries()) {
-    pages += kv.PagesNeeded(entry->mstate.internal_id, 1);
+    pages += kv.PagesNeeded(entry->mstate.internal_id, entry->num_tokens_to_compute());
   }
   return pages;
 }

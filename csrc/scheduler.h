@@ -41,16 +41,18 @@ struct StepPlan {
 };
 
 // Waiting requests in order, the last one possibly cut to what is left of the chunk; in hybrid mode
-// preceded by one row for every running sequence. All pages that a sequence needs for its tokens
+// preceded by the rows of the running sequences. All pages that a sequence needs for its tokens
 // are counted when its first chunk is admitted, and one page more per running sequence is left free
 // so that admission does not lead to preemption at once. Empty when nothing can be admitted.
 void PlanPrefill(const EngineState& estate, const PagedKvCache& kv, const SchedulerLimits& limits,
                  StepPlan* plan);
 
-// Appends one row for every running sequence. The caller has made sure that the pages suffice.
-void PlanDecode(const EngineState& estate, StepPlan* plan);
+// Appends the rows of the running sequences, at most max_rows: one for each, so that everybody
+// advances, and what is left first come, first served to those with more to compute. The caller has
+// made sure that the pages suffice; max_rows is at least the number of running sequences.
+void PlanDecode(const EngineState& estate, int64_t max_rows, StepPlan* plan);
 
-// Pages that one decode step of all running sequences takes from the pool.
+// Pages that all running sequences take from the pool for all that they have to compute.
 int64_t PagesNeededForDecode(const EngineState& estate, const PagedKvCache& kv);
 
 }  // namespace mlc_native

@@ -10,7 +10,7 @@ bool DecodeAction::Step(const EngineState& estate) {
     if (estate->GetRunningRequestStateEntries().empty()) return false;
     MakeRoom(estate);
     plan_.Clear();
-    PlanDecode(estate, &plan_);
+    PlanDecode(estate, parts_.limits.prefill_chunk_size, &plan_);
   } while (forward_.Run(estate, plan_) == ForwardStep::Outcome::kPlanAnew);
   return true;
 }

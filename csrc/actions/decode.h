@@ -1,4 +1,4 @@
-// One token for every running sequence. When pages run out, progress of a half prefilled prompt is
+// One step of every running sequence. When pages run out, progress of a half prefilled prompt is
 // dropped first, then the last running entries are preempted. Engine's thread only.
 #pragma once
 
@@ -14,7 +14,7 @@ class DecodeAction : public EngineAction {
   bool Step(const EngineState& estate) override;
 
  private:
-  // Afterwards the pages for one token of every running sequence are free.
+  // Afterwards the pages for what the running sequences have to compute are free.
   void MakeRoom(const EngineState& estate);
 
   const EngineParts parts_;

@@ -198,8 +198,8 @@ void ForwardStep::UpdateMetrics(const EngineState& estate, const StepPlan& plan,
   metrics.engine_prefill_time_sum += prefill_seconds;
   metrics.engine_decode_time_sum += seconds - prefill_seconds;
   if (plan.num_prefill_rows == 0 &&
-      plan.num_rows < EngineMetrics::kEndFineGrainedTrackingBatchSize) {
-    metrics.decode_time_by_batch_size[plan.num_rows].Update(seconds);
+      plan.slices.size() < EngineMetrics::kEndFineGrainedTrackingBatchSize) {
+    metrics.decode_time_by_batch_size[plan.slices.size()].Update(seconds);
   }
 }
 

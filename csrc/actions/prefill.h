@@ -1,5 +1,5 @@
-// Prefill of waiting requests, by chunks; in hybrid mode the running sequences take part with one
-// row each, so that decoding never waits for a prompt. Engine's thread only.
+// Prefill of waiting requests, by chunks; in hybrid mode the running sequences take part, so that
+// decoding never waits for a prompt. Engine's thread only.
 #pragma once
 
 #include "actions/action.h"

@@ -33,6 +33,17 @@ class SchedulerBench {
     return rstate;
   }
 
+  // Gives a running sequence that many tokens beside the one that was sampled last.
+  static void Force(RequestState& rstate, int64_t num_tokens) {
+    for (int64_t i = 0; i < num_tokens; ++i) rstate.entries[0].CommitToken(SampleResult());
+  }
+
+  const StepPlan& Decode() {
+    plan_.Clear();
+    PlanDecode(estate_, limits_.prefill_chunk_size, &plan_);
+    return plan_;
+  }
+
   const StepPlan& Prefill() {
     PlanPrefill(estate_, kv_, limits_, &plan_);
     return plan_;
@@ -41,8 +52,12 @@ class SchedulerBench {
   void Commit() {
     for (const PlannedSlice& slice : plan_.slices) {
       Start(*slice.entry, slice.num_tokens);
-      if (slice.is_decode) slice.entry->CommitToken(SampleResult());
-      if (slice.completes_input && !slice.is_decode) Complete(*slice.entry);
+      if (!slice.completes_input) continue;
+      if (slice.is_decode) {
+        slice.entry->CommitToken(SampleResult());
+      } else {
+        Complete(*slice.entry);
+      }
     }
   }
 
@@ -79,13 +94,15 @@ class SchedulerBench {
   }
 };
 
-// "a:3 b:5" with "+" for a slice that completes its input and "=" for a decode row.
+// "a:3 b:5" with "+" for a slice that completes its input, "=" for decode rows that do and "~" for
+// those that do not.
 std::string Describe(const StepPlan& plan) {
   std::string text;
   for (const PlannedSlice& slice : plan.slices) {
     if (!text.empty()) text += ' ';
     text += slice.entry->rstate->request->id;
-    text += slice.is_decode ? "=" : slice.completes_input ? "+" : ":";
+    text +=
+        slice.is_decode ? (slice.completes_input ? "=" : "~") : (slice.completes_input ? "+" : ":");
     text += std::to_string(slice.num_tokens);
   }
   return text;
@@ -197,11 +214,54 @@ TEST(PlanDecode, IsOneRowForEveryRunningSequence) {
   SchedulerBench bench(10, Limits(8, 100));
   bench.Run("a", 16);
   bench.Run("b", 5);
-  bench.plan_.Clear();
-  PlanDecode(bench.estate_, &bench.plan_);
-  EXPECT_EQ(Describe(bench.plan_), "a=1 b=1");
+  EXPECT_EQ(Describe(bench.Decode()), "a=1 b=1");
   EXPECT_EQ(bench.plan_.num_prefill_rows, 0);
   EXPECT_EQ(PagesNeededForDecode(bench.estate_, bench.kv_), 1);
+}
+
+TEST(PlanDecode, ComputesAllThatASequenceLacks) {
+  SchedulerBench bench(10, Limits(8, 100));
+  bench.Run("a", 16);
+  SchedulerBench::Force(bench.Run("b", 5), 30);
+  EXPECT_EQ(PagesNeededForDecode(bench.estate_, bench.kv_), 3);
+  EXPECT_EQ(Describe(bench.Decode()), "a=1 b=31");
+  bench.Commit();
+  EXPECT_EQ(Describe(bench.Decode()), "a=1 b=1");
+}
+
+TEST(PlanDecode, LongTailsShareTheChunkAndEverybodyAdvances) {
+  SchedulerBench bench(10, Limits(4, 8));
+  bench.Run("a", 3);
+  SchedulerBench::Force(bench.Run("b", 3), 6);
+  SchedulerBench::Force(bench.Run("c", 3), 6);
+  bench.Run("d", 3);
+  EXPECT_EQ(Describe(bench.Decode()), "a=1 b~5 c~1 d=1");
+  bench.Commit();
+  EXPECT_EQ(Describe(bench.Decode()), "a=1 b=2 c~4 d=1");
+  bench.Commit();
+  EXPECT_EQ(Describe(bench.Decode()), "a=1 b=1 c=2 d=1");
+}
+
+TEST(PlanPrefill, TailsOfRunningSequencesGoFirst) {
+  SchedulerBench bench(10, Limits(4, 8));
+  SchedulerBench::Force(bench.Run("a", 3), 5);
+  bench.Run("b", 3);
+  bench.Wait("c", 4);
+  EXPECT_EQ(Describe(bench.Prefill()), "a=6 b=1 c:1");
+  EXPECT_EQ(bench.plan_.num_rows, 8);
+  bench.Commit();
+  SchedulerBench::Force(bench.estate_->GetRequestState("a"), 20);
+  EXPECT_TRUE(bench.Prefill().empty()) << "no row left: the decode step comes first";
+}
+
+TEST(PlanPrefill, PagesOfTailsAreCounted) {
+  SchedulerBench bench(5, Limits(4, 100));
+  SchedulerBench::Force(bench.Run("a", 3), 40);  // 2 of the 4 free pages
+  bench.Wait("b", 20);                           // 2 pages, and one must stay
+  EXPECT_TRUE(bench.Prefill().empty());
+  bench.Wait("c", 3);
+  bench.Finish(bench.estate_->GetRequestState("a"));
+  EXPECT_EQ(Describe(bench.Prefill()), "b+20 c+3");
 }
 
 // Random arrivals and ends: whatever the queues look like, limits hold and the head makes progress.
@@ -221,6 +281,7 @@ class RandomQueues {
       CheckPlan(plan);
       if (::testing::Test::HasFailure()) return;
       bench_.Commit();
+      if (!bench_.estate_->running_queue.empty() && Random(0, 4) == 0) ForceSomebody();
       // In place of decode and preemption: a random running request ends when nothing fits.
       const auto& running = bench_.estate_->running_queue;
       if (!running.empty() && (plan.empty() || Random(0, 9) == 0)) {
@@ -258,6 +319,14 @@ class RandomQueues {
       if (slice.is_decode) continue;
       EXPECT_EQ(slice.entry->rstate->request, waiting[next++]);
     }
+  }
+
+  // A long tail, as far as the pages reach.
+  void ForceSomebody() {
+    const auto& running = bench_.estate_->running_queue;
+    RequestState& rstate =
+        bench_.estate_->GetRequestState(running[Random(0, running.size() - 1)]->id);
+    SchedulerBench::Force(rstate, Random(1, 50));
   }
 
   int64_t Random(int64_t low, int64_t high) {
