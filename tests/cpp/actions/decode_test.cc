@@ -19,13 +19,14 @@ class ActionBench {
   explicit ActionBench(int64_t num_pages, int64_t prefill_chunk_size, FakeModelOptions model = {})
       : model_(std::move(model)), kv_(num_pages, kKvPageSize) {
     model_.Allocate(num_pages, prefill_chunk_size, kMaxNumSequence);
-    parts_ = {
-        .model = &model_,
-        .kv = &kv_,
-        .sampler = &sampler_,
-        .eos_token_ids = &eos_token_ids_,
-        .limits = {.max_num_sequence = kMaxNumSequence, .prefill_chunk_size = prefill_chunk_size},
-        .max_sequence_length = num_pages * kKvPageSize};
+    parts_.model = &model_;
+    parts_.kv = &kv_;
+    parts_.sampler = &sampler_;
+    parts_.now = Clock::now;
+    parts_.eos_token_ids = &eos_token_ids_;
+    parts_.limits.max_num_sequence = kMaxNumSequence;
+    parts_.limits.prefill_chunk_size = prefill_chunk_size;
+    parts_.max_sequence_length = num_pages * kKvPageSize;
     actions_ = CreateEngineActions(parts_);
   }
 
