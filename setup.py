@@ -24,6 +24,7 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 DEPENDENCIES = [
+    "apache-tvm-ffi>=0.1.15,<0.2",
     "huggingface_hub",
     "jinja2",
     "numpy",
@@ -32,6 +33,7 @@ DEPENDENCIES = [
     "rich",
     "tokenizers",
     "tqdm",
+    "xgrammar>=0.2.8,<0.3",
 ]
 
 
@@ -94,7 +96,8 @@ class BuildExt(build_ext):
         if not isinstance(ext, CMakeExtension):
             super().build_extension(ext)
             return
-        torch = package_dir("torch")
+        torch, tvm_ffi = package_dir("torch"), package_dir("tvm_ffi")
+        foreign = [torch / "lib", tvm_ffi / "lib", tvm_ffi.parent / "xgrammar"]
         # A build with isolation sees its packages in a directory that is gone afterwards.
         isolated = "" if torch.is_relative_to(sys.prefix) else "-isolated"
         tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}{isolated}"
@@ -109,11 +112,13 @@ class BuildExt(build_ext):
             "MLC_NATIVE_WITH_TORCH": "ON",
             "MLC_NATIVE_PYTHON": "ON",
             "MLC_NATIVE_TORCH_ROOT": torch,
+            "MLC_NATIVE_WITH_GRAMMAR": "ON",
+            "MLC_NATIVE_TVM_FFI_ROOT": tvm_ffi,
             "MLC_NATIVE_JSON_INCLUDE": package_dir("nlohmann_json") / "include",
             "MLC_NATIVE_BUILD_TESTS": want["TESTS"],
             "MLC_NATIVE_BUILD_BENCH": want["BENCH"],
-            # An editable install leaves the library in the source tree, far from torch/lib.
-            "MLC_NATIVE_EXTRA_RPATH": torch / "lib" if self.to_source else "",
+            # An editable install leaves the libraries in the source tree, far from site-packages.
+            "MLC_NATIVE_EXTRA_RPATH": ";".join(map(str, foreign)) if self.to_source else "",
         }
         defines = [f"-D{name}={value}" for name, value in options.items()]
         extra = shlex.split(os.environ.get("CMAKE_ARGS", ""))

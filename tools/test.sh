@@ -39,7 +39,8 @@ check() { # check NAME COMMAND...: runs it, notes result and duration
 jobs="$(nproc)"
 build_core() {
   cmake -S csrc -B build/core -G Ninja -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF \
-    -DMLC_NATIVE_BUILD_TESTS=ON -DPython_EXECUTABLE="$PYTHON" >build/core.log 2>&1 &&
+    -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_WITH_GRAMMAR=ON \
+    -DPython_EXECUTABLE="$PYTHON" >build/core.log 2>&1 &&
     cmake --build build/core -j "$jobs" >>build/core.log 2>&1 || { tail -n 60 build/core.log; false; }
 }
 run_ctest() { timeout -k 10 900 ctest --test-dir "$1" -j "$jobs" --output-on-failure --no-tests=error; }

@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 install(TARGETS mlc_native EXPORT mlc_nativeTargets LIBRARY DESTINATION lib)
 file(GLOB public_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}
-  *.h support/*.h kernels/*.h kv/*.h sampling/*.h tokenizer/*.h actions/*.h
+  *.h support/*.h kernels/*.h kv/*.h sampling/*.h tokenizer/*.h grammar/*.h actions/*.h
   models/model.h models/plugin*.h bindings/c_api*.h)
 foreach(header ${public_headers})
   get_filename_component(folder ${header} DIRECTORY)

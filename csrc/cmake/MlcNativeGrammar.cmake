@@ -1,0 +1,41 @@
+# libmlc_native_grammar.so: csrc/grammar/xgrammar on tvm-ffi. libmlc_native loads it on the first
+# constrained request and never links tvm-ffi itself. xgrammar is not needed to build: its library
+# is opened at run time, from site-packages/xgrammar.
+if(NOT MLC_NATIVE_TVM_FFI_ROOT)
+  find_package(Python 3.11 COMPONENTS Interpreter QUIET)
+  if(Python_EXECUTABLE)
+    execute_process(
+      COMMAND ${Python_EXECUTABLE} -c
+        "import importlib.util as u; s = u.find_spec('tvm_ffi'); \
+print(s.submodule_search_locations[0] if s else '')"
+      OUTPUT_VARIABLE tvm_ffi_root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
+else()
+  set(tvm_ffi_root ${MLC_NATIVE_TVM_FFI_ROOT})
+endif()
+if(NOT EXISTS "${tvm_ffi_root}/lib/libtvm_ffi.so")
+  if(MLC_NATIVE_WITH_GRAMMAR STREQUAL "AUTO")
+    message(STATUS "grammars: left out, `pip install apache-tvm-ffi xgrammar` to have them")
+    return()
+  endif()
+  message(FATAL_ERROR "tvm_ffi not found for ${Python_EXECUTABLE}: pip install apache-tvm-ffi, or "
+                      "-DMLC_NATIVE_WITH_GRAMMAR=OFF")
+endif()
+message(STATUS "grammars: ${tvm_ffi_root}")
+
+file(GLOB xgrammar_sources CONFIGURE_DEPENDS grammar/xgrammar/*.cc)
+add_library(mlc_native_grammar SHARED ${xgrammar_sources} support/utf8.cc)
+target_compile_features(mlc_native_grammar PRIVATE cxx_std_20)
+target_include_directories(mlc_native_grammar PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_include_directories(mlc_native_grammar SYSTEM PRIVATE ${tvm_ffi_root}/include)
+target_link_libraries(mlc_native_grammar PRIVATE
+  mlc_native_options mlc_native_json ${tvm_ffi_root}/lib/libtvm_ffi.so ${CMAKE_DL_LIBS})
+if(NOT MLC_NATIVE_SANITIZE)
+  target_link_options(mlc_native_grammar PRIVATE -Wl,--no-undefined)
+endif()
+# Beside libmlc_native, and in wheels beside site-packages/{tvm_ffi,xgrammar}.
+set_target_properties(mlc_native_grammar PROPERTIES
+  CXX_VISIBILITY_PRESET hidden
+  BUILD_RPATH "${tvm_ffi_root}/../xgrammar"
+  INSTALL_RPATH "$ORIGIN;$ORIGIN/../../tvm_ffi/lib;$ORIGIN/../../xgrammar;${MLC_NATIVE_EXTRA_RPATH}")
+install(TARGETS mlc_native_grammar LIBRARY DESTINATION lib)

@@ -1,0 +1,60 @@
+#include "grammar/backend.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr char kLibraryName[] = "libmlc_native_grammar.so";
+constexpr char kLibraryVariable[] = "MLC_NATIVE_GRAMMAR_LIB";
+constexpr char kInstallHint[] = "; `pip install xgrammar apache-tvm-ffi` provides what it needs";
+
+InvalidConfig BackendError(const std::string& library, const std::string& what) {
+  return InvalidConfig("grammar", "grammars need " + library + ": " + what + kInstallHint);
+}
+
+// Where this code was loaded from.
+std::filesystem::path OwnFolder() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<const void*>(&OwnFolder), &info) == 0) return {};
+  return std::filesystem::path(info.dli_fname).parent_path();
+}
+
+std::string LibraryPath() {
+  const char* chosen = std::getenv(kLibraryVariable);
+  if (chosen != nullptr && *chosen != '\0') return chosen;
+  return (OwnFolder() / kLibraryName).string();
+}
+
+template <typename Function>
+Function* Symbol(const std::string& path, void* library, const char* name) {
+  void* symbol = dlsym(library, name);
+  if (symbol == nullptr) throw BackendError(path, std::string("it does not export ") + name);
+  return reinterpret_cast<Function*>(symbol);
+}
+
+}  // namespace
+
+std::unique_ptr<GrammarBackend> LoadGrammarBackend(const GrammarVocab& vocab) {
+  const std::string path = LibraryPath();
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) {
+    const char* error = dlerror();
+    throw BackendError(path, error != nullptr ? error : "unknown error of the dynamic linker");
+  }
+  const int abi = Symbol<int()>(path, library, "mlc_native_grammar_abi")();
+  if (abi != kGrammarBackendAbi) {
+    throw BackendError(path, "it has ABI " + std::to_string(abi) + ", this build needs " +
+                                 std::to_string(kGrammarBackendAbi));
+  }
+  auto* create = Symbol<GrammarBackend*(const GrammarVocab*)>(path, library,
+                                                              "mlc_native_create_grammar_backend");
+  return std::unique_ptr<GrammarBackend>(create(&vocab));
+}
+
+}  // namespace mlc_native

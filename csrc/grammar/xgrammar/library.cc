@@ -1,0 +1,135 @@
+#include "grammar/xgrammar/library.h"
+
+#include <dlfcn.h>
+#include <tvm/ffi/reflection/accessor.h>
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+namespace ffi = tvm::ffi;
+using Json = nlohmann::json;
+
+constexpr char kLibraryName[] = "libxgrammar_bindings.so";
+constexpr char kLibraryVariable[] = "MLC_NATIVE_XGRAMMAR_LIB";
+constexpr char kTypePrefix[] = "xgrammar.tvm_ffi_binding.";
+
+struct MethodRow {
+  ffi::Function XGrammar::* slot;
+  const char* type;
+  const char* name;
+  const char* signature;  // result(arguments), as Signature() writes it
+};
+
+constexpr MethodRow kMethods[] = {
+    {&XGrammar::new_tokenizer_info, "TokenizerInfo", "__ffi_init__",
+     "Object(Array,int,Any,Any,bool)"},
+    {&XGrammar::new_compiler, "GrammarCompiler", "__ffi_init__", "Object(Object,int,bool,int)"},
+    {&XGrammar::compile_json_schema, "GrammarCompiler", "compile_json_schema",
+     "Object(GrammarCompiler,String,bool,Any,Any,bool,Any,bool)"},
+    {&XGrammar::compile_regex, "GrammarCompiler", "compile_regex",
+     "Object(GrammarCompiler,String)"},
+    {&XGrammar::compile_ebnf, "GrammarCompiler", "compile_grammar_from_strings",
+     "Object(GrammarCompiler,String,String)"},
+    {&XGrammar::compile_structural_tag, "GrammarCompiler", "compile_structural_tag",
+     "Object(GrammarCompiler,String)"},
+    {&XGrammar::memory_size_bytes, "CompiledGrammar", "memory_size_bytes", "int(CompiledGrammar)"},
+    {&XGrammar::serialize, "CompiledGrammar", "serialize_json", "String(CompiledGrammar)"},
+    {&XGrammar::deserialize, "CompiledGrammar", "deserialize_json", "Object(String,Object)"},
+    {&XGrammar::new_matcher, "GrammarMatcher", "__ffi_init__",
+     "Object(Object,Any,bool,int,std::optional)"},
+    {&XGrammar::accept_token, "GrammarMatcher", "accept_token", "bool(GrammarMatcher,int,bool)"},
+    {&XGrammar::fill_next_token_bitmask, "GrammarMatcher", "fill_next_token_bitmask",
+     "bool(GrammarMatcher,Any,int,bool)"},
+    {&XGrammar::find_jump_forward_string, "GrammarMatcher", "find_jump_forward_string",
+     "String(GrammarMatcher)"},
+    {&XGrammar::rollback, "GrammarMatcher", "rollback", "None(GrammarMatcher,int)"},
+    {&XGrammar::fork, "GrammarMatcher", "fork", "Object(GrammarMatcher)"},
+    {&XGrammar::is_terminated, "GrammarMatcher", "is_terminated", "bool(GrammarMatcher)"},
+    {&XGrammar::is_completed, "GrammarMatcher", "is_completed", "bool(GrammarMatcher)"},
+};
+
+InvalidConfig LibraryError(const std::string& what) {
+  return InvalidConfig(
+      "grammar", "xgrammar cannot be used: " + what + "; `pip install 'xgrammar>=0.2.8,<0.3'`");
+}
+
+// Type of `key`, null when nobody registered it.
+const TVMFFITypeInfo* FindType(const std::string& key) {
+  const TVMFFIByteArray bytes{key.data(), key.size()};
+  int32_t index = 0;
+  if (TVMFFITypeKeyToIndex(&bytes, &index) != 0) {
+    ffi::detail::MoveFromSafeCallRaised();  // forgets the error
+    return nullptr;
+  }
+  return TVMFFIGetTypeInfo(index);
+}
+
+std::string_view View(const TVMFFIByteArray& bytes) { return {bytes.data, bytes.size}; }
+
+// "xgrammar.tvm_ffi_binding.Grammar" -> "Grammar"
+std::string ShortName(const Json& type) {
+  const std::string name = type.at("type").get<std::string>();
+  return name.substr(name.rfind('.') + 1);
+}
+
+std::string Signature(const TVMFFIMethodInfo& method) {
+  const Json metadata = Json::parse(View(method.metadata), nullptr, false);
+  if (!metadata.is_object() || !metadata.contains("type_schema")) return "unknown";
+  const Json types = Json::parse(metadata["type_schema"].get<std::string>()).at("args");
+  std::string signature = ShortName(types.at(0)) + "(";
+  for (size_t i = 1; i < types.size(); ++i) {
+    signature += (i > 1 ? "," : "") + ShortName(types[i]);
+  }
+  return signature + ")";
+}
+
+ffi::Function FindMethod(const MethodRow& row) {
+  const std::string name = std::string(row.type) + "." + row.name;
+  const TVMFFITypeInfo* type = FindType(kTypePrefix + std::string(row.type));
+  for (int32_t i = 0; type != nullptr && i < type->num_methods; ++i) {
+    const TVMFFIMethodInfo& method = type->methods[i];
+    if (View(method.name) != row.name) continue;
+    const std::string signature = Signature(method);
+    if (signature != row.signature) {
+      throw LibraryError(name + " is " + signature + ", this build knows " + row.signature);
+    }
+    return ffi::AnyView::CopyFromTVMFFIAny(method.method).cast<ffi::Function>();
+  }
+  throw LibraryError("it has no " + name);
+}
+
+void OpenLibrary() {
+  // A Python program may have loaded it already, from elsewhere; its types register only once.
+  if (FindType(std::string(kTypePrefix) + "GrammarCompiler") != nullptr) return;
+  const char* chosen = std::getenv(kLibraryVariable);
+  const char* path = chosen != nullptr && *chosen != '\0' ? chosen : kLibraryName;
+  if (dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) == nullptr) {
+    const char* error = dlerror();
+    throw LibraryError(error != nullptr ? error : path);
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const XGrammar> XGrammar::Load() {
+  auto library = std::make_shared<XGrammar>();
+  try {
+    OpenLibrary();
+    for (const MethodRow& row : kMethods) (*library).*row.slot = FindMethod(row);
+  } catch (const ffi::Error& error) {
+    throw LibraryError(error.message());
+  } catch (const Json::exception& error) {
+    throw LibraryError(error.what());
+  }
+  return library;
+}
+
+}  // namespace mlc_native

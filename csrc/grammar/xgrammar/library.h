@@ -1,0 +1,52 @@
+// XGrammar: xgrammar's C++ core as functions, found by reflection in its tvm-ffi library. No
+// Python, no GIL. The functions are thread-safe; immutable after Load. Throws std::exception types
+// of tvm-ffi; Call() turns them into GrammarError.
+#pragma once
+
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/string.h>
+
+#include <memory>
+#include <utility>
+
+#include "grammar/backend.h"
+
+namespace mlc_native {
+
+struct XGrammar {
+  // The library is opened on the first call: MLC_NATIVE_XGRAMMAR_LIB of the environment, else
+  // libxgrammar_bindings.so on the run path of this one. Throws InvalidConfig when it is missing or
+  // when a function has another signature than we know.
+  static std::shared_ptr<const XGrammar> Load();
+
+  tvm::ffi::Function new_tokenizer_info;
+  tvm::ffi::Function new_compiler;
+  tvm::ffi::Function compile_json_schema;
+  tvm::ffi::Function compile_regex;
+  tvm::ffi::Function compile_ebnf;
+  tvm::ffi::Function compile_structural_tag;
+  tvm::ffi::Function memory_size_bytes;
+  tvm::ffi::Function serialize;
+  tvm::ffi::Function deserialize;
+  tvm::ffi::Function new_matcher;
+  tvm::ffi::Function accept_token;
+  tvm::ffi::Function fill_next_token_bitmask;
+  tvm::ffi::Function find_jump_forward_string;
+  tvm::ffi::Function rollback;
+  tvm::ffi::Function fork;
+  tvm::ffi::Function is_terminated;
+  tvm::ffi::Function is_completed;
+};
+
+template <typename... Args>
+tvm::ffi::Any Call(const tvm::ffi::Function& function, Args&&... args) {
+  try {
+    return function(std::forward<Args>(args)...);
+  } catch (const tvm::ffi::Error& error) {
+    throw GrammarError(error.message());
+  } catch (const std::exception& error) {
+    throw GrammarError(error.what());
+  }
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,17 @@
+// GrammarMatcher and CompiledGrammar (grammar/grammar.h) over xgrammar. A matcher refuses tokens
+// without bytes and ids beyond the table by itself: xgrammar would log each of them.
+#pragma once
+
+#include <tvm/ffi/any.h>
+
+#include <memory>
+
+#include "grammar/grammar.h"
+#include "grammar/xgrammar/tokens.h"
+
+namespace mlc_native {
+
+std::shared_ptr<const CompiledGrammar> MakeCompiledGrammar(
+    std::shared_ptr<const GrammarTokens> tokens, tvm::ffi::Any compiled);
+
+}  // namespace mlc_native

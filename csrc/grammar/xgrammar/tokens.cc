@@ -1,0 +1,37 @@
+#include "grammar/xgrammar/tokens.h"
+
+#include <tvm/ffi/container/array.h>
+
+#include "support/check.h"
+
+namespace mlc_native {
+namespace {
+
+namespace ffi = tvm::ffi;
+
+constexpr int64_t kRawVocab = 0;  // xgrammar's VocabType::RAW: the tokens are bytes already
+
+}  // namespace
+
+GrammarTokens::GrammarTokens(std::shared_ptr<const XGrammar> library, const GrammarVocab& vocab)
+    : library_(std::move(library)), vocab_size_(vocab.vocab_size) {
+  MLC_CHECK(static_cast<int64_t>(vocab.token_bytes.size()) <= vocab_size_);
+  usable_.assign(vocab_size_, false);
+  ffi::Array<ffi::Any> tokens;
+  tokens.reserve(static_cast<int64_t>(vocab.token_bytes.size()));
+  for (size_t i = 0; i < vocab.token_bytes.size(); ++i) {
+    const std::string& bytes = vocab.token_bytes[i];
+    usable_[i] = !bytes.empty();
+    tokens.push_back(ffi::Bytes(bytes.data(), bytes.size()));
+  }
+  ffi::Array<int64_t> stop_tokens;
+  for (int32_t token_id : vocab.stop_token_ids) {
+    MLC_CHECK(token_id >= 0 && token_id < vocab_size_) << token_id;
+    usable_[token_id] = true;
+    stop_tokens.push_back(token_id);
+  }
+  tokenizer_info_ = Call(library_->new_tokenizer_info, tokens, kRawVocab, vocab_size_, stop_tokens,
+                         /*add_prefix_space=*/false);
+}
+
+}  // namespace mlc_native

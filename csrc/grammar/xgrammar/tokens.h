@@ -1,0 +1,35 @@
+// GrammarTokens: a vocabulary as xgrammar wants it, and which tokens a grammar may ever allow.
+// Immutable; any thread.
+#pragma once
+
+#include <tvm/ffi/any.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "grammar/xgrammar/library.h"
+
+namespace mlc_native {
+
+class GrammarTokens {
+ public:
+  GrammarTokens(std::shared_ptr<const XGrammar> library, const GrammarVocab& vocab);
+
+  const XGrammar& library() const { return *library_; }
+  const tvm::ffi::Any& tokenizer_info() const { return tokenizer_info_; }
+  int64_t vocab_size() const { return vocab_size_; }
+  // Words of a mask.
+  int64_t mask_size() const { return (vocab_size_ + 31) / 32; }
+  bool usable(int32_t token_id) const {
+    return token_id >= 0 && token_id < vocab_size_ && usable_[token_id];
+  }
+
+ private:
+  const std::shared_ptr<const XGrammar> library_;
+  const int64_t vocab_size_;
+  std::vector<bool> usable_;  // has bytes, or is a stop token
+  tvm::ffi::Any tokenizer_info_;
+};
+
+}  // namespace mlc_native
