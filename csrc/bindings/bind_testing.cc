@@ -1,12 +1,14 @@
 // mlc_native._core.testing: what tests of the project drive from Python below the engine. Not for
 // users.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -14,6 +16,9 @@
 
 #include "bindings/bindings.h"
 #include "models/model.h"
+#include "support/error.h"
+#include "tokenizer/text_encoder.h"
+#include "tokenizer/token_table.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;  // NOLINT(build/namespaces)
@@ -102,6 +107,25 @@ class TestModel {
   std::unique_ptr<Model> model_;
 };
 
+// The engine's encoder.
+class TestEncoder {
+ public:
+  explicit TestEncoder(const std::string& path) {
+    std::string reason;
+    encoder_ = TextEncoder::FromTokenizerJson(path, *TokenTable::FromTokenizerJson(path), &reason);
+    if (encoder_ == nullptr) throw LoadError("tokenizer.json", "not encoded here: " + reason);
+  }
+
+  std::optional<std::vector<int32_t>> Encode(nb::bytes text) const {
+    std::vector<int32_t> token_ids;
+    if (!encoder_->Encode({text.c_str(), text.size()}, &token_ids)) return std::nullopt;
+    return token_ids;
+  }
+
+ private:
+  std::shared_ptr<const TextEncoder> encoder_;
+};
+
 }  // namespace
 
 void BindTesting(nb::module_& m) {
@@ -116,6 +140,11 @@ void BindTesting(nb::module_& m) {
            "of each sequence's last row (logits=\"last\"), of \"all\" rows or of \"none\".")
       .def("copy_pages", &TestModel::CopyPages, "pairs"_a, "pairs: (from, to) page ids.")
       .def_prop_ro("metadata", &TestModel::Metadata);
+  nb::class_<TestEncoder>(testing, "TextEncoder", "Texts to tokens, as the engine encodes them.")
+      .def(nb::init<const std::string&>(), "path"_a,
+           "Read a tokenizer.json. Raises LoadError, also for a kind that is not encoded.")
+      .def("encode", &TestEncoder::Encode, "text"_a,
+           "Token ids, or None when a byte of the text has no token.");
 }
 
 }  // namespace mlc_native::bindings

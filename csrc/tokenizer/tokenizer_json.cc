@@ -10,8 +10,6 @@
 //   - Added tokens stand for their content, not for what normalizer or byte-level alphabet make of
 //   it.
 // clean_up_tokenization_spaces of transformers is never applied: it is no part of decoding.
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +19,7 @@
 #include "support/error.h"
 #include "tokenizer/token_decoder.h"
 #include "tokenizer/token_table.h"
+#include "tokenizer/tokenizer_file.h"
 
 namespace mlc_native {
 namespace {
@@ -44,21 +43,10 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void Fail(const std::string& what) const {
-    throw LoadError("tokenizer.json", path_ + ": " + what);
-  }
-
-  std::string ReadFile() const {
-    std::ifstream in(path_, std::ios::binary);
-    if (!in) Fail("cannot be opened");
-    std::ostringstream text;
-    text << in.rdbuf();  // a directory opens, too, but cannot be read
-    if (in.bad() || text.fail()) Fail("cannot be read");
-    return std::move(text).str();
-  }
+  [[noreturn]] void Fail(const std::string& what) const { FailTokenizerFile(path_, what); }
 
   Json Parse() const {
-    const std::string text = ReadFile();
+    const std::string text = ReadTokenizerFile(path_);
     // Merges and pre-tokenizer tables are the larger part of the file and concern encoding only.
     const auto keep = [](int, Json::parse_event_t event, Json& parsed) {
       return event != Json::parse_event_t::key ||

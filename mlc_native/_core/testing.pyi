@@ -25,3 +25,14 @@ class TestModel:
 
     @property
     def metadata(self) -> dict: ...
+
+class TextEncoder:
+    """Texts to tokens, as the engine encodes them."""
+
+    def __init__(self, path: str) -> None:
+        """
+        Read a tokenizer.json. Raises LoadError, also for a kind that is not encoded.
+        """
+
+    def encode(self, text: bytes) -> list[int] | None:
+        """Token ids, or None when a byte of the text has no token."""
