@@ -89,6 +89,7 @@ struct RequestState {
   bool in_waiting_queue = false;
   bool in_running_queue = false;
   bool has_news = false;
+  bool delivery_begun = false;  // by a post-process that has not come to the output yet
   bool final_output_made = false;
   bool queue_wait_traced = false;  // a "start queue wait" without its "finish" is in the trace
 

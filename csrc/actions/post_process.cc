@@ -162,7 +162,21 @@ void FinishRequest(const EngineState& estate, const EngineParts& parts, RequestS
   rstate.final_output_made = true;
 }
 
+// Nothing more of these sequences is delivered but their end.
+void DropUndelivered(RequestState& rstate) {
+  for (RequestStateEntry& leaf : rstate.leaves()) {
+    leaf.undelivered.clear();
+    leaf.num_examined = 0;
+    leaf.stop_handler.reset();
+    leaf.text_streamer = TextStreamer();
+  }
+}
+
 void ProcessRequest(const EngineState& estate, const EngineParts& parts, RequestState& rstate) {
+  // An attempt that threw half way has lost what it had taken; what comes behind that would leave a
+  // gap in the answer. The request has been ended since.
+  if (rstate.delivery_begun) DropUndelivered(rstate);
+  rstate.delivery_begun = true;
   RequestStreamOutput output;
   output.request_id = rstate.request->id;
   output.error_message = rstate.error_message;
@@ -178,6 +192,7 @@ void ProcessRequest(const EngineState& estate, const EngineParts& parts, Request
       leaf.finish_reason_delivered = leaf.finish_reason.has_value();
     }
   }
+  rstate.delivery_begun = false;
   if (rstate.all_leaves_finished()) {
     FinishRequest(estate, parts, rstate);
   } else if (!rstate.any_leaf_alive()) {

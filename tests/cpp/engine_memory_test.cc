@@ -1,56 +1,13 @@
-// Every single allocation of the engine's steps fails once. Replaces the global operator new, for
-// the whole program; it only fails where a test has armed it, on that thread.
+// Every single allocation of the engine's steps fails once.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <new>
 #include <string>
 
+#include "testing/failing_allocation.h"
 #include "testing/test_engine.h"
-
-namespace {
-
-thread_local int64_t allocations_until_failure = -1;  // -1: never
-
-void* AllocateOrFail(size_t size) {
-  if (allocations_until_failure > 0 && --allocations_until_failure == 0) {
-    allocations_until_failure = -1;
-    throw std::bad_alloc();
-  }
-  if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-void* operator new(size_t size) { return AllocateOrFail(size); }
-void* operator new[](size_t size) { return AllocateOrFail(size); }
-void* operator new(size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }
-void* operator new[](size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace mlc_native::testing {
 namespace {
-
-// Arms operator new for the calls in its scope.
-class FailingAllocation {
- public:
-  explicit FailingAllocation(int64_t* countdown) : countdown_(countdown) {
-    allocations_until_failure = *countdown;
-  }
-  ~FailingAllocation() {
-    *countdown_ = allocations_until_failure;
-    allocations_until_failure = -1;
-  }
-  FailingAllocation(const FailingAllocation&) = delete;
-  FailingAllocation& operator=(const FailingAllocation&) = delete;
-
- private:
-  int64_t* const countdown_;
-};
 
 TestEngineSetup SmallEngine() {
   TestEngineSetup setup{.prefill_chunk_size = 24, .num_pages = 8};
@@ -65,7 +22,7 @@ bool RunWithFailingAllocation(int64_t k) {
   const TestEngineSetup setup = SmallEngine();
   TestEngine engine(setup);
   GenerationConfig rich = Greedy(12, 3);
-  rich.stop_strs = {"never said"};
+  rich.stop_strs = {"not shorter"};  // withheld at the end of every token
   rich.logprobs = true;
   rich.top_logprobs = 2;
   engine.Add("a name that does not fit into a small string", Prompt(50, 1), Greedy(25));

@@ -1,0 +1,41 @@
+#include "testing/failing_allocation.h"
+
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+thread_local int64_t allocations_until_failure = -1;  // -1: never
+
+void* AllocateOrFail(size_t size) {
+  if (allocations_until_failure > 0 && --allocations_until_failure == 0) {
+    allocations_until_failure = -1;
+    throw std::bad_alloc();
+  }
+  if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(size_t size) { return AllocateOrFail(size); }
+void* operator new[](size_t size) { return AllocateOrFail(size); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return std::malloc(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+
+namespace mlc_native::testing {
+
+FailingAllocation::FailingAllocation(int64_t* countdown) : countdown_(countdown) {
+  allocations_until_failure = *countdown;
+}
+
+FailingAllocation::~FailingAllocation() {
+  *countdown_ = allocations_until_failure;
+  allocations_until_failure = -1;
+}
+
+}  // namespace mlc_native::testing
