@@ -75,9 +75,18 @@ class ModelFolder {
   std::string path_;
 };
 
+// An answer without max_tokens has no end within a test, however late the test's thread gets to
+// what it wants to do meanwhile.
+inline TestEngineSetup EndlessSetup() {
+  TestEngineSetup setup{.num_pages = 1 << 16, .max_single_sequence_length = 1 << 20};
+  setup.model.history_window = 8;
+  return setup;
+}
+
 class ThreadedHarness {
  public:
-  explicit ThreadedHarness(TestEngineSetup setup = {}) : ThreadedHarness(std::move(setup), {}) {}
+  explicit ThreadedHarness(TestEngineSetup setup = EndlessSetup())
+      : ThreadedHarness(std::move(setup), {}) {}
 
   // With a factory of the test's own.
   ThreadedHarness(TestEngineSetup setup, EngineFactory factory)
