@@ -1,5 +1,6 @@
 // HistoryChecker: holds an engine to its word about outputs. Feed it everything that goes in and
-// comes out; every violation is a test failure.
+// comes out; every violation goes to the failure sink (a test failure, unless the owner has
+// another).
 //
 // Checked: outputs only for requests that were added; n deltas per output, one finish reason per
 // sequence and nothing of that sequence after it; exactly one final output, after all finish
@@ -8,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,6 +41,11 @@ struct RequestHistory {
 
 class HistoryChecker {
  public:
+  using FailureSink = std::function<void(const std::string& violation)>;
+
+  explicit HistoryChecker(FailureSink fail = [](const std::string& what) { ADD_FAILURE() << what; })
+      : fail_(std::move(fail)) {}
+
   void Add(const Request& request) {
     RequestHistory history;
     history.sequences.resize(request.generation_cfg.n);
@@ -46,11 +53,11 @@ class HistoryChecker {
     history.is_special = !request.generation_cfg.debug_config.special_request.empty();
     const auto [position, is_new] = requests_.emplace(request.id, std::move(history));
     if (is_new) return;
-    EXPECT_TRUE(position->second.is_final()) << request.id << " is added twice";
+    Expect(position->second.is_final(), request.id, "is added twice");
   }
 
   void Receive(const std::vector<RequestStreamOutput>& outputs) {
-    EXPECT_FALSE(outputs.empty()) << "callback without outputs";
+    Expect(!outputs.empty(), "", "callback without outputs");
     for (const RequestStreamOutput& output : outputs) Receive(output);
   }
 
@@ -62,40 +69,48 @@ class HistoryChecker {
 
   void ExpectAllFinal() const {
     for (const auto& [id, history] : requests_) {
-      EXPECT_TRUE(history.is_final()) << id << " has no final output";
+      Expect(history.is_final(), id, "has no final output");
     }
   }
 
  private:
-  void Receive(const RequestStreamOutput& output) {
-    const auto found = requests_.find(output.request_id);
-    ASSERT_NE(found, requests_.end()) << "output of unknown request " << output.request_id;
-    RequestHistory& history = found->second;
-    EXPECT_FALSE(history.is_final()) << output.request_id << ": output after the final one";
-    if (!output.error_message.empty()) history.error_message = output.error_message;
-    if (output.is_final()) {
-      EXPECT_TRUE(output.group.empty()) << output.request_id;
-      for (const SequenceHistory& sequence : history.sequences) {
-        EXPECT_TRUE(sequence.finish_reason || history.is_special)
-            << output.request_id << ": final output before all finish reasons";
-      }
-      history.usage = output.request_final_usage_json_str;
-      return;
-    }
-    ASSERT_EQ(output.group.size(), history.sequences.size()) << output.request_id;
-    bool says_something = false;
-    for (size_t i = 0; i < output.group.size(); ++i) {
-      says_something |= Receive(output.group[i], history, &history.sequences[i]);
-    }
-    EXPECT_TRUE(says_something) << output.request_id << ": an output with nothing in it";
+  void Expect(bool holds, const std::string& id, const char* otherwise) const {
+    if (!holds) fail_("request \"" + id + "\": " + otherwise);
   }
 
-  static bool Receive(const SequenceDelta& delta, const RequestHistory& request,
-                      SequenceHistory* sequence) {
+  void Receive(const RequestStreamOutput& output) {
+    const std::string& id = output.request_id;
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return Expect(false, id, "output of an unknown request");
+    RequestHistory& history = found->second;
+    Expect(!history.is_final(), id, "output after the final one");
+    if (!output.error_message.empty()) history.error_message = output.error_message;
+    if (output.is_final()) return ReceiveFinal(output, &history);
+    if (output.group.size() != history.sequences.size()) {
+      return Expect(false, id, "an output without a delta for each sequence");
+    }
+    bool says_something = false;
+    for (size_t i = 0; i < output.group.size(); ++i) {
+      says_something |= Receive(id, output.group[i], history, &history.sequences[i]);
+    }
+    Expect(says_something, id, "an output with nothing in it");
+  }
+
+  void ReceiveFinal(const RequestStreamOutput& output, RequestHistory* history) const {
+    Expect(output.group.empty(), output.request_id, "a final output with deltas");
+    for (const SequenceHistory& sequence : history->sequences) {
+      Expect(sequence.finish_reason || history->is_special, output.request_id,
+             "final output before all finish reasons");
+    }
+    history->usage = output.request_final_usage_json_str;
+  }
+
+  bool Receive(const std::string& id, const SequenceDelta& delta, const RequestHistory& request,
+               SequenceHistory* sequence) const {
     const bool empty = delta.token_ids.empty() && delta.text.empty() && !delta.finish_reason;
-    EXPECT_TRUE(empty || !sequence->finish_reason) << "delta after the finish reason";
-    EXPECT_EQ(delta.logprob_json_strs.size(),
-              request.wants_logprobs ? delta.token_ids.size() : size_t{0});
+    Expect(empty || !sequence->finish_reason, id, "delta after the finish reason");
+    Expect(delta.logprob_json_strs.size() == (request.wants_logprobs ? delta.token_ids.size() : 0),
+           id, "not one logprob per token");
     sequence->token_ids.insert(sequence->token_ids.end(), delta.token_ids.begin(),
                                delta.token_ids.end());
     sequence->text += delta.text;
@@ -105,6 +120,7 @@ class HistoryChecker {
     return !empty;
   }
 
+  FailureSink fail_;
   std::map<std::string, RequestHistory> requests_;
 };
 

@@ -1,0 +1,172 @@
+#include "sim/reference.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "support/page.h"
+
+namespace mlc_native::sim {
+namespace {
+
+using testing::FakeModel;
+using testing::RequestHistory;
+using testing::SequenceHistory;
+
+// One is the beginning of the other.
+template <typename T>
+bool Agree(const std::vector<T>& a, const std::vector<T>& b) {
+  const size_t length = std::min(a.size(), b.size());
+  return std::equal(a.begin(), a.begin() + length, b.begin());
+}
+
+bool EndedByItself(const SequenceHistory& sequence) {
+  return sequence.finish_reason == FinishReason::kStop ||
+         sequence.finish_reason == FinishReason::kLength;
+}
+
+bool HasError(const RequestHistory& history) {
+  return std::any_of(
+      history.sequences.begin(), history.sequences.end(),
+      [](const SequenceHistory& s) { return s.finish_reason == FinishReason::kError; });
+}
+
+std::string TokensText(const std::vector<int32_t>& tokens) {
+  std::string text;
+  for (int32_t token : tokens) text += std::to_string(token) + ' ';
+  return text;
+}
+
+EngineConfig RoomyConfig(const Scenario& scenario) {
+  EngineConfig config = scenario.config;
+  config.max_single_sequence_length = scenario.max_sequence_length();
+  const int64_t sequences = *config.max_num_sequence + 1;
+  config.max_total_sequence_length = sequences * (scenario.max_sequence_length() + 2 * kKvPageSize);
+  config.prefill_chunk_size = std::max<int64_t>(*config.prefill_chunk_size, 1024);
+  config.prefix_cache_mode = PrefixCacheMode::kDisable;
+  return config;
+}
+
+}  // namespace
+
+Reference::Reference(const Scenario& scenario, testing::HistoryChecker::FailureSink fail)
+    : scenario_(scenario), fail_(fail), history_(std::move(fail)) {
+  ModelDefaults defaults;
+  defaults.eos_token_ids = scenario.eos_token_ids;
+  EngineOptions options;
+  options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
+    history_.Receive(outputs);
+  };
+  engine_ = Engine::FromModel(std::make_unique<FakeModel>(scenario.model), RoomyConfig(scenario),
+                              std::move(defaults), scenario.token_table, options);
+}
+
+const RequestHistory& Reference::AnswerAlone(const Request& request) {
+  history_.Forget(request.id);
+  history_.Add(request);
+  engine_->AddRequest(std::make_shared<Request>(request));
+  while (!engine_->Empty()) engine_->Step();
+  return history_.of(request.id);
+}
+
+bool Reference::Check(const Request& request, const RequestHistory& answer) {
+  if (answer.is_special) return false;
+  const RequestHistory& alone = AnswerAlone(request);
+  for (size_t i = 0; i < answer.sequences.size(); ++i) {
+    CheckSequence(request, answer.sequences[i], alone.sequences[i]);
+    CheckOracle(request, answer.sequences[i]);
+  }
+  CheckUsage(request, answer);
+  return HasError(alone);
+}
+
+void Reference::CheckSequence(const Request& request, const SequenceHistory& answer,
+                              const SequenceHistory& alone) {
+  const auto fail = [&](const std::string& what) {
+    fail_("request \"" + request.id + "\": " + what + "\n  here:  " + TokensText(answer.token_ids) +
+          "\"" + answer.text + "\"\n  alone: " + TokensText(alone.token_ids) + "\"" + alone.text +
+          "\"");
+  };
+  if (!Agree(answer.token_ids, alone.token_ids)) return fail("other tokens than alone");
+  if (!Agree(answer.logprobs, alone.logprobs)) return fail("other logprobs than alone");
+  const bool alone_may_hold_back = !request.generation_cfg.stop_strs.empty();
+  if (answer.token_ids.size() > alone.token_ids.size() && EndedByItself(alone) &&
+      !alone_may_hold_back) {
+    return fail("more tokens than alone");
+  }
+  // Alone, another branch may have ended the whole request with an error before this one was done.
+  if (!EndedByItself(answer) || !EndedByItself(alone)) return;
+  if (answer.finish_reason != alone.finish_reason) return fail("another finish reason than alone");
+  if (answer.token_ids.size() != alone.token_ids.size()) return fail("fewer tokens than alone");
+  if (answer.text != alone.text) return fail("another text than alone");
+}
+
+bool Reference::IsStopToken(const Request& request, int32_t token) const {
+  const auto contains = [token](const std::vector<int32_t>& tokens) {
+    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+  };
+  const GenerationConfig& config = request.generation_cfg;
+  return contains(config.stop_token_ids) ||
+         (!config.debug_config.ignore_eos && contains(scenario_.eos_token_ids));
+}
+
+// Greedy without stop strings: tokens and end follow from the model alone.
+void Reference::CheckOracle(const Request& request, const SequenceHistory& answer) {
+  const GenerationConfig& config = request.generation_cfg;
+  if (config.temperature > 0 || !config.stop_strs.empty() || !config.logit_bias.empty() ||
+      config.frequency_penalty != 0 || config.presence_penalty != 0 ||
+      config.repetition_penalty != 1) {
+    return;
+  }
+  std::vector<int32_t> history = request.prompt_token_ids;
+  std::vector<int32_t> expected;
+  FinishReason reason = FinishReason::kLength;
+  const int64_t limit = scenario_.max_sequence_length();
+  // The token after the last that fits is computed and delivered, too: a prompt of the full length
+  // gets one token.
+  while (config.max_tokens != std::ssize(expected) &&
+         (std::ssize(history) < limit || expected.empty())) {
+    const int32_t token = FakeModel::NextToken(scenario_.model, history);
+    if (IsStopToken(request, token)) {
+      reason = FinishReason::kStop;
+      break;
+    }
+    expected.push_back(token);
+    history.push_back(token);
+  }
+  if (!EndedByItself(answer)
+          ? Agree(answer.token_ids, expected) && answer.token_ids.size() <= expected.size()
+          : answer.token_ids == expected && answer.finish_reason == reason) {
+    return;
+  }
+  fail_("request \"" + request.id + "\" does not answer like the model\n  here:  " +
+        TokensText(answer.token_ids) + "\n  model: " + TokensText(expected));
+}
+
+void Reference::CheckUsage(const Request& request, const RequestHistory& answer) {
+  const auto usage = nlohmann::json::parse(*answer.usage);
+  const auto fail = [&](const char* what) {
+    fail_("request \"" + request.id + "\": " + what + ": " + *answer.usage);
+  };
+  int64_t delivered = 0;
+  bool exact = true;  // every token that was sampled was delivered
+  bool complete = true;
+  for (const SequenceHistory& sequence : answer.sequences) {
+    delivered += std::ssize(sequence.token_ids);
+    exact = exact && sequence.finish_reason == FinishReason::kLength;
+    complete = complete && EndedByItself(sequence);
+  }
+  if (usage["prompt_tokens"] != request.prompt_len()) fail("wrong prompt_tokens");
+  const int64_t completion = usage["completion_tokens"];
+  if (completion < delivered || (exact && completion != delivered)) fail("wrong completion_tokens");
+  if (!complete || request.generation_cfg.max_tokens == 0) return;
+  const auto& extra = usage["extra"];
+  const int64_t computed = extra["prefill_tokens"];
+  const int64_t cached = extra["cached_tokens"];
+  if (computed + cached != request.prompt_len() || cached < 0 || computed < 1) {
+    fail("prefill_tokens + cached_tokens is not the prompt");
+  }
+}
+
+}  // namespace mlc_native::sim

@@ -1,0 +1,158 @@
+#include "sim/scenario.h"
+
+#include <algorithm>
+#include <sstream>
+#include <stdexcept>
+
+#include "support/page.h"
+
+namespace mlc_native::sim {
+namespace {
+
+constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
+    "tiny_pool",        "chunked_mode",   "shared_prefixes",
+    "near_limits",      "branches",       "sampling",
+    "penalties",        "stops",          "eos",
+    "logprobs",         "text",           "id_reuse",
+    "invalid",          "aborts",         "end_all",
+    "callback_throws",  "callback_calls", "forward_fails",
+    "sequence_fails",   "poison_tokens",  "copy_fails",
+    "allocation_fails",
+};
+
+// Things that end requests in numbers are rare, or nothing else would be seen.
+double MaxRate(Feature feature) {
+  switch (feature) {
+    case Feature::kEndAll:
+      return 0.02;
+    case Feature::kForwardFails:
+    case Feature::kAllocationFails:
+    case Feature::kSequenceFails:
+    case Feature::kCopyFails:
+      return 0.1;
+    case Feature::kAborts:
+    case Feature::kCallbackThrows:
+    case Feature::kCallbackCalls:
+    case Feature::kInvalid:
+      return 0.3;
+    default:
+      return 1;
+  }
+}
+
+void DrawRates(SimRandom rng, const FeatureSet& allowed, Scenario* scenario) {
+  for (size_t i = 0; i < kNumFeatures; ++i) {
+    SimRandom own = rng.Fork(i);  // the others do not shift when one is not allowed
+    const bool on = own.Chance(0.5);
+    const double rate = MaxRate(static_cast<Feature>(i)) * (0.05 + 0.95 * own.Uniform());
+    if (on && allowed[i]) scenario->rates[i] = rate;
+  }
+}
+
+// Single letters, longer pieces, parts of characters, a space, and tokens without text.
+std::shared_ptr<const TokenTable> DrawTokenTable(SimRandom rng, int64_t vocab_size) {
+  const std::vector<std::string> pieces = {"a",        "b",        "ab",   "ba",   "c",
+                                           "abc",      " ",        "\xc3", "\xa9", "",
+                                           "\xf0\x9f", "\x98\x80", " a",   "aa"};
+  std::vector<std::string> bytes(vocab_size);
+  std::vector<bool> special(vocab_size);
+  for (int64_t i = 0; i < vocab_size; ++i) {
+    bytes[i] = rng.Pick(pieces);
+    special[i] = rng.Chance(0.05);
+  }
+  if (rng.Chance(0.2)) bytes.resize(vocab_size / 2 + 1);  // padded embeddings
+  if (bytes.size() < special.size()) special.resize(bytes.size());
+  return std::make_shared<TokenTable>(std::move(bytes), std::move(special), rng.Chance(0.5));
+}
+
+void DrawModel(SimRandom rng, Scenario* scenario) {
+  const std::vector<int64_t> sizes = {2, 3, 7, 32, 33, 257};
+  testing::FakeModelOptions& model = scenario->model;
+  model.vocab_size = rng.Pick(sizes);
+  model.peak = rng.Chance(0.5) ? 12.0f : 2.0f;  // how far sampled answers stray
+  const auto any_token = [&] { return static_cast<int32_t>(rng.Range(0, model.vocab_size - 1)); };
+  if (scenario->has(Feature::kEos)) {
+    for (int64_t i = rng.Range(1, 2); i > 0; --i) scenario->eos_token_ids.push_back(any_token());
+  }
+  if (scenario->has(Feature::kPoisonTokens) && model.vocab_size > 100) {
+    model.poison_token = any_token();
+    model.nan_token = any_token();
+  }
+  if (scenario->has(Feature::kText)) {
+    scenario->token_table = DrawTokenTable(rng.Fork(1), model.vocab_size);
+  }
+}
+
+void DrawSizes(SimRandom rng, Scenario* scenario) {
+  EngineConfig& config = scenario->config;
+  const bool tiny = scenario->has(Feature::kTinyPool);
+  const int64_t num_pages = tiny ? rng.LogRange(1, 12) : rng.LogRange(8, 200);
+  config.max_total_sequence_length =
+      num_pages * kKvPageSize - (rng.Chance(0.5) ? rng.Range(0, kKvPageSize - 1) : 0);
+  config.max_single_sequence_length = rng.Chance(0.5)
+                                          ? rng.Range(1, 2 * *config.max_total_sequence_length)
+                                          : *config.max_total_sequence_length + rng.Range(-2, 2);
+  config.max_single_sequence_length =
+      std::clamp<int64_t>(*config.max_single_sequence_length, 1, 700);
+  config.max_num_sequence = rng.LogRange(1, 12);
+  const int64_t least = *config.max_num_sequence;
+  config.prefill_chunk_size =
+      rng.Chance(0.3)   ? least + rng.Range(0, 1)
+      : rng.Chance(0.5) ? std::max(least, rng.Range(1, 4) * kKvPageSize + rng.Range(-1, 1))
+                        : rng.LogRange(least, 1024);
+  config.prefill_mode =
+      scenario->has(Feature::kChunkedMode) ? PrefillMode::kChunked : PrefillMode::kHybrid;
+}
+
+}  // namespace
+
+const char* NameOf(Feature feature) { return kFeatureNames[static_cast<size_t>(feature)]; }
+
+Feature FeatureOf(const std::string& name) {
+  const auto found = std::find(kFeatureNames.begin(), kFeatureNames.end(), name);
+  if (found != kFeatureNames.end()) return static_cast<Feature>(found - kFeatureNames.begin());
+  std::string message = "there is no feature \"" + name + "\"; there are";
+  for (const char* known : kFeatureNames) message += std::string(" ") + known;
+  throw std::invalid_argument(message);
+}
+
+FeatureSet AllFeatures() {
+  FeatureSet all;
+  all.fill(true);
+  return all;
+}
+
+int64_t Scenario::max_sequence_length() const {
+  return std::min(*config.max_single_sequence_length, *config.max_total_sequence_length);
+}
+
+std::string Scenario::Describe() const {
+  std::ostringstream out;
+  out << "seed " << seed << ": vocabulary " << model.vocab_size << ", total "
+      << *config.max_total_sequence_length << " and single " << *config.max_single_sequence_length
+      << " tokens, " << *config.max_num_sequence << " sequences, chunks of "
+      << *config.prefill_chunk_size << ", " << num_steps << " steps, " << arrivals_per_step
+      << " arrivals per step in bursts of up to " << max_burst << ";";
+  for (size_t i = 0; i < kNumFeatures; ++i) {
+    if (rates[i] > 0) out << ' ' << kFeatureNames[i] << '=' << rates[i];
+  }
+  return out.str();
+}
+
+Scenario DrawScenario(uint64_t seed, const FeatureSet& allowed) {
+  Scenario scenario;
+  scenario.seed = seed;
+  const SimRandom rng(seed);
+  DrawRates(rng.Fork(1), allowed, &scenario);
+  DrawModel(rng.Fork(2), &scenario);
+  DrawSizes(rng.Fork(3), &scenario);
+  SimRandom arrivals = rng.Fork(4);
+  scenario.num_steps = arrivals.LogRange(50, 1500);
+  scenario.max_burst = arrivals.Chance(0.5) ? 1 : arrivals.LogRange(1, 20);
+  const double requests_per_step = (arrivals.Chance(0.5) ? 0.1 : 1) * (0.1 + arrivals.Uniform());
+  scenario.arrivals_per_step =
+      requests_per_step / (0.5 + 0.5 * static_cast<double>(scenario.max_burst));
+  return scenario;
+}
+
+}  // namespace mlc_native::sim

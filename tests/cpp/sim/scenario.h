@@ -1,0 +1,76 @@
+// Scenario: what one seed stands for. Swarm style: a seed first draws which features are on and how
+// often each happens, then the sizes of the engine, so that every combination comes up alone too.
+//
+// Pure functions of the seed and of the features that were allowed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config.h"
+#include "fake_model/fake_model.h"
+#include "sim/random.h"
+#include "tokenizer/token_table.h"
+
+namespace mlc_native::sim {
+
+// What may happen in a simulation. Off: never.
+enum class Feature {
+  kTinyPool,        // a few pages above what one request needs
+  kChunkedMode,     // prefill_mode "chunked" instead of "hybrid"
+  kSharedPrefixes,  // prompts begin like earlier prompts and answers
+  kNearLimits,      // lengths within 10 tokens of a limit
+  kBranches,        // n > 1
+  kSampling,        // temperature, top_p, top_k, min_p
+  kPenalties,       // penalties and logit_bias
+  kStops,           // stop strings and stop tokens
+  kEos,             // end-of-sequence tokens of the model
+  kLogprobs,
+  kText,             // a token table: outputs have text
+  kIdReuse,          // ids of finished requests come again
+  kInvalid,          // requests that must be refused
+  kAborts,           // by id: live, unknown, twice
+  kEndAll,           // AbortAllRequests, FailAllRequests, Reset, a new engine
+  kCallbackThrows,   // the callback throws
+  kCallbackCalls,    // the callback calls the engine
+  kForwardFails,     // Forward throws: everybody of the step ends
+  kSequenceFails,    // Forward blames one sequence
+  kPoisonTokens,     // tokens that always end their sequence with an error, one with NaN logits
+  kCopyFails,        // CopyPages throws
+  kAllocationFails,  // an operator new inside of the engine throws
+  kNumFeatures
+};
+
+inline constexpr size_t kNumFeatures = static_cast<size_t>(Feature::kNumFeatures);
+
+const char* NameOf(Feature feature);
+// Throws std::invalid_argument for an unknown name.
+Feature FeatureOf(const std::string& name);
+
+using FeatureSet = std::array<bool, kNumFeatures>;
+FeatureSet AllFeatures();
+
+struct Scenario {
+  uint64_t seed = 0;
+  // How often a feature happens when it could, 0 when it is off.
+  std::array<double, kNumFeatures> rates = {};
+  testing::FakeModelOptions model;
+  EngineConfig config;  // as Engine::FromModel takes it
+  std::vector<int32_t> eos_token_ids;
+  std::shared_ptr<const TokenTable> token_table;  // null: no text
+  int64_t num_steps = 0;                          // with arrivals; then the engine drains
+  double arrivals_per_step = 0;
+  int64_t max_burst = 1;
+
+  double rate(Feature feature) const { return rates[static_cast<size_t>(feature)]; }
+  bool has(Feature feature) const { return rate(feature) > 0; }
+  int64_t max_sequence_length() const;
+  std::string Describe() const;
+};
+
+Scenario DrawScenario(uint64_t seed, const FeatureSet& allowed);
+
+}  // namespace mlc_native::sim

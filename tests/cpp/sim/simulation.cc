@@ -1,0 +1,403 @@
+#include "sim/simulation.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+#include "support/error.h"
+#include "testing/failing_allocation.h"
+
+namespace mlc_native::sim {
+namespace {
+
+using testing::FakeModel;
+using testing::RequestHistory;
+using testing::SequenceHistory;
+
+// What the callback throws when it is told to.
+struct CallbackError {};
+
+constexpr int64_t kMaxAllocation = 300;  // of a step, counted from 1
+constexpr size_t kMaxLive = 40;
+
+std::string Describe(const std::string& id, const Request& request) {
+  const GenerationConfig& config = request.generation_cfg;
+  std::ostringstream out;
+  out << id << ": prompt of " << request.prompt_len() << ", max_tokens " << config.max_tokens
+      << ", n " << config.n << ", temperature " << config.temperature << ", "
+      << config.stop_strs.size() << " stop strings, " << config.stop_token_ids.size()
+      << " stop tokens, seed " << config.seed.value_or(-1);
+  return out.str();
+}
+
+}  // namespace
+
+Simulation::Simulation(const Scenario& scenario, bool trace)
+    : scenario_(scenario),
+      trace_(trace),
+      workload_(scenario_),
+      history_([this](const std::string& what) { Fail(what); }),
+      state_(scenario_.config, [this](const std::string& what) { Fail(what); }),
+      reference_(scenario_, [this](const std::string& what) { Fail(what); }),
+      callback_random_(SimRandom(scenario.seed).Fork(5)) {
+  // The callback may run while allocations fail, so it must not need any.
+  received_.reserve(64);
+  CreateEngine();
+}
+
+Simulation::~Simulation() = default;
+
+void Simulation::CreateEngine() {
+  auto model = std::make_unique<FakeModel>(scenario_.model);
+  model_ = model.get();
+  model_->set_on_forward([this](const ForwardBatch& batch) { OnForward(batch); });
+  ModelDefaults defaults;
+  defaults.eos_token_ids = scenario_.eos_token_ids;
+  EngineOptions options;
+  options.now = clock_.function();
+  options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
+    OnOutputs(std::move(outputs));
+  };
+  engine_ = Engine::FromModel(std::move(model), scenario_.config, std::move(defaults),
+                              scenario_.token_table, options);
+}
+
+// ---- The loop
+
+SimResult Simulation::Run() {
+  Note(scenario_.Describe());
+  try {
+    for (step_ = 0; step_ < scenario_.num_steps && result_.failure.empty(); ++step_) {
+      SimulateStep(step_);
+    }
+    if (result_.failure.empty()) Drain();
+  } catch (const std::exception& error) {
+    Fail(std::string("exception: ") + error.what());
+  } catch (...) {
+    Fail("an exception of no known type");
+  }
+  return result_;
+}
+
+void Simulation::SimulateStep(int64_t step) {
+  const SimRandom rng = SimRandom(scenario_.seed).Fork(6).Fork(static_cast<uint64_t>(step));
+  callback_random_ = rng.Fork(1);
+  SimRandom arrivals = rng.Fork(2);
+  Arrive(arrivals);
+  SimRandom disturbances = rng.Fork(3);
+  Disturb(disturbances);
+  SimRandom faults = rng.Fork(4);
+  StepEngine(faults);
+}
+
+void Simulation::StepEngine(SimRandom& rng) {
+  ++result_.num_steps;
+  const bool was_empty = engine_->Empty();
+  clock_.Advance(rng.Uniform() * 0.1);
+  ArmFaults(rng);
+  CallEngine([this] {
+    if (allocation_countdown_ == 0) return engine_->Step();
+    const testing::FailingAllocation failing(&allocation_countdown_);
+    engine_->Step();
+  });
+  const bool disturbed = DisarmFaults();
+  engine_->AuditPages();
+  state_.AfterStep(engine_->DebugCall("dump_state"), !disturbed && !was_empty);
+  if (engine_->Empty() && !live_.empty()) Fail("the engine is empty, but requests wait");
+}
+
+// No arrivals and no faults any more: everybody must get to an end.
+void Simulation::Drain() {
+  Note("drain");
+  calm_ = true;
+  while (!engine_->Empty() && result_.failure.empty()) {
+    ++step_;
+    ++result_.num_steps;
+    CallEngine([this] { engine_->Step(); });
+    DisarmFaults();
+    engine_->AuditPages();
+    state_.AfterStep(engine_->DebugCall("dump_state"), true);
+  }
+  if (result_.failure.empty()) CheckIdle();
+}
+
+void Simulation::CheckIdle() {
+  history_.ExpectAllFinal();
+  if (!live_.empty()) Fail("request \"" + live_.begin()->first + "\" never ended");
+  engine_->AuditPages();
+}
+
+// ---- What comes in
+
+void Simulation::Arrive(SimRandom& rng) {
+  if (!rng.Chance(scenario_.arrivals_per_step)) return;
+  for (int64_t i = rng.Range(1, scenario_.max_burst); i > 0 && live_.size() < kMaxLive; --i) {
+    SubmitDrawn(rng);
+  }
+}
+
+void Simulation::SubmitDrawn(SimRandom& rng) {
+  if (Happens(rng, Feature::kInvalid)) return SubmitInvalid(rng);
+  std::vector<int32_t> prompt = workload_.DrawPrompt(rng);
+  GenerationConfig config = workload_.DrawGeneration(rng, std::ssize(prompt));
+  if (rng.Chance(0.01)) config.debug_config.special_request = "query_engine_metrics";
+  Submit(rng, std::move(config), std::move(prompt));
+}
+
+void Simulation::Submit(SimRandom& rng, GenerationConfig config, std::vector<int32_t> prompt) {
+  const std::string id = DrawId(rng);
+  std::vector<Data> inputs;
+  inputs.emplace_back(TokenData{std::move(prompt)});
+  const RequestPtr request =
+      CreateRequest(id, std::move(inputs), std::move(config), engine_->request_limits());
+  if (!request->generation_cfg.stop_strs.empty() && scenario_.token_table == nullptr) {
+    return Fail("the workload drew stop strings without text");
+  }
+  Note("add ", Describe(id, *request));
+  ++result_.num_requests;
+  history_.Add(*request);
+  live_[id] = {.request = request};
+  state_.Added(id);
+  CallEngine([&] { engine_->AddRequest(request); });
+}
+
+// Must be refused, and then nothing may come of it.
+void Simulation::SubmitInvalid(SimRandom& rng) {
+  // Inside of the callback it is not known who is still live.
+  const bool duplicate = callback_depth_ == 0 && !live_.empty() && rng.Chance(0.5);
+  const std::string id = duplicate ? AnyId(rng) : "invalid";
+  const RequestLimits limits = engine_->request_limits();
+  std::vector<int32_t> prompt(duplicate ? 1 : limits.max_sequence_length + rng.Range(1, 20));
+  try {
+    RequestLimits generous = limits;
+    generous.max_sequence_length += 100;  // as if created for another model
+    const bool create_checks = rng.Chance(0.5);
+    std::vector<Data> inputs;
+    inputs.emplace_back(TokenData{std::move(prompt)});
+    GenerationConfig config = workload_.DrawGeneration(rng, 1);
+    const RequestPtr request =
+        CreateRequest(id, std::move(inputs), std::move(config), create_checks ? limits : generous);
+    engine_->AddRequest(request);
+  } catch (const InvalidRequest&) {
+    return;
+  }
+  Fail("an invalid request was accepted");
+}
+
+std::string Simulation::DrawId(SimRandom& rng) {
+  if (!used_ids_.empty() && Happens(rng, Feature::kIdReuse)) {
+    const std::string& id = rng.Pick(used_ids_);
+    if (!live_.contains(id)) {
+      history_.Forget(id);
+      return id;
+    }
+  }
+  return "r" + std::to_string(result_.num_requests);
+}
+
+std::string Simulation::AnyId(SimRandom& rng) const {
+  return std::next(live_.begin(), rng.Range(0, std::ssize(live_) - 1))->first;
+}
+
+void Simulation::Abort(const std::string& id) {
+  Note("abort ", id);
+  if (const auto found = live_.find(id); found != live_.end()) found->second.may_abort = true;
+  CallEngine([&] { engine_->AbortRequest(id); });
+}
+
+void Simulation::Disturb(SimRandom& rng) {
+  if (Happens(rng, Feature::kAborts)) {
+    std::string id = "nobody";
+    if (!live_.empty() && rng.Chance(0.9)) id = AnyId(rng);
+    Abort(id);
+    if (callback_depth_ == 0 && live_.contains(id)) Fail("\"" + id + "\" lives on after an abort");
+    if (rng.Chance(0.2)) Abort(id);
+  }
+  if (Happens(rng, Feature::kEndAll)) EndAll(rng);
+  if (rng.Chance(0.02)) engine_->JSONMetrics();
+}
+
+void Simulation::AllowEnds(bool by_failure) {
+  for (auto& [id, live] : live_) (by_failure ? live.may_fail : live.may_abort) = true;
+}
+
+void Simulation::EndAll(SimRandom& rng) {
+  const int64_t kind = rng.Range(0, 3);
+  AllowEnds(kind == 0);
+  const char* const names[] = {"fail all", "abort all", "reset", "new engine"};
+  Note(names[kind]);
+  CallEngine([&] {
+    if (kind == 0) return engine_->FailAllRequests("told to fail");
+    if (kind == 2) return engine_->Reset();
+    engine_->AbortAllRequests();
+  });
+  // The callback may have added new ones.
+  if (kind != 3) return engine_->AuditPages();
+  calm_ = true;
+  AllowEnds(/*by_failure=*/false);
+  CallEngine([&] { engine_->AbortAllRequests(); });
+  calm_ = false;
+  CreateEngine();
+}
+
+// ---- What goes wrong
+
+void Simulation::ArmFaults(SimRandom& rng) {
+  fault_fired_ = false;
+  forward_fails_ = Happens(rng, Feature::kForwardFails);
+  if (Happens(rng, Feature::kSequenceFails)) sequence_fails_ = static_cast<int>(rng.Range(-1, 12));
+  if (Happens(rng, Feature::kCopyFails)) {
+    copy_fails_at_ = model_->num_copies() + 1;
+    model_->options().fail_copy_at = {copy_fails_at_};
+  }
+  if (Happens(rng, Feature::kAllocationFails)) {
+    allocation_countdown_ = rng.LogRange(1, kMaxAllocation);
+  }
+}
+
+bool Simulation::DisarmFaults() {
+  forward_fails_ = false;
+  sequence_fails_.reset();
+  if (copy_fails_at_ > 0) {
+    fault_fired_ = fault_fired_ || model_->num_copies() >= copy_fails_at_;
+    model_->options().fail_copy_at.clear();
+    copy_fails_at_ = 0;
+  }
+  if (allocation_countdown_ < 0) fault_fired_ = true;
+  allocation_countdown_ = 0;
+  if (fault_fired_) {
+    ++result_.num_injected;
+    Note("a fault was injected");
+  }
+  ProcessOutputs();
+  return std::exchange(fault_fired_, false);
+}
+
+void Simulation::OnForward(const ForwardBatch& batch) {
+  if (sequence_fails_) {
+    const int index = *std::exchange(sequence_fails_, std::nullopt);
+    fault_fired_ = true;
+    const int last = static_cast<int>(batch.sequences.size()) - 1;
+    throw SequenceError(std::min(index, last), "a sequence fails");
+  }
+  if (!std::exchange(forward_fails_, false)) return;
+  fault_fired_ = true;
+  throw std::runtime_error("the forward fails");
+}
+
+// ---- What comes out
+
+void Simulation::OnOutputs(std::vector<RequestStreamOutput> outputs) {
+  received_.push_back(std::move(outputs));
+  if (calm_ || callback_depth_ > 1 || allocation_countdown_ != 0) return;
+  ++callback_depth_;
+  if (Happens(callback_random_, Feature::kCallbackCalls)) {
+    if (callback_random_.Chance(0.5)) {
+      SubmitDrawn(callback_random_);
+    } else if (!live_.empty()) {
+      Abort(AnyId(callback_random_));
+    }
+  }
+  --callback_depth_;
+  if (Happens(callback_random_, Feature::kCallbackThrows)) throw CallbackError();
+}
+
+template <typename Call>
+void Simulation::CallEngine(const Call& call) {
+  try {
+    call();
+  } catch (const CallbackError&) {
+    Note("the callback threw");
+  }
+  // Nested calls leave their outputs to the outermost one, which knows what was injected.
+  if (callback_depth_ == 0 && !forward_fails_ && !sequence_fails_ && copy_fails_at_ == 0 &&
+      allocation_countdown_ == 0) {
+    ProcessOutputs();
+  }
+}
+
+void Simulation::ProcessOutputs() {
+  std::vector<std::vector<RequestStreamOutput>> received;
+  received.reserve(received_.capacity());
+  received.swap(received_);
+  for (const auto& outputs : received) {
+    history_.Receive(outputs);
+    for (const RequestStreamOutput& output : outputs) ProcessOutput(output);
+  }
+}
+
+void Simulation::ProcessOutput(const RequestStreamOutput& output) {
+  for (size_t i = 0; i < output.group.size(); ++i) {
+    const SequenceDelta& delta = output.group[i];
+    result_.num_tokens += std::ssize(delta.token_ids);
+    std::ostringstream text;
+    for (int32_t token : delta.token_ids) text << ' ' << token;
+    if (delta.finish_reason) text << ' ' << ToString(*delta.finish_reason);
+    Note("  ", output.request_id, '[', i, "]:", text.str());
+  }
+  if (!output.is_final()) return;
+  Note("  ", output.request_id, " is final: ", *output.request_final_usage_json_str, ' ',
+       output.error_message);
+  Settle(output.request_id);
+}
+
+void Simulation::Settle(const std::string& id) {
+  const auto found = live_.find(id);
+  if (found == live_.end()) return Fail("a final output for \"" + id + "\", which is not live");
+  const LiveRequest live = std::move(found->second);
+  live_.erase(found);
+  state_.Ended(id);
+  used_ids_.push_back(id);
+  const RequestHistory& answer = history_.of(id);
+  const bool fails_alone = reference_.Check(*live.request, answer);
+  CheckCause(live, answer, fails_alone);
+  SimRandom rng = SimRandom(scenario_.seed).Fork(7).Fork(used_ids_.size());
+  std::vector<int32_t> tokens = live.request->prompt_token_ids;
+  const auto& generated = answer.sequences.front().token_ids;
+  tokens.insert(tokens.end(), generated.begin(), generated.end());
+  workload_.Remember(std::move(tokens), rng);
+}
+
+// Nobody is ended without a cause, and errors say theirs.
+void Simulation::CheckCause(const LiveRequest& live, const RequestHistory& answer,
+                            bool fails_alone) {
+  const std::string& id = live.request->id;
+  bool failed = false;
+  for (const SequenceHistory& sequence : answer.sequences) {
+    if (sequence.finish_reason == FinishReason::kAbort && !live.may_abort) {
+      Fail("\"" + id + "\" was aborted by nobody");
+    }
+    if (sequence.finish_reason != FinishReason::kError) continue;
+    failed = true;
+    if (!live.may_fail && !fails_alone && !fault_fired_) {
+      Fail("\"" + id + "\" failed without a cause: " + answer.error_message);
+    }
+  }
+  if (failed && answer.error_message.empty()) Fail("\"" + id + "\" failed without a message");
+}
+
+// ---- Record
+
+void Simulation::Fail(const std::string& violation) {
+  if (!result_.failure.empty()) return;
+  result_.failure = "step " + std::to_string(step_) + ": " + violation;
+  if (trace_) std::cout << "VIOLATION " << result_.failure << '\n';
+}
+
+template <typename... Parts>
+void Simulation::Note(const Parts&... parts) {
+  std::ostringstream line;
+  (line << ... << parts);
+  for (char c : line.str()) result_.digest = MixBits(result_.digest ^ static_cast<uint8_t>(c));
+  if (trace_) std::cout << step_ << ' ' << line.str() << '\n';
+}
+
+SimResult Simulate(uint64_t seed, const FeatureSet& allowed, bool trace) {
+  const Scenario scenario = DrawScenario(seed, allowed);
+  return Simulation(scenario, trace).Run();
+}
+
+}  // namespace mlc_native::sim

@@ -1,0 +1,126 @@
+// Simulation: one seed against the engine core. Single thread, no real time, no randomness but the
+// seed: the same seed and features give the same history, event for event.
+//
+// Each step draws what arrives and what goes wrong, steps the engine and checks everything that
+// promises hold: HistoryChecker (outputs), StateChecker (queues, states, ids, progress), AuditPages
+// (pages), Reference (tokens, text, finish reasons, usage), and that requests end with "abort" or
+// "error" only when there was a cause. After the last step the engine must drain, be clean, and
+// serve one more request.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine.h"
+#include "fake_model/fake_model.h"
+#include "sim/reference.h"
+#include "sim/scenario.h"
+#include "sim/state_checker.h"
+#include "sim/workload.h"
+#include "testing/history_checker.h"
+#include "testing/virtual_clock.h"
+
+namespace mlc_native::sim {
+
+struct SimResult {
+  std::string failure;  // empty: every promise was kept
+  uint64_t digest = 0;  // of the whole history: equal digests mean equal histories
+  int64_t num_steps = 0;
+  int64_t num_requests = 0;
+  int64_t num_tokens = 0;
+  int64_t num_injected = 0;  // faults that fired
+};
+
+class Simulation {
+ public:
+  // `trace`: print the history on stdout as it happens.
+  Simulation(const Scenario& scenario, bool trace);
+  ~Simulation();
+
+  SimResult Run();
+
+ private:
+  struct LiveRequest {
+    RequestPtr request;
+    bool may_abort = false;  // somebody asked for its end
+    bool may_fail = false;   // FailAllRequests was called
+  };
+
+  // ---- the loop
+  void CreateEngine();
+  void SimulateStep(int64_t step);
+  void Drain();
+  void CheckIdle();
+  void StepEngine(SimRandom& rng);
+
+  // ---- what comes in
+  void Arrive(SimRandom& rng);
+  void Submit(SimRandom& rng, GenerationConfig config, std::vector<int32_t> prompt);
+  void SubmitDrawn(SimRandom& rng);
+  void SubmitInvalid(SimRandom& rng);
+  std::string DrawId(SimRandom& rng);
+  std::string AnyId(SimRandom& rng) const;
+  void Abort(const std::string& id);
+  void Disturb(SimRandom& rng);
+  void AllowEnds(bool by_failure);
+  void EndAll(SimRandom& rng);
+
+  // ---- what goes wrong
+  void ArmFaults(SimRandom& rng);
+  bool DisarmFaults();
+  void OnForward(const ForwardBatch& batch);
+  bool Happens(SimRandom& rng, Feature feature) const {
+    return rng.Chance(scenario_.rate(feature));
+  }
+
+  // ---- what comes out
+  void OnOutputs(std::vector<RequestStreamOutput> outputs);
+  void ProcessOutputs();
+  void ProcessOutput(const RequestStreamOutput& output);
+  void Settle(const std::string& id);
+  void CheckCause(const LiveRequest& live, const testing::RequestHistory& answer, bool fails_alone);
+
+  // Runs a call into the engine; its callback may throw what the simulation told it to.
+  template <typename Call>
+  void CallEngine(const Call& call);
+  void Fail(const std::string& violation);
+  template <typename... Parts>
+  void Note(const Parts&... parts);
+
+  const Scenario scenario_;
+  const bool trace_;
+  Workload workload_;
+  testing::HistoryChecker history_;
+  StateChecker state_;
+  Reference reference_;
+  testing::VirtualClock clock_;
+  std::unique_ptr<Engine> engine_;
+  testing::FakeModel* model_ = nullptr;  // owned by engine_
+
+  std::map<std::string, LiveRequest> live_;
+  std::vector<std::string> used_ids_;  // of requests that ended
+  std::vector<std::vector<RequestStreamOutput>> received_;
+  SimRandom callback_random_;
+  int callback_depth_ = 0;
+  bool calm_ = false;  // the callback neither throws nor calls the engine
+
+  // Faults of the step at hand.
+  bool forward_fails_ = false;
+  std::optional<int> sequence_fails_;
+  int64_t copy_fails_at_ = 0;
+  int64_t allocation_countdown_ = 0;  // 0: not armed
+  bool fault_fired_ = false;
+
+  int64_t step_ = 0;
+  SimResult result_;
+};
+
+// With the features that are allowed.
+SimResult Simulate(uint64_t seed, const FeatureSet& allowed, bool trace);
+
+}  // namespace mlc_native::sim

@@ -1,0 +1,167 @@
+#include "sim/state_checker.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace mlc_native::sim {
+namespace {
+
+using nlohmann::json;
+
+std::vector<EntryView> ParseEntries(const json& entries) {
+  std::vector<EntryView> views;
+  for (const json& entry : entries) {
+    views.push_back({.status = entry["status"],
+                     .internal_id = entry["internal_id"],
+                     .num_tokens = entry["num_tokens"],
+                     .kv_len = entry["kv_len"],
+                     .num_generated = entry["num_generated"]});
+  }
+  return views;
+}
+
+bool Started(const std::vector<EntryView>& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](const EntryView& entry) {
+    return entry.kv_len > 0 || entry.num_generated > 0 || entry.status != "pending";
+  });
+}
+
+int64_t Sum(const std::vector<int64_t>& values) {
+  return std::accumulate(values.begin(), values.end(), int64_t{0});
+}
+
+}  // namespace
+
+void StateChecker::Ended(const std::string& id) {
+  requests_.erase(id);
+  arrivals_.erase(id);
+  started_.erase(id);
+  ended_progress_ += 1 + Sum(best_[id]);
+  best_.erase(id);
+}
+
+void StateChecker::AfterStep(const std::string& dump, bool undisturbed) {
+  const json state = json::parse(dump);
+  const int64_t cached = state.value("kv_pages_cached", int64_t{0});
+  if (state["kv_pages_free"].get<int64_t>() + state["kv_pages_used"].get<int64_t>() + cached !=
+      state["kv_pages_total"].get<int64_t>()) {
+    fail_("free + used + cached is not total: " + dump);
+  }
+  std::map<std::string, Entries> now;
+  for (const auto& [id, entries] : state["requests"].items()) now[id] = ParseEntries(entries);
+  for (const auto& [id, entries] : now) {
+    if (!arrivals_.contains(id)) fail_("request \"" + id + "\" is live but was never added");
+  }
+  for (const auto& [id, arrival] : arrivals_) {
+    if (!now.contains(id)) fail_("request \"" + id + "\" is gone without a final output");
+  }
+  for (const auto& [id, before] : requests_) {
+    if (now.contains(id)) CheckEntries(id, before, now[id], undisturbed);
+  }
+  requests_ = std::move(now);
+  CheckIds();
+  CheckOrder();
+  CheckProgress(undisturbed);
+}
+
+void StateChecker::CheckEntries(const std::string& id, const Entries& before, const Entries& now,
+                                bool undisturbed) {
+  if (before.size() != now.size()) return fail_("request \"" + id + "\" changed its entries");
+  for (size_t i = 0; i < now.size(); ++i) {
+    const bool is_root = now.size() > 1 && i == 0;
+    CheckTransition(id + '[' + std::to_string(i) + ']', before[i], now[i], undisturbed && !is_root);
+  }
+}
+
+void StateChecker::CheckTransition(const std::string& id, const EntryView& before,
+                                   const EntryView& now, bool undisturbed) {
+  const auto fail = [&](const std::string& what) {
+    fail_(id + ": " + what + " (" + before.status + " to " + now.status + ", " +
+          std::to_string(before.num_tokens) + " to " + std::to_string(now.num_tokens) +
+          " tokens, " + std::to_string(before.kv_len) + " to " + std::to_string(now.kv_len) +
+          " in the cache)");
+  };
+  if (before.finished() && !now.finished()) fail("came back to life");
+  if (now.num_tokens < before.num_tokens) fail("lost tokens");
+  if (now.finished() && now.internal_id >= 0) fail("is finished and holds an id");
+  if (now.finished() || now.num_tokens == 0) return;
+  if (now.kv_len > now.num_tokens) fail("has more in the cache than tokens");
+  const bool advances = config_.prefill_mode == PrefillMode::kHybrid && undisturbed;
+  if (advances && before.alive() && now.alive() && now.num_tokens == before.num_tokens) {
+    fail("runs but did not advance");
+  }
+}
+
+void StateChecker::CheckIds() {
+  std::map<int64_t, std::string> ids;
+  int64_t num_alive = 0;
+  for (const auto& [request, entries] : requests_) {
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const bool is_root = entries.size() > 1 && i == 0;
+      if (entries[i].alive() && !is_root) ++num_alive;
+      if (entries[i].internal_id < 0) continue;
+      const auto [other, is_new] = ids.emplace(entries[i].internal_id, request);
+      if (!is_new) fail_("\"" + request + "\" and \"" + other->second + "\" share an internal id");
+    }
+  }
+  if (num_alive > *config_.max_num_sequence) {
+    fail_(std::to_string(num_alive) + " sequences generate, more than max_num_sequence");
+  }
+}
+
+// First come, first started.
+void StateChecker::CheckOrder() {
+  int64_t last_new_start = -1;
+  for (const auto& [id, entries] : requests_) {
+    if (Started(entries) && arrivals_.contains(id) && started_.insert(id).second) {
+      last_new_start = std::max(last_new_start, arrivals_[id]);
+    }
+  }
+  for (const auto& [id, arrival] : arrivals_) {
+    if (arrival < last_new_start && !started_.contains(id)) {
+      fail_("request \"" + id + "\" was overtaken before it started");
+    }
+  }
+}
+
+void StateChecker::CheckProgress(bool undisturbed) {
+  int64_t progress = ended_progress_;
+  for (const auto& [id, entries] : requests_) {
+    std::vector<int64_t>& best = best_[id];
+    best.resize(entries.size());
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const EntryView& entry = entries[i];
+      const int64_t prompt_len = entry.num_tokens - entry.num_generated;
+      best[i] = std::max(best[i], entry.num_generated + std::min(entry.kv_len, prompt_len));
+    }
+  }
+  for (const auto& [id, best] : best_)
+    progress += std::accumulate(best.begin(), best.end(), int64_t{0});
+  if (requests_.empty() || progress != last_progress_) {
+    last_progress_ = progress;
+    steps_without_progress_ = 0;
+    return;
+  }
+  if (undisturbed) ++steps_without_progress_;
+  if (steps_without_progress_ > StepsAllowed()) {
+    fail_("no progress in " + std::to_string(steps_without_progress_) + " steps");
+  }
+}
+
+// Everything that is live may have to be computed again before anybody gets a new token.
+int64_t StateChecker::StepsAllowed() const {
+  const int64_t rows =
+      std::max<int64_t>(1, *config_.prefill_chunk_size - *config_.max_num_sequence);
+  int64_t steps = 4;
+  for (const auto& [id, entries] : requests_) {
+    for (const EntryView& entry : entries) {
+      if (!entry.finished()) steps += 1 + (entry.num_tokens + rows - 1) / rows;
+    }
+  }
+  return steps;
+}
+
+}  // namespace mlc_native::sim
