@@ -1,5 +1,6 @@
 # libmlc_native_grammar.so: csrc/grammar/xgrammar on tvm-ffi. libmlc_native loads it on the first
-# constrained request and never links tvm-ffi itself. xgrammar is not needed to build: its library
+# constrained request and never links tvm-ffi itself. mlc_native_grammar_worker: the helper process
+# that compiles unknown grammars first. xgrammar is not needed to build: its library
 # is opened at run time, from site-packages/xgrammar.
 if(NOT MLC_NATIVE_TVM_FFI_ROOT)
   find_package(Python 3.11 COMPONENTS Interpreter QUIET)
@@ -23,19 +24,39 @@ if(NOT EXISTS "${tvm_ffi_root}/lib/libtvm_ffi.so")
 endif()
 message(STATUS "grammars: ${tvm_ffi_root}")
 
+# Beside libmlc_native, and in wheels beside site-packages/{tvm_ffi,xgrammar}.
+function(mlc_native_grammar_target name)
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_include_directories(${name} SYSTEM PRIVATE ${tvm_ffi_root}/include)
+  target_link_libraries(${name} PRIVATE mlc_native_options mlc_native_json
+    ${tvm_ffi_root}/lib/libtvm_ffi.so ${CMAKE_DL_LIBS})
+  set_target_properties(${name} PROPERTIES
+    CXX_VISIBILITY_PRESET hidden
+    BUILD_RPATH "${tvm_ffi_root}/../xgrammar"
+    INSTALL_RPATH
+      "$ORIGIN;$ORIGIN/../../tvm_ffi/lib;$ORIGIN/../../xgrammar;${MLC_NATIVE_EXTRA_RPATH}")
+endfunction()
+
 file(GLOB xgrammar_sources CONFIGURE_DEPENDS grammar/xgrammar/*.cc)
 add_library(mlc_native_grammar SHARED ${xgrammar_sources} support/utf8.cc)
-target_compile_features(mlc_native_grammar PRIVATE cxx_std_20)
-target_include_directories(mlc_native_grammar PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-target_include_directories(mlc_native_grammar SYSTEM PRIVATE ${tvm_ffi_root}/include)
-target_link_libraries(mlc_native_grammar PRIVATE
-  mlc_native_options mlc_native_json ${tvm_ffi_root}/lib/libtvm_ffi.so ${CMAKE_DL_LIBS})
+mlc_native_grammar_target(mlc_native_grammar)
 if(NOT MLC_NATIVE_SANITIZE)
   target_link_options(mlc_native_grammar PRIVATE -Wl,--no-undefined)
 endif()
-# Beside libmlc_native, and in wheels beside site-packages/{tvm_ffi,xgrammar}.
-set_target_properties(mlc_native_grammar PROPERTIES
-  CXX_VISIBILITY_PRESET hidden
-  BUILD_RPATH "${tvm_ffi_root}/../xgrammar"
-  INSTALL_RPATH "$ORIGIN;$ORIGIN/../../tvm_ffi/lib;$ORIGIN/../../xgrammar;${MLC_NATIVE_EXTRA_RPATH}")
-install(TARGETS mlc_native_grammar LIBRARY DESTINATION lib)
+
+# The worker does not link libmlc_native: it would load libtorch. Nor is it ever sanitized: it lives
+# under a limit of its address space, and sanitizers reserve terabytes.
+file(GLOB worker_sources CONFIGURE_DEPENDS grammar/worker/*.cc)
+add_executable(mlc_native_grammar_worker ${worker_sources}
+  grammar/xgrammar/compile.cc grammar/xgrammar/library.cc grammar/xgrammar/tokens.cc
+  grammar/big_stack.cc grammar/trial_protocol.cc)
+mlc_native_grammar_target(mlc_native_grammar_worker)
+target_link_libraries(mlc_native_grammar_worker PRIVATE Threads::Threads)
+if(MLC_NATIVE_SANITIZE)
+  target_compile_options(mlc_native_grammar_worker PRIVATE -fno-sanitize=all)
+  target_link_options(mlc_native_grammar_worker PRIVATE -fno-sanitize=all)
+endif()
+add_dependencies(mlc_native_grammar mlc_native_grammar_worker)  # whoever loads one starts the other
+install(TARGETS mlc_native_grammar mlc_native_grammar_worker
+  LIBRARY DESTINATION lib RUNTIME DESTINATION lib)

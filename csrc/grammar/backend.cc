@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
@@ -11,6 +12,7 @@ namespace mlc_native {
 namespace {
 
 constexpr char kLibraryName[] = "libmlc_native_grammar.so";
+constexpr char kWorkerName[] = "mlc_native_grammar_worker";
 constexpr char kLibraryVariable[] = "MLC_NATIVE_GRAMMAR_LIB";
 constexpr char kInstallHint[] = "; `pip install xgrammar apache-tvm-ffi` provides what it needs";
 
@@ -31,6 +33,15 @@ std::string LibraryPath() {
   return (OwnFolder() / kLibraryName).string();
 }
 
+// libtvm_ffi puts a handler of its own on SIGSEGV when it is loaded; the host's stays.
+void* OpenLibrary(const std::string& path) {
+  struct sigaction handler;
+  sigaction(SIGSEGV, nullptr, &handler);
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  sigaction(SIGSEGV, &handler, nullptr);
+  return library;
+}
+
 template <typename Function>
 Function* Symbol(const std::string& path, void* library, const char* name) {
   void* symbol = dlsym(library, name);
@@ -40,9 +51,13 @@ Function* Symbol(const std::string& path, void* library, const char* name) {
 
 }  // namespace
 
+std::string GrammarWorkerPath() {
+  return (std::filesystem::path(LibraryPath()).parent_path() / kWorkerName).string();
+}
+
 std::unique_ptr<GrammarBackend> LoadGrammarBackend(const GrammarVocab& vocab) {
   const std::string path = LibraryPath();
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  void* library = OpenLibrary(path);
   if (library == nullptr) {
     const char* error = dlerror();
     throw BackendError(path, error != nullptr ? error : "unknown error of the dynamic linker");

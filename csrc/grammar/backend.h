@@ -22,8 +22,10 @@ class GrammarError : public std::runtime_error {
 class GrammarBackend {
  public:
   virtual ~GrammarBackend() = default;
-  // On this thread and without limits. Throws GrammarError.
-  virtual std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec) = 0;
+  // On this thread and without limits, so only what has passed a trial (trials.h) or is known to be
+  // harmless. Throws GrammarError.
+  virtual std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec,
+                                                         bool forced_text_is_bounded) = 0;
 };
 
 // The plug-in exports `extern "C" mlc_native::GrammarBackend* mlc_native_create_grammar_backend(
@@ -35,5 +37,8 @@ inline constexpr int kGrammarBackendAbi = 1;
 // Opens the plug-in: MLC_NATIVE_GRAMMAR_LIB of the environment, else libmlc_native_grammar.so
 // beside libmlc_native. It stays loaded until the process ends. Throws InvalidConfig("grammar").
 std::unique_ptr<GrammarBackend> LoadGrammarBackend(const GrammarVocab& vocab);
+
+// The worker program: beside the plug-in.
+std::string GrammarWorkerPath();
 
 }  // namespace mlc_native

@@ -1,32 +1,59 @@
+// CreateGrammarCompiler: text checks, cache, trial in a helper process, then the compilation here.
+#include <string>
+#include <utility>
+
 #include "grammar/backend.h"
+#include "grammar/big_stack.h"
+#include "grammar/compile_cache.h"
+#include "grammar/spec_check.h"
+#include "grammar/trials.h"
 #include "support/error.h"
 
 namespace mlc_native {
 namespace {
 
-class BackendCompiler final : public GrammarCompiler {
+class IsolatingCompiler final : public GrammarCompiler {
  public:
-  explicit BackendCompiler(std::unique_ptr<GrammarBackend> backend)
-      : backend_(std::move(backend)) {}
+  IsolatingCompiler(const GrammarVocab& vocab, const GrammarLimits& limits)
+      : limits_(limits),
+        backend_(LoadGrammarBackend(vocab)),
+        trials_(GrammarWorkerPath(), vocab, limits),
+        cache_(limits.cache_bytes) {}
 
   std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec) override {
     try {
-      return backend_->Compile(spec);
+      return cache_.Get(spec, [&] { return CompileNew(spec); });
     } catch (const GrammarError& error) {
       throw InvalidRequest("response_format", std::string("\"response_format\": ") + error.what());
     }
   }
-  int64_t num_cached() const override { return 0; }
-  int64_t cached_bytes() const override { return 0; }
+  int64_t num_cached() const override { return cache_.num_cached(); }
+  int64_t cached_bytes() const override { return cache_.cached_bytes(); }
 
  private:
+  std::shared_ptr<const CompiledGrammar> CompileNew(const GrammarSpec& spec) {
+    bool forced_text_is_bounded = true;
+    if (spec.kind != GrammarKind::kJsonObject) {  // whose text is ours
+      CheckGrammarText(spec, limits_);
+      forced_text_is_bounded = trials_.Run(spec).forced_text_is_bounded;
+    }
+    std::shared_ptr<const CompiledGrammar> grammar;
+    RunOnBigStack(kCompileStackBytes,
+                  [&] { grammar = backend_->Compile(spec, forced_text_is_bounded); });
+    return grammar;
+  }
+
+  const GrammarLimits limits_;
   const std::unique_ptr<GrammarBackend> backend_;
+  GrammarTrials trials_;
+  CompileCache cache_;
 };
 
 }  // namespace
 
-std::unique_ptr<GrammarCompiler> CreateGrammarCompiler(GrammarVocab vocab, const GrammarLimits&) {
-  return std::make_unique<BackendCompiler>(LoadGrammarBackend(vocab));
+std::unique_ptr<GrammarCompiler> CreateGrammarCompiler(GrammarVocab vocab,
+                                                       const GrammarLimits& limits) {
+  return std::make_unique<IsolatingCompiler>(vocab, limits);
 }
 
 }  // namespace mlc_native

@@ -1,7 +1,5 @@
 #include "grammar/xgrammar/compile.h"
 
-#include <string>
-
 namespace mlc_native {
 namespace {
 
@@ -9,6 +7,30 @@ namespace ffi = tvm::ffi;
 
 // "JSON" of OpenAI's JSON mode is an object.
 constexpr char kAnyObject[] = R"({"type": "object"})";
+constexpr char kRootRule[] = "root";
+
+ffi::Any ParseSchema(const XGrammar& library, const std::string& schema, bool strict) {
+  return Call(library.parse_json_schema, ffi::String(schema), /*any_whitespace=*/false,
+              /*indent=*/nullptr, /*separators=*/nullptr, strict, /*max_whitespace_cnt=*/nullptr,
+              /*print_converted_ebnf=*/false, /*any_order=*/false);
+}
+
+ffi::Any Parse(const XGrammar& library, const GrammarSpec& spec) {
+  const ffi::String text(spec.text);
+  switch (spec.kind) {
+    case GrammarKind::kJsonObject:
+      return ParseSchema(library, kAnyObject, /*strict=*/false);
+    case GrammarKind::kJsonSchema:
+      return ParseSchema(library, spec.text, spec.strict);
+    case GrammarKind::kRegex:
+      return Call(library.parse_regex, text, /*print_converted_ebnf=*/false);
+    case GrammarKind::kEbnf:
+      return Call(library.parse_ebnf, text, ffi::String(kRootRule));
+    case GrammarKind::kStructuralTag:
+      return Call(library.parse_structural_tag, text);
+  }
+  throw GrammarError("unknown kind of grammar");
+}
 
 ffi::Any CompileSchema(const XGrammar& library, const ffi::Any& compiler, const std::string& schema,
                        bool strict) {
@@ -34,11 +56,19 @@ ffi::Any CompileWithXGrammar(const GrammarTokens& tokens, const GrammarSpec& spe
     case GrammarKind::kRegex:
       return Call(library.compile_regex, compiler, text);
     case GrammarKind::kEbnf:
-      return Call(library.compile_ebnf, compiler, text, ffi::String("root"));
+      return Call(library.compile_ebnf, compiler, text, ffi::String(kRootRule));
     case GrammarKind::kStructuralTag:
       return Call(library.compile_structural_tag, compiler, text);
   }
   throw GrammarError("unknown kind of grammar");
+}
+
+int64_t CompiledBytes(const XGrammar& library, const ffi::Any& compiled) {
+  return Call(library.memory_size_bytes, compiled).cast<int64_t>();
+}
+
+std::string SerializeGrammar(const XGrammar& library, const GrammarSpec& spec) {
+  return Call(library.serialize_grammar, Parse(library, spec)).cast<ffi::String>();
 }
 
 }  // namespace mlc_native

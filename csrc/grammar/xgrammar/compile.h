@@ -7,11 +7,18 @@
 
 #include <tvm/ffi/any.h>
 
+#include <cstdint>
+#include <string>
+
 #include "grammar/xgrammar/tokens.h"
 
 namespace mlc_native {
 
 // xgrammar's CompiledGrammar. Throws GrammarError.
 tvm::ffi::Any CompileWithXGrammar(const GrammarTokens& tokens, const GrammarSpec& spec);
+int64_t CompiledBytes(const XGrammar& library, const tvm::ffi::Any& compiled);
+
+// The grammar as rules and expressions, parsed but not compiled; xgrammar's JSON for it.
+std::string SerializeGrammar(const XGrammar& library, const GrammarSpec& spec);
 
 }  // namespace mlc_native

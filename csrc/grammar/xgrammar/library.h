@@ -20,14 +20,17 @@ struct XGrammar {
   static std::shared_ptr<const XGrammar> Load();
 
   tvm::ffi::Function new_tokenizer_info;
+  tvm::ffi::Function parse_json_schema;
+  tvm::ffi::Function parse_regex;
+  tvm::ffi::Function parse_ebnf;
+  tvm::ffi::Function parse_structural_tag;
+  tvm::ffi::Function serialize_grammar;
   tvm::ffi::Function new_compiler;
   tvm::ffi::Function compile_json_schema;
   tvm::ffi::Function compile_regex;
   tvm::ffi::Function compile_ebnf;
   tvm::ffi::Function compile_structural_tag;
   tvm::ffi::Function memory_size_bytes;
-  tvm::ffi::Function serialize;
-  tvm::ffi::Function deserialize;
   tvm::ffi::Function new_matcher;
   tvm::ffi::Function accept_token;
   tvm::ffi::Function fill_next_token_bitmask;

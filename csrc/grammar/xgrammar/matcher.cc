@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "grammar/xgrammar/compile.h"
 #include "support/check.h"
 #include "support/utf8.h"
 
@@ -27,8 +28,8 @@ std::string Utf8Prefix(std::string text) {
 
 class XGrammarMatcher final : public GrammarMatcher {
  public:
-  XGrammarMatcher(std::shared_ptr<const GrammarTokens> tokens, ffi::Any handle)
-      : tokens_(std::move(tokens)), handle_(std::move(handle)) {}
+  XGrammarMatcher(std::shared_ptr<const GrammarTokens> tokens, ffi::Any handle, bool may_jump)
+      : tokens_(std::move(tokens)), handle_(std::move(handle)), may_jump_(may_jump) {}
 
   bool FillMask(std::span<int32_t> mask) override {
     MLC_CHECK(static_cast<int64_t>(mask.size()) == tokens_->mask_size());
@@ -45,7 +46,7 @@ class XGrammarMatcher final : public GrammarMatcher {
   void Rollback(int64_t num_tokens) override { Call(library().rollback, handle_, num_tokens); }
 
   std::string FindJumpForwardString() override {
-    if (IsTerminated()) return {};
+    if (!may_jump_ || IsTerminated()) return {};
     return Utf8Prefix(Call(library().find_jump_forward_string, handle_).cast<ffi::String>());
   }
 
@@ -53,7 +54,7 @@ class XGrammarMatcher final : public GrammarMatcher {
   bool IsCompleted() const override { return Call(library().is_completed, handle_).cast<bool>(); }
 
   std::unique_ptr<GrammarMatcher> Fork() const override {
-    return std::make_unique<XGrammarMatcher>(tokens_, Call(library().fork, handle_));
+    return std::make_unique<XGrammarMatcher>(tokens_, Call(library().fork, handle_), may_jump_);
   }
 
  private:
@@ -61,34 +62,38 @@ class XGrammarMatcher final : public GrammarMatcher {
 
   const std::shared_ptr<const GrammarTokens> tokens_;
   const ffi::Any handle_;
+  const bool may_jump_;
 };
 
 class XGrammarCompiled final : public CompiledGrammar {
  public:
-  XGrammarCompiled(std::shared_ptr<const GrammarTokens> tokens, ffi::Any handle)
+  XGrammarCompiled(std::shared_ptr<const GrammarTokens> tokens, ffi::Any handle, bool may_jump)
       : tokens_(std::move(tokens)),
         handle_(std::move(handle)),
-        memory_bytes_(Call(tokens_->library().memory_size_bytes, handle_).cast<int64_t>()) {}
+        may_jump_(may_jump),
+        memory_bytes_(CompiledBytes(tokens_->library(), handle_)) {}
 
   std::unique_ptr<GrammarMatcher> NewMatcher(int64_t max_rollback_tokens) const override {
     ffi::Any matcher = Call(tokens_->library().new_matcher, handle_, /*override_stop=*/nullptr,
                             /*terminate_without_stop_token=*/false, max_rollback_tokens,
                             /*default_temperature=*/nullptr);
-    return std::make_unique<XGrammarMatcher>(tokens_, std::move(matcher));
+    return std::make_unique<XGrammarMatcher>(tokens_, std::move(matcher), may_jump_);
   }
   int64_t memory_bytes() const override { return memory_bytes_; }
 
  private:
   const std::shared_ptr<const GrammarTokens> tokens_;
   const ffi::Any handle_;
+  const bool may_jump_;
   const int64_t memory_bytes_;
 };
 
 }  // namespace
 
 std::shared_ptr<const CompiledGrammar> MakeCompiledGrammar(
-    std::shared_ptr<const GrammarTokens> tokens, ffi::Any compiled) {
-  return std::make_shared<XGrammarCompiled>(std::move(tokens), std::move(compiled));
+    std::shared_ptr<const GrammarTokens> tokens, ffi::Any compiled, bool forced_text_is_bounded) {
+  return std::make_shared<XGrammarCompiled>(std::move(tokens), std::move(compiled),
+                                            forced_text_is_bounded);
 }
 
 }  // namespace mlc_native

@@ -11,7 +11,10 @@
 
 namespace mlc_native {
 
+// forced_text_is_bounded: without that, FindJumpForwardString finds nothing, see
+// worker/forced_text.h.
 std::shared_ptr<const CompiledGrammar> MakeCompiledGrammar(
-    std::shared_ptr<const GrammarTokens> tokens, tvm::ffi::Any compiled);
+    std::shared_ptr<const GrammarTokens> tokens, tvm::ffi::Any compiled,
+    bool forced_text_is_bounded);
 
 }  // namespace mlc_native

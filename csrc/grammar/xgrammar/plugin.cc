@@ -11,8 +11,10 @@ class XGrammarBackend final : public GrammarBackend {
   explicit XGrammarBackend(const GrammarVocab& vocab)
       : tokens_(std::make_shared<const GrammarTokens>(XGrammar::Load(), vocab)) {}
 
-  std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec) override {
-    return MakeCompiledGrammar(tokens_, CompileWithXGrammar(*tokens_, spec));
+  std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec,
+                                                 bool forced_text_is_bounded) override {
+    return MakeCompiledGrammar(tokens_, CompileWithXGrammar(*tokens_, spec),
+                               forced_text_is_bounded);
   }
 
  private:

@@ -1,0 +1,67 @@
+#include "grammar/spec_check.h"
+
+#include <algorithm>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "grammar/backend.h"
+#include "support/error.h"
+#include "support/utf8.h"
+
+namespace mlc_native {
+namespace {
+
+bool IsJson(GrammarKind kind) {
+  return kind == GrammarKind::kJsonSchema || kind == GrammarKind::kStructuralTag;
+}
+
+}  // namespace
+
+int64_t BracketDepth(GrammarKind kind, std::string_view text) {
+  const bool has_strings = kind != GrammarKind::kRegex;
+  const bool has_classes = !IsJson(kind);
+  int64_t depth = 0, deepest = 0;
+  char literal_end = 0;  // '"' or ']' while inside of a literal
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\\') {
+      ++i;  // whatever is escaped
+    } else if (literal_end != 0) {
+      if (c == literal_end) literal_end = 0;
+    } else if (c == '"' && has_strings) {
+      literal_end = '"';
+    } else if (c == '[' && has_classes) {
+      literal_end = ']';
+    } else if (c == '(' || c == '[' || c == '{') {
+      deepest = std::max(deepest, ++depth);
+    } else if (c == ')' || c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return deepest;
+}
+
+void CheckGrammarText(const GrammarSpec& spec, const GrammarLimits& limits) {
+  const int64_t size = static_cast<int64_t>(spec.text.size());
+  if (size > limits.max_text_bytes) {
+    throw GrammarError(OutOfRangeMessage(
+        "size of the grammar", size,
+        "at most max_text_bytes = " + std::to_string(limits.max_text_bytes) + " bytes"));
+  }
+  if (!IsValidUtf8(spec.text)) throw GrammarError("the grammar is not valid UTF-8");
+  if (spec.text.find('\0') != std::string::npos) {
+    throw GrammarError("the grammar contains a NUL byte");
+  }
+  const int64_t depth = BracketDepth(spec.kind, spec.text);
+  if (depth > limits.max_depth) {
+    throw GrammarError(
+        OutOfRangeMessage("nesting of the grammar", depth,
+                          "at most max_depth = " + std::to_string(limits.max_depth) + " levels"));
+  }
+  if (IsJson(spec.kind) && !nlohmann::json::accept(spec.text)) {
+    throw GrammarError("the grammar is not valid JSON");
+  }
+}
+
+}  // namespace mlc_native

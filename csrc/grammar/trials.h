@@ -1,0 +1,53 @@
+// GrammarTrials: tries to compile a grammar in a helper process first, where it may take for ever,
+// eat its memory or overflow its stack without harm to this process.
+//
+// Only the verdict comes back. The caller then compiles here: serialized, xgrammar 0.2.8 repeats
+// the whole automaton for each rule, so that a schema of 3,000 properties does not fit into 4 GB.
+// Any thread; each helper serves one trial at a time. There are at most kMaxWorkers, started when
+// all others are busy; one stays for the next trial.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "grammar/grammar.h"
+#include "grammar/trial_protocol.h"
+#include "grammar/worker_process.h"
+
+namespace mlc_native {
+
+class GrammarTrials {
+ public:
+  static constexpr int kMaxWorkers = 4;
+
+  // Starts nothing yet. Throws InvalidConfig("grammar") when there is no such program.
+  GrammarTrials(std::string program, const GrammarVocab& vocab, const GrammarLimits& limits);
+
+  // status kCompiled; throws GrammarError naming the limit that was exceeded or what is wrong with
+  // the grammar, InvalidConfig("grammar") when helpers cannot work at all.
+  TrialReply Run(const GrammarSpec& spec);
+
+ private:
+  using Worker = std::unique_ptr<WorkerProcess>;
+
+  Worker Take();
+  Worker Start() const;
+  void GiveBack(Worker worker);
+  TrialReply Ask(WorkerProcess& worker, const GrammarSpec& spec) const;
+
+  const std::string program_;
+  const std::string encoded_vocab_;
+  const GrammarLimits limits_;
+
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  // Guarded by mutex_.
+  std::vector<Worker> idle_;
+  int num_taken_ = 0;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,175 @@
+// The compiler as callers see it: cache, sharing, many threads.
+#include <atomic>
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "grammar/compile_cache.h"
+#include "grammar/real_grammar.h"
+
+namespace mlc_native {
+namespace {
+
+class FakeGrammar final : public CompiledGrammar {
+ public:
+  explicit FakeGrammar(int64_t bytes) : bytes_(bytes) {}
+  std::unique_ptr<GrammarMatcher> NewMatcher(int64_t) const override { return nullptr; }
+  int64_t memory_bytes() const override { return bytes_; }
+
+ private:
+  const int64_t bytes_;
+};
+
+GrammarSpec Regex(const std::string& text) { return {GrammarKind::kRegex, text}; }
+
+TEST(CompileCacheTest, EvictsTheLeastRecentlyUsedByBytes) {
+  CompileCache cache(300);
+  int num_compiled = 0;
+  const auto get = [&](const std::string& text, int64_t bytes) {
+    return cache.Get(Regex(text), [&] {
+      ++num_compiled;
+      return std::make_shared<const FakeGrammar>(bytes - static_cast<int64_t>(text.size()));
+    });
+  };
+  const auto a = get("a", 100);
+  get("b", 100);
+  get("c", 100);
+  EXPECT_EQ(cache.cached_bytes(), 300);
+  EXPECT_EQ(get("a", 100), a);
+  get("d", 50);  // b goes
+  EXPECT_EQ(cache.num_cached(), 3);
+  EXPECT_EQ(cache.cached_bytes(), 250);
+  EXPECT_EQ(num_compiled, 4);
+  get("c", 100);
+  EXPECT_EQ(num_compiled, 4);
+  get("b", 100);
+  EXPECT_EQ(num_compiled, 5);
+  EXPECT_EQ(a->memory_bytes(), 99);  // evicted by now, and alive
+  EXPECT_NE(get("huge", 301), nullptr);
+  EXPECT_EQ(cache.num_cached(), 0);
+  EXPECT_EQ(cache.cached_bytes(), 0);
+}
+
+TEST(CompileCacheTest, SpecsDifferInKindAndStrictness) {
+  CompileCache cache(1 << 20);
+  int num_compiled = 0;
+  for (const GrammarSpec& spec :
+       {GrammarSpec{GrammarKind::kRegex, "1"}, GrammarSpec{GrammarKind::kEbnf, "1"},
+        GrammarSpec{GrammarKind::kJsonSchema, "1", true},
+        GrammarSpec{GrammarKind::kJsonSchema, "1", false}}) {
+    cache.Get(spec, [&] {
+      ++num_compiled;
+      return std::make_shared<const FakeGrammar>(1);
+    });
+  }
+  EXPECT_EQ(num_compiled, 4);
+}
+
+TEST(CompileCacheTest, EqualSpecsCompileOnceAndShareAFailureThatIsForgotten) {
+  constexpr int kThreads = 8;
+  CompileCache cache(1 << 20);
+  std::atomic<int> num_compiled = 0, num_failed = 0;
+  std::promise<void> go;
+  std::shared_future<void> wait = go.get_future().share();
+  const auto run = [&](const std::function<CompileCache::Grammar()>& compile) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        try {
+          cache.Get(Regex("x"), compile);
+        } catch (const std::runtime_error&) {
+          ++num_failed;
+        }
+      });
+    }
+    return threads;
+  };
+  auto threads = run([&]() -> CompileCache::Grammar {
+    ++num_compiled;
+    wait.wait();
+    throw std::runtime_error("refused");
+  });
+  while (num_compiled == 0) std::this_thread::yield();
+  go.set_value();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_failed, kThreads);  // those that came late have compiled again
+  EXPECT_EQ(cache.num_cached(), 0);
+  num_compiled = 0;
+  threads = run([&]() -> CompileCache::Grammar {
+    ++num_compiled;
+    return std::make_shared<const FakeGrammar>(1);
+  });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_compiled, 1);
+  EXPECT_EQ(num_failed, kThreads);
+}
+
+class CompileTest : public GrammarTest {};
+
+TEST_F(CompileTest, ManyThreadsManyGrammars) {
+  constexpr int kThreads = 8, kGrammars = 12;
+  std::vector<std::thread> threads;
+  std::atomic<int> num_wrong = 0;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < kGrammars; ++i) {
+        const std::string word = "word" + std::to_string((i + thread) % kGrammars);
+        const auto grammar = compiler_->Compile(Regex("(" + word + ")+"));
+        if (!Matches(*grammar, word + word) || Matches(*grammar, "w")) ++num_wrong;
+        if (Refusal(*compiler_, Regex("(" + word)).empty()) ++num_wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_wrong, 0);
+  EXPECT_EQ(compiler_->num_cached(), kGrammars);
+  EXPECT_GT(compiler_->cached_bytes(), 0);
+  EXPECT_EQ(compiler_->Compile(Regex("(word1)+")), compiler_->Compile(Regex("(word1)+")));
+}
+
+// One grammar, a matcher per thread.
+TEST_F(CompileTest, MatchersOfOneGrammarAreIndependent) {
+  const auto grammar = compiler_->Compile(Regex("[a-f]{1,200}"));
+  std::vector<std::thread> threads;
+  std::atomic<int> num_wrong = 0;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      const auto matcher = grammar->NewMatcher(200);
+      for (int i = 0; i < 200; ++i) {
+        if (!AllowedByMask(*matcher, test_.vocab).contains('a' + thread)) ++num_wrong;
+        if (!matcher->AcceptToken('a' + thread)) ++num_wrong;
+      }
+      if (AllowedByMask(*matcher, test_.vocab) != test_.stop_ids) ++num_wrong;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(num_wrong, 0);
+}
+
+// FindJumpForwardString of xgrammar would follow these for ever, or for terabytes.
+TEST_F(CompileTest, EndlessForcedTextIsNotFollowed) {
+  std::string doubling = "root ::= \"x\" | \"y\" r40\nr0 ::= \"a\"\n";
+  for (int i = 1; i <= 40; ++i) {
+    const std::string before = " r" + std::to_string(i - 1);
+    doubling += "r" + std::to_string(i) + " ::=" + before + before + "\n";
+  }
+  for (const std::string& text :
+       {doubling, std::string("root ::= \"x\" | \"y\" l\nl ::= \"a\" l")}) {
+    const auto matcher = Compile(GrammarKind::kEbnf, text)->NewMatcher(4);
+    ASSERT_TRUE(AcceptText(*matcher, "y"));
+    EXPECT_EQ(matcher->FindJumpForwardString(), "");
+    EXPECT_EQ(AllowedByMask(*matcher, test_.vocab), AllowedByTrying(*matcher, test_.vocab));
+  }
+  EXPECT_NE(Refusal(*compiler_, {GrammarKind::kEbnf, "root ::= \"a\" root"})
+                .find("no finite text matches"),
+            std::string::npos);
+  EXPECT_NE(Refusal(*compiler_, {GrammarKind::kJsonSchema,
+                                 R"({"type": "object", "properties": {"a": {"$ref": "#"}},
+                                     "required": ["a"]})"})
+                .find("no finite text matches"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace mlc_native

@@ -1,0 +1,230 @@
+// Hostile grammars: each ends within its limit in a clear error, and the compiler serves on.
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "grammar/real_grammar.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Repeat(const std::string& text, int count) {
+  std::string repeated;
+  for (int i = 0; i < count; ++i) repeated += text;
+  return repeated;
+}
+
+int CountOpenFiles() {
+  int count = 0;
+  DIR* folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+// Workers that this thread has started and nobody has reaped.
+std::vector<pid_t> Children() {
+  std::ifstream file("/proc/thread-self/children");
+  std::vector<pid_t> children;
+  for (pid_t pid = 0; file >> pid;) children.push_back(pid);
+  return children;
+}
+
+// CPU time in user mode.
+int64_t CpuTicks(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string word;
+  for (int field = 1; field <= 13; ++field) file >> word;  // the name has no space in it
+  int64_t ticks = 0;
+  file >> ticks;
+  return ticks;
+}
+
+// What takes far longer than any limit in these tests: alternatives that all share their first
+// half.
+std::string SlowEbnf() {
+  std::string rules = "root ::= r0\n";
+  for (int i = 0; i < 4000; ++i) {
+    rules += "r" + std::to_string(i) + " ::= [a-z]* r" + std::to_string((i * 7 + 1) % 4000) +
+             " | [a-y]* r" + std::to_string((i * 5 + 3) % 4000) + " | \"\"\n";
+  }
+  return rules;
+}
+
+class IsolationTest : public GrammarTest {
+ protected:
+  // The compiler still works.
+  void ExpectServing(GrammarCompiler& compiler) {
+    const auto grammar = compiler.Compile({GrammarKind::kRegex, "still (alive|here)"});
+    EXPECT_TRUE(Matches(*grammar, "still here"));
+  }
+};
+
+TEST_F(IsolationTest, TimeLimit) {
+  GrammarLimits limits;
+  limits.compile_seconds = 0.25;
+  limits.max_text_bytes = 1 << 24;
+  const auto compiler = NewCompiler(limits);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(Refusal(*compiler, {GrammarKind::kEbnf, SlowEbnf()}),
+              HasSubstr("compile_seconds = 0.25"));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(took.count(), 30);  // the limit, not the work, decides; the rest is a loaded machine
+  ExpectServing(*compiler);
+}
+
+TEST_F(IsolationTest, MemoryLimit) {
+  GrammarLimits limits;
+  limits.compile_memory_bytes = int64_t{256} << 20;
+  limits.max_text_bytes = 1 << 24;
+  limits.compile_seconds = 60;
+  const auto compiler = NewCompiler(limits);
+  std::string alternatives = "0z";
+  for (int i = 1; i < 200000; ++i) alternatives += "|" + std::to_string(i) + "z";
+  EXPECT_THAT(Refusal(*compiler, {GrammarKind::kRegex, alternatives}),
+              HasSubstr("compile_memory_bytes = 268435456"));
+  ExpectServing(*compiler);
+}
+
+TEST_F(IsolationTest, CompiledSizeLimit) {
+  GrammarLimits limits;
+  limits.max_compiled_bytes = 1000;
+  const auto compiler = NewCompiler(limits);
+  EXPECT_THAT(Refusal(*compiler, {GrammarKind::kRegex, "[a-z]{1,100}"}),
+              HasSubstr("max_compiled_bytes = 1000"));
+}
+
+// No text of theirs is read by the library in this process before the worker has survived it.
+TEST_F(IsolationTest, HostileTextsEndInAnAnswer) {
+  GrammarLimits limits;
+  limits.compile_seconds = 2;
+  limits.compile_memory_bytes = int64_t{512} << 20;
+  limits.max_text_bytes = 1 << 24;
+  limits.max_depth = 1 << 24;  // the worker is to see it all
+  const auto compiler = NewCompiler(limits);
+  std::string bomb = R"({"$defs": {"d0": {"type": "string"})";
+  for (int i = 1; i < 40; ++i) {
+    const std::string ref = R"({"$ref": "#/$defs/d)" + std::to_string(i - 1) + "\"}";
+    bomb += ", \"d" + std::to_string(i) + R"(": {"type": "object", "properties": {"a": )" + ref +
+            ", \"b\": " + ref + R"(}, "required": ["a", "b"]})";
+  }
+  bomb += R"(}, "$ref": "#/$defs/d39"})";
+  std::string members;
+  for (int i = 0; i < 100000; ++i) members += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "x\"";
+  for (const GrammarSpec& spec : {
+           GrammarSpec{GrammarKind::kRegex, "(a|aa)+$(b|(a+)+)+" + Repeat("(a?){30}", 50)},
+           GrammarSpec{GrammarKind::kRegex, "(((a{1,9999}){1,9999}){1,9999}){1,9999}"},
+           GrammarSpec{GrammarKind::kRegex, "(a|b)*a(a|b){5000}"},
+           GrammarSpec{GrammarKind::kRegex, "a{2147483647}"},
+           GrammarSpec{GrammarKind::kRegex, "a{99999999999999999999}"},
+           GrammarSpec{GrammarKind::kRegex, Repeat("(", 200000) + Repeat(")", 200000)},
+           GrammarSpec{GrammarKind::kEbnf,
+                       "root ::= " + Repeat("(", 200000) + "\"a\"" + Repeat(")", 200000)},
+           GrammarSpec{GrammarKind::kJsonSchema, bomb},
+           GrammarSpec{GrammarKind::kJsonSchema, "{\"enum\": [" + members + "]}"},
+           GrammarSpec{GrammarKind::kJsonSchema,
+                       Repeat("{\"items\":", 50000) + "{}" + Repeat("}", 50000)},
+           GrammarSpec{GrammarKind::kJsonSchema, R"({"$ref": "#"})"},
+           GrammarSpec{GrammarKind::kJsonSchema, R"({"$ref": "http://example.com/x"})"},
+           GrammarSpec{GrammarKind::kJsonSchema, R"({"type": "string", "minLength": 1e308})"},
+           GrammarSpec{GrammarKind::kJsonSchema, R"({"type": "array", "minItems": 4000000000})"},
+           GrammarSpec{GrammarKind::kJsonSchema, R"({"type": "string", "pattern": "((a"})"},
+           GrammarSpec{GrammarKind::kEbnf, "root ::= root"},
+           GrammarSpec{GrammarKind::kStructuralTag, Repeat("[", 100000) + Repeat("]", 100000)},
+       }) {
+    try {
+      compiler->Compile(spec);  // some of them are only odd
+    } catch (const InvalidRequest& error) {
+      EXPECT_THAT(error.what(), HasSubstr("response_format"));
+    }
+  }
+  ExpectServing(*compiler);
+}
+
+TEST_F(IsolationTest, CheapChecksComeFirst) {
+  GrammarLimits limits;
+  limits.max_text_bytes = 100;
+  limits.max_depth = 5;
+  const auto compiler = NewCompiler(limits);
+  const auto refusal = [&](GrammarKind kind, const std::string& text) {
+    return Refusal(*compiler, {kind, text});
+  };
+  EXPECT_THAT(refusal(GrammarKind::kRegex, std::string(101, 'a')), HasSubstr("max_text_bytes"));
+  EXPECT_THAT(refusal(GrammarKind::kRegex, Repeat("(", 6) + Repeat(")", 6)),
+              HasSubstr("max_depth"));
+  EXPECT_EQ(refusal(GrammarKind::kRegex, Repeat("\\(", 20) + "[((((((]"), "");
+  EXPECT_EQ(refusal(GrammarKind::kEbnf, "root ::= \"((((((\""), "");
+  EXPECT_EQ(refusal(GrammarKind::kJsonSchema, R"({"const": "[[[[[[\"{{{{{{"})"), "");
+  EXPECT_THAT(refusal(GrammarKind::kRegex, "a\xFF"), HasSubstr("UTF-8"));
+  EXPECT_THAT(refusal(GrammarKind::kRegex, std::string("a\0b", 3)), HasSubstr("NUL"));
+  EXPECT_THAT(refusal(GrammarKind::kJsonSchema, "{\"a\": 1,}"), HasSubstr("JSON"));
+  EXPECT_THAT(Children(), testing::SizeIs(1));  // for the three that passed
+}
+
+TEST_F(IsolationTest, AWorkerKilledInTheMiddle) {
+  GrammarLimits limits;
+  limits.compile_seconds = 300;
+  const auto compiler = NewCompiler(limits);
+  ExpectServing(*compiler);
+  const std::vector<pid_t> workers = Children();
+  ASSERT_EQ(workers.size(), 1);
+  const int64_t ticks_before = CpuTicks(workers[0]);
+  std::string refusal;
+  std::thread caller([&] { refusal = Refusal(*compiler, {GrammarKind::kEbnf, SlowEbnf()}); });
+  while (CpuTicks(workers[0]) < ticks_before + 3) std::this_thread::yield();  // idle it uses none
+  kill(workers[0], SIGKILL);
+  caller.join();
+  EXPECT_THAT(refusal, HasSubstr("signal 9"));
+  ExpectServing(*compiler);
+}
+
+TEST_F(IsolationTest, AWorkerThatDiedIdleIsReplaced) {
+  const auto compiler = NewCompiler();
+  ExpectServing(*compiler);
+  for (pid_t worker : Children()) {
+    kill(worker, SIGKILL);
+    siginfo_t info;
+    waitid(P_PID, worker, &info, WEXITED | WNOWAIT);  // dead, and left to be reaped
+  }
+  EXPECT_EQ(Refusal(*compiler, {GrammarKind::kRegex, "[0-9]+"}), "");
+}
+
+TEST_F(IsolationTest, NothingIsLeftBehind) {
+  compiler_.reset();
+  const int files = CountOpenFiles();
+  {
+    GrammarLimits limits;
+    limits.compile_seconds = 0.2;
+    const auto compiler = NewCompiler(limits);
+    for (int i = 0; i < 3; ++i) Refusal(*compiler, {GrammarKind::kEbnf, SlowEbnf()});
+    ExpectServing(*compiler);
+    EXPECT_EQ(Children().size(), 1);
+  }
+  EXPECT_THAT(Children(), testing::IsEmpty());
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);  // no zombie either
+  EXPECT_EQ(CountOpenFiles(), files);
+}
+
+// Then the kernel reaps children.
+TEST_F(IsolationTest, AHostThatIgnoresSigchld) {
+  const auto old = std::signal(SIGCHLD, SIG_IGN);
+  {
+    const auto compiler = NewCompiler();
+    ExpectServing(*compiler);
+  }
+  std::signal(SIGCHLD, old);
+}
+
+}  // namespace
+}  // namespace mlc_native
