@@ -24,6 +24,11 @@ void Require(bool ok, const char* field, const std::string& what, const Value& v
 
 bool InRange(double value, double low, double high) { return value >= low && value <= high; }
 
+void CheckTimeout(const char* field, const std::optional<double>& seconds) {
+  Require(!seconds || (*seconds > 0 && *seconds <= kMaxTimeoutSeconds), field,
+          '"' + std::string(field) + "\" must be in (0, 1e9] seconds", seconds.value_or(0));
+}
+
 void CheckTokenId(const char* field, int64_t token_id, int64_t vocab_size) {
   Require(token_id >= 0 && token_id < vocab_size, field,
           '"' + std::string(field) + "\" must hold token ids in [0, " + std::to_string(vocab_size) +
@@ -114,6 +119,27 @@ void CheckDebugConfig(const DebugConfig& debug) {
 
 }  // namespace
 
+const char* ToString(RequestPriority priority) {
+  switch (priority) {
+    case RequestPriority::kHigh:
+      return "high";
+    case RequestPriority::kNormal:
+      return "normal";
+    case RequestPriority::kLow:
+      return "low";
+  }
+  return "invalid";
+}
+
+RequestPriority ParsePriority(const std::string& name) {
+  using enum RequestPriority;
+  for (RequestPriority priority : {kHigh, kNormal, kLow}) {
+    if (name == ToString(priority)) return priority;
+  }
+  throw InvalidRequest("priority", OutOfRangeMessage("priority", '"' + name + '"',
+                                                     "\"high\", \"normal\" or \"low\""));
+}
+
 void GenerationConfig::Validate(int64_t vocab_size) const {
   Require(n >= 1, "n", "\"n\" should be at least 1", n);
   Require(max_tokens >= -1, "max_tokens",
@@ -123,6 +149,8 @@ void GenerationConfig::Validate(int64_t vocab_size) const {
   CheckStopStrs(stop_strs);
   CheckLogprobs(*this);
   CheckResponseFormat(response_format);
+  CheckTimeout("queue_timeout_s", queue_timeout_s);
+  CheckTimeout("timeout_s", timeout_s);
   CheckDebugConfig(debug_config);
 }
 

@@ -30,6 +30,15 @@ struct DebugConfig {
   std::string grammar_execution_mode = "jump_forward";
 };
 
+constexpr double kMaxTimeoutSeconds = 1e9;
+
+enum class RequestPriority { kHigh, kNormal, kLow };
+
+// "high", "normal", "low"
+const char* ToString(RequestPriority priority);
+// Throws InvalidRequest.
+RequestPriority ParsePriority(const std::string& name);
+
 struct GenerationConfig {
   // Shape of the answer.
   int32_t n = 1;            // sequences, >= 1
@@ -52,6 +61,11 @@ struct GenerationConfig {
   // Report.
   bool logprobs = false;
   int32_t top_logprobs = 0;  // [0, 20], needs logprobs
+
+  // Service. Times are in seconds from the submission, in (0, 1e9]; absent is the engine's default.
+  RequestPriority priority = RequestPriority::kNormal;
+  std::optional<double> queue_timeout_s;  // until the first work on its tokens starts
+  std::optional<double> timeout_s;        // until its end
 
   DebugConfig debug_config;
 
@@ -88,6 +102,12 @@ struct EngineConfig {
   std::optional<int64_t> sliding_window_size;
   std::optional<int64_t> attention_sink_size;
   std::optional<int64_t> max_history_size;  // 0 only: recurrent models are not supported
+
+  // Requests that may wait for their start, [1, 2^31); -1 is any number. Default: 16 *
+  // max_num_sequence in server mode, -1 in the others.
+  std::optional<int64_t> max_queue_length;
+  std::optional<double> queue_timeout_s;  // of requests that give none; absent is no limit
+  std::optional<double> timeout_s;
 
   SpeculativeMode speculative_mode = SpeculativeMode::kDisable;
   int64_t spec_draft_length = 0;

@@ -2,6 +2,7 @@
 // and a name that nobody read is refused.
 #include <algorithm>
 #include <limits>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -138,12 +139,14 @@ class FieldReader {
     *out = value->get<int64_t>();
   }
 
-  // A share in (0, 1].
-  void Read(const char* name, std::optional<double>* out) {
+  // A number in (0, high].
+  void Read(const char* name, double high, std::optional<double>* out) {
     const json* value = Find(name);
     if (value == nullptr) return;
-    if (!value->is_number() || !(value->get<double>() > 0) || !(value->get<double>() <= 1)) {
-      Refuse(name, "a number in (0, 1]", *value);
+    if (!value->is_number() || !(value->get<double>() > 0) || !(value->get<double>() <= high)) {
+      std::ostringstream range;
+      range << "a number in (0, " << high << ']';
+      Refuse(name, range.str(), *value);
     }
     *out = value->get<double>();
   }
@@ -191,7 +194,7 @@ class FieldReader {
 };
 
 void ReadSizes(FieldReader* reader, EngineConfig* config) {
-  reader->Read("gpu_memory_utilization", &config->gpu_memory_utilization);
+  reader->Read("gpu_memory_utilization", 1.0, &config->gpu_memory_utilization);
   reader->Read("kv_cache_page_size", 16, 16, &config->kv_cache_page_size);
   reader->Read("max_num_sequence", 1, kMaxSize, &config->max_num_sequence);
   reader->Read("max_total_sequence_length", 1, kMaxSize, &config->max_total_sequence_length);
@@ -200,6 +203,16 @@ void ReadSizes(FieldReader* reader, EngineConfig* config) {
   reader->Read("sliding_window_size", -1, kMaxSize, &config->sliding_window_size);
   reader->Read("attention_sink_size", 0, kMaxSize, &config->attention_sink_size);
   reader->Read("max_history_size", 0, kMaxSize, &config->max_history_size);
+}
+
+void ReadServiceLimits(FieldReader* reader, EngineConfig* config) {
+  reader->Read("max_queue_length", -1, kMaxSize, &config->max_queue_length);
+  if (config->max_queue_length == 0) {
+    throw InvalidConfig("max_queue_length",
+                        OutOfRangeMessage("max_queue_length", 0, "at least 1, or -1 for no limit"));
+  }
+  reader->Read("queue_timeout_s", kMaxTimeoutSeconds, &config->queue_timeout_s);
+  reader->Read("timeout_s", kMaxTimeoutSeconds, &config->timeout_s);
 }
 
 // Fields of the ancestor that choose among what this engine has one of.
@@ -307,6 +320,7 @@ EngineConfig EngineConfig::FromJSONString(const std::string& json_text) {
   reader.Read("dtype", &config.dtype);
   reader.Read("num_threads", 1, 1024, &config.num_threads);
   ReadSizes(&reader, &config);
+  ReadServiceLimits(&reader, &config);
   reader.Read("speculative_mode", SpeculativeModeNames(), &config.speculative_mode);
   reader.Read("spec_draft_length", 0, 1024, &config.spec_draft_length);
   reader.Read("spec_tree_width", 1, 1024, &config.spec_tree_width);
@@ -340,6 +354,9 @@ std::string EngineConfig::AsJSONString() const {
       {"sliding_window_size", OrNull(sliding_window_size)},
       {"attention_sink_size", OrNull(attention_sink_size)},
       {"max_history_size", OrNull(max_history_size)},
+      {"max_queue_length", OrNull(max_queue_length)},
+      {"queue_timeout_s", OrNull(queue_timeout_s)},
+      {"timeout_s", OrNull(timeout_s)},
       {"speculative_mode", NameOf(SpeculativeModeNames(), speculative_mode)},
       {"spec_draft_length", spec_draft_length},
       {"spec_tree_width", spec_tree_width},
@@ -371,6 +388,9 @@ std::string GenerationConfig::AsJSONString() const {
       {"seed", OrNull(seed)},
       {"logprobs", logprobs},
       {"top_logprobs", top_logprobs},
+      {"priority", ToString(priority)},
+      {"queue_timeout_s", OrNull(queue_timeout_s)},
+      {"timeout_s", OrNull(timeout_s)},
       {"debug_config",
        {{"ignore_eos", debug_config.ignore_eos},
         {"pinned_system_prompt", debug_config.pinned_system_prompt},

@@ -14,6 +14,7 @@ namespace {
 constexpr double kDefaultMemoryUtilization = 0.85;
 constexpr int64_t kLocalMaxNumSequence = 4;
 constexpr int64_t kLocalMaxTotalTokens = 8192;
+constexpr int64_t kServerQueuePerSequence = 16;
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 // Tokens of a KV cache, so that positions and page ids fit into 32 bits.
 constexpr int64_t kMaxCapacity = (int64_t{1} << 31) - kKvPageSize;
@@ -160,6 +161,11 @@ EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata
   }
   if (!config.prefix_cache_max_num_recycling_seqs) {
     resolved.prefix_cache_max_num_recycling_seqs = resolved.max_num_sequence;
+  }
+  if (!config.max_queue_length) {
+    resolved.max_queue_length = config.mode == EngineMode::kServer
+                                    ? kServerQueuePerSequence * *resolved.max_num_sequence
+                                    : -1;
   }
   resolved.attention_sink_size = config.attention_sink_size.value_or(0);
   resolved.max_history_size = 0;

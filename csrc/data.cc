@@ -12,6 +12,8 @@ const char* ToString(FinishReason reason) {
       return "abort";
     case FinishReason::kError:
       return "error";
+    case FinishReason::kTimeout:
+      return "timeout";
   }
   return "invalid";
 }

@@ -26,9 +26,9 @@ struct TokenData {
 
 using Data = std::variant<TextData, TokenData>;
 
-enum class FinishReason { kStop, kLength, kAbort, kError };
+enum class FinishReason { kStop, kLength, kAbort, kError, kTimeout };
 
-// "stop", "length", "abort", "error"
+// "stop", "length", "abort", "error", "timeout"
 const char* ToString(FinishReason reason);
 
 struct TokenLogprob {

@@ -30,6 +30,7 @@ class EngineImpl : public Engine {
   ~EngineImpl() override;
 
   void AddRequest(RequestPtr request) override;
+  void AddRequest(RequestPtr request, Submission submission) override;
   void AbortRequest(const std::string& request_id) override;
   void AbortAllRequests() override { EndAllRequests(FinishReason::kAbort, ""); }
   void FailAllRequests(const std::string& message) override {
@@ -58,6 +59,11 @@ class EngineImpl : public Engine {
 
  private:
   void CheckAdmission(const Request& request) const;
+  void SetDeadlines(RequestState* rstate) const;
+  // Something that ends or advances requests; when it fails, they all end with an error.
+  template <typename Action>
+  void Advance(const Action& action);
+  void EndExpired();
   void RunActions();
   void EndAllRequests(FinishReason reason, const std::string& message);
   void MarkAllEnded(FinishReason reason, const std::string& message);
@@ -69,6 +75,7 @@ class EngineImpl : public Engine {
 
   LoadedModel loaded_;
   const std::shared_ptr<EventTraceRecorder> trace_;
+  const std::shared_ptr<QueueLimit> queue_;
   EngineState estate_;
   PagedKvCache kv_;
   Sampler sampler_;
@@ -109,6 +116,7 @@ void CheckResolved(const EngineConfig& config) {
 EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
     : loaded_(std::move(loaded)),
       trace_(options.trace_recorder),
+      queue_(options.queue != nullptr ? options.queue : std::make_shared<QueueLimit>()),
       kv_(NumPages(loaded_.config), kKvPageSize) {
   loaded_.model->Allocate(kv_.pool().num_total(), *config().prefill_chunk_size,
                           *config().max_num_sequence);
@@ -125,6 +133,7 @@ EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
             .now = options.now};
   actions_ = CreateEngineActions(parts_);
   estate_->request_stream_callback_ = options.request_stream_callback;
+  queue_->set_limit(config().max_queue_length.value_or(QueueLimit::kUnlimited));
 }
 
 EngineImpl::~EngineImpl() {
@@ -153,6 +162,12 @@ void EngineImpl::CheckAdmission(const Request& request) const {
 }
 
 void EngineImpl::AddRequest(RequestPtr request) {
+  Submission submission{.time = parts_.now(), .slot = {}};
+  if (request->needs_queue_slot()) submission.slot = QueueLimit::Enter(queue_);
+  AddRequest(std::move(request), std::move(submission));
+}
+
+void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
   const GenerationConfig& generation = request->generation_cfg;
   CheckAdmission(*request);
   if (trace_) trace_->AddEvent(request->id, "request added");
@@ -169,27 +184,45 @@ void EngineImpl::AddRequest(RequestPtr request) {
     stop_strs = std::make_shared<StopStrSet>(generation.stop_strs);
   }
   const bool strip = loaded_.token_table != nullptr && loaded_.token_table->strip_leading_space();
-  auto rstate = std::make_unique<RequestState>(request, std::move(stop_strs), strip, parts_.now());
-  RequestState& admitted = *rstate;
+  auto rstate =
+      std::make_unique<RequestState>(request, std::move(stop_strs), strip, submission.time);
+  rstate->queue_slot = std::move(submission.slot);
+  SetDeadlines(rstate.get());
+  RequestState& admitted = estate_->Admit(std::move(rstate));
   if (trace_) {
     trace_->AddEvent(request->id, "start queue wait");
     admitted.queue_wait_traced = true;
   }
-  const auto position = estate_->request_states.emplace(request->id, std::move(rstate)).first;
-  try {
-    estate_->PushWaiting(admitted);
-  } catch (...) {
-    estate_->request_states.erase(position);
-    throw;
-  }
+}
+
+void EngineImpl::SetDeadlines(RequestState* rstate) const {
+  const auto deadline = [added = rstate->metrics.add_time_point](
+                            const std::optional<double>& asked,
+                            const std::optional<double>& preset) {
+    const std::optional<double> seconds = asked ? asked : preset;
+    if (!seconds) return kNoDeadline;
+    return added +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
+  };
+  const GenerationConfig& generation = rstate->config();
+  rstate->queue_deadline = deadline(generation.queue_timeout_s, config().queue_timeout_s);
+  rstate->deadline = deadline(generation.timeout_s, config().timeout_s);
 }
 
 // ---- Steps ----
 
 void EngineImpl::Step() {
   if (Empty()) return;
+  // First, and delivered before anything is computed: a step may take long.
+  Advance([this] { EndExpired(); });
+  if (Empty()) return;
+  Advance([this] { RunActions(); });
+}
+
+template <typename Action>
+void EngineImpl::Advance(const Action& action) {
   try {
-    RunActions();
+    action();
     PostProcess(estate_, parts_);
   } catch (const std::exception& error) {
     // A bug of ours or no memory: nobody may wait for an answer that will not come.
@@ -197,6 +230,14 @@ void EngineImpl::Step() {
     PostProcess(estate_, parts_);
   }
   Deliver();
+}
+
+void EngineImpl::EndExpired() {
+  if (estate_->deadlines.empty()) return;
+  const TimePoint now = parts_.now();
+  while (RequestState* rstate = estate_->deadlines.PopExpired(now)) {
+    EndRequest(estate_, parts_, *rstate, FinishReason::kTimeout, "");
+  }
 }
 
 void EngineImpl::RunActions() {
@@ -234,6 +275,7 @@ void EngineImpl::Reset() {
   PostProcess(estate_, parts_);
   std::vector<RequestStreamOutput> outputs = std::move(estate_->postproc_workspace.outputs);
   estate_->Reset();
+  queue_->ResetCounters();
   estate_->postproc_workspace.outputs = std::move(outputs);
   Deliver();
 }
@@ -249,6 +291,8 @@ RequestLimits EngineImpl::request_limits() const {
 EngineGauges EngineImpl::Gauges() const {
   return {.num_waiting = std::ssize(estate_->waiting_queue),
           .num_running = std::ssize(estate_->running_queue),
+          .queue_length = queue_->length(),
+          .num_queue_full = queue_->num_refused(),
           .kv_pages_total = kv_.pool().num_total(),
           .kv_pages_used = kv_.pool().num_used(),
           .kv_pages_free = kv_.pool().num_free(),

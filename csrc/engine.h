@@ -17,6 +17,7 @@
 #include "event_trace.h"
 #include "metrics.h"
 #include "models/model.h"
+#include "queue_limit.h"
 #include "request.h"
 #include "tokenizer/token_table.h"
 
@@ -29,6 +30,14 @@ struct EngineOptions {
   LoadProgress load_progress;  // may be empty
   // The only source of time for deadlines and metrics; a simulation drives its own.
   ClockFunction now = Clock::now;
+  // Of EngineConfig::max_queue_length, which the engine sets; null is one of the engine's own.
+  std::shared_ptr<QueueLimit> queue;
+};
+
+// When a request was accepted, and its place in the queue (empty where it needs none).
+struct Submission {
+  TimePoint time;
+  QueueLimit::Slot slot;
 };
 
 class Engine {
@@ -44,9 +53,11 @@ class Engine {
                                            const EngineOptions& options);
   virtual ~Engine() = default;
 
-  // Throws InvalidRequest (also for an id that is live); the request is then not known to the
-  // engine.
+  // Throws InvalidRequest (also for an id that is live) and QueueFull; the request is then not
+  // known to the engine.
   virtual void AddRequest(RequestPtr request) = 0;
+  // A request that was accepted on another thread; it has its place in the queue already.
+  virtual void AddRequest(RequestPtr request, Submission submission) = 0;
   // An id that is not live is ignored. The final output follows at once.
   virtual void AbortRequest(const std::string& request_id) = 0;
   virtual void AbortAllRequests() = 0;

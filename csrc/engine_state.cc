@@ -33,6 +33,8 @@ void EngineStateObj::Reset() {
   running_queue.clear();
   waiting_queue.clear();
   request_states.clear();
+  deadlines.Clear();
+  num_arrived = 0;
   id_manager.Reset();
   metrics.Reset();
   prefix_cache.reset();
@@ -66,15 +68,60 @@ const std::vector<RequestStateEntry*>& EngineStateObj::GetRunningRequestStateEnt
   return cached_running_rsentries_;
 }
 
+RequestState& EngineStateObj::Admit(std::unique_ptr<RequestState> rstate) {
+  rstate->arrival = num_arrived;
+  const auto position = request_states.emplace(rstate->request->id, std::move(rstate)).first;
+  RequestState& admitted = *position->second;
+  try {
+    deadlines.Add(admitted);
+    PushWaiting(admitted);
+  } catch (...) {
+    deadlines.Remove(admitted);
+    request_states.erase(position);
+    throw;
+  }
+  ++num_arrived;
+  return admitted;
+}
+
+void EngineStateObj::MarkStarted(RequestState& rstate) {
+  if (rstate.started) return;
+  deadlines.Started(rstate);
+  rstate.started = true;
+  rstate.queue_slot.Release();
+}
+
+EngineStateObj::Place EngineStateObj::PlaceOfNew(const Request& request) {
+  const auto may_overtake = [&request](const RequestPtr& other) {
+    return request.generation_cfg.priority < other->generation_cfg.priority;
+  };
+  Place place = waiting_queue.end();
+  while (place != waiting_queue.begin() && may_overtake(*std::prev(place))) --place;
+  for (; place != waiting_queue.end(); ++place) {
+    RequestState& overtaken = GetRequestState((*place)->id);
+    if (overtaken.started || overtaken.num_let_in == kMaxLetIn) continue;
+    ++overtaken.num_let_in;
+    break;
+  }
+  return place;
+}
+
+EngineStateObj::Place EngineStateObj::PlaceOfPreempted(const Request& request) {
+  return std::find_if(waiting_queue.begin(), waiting_queue.end(), [&](const RequestPtr& other) {
+    return other->generation_cfg.priority >= request.generation_cfg.priority ||
+           !GetRequestState(other->id).started;
+  });
+}
+
 void EngineStateObj::PushWaiting(RequestState& rstate) {
   if (rstate.in_waiting_queue) return;
-  waiting_queue.push_back(rstate.request);
+  waiting_queue.insert(PlaceOfNew(*rstate.request), rstate.request);
   rstate.in_waiting_queue = true;
 }
 
 void EngineStateObj::PushWaitingFront(RequestState& rstate) {
   if (rstate.in_waiting_queue) return;
-  waiting_queue.push_front(rstate.request);
+  waiting_queue.insert(PlaceOfPreempted(*rstate.request), rstate.request);
   rstate.in_waiting_queue = true;
 }
 
@@ -117,7 +164,11 @@ void EngineStateObj::Erase(std::vector<const Request*>* finished) {
   if (any_running) std::erase_if(running_queue, is_finished);
   if (any_waiting) std::erase_if(waiting_queue, is_finished);
   running_rsentries_changed = true;
-  for (const Request* request : *finished) request_states.erase(request_states.find(request->id));
+  for (const Request* request : *finished) {
+    const auto position = request_states.find(request->id);
+    deadlines.Remove(*position->second);
+    request_states.erase(position);
+  }
   finished->clear();
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "data.h"
+#include "deadline_queue.h"
 #include "metrics.h"
 #include "request.h"
 #include "request_state.h"
@@ -47,9 +48,13 @@ struct ActionPostProcessWorkspace {
 };
 
 struct EngineStateObj {
-  std::vector<RequestPtr> running_queue;  // the last one is preempted first
+  static constexpr int kMaxLetIn = 8;
+
+  std::vector<RequestPtr> running_queue;
   std::deque<RequestPtr> waiting_queue;
   std::unordered_map<std::string, std::unique_ptr<RequestState>> request_states;
+  DeadlineQueue deadlines;  // of request_states
+  int64_t num_arrived = 0;  // requests ever admitted
   EngineInternalIDManager id_manager;
   EngineMetrics metrics;
   // The prefix cache's place; null until there is one.
@@ -70,8 +75,20 @@ struct EngineStateObj {
   // until running_rsentries_changed is set.
   const std::vector<RequestStateEntry*>& GetRunningRequestStateEntries();
 
+  // A new request becomes live and waits.
+  RequestState& Admit(std::unique_ptr<RequestState> rstate);
+  // The first work on the tokens of a request begins.
+  void MarkStarted(RequestState& rstate);
+
   // A no-op when the request is in that queue already.
+  //
+  // Where a new request waits is decided here, once: behind all of its priority or a higher one and
+  // behind all that have started; from there on before the first request of a lower priority that
+  // has let in fewer than kMaxLetIn. So requests of one priority never overtake each other, and one
+  // with p requests before it is overtaken by a bounded number of later ones: directly by
+  // kMaxLetIn for each request of a lower priority than the newcomer's among those p and itself.
   void PushWaiting(RequestState& rstate);
+  // Of a preempted request: before all but those that have started and have a higher priority.
   void PushWaitingFront(RequestState& rstate);
   void PushRunning(RequestState& rstate);
   // Drops the requests at the head that have nothing to prefill any more.
@@ -84,6 +101,10 @@ struct EngineStateObj {
   void AddNews(RequestState& rstate);
 
  private:
+  using Place = std::deque<RequestPtr>::iterator;
+  Place PlaceOfNew(const Request& request);
+  Place PlaceOfPreempted(const Request& request);
+
   std::vector<RequestStateEntry*> cached_running_rsentries_;
 };
 

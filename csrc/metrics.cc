@@ -142,6 +142,7 @@ ordered_json EngineJson(const EngineMetrics& metrics, const EngineGauges& gauges
       {"decode_time_by_batch_size", TimeByBatchSizeJson(metrics.decode_time_by_batch_size)},
       {"num_waiting_requests", gauges.num_waiting},
       {"num_running_requests", gauges.num_running},
+      {"queue_length", gauges.queue_length},
       {"kv_pages_total", gauges.kv_pages_total},
       {"kv_pages_used", gauges.kv_pages_used},
       {"kv_pages_free", gauges.kv_pages_free},
@@ -149,6 +150,8 @@ ordered_json EngineJson(const EngineMetrics& metrics, const EngineGauges& gauges
       {"num_preemptions", metrics.num_preemptions},
       {"num_aborts", metrics.num_aborts},
       {"num_errors", metrics.num_errors},
+      {"num_timeouts", metrics.num_timeouts},
+      {"num_queue_full", gauges.num_queue_full},
       {"num_steps", metrics.num_steps},
       {"finished_requests", std::move(finished)},
       {"ttft_s", HistogramJson(metrics.ttft_s)},
@@ -210,6 +213,7 @@ void EngineMetrics::RequestFinished(const RequestMetrics& request,
   ++finished_requests[finish_reason];
   num_aborts += finish_reason == "abort";
   num_errors += finish_reason == "error";
+  num_timeouts += finish_reason == "timeout";
 }
 
 std::string EngineMetrics::AsJSONString(const EngineGauges& gauges) const {

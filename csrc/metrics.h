@@ -17,6 +17,7 @@ namespace mlc_native {
 
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
+constexpr TimePoint kNoDeadline = TimePoint::max();
 // Where an engine takes the time from; never goes back.
 using ClockFunction = std::function<TimePoint()>;
 
@@ -66,6 +67,9 @@ struct RequestMetrics {
 struct EngineGauges {
   int64_t num_waiting = 0;
   int64_t num_running = 0;
+  int64_t queue_length =
+      0;  // requests that have not started, also those on their way to the engine
+  int64_t num_queue_full = 0;  // requests that were refused because of it
   int64_t kv_pages_total = 0;
   int64_t kv_pages_used = 0;
   int64_t kv_pages_free = 0;
@@ -101,6 +105,7 @@ struct EngineMetrics {
   int64_t num_preemptions = 0;
   int64_t num_aborts = 0;
   int64_t num_errors = 0;
+  int64_t num_timeouts = 0;
   int64_t num_steps = 0;
   std::map<std::string, int64_t> finished_requests;  // by finish reason of the first sequence
 
@@ -113,7 +118,7 @@ struct EngineMetrics {
 
   EngineMetrics();
   // Adds a request's tokens to the sums, keeps it as last_finished_request and counts its finish
-  // reason (in num_aborts and num_errors too).
+  // reason (in num_aborts, num_errors and num_timeouts too).
   void RequestFinished(const RequestMetrics& request, const std::string& finish_reason);
   void Reset() { *this = EngineMetrics(); }
   std::string AsJSONString(const EngineGauges& gauges) const;

@@ -18,6 +18,8 @@ struct Request {
   std::vector<int32_t> prompt_token_ids;  // all inputs flattened; never empty
   GenerationConfig generation_cfg;        // validated, seed filled in
 
+  // False for what is answered at once, however long the queue.
+  bool needs_queue_slot() const { return generation_cfg.debug_config.special_request.empty(); }
   int64_t prompt_len() const { return static_cast<int64_t>(prompt_token_ids.size()); }
 };
 

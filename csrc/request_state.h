@@ -22,6 +22,7 @@
 
 #include "data.h"
 #include "metrics.h"
+#include "queue_limit.h"
 #include "request.h"
 #include "sampling/sampler.h"
 #include "tokenizer/stop_str_handler.h"
@@ -91,6 +92,14 @@ struct RequestState {
   bool has_news = false;
   bool delivery_begun = false;  // by a post-process that has not come to the output yet
   bool final_output_made = false;
+  // The first work on its tokens has begun; true ever after, also while it waits again. The waiting
+  // queue holds such requests in front.
+  bool started = false;
+  int num_let_in = 0;   // requests of a higher priority that were put directly before it
+  int64_t arrival = 0;  // number of requests admitted before it
+  TimePoint queue_deadline = kNoDeadline;  // for the start
+  TimePoint deadline = kNoDeadline;        // for the end
+  QueueLimit::Slot queue_slot;             // held until it has started
   bool queue_wait_traced = false;  // a "start queue wait" without its "finish" is in the trace
 
   // The strip flag says what TokenTable::strip_leading_space says; stop_strs may be null.

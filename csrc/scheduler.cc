@@ -102,6 +102,17 @@ void PlanDecode(const EngineState& estate, int64_t max_rows, StepPlan* plan) {
   }
 }
 
+RequestStateEntry* PreemptionVictim(const EngineState& estate) {
+  RequestStateEntry* victim = nullptr;
+  for (RequestStateEntry* entry : estate->GetRunningRequestStateEntries()) {
+    if (victim == nullptr ||
+        entry->rstate->config().priority >= victim->rstate->config().priority) {
+      victim = entry;
+    }
+  }
+  return victim;
+}
+
 int64_t PagesNeededForDecode(const EngineState& estate, const PagedKvCache& kv) {
   int64_t pages = 0;
   for (const RequestStateEntry* entry : estate->GetRunningRequestStateEntries()) {

@@ -1,11 +1,11 @@
 // The scheduler decides what the next forward computes: pure functions of queues, page counts and
 // limits.
 //
-// FIFO by arrival, preempted requests in front; nothing overtakes the head. A plan never needs more
-// pages than are free, never has more than prefill_chunk_size rows nor leads to more than
-// max_num_sequence generating sequences. Progress: with a request waiting, nothing running and no
-// pages used, a plan is never empty (a lone request always fits, admission saw to that). Engine's
-// thread only.
+// In the order of the waiting queue (EngineStateObj::PushWaiting); nothing overtakes the head. A
+// plan never needs more pages than are free, never has more than prefill_chunk_size rows nor leads
+// to more than max_num_sequence generating sequences. Progress: with a request waiting, nothing
+// running and no pages used, a plan is never empty (a lone request always fits, admission saw to
+// that). Engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -54,5 +54,9 @@ void PlanDecode(const EngineState& estate, int64_t max_rows, StepPlan* plan);
 
 // Pages that all running sequences take from the pool for all that they have to compute.
 int64_t PagesNeededForDecode(const EngineState& estate, const PagedKvCache& kv);
+
+// Whom to preempt: of the running sequences with the lowest priority, the last. Null when nothing
+// runs.
+RequestStateEntry* PreemptionVictim(const EngineState& estate);
 
 }  // namespace mlc_native

@@ -117,6 +117,8 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   void AddRequest(RequestPtr request) override {
     RefuseAfterFork();
     if (request == nullptr) throw InvalidRequest("request", "The request must not be null");
+    Submission submission{.time = Clock::now(), .slot = {}};
+    if (request->needs_queue_slot()) submission.slot = QueueLimit::Enter(queue_);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (!live_ids_.insert(request->id).second) {
@@ -124,7 +126,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
                                        "\" is in use by a request that has not finished yet");
       }
     }
-    if (sync_->commands.Push(AddRequestCommand{request})) return;
+    if (sync_->commands.Push(AddRequestCommand{request, std::move(submission)})) return;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       live_ids_.erase(request->id);
@@ -184,6 +186,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     options.factory = factory_;
     options.device = device_;
     options.trace_recorder = trace_recorder_;
+    options.queue = queue_;
     options.emit = [this](std::vector<RequestStreamOutput> outputs) {
       sync_->outputs.Push(std::move(outputs));
     };
@@ -298,6 +301,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   };
   // Own synchronization.
   std::unique_ptr<Sync> sync_ = std::make_unique<Sync>();
+  const std::shared_ptr<QueueLimit> queue_ = std::make_shared<QueueLimit>();
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.

@@ -62,7 +62,8 @@ class ThreadedEngine {
   // nothing is loaded, as the getters below do.
   virtual RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
                                    GenerationConfig generation_cfg) = 0;
-  // Throws InvalidRequest when the id is live or the engine has exited. Returns at once. An id is
+  // Throws InvalidRequest when the id is live or the engine has exited, QueueFull when too many
+  // requests wait. Returns at once. An id is
   // live until its final output is about to be handed to the callback.
   virtual void AddRequest(RequestPtr request) = 0;
   // An id that is not live is ignored.

@@ -68,7 +68,7 @@ void EngineWorker::Run(AddRequestCommand& command) {
   if (engine_ == nullptr) return End(request, FinishReason::kError, "No model is loaded");
   accepted_.emplace(request.id, command.request);  // first, since the engine may answer at once
   try {
-    engine_->AddRequest(command.request);
+    engine_->AddRequest(command.request, std::move(command.submission));
   } catch (...) {
     const std::string message = DescribeCurrentException();
     if (accepted_.erase(request.id) > 0) End(request, FinishReason::kError, message);
@@ -120,6 +120,7 @@ void EngineWorker::Load(const EngineConfig& config, LoadProgress progress) {
   };
   options.trace_recorder = options_.trace_recorder;
   options.device = options_.device;
+  options.queue = options_.queue;
   options.load_progress = std::move(progress);
   std::unique_ptr<Engine> engine = options_.factory(config, options);
   options_.publish(std::make_shared<const LoadedModel>(

@@ -28,6 +28,7 @@ namespace mlc_native {
 
 struct AddRequestCommand {
   RequestPtr request;
+  Submission submission;
 };
 struct AbortRequestCommand {
   std::string request_id;
@@ -76,6 +77,7 @@ struct EngineWorkerOptions {
   EngineFactory factory;
   std::string device;
   std::shared_ptr<EventTraceRecorder> trace_recorder;
+  std::shared_ptr<QueueLimit> queue;
   RequestStreamCallback emit;
   // Called with null before a model is unloaded.
   std::function<void(std::shared_ptr<const LoadedModel>)> publish;

@@ -18,11 +18,10 @@ bool DecodeAction::Step(const EngineState& estate) {
 void DecodeAction::MakeRoom(const EngineState& estate) {
   while (PagesNeededForDecode(estate, *parts_.kv) > parts_.kv->pool().num_free()) {
     if (DropPrefillProgress(estate, parts_)) continue;
-    const auto& running = estate->GetRunningRequestStateEntries();
     // One sequence alone always fits: its length is limited to what the pool holds.
-    MLC_CHECK(running.size() > 1) << "a lone sequence does not fit into "
-                                  << parts_.kv->pool().num_total() << " pages";
-    Preempt(estate, parts_, *running.back());
+    MLC_CHECK(estate->GetRunningRequestStateEntries().size() > 1)
+        << "a lone sequence does not fit into " << parts_.kv->pool().num_total() << " pages";
+    Preempt(estate, parts_, *PreemptionVictim(estate));
   }
 }
 

@@ -136,12 +136,12 @@ class SequenceDelivery {
   SequenceDelta* const delta_;
 };
 
-// An abort or an error ends the request as a whole, whatever its sequences came to before.
+// What ends the request as a whole goes before what its sequences came to earlier.
 FinishReason ReasonOf(RequestState& rstate) {
   FinishReason reason = *rstate.leaves()[0].finish_reason;
   for (const RequestStateEntry& leaf : rstate.leaves()) {
     const FinishReason leaf_reason = *leaf.finish_reason;
-    if (leaf_reason == FinishReason::kAbort || leaf_reason == FinishReason::kError) {
+    if (leaf_reason != FinishReason::kStop && leaf_reason != FinishReason::kLength) {
       reason = leaf_reason;
     }
   }

@@ -20,6 +20,7 @@ void CloseQueueWait(const EngineParts& parts, RequestState& rstate) {
 void StartSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry) {
   entry.mstate.internal_id = estate->id_manager.GetNewId();
   parts.kv->AddSequence(entry.mstate.internal_id);
+  estate->MarkStarted(*entry.rstate);
   CloseQueueWait(parts, *entry.rstate);
 }
 

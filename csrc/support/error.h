@@ -1,10 +1,11 @@
 // The errors that callers can cause. Each names the field, the value and what is allowed.
 //
-// InvalidRequest: one request is wrong (others are untouched). InvalidConfig: engine settings are
-// wrong. LoadError: files of a model are missing, damaged or of an unsupported kind. Python sees
-// the same three types.
+// InvalidRequest: one request is wrong (others are untouched); QueueFull: it comes at a wrong time.
+// InvalidConfig: engine settings are wrong. LoadError: files of a model are missing, damaged or of
+// an unsupported kind. Python sees the same types.
 #pragma once
 
+#include <cstdint>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -28,6 +29,18 @@ class InvalidRequest : public CallerError {
   using CallerError::CallerError;
 };
 
+// Too many requests wait already; the same request may be accepted later (HTTP 429).
+class QueueFull : public InvalidRequest {
+ public:
+  QueueFull(int64_t queue_length, int64_t max_queue_length);
+  int64_t queue_length() const { return queue_length_; }
+  int64_t max_queue_length() const { return max_queue_length_; }
+
+ private:
+  int64_t queue_length_;
+  int64_t max_queue_length_;
+};
+
 class InvalidConfig : public CallerError {
  public:
   using CallerError::CallerError;
@@ -46,5 +59,13 @@ std::string OutOfRangeMessage(const std::string& field, const Value& value,
   out << '"' << field << "\" must be " << allowed << ", got " << value;
   return out.str();
 }
+
+inline QueueFull::QueueFull(int64_t queue_length, int64_t max_queue_length)
+    : InvalidRequest("max_queue_length",
+                     "The queue is full: " + std::to_string(queue_length) +
+                         " requests wait to be started, \"max_queue_length\" is " +
+                         std::to_string(max_queue_length)),
+      queue_length_(queue_length),
+      max_queue_length_(max_queue_length) {}
 
 }  // namespace mlc_native

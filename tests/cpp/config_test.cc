@@ -89,6 +89,9 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   config.prefill_chunk_size = 64;
   config.attention_sink_size = 0;
   config.max_history_size = 0;
+  config.max_queue_length = 99;
+  config.queue_timeout_s = 0.25;
+  config.timeout_s = 1e9;
   config.spec_tree_width = 3;
   config.prefix_cache_mode = PrefixCacheMode::kDisable;
   config.prefix_cache_max_num_recycling_seqs = -1;
@@ -100,7 +103,7 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   EXPECT_EQ(parsed["spec_tree_width"], 3);
   EXPECT_EQ(parsed["mode"], "server");
   EXPECT_EQ(parsed["sliding_window_size"], nullptr);
-  EXPECT_EQ(parsed.size(), 22u);
+  EXPECT_EQ(parsed.size(), 25u);
 }
 
 TEST(EngineConfigJson, AcceptsTheAncestorsFixedFields) {
@@ -158,6 +161,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"attention_sink_size", R"({"attention_sink_size": 4})", "got 4"},
         BadField{"max_history_size", R"({"max_history_size": 2})",
                  "KV cache does not support max_history_size, while it is set to 2"},
+        BadField{"max_queue_length", R"({"max_queue_length": 0})", "at least 1, or -1"},
+        BadField{"max_queue_length", R"({"max_queue_length": -2})", "got -2"},
+        BadField{"queue_timeout_s", R"({"queue_timeout_s": 0})", "(0, 1e+09], got 0"},
+        BadField{"timeout_s", R"({"timeout_s": 1e10})", "(0, 1e+09], got 1"},
+        BadField{"timeout_s", R"({"timeout_s": "1"})", "got \"1\""},
         BadField{"kv_state_kind", R"({"kv_state_kind": "rnn_state"})", "kv_cache"},
         BadField{"tensor_parallel_shards", R"({"tensor_parallel_shards": 2})",
                  "the integer 1, got 2"},
@@ -228,6 +236,17 @@ TEST(ResolveEngineConfig, ServerMode) {
   // 100 MiB * 0.85 / 1 KiB = 87040 tokens, whole pages already.
   const EngineConfig tight = Resolve(R"({"mode": "server"})", SmallModel(), 100 << 20);
   EXPECT_EQ(tight.max_total_sequence_length, 87040);
+}
+
+TEST(ResolveEngineConfig, OnlyAServerLimitsItsQueueByItself) {
+  const auto limit = [](const char* text) {
+    return Resolve(text, SmallModel(), kGiB).max_queue_length;
+  };
+  EXPECT_EQ(limit(R"({"mode": "server", "max_num_sequence": 5})"), 80);
+  EXPECT_EQ(limit(R"({"mode": "local"})"), -1);
+  EXPECT_EQ(limit(R"({"mode": "interactive"})"), -1);
+  EXPECT_EQ(limit(R"({"mode": "server", "max_queue_length": -1})"), -1);
+  EXPECT_EQ(limit(R"({"max_queue_length": 3})"), 3);
 }
 
 TEST(ResolveEngineConfig, ServerModeWithoutAContextWindowTakesWhatFits) {
@@ -381,6 +400,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"top_p", "nan", [](auto* c) { c->top_p = kNaN; }},
         BadRequest{"top_k", "got -2", [](auto* c) { c->top_k = -2; }},
         BadRequest{"min_p", "[0, 1]", [](auto* c) { c->min_p = -0.1; }},
+        BadRequest{"timeout_s", "(0, 1e9] seconds, got 0", [](auto* c) { c->timeout_s = 0; }},
+        BadRequest{"timeout_s", "nan", [](auto* c) { c->timeout_s = kNaN; }},
+        BadRequest{"queue_timeout_s", "inf", [](auto* c) { c->queue_timeout_s = kInf; }},
         BadRequest{"min_p", "nan", [](auto* c) { c->min_p = kNaN; }},
         BadRequest{"frequency_penalty", "[-2, 2], got 2.1",
                    [](auto* c) { c->frequency_penalty = 2.1; }},

@@ -252,6 +252,7 @@ class StubEngine : public Engine {
     Call(hooks_->add);
     busy_ = true;
   }
+  void AddRequest(RequestPtr request, Submission) override { AddRequest(std::move(request)); }
   void AbortRequest(const std::string&) override { Call(hooks_->abort); }
   void AbortAllRequests() override { Call(hooks_->end_all); }
   void FailAllRequests(const std::string&) override { Call(hooks_->end_all); }

@@ -6,12 +6,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine.h"
 #include "fake_model/fake_model.h"
+#include "support/error.h"
 #include "testing/history_checker.h"
 
 namespace mlc_native::testing {
@@ -27,6 +29,22 @@ struct TestEngineSetup {
   std::shared_ptr<const TokenTable> token_table = nullptr;
   std::shared_ptr<EventTraceRecorder> trace = nullptr;
   ClockFunction now = Clock::now;
+  std::optional<double> timeout_s = std::nullopt;
+  std::optional<double> queue_timeout_s = std::nullopt;
+  std::optional<int64_t> max_queue_length = std::nullopt;
+
+  // What the engine reads from a resolved config; `config` keeps what else it says.
+  EngineConfig Apply(EngineConfig config) const {
+    config.max_num_sequence = max_num_sequence;
+    config.prefill_chunk_size = prefill_chunk_size;
+    config.max_total_sequence_length = num_pages * kKvPageSize;
+    config.max_single_sequence_length = max_single_sequence_length;
+    config.prefill_mode = prefill_mode;
+    config.timeout_s = timeout_s;
+    config.queue_timeout_s = queue_timeout_s;
+    config.max_queue_length = max_queue_length;
+    return config;
+  }
 };
 
 inline GenerationConfig Greedy(int64_t max_tokens, int32_t n = 1) {
@@ -70,12 +88,6 @@ class TestEngine {
   explicit TestEngine(const TestEngineSetup& setup) {
     auto model = std::make_unique<FakeModel>(setup.model);
     model_ = model.get();
-    EngineConfig config;
-    config.max_num_sequence = setup.max_num_sequence;
-    config.prefill_chunk_size = setup.prefill_chunk_size;
-    config.max_total_sequence_length = setup.num_pages * kKvPageSize;
-    config.max_single_sequence_length = setup.max_single_sequence_length;
-    config.prefill_mode = setup.prefill_mode;
     ModelDefaults defaults;
     defaults.eos_token_ids = setup.eos_token_ids;
     EngineOptions options;
@@ -85,7 +97,8 @@ class TestEngine {
       checker_.Receive(outputs);
       if (on_outputs) on_outputs(outputs);
     };
-    engine_ = Engine::FromModel(std::move(model), config, defaults, setup.token_table, options);
+    engine_ =
+        Engine::FromModel(std::move(model), setup.Apply({}), defaults, setup.token_table, options);
   }
 
   // Called in the engine's callback, after the checker has seen the outputs.
@@ -96,7 +109,12 @@ class TestEngine {
     inputs.emplace_back(TokenData{std::move(prompt)});
     RequestPtr request = CreateRequest(id, std::move(inputs), config, engine_->request_limits());
     checker_.Add(*request);
-    engine_->AddRequest(std::move(request));
+    try {
+      engine_->AddRequest(request);
+    } catch (const QueueFull&) {
+      checker_.Forget(id);
+      throw;
+    }
   }
 
   void Step() {

@@ -19,6 +19,7 @@
 
 #include "fake_model/fake_model.h"
 #include "support/check.h"
+#include "support/error.h"
 #include "testing/history_checker.h"
 #include "testing/test_engine.h"
 #include "threaded_engine.h"
@@ -139,7 +140,13 @@ class ThreadedHarness {
       std::lock_guard<std::mutex> lock(mutex_);
       checker_.Add(*request);
     }
-    engine_->AddRequest(std::move(request));
+    try {
+      engine_->AddRequest(request);
+    } catch (const QueueFull&) {
+      std::lock_guard<std::mutex> lock(mutex_);
+      checker_.Forget(request->id);
+      throw;
+    }
   }
 
   // Waits for the final output.
@@ -197,15 +204,10 @@ class ThreadedHarness {
       model->set_on_forward([this](const ForwardBatch& batch) {
         if (on_forward) on_forward(batch);
       });
-      EngineConfig config = given;
-      config.max_num_sequence = setup_.max_num_sequence;
-      config.prefill_chunk_size = setup_.prefill_chunk_size;
-      config.max_total_sequence_length = setup_.num_pages * kKvPageSize;
-      config.max_single_sequence_length = setup_.max_single_sequence_length;
-      config.prefill_mode = setup_.prefill_mode;
       ModelDefaults defaults;
       defaults.eos_token_ids = setup_.eos_token_ids;
-      return Engine::FromModel(std::move(model), config, defaults, setup_.token_table, options);
+      return Engine::FromModel(std::move(model), setup_.Apply(given), defaults, setup_.token_table,
+                               options);
     };
   }
 

@@ -1,0 +1,54 @@
+// QueueLimit counts the requests that wait for their start and refuses those beyond the limit.
+//
+// A request holds a Slot from its submission until the first work on its tokens starts, or until it
+// ends without: on its way through the command channel, in the waiting queue, at last nowhere. A
+// slot gives itself back, so the count is exact whatever becomes of the request. Preempted requests
+// have started and do not count. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace mlc_native {
+
+class QueueLimit {
+ public:
+  static constexpr int64_t kUnlimited = -1;
+
+  class Slot {
+   public:
+    Slot() = default;  // holds nothing
+    Slot(Slot&& other) noexcept = default;
+    Slot& operator=(Slot&& other) noexcept {
+      Release();
+      queue_ = std::move(other.queue_);
+      return *this;
+    }
+    ~Slot() { Release(); }
+    void Release();
+
+   private:
+    friend class QueueLimit;
+    explicit Slot(std::shared_ptr<QueueLimit> queue) : queue_(std::move(queue)) {}
+    std::shared_ptr<QueueLimit> queue_;
+  };
+
+  // Throws QueueFull.
+  static Slot Enter(const std::shared_ptr<QueueLimit>& queue);
+
+  // For the requests that come; those that wait already stay.
+  void set_limit(int64_t limit) { limit_ = limit; }
+  int64_t limit() const { return limit_; }
+  int64_t length() const { return length_; }
+  int64_t num_refused() const { return num_refused_; }
+  void ResetCounters() { num_refused_ = 0; }
+
+ private:
+  std::atomic<int64_t> limit_ = kUnlimited;
+  std::atomic<int64_t> length_ = 0;
+  std::atomic<int64_t> num_refused_ = 0;
+};
+
+}  // namespace mlc_native
