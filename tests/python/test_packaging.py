@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -24,6 +25,8 @@ pytestmark = [
         reason="the build requirements of pyproject.toml are not installed",
     ),
 ]
+
+FOREIGN_HEADERS = ["<torch/", "<ATen/", "<c10/", "<nanobind/", "<Python.h>", "<nlohmann/", "<tvm/"]
 
 CONSUMER_CMAKE = """
 cmake_minimum_required(VERSION 3.24)
@@ -40,6 +43,7 @@ target_link_libraries(my_model PRIVATE mlc_native::mlc_native)
 """
 
 CONSUMER_CC = """
+#include <mlc_native/grammar/grammar.h>
 #include <mlc_native/support/error.h>
 #include <mlc_native/threaded_engine.h>
 
@@ -47,7 +51,23 @@ CONSUMER_CC = """
 #include <iostream>
 #include <thread>
 
-int main(int, char** argv) {
+// The helper process included: a regex is never compiled here first.
+bool GrammarsWork() {
+  mlc_native::GrammarVocab vocab{{"a", "b", "</s>"}, {2}, 3};
+  const auto compiler = mlc_native::CreateGrammarCompiler(vocab, {});
+  const auto matcher = compiler->Compile({mlc_native::GrammarKind::kRegex, "ab*"})->NewMatcher(1);
+  return matcher->AcceptToken(0) && !matcher->AcceptToken(0) && matcher->AcceptToken(1);
+}
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    try {
+      std::cout << (GrammarsWork() ? "grammars work" : "grammars are wrong");
+    } catch (const mlc_native::InvalidConfig& error) {
+      std::cout << error.what();
+    }
+    return 0;
+  }
   const std::string model = argv[1], model_lib = argv[2];
   std::promise<size_t> finished;
   size_t num_tokens = 0;
@@ -104,14 +124,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as pip lays it out, with torch beside it as in any site-packages."""
+    """The wheel as pip installs it, with its libraries beside it as in any site-packages."""
     where = tmp_path_factory.mktemp("site")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(where)
-    spec = importlib.util.find_spec("torch")
-    assert spec is not None
-    assert spec.submodule_search_locations
-    (where / "torch").symlink_to(spec.submodule_search_locations[0])
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
+    run(*pip, "--target", where, wheel)
+    for name in ("torch", "tvm_ffi", "xgrammar"):
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.submodule_search_locations
+        (where / name).symlink_to(spec.submodule_search_locations[0])
     return where
 
 
@@ -122,8 +143,11 @@ def test_contents(wheel: Path) -> None:
         "mlc_native/py.typed",
         "mlc_native/_core/__init__.pyi",
         "mlc_native/lib/libmlc_native.so",
+        "mlc_native/lib/libmlc_native_grammar.so",
+        "mlc_native/lib/mlc_native_grammar_worker",
         "mlc_native/lib/cmake/mlc_native/mlc_nativeConfig.cmake",
         "mlc_native/include/mlc_native/threaded_engine.h",
+        "mlc_native/include/mlc_native/grammar/grammar.h",
         "mlc_native/include/mlc_native/models/model.h",
         "mlc_native/include/mlc_native/support/check.h",
         "mlc_native/demo_model/config.json",
@@ -143,7 +167,7 @@ def test_public_headers_are_free_of_torch_and_python(site: Path) -> None:
     assert len(headers) > 15
     for header in headers:
         text = header.read_text()
-        for foreign in ("<torch/", "<ATen/", "<c10/", "<nanobind/", "<Python.h>", "<nlohmann/"):
+        for foreign in FOREIGN_HEADERS:
             assert foreign not in text, header
 
 
@@ -159,15 +183,28 @@ def test_requires_the_torch_it_was_built_against(wheel: Path) -> None:
     assert "mlc-native = mlc_native.cli.main:main" in entry_points
 
 
+def test_requires_the_grammar_library(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    metadata = archive.read("mlc_native-0.1.0.dist-info/METADATA").decode()
+    for name in ("apache-tvm-ffi", "xgrammar"):
+        version = importlib.metadata.version(name)
+        (line,) = [r for r in metadata.splitlines() if r.startswith(f"Requires-Dist: {name}")]
+        assert version in SpecifierSet(line.removeprefix(f"Requires-Dist: {name}"))
+
+
 def test_installed_package_imports_by_itself(site: Path) -> None:
     program = "import mlc_native._core as c, sys; print(c.__file__, 'torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(site)}
     answer = run(sys.executable, "-c", program, env=environment, cwd=site)
     assert answer.startswith(str(site))
+    # The grammar library finds tvm-ffi by itself.
+    library = site / "mlc_native/lib/libmlc_native_grammar.so"
+    program = f"import ctypes; print(ctypes.CDLL({str(library)!r}).mlc_native_grammar_abi())"
+    assert int(run(sys.executable, "-c", program, cwd=site)) >= 1
 
 
 def test_cpp_host_builds_on_it(site: Path, tmp_path: Path) -> None:
-    """find_package, link, run; and a plug-in model built against the installed headers."""
+    """find_package, link, run; a plug-in model built against the installed headers; grammars."""
     json = importlib.util.find_spec("nlohmann_json")
     assert json is not None
     assert json.submodule_search_locations
@@ -188,3 +225,11 @@ def test_cpp_host_builds_on_it(site: Path, tmp_path: Path) -> None:
     run("cmake", "--build", build, "-j", "2")
     answer = run(build / "consumer", model, build / "libmy_model.so")
     assert answer == "refused, 7 tokens"
+    assert run(build / "consumer") == "grammars work"
+    # Without what it needs, the reason and the remedy.
+    bare = {**os.environ, "MLC_NATIVE_XGRAMMAR_LIB": str(tmp_path / "libxgrammar_bindings.so")}
+    answer = run(build / "consumer", env=bare)
+    assert "libxgrammar_bindings.so" in answer
+    assert "pip install 'xgrammar>=" in answer
+    bare = {**os.environ, "MLC_NATIVE_GRAMMAR_LIB": str(build / "libmy_model.so")}
+    assert "does not export mlc_native_grammar_abi" in run(build / "consumer", env=bare)
