@@ -49,8 +49,8 @@ endif()
 # under a limit of its address space, and sanitizers reserve terabytes.
 file(GLOB worker_sources CONFIGURE_DEPENDS grammar/worker/*.cc)
 add_executable(mlc_native_grammar_worker ${worker_sources}
-  grammar/xgrammar/compile.cc grammar/xgrammar/library.cc grammar/xgrammar/tokens.cc
-  grammar/big_stack.cc grammar/trial_protocol.cc)
+  grammar/xgrammar/compile.cc grammar/xgrammar/library.cc grammar/xgrammar/structural_tag.cc
+  grammar/xgrammar/tokens.cc grammar/big_stack.cc grammar/trial_protocol.cc)
 mlc_native_grammar_target(mlc_native_grammar_worker)
 target_link_libraries(mlc_native_grammar_worker PRIVATE Threads::Threads)
 if(MLC_NATIVE_SANITIZE)

@@ -1,5 +1,7 @@
 #include "grammar/xgrammar/compile.h"
 
+#include "grammar/xgrammar/structural_tag.h"
+
 namespace mlc_native {
 namespace {
 
@@ -27,7 +29,7 @@ ffi::Any Parse(const XGrammar& library, const GrammarSpec& spec) {
     case GrammarKind::kEbnf:
       return Call(library.parse_ebnf, text, ffi::String(kRootRule));
     case GrammarKind::kStructuralTag:
-      return Call(library.parse_structural_tag, text);
+      return Call(library.parse_structural_tag, ffi::String(PrepareStructuralTag(spec.text)));
   }
   throw GrammarError("unknown kind of grammar");
 }
@@ -58,7 +60,8 @@ ffi::Any CompileWithXGrammar(const GrammarTokens& tokens, const GrammarSpec& spe
     case GrammarKind::kEbnf:
       return Call(library.compile_ebnf, compiler, text, ffi::String(kRootRule));
     case GrammarKind::kStructuralTag:
-      return Call(library.compile_structural_tag, compiler, text);
+      return Call(library.compile_structural_tag, compiler,
+                  ffi::String(PrepareStructuralTag(spec.text)));
   }
   throw GrammarError("unknown kind of grammar");
 }

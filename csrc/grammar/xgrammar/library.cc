@@ -136,4 +136,13 @@ std::shared_ptr<const XGrammar> XGrammar::Load() {
   return library;
 }
 
+// "[11:06:44] /project/cpp/regex_converter.cc:32: The regex ..." -> "The regex ..."
+std::string WithoutPlace(const std::string& message) {
+  constexpr std::string_view kFile = ".cc:";
+  const size_t file = message.find(kFile);
+  if (message.empty() || message[0] != '[' || file == std::string::npos) return message;
+  const size_t text = message.find(": ", file + kFile.size());
+  return text == std::string::npos ? message : message.substr(text + 2);
+}
+
 }  // namespace mlc_native

@@ -7,6 +7,7 @@
 #include <tvm/ffi/string.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "grammar/backend.h"
@@ -41,14 +42,17 @@ struct XGrammar {
   tvm::ffi::Function is_completed;
 };
 
+// A message of xgrammar without the time and the source line that it begins with.
+std::string WithoutPlace(const std::string& message);
+
 template <typename... Args>
 tvm::ffi::Any Call(const tvm::ffi::Function& function, Args&&... args) {
   try {
     return function(std::forward<Args>(args)...);
   } catch (const tvm::ffi::Error& error) {
-    throw GrammarError(error.message());
+    throw GrammarError(WithoutPlace(error.message()));
   } catch (const std::exception& error) {
-    throw GrammarError(error.what());
+    throw GrammarError(WithoutPlace(error.what()));
   }
 }
 

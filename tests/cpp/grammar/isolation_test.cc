@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -41,14 +42,12 @@ std::vector<pid_t> Children() {
   return children;
 }
 
-// CPU time in user mode.
+// CPU time in user mode; -1 when there is no such process or only its zombie.
 int64_t CpuTicks(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string word;
-  for (int field = 1; field <= 13; ++field) file >> word;  // the name has no space in it
-  int64_t ticks = 0;
-  file >> ticks;
-  return ticks;
+  std::vector<std::string> fields(14);  // the name has no space in it
+  for (std::string& field : fields) file >> field;
+  return !file || fields[2] == "Z" ? -1 : std::stoll(fields[13]);
 }
 
 // What takes far longer than any limit in these tests: alternatives that all share their first
@@ -214,6 +213,30 @@ TEST_F(IsolationTest, NothingIsLeftBehind) {
   EXPECT_THAT(Children(), testing::IsEmpty());
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);  // no zombie either
   EXPECT_EQ(CountOpenFiles(), files);
+}
+
+// Even while it is at work.
+TEST_F(IsolationTest, AWorkerEndsWithItsEngine) {
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t engine = fork();
+  if (engine == 0) {
+    GrammarLimits limits;
+    limits.compile_seconds = 300;
+    const auto compiler = NewCompiler(limits);
+    ExpectServing(*compiler);
+    const pid_t worker = Children().at(0);
+    const int64_t ticks_before = CpuTicks(worker);
+    std::thread([&] { Refusal(*compiler, {GrammarKind::kEbnf, SlowEbnf()}); }).detach();
+    while (CpuTicks(worker) < ticks_before + 3) std::this_thread::yield();
+    if (write(pipe_ends[1], &worker, sizeof(worker)) == sizeof(worker)) kill(getpid(), SIGKILL);
+    _exit(1);
+  }
+  pid_t worker = 0;
+  ASSERT_EQ(read(pipe_ends[0], &worker, sizeof(worker)), static_cast<ssize_t>(sizeof(worker)));
+  waitpid(engine, nullptr, 0);
+  while (CpuTicks(worker) >= 0) std::this_thread::yield();  // the test's time limit ends this
+  for (int end : pipe_ends) close(end);
 }
 
 // Then the kernel reaps children.

@@ -13,6 +13,10 @@ constexpr char kPerson[] = R"({"type": "object", "properties": {"name": {"type":
 constexpr char kTool[] = R"({"type": "structural_tag", "format": {"type": "tag", "begin": "<tool>",
     "content": {"type": "json_schema", "json_schema": {"type": "boolean"}}, "end": "</tool>"}})";
 
+// The older shape: free text until a trigger.
+constexpr char kTriggers[] = R"({"type": "structural_tag", "triggers": ["<tool>"], "structures":
+    [{"begin": "<tool>", "schema": {"type": "array", "items": {"type": "null"}}, "end": "</tool>"}]})";
+
 class MatcherTest : public GrammarTest {};
 
 struct Example {
@@ -36,6 +40,9 @@ std::vector<Example> Examples() {
       {{GrammarKind::kRegex, "[a-c]{2,4}(x|yz)+"}, {"abx", "aaaayzx"}, {"ax", "abcde", "abz"}},
       {{GrammarKind::kEbnf, "root ::= \"(\" root \")\" | \"1\""}, {"1", "((1))"}, {"", "(1"}},
       {{GrammarKind::kStructuralTag, kTool}, {"<tool>true</tool>"}, {"true", "<tool>1</tool>"}},
+      {{GrammarKind::kStructuralTag, kTriggers},
+       {"", "any text", "a<tool>[null,\n null]</tool>b<tool>[]</tool>"},
+       {"<tool>", "<tool>[1]</tool>", "<tool>[   ]</tool>"}},
   };
 }
 
@@ -157,6 +164,8 @@ TEST_F(MatcherTest, WhatIsNoGrammarIsRefused) {
         GrammarSpec{GrammarKind::kStructuralTag, "{}"}}) {
     EXPECT_NE(Refusal(*compiler_, spec), "") << spec.text;
   }
+  EXPECT_EQ(Refusal(*compiler_, {GrammarKind::kEbnf, "root ::= missing"}).find("/cpp/"),
+            std::string::npos);  // no source lines of theirs
 }
 
 }  // namespace
