@@ -36,8 +36,8 @@ struct GrammarVocab {
 
 // What one compilation may cost; more of it ends in InvalidRequest("response_format", ...).
 struct GrammarLimits {
-  double compile_seconds = 10;
-  int64_t compile_memory_bytes = int64_t{2} << 30;
+  double compile_seconds = 10;                      // wall clock
+  int64_t compile_memory_bytes = int64_t{2} << 30;  // address space of a helper process
   int64_t max_text_bytes = int64_t{1} << 20;
   int64_t max_depth = 128;                          // nesting of brackets in the text
   int64_t cache_bytes = int64_t{256} << 20;         // compiled grammars that are kept, LRU
@@ -49,13 +49,15 @@ class GrammarMatcher {
   virtual ~GrammarMatcher() = default;
 
   // Bit t % 32 of mask[t / 32] says whether token t may come next; mask is
-  // [(vocab_size + 31) / 32]. False: every token is allowed, and the mask was not written.
+  // [(vocab_size + 31) / 32]. False: every token is allowed, and the mask says nothing. Not after
+  // a stop token.
   virtual bool FillMask(std::span<int32_t> mask) = 0;
   // False when the token is not allowed here; the state is then unchanged. A stop token terminates.
   virtual bool AcceptToken(int32_t token_id) = 0;
   // Undoes the last accepted tokens, at most as many as NewMatcher was told.
   virtual void Rollback(int64_t num_tokens) = 0;
-  // The longest text that must come next, whatever is generated; often empty. Valid UTF-8.
+  // The longest text that must come next, whatever is generated; often empty. Valid UTF-8: empty in
+  // the middle of a character.
   virtual std::string FindJumpForwardString() = 0;
   // A stop token was accepted: nothing may follow.
   virtual bool IsTerminated() const = 0;
@@ -83,8 +85,8 @@ class GrammarCompiler {
   virtual int64_t cached_bytes() const = 0;
 };
 
-// Loads the grammar library. Throws InvalidConfig("grammar", ...) saying what to install when it is
-// not there.
+// Loads the grammar library (MLC_NATIVE_GRAMMAR_LIB, else the one beside libmlc_native). Throws
+// InvalidConfig("grammar", ...) saying what to install when it is not there.
 std::unique_ptr<GrammarCompiler> CreateGrammarCompiler(GrammarVocab vocab,
                                                        const GrammarLimits& limits);
 

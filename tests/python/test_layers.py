@@ -48,6 +48,7 @@ ROOT_FILES = {
 SUFFIXES = {".h", ".cc", ".inl", ".cuh", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+GRAMMAR = re.compile(r"^(tvm|xgrammar|dlpack)/")
 PYTHON = re.compile(r"^(nanobind/|pybind11/|Python\.h$)")
 THREADS = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "semaphore"}
 
@@ -90,6 +91,9 @@ def check_foreign(source: str, target: str) -> str | None:
         torch_free = re.fullmatch(r"models/(model|plugin\w*|no_torch)\.\w+", source)
         if group != "models" or torch_free:
             return f"<{target}>: torch is only for csrc/models (not model.h, plugin*, no_torch)"
+    elif GRAMMAR.match(target):
+        if not source.startswith(("grammar/xgrammar/", "grammar/worker/")):
+            return f"<{target}>: tvm-ffi is only for csrc/grammar/{{xgrammar,worker}}"
     elif PYTHON.match(target):
         if group != "bindings" or Path(source).stem.startswith("c_api"):
             return f"<{target}>: Python is only for csrc/bindings"
@@ -137,6 +141,7 @@ CLEAN = {
     "models/model.h": '#include "config.h"\n',
     "models/layers.h": '#include <ATen/ATen.h>\n#include "models/model.h"\n',
     "tokenizer/token_table.h": "",
+    "grammar/xgrammar/library.h": "#include <tvm/ffi/function.h>\n",
     "engine_state.h": '#include "data.h"\n#include "kv/page_pool.h"\n',
     "actions/action.h": '#include "engine_state.h"\n',
     "engine.cc": '#include "actions/action.h"\n#include "models/model.h"\n',
@@ -169,6 +174,7 @@ def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
         ("actions/action.h", '#include "bindings/module.cc"'),
         ("threaded_engine.cc", '#include "actions/action.h"'),
         ("config.h", "#include <torch/torch.h>"),
+        ("grammar/grammar.h", "#include <tvm/ffi/any.h>"),
         ("models/model.h", "#include <ATen/ATen.h>"),
         ("models/no_torch.cc", "#include <c10/core/Device.h>"),
         ("models/plugin.cc", "#include <torch/script.h>"),
