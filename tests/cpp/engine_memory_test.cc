@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "testing/failing_allocation.h"
+#include "testing/allocations.h"
 #include "testing/test_engine.h"
 
 namespace mlc_native::testing {

@@ -1,10 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -13,21 +11,7 @@
 #include "models/tiny_checkpoint.h"
 #include "support/check.h"
 #include "support/error.h"
-
-namespace {
-
-// Of this thread, between two reads.
-thread_local int64_t num_allocations = 0;
-
-}  // namespace
-
-void* operator new(size_t bytes) {
-  ++num_allocations;
-  if (void* p = std::malloc(bytes)) return p;
-  throw std::bad_alloc();
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+#include "testing/allocations.h"
 
 namespace mlc_native {
 namespace {
@@ -67,9 +51,9 @@ TEST(Transformer, ForwardAllocatesNothing) {
     model->Allocate(4, 32, 32);
     const OneSequence sequence;
     const ForwardBatch batch = sequence.batch();
-    const int64_t before = num_allocations;
+    const int64_t before = testing::NumAllocations();
     model->Forward(batch);
-    EXPECT_EQ(num_allocations, before) << arch.architecture;
+    EXPECT_EQ(testing::NumAllocations(), before) << arch.architecture;
   }
 }
 

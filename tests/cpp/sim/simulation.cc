@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "support/error.h"
-#include "testing/failing_allocation.h"
+#include "testing/allocations.h"
 
 namespace mlc_native::sim {
 namespace {

@@ -1,13 +1,15 @@
-#include "testing/failing_allocation.h"
+#include "testing/allocations.h"
 
 #include <cstdlib>
 #include <new>
 
 namespace {
 
+thread_local int64_t num_allocations = 0;
 thread_local int64_t allocations_until_failure = -1;  // -1: never
 
 void* AllocateOrFail(size_t size) {
+  ++num_allocations;
   if (allocations_until_failure > 0 && --allocations_until_failure == 0) {
     allocations_until_failure = -1;
     throw std::bad_alloc();
@@ -28,6 +30,8 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace mlc_native::testing {
+
+int64_t NumAllocations() { return num_allocations; }
 
 FailingAllocation::FailingAllocation(int64_t* countdown) : countdown_(countdown) {
   allocations_until_failure = *countdown;

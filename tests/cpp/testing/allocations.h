@@ -1,11 +1,15 @@
-// FailingAllocation: lets one operator new fail. The programs that link failing_allocation.cc have
-// its operator new; it fails only on the thread and in the scope of such an object.
+// Allocations of a test: counted, and made to fail. The programs that link allocations.cc have its
+// operator new. Per thread.
 #pragma once
 
 #include <cstdint>
 
 namespace mlc_native::testing {
 
+// Calls of operator new on this thread so far.
+int64_t NumAllocations();
+
+// Lets one operator new of its scope fail.
 class FailingAllocation {
  public:
   // The *countdown-th allocation from now on throws std::bad_alloc. At the end of the scope
