@@ -23,8 +23,10 @@ struct TestEngineSetup {
   int64_t max_num_sequence = 8;
   int64_t prefill_chunk_size = 64;
   int64_t num_pages = 256;
+  std::optional<int64_t> max_total_sequence_length = {};  // default: all that the pages hold
   int64_t max_single_sequence_length = 1024;
   PrefillMode prefill_mode = PrefillMode::kHybrid;
+  PrefixCacheMode prefix_cache_mode = PrefixCacheMode::kDisable;
   std::vector<int32_t> eos_token_ids = {};
   std::shared_ptr<const TokenTable> token_table = nullptr;
   std::shared_ptr<EventTraceRecorder> trace = nullptr;
@@ -37,9 +39,10 @@ struct TestEngineSetup {
   EngineConfig Apply(EngineConfig config) const {
     config.max_num_sequence = max_num_sequence;
     config.prefill_chunk_size = prefill_chunk_size;
-    config.max_total_sequence_length = num_pages * kKvPageSize;
+    config.max_total_sequence_length = max_total_sequence_length.value_or(num_pages * kKvPageSize);
     config.max_single_sequence_length = max_single_sequence_length;
     config.prefill_mode = prefill_mode;
+    config.prefix_cache_mode = prefix_cache_mode;
     config.timeout_s = timeout_s;
     config.queue_timeout_s = queue_timeout_s;
     config.max_queue_length = max_queue_length;
