@@ -1,4 +1,4 @@
-"""No C++ test file is silently left out: each has tests, and ctest knows them.
+"""No C++ test file is silently left out: each has tests, and a program that ctest runs has them.
 
 Uses the build directory named by MLC_NATIVE_BUILD_DIR (tools/test.sh sets it).
 """
@@ -26,9 +26,21 @@ def macros_of(source: str) -> set[tuple[str, str]]:
 
 
 def listed(names: list[str], suite: str, test: str) -> bool:
-    """Whether ctest's names hold the test, with the decorations of instantiated suites."""
+    """Whether the names hold the test, with the decorations of instantiated suites."""
     pattern = re.compile(rf"(^|/){suite}(/[^.]*)?\.{test}(/.*)?$")
-    return any(pattern.search(name.split("  #")[0]) for name in names)
+    return any(pattern.search(name) for name in names)
+
+
+def names_listed(listing: str) -> list[str]:
+    """SUITE.TEST for each line of a program's answer to --gtest_list_tests."""
+    names, suite = [], ""
+    for line in listing.splitlines():
+        name = line.split("  #")[0].rstrip()
+        if name.startswith("  "):
+            names.append(suite + name.strip())
+        elif name.endswith("."):
+            suite = name
+    return names
 
 
 def test_every_test_file_has_tests() -> None:
@@ -37,13 +49,24 @@ def test_every_test_file_has_tests() -> None:
     assert [str(f) for f in files if not macros_of(f.read_text())] == []
 
 
-def test_ctest_knows_every_test() -> None:
+def ctest_programs(build_dir: str) -> list[str]:
+    """The programs that ctest runs, each without arguments that would leave tests out."""
+    command = ["ctest", "--test-dir", build_dir, "--show-only=json-v1"]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    commands = [test["command"] for test in json.loads(answer)["tests"]]
+    assert [c for c in commands if len(c) != 1] == []
+    return [program for (program,) in commands]
+
+
+def test_ctest_runs_every_test() -> None:
     build_dir = os.environ.get("MLC_NATIVE_BUILD_DIR")
     if not build_dir or not shutil.which("ctest"):
         pytest.skip("needs MLC_NATIVE_BUILD_DIR and ctest (tools/test.sh gives both)")
-    command = ["ctest", "--test-dir", build_dir, "--show-only=json-v1"]
-    answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    names = [test["name"] for test in json.loads(answer)["tests"]]
+    names: list[str] = []
+    for program in ctest_programs(build_dir):
+        command = [program, "--gtest_list_tests"]
+        listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        names += names_listed(listing)
     missing = [
         f"{path.relative_to(TESTS)}: {suite}.{test}"
         for path in sorted(TESTS.rglob("*_test.cc"))
@@ -60,3 +83,9 @@ def test_the_macro_reader() -> None:
     names = ["A.B", "C.D", "E/0.F", "All/I.J/k"]
     assert all(listed(names, s, t) for s, t in macros_of(source))
     assert not listed(names, "A", "C")
+
+
+def test_the_listing_reader() -> None:
+    listing = "Running main() from gtest_main.cc\nA.\n  B\nE/0.  # TypeParam = int\n  F\n"
+    listing += "All/I.\n  J/k  # GetParam() = 3\n"
+    assert names_listed(listing) == ["A.B", "E/0.F", "All/I.J/k"]
