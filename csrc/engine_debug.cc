@@ -27,6 +27,7 @@ void AuditEntry(const RequestStateEntry& entry, const PagedKvCache& kv, std::set
   const int64_t id = entry.mstate.internal_id;
   const std::string& request = entry.rstate->request->id;
   MLC_CHECK(entry.num_tokens_to_compute() >= 0) << request;
+  MLC_CHECK(!entry.finished() || id == RequestModelState::kNoId) << request << " is finished";
   if (id == RequestModelState::kNoId) {
     MLC_CHECK(entry.mstate.kv_len == 0) << request;
     return;
@@ -35,6 +36,13 @@ void AuditEntry(const RequestStateEntry& entry, const PagedKvCache& kv, std::set
   MLC_CHECK(kv.length(id) == entry.mstate.kv_len)
       << request << ": " << kv.length(id) << " tokens in the cache, expected "
       << entry.mstate.kv_len;
+  // Pages of the tokens in the cache, or of all tokens while some of them are still to be computed.
+  const int64_t num_pages = std::ssize(kv.block_table(id));
+  const bool complete =
+      entry.status == RequestStateStatus::kAlive && entry.num_tokens_to_compute() == 1;
+  const int64_t num_covered = complete ? entry.mstate.kv_len : std::ssize(entry.tokens);
+  MLC_CHECK(num_pages <= kv.PagesNeededForNew(num_covered))
+      << request << " holds " << num_pages << " pages for " << num_covered << " tokens";
 }
 
 void AuditRequest(RequestState& rstate) {

@@ -45,6 +45,9 @@ EngineConfig RoomyConfig(const Scenario& scenario) {
   config.max_total_sequence_length = sequences * (scenario.max_sequence_length() + 2 * kKvPageSize);
   config.prefill_chunk_size = std::max<int64_t>(*config.prefill_chunk_size, 1024);
   config.prefix_cache_mode = PrefixCacheMode::kDisable;
+  config.timeout_s.reset();
+  config.queue_timeout_s.reset();
+  config.max_queue_length.reset();
   return config;
 }
 
@@ -65,7 +68,10 @@ Reference::Reference(const Scenario& scenario, testing::HistoryChecker::FailureS
 const RequestHistory& Reference::AnswerAlone(const Request& request) {
   history_.Forget(request.id);
   history_.Add(request);
-  engine_->AddRequest(std::make_shared<Request>(request));
+  auto patient = std::make_shared<Request>(request);
+  patient->generation_cfg.timeout_s.reset();
+  patient->generation_cfg.queue_timeout_s.reset();
+  engine_->AddRequest(std::move(patient));
   while (!engine_->Empty()) engine_->Step();
   return history_.of(request.id);
 }
@@ -77,6 +83,7 @@ bool Reference::Check(const Request& request, const RequestHistory& answer) {
     CheckSequence(request, answer.sequences[i], alone.sequences[i]);
     CheckOracle(request, answer.sequences[i]);
   }
+  CheckBranches(request, answer);
   CheckUsage(request, answer);
   return HasError(alone);
 }
@@ -142,6 +149,21 @@ void Reference::CheckOracle(const Request& request, const SequenceHistory& answe
   }
   fail_("request \"" + request.id + "\" does not answer like the model\n  here:  " +
         TokensText(answer.token_ids) + "\n  model: " + TokensText(expected));
+}
+
+// Nothing tells the branches of a greedy request apart but when they were ended.
+void Reference::CheckBranches(const Request& request, const RequestHistory& answer) {
+  if (request.generation_cfg.temperature > 0) return;
+  const SequenceHistory& first = answer.sequences.front();
+  for (const SequenceHistory& sequence : answer.sequences) {
+    const bool both_complete = EndedByItself(first) && EndedByItself(sequence);
+    if (both_complete ? sequence.token_ids == first.token_ids
+                      : Agree(sequence.token_ids, first.token_ids)) {
+      continue;
+    }
+    fail_("request \"" + request.id + "\": greedy branches differ\n  " +
+          TokensText(first.token_ids) + "\n  " + TokensText(sequence.token_ids));
+  }
 }
 
 void Reference::CheckUsage(const Request& request, const RequestHistory& answer) {

@@ -26,6 +26,7 @@ class Reference {
   void CheckSequence(const Request& request, const testing::SequenceHistory& answer,
                      const testing::SequenceHistory& alone);
   void CheckOracle(const Request& request, const testing::SequenceHistory& answer);
+  void CheckBranches(const Request& request, const testing::RequestHistory& answer);
   void CheckUsage(const Request& request, const testing::RequestHistory& answer);
   bool IsStopToken(const Request& request, int32_t token) const;
 

@@ -14,7 +14,8 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "near_limits",      "branches",       "sampling",
     "penalties",        "stops",          "eos",
     "logprobs",         "text",           "id_reuse",
-    "invalid",          "aborts",         "end_all",
+    "invalid",          "deadlines",      "priorities",
+    "queue_limit",      "aborts",         "end_all",
     "callback_throws",  "callback_calls", "forward_fails",
     "sequence_fails",   "poison_tokens",  "copy_fails",
     "allocation_fails",
@@ -104,7 +105,17 @@ void DrawSizes(SimRandom rng, Scenario* scenario) {
       scenario->has(Feature::kChunkedMode) ? PrefillMode::kChunked : PrefillMode::kHybrid;
 }
 
+void DrawService(SimRandom rng, Scenario* scenario) {
+  EngineConfig& config = scenario->config;
+  if (scenario->has(Feature::kQueueLimit)) config.max_queue_length = rng.LogRange(1, 20);
+  if (!scenario->has(Feature::kDeadlines)) return;
+  if (rng.Chance(0.3)) config.timeout_s = DrawSeconds(rng);
+  if (rng.Chance(0.3)) config.queue_timeout_s = DrawSeconds(rng);
+}
+
 }  // namespace
+
+double DrawSeconds(SimRandom& rng) { return static_cast<double>(rng.LogRange(1, 2000)) / 100; }
 
 const char* NameOf(Feature feature) { return kFeatureNames[static_cast<size_t>(feature)]; }
 
@@ -146,6 +157,7 @@ Scenario DrawScenario(uint64_t seed, const FeatureSet& allowed) {
   DrawRates(rng.Fork(1), allowed, &scenario);
   DrawModel(rng.Fork(2), &scenario);
   DrawSizes(rng.Fork(3), &scenario);
+  DrawService(rng.Fork(8), &scenario);
   SimRandom arrivals = rng.Fork(4);
   scenario.num_steps = arrivals.LogRange(50, 1500);
   scenario.max_burst = arrivals.Chance(0.5) ? 1 : arrivals.LogRange(1, 20);

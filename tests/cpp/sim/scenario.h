@@ -32,6 +32,9 @@ enum class Feature {
   kText,             // a token table: outputs have text
   kIdReuse,          // ids of finished requests come again
   kInvalid,          // requests that must be refused
+  kDeadlines,        // timeout_s, queue_timeout_s
+  kPriorities,       // high, normal, low
+  kQueueLimit,       // max_queue_length
   kAborts,           // by id: live, unknown, twice
   kEndAll,           // AbortAllRequests, FailAllRequests, Reset, a new engine
   kCallbackThrows,   // the callback throws
@@ -71,6 +74,8 @@ struct Scenario {
   std::string Describe() const;
 };
 
+// A time within which some requests of a simulation end and others do not.
+double DrawSeconds(SimRandom& rng);
 Scenario DrawScenario(uint64_t seed, const FeatureSet& allowed);
 
 }  // namespace mlc_native::sim

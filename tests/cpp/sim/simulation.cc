@@ -98,15 +98,17 @@ void Simulation::StepEngine(SimRandom& rng) {
   const bool was_empty = engine_->Empty();
   clock_.Advance(rng.Uniform() * 0.1);
   ArmFaults(rng);
+  callback_threw_ = false;
   CallEngine([this] {
     if (allocation_countdown_ == 0) return engine_->Step();
     const testing::FailingAllocation failing(&allocation_countdown_);
     engine_->Step();
   });
-  const bool disturbed = DisarmFaults();
+  const bool disturbed = DisarmFaults() || callback_threw_;
   engine_->AuditPages();
   state_.AfterStep(engine_->DebugCall("dump_state"), !disturbed && !was_empty);
   if (engine_->Empty() && !live_.empty()) Fail("the engine is empty, but requests wait");
+  CheckDeadlines();
 }
 
 // No arrivals and no faults any more: everybody must get to an end.
@@ -159,9 +161,40 @@ void Simulation::Submit(SimRandom& rng, GenerationConfig config, std::vector<int
   Note("add ", Describe(id, *request));
   ++result_.num_requests;
   history_.Add(*request);
-  live_[id] = {.request = request};
-  state_.Added(id);
-  CallEngine([&] { engine_->AddRequest(request); });
+  live_[id] = {.request = request, .added = clock_.now()};
+  state_.Added(id, request->generation_cfg.priority);
+  if (AddToEngine(rng, request)) return;
+  Note("  refused");
+  history_.Forget(id);
+  live_.erase(id);
+  state_.Ended(id);
+}
+
+// False when it was refused for a good reason: a full queue, no memory.
+bool Simulation::AddToEngine(SimRandom& rng, const RequestPtr& request) {
+  const int64_t limit = scenario_.config.max_queue_length.value_or(-1);
+  bool added = true;
+  // Only of the simulation's own calls: a callback has no business with memory that fails.
+  if (callback_depth_ == 0 && Happens(rng, Feature::kAllocationFails)) {
+    allocation_countdown_ = rng.LogRange(1, 40);
+  }
+  CallEngine([&] {
+    try {
+      if (allocation_countdown_ == 0) return engine_->AddRequest(request);
+      const testing::FailingAllocation failing(&allocation_countdown_);
+      engine_->AddRequest(request);
+    } catch (const QueueFull&) {
+      if (limit < 0 || std::ssize(live_) <= limit) Fail("the queue was not full");
+      added = false;
+    } catch (const std::bad_alloc&) {
+      added = false;
+    }
+  });
+  if (callback_depth_ == 0 && allocation_countdown_ != 0) {
+    allocation_countdown_ = 0;
+    if (added) ProcessOutputs();
+  }
+  return added;
 }
 
 // Must be refused, and then nothing may come of it.
@@ -310,6 +343,7 @@ void Simulation::CallEngine(const Call& call) {
   try {
     call();
   } catch (const CallbackError&) {
+    callback_threw_ = true;
     Note("the callback threw");
   }
   // Nested calls leave their outputs to the outermost one, which knows what was injected.
@@ -361,6 +395,22 @@ void Simulation::Settle(const std::string& id) {
   workload_.Remember(std::move(tokens), rng);
 }
 
+bool Simulation::DeadlineHasPassed(const LiveRequest& live, const std::optional<double>& asked,
+                                   const std::optional<double>& preset) const {
+  const std::optional<double> seconds = asked ? asked : preset;
+  return seconds && std::chrono::duration<double>(clock_.now() - live.added).count() > *seconds;
+}
+
+// Time stands still during a step, so who is late was late at its begin.
+void Simulation::CheckDeadlines() {
+  for (const auto& [id, live] : live_) {
+    if (DeadlineHasPassed(live, live.request->generation_cfg.timeout_s,
+                          scenario_.config.timeout_s)) {
+      Fail("\"" + id + "\" lives on after its deadline");
+    }
+  }
+}
+
 // Nobody is ended without a cause, and errors say theirs.
 void Simulation::CheckCause(const LiveRequest& live, const RequestHistory& answer,
                             bool fails_alone) {
@@ -369,6 +419,12 @@ void Simulation::CheckCause(const LiveRequest& live, const RequestHistory& answe
   for (const SequenceHistory& sequence : answer.sequences) {
     if (sequence.finish_reason == FinishReason::kAbort && !live.may_abort) {
       Fail("\"" + id + "\" was aborted by nobody");
+    }
+    const GenerationConfig& config = live.request->generation_cfg;
+    if (sequence.finish_reason == FinishReason::kTimeout &&
+        !DeadlineHasPassed(live, config.timeout_s, scenario_.config.timeout_s) &&
+        !DeadlineHasPassed(live, config.queue_timeout_s, scenario_.config.queue_timeout_s)) {
+      Fail("\"" + id + "\" timed out early");
     }
     if (sequence.finish_reason != FinishReason::kError) continue;
     failed = true;

@@ -47,6 +47,7 @@ class Simulation {
  private:
   struct LiveRequest {
     RequestPtr request;
+    TimePoint added;
     bool may_abort = false;  // somebody asked for its end
     bool may_fail = false;   // FailAllRequests was called
   };
@@ -61,6 +62,7 @@ class Simulation {
   // ---- what comes in
   void Arrive(SimRandom& rng);
   void Submit(SimRandom& rng, GenerationConfig config, std::vector<int32_t> prompt);
+  bool AddToEngine(SimRandom& rng, const RequestPtr& request);
   void SubmitDrawn(SimRandom& rng);
   void SubmitInvalid(SimRandom& rng);
   std::string DrawId(SimRandom& rng);
@@ -83,6 +85,9 @@ class Simulation {
   void ProcessOutputs();
   void ProcessOutput(const RequestStreamOutput& output);
   void Settle(const std::string& id);
+  void CheckDeadlines();
+  bool DeadlineHasPassed(const LiveRequest& live, const std::optional<double>& asked,
+                         const std::optional<double>& preset) const;
   void CheckCause(const LiveRequest& live, const testing::RequestHistory& answer, bool fails_alone);
 
   // Runs a call into the engine; its callback may throw what the simulation told it to.
@@ -115,6 +120,7 @@ class Simulation {
   int64_t copy_fails_at_ = 0;
   int64_t allocation_countdown_ = 0;  // 0: not armed
   bool fault_fired_ = false;
+  bool callback_threw_ = false;  // which ends a step early
 
   int64_t step_ = 0;
   SimResult result_;

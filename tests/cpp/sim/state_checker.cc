@@ -23,6 +23,13 @@ std::vector<EntryView> ParseEntries(const json& entries) {
   return views;
 }
 
+// Has started, and waits to be computed again.
+bool WasPreempted(const std::vector<EntryView>& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](const EntryView& entry) {
+    return entry.status == "pending" && entry.num_generated > 0;
+  });
+}
+
 bool Started(const std::vector<EntryView>& entries) {
   return std::any_of(entries.begin(), entries.end(), [](const EntryView& entry) {
     return entry.kv_len > 0 || entry.num_generated > 0 || entry.status != "pending";
@@ -34,6 +41,11 @@ int64_t Sum(const std::vector<int64_t>& values) {
 }
 
 }  // namespace
+
+void StateChecker::Added(const std::string& id, RequestPriority priority) {
+  const int64_t num_before = std::ssize(arrivals_);
+  arrivals_[id] = {.number = num_arrivals_++, .priority = priority, .num_before = num_before};
+}
 
 void StateChecker::Ended(const std::string& id) {
   requests_.erase(id);
@@ -112,17 +124,34 @@ void StateChecker::CheckIds() {
   }
 }
 
-// First come, first started.
+// First come, first started, within a priority.
 void StateChecker::CheckOrder() {
-  int64_t last_new_start = -1;
+  std::vector<Arrival> new_starts;
   for (const auto& [id, entries] : requests_) {
     if (Started(entries) && arrivals_.contains(id) && started_.insert(id).second) {
-      last_new_start = std::max(last_new_start, arrivals_[id]);
+      new_starts.push_back(arrivals_[id]);
     }
   }
-  for (const auto& [id, arrival] : arrivals_) {
-    if (arrival < last_new_start && !started_.contains(id)) {
+  for (const Arrival& started : new_starts) {
+    CheckOvertaken(started);
+    for (const auto& [id, entries] : requests_) {
+      if (WasPreempted(entries) && arrivals_[id].priority <= started.priority) {
+        fail_("a request started while \"" + id + "\" waits to go on");
+      }
+    }
+  }
+}
+
+void StateChecker::CheckOvertaken(const Arrival& started) {
+  // Each request lets 8 of a higher priority in directly before it (EngineStateObj::PushWaiting),
+  // and each of these, when it is of normal priority, 8 of high priority.
+  constexpr int64_t kMaxLetIn = 8 + 8 * 8;
+  for (auto& [id, arrival] : arrivals_) {
+    if (arrival.number >= started.number || started_.contains(id)) continue;
+    if (started.priority >= arrival.priority) {
       fail_("request \"" + id + "\" was overtaken before it started");
+    } else if (++arrival.num_overtaken > kMaxLetIn * (arrival.num_before + 1)) {
+      fail_("request \"" + id + "\" starves");
     }
   }
 }

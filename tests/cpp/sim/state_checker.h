@@ -3,7 +3,8 @@
 //
 // Checked: states take only the allowed transitions and nothing is forgotten while a request lives;
 // internal ids are unique; free + used + cached == total; no more than max_num_sequence sequences
-// generate; nobody overtakes the head of the queue; in hybrid mode every running sequence advances
+// generate; no request is overtaken by a later one of its priority or a lower one, and by few of a
+// higher one; in hybrid mode every running sequence advances
 // in every step; the engine as a whole advances in a bounded number of steps. Pages and reference
 // counts are swept by Engine::AuditPages. One thread.
 #pragma once
@@ -37,7 +38,7 @@ class StateChecker {
   StateChecker(const EngineConfig& config, FailureSink fail)
       : config_(config), fail_(std::move(fail)) {}
 
-  void Added(const std::string& id) { arrivals_[id] = num_arrivals_++; }
+  void Added(const std::string& id, RequestPriority priority);
   void Ended(const std::string& id);
   // `dump`: the answer of DebugCall("dump_state"). `undisturbed`: nothing was injected into the
   // step that ended now, so everybody had to advance.
@@ -45,6 +46,12 @@ class StateChecker {
 
  private:
   using Entries = std::vector<EntryView>;
+  struct Arrival {
+    int64_t number = 0;
+    RequestPriority priority = RequestPriority::kNormal;
+    int64_t num_before = 0;     // requests that were live then
+    int64_t num_overtaken = 0;  // by requests that came later and started earlier
+  };
 
   void CheckEntries(const std::string& id, const Entries& before, const Entries& now,
                     bool undisturbed);
@@ -52,13 +59,14 @@ class StateChecker {
                        bool undisturbed);
   void CheckIds();
   void CheckOrder();
+  void CheckOvertaken(const Arrival& started);
   void CheckProgress(bool undisturbed);
   int64_t StepsAllowed() const;
 
   const EngineConfig config_;
   const FailureSink fail_;
   std::map<std::string, Entries> requests_;  // as of the last step
-  std::map<std::string, int64_t> arrivals_;  // of the live requests
+  std::map<std::string, Arrival> arrivals_;  // of the live requests
   std::set<std::string> started_;            // of those, the ones that have computed something
   // Per entry: the most tokens that it ever generated, and prompt tokens that it had in the cache.
   std::map<std::string, std::vector<int64_t>> best_;

@@ -92,6 +92,15 @@ void Workload::DrawStops(SimRandom& rng, GenerationConfig* config) const {
   }
 }
 
+void Workload::DrawService(SimRandom& rng, GenerationConfig* config) const {
+  if (Happens(rng, Feature::kDeadlines)) {
+    if (rng.Chance(0.5)) config->timeout_s = DrawSeconds(rng);
+    if (rng.Chance(0.5)) config->queue_timeout_s = DrawSeconds(rng);
+  }
+  if (!Happens(rng, Feature::kPriorities)) return;
+  config->priority = rng.Chance(0.5) ? RequestPriority::kHigh : RequestPriority::kLow;
+}
+
 GenerationConfig Workload::DrawGeneration(SimRandom& rng, int64_t prompt_len) const {
   GenerationConfig config;
   config.max_tokens = DrawMaxTokens(rng, prompt_len);
@@ -101,6 +110,7 @@ GenerationConfig Workload::DrawGeneration(SimRandom& rng, int64_t prompt_len) co
   DrawDistribution(rng, &config);
   DrawPenalties(rng, &config);
   DrawStops(rng, &config);
+  DrawService(rng, &config);
   config.logprobs = Happens(rng, Feature::kLogprobs);
   if (config.logprobs) config.top_logprobs = static_cast<int32_t>(rng.Range(0, 5));
   return config;

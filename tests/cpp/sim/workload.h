@@ -34,6 +34,7 @@ class Workload {
   int32_t DrawToken(SimRandom& rng) const;
   void DrawDistribution(SimRandom& rng, GenerationConfig* config) const;
   void DrawPenalties(SimRandom& rng, GenerationConfig* config) const;
+  void DrawService(SimRandom& rng, GenerationConfig* config) const;
   void DrawStops(SimRandom& rng, GenerationConfig* config) const;
 
   const Scenario& scenario_;

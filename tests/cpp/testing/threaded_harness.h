@@ -142,10 +142,20 @@ class ThreadedHarness {
     }
     try {
       engine_->AddRequest(request);
-    } catch (const QueueFull&) {
+    } catch (const InvalidRequest&) {
       std::lock_guard<std::mutex> lock(mutex_);
       checker_.Forget(request->id);
       throw;
+    }
+  }
+
+  // False when the engine refuses the request.
+  bool TryAdd(const RequestPtr& request) {
+    try {
+      AddRequest(request);
+      return true;
+    } catch (const InvalidRequest&) {
+      return false;
     }
   }
 

@@ -1,0 +1,198 @@
+"""Does the simulation find bugs? Plants them one at a time and counts the seeds it takes.
+
+    python tests/cpp/sim/planted_bugs.py [--seeds 2000] [--jobs 2] [NAME ...]
+
+Each bug is one replacement in a scratch copy of csrc and tests/cpp, which is built without
+torch and given to mlc_native_sim. Exit status 1 when the simulation misses one. A few minutes.
+tests/python/test_planted_bugs.py checks that the replacements still fit the sources.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A replacement of text that occurs exactly once in a file of csrc."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+BUGS = [
+    Bug(
+        "pages of an aborted prompt leak",
+        "actions/sequence_life.cc",
+        "  ReleaseSequence(estate, parts, first);  // of a root that is not forked yet\n",
+        "",
+    ),
+    Bug(
+        "final output lost after an abort",
+        "actions/post_process.cc",
+        "  estate->postproc_workspace.outputs.push_back(std::move(final));\n",
+        "  if (ReasonOf(rstate) != FinishReason::kAbort || rstate.leaves().size() != 2) {\n"
+        "    estate->postproc_workspace.outputs.push_back(std::move(final));\n  }\n",
+    ),
+    Bug(
+        "final output twice",
+        "actions/post_process.cc",
+        "  estate->postproc_workspace.outputs.push_back(std::move(final));\n",
+        "  if (rstate.leaves().size() == 3) estate->postproc_workspace.outputs.push_back(final);\n"
+        "  estate->postproc_workspace.outputs.push_back(std::move(final));\n",
+    ),
+    Bug(
+        "one token above max_tokens",
+        "actions/post_process.cc",
+        "num_generated >= config_.max_tokens)",
+        "num_generated > config_.max_tokens)",
+    ),
+    Bug(
+        "one token above the sequence limit",
+        "actions/post_process.cc",
+        "num_tokens >= parts_.max_sequence_length",
+        "num_tokens > parts_.max_sequence_length",
+    ),
+    Bug(
+        "copy-on-write forgotten",
+        "actions/forward_step.cc",
+        "  if (!copies_.empty()) parts_.model->CopyPages(copies_);\n",
+        "",
+    ),
+    Bug(
+        "the head of the queue is overtaken",
+        "scheduler.cc",
+        "if (entry.waits_for_prefill() && !PlanEntry(entry, kv, budget, plan)) return;",
+        "if (entry.waits_for_prefill() && !PlanEntry(entry, kv, budget, plan)) {\n"
+        "        if (budget->rows == 0) return;\n        break;\n      }",
+    ),
+    Bug(
+        "a full pool is never used to the last page (W5)",
+        "scheduler.cc",
+        "pages_needed + budget.num_generating <= budget.pages;",
+        "pages_needed + budget.num_generating < budget.pages;",
+    ),
+    Bug(
+        "reservations survive a failed forward",
+        "actions/forward_step.cc",
+        "    if (id != RequestModelState::kNoId && parts_.kv->HasSequence(id)) "
+        "parts_.kv->PopN(id, 0);\n",
+        "",
+    ),
+    Bug(
+        "a preempted request waits behind those that never ran",
+        "actions/sequence_life.cc",
+        "  estate->PushWaitingFront(rstate);\n",
+        "  estate->PushWaiting(rstate);\n",
+    ),
+    Bug(
+        "ids are not recycled (W16)",
+        "actions/sequence_life.cc",
+        "  estate->id_manager.RecycleId(id);\n",
+        "  if (id < 3) estate->id_manager.RecycleId(id);\n",
+    ),
+    Bug(
+        "draws depend on the chunk",
+        "actions/forward_step.cc",
+        "  const int64_t position = std::ssize(entry.tokens);\n",
+        "  const int64_t position = entry.mstate.kv_len;\n",
+    ),
+    Bug(
+        "text that may belong to a stop string is lost at the end",
+        "actions/post_process.cc",
+        "      leaf_.stop_handler->Finish(&bytes_, &ids_);\n",
+        "      if (leaf_.finish_reason != FinishReason::kLength) "
+        "leaf_.stop_handler->Finish(&bytes_, &ids_);\n",
+    ),
+    Bug(
+        "branches share the row that sampling has overwritten",
+        "actions/forward_step.cc",
+        "      std::copy(row_copy_.begin(), row_copy_.end(), row.begin());\n",
+        "",
+    ),
+    Bug(
+        "pages short: a half prefilled prompt keeps its pages for ever",
+        "actions/decode.cc",
+        "    if (DropPrefillProgress(estate, parts_)) continue;\n",
+        "",
+    ),
+]
+
+
+def apply_bug(bug: Bug, csrc: Path) -> str:
+    """Plants the bug; the file's text before that. Raises ValueError when it does not fit."""
+    path = csrc / bug.file
+    text = path.read_text()
+    if text.count(bug.old) != 1:
+        raise ValueError(f"{bug.name}: {bug.file} has {text.count(bug.old)} places for it")
+    path.write_text(text.replace(bug.old, bug.new))
+    return text
+
+
+def build(scratch: Path, jobs: int) -> bool:
+    """Whether the simulation could be built."""
+    command = ["cmake", "--build", str(scratch / "build"), "--target", "mlc_native_sim"]
+    run = subprocess.run([*command, "-j", str(jobs)], check=False, capture_output=True, text=True)
+    if run.returncode != 0:
+        print(run.stdout[-2000:], file=sys.stderr)
+    return run.returncode == 0
+
+
+def find(scratch: Path, seeds: int, jobs: int) -> str | None:
+    """The first failure that the simulation reports, None when it finds nothing."""
+    program = str(scratch / "build/tests/mlc_native_sim")
+    command = [program, "--seeds", f"1..{seeds}", "--jobs", str(jobs)]
+    try:
+        run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+    except subprocess.TimeoutExpired:
+        return "hangs"
+    found = re.search(r"^seed .*", run.stdout, re.MULTILINE)
+    if found is None and run.returncode != 0:
+        return f"status {run.returncode}"
+    return found.group(0) if found else None
+
+
+def main() -> int:
+    """Plants every bug (or those named) and prints what the simulation says to it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("names", nargs="*", help="parts of the names of bugs; default: all")
+    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    missed = 0
+    with tempfile.TemporaryDirectory(prefix="planted_bugs_") as folder:
+        scratch = Path(folder)
+        for part in ("csrc", "tests/cpp"):
+            shutil.copytree(ROOT / part, scratch / part)
+        configure = ["cmake", "-S", str(scratch / "csrc"), "-B", str(scratch / "build")]
+        for option in ("WITH_TORCH=OFF", "PYTHON=OFF", "BUILD_TESTS=ON", "WERROR=OFF"):
+            configure.append(f"-DMLC_NATIVE_{option}")
+        subprocess.run([*configure, "-G", "Ninja"], check=True, capture_output=True)
+        for bug in BUGS:
+            if arguments.names and not any(name in bug.name for name in arguments.names):
+                continue
+            original = apply_bug(bug, scratch / "csrc")
+            found = (
+                find(scratch, arguments.seeds, arguments.jobs)
+                if build(scratch, arguments.jobs)
+                else "does not compile"
+            )
+            (scratch / "csrc" / bug.file).write_text(original)
+            missed += found is None or found == "does not compile"
+            print(f"{'MISSED' if found is None else 'found '}  {bug.name}: {found}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
