@@ -8,7 +8,7 @@
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="${MLC_NATIVE_VENV:-$ROOT/.venv}"
 
-say() { printf '\n== %s\n' "$*"; }
+. "$ROOT/tools/summary.sh"
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # The first interpreter that is new enough; prints nothing when there is none.

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Sets up, builds once, and runs every check: C++ tests (with torch, and of the torch-free core),
-# linters, pytest. Enough by itself on a fresh machine. A failing check does not stop the later
-# ones; the summary at the end names it and the exit status is not 0.
+# simulations, sanitizers, linters, pytest. Enough by itself on a fresh machine. A failing check does
+# not stop the later ones; the summary at the end names it and the exit status is not 0.
 #
 #   tools/test.sh [--cpp-only | --python-only] [--fast]
 #
-# --fast leaves out the torch-free build and the tests marked slow or packaging.
+# --fast leaves out the torch-free build, the simulations, the sanitizers, and the tests marked slow
+# or packaging.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/setup_env.sh
@@ -16,25 +17,9 @@ for argument in "$@"; do
     --cpp-only) python=0 ;;
     --python-only) cpp=0 ;;
     --fast) fast=1 ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
-
-summary=() failed=0
-check() { # check NAME COMMAND...: runs it, notes result and duration
-  local name="$1" start=$SECONDS status
-  shift
-  say "$name"
-  "$@" </dev/null
-  status=$?
-  if [ $status -eq 0 ]; then
-    summary+=("ok      $name ($((SECONDS - start)) s)")
-  else
-    summary+=("FAILED  $name ($((SECONDS - start)) s, status $status)")
-    failed=1
-  fi
-  return $status
-}
 
 jobs="$(nproc)"
 build_core() {
@@ -43,6 +28,8 @@ build_core() {
     -DPython_EXECUTABLE="$PYTHON" >build/core.log 2>&1 &&
     cmake --build build/core -j "$jobs" >>build/core.log 2>&1 || { tail -n 60 build/core.log; false; }
 }
+seeds=2000
+simulate() { timeout -k 10 600 "$1/tests/mlc_native_sim" --seeds "1..$seeds" --jobs "$jobs"; }
 run_ctest() { timeout -k 10 900 ctest --test-dir "$1" -j "$jobs" --output-on-failure --no-tests=error; }
 
 system_packages tests
@@ -57,7 +44,8 @@ if [ $cpp = 1 ]; then
   check "C++ tests" run_ctest "$MLC_NATIVE_BUILD_DIR"
   if [ $fast = 0 ]; then
     check "torch-free core: build" build_core &&
-      check "torch-free core: C++ tests" run_ctest build/core
+      check "torch-free core: C++ tests" run_ctest build/core &&
+      check "torch-free core: $seeds simulations" simulate build/core
   fi
 fi
 if [ $python = 1 ]; then
@@ -67,6 +55,4 @@ if [ $python = 1 ]; then
   check "pytest" timeout -k 10 1500 "$PYTHON" -m pytest -q "${select[@]}"
 fi
 
-say "summary"
-printf '%s\n' "${summary[@]}"
-exit $failed
+finish
