@@ -52,8 +52,10 @@ void AnswerEmpty(const EngineState& estate, const Request& request, TimePoint no
   RequestMetrics metrics;
   metrics.prompt_tokens = request.prompt_len();
   metrics.add_time_point = metrics.finish_time_point = now;
-  estate->metrics.RequestFinished(metrics, ToString(FinishReason::kLength));
   final.request_final_usage_json_str = metrics.UsageJSONString();
+  // Both outputs or, when there is no memory and the request is refused, none.
+  estate->postproc_workspace.outputs.reserve(estate->postproc_workspace.outputs.size() + 2);
+  estate->metrics.RequestFinished(metrics, ToString(FinishReason::kLength));
   estate->postproc_workspace.outputs.push_back(std::move(empty));
   estate->postproc_workspace.outputs.push_back(std::move(final));
 }

@@ -1,6 +1,7 @@
 // Every single allocation of the engine's steps fails once.
 #include <gtest/gtest.h>
 
+#include <new>
 #include <string>
 
 #include "testing/allocations.h"
@@ -66,6 +67,30 @@ TEST(EngineMemory, EveryAllocationOfAStepMayFail) {
   while (RunWithFailingAllocation(k) && !HasFailure()) k += k < 400 ? 1 : 7;
   EXPECT_GT(k, 400) << "the scenario is too small";
   EXPECT_FALSE(HasFailure()) << "allocation " << k;
+}
+
+// A request is refused as a whole: nothing is heard of it.
+TEST(EngineMemory, EveryAllocationOfAnAddMayFail) {
+  for (const int64_t max_tokens : {0, 3}) {
+    bool failed = true;
+    for (int64_t k = 1; failed; ++k) {
+      SCOPED_TRACE(k);
+      TestEngine engine(SmallEngine());
+      const RequestPtr request = CreateRequest("a", {TokenData{Prompt(20)}}, Greedy(max_tokens, 2),
+                                               engine.engine().request_limits());
+      engine.checker().Add(*request);
+      int64_t countdown = k;
+      try {
+        const FailingAllocation failing(&countdown);
+        engine.engine().AddRequest(request);
+      } catch (const std::bad_alloc&) {
+        engine.checker().Forget("a");
+      }
+      failed = countdown < 0;
+      engine.Add("b", Prompt(20), Greedy(3));
+      engine.Run();
+    }
+  }
 }
 
 }  // namespace
