@@ -10,14 +10,32 @@ namespace mlc_native::sim {
 namespace {
 
 constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
-    "tiny_pool",        "chunked_mode",   "shared_prefixes",
-    "near_limits",      "branches",       "sampling",
-    "penalties",        "stops",          "eos",
-    "logprobs",         "text",           "id_reuse",
-    "invalid",          "deadlines",      "priorities",
-    "queue_limit",      "aborts",         "end_all",
-    "callback_throws",  "callback_calls", "forward_fails",
-    "sequence_fails",   "poison_tokens",  "copy_fails",
+    "tiny_pool",
+    "chunked_mode",
+    "prefix_cache",
+    "pins",
+    "shared_prefixes",
+    "near_limits",
+    "branches",
+    "sampling",
+    "penalties",
+    "stops",
+    "eos",
+    "logprobs",
+    "text",
+    "id_reuse",
+    "invalid",
+    "deadlines",
+    "priorities",
+    "queue_limit",
+    "aborts",
+    "end_all",
+    "callback_throws",
+    "callback_calls",
+    "forward_fails",
+    "sequence_fails",
+    "poison_tokens",
+    "copy_fails",
     "allocation_fails",
 };
 
@@ -105,6 +123,13 @@ void DrawSizes(SimRandom rng, Scenario* scenario) {
       scenario->has(Feature::kChunkedMode) ? PrefillMode::kChunked : PrefillMode::kHybrid;
 }
 
+void DrawPrefixCache(SimRandom rng, Scenario* scenario) {
+  EngineConfig& config = scenario->config;
+  const bool on = scenario->has(Feature::kPrefixCache);
+  config.prefix_cache_mode = on ? PrefixCacheMode::kRadix : PrefixCacheMode::kDisable;
+  config.prefix_cache_max_num_recycling_seqs = rng.Chance(0.6) ? -1 : rng.LogRange(0, 10);
+}
+
 void DrawService(SimRandom rng, Scenario* scenario) {
   EngineConfig& config = scenario->config;
   if (scenario->has(Feature::kQueueLimit)) config.max_queue_length = rng.LogRange(1, 20);
@@ -158,6 +183,7 @@ Scenario DrawScenario(uint64_t seed, const FeatureSet& allowed) {
   DrawModel(rng.Fork(2), &scenario);
   DrawSizes(rng.Fork(3), &scenario);
   DrawService(rng.Fork(8), &scenario);
+  DrawPrefixCache(rng.Fork(9), &scenario);
   SimRandom arrivals = rng.Fork(4);
   scenario.num_steps = arrivals.LogRange(50, 1500);
   scenario.max_burst = arrivals.Chance(0.5) ? 1 : arrivals.LogRange(1, 20);

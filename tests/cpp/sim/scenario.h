@@ -21,6 +21,8 @@ namespace mlc_native::sim {
 enum class Feature {
   kTinyPool,        // a few pages above what one request needs
   kChunkedMode,     // prefill_mode "chunked" instead of "hybrid"
+  kPrefixCache,     // prefix_cache_mode "radix" instead of "disable"
+  kPins,            // pinned_system_prompt
   kSharedPrefixes,  // prompts begin like earlier prompts and answers
   kNearLimits,      // lengths within 10 tokens of a limit
   kBranches,        // n > 1

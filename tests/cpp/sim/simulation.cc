@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "support/error.h"
 #include "testing/allocations.h"
 
@@ -130,6 +132,11 @@ void Simulation::CheckIdle() {
   history_.ExpectAllFinal();
   if (!live_.empty()) Fail("request \"" + live_.begin()->first + "\" never ended");
   engine_->AuditPages();
+  engine_->Reset();
+  const auto pages = nlohmann::json::parse(engine_->DebugCall("audit_pages"));
+  if (pages["kv_pages_free"] != pages["kv_pages_total"]) {
+    Fail("not every page is free after a reset: " + pages.dump());
+  }
 }
 
 // ---- What comes in

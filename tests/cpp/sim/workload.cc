@@ -111,6 +111,7 @@ GenerationConfig Workload::DrawGeneration(SimRandom& rng, int64_t prompt_len) co
   DrawPenalties(rng, &config);
   DrawStops(rng, &config);
   DrawService(rng, &config);
+  config.debug_config.pinned_system_prompt = Happens(rng, Feature::kPins) && rng.Chance(0.2);
   config.logprobs = Happens(rng, Feature::kLogprobs);
   if (config.logprobs) config.top_logprobs = static_cast<int32_t>(rng.Range(0, 5));
   return config;
