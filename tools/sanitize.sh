@@ -5,9 +5,9 @@
 #
 # address  AddressSanitizer with leak detection and UndefinedBehaviorSanitizer, in build/address
 # thread   ThreadSanitizer, in build/thread; tests/cpp/tsan.supp says what is suppressed and why
-# Default: both. --short is for CI: under ThreadSanitizer only what has threads. --seeds: how many
-# simulations under each (default 1000, short 100). A failing check does not stop the later ones;
-# the summary names it and the exit status is not 0.
+# Default: both. --short is for CI: under ThreadSanitizer only the programs that have threads.
+# --seeds: how many simulations under each (default 1000, short 100). A failing check does not stop
+# the later ones; the summary names it and the exit status is not 0.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/summary.sh
@@ -25,27 +25,34 @@ done
 [ ${#kinds[@]} -gt 0 ] || kinds=(address thread)
 [ -n "$seeds" ] || seeds=$((short ? 100 : 1000))
 jobs="$(nproc)"
+# With threads in them, beside the simulation.
+threaded=(core_test kernels_test sim_test support_test)
 
-build() { # build KIND SANITIZERS
-  local log="build/$1.log"
+build() { # build KIND SANITIZERS [TARGETS...]
+  local log="build/$1.log" targets=("${@:3}")
   mkdir -p build
   cmake -S csrc -B "build/$1" -G Ninja -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF \
     -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_WITH_GRAMMAR=OFF -DMLC_NATIVE_SANITIZE="$2" >"$log" 2>&1 &&
-    cmake --build "build/$1" -j "$jobs" >>"$log" 2>&1 || { tail -n 60 "$log"; false; }
+    cmake --build "build/$1" -j "$jobs" ${targets[@]:+--target "${targets[@]}"} >>"$log" 2>&1 || { tail -n 60 "$log"; false; }
 }
-run_tests() { timeout -k 10 1800 ctest --test-dir "build/$1" -j "$jobs" --output-on-failure; }
+run_tests() { # run_tests KIND [TESTS...]
+  local pattern
+  pattern="$(IFS='|'; echo "${*:2}")"
+  timeout -k 10 1800 ctest --test-dir "build/$1" -j "$jobs" --output-on-failure --no-tests=error \
+    -R "^(${pattern:-.*})\$"
+}
 simulate() { timeout -k 10 1800 "build/$1/tests/mlc_native_sim" --seeds "1..$seeds" --jobs "$jobs"; }
 
 export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 export TSAN_OPTIONS="suppressions=$PWD/tests/cpp/tsan.supp:halt_on_error=1:second_deadlock_stack=1"
 for kind in "${kinds[@]}"; do
-  sanitizers="$kind"
+  sanitizers="$kind" tests=()
   [ "$kind" = address ] && sanitizers=address,undefined
-  check "$sanitizers: build" build "$kind" "$sanitizers" || continue
-  if [ "$kind" = thread ] && [ "$short" = 1 ]; then export GTEST_FILTER='*Thread*:*Channel*:*EventTrace*'; fi
-  check "$sanitizers: C++ tests" run_tests "$kind"
-  unset GTEST_FILTER
+  [ "$kind" = thread ] && [ "$short" = 1 ] && tests=("${threaded[@]}")
+  check "$sanitizers: build" \
+    build "$kind" "$sanitizers" ${tests[@]:+"${tests[@]}" mlc_native_sim} || continue
+  check "$sanitizers: C++ tests" run_tests "$kind" "${tests[@]}"
   # One engine is on one thread, but several engines are in the process.
   check "$sanitizers: $seeds simulations" simulate "$kind"
 done
