@@ -4,6 +4,7 @@
 #include <tvm/ffi/reflection/accessor.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -110,12 +111,24 @@ ffi::Function FindMethod(const MethodRow& row) {
   throw LibraryError("it has no " + name);
 }
 
+// Beside tvm-ffi in site-packages, else wherever the dynamic linker finds it. (The run path alone
+// does not do: under sanitizers dlopen is called from their library, not from this one.)
+std::string LibraryPath() {
+  const char* chosen = std::getenv(kLibraryVariable);
+  if (chosen != nullptr && *chosen != '\0') return chosen;
+  Dl_info tvm_ffi;
+  if (dladdr(reinterpret_cast<const void*>(&TVMFFIGetTypeInfo), &tvm_ffi) == 0) return kLibraryName;
+  const auto packages =
+      std::filesystem::path(tvm_ffi.dli_fname).parent_path().parent_path().parent_path();
+  const auto path = packages / "xgrammar" / kLibraryName;
+  return std::filesystem::exists(path) ? path.string() : kLibraryName;
+}
+
 void OpenLibrary() {
   // A Python program may have loaded it already, from elsewhere; its types register only once.
   if (FindType(std::string(kTypePrefix) + "GrammarCompiler") != nullptr) return;
-  const char* chosen = std::getenv(kLibraryVariable);
-  const char* path = chosen != nullptr && *chosen != '\0' ? chosen : kLibraryName;
-  if (dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) == nullptr) {
+  const std::string path = LibraryPath();
+  if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) == nullptr) {
     const char* error = dlerror();
     throw LibraryError(error != nullptr ? error : path);
   }

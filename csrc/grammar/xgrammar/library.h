@@ -15,9 +15,9 @@
 namespace mlc_native {
 
 struct XGrammar {
-  // The library is opened on the first call: MLC_NATIVE_XGRAMMAR_LIB of the environment, else
-  // libxgrammar_bindings.so on the run path of this one. Throws InvalidConfig when it is missing or
-  // when a function has another signature than we know.
+  // The library is opened on the first call: MLC_NATIVE_XGRAMMAR_LIB of the environment, else the
+  // one of the package xgrammar beside tvm_ffi's. Throws InvalidConfig when it is missing or when a
+  // function has another signature than we know.
   static std::shared_ptr<const XGrammar> Load();
 
   tvm::ffi::Function new_tokenizer_info;

@@ -72,10 +72,10 @@ TEST(CompileCacheTest, EqualSpecsCompileOnceAndShareAFailureThatIsForgotten) {
   std::atomic<int> num_compiled = 0, num_failed = 0;
   std::promise<void> go;
   std::shared_future<void> wait = go.get_future().share();
-  const auto run = [&](const std::function<CompileCache::Grammar()>& compile) {
+  const auto run = [&](std::function<CompileCache::Grammar()> compile) {
     std::vector<std::thread> threads;
     for (int i = 0; i < kThreads; ++i) {
-      threads.emplace_back([&] {
+      threads.emplace_back([&, compile] {  // which outlives the call of run
         try {
           cache.Get(Regex("x"), compile);
         } catch (const std::runtime_error&) {
