@@ -55,9 +55,10 @@ class EngineImpl : public Engine {
   std::shared_ptr<const TokenTable> token_table() const override { return loaded_.token_table; }
   std::string JSONMetrics() const override { return estate_->metrics.AsJSONString(Gauges()); }
   void AuditPages() const override { AuditState(*estate_, kv_); }
-  std::string DebugCall(const std::string& name) override;
+  std::string DebugCall(const std::string& name) override { return debug_functions_.Call(name); }
 
  private:
+  void RegisterDebugFunctions();
   void CheckAdmission(const Request& request) const;
   void SetDeadlines(RequestState* rstate) const;
   // Something that ends or advances requests; when it fails, they all end with an error.
@@ -67,7 +68,14 @@ class EngineImpl : public Engine {
   void RunActions();
   void EndAllRequests(FinishReason reason, const std::string& message);
   void MarkAllEnded(FinishReason reason, const std::string& message);
-  void Deliver() { DeliverOutputs(estate_, trace_.get()); }
+  void Process() {
+    const StepProfiler::Scope scope(&profiler_, StepPhase::kPostProcess);
+    PostProcess(estate_, parts_);
+  }
+  void Deliver() {
+    const StepProfiler::Scope scope(&profiler_, StepPhase::kDeliver);
+    DeliverOutputs(estate_, trace_.get());
+  }
   EngineGauges Gauges() const;
   int64_t max_sequence_length() const {
     return std::min(*config().max_single_sequence_length, *config().max_total_sequence_length);
@@ -79,7 +87,9 @@ class EngineImpl : public Engine {
   EngineState estate_;
   PagedKvCache kv_;
   Sampler sampler_;
+  StepProfiler profiler_;
   EngineParts parts_;
+  DebugFunctions debug_functions_;
   std::vector<std::unique_ptr<EngineAction>> actions_;
 };
 
@@ -117,7 +127,8 @@ EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
     : loaded_(std::move(loaded)),
       trace_(options.trace_recorder),
       queue_(options.queue != nullptr ? options.queue : std::make_shared<QueueLimit>()),
-      kv_(NumPages(loaded_.config), kKvPageSize) {
+      kv_(NumPages(loaded_.config), kKvPageSize),
+      profiler_(options.now) {
   loaded_.model->Allocate(kv_.pool().num_total(), *config().prefill_chunk_size,
                           *config().max_num_sequence);
   parts_ = {.model = loaded_.model.get(),
@@ -130,9 +141,11 @@ EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
                        .prefill_chunk_size = *config().prefill_chunk_size,
                        .prefill_mode = config().prefill_mode},
             .max_sequence_length = max_sequence_length(),
-            .now = options.now};
+            .now = options.now,
+            .profiler = &profiler_};
   actions_ = CreateEngineActions(parts_);
   estate_->request_stream_callback_ = options.request_stream_callback;
+  RegisterDebugFunctions();
   queue_->set_limit(config().max_queue_length.value_or(QueueLimit::kUnlimited));
 }
 
@@ -213,6 +226,7 @@ void EngineImpl::SetDeadlines(RequestState* rstate) const {
 
 void EngineImpl::Step() {
   if (Empty()) return;
+  const StepProfiler::Scope scope(&profiler_, StepPhase::kStep);
   // First, and delivered before anything is computed: a step may take long.
   Advance([this] { EndExpired(); });
   if (Empty()) return;
@@ -223,11 +237,11 @@ template <typename Action>
 void EngineImpl::Advance(const Action& action) {
   try {
     action();
-    PostProcess(estate_, parts_);
+    Process();
   } catch (const std::exception& error) {
     // A bug of ours or no memory: nobody may wait for an answer that will not come.
     MarkAllEnded(FinishReason::kError, error.what());
-    PostProcess(estate_, parts_);
+    Process();
   }
   Deliver();
 }
@@ -299,14 +313,23 @@ EngineGauges EngineImpl::Gauges() const {
           .kv_pages_cached = 0};
 }
 
-std::string EngineImpl::DebugCall(const std::string& name) {
-  if (name == "audit_pages") {
+void EngineImpl::RegisterDebugFunctions() {
+  debug_functions_.Register("dump_state", "queues, and every sequence of every live request",
+                            [this] { return StateJson(*estate_, kv_); });
+  debug_functions_.Register("audit_pages", "checks pages, ids and queues; page counts", [this] {
     AuditPages();
     return PagesJson(*estate_, kv_);
-  }
-  if (name == "dump_state") return StateJson(*estate_, kv_);
-  throw InvalidRequest("name", "There is no debug function \"" + name +
-                                   "\"; there are \"audit_pages\" and \"dump_state\"");
+  });
+  debug_functions_.Register(
+      "memory_summary", "bytes of weights, KV cache, workspace and process",
+      [this] { return MemoryJson(loaded_.model->metadata(), config(), kv_); });
+  debug_functions_.Register("profiler_start", "times the phases of every step from now on",
+                            [this]() -> std::string {
+                              profiler_.Start();
+                              return "{}";
+                            });
+  debug_functions_.Register("profiler_stop", "count, sum and maximum of each phase since the start",
+                            [this] { return profiler_.Stop(); });
 }
 
 }  // namespace

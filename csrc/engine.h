@@ -80,8 +80,9 @@ class Engine {
   // Every page is free or held by a live sequence or the cache. Throws InternalError. At idle: no
   // page is used.
   virtual void AuditPages() const = 0;
-  // Calls a named debug function ("audit_pages", "dump_state"); returns its JSON answer. Throws
-  // InvalidRequest for unknown names.
+  // Calls a debug function ("dump_state", "audit_pages", "memory_summary", "profiler_start",
+  // "profiler_stop") and returns its JSON answer. Throws InvalidRequest for a name that does not
+  // exist, saying which do.
   virtual std::string DebugCall(const std::string& name) = 0;
 };
 

@@ -1,10 +1,13 @@
 #include "engine_debug.h"
 
 #include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "support/check.h"
+#include "support/error.h"
+#include "support/machine_info.h"
 
 namespace mlc_native {
 namespace {
@@ -81,6 +84,19 @@ ordered_json QueueJson(const Queue& queue) {
 
 }  // namespace
 
+void DebugFunctions::Register(const std::string& name, const std::string& help, Function function) {
+  const bool is_new = functions_.emplace(name, Entry{help, std::move(function)}).second;
+  MLC_CHECK(is_new) << name;
+}
+
+std::string DebugFunctions::Call(const std::string& name) const {
+  const auto found = functions_.find(name);
+  if (found != functions_.end()) return found->second.function();
+  std::string message = "There is no debug function \"" + name + "\"; there are:";
+  for (const auto& [known, entry] : functions_) message += "\n  " + known + ": " + entry.help;
+  throw InvalidRequest("name", message);
+}
+
 void AuditState(EngineStateObj& estate, const PagedKvCache& kv) {
   kv.Audit();
   std::set<int64_t> ids;
@@ -92,6 +108,8 @@ void AuditState(EngineStateObj& estate, const PagedKvCache& kv) {
     num_waiting += rstate->in_waiting_queue ? 1 : 0;
     num_running += rstate->in_running_queue ? 1 : 0;
   }
+  MLC_CHECK(estate.deadlines.size() <= std::ssize(estate.request_states))
+      << estate.deadlines.size() << " deadlines";
   const auto num_ids = static_cast<int64_t>(ids.size());
   MLC_CHECK(num_ids == estate.id_manager.num_live() && num_ids == kv.num_sequences())
       << num_ids << " sequences, " << estate.id_manager.num_live() << " live ids, "
@@ -104,6 +122,19 @@ void AuditState(EngineStateObj& estate, const PagedKvCache& kv) {
 
 std::string PagesJson(const EngineStateObj& estate, const PagedKvCache& kv) {
   return PageCounts(estate, kv).dump();
+}
+
+std::string MemoryJson(const ModelMetadata& model, const EngineConfig& config,
+                       const PagedKvCache& kv) {
+  const int64_t page_bytes = model.kv_bytes_per_token * kv.page_size();
+  const int64_t workspace_bytes = model.workspace_bytes_per_token * *config.prefill_chunk_size +
+                                  model.workspace_bytes_per_sequence * *config.max_num_sequence;
+  return ordered_json{{"weights", model.weight_bytes},
+                      {"kv_pool", kv.pool().num_total() * page_bytes},
+                      {"kv_used", kv.pool().num_used() * page_bytes},
+                      {"workspace", workspace_bytes},
+                      {"process_resident", ResidentMemoryBytes()}}
+      .dump();
 }
 
 std::string StateJson(const EngineStateObj& estate, const PagedKvCache& kv) {

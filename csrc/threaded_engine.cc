@@ -140,6 +140,11 @@ class ThreadedEngineImpl final : public ThreadedEngine {
         AbortRequestCommand{request_id});  // refused after the exit, which aborts all
   }
 
+  void AbortAllRequests() override {
+    RefuseAfterFork();
+    sync_->commands.Push(AbortAllRequestsCommand{});  // refused after the exit
+  }
+
   GenerationConfig GetDefaultGenerationConfig() const override {
     return Loaded()->default_generation_config;
   }

@@ -68,6 +68,8 @@ class ThreadedEngine {
   virtual void AddRequest(RequestPtr request) = 0;
   // An id that is not live is ignored.
   virtual void AbortRequest(const std::string& request_id) = 0;
+  // All that were added before, on any thread. Does not wait for their final outputs.
+  virtual void AbortAllRequests() = 0;
 
   virtual GenerationConfig GetDefaultGenerationConfig() const = 0;
   virtual EngineConfig GetCompleteEngineConfig() const = 0;

@@ -80,6 +80,11 @@ void EngineWorker::Run(AbortRequestCommand& command) {
   Guard("An abort", [&] { engine_->AbortRequest(command.request_id); });
 }
 
+void EngineWorker::Run(AbortAllRequestsCommand&) {
+  if (engine_ == nullptr) return;
+  Guard("Aborting all requests", [this] { engine_->AbortAllRequests(); });
+}
+
 void EngineWorker::Run(ReloadEngineCommand& command) {
   Answer(&command.reply, [&] {
     if (exited_) ThrowExited();

@@ -33,6 +33,7 @@ struct AddRequestCommand {
 struct AbortRequestCommand {
   std::string request_id;
 };
+struct AbortAllRequestsCommand {};
 struct ReloadEngineCommand {
   EngineConfig config;
   LoadProgress progress;
@@ -51,9 +52,9 @@ struct DebugCallCommand {
   std::string name;
   std::promise<std::string> reply;
 };
-using Command =
-    std::variant<AddRequestCommand, AbortRequestCommand, ReloadEngineCommand, UnloadEngineCommand,
-                 ResetEngineCommand, QueryMetricsCommand, DebugCallCommand>;
+using Command = std::variant<AddRequestCommand, AbortRequestCommand, AbortAllRequestsCommand,
+                             ReloadEngineCommand, UnloadEngineCommand, ResetEngineCommand,
+                             QueryMetricsCommand, DebugCallCommand>;
 
 // What other threads may know of a loaded model. Immutable.
 struct LoadedModel {
@@ -98,6 +99,7 @@ class EngineWorker {
  private:
   void Run(AddRequestCommand& command);
   void Run(AbortRequestCommand& command);
+  void Run(AbortAllRequestsCommand& command);
   void Run(ReloadEngineCommand& command);
   void Run(UnloadEngineCommand& command);
   void Run(ResetEngineCommand& command);

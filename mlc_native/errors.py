@@ -1,14 +1,15 @@
 """Every error that mlc_native raises on purpose, in one place.
 
 ``InvalidRequest`` and ``InvalidConfig`` are ``ValueError``; ``LoadError`` and ``InternalError`` are
-``RuntimeError``. The first three carry ``field``: the name of what is wrong.
+``RuntimeError``. The first three carry ``field``: the name of what is wrong. ``QueueFull`` is an
+``InvalidRequest`` that may succeed later; it carries ``queue_length`` and ``max_queue_length``.
 """
 
 from __future__ import annotations
 
 from typing import TypeVar
 
-from mlc_native._core import InternalError, InvalidConfig, InvalidRequest, LoadError
+from mlc_native._core import InternalError, InvalidConfig, InvalidRequest, LoadError, QueueFull
 
 __all__ = [
     "EngineRequestError",
@@ -17,6 +18,7 @@ __all__ = [
     "InvalidConfig",
     "InvalidRequest",
     "LoadError",
+    "QueueFull",
     "invalid_config",
     "invalid_request",
     "load_error",

@@ -16,6 +16,7 @@
 #include "models/model.h"
 #include "sampling/sampler.h"
 #include "scheduler.h"
+#include "step_profiler.h"
 
 namespace mlc_native {
 
@@ -29,7 +30,8 @@ struct EngineParts {
   const std::vector<int32_t>* eos_token_ids = nullptr;
   SchedulerLimits limits;
   int64_t max_sequence_length = 0;
-  ClockFunction now;  // EngineOptions::now
+  ClockFunction now;                 // EngineOptions::now
+  StepProfiler* profiler = nullptr;  // may be null
 };
 
 class EngineAction {

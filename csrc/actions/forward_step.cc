@@ -32,6 +32,7 @@ ForwardStep::Outcome ForwardStep::Run(const EngineState& estate, const StepPlan&
 // ---- Before the commit ----
 
 void ForwardStep::ReservePages(const EngineState& estate, const StepPlan& plan) {
+  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kReserve);
   copies_.clear();
   for (const PlannedSlice& slice : plan.slices) {
     RequestStateEntry& entry = *slice.entry;
@@ -42,6 +43,7 @@ void ForwardStep::ReservePages(const EngineState& estate, const StepPlan& plan) 
 }
 
 LogitsView ForwardStep::Forward(const StepPlan& plan) {
+  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kForward);
   if (!copies_.empty()) parts_.model->CopyPages(copies_);
   token_ids_.clear();
   sequences_.clear();
@@ -69,6 +71,7 @@ void ForwardStep::AddSlice(const PlannedSlice& slice) {
 }
 
 void ForwardStep::Sample(const StepPlan& plan, const LogitsView& logits) {
+  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kSample);
   Trace(plan, /*is_decode=*/false, "start sampling");
   Trace(plan, /*is_decode=*/true, "start sampling");
   sampled_.clear();
@@ -137,6 +140,7 @@ ForwardStep::Outcome ForwardStep::FailAll(const EngineState& estate, const StepP
 // ---- Commit ----
 
 void ForwardStep::Commit(const EngineState& estate, const StepPlan& plan, TimePoint start) {
+  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kCommit);
   const TimePoint now = parts_.now();
   for (const auto& [rstate, message] : sampling_errors_) {
     EndRequest(estate, parts_, *rstate, FinishReason::kError, message);

@@ -60,6 +60,15 @@ void BindConfig(nb::module_& m) {
       .def_rw("logprobs", &GenerationConfig::logprobs)
       .def_rw("top_logprobs", &GenerationConfig::top_logprobs)
       .def_prop_rw(
+          "priority",
+          [](const GenerationConfig& self) { return std::string(ToString(self.priority)); },
+          [](GenerationConfig& self, const std::string& name) {
+            self.priority = ParsePriority(name);
+          },
+          "\"high\", \"normal\" or \"low\".")
+      .def_rw("queue_timeout_s", &GenerationConfig::queue_timeout_s, nb::arg().none())
+      .def_rw("timeout_s", &GenerationConfig::timeout_s, nb::arg().none())
+      .def_prop_rw(
           "response_format_type",
           [](const GenerationConfig& self) { return self.response_format.type; },
           [](GenerationConfig& self, std::string type) {
@@ -110,7 +119,9 @@ void BindConfig(nb::module_& m) {
       "Reads an engine config and returns it in full. Raises InvalidConfig that names the wrong "
       "field.");
   // What this build can run on.
-  m.def("available_devices", [] { return AvailableDevices(); });
+  m.def("available_devices", &AvailableDevices);
+  m.def("resolve_device", &ResolveDevice, "device"_a,
+        "\"auto\" is the best there is. Raises InvalidConfig for a device that is not there.");
 }
 
 }  // namespace mlc_native::bindings

@@ -98,7 +98,7 @@ void BindData(nb::module_& m) {
       .def_ro("text", &SequenceDelta::text)
       .def_ro("logprob_json_strs", &SequenceDelta::logprob_json_strs)
       .def_prop_ro("finish_reason", &FinishReasonName,
-                   "\"stop\", \"length\", \"abort\", \"error\" or None.")
+                   "\"stop\", \"length\", \"abort\", \"error\", \"timeout\" or None.")
       .def_ro("extra_prefix_string", &SequenceDelta::extra_prefix_string);
 
   nb::class_<RequestStreamOutput>(m, "RequestStreamOutput",

@@ -70,6 +70,7 @@ void BindThreadedEngine(nb::module_& m) {
           },
           "request"_a, ReleaseGil())
       .def("abort_request", &ThreadedEngine::AbortRequest, "request_id"_a, ReleaseGil())
+      .def("abort_all_requests", &ThreadedEngine::AbortAllRequests, ReleaseGil())
       .def("get_default_generation_config", &ThreadedEngine::GetDefaultGenerationConfig)
       .def("get_complete_engine_config",
            [](const ThreadedEngine& self) { return self.GetCompleteEngineConfig().AsJSONString(); })

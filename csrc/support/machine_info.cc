@@ -102,6 +102,10 @@ int64_t AvailableCpus(const std::string& root, int64_t affinity) {
   return std::max<int64_t>(1, std::min(affinity, quota));
 }
 
+int64_t ResidentMemoryBytes() {
+  return ReadNamed("/proc/self/status", "VmRSS:").value_or(0) * 1024;
+}
+
 int64_t AvailableMemoryBytes() { return AvailableMemoryBytes(""); }
 
 int64_t AvailableCpus() {

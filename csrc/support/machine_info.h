@@ -15,6 +15,10 @@ int64_t AvailableMemoryBytes();
 // less. At least 1.
 int64_t AvailableCpus();
 
+// Memory of this process that is in RAM, of which shared pages may be counted elsewhere too; 0
+// where the system does not say.
+int64_t ResidentMemoryBytes();
+
 // The same with the pseudo file systems somewhere else (tests): `root` + "/proc/meminfo", ...
 int64_t AvailableMemoryBytes(const std::string& root);
 int64_t AvailableCpus(const std::string& root, int64_t affinity);

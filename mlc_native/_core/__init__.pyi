@@ -10,6 +10,11 @@ class InvalidRequest(ValueError):
     One request is wrong; others are untouched. `field` names the offending field.
     """
 
+class QueueFull(InvalidRequest):
+    """
+    Too many requests wait already (HTTP 429); the same request may be accepted later. `queue_length` of them wait, `max_queue_length` may.
+    """
+
 class InvalidConfig(ValueError):
     """An engine setting is wrong. `field` names it."""
 
@@ -117,6 +122,25 @@ class GenerationConfig:
     def top_logprobs(self, arg: int, /) -> None: ...
 
     @property
+    def priority(self) -> str:
+        """"high", "normal" or "low"."""
+
+    @priority.setter
+    def priority(self, arg: str, /) -> None: ...
+
+    @property
+    def queue_timeout_s(self) -> float | None: ...
+
+    @queue_timeout_s.setter
+    def queue_timeout_s(self, arg: float | None, /) -> None: ...
+
+    @property
+    def timeout_s(self) -> float | None: ...
+
+    @timeout_s.setter
+    def timeout_s(self, arg: float | None, /) -> None: ...
+
+    @property
     def response_format_type(self) -> str: ...
 
     @response_format_type.setter
@@ -180,6 +204,11 @@ def check_engine_config(json: str) -> str:
 
 def available_devices() -> list[str]: ...
 
+def resolve_device(device: str) -> str:
+    """
+    "auto" is the best there is. Raises InvalidConfig for a device that is not there.
+    """
+
 class Request:
     """A validated request. Immutable."""
 
@@ -209,7 +238,7 @@ class SequenceDelta:
 
     @property
     def finish_reason(self) -> str | None:
-        """"stop", "length", "abort", "error" or None."""
+        """"stop", "length", "abort", "error", "timeout" or None."""
 
     @property
     def extra_prefix_string(self) -> str: ...
@@ -353,6 +382,8 @@ class ThreadedEngine:
     def add_request(self, request: Request) -> None: ...
 
     def abort_request(self, request_id: str) -> None: ...
+
+    def abort_all_requests(self) -> None: ...
 
     def get_default_generation_config(self) -> GenerationConfig: ...
 

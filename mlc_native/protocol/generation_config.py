@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from mlc_native import _core
@@ -26,6 +28,9 @@ _PLAIN_FIELDS = (
     "seed",
     "stop_strs",
     "stop_token_ids",
+    "priority",
+    "queue_timeout_s",
+    "timeout_s",
 )
 _DEBUG_FIELDS = ("ignore_eos", "pinned_system_prompt", "grammar_execution_mode")
 
@@ -51,6 +56,12 @@ class GenerationConfig(BaseModel):
         seed: None draws one.
         stop_strs: text at which an answer ends; not part of the answer.
         stop_token_ids: tokens at which an answer ends; not part of the answer.
+        priority: "high" requests are started before waiting "normal" ones, and those before "low"
+            ones; each waiting request lets only a few in before it. First come, first served among
+            equals.
+        queue_timeout_s: seconds from the submission until work on the request must have started,
+            (0, 1e9]. Else it ends with finish reason "timeout".
+        timeout_s: seconds until its end. It ends with "timeout" and what it has by then.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -70,6 +81,9 @@ class GenerationConfig(BaseModel):
     seed: int | None = None
     stop_strs: list[str] | None = None
     stop_token_ids: list[int] | None = None
+    priority: Literal["high", "normal", "low"] = "normal"
+    queue_timeout_s: float | None = None
+    timeout_s: float | None = None
     response_format: RequestResponseFormat | None = None
     debug_config: DebugConfig | None = Field(default_factory=DebugConfig)
 

@@ -1,8 +1,8 @@
 """OpenAI's objects: completion and chat completion requests, responses and stream chunks.
 
-Requests also take ``top_k``, ``min_p``, ``repetition_penalty``, ``stop_token_ids`` and
-``ignore_eos``. A field that is not known is an error, never ignored. Ranges that OpenAI defines
-are checked here; everything else (also NaN) by the engine.
+Requests also take ``top_k``, ``min_p``, ``repetition_penalty``, ``stop_token_ids``, ``ignore_eos``,
+``priority``, ``queue_timeout_s`` and ``timeout_s``. A field that is not known is an error, never
+ignored. Ranges that OpenAI defines are checked here; everything else (also NaN) by the engine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mlc_native.protocol.debug_protocol import DebugConfig
 COMPLETION_MAX_TOP_LOGPROBS = 5
 CHAT_COMPLETION_MAX_TOP_LOGPROBS = 20
 
-FinishReason = Literal["stop", "length", "tool_calls", "abort", "error"]
+FinishReason = Literal["stop", "length", "tool_calls", "abort", "error", "timeout"]
 
 
 def _now() -> int:
@@ -119,6 +119,9 @@ class _SamplingRequest(BaseModel):
     top_k: int | None = None
     min_p: float | None = None
     ignore_eos: bool | None = None
+    priority: Literal["high", "normal", "low"] = "normal"
+    queue_timeout_s: float | None = None
+    timeout_s: float | None = None
     user: str | None = None
     response_format: RequestResponseFormat | None = None
     debug_config: DebugConfig | None = None

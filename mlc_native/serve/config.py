@@ -39,6 +39,11 @@ class EngineConfig:
         prefill_chunk_size: tokens in one forward.
         sliding_window_size, attention_sink_size: override the model's, in tokens.
         max_history_size: only 0; recurrent models are not supported.
+        max_queue_length: requests that may wait for their start, or -1 for any number; beyond it a
+            request is refused with QueueFull. Default: 16 * max_num_sequence in mode "server",
+            -1 in the others.
+        queue_timeout_s: seconds a request may wait for its start, if it does not say itself.
+        timeout_s: seconds a request may take in all, if it does not say itself.
         speculative_mode: "disable"; the others are not supported yet.
         spec_draft_length, spec_tree_width: of speculative decoding.
         prefix_cache_mode: "radix" or "disable".
@@ -65,6 +70,9 @@ class EngineConfig:
     sliding_window_size: int | None = None
     attention_sink_size: int | None = None
     max_history_size: int | None = None
+    max_queue_length: int | None = None
+    queue_timeout_s: float | None = None
+    timeout_s: float | None = None
     kv_state_kind: Literal["kv_cache", "rnn_state"] | None = None
     speculative_mode: Literal["disable", "small_draft", "eagle", "medusa"] = "disable"
     spec_draft_length: int = 0

@@ -49,7 +49,7 @@ class SingleRequestStreamOutput:
     Attributes:
         delta_token_ids: new tokens, stop tokens left out.
         delta_logprob_json_strs: one JSON object per token when asked for, else None.
-        finish_reason: "stop", "length", "abort", "error"; None while the sequence goes on.
+        finish_reason: "stop", "length", "abort", "error", "timeout"; None while it goes on.
         request_final_usage_json_str: the usage; set in the last output of a request only.
         extra_prefix_string: text in front that was not generated token by token.
         delta_text: the text of the new tokens; valid UTF-8, cut before a stop string.

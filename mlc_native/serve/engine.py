@@ -21,8 +21,9 @@ from mlc_native.protocol.openai_api_protocol import (
     CompletionResponse,
 )
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.engine_base import MLCEngineBase, Mode
+from mlc_native.serve.engine_base import MLCEngineBase
 from mlc_native.serve.metrics import EngineMetrics
+from mlc_native.serve.model_setup import Mode, ModelSetup
 from mlc_native.serve.openai_interface import Chat, ChatCompletions, Completions
 from mlc_native.serve.request_processing import (
     Prompt,
@@ -96,32 +97,38 @@ class _OpenAICall:
     config: GenerationConfig
     responder: Any
     stream: bool
+    setup: ModelSetup  # of the model that all this was made for
 
 
 class _OpenAIEngine(MLCEngineBase):
     """What both engines do before anything waits."""
 
     def _chat_call(self, request: ChatCompletionRequest, request_id: str | None) -> _OpenAICall:
+        self._check_running()
+        setup = self._model.current
         request_id = request_id or random_request_id("chatcmpl")
         return _OpenAICall(
             request_id,
-            chat_prompt(request, self.conv_template),
-            generation_config(request, self._chat_stop_token_ids),
-            ChatResponder(request, request_id, self.model_name),
+            chat_prompt(request, setup.conv_template),
+            generation_config(request, setup.chat_stop_token_ids),
+            ChatResponder(request, request_id, setup.name),
             request.stream,
+            setup,
         )
 
     def _completion_call(self, request: CompletionRequest, request_id: str | None) -> _OpenAICall:
+        self._check_running()
+        setup = self._model.current
         check_unsupported(request)
         request_id = request_id or random_request_id("cmpl")
         text = request.prompt
         if request.echo and not isinstance(text, str):
-            text = self.tokenizer.decode(text) if self.tokenizer is not None else ""
+            text = setup.tokenizer.decode(text) if setup.tokenizer is not None else ""
         if not request.echo or not isinstance(text, str):
             text = ""
-        responder = CompletionResponder(request, request_id, self.model_name, echo=text)
+        responder = CompletionResponder(request, request_id, setup.name, echo=text)
         config = generation_config(request)
-        return _OpenAICall(request_id, request.prompt, config, responder, request.stream)
+        return _OpenAICall(request_id, request.prompt, config, responder, request.stream, setup)
 
 
 # ------------------------------------------------------------------------------------ synchronous
@@ -177,9 +184,34 @@ class MLCEngine(_OpenAIEngine):
         """Ends a request: its consumer gets finish reason "abort". Unknown ids are ignored."""
         self._abort(request_id)
 
+    def abort_all(self) -> None:
+        """Ends all requests; each consumer gets finish reason "abort"."""
+        self._abort_all()
+
     def metrics(self) -> EngineMetrics:
         """The engine's metrics, taken between two of its steps."""
         return self._query_metrics()
+
+    def reload(
+        self,
+        model: str,
+        engine_config: EngineConfig | None = None,
+        *,
+        model_lib: str | None = None,
+        mode: Mode = "local",
+    ) -> None:
+        """Replaces the model; requests of the old one end with finish reason "abort".
+
+        Arguments are those of the constructor. What is known to be wrong without loading (a wrong
+        setting, a folder that is no model) is raised with the old model still serving; when the
+        load itself fails, no model is loaded. Then, and during the load, requests are refused with
+        InvalidRequest, and another reload may follow.
+        """
+        self._reload(model, engine_config, model_lib, mode)
+
+    def unload(self) -> None:
+        """Drops the model; requests end with "abort", new ones are refused until a reload."""
+        self._unload()
 
     def _handle_chat_completion(
         self, request: ChatCompletionRequest, request_id: str | None = None
@@ -190,7 +222,7 @@ class MLCEngine(_OpenAIEngine):
         return self._answer(self._completion_call(request, request_id))
 
     def _answer(self, call: _OpenAICall) -> Any:
-        stream = self._generate(call.prompt, call.config, call.request_id)
+        stream = self._generate(call.prompt, call.config, call.request_id, call.setup)
         if call.stream:
             return _chunks(stream, call.responder)
         try:
@@ -199,11 +231,21 @@ class MLCEngine(_OpenAIEngine):
             stream.close()
 
     def _generate(
-        self, prompt: Prompt, generation_config: GenerationConfig, request_id: str
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig,
+        request_id: str,
+        setup: ModelSetup | None = None,
     ) -> RequestStream:
         """Submits a request; the stream yields its outputs as they come."""
-        open_channel = self.state.bridge.open_sync
-        channel = self._open_request(open_channel, prompt, generation_config, request_id)
+        self._check_running()
+        channel = self._open_request(
+            self.state.bridge.open_sync,
+            prompt,
+            generation_config,
+            request_id,
+            setup or self._model.current,
+        )
         return RequestStream(self, channel)
 
 
@@ -260,9 +302,28 @@ class AsyncMLCEngine(_OpenAIEngine):
         """Ends a request: its consumer gets finish reason "abort". Unknown ids are ignored."""
         self._abort(request_id)
 
+    async def abort_all(self) -> None:
+        """Ends all requests; each consumer gets finish reason "abort"."""
+        self._abort_all()
+
     async def metrics(self) -> EngineMetrics:
         """The engine's metrics, taken between two of its steps."""
         return await asyncio.to_thread(self._query_metrics)
+
+    async def reload(
+        self,
+        model: str,
+        engine_config: EngineConfig | None = None,
+        *,
+        model_lib: str | None = None,
+        mode: Mode = "local",
+    ) -> None:
+        """Replaces the model, as ``MLCEngine.reload`` does, without blocking the event loop."""
+        await asyncio.to_thread(self._reload, model, engine_config, model_lib, mode)
+
+    async def unload(self) -> None:
+        """Drops the model; requests end with "abort", new ones are refused until a reload."""
+        await asyncio.to_thread(self._unload)
 
     async def __aenter__(self) -> Self:
         return self
@@ -283,8 +344,10 @@ class AsyncMLCEngine(_OpenAIEngine):
     async def _answer(self, call: _OpenAICall) -> Any:
         if isinstance(call.prompt, str) and len(call.prompt) > LONG_TEXT_CHARS:
             # Tokenizing it here would hold up the event loop.
-            call.prompt = await asyncio.to_thread(prompt_token_ids, call.prompt, self.tokenizer)
-        stream = self._generate(call.prompt, call.config, call.request_id)
+            call.prompt = await asyncio.to_thread(
+                prompt_token_ids, call.prompt, call.setup.tokenizer
+            )
+        stream = self._generate(call.prompt, call.config, call.request_id, call.setup)
         if call.stream:
             return _async_chunks(stream, call.responder)
         try:
@@ -293,14 +356,20 @@ class AsyncMLCEngine(_OpenAIEngine):
             stream.close()
 
     def _generate(
-        self, prompt: Prompt, generation_config: GenerationConfig, request_id: str
+        self,
+        prompt: Prompt,
+        generation_config: GenerationConfig,
+        request_id: str,
+        setup: ModelSetup | None = None,
     ) -> AsyncRequestStream:
         """Submits a request of the running event loop; the stream yields its outputs."""
+        self._check_running()
         loop = asyncio.get_running_loop()
         channel = self._open_request(
             lambda id_: self.state.bridge.open_async(id_, loop),
             prompt,
             generation_config,
             request_id,
+            setup or self._model.current,
         )
         return AsyncRequestStream(self, channel)

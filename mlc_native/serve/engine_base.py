@@ -14,148 +14,39 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Literal, Self
-
-from tqdm import tqdm
 
 from mlc_native import _core
 from mlc_native._stream_bridge import AsyncChannel, StreamBridge, SyncChannel
-from mlc_native.conversation import ChatTemplate, load_chat_template
-from mlc_native.errors import EngineTerminatedError, invalid_config, invalid_request
+from mlc_native.conversation import ChatTemplate
+from mlc_native.errors import EngineTerminatedError, InvalidRequest, invalid_request
 from mlc_native.protocol.generation_config import GenerationConfig
-from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
 from mlc_native.serve.metrics import EngineMetrics
+from mlc_native.serve.model_setup import (
+    LoadProgressBar,
+    Mode,
+    ModelSetup,
+    ModelSlot,
+    detect_device,
+    prepare_model,
+)
+from mlc_native.serve.model_setup import ModelInfo as ModelInfo
 from mlc_native.serve.request_processing import Prompt, check_prompt_length, prompt_token_ids
-from mlc_native.support.model_source import resolve_model
 from mlc_native.tokenizers import Tokenizer
 
 logger = logging.getLogger(__name__)
 
-Mode = Literal["local", "interactive", "server"]
-PROGRESS_BAR_AFTER_S = 2.0
 TERMINATED = "the engine was terminated"
 FORKED = (
     "this process was forked from the one that owns the engine: create an engine here, "
     "or start processes with the spawn method"
 )
-KV_PAGE_SIZE = 16
 
 
-@dataclass
-class ModelInfo:
-    """A model folder and the plug-in library that creates the model, if any."""
-
-    model: str
-    model_lib: str | None = None
-
-
-# ------------------------------------------------------------------------ steps 1 to 4: the inputs
-
-
-def check_engine_config(
-    model: str, model_lib: str | None, mode: Mode, engine_config: EngineConfig
-) -> None:
-    """Raises InvalidConfig when arguments and config contradict each other, or a field is wrong."""
-    arguments = {"model": model, "model_lib": model_lib, "mode": mode}
-    for name, argument in arguments.items():
-        configured = getattr(engine_config, name)
-        if configured is not None and argument is not None and configured != argument:
-            raise invalid_config(
-                name,
-                f'The argument "{name}" of engine constructor is "{argument}", while the "{name}" '
-                f'field in argument "engine_config" is "{configured}". Please set the '
-                f'"engine_config.{name}" to None or set it to the same as the argument "{name}".',
-            )
-    if engine_config.kv_cache_page_size != KV_PAGE_SIZE:
-        raise invalid_config(
-            "kv_cache_page_size",
-            f"KV cache only supports page size {KV_PAGE_SIZE}, while the "
-            f'"kv_cache_page_size" field in argument "engine_config" is '
-            f"{engine_config.kv_cache_page_size}.",
-        )
-    _core.check_engine_config(replace(engine_config, model=model, mode=mode).engine_json())
-
-
-def resolve_models(model: str, engine_config: EngineConfig) -> tuple[list[Path], EngineConfig]:
-    """The folders of all models, and a config that names them."""
-    model_lib = engine_config.model_lib
-    if model_lib is not None and not Path(model_lib).is_file():
-        raise FileNotFoundError(f'the "model_lib" {model_lib} does not exist')
-    names = [m if isinstance(m, str) else m[0] for m in engine_config.additional_models]
-    folders = [resolve_model(name) for name in (model, *names)]
-    config = replace(
-        engine_config,
-        model=str(folders[0]),
-        additional_models=[str(folder) for folder in folders[1:]],
-    )
-    return folders, config
-
-
-def detect_device(device: str) -> str:
-    """The device to run on: "auto" is the best that is there.
-
-    Raises InvalidConfig for a device that is not there, naming those that are.
-    """
-    available = _core.available_devices()
-    kind, _, index = str(device).partition(":")
-    if device == "auto":
-        return "cuda" if any(d.startswith("cuda") for d in available) else "cpu"
-    present = device in available or (not index and any(d.startswith(kind) for d in available))
-    if kind not in ("cpu", "cuda") or not present:
-        raise invalid_config(
-            "device",
-            f'device "{device}" is not available; this machine and build have: '
-            f'{", ".join(available)} (or "auto")',
-        )
-    return str(device)
-
-
-def load_tokenizer(folder: Path) -> tuple[Tokenizer | None, ChatTemplate | None]:
-    """The tokenizer and chat template of a model folder, None where it has none."""
-    if not (folder / "tokenizer.json").is_file():
-        return None, None
-    return Tokenizer(folder), load_chat_template(folder)
-
-
-class LoadProgressBar:
-    """A progress bar on stderr that appears when a load takes more than two seconds."""
-
-    def __init__(self, model: str) -> None:
-        self._description = f"Loading {Path(model).name}"
-        self._bar: Any = None
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._bar is None:
-            self._bar = tqdm(
-                total=total,
-                desc=self._description,
-                unit="B",
-                unit_scale=True,
-                unit_divisor=1024,
-                delay=PROGRESS_BAR_AFTER_S,
-                leave=False,
-            )
-        self._bar.update(done - self._bar.n)
-
-    def close(self) -> None:
-        """Removes the bar."""
-        if self._bar is not None:
-            self._bar.close()
-
-
-def parse_default_config(engine_config: EngineConfig | None, model_lib: str | None) -> EngineConfig:
-    """A config of our own: what the caller gave is never changed."""
-    config = replace(engine_config) if engine_config is not None else EngineConfig()
-    if config.model_lib is None:
-        config.model_lib = model_lib
-    return config
-
-
-# ------------------------------------------------------------------------------ step 5: the state
+# --------------------------------------------------------------------------------------- the state
 
 
 class EngineState:
@@ -221,11 +112,7 @@ class MLCEngineBase:
     """What the sync and the async engine share: setup, requests, shutdown.
 
     Attributes:
-        engine_config: the settings with everything inferred filled in.
-        max_input_sequence_length: tokens that a prompt may have.
-        tokenizer: None when the model folder has no tokenizer.json.
-        conv_template: the model's chat template; None when it has none.
-        model_config_dicts: config.json of each model.
+        device: where the model runs.
         state: the EngineState.
 
     Raises:
@@ -245,38 +132,29 @@ class MLCEngineBase:
         enable_tracing: bool,
     ) -> None:
         self._status = "starting"
-        self.model_name = str(model)
-        # 1. Check the config. 2. Find the models. 3. The device. 4. What the models say.
-        config = parse_default_config(engine_config, model_lib)
-        check_engine_config(self.model_name, model_lib, mode, config)
-        folders, config = resolve_models(self.model_name, replace(config, mode=mode))
+        # 1. The model, as far as it can be known without loading it. 2. The device.
+        setup = prepare_model(str(model), model_lib, mode, engine_config)
         self.device = detect_device(device)
-        chat_configs = [MLCChatConfig.from_folder(folder) for folder in folders]
-        self.model_config_dicts = [chat_config.model_config_dict for chat_config in chat_configs]
-        # 5. The state, with callback and tracing. 6. The C++ engine. 7. The tokenizer.
+        # 3. The C++ engine. 4. The state, with callback and tracing.
         self._core = _core.ThreadedEngine()
         bridge = StreamBridge(self._core.abort_request)
         self.state = EngineState(EventTraceRecorder() if enable_tracing else None, bridge)
         self._core.init_threaded_engine(
             self.device, self.state.get_request_stream_callback(kind), self.state.trace_recorder
         )
+        self._model = ModelSlot()
+        self._reload_lock = threading.Lock()
         threads: list[threading.Thread] = []
         self._shutdown = weakref.finalize(self, shut_down, self._core, bridge, threads)
         try:
-            self.tokenizer, self.conv_template = load_tokenizer(folders[0])
-            self._chat_stop_token_ids = self._template_stop_token_ids()
-            # 8. The two loops. 9. Load. 10. What the engine made of the config.
+            # 5. The two loops. 6. Load.
             threads += self._start_threads()
-            self._load(config)
-            self.engine_config = EngineConfig.from_json(self._core.get_complete_engine_config())
-            self.max_input_sequence_length = self._core.get_request_limits().max_sequence_length
+            self._replace_model(setup)
         except BaseException:
             self._shutdown()
             raise
         self._status = "running"
         FORK_GUARD.watch(self)
-        if self.engine_config.verbose:
-            self._log_settings()
 
     def _start_threads(self) -> list[threading.Thread]:
         loops = {
@@ -291,6 +169,73 @@ class MLCEngineBase:
             thread.start()
         return threads
 
+    # ---------------------------------------------------------------------------------- the model
+
+    @property
+    def model_name(self) -> str:
+        """What the caller called the model."""
+        return self._model.current.name
+
+    @property
+    def engine_config(self) -> EngineConfig:
+        """The settings with everything inferred filled in."""
+        return self._model.current.engine_config
+
+    @property
+    def max_input_sequence_length(self) -> int:
+        """Tokens that a prompt may have."""
+        return self._model.current.max_input_sequence_length
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """None when the model folder has no tokenizer.json."""
+        return self._model.current.tokenizer
+
+    @property
+    def conv_template(self) -> ChatTemplate | None:
+        """The model's chat template; None when it has none."""
+        return self._model.current.conv_template
+
+    @property
+    def model_config_dicts(self) -> list[dict[str, Any]]:
+        """config.json of each model."""
+        return self._model.current.model_config_dicts
+
+    def _reload(
+        self,
+        model: str,
+        engine_config: EngineConfig | None,
+        model_lib: str | None,
+        mode: Mode,
+    ) -> None:
+        self._check_running()
+        self._replace_model(prepare_model(str(model), model_lib, mode, engine_config))
+
+    def _unload(self) -> None:
+        self._check_running()
+        with self._reload_lock:
+            self._model.take_out()
+            self._core.unload()
+
+    def _replace_model(self, setup: ModelSetup) -> None:
+        with self._reload_lock:
+            old = self._model.take_out()
+            try:
+                self._load(setup.engine_config)
+            except BaseException:
+                # Refused before the old model was unloaded, or nothing is loaded now.
+                if self._has_model():
+                    self._model.put(old)
+                raise
+            try:
+                loaded = self._loaded(setup)
+            except BaseException:
+                self._core.unload()
+                raise
+            self._model.put(loaded)
+        if loaded.engine_config.verbose:
+            self._log_settings(loaded)
+
     def _load(self, config: EngineConfig) -> None:
         progress = LoadProgressBar(str(config.model))
         try:
@@ -298,23 +243,30 @@ class MLCEngineBase:
         finally:
             progress.close()
 
-    def _log_settings(self) -> None:
-        config = self.engine_config
+    def _has_model(self) -> bool:
+        try:
+            self._core.get_request_limits()
+        except InvalidRequest:
+            return False
+        return True
+
+    def _loaded(self, setup: ModelSetup) -> ModelSetup:
+        """The setup with what the engine made of it."""
+        return replace(
+            setup,
+            engine_config=EngineConfig.from_json(self._core.get_complete_engine_config()),
+            max_input_sequence_length=self._core.get_request_limits().max_sequence_length,
+        )
+
+    def _log_settings(self, setup: ModelSetup) -> None:
+        config = setup.engine_config
         logger.info(
             "%s on %s, mode %s: max_num_sequence %s, max_total_sequence_length %s, "
             "max_single_sequence_length %s, prefill_chunk_size %s",
-            *(self.model_name, self.device, config.mode, config.max_num_sequence),
+            *(setup.name, self.device, config.mode, config.max_num_sequence),
             *(config.max_total_sequence_length, config.max_single_sequence_length),
             config.prefill_chunk_size,
         )
-
-    def _template_stop_token_ids(self) -> list[int]:
-        """The end-of-turn token that the chat template writes; config.json may not list it."""
-        if self.conv_template is None or self.tokenizer is None:
-            return []
-        eos_token = self.conv_template.special_tokens.get("eos_token", "")
-        token_id = self.tokenizer.token_to_id(eos_token)
-        return [] if token_id is None else [token_id]
 
     # ------------------------------------------------------------------------------ the lifecycle
 
@@ -346,7 +298,7 @@ class MLCEngineBase:
             raise EngineTerminatedError(FORKED)
 
     def reset(self) -> None:
-        """Ends all requests with finish reason "abort" and clears the metrics."""
+        """Ends all requests with finish reason "abort" and clears metrics and prefix cache."""
         self._check_running()
         self._core.reset()
 
@@ -358,30 +310,37 @@ class MLCEngineBase:
         prompt: Prompt,
         generation_config: GenerationConfig,
         request_id: str,
+        setup: ModelSetup,
     ) -> Any:
         """Hands a request to the engine and returns the channel of its outputs.
 
+        Args:
+            setup: the model that the prompt was made for.
+
         Raises:
-            InvalidRequest: the request can never be served, or its id is in use.
+            InvalidRequest: the request can never be served, its id is in use, or the model is not
+                loaded any more.
+            QueueFull: too many requests wait already.
         """
         self._check_running()
         record = self.state.record_event
         record(request_id, "receive request")
         record(request_id, "start tokenization")
-        token_ids = prompt_token_ids(prompt, self.tokenizer)
+        token_ids = prompt_token_ids(prompt, setup.tokenizer)
         record(request_id, "finish tokenization")
-        check_prompt_length(len(token_ids), self.max_input_sequence_length)
-        config = generation_config.apply_to(self._core.get_default_generation_config())
-        request = self._core.create_request(request_id, token_ids, config)
-        try:
-            channel = open_channel(request_id)
-        except ValueError as error:
-            raise invalid_request("request_id", str(error)) from None
-        try:
-            self._core.add_request(request)
-        except BaseException:
-            self.state.bridge.discard(channel)
-            raise
+        check_prompt_length(len(token_ids), setup.max_input_sequence_length)
+        with self._model.hold(setup):
+            config = generation_config.apply_to(self._core.get_default_generation_config())
+            request = self._core.create_request(request_id, token_ids, config)
+            try:
+                channel = open_channel(request_id)
+            except ValueError as error:
+                raise invalid_request("request_id", str(error)) from None
+            try:
+                self._core.add_request(request)
+            except BaseException:
+                self.state.bridge.discard(channel)
+                raise
         return channel
 
     def _close_request(self, channel: SyncChannel | AsyncChannel) -> None:
@@ -396,13 +355,25 @@ class MLCEngineBase:
         self._check_running()
         self._core.abort_request(request_id)
 
+    def _abort_all(self) -> None:
+        self._check_running()
+        self._core.abort_all_requests()
+
     def _query_metrics(self) -> EngineMetrics:
         """Waits for the engine's next step, without the GIL."""
         self._check_running()
         return EngineMetrics(json.loads(self._core.json_metrics()))
 
     def _debug_call_func_on_all_worker(self, name: str) -> str:
-        """Runs a debug function ("audit_pages", "dump_state") between two steps; its JSON."""
+        """Runs a debug function of the engine between two of its steps and returns its JSON.
+
+        "dump_state": queues and sequences. "audit_pages": checks pages, ids and queues.
+        "memory_summary": bytes of weights, KV cache, workspace and process. "profiler_start",
+        "profiler_stop": count, sum and maximum of the times of each phase of the steps between.
+
+        Raises:
+            InvalidRequest: there is no such function; the message lists those that are there.
+        """
         self._check_running()
         answer: str = self._core.debug_call_func_on_all_worker(name)
         return answer

@@ -18,7 +18,9 @@ from prometheus_client.metrics_core import (
 _PREFIX = "mlc_native_"
 _LABELLED = re.compile(r"(?P<name>\w+)\{(?P<label>\w+)=(?P<value>[^}]*)\}")
 _COUNTER_SUFFIXES = ("_sum", "finished_requests_total")
-_COUNTERS = {"num_preemptions", "num_aborts", "num_errors", "num_steps"}
+_COUNTERS = {
+    *("num_preemptions", "num_aborts", "num_errors", "num_timeouts", "num_queue_full", "num_steps")
+}
 
 
 class EngineMetrics:

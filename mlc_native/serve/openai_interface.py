@@ -102,7 +102,8 @@ class ChatCompletions(Generic[ResponseT, StreamT]):
         Args:
             request_id: for ``abort``; default: a fresh one.
             extra_body: ``debug_config``, ``top_k``, ``min_p``, ``repetition_penalty``,
-                ``stop_token_ids``, ``ignore_eos``, ``max_completion_tokens``.
+                ``stop_token_ids``, ``ignore_eos``, ``max_completion_tokens``, ``priority``,
+                ``queue_timeout_s``, ``timeout_s``.
 
         Returns:
             The response, or with ``stream=True`` an iterator of chunks. Dropping or closing the
@@ -110,6 +111,7 @@ class ChatCompletions(Generic[ResponseT, StreamT]):
 
         Raises:
             ValueError: the request is wrong (pydantic's ValidationError, or InvalidRequest).
+            QueueFull: an InvalidRequest; too many requests wait already.
             EngineRequestError: the engine ended the request with an error.
             EngineTerminatedError: the engine is gone.
         """

@@ -24,7 +24,7 @@ Prompt = str | Sequence[int] | data.Data | Sequence[str | int | Sequence[int] | 
 # What extra_body of a create() call may hold: our additions to OpenAI's parameters.
 EXTRA_FIELDS = (
     *("debug_config", "top_k", "min_p", "repetition_penalty", "stop_token_ids", "ignore_eos"),
-    "max_completion_tokens",
+    *("max_completion_tokens", "priority", "queue_timeout_s", "timeout_s"),
 )
 
 
@@ -76,6 +76,9 @@ def generation_config(
         seed=request.seed,
         stop_strs=[stop] if isinstance(stop, str) else stop and list(stop),
         stop_token_ids=stop_token_ids or None,
+        priority=request.priority,
+        queue_timeout_s=request.queue_timeout_s,
+        timeout_s=request.timeout_s,
         response_format=request.response_format,
         debug_config=debug_config,
     )

@@ -7,29 +7,23 @@ import json
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from mlc_native import _core
 from mlc_native.errors import EngineRequestError, EngineTerminatedError, invalid_request
 from mlc_native.protocol.generation_config import GenerationConfig
-from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.serve import data
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.engine_base import (
-    FORK_GUARD,
-    FORKED,
-    LoadProgressBar,
-    Mode,
-    check_engine_config,
-    detect_device,
-    keep_forever,
-    load_tokenizer,
-    parse_default_config,
-    resolve_models,
-)
+from mlc_native.serve.engine_base import FORK_GUARD, FORKED, keep_forever
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
 from mlc_native.serve.metrics import EngineMetrics
+from mlc_native.serve.model_setup import (
+    LoadProgressBar,
+    Mode,
+    ModelSetup,
+    detect_device,
+    prepare_model,
+)
 from mlc_native.serve.request import Request
 from mlc_native.serve.request_processing import Prompt, check_prompt_length, prompt_token_ids
 
@@ -70,21 +64,23 @@ class SyncMLCEngine:
         enable_tracing: bool = False,
         request_stream_callback: StreamCallback | None = None,
     ) -> None:
-        self._core: Any
-        config = parse_default_config(engine_config, model_lib)
-        check_engine_config(str(model), model_lib, mode, config)
-        folders, config = resolve_models(str(model), replace(config, mode=mode))
+        self._core: Any = None
+        self._forked = False
+        setup = prepare_model(str(model), model_lib, mode, engine_config)
         self.device = detect_device(device)
-        chat_configs = [MLCChatConfig.from_folder(folder) for folder in folders]
-        self.model_config_dicts = [chat_config.model_config_dict for chat_config in chat_configs]
         self.trace_recorder = EventTraceRecorder() if enable_tracing else None
-        self.tokenizer, self.conv_template = load_tokenizer(folders[0])
         self._request_stream_callback: StreamCallback | None = None
-        self._init(config.engine_json(), self.device, request_stream_callback, self.trace_recorder)
-        self.engine_config = EngineConfig.from_json(self._core.config_json())
-        self.max_input_sequence_length = self._core.request_limits().max_sequence_length
+        self._load(setup, request_stream_callback)
         self._generate_ids = itertools.count()
         FORK_GUARD.watch(self)
+
+    def _load(self, setup: ModelSetup, request_stream_callback: StreamCallback | None) -> None:
+        config_json = setup.engine_config.engine_json()
+        self._init(config_json, self.device, request_stream_callback, self.trace_recorder)
+        self.engine_config = EngineConfig.from_json(self._core.config_json())
+        self.max_input_sequence_length = self._core.request_limits().max_sequence_length
+        self.model_config_dicts = setup.model_config_dicts
+        self.tokenizer, self.conv_template = setup.tokenizer, setup.conv_template
 
     def _init(
         self,
@@ -102,14 +98,42 @@ class SyncMLCEngine:
             progress.close()
         self._request_stream_callback = request_stream_callback
 
-    def _forget_after_fork(self) -> None:
-        """In a forked child the engine's threads do not exist: it stays untouched."""
-        keep_forever(self._core)
+    def reload(
+        self,
+        model: str,
+        engine_config: EngineConfig | None = None,
+        *,
+        model_lib: str | None = None,
+        mode: Mode = "local",
+    ) -> None:
+        """Replaces the model, as ``MLCEngine.reload`` does; not from the callback."""
+        self._check_not_forked()
+        setup = prepare_model(str(model), model_lib, mode, engine_config)
+        self.unload()
+        self._load(setup, self._request_stream_callback)
+
+    def unload(self) -> None:
+        """Drops the model; requests end with "abort", new ones are refused until a reload."""
+        self._check_not_forked()
+        if self._core is not None:
+            self._core.abort_all_requests()
         self._core = None
 
-    def _engine(self) -> Any:
-        if self._core is None:
+    def _forget_after_fork(self) -> None:
+        """In a forked child the engine's threads do not exist: it stays untouched."""
+        self._forked = True
+        if self._core is not None:
+            keep_forever(self._core)
+        self._core = None
+
+    def _check_not_forked(self) -> None:
+        if self._forked:
             raise EngineTerminatedError(FORKED)
+
+    def _engine(self) -> Any:
+        self._check_not_forked()
+        if self._core is None:
+            raise invalid_request("engine", "No model is loaded")
         return self._core
 
     # ------------------------------------------------------------------------------- step by step
@@ -139,6 +163,10 @@ class SyncMLCEngine:
         """Ends a request with finish reason "abort". Unknown ids are ignored."""
         self._engine().abort_request(request_id)
 
+    def abort_all(self) -> None:
+        """Ends all requests with finish reason "abort"."""
+        self._engine().abort_all_requests()
+
     def step(self) -> None:
         """One action of the engine; nothing when it has no request."""
         self._engine().step()
@@ -149,7 +177,7 @@ class SyncMLCEngine:
         return empty
 
     def reset(self) -> None:
-        """Ends all requests with finish reason "abort" and clears the metrics."""
+        """Ends all requests with finish reason "abort" and clears metrics and prefix cache."""
         self._engine().reset()
 
     def metrics(self) -> EngineMetrics:

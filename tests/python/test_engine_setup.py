@@ -13,7 +13,7 @@ import pytest
 import mlc_native
 from mlc_native import MLCEngine, SyncMLCEngine, _core
 from mlc_native.protocol.generation_config import GenerationConfig
-from mlc_native.serve import engine_base
+from mlc_native.serve import model_setup
 
 MakeModel = Callable[..., str]
 
@@ -28,8 +28,8 @@ def test_no_progress_bar_on_a_quick_load(
 def test_progress_bar_on_a_slow_load(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(engine_base, "PROGRESS_BAR_AFTER_S", 1e-9)
-    bar = engine_base.LoadProgressBar("/models/tiny")
+    monkeypatch.setattr(model_setup, "PROGRESS_BAR_AFTER_S", 1e-9)
+    bar = model_setup.LoadProgressBar("/models/tiny")
     bar(0, 1000)
     bar._bar.mininterval = 0
     bar(500, 1000)
@@ -46,7 +46,7 @@ def test_progress_never_exceeds_the_total(
 ) -> None:
     calls: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        engine_base.LoadProgressBar, "__call__", lambda _self, *now: calls.append(now)
+        model_setup.LoadProgressBar, "__call__", lambda _self, *now: calls.append(now)
     )
     MLCEngine(make_model(), model_lib=fake_lib).terminate()
     assert all(done <= total for done, total in calls)
@@ -119,5 +119,5 @@ def test_importing_the_package_does_not_import_torch() -> None:
 
 def test_available_devices() -> None:
     assert "cpu" in _core.available_devices()
-    assert engine_base.detect_device("auto") in ("cpu", "cuda")
-    assert engine_base.detect_device("cpu") == "cpu"
+    assert model_setup.detect_device("auto") in ("cpu", "cuda")
+    assert model_setup.detect_device("cpu") == "cpu"

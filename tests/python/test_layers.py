@@ -37,6 +37,7 @@ ROOT_FILES = {
     "event_trace": (1, "words"),
     "device": (1, "words"),
     "queue_limit": (1, "words"),
+    "step_profiler": (1, "words"),
     "request_state": (3, "state"),
     "deadline_queue": (3, "state"),
     "engine_state": (3, "state"),

@@ -17,7 +17,7 @@ import pytest
 
 from mlc_native import AsyncMLCEngine, MLCEngine, SyncMLCEngine
 from mlc_native._stream_bridge import StreamBridge
-from mlc_native.serve import engine_base
+from mlc_native.serve import engine_base, model_setup
 
 MakeModel = Callable[..., str]
 SLOW = {"us_per_step": 2000, "cost": "sleep"}
@@ -63,13 +63,13 @@ class PlannedError(Exception):
 
 
 STEPS = {
-    "check the config": (engine_base, "check_engine_config"),
-    "find the models": (engine_base, "resolve_models"),
+    "check the config": (model_setup, "check_engine_config"),
+    "find the models": (model_setup, "resolve_models"),
+    "what the models say": (model_setup.MLCChatConfig, "from_folder"),
+    "the tokenizer": (model_setup, "load_tokenizer"),
     "the device": (engine_base, "detect_device"),
-    "what the models say": (engine_base.MLCChatConfig, "from_folder"),
     "the state": (engine_base, "EngineState"),
     "the C++ engine": (engine_base, "StreamBridge"),
-    "the tokenizer": (engine_base, "load_tokenizer"),
     "the two loops": (engine_base.MLCEngineBase, "_start_threads"),
     "load": (engine_base.MLCEngineBase, "_load"),
     "the final config": (engine_base.EngineConfig, "from_json"),

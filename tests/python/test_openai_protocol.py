@@ -103,7 +103,9 @@ def test_completion_refuses_logprobs(logprobs: int) -> None:
 @pytest.mark.parametrize(
     "choice", [ChatCompletionResponseChoice, ChatCompletionStreamResponseChoice]
 )
-@pytest.mark.parametrize("reason", ["stop", "length", "tool_calls", "abort", "error", None])
+@pytest.mark.parametrize(
+    "reason", ["stop", "length", "tool_calls", "abort", "error", "timeout", None]
+)
 def test_every_finish_reason_can_be_told(choice: Any, reason: str | None) -> None:
     message = {"role": "assistant", "content": ""}
     assert choice(finish_reason=reason, message=message, delta=message).finish_reason == reason
@@ -126,6 +128,9 @@ def test_settings_of_a_request() -> None:
         logprobs=True,
         top_logprobs=20,
         ignore_eos=False,
+        priority="low",
+        queue_timeout_s=1.5,
+        timeout_s=20,
     )
     config = generation_config(request, extra_stop_token_ids=[2])
     assert config == GenerationConfig(
@@ -142,6 +147,9 @@ def test_settings_of_a_request() -> None:
         logit_bias={5: -100.0},
         logprobs=True,
         top_logprobs=20,
+        priority="low",
+        queue_timeout_s=1.5,
+        timeout_s=20,
         debug_config=DebugConfig(),
     )
 

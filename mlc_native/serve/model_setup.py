@@ -1,0 +1,223 @@
+"""From a model name to what an engine needs to load it, and what requests need to know of it.
+
+Everything a caller can get wrong is found here, before anything is loaded or unloaded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from tqdm import tqdm
+
+from mlc_native import _core
+from mlc_native.conversation import ChatTemplate, load_chat_template
+from mlc_native.errors import invalid_config, invalid_request
+from mlc_native.protocol.mlc_chat_config import MLCChatConfig
+from mlc_native.serve.config import EngineConfig
+from mlc_native.support.model_source import resolve_model
+from mlc_native.tokenizers import Tokenizer
+
+Mode = Literal["local", "interactive", "server"]
+PROGRESS_BAR_AFTER_S = 2.0
+KV_PAGE_SIZE = 16
+
+
+@dataclass
+class ModelInfo:
+    """A model folder and the plug-in library that creates the model, if any."""
+
+    model: str
+    model_lib: str | None = None
+
+
+def check_engine_config(
+    model: str, model_lib: str | None, mode: Mode, engine_config: EngineConfig
+) -> None:
+    """Raises InvalidConfig when arguments and config contradict each other, or a field is wrong."""
+    arguments = {"model": model, "model_lib": model_lib, "mode": mode}
+    for name, argument in arguments.items():
+        configured = getattr(engine_config, name)
+        if configured is not None and argument is not None and configured != argument:
+            raise invalid_config(
+                name,
+                f'The argument "{name}" of engine constructor is "{argument}", while the "{name}" '
+                f'field in argument "engine_config" is "{configured}". Please set the '
+                f'"engine_config.{name}" to None or set it to the same as the argument "{name}".',
+            )
+    if engine_config.kv_cache_page_size != KV_PAGE_SIZE:
+        raise invalid_config(
+            "kv_cache_page_size",
+            f"KV cache only supports page size {KV_PAGE_SIZE}, while the "
+            f'"kv_cache_page_size" field in argument "engine_config" is '
+            f"{engine_config.kv_cache_page_size}.",
+        )
+    _core.check_engine_config(replace(engine_config, model=model, mode=mode).engine_json())
+
+
+def resolve_models(model: str, engine_config: EngineConfig) -> tuple[list[Path], EngineConfig]:
+    """The folders of all models, and a config that names them."""
+    model_lib = engine_config.model_lib
+    if model_lib is not None and not Path(model_lib).is_file():
+        raise FileNotFoundError(f'the "model_lib" {model_lib} does not exist')
+    names = [m if isinstance(m, str) else m[0] for m in engine_config.additional_models]
+    folders = [resolve_model(name) for name in (model, *names)]
+    config = replace(
+        engine_config,
+        model=str(folders[0]),
+        additional_models=[str(folder) for folder in folders[1:]],
+    )
+    return folders, config
+
+
+def detect_device(device: str) -> str:
+    """The device to run on: "auto" is the best that is there.
+
+    Raises InvalidConfig for a device that is not there, naming those that are.
+    """
+    resolved: str = _core.resolve_device(str(device))
+    return resolved
+
+
+def load_tokenizer(folder: Path) -> tuple[Tokenizer | None, ChatTemplate | None]:
+    """The tokenizer and chat template of a model folder, None where it has none."""
+    if not (folder / "tokenizer.json").is_file():
+        return None, None
+    return Tokenizer(folder), load_chat_template(folder)
+
+
+def parse_default_config(engine_config: EngineConfig | None, model_lib: str | None) -> EngineConfig:
+    """A config of our own: what the caller gave is never changed."""
+    config = replace(engine_config) if engine_config is not None else EngineConfig()
+    if config.model_lib is None:
+        config.model_lib = model_lib
+    return config
+
+
+class LoadProgressBar:
+    """A progress bar on stderr that appears when a load takes more than two seconds."""
+
+    def __init__(self, model: str) -> None:
+        self._description = f"Loading {Path(model).name}"
+        self._bar: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._bar is None:
+            self._bar = tqdm(
+                total=total,
+                desc=self._description,
+                unit="B",
+                unit_scale=True,
+                unit_divisor=1024,
+                delay=PROGRESS_BAR_AFTER_S,
+                leave=False,
+            )
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        """Removes the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+# ------------------------------------------------------------------------- the model of an engine
+
+
+@dataclass(frozen=True)
+class ModelSetup:
+    """A model as its requests see it. A reload replaces it as a whole.
+
+    Attributes:
+        name: what the caller called it.
+        engine_config: the settings; with everything inferred filled in once it is loaded.
+        max_input_sequence_length: tokens that a prompt may have; 0 before it is loaded.
+        chat_stop_token_ids: the chat template's end-of-turn token; config.json may not list it.
+    """
+
+    name: str
+    engine_config: EngineConfig
+    model_config_dicts: list[dict[str, Any]]
+    tokenizer: Tokenizer | None
+    conv_template: ChatTemplate | None
+    chat_stop_token_ids: list[int]
+    max_input_sequence_length: int = 0
+
+
+def prepare_model(
+    model: str, model_lib: str | None, mode: Mode, engine_config: EngineConfig | None
+) -> ModelSetup:
+    """A model that has been found and checked as far as that goes without loading it."""
+    config = parse_default_config(engine_config, model_lib)
+    check_engine_config(model, model_lib, mode, config)
+    folders, config = resolve_models(model, replace(config, mode=mode))
+    chat_configs = [MLCChatConfig.from_folder(folder) for folder in folders]
+    tokenizer, template = load_tokenizer(folders[0])
+    return ModelSetup(
+        model,
+        config,
+        [chat_config.model_config_dict for chat_config in chat_configs],
+        tokenizer,
+        template,
+        _template_stop_token_ids(tokenizer, template),
+    )
+
+
+def _template_stop_token_ids(
+    tokenizer: Tokenizer | None, template: ChatTemplate | None
+) -> list[int]:
+    if template is None or tokenizer is None:
+        return []
+    token_id = tokenizer.token_to_id(template.special_tokens.get("eos_token", ""))
+    return [] if token_id is None else [token_id]
+
+
+class ModelSlot:
+    """The model that is loaded, or none.
+
+    A request holds it while it is handed over to the engine. Taking the model out waits for those
+    and refuses others, so no request reaches another model than the one it was made for.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._setup: ModelSetup | None = None
+        self._num_holders = 0
+
+    @property
+    def current(self) -> ModelSetup:
+        """Raises InvalidRequest when no model is loaded."""
+        setup = self._setup
+        if setup is None:
+            raise invalid_request("engine", "No model is loaded")
+        return setup
+
+    @contextmanager
+    def hold(self, setup: ModelSetup) -> Iterator[None]:
+        """Keeps the model. Raises InvalidRequest when it is not this one any more."""
+        with self._changed:
+            if self._setup is not setup:
+                raise invalid_request(
+                    "engine", "the model was unloaded or replaced while the request was prepared"
+                )
+            self._num_holders += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._num_holders -= 1
+                self._changed.notify_all()
+
+    def take_out(self) -> ModelSetup | None:
+        """Leaves no model; returns the one that was there, which nobody holds any more."""
+        with self._changed:
+            setup, self._setup = self._setup, None
+            self._changed.wait_for(lambda: self._num_holders == 0)
+        return setup
+
+    def put(self, setup: ModelSetup | None) -> None:
+        """From now on requests may use this model."""
+        self._setup = setup
