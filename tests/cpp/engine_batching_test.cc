@@ -68,6 +68,7 @@ TEST(EngineBatching, TheLastRunningRequestIsPreemptedAndTheFirstFinishesFirst) {
   EXPECT_EQ(finished, (std::vector<std::string>{"a", "b", "c"}));
 }
 
+// W5, W7: nobody preempts a lone sequence, and the end of the pool is an end.
 TEST(EngineBatching, ALoneSequenceFillsThePoolAndEndsWithLength) {
   TestEngineSetup setup{.num_pages = 3, .max_single_sequence_length = 1000};
   TestEngine engine(setup);
@@ -119,6 +120,25 @@ TEST(EngineBatching, BranchesThatDoNotFitTogetherAreComputedOneAfterTheOther) {
   }
   EXPECT_GT(Metric(engine, "num_preemptions"), 0);
   EXPECT_EQ(Metric(engine, "prefill_tokens_sum"), 20);
+}
+
+// W16: ids come back from preempted requests and from those that are aborted while they wait.
+TEST(EngineBatching, InternalIdsAreReused) {
+  TestEngine engine({.max_num_sequence = 4, .num_pages = 6});
+  for (int i = 0; i < 60; ++i) {
+    const std::string id = std::to_string(i);
+    engine.Add(id, Prompt(16, i), Greedy(40));
+    engine.Step();
+    if (i % 3 != 0) engine.engine().AbortRequest(id);
+    const json state = json::parse(engine.engine().DebugCall("dump_state"));
+    for (const auto& [request, entries] : state["requests"].items()) {
+      for (const json& entry : entries) EXPECT_LT(entry["internal_id"], 5) << request;
+    }
+  }
+  engine.Run();
+  const json metrics = json::parse(engine.engine().JSONMetrics());
+  EXPECT_GT(metrics["num_preemptions"], 0);
+  EXPECT_EQ(json::parse(engine.engine().DebugCall("audit_pages"))["num_live_ids"], 0);
 }
 
 TEST(EngineBatching, NothingOvertakesTheHeadOfTheQueue) {

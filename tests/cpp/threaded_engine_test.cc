@@ -117,6 +117,7 @@ TEST(ThreadedEngine, OneCallbackForAllThatQueuedUp) {
   EXPECT_EQ(h.num_callbacks(), 2);
 }
 
+// W8
 TEST(ThreadedEngine, DuplicateIdIsRefusedAndTheFirstIsUntouched) {
   Gate forward;
   ThreadedHarness h;
@@ -160,6 +161,7 @@ TEST(ThreadedEngine, AnIdIsFreeWhenItsFinalOutputIsDelivered) {
   stream_back.join();
 }
 
+// W10
 TEST(ThreadedEngine, TwoEnginesInOneProcess) {
   ThreadedHarness first;
   ThreadedHarness second;
@@ -273,6 +275,7 @@ TEST(ThreadedEngine, LoadsAPluginFromAFolder) {
   EXPECT_EQ(h.Await("a").only().token_ids.size(), 4u);
 }
 
+// W4: a request without a model is refused or ends with an error; the loop goes on.
 TEST(ThreadedEngine, NothingIsLoadedBeforeReloadAndAfterUnload) {
   ThreadedHarness h;
   h.Start();
@@ -345,6 +348,7 @@ TEST(ThreadedEngine, ResetAbortsAndClearsMetrics) {
   h.ExpectHealthy();
 }
 
+// W2: each caller has a reply of its own.
 TEST(ThreadedEngine, ReloadsFromSeveralThreadsAllReturn) {
   ThreadedHarness h;
   h.Start();
@@ -365,6 +369,7 @@ TEST(ThreadedEngine, DebugCall) {
 
 // ---- the life of the loops
 
+// W3
 TEST(ThreadedEngine, ExitEndsEveryRequest) {
   Gate forward;
   ThreadedHarness h;

@@ -40,6 +40,7 @@ void AddMixedRequests(ThreadedHarness* h) {
 
 class ModelFailsAt : public ::testing::TestWithParam<int> {};
 
+// W1: the loop outlives whatever the model throws.
 TEST_P(ModelFailsAt, EveryRequestEndsOnceAndTheNextIsServed) {
   TestEngineSetup setup;
   setup.model.fail_at_forward = {GetParam()};
@@ -123,6 +124,7 @@ TEST(ThreadedFault, CopyFails) {
 
 // ---- the callback fails
 
+// W1: and what the callback throws.
 TEST(ThreadedFault, ACallbackThatThrowsLosesNothingElse) {
   std::atomic<int> num_calls = 0;
   ThreadedHarness h;
@@ -176,6 +178,7 @@ TEST(ThreadedFault, ReloadOfADamagedFolderKeepsTheOldModel) {
   h.ExpectHealthy();
 }
 
+// W2: the caller of a failing reload gets the error; the engine is unloaded and can be loaded.
 TEST(ThreadedFault, ALoadThatFailsLateLeavesNothingLoaded) {
   const ModelFolder good;
   const ModelFolder bad(R"({"fake": {"no_such_option": 1}})");

@@ -361,6 +361,7 @@ async def async_engine(make_model: MakeModel, fake_lib: str) -> Any:
         yield made
 
 
+# W9: whoever aborts, the consumer gets its end.
 def test_abort_ends_the_iterator(engine: MLCEngine) -> None:
     stream = engine.completions.create(prompt="abc", stream=True, request_id="r", **LONG)
     first = next(stream)
@@ -421,6 +422,7 @@ async def test_leaving_an_async_stream_aborts_its_request(async_engine: AsyncMLC
     assert (await async_engine.metrics())["num_running_requests"] == 0
 
 
+# W8: the second caller is refused and nothing happens to the first.
 def test_a_duplicate_id_leaves_the_first_alone(engine: MLCEngine) -> None:
     stream = engine.completions.create(
         prompt="abc", stream=True, request_id="r", max_tokens=30, extra_body={"ignore_eos": True}
@@ -443,6 +445,7 @@ async def test_a_duplicate_async_id_leaves_the_first_alone(async_engine: AsyncML
     assert chunks[-1].choices[0].finish_reason == "length"
 
 
+# W11
 def test_metrics_during_a_stream_take_nothing_from_it(engine: MLCEngine) -> None:
     stream = engine.completions.create(prompt="abc", stream=True, max_tokens=20)
     texts = [next(stream).choices[0].text]
@@ -472,6 +475,7 @@ def test_many_threads_on_one_engine(make_model: MakeModel, fake_lib: str) -> Non
         engine._debug_call_func_on_all_worker("audit_pages")
 
 
+# W10
 def test_one_engine_many_event_loops(make_model: MakeModel, fake_lib: str) -> None:
     engine = AsyncMLCEngine(make_model(), model_lib=fake_lib, mode="server")
 

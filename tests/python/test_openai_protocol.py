@@ -100,6 +100,7 @@ def test_completion_refuses_logprobs(logprobs: int) -> None:
         completion(logprobs=logprobs)
 
 
+# W33
 @pytest.mark.parametrize(
     "choice", [ChatCompletionResponseChoice, ChatCompletionStreamResponseChoice]
 )
