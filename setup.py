@@ -97,7 +97,7 @@ class BuildExt(build_ext):
             super().build_extension(ext)
             return
         torch, tvm_ffi = package_dir("torch"), package_dir("tvm_ffi")
-        foreign = [torch / "lib", tvm_ffi / "lib", tvm_ffi.parent / "xgrammar"]
+        foreign = [torch / "lib", tvm_ffi / "lib"]
         # A build with isolation sees its packages in a directory that is gone afterwards.
         isolated = "" if torch.is_relative_to(sys.prefix) else "-isolated"
         tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}{isolated}"

@@ -1,7 +1,7 @@
 # libmlc_native_grammar.so: csrc/grammar/xgrammar on tvm-ffi. libmlc_native loads it on the first
 # constrained request and never links tvm-ffi itself. mlc_native_grammar_worker: the helper process
 # that compiles unknown grammars first. xgrammar is not needed to build: its library
-# is opened at run time, from site-packages/xgrammar.
+# is opened at run time, from the package beside tvm_ffi.
 if(NOT MLC_NATIVE_TVM_FFI_ROOT)
   find_package(Python 3.11 COMPONENTS Interpreter QUIET)
   if(Python_EXECUTABLE)
@@ -24,7 +24,7 @@ if(NOT EXISTS "${tvm_ffi_root}/lib/libtvm_ffi.so")
 endif()
 message(STATUS "grammars: ${tvm_ffi_root}")
 
-# Beside libmlc_native, and in wheels beside site-packages/{tvm_ffi,xgrammar}.
+# Beside libmlc_native, and in wheels beside site-packages/tvm_ffi.
 function(mlc_native_grammar_target name)
   target_compile_features(${name} PRIVATE cxx_std_20)
   target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
@@ -33,9 +33,7 @@ function(mlc_native_grammar_target name)
     ${tvm_ffi_root}/lib/libtvm_ffi.so ${CMAKE_DL_LIBS})
   set_target_properties(${name} PROPERTIES
     CXX_VISIBILITY_PRESET hidden
-    BUILD_RPATH "${tvm_ffi_root}/../xgrammar"
-    INSTALL_RPATH
-      "$ORIGIN;$ORIGIN/../../tvm_ffi/lib;$ORIGIN/../../xgrammar;${MLC_NATIVE_EXTRA_RPATH}")
+    INSTALL_RPATH "$ORIGIN;$ORIGIN/../../tvm_ffi/lib;${MLC_NATIVE_EXTRA_RPATH}")
 endfunction()
 
 file(GLOB xgrammar_sources CONFIGURE_DEPENDS grammar/xgrammar/*.cc)

@@ -3,6 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "grammar/backend.h"
+
 namespace mlc_native {
 
 size_t CompileCache::SpecHash::operator()(const GrammarSpec& spec) const {
@@ -12,37 +14,50 @@ size_t CompileCache::SpecHash::operator()(const GrammarSpec& spec) const {
 
 CompileCache::Grammar CompileCache::Get(const GrammarSpec& spec,
                                         const std::function<Grammar()>& compile) {
-  std::promise<Grammar> promise;
-  std::shared_future<Grammar> other;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (Grammar found = Find(spec)) return found;
-    const auto [position, is_first] = under_way_.try_emplace(spec);
-    if (is_first)
-      position->second = promise.get_future().share();
-    else
-      other = position->second;
+  for (;;) {
+    std::promise<Outcome> promise;
+    std::shared_future<Outcome> other;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (Grammar found = Find(spec)) return found;
+      const auto [position, is_first] = under_way_.try_emplace(spec);
+      if (is_first) {
+        position->second = promise.get_future().share();
+      } else {
+        other = position->second;
+      }
+    }
+    const Outcome outcome =
+        other.valid() ? other.get() : CompileFirst(spec, compile, std::move(promise));
+    if (outcome.grammar != nullptr) return outcome.grammar;
+    if (outcome.refusal) throw GrammarError(*outcome.refusal);
   }
-  if (other.valid()) return other.get();
+}
 
-  Grammar grammar;
-  std::exception_ptr error;
+CompileCache::Outcome CompileCache::CompileFirst(const GrammarSpec& spec,
+                                                 const std::function<Grammar()>& compile,
+                                                 std::promise<Outcome> promise) {
+  Outcome outcome;
   try {
-    grammar = compile();
+    outcome.grammar = compile();
+  } catch (const GrammarError& error) {
+    outcome.refusal = error.what();
   } catch (...) {
-    error = std::current_exception();
+    Finish(spec, outcome, &promise);
+    throw;
   }
+  Finish(spec, outcome, &promise);
+  return outcome;
+}
+
+void CompileCache::Finish(const GrammarSpec& spec, const Outcome& outcome,
+                          std::promise<Outcome>* promise) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     under_way_.erase(spec);
-    if (!error) Insert(spec, grammar);
+    if (outcome.grammar != nullptr) Insert(spec, outcome.grammar);
   }
-  if (!error) {
-    promise.set_value(grammar);
-    return grammar;
-  }
-  promise.set_exception(error);
-  std::rethrow_exception(error);
+  promise->set_value(outcome);
 }
 
 int64_t CompileCache::num_cached() const {

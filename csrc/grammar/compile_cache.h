@@ -12,6 +12,8 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <unordered_map>
 
 #include "grammar/grammar.h"
@@ -25,7 +27,7 @@ class CompileCache {
   explicit CompileCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
   // From the cache, from a compilation that is under way, or by `compile` on this thread. Throws
-  // what that throws.
+  // GrammarError, or what `compile` throws.
   Grammar Get(const GrammarSpec& spec, const std::function<Grammar()>& compile);
 
   int64_t num_cached() const;
@@ -41,7 +43,15 @@ class CompileCache {
     int64_t bytes = 0;
   };
   using Entries = std::list<Entry>;  // most recently used first
+  // Both empty: not decided. No exception is shared, so that none is read by two threads.
+  struct Outcome {
+    Grammar grammar{};
+    std::optional<std::string> refusal{};
+  };
 
+  Outcome CompileFirst(const GrammarSpec& spec, const std::function<Grammar()>& compile,
+                       std::promise<Outcome> promise);
+  void Finish(const GrammarSpec& spec, const Outcome& outcome, std::promise<Outcome>* promise);
   // These expect mutex_ to be held.
   Grammar Find(const GrammarSpec& spec);
   void Insert(const GrammarSpec& spec, const Grammar& grammar);
@@ -51,7 +61,7 @@ class CompileCache {
   // Guarded by mutex_.
   Entries entries_;
   std::unordered_map<GrammarSpec, Entries::iterator, SpecHash> by_spec_;
-  std::unordered_map<GrammarSpec, std::shared_future<Grammar>, SpecHash> under_way_;
+  std::unordered_map<GrammarSpec, std::shared_future<Outcome>, SpecHash> under_way_;
   int64_t bytes_ = 0;
 };
 

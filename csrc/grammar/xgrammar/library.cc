@@ -121,7 +121,8 @@ std::string LibraryPath() {
   const auto packages =
       std::filesystem::path(tvm_ffi.dli_fname).parent_path().parent_path().parent_path();
   const auto path = packages / "xgrammar" / kLibraryName;
-  return std::filesystem::exists(path) ? path.string() : kLibraryName;
+  std::error_code error;
+  return std::filesystem::exists(path, error) ? path.string() : kLibraryName;
 }
 
 void OpenLibrary() {
