@@ -228,7 +228,7 @@ void EngineImpl::Step() {
   if (Empty()) return;
   const StepProfiler::Scope scope(&profiler_, StepPhase::kStep);
   // First, and delivered before anything is computed: a step may take long.
-  Advance([this] { EndExpired(); });
+  if (!estate_->deadlines.empty()) Advance([this] { EndExpired(); });
   if (Empty()) return;
   Advance([this] { RunActions(); });
 }
@@ -247,7 +247,6 @@ void EngineImpl::Advance(const Action& action) {
 }
 
 void EngineImpl::EndExpired() {
-  if (estate_->deadlines.empty()) return;
   const TimePoint now = parts_.now();
   while (RequestState* rstate = estate_->deadlines.PopExpired(now)) {
     EndRequest(estate_, parts_, *rstate, FinishReason::kTimeout, "");

@@ -215,7 +215,11 @@ class ModelSlot:
         """Leaves no model; returns the one that was there, which nobody holds any more."""
         with self._changed:
             setup, self._setup = self._setup, None
-            self._changed.wait_for(lambda: self._num_holders == 0)
+            try:
+                self._changed.wait_for(lambda: self._num_holders == 0)
+            except BaseException:  # Ctrl-C
+                self._setup = setup
+                raise
         return setup
 
     def put(self, setup: ModelSetup | None) -> None:
