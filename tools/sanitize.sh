@@ -32,7 +32,7 @@ build() { # build KIND SANITIZERS [TARGETS...]
   local log="build/$1.log" targets=("${@:3}")
   mkdir -p build
   cmake -S csrc -B "build/$1" -G Ninja -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF \
-    -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_WITH_GRAMMAR=OFF -DMLC_NATIVE_SANITIZE="$2" >"$log" 2>&1 &&
+    -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_SANITIZE="$2" >"$log" 2>&1 &&
     cmake --build "build/$1" -j "$jobs" ${targets[@]:+--target "${targets[@]}"} >>"$log" 2>&1 || { tail -n 60 "$log"; false; }
 }
 run_tests() { # run_tests KIND [TESTS...]
