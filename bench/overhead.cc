@@ -3,6 +3,7 @@
 // model's side of the account.
 //
 //   EngineStep/N           one Step() of N running sequences, with text (us per step: Time)
+//   AdmitBeforeBacklog/N   a "high" request is added before N waiting "low" ones and aborted
 //   SubmitToEngine         AddRequest until the idle engine's forward starts (p50_us, p99_us)
 //   SubmitToCallback       AddRequest until the first token is in the stream-back callback
 //   TextDelivery           token bytes -> TextStreamer (tokens/s)
@@ -104,6 +105,24 @@ void EngineStep(benchmark::State& state) {
       benchmark::Counter(static_cast<double>(num_tokens), benchmark::Counter::kIsRate);
 }
 BENCHMARK(EngineStep)->Arg(1)->Arg(64)->Arg(256)->Unit(benchmark::kMicrosecond);
+
+void AdmitBeforeBacklog(benchmark::State& state) {
+  const auto engine = MakeEngine(ZeroCostModel(), 1, {});
+  const auto with_priority = [](const std::string& id, RequestPriority priority) {
+    auto request = std::make_shared<Request>(*MakeRequest(id, 1));
+    request->generation_cfg.priority = priority;
+    return request;
+  };
+  for (int64_t i = 0; i < state.range(0); ++i) {
+    engine->AddRequest(with_priority(std::to_string(i), RequestPriority::kLow));
+  }
+  const RequestPtr high = with_priority("high", RequestPriority::kHigh);
+  for (auto _ : state) {
+    engine->AddRequest(high);
+    engine->AbortRequest("high");
+  }
+}
+BENCHMARK(AdmitBeforeBacklog)->Arg(10)->Arg(10000)->Unit(benchmark::kMicrosecond);
 
 // ---- latency of an idle ThreadedEngine
 
