@@ -1,11 +1,15 @@
 // PagePool hands out page ids of a KV cache; Page is a counted reference to one page.
 //
-// Copying a Page shares it, dropping the last reference frees it. free + used == total always; the
-// pool's destructor proves that every page came back. No tensors, no threads: the engine's thread
-// only. Pages must not outlive the pool.
+// Copying a Page shares it, dropping the last reference frees it. A page is free (no reference),
+// cached (the prefix cache has the only reference) or used: free + cached + used == total always.
+// Cached pages are as good as free: when nothing is free, Allocate has one reclaimed. The pool's
+// destructor proves that every page came back. No tensors, no threads: the engine's thread only.
+// Pages must not outlive the pool.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -31,10 +35,34 @@ class Page {
 
  private:
   friend class PagePool;
+  friend class CachedPage;
   Page(PagePool* pool, int32_t id) : pool_(pool), id_(id) {}
 
   PagePool* pool_ = nullptr;
   int32_t id_ = -1;
+};
+
+// How the prefix cache holds a page: the last page of a leaf of its tree can go next.
+enum class CacheHold : uint8_t { kNone, kInner, kTail };
+
+// The prefix cache's reference to a page. There is at most one per page.
+class CachedPage {
+ public:
+  explicit CachedPage(Page page);
+  CachedPage(CachedPage&&) noexcept = default;
+  CachedPage& operator=(CachedPage&& other) noexcept {
+    std::swap(page_, other.page_);
+    return *this;
+  }
+  ~CachedPage();
+
+  const Page& page() const { return page_; }
+  int32_t id() const { return page_.id(); }
+  CacheHold hold() const;
+  void set_hold(CacheHold hold);
+
+ private:
+  Page page_;
 };
 
 class PagePool {
@@ -44,24 +72,42 @@ class PagePool {
   PagePool& operator=(const PagePool&) = delete;
   ~PagePool();
 
-  // Throws InternalError when nothing is free: callers check num_free() first.
+  // Throws InternalError when nothing is available: callers check num_available() first.
   Page Allocate();
+  // `reclaim` frees one cached page or more; called when pages are cached and none is free.
+  void set_reclaim(std::function<void()> reclaim) { reclaim_ = std::move(reclaim); }
 
   int64_t num_total() const { return static_cast<int64_t>(ref_counts_.size()); }
   int64_t num_free() const { return static_cast<int64_t>(free_ids_.size()); }
-  int64_t num_used() const { return num_total() - num_free(); }
+  int64_t num_cached() const {
+    return num_cached(CacheHold::kInner) + num_cached(CacheHold::kTail);
+  }
+  int64_t num_cached(CacheHold hold) const { return num_single_[static_cast<size_t>(hold)]; }
+  int64_t num_available() const { return num_free() + num_cached(); }
+  int64_t num_used() const { return num_total() - num_available(); }
   int32_t ref_count(int32_t id) const { return ref_counts_[id]; }
+  bool is_cached(int32_t id) const {
+    return ref_counts_[id] == 1 && holds_[id] != CacheHold::kNone;
+  }
 
-  // Full check: each id is either free once or referenced. Throws InternalError.
+  // Full check: each id is either free once or referenced, and the counts are right. Throws
+  // InternalError.
   void Audit() const;
 
  private:
   friend class Page;
+  friend class CachedPage;
   void AddRef(int32_t id);
   void Release(int32_t id) noexcept;
+  void SetHold(int32_t id, CacheHold hold) noexcept;
+  int64_t& num_single(int32_t id) { return num_single_[static_cast<size_t>(holds_[id])]; }
 
   std::vector<int32_t> ref_counts_;  // [num_pages], 0 when free
+  std::vector<CacheHold> holds_;     // [num_pages], kNone when free
   std::vector<int32_t> free_ids_;    // LIFO: the page used last is still warm
+  // Pages with one reference, by CacheHold: those of kInner and kTail are cached.
+  std::array<int64_t, 3> num_single_{};
+  std::function<void()> reclaim_;
 };
 
 }  // namespace mlc_native

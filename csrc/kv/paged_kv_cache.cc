@@ -1,10 +1,17 @@
 #include "kv/paged_kv_cache.h"
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "support/check.h"
 
 namespace mlc_native {
+namespace {
+
+constexpr int64_t kNothingOwned = std::numeric_limits<int64_t>::max();
+
+}  // namespace
 
 PagedKvCache::PagedKvCache(int64_t num_pages, int64_t page_size)
     : page_size_(page_size), pool_(num_pages) {
@@ -27,27 +34,46 @@ bool PagedKvCache::HasSequence(int64_t seq_id) const {
 PagedKvCache::Sequence& PagedKvCache::NewSequence(int64_t seq_id) {
   MLC_CHECK(seq_id >= 0 && !HasSequence(seq_id)) << "sequence " << seq_id << " is live";
   if (seq_id >= static_cast<int64_t>(sequences_.size())) sequences_.resize(seq_id + 1);
-  Sequence& seq = sequences_[seq_id];
-  seq.live = true;
-  seq.was_forked = false;
-  seq.length = 0;
-  ++num_sequences_;
-  return seq;
+  return sequences_[seq_id];
 }
 
-void PagedKvCache::AddSequence(int64_t seq_id) { NewSequence(seq_id); }
+void PagedKvCache::AddSequence(int64_t seq_id, int64_t length, std::span<const Page> pages) {
+  MLC_CHECK(NumPages(length) == std::ssize(pages)) << length << " tokens, " << pages.size();
+  Sequence& seq = NewSequence(seq_id);
+  seq.page_ids.reserve(pages.size());
+  seq.pages.reserve(pages.size());
+  for (const Page& page : pages) {
+    seq.page_ids.push_back(page.id());
+    seq.pages.push_back(page);
+  }
+  seq.length = length;
+  seq.owned_from = length == 0 ? 0 : kNothingOwned;
+  seq.live = true;
+  ++num_sequences_;
+}
 
 void PagedKvCache::ForkSequence(int64_t parent_id, int64_t child_id, int64_t length) {
   MLC_CHECK(length >= 0 && length <= Get(parent_id).length)
       << "fork at " << length << " of " << Get(parent_id).length << " tokens";
   MLC_CHECK(!Get(parent_id).replaced) << "fork with a forward in flight";
-  Sequence& child = NewSequence(child_id);
-  Sequence& parent = sequences_[parent_id];  // after NewSequence: it may have moved
-  parent.was_forked = child.was_forked = true;
-  child.length = length;
-  const int64_t num_pages = NumPages(length);
-  child.pages.assign(parent.pages.begin(), parent.pages.begin() + num_pages);
-  child.page_ids.assign(parent.page_ids.begin(), parent.page_ids.begin() + num_pages);
+  NewSequence(child_id);  // first: it may move the parent
+  const Sequence& parent = Get(parent_id);
+  AddSequence(child_id, length, std::span(parent.pages).first(NumPages(length)));
+  ShowTokens(parent_id, length);
+}
+
+void PagedKvCache::ShowTokens(int64_t seq_id, int64_t length) {
+  Sequence& seq = Get(seq_id);
+  MLC_CHECK(length <= seq.length) << length << " of " << seq.length << " tokens";
+  seq.owned_from = std::max(seq.owned_from, length);
+}
+
+void PagedKvCache::ReplacePage(int64_t seq_id, int64_t index, const Page& page) {
+  Sequence& seq = Get(seq_id);
+  MLC_CHECK(!seq.replaced && (index + 1) * page_size_ <= seq.length) << "page " << index;
+  seq.pages[index] = page;
+  seq.page_ids[index] = page.id();
+  seq.owned_from = std::max(seq.owned_from, (index + 1) * page_size_);
 }
 
 void PagedKvCache::RemoveSequence(int64_t seq_id) {
@@ -61,8 +87,8 @@ void PagedKvCache::RemoveSequence(int64_t seq_id) {
 }
 
 bool PagedKvCache::WritesSharedPage(const Sequence& seq) const {
-  // A page behind the last token is private: forks take only pages that hold tokens of theirs.
-  return seq.was_forked && seq.length % page_size_ != 0 && !seq.replaced &&
+  // A page behind the last token is private: others take only pages with tokens shown to them.
+  return seq.length < seq.owned_from && seq.length % page_size_ != 0 && !seq.replaced &&
          seq.pages[seq.length / page_size_].is_shared();
 }
 
@@ -98,6 +124,7 @@ void PagedKvCache::Commit(int64_t seq_id, int64_t num_tokens) {
             NumPages(seq.length + num_tokens) <= static_cast<int64_t>(seq.pages.size()))
       << num_tokens << " tokens at " << seq.length << ", " << seq.pages.size() << " pages";
   MLC_CHECK(num_tokens == 0 || !WritesSharedPage(seq)) << "sequence " << seq_id << " not reserved";
+  if (num_tokens > 0) seq.owned_from = std::min(seq.owned_from, seq.length);
   seq.length += num_tokens;
   if (seq.replaced) seq.replaced = Page();
 }
@@ -117,9 +144,10 @@ void PagedKvCache::PopN(int64_t seq_id, int64_t num_tokens) {
   seq.page_ids.resize(num_pages);
 }
 
-void PagedKvCache::Audit() const {
+void PagedKvCache::Audit(std::vector<int32_t> other_holders) const {
   pool_.Audit();
-  std::vector<int32_t> holders(pool_.num_total(), 0);
+  std::vector<int32_t>& holders = other_holders;
+  holders.resize(pool_.num_total(), 0);
   int64_t num_live = 0;
   for (size_t id = 0; id < sequences_.size(); ++id) {
     const Sequence& seq = sequences_[id];
@@ -136,7 +164,7 @@ void PagedKvCache::Audit() const {
   MLC_CHECK(num_live == num_sequences_) << num_live << " live, counted " << num_sequences_;
   for (size_t page = 0; page < holders.size(); ++page) {
     MLC_CHECK(holders[page] == pool_.ref_count(static_cast<int32_t>(page)))
-        << "page " << page << " is in " << holders[page] << " block tables, has "
+        << "page " << page << " has " << holders[page] << " holders and "
         << pool_.ref_count(static_cast<int32_t>(page)) << " references";
   }
 }

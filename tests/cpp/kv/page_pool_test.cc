@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -58,6 +59,33 @@ TEST(PagePool, AllocateFromAnEmptyPoolIsAnInternalError) {
   PagePool pool(1);
   Page a = pool.Allocate();
   EXPECT_THROW(pool.Allocate(), InternalError);
+  pool.Audit();
+}
+
+TEST(PagePool, APageThatOnlyTheCacheHoldsIsAvailable) {
+  PagePool pool(2);
+  Page page = pool.Allocate();
+  CachedPage cached(page);
+  EXPECT_EQ(pool.num_used(), 1);
+  page = Page();
+  EXPECT_EQ(pool.num_used(), 0);
+  EXPECT_EQ(pool.num_cached(), 1);
+  EXPECT_EQ(pool.num_free(), 1);
+  EXPECT_EQ(pool.num_available(), 2);
+  cached.set_hold(CacheHold::kTail);
+  EXPECT_EQ(pool.num_cached(CacheHold::kTail), 1);
+  page = cached.page();
+  EXPECT_EQ(pool.num_available(), 1);
+  EXPECT_THROW(CachedPage{page}, InternalError) << "once in the cache";
+  pool.Audit();
+}
+
+TEST(PagePool, CachedPagesAreReclaimedWhenNothingIsFree) {
+  PagePool pool(1);
+  std::optional<CachedPage> cached(pool.Allocate());
+  pool.set_reclaim([&] { cached.reset(); });
+  EXPECT_TRUE(pool.Allocate());
+  EXPECT_FALSE(cached);
   pool.Audit();
 }
 
