@@ -160,7 +160,8 @@ EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata
     resolved.prefill_chunk_size = InferPrefillChunkSize(resolved, model);
   }
   if (!config.prefix_cache_max_num_recycling_seqs) {
-    resolved.prefix_cache_max_num_recycling_seqs = resolved.max_num_sequence;
+    // The pages that the cache holds are reclaimed on demand, so a limit would only forget earlier.
+    resolved.prefix_cache_max_num_recycling_seqs = -1;
   }
   if (!config.max_queue_length) {
     resolved.max_queue_length = config.mode == EngineMode::kServer

@@ -65,6 +65,7 @@ class EngineImpl : public Engine {
   template <typename Action>
   void Advance(const Action& action);
   void EndExpired();
+  void CreatePrefixCache();
   void RunActions();
   void EndAllRequests(FinishReason reason, const std::string& message);
   void MarkAllEnded(FinishReason reason, const std::string& message);
@@ -84,8 +85,8 @@ class EngineImpl : public Engine {
   LoadedModel loaded_;
   const std::shared_ptr<EventTraceRecorder> trace_;
   const std::shared_ptr<QueueLimit> queue_;
-  EngineState estate_;
   PagedKvCache kv_;
+  EngineState estate_;  // after kv_: its prefix cache holds pages
   Sampler sampler_;
   StepProfiler profiler_;
   EngineParts parts_;
@@ -143,10 +144,21 @@ EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
             .max_sequence_length = max_sequence_length(),
             .now = options.now,
             .profiler = &profiler_};
+  CreatePrefixCache();
   actions_ = CreateEngineActions(parts_);
   estate_->request_stream_callback_ = options.request_stream_callback;
   RegisterDebugFunctions();
   queue_->set_limit(config().max_queue_length.value_or(QueueLimit::kUnlimited));
+}
+
+void EngineImpl::CreatePrefixCache() {
+  if (config().prefix_cache_mode == PrefixCacheMode::kDisable) return;
+  // What is pinned leaves room for the longest sequence, which alone can always be served then.
+  const int64_t longest = kv_.PagesNeededForNew(max_sequence_length());
+  estate_->prefix_cache = std::make_unique<PrefixCache>(
+      &kv_, PrefixCacheLimits{
+                .max_num_recycling_seqs = config().prefix_cache_max_num_recycling_seqs.value_or(-1),
+                .max_pinned_pages = kv_.pool().num_total() - longest});
 }
 
 EngineImpl::~EngineImpl() {
@@ -254,13 +266,16 @@ void EngineImpl::EndExpired() {
 }
 
 void EngineImpl::RunActions() {
-  for (const auto& action : actions_) {
-    if (action->Step(estate_)) return;
+  // Once more when all that a decode could do was to preempt: then there is something to prefill.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    for (const auto& action : actions_) {
+      if (action->Step(estate_)) return;
+    }
   }
   // Requests that failed leave nothing to do; otherwise the head can never be served.
   MLC_CHECK(!estate_->postproc_workspace.news.empty())
       << "no action for " << estate_->waiting_queue.size() << " waiting requests, "
-      << kv_.pool().num_free() << " of " << kv_.pool().num_total() << " pages free";
+      << kv_.pool().num_available() << " of " << kv_.pool().num_total() << " pages available";
 }
 
 void EngineImpl::AbortRequest(const std::string& request_id) {
@@ -302,6 +317,7 @@ RequestLimits EngineImpl::request_limits() const {
 }
 
 EngineGauges EngineImpl::Gauges() const {
+  const PrefixCache* const cache = estate_->prefix_cache.get();
   return {.num_waiting = std::ssize(estate_->waiting_queue),
           .num_running = std::ssize(estate_->running_queue),
           .queue_length = queue_->length(),
@@ -309,7 +325,9 @@ EngineGauges EngineImpl::Gauges() const {
           .kv_pages_total = kv_.pool().num_total(),
           .kv_pages_used = kv_.pool().num_used(),
           .kv_pages_free = kv_.pool().num_free(),
-          .kv_pages_cached = 0};
+          .kv_pages_cached = kv_.pool().num_cached(),
+          .kv_pages_pinned = cache != nullptr ? cache->num_pinned_pages() : 0,
+          .prefix_cache_evicted_pages = cache != nullptr ? cache->num_evicted_pages() : 0};
 }
 
 void EngineImpl::RegisterDebugFunctions() {

@@ -67,12 +67,16 @@ ordered_json EntryJson(const RequestStateEntry& entry) {
           {"kv_len", entry.mstate.kv_len},           {"num_generated", entry.num_generated()}};
 }
 
+int64_t NumPinnedPages(const EngineStateObj& estate) {
+  return estate.prefix_cache != nullptr ? estate.prefix_cache->num_pinned_pages() : 0;
+}
+
 ordered_json PageCounts(const EngineStateObj& estate, const PagedKvCache& kv) {
-  return {{"kv_pages_total", kv.pool().num_total()},
-          {"kv_pages_used", kv.pool().num_used()},
-          {"kv_pages_free", kv.pool().num_free()},
-          {"num_sequences", kv.num_sequences()},
-          {"num_live_ids", estate.id_manager.num_live()}};
+  return {
+      {"kv_pages_total", kv.pool().num_total()},     {"kv_pages_used", kv.pool().num_used()},
+      {"kv_pages_free", kv.pool().num_free()},       {"kv_pages_cached", kv.pool().num_cached()},
+      {"kv_pages_pinned", NumPinnedPages(estate)},   {"num_sequences", kv.num_sequences()},
+      {"num_live_ids", estate.id_manager.num_live()}};
 }
 
 template <typename Queue>
@@ -98,7 +102,12 @@ std::string DebugFunctions::Call(const std::string& name) const {
 }
 
 void AuditState(EngineStateObj& estate, const PagedKvCache& kv) {
-  kv.Audit();
+  if (estate.prefix_cache == nullptr) {
+    kv.Audit();
+  } else {
+    estate.prefix_cache->Audit();
+    kv.Audit(estate.prefix_cache->CountHolders());
+  }
   std::set<int64_t> ids;
   size_t num_waiting = 0;
   size_t num_running = 0;
@@ -116,8 +125,9 @@ void AuditState(EngineStateObj& estate, const PagedKvCache& kv) {
       << kv.num_sequences() << " in the cache";
   MLC_CHECK(num_waiting == estate.waiting_queue.size()) << num_waiting;
   MLC_CHECK(num_running == estate.running_queue.size()) << num_running;
-  MLC_CHECK(!ids.empty() || kv.pool().num_used() == 0)
-      << kv.pool().num_used() << " pages in use by no sequence";
+  MLC_CHECK(!ids.empty() || kv.pool().num_used() == NumPinnedPages(estate))
+      << kv.pool().num_used() << " pages in use by no sequence, " << NumPinnedPages(estate)
+      << " pinned";
 }
 
 std::string PagesJson(const EngineStateObj& estate, const PagedKvCache& kv) {

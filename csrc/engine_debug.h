@@ -28,11 +28,12 @@ class DebugFunctions {
   std::map<std::string, Entry> functions_;
 };
 
-// Reference counts against block tables, ids against sequences, queues against states; at idle no
-// page and no id is in use. Throws InternalError.
+// Reference counts against their holders, the prefix cache, ids against sequences, queues against
+// states; at idle no id is in use and no page but the pinned ones. Throws InternalError.
 void AuditState(EngineStateObj& estate, const PagedKvCache& kv);
 
-// {"kv_pages_total", "kv_pages_used", "kv_pages_free", "num_sequences", "num_live_ids"}
+// {"kv_pages_total", "kv_pages_used", "kv_pages_free", "kv_pages_cached", "kv_pages_pinned",
+// "num_sequences", "num_live_ids"}
 std::string PagesJson(const EngineStateObj& estate, const PagedKvCache& kv);
 
 // Bytes: {"weights", "kv_pool", "kv_used", "workspace", "process_resident"}. `config` is resolved.

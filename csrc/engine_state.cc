@@ -37,7 +37,7 @@ void EngineStateObj::Reset() {
   num_arrived = 0;
   id_manager.Reset();
   metrics.Reset();
-  prefix_cache.reset();
+  if (prefix_cache != nullptr) prefix_cache->Clear();
   running_rsentries_changed = true;
   cached_running_rsentries_.clear();
   spec_draft_length = 0;

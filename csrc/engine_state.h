@@ -17,6 +17,7 @@
 
 #include "data.h"
 #include "deadline_queue.h"
+#include "kv/prefix_cache.h"
 #include "metrics.h"
 #include "request.h"
 #include "request_state.h"
@@ -57,8 +58,7 @@ struct EngineStateObj {
   int64_t num_arrived = 0;  // requests ever admitted
   EngineInternalIDManager id_manager;
   EngineMetrics metrics;
-  // The prefix cache's place; null until there is one.
-  std::shared_ptr<void> prefix_cache;
+  std::unique_ptr<PrefixCache> prefix_cache;  // null when it is off
   bool running_rsentries_changed = true;
   int spec_draft_length = 0;
   bool disaggregation = false;

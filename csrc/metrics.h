@@ -74,6 +74,8 @@ struct EngineGauges {
   int64_t kv_pages_used = 0;
   int64_t kv_pages_free = 0;
   int64_t kv_pages_cached = 0;  // held by the prefix cache alone
+  int64_t kv_pages_pinned = 0;  // by pinned prefixes; they count as used
+  int64_t prefix_cache_evicted_pages = 0;
 };
 
 class TimeCost {
@@ -101,6 +103,10 @@ struct EngineMetrics {
   int64_t jump_forward_tokens_sum = 0;
   int64_t cached_tokens_sum = 0;
   RequestMetrics last_finished_request;
+
+  int64_t prefix_cache_lookups = 0;       // sequences that started, also after a preemption
+  int64_t prefix_cache_hits = 0;          // of those, the ones that started with cached tokens
+  int64_t prefix_cache_tokens_saved = 0;  // tokens that those did not compute
 
   int64_t num_preemptions = 0;
   int64_t num_aborts = 0;

@@ -13,33 +13,59 @@ struct Budget {
   int64_t num_generating = 0;  // running, or going to when their prefill is complete
 };
 
-int64_t PagesNeeded(const RequestStateEntry& entry, const PagedKvCache& kv) {
-  const int64_t num_tokens = entry.num_tokens_to_compute();
-  return entry.mstate.internal_id == RequestModelState::kNoId
-             ? kv.PagesNeededForNew(num_tokens)
-             : kv.PagesNeeded(entry.mstate.internal_id, num_tokens);
+// What an entry takes when it is planned.
+struct Demand {
+  int64_t num_cached = 0;  // tokens that it starts with
+  int64_t pages = 0;  // those that it needs, and cached ones that it keeps from being reclaimed
+};
+
+Demand DemandOfNew(const RequestStateEntry& entry, PrefixCache& cache, const PagedKvCache& kv,
+                   int64_t max_cached) {
+  const auto prefix = cache.Find(std::span(entry.tokens).first(max_cached));
+  const int64_t needed = kv.PagesNeededForNew(std::ssize(entry.tokens), prefix.length);
+  return {.num_cached = prefix.length, .pages = needed + prefix.num_cached_pages};
 }
 
-// Pages that must stay free beside those of the entry: the next one of every generating sequence.
+// Pages that must stay available beside those of the entry: the next one of every generating
+// sequence.
 bool PagesSuffice(int64_t pages_needed, const Budget& budget) {
   if (pages_needed == 0) return true;  // reserved with its first chunk
   return pages_needed + budget.num_generating <= budget.pages;
 }
 
+Demand DemandOf(const RequestStateEntry& entry, const EngineState& estate, const PagedKvCache& kv,
+                const Budget& budget) {
+  const int64_t num_tokens = entry.num_tokens_to_compute();
+  if (entry.mstate.internal_id != RequestModelState::kNoId) {
+    return {.pages = kv.PagesNeeded(entry.mstate.internal_id, num_tokens)};
+  }
+  if (estate->prefix_cache == nullptr) return {.pages = kv.PagesNeededForNew(num_tokens)};
+  // One token at least is computed: its logits are wanted.
+  const Demand demand = DemandOfNew(entry, *estate->prefix_cache, kv, num_tokens - 1);
+  if (PagesSuffice(demand.pages, budget)) return demand;
+  // A hit that ends within a page costs a copy of it. Whole pages never cost more than no hit, so
+  // that a sequence alone always fits.
+  const int64_t whole_pages = demand.num_cached / kv.page_size() * kv.page_size();
+  return DemandOfNew(entry, *estate->prefix_cache, kv, whole_pages);
+}
+
 // Plans as much of the entry as fits. False when the entry is not complete after it: nothing behind
 // it is planned then.
-bool PlanEntry(RequestStateEntry& entry, const PagedKvCache& kv, Budget* budget, StepPlan* plan) {
+bool PlanEntry(RequestStateEntry& entry, const EngineState& estate, const PagedKvCache& kv,
+               Budget* budget, StepPlan* plan) {
   const int64_t num_sequences = entry.is_root_of_branches() ? std::ssize(entry.child_indices) : 1;
-  const int64_t pages_needed = PagesNeeded(entry, kv);
-  if (budget->rows == 0 || num_sequences > budget->sequences ||
-      !PagesSuffice(pages_needed, *budget)) {
-    return false;
-  }
-  const int64_t num_tokens = std::min(budget->rows, entry.num_tokens_to_compute());
-  const bool complete = num_tokens == entry.num_tokens_to_compute();
-  plan->Add({.entry = &entry, .num_tokens = num_tokens, .completes_input = complete});
+  if (budget->rows == 0 || num_sequences > budget->sequences) return false;
+  const Demand demand = DemandOf(entry, estate, kv, *budget);
+  if (!PagesSuffice(demand.pages, *budget)) return false;
+  const int64_t to_compute = entry.num_tokens_to_compute() - demand.num_cached;
+  const int64_t num_tokens = std::min(budget->rows, to_compute);
+  const bool complete = num_tokens == to_compute;
+  plan->Add({.entry = &entry,
+             .num_tokens = num_tokens,
+             .num_cached = demand.num_cached,
+             .completes_input = complete});
   budget->rows -= num_tokens;
-  budget->pages -= pages_needed;
+  budget->pages -= demand.pages;
   budget->sequences -= num_sequences;
   budget->num_generating += num_sequences;
   return complete;
@@ -49,7 +75,7 @@ void PlanWaiting(const EngineState& estate, const PagedKvCache& kv, Budget* budg
                  StepPlan* plan) {
   for (const RequestPtr& request : estate->waiting_queue) {
     for (RequestStateEntry& entry : estate->GetRequestState(request->id).entries) {
-      if (entry.waits_for_prefill() && !PlanEntry(entry, kv, budget, plan)) return;
+      if (entry.waits_for_prefill() && !PlanEntry(entry, estate, kv, budget, plan)) return;
     }
   }
 }
@@ -74,7 +100,7 @@ void PlanPrefill(const EngineState& estate, const PagedKvCache& kv, const Schedu
   if (estate->waiting_queue.empty()) return;
   const int64_t num_running = std::ssize(estate->GetRunningRequestStateEntries());
   Budget budget{.rows = limits.prefill_chunk_size,
-                .pages = kv.pool().num_free(),
+                .pages = kv.pool().num_available(),
                 .sequences = limits.max_num_sequence - num_running,
                 .num_generating = num_running};
   if (budget.sequences <= 0) return;

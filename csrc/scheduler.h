@@ -1,11 +1,11 @@
-// The scheduler decides what the next forward computes: pure functions of queues, page counts and
-// limits.
+// The scheduler decides what the next forward computes: pure functions of queues, page counts, the
+// prefix cache and limits.
 //
 // In the order of the waiting queue (EngineStateObj::PushWaiting); nothing overtakes the head. A
-// plan never needs more pages than are free, never has more than prefill_chunk_size rows nor leads
-// to more than max_num_sequence generating sequences. Progress: with a request waiting, nothing
-// running and no pages used, a plan is never empty (a lone request always fits, admission saw to
-// that). Engine's thread only.
+// plan never needs more pages than are available (free or cached), never has more than
+// prefill_chunk_size rows nor leads to more than max_num_sequence generating sequences. Progress:
+// with a request waiting, nothing running and no pages used, a plan is never empty (a lone request
+// always fits, admission saw to that). Engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,7 @@ struct SchedulerLimits {
 struct PlannedSlice {
   RequestStateEntry* entry = nullptr;
   int64_t num_tokens = 0;
+  int64_t num_cached = 0;  // tokens before them that a sequence which starts takes from the cache
   bool is_decode = false;
   bool completes_input = false;  // the last row's logits are sampled
 };

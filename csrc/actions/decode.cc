@@ -1,7 +1,6 @@
 #include "actions/decode.h"
 
 #include "actions/sequence_life.h"
-#include "support/check.h"
 
 namespace mlc_native {
 
@@ -11,16 +10,16 @@ bool DecodeAction::Step(const EngineState& estate) {
     MakeRoom(estate);
     plan_.Clear();
     PlanDecode(estate, parts_.limits.prefill_chunk_size, &plan_);
+    if (plan_.empty()) return false;
   } while (forward_.Run(estate, plan_) == ForwardStep::Outcome::kPlanAnew);
   return true;
 }
 
 void DecodeAction::MakeRoom(const EngineState& estate) {
-  while (PagesNeededForDecode(estate, *parts_.kv) > parts_.kv->pool().num_free()) {
+  while (PagesNeededForDecode(estate, *parts_.kv) > parts_.kv->pool().num_available()) {
     if (DropPrefillProgress(estate, parts_)) continue;
-    // One sequence alone always fits: its length is limited to what the pool holds.
-    MLC_CHECK(estate->GetRunningRequestStateEntries().size() > 1)
-        << "a lone sequence does not fit into " << parts_.kv->pool().num_total() << " pages";
+    // Even the last one: its length fits into the pool, but not always a copy of a page that it
+    // shares. It waits then for a prefill that goes without the shared page.
     Preempt(estate, parts_, *PreemptionVictim(estate));
   }
 }

@@ -1,5 +1,6 @@
 // One step of every running sequence. When pages run out, progress of a half prefilled prompt is
-// dropped first, then the last running entries are preempted. Engine's thread only.
+// dropped first, then the last running entries are preempted; when none is left, that was no step.
+// Engine's thread only.
 #pragma once
 
 #include "actions/action.h"

@@ -34,9 +34,15 @@ ForwardStep::Outcome ForwardStep::Run(const EngineState& estate, const StepPlan&
 void ForwardStep::ReservePages(const EngineState& estate, const StepPlan& plan) {
   const StepProfiler::Scope scope(parts_.profiler, StepPhase::kReserve);
   copies_.clear();
+  started_.clear();
+  // First of all: a reservation may have cached pages reclaimed, and those that are hit may not be.
   for (const PlannedSlice& slice : plan.slices) {
-    RequestStateEntry& entry = *slice.entry;
-    if (entry.mstate.internal_id == RequestModelState::kNoId) StartSequence(estate, parts_, entry);
+    if (slice.entry->mstate.internal_id != RequestModelState::kNoId) continue;
+    started_.push_back(slice.entry);
+    StartSequence(estate, parts_, *slice.entry, slice.num_cached);
+  }
+  for (const PlannedSlice& slice : plan.slices) {
+    const RequestStateEntry& entry = *slice.entry;
     // All that the entry has to compute, not only this chunk: it will not run out on its way.
     parts_.kv->Reserve(entry.mstate.internal_id, entry.num_tokens_to_compute(), &copies_);
   }
@@ -110,11 +116,11 @@ void ForwardStep::SampleToken(RequestStateEntry& leaf, int64_t position, std::sp
 
 void ForwardStep::Undo(const EngineState& estate, const StepPlan& plan) {
   for (const PlannedSlice& slice : plan.slices) {
-    RequestStateEntry& entry = *slice.entry;
+    const RequestStateEntry& entry = *slice.entry;
     const int64_t id = entry.mstate.internal_id;
     if (id != RequestModelState::kNoId && parts_.kv->HasSequence(id)) parts_.kv->PopN(id, 0);
-    if (entry.mstate.kv_len == 0) ReleaseSequence(estate, parts_, entry);
   }
+  for (RequestStateEntry* entry : started_) ReleaseSequence(estate, parts_, *entry);
   Trace(plan, /*is_decode=*/false, "finish prefill");
   Trace(plan, /*is_decode=*/true, "finish decode");
 }
@@ -151,6 +157,21 @@ void ForwardStep::Commit(const EngineState& estate, const StepPlan& plan, TimePo
   UpdateMetrics(estate, plan, std::chrono::duration<double>(now - start).count());
 }
 
+// Each prompt token once, as cached or as prefilled; recomputation does not count.
+void ForwardStep::CountPromptTokens(const PlannedSlice& slice) {
+  RequestStateEntry& entry = *slice.entry;
+  RequestMetrics& metrics = entry.rstate->metrics;
+  const int64_t prompt_len = entry.rstate->request->prompt_len();
+  const auto count = [&](int64_t num_tokens, int64_t* counter) {
+    const int64_t more = std::min(num_tokens, prompt_len) - entry.num_prompt_counted;
+    if (more <= 0) return;
+    *counter += more;
+    entry.num_prompt_counted += more;
+  };
+  count(slice.num_cached, &metrics.cached_tokens);
+  count(entry.mstate.kv_len, &metrics.prefill_tokens);
+}
+
 void ForwardStep::CommitSlice(const EngineState& estate, const PlannedSlice& slice) {
   RequestStateEntry& entry = *slice.entry;
   if (entry.mstate.internal_id == RequestModelState::kNoId) return;  // ended by a sampling error
@@ -159,12 +180,10 @@ void ForwardStep::CommitSlice(const EngineState& estate, const PlannedSlice& sli
   entry.mstate.kv_len += slice.num_tokens;
   if (slice.is_decode) return;
 
-  const int64_t num_prompt = std::min(entry.mstate.kv_len, rstate.request->prompt_len());
-  if (num_prompt > entry.num_prompt_counted) {
-    rstate.metrics.prefill_tokens += num_prompt - entry.num_prompt_counted;
-    entry.num_prompt_counted = num_prompt;
-  }
+  CachePrefix(estate, parts_, entry);
+  CountPromptTokens(slice);
   if (!slice.completes_input) return;
+  if (rstate.config().debug_config.pinned_system_prompt) PinPrompt(estate, *rstate.request);
   if (entry.is_root_of_branches()) {
     ForkChildren(estate, parts_, entry);
   } else {
@@ -196,6 +215,11 @@ void ForwardStep::CommitToken(const EngineState& estate, Sampled& sampled, TimeP
 void ForwardStep::UpdateMetrics(const EngineState& estate, const StepPlan& plan, double seconds) {
   EngineMetrics& metrics = estate->metrics;
   ++metrics.num_steps;
+  if (estate->prefix_cache != nullptr) metrics.prefix_cache_lookups += std::ssize(started_);
+  for (const PlannedSlice& slice : plan.slices) {
+    metrics.prefix_cache_hits += slice.num_cached > 0 ? 1 : 0;
+    metrics.prefix_cache_tokens_saved += slice.num_cached;
+  }
   // A mixed step counts for both, by their rows.
   const double prefill_seconds =
       seconds * static_cast<double>(plan.num_prefill_rows) / static_cast<double>(plan.num_rows);

@@ -43,12 +43,14 @@ class ForwardStep {
   Outcome FailAll(const EngineState& estate, const StepPlan& plan, const std::string& message);
 
   void Commit(const EngineState& estate, const StepPlan& plan, TimePoint start);
+  void CountPromptTokens(const PlannedSlice& slice);
   void CommitSlice(const EngineState& estate, const PlannedSlice& slice);
   void CommitToken(const EngineState& estate, Sampled& sampled, TimePoint now);
   void UpdateMetrics(const EngineState& estate, const StepPlan& plan, double seconds);
   void Trace(const StepPlan& plan, bool is_decode, std::string_view event);
 
   const EngineParts parts_;
+  std::vector<RequestStateEntry*> started_;  // whose sequences exist since this step
   std::vector<PageCopy> copies_;
   std::vector<int32_t> token_ids_;        // [num_rows]
   std::vector<SequenceSlice> sequences_;  // as the plan's slices

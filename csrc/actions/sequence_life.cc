@@ -1,6 +1,10 @@
 #include "actions/sequence_life.h"
 
+#include <new>
+#include <span>
+
 #include "support/check.h"
+#include "support/error.h"
 
 namespace mlc_native {
 namespace {
@@ -17,19 +21,48 @@ void CloseQueueWait(const EngineParts& parts, RequestState& rstate) {
 
 }  // namespace
 
-void StartSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry) {
-  entry.mstate.internal_id = estate->id_manager.GetNewId();
-  parts.kv->AddSequence(entry.mstate.internal_id);
+void StartSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry,
+                   int64_t num_cached) {
+  const int64_t id = entry.mstate.internal_id = estate->id_manager.GetNewId();
+  if (num_cached == 0) {
+    parts.kv->AddSequence(id);
+  } else {
+    estate->prefix_cache->StartSequence(id, std::span(entry.tokens).first(num_cached));
+    entry.mstate.kv_len = num_cached;
+    Trace(parts, *entry.rstate, "prefix cache hit");
+  }
   estate->MarkStarted(*entry.rstate);
   CloseQueueWait(parts, *entry.rstate);
+}
+
+void CachePrefix(const EngineState& estate, const EngineParts& parts,
+                 const RequestStateEntry& entry) {
+  if (estate->prefix_cache == nullptr) return;
+  const int64_t id = entry.mstate.internal_id;
+  estate->prefix_cache->Insert(id, std::span(entry.tokens).first(parts.kv->length(id)));
+}
+
+void PinPrompt(const EngineState& estate, const Request& request) {
+  if (estate->prefix_cache == nullptr) return;
+  try {
+    estate->prefix_cache->Pin(request.prompt_token_ids);
+  } catch (const InvalidRequest&) {
+    // It stays in the cache like any other prompt.
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void ReleaseSequence(const EngineState& estate, const EngineParts& parts,
                      RequestStateEntry& entry) {
   const int64_t id = entry.mstate.internal_id;
-  entry.mstate = RequestModelState();
   if (id == RequestModelState::kNoId) return;
-  if (parts.kv->HasSequence(id)) parts.kv->RemoveSequence(id);
+  if (parts.kv->HasSequence(id)) {
+    parts.kv->PopN(id, 0);  // what a forward has not committed
+    CachePrefix(estate, parts, entry);
+    parts.kv->RemoveSequence(id);
+    if (estate->prefix_cache != nullptr) estate->prefix_cache->EvictExcess();
+  }
+  entry.mstate = RequestModelState();
   estate->id_manager.RecycleId(id);
 }
 

@@ -10,10 +10,20 @@
 
 namespace mlc_native {
 
-// Gives the entry an id and an empty sequence in the KV cache.
-void StartSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry);
+// Gives the entry an id and a sequence in the KV cache, with its first num_cached tokens from the
+// prefix cache.
+void StartSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry,
+                   int64_t num_cached);
 
-// Frees the pages and the id of the entry, if it has any; kv_len is 0 afterwards.
+// Shows what the entry has in the KV cache to the prefix cache.
+void CachePrefix(const EngineState& estate, const EngineParts& parts,
+                 const RequestStateEntry& entry);
+
+// Pins a prompt that has just been computed; not when too many pages would be pinned then.
+void PinPrompt(const EngineState& estate, const Request& request);
+
+// Leaves the tokens of the entry to the prefix cache and gives back its pages and its id, if it has
+// any; kv_len is 0 afterwards.
 void ReleaseSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry);
 
 // The prompt of a root is in the cache: its children start from its pages and run.

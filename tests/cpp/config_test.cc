@@ -208,7 +208,7 @@ TEST(ResolveEngineConfig, LocalMode) {
   EXPECT_EQ(config.max_total_sequence_length, 4096);
   EXPECT_EQ(config.prefill_chunk_size, 1024);
   EXPECT_DOUBLE_EQ(*config.gpu_memory_utilization, 0.85);
-  EXPECT_EQ(config.prefix_cache_max_num_recycling_seqs, 4);
+  EXPECT_EQ(config.prefix_cache_max_num_recycling_seqs, -1);
 }
 
 TEST(ResolveEngineConfig, LocalModeTakesAtMost8192Tokens) {

@@ -146,8 +146,8 @@ TEST(EngineBatching, NothingOvertakesTheHeadOfTheQueue) {
   TestEngine engine(setup);
   engine.Add("running", Prompt(60), Greedy(30));
   engine.Step();
-  engine.Add("large", Prompt(70), Greedy(1));
-  engine.Add("small", Prompt(1), Greedy(1));
+  engine.Add("large", Prompt(70, 1), Greedy(1));
+  engine.Add("small", Prompt(1, 2), Greedy(1));
   std::vector<std::string> finished;
   engine.on_outputs = [&](const std::vector<RequestStreamOutput>& outputs) {
     for (const RequestStreamOutput& output : outputs) {

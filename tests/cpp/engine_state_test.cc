@@ -132,6 +132,7 @@ TEST(EngineState, EraseTakesRequestsOutOfEverything) {
 }
 
 TEST(EngineState, ResetClearsAllButTheCallback) {
+  PagedKvCache kv(4, 16);
   EngineState estate;
   estate->request_stream_callback_ = [](std::vector<RequestStreamOutput>) {};
   estate->PushWaiting(Admit(estate, "a"));
@@ -139,7 +140,14 @@ TEST(EngineState, ResetClearsAllButTheCallback) {
   estate->metrics.num_preemptions = 4;
   estate->spec_draft_length = 2;
   estate->disaggregation = true;
-  estate->prefix_cache = std::make_shared<int>(1);
+  estate->prefix_cache = std::make_unique<PrefixCache>(&kv, PrefixCacheLimits());
+  const std::vector<int32_t> tokens(20);
+  std::vector<PageCopy> copies;
+  kv.AddSequence(0);
+  kv.Reserve(0, 20, &copies);
+  kv.Commit(0, 20);
+  estate->prefix_cache->Insert(0, tokens);
+  kv.RemoveSequence(0);
   estate->AddNews(estate->GetRequestState("a"));
   estate->GetRunningRequestStateEntries();
   estate->Reset();
@@ -149,7 +157,8 @@ TEST(EngineState, ResetClearsAllButTheCallback) {
   EXPECT_EQ(estate->metrics.num_preemptions, 0);
   EXPECT_EQ(estate->spec_draft_length, 0);
   EXPECT_FALSE(estate->disaggregation);
-  EXPECT_EQ(estate->prefix_cache, nullptr);
+  EXPECT_NE(estate->prefix_cache, nullptr);
+  EXPECT_EQ(kv.pool().num_free(), 4);
   EXPECT_TRUE(estate->postproc_workspace.news.empty());
   EXPECT_TRUE(estate->running_rsentries_changed);
   EXPECT_TRUE(estate->request_stream_callback_ != nullptr);

@@ -73,8 +73,8 @@ BUGS = [
     Bug(
         "the head of the queue is overtaken",
         "scheduler.cc",
-        "if (entry.waits_for_prefill() && !PlanEntry(entry, kv, budget, plan)) return;",
-        "if (entry.waits_for_prefill() && !PlanEntry(entry, kv, budget, plan)) {\n"
+        "if (entry.waits_for_prefill() && !PlanEntry(entry, estate, kv, budget, plan)) return;",
+        "if (entry.waits_for_prefill() && !PlanEntry(entry, estate, kv, budget, plan)) {\n"
         "        if (budget->rows == 0) return;\n        break;\n      }",
     ),
     Bug(

@@ -26,7 +26,8 @@ struct TestEngineSetup {
   std::optional<int64_t> max_total_sequence_length = {};  // default: all that the pages hold
   int64_t max_single_sequence_length = 1024;
   PrefillMode prefill_mode = PrefillMode::kHybrid;
-  PrefixCacheMode prefix_cache_mode = PrefixCacheMode::kDisable;
+  PrefixCacheMode prefix_cache_mode = PrefixCacheMode::kRadix;
+  int64_t max_num_recycling_seqs = -1;
   std::vector<int32_t> eos_token_ids = {};
   std::shared_ptr<const TokenTable> token_table = nullptr;
   std::shared_ptr<EventTraceRecorder> trace = nullptr;
@@ -43,6 +44,7 @@ struct TestEngineSetup {
     config.max_single_sequence_length = max_single_sequence_length;
     config.prefill_mode = prefill_mode;
     config.prefix_cache_mode = prefix_cache_mode;
+    config.prefix_cache_max_num_recycling_seqs = max_num_recycling_seqs;
     config.timeout_s = timeout_s;
     config.queue_timeout_s = queue_timeout_s;
     config.max_queue_length = max_queue_length;
@@ -126,7 +128,7 @@ class TestEngine {
     ++num_steps_;
   }
 
-  // Steps until nothing is left; then every page must be free and every request final.
+  // Steps until nothing is left; then no page may be used and every request final.
   void Run(int64_t max_steps = 100000) {
     while (!engine_->Empty() && max_steps-- > 0) Step();
     ExpectIdle();
