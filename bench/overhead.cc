@@ -4,6 +4,8 @@
 //
 //   EngineStep/N           one Step() of N running sequences, with text (us per step: Time)
 //   AdmitBeforeBacklog/N   a "high" request is added before N waiting "low" ones and aborted
+//   EngineStepAndModel/N/C the same with a model that computes for 200 us; C = 1: constrained by a
+//                          regex, with the real grammar library
 //   SubmitToEngine         AddRequest until the idle engine's forward starts (p50_us, p99_us)
 //   SubmitToCallback       AddRequest until the first token is in the stream-back callback
 //   TextDelivery           token bytes -> TextStreamer (tokens/s)
@@ -42,6 +44,12 @@ using testing::FakeModelOptions;
 constexpr int64_t kVocabSize = 256;
 constexpr int64_t kMaxSequenceLength = 2048;
 
+std::shared_ptr<const TokenTable> SingleBytes() {
+  std::vector<std::string> bytes;
+  for (int i = 0; i < kVocabSize; ++i) bytes.emplace_back(1, static_cast<char>(i));
+  return std::make_shared<TokenTable>(std::move(bytes), std::vector<bool>(), false);
+}
+
 std::shared_ptr<const TokenTable> ByteTable() {
   std::vector<std::string> bytes;
   for (int i = 0; i < kVocabSize; ++i) {
@@ -59,40 +67,42 @@ std::unique_ptr<FakeModel> ZeroCostModel() {
 }
 
 std::unique_ptr<Engine> MakeEngine(std::unique_ptr<FakeModel> model, int64_t max_num_sequence,
-                                   const EngineOptions& options) {
+                                   const EngineOptions& options,
+                                   std::shared_ptr<const TokenTable> tokens = ByteTable()) {
   EngineConfig config;
   config.max_num_sequence = max_num_sequence;
   config.prefill_chunk_size = 2048;
   config.max_single_sequence_length = kMaxSequenceLength;
   config.max_total_sequence_length = kMaxSequenceLength * max_num_sequence;
-  return Engine::FromModel(std::move(model), config, {}, ByteTable(), options);
+  return Engine::FromModel(std::move(model), config, {}, std::move(tokens), options);
 }
 
-RequestPtr MakeRequest(const std::string& id, int64_t max_tokens) {
+GenerationConfig GreedyConfig(int64_t max_tokens) {
   GenerationConfig config;
   config.temperature = 0;
   config.max_tokens = max_tokens;
   config.seed = 1;
-  const RequestLimits limits{kVocabSize, 1024, kMaxSequenceLength};
-  return CreateRequest(id, {TokenData{std::vector<int32_t>(16, 7)}}, config, limits);
+  return config;
 }
 
-void EngineStep(benchmark::State& state) {
-  const int64_t num_sequences = state.range(0);
-  int64_t num_tokens = 0;
-  EngineOptions options;
-  options.request_stream_callback = [&num_tokens](const std::vector<RequestStreamOutput>& outputs) {
-    for (const RequestStreamOutput& output : outputs) {
-      for (const SequenceDelta& delta : output.group) num_tokens += std::ssize(delta.token_ids);
-    }
-  };
-  const auto engine = MakeEngine(ZeroCostModel(), num_sequences, options);
+RequestPtr MakeRequest(const std::string& id, int64_t max_tokens) {
+  const RequestLimits limits{kVocabSize, 1024, kMaxSequenceLength};
+  return CreateRequest(id, {TokenData{std::vector<int32_t>(16, 7)}}, GreedyConfig(max_tokens),
+                       limits);
+}
+
+// Steps of sequences that all run from the first step to the maximal length.
+void RunSteps(benchmark::State& state, Engine* engine, const ResponseFormat& format) {
   int64_t generation = 0;
   for (auto _ : state) {
     if (engine->Empty()) {  // all have reached the maximal length together
       state.PauseTiming();
-      for (int64_t i = 0; i < num_sequences; ++i) {
-        engine->AddRequest(MakeRequest(std::to_string(generation) + '.' + std::to_string(i), -1));
+      for (int64_t i = 0; i < state.range(0); ++i) {
+        GenerationConfig config = GreedyConfig(-1);
+        config.response_format = format;
+        engine->AddRequest(
+            engine->CreateRequest(std::to_string(generation) + '.' + std::to_string(i),
+                                  {TokenData{std::vector<int32_t>(16, 7)}}, config));
       }
       ++generation;
       engine->Step();  // prefill
@@ -101,6 +111,18 @@ void EngineStep(benchmark::State& state) {
     }
     engine->Step();
   }
+}
+
+void EngineStep(benchmark::State& state) {
+  int64_t num_tokens = 0;
+  EngineOptions options;
+  options.request_stream_callback = [&num_tokens](const std::vector<RequestStreamOutput>& outputs) {
+    for (const RequestStreamOutput& output : outputs) {
+      for (const SequenceDelta& delta : output.group) num_tokens += std::ssize(delta.token_ids);
+    }
+  };
+  const auto engine = MakeEngine(ZeroCostModel(), state.range(0), options);
+  RunSteps(state, engine.get(), {});
   state.counters["tokens/s"] =
       benchmark::Counter(static_cast<double>(num_tokens), benchmark::Counter::kIsRate);
 }
@@ -123,6 +145,26 @@ void AdmitBeforeBacklog(benchmark::State& state) {
   }
 }
 BENCHMARK(AdmitBeforeBacklog)->Arg(10)->Arg(10000)->Unit(benchmark::kMicrosecond);
+
+void EngineStepAndModel(benchmark::State& state) {
+  FakeModelOptions options;
+  options.vocab_size = kVocabSize;
+  options.history_window = 1;
+  options.us_per_step = 200;
+  const auto engine = MakeEngine(std::make_unique<FakeModel>(options), state.range(0),
+                                 EngineOptions(), SingleBytes());
+  ResponseFormat format;
+  if (state.range(1) != 0) {
+    format = {
+        ResponseFormatType::kRegex, R"((\{"name": "[a-z]{1,8}", "age": [0-9]{1,3}\}, )*)", {}};
+  }
+  RunSteps(state, engine.get(), format);
+}
+BENCHMARK(EngineStepAndModel)
+    ->ArgNames({"", "constrained"})
+    ->ArgsProduct({{1, 64}, {0, 1}})
+    ->Unit(benchmark::kMicrosecond)
+    ->UseRealTime();
 
 // ---- latency of an idle ThreadedEngine
 

@@ -1,9 +1,11 @@
 #include "config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "support/error.h"
+#include "support/utf8.h"
 
 namespace mlc_native {
 namespace {
@@ -12,6 +14,15 @@ namespace {
 constexpr size_t kMaxStopStrs = 1024;
 constexpr size_t kMaxStopStrBytes = 65536;
 constexpr int32_t kMaxTopLogprobs = 20;
+
+constexpr std::pair<const char*, ResponseFormatType> kResponseFormatTypes[] = {
+    {"text", ResponseFormatType::kText},
+    {"json_object", ResponseFormatType::kJsonObject},
+    {"json_schema", ResponseFormatType::kJsonSchema},
+    {"regex", ResponseFormatType::kRegex},
+    {"grammar", ResponseFormatType::kGrammar},
+    {"choice", ResponseFormatType::kChoice},
+    {"structural_tag", ResponseFormatType::kStructuralTag}};
 
 // Throws "<what>, got <value>". `what` keeps the ancestor's words where it had any.
 template <typename Value>
@@ -90,17 +101,22 @@ void CheckLogprobs(const GenerationConfig& config) {
 }
 
 void CheckResponseFormat(const ResponseFormat& format) {
-  if (format.type == "text") return;
-  const bool is_grammar = format.type == "json_object" || format.type == "json_schema" ||
-                          format.type == "function" || format.type == "grammar" ||
-                          format.type == "structural_tag";
-  throw InvalidRequest(
-      "response_format",
-      is_grammar
-          ? "response_format type \"" + format.type +
-                "\" needs a grammar, and grammars are not available in this build; "
-                "the only type is \"text\""
-          : "Unknown response_format type \"" + format.type + "\"; the only type is \"text\"");
+  const auto refuse = [](const std::string& message) {
+    throw InvalidRequest("response_format", message);
+  };
+  const std::string type = std::string("response_format type \"") + ToString(format.type) + '"';
+  const bool is_choice = format.type == ResponseFormatType::kChoice;
+  const bool needs_text = !is_choice && format.type != ResponseFormatType::kText &&
+                          format.type != ResponseFormatType::kJsonObject;
+  if (needs_text && format.text.empty()) refuse(type + " needs a text, got \"\"");
+  if (!needs_text && !format.text.empty()) refuse(type + " takes no text");
+  if (is_choice && format.choices.empty()) refuse(type + " needs at least 1 choice, got 0");
+  if (!is_choice && !format.choices.empty()) refuse(type + " takes no choices");
+  const auto is_utf8 = [](const std::string& text) { return IsValidUtf8(text); };
+  if (!is_utf8(format.text) ||
+      !std::all_of(format.choices.begin(), format.choices.end(), is_utf8)) {
+    refuse(type + ": the text must be valid UTF-8");
+  }
 }
 
 void CheckDebugConfig(const DebugConfig& debug) {
@@ -131,6 +147,13 @@ const char* ToString(RequestPriority priority) {
   return "invalid";
 }
 
+const char* ToString(ResponseFormatType type) {
+  for (const auto& [name, candidate] : kResponseFormatTypes) {
+    if (candidate == type) return name;
+  }
+  return "invalid";
+}
+
 RequestPriority ParsePriority(const std::string& name) {
   using enum RequestPriority;
   for (RequestPriority priority : {kHigh, kNormal, kLow}) {
@@ -138,6 +161,16 @@ RequestPriority ParsePriority(const std::string& name) {
   }
   throw InvalidRequest("priority", OutOfRangeMessage("priority", '"' + name + '"',
                                                      "\"high\", \"normal\" or \"low\""));
+}
+
+ResponseFormatType ParseResponseFormatType(const std::string& name) {
+  std::string known;
+  for (const auto& [candidate, type] : kResponseFormatTypes) {
+    if (name == candidate) return type;
+    known += (known.empty() ? "\"" : ", \"") + std::string(candidate) + '"';
+  }
+  throw InvalidRequest("response_format", "Unknown response_format type \"" + name.substr(0, 64) +
+                                              "\"; the types are " + known);
 }
 
 void GenerationConfig::Validate(int64_t vocab_size) const {

@@ -16,10 +16,28 @@ namespace mlc_native {
 // ---- One request. Checked when the request is created, against the vocabulary of the model that
 // is loaded.
 
+enum class ResponseFormatType {
+  kText,  // anything
+  kJsonObject,
+  kJsonSchema,
+  kRegex,
+  kGrammar,  // EBNF
+  kChoice,
+  kStructuralTag
+};
+
+// "json_schema" and so on. ParseResponseFormatType throws InvalidRequest for an unknown name.
+const char* ToString(ResponseFormatType type);
+ResponseFormatType ParseResponseFormatType(const std::string& name);
+
+// What an answer must look like. All but kText becomes a grammar when the request is created.
 struct ResponseFormat {
-  std::string type =
-      "text";  // grammars ("json_object", ...) are refused until the grammar engine is there
-  std::optional<std::string> schema;
+  ResponseFormatType type = ResponseFormatType::kText;
+  std::string text;                  // the JSON schema, regex, EBNF grammar or structural tag
+  std::vector<std::string> choices;  // kChoice: the answers there are, >= 1
+  bool strict = true;                // kJsonSchema: nothing that the schema does not list
+
+  bool is_constrained() const { return type != ResponseFormatType::kText; }
 };
 
 struct DebugConfig {
@@ -115,6 +133,9 @@ struct EngineConfig {
   PrefixCacheMode prefix_cache_mode = PrefixCacheMode::kRadix;
   std::optional<int64_t> prefix_cache_max_num_recycling_seqs;
   PrefillMode prefill_mode = PrefillMode::kHybrid;
+
+  double grammar_compile_timeout_s = 10;             // of one response_format, (0, 3600]
+  int64_t grammar_cache_bytes = int64_t{256} << 20;  // compiled grammars that are kept for reuse
   bool verbose = true;
 
   // Throws InvalidConfig naming the field: wrong type, unknown field, out of range.

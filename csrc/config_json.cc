@@ -19,6 +19,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMaxBytes = int64_t{1} << 50;
 
 template <typename Enum>
 using EnumNames = std::vector<std::pair<const char*, Enum>>;
@@ -139,8 +140,9 @@ class FieldReader {
     *out = value->get<int64_t>();
   }
 
-  // A number in (0, high].
-  void Read(const char* name, double high, std::optional<double>* out) {
+  // A number in (0, high]. Real is double or std::optional<double>.
+  template <typename Real>
+  void Read(const char* name, double high, Real* out) {
     const json* value = Find(name);
     if (value == nullptr) return;
     if (!value->is_number() || !(value->get<double>() > 0) || !(value->get<double>() <= high)) {
@@ -328,6 +330,8 @@ EngineConfig EngineConfig::FromJSONString(const std::string& json_text) {
   reader.Read("prefix_cache_max_num_recycling_seqs", -1, kMaxSize,
               &config.prefix_cache_max_num_recycling_seqs);
   reader.Read("prefill_mode", PrefillModeNames(), &config.prefill_mode);
+  reader.Read("grammar_compile_timeout_s", 3600, &config.grammar_compile_timeout_s);
+  reader.Read("grammar_cache_bytes", 0, kMaxBytes, &config.grammar_cache_bytes);
   reader.Read("verbose", &config.verbose);
   ReadFixedFields(&reader);
   reader.RefuseUnknown();
@@ -363,6 +367,8 @@ std::string EngineConfig::AsJSONString() const {
       {"prefix_cache_mode", NameOf(PrefixCacheModeNames(), prefix_cache_mode)},
       {"prefix_cache_max_num_recycling_seqs", OrNull(prefix_cache_max_num_recycling_seqs)},
       {"prefill_mode", NameOf(PrefillModeNames(), prefill_mode)},
+      {"grammar_compile_timeout_s", grammar_compile_timeout_s},
+      {"grammar_cache_bytes", grammar_cache_bytes},
       {"verbose", verbose},
   });
 }
@@ -376,7 +382,10 @@ std::string GenerationConfig::AsJSONString() const {
       {"stop_strs", stop_strs},
       {"stop_token_ids", stop_token_ids},
       {"response_format",
-       {{"type", response_format.type}, {"schema", OrNull(response_format.schema)}}},
+       {{"type", ToString(response_format.type)},
+        {"text", response_format.text},
+        {"choices", response_format.choices},
+        {"strict", response_format.strict}}},
       {"temperature", temperature},
       {"top_p", top_p},
       {"top_k", top_k},

@@ -6,6 +6,7 @@
 
 #include "actions/action.h"
 #include "actions/deliver.h"
+#include "actions/grammar_masks.h"
 #include "actions/post_process.h"
 #include "actions/sequence_life.h"
 #include "device.h"
@@ -53,6 +54,7 @@ class EngineImpl : public Engine {
   }
   RequestLimits request_limits() const override;
   std::shared_ptr<const TokenTable> token_table() const override { return loaded_.token_table; }
+  std::shared_ptr<EngineGrammars> grammars() const override { return grammars_; }
   std::string JSONMetrics() const override { return estate_->metrics.AsJSONString(Gauges()); }
   void AuditPages() const override { AuditState(*estate_, kv_); }
   std::string DebugCall(const std::string& name) override { return debug_functions_.Call(name); }
@@ -85,10 +87,12 @@ class EngineImpl : public Engine {
   LoadedModel loaded_;
   const std::shared_ptr<EventTraceRecorder> trace_;
   const std::shared_ptr<QueueLimit> queue_;
+  const std::shared_ptr<EngineGrammars> grammars_;
   PagedKvCache kv_;
   EngineState estate_;  // after kv_: its prefix cache holds pages
   Sampler sampler_;
   StepProfiler profiler_;
+  MaskFiller mask_filler_;
   EngineParts parts_;
   DebugFunctions debug_functions_;
   std::vector<std::unique_ptr<EngineAction>> actions_;
@@ -128,6 +132,11 @@ EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
     : loaded_(std::move(loaded)),
       trace_(options.trace_recorder),
       queue_(options.queue != nullptr ? options.queue : std::make_shared<QueueLimit>()),
+      grammars_(std::make_shared<EngineGrammars>(
+          EngineGrammars::Model{.token_table = loaded_.token_table,
+                                .eos_token_ids = loaded_.defaults.eos_token_ids,
+                                .vocab_size = loaded_.model->metadata().vocab_size},
+          loaded_.config, options.create_grammar_compiler)),
       kv_(NumPages(loaded_.config), kKvPageSize),
       profiler_(options.now) {
   loaded_.model->Allocate(kv_.pool().num_total(), *config().prefill_chunk_size,
@@ -135,6 +144,7 @@ EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
   parts_ = {.model = loaded_.model.get(),
             .kv = &kv_,
             .sampler = &sampler_,
+            .mask_filler = &mask_filler_,
             .trace = trace_.get(),
             .token_table = loaded_.token_table.get(),
             .eos_token_ids = &loaded_.defaults.eos_token_ids,
@@ -179,6 +189,7 @@ void EngineImpl::CheckAdmission(const Request& request) const {
   }
   // Again, because the request may have been created for another model that was loaded before.
   CheckRequest(request, request_limits());
+  grammars_->Check(request);
   if (!request.generation_cfg.stop_strs.empty() && loaded_.token_table == nullptr) {
     throw InvalidRequest("stop_strs",
                          "\"stop_strs\" needs a model folder with tokenizer.json; this one has "
@@ -201,7 +212,7 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
     return Deliver();
   }
   if (generation.max_tokens == 0) {
-    AnswerEmpty(estate_, *request, parts_.now());
+    AnswerEmpty(estate_, *request, FinishReason::kLength, parts_.now());
     return Deliver();
   }
   std::shared_ptr<const StopStrSet> stop_strs;
@@ -211,6 +222,13 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
   const bool strip = loaded_.token_table != nullptr && loaded_.token_table->strip_leading_space();
   auto rstate =
       std::make_unique<RequestState>(request, std::move(stop_strs), strip, submission.time);
+  if (request->grammar != nullptr) {
+    ++estate_->metrics.num_constrained_requests;
+    if (GrammarMasks(parts_).MustEnd(rstate->leaves()[0])) {
+      AnswerEmpty(estate_, *request, FinishReason::kStop, parts_.now());
+      return Deliver();
+    }
+  }
   rstate->queue_slot = std::move(submission.slot);
   SetDeadlines(rstate.get());
   RequestState& admitted = estate_->Admit(std::move(rstate));
@@ -327,7 +345,9 @@ EngineGauges EngineImpl::Gauges() const {
           .kv_pages_free = kv_.pool().num_free(),
           .kv_pages_cached = kv_.pool().num_cached(),
           .kv_pages_pinned = cache != nullptr ? cache->num_pinned_pages() : 0,
-          .prefix_cache_evicted_pages = cache != nullptr ? cache->num_evicted_pages() : 0};
+          .prefix_cache_evicted_pages = cache != nullptr ? cache->num_evicted_pages() : 0,
+          .grammars_cached = grammars_->num_cached(),
+          .grammar_cache_bytes = grammars_->cached_bytes()};
 }
 
 void EngineImpl::RegisterDebugFunctions() {
@@ -372,6 +392,13 @@ std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineO
   loaded.config = ResolveEngineConfig(with_threads, loaded.model->metadata(), free_memory);
   CheckResolved(loaded.config);
   return std::make_unique<EngineImpl>(std::move(loaded), options);
+}
+
+RequestPtr Engine::CreateRequest(std::string id, std::vector<Data> inputs,
+                                 GenerationConfig generation_cfg) const {
+  return mlc_native::CreateRequest(std::move(id), std::move(inputs), std::move(generation_cfg),
+                                   request_limits(),
+                                   [this](Request* request) { grammars()->CompileFor(request); });
 }
 
 std::unique_ptr<Engine> Engine::FromModel(std::unique_ptr<Model> model, const EngineConfig& config,

@@ -14,6 +14,7 @@
 
 #include "config.h"
 #include "data.h"
+#include "engine_grammars.h"
 #include "event_trace.h"
 #include "metrics.h"
 #include "models/model.h"
@@ -32,6 +33,7 @@ struct EngineOptions {
   ClockFunction now = Clock::now;
   // Of EngineConfig::max_queue_length, which the engine sets; null is one of the engine's own.
   std::shared_ptr<QueueLimit> queue;
+  GrammarCompilerFactory create_grammar_compiler = CreateGrammarCompiler;
 };
 
 // When a request was accepted, and its place in the queue (empty where it needs none).
@@ -53,6 +55,10 @@ class Engine {
                                            const EngineOptions& options);
   virtual ~Engine() = default;
 
+  // A validated request for this engine, with its grammar compiled, which may block for a while.
+  // Throws InvalidRequest, and InvalidConfig when the grammar library is not there. Any thread.
+  RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
+                           GenerationConfig generation_cfg) const;
   // Throws InvalidRequest (also for an id that is live) and QueueFull; the request is then not
   // known to the engine.
   virtual void AddRequest(RequestPtr request) = 0;
@@ -76,6 +82,7 @@ class Engine {
   virtual const GenerationConfig& default_generation_config() const = 0;
   virtual RequestLimits request_limits() const = 0;
   virtual std::shared_ptr<const TokenTable> token_table() const = 0;
+  virtual std::shared_ptr<EngineGrammars> grammars() const = 0;  // never null
   virtual std::string JSONMetrics() const = 0;
   // Every page is free or held by a live sequence or the cache. Throws InternalError. At idle: no
   // page is used.

@@ -76,6 +76,8 @@ struct EngineGauges {
   int64_t kv_pages_cached = 0;  // held by the prefix cache alone
   int64_t kv_pages_pinned = 0;  // by pinned prefixes; they count as used
   int64_t prefix_cache_evicted_pages = 0;
+  int64_t grammars_cached = 0;  // compiled and kept for reuse
+  int64_t grammar_cache_bytes = 0;
 };
 
 class TimeCost {
@@ -96,6 +98,7 @@ struct EngineMetrics {
   double engine_prefill_time_sum = 0;
   double engine_decode_time_sum = 0;
   double engine_jump_forward_time_sum = 0;
+  double grammar_mask_time_sum = 0;  // filling token masks, beside the forward
   int64_t prompt_tokens_sum = 0;
   int64_t completion_tokens_sum = 0;
   int64_t prefill_tokens_sum = 0;
@@ -113,6 +116,7 @@ struct EngineMetrics {
   int64_t num_errors = 0;
   int64_t num_timeouts = 0;
   int64_t num_steps = 0;
+  int64_t num_constrained_requests = 0;  // accepted, with a response_format other than text
   std::map<std::string, int64_t> finished_requests;  // by finish reason of the first sequence
 
   static constexpr int kEndFineGrainedTrackingBatchSize = 65;

@@ -54,7 +54,7 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
 }
 
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
-                         const RequestLimits& limits) {
+                         const RequestLimits& limits, const CompileGrammar& compile) {
   if (id.empty()) throw InvalidRequest("id", "The request id must not be empty");
   auto request = std::make_shared<Request>();
   request->id = std::move(id);
@@ -65,6 +65,7 @@ RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationCon
   request->generation_cfg = std::move(generation_cfg);
   CheckRequest(*request, limits);
   if (!request->generation_cfg.seed) request->generation_cfg.seed = RandomSeed();
+  if (request->generation_cfg.response_format.is_constrained() && compile) compile(request.get());
   return request;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,11 +13,18 @@
 
 namespace mlc_native {
 
+class CompiledGrammar;
+class TokenTable;
+
 struct Request {
   std::string id;
   std::vector<Data> inputs;               // as given
   std::vector<int32_t> prompt_token_ids;  // all inputs flattened; never empty
   GenerationConfig generation_cfg;        // validated, seed filled in
+  // What generation_cfg.response_format became, and the tokens that it was compiled for. Null when
+  // the answer is not constrained.
+  std::shared_ptr<const CompiledGrammar> grammar;
+  std::shared_ptr<const TokenTable> grammar_tokens;
 
   // False for what is answered at once, however long the queue.
   bool needs_queue_slot() const { return generation_cfg.debug_config.special_request.empty(); }
@@ -37,10 +45,14 @@ struct RequestLimits {
 // max_sequence_length tokens is served.
 void CheckRequest(const Request& request, const RequestLimits& limits);
 
+// Fills in the grammar of a request that is right otherwise; may take seconds.
+using CompileGrammar = std::function<void(Request*)>;
+
 // Flattens the inputs and checks the request. Throws InvalidRequest, also for an empty id and for
-// untokenized text. Fills in a random seed when none is given.
+// untokenized text. Fills in a random seed when none is given. `compile` is called when the answer
+// is constrained; without it no engine takes such a request.
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
-                         const RequestLimits& limits);
+                         const RequestLimits& limits, const CompileGrammar& compile = {});
 
 // An integer of a caller as a token id. Throws InvalidRequest naming `field` for what no vocabulary
 // can hold.

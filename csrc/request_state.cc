@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "support/check.h"
+
 namespace mlc_native {
 namespace {
 
@@ -14,8 +16,15 @@ bool HasPenalties(const GenerationConfig& config) {
 }  // namespace
 
 void RequestStateEntry::CommitToken(SampleResult result) {
-  tokens.push_back(result.token.token_id);
-  if (HasPenalties(rstate->config())) generated_counts.Add(result.token.token_id);
+  const int32_t token_id = result.token.token_id;
+  const std::vector<int32_t>& stops = rstate->config().stop_token_ids;
+  // A stop token of the request ends the answer; the grammar need not know it.
+  if (grammar_matcher != nullptr &&
+      std::find(stops.begin(), stops.end(), token_id) == stops.end()) {
+    MLC_CHECK(grammar_matcher->AcceptToken(token_id)) << "the grammar forbids token " << token_id;
+  }
+  tokens.push_back(token_id);
+  if (HasPenalties(rstate->config())) generated_counts.Add(token_id);
   undelivered.push_back(std::move(result));
 }
 
@@ -37,6 +46,9 @@ RequestState::RequestState(RequestPtr request_in, std::shared_ptr<const StopStrS
     leaf.sequence_idx = sequence_idx++;
     if (stop_strs != nullptr) leaf.stop_handler.emplace(stop_strs);
     leaf.strip_leading_space = strip_leading_space;
+    if (request->grammar != nullptr) {
+      leaf.grammar_matcher = request->grammar->NewMatcher(kMaxGrammarRollback);
+    }
   }
   metrics.prompt_tokens = request->prompt_len();
   metrics.add_time_point = now;

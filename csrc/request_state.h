@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "data.h"
+#include "grammar/grammar.h"
 #include "metrics.h"
 #include "queue_limit.h"
 #include "request.h"
@@ -30,6 +31,9 @@
 #include "tokenizer/token_table.h"
 
 namespace mlc_native {
+
+// Tokens that a grammar matcher can take back.
+inline constexpr int64_t kMaxGrammarRollback = 10;
 
 enum class RequestStateStatus { kPending, kAlive, kFinished };
 
@@ -54,6 +58,10 @@ struct RequestStateEntry {
   TokenCounts generated_counts;
   int64_t num_prompt_counted = 0;   // prompt tokens that are in RequestMetrics::prefill_tokens
   TimePoint last_token_time_point;  // epoch before the first generated token
+  // What may follow `tokens`; null when anything may. Nothing of it depends on the KV cache, so it
+  // stays as it is while the sequence is preempted and computed again.
+  std::unique_ptr<GrammarMatcher> grammar_matcher;
+  bool grammar_ended = false;  // nothing may follow but the end
 
   // Delivery: what has been generated but not handed out yet; post-process has looked at the first
   // num_examined of them and the stop handler withholds those.
@@ -76,7 +84,9 @@ struct RequestStateEntry {
     return status == RequestStateStatus::kPending && !tokens.empty();
   }
 
-  // Appends a sampled token; it is delivered by the next post-process.
+  // Appends a sampled token; it is delivered by the next post-process. Throws what the grammar
+  // library throws, and InternalError when the grammar forbids the token; the request must end
+  // then.
   void CommitToken(SampleResult result);
 };
 

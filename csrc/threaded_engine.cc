@@ -110,8 +110,10 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
                            GenerationConfig generation_cfg) override {
-    return mlc_native::CreateRequest(std::move(id), std::move(inputs), std::move(generation_cfg),
-                                     Loaded()->limits);
+    const std::shared_ptr<const LoadedModel> loaded = Loaded();
+    return mlc_native::CreateRequest(
+        std::move(id), std::move(inputs), std::move(generation_cfg), loaded->limits,
+        [&loaded](Request* request) { loaded->grammars->CompileFor(request); });
   }
 
   void AddRequest(RequestPtr request) override {

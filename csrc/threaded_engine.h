@@ -58,8 +58,10 @@ class ThreadedEngine {
   // Aborts all requests and clears metrics; blocks until done.
   virtual void Reset() = 0;
 
-  // Validates on the caller's thread against the loaded model. Throws InvalidRequest; also when
-  // nothing is loaded, as the getters below do.
+  // Validates on the caller's thread against the loaded model and compiles the grammar of a
+  // constrained answer, which may block for a while. Throws InvalidRequest; also when nothing is
+  // loaded, as the getters below do. A constrained request is for the model that it was created
+  // for: after a Reload it ends with an error.
   virtual RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
                                    GenerationConfig generation_cfg) = 0;
   // Throws InvalidRequest when the id is live or the engine has exited, QueueFull when too many

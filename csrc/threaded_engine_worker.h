@@ -62,6 +62,7 @@ struct LoadedModel {
   GenerationConfig default_generation_config;
   RequestLimits limits;
   std::shared_ptr<const TokenTable> token_table;
+  std::shared_ptr<EngineGrammars> grammars;
 };
 
 // One line on stderr for each distinct message, up to a bound.

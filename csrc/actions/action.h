@@ -11,6 +11,7 @@
 #include "config.h"
 #include "engine_state.h"
 #include "event_trace.h"
+#include "grammar/mask_filler.h"
 #include "kv/paged_kv_cache.h"
 #include "metrics.h"
 #include "models/model.h"
@@ -25,6 +26,7 @@ struct EngineParts {
   Model* model = nullptr;
   PagedKvCache* kv = nullptr;
   Sampler* sampler = nullptr;
+  MaskFiller* mask_filler = nullptr;
   EventTraceRecorder* trace = nullptr;      // may be null
   const TokenTable* token_table = nullptr;  // may be null: no text in outputs
   const std::vector<int32_t>* eos_token_ids = nullptr;

@@ -43,19 +43,20 @@ void DeliverOutputs(const EngineState& estate, EventTraceRecorder* trace) {
   estate->request_stream_callback_(std::move(outputs));
 }
 
-void AnswerEmpty(const EngineState& estate, const Request& request, TimePoint now) {
+void AnswerEmpty(const EngineState& estate, const Request& request, FinishReason reason,
+                 TimePoint now) {
   RequestStreamOutput empty;
   RequestStreamOutput final;
   empty.request_id = final.request_id = request.id;
   empty.group.resize(request.generation_cfg.n);
-  for (SequenceDelta& delta : empty.group) delta.finish_reason = FinishReason::kLength;
+  for (SequenceDelta& delta : empty.group) delta.finish_reason = reason;
   RequestMetrics metrics;
   metrics.prompt_tokens = request.prompt_len();
   metrics.add_time_point = metrics.finish_time_point = now;
   final.request_final_usage_json_str = metrics.UsageJSONString();
   // Both outputs or, when there is no memory and the request is refused, none.
   estate->postproc_workspace.outputs.reserve(estate->postproc_workspace.outputs.size() + 2);
-  estate->metrics.RequestFinished(metrics, ToString(FinishReason::kLength));
+  estate->metrics.RequestFinished(metrics, ToString(reason));
   estate->postproc_workspace.outputs.push_back(std::move(empty));
   estate->postproc_workspace.outputs.push_back(std::move(final));
 }

@@ -10,8 +10,10 @@ namespace mlc_native {
 // consistent by then: the callback may throw, and it may call the engine. `trace` may be null.
 void DeliverOutputs(const EngineState& estate, EventTraceRecorder* trace);
 
-// max_tokens == 0: every sequence ends with "length" and no tokens.
-void AnswerEmpty(const EngineState& estate, const Request& request, TimePoint now);
+// Every sequence ends without tokens: with "length" for max_tokens == 0, with "stop" for a grammar
+// of the empty answer alone.
+void AnswerEmpty(const EngineState& estate, const Request& request, FinishReason reason,
+                 TimePoint now);
 
 // special_request "query_engine_metrics": the engine's metrics as usage.
 void AnswerWithMetrics(const EngineState& estate, const Request& request,

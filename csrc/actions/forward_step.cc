@@ -14,7 +14,7 @@ ForwardStep::Outcome ForwardStep::Run(const EngineState& estate, const StepPlan&
     ReservePages(estate, plan);
     Trace(plan, /*is_decode=*/false, "start prefill");
     Trace(plan, /*is_decode=*/true, "start decode");
-    const LogitsView logits = Forward(plan);
+    const LogitsView logits = ForwardAndFillMasks(plan);
     Sample(plan, logits);
   } catch (const SequenceError& error) {
     return FailSequence(estate, plan, error);
@@ -46,6 +46,16 @@ void ForwardStep::ReservePages(const EngineState& estate, const StepPlan& plan) 
     // All that the entry has to compute, not only this chunk: it will not run out on its way.
     parts_.kv->Reserve(entry.mstate.internal_id, entry.num_tokens_to_compute(), &copies_);
   }
+}
+
+LogitsView ForwardStep::ForwardAndFillMasks(const StepPlan& plan) {
+  struct Waiting {
+    GrammarMasks& masks;
+    ~Waiting() { masks.Wait(); }
+  };
+  masks_.Start(plan);
+  const Waiting waiting{masks_};
+  return Forward(plan);
 }
 
 LogitsView ForwardStep::Forward(const StepPlan& plan) {
@@ -108,7 +118,8 @@ void ForwardStep::SampleToken(RequestStateEntry& leaf, int64_t position, std::sp
   const SamplingContext context{.config = &leaf.rstate->config(),
                                 .generated = &leaf.generated_counts,
                                 .sequence = static_cast<uint64_t>(leaf.sequence_idx),
-                                .position = static_cast<uint64_t>(position)};
+                                .position = static_cast<uint64_t>(position),
+                                .allowed = masks_.AllowedTokens(leaf)};
   sampled_.push_back({&leaf, parts_.sampler->Sample(row, context)});
 }
 
@@ -208,13 +219,19 @@ void ForwardStep::CommitToken(const EngineState& estate, Sampled& sampled, TimeP
   }
   leaf.last_token_time_point = now;
   metrics.last_token_time_point = now;
-  leaf.CommitToken(std::move(sampled.result));
+  try {
+    leaf.CommitToken(std::move(sampled.result));
+    leaf.grammar_ended = masks_.MustEnd(leaf);
+  } catch (const std::exception& error) {
+    return EndRequest(estate, parts_, *leaf.rstate, FinishReason::kError, error.what());
+  }
   estate->AddNews(*leaf.rstate);
 }
 
 void ForwardStep::UpdateMetrics(const EngineState& estate, const StepPlan& plan, double seconds) {
   EngineMetrics& metrics = estate->metrics;
   ++metrics.num_steps;
+  metrics.grammar_mask_time_sum += masks_.TakeFillSeconds();
   if (estate->prefix_cache != nullptr) metrics.prefix_cache_lookups += std::ssize(started_);
   for (const PlannedSlice& slice : plan.slices) {
     metrics.prefix_cache_hits += slice.num_cached > 0 ? 1 : 0;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "actions/action.h"
+#include "actions/grammar_masks.h"
 
 namespace mlc_native {
 
@@ -22,7 +23,7 @@ class ForwardStep {
     kPlanAnew,  // one request was ended, nothing was computed for the others
   };
 
-  explicit ForwardStep(const EngineParts& parts) : parts_(parts) {}
+  explicit ForwardStep(const EngineParts& parts) : parts_(parts), masks_(parts) {}
   Outcome Run(const EngineState& estate, const StepPlan& plan);
 
  private:
@@ -32,6 +33,9 @@ class ForwardStep {
   };
 
   void ReservePages(const EngineState& estate, const StepPlan& plan);
+  // The model computes and the masks are filled at the same time; also when this throws, nothing
+  // goes on afterwards.
+  LogitsView ForwardAndFillMasks(const StepPlan& plan);
   LogitsView Forward(const StepPlan& plan);
   void AddSlice(const PlannedSlice& slice);
   void Sample(const StepPlan& plan, const LogitsView& logits);
@@ -50,6 +54,7 @@ class ForwardStep {
   void Trace(const StepPlan& plan, bool is_decode, std::string_view event);
 
   const EngineParts parts_;
+  GrammarMasks masks_;
   std::vector<RequestStateEntry*> started_;  // whose sequences exist since this step
   std::vector<PageCopy> copies_;
   std::vector<int32_t> token_ids_;        // [num_rows]

@@ -38,9 +38,26 @@ void SetStopTokenIds(GenerationConfig& config, const std::vector<int64_t>& token
     config.stop_token_ids.push_back(CheckedTokenId("stop_token_ids", id));
 }
 
+ResponseFormat MakeResponseFormat(const std::string& type, std::string text,
+                                  std::vector<std::string> choices, bool strict) {
+  return {ParseResponseFormatType(type), std::move(text), std::move(choices), strict};
+}
+
+void BindResponseFormat(nb::module_& m) {
+  nb::class_<ResponseFormat>(m, "ResponseFormat", "What an answer must look like.")
+      .def(nb::new_(&MakeResponseFormat), "type"_a, "text"_a = "",
+           "choices"_a = std::vector<std::string>(), "strict"_a = true,
+           "Raises InvalidRequest for an unknown type.")
+      .def_prop_ro("type", [](const ResponseFormat& self) { return ToString(self.type); })
+      .def_ro("text", &ResponseFormat::text)
+      .def_ro("choices", &ResponseFormat::choices)
+      .def_ro("strict", &ResponseFormat::strict);
+}
+
 }  // namespace
 
 void BindConfig(nb::module_& m) {
+  BindResponseFormat(m);
   nb::class_<GenerationConfig>(m, "GenerationConfig",
                                "How one request is generated. Checked when the request is created.")
       .def(nb::init<>())
@@ -68,19 +85,7 @@ void BindConfig(nb::module_& m) {
           "\"high\", \"normal\" or \"low\".")
       .def_rw("queue_timeout_s", &GenerationConfig::queue_timeout_s, nb::arg().none())
       .def_rw("timeout_s", &GenerationConfig::timeout_s, nb::arg().none())
-      .def_prop_rw(
-          "response_format_type",
-          [](const GenerationConfig& self) { return self.response_format.type; },
-          [](GenerationConfig& self, std::string type) {
-            self.response_format.type = std::move(type);
-          })
-      .def_prop_rw(
-          "response_format_schema",
-          [](const GenerationConfig& self) { return self.response_format.schema; },
-          [](GenerationConfig& self, std::optional<std::string> schema) {
-            self.response_format.schema = std::move(schema);
-          },
-          nb::for_setter(nb::arg("schema").none()))
+      .def_rw("response_format", &GenerationConfig::response_format)
       .def_prop_rw(
           "ignore_eos", [](const GenerationConfig& self) { return self.debug_config.ignore_eos; },
           [](GenerationConfig& self, bool value) { self.debug_config.ignore_eos = value; })

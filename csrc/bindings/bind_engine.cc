@@ -60,13 +60,6 @@ std::unique_ptr<PyEngine> CreatePyEngine(const std::string& config_json, std::st
   return result;
 }
 
-std::shared_ptr<Request> CreateEngineRequest(const PyEngine& self, std::string id,
-                                             const std::vector<int64_t>& token_ids,
-                                             const GenerationConfig& config) {
-  return std::const_pointer_cast<Request>(
-      CreateRequest(std::move(id), TokenInputs(token_ids), config, self.engine->request_limits()));
-}
-
 }  // namespace
 
 void BindEngine(nb::module_& m) {
@@ -75,7 +68,15 @@ void BindEngine(nb::module_& m) {
       .def_static("create", &CreatePyEngine, "config_json"_a, "device"_a, "callback"_a = nb::none(),
                   "trace_recorder"_a = nb::none(), "progress"_a = nb::none(),
                   "Loads the model named in the config. Raises InvalidConfig, LoadError.")
-      .def("create_request", &CreateEngineRequest, "id"_a, "token_ids"_a, "generation_config"_a)
+      .def(
+          "create_request",
+          [](const PyEngine& self, std::string id, const std::vector<int64_t>& token_ids,
+             const GenerationConfig& config) {
+            return CreateEngineRequest(*self.engine, std::move(id), token_ids, config);
+          },
+          "id"_a, "token_ids"_a, "generation_config"_a,
+          "Validates, and compiles a grammar without the GIL. Raises InvalidRequest, "
+          "InvalidConfig.")
       .def(
           "add_request",
           [](PyEngine& self, std::shared_ptr<Request> request) {

@@ -28,13 +28,6 @@ void Reload(ThreadedEngine& self, const std::string& config_json, nb::object pro
   self.Reload(config_json, std::move(load_progress));
 }
 
-std::shared_ptr<Request> CreateEngineRequest(ThreadedEngine& self, std::string id,
-                                             const std::vector<int64_t>& token_ids,
-                                             const GenerationConfig& config) {
-  return std::const_pointer_cast<Request>(
-      self.CreateRequest(std::move(id), TokenInputs(token_ids), config));
-}
-
 }  // namespace
 
 LoadProgress WrapLoadProgress(nb::object callable) {
@@ -61,8 +54,10 @@ void BindThreadedEngine(nb::module_& m) {
            "Blocks until the model is loaded. Raises InvalidConfig, LoadError.")
       .def("unload", &ThreadedEngine::Unload, ReleaseGil())
       .def("reset", &ThreadedEngine::Reset, ReleaseGil())
-      .def("create_request", &CreateEngineRequest, "id"_a, "token_ids"_a, "generation_config"_a,
-           "Validates against the loaded model. Raises InvalidRequest.")
+      .def("create_request", &CreateEngineRequest<ThreadedEngine>, "id"_a, "token_ids"_a,
+           "generation_config"_a,
+           "Validates against the loaded model, and compiles a grammar without the GIL. Raises "
+           "InvalidRequest, InvalidConfig.")
       .def(
           "add_request",
           [](ThreadedEngine& self, std::shared_ptr<Request> request) {

@@ -7,9 +7,14 @@
 
 #include <nanobind/nanobind.h>
 
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "data.h"
+#include "request.h"
 
 namespace mlc_native::bindings {
 
@@ -33,5 +38,18 @@ RequestStreamCallback WrapStreamCallback(nanobind::object callable);
 // int64 values of any Python list as token ids. Throws InvalidRequest for a value that no
 // vocabulary can have.
 std::vector<Data> TokenInputs(const std::vector<int64_t>& token_ids);
+
+// AnyEngine::CreateRequest; without the GIL when there is a grammar to compile.
+template <typename AnyEngine>
+std::shared_ptr<Request> CreateEngineRequest(AnyEngine& engine, std::string id,
+                                             const std::vector<int64_t>& token_ids,
+                                             const GenerationConfig& config) {
+  std::vector<Data> inputs = TokenInputs(token_ids);
+  GenerationConfig own_config = config;  // the object may change once the GIL is released
+  std::optional<nanobind::gil_scoped_release> release;
+  if (own_config.response_format.is_constrained()) release.emplace();
+  return std::const_pointer_cast<Request>(
+      engine.CreateRequest(std::move(id), std::move(inputs), std::move(own_config)));
+}
 
 }  // namespace mlc_native::bindings

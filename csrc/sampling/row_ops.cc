@@ -151,6 +151,19 @@ double SumExp(std::span<const float> logits, float max) {
   return sum;
 }
 
+void ForbidTokens(std::span<float> logits, std::span<const int32_t> allowed) {
+  constexpr size_t kBits = 32;
+  MLC_CHECK(allowed.size() * kBits >= logits.size()) << allowed.size() << " words of mask";
+  for (size_t begin = 0; begin < logits.size(); begin += kBits) {
+    const auto word = static_cast<uint32_t>(allowed[begin / kBits]);
+    if (word == ~uint32_t{0}) continue;
+    const auto block = logits.subspan(begin, std::min(kBits, logits.size() - begin));
+    for (size_t i = 0; i < block.size(); ++i) {
+      block[i] = (word >> i & 1) != 0 ? block[i] : kMinusInfinity;
+    }
+  }
+}
+
 void ExpRow(std::span<const float> logits, const RowScan& scan, float inverse_temperature,
             RowWeights* row) {
   const auto exp_block = SelectExpBlock();

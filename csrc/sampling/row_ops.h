@@ -35,6 +35,9 @@ float ExpNonPositive(float x);
 // Sum of e^(logit - max) over the row.
 double SumExp(std::span<const float> logits, float max);
 
+// Sets the logits of tokens whose bit t % 32 in allowed[t / 32] is zero to -inf.
+void ForbidTokens(std::span<float> logits, std::span<const int32_t> allowed);
+
 // Weights e^((logit - max) * inverse_temperature) of a row, at most 1.
 struct RowWeights {
   std::vector<float> weights;      // [vocab_size]

@@ -31,18 +31,21 @@ SampleResult Sampler::Sample(std::span<float> logits, const SamplingContext& con
   const GenerationConfig& config = *context.config;
   SampleResult result;
   double log_sum = 0;
-  const bool changes = HasLogitBiasOrPenalties(config, *context.generated);
+  const bool has_bias = HasLogitBiasOrPenalties(config, *context.generated);
+  const bool changes = has_bias || !context.allowed.empty();
   if (config.logprobs || !changes) Scan(logits);
   if (config.logprobs) {
     log_sum = scan_.max + std::log(SumExp(logits, scan_.max));
     result.top_logprobs = TopLogprobs(logits, static_cast<size_t>(config.top_logprobs), log_sum);
   }
   raw_logits_.clear();
-  if (changes) {
+  if (has_bias) {
     if (config.logprobs) SaveRawLogits(logits, context);
     ApplyLogitBiasAndPenalties(logits, config, *context.generated);
-    Scan(logits);
   }
+  // What the mask leaves keeps its logit, so the log-probability of what is drawn stays readable.
+  if (!context.allowed.empty()) ForbidTokens(logits, context.allowed);
+  if (changes) Scan(logits);
   const int32_t token_id =
       IsGreedy(config) ? FindArgmax(logits, scan_)
                        : DrawToken(logits, config,
@@ -63,7 +66,7 @@ void Sampler::Scan(std::span<const float> logits) {
     throw SamplingError("the model's logits contain +inf");
   }
   if (scan_.max == -std::numeric_limits<float>::infinity()) {
-    throw SamplingError("no token can be sampled: all logits are -inf");
+    throw SamplingError("no token can be sampled: the logits of all allowed tokens are -inf");
   }
 }
 

@@ -1,9 +1,10 @@
 // From a row of logits to a token. Pure functions of one row: nothing depends on other rows.
 //
-// Order: log-probabilities are taken from the model's own logits; then logit bias, penalties,
-// temperature, top_k, top_p, min_p and the draw. Greedy is temperature < kGreedyTemperature or
-// top_p = 0: the most likely token, lowest id on ties. Engine's thread only (scratch memory is
-// reused, nothing is allocated per token in steady state, but for the result's top_logprobs).
+// Order: log-probabilities are taken from the model's own logits; then logit bias, penalties, the
+// mask of a grammar, temperature, top_k, top_p, min_p and the draw. Greedy is temperature <
+// kGreedyTemperature or top_p = 0: the most likely token, lowest id on ties. Engine's thread only
+// (scratch memory is reused, nothing is allocated per token in steady state, but for the result's
+// top_logprobs).
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ namespace mlc_native {
 
 inline constexpr double kGreedyTemperature = 1e-5;
 
-// Logits of a sequence that cannot be sampled from (NaN or +inf, or nothing above -inf): ends that
-// sequence with an error.
+// Logits of a sequence that cannot be sampled from (NaN or +inf, or nothing above -inf that is
+// allowed): ends that sequence with an error.
 class SamplingError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -34,6 +35,8 @@ struct SamplingContext {
   const TokenCounts* generated = nullptr;  // tokens generated so far; penalties ignore the prompt
   uint64_t sequence = 0;                   // index of the sequence within its request
   uint64_t position = 0;  // position of the token to be drawn, counted from the start of the prompt
+  // Bit t % 32 of word t / 32: whether token t may be drawn. Empty: every token.
+  std::span<const int32_t> allowed = {};
 };
 
 class Sampler {

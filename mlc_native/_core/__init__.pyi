@@ -26,6 +26,24 @@ class LoadError(RuntimeError):
 class InternalError(RuntimeError):
     """A failed internal check: a bug of mlc_native."""
 
+class ResponseFormat:
+    """What an answer must look like."""
+
+    def __init__(self, type: str, text: str = '', choices: Sequence[str] = [], strict: bool = True) -> None:
+        """Raises InvalidRequest for an unknown type."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def choices(self) -> list[str]: ...
+
+    @property
+    def strict(self) -> bool: ...
+
 class GenerationConfig:
     """How one request is generated. Checked when the request is created."""
 
@@ -141,16 +159,10 @@ class GenerationConfig:
     def timeout_s(self, arg: float | None, /) -> None: ...
 
     @property
-    def response_format_type(self) -> str: ...
+    def response_format(self) -> ResponseFormat: ...
 
-    @response_format_type.setter
-    def response_format_type(self, arg: str, /) -> None: ...
-
-    @property
-    def response_format_schema(self) -> str | None: ...
-
-    @response_format_schema.setter
-    def response_format_schema(self, schema: str | None) -> None: ...
+    @response_format.setter
+    def response_format(self, arg: ResponseFormat, /) -> None: ...
 
     @property
     def ignore_eos(self) -> bool: ...
@@ -326,7 +338,10 @@ class Engine:
     def create(config_json: str, device: str, callback: object | None = None, trace_recorder: EventTraceRecorder | None = None, progress: object | None = None) -> Engine:
         """Loads the model named in the config. Raises InvalidConfig, LoadError."""
 
-    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig) -> Request: ...
+    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig) -> Request:
+        """
+        Validates, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
+        """
 
     def add_request(self, request: Request) -> None: ...
 
@@ -377,7 +392,9 @@ class ThreadedEngine:
     def reset(self) -> None: ...
 
     def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig) -> Request:
-        """Validates against the loaded model. Raises InvalidRequest."""
+        """
+        Validates against the loaded model, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
+        """
 
     def add_request(self, request: Request) -> None: ...
 

@@ -32,7 +32,8 @@ HELP = """\
 /reset              forget the conversation
 /set                show the settings
 /set name=value;... change settings: temperature, top_p, top_k, min_p, frequency_penalty,
-                    presence_penalty, repetition_penalty, max_tokens, seed, stop (text or JSON list)
+                    presence_penalty, repetition_penalty, max_tokens, seed, stop (text or JSON
+                    list), response_format (JSON, as {"type": "json_object"})
 """
 
 
@@ -50,6 +51,7 @@ class ChatSettings:
     max_tokens: int | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
+    response_format: dict[str, Any] | None = None
 
     # Fields that are no parameters of chat.completions.create travel in its extra_body.
     EXTRA = ("top_k", "min_p", "repetition_penalty")

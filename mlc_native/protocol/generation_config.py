@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mlc_native import _core
 from mlc_native.errors import invalid_request
 from mlc_native.protocol.debug_protocol import DebugConfig
-from mlc_native.protocol.openai_api_protocol import RequestResponseFormat
+from mlc_native.protocol.response_format import RequestResponseFormat
 
 # Fields whose name and type are those of the C++ struct.
 _PLAIN_FIELDS = (
@@ -62,6 +62,7 @@ class GenerationConfig(BaseModel):
         queue_timeout_s: seconds from the submission until work on the request must have started,
             (0, 1e9]. Else it ends with finish reason "timeout".
         timeout_s: seconds until its end. It ends with "timeout" and what it has by then.
+        response_format: what the answer must look like.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -87,6 +88,11 @@ class GenerationConfig(BaseModel):
     response_format: RequestResponseFormat | None = None
     debug_config: DebugConfig | None = Field(default_factory=DebugConfig)
 
+    @property
+    def is_constrained(self) -> bool:
+        """Whether creating the request compiles a grammar, which may take a while."""
+        return self.response_format is not None and self.response_format.type != "text"
+
     def apply_to(self, config: _core.GenerationConfig) -> _core.GenerationConfig:
         """Writes what is set here over ``config`` (the engine's defaults) and returns it."""
         for name in _PLAIN_FIELDS:
@@ -98,8 +104,7 @@ class GenerationConfig(BaseModel):
             except TypeError:  # an integer that no C++ field holds
                 raise invalid_request(name, f'"{name}" is out of range: {value}') from None
         if self.response_format is not None:
-            config.response_format_type = self.response_format.type
-            config.response_format_schema = self.response_format.json_schema
+            config.response_format = self.response_format.core()
         if self.debug_config is not None:
             for name in _DEBUG_FIELDS:
                 setattr(config, name, getattr(self.debug_config, name))

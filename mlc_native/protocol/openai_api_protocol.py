@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from mlc_native.protocol.debug_protocol import DebugConfig
+from mlc_native.protocol.response_format import RequestResponseFormat
 
 COMPLETION_MAX_TOP_LOGPROBS = 5
 CHAT_COMPLETION_MAX_TOP_LOGPROBS = 20
@@ -86,15 +87,6 @@ class StreamOptions(BaseModel):
     """``include_usage``: a last chunk with the usage and no choices."""
 
     include_usage: bool | None = None
-
-
-class RequestResponseFormat(BaseModel):
-    """The form of the answer; ``schema`` is a JSON schema as a string."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    type: Literal["text", "json_object"] = "text"
-    json_schema: str | None = Field(default=None, alias="schema")
 
 
 class _SamplingRequest(BaseModel):

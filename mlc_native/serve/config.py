@@ -49,6 +49,8 @@ class EngineConfig:
         prefix_cache_mode: "radix" or "disable".
         prefix_cache_max_num_recycling_seqs: finished sequences kept for reuse.
         prefill_mode: "hybrid" (decoding goes on beside a prefill) or "chunked".
+        grammar_compile_timeout_s: for the grammar of one response_format, (0, 3600] seconds.
+        grammar_cache_bytes: compiled grammars that are kept for reuse; 0 keeps none.
         verbose: report the settings on stderr.
     """
 
@@ -80,6 +82,8 @@ class EngineConfig:
     prefix_cache_mode: Literal["disable", "radix"] = "radix"
     prefix_cache_max_num_recycling_seqs: int | None = None
     prefill_mode: Literal["chunked", "hybrid"] = "hybrid"
+    grammar_compile_timeout_s: float = 10
+    grammar_cache_bytes: int = 256 << 20
     verbose: bool = True
 
     def asjson(self) -> str:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Generator
 from dataclasses import dataclass
 from typing import Any, Self
 
+from mlc_native import _core
 from mlc_native._stream_bridge import AsyncChannel, CallbackStreamOutput, SyncChannel
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import (
@@ -30,7 +31,6 @@ from mlc_native.serve.request_processing import (
     chat_prompt,
     check_unsupported,
     generation_config,
-    prompt_token_ids,
     random_request_id,
 )
 from mlc_native.serve.responses import ChatResponder, CompletionResponder, Responder
@@ -238,15 +238,10 @@ class MLCEngine(_OpenAIEngine):
         setup: ModelSetup | None = None,
     ) -> RequestStream:
         """Submits a request; the stream yields its outputs as they come."""
-        self._check_running()
-        channel = self._open_request(
-            self.state.bridge.open_sync,
-            prompt,
-            generation_config,
-            request_id,
-            setup or self._model.current,
-        )
-        return RequestStream(self, channel)
+        setup = setup or self._model.current
+        request = self._create_request(prompt, generation_config, request_id, setup)
+        open_channel = self.state.bridge.open_sync
+        return RequestStream(self, self._open_request(open_channel, request, setup))
 
 
 # ----------------------------------------------------------------------------------- asynchronous
@@ -342,12 +337,14 @@ class AsyncMLCEngine(_OpenAIEngine):
         return await self._answer(self._completion_call(request, request_id))
 
     async def _answer(self, call: _OpenAICall) -> Any:
-        if isinstance(call.prompt, str) and len(call.prompt) > LONG_TEXT_CHARS:
-            # Tokenizing it here would hold up the event loop.
-            call.prompt = await asyncio.to_thread(
-                prompt_token_ids, call.prompt, call.setup.tokenizer
-            )
-        stream = self._generate(call.prompt, call.config, call.request_id, call.setup)
+        is_long = isinstance(call.prompt, str) and len(call.prompt) > LONG_TEXT_CHARS
+        arguments = (call.prompt, call.config, call.request_id, call.setup)
+        if is_long or call.config.is_constrained:
+            # Tokenizing it or compiling its grammar here would hold up the event loop.
+            request = await asyncio.to_thread(self._create_request, *arguments)
+        else:
+            request = self._create_request(*arguments)
+        stream = self._stream(request, call.setup)
         if call.stream:
             return _async_chunks(stream, call.responder)
         try:
@@ -362,14 +359,17 @@ class AsyncMLCEngine(_OpenAIEngine):
         request_id: str,
         setup: ModelSetup | None = None,
     ) -> AsyncRequestStream:
-        """Submits a request of the running event loop; the stream yields its outputs."""
-        self._check_running()
+        """Submits a request of the running event loop; the stream yields its outputs.
+
+        Holds up the loop while a grammar is compiled; ``chat`` and ``completions`` do not.
+        """
+        setup = setup or self._model.current
+        request = self._create_request(prompt, generation_config, request_id, setup)
+        return self._stream(request, setup)
+
+    def _stream(self, request: _core.Request, setup: ModelSetup) -> AsyncRequestStream:
         loop = asyncio.get_running_loop()
         channel = self._open_request(
-            lambda id_: self.state.bridge.open_async(id_, loop),
-            prompt,
-            generation_config,
-            request_id,
-            setup or self._model.current,
+            lambda id_: self.state.bridge.open_async(id_, loop), request, setup
         )
         return AsyncRequestStream(self, channel)

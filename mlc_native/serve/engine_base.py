@@ -304,23 +304,22 @@ class MLCEngineBase:
 
     # -------------------------------------------------------------------------------- the requests
 
-    def _open_request(
+    def _create_request(
         self,
-        open_channel: Callable[[str], Any],
         prompt: Prompt,
         generation_config: GenerationConfig,
         request_id: str,
         setup: ModelSetup,
-    ) -> Any:
-        """Hands a request to the engine and returns the channel of its outputs.
+    ) -> _core.Request:
+        """A request for ``_open_request``. May take a while when the answer is constrained.
 
         Args:
             setup: the model that the prompt was made for.
 
         Raises:
-            InvalidRequest: the request can never be served, its id is in use, or the model is not
-                loaded any more.
-            QueueFull: too many requests wait already.
+            InvalidRequest: the request can never be served, or its response_format is no valid
+                grammar or takes too much to compile.
+            InvalidConfig: the answer is constrained and the grammar library is not installed.
         """
         self._check_running()
         record = self.state.record_event
@@ -329,11 +328,25 @@ class MLCEngineBase:
         token_ids = prompt_token_ids(prompt, setup.tokenizer)
         record(request_id, "finish tokenization")
         check_prompt_length(len(token_ids), setup.max_input_sequence_length)
+        config = generation_config.apply_to(self._core.get_default_generation_config())
+        return self._core.create_request(request_id, token_ids, config)
+
+    def _open_request(
+        self, open_channel: Callable[[str], Any], request: _core.Request, setup: ModelSetup
+    ) -> Any:
+        """Hands a request to the engine and returns the channel of its outputs.
+
+        Args:
+            setup: the model that the request was created for.
+
+        Raises:
+            InvalidRequest: the request's id is in use, or the model is not loaded any more.
+            QueueFull: too many requests wait already.
+        """
+        self._check_running()
         with self._model.hold(setup):
-            config = generation_config.apply_to(self._core.get_default_generation_config())
-            request = self._core.create_request(request_id, token_ids, config)
             try:
-                channel = open_channel(request_id)
+                channel = open_channel(request.id)
             except ValueError as error:
                 raise invalid_request("request_id", str(error)) from None
             try:

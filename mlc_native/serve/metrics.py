@@ -19,7 +19,8 @@ _PREFIX = "mlc_native_"
 _LABELLED = re.compile(r"(?P<name>\w+)\{(?P<label>\w+)=(?P<value>[^}]*)\}")
 _COUNTER_SUFFIXES = ("_sum", "finished_requests_total")
 _COUNTERS = {
-    *("num_preemptions", "num_aborts", "num_errors", "num_timeouts", "num_queue_full", "num_steps")
+    *("num_preemptions", "num_aborts", "num_errors", "num_timeouts", "num_queue_full", "num_steps"),
+    "num_constrained_requests",
 }
 
 

@@ -96,6 +96,8 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   config.prefix_cache_mode = PrefixCacheMode::kDisable;
   config.prefix_cache_max_num_recycling_seqs = -1;
   config.prefill_mode = PrefillMode::kChunked;
+  config.grammar_compile_timeout_s = 2.5;
+  config.grammar_cache_bytes = 0;
   config.verbose = false;
   const std::string text = config.AsJSONString();
   EXPECT_EQ(EngineConfig::FromJSONString(text).AsJSONString(), text);
@@ -103,7 +105,7 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   EXPECT_EQ(parsed["spec_tree_width"], 3);
   EXPECT_EQ(parsed["mode"], "server");
   EXPECT_EQ(parsed["sliding_window_size"], nullptr);
-  EXPECT_EQ(parsed.size(), 25u);
+  EXPECT_EQ(parsed.size(), 27u);
 }
 
 TEST(EngineConfigJson, AcceptsTheAncestorsFixedFields) {
@@ -177,6 +179,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"prefix_cache_max_num_recycling_seqs",
                  R"({"prefix_cache_max_num_recycling_seqs": -2})", "[-1, 2147483647], got -2"},
         BadField{"prefill_mode", R"({"prefill_mode": "x"})", "\"chunked\" or \"hybrid\""},
+        BadField{"grammar_compile_timeout_s", R"({"grammar_compile_timeout_s": 0})",
+                 "a number in (0, 3600], got 0"},
+        BadField{"grammar_compile_timeout_s", R"({"grammar_compile_timeout_s": 3601})", "got 3601"},
+        BadField{"grammar_cache_bytes", R"({"grammar_cache_bytes": -1})", "got -1"},
         BadField{"verbose", R"({"verbose": 1})", "true or false, got 1"}));
 
 // ---- inference by mode
@@ -435,14 +441,39 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"top_logprobs", "got -1", [](auto* c) { c->top_logprobs = -1; }},
         BadRequest{"top_logprobs", "\"logprobs\" must be true to support \"top_logprobs\"",
                    [](auto* c) { c->top_logprobs = 2; }},
-        BadRequest{"response_format", "grammars are not available in this build",
-                   [](auto* c) { c->response_format.type = "json_object"; }},
-        BadRequest{"response_format", "Unknown response_format type \"x\"",
-                   [](auto* c) { c->response_format.type = "x"; }},
+        BadRequest{"response_format", "type \"text\" takes no text",
+                   [](auto* c) { c->response_format.text = "x"; }},
+        BadRequest{
+            "response_format", "type \"json_object\" takes no text",
+            [](auto* c) { c->response_format = {ResponseFormatType::kJsonObject, "{}", {}}; }},
+        BadRequest{"response_format", "type \"json_schema\" needs a text, got \"\"",
+                   [](auto* c) { c->response_format.type = ResponseFormatType::kJsonSchema; }},
+        BadRequest{"response_format", "type \"choice\" needs at least 1 choice, got 0",
+                   [](auto* c) { c->response_format.type = ResponseFormatType::kChoice; }},
+        BadRequest{"response_format", "type \"regex\" takes no choices",
+                   [](auto* c) { c->response_format = {ResponseFormatType::kRegex, "a", {"b"}}; }},
+        BadRequest{
+            "response_format", "type \"choice\": the text must be valid UTF-8",
+            [](auto* c) { c->response_format = {ResponseFormatType::kChoice, "", {"a", "\xff"}}; }},
         BadRequest{"special_request", "Unknown special request \"x\"",
                    [](auto* c) { c->debug_config.special_request = "x"; }},
         BadRequest{"grammar_execution_mode", "Unknown grammar execution mode \"x\"",
                    [](auto* c) { c->debug_config.grammar_execution_mode = "x"; }}));
+
+TEST(ResponseFormat, TypesHaveNames) {
+  for (const char* name :
+       {"text", "json_object", "json_schema", "regex", "grammar", "choice", "structural_tag"}) {
+    EXPECT_STREQ(ToString(ParseResponseFormatType(name)), name);
+  }
+  try {
+    ParseResponseFormatType("xml");
+    FAIL() << "accepted";
+  } catch (const InvalidRequest& error) {
+    EXPECT_EQ(error.field(), "response_format");
+    EXPECT_THAT(error.what(), HasSubstr("Unknown response_format type \"xml\""));
+    EXPECT_THAT(error.what(), HasSubstr("\"structural_tag\""));
+  }
+}
 
 TEST(GenerationConfig, AsJSON) {
   GenerationConfig config;

@@ -270,6 +270,7 @@ class StubEngine : public Engine {
     return {.vocab_size = 256, .max_num_sequence = 8, .max_sequence_length = 64};
   }
   std::shared_ptr<const TokenTable> token_table() const override { return nullptr; }
+  std::shared_ptr<EngineGrammars> grammars() const override { return nullptr; }
   std::string JSONMetrics() const override { return "{}"; }
   void AuditPages() const override {}
   std::string DebugCall(const std::string&) override { throw std::runtime_error("debug"); }

@@ -47,6 +47,37 @@ def check_alive(engine: Any) -> None:
     assert len(engine.engine.state.bridge) == 0
 
 
+def nested(depth: int) -> str:
+    """A schema of arrays of arrays."""
+    return '{"type": "array", "items": ' * depth + '{"type": "boolean"}' + "}" * depth
+
+
+def json_schema(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+
+
+BAD_RESPONSE_FORMATS: list[Any] = [
+    "json_object",
+    {"type": "xml"},
+    {"type": "json_object", "regex": "a"},
+    {"type": "json_object", "schema": "{"},
+    {"type": "json_schema"},
+    {"type": "json_schema", "json_schema": {"name": "x"}},
+    {"type": "json_schema", "json_schema": {"name": "x", "schema": {}, "strikt": True}},
+    *(json_schema(schema) for schema in ("", "{", "[]", 5, {"type": 5}, {"type": "tuple"})),
+    *(json_schema(schema) for schema in ({"$ref": "#/$defs/x"}, {"minimum": NAN}, {"x": {1}})),
+    *(json_schema(nested(depth)) for depth in (500, 100_000)),
+    *({"type": "regex", "regex": regex} for regex in (None, "", "(", "[", "\\ud800", "\ud800")),
+    {"type": "regex", "pattern": "a"},
+    *({"type": "grammar", "grammar": text} for text in ("", "x", "root ::= y", 'root ::= "')),
+    *({"type": "choice", "choice": choice} for choice in (None, [], [1], "yes", ["\ud800"])),
+    {"type": "choice", "choice": ["x" * 100_000] * 20},
+    {"type": "structural_tag"},
+    {"type": "structural_tag", "format": {"type": "x"}},
+    {"type": "structural_tag", "structures": [{"begin": "<"}], "triggers": ["<"]},
+    {"type": "structural_tag", "structures": [], "triggers": []},
+]
+
 BAD_SAMPLING: list[tuple[str, Any]] = [
     *(("temperature", value) for value in (-0.1, NAN, INF, -INF)),
     *(("top_p", value) for value in (-0.1, 1.1, NAN)),
@@ -61,7 +92,7 @@ BAD_SAMPLING: list[tuple[str, Any]] = [
     *(("stop", value) for value in ("", ["a", ""], ["x"] * 10_000)),
     *(("stop_token_ids", value) for value in ([-1], [VOCAB_SIZE], [1 << 40])),
     *(("logit_bias", value) for value in ({VOCAB_SIZE: 1}, {-1: 1}, {1 << 40: 1}, {5: NAN})),
-    ("response_format", {"type": "json_object"}),
+    *(("response_format", value) for value in BAD_RESPONSE_FORMATS),
 ]
 EXTRA = ("min_p", "top_k", "repetition_penalty", "stop_token_ids")
 
@@ -77,6 +108,17 @@ def test_bad_sampling_values(engine: Any, field: str, value: Any) -> None:
             create()
         assert field.split("_token")[0] in str(error.value).lower(), str(error.value)
     check_alive(engine)
+
+
+def test_a_response_format_that_is_too_deep_for_python(engine: Any) -> None:
+    schema: Any = {"type": "boolean"}
+    for _ in range(100_000):
+        schema = {"type": "array", "items": schema}
+    with pytest.raises(ValueError, match="response_format"):
+        engine.complete(prompt="abc", response_format=json_schema(schema))
+    check_alive(engine)
+    while "items" in schema:  # level by level: freeing it at once would recurse
+        schema = schema["items"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "sampling/logit_processor.h"
@@ -26,7 +27,7 @@ class Row {
 
   SampleResult Sample(uint64_t position = 0) {
     std::vector<float> logits = logits_;
-    return sampler_.Sample(logits, {&config, &generated, sequence, position});
+    return sampler_.Sample(logits, {&config, &generated, sequence, position, allowed});
   }
   int32_t Token(uint64_t position = 0) { return Sample(position).token.token_id; }
 
@@ -41,6 +42,7 @@ class Row {
   GenerationConfig config;
   TokenCounts generated;
   uint64_t sequence = 0;
+  std::vector<int32_t> allowed;  // a mask, or empty
 
  private:
   std::vector<float> logits_;
@@ -308,6 +310,66 @@ TEST(Sampler, RowsThatCannotBeSampledFrom) {
       }
     }
   }
+}
+
+// ---- masks
+
+std::vector<int32_t> Mask(size_t vocab_size, const std::set<int32_t>& tokens) {
+  std::vector<int32_t> mask((vocab_size + 31) / 32);
+  for (int32_t token : tokens) {
+    mask[token / 32] |= static_cast<int32_t>(uint32_t{1} << (token % 32));
+  }
+  return mask;
+}
+
+TEST(Sampler, AMaskedDrawIsTheDrawOfARowWithoutTheForbiddenTokens) {
+  std::mt19937 random(5);
+  for (size_t vocab_size : {40, 256, 1000}) {
+    std::normal_distribution<float> normal(0.0f, 2.0f);
+    std::vector<float> logits(vocab_size), masked(vocab_size, -kInf);
+    for (float& logit : logits) logit = normal(random);
+    std::set<int32_t> tokens;
+    for (int i = 0; i < 20; ++i) tokens.insert(static_cast<int32_t>(random() % vocab_size));
+    for (int32_t token : tokens) masked[token] = logits[token];
+    Row row(logits), reference(masked);
+    row.allowed = Mask(vocab_size, tokens);
+    for (const auto& [top_k, top_p, min_p] : {std::tuple(0, 1.0, 0.0), std::tuple(5, 1.0, 0.0),
+                                              std::tuple(0, 0.6, 0.0), std::tuple(0, 1.0, 0.3)}) {
+      for (Row* each : {&row, &reference}) {
+        each->config.top_k = top_k;
+        each->config.top_p = top_p;
+        each->config.min_p = min_p;
+        each->config.repetition_penalty = 1.5;
+        each->config.logit_bias = {{*tokens.begin(), 1.0}};
+        each->generated.Add(*tokens.rbegin());
+      }
+      for (uint64_t position = 0; position < 50; ++position) {
+        EXPECT_EQ(row.Token(position), reference.Token(position));
+      }
+    }
+    row.config.temperature = reference.config.temperature = 0;
+    EXPECT_EQ(row.Token(), reference.Token());
+  }
+}
+
+TEST(Sampler, LogprobsOfAMaskedRowAreOfTheWholeRow) {
+  Row row({5, 1, 0, -1});
+  row.config.logprobs = true;
+  row.config.top_logprobs = 1;
+  const double log_sum = std::log(std::exp(5.0) + std::exp(1.0) + 1 + std::exp(-1.0));
+  row.allowed = Mask(4, {3});
+  const SampleResult result = row.Sample();
+  EXPECT_EQ(result.token.token_id, 3);
+  EXPECT_NEAR(result.token.logprob, -1 - log_sum, 1e-5);
+  EXPECT_EQ(result.top_logprobs.at(0).token_id, 0);
+}
+
+TEST(Sampler, ARowWithNothingAllowedIsRefused) {
+  Row row({1, 2, 3});
+  row.allowed = Mask(3, {});
+  EXPECT_THROW(row.Sample(), SamplingError);
+  row.allowed = Mask(3, {0});
+  EXPECT_EQ(row.Token(), 0);
 }
 
 TEST(Sampler, IsUsableAfterAnError) {

@@ -14,6 +14,7 @@
 #include "engine.h"
 #include "fake_model/fake_model.h"
 #include "support/error.h"
+#include "testing/fake_grammar.h"
 #include "testing/history_checker.h"
 
 namespace mlc_native::testing {
@@ -32,6 +33,7 @@ struct TestEngineSetup {
   std::shared_ptr<const TokenTable> token_table = nullptr;
   std::shared_ptr<EventTraceRecorder> trace = nullptr;
   ClockFunction now = Clock::now;
+  FakeGrammarHooks grammar = {};
   std::optional<double> timeout_s = std::nullopt;
   std::optional<double> queue_timeout_s = std::nullopt;
   std::optional<int64_t> max_queue_length = std::nullopt;
@@ -98,6 +100,7 @@ class TestEngine {
     EngineOptions options;
     options.trace_recorder = setup.trace;
     options.now = setup.now;
+    options.create_grammar_compiler = FakeGrammarFactory(setup.grammar);
     options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
       checker_.Receive(outputs);
       if (on_outputs) on_outputs(outputs);
@@ -112,12 +115,14 @@ class TestEngine {
   void Add(const std::string& id, std::vector<int32_t> prompt, const GenerationConfig& config) {
     std::vector<Data> inputs;
     inputs.emplace_back(TokenData{std::move(prompt)});
-    RequestPtr request = CreateRequest(id, std::move(inputs), config, engine_->request_limits());
+    AddRequest(engine_->CreateRequest(id, std::move(inputs), config));
+  }
+  void AddRequest(RequestPtr request) {
     checker_.Add(*request);
     try {
       engine_->AddRequest(request);
     } catch (const QueueFull&) {
-      checker_.Forget(id);
+      checker_.Forget(request->id);
       throw;
     }
   }

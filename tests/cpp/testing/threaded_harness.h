@@ -216,8 +216,10 @@ class ThreadedHarness {
       });
       ModelDefaults defaults;
       defaults.eos_token_ids = setup_.eos_token_ids;
+      EngineOptions with_grammar = options;
+      with_grammar.create_grammar_compiler = FakeGrammarFactory(setup_.grammar);
       return Engine::FromModel(std::move(model), setup_.Apply(given), defaults, setup_.token_table,
-                               options);
+                               with_grammar);
     };
   }
 

@@ -1,0 +1,59 @@
+// EngineGrammars: turns the response_format of requests into grammars for the tokens of one loaded
+// model.
+//
+// The compiler behind it is made by the first request that needs it, so a model that serves no
+// constrained requests never loads the grammar library. Shared by the engine and by whoever creates
+// requests for it. Thread-safe; Compile blocks its caller, so never on the engine's thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "config.h"
+#include "grammar/grammar.h"
+#include "request.h"
+#include "tokenizer/token_table.h"
+
+namespace mlc_native {
+
+using GrammarCompilerFactory =
+    std::function<std::unique_ptr<GrammarCompiler>(GrammarVocab, const GrammarLimits&)>;
+
+class EngineGrammars {
+ public:
+  struct Model {
+    std::shared_ptr<const TokenTable> token_table;  // null: tokens have no text, so no grammars
+    std::vector<int32_t> eos_token_ids;             // end an answer where its grammar may end
+    int64_t vocab_size = 0;
+  };
+  EngineGrammars(Model model, const EngineConfig& config, GrammarCompilerFactory factory);
+
+  // Fills in grammar and grammar_tokens. Throws InvalidRequest("response_format", ...), and
+  // InvalidConfig when the grammar library is not there.
+  void CompileFor(Request* request);
+  // Throws InvalidRequest when the request is constrained and its grammar is not for this model.
+  void Check(const Request& request) const;
+
+  // Of the compiler's cache; 0 while there is no compiler.
+  int64_t num_cached() const;
+  int64_t cached_bytes() const;
+
+ private:
+  GrammarCompiler& Compiler();
+
+  const Model model_;
+  const GrammarLimits limits_;
+  const GrammarCompilerFactory factory_;
+  std::mutex mutex_;                                    // held while the compiler is made
+  std::unique_ptr<GrammarCompiler> compiler_;           // guarded by mutex_, set once
+  std::atomic<const GrammarCompiler*> made_ = nullptr;  // compiler_; for the engine's thread
+};
+
+// What the grammar library is asked for; choices become EBNF. The format is valid and constrained.
+GrammarSpec ToGrammarSpec(const ResponseFormat& format);
+
+}  // namespace mlc_native

@@ -1,0 +1,58 @@
+// MaskFiller: the token masks of a batch, filled while its owner does something else.
+//
+// Start hands the rows to a thread and returns; Wait takes rows itself until none is left, so a
+// thread that wakes up late delays nobody. The thread starts with the first batch and sleeps
+// between batches. Which thread filled a row cannot be seen in it. Owner: one engine; all calls on
+// its thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "grammar/grammar.h"
+
+namespace mlc_native {
+
+struct MaskRow {
+  GrammarMatcher* matcher = nullptr;
+  std::span<int32_t> mask;   // [(vocab_size + 31) / 32]
+  bool constrained = false;  // result: false when every token is allowed and mask was not written
+  std::string error;         // result: what FillMask threw
+};
+
+class MaskFiller {
+ public:
+  MaskFiller() = default;
+  ~MaskFiller();
+  MaskFiller(const MaskFiller&) = delete;
+  MaskFiller& operator=(const MaskFiller&) = delete;
+
+  // Nobody else touches the rows and their matchers until Wait has returned.
+  void Start(std::span<MaskRow> rows);
+  // Returns the time spent in filling this batch, the threads added up.
+  double Wait();
+
+ private:
+  void RunThread();
+  // Returns the seconds it took.
+  double FillRows(std::span<MaskRow> rows);
+
+  std::atomic<size_t> next_row_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::span<MaskRow> rows_;
+  bool has_batch_ = false;  // between Start and Wait, until the thread has taken it
+  bool thread_busy_ = false;
+  bool exiting_ = false;
+  double thread_seconds_ = 0;  // of this batch
+
+  std::thread thread_;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,140 @@
+"""``response_format``: what an answer must look like.
+
+========================  ==========================================================================
+``type``                  with
+========================  ==========================================================================
+``text``                  nothing; any answer
+``json_object``           nothing: any JSON object; or MLC-LLM's ``schema``, as ``json_schema``
+``json_schema``           OpenAI's ``json_schema``: an object with ``name``, ``schema``, ``strict``
+``regex``                 ``regex``, which the whole answer must match
+``grammar`` (``ebnf``)    ``grammar`` (``ebnf``), in the EBNF of llama.cpp and XGrammar
+``choice``                ``choice``, a list of texts; the answer is one of them
+``structural_tag``        XGrammar's ``format``, or its older ``structures`` and ``triggers``
+========================  ==========================================================================
+
+A schema may be an object or its JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, model_validator
+
+from mlc_native import _core
+from mlc_native.errors import invalid_request
+
+Schema = dict[str, Any] | StrictBool | str
+
+# The fields that each type has, in the order in which they are asked for: one of them is needed,
+# none of another type is allowed.
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "text": (),
+    "json_object": (),
+    "json_schema": ("json_schema",),
+    "regex": ("regex",),
+    "grammar": ("grammar",),
+    "ebnf": ("grammar",),
+    "choice": ("choice",),
+    "structural_tag": ("format", "structures"),
+}
+_OPTIONAL: dict[str, tuple[str, ...]] = {
+    "json_object": ("schema_",),
+    "structural_tag": ("triggers",),
+}
+
+
+class JsonSchemaFormat(BaseModel):
+    """OpenAI's ``json_schema``.
+
+    ``strict``: objects and arrays have no members that the schema does not list. True unless it is
+    said to be False, since a model that may add members rarely finds an end.
+    """
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    name: str | None = None
+    description: str | None = None
+    schema_: Schema = Field(alias="schema")
+    strict: bool | None = None
+
+
+class RequestResponseFormat(BaseModel):
+    """What an answer must look like; see the module for the types and their fields."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    type: Literal[
+        "text",
+        "json_object",
+        "json_schema",
+        "regex",
+        "grammar",
+        "ebnf",
+        "choice",
+        "structural_tag",
+    ] = "text"
+    schema_: Schema | None = Field(default=None, alias="schema")
+    json_schema: JsonSchemaFormat | None = None
+    regex: str | None = None
+    grammar: Annotated[str | None, Field(validation_alias=AliasChoices("grammar", "ebnf"))] = None
+    choice: list[str] | None = None
+    format: dict[str, Any] | None = None
+    structures: list[dict[str, Any]] | None = None
+    triggers: list[str] | None = None
+
+    @model_validator(mode="after")
+    def check_fields(self) -> RequestResponseFormat:
+        """Each type has its own fields."""
+        needed = _FIELDS[self.type]
+        allowed = (*needed, *_OPTIONAL.get(self.type, ()))
+        given = [
+            name
+            for name in type(self).model_fields
+            if name != "type" and getattr(self, name) is not None
+        ]
+        for name in given:
+            if name not in allowed:
+                raise ValueError(
+                    f'response_format of type "{self.type}" takes no "{name.rstrip("_")}"'
+                )
+        if needed and not any(name in given for name in needed):
+            raise ValueError(f'response_format of type "{self.type}" needs "{" or ".join(needed)}"')
+        return self
+
+    def core(self) -> _core.ResponseFormat:
+        """The same for the engine.
+
+        Raises:
+            InvalidRequest: a text that is no valid Unicode, or a value that JSON has no word for.
+        """
+        try:
+            return self._core()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise invalid_request(
+                "response_format", f'response_format of type "{self.type}": {error}'
+            ) from None
+
+    def _core(self) -> _core.ResponseFormat:
+        if self.type == "json_object" and self.schema_ is not None:
+            return _core.ResponseFormat("json_schema", text=_json_text(self.schema_))
+        if self.json_schema is not None:
+            return _core.ResponseFormat(
+                "json_schema",
+                text=_json_text(self.json_schema.schema_),
+                strict=self.json_schema.strict is not False,
+            )
+        if self.type == "structural_tag":
+            fields = ("type", "format", "structures", "triggers")
+            tag = {name: getattr(self, name) for name in fields if getattr(self, name) is not None}
+            return _core.ResponseFormat("structural_tag", text=_json_text(tag))
+        return _core.ResponseFormat(
+            "grammar" if self.type == "ebnf" else self.type,
+            text=self.regex or self.grammar or "",
+            choices=self.choice or [],
+        )
+
+
+def _json_text(value: Schema) -> str:
+    return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
