@@ -33,23 +33,31 @@ const char* ToString(FinishReason reason);
 
 struct TokenLogprob {
   int32_t token_id = 0;
-  float logprob =
-      0.0f;  // natural logarithm, of the model's distribution before temperature and truncation
+  // Natural logarithm, of the model's distribution before temperature and truncation; 0 of a token
+  // that jump-forward decoding put in, because nothing else could have come.
+  float logprob = 0.0f;
 };
 
-// One sampled token; top_logprobs holds the most likely tokens in descending order when they were
+// One token; top_logprobs holds the most likely tokens in descending order when they were
 // asked for.
 struct SampleResult {
   TokenLogprob token;
   std::vector<TokenLogprob> top_logprobs;
 };
 
+// What a sequence has new. The answer is extra_prefix_string + text of all deltas, in order.
+//
+// `text` is the text of `token_ids`, but for what is held back at their end. Jump-forward decoding
+// may put a longer token in the place of tokens that were delivered before: those stay delivered,
+// the longer one is not, and the part of its text that is new is extra_prefix_string. So the
+// delivered ids are not always those that the model has seen; a request with logprobs gets all of
+// those, one logprob each, because nothing that was delivered is replaced for it.
 struct SequenceDelta {
   std::vector<int32_t> token_ids;
   std::string text;                            // valid UTF-8
   std::vector<std::string> logprob_json_strs;  // one per token id when logprobs were asked for
   std::optional<FinishReason> finish_reason;
-  std::string extra_prefix_string;  // text of jump-forward decoding that precedes `text`
+  std::string extra_prefix_string;  // text of no delivered token that precedes `text`; valid UTF-8
 };
 
 struct RequestStreamOutput {

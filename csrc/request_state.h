@@ -67,6 +67,10 @@ struct RequestStateEntry {
   // num_examined of them and the stop handler withholds those.
   std::vector<SampleResult> undelivered;
   size_t num_examined = 0;
+  // Text between what was delivered and `undelivered` that belongs to no token of either; see
+  // SequenceDelta. Not examined yet, and the bytes of it that the stop handler withholds.
+  std::string extra_prefix;
+  size_t num_prefix_bytes_held = 0;
   std::optional<StopStrHandler> stop_handler;  // absent without stop strings
   TextStreamer text_streamer;
   bool strip_leading_space = false;  // the first byte of the text is dropped if it is a space

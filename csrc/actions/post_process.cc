@@ -32,18 +32,31 @@ class SequenceDelivery {
     if (leaf_.finish_reason_delivered) return false;
     bytes_.clear();
     ids_.clear();
+    if (!leaf_.extra_prefix.empty()) ExamineExtraPrefix();
     while (leaf_.num_examined < leaf_.undelivered.size()) ExamineNextToken();
     if (leaf_.finish_reason && leaf_.stop_handler && !leaf_.stop_handler->stop_triggered()) {
       leaf_.stop_handler->Finish(&bytes_, &ids_);
     }
     WriteText();
     WriteTokens();
-    if (!leaf_.finish_reason) return !delta_->token_ids.empty() || !delta_->text.empty();
+    if (!leaf_.finish_reason) {
+      return !delta_->token_ids.empty() || !delta_->text.empty() ||
+             !delta_->extra_prefix_string.empty();
+    }
     delta_->finish_reason = leaf_.finish_reason;
     return true;
   }
 
  private:
+  // Undelivered tokens come after it, and everything before it has been released.
+  void ExamineExtraPrefix() {
+    const std::string bytes = std::move(leaf_.extra_prefix);
+    leaf_.extra_prefix.clear();
+    leaf_.num_prefix_bytes_held = bytes.size();
+    PutBytes(StopStrHandler::kNoToken, bytes);
+    CheckEnd();
+  }
+
   void ExamineNextToken() {
     const int32_t token = leaf_.undelivered[leaf_.num_examined].token.token_id;
     if (IsStopToken(token) && !CompletesStopString(token)) {
@@ -51,13 +64,14 @@ class SequenceDelivery {
       return Finish(FinishReason::kStop);
     }
     ++leaf_.num_examined;
-    if (leaf_.stop_handler) {
-      leaf_.stop_handler->Put(token, TextBytes(token), &bytes_, &ids_);
-    } else {
-      bytes_ += TextBytes(token);
-      ids_.push_back(token);
-    }
+    PutBytes(token, TextBytes(token));
     CheckEnd();
+  }
+
+  void PutBytes(int32_t token, std::string_view bytes) {
+    if (leaf_.stop_handler) return leaf_.stop_handler->Put(token, bytes, &bytes_, &ids_);
+    bytes_ += bytes;
+    if (token != StopStrHandler::kNoToken) ids_.push_back(token);
   }
 
   void CheckEnd() {
@@ -108,7 +122,10 @@ class SequenceDelivery {
       if (bytes.front() == ' ') bytes.remove_prefix(1);
       leaf_.strip_leading_space = false;
     }
-    leaf_.text_streamer.Put(bytes, &delta_->text);
+    const size_t num_prefix_bytes = std::min(leaf_.num_prefix_bytes_held, bytes.size());
+    leaf_.num_prefix_bytes_held -= num_prefix_bytes;
+    leaf_.text_streamer.Put(bytes.substr(0, num_prefix_bytes), &delta_->extra_prefix_string);
+    leaf_.text_streamer.Put(bytes.substr(num_prefix_bytes), &delta_->text);
     if (leaf_.finish_reason) leaf_.text_streamer.Finish(&delta_->text);
   }
 
@@ -169,6 +186,8 @@ void DropUndelivered(RequestState& rstate) {
   for (RequestStateEntry& leaf : rstate.leaves()) {
     leaf.undelivered.clear();
     leaf.num_examined = 0;
+    leaf.extra_prefix.clear();
+    leaf.num_prefix_bytes_held = 0;
     leaf.stop_handler.reset();
     leaf.text_streamer = TextStreamer();
   }

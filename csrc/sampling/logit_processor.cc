@@ -33,6 +33,7 @@ void ApplyLogitBiasAndPenalties(std::span<float> logits, const GenerationConfig&
   }
   if (!HasPenalties(config)) return;
   for (const auto& [token_id, count] : generated.counts()) {
+    if (count == 0) continue;
     float& logit = At(logits, token_id);
     if (!std::isfinite(logit)) continue;  // forbidden stays forbidden, NaN stays to be found
     double value = logit - config.presence_penalty - count * config.frequency_penalty;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "support/check.h"
 #include "support/random.h"
 
 namespace mlc_native {
@@ -14,6 +15,12 @@ void TokenCounts::Add(int32_t token_id) {
     counts_.emplace_back(token_id, 0);
   }
   ++counts_[index].second;
+}
+
+void TokenCounts::Remove(int32_t token_id) {
+  const int32_t index = slots_.empty() ? -1 : slots_[SlotOf(token_id)];
+  MLC_CHECK(index >= 0 && counts_[index].second > 0) << "token " << token_id << " was not counted";
+  --counts_[index].second;
 }
 
 void TokenCounts::Clear() {

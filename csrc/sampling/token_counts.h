@@ -12,8 +12,10 @@ namespace mlc_native {
 class TokenCounts {
  public:
   void Add(int32_t token_id);
+  // Takes one occurrence back; there must be one.
+  void Remove(int32_t token_id);
   void Clear();
-  // (token id, occurrences), in order of first appearance.
+  // (token id, occurrences), in order of first appearance; 0 occurrences when all were taken back.
   std::span<const std::pair<int32_t, int32_t>> counts() const { return counts_; }
 
  private:

@@ -143,7 +143,7 @@ void StopStrHandler::Put(int32_t token_id, std::string_view bytes, std::string* 
     const int64_t stop_begin = begin + i + 1 - match_len;
     ReleaseUntil(stop_begin, text, token_ids);
     if (pending_head_ < pending_.size() && pending_[pending_head_].begin < stop_begin) {
-      token_ids->push_back(pending_[pending_head_].token_id);
+      Release(pending_[pending_head_], token_ids);
     }
     stop_triggered_ = true;
     return;
@@ -163,7 +163,7 @@ void StopStrHandler::ReleaseUntil(int64_t end, std::string* text, std::vector<in
   text->append(held_, held_head_, num_bytes);
   held_head_ += num_bytes;
   while (pending_head_ < pending_.size() && pending_[pending_head_].end <= end) {
-    token_ids->push_back(pending_[pending_head_++].token_id);
+    Release(pending_[pending_head_++], token_ids);
   }
   DropDeadPart(&held_, &held_head_);
   DropDeadPart(&pending_, &pending_head_);

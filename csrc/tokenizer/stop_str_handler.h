@@ -53,10 +53,12 @@ class StopStrSet {
 
 class StopStrHandler {
  public:
+  static constexpr int32_t kNoToken = -1;
+
   explicit StopStrHandler(std::shared_ptr<const StopStrSet> stop_strs);
 
   // Appends released bytes to *text and released ids to *token_ids. Nothing is released after a
-  // stop string.
+  // stop string. kNoToken: bytes without an id.
   void Put(int32_t token_id, std::string_view bytes, std::string* text,
            std::vector<int32_t>* token_ids);
   // End of the sequence without a stop string: releases everything.
@@ -69,6 +71,9 @@ class StopStrHandler {
     int64_t begin;  // offset of its first byte in the stream of bytes
     int64_t end;    // offset just behind this token
   };
+  static void Release(const PendingToken& token, std::vector<int32_t>* token_ids) {
+    if (token.token_id != kNoToken) token_ids->push_back(token.token_id);
+  }
   // Moves the bytes before `end` out of held_, and the ids of the tokens that end there.
   void ReleaseUntil(int64_t end, std::string* text, std::vector<int32_t>* token_ids);
 

@@ -47,11 +47,12 @@ class SingleRequestStreamOutput:
     """What one sequence of a request has new, or the usage of a finished request.
 
     Attributes:
-        delta_token_ids: new tokens, stop tokens left out.
+        delta_token_ids: the tokens of delta_text, stop tokens left out.
         delta_logprob_json_strs: one JSON object per token when asked for, else None.
         finish_reason: "stop", "length", "abort", "error", "timeout"; None while it goes on.
         request_final_usage_json_str: the usage; set in the last output of a request only.
-        extra_prefix_string: text in front that was not generated token by token.
+        extra_prefix_string: text in front of delta_text that belongs to none of delta_token_ids:
+            jump-forward decoding replaced tokens that were delivered before by a longer one.
         delta_text: the text of the new tokens; valid UTF-8, cut before a stop string.
         error_message: why the request ended, with finish reason "error".
     """

@@ -107,13 +107,14 @@ class HistoryChecker {
 
   bool Receive(const std::string& id, const SequenceDelta& delta, const RequestHistory& request,
                SequenceHistory* sequence) const {
-    const bool empty = delta.token_ids.empty() && delta.text.empty() && !delta.finish_reason;
+    const bool empty = delta.token_ids.empty() && delta.text.empty() &&
+                       delta.extra_prefix_string.empty() && !delta.finish_reason;
     Expect(empty || !sequence->finish_reason, id, "delta after the finish reason");
     Expect(delta.logprob_json_strs.size() == (request.wants_logprobs ? delta.token_ids.size() : 0),
            id, "not one logprob per token");
     sequence->token_ids.insert(sequence->token_ids.end(), delta.token_ids.begin(),
                                delta.token_ids.end());
-    sequence->text += delta.text;
+    sequence->text += delta.extra_prefix_string + delta.text;
     sequence->logprobs.insert(sequence->logprobs.end(), delta.logprob_json_strs.begin(),
                               delta.logprob_json_strs.end());
     if (delta.finish_reason) sequence->finish_reason = delta.finish_reason;
