@@ -103,6 +103,12 @@ int64_t NumPages(const EngineConfig& config) {
          config.kv_cache_page_size;
 }
 
+// Empty when the folder has none.
+std::string TokenizerJson(const std::string& model_path) {
+  const std::filesystem::path path = std::filesystem::path(model_path) / "tokenizer.json";
+  return !model_path.empty() && std::filesystem::exists(path) ? path.string() : "";
+}
+
 void CheckSupported(const EngineConfig& config) {
   if (config.speculative_mode != SpeculativeMode::kDisable) {
     throw InvalidConfig("speculative_mode",
@@ -135,7 +141,8 @@ EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
       grammars_(std::make_shared<EngineGrammars>(
           EngineGrammars::Model{.token_table = loaded_.token_table,
                                 .eos_token_ids = loaded_.defaults.eos_token_ids,
-                                .vocab_size = loaded_.model->metadata().vocab_size},
+                                .vocab_size = loaded_.model->metadata().vocab_size,
+                                .tokenizer_json = TokenizerJson(loaded_.config.model)},
           loaded_.config, options.create_grammar_compiler)),
       kv_(NumPages(loaded_.config), kKvPageSize),
       profiler_(options.now) {
@@ -378,10 +385,8 @@ std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineO
   if (!config.num_threads) with_threads.num_threads = AvailableCpus();
   LoadedModel loaded;
   loaded.defaults = ReadModelDefaults(config.model);
-  const std::filesystem::path tokenizer = std::filesystem::path(config.model) / "tokenizer.json";
-  if (std::filesystem::exists(tokenizer)) {
-    loaded.token_table = TokenTable::FromTokenizerJson(tokenizer.string());
-  }
+  const std::string tokenizer = TokenizerJson(config.model);
+  if (!tokenizer.empty()) loaded.token_table = TokenTable::FromTokenizerJson(tokenizer);
   loaded.model = LoadModel({.path = config.model,
                             .model_lib = config.model_lib,
                             .device = device,

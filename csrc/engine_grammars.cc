@@ -68,7 +68,10 @@ GrammarSpec ToGrammarSpec(const ResponseFormat& format) {
 
 EngineGrammars::EngineGrammars(Model model, const EngineConfig& config,
                                GrammarCompilerFactory factory)
-    : model_(std::move(model)), limits_(LimitsOf(config)), factory_(std::move(factory)) {}
+    : model_(std::move(model)),
+      limits_(LimitsOf(config)),
+      verbose_(config.verbose),
+      factory_(std::move(factory)) {}
 
 void EngineGrammars::CompileFor(Request* request) {
   const ResponseFormat& format = request->generation_cfg.response_format;
@@ -80,6 +83,9 @@ void EngineGrammars::CompileFor(Request* request) {
   }
   request->grammar = Compiler().Compile(ToGrammarSpec(format));
   request->grammar_tokens = model_.token_table;
+  if (request->generation_cfg.debug_config.grammar_execution_mode == "jump_forward") {
+    request->retokenizer = JumpForwardTokens();
+  }
 }
 
 void EngineGrammars::Check(const Request& request) const {
@@ -104,6 +110,28 @@ int64_t EngineGrammars::num_cached() const {
 int64_t EngineGrammars::cached_bytes() const {
   const GrammarCompiler* compiler = made_.load();
   return compiler == nullptr ? 0 : compiler->cached_bytes();
+}
+
+std::shared_ptr<const Retokenizer> EngineGrammars::JumpForwardTokens() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!retokenizer_) retokenizer_ = MakeRetokenizer();
+  return *retokenizer_;
+}
+
+std::shared_ptr<const Retokenizer> EngineGrammars::MakeRetokenizer() const {
+  if (model_.tokenizer_json.empty()) return nullptr;
+  std::string reason;
+  try {
+    auto encoder =
+        TextEncoder::FromTokenizerJson(model_.tokenizer_json, *model_.token_table, &reason);
+    if (encoder) return std::make_shared<Retokenizer>(model_.token_table, std::move(encoder));
+  } catch (const LoadError& error) {  // the file is no longer what the model was loaded with
+    reason = error.what();
+  }
+  if (verbose_) {
+    std::fprintf(stderr, "jump-forward decoding is off: %s is not encoded here\n", reason.c_str());
+  }
+  return nullptr;
 }
 
 GrammarCompiler& EngineGrammars::Compiler() {

@@ -11,11 +11,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "config.h"
 #include "grammar/grammar.h"
 #include "request.h"
+#include "tokenizer/retokenizer.h"
 #include "tokenizer/token_table.h"
 
 namespace mlc_native {
@@ -29,11 +32,13 @@ class EngineGrammars {
     std::shared_ptr<const TokenTable> token_table;  // null: tokens have no text, so no grammars
     std::vector<int32_t> eos_token_ids;             // end an answer where its grammar may end
     int64_t vocab_size = 0;
+    std::string tokenizer_json;  // the file of token_table; empty: no jump-forward decoding
   };
   EngineGrammars(Model model, const EngineConfig& config, GrammarCompilerFactory factory);
 
-  // Fills in grammar and grammar_tokens. Throws InvalidRequest("response_format", ...), and
-  // InvalidConfig when the grammar library is not there.
+  // Fills in grammar, grammar_tokens and, in the mode "jump_forward", retokenizer. Throws
+  // InvalidRequest("response_format", ...), and InvalidConfig when the grammar library is not
+  // there.
   void CompileFor(Request* request);
   // Throws InvalidRequest when the request is constrained and its grammar is not for this model.
   void Check(const Request& request) const;
@@ -44,12 +49,17 @@ class EngineGrammars {
 
  private:
   GrammarCompiler& Compiler();
+  // Null when texts cannot be encoded for this model; says so once on stderr when verbose.
+  std::shared_ptr<const Retokenizer> JumpForwardTokens();
+  std::shared_ptr<const Retokenizer> MakeRetokenizer() const;
 
   const Model model_;
   const GrammarLimits limits_;
+  const bool verbose_;
   const GrammarCompilerFactory factory_;
-  std::mutex mutex_;                                    // held while the compiler is made
-  std::unique_ptr<GrammarCompiler> compiler_;           // guarded by mutex_, set once
+  std::mutex mutex_;                           // held while one of these is made
+  std::unique_ptr<GrammarCompiler> compiler_;  // guarded by mutex_, set once
+  std::optional<std::shared_ptr<const Retokenizer>> retokenizer_;  // guarded by mutex_, set once
   std::atomic<const GrammarCompiler*> made_ = nullptr;  // compiler_; for the engine's thread
 };
 

@@ -39,6 +39,7 @@ void EngineStateObj::Reset() {
   metrics.Reset();
   if (prefix_cache != nullptr) prefix_cache->Clear();
   running_rsentries_changed = true;
+  num_jump_forward_requests = 0;
   cached_running_rsentries_.clear();
   spec_draft_length = 0;
   disaggregation = false;
@@ -80,6 +81,7 @@ RequestState& EngineStateObj::Admit(std::unique_ptr<RequestState> rstate) {
     request_states.erase(position);
     throw;
   }
+  num_jump_forward_requests += admitted.request->retokenizer != nullptr ? 1 : 0;
   ++num_arrived;
   return admitted;
 }
@@ -167,6 +169,7 @@ void EngineStateObj::Erase(std::vector<const Request*>* finished) {
   for (const Request* request : *finished) {
     const auto position = request_states.find(request->id);
     deadlines.Remove(*position->second);
+    num_jump_forward_requests -= request->retokenizer != nullptr ? 1 : 0;
     request_states.erase(position);
   }
   finished->clear();

@@ -60,6 +60,7 @@ struct EngineStateObj {
   EngineMetrics metrics;
   std::unique_ptr<PrefixCache> prefix_cache;  // null when it is off
   bool running_rsentries_changed = true;
+  int64_t num_jump_forward_requests = 0;  // live ones with a retokenizer
   int spec_draft_length = 0;
   bool disaggregation = false;
   RequestStreamCallback request_stream_callback_;

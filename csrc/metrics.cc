@@ -191,11 +191,9 @@ double RequestMetrics::end_to_end_latency_s() const {
 }
 
 double RequestMetrics::inter_token_latency_s() const {
-  // Every sequence has one token that is not a decode token, and sequences decode side by side.
-  const int64_t num_sequences = completion_tokens - decode_tokens;
-  if (decode_tokens <= 0 || num_sequences <= 0) return 0;
-  const double decode_steps =
-      static_cast<double>(decode_tokens) / static_cast<double>(num_sequences);
+  if (decode_tokens <= 0 || num_answers <= 0) return 0;
+  // Sequences decode side by side.
+  const double decode_steps = static_cast<double>(decode_tokens) / static_cast<double>(num_answers);
   return SecondsBetween(prefill_end_time_point, finish_time_point) / decode_steps;
 }
 

@@ -43,12 +43,13 @@ class Histogram {
 
 struct RequestMetrics {
   int64_t prompt_tokens = 0;
-  int64_t completion_tokens = 0;  // every sampled token of every sequence
+  int64_t completion_tokens = 0;  // of all answers, with the token that ended each
   int64_t prefill_tokens =
       0;                      // prompt tokens computed, recomputation after preemption not included
-  int64_t decode_tokens = 0;  // completion tokens but the first of each sequence
-  int64_t jump_forward_tokens = 0;
-  int64_t cached_tokens = 0;  // prompt tokens taken from the prefix cache
+  int64_t decode_tokens = 0;  // sampled, but for the first of each sequence
+  int64_t num_answers = 0;    // sequences that have a token
+  int64_t jump_forward_tokens = 0;  // that jump-forward decoding put in, some in place of others
+  int64_t cached_tokens = 0;        // prompt tokens taken from the prefix cache
   TimePoint add_time_point;
   TimePoint prefill_end_time_point;  // first token sampled; epoch while not reached
   TimePoint last_token_time_point;

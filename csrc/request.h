@@ -14,6 +14,7 @@
 namespace mlc_native {
 
 class CompiledGrammar;
+class Retokenizer;
 class TokenTable;
 
 struct Request {
@@ -25,6 +26,8 @@ struct Request {
   // the answer is not constrained.
   std::shared_ptr<const CompiledGrammar> grammar;
   std::shared_ptr<const TokenTable> grammar_tokens;
+  // Set when what the grammar forces may be put in without a forward (jump-forward decoding).
+  std::shared_ptr<const Retokenizer> retokenizer;
 
   // False for what is answered at once, however long the queue.
   bool needs_queue_slot() const { return generation_cfg.debug_config.special_request.empty(); }

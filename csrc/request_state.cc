@@ -23,9 +23,22 @@ void RequestStateEntry::CommitToken(SampleResult result) {
       std::find(stops.begin(), stops.end(), token_id) == stops.end()) {
     MLC_CHECK(grammar_matcher->AcceptToken(token_id)) << "the grammar forbids token " << token_id;
   }
+  AppendToken(token_id);
+  undelivered.push_back(std::move(result));
+  tries_jump_forward = true;
+}
+
+void RequestStateEntry::AppendToken(int32_t token_id) {
   tokens.push_back(token_id);
   if (HasPenalties(rstate->config())) generated_counts.Add(token_id);
-  undelivered.push_back(std::move(result));
+}
+
+void RequestStateEntry::TakeBackTokens(int64_t num_tokens) {
+  MLC_CHECK(num_tokens <= num_generated()) << num_tokens << " of " << num_generated();
+  for (; num_tokens > 0; --num_tokens) {
+    if (HasPenalties(rstate->config())) generated_counts.Remove(tokens.back());
+    tokens.pop_back();
+  }
 }
 
 RequestState::RequestState(RequestPtr request_in, std::shared_ptr<const StopStrSet> stop_strs,

@@ -61,7 +61,8 @@ struct RequestStateEntry {
   // What may follow `tokens`; null when anything may. Nothing of it depends on the KV cache, so it
   // stays as it is while the sequence is preempted and computed again.
   std::unique_ptr<GrammarMatcher> grammar_matcher;
-  bool grammar_ended = false;  // nothing may follow but the end
+  bool grammar_ended = false;       // nothing may follow but the end
+  bool tries_jump_forward = false;  // a token was sampled since jump-forward decoding looked
 
   // Delivery: what has been generated but not handed out yet; post-process has looked at the first
   // num_examined of them and the stop handler withholds those.
@@ -92,6 +93,9 @@ struct RequestStateEntry {
   // library throws, and InternalError when the grammar forbids the token; the request must end
   // then.
   void CommitToken(SampleResult result);
+  // `tokens` and what counts them; the grammar matcher, delivery and the KV cache are the caller's.
+  void AppendToken(int32_t token_id);
+  void TakeBackTokens(int64_t num_tokens);
 };
 
 struct RequestState {

@@ -1,12 +1,14 @@
 #include "actions/action.h"
 
 #include "actions/decode.h"
+#include "actions/jump_forward.h"
 #include "actions/prefill.h"
 
 namespace mlc_native {
 
 std::vector<std::unique_ptr<EngineAction>> CreateEngineActions(const EngineParts& parts) {
   std::vector<std::unique_ptr<EngineAction>> actions;
+  actions.push_back(std::make_unique<JumpForwardAction>(parts));
   actions.push_back(std::make_unique<PrefillAction>(parts));
   actions.push_back(std::make_unique<DecodeAction>(parts));
   return actions;

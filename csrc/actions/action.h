@@ -46,7 +46,7 @@ class EngineAction {
   virtual bool Step(const EngineState& estate) = 0;
 };
 
-// In order of preference: prefill, decode.
+// In order of preference: jump-forward, which never ends a step, prefill, decode.
 std::vector<std::unique_ptr<EngineAction>> CreateEngineActions(const EngineParts& parts);
 
 }  // namespace mlc_native

@@ -213,7 +213,7 @@ void ForwardStep::CommitToken(const EngineState& estate, Sampled& sampled, TimeP
     ++metrics.decode_tokens;
     estate->metrics.inter_token_latency_s.Observe(
         std::chrono::duration<double>(now - leaf.last_token_time_point).count());
-  } else if (metrics.prefill_end_time_point == TimePoint()) {
+  } else if (++metrics.num_answers == 1) {
     metrics.prefill_end_time_point = now;
     estate->metrics.ttft_s.Observe(metrics.ttft_s());
   }

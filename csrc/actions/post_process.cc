@@ -60,7 +60,8 @@ class SequenceDelivery {
   void ExamineNextToken() {
     const int32_t token = leaf_.undelivered[leaf_.num_examined].token.token_id;
     if (IsStopToken(token) && !CompletesStopString(token)) {
-      leaf_.undelivered.resize(leaf_.num_examined);  // neither its id nor its text is delivered
+      DropBehind(leaf_.num_examined + 1);
+      leaf_.undelivered.pop_back();  // neither its id nor its text is delivered
       return Finish(FinishReason::kStop);
     }
     ++leaf_.num_examined;
@@ -91,7 +92,14 @@ class SequenceDelivery {
 
   void Finish(FinishReason reason) {
     if (!leaf_.finished()) FinishEntry(estate_, parts_, leaf_, reason);
-    leaf_.undelivered.resize(leaf_.num_examined);  // what a step may have sampled beyond the end
+    DropBehind(leaf_.num_examined);
+  }
+
+  // What a step came to beyond the end is no part of the answer.
+  void DropBehind(size_t num_undelivered) {
+    leaf_.rstate->metrics.completion_tokens -=
+        static_cast<int64_t>(leaf_.undelivered.size() - num_undelivered);
+    leaf_.undelivered.resize(num_undelivered);
   }
 
   bool IsStopToken(int32_t token) const {

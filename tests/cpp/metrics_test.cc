@@ -21,6 +21,7 @@ RequestMetrics TwoSequences() {
   request.prefill_tokens = 10;
   request.completion_tokens = 10;
   request.decode_tokens = 8;
+  request.num_answers = 2;
   request.add_time_point = At(0);
   request.prefill_end_time_point = At(0.5);
   request.last_token_time_point = At(2.5);

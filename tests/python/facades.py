@@ -40,7 +40,8 @@ class Answer:
             self.logprobs = [[] for _ in deltas]
         for i, delta in enumerate(deltas):
             assert self.finish_reasons[i] is None or not delta.delta_token_ids
-            self.texts[i] += delta.delta_text
+            # CallbackStreamOutput has it in delta_text already.
+            self.texts[i] += getattr(delta, "extra_prefix_string", "") + delta.delta_text
             self.token_ids[i] += delta.delta_token_ids
             self.logprobs[i] += delta.delta_logprob_json_strs or []
             self.finish_reasons[i] = self.finish_reasons[i] or delta.finish_reason

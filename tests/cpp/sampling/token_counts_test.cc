@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <map>
 #include <random>
 #include <utility>
@@ -24,6 +25,17 @@ TEST(TokenCounts, InOrderOfFirstAppearance) {
   EXPECT_TRUE(counts.counts().empty());
   counts.Add(0);
   EXPECT_EQ(CountsOf(counts), (Counts{{0, 1}}));
+}
+
+TEST(TokenCounts, TakesOccurrencesBack) {
+  TokenCounts counts;
+  EXPECT_THROW(counts.Remove(1), std::exception);
+  for (int32_t id : {7, 0, 7}) counts.Add(id);
+  for (int32_t id : {7, 0}) counts.Remove(id);
+  EXPECT_EQ(CountsOf(counts), (Counts{{7, 1}, {0, 0}}));
+  EXPECT_THROW(counts.Remove(0), std::exception);
+  counts.Add(0);
+  EXPECT_EQ(CountsOf(counts), (Counts{{7, 1}, {0, 1}}));
 }
 
 TEST(TokenCounts, AgreesWithAMapOnLongAnswers) {

@@ -31,6 +31,7 @@ struct TestEngineSetup {
   int64_t max_num_recycling_seqs = -1;
   std::vector<int32_t> eos_token_ids = {};
   std::shared_ptr<const TokenTable> token_table = nullptr;
+  std::string model_folder = {};  // with the tokenizer.json of token_table, for jump-forward
   std::shared_ptr<EventTraceRecorder> trace = nullptr;
   ClockFunction now = Clock::now;
   FakeGrammarHooks grammar = {};
@@ -40,6 +41,7 @@ struct TestEngineSetup {
 
   // What the engine reads from a resolved config; `config` keeps what else it says.
   EngineConfig Apply(EngineConfig config) const {
+    if (!model_folder.empty()) config.model = model_folder;
     config.max_num_sequence = max_num_sequence;
     config.prefill_chunk_size = prefill_chunk_size;
     config.max_total_sequence_length = max_total_sequence_length.value_or(num_pages * kKvPageSize);
