@@ -1,6 +1,8 @@
 #include "actions/grammar_masks.h"
 
 #include <algorithm>
+#include <exception>
+#include <string>
 
 #include "support/check.h"
 
@@ -21,6 +23,17 @@ bool AnyBit(std::span<const int32_t> mask, int64_t vocab_size) {
   const uint32_t last_word = tail == 0 ? ~uint32_t{0} : (uint32_t{1} << tail) - 1;
   if ((static_cast<uint32_t>(mask.back()) & last_word) != 0) return true;
   return std::any_of(mask.begin(), mask.end() - 1, [](int32_t word) { return word != 0; });
+}
+
+[[noreturn]] void ThrowSamplingError(const std::exception_ptr& cause) {
+  const std::string what = "the grammar of the answer failed";
+  try {
+    std::rethrow_exception(cause);
+  } catch (const std::exception& error) {
+    throw SamplingError(what + ": " + error.what());
+  } catch (...) {
+    throw SamplingError(what);
+  }
 }
 
 }  // namespace
@@ -64,7 +77,7 @@ std::span<const int32_t> GrammarMasks::AllowedTokens(const RequestStateEntry& le
   while (next_row_ < leaves_.size() && leaves_[next_row_] != &leaf) ++next_row_;
   MLC_CHECK(next_row_ < leaves_.size()) << "no mask for " << leaf.rstate->request->id;
   const MaskRow& row = rows_[next_row_++];
-  if (!row.error.empty()) throw SamplingError("the grammar of the answer failed: " + row.error);
+  if (row.error != nullptr) ThrowSamplingError(row.error);
   return WithStopTokens(leaf, row);
 }
 

@@ -8,15 +8,14 @@
 namespace mlc_native {
 namespace {
 
-void FillRow(MaskRow* row) {
+// Throws nothing, also without memory: the owner looks at the error when it can handle it.
+void FillRow(MaskRow* row) noexcept {
   row->constrained = false;
-  row->error.clear();
+  row->error = nullptr;
   try {
     row->constrained = row->matcher->FillMask(row->mask);
-  } catch (const std::exception& error) {
-    row->error = error.what();
   } catch (...) {
-    row->error = "unknown exception";
+    row->error = std::current_exception();
   }
 }
 

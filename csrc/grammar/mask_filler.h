@@ -9,9 +9,9 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <span>
-#include <string>
 #include <thread>
 
 #include "grammar/grammar.h"
@@ -22,7 +22,7 @@ struct MaskRow {
   GrammarMatcher* matcher = nullptr;
   std::span<int32_t> mask;   // [(vocab_size + 31) / 32]
   bool constrained = false;  // result: false when every token is allowed and mask was not written
-  std::string error;         // result: what FillMask threw
+  std::exception_ptr error;  // result: what FillMask threw
 };
 
 class MaskFiller {

@@ -402,11 +402,11 @@ def test_compiling_holds_up_neither_the_event_loop_nor_others() -> None:
             create_request = engine._create_request
             entered, go_on = threading.Event(), threading.Event()
 
-            def slowly(prompt: Any, config: GenerationConfig, request_id: str) -> Any:
+            def slowly(prompt: Any, config: GenerationConfig, *arguments: Any) -> Any:
                 if config.is_constrained:
                     entered.set()
                     assert go_on.wait(60)
-                return create_request(prompt, config, request_id)
+                return create_request(prompt, config, *arguments)
 
             engine._create_request = slowly  # type: ignore[method-assign]
             constrained = asyncio.create_task(
@@ -414,8 +414,7 @@ def test_compiling_holds_up_neither_the_event_loop_nor_others() -> None:
                     messages=ASK, response_format={"type": "choice", "choice": ["yes"]}
                 )
             )
-            while not entered.is_set():
-                await asyncio.sleep(0)
+            assert await asyncio.to_thread(entered.wait, 60)
             free = await engine.chat.completions.create(messages=ASK, max_tokens=5)
             assert free.choices[0].finish_reason is not None
             assert not constrained.done()

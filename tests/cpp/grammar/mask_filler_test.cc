@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <exception>
 #include <stdexcept>
 #include <vector>
 
@@ -42,7 +43,8 @@ TEST(MaskFiller, FillsEveryRowOnceInEveryBatch) {
     std::vector<MaskRow> rows(num_rows);
     for (int i = 0; i < num_rows; ++i) matchers.emplace_back(i % 5 - 1, &num_fills);
     for (int i = 0; i < num_rows; ++i) {
-      rows[i] = {&matchers[i], std::span(words).subspan(i, 1), /*constrained=*/i % 2 == 0, "old"};
+      rows[i] = {&matchers[i], std::span(words).subspan(i, 1), /*constrained=*/i % 2 == 0,
+                 std::make_exception_ptr(1)};
     }
     filler.Start(rows);
     EXPECT_GT(filler.Wait(), 0.0);
@@ -51,7 +53,8 @@ TEST(MaskFiller, FillsEveryRowOnceInEveryBatch) {
       const int number = i % 5 - 1;
       EXPECT_EQ(words[i], number > 0 ? number : -1);
       EXPECT_EQ(rows[i].constrained, number > 0);
-      EXPECT_EQ(rows[i].error, number < 0 ? "negative" : "");
+      EXPECT_EQ(rows[i].error != nullptr, number < 0);
+      if (number < 0) EXPECT_THROW(std::rethrow_exception(rows[i].error), std::runtime_error);
     }
   }
 }
