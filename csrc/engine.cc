@@ -57,6 +57,14 @@ class EngineImpl : public Engine {
   std::shared_ptr<EngineGrammars> grammars() const override { return grammars_; }
   std::string JSONMetrics() const override { return estate_->metrics.AsJSONString(Gauges()); }
   void AuditPages() const override { AuditState(*estate_, kv_); }
+  int64_t PinPrefix(const std::vector<int32_t>& token_ids) override {
+    return RequirePrefixCache().Pin(token_ids);
+  }
+  void UnpinPrefix(int64_t pin_id) override { RequirePrefixCache().Unpin(pin_id); }
+  std::vector<PinnedPrefix> PinnedPrefixes() const override {
+    if (estate_->prefix_cache == nullptr) return {};
+    return estate_->prefix_cache->pinned_prefixes();
+  }
   std::string DebugCall(const std::string& name) override { return debug_functions_.Call(name); }
 
  private:
@@ -68,6 +76,8 @@ class EngineImpl : public Engine {
   void Advance(const Action& action);
   void EndExpired();
   void CreatePrefixCache();
+  // Throws InvalidRequest when it is off.
+  PrefixCache& RequirePrefixCache();
   void RunActions();
   void EndAllRequests(FinishReason reason, const std::string& message);
   void MarkAllEnded(FinishReason reason, const std::string& message);
@@ -176,6 +186,12 @@ void EngineImpl::CreatePrefixCache() {
       &kv_, PrefixCacheLimits{
                 .max_num_recycling_seqs = config().prefix_cache_max_num_recycling_seqs.value_or(-1),
                 .max_pinned_pages = kv_.pool().num_total() - longest});
+}
+
+PrefixCache& EngineImpl::RequirePrefixCache() {
+  if (estate_->prefix_cache != nullptr) return *estate_->prefix_cache;
+  throw InvalidRequest("prefix_cache_mode",
+                       "Pins need \"prefix_cache_mode\" \"radix\", this engine has \"disable\"");
 }
 
 EngineImpl::~EngineImpl() {

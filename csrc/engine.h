@@ -16,6 +16,7 @@
 #include "data.h"
 #include "engine_grammars.h"
 #include "event_trace.h"
+#include "kv/prefix_cache.h"
 #include "metrics.h"
 #include "models/model.h"
 #include "queue_limit.h"
@@ -84,6 +85,14 @@ class Engine {
   virtual std::shared_ptr<const TokenTable> token_table() const = 0;
   virtual std::shared_ptr<EngineGrammars> grammars() const = 0;  // never null
   virtual std::string JSONMetrics() const = 0;
+  // Keeps a prompt in the prefix cache until it is unpinned or the engine is reset. All its tokens
+  // must be in the cache: serve it before (debug_config.pinned_system_prompt pins while serving).
+  // Returns the pin's id, which is the same for the same tokens. Throws InvalidRequest: not in the
+  // cache, or no room for the longest sequence would be left beside what is pinned.
+  virtual int64_t PinPrefix(const std::vector<int32_t>& token_ids) = 0;
+  // Throws InvalidRequest for an id that is not pinned.
+  virtual void UnpinPrefix(int64_t pin_id) = 0;
+  virtual std::vector<PinnedPrefix> PinnedPrefixes() const = 0;
   // Every page is free or held by a live sequence or the cache. Throws InternalError. At idle: no
   // page is used.
   virtual void AuditPages() const = 0;

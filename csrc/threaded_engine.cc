@@ -104,6 +104,11 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   void Unload() override { Ask(UnloadEngineCommand{}); }
   void Reset() override { Ask(ResetEngineCommand{}); }
   std::string JSONMetrics() override { return Ask(QueryMetricsCommand{}); }
+  int64_t PinPrefix(const std::vector<int32_t>& token_ids) override {
+    return Ask(PinPrefixCommand{token_ids, {}});
+  }
+  void UnpinPrefix(int64_t pin_id) override { Ask(UnpinPrefixCommand{pin_id, {}}); }
+  std::vector<PinnedPrefix> PinnedPrefixes() override { return Ask(PinnedPrefixesCommand{}); }
   std::string DebugCallFuncOnAllAllWorker(const std::string& name) override {
     return Ask(DebugCallCommand{name, {}});
   }

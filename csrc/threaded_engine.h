@@ -79,6 +79,10 @@ class ThreadedEngine {
   virtual std::shared_ptr<const TokenTable> GetTokenTable() const = 0;
   // JSON of EngineMetrics::AsJSONString, taken on the engine's thread between two steps. Blocks.
   virtual std::string JSONMetrics() = 0;
+  // Engine::PinPrefix, UnpinPrefix and PinnedPrefixes between two steps. Block.
+  virtual int64_t PinPrefix(const std::vector<int32_t>& token_ids) = 0;
+  virtual void UnpinPrefix(int64_t pin_id) = 0;
+  virtual std::vector<PinnedPrefix> PinnedPrefixes() = 0;
   // Runs a named debug function on the engine's thread (Engine::DebugCall) and returns its answer.
   // Blocks.
   virtual std::string DebugCallFuncOnAllAllWorker(const std::string& name) = 0;

@@ -114,6 +114,18 @@ void EngineWorker::Run(QueryMetricsCommand& command) {
   Answer(&command.reply, [this] { return LoadedEngine().JSONMetrics(); });
 }
 
+void EngineWorker::Run(PinPrefixCommand& command) {
+  Answer(&command.reply, [&] { return LoadedEngine().PinPrefix(command.token_ids); });
+}
+
+void EngineWorker::Run(UnpinPrefixCommand& command) {
+  Answer(&command.reply, [&] { LoadedEngine().UnpinPrefix(command.pin_id); });
+}
+
+void EngineWorker::Run(PinnedPrefixesCommand& command) {
+  Answer(&command.reply, [this] { return LoadedEngine().PinnedPrefixes(); });
+}
+
 void EngineWorker::Run(DebugCallCommand& command) {
   Answer(&command.reply, [&] { return LoadedEngine().DebugCall(command.name); });
 }

@@ -48,13 +48,25 @@ struct ResetEngineCommand {
 struct QueryMetricsCommand {
   std::promise<std::string> reply;
 };
+struct PinPrefixCommand {
+  std::vector<int32_t> token_ids;
+  std::promise<int64_t> reply;
+};
+struct UnpinPrefixCommand {
+  int64_t pin_id = 0;
+  std::promise<void> reply;
+};
+struct PinnedPrefixesCommand {
+  std::promise<std::vector<PinnedPrefix>> reply;
+};
 struct DebugCallCommand {
   std::string name;
   std::promise<std::string> reply;
 };
-using Command = std::variant<AddRequestCommand, AbortRequestCommand, AbortAllRequestsCommand,
-                             ReloadEngineCommand, UnloadEngineCommand, ResetEngineCommand,
-                             QueryMetricsCommand, DebugCallCommand>;
+using Command =
+    std::variant<AddRequestCommand, AbortRequestCommand, AbortAllRequestsCommand,
+                 ReloadEngineCommand, UnloadEngineCommand, ResetEngineCommand, QueryMetricsCommand,
+                 PinPrefixCommand, UnpinPrefixCommand, PinnedPrefixesCommand, DebugCallCommand>;
 
 // What other threads may know of a loaded model. Immutable.
 struct LoadedModel {
@@ -105,6 +117,9 @@ class EngineWorker {
   void Run(UnloadEngineCommand& command);
   void Run(ResetEngineCommand& command);
   void Run(QueryMetricsCommand& command);
+  void Run(PinPrefixCommand& command);
+  void Run(UnpinPrefixCommand& command);
+  void Run(PinnedPrefixesCommand& command);
   void Run(DebugCallCommand& command);
 
   void Load(const EngineConfig& config, LoadProgress progress);

@@ -76,12 +76,16 @@ RequestStreamCallback WrapStreamCallback(nb::object callable) {
   };
 }
 
+std::vector<int32_t> CheckedTokenIds(const char* field, const std::vector<int64_t>& token_ids) {
+  std::vector<int32_t> checked;
+  checked.reserve(token_ids.size());
+  for (int64_t id : token_ids) checked.push_back(CheckedTokenId(field, id));
+  return checked;
+}
+
 std::vector<Data> TokenInputs(const std::vector<int64_t>& token_ids) {
-  TokenData data;
-  data.token_ids.reserve(token_ids.size());
-  for (int64_t id : token_ids) data.token_ids.push_back(CheckedTokenId("prompt", id));
   std::vector<Data> inputs;
-  inputs.emplace_back(std::move(data));
+  inputs.emplace_back(TokenData{CheckedTokenIds("prompt", token_ids)});
   return inputs;
 }
 

@@ -99,6 +99,16 @@ void BindEngine(nb::module_& m) {
           "json_metrics", [](const PyEngine& self) { return self.engine->JSONMetrics(); },
           ReleaseGil())
       .def(
+          "pin_prefix",
+          [](PyEngine& self, const std::vector<int64_t>& token_ids) {
+            return self.engine->PinPrefix(CheckedTokenIds("prompt", token_ids));
+          },
+          "token_ids"_a)
+      .def(
+          "unpin_prefix", [](PyEngine& self, int64_t pin_id) { self.engine->UnpinPrefix(pin_id); },
+          "pin_id"_a)
+      .def("pinned_prefixes", [](const PyEngine& self) { return self.engine->PinnedPrefixes(); })
+      .def(
           "debug_call",
           [](PyEngine& self, const std::string& name) { return self.engine->DebugCall(name); },
           "name"_a, ReleaseGil())

@@ -7,6 +7,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/load_progress.h"
+#include "kv/prefix_cache.h"
 #include "threaded_engine.h"
 
 namespace nb = nanobind;
@@ -75,6 +76,16 @@ void BindThreadedEngine(nb::module_& m) {
              return std::const_pointer_cast<TokenTable>(self.GetTokenTable());
            })
       .def("json_metrics", &ThreadedEngine::JSONMetrics, ReleaseGil())
+      .def(
+          "pin_prefix",
+          [](ThreadedEngine& self, const std::vector<int64_t>& token_ids) {
+            const std::vector<int32_t> checked = CheckedTokenIds("prompt", token_ids);
+            nb::gil_scoped_release release;
+            return self.PinPrefix(checked);
+          },
+          "token_ids"_a)
+      .def("unpin_prefix", &ThreadedEngine::UnpinPrefix, "pin_id"_a, ReleaseGil())
+      .def("pinned_prefixes", &ThreadedEngine::PinnedPrefixes, ReleaseGil())
       .def("debug_call_func_on_all_worker", &ThreadedEngine::DebugCallFuncOnAllAllWorker, "name"_a,
            ReleaseGil());
 }

@@ -25,6 +25,7 @@ void BindTokenizer(nanobind::module_& m);
 void BindEventTrace(nanobind::module_& m);
 void BindEngine(nanobind::module_& m);
 void BindThreadedEngine(nanobind::module_& m);
+void BindPrefixCache(nanobind::module_& m);
 void BindTesting(nanobind::module_& m);
 
 // Calls callable(list of outputs). With the GIL; what Python raises comes out.
@@ -35,8 +36,11 @@ void CallWithOutputs(nanobind::handle callable, std::vector<RequestStreamOutput>
 // goes to sys.unraisablehook.
 RequestStreamCallback WrapStreamCallback(nanobind::object callable);
 
-// int64 values of any Python list as token ids. Throws InvalidRequest for a value that no
-// vocabulary can have.
+// int64 values of any Python list as token ids. Throws InvalidRequest naming `field` for a value
+// that no vocabulary can have.
+std::vector<int32_t> CheckedTokenIds(const char* field, const std::vector<int64_t>& token_ids);
+
+// The same as the inputs of a request.
 std::vector<Data> TokenInputs(const std::vector<int64_t>& token_ids);
 
 // AnyEngine::CreateRequest; without the GIL when there is a grammar to compile.

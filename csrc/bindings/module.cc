@@ -11,6 +11,7 @@ NB_MODULE(_core, m) {
   BindData(m);
   BindTokenizer(m);
   BindEventTrace(m);
+  BindPrefixCache(m);
   BindEngine(m);
   BindThreadedEngine(m);
   BindTesting(m);

@@ -331,6 +331,58 @@ class EventTraceRecorder:
     @property
     def num_dropped(self) -> int: ...
 
+class PinnedPrefix:
+    """A prompt that the prefix cache never evicts."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def num_tokens(self) -> int: ...
+
+    @property
+    def num_pages(self) -> int:
+        """Pages, some maybe shared with other pins."""
+
+    def __repr__(self) -> str: ...
+
+class PagedRadixTree:
+    """
+    Token sequences by id that store their common prefixes once.
+
+    Unknown or used ids, lengths out of range and more tokens than the free capacity raise
+    InvalidRequest and change nothing. One thread at a time.
+    """
+
+    def __init__(self, capacity: int = 1048576) -> None:
+        """capacity: tokens stored at most."""
+
+    def match(self, tokens: Sequence[int]) -> tuple:
+        """
+        The length of the longest prefix of the tokens that a sequence begins with, and the ids of all sequences that do (none for length 0).
+        """
+
+    def add(self, seq_id: int) -> None:
+        """Adds an empty sequence."""
+
+    def remove(self, seq_id: int) -> None: ...
+
+    def extend(self, seq_id: int, tokens: Sequence[int]) -> None:
+        """Appends tokens."""
+
+    def rollback(self, seq_id: int, num_tokens: int) -> None:
+        """Drops the last num_tokens tokens."""
+
+    def fork(self, seq_id: int, parent_seq_id: int, forked_offset: int) -> None:
+        """Adds a sequence with the first forked_offset tokens of the parent."""
+
+    def get(self, seq_id: int) -> list[int]: ...
+
+    def get_length(self, seq_id: int) -> int: ...
+
+    def free_capacity(self) -> int:
+        """Tokens that may still be added."""
+
 class Engine:
     """The single-threaded engine; one thread at a time."""
 
@@ -356,6 +408,12 @@ class Engine:
     def empty(self) -> bool: ...
 
     def json_metrics(self) -> str: ...
+
+    def pin_prefix(self, token_ids: Sequence[int]) -> int: ...
+
+    def unpin_prefix(self, pin_id: int) -> None: ...
+
+    def pinned_prefixes(self) -> list[PinnedPrefix]: ...
 
     def debug_call(self, name: str) -> str: ...
 
@@ -411,5 +469,11 @@ class ThreadedEngine:
     def get_token_table(self) -> TokenTable: ...
 
     def json_metrics(self) -> str: ...
+
+    def pin_prefix(self, token_ids: Sequence[int]) -> int: ...
+
+    def unpin_prefix(self, pin_id: int) -> None: ...
+
+    def pinned_prefixes(self) -> list[PinnedPrefix]: ...
 
     def debug_call_func_on_all_worker(self, name: str) -> str: ...

@@ -13,7 +13,8 @@ class DebugConfig(BaseModel):
     Attributes:
         ignore_eos: the model's end-of-sequence ids do not stop; stop strings and
             ``stop_token_ids`` still do.
-        pinned_system_prompt: keep the prompt's pages in the prefix cache.
+        pinned_system_prompt: pin the prompt in the prefix cache, if the limit of pins allows it;
+            ``pinned_prefixes`` lists it and ``unpin_prefix`` lets it go.
         special_request: "query_engine_metrics" answers with the engine's metrics in the usage
             chunk (``usage.extra``); needs streaming with ``include_usage``.
         grammar_execution_mode: how a grammar is applied: "jump_forward" or "constraint".

@@ -1,5 +1,6 @@
 """Serving: the engines, their settings, and what goes in and out of them."""
 
+from mlc_native._core import PagedRadixTree, PinnedPrefix
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.data import Data, ImageData, RequestStreamOutput, TextData, TokenData
 from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
@@ -11,6 +12,8 @@ __all__ = [
     "EngineConfig",
     "ImageData",
     "MLCEngine",
+    "PagedRadixTree",
+    "PinnedPrefix",
     "Request",
     "RequestStreamOutput",
     "TextData",

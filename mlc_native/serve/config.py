@@ -47,7 +47,9 @@ class EngineConfig:
         speculative_mode: "disable"; the others are not supported yet.
         spec_draft_length, spec_tree_width: of speculative decoding.
         prefix_cache_mode: "radix" or "disable".
-        prefix_cache_max_num_recycling_seqs: finished sequences kept for reuse.
+        prefix_cache_max_num_recycling_seqs: finished sequences kept for reuse, the ones used last;
+            0 keeps none, -1 (the default) as many as fit, since what the cache holds is given up
+            as soon as a request needs the room.
         prefill_mode: "hybrid" (decoding goes on beside a prefill) or "chunked".
         grammar_compile_timeout_s: for the grammar of one response_format, (0, 3600] seconds.
         grammar_cache_bytes: compiled grammars that are kept for reuse; 0 keeps none.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from mlc_native import _core
+from mlc_native._core import PinnedPrefix
 from mlc_native._stream_bridge import AsyncChannel, CallbackStreamOutput, SyncChannel
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import (
@@ -27,10 +28,12 @@ from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import Mode, ModelSetup
 from mlc_native.serve.openai_interface import Chat, ChatCompletions, Completions
 from mlc_native.serve.request_processing import (
+    PIN_CONFIG,
     Prompt,
     chat_prompt,
     check_unsupported,
     generation_config,
+    prompt_token_ids,
     random_request_id,
 )
 from mlc_native.serve.responses import ChatResponder, CompletionResponder, Responder
@@ -192,6 +195,30 @@ class MLCEngine(_OpenAIEngine):
         """The engine's metrics, taken between two of its steps."""
         return self._query_metrics()
 
+    def pin_prefix(self, prompt: Prompt) -> int:
+        """Keeps a prompt in the prefix cache until it is unpinned; returns the id of the pin.
+
+        The prompt is computed if it is not in the cache. The same tokens have the same pin. What is
+        pinned always leaves room for a sequence of ``max_single_sequence_length`` tokens.
+
+        Raises:
+            InvalidRequest: the prompt can never be served, no room is left for pins, or the prefix
+                cache is off.
+        """
+        token_ids = prompt_token_ids(prompt, self.tokenizer)
+        for _ in self._generate(token_ids, PIN_CONFIG, random_request_id("pin")):
+            pass
+        pin_id: int = self._core.pin_prefix(token_ids)
+        return pin_id
+
+    def unpin_prefix(self, pin_id: int) -> None:
+        """Lets a pinned prompt go. Raises InvalidRequest for an id that is not pinned."""
+        self._unpin_prefix(pin_id)
+
+    def pinned_prefixes(self) -> list[PinnedPrefix]:
+        """All pins: id, tokens and pages of each."""
+        return self._pinned_prefixes()
+
     def reload(
         self,
         model: str,
@@ -304,6 +331,21 @@ class AsyncMLCEngine(_OpenAIEngine):
     async def metrics(self) -> EngineMetrics:
         """The engine's metrics, taken between two of its steps."""
         return await asyncio.to_thread(self._query_metrics)
+
+    async def pin_prefix(self, prompt: Prompt) -> int:
+        """As ``MLCEngine.pin_prefix``."""
+        token_ids = await asyncio.to_thread(prompt_token_ids, prompt, self.tokenizer)
+        async for _ in self._generate(token_ids, PIN_CONFIG, random_request_id("pin")):
+            pass
+        return await asyncio.to_thread(self._core.pin_prefix, token_ids)
+
+    async def unpin_prefix(self, pin_id: int) -> None:
+        """Lets a pinned prompt go. Raises InvalidRequest for an id that is not pinned."""
+        await asyncio.to_thread(self._unpin_prefix, pin_id)
+
+    async def pinned_prefixes(self) -> list[PinnedPrefix]:
+        """All pins: id, tokens and pages of each."""
+        return await asyncio.to_thread(self._pinned_prefixes)
 
     async def reload(
         self,

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 from mlc_native import _core
+from mlc_native._core import PinnedPrefix
 from mlc_native._stream_bridge import AsyncChannel, StreamBridge, SyncChannel
 from mlc_native.conversation import ChatTemplate
 from mlc_native.errors import EngineTerminatedError, InvalidRequest, invalid_request
@@ -376,6 +377,15 @@ class MLCEngineBase:
         """Waits for the engine's next step, without the GIL."""
         self._check_running()
         return EngineMetrics(json.loads(self._core.json_metrics()))
+
+    def _unpin_prefix(self, pin_id: int) -> None:
+        self._check_running()
+        self._core.unpin_prefix(pin_id)
+
+    def _pinned_prefixes(self) -> list[PinnedPrefix]:
+        self._check_running()
+        pinned: list[PinnedPrefix] = self._core.pinned_prefixes()
+        return pinned
 
     def _debug_call_func_on_all_worker(self, name: str) -> str:
         """Runs a debug function of the engine between two of its steps and returns its JSON.

@@ -21,6 +21,8 @@ _COUNTER_SUFFIXES = ("_sum", "finished_requests_total")
 _COUNTERS = {
     *("num_preemptions", "num_aborts", "num_errors", "num_timeouts", "num_queue_full", "num_steps"),
     "num_constrained_requests",
+    *("prefix_cache_lookups", "prefix_cache_hits"),
+    *("prefix_cache_tokens_saved", "prefix_cache_evicted_pages"),
 }
 
 

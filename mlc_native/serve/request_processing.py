@@ -28,6 +28,12 @@ EXTRA_FIELDS = (
 )
 
 
+# What computes and pins a prompt: one token, which nobody reads.
+PIN_CONFIG = GenerationConfig(
+    max_tokens=1, temperature=0, debug_config=DebugConfig(pinned_system_prompt=True)
+)
+
+
 def random_request_id(prefix: str) -> str:
     """A fresh id: "chatcmpl-..." or "cmpl-..."."""
     return f"{prefix}-{uuid.uuid4().hex}"

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from mlc_native import _core
+from mlc_native._core import PinnedPrefix
 from mlc_native.errors import EngineRequestError, EngineTerminatedError, invalid_request
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve import data
@@ -25,7 +26,12 @@ from mlc_native.serve.model_setup import (
     prepare_model,
 )
 from mlc_native.serve.request import Request
-from mlc_native.serve.request_processing import Prompt, check_prompt_length, prompt_token_ids
+from mlc_native.serve.request_processing import (
+    PIN_CONFIG,
+    Prompt,
+    check_prompt_length,
+    prompt_token_ids,
+)
 
 StreamCallback = Callable[[list[data.RequestStreamOutput]], None]
 Prompts = str | list[str] | list[int] | list[list[int]] | list[list[data.Data]]
@@ -179,6 +185,30 @@ class SyncMLCEngine:
     def reset(self) -> None:
         """Ends all requests with finish reason "abort" and clears metrics and prefix cache."""
         self._engine().reset()
+
+    def pin_prefix(self, prompt: Prompt) -> int:
+        """Keeps a prompt in the prefix cache until it is unpinned; returns the id of the pin.
+
+        The prompt is computed if it is not in the cache. The same tokens have the same pin. What is
+        pinned always leaves room for a sequence of ``max_single_sequence_length`` tokens.
+
+        Raises:
+            InvalidRequest: the prompt can never be served, no room is left for pins, or the prefix
+                cache is off.
+        """
+        token_ids = prompt_token_ids(prompt, self.tokenizer)
+        self.generate([token_ids], PIN_CONFIG)
+        pin_id: int = self._engine().pin_prefix(token_ids)
+        return pin_id
+
+    def unpin_prefix(self, pin_id: int) -> None:
+        """Lets a pinned prompt go. Raises InvalidRequest for an id that is not pinned."""
+        self._engine().unpin_prefix(pin_id)
+
+    def pinned_prefixes(self) -> list[PinnedPrefix]:
+        """All pins: id, tokens and pages of each."""
+        pinned: list[PinnedPrefix] = self._engine().pinned_prefixes()
+        return pinned
 
     def metrics(self) -> EngineMetrics:
         """The engine's metrics."""

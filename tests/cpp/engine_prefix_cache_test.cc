@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "event_trace.h"
+#include "support/error.h"
 #include "testing/test_engine.h"
 
 namespace mlc_native::testing {
@@ -174,6 +175,64 @@ TEST(EnginePrefixCache, ALoneSequenceFitsWhateverItShares) {
       }
     }
   }
+}
+
+GenerationConfig Pinned() {
+  GenerationConfig config = Greedy(3);
+  config.debug_config.pinned_system_prompt = true;
+  return config;
+}
+
+TEST(EnginePrefixCache, APinnedPromptStaysWhateverComes) {
+  TestEngine engine({.num_pages = 12, .max_single_sequence_length = 128});
+  Serve(engine, "system", Prompt(40), Pinned());
+  ASSERT_EQ(engine.engine().PinnedPrefixes().size(), 1u);
+  const PinnedPrefix pin = engine.engine().PinnedPrefixes()[0];
+  EXPECT_EQ(pin.num_tokens, 40);
+  EXPECT_EQ(pin.num_pages, 3);
+  EXPECT_EQ(Metric(engine, "kv_pages_pinned"), 3);
+  EXPECT_EQ(Metric(engine, "kv_pages_used"), 3);
+  for (int32_t i = 1; i < 5; ++i) Serve(engine, std::to_string(i), Prompt(100, i), Greedy(28));
+  EXPECT_EQ(Serve(engine, "hit", Join(Prompt(40), {1, 2, 3}), Greedy(3)), 3);
+  EXPECT_EQ(engine.engine().PinPrefix(Prompt(40)), pin.id) << "it is pinned already";
+  engine.engine().UnpinPrefix(pin.id);
+  EXPECT_EQ(Metric(engine, "kv_pages_used"), 0);
+  EXPECT_THROW(engine.engine().UnpinPrefix(pin.id), InvalidRequest);
+  for (int32_t i = 5; i < 9; ++i) Serve(engine, std::to_string(i), Prompt(100, i), Greedy(28));
+  EXPECT_EQ(Serve(engine, "gone", Prompt(40), Greedy(3)), 40);
+}
+
+TEST(EnginePrefixCache, PinsLeaveRoomForTheLongestSequence) {
+  TestEngineSetup setup{.num_pages = 12, .max_single_sequence_length = 128};
+  TestEngine engine(setup);
+  Serve(engine, "a", Prompt(40, 1), Pinned());
+  Serve(engine, "b", Prompt(30, 2), Pinned());
+  ASSERT_EQ(engine.engine().PinnedPrefixes().size(), 1u) << "served, but not pinned";
+  EXPECT_THROW(engine.engine().PinPrefix(Prompt(30, 2)), InvalidRequest);
+  EXPECT_THROW(engine.engine().PinPrefix(Prompt(9, 3)), InvalidRequest) << "not in the cache";
+  engine.Add("longest", Prompt(60), Greedy(-1, 2));
+  engine.Run(10000);
+  EXPECT_EQ(engine.Answer("longest", 1).token_ids, Oracle(setup.model, Prompt(60), 68));
+}
+
+TEST(EnginePrefixCache, ResetUnpins) {
+  TestEngine full({.num_pages = 8, .max_single_sequence_length = 128});
+  Serve(full, "a", Prompt(40), Pinned());
+  EXPECT_TRUE(full.engine().PinnedPrefixes().empty()) << "one sequence may fill the pool";
+  TestEngine roomy({.max_single_sequence_length = 128});
+  Serve(roomy, "a", Prompt(40), Pinned());
+  EXPECT_EQ(roomy.engine().PinnedPrefixes().size(), 1u);
+  roomy.engine().Reset();
+  EXPECT_TRUE(roomy.engine().PinnedPrefixes().empty());
+  EXPECT_EQ(Metric(roomy, "kv_pages_free"), 256);
+}
+
+TEST(EnginePrefixCache, WithoutACacheThereAreNoPins) {
+  TestEngine engine({.prefix_cache_mode = PrefixCacheMode::kDisable});
+  Serve(engine, "a", Prompt(40), Pinned());
+  EXPECT_THROW(engine.engine().PinPrefix(Prompt(40)), InvalidRequest);
+  EXPECT_THROW(engine.engine().UnpinPrefix(0), InvalidRequest);
+  EXPECT_TRUE(engine.engine().PinnedPrefixes().empty());
 }
 
 // Requests whose prompts begin alike, on engines with too few pages, with aborts and faults.

@@ -273,6 +273,9 @@ class StubEngine : public Engine {
   std::shared_ptr<EngineGrammars> grammars() const override { return nullptr; }
   std::string JSONMetrics() const override { return "{}"; }
   void AuditPages() const override {}
+  int64_t PinPrefix(const std::vector<int32_t>&) override { throw std::runtime_error("pin"); }
+  void UnpinPrefix(int64_t) override { throw std::runtime_error("unpin"); }
+  std::vector<PinnedPrefix> PinnedPrefixes() const override { throw std::runtime_error("pins"); }
   std::string DebugCall(const std::string&) override { throw std::runtime_error("debug"); }
 
  private:

@@ -1,0 +1,122 @@
+"""The prefix cache from Python: usage, the same tokens with and without it, pins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine
+from mlc_native.errors import InvalidRequest
+from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.serve.sync_engine import SyncMLCEngine
+
+# Room for pins beside the longest sequence.
+CONFIG = EngineConfig(max_total_sequence_length=1024, max_single_sequence_length=256)
+PROMPT = list(range(1, 51))
+MakeModel = Callable[..., str]
+
+
+@pytest.fixture
+def engine(make_model: MakeModel, fake_lib: str) -> Iterator[MLCEngine]:
+    with MLCEngine(make_model(), model_lib=fake_lib, engine_config=CONFIG) as made:
+        yield made
+
+
+def complete(engine: MLCEngine, prompt: list[int]) -> int:
+    """Serves a request; returns how many tokens of its prompt were cached."""
+    usage = engine.completions.create(prompt=prompt, max_tokens=3).usage
+    assert usage is not None
+    assert usage.prompt_tokens_details is not None
+    assert usage.extra is not None
+    cached = usage.prompt_tokens_details.cached_tokens
+    assert cached == usage.extra["cached_tokens"]
+    assert cached + usage.extra["prefill_tokens"] == usage.prompt_tokens
+    return cached
+
+
+def test_usage_reports_cached_tokens(engine: MLCEngine) -> None:
+    assert complete(engine, PROMPT) == 0
+    assert complete(engine, PROMPT) == len(PROMPT) - 1
+    assert complete(engine, [*PROMPT[:20], 99]) == 20
+    metrics = engine.metrics()
+    assert metrics["prefix_cache_hits"] == 2
+    assert metrics["prefix_cache_tokens_saved"] == 69
+    assert "mlc_native_prefix_cache_hits_total 2" in metrics.prometheus_text()
+
+
+def test_pins_are_listed_and_stay(engine: MLCEngine) -> None:
+    pin = engine.pin_prefix(PROMPT)
+    assert engine.pin_prefix(PROMPT) == pin
+    [pinned] = engine.pinned_prefixes()
+    assert (pinned.id, pinned.num_tokens, pinned.num_pages) == (pin, 50, 4)
+    for first in range(100, 110):
+        complete(engine, [first, *range(1, 200)])
+    assert complete(engine, PROMPT) == len(PROMPT) - 1
+    engine.unpin_prefix(pin)
+    assert engine.pinned_prefixes() == []
+    with pytest.raises(InvalidRequest, match="pin"):
+        engine.unpin_prefix(pin)
+
+
+def test_a_pin_may_not_take_the_room_of_a_sequence(make_model: MakeModel, fake_lib: str) -> None:
+    config = EngineConfig(max_total_sequence_length=256, max_single_sequence_length=256)
+    with MLCEngine(make_model(), model_lib=fake_lib, engine_config=config) as engine:
+        with pytest.raises(InvalidRequest, match="pages would be pinned, at most 0"):
+            engine.pin_prefix(PROMPT)
+        assert complete(engine, PROMPT) > 0
+
+
+def test_pins_of_the_async_engine(make_model: MakeModel, fake_lib: str) -> None:
+    async def run() -> None:
+        model = make_model()
+        async with AsyncMLCEngine(model, model_lib=fake_lib, engine_config=CONFIG) as engine:
+            pin = await engine.pin_prefix(PROMPT)
+            assert [pinned.id for pinned in await engine.pinned_prefixes()] == [pin]
+            await engine.unpin_prefix(pin)
+            assert await engine.pinned_prefixes() == []
+
+    asyncio.run(run())
+
+
+def test_pins_of_the_sync_engine(make_model: MakeModel, fake_lib: str) -> None:
+    engine = SyncMLCEngine(make_model(), model_lib=fake_lib, engine_config=CONFIG)
+    pin = engine.pin_prefix(PROMPT)
+    assert engine.pinned_prefixes()[0].num_tokens == 50
+    engine.reset()
+    assert engine.pinned_prefixes() == []
+    with pytest.raises(InvalidRequest):
+        engine.unpin_prefix(pin)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_hit_never_changes_a_token_of_the_demo_model(temperature: float) -> None:
+    prompts = ["The cache remembers", "The cache remembers what", "The cache is"]
+    generation = GenerationConfig(temperature=temperature, seed=5, n=2, max_tokens=20)
+
+    def answers(mode: str, rounds: int) -> list[list[list[str]]]:
+        config = EngineConfig(prefix_cache_mode=mode)  # type: ignore[arg-type]
+        engine = SyncMLCEngine("demo", device="cpu", engine_config=config)
+        served = [engine.generate(prompts, generation)[0] for _ in range(rounds)]
+        assert (engine.metrics()["prefix_cache_hits"] > 0) == (mode == "radix")
+        return served
+
+    [cold] = answers("disable", 1)
+    assert answers("radix", 3) == [cold, cold, cold]
+
+
+def test_a_second_round_of_a_chat_computes_only_what_is_new() -> None:
+    with MLCEngine("demo", device="cpu") as engine:
+        messages = [{"role": "user", "content": "What is a page?"}]
+        for round_number in range(3):
+            response = engine.chat.completions.create(messages=messages, max_tokens=8)
+            assert response.usage is not None
+            assert response.usage.prompt_tokens_details is not None
+            cached = response.usage.prompt_tokens_details.cached_tokens
+            assert (cached > 0) == (round_number > 0)
+            reply = response.choices[0].message.content
+            messages += [
+                {"role": "assistant", "content": str(reply)},
+                {"role": "user", "content": "And then?"},
+            ]
