@@ -136,12 +136,13 @@ bool JumpForwardAction::IsLeftToTheModel(const RequestStateEntry& entry, int32_t
 void JumpForwardAction::Commit(const EngineState& estate, RequestStateEntry& entry,
                                const Jump& jump) {
   RequestState& rstate = *entry.rstate;
-  entry.TakeBackTokens(jump.num_taken_back);
-  const int64_t num_popped = entry.mstate.kv_len - std::ssize(entry.tokens);
+  const int64_t num_kept = std::ssize(entry.tokens) - jump.num_taken_back;
+  const int64_t num_popped = entry.mstate.kv_len - num_kept;
   if (num_popped > 0) {
     parts_.kv->PopN(entry.mstate.internal_id, num_popped);
     entry.mstate.kv_len -= num_popped;
   }
+  entry.TakeBackTokens(jump.num_taken_back);
   Append(entry, jump);
   rstate.metrics.jump_forward_tokens += std::ssize(jump.added);
   rstate.metrics.completion_tokens += std::ssize(jump.added) - jump.num_taken_back;

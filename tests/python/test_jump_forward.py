@@ -124,6 +124,17 @@ def test_answers_do_not_depend_on_the_batch(engine: SyncMLCEngine) -> None:
         assert alone.token_ids == answer.token_ids
 
 
+def test_answers_do_not_depend_on_the_prefix_cache(engine: SyncMLCEngine) -> None:
+    configs = [config(temperature=1.2, seed=seed, n=1 + seed % 2) for seed in range(6)]
+    engine.reset()
+    cold = run(engine, configs)
+    warm = run(engine, configs)
+    assert all(answer.usage["extra"]["cached_tokens"] > 0 for answer in warm)
+    for before, after in zip(cold, warm, strict=True):
+        assert before.texts == after.texts
+        assert before.token_ids == after.token_ids
+
+
 def test_logprobs_are_one_per_token(engine: SyncMLCEngine) -> None:
     configs = [
         config(temperature=1.2, seed=seed, n=2, logprobs=True, top_logprobs=2) for seed in range(5)
