@@ -197,15 +197,15 @@ int64_t PrefixCache::Pin(std::span<const int32_t> tokens) {
                                        std::to_string(tokens.size()) + " tokens " +
                                        std::to_string(match.length) + " are");
   }
-  pins_.push_back({next_pin_id_, {tokens.begin(), tokens.end()}, PagesOf(match)});
-  if (const int64_t num_pages = num_pinned_pages(); num_pages > limits_.max_pinned_pages) {
-    pins_.pop_back();
+  PinEntry pin{next_pin_id_, {tokens.begin(), tokens.end()}, PagesOf(match)};
+  if (const int64_t num_pages = NumPinnedPages(pin.pages); num_pages > limits_.max_pinned_pages) {
     throw InvalidRequest(
         "prompt",
         "With this prompt " + std::to_string(num_pages) + " pages would be pinned, at most " +
             std::to_string(limits_.max_pinned_pages) +
             " may be (\"max_total_sequence_length\" less \"max_single_sequence_length\")");
   }
+  pins_.push_back(std::move(pin));
   return next_pin_id_++;
 }
 
@@ -227,8 +227,9 @@ std::vector<PinnedPrefix> PrefixCache::pinned_prefixes() const {
   return prefixes;
 }
 
-int64_t PrefixCache::num_pinned_pages() const {
+int64_t PrefixCache::NumPinnedPages(std::span<const Page> more) const {
   std::unordered_set<int32_t> ids;
+  for (const Page& page : more) ids.insert(page.id());
   for (const PinEntry& pin : pins_) {
     for (const Page& page : pin.pages) ids.insert(page.id());
   }

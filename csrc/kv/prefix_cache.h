@@ -65,7 +65,7 @@ class PrefixCache {
   // Throws InvalidRequest for an id that is not pinned.
   void Unpin(int64_t pin_id);
   std::vector<PinnedPrefix> pinned_prefixes() const;
-  int64_t num_pinned_pages() const;  // each counted once
+  int64_t num_pinned_pages() const { return NumPinnedPages({}); }  // each counted once
 
   // Drops everything, pins too.
   void Clear();
@@ -95,6 +95,8 @@ class PrefixCache {
   void ExtendLeaf(Node& leaf, std::span<const int32_t> tokens, std::span<const Page> pages);
   Node& AddLeaf(Node& parent, std::span<const int32_t> tokens, std::span<const Page> pages);
   Node& Split(Node& node, int64_t position);
+  // As it were with these ones too.
+  int64_t NumPinnedPages(std::span<const Page> more) const;
   // The tree swaps the partly filled page of a leaf for one with more tokens.
   void MovePins(const Page& from, const Page& to);
 

@@ -6,12 +6,14 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <new>
 #include <random>
 #include <set>
 #include <vector>
 
 #include "support/check.h"
 #include "support/error.h"
+#include "testing/allocations.h"
 
 namespace mlc_native {
 namespace {
@@ -302,6 +304,42 @@ TEST_F(PrefixCacheTest, PinsAreLimitedAndMustBeCached) {
   EXPECT_NO_THROW(s_.cache_->Pin(Make(30))) << "its pages are pinned already";
   EXPECT_THROW(s_.cache_->Pin(Make(16, 1)), InvalidRequest);
   EXPECT_EQ(s_.pool().num_used(), 8);
+}
+
+TEST_F(PrefixCacheTest, APinThatLacksMemoryIsNone) {
+  s_.Serve(Make(40));
+  for (int64_t k = 1, failed = true; failed; ++k) {
+    int64_t countdown = k;
+    try {
+      const testing::FailingAllocation armed(&countdown);
+      s_.cache_->Pin(Make(40));
+    } catch (const std::bad_alloc&) {
+      EXPECT_TRUE(s_.cache_->pinned_prefixes().empty()) << k;
+      EXPECT_EQ(s_.pool().num_used(), 0) << k;
+    }
+    failed = countdown < 0;
+  }
+  EXPECT_EQ(s_.cache_->num_pinned_pages(), 3);
+}
+
+TEST_F(PrefixCacheTest, AnInsertThatLacksMemoryKeepsTheCacheWhole) {
+  for (int64_t k = 1, failed = true; failed; ++k) {
+    s_.cache_->Clear();
+    s_.Serve(Make(60));
+    s_.kv_.AddSequence(0);
+    s_.Append(0, Join(Make(30), Make(30, 1)));
+    int64_t countdown = k;
+    {
+      const Tokens tokens = s_.tokens_[0];
+      const testing::FailingAllocation armed(&countdown);
+      s_.cache_->Insert(0, tokens);
+    }
+    failed = countdown < 0;
+    s_.Audit();
+    EXPECT_EQ(s_.Cached(Make(60)), 60) << k;
+    EXPECT_EQ(s_.Cached(s_.tokens_[0]), failed ? 30 : 60) << k;
+    s_.Remove(0);
+  }
 }
 
 TEST_F(PrefixCacheTest, ClearFreesAllThatIsNotInUse) {
