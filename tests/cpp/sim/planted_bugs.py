@@ -71,6 +71,24 @@ BUGS = [
         "",
     ),
     Bug(
+        "tokens that the cache shows are written over",
+        "kv/prefix_cache.cc",
+        "  kv_->ShowTokens(seq_id, std::ssize(tokens));\n",
+        "",
+    ),
+    Bug(
+        "a page in use is evicted",
+        "kv/prefix_cache.cc",
+        "  while (!kv_->pool().is_cached(leaf->payload.back().id())) {\n",
+        "  while (false) {\n",
+    ),
+    Bug(
+        "a reset keeps the cached pages",
+        "kv/prefix_cache.cc",
+        "  pins_.clear();\n  tree_.Clear();\n",
+        "  pins_.clear();\n",
+    ),
+    Bug(
         "the head of the queue is overtaken",
         "scheduler.cc",
         "if (entry.waits_for_prefill() && !PlanEntry(entry, estate, kv, budget, plan)) return;",

@@ -1,6 +1,9 @@
 #include "sim/reference.h"
 
 #include <algorithm>
+#include <set>
+#include <sstream>
+#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -38,6 +41,21 @@ std::string TokensText(const std::vector<int32_t>& tokens) {
   return text;
 }
 
+// Whether `text` is in the language of testing/fake_grammar.h, or begins like something in it.
+bool Matches(const std::string& grammar, const std::string& text, bool complete) {
+  if (grammar == "*") return true;
+  std::istringstream alternatives(grammar);
+  for (std::string answer; std::getline(alternatives, answer, '|');) {
+    if (answer.back() == '*') {
+      const char repeated = answer[answer.size() - 2];
+      answer.resize(answer.size() - 2);
+      while (answer.size() < text.size()) answer += repeated;
+    }
+    if (complete ? text == answer : answer.starts_with(text)) return true;
+  }
+  return false;
+}
+
 EngineConfig RoomyConfig(const Scenario& scenario) {
   EngineConfig config = scenario.config;
   config.max_single_sequence_length = scenario.max_sequence_length();
@@ -54,7 +72,7 @@ EngineConfig RoomyConfig(const Scenario& scenario) {
 }  // namespace
 
 Reference::Reference(const Scenario& scenario, testing::HistoryChecker::FailureSink fail)
-    : scenario_(scenario), fail_(fail), history_(std::move(fail)) {
+    : scenario_(scenario), fail_(fail), history_(std::move(fail)), can_spell_(CanSpell()) {
   ModelDefaults defaults;
   defaults.eos_token_ids = scenario.eos_token_ids;
   EngineOptions options;
@@ -76,12 +94,25 @@ const RequestHistory& Reference::AnswerAlone(const Request& request) {
   return history_.of(request.id);
 }
 
+// Whether every letter that grammars are made of can be said, so that no answer is a dead end.
+bool Reference::CanSpell() const {
+  if (scenario_.token_table == nullptr) return false;
+  const std::vector<int32_t>& eos = scenario_.eos_token_ids;
+  std::set<std::string_view> texts;
+  for (int32_t token = 0; token < scenario_.model.vocab_size; ++token) {
+    const bool ends = std::find(eos.begin(), eos.end(), token) != eos.end();
+    if (!ends) texts.insert(scenario_.token_table->text_bytes(token));
+  }
+  return texts.contains("a") && texts.contains("b") && texts.contains("c");
+}
+
 bool Reference::Check(const Request& request, const RequestHistory& answer) {
   if (answer.is_special) return false;
   const RequestHistory& alone = AnswerAlone(request);
   for (size_t i = 0; i < answer.sequences.size(); ++i) {
     CheckSequence(request, answer.sequences[i], alone.sequences[i]);
     CheckOracle(request, answer.sequences[i]);
+    CheckGrammar(request, answer.sequences[i]);
   }
   CheckBranches(request, answer);
   CheckUsage(request, answer);
@@ -118,11 +149,22 @@ bool Reference::IsStopToken(const Request& request, int32_t token) const {
          (!config.debug_config.ignore_eos && contains(scenario_.eos_token_ids));
 }
 
+// Nobody says what the grammar forbids, and who stops has come to an end.
+void Reference::CheckGrammar(const Request& request, const SequenceHistory& answer) {
+  const GenerationConfig& config = request.generation_cfg;
+  if (request.grammar == nullptr) return;
+  const bool complete = answer.finish_reason == FinishReason::kStop && config.stop_strs.empty() &&
+                        config.stop_token_ids.empty() && can_spell_;
+  if (Matches(config.response_format.text, answer.text, complete)) return;
+  fail_("request \"" + request.id + "\": \"" + answer.text + "\" does not match " +
+        config.response_format.text);
+}
+
 // Greedy without stop strings: tokens and end follow from the model alone.
 void Reference::CheckOracle(const Request& request, const SequenceHistory& answer) {
   const GenerationConfig& config = request.generation_cfg;
-  if (config.temperature > 0 || !config.stop_strs.empty() || !config.logit_bias.empty() ||
-      config.frequency_penalty != 0 || config.presence_penalty != 0 ||
+  if (config.temperature > 0 || request.grammar != nullptr || !config.stop_strs.empty() ||
+      !config.logit_bias.empty() || config.frequency_penalty != 0 || config.presence_penalty != 0 ||
       config.repetition_penalty != 1) {
     return;
   }
@@ -182,7 +224,8 @@ void Reference::CheckUsage(const Request& request, const RequestHistory& answer)
   if (usage["prompt_tokens"] != request.prompt_len()) fail("wrong prompt_tokens");
   const int64_t completion = usage["completion_tokens"];
   if (completion < delivered || (exact && completion != delivered)) fail("wrong completion_tokens");
-  if (!complete || request.generation_cfg.max_tokens == 0) return;
+  // Nothing is computed for an answer that has nothing to say.
+  if (!complete || completion == 0) return;
   const auto& extra = usage["extra"];
   const int64_t computed = extra["prefill_tokens"];
   const int64_t cached = extra["cached_tokens"];

@@ -26,6 +26,8 @@ class Reference {
   void CheckSequence(const Request& request, const testing::SequenceHistory& answer,
                      const testing::SequenceHistory& alone);
   void CheckOracle(const Request& request, const testing::SequenceHistory& answer);
+  bool CanSpell() const;
+  void CheckGrammar(const Request& request, const testing::SequenceHistory& answer);
   void CheckBranches(const Request& request, const testing::RequestHistory& answer);
   void CheckUsage(const Request& request, const testing::RequestHistory& answer);
   bool IsStopToken(const Request& request, int32_t token) const;
@@ -33,6 +35,7 @@ class Reference {
   const Scenario& scenario_;
   const testing::HistoryChecker::FailureSink fail_;
   testing::HistoryChecker history_;
+  const bool can_spell_;
   std::unique_ptr<Engine> engine_;
 };
 

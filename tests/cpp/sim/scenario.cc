@@ -23,6 +23,8 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "eos",
     "logprobs",
     "text",
+    "grammar",
+    "grammar_fails",
     "id_reuse",
     "invalid",
     "deadlines",
@@ -48,6 +50,7 @@ double MaxRate(Feature feature) {
     case Feature::kAllocationFails:
     case Feature::kSequenceFails:
     case Feature::kCopyFails:
+    case Feature::kGrammarFails:
       return 0.1;
     case Feature::kAborts:
     case Feature::kCallbackThrows:
@@ -97,7 +100,7 @@ void DrawModel(SimRandom rng, Scenario* scenario) {
     model.poison_token = any_token();
     model.nan_token = any_token();
   }
-  if (scenario->has(Feature::kText)) {
+  if (scenario->has(Feature::kText) || scenario->has(Feature::kGrammar)) {
     scenario->token_table = DrawTokenTable(rng.Fork(1), model.vocab_size);
   }
 }

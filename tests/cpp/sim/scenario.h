@@ -32,6 +32,8 @@ enum class Feature {
   kEos,             // end-of-sequence tokens of the model
   kLogprobs,
   kText,             // a token table: outputs have text
+  kGrammar,          // response_format, on a library of simple grammars
+  kGrammarFails,     // a matcher throws, or a mask is not filled
   kIdReuse,          // ids of finished requests come again
   kInvalid,          // requests that must be refused
   kDeadlines,        // timeout_s, queue_timeout_s

@@ -11,6 +11,7 @@
 
 #include "support/error.h"
 #include "testing/allocations.h"
+#include "testing/fake_grammar.h"
 
 namespace mlc_native::sim {
 namespace {
@@ -21,6 +22,10 @@ using testing::SequenceHistory;
 
 // What the callback throws when it is told to.
 struct CallbackError {};
+
+struct GrammarError : std::runtime_error {
+  GrammarError() : std::runtime_error("the grammar fails") {}
+};
 
 constexpr int64_t kMaxAllocation = 300;  // of a step, counted from 1
 constexpr size_t kMaxLive = 40;
@@ -60,6 +65,10 @@ void Simulation::CreateEngine() {
   defaults.eos_token_ids = scenario_.eos_token_ids;
   EngineOptions options;
   options.now = clock_.function();
+  options.create_grammar_compiler =
+      testing::FakeGrammarFactory({.on_compile = {},
+                                   .on_fill = [this] { OnFill(); },
+                                   .on_accept = [this](int32_t) { OnAccept(); }});
   options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
     OnOutputs(std::move(outputs));
   };
@@ -108,7 +117,8 @@ void Simulation::StepEngine(SimRandom& rng) {
   });
   const bool disturbed = DisarmFaults() || callback_threw_;
   engine_->AuditPages();
-  state_.AfterStep(engine_->DebugCall("dump_state"), !disturbed && !was_empty);
+  last_state_ = engine_->DebugCall("dump_state");
+  state_.AfterStep(last_state_, !disturbed && !was_empty);
   if (engine_->Empty() && !live_.empty()) Fail("the engine is empty, but requests wait");
   CheckDeadlines();
 }
@@ -123,7 +133,8 @@ void Simulation::Drain() {
     CallEngine([this] { engine_->Step(); });
     DisarmFaults();
     engine_->AuditPages();
-    state_.AfterStep(engine_->DebugCall("dump_state"), true);
+    last_state_ = engine_->DebugCall("dump_state");
+    state_.AfterStep(last_state_, true);
   }
   if (result_.failure.empty()) CheckIdle();
 }
@@ -160,8 +171,7 @@ void Simulation::Submit(SimRandom& rng, GenerationConfig config, std::vector<int
   const std::string id = DrawId(rng);
   std::vector<Data> inputs;
   inputs.emplace_back(TokenData{std::move(prompt)});
-  const RequestPtr request =
-      CreateRequest(id, std::move(inputs), std::move(config), engine_->request_limits());
+  const RequestPtr request = engine_->CreateRequest(id, std::move(inputs), std::move(config));
   if (!request->generation_cfg.stop_strs.empty() && scenario_.token_table == nullptr) {
     return Fail("the workload drew stop strings without text");
   }
@@ -177,13 +187,14 @@ void Simulation::Submit(SimRandom& rng, GenerationConfig config, std::vector<int
   state_.Ended(id);
 }
 
-// False when it was refused for a good reason: a full queue, no memory.
+// False when it was refused for a good reason: a full queue, no memory, a grammar that fails.
 bool Simulation::AddToEngine(SimRandom& rng, const RequestPtr& request) {
   const int64_t limit = scenario_.config.max_queue_length.value_or(-1);
   bool added = true;
   // Only of the simulation's own calls: a callback has no business with memory that fails.
   if (callback_depth_ == 0 && Happens(rng, Feature::kAllocationFails)) {
     allocation_countdown_ = rng.LogRange(1, 40);
+    faults_armed_ = true;
   }
   CallEngine([&] {
     try {
@@ -195,10 +206,13 @@ bool Simulation::AddToEngine(SimRandom& rng, const RequestPtr& request) {
       added = false;
     } catch (const std::bad_alloc&) {
       added = false;
+    } catch (const GrammarError&) {
+      added = false;
     }
   });
   if (callback_depth_ == 0 && allocation_countdown_ != 0) {
     allocation_countdown_ = 0;
+    faults_armed_ = false;
     if (added) ProcessOutputs();
   }
   return added;
@@ -218,6 +232,7 @@ void Simulation::SubmitInvalid(SimRandom& rng) {
     std::vector<Data> inputs;
     inputs.emplace_back(TokenData{std::move(prompt)});
     GenerationConfig config = workload_.DrawGeneration(rng, 1);
+    config.response_format = {};
     const RequestPtr request =
         CreateRequest(id, std::move(inputs), std::move(config), create_checks ? limits : generous);
     engine_->AddRequest(request);
@@ -286,9 +301,14 @@ void Simulation::EndAll(SimRandom& rng) {
 // ---- What goes wrong
 
 void Simulation::ArmFaults(SimRandom& rng) {
+  faults_armed_ = true;
   fault_fired_ = false;
   forward_fails_ = Happens(rng, Feature::kForwardFails);
   if (Happens(rng, Feature::kSequenceFails)) sequence_fails_ = static_cast<int>(rng.Range(-1, 12));
+  if (Happens(rng, Feature::kGrammarFails)) {
+    fills_fail_ = rng.Chance(0.5);
+    if (!fills_fail_) accepts_until_failure_ = static_cast<int>(rng.LogRange(1, 10));
+  }
   if (Happens(rng, Feature::kCopyFails)) {
     copy_fails_at_ = model_->num_copies() + 1;
     model_->options().fail_copy_at = {copy_fails_at_};
@@ -299,10 +319,13 @@ void Simulation::ArmFaults(SimRandom& rng) {
 }
 
 bool Simulation::DisarmFaults() {
+  faults_armed_ = false;
   forward_fails_ = false;
   sequence_fails_.reset();
+  fills_fail_ = false;
+  accepts_until_failure_ = 0;
   if (copy_fails_at_ > 0) {
-    fault_fired_ = fault_fired_ || model_->num_copies() >= copy_fails_at_;
+    if (model_->num_copies() >= copy_fails_at_) fault_fired_ = true;
     model_->options().fail_copy_at.clear();
     copy_fails_at_ = 0;
   }
@@ -313,7 +336,7 @@ bool Simulation::DisarmFaults() {
     Note("a fault was injected");
   }
   ProcessOutputs();
-  return std::exchange(fault_fired_, false);
+  return fault_fired_.exchange(false);
 }
 
 void Simulation::OnForward(const ForwardBatch& batch) {
@@ -326,6 +349,18 @@ void Simulation::OnForward(const ForwardBatch& batch) {
   if (!std::exchange(forward_fails_, false)) return;
   fault_fired_ = true;
   throw std::runtime_error("the forward fails");
+}
+
+void Simulation::OnFill() {
+  if (!fills_fail_) return;
+  fault_fired_ = true;
+  throw GrammarError();
+}
+
+void Simulation::OnAccept() {
+  if (accepts_until_failure_ == 0 || --accepts_until_failure_ > 0) return;
+  fault_fired_ = true;
+  throw GrammarError();
 }
 
 // ---- What comes out
@@ -354,10 +389,7 @@ void Simulation::CallEngine(const Call& call) {
     Note("the callback threw");
   }
   // Nested calls leave their outputs to the outermost one, which knows what was injected.
-  if (callback_depth_ == 0 && !forward_fails_ && !sequence_fails_ && copy_fails_at_ == 0 &&
-      allocation_countdown_ == 0) {
-    ProcessOutputs();
-  }
+  if (callback_depth_ == 0 && !faults_armed_) ProcessOutputs();
 }
 
 void Simulation::ProcessOutputs() {
@@ -447,7 +479,9 @@ void Simulation::CheckCause(const LiveRequest& live, const RequestHistory& answe
 void Simulation::Fail(const std::string& violation) {
   if (!result_.failure.empty()) return;
   result_.failure = "step " + std::to_string(step_) + ": " + violation;
-  if (trace_) std::cout << "VIOLATION " << result_.failure << '\n';
+  if (!trace_) return;
+  std::cout << "VIOLATION " << result_.failure << "\nstate after the step before: " << last_state_
+            << '\n';
 }
 
 template <typename... Parts>

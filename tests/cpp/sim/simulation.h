@@ -8,6 +8,7 @@
 // serve one more request.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -76,6 +77,8 @@ class Simulation {
   void ArmFaults(SimRandom& rng);
   bool DisarmFaults();
   void OnForward(const ForwardBatch& batch);
+  void OnFill();
+  void OnAccept();
   bool Happens(SimRandom& rng, Feature feature) const {
     return rng.Chance(scenario_.rate(feature));
   }
@@ -114,15 +117,21 @@ class Simulation {
   int callback_depth_ = 0;
   bool calm_ = false;  // the callback neither throws nor calls the engine
 
-  // Faults of the step at hand.
+  // Faults of the call at hand.
+  bool faults_armed_ = false;
   bool forward_fails_ = false;
   std::optional<int> sequence_fails_;
   int64_t copy_fails_at_ = 0;
   int64_t allocation_countdown_ = 0;  // 0: not armed
-  bool fault_fired_ = false;
+  int accepts_until_failure_ = 0;     // 0: not armed
+  // Read where masks are filled: on a thread of the engine's, in no fixed order, so all fail or
+  // none.
+  std::atomic<bool> fills_fail_ = false;
+  std::atomic<bool> fault_fired_ = false;
   bool callback_threw_ = false;  // which ends a step early
 
   int64_t step_ = 0;
+  std::string last_state_;  // "dump_state"
   SimResult result_;
 };
 

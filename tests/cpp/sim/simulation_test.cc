@@ -9,7 +9,7 @@ namespace {
 
 TEST(Simulation, Seeds) {
   SimResult sum;
-  for (uint64_t seed = 1; seed <= 60; ++seed) {
+  for (uint64_t seed = 1; seed <= 120; ++seed) {
     const SimResult result = Simulate(seed, AllFeatures(), false);
     ASSERT_EQ(result.failure, "") << "replay: mlc_native_sim --seed " << seed << " --trace";
     sum.num_requests += result.num_requests;

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "support/page.h"
+
 namespace mlc_native::sim {
 namespace {
 
@@ -61,6 +63,13 @@ void StateChecker::AfterStep(const std::string& dump, bool undisturbed) {
   if (state["kv_pages_free"].get<int64_t>() + state["kv_pages_used"].get<int64_t>() + cached !=
       state["kv_pages_total"].get<int64_t>()) {
     fail_("free + used + cached is not total: " + dump);
+  }
+  // Pins leave room for the longest request.
+  const int64_t longest =
+      std::min(*config_.max_single_sequence_length, *config_.max_total_sequence_length);
+  const int64_t pinned = state["kv_pages_pinned"];
+  if (pinned > state["kv_pages_total"].get<int64_t>() - (longest + kKvPageSize - 1) / kKvPageSize) {
+    fail_("too many pages are pinned: " + dump);
   }
   std::map<std::string, Entries> now;
   for (const auto& [id, entries] : state["requests"].items()) now[id] = ParseEntries(entries);

@@ -17,6 +17,7 @@
 #include "sim/scenario.h"
 #include "sim/workload.h"
 #include "support/error.h"
+#include "testing/fake_grammar.h"
 #include "testing/threaded_harness.h"
 
 namespace mlc_native::sim {
@@ -65,8 +66,10 @@ class ThreadedHistory {
     });
     ModelDefaults defaults;
     defaults.eos_token_ids = scenario_.eos_token_ids;
+    EngineOptions with_grammars = options;
+    with_grammars.create_grammar_compiler = testing::FakeGrammarFactory();
     return Engine::FromModel(std::move(model), scenario_.config, std::move(defaults),
-                             scenario_.token_table, options);
+                             scenario_.token_table, with_grammars);
   }
 
   void Operate(int thread) {

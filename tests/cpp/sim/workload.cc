@@ -30,7 +30,10 @@ int32_t Workload::DrawToken(SimRandom& rng) const {
 std::vector<int32_t> Workload::DrawPrompt(SimRandom& rng) const {
   const int64_t length = DrawLength(rng);
   std::vector<int32_t> prompt;
-  if (!remembered_.empty() && Happens(rng, Feature::kSharedPrefixes)) {
+  // A cache that is never hit would not be tested.
+  const double shared = std::max(scenario_.rate(Feature::kSharedPrefixes),
+                                 0.7 * scenario_.rate(Feature::kPrefixCache));
+  if (!remembered_.empty() && rng.Chance(shared)) {
     prompt = rng.Pick(remembered_);
     const int64_t page = rng.Range(0, std::ssize(prompt) / kKvPageSize) * kKvPageSize;
     const int64_t cut = rng.Chance(0.3)   ? std::ssize(prompt)
@@ -101,6 +104,16 @@ void Workload::DrawService(SimRandom& rng, GenerationConfig* config) const {
   config->priority = rng.Chance(0.5) ? RequestPriority::kHigh : RequestPriority::kLow;
 }
 
+// In the language of testing/fake_grammar.h, of letters that tokens have.
+void Workload::DrawGrammar(SimRandom& rng, GenerationConfig* config) const {
+  if (!Happens(rng, Feature::kGrammar)) return;
+  const std::vector<std::string> grammars = {"*", "ab*",    "ab|abc|ba",    "aaaaaaaaaa|aaaab",
+                                             "c", "a*|ab*", "abcabcabcab*", "bab|babbab|c"};
+  config->response_format.type = ResponseFormatType::kRegex;
+  config->response_format.text = rng.Pick(grammars);
+  if (rng.Chance(0.3)) config->debug_config.grammar_execution_mode = "constraint";
+}
+
 GenerationConfig Workload::DrawGeneration(SimRandom& rng, int64_t prompt_len) const {
   GenerationConfig config;
   config.max_tokens = DrawMaxTokens(rng, prompt_len);
@@ -111,6 +124,7 @@ GenerationConfig Workload::DrawGeneration(SimRandom& rng, int64_t prompt_len) co
   DrawPenalties(rng, &config);
   DrawStops(rng, &config);
   DrawService(rng, &config);
+  DrawGrammar(rng, &config);
   config.debug_config.pinned_system_prompt = Happens(rng, Feature::kPins) && rng.Chance(0.2);
   config.logprobs = Happens(rng, Feature::kLogprobs);
   if (config.logprobs) config.top_logprobs = static_cast<int32_t>(rng.Range(0, 5));

@@ -35,6 +35,7 @@ class Workload {
   void DrawDistribution(SimRandom& rng, GenerationConfig* config) const;
   void DrawPenalties(SimRandom& rng, GenerationConfig* config) const;
   void DrawService(SimRandom& rng, GenerationConfig* config) const;
+  void DrawGrammar(SimRandom& rng, GenerationConfig* config) const;
   void DrawStops(SimRandom& rng, GenerationConfig* config) const;
 
   const Scenario& scenario_;

@@ -65,7 +65,7 @@ class FakeGrammarMatcher : public GrammarMatcher {
     if (std::ssize(history_) > rules_->max_rollback) history_.erase(history_.begin());
     if (IsStop(token_id)) {
       terminated_ = true;
-    } else {
+    } else if (!rules_->anything) {
       positions_ = After(rules_->vocab->token_bytes[token_id]);
     }
     return true;
