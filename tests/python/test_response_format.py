@@ -23,7 +23,7 @@ PROMPT = "<|bos|><|user|>Answer in JSON: who are you?<|end|><|assistant|>"
 ASK = [{"role": "user", "content": "Answer in JSON: what is 2 + 3?"}]
 MAX_TOKENS = 220
 
-WORD = {"type": "string", "pattern": "^[A-Za-z ]{0,12}$"}
+WORD = {"type": "string", "maxLength": 12}
 SCHEMAS: dict[str, dict[str, Any]] = {
     "object": {
         "type": "object",

@@ -2,6 +2,10 @@
 
 #include <tvm/ffi/container/array.h>
 
+#include <algorithm>
+#include <string>
+#include <utility>
+
 #include "support/check.h"
 
 namespace mlc_native {
@@ -11,6 +15,11 @@ namespace ffi = tvm::ffi;
 
 constexpr int64_t kRawVocab = 0;  // xgrammar's VocabType::RAW: the tokens are bytes already
 
+bool HasControlCharacter(const std::string& bytes) {
+  return std::any_of(bytes.begin(), bytes.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+}
+
 }  // namespace
 
 GrammarTokens::GrammarTokens(std::shared_ptr<const XGrammar> library, const GrammarVocab& vocab)
@@ -18,11 +27,14 @@ GrammarTokens::GrammarTokens(std::shared_ptr<const XGrammar> library, const Gram
   MLC_CHECK(static_cast<int64_t>(vocab.token_bytes.size()) <= vocab_size_);
   usable_.assign(vocab_size_, false);
   ffi::Array<ffi::Any> tokens;
+  ffi::Array<ffi::Any> json_tokens;
   tokens.reserve(static_cast<int64_t>(vocab.token_bytes.size()));
+  json_tokens.reserve(static_cast<int64_t>(vocab.token_bytes.size()));
   for (size_t i = 0; i < vocab.token_bytes.size(); ++i) {
     const std::string& bytes = vocab.token_bytes[i];
     usable_[i] = !bytes.empty();
     tokens.push_back(ffi::Bytes(bytes.data(), bytes.size()));
+    json_tokens.push_back(HasControlCharacter(bytes) ? ffi::Any(ffi::Bytes("", 0)) : tokens.back());
   }
   ffi::Array<int64_t> stop_tokens;
   for (int32_t token_id : vocab.stop_token_ids) {
@@ -32,6 +44,8 @@ GrammarTokens::GrammarTokens(std::shared_ptr<const XGrammar> library, const Gram
   }
   tokenizer_info_ = Call(library_->new_tokenizer_info, tokens, kRawVocab, vocab_size_, stop_tokens,
                          /*add_prefix_space=*/false);
+  json_tokenizer_info_ = Call(library_->new_tokenizer_info, json_tokens, kRawVocab, vocab_size_,
+                              stop_tokens, /*add_prefix_space=*/false);
 }
 
 }  // namespace mlc_native

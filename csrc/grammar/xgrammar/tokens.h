@@ -18,6 +18,9 @@ class GrammarTokens {
 
   const XGrammar& library() const { return *library_; }
   const tvm::ffi::Any& tokenizer_info() const { return tokenizer_info_; }
+  // Without the tokens that no JSON on one line has: those with a control character. XGrammar lets
+  // them into strings with a length, and the answer would not parse.
+  const tvm::ffi::Any& json_tokenizer_info() const { return json_tokenizer_info_; }
   int64_t vocab_size() const { return vocab_size_; }
   // Words of a mask.
   int64_t mask_size() const { return (vocab_size_ + 31) / 32; }
@@ -30,6 +33,7 @@ class GrammarTokens {
   const int64_t vocab_size_;
   std::vector<bool> usable_;  // has bytes, or is a stop token
   tvm::ffi::Any tokenizer_info_;
+  tvm::ffi::Any json_tokenizer_info_;
 };
 
 }  // namespace mlc_native
