@@ -67,7 +67,7 @@ BAD_RESPONSE_FORMATS: list[Any] = [
     *(json_schema(schema) for schema in ("", "{", "[]", 5, {"type": 5}, {"type": "tuple"})),
     *(json_schema(schema) for schema in ({"$ref": "#/$defs/x"}, {"minimum": NAN}, {"x": {1}})),
     *(json_schema(nested(depth)) for depth in (500, 100_000)),
-    *({"type": "regex", "regex": regex} for regex in (None, "", "(", "[", "\\ud800", "\ud800")),
+    *({"type": "regex", "regex": regex} for regex in (None, "", "(", "[", "\ud800")),
     {"type": "regex", "pattern": "a"},
     *({"type": "grammar", "grammar": text} for text in ("", "x", "root ::= y", 'root ::= "')),
     *({"type": "choice", "choice": choice} for choice in (None, [], [1], "yes", ["\ud800"])),
