@@ -232,10 +232,12 @@ void ForwardStep::UpdateMetrics(const EngineState& estate, const StepPlan& plan,
   EngineMetrics& metrics = estate->metrics;
   ++metrics.num_steps;
   metrics.grammar_mask_time_sum += masks_.TakeFillSeconds();
-  if (estate->prefix_cache != nullptr) metrics.prefix_cache_lookups += std::ssize(started_);
-  for (const PlannedSlice& slice : plan.slices) {
-    metrics.prefix_cache_hits += slice.num_cached > 0 ? 1 : 0;
-    metrics.prefix_cache_tokens_saved += slice.num_cached;
+  if (estate->prefix_cache != nullptr && !started_.empty()) {
+    metrics.prefix_cache_lookups += std::ssize(started_);
+    for (const PlannedSlice& slice : plan.slices) {
+      metrics.prefix_cache_hits += slice.num_cached > 0 ? 1 : 0;
+      metrics.prefix_cache_tokens_saved += slice.num_cached;
+    }
   }
   // A mixed step counts for both, by their rows.
   const double prefill_seconds =
