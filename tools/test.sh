@@ -48,6 +48,7 @@ if [ $cpp = 1 ]; then
       check "torch-free core: $seeds simulations" simulate build/core
   fi
 fi
+[ $cpp = 1 ] && [ $fast = 0 ] && check "sanitizers" tools/sanitize.sh --short
 if [ $python = 1 ]; then
   check "lint" tools/lint.sh
   select=()
