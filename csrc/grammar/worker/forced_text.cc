@@ -1,7 +1,13 @@
 #include "grammar/worker/forced_text.h"
 
 #include <algorithm>
+#include <cctype>
+#include <optional>
 #include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -28,6 +34,96 @@ enum ExprType : int64_t {
   kToken,
   kExcludeToken,
   kTokenTagDispatch,  // may be left at any time
+  kRegex,             // whether it stands in a JSON string, bytes of the pattern
+  kSubstring,         // may be empty
+};
+
+int64_t Times(int64_t length, int64_t count) {
+  if (length == 0 || count <= 0) return 0;
+  return length > kInfinite / count ? kInfinite : length * count;
+}
+
+// A character class is {whether it is negated, first, last, first, last, ...}. A negated one
+// matches nothing when its ranges leave no character out, like [^\s\S].
+bool MatchesNothing(std::span<const int64_t> character_class) {
+  constexpr int64_t kLastCharacter = 0x10ffff;
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (size_t i = 1; i + 1 < character_class.size(); i += 2) {
+    if (character_class[i] > character_class[i + 1]) continue;
+    ranges.emplace_back(character_class[i], character_class[i + 1]);
+  }
+  if (character_class[0] == 0) return ranges.empty();
+  std::sort(ranges.begin(), ranges.end());
+  int64_t covered = -1;  // all characters up to here
+  for (const auto& [first, last] : ranges) {
+    if (first > covered + 1) return false;
+    covered = std::max(covered, last);
+  }
+  return covered >= kLastCharacter;
+}
+
+// An upper bound of the shortest text of a regex all of whose parts match something; none for
+// other ones. In `a+[^\s\S]` nothing can follow the a's but another a, for ever, so what might be
+// such a part is not looked into: negated classes, anchors inside, lookaround, and characters that
+// a JSON string cannot hold as they are.
+class RegexScan {
+ public:
+  explicit RegexScan(std::string_view pattern) : rest_(pattern) {
+    if (rest_.starts_with('^')) rest_.remove_prefix(1);
+    if (rest_.ends_with('$')) rest_.remove_suffix(1);
+  }
+
+  std::optional<int64_t> Bound() {
+    int64_t bound = static_cast<int64_t>(rest_.size());
+    while (!rest_.empty()) {
+      const char c = Take();
+      if (c == '{') {
+        bound = Times(bound, std::max<int64_t>(1, Number()));
+      } else if (!(c == '[' ? SkipClass() : c == '(' ? SkipGroupKind() : IsMatched(c))) {
+        return std::nullopt;
+      }
+    }
+    return bound;
+  }
+
+ private:
+  char Take() {
+    const char c = rest_.front();
+    rest_.remove_prefix(1);
+    return c;
+  }
+  // What `c`, and what it escapes, matches is not empty.
+  bool IsMatched(char c) {
+    constexpr std::string_view kNever = "\"^$", kEscapes = "dws.-+*?()[]{}|/$^";
+    if (c == '\\') return !rest_.empty() && kEscapes.find(Take()) != kEscapes.npos;
+    return static_cast<unsigned char>(c) >= ' ' && kNever.find(c) == kNever.npos;
+  }
+  bool SkipClass() {
+    bool matches = false;
+    if (rest_.starts_with('^')) return false;
+    while (!rest_.empty()) {
+      const char c = Take();
+      if (c == ']') return matches;
+      if (c == '[' || !IsMatched(c)) return false;
+      matches |= std::isalnum(static_cast<unsigned char>(c)) != 0;
+    }
+    return false;
+  }
+  bool SkipGroupKind() {
+    if (!rest_.starts_with('?')) return true;
+    if (!rest_.starts_with("?:")) return false;
+    rest_.remove_prefix(2);
+    return true;
+  }
+  int64_t Number() {
+    int64_t number = 0;
+    while (!rest_.empty() && std::isdigit(static_cast<unsigned char>(rest_.front())) != 0) {
+      number = std::min(kInfinite / 10 - 10, number) * 10 + (Take() - '0');
+    }
+    return number;
+  }
+
+  std::string_view rest_;
 };
 
 class ShortestTexts {
@@ -67,6 +163,7 @@ class ShortestTexts {
       case kByteString:
         return static_cast<int64_t>(values.size());
       case kCharacterClass:
+        return MatchesNothing(values) ? kInfinite : 1;
       case kToken:
       case kExcludeToken:
         return 1;
@@ -74,7 +171,14 @@ class ShortestTexts {
       case kEmptyString:
       case kTagDispatch:
       case kTokenTagDispatch:
+      case kSubstring:
         return 0;
+      case kRegex: {
+        const std::string pattern(values.begin() + 1, values.end());
+        const std::optional<int64_t> bound = RegexScan(pattern).Bound();
+        if (!bound) throw std::out_of_range("a regex that may have a dead end");
+        return *bound;
+      }
       case kRuleReference:
         return rules_.at(values[0]);
       case kRepeat:
@@ -92,11 +196,6 @@ class ShortestTexts {
       default:
         throw std::out_of_range("unknown expression");
     }
-  }
-
-  static int64_t Times(int64_t length, int64_t count) {
-    if (length == 0 || count <= 0) return 0;
-    return length > kInfinite / count ? kInfinite : length * count;
   }
 
   const std::vector<int64_t> data_, starts_;
