@@ -5,7 +5,7 @@
 #
 # address  AddressSanitizer with leak detection and UndefinedBehaviorSanitizer, in build/address
 # thread   ThreadSanitizer, in build/thread; tests/cpp/tsan.supp says what is suppressed and why
-# Default: both. --short is for CI: under ThreadSanitizer only the programs that have threads.
+# Default: both. --short is for CI: of the programs, those of the engine's core and its threads.
 # --seeds: how many simulations under each (default 1000, short 100). A failing check does not stop
 # the later ones; the summary names it and the exit status is not 0.
 set -u
@@ -25,8 +25,8 @@ done
 [ ${#kinds[@]} -gt 0 ] || kinds=(address thread)
 [ -n "$seeds" ] || seeds=$((short ? 100 : 1000))
 jobs="$(nproc)"
-# With threads in them, beside the simulation.
-threaded=(core_test kernels_test sim_test support_test)
+# The programs of the short form, beside the simulation.
+declare -A short_tests=([address]="core_test kv_test sim_test" [thread]="core_test sim_test support_test")
 
 build() { # build KIND SANITIZERS [TARGETS...]
   local log="build/$1.log" targets=("${@:3}")
@@ -49,7 +49,7 @@ export TSAN_OPTIONS="suppressions=$PWD/tests/cpp/tsan.supp:halt_on_error=1:secon
 for kind in "${kinds[@]}"; do
   sanitizers="$kind" tests=()
   [ "$kind" = address ] && sanitizers=address,undefined
-  [ "$kind" = thread ] && [ "$short" = 1 ] && tests=("${threaded[@]}")
+  [ "$short" = 1 ] && read -ra tests <<<"${short_tests[$kind]}"
   check "$sanitizers: build" \
     build "$kind" "$sanitizers" ${tests[@]:+"${tests[@]}" mlc_native_sim} || continue
   check "$sanitizers: C++ tests" run_tests "$kind" "${tests[@]}"

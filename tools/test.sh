@@ -48,12 +48,12 @@ if [ $cpp = 1 ]; then
       check "torch-free core: $seeds simulations" simulate build/core
   fi
 fi
-[ $cpp = 1 ] && [ $fast = 0 ] && check "sanitizers" tools/sanitize.sh --short
 if [ $python = 1 ]; then
   check "lint" tools/lint.sh
   select=()
   [ $fast = 1 ] && select=(-m "not slow and not packaging")
   check "pytest" timeout -k 10 1500 "$PYTHON" -m pytest -q "${select[@]}"
 fi
+[ $cpp = 1 ] && [ $fast = 0 ] && check "sanitizers" tools/sanitize.sh --short
 
 finish
