@@ -20,11 +20,16 @@ bool HasAvx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("f16c");
 }
+bool HasAvx512() {
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
 #endif
 
 // Best first.
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
+    {"avx512", HasAvx512, Avx512Kernels},
     {"avx2", HasAvx2, Avx2Kernels},
 #endif
     {"portable", [] { return true; }, PortableKernels},

@@ -34,7 +34,7 @@ struct CpuKernels;  // function table of one ISA (kernels/cpu/table.h); static l
 // available.
 const CpuKernels& SelectCpuKernels();
 const CpuKernels& SelectCpuKernels(std::string_view isa);
-std::vector<std::string_view> AvailableIsas();  // best first: "avx2", "portable"
+std::vector<std::string_view> AvailableIsas();  // best first: "avx512", "avx2", "portable"
 std::string_view IsaName(const CpuKernels& kernels);
 
 // First argument of every kernel. Both pointers outlive the calls; the pool belongs to one engine.

@@ -55,6 +55,8 @@ struct CpuKernels {
 };
 
 const CpuKernels& PortableKernels();
-const CpuKernels& Avx2Kernels();  // defined on x86-64 only
+// Defined on x86-64 only.
+const CpuKernels& Avx2Kernels();
+const CpuKernels& Avx512Kernels();
 
 }  // namespace mlc_native::kernels
