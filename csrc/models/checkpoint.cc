@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "models/safetensors.h"
 #include "support/error.h"
 
 namespace mlc_native {
@@ -62,8 +63,8 @@ Checkpoint::Checkpoint(const std::string& folder) {
                              ? "; pytorch_model.bin is not read, save it as safetensors)"
                              : ")"));
   }
-  for (const SafetensorsFile& file : files_) {
-    for (const TensorInfo& tensor : file.tensors()) {
+  for (const TensorFile& file : files_) {
+    for (const TensorInfo& tensor : file.tensors) {
       if (!by_name_.emplace(tensor.name, entries_.size()).second) {
         throw LoadError(tensor.name, file.path() + ": tensor \"" + tensor.name +
                                          "\" is in another file of the checkpoint too");
@@ -73,7 +74,7 @@ Checkpoint::Checkpoint(const std::string& folder) {
   }
 }
 
-void Checkpoint::AddFile(const std::string& path) { files_.emplace_back(path); }
+void Checkpoint::AddFile(const std::string& path) { files_.push_back(ReadSafetensors(path)); }
 
 void Checkpoint::ReadIndex(const std::string& folder, const std::string& index_path) {
   for (auto& [file_name, names] : ParseIndex(index_path)) {
@@ -82,7 +83,7 @@ void Checkpoint::ReadIndex(const std::string& folder, const std::string& index_p
       throw LoadError(file_name, path + ": is missing, but " + kIndexFile + " names it");
     }
     AddFile(path);
-    for (const TensorInfo& tensor : files_.back().tensors()) names.erase(tensor.name);
+    for (const TensorInfo& tensor : files_.back().tensors) names.erase(tensor.name);
     if (!names.empty()) {
       throw LoadError(*names.begin(), path + ": lacks tensor \"" + *names.begin() + "\", which " +
                                           kIndexFile + " promises");

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "models/safetensors.h"
+#include "models/tensor_file.h"
 
 namespace mlc_native {
 
@@ -18,7 +18,7 @@ class Checkpoint {
 
   struct Entry {
     const TensorInfo* tensor;
-    const SafetensorsFile* file;
+    const TensorFile* file;
   };
   // In file order; the tensors live as long as the checkpoint.
   const std::vector<Entry>& entries() const { return entries_; }
@@ -29,7 +29,7 @@ class Checkpoint {
   void ReadIndex(const std::string& folder, const std::string& index_path);
   void AddFile(const std::string& path);
 
-  std::vector<SafetensorsFile> files_;
+  std::vector<TensorFile> files_;
   std::vector<Entry> entries_;
   std::unordered_map<std::string, size_t> by_name_;
 };

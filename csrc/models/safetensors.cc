@@ -229,7 +229,10 @@ std::string ShapeString(std::span<const int64_t> shape) {
   return out + "]";
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path)
-    : file_(path), tensors_(HeaderReader(file_).Read()) {}
+TensorFile ReadSafetensors(const std::string& path) {
+  MappedFile file(path);
+  std::vector<TensorInfo> tensors = HeaderReader(file).Read();
+  return {std::move(file), std::move(tensors)};
+}
 
 }  // namespace mlc_native

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <numeric>
 #include <set>
 #include <utility>
 
 #include "models/weight_map.h"
+#include "models/weight_source.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "support/half.h"
@@ -13,7 +16,7 @@
 namespace mlc_native {
 namespace {
 
-constexpr int64_t kBlockBytes = 8 << 20;  // of a tensor, mapped at a time
+constexpr int64_t kBlockBytes = 8 << 20;  // of a weight, mapped or decoded at a time
 constexpr size_t kMaxNamesInError = 8;
 
 // Buffers that old checkpoints carry and nobody needs.
@@ -26,29 +29,35 @@ bool SameBytes(const Checkpoint::Entry& a, const Checkpoint::Entry& b) {
   for (size_t at = 0; at < x.size(); at += kBlockBytes) {
     const size_t bytes = std::min<size_t>(kBlockBytes, x.size() - at);
     const bool same = std::memcmp(x.data() + at, y.data() + at, bytes) == 0;
-    a.file->Drop(x.subspan(at, bytes));
-    b.file->Drop(y.subspan(at, bytes));
+    a.file->file.Drop(x.subspan(at, bytes));
+    b.file->file.Drop(y.subspan(at, bytes));
     if (!same) return false;
   }
   return true;
 }
 
+// Whether both are stored as plain tensors, with the same content.
+bool SameTensor(const Checkpoint& checkpoint, const std::string& a, const std::string& b) {
+  const Checkpoint::Entry* x = checkpoint.Find(a);
+  const Checkpoint::Entry* y = checkpoint.Find(b);
+  return x != nullptr && y != nullptr && SameBytes(*x, *y);
+}
+
 // Which spelling of the names this checkpoint uses: with or without the outer module's prefix.
-WeightNames FindNames(const ModelConfig& config, const Checkpoint& checkpoint) {
+WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
   const char* prefixes[] = {"model.", "", "language_model.model.", "model.language_model."};
   WeightNames names{.prefix = prefixes[0], .head = ""};
   for (const char* prefix : prefixes) {
-    if (checkpoint.Find(std::string(prefix) + "embed_tokens.weight") == nullptr) continue;
+    if (!weights.Has(std::string(prefix) + "embed_tokens.weight")) continue;
     names.prefix = prefix;
     break;
   }
   const char* heads[] = {"lm_head.weight", "language_model.lm_head.weight"};
-  const char* head = heads[checkpoint.Find(heads[1]) != nullptr ? 1 : 0];
-  const Checkpoint::Entry* stored = checkpoint.Find(head);
-  const Checkpoint::Entry* embeddings = checkpoint.Find(names.prefix + "embed_tokens.weight");
+  const char* head = heads[weights.Has(heads[1]) ? 1 : 0];
   // A head that is stored although it is tied counts only when it differs, as in transformers 5.
   const bool tied = config.tie_word_embeddings &&
-                    (stored == nullptr || embeddings == nullptr || SameBytes(*stored, *embeddings));
+                    (!weights.Has(head) ||
+                     SameTensor(weights.checkpoint(), head, names.prefix + "embed_tokens.weight"));
   if (!tied) names.head = head;
   return names;
 }
@@ -64,66 +73,58 @@ std::string JoinNames(const std::vector<std::string>& names) {
   return out;
 }
 
-void CheckNames(const ModelConfig& config, const Checkpoint& checkpoint, const WeightMap& map) {
+void CheckMissing(const ModelConfig& config, const WeightSet& weights, const WeightMap& map) {
   std::vector<std::string> missing;
-  std::set<std::string> used;
   for (const WeightSlot& slot : map.slots) {
-    if (checkpoint.Find(slot.name) == nullptr) missing.push_back(slot.name);
-    used.insert(slot.name);
+    if (!weights.Has(slot.name)) missing.push_back(slot.name);
   }
-  const std::string arch(config.arch->architecture);
-  if (!missing.empty()) {
-    throw LoadError(missing[0],
-                    "the checkpoint lacks tensors of " + arch + ": " + JoinNames(missing));
+  if (missing.empty()) return;
+  throw LoadError(missing[0], "the checkpoint lacks tensors of " +
+                                  std::string(config.arch->architecture) + ": " +
+                                  JoinNames(missing));
+}
+
+using Sources = std::vector<std::unique_ptr<WeightSource>>;  // of the slots
+
+void CheckUnused(const ModelConfig& config, const Checkpoint& checkpoint, const Sources& sources) {
+  std::set<const TensorInfo*> used;
+  for (const auto& source : sources) {
+    for (const Checkpoint::Entry* part : source->parts()) used.insert(part->tensor);
   }
   std::vector<std::string> unused;
   for (const Checkpoint::Entry& entry : checkpoint.entries()) {
     const std::string& name = entry.tensor->name;
     const auto& ignored = config.arch->ignored_prefixes;
-    const bool known = used.contains(name) || IsDerivedBuffer(name) ||
+    const bool known = used.contains(entry.tensor) || IsDerivedBuffer(name) ||
                        (config.tie_word_embeddings && name.ends_with("lm_head.weight")) ||
                        std::any_of(ignored.begin(), ignored.end(), [&](std::string_view prefix) {
                          return name.starts_with(prefix);
                        });
     if (!known) unused.push_back(name);
   }
-  if (!unused.empty()) {
-    throw LoadError(unused[0], "the checkpoint has tensors that " + arch +
-                                   " does not use: " + JoinNames(unused));
-  }
-}
-
-void CheckTensor(const WeightSlot& slot, const Checkpoint::Entry& entry) {
-  const TensorInfo& tensor = *entry.tensor;
-  const std::string where = entry.file->path() + ": tensor \"" + slot.name + "\": ";
-  if (!std::ranges::equal(tensor.shape, slot.shape)) {
-    throw LoadError(slot.name, where + "shape " + ShapeString(tensor.shape) +
-                                   ", the configuration asks for " + ShapeString(slot.shape));
-  }
-  if (!tensor.dtype) {
-    throw LoadError(slot.name,
-                    where + "dtype " + tensor.dtype_name + ", weights must be F32, BF16 or F16");
-  }
+  if (unused.empty()) return;
+  throw LoadError(unused[0], "the checkpoint has tensors that " +
+                                 std::string(config.arch->architecture) +
+                                 " does not use: " + JoinNames(unused));
 }
 
 class Loader {
  public:
-  Loader(const ModelConfig& config, const Checkpoint& checkpoint, const WeightLoadOptions& options,
+  Loader(const ModelConfig& config, const Sources& sources, const WeightLoadOptions& options,
          const WeightMap& map)
-      : config_(config), checkpoint_(checkpoint), options_(options), map_(map) {}
+      : config_(config), sources_(sources), options_(options), map_(map) {}
 
   DecoderWeights Load() {
-    for (const WeightSlot& slot : map_.slots) CheckTensor(slot, *checkpoint_.Find(slot.name));
     weights_.dtype = ChooseDType();
     Allocate();
-    std::vector<const WeightSlot*> order;
-    for (const WeightSlot& slot : map_.slots) order.push_back(&slot);
-    const auto start = [&](const WeightSlot* s) {
-      return checkpoint_.Find(s->name)->tensor->data.data();
+    std::vector<size_t> order(sources_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    const auto start = [&](size_t slot) {
+      return sources_[slot]->parts().front()->tensor->data.data();
     };
-    std::sort(order.begin(), order.end(), [&](auto* a, auto* b) { return start(a) < start(b); });
-    for (const WeightSlot* slot : order) total_ += SlotBytes(*slot);
-    for (const WeightSlot* slot : order) Fill(*slot);
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return start(a) < start(b); });
+    for (const auto& source : sources_) total_ += source->stored_bytes();
+    for (size_t slot : order) Fill(map_.slots[slot], *sources_[slot]);
     for (size_t i = 0; i < map_.parameters.size(); ++i) {
       MLC_CHECK(filled_[i] == map_.parameters[i].rows)
           << "parameter " << i << ": " << filled_[i] << " of " << map_.parameters[i].rows;
@@ -135,7 +136,7 @@ class Loader {
   DType ChooseDType() const {
     if (options_.dtype) return *options_.dtype;
     if (config_.dtype) return *config_.dtype;
-    return *checkpoint_.Find(map_.slots[0].name)->tensor->dtype;
+    return sources_.front()->dtype();
   }
 
   size_t Bytes(const Parameter& p) const {
@@ -169,41 +170,50 @@ class Loader {
                                      Data(parameter));
   }
 
-  int64_t SlotBytes(const WeightSlot& slot) const {
-    return static_cast<int64_t>(checkpoint_.Find(slot.name)->tensor->data.size());
-  }
-
   // Block by block, so that little of the file is mapped in at any time.
-  void Fill(const WeightSlot& slot) {
+  void Fill(const WeightSlot& slot, const WeightSource& source) {
     const Parameter& p = map_.parameters[slot.parameter];
-    const Checkpoint::Entry& entry = *checkpoint_.Find(slot.name);
-    const std::span<const std::byte> data = entry.tensor->data;
     const int64_t rows = slot.shape[0];
-    const int64_t row_bytes = p.columns * static_cast<int64_t>(DTypeSize(*entry.tensor->dtype));
+    const int64_t done = done_;
+    const bool stored = source.StoredRows(0) != nullptr;
+    const size_t element = stored ? DTypeSize(source.dtype()) : sizeof(float);
+    const int64_t row_bytes = p.columns * static_cast<int64_t>(element);
     // Blocks end on panels, so that threads and blocks never share one.
     const int64_t panel = p.form == ParameterForm::kPacked ? Packed(slot.parameter).panel_width : 1;
     const int64_t step = std::max<int64_t>(kBlockBytes / row_bytes / panel, 1) * panel;
     for (int64_t row = 0; row < rows; row += step) {
-      const int64_t count = std::min(rows - row, step);
-      const auto block = data.subspan(static_cast<size_t>(row * row_bytes),
-                                      static_cast<size_t>(count * row_bytes));
+      const int64_t end = std::min(rows, row + step);
       FillRows(slot.parameter, slot.row_offset + row,
-               {.dtype = *entry.tensor->dtype,
-                .data = Aligned(block, DTypeSize(*entry.tensor->dtype)),
-                .ld = p.columns,
-                .rows = count});
-      entry.file->Drop(block);
-      done_ += static_cast<int64_t>(block.size());
+               stored ? StoredBlock(source, row, end, p.columns)
+                      : DecodedBlock(source, row, end, p.columns));
+      source.Drop(row, end);
+      done_ = done + source.stored_bytes() * end / rows;
       if (options_.progress) options_.progress(done_, total_);
     }
     filled_[slot.parameter] += rows;
   }
 
   // A file may put its data anywhere; the kernels read whole elements.
-  const std::byte* Aligned(std::span<const std::byte> block, size_t element) {
-    if (reinterpret_cast<uintptr_t>(block.data()) % element == 0) return block.data();
-    realigned_.assign(block.begin(), block.end());
-    return realigned_.data();
+  kernels::PackSource StoredBlock(const WeightSource& source, int64_t begin, int64_t end,
+                                  int64_t columns) {
+    const std::byte* rows = source.StoredRows(begin);
+    const size_t element = DTypeSize(source.dtype());
+    if (reinterpret_cast<uintptr_t>(rows) % element != 0) {
+      block_.assign(rows, rows + static_cast<size_t>((end - begin) * columns) * element);
+      rows = block_.data();
+    }
+    return {.dtype = source.dtype(), .data = rows, .ld = columns, .rows = end - begin};
+  }
+
+  // Threads split the rows.
+  kernels::PackSource DecodedBlock(const WeightSource& source, int64_t begin, int64_t end,
+                                   int64_t columns) {
+    block_.resize(static_cast<size_t>((end - begin) * columns) * sizeof(float));
+    auto* floats = reinterpret_cast<float*>(block_.data());
+    options_.cpu.pool->ParallelFor(end - begin, [&](int64_t from, int64_t to, int) {
+      source.Decode(begin + from, begin + to, floats + from * columns);
+    });
+    return {.dtype = DType::kFloat32, .data = floats, .ld = columns, .rows = end - begin};
   }
 
   void FillRows(size_t parameter, int64_t row_offset, const kernels::PackSource& source) {
@@ -284,14 +294,14 @@ class Loader {
   }
 
   const ModelConfig& config_;
-  const Checkpoint& checkpoint_;
+  const Sources& sources_;
   const WeightLoadOptions& options_;
   const WeightMap& map_;
   DecoderWeights weights_;
-  std::vector<size_t> offsets_;  // of the parameters in the storage
-  std::vector<int64_t> filled_;  // rows of the parameters
-  std::vector<std::byte> realigned_;
-  int64_t done_ = 0;  // bytes of the checkpoint
+  std::vector<size_t> offsets_;   // of the parameters in the storage
+  std::vector<int64_t> filled_;   // rows of the parameters
+  std::vector<std::byte> block_;  // realigned or decoded rows
+  int64_t done_ = 0;              // bytes of the checkpoint
   int64_t total_ = 0;
 };
 
@@ -299,9 +309,15 @@ class Loader {
 
 DecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                            const WeightLoadOptions& options) {
-  const WeightMap map = MakeWeightMap(config, FindNames(config, checkpoint));
-  CheckNames(config, checkpoint, map);
-  return Loader(config, checkpoint, options, map).Load();
+  const WeightSet weights(checkpoint);
+  const WeightMap map = MakeWeightMap(config, FindNames(config, weights));
+  CheckMissing(config, weights, map);
+  Sources sources;
+  for (const WeightSlot& slot : map.slots) {
+    sources.push_back(weights.Open(slot.name, slot.shape));
+  }
+  CheckUnused(config, checkpoint, sources);
+  return Loader(config, sources, options, map).Load();
 }
 
 }  // namespace mlc_native

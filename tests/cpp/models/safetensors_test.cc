@@ -23,9 +23,9 @@ std::string ReadAll(const std::string& path) {
   return content.str();
 }
 
-uint64_t SumOfBytes(const SafetensorsFile& file) {
+uint64_t SumOfBytes(const TensorFile& file) {
   uint64_t sum = 0;
-  for (const TensorInfo& tensor : file.tensors()) {
+  for (const TensorInfo& tensor : file.tensors) {
     for (std::byte b : tensor.data) sum += std::to_integer<uint64_t>(b);
   }
   return sum;
@@ -42,17 +42,17 @@ TEST(Safetensors, ReadsNamesShapesTypesAndData) {
   ASSERT_LT(header.size(), 256u);
   folder.Write("x", length + header + "0123456789");
 
-  const SafetensorsFile file(folder.file("x"));
-  ASSERT_EQ(file.tensors().size(), 3u);
-  const TensorInfo& a = file.tensors()[0];
+  const TensorFile file = ReadSafetensors(folder.file("x"));
+  ASSERT_EQ(file.tensors.size(), 3u);
+  const TensorInfo& a = file.tensors[0];
   EXPECT_EQ(a.name, "a");
   EXPECT_EQ(a.dtype, DType::kBFloat16);
   EXPECT_TRUE(a.shape.empty());
   EXPECT_EQ(a.data[1], std::byte{'1'});
-  EXPECT_EQ(file.tensors()[1].name, "empty");
-  EXPECT_EQ(file.tensors()[1].dtype, std::nullopt);
-  EXPECT_TRUE(file.tensors()[1].data.empty());
-  const TensorInfo& b = file.tensors()[2];
+  EXPECT_EQ(file.tensors[1].name, "empty");
+  EXPECT_EQ(file.tensors[1].dtype, std::nullopt);
+  EXPECT_TRUE(file.tensors[1].data.empty());
+  const TensorInfo& b = file.tensors[2];
   EXPECT_EQ(b.shape, (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(b.data[0], std::byte{'2'});
   EXPECT_EQ(b.data.size(), 8u);
@@ -61,9 +61,9 @@ TEST(Safetensors, ReadsNamesShapesTypesAndData) {
 TEST(Safetensors, DroppedPagesKeepTheirValue) {
   TempFolder folder;
   WriteTinyCheckpoint(folder, testing::TinyConfig("LlamaForCausalLM"));
-  const SafetensorsFile file(folder.file("model.safetensors"));
+  const TensorFile file = ReadSafetensors(folder.file("model.safetensors"));
   const uint64_t before = SumOfBytes(file);
-  for (const TensorInfo& tensor : file.tensors()) file.Drop(tensor.data);
+  for (const TensorInfo& tensor : file.tensors) file.file.Drop(tensor.data);
   EXPECT_EQ(SumOfBytes(file), before);
 }
 
@@ -95,7 +95,7 @@ TEST(Safetensors, RandomDamageNeverReadsOutside) {
     if (random() % 8 == 0) damaged.resize(random() % damaged.size());
     folder.Write("damaged", damaged);
     try {
-      SumOfBytes(SafetensorsFile(folder.file("damaged")));
+      SumOfBytes(ReadSafetensors(folder.file("damaged")));
     } catch (const LoadError& error) {
       ++refused;
       EXPECT_NE(std::string(error.what()).find("damaged"), std::string::npos);

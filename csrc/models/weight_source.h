@@ -1,0 +1,55 @@
+// A weight of a checkpoint as rows of floats, whatever form it is stored in: what the loader packs.
+//
+// A matrix [rows, columns] or a vector [rows] (columns = 1). Immutable; any thread, many at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/checkpoint.h"
+
+namespace mlc_native {
+
+class WeightSource {
+ public:
+  explicit WeightSource(std::vector<const Checkpoint::Entry*> parts) : parts_(std::move(parts)) {}
+  virtual ~WeightSource() = default;
+  WeightSource(const WeightSource&) = delete;
+  WeightSource& operator=(const WeightSource&) = delete;
+
+  // Precision of the values: the type of the stored weight, or of its scales.
+  virtual DType dtype() const = 0;
+  // Rows from `row` on as the file holds them: dtype(), row-major, maybe unaligned. nullptr: not
+  // stored as floats, Decode them.
+  virtual const std::byte* StoredRows(int64_t /*row*/) const { return nullptr; }
+  // out[(end - begin) * columns] = rows [begin, end).
+  virtual void Decode(int64_t begin, int64_t end, float* out) const = 0;
+  // Gives back the memory of the map behind rows [begin, end), which are not needed any more.
+  virtual void Drop(int64_t begin, int64_t end) const = 0;
+
+  // The stored tensors that the weight is made of.
+  const std::vector<const Checkpoint::Entry*>& parts() const { return parts_; }
+  int64_t stored_bytes() const;
+
+ private:
+  std::vector<const Checkpoint::Entry*> parts_;
+};
+
+// The weights of a checkpoint by the names that decoders give them. A view of the checkpoint.
+class WeightSet {
+ public:
+  explicit WeightSet(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  bool Has(const std::string& name) const;
+  // Throws LoadError: missing, of another shape, of a type that is no weight.
+  std::unique_ptr<WeightSource> Open(const std::string& name, std::span<const int64_t> shape) const;
+
+ private:
+  const Checkpoint& checkpoint_;
+};
+
+}  // namespace mlc_native
