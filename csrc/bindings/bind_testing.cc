@@ -16,6 +16,8 @@
 
 #include "bindings/bindings.h"
 #include "models/model.h"
+#include "models/model_config.h"
+#include "models/weight_source.h"
 #include "support/error.h"
 #include "tokenizer/text_encoder.h"
 #include "tokenizer/token_table.h"
@@ -25,8 +27,6 @@ using namespace nb::literals;  // NOLINT(build/namespaces)
 
 namespace mlc_native::bindings {
 namespace {
-
-using Logits = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 
 // Token ids, position of the first one, block table.
 using Sequence = std::tuple<std::vector<int32_t>, int64_t, std::vector<int32_t>>;
@@ -50,12 +50,33 @@ struct Batch {
   }
 };
 
+using Matrix = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
+
+Matrix ToNumpy(std::unique_ptr<float[]> data, int64_t rows, int64_t columns) {
+  float* values = data.get();
+  nb::capsule owner(data.release(), [](void* p) noexcept { delete[] static_cast<float*>(p); });
+  return Matrix(values, {static_cast<size_t>(rows), static_cast<size_t>(columns)}, owner);
+}
+
+Matrix ReadWeight(const std::string& path, const std::string& name, int64_t rows, int64_t columns) {
+  const Checkpoint checkpoint(path);
+  const WeightSet weights(checkpoint, ReadModelConfig(path).quantization);
+  const int64_t shape[] = {rows, columns};
+  auto data = std::make_unique<float[]>(static_cast<size_t>(rows * columns));
+  weights.Open(name, shape)->Decode(0, rows, data.get());
+  return ToNumpy(std::move(data), rows, columns);
+}
+
 // A model without an engine: the caller plays the page bookkeeping.
 class TestModel {
  public:
   TestModel(const std::string& path, const std::string& dtype, int64_t num_threads,
-            const std::string& model_lib) {
+            const std::string& model_lib, const std::string& quantization) {
     ModelSource source;
+    if (!quantization.empty()) {
+      const std::string config = R"({"quantization": ")" + quantization + "\"}";
+      source.quantization = EngineConfig::FromJSONString(config).quantization;
+    }
     source.path = path;
     source.dtype = dtype;
     source.num_threads = num_threads;
@@ -68,7 +89,7 @@ class TestModel {
     model_->Allocate(num_pages, max_num_rows, max_num_logits);
   }
 
-  Logits Forward(const std::vector<Sequence>& sequences, const std::string& logits) {
+  Matrix Forward(const std::vector<Sequence>& sequences, const std::string& logits) {
     const Batch batch(sequences, logits);
     LogitsView view;
     {
@@ -78,10 +99,7 @@ class TestModel {
     const auto size = static_cast<size_t>(view.num_rows * view.vocab_size);
     auto copy = std::make_unique<float[]>(size);
     if (size > 0) std::memcpy(copy.get(), view.data, size * sizeof(float));
-    float* data = copy.get();
-    nb::capsule owner(copy.release(), [](void* p) noexcept { delete[] static_cast<float*>(p); });
-    return Logits(data, {static_cast<size_t>(view.num_rows), static_cast<size_t>(view.vocab_size)},
-                  owner);
+    return ToNumpy(std::move(copy), view.num_rows, view.vocab_size);
   }
 
   void CopyPages(const std::vector<std::tuple<int32_t, int32_t>>& pairs) {
@@ -130,10 +148,14 @@ class TestEncoder {
 
 void BindTesting(nb::module_& m) {
   nb::module_ testing = m.def_submodule("testing", "Parts below the engine, for tests only.");
+  testing.def("read_weight", &ReadWeight, "path"_a, "name"_a, "rows"_a, "columns"_a,
+              "A matrix of a model folder as the loader sees it, whatever form it is stored in. "
+              "Raises LoadError.");
   nb::class_<TestModel>(testing, "TestModel", "A model without an engine.")
-      .def(nb::init<const std::string&, const std::string&, int64_t, const std::string&>(),
+      .def(nb::init<const std::string&, const std::string&, int64_t, const std::string&,
+                    const std::string&>(),
            "path"_a, "dtype"_a = "auto", "num_threads"_a = 1, "model_lib"_a = "",
-           "Load a model folder. Raises LoadError, InvalidConfig.")
+           "quantization"_a = "", "Load a model folder. Raises LoadError, InvalidConfig.")
       .def("allocate", &TestModel::Allocate, "num_pages"_a, "max_num_rows"_a, "max_num_logits"_a)
       .def("forward", &TestModel::Forward, "sequences"_a, "logits"_a = "last",
            "One batch of (token_ids, position, block_table). Returns float32 logits [rows, vocab] "

@@ -117,6 +117,12 @@ std::vector<double> ConfigFields::Numbers(const char* field) const {
   return value->get<std::vector<double>>();
 }
 
+std::vector<std::string> ConfigFields::Names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object_->value.items()) names.push_back(name);
+  return names;
+}
+
 bool ConfigFields::HasObject(const char* field) const {
   const json* value = object_->Find(field);
   if (value != nullptr && !value->is_object()) FailValue(field, "a JSON object");

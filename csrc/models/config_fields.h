@@ -27,6 +27,7 @@ class ConfigFields {
   std::string String(const char* field, const std::string& absent) const;
   std::vector<std::string> Strings(const char* field) const;  // absent: empty
   std::vector<double> Numbers(const char* field) const;       // absent: empty
+  std::vector<std::string> Names() const;                     // of all fields
   bool HasObject(const char* field) const;                    // there, and not empty
   ConfigFields Object(const char* field) const;               // absent: an object without fields
 

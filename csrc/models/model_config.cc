@@ -43,14 +43,18 @@ const ArchSpec& ReadArchitecture(const ConfigFields& root) {
 }
 
 void RefuseUnsupported(const ConfigFields& fields) {
-  if (fields.Has("quantization_config")) {
-    fields.Fail("quantization_config",
-                "is not supported: only float32, bfloat16 and float16 "
-                "weights are read");
-  }
   if (fields.Bool("use_bidirectional_attention", false)) {
     fields.Fail("use_bidirectional_attention", "is not supported");
   }
+}
+
+// `root`: config.json; `fields`: of the text model.
+std::optional<Quantization> FindQuantization(const ConfigFields& root, const ConfigFields& fields) {
+  constexpr char kField[] = "quantization_config";
+  for (const ConfigFields* place : {&fields, &root}) {
+    if (place->Has(kField)) return ReadQuantization(place->Object(kField));
+  }
+  return std::nullopt;
 }
 
 void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
@@ -223,13 +227,14 @@ ModelConfig ReadModelConfig(const std::string& folder) {
   const ConfigFields root = ReadConfigJson(folder);
   ModelConfig config;
   config.arch = &ReadArchitecture(root);
-  RefuseUnsupported(root);
   const std::string section(config.arch->config_section);
   if (!section.empty() && !root.HasObject(section.c_str())) {
     root.FailValue(section.c_str(), "a JSON object");
   }
   const ConfigFields fields = section.empty() ? root : root.Object(section.c_str());
+  RefuseUnsupported(root);
   RefuseUnsupported(fields);
+  config.quantization = FindQuantization(root, fields);
   ReadSizes(fields, config);
   ReadLayerMath(fields, config);
   ReadWindows(fields, config);

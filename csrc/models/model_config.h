@@ -9,6 +9,7 @@
 
 #include "kernels/kernels.h"
 #include "models/arch_spec.h"
+#include "models/quantization.h"
 #include "models/rope.h"
 #include "support/dtype.h"
 
@@ -43,7 +44,8 @@ struct ModelConfig {
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;
 
-  std::optional<DType> dtype;  // what config.json says of the weights
+  std::optional<DType> dtype;                // what the folder says of the weights
+  std::optional<Quantization> quantization;  // of the stored matrices
 
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }

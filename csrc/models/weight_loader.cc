@@ -86,20 +86,20 @@ void CheckMissing(const ModelConfig& config, const WeightSet& weights, const Wei
 
 using Sources = std::vector<std::unique_ptr<WeightSource>>;  // of the slots
 
-void CheckUnused(const ModelConfig& config, const Checkpoint& checkpoint, const Sources& sources) {
+void CheckUnused(const ModelConfig& config, const WeightSet& weights, const Sources& sources) {
   std::set<const TensorInfo*> used;
   for (const auto& source : sources) {
     for (const Checkpoint::Entry* part : source->parts()) used.insert(part->tensor);
   }
   std::vector<std::string> unused;
-  for (const Checkpoint::Entry& entry : checkpoint.entries()) {
+  for (const Checkpoint::Entry& entry : weights.checkpoint().entries()) {
     const std::string& name = entry.tensor->name;
     const auto& ignored = config.arch->ignored_prefixes;
-    const bool known = used.contains(entry.tensor) || IsDerivedBuffer(name) ||
-                       (config.tie_word_embeddings && name.ends_with("lm_head.weight")) ||
-                       std::any_of(ignored.begin(), ignored.end(), [&](std::string_view prefix) {
-                         return name.starts_with(prefix);
-                       });
+    const bool known =
+        used.contains(entry.tensor) || IsDerivedBuffer(name) || weights.IsEmptyBias(entry) ||
+        (config.tie_word_embeddings && name.ends_with("lm_head.weight")) ||
+        std::any_of(ignored.begin(), ignored.end(),
+                    [&](std::string_view prefix) { return name.starts_with(prefix); });
     if (!known) unused.push_back(name);
   }
   if (unused.empty()) return;
@@ -309,14 +309,14 @@ class Loader {
 
 DecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                            const WeightLoadOptions& options) {
-  const WeightSet weights(checkpoint);
+  const WeightSet weights(checkpoint, config.quantization);
   const WeightMap map = MakeWeightMap(config, FindNames(config, weights));
   CheckMissing(config, weights, map);
   Sources sources;
   for (const WeightSlot& slot : map.slots) {
     sources.push_back(weights.Open(slot.name, slot.shape));
   }
-  CheckUnused(config, checkpoint, sources);
+  CheckUnused(config, weights, sources);
   return Loader(config, sources, options, map).Load();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/quantized_formats.h"
 #include "support/error.h"
 #include "support/half.h"
 
@@ -58,10 +59,30 @@ int64_t WeightSource::stored_bytes() const {
   return static_cast<int64_t>(bytes);
 }
 
-bool WeightSet::Has(const std::string& name) const { return checkpoint_.Find(name) != nullptr; }
+std::string WeightSet::QuantizedBase(const std::string& name) const {
+  constexpr std::string_view kWeight = ".weight";
+  if (!quantization_ || !name.ends_with(kWeight)) return "";
+  const std::string base = name.substr(0, name.size() - kWeight.size());
+  return checkpoint_.Find(QuantizedTensorName(quantization_->format, base)) == nullptr ? "" : base;
+}
+
+bool WeightSet::Has(const std::string& name) const {
+  return checkpoint_.Find(name) != nullptr || !QuantizedBase(name).empty();
+}
+
+bool WeightSet::IsEmptyBias(const Checkpoint::Entry& entry) const {
+  constexpr std::string_view kBias = ".bias";
+  const std::string& name = entry.tensor->name;
+  if (!name.ends_with(kBias)) return false;
+  const std::string base = name.substr(0, name.size() - kBias.size());
+  return !QuantizedBase(base + ".weight").empty() &&
+         std::ranges::all_of(entry.tensor->data, [](std::byte b) { return b == std::byte{0}; });
+}
 
 std::unique_ptr<WeightSource> WeightSet::Open(const std::string& name,
                                               std::span<const int64_t> shape) const {
+  const std::string base = QuantizedBase(name);
+  if (!base.empty()) return OpenQuantized(*quantization_, checkpoint_, base, shape);
   const Checkpoint::Entry* entry = checkpoint_.Find(name);
   if (entry == nullptr) throw LoadError(name, "the checkpoint lacks tensor \"" + name + '"');
   CheckPlain(*entry, shape);

@@ -7,6 +7,11 @@ import numpy
 from numpy.typing import NDArray
 
 
+def read_weight(path: str, name: str, rows: int, columns: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    """
+    A matrix of a model folder as the loader sees it, whatever form it is stored in. Raises LoadError.
+    """
+
 class TestModel:
     """A model without an engine."""
 

@@ -1,0 +1,338 @@
+"""Quantized checkpoints made from float ones, in numpy, and what their stored tensors mean.
+
+For each format there is a writer (any quantizer will do: the values need only be legal) and a
+reference dequantization, written from the format's description. A writer returns tensors; the
+references read nothing but tensors, so that neither can hide a mistake of the other.
+
+Matrices are [rows, columns] as in a Hugging Face checkpoint: y = W x.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Tensors = dict[str, np.ndarray]  # bfloat16 as its bits, in uint16
+WEIGHTS = "model.safetensors"
+DTYPES = {"F32": "f4", "F16": "f2", "BF16": "u2", "F64": "f8", "I64": "i8", "I32": "i4", "I8": "i1"}
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # column of the i-th nibble of a word
+
+
+def load_file(path: Path) -> Tensors:
+    content = path.read_bytes()
+    end = 8 + struct.unpack("<Q", content[:8])[0]
+    tensors = {}
+    for name, entry in json.loads(content[8:end]).items():
+        if name == "__metadata__":
+            continue
+        begin, stop = (end + offset for offset in entry["data_offsets"])
+        values = np.frombuffer(content[begin:stop], DTYPES[entry["dtype"]])
+        tensors[name] = values.reshape(entry["shape"])
+    return tensors
+
+
+def save_file(tensors: Tensors, path: Path) -> None:
+    names = {np.dtype(code): name for name, code in DTYPES.items()}
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, tensor in tensors.items():
+        end = offset + tensor.nbytes
+        header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape),
+                        "data_offsets": [offset, end]}  # fmt: skip
+        offset = end
+    text = json.dumps(header).encode()
+    data = b"".join(tensor.tobytes() for tensor in tensors.values())
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """The upper half of float32's bits, rounded to nearest even."""
+    bits = values.astype(np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def from_bfloat16(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def pack(values: np.ndarray, bits: int) -> np.ndarray:
+    """Unsigned integers [..., count] into words [..., words], lowest bits first."""
+    per = 32 // bits
+    padding = -values.shape[-1] % per
+    padded = np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, padding)])
+    grouped = padded.reshape(*values.shape[:-1], -1, per).astype(np.uint32)
+    return np.bitwise_or.reduce(grouped << (np.arange(per, dtype=np.uint32) * bits), axis=-1)
+
+
+def unpack(words: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """Unsigned integers [..., count] from words, as int64."""
+    shifts = np.arange(32 // bits, dtype=np.uint32) * bits
+    values = (words.astype(np.uint32)[..., None] >> shifts) & ((1 << bits) - 1)
+    return values.reshape(*words.shape[:-1], -1)[..., :count].astype(np.int64)
+
+
+@dataclass
+class Format:
+    """One way to quantize: the writer's settings and quantization_config."""
+
+    write: Callable[[Format, str, np.ndarray, np.random.Generator], Tensors]
+    read: Callable[[Format, str, Tensors], np.ndarray]
+    config: dict[str, Any]
+    bits: int = 4
+    group_size: int = 32  # -1: the whole row
+    symmetric: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    bfloat16_scales: bool = False
+
+    def group(self, columns: int) -> int:
+        return columns if self.group_size == -1 else self.group_size
+
+
+@dataclass
+class Integers:
+    """weight = (q - zero) * scale; q [rows, columns] unsigned, scale and zero [rows, groups]."""
+
+    q: np.ndarray
+    scale: np.ndarray
+    zero: np.ndarray
+    group_of: np.ndarray  # [columns]
+
+
+def quantize(
+    weight: np.ndarray, bits: int, group_size: int, symmetric: bool, group_of: np.ndarray
+) -> Integers:
+    """Round to the nearest of 2^bits levels between a group's smallest and largest weight."""
+    levels = (1 << bits) - 1
+    groups = [weight[:, group_of == g] for g in range(-(-weight.shape[1] // group_size))]
+    low = np.stack([np.minimum(g.min(1), 0) for g in groups], 1)
+    high = np.stack([np.maximum(g.max(1), 0) for g in groups], 1)
+    if symmetric:
+        high = np.maximum(high, -low)
+        low = -high
+    scale = ((high - low) / levels).astype(np.float16)
+    half = np.full(scale.shape, (levels + 1) // 2)
+    zero = half if symmetric else np.clip(np.rint(-low / scale), 0, levels)
+    q = np.rint(weight / scale[:, group_of].astype(np.float32)) + zero[:, group_of]
+    return Integers(np.clip(q, 0, levels).astype(np.int64), scale, zero.astype(np.int64), group_of)
+
+
+def dequantized(q: np.ndarray, zero: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """(q - zero) * scale in float32, all [rows, columns]."""
+    return (q - zero).astype(np.float32) * scale.astype(np.float32)
+
+
+def usual_groups(columns: int, group_size: int) -> np.ndarray:
+    return np.arange(columns) // group_size
+
+
+# ------------------------------------------------------------------------------------------- GPTQ
+
+
+def write_gptq(f: Format, base: str, weight: np.ndarray, rng: np.random.Generator) -> Tensors:
+    """qweight [columns / per, rows], qzeros [groups, rows / per], scales [groups, rows]."""
+    columns = weight.shape[1]
+    group_of = usual_groups(columns, f.group(columns))
+    if f.options.get("desc_act"):
+        group_of = rng.permutation(group_of)
+    n = quantize(weight, f.bits, f.group(columns), f.symmetric, group_of)
+    stored_zero = (n.zero - f.options.get("less", 1)) & ((1 << f.bits) - 1)
+    tensors = {
+        f"{base}.qweight": pack(n.q, f.bits).T.astype(np.int32),
+        f"{base}.qzeros": pack(stored_zero.T, f.bits).astype(np.int32),
+        f"{base}.scales": n.scale.T,
+        f"{base}.g_idx": group_of.astype(np.int32),
+    }
+    if f.options.get("no_g_idx"):
+        del tensors[f"{base}.g_idx"]
+    return tensors
+
+
+def read_gptq(f: Format, base: str, t: Tensors) -> np.ndarray:
+    columns, rows = t[f"{base}.qweight"].shape[0] * 32 // f.bits, t[f"{base}.scales"].shape[1]
+    q = unpack(t[f"{base}.qweight"].T, f.bits, columns)
+    zero = unpack(t[f"{base}.qzeros"], f.bits, rows) + f.options.get("less", 1)
+    zero = zero & ((1 << f.bits) - 1)  # [groups, rows]
+    group_of = t.get(f"{base}.g_idx", usual_groups(columns, f.group(columns)))
+    return dequantized(q, zero[group_of].T, t[f"{base}.scales"][group_of].T)
+
+
+def gptq_config(bits: int, group_size: int, **fields: Any) -> dict[str, Any]:
+    return {"quant_method": "gptq", "bits": bits, "group_size": group_size, **fields}
+
+
+# -------------------------------------------------------------------------------------------- AWQ
+
+
+def write_awq(f: Format, base: str, weight: np.ndarray, rng: np.random.Generator) -> Tensors:
+    """qweight [columns, rows / 8], qzeros [groups, rows / 8], scales [groups, rows]."""
+    del rng
+    columns = weight.shape[1]
+    n = quantize(weight, 4, f.group(columns), False, usual_groups(columns, f.group(columns)))
+
+    def interleaved(values: np.ndarray) -> np.ndarray:
+        words = values.reshape(values.shape[0], -1, 8)[:, :, AWQ_ORDER]
+        return pack(words.reshape(values.shape), 4).astype(np.int32)
+
+    return {
+        f"{base}.qweight": interleaved(n.q.T),
+        f"{base}.qzeros": interleaved(n.zero.T),
+        f"{base}.scales": n.scale.T,
+    }
+
+
+def read_awq(f: Format, base: str, t: Tensors) -> np.ndarray:
+    rows = t[f"{base}.scales"].shape[1]
+
+    def straight(words: np.ndarray) -> np.ndarray:
+        values = np.empty((words.shape[0], rows), np.int64)
+        for i, column in enumerate(AWQ_ORDER):
+            values[:, column::8] = (words.astype(np.uint32) >> (4 * i)) & 15
+        return values
+
+    q = straight(t[f"{base}.qweight"])
+    group_of = usual_groups(q.shape[0], f.group(q.shape[0]))
+    return dequantized(
+        q.T, straight(t[f"{base}.qzeros"])[group_of].T, t[f"{base}.scales"][group_of].T
+    )
+
+
+# ----------------------------------------------------------------------------- compressed-tensors
+
+
+def write_compressed(f: Format, base: str, weight: np.ndarray, rng: np.random.Generator) -> Tensors:
+    """weight_packed [rows, columns / per]; signed integers, stored plus half of their range."""
+    columns = weight.shape[1]
+    group_of = usual_groups(columns, f.group(columns))
+    if f.options.get("actorder"):
+        group_of = rng.permutation(group_of)
+    if f.options.get("per_tensor"):
+        n = quantize(
+            weight.reshape(1, -1), f.bits, weight.size, f.symmetric, np.zeros(weight.size, int)
+        )
+        n = Integers(n.q.reshape(weight.shape), n.scale[0], n.zero[0], group_of)
+    else:
+        n = quantize(weight, f.bits, f.group(columns), f.symmetric, group_of)
+    half = 1 << (f.bits - 1)
+    tensors = {
+        f"{base}.weight_packed": pack(n.q, f.bits).astype(np.int32),
+        f"{base}.weight_scale": to_bfloat16(n.scale) if f.bfloat16_scales else n.scale,
+        f"{base}.weight_shape": np.array(weight.shape, np.int64),
+    }
+    if f.options.get("actorder"):
+        tensors[f"{base}.weight_g_idx"] = group_of.astype(np.int32)
+    if f.options.get("unset_g_idx"):
+        tensors[f"{base}.weight_g_idx"] = np.full(columns, -1, np.int32)
+    if f.symmetric:
+        return tensors
+    if f.options.get("zero_bytes") or f.options.get("per_tensor"):
+        zero = (n.zero - half).astype(np.int8)
+    else:
+        zero = pack(n.zero.T, f.bits).T.astype(np.int32)  # [rows / per, groups]
+    return tensors | {f"{base}.weight_zero_point": zero}
+
+
+def read_compressed(f: Format, base: str, t: Tensors) -> np.ndarray:
+    rows, columns = t[f"{base}.weight_shape"]
+    half = 1 << (f.bits - 1)
+    signed = unpack(t[f"{base}.weight_packed"], f.bits, columns) - half
+    scale = np.atleast_2d(t[f"{base}.weight_scale"])
+    if f.bfloat16_scales:
+        scale = from_bfloat16(scale)
+    zero = t.get(f"{base}.weight_zero_point", np.zeros(scale.shape, np.int8))
+    if zero.dtype == np.int32:
+        zero = unpack(zero.T, f.bits, rows).T - half
+    group_of = t.get(f"{base}.weight_g_idx", np.array([-1]))
+    if -1 in group_of:
+        group_of = usual_groups(columns, f.group(columns))
+    return dequantized(signed, np.atleast_2d(zero)[:, group_of], scale[:, group_of])
+
+
+def compressed_config(bits: int, strategy: str, symmetric: bool, group_size: Any) -> dict[str, Any]:
+    weights = {
+        "num_bits": bits, "type": "int", "symmetric": symmetric, "strategy": strategy,
+        "group_size": group_size, "dynamic": False, "actorder": None, "observer": "minmax",
+    }  # fmt: skip
+    group = {"weights": weights, "targets": ["Linear"], "input_activations": None,
+             "output_activations": None}  # fmt: skip
+    return {
+        "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+        "quantization_status": "compressed", "kv_cache_scheme": None,
+        "config_groups": {"group_0": group},
+    }  # fmt: skip
+
+
+FORMATS: dict[str, Format] = {
+    "gptq-4": Format(write_gptq, read_gptq, gptq_config(4, 32, sym=False)),
+    "gptq-4-sym-act-order": Format(
+        write_gptq, read_gptq, gptq_config(4, 32, sym=True, desc_act=True), symmetric=True,
+        options={"desc_act": True},
+    ),
+    "gptq-4-v2-whole-row": Format(
+        write_gptq, read_gptq, gptq_config(4, -1, checkpoint_format="gptq_v2"), group_size=-1,
+        options={"less": 0, "no_g_idx": True},
+    ),
+    "gptq-8-act-order": Format(
+        write_gptq, read_gptq, gptq_config(8, 16, desc_act=True), bits=8, group_size=16,
+        options={"desc_act": True},
+    ),
+    "awq": Format(
+        write_awq, read_awq,
+        {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "GEMM",
+         "modules_to_not_convert": None},
+    ),
+    "awq-whole-row": Format(
+        write_awq, read_awq, {"quant_method": "awq", "bits": 4, "group_size": -1}, group_size=-1,
+    ),
+    "compressed-int4-group": Format(
+        write_compressed, read_compressed, compressed_config(4, "group", True, 32), symmetric=True,
+        bfloat16_scales=True,
+    ),
+    "compressed-int4-group-asym": Format(
+        write_compressed, read_compressed, compressed_config(4, "group", False, 32),
+    ),
+    "compressed-int4-act-order": Format(
+        write_compressed, read_compressed, compressed_config(4, "group", False, 32),
+        options={"actorder": True},
+    ),
+    "compressed-int8-channel": Format(
+        write_compressed, read_compressed, compressed_config(8, "channel", True, None), bits=8,
+        group_size=-1, symmetric=True, options={"unset_g_idx": True},
+    ),
+    "compressed-int8-channel-asym": Format(
+        write_compressed, read_compressed, compressed_config(8, "channel", False, None), bits=8,
+        group_size=-1, options={"zero_bytes": True},
+    ),
+    "compressed-int8-tensor": Format(
+        write_compressed, read_compressed, compressed_config(8, "tensor", False, None), bits=8,
+        group_size=-1, options={"per_tensor": True},
+    ),
+}  # fmt: skip
+
+
+def quantize_checkpoint(source: Path, quantized: Path, floats: Path, form: Format) -> None:
+    """From a float32 folder, one with quantized projections and one with their float values."""
+    rng = np.random.default_rng(5)
+    stored, plain = Tensors(), Tensors()
+    for name, tensor in load_file(source / WEIGHTS).items():
+        if "_proj." in name and name.endswith(".weight"):
+            base = name.removesuffix(".weight")
+            parts = form.write(form, base, tensor, rng)
+            stored |= parts
+            plain[name] = form.read(form, base, parts)
+        else:
+            stored[name] = plain[name] = tensor
+    config = json.loads((source / "config.json").read_text())
+    write_folder(floats, config, plain)
+    write_folder(quantized, config | {"quantization_config": form.config}, stored)
+
+
+def write_folder(folder: Path, config: dict[str, Any], tensors: Tensors) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(tensors, folder / WEIGHTS)

@@ -1,0 +1,263 @@
+"""GPTQ, AWQ and compressed-tensors checkpoints: values, logits, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from paged_driver import (
+    PagedModel,
+    PagedSequence,
+    random_tokens,
+    relative_error,
+    transformers_logits,
+)
+from quantized_checkpoints import (
+    FORMATS,
+    WEIGHTS,
+    Tensors,
+    compressed_config,
+    gptq_config,
+    load_file,
+    quantize_checkpoint,
+    write_folder,
+)
+
+from mlc_native._core import LoadError, testing
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import SHAPES, make_checkpoint
+
+FAMILIES = sorted(name for name in SHAPES if name.startswith("tiny-"))
+PROMPT = random_tokens(150, 512, seed=11)  # longer than every window
+BASE = "model.layers.1.mlp.down_proj"
+
+
+def logits(path: Path, dtype: str = "float32") -> np.ndarray:
+    return PagedModel(path, dtype).forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+
+
+def make_quantized(tmp_path: Path, like: str, form: str, **overrides: Any) -> tuple[Path, Path]:
+    """The quantized folder, and the one with the float values of the same weights."""
+    source = make_checkpoint(like, tmp_path / "source", overrides=overrides)
+    quantized, floats = tmp_path / "quantized", tmp_path / "floats"
+    quantize_checkpoint(source, quantized, floats, FORMATS[form])
+    return quantized, floats
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_weight_is_the_reference_bit_for_bit(tmp_path: Path, form: str) -> None:
+    quantized, floats = make_quantized(tmp_path, "tiny-llama", form)
+    expected = load_file(floats / WEIGHTS)
+    original = load_file(tmp_path / "source" / WEIGHTS)
+    changed = 0
+    for name, weight in expected.items():
+        if weight.ndim < 2:
+            continue
+        assert np.array_equal(testing.read_weight(str(quantized), name, *weight.shape), weight)
+        changed += not np.array_equal(weight, original[name])
+        # The quantizer of the tests is a sane one, so the values are near those it was given.
+        assert np.abs(weight - original[name]).max() < 0.2 * np.abs(original[name]).max()
+    assert changed == 3 * 7
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_logits_are_those_of_the_float_checkpoint(tmp_path: Path, form: str) -> None:
+    """Same values, same bits, whatever form they were stored in; and in 16 bits rounded once."""
+    quantized, floats = make_quantized(tmp_path, "tiny-qwen2", form)
+    assert np.array_equal(logits(quantized), logits(floats))
+    assert np.array_equal(logits(quantized, "float16"), logits(floats, "float16"))
+
+
+@pytest.mark.parametrize(
+    "form", ["gptq-4-sym-act-order", "awq", "compressed-int4-group-asym", "compressed-int8-channel"]
+)
+@pytest.mark.parametrize("like", FAMILIES)
+def test_logits_are_transformers(tmp_path: Path, like: str, form: str) -> None:
+    quantized, floats = make_quantized(tmp_path, like, form)
+    assert relative_error(logits(quantized), transformers_logits(floats, PROMPT)) < 1e-4
+
+
+@pytest.mark.parametrize("form", ["gptq-4", "awq", "compressed-int4-group"])
+def test_group_of_128(tmp_path: Path, form: str) -> None:
+    quantized, _ = make_quantized(tmp_path, "tiny-llama", form, hidden_size=256, head_dim=64)
+    # The last group of down_proj's 160 columns is a short one for compressed-tensors alone.
+    base = "model.layers.0.self_attn.q_proj"
+    shape = FORMATS[form]
+    wide = type(shape)(**{**vars(shape), "group_size": 128})
+    weight = load_file(tmp_path / "source" / WEIGHTS)[f"{base}.weight"]
+    parts = wide.write(wide, base, weight, np.random.default_rng(0))
+    config = json.loads((quantized / "config.json").read_text())
+    text = json.dumps(config).replace('"group_size": 32', '"group_size": 128')
+    write_folder(quantized, json.loads(text), parts)
+    ours = testing.read_weight(str(quantized), f"{base}.weight", *weight.shape)
+    assert np.array_equal(ours, wide.read(wide, base, parts))
+
+
+def test_zero_biases_of_old_quantizers_are_ignored(tmp_path: Path) -> None:
+    quantized, floats = make_quantized(tmp_path, "tiny-llama", "gptq-4")
+    edit_tensors(quantized, lambda t: t.update({f"{BASE}.bias": np.zeros(64, np.float16)}))
+    assert np.array_equal(logits(quantized), logits(floats))
+    edit_tensors(quantized, lambda t: t.update({f"{BASE}.bias": np.ones(64, np.float16)}))
+    load_error(quantized, f"{BASE}.bias", "does not use")
+
+
+def test_quantized_head(tmp_path: Path) -> None:
+    quantized, floats = make_quantized(tmp_path, "tiny-llama", "gptq-4")
+    form = FORMATS["gptq-4"]
+    head = load_file(floats / WEIGHTS)["lm_head.weight"]
+    parts = form.write(form, "lm_head", head, np.random.default_rng(1))
+    edit_tensors(quantized, lambda t: (t.pop("lm_head.weight"), t.update(parts)))
+    edit_tensors(floats, lambda t: t.update({"lm_head.weight": form.read(form, "lm_head", parts)}))
+    assert np.array_equal(logits(quantized), logits(floats))
+
+
+# ---- Errors ----
+
+
+def load_error(path: Path, *parts: str) -> None:
+    with pytest.raises(LoadError) as error:
+        testing.TestModel(str(path))
+    for part in parts:
+        assert part in str(error.value)
+
+
+def edit_tensors(path: Path, edit: Callable[[Tensors], object]) -> None:
+    tensors = load_file(path / WEIGHTS)
+    edit(tensors)
+    write_folder(path, json.loads((path / "config.json").read_text()), tensors)
+
+
+def damage(path: Path, name: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    edit_tensors(path, lambda t: t.update({name: change(t[name])}))
+
+
+PARTS = {
+    "gptq-4": ["qweight", "qzeros", "scales", "g_idx"],
+    "awq": ["qweight", "qzeros", "scales"],
+    "compressed-int4-group-asym": [
+        "weight_packed", "weight_scale", "weight_zero_point", "weight_shape",
+    ],
+}  # fmt: skip
+ALL_PARTS = [(form, part) for form, parts in PARTS.items() for part in parts]
+
+
+@pytest.mark.parametrize(("form", "part"), ALL_PARTS)
+def test_wrong_part(tmp_path: Path, form: str, part: str) -> None:
+    """Of another size, of another type, missing: an error that names the tensor."""
+    quantized, _ = make_quantized(tmp_path, "tiny-llama", form)
+    name = f"{BASE}.{part}"
+    good = load_file(quantized / WEIGHTS)[name]
+    damage(quantized, name, lambda t: t[:-1])
+    load_error(quantized, name, "shape")
+    damage(quantized, name, lambda t: good.astype(np.float64))
+    load_error(quantized, name, "dtype F64")
+    edit_tensors(quantized, lambda t: t.pop(name))
+    if part == "g_idx":
+        testing.TestModel(str(quantized))
+    elif part in ("qweight", "weight_packed"):
+        load_error(quantized, f"{BASE}.weight", "lacks")
+    else:
+        load_error(quantized, name, "lacks")
+
+
+@pytest.mark.parametrize("group", [-1, 5, 2**31 - 1, -(2**31)])
+def test_group_out_of_range(tmp_path: Path, group: int) -> None:
+    quantized, _ = make_quantized(tmp_path, "tiny-llama", "gptq-4")
+    damage(quantized, f"{BASE}.g_idx", lambda t: np.r_[t[:-1], np.int32(group)].astype(np.int32))
+    load_error(quantized, f"{BASE}.g_idx", str(group), "[0, 5)")
+
+
+def test_stored_shape_that_disagrees(tmp_path: Path) -> None:
+    quantized, _ = make_quantized(tmp_path, "tiny-llama", "compressed-int4-group")
+    damage(quantized, f"{BASE}.weight_shape", lambda t: t[::-1])
+    load_error(quantized, f"{BASE}.weight_shape", "[160, 64]", "[64, 160]")
+
+
+def test_matrix_stored_twice(tmp_path: Path) -> None:
+    quantized, _ = make_quantized(tmp_path, "tiny-llama", "awq")
+    edit_tensors(quantized, lambda t: t.update({f"{BASE}.weight": np.zeros((64, 160), "f4")}))
+    load_error(quantized, f"{BASE}.weight", "does not use")
+
+
+def test_rows_that_fill_no_word(tmp_path: Path) -> None:
+    quantized, _ = make_quantized(tmp_path, "tiny-llama", "gptq-4")
+    config = json.loads((quantized / "config.json").read_text()) | {"intermediate_size": 157}
+    write_folder(quantized, config, load_file(quantized / WEIGHTS))
+    load_error(quantized, "gate_proj.qzeros", "157 rows do not fill words of 8")
+
+
+def with_weights(**fields: Any) -> dict[str, Any]:
+    config = compressed_config(4, "group", True, 32)
+    config["config_groups"]["group_0"]["weights"] |= fields
+    return config
+
+
+def with_group(**fields: Any) -> dict[str, Any]:
+    config = compressed_config(4, "group", True, 32)
+    config["config_groups"]["group_0"] |= fields
+    return config
+
+
+COMPRESSED = compressed_config(4, "group", True, 32)
+GROUP_0 = COMPRESSED["config_groups"]["group_0"]
+AWQ = FORMATS["awq"].config
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"quant_method": "fp8"}, "quant_method"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "quant_method"),
+        ({"bits": 4}, "quant_method"),
+        (gptq_config(3, 128), "bits"),
+        (gptq_config(2**40, 128), "bits"),
+        (gptq_config(4, 0), "group_size"),
+        (gptq_config(4, -2), "group_size"),
+        (gptq_config(4, 2**60), "group_size"),
+        (gptq_config(4, 128, checkpoint_format="marlin"), "checkpoint_format"),
+        (gptq_config(4, 128, pack_dtype="int16"), "pack_dtype"),
+        (gptq_config(4, 128, dynamic={"-:.*gate": {}}), "dynamic"),
+        (AWQ | {"bits": 8}, "bits"),
+        (AWQ | {"version": "gemv"}, "version"),
+        (AWQ | {"zero_point": False}, "zero_point"),
+        ({"quant_method": "compressed-tensors", "format": "float-quantized"}, "format"),
+        (with_weights(num_bits=2), "num_bits"),
+        (with_weights(type="float"), "type"),
+        (with_weights(dynamic=True), "dynamic"),
+        (with_weights(strategy="block"), "strategy"),
+        (with_weights(group_size=None), "group_size"),
+        (with_group(input_activations={"num_bits": 8}), "input_activations"),
+        (with_group(format="int-quantized"), "format"),
+        (with_group(weights=3), "weights"),
+        (COMPRESSED | {"config_groups": {}}, "config_groups"),
+        (
+            COMPRESSED | {"config_groups": {"a": GROUP_0, "b": GROUP_0}},
+            "config_groups",
+        ),
+        (
+            COMPRESSED | {"kv_cache_scheme": {"num_bits": 8}},
+            "kv_cache",
+        ),
+        (COMPRESSED | {"sparsity_config": {"format": "x"}}, "format"),
+        (3, "quantization_config"),
+    ],
+)
+def test_config_that_is_not_supported(tmp_path: Path, config: Any, field: str) -> None:
+    path = make_checkpoint("tiny-llama", tmp_path / "m")
+    fields = json.loads((path / "config.json").read_text()) | {"quantization_config": config}
+    (path / "config.json").write_text(json.dumps(fields))
+    load_error(path, "config.json", field)
+
+
+def test_unknown_method_lists_the_supported(tmp_path: Path) -> None:
+    path = make_checkpoint("tiny-llama", tmp_path / "m")
+    fields = json.loads((path / "config.json").read_text())
+    fields["quantization_config"] = {"quant_method": "fp8"}
+    (path / "config.json").write_text(json.dumps(fields))
+    load_error(path, '"fp8"', "gptq (4 and 8 bits)", "awq (4 bits", "compressed-tensors")
