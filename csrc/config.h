@@ -164,13 +164,17 @@ EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata
 // ---- The model folder. Read before a model is unloaded for another one, so that a wrong path
 // costs nothing.
 
-// Settings that a model folder gives to requests: generation_config.json and config.json.
+// MLC-LLM's form of a folder: mlc-chat-config.json, and no config.json.
+bool IsMlcFolder(const std::string& folder);
+
+// Settings that a model folder gives to requests: generation_config.json and config.json, or
+// mlc-chat-config.json.
 struct ModelDefaults {
   GenerationConfig generation;         // temperature, top_p, top_k, min_p, penalties of the model
   std::vector<int32_t> eos_token_ids;  // end a sequence unless debug_config.ignore_eos
 };
 
-// Throws LoadError when config.json is missing or damaged.
+// Throws LoadError when a file is missing or damaged.
 ModelDefaults ReadModelDefaults(const std::string& model_path);
 
 }  // namespace mlc_native

@@ -1,4 +1,5 @@
-// Reads what a model folder says about generation: config.json and generation_config.json.
+// Reads what a model folder says about generation: config.json and generation_config.json, or
+// mlc-chat-config.json.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -19,6 +20,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr uintmax_t kMaxConfigBytes = 16 << 20;
+constexpr char kMlcConfig[] = "mlc-chat-config.json";
 
 // nullopt when there is no such file.
 std::optional<json> ReadJsonObject(const fs::path& path) {
@@ -63,14 +65,14 @@ struct ConfigFile {
 };
 
 // An id or a list of ids; old checkpoints write -1 for "none".
-std::vector<int32_t> ReadEosTokenIds(const ConfigFile& file) {
+std::vector<int32_t> ReadTokenIds(const ConfigFile& file, const char* field) {
   std::vector<int32_t> ids;
-  const json* value = file.Find("eos_token_id");
+  const json* value = file.Find(field);
   if (value == nullptr) return ids;
   const json list = value->is_array() ? *value : json::array({*value});
   for (const json& item : list) {
     if (!item.is_number_integer() || item.get<int64_t>() > std::numeric_limits<int32_t>::max()) {
-      file.Refuse("eos_token_id", "a token id or a list of token ids");
+      file.Refuse(field, "a token id or a list of token ids");
     }
     if (item.get<int64_t>() >= 0) ids.push_back(item.get<int32_t>());
   }
@@ -84,6 +86,20 @@ void ReadNumber(const ConfigFile& file, const char* name, double* out) {
   *out = value->get<double>();
 }
 
+void ReadSamplingNumbers(const ConfigFile& file, GenerationConfig* config) {
+  ReadNumber(file, "temperature", &config->temperature);
+  ReadNumber(file, "top_p", &config->top_p);
+  ReadNumber(file, "repetition_penalty", &config->repetition_penalty);
+}
+
+void CheckDefaults(const ConfigFile& file, const GenerationConfig& config) {
+  try {
+    config.Validate(std::numeric_limits<int32_t>::max());
+  } catch (const InvalidRequest& e) {
+    throw LoadError(e.field(), file.path + ": " + e.what());
+  }
+}
+
 // Defaults of sampling; a model whose generation_config does not sample keeps ours.
 GenerationConfig ReadSamplingDefaults(const ConfigFile& file) {
   GenerationConfig config;
@@ -91,10 +107,8 @@ GenerationConfig ReadSamplingDefaults(const ConfigFile& file) {
   if (do_sample == nullptr) return config;
   if (!do_sample->is_boolean()) file.Refuse("do_sample", "true or false");
   if (!do_sample->get<bool>()) return config;
-  ReadNumber(file, "temperature", &config.temperature);
-  ReadNumber(file, "top_p", &config.top_p);
+  ReadSamplingNumbers(file, &config);
   ReadNumber(file, "min_p", &config.min_p);
-  ReadNumber(file, "repetition_penalty", &config.repetition_penalty);
   double top_k = 0;
   ReadNumber(file, "top_k", &top_k);
   if (!(top_k >= -1 && top_k <= std::numeric_limits<int32_t>::max()) ||
@@ -102,15 +116,36 @@ GenerationConfig ReadSamplingDefaults(const ConfigFile& file) {
     file.Refuse("top_k", "an integer, at least -1");
   }
   config.top_k = static_cast<int32_t>(top_k);
-  try {
-    config.Validate(std::numeric_limits<int32_t>::max());
-  } catch (const InvalidRequest& e) {
-    throw LoadError(e.field(), file.path + ": " + e.what());
-  }
+  CheckDefaults(file, config);
   return config;
 }
 
+// The stop tokens of the conversation template. eos_token_id is 2 in folders that know none, and
+// counts only where there is no template.
+ModelDefaults ReadMlcDefaults(const fs::path& path) {
+  ConfigFile config{path.string(), *ReadJsonObject(path)};
+  ModelDefaults defaults;
+  ReadSamplingNumbers(config, &defaults.generation);
+  ReadNumber(config, "frequency_penalty", &defaults.generation.frequency_penalty);
+  ReadNumber(config, "presence_penalty", &defaults.generation.presence_penalty);
+  CheckDefaults(config, defaults.generation);
+  const json* conversation = config.Find("conv_template");
+  if (conversation != nullptr && conversation->is_object()) {
+    defaults.eos_token_ids = ReadTokenIds({config.path, *conversation}, "stop_token_ids");
+  }
+  if (defaults.eos_token_ids.empty()) {
+    defaults.eos_token_ids = ReadTokenIds(config, "eos_token_id");
+  }
+  return defaults;
+}
+
 }  // namespace
+
+bool IsMlcFolder(const std::string& folder) {
+  std::error_code ignored;
+  return fs::exists(fs::path(folder) / kMlcConfig, ignored) &&
+         !fs::exists(fs::path(folder) / "config.json", ignored);
+}
 
 ModelDefaults ReadModelDefaults(const std::string& model_path) {
   const fs::path folder(model_path);
@@ -118,6 +153,7 @@ ModelDefaults ReadModelDefaults(const std::string& model_path) {
   if (!fs::is_directory(folder, error)) {
     throw LoadError("model", "The model folder \"" + model_path + "\" does not exist");
   }
+  if (IsMlcFolder(model_path)) return ReadMlcDefaults(folder / kMlcConfig);
   std::optional<json> model_config = ReadJsonObject(folder / "config.json");
   if (!model_config) {
     throw LoadError("config.json",
@@ -139,8 +175,8 @@ ModelDefaults ReadModelDefaults(const std::string& model_path) {
     generation.object = std::move(*object);
     defaults.generation = ReadSamplingDefaults(generation);
   }
-  defaults.eos_token_ids =
-      ReadEosTokenIds(generation.Find("eos_token_id") != nullptr ? generation : config);
+  defaults.eos_token_ids = ReadTokenIds(
+      generation.Find("eos_token_id") != nullptr ? generation : config, "eos_token_id");
   return defaults;
 }
 

@@ -1,4 +1,4 @@
-"""The chat template of a checkpoint: messages in, prompt text out."""
+"""The chat template of a model folder: messages in, prompt text out."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class ChatTemplate:
         source: jinja2 text, as Hugging Face checkpoints hold it.
         special_tokens: variables such as ``bos_token`` that the template sees.
         limits: what one rendering may use.
+        variables: others that it sees.
+        stop_strs: texts that end an answer.
 
     Raises:
         LoadError: the source is no valid template.
@@ -33,6 +35,8 @@ class ChatTemplate:
         source: str,
         special_tokens: Mapping[str, str] | None = None,
         limits: Limits | None = None,
+        variables: Mapping[str, Any] | None = None,
+        stop_strs: Sequence[str] = (),
     ) -> None:
         if len(source) > MAX_SOURCE_CHARS:
             raise load_error(
@@ -42,6 +46,8 @@ class ChatTemplate:
         self.source = source
         self.special_tokens = dict(special_tokens or {})
         self.limits = limits or Limits()
+        self.stop_strs = tuple(stop_strs)
+        self._variables = dict(variables or {})
         self._environment = chat_environment()
         try:
             self._template = self._environment.from_string(source)
@@ -63,6 +69,7 @@ class ChatTemplate:
         """
         names = {
             **self.special_tokens,
+            **self._variables,
             **variables,
             "messages": messages,
             "tools": tools,

@@ -88,6 +88,9 @@ SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "phi3", **_TINY, "tie_word_embeddings": False, "sliding_window": None,
         "original_max_position_embeddings": 1024,
     },
+    "tiny-gemma": {
+        "model_type": "gemma", **_TINY, "head_dim": 32, "tie_word_embeddings": True,
+    },
     "tiny-gemma2": {
         "model_type": "gemma2", **_TINY, "num_hidden_layers": 4, "head_dim": 32,
         "query_pre_attn_scalar": 24, "sliding_window": 40, "attn_logit_softcapping": 5.0,

@@ -21,6 +21,21 @@ constexpr ProjectionName kFusedProjections[] = {
     {"mlp.down_proj", Matrix::kDown, Rows::kHidden},
 };
 
+constexpr ProjectionName kMlcQwen[] = {
+    {"self_attn.c_attn", Matrix::kQkv, Rows::kQkv},
+    {"self_attn.o_proj", Matrix::kOut, Rows::kHidden},
+    {"mlp.gate_up_proj", Matrix::kGateUp, Rows::kGateUp},
+    {"mlp.down_proj", Matrix::kDown, Rows::kHidden},
+};
+constexpr ProjectionName kMlcGemma3[] = {
+    {"self_attn.q_proj", Matrix::kQkv, Rows::kQ},
+    {"self_attn.k_proj", Matrix::kQkv, Rows::kKv},
+    {"self_attn.v_proj", Matrix::kQkv, Rows::kKv},
+    {"self_attn.o_proj", Matrix::kOut, Rows::kHidden},
+    {"mlp.gate_up_proj", Matrix::kGateUp, Rows::kGateUp},
+    {"mlp.down_proj", Matrix::kDown, Rows::kHidden},
+};
+
 constexpr NormName kPreNorms[] = {
     {"input_layernorm", Vector::kPreAttentionNorm},
     {"post_attention_layernorm", Vector::kPreFfnNorm},
@@ -121,6 +136,15 @@ constexpr ArchSpec kArchitectures[] = {
      .reads_partial_rotary_factor = true,
      .window_rule = WindowRule::kAllLayers,
      .defaults = {.max_position_embeddings = 4096, .rms_norm_eps = 1e-5}},
+    {.architecture = "GemmaForCausalLM",
+     .projections = kSeparateProjections,
+     .norms = kPreNorms,
+     .norm_weight_offset = 1.0f,
+     .reads_attention_bias = true,
+     .activation_field = "hidden_activation",
+     .default_activation = "gelu_pytorch_tanh",
+     .scales_embeddings = true,
+     .defaults = {.head_dim = 256, .max_position_embeddings = 8192, .tie_word_embeddings = true}},
     {.architecture = "Gemma2ForCausalLM",
      .projections = kSeparateProjections,
      .norms = kSandwichNorms,
@@ -149,7 +173,33 @@ constexpr ArchSpec kArchitectures[] = {
      .defaults = {.rms_norm_eps = 1e-5}},
 };
 
+constexpr MlcFamily kMlcFamilies[] = {
+    {"llama", "LlamaForCausalLM", kFusedProjections},
+    {"mistral", "MistralForCausalLM", kFusedProjections},
+    {"qwen2", "Qwen2ForCausalLM", kMlcQwen},
+    {"qwen3", "Qwen3ForCausalLM", kMlcQwen},
+    {"gemma", "GemmaForCausalLM", kFusedProjections},
+    {"gemma2", "Gemma2ForCausalLM", kFusedProjections},
+    {"gemma3", "Gemma3ForCausalLM", kMlcGemma3},
+    {"gemma3_text", "Gemma3ForCausalLM", kMlcGemma3},
+};
+
 }  // namespace
+
+const MlcFamily* FindMlcFamily(std::string_view model_type) {
+  const auto* it = std::find_if(std::begin(kMlcFamilies), std::end(kMlcFamilies),
+                                [&](const MlcFamily& f) { return f.model_type == model_type; });
+  return it == std::end(kMlcFamilies) ? nullptr : it;
+}
+
+std::string MlcModelTypeList() {
+  std::string list;
+  for (const MlcFamily& family : kMlcFamilies) {
+    if (!list.empty()) list += ", ";
+    list += family.model_type;
+  }
+  return list;
+}
 
 std::span<const ArchSpec> SupportedArchitectures() { return kArchitectures; }
 

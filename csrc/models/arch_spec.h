@@ -107,6 +107,16 @@ struct ArchSpec {
   ArchDefaults defaults{};
 };
 
+// How MLC-LLM names a family and its fused tensors; its norms carry norm_weight_offset already.
+struct MlcFamily {
+  std::string_view model_type;
+  std::string_view architecture;
+  std::span<const ProjectionName> projections;
+};
+
+const MlcFamily* FindMlcFamily(std::string_view model_type);  // nullptr: not supported
+std::string MlcModelTypeList();                               // "llama, ..."
+
 std::span<const ArchSpec> SupportedArchitectures();
 const ArchSpec* FindArchitecture(std::string_view architecture);  // nullptr: not supported
 std::string SupportedArchitectureList();                          // "LlamaForCausalLM, ..."

@@ -7,7 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config.h"
 #include "models/safetensors.h"
+#include "models/tensor_cache.h"
 #include "support/error.h"
 
 namespace mlc_native {
@@ -38,8 +40,7 @@ Shards ParseIndex(const std::string& path) {
   for (const auto& [name, file] : weight_map->items()) {
     if (!file.is_string()) fail("\"" + name + "\": the file name is not a string");
     const auto file_name = file.get<std::string>();
-    if (file_name.empty() || file_name.find_first_of("/\\") != std::string::npos ||
-        file_name.starts_with("..") || file_name.find('\0') != std::string::npos) {
+    if (!IsPlainFileName(file_name)) {
       fail("\"" + name + "\": \"" + file_name + "\" is not the name of a file in this folder");
     }
     shards[file_name].insert(name);
@@ -52,7 +53,9 @@ Shards ParseIndex(const std::string& path) {
 Checkpoint::Checkpoint(const std::string& folder) {
   const std::string index = folder + "/" + kIndexFile;
   const std::string single = folder + "/" + kSingleFile;
-  if (IsFile(index)) {
+  if (IsMlcFolder(folder)) {
+    files_ = ReadTensorCache(folder);
+  } else if (IsFile(index)) {
     ReadIndex(folder, index);
   } else if (IsFile(single)) {
     AddFile(single);

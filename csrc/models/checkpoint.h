@@ -1,5 +1,5 @@
-// The tensors of a Hugging Face folder: model.safetensors, or the shards that
-// model.safetensors.index.json lists. Immutable after construction; any thread.
+// The tensors of a model folder: model.safetensors, the shards that model.safetensors.index.json
+// lists, or those of an MLC folder. Immutable after construction; any thread.
 #pragma once
 
 #include <string>

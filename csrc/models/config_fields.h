@@ -25,11 +25,23 @@ class ConfigFields {
   double Positive(const char* field, std::optional<double> absent) const;  // finite, > 0
   bool Bool(const char* field, bool absent) const;
   std::string String(const char* field, const std::string& absent) const;
-  std::vector<std::string> Strings(const char* field) const;  // absent: empty
-  std::vector<double> Numbers(const char* field) const;       // absent: empty
-  std::vector<std::string> Names() const;                     // of all fields
-  bool HasObject(const char* field) const;                    // there, and not empty
-  ConfigFields Object(const char* field) const;               // absent: an object without fields
+  std::vector<std::string> Strings(const char* field) const;   // absent: empty
+  std::vector<double> Numbers(const char* field) const;        // absent: empty
+  std::vector<std::string> Names() const;                      // of all fields
+  std::vector<int64_t> Sizes(const char* field) const;         // integers of at least 0, required
+  std::vector<ConfigFields> Objects(const char* field) const;  // a list of objects, required
+  bool HasObject(const char* field) const;                     // there, and not empty
+  ConfigFields Object(const char* field) const;                // absent: an object without fields
+
+  // With the fields of the object `field` over its own ones; the same when there is none.
+  ConfigFields Flattened(const char* field) const;
+  // The same fields read by other names: `spelled`, if it is there, is what asking for `field`
+  // finds. Numbers below 1 are null ("not given").
+  struct Spelling {
+    const char* field;
+    const char* spelled;
+  };
+  ConfigFields Respelled(std::vector<Spelling> spellings) const;
 
   // LoadError: <file>: "<field>" <what>
   [[noreturn]] void Fail(const std::string& field, const std::string& what) const;
@@ -38,9 +50,11 @@ class ConfigFields {
  private:
   struct Node;  // a JSON value
   ConfigFields(std::string file, std::shared_ptr<const Node> object);
+  const char* Spelled(const char* field) const;  // as the file names it
 
-  std::string file_;
+  std::string file_;  // and the place in it
   std::shared_ptr<const Node> object_;
+  std::vector<Spelling> spellings_;
 };
 
 }  // namespace mlc_native

@@ -1,8 +1,10 @@
 #include "models/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
+#include "config.h"
 #include "models/config_fields.h"
 #include "models/rope_config.h"
 #include "support/error.h"
@@ -94,6 +96,10 @@ kernels::Activation ReadActivation(const ConfigFields& fields, const ArchSpec& a
   const std::string name = fields.String(field.c_str(), std::string(arch.default_activation));
   if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return kernels::Activation::kGeluTanh;
+  // Gemma's first releases say gelu and mean this.
+  if (name == "gelu" && arch.default_activation == "gelu_pytorch_tanh") {
+    return kernels::Activation::kGeluTanh;
+  }
   fields.FailValue(field.c_str(), "one of silu, swish, gelu_pytorch_tanh, gelu_new");
 }
 
@@ -190,6 +196,77 @@ std::optional<DType> ReadDType(const ConfigFields& fields) {
   return std::nullopt;
 }
 
+// Everything that the family and the fields of the text model decide.
+ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& fields, bool tied_by_default) {
+  ModelConfig config;
+  config.arch = &arch;
+  config.projections = arch.projections;
+  config.norm_weight_offset = arch.norm_weight_offset;
+  ReadSizes(fields, config);
+  ReadLayerMath(fields, config);
+  ReadWindows(fields, config);
+  ReadRopes(fields, config);
+  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", tied_by_default);
+  return config;
+}
+
+ModelConfig ReadHuggingFaceConfig(const std::string& folder) {
+  const ConfigFields root = ReadConfigJson(folder);
+  const ArchSpec& arch = ReadArchitecture(root);
+  const std::string section(arch.config_section);
+  if (!section.empty() && !root.HasObject(section.c_str())) {
+    root.FailValue(section.c_str(), "a JSON object");
+  }
+  const ConfigFields fields = section.empty() ? root : root.Object(section.c_str());
+  RefuseUnsupported(root);
+  RefuseUnsupported(fields);
+  ModelConfig config = ReadDecoder(
+      arch, fields, root.Bool("tie_word_embeddings", arch.defaults.tie_word_embeddings));
+  config.quantization = FindQuantization(root, fields);
+  config.dtype = ReadDType(fields);
+  if (!config.dtype) config.dtype = ReadDType(root);
+  return config;
+}
+
+// The sizes of an MLC folder by the names of config.json. There, 0 and -1 are "not given".
+ConfigFields MlcFields(const ConfigFields& root) {
+  const ConfigFields model = root.Object("model_config");
+  return model.Flattened("text_config")
+      .Flattened("kwargs")
+      .Respelled({{"rope_theta", "position_embedding_base"},
+                  {"max_position_embeddings", "context_window_size"},
+                  {"sliding_window", "sliding_window_size"},
+                  {"sliding_window", "sliding_window"},
+                  {"rope_scaling", "rope_scaling"},
+                  {"head_dim", "head_dim"},
+                  {"num_key_value_heads", "num_key_value_heads"}});
+}
+
+ModelConfig ReadMlcModelConfig(const std::string& folder) {
+  const ConfigFields root = ConfigFields::ReadFile(folder + "/mlc-chat-config.json");
+  const std::string type = root.String("model_type", "");
+  const MlcFamily* family = FindMlcFamily(type);
+  if (family == nullptr) {
+    root.Fail("model_type",
+              "= \"" + type + "\" is not supported; supported: " + MlcModelTypeList());
+  }
+  const std::string name = root.String("quantization", "");
+  const MlcQuantization* quantization = FindMlcQuantization(name);
+  if (quantization == nullptr) {
+    root.Fail("quantization",
+              "= \"" + name + "\" is not supported; supported: " + MlcQuantizationList());
+  }
+  const ArchSpec& arch = *FindArchitecture(family->architecture);
+  ModelConfig config = ReadDecoder(arch, MlcFields(root), arch.defaults.tie_word_embeddings);
+  config.projections = family->projections;
+  config.norm_weight_offset = 0;
+  config.quantization = quantization->matrices;
+  config.dtype = quantization->dtype;
+  const int64_t context = root.Integer("context_window_size", -1, -1, kMaxPositions);
+  if (context > 0) config.max_positions = std::min(config.max_positions, context);
+  return config;
+}
+
 }  // namespace
 
 int64_t ModelConfig::matrix_rows(Matrix matrix) const {
@@ -224,27 +301,7 @@ bool ModelConfig::has_bias(Matrix matrix) const {
 }
 
 ModelConfig ReadModelConfig(const std::string& folder) {
-  const ConfigFields root = ReadConfigJson(folder);
-  ModelConfig config;
-  config.arch = &ReadArchitecture(root);
-  const std::string section(config.arch->config_section);
-  if (!section.empty() && !root.HasObject(section.c_str())) {
-    root.FailValue(section.c_str(), "a JSON object");
-  }
-  const ConfigFields fields = section.empty() ? root : root.Object(section.c_str());
-  RefuseUnsupported(root);
-  RefuseUnsupported(fields);
-  config.quantization = FindQuantization(root, fields);
-  ReadSizes(fields, config);
-  ReadLayerMath(fields, config);
-  ReadWindows(fields, config);
-  ReadRopes(fields, config);
-  constexpr char kTied[] = "tie_word_embeddings";
-  config.tie_word_embeddings =
-      fields.Bool(kTied, root.Bool(kTied, config.arch->defaults.tie_word_embeddings));
-  config.dtype = ReadDType(fields);
-  if (!config.dtype) config.dtype = ReadDType(root);
-  return config;
+  return IsMlcFolder(folder) ? ReadMlcModelConfig(folder) : ReadHuggingFaceConfig(folder);
 }
 
 }  // namespace mlc_native

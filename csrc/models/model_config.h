@@ -1,9 +1,10 @@
-// The numbers of one decoder, from config.json, complete and checked: nothing that runs the model
+// The numbers of one decoder, from its folder, complete and checked: nothing that runs the model
 // looks at the family or at JSON again. A value; any thread.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,9 @@ struct LayerConfig {
 };
 
 struct ModelConfig {
-  const ArchSpec* arch = nullptr;  // static
+  const ArchSpec* arch = nullptr;               // static
+  std::span<const ProjectionName> projections;  // static; of this checkpoint
+  float norm_weight_offset = 0;                 // what its norms lack
 
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
@@ -55,8 +58,8 @@ struct ModelConfig {
   bool has_bias(Matrix matrix) const;
 };
 
-// Reads <folder>/config.json. Throws LoadError: missing or damaged, an architecture or a feature
-// that is not supported, numbers that do not fit together.
+// Reads config.json, or mlc-chat-config.json of an MLC folder. Throws LoadError: missing or
+// damaged, an architecture or a feature that is not supported, numbers that do not fit together.
 ModelConfig ReadModelConfig(const std::string& folder);
 
 }  // namespace mlc_native

@@ -1,10 +1,8 @@
 #include "models/safetensors.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -20,33 +18,6 @@ constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as in the reference implementation
 constexpr size_t kMaxDepth = 3;                    // header > tensor > shape
 
-struct ElementType {
-  std::string_view name;
-  uint64_t bytes;
-};
-constexpr std::array<ElementType, 15> kElementTypes{{{"BOOL", 1},
-                                                     {"U8", 1},
-                                                     {"I8", 1},
-                                                     {"F8_E5M2", 1},
-                                                     {"F8_E4M3", 1},
-                                                     {"I16", 2},
-                                                     {"U16", 2},
-                                                     {"F16", 2},
-                                                     {"BF16", 2},
-                                                     {"I32", 4},
-                                                     {"U32", 4},
-                                                     {"F32", 4},
-                                                     {"F64", 8},
-                                                     {"I64", 8},
-                                                     {"U64", 8}}};
-
-std::optional<DType> WeightDType(std::string_view name) {
-  if (name == "F32") return DType::kFloat32;
-  if (name == "BF16") return DType::kBFloat16;
-  if (name == "F16") return DType::kFloat16;
-  return std::nullopt;
-}
-
 // Reads one file's header; every error names the file.
 class HeaderReader {
  public:
@@ -54,7 +25,6 @@ class HeaderReader {
 
   std::vector<TensorInfo> Read() {
     const json header = ParseHeader();
-    std::vector<Range> ranges;
     std::vector<TensorInfo> tensors;
     for (const auto& [name, entry] : header.items()) {
       if (name == "__metadata__") continue;
@@ -62,10 +32,9 @@ class HeaderReader {
       TensorInfo tensor = ReadType(name, entry);
       CheckSize(tensor, range);
       tensor.data = data_.subspan(range.begin, range.end - range.begin);
-      ranges.push_back(range);
       tensors.push_back(std::move(tensor));
     }
-    return InFileOrder(std::move(tensors), ranges);
+    return InFileOrder(file_.path(), std::move(tensors), data_);
   }
 
  private:
@@ -78,7 +47,7 @@ class HeaderReader {
     throw LoadError(file_.path(), file_.path() + ": " + what);
   }
   [[noreturn]] void FailTensor(const std::string& name, const std::string& what) const {
-    throw LoadError(name, file_.path() + ": tensor \"" + name + "\": " + what);
+    mlc_native::FailTensor(file_.path(), name, what);
   }
 
   json ParseHeader() {
@@ -170,47 +139,14 @@ class HeaderReader {
   }
 
   void CheckSize(const TensorInfo& tensor, const Range& range) const {
-    const auto* type =
-        std::find_if(kElementTypes.begin(), kElementTypes.end(),
-                     [&](const ElementType& t) { return t.name == tensor.dtype_name; });
-    if (type == kElementTypes.end()) {
-      FailTensor(tensor.name, "unknown dtype \"" + tensor.dtype_name + '"');
-    }
-    uint64_t bytes = type->bytes;
-    for (int64_t size : tensor.shape) {
-      if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes)) {
-        FailTensor(tensor.name, "shape " + ShapeString(tensor.shape) + " overflows");
-      }
-    }
-    if (bytes != range.end - range.begin) {
+    const std::optional<uint64_t> bytes = TensorBytes(file_.path(), tensor);
+    if (!bytes) FailTensor(tensor.name, "unknown dtype \"" + tensor.dtype_name + '"');
+    if (*bytes != range.end - range.begin) {
       FailTensor(tensor.name, "shape " + ShapeString(tensor.shape) + " of " + tensor.dtype_name +
-                                  " needs " + std::to_string(bytes) + " bytes, data_offsets give " +
+                                  " needs " + std::to_string(*bytes) +
+                                  " bytes, data_offsets give " +
                                   std::to_string(range.end - range.begin));
     }
-  }
-
-  // Tensors must follow each other without overlap or hole up to the end of the file.
-  std::vector<TensorInfo> InFileOrder(std::vector<TensorInfo> tensors,
-                                      const std::vector<Range>& ranges) const {
-    std::vector<size_t> order(tensors.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return std::pair(ranges[a].begin, ranges[a].end) < std::pair(ranges[b].begin, ranges[b].end);
-    });
-    std::vector<TensorInfo> sorted;
-    uint64_t end = 0;
-    for (size_t i : order) {
-      const std::string& name = tensors[i].name;
-      if (ranges[i].begin < end) FailTensor(name, "overlaps \"" + sorted.back().name + '"');
-      if (ranges[i].begin > end) FailTensor(name, "a hole in the data precedes it");
-      end = ranges[i].end;
-      sorted.push_back(std::move(tensors[i]));
-    }
-    if (end != data_.size()) {
-      Fail("a hole at the end: " + std::to_string(data_.size() - end) +
-           " bytes belong to no tensor");
-    }
-    return sorted;
   }
 
   const MappedFile& file_;
@@ -219,15 +155,6 @@ class HeaderReader {
 };
 
 }  // namespace
-
-std::string ShapeString(std::span<const int64_t> shape) {
-  std::string out = "[";
-  for (size_t i = 0; i < shape.size(); ++i) {
-    if (i > 0) out += ", ";
-    out += std::to_string(shape[i]);
-  }
-  return out + "]";
-}
 
 TensorFile ReadSafetensors(const std::string& path) {
   MappedFile file(path);

@@ -49,7 +49,7 @@ class Builder {
     LayerParameters layer{std::vector<size_t>(kNumMatrices, LayerParameters::kAbsent),
                           std::vector<size_t>(kNumVectors, LayerParameters::kAbsent)};
     int64_t filled[kNumMatrices] = {};
-    for (const ProjectionName& projection : config_.arch->projections) {
+    for (const ProjectionName& projection : config_.projections) {
       const auto m = static_cast<size_t>(projection.matrix);
       const int64_t rows = RowsOf(config_, projection.rows);
       AddProjection(prefix + std::string(projection.name), projection.matrix, rows, filled[m],

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mlc_native.errors import load_error
+from mlc_native.protocol.conversation_protocol import Conversation
 
 MLC_CHAT_CONFIG = "mlc-chat-config.json"
 HF_CONFIG = "config.json"
@@ -17,6 +18,7 @@ HF_CONFIG = "config.json"
 class MLCChatConfig(BaseModel):
     """Description of a model folder, read from ``config.json`` or ``mlc-chat-config.json``.
 
+    ``conv_template`` is a name alone when MLC-LLM's converter did not know it.
     ``context_window_size`` is in tokens; 0 when the folder does not say. ``model_config_dict``
     is the file as it stands.
     """
@@ -38,6 +40,7 @@ class MLCChatConfig(BaseModel):
     pad_token_id: int | list[int] | None = None
     bos_token_id: int | list[int] | None = None
     eos_token_id: int | list[int] | None = None
+    conv_template: Conversation | str | None = None
     version: str = "0.1.0"
     model_config_dict: dict[str, Any] = Field(default_factory=dict)
 

@@ -113,7 +113,7 @@ class _OpenAIEngine(MLCEngineBase):
         return _OpenAICall(
             request_id,
             chat_prompt(request, setup.conv_template),
-            generation_config(request, setup.chat_stop_token_ids),
+            generation_config(request, setup.chat_stop_token_ids, setup.chat_stop_strs),
             ChatResponder(request, request_id, setup.name),
             request.stream,
             setup,

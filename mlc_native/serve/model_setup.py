@@ -17,6 +17,7 @@ from tqdm import tqdm
 from mlc_native import _core
 from mlc_native.conversation import ChatTemplate, load_chat_template
 from mlc_native.errors import invalid_config, invalid_request
+from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.serve.config import EngineConfig
 from mlc_native.support.model_source import resolve_model
@@ -83,11 +84,24 @@ def detect_device(device: str) -> str:
     return resolved
 
 
-def load_tokenizer(folder: Path) -> tuple[Tokenizer | None, ChatTemplate | None]:
-    """The tokenizer and chat template of a model folder, None where it has none."""
+def load_tokenizer(
+    folder: Path, chat_config: MLCChatConfig
+) -> tuple[Tokenizer | None, ChatTemplate | None]:
+    """The tokenizer and chat template of a model folder, None where it has none.
+
+    The template of the model's authors (tokenizer_config.json, chat_template.jinja) goes before the
+    ``conv_template`` of an MLC folder, which cannot show tools.
+    """
     if not (folder / "tokenizer.json").is_file():
         return None, None
-    return Tokenizer(folder), load_chat_template(folder)
+    tokenizer = Tokenizer(folder)
+    template = load_chat_template(folder)
+    conversation = chat_config.conv_template
+    if template is None and isinstance(conversation, Conversation):
+        prefix = conversation.system_prefix_token_ids or []
+        text = tokenizer.decode(prefix, skip_special_tokens=False)
+        template = conversation.chat_template(text)
+    return tokenizer, template
 
 
 def parse_default_config(engine_config: EngineConfig | None, model_lib: str | None) -> EngineConfig:
@@ -146,6 +160,11 @@ class ModelSetup:
     chat_stop_token_ids: list[int]
     max_input_sequence_length: int = 0
 
+    @property
+    def chat_stop_strs(self) -> tuple[str, ...]:
+        """Texts of the chat template that end an answer."""
+        return () if self.conv_template is None else self.conv_template.stop_strs
+
 
 def prepare_model(
     model: str, model_lib: str | None, mode: Mode, engine_config: EngineConfig | None
@@ -155,7 +174,7 @@ def prepare_model(
     check_engine_config(model, model_lib, mode, config)
     folders, config = resolve_models(model, replace(config, mode=mode))
     chat_configs = [MLCChatConfig.from_folder(folder) for folder in folders]
-    tokenizer, template = load_tokenizer(folders[0])
+    tokenizer, template = load_tokenizer(folders[0], chat_configs[0])
     return ModelSetup(
         model,
         config,

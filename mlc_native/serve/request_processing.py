@@ -52,10 +52,13 @@ def request_fields(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def generation_config(
-    request: CompletionRequest | ChatCompletionRequest, extra_stop_token_ids: Sequence[int] = ()
+    request: CompletionRequest | ChatCompletionRequest,
+    extra_stop_token_ids: Sequence[int] = (),
+    extra_stop_strs: Sequence[str] = (),
 ) -> GenerationConfig:
     """The settings that a request asks for. The request is left as it is."""
-    stop = request.stop
+    stop_strs = [request.stop] if isinstance(request.stop, str) else list(request.stop or [])
+    stop_strs += [text for text in extra_stop_strs if text not in stop_strs]
     debug_config = request.debug_config or DebugConfig()
     if request.ignore_eos is not None:
         debug_config = debug_config.model_copy(update={"ignore_eos": request.ignore_eos})
@@ -80,7 +83,7 @@ def generation_config(
         logit_bias=request.logit_bias,
         max_tokens=request.max_tokens,
         seed=request.seed,
-        stop_strs=[stop] if isinstance(stop, str) else stop and list(stop),
+        stop_strs=stop_strs or None,
         stop_token_ids=stop_token_ids or None,
         priority=request.priority,
         queue_timeout_s=request.queue_timeout_s,

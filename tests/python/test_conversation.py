@@ -11,6 +11,7 @@ import pytest
 
 from mlc_native.conversation import ChatTemplate, load_chat_template
 from mlc_native.errors import InvalidRequest, LoadError
+from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.template_sandbox import Limits
 
 MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
@@ -184,3 +185,63 @@ def test_damaged_files_are_named(tmp_path: Path, content: str) -> None:
     write(tmp_path, "tokenizer_config.json", content)
     with pytest.raises(LoadError, match=r"tokenizer_config\.json is damaged"):
         load_chat_template(tmp_path)
+
+
+# ---- conv_template of an MLC folder ----
+
+CONVERSATION = {
+    "system_template": "<<{system_message}>>",
+    "system_message": "Be kind.",
+    "roles": {"user": "U", "assistant": "A", "tool": "T"},
+    "role_templates": {"user": "[{user_message}{function_string}]"},
+    "seps": ["|", "/"],
+    "role_content_sep": ": ",
+    "role_empty_sep": ":",
+    "stop_str": ["/"],
+}
+TURNS = [
+    {"role": "user", "content": "a {user_message}"},
+    {"role": "assistant", "content": "<think>t</think>\nb"},
+    {"role": "tool", "content": "c"},
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "messages", "expected"),
+    [
+        ({}, TURNS, "^<<Be kind.>>U: [a {user_message}]|A: <think>t</think>\nb/T: c|A:"),
+        (
+            {"seps": ["|"]},
+            TURNS[:2],
+            "^<<Be kind.>>U: [a {user_message}]|A: <think>t</think>\nb|A:",
+        ),
+        ({}, [{"role": "system", "content": "Sing."}, *TURNS[2:]], "^<<Sing.>>T: c|A:"),
+        (
+            {"add_role_after_system_message": False},
+            [{"role": "system", "content": "Sing."}, TURNS[2], TURNS[2]],
+            "^<<Sing.>>c|T: c|A:",
+        ),
+        (
+            {"add_role_after_system_message": False, "system_template": ""},
+            TURNS[2:],
+            "^T: c|A:",
+        ),
+        (
+            {"strip_reasoning_in_history": True},
+            [*TURNS[:2], {"role": "user", "content": "d"}, TURNS[1]],
+            "^<<Be kind.>>U: [a {user_message}]|A: b/U: [d]|A: <think>t</think>\nb/A:",
+        ),
+    ],
+)
+def test_conversation_of_mlc(
+    fields: dict[str, Any], messages: list[dict[str, str]], expected: str
+) -> None:
+    template = Conversation(**(CONVERSATION | fields)).chat_template("^")
+    assert template.render(messages) == expected
+    assert template.stop_strs == ("/",)
+
+
+def test_conversation_refuses_a_role_it_lacks() -> None:
+    template = Conversation(**CONVERSATION).chat_template("")
+    with pytest.raises(InvalidRequest, match="no role judge"):
+        template.render([{"role": "judge", "content": "x"}])
