@@ -7,8 +7,9 @@ The folder holds config.json, the weights (model.safetensors, or N shards with a
 byte-level tokenizer of 256 byte tokens and five special ones, and generation_config.json. Token
 ids above the tokenizer's are valid for the model and decode to nothing.
 
-The weights never pass through `transformers`' own initialisation, which is slow for big shapes and
-leaves every norm at 1 and every bias at 0, where a kernel that forgets them goes unnoticed.
+The weights are drawn and written piece by piece, so that a model needs disk and not memory. They
+never pass through `transformers`' own initialisation, which is slow for big shapes and leaves every
+norm at 1 and every bias at 0, where a kernel that forgets them goes unnoticed.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
-from huggingface_hub import split_torch_state_dict_into_shards
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
-from transformers.utils import logging as transformers_logging
 
 SPECIAL_TOKENS = ("<|bos|>", "<|eos|>", "<|pad|>", "<|im_start|>", "<|im_end|>")
 BOS_ID, EOS_ID, PAD_ID = 256, 257, 258
+DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}  # ours to safetensors'
+PIECE = 1 << 24  # elements drawn at a time
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
@@ -137,7 +140,7 @@ def make_checkpoint(
     Args:
         dtype: "float32", "bfloat16" or "float16": type of the stored weights.
         seed: the same seed, shape and dtype give the same bytes.
-        shards: number of weight files; a number that no split by tensor gives is refused.
+        shards: number of weight files, at most one per tensor.
         std: standard deviation of the matrices; None is 0.02 for real shapes and 0.15 for tiny
             ones, where attention and logits would otherwise be almost uniform.
         overrides: config fields to set over the row, e.g. {"tie_word_embeddings": True}.
@@ -147,57 +150,118 @@ def make_checkpoint(
     """
     if like not in SHAPES:
         raise ValueError(f"like={like!r} is none of: {', '.join(SHAPES)}")
-    if dtype not in ("float32", "bfloat16", "float16"):
-        raise ValueError(f"dtype={dtype!r} is none of: float32, bfloat16, float16")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype={dtype!r} is none of: {', '.join(DTYPES)}")
     fields = {**SHAPES[like], **(overrides or {})}
     fields |= {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID}
     config = AutoConfig.for_model(**fields)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-    model.to_empty(device="cpu")
-    model.tie_weights()
+        model = AutoModelForCausalLM.from_config(config)
     if std is None:
         std = 0.15 if like.startswith("tiny-") else 0.02
-    _fill(model, seed, std, zero_centred=config.model_type.startswith("gemma"))
-    model.save_pretrained(out, max_shard_size=_shard_bytes(model, shards))
+    weights = _weights(model, dtype, std)
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    _write_weights(out, _split(weights, shards), torch.Generator().manual_seed(seed))
+    config.architectures = [type(model).__name__]
+    config.dtype = dtype
+    config.save_pretrained(out)
+    if model.generation_config is not None:
+        model.generation_config.save_pretrained(out)
     byte_tokenizer().save_pretrained(out, save_jinja_files=False)
-    return Path(out)
+    return out
 
 
-def _fill(model: torch.nn.Module, seed: int, std: float, zero_centred: bool) -> None:
-    """Random weights in place; `zero_centred` norms (Gemma) multiply by 1 + weight."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if zero_centred and "embed_tokens" in name:
-                # Scaled by sqrt(hidden) on entry and tied to the head: at full size every token
-                # would predict itself.
-                parameter.normal_(0.0, std / 4, generator=generator)
-            elif parameter.dim() >= 2:
-                parameter.normal_(0.0, std, generator=generator)
-            elif name.endswith("bias"):
-                parameter.normal_(0.0, 0.2, generator=generator)
-            else:
-                parameter.normal_(0.0 if zero_centred else 1.0, 0.2, generator=generator)
+@dataclass
+class Weight:
+    """A tensor to be drawn from the normal distribution (mean, std)."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    mean: float
+    std: float
+
+    @property
+    def num_bytes(self) -> int:
+        """Size in the file."""
+        return math.prod(self.shape) * getattr(torch, self.dtype).itemsize
+
+    def draw(self, generator: torch.Generator) -> Iterator[torch.Tensor]:
+        """The values in order, in pieces."""
+        left = math.prod(self.shape)
+        while left > 0:
+            piece = torch.empty(min(left, PIECE), dtype=getattr(torch, self.dtype))
+            yield piece.normal_(self.mean, self.std, generator=generator)
+            left -= piece.numel()
 
 
-def _shard_bytes(model: torch.nn.Module, shards: int) -> int:
-    """The shard size in bytes with which save_pretrained writes exactly `shards` files."""
-    state = {id(t): (n, t) for n, t in model.named_parameters()}  # tied tensors once
-    tensors: dict[str, torch.Tensor] = dict(state.values())
-    total = sum(t.numel() * t.element_size() for t in tensors.values())
-    low, high = 1, total + 1
-    while low < high:  # the smallest size that needs at most `shards` files
-        middle = (low + high) // 2
-        plan = split_torch_state_dict_into_shards(tensors, max_shard_size=middle)
-        if len(plan.filename_to_tensors) <= shards:
-            high = middle
-        else:
-            low = middle + 1
-    plan = split_torch_state_dict_into_shards(tensors, max_shard_size=low)
-    if len(plan.filename_to_tensors) != shards:
-        raise ValueError(f"shards={shards}: {len(tensors)} tensors cannot be split that way")
-    return low
+def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
+    """The weights of a model, tied ones once; Gemma's norms multiply by 1 + weight."""
+    zero_centred = model.config.model_type.startswith("gemma")
+    weights = []
+    for name, parameter in model.named_parameters():
+        mean, spread = 0.0, std
+        if zero_centred and "embed_tokens" in name:
+            # Scaled by sqrt(hidden) on entry and tied to the head: at full size every token would
+            # predict itself.
+            spread = std / 4
+        elif parameter.dim() < 2:
+            is_norm = not name.endswith("bias")
+            mean, spread = 1.0 if is_norm and not zero_centred else 0.0, 0.2
+        weights.append(Weight(name, list(parameter.shape), dtype, mean, spread))
+    return weights
+
+
+def _split(weights: list[Weight], shards: int) -> list[list[Weight]]:
+    """Consecutive weights of about equal size in bytes."""
+    if not 1 <= shards <= len(weights):
+        raise ValueError(f"shards={shards}: there are {len(weights)} tensors to split")
+    total = sum(weight.num_bytes for weight in weights)
+    parts: list[list[Weight]] = [[]]
+    done = 0
+    for i, weight in enumerate(weights):
+        needed = shards - len(parts)  # after this one
+        full = done * shards >= total * len(parts) or len(weights) - i <= needed
+        if parts[-1] and needed and full:
+            parts.append([])
+        parts[-1].append(weight)
+        done += weight.num_bytes
+    return parts
+
+
+def _write_weights(out: Path, parts: list[list[Weight]], generator: torch.Generator) -> None:
+    """model.safetensors, or several files with an index."""
+    count = len(parts)
+    names = [f"model-{i:05}-of-{count:05}.safetensors" for i in range(1, count + 1)]
+    if count == 1:
+        names = ["model.safetensors"]
+    for name, part in zip(names, parts, strict=True):
+        with open(out / name, "wb") as file:
+            _write_safetensors(file, part, generator)
+    if count > 1:
+        index = {
+            "metadata": {"total_size": sum(w.num_bytes for part in parts for w in part)},
+            "weight_map": {
+                w.name: name for name, part in zip(names, parts, strict=True) for w in part
+            },
+        }
+        (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+
+
+def _write_safetensors(file: BinaryIO, part: list[Weight], generator: torch.Generator) -> None:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for w in part:
+        header[w.name] = {"dtype": DTYPES[w.dtype], "shape": w.shape,
+                          "data_offsets": [end, end + w.num_bytes]}  # fmt: skip
+        end += w.num_bytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # aligns the data
+    file.write(struct.pack("<Q", len(text)) + text)
+    for w in part:
+        for piece in w.draw(generator):
+            file.write(piece.view(torch.uint8).numpy())
 
 
 def main() -> None:
@@ -205,14 +269,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--like", required=True, choices=list(SHAPES))
     parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16", "float16"])
+    parser.add_argument("--dtype", default="float32", choices=list(DTYPES))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--vocab", type=int, help="vocab_size in place of the shape's")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=JSON",
                         help="a config field, e.g. --set tie_word_embeddings=true")  # fmt: skip
     args = parser.parse_args()
-    transformers_logging.disable_progress_bar()
     overrides = {key: json.loads(value) for key, value in (s.split("=", 1) for s in args.set)}
     if args.vocab is not None:
         overrides["vocab_size"] = args.vocab
