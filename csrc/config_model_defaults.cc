@@ -1,5 +1,6 @@
 // Reads what a model folder says about generation: config.json and generation_config.json, or
 // mlc-chat-config.json.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -120,8 +121,20 @@ GenerationConfig ReadSamplingDefaults(const ConfigFile& file) {
   return config;
 }
 
-// The stop tokens of the conversation template. eos_token_id is 2 in folders that know none, and
-// counts only where there is no template.
+// The end tokens of the model and the stop tokens of its conversation template. Either may be 2 by
+// default, whatever 2 means to the tokenizer: it counts when both say so, or when there is no
+// other.
+std::vector<int32_t> MlcStopTokens(std::vector<int32_t> ids, const std::vector<int32_t>& others) {
+  constexpr int32_t kDefault = 2;
+  const auto has_default = [&](const auto& list) { return std::ranges::count(list, kDefault) > 0; };
+  const bool both = has_default(ids) && has_default(others);
+  for (int32_t id : others) {
+    if (std::ranges::count(ids, id) == 0) ids.push_back(id);
+  }
+  if (!both && ids.size() > 1) std::erase(ids, kDefault);
+  return ids;
+}
+
 ModelDefaults ReadMlcDefaults(const fs::path& path) {
   ConfigFile config{path.string(), *ReadJsonObject(path)};
   ModelDefaults defaults;
@@ -129,13 +142,12 @@ ModelDefaults ReadMlcDefaults(const fs::path& path) {
   ReadNumber(config, "frequency_penalty", &defaults.generation.frequency_penalty);
   ReadNumber(config, "presence_penalty", &defaults.generation.presence_penalty);
   CheckDefaults(config, defaults.generation);
+  std::vector<int32_t> stops;
   const json* conversation = config.Find("conv_template");
   if (conversation != nullptr && conversation->is_object()) {
-    defaults.eos_token_ids = ReadTokenIds({config.path, *conversation}, "stop_token_ids");
+    stops = ReadTokenIds({config.path, *conversation}, "stop_token_ids");
   }
-  if (defaults.eos_token_ids.empty()) {
-    defaults.eos_token_ids = ReadTokenIds(config, "eos_token_id");
-  }
+  defaults.eos_token_ids = MlcStopTokens(ReadTokenIds(config, "eos_token_id"), stops);
   return defaults;
 }
 

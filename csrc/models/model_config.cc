@@ -52,9 +52,11 @@ void RefuseUnsupported(const ConfigFields& fields) {
 
 // `root`: config.json; `fields`: of the text model.
 std::optional<Quantization> FindQuantization(const ConfigFields& root, const ConfigFields& fields) {
-  constexpr char kField[] = "quantization_config";
-  for (const ConfigFields* place : {&fields, &root}) {
-    if (place->Has(kField)) return ReadQuantization(place->Object(kField));
+  // The second name is that of the first releases of compressed-tensors.
+  for (const char* name : {"quantization_config", "compression_config"}) {
+    for (const ConfigFields* place : {&fields, &root}) {
+      if (place->Has(name)) return ReadQuantization(place->Object(name));
+    }
   }
   return std::nullopt;
 }

@@ -146,18 +146,33 @@ def test_template_of_the_authors_goes_first(folder: Path, tmp_path: Path) -> Non
         assert prompt == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
-def test_stop_tokens_of_the_conversation_end_an_answer(folder: Path) -> None:
-    """eos_token_id is what MLC-LLM writes for "unknown", and stops nothing."""
-    prompt = [5, 6, 7]
+@pytest.mark.parametrize(
+    ("eos", "stops", "expected"),
+    [
+        (2, [260], "260"),  # 2 is the converter's word for "unknown",
+        ([260, 257], [2], "257 260"),  # and that of templates that serve many models
+        (2, [2], "2"),
+        (2, None, "2"),
+        (None, [2, 260], "260"),
+        (257, [260], "257 260"),
+    ],
+)
+def test_tokens_that_end_an_answer(
+    folder: Path, eos: object, stops: list[int] | None, expected: str
+) -> None:
+    """Each of the expected ones ends an answer, and the default 2 only where it is meant."""
+    candidates = [2, 257, 260]
+    template = {"roles": {"user": "", "assistant": ""}, "seps": [""], "stop_token_ids": stops or []}
+    edit_config(folder, lambda c: c.update(eos_token_id=eos, conv_template=template))
+    ending = []
     with MLCEngine(str(folder)) as engine:
-        answer = engine.completions.create(prompt=prompt, max_tokens=3, temperature=0, logprobs=1)
-    model = PagedModel(folder)
-    tokens, _ = model.generate(prompt, 16, 3)
-    assert answer.choices[0].finish_reason == "length"
-    edit_config(folder, lambda c: c["conv_template"].update(stop_token_ids=[tokens[0]]))
-    with MLCEngine(str(folder)) as engine:
-        answer = engine.completions.create(prompt=prompt, max_tokens=3, temperature=0)
-    assert answer.choices[0].finish_reason == "stop"
+        for token in candidates:
+            answer = engine.completions.create(
+                prompt=[5, 6, 7], max_tokens=1, logit_bias={str(token): 100.0}, temperature=0
+            )
+            if answer.choices[0].finish_reason == "stop":
+                ending.append(str(token))
+    assert " ".join(ending) == expected
 
 
 # ---- Errors ----

@@ -107,6 +107,14 @@ def test_zero_biases_of_old_quantizers_are_ignored(tmp_path: Path) -> None:
     load_error(quantized, f"{BASE}.bias", "does not use")
 
 
+def test_older_name_of_the_configuration(tmp_path: Path) -> None:
+    quantized, floats = make_quantized(tmp_path, "tiny-llama", "compressed-int4-group-asym")
+    config = json.loads((quantized / "config.json").read_text())
+    config["compression_config"] = config.pop("quantization_config")
+    (quantized / "config.json").write_text(json.dumps(config))
+    assert np.array_equal(logits(quantized), logits(floats))
+
+
 def test_quantized_head(tmp_path: Path) -> None:
     quantized, floats = make_quantized(tmp_path, "tiny-llama", "gptq-4")
     form = FORMATS["gptq-4"]
