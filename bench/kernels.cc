@@ -1,12 +1,12 @@
-// Speed of the CPU kernels beside what the machine can do. Prints the read bandwidth and the FMA
-// peak of the threads used first; every row then shows its share of the nearer limit ("peak" or
-// "bandwidth", 1.0 = reached). Threads: MLC_NATIVE_BENCH_THREADS (default 2). ISA: MLC_NATIVE_ISA.
-// With one thread everything is measured in CPU time, which other programs on the machine distort
-// less.
+// Speed of the CPU kernels beside what the machine can do. Prints the read bandwidth and the peaks
+// of the threads used first (alone: limits.cc); every row then shows its share of them
+// ("bandwidth", "peak") and of the nearer one ("limit", 1.0 = reached). Threads:
+// MLC_NATIVE_BENCH_THREADS (default 2). ISA: MLC_NATIVE_ISA. With one thread everything is measured
+// in CPU time, which other programs on the machine distort less.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
@@ -17,36 +17,72 @@
 namespace mlc_native::kernels {
 namespace {
 
+struct Format {
+  const char* name;
+  WeightFormat format;
+  Arithmetic arithmetic;
+};
+constexpr Format kFormats[] = {
+    {"bfloat16", WeightFormat::kBFloat16, Arithmetic::kBFloat16},
+    {"q8", WeightFormat::kQ8, Arithmetic::kInt8},
+    {"q4", WeightFormat::kQ4, Arithmetic::kInt8},
+    {"float16", WeightFormat::kFloat16, Arithmetic::kFloat32},
+    {"float32", WeightFormat::kFloat32, Arithmetic::kFloat32},
+};
+
 // Enough different weights that none is in a cache when its turn comes.
 struct Weights {
   AlignedBuffer buffer;
   std::vector<PackedLinear> layers;
 
-  Weights(DType dtype, int64_t n, int64_t k) {
+  Weights(WeightFormat format, int64_t n, int64_t k) {
     const CpuKernels& isa = *TheMachine().isa;
-    const AlignedBuffer source = RandomWeights(dtype, n * k);
-    const size_t bytes = PackedLinearBytes(isa, dtype, n, k);
+    const AlignedBuffer source = RandomWeights(DType::kBFloat16, n * k);
+    const size_t bytes = PackedLinearBytes(isa, format, n, k);
     const size_t count = std::max<size_t>(1, (size_t{256} << 20) / bytes);
     buffer = AlignedBuffer(bytes * count);
     for (size_t i = 0; i < count; ++i) {
-      layers.push_back(
-          MakePackedLinear(isa, dtype, n, k, static_cast<char*>(buffer.data()) + i * bytes));
-      PackLinear(layers.back(), 0, {.dtype = dtype, .data = source.data(), .ld = k, .rows = n});
+      char* data = static_cast<char*>(buffer.data()) + i * bytes;
+      layers.push_back(MakePackedLinear(isa, format, n, k, data));
+      if (i > 0) {
+        std::memcpy(data, buffer.data(), bytes);
+      } else {
+        PackLinear(layers.back(), 0,
+                   {.dtype = DType::kBFloat16, .data = source.data(), .ld = k, .rows = n});
+      }
     }
   }
 };
 
-void BenchLinear(benchmark::State& state, DType dtype, int64_t n, int64_t k) {
+void BenchLinear(benchmark::State& state, const Format& format, int64_t n, int64_t k) {
   const int64_t m = state.range(0);
-  const Weights weights(dtype, n, k);
+  const Weights weights(format.format, n, k);
   const std::vector<float> x = RandomFloats(m * k);
   std::vector<float> y(m * n);
+  const AlignedBuffer workspace(LinearWorkspaceBytes(m, k));
   size_t layer = 0;
   for (auto _ : state) {
-    Linear(TheMachine().cpu(), weights.layers[layer++ % weights.layers.size()],
-           {.x = x.data(), .ldx = k, .m = m, .y = y.data(), .ldy = n});
+    Linear(
+        TheMachine().cpu(), weights.layers[layer++ % weights.layers.size()],
+        {.x = x.data(), .ldx = k, .m = m, .y = y.data(), .ldy = n, .workspace = workspace.data()});
   }
-  Report(state, static_cast<double>(n * k * DTypeSize(dtype)), 2.0 * m * n * k);
+  Report(state, static_cast<double>(PackedLinearBytes(*TheMachine().isa, format.format, n, k)),
+         2.0 * m * n * k, format.arithmetic);
+}
+
+// Loading: rows of a bfloat16 checkpoint into panels.
+void BenchPack(benchmark::State& state, const Format& format) {
+  constexpr int64_t kRows = 256, kInputs = 1024;
+  const CpuKernels& isa = *TheMachine().isa;
+  const AlignedBuffer source = RandomWeights(DType::kBFloat16, kRows * kInputs);
+  const AlignedBuffer data(PackedLinearBytes(isa, format.format, kRows, kInputs));
+  const PackedLinear w = MakePackedLinear(isa, format.format, kRows, kInputs, data.data());
+  for (auto _ : state) {
+    PackLinear(w, 0,
+               {.dtype = DType::kBFloat16, .data = source.data(), .ld = kInputs, .rows = kRows});
+  }
+  state.counters["weights/s"] = benchmark::Counter(
+      static_cast<double>(kRows * kInputs) * state.iterations(), benchmark::Counter::kIsRate);
 }
 
 // Qwen3-0.6B: 16 q heads, 8 kv heads of 128. `sequences` of `rows` new tokens each, after `context`
@@ -94,13 +130,13 @@ void BenchAttention(benchmark::State& state, int64_t sequences, int64_t rows, in
   }
   const double keys = static_cast<double>(rows * context) + 0.5 * rows * (rows + 1);
   Report(state, 2.0 * 2 * kKvHeads * kHeadDim * sequences * (context + rows),
-         4.0 * sequences * keys * kHeads * kHeadDim);
+         4.0 * sequences * keys * kHeads * kHeadDim, Arithmetic::kFloat32);
 }
 
-void BenchForward(benchmark::State& state, bool prefill) {
-  Forward forward(state.range(0), prefill);
+void BenchForward(benchmark::State& state, const Format& format, bool prefill) {
+  Forward forward(state.range(0), prefill, format.format);
   for (auto _ : state) forward.Run();
-  Report(state, forward.WeightBytes(), forward.Flops());
+  Report(state, forward.WeightBytes(), forward.Operations(), format.arithmetic);
   state.counters["tokens/s"] = benchmark::Counter(
       static_cast<double>(state.range(0)) * state.iterations(), benchmark::Counter::kIsRate);
 }
@@ -135,32 +171,41 @@ void Timing(benchmark::internal::Benchmark* bench) {
 }
 
 void RegisterAll() {
-  for (DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
-    const std::string name(DTypeName(dtype));
+  for (const Format& format : kFormats) {
+    const std::string name = format.name;
     const auto add = [&](const char* what, int64_t n, int64_t k) {
       auto* bench = benchmark::RegisterBenchmark(
           ("linear_" + std::string(what) + "/" + name).c_str(),
-          [=](benchmark::State& state) { BenchLinear(state, dtype, n, k); });
+          [&format, n, k](benchmark::State& state) { BenchLinear(state, format, n, k); });
       for (int64_t m : {1, 2, 4, 8, 16, 64, 512}) bench->Arg(m);
       Timing(bench);
     };
+    add("qkv_4096x1024", 4096, 1024);
+    add("out_1024x2048", 1024, 2048);
     add("gate_up_6144x1024", 6144, 1024);
-    if (dtype == DType::kBFloat16) add("down_1024x3072", 1024, 3072);
+    add("down_1024x3072", 1024, 3072);
+    auto* head = benchmark::RegisterBenchmark(
+        ("linear_head_151936x1024/" + name).c_str(),
+        [&format](benchmark::State& state) { BenchLinear(state, format, 151936, 1024); });
+    head->Arg(1)->Arg(16)->Apply(Timing);
+    benchmark::RegisterBenchmark(("pack/" + name).c_str(), [&format](benchmark::State& state) {
+      BenchPack(state, format);
+    })->Apply(Timing);
+    for (bool prefill : {false, true}) {
+      auto* bench = benchmark::RegisterBenchmark(
+          ((prefill ? "forward_prefill/" : "forward_decode/") + name).c_str(),
+          [&format, prefill](benchmark::State& state) { BenchForward(state, format, prefill); });
+      for (int64_t m : prefill ? std::vector<int64_t>{512} : std::vector<int64_t>{1, 8, 16}) {
+        bench->Arg(m);
+      }
+      Timing(bench);
+    }
   }
   const auto attention = [](const char* name, int64_t sequences, int64_t rows, int64_t context) {
     benchmark::RegisterBenchmark(name, [=](benchmark::State& state) {
       BenchAttention(state, sequences, rows, context);
     })->Apply(Timing);
   };
-  for (bool prefill : {false, true}) {
-    auto* bench = benchmark::RegisterBenchmark(
-        prefill ? "forward_prefill" : "forward_decode",
-        [=](benchmark::State& state) { BenchForward(state, prefill); });
-    for (int64_t m : prefill ? std::vector<int64_t>{512} : std::vector<int64_t>{1, 8, 16}) {
-      bench->Arg(m);
-    }
-    Timing(bench);
-  }
   attention("attention_decode/1x512", 1, 1, 511);
   attention("attention_decode/1x4096", 1, 1, 4095);
   attention("attention_decode/16x512", 16, 1, 511);
@@ -181,9 +226,7 @@ int main(int argc, char** argv) {
   using namespace mlc_native::kernels;
   benchmark::Initialize(&argc, argv);
   const Machine& machine = TheMachine();
-  std::printf("isa %s, %d threads: reads %.1f GB/s, multiply-adds %.1f GFLOP/s\n",
-              std::string(IsaName(*machine.isa)).c_str(), machine.pool->num_threads(),
-              machine.bytes_per_second / 1e9, machine.flops_per_second / 1e9);
+  PrintLimits(machine);
   RegisterAll();
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

@@ -1,39 +1,44 @@
 // What the kernel benchmarks share: thread pool and ISA, the machine's measured limits, inputs, and
-// counters that show a result as a share of those limits. Included by kernels.cc only.
+// counters that show a result as a share of those limits.
 #pragma once
 
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "machine_peaks.h"
 #include "support/aligned_buffer.h"
 #include "support/half.h"
 
 namespace mlc_native::kernels {
-namespace {
-
 struct Machine {
   std::unique_ptr<ThreadPool> pool;
   const CpuKernels* isa = nullptr;
   double bytes_per_second = 0;
-  double flops_per_second = 0;
+  double ops_per_second[std::size(kArithmeticNames)] = {};  // by Arithmetic; 2 per multiply-add
 
   Cpu cpu() const { return {isa, pool.get()}; }
+  double Peak(Arithmetic arithmetic) const {
+    return ops_per_second[static_cast<size_t>(arithmetic)];
+  }
 };
 
-double Now(const ThreadPool& pool) {
+inline double Now(const ThreadPool& pool) {
   if (pool.num_threads() == 1) return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-AlignedBuffer RandomWeights(DType dtype, int64_t count) {
+inline AlignedBuffer RandomWeights(DType dtype, int64_t count) {
   AlignedBuffer buffer(count * DTypeSize(dtype));
   std::minstd_rand random(1);
   for (int64_t i = 0; i < count; ++i) {
@@ -43,7 +48,7 @@ AlignedBuffer RandomWeights(DType dtype, int64_t count) {
   return buffer;
 }
 
-std::vector<float> RandomFloats(int64_t count) {
+inline std::vector<float> RandomFloats(int64_t count) {
   std::minstd_rand random(2);
   std::vector<float> values(count);
   for (float& value : values) value = static_cast<float>(random() % 2001) * 1e-3f - 1.0f;
@@ -52,7 +57,7 @@ std::vector<float> RandomFloats(int64_t count) {
 
 // Best of some passes over 512 MiB, cache line by cache line with prefetch, as the kernels read
 // weights.
-double MeasureBandwidth(ThreadPool& pool) {
+inline double MeasureBandwidth(ThreadPool& pool) {
   constexpr int64_t kWords = int64_t{64} << 20;
   AlignedBuffer buffer(kWords * 8);
   auto* words = static_cast<uint64_t*>(buffer.data());
@@ -78,51 +83,64 @@ double MeasureBandwidth(ThreadPool& pool) {
   return best;
 }
 
-// The linear kernel itself on operands that fit L1 and L2 is the fairest peak of the selected ISA:
-// only multiply-adds and cache hits. 6 rows, 64 columns, k = 256.
-double MeasurePeak(const Machine& machine) {
+// Best of some passes of some milliseconds, all threads.
+inline double MeasurePeak(ThreadPool& pool, PeakLoop loop) {
+  constexpr int64_t kIterations = 200000;
   double best = 0;
-  const int threads = machine.pool->num_threads();
-  const int64_t n = 64 * threads;
-  const AlignedBuffer source = RandomWeights(DType::kFloat32, n * 256);
-  const AlignedBuffer packed(PackedLinearBytes(*machine.isa, DType::kFloat32, n, 256));
-  const PackedLinear w = MakePackedLinear(*machine.isa, DType::kFloat32, n, 256, packed.data());
-  PackLinear(w, 0, {.dtype = DType::kFloat32, .data = source.data(), .ld = 256, .rows = n});
-  const std::vector<float> x = RandomFloats(6 * 256);
-  std::vector<float> y(6 * n);
-  for (int pass = 0; pass < 50; ++pass) {
-    const double start = Now(*machine.pool);
-    for (int i = 0; i < 200; ++i) {
-      Linear(machine.cpu(), w, {.x = x.data(), .ldx = 256, .m = 6, .y = y.data(), .ldy = n});
-    }
-    best = std::max(best, 200 * 2.0 * 6 * n * 256 / (Now(*machine.pool) - start));
+  for (int pass = 0; loop != nullptr && pass < 12; ++pass) {
+    std::vector<int64_t> operations(pool.num_threads());
+    const double start = Now(pool);
+    pool.ParallelFor(pool.num_threads(), [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) operations[i] = loop(kIterations) * kIterations;
+    });
+    const auto total = std::accumulate(operations.begin(), operations.end(), int64_t{0});
+    best = std::max(best, static_cast<double>(total) / (Now(pool) - start));
   }
   return best;
 }
 
-const Machine& TheMachine() {
-  static const Machine machine = [] {
-    const char* threads = std::getenv("MLC_NATIVE_BENCH_THREADS");
-    Machine m;
-    m.pool = std::make_unique<ThreadPool>(threads != nullptr ? std::atoi(threads) : 2);
-    m.isa = &SelectCpuKernels();
-    m.bytes_per_second = MeasureBandwidth(*m.pool);
-    m.flops_per_second = MeasurePeak(m);
-    return m;
-  }();
+inline Machine MeasureMachine() {
+  const char* threads = std::getenv("MLC_NATIVE_BENCH_THREADS");
+  Machine m;
+  m.pool = std::make_unique<ThreadPool>(threads != nullptr ? std::atoi(threads) : 2);
+  m.isa = &SelectCpuKernels();
+  m.bytes_per_second = MeasureBandwidth(*m.pool);
+  for (size_t i = 0; i < std::size(kArithmeticNames); ++i) {
+    m.ops_per_second[i] =
+        MeasurePeak(*m.pool, PeakLoopOf(IsaName(*m.isa), static_cast<Arithmetic>(i)));
+  }
+  return m;
+}
+
+inline const Machine& TheMachine() {
+  static const Machine machine = MeasureMachine();
   return machine;
 }
 
-void Report(benchmark::State& state, double bytes, double flops) {
+inline void PrintLimits(const Machine& machine) {
+  std::printf("isa %s, %d threads: reads %.1f GB/s; ", std::string(IsaName(*machine.isa)).c_str(),
+              machine.pool->num_threads(), machine.bytes_per_second / 1e9);
+  for (size_t i = 0; i < std::size(kArithmeticNames); ++i) {
+    std::printf("%s%s %.0f Gop/s", i > 0 ? ", " : "", kArithmeticNames[i],
+                machine.ops_per_second[i] / 1e9);
+  }
+  std::printf("\n");
+}
+
+// `limit` is the share of max(bytes / bandwidth, operations / peak), 1.0 = reached.
+inline void Report(benchmark::State& state, double bytes, double operations,
+                   Arithmetic arithmetic) {
   const auto iterations = static_cast<double>(state.iterations());
   const auto rate = [&](double amount) {
     return benchmark::Counter(amount * iterations, benchmark::Counter::kIsRate);
   };
+  const double memory_time = bytes / TheMachine().bytes_per_second;
+  const double arithmetic_time = operations / TheMachine().Peak(arithmetic);
   state.counters["GB/s"] = rate(bytes / 1e9);
-  state.counters["GFLOP/s"] = rate(flops / 1e9);
-  state.counters["bandwidth"] = rate(bytes / TheMachine().bytes_per_second);
-  state.counters["peak"] = rate(flops / TheMachine().flops_per_second);
+  state.counters["Gop/s"] = rate(operations / 1e9);
+  state.counters["bandwidth"] = rate(memory_time);
+  state.counters["peak"] = rate(arithmetic_time);
+  state.counters["limit"] = rate(std::max(memory_time, arithmetic_time));
 }
 
-}  // namespace
 }  // namespace mlc_native::kernels

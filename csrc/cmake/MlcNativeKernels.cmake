@@ -7,7 +7,12 @@ set(isa_flags_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # false reports in GCC's own header (its bug 105593)
   list(APPEND isa_flags_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
 endif()
-set(x86_isas avx2 avx512)
+set(isa_flags_avx512_bf16 ${isa_flags_avx512} -mavx512bf16 -mavx512vnni)
+set(x86_isas avx2 avx512 avx512_bf16)
+
+# Quantizes whole checkpoints at load: lives from the vectorizer, on the base ISA.
+set_source_files_properties(kernels/quantize.cc PROPERTIES
+  COMPILE_OPTIONS "-O3;-fno-trapping-math;-ffp-contract=off")
 
 file(GLOB isa_sources CONFIGURE_DEPENDS kernels/cpu/*.cc)
 foreach(source ${isa_sources})

@@ -24,11 +24,16 @@ bool HasAvx512() {
   return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+bool HasAvx512Bf16() {
+  return HasAvx512() && __builtin_cpu_supports("avx512bf16") &&
+         __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 // Best first.
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
+    {"avx512_bf16", HasAvx512Bf16, Avx512Bf16Kernels},
     {"avx512", HasAvx512, Avx512Kernels},
     {"avx2", HasAvx2, Avx2Kernels},
 #endif

@@ -6,9 +6,9 @@
 // and for every number of threads: reductions run in a fixed order (k order in Linear, page order
 // in PagedAttention). Results may differ between ISAs.
 //
-// Activations are float32 [rows, ld]; weights and KV pages have a DType. Nothing is allocated in a
-// call. Arguments are the caller's promise (sizes, aliasing, ids in range); what is cheap to check
-// is an MLC_CHECK.
+// Activations are float32 [rows, ld]; weights have a WeightFormat, KV pages a DType. Nothing is
+// allocated in a call. Arguments are the caller's promise (sizes, aliasing, ids in range); what is
+// cheap to check is an MLC_CHECK.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct CpuKernels;  // function table of one ISA (kernels/cpu/table.h); static l
 // available.
 const CpuKernels& SelectCpuKernels();
 const CpuKernels& SelectCpuKernels(std::string_view isa);
-std::vector<std::string_view> AvailableIsas();  // best first: "avx512", "avx2", "portable"
+std::vector<std::string_view> AvailableIsas();  // best first; the last is "portable"
 std::string_view IsaName(const CpuKernels& kernels);
 
 // First argument of every kernel. Both pointers outlive the calls; the pool belongs to one engine.
@@ -45,22 +45,42 @@ struct Cpu {
 
 // ---- Linear ----
 
-// A weight [n, k] as panels of isa->panel_width output columns, k-major inside a panel, each panel
-// 64-byte aligned, tail columns zero. A view: whoever owns `data` keeps it alive. Packed for one
-// ISA; another ISA's width is an InternalError.
+// How a packed weight is stored, and what a linear computes with it (layouts: packed_format.h):
+//   kFloat32, kFloat16  float32 products and sums.
+//   kBFloat16           the same; "avx512_bf16" rounds the activations to bfloat16 first.
+//   kQ8, kQ4            8 or 4 bits and a float16 scale per group of 64 or 32 k. Activations are
+//   rounded
+//                       to 8 bits with a scale per row and group, products summed in integers.
+enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kQ8, kQ4 };
+
+constexpr WeightFormat FormatOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return WeightFormat::kFloat32;
+    case DType::kBFloat16:
+      return WeightFormat::kBFloat16;
+    case DType::kFloat16:
+      return WeightFormat::kFloat16;
+  }
+  return WeightFormat::kFloat32;
+}
+
+// A weight [n, k] as panels of isa->panel_width output columns, each panel 64-byte aligned, tail
+// columns zero. A view: whoever owns `data` keeps it alive. Packed for one ISA; another ISA's width
+// is an InternalError.
 struct PackedLinear {
-  DType dtype = DType::kFloat32;
+  WeightFormat format = WeightFormat::kFloat32;
   int64_t n = 0;
   int64_t k = 0;
   int64_t panel_width = 0;
   void* data = nullptr;  // PackedLinearBytes, kPackedAlignment
 };
 
-size_t PackedLinearBytes(const CpuKernels& isa, DType dtype, int64_t n, int64_t k);
-PackedLinear MakePackedLinear(const CpuKernels& isa, DType dtype, int64_t n, int64_t k, void* data);
+size_t PackedLinearBytes(const CpuKernels& isa, WeightFormat format, int64_t n, int64_t k);
+PackedLinear MakePackedLinear(const CpuKernels& isa, WeightFormat format, int64_t n, int64_t k,
+                              void* data);
 
-// Rows [0, rows) of a row-major source, element type `dtype` (rounded to nearest even when it
-// differs from the packed one).
+// Rows [0, rows) of a row-major source, element type `dtype`.
 struct PackSource {
   DType dtype = DType::kFloat32;
   const void* data = nullptr;
@@ -68,9 +88,10 @@ struct PackSource {
   int64_t rows = 0;
 };
 
-// Writes the source to rows [row_offset, row_offset + source.rows) of `packed`: fused matrices
-// (q,k,v; gate,up) take one call per part, any offsets. The call that writes row n - 1 also zeroes
-// the tail columns. Calls on disjoint rows of different panels may run in parallel.
+// Writes the source to rows [row_offset, row_offset + source.rows) of `packed`, rounded to nearest
+// even or quantized; what a row becomes depends on nothing but the row, nor on the ISA. Fused
+// matrices (q,k,v; gate,up) take one call per part, any offsets. The call that writes row n - 1
+// also zeroes the tail columns. Calls on disjoint rows of different panels may run in parallel.
 void PackLinear(const PackedLinear& packed, int64_t row_offset, const PackSource& source);
 
 // y[m, n] = x[m, k] w^T (+ bias[n]). y must not overlap x.
@@ -81,7 +102,10 @@ struct LinearArgs {
   const float* bias = nullptr;  // null: none
   float* y = nullptr;
   int64_t ldy = 0;
+  void* workspace = nullptr;  // LinearWorkspaceBytes, kPackedAlignment
 };
+// For m rows of k inputs, any format.
+size_t LinearWorkspaceBytes(int64_t m, int64_t k);
 void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args);
 
 // ---- Embedding ----

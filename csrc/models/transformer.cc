@@ -26,6 +26,12 @@ size_t AlignUp(size_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
+// Floats of the workspace of a linear, per row.
+int64_t LinearInputWidth(const ModelConfig& config) {
+  const int64_t k = std::max({config.hidden_size, config.q_size(), config.ffn_size});
+  return static_cast<int64_t>(kernels::LinearWorkspaceBytes(1, k) / sizeof(float));
+}
+
 }  // namespace
 
 Transformer::Transformer(ModelConfig config, DecoderWeights weights, const kernels::CpuKernels& isa,
@@ -47,8 +53,8 @@ void Transformer::DescribeMetadata() {
   metadata_.preferred_prefill_chunk_size = kPrefillChunk;
   metadata_.weight_bytes = static_cast<int64_t>(weights_.storage.size());
   metadata_.kv_bytes_per_token = KvStorage::BytesPerToken(config_, weights_.dtype);
-  const int64_t widths =
-      2 * config_.hidden_size + config_.qkv_size() + config_.q_size() + 2 * config_.ffn_size;
+  const int64_t widths = 2 * config_.hidden_size + config_.qkv_size() + config_.q_size() +
+                         2 * config_.ffn_size + LinearInputWidth(config_);
   metadata_.workspace_bytes_per_token =
       widths * static_cast<int64_t>(sizeof(float)) +
       static_cast<int64_t>(sizeof(int32_t) + sizeof(int64_t) + sizeof(kernels::AttentionSequence));
@@ -76,6 +82,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
       {&qkv_, max_num_rows, config_.qkv_size()},
       {&attention_, max_num_rows, config_.q_size()},
       {&ffn_, max_num_rows, 2 * config_.ffn_size},
+      {&linear_inputs_, std::max(max_num_rows, max_num_logits), LinearInputWidth(config_)},
       {&logits_, max_num_logits, config_.vocab_size},
   };
   size_t bytes = kernels::AttentionWorkspaceBytes(pool_->num_threads(), config_.num_heads,
@@ -182,7 +189,8 @@ void Transformer::Project(const LayerWeights& layer, Matrix matrix, const Activa
                    .m = num_rows_,
                    .bias = layer.bias(matrix),
                    .y = y.data,
-                   .ldy = y.width});
+                   .ldy = y.width,
+                   .workspace = linear_inputs_.data});
 }
 
 void Transformer::Normalize(const Activations& x, const float* weight, const Activations& y,
@@ -306,7 +314,8 @@ LogitsView Transformer::Head() {
                    .ldx = hidden_.width,
                    .m = num_rows_,
                    .y = logits_.data,
-                   .ldy = logits_.width});
+                   .ldy = logits_.width,
+                   .workspace = linear_inputs_.data});
   if (config_.final_soft_cap > 0) {
     kernels::SoftCap(cpu_, {logits_.data, logits_.width, num_rows_, logits_.width},
                      config_.final_soft_cap);

@@ -67,12 +67,13 @@ class Transformer : public Model {
   int64_t num_positions_ = 0;  // of the rope tables
   int64_t max_num_rows_ = 0;
   int64_t max_num_logits_ = 0;
-  Activations residual_;   // [rows, hidden]
-  Activations hidden_;     // [rows, hidden]: input of a projection, output of the next one
-  Activations qkv_;        // [rows, q + 2 kv]
-  Activations attention_;  // [rows, q]
-  Activations ffn_;        // [rows, 2 ffn]
-  Activations logits_;     // [logits rows, vocab]
+  Activations residual_;       // [rows, hidden]
+  Activations hidden_;         // [rows, hidden]: input of a projection, output of the next one
+  Activations qkv_;            // [rows, q + 2 kv]
+  Activations attention_;      // [rows, q]
+  Activations ffn_;            // [rows, 2 ffn]
+  Activations linear_inputs_;  // workspace of the projections
+  Activations logits_;         // [logits rows, vocab]
   void* attention_workspace_ = nullptr;
   std::vector<int32_t> positions_;  // [rows]
   std::vector<int64_t> slots_;      // [rows] page * kKvPageSize + offset

@@ -142,7 +142,8 @@ class Loader {
   size_t Bytes(const Parameter& p) const {
     switch (p.form) {
       case ParameterForm::kPacked:
-        return kernels::PackedLinearBytes(*options_.cpu.isa, weights_.dtype, p.rows, p.columns);
+        return kernels::PackedLinearBytes(*options_.cpu.isa, kernels::FormatOf(weights_.dtype),
+                                          p.rows, p.columns);
       case ParameterForm::kTable:
         return static_cast<size_t>(p.rows * p.columns) * DTypeSize(weights_.dtype);
       case ParameterForm::kVector:
@@ -166,8 +167,8 @@ class Loader {
 
   kernels::PackedLinear Packed(size_t parameter) const {
     const Parameter& p = map_.parameters[parameter];
-    return kernels::MakePackedLinear(*options_.cpu.isa, weights_.dtype, p.rows, p.columns,
-                                     Data(parameter));
+    return kernels::MakePackedLinear(*options_.cpu.isa, kernels::FormatOf(weights_.dtype), p.rows,
+                                     p.columns, Data(parameter));
   }
 
   // Block by block, so that little of the file is mapped in at any time.

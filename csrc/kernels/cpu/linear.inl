@@ -1,149 +1,132 @@
-// y = x w^T + bias on packed panels. Included by cpu/kernels.inl only.
+// y = x w^T + bias on packed panels, for every format of formats.inl. Included by cpu/kernels.inl
+// only.
 //
-// Every output is one accumulator that runs over k from 0 upwards and then adds the bias; tiles,
-// blocks and spills to y only decide when. So a row's result does not depend on the other rows nor
-// on the blocking.
+// First the rows are converted into the workspace: tile after tile, in each [group][row] Inputs.
+// Then tiles of rows meet panels. Every output is one float sum that runs over the groups of k from
+// 0 upwards and then adds the bias; tiles, blocks and spilled sums only decide when. So a row's
+// result does not depend on the other rows nor on the blocking.
 #pragma once
 
-#include "kernels/cpu/vec_math.inl"
+#include "kernels/cpu/formats.inl"
 
 namespace mlc_native::kernels {
 namespace {
 
-constexpr int kPanel = 2 * Vec::kLanes;
-// Blocks of calls with more rows than a tile: kBlockRows x kBlockK packed inputs (96 KiB) are
-// walked over kBlockPanels panels; a panel's k block (16 KiB of bfloat16) serves all tiles of the
-// rows. Measured on Zen 3: 94 % of the FMA peak at 512 rows; 86 % with 24 x 256 over 32.
-constexpr int64_t kBlockK = 512;
-constexpr int64_t kBlockPanels = 64;
-constexpr int64_t kBlockRows = 8 * kTileRows;
-constexpr int64_t kPrefetchBytes = 1024;  // ahead in each panel read from memory
+// A block of rows (its inputs in L2) meets one panel after the other; of a panel, a block of k (L1)
+// serves all tiles of the rows before the next one does, while that is prefetched. Sums wait in a
+// buffer of their own meanwhile: rows of y lie so far apart that they would fight for the same
+// cache sets.
+constexpr int64_t kBlockInputBytes = 512 * 1024;
+constexpr int64_t kBlockWeightBytes = 16 * 1024;
+constexpr int64_t kMaxBlockRows = 384;
+constexpr int64_t kLine = 64;
 
-// Elements from panel to panel; each starts at a multiple of kPackedAlignment bytes.
-template <typename T>
-inline int64_t PanelStride(int64_t k) {
-  constexpr int64_t kAlign = kPackedAlignment / static_cast<int64_t>(sizeof(typename T::Storage));
-  return (k * kPanel + kAlign - 1) / kAlign * kAlign;
-}
+// Rows split as evenly as tiles allow, so that no tile is too thin to hide the latency of its
+// sums: `longer` tiles of base + 1 rows, then tiles of base rows.
+struct RowSplit {
+  int64_t tiles;
+  int64_t base;
+  int64_t longer;
 
-// A tile's operands besides the weights. Packed x is [k][rows], else row-major with stride ldx.
-struct Tile {
-  const float* x;
-  int64_t ldx;
-  int64_t k;
-  float* y;  // whole panels; RunTail sees to the last one
-  int64_t ldy;
-  const float* bias;       // of the first column; null: none, or not the last k block
-  bool resume;             // continue the sums in y instead of starting at 0
-  const char* prefetch;    // of packed tiles: what the next ones read, walked along with k
-  int64_t prefetch_bytes;  // per k
-};
-
-// The sums of kRows x one panel. Loops over it must unroll fully, else it does not live in
-// registers.
-template <int kRows>
-struct Sums {
-  Vec lo[kRows];
-  Vec hi[kRows];
-
-  inline void Zero() {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) lo[r] = hi[r] = Vec::Zero();
-  }
-  inline void Load(const float* y, int64_t ldy) {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      lo[r] = Vec::Load(y + r * ldy);
-      hi[r] = Vec::Load(y + r * ldy + Vec::kLanes);
-    }
-  }
-  inline void Store(float* y, int64_t ldy) const {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      lo[r].Store(y + r * ldy);
-      hi[r].Store(y + r * ldy + Vec::kLanes);
-    }
-  }
-  inline void AddBias(const float* bias) {
-    const Vec bias_lo = Vec::Load(bias);
-    const Vec bias_hi = Vec::Load(bias + Vec::kLanes);
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      lo[r] = lo[r] + bias_lo;
-      hi[r] = hi[r] + bias_hi;
-    }
+  RowSplit(int64_t rows, int64_t max_rows)
+      : tiles((rows + max_rows - 1) / max_rows), base(rows / tiles), longer(rows % tiles) {}
+  int64_t Rows(int64_t tile) const { return base + (tile < longer ? 1 : 0); }
+  int64_t Begin(int64_t tile) const { return tile * base + Min64(tile, longer); }
+  int64_t TileOf(int64_t row) const {
+    const int64_t in_longer = longer * (base + 1);
+    return row < in_longer ? row / (base + 1) : longer + (row - in_longer) / base;
   }
 };
 
-// Rows of x straight from the caller, panels straight from memory (several at once to have enough
-// independent sums in flight), all of k.
-template <typename T, int kRows, int kPanels>
-inline void DirectTile(const typename T::Storage* w, int64_t panel_stride, const Tile& t) {
-  Sums<kRows> sums[kPanels];
-#pragma GCC unroll 16
-  for (int p = 0; p < kPanels; ++p) sums[p].Zero();
-  for (int64_t k = 0; k < t.k; ++k) {
-#pragma GCC unroll 16
-    for (int p = 0; p < kPanels; ++p) {
-      const typename T::Storage* wk = w + p * panel_stride + k * kPanel;
-      Prefetch(reinterpret_cast<const char*>(wk) + kPrefetchBytes);
-      Vec lo, hi;
-      T::LoadPair(wk, lo, hi);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const Vec x = Vec::Set(t.x[r * t.ldx + k]);
-        sums[p].lo[r] = Fma(x, lo, sums[p].lo[r]);
-        sums[p].hi[r] = Fma(x, hi, sums[p].hi[r]);
-      }
-    }
-  }
-#pragma GCC unroll 16
-  for (int p = 0; p < kPanels; ++p) {
-    if (t.bias != nullptr) sums[p].AddBias(t.bias + p * kPanel);
-    sums[p].Store(t.y + p * kPanel, t.ldy);
-  }
-}
+// ---- Inputs ----
 
-// Packed rows, one k block of one panel.
-template <typename T, int kRows>
-inline void PackedTile(const typename T::Storage* w, const Tile& t) {
-  Sums<kRows> sums;
-  if (t.resume) {
-    sums.Load(t.y, t.ldy);
-  } else {
-    sums.Zero();
-  }
-  const float* x = t.x;
-  const char* prefetch = t.prefetch;
-  for (int64_t k = 0; k < t.k; ++k) {
-    Prefetch(prefetch);
-    Vec lo, hi;
-    T::LoadPair(w, lo, hi);
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const Vec xk = Vec::Set(x[r]);
-      sums.lo[r] = Fma(xk, lo, sums.lo[r]);
-      sums.hi[r] = Fma(xk, hi, sums.hi[r]);
-    }
-    w += kPanel;
-    x += kRows;
-    prefetch += t.prefetch_bytes;
-  }
-  if (t.bias != nullptr) sums.AddBias(t.bias);
-  sums.Store(t.y, t.ldy);
-}
-
-// Runs a tile of the last panel, of whose columns only some exist, on a copy of whole panels.
 template <typename F>
-inline void RunTail(const Tile& t, int64_t rows, int64_t columns, F run) {
-  float y[kTileRows * kPanel];
+constexpr int64_t Groups(int64_t k) {
+  return (k + F::kGroup - 1) / F::kGroup;
+}
+
+// One row into its place in its tile, whose Inputs are [groups][rows].
+template <typename F>
+void ConvertRow(const float* x, int64_t k, int64_t rows, typename F::Input* out) {
+  int64_t i = 0;
+  for (; i + F::kGroup <= k; i += F::kGroup, out += rows) F::Convert(x + i, out);
+  if (i < k) {
+    float padded[F::kGroup] = {};
+    for (int64_t j = 0; j < k - i; ++j) padded[j] = x[i + j];
+    F::Convert(padded, out);
+  }
+}
+
+void LinearInputRows(const PackedLinear& w, const LinearArgs& a, int64_t begin, int64_t end) {
+  WithFormat(w.format, [&](auto format) {
+    using F = decltype(format);
+    const RowSplit split(a.m, F::kMaxRows);
+    auto* inputs = static_cast<typename F::Input*>(a.workspace);
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t tile = split.TileOf(row);
+      const int64_t first = split.Begin(tile);
+      ConvertRow<F>(a.x + row * a.ldx, w.k, split.Rows(tile),
+                    inputs + first * Groups<F>(w.k) + (row - first));
+    }
+  });
+}
+
+// ---- Panels ----
+
+// Some groups of some rows and one panel.
+struct Tile {
+  const char* w;
+  const void* x;  // Inputs [groups][rows]
+  int64_t groups;
+  const float* from;  // sums so far, [rows][kPanel]; null: start at 0
+  float* y;           // where the sums go
+  int64_t ldy;
+  const float* bias;      // null: none, or not the last groups
+  const char* prefetch;   // what will be read next, walked along with the groups
+  int64_t prefetch_step;  // bytes per step of a group
+};
+
+// The loops over the sums must unroll fully, else they do not live in registers.
+template <typename F, int kRows>
+inline void RunTile(const Tile& t) {
+  Vec sums[kRows][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      const int at = r * kPanel + v * Vec::kLanes;
+      sums[r][v] = t.from != nullptr ? Vec::Load(t.from + at) : Vec::Zero();
+    }
+  }
+  const char* w = t.w;
+  const auto* x = static_cast<const typename F::Input*>(t.x);
+  const char* prefetch = t.prefetch;
+  for (int64_t g = 0; g < t.groups; ++g, w += F::kGroupBytes, x += kRows) {
+    F::Add(w, x, sums, [&](int) {
+      for (int64_t line = 0; line < t.prefetch_step; line += kLine) Prefetch(prefetch + line);
+      prefetch += t.prefetch_step;
+    });
+  }
+#pragma GCC unroll 2
+  for (int v = 0; v < 2; ++v) {
+    const int column = v * Vec::kLanes;
+    const Vec bias = t.bias != nullptr ? Vec::Load(t.bias + column) : Vec::Zero();
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      if (t.bias != nullptr) sums[r][v] = sums[r][v] + bias;
+      sums[r][v].Store(t.y + r * t.ldy + column);
+    }
+  }
+}
+
+// Runs a tile of the last panel, of whose columns only some exist, on a whole panel of its own.
+template <int kMaxRows, typename Run>
+inline void RunTail(const Tile& t, int64_t rows, int64_t columns, Run run) {
+  float y[kMaxRows * kPanel];
   float bias[kPanel] = {};
   Tile copy = t;
   copy.y = y;
   copy.ldy = kPanel;
-  for (int64_t r = 0; t.resume && r < rows; ++r) {
-    for (int64_t c = 0; c < kPanel; ++c) y[r * kPanel + c] = c < columns ? t.y[r * t.ldy + c] : 0;
-  }
   if (t.bias != nullptr) {
     for (int64_t c = 0; c < columns; ++c) bias[c] = t.bias[c];
     copy.bias = bias;
@@ -154,127 +137,73 @@ inline void RunTail(const Tile& t, int64_t rows, int64_t columns, F run) {
   }
 }
 
-template <typename T, int kRows>
-void LinearDirect(const PackedLinear& w, const LinearArgs& a, int64_t begin, int64_t end) {
-  constexpr int kTogether = kTileVectors / (2 * kRows) > 1 ? kTileVectors / (2 * kRows) : 1;
-  const int64_t stride = PanelStride<T>(w.k);
-  const auto* data = static_cast<const typename T::Storage*>(w.data);
-  const auto tile_at = [&](int64_t panel) {
-    Tile t{};
-    t.x = a.x;
-    t.ldx = a.ldx;
-    t.k = w.k;
-    t.y = a.y + panel * kPanel;
-    t.ldy = a.ldy;
-    t.bias = a.bias == nullptr ? nullptr : a.bias + panel * kPanel;
-    return t;
-  };
-  const int64_t whole_end = Min64(end, w.n / kPanel);
-  int64_t panel = begin;
-  for (; panel + kTogether <= whole_end; panel += kTogether) {
-    DirectTile<T, kRows, kTogether>(data + panel * stride, stride, tile_at(panel));
-  }
-  if constexpr (kTogether > 1) {
-    if (panel < whole_end) {
-      WithRows<kTogether - 1>(whole_end - panel, [&](auto panels) {
-        constexpr int kRest = decltype(panels)::value;
-        DirectTile<T, kRows, kRest>(data + panel * stride, stride, tile_at(panel));
-      });
-      panel = whole_end;
-    }
-  }
-  if (panel < end) {
-    RunTail(tile_at(panel), kRows, w.n - panel * kPanel,
-            [&](const Tile& t) { DirectTile<T, kRows, 1>(data + panel * stride, stride, t); });
-  }
-}
-
-// Rows split as evenly as tiles allow, so that no tile is too thin to hide the FMA latency.
-struct RowSplit {
-  int64_t tiles;
-  int64_t base;
-  int64_t longer;  // the first `longer` tiles have base + 1 rows
-  explicit RowSplit(int64_t rows)
-      : tiles((rows + kTileRows - 1) / kTileRows), base(rows / tiles), longer(rows % tiles) {}
-  int64_t rows(int64_t tile) const { return base + (tile < longer ? 1 : 0); }
+struct Range {
+  int64_t begin;
+  int64_t end;
 };
 
-// x[rows, k] -> consecutive tiles of [k][tile rows].
-inline void PackRows(const float* x, int64_t ldx, int64_t k, const RowSplit& split, float* packed) {
-  for (int64_t tile = 0; tile < split.tiles; ++tile) {
-    const int64_t rows = split.rows(tile);
-    WithRows<kTileRows>(rows, [&](auto n) {
-      constexpr int kRows = decltype(n)::value;
-      for (int64_t i = 0; i < k; ++i) {
-#pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) packed[i * kRows + r] = x[r * ldx + i];
-      }
-    });
-    packed += rows * k;
-    x += rows * ldx;
-  }
-}
+// One linear in one format.
+template <typename F>
+class Problem {
+ public:
+  Problem(const PackedLinear& w, const LinearArgs& a) : w_(w), a_(a) {}
 
-// One packed row block times the k block [k0, k0 + k) of the panels [begin, end).
-template <typename T>
-void LinearBlock(const PackedLinear& w, const LinearArgs& a, const RowSplit& split,
-                 const float* packed, int64_t k0, int64_t k, int64_t begin, int64_t end) {
-  const int64_t stride = PanelStride<T>(w.k);
-  const auto* data = static_cast<const typename T::Storage*>(w.data) + k0 * kPanel;
-  Tile t{};
-  t.k = k;
-  t.ldy = a.ldy;
-  t.resume = k0 > 0;
-  const bool last = k0 + k == w.k;
-  constexpr int64_t kRowBytes = kPanel * sizeof(typename T::Storage);
-  t.prefetch_bytes = kRowBytes / split.tiles;
-  for (int64_t panel = begin; panel < end; ++panel) {
-    const typename T::Storage* w_panel = data + panel * stride;
-    const char* next = reinterpret_cast<const char*>(
-        panel + 1 < end ? w_panel + stride : data + begin * stride + k * kPanel);
-    t.x = packed;
-    t.y = a.y + panel * kPanel;
-    t.bias = last && a.bias != nullptr ? a.bias + panel * kPanel : nullptr;
-    const int64_t columns = w.n - panel * kPanel;
-    for (int64_t tile = 0; tile < split.tiles; ++tile) {
-      const int64_t rows = split.rows(tile);
-      t.prefetch = next + tile * t.prefetch_bytes * k;
+  // All rows times some panels.
+  void Run(Range panels) const {
+    const int64_t tile_bytes = groups_ * kMaxRows * static_cast<int64_t>(sizeof(Input));
+    const int64_t block_tiles = Min64(kMaxTiles, kBlockInputBytes / tile_bytes + 1);
+    alignas(64) float sums[kMaxTiles * kMaxRows * kPanel];
+    for (int64_t tile = 0; tile < split_.tiles; tile += block_tiles) {
+      const Range tiles{tile, Min64(split_.tiles, tile + block_tiles)};
+      for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+        for (int64_t group = 0; group < groups_; group += kBlockGroups) {
+          RunBlock(tiles, {group, Min64(groups_, group + kBlockGroups)}, panel, sums);
+        }
+      }
+    }
+  }
+
+ private:
+  using Input = typename F::Input;
+  static constexpr int64_t kMaxRows = F::kMaxRows;
+  static constexpr int64_t kMaxTiles = kMaxBlockRows / kMaxRows;
+  static constexpr int64_t kBlockGroups = kBlockWeightBytes / F::kGroupBytes;
+
+  // The sums of all the tiles are in `sums` until the last groups are added.
+  void RunBlock(Range tiles, Range groups, int64_t panel, float* sums) const {
+    const bool last = groups.end == groups_;
+    const int64_t columns = last ? w_.n - panel * kPanel : kPanel;
+    Tile t{};
+    t.w = static_cast<const char*>(w_.data) + panel * panel_stride_ + groups.begin * F::kGroupBytes;
+    t.groups = groups.end - groups.begin;
+    t.ldy = last ? a_.ldy : kPanel;
+    t.bias = last && a_.bias != nullptr ? a_.bias + panel * kPanel : nullptr;
+    t.prefetch = t.w + t.groups * F::kGroupBytes;  // the next groups or the next panel
+    t.prefetch_step = F::kGroupBytes / (F::kSteps * (tiles.end - tiles.begin));
+    for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
+      const int64_t row = split_.Begin(tile);
+      const int64_t rows = split_.Rows(tile);
+      t.x = static_cast<const Input*>(a_.workspace) + row * groups_ + groups.begin * rows;
+      t.from = groups.begin > 0 ? sums : nullptr;
+      t.y = last ? a_.y + row * a_.ldy + panel * kPanel : sums;
       const auto run = [&](const Tile& whole) {
-        WithRows<kTileRows>(rows,
-                            [&](auto r) { PackedTile<T, decltype(r)::value>(w_panel, whole); });
+        WithRows<kMaxRows>(rows, [&](auto r) { RunTile<F, decltype(r)::value>(whole); });
       };
-      columns < kPanel ? RunTail(t, rows, columns, run) : run(t);
-      t.x += rows * k;
-      t.y += rows * a.ldy;
+      columns < kPanel ? RunTail<kMaxRows>(t, rows, columns, run) : run(t);
+      sums += rows * kPanel;
+      t.prefetch += t.prefetch_step * F::kSteps * t.groups;
     }
   }
-}
 
-template <typename T>
-void LinearBlocked(const PackedLinear& w, const LinearArgs& a, int64_t begin, int64_t end) {
-  alignas(64) float packed[kBlockRows * kBlockK];
-  for (int64_t panel = begin; panel < end; panel += kBlockPanels) {
-    const int64_t panel_end = Min64(end, panel + kBlockPanels);
-    for (int64_t k0 = 0; k0 < w.k; k0 += kBlockK) {
-      const int64_t k = Min64(kBlockK, w.k - k0);
-      for (int64_t row = 0; row < a.m; row += kBlockRows) {
-        const RowSplit split(Min64(kBlockRows, a.m - row));
-        PackRows(a.x + row * a.ldx + k0, a.ldx, k, split, packed);
-        LinearArgs block = a;
-        block.y = a.y + row * a.ldy;
-        LinearBlock<T>(w, block, split, packed, k0, k, panel, panel_end);
-      }
-    }
-  }
-}
+  const PackedLinear& w_;
+  const LinearArgs& a_;
+  const int64_t groups_ = Groups<F>(w_.k);
+  const int64_t panel_stride_ = F::kLayout.PanelBytes(w_.k, kPanel);
+  const RowSplit split_{a_.m, kMaxRows};
+};
 
 void LinearPanels(const PackedLinear& w, const LinearArgs& a, int64_t begin, int64_t end) {
-  WithType(w.dtype, [&](auto type) {
-    using T = decltype(type);
-    if (a.m > kTileRows) return LinearBlocked<T>(w, a, begin, end);
-    WithRows<kTileRows>(
-        a.m, [&](auto rows) { LinearDirect<T, decltype(rows)::value>(w, a, begin, end); });
-  });
+  WithFormat(w.format, [&](auto format) { Problem<decltype(format)>(w, a).Run({begin, end}); });
 }
 
 }  // namespace

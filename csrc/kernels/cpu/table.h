@@ -40,8 +40,10 @@ constexpr int64_t AttentionScratchFloats(int64_t queries, int64_t head_dim) {
 struct CpuKernels {
   const char* name;
   int64_t panel_width;  // output columns of a packed panel: two vectors
-  int64_t tile_rows;    // a linear with more rows than this packs them first
 
+  // First every row of x into args.workspace, in the form that the weight's format multiplies with;
+  // then the panels.
+  void (*linear_input)(const PackedLinear&, const LinearArgs&, int64_t row_begin, int64_t row_end);
   void (*linear)(const PackedLinear&, const LinearArgs&, int64_t panel_begin, int64_t panel_end);
   void (*rms_norm)(const RmsNormArgs&, float* residual, int64_t ld_residual, int64_t row_begin,
                    int64_t row_end);
@@ -58,5 +60,6 @@ const CpuKernels& PortableKernels();
 // Defined on x86-64 only.
 const CpuKernels& Avx2Kernels();
 const CpuKernels& Avx512Kernels();
+const CpuKernels& Avx512Bf16Kernels();
 
 }  // namespace mlc_native::kernels

@@ -10,9 +10,7 @@
 namespace mlc_native::kernels {
 namespace {
 
-constexpr const char* kIsaName = "avx2";
-constexpr int kTileRows = 6;      // 6 rows x 2 vectors = 12 of the 16 registers
-constexpr int kTileVectors = 12;  // accumulators that a tile may hold
+constexpr int kTileRows = 6;  // 6 rows x 2 vectors = 12 of the 16 registers
 
 struct Vec {
   static constexpr int kLanes = 8;
@@ -50,16 +48,11 @@ inline Vec Exp2Int(Vec n) {
 }
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
-// Element types. LoadAs: 8 consecutive elements. LoadPair: the 16 columns of one k of a packed
-// panel; bfloat16 panels interleave columns i and 8 + i, so that one load and two cheap operations
-// give both vectors. StoreAs rounds to nearest even and keeps NaN.
+// Element types. LoadAs: 8 consecutive elements. LoadEven, LoadOdd: every other one of 16. StoreAs
+// rounds to nearest even and keeps NaN.
 struct Float32 {
   using Storage = float;
   static Vec LoadAs(const float* p) { return Vec::Load(p); }
-  static void LoadPair(const float* p, Vec& lo, Vec& hi) {
-    lo = Vec::Load(p);
-    hi = Vec::Load(p + Vec::kLanes);
-  }
   static void StoreAs(float* p, Vec x) { x.Store(p); }
 };
 
@@ -69,10 +62,13 @@ struct BFloat16 {
     const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16))};
   }
-  static void LoadPair(const uint16_t* p, Vec& lo, Vec& hi) {
-    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    lo.v = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
-    hi.v = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(-65536)));
+  static Vec LoadEven(const uint16_t* p) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16))};
+  }
+  static Vec LoadOdd(const uint16_t* p) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)))};
   }
   static void StoreAs(uint16_t* p, Vec x) {
     const __m256i bits = _mm256_castps_si256(x.v);
@@ -92,10 +88,6 @@ struct Float16 {
   using Storage = uint16_t;
   static Vec LoadAs(const uint16_t* p) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
-  }
-  static void LoadPair(const uint16_t* p, Vec& lo, Vec& hi) {
-    lo = LoadAs(p);
-    hi = LoadAs(p + Vec::kLanes);
   }
   static void StoreAs(uint16_t* p, Vec x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),

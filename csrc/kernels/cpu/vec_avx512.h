@@ -1,5 +1,5 @@
-// Vec for AVX-512 (F, BW, DQ, VL): 16 floats. Included by exactly one translation unit,
-// kernels_avx512.cc, hence the unnamed namespace, see vec_avx2.h.
+// Vec for AVX-512 (F, BW, DQ, VL): 16 floats. Included by the translation units of the AVX-512
+// levels only, hence the unnamed namespace, see vec_avx2.h.
 #pragma once
 
 #include <immintrin.h>
@@ -9,9 +9,7 @@
 namespace mlc_native::kernels {
 namespace {
 
-constexpr const char* kIsaName = "avx512";
-constexpr int kTileRows = 12;     // 12 rows x 2 vectors = 24 of the 32 registers
-constexpr int kTileVectors = 24;  // accumulators that a tile may hold
+constexpr int kTileRows = 12;  // 12 rows x 2 vectors = 24 of the 32 registers
 
 struct Vec {
   static constexpr int kLanes = 16;
@@ -49,14 +47,10 @@ inline Vec Exp2Int(Vec n) {
 }
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
-// Element types, see vec_avx2.h. The layouts follow the number of lanes.
+// Element types, see vec_avx2.h.
 struct Float32 {
   using Storage = float;
   static Vec LoadAs(const float* p) { return Vec::Load(p); }
-  static void LoadPair(const float* p, Vec& lo, Vec& hi) {
-    lo = Vec::Load(p);
-    hi = Vec::Load(p + Vec::kLanes);
-  }
   static void StoreAs(float* p, Vec x) { x.Store(p); }
 };
 
@@ -66,10 +60,12 @@ struct BFloat16 {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
   }
-  static void LoadPair(const uint16_t* p, Vec& lo, Vec& hi) {
-    const __m512i bits = _mm512_loadu_si512(p);
-    lo.v = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
-    hi.v = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(-65536)));
+  static Vec LoadEven(const uint16_t* p) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
+  }
+  static Vec LoadOdd(const uint16_t* p) {
+    const __m512i high = _mm512_set1_epi32(-65536);
+    return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), high))};
   }
   static void StoreAs(uint16_t* p, Vec x) {
     const __m512i bits = _mm512_castps_si512(x.v);
@@ -87,10 +83,6 @@ struct Float16 {
   using Storage = uint16_t;
   static Vec LoadAs(const uint16_t* p) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
-  }
-  static void LoadPair(const uint16_t* p, Vec& lo, Vec& hi) {
-    lo = LoadAs(p);
-    hi = LoadAs(p + Vec::kLanes);
   }
   static void StoreAs(uint16_t* p, Vec x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),

@@ -10,9 +10,7 @@
 namespace mlc_native::kernels {
 namespace {
 
-constexpr const char* kIsaName = "portable";
-constexpr int kTileRows = 2;     // SSE2 has 16 registers of 4 floats
-constexpr int kTileVectors = 4;  // accumulators that a tile may hold
+constexpr int kTileRows = 2;  // SSE2 has 16 registers of 4 floats
 
 struct Vec {
   static constexpr int kLanes = 8;
@@ -94,14 +92,10 @@ inline Vec Exp2Int(Vec n) {
 }
 inline void Prefetch(const void* p) { __builtin_prefetch(p); }
 
-// Element types, see vec_avx2.h. The layouts are the same.
+// Element types, see vec_avx2.h.
 struct Float32 {
   using Storage = float;
   static Vec LoadAs(const float* p) { return Vec::Load(p); }
-  static void LoadPair(const float* p, Vec& lo, Vec& hi) {
-    lo = Vec::Load(p);
-    hi = Vec::Load(p + Vec::kLanes);
-  }
   static void StoreAs(float* p, Vec x) { x.Store(p); }
 };
 
@@ -110,9 +104,11 @@ struct BFloat16 {
   static Vec LoadAs(const uint16_t* p) {
     return Lanewise([&](int i) { return BFloat16ToFloat(p[i]); });
   }
-  static void LoadPair(const uint16_t* p, Vec& lo, Vec& hi) {
-    lo = Lanewise([&](int i) { return BFloat16ToFloat(p[2 * i]); });
-    hi = Lanewise([&](int i) { return BFloat16ToFloat(p[2 * i + 1]); });
+  static Vec LoadEven(const uint16_t* p) {
+    return Lanewise([&](int i) { return BFloat16ToFloat(p[2 * i]); });
+  }
+  static Vec LoadOdd(const uint16_t* p) {
+    return Lanewise([&](int i) { return BFloat16ToFloat(p[2 * i + 1]); });
   }
   static void StoreAs(uint16_t* p, Vec x) {
     for (int i = 0; i < Vec::kLanes; ++i) p[i] = FloatToBFloat16(x.v[i]);
@@ -123,10 +119,6 @@ struct Float16 {
   using Storage = uint16_t;
   static Vec LoadAs(const uint16_t* p) {
     return Lanewise([&](int i) { return Float16ToFloat(p[i]); });
-  }
-  static void LoadPair(const uint16_t* p, Vec& lo, Vec& hi) {
-    lo = LoadAs(p);
-    hi = LoadAs(p + Vec::kLanes);
   }
   static void StoreAs(uint16_t* p, Vec x) {
     for (int i = 0; i < Vec::kLanes; ++i) p[i] = FloatToFloat16(x.v[i]);

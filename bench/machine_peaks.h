@@ -1,0 +1,74 @@
+// The fastest rate at which one instruction set of this machine multiplies and adds: loops on
+// registers alone, no memory. Included by kernels_machine.h only.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace mlc_native::kernels {
+// What a peak is measured for: the type of the products.
+enum class Arithmetic : uint8_t { kFloat32, kBFloat16, kInt8 };
+constexpr const char* kArithmeticNames[] = {"float32", "bfloat16", "int8"};
+
+// A loop of `iterations` > 0 passes; returns the operations (2 per multiply-add) of one pass.
+using PeakLoop = int64_t (*)(int64_t iterations);
+
+#if defined(__x86_64__)
+// In assembly, because the compiler moves sums between registers and memory as it likes. UPDATE
+// adds to register \r, which is independent of the others; registers 13 to 15 hold operands.
+#define MLC_NATIVE_PEAK_LOOP(NAME, CLEAR, UPDATE, OPERATIONS)                                    \
+  inline int64_t NAME(int64_t iterations) {                                                      \
+    asm volatile(".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n" CLEAR                          \
+                 "\n.endr\n"                                                                     \
+                 ".p2align 6\n1:\n"                                                              \
+                 ".irp r,0,1,2,3,4,5,6,7,8,9,10,11\n" UPDATE                                     \
+                 "\n.endr\n"                                                                     \
+                 "dec %0\njnz 1b\n"                                                              \
+                 : "+r"(iterations)                                                              \
+                 :                                                                               \
+                 : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", \
+                   "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");                \
+    if constexpr (std::string_view(CLEAR).front() == 'v') asm volatile("vzeroupper");            \
+    return 12 * (OPERATIONS);                                                                    \
+  }
+
+#define MLC_NATIVE_CLEAR_YMM "vpxor %%ymm\\r, %%ymm\\r, %%ymm\\r"
+#define MLC_NATIVE_CLEAR_ZMM "vpxord %%zmm\\r, %%zmm\\r, %%zmm\\r"
+MLC_NATIVE_PEAK_LOOP(SsePeak, "xorps %%xmm\\r, %%xmm\\r",
+                     "movaps %%xmm15, %%xmm13\nmulps %%xmm14, %%xmm13\naddps %%xmm13, %%xmm\\r", 8)
+MLC_NATIVE_PEAK_LOOP(Avx2FloatPeak, MLC_NATIVE_CLEAR_YMM, "vfmadd231ps %%ymm14, %%ymm15, %%ymm\\r",
+                     16)
+MLC_NATIVE_PEAK_LOOP(Avx2Int8Peak, MLC_NATIVE_CLEAR_YMM,
+                     "vpmaddubsw %%ymm14, %%ymm15, %%ymm13\n"
+                     "vpmaddwd %%ymm13, %%ymm15, %%ymm13\nvpaddd %%ymm13, %%ymm\\r, %%ymm\\r",
+                     64)
+MLC_NATIVE_PEAK_LOOP(Avx512FloatPeak, MLC_NATIVE_CLEAR_ZMM,
+                     "vfmadd231ps %%zmm14, %%zmm15, %%zmm\\r", 32)
+MLC_NATIVE_PEAK_LOOP(Avx512Int8Peak, MLC_NATIVE_CLEAR_ZMM,
+                     "vpmaddubsw %%zmm14, %%zmm15, %%zmm13\n"
+                     "vpmaddwd %%zmm13, %%zmm15, %%zmm13\nvpaddd %%zmm13, %%zmm\\r, %%zmm\\r",
+                     128)
+MLC_NATIVE_PEAK_LOOP(BFloat16Peak, MLC_NATIVE_CLEAR_ZMM, "vdpbf16ps %%zmm14, %%zmm15, %%zmm\\r", 64)
+MLC_NATIVE_PEAK_LOOP(VnniPeak, MLC_NATIVE_CLEAR_ZMM, "vpdpbusd %%zmm14, %%zmm15, %%zmm\\r", 128)
+#undef MLC_NATIVE_CLEAR_ZMM
+#undef MLC_NATIVE_CLEAR_YMM
+#undef MLC_NATIVE_PEAK_LOOP
+#endif
+
+// Of the products that the kernels of `isa` use: without a dot product of bfloat16, those of
+// float32.
+inline PeakLoop PeakLoopOf(std::string_view isa, Arithmetic arithmetic) {
+#if defined(__x86_64__)
+  const bool int8 = arithmetic == Arithmetic::kInt8;
+  if (isa == "avx2") return int8 ? Avx2Int8Peak : Avx2FloatPeak;
+  if (isa == "avx512") return int8 ? Avx512Int8Peak : Avx512FloatPeak;
+  if (isa == "avx512_bf16") {
+    if (int8) return VnniPeak;
+    return arithmetic == Arithmetic::kBFloat16 ? BFloat16Peak : Avx512FloatPeak;
+  }
+  if (isa == "portable") return SsePeak;
+#endif
+  return nullptr;  // no loop for this architecture: the peak is reported as 0
+}
+
+}  // namespace mlc_native::kernels

@@ -1,0 +1,31 @@
+// bfloat16 weights times float32 inputs, for ISAs without a dot product of bfloat16.
+#pragma once
+
+namespace mlc_native::kernels {
+namespace {
+
+struct BFloat16Dot {
+  using Input = float[2];  // the inputs of two k
+
+  static void Convert(const float* x, int64_t pairs, Input* out) {
+    for (int64_t i = 0; i < 2 * pairs; ++i) out[i / 2][i % 2] = x[i];
+  }
+
+  // Two k of all columns of a panel.
+  struct Weights {
+    Vec even[2];
+    Vec odd[2];
+
+    explicit Weights(const uint16_t* w)
+        : even{BFloat16::LoadEven(w), BFloat16::LoadEven(w + 2 * Vec::kLanes)},
+          odd{BFloat16::LoadOdd(w), BFloat16::LoadOdd(w + 2 * Vec::kLanes)} {}
+    void AddTo(Vec (&sums)[2], const Input& x) const {
+      const Vec first = Vec::Set(x[0]), second = Vec::Set(x[1]);
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v) sums[v] = Fma(second, odd[v], Fma(first, even[v], sums[v]));
+    }
+  };
+};
+
+}  // namespace
+}  // namespace mlc_native::kernels

@@ -1,0 +1,53 @@
+// What the AVX-512 levels share of their dot_*.h.
+#pragma once
+
+#include "kernels/cpu/dot_input.h"
+#include "kernels/cpu/vec_avx512.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+struct IntVec {
+  __m512i v;
+
+  static IntVec Set(int32_t x) { return {_mm512_set1_epi32(x)}; }
+};
+inline Vec ToFloat(IntVec a) { return {_mm512_cvtepi32_ps(a.v)}; }
+
+struct Nibbles {
+  static constexpr int kQuads = 2;
+  static constexpr int kOffset = 8;
+  using Quad = __m512i;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    const __m512i codes = _mm512_loadu_si512(p);
+    const __m512i mask = _mm512_set1_epi8(15);
+    w[0] = _mm512_and_si512(codes, mask);
+    w[1] = _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask);
+  }
+};
+
+template <int kGroup>
+inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
+  constexpr int kVectors = kGroup / Vec::kLanes;
+  // Bits of floats without sign are ordered like integers, NaN last.
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  __m512i bits = _mm512_setzero_si512();
+  for (int i = 0; i < kVectors; ++i) {
+    const __m512i v = _mm512_loadu_si512(x + i * Vec::kLanes);
+    bits = _mm512_max_epu32(bits, _mm512_and_si512(v, magnitude));
+  }
+  const InputScale scale(__builtin_bit_cast(float, _mm512_reduce_max_epu32(bits)));
+  const __m512 inverse = _mm512_set1_ps(scale.inverse);
+  __m512i sum = _mm512_setzero_si512();
+  for (int i = 0; i < kVectors; ++i) {
+    const __m512 v = _mm512_loadu_ps(x + i * Vec::kLanes);
+    const __m512i codes = _mm512_cvtps_epi32(_mm512_mul_ps(v, inverse));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out->codes) + i, _mm512_cvtepi32_epi8(codes));
+    sum = _mm512_add_epi32(sum, codes);
+  }
+  out->start = -offset * _mm512_reduce_add_epi32(sum);
+  out->scale = scale.scale;
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels

@@ -1,0 +1,149 @@
+// The weight formats as linear.inl sees them. A format adds one group of k (packed_format.h) of one
+// panel to the sums of some rows:
+//
+//   kLayout, kGroupBytes   of the panels
+//   Input                  one row's inputs of a group, as Convert leaves them in the workspace
+//   kMaxRows               rows whose sums fit the registers
+//   Convert                a group of inputs (filled up with zeros) to an Input
+//   kSteps, Add            sums[r][v] += inputs of row r * columns of vector v, in kSteps steps;
+//                          calls step(i) in each, for prefetches
+//
+// Included by cpu/linear.inl only.
+#pragma once
+
+#include "kernels/cpu/vec_math.inl"
+
+namespace mlc_native::kernels {
+namespace {
+
+constexpr int kPanel = 2 * Vec::kLanes;
+
+template <WeightFormat kFormat>
+struct FormatBase {
+  static constexpr PanelLayout kLayout = LayoutOf(kFormat);
+  static constexpr int64_t kGroupBytes = kLayout.GroupBytes(kPanel);
+  static constexpr int kGroup = kLayout.group;
+};
+
+// float32 and float16: a k a step.
+template <WeightFormat kFormat, typename T>
+struct SingleFormat : FormatBase<kFormat> {
+  using Base = FormatBase<kFormat>;
+  static constexpr int kMaxRows = kTileRows;
+  static constexpr int kSteps = Base::kGroup;
+  struct Input {
+    float x[kSteps];
+  };
+
+  static void Convert(const float* x, Input* out) {
+    for (int i = 0; i < kSteps; ++i) out->x[i] = x[i];
+  }
+  template <int kRows, typename Step>
+  static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
+    const auto* w = reinterpret_cast<const typename T::Storage*>(group);
+    for (int i = 0; i < kSteps; ++i, w += kPanel) {
+      step(i);
+      const Vec lo = T::LoadAs(w);
+      const Vec hi = T::LoadAs(w + Vec::kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const Vec input = Vec::Set(x[r].x[i]);
+        sums[r][0] = Fma(input, lo, sums[r][0]);
+        sums[r][1] = Fma(input, hi, sums[r][1]);
+      }
+    }
+  }
+};
+
+// bfloat16: two k a step.
+struct PairFormat : FormatBase<WeightFormat::kBFloat16> {
+  static constexpr int kMaxRows = kTileRows;
+  static constexpr int kSteps = kGroup / 2;
+  struct Input {
+    BFloat16Dot::Input x[kSteps];
+  };
+
+  static void Convert(const float* x, Input* out) { BFloat16Dot::Convert(x, kSteps, out->x); }
+  template <int kRows, typename Step>
+  static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
+    const auto* w = reinterpret_cast<const uint16_t*>(group);
+    for (int i = 0; i < kSteps; ++i, w += 2 * kPanel) {
+      step(i);
+      BFloat16Dot::Weights weights(w);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) weights.AddTo(sums[r], x[r].x[i]);
+    }
+  }
+};
+
+// Integer sums of a group, then scale of the inputs * scale of the weights * that.
+template <WeightFormat kFormat, typename Codes>
+struct QuantFormat : FormatBase<kFormat> {
+  using Base = FormatBase<kFormat>;
+  static constexpr int kMaxRows = kQuantTileRows;
+  static constexpr int kQuadBytes = Base::kLayout.chunk_bytes;
+  static constexpr int kVectorBytes = kQuadBytes * Vec::kLanes;
+  static constexpr int kSteps = Base::kLayout.CodeBytes(1) / kQuadBytes;
+  using Input = QuantInput<Base::kGroup>;
+
+  static void Convert(const float* x, Input* out) { QuantizeInputs(x, Codes::kOffset, out); }
+
+  // Four codes of a row, for every column.
+  static IntVec Quad(const Input& x, int i) {
+    int32_t bits;
+    __builtin_memcpy(&bits, x.codes + kQuadBytes * i, kQuadBytes);
+    return IntVec::Set(bits);
+  }
+  template <int kRows, typename Step>
+  static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
+    IntVec dots[kRows][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) dots[r][0] = dots[r][1] = IntVec::Set(x[r].start);
+    const auto* codes = reinterpret_cast<const uint8_t*>(group);
+#pragma GCC unroll 16
+    for (int i = 0; i < kSteps; ++i, codes += 2 * kVectorBytes) {
+      step(i);
+      typename Codes::Quad lo[Codes::kQuads], hi[Codes::kQuads];
+      Codes::Load(codes, lo);
+      Codes::Load(codes + kVectorBytes, hi);
+#pragma GCC unroll 2
+      for (int q = 0; q < Codes::kQuads; ++q) {
+#pragma GCC unroll 16
+        for (int r = 0; r < kRows; ++r) {
+          const IntVec input = Quad(x[r], i * Codes::kQuads + q);
+          dots[r][0] = Codes::Dot(dots[r][0], lo[q], input);
+          dots[r][1] = Codes::Dot(dots[r][1], hi[q], input);
+        }
+      }
+    }
+    const auto* scales = reinterpret_cast<const uint16_t*>(codes);
+    const Vec lo_scale = Float16::LoadAs(scales);
+    const Vec hi_scale = Float16::LoadAs(scales + Vec::kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const Vec scale = Vec::Set(x[r].scale);
+      sums[r][0] = Fma(ToFloat(dots[r][0]) * scale, lo_scale, sums[r][0]);
+      sums[r][1] = Fma(ToFloat(dots[r][1]) * scale, hi_scale, sums[r][1]);
+    }
+  }
+};
+
+// Calls f(format) with the format's struct.
+template <typename F>
+inline void WithFormat(WeightFormat format, F f) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return f(SingleFormat<WeightFormat::kFloat32, Float32>{});
+    case WeightFormat::kBFloat16:
+      return f(PairFormat{});
+    case WeightFormat::kFloat16:
+      return f(SingleFormat<WeightFormat::kFloat16, Float16>{});
+    case WeightFormat::kQ8:
+      return f(QuantFormat<WeightFormat::kQ8, Q8Codes>{});
+    case WeightFormat::kQ4:
+      return f(QuantFormat<WeightFormat::kQ4, Q4Codes>{});
+  }
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels

@@ -1,0 +1,59 @@
+// Where the elements of a packed weight lie. A panel holds `width` output columns (two vectors of
+// the ISA); inside it, group after group of k, the last one filled up with zeros. In a group, the
+// elements of a column come in chunks, the chunks of all columns side by side:
+//
+//              k     [n] is an array of n
+//   float32    32    [32][width] float
+//   bfloat16   32    [16][width][2] bfloat16: chunks of two k, as vdpbf16ps wants them; a shift and
+//                    a mask of one load give both k elsewhere
+//   float16    32    [32][width] float16
+//   q8         64    [16][width][4] codes of 8 bits, then [width] float16 scales
+//   q4         32    [4][width][4] bytes, then [width] float16 scales; in byte j of step s, the low
+//                    4 bits are the code of k = 8 s + j, the high ones that of k = 8 s + 4 + j
+//
+// A weight of q8 and q4 is scale * (code - offset), offset 128 or 8: unsigned codes times signed
+// activations are what the dot product instructions want, and the offset's part is
+// -offset * (sum of the group's activations), the same for all columns.
+// Panels start at multiples of kPackedAlignment.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kernels.h"
+
+namespace mlc_native::kernels {
+
+struct PanelLayout {
+  int64_t group;        // k
+  int64_t code_bits;    // of one element
+  int64_t chunk_bytes;  // of one column
+  int64_t scale_bytes;  // of one column's group
+
+  constexpr int64_t CodeBytes(int64_t width) const { return width * group * code_bits / 8; }
+  constexpr int64_t GroupBytes(int64_t width) const {
+    return CodeBytes(width) + width * scale_bytes;
+  }
+  constexpr int64_t Groups(int64_t k) const { return (k + group - 1) / group; }
+  constexpr int64_t PanelBytes(int64_t k, int64_t width) const {
+    const int64_t bytes = Groups(k) * GroupBytes(width);
+    return (bytes + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
+  }
+};
+
+constexpr PanelLayout LayoutOf(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      break;
+    case WeightFormat::kBFloat16:
+      return {.group = 32, .code_bits = 16, .chunk_bytes = 4, .scale_bytes = 0};
+    case WeightFormat::kFloat16:
+      return {.group = 32, .code_bits = 16, .chunk_bytes = 2, .scale_bytes = 0};
+    case WeightFormat::kQ8:
+      return {.group = 64, .code_bits = 8, .chunk_bytes = 4, .scale_bytes = 2};
+    case WeightFormat::kQ4:
+      return {.group = 32, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 2};
+  }
+  return {.group = 32, .code_bits = 32, .chunk_bytes = 4, .scale_bytes = 0};
+}
+
+}  // namespace mlc_native::kernels

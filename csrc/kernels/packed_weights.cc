@@ -1,0 +1,297 @@
+// Element by element into panels and back: packing of weights, look-up of embeddings. The only
+// file beside packed_format.h and the loops of cpu/linear.inl that knows where an element lies.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/cpu/table.h"
+#include "kernels/kernels.h"
+#include "kernels/packed_format.h"
+#include "kernels/quantize.h"
+#include "support/check.h"
+#include "support/half.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+// Element types as (storage, conversions), so that the loops below are free of switches.
+struct Float32Codec {
+  static constexpr WeightFormat kFormat = WeightFormat::kFloat32;
+  using Storage = float;
+  static float Decode(float x) { return x; }
+  static float Encode(float x) { return x; }
+};
+struct BFloat16Codec {
+  static constexpr WeightFormat kFormat = WeightFormat::kBFloat16;
+  using Storage = uint16_t;
+  static float Decode(uint16_t x) { return BFloat16ToFloat(x); }
+  static uint16_t Encode(float x) { return FloatToBFloat16(x); }
+};
+struct Float16Codec {
+  static constexpr WeightFormat kFormat = WeightFormat::kFloat16;
+  using Storage = uint16_t;
+  static float Decode(uint16_t x) { return Float16ToFloat(x); }
+  static uint16_t Encode(float x) { return FloatToFloat16(x); }
+};
+
+// Below, one struct per way to store a group of one column: as bytes in the order of its chunks,
+// and a scale.
+
+// Formats without scales.
+template <typename Codec>
+struct FloatGroup {
+  static constexpr PanelLayout kLayout = LayoutOf(Codec::kFormat);
+  struct Stored {
+    typename Codec::Storage codes[kLayout.group];
+    uint16_t scale;
+  };
+
+  template <typename From>
+  static Stored Encode(const typename From::Storage* x, int64_t count) {
+    Stored stored = {};
+    for (int64_t i = 0; i < count; ++i) {
+      if constexpr (std::is_same_v<From, Codec>) {
+        stored.codes[i] = x[i];  // bit copy
+      } else {
+        stored.codes[i] = Codec::Encode(From::Decode(x[i]));
+      }
+    }
+    return stored;
+  }
+  static void Decode(const Stored& stored, float* values) {
+    for (int64_t i = 0; i < kLayout.group; ++i) values[i] = Codec::Decode(stored.codes[i]);
+  }
+};
+
+template <WeightFormat kFormat>
+struct QuantGroup {
+  static constexpr PanelLayout kLayout = LayoutOf(kFormat);
+  static constexpr bool kQ4 = kFormat == WeightFormat::kQ4;
+  static constexpr int kOffset = kQ4 ? 8 : 128;
+  struct Stored {
+    uint8_t codes[kLayout.CodeBytes(1)];
+    uint16_t scale;
+  };
+
+  // The codes in byte `at` of a column: the only one of q8, low and high of q4.
+  static constexpr int64_t Low(int64_t at) {
+    return kQ4 ? at / kLayout.chunk_bytes * 2 * kLayout.chunk_bytes + at % kLayout.chunk_bytes : at;
+  }
+  static constexpr int64_t High(int64_t at) { return Low(at) + kLayout.chunk_bytes; }
+
+  template <typename From>
+  static Stored Encode(const typename From::Storage* x, int64_t count) {
+    std::array<float, kLayout.group> values = {};
+    for (int64_t i = 0; i < count; ++i) values[i] = From::Decode(x[i]);
+    Stored stored;
+    if constexpr (kQ4) {
+      const auto group = QuantizeQ4(values);
+      for (size_t at = 0; at < sizeof(stored.codes); ++at) {
+        stored.codes[at] = static_cast<uint8_t>(group.codes[Low(at)] | group.codes[High(at)] << 4);
+      }
+      stored.scale = group.scale;
+    } else {
+      const auto group = QuantizeQ8(values);
+      std::memcpy(stored.codes, group.codes.data(), sizeof(stored.codes));
+      stored.scale = group.scale;
+    }
+    return stored;
+  }
+  static void Decode(const Stored& stored, float* values) {
+    const float scale = Float16ToFloat(stored.scale);
+    for (size_t at = 0; at < sizeof(stored.codes); ++at) {
+      const int code = stored.codes[at];
+      values[Low(at)] = scale * static_cast<float>((kQ4 ? code & 15 : code) - kOffset);
+      if (kQ4) values[High(at)] = scale * static_cast<float>((code >> 4) - kOffset);
+    }
+  }
+};
+
+// Column `c` of a group of `width` columns.
+template <typename Group>
+void StoreColumn(const typename Group::Stored& from, char* group, int64_t width, int64_t c) {
+  constexpr PanelLayout kLayout = Group::kLayout;
+  const auto* bytes = reinterpret_cast<const char*>(from.codes);
+  for (int64_t at = 0; at < kLayout.CodeBytes(1); at += kLayout.chunk_bytes) {
+    std::memcpy(group + at * width + c * kLayout.chunk_bytes, bytes + at, kLayout.chunk_bytes);
+  }
+  std::memcpy(group + kLayout.CodeBytes(width) + c * kLayout.scale_bytes, &from.scale,
+              kLayout.scale_bytes);
+}
+template <typename Group>
+typename Group::Stored LoadColumn(const char* group, int64_t width, int64_t c) {
+  constexpr PanelLayout kLayout = Group::kLayout;
+  typename Group::Stored to;
+  auto* bytes = reinterpret_cast<char*>(to.codes);
+  for (int64_t at = 0; at < kLayout.CodeBytes(1); at += kLayout.chunk_bytes) {
+    std::memcpy(bytes + at, group + at * width + c * kLayout.chunk_bytes, kLayout.chunk_bytes);
+  }
+  std::memcpy(&to.scale, group + kLayout.CodeBytes(width) + c * kLayout.scale_bytes,
+              kLayout.scale_bytes);
+  return to;
+}
+
+template <typename F>
+void WithCodec(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return f(Float32Codec{});
+    case DType::kBFloat16:
+      return f(BFloat16Codec{});
+    case DType::kFloat16:
+      return f(Float16Codec{});
+  }
+}
+
+template <typename F>
+void WithGroup(WeightFormat format, F f) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return f(FloatGroup<Float32Codec>{});
+    case WeightFormat::kBFloat16:
+      return f(FloatGroup<BFloat16Codec>{});
+    case WeightFormat::kFloat16:
+      return f(FloatGroup<Float16Codec>{});
+    case WeightFormat::kQ8:
+      return f(QuantGroup<WeightFormat::kQ8>{});
+    case WeightFormat::kQ4:
+      return f(QuantGroup<WeightFormat::kQ4>{});
+  }
+}
+
+char* PanelOf(const PackedLinear& w, int64_t row) {
+  return static_cast<char*>(w.data) +
+         row / w.panel_width * LayoutOf(w.format).PanelBytes(w.k, w.panel_width);
+}
+
+void CheckPacked(const PackedLinear& w) {
+  MLC_CHECK(w.n > 0 && w.k > 0 && w.panel_width > 0 && w.data != nullptr)
+      << "n " << w.n << " k " << w.k << " panel_width " << w.panel_width;
+}
+
+// Blocks of k, so that a panel's lines stay in L1 while its rows are written one after the other.
+constexpr int64_t kPackBlock = 256;
+
+// Rows of one panel.
+template <typename Group, typename From>
+void PackPanelRows(const PackedLinear& w, int64_t row_begin, int64_t row_end,
+                   const typename From::Storage* source, int64_t ld) {
+  constexpr PanelLayout kLayout = Group::kLayout;
+  const int64_t group_bytes = kLayout.GroupBytes(w.panel_width);
+  char* panel = PanelOf(w, row_begin);
+  for (int64_t block = 0; block < w.k; block += kPackBlock) {
+    const int64_t block_end = std::min(block + kPackBlock, w.k);
+    for (int64_t row = row_begin; row < row_end; ++row) {
+      const auto* x = source + (row - row_begin) * ld;
+      for (int64_t k = block; k < block_end; k += kLayout.group) {
+        const auto stored = Group::template Encode<From>(x + k, std::min(kLayout.group, w.k - k));
+        StoreColumn<Group>(stored, panel + k / kLayout.group * group_bytes, w.panel_width,
+                           row % w.panel_width);
+      }
+    }
+  }
+}
+
+// Columns of the last panel that are no rows of the weight: zero bytes are a zero in every format.
+template <typename Group>
+void ZeroTail(const PackedLinear& w) {
+  constexpr PanelLayout kLayout = Group::kLayout;
+  const int64_t width = w.panel_width;
+  char* group = PanelOf(w, w.n - 1);
+  for (int64_t i = 0; i < kLayout.Groups(w.k); ++i, group += kLayout.GroupBytes(width)) {
+    for (int64_t row = w.n; row % width != 0; ++row)
+      StoreColumn<Group>({}, group, width, row % width);
+  }
+}
+
+// Runs fn(begin, end) over rows, each thread with at least kMinElementsPerThread elements.
+constexpr int64_t kMinElementsPerThread = 16 * 1024;
+
+template <typename F>
+void ForRows(const Cpu& cpu, int64_t rows, int64_t elements_per_row, F fn) {
+  const int64_t per_row = std::max<int64_t>(1, elements_per_row);
+  const int64_t grain = (kMinElementsPerThread + per_row - 1) / per_row;
+  cpu.pool->ParallelFor(rows, [&](int64_t begin, int64_t end, int) { fn(begin, end); }, grain);
+}
+
+template <typename Group>
+void UnpackRow(const PackedLinear& w, int64_t row, float scale, float* out) {
+  constexpr PanelLayout kLayout = Group::kLayout;
+  const char* group = PanelOf(w, row);
+  for (int64_t k = 0; k < w.k; k += kLayout.group, group += kLayout.GroupBytes(w.panel_width)) {
+    float values[kLayout.group];
+    Group::Decode(LoadColumn<Group>(group, w.panel_width, row % w.panel_width), values);
+    const int64_t count = std::min(kLayout.group, w.k - k);
+    for (int64_t i = 0; i < count; ++i) out[k + i] = values[i] * scale;
+  }
+}
+
+void CheckIds(const GatherArgs& args, int64_t n) {
+  for (int64_t i = 0; i < args.m; ++i) {
+    MLC_CHECK(args.ids[i] >= 0 && args.ids[i] < n) << "id " << args.ids[i] << " of " << n;
+  }
+}
+
+}  // namespace
+
+size_t PackedLinearBytes(const CpuKernels& isa, WeightFormat format, int64_t n, int64_t k) {
+  const int64_t width = isa.panel_width;
+  return static_cast<size_t>((n + width - 1) / width * LayoutOf(format).PanelBytes(k, width));
+}
+
+PackedLinear MakePackedLinear(const CpuKernels& isa, WeightFormat format, int64_t n, int64_t k,
+                              void* data) {
+  const PackedLinear w{
+      .format = format, .n = n, .k = k, .panel_width = isa.panel_width, .data = data};
+  CheckPacked(w);
+  return w;
+}
+
+void PackLinear(const PackedLinear& w, int64_t row_offset, const PackSource& source) {
+  CheckPacked(w);
+  MLC_CHECK(row_offset >= 0 && row_offset + source.rows <= w.n && source.ld >= w.k)
+      << "rows " << row_offset << " + " << source.rows << " of " << w.n << ", ld " << source.ld;
+  const int64_t end = row_offset + source.rows;
+  WithGroup(w.format, [&](auto group) {
+    WithCodec(source.dtype, [&](auto from) {
+      const auto* data = static_cast<const typename decltype(from)::Storage*>(source.data);
+      for (int64_t row = row_offset; row < end;) {
+        const int64_t next = std::min(end, (row / w.panel_width + 1) * w.panel_width);
+        PackPanelRows<decltype(group), decltype(from)>(
+            w, row, next, data + (row - row_offset) * source.ld, source.ld);
+        row = next;
+      }
+    });
+    if (end == w.n) ZeroTail<decltype(group)>(w);
+  });
+}
+
+void GatherPackedRows(const Cpu& cpu, const PackedLinear& table, const GatherArgs& args) {
+  CheckPacked(table);
+  CheckIds(args, table.n);
+  ForRows(cpu, args.m, table.k, [&](int64_t begin, int64_t end) {
+    WithGroup(table.format, [&](auto group) {
+      for (int64_t i = begin; i < end; ++i) {
+        UnpackRow<decltype(group)>(table, args.ids[i], args.scale, args.out + i * args.ldo);
+      }
+    });
+  });
+}
+
+void GatherRows(const Cpu& cpu, const RowTable& table, const GatherArgs& args) {
+  CheckIds(args, table.n);
+  ForRows(cpu, args.m, table.k, [&](int64_t begin, int64_t end) {
+    WithCodec(table.dtype, [&](auto codec) {
+      using Codec = decltype(codec);
+      for (int64_t i = begin; i < end; ++i) {
+        const auto* from =
+            static_cast<const typename Codec::Storage*>(table.data) + args.ids[i] * table.ld;
+        float* out = args.out + i * args.ldo;
+        for (int64_t j = 0; j < table.k; ++j) out[j] = Codec::Decode(from[j]) * args.scale;
+      }
+    });
+  });
+}
+
+}  // namespace mlc_native::kernels

@@ -1,0 +1,28 @@
+// Rounding of weights to groups of few bits. A group's result is a function of its values alone,
+// in plain IEEE float arithmetic: the same on every machine and ISA.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/packed_format.h"
+
+namespace mlc_native::kernels {
+
+// Values are scale * (code - 2^(bits - 1)).
+template <int64_t kGroup>
+struct QuantizedGroup {
+  uint16_t scale;  // float16 bits; NaN when a value is not finite
+  std::array<uint8_t, kGroup> codes;
+};
+
+inline constexpr int64_t kQ8Group = LayoutOf(WeightFormat::kQ8).group;
+inline constexpr int64_t kQ4Group = LayoutOf(WeightFormat::kQ4).group;
+
+// Largest magnitude -> code 1 or 255. The scale is rounded up, so that nothing is clipped.
+QuantizedGroup<kQ8Group> QuantizeQ8(const std::array<float, kQ8Group>& values);
+
+// Of a few scales, the one with the least squared error.
+QuantizedGroup<kQ4Group> QuantizeQ4(const std::array<float, kQ4Group>& values);
+
+}  // namespace mlc_native::kernels
