@@ -97,6 +97,8 @@ struct GenerationConfig {
 
 enum class EngineMode { kLocal, kInteractive, kServer };
 enum class PrefillMode { kChunked, kHybrid };
+// Of the matrices; none: they are stored in `dtype`.
+enum class WeightQuantization { kNone, kQ8, kQ4 };
 enum class PrefixCacheMode { kDisable, kRadix };
 enum class SpeculativeMode { kDisable, kSmallDraft, kEagle, kMedusa };
 
@@ -107,6 +109,7 @@ struct EngineConfig {
   EngineMode mode = EngineMode::kLocal;
 
   std::string dtype = "auto";  // "auto" (the checkpoint's), "float32", "bfloat16", "float16"
+  WeightQuantization quantization = WeightQuantization::kNone;  // null, "q8", "q4"
   std::optional<int64_t>
       num_threads;  // CPU threads of the model; default: all cores the process may use
 

@@ -39,6 +39,12 @@ const EnumNames<SpeculativeMode>& SpeculativeModeNames() {
   return names;
 }
 
+const EnumNames<WeightQuantization>& WeightQuantizationNames() {
+  static const EnumNames<WeightQuantization> names = {{"q8", WeightQuantization::kQ8},
+                                                      {"q4", WeightQuantization::kQ4}};
+  return names;
+}
+
 const EnumNames<PrefixCacheMode>& PrefixCacheModeNames() {
   static const EnumNames<PrefixCacheMode> names = {{"disable", PrefixCacheMode::kDisable},
                                                    {"radix", PrefixCacheMode::kRadix}};
@@ -320,6 +326,7 @@ EngineConfig EngineConfig::FromJSONString(const std::string& json_text) {
   reader.Read("additional_models", &config.additional_models);
   reader.Read("mode", ModeNames(), &config.mode);
   reader.Read("dtype", &config.dtype);
+  reader.Read("quantization", WeightQuantizationNames(), &config.quantization);
   reader.Read("num_threads", 1, 1024, &config.num_threads);
   ReadSizes(&reader, &config);
   ReadServiceLimits(&reader, &config);
@@ -348,6 +355,9 @@ std::string EngineConfig::AsJSONString() const {
       {"additional_models", additional_models},
       {"mode", NameOf(ModeNames(), mode)},
       {"dtype", dtype},
+      {"quantization", quantization == WeightQuantization::kNone
+                           ? ordered_json(nullptr)
+                           : NameOf(WeightQuantizationNames(), quantization)},
       {"num_threads", OrNull(num_threads)},
       {"gpu_memory_utilization", OrNull(gpu_memory_utilization)},
       {"kv_cache_page_size", kv_cache_page_size},

@@ -407,6 +407,7 @@ std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineO
                             .model_lib = config.model_lib,
                             .device = device,
                             .dtype = config.dtype,
+                            .quantization = config.quantization,
                             .num_threads = *with_threads.num_threads,
                             .progress = options.load_progress});
   const int64_t free_memory = AvailableMemoryBytes();

@@ -41,8 +41,11 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
   const Checkpoint checkpoint(source.path);
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
   auto pool = std::make_unique<ThreadPool>(num_threads);
-  DecoderWeights weights = LoadWeights(
-      config, checkpoint, {.dtype = dtype, .cpu = {&isa, pool.get()}, .progress = source.progress});
+  DecoderWeights weights = LoadWeights(config, checkpoint,
+                                       {.dtype = dtype,
+                                        .quantization = source.quantization,
+                                        .cpu = {&isa, pool.get()},
+                                        .progress = source.progress});
   return std::make_unique<Transformer>(std::move(config), std::move(weights), isa, std::move(pool));
 }
 

@@ -85,6 +85,7 @@ struct ModelSource {
   std::string model_lib{};  // plug-in library, or empty
   std::string device = "cpu";
   std::string dtype = "auto";
+  WeightQuantization quantization = WeightQuantization::kNone;
   int64_t num_threads = 1;
   LoadProgress progress{};  // may be empty
 };

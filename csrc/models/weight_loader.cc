@@ -139,11 +139,23 @@ class Loader {
     return sources_.front()->dtype();
   }
 
-  size_t Bytes(const Parameter& p) const {
+  kernels::WeightFormat Format(size_t parameter) const {
+    switch (options_.quantization) {
+      case WeightQuantization::kNone:
+        break;
+      case WeightQuantization::kQ8:
+        return kernels::WeightFormat::kQ8;
+      case WeightQuantization::kQ4:
+        return parameter == map_.head ? kernels::WeightFormat::kQ8 : kernels::WeightFormat::kQ4;
+    }
+    return kernels::FormatOf(weights_.dtype);
+  }
+
+  size_t Bytes(size_t parameter) const {
+    const Parameter& p = map_.parameters[parameter];
     switch (p.form) {
       case ParameterForm::kPacked:
-        return kernels::PackedLinearBytes(*options_.cpu.isa, kernels::FormatOf(weights_.dtype),
-                                          p.rows, p.columns);
+        return kernels::PackedLinearBytes(*options_.cpu.isa, Format(parameter), p.rows, p.columns);
       case ParameterForm::kTable:
         return static_cast<size_t>(p.rows * p.columns) * DTypeSize(weights_.dtype);
       case ParameterForm::kVector:
@@ -155,9 +167,9 @@ class Loader {
   void Allocate() {
     constexpr size_t kAlign = kernels::kPackedAlignment;
     size_t end = 0;
-    for (const Parameter& p : map_.parameters) {
+    for (size_t i = 0; i < map_.parameters.size(); ++i) {
       offsets_.push_back(end);
-      end += (Bytes(p) + kAlign - 1) / kAlign * kAlign;
+      end += (Bytes(i) + kAlign - 1) / kAlign * kAlign;
     }
     weights_.storage = TensorStorage(end, "the model's weights");
     filled_.resize(map_.parameters.size());
@@ -167,8 +179,8 @@ class Loader {
 
   kernels::PackedLinear Packed(size_t parameter) const {
     const Parameter& p = map_.parameters[parameter];
-    return kernels::MakePackedLinear(*options_.cpu.isa, kernels::FormatOf(weights_.dtype), p.rows,
-                                     p.columns, Data(parameter));
+    return kernels::MakePackedLinear(*options_.cpu.isa, Format(parameter), p.rows, p.columns,
+                                     Data(parameter));
   }
 
   // Block by block, so that little of the file is mapped in at any time.

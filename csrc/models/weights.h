@@ -23,7 +23,7 @@ struct LayerWeights {
 };
 
 struct DecoderWeights {
-  DType dtype = DType::kFloat32;  // of matrices and embeddings
+  DType dtype = DType::kFloat32;  // of what is not quantized
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;
   kernels::PackedLinear head;    // [vocab, hidden]; tied: the embeddings, too

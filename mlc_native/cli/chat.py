@@ -22,6 +22,7 @@ from mlc_native.errors import (
     LoadError,
     invalid_config,
 )
+from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.engine import MLCEngine
 
 HELP = """\
@@ -193,6 +194,15 @@ def read_lines(console: Console, interactive: bool) -> Any:
         yield line
 
 
+def engine_config(args: argparse.Namespace) -> EngineConfig:
+    """The engine settings of the command line: the flags over --overrides."""
+    config = engine_config_from_overrides(args.overrides)
+    for name in ("dtype", "quantization", "num_threads"):
+        if getattr(args, name) is not None:
+            setattr(config, name, getattr(args, name))
+    return config
+
+
 def run(args: argparse.Namespace) -> int:
     """The subcommand. Exit status 0, or 2 when the model or a setting is wrong."""
     console = Console(file=sys.stdout)
@@ -203,7 +213,7 @@ def run(args: argparse.Namespace) -> int:
             args.device,
             model_lib=args.model_lib,
             mode=args.mode,
-            engine_config=engine_config_from_overrides(args.overrides),
+            engine_config=engine_config(args),
         )
     except (InvalidConfig, LoadError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -236,6 +246,9 @@ def add_parser(subcommands: Any) -> None:
     parser.add_argument("--device", default="auto", help='"auto", "cpu" or "cuda[:i]"')
     parser.add_argument("--model-lib", help="plug-in library that creates the model")
     parser.add_argument("--mode", default="interactive", choices=["local", "interactive", "server"])
+    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16", "float16"])
+    parser.add_argument("--quantization", choices=["q8", "q4"], help="bits of the matrices")
+    parser.add_argument("--num-threads", type=int, help="default: all cores")
     parser.add_argument("--overrides", default="", help='engine settings, "name=value;..."')
     parser.add_argument("--set", default="", help='chat settings, "name=value;..."')
     parser.add_argument(

@@ -81,6 +81,7 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   config.model_lib = "/lib/x.so";
   config.mode = EngineMode::kServer;
   config.dtype = "bfloat16";
+  config.quantization = WeightQuantization::kQ4;
   config.num_threads = 3;
   config.gpu_memory_utilization = 0.5;
   config.max_num_sequence = 7;
@@ -105,7 +106,8 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   EXPECT_EQ(parsed["spec_tree_width"], 3);
   EXPECT_EQ(parsed["mode"], "server");
   EXPECT_EQ(parsed["sliding_window_size"], nullptr);
-  EXPECT_EQ(parsed.size(), 27u);
+  EXPECT_EQ(parsed["quantization"], "q4");
+  EXPECT_EQ(parsed.size(), 28u);
 }
 
 TEST(EngineConfigJson, AcceptsTheAncestorsFixedFields) {
@@ -144,6 +146,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"mode", R"({"mode": "fast"})", R"("local", "interactive" or "server")"},
         BadField{"mode", R"({"mode": 1})", R"("local", "interactive" or "server")"},
         BadField{"dtype", R"({"dtype": "int8"})", "\"float16\""},
+        BadField{"quantization", R"({"quantization": "q5"})", "\"q8\" or \"q4\""},
         BadField{"num_threads", R"({"num_threads": 0})", "[1, 1024], got 0"},
         BadField{"gpu_memory_utilization", R"({"gpu_memory_utilization": 0})", "(0, 1], got 0"},
         BadField{"gpu_memory_utilization", R"({"gpu_memory_utilization": 1.01})", "got 1.01"},

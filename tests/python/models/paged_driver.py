@@ -29,8 +29,12 @@ class PagedSequence:
 class PagedModel:
     """A model and a page allocator that scatters the pages of a sequence over the cache."""
 
-    def __init__(self, path: Path, dtype: str = "auto", num_threads: int = 1) -> None:
-        self.model = testing.TestModel(str(path), dtype=dtype, num_threads=num_threads)
+    def __init__(
+        self, path: Path, dtype: str = "auto", num_threads: int = 1, quantization: str = ""
+    ) -> None:
+        self.model = testing.TestModel(
+            str(path), dtype=dtype, num_threads=num_threads, quantization=quantization
+        )
         self.model.allocate(NUM_PAGES, MAX_ROWS, MAX_ROWS)
         self.vocab_size = self.model.metadata["vocab_size"]
         # A fixed permutation: neighbours in a sequence are far apart in memory.
