@@ -1,6 +1,6 @@
-// All kernels of one ISA. A file kernels_<isa>.cc includes its dot_<isa>.h, which brings its Vec, then
-// this, and defines the accessor of its table. Everything is in unnamed namespaces and uses no std
-// functions, so that no symbol compiled with ISA flags is shared with the rest of the program.
+// All kernels of one ISA. A file kernels_<isa>.cc includes its dot_<isa>.h, which brings its Vec,
+// then this, and defines the accessor of its table. Everything is in unnamed namespaces and uses no
+// std functions, so that no symbol compiled with ISA flags is shared with the rest of the program.
 
 #pragma once
 
