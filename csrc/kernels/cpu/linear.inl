@@ -152,12 +152,13 @@ class Problem {
   void Run(Range panels) const {
     const int64_t tile_bytes = groups_ * kMaxRows * static_cast<int64_t>(sizeof(Input));
     const int64_t block_tiles = Min64(kMaxTiles, kBlockInputBytes / tile_bytes + 1);
+    const int64_t block_groups = split_.tiles == 1 ? groups_ : kBlockGroups;  // read once only
     alignas(64) float sums[kMaxTiles * kMaxRows * kPanel];
     for (int64_t tile = 0; tile < split_.tiles; tile += block_tiles) {
       const Range tiles{tile, Min64(split_.tiles, tile + block_tiles)};
       for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-        for (int64_t group = 0; group < groups_; group += kBlockGroups) {
-          RunBlock(tiles, {group, Min64(groups_, group + kBlockGroups)}, panel, sums);
+        for (int64_t group = 0; group < groups_; group += block_groups) {
+          RunBlock(tiles, {group, Min64(groups_, group + block_groups)}, panel, sums);
         }
       }
     }
@@ -178,7 +179,7 @@ class Problem {
     t.groups = groups.end - groups.begin;
     t.ldy = last ? a_.ldy : kPanel;
     t.bias = last && a_.bias != nullptr ? a_.bias + panel * kPanel : nullptr;
-    t.prefetch = t.w + t.groups * F::kGroupBytes;  // the next groups or the next panel
+    t.prefetch = t.w + Min64(t.groups, kBlockGroups) * F::kGroupBytes;  // or the next panel
     t.prefetch_step = F::kGroupBytes / (F::kSteps * (tiles.end - tiles.begin));
     for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
       const int64_t row = split_.Begin(tile);
