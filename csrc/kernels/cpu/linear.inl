@@ -18,6 +18,7 @@ namespace {
 // cache sets.
 constexpr int64_t kBlockInputBytes = 512 * 1024;
 constexpr int64_t kBlockWeightBytes = 16 * 1024;
+constexpr int64_t kMaxBlockGroups = 16;
 constexpr int64_t kMaxBlockRows = 384;
 constexpr int64_t kLine = 64;
 
@@ -168,7 +169,9 @@ class Problem {
   using Input = typename F::Input;
   static constexpr int64_t kMaxRows = F::kMaxRows;
   static constexpr int64_t kMaxTiles = kMaxBlockRows / kMaxRows;
-  static constexpr int64_t kBlockGroups = kBlockWeightBytes / F::kGroupBytes;
+  static constexpr int64_t kBlockGroups = kBlockWeightBytes / F::kGroupBytes < kMaxBlockGroups
+                                              ? kBlockWeightBytes / F::kGroupBytes
+                                              : kMaxBlockGroups;
 
   // The sums of all the tiles are in `sums` until the last groups are added.
   void RunBlock(Range tiles, Range groups, int64_t panel, float* sums) const {
