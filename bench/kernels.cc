@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels_forward.h"
 #include "kernels_machine.h"
 
 namespace mlc_native::kernels {
@@ -133,14 +132,6 @@ void BenchAttention(benchmark::State& state, int64_t sequences, int64_t rows, in
          4.0 * sequences * keys * kHeads * kHeadDim, Arithmetic::kFloat32);
 }
 
-void BenchForward(benchmark::State& state, const Format& format, bool prefill) {
-  Forward forward(state.range(0), prefill, format.format);
-  for (auto _ : state) forward.Run();
-  Report(state, forward.WeightBytes(), forward.Operations(), format.arithmetic);
-  state.counters["tokens/s"] = benchmark::Counter(
-      static_cast<double>(state.range(0)) * state.iterations(), benchmark::Counter::kIsRate);
-}
-
 void BenchElementwise(benchmark::State& state) {
   const int64_t m = state.range(0), dim = 1024, ffn = 3072;
   const std::vector<float> weight = RandomFloats(dim);
@@ -191,15 +182,6 @@ void RegisterAll() {
     benchmark::RegisterBenchmark(("pack/" + name).c_str(), [&format](benchmark::State& state) {
       BenchPack(state, format);
     })->Apply(Timing);
-    for (bool prefill : {false, true}) {
-      auto* bench = benchmark::RegisterBenchmark(
-          ((prefill ? "forward_prefill/" : "forward_decode/") + name).c_str(),
-          [&format, prefill](benchmark::State& state) { BenchForward(state, format, prefill); });
-      for (int64_t m : prefill ? std::vector<int64_t>{512} : std::vector<int64_t>{1, 8, 16}) {
-        bench->Arg(m);
-      }
-      Timing(bench);
-    }
   }
   const auto attention = [](const char* name, int64_t sequences, int64_t rows, int64_t context) {
     benchmark::RegisterBenchmark(name, [=](benchmark::State& state) {

@@ -1,0 +1,306 @@
+// The engine as a whole on a real checkpoint folder, beside the limit of this machine: tokens
+// through the public Engine, greedy, text and callback included, the prefix cache on (no prompt
+// hits it).
+//
+//   python tools/make_random_checkpoint.py --like qwen3-0.6b --dtype bfloat16 --out /tmp/qwen3
+//   build/torch/bench/end_to_end --model /tmp/qwen3 [--rows prefill,decode1,decode16,decode4096]
+//                                [--quantization none,q8,q4]
+//
+// Threads: MLC_NATIVE_BENCH_THREADS (default 2). ISA: MLC_NATIVE_ISA. A figure is that of the
+// median step of a row. The limit of a step is
+//
+//   max(bytes / read bandwidth, linear operations / peak of their format
+//                               + attention operations / peak of the KV type)
+//
+// with everything counted once, whatever the engine does:
+//   bytes                packed weights of all matrices with their scales, K and V of every
+//                        sequence's context read, K and V of the new rows written
+//   linear operations    2 n k per row; per row of logits alone: the head and, in the last layer,
+//                        what comes after attention
+//   attention operations 4 heads head_dim per row and key that it attends
+// Activations stay in caches and are not counted. `engine` is the part of the time outside
+// Model::Forward: planning, pages, sampling, text, callback.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "engine.h"
+#include "kernels_machine.h"
+#include "models/kv_storage.h"
+#include "models/model_config.h"
+
+namespace mlc_native {
+namespace {
+
+using kernels::Arithmetic;
+using kernels::TheMachine;
+using kernels::WeightFormat;
+
+struct RowKind {
+  std::string_view name;
+  int64_t sequences;
+  int64_t prompt_len;
+  int64_t steps;  // that are measured
+  bool prefill;   // a step is a prompt; else a token of each sequence
+};
+constexpr RowKind kRows[] = {
+    {"prefill", 1, 512, 5, true},
+    {"decode1", 1, 128, 48, false},
+    {"decode16", 16, 128, 24, false},
+    {"decode4096", 1, 4080, 32, false},  // the middle of its steps has 4,096 tokens of context
+};
+
+struct Quantization {
+  std::string_view name;
+  WeightQuantization quantization;
+  WeightFormat layers, head;  // bfloat16: the checkpoint's
+  Arithmetic arithmetic;
+};
+constexpr Quantization kQuantizations[] = {
+    {"none", WeightQuantization::kNone, WeightFormat::kBFloat16, WeightFormat::kBFloat16,
+     Arithmetic::kBFloat16},
+    {"q8", WeightQuantization::kQ8, WeightFormat::kQ8, WeightFormat::kQ8, Arithmetic::kInt8},
+    {"q4", WeightQuantization::kQ4, WeightFormat::kQ4, WeightFormat::kQ8, Arithmetic::kInt8},
+};
+
+// ---- The limit ----
+
+// One step: `rows` new tokens of each of `sequences`, whose context is `context` before it.
+struct StepShape {
+  int64_t sequences;
+  int64_t rows;
+  int64_t context;
+
+  double Keys() const {  // per sequence, over its rows
+    return static_cast<double>(rows * context) + 0.5 * static_cast<double>(rows * (rows + 1));
+  }
+};
+
+class Limit {
+ public:
+  Limit(const ModelConfig& config, const Quantization& quantization)
+      : config_(config), quantization_(quantization) {
+    for (int i = 0; i < kNumMatrices; ++i) {
+      const auto matrix = static_cast<Matrix>(i);
+      const int64_t n = config.matrix_rows(matrix), k = config.matrix_columns(matrix);
+      (matrix == Matrix::kQkv ? qkv_size_ : rest_size_) += static_cast<double>(n * k);
+      weight_bytes_ += Bytes(quantization.layers, n, k) * num_layers();
+    }
+    weight_bytes_ += Bytes(quantization.head, config.vocab_size, config.hidden_size);
+  }
+
+  double Seconds(const StepShape& step) const {
+    const kernels::Machine& machine = TheMachine();
+    return std::max(StepBytes(step) / machine.bytes_per_second,
+                    LinearOperations(step) / machine.Peak(quantization_.arithmetic) +
+                        AttentionOperations(step) / machine.Peak(Arithmetic::kBFloat16));
+  }
+
+ private:
+  static double Bytes(WeightFormat format, int64_t n, int64_t k) {
+    return static_cast<double>(kernels::PackedLinearBytes(*TheMachine().isa, format, n, k));
+  }
+  double num_layers() const { return static_cast<double>(config_.layers.size()); }
+
+  double StepBytes(const StepShape& step) const {
+    const auto kv_per_token =
+        static_cast<double>(KvStorage::BytesPerToken(config_, DType::kBFloat16));
+    return weight_bytes_ +
+           static_cast<double>(step.sequences * (step.context + 2 * step.rows)) * kv_per_token;
+  }
+  double LinearOperations(const StepShape& step) const {
+    const auto logits_rows = static_cast<double>(step.sequences);
+    const double rows = logits_rows * static_cast<double>(step.rows);
+    const auto head = static_cast<double>(config_.vocab_size * config_.hidden_size);
+    return 2 * (rows * qkv_size_ * num_layers() + rows * rest_size_ * (num_layers() - 1) +
+                logits_rows * (rest_size_ + head));
+  }
+  double AttentionOperations(const StepShape& step) const {
+    return 4 * static_cast<double>(config_.q_size() * step.sequences) * step.Keys() * num_layers();
+  }
+
+  const ModelConfig& config_;
+  const Quantization& quantization_;
+  double qkv_size_ = 0, rest_size_ = 0;  // elements of a layer's matrices
+  double weight_bytes_ = 0;
+};
+
+// ---- The engine ----
+
+struct StepTime {
+  double seconds = 0;
+  double forward = 0;  // of it within Model::Forward
+  int64_t tokens = 0;  // that reached the callback
+};
+
+class Session {
+ public:
+  Session(const std::string& model, WeightQuantization quantization, int64_t vocab_size)
+      : any_token_(3, static_cast<int32_t>(vocab_size) - 4) {
+    EngineConfig config;
+    config.model = model;
+    config.dtype = "bfloat16";
+    config.quantization = quantization;
+    config.num_threads = TheMachine().pool->num_threads();
+    config.max_num_sequence = 16;
+    config.max_single_sequence_length = 4608;
+    config.max_total_sequence_length = 3 * 4608;
+    config.prefill_chunk_size = 512;
+    EngineOptions options;
+    options.request_stream_callback = [this](const std::vector<RequestStreamOutput>& outputs) {
+      for (const RequestStreamOutput& output : outputs) {
+        for (const SequenceDelta& delta : output.group) num_tokens_ += std::ssize(delta.token_ids);
+      }
+    };
+    engine_ = Engine::Create(config, options);
+  }
+
+  std::vector<StepTime> Measure(const RowKind& row) {
+    return row.prefill ? MeasurePrompts(row) : MeasureTokens(row);
+  }
+
+ private:
+  std::vector<StepTime> MeasurePrompts(const RowKind& row) {
+    std::vector<StepTime> times;
+    for (int64_t i = 0; i <= row.steps; ++i) {
+      Add(row.prompt_len, 1);
+      times.push_back(Step());
+    }
+    times.erase(times.begin());  // it touched memory for the first time
+    return times;
+  }
+
+  std::vector<StepTime> MeasureTokens(const RowKind& row) {
+    // All run at the same time: the first has not ended when the last prompt is computed.
+    const int64_t max_tokens = row.steps + 2 * row.sequences;
+    for (int64_t i = 0; i < row.sequences; ++i) Add(row.prompt_len, max_tokens);
+    while (Step().tokens < row.sequences) {
+    }
+    std::vector<StepTime> times;
+    for (int64_t i = 0; i < row.steps; ++i) {
+      times.push_back(Step());
+      if (times.back().tokens != row.sequences) throw std::runtime_error("not all sequences run");
+    }
+    engine_->AbortAllRequests();
+    return times;
+  }
+
+  void Add(int64_t prompt_len, int64_t max_tokens) {
+    GenerationConfig generation;
+    generation.temperature = 0;
+    generation.max_tokens = max_tokens;
+    generation.debug_config.ignore_eos = true;
+    std::vector<int32_t> prompt(static_cast<size_t>(prompt_len));
+    for (int32_t& token : prompt) token = any_token_(random_);
+    engine_->AddRequest(engine_->CreateRequest(std::to_string(num_requests_++),
+                                               {TokenData{std::move(prompt)}}, generation));
+  }
+
+  StepTime Step() {
+    num_tokens_ = 0;
+    engine_->DebugCall("profiler_start");
+    engine_->Step();
+    const auto profile = nlohmann::json::parse(engine_->DebugCall("profiler_stop"));
+    const auto seconds = [&](const char* phase) {
+      return profile.at("phases").at(phase).at("sum_s").get<double>();
+    };
+    return {.seconds = seconds("step"), .forward = seconds("forward"), .tokens = num_tokens_};
+  }
+
+  std::minstd_rand random_{7};
+  std::uniform_int_distribution<int32_t> any_token_;
+  int64_t num_requests_ = 0;
+  int64_t num_tokens_ = 0;
+  std::unique_ptr<Engine> engine_;
+};
+
+// ---- The table ----
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+void PrintRow(const RowKind& row, const Quantization& quantization, const Limit& limit,
+              const std::vector<StepTime>& times) {
+  std::vector<double> seconds, engine;
+  for (const StepTime& time : times) {
+    seconds.push_back(time.seconds);
+    engine.push_back(time.seconds - time.forward);
+  }
+  const double step = Median(std::move(seconds));
+  const StepShape shape = row.prefill ? StepShape{row.sequences, row.prompt_len, 0}
+                                      : StepShape{row.sequences, 1, row.prompt_len + row.steps / 2};
+  const double bound = limit.Seconds(shape);
+  std::printf("%-11s %-5s %9.1f %9.2f %9.2f %6.1f %% %7.2f %%\n", row.name.data(),
+              quantization.name.data(), static_cast<double>(shape.sequences * shape.rows) / step,
+              step * 1e3, bound * 1e3, 100 * bound / step, 100 * Median(std::move(engine)) / step);
+  std::fflush(stdout);
+}
+
+struct Options {
+  std::string model;
+  std::string rows = "prefill,decode1,decode16,decode4096";
+  std::string quantization = "none,q8,q4";
+
+  static bool Lists(const std::string& list, std::string_view name) {
+    return ("," + list + ",").find("," + std::string(name) + ",") != std::string::npos;
+  }
+};
+
+Options ParseOptions(int argc, char** argv) {
+  Options options;
+  const std::pair<const char*, std::string*> fields[] = {{"--model", &options.model},
+                                                         {"--rows", &options.rows},
+                                                         {"--quantization", &options.quantization}};
+  for (int i = 1; i < argc; i += 2) {
+    const auto field = std::find_if(std::begin(fields), std::end(fields), [&](const auto& f) {
+      return std::strcmp(f.first, argv[i]) == 0;
+    });
+    if (field == std::end(fields) || i + 1 == argc) {
+      throw std::invalid_argument(std::string("what is ") + argv[i] + "? see bench/end_to_end.cc");
+    }
+    *field->second = argv[i + 1];
+  }
+  if (options.model.empty()) throw std::invalid_argument("--model FOLDER is missing");
+  return options;
+}
+
+void Run(const Options& options) {
+  const ModelConfig config = ReadModelConfig(options.model);
+  PrintLimits(TheMachine());
+  std::printf("%-17s %9s %9s %9s %8s %9s\n", "", "tokens/s", "step ms", "limit ms", "share",
+              "engine");
+  for (const Quantization& quantization : kQuantizations) {
+    if (!Options::Lists(options.quantization, quantization.name)) continue;
+    Session session(options.model, quantization.quantization, config.vocab_size);
+    const Limit limit(config, quantization);
+    for (const RowKind& row : kRows) {
+      if (!Options::Lists(options.rows, row.name)) continue;
+      PrintRow(row, quantization, limit, session.Measure(row));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mlc_native
+
+int main(int argc, char** argv) {
+  try {
+    mlc_native::Run(mlc_native::ParseOptions(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "end_to_end: %s\n", error.what());
+    return 1;
+  }
+}
