@@ -54,6 +54,11 @@ class PagedModel:
             sequence.kv_len = end
         return self.model.forward(batch, logits)
 
+    def release(self, sequence: PagedSequence) -> None:
+        """Take the pages of a sequence back; its next forward starts over."""
+        self.free += sequence.pages
+        sequence.pages, sequence.kv_len = [], 0
+
     def prefill(self, sequence: PagedSequence, chunk: int) -> np.ndarray:
         """Feed all unfed tokens in chunks; logits [vocab_size] of the last one."""
         while True:

@@ -1,0 +1,113 @@
+"""What the Python benchmarks share: the model that they measure, its settings, the machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import mlc_native
+from mlc_native.serve.config import EngineConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+from make_random_checkpoint import DTYPES, SHAPES, make_checkpoint  # noqa: E402
+
+DEMO = Path(mlc_native.__file__).parent / "demo_model"
+
+
+def add_model_arguments(parser: argparse.ArgumentParser, like: str | None = None) -> None:
+    """--model or --like, and what an engine on it is set to; `like` is the default shape."""
+    parser.add_argument("--model", help='checkpoint folder, or "demo" for the packaged model')
+    parser.add_argument(
+        "--like",
+        default=like,
+        choices=list(SHAPES),
+        help="instead of --model: the shape of a checkpoint with random weights",
+    )
+    parser.add_argument("--dtype", default="auto", choices=["auto", *DTYPES])
+    parser.add_argument("--quantization", choices=["q8", "q4"])
+    parser.add_argument("--kv-cache-dtype", default="auto", choices=["auto", *DTYPES, "int8"])
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--seed", type=int, default=0)
+
+
+@contextmanager
+def model_folder(args: argparse.Namespace) -> Iterator[str]:
+    """The checkpoint to measure; one with random weights exists as long as the context."""
+    if args.model is not None or args.like is None:
+        yield str(DEMO) if args.model in (None, "demo") else args.model
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        stored = "bfloat16" if args.dtype == "auto" else args.dtype
+        yield str(make_checkpoint(args.like, Path(folder) / "model", dtype=stored, seed=args.seed))
+
+
+def engine_config(args: argparse.Namespace, **settings: Any) -> EngineConfig:
+    """The settings of the command line and those of the benchmark."""
+    if args.kv_cache_dtype != "auto":
+        settings["kv_cache_dtype"] = args.kv_cache_dtype
+    return EngineConfig(
+        dtype=args.dtype,
+        quantization=args.quantization,
+        num_threads=args.threads,
+        verbose=False,
+        **settings,
+    )
+
+
+def describe_model(args: argparse.Namespace) -> str:
+    """One line: which model, in which precision, on how many threads."""
+    model = args.model or args.like or "demo"
+    weights = args.quantization or args.dtype
+    return f"{model}, {weights}, KV cache {args.kv_cache_dtype}, {args.threads} threads"
+
+
+def random_prompts(count: int, length: int, vocab_size: int, seed: int) -> list[list[int]]:
+    """Prompts of `length` token ids, none of them among the first and the last three."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(3, vocab_size - 3, (count, length), generator=generator).tolist()
+
+
+def cpu_name() -> str:
+    """The processor's name as Linux knows it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    named = next((line for line in lines if line.startswith("model name")), platform.machine())
+    return named.rpartition(":")[2].strip()
+
+
+def commit() -> str:
+    """The source tree's commit; "+" marks changes since. Empty outside a git checkout."""
+    try:
+        out = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return out.stdout.strip()
+
+
+def provenance() -> dict[str, Any]:
+    """Where figures come from: machine, versions, commit and command."""
+    return {
+        "cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "isa": os.environ.get("MLC_NATIVE_ISA") or "best",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "commit": commit(),
+        "command": " ".join(["python", *sys.argv]),
+    }
