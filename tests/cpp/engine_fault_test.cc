@@ -73,51 +73,41 @@ TEST(EngineFault, TheScenarioHasItAll) {
   ExpectAllRightOrError(engine, scenario.setup.model);
 }
 
-TEST(EngineFault, TheModelThrowsAtEveryForward) {
+// Plays the scenario once for each of the `count(model)` events that it has without faults; `plant`
+// makes the k-th of them fail.
+template <typename Count, typename Plant>
+void FailAtEvery(Count count, Plant plant) {
   const Scenario scenario;
   TestEngine intact(scenario.setup);
   scenario.Play(intact);
-  for (int64_t k = 1; k <= intact.model().num_forwards(); ++k) {
+  for (int64_t k = 1; k <= count(intact.model()); ++k) {
     SCOPED_TRACE(k);
     TestEngine engine(scenario.setup);
-    engine.model().options().fail_at_forward = {k};
+    plant(engine.model(), k);
     scenario.Play(engine);
     ExpectAllRightOrError(engine, scenario.setup.model);
     EXPECT_GT(NumErrors(engine), 0);
     ExpectServesTheNext(engine, scenario.setup.model);
   }
+}
+
+TEST(EngineFault, TheModelThrowsAtEveryForward) {
+  FailAtEvery([](const FakeModel& model) { return model.num_forwards(); },
+              [](FakeModel& model, int64_t k) { model.options().fail_at_forward = {k}; });
 }
 
 TEST(EngineFault, AnAllocationFailsAtEveryForward) {
-  const Scenario scenario;
-  TestEngine intact(scenario.setup);
-  scenario.Play(intact);
-  for (int64_t k = 1; k <= intact.model().num_forwards(); ++k) {
-    SCOPED_TRACE(k);
-    TestEngine engine(scenario.setup);
-    engine.model().set_on_forward([&engine, k](const ForwardBatch&) {
-      if (engine.model().num_forwards() == k) throw std::bad_alloc();
-    });
-    scenario.Play(engine);
-    ExpectAllRightOrError(engine, scenario.setup.model);
-    EXPECT_GT(NumErrors(engine), 0);
-    ExpectServesTheNext(engine, scenario.setup.model);
-  }
+  FailAtEvery([](const FakeModel& model) { return model.num_forwards(); },
+              [](FakeModel& model, int64_t k) {
+                model.set_on_forward([&model, k](const ForwardBatch&) {
+                  if (model.num_forwards() == k) throw std::bad_alloc();
+                });
+              });
 }
 
 TEST(EngineFault, EveryPageCopyFails) {
-  const Scenario scenario;
-  TestEngine intact(scenario.setup);
-  scenario.Play(intact);
-  for (int64_t k = 1; k <= intact.model().num_copies(); ++k) {
-    SCOPED_TRACE(k);
-    TestEngine engine(scenario.setup);
-    engine.model().options().fail_copy_at = {k};
-    scenario.Play(engine);
-    ExpectAllRightOrError(engine, scenario.setup.model);
-    EXPECT_GT(NumErrors(engine), 0);
-    ExpectServesTheNext(engine, scenario.setup.model);
-  }
+  FailAtEvery([](const FakeModel& model) { return model.num_copies(); },
+              [](FakeModel& model, int64_t k) { model.options().fail_copy_at = {k}; });
 }
 
 TEST(EngineFault, AModelThatAlwaysThrowsEndsEveryRequest) {

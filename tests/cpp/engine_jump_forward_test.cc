@@ -11,7 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "testing/allocations.h"
+#include "testing/failing_steps.h"
 #include "testing/test_engine.h"
 #include "testing/threaded_harness.h"
 
@@ -363,21 +363,7 @@ TEST_F(JumpForwardTest, EveryAllocationOfAStepMayFail) {
     GenerationConfig config = Records(Sampled(-1, 1, 2));
     config.stop_strs = {"\"meows"};
     engine.Add("a", Prompt(5), config);
-    // The test's own part of the callback may not fail.
-    std::vector<RequestStreamOutput> received;
-    RequestStreamCallback checked = engine.engine().GetRequestStreamCallback();
-    engine.engine().SetRequestStreamCallback(
-        [&](std::vector<RequestStreamOutput> outputs) { received = std::move(outputs); });
-    int64_t countdown = k;
-    while (!engine.engine().Empty()) {
-      {
-        const FailingAllocation failing(&countdown);
-        engine.engine().Step();
-      }
-      if (!received.empty()) checked(std::exchange(received, {}));
-      engine.engine().AuditPages();
-    }
-    engine.ExpectIdle();
+    failed = RunWithFailingAllocation(engine, k);
     for (const SequenceHistory& answer : engine.History("a").sequences) {
       const auto begins_with = [&](const std::string& record) {
         return record.starts_with(answer.text);
@@ -385,7 +371,6 @@ TEST_F(JumpForwardTest, EveryAllocationOfAStepMayFail) {
       ASSERT_TRUE(std::any_of(kRecordSet.begin(), kRecordSet.end(), begins_with))
           << answer.text << ", allocation " << k;
     }
-    failed = countdown < 0;
   }
 }
 

@@ -4,7 +4,7 @@
 #include <new>
 #include <string>
 
-#include "testing/allocations.h"
+#include "testing/failing_steps.h"
 #include "testing/test_engine.h"
 
 namespace mlc_native::testing {
@@ -19,7 +19,7 @@ TestEngineSetup SmallEngine() {
 
 // Pages shortage, branches, stop strings and logprobs, with the k-th allocation of all steps
 // failing. False when there were fewer.
-bool RunWithFailingAllocation(int64_t k) {
+bool RunScenario(int64_t k) {
   const TestEngineSetup setup = SmallEngine();
   TestEngine engine(setup);
   GenerationConfig rich = Greedy(12, 3);
@@ -29,21 +29,7 @@ bool RunWithFailingAllocation(int64_t k) {
   engine.Add("a name that does not fit into a small string", Prompt(50, 1), Greedy(25));
   engine.Add("b", Prompt(20, 2), rich);
   engine.Add("c", Prompt(9, 3), Greedy(15));
-  // The test's own part of the callback may not fail: what the checker misses, the engine lost.
-  std::vector<RequestStreamOutput> received;
-  RequestStreamCallback checked = engine.engine().GetRequestStreamCallback();
-  engine.engine().SetRequestStreamCallback(
-      [&](std::vector<RequestStreamOutput> outputs) { received = std::move(outputs); });
-  int64_t countdown = k;
-  while (!engine.engine().Empty()) {
-    {
-      const FailingAllocation failing(&countdown);
-      engine.engine().Step();
-    }
-    if (!received.empty()) checked(std::exchange(received, {}));
-    engine.engine().AuditPages();
-  }
-  engine.ExpectIdle();
+  const bool failed = RunWithFailingAllocation(engine, k);
   for (const auto& [id, history] : engine.checker().all()) {
     const std::vector<int32_t> prompt = id == "b"   ? Prompt(20, 2)
                                         : id == "c" ? Prompt(9, 3)
@@ -54,17 +40,16 @@ bool RunWithFailingAllocation(int64_t k) {
       EXPECT_EQ(sequence.token_ids, expected);
     }
   }
-  engine.engine().SetRequestStreamCallback(checked);
   engine.Add("next", Prompt(30, 4), Greedy(5));
   engine.Run();
   EXPECT_EQ(engine.Answer("next").token_ids, Oracle(setup.model, Prompt(30, 4), 5));
-  return countdown < 0;
+  return failed;
 }
 
 TEST(EngineMemory, EveryAllocationOfAStepMayFail) {
   int64_t k = 1;
   // All of the first steps, where buffers grow; then a stride without a common pattern.
-  while (RunWithFailingAllocation(k) && !HasFailure()) k += k < 400 ? 1 : 7;
+  while (RunScenario(k) && !HasFailure()) k += k < 400 ? 1 : 7;
   EXPECT_GT(k, 400) << "the scenario is too small";
   EXPECT_FALSE(HasFailure()) << "allocation " << k;
 }

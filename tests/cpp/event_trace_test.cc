@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "support/error.h"
+#include "testing/threads.h"
 
 namespace mlc_native {
 namespace {
@@ -128,17 +128,14 @@ TEST(EventTraceRecorder, AnyBytesMakeValidJson) {
 
 TEST(EventTraceRecorder, DumpWhileRecording) {
   EventTraceRecorder recorder(1000);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&recorder, t] {
-      for (int i = 0; i < 5000; ++i) {
-        const std::string id = std::to_string(t) + '.' + std::to_string(i / 10);
-        TraceScope scope(&recorder, id, "work");
-      }
-    });
-  }
+  testing::Threads threads(4, [&recorder](int t) {
+    for (int i = 0; i < 5000; ++i) {
+      const std::string id = std::to_string(t) + '.' + std::to_string(i / 10);
+      TraceScope scope(&recorder, id, "work");
+    }
+  });
   for (int i = 0; i < 20; ++i) ExpectBalanced(Dump(recorder));
-  for (std::thread& thread : threads) thread.join();
+  threads.Join();
   ExpectBalanced(Dump(recorder));
   EXPECT_EQ(recorder.num_dropped(), 4 * 5000 * 2 - 1000);
 }

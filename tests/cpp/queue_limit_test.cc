@@ -14,6 +14,7 @@
 #include "support/error.h"
 #include "testing/test_engine.h"
 #include "testing/threaded_harness.h"
+#include "testing/threads.h"
 
 namespace mlc_native::testing {
 namespace {
@@ -51,22 +52,19 @@ TEST(QueueLimit, IsNeverExceededByManyThreads) {
   const auto queue = std::make_shared<QueueLimit>();
   queue->set_limit(5);
   std::atomic<int64_t> longest = 0;
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 2000; ++i) {
-        try {
-          const QueueLimit::Slot slot = QueueLimit::Enter(queue);
-          const int64_t length = queue->length();
-          int64_t seen = longest;
-          while (length > seen && !longest.compare_exchange_weak(seen, length)) continue;
-        } catch (const QueueFull&) {
-          std::this_thread::yield();
-        }
+  testing::Threads threads(8, [&](int) {
+    for (int i = 0; i < 2000; ++i) {
+      try {
+        const QueueLimit::Slot slot = QueueLimit::Enter(queue);
+        const int64_t length = queue->length();
+        int64_t seen = longest;
+        while (length > seen && !longest.compare_exchange_weak(seen, length)) continue;
+      } catch (const QueueFull&) {
+        std::this_thread::yield();
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+    }
+  });
+  threads.Join();
   EXPECT_LE(longest, 5);
   EXPECT_EQ(queue->length(), 0);
 }
@@ -176,14 +174,10 @@ TEST_F(ThreadedQueue, AcceptsAsManyAsThereArePlacesFromManyThreads) {
   ASSERT_TRUE(Offer("runs"));
   forward_.AwaitArrival();
   std::atomic<int> num_accepted = 0;
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t) {
-    threads.emplace_back([&, t] {
-      for (int i = 0; i < 50; ++i)
-        num_accepted += Offer(std::to_string(t) + '.' + std::to_string(i));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  testing::Threads threads(8, [&](int t) {
+    for (int i = 0; i < 50; ++i) num_accepted += Offer(std::to_string(t) + '.' + std::to_string(i));
+  });
+  threads.Join();
   EXPECT_EQ(num_accepted, 3);
   forward_.Open();
   h_.AwaitAll();

@@ -15,6 +15,7 @@
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/threaded_harness.h"
+#include "testing/threads.h"
 
 namespace mlc_native {
 namespace {
@@ -57,15 +58,12 @@ TEST(ThreadedEngine, StreamsARequest) {
 TEST(ThreadedEngine, EightThreadsWithFiftyRequestsEach) {
   ThreadedHarness h;
   h.StartAndLoad();
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t) {
-    threads.emplace_back([&h, t] {
-      for (int i = 0; i < 50; ++i) {
-        h.Add(std::to_string(t) + '.' + std::to_string(i), Prompt(1 + i, t), Greedy(1 + i % 9));
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  testing::Threads threads(8, [&h](int t) {
+    for (int i = 0; i < 50; ++i) {
+      h.Add(std::to_string(t) + '.' + std::to_string(i), Prompt(1 + i, t), Greedy(1 + i % 9));
+    }
+  });
+  threads.Join();
   h.AwaitAll();
   for (int t = 0; t < 8; ++t) {
     for (int i = 0; i < 50; ++i) {
@@ -235,21 +233,18 @@ TEST(ThreadedEngine, AbortAfterTheEndIsIgnored) {
 TEST(ThreadedEngine, AbortsFromManyThreadsEndEachRequestOnce) {
   ThreadedHarness h;
   h.StartAndLoad();
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&h, t] {
-      for (int i = 0; i < 60; ++i) {
-        const std::string id = std::to_string(t) + '.' + std::to_string(i);
-        h.Add(id, Prompt(1 + i % 40, t), Greedy(1 + i % 30, 1 + i % 3));
-        // The phase that an abort meets is up to the scheduler of the machine.
-        if (i % 2 == 0) h.engine().AbortRequest(id);
-        if (i >= 5 && i % 3 == 0) {
-          h.engine().AbortRequest(std::to_string((t + 1) % 4) + '.' + std::to_string(i - 5));
-        }
+  testing::Threads threads(4, [&h](int t) {
+    for (int i = 0; i < 60; ++i) {
+      const std::string id = std::to_string(t) + '.' + std::to_string(i);
+      h.Add(id, Prompt(1 + i % 40, t), Greedy(1 + i % 30, 1 + i % 3));
+      // The phase that an abort meets is up to the scheduler of the machine.
+      if (i % 2 == 0) h.engine().AbortRequest(id);
+      if (i >= 5 && i % 3 == 0) {
+        h.engine().AbortRequest(std::to_string((t + 1) % 4) + '.' + std::to_string(i - 5));
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+    }
+  });
+  threads.Join();
   h.AwaitAll();
   h.ExpectHealthy();
 }
@@ -352,9 +347,8 @@ TEST(ThreadedEngine, ResetAbortsAndClearsMetrics) {
 TEST(ThreadedEngine, ReloadsFromSeveralThreadsAllReturn) {
   ThreadedHarness h;
   h.Start();
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) threads.emplace_back([&h] { h.Load(); });
-  for (std::thread& thread : threads) thread.join();
+  testing::Threads threads(4, [&h](int) { h.Load(); });
+  threads.Join();
   h.ExpectHealthy();
 }
 

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 #include "support/error.h"
 #include "support/machine_info.h"
 #include "testing/threaded_harness.h"
+#include "testing/threads.h"
 #include "threaded_engine.h"
 
 namespace mlc_native {
@@ -80,20 +80,17 @@ TEST(ThreadedLifecycle, FiftyReloadsLeaveNothingBehind) {
 TEST(ThreadedLifecycle, RequestsThatRaceWithReloadsEndOnce) {
   ThreadedHarness h;
   h.StartAndLoad();
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&h, t] {
-      for (int i = 0; i < 50; ++i) {
-        try {
-          h.Add(std::to_string(t) + '.' + std::to_string(i), Prompt(1 + i), Greedy(5));
-        } catch (const InvalidRequest& refused) {
-          EXPECT_THAT(refused.what(), HasSubstr("No model is loaded"));
-        }
+  testing::Threads threads(4, [&h](int t) {
+    for (int i = 0; i < 50; ++i) {
+      try {
+        h.Add(std::to_string(t) + '.' + std::to_string(i), Prompt(1 + i), Greedy(5));
+      } catch (const InvalidRequest& refused) {
+        EXPECT_THAT(refused.what(), HasSubstr("No model is loaded"));
       }
-    });
-  }
+    }
+  });
   for (int i = 0; i < 20; ++i) h.Load();
-  for (std::thread& thread : threads) thread.join();
+  threads.Join();
   h.AwaitAll();
   h.ExpectHealthy();
 }
@@ -157,23 +154,20 @@ TEST(ThreadedLifecycle, ResetClearsMetricsQueuesAndPages) {
 TEST(ThreadedLifecycle, ARequestMadeRightAfterAResetIsServedOnEveryThread) {
   ThreadedHarness h;
   h.StartAndLoad();
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&h, t] {
-      for (int i = 0; i < 25; ++i) {
-        const std::string id = std::to_string(t) + '.' + std::to_string(i);
-        h.engine().Reset();
-        h.Add(id, Prompt(10, t), Greedy(6));
-        // Another thread's reset may have ended it; then it is an abort and nothing else.
-        const auto history = h.Await(id);
-        const auto& tokens = history.only().token_ids;
-        const auto expected = Oracle(h.model(), Prompt(10, t), std::ssize(tokens));
-        EXPECT_EQ(tokens, expected);
-        EXPECT_TRUE(history.only().finish_reason == FinishReason::kAbort || tokens.size() == 6);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  testing::Threads threads(4, [&h](int t) {
+    for (int i = 0; i < 25; ++i) {
+      const std::string id = std::to_string(t) + '.' + std::to_string(i);
+      h.engine().Reset();
+      h.Add(id, Prompt(10, t), Greedy(6));
+      // Another thread's reset may have ended it; then it is an abort and nothing else.
+      const auto history = h.Await(id);
+      const auto& tokens = history.only().token_ids;
+      const auto expected = Oracle(h.model(), Prompt(10, t), std::ssize(tokens));
+      EXPECT_EQ(tokens, expected);
+      EXPECT_TRUE(history.only().finish_reason == FinishReason::kAbort || tokens.size() == 6);
+    }
+  });
+  threads.Join();
   h.ExpectHealthy();
 }
 

@@ -2,12 +2,12 @@
 #include <atomic>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "grammar/backend.h"
 #include "grammar/compile_cache.h"
 #include "grammar/real_grammar.h"
+#include "testing/threads.h"
 
 namespace mlc_native {
 namespace {
@@ -71,18 +71,15 @@ constexpr int kThreads = 8;
 
 // Asks for one grammar on many threads at once; the number of them that got none.
 int AskTogether(CompileCache& cache, const std::function<CompileCache::Grammar()>& compile) {
-  std::vector<std::thread> threads;
   std::atomic<int> num_failed = 0;
-  for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([&] {
-      try {
-        cache.Get(Regex("x"), compile);
-      } catch (const std::runtime_error&) {
-        ++num_failed;
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  testing::Threads threads(kThreads, [&](int) {
+    try {
+      cache.Get(Regex("x"), compile);
+    } catch (const std::runtime_error&) {
+      ++num_failed;
+    }
+  });
+  threads.Join();
   return num_failed;
 }
 
@@ -127,19 +124,16 @@ class CompileTest : public GrammarTest {};
 
 TEST_F(CompileTest, ManyThreadsManyGrammars) {
   constexpr int kGrammars = 12;
-  std::vector<std::thread> threads;
   std::atomic<int> num_wrong = 0;
-  for (int thread = 0; thread < kThreads; ++thread) {
-    threads.emplace_back([&, thread] {
-      for (int i = 0; i < kGrammars; ++i) {
-        const std::string word = "word" + std::to_string((i + thread) % kGrammars);
-        const auto grammar = compiler_->Compile(Regex("(" + word + ")+"));
-        if (!Matches(*grammar, word + word) || Matches(*grammar, "w")) ++num_wrong;
-        if (Refusal(*compiler_, Regex("(" + word)).empty()) ++num_wrong;
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  testing::Threads threads(kThreads, [&](int thread) {
+    for (int i = 0; i < kGrammars; ++i) {
+      const std::string word = "word" + std::to_string((i + thread) % kGrammars);
+      const auto grammar = compiler_->Compile(Regex("(" + word + ")+"));
+      if (!Matches(*grammar, word + word) || Matches(*grammar, "w")) ++num_wrong;
+      if (Refusal(*compiler_, Regex("(" + word)).empty()) ++num_wrong;
+    }
+  });
+  threads.Join();
   EXPECT_EQ(num_wrong, 0);
   EXPECT_EQ(compiler_->num_cached(), kGrammars);
   EXPECT_GT(compiler_->cached_bytes(), 0);
@@ -149,19 +143,16 @@ TEST_F(CompileTest, ManyThreadsManyGrammars) {
 // One grammar, a matcher per thread.
 TEST_F(CompileTest, MatchersOfOneGrammarAreIndependent) {
   const auto grammar = compiler_->Compile(Regex("[a-f]{1,200}"));
-  std::vector<std::thread> threads;
   std::atomic<int> num_wrong = 0;
-  for (int thread = 0; thread < 4; ++thread) {
-    threads.emplace_back([&, thread] {
-      const auto matcher = grammar->NewMatcher(200);
-      for (int i = 0; i < 200; ++i) {
-        if (!AllowedByMask(*matcher, test_.vocab).contains('a' + thread)) ++num_wrong;
-        if (!matcher->AcceptToken('a' + thread)) ++num_wrong;
-      }
-      if (AllowedByMask(*matcher, test_.vocab) != test_.stop_ids) ++num_wrong;
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  testing::Threads threads(4, [&](int thread) {
+    const auto matcher = grammar->NewMatcher(200);
+    for (int i = 0; i < 200; ++i) {
+      if (!AllowedByMask(*matcher, test_.vocab).contains('a' + thread)) ++num_wrong;
+      if (!matcher->AcceptToken('a' + thread)) ++num_wrong;
+    }
+    if (AllowedByMask(*matcher, test_.vocab) != test_.stop_ids) ++num_wrong;
+  });
+  threads.Join();
   EXPECT_EQ(num_wrong, 0);
 }
 
