@@ -53,13 +53,41 @@ MLC_NATIVE_PEAK_LOOP(VnniPeak, MLC_NATIVE_CLEAR_ZMM, "vpdpbusd %%zmm14, %%zmm15,
 #undef MLC_NATIVE_CLEAR_ZMM
 #undef MLC_NATIVE_CLEAR_YMM
 #undef MLC_NATIVE_PEAK_LOOP
+#elif defined(__aarch64__)
+// Likewise, with 24 sums for up to four units; registers 28 and 29 hold products, 30 and 31
+// operands.
+#define MLC_NATIVE_PEAK_LOOP(NAME, UPDATE, OPERATIONS)                                           \
+  inline int64_t NAME(int64_t iterations) {                                                      \
+    asm volatile(                                                                                \
+        ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,30,31\n"           \
+        "movi v\\r\\().16b, #0\n.endr\n"                                                         \
+        ".p2align 6\n1:\n"                                                                       \
+        ".irp r,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23\n" UPDATE          \
+        "\n.endr\n"                                                                              \
+        "subs %0, %0, #1\nb.ne 1b\n"                                                             \
+        : "+r"(iterations)                                                                       \
+        :                                                                                        \
+        : "cc", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", \
+          "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v28",    \
+          "v29", "v30", "v31");                                                                  \
+    return 24 * (OPERATIONS);                                                                    \
+  }
+
+MLC_NATIVE_PEAK_LOOP(NeonFloatPeak, "fmla v\\r\\().4s, v30.4s, v31.4s", 8)
+MLC_NATIVE_PEAK_LOOP(NeonInt8Peak,
+                     "smull v28.8h, v30.8b, v31.8b\nsmull2 v29.8h, v30.16b, v31.16b\n"
+                     "addp v28.8h, v28.8h, v29.8h\nsadalp v\\r\\().4s, v28.8h",
+                     32)
+MLC_NATIVE_PEAK_LOOP(DotprodPeak, ".arch armv8.2-a+dotprod\nsdot v\\r\\().4s, v30.16b, v31.16b", 32)
+MLC_NATIVE_PEAK_LOOP(BFloat16Peak, ".arch armv8.2-a+bf16\nbfdot v\\r\\().4s, v30.8h, v31.8h", 16)
+#undef MLC_NATIVE_PEAK_LOOP
 #endif
 
 // Of the products that the kernels of `isa` use: without a dot product of bfloat16, those of
 // float32.
 inline PeakLoop PeakLoopOf(std::string_view isa, Arithmetic arithmetic) {
+  [[maybe_unused]] const bool int8 = arithmetic == Arithmetic::kInt8;
 #if defined(__x86_64__)
-  const bool int8 = arithmetic == Arithmetic::kInt8;
   if (isa == "avx2") return int8 ? Avx2Int8Peak : Avx2FloatPeak;
   if (isa == "avx512") return int8 ? Avx512Int8Peak : Avx512FloatPeak;
   if (isa == "avx512_bf16") {
@@ -67,6 +95,14 @@ inline PeakLoop PeakLoopOf(std::string_view isa, Arithmetic arithmetic) {
     return arithmetic == Arithmetic::kBFloat16 ? BFloat16Peak : Avx512FloatPeak;
   }
   if (isa == "portable") return SsePeak;
+#elif defined(__aarch64__)
+  if (isa == "neon") return int8 ? NeonInt8Peak : NeonFloatPeak;
+  if (isa == "neon_dotprod") return int8 ? DotprodPeak : NeonFloatPeak;
+  if (isa == "neon_bf16") {
+    if (int8) return DotprodPeak;
+    return arithmetic == Arithmetic::kBFloat16 ? BFloat16Peak : NeonFloatPeak;
+  }
+  if (isa == "portable") return NeonFloatPeak;
 #endif
   return nullptr;  // no loop for this architecture: the peak is reported as 0
 }

@@ -8,22 +8,23 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # false reports in GCC's own header (i
   list(APPEND isa_flags_avx512 -Wno-uninitialized -Wno-maybe-uninitialized)
 endif()
 set(isa_flags_avx512_bf16 ${isa_flags_avx512} -mavx512bf16 -mavx512vnni)
-set(x86_isas avx2 avx512 avx512_bf16)
+set(isa_flags_neon "")
+set(isa_flags_neon_dotprod -march=armv8.2-a+dotprod)
+set(isa_flags_neon_bf16 -march=armv8.2-a+dotprod+bf16)
+
+set(isas portable)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND isas avx2 avx512 avx512_bf16)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
+  list(APPEND isas neon neon_dotprod neon_bf16)
+endif()
 
 # Quantizes whole checkpoints at load: lives from the vectorizer, on the base ISA.
 set_source_files_properties(kernels/quantize.cc PROPERTIES
   COMPILE_OPTIONS "-O3;-fno-trapping-math;-ffp-contract=off")
 
-file(GLOB isa_sources CONFIGURE_DEPENDS kernels/cpu/*.cc)
-foreach(source ${isa_sources})
-  get_filename_component(isa ${source} NAME_WE)
-  string(REGEX REPLACE "^kernels_" "" isa ${isa})
-  if(NOT DEFINED isa_flags_${isa})
-    message(FATAL_ERROR "${source}: no compiler flags for '${isa}' in MlcNativeKernels.cmake")
-  endif()
-  if(isa IN_LIST x86_isas AND NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-    continue()
-  endif()
+foreach(isa IN LISTS isas)
+  set(source kernels/cpu/kernels_${isa}.cc)
   set_source_files_properties(${source} PROPERTIES
     COMPILE_OPTIONS "-O3;-ffp-contract=off;${isa_flags_${isa}}")
   target_sources(mlc_native PRIVATE ${source})

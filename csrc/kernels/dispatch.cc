@@ -6,6 +6,11 @@
 #include "kernels/kernels.h"
 #include "support/error.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace mlc_native::kernels {
 namespace {
 
@@ -28,6 +33,27 @@ bool HasAvx512Bf16() {
   return HasAvx512() && __builtin_cpu_supports("avx512bf16") &&
          __builtin_cpu_supports("avx512vnni");
 }
+#elif defined(__aarch64__)
+bool HasNeon() { return true; }  // part of AArch64
+#if defined(__linux__)
+bool HasNeonDotprod() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
+bool HasNeonBf16() { return HasNeonDotprod() && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0; }
+#else  // what the compiler's target has for sure
+bool HasNeonDotprod() {
+#if defined(__ARM_FEATURE_DOTPROD)
+  return true;
+#else
+  return false;
+#endif
+}
+bool HasNeonBf16() {
+#if defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+  return true;
+#else
+  return false;
+#endif
+}
+#endif
 #endif
 
 // Best first.
@@ -36,6 +62,10 @@ constexpr Isa kIsas[] = {
     {"avx512_bf16", HasAvx512Bf16, Avx512Bf16Kernels},
     {"avx512", HasAvx512, Avx512Kernels},
     {"avx2", HasAvx2, Avx2Kernels},
+#elif defined(__aarch64__)
+    {"neon_bf16", HasNeonBf16, NeonBf16Kernels},
+    {"neon_dotprod", HasNeonDotprod, NeonDotprodKernels},
+    {"neon", HasNeon, NeonKernels},
 #endif
     {"portable", [] { return true; }, PortableKernels},
 };

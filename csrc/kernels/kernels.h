@@ -47,7 +47,7 @@ struct Cpu {
 
 // How a packed weight is stored, and what a linear computes with it (layouts: packed_format.h):
 //   kFloat32, kFloat16  float32 products and sums.
-//   kBFloat16           the same; "avx512_bf16" rounds the activations to bfloat16 first.
+//   kBFloat16           the same; ISAs named *_bf16 round the activations to bfloat16 first.
 //   kQ8, kQ4            8 or 4 bits and a float16 scale per group of 64 or 32 k. Activations are
 //   rounded
 //                       to 8 bits with a scale per row and group, products summed in integers.

@@ -61,5 +61,9 @@ const CpuKernels& PortableKernels();
 const CpuKernels& Avx2Kernels();
 const CpuKernels& Avx512Kernels();
 const CpuKernels& Avx512Bf16Kernels();
+// Defined on AArch64 only.
+const CpuKernels& NeonKernels();
+const CpuKernels& NeonDotprodKernels();
+const CpuKernels& NeonBf16Kernels();
 
 }  // namespace mlc_native::kernels

@@ -1,0 +1,78 @@
+// What the NEON levels share of their dot_*.h.
+#pragma once
+
+#include "kernels/cpu/dot_input.h"
+#include "kernels/cpu/vec_neon.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+constexpr int kQuantTileRows = 3;  // 3 rows x 2 vectors, as integers and as floats: 24 registers
+
+struct IntVec {
+  int32x4_t lo, hi;
+
+  static IntVec Set(int32_t x) { return {vdupq_n_s32(x), vdupq_n_s32(x)}; }
+};
+inline Vec ToFloat(IntVec a) { return {vcvtq_f32_s32(a.lo), vcvtq_f32_s32(a.hi)}; }
+
+struct Bytes {
+  int8x16_t lo, hi;
+};
+
+// Both factors are signed here: the codes of q8 are made so.
+struct Q8Bytes {
+  static constexpr int kQuads = 1;
+  static constexpr int kOffset = 0;
+  using Quad = Bytes;
+  static int8x16_t Signed(const uint8_t* p) {
+    return vreinterpretq_s8_u8(veorq_u8(vld1q_u8(p), vdupq_n_u8(128)));
+  }
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) { w[0] = {Signed(p), Signed(p + 16)}; }
+};
+
+struct Nibbles {
+  static constexpr int kQuads = 2;
+  static constexpr int kOffset = 8;
+  using Quad = Bytes;
+  static int8x16_t Low(uint8x16_t codes) {
+    return vreinterpretq_s8_u8(vandq_u8(codes, vdupq_n_u8(15)));
+  }
+  static int8x16_t High(uint8x16_t codes) { return vreinterpretq_s8_u8(vshrq_n_u8(codes, 4)); }
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    const uint8x16_t lo = vld1q_u8(p), hi = vld1q_u8(p + 16);
+    w[0] = {Low(lo), Low(hi)};
+    w[1] = {High(lo), High(hi)};
+  }
+};
+
+// Codes with the level's way to add 4 products to each of 4 sums.
+template <typename Codes, int32x4_t (*kAddQuads)(int32x4_t sum, int8x16_t w, int8x16_t x)>
+struct DotOf : Codes {
+  static IntVec Dot(IntVec sum, const Bytes& w, IntVec x) {
+    return {kAddQuads(sum.lo, w.lo, vreinterpretq_s8_s32(x.lo)),
+            kAddQuads(sum.hi, w.hi, vreinterpretq_s8_s32(x.hi))};
+  }
+};
+
+template <int kGroup>
+inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
+  // Bits of floats without sign are ordered like integers, NaN last.
+  uint32x4_t bits = vdupq_n_u32(0);
+  for (int i = 0; i < kGroup; i += 4) {
+    bits = vmaxq_u32(bits, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x + i))));
+  }
+  const InputScale scale(__builtin_bit_cast(float, vmaxvq_u32(bits)));
+  int32x4_t sum = vdupq_n_s32(0);
+  for (int i = 0; i < kGroup; i += 8) {
+    const int32x4_t lo = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i), scale.inverse));
+    const int32x4_t hi = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i + 4), scale.inverse));
+    vst1_s8(out->codes + i, vmovn_s16(vcombine_s16(vmovn_s32(lo), vmovn_s32(hi))));
+    sum = vaddq_s32(sum, vaddq_s32(lo, hi));
+  }
+  out->start = -offset * vaddvq_s32(sum);
+  out->scale = scale.scale;
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels

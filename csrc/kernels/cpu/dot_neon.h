@@ -1,0 +1,23 @@
+// Dot products of NEON without the extensions for them. What an ISA gives here is described in
+// dot_avx2.h.
+#pragma once
+
+#include "kernels/cpu/dot_int_neon.h"
+// After its Vec.
+#include "kernels/cpu/dot_bf16_as_float.inl"
+
+namespace mlc_native::kernels {
+namespace {
+
+// Two products fit 16 bits: codes are at least -128 and at most 127, inputs -127 and 127.
+inline int32x4_t AddQuads(int32x4_t sum, int8x16_t w, int8x16_t x) {
+  const int16x8_t lo = vmull_s8(vget_low_s8(w), vget_low_s8(x));
+  const int16x8_t hi = vmull_high_s8(w, x);
+  return vpadalq_s16(sum, vpaddq_s16(lo, hi));
+}
+
+using Q8Codes = DotOf<Q8Bytes, AddQuads>;
+using Q4Codes = DotOf<Nibbles, AddQuads>;
+
+}  // namespace
+}  // namespace mlc_native::kernels

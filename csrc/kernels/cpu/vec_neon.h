@@ -1,0 +1,109 @@
+// Vec for NEON (AArch64): 8 floats in two registers. Twice a register because a panel of 4
+// registers needs fewer broadcasts per product than one of 2 (5 rows: 4 loads and 5 broadcasts for
+// 20 multiply-adds, against 2 and 10), and one row alone has 4 independent sums to hide the
+// latency. Included by the translation units of the NEON levels only, hence the unnamed namespace,
+// see vec_avx2.h.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <cstdint>
+
+namespace mlc_native::kernels {
+namespace {
+
+// 5 rows x 2 vectors = 20 of the 32 registers: 8 hold two k of bfloat16 weights.
+constexpr int kTileRows = 5;
+
+struct Vec {
+  static constexpr int kLanes = 8;
+  float32x4_t lo, hi;
+
+  static Vec Zero() { return Set(0.0f); }
+  static Vec Set(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x)}; }
+  static Vec Load(const float* p) { return {vld1q_f32(p), vld1q_f32(p + 4)}; }
+  void Store(float* p) const {
+    vst1q_f32(p, lo);
+    vst1q_f32(p + 4, hi);
+  }
+};
+
+inline Vec operator+(Vec a, Vec b) { return {vaddq_f32(a.lo, b.lo), vaddq_f32(a.hi, b.hi)}; }
+inline Vec operator-(Vec a, Vec b) { return {vsubq_f32(a.lo, b.lo), vsubq_f32(a.hi, b.hi)}; }
+inline Vec operator*(Vec a, Vec b) { return {vmulq_f32(a.lo, b.lo), vmulq_f32(a.hi, b.hi)}; }
+inline Vec operator/(Vec a, Vec b) { return {vdivq_f32(a.lo, b.lo), vdivq_f32(a.hi, b.hi)}; }
+inline Vec Fma(Vec a, Vec b, Vec c) {
+  return {vfmaq_f32(c.lo, a.lo, b.lo), vfmaq_f32(c.hi, a.hi, b.hi)};
+}
+// a < b ? yes : no, lane by lane; NaN compares false.
+inline Vec SelectLess(Vec a, Vec b, Vec yes, Vec no) {
+  return {vbslq_f32(vcltq_f32(a.lo, b.lo), yes.lo, no.lo),
+          vbslq_f32(vcltq_f32(a.hi, b.hi), yes.hi, no.hi)};
+}
+// Not fmax and fmin: they return NaN whichever operand it is.
+inline Vec Max(Vec a, Vec b) { return SelectLess(b, a, a, b); }  // b if one is NaN
+inline Vec Min(Vec a, Vec b) { return SelectLess(a, b, a, b); }  // b if one is NaN
+inline Vec Round(Vec a) { return {vrndnq_f32(a.lo), vrndnq_f32(a.hi)}; }
+inline Vec Abs(Vec a) { return {vabsq_f32(a.lo), vabsq_f32(a.hi)}; }
+inline Vec CopySign(Vec magnitude, Vec sign) {
+  const uint32x4_t bit = vdupq_n_u32(0x80000000u);
+  return {vbslq_f32(bit, sign.lo, magnitude.lo), vbslq_f32(bit, sign.hi, magnitude.hi)};
+}
+// 2^n for integral n in [-126, 127].
+inline float32x4_t Exp2Int(float32x4_t n) {
+  const int32x4_t biased = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
+  return vreinterpretq_f32_s32(vshlq_n_s32(biased, 23));
+}
+inline Vec Exp2Int(Vec n) { return {Exp2Int(n.lo), Exp2Int(n.hi)}; }
+inline void Prefetch(const void* p) { __builtin_prefetch(p); }
+
+// Element types, see vec_avx2.h.
+struct Float32 {
+  using Storage = float;
+  static Vec LoadAs(const float* p) { return Vec::Load(p); }
+  static void StoreAs(float* p, Vec x) { x.Store(p); }
+};
+
+struct BFloat16 {
+  using Storage = uint16_t;
+  static Vec LoadAs(const uint16_t* p) {
+    const uint16x8_t bits = vld1q_u16(p);
+    return {vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(bits), 16)),
+            vreinterpretq_f32_u32(vshll_high_n_u16(bits, 16))};
+  }
+  static Vec LoadEven(const uint16_t* p) { return {Even(p), Even(p + 8)}; }
+  static Vec LoadOdd(const uint16_t* p) { return {Odd(p), Odd(p + 8)}; }
+  static void StoreAs(uint16_t* p, Vec x) {
+    vst1q_u16(p, vcombine_u16(Narrow(x.lo), Narrow(x.hi)));
+  }
+
+ private:
+  static float32x4_t Even(const uint16_t* p) {
+    return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_u16(vld1q_u16(p)), 16));
+  }
+  static float32x4_t Odd(const uint16_t* p) {
+    const uint32x4_t high = vdupq_n_u32(0xffff0000u);
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_u16(vld1q_u16(p)), high));
+  }
+  static uint16x4_t Narrow(float32x4_t x) {
+    const uint32x4_t bits = vreinterpretq_u32_f32(x);
+    const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    const uint32x4_t rounded = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
+    const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
+    return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), 16);
+  }
+};
+
+struct Float16 {
+  using Storage = uint16_t;
+  static Vec LoadAs(const uint16_t* p) {
+    const float16x8_t bits = vreinterpretq_f16_u16(vld1q_u16(p));
+    return {vcvt_f32_f16(vget_low_f16(bits)), vcvt_high_f32_f16(bits)};
+  }
+  static void StoreAs(uint16_t* p, Vec x) {
+    vst1q_u16(p, vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(x.lo), x.hi)));
+  }
+};
+
+}  // namespace
+}  // namespace mlc_native::kernels
