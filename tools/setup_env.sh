@@ -1,4 +1,4 @@
-# Sourced by tools/test.sh and tools/demo.sh. Turns a bare Debian-like machine into one that can
+# Sourced by tools/test.sh, tools/demo.sh and tools/cross_aarch64.sh. Turns a bare Debian-like machine into one that can
 # build: system packages (as root, else it says which), a virtual environment, the pinned torch, the
 # build requirements of pyproject.toml. Sets ROOT, VENV and PYTHON (the environment's).
 #
@@ -29,7 +29,8 @@ has_python_dev() {
 raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null
 }
 
-# system_packages [tests]: what is missing of compiler, Python headers and (tests) test libraries.
+# system_packages [tests] [aarch64]: what is missing of compiler, Python headers, (tests) test libraries
+# and (aarch64) what it takes to compile for AArch64 and to run that.
 system_packages() {
   local missing=() python
   command -v g++ >/dev/null || missing+=(g++)
@@ -37,10 +38,15 @@ system_packages() {
   if [ -z "$python" ] || { [ ! -x "$VENV/bin/python" ] && ! has_python_dev "$python"; }; then
     missing+=(python3 python3-venv python3-dev)
   fi
-  if [ "${1:-}" = tests ]; then
+  if [[ " $* " = *" tests "* ]]; then
     has_header gtest/gtest.h || missing+=(libgtest-dev)
     has_header gmock/gmock.h || missing+=(libgmock-dev)
     has_header benchmark/benchmark.h || missing+=(libbenchmark-dev)
+  fi
+  if [[ " $* " = *" aarch64 "* ]]; then
+    command -v aarch64-linux-gnu-g++ >/dev/null || missing+=(g++-aarch64-linux-gnu)
+    command -v qemu-aarch64 >/dev/null || missing+=(qemu-user)
+    [ -d /usr/src/googletest ] || missing+=(googletest)
   fi
   local wanted=("${missing[@]}")
   command -v ccache >/dev/null || wanted+=(ccache)

@@ -5,8 +5,8 @@
 #
 #   tools/test.sh [--cpp-only | --python-only] [--fast]
 #
-# --fast leaves out the torch-free build, the simulations, the sanitizers, and the tests marked slow
-# or packaging.
+# --fast leaves out the torch-free builds (of this machine and of AArch64), the simulations, the
+# sanitizers, and the tests marked slow or packaging.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/setup_env.sh
@@ -46,6 +46,7 @@ if [ $cpp = 1 ]; then
     check "torch-free core: build" build_core &&
       check "torch-free core: C++ tests" run_ctest build/core &&
       check "torch-free core: $seeds simulations" simulate build/core
+    check "torch-free core: tests of AArch64 in qemu" tools/cross_aarch64.sh
   fi
 fi
 if [ $python = 1 ]; then
