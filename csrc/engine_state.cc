@@ -86,8 +86,9 @@ RequestState& EngineStateObj::Admit(std::unique_ptr<RequestState> rstate) {
   return admitted;
 }
 
-void EngineStateObj::MarkStarted(RequestState& rstate) {
+void EngineStateObj::MarkStarted(RequestState& rstate, TimePoint now) {
   if (rstate.started) return;
+  rstate.metrics.start_time_point = now;
   deadlines.Started(rstate);
   rstate.started = true;
   rstate.queue_slot.Release();

@@ -79,7 +79,7 @@ struct EngineStateObj {
   // A new request becomes live and waits.
   RequestState& Admit(std::unique_ptr<RequestState> rstate);
   // The first work on the tokens of a request begins.
-  void MarkStarted(RequestState& rstate);
+  void MarkStarted(RequestState& rstate, TimePoint now);
 
   // A no-op when the request is in that queue already.
   //

@@ -106,6 +106,7 @@ std::string RequestJson(const RequestMetrics& request) {
                     SecondsBetween(request.prefill_end_time_point, request.finish_time_point)));
   }
   object.Add("end_to_end_latency_s", request.end_to_end_latency_s());
+  object.Add("queue_time_s", request.queue_time_s());
   object.Add("ttft_s", request.ttft_s());
   object.Add("inter_token_latency_s", request.inter_token_latency_s());
   return object.Take();
@@ -180,6 +181,10 @@ void Histogram::Observe(double value) {
   ++counts_[static_cast<size_t>(bucket - upper_bounds_.begin())];
   ++count_;
   sum_ += value;
+}
+
+double RequestMetrics::queue_time_s() const {
+  return SecondsBetween(add_time_point, start_time_point);
 }
 
 double RequestMetrics::ttft_s() const {

@@ -51,11 +51,13 @@ struct RequestMetrics {
   int64_t jump_forward_tokens = 0;  // that jump-forward decoding put in, some in place of others
   int64_t cached_tokens = 0;        // prompt tokens taken from the prefix cache
   TimePoint add_time_point;
+  TimePoint start_time_point;        // of the first step that computes something of it
   TimePoint prefill_end_time_point;  // first token sampled; epoch while not reached
   TimePoint last_token_time_point;
   TimePoint finish_time_point;
 
   // 0 while the points they are taken between are not reached.
+  double queue_time_s() const;
   double ttft_s() const;
   double end_to_end_latency_s() const;
   // Mean time between two tokens of a sequence: (finish - first token) / decode steps.

@@ -11,7 +11,7 @@ namespace mlc_native {
 ForwardStep::Outcome ForwardStep::Run(const EngineState& estate, const StepPlan& plan) {
   const TimePoint start = parts_.now();
   try {
-    ReservePages(estate, plan);
+    ReservePages(estate, plan, start);
     Trace(plan, /*is_decode=*/false, "start prefill");
     Trace(plan, /*is_decode=*/true, "start decode");
     const LogitsView logits = ForwardAndFillMasks(plan);
@@ -31,7 +31,7 @@ ForwardStep::Outcome ForwardStep::Run(const EngineState& estate, const StepPlan&
 
 // ---- Before the commit ----
 
-void ForwardStep::ReservePages(const EngineState& estate, const StepPlan& plan) {
+void ForwardStep::ReservePages(const EngineState& estate, const StepPlan& plan, TimePoint now) {
   const StepProfiler::Scope scope(parts_.profiler, StepPhase::kReserve);
   copies_.clear();
   started_.clear();
@@ -39,7 +39,7 @@ void ForwardStep::ReservePages(const EngineState& estate, const StepPlan& plan) 
   for (const PlannedSlice& slice : plan.slices) {
     if (slice.entry->mstate.internal_id != RequestModelState::kNoId) continue;
     started_.push_back(slice.entry);
-    StartSequence(estate, parts_, *slice.entry, slice.num_cached);
+    StartSequence(estate, parts_, *slice.entry, slice.num_cached, now);
   }
   for (const PlannedSlice& slice : plan.slices) {
     const RequestStateEntry& entry = *slice.entry;

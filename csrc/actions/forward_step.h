@@ -32,7 +32,7 @@ class ForwardStep {
     SampleResult result;
   };
 
-  void ReservePages(const EngineState& estate, const StepPlan& plan);
+  void ReservePages(const EngineState& estate, const StepPlan& plan, TimePoint now);
   // The model computes and the masks are filled at the same time; also when this throws, nothing
   // goes on afterwards.
   LogitsView ForwardAndFillMasks(const StepPlan& plan);

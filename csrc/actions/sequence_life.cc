@@ -22,7 +22,7 @@ void CloseQueueWait(const EngineParts& parts, RequestState& rstate) {
 }  // namespace
 
 void StartSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry,
-                   int64_t num_cached) {
+                   int64_t num_cached, TimePoint now) {
   const int64_t id = entry.mstate.internal_id = estate->id_manager.GetNewId();
   if (num_cached == 0) {
     parts.kv->AddSequence(id);
@@ -31,7 +31,7 @@ void StartSequence(const EngineState& estate, const EngineParts& parts, RequestS
     entry.mstate.kv_len = num_cached;
     Trace(parts, *entry.rstate, "prefix cache hit");
   }
-  estate->MarkStarted(*entry.rstate);
+  estate->MarkStarted(*entry.rstate, now);
   CloseQueueWait(parts, *entry.rstate);
 }
 

@@ -11,9 +11,9 @@
 namespace mlc_native {
 
 // Gives the entry an id and a sequence in the KV cache, with its first num_cached tokens from the
-// prefix cache.
+// prefix cache; its request counts as started at `now`.
 void StartSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry,
-                   int64_t num_cached);
+                   int64_t num_cached, TimePoint now);
 
 // Shows what the entry has in the KV cache to the prefix cache.
 void CachePrefix(const EngineState& estate, const EngineParts& parts,

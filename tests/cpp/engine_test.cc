@@ -208,6 +208,7 @@ TEST(Engine, AllTimesComeFromTheGivenClock) {
   clock.Advance(10);
   engine.Run();
   const json usage = json::parse(*engine.History("a").usage)["extra"];
+  EXPECT_EQ(usage["queue_time_s"], 10);
   EXPECT_EQ(usage["ttft_s"], 12);
   EXPECT_EQ(usage["end_to_end_latency_s"], 16);
   EXPECT_EQ(usage["inter_token_latency_s"], 1);

@@ -23,6 +23,7 @@ RequestMetrics TwoSequences() {
   request.decode_tokens = 8;
   request.num_answers = 2;
   request.add_time_point = At(0);
+  request.start_time_point = At(0.25);
   request.prefill_end_time_point = At(0.5);
   request.last_token_time_point = At(2.5);
   request.finish_time_point = At(2.5);
@@ -31,6 +32,7 @@ RequestMetrics TwoSequences() {
 
 TEST(RequestMetrics, Times) {
   const RequestMetrics request = TwoSequences();
+  EXPECT_NEAR(request.queue_time_s(), 0.25, 1e-9);
   EXPECT_NEAR(request.ttft_s(), 0.5, 1e-9);
   EXPECT_NEAR(request.end_to_end_latency_s(), 2.5, 1e-9);
   EXPECT_NEAR(request.inter_token_latency_s(), 0.5, 1e-9);
@@ -40,6 +42,7 @@ TEST(RequestMetrics, TimesNotReachedAreZero) {
   RequestMetrics request;
   request.add_time_point = At(0);
   request.finish_time_point = At(1);
+  EXPECT_EQ(request.queue_time_s(), 0);
   EXPECT_EQ(request.ttft_s(), 0);
   EXPECT_EQ(request.inter_token_latency_s(), 0);
   EXPECT_NEAR(request.end_to_end_latency_s(), 1, 1e-9);

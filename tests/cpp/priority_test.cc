@@ -42,7 +42,7 @@ class WaitingQueue {
   std::string Pop() {
     RequestState& head = estate_->GetRequestState(estate_->waiting_queue.front()->id);
     const std::string id = head.request->id;
-    estate_->MarkStarted(head);
+    estate_->MarkStarted(head, TimePoint());
     std::vector<const Request*> finished = {head.request.get()};
     estate_->Erase(&finished);
     return id;
@@ -83,7 +83,7 @@ TEST(WaitingQueue, EachLetsInABoundedNumber) {
 
 TEST(WaitingQueue, WhatHasStartedIsNotOvertaken) {
   WaitingQueue queue;
-  queue.estate()->MarkStarted(queue.Add("l0"));
+  queue.estate()->MarkStarted(queue.Add("l0"), TimePoint());
   queue.Add("l1");
   queue.Add("h0");
   EXPECT_EQ(queue.Order(), "l0 h0 l1");
@@ -93,7 +93,7 @@ TEST(WaitingQueue, PreemptedRequestsWaitInFrontByPriority) {
   WaitingQueue queue;
   const auto preempted = [&queue](const std::string& id) {
     RequestState& rstate = queue.Add(id);
-    queue.estate()->MarkStarted(rstate);
+    queue.estate()->MarkStarted(rstate, TimePoint());
     std::erase(queue.estate()->waiting_queue, rstate.request);
     rstate.in_waiting_queue = false;
     queue.estate()->PushWaitingFront(rstate);
