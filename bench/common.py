@@ -1,11 +1,8 @@
-"""What the Python benchmarks share: the model that they measure, its settings, the machine."""
+"""What the Python benchmarks share: the model that they measure and its settings."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from machine import ROOT
 
 import mlc_native
 from mlc_native.serve.config import EngineConfig
 
-ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
-from make_random_checkpoint import DTYPES, SHAPES, make_checkpoint  # noqa: E402
+from make_random_checkpoint import DTYPES, SHAPES, make_checkpoint
 
 DEMO = Path(mlc_native.__file__).parent / "demo_model"
 
@@ -76,38 +73,3 @@ def random_prompts(count: int, length: int, vocab_size: int, seed: int) -> list[
     """Prompts of `length` token ids, none of them among the first and the last three."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, vocab_size - 3, (count, length), generator=generator).tolist()
-
-
-def cpu_name() -> str:
-    """The processor's name as Linux knows it."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    named = next((line for line in lines if line.startswith("model name")), platform.machine())
-    return named.rpartition(":")[2].strip()
-
-
-def commit() -> str:
-    """The source tree's commit; "+" marks changes since. Empty outside a git checkout."""
-    try:
-        out = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return out.stdout.strip()
-
-
-def provenance() -> dict[str, Any]:
-    """Where figures come from: machine, versions, commit and command."""
-    return {
-        "cpu": cpu_name(),
-        "cores": len(os.sched_getaffinity(0)),
-        "isa": os.environ.get("MLC_NATIVE_ISA") or "best",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "commit": commit(),
-        "command": " ".join(["python", *sys.argv]),
-    }

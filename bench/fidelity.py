@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from common import DEMO, ROOT, random_prompts
+from common import DEMO, random_prompts
 from demo_model.batches import learned_mask
 from demo_model.text import examples, long_chats
 from demo_model.tokenizer import render, template
 from demo_model.training import HELD_OUT_SEED
+from machine import ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mlc_native import EngineConfig, SyncMLCEngine

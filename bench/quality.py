@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import DEMO, make_checkpoint, provenance
+from common import DEMO, make_checkpoint
 from fidelity import (
     PRECISIONS,
     Agreement,
@@ -39,6 +39,7 @@ from fidelity import (
     question_prompts,
     random_texts,
 )
+from machine import provenance
 from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
@@ -47,7 +48,7 @@ RANDOM = ("tiny-llama", "tiny-gemma2", "qwen3-0.6b:2", "qwen3-0.6b:8", "qwen3-0.
 RANDOM_VOCAB = 4096  # of the real shapes: the logits' error does not depend on it
 
 
-def parse_args() -> argparse.Namespace:
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--random", nargs="*", default=RANDOM, metavar="NAME[:LAYERS]")
     parser.add_argument("--no-demo", action="store_true")
@@ -57,7 +58,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seed", type=int, default=0, help="of random weights and tokens")
     parser.add_argument("--json", type=Path, help="write all figures here")
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 @contextmanager
@@ -123,9 +124,9 @@ def random_table(figures: dict[str, dict[str, Fidelity]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Measures, prints tables, writes JSON."""
-    args = parse_args()
+    args = parse_args(argv)
     transformers_logging.disable_progress_bar()
     precisions = [p for p in PRECISIONS if args.precisions is None or p.name in args.precisions]
     out: dict[str, Any] = provenance()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "python"))
 from fake_model import find_fake_model_lib, write_model
+from machine import cpu_name
 
 from mlc_native import AsyncMLCEngine, EngineConfig
 from mlc_native.protocol.debug_protocol import DebugConfig
@@ -119,14 +119,8 @@ def main() -> None:
             history_window=1,
         )
         runs = asyncio.run(run_all(args, model))
-    cpu = next(
-        (line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        platform.machine(),
-    )
     print(f"{args.streams} streams x {args.tokens} tokens, {args.api}, median of {len(runs)} runs")
-    print(
-        f"{cpu.rpartition(':')[2].strip()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}"
-    )
+    print(f"{cpu_name()}, {os.cpu_count()} cores, Python {sys.version.split()[0]}")
     for name in runs[0]:
         values = [run[name] for run in runs]
         unit = "  (CPU share of the thread)" if "token" not in name else ""
