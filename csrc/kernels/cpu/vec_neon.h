@@ -49,7 +49,7 @@ inline Vec CopySign(Vec magnitude, Vec sign) {
   const uint32x4_t bit = vdupq_n_u32(0x80000000u);
   return {vbslq_f32(bit, sign.lo, magnitude.lo), vbslq_f32(bit, sign.hi, magnitude.hi)};
 }
-// 2^n for integral n in [-126, 127].
+// 2^n for integral n in [-126, 127], 0 for -127.
 inline float32x4_t Exp2Int(float32x4_t n) {
   const int32x4_t biased = vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127));
   return vreinterpretq_f32_s32(vshlq_n_s32(biased, 23));
@@ -102,6 +102,22 @@ struct Float16 {
   }
   static void StoreAs(uint16_t* p, Vec x) {
     vst1q_u16(p, vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(x.lo), x.hi)));
+  }
+};
+
+struct Int8 {  // of KV pages: pairs only
+  using Storage = int8_t;
+  static Vec LoadEven(const int8_t* p) {
+    const int16x8_t words = vreinterpretq_s16_s8(vld1q_s8(p));
+    return Floats(vshrq_n_s16(vshlq_n_s16(words, 8), 8));
+  }
+  static Vec LoadOdd(const int8_t* p) {
+    return Floats(vshrq_n_s16(vreinterpretq_s16_s8(vld1q_s8(p)), 8));
+  }
+
+ private:
+  static Vec Floats(int16x8_t words) {
+    return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), vcvtq_f32_s32(vmovl_high_s16(words))};
   }
 };
 
