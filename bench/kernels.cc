@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -84,24 +85,75 @@ void BenchPack(benchmark::State& state, const Format& format) {
       static_cast<double>(kRows * kInputs) * state.iterations(), benchmark::Counter::kIsRate);
 }
 
-// Qwen3-0.6B: 16 q heads, 8 kv heads of 128. `sequences` of `rows` new tokens each, after `context`
-// old ones.
-void BenchAttention(benchmark::State& state, int64_t sequences, int64_t rows, int64_t context) {
-  constexpr int64_t kHeads = 16, kKvHeads = 8, kHeadDim = 128;
+struct KvCase {
+  const char* name;
+  KvFormat format;
+  Arithmetic arithmetic;  // of the products
+};
+constexpr KvCase kKvCases[] = {
+    {"bfloat16", KvFormat::kBFloat16, Arithmetic::kBFloat16},
+    {"int8", KvFormat::kInt8, Arithmetic::kBFloat16},
+    {"float16", KvFormat::kFloat16, Arithmetic::kFloat32},
+};
+
+// Qwen3-0.6B: 16 q heads, 8 kv heads of 128.
+constexpr int64_t kHeads = 16, kKvHeads = 8, kHeadDim = 128;
+
+// A layer full of random keys and values.
+struct KvPages {
+  AlignedBuffer k_pages, v_pages;
+  KvLayer layer;
+
+  KvPages(KvFormat format, int64_t pages) {
+    const size_t bytes = KvLayerBytes(format, pages, kKvHeads, kHeadDim);
+    k_pages = AlignedBuffer(bytes);
+    v_pages = AlignedBuffer(bytes);
+    layer = {.format = format,
+             .kv_heads = kKvHeads,
+             .head_dim = kHeadDim,
+             .num_pages = pages,
+             .k_pages = k_pages.data(),
+             .v_pages = v_pages.data()};
+    const std::vector<float> values = RandomFloats(kPageSize * kKvHeads * kHeadDim);
+    std::vector<int64_t> slots(kPageSize);
+    for (int64_t page = 0; page < pages; ++page) {
+      std::iota(slots.begin(), slots.end(), page * kPageSize);
+      WriteKv(TheMachine().cpu(), layer,
+              {.k = values.data(),
+               .ldk = kKvHeads * kHeadDim,
+               .v = values.data(),
+               .ldv = kKvHeads * kHeadDim,
+               .m = kPageSize,
+               .slots = slots.data()});
+    }
+  }
+};
+
+struct AttentionShape {
+  const char* name;
+  int64_t sequences;
+  int64_t rows;     // new tokens of each sequence
+  int64_t context;  // old ones
+  bool shuffled;    // pages as after long use, else in order, as a fresh pool hands them out
+};
+constexpr AttentionShape kAttentionShapes[] = {
+    {"decode/1x512", 1, 1, 511, false},
+    {"decode/1x4096", 1, 1, 4095, false},
+    {"decode/1x4096_shuffled", 1, 1, 4095, true},
+    {"decode/16x512", 16, 1, 511, false},
+    {"prefill/512", 1, 512, 0, false},
+    {"prefill/512_after_3584", 1, 512, 3584, false},
+};
+
+void BenchAttention(benchmark::State& state, const KvCase& kv, const AttentionShape& shape) {
+  const auto [name, sequences, rows, context, shuffled] = shape;
   const int64_t pages = (context + rows + kPageSize - 1) / kPageSize;
+  // As many layers as no cache holds.
   const int64_t layers = std::max<int64_t>(1, 65536 / (pages * kPageSize * sequences));
-  const int64_t elements = pages * sequences * layers * kKvHeads * kHeadDim * kPageSize;
-  const AlignedBuffer k_pages = RandomWeights(DType::kBFloat16, elements);
-  const AlignedBuffer v_pages = RandomWeights(DType::kBFloat16, elements);
-  const KvLayer kv{.dtype = DType::kBFloat16,
-                   .kv_heads = kKvHeads,
-                   .head_dim = kHeadDim,
-                   .num_pages = pages * sequences * layers,
-                   .k_pages = k_pages.data(),
-                   .v_pages = v_pages.data()};
+  const KvPages cache(kv.format, pages * sequences * layers);
   std::vector<int32_t> table(pages * sequences * layers);
-  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
-  std::shuffle(table.begin(), table.end(), std::minstd_rand(3));
+  std::iota(table.begin(), table.end(), 0);
+  if (shuffled) std::shuffle(table.begin(), table.end(), std::minstd_rand(3));
   const std::vector<float> q = RandomFloats(sequences * rows * kHeads * kHeadDim);
   std::vector<float> out(q.size());
   const int threads = TheMachine().pool->num_threads();
@@ -116,7 +168,7 @@ void BenchAttention(benchmark::State& state, int64_t sequences, int64_t rows, in
                   .block_table = table.data() + (layer % layers * sequences + i) * pages};
     }
     ++layer;
-    PagedAttention(TheMachine().cpu(), kv,
+    PagedAttention(TheMachine().cpu(), cache.layer,
                    {.q = q.data(),
                     .ldq = kHeads * kHeadDim,
                     .out = out.data(),
@@ -128,8 +180,9 @@ void BenchAttention(benchmark::State& state, int64_t sequences, int64_t rows, in
                     .workspace = workspace.data()});
   }
   const double keys = static_cast<double>(rows * context) + 0.5 * rows * (rows + 1);
-  Report(state, 2.0 * 2 * kKvHeads * kHeadDim * sequences * (context + rows),
-         4.0 * sequences * keys * kHeads * kHeadDim, Arithmetic::kFloat32);
+  const auto bytes = static_cast<double>(2 * KvLayerBytes(kv.format, 1, kKvHeads, kHeadDim));
+  Report(state, bytes / kPageSize * sequences * (context + rows),
+         4.0 * sequences * keys * kHeads * kHeadDim, kv.arithmetic);
 }
 
 void BenchElementwise(benchmark::State& state) {
@@ -183,16 +236,14 @@ void RegisterAll() {
       BenchPack(state, format);
     })->Apply(Timing);
   }
-  const auto attention = [](const char* name, int64_t sequences, int64_t rows, int64_t context) {
-    benchmark::RegisterBenchmark(name, [=](benchmark::State& state) {
-      BenchAttention(state, sequences, rows, context);
-    })->Apply(Timing);
-  };
-  attention("attention_decode/1x512", 1, 1, 511);
-  attention("attention_decode/1x4096", 1, 1, 4095);
-  attention("attention_decode/16x512", 16, 1, 511);
-  attention("attention_prefill/512", 1, 512, 0);
-  attention("attention_prefill/512_after_3584", 1, 512, 3584);
+  for (const KvCase& kv : kKvCases) {
+    for (const AttentionShape& shape : kAttentionShapes) {
+      benchmark::RegisterBenchmark(
+          ("attention_" + std::string(shape.name) + "/" + kv.name).c_str(),
+          [&](benchmark::State& state) { BenchAttention(state, kv, shape); })
+          ->Apply(Timing);
+    }
+  }
   benchmark::RegisterBenchmark("norm_and_activation", BenchElementwise)
       ->Arg(1)
       ->Arg(16)

@@ -6,7 +6,7 @@
 // and for every number of threads: reductions run in a fixed order (k order in Linear, page order
 // in PagedAttention). Results may differ between ISAs.
 //
-// Activations are float32 [rows, ld]; weights have a WeightFormat, KV pages a DType. Nothing is
+// Activations are float32 [rows, ld]; weights have a WeightFormat, KV pages a KvFormat. Nothing is
 // allocated in a call. Arguments are the caller's promise (sizes, aliasing, ids in range); what is
 // cheap to check is an MLC_CHECK.
 #pragma once
@@ -16,13 +16,12 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/kv_format.h"
 #include "support/dtype.h"
-#include "support/page.h"
 #include "support/thread_pool.h"
 
 namespace mlc_native::kernels {
 
-inline constexpr int64_t kPageSize = kKvPageSize;
 inline constexpr int64_t kPackedAlignment = 64;  // bytes; of packed weights and workspaces
 
 // ---- How to run ----
@@ -197,18 +196,17 @@ void SoftCap(const Cpu& cpu, const MatrixView& x, float cap);  // x = cap * tanh
 
 // ---- Paged KV ----
 
-// One layer's pages. K is transposed inside a page so that scores of 16 keys need no horizontal
-// sums:
-//   k_pages [num_pages, kv_heads, head_dim, 16]      v_pages [num_pages, kv_heads, 16, head_dim]
+// One layer's pages [kv_heads, num_pages], each as kv_format.h says. Heads are outside: attention
+// reads the pages of one head after another, and pages in a row are one stretch of memory.
 struct KvLayer {
-  DType dtype = DType::kFloat32;
+  KvFormat format = KvFormat::kFloat32;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t num_pages = 0;
-  void* k_pages = nullptr;  // KvLayerBytes each, 32-byte aligned
+  void* k_pages = nullptr;  // KvLayerBytes each, kPackedAlignment
   void* v_pages = nullptr;
 };
-size_t KvLayerBytes(DType dtype, int64_t num_pages, int64_t kv_heads,
+size_t KvLayerBytes(KvFormat format, int64_t num_pages, int64_t kv_heads,
                     int64_t head_dim);  // of K, and again of V
 
 // Rows k[i, kv_heads, head_dim], v likewise -> slot slots[i] = page * kPageSize + offset. Slots of

@@ -67,8 +67,8 @@ void SoftCap(const Cpu& cpu, const MatrixView& x, float cap) {
           [&](int64_t begin, int64_t end) { cpu.isa->soft_cap(x, cap, begin, end); });
 }
 
-size_t KvLayerBytes(DType dtype, int64_t num_pages, int64_t kv_heads, int64_t head_dim) {
-  return DTypeSize(dtype) * static_cast<size_t>(num_pages * kv_heads * head_dim * kPageSize);
+size_t KvLayerBytes(KvFormat format, int64_t num_pages, int64_t kv_heads, int64_t head_dim) {
+  return static_cast<size_t>(kv_heads * num_pages * KvPageBytes(format, head_dim));
 }
 
 void WriteKv(const Cpu& cpu, const KvLayer& kv, const WriteKvArgs& args) {
@@ -86,10 +86,12 @@ void CopyPage(const KvLayer& kv, int64_t from_page, int64_t to_page) {
   MLC_CHECK(from_page >= 0 && from_page < kv.num_pages && to_page >= 0 && to_page < kv.num_pages)
       << from_page << " -> " << to_page << " of " << kv.num_pages;
   if (from_page == to_page) return;
-  const size_t bytes = KvLayerBytes(kv.dtype, 1, kv.kv_heads, kv.head_dim);
+  const int64_t bytes = KvPageBytes(kv.format, kv.head_dim);
   for (void* pages : {kv.k_pages, kv.v_pages}) {
-    char* base = static_cast<char*>(pages);
-    std::memcpy(base + to_page * bytes, base + from_page * bytes, bytes);
+    for (int64_t head = 0; head < kv.kv_heads; ++head) {
+      char* base = static_cast<char*>(pages) + head * kv.num_pages * bytes;
+      std::memcpy(base + to_page * bytes, base + from_page * bytes, static_cast<size_t>(bytes));
+    }
   }
 }
 

@@ -12,14 +12,14 @@ size_t AlignUp(size_t bytes) {
 
 }  // namespace
 
-KvStorage::KvStorage(const ModelConfig& config, DType dtype, int64_t num_pages)
+KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages)
     : num_pages_(num_pages) {
   const size_t bytes =
-      AlignUp(kernels::KvLayerBytes(dtype, num_pages, config.num_kv_heads, config.head_dim));
+      AlignUp(kernels::KvLayerBytes(format, num_pages, config.num_kv_heads, config.head_dim));
   storage_ = TensorStorage(2 * bytes * config.layers.size(), "max_total_sequence_length");
   std::byte* data = storage_.data();
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    layers_.push_back({.dtype = dtype,
+    layers_.push_back({.format = format,
                        .kv_heads = config.num_kv_heads,
                        .head_dim = config.head_dim,
                        .num_pages = num_pages,
@@ -29,9 +29,9 @@ KvStorage::KvStorage(const ModelConfig& config, DType dtype, int64_t num_pages)
   }
 }
 
-int64_t KvStorage::BytesPerToken(const ModelConfig& config, DType dtype) {
-  return 2 * static_cast<int64_t>(config.layers.size()) * config.kv_size() *
-         static_cast<int64_t>(DTypeSize(dtype));
+int64_t KvStorage::BytesPerToken(const ModelConfig& config, kernels::KvFormat format) {
+  const size_t page = kernels::KvLayerBytes(format, 1, config.num_kv_heads, config.head_dim);
+  return 2 * static_cast<int64_t>(config.layers.size() * page) / kKvPageSize;
 }
 
 void KvStorage::CopyPages(std::span<const PageCopy> copies) {

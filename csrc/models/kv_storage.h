@@ -17,9 +17,9 @@ class KvStorage {
  public:
   KvStorage() = default;  // no pages
   // Throws InvalidConfig when there is not that much memory. Pages start with any content.
-  KvStorage(const ModelConfig& config, DType dtype, int64_t num_pages);
+  KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages);
 
-  static int64_t BytesPerToken(const ModelConfig& config, DType dtype);
+  static int64_t BytesPerToken(const ModelConfig& config, kernels::KvFormat format);
 
   int64_t num_pages() const { return num_pages_; }
   const kernels::KvLayer& layer(size_t i) const { return layers_[i]; }

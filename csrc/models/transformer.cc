@@ -52,7 +52,8 @@ void Transformer::DescribeMetadata() {
   metadata_.context_window_size = config_.max_positions;
   metadata_.preferred_prefill_chunk_size = kPrefillChunk;
   metadata_.weight_bytes = static_cast<int64_t>(weights_.storage.size());
-  metadata_.kv_bytes_per_token = KvStorage::BytesPerToken(config_, weights_.dtype);
+  metadata_.kv_bytes_per_token =
+      KvStorage::BytesPerToken(config_, kernels::KvFormatOf(weights_.dtype));
   const int64_t widths = 2 * config_.hidden_size + config_.qkv_size() + config_.q_size() +
                          2 * config_.ffn_size + LinearInputWidth(config_);
   metadata_.workspace_bytes_per_token =
@@ -64,7 +65,7 @@ void Transformer::DescribeMetadata() {
 void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {
   MLC_CHECK(num_pages > 0 && max_num_rows > 0 && max_num_logits > 0)
       << num_pages << " pages, " << max_num_rows << " rows, " << max_num_logits << " logits rows";
-  kv_ = KvStorage(config_, weights_.dtype, num_pages);
+  kv_ = KvStorage(config_, kernels::KvFormatOf(weights_.dtype), num_pages);
   num_positions_ = std::min(config_.max_positions, num_pages * kKvPageSize);
   ropes_.clear();
   for (const RopeConfig& rope : config_.ropes) {

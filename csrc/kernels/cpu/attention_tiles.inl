@@ -1,34 +1,44 @@
-// Register tiles of paged attention: scores of some queries for some pages, and values of one page
-// added to some queries. Included by cpu/attention.inl only.
+// Register tiles of paged attention: scores of some queries for some pages, and values of a step's
+// tokens added to some queries. Included by cpu/attention.inl only.
 //
-// Per query the order is that of head_dim (scores) and of the tokens (values), whatever the tile.
+// Per query the order is that of head_dim (scores) and of the tokens (values), both pair by pair,
+// whatever the tile. Which pairs are cut in half depends on the query's own tokens alone.
 #pragma once
 
-#include "kernels/cpu/vec_math.inl"
+#include "kernels/cpu/kv_pages.inl"
 
 namespace mlc_native::kernels {
 namespace {
 
 constexpr int64_t kStepTokens = kPagesPerStep * kPageSize;
+constexpr int64_t kPagePairs = kPageSize / 2;
 constexpr int kPageVectors = static_cast<int>(kPageSize) / Vec::kLanes;
-static_assert(kPageSize % Vec::kLanes == 0);
-
-constexpr int64_t kAhead = 4;  // pages whose addresses are known in advance, to prefetch them
+static_assert(kPageSize % Vec::kLanes == 0 && kKvRowUnit % Vec::kLanes == 0);
 
 // Tiles of few queries take several pages or several vectors of head_dim at a time: at least
 // kChains independent sums hide the latency of the multiply-adds. A power of two, to divide evenly.
-constexpr int kChains = 8;
+constexpr int kChains = kTileRows >= 12 ? 16 : 8;
 template <int kQueries, int kMost>
 constexpr int kAtOnce =
     kQueries * kMost <= kChains || kMost == 1 ? kMost : kAtOnce<kQueries, kMost / 2>;
 
-// scores[kQueries, kPages * 16] = q[kQueries, head_dim] . k[page][head_dim, 16]; pages
-// further on are prefetched.
+// Positions [first, last].
+struct KeyRange {
+  int64_t first;
+  int64_t last;
+};
+
+// What a tile reads of a step: the pages of one kv head, by their number in the step.
+template <typename T>
+struct StepPages {
+  const typename T::Storage* k[kPagesPerStep] = {};
+  const typename T::Storage* v[kPagesPerStep] = {};
+};
+
+// scores[kQueries, kPages * 16] = q[kQueries, row] . k[page][row, 16]
 template <typename T, int kQueries, int kPages>
-inline void ScorePageGroup(const typename T::Storage* const* k, const float* q, int64_t q_stride,
-                           int64_t head_dim, float* scores) {
-  constexpr int kDistance = kPages > 2 ? kPages : 2;
-  static_assert(kDistance <= kAhead);
+inline void ScoreTile(const typename T::Storage* const* k, const float* q, int64_t row,
+                      float* scores) {
   Vec acc[kQueries][kPages][kPageVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kQueries; ++i) {
@@ -38,20 +48,28 @@ inline void ScorePageGroup(const typename T::Storage* const* k, const float* q, 
       for (int v = 0; v < kPageVectors; ++v) acc[i][p][v] = Vec::Zero();
     }
   }
-  for (int64_t d = 0; d < head_dim; ++d) {
+  for (int64_t pair = 0; pair < row / 2; ++pair) {
+#pragma GCC unroll 2
+    for (int part = 0; part < T::kParts; ++part) {
+      decltype(T::template LoadPairs<3>(k[0], 0, 0)) keys[kPages][kPageVectors];
 #pragma GCC unroll 16
-    for (int p = 0; p < kPages; ++p) {
-      Prefetch(k[p + kDistance] + d * kPageSize);
-      Vec kd[kPageVectors];
+      for (int p = 0; p < kPages; ++p) {
 #pragma GCC unroll 16
-      for (int v = 0; v < kPageVectors; ++v) {
-        kd[v] = T::LoadAs(k[p] + d * kPageSize + v * Vec::kLanes);
+        for (int v = 0; v < kPageVectors; ++v) {
+          keys[p][v] = T::template LoadPairs<3>(
+              k[p] + 2 * pair * kPageSize + v * Vec::kLanes * T::kStep, kPageSize, part);
+        }
       }
 #pragma GCC unroll 16
       for (int i = 0; i < kQueries; ++i) {
-        const Vec qd = Vec::Set(q[i * q_stride + d]);
+        const auto input = T::Input(q + i * AttentionScratchRow(row), pair, part);
 #pragma GCC unroll 16
-        for (int v = 0; v < kPageVectors; ++v) acc[i][p][v] = Fma(qd, kd[v], acc[i][p][v]);
+        for (int p = 0; p < kPages; ++p) {
+#pragma GCC unroll 16
+          for (int v = 0; v < kPageVectors; ++v) {
+            acc[i][p][v] = T::Add(acc[i][p][v], input, keys[p][v]);
+          }
+        }
       }
     }
   }
@@ -61,86 +79,100 @@ inline void ScorePageGroup(const typename T::Storage* const* k, const float* q, 
     for (int p = 0; p < kPages; ++p) {
 #pragma GCC unroll 16
       for (int v = 0; v < kPageVectors; ++v) {
+        if constexpr (T::kFormat == KvFormat::kInt8) {
+          acc[i][p][v] = acc[i][p][v] * Vec::Load(KvScales(k[p], row) + v * Vec::kLanes);
+        }
         acc[i][p][v].Store(scores + i * kStepTokens + p * kPageSize + v * Vec::kLanes);
       }
     }
   }
 }
 
-// Values of one page to add: weights and out are of the first query and of the page's token 0.
+// Values to add: v by page of the step, at the tile's first element of head_dim; weights (as
+// inputs) of the step's token 0; tokens within the step.
+template <typename T>
 struct ValueTile {
+  const typename T::Storage* const* v;
   const float* weights;
   float* out;
-  int64_t out_stride;
-  int64_t first_token;  // within the page
-  int64_t last_token;
+  int64_t row;
+  KeyRange tokens;
 };
 
-// out[kQueries, kVectors vectors] += sum over the tokens of weights[query, token] * v[token, :]
+// acc += weights * values of one pair of tokens, or of one of them (kTokens, see kv_pages.inl)
+template <typename T, int kTokens, int kQueries, int kVectors>
+inline __attribute__((always_inline)) void AddPair(const typename T::Storage* v, int64_t row,
+                                                   const float* weights, int64_t pair,
+                                                   Vec (&acc)[kQueries][kVectors]) {
+#pragma GCC unroll 2
+  for (int part = 0; part < T::kParts; ++part) {
+    if (T::kParts == 2 && (kTokens >> part & 1) == 0) continue;
+    decltype(T::template LoadPairs<3>(v, 0, 0)) values[kVectors];
+#pragma GCC unroll 16
+    for (int j = 0; j < kVectors; ++j) {
+      values[j] = T::template LoadPairs<kTokens>(v + j * Vec::kLanes * T::kStep, row, part);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kQueries; ++i) {
+      const auto input = T::Input(weights + i * kStepTokens, pair, part);
+#pragma GCC unroll 16
+      for (int j = 0; j < kVectors; ++j) acc[i][j] = T::Add(acc[i][j], input, values[j]);
+    }
+  }
+}
+
+// out[kQueries, kVectors vectors from d on] += sum over the tokens of weights[query, token] *
+// v[token, :]
 template <typename T, int kQueries, int kVectors>
-inline void AddValues(const typename T::Storage* v, const typename T::Storage* next,
-                      int64_t head_dim, const ValueTile& tile) {
+inline void AddValues(const ValueTile<T>& tile, int64_t d) {
+  const int64_t out_row = AttentionScratchRow(tile.row);
+  float* const out = tile.out + d;
   Vec acc[kQueries][kVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kQueries; ++i) {
 #pragma GCC unroll 16
-    for (int j = 0; j < kVectors; ++j) {
-      acc[i][j] = Vec::Load(tile.out + i * tile.out_stride + j * Vec::kLanes);
+    for (int j = 0; j < kVectors; ++j) acc[i][j] = Vec::Load(out + i * out_row + j * Vec::kLanes);
+  }
+  const auto pair_at = [&](int64_t pair) {
+    return tile.v[pair / kPagePairs] + pair % kPagePairs * 2 * tile.row + d * T::kStep;
+  };
+  int64_t pair = tile.tokens.first / 2;
+  const int64_t end = (tile.tokens.last + 1) / 2;
+  if (tile.tokens.first % 2 == 1) {
+    AddPair<T, 2>(pair_at(pair), tile.row, tile.weights, pair, acc);
+    ++pair;
+  }
+  while (pair < end) {
+    const int64_t page_end = Min64(end, (pair / kPagePairs + 1) * kPagePairs);
+    const typename T::Storage* v = pair_at(pair);
+    for (; pair < page_end; ++pair, v += 2 * tile.row) {
+      AddPair<T, 3>(v, tile.row, tile.weights, pair, acc);
     }
   }
-  for (int64_t t = tile.first_token; t <= tile.last_token; ++t) {
-    Prefetch(next + t * head_dim);
-    Vec vt[kVectors];
-#pragma GCC unroll 16
-    for (int j = 0; j < kVectors; ++j) vt[j] = T::LoadAs(v + t * head_dim + j * Vec::kLanes);
-#pragma GCC unroll 16
-    for (int i = 0; i < kQueries; ++i) {
-      const Vec weight = Vec::Set(tile.weights[i * kStepTokens + t]);
-#pragma GCC unroll 16
-      for (int j = 0; j < kVectors; ++j) acc[i][j] = Fma(weight, vt[j], acc[i][j]);
-    }
+  if (tile.tokens.last % 2 == 0) {
+    AddPair<T, 1>(pair_at(pair), tile.row, tile.weights, pair, acc);
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kQueries; ++i) {
 #pragma GCC unroll 16
-    for (int j = 0; j < kVectors; ++j) {
-      acc[i][j].Store(tile.out + i * tile.out_stride + j * Vec::kLanes);
-    }
+    for (int j = 0; j < kVectors; ++j) acc[i][j].Store(out + i * out_row + j * Vec::kLanes);
   }
 }
 
-// The last head_dim % lanes elements of a row.
-template <typename T>
-void AddValuesTail(const typename T::Storage* v, int64_t head_dim, int64_t count, int64_t queries,
-                   const ValueTile& tile) {
-  for (int64_t i = 0; i < queries; ++i) {
-    float* out = tile.out + i * tile.out_stride;
-    Vec acc = Vec::Load(out);
-    for (int64_t t = tile.first_token; t <= tile.last_token; ++t) {
-      const Vec weight = Vec::Set(tile.weights[i * kStepTokens + t]);
-      acc = Fma(weight, LoadPartialAs<T>(v + t * head_dim, count), acc);
-    }
-    acc.Store(out);
-  }
-}
-
-// Adds one page's tokens to kQueries queries, as many vectors of head_dim at a time as registers
-// allow (a power of two, to divide head_dim).
+// Adds the tokens to kQueries queries, as many vectors of head_dim at a time as registers allow (a
+// power of two, to divide head_dim).
 template <typename T, int kQueries>
-void AddPage(const typename T::Storage* v, const typename T::Storage* next, int64_t head_dim,
-             ValueTile tile) {
+void AddAllValues(const ValueTile<T>& tile) {
   constexpr int kVectors = kAtOnce<kQueries, 8> > 2 ? kAtOnce<kQueries, 8> : 2;
   int64_t d = 0;
   const auto run = [&](auto vectors) {
     constexpr int kStep = decltype(vectors)::value * Vec::kLanes;
-    for (; d + kStep <= head_dim; d += kStep) {
-      AddValues<T, kQueries, decltype(vectors)::value>(v + d, next + d, head_dim, tile);
-      tile.out += kStep;
+    for (; d + kStep <= tile.row; d += kStep) {
+      AddValues<T, kQueries, decltype(vectors)::value>(tile, d);
     }
   };
   run(Constant<kVectors>{});
   run(Constant<1>{});
-  if (d < head_dim) AddValuesTail<T>(v + d, head_dim, head_dim - d, kQueries, tile);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
-// bfloat16 weights times float32 inputs, for ISAs without a dot product of bfloat16.
+// bfloat16 weights and KV pages times float32 inputs, for ISAs without a dot product of bfloat16.
 #pragma once
+
+#include "kernels/kv_format.h"
 
 namespace mlc_native::kernels {
 namespace {
@@ -26,6 +28,26 @@ struct BFloat16Dot {
     }
   };
 };
+
+// KV formats in pairs, see kv_pages.inl.
+template <typename T, KvFormat kKvFormat>
+struct FloatPairs {
+  using Storage = typename T::Storage;
+  using Element = T;
+  static constexpr KvFormat kFormat = kKvFormat;
+  static constexpr int kParts = 2;
+  static constexpr int64_t kStep = 2;
+
+  static void PackInputs(float*, int64_t) {}
+  static Vec Input(const float* x, int64_t pair, int part) { return Vec::Set(x[2 * pair + part]); }
+  template <int kTokens>
+  static Vec LoadPairs(const Storage* p, int64_t, int part) {
+    return part == 0 ? T::LoadEven(p) : T::LoadOdd(p);
+  }
+  static Vec Add(Vec sum, Vec x, Vec y) { return Fma(x, y, sum); }
+};
+using KvBFloat16 = FloatPairs<BFloat16, KvFormat::kBFloat16>;
+using KvInt8 = FloatPairs<Int8, KvFormat::kInt8>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

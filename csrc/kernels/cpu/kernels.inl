@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/cpu/attention.inl"
+#include "kernels/cpu/kv_pages.inl"
 #include "kernels/cpu/linear.inl"
 #include "kernels/cpu/rowwise.inl"
 

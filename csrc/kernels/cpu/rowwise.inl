@@ -1,5 +1,5 @@
-// Kernels whose rows are independent: norms, rope, activations, element-wise, KV writes. Included
-// by cpu/kernels.inl only.
+// Kernels whose rows are independent: norms, rope, activations, element-wise. Included by
+// cpu/kernels.inl only.
 #pragma once
 
 #include "kernels/cpu/vec_math.inl"
@@ -130,41 +130,6 @@ void SoftCapRows(const MatrixView& x, float cap, int64_t begin, int64_t end) {
     float* p = x.data + row * x.ld;
     ForVectors(x.n, [&](int64_t, auto load, auto store) { store(p, CapScore(load(p), cap)); });
   }
-}
-
-// V rows are contiguous; K goes to column `offset` of its [head_dim][16] page.
-template <typename T>
-void WriteKvHead(const KvLayer& kv, int64_t page_head, int64_t offset, const float* k,
-                 const float* v) {
-  using S = typename T::Storage;
-  S* k_page = static_cast<S*>(kv.k_pages) + page_head * kv.head_dim * kPageSize + offset;
-  S* v_row = static_cast<S*>(kv.v_pages) + (page_head * kPageSize + offset) * kv.head_dim;
-  for (int64_t d = 0; d < kv.head_dim; d += Vec::kLanes) {
-    const int64_t count = kv.head_dim - d < Vec::kLanes ? kv.head_dim - d : Vec::kLanes;
-    S lanes[Vec::kLanes];
-    if (count == Vec::kLanes) {
-      T::StoreAs(lanes, Vec::Load(k + d));
-      T::StoreAs(v_row + d, Vec::Load(v + d));
-    } else {
-      T::StoreAs(lanes, LoadPartial(k + d, count));
-      StorePartialAs<T>(v_row + d, LoadPartial(v + d, count), count);
-    }
-    for (int64_t i = 0; i < count; ++i) k_page[(d + i) * kPageSize] = lanes[i];
-  }
-}
-
-void WriteKvRows(const KvLayer& kv, const WriteKvArgs& a, int64_t begin, int64_t end) {
-  WithType(kv.dtype, [&](auto type) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t page = a.slots[row] / kPageSize;
-      const int64_t offset = a.slots[row] % kPageSize;
-      for (int64_t head = 0; head < kv.kv_heads; ++head) {
-        WriteKvHead<decltype(type)>(kv, page * kv.kv_heads + head, offset,
-                                    a.k + row * a.ldk + head * kv.head_dim,
-                                    a.v + row * a.ldv + head * kv.head_dim);
-      }
-    }
-  });
 }
 
 }  // namespace

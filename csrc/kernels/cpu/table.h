@@ -28,10 +28,10 @@ inline constexpr int64_t kMaxBlockQueries = 24;
 // positions alone.
 inline constexpr int64_t kPagesPerStep = 8;
 
-// Scratch memory of a block holds its queries, padded to the widest vectors of any ISA.
+// Scratch memory of a block holds its queries, padded to pairs of the widest vectors of any ISA.
 inline constexpr int64_t kMaxLanes = 16;
 constexpr int64_t AttentionScratchRow(int64_t head_dim) {
-  return (head_dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+  return (head_dim + 2 * kMaxLanes - 1) / (2 * kMaxLanes) * (2 * kMaxLanes);
 }
 constexpr int64_t AttentionScratchFloats(int64_t queries, int64_t head_dim) {
   return queries * (2 * AttentionScratchRow(head_dim) + kPagesPerStep * kPageSize + kMaxLanes + 1);

@@ -41,7 +41,7 @@ inline Vec CopySign(Vec magnitude, Vec sign) {
 inline Vec SelectLess(Vec a, Vec b, Vec yes, Vec no) {
   return {_mm256_blendv_ps(no.v, yes.v, _mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))};
 }
-// 2^n for integral n in [-126, 127].
+// 2^n for integral n in [-126, 127], 0 for -127.
 inline Vec Exp2Int(Vec n) {
   const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
   return {_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
@@ -92,6 +92,21 @@ struct Float16 {
   static void StoreAs(uint16_t* p, Vec x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                      _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+  }
+};
+
+struct Int8 {  // of KV pages: pairs only
+  using Storage = int8_t;
+  static Vec LoadEven(const int8_t* p) {
+    return {_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(Words(p), 16), 16))};
+  }
+  static Vec LoadOdd(const int8_t* p) {
+    return {_mm256_cvtepi32_ps(_mm256_srai_epi32(Words(p), 16))};
+  }
+
+ private:
+  static __m256i Words(const int8_t* p) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
 };
 

@@ -40,7 +40,7 @@ inline Vec CopySign(Vec magnitude, Vec sign) {
 inline Vec SelectLess(Vec a, Vec b, Vec yes, Vec no) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
 }
-// 2^n for integral n in [-126, 127].
+// 2^n for integral n in [-126, 127], 0 for -127.
 inline Vec Exp2Int(Vec n) {
   const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(biased, 23))};
@@ -87,6 +87,21 @@ struct Float16 {
   static void StoreAs(uint16_t* p, Vec x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+};
+
+struct Int8 {
+  using Storage = int8_t;
+  static Vec LoadEven(const int8_t* p) {
+    return {_mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(Words(p), 16), 16))};
+  }
+  static Vec LoadOdd(const int8_t* p) {
+    return {_mm512_cvtepi32_ps(_mm512_srai_epi32(Words(p), 16))};
+  }
+
+ private:
+  static __m512i Words(const int8_t* p) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
 };
 

@@ -27,6 +27,21 @@ inline Vec Exp(Vec x) {
   return SelectLess(x, lowest, Vec::Zero(), result * Exp2Int(n));
 }
 
+// 2^x for x <= 0, relative error below 2e-7; 0 below -126.5 (also at -inf), NaN stays NaN. The
+// polynomial is a fit with least relative error on [-0.5, 0.5].
+inline Vec Exp2(Vec x) {
+  const Vec clamped = Max(Vec::Set(-127.0f), x);
+  const Vec n = Round(clamped);
+  const Vec r = clamped - n;
+  Vec p = Vec::Set(1.326472032815218e-3f);
+  p = Fma(p, r, Vec::Set(9.671512991189957e-3f));
+  p = Fma(p, r, Vec::Set(5.550733581185341e-2f));
+  p = Fma(p, r, Vec::Set(2.4022242426872253e-1f));
+  p = Fma(p, r, Vec::Set(6.931470036506653e-1f));
+  p = Fma(p, r, Vec::Set(1.0f));
+  return p * Exp2Int(n);
+}
+
 // Cephes' tanhf: an odd polynomial below 0.625 in magnitude, 1 - 2 / (e^2|x| + 1) above.
 inline Vec Tanh(Vec x) {
   const Vec magnitude = Abs(x);
@@ -81,9 +96,12 @@ inline float Sum(Vec x) {
 inline float MaxLane(Vec x) {
   float lanes[Vec::kLanes];
   x.Store(lanes);
-  float best = lanes[0];
-  for (int i = 1; i < Vec::kLanes; ++i) best = lanes[i] > best ? lanes[i] : best;
-  return best;
+  for (int width = Vec::kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) {
+      lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
+    }
+  }
+  return lanes[0];
 }
 
 template <int kValue>

@@ -84,7 +84,7 @@ inline Vec CopySign(Vec magnitude, Vec sign) {
 inline Vec SelectLess(Vec a, Vec b, Vec yes, Vec no) {
   return Lanewise([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; });
 }
-// 2^n for integral n in [-126, 127].
+// 2^n for integral n in [-126, 127], 0 for -127.
 inline Vec Exp2Int(Vec n) {
   return Lanewise([&](int i) {
     return std::bit_cast<float>(static_cast<uint32_t>(static_cast<int32_t>(n.v[i]) + 127) << 23);
@@ -122,6 +122,16 @@ struct Float16 {
   }
   static void StoreAs(uint16_t* p, Vec x) {
     for (int i = 0; i < Vec::kLanes; ++i) p[i] = FloatToFloat16(x.v[i]);
+  }
+};
+
+struct Int8 {
+  using Storage = int8_t;
+  static Vec LoadEven(const int8_t* p) {
+    return Lanewise([&](int i) { return static_cast<float>(p[2 * i]); });
+  }
+  static Vec LoadOdd(const int8_t* p) {
+    return Lanewise([&](int i) { return static_cast<float>(p[2 * i + 1]); });
   }
 };
 

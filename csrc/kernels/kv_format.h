@@ -1,0 +1,66 @@
+// Where an element of a KV page is: for whoever writes, reads or tests pages. Pure functions.
+//
+// D is head_dim rounded up to kKvRowUnit. The part of one kv head in a page, K and V alike, is a
+// whole number of cache lines:
+//   float32, float16   K [D, 16 tokens]         V [16 tokens, D]
+//   bfloat16, int8     K [D / 2, 16 tokens, 2]  V [8, D, 2 tokens]
+//   int8               followed by the tokens' scales, float32 [16]
+// K is transposed so that scores of 16 keys need no sums across a vector. Pairs lie side by side
+// because the dot product of bfloat16 takes two products at a time. The elements of K beyond
+// head_dim are zero in written tokens, those of V are anything.
+//
+// int8: value = scale * code, codes in [-127, 127]; scales in float32 fill a cache line per page,
+// float16 would save half a line and round a second time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "support/dtype.h"
+#include "support/page.h"
+
+namespace mlc_native::kernels {
+
+inline constexpr int64_t kPageSize = kKvPageSize;
+inline constexpr int64_t kKvRowUnit = 16;
+
+enum class KvFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8 };
+
+constexpr KvFormat KvFormatOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return KvFormat::kFloat32;
+    case DType::kBFloat16:
+      return KvFormat::kBFloat16;
+    case DType::kFloat16:
+      return KvFormat::kFloat16;
+  }
+  return KvFormat::kFloat32;
+}
+
+constexpr int64_t KvElementBytes(KvFormat format) {
+  if (format == KvFormat::kFloat32) return 4;
+  return format == KvFormat::kInt8 ? 1 : 2;
+}
+constexpr bool KvInPairs(KvFormat format) {
+  return format == KvFormat::kBFloat16 || format == KvFormat::kInt8;
+}
+constexpr int64_t KvRow(int64_t head_dim) {
+  return (head_dim + kKvRowUnit - 1) / kKvRowUnit * kKvRowUnit;
+}
+
+// K or V of one kv head in one page.
+constexpr int64_t KvPageBytes(KvFormat format, int64_t head_dim) {
+  const int64_t scales = format == KvFormat::kInt8 ? kPageSize * 4 : 0;
+  return kPageSize * KvRow(head_dim) * KvElementBytes(format) + scales;
+}
+
+// Index of an element in its page; `row` is KvRow(head_dim).
+constexpr int64_t KvKeyIndex(bool in_pairs, int64_t token, int64_t d) {
+  return in_pairs ? (d / 2 * kPageSize + token) * 2 + d % 2 : d * kPageSize + token;
+}
+constexpr int64_t KvValueIndex(bool in_pairs, int64_t row, int64_t token, int64_t d) {
+  return in_pairs ? (token / 2 * row + d) * 2 + token % 2 : token * row + d;
+}
+
+}  // namespace mlc_native::kernels
