@@ -10,6 +10,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels_machine.h"
@@ -185,22 +186,89 @@ void BenchAttention(benchmark::State& state, const KvCase& kv, const AttentionSh
          4.0 * sequences * keys * kHeads * kHeadDim, kv.arithmetic);
 }
 
-void BenchElementwise(benchmark::State& state) {
-  const int64_t m = state.range(0), dim = 1024, ffn = 3072;
-  const std::vector<float> weight = RandomFloats(dim);
-  std::vector<float> x = RandomFloats(m * dim), y(m * dim), gate_up = RandomFloats(m * 2 * ffn);
-  std::vector<float> out(m * ffn);
+// What a layer of Qwen3-0.6B's shape does between its linears and attention, with the conversion of
+// the linears' inputs (their own work is one panel each). A prefill: consecutive slots.
+void BenchBetweenLinears(benchmark::State& state, const Format& format) {
+  constexpr int64_t kHidden = 1024, kHeads = 16, kKvHeads = 8, kHeadDim = 128, kFfn = 3072;
+  constexpr int64_t kQkv = (kHeads + 2 * kKvHeads) * kHeadDim;
+  const int64_t m = state.range(0), pages = (m + kPageSize - 1) / kPageSize;
+  const CpuKernels& isa = *TheMachine().isa;
+  const Cpu cpu = TheMachine().cpu();
+  std::vector<float> hidden = RandomFloats(m * kHidden), residual = hidden, normed = hidden;
+  std::vector<float> qkv = RandomFloats(m * kQkv), ffn = RandomFloats(m * 2 * kFfn);
+  std::vector<float> active(m * kFfn), y(m * kFfn);
+  const std::vector<float> weight = RandomFloats(kHidden), angles = RandomFloats(m * kHeadDim / 2);
+  std::vector<int32_t> positions(m);
+  std::iota(positions.begin(), positions.end(), 0);
+  const std::vector<int64_t> slots(positions.begin(), positions.end());
+  const AlignedBuffer k_pages(KvLayerBytes(KvFormat::kBFloat16, pages, kKvHeads, kHeadDim));
+  const AlignedBuffer v_pages(KvLayerBytes(KvFormat::kBFloat16, pages, kKvHeads, kHeadDim));
+  const KvLayer kv{.format = KvFormat::kBFloat16,
+                   .kv_heads = kKvHeads,
+                   .head_dim = kHeadDim,
+                   .num_pages = pages,
+                   .k_pages = k_pages.data(),
+                   .v_pages = v_pages.data()};
+  const AlignedBuffer workspace(LinearWorkspaceBytes(m, kFfn));
+  const auto narrow = [&](int64_t k) {  // few columns
+    return std::pair(AlignedBuffer(PackedLinearBytes(isa, format.format, 16, k)), k);
+  };
+  const auto hidden_panel = narrow(kHidden), ffn_panel = narrow(kFfn);
+  const auto linear = [&](const auto& panel, const std::vector<float>& x, int64_t ldx,
+                          const RowStep& before) {
+    Linear(cpu, MakePackedLinear(isa, format.format, 16, panel.second, panel.first.data()),
+           {.x = x.data(),
+            .ldx = ldx,
+            .m = m,
+            .y = y.data(),
+            .ldy = kFfn,
+            .workspace = workspace.data()},
+           {&before, 1});
+  };
+  const auto head_norm = [&](float* x, int64_t heads) {
+    return RmsNormArgs{.x = x,
+                       .ldx = kQkv,
+                       .y = x,
+                       .ldy = kQkv,
+                       .weight = weight.data(),
+                       .m = m,
+                       .groups = heads,
+                       .dim = kHeadDim};
+  };
+  const RmsNormArgs join{.x = hidden.data(),
+                         .ldx = kHidden,
+                         .residual = residual.data(),
+                         .ld_residual = kHidden,
+                         .y = normed.data(),
+                         .ldy = kHidden,
+                         .weight = weight.data(),
+                         .m = m,
+                         .dim = kHidden};
+  float* k = qkv.data() + kHeads * kHeadDim;
+  const RowStep heads[] = {head_norm(qkv.data(), kHeads), head_norm(k, kKvHeads),
+                           RopeArgs{.x = qkv.data(),
+                                    .ld = kQkv,
+                                    .m = m,
+                                    .heads = kHeads + kKvHeads,
+                                    .head_dim = kHeadDim,
+                                    .rotary_dim = kHeadDim,
+                                    .positions = positions.data(),
+                                    .cos = angles.data(),
+                                    .sin = angles.data()},
+                           WriteKvStep{.kv = &kv,
+                                       .rows = {.k = k,
+                                                .ldk = kQkv,
+                                                .v = k + kKvHeads * kHeadDim,
+                                                .ldv = kQkv,
+                                                .m = m,
+                                                .slots = slots.data()}}};
+  const GatedActivationArgs gate{
+      .x = ffn.data(), .ldx = 2 * kFfn, .out = active.data(), .ldo = kFfn, .m = m, .ffn = kFfn};
   for (auto _ : state) {
-    RmsNorm(TheMachine().cpu(), {.x = x.data(),
-                                 .ldx = dim,
-                                 .y = y.data(),
-                                 .ldy = dim,
-                                 .weight = weight.data(),
-                                 .m = m,
-                                 .dim = dim});
-    GatedActivation(
-        TheMachine().cpu(),
-        {.x = gate_up.data(), .ldx = 2 * ffn, .out = out.data(), .ldo = ffn, .m = m, .ffn = ffn});
+    linear(hidden_panel, normed, kHidden, join);
+    RunRows(cpu, heads);
+    linear(hidden_panel, normed, kHidden, join);
+    linear(ffn_panel, active, kFfn, gate);
   }
 }
 
@@ -235,6 +303,10 @@ void RegisterAll() {
     benchmark::RegisterBenchmark(("pack/" + name).c_str(), [&format](benchmark::State& state) {
       BenchPack(state, format);
     })->Apply(Timing);
+    auto* rows = benchmark::RegisterBenchmark(
+        ("between_linears/" + name).c_str(),
+        [&format](benchmark::State& state) { BenchBetweenLinears(state, format); });
+    rows->Arg(1)->Arg(16)->Arg(64)->Arg(128)->Arg(256)->Arg(512)->Apply(Timing);
   }
   for (const KvCase& kv : kKvCases) {
     for (const AttentionShape& shape : kAttentionShapes) {
@@ -244,11 +316,6 @@ void RegisterAll() {
           ->Apply(Timing);
     }
   }
-  benchmark::RegisterBenchmark("norm_and_activation", BenchElementwise)
-      ->Arg(1)
-      ->Arg(16)
-      ->Arg(512)
-      ->Apply(Timing);
   benchmark::RegisterBenchmark("empty_parallel_for", BenchEmptyLoop)->Apply(Timing);
 }
 

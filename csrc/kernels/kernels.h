@@ -13,7 +13,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "kernels/kv_format.h"
@@ -134,9 +136,13 @@ void GatherRows(const Cpu& cpu, const RowTable& table, const GatherArgs& args);
 //   y = x / sqrt(mean(x^2) + eps) * (weight + weight_offset)
 // groups = 1 is the usual norm; groups = heads with dim = head_dim is qk-norm (weight[dim] shared
 // by the heads). y may be x. accumulate: y += instead of y = (post-norms that add to the residual).
+// With a residual[m, groups * dim], residual += x comes first, and it is the residual that is
+// normed; it overlaps neither x nor y.
 struct RmsNormArgs {
   const float* x = nullptr;
   int64_t ldx = 0;
+  float* residual = nullptr;  // null: none
+  int64_t ld_residual = 0;
   float* y = nullptr;
   int64_t ldy = 0;
   const float* weight = nullptr;  // [dim]
@@ -148,10 +154,6 @@ struct RmsNormArgs {
   bool accumulate = false;
 };
 void RmsNorm(const Cpu& cpu, const RmsNormArgs& args);
-
-// residual[m, groups * dim] += args.x, then args.y = norm(residual). residual overlaps neither x
-// nor y.
-void AddRmsNorm(const Cpu& cpu, float* residual, int64_t ld_residual, const RmsNormArgs& args);
 
 // In place on x[m, heads, head_dim] (row stride ld), half-split ("rotate_half") pairs (i, i +
 // rotary_dim / 2) of the first rotary_dim (even, <= head_dim) elements of each head; the rest is
@@ -183,15 +185,12 @@ struct GatedActivationArgs {
 };
 void GatedActivation(const Cpu& cpu, const GatedActivationArgs& args);
 
-// A float matrix view for the element-wise kernels.
 struct MatrixView {
   float* data = nullptr;
   int64_t ld = 0;
   int64_t m = 0;
   int64_t n = 0;
 };
-void Add(const Cpu& cpu, const MatrixView& x, const float* r, int64_t ldr);  // x += r
-void Scale(const Cpu& cpu, const MatrixView& x, float factor);               // x *= factor
 void SoftCap(const Cpu& cpu, const MatrixView& x, float cap);  // x = cap * tanh(x / cap)
 
 // ---- Paged KV ----
@@ -255,5 +254,22 @@ struct AttentionArgs {
 size_t AttentionWorkspaceBytes(int num_threads, int64_t q_heads, int64_t kv_heads,
                                int64_t head_dim);
 void PagedAttention(const Cpu& cpu, const KvLayer& kv, const AttentionArgs& args);
+
+// ---- Row-wise kernels in one loop ----
+
+struct WriteKvStep {
+  const KvLayer* kv = nullptr;
+  WriteKvArgs rows{};
+};
+
+// Kernels whose row i depends on row i alone.
+using RowStep = std::variant<RmsNormArgs, RopeArgs, GatedActivationArgs, WriteKvStep>;
+
+// Steps on the same m rows, one after the other: a thread takes some rows through all of them while
+// they are in its cache.
+void RunRows(const Cpu& cpu, std::span<const RowStep> steps);
+// Linear of the rows x that the steps `before` leave.
+void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args,
+            std::span<const RowStep> before);
 
 }  // namespace mlc_native::kernels

@@ -4,6 +4,7 @@
 #include "kernels/cpu/table.h"
 #include "kernels/kernels.h"
 #include "kernels/packed_format.h"
+#include "kernels/row_loop.h"
 #include "support/check.h"
 
 namespace mlc_native::kernels {
@@ -12,8 +13,6 @@ namespace {
 // A part of a linear takes at least some 5 us: that many multiply-adds, or bytes of weights.
 constexpr int64_t kMinWorkPerPart = 1024 * 1024;
 constexpr int64_t kMinBytesPerPart = 64 * 1024;
-// A part of the conversion of x: this many elements.
-constexpr int64_t kMinElementsPerPart = 16 * 1024;
 
 // The widest form of inputs is float32, the longest group 64.
 constexpr int64_t kMaxInputBytes = 4;
@@ -28,13 +27,20 @@ size_t LinearWorkspaceBytes(int64_t m, int64_t k) {
 }
 
 void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args) {
+  Linear(cpu, w, args, {});
+}
+
+void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args,
+            std::span<const RowStep> before) {
   MLC_CHECK(w.n > 0 && w.k > 0 && w.data != nullptr) << "n " << w.n << " k " << w.k;
   MLC_CHECK(w.panel_width == cpu.isa->panel_width) << "packed for another ISA";
   MLC_CHECK(args.m >= 0 && args.ldx >= w.k && args.ldy >= w.n && args.workspace != nullptr);
   if (args.m == 0) return;
-  cpu.pool->ParallelFor(
-      args.m, [&](int64_t begin, int64_t end, int) { cpu.isa->linear_input(w, args, begin, end); },
-      CeilDiv(kMinElementsPerPart, w.k));
+  CheckSteps(before, args.m);
+  ForRows(cpu, args.m, ElementsPerRow(before) + w.k, [&](int64_t begin, int64_t end) {
+    RunSteps(*cpu.isa, before, begin, end);
+    cpu.isa->linear_input(w, args, begin, end);
+  });
 
   const int64_t panels = CeilDiv(w.n, w.panel_width);
   const int64_t panel_bytes = LayoutOf(w.format).PanelBytes(w.k, w.panel_width);

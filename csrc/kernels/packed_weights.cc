@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "kernels/packed_format.h"
 #include "kernels/quantize.h"
+#include "kernels/row_loop.h"
 #include "support/check.h"
 #include "support/half.h"
 
@@ -203,16 +204,6 @@ void ZeroTail(const PackedLinear& w) {
     for (int64_t row = w.n; row % width != 0; ++row)
       StoreColumn<Group>({}, group, width, row % width);
   }
-}
-
-// Runs fn(begin, end) over rows, each thread with at least kMinElementsPerThread elements.
-constexpr int64_t kMinElementsPerThread = 16 * 1024;
-
-template <typename F>
-void ForRows(const Cpu& cpu, int64_t rows, int64_t elements_per_row, F fn) {
-  const int64_t per_row = std::max<int64_t>(1, elements_per_row);
-  const int64_t grain = (kMinElementsPerThread + per_row - 1) / per_row;
-  cpu.pool->ParallelFor(rows, [&](int64_t begin, int64_t end, int) { fn(begin, end); }, grain);
 }
 
 template <typename Group>

@@ -1,64 +1,107 @@
 // Argument checks and threading of the row-wise kernels; the loops are in cpu/rowwise.inl.
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/table.h"
 #include "kernels/kernels.h"
+#include "kernels/row_loop.h"
 #include "support/check.h"
 
 namespace mlc_native::kernels {
 namespace {
 
-// A thread is worth waking for this many elements (some 4 us of simple arithmetic).
-constexpr int64_t kMinElementsPerThread = 16 * 1024;
+// ---- What each step checks, costs and runs ----
 
-template <typename F>
-void ForRows(const Cpu& cpu, int64_t rows, int64_t elements_per_row, F fn) {
-  const int64_t per_row = std::max<int64_t>(1, elements_per_row);
-  const int64_t grain = (kMinElementsPerThread + per_row - 1) / per_row;
-  cpu.pool->ParallelFor(rows, [&](int64_t begin, int64_t end, int) { fn(begin, end); }, grain);
+void Check(const RmsNormArgs& a) {
+  const int64_t width = a.groups * a.dim;
+  MLC_CHECK(a.dim > 0 && a.groups > 0 && a.ldx >= width && a.ldy >= width &&
+            (a.residual == nullptr || a.ld_residual >= width))
+      << "dim " << a.dim << " groups " << a.groups;
+}
+int64_t Elements(const RmsNormArgs& a) { return a.groups * a.dim; }
+void Run(const CpuKernels& isa, const RmsNormArgs& a, int64_t begin, int64_t end) {
+  isa.rms_norm(a, begin, end);
 }
 
-void RunRmsNorm(const Cpu& cpu, float* residual, int64_t ld_residual, const RmsNormArgs& args) {
-  const int64_t width = args.groups * args.dim;
-  MLC_CHECK(args.dim > 0 && args.groups > 0 && args.ldx >= width && args.ldy >= width)
-      << "dim " << args.dim << " groups " << args.groups;
-  ForRows(cpu, args.m, width, [&](int64_t begin, int64_t end) {
-    cpu.isa->rms_norm(args, residual, ld_residual, begin, end);
-  });
+void Check(const RopeArgs& a) {
+  MLC_CHECK(a.rotary_dim % 2 == 0 && a.rotary_dim <= a.head_dim && a.ld >= a.heads * a.head_dim)
+      << "rotary_dim " << a.rotary_dim << " head_dim " << a.head_dim;
 }
+int64_t Elements(const RopeArgs& a) { return a.heads * a.rotary_dim; }
+void Run(const CpuKernels& isa, const RopeArgs& a, int64_t begin, int64_t end) {
+  isa.rope(a, begin, end);
+}
+
+void Check(const GatedActivationArgs& a) { MLC_CHECK(a.ldx >= 2 * a.ffn && a.ldo >= a.ffn); }
+int64_t Elements(const GatedActivationArgs& a) {
+  return 8 * a.ffn;  // an exponential and a division cost about eight plain operations
+}
+void Run(const CpuKernels& isa, const GatedActivationArgs& a, int64_t begin, int64_t end) {
+  isa.gated_activation(a, begin, end);
+}
+
+void Check(const WriteKvStep& step) {
+  const KvLayer& kv = *step.kv;
+  const WriteKvArgs& a = step.rows;
+  const int64_t width = kv.kv_heads * kv.head_dim;
+  MLC_CHECK(a.ldk >= width && a.ldv >= width);
+  for (int64_t i = 0; i < a.m; ++i) {
+    MLC_CHECK(a.slots[i] >= 0 && a.slots[i] < kv.num_pages * kPageSize)
+        << "slot " << a.slots[i] << " of " << kv.num_pages << " pages";
+  }
+}
+int64_t Elements(const WriteKvStep& step) { return 4 * step.kv->kv_heads * step.kv->head_dim; }
+void Run(const CpuKernels& isa, const WriteKvStep& step, int64_t begin, int64_t end) {
+  isa.write_kv(*step.kv, step.rows, begin, end);
+}
+
+template <typename Args>
+int64_t NumRows(const Args& args) {
+  return args.m;
+}
+int64_t NumRows(const WriteKvStep& step) { return step.rows.m; }
+
+void RunOne(const Cpu& cpu, const RowStep& step) { RunRows(cpu, {&step, 1}); }
 
 }  // namespace
 
-void RmsNorm(const Cpu& cpu, const RmsNormArgs& args) { RunRmsNorm(cpu, nullptr, 0, args); }
-
-void AddRmsNorm(const Cpu& cpu, float* residual, int64_t ld_residual, const RmsNormArgs& args) {
-  MLC_CHECK(residual != nullptr && ld_residual >= args.groups * args.dim);
-  RunRmsNorm(cpu, residual, ld_residual, args);
+void CheckSteps(std::span<const RowStep> steps, int64_t m) {
+  for (const RowStep& step : steps) {
+    std::visit(
+        [m](const auto& args) {
+          MLC_CHECK(NumRows(args) == m) << NumRows(args) << " rows of " << m;
+          Check(args);
+        },
+        step);
+  }
 }
 
-void Rope(const Cpu& cpu, const RopeArgs& args) {
-  MLC_CHECK(args.rotary_dim % 2 == 0 && args.rotary_dim <= args.head_dim &&
-            args.ld >= args.heads * args.head_dim)
-      << "rotary_dim " << args.rotary_dim << " head_dim " << args.head_dim;
-  ForRows(cpu, args.m, args.heads * args.rotary_dim,
-          [&](int64_t begin, int64_t end) { cpu.isa->rope(args, begin, end); });
+int64_t ElementsPerRow(std::span<const RowStep> steps) {
+  int64_t elements = 0;
+  for (const RowStep& step : steps) {
+    elements += std::visit([](const auto& args) { return Elements(args); }, step);
+  }
+  return elements;
 }
 
-void GatedActivation(const Cpu& cpu, const GatedActivationArgs& args) {
-  MLC_CHECK(args.ldx >= 2 * args.ffn && args.ldo >= args.ffn);
-  // An exponential and a division cost about eight plain operations.
-  ForRows(cpu, args.m, 8 * args.ffn,
-          [&](int64_t begin, int64_t end) { cpu.isa->gated_activation(args, begin, end); });
+void RunSteps(const CpuKernels& isa, std::span<const RowStep> steps, int64_t begin, int64_t end) {
+  for (const RowStep& step : steps) {
+    std::visit([&](const auto& args) { Run(isa, args, begin, end); }, step);
+  }
 }
 
-void Add(const Cpu& cpu, const MatrixView& x, const float* r, int64_t ldr) {
-  ForRows(cpu, x.m, x.n, [&](int64_t begin, int64_t end) { cpu.isa->add(x, r, ldr, begin, end); });
+void RunRows(const Cpu& cpu, std::span<const RowStep> steps) {
+  if (steps.empty()) return;
+  const int64_t m = std::visit([](const auto& args) { return NumRows(args); }, steps.front());
+  CheckSteps(steps, m);
+  ForRows(cpu, m, ElementsPerRow(steps),
+          [&](int64_t begin, int64_t end) { RunSteps(*cpu.isa, steps, begin, end); });
 }
 
-void Scale(const Cpu& cpu, const MatrixView& x, float factor) {
-  ForRows(cpu, x.m, x.n,
-          [&](int64_t begin, int64_t end) { cpu.isa->scale(x, factor, begin, end); });
+void RmsNorm(const Cpu& cpu, const RmsNormArgs& args) { RunOne(cpu, args); }
+void Rope(const Cpu& cpu, const RopeArgs& args) { RunOne(cpu, args); }
+void GatedActivation(const Cpu& cpu, const GatedActivationArgs& args) { RunOne(cpu, args); }
+void WriteKv(const Cpu& cpu, const KvLayer& kv, const WriteKvArgs& args) {
+  RunOne(cpu, WriteKvStep{&kv, args});
 }
 
 void SoftCap(const Cpu& cpu, const MatrixView& x, float cap) {
@@ -69,17 +112,6 @@ void SoftCap(const Cpu& cpu, const MatrixView& x, float cap) {
 
 size_t KvLayerBytes(KvFormat format, int64_t num_pages, int64_t kv_heads, int64_t head_dim) {
   return static_cast<size_t>(kv_heads * num_pages * KvPageBytes(format, head_dim));
-}
-
-void WriteKv(const Cpu& cpu, const KvLayer& kv, const WriteKvArgs& args) {
-  const int64_t width = kv.kv_heads * kv.head_dim;
-  MLC_CHECK(args.ldk >= width && args.ldv >= width);
-  for (int64_t i = 0; i < args.m; ++i) {
-    MLC_CHECK(args.slots[i] >= 0 && args.slots[i] < kv.num_pages * kPageSize)
-        << "slot " << args.slots[i] << " of " << kv.num_pages << " pages";
-  }
-  ForRows(cpu, args.m, 4 * width,
-          [&](int64_t begin, int64_t end) { cpu.isa->write_kv(kv, args, begin, end); });
 }
 
 void CopyPage(const KvLayer& kv, int64_t from_page, int64_t to_page) {

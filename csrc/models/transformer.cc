@@ -26,6 +26,11 @@ size_t AlignUp(size_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
+// Floats per row of what attention and the feed-forward block work on, one after the other.
+int64_t BlockWidth(const ModelConfig& config) {
+  return std::max(config.qkv_size() + config.q_size(), 2 * config.ffn_size);
+}
+
 // Floats of the workspace of a linear, per row.
 int64_t LinearInputWidth(const ModelConfig& config) {
   const int64_t k = std::max({config.hidden_size, config.q_size(), config.ffn_size});
@@ -54,8 +59,7 @@ void Transformer::DescribeMetadata() {
   metadata_.weight_bytes = static_cast<int64_t>(weights_.storage.size());
   metadata_.kv_bytes_per_token =
       KvStorage::BytesPerToken(config_, kernels::KvFormatOf(weights_.dtype));
-  const int64_t widths = 2 * config_.hidden_size + config_.qkv_size() + config_.q_size() +
-                         2 * config_.ffn_size + LinearInputWidth(config_);
+  const int64_t widths = 2 * config_.hidden_size + BlockWidth(config_) + LinearInputWidth(config_);
   metadata_.workspace_bytes_per_token =
       widths * static_cast<int64_t>(sizeof(float)) +
       static_cast<int64_t>(sizeof(int32_t) + sizeof(int64_t) + sizeof(kernels::AttentionSequence));
@@ -72,6 +76,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
     ropes_.push_back(MakeRopeTable(rope, num_positions_));
   }
 
+  Activations block;
   struct Wanted {
     Activations* activations;
     int64_t rows;
@@ -80,9 +85,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   const Wanted wanted[] = {
       {&residual_, max_num_rows, config_.hidden_size},
       {&hidden_, max_num_rows, config_.hidden_size},
-      {&qkv_, max_num_rows, config_.qkv_size()},
-      {&attention_, max_num_rows, config_.q_size()},
-      {&ffn_, max_num_rows, 2 * config_.ffn_size},
+      {&block, max_num_rows, BlockWidth(config_)},
       {&linear_inputs_, std::max(max_num_rows, max_num_logits), LinearInputWidth(config_)},
       {&logits_, max_num_logits, config_.vocab_size},
   };
@@ -100,6 +103,10 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
     *w.activations = {reinterpret_cast<float*>(data), w.width};
     data += AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
   }
+  // In the same memory, so that a long chunk's activations stay in the last-level cache.
+  ffn_ = {block.data, 2 * config_.ffn_size};
+  qkv_ = {block.data, config_.qkv_size()};
+  attention_ = {block.data + max_num_rows * qkv_.width, config_.q_size()};
   max_num_rows_ = max_num_rows;
   max_num_logits_ = max_num_logits;
   positions_.resize(static_cast<size_t>(max_num_rows));
@@ -124,7 +131,7 @@ LogitsView Transformer::Forward(const ForwardBatch& batch) {
       if (batch.logits_rows.empty()) return {logits_.data, 0, config_.vocab_size};
       KeepRows(batch.logits_rows);
     }
-    AttentionOutput(layer);
+    Project(weights_.layers[layer], Matrix::kOut, attention_, hidden_, {});
     FeedForward(layer);
   }
   return Head();
@@ -183,7 +190,7 @@ void Transformer::Embed(const ForwardBatch& batch) {
 }
 
 void Transformer::Project(const LayerWeights& layer, Matrix matrix, const Activations& x,
-                          const Activations& y) const {
+                          const Activations& y, const Steps& before) const {
   kernels::Linear(cpu_, layer.matrix(matrix),
                   {.x = x.data,
                    .ldx = x.width,
@@ -191,68 +198,59 @@ void Transformer::Project(const LayerWeights& layer, Matrix matrix, const Activa
                    .bias = layer.bias(matrix),
                    .y = y.data,
                    .ldy = y.width,
-                   .workspace = linear_inputs_.data});
+                   .workspace = linear_inputs_.data},
+                  before.span());
 }
 
-void Transformer::Normalize(const Activations& x, const float* weight, const Activations& y,
-                            bool accumulate) const {
-  kernels::RmsNorm(cpu_, {.x = x.data,
-                          .ldx = x.width,
-                          .y = y.data,
-                          .ldy = y.width,
-                          .weight = weight,
-                          .weight_offset = config_.norm_weight_offset,
-                          .eps = config_.rms_norm_eps,
-                          .m = num_rows_,
-                          .groups = 1,
-                          .dim = config_.hidden_size,
-                          .accumulate = accumulate});
+kernels::RmsNormArgs Transformer::Norm(const Activations& x, const float* weight,
+                                       const Activations& y) const {
+  return {.x = x.data,
+          .ldx = x.width,
+          .y = y.data,
+          .ldy = y.width,
+          .weight = weight,
+          .weight_offset = config_.norm_weight_offset,
+          .eps = config_.rms_norm_eps,
+          .m = num_rows_,
+          .groups = 1,
+          .dim = config_.hidden_size};
 }
 
-void Transformer::NormalizeHeads(const float* weight, float* x, int64_t heads) const {
+kernels::RmsNormArgs Transformer::HeadNorm(const float* weight, float* x, int64_t heads) const {
+  const Activations rows{.data = x, .width = qkv_.width};
+  kernels::RmsNormArgs norm = Norm(rows, weight, rows);
   const bool whole = config_.arch->qk_norm == QkNorm::kWholeProjection;
-  kernels::RmsNorm(cpu_, {.x = x,
-                          .ldx = qkv_.width,
-                          .y = x,
-                          .ldy = qkv_.width,
-                          .weight = weight,
-                          .weight_offset = config_.norm_weight_offset,
-                          .eps = config_.rms_norm_eps,
-                          .m = num_rows_,
-                          .groups = whole ? 1 : heads,
-                          .dim = whole ? heads * config_.head_dim : config_.head_dim});
+  norm.groups = whole ? 1 : heads;
+  norm.dim = whole ? heads * config_.head_dim : config_.head_dim;
+  return norm;
+}
+
+void Transformer::Join(const float* post_norm, const float* pre_norm, Steps* steps) const {
+  if (post_norm == nullptr) {
+    MLC_CHECK(pre_norm != nullptr) << "neither a norm after the block nor one before the next";
+    kernels::RmsNormArgs norm = Norm(hidden_, pre_norm, hidden_);
+    norm.residual = residual_.data;
+    norm.ld_residual = residual_.width;
+    return steps->Add(norm);
+  }
+  kernels::RmsNormArgs norm = Norm(hidden_, post_norm, residual_);
+  norm.accumulate = true;
+  steps->Add(norm);
+  if (pre_norm != nullptr) steps->Add(Norm(residual_, pre_norm, hidden_));
 }
 
 // attention_ = softmax(q k^T) v of the layer's input, whose keys and values go to their pages.
 void Transformer::Attention(size_t layer, int64_t num_sequences) {
   const LayerWeights& w = weights_.layers[layer];
-  const LayerConfig& settings = config_.layers[layer];
   const float* pre_norm = w.vector(Vector::kPreAttentionNorm);
-  if (pre_norm != nullptr) Normalize(residual_, pre_norm, hidden_, false);
-  Project(w, Matrix::kQkv, pre_norm != nullptr ? hidden_ : residual_, qkv_);
-
-  float* k = qkv_.data + config_.q_size();
-  if (config_.arch->qk_norm != QkNorm::kNone) {
-    NormalizeHeads(w.vector(Vector::kQNorm), qkv_.data, config_.num_heads);
-    NormalizeHeads(w.vector(Vector::kKNorm), k, config_.num_kv_heads);
+  Steps before;
+  if (layer > 0) {
+    Join(weights_.layers[layer - 1].vector(Vector::kPostFfnNorm), pre_norm, &before);
+  } else if (pre_norm != nullptr) {
+    before.Add(Norm(residual_, pre_norm, hidden_));
   }
-  const auto rope = static_cast<size_t>(settings.rope);
-  kernels::Rope(cpu_, {.x = qkv_.data,
-                       .ld = qkv_.width,
-                       .m = num_rows_,
-                       .heads = config_.num_heads + config_.num_kv_heads,  // side by side
-                       .head_dim = config_.head_dim,
-                       .rotary_dim = config_.ropes[rope].rotary_dim,
-                       .positions = positions_.data(),
-                       .cos = ropes_[rope].cos.data(),
-                       .sin = ropes_[rope].sin.data()});
-  kernels::WriteKv(cpu_, kv_.layer(layer),
-                   {.k = k,
-                    .ldk = qkv_.width,
-                    .v = k + config_.kv_size(),
-                    .ldv = qkv_.width,
-                    .m = num_rows_,
-                    .slots = slots_.data()});
+  Project(w, Matrix::kQkv, InputAfter(pre_norm), qkv_, before);
+  RotateAndWriteKv(layer);
   kernels::PagedAttention(cpu_, kv_.layer(layer),
                           {.q = qkv_.data,
                            .ldq = qkv_.width,
@@ -261,38 +259,54 @@ void Transformer::Attention(size_t layer, int64_t num_sequences) {
                            .q_heads = config_.num_heads,
                            .scale = config_.attention_scale,
                            .soft_cap = config_.attention_soft_cap,
-                           .window = settings.window,
+                           .window = config_.layers[layer].window,
                            .sequences = sequences_.data(),
                            .num_sequences = num_sequences,
                            .workspace = attention_workspace_});
 }
 
-void Transformer::AddToResidual(const Activations& x, const float* post_norm) {
-  if (post_norm != nullptr) return Normalize(x, post_norm, residual_, true);
-  kernels::Add(cpu_, {residual_.data, residual_.width, num_rows_, residual_.width}, x.data,
-               x.width);
-}
-
-void Transformer::AttentionOutput(size_t layer) {
+void Transformer::RotateAndWriteKv(size_t layer) {
   const LayerWeights& w = weights_.layers[layer];
-  Project(w, Matrix::kOut, attention_, hidden_);
-  AddToResidual(hidden_, w.vector(Vector::kPostAttentionNorm));
+  const auto rope = static_cast<size_t>(config_.layers[layer].rope);
+  float* k = qkv_.data + config_.q_size();
+  Steps steps;
+  if (config_.arch->qk_norm != QkNorm::kNone) {
+    steps.Add(HeadNorm(w.vector(Vector::kQNorm), qkv_.data, config_.num_heads));
+    steps.Add(HeadNorm(w.vector(Vector::kKNorm), k, config_.num_kv_heads));
+  }
+  steps.Add(kernels::RopeArgs{.x = qkv_.data,
+                              .ld = qkv_.width,
+                              .m = num_rows_,
+                              .heads = config_.num_heads + config_.num_kv_heads,  // side by side
+                              .head_dim = config_.head_dim,
+                              .rotary_dim = config_.ropes[rope].rotary_dim,
+                              .positions = positions_.data(),
+                              .cos = ropes_[rope].cos.data(),
+                              .sin = ropes_[rope].sin.data()});
+  steps.Add(kernels::WriteKvStep{.kv = &kv_.layer(layer),
+                                 .rows = {.k = k,
+                                          .ldk = qkv_.width,
+                                          .v = k + config_.kv_size(),
+                                          .ldv = qkv_.width,
+                                          .m = num_rows_,
+                                          .slots = slots_.data()}});
+  kernels::RunRows(cpu_, steps.span());
 }
 
 void Transformer::FeedForward(size_t layer) {
   const LayerWeights& w = weights_.layers[layer];
   const float* pre_norm = w.vector(Vector::kPreFfnNorm);
-  if (pre_norm != nullptr) Normalize(residual_, pre_norm, hidden_, false);
-  Project(w, Matrix::kGateUp, pre_norm != nullptr ? hidden_ : residual_, ffn_);
-  kernels::GatedActivation(cpu_, {.activation = config_.activation,
-                                  .x = ffn_.data,
-                                  .ldx = ffn_.width,
-                                  .out = ffn_.data,
-                                  .ldo = ffn_.width,
-                                  .m = num_rows_,
-                                  .ffn = config_.ffn_size});
-  Project(w, Matrix::kDown, ffn_, hidden_);
-  AddToResidual(hidden_, w.vector(Vector::kPostFfnNorm));
+  Steps join, activate;
+  Join(w.vector(Vector::kPostAttentionNorm), pre_norm, &join);
+  Project(w, Matrix::kGateUp, InputAfter(pre_norm), ffn_, join);
+  activate.Add(kernels::GatedActivationArgs{.activation = config_.activation,
+                                            .x = ffn_.data,
+                                            .ldx = ffn_.width,
+                                            .out = ffn_.data,
+                                            .ldo = ffn_.width,
+                                            .m = num_rows_,
+                                            .ffn = config_.ffn_size});
+  Project(w, Matrix::kDown, ffn_, hidden_, activate);
 }
 
 // Moves these rows of the residual and of attention's output to the front and forgets the others.
@@ -309,14 +323,16 @@ void Transformer::KeepRows(std::span<const int32_t> rows) {
 }
 
 LogitsView Transformer::Head() {
-  Normalize(residual_, weights_.final_norm, hidden_, false);
+  Steps join;
+  Join(weights_.layers.back().vector(Vector::kPostFfnNorm), weights_.final_norm, &join);
   kernels::Linear(cpu_, weights_.head,
                   {.x = hidden_.data,
                    .ldx = hidden_.width,
                    .m = num_rows_,
                    .y = logits_.data,
                    .ldy = logits_.width,
-                   .workspace = linear_inputs_.data});
+                   .workspace = linear_inputs_.data},
+                  join.span());
   if (config_.final_soft_cap > 0) {
     kernels::SoftCap(cpu_, {logits_.data, logits_.width, num_rows_, logits_.width},
                      config_.final_soft_cap);

@@ -5,7 +5,9 @@
 // Forward allocates nothing. Used by the engine's thread only; its pool works inside Forward.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "models/kv_storage.h"
@@ -40,18 +42,30 @@ class Transformer : public Model {
   void PlacePositions(const ForwardBatch& batch);
   void Embed(const ForwardBatch& batch);
   void Attention(size_t layer, int64_t num_sequences);
-  void AttentionOutput(size_t layer);
+  void RotateAndWriteKv(size_t layer);
   void FeedForward(size_t layer);
   void KeepRows(std::span<const int32_t> rows);
   LogitsView Head();
 
-  void Project(const LayerWeights& layer, Matrix matrix, const Activations& x,
-               const Activations& y) const;
-  void Normalize(const Activations& x, const float* weight, const Activations& y,
-                 bool accumulate) const;
-  void NormalizeHeads(const float* weight, float* x, int64_t heads) const;
-  // residual_ += norm(x), or + x when the family has no such norm.
-  void AddToResidual(const Activations& x, const float* post_norm);
+  // Row-wise steps that run in one loop over the rows.
+  struct Steps {
+    std::array<kernels::RowStep, 4> steps;
+    size_t size = 0;
+
+    void Add(const kernels::RowStep& step) { steps.at(size++) = step; }
+    std::span<const kernels::RowStep> span() const { return {steps.data(), size}; }
+  };
+
+  void Project(const LayerWeights& layer, Matrix matrix, const Activations& x, const Activations& y,
+               const Steps& before) const;
+  // From the output of a block, in hidden_, to the input of the next: it joins the residual, which
+  // is normed into hidden_. Null: the family has no such norm; then the input is the residual.
+  void Join(const float* post_norm, const float* pre_norm, Steps* steps) const;
+  const Activations& InputAfter(const float* pre_norm) const {
+    return pre_norm != nullptr ? hidden_ : residual_;
+  }
+  kernels::RmsNormArgs Norm(const Activations& x, const float* weight, const Activations& y) const;
+  kernels::RmsNormArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
 
   const ModelConfig config_;
   const DecoderWeights weights_;
@@ -71,7 +85,7 @@ class Transformer : public Model {
   Activations hidden_;         // [rows, hidden]: input of a projection, output of the next one
   Activations qkv_;            // [rows, q + 2 kv]
   Activations attention_;      // [rows, q]
-  Activations ffn_;            // [rows, 2 ffn]
+  Activations ffn_;            // [rows, 2 ffn], where qkv_ and attention_ were
   Activations linear_inputs_;  // workspace of the projections
   Activations logits_;         // [logits rows, vocab]
   void* attention_workspace_ = nullptr;

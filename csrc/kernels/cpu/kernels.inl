@@ -21,8 +21,6 @@ constexpr CpuKernels MakeTable(const char* name) {
       .rms_norm = RmsNormRows,
       .rope = RopeRows,
       .gated_activation = GatedActivationRows,
-      .add = AddRows,
-      .scale = ScaleRows,
       .soft_cap = SoftCapRows,
       .write_kv = WriteKvRows,
       .attention = AttendBlock,

@@ -46,13 +46,12 @@ inline void AddRow(float* x, const float* r, int64_t n) {
   ForVectors(n, [&](int64_t, auto load, auto store) { store(x, load(x) + load(r)); });
 }
 
-void RmsNormRows(const RmsNormArgs& a, float* residual, int64_t ld_residual, int64_t begin,
-                 int64_t end) {
+void RmsNormRows(const RmsNormArgs& a, int64_t begin, int64_t end) {
   const Vec offset = Vec::Set(a.weight_offset);
   for (int64_t row = begin; row < end; ++row) {
     const float* x_row = a.x + row * a.ldx;
-    if (residual != nullptr) {
-      float* sum = residual + row * ld_residual;
+    if (a.residual != nullptr) {
+      float* sum = a.residual + row * a.ld_residual;
       AddRow(sum, x_row, a.groups * a.dim);
       x_row = sum;
     }
@@ -90,7 +89,7 @@ void RopeRows(const RopeArgs& a, int64_t begin, int64_t end) {
 inline Vec GeluTanh(Vec x) {
   const Vec twice_u =
       x * Fma(x * x, Vec::Set(2 * 0.7978845608f * 0.044715f), Vec::Set(2 * 0.7978845608f));
-  return x * Sigmoid(twice_u);
+  return TimesSigmoid(x, twice_u);
 }
 
 void GatedActivationRows(const GatedActivationArgs& a, int64_t begin, int64_t end) {
@@ -101,25 +100,13 @@ void GatedActivationRows(const GatedActivationArgs& a, int64_t begin, int64_t en
     if (a.activation == Activation::kSilu) {
       ForVectors(a.ffn, [&](int64_t, auto load, auto store) {
         const Vec g = load(gate);
-        store(out, g * Sigmoid(g) * load(up));
+        store(out, TimesSigmoid(g, g) * load(up));
       });
     } else {
       ForVectors(a.ffn, [&](int64_t, auto load, auto store) {
         store(out, GeluTanh(load(gate)) * load(up));
       });
     }
-  }
-}
-
-void AddRows(const MatrixView& x, const float* r, int64_t ldr, int64_t begin, int64_t end) {
-  for (int64_t row = begin; row < end; ++row) AddRow(x.data + row * x.ld, r + row * ldr, x.n);
-}
-
-void ScaleRows(const MatrixView& x, float factor, int64_t begin, int64_t end) {
-  const Vec f = Vec::Set(factor);
-  for (int64_t row = begin; row < end; ++row) {
-    float* p = x.data + row * x.ld;
-    ForVectors(x.n, [&](int64_t, auto load, auto store) { store(p, load(p) * f); });
   }
 }
 

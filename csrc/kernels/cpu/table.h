@@ -45,12 +45,9 @@ struct CpuKernels {
   // then the panels.
   void (*linear_input)(const PackedLinear&, const LinearArgs&, int64_t row_begin, int64_t row_end);
   void (*linear)(const PackedLinear&, const LinearArgs&, int64_t panel_begin, int64_t panel_end);
-  void (*rms_norm)(const RmsNormArgs&, float* residual, int64_t ld_residual, int64_t row_begin,
-                   int64_t row_end);
+  void (*rms_norm)(const RmsNormArgs&, int64_t row_begin, int64_t row_end);
   void (*rope)(const RopeArgs&, int64_t row_begin, int64_t row_end);
   void (*gated_activation)(const GatedActivationArgs&, int64_t row_begin, int64_t row_end);
-  void (*add)(const MatrixView&, const float* r, int64_t ldr, int64_t row_begin, int64_t row_end);
-  void (*scale)(const MatrixView&, float factor, int64_t row_begin, int64_t row_end);
   void (*soft_cap)(const MatrixView&, float cap, int64_t row_begin, int64_t row_end);
   void (*write_kv)(const KvLayer&, const WriteKvArgs&, int64_t row_begin, int64_t row_end);
   void (*attention)(const KvLayer&, const AttentionArgs&, const AttentionBlock&);

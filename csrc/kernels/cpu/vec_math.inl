@@ -9,11 +9,12 @@ namespace {
 
 inline int64_t Min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// e^x, relative error below 2e-7; 0 below -87.3 (also at -inf), e^88 above 88, NaN stays NaN.
+constexpr float kLowestExponent = -87.3f;
+
+// e^x of x brought into [-87.3, 88], relative error below 2e-7; NaN stays NaN.
 // x = n ln2 + r, e^r by Cephes' expf polynomial (netlib.org/cephes, expf.c).
-inline Vec Exp(Vec x) {
-  const Vec lowest = Vec::Set(-87.3f);
-  const Vec clamped = Max(lowest, Min(Vec::Set(88.0f), x));
+inline Vec ClampedExp(Vec x) {
+  const Vec clamped = Max(Vec::Set(kLowestExponent), Min(Vec::Set(88.0f), x));
   const Vec n = Round(clamped * Vec::Set(1.44269504088896341f));
   Vec r = Fma(n, Vec::Set(-0.693359375f), clamped);
   r = Fma(n, Vec::Set(2.12194440e-4f), r);
@@ -23,8 +24,12 @@ inline Vec Exp(Vec x) {
   p = Fma(p, r, Vec::Set(4.1665795894e-2f));
   p = Fma(p, r, Vec::Set(1.6666665459e-1f));
   p = Fma(p, r, Vec::Set(5.0000001201e-1f));
-  const Vec result = Fma(p, r * r, r) + Vec::Set(1.0f);
-  return SelectLess(x, lowest, Vec::Zero(), result * Exp2Int(n));
+  return (Fma(p, r * r, r) + Vec::Set(1.0f)) * Exp2Int(n);
+}
+
+// The same, but 0 below -87.3 (also at -inf).
+inline Vec Exp(Vec x) {
+  return SelectLess(x, Vec::Set(kLowestExponent), Vec::Zero(), ClampedExp(x));
 }
 
 // 2^x for x <= 0, relative error below 2e-7; 0 below -126.5 (also at -inf), NaN stays NaN. The
@@ -57,8 +62,8 @@ inline Vec Tanh(Vec x) {
   return SelectLess(magnitude, Vec::Set(0.625f), small, CopySign(large, x));
 }
 
-// 1 / (1 + e^-x)
-inline Vec Sigmoid(Vec x) { return Vec::Set(1.0f) / (Vec::Set(1.0f) + Exp(Vec::Zero() - x)); }
+// x / (1 + e^-u)
+inline Vec TimesSigmoid(Vec x, Vec u) { return x / (Vec::Set(1.0f) + ClampedExp(Vec::Zero() - u)); }
 
 // The first `count` < kLanes elements; the rest is zero and nothing beyond is touched.
 inline Vec LoadPartial(const float* p, int64_t count) {
@@ -84,15 +89,23 @@ inline void StorePartialAs(typename T::Storage* p, Vec x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];
 }
 
+// Lanes as GCC's and Clang's vectors, which shuffle in registers on every ISA.
+template <int kCount>
+using Lanes __attribute__((vector_size(kCount * sizeof(float)))) = float;
+
 // Halving tree over the lanes.
-inline float Sum(Vec x) {
-  float lanes[Vec::kLanes];
-  x.Store(lanes);
-  for (int width = Vec::kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  return lanes[0];
+inline float Sum(Lanes<4> x) {
+  const Lanes<4> half = x + __builtin_shufflevector(x, x, 2, 3, 2, 3);
+  return half[0] + half[1];
 }
+inline float Sum(Lanes<8> x) {
+  return Sum(__builtin_shufflevector(x, x, 0, 1, 2, 3) + __builtin_shufflevector(x, x, 4, 5, 6, 7));
+}
+inline float Sum(Lanes<16> x) {
+  return Sum(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+             __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
+}
+inline float Sum(Vec x) { return Sum(__builtin_bit_cast(Lanes<Vec::kLanes>, x)); }
 inline float MaxLane(Vec x) {
   float lanes[Vec::kLanes];
   x.Store(lanes);

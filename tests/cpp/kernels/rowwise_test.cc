@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <array>
 
 #include "kernels/test_util.h"
+#include "support/check.h"
 
 namespace mlc_native::kernels {
 namespace {
@@ -55,20 +57,21 @@ TEST_P(RowwiseTest, RmsNormInPlace) {
   EXPECT_EQ(in_place, y);
 }
 
-TEST_P(RowwiseTest, AddRmsNormUpdatesTheResidual) {
+TEST_P(RowwiseTest, RmsNormAddsToTheResidualFirst) {
   const int64_t m = 4, dim = 100;
   const Floats r = Random(m * dim), x = Random(m * dim), weight = Random(dim);
   Poisoned residual(m, dim, 3);
   residual.Fill(r);
   Floats y(m * dim);
-  AddRmsNorm(Threads(1), residual.data.data(), residual.ld,
-             {.x = x.data(),
-              .ldx = dim,
-              .y = y.data(),
-              .ldy = dim,
-              .weight = weight.data(),
-              .m = m,
-              .dim = dim});
+  RmsNorm(Threads(1), {.x = x.data(),
+                       .ldx = dim,
+                       .residual = residual.data.data(),
+                       .ld_residual = residual.ld,
+                       .y = y.data(),
+                       .ldy = dim,
+                       .weight = weight.data(),
+                       .m = m,
+                       .dim = dim});
   residual.ExpectPaddingUntouched();
   reference::Matrix sum = ToDouble(r);
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += x[i];
@@ -142,19 +145,12 @@ TEST_P(RowwiseTest, GatedActivationMatchesReferenceAlsoInPlace) {
   }
 }
 
-TEST_P(RowwiseTest, AddScaleAndSoftCap) {
+TEST_P(RowwiseTest, SoftCap) {
   const int64_t m = 3, n = 45;
-  const Floats x = Random(m * n, 100), r = Random(m * n);
+  const Floats x = Random(m * n, 100);
   Poisoned view(m, n, 3);
-  const MatrixView matrix{.data = view.data.data(), .ld = view.ld, .m = m, .n = n};
   view.Fill(x);
-  Add(Threads(1), matrix, r.data(), n);
-  Scale(Threads(1), matrix, 0.5f);
-  Floats want(x.size());
-  for (size_t i = 0; i < x.size(); ++i) want[i] = (x[i] + r[i]) * 0.5f;
-  EXPECT_EQ(view.Dense(), want);
-  view.Fill(x);
-  SoftCap(Threads(2), matrix, 30.0f);
+  SoftCap(Threads(2), {.data = view.data.data(), .ld = view.ld, .m = m, .n = n}, 30.0f);
   reference::Matrix capped = ToDouble(x);
   for (double& value : capped) value = 30 * std::tanh(value / 30);
   ExpectClose(view.Dense(), capped, 4e-7);
@@ -191,6 +187,62 @@ TEST_P(RowwiseTest, RowsAreTheSameInEveryBatchOnEveryThreadCount) {
     const Floats one = run(Threads(1), row, 1);
     ASSERT_TRUE(SameBits(one.data(), &all[row * dim], dim));
   }
+}
+
+// Several kernels in one loop give what they give one after the other, also into a linear.
+TEST_P(RowwiseTest, StepsInOneLoopAreTheStepsOneByOne) {
+  const int64_t m = 70, dim = 48, ffn = 24, n = 40;
+  const Floats x = Random(m * dim), r = Random(m * dim), weight = Random(dim),
+               dense = Random(n * ffn);
+  const AlignedBuffer packed(PackedLinearBytes(isa(), WeightFormat::kQ8, n, ffn));
+  const PackedLinear w = MakePackedLinear(isa(), WeightFormat::kQ8, n, ffn, packed.data());
+  PackLinear(w, 0, {.dtype = DType::kFloat32, .data = dense.data(), .ld = ffn, .rows = n});
+  const AlignedBuffer workspace(LinearWorkspaceBytes(m, ffn));
+  const auto run = [&](const Cpu& cpu, bool fused) {
+    Floats residual = r, normed(m * dim), active(m * ffn), y(m * n);
+    const RmsNormArgs norm{.x = x.data(),
+                           .ldx = dim,
+                           .residual = residual.data(),
+                           .ld_residual = dim,
+                           .y = normed.data(),
+                           .ldy = dim,
+                           .weight = weight.data(),
+                           .m = m,
+                           .dim = dim};
+    const GatedActivationArgs gate{
+        .x = normed.data(), .ldx = dim, .out = active.data(), .ldo = ffn, .m = m, .ffn = ffn};
+    const LinearArgs linear{.x = active.data(),
+                            .ldx = ffn,
+                            .m = m,
+                            .y = y.data(),
+                            .ldy = n,
+                            .workspace = workspace.data()};
+    if (fused) {
+      Linear(cpu, w, linear, std::array<RowStep, 2>{norm, gate});
+    } else {
+      RmsNorm(cpu, norm);
+      GatedActivation(cpu, gate);
+      Linear(cpu, w, linear);
+    }
+    y.insert(y.end(), residual.begin(), residual.end());
+    return y;
+  };
+  const Floats one_by_one = run(Threads(1), false);
+  for (int threads : {1, 2, 3}) EXPECT_EQ(run(Threads(threads), true), one_by_one) << threads;
+}
+
+TEST_P(RowwiseTest, StepsOfDifferentNumbersOfRowsAreRefused) {
+  Floats x(100), weight(10);
+  const RmsNormArgs norm{.x = x.data(),
+                         .ldx = 10,
+                         .y = x.data(),
+                         .ldy = 10,
+                         .weight = weight.data(),
+                         .m = 3,
+                         .dim = 10};
+  RmsNormArgs other = norm;
+  other.m = 4;
+  EXPECT_THROW(RunRows(Threads(1), std::array<RowStep, 2>{norm, other}), InternalError);
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, RowwiseTest, testing::ValuesIn(IsaNames()),
