@@ -114,7 +114,7 @@ class Limit {
 
   double StepBytes(const StepShape& step) const {
     const auto kv_per_token =
-        static_cast<double>(KvStorage::BytesPerToken(config_, KvFormat::kBFloat16));
+        static_cast<double>(KvStorage::BytesPerToken(config_, kernels::KvFormat::kBFloat16));
     return weight_bytes_ +
            static_cast<double>(step.sequences * (step.context + 2 * step.rows)) * kv_per_token;
   }
