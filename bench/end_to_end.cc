@@ -63,7 +63,7 @@ constexpr RowKind kRows[] = {
 struct Quantization {
   std::string_view name;
   WeightQuantization quantization;
-  WeightFormat layers, head;  // bfloat16: the checkpoint's
+  WeightFormat layers, sensitive;  // the latter: first layer and head; bfloat16: the checkpoint's
   Arithmetic arithmetic;
 };
 constexpr Quantization kQuantizations[] = {
@@ -94,9 +94,10 @@ class Limit {
       const auto matrix = static_cast<Matrix>(i);
       const int64_t n = config.matrix_rows(matrix), k = config.matrix_columns(matrix);
       (matrix == Matrix::kQkv ? qkv_size_ : rest_size_) += static_cast<double>(n * k);
-      weight_bytes_ += Bytes(quantization.layers, n, k) * num_layers();
+      weight_bytes_ += Bytes(quantization.sensitive, n, k) +
+                       Bytes(quantization.layers, n, k) * (num_layers() - 1);
     }
-    weight_bytes_ += Bytes(quantization.head, config.vocab_size, config.hidden_size);
+    weight_bytes_ += Bytes(quantization.sensitive, config.vocab_size, config.hidden_size);
   }
 
   double Seconds(const StepShape& step) const {

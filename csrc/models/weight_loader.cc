@@ -146,7 +146,8 @@ class Loader {
       case WeightQuantization::kQ8:
         return kernels::WeightFormat::kQ8;
       case WeightQuantization::kQ4:
-        return parameter == map_.head ? kernels::WeightFormat::kQ8 : kernels::WeightFormat::kQ4;
+        return map_.IsSensitive(parameter) ? kernels::WeightFormat::kQ8
+                                           : kernels::WeightFormat::kQ4;
     }
     return kernels::FormatOf(weights_.dtype);
   }

@@ -14,9 +14,9 @@ namespace mlc_native {
 
 struct WeightLoadOptions {
   std::optional<DType> dtype;  // nullopt: as the checkpoint says
-  // Of the layers' matrices; the head, which may also be the embeddings, is quantized to 8 bits
-  // then: its error is the logits' own. A separate table of embeddings keeps the dtype: a row is
-  // read, not the table. Vectors and the KV cache are of the dtype, too.
+  // Of the matrices; with 4 bits the sensitive ones (WeightMap) are quantized to 8, the head among
+  // them, which may also be the embeddings. A separate table of embeddings keeps the dtype: a row
+  // is read, not the table. Vectors and the KV cache are of the dtype, too.
   WeightQuantization quantization = WeightQuantization::kNone;
   kernels::Cpu cpu;
   LoadProgress progress;  // may be empty

@@ -1,5 +1,7 @@
 #include "models/weight_map.h"
 
+#include <algorithm>
+
 #include "support/check.h"
 
 namespace mlc_native {
@@ -92,6 +94,10 @@ class Builder {
 };
 
 }  // namespace
+
+bool WeightMap::IsSensitive(size_t parameter) const {
+  return parameter == head || std::ranges::count(layers.front().matrices, parameter) > 0;
+}
 
 WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
   Builder builder(config);

@@ -45,6 +45,10 @@ struct WeightMap {
   size_t final_norm = 0;
   size_t head = 0;
   size_t embeddings = LayerParameters::kAbsent;  // absent when tied
+
+  // Whether its rounding errors cost most: the head's are the logits', and all layers pass on what
+  // the first one gets wrong.
+  bool IsSensitive(size_t parameter) const;
 };
 
 // Names inside the decoder ("layers.0...", "embed_tokens") get `prefix`; the head is `head_name`.

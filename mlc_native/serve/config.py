@@ -31,7 +31,7 @@ class EngineConfig:
         mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
         dtype: "auto" (the checkpoint's), "float32", "bfloat16" or "float16".
         quantization: None, "q8" or "q4": the matrices are quantized to that many bits as they are
-            loaded; with "q4", the output head (tied: the embeddings) to 8 bits.
+            loaded; with "q4", the first layer and the output head (tied: the embeddings) to 8 bits.
         num_threads: CPU threads of the model; default: all cores the process may use.
         gpu_memory_utilization: (0, 1], share of the free memory; default 0.85.
         kv_cache_page_size: tokens per page of the KV cache; only 16.

@@ -75,7 +75,7 @@ def demo_reference() -> tuple[list[Text], list[np.ndarray], Fidelity]:
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(
     ("precision", "error", "perplexity"),
-    [("bfloat16", 0.005, 0.0005), ("q8", 0.018, 0.001), ("q4", 0.085, 0.005)],
+    [("bfloat16", 0.005, 0.0005), ("q8", 0.018, 0.001), ("q4", 0.06, 0.005)],
 )
 def test_demo_model(precision: str, error: float, perplexity: float) -> None:
     texts, expected, reference = demo_reference()
@@ -121,7 +121,7 @@ def random_reference(family: str, folder: Path) -> tuple[Path, list[Text], list[
 
 
 @pytest.mark.usefixtures("isa")
-@pytest.mark.parametrize(("precision", "error"), [("bfloat16", 0.02), ("q8", 0.06), ("q4", 0.5)])
+@pytest.mark.parametrize(("precision", "error"), [("bfloat16", 0.02), ("q8", 0.06), ("q4", 0.25)])
 @pytest.mark.parametrize("family", ["tiny-qwen3", "tiny-llama", "tiny-gemma2"])
 def test_random_checkpoints(
     family: str,
@@ -160,4 +160,4 @@ def test_quantized_weights_are_smaller() -> None:
         PagedModel(DEMO, quantization=q).model.metadata["weight_bytes"] for q in ("", "q8", "q4")
     ]
     assert sizes[0] > 1.8 * sizes[1]
-    assert sizes[1] > 1.4 * sizes[2]
+    assert sizes[1] > 1.3 * sizes[2]
