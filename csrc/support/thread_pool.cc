@@ -61,31 +61,33 @@ class SpinThenPark {
   std::condition_variable wake_;
 };
 
-// Parts per thread: enough that a thread that loses its core for a while leaves little undone.
-constexpr int64_t kPartsPerThread = 4;
-
-struct Loop {
-  int64_t n = 0;
-  int64_t parts = 0;
-  const ThreadPool::RangeFn* fn = nullptr;
-};
+// A part is 1 / (3 * threads) of what is left: long parts first, because each costs a claim, short
+// ones at the end, because every thread waits for the last one.
+constexpr int64_t kShareOfRest = 3;
+// The last parts are 1 / (32 * threads) of the loop.
+constexpr int64_t kShortestShare = 32;
+// More than that makes: the rest falls to kShareOfRest / kShortestShare in 7.1 parts per thread,
+// and what is left then is less than 2 * kShareOfRest parts per thread.
+constexpr size_t kMaxPartsPerThread = 14;
 
 }  // namespace
 
 // A loop's parts are claimed one by one from `tickets`: the low bits count the unclaimed parts, the
 // high bits the loops, so that a claim that comes late cannot succeed in a later loop. Who holds a
-// claim may read `loop`: the caller changes it only when every part is finished.
+// claim may read `fn` and `ends`: the caller changes them only when every part is finished.
 struct ThreadPool::State {
-  explicit State(int threads) : num_threads(threads) {}
+  explicit State(int threads) : num_threads(threads) {
+    ends.reserve(static_cast<size_t>(threads) * kMaxPartsPerThread);
+  }
 
   static constexpr uint64_t kLoop = uint64_t{1} << 16;  // one loop further, in tickets
-  static constexpr int64_t kMaxParts = kLoop - 1;
 
   // Constant after construction.
   const int num_threads;
   std::vector<std::thread> workers;
   // Written by the caller between loops.
-  Loop loop;
+  const RangeFn* fn = nullptr;
+  std::vector<int64_t> ends;  // of the loop's parts
   // Protected by error_mutex: the exception of the lowest part.
   std::mutex error_mutex;
   std::exception_ptr error;
@@ -105,15 +107,29 @@ struct ThreadPool::State {
     uint64_t current = tickets.load();
     while (current % kLoop != 0) {
       if (tickets.compare_exchange_weak(current, current - 1)) {
-        return loop.parts - static_cast<int64_t>(current % kLoop);
+        return std::ssize(ends) - static_cast<int64_t>(current % kLoop);
       }
     }
     return -1;
   }
 
+  void Cut(int64_t n, int64_t grain) {
+    ends.clear();
+    if (num_threads == 1) return ends.push_back(n);
+    const int64_t least = std::max({n / (num_threads * kShortestShare), grain, int64_t{1}});
+    int64_t begin = 0;
+    int64_t size = 0;
+    while ((size = (n - begin) / (num_threads * kShareOfRest)) > least) {
+      ends.push_back(begin += size);
+    }
+    const int64_t rest = n - begin;
+    const int64_t parts = std::max<int64_t>(1, rest / least);
+    for (int64_t i = 1; i <= parts; ++i) ends.push_back(begin + rest * i / parts);
+  }
+
   void RunPart(int64_t part, int thread) {
     try {
-      (*loop.fn)(loop.n* part / loop.parts, loop.n * (part + 1) / loop.parts, thread);
+      (*fn)(part > 0 ? ends[part - 1] : 0, ends[part], thread);
     } catch (...) {
       std::lock_guard lock(error_mutex);
       if (error == nullptr || part < error_part) {
@@ -144,11 +160,11 @@ struct ThreadPool::State {
     for (std::thread& worker : workers) worker.join();
   }
 
-  // Runs `loop` on all threads and returns when every part is finished.
+  // Runs every part, on all threads, and returns when they are finished.
   void RunOnAll() {
-    unfinished.store(loop.parts);
+    unfinished.store(std::ssize(ends));
     const uint64_t loops = tickets.load() / kLoop + 1;
-    tickets.store(loops * kLoop + static_cast<uint64_t>(loop.parts));
+    tickets.store(loops * kLoop + ends.size());
     start.Wake();
     RunParts(0);
     done.Wait([this] { return unfinished.load() == 0; });
@@ -181,11 +197,9 @@ void ThreadPool::ParallelFor(int64_t n, RangeFn fn, int64_t grain) {
   if (n <= 0) return;
   State& state = *state_;
   MLC_CHECK(!state.busy.exchange(true)) << "nested or concurrent ParallelFor on one pool";
-  const int64_t most = std::min(state.num_threads * kPartsPerThread, State::kMaxParts);
-  const int64_t wanted = std::max<int64_t>(1, n / std::max<int64_t>(1, grain));
-  state.loop = {.n = n, .parts = std::min(wanted, most), .fn = &fn};
-  if (state.num_threads == 1) state.loop.parts = 1;
-  if (state.loop.parts == 1) {
+  state.fn = &fn;
+  state.Cut(n, grain);
+  if (state.ends.size() == 1) {
     state.RunPart(0, 0);
   } else {
     state.RunOnAll();

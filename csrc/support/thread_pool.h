@@ -1,9 +1,9 @@
-// A fixed set of threads for data-parallel loops. A loop is cut into a few parts per thread, a
-// function of (n, threads, grain) alone; the caller (thread 0) and the workers take parts as they
-// come, so that a worker whose core is busy with something else holds nobody up. Which thread ran a
-// part must not show in results. num_threads = 1 starts no thread. Workers spin for some tens of
-// microseconds after a loop, then park: an idle pool uses no CPU. A call allocates nothing.
-// Owner: one engine. One loop at a time: nested or concurrent calls are an InternalError.
+// A fixed set of threads for data-parallel loops. A loop is cut into a few parts per thread, the
+// last ones shorter, a function of (n, threads, grain) alone; the caller (thread 0) and the workers
+// take parts as they come, so that a worker whose core is busy with something else holds nobody up.
+// Which thread ran a part must not show in results. num_threads = 1 starts no thread. Workers spin
+// for some tens of microseconds after a loop, then park: an idle pool uses no CPU. A call allocates
+// nothing. Owner: one engine. One loop at a time: nested or concurrent calls are an InternalError.
 #pragma once
 
 #include <cstdint>

