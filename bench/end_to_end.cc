@@ -18,8 +18,9 @@
 //   linear operations    2 n k per row; per row of logits alone: the head and, in the last layer,
 //                        what comes after attention
 //   attention operations 4 heads head_dim per row and key that it attends
-// Activations stay in caches and are not counted. `engine` is the part of the time outside
-// Model::Forward: planning, pages, sampling, text, callback.
+// The bandwidth is the better one of right before and right after a row (GB/s), because what a
+// shared machine gives changes with time. Activations stay in caches and are not counted. `engine`
+// is the part of the time outside Model::Forward: planning, pages, sampling, text, callback.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -245,9 +246,10 @@ void PrintRow(const RowKind& row, const Quantization& quantization, const Limit&
   const StepShape shape = row.prefill ? StepShape{row.sequences, row.prompt_len, 0}
                                       : StepShape{row.sequences, 1, row.prompt_len + row.steps / 2};
   const double bound = limit.Seconds(shape);
-  std::printf("%-11s %-5s %9.1f %9.2f %9.2f %6.1f %% %7.2f %%\n", row.name.data(),
+  std::printf("%-11s %-5s %9.1f %9.2f %9.2f %6.1f %% %7.2f %% %7.1f\n", row.name.data(),
               quantization.name.data(), static_cast<double>(shape.sequences * shape.rows) / step,
-              step * 1e3, bound * 1e3, 100 * bound / step, 100 * Median(std::move(engine)) / step);
+              step * 1e3, bound * 1e3, 100 * bound / step, 100 * Median(std::move(engine)) / step,
+              TheMachine().bytes_per_second / 1e9);
   std::fflush(stdout);
 }
 
@@ -281,8 +283,8 @@ Options ParseOptions(int argc, char** argv) {
 
 void PrintHeader() {
   PrintLimits(TheMachine());
-  std::printf("%-17s %9s %9s %9s %8s %9s\n", "", "tokens/s", "step ms", "limit ms", "share",
-              "engine");
+  std::printf("%-17s %9s %9s %9s %8s %9s %7s\n", "", "tokens/s", "step ms", "limit ms", "share",
+              "engine", "GB/s");
 }
 
 void Run(const Options& options) {
@@ -291,11 +293,17 @@ void Run(const Options& options) {
     if (!Options::Lists(options.quantization, quantization.name)) continue;
     Session session(options.model, quantization.quantization, config.vocab_size);
     const Limit limit(config, quantization);
-    TheMachine().Measure();  // again: others may have been busy the first time
+    kernels::Machine& machine = TheMachine();
+    machine.MeasurePeaks();  // again: others may have been busy the first time
     PrintHeader();
     for (const RowKind& row : kRows) {
       if (!Options::Lists(options.rows, row.name)) continue;
-      PrintRow(row, quantization, limit, session.Measure(row));
+      machine.MeasureReads();
+      const double reads_before = machine.bytes_per_second;
+      const std::vector<StepTime> times = session.Measure(row);
+      machine.MeasureReads();
+      machine.bytes_per_second = std::max(machine.bytes_per_second, reads_before);
+      PrintRow(row, quantization, limit, times);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <memory>
 #include <numeric>
@@ -24,12 +25,15 @@ namespace mlc_native::kernels {
 struct Machine {
   std::unique_ptr<ThreadPool> pool;
   const CpuKernels* isa = nullptr;
+  AlignedBuffer stream;  // what MeasureReads reads
   double bytes_per_second = 0;
   double ops_per_second[std::size(kArithmeticNames)] = {};  // by Arithmetic; 2 per multiply-add
 
   Cpu cpu() const { return {isa, pool.get()}; }
-  // Whatever is better than before: a machine is never too fast, only too busy.
-  void Measure();
+  // Peaks: whatever is better than before, a machine is never too fast, only too busy.
+  void MeasurePeaks();
+  // Memory is shared with other machines' programs: what it gives changes from second to second.
+  void MeasureReads();
   double Peak(Arithmetic arithmetic) const {
     return ops_per_second[static_cast<size_t>(arithmetic)];
   }
@@ -57,30 +61,35 @@ inline std::vector<float> RandomFloats(int64_t count) {
   return values;
 }
 
-// Best of some passes over 512 MiB, cache line by cache line with prefetch, as the kernels read
-// weights.
-inline double MeasureBandwidth(ThreadPool& pool) {
-  constexpr int64_t kWords = int64_t{64} << 20;
-  AlignedBuffer buffer(kWords * 8);
-  auto* words = static_cast<uint64_t*>(buffer.data());
-  std::fill(words, words + kWords, 1);
-  double best = 0;
-  for (int pass = 0; pass < 8; ++pass) {
-    const double start = Now(pool);
-    pool.ParallelFor(kWords / 8, [&](int64_t begin, int64_t end, int) {
-      constexpr int kStreams = 4;  // one stream does not keep the memory busy
-      const int64_t lines = (end - begin) / kStreams;
-      uint64_t sum = 0;
-      for (int64_t line = begin; line < begin + lines; ++line) {
-        for (int stream = 0; stream < kStreams; ++stream) {
-          const uint64_t* at = words + (line + stream * lines) * 8;
-          __builtin_prefetch(at + 128);
-          sum += *at;
-        }
+// One pass over the buffer, cache line by cache line with prefetch, as the kernels read weights.
+// How many streams at a time are fastest differs between machines.
+template <int kStreams>
+void ReadAll(ThreadPool& pool, const AlignedBuffer& buffer) {
+  constexpr int64_t kWords = 8, kPrefetch = 64 * kWords;  // of a line, and 64 lines ahead
+  const auto* words = static_cast<const uint64_t*>(buffer.data());
+  const auto num_lines = static_cast<int64_t>(buffer.size()) / (kWords * 8);
+  pool.ParallelFor(num_lines, [words](int64_t begin, int64_t end, int) {
+    const int64_t lines = (end - begin) / kStreams;
+    uint64_t sum = 0;
+    for (int64_t line = begin; line < begin + lines; ++line) {
+      for (int stream = 0; stream < kStreams; ++stream) {
+        const uint64_t* at = words + (line + stream * lines) * kWords;
+        __builtin_prefetch(at + kPrefetch);
+        sum += *at;
       }
-      benchmark::DoNotOptimize(sum);
-    });
-    best = std::max(best, kWords * 8 / (Now(pool) - start));
+    }
+    benchmark::DoNotOptimize(sum);
+  });
+}
+
+inline double MeasureBandwidth(ThreadPool& pool, const AlignedBuffer& buffer) {
+  double best = 0;
+  for (int pass = 0; pass < 12; ++pass) {
+    const double start = Now(pool);
+    if (pass % 3 == 0) ReadAll<1>(pool, buffer);
+    if (pass % 3 == 1) ReadAll<2>(pool, buffer);
+    if (pass % 3 == 2) ReadAll<4>(pool, buffer);
+    best = std::max(best, static_cast<double>(buffer.size()) / (Now(pool) - start));
   }
   return best;
 }
@@ -101,8 +110,9 @@ inline double MeasurePeak(ThreadPool& pool, PeakLoop loop) {
   return best;
 }
 
-inline void Machine::Measure() {
-  bytes_per_second = std::max(bytes_per_second, MeasureBandwidth(*pool));
+inline void Machine::MeasureReads() { bytes_per_second = MeasureBandwidth(*pool, stream); }
+
+inline void Machine::MeasurePeaks() {
   for (size_t i = 0; i < std::size(kArithmeticNames); ++i) {
     const PeakLoop loop = PeakLoopOf(IsaName(*isa), static_cast<Arithmetic>(i));
     ops_per_second[i] = std::max(ops_per_second[i], MeasurePeak(*pool, loop));
@@ -114,7 +124,10 @@ inline Machine MeasureMachine() {
   Machine m;
   m.pool = std::make_unique<ThreadPool>(threads != nullptr ? std::atoi(threads) : 2);
   m.isa = &SelectCpuKernels();
-  m.Measure();
+  m.stream = AlignedBuffer(size_t{512} << 20);
+  std::memset(m.stream.data(), 1, m.stream.size());
+  m.MeasureReads();
+  m.MeasurePeaks();
   return m;
 }
 
