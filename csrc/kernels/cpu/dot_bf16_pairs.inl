@@ -1,0 +1,65 @@
+// bfloat16 weights and KV pages for ISAs with a dot product of bfloat16: inputs are rounded to
+// bfloat16, sums are float32. dot_bf16_as_float.inl is for the others.
+//
+// The ISA's BFloat16Vec holds a pair of bfloat16 for each lane of Vec:
+//   Set       one pair (the first in the low half), all lanes alike
+//   Load      2 * kLanes bfloat16, or as many codes of 8 bits (which are exact)
+//   Round     2 * kLanes floats, to nearest even
+//   Store, &
+//   Dot       sum + the two products of each lane; rounded as the ISA does it
+#pragma once
+
+#include "kernels/kv_format.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+struct BFloat16Dot {
+  using Input = int32_t;  // the inputs of two k
+
+  static void Convert(const float* x, int64_t pairs, Input* out) {
+    for (int64_t i = 0; i < pairs; i += Vec::kLanes) BFloat16Vec::Round(x + 2 * i).Store(out + i);
+  }
+
+  // Two k of all columns of a panel.
+  struct Weights {
+    BFloat16Vec v[2];
+
+    explicit Weights(const uint16_t* w)
+        : v{BFloat16Vec::Load(w), BFloat16Vec::Load(w + 2 * Vec::kLanes)} {}
+    void AddTo(Vec (&sums)[2], Input x) const {
+      const BFloat16Vec input = BFloat16Vec::Set(x);
+      sums[0] = Dot(sums[0], input, v[0]);
+      sums[1] = Dot(sums[1], input, v[1]);
+    }
+  };
+};
+
+// KV formats in pairs, see kv_pages.inl.
+template <typename T, KvFormat kKvFormat>
+struct BFloat16Pairs {
+  using Storage = typename T::Storage;
+  using Element = T;
+  static constexpr KvFormat kFormat = kKvFormat;
+  static constexpr int kParts = 1;
+  static constexpr int64_t kStep = 2;
+
+  static void PackInputs(float* x, int64_t pairs) {
+    for (int64_t i = 0; i < pairs; i += Vec::kLanes) BFloat16Vec::Round(x + 2 * i).Store(x + i);
+  }
+  static BFloat16Vec Input(const float* x, int64_t pair, int) {
+    return BFloat16Vec::Set(__builtin_bit_cast(int32_t, x[pair]));
+  }
+  template <int kTokens>
+  static BFloat16Vec LoadPairs(const Storage* p, int64_t, int) {
+    const BFloat16Vec pairs = BFloat16Vec::Load(p);
+    if constexpr (kTokens == 3) return pairs;
+    return pairs & BFloat16Vec::Set(kTokens == 1 ? 0x0000ffff : -65536);
+  }
+  static Vec Add(Vec sum, const BFloat16Vec& x, const BFloat16Vec& y) { return Dot(sum, x, y); }
+};
+using KvBFloat16 = BFloat16Pairs<BFloat16, KvFormat::kBFloat16>;
+using KvInt8 = BFloat16Pairs<Int8, KvFormat::kInt8>;
+
+}  // namespace
+}  // namespace mlc_native::kernels
