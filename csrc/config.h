@@ -97,8 +97,9 @@ struct GenerationConfig {
 
 enum class EngineMode { kLocal, kInteractive, kServer };
 enum class PrefillMode { kChunked, kHybrid };
-// Of the matrices; none: they are stored in `dtype`.
-enum class WeightQuantization { kNone, kQ8, kQ4 };
+// Of the matrices. Auto: those that the checkpoint holds as integers which a format of the kernels
+// has too stay so, the others are of `dtype`; off: all are of `dtype`.
+enum class WeightQuantization { kAuto, kOff, kQ8, kQ4 };
 enum class PrefixCacheMode { kDisable, kRadix };
 enum class SpeculativeMode { kDisable, kSmallDraft, kEagle, kMedusa };
 
@@ -109,7 +110,8 @@ struct EngineConfig {
   EngineMode mode = EngineMode::kLocal;
 
   std::string dtype = "auto";  // "auto" (the checkpoint's), "float32", "bfloat16", "float16"
-  WeightQuantization quantization = WeightQuantization::kNone;  // null, "q8", "q4"
+  WeightQuantization quantization = WeightQuantization::kAuto;  // null, "off", "q8", "q4"
+  std::string weight_cache_dir;  // where packed weights are kept for the next start; empty: nowhere
   std::optional<int64_t>
       num_threads;  // CPU threads of the model; default: all cores the process may use
 
@@ -153,6 +155,7 @@ struct ModelMetadata {
   int64_t max_batch_size = 128;                 // rows of one decode step
   int64_t preferred_prefill_chunk_size = 2048;  // tokens
   int64_t weight_bytes = 0;                     // already resident when memory is inferred
+  int64_t mapped_weight_bytes = 0;              // of them, those that the system counts as free
   int64_t kv_bytes_per_token = 0;               // all layers, K and V
   int64_t workspace_bytes_per_token = 0;        // per token of a prefill chunk
   int64_t workspace_bytes_per_sequence = 0;     // per row of logits

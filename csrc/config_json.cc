@@ -40,7 +40,8 @@ const EnumNames<SpeculativeMode>& SpeculativeModeNames() {
 }
 
 const EnumNames<WeightQuantization>& WeightQuantizationNames() {
-  static const EnumNames<WeightQuantization> names = {{"q8", WeightQuantization::kQ8},
+  static const EnumNames<WeightQuantization> names = {{"off", WeightQuantization::kOff},
+                                                      {"q8", WeightQuantization::kQ8},
                                                       {"q4", WeightQuantization::kQ4}};
   return names;
 }
@@ -327,6 +328,7 @@ EngineConfig EngineConfig::FromJSONString(const std::string& json_text) {
   reader.Read("mode", ModeNames(), &config.mode);
   reader.Read("dtype", &config.dtype);
   reader.Read("quantization", WeightQuantizationNames(), &config.quantization);
+  reader.Read("weight_cache_dir", &config.weight_cache_dir);
   reader.Read("num_threads", 1, 1024, &config.num_threads);
   ReadSizes(&reader, &config);
   ReadServiceLimits(&reader, &config);
@@ -355,9 +357,10 @@ std::string EngineConfig::AsJSONString() const {
       {"additional_models", additional_models},
       {"mode", NameOf(ModeNames(), mode)},
       {"dtype", dtype},
-      {"quantization", quantization == WeightQuantization::kNone
+      {"quantization", quantization == WeightQuantization::kAuto
                            ? ordered_json(nullptr)
                            : NameOf(WeightQuantizationNames(), quantization)},
+      {"weight_cache_dir", weight_cache_dir},
       {"num_threads", OrNull(num_threads)},
       {"gpu_memory_utilization", OrNull(gpu_memory_utilization)},
       {"kv_cache_page_size", kv_cache_page_size},

@@ -409,8 +409,9 @@ std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineO
                             .dtype = config.dtype,
                             .quantization = config.quantization,
                             .num_threads = *with_threads.num_threads,
-                            .progress = options.load_progress});
-  const int64_t free_memory = AvailableMemoryBytes();
+                            .progress = options.load_progress,
+                            .weight_cache_dir = config.weight_cache_dir});
+  const int64_t free_memory = AvailableMemoryBytes() - loaded.model->metadata().mapped_weight_bytes;
   loaded.config = ResolveEngineConfig(with_threads, loaded.model->metadata(), free_memory);
   CheckResolved(loaded.config);
   return std::make_unique<EngineImpl>(std::move(loaded), options);

@@ -71,7 +71,8 @@ Matrix ReadWeight(const std::string& path, const std::string& name, int64_t rows
 class TestModel {
  public:
   TestModel(const std::string& path, const std::string& dtype, int64_t num_threads,
-            const std::string& model_lib, const std::string& quantization) {
+            const std::string& model_lib, const std::string& quantization,
+            const std::string& weight_cache_dir) {
     ModelSource source;
     if (!quantization.empty()) {
       const std::string config = R"({"quantization": ")" + quantization + "\"}";
@@ -81,6 +82,7 @@ class TestModel {
     source.dtype = dtype;
     source.num_threads = num_threads;
     source.model_lib = model_lib;
+    source.weight_cache_dir = weight_cache_dir;
     const nb::gil_scoped_release release;
     model_ = LoadModel(source);
   }
@@ -115,6 +117,7 @@ class TestModel {
     out["context_window_size"] = m.context_window_size;
     out["preferred_prefill_chunk_size"] = m.preferred_prefill_chunk_size;
     out["weight_bytes"] = m.weight_bytes;
+    out["mapped_weight_bytes"] = m.mapped_weight_bytes;
     out["kv_bytes_per_token"] = m.kv_bytes_per_token;
     out["workspace_bytes_per_token"] = m.workspace_bytes_per_token;
     out["workspace_bytes_per_sequence"] = m.workspace_bytes_per_sequence;
@@ -153,9 +156,10 @@ void BindTesting(nb::module_& m) {
               "Raises LoadError.");
   nb::class_<TestModel>(testing, "TestModel", "A model without an engine.")
       .def(nb::init<const std::string&, const std::string&, int64_t, const std::string&,
-                    const std::string&>(),
+                    const std::string&, const std::string&>(),
            "path"_a, "dtype"_a = "auto", "num_threads"_a = 1, "model_lib"_a = "",
-           "quantization"_a = "", "Load a model folder. Raises LoadError, InvalidConfig.")
+           "quantization"_a = "", "weight_cache_dir"_a = "",
+           "Load a model folder. Raises LoadError, InvalidConfig.")
       .def("allocate", &TestModel::Allocate, "num_pages"_a, "max_num_rows"_a, "max_num_logits"_a)
       .def("forward", &TestModel::Forward, "sequences"_a, "logits"_a = "last",
            "One batch of (token_ids, position, block_table). Returns float32 logits [rows, vocab] "

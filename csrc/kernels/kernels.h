@@ -77,6 +77,7 @@ struct PackedLinear {
   void* data = nullptr;  // PackedLinearBytes, kPackedAlignment
 };
 
+int64_t PanelWidth(const CpuKernels& isa);
 size_t PackedLinearBytes(const CpuKernels& isa, WeightFormat format, int64_t n, int64_t k);
 PackedLinear MakePackedLinear(const CpuKernels& isa, WeightFormat format, int64_t n, int64_t k,
                               void* data);
@@ -94,6 +95,17 @@ struct PackSource {
 // matrices (q,k,v; gate,up) take one call per part, any offsets. The call that writes row n - 1
 // also zeroes the tail columns. Calls on disjoint rows of different panels may run in parallel.
 void PackLinear(const PackedLinear& packed, int64_t row_offset, const PackSource& source);
+
+// Rows [0, rows) of a weight that is quantized already: scale * code.
+struct PackCodes {
+  const int8_t* codes = nullptr;     // [-8, 7] for kQ4
+  int64_t ld = 0;                    // elements from row to row, >= k
+  const uint16_t* scales = nullptr;  // float16 bits, [rows, ceil(k / group)]
+  int64_t group = 0;                 // k with one scale: a multiple of the format's, or >= k
+  int64_t rows = 0;
+};
+// The same for kQ8 and kQ4, without rounding: the weight holds these codes and scales.
+void PackLinear(const PackedLinear& packed, int64_t row_offset, const PackCodes& source);
 
 // y[m, n] = x[m, k] w^T (+ bias[n]). y must not overlap x.
 struct LinearArgs {

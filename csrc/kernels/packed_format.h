@@ -23,6 +23,9 @@
 
 namespace mlc_native::kernels {
 
+// Raised with every change of what PackLinear writes: layouts, but also how it rounds.
+inline constexpr int kPackedVersion = 1;
+
 struct PanelLayout {
   int64_t group;        // k
   int64_t code_bits;    // of one element

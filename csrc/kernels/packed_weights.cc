@@ -85,17 +85,21 @@ struct QuantGroup {
   static Stored Encode(const typename From::Storage* x, int64_t count) {
     std::array<float, kLayout.group> values = {};
     for (int64_t i = 0; i < count; ++i) values[i] = From::Decode(x[i]);
-    Stored stored;
     if constexpr (kQ4) {
-      const auto group = QuantizeQ4(values);
+      return Store(QuantizeQ4(values));
+    } else {
+      return Store(QuantizeQ8(values));
+    }
+  }
+  static Stored Store(const QuantizedGroup<kLayout.group>& group) {
+    Stored stored;
+    stored.scale = group.scale;
+    if constexpr (kQ4) {
       for (size_t at = 0; at < sizeof(stored.codes); ++at) {
         stored.codes[at] = static_cast<uint8_t>(group.codes[Low(at)] | group.codes[High(at)] << 4);
       }
-      stored.scale = group.scale;
     } else {
-      const auto group = QuantizeQ8(values);
       std::memcpy(stored.codes, group.codes.data(), sizeof(stored.codes));
-      stored.scale = group.scale;
     }
     return stored;
   }
@@ -174,20 +178,19 @@ void CheckPacked(const PackedLinear& w) {
 // Blocks of k, so that a panel's lines stay in L1 while its rows are written one after the other.
 constexpr int64_t kPackBlock = 256;
 
-// Rows of one panel.
-template <typename Group, typename From>
+// Rows of one panel; encode(row, k, count) gives a group of them.
+template <typename Group, typename Encode>
 void PackPanelRows(const PackedLinear& w, int64_t row_begin, int64_t row_end,
-                   const typename From::Storage* source, int64_t ld) {
+                   const Encode& encode) {
   constexpr PanelLayout kLayout = Group::kLayout;
   const int64_t group_bytes = kLayout.GroupBytes(w.panel_width);
   char* panel = PanelOf(w, row_begin);
   for (int64_t block = 0; block < w.k; block += kPackBlock) {
     const int64_t block_end = std::min(block + kPackBlock, w.k);
     for (int64_t row = row_begin; row < row_end; ++row) {
-      const auto* x = source + (row - row_begin) * ld;
       for (int64_t k = block; k < block_end; k += kLayout.group) {
-        const auto stored = Group::template Encode<From>(x + k, std::min(kLayout.group, w.k - k));
-        StoreColumn<Group>(stored, panel + k / kLayout.group * group_bytes, w.panel_width,
+        StoreColumn<Group>(encode(row, k, std::min(kLayout.group, w.k - k)),
+                           panel + k / kLayout.group * group_bytes, w.panel_width,
                            row % w.panel_width);
       }
     }
@@ -204,6 +207,44 @@ void ZeroTail(const PackedLinear& w) {
     for (int64_t row = w.n; row % width != 0; ++row)
       StoreColumn<Group>({}, group, width, row % width);
   }
+}
+
+// Rows [begin, end), panel by panel.
+template <typename Group, typename Encode>
+void PackRows(const PackedLinear& w, int64_t begin, int64_t end, const Encode& encode) {
+  for (int64_t row = begin; row < end;) {
+    const int64_t next = std::min(end, (row / w.panel_width + 1) * w.panel_width);
+    PackPanelRows<Group>(w, row, next, encode);
+    row = next;
+  }
+  if (end == w.n) ZeroTail<Group>(w);
+}
+
+void CheckRows(const PackedLinear& w, int64_t row_offset, int64_t rows, int64_t ld) {
+  CheckPacked(w);
+  MLC_CHECK(row_offset >= 0 && row_offset + rows <= w.n && ld >= w.k)
+      << "rows " << row_offset << " + " << rows << " of " << w.n << ", ld " << ld;
+}
+
+template <WeightFormat kFormat>
+void PackCodeRows(const PackedLinear& w, int64_t row_offset, const PackCodes& source) {
+  using Group = QuantGroup<kFormat>;
+  constexpr int64_t kGroup = Group::kLayout.group;
+  MLC_CHECK(source.group >= w.k || (source.group > 0 && source.group % kGroup == 0))
+      << "group " << source.group << " of k " << w.k << ", the format's is " << kGroup;
+  const int64_t scales = (w.k + source.group - 1) / source.group;
+  PackRows<Group>(w, row_offset, row_offset + source.rows,
+                  [&](int64_t row, int64_t k, int64_t count) {
+                    const int64_t from = row - row_offset;
+                    const int8_t* codes = source.codes + from * source.ld + k;
+                    QuantizedGroup<kGroup> group;
+                    group.scale = source.scales[from * scales + k / source.group];
+                    group.codes.fill(Group::kOffset);
+                    for (int64_t i = 0; i < count; ++i) {
+                      group.codes[i] = static_cast<uint8_t>(codes[i] + Group::kOffset);
+                    }
+                    return Group::Store(group);
+                  });
 }
 
 template <typename Group>
@@ -226,6 +267,8 @@ void CheckIds(const GatherArgs& args, int64_t n) {
 
 }  // namespace
 
+int64_t PanelWidth(const CpuKernels& isa) { return isa.panel_width; }
+
 size_t PackedLinearBytes(const CpuKernels& isa, WeightFormat format, int64_t n, int64_t k) {
   const int64_t width = isa.panel_width;
   return static_cast<size_t>((n + width - 1) / width * LayoutOf(format).PanelBytes(k, width));
@@ -240,22 +283,26 @@ PackedLinear MakePackedLinear(const CpuKernels& isa, WeightFormat format, int64_
 }
 
 void PackLinear(const PackedLinear& w, int64_t row_offset, const PackSource& source) {
-  CheckPacked(w);
-  MLC_CHECK(row_offset >= 0 && row_offset + source.rows <= w.n && source.ld >= w.k)
-      << "rows " << row_offset << " + " << source.rows << " of " << w.n << ", ld " << source.ld;
-  const int64_t end = row_offset + source.rows;
+  CheckRows(w, row_offset, source.rows, source.ld);
   WithGroup(w.format, [&](auto group) {
     WithCodec(source.dtype, [&](auto from) {
-      const auto* data = static_cast<const typename decltype(from)::Storage*>(source.data);
-      for (int64_t row = row_offset; row < end;) {
-        const int64_t next = std::min(end, (row / w.panel_width + 1) * w.panel_width);
-        PackPanelRows<decltype(group), decltype(from)>(
-            w, row, next, data + (row - row_offset) * source.ld, source.ld);
-        row = next;
-      }
+      using Group = decltype(group);
+      using From = decltype(from);
+      const auto* data = static_cast<const typename From::Storage*>(source.data);
+      PackRows<Group>(
+          w, row_offset, row_offset + source.rows, [&](int64_t row, int64_t k, int64_t count) {
+            return Group::template Encode<From>(data + (row - row_offset) * source.ld + k, count);
+          });
     });
-    if (end == w.n) ZeroTail<decltype(group)>(w);
   });
+}
+
+void PackLinear(const PackedLinear& w, int64_t row_offset, const PackCodes& source) {
+  CheckRows(w, row_offset, source.rows, source.ld);
+  MLC_CHECK(w.format == WeightFormat::kQ8 || w.format == WeightFormat::kQ4)
+      << "codes for a weight of floats";
+  if (w.format == WeightFormat::kQ8) return PackCodeRows<WeightFormat::kQ8>(w, row_offset, source);
+  PackCodeRows<WeightFormat::kQ4>(w, row_offset, source);
 }
 
 void GatherPackedRows(const Cpu& cpu, const PackedLinear& table, const GatherArgs& args) {

@@ -20,6 +20,7 @@ class Checkpoint {
     const TensorInfo* tensor;
     const TensorFile* file;
   };
+  const std::vector<TensorFile>& files() const { return files_; }
   // In file order; the tensors live as long as the checkpoint.
   const std::vector<Entry>& entries() const { return entries_; }
   // nullptr when there is none.

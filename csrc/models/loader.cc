@@ -44,6 +44,7 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
   DecoderWeights weights = LoadWeights(config, checkpoint,
                                        {.dtype = dtype,
                                         .quantization = source.quantization,
+                                        .cache_dir = source.weight_cache_dir,
                                         .cpu = {&isa, pool.get()},
                                         .progress = source.progress});
   return std::make_unique<Transformer>(std::move(config), std::move(weights), isa, std::move(pool));

@@ -35,6 +35,7 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
   if (fstat(file.fd, &info) != 0) Fail(path_, std::string("stat: ") + std::strerror(errno));
   if (!S_ISREG(info.st_mode)) Fail(path_, "is not a regular file");
   size_ = static_cast<size_t>(info.st_size);
+  modified_ns_ = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
   if (size_ == 0) return;
   void* data = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd, 0);
   if (data == MAP_FAILED) Fail(path_, std::string("cannot be mapped: ") + std::strerror(errno));
@@ -44,10 +45,17 @@ MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      modified_ns_(other.modified_ns_) {}
 
 MappedFile::~MappedFile() {
   if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::UseHugePages() const {
+#if defined(MADV_HUGEPAGE)
+  if (size_ > 0) madvise(const_cast<std::byte*>(data_), size_, MADV_HUGEPAGE);
+#endif
 }
 
 void MappedFile::Drop(std::span<const std::byte> bytes) const {

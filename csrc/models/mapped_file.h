@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -17,6 +18,10 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  int64_t modified_ns() const { return modified_ns_; }  // since 1970
+
+  // For a file that is read over and over: asks for huge pages, where the file system has them.
+  void UseHugePages() const;
 
   // Lets the system take back the memory of these bytes, which keep their value (they are read from
   // the file again when touched).
@@ -26,6 +31,7 @@ class MappedFile {
   std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  int64_t modified_ns_ = 0;
 };
 
 }  // namespace mlc_native

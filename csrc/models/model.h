@@ -85,9 +85,10 @@ struct ModelSource {
   std::string model_lib{};  // plug-in library, or empty
   std::string device = "cpu";
   std::string dtype = "auto";
-  WeightQuantization quantization = WeightQuantization::kNone;
+  WeightQuantization quantization = WeightQuantization::kAuto;
   int64_t num_threads = 1;
-  LoadProgress progress{};  // may be empty
+  LoadProgress progress{};         // may be empty
+  std::string weight_cache_dir{};  // folder of packed copies of weights; empty: none
 };
 
 // With model_lib: the plug-in's model, else the built-in decoder for the folder's architecture.

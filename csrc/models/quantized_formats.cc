@@ -16,6 +16,12 @@ using Shape = std::vector<int64_t>;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+bool IsUsualOrder(const ColumnGroups& groups) {
+  int64_t column = 0;
+  return std::ranges::all_of(groups.of_column,
+                             [&](int32_t group) { return group == column++ / groups.group_size; });
+}
+
 // Collects the tensors of one matrix [rows, columns].
 class Parts {
  public:
@@ -83,7 +89,8 @@ class Parts {
     return {.count = num_groups, .group_size = group_size, .of_column = {}};
   }
 
-  // As listed by a tensor [columns]; `may_be_unset`: a -1 says that the order is the usual one.
+  // As listed by a tensor [columns]. In compressed-tensors a -1 says that the order is the usual
+  // one; GPTQ lists that, too.
   ColumnGroups TakeGroups(const char* suffix, bool may_be_unset) {
     const TensorInfo& tensor = Take(suffix, {"I32"}, {columns});
     ColumnGroups groups = Groups();
@@ -96,7 +103,7 @@ class Parts {
                          std::to_string(num_groups) + ")");
       }
     }
-    return groups;
+    return IsUsualOrder(groups) ? Groups() : groups;
   }
 
   void RequireWholeWords(const char* suffix, int64_t size, const char* what) const {

@@ -15,6 +15,8 @@ uint32_t LoadWord(const std::byte* words, int64_t index) {  // maybe unaligned
   return word;
 }
 
+bool IsFloat16(float x) { return Float16ToFloat(FloatToFloat16(x)) == x; }
+
 // Place of the i-th of 8 neighbours.
 int64_t Interleaved(int64_t i) { return i % 2 * 4 + i / 2; }
 
@@ -44,12 +46,32 @@ struct QuantizedWeight::Row {
   std::vector<uint8_t> integers;
   std::vector<uint8_t> packed_zeros;
   std::vector<float> scales;  // of the groups
-  std::vector<float> zeros;
+  std::vector<int> zeros;
 };
 
 QuantizedWeight::QuantizedWeight(std::vector<const Checkpoint::Entry*> tensors, int64_t rows,
                                  int64_t columns, QuantizedParts parts)
-    : WeightSource(std::move(tensors)), rows_(rows), columns_(columns), parts_(std::move(parts)) {}
+    : WeightSource(std::move(tensors)),
+      rows_(rows),
+      columns_(columns),
+      parts_(std::move(parts)),
+      code_form_(FindCodeForm()) {}
+
+QuantizedWeight::Row QuantizedWeight::MakeRow() const {
+  constexpr size_t kMaxPerWord = 32;
+  const auto groups = static_cast<size_t>(parts_.groups.count);
+  Row row;
+  row.integers.resize(static_cast<size_t>(columns_) + kMaxPerWord);
+  row.packed_zeros.resize(groups + kMaxPerWord);
+  row.scales.resize(groups);
+  row.zeros.resize(groups);
+  return row;
+}
+
+void QuantizedWeight::ReadRow(int64_t row, Row& scratch) const {
+  parts_.integers.UnpackRow(row, columns_, scratch.integers.data());
+  ReadGroups(row, scratch);
+}
 
 void QuantizedWeight::ReadGroups(int64_t row, Row& scratch) const {
   const auto& [integers, scales, zeros, groups] = parts_;
@@ -64,7 +86,7 @@ void QuantizedWeight::ReadGroups(int64_t row, Row& scratch) const {
     } else if (zeros.bytes != nullptr) {
       zero += zeros.bytes[row * zeros.row_stride + g];
     }
-    scratch.zeros[at] = static_cast<float>(zero);
+    scratch.zeros[at] = zero;
   }
 }
 
@@ -74,32 +96,71 @@ void QuantizedWeight::Scale(const Row& scratch, float* out) const {
   if (!groups.of_column.empty()) {
     for (int64_t c = 0; c < columns_; ++c) {
       const auto g = static_cast<size_t>(groups.of_column[static_cast<size_t>(c)]);
-      out[c] = (static_cast<float>(q[c]) - scratch.zeros[g]) * scratch.scales[g];
+      out[c] = static_cast<float>(q[c] - scratch.zeros[g]) * scratch.scales[g];
     }
     return;
   }
   for (int64_t g = 0; g < groups.count; ++g) {
-    const float zero = scratch.zeros[static_cast<size_t>(g)];
+    const int zero = scratch.zeros[static_cast<size_t>(g)];
     const float scale = scratch.scales[static_cast<size_t>(g)];
     const int64_t end = std::min(columns_, (g + 1) * groups.group_size);
     for (int64_t c = g * groups.group_size; c < end; ++c) {
-      out[c] = (static_cast<float>(q[c]) - zero) * scale;
+      out[c] = static_cast<float>(q[c] - zero) * scale;
     }
   }
 }
 
 void QuantizedWeight::Decode(int64_t begin, int64_t end, float* out) const {
-  constexpr int64_t kMaxPerWord = 32;
-  const auto groups = static_cast<size_t>(parts_.groups.count);
-  Row scratch;
-  scratch.integers.resize(static_cast<size_t>(columns_ + kMaxPerWord));
-  scratch.packed_zeros.resize(groups + kMaxPerWord);
-  scratch.scales.resize(groups);
-  scratch.zeros.resize(groups);
+  Row scratch = MakeRow();
   for (int64_t row = begin; row < end; ++row, out += columns_) {
-    parts_.integers.UnpackRow(row, columns_, scratch.integers.data());
-    ReadGroups(row, scratch);
+    ReadRow(row, scratch);
     Scale(scratch, out);
+  }
+}
+
+// ---- As codes of the kernels' formats ----
+//
+// Codes reach from -8 to 7. Where q - zero reaches from -7 to 8, they are its negatives, and the
+// scale takes the sign. So with 8 bits.
+
+bool QuantizedWeight::FitsHalf(int zero, int half) const {
+  return zero <= half && LargestInteger() - zero <= half;
+}
+
+std::optional<CodeForm> QuantizedWeight::FindCodeForm() const {
+  const auto& [integers, scales, zeros, groups] = parts_;
+  if (!groups.of_column.empty()) return std::nullopt;
+  bool fits_4 = true, fits_8 = true;
+  const bool alike = scales.dtype == DType::kFloat16 && !zeros.packed && zeros.bytes == nullptr;
+  Row scratch = MakeRow();
+  for (int64_t row = 0; row < (alike ? 1 : rows_); ++row) {
+    ReadGroups(row, scratch);
+    for (int zero : scratch.zeros) {
+      fits_4 &= FitsHalf(zero, 8);
+      fits_8 &= FitsHalf(zero, 128);
+    }
+    for (float scale : scratch.scales) fits_8 &= IsFloat16(scale);
+    if (!fits_8) return std::nullopt;
+  }
+  return CodeForm{.bits = fits_4 ? 4 : 8, .group = groups.group_size, .num_groups = groups.count};
+}
+
+void QuantizedWeight::ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const {
+  const int half = 1 << (code_form_->bits - 1);
+  Row scratch = MakeRow();
+  for (int64_t row = begin; row < end; ++row, codes += columns_) {
+    ReadRow(row, scratch);
+    const uint8_t* q = scratch.integers.data();
+    for (int64_t g = 0; g < parts_.groups.count; ++g) {
+      const int zero = scratch.zeros[static_cast<size_t>(g)];
+      const float scale = scratch.scales[static_cast<size_t>(g)];
+      const int sign = LargestInteger() - zero < half ? 1 : -1;
+      *scales++ = FloatToFloat16(static_cast<float>(sign) * scale);
+      const int64_t stop = std::min(columns_, (g + 1) * parts_.groups.group_size);
+      for (int64_t c = g * parts_.groups.group_size; c < stop; ++c) {
+        codes[c] = static_cast<int8_t>(sign * (q[c] - zero));
+      }
+    }
   }
 }
 

@@ -65,16 +65,25 @@ class QuantizedWeight : public WeightSource {
 
   DType dtype() const override { return parts_.scales.dtype; }
   void Decode(int64_t begin, int64_t end, float* out) const override;
+  std::optional<CodeForm> code_form() const override { return code_form_; }
+  void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override;
   void Drop(int64_t begin, int64_t end) const override;
 
  private:
   struct Row;  // scratch of one row
+  Row MakeRow() const;
+  void ReadRow(int64_t row, Row& scratch) const;
   void ReadGroups(int64_t row, Row& scratch) const;
   void Scale(const Row& scratch, float* out) const;
+  int LargestInteger() const { return (1 << parts_.integers.bits) - 1; }
+  // Whether each q - zero, or each zero - q, lies in [-half, half).
+  bool FitsHalf(int zero, int half) const;
+  std::optional<CodeForm> FindCodeForm() const;
 
   int64_t rows_;
   int64_t columns_;
   QuantizedParts parts_;
+  std::optional<CodeForm> code_form_;
 };
 
 }  // namespace mlc_native

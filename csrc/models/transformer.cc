@@ -56,7 +56,8 @@ void Transformer::DescribeMetadata() {
   metadata_.vocab_size = config_.vocab_size;
   metadata_.context_window_size = config_.max_positions;
   metadata_.preferred_prefill_chunk_size = kPrefillChunk;
-  metadata_.weight_bytes = static_cast<int64_t>(weights_.storage.size());
+  metadata_.weight_bytes = static_cast<int64_t>(weights_.memory.size);
+  metadata_.mapped_weight_bytes = weights_.memory.mapped ? metadata_.weight_bytes : 0;
   metadata_.kv_bytes_per_token =
       KvStorage::BytesPerToken(config_, kernels::KvFormatOf(weights_.dtype));
   const int64_t widths = 2 * config_.hidden_size + BlockWidth(config_) + LinearInputWidth(config_);

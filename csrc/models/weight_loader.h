@@ -1,8 +1,6 @@
-// Checkpoint -> DecoderWeights: every parameter filled exactly once, every tensor used.
-//
-// Tensors go straight from the file map into their packed place, a block at a time, and the map's
-// pages are given back behind, so that the peak is the weights plus one block per thread. Runs on
-// the loading thread and its pool.
+// Checkpoint -> DecoderWeights: finds each tensor by its name, sees that none is missing or unused,
+// chooses the formats, and has the weights packed (weight_packer.h) or mapped (weight_cache.h).
+// Runs on the loading thread and its pool.
 #pragma once
 
 #include "models/checkpoint.h"
@@ -14,10 +12,12 @@ namespace mlc_native {
 
 struct WeightLoadOptions {
   std::optional<DType> dtype;  // nullopt: as the checkpoint says
-  // Of the matrices; with 4 bits the sensitive ones (WeightMap) are quantized to 8, the head among
-  // them, which may also be the embeddings. A separate table of embeddings keeps the dtype: a row
-  // is read, not the table. Vectors and the KV cache are of the dtype, too.
-  WeightQuantization quantization = WeightQuantization::kNone;
+  // Of the matrices; with 4 bits the sensitive ones (WeightMap) get 8, the head among them, which
+  // may also be the embeddings. A matrix that the checkpoint holds in fewer bits, in a form that
+  // the kernels have, stays as it is (but with kOff). A separate table of embeddings keeps the
+  // dtype: a row is read, not the table. Vectors and the KV cache are of the dtype, too.
+  WeightQuantization quantization = WeightQuantization::kAuto;
+  std::string cache_dir;  // of packed copies (weight_cache.h); empty: none
   kernels::Cpu cpu;
   LoadProgress progress;  // may be empty
 };

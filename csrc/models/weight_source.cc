@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/packed_format.h"
 #include "models/quantized_formats.h"
+#include "support/check.h"
 #include "support/error.h"
 #include "support/half.h"
 
@@ -53,10 +55,20 @@ void CheckPlain(const Checkpoint::Entry& entry, std::span<const int64_t> shape) 
 
 }  // namespace
 
+bool CodeForm::HeldBy(kernels::WeightFormat format) const {
+  const kernels::PanelLayout layout = kernels::LayoutOf(format);
+  return layout.scale_bytes > 0 && bits <= layout.code_bits &&
+         (num_groups == 1 || group % layout.group == 0);
+}
+
 int64_t WeightSource::stored_bytes() const {
   size_t bytes = 0;
   for (const Checkpoint::Entry* part : parts_) bytes += part->tensor->data.size();
   return static_cast<int64_t>(bytes);
+}
+
+void WeightSource::ReadCodes(int64_t, int64_t, int8_t*, uint16_t*) const {
+  MLC_CHECK(false) << "a weight of floats has no codes";
 }
 
 std::string WeightSet::QuantizedBase(const std::string& name) const {

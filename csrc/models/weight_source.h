@@ -1,4 +1,5 @@
-// A weight of a checkpoint as rows of floats, whatever form it is stored in: what the loader packs.
+// A weight of a checkpoint as rows of floats, whatever form it is stored in, or as the integers
+// that it is stored as: what the loader packs.
 //
 // A matrix [rows, columns] or a vector [rows] (columns = 1). Immutable; any thread, many at a time.
 #pragma once
@@ -10,10 +11,21 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kernels.h"
 #include "models/checkpoint.h"
 #include "models/quantization.h"
 
 namespace mlc_native {
+
+// A weight that is stored as scale * code: signed codes of 4 or 8 bits, float16 scales.
+struct CodeForm {
+  int bits = 4;
+  int64_t group = 0;       // columns with one scale
+  int64_t num_groups = 0;  // of a row
+
+  // Whether a weight of this format has these very codes and scales.
+  bool HeldBy(kernels::WeightFormat format) const;
+};
 
 class WeightSource {
  public:
@@ -29,6 +41,13 @@ class WeightSource {
   virtual const std::byte* StoredRows(int64_t /*row*/) const { return nullptr; }
   // out[(end - begin) * columns] = rows [begin, end).
   virtual void Decode(int64_t begin, int64_t end, float* out) const = 0;
+
+  // nullopt: floats, or integers that are not of that form.
+  virtual std::optional<CodeForm> code_form() const { return std::nullopt; }
+  // codes[(end - begin) * columns] and scales[(end - begin) * num_groups], float16 bits. Only with
+  // a code_form.
+  virtual void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const;
+
   // Gives back the memory of the map behind rows [begin, end), which are not needed any more.
   virtual void Drop(int64_t begin, int64_t end) const = 0;
 

@@ -3,11 +3,11 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "kernels/kernels.h"
 #include "models/arch_spec.h"
-#include "models/tensor_storage.h"
 
 namespace mlc_native {
 
@@ -22,13 +22,21 @@ struct LayerWeights {
   }
 };
 
+// Memory and whoever keeps it.
+struct WeightMemory {
+  std::byte* data = nullptr;  // kPackedAlignment
+  size_t size = 0;
+  bool mapped = false;  // of a file, and so not to be written to
+  std::shared_ptr<const void> owner;
+};
+
 struct DecoderWeights {
   DType dtype = DType::kFloat32;  // of what is not quantized
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;
   kernels::PackedLinear head;    // [vocab, hidden]; tied: the embeddings, too
   kernels::RowTable embeddings;  // data is null when tied
-  TensorStorage storage;
+  WeightMemory memory;
 };
 
 }  // namespace mlc_native

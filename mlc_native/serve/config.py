@@ -30,8 +30,11 @@ class EngineConfig:
         additional_models: draft models of speculative decoding.
         mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
         dtype: "auto" (the checkpoint's), "float32", "bfloat16" or "float16".
-        quantization: None, "q8" or "q4": the matrices are quantized to that many bits as they are
-            loaded; with "q4", the first layer and the output head (tied: the embeddings) to 8 bits.
+        quantization: of the matrices. None: as the checkpoint has them; "q8", "q4": quantized to
+            that many bits as they are loaded, unless the checkpoint has fewer (with "q4", the first
+            layer and the output head (tied: the embeddings) to 8 bits); "off": all are of `dtype`.
+        weight_cache_dir: folder where packed weights are kept, so that the next start maps them;
+            None keeps none. What is in it may be deleted at any time.
         num_threads: CPU threads of the model; default: all cores the process may use.
         gpu_memory_utilization: (0, 1], share of the free memory; default 0.85.
         kv_cache_page_size: tokens per page of the KV cache; only 16.
@@ -66,7 +69,8 @@ class EngineConfig:
     pipeline_parallel_stages: int | None = None
     opt: str | None = None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    quantization: Literal["q8", "q4"] | None = None
+    quantization: Literal["off", "q8", "q4"] | None = None
+    weight_cache_dir: str | None = None
     num_threads: int | None = None
     gpu_memory_utilization: float | None = None
     kv_cache_page_size: int = 16

@@ -269,6 +269,7 @@ def compressed_config(bits: int, strategy: str, symmetric: bool, group_size: Any
 
 FORMATS: dict[str, Format] = {
     "gptq-4": Format(write_gptq, read_gptq, gptq_config(4, 32, sym=False)),
+    "gptq-4-sym": Format(write_gptq, read_gptq, gptq_config(4, 32, sym=True), symmetric=True),
     "gptq-4-sym-act-order": Format(
         write_gptq, read_gptq, gptq_config(4, 32, sym=True, desc_act=True), symmetric=True,
         options={"desc_act": True},

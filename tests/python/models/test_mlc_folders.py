@@ -32,7 +32,8 @@ SHARD = "params_shard_1.bin"
 
 
 def logits(path: Path, dtype: str = "float32") -> np.ndarray:
-    return PagedModel(path, dtype).forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+    model = PagedModel(path, dtype, quantization="off")
+    return model.forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
 
 
 def make(

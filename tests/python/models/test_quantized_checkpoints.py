@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from paged_driver import (
 from quantized_checkpoints import (
     FORMATS,
     WEIGHTS,
+    Format,
     Tensors,
     compressed_config,
     gptq_config,
@@ -39,7 +41,8 @@ BASE = "model.layers.1.mlp.down_proj"
 
 
 def logits(path: Path, dtype: str = "float32") -> np.ndarray:
-    return PagedModel(path, dtype).forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+    model = PagedModel(path, dtype, quantization="off")
+    return model.forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
 
 
 def make_quantized(tmp_path: Path, like: str, form: str, **overrides: Any) -> tuple[Path, Path]:
@@ -123,6 +126,85 @@ def test_quantized_head(tmp_path: Path) -> None:
     edit_tensors(quantized, lambda t: (t.pop("lm_head.weight"), t.update(parts)))
     edit_tensors(floats, lambda t: t.update({"lm_head.weight": form.read(form, "lm_head", parts)}))
     assert np.array_equal(logits(quantized), logits(floats))
+
+
+# ---- Kept as integers ----
+
+# Bits of the kernels' format that holds the integers of the checkpoint as they are; None: floats.
+KEPT = {
+    "gptq-4": 8,  # zero points
+    "gptq-4-sym": 4,
+    "gptq-4-sym-act-order": None,  # groups are not neighbours
+    "gptq-4-v2-whole-row": 8,
+    "gptq-8-act-order": None,
+    "awq": 8,
+    "awq-whole-row": 8,
+    "compressed-int4-group": 4,
+    "compressed-int4-group-asym": 8,
+    "compressed-int4-act-order": None,
+    "compressed-int8-channel": 8,
+    "compressed-int8-channel-asym": None,  # differences of 8 bits need 9
+}
+GROUP_OF_64 = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}
+
+
+def widened(form: str) -> Format:
+    """With groups that both formats of the kernels can hold."""
+    shape = FORMATS[form]
+    if shape.group_size in (-1, 64):
+        return shape
+    text = json.dumps(shape.config).replace(f'"group_size": {shape.group_size}', '"group_size": 64')
+    return replace(shape, group_size=64, config=json.loads(text))
+
+
+def weight_bytes(path: Path, quantization: str, dtype: str = "float16") -> int:
+    return PagedModel(path, dtype, quantization=quantization).model.metadata["weight_bytes"]
+
+
+@pytest.mark.parametrize("form", KEPT)
+def test_checkpoints_run_in_the_bits_they_are_stored_in(tmp_path: Path, form: str) -> None:
+    """The values are those of the float checkpoint; what differs is that activations are rounded to
+    8 bits, which attention over random keys amplifies."""
+    source = make_checkpoint("tiny-llama", tmp_path / "source", overrides=GROUP_OF_64)
+    quantized, floats = tmp_path / "quantized", tmp_path / "floats"
+    quantize_checkpoint(source, quantized, floats, widened(form))
+    ours = PagedModel(quantized, "float32")
+    got = ours.forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+    expected = logits(floats)
+    if KEPT[form] is None:
+        assert np.array_equal(got, expected)
+        return
+    assert 1e-6 < relative_error(got, expected) < 0.15
+    size = ours.model.metadata["weight_bytes"]
+    off, q8, q4 = (weight_bytes(quantized, q, "float32") for q in ("off", "q8", "q4"))
+    # Embeddings and head are floats here, and 8 bits in the others.
+    matrices = sum(w.size for name, w in load_file(floats / WEIGHTS).items() if "_proj" in name)
+    saved = 4 - (KEPT[form] + 16 / 32) / 8
+    assert off - size == pytest.approx(matrices * saved, rel=0.02)
+    assert q4 <= q8 < size
+
+
+@pytest.mark.parametrize("form", ["gptq-4-sym", "compressed-int4-group", "compressed-int8-channel"])
+def test_codes_are_kept_exactly(tmp_path: Path, form: str) -> None:
+    """A head of integers is the embeddings, too, and a row of it is looked up without rounding."""
+    shape = widened(form)
+    source = make_checkpoint(
+        "tiny-llama", tmp_path / "source", overrides=GROUP_OF_64 | {"tie_word_embeddings": True}
+    )
+    tensors = load_file(source / WEIGHTS)
+    base = "model.embed_tokens"
+    parts = shape.write(shape, base, tensors.pop(f"{base}.weight"), np.random.default_rng(1))
+    config = json.loads((source / "config.json").read_text())
+    write_folder(tmp_path / "ours", config | {"quantization_config": shape.config}, tensors | parts)
+    value = {f"{base}.weight": shape.read(shape, base, parts)}
+    write_folder(tmp_path / "floats", config, tensors | value)
+    got = PagedModel(tmp_path / "ours", "float32")
+    first = got.forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+    # The layers are floats on both sides: only the head's activations are rounded.
+    assert 1e-6 < relative_error(first, logits(tmp_path / "floats")) < 0.02
+    asked = PagedModel(tmp_path / "ours", "float32", quantization="q8")
+    # Asked for 8 bits, a matrix of 4 keeps them.
+    assert asked.model.metadata["weight_bytes"] < got.model.metadata["weight_bytes"]
 
 
 # ---- Errors ----

@@ -1,0 +1,197 @@
+"""Packed weights on disk: mapped by the next start, made anew when they do not fit, never fatal."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from paged_driver import random_tokens
+from quantized_checkpoints import FORMATS, quantize_checkpoint
+
+from mlc_native import SyncMLCEngine
+from mlc_native._core import testing
+from mlc_native.serve.config import EngineConfig
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import make_checkpoint
+
+PROMPT = random_tokens(40, 512, seed=2)
+
+
+class Start:
+    """A model loaded with a cache: its logits, and whether its weights are a mapped file."""
+
+    def __init__(self, path: Path, cache: Path | str = "", **options: str) -> None:
+        model = testing.TestModel(str(path), weight_cache_dir=str(cache), **options)
+        self.mapped = model.metadata["mapped_weight_bytes"] > 0
+        assert model.metadata["mapped_weight_bytes"] in (0, model.metadata["weight_bytes"])
+        model.allocate(8, 64, 1)
+        self.logits = model.forward([(PROMPT, 0, [3, 1, 2])])
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return make_checkpoint("tiny-llama", tmp_path / "model")
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "below" / "cache"
+
+
+def files(cache: Path) -> list[Path]:
+    return sorted(cache.iterdir()) if cache.exists() else []
+
+
+def inode(cache: Path) -> int:
+    (file,) = files(cache)
+    return file.stat().st_ino
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("quantization", ["", "q8", "q4"])
+def test_same_bits_as_without(model: Path, cache: Path, dtype: str, quantization: str) -> None:
+    options = {"dtype": dtype, "quantization": quantization}
+    expected = Start(model, **options)
+    first = Start(model, cache, **options)
+    made = inode(cache)
+    second = Start(model, cache, **options)
+    assert not expected.mapped
+    assert first.mapped
+    assert second.mapped
+    assert inode(cache) == made  # read, not written again
+    assert np.array_equal(first.logits, expected.logits)
+    assert np.array_equal(second.logits, expected.logits)
+
+
+def test_of_a_quantized_checkpoint(model: Path, tmp_path: Path, cache: Path) -> None:
+    form = FORMATS["compressed-int4-group"]
+    quantize_checkpoint(model, tmp_path / "quantized", tmp_path / "floats", form)
+    expected = Start(tmp_path / "quantized").logits
+    for _ in range(2):
+        assert np.array_equal(Start(tmp_path / "quantized", cache).logits, expected)
+
+
+def test_whatever_decides_the_content_gets_a_file_of_its_own(model: Path, cache: Path) -> None:
+    for options in ({}, {"dtype": "bfloat16"}, {"quantization": "q8"}, {"quantization": "q4"}):
+        Start(model, cache, **options)
+    assert len(files(cache)) == 4
+
+
+def test_narrower_panels_are_another_file(
+    model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits = []
+    for isa in ("portable", ""):
+        monkeypatch.setenv("MLC_NATIVE_ISA", isa)
+        logits.append(Start(model, cache).logits)
+        assert np.array_equal(Start(model, cache).logits, logits[-1])
+    assert len(files(cache)) <= 2
+    np.testing.assert_allclose(logits[0], logits[1], rtol=1e-3, atol=1e-3)
+
+
+def test_a_changed_checkpoint_is_packed_again(model: Path, cache: Path, tmp_path: Path) -> None:
+    old = Start(model, cache).logits
+    make_checkpoint("tiny-llama", model, seed=1)
+    new = Start(model, cache).logits
+    assert not np.array_equal(old, new)
+    assert np.array_equal(new, Start(model).logits)
+    assert len(files(cache)) == 2
+    # The same bytes elsewhere, with their time, are the same checkpoint.
+    shutil.copytree(model, tmp_path / "copy")
+    assert np.array_equal(Start(tmp_path / "copy", cache).logits, new)
+    assert len(files(cache)) == 2
+    os.utime(model / "model.safetensors")
+    Start(model, cache)
+    assert len(files(cache)) == 3
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "longer", "magic", "key", "foreign"])
+def test_a_file_that_is_not_right_is_made_anew(
+    model: Path, cache: Path, capfd: pytest.CaptureFixture[str], damage: str
+) -> None:
+    expected = Start(model, cache).logits
+    (file,) = files(cache)
+    content = file.read_bytes()
+    file.write_bytes(
+        {
+            "empty": b"",
+            "truncated": content[:-1],
+            "longer": content + b"\0",
+            "magic": b"M" + content[1:],
+            "key": content.replace(b"modified 1", b"modified 2", 1),
+            "foreign": b"?" * len(content),
+        }[damage]
+    )
+    capfd.readouterr()
+    start = Start(model, cache)
+    assert start.mapped
+    assert np.array_equal(start.logits, expected)
+    assert "damaged" in capfd.readouterr().err
+    assert files(cache) == [file]
+    assert file.read_bytes() == content
+    Start(model, cache)
+    assert capfd.readouterr().err == ""
+
+
+@contextmanager
+def file_size_limit(limit: int) -> Iterator[None]:
+    """Writing beyond it fails, as on a full disk."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+def test_a_full_disk_is_a_warning(
+    model: Path, cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with file_size_limit(2_200_000):
+        start = Start(model, cache)
+    assert not start.mapped
+    assert np.array_equal(start.logits, Start(model).logits)
+    assert "cannot be written" in capfd.readouterr().err
+    assert files(cache) == []  # nothing half-written is left
+
+
+def test_a_folder_that_cannot_be_made_is_a_warning(
+    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    start = Start(model, tmp_path / "file" / "cache")
+    assert not start.mapped
+    assert np.array_equal(start.logits, Start(model).logits)
+    assert "weight_cache_dir" in capfd.readouterr().err
+
+
+def test_many_first_starts_at_once(model: Path, cache: Path) -> None:
+    expected = Start(model).logits
+    with ThreadPoolExecutor(8) as pool:
+        starts = list(pool.map(lambda _: Start(model, cache), range(16)))
+    assert all(np.array_equal(start.logits, expected) for start in starts)
+    assert len(files(cache)) == 1
+
+
+def test_through_the_engine(model: Path, cache: Path) -> None:
+    for _ in range(2):
+        config = EngineConfig(weight_cache_dir=str(cache), verbose=False)
+        SyncMLCEngine(str(model), device="cpu", engine_config=config)
+        assert len(files(cache)) == 1
+
+
+def test_a_file_that_is_deleted_stays_mapped(model: Path, cache: Path) -> None:
+    Start(model, cache)
+    mapped = testing.TestModel(str(model), weight_cache_dir=str(cache))
+    shutil.rmtree(cache)
+    mapped.allocate(8, 64, 1)
+    assert np.array_equal(mapped.forward([(PROMPT, 0, [3, 1, 2])]), Start(model).logits)
