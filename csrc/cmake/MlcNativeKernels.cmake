@@ -19,8 +19,8 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   list(APPEND isas neon neon_dotprod neon_bf16)
 endif()
 
-# Quantizes whole checkpoints at load: lives from the vectorizer, on the base ISA.
-set_source_files_properties(kernels/quantize.cc PROPERTIES
+# Pack and quantize whole checkpoints at load: live from the vectorizer, on the base ISA.
+set_source_files_properties(kernels/packed_weights.cc kernels/quantize.cc PROPERTIES
   COMPILE_OPTIONS "-O3;-fno-trapping-math;-ffp-contract=off")
 
 foreach(isa IN LISTS isas)

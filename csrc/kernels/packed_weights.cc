@@ -36,6 +36,9 @@ struct Float16Codec {
   static uint16_t Encode(float x) { return FloatToFloat16(x); }
 };
 
+// Blocks of k, so that a panel's lines stay in L1 while its rows are written one after the other.
+constexpr int64_t kPackBlock = 256;
+
 // Below, one struct per way to store a group of one column: as bytes in the order of its chunks,
 // and a scale.
 
@@ -48,17 +51,19 @@ struct FloatGroup {
     uint16_t scale;
   };
 
+  // `count` elements as groups; `out` is zeros before.
   template <typename From>
-  static Stored Encode(const typename From::Storage* x, int64_t count) {
-    Stored stored = {};
-    for (int64_t i = 0; i < count; ++i) {
-      if constexpr (std::is_same_v<From, Codec>) {
-        stored.codes[i] = x[i];  // bit copy
-      } else {
-        stored.codes[i] = Codec::Encode(From::Decode(x[i]));
+  static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
+    for (int64_t k = 0; k < count; k += kLayout.group) {
+      Stored& stored = out[k / kLayout.group];
+      for (int64_t i = 0; i < std::min(kLayout.group, count - k); ++i) {
+        if constexpr (std::is_same_v<From, Codec>) {
+          stored.codes[i] = x[k + i];  // bit copy
+        } else {
+          stored.codes[i] = Codec::Encode(From::Decode(x[k + i]));
+        }
       }
     }
-    return stored;
   }
   static void Decode(const Stored& stored, float* values) {
     for (int64_t i = 0; i < kLayout.group; ++i) values[i] = Codec::Decode(stored.codes[i]);
@@ -82,14 +87,19 @@ struct QuantGroup {
   static constexpr int64_t High(int64_t at) { return Low(at) + kLayout.chunk_bytes; }
 
   template <typename From>
-  static Stored Encode(const typename From::Storage* x, int64_t count) {
-    std::array<float, kLayout.group> values = {};
-    for (int64_t i = 0; i < count; ++i) values[i] = From::Decode(x[i]);
-    if constexpr (kQ4) {
-      return Store(QuantizeQ4(values));
-    } else {
-      return Store(QuantizeQ8(values));
+  static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
+    std::array<float, kLayout.group> values[kPackBlock / kLayout.group] = {};
+    for (int64_t k = 0; k < count; ++k) {
+      values[k / kLayout.group][k % kLayout.group] = From::Decode(x[k]);
     }
+    const auto groups = static_cast<size_t>(kLayout.Groups(count));
+    QuantizedGroup<kLayout.group> quantized[kPackBlock / kLayout.group];
+    if constexpr (kQ4) {
+      QuantizeQ4({values, groups}, quantized);
+    } else {
+      for (size_t g = 0; g < groups; ++g) quantized[g] = QuantizeQ8(values[g]);
+    }
+    for (size_t g = 0; g < groups; ++g) out[g] = Store(quantized[g]);
   }
   static Stored Store(const QuantizedGroup<kLayout.group>& group) {
     Stored stored;
@@ -175,23 +185,21 @@ void CheckPacked(const PackedLinear& w) {
       << "n " << w.n << " k " << w.k << " panel_width " << w.panel_width;
 }
 
-// Blocks of k, so that a panel's lines stay in L1 while its rows are written one after the other.
-constexpr int64_t kPackBlock = 256;
-
-// Rows of one panel; encode(row, k, count) gives a group of them.
+// Rows of one panel; encode(row, k, count, out) writes `count` elements of a row as groups.
 template <typename Group, typename Encode>
 void PackPanelRows(const PackedLinear& w, int64_t row_begin, int64_t row_end,
                    const Encode& encode) {
   constexpr PanelLayout kLayout = Group::kLayout;
   const int64_t group_bytes = kLayout.GroupBytes(w.panel_width);
   char* panel = PanelOf(w, row_begin);
-  for (int64_t block = 0; block < w.k; block += kPackBlock) {
-    const int64_t block_end = std::min(block + kPackBlock, w.k);
+  for (int64_t k = 0; k < w.k; k += kPackBlock) {
+    const int64_t count = std::min(kPackBlock, w.k - k);
     for (int64_t row = row_begin; row < row_end; ++row) {
-      for (int64_t k = block; k < block_end; k += kLayout.group) {
-        StoreColumn<Group>(encode(row, k, std::min(kLayout.group, w.k - k)),
-                           panel + k / kLayout.group * group_bytes, w.panel_width,
-                           row % w.panel_width);
+      typename Group::Stored groups[kPackBlock / kLayout.group] = {};
+      encode(row, k, count, groups);
+      char* group = panel + k / kLayout.group * group_bytes;
+      for (int64_t g = 0; g < kLayout.Groups(count); ++g, group += group_bytes) {
+        StoreColumn<Group>(groups[g], group, w.panel_width, row % w.panel_width);
       }
     }
   }
@@ -233,18 +241,19 @@ void PackCodeRows(const PackedLinear& w, int64_t row_offset, const PackCodes& so
   MLC_CHECK(source.group >= w.k || (source.group > 0 && source.group % kGroup == 0))
       << "group " << source.group << " of k " << w.k << ", the format's is " << kGroup;
   const int64_t scales = (w.k + source.group - 1) / source.group;
-  PackRows<Group>(w, row_offset, row_offset + source.rows,
-                  [&](int64_t row, int64_t k, int64_t count) {
-                    const int64_t from = row - row_offset;
-                    const int8_t* codes = source.codes + from * source.ld + k;
-                    QuantizedGroup<kGroup> group;
-                    group.scale = source.scales[from * scales + k / source.group];
-                    group.codes.fill(Group::kOffset);
-                    for (int64_t i = 0; i < count; ++i) {
-                      group.codes[i] = static_cast<uint8_t>(codes[i] + Group::kOffset);
-                    }
-                    return Group::Store(group);
-                  });
+  const auto encode = [&](int64_t row, int64_t begin, int64_t count, typename Group::Stored* out) {
+    const int8_t* codes = source.codes + (row - row_offset) * source.ld;
+    for (int64_t k = begin; k < begin + count; k += kGroup) {
+      QuantizedGroup<kGroup> group;
+      group.scale = source.scales[(row - row_offset) * scales + k / source.group];
+      group.codes.fill(Group::kOffset);
+      for (int64_t i = 0; i < std::min(kGroup, w.k - k); ++i) {
+        group.codes[i] = static_cast<uint8_t>(codes[k + i] + Group::kOffset);
+      }
+      *out++ = Group::Store(group);
+    }
+  };
+  PackRows<Group>(w, row_offset, row_offset + source.rows, encode);
 }
 
 template <typename Group>
@@ -289,10 +298,10 @@ void PackLinear(const PackedLinear& w, int64_t row_offset, const PackSource& sou
       using Group = decltype(group);
       using From = decltype(from);
       const auto* data = static_cast<const typename From::Storage*>(source.data);
-      PackRows<Group>(
-          w, row_offset, row_offset + source.rows, [&](int64_t row, int64_t k, int64_t count) {
-            return Group::template Encode<From>(data + (row - row_offset) * source.ld + k, count);
-          });
+      const auto encode = [&](int64_t row, int64_t k, int64_t count, typename Group::Stored* out) {
+        Group::template Encode<From>(data + (row - row_offset) * source.ld + k, count, out);
+      };
+      PackRows<Group>(w, row_offset, row_offset + source.rows, encode);
     });
   });
 }

@@ -1,7 +1,12 @@
 #include "kernels/quantize.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #include "support/half.h"
 
@@ -17,13 +22,20 @@ using Lanes = float __attribute__((vector_size(16)));
 constexpr size_t kLanes = 4;
 
 Lanes All(float x) { return Lanes{x, x, x, x}; }
+#if defined(__SSE2__)  // one instruction that the compiler does not find by itself
+Lanes Min(Lanes a, Lanes b) { return _mm_min_ps(a, b); }
+Lanes Max(Lanes a, Lanes b) { return _mm_max_ps(a, b); }
+#else
 Lanes Min(Lanes a, Lanes b) { return a < b ? a : b; }
 Lanes Max(Lanes a, Lanes b) { return a > b ? a : b; }
+#endif
 float Sum(Lanes x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 float LargestLane(Lanes x) { return std::fmax(std::fmax(x[0], x[2]), std::fmax(x[1], x[3])); }
 
 // To nearest even, for |x| < 2^22.
-Lanes RoundToInteger(Lanes x) { return (x + 12582912.0f) - 12582912.0f; }
+// kShift leaves x as an integer in the lowest bits of the sum.
+constexpr float kShift = 12582912.0f;
+Lanes RoundToInteger(Lanes x) { return (x + kShift) - kShift; }
 
 template <size_t kSize>
 struct Vectors {
@@ -61,32 +73,60 @@ QuantizedGroup<kSize> WithScale(const Vectors<kSize>& x, uint16_t scale) {
   QuantizedGroup<kSize> group{.scale = scale, .codes = {}};
   const float value = Float16ToFloat(scale);
   const float inverse = value != 0 ? 1 / value : 0;
-  for (size_t i = 0; i < kSize; i += kLanes) {
-    const Lanes scaled = x.v[i / kLanes] * inverse;
-    const Lanes clamped = Min(Max(scaled, All(-kOffset)), All(kOffset - 1));
-    const Lanes code = RoundToInteger(clamped) + static_cast<float>(kOffset);
-    for (size_t j = 0; j < kLanes; ++j) group.codes[i + j] = static_cast<uint8_t>(code[j]);
+  Lanes shifted[kSize / kLanes];
+  for (size_t i = 0; i < kSize / kLanes; ++i) {
+    shifted[i] = Min(Max(x.v[i] * inverse, All(-kOffset)), All(kOffset - 1)) + kShift;
   }
+  uint32_t bits[kSize];
+  std::memcpy(bits, shifted, sizeof(bits));
+  for (size_t i = 0; i < kSize; ++i) group.codes[i] = static_cast<uint8_t>(bits[i] + kOffset);
   return group;
 }
+
+// ---- The scale of q4, of kLanes groups side by side ----
+
+struct Q4Groups {
+  Lanes x[kQ4Group];  // one lane per group
+};
 
 // How well the integers nearest to x * inverse fit x: with q those, the best scale for them is
 // <x, q> / <q, q>, and <x, q>^2 / <q, q> of <x, x> is then explained.
 struct Fit {
-  float scale = 0;
-  float explained = 0;
+  Lanes scale;
+  Lanes explained;
 };
 
-Fit FitQ4(const Vectors<kQ4Group>& x, float inverse) {
+void FitQ4(const Q4Groups& groups, const Lanes& inverse, Fit* fit) {
   Lanes xq = {}, qq = {};
-  for (Lanes v : x.v) {
-    const Lanes q = RoundToInteger(Min(Max(v * inverse, All(-8)), All(7)));
-    xq += v * q;
+  for (const Lanes& x : groups.x) {
+    const Lanes q = RoundToInteger(Min(Max(x * inverse, All(-8)), All(7)));
+    xq += x * q;
     qq += q * q;
   }
-  const float dot = Sum(xq), norm = Sum(qq);
-  if (!(norm > 0)) return {};
-  return {.scale = dot / norm, .explained = dot * dot / norm};
+  const Lanes norm = Max(qq, All(1));  // without q, <x, q> is 0, too
+  fit->scale = xq / norm;
+  fit->explained = xq * xq / norm;
+}
+
+// The codes reach from -8 to 7: the side with the larger magnitude gets the -8, by a negative scale
+// where it is the positive one. Scales that clip it, or that leave room, can be better for the
+// rest.
+Lanes BestScales(const Q4Groups& groups) {
+  Lanes low = {}, high = {};
+  for (const Lanes& x : groups.x) {
+    low = Min(low, x);
+    high = Max(high, x);
+  }
+  const Lanes extreme = -low > high ? low : high;
+  Fit best = {};
+  for (float steps : {-9.5f, -9.0f, -8.5f, -8.0f, -7.5f, -7.0f, 6.5f, 7.0f, 7.5f, 8.0f, 8.5f}) {
+    Fit fit;
+    FitQ4(groups, extreme != 0 ? steps / extreme : extreme, &fit);
+    const auto better = fit.explained > best.explained;
+    best.scale = better ? fit.scale : best.scale;
+    best.explained = better ? fit.explained : best.explained;
+  }
+  return best.scale;
 }
 
 }  // namespace
@@ -97,20 +137,27 @@ QuantizedGroup<kQ8Group> QuantizeQ8(const Group<kQ8Group>& values) {
   return WithScale<128>(x, Float16NotBelow(std::fmax(x.Highest(), -x.Lowest()) / 127));
 }
 
-// The codes reach from -8 to 7: the side with the larger magnitude gets the -8, by a negative scale
-// where it is the positive one. Scales that clip it, or that leave room, can be better for the
-// rest.
-QuantizedGroup<kQ4Group> QuantizeQ4(const Group<kQ4Group>& values) {
-  const Vectors<kQ4Group> x(values);
-  if (!x.AllFinite()) return {.scale = kNaN, .codes = {}};
-  const float extreme = -x.Lowest() > x.Highest() ? x.Lowest() : x.Highest();
-  if (extreme == 0) return WithScale<8>(x, 0);
-  Fit best;
-  for (float steps : {-9.5f, -9.0f, -8.5f, -8.0f, -7.5f, -7.0f, 6.5f, 7.0f, 7.5f, 8.0f, 8.5f}) {
-    const Fit fit = FitQ4(x, steps / extreme);
-    if (fit.explained > best.explained) best = fit;
+void QuantizeQ4(std::span<const Q4Values> groups, QuantizedGroup<kQ4Group>* out) {
+  for (size_t first = 0; first < groups.size(); first += kLanes) {
+    const size_t count = std::min(kLanes, groups.size() - first);
+    Q4Groups side_by_side = {};
+    for (size_t g = 0; g < count; ++g) {
+      for (size_t i = 0; i < kQ4Group; ++i) side_by_side.x[i][g] = groups[first + g][i];
+    }
+    const Lanes scales = BestScales(side_by_side);
+    for (size_t g = 0; g < count; ++g) {
+      const Vectors<kQ4Group> x(groups[first + g]);
+      const bool finite = x.AllFinite();
+      out[first + g] = finite ? WithScale<8>(x, FloatToFloat16(scales[g]))
+                              : QuantizedGroup<kQ4Group>{.scale = kNaN, .codes = {}};
+    }
   }
-  return WithScale<8>(x, FloatToFloat16(best.scale));
+}
+
+QuantizedGroup<kQ4Group> QuantizeQ4(const Q4Values& values) {
+  QuantizedGroup<kQ4Group> group;
+  QuantizeQ4({&values, 1}, &group);
+  return group;
 }
 
 }  // namespace mlc_native::kernels

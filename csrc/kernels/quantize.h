@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "kernels/packed_format.h"
 
@@ -22,7 +23,9 @@ inline constexpr int64_t kQ4Group = LayoutOf(WeightFormat::kQ4).group;
 // Largest magnitude -> code 1 or 255. The scale is rounded up, so that nothing is clipped.
 QuantizedGroup<kQ8Group> QuantizeQ8(const std::array<float, kQ8Group>& values);
 
-// Of a few scales, the one with the least squared error.
-QuantizedGroup<kQ4Group> QuantizeQ4(const std::array<float, kQ4Group>& values);
+// Of a few scales, the one with the least squared error. Several groups at a time are faster.
+using Q4Values = std::array<float, kQ4Group>;
+QuantizedGroup<kQ4Group> QuantizeQ4(const Q4Values& values);
+void QuantizeQ4(std::span<const Q4Values> groups, QuantizedGroup<kQ4Group>* out);
 
 }  // namespace mlc_native::kernels
