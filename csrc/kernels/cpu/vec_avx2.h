@@ -1,4 +1,15 @@
-// Vec for AVX2 + FMA + F16C: 8 floats. Included by exactly one translation unit, kernels_avx2.cc,
+// A vector of floats and the element types of memory. What an ISA gives here:
+//
+//   kTileRows     rows of two vectors whose sums fit the registers beside what is multiplied
+//   Vec           kLanes floats (a divisor of kPageSize, at most kMaxLanes); Zero, Set, Load, Store
+//                 (any address), + - * /
+//   Fma           a * b + c, rounded once (twice where the target has no instruction for it)
+//   Max, Min, Round, Abs, CopySign, SelectLess, Exp2Int, Prefetch   as said at each
+//   Float32, BFloat16, Float16   in memory: Storage; LoadAs: kLanes consecutive elements; StoreAs:
+//                 rounds to nearest even and keeps NaN
+//   BFloat16, Int8   LoadEven, LoadOdd: every other one of 2 * kLanes elements
+//
+// AVX2 + FMA + F16C here: 8 floats. Included by exactly one translation unit, kernels_avx2.cc,
 // hence the unnamed namespace: nothing compiled with AVX2 flags may be visible to, or shared with,
 // other code.
 #pragma once
@@ -29,6 +40,7 @@ inline Vec operator/(Vec a, Vec b) { return {_mm256_div_ps(a.v, b.v)}; }
 inline Vec Fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 inline Vec Max(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }  // b if one is NaN
 inline Vec Min(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }  // b if one is NaN
+// To nearest even; |a| < 2^22.
 inline Vec Round(Vec a) {
   return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
@@ -48,8 +60,6 @@ inline Vec Exp2Int(Vec n) {
 }
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
-// Element types. LoadAs: 8 consecutive elements. LoadEven, LoadOdd: every other one of 16. StoreAs
-// rounds to nearest even and keeps NaN.
 struct Float32 {
   using Storage = float;
   static Vec LoadAs(const float* p) { return Vec::Load(p); }

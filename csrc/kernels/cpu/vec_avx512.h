@@ -47,7 +47,6 @@ inline Vec Exp2Int(Vec n) {
 }
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
-// Element types, see vec_avx2.h.
 struct Float32 {
   using Storage = float;
   static Vec LoadAs(const float* p) { return Vec::Load(p); }

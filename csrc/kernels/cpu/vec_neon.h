@@ -57,7 +57,6 @@ inline float32x4_t Exp2Int(float32x4_t n) {
 inline Vec Exp2Int(Vec n) { return {Exp2Int(n.lo), Exp2Int(n.hi)}; }
 inline void Prefetch(const void* p) { __builtin_prefetch(p); }
 
-// Element types, see vec_avx2.h.
 struct Float32 {
   using Storage = float;
   static Vec LoadAs(const float* p) { return Vec::Load(p); }

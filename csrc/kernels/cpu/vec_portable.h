@@ -92,7 +92,6 @@ inline Vec Exp2Int(Vec n) {
 }
 inline void Prefetch(const void* p) { __builtin_prefetch(p); }
 
-// Element types, see vec_avx2.h.
 struct Float32 {
   using Storage = float;
   static Vec LoadAs(const float* p) { return Vec::Load(p); }

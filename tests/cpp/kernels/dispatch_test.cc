@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "kernels/kernels.h"
 #include "support/error.h"
@@ -26,9 +29,26 @@ TEST(DispatchTest, TheBestIsTheDefault) {
   EXPECT_EQ(IsaName(SelectCpuKernels()), AvailableIsas().front());
 }
 
-TEST(DispatchTest, TheEnvironmentForcesOne) {
-  const ForcedIsa forced("portable");
-  EXPECT_EQ(IsaName(SelectCpuKernels()), "portable");
+TEST(DispatchTest, TheEnvironmentForcesEachThatThisMachineHas) {
+  for (std::string_view name : AvailableIsas()) {
+    const ForcedIsa forced(std::string(name).c_str());
+    EXPECT_EQ(IsaName(SelectCpuKernels()), name);
+  }
+}
+
+TEST(DispatchTest, AnEmptyNameForcesNothing) {
+  const ForcedIsa forced("");
+  EXPECT_EQ(IsaName(SelectCpuKernels()), AvailableIsas().front());
+}
+
+// Those of the other architecture at least.
+TEST(DispatchTest, WhatThisMachineLacksIsRefused) {
+  const std::vector<std::string_view> available = AvailableIsas();
+  for (const char* name : {"avx2", "avx512", "avx512_bf16", "neon", "neon_dotprod", "neon_bf16"}) {
+    if (std::ranges::find(available, name) != available.end()) continue;
+    const ForcedIsa forced(name);
+    EXPECT_THROW(SelectCpuKernels(), InvalidConfig) << name;
+  }
 }
 
 TEST(DispatchTest, AnUnknownNameNamesWhatThereIs) {
