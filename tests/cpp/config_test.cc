@@ -82,6 +82,7 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   config.mode = EngineMode::kServer;
   config.dtype = "bfloat16";
   config.quantization = WeightQuantization::kQ4;
+  config.weight_cache_dir = "/cache";
   config.num_threads = 3;
   config.gpu_memory_utilization = 0.5;
   config.max_num_sequence = 7;
@@ -107,7 +108,8 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   EXPECT_EQ(parsed["mode"], "server");
   EXPECT_EQ(parsed["sliding_window_size"], nullptr);
   EXPECT_EQ(parsed["quantization"], "q4");
-  EXPECT_EQ(parsed.size(), 28u);
+  EXPECT_EQ(parsed["weight_cache_dir"], "/cache");
+  EXPECT_EQ(parsed.size(), 29u);
 }
 
 TEST(EngineConfigJson, AcceptsTheAncestorsFixedFields) {
