@@ -66,9 +66,8 @@ class SpinThenPark {
 constexpr int64_t kShareOfRest = 3;
 // The last parts are 1 / (32 * threads) of the loop.
 constexpr int64_t kShortestShare = 32;
-// More than that makes: the rest falls to kShareOfRest / kShortestShare in 7.1 parts per thread,
-// and what is left then is less than 2 * kShareOfRest parts per thread.
-constexpr size_t kMaxPartsPerThread = 14;
+// No loop has more parts; the most, 14 per thread, are of n = 64 * threads - 1.
+constexpr size_t kMaxPartsPerThread = 16;
 
 }  // namespace
 
