@@ -45,7 +45,6 @@ namespace {
 
 using kernels::Arithmetic;
 using kernels::TheMachine;
-using kernels::WeightFormat;
 
 struct RowKind {
   std::string_view name;
@@ -64,14 +63,12 @@ constexpr RowKind kRows[] = {
 struct Quantization {
   std::string_view name;
   WeightQuantization quantization;
-  WeightFormat layers, sensitive;  // the latter: first layer and head; bfloat16: the checkpoint's
   Arithmetic arithmetic;
 };
 constexpr Quantization kQuantizations[] = {
-    {"none", WeightQuantization::kNone, WeightFormat::kBFloat16, WeightFormat::kBFloat16,
-     Arithmetic::kBFloat16},
-    {"q8", WeightQuantization::kQ8, WeightFormat::kQ8, WeightFormat::kQ8, Arithmetic::kInt8},
-    {"q4", WeightQuantization::kQ4, WeightFormat::kQ4, WeightFormat::kQ8, Arithmetic::kInt8},
+    {"none", WeightQuantization::kOff, Arithmetic::kBFloat16},
+    {"q8", WeightQuantization::kQ8, Arithmetic::kInt8},
+    {"q4", WeightQuantization::kQ4, Arithmetic::kInt8},
 };
 
 // ---- The limit ----
@@ -89,16 +86,19 @@ struct StepShape {
 
 class Limit {
  public:
-  Limit(const ModelConfig& config, const Quantization& quantization)
+  // weight_bytes: all that is loaded, as it is packed.
+  Limit(const ModelConfig& config, const Quantization& quantization, int64_t weight_bytes)
       : config_(config), quantization_(quantization) {
     for (int i = 0; i < kNumMatrices; ++i) {
       const auto matrix = static_cast<Matrix>(i);
-      const int64_t n = config.matrix_rows(matrix), k = config.matrix_columns(matrix);
-      (matrix == Matrix::kQkv ? qkv_size_ : rest_size_) += static_cast<double>(n * k);
-      weight_bytes_ += Bytes(quantization.sensitive, n, k) +
-                       Bytes(quantization.layers, n, k) * (num_layers() - 1);
+      const int64_t size = config.matrix_rows(matrix) * config.matrix_columns(matrix);
+      (matrix == Matrix::kQkv ? qkv_size_ : rest_size_) += static_cast<double>(size);
     }
-    weight_bytes_ += Bytes(quantization.sensitive, config.vocab_size, config.hidden_size);
+    if (!config.tie_word_embeddings) {  // a step reads some rows only
+      weight_bytes -= config.vocab_size * config.hidden_size *
+                      static_cast<int64_t>(DTypeSize(DType::kBFloat16));
+    }
+    weight_bytes_ = static_cast<double>(weight_bytes);
   }
 
   double Seconds(const StepShape& step) const {
@@ -109,9 +109,6 @@ class Limit {
   }
 
  private:
-  static double Bytes(WeightFormat format, int64_t n, int64_t k) {
-    return static_cast<double>(kernels::PackedLinearBytes(*TheMachine().isa, format, n, k));
-  }
   double num_layers() const { return static_cast<double>(config_.layers.size()); }
 
   double StepBytes(const StepShape& step) const {
@@ -165,6 +162,10 @@ class Session {
       }
     };
     engine_ = Engine::Create(config, options);
+  }
+
+  int64_t WeightBytes() {
+    return nlohmann::json::parse(engine_->DebugCall("memory_summary")).at("weights").get<int64_t>();
   }
 
   std::vector<StepTime> Measure(const RowKind& row) {
@@ -292,7 +293,7 @@ void Run(const Options& options) {
   for (const Quantization& quantization : kQuantizations) {
     if (!Options::Lists(options.quantization, quantization.name)) continue;
     Session session(options.model, quantization.quantization, config.vocab_size);
-    const Limit limit(config, quantization);
+    const Limit limit(config, quantization, session.WeightBytes());
     kernels::Machine& machine = TheMachine();
     machine.MeasurePeaks();  // again: others may have been busy the first time
     PrintHeader();
