@@ -3,7 +3,6 @@
 // map outlives it.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "kernels/kernels.h"

@@ -94,6 +94,26 @@ def test_runs_in_the_type_of_its_name(tmp_path: Path, quantization: str, dtype: 
     assert np.array_equal(logits(path, "auto"), logits(path, dtype))
 
 
+@pytest.mark.parametrize("quantization", ["q4f16_1", "q4bf16_1", "q4f32_1", "q3f16_1"])
+def test_4_bits_run_in_4_bits(tmp_path: Path, quantization: str) -> None:
+    """Integers less 7 reach from -7 to 8, which only their negatives fit into; scales of q4f32_1
+    are no float16 numbers, and groups of 40 are none of the kernels'."""
+    path, floats = make(tmp_path, "tiny-llama", quantization, encode=False)
+    model = PagedModel(path, "float32")
+    got = model.forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+    if quantization in ("q4f32_1", "q3f16_1"):
+        assert np.array_equal(got, logits(floats))
+        return
+    # Rounded activations alone: no weight changes.
+    assert 1e-6 < relative_error(got, logits(floats)) < 0.15
+    size, off = (
+        PagedModel(path, "float32", quantization=q).model.metadata["weight_bytes"]
+        for q in ("", "off")
+    )
+    table = 512 * 64 * 4  # embeddings beside an untied head are looked up as floats
+    assert size - table < (off - table) / 6
+
+
 def test_older_name_of_the_list_of_tensors(tmp_path: Path) -> None:
     path, floats = make(tmp_path, index="ndarray-cache.json", shards=1)
     assert np.array_equal(logits(path), logits(floats))
