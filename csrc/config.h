@@ -100,6 +100,8 @@ enum class PrefillMode { kChunked, kHybrid };
 // Of the matrices. Auto: those that the checkpoint holds as integers which a format of the kernels
 // has too stay so, the others are of `dtype`; off: all are of `dtype`.
 enum class WeightQuantization { kAuto, kOff, kQ8, kQ4 };
+// Of the keys and values; auto: the type of the weights that are floats.
+enum class KvCacheDType { kAuto, kBFloat16, kFloat16, kFloat32, kInt8 };
 enum class PrefixCacheMode { kDisable, kRadix };
 enum class SpeculativeMode { kDisable, kSmallDraft, kEagle, kMedusa };
 
@@ -112,6 +114,7 @@ struct EngineConfig {
   std::string dtype = "auto";  // "auto" (the checkpoint's), "float32", "bfloat16", "float16"
   WeightQuantization quantization = WeightQuantization::kAuto;  // null, "off", "q8", "q4"
   std::string weight_cache_dir;  // where packed weights are kept for the next start; empty: nowhere
+  KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
   std::optional<int64_t>
       num_threads;  // CPU threads of the model; default: all cores the process may use
 

@@ -46,6 +46,15 @@ const EnumNames<WeightQuantization>& WeightQuantizationNames() {
   return names;
 }
 
+const EnumNames<KvCacheDType>& KvCacheDTypeNames() {
+  static const EnumNames<KvCacheDType> names = {{"auto", KvCacheDType::kAuto},
+                                                {"bfloat16", KvCacheDType::kBFloat16},
+                                                {"float16", KvCacheDType::kFloat16},
+                                                {"float32", KvCacheDType::kFloat32},
+                                                {"int8", KvCacheDType::kInt8}};
+  return names;
+}
+
 const EnumNames<PrefixCacheMode>& PrefixCacheModeNames() {
   static const EnumNames<PrefixCacheMode> names = {{"disable", PrefixCacheMode::kDisable},
                                                    {"radix", PrefixCacheMode::kRadix}};
@@ -329,6 +338,7 @@ EngineConfig EngineConfig::FromJSONString(const std::string& json_text) {
   reader.Read("dtype", &config.dtype);
   reader.Read("quantization", WeightQuantizationNames(), &config.quantization);
   reader.Read("weight_cache_dir", &config.weight_cache_dir);
+  reader.Read("kv_cache_dtype", KvCacheDTypeNames(), &config.kv_cache_dtype);
   reader.Read("num_threads", 1, 1024, &config.num_threads);
   ReadSizes(&reader, &config);
   ReadServiceLimits(&reader, &config);
@@ -361,6 +371,7 @@ std::string EngineConfig::AsJSONString() const {
                            ? ordered_json(nullptr)
                            : NameOf(WeightQuantizationNames(), quantization)},
       {"weight_cache_dir", weight_cache_dir},
+      {"kv_cache_dtype", NameOf(KvCacheDTypeNames(), kv_cache_dtype)},
       {"num_threads", OrNull(num_threads)},
       {"gpu_memory_utilization", OrNull(gpu_memory_utilization)},
       {"kv_cache_page_size", kv_cache_page_size},

@@ -408,6 +408,7 @@ std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineO
                             .device = device,
                             .dtype = config.dtype,
                             .quantization = config.quantization,
+                            .kv_cache_dtype = config.kv_cache_dtype,
                             .num_threads = *with_threads.num_threads,
                             .progress = options.load_progress,
                             .weight_cache_dir = config.weight_cache_dir});

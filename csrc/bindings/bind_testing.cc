@@ -72,12 +72,13 @@ class TestModel {
  public:
   TestModel(const std::string& path, const std::string& dtype, int64_t num_threads,
             const std::string& model_lib, const std::string& quantization,
-            const std::string& weight_cache_dir) {
+            const std::string& weight_cache_dir, const std::string& kv_cache_dtype) {
+    const EngineConfig config = EngineConfig::FromJSONString(
+        R"({"kv_cache_dtype": ")" + kv_cache_dtype + R"(", "quantization": )" +
+        (quantization.empty() ? "null" : '"' + quantization + '"') + "}");
     ModelSource source;
-    if (!quantization.empty()) {
-      const std::string config = R"({"quantization": ")" + quantization + "\"}";
-      source.quantization = EngineConfig::FromJSONString(config).quantization;
-    }
+    source.quantization = config.quantization;
+    source.kv_cache_dtype = config.kv_cache_dtype;
     source.path = path;
     source.dtype = dtype;
     source.num_threads = num_threads;
@@ -156,9 +157,9 @@ void BindTesting(nb::module_& m) {
               "Raises LoadError.");
   nb::class_<TestModel>(testing, "TestModel", "A model without an engine.")
       .def(nb::init<const std::string&, const std::string&, int64_t, const std::string&,
-                    const std::string&, const std::string&>(),
+                    const std::string&, const std::string&, const std::string&>(),
            "path"_a, "dtype"_a = "auto", "num_threads"_a = 1, "model_lib"_a = "",
-           "quantization"_a = "", "weight_cache_dir"_a = "",
+           "quantization"_a = "", "weight_cache_dir"_a = "", "kv_cache_dtype"_a = "auto",
            "Load a model folder. Raises LoadError, InvalidConfig.")
       .def("allocate", &TestModel::Allocate, "num_pages"_a, "max_num_rows"_a, "max_num_logits"_a)
       .def("forward", &TestModel::Forward, "sequences"_a, "logits"_a = "last",

@@ -21,6 +21,22 @@ std::optional<DType> RequestedDType(const std::string& name) {
   return dtype;
 }
 
+kernels::KvFormat KvFormatFor(KvCacheDType requested, DType weights) {
+  switch (requested) {
+    case KvCacheDType::kAuto:
+      return kernels::KvFormatOf(weights);
+    case KvCacheDType::kBFloat16:
+      return kernels::KvFormat::kBFloat16;
+    case KvCacheDType::kFloat16:
+      return kernels::KvFormat::kFloat16;
+    case KvCacheDType::kFloat32:
+      return kernels::KvFormat::kFloat32;
+    case KvCacheDType::kInt8:
+      return kernels::KvFormat::kInt8;
+  }
+  return kernels::KvFormatOf(weights);
+}
+
 int NumThreads(int64_t requested) {
   constexpr int64_t kMaxThreads = 1024;
   if (requested < 1 || requested > kMaxThreads) {
@@ -47,7 +63,9 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
                                         .cache_dir = source.weight_cache_dir,
                                         .cpu = {&isa, pool.get()},
                                         .progress = source.progress});
-  return std::make_unique<Transformer>(std::move(config), std::move(weights), isa, std::move(pool));
+  const kernels::KvFormat kv_format = KvFormatFor(source.kv_cache_dtype, weights.dtype);
+  return std::make_unique<Transformer>(std::move(config), std::move(weights), kv_format, isa,
+                                       std::move(pool));
 }
 
 }  // namespace mlc_native

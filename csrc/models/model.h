@@ -86,6 +86,7 @@ struct ModelSource {
   std::string device = "cpu";
   std::string dtype = "auto";
   WeightQuantization quantization = WeightQuantization::kAuto;
+  KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
   int64_t num_threads = 1;
   LoadProgress progress{};         // may be empty
   std::string weight_cache_dir{};  // folder of packed copies of weights; empty: none
@@ -97,8 +98,9 @@ std::unique_ptr<Model> LoadModel(const ModelSource& source);
 
 // A plug-in exports `extern "C" mlc_native::Model* mlc_native_create_model(const
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()` returning
-// kModelPluginAbi. The caller owns the model; the library stays loaded while it lives. Exceptions
+// kModelPluginAbi, which changes with whatever the two sides share (ModelSource, Model, what they
+// hold). The caller owns the model; the library stays loaded while it lives. Exceptions
 // pass through.
-inline constexpr int kModelPluginAbi = 1;
+inline constexpr int kModelPluginAbi = 2;
 
 }  // namespace mlc_native

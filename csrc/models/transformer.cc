@@ -39,10 +39,11 @@ int64_t LinearInputWidth(const ModelConfig& config) {
 
 }  // namespace
 
-Transformer::Transformer(ModelConfig config, DecoderWeights weights, const kernels::CpuKernels& isa,
-                         std::unique_ptr<ThreadPool> pool)
+Transformer::Transformer(ModelConfig config, DecoderWeights weights, kernels::KvFormat kv_format,
+                         const kernels::CpuKernels& isa, std::unique_ptr<ThreadPool> pool)
     : config_(std::move(config)),
       weights_(std::move(weights)),
+      kv_format_(kv_format),
       pool_(std::move(pool)),
       cpu_{&isa, pool_.get()} {
   if (config_.arch->scales_embeddings) {
@@ -58,8 +59,7 @@ void Transformer::DescribeMetadata() {
   metadata_.preferred_prefill_chunk_size = kPrefillChunk;
   metadata_.weight_bytes = static_cast<int64_t>(weights_.memory.size);
   metadata_.mapped_weight_bytes = weights_.memory.mapped ? metadata_.weight_bytes : 0;
-  metadata_.kv_bytes_per_token =
-      KvStorage::BytesPerToken(config_, kernels::KvFormatOf(weights_.dtype));
+  metadata_.kv_bytes_per_token = KvStorage::BytesPerToken(config_, kv_format_);
   const int64_t widths = 2 * config_.hidden_size + BlockWidth(config_) + LinearInputWidth(config_);
   metadata_.workspace_bytes_per_token =
       widths * static_cast<int64_t>(sizeof(float)) +
@@ -70,7 +70,7 @@ void Transformer::DescribeMetadata() {
 void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {
   MLC_CHECK(num_pages > 0 && max_num_rows > 0 && max_num_logits > 0)
       << num_pages << " pages, " << max_num_rows << " rows, " << max_num_logits << " logits rows";
-  kv_ = KvStorage(config_, kernels::KvFormatOf(weights_.dtype), num_pages);
+  kv_ = KvStorage(config_, kv_format_, num_pages);
   num_positions_ = std::min(config_.max_positions, num_pages * kKvPageSize);
   ropes_.clear();
   for (const RopeConfig& rope : config_.ropes) {

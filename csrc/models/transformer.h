@@ -1,5 +1,6 @@
 // The decoder: one forward for all families, driven by ModelConfig (and, through it, by the rows of
-// arch_spec.cc). Activations are float32; weights and KV have the weights' type.
+// arch_spec.cc). Activations are float32; KV pages have a format of
+// their own.
 //
 // Every output row depends on its own sequence only, bit by bit (the contract of kernels.h).
 // Forward allocates nothing. Used by the engine's thread only; its pool works inside Forward.
@@ -22,8 +23,8 @@ namespace mlc_native {
 class Transformer : public Model {
  public:
   // cpu.isa: what the weights were packed for.
-  Transformer(ModelConfig config, DecoderWeights weights, const kernels::CpuKernels& isa,
-              std::unique_ptr<ThreadPool> pool);
+  Transformer(ModelConfig config, DecoderWeights weights, kernels::KvFormat kv_format,
+              const kernels::CpuKernels& isa, std::unique_ptr<ThreadPool> pool);
 
   const ModelMetadata& metadata() const override { return metadata_; }
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
@@ -69,6 +70,7 @@ class Transformer : public Model {
 
   const ModelConfig config_;
   const DecoderWeights weights_;
+  const kernels::KvFormat kv_format_;
   const std::unique_ptr<ThreadPool> pool_;
   const kernels::Cpu cpu_;
   float embedding_scale_ = 1.0f;

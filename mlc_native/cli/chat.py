@@ -197,7 +197,7 @@ def read_lines(console: Console, interactive: bool) -> Any:
 def engine_config(args: argparse.Namespace) -> EngineConfig:
     """The engine settings of the command line: the flags over --overrides."""
     config = engine_config_from_overrides(args.overrides)
-    for name in ("dtype", "quantization", "weight_cache_dir", "num_threads"):
+    for name in ("dtype", "quantization", "weight_cache_dir", "kv_cache_dtype", "num_threads"):
         if getattr(args, name) is not None:
             setattr(config, name, getattr(args, name))
     return config
@@ -252,6 +252,11 @@ def add_parser(subcommands: Any) -> None:
         help="bits of the matrices; default: as the checkpoint has them",
     )  # fmt: skip
     parser.add_argument("--weight-cache-dir", help="folder of packed weights for the next start")
+    parser.add_argument(
+        "--kv-cache-dtype",
+        choices=["auto", "bfloat16", "float16", "float32", "int8"],
+        help="of the keys and values",
+    )
     parser.add_argument("--num-threads", type=int, help="default: all cores")
     parser.add_argument("--overrides", default="", help='engine settings, "name=value;..."')
     parser.add_argument("--set", default="", help='chat settings, "name=value;..."')

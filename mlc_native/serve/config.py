@@ -35,6 +35,9 @@ class EngineConfig:
             layer and the output head (tied: the embeddings) to 8 bits); "off": all are of `dtype`.
         weight_cache_dir: folder where packed weights are kept, so that the next start maps them;
             None keeps none. What is in it may be deleted at any time.
+        kv_cache_dtype: of the keys and values in the KV cache: "auto" (the type of the weights
+            that are floats), "bfloat16", "float16", "float32" or "int8" (a scale per token and
+            head).
         num_threads: CPU threads of the model; default: all cores the process may use.
         gpu_memory_utilization: (0, 1], share of the free memory; default 0.85.
         kv_cache_page_size: tokens per page of the KV cache; only 16.
@@ -71,6 +74,7 @@ class EngineConfig:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     quantization: Literal["off", "q8", "q4"] | None = None
     weight_cache_dir: str | None = None
+    kv_cache_dtype: Literal["auto", "bfloat16", "float16", "float32", "int8"] = "auto"
     num_threads: int | None = None
     gpu_memory_utilization: float | None = None
     kv_cache_page_size: int = 16

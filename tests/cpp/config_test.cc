@@ -83,6 +83,7 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   config.dtype = "bfloat16";
   config.quantization = WeightQuantization::kQ4;
   config.weight_cache_dir = "/cache";
+  config.kv_cache_dtype = KvCacheDType::kInt8;
   config.num_threads = 3;
   config.gpu_memory_utilization = 0.5;
   config.max_num_sequence = 7;
@@ -109,7 +110,8 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   EXPECT_EQ(parsed["sliding_window_size"], nullptr);
   EXPECT_EQ(parsed["quantization"], "q4");
   EXPECT_EQ(parsed["weight_cache_dir"], "/cache");
-  EXPECT_EQ(parsed.size(), 29u);
+  EXPECT_EQ(parsed["kv_cache_dtype"], "int8");
+  EXPECT_EQ(parsed.size(), 30u);
 }
 
 TEST(EngineConfigJson, AcceptsTheAncestorsFixedFields) {
@@ -149,6 +151,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"mode", R"({"mode": 1})", R"("local", "interactive" or "server")"},
         BadField{"dtype", R"({"dtype": "int8"})", "\"float16\""},
         BadField{"quantization", R"({"quantization": "q5"})", "\"q8\" or \"q4\""},
+        BadField{"kv_cache_dtype", R"({"kv_cache_dtype": "int4"})",
+                 R"("auto", "bfloat16", "float16", "float32" or "int8", got "int4")"},
         BadField{"num_threads", R"({"num_threads": 0})", "[1, 1024], got 0"},
         BadField{"gpu_memory_utilization", R"({"gpu_memory_utilization": 0})", "(0, 1], got 0"},
         BadField{"gpu_memory_utilization", R"({"gpu_memory_utilization": 1.01})", "got 1.01"},

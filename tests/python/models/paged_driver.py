@@ -30,10 +30,19 @@ class PagedModel:
     """A model and a page allocator that scatters the pages of a sequence over the cache."""
 
     def __init__(
-        self, path: Path, dtype: str = "auto", num_threads: int = 1, quantization: str = ""
+        self,
+        path: Path,
+        dtype: str = "auto",
+        num_threads: int = 1,
+        quantization: str = "",
+        kv_cache_dtype: str = "auto",
     ) -> None:
         self.model = testing.TestModel(
-            str(path), dtype=dtype, num_threads=num_threads, quantization=quantization
+            str(path),
+            dtype=dtype,
+            num_threads=num_threads,
+            quantization=quantization,
+            kv_cache_dtype=kv_cache_dtype,
         )
         self.model.allocate(NUM_PAGES, MAX_ROWS, MAX_ROWS)
         self.vocab_size = self.model.metadata["vocab_size"]
