@@ -17,10 +17,11 @@ namespace {
 // buffer of their own meanwhile: rows of y lie so far apart that they would fight for the same
 // cache sets.
 constexpr int64_t kBlockInputBytes = 512 * 1024;
-constexpr int64_t kBlockWeightBytes = 16 * 1024;
-constexpr int64_t kMaxBlockGroups = 16;
+constexpr int64_t kBlockWeightBytes = 20 * 1024;
 constexpr int64_t kMaxBlockRows = 384;
 constexpr int64_t kLine = 64;
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Rows split as evenly as tiles allow, so that no tile is too thin to hide the latency of its
 // sums: `longer` tiles of base + 1 rows, then tiles of base rows.
@@ -30,7 +31,7 @@ struct RowSplit {
   int64_t longer;
 
   RowSplit(int64_t rows, int64_t max_rows)
-      : tiles((rows + max_rows - 1) / max_rows), base(rows / tiles), longer(rows % tiles) {}
+      : tiles(CeilDiv(rows, max_rows)), base(rows / tiles), longer(rows % tiles) {}
   int64_t Rows(int64_t tile) const { return base + (tile < longer ? 1 : 0); }
   int64_t Begin(int64_t tile) const { return tile * base + Min64(tile, longer); }
   int64_t TileOf(int64_t row) const {
@@ -43,7 +44,7 @@ struct RowSplit {
 
 template <typename F>
 constexpr int64_t Groups(int64_t k) {
-  return (k + F::kGroup - 1) / F::kGroup;
+  return CeilDiv(k, F::kGroup);
 }
 
 // One row into its place in its tile, whose Inputs are [groups][rows].
@@ -153,7 +154,8 @@ class Problem {
   void Run(Range panels) const {
     const int64_t tile_bytes = groups_ * kMaxRows * static_cast<int64_t>(sizeof(Input));
     const int64_t block_tiles = Min64(kMaxTiles, kBlockInputBytes / tile_bytes + 1);
-    const int64_t block_groups = split_.tiles == 1 ? groups_ : kBlockGroups;  // read once only
+    const int64_t blocks = CeilDiv(groups_, split_.tiles == 1 ? groups_ : kMaxBlockGroups);
+    const int64_t block_groups = CeilDiv(groups_, blocks);
     alignas(64) float sums[kMaxTiles * kMaxRows * kPanel];
     for (int64_t tile = 0; tile < split_.tiles; tile += block_tiles) {
       const Range tiles{tile, Min64(split_.tiles, tile + block_tiles)};
@@ -169,9 +171,10 @@ class Problem {
   using Input = typename F::Input;
   static constexpr int64_t kMaxRows = F::kMaxRows;
   static constexpr int64_t kMaxTiles = kMaxBlockRows / kMaxRows;
-  static constexpr int64_t kBlockGroups = kBlockWeightBytes / F::kGroupBytes < kMaxBlockGroups
-                                              ? kBlockWeightBytes / F::kGroupBytes
-                                              : kMaxBlockGroups;
+  static constexpr int64_t kMaxBlockGroups = Min64(kBlockWeightBytes / F::kGroupBytes, 16);
+
+  // Where a step is not whole lines (q8), prefetches slow down a tile that reads straight on.
+  static constexpr bool kWholeLines = F::kGroupBytes / F::kSteps % kLine == 0;
 
   // The sums of all the tiles are in `sums` until the last groups are added.
   void RunBlock(Range tiles, Range groups, int64_t panel, float* sums) const {
@@ -182,8 +185,10 @@ class Problem {
     t.groups = groups.end - groups.begin;
     t.ldy = last ? a_.ldy : kPanel;
     t.bias = last && a_.bias != nullptr ? a_.bias + panel * kPanel : nullptr;
-    t.prefetch = t.w + Min64(t.groups, kBlockGroups) * F::kGroupBytes;  // or the next panel
-    t.prefetch_step = F::kGroupBytes / (F::kSteps * (tiles.end - tiles.begin));
+    if (split_.tiles > 1 || kWholeLines) {
+      t.prefetch = t.w + Min64(t.groups, kMaxBlockGroups) * F::kGroupBytes;  // or the next panel
+      t.prefetch_step = F::kGroupBytes / (F::kSteps * (tiles.end - tiles.begin));
+    }
     for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
       const int64_t row = split_.Begin(tile);
       const int64_t rows = split_.Rows(tile);
