@@ -50,8 +50,8 @@ struct Cpu {
 //   kFloat32, kFloat16  float32 products and sums.
 //   kBFloat16           the same; ISAs named *_bf16 round the activations to bfloat16 first.
 //   kQ8, kQ4            8 or 4 bits and a float16 scale per group of 64 or 32 k. Activations are
-//   rounded
-//                       to 8 bits with a scale per row and group, products summed in integers.
+//                       rounded to 8 bits with a scale per row and group (kQ4: a power of two),
+//                       products summed in integers.
 enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kQ8, kQ4 };
 
 constexpr WeightFormat FormatOf(DType dtype) {

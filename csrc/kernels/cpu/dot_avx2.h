@@ -2,10 +2,10 @@
 //
 //   BFloat16Dot            Input: the inputs of two k; Convert: floats to Inputs; Weights: two k of
 //                          a panel, to be added to a row's sums.
-//   IntVec                 as many int32 as Vec has floats.
+//   IntVec                 as many int32 as Vec has floats; ToFloat converts, BitsAsFloat does not.
 //   Q8Codes, Q4Codes       Load: kQuads vectors of 4 codes per column; Dot adds the 4 products of
 //                          each column; codes are kOffset too large by then.
-//   QuantizeInputs         a group of inputs to 8 bits: codes = x * InputScale::inverse to nearest
+//   QuantizeInputs         a group of inputs to 8 bits: codes = x * Scale::inverse to nearest
 //                          even; the same bits on every ISA.
 //
 // AVX2 here.
@@ -27,6 +27,7 @@ struct IntVec {
   static IntVec Set(int32_t x) { return {_mm256_set1_epi32(x)}; }
 };
 inline Vec ToFloat(IntVec a) { return {_mm256_cvtepi32_ps(a.v)}; }
+inline Vec BitsAsFloat(IntVec a) { return {_mm256_castsi256_ps(a.v)}; }
 
 // Sums of 4 products of unsigned and signed bytes. Pairs must fit 16 bits.
 inline IntVec AddQuads(IntVec sum, __m256i unsigned_bytes, __m256i signed_bytes) {
@@ -65,7 +66,7 @@ struct Q4Codes {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
 };
 
-template <int kGroup>
+template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   __m256i bits = _mm256_setzero_si256();  // of floats without sign: ordered like integers, NaN last
@@ -77,7 +78,7 @@ inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) 
       _mm_max_epu32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
   const __m128i two = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
   const __m128i one = _mm_max_epu32(two, _mm_shuffle_epi32(two, 0xb1));
-  const InputScale scale(_mm_cvtss_f32(_mm_castsi128_ps(one)));
+  const Scale scale(_mm_cvtss_f32(_mm_castsi128_ps(one)));
   const __m256 inverse = _mm256_set1_ps(scale.inverse);
   IntVec sums = IntVec::Set(0);
   for (int i = 0; i < kGroup; i += 32) {
@@ -95,8 +96,8 @@ inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) 
   __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(sums.v), _mm256_extracti128_si256(sums.v, 1));
   sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
   sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
-  out->start = -offset * _mm_cvtsi128_si32(sum);
-  out->scale = scale.scale;
+  out->start = scale.Start() - offset * _mm_cvtsi128_si32(sum);
+  out->factor = scale.Factor();
 }
 
 }  // namespace

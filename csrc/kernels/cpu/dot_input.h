@@ -11,14 +11,19 @@ namespace {
 // A group of inputs of one row in 8 bits.
 template <int kGroup>
 struct QuantInput {
-  float scale;    // values are scale * codes
-  int32_t start;  // of the integer sums: -offset of the weights' codes * sum of these codes
+  float factor;   // of its Scale
+  int32_t start;  // of the integer sums: its Scale's Start - offset of the weights' codes * sum of
+                  // these codes
   int8_t codes[kGroup];
 };
 
-// From the largest magnitude of a group. Groups of nothing but zeros and dust become zeros; where a
-// value is not finite, the scale is NaN, and so is every output of the row.
+// Scales are made from the largest magnitude of a group: values are codes * scale, codes = values *
+// inverse. Groups of nothing but zeros and dust become zeros; where a value is not finite, the
+// factor is NaN, and so is every output of the row.
+
+// The best one. Takes a conversion and a multiplication of the sums.
 struct InputScale {
+  static constexpr bool kInExponent = false;
   float scale;
   float inverse;
 
@@ -28,6 +33,32 @@ struct InputScale {
     scale = finite ? largest / 127.0f : __builtin_nanf("");
     inverse = finite ? 127.0f / largest : 0;
   }
+  float Factor() const { return scale; }
+  int32_t Start() const { return 0; }
+};
+
+// The next power of two, 2^e: the rounding error of the inputs is some 1.4 times as large, which
+// 4-bit weights hide. The sums start at the bits of the float base = 1.5 * 2^(23 + e), so that they
+// end as the bits of base + sum * 2^e (|sum| < 2^22): subtracting base, which is exact, makes them
+// floats that have the scale already.
+struct ExponentScale {
+  static constexpr bool kInExponent = true;
+  float base;
+  float inverse;
+
+  explicit ExponentScale(float largest) : base(1.5f * 0x1p23f), inverse(0) {
+    if (largest <= 0x1p-100f) return;
+    if (!(largest < 0x1p110f)) {  // base would be infinite, too
+      base = __builtin_nanf("");
+      return;
+    }
+    const float bound = largest * (128.0f / 127.0f);  // in [2^(e + 6), 2^(e + 7))
+    const uint32_t exponent = __builtin_bit_cast(uint32_t, bound) >> 23;  // of 2^(e + 6), biased
+    base = __builtin_bit_cast(float, (exponent + 17) << 23 | 0x400000u);
+    inverse = __builtin_bit_cast(float, (2 * 127 + 6 - exponent) << 23);
+  }
+  float Factor() const { return base; }
+  int32_t Start() const { return __builtin_bit_cast(int32_t, base); }
 };
 
 }  // namespace

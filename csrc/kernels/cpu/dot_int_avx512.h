@@ -13,6 +13,7 @@ struct IntVec {
   static IntVec Set(int32_t x) { return {_mm512_set1_epi32(x)}; }
 };
 inline Vec ToFloat(IntVec a) { return {_mm512_cvtepi32_ps(a.v)}; }
+inline Vec BitsAsFloat(IntVec a) { return {_mm512_castsi512_ps(a.v)}; }
 
 struct Nibbles {
   static constexpr int kQuads = 2;
@@ -26,7 +27,7 @@ struct Nibbles {
   }
 };
 
-template <int kGroup>
+template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
   constexpr int kVectors = kGroup / Vec::kLanes;
   // Bits of floats without sign are ordered like integers, NaN last.
@@ -36,7 +37,7 @@ inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) 
     const __m512i v = _mm512_loadu_si512(x + i * Vec::kLanes);
     bits = _mm512_max_epu32(bits, _mm512_and_si512(v, magnitude));
   }
-  const InputScale scale(__builtin_bit_cast(float, _mm512_reduce_max_epu32(bits)));
+  const Scale scale(__builtin_bit_cast(float, _mm512_reduce_max_epu32(bits)));
   const __m512 inverse = _mm512_set1_ps(scale.inverse);
   __m512i sum = _mm512_setzero_si512();
   for (int i = 0; i < kVectors; ++i) {
@@ -45,8 +46,8 @@ inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) 
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out->codes) + i, _mm512_cvtepi32_epi8(codes));
     sum = _mm512_add_epi32(sum, codes);
   }
-  out->start = -offset * _mm512_reduce_add_epi32(sum);
-  out->scale = scale.scale;
+  out->start = scale.Start() - offset * _mm512_reduce_add_epi32(sum);
+  out->factor = scale.Factor();
 }
 
 }  // namespace

@@ -15,6 +15,9 @@ struct IntVec {
   static IntVec Set(int32_t x) { return {vdupq_n_s32(x), vdupq_n_s32(x)}; }
 };
 inline Vec ToFloat(IntVec a) { return {vcvtq_f32_s32(a.lo), vcvtq_f32_s32(a.hi)}; }
+inline Vec BitsAsFloat(IntVec a) {
+  return {vreinterpretq_f32_s32(a.lo), vreinterpretq_f32_s32(a.hi)};
+}
 
 struct Bytes {
   int8x16_t lo, hi;
@@ -55,14 +58,14 @@ struct DotOf : Codes {
   }
 };
 
-template <int kGroup>
+template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
   // Bits of floats without sign are ordered like integers, NaN last.
   uint32x4_t bits = vdupq_n_u32(0);
   for (int i = 0; i < kGroup; i += 4) {
     bits = vmaxq_u32(bits, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x + i))));
   }
-  const InputScale scale(__builtin_bit_cast(float, vmaxvq_u32(bits)));
+  const Scale scale(__builtin_bit_cast(float, vmaxvq_u32(bits)));
   int32x4_t sum = vdupq_n_s32(0);
   for (int i = 0; i < kGroup; i += 8) {
     const int32x4_t lo = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i), scale.inverse));
@@ -70,8 +73,8 @@ inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) 
     vst1_s8(out->codes + i, vmovn_s16(vcombine_s16(vmovn_s32(lo), vmovn_s32(hi))));
     sum = vaddq_s32(sum, vaddq_s32(lo, hi));
   }
-  out->start = -offset * vaddvq_s32(sum);
-  out->scale = scale.scale;
+  out->start = scale.Start() - offset * vaddvq_s32(sum);
+  out->factor = scale.Factor();
 }
 
 }  // namespace

@@ -28,6 +28,9 @@ struct IntVec {
 inline Vec ToFloat(IntVec a) {
   return Lanewise([&](int i) { return static_cast<float>(a.v[i]); });
 }
+inline Vec BitsAsFloat(IntVec a) {
+  return Lanewise([&](int i) { return std::bit_cast<float>(a.v[i]); });
+}
 
 // Every lane of x holds the same four signed bytes; the four codes of a lane are in `codes`.
 struct PlainQuad {
@@ -62,15 +65,15 @@ struct Q4Codes {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x); }
 };
 
-template <int kGroup>
+template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
   uint32_t bits = 0;  // of floats without sign: ordered like integers, NaN last
   for (int i = 0; i < kGroup; ++i) {
     bits = std::max(bits, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
   }
-  const InputScale scale(std::bit_cast<float>(bits));
-  out->scale = scale.scale;
-  out->start = 0;
+  const Scale scale(std::bit_cast<float>(bits));
+  out->factor = scale.Factor();
+  out->start = scale.Start();
   for (int i = 0; i < kGroup; ++i) {
     // Adding and subtracting 1.5 * 2^23 rounds to nearest even.
     const float code = (x[i] * scale.inverse + 12582912.0f) - 12582912.0f;

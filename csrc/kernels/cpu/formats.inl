@@ -77,7 +77,7 @@ struct PairFormat : FormatBase<WeightFormat::kBFloat16> {
 };
 
 // Integer sums of a group, then scale of the inputs * scale of the weights * that.
-template <WeightFormat kFormat, typename Codes>
+template <WeightFormat kFormat, typename Codes, typename Scale>
 struct QuantFormat : FormatBase<kFormat> {
   using Base = FormatBase<kFormat>;
   static constexpr int kMaxRows = kQuantTileRows;
@@ -86,7 +86,11 @@ struct QuantFormat : FormatBase<kFormat> {
   static constexpr int kSteps = Base::kLayout.CodeBytes(1) / kQuadBytes;
   using Input = QuantInput<Base::kGroup>;
 
-  static void Convert(const float* x, Input* out) { QuantizeInputs(x, Codes::kOffset, out); }
+  static void Convert(const float* x, Input* out) { QuantizeInputs<Scale>(x, Codes::kOffset, out); }
+
+  static Vec Scaled(IntVec dots, Vec factor) {
+    return Scale::kInExponent ? BitsAsFloat(dots) - factor : ToFloat(dots) * factor;
+  }
 
   // Four codes of a row, for every column.
   static IntVec Quad(const Input& x, int i) {
@@ -121,9 +125,9 @@ struct QuantFormat : FormatBase<kFormat> {
     const Vec hi_scale = Float16::LoadAs(scales + Vec::kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const Vec scale = Vec::Set(x[r].scale);
-      sums[r][0] = Fma(ToFloat(dots[r][0]) * scale, lo_scale, sums[r][0]);
-      sums[r][1] = Fma(ToFloat(dots[r][1]) * scale, hi_scale, sums[r][1]);
+      const Vec factor = Vec::Set(x[r].factor);
+      sums[r][0] = Fma(Scaled(dots[r][0], factor), lo_scale, sums[r][0]);
+      sums[r][1] = Fma(Scaled(dots[r][1], factor), hi_scale, sums[r][1]);
     }
   }
 };
@@ -139,9 +143,9 @@ inline void WithFormat(WeightFormat format, F f) {
     case WeightFormat::kFloat16:
       return f(SingleFormat<WeightFormat::kFloat16, Float16>{});
     case WeightFormat::kQ8:
-      return f(QuantFormat<WeightFormat::kQ8, Q8Codes>{});
+      return f(QuantFormat<WeightFormat::kQ8, Q8Codes, InputScale>{});
     case WeightFormat::kQ4:
-      return f(QuantFormat<WeightFormat::kQ4, Q4Codes>{});
+      return f(QuantFormat<WeightFormat::kQ4, Q4Codes, ExponentScale>{});
   }
 }
 

@@ -56,9 +56,10 @@ class LinearTest : public KernelTest {
         const int64_t end = std::min(at + group, row + k);
         float largest = 0;
         for (int64_t i = at; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
-        const float inverse = 127.0f / largest;
+        const float scale = InputScaleOf(format, largest);
+        const float inverse = format == WeightFormat::kQ4 ? 1 / scale : 127.0f / largest;
         for (int64_t i = at; i < end; ++i) {
-          x[i] = largest > 0 ? std::nearbyint(x[i] * inverse) * (largest / 127.0f) : 0;
+          x[i] = largest > 0 ? std::nearbyint(x[i] * inverse) * scale : 0;
         }
       }
     }

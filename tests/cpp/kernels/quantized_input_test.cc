@@ -33,14 +33,14 @@ class QuantizedInputTest : public KernelTest {
     const auto quantized = quantize(group);
     float largest = 0;
     for (float value : x) largest = std::max(largest, std::fabs(value));
-    const float inverse = 127.0f / largest;
+    const float scale = InputScaleOf(format, largest);
+    const float inverse = format == WeightFormat::kQ4 ? 1 / scale : 127.0f / largest;
     int dot = 0;
     for (size_t i = 0; i < kGroup; ++i) {
       const int code = static_cast<int>(std::nearbyint(x[i] * inverse));  // ties to even
       dot += code * (quantized.codes[i] - offset);
     }
-    const float want =
-        static_cast<float>(dot) * (largest / 127.0f) * Float16ToFloat(quantized.scale);
+    const float want = static_cast<float>(dot) * scale * Float16ToFloat(quantized.scale);
     const float got = Run(format, weights, x);
     EXPECT_TRUE(SameBits(&got, &want, 1)) << got << " is not " << want;
   }
@@ -65,7 +65,10 @@ TEST_P(QuantizedInputTest, HalvesGoToTheEvenCode) {
   x[5] = -127.0f;
   x[7] = -0.0f;
   x[9] = 126.5f;
-  ExpectExact(x, {x.begin(), x.begin() + kQ4Group});
+  Floats x4(x.begin(), x.begin() + kQ4Group);  // its scale is 1 up to 126
+  x4[5] = -100.0f;
+  x4[9] = 98.5f;
+  ExpectExact(x, x4);
 }
 
 TEST_P(QuantizedInputTest, DustIsZeroAndWhatIsNotFiniteSpoilsTheRow) {

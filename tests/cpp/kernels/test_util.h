@@ -33,6 +33,14 @@ inline float RoundTo(DType dtype, float x) {
   return LoadElement(dtype, element, 0);
 }
 
+// Scale of a group of inputs of kQ8 or kQ4 from its largest magnitude > 0.
+inline float InputScaleOf(WeightFormat format, float largest) {
+  if (format == WeightFormat::kQ8) return largest / 127.0f;
+  int exponent = 0;
+  std::frexp(largest * (128.0f / 127.0f), &exponent);
+  return std::ldexp(1.0f, exponent - 7);
+}
+
 // |got - want| <= tolerance * (1 + |want|), and the same NaNs.
 inline void ExpectClose(const Floats& got, const reference::Matrix& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());
