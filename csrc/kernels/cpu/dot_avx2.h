@@ -1,7 +1,10 @@
-// What linear.inl needs of an ISA beside Vec: products of bfloat16 and of 8-bit integers.
+// What an ISA gives beside vec_*.h (see vec_avx2.h): products of bfloat16 and of 8-bit integers.
 //
+//   kQuantTileRows         like kTileRows, for quantized weights: sums of integers and of floats
 //   BFloat16Dot            Input: the inputs of two k; Convert: floats to Inputs; Weights: two k of
 //                          a panel, to be added to a row's sums.
+//   KvBFloat16, KvInt8     see kv_pages.inl. They and BFloat16Dot are in dot_bf16_pairs.inl for
+//                          ISAs with a dot product of bfloat16, else in dot_bf16_as_float.inl.
 //   IntVec                 as many int32 as Vec has floats; ToFloat converts, BitsAsFloat does not.
 //   Q8Codes, Q4Codes       Load: kQuads vectors of 4 codes per column; Dot adds the 4 products of
 //                          each column; codes are kOffset too large by then.
