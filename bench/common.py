@@ -51,11 +51,10 @@ def model_folder(args: argparse.Namespace) -> Iterator[str]:
 
 def engine_config(args: argparse.Namespace, **settings: Any) -> EngineConfig:
     """The settings of the command line and those of the benchmark."""
-    if args.kv_cache_dtype != "auto":
-        settings["kv_cache_dtype"] = args.kv_cache_dtype
     return EngineConfig(
         dtype=args.dtype,
         quantization=args.quantization,
+        kv_cache_dtype=args.kv_cache_dtype,
         num_threads=args.threads,
         verbose=False,
         **settings,

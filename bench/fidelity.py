@@ -45,19 +45,17 @@ class Precision:
 
     def model(self, path: Path, threads: int) -> PagedModel:
         """A checkpoint loaded this way."""
-        extra = {} if self.kv_cache_dtype == "auto" else {"kv_cache_dtype": self.kv_cache_dtype}
-        return PagedModel(path, self.dtype, threads, self.quantization, **extra)
+        return PagedModel(path, self.dtype, threads, self.quantization, self.kv_cache_dtype)
 
     def engine(self, path: Path, threads: int) -> SyncMLCEngine:
         """An engine on a checkpoint loaded this way."""
-        extra = {} if self.kv_cache_dtype == "auto" else {"kv_cache_dtype": self.kv_cache_dtype}
         config = EngineConfig(
             dtype=self.dtype,
             quantization=self.quantization or None,
+            kv_cache_dtype=self.kv_cache_dtype,
             num_threads=threads,
             max_total_sequence_length=4096,
             verbose=False,
-            **extra,
         )
         return SyncMLCEngine(str(path), device="cpu", engine_config=config)
 
@@ -67,6 +65,9 @@ PRECISIONS = (
     Precision("bfloat16"),
     Precision("q8", quantization="q8"),
     Precision("q4", quantization="q4"),
+    Precision("bfloat16, KV int8", kv_cache_dtype="int8"),
+    Precision("q8, KV int8", quantization="q8", kv_cache_dtype="int8"),
+    Precision("q4, KV int8", quantization="q4", kv_cache_dtype="int8"),
 )
 
 

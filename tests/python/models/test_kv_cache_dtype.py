@@ -22,19 +22,7 @@ from common import DEMO  # noqa: E402
 from fidelity import greedy_answers, question_prompts  # noqa: E402
 from paged_driver import PagedModel, PagedSequence, random_tokens  # noqa: E402
 
-ISAS = ["", "avx512", "avx2", "portable"]  # "" is the best that the machine has
 KV_CACHE_DTYPES = ["float32", "float16", "bfloat16", "int8"]
-
-
-@pytest.fixture(params=ISAS)
-def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An ISA of this machine, forced on every model that the test loads."""
-    monkeypatch.setenv("MLC_NATIVE_ISA", request.param)
-    try:
-        PagedModel(DEMO)
-    except ValueError:
-        pytest.skip(f"this machine lacks {request.param}")
-    return str(request.param)
 
 
 def make_engine(kv_cache_dtype: str, **settings: object) -> SyncMLCEngine:

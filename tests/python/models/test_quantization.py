@@ -19,9 +19,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
 from common import DEMO, make_checkpoint  # noqa: E402
+from fidelity import PRECISIONS as ALL_PRECISIONS  # noqa: E402
 from fidelity import (  # noqa: E402
     Fidelity,
-    Precision,
     Reference,
     Text,
     agree,
@@ -35,27 +35,8 @@ from fidelity import (  # noqa: E402
 )
 from paged_driver import PagedModel, PagedSequence, random_tokens  # noqa: E402
 
-ISAS = ["", "avx512", "avx2", "portable"]  # "" is the best that the machine has
 THREADS = 2
-PRECISIONS = {
-    p.name: p
-    for p in (
-        Precision("bfloat16"),
-        Precision("q8", quantization="q8"),
-        Precision("q4", quantization="q4"),
-    )
-}
-
-
-@pytest.fixture(params=ISAS)
-def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An ISA of this machine, forced on every model that the test loads."""
-    monkeypatch.setenv("MLC_NATIVE_ISA", request.param)
-    try:
-        PagedModel(DEMO)
-    except ValueError:
-        pytest.skip(f"this machine lacks {request.param}")
-    return str(request.param)
+PRECISIONS = {p.name: p for p in ALL_PRECISIONS if p.dtype == "bfloat16"}
 
 
 def measure(path: Path, precision: str, texts: list[Text], expected: list[np.ndarray]) -> Fidelity:
@@ -75,7 +56,12 @@ def demo_reference() -> tuple[list[Text], list[np.ndarray], Fidelity]:
 @pytest.mark.usefixtures("isa")
 @pytest.mark.parametrize(
     ("precision", "error", "perplexity"),
-    [("bfloat16", 0.005, 0.0005), ("q8", 0.018, 0.001), ("q4", 0.06, 0.005)],
+    [
+        ("bfloat16", 0.005, 0.0005),
+        ("bfloat16, KV int8", 0.01, 0.0005),
+        ("q8", 0.018, 0.001),
+        ("q4", 0.06, 0.005),
+    ],
 )
 def test_demo_model(precision: str, error: float, perplexity: float) -> None:
     texts, expected, reference = demo_reference()
