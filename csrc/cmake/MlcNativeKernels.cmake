@@ -1,6 +1,5 @@
 # csrc/kernels/cpu/kernels_ISA.cc: one translation unit per instruction set, chosen at run time by
-# kernels/dispatch.cc. -ffp-contract=off everywhere: results must not depend on which products the
-# compiler happens to fuse. Never -march=native or LTO here: the binary must run on any CPU.
+# kernels/dispatch.cc. Never -march=native or LTO here: the binary must run on any CPU.
 set(isa_flags_portable "")
 set(isa_flags_avx2 -mavx2 -mfma -mf16c)
 set(isa_flags_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
@@ -21,11 +20,11 @@ endif()
 
 # Pack and quantize whole checkpoints at load: live from the vectorizer, on the base ISA.
 set_source_files_properties(kernels/packed_weights.cc kernels/quantize.cc PROPERTIES
-  COMPILE_OPTIONS "-O3;-fno-trapping-math;-ffp-contract=off")
+  COMPILE_OPTIONS "-O3;-fno-trapping-math")
 
 foreach(isa IN LISTS isas)
   set(source kernels/cpu/kernels_${isa}.cc)
   set_source_files_properties(${source} PROPERTIES
-    COMPILE_OPTIONS "-O3;-ffp-contract=off;${isa_flags_${isa}}")
+    COMPILE_OPTIONS "-O3;${isa_flags_${isa}}")
   target_sources(mlc_native PRIVATE ${source})
 endforeach()

@@ -17,7 +17,11 @@ if(MLC_NATIVE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(mlc_native_options INTERFACE)
+# No fused products but those the code asks for: which ones a compiler fuses depends on what it inlines,
+# and where fusing is part of the base level (AArch64) GCC does it by default. Two ways to compute the
+# same must give the same bits, on every machine.
 target_compile_options(mlc_native_options INTERFACE
+  -ffp-contract=off
   -Wall -Wextra $<$<BOOL:${MLC_NATIVE_WERROR}>:-Werror>)
 if(MLC_NATIVE_SANITIZE)
   if(MLC_NATIVE_WITH_TORCH)
