@@ -1,6 +1,5 @@
 // The decoder: one forward for all families, driven by ModelConfig (and, through it, by the rows of
-// arch_spec.cc). Activations are float32; KV pages have a format of
-// their own.
+// arch_spec.cc). Activations are float32; KV pages have a format of their own.
 //
 // Every output row depends on its own sequence only, bit by bit (the contract of kernels.h).
 // Forward allocates nothing. Used by the engine's thread only; its pool works inside Forward.

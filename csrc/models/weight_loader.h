@@ -15,7 +15,7 @@ struct WeightLoadOptions {
   // Of the matrices; with 4 bits the sensitive ones (WeightMap) get 8, the head among them, which
   // may also be the embeddings. A matrix that the checkpoint holds in fewer bits, in a form that
   // the kernels have, stays as it is (but with kOff). A separate table of embeddings keeps the
-  // dtype: a row is read, not the table. Vectors and the KV cache are of the dtype, too.
+  // dtype: a row is read, not the table. Vectors are of the dtype, too.
   WeightQuantization quantization = WeightQuantization::kAuto;
   std::string cache_dir;  // of packed copies (weight_cache.h); empty: none
   kernels::Cpu cpu;
