@@ -1,5 +1,6 @@
 // Cuts the attention of a mixed batch into blocks (sequence, kv head, rows) and shares them out to
-// threads by cost. Which thread gets a block never shows in the result.
+// threads by cost; a few blocks of long contexts in segments of their keys. Which thread gets a
+// block or a segment never shows in the result.
 #include <algorithm>
 
 #include "kernels/cpu/table.h"
@@ -11,12 +12,36 @@ namespace {
 
 int64_t BlockRows(int64_t group) { return std::max<int64_t>(1, kMaxBlockQueries / group); }
 
-int64_t ScratchFloats(int64_t q_heads, int64_t kv_heads, int64_t head_dim) {
-  const int64_t group = q_heads / kv_heads;
-  const int64_t floats = AttentionScratchFloats(BlockRows(group) * group, head_dim);
-  const int64_t line = kPackedAlignment / static_cast<int64_t>(sizeof(float));
-  return (floats + line - 1) / line * line;  // threads do not share cache lines
-}
+// Blocks are split where threads would idle: below so many per thread.
+constexpr int64_t kEnoughBlocksPerThread = 2;
+// States of segments that wait for being folded. More of them would mean fewer waves but more
+// memory; twice the blocks, so that a wave has at least two segments of each.
+constexpr int64_t kStatesPerThread = 2 * kEnoughBlocksPerThread;
+
+// Each of whole cache lines, so that threads share none.
+struct Workspace {
+  int64_t scratch_floats;  // of a thread
+  int64_t state_floats;
+  float* scratch = nullptr;  // [threads]
+  float* states = nullptr;   // [kStatesPerThread * threads]
+  float* totals = nullptr;   // [kEnoughBlocksPerThread * threads], of fewer blocks than that
+
+  Workspace(int64_t q_heads, int64_t kv_heads, int64_t head_dim) {
+    const int64_t group = q_heads / kv_heads;
+    const int64_t queries = BlockRows(group) * group;
+    scratch_floats = AttentionScratchFloats(queries, head_dim);
+    state_floats = AttentionStateFloats(queries, head_dim);
+  }
+  int64_t Floats(int64_t threads) const {
+    return threads * (scratch_floats + (kStatesPerThread + kEnoughBlocksPerThread) * state_floats);
+  }
+  void Place(void* base, int64_t threads) {
+    scratch = static_cast<float*>(base);
+    states = scratch + threads * scratch_floats;
+    totals = states + threads * kStatesPerThread * state_floats;
+  }
+  float* Scratch(int thread) const { return scratch + thread * scratch_floats; }
+};
 
 // Keys that the block's rows read, plus a constant for setting it up: proportional to its time.
 int64_t BlockCost(const AttentionArgs& args, const AttentionSequence& s, int64_t begin,
@@ -43,11 +68,113 @@ void ForBlocks(const KvLayer& kv, const AttentionArgs& args, F visit) {
   }
 }
 
+struct SegmentRange {
+  int64_t begin;
+  int64_t end;
+};
+SegmentRange Segments(const AttentionArgs& args, const AttentionBlock& block) {
+  const int64_t first = block.sequence->first_position + block.row_begin;
+  const int64_t begin = args.window > 0 ? std::max<int64_t>(0, first - args.window + 1) : 0;
+  const int64_t last = block.sequence->first_position + block.row_end - 1;
+  return {begin / kSegmentTokens, last / kSegmentTokens + 1};
+}
+
+struct BatchSize {
+  int64_t cost = 0;
+  int64_t blocks = 0;
+  int64_t most_segments = 0;  // of a block
+};
+BatchSize Measure(const KvLayer& kv, const AttentionArgs& args) {
+  BatchSize size;
+  ForBlocks(kv, args, [&](const AttentionBlock& block, int64_t cost) {
+    const SegmentRange segments = Segments(args, block);
+    size.cost += cost;
+    ++size.blocks;
+    size.most_segments = std::max(size.most_segments, segments.end - segments.begin);
+  });
+  return size;
+}
+
+// Every thread walks the blocks and takes those whose middle falls into its share of the cost.
+void AttendBlocks(const Cpu& cpu, const KvLayer& kv, const AttentionArgs& args,
+                  const Workspace& workspace, int64_t total) {
+  const auto attend = [&](int64_t begin, int64_t end, int thread) {
+    int64_t done = 0;
+    ForBlocks(kv, args, [&](AttentionBlock block, int64_t cost) {
+      const int64_t middle = done + cost / 2;
+      done += cost;
+      if (middle < begin || middle >= end) return;
+      block.scratch = workspace.Scratch(thread);
+      cpu.isa->attention(kv, args, block);
+    });
+  };
+  // 256 keys of one row take some 10 us.
+  cpu.pool->ParallelFor(total, attend, 256);
+}
+
+// A few blocks in waves of some segments of each: a wave's segments are attended in any order, then
+// folded in that of the keys.
+struct Wave {
+  const Cpu& cpu;
+  const KvLayer& kv;
+  const AttentionArgs& args;
+  const Workspace& workspace;
+  int64_t share;  // segments of each block, as far as it has so many left
+  int64_t number = 0;
+
+  AttentionParts Parts(const AttentionBlock& block, int64_t index) const {
+    const SegmentRange all = Segments(args, block);
+    const int64_t begin = all.begin + number * share;
+    return {.begin = begin,
+            .end = std::min(begin + share, all.end),
+            .states = workspace.states + index * share * workspace.state_floats,
+            .state_floats = workspace.state_floats,
+            .total = workspace.totals + index * workspace.state_floats};
+  }
+  // Segments [begin, end), counting `share` per block.
+  void Attend(int64_t begin, int64_t end, int thread) const {
+    int64_t first = 0;  // of the block
+    ForBlocks(kv, args, [&](AttentionBlock block, int64_t) {
+      const AttentionParts parts = Parts(block, first / share);
+      block.scratch = workspace.Scratch(thread);
+      const int64_t stop = std::min(end - first, parts.end - parts.begin);
+      for (int64_t i = std::max<int64_t>(0, begin - first); i < stop; ++i) {
+        cpu.isa->attention_segment(kv, args, block, parts.begin + i,
+                                   parts.states + i * parts.state_floats);
+      }
+      first += share;
+    });
+  }
+  // Blocks [begin, end).
+  void Fold(int64_t begin, int64_t end, int thread) const {
+    int64_t index = 0;
+    ForBlocks(kv, args, [&](AttentionBlock block, int64_t) {
+      const AttentionParts parts = Parts(block, index);
+      const bool mine = index >= begin && index < end;
+      ++index;
+      if (!mine || parts.begin >= parts.end) return;
+      block.scratch = workspace.Scratch(thread);
+      cpu.isa->attention_fold(kv, args, block, parts);
+    });
+  }
+};
+
+void AttendInSegments(Wave wave, const BatchSize& size) {
+  const auto attend = [&](int64_t begin, int64_t end, int thread) {
+    wave.Attend(begin, end, thread);
+  };
+  const auto fold = [&](int64_t begin, int64_t end, int thread) { wave.Fold(begin, end, thread); };
+  for (; wave.number * wave.share < size.most_segments; ++wave.number) {
+    wave.cpu.pool->ParallelFor(size.blocks * wave.share, attend);
+    wave.cpu.pool->ParallelFor(size.blocks, fold);
+  }
+}
+
 }  // namespace
 
 size_t AttentionWorkspaceBytes(int num_threads, int64_t q_heads, int64_t kv_heads,
                                int64_t head_dim) {
-  return static_cast<size_t>(num_threads * ScratchFloats(q_heads, kv_heads, head_dim)) *
+  return static_cast<size_t>(Workspace(q_heads, kv_heads, head_dim).Floats(num_threads)) *
          sizeof(float);
 }
 
@@ -56,24 +183,18 @@ void PagedAttention(const Cpu& cpu, const KvLayer& kv, const AttentionArgs& args
       << "q_heads " << args.q_heads << " kv_heads " << kv.kv_heads;
   MLC_CHECK(args.ldq >= args.q_heads * kv.head_dim && args.ldo >= args.q_heads * kv.head_dim);
   MLC_CHECK(args.workspace != nullptr && args.window >= 0);
-  int64_t total = 0;
-  ForBlocks(kv, args, [&](const AttentionBlock&, int64_t cost) { total += cost; });
-  if (total == 0) return;
+  const BatchSize size = Measure(kv, args);
+  if (size.blocks == 0) return;
 
-  // Every thread walks the blocks and takes those whose middle falls into its share of the cost.
-  const int64_t scratch_floats = ScratchFloats(args.q_heads, kv.kv_heads, kv.head_dim);
-  const auto attend = [&](int64_t begin, int64_t end, int thread) {
-    int64_t done = 0;
-    ForBlocks(kv, args, [&](AttentionBlock block, int64_t cost) {
-      const int64_t middle = done + cost / 2;
-      done += cost;
-      if (middle < begin || middle >= end) return;
-      block.scratch = static_cast<float*>(args.workspace) + thread * scratch_floats;
-      cpu.isa->attention(kv, args, block);
-    });
-  };
-  // 256 keys of one row take some 10 us.
-  cpu.pool->ParallelFor(total, attend, 256);
+  const int64_t threads = cpu.pool->num_threads();
+  Workspace workspace(args.q_heads, kv.kv_heads, kv.head_dim);
+  workspace.Place(args.workspace, threads);
+  if (threads > 1 && size.blocks < kEnoughBlocksPerThread * threads && size.most_segments > 1) {
+    const int64_t share = kStatesPerThread * threads / size.blocks;
+    AttendInSegments({cpu, kv, args, workspace, share}, size);
+  } else {
+    AttendBlocks(cpu, kv, args, workspace, size.cost);
+  }
 }
 
 }  // namespace mlc_native::kernels

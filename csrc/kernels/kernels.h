@@ -4,7 +4,8 @@
 // Bitwise contract: every output row depends only on its own inputs. It is the same whether the row
 // is computed alone or in a batch, wherever it stands in it, however a prompt is cut into chunks,
 // and for every number of threads: reductions run in a fixed order (k order in Linear, page order
-// in PagedAttention). Results may differ between ISAs.
+// in PagedAttention, which cuts long contexts at fixed positions for the threads to share). Results
+// may differ between ISAs.
 //
 // Activations are float32 [rows, ld]; weights have a WeightFormat, KV pages a KvFormat. Nothing is
 // allocated in a call. Arguments are the caller's promise (sizes, aliasing, ids in range); what is

@@ -6,9 +6,14 @@
 // multiples of kPagesPerStep, a step's rescaling uses that query's scores only, values are added
 // token by token (in pairs). Queries share a tile only to load K and V once.
 //
+// Where a multiple of kStepsPerSegment steps begins, the softmax starts afresh, and a query's
+// segments are added up in ascending order, whether one thread takes them all or several share
+// them. A query whose keys lie in one segment has nothing to add up.
+//
 // Scores are in units of log2: softmax weights are powers of two.
 #pragma once
 
+#include "kernels/cpu/attention_state.inl"
 #include "kernels/cpu/attention_tiles.inl"
 #include "kernels/cpu/rowwise.inl"
 
@@ -17,32 +22,50 @@ namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
 
-// Layout of a thread's scratch memory, in floats: q (as inputs) and out [queries, row], scores
-// [queries, kStepTokens], sums [queries, lanes], maxima [queries].
+// Layout of a thread's scratch memory, in floats: q (as inputs) [queries, row], scores [queries,
+// kStepTokens], two states.
 struct Scratch {
   int64_t row;  // padded head_dim
   float* q;
-  float* out;
   float* scores;
-  float* sums;
-  float* maxima;
+  float* segment;
+  float* total;
   Scratch(float* base, int64_t queries, int64_t head_dim)
       : row(AttentionScratchRow(head_dim)),
         q(base),
-        out(q + queries * row),
-        scores(out + queries * row),
-        sums(scores + queries * kStepTokens),
-        maxima(sums + queries * kMaxLanes) {}
+        scores(q + queries * row),
+        segment(scores + queries * kStepTokens),
+        total(segment + AttentionStateFloats(queries, head_dim)) {}
 };
 
 struct BlockContext {
   const KvLayer& kv;
   const AttentionArgs& args;
   const AttentionBlock& block;
-  int64_t group;   // q heads per kv head
+  int64_t group;  // q heads per kv head
+  int64_t queries;
   int64_t kv_row;  // KvRow(head_dim)
   Scratch scratch;
+  State segment;  // of the segment that is being attended
+  // Steps that this call takes, unless it is told to take fewer.
+  int64_t step_begin;
+  int64_t step_end;
 
+  // With the segment's state at `state`, or in the scratch memory if that is null.
+  BlockContext(const KvLayer& kv, const AttentionArgs& args, const AttentionBlock& block,
+               float* state)
+      : kv(kv),
+        args(args),
+        block(block),
+        group(args.q_heads / kv.kv_heads),
+        queries((block.row_end - block.row_begin) * group),
+        kv_row(KvRow(kv.head_dim)),
+        scratch(block.scratch, queries, kv.head_dim),
+        segment(StateAt(state != nullptr ? state : scratch.segment)),
+        step_begin(Keys(block.row_begin).first / kStepTokens),
+        step_end(Keys(block.row_end - 1).last / kStepTokens + 1) {}
+
+  State StateAt(float* base) const { return State(base, queries, kv.head_dim); }
   // Positions that a row attends.
   KeyRange Keys(int64_t row) const {
     const int64_t position = block.sequence->first_position + row;
@@ -114,21 +137,11 @@ inline void Restrict(float* scores, KeyRange keys, Vec value) {
   if (keys.last % kPageSize != kPageSize - 1) restrict_page(keys.last / kPageSize);
 }
 
-// Raises a query's maximum and rescales what it has added up so far.
-inline void RaiseMaximum(const Scratch& s, int64_t query, float maximum) {
-  const Vec factor = Exp2(Vec::Set(s.maxima[query]) - Vec::Set(maximum));
-  float* sums = s.sums + query * kMaxLanes;
-  (Vec::Load(sums) * factor).Store(sums);
-  float* out = s.out + query * s.row;
-  for (int64_t d = 0; d < s.row; d += Vec::kLanes) (Vec::Load(out + d) * factor).Store(out + d);
-  s.maxima[query] = maximum;
-}
-
 // Turns a query's scores of a step into weights, as inputs of the values.
 template <typename T>
 void Softmax(const BlockContext& c, int64_t query, KeyRange keys, const StepPages<T>& pages) {
-  const Scratch& s = c.scratch;
-  float* scores = s.scores + query * kStepTokens;
+  const State& s = c.segment;
+  float* scores = c.scratch.scores + query * kStepTokens;
   const int64_t page = keys.first / kPageSize, page_end = keys.last / kPageSize + 1;
   const int64_t begin = page * kPageSize, end = page_end * kPageSize;
   if (c.args.soft_cap > 0) {
@@ -164,11 +177,10 @@ template <typename T>
 void AddTokens(const BlockContext& c, int64_t begin, int64_t end, KeyRange tokens,
                const StepPages<T>& pages) {
   if (tokens.first > tokens.last) return;
-  const Scratch& s = c.scratch;
   for (int64_t i = begin; i < end; i += kTileRows) {
     const ValueTile<T> tile{.v = pages.v,
-                            .weights = s.scores + i * kStepTokens,
-                            .out = s.out + i * s.row,
+                            .weights = c.scratch.scores + i * kStepTokens,
+                            .out = c.segment.out + i * c.segment.row,
                             .row = c.kv_row,
                             .tokens = tokens};
     WithRows<kTileRows>(Min64(kTileRows, end - i),
@@ -197,9 +209,10 @@ void AddStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step,
   }
 }
 
-// Fetches the K pages of a step, if the block's last row gets that far.
+// Fetches the K pages of a step, if this call gets that far.
 template <typename T>
 void PrefetchKeys(const BlockContext& c, int64_t step) {
+  if (step >= c.step_end) return;
   const int64_t last_page = c.Keys(c.block.row_end - 1).last / kPageSize;
   const int64_t first_page = c.Keys(c.block.row_begin).first / kPageSize;
   for (int64_t p = step * kPagesPerStep; p < (step + 1) * kPagesPerStep; ++p) {
@@ -229,33 +242,64 @@ void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t ste
   AddStep<T>(c, row, row_end, step, pages);
 }
 
-// Scaled queries into scratch; sums and outputs to zero.
+// Scaled queries into scratch.
 template <typename T>
-void BeginBlock(const BlockContext& c) {
+void PackQueries(const BlockContext& c) {
   const Scratch& s = c.scratch;
   const AttentionBlock& b = c.block;
   const Vec scale = Vec::Set(c.args.scale * kLog2E);
   const int64_t head_dim = c.kv.head_dim;
-  int64_t query = 0;
+  float* input = s.q;
   for (int64_t row = b.row_begin; row < b.row_end; ++row) {
     const float* q =
         c.args.q + (b.sequence->row_begin + row) * c.args.ldq + b.kv_head * c.group * head_dim;
-    for (int64_t head = 0; head < c.group; ++head, ++query, q += head_dim) {
-      float* input = s.q + query * s.row;
-      float* out = s.out + query * s.row;
+    for (int64_t head = 0; head < c.group; ++head, input += s.row, q += head_dim) {
       for (int64_t d = 0; d < s.row; d += Vec::kLanes) {
         (LoadUpTo(q + d, head_dim - d) * scale).Store(input + d);
-        Vec::Zero().Store(out + d);
       }
       T::PackInputs(input, s.row / 2);
-      Vec::Zero().Store(s.sums + query * kMaxLanes);
-      s.maxima[query] = -__builtin_inff();
     }
   }
 }
 
-void EndBlock(const BlockContext& c) {
-  const Scratch& s = c.scratch;
+// What the block's queries attend of a segment -> c.segment. The state of rows without a key there
+// means nothing.
+template <typename T>
+void AttendSteps(const BlockContext& c, int64_t segment) {
+  const State& s = c.segment;
+  for (int64_t i = 0; i < c.queries * s.row; i += Vec::kLanes) Vec::Zero().Store(s.out + i);
+  for (int64_t i = 0; i < c.queries * kMaxLanes; i += Vec::kLanes) Vec::Zero().Store(s.sums + i);
+  for (int64_t i = 0; i < c.queries; ++i) s.maxima[i] = -__builtin_inff();
+  const int64_t begin = Max64(c.step_begin, segment * kStepsPerSegment);
+  const int64_t end = Min64(c.step_end, (segment + 1) * kStepsPerSegment);
+  int64_t row = c.block.row_begin;  // rows before `row` end in an earlier step
+  int64_t row_end = c.block.row_begin;
+  for (int64_t step = begin; step < end; ++step) {
+    while (c.Keys(row).last / kStepTokens < step) ++row;
+    while (row_end < c.block.row_end && c.Keys(row_end).first / kStepTokens <= step) ++row_end;
+    AttendStep<T>(c, row, row_end, step);
+  }
+}
+
+// Adds a segment's state to the total of those before it. Which queries it concerns, and for which
+// it is the first, is asked of their positions, not of maxima: scores that are all NaN leave those
+// at -inf too, and must not vanish.
+void FoldSegment(const BlockContext& c, int64_t segment, const State& part, const State& total) {
+  for (int64_t row = c.block.row_begin; row < c.block.row_end; ++row) {
+    const KeyRange keys = c.Keys(row);
+    const int64_t first = keys.first / kSegmentTokens, last = keys.last / kSegmentTokens;
+    if (segment < first || segment > last) continue;
+    for (int64_t query = c.Query(row); query < c.Query(row + 1); ++query) {
+      if (segment == first) {
+        CopyQuery(part, total, query);
+      } else {
+        AddQuery(part, total, query);
+      }
+    }
+  }
+}
+
+void EndBlock(const BlockContext& c, const State& s) {
   const AttentionBlock& b = c.block;
   const int64_t head_dim = c.kv.head_dim;
   int64_t query = 0;
@@ -272,25 +316,45 @@ void EndBlock(const BlockContext& c) {
 }
 
 void AttendBlock(const KvLayer& kv, const AttentionArgs& args, const AttentionBlock& block) {
-  const int64_t group = args.q_heads / kv.kv_heads;
-  const int64_t queries = (block.row_end - block.row_begin) * group;
-  const BlockContext c{
-      kv, args, block, group, KvRow(kv.head_dim), Scratch(block.scratch, queries, kv.head_dim)};
+  const BlockContext c(kv, args, block, nullptr);
+  const int64_t first = c.step_begin / kStepsPerSegment;
+  const int64_t last = (c.step_end - 1) / kStepsPerSegment;
+  const State total = c.StateAt(c.scratch.total);
   WithKvFormat(kv.format, [&](auto format) {
     using T = decltype(format);
-    const int64_t first_step = c.Keys(block.row_begin).first / kStepTokens;
-    const int64_t last_step = c.Keys(block.row_end - 1).last / kStepTokens;
-    PrefetchKeys<T>(c, first_step);
-    BeginBlock<T>(c);
-    int64_t row = block.row_begin;  // rows before `row` end in an earlier step
-    int64_t row_end = block.row_begin;
-    for (int64_t step = first_step; step <= last_step; ++step) {
-      while (c.Keys(row).last / kStepTokens < step) ++row;
-      while (row_end < block.row_end && c.Keys(row_end).first / kStepTokens <= step) ++row_end;
-      AttendStep<T>(c, row, row_end, step);
+    PrefetchKeys<T>(c, c.step_begin);
+    PackQueries<T>(c);
+    for (int64_t segment = first; segment <= last; ++segment) {
+      AttendSteps<T>(c, segment);
+      if (first < last) FoldSegment(c, segment, c.segment, total);
     }
   });
-  EndBlock(c);
+  EndBlock(c, first < last ? total : c.segment);
+}
+
+void AttendSegment(const KvLayer& kv, const AttentionArgs& args, const AttentionBlock& block,
+                   int64_t segment, float* state) {
+  BlockContext c(kv, args, block, state);
+  c.step_begin = Max64(c.step_begin, segment * kStepsPerSegment);
+  c.step_end = Min64(c.step_end, (segment + 1) * kStepsPerSegment);
+  WithKvFormat(kv.format, [&](auto format) {
+    using T = decltype(format);
+    PrefetchKeys<T>(c, c.step_begin);
+    PackQueries<T>(c);
+    AttendSteps<T>(c, segment);
+  });
+}
+
+void FoldSegments(const KvLayer& kv, const AttentionArgs& args, const AttentionBlock& block,
+                  const AttentionParts& parts) {
+  const BlockContext c(kv, args, block, nullptr);
+  const State total = c.StateAt(parts.total);
+  float* state = parts.states;
+  for (int64_t segment = parts.begin; segment < parts.end; ++segment) {
+    FoldSegment(c, segment, c.StateAt(state), total);
+    state += parts.state_floats;
+  }
+  if (parts.end * kStepsPerSegment >= c.step_end) EndBlock(c, total);
 }
 
 }  // namespace

@@ -24,6 +24,8 @@ constexpr CpuKernels MakeTable(const char* name) {
       .soft_cap = SoftCapRows,
       .write_kv = WriteKvRows,
       .attention = AttendBlock,
+      .attention_segment = AttendSegment,
+      .attention_fold = FoldSegments,
   };
 }
 

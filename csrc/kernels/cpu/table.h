@@ -21,20 +21,43 @@ struct AttentionBlock {
   float* scratch;
 };
 
+// States of consecutive segments [begin, end) of a block, and the state that the block's segments
+// before them add up to.
+struct AttentionParts {
+  int64_t begin;
+  int64_t end;
+  float* states;
+  int64_t state_floats;  // from one to the next
+  float* total;
+};
+
 // Query vectors (rows x q heads per kv head) that one block holds at most, unless one row alone has
 // more.
 inline constexpr int64_t kMaxBlockQueries = 24;
 // Pages per softmax rescaling step. Steps start at multiples of it, so their cut depends on
 // positions alone.
 inline constexpr int64_t kPagesPerStep = 8;
+// Steps per segment. Every segment of a row's keys is summed up by itself and then added to those
+// before it, so that different threads can take a row's segments. The cut is the same where one
+// thread takes them all: it shows in the last bits.
+inline constexpr int64_t kStepsPerSegment = 8;
+inline constexpr int64_t kSegmentTokens = kStepsPerSegment * kPagesPerStep * kPageSize;
 
 // Scratch memory of a block holds its queries, padded to pairs of the widest vectors of any ISA.
 inline constexpr int64_t kMaxLanes = 16;
 constexpr int64_t AttentionScratchRow(int64_t head_dim) {
   return (head_dim + 2 * kMaxLanes - 1) / (2 * kMaxLanes) * (2 * kMaxLanes);
 }
+// What some keys add up to for a block's queries: outputs, sums per lane and maxima; whole cache
+// lines.
+constexpr int64_t AttentionStateFloats(int64_t queries, int64_t head_dim) {
+  return queries * (AttentionScratchRow(head_dim) + kMaxLanes) +
+         (queries + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
+}
+// Inputs, scores of a step, and the states of a segment and of those before it.
 constexpr int64_t AttentionScratchFloats(int64_t queries, int64_t head_dim) {
-  return queries * (2 * AttentionScratchRow(head_dim) + kPagesPerStep * kPageSize + kMaxLanes + 1);
+  return queries * (AttentionScratchRow(head_dim) + kPagesPerStep * kPageSize) +
+         2 * AttentionStateFloats(queries, head_dim);
 }
 
 struct CpuKernels {
@@ -51,6 +74,12 @@ struct CpuKernels {
   void (*soft_cap)(const MatrixView&, float cap, int64_t row_begin, int64_t row_end);
   void (*write_kv)(const KvLayer&, const WriteKvArgs&, int64_t row_begin, int64_t row_end);
   void (*attention)(const KvLayer&, const AttentionArgs&, const AttentionBlock&);
+  // The same in parts: one segment's state; then segments added to the total of their block, which
+  // goes to args.out with the block's last one.
+  void (*attention_segment)(const KvLayer&, const AttentionArgs&, const AttentionBlock&,
+                            int64_t segment, float* state);
+  void (*attention_fold)(const KvLayer&, const AttentionArgs&, const AttentionBlock&,
+                         const AttentionParts&);
 };
 
 const CpuKernels& PortableKernels();

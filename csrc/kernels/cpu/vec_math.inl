@@ -8,6 +8,7 @@ namespace mlc_native::kernels {
 namespace {
 
 constexpr int64_t Min64(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr int64_t Max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 constexpr float kLowestExponent = -87.3f;
 
