@@ -22,9 +22,13 @@ endif()
 set_source_files_properties(kernels/packed_weights.cc kernels/quantize.cc PROPERTIES
   COMPILE_OPTIONS "-O3;-fno-trapping-math")
 
+set(kernel_optimization -O3)
+if(MLC_NATIVE_SANITIZE)  # instrumented, the unrolled loops would take minutes per file
+  set(kernel_optimization -O1)
+endif()
 foreach(isa IN LISTS isas)
   set(source kernels/cpu/kernels_${isa}.cc)
   set_source_files_properties(${source} PROPERTIES
-    COMPILE_OPTIONS "-O3;${isa_flags_${isa}}")
+    COMPILE_OPTIONS "${kernel_optimization};${isa_flags_${isa}}")
   target_sources(mlc_native PRIVATE ${source})
 endforeach()
