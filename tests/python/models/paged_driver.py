@@ -105,3 +105,18 @@ def transformers_logits(path: Path, tokens: Sequence[int]) -> np.ndarray:
 def relative_error(ours: np.ndarray, reference: np.ndarray) -> float:
     """Largest difference over the largest reference value."""
     return float(np.abs(ours - reference).max() / np.abs(reference).max())
+
+
+def forward_in_chunks(model: PagedModel, prompts: Sequence[list[int]]) -> list[np.ndarray]:
+    """Logits of all rows, the prompts side by side in chunks of other sizes."""
+    sequences = [PagedSequence(list(p)) for p in prompts]
+    rows: list[list[np.ndarray]] = [[] for _ in prompts]
+    for chunk in (7, 3, 200):
+        work = [(s, min(chunk, len(s.tokens) - s.kv_len)) for s in sequences]
+        work = [(s, count) for s, count in work if count > 0]
+        logits = model.forward(work, "all")
+        at = 0
+        for sequence, count in work:
+            rows[sequences.index(sequence)].append(logits[at : at + count])
+            at += count
+    return [np.concatenate(parts) for parts in rows]

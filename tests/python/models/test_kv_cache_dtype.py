@@ -4,7 +4,6 @@ to compute them, and how many pages fit."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
 from common import DEMO  # noqa: E402
 from fidelity import greedy_answers, question_prompts  # noqa: E402
-from paged_driver import PagedModel, PagedSequence, random_tokens  # noqa: E402
+from paged_driver import PagedModel, PagedSequence, forward_in_chunks, random_tokens  # noqa: E402
 
 KV_CACHE_DTYPES = ["float32", "float16", "bfloat16", "int8"]
 
@@ -59,21 +58,6 @@ def test_logits_are_those_of_auto(kv_cache_dtype: str, error: float) -> None:
     difference = np.linalg.norm(logits - expected, axis=-1) / np.linalg.norm(expected, axis=-1)
     assert difference.mean() <= error
     assert error == 0 or difference.mean() > error / 100  # that type was used
-
-
-def forward_in_chunks(model: PagedModel, prompts: Sequence[list[int]]) -> list[np.ndarray]:
-    """Logits of all rows, the prompts side by side in chunks of other sizes."""
-    sequences = [PagedSequence(list(p)) for p in prompts]
-    rows: list[list[np.ndarray]] = [[] for _ in prompts]
-    for chunk in (7, 3, 200):
-        work = [(s, min(chunk, len(s.tokens) - s.kv_len)) for s in sequences]
-        work = [(s, count) for s, count in work if count > 0]
-        logits = model.forward(work, "all")
-        at = 0
-        for sequence, count in work:
-            rows[sequences.index(sequence)].append(logits[at : at + count])
-            at += count
-    return [np.concatenate(parts) for parts in rows]
 
 
 @pytest.mark.usefixtures("isa")

@@ -33,7 +33,7 @@ from fidelity import (  # noqa: E402
     question_texts,
     random_texts,
 )
-from paged_driver import PagedModel, PagedSequence, random_tokens  # noqa: E402
+from paged_driver import PagedModel, PagedSequence, forward_in_chunks, random_tokens  # noqa: E402
 
 THREADS = 2
 PRECISIONS = {p.name: p for p in ALL_PRECISIONS if p.dtype == "bfloat16"}
@@ -127,18 +127,8 @@ def test_bitwise_alone_batched_chunked_threaded(quantization: str) -> None:
     together = PagedModel(DEMO, num_threads=2, quantization=quantization)
     prompts = [random_tokens(n, alone.vocab_size, seed=n) for n in (33, 1, 16, 17)]
     expected = [alone.forward([(PagedSequence(p), len(p))], "all") for p in prompts]
-    sequences = [PagedSequence(list(p)) for p in prompts]
-    rows: list[list[np.ndarray]] = [[] for _ in prompts]
-    for chunk in (7, 3, 30):
-        work = [(s, min(chunk, len(s.tokens) - s.kv_len)) for s in sequences]
-        work = [(s, count) for s, count in work if count > 0]
-        logits = together.forward(work, "all")
-        at = 0
-        for sequence, count in work:
-            rows[sequences.index(sequence)].append(logits[at : at + count])
-            at += count
-    for i, logits in enumerate(expected):
-        assert np.array_equal(np.concatenate(rows[i]), logits), f"sequence {i}"
+    for i, rows in enumerate(forward_in_chunks(together, prompts)):
+        assert np.array_equal(rows, expected[i]), f"sequence {i}"
 
 
 def test_quantized_weights_are_smaller() -> None:
