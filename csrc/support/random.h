@@ -8,7 +8,7 @@
 
 namespace mlc_native {
 
-inline uint64_t MixBits(uint64_t x) {
+constexpr uint64_t MixBits(uint64_t x) {
   x += 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
@@ -16,7 +16,7 @@ inline uint64_t MixBits(uint64_t x) {
 }
 
 // Uniform in [0, 1) with 53 random bits.
-inline double RandomUniform(uint64_t seed, uint64_t sequence, uint64_t position) {
+constexpr double RandomUniform(uint64_t seed, uint64_t sequence, uint64_t position) {
   const uint64_t bits = MixBits(MixBits(MixBits(seed) ^ sequence) ^ position);
   return static_cast<double>(bits >> 11) * 0x1.0p-53;
 }

@@ -1,0 +1,187 @@
+// The boundary to the hardware: what kernels use of CUDA beyond the language itself (threadIdx,
+// __syncthreads, warp shuffles, atomics), behind names of our own. Everything in inline PTX is
+// here, and nothing else is.
+//
+// tests/cpp/cuda/emulator has a second version of this file, by which a host compiler turns the
+// same kernels into functions that run without a GPU. So kernels use no `extern __shared__` (but
+// DynamicShared), no <<<>>> (but Launch), warp collectives of whole warps only, and block sizes
+// that are multiples of 32. A kernel has one argument; it is __grid_constant__ where its address is
+// taken, or it would be copied to each thread's memory.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace mlc_native::kernels::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// ---- Numbers as bits ----
+
+// Two floats rounded to nearest even; the first in the low half.
+__device__ inline uint32_t PackBFloat16(float low, float high) {
+  uint32_t bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+__device__ inline uint32_t PackFloat16(float low, float high) {
+  uint32_t bits;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+__device__ inline float Float16BitsToFloat(uint16_t bits) {
+  return __half2float(__ushort_as_half(bits));
+}
+// E4M3, saturating.
+__device__ inline uint8_t FloatToFloat8Bits(float value) {
+  return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
+}
+__device__ inline float Float8BitsToFloat(uint8_t bits) {
+  return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, __NV_E4M3)));
+}
+// a * b + c on pairs of bfloat16, rounded once.
+__device__ inline uint32_t FmaBFloat16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+__device__ inline uint32_t FmaFloat16x2(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
+// ---- Fast functions (about 2 ulp) ----
+
+__device__ inline float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ inline float ReciprocalSqrt(float x) { return rsqrtf(x); }
+
+// ---- Memory ----
+
+// 16 bytes of data that nobody else reads soon: weights.
+__device__ inline uint4 LoadStreamed(const void* address) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
+  return v;
+}
+
+// What another block of the same launch has written (behind its __threadfence).
+template <typename T>
+__device__ inline T LoadOthers(const T* address) {
+  return __ldcg(address);
+}
+
+// The block's dynamic shared memory, 16-byte aligned.
+__device__ inline void* DynamicShared() {
+  extern __shared__ __align__(16) unsigned char dynamic_shared_memory[];
+  return dynamic_shared_memory;
+}
+
+// 16 bytes from global to shared memory in the background; zeros when not `valid`. A thread's
+// copies since its last commit are a group; WaitForCopies<n> returns when all but its n newest
+// groups have arrived, which its own thread then sees, and others behind a barrier.
+__device__ inline void CopyAsync16(void* shared, const void* global, bool valid) {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes)
+               : "memory");
+}
+__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int n>
+__device__ inline void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+}
+
+// ---- Tensor cores (whole warps) ----
+
+// Four 8x8 matrices of 16-bit elements; lane 8 i + r passes the address of row r of matrix i.
+// r[i] of lane l: elements 2 (l % 4) and the next of row l / 4 of matrix i; Transposed: of its
+// transpose.
+__device__ inline void LoadMatrices(uint32_t (&r)[4], const void* shared) {
+  const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from)
+               : "memory");
+}
+__device__ inline void LoadMatricesTransposed(uint32_t (&r)[4], const void* shared) {
+  const auto from = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from)
+               : "memory");
+}
+
+// c[16, 8] += a[16, 16] b[16, 8] with float sums. With g = lane / 4 and t = lane % 4:
+//   a: rows g, g + 8, g, g + 8; columns 2t and the next, the last two registers 8 further
+//   b: rows 2t and the next, the second register 8 further; column g
+//   c: row g, columns 2t and the next; then row g + 8
+__device__ inline void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                   uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ inline void MmaFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// ---- Launch ----
+
+inline void CheckCuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  throw std::runtime_error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
+}
+
+// Of the current device.
+inline int NumMultiprocessors() {
+  int device = 0;
+  int count = 0;
+  CheckCuda(cudaGetDevice(&device), "current device");
+  CheckCuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+            "number of multiprocessors");
+  return count;
+}
+
+struct LaunchShape {
+  dim3 grid;
+  unsigned threads;
+  size_t shared_bytes = 0;  // dynamic
+};
+
+template <typename Args>
+void Launch(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t stream, const Args& args) {
+  constexpr size_t kAlwaysThere = 48 * 1024;
+  if (shape.shared_bytes > kAlwaysThere) {
+    CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(shape.shared_bytes)),
+              "shared memory of a kernel");
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream;
+  CheckCuda(cudaLaunchKernelEx(&config, kernel, args), "launch of a kernel");
+}
+
+}  // namespace mlc_native::kernels::cuda

@@ -1,0 +1,159 @@
+// What moves rows or touches each element once: embedding, gathering, gated activation, page
+// copies, the inputs of the next step. A thread handles 8 elements or 16 bytes; each byte is moved
+// once.
+#include "kernels/cuda/numbers.cuh"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+__device__ int64_t GlobalThread() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+LaunchShape OneThreadEach(int64_t items) {
+  return {.grid = dim3(static_cast<unsigned>((items + kThreads - 1) / kThreads)),
+          .threads = kThreads};
+}
+
+template <typename T>
+__global__ void EmbedKernel(const EmbedArgs args) {
+  const int64_t vectors = args.k / kVector;
+  const int64_t i = GlobalThread();
+  if (i >= args.m * vectors) return;
+  int64_t id = args.ids[i / vectors];
+  if (id < 0) id = args.sampled[-1 - id];
+  if (id < 0) id = 0;  // a row that could not be sampled: it is being ended, any token will do
+  const int64_t column = i % vectors * kVector;
+  float x[kVector];
+  LoadFloats(static_cast<const T*>(args.table) + id * args.k + column, x);
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) x[j] *= args.scale;
+  StoreFloats(args.out + i * kVector, x);
+}
+
+struct GatherRowsArgs {
+  const uint4* in;
+  const int32_t* rows;
+  int64_t m;
+  int64_t row_vectors;  // of 16 bytes
+  uint4* out;
+};
+__global__ void GatherRowsKernel(const GatherRowsArgs args) {
+  const int64_t i = GlobalThread();
+  if (i >= args.m * args.row_vectors) return;
+  const int64_t row = args.rows[i / args.row_vectors];
+  args.out[i] = args.in[row * args.row_vectors + i % args.row_vectors];
+}
+
+__device__ float Silu(float x) { return x / (1.0f + expf(-x)); }
+__device__ float GeluTanh(float x) {
+  constexpr float kSqrt2OverPi = 0.7978845608028654f;
+  return 0.5f * x * (1.0f + tanhf(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
+}
+
+template <typename T>
+__global__ void ActivateKernel(const ActivateArgs args) {
+  const int64_t vectors = args.ffn / kVector;
+  const int64_t i = GlobalThread();
+  if (i >= args.m * vectors) return;
+  const int64_t row = i / vectors;
+  const T* gate = static_cast<const T*>(args.x) + row * 2 * args.ffn + i % vectors * kVector;
+  float g[kVector], up[kVector];
+  LoadFloats(gate, g);
+  LoadFloats(gate + args.ffn, up);
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) {
+    g[j] = (args.activation == Activation::kSilu ? Silu(g[j]) : GeluTanh(g[j])) * up[j];
+  }
+  StoreFloats(static_cast<T*>(args.out) + i * kVector, g);
+}
+
+struct SoftCapArgs {
+  float* x;
+  int64_t n;
+  float cap;
+};
+__global__ void SoftCapKernel(const SoftCapArgs args) {
+  const int64_t i = GlobalThread();
+  if (i < args.n) args.x[i] = args.cap * tanhf(args.x[i] / args.cap);
+}
+
+// Block (x, y, z): 16-byte pieces of copy y of layer z / 2; K when z is even, else V.
+__global__ void CopyPagesKernel(const CopyPagesArgs args) {
+  const KvPages& kv = args.first;
+  const int64_t page_bytes = kKvPageSize * kv.kv_heads * kv.head_dim * KvTypeSize(kv.type);
+  const int64_t at = GlobalThread() * 16;
+  if (at >= page_bytes) return;
+  const PageCopy copy = args.copies[blockIdx.y];
+  char* pages = static_cast<char*>(blockIdx.z % 2 == 0 ? kv.k : kv.v);
+  pages += blockIdx.z / 2 * args.layer_stride + at;
+  *reinterpret_cast<uint4*>(pages + copy.dst_page * page_bytes) =
+      *reinterpret_cast<const uint4*>(pages + copy.src_page * page_bytes);
+}
+
+__global__ void AdvanceDecodeKernel(const AdvanceArgs args) {
+  const int64_t row = GlobalThread();
+  if (row >= args.m || args.lengths[row] == 0) return;
+  const int32_t position = args.positions[row] + 1;
+  const int64_t page = args.block_tables[row * args.ld_block_tables + position / kKvPageSize];
+  args.positions[row] = position;
+  args.lengths[row] = position + 1;
+  args.slots[row] = page * kKvPageSize + position % kKvPageSize;
+}
+
+}  // namespace
+
+void Embed(const EmbedArgs& args, Stream stream) {
+  MLC_CHECK(args.k % kVector == 0) << args.k;
+  if (args.m == 0) return;
+  WithActivationType(args.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    Launch(EmbedKernel<T>, OneThreadEach(args.m * args.k / kVector), stream, args);
+  });
+}
+
+void GatherRows(const void* in, const int32_t* rows, int64_t m, int64_t row_bytes, void* out,
+                Stream stream) {
+  MLC_CHECK(row_bytes % 16 == 0) << row_bytes;
+  if (m == 0) return;
+  const GatherRowsArgs args{.in = static_cast<const uint4*>(in),
+                            .rows = rows,
+                            .m = m,
+                            .row_vectors = row_bytes / 16,
+                            .out = static_cast<uint4*>(out)};
+  Launch(GatherRowsKernel, OneThreadEach(m * args.row_vectors), stream, args);
+}
+
+void Activate(const ActivateArgs& args, Stream stream) {
+  MLC_CHECK(args.ffn % kVector == 0) << args.ffn;
+  if (args.m == 0) return;
+  WithActivationType(args.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    Launch(ActivateKernel<T>, OneThreadEach(args.m * args.ffn / kVector), stream, args);
+  });
+}
+
+void SoftCap(float* x, int64_t n, float cap, Stream stream) {
+  if (n == 0) return;
+  Launch(SoftCapKernel, OneThreadEach(n), stream, SoftCapArgs{x, n, cap});
+}
+
+void CopyPages(const CopyPagesArgs& args, Stream stream) {
+  const KvPages& kv = args.first;
+  const int64_t page_bytes = kKvPageSize * kv.kv_heads * kv.head_dim * KvTypeSize(kv.type);
+  MLC_CHECK(kv.head_dim % kVector == 0) << kv.head_dim;
+  if (args.num_copies == 0) return;
+  LaunchShape shape = OneThreadEach(page_bytes / 16);
+  shape.grid.y = static_cast<unsigned>(args.num_copies);
+  shape.grid.z = static_cast<unsigned>(2 * args.num_layers);
+  Launch(CopyPagesKernel, shape, stream, args);
+}
+
+void AdvanceDecode(const AdvanceArgs& args, Stream stream) {
+  if (args.m == 0) return;
+  Launch(AdvanceDecodeKernel, OneThreadEach(args.m), stream, args);
+}
+
+}  // namespace mlc_native::kernels::cuda

@@ -1,0 +1,314 @@
+// The CUDA kernels of the transformer and of sampling: what kernels/kernels.h is for the CPU.
+// Device pointers, sizes and strides (in elements), a stream; no torch, no CUDA header, no globals.
+//
+// How one code path runs on both devices
+// --------------------------------------
+// Engine -> Model -> Transformer -> Backend -> kernels. The transformer says what happens in which
+// order (families, layers, which norms there are); a Backend says with which kernels and in which
+// memory: CpuBackend calls kernels.h on float32 rows, CudaBackend what is declared here. Between
+// them go opaque buffers and the words Embed, Project, Normalize, QkRopeWriteKv, Attend, Activate,
+// KeepRows and Head; nothing in the transformer asks which device it is. Products of many rows run
+// on cuBLAS through at::mm_out, so no cuBLAS header is needed; up to kMaxGemvRows rows on Gemv.
+//
+// Types: weights, activations and KV share one 16-bit type (or float32, for comparisons with the
+// CPU); KV may be 8 bits. The residual stream and the logits are float32, like all sums.
+//
+// Decode without waiting for the host: all inputs of a step lie at fixed addresses, AdvanceDecode
+// makes those of the next step out of the last one (positions, slots, token ids as they were
+// sampled), SampleTokens writes the ids beside them and into a ring that the host reads one step
+// later. So Model splits Forward into Submit(batch, sampling) -> ticket and Collect(ticket) ->
+// tokens; a token id below zero in a batch means "what sequence slot -1 - id has just sampled".
+// On the CPU Submit computes and Collect returns at once. The engine plans step n + 1 before it
+// has collected step n, as if no sequence ended; a sequence that did end has its row of step n + 1
+// ignored and its pages taken back, which nothing else may own before step n + 1 is collected.
+// Rows whose next input needs the host (a grammar's mask, jump-forward) make the engine collect
+// first; so does the CPU always.
+//
+// Graphs: every launch here depends on pointers, sizes and strides alone, not on lengths or ids in
+// device memory. A captured decode step of b rows so serves every batch of at most b rows: unused
+// rows have length 0, and every kernel skips them.
+//
+// Bitwise contract: a row's result depends on its own inputs only. Attention is cut into splits by
+// the row's own length, and prefill's tiles of keys start at multiples of kPrefillKeys whatever the
+// chunk; sums run in a fixed order and nothing is added up with floating atomics. Products are
+// bitwise independent of the batch up to kMaxGemvRows rows; cuBLAS beyond that is not.
+//
+// Launches throw std::runtime_error. Contents (ids in range, finite numbers) are the caller's
+// promise; shapes are checked. Rows start at multiples of 16 bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/kernels.h"
+#include "support/dtype.h"
+#include "support/page.h"
+
+struct CUstream_st;
+
+namespace mlc_native::kernels::cuda {
+
+using Stream = CUstream_st*;  // cudaStream_t
+
+// ---- Embedding ----
+
+// out[i, 0:k] = scale * row ids[i] of the table [n, k]. An id below zero is sampled[-1 - id].
+struct EmbedArgs {
+  DType dtype = DType::kBFloat16;
+  const void* table = nullptr;
+  int64_t k = 0;  // a multiple of 8
+  const int32_t* ids = nullptr;
+  const int32_t* sampled = nullptr;
+  int64_t m = 0;
+  float scale = 1.0f;
+  float* out = nullptr;  // [m, k]
+};
+void Embed(const EmbedArgs& args, Stream stream);
+
+// out[i] = in[rows[i]], rows of `row_bytes` (a multiple of 16).
+void GatherRows(const void* in, const int32_t* rows, int64_t m, int64_t row_bytes, void* out,
+                Stream stream);
+
+// ---- Norm, rope, activation ----
+
+// With x:             residual[i] += post_weight ? norm(x[i], post_weight) : x[i]
+// With pre_weight:    y[i] = norm(residual[i], pre_weight)
+// where norm(v, w) = v / sqrt(mean(v^2) + eps) * (w + weight_offset). Either part may be absent.
+struct AddNormArgs {
+  DType dtype = DType::kBFloat16;  // of x, y and the weights
+  float* residual = nullptr;       // [m, dim]
+  const void* x = nullptr;         // [m, dim]
+  const void* post_weight = nullptr;
+  const void* pre_weight = nullptr;
+  void* y = nullptr;  // [m, dim]
+  float weight_offset = 0.0f;
+  float eps = 1e-6f;
+  int64_t m = 0;
+  int64_t dim = 0;  // a multiple of 8, at most kMaxNormDim
+};
+inline constexpr int64_t kMaxNormDim = 16384;
+void AddNorm(const AddNormArgs& args, Stream stream);
+
+// x[i] = norm(x[i], weight) for m rows of `dim` elements, row stride ld: q or k as a whole.
+struct NormalizeArgs {
+  DType dtype = DType::kBFloat16;
+  void* x = nullptr;
+  int64_t ld = 0;
+  const void* weight = nullptr;
+  float weight_offset = 0.0f;
+  float eps = 1e-6f;
+  int64_t m = 0;
+  int64_t dim = 0;  // a multiple of 8, at most kMaxNormDim
+};
+void Normalize(const NormalizeArgs& args, Stream stream);
+
+enum class KvType : uint8_t { kFloat32, kBFloat16, kFloat16, kFloat8 };  // the first ones: DType's
+
+constexpr int64_t KvTypeSize(KvType type) {
+  return type == KvType::kFloat8 ? 1 : type == KvType::kFloat32 ? 4 : 2;
+}
+
+// One layer's pages, [num_pages, kv_heads, 16, head_dim] each: the 16 keys of a head are one
+// contiguous piece. Values of 8 bits are E4M3 of value / scale.
+struct KvPages {
+  KvType type = KvType::kBFloat16;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;  // a multiple of 8, at most kMaxHeadDim
+  int64_t num_pages = 0;
+  void* k = nullptr;
+  void* v = nullptr;
+  float k_scale = 1.0f;
+  float v_scale = 1.0f;
+};
+inline constexpr int64_t kMaxHeadDim = 256;
+
+// qkv[i] = q_heads, kv_heads and again kv_heads of head_dim. q and k of each head: norm (weights of
+// head_dim, or null), then rope of the half-split pairs (j, j + rotary_dim / 2) of the first
+// rotary_dim elements. q goes back to its place, k and v to slot slots[i] = page * 16 + offset;
+// rows with a negative slot are skipped.
+struct QkRopeWriteKvArgs {
+  DType dtype = DType::kBFloat16;
+  void* qkv = nullptr;
+  int64_t ld = 0;
+  int64_t m = 0;
+  int64_t q_heads = 0;
+  const void* q_norm = nullptr;  // [head_dim], and k_norm likewise; both or none
+  const void* k_norm = nullptr;
+  float weight_offset = 0.0f;
+  float eps = 1e-6f;
+  int64_t rotary_dim = 0;              // even, at most head_dim
+  const int32_t* positions = nullptr;  // [m]
+  const int64_t* slots = nullptr;      // [m]
+  const float* cos = nullptr;          // [max_position, rotary_dim / 2]
+  const float* sin = nullptr;
+};
+void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stream);
+
+// out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn]; ffn is a multiple of 8.
+struct ActivateArgs {
+  DType dtype = DType::kBFloat16;
+  Activation activation = Activation::kSilu;
+  const void* x = nullptr;
+  void* out = nullptr;
+  int64_t m = 0;
+  int64_t ffn = 0;
+};
+void Activate(const ActivateArgs& args, Stream stream);
+
+// x = cap * tanh(x / cap), n elements.
+void SoftCap(float* x, int64_t n, float cap, Stream stream);
+
+// Pages copies[i].src_page -> dst_page of all layers; sources and destinations are distinct. Layer
+// l's pages lie l * layer_stride bytes behind those of `first`.
+struct CopyPagesArgs {
+  KvPages first;
+  int64_t num_layers = 0;
+  int64_t layer_stride = 0;
+  const PageCopy* copies = nullptr;
+  int64_t num_copies = 0;
+};
+void CopyPages(const CopyPagesArgs& args, Stream stream);
+
+// ---- Attention ----
+
+// out[i, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over the keys
+// max(0, p - window + 1) .. p; q head h reads kv head h / (q_heads / kv_heads).
+struct AttentionArgs {
+  DType dtype = DType::kBFloat16;
+  const void* q = nullptr;  // row stride ldq
+  int64_t ldq = 0;
+  void* out = nullptr;
+  int64_t ldo = 0;
+  int64_t q_heads = 0;
+  float scale = 1.0f;
+  float soft_cap = 0.0f;                  // 0: none; else s = cap * tanh(s / cap)
+  int64_t window = 0;                     // 0: none
+  const int32_t* block_tables = nullptr;  // position p of table t: page block_tables[t, p / 16]
+  int64_t ld_block_tables = 0;
+};
+
+// Rows by themselves: row i sees the keys 0 .. lengths[i] - 1, the last of them its own. Rows of
+// length 0 are skipped.
+struct DecodeRows {
+  const int32_t* lengths = nullptr;
+  const int32_t* tables = nullptr;  // row i uses table tables[i]; null: table i
+  int64_t m = 0;                    // at most kMaxDecodeRows
+  int64_t max_rows = 0;             // what the workspace was made for
+  int64_t max_length = 0;
+  void* workspace = nullptr;  // DecodeWorkspaceBytes; its first ZeroedDecodeBytes zero before the
+                              // first use (each call leaves them so)
+};
+inline constexpr int64_t kMaxDecodeRows = 1024;
+size_t DecodeWorkspaceBytes(int64_t max_rows, int64_t max_length, int64_t q_heads,
+                            int64_t head_dim);
+size_t ZeroedDecodeBytes(int64_t q_heads);
+void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
+                     Stream stream);
+
+// `num_rows` consecutive rows of the sequence with table `table`, the first at `first_position`.
+// Their keys are written already. A tile is at most PrefillTileRows(...) rows; the host cuts.
+struct PrefillTile {
+  int32_t row_begin = 0;
+  int32_t num_rows = 0;
+  int32_t first_position = 0;
+  int32_t table = 0;
+};
+inline constexpr int64_t kPrefillKeys = 64;  // keys at a time
+int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads);
+// 16-bit activations with KV of the same type, head_dim a multiple of 16, at most 128 query heads
+// to a kv head; DecodeAttention takes other rows. Tiles with many keys first, for balance.
+void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const PrefillTile* tiles,
+                      int64_t num_tiles, Stream stream);
+
+// ---- Products of few rows ----
+
+// y[m, n] = x[m, k] w^T (+ bias[n]), m at most kMaxGemvRows, k a multiple of 8. Weights:
+//   kFloat32, kBFloat16, kFloat16   row-major [n, k], of the type of x
+//   kQ8, kQ4                        PackGemvWeights' layout; x of 16 bits
+struct GemvArgs {
+  WeightFormat format = WeightFormat::kBFloat16;
+  DType dtype = DType::kBFloat16;  // of x, y and bias
+  const void* weight = nullptr;
+  int64_t n = 0;
+  int64_t k = 0;
+  const void* x = nullptr;
+  int64_t ldx = 0;
+  int64_t m = 0;
+  const void* bias = nullptr;
+  void* y = nullptr;  // of `dtype`, or float32
+  int64_t ldy = 0;
+  bool float_output = false;  // logits
+  bool accumulate = false;    // y += instead of y =, float32 only (the residual stream)
+};
+inline constexpr int64_t kMaxGemvRows = 32;
+void Gemv(const GemvArgs& args, Stream stream);
+
+// Codes and float16 scales of a quantized weight [n, k] (values scale * (code - offset), offset 128
+// or 8, groups of 64 or 32 k) in the order in which lanes load them; k is filled up to a multiple
+// of kGemvStep with zeros. On the host.
+inline constexpr int64_t kGemvStep = 128;
+size_t GemvWeightBytes(WeightFormat format, int64_t n, int64_t k);
+struct QuantizedRows {
+  const uint8_t* codes = nullptr;    // [n, k], one byte each
+  const uint16_t* scales = nullptr;  // [n, groups]
+};
+void PackGemvWeights(WeightFormat format, int64_t n, int64_t k, const QuantizedRows& rows,
+                     void* packed);
+
+// ---- Sampling ----
+
+// How one row of logits becomes a token: sampling/sampler.h's order and meaning.
+struct SamplingRow {
+  float inverse_temperature = 1.0f;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  int32_t top_k = 0;  // 0: off
+  bool greedy = false;
+  bool logprobs = false;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  float repetition_penalty = 1.0f;
+  int32_t num_bias = 0;
+  const int32_t* bias_ids = nullptr;  // distinct
+  const float* bias_values = nullptr;
+  int32_t* counts = nullptr;      // [vocab] of generated tokens, or null: no penalties. Sampling
+                                  // counts what it draws
+  const int32_t* mask = nullptr;  // bit t % 32 of word t / 32: token t is allowed; null: all are
+  uint64_t seed = 0;
+  uint64_t sequence = 0;
+};
+
+inline constexpr int32_t kBadLogits = -1;       // NaN or +inf among the logits
+inline constexpr int32_t kNothingAllowed = -2;  // all at -inf
+inline constexpr int kMaxTopLogprobs = 20;
+
+struct SampleArgs {
+  float* logits = nullptr;  // [m, vocab], overwritten
+  int64_t ld = 0;           // a multiple of 4
+  int64_t m = 0;
+  int64_t vocab = 0;
+  const SamplingRow* rows = nullptr;   // [m]
+  const int32_t* positions = nullptr;  // [m] of the token to be drawn
+  int32_t* tokens = nullptr;           // [m] or one of the codes above
+  float* logprobs = nullptr;           // [m] of the token drawn; rows with logprobs only
+  int32_t* top_ids = nullptr;          // [m, kMaxTopLogprobs], best first; -1 where there are less
+  float* top_logprobs = nullptr;       // [m, kMaxTopLogprobs]
+  void* workspace = nullptr;           // SampleWorkspaceBytes
+};
+size_t SampleWorkspaceBytes(int64_t m, int64_t vocab);
+void SampleTokens(const SampleArgs& args, Stream stream);
+
+// The inputs of the next decode step after each row's token has been sampled: position and length
+// grow by one, the slot follows the block table. Rows of length 0 stay unused. Allocates nothing:
+// the pages of the next position are in the table already.
+struct AdvanceArgs {
+  int32_t* positions = nullptr;
+  int32_t* lengths = nullptr;
+  int64_t* slots = nullptr;
+  const int32_t* block_tables = nullptr;
+  int64_t ld_block_tables = 0;
+  int64_t m = 0;
+};
+void AdvanceDecode(const AdvanceArgs& args, Stream stream);
+
+}  // namespace mlc_native::kernels::cuda

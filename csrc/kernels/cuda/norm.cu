@@ -1,0 +1,138 @@
+// AddNorm, Normalize: one block per row, which stays in registers between the sums. Moves 8 bytes
+// per element of the residual, and 2 each of x and y (4 of what is normalized in place).
+#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// A thread's vectors of a row: every blockDim.x-th one.
+template <int kVectors>
+struct RowPart {
+  float values[kVectors][kVector];
+
+  __device__ static int64_t Column(int i) {
+    return (static_cast<int64_t>(i) * blockDim.x + threadIdx.x) * kVector;
+  }
+
+  // 1 / sqrt(mean of squares + eps) of the whole row. `shared` as in ReduceBlock.
+  __device__ float InverseNorm(int64_t dim, float eps, float* shared) const {
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) squares += values[i][j] * values[i][j];
+    }
+    squares = ReduceBlock(squares, Plus(), shared);
+    return ReciprocalSqrt(squares / static_cast<float>(dim) + eps);
+  }
+};
+
+// x[j] *= scale * (weight[j] + offset)
+template <typename T>
+__device__ void ScaleBy(const T* weight, float offset, float scale, float (&x)[kVector]) {
+  float w[kVector];
+  LoadFloats(weight, w);
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) x[j] *= scale * (w[j] + offset);
+}
+
+template <typename T, int kVectors>
+__global__ void __launch_bounds__(kThreads)
+    AddNormKernel(const __grid_constant__ AddNormArgs args) {
+  __shared__ float post_sums[kThreads / kWarp];
+  __shared__ float pre_sums[kThreads / kWarp];
+  using Part = RowPart<kVectors>;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * args.dim;
+  float* residual = args.residual + row;
+  Part sum{};
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    if (Part::Column(i) < args.dim) LoadFloats(residual + Part::Column(i), sum.values[i]);
+  }
+  if (args.x != nullptr) {
+    const T* x = static_cast<const T*>(args.x) + row;
+    const T* weight = static_cast<const T*>(args.post_weight);
+    Part added{};
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (Part::Column(i) < args.dim) LoadFloats(x + Part::Column(i), added.values[i]);
+    }
+    const float scale = weight != nullptr ? added.InverseNorm(args.dim, args.eps, post_sums) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int64_t column = Part::Column(i);
+      if (column >= args.dim) continue;
+      if (weight != nullptr) ScaleBy(weight + column, args.weight_offset, scale, added.values[i]);
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) sum.values[i][j] += added.values[i][j];
+      StoreFloats(residual + column, sum.values[i]);
+    }
+  }
+  if (args.pre_weight == nullptr) return;
+  const T* weight = static_cast<const T*>(args.pre_weight);
+  const float scale = sum.InverseNorm(args.dim, args.eps, pre_sums);
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const int64_t column = Part::Column(i);
+    if (column >= args.dim) continue;
+    ScaleBy(weight + column, args.weight_offset, scale, sum.values[i]);
+    StoreFloats(static_cast<T*>(args.y) + row + column, sum.values[i]);
+  }
+}
+
+template <typename T, int kVectors>
+__global__ void __launch_bounds__(kThreads)
+    NormalizeKernel(const __grid_constant__ NormalizeArgs args) {
+  __shared__ float sums[kThreads / kWarp];
+  using Part = RowPart<kVectors>;
+  T* x = static_cast<T*>(args.x) + static_cast<int64_t>(blockIdx.x) * args.ld;
+  const T* weight = static_cast<const T*>(args.weight);
+  Part row{};
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    if (Part::Column(i) < args.dim) LoadFloats(x + Part::Column(i), row.values[i]);
+  }
+  const float scale = row.InverseNorm(args.dim, args.eps, sums);
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const int64_t column = Part::Column(i);
+    if (column >= args.dim) continue;
+    ScaleBy(weight + column, args.weight_offset, scale, row.values[i]);
+    StoreFloats(x + column, row.values[i]);
+  }
+}
+
+// Calls launch(shape, vectors of a thread, type) for rows of `dim`; the last two as constants.
+template <typename F>
+void ForRows(DType dtype, int64_t m, int64_t dim, const F& launch) {
+  MLC_CHECK(dim % kVector == 0 && dim > 0 && dim <= kMaxNormDim) << dim;
+  if (m == 0) return;
+  const auto vectors = static_cast<unsigned>(dim / kVector);
+  const unsigned threads = vectors < kThreads ? (vectors + kWarp - 1) / kWarp * kWarp : kThreads;
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(m)), .threads = threads};
+  WithActivationType(dtype, [&](auto tag) {
+    if (vectors <= kThreads) return launch(shape, std::integral_constant<int, 1>(), tag);
+    if (vectors <= 2 * kThreads) return launch(shape, std::integral_constant<int, 2>(), tag);
+    if (vectors <= 4 * kThreads) return launch(shape, std::integral_constant<int, 4>(), tag);
+    launch(shape, std::integral_constant<int, 8>(), tag);
+  });
+}
+
+}  // namespace
+
+void AddNorm(const AddNormArgs& args, Stream stream) {
+  ForRows(args.dtype, args.m, args.dim, [&](const LaunchShape& shape, auto vectors, auto tag) {
+    Launch(AddNormKernel<typename decltype(tag)::Type, vectors()>, shape, stream, args);
+  });
+}
+
+void Normalize(const NormalizeArgs& args, Stream stream) {
+  ForRows(args.dtype, args.m, args.dim, [&](const LaunchShape& shape, auto vectors, auto tag) {
+    Launch(NormalizeKernel<typename decltype(tag)::Type, vectors()>, shape, stream, args);
+  });
+}
+
+}  // namespace mlc_native::kernels::cuda

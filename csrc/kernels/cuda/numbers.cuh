@@ -1,0 +1,135 @@
+// Element types of activations, weights and KV pages as kernels see them, and eight of them at a
+// time: 16 bytes of a 16-bit type are one load.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/kernels.h"
+#include "support/check.h"
+
+namespace mlc_native::kernels::cuda {
+
+struct alignas(2) BFloat16 {
+  uint16_t bits;
+};
+struct alignas(2) Float16 {
+  uint16_t bits;
+};
+struct Float8 {  // E4M3
+  uint8_t bits;
+};
+
+template <typename T>
+__device__ inline float ToFloat(T x) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return __uint_as_float(static_cast<uint32_t>(x.bits) << 16);
+  } else if constexpr (std::is_same_v<T, Float16>) {
+    return Float16BitsToFloat(x.bits);
+  } else if constexpr (std::is_same_v<T, Float8>) {
+    return Float8BitsToFloat(x.bits);
+  } else {
+    return x;
+  }
+}
+
+// Rounded to nearest even.
+template <typename T>
+__device__ inline T FromFloat(float x) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return {static_cast<uint16_t>(PackBFloat16(x, 0.0f))};
+  } else if constexpr (std::is_same_v<T, Float16>) {
+    return {static_cast<uint16_t>(PackFloat16(x, 0.0f))};
+  } else if constexpr (std::is_same_v<T, Float8>) {
+    return {FloatToFloat8Bits(x)};
+  } else {
+    return x;
+  }
+}
+
+// Two numbers of a 16-bit type in one register.
+template <typename T>
+__device__ inline uint32_t Pack(float low, float high) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return PackBFloat16(low, high);
+  } else {
+    return PackFloat16(low, high);
+  }
+}
+
+template <typename T>
+__device__ inline void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    MmaBFloat16(c, a, b0, b1);
+  } else {
+    MmaFloat16(c, a, b0, b1);
+  }
+}
+
+// ---- Eight at a time ----
+
+inline constexpr int kVector = 8;
+
+// Eight neighbours; the address is a multiple of 8 elements.
+template <typename T>
+struct alignas(kVector * sizeof(T) < 16 ? kVector * sizeof(T) : 16) Vector8 {
+  T items[kVector];
+};
+
+template <typename T>
+__device__ inline Vector8<T> LoadVector(const T* from) {
+  return *reinterpret_cast<const Vector8<T>*>(from);
+}
+
+template <typename T>
+__device__ inline void ToFloats(const Vector8<T>& v, float (&x)[kVector]) {
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) x[i] = ToFloat(v.items[i]);
+}
+
+template <typename T>
+__device__ inline void LoadFloats(const T* from, float (&x)[kVector]) {
+  ToFloats(LoadVector(from), x);
+}
+
+template <typename T>
+__device__ inline void StoreFloats(T* to, const float (&x)[kVector]) {
+  Vector8<T> v;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) v.items[i] = FromFloat<T>(x[i]);
+  *reinterpret_cast<Vector8<T>*>(to) = v;
+}
+
+// ---- From run-time types to compile-time ones (host) ----
+
+template <typename T>
+struct TypeTag {
+  using Type = T;
+};
+
+template <typename F>
+void WithActivationType(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return f(TypeTag<float>());
+    case DType::kBFloat16:
+      return f(TypeTag<BFloat16>());
+    case DType::kFloat16:
+      return f(TypeTag<Float16>());
+  }
+  MLC_CHECK(false) << "activations of type " << static_cast<int>(dtype);
+}
+
+// A KV type is the activations' own, or 8 bits beside 16.
+template <typename T, typename F>
+void WithKvType(KvType type, DType activations, const F& f) {
+  if constexpr (sizeof(T) == 2) {
+    if (type == KvType::kFloat8) return f(TypeTag<Float8>());
+  }
+  MLC_CHECK(static_cast<int>(type) == static_cast<int>(activations))
+      << "KV of type " << static_cast<int>(type) << ", activations of type "
+      << static_cast<int>(activations);
+  f(TypeTag<T>());
+}
+
+}  // namespace mlc_native::kernels::cuda

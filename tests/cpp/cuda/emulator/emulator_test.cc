@@ -1,0 +1,173 @@
+// What the emulator promises (fibers.h, the emulated device.cuh): that it computes what the
+// hardware does, and that it notices what would go wrong there.
+#include <cmath>
+#include <numeric>
+
+#include "cuda/test_util.h"
+#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+class EmulatorTest : public CudaKernelTest {};
+
+struct Arrays {
+  float* out;
+  const float* in;
+};
+
+// ---- Threads ----
+
+void ReverseKernel(const Arrays args) {
+  auto* shared = static_cast<float*>(DynamicShared());
+  shared[threadIdx.x] = args.in[threadIdx.x];
+  __syncthreads();
+  args.out[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
+}
+
+void RacyReverseKernel(const Arrays args) {
+  auto* shared = static_cast<float*>(DynamicShared());
+  shared[threadIdx.x] = args.in[threadIdx.x];
+  args.out[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
+}
+
+TEST_F(EmulatorTest, AMissingBarrierShows) {
+  const Floats in = Random(DType::kFloat32, 64);
+  const Floats want(in.rbegin(), in.rend());
+  DeviceArray<float> device_in(in), out(64);
+  const LaunchShape shape{.grid = dim3(1), .threads = 64, .shared_bytes = 64 * sizeof(float)};
+  Launch(ReverseKernel, shape, nullptr, {out.data(), device_in.data()});
+  EXPECT_EQ(out.Download(), want);
+  Launch(RacyReverseKernel, shape, nullptr, {out.data(), device_in.data()});
+  EXPECT_NE(out.Download(), want);
+}
+
+void BlockSumKernel(const Arrays args) {
+  __shared__ float shared[8];
+  const float sum = ReduceBlock(args.in[threadIdx.x], Plus(), shared);
+  args.out[blockIdx.x * blockDim.x + threadIdx.x] = sum + static_cast<float>(blockIdx.x);
+}
+
+TEST_F(EmulatorTest, AllThreadsOfABlockGetItsSum) {
+  const Floats in = Random(DType::kFloat32, 160);
+  const double sum = std::accumulate(in.begin(), in.end(), 0.0);
+  DeviceArray<float> device_in(in), out(320);
+  Launch(BlockSumKernel, {.grid = dim3(2), .threads = 160}, nullptr,
+         {out.data(), device_in.data()});
+  const Floats got = out.Download();
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], sum + i / 160, 1e-4) << i;
+}
+
+void LostThreadKernel(const Arrays) {
+  if (threadIdx.x == 3) return;
+  __syncthreads();
+}
+void PastTheEndKernel(const Arrays args) { args.out[threadIdx.x] = 0; }
+
+TEST_F(EmulatorTest, DiesOfWhatTheHardwareWouldNotForgive) {
+  DeviceArray<float> out(32);
+  EXPECT_DEATH(Launch(LostThreadKernel, {.grid = dim3(1), .threads = 32}, nullptr, Arrays{}),
+               "barrier that not all threads reach");
+  EXPECT_DEATH(
+      Launch(PastTheEndKernel, {.grid = dim3(1), .threads = 64}, nullptr, {out.data(), nullptr}),
+      "");
+}
+
+// ---- Copies ----
+
+struct CopyArgs {
+  float* out;
+  const float* in;
+  bool waits;
+};
+
+void CopyKernel(const CopyArgs args) {
+  auto* shared = static_cast<float*>(DynamicShared());
+  const int at = static_cast<int>(threadIdx.x) * 4;
+  CopyAsync16(shared + at, args.in + at, threadIdx.x != 1);
+  CommitCopies();
+  if (args.waits) WaitForCopies<0>();
+  for (int i = at; i < at + 4; ++i) args.out[i] = shared[i];
+}
+
+TEST_F(EmulatorTest, CopiesArriveWhenTheyAreWaitedFor) {
+  const Floats in = Random(DType::kFloat32, 128);
+  DeviceArray<float> device_in(in), out(128);
+  const LaunchShape shape{.grid = dim3(1), .threads = 32, .shared_bytes = 128 * sizeof(float)};
+  Launch(CopyKernel, shape, nullptr, {out.data(), device_in.data(), true});
+  Floats want = in;
+  std::fill_n(want.begin() + 4, 4, 0.0f);
+  EXPECT_EQ(out.Download(), want);
+  Launch(CopyKernel, shape, nullptr, {out.data(), device_in.data(), false});
+  for (float x : out.Download()) EXPECT_TRUE(std::isnan(x));
+}
+
+// ---- Tensor cores ----
+
+// c = a b through shared memory: a [16, 16], b [16, 8] row-major, 16-bit elements.
+template <typename T>
+struct ProductArgs {
+  const T* a;
+  const T* b;
+  float* c;
+};
+
+template <typename T>
+void ProductKernel(const ProductArgs<T> args) {
+  auto* shared = static_cast<T*>(DynamicShared());
+  const int lane = static_cast<int>(threadIdx.x);
+  for (int i = lane; i < 256; i += kWarp) shared[i] = args.a[i];
+  for (int i = lane; i < 128; i += kWarp) shared[256 + i] = args.b[i];
+  __syncthreads();
+  const int matrix = lane / 8;
+  const int row = lane % 8;
+  uint32_t a[4], b[4];
+  LoadMatrices(a, shared + (matrix % 2 * 8 + row) * 16 + matrix / 2 * 8);
+  LoadMatricesTransposed(b, shared + 256 + (matrix % 2 * 8 + row) * 8);
+  float c[4] = {};
+  Mma<T>(c, a, b[0], b[1]);
+  for (int i = 0; i < 4; ++i) {
+    args.c[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = c[i];
+  }
+}
+
+TEST_F(EmulatorTest, MultipliesMatrices) {
+  const auto check = [&]<typename T>(DType dtype, T) {
+    const Floats a = Random(dtype, 256);
+    const Floats b = Random(dtype, 128);
+    DeviceBytes device_a(Encode(dtype, a)), device_b(Encode(dtype, b));
+    DeviceArray<float> c(128);
+    const ProductArgs<T> args{reinterpret_cast<const T*>(device_a.data()),
+                              reinterpret_cast<const T*>(device_b.data()), c.data()};
+    Launch(ProductKernel<T>, {.grid = dim3(1), .threads = 32, .shared_bytes = 768}, nullptr, args);
+    reference::Matrix transposed(128);
+    for (int i = 0; i < 128; ++i) transposed[i % 8 * 16 + i / 8] = b[i];
+    ExpectClose(c.Download(), reference::Linear(ToDouble(a), transposed, {}, 16), 1e-6);
+  };
+  check(DType::kBFloat16, BFloat16());
+  check(DType::kFloat16, Float16());
+}
+
+// ---- Numbers ----
+
+TEST_F(EmulatorTest, RoundsToEightBits) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const float value = Float8Value(static_cast<uint8_t>(bits));
+    if (std::isnan(value)) continue;
+    EXPECT_EQ(Float8BitsToFloat(static_cast<uint8_t>(bits)), value);
+    EXPECT_EQ(FloatToFloat8Bits(value), bits);
+    EXPECT_EQ(FloatToFloat8Bits(value * 1.01f), FloatToFloat8Bits(value)) << value;
+  }
+  EXPECT_EQ(Float8BitsToFloat(FloatToFloat8Bits(1e6f)), 448.0f);
+  EXPECT_EQ(Float8BitsToFloat(FloatToFloat8Bits(17.0f)), 16.0f);  // halfway, to even
+  EXPECT_EQ(Float8BitsToFloat(FloatToFloat8Bits(19.0f)), 20.0f);
+}
+
+TEST_F(EmulatorTest, PicksBytes) {
+  EXPECT_EQ(__byte_perm(0x33221100u, 0x77665544u, 0x7654u), 0x77665544u);
+  EXPECT_EQ(__byte_perm(0x33221100u, 0x77665544u, 0x4103u), 0x44110033u);
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels::cuda

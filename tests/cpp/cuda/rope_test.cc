@@ -1,0 +1,124 @@
+#include "cuda/test_util.h"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+class RopeTest : public CudaKernelTest {
+ protected:
+  void Check(DType dtype, KvType type, int64_t head_dim, int64_t rotary_dim, bool has_norm) {
+    const int64_t m = 4;
+    const int64_t q_heads = 6;
+    KvPages kv{.type = type, .kv_heads = 3, .head_dim = head_dim, .num_pages = 3};
+    kv.k_scale = type == KvType::kFloat8 ? 0.5f : 1.0f;
+    kv.v_scale = type == KvType::kFloat8 ? 0.25f : 1.0f;
+    const int64_t width = (q_heads + 2 * kv.kv_heads) * head_dim;
+    const int64_t ld = width + 8;
+    const Floats x = Random(dtype, m * ld);
+    const Floats q_norm = Random(dtype, head_dim);
+    const Floats k_norm = Random(dtype, head_dim);
+    const std::vector<int32_t> positions{0, 17, 3, 18};
+    const std::vector<int64_t> slots{47, 1, -1, 16};  // row 2 is an unused one
+    std::vector<double> frequencies(rotary_dim / 2);
+    for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = 1.0 / (1.0 + 3.0 * i);
+    Floats cos, sin;
+    for (int p = 0; p < 19; ++p) {
+      for (double f : frequencies) {
+        cos.push_back(static_cast<float>(std::cos(p * f)));
+        sin.push_back(static_cast<float>(std::sin(p * f)));
+      }
+    }
+    DeviceBytes qkv(Encode(dtype, x)), device_q_norm(Encode(dtype, q_norm)),
+        device_k_norm(Encode(dtype, k_norm));
+    const size_t pool = kv.num_pages * kKvPageSize * kv.kv_heads * head_dim * KvTypeSize(type);
+    DeviceBytes k_pages(pool), v_pages(pool);
+    kv.k = k_pages.data();
+    kv.v = v_pages.data();
+    DeviceArray<int32_t> device_positions(positions);
+    DeviceArray<int64_t> device_slots(slots);
+    DeviceArray<float> device_cos(cos), device_sin(sin);
+    QkRopeWriteKv(kv,
+                  {.dtype = dtype,
+                   .qkv = qkv.data(),
+                   .ld = ld,
+                   .m = m,
+                   .q_heads = q_heads,
+                   .q_norm = has_norm ? device_q_norm.data() : nullptr,
+                   .k_norm = has_norm ? device_k_norm.data() : nullptr,
+                   .weight_offset = 1.0f,
+                   .eps = 1e-5f,
+                   .rotary_dim = rotary_dim,
+                   .positions = device_positions.data(),
+                   .slots = device_slots.data(),
+                   .cos = device_cos.data(),
+                   .sin = device_sin.data()},
+                  nullptr);
+
+    const Floats got = Decode(dtype, qkv.Download());
+    const auto k_bytes = k_pages.Download();
+    const auto v_bytes = v_pages.Download();
+    const double tolerance = 2 * Epsilon(dtype) + 1e-5;
+    for (int64_t row = 0; row < m; ++row) {
+      for (int64_t h = 0; h < q_heads + 2 * kv.kv_heads; ++h) {
+        const auto begin = x.begin() + row * ld + h * head_dim;
+        reference::Matrix want(begin, begin + head_dim);
+        const bool is_q = h < q_heads;
+        const bool is_v = h >= q_heads + kv.kv_heads;
+        if (has_norm && !is_v) {
+          want = reference::RmsNorm(want, ToDouble(is_q ? q_norm : k_norm), 1.0, 1e-5);
+        }
+        if (!is_v) want = reference::Rope(want, head_dim, {positions[row]}, frequencies);
+        if (is_q) {
+          const auto at = got.begin() + row * ld + h * head_dim;
+          if (slots[row] >= 0) ExpectClose(Floats(at, at + head_dim), want, tolerance);
+          continue;
+        }
+        if (slots[row] < 0) continue;
+        const int64_t kv_head = h - q_heads - (is_v ? kv.kv_heads : 0);
+        const int64_t at =
+            ((slots[row] / 16 * kv.kv_heads + kv_head) * 16 + slots[row] % 16) * head_dim;
+        ExpectClose(ReadPages(kv, is_v ? v_bytes : k_bytes, at, is_v ? kv.v_scale : kv.k_scale),
+                    want, type == KvType::kFloat8 ? 0.07 : tolerance);
+      }
+      for (int64_t i = row * ld + width; i < (row + 1) * ld; ++i) ASSERT_EQ(got[i], x[i]);
+    }
+    ExpectWritten(k_bytes, KvTypeSize(type), 3 * kv.kv_heads * head_dim);
+    ExpectWritten(v_bytes, KvTypeSize(type), 3 * kv.kv_heads * head_dim);
+  }
+
+  static Floats ReadPages(const KvPages& kv, const std::vector<uint8_t>& bytes, int64_t at,
+                          float scale) {
+    Floats x(kv.head_dim);
+    for (int64_t i = 0; i < kv.head_dim; ++i) {
+      x[i] = kv.type == KvType::kFloat8
+                 ? Float8Value(bytes[at + i]) * scale
+                 : LoadElement(static_cast<DType>(kv.type), bytes.data(), at + i);
+    }
+    return x;
+  }
+
+  // The poison has all bits set; no result has.
+  static void ExpectWritten(const std::vector<uint8_t>& bytes, size_t element, size_t want) {
+    size_t written = 0;
+    for (size_t at = 0; at < bytes.size(); at += element) {
+      bool poison = true;
+      for (size_t i = 0; i < element; ++i) poison = poison && bytes[at + i] == 0xff;
+      written += poison ? 0 : 1;
+    }
+    EXPECT_EQ(written, want);
+  }
+};
+
+TEST_F(RopeTest, MatchesTheReference) {
+  for (DType dtype : kDTypes) {
+    const auto same = static_cast<KvType>(dtype);
+    Check(dtype, same, 64, 64, false);
+    Check(dtype, same, 128, 128, true);
+    Check(dtype, same, 80, 20, false);
+    Check(dtype, same, 256, 256, true);
+    Check(dtype, same, 8, 6, true);
+    if (dtype != DType::kFloat32) Check(dtype, KvType::kFloat8, 96, 96, false);
+  }
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels::cuda
