@@ -1,0 +1,134 @@
+#include "cuda/paged_kv.h"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+struct DecodeCase {
+  KvShape shape;
+  std::vector<int64_t> lengths;  // 0: an unused row
+  float soft_cap = 0;
+  int64_t window = 0;
+};
+
+class DecodeAttentionTest : public CudaKernelTest {
+ protected:
+  static constexpr float kScale = 0.3f;
+
+  Floats Queries(const KvShape& shape, uint32_t seed) {
+    random_.seed(seed);
+    return Random(shape.dtype, shape.q_heads * shape.head_dim, 2);
+  }
+
+  // Rows of q_heads * head_dim, each made of its seed alone. Unused rows come back as poison.
+  std::vector<uint8_t> Run(const DecodeCase& c, const std::vector<uint32_t>& seeds,
+                           const PagedKv& paged) {
+    const int64_t width = c.shape.q_heads * c.shape.head_dim;
+    const auto m = static_cast<int64_t>(c.lengths.size());
+    Floats q;
+    for (uint32_t seed : seeds) {
+      const Floats row = Queries(c.shape, seed);
+      q.insert(q.end(), row.begin(), row.end());
+    }
+    DeviceBytes device_q(Encode(c.shape.dtype, q)), out(q.size() * DTypeSize(c.shape.dtype));
+    DeviceArray<int32_t> lengths(std::vector<int32_t>(c.lengths.begin(), c.lengths.end()));
+    const int64_t max_length = *std::max_element(c.lengths.begin(), c.lengths.end());
+    DeviceArray<uint8_t> workspace(
+        DecodeWorkspaceBytes(m, max_length, c.shape.q_heads, c.shape.head_dim));
+    std::vector<uint8_t> start(workspace.size(), 0xff);
+    std::fill_n(start.begin(), ZeroedDecodeBytes(c.shape.q_heads), uint8_t{0});
+    workspace.Upload(start);
+    for (int call = 0; call < 2; ++call) {  // the second finds what the first left
+      DecodeAttention(paged.kv,
+                      {.dtype = c.shape.dtype,
+                       .q = device_q.data(),
+                       .ldq = width,
+                       .out = out.data(),
+                       .ldo = width,
+                       .q_heads = c.shape.q_heads,
+                       .scale = kScale,
+                       .soft_cap = c.soft_cap,
+                       .window = c.window,
+                       .block_tables = paged.tables->data(),
+                       .ld_block_tables = paged.ld_tables},
+                      {.lengths = lengths.data(),
+                       .m = m,
+                       .max_rows = m,
+                       .max_length = max_length,
+                       .workspace = workspace.data()},
+                      nullptr);
+    }
+    return out.Download();
+  }
+
+  void Check(const DecodeCase& c) {
+    std::vector<uint32_t> seeds(c.lengths.size());
+    std::iota(seeds.begin(), seeds.end(), 1);
+    const PagedKv paged(c.shape, c.lengths, seeds);
+    const Floats got = Decode(c.shape.dtype, Run(c, seeds, paged));
+    const int64_t width = c.shape.q_heads * c.shape.head_dim;
+    for (size_t i = 0; i < c.lengths.size(); ++i) {
+      const Floats row(got.begin() + i * width, got.begin() + (i + 1) * width);
+      if (c.lengths[i] == 0) {
+        for (float x : row) ASSERT_TRUE(std::isnan(x));
+        continue;
+      }
+      const auto want = paged.Reference(i, Queries(c.shape, seeds[i]), c.lengths[i] - 1, kScale,
+                                        c.soft_cap, c.window);
+      ExpectClose(row, want, Epsilon(c.shape.dtype) + 1e-5);
+    }
+  }
+};
+
+TEST_F(DecodeAttentionTest, MatchesTheReference) {
+  for (DType dtype : kDTypes) {
+    const auto type = static_cast<KvType>(dtype);
+    Check({.shape = {dtype, type, 4, 2, 64}, .lengths = {1, 16, 17, 200}});
+    Check({.shape = {dtype, type, 4, 1, 128}, .lengths = {65, 0, 3}});
+  }
+  const auto bf16 = DType::kBFloat16;
+  Check({.shape = {bf16, KvType::kFloat8, 4, 2, 128}, .lengths = {70, 5}});
+  Check({.shape = {bf16, KvType::kFloat8, 3, 3, 24}, .lengths = {70}});
+}
+
+TEST_F(DecodeAttentionTest, EveryGroupOfHeadsAndHeadSize) {
+  for (int64_t group : {1, 2, 3, 5, 7, 8, 12}) {
+    for (int64_t head_dim : {8, 80, 256}) {
+      const KvShape shape{DType::kFloat32, KvType::kFloat32, 2 * group, 2, head_dim};
+      Check({.shape = shape, .lengths = {37}});
+    }
+  }
+}
+
+TEST_F(DecodeAttentionTest, LongRowsInSplitsOfEverySize) {
+  const KvShape shape{DType::kFloat32, KvType::kFloat32, 2, 1, 16};
+  Check({.shape = shape, .lengths = {1537, 6200, 64 * 24, 128 * 24 + 1}});
+  Check({.shape = shape, .lengths = {13000}});
+}
+
+TEST_F(DecodeAttentionTest, WindowsAndSoftCap) {
+  const KvShape shape{DType::kBFloat16, KvType::kBFloat16, 4, 2, 32};
+  for (int64_t window : {1, 15, 16, 64, 100}) {
+    Check({.shape = shape, .lengths = {1, 64, 99, 100, 101, 300}, .window = window});
+  }
+  Check({.shape = shape, .lengths = {77, 130}, .soft_cap = 0.7f});
+  Check({.shape = shape, .lengths = {77, 130}, .soft_cap = 0.7f, .window = 40});
+}
+
+TEST_F(DecodeAttentionTest, ARowIsTheSameInEveryBatch) {
+  const KvShape shape{DType::kBFloat16, KvType::kBFloat16, 4, 2, 64};
+  const size_t row_bytes = shape.q_heads * shape.head_dim * 2;
+  const DecodeCase alone{.shape = shape, .lengths = {333}, .window = 250};
+  const auto want = Run(alone, {9}, PagedKv(shape, alone.lengths, {9}));
+  const DecodeCase batch{.shape = shape, .lengths = {2000, 1, 333, 0, 70}, .window = 250};
+  const std::vector<uint32_t> seeds{1, 2, 9, 3, 4};
+  const auto got = Run(batch, seeds, PagedKv(shape, batch.lengths, seeds));
+  EXPECT_TRUE(std::equal(want.begin(), want.end(), got.begin() + 2 * row_bytes));
+}
+
+TEST_F(DecodeAttentionTest, ChecksTheShape) {
+  const KvPages kv{.kv_heads = 2, .head_dim = 12};
+  EXPECT_ANY_THROW(DecodeAttention(kv, {.q_heads = 2}, {.m = 1, .max_rows = 1}, nullptr));
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels::cuda

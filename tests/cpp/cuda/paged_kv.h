@@ -1,0 +1,116 @@
+// Sequences with random keys and values in shuffled pages; all other slots of the pool are NaN.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "cuda/test_util.h"
+
+namespace mlc_native::kernels::cuda {
+
+struct KvShape {
+  DType dtype = DType::kBFloat16;  // of the activations
+  KvType type = KvType::kBFloat16;
+  int64_t q_heads = 1;
+  int64_t kv_heads = 1;
+  int64_t head_dim = 64;
+};
+
+class PagedKv {
+ public:
+  // Content of sequence i depends on `seeds[i]` alone.
+  PagedKv(const KvShape& shape, const std::vector<int64_t>& lengths,
+          const std::vector<uint32_t>& seeds)
+      : shape_(shape), lengths_(lengths) {
+    int64_t num_pages = 2;
+    for (int64_t length : lengths) {
+      num_pages += PagesOf(length);
+      ld_tables = std::max(ld_tables, PagesOf(length));
+    }
+    const int64_t pool = num_pages * kKvPageSize * shape.kv_heads * shape.head_dim;
+    std::vector<uint8_t> k_bytes(pool * KvTypeSize(shape.type), 0xff), v_bytes = k_bytes;
+    std::vector<int32_t> free(num_pages);
+    std::iota(free.begin(), free.end(), 0);
+    std::mt19937 random(static_cast<unsigned>(pool));
+    std::shuffle(free.begin(), free.end(), random);
+    std::vector<int32_t> all_tables(lengths.size() * ld_tables, -1);
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      int32_t* table = &all_tables[i * ld_tables];
+      for (int64_t p = 0; p < PagesOf(lengths[i]); ++p) {
+        table[p] = free.back();
+        free.pop_back();
+      }
+      std::mt19937 content(seeds[i]);
+      k.push_back(Fill(lengths[i], table, KScale(), content, &k_bytes));
+      v.push_back(Fill(lengths[i], table, VScale(), content, &v_bytes));
+    }
+    k_pages = std::make_unique<DeviceBytes>(k_bytes);
+    v_pages = std::make_unique<DeviceBytes>(v_bytes);
+    tables = std::make_unique<DeviceArray<int32_t>>(all_tables);
+    kv = {.type = shape.type,
+          .kv_heads = shape.kv_heads,
+          .head_dim = shape.head_dim,
+          .num_pages = num_pages,
+          .k = k_pages->data(),
+          .v = v_pages->data(),
+          .k_scale = KScale(),
+          .v_scale = VScale()};
+  }
+
+  // Of rows at first_position... of sequence i, [rows, q_heads, head_dim].
+  reference::Matrix Reference(size_t i, const Floats& q, int64_t first_position, float scale,
+                              float soft_cap, int64_t window) const {
+    return reference::Attention({.q_heads = shape_.q_heads,
+                                 .kv_heads = shape_.kv_heads,
+                                 .head_dim = shape_.head_dim,
+                                 .scale = scale,
+                                 .soft_cap = soft_cap,
+                                 .window = window},
+                                ToDouble(q), k[i], v[i], first_position);
+  }
+
+  KvPages kv;
+  std::vector<reference::Matrix> k, v;  // [length, kv_heads, head_dim] of each sequence
+  std::unique_ptr<DeviceArray<int32_t>> tables;
+  int64_t ld_tables = 1;
+
+ private:
+  static int64_t PagesOf(int64_t length) { return (length + kKvPageSize - 1) / kKvPageSize; }
+  float KScale() const { return shape_.type == KvType::kFloat8 ? 0.5f : 1.0f; }
+  float VScale() const { return shape_.type == KvType::kFloat8 ? 0.25f : 1.0f; }
+
+  reference::Matrix Fill(int64_t length, const int32_t* table, float scale, std::mt19937& random,
+                         std::vector<uint8_t>* bytes) {
+    reference::Matrix dense;
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    std::uniform_int_distribution<int> magnitude(0, 0x38);  // up to 1
+    for (int64_t p = 0; p < length; ++p) {
+      for (int64_t h = 0; h < shape_.kv_heads; ++h) {
+        const int64_t at =
+            ((table[p / kKvPageSize] * shape_.kv_heads + h) * kKvPageSize + p % kKvPageSize) *
+            shape_.head_dim;
+        for (int64_t d = 0; d < shape_.head_dim; ++d) {
+          if (shape_.type == KvType::kFloat8) {
+            const auto code = static_cast<uint8_t>(magnitude(random) | (random() % 2 << 7));
+            (*bytes)[at + d] = code;
+            dense.push_back(Float8Value(code) * scale);
+          } else {
+            const auto dtype = static_cast<DType>(shape_.type);
+            StoreElement(dtype, bytes->data(), at + d, uniform(random));
+            dense.push_back(LoadElement(dtype, bytes->data(), at + d));
+          }
+        }
+      }
+    }
+    return dense;
+  }
+
+  const KvShape shape_;
+  const std::vector<int64_t> lengths_;
+  std::unique_ptr<DeviceBytes> k_pages, v_pages;
+};
+
+}  // namespace mlc_native::kernels::cuda
