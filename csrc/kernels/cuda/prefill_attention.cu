@@ -1,0 +1,301 @@
+// PrefillAttention on tensor cores: many rows of a sequence against its pages.
+//
+// A block takes a tile of kRows rows of one kv head: tokens times the query heads that share it, so
+// each key is loaded once for all of them. Keys and values come kPrefillKeys at a time through
+// shared memory, copied in the background: the values of a step while its scores are computed, the
+// keys of the next one after that. A warp owns 16 rows; scores, weights and sums stay in its
+// registers (online softmax, in base 2).
+//
+// Steps start at multiples of kPrefillKeys and what a row may not see adds exact zeros, so its
+// result does not depend on the tile it is in.
+//
+// Operations: 4 head_dim per query head and key, head_dim filled up to 64, 128 or 256 with zeros,
+// and half of the steps at the causal edge wasted. Bytes: the keys and values before a tile, mostly
+// from L2.
+#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kRows = kWarps * 16;
+constexpr int kKeys = static_cast<int>(kPrefillKeys);
+constexpr int kKeyTiles = kKeys / 8;  // columns of scores, 8 at a time
+constexpr float kLog2E = 1.4426950408889634f;
+
+struct KernelArgs {
+  KvPages kv;
+  AttentionArgs a;
+  const PrefillTile* tiles;
+  int group;  // query heads of a kv head
+};
+
+// Rows of kDim 16-bit elements in shared memory, 16-byte chunks permuted by the row, so that eight
+// rows' chunks of one column lie in different banks.
+template <typename T, int kDim>
+struct SharedTile {
+  static constexpr int kChunks = kDim / kVector;
+  T* data;
+
+  __device__ T* At(int row, int chunk) const {
+    return data + row * kDim + (chunk ^ (row % 8)) * kVector;
+  }
+};
+
+template <typename T, int kDim>
+class Worker {
+ public:
+  __device__ Worker(const KernelArgs& args, const PrefillTile& tile, int kv_head, T* shared)
+      : args_(args),
+        tile_(tile),
+        kv_head_(kv_head),
+        q_{shared},
+        k_{shared + kRows * kDim},
+        v_{shared + (kRows + kKeys) * kDim} {
+    lane_ = static_cast<int>(threadIdx.x) % kWarp;
+    first_row_ = static_cast<int>(threadIdx.x) / kWarp * 16;
+    const int64_t window = args.a.window;
+    first_key_ = window > 0 && tile.first_position >= window
+                     ? tile.first_position - static_cast<int>(window) + 1
+                     : 0;
+    end_key_ = tile.first_position + tile.num_rows;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int token = (first_row_ + lane_ / 4 + 8 * half) / args.group;
+      last_[half] = token < tile.num_rows ? tile.first_position + token : -1;
+      first_[half] = window > 0 ? last_[half] - static_cast<int>(window) + 1 : 0;
+    }
+  }
+
+  __device__ void Run() {
+    LoadQueries();
+    int key = first_key_ / kKeys * kKeys;
+    LoadKeys(key, args_.kv.k, k_);
+    CommitCopies();
+    for (; key < end_key_; key += kKeys) {
+      LoadKeys(key, args_.kv.v, v_);
+      CommitCopies();
+      WaitForCopies<1>();  // queries and keys are there
+      __syncthreads();
+      Scores();
+      __syncthreads();  // keys are not needed any more
+      LoadKeys(key + kKeys, args_.kv.k, k_);
+      CommitCopies();
+      Softmax(key);
+      WaitForCopies<1>();  // values are there
+      __syncthreads();
+      AddValues();
+      __syncthreads();  // nor values
+    }
+    WaitForCopies<0>();
+    StoreOutput();
+  }
+
+ private:
+  static constexpr int kChunks = kDim / kVector;
+
+  __device__ bool HasChunk(int chunk) const { return chunk * kVector < args_.kv.head_dim; }
+
+  __device__ void LoadQueries() const {
+    const int64_t dim = args_.kv.head_dim;
+    const T* from = static_cast<const T*>(args_.a.q) + tile_.row_begin * args_.a.ldq +
+                    kv_head_ * args_.group * dim;
+    for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += kThreads) {
+      const int row = i / kChunks;
+      const int chunk = i % kChunks;
+      const int token = row / args_.group;
+      const bool valid = token < tile_.num_rows && HasChunk(chunk);
+      const T* q = from + token * args_.a.ldq + row % args_.group * dim + chunk * kVector;
+      CopyAsync16(q_.At(row, chunk), valid ? q : from, valid);
+    }
+  }
+
+  // Zeros for what no row of the tile sees: it may be anything, and the page numbers, too.
+  __device__ void LoadKeys(int first, const void* pages, const SharedTile<T, kDim>& to) const {
+    const int64_t dim = args_.kv.head_dim;
+    const T* from = static_cast<const T*>(pages);
+    const int32_t* table = args_.a.block_tables + tile_.table * args_.a.ld_block_tables;
+#pragma unroll
+    for (int i = 0; i < kKeys * kChunks / kThreads; ++i) {
+      const int index = i * kThreads + static_cast<int>(threadIdx.x);
+      const int row = index / kChunks;
+      const int chunk = index % kChunks;
+      const int key = first + row;
+      const bool valid = key >= first_key_ && key < end_key_ && HasChunk(chunk);
+      const int64_t page = valid ? table[key / kKvPageSize] : 0;
+      const int64_t at = (page * args_.kv.kv_heads + kv_head_) * kKvPageSize + key % kKvPageSize;
+      CopyAsync16(to.At(row, chunk), valid ? from + at * dim + chunk * kVector : from, valid);
+    }
+  }
+
+  // scores_[j] = q k^T of the warp's rows and keys 8 j ..
+  __device__ void Scores() {
+#pragma unroll
+    for (int j = 0; j < kKeyTiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores_[j][i] = 0.0f;
+    }
+    const int matrix = lane_ / 8;
+    const int row = lane_ % 8;
+#pragma unroll
+    for (int step = 0; step < kChunks / 2; ++step) {  // 16 elements of head_dim
+      uint32_t q[4];
+      LoadMatrices(q, q_.At(first_row_ + matrix % 2 * 8 + row, 2 * step + matrix / 2));
+#pragma unroll
+      for (int j = 0; j < kKeyTiles; j += 2) {
+        uint32_t k[4];
+        LoadMatrices(k, k_.At((j + matrix / 2) * 8 + row, 2 * step + matrix % 2));
+        Mma<T>(scores_[j], q, k[0], k[1]);
+        Mma<T>(scores_[j + 1], q, k[2], k[3]);
+      }
+    }
+  }
+
+  // scores_ become weights of the keys `key`..; sums_ and total_ are scaled to the new maximum.
+  __device__ void Softmax(int key) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {  // rows lane / 4 and 8 further
+      float max = max_[half];
+#pragma unroll
+      for (int j = 0; j < kKeyTiles; ++j) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int at = key + 8 * j + lane_ % 4 * 2 + i;
+          float& score = scores_[j][2 * half + i];
+          score = at >= first_[half] && at <= last_[half] ? Score(score) : -INFINITY;
+          max = fmaxf(max, score);
+        }
+      }
+      max = ReduceWarp<4>(max, Max());
+      const float base = max == -INFINITY ? 0.0f : max;  // no key of this row so far
+      const float factor = Exp2(max_[half] - base);
+      max_[half] = max;
+      float total = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kKeyTiles; ++j) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float& score = scores_[j][2 * half + i];
+          score = Exp2(score - base);
+          total += score;
+        }
+      }
+      total_[half] = total_[half] * factor + total;
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        sums_[chunk][2 * half] *= factor;
+        sums_[chunk][2 * half + 1] *= factor;
+      }
+    }
+  }
+
+  __device__ float Score(float dot) const {
+    const float score = dot * args_.a.scale;
+    const float cap = args_.a.soft_cap;
+    return kLog2E * (cap > 0 ? cap * tanhf(score / cap) : score);
+  }
+
+  // sums_ += weights v
+  __device__ void AddValues() {
+    const int matrix = lane_ / 8;
+    const int row = lane_ % 8;
+#pragma unroll
+    for (int step = 0; step < kKeys / 16; ++step) {
+      const float (&low)[4] = scores_[2 * step];
+      const float (&high)[4] = scores_[2 * step + 1];
+      const uint32_t weights[4] = {Pack<T>(low[0], low[1]), Pack<T>(low[2], low[3]),
+                                   Pack<T>(high[0], high[1]), Pack<T>(high[2], high[3])};
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; chunk += 2) {
+        uint32_t v[4];
+        LoadMatricesTransposed(v, v_.At(16 * step + matrix % 2 * 8 + row, chunk + matrix / 2));
+        Mma<T>(sums_[chunk], weights, v[0], v[1]);
+        Mma<T>(sums_[chunk + 1], weights, v[2], v[3]);
+      }
+    }
+  }
+
+  __device__ void StoreOutput() {
+    const int64_t dim = args_.kv.head_dim;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float total = ReduceWarp<4>(total_[half], Plus());
+      if (last_[half] < 0) continue;
+      const int row = first_row_ + lane_ / 4 + 8 * half;
+      T* out = static_cast<T*>(args_.a.out) + (tile_.row_begin + row / args_.group) * args_.a.ldo +
+               (kv_head_ * args_.group + row % args_.group) * dim + lane_ % 4 * 2;
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        if (!HasChunk(chunk)) break;
+        *reinterpret_cast<uint32_t*>(out + chunk * kVector) =
+            Pack<T>(sums_[chunk][2 * half] / total, sums_[chunk][2 * half + 1] / total);
+      }
+    }
+  }
+
+  const KernelArgs& args_;
+  const PrefillTile& tile_;
+  const int kv_head_;
+  const SharedTile<T, kDim> q_, k_, v_;
+  int lane_;
+  int first_row_;               // of the warp
+  int first_key_;               // that any row of the tile sees
+  int end_key_;                 // behind the last one
+  int first_[2], last_[2];      // that the lane's two rows see; last_ < 0: the row is unused
+  float scores_[kKeyTiles][4];  // then weights
+  float sums_[kChunks][4] = {};
+  float max_[2] = {-INFINITY, -INFINITY};
+  float total_[2] = {};  // of the lane's columns
+};
+
+template <typename T, int kDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    PrefillAttentionKernel(const __grid_constant__ KernelArgs args) {
+  const PrefillTile tile = args.tiles[blockIdx.x];
+  Worker<T, kDim>(args, tile, static_cast<int>(blockIdx.y), static_cast<T*>(DynamicShared())).Run();
+}
+
+template <typename T, int kDim>
+void LaunchForDim(const KernelArgs& args, int64_t num_tiles, Stream stream) {
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(num_tiles), static_cast<unsigned>(args.kv.kv_heads)),
+      .threads = kThreads,
+      .shared_bytes = (kRows + 2 * kKeys) * kDim * sizeof(T)};
+  Launch(PrefillAttentionKernel<T, kDim>, shape, stream, args);
+}
+
+template <typename T>
+void LaunchForType(const KernelArgs& args, int64_t num_tiles, Stream stream) {
+  if (args.kv.head_dim <= 64) return LaunchForDim<T, 64>(args, num_tiles, stream);
+  if (args.kv.head_dim <= 128) return LaunchForDim<T, 128>(args, num_tiles, stream);
+  LaunchForDim<T, 256>(args, num_tiles, stream);
+}
+
+}  // namespace
+
+int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads) { return kRows * kv_heads / q_heads; }
+
+void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const PrefillTile* tiles,
+                      int64_t num_tiles, Stream stream) {
+  MLC_CHECK(kv.head_dim % 16 == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
+  MLC_CHECK(args.q_heads % kv.kv_heads == 0 && args.q_heads <= kRows * kv.kv_heads)
+      << args.q_heads << " for " << kv.kv_heads;
+  MLC_CHECK(static_cast<int>(kv.type) == static_cast<int>(args.dtype))
+      << "KV of type " << static_cast<int>(kv.type);
+  if (num_tiles == 0) return;
+  const KernelArgs kernel_args{
+      .kv = kv, .a = args, .tiles = tiles, .group = static_cast<int>(args.q_heads / kv.kv_heads)};
+  switch (args.dtype) {
+    case DType::kBFloat16:
+      return LaunchForType<BFloat16>(kernel_args, num_tiles, stream);
+    case DType::kFloat16:
+      return LaunchForType<Float16>(kernel_args, num_tiles, stream);
+    case DType::kFloat32:
+      break;
+  }
+  MLC_CHECK(false) << "no tensor cores for float32: DecodeAttention computes such rows";
+}
+
+}  // namespace mlc_native::kernels::cuda

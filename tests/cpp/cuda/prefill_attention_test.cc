@@ -1,0 +1,142 @@
+#include "cuda/paged_kv.h"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+struct Slice {
+  int64_t first_position;
+  int64_t num_rows;
+};
+
+struct PrefillCase {
+  KvShape shape;
+  std::vector<Slice> slices;  // one sequence each
+  float soft_cap = 0;
+  int64_t window = 0;
+};
+
+class PrefillAttentionTest : public CudaKernelTest {
+ protected:
+  static constexpr float kScale = 0.2f;
+
+  static std::vector<PrefillTile> Tiles(const PrefillCase& c) {
+    const int64_t tile_rows = PrefillTileRows(c.shape.q_heads, c.shape.kv_heads);
+    std::vector<PrefillTile> tiles;
+    int64_t row = 0;
+    for (size_t i = 0; i < c.slices.size(); ++i) {
+      for (int64_t at = 0; at < c.slices[i].num_rows; at += tile_rows) {
+        tiles.push_back(
+            {.row_begin = static_cast<int32_t>(row + at),
+             .num_rows = static_cast<int32_t>(std::min(tile_rows, c.slices[i].num_rows - at)),
+             .first_position = static_cast<int32_t>(c.slices[i].first_position + at),
+             .table = static_cast<int32_t>(i)});
+      }
+      row += c.slices[i].num_rows;
+    }
+    return tiles;
+  }
+
+  // `q` [rows of all slices, q_heads, head_dim]
+  static Floats Run(const PrefillCase& c, const Floats& q, const PagedKv& paged) {
+    const int64_t width = c.shape.q_heads * c.shape.head_dim;
+    DeviceBytes device_q(Encode(c.shape.dtype, q)), out(q.size() * DTypeSize(c.shape.dtype));
+    const std::vector<PrefillTile> tiles = Tiles(c);
+    DeviceArray<PrefillTile> device_tiles(tiles);
+    PrefillAttention(paged.kv,
+                     {.dtype = c.shape.dtype,
+                      .q = device_q.data(),
+                      .ldq = width,
+                      .out = out.data(),
+                      .ldo = width,
+                      .q_heads = c.shape.q_heads,
+                      .scale = kScale,
+                      .soft_cap = c.soft_cap,
+                      .window = c.window,
+                      .block_tables = paged.tables->data(),
+                      .ld_block_tables = paged.ld_tables},
+                     device_tiles.data(), static_cast<int64_t>(tiles.size()), nullptr);
+    return Decode(c.shape.dtype, out.Download());
+  }
+
+  void Check(const PrefillCase& c) {
+    std::vector<int64_t> lengths;
+    std::vector<uint32_t> seeds;
+    int64_t num_rows = 0;
+    for (const Slice& slice : c.slices) {
+      lengths.push_back(slice.first_position + slice.num_rows);
+      seeds.push_back(static_cast<uint32_t>(seeds.size()) + 1);
+      num_rows += slice.num_rows;
+    }
+    const PagedKv paged(c.shape, lengths, seeds);
+    const int64_t width = c.shape.q_heads * c.shape.head_dim;
+    const Floats q = Random(c.shape.dtype, num_rows * width, 2);
+    const Floats got = Run(c, q, paged);
+    int64_t row = 0;
+    for (size_t i = 0; i < c.slices.size(); ++i) {
+      const int64_t end = row + c.slices[i].num_rows;
+      const auto part = [&](const Floats& x) {
+        return Floats(x.begin() + row * width, x.begin() + end * width);
+      };
+      const auto want =
+          paged.Reference(i, part(q), c.slices[i].first_position, kScale, c.soft_cap, c.window);
+      // The weights are rounded to the type, too.
+      ExpectClose(part(got), want, 2 * Epsilon(c.shape.dtype));
+      row = end;
+    }
+  }
+};
+
+constexpr DType kBf16 = DType::kBFloat16;
+
+TEST_F(PrefillAttentionTest, MatchesTheReference) {
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const auto type = static_cast<KvType>(dtype);
+    Check({.shape = {dtype, type, 2, 1, 64}, .slices = {{0, 100}, {37, 3}, {64, 1}}});
+    Check({.shape = {dtype, type, 4, 2, 128}, .slices = {{0, 33}, {130, 40}}});
+  }
+}
+
+TEST_F(PrefillAttentionTest, EveryGroupOfHeadsAndHeadSize) {
+  for (int64_t group : {1, 3, 7, 8}) {
+    for (int64_t head_dim : {16, 80, 256}) {
+      const KvShape shape{kBf16, KvType::kBFloat16, 2 * group, 2, head_dim};
+      Check({.shape = shape, .slices = {{5, 19}}});
+    }
+  }
+}
+
+TEST_F(PrefillAttentionTest, WindowsAndSoftCap) {
+  const KvShape shape{kBf16, KvType::kBFloat16, 2, 1, 32};
+  for (int64_t window : {1, 16, 63, 64, 100}) {
+    Check({.shape = shape, .slices = {{0, 90}, {150, 70}}, .window = window});
+  }
+  Check({.shape = shape, .slices = {{0, 70}}, .soft_cap = 0.7f});
+  Check({.shape = shape, .slices = {{80, 70}}, .soft_cap = 0.7f, .window = 40});
+}
+
+TEST_F(PrefillAttentionTest, ARowIsTheSameInEveryChunk) {
+  const KvShape shape{kBf16, KvType::kBFloat16, 4, 2, 64};
+  const int64_t length = 150;
+  const int64_t width = shape.q_heads * shape.head_dim;
+  const PagedKv paged(shape, {length}, {3});
+  const Floats q = Random(kBf16, length * width, 2);
+  for (int64_t window : {0, 40}) {
+    const Floats whole = Run({.shape = shape, .slices = {{0, length}}, .window = window}, q, paged);
+    for (int64_t cut : {1, 64, 77}) {
+      const Floats rest(q.begin() + cut * width, q.end());
+      const Floats got =
+          Run({.shape = shape, .slices = {{cut, length - cut}}, .window = window}, rest, paged);
+      EXPECT_EQ(got, Floats(whole.begin() + cut * width, whole.end())) << cut;
+    }
+  }
+}
+
+TEST_F(PrefillAttentionTest, ChecksTheShape) {
+  const KvPages kv{.kv_heads = 2, .head_dim = 64};
+  EXPECT_ANY_THROW(
+      PrefillAttention(kv, {.dtype = DType::kFloat32, .q_heads = 2}, nullptr, 1, nullptr));
+  EXPECT_ANY_THROW(PrefillAttention(kv, {.q_heads = 3}, nullptr, 1, nullptr));
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels::cuda
