@@ -1,0 +1,148 @@
+// How a lane reads its part of a weight row for the tensor cores: Gemv's formats.
+//
+// A step is kGemvStep = 128 k, four blocks of 32. In block b, lane t of the four that share a row
+// holds k = 32 b + 8 t ... + 7. Which k sits where in a product's k = 16 does not matter, as long
+// as weights and inputs agree; so every lane loads 16 neighbouring bytes.
+//
+//            bytes of a lane's step   order in memory (of a row; a step's four lanes side by side)
+//   16 bits  4 x 16                   as is
+//   q8       2 x 16                   lane t: blocks 0, 1, then the same again for blocks 2, 3
+//   q4       16                       lane t: blocks 0 ... 3, a 32-bit word each; element 2 j of
+//   the
+//                                     block's eight in bits 4 j, element 2 j + 1 in bits 4 j + 16
+//
+// Scales [n, steps * groups of a step] follow the codes, float16.
+#pragma once
+
+#include "kernels/cuda/numbers.cuh"
+
+namespace mlc_native::kernels::cuda {
+
+inline constexpr int kBlock = 32;
+inline constexpr int kBlocks = static_cast<int>(kGemvStep) / kBlock;  // of a step
+inline constexpr int kRowLanes = 4;
+
+// Four registers of two elements: a lane's eight of a block.
+struct Pairs {
+  uint32_t pair[4];
+};
+
+__device__ inline Pairs PairsOf(const uint4& v) { return {{v.x, v.y, v.z, v.w}}; }
+
+// Rows of T itself. `weight` is where the row begins.
+template <typename T>
+struct PlainFormat {
+  using Element = T;
+  static constexpr int kGroupBlocks = 0;  // no scales
+
+  struct Step {
+    uint4 raw[kBlocks];
+  };
+
+  __device__ static Step Load(const GemvArgs& args, int64_t row, int step, int lane) {
+    Step loaded{};
+    const T* weight = static_cast<const T*>(args.weight) + row * args.k;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const int64_t k = static_cast<int64_t>(step) * kGemvStep + b * kBlock + lane * kVector;
+      if (row < args.n && k < args.k) loaded.raw[b] = LoadStreamed(weight + k);
+    }
+    return loaded;
+  }
+  __device__ static Pairs Block(const Step& step, int b) { return PairsOf(step.raw[b]); }
+  __device__ static float Scale(const Step&, int) { return 1.0f; }
+};
+
+// Shared by the quantized formats: `kVectors` loads of 16 bytes to a lane's step.
+template <typename T, int kVectors, int kBlocksPerGroup>
+struct QuantizedFormat {
+  using Element = T;
+  static constexpr int kGroupBlocks = kBlocksPerGroup;
+  static constexpr int kGroups = kBlocks / kBlocksPerGroup;  // of a step
+
+  struct Step {
+    uint4 raw[kVectors];
+    uint16_t scales[kGroups];
+  };
+
+  __device__ static Step Load(const GemvArgs& args, int64_t row, int step, int lane) {
+    Step loaded{};
+    if (row >= args.n) return loaded;  // codes of anything, but scales of zero
+    const int64_t steps = (args.k + kGemvStep - 1) / kGemvStep;
+    const auto* codes = static_cast<const uint4*>(args.weight);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const int64_t vector = ((row * steps + step) * kVectors + i) * kRowLanes + lane;
+      loaded.raw[i] = LoadStreamed(codes + vector);
+    }
+    const auto* scales =
+        reinterpret_cast<const uint16_t*>(codes + args.n * steps * kVectors * kRowLanes);
+#pragma unroll
+    for (int i = 0; i < kGroups; ++i) {
+      loaded.scales[i] = scales[(row * steps + step) * kGroups + i];
+    }
+    return loaded;
+  }
+  __device__ static float Scale(const Step& step, int group) {
+    return Float16BitsToFloat(step.scales[group]);
+  }
+};
+
+__device__ inline uint32_t Word(const uint4& v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+// 8 bits, offset 128, groups of 64.
+template <typename T>
+struct Q8Format : QuantizedFormat<T, 2, 2> {
+  using Step = typename QuantizedFormat<T, 2, 2>::Step;
+
+  __device__ static Pairs Block(const Step& step, int b) {
+    const uint4& raw = step.raw[b / 2];
+    Pairs out;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t word = Word(raw, b % 2 * 2 + i);
+      out.pair[2 * i] = Pair(word, 0);
+      out.pair[2 * i + 1] = Pair(word, 2);
+    }
+    return out;
+  }
+
+  // Codes `byte` and the next, exactly, by putting them into the mantissas of a large number.
+  __device__ static uint32_t Pair(uint32_t word, int byte) {
+    if constexpr (std::is_same_v<T, Float16>) {
+      const uint32_t large = __byte_perm(word, 0x64646464u, 0x4140u + 0x0101u * byte);
+      return FmaFloat16x2(large, 0x3c003c00u, 0xe480e480u);  // 1024 + code - 1152
+    } else {
+      constexpr float kOffset = 8388608.0f + 128.0f;  // 2^23 + 128
+      const float low = __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650u + byte));
+      const float high = __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7651u + byte));
+      return Pack<T>(low - kOffset, high - kOffset);
+    }
+  }
+};
+
+// 4 bits, offset 8, groups of 32.
+template <typename T>
+struct Q4Format : QuantizedFormat<T, 1, 1> {
+  using Step = typename QuantizedFormat<T, 1, 1>::Step;
+
+  __device__ static Pairs Block(const Step& step, int b) {
+    const uint32_t word = Word(step.raw[0], b);
+    Pairs out;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) out.pair[j] = Pair(word >> (4 * j) & 0x000f000fu);
+    return out;
+  }
+
+  __device__ static uint32_t Pair(uint32_t codes) {
+    if constexpr (std::is_same_v<T, Float16>) {
+      return FmaFloat16x2(codes | 0x64006400u, 0x3c003c00u, 0xe408e408u);  // 1024 + code - 1032
+    } else {
+      return FmaBFloat16x2(codes | 0x43004300u, 0x3f803f80u, 0xc308c308u);  // 128 + code - 136
+    }
+  }
+};
+
+}  // namespace mlc_native::kernels::cuda

@@ -1,0 +1,159 @@
+#include "cuda/test_util.h"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+struct Weights {
+  WeightFormat format;
+  Floats dense;  // [n, k]
+  std::vector<uint8_t> bytes;
+};
+
+class GemvTest : public CudaKernelTest {
+ protected:
+  Weights RandomWeights(WeightFormat format, int64_t n, int64_t k) {
+    switch (format) {
+      case WeightFormat::kQ8:
+        return Quantized(format, n, k, 64, 256);
+      case WeightFormat::kQ4:
+        return Quantized(format, n, k, 32, 16);
+      default:
+        break;
+    }
+    const auto dtype = format == WeightFormat::kFloat32    ? DType::kFloat32
+                       : format == WeightFormat::kBFloat16 ? DType::kBFloat16
+                                                           : DType::kFloat16;
+    const Floats dense = Random(dtype, n * k);
+    return {format, dense, Encode(dtype, dense)};
+  }
+
+  Weights Quantized(WeightFormat format, int64_t n, int64_t k, int64_t group, int num_codes) {
+    const int64_t groups = (k + group - 1) / group;
+    std::vector<uint8_t> codes(n * k);
+    std::vector<uint16_t> scales(n * groups);
+    for (uint8_t& code : codes) code = static_cast<uint8_t>(RandomInt(0, num_codes - 1));
+    for (uint16_t& scale : scales) {
+      scale = FloatToFloat16(static_cast<float>(RandomInt(1, 100)) * 0.01f / num_codes);
+    }
+    Weights weights{format, Floats(n * k),
+                    std::vector<uint8_t>(GemvWeightBytes(format, n, k), 0xff)};
+    for (int64_t i = 0; i < n * k; ++i) {
+      const uint16_t scale = scales[i / k * groups + i % k / group];
+      weights.dense[i] = Float16ToFloat(scale) * static_cast<float>(codes[i] - num_codes / 2);
+    }
+    PackGemvWeights(format, n, k, {.codes = codes.data(), .scales = scales.data()},
+                    weights.bytes.data());
+    return weights;
+  }
+
+  struct Shape {
+    int64_t n, k, m;
+    bool has_bias = false;
+    bool float_output = false;
+  };
+
+  static Floats Run(DType dtype, const Weights& weights, const Shape& s, const Floats& x,
+                    const Floats& bias) {
+    const int64_t ldx = s.k + 8;
+    const int64_t ldy = s.n + 8;
+    Floats padded(s.m * ldx, 1e30f);
+    for (int64_t i = 0; i < s.m; ++i) std::copy_n(&x[i * s.k], s.k, &padded[i * ldx]);
+    const DType out = s.float_output ? DType::kFloat32 : dtype;
+    DeviceBytes weight(weights.bytes), device_x(Encode(dtype, padded)),
+        device_bias(Encode(dtype, bias)), y(s.m * ldy * DTypeSize(out));
+    Gemv({.format = weights.format,
+          .dtype = dtype,
+          .weight = weight.data(),
+          .n = s.n,
+          .k = s.k,
+          .x = device_x.data(),
+          .ldx = ldx,
+          .m = s.m,
+          .bias = s.has_bias ? device_bias.data() : nullptr,
+          .y = y.data(),
+          .ldy = ldy,
+          .float_output = s.float_output},
+         nullptr);
+    const Floats got = Decode(out, y.Download());
+    Floats dense;
+    for (int64_t i = 0; i < s.m; ++i) {
+      dense.insert(dense.end(), &got[i * ldy], &got[i * ldy] + s.n);
+      for (int64_t j = s.n; j < ldy; ++j) EXPECT_TRUE(std::isnan(got[i * ldy + j]));
+    }
+    return dense;
+  }
+
+  void Check(DType dtype, WeightFormat format, const Shape& s) {
+    const Weights weights = RandomWeights(format, s.n, s.k);
+    const Floats x = Random(dtype, s.m * s.k);
+    const Floats bias = Random(dtype, s.n, 4);
+    const auto want = reference::Linear(ToDouble(x), ToDouble(weights.dense),
+                                        s.has_bias ? ToDouble(bias) : reference::Matrix(), s.m);
+    ExpectClose(Run(dtype, weights, s, x, bias), want,
+                (s.float_output ? 0 : Epsilon(dtype)) + 3e-5);
+  }
+};
+
+TEST_F(GemvTest, EveryFormatAndOddShapes) {
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (WeightFormat format : {FormatOf(dtype), WeightFormat::kQ8, WeightFormat::kQ4}) {
+      Check(dtype, format, {.n = 1, .k = 8, .m = 1});
+      Check(dtype, format, {.n = 17, .k = 40, .m = 3, .has_bias = true});
+      Check(dtype, format, {.n = 100, .k = 264, .m = 8, .float_output = true});
+      Check(dtype, format, {.n = 24, .k = 1160, .m = 9});
+      Check(dtype, format, {.n = 9, .k = 128, .m = 32, .has_bias = true, .float_output = true});
+    }
+  }
+  Check(DType::kFloat32, WeightFormat::kFloat32, {.n = 11, .k = 72, .m = 5, .has_bias = true});
+}
+
+TEST_F(GemvTest, ARowIsTheSameInEveryBatch) {
+  const int64_t n = 104;
+  const int64_t k = 520;
+  for (WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kQ8, WeightFormat::kQ4}) {
+    const Weights weights = RandomWeights(format, n, k);
+    const Floats x = Random(DType::kBFloat16, 20 * k);
+    const Shape all{.n = n, .k = k, .m = 20, .float_output = true};
+    const Floats batch = Run(DType::kBFloat16, weights, all, x, Floats(n));
+    for (int64_t row : {0, 7, 19}) {
+      const Floats one(x.begin() + row * k, x.begin() + (row + 1) * k);
+      Shape alone = all;
+      alone.m = 1;
+      EXPECT_EQ(Run(DType::kBFloat16, weights, alone, one, Floats(n)),
+                Floats(batch.begin() + row * n, batch.begin() + (row + 1) * n));
+    }
+  }
+}
+
+TEST_F(GemvTest, AddsToTheResidual) {
+  const int64_t n = 20;
+  const int64_t k = 64;
+  const Weights weights = RandomWeights(WeightFormat::kBFloat16, n, k);
+  const Floats x = Random(DType::kBFloat16, k);
+  const Floats residual = Random(DType::kFloat32, n, 5);
+  DeviceBytes weight(weights.bytes), device_x(Encode(DType::kBFloat16, x));
+  DeviceArray<float> y(residual);
+  Gemv({.weight = weight.data(),
+        .n = n,
+        .k = k,
+        .x = device_x.data(),
+        .ldx = k,
+        .m = 1,
+        .y = y.data(),
+        .ldy = n,
+        .float_output = true,
+        .accumulate = true},
+       nullptr);
+  ExpectClose(y.Download(),
+              reference::Linear(ToDouble(x), ToDouble(weights.dense), ToDouble(residual), 1), 1e-5);
+}
+
+TEST_F(GemvTest, ChecksTheShape) {
+  EXPECT_ANY_THROW(Gemv({.n = 8, .k = 12, .m = 1}, nullptr));
+  EXPECT_ANY_THROW(Gemv({.n = 8, .k = 16, .m = kMaxGemvRows + 1}, nullptr));
+  EXPECT_ANY_THROW(Gemv({.format = WeightFormat::kFloat16, .n = 8, .k = 16, .m = 1}, nullptr));
+  EXPECT_ANY_THROW(GemvWeightBytes(WeightFormat::kBFloat16, 8, 16));
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels::cuda
