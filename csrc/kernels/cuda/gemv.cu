@@ -151,7 +151,8 @@ class Worker {
 };
 
 template <typename Format, int kTiles, int kHalves>
-__global__ void __launch_bounds__(kThreads, 2) GemvKernel(const __grid_constant__ GemvArgs args) {
+__global__ void __launch_bounds__(kThreads, kTiles < 4 ? 2 : 1)
+    GemvKernel(const __grid_constant__ GemvArgs args) {
   __shared__ float shared[kWarps][kTiles * 8][8 * kHalves];
   Worker<Format, kTiles, kHalves>(args).Run(shared);
 }

@@ -72,8 +72,9 @@ void GatherRows(const void* in, const int32_t* rows, int64_t m, int64_t row_byte
 // ---- Norm, rope, activation ----
 
 // With x:             residual[i] += post_weight ? norm(x[i], post_weight) : x[i]
-// With pre_weight:    y[i] = norm(residual[i], pre_weight)
-// where norm(v, w) = v / sqrt(mean(v^2) + eps) * (w + weight_offset). Either part may be absent.
+// With y:             y[i] = pre_weight ? norm(residual[i], pre_weight) : residual[i]
+// where norm(v, w) = v / sqrt(mean(v^2) + eps) * (w + weight_offset). Either part may be absent; y
+// may be x.
 struct AddNormArgs {
   DType dtype = DType::kBFloat16;  // of x, y and the weights
   float* residual = nullptr;       // [m, dim]

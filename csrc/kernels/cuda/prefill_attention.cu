@@ -44,7 +44,7 @@ struct SharedTile {
   }
 };
 
-template <typename T, int kDim>
+template <typename T, typename Kv, int kDim>
 class Worker {
  public:
   __device__ Worker(const KernelArgs& args, const PrefillTile& tile, int kv_head, T* shared)
@@ -115,7 +115,7 @@ class Worker {
   // Zeros for what no row of the tile sees: it may be anything, and the page numbers, too.
   __device__ void LoadKeys(int first, const void* pages, const SharedTile<T, kDim>& to) const {
     const int64_t dim = args_.kv.head_dim;
-    const T* from = static_cast<const T*>(pages);
+    const Kv* from = static_cast<const Kv*>(pages);
     const int32_t* table = args_.a.block_tables + tile_.table * args_.a.ld_block_tables;
 #pragma unroll
     for (int i = 0; i < kKeys * kChunks / kThreads; ++i) {
@@ -126,7 +126,18 @@ class Worker {
       const bool valid = key >= first_key_ && key < end_key_ && HasChunk(chunk);
       const int64_t page = valid ? table[key / kKvPageSize] : 0;
       const int64_t at = (page * args_.kv.kv_heads + kv_head_) * kKvPageSize + key % kKvPageSize;
-      CopyAsync16(to.At(row, chunk), valid ? from + at * dim + chunk * kVector : from, valid);
+      LoadChunk(to.At(row, chunk), valid ? from + at * dim + chunk * kVector : from, valid);
+    }
+  }
+
+  // 8 bits become 16 on the way, exactly; they are not copied in the background then.
+  __device__ static void LoadChunk(T* to, const Kv* from, bool valid) {
+    if constexpr (std::is_same_v<Kv, T>) {
+      CopyAsync16(to, from, valid);
+    } else {
+      float x[kVector] = {};
+      if (valid) LoadFloats(from, x);
+      StoreFloats(to, x);
     }
   }
 
@@ -192,7 +203,7 @@ class Worker {
   }
 
   __device__ float Score(float dot) const {
-    const float score = dot * args_.a.scale;
+    const float score = dot * args_.a.scale * args_.kv.k_scale;
     const float cap = args_.a.soft_cap;
     return kLog2E * (cap > 0 ? cap * tanhf(score / cap) : score);
   }
@@ -222,6 +233,7 @@ class Worker {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float total = ReduceWarp<4>(total_[half], Plus());
+      const float scale = args_.kv.v_scale / total;
       if (last_[half] < 0) continue;
       const int row = first_row_ + lane_ / 4 + 8 * half;
       T* out = static_cast<T*>(args_.a.out) + (tile_.row_begin + row / args_.group) * args_.a.ldo +
@@ -230,7 +242,7 @@ class Worker {
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         if (!HasChunk(chunk)) break;
         *reinterpret_cast<uint32_t*>(out + chunk * kVector) =
-            Pack<T>(sums_[chunk][2 * half] / total, sums_[chunk][2 * half + 1] / total);
+            Pack<T>(sums_[chunk][2 * half] * scale, sums_[chunk][2 * half + 1] * scale);
       }
     }
   }
@@ -250,27 +262,21 @@ class Worker {
   float total_[2] = {};  // of the lane's columns
 };
 
-template <typename T, int kDim>
+template <typename T, typename Kv, int kDim>
 __global__ void __launch_bounds__(kThreads, 1)
     PrefillAttentionKernel(const __grid_constant__ KernelArgs args) {
   const PrefillTile tile = args.tiles[blockIdx.x];
-  Worker<T, kDim>(args, tile, static_cast<int>(blockIdx.y), static_cast<T*>(DynamicShared())).Run();
+  Worker<T, Kv, kDim>(args, tile, static_cast<int>(blockIdx.y), static_cast<T*>(DynamicShared()))
+      .Run();
 }
 
-template <typename T, int kDim>
+template <typename T, typename Kv, int kDim>
 void LaunchForDim(const KernelArgs& args, int64_t num_tiles, Stream stream) {
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(num_tiles), static_cast<unsigned>(args.kv.kv_heads)),
       .threads = kThreads,
       .shared_bytes = (kRows + 2 * kKeys) * kDim * sizeof(T)};
-  Launch(PrefillAttentionKernel<T, kDim>, shape, stream, args);
-}
-
-template <typename T>
-void LaunchForType(const KernelArgs& args, int64_t num_tiles, Stream stream) {
-  if (args.kv.head_dim <= 64) return LaunchForDim<T, 64>(args, num_tiles, stream);
-  if (args.kv.head_dim <= 128) return LaunchForDim<T, 128>(args, num_tiles, stream);
-  LaunchForDim<T, 256>(args, num_tiles, stream);
+  Launch(PrefillAttentionKernel<T, Kv, kDim>, shape, stream, args);
 }
 
 }  // namespace
@@ -279,23 +285,25 @@ int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads) { return kRows * kv_h
 
 void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const PrefillTile* tiles,
                       int64_t num_tiles, Stream stream) {
-  MLC_CHECK(kv.head_dim % 16 == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
+  MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
   MLC_CHECK(args.q_heads % kv.kv_heads == 0 && args.q_heads <= kRows * kv.kv_heads)
       << args.q_heads << " for " << kv.kv_heads;
-  MLC_CHECK(static_cast<int>(kv.type) == static_cast<int>(args.dtype))
-      << "KV of type " << static_cast<int>(kv.type);
   if (num_tiles == 0) return;
   const KernelArgs kernel_args{
       .kv = kv, .a = args, .tiles = tiles, .group = static_cast<int>(args.q_heads / kv.kv_heads)};
-  switch (args.dtype) {
-    case DType::kBFloat16:
-      return LaunchForType<BFloat16>(kernel_args, num_tiles, stream);
-    case DType::kFloat16:
-      return LaunchForType<Float16>(kernel_args, num_tiles, stream);
-    case DType::kFloat32:
-      break;
-  }
-  MLC_CHECK(false) << "no tensor cores for float32: DecodeAttention computes such rows";
+  WithActivationType(args.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    if constexpr (sizeof(T) == 2) {
+      WithKvType<T>(kv.type, args.dtype, [&](auto kv_tag) {
+        using Kv = typename decltype(kv_tag)::Type;
+        if (kv.head_dim <= 64) return LaunchForDim<T, Kv, 64>(kernel_args, num_tiles, stream);
+        if (kv.head_dim <= 128) return LaunchForDim<T, Kv, 128>(kernel_args, num_tiles, stream);
+        LaunchForDim<T, Kv, 256>(kernel_args, num_tiles, stream);
+      });
+    } else {
+      MLC_CHECK(false) << "no tensor cores for float32: DecodeAttention computes such rows";
+    }
+  });
 }
 
 }  // namespace mlc_native::kernels::cuda

@@ -93,6 +93,7 @@ TEST_F(PrefillAttentionTest, MatchesTheReference) {
     const auto type = static_cast<KvType>(dtype);
     Check({.shape = {dtype, type, 2, 1, 64}, .slices = {{0, 100}, {37, 3}, {64, 1}}});
     Check({.shape = {dtype, type, 4, 2, 128}, .slices = {{0, 33}, {130, 40}}});
+    Check({.shape = {dtype, KvType::kFloat8, 2, 1, 64}, .slices = {{0, 70}, {37, 40}}});
   }
 }
 
