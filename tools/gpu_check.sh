@@ -85,9 +85,10 @@ if [ -x "$tests" ]; then
       step "$tool" 60 compute-sanitizer --tool $tool --error-exitcode 9 "$tests" --gtest_filter="$small"
     done
   fi
-fi
-[ -x "$build/core/bench/cuda_kernels" ] &&
   step kernels 100 "$build/core/bench/cuda_kernels" "$out/kernels.json"
+else
+  failed=1
+fi
 step peak 60 "$python" tools/gpu_report.py --measure-peak "$out/peak.json"
 
 "$python" tools/gpu_report.py "$out" || failed=1

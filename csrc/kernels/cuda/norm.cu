@@ -71,14 +71,14 @@ __global__ void __launch_bounds__(kThreads)
       StoreFloats(residual + column, sum.values[i]);
     }
   }
-  if (args.pre_weight == nullptr) return;
+  if (args.y == nullptr) return;
   const T* weight = static_cast<const T*>(args.pre_weight);
-  const float scale = sum.InverseNorm(args.dim, args.eps, pre_sums);
+  const float scale = weight != nullptr ? sum.InverseNorm(args.dim, args.eps, pre_sums) : 1.0f;
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = Part::Column(i);
     if (column >= args.dim) continue;
-    ScaleBy(weight + column, args.weight_offset, scale, sum.values[i]);
+    if (weight != nullptr) ScaleBy(weight + column, args.weight_offset, scale, sum.values[i]);
     StoreFloats(static_cast<T*>(args.y) + row + column, sum.values[i]);
   }
 }

@@ -36,7 +36,6 @@ struct KernelArgs {
 // rows' chunks of one column lie in different banks.
 template <typename T, int kDim>
 struct SharedTile {
-  static constexpr int kChunks = kDim / kVector;
   T* data;
 
   __device__ T* At(int row, int chunk) const {

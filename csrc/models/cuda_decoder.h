@@ -1,0 +1,137 @@
+// The decoder's forward on a CUDA device: which kernels, in which order, on which memory. Knows no
+// torch and allocates nothing: whoever owns it brings device memory and, for products of many rows,
+// a faster way than Gemv in pieces.
+//
+// Everything is put on the stream and nothing waits. No launch depends on what is in device memory,
+// so a forward of decode rows alone can be captured in a graph and replayed with other inputs.
+// Engine's thread only.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <vector>
+
+#include "kernels/cuda/kernels.h"
+#include "models/model_config.h"
+
+namespace mlc_native {
+
+// A matrix [n, k] on the device, row-major or as PackGemvWeights makes it.
+struct CudaMatrix {
+  kernels::WeightFormat format = kernels::WeightFormat::kBFloat16;
+  const void* data = nullptr;
+  int64_t n = 0;
+  int64_t k = 0;
+};
+
+// Vectors (norms and biases) have the decoder's type.
+struct CudaLayerWeights {
+  std::array<CudaMatrix, kNumMatrices> matrices;
+  std::array<const void*, kNumVectors> vectors{};  // null: the family has none
+
+  const CudaMatrix& matrix(Matrix m) const { return matrices[static_cast<size_t>(m)]; }
+  const void* vector(Vector v) const { return vectors[static_cast<size_t>(v)]; }
+  const void* bias(Matrix m) const {
+    return vectors[static_cast<size_t>(Vector::kQkvBias) + static_cast<size_t>(m)];
+  }
+};
+
+struct CudaRope {
+  const float* cos = nullptr;  // [positions, rotary_dim / 2]
+  const float* sin = nullptr;
+};
+
+struct CudaDecoderWeights {
+  DType dtype = DType::kBFloat16;
+  std::vector<CudaLayerWeights> layers;
+  const void* embeddings = nullptr;  // [vocab, hidden]
+  const void* final_norm = nullptr;
+  CudaMatrix head;
+  std::vector<CudaRope> ropes;  // as ModelConfig::ropes
+};
+
+// The rows of a forward, all arrays on the device. The first num_decode_rows are single rows of
+// running sequences, the rest the rows of `tiles`.
+struct CudaBatch {
+  int64_t num_rows = 0;
+  int64_t num_decode_rows = 0;
+  const int32_t* token_ids = nullptr;  // [num_rows], below zero: sampled[-1 - id]
+  const int32_t* sampled = nullptr;
+  const int32_t* positions = nullptr;     // [num_rows]
+  const int64_t* slots = nullptr;         // [num_rows], below zero: an unused row
+  const int32_t* lengths = nullptr;       // [num_rows] position + 1, 0: an unused row
+  const int32_t* tables = nullptr;        // [num_rows] of block_tables
+  const int32_t* block_tables = nullptr;  // [.., ld_block_tables]
+  int64_t ld_block_tables = 0;
+  const kernels::cuda::PrefillTile* tiles = nullptr;
+  int64_t num_tiles = 0;
+  const int32_t* logits_rows = nullptr;  // [num_logits]; null: all rows, in order
+  int64_t num_logits = 0;
+};
+
+class CudaDecoder {
+ public:
+  // y[m, n] = x[m, k] w^T (+ bias) for more rows than Gemv takes; empty: pieces for Gemv.
+  using ManyRows = std::function<void(const kernels::cuda::GemvArgs&, kernels::cuda::Stream)>;
+
+  struct Limits {
+    int64_t max_rows = 0;
+    int64_t max_logits = 0;
+    int64_t max_length = 0;  // of a sequence
+  };
+
+  static size_t WorkspaceBytes(const ModelConfig& config, DType dtype, const Limits& limits);
+
+  // `workspace` and what weights and pages point at outlive the decoder.
+  CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
+              std::vector<kernels::cuda::KvPages> kv, const Limits& limits, void* workspace,
+              ManyRows many_rows, kernels::cuda::Stream stream);
+
+  // Logits [num_logits, vocab_size] float32 on the device, valid until the next forward.
+  float* Forward(const CudaBatch& batch);
+
+ private:
+  // Device memory of max_rows or max_logits rows.
+  struct Buffers {
+    float* residual;       // [rows, hidden]
+    void* hidden;          // [rows, hidden]
+    void* qkv;             // [rows, q + 2 kv]
+    void* attention;       // [rows, q]
+    void* ffn;             // [rows, 2 ffn]
+    void* activated;       // [rows, ffn]
+    float* kept_residual;  // [logits, hidden]
+    void* kept_attention;  // [logits, q]
+    float* logits;         // [logits, vocab]
+    void* decode;          // DecodeAttention's
+  };
+  static Buffers Place(const ModelConfig& config, DType dtype, const Limits& limits, void* data,
+                       size_t* bytes);
+
+  // residual += what the last product left; hidden = norm(residual).
+  void AddAndNormalize(const void* pre_norm);
+  void Project(const CudaMatrix& w, const void* bias, const void* x, void* y, bool float_output);
+  void Attention(size_t layer, const CudaBatch& batch);
+  void NormalizeWholeProjections(const CudaLayerWeights& w);
+  void Attend(size_t layer, const CudaBatch& batch);
+  void AttendDecode(size_t layer, const CudaBatch& batch, int64_t first, int64_t num_rows);
+  kernels::cuda::AttentionArgs AttentionArgsOf(size_t layer, const CudaBatch& batch) const;
+  void KeepRows(const CudaBatch& batch);
+  void FeedForward(size_t layer);
+
+  const ModelConfig config_;
+  const CudaDecoderWeights weights_;
+  const std::vector<kernels::cuda::KvPages> kv_;
+  const Limits limits_;
+  const ManyRows many_rows_;
+  const kernels::cuda::Stream stream_;
+  const Buffers buffers_;
+
+  // Of the forward in progress.
+  int64_t num_rows_ = 0;
+  float* residual_ = nullptr;
+  void* attention_ = nullptr;
+  bool has_product_ = false;            // hidden waits to be added to the residual
+  const void* product_norm_ = nullptr;  // normed by this first
+};
+
+}  // namespace mlc_native

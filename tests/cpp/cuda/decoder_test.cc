@@ -1,0 +1,382 @@
+// CudaDecoder against a decoder in double, made of the kernels' references, on whole sequences.
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <numeric>
+
+#include "cuda/test_util.h"
+#include "models/cuda_decoder.h"
+
+namespace mlc_native {
+namespace {
+
+namespace reference = kernels::reference;
+using kernels::cuda::DeviceArray;
+using kernels::cuda::DeviceBytes;
+using kernels::cuda::Encode;
+using kernels::cuda::Floats;
+using kernels::cuda::KvPages;
+using kernels::cuda::KvType;
+using kernels::cuda::PrefillTile;
+using kernels::cuda::ToDouble;
+using Values = reference::Matrix;
+
+constexpr int64_t kMaxPositions = 64;
+constexpr int64_t kTablePages = kMaxPositions / kKvPageSize;
+
+ModelConfig SmallConfig(const char* architecture) {
+  ModelConfig config;
+  config.arch = FindArchitecture(architecture);
+  config.norm_weight_offset = config.arch->norm_weight_offset;
+  config.vocab_size = 61;
+  config.hidden_size = 48;
+  config.ffn_size = 80;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 16;
+  config.max_positions = kMaxPositions;
+  config.rms_norm_eps = 1e-5f;
+  config.qkv_bias = config.arch->qkv_bias;
+  config.attention_scale = 0.25f;
+  if (config.arch->reads_soft_caps) {
+    config.attention_soft_cap = 2;
+    config.final_soft_cap = 3;
+    config.activation = kernels::Activation::kGeluTanh;
+  }
+  RopeConfig rope;
+  rope.rotary_dim = config.head_dim;
+  rope.theta = 100;
+  config.ropes = {rope};
+  config.layers.resize(2);
+  if (config.arch->window_rule != WindowRule::kNever) config.layers[1].window = 12;
+  return config;
+}
+
+// Weights in the decoder's type, on the device and as doubles.
+class TestModel {
+ public:
+  TestModel(const ModelConfig& config, DType dtype) : config(config) {
+    weights.dtype = dtype;
+    for (size_t i = 0; i < config.layers.size(); ++i) AddLayer();
+    embeddings_ = Values64(config.vocab_size * config.hidden_size, 1, &weights.embeddings);
+    final_norm_ = Values64(config.hidden_size, 0.5, &weights.final_norm);
+    head_ = AddMatrix(config.vocab_size, config.hidden_size, &weights.head);
+    const RopeTable table = MakeRopeTable(config.ropes[0], kMaxPositions);
+    const float* cos = ropes_.emplace_back(table.cos).data();
+    weights.ropes.push_back({.cos = cos, .sin = ropes_.emplace_back(table.sin).data()});
+  }
+
+  // Logits [tokens, vocab].
+  Values Forward(const std::vector<int32_t>& tokens) const {
+    Values x;
+    const double scale = config.arch->scales_embeddings ? std::sqrt(config.hidden_size) : 1.0;
+    for (int32_t token : tokens) {
+      for (int64_t i = 0; i < config.hidden_size; ++i) {
+        x.push_back(scale * embeddings_[token * config.hidden_size + i]);
+      }
+    }
+    for (size_t layer = 0; layer < layers_.size(); ++layer) {
+      AddTo(x, Attention(layer, x), layer, Vector::kPostAttentionNorm);
+      AddTo(x, FeedForward(layer, x), layer, Vector::kPostFfnNorm);
+    }
+    Values logits = reference::Linear(Norm(x, final_norm_), head_, {}, std::ssize(tokens));
+    for (double& logit : logits) {
+      if (config.final_soft_cap > 0) {
+        logit = config.final_soft_cap * std::tanh(logit / config.final_soft_cap);
+      }
+    }
+    return logits;
+  }
+
+  const ModelConfig config;
+  CudaDecoderWeights weights;
+
+ private:
+  struct Layer {
+    std::array<Values, kNumMatrices> matrices;
+    std::array<Values, kNumVectors> vectors;
+    const Values& matrix(Matrix m) const { return matrices[static_cast<size_t>(m)]; }
+    const Values& vector(Vector v) const { return vectors[static_cast<size_t>(v)]; }
+  };
+
+  Values Values64(int64_t n, double amplitude, const void** device) {
+    std::uniform_real_distribution<float> uniform(static_cast<float>(-amplitude),
+                                                  static_cast<float>(amplitude));
+    Floats x(n);
+    for (float& value : x) value = uniform(random_);
+    const auto bytes = Encode(weights.dtype, x);
+    *device = bytes_.emplace_back(bytes).data();
+    return ToDouble(kernels::cuda::Decode(weights.dtype, bytes));
+  }
+
+  Values AddMatrix(int64_t n, int64_t k, CudaMatrix* device) {
+    *device = {.format = kernels::FormatOf(weights.dtype), .n = n, .k = k};
+    return Values64(n * k, 1.5 / std::sqrt(k), &device->data);
+  }
+
+  void AddLayer() {
+    Layer layer;
+    CudaLayerWeights device;
+    const auto matrix = [&](Matrix m, int64_t n, int64_t k) {
+      const auto i = static_cast<size_t>(m);
+      layer.matrices[i] = AddMatrix(n, k, &device.matrices[i]);
+    };
+    const auto vector = [&](Vector v, int64_t n) {
+      const auto i = static_cast<size_t>(v);
+      layer.vectors[i] = Values64(n, 0.5, &device.vectors[i]);
+    };
+    matrix(Matrix::kQkv, config.qkv_size(), config.hidden_size);
+    matrix(Matrix::kOut, config.hidden_size, config.q_size());
+    matrix(Matrix::kGateUp, 2 * config.ffn_size, config.hidden_size);
+    matrix(Matrix::kDown, config.hidden_size, config.ffn_size);
+    const bool whole = config.arch->qk_norm == QkNorm::kWholeProjection;
+    for (const NormName& norm : config.arch->norms) {
+      const bool is_q = norm.vector == Vector::kQNorm;
+      const bool is_k = norm.vector == Vector::kKNorm;
+      vector(norm.vector, is_q   ? (whole ? config.q_size() : config.head_dim)
+                          : is_k ? (whole ? config.kv_size() : config.head_dim)
+                                 : config.hidden_size);
+    }
+    if (config.qkv_bias) vector(Vector::kQkvBias, config.qkv_size());
+    layers_.push_back(layer);
+    weights.layers.push_back(device);
+  }
+
+  Values Norm(const Values& x, const Values& weight) const {
+    if (weight.empty()) return x;
+    return reference::RmsNorm(x, weight, config.norm_weight_offset, config.rms_norm_eps);
+  }
+
+  void AddTo(Values& x, const Values& y, size_t layer, Vector post_norm) const {
+    const Values normed = Norm(y, layers_[layer].vector(post_norm));
+    for (size_t i = 0; i < x.size(); ++i) x[i] += normed[i];
+  }
+
+  Values Attention(size_t layer, const Values& x) const {
+    const Layer& w = layers_[layer];
+    const int64_t rows = std::ssize(x) / config.hidden_size;
+    const Values qkv = reference::Linear(Norm(x, w.vector(Vector::kPreAttentionNorm)),
+                                         w.matrix(Matrix::kQkv), w.vector(Vector::kQkvBias), rows);
+    const auto part = [&](int64_t begin, int64_t width) {
+      Values values;
+      for (int64_t row = 0; row < rows; ++row) {
+        const auto from = qkv.begin() + row * config.qkv_size() + begin;
+        values.insert(values.end(), from, from + width);
+      }
+      return values;
+    };
+    std::vector<int32_t> positions(rows);
+    std::iota(positions.begin(), positions.end(), 0);
+    std::vector<double> frequencies;
+    for (float f : RopeFrequencies(config.ropes[0])) frequencies.push_back(f);
+    const auto rotated = [&](int64_t begin, int64_t width, Vector norm) {
+      return reference::Rope(Norm(part(begin, width), w.vector(norm)), config.head_dim, positions,
+                             frequencies);
+    };
+    const Values attended =
+        reference::Attention({.q_heads = config.num_heads,
+                              .kv_heads = config.num_kv_heads,
+                              .head_dim = config.head_dim,
+                              .scale = config.attention_scale,
+                              .soft_cap = config.attention_soft_cap,
+                              .window = config.layers[layer].window},
+                             rotated(0, config.q_size(), Vector::kQNorm),
+                             rotated(config.q_size(), config.kv_size(), Vector::kKNorm),
+                             part(config.q_size() + config.kv_size(), config.kv_size()), 0);
+    return reference::Linear(attended, w.matrix(Matrix::kOut), {}, rows);
+  }
+
+  Values FeedForward(size_t layer, const Values& x) const {
+    const Layer& w = layers_[layer];
+    const int64_t rows = std::ssize(x) / config.hidden_size;
+    const Values gate_up = reference::Linear(Norm(x, w.vector(Vector::kPreFfnNorm)),
+                                             w.matrix(Matrix::kGateUp), {}, rows);
+    return reference::Linear(
+        reference::GatedActivation(gate_up, config.ffn_size, config.activation),
+        w.matrix(Matrix::kDown), {}, rows);
+  }
+
+  std::mt19937 random_{5};
+  std::deque<DeviceBytes> bytes_;
+  std::deque<DeviceArray<float>> ropes_;
+  std::vector<Layer> layers_;
+  Values embeddings_, final_norm_, head_;
+};
+
+// Tokens of sequence `sequence` to compute next.
+struct Slice {
+  size_t sequence;
+  int64_t num_tokens;
+  bool is_decode = false;
+};
+
+// Feeds sequences of fixed tokens to a CudaDecoder, like the engine would.
+class Driver {
+ public:
+  Driver(const TestModel& model, KvType kv_type, const std::vector<std::vector<int32_t>>& tokens)
+      : model_(model), tokens_(tokens), lengths_(tokens.size()) {
+    const ModelConfig& config = model.config;
+    const auto num_pages = static_cast<int64_t>(tokens.size()) * kTablePages;
+    const size_t pool =
+        num_pages * kKvPageSize * config.kv_size() * kernels::cuda::KvTypeSize(kv_type);
+    std::vector<KvPages> kv;
+    for (size_t i = 0; i < config.layers.size(); ++i) {
+      kv.push_back({.type = kv_type,
+                    .kv_heads = config.num_kv_heads,
+                    .head_dim = config.head_dim,
+                    .num_pages = num_pages,
+                    .k = pools_.emplace_back(pool).data(),
+                    .v = pools_.emplace_back(pool).data()});
+    }
+    const CudaDecoder::Limits limits{.max_rows = 80, .max_logits = 8, .max_length = kMaxPositions};
+    const DType dtype = model.weights.dtype;
+    const size_t bytes = CudaDecoder::WorkspaceBytes(config, dtype, limits);
+    std::vector<uint8_t> start(bytes, 0xff);
+    std::fill_n(start.begin(), kernels::cuda::ZeroedDecodeBytes(config.num_heads), uint8_t{0});
+    workspace_ = std::make_unique<DeviceBytes>(start);
+    decoder_ = std::make_unique<CudaDecoder>(config, model.weights, kv, limits, workspace_->data(),
+                                             CudaDecoder::ManyRows(), nullptr);
+    std::vector<int32_t> tables(num_pages);
+    std::iota(tables.rbegin(), tables.rend(), 0);
+    tables_ = std::make_unique<DeviceArray<int32_t>>(tables);
+    host_tables_ = tables;
+  }
+
+  // Logits of the last row of each slice. Decode rows take their token from what was "sampled".
+  Floats Step(const std::vector<Slice>& slices) {
+    std::vector<int32_t> ids, sampled, positions, lengths, tables, logits_rows;
+    std::vector<int64_t> slots;
+    std::vector<PrefillTile> tiles;
+    int64_t num_decode_rows = 0;
+    for (const Slice& slice : slices) {
+      const auto row = static_cast<int32_t>(ids.size());
+      const int64_t first = lengths_[slice.sequence];
+      for (int64_t p = first; p < first + slice.num_tokens; ++p) {
+        const int32_t token = tokens_[slice.sequence][p];
+        if (slice.is_decode) {
+          sampled.push_back(token);
+          ids.push_back(-static_cast<int32_t>(sampled.size()));
+        } else {
+          ids.push_back(token);
+        }
+        positions.push_back(static_cast<int32_t>(p));
+        lengths.push_back(static_cast<int32_t>(p) + 1);
+        tables.push_back(static_cast<int32_t>(slice.sequence));
+        const int64_t page = host_tables_[slice.sequence * kTablePages + p / kKvPageSize];
+        slots.push_back(page * kKvPageSize + p % kKvPageSize);
+      }
+      if (slice.is_decode) {
+        ++num_decode_rows;
+      } else {
+        AddTiles(slice, row, &tiles);
+      }
+      lengths_[slice.sequence] += slice.num_tokens;
+      logits_rows.push_back(static_cast<int32_t>(ids.size()) - 1);
+    }
+    DeviceArray<int32_t> device_ids(ids), device_sampled(sampled), device_positions(positions),
+        device_lengths(lengths), device_tables(tables), device_logits_rows(logits_rows);
+    DeviceArray<int64_t> device_slots(slots);
+    DeviceArray<PrefillTile> device_tiles(tiles);
+    const float* logits = decoder_->Forward({.num_rows = std::ssize(ids),
+                                             .num_decode_rows = num_decode_rows,
+                                             .token_ids = device_ids.data(),
+                                             .sampled = device_sampled.data(),
+                                             .positions = device_positions.data(),
+                                             .slots = device_slots.data(),
+                                             .lengths = device_lengths.data(),
+                                             .tables = device_tables.data(),
+                                             .block_tables = tables_->data(),
+                                             .ld_block_tables = kTablePages,
+                                             .tiles = device_tiles.data(),
+                                             .num_tiles = std::ssize(tiles),
+                                             .logits_rows = device_logits_rows.data(),
+                                             .num_logits = std::ssize(logits_rows)});
+    Floats got(logits_rows.size() * model_.config.vocab_size);
+    kernels::cuda::CopyToHost(got.data(), logits, got.size() * sizeof(float));
+    return got;
+  }
+
+  // Relative error of a step's logits.
+  void Check(const std::vector<Slice>& slices, double tolerance) {
+    const Floats got = Step(slices);
+    const int64_t vocab = model_.config.vocab_size;
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const size_t sequence = slices[i].sequence;
+      const auto end = tokens_[sequence].begin() + lengths_[sequence];
+      const Values want = model_.Forward({tokens_[sequence].begin(), end});
+      double error = 0;
+      double norm = 0;
+      for (int64_t j = 0; j < vocab; ++j) {
+        const double value = want[want.size() - vocab + j];
+        error += std::pow(got[i * vocab + j] - value, 2);
+        norm += std::pow(value, 2);
+      }
+      ASSERT_LT(std::sqrt(error / norm), tolerance) << "slice " << i;
+    }
+  }
+
+ private:
+  void AddTiles(const Slice& slice, int32_t row, std::vector<PrefillTile>* tiles) const {
+    const int64_t most =
+        kernels::cuda::PrefillTileRows(model_.config.num_heads, model_.config.num_kv_heads);
+    for (int64_t at = 0; at < slice.num_tokens; at += most) {
+      tiles->push_back({.row_begin = static_cast<int32_t>(row + at),
+                        .num_rows = static_cast<int32_t>(std::min(most, slice.num_tokens - at)),
+                        .first_position = static_cast<int32_t>(lengths_[slice.sequence] + at),
+                        .table = static_cast<int32_t>(slice.sequence)});
+    }
+  }
+
+  const TestModel& model_;
+  const std::vector<std::vector<int32_t>> tokens_;
+  std::vector<int64_t> lengths_;  // computed so far
+  std::deque<DeviceBytes> pools_;
+  std::unique_ptr<DeviceBytes> workspace_;
+  std::unique_ptr<DeviceArray<int32_t>> tables_;
+  std::vector<int32_t> host_tables_;
+  std::unique_ptr<CudaDecoder> decoder_;
+};
+
+class CudaDecoderTest : public kernels::cuda::CudaKernelTest {
+ protected:
+  std::vector<std::vector<int32_t>> RandomTokens(size_t num_sequences) {
+    std::vector<std::vector<int32_t>> sequences(num_sequences);
+    for (auto& tokens : sequences) {
+      for (int64_t i = 0; i < kMaxPositions; ++i) {
+        tokens.push_back(static_cast<int32_t>(RandomInt(0, 60)));
+      }
+    }
+    return sequences;
+  }
+
+  // Prefill in chunks, decode, and both in one batch.
+  void Check(const char* architecture, DType dtype, KvType kv_type, double tolerance) {
+    SCOPED_TRACE(architecture);
+    const TestModel model(SmallConfig(architecture), dtype);
+    Driver driver(model, kv_type, RandomTokens(2));
+    driver.Check({{0, 19}}, tolerance);
+    driver.Check({{0, 15}}, tolerance);
+    driver.Check({{0, 1, true}}, tolerance);
+    driver.Check({{0, 1, true}, {1, 5}}, tolerance);
+    driver.Check({{0, 1, true}, {1, 1, true}}, tolerance);
+  }
+};
+
+TEST_F(CudaDecoderTest, EveryKindOfFamilyInFloat32) {
+  for (const char* architecture : {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
+                                   "Gemma2ForCausalLM", "Olmo2ForCausalLM"}) {
+    Check(architecture, DType::kFloat32, KvType::kFloat32, 2e-5);
+  }
+}
+
+TEST_F(CudaDecoderTest, SixteenBits) {
+  Check("Qwen3ForCausalLM", DType::kBFloat16, KvType::kBFloat16, 3e-2);
+  Check("Gemma2ForCausalLM", DType::kFloat16, KvType::kFloat16, 5e-3);
+}
+
+TEST_F(CudaDecoderTest, EightBitKeysAndValues) {
+  Check("LlamaForCausalLM", DType::kFloat16, KvType::kFloat8, 8e-2);
+}
+
+}  // namespace
+}  // namespace mlc_native
