@@ -5,7 +5,7 @@
 #   MLC_NATIVE_CUDA_ARCHITECTURES  what to compile for; the last one also as PTX for newer GPUs
 #
 # The runtime is linked statically: libmlc_native loads on machines without a GPU or libcudart.
-set(MLC_NATIVE_CUDA AUTO CACHE STRING "Compile the CUDA kernels: ON, OFF, AUTO (where nvcc is)")
+set(MLC_NATIVE_CUDA OFF CACHE STRING "Compile the CUDA kernels: ON, OFF, AUTO (where nvcc is)")
 set(MLC_NATIVE_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "as CMAKE_CUDA_ARCHITECTURES")
 
 set(MLC_NATIVE_HAS_CUDA OFF)

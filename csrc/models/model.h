@@ -12,8 +12,11 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config.h"
+#include "data.h"
 #include "support/page.h"
 
 namespace mlc_native {
@@ -57,6 +60,48 @@ class SequenceError : public std::runtime_error {
   int sequence_idx_;
 };
 
+// How one row of logits becomes a token; order and meaning are sampling/sampler.h's. What it points
+// to is read before StepQueue::Sample returns.
+struct TokenRow {
+  static constexpr int32_t kNone = -1;
+
+  const GenerationConfig* config = nullptr;
+  std::span<const std::pair<int32_t, int32_t>> counts;  // (token, occurrences) generated so far
+  int32_t pending_row = kNone;  // what this row of the step before draws counts, too
+  uint64_t sequence = 0;        // index of the sequence within its request
+  uint64_t position = 0;        // of the token to be drawn, from the start of the prompt
+  // Bit t % 32 of word t / 32: whether token t may be drawn. Empty: every token.
+  std::span<const int32_t> allowed;
+};
+
+struct DrawnToken {
+  SampleResult result;
+  std::string error;  // not empty: this row cannot be sampled from, and result means nothing
+};
+
+// Steps of a device that computes beside the host: a forward and the draw of its tokens are put
+// behind what is under way, and the host hears of the tokens later.
+//
+// Forward, then Sample, make a step; at most kMaxUnderWay steps are not collected. Everything runs
+// in the order in which it was put, page copies too, so pages that a step reads or writes may be
+// given to the next one at once. A token id below zero in a batch is what row -1 - id of the step
+// before draws (PendingToken). What throws leaves no step behind; steps before it can be collected.
+class StepQueue {
+ public:
+  static constexpr int kMaxUnderWay = 2;
+
+  virtual ~StepQueue() = default;
+  // logits_rows may name a row more than once: each of them is one row of logits.
+  virtual void Forward(const ForwardBatch& batch) = 0;
+  // One for each of logits_rows, in that order.
+  virtual void Sample(std::span<const TokenRow> rows) = 0;
+  // Waits for the oldest step; one result for each of its rows. When it throws, the steps under way
+  // are lost.
+  virtual void Collect(std::vector<DrawnToken>* tokens) = 0;
+};
+
+constexpr int32_t PendingToken(int32_t row) { return -1 - row; }
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -72,6 +117,9 @@ class Model {
 
   // Copies whole pages, all layers; sources and destinations do not overlap.
   virtual void CopyPages(std::span<const PageCopy> copies) = 0;
+
+  // Of a model that samples by itself and whose Forward is never called; else null. The model's.
+  virtual StepQueue* step_queue() { return nullptr; }
 };
 
 // Loading
@@ -101,6 +149,6 @@ std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // kModelPluginAbi, which changes with whatever the two sides share (ModelSource, Model, what they
 // hold). The caller owns the model; the library stays loaded while it lives. Exceptions
 // pass through.
-inline constexpr int kModelPluginAbi = 2;
+inline constexpr int kModelPluginAbi = 3;
 
 }  // namespace mlc_native

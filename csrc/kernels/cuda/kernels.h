@@ -40,15 +40,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/runtime.h"
 #include "kernels/kernels.h"
 #include "support/dtype.h"
 #include "support/page.h"
 
-struct CUstream_st;
-
 namespace mlc_native::kernels::cuda {
-
-using Stream = CUstream_st*;  // cudaStream_t
 
 // ---- Embedding ----
 

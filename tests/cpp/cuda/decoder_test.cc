@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "cuda/test_util.h"
-#include "models/cuda_decoder.h"
+#include "models/cuda/decoder.h"
 
 namespace mlc_native {
 namespace {

@@ -1,4 +1,4 @@
-#include "models/cuda_decoder.h"
+#include "models/cuda/decoder.h"
 
 #include <algorithm>
 #include <cmath>
