@@ -28,6 +28,7 @@ FOLDERS = {
     "tokenizer": 2,
     "actions": 4,
     "bindings": 6,
+    "torch_ops": 6,
 }
 ROOT_FILES = {
     "data": (1, "words"),
@@ -90,7 +91,7 @@ def check_foreign(source: str, target: str) -> str | None:
     level, group = here
     if TORCH.match(target):
         torch_free = re.fullmatch(r"models/(model|plugin\w*|no_torch)\.\w+", source)
-        if group != "models" or torch_free:
+        if group not in ("models", "torch_ops") or torch_free:
             return f"<{target}>: torch is only for csrc/models (not model.h, plugin*, no_torch)"
     elif GRAMMAR.match(target):
         if not source.startswith(("grammar/xgrammar/", "grammar/worker/")):
@@ -148,6 +149,7 @@ CLEAN = {
     "engine.cc": '#include "actions/action.h"\n#include "models/model.h"\n',
     "threaded_engine.cc": "#include <thread>\n",
     "bindings/module.cc": '#include <nanobind/nanobind.h>\n#include "config.h"\n',
+    "torch_ops/cpu.cc": '#include <torch/library.h>\n#include "kernels/kernels.h"\n',
 }
 
 

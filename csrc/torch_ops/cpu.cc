@@ -1,0 +1,207 @@
+// The ops on the CPU that work row by row, and products.
+#include "torch_ops/cpu.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+
+#include "torch_ops/library.h"
+#include "torch_ops/outputs.h"
+
+namespace mlc_native::ops {
+
+using at::Tensor;
+using kernels::Cpu;
+
+CpuRunner& CpuRunner::Shared() {
+  static CpuRunner runner;
+  return runner;
+}
+
+Rows Floats(const char* name, const Tensor& x) {
+  Check(name, x, x, {at::kFloat}, {});
+  return Rows(x, sizeof(float));
+}
+
+Tensor Bytes(size_t bytes) { return at::empty({static_cast<int64_t>(bytes)}, at::kByte); }
+
+namespace {
+
+// ---- Row by row ----
+
+Tensor Embedding(const Tensor& table, const Tensor& ids, double scale) {
+  Tensor out = outputs::Embedding(table, ids, scale);
+  CheckRange("ids", ids, table.size(0));
+  const Rows rows(table, table.element_size());
+  const Tensor list = ids.contiguous();
+  Run([&](const Cpu& cpu) {
+    kernels::GatherRows(cpu,
+                        {.dtype = DTypeOf(table),
+                         .data = rows.data(),
+                         .n = rows.m(),
+                         .k = rows.n(),
+                         .ld = rows.ld()},
+                        {.ids = list.const_data_ptr<int32_t>(),
+                         .m = list.numel(),
+                         .scale = static_cast<float>(scale),
+                         .out = out.mutable_data_ptr<float>(),
+                         .ldo = rows.n()});
+  });
+  return out;
+}
+
+struct Norm {
+  float eps;
+  float offset;
+  kernels::RmsNormArgs Args(const Rows& x, float* y, const Rows& weight) const {
+    return {.x = x.data<float>(),
+            .ldx = x.ld(),
+            .y = y,
+            .ldy = x.n(),
+            .weight = weight.data<float>(),
+            .weight_offset = offset,
+            .eps = eps,
+            .m = x.m(),
+            .dim = x.n()};
+  }
+};
+
+Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, double weight_offset) {
+  Tensor out = outputs::RmsNorm(x, weight, eps, weight_offset);
+  const Norm norm{static_cast<float>(eps), static_cast<float>(weight_offset)};
+  const Rows rows = Floats("x", x);
+  const Rows w = Floats("weight", weight);
+  Run([&](const Cpu& cpu) {
+    kernels::RmsNorm(cpu, norm.Args(rows, out.mutable_data_ptr<float>(), w));
+  });
+  return out;
+}
+
+Tensor AddRmsNorm(const Tensor& residual, const Tensor& x, const Tensor& weight,
+                  const OptionalTensor& post_weight, double eps, double weight_offset) {
+  Tensor out = outputs::AddRmsNorm(residual, x, weight, post_weight, eps, weight_offset);
+  const Norm norm{static_cast<float>(eps), static_cast<float>(weight_offset)};
+  const Rows rows = Floats("x", x);
+  const Rows w = Floats("weight", weight);
+  auto* sum = residual.mutable_data_ptr<float>();
+  auto* y = out.mutable_data_ptr<float>();
+  kernels::RmsNormArgs args = norm.Args(rows, y, w);
+  if (!post_weight) {
+    args.residual = sum;
+    args.ld_residual = rows.n();
+    Run([&](const Cpu& cpu) { kernels::RmsNorm(cpu, args); });
+    return out;
+  }
+  const Rows post = Floats("post_weight", *post_weight);
+  kernels::RmsNormArgs add = norm.Args(rows, sum, post);
+  add.accumulate = true;
+  args.x = sum;
+  args.ldx = rows.n();
+  const kernels::RowStep steps[] = {add, args};
+  Run([&](const Cpu& cpu) { kernels::RunRows(cpu, steps); });
+  return out;
+}
+
+Tensor GatedActivation(const Tensor& x, std::string_view activation) {
+  Tensor out = outputs::GatedActivation(x, activation);
+  const Rows rows = Floats("x", x);
+  Run([&](const Cpu& cpu) {
+    kernels::GatedActivation(cpu, {.activation = ParseActivation(activation),
+                                   .x = rows.data<float>(),
+                                   .ldx = rows.ld(),
+                                   .out = out.mutable_data_ptr<float>(),
+                                   .ldo = rows.n() / 2,
+                                   .m = rows.m(),
+                                   .ffn = rows.n() / 2});
+  });
+  return out;
+}
+
+void SoftCap(const Tensor& x, double cap) {
+  outputs::SoftCap(x, cap);
+  Run([&](const Cpu& cpu) {
+    kernels::SoftCap(cpu, {x.mutable_data_ptr<float>(), x.size(1), x.size(0), x.size(1)},
+                     static_cast<float>(cap));
+  });
+}
+
+// ---- Linear ----
+
+// A packed weight is uint8 [n, bytes of a row], rounded up: panels know no rows.
+int64_t PackedRowBytes(const kernels::CpuKernels& isa, kernels::WeightFormat format, int64_t n,
+                       int64_t k) {
+  const auto bytes = static_cast<int64_t>(kernels::PackedLinearBytes(isa, format, n, k));
+  return n == 0 ? 0 : (bytes + n - 1) / n;
+}
+
+kernels::PackedLinear Packed(const kernels::CpuKernels& isa, const Tensor& packed,
+                             std::string_view format, int64_t k) {
+  const kernels::WeightFormat parsed = ParseFormat(format);
+  const int64_t n = packed.size(0);
+  TORCH_CHECK_VALUE(packed.is_contiguous() && packed.size(1) == PackedRowBytes(isa, parsed, n, k),
+                    "packed must be what pack_weight made of [", n, ", ", k, "] in ", format,
+                    " here, got ", packed.sizes());
+  return kernels::MakePackedLinear(isa, parsed, n, k, packed.data_ptr());
+}
+
+Tensor PackWeight(const Tensor& weight, std::string_view format) {
+  CheckActivations("weight", weight);
+  Check("weight", weight, weight, {}, {kAny, kAny});
+  const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
+  const Rows rows(weight, weight.element_size());
+  const Tensor packed = at::empty(
+      {rows.m(), PackedRowBytes(isa, ParseFormat(format), rows.m(), rows.n())}, at::kByte);
+  kernels::PackLinear(
+      Packed(isa, packed, format, rows.n()), 0,
+      kernels::PackSource{
+          .dtype = DTypeOf(weight), .data = rows.data(), .ld = rows.ld(), .rows = rows.m()});
+  return packed;
+}
+
+Tensor UnpackWeight(const Tensor& packed, std::string_view format, int64_t k) {
+  Tensor out = outputs::UnpackWeight(packed, format, k);
+  const Tensor ids = at::arange(packed.size(0), at::kInt);
+  Run([&](const Cpu& cpu) {
+    kernels::GatherPackedRows(cpu, Packed(*cpu.isa, packed, format, k),
+                              {.ids = ids.const_data_ptr<int32_t>(),
+                               .m = ids.numel(),
+                               .out = out.mutable_data_ptr<float>(),
+                               .ldo = k});
+  });
+  return out;
+}
+
+Tensor Linear(const Tensor& x, const Tensor& packed, std::string_view format,
+              const OptionalTensor& bias, bool float_output) {
+  Tensor out = outputs::Linear(x, packed, format, bias, float_output);
+  const Rows rows = Floats("x", x);
+  std::optional<Rows> b;
+  if (bias) b = Floats("bias", *bias);
+  const Tensor workspace = Bytes(kernels::LinearWorkspaceBytes(rows.m(), rows.n()));
+  Run([&](const Cpu& cpu) {
+    kernels::Linear(cpu, Packed(*cpu.isa, packed, format, rows.n()),
+                    {.x = rows.data<float>(),
+                     .ldx = rows.ld(),
+                     .m = rows.m(),
+                     .bias = FloatsOf(b),
+                     .y = out.mutable_data_ptr<float>(),
+                     .ldy = packed.size(0),
+                     .workspace = workspace.data_ptr()});
+  });
+  return out;
+}
+
+}  // namespace
+}  // namespace mlc_native::ops
+
+MLC_NATIVE_OPS_IMPL(CPU, m) {
+  namespace ops = mlc_native::ops;
+  m.impl("embedding", &ops::Embedding);
+  m.impl("rms_norm", &ops::RmsNorm);
+  m.impl("add_rms_norm", &ops::AddRmsNorm);
+  m.impl("gated_activation", &ops::GatedActivation);
+  m.impl("soft_cap_", &ops::SoftCap);
+  m.impl("pack_weight", &ops::PackWeight);
+  m.impl("unpack_weight", &ops::UnpackWeight);
+  m.impl("linear", &ops::Linear);
+}

@@ -1,0 +1,42 @@
+// Rows of queries by sequence, read from the arguments of the attention ops. Any thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace mlc_native::ops {
+
+struct AttentionOptions {
+  std::optional<double> scale;  // absent: 1 / sqrt(head_dim)
+  double soft_cap = 0;
+  int64_t window = 0;
+  double k_scale = 1, v_scale = 1;
+
+  float Scale(int64_t head_dim) const {
+    return static_cast<float>(scale.value_or(1 / std::sqrt(static_cast<double>(head_dim))));
+  }
+};
+
+// Rows [row_begin, row_begin + num_rows) are the positions first_position... of one sequence.
+struct QuerySpan {
+  int64_t row_begin = 0;
+  int64_t num_rows = 0;
+  int64_t first_position = 0;
+  int64_t table = 0;  // row of the block tables
+};
+
+// One row per sequence, the last of its length; none of those of length 0.
+std::vector<QuerySpan> DecodeSpans(const at::Tensor& lengths);
+// The last rows of each sequence; query_starts must ascend from 0 to num_rows.
+std::vector<QuerySpan> PrefillSpans(const at::Tensor& lengths, const at::Tensor& query_starts,
+                                    int64_t num_rows);
+
+// The pages that these rows attend to are in [0, num_pages); looked at where CheckRange looks.
+void CheckPages(const at::Tensor& block_tables, const std::vector<QuerySpan>& spans, int64_t window,
+                int64_t num_pages);
+
+}  // namespace mlc_native::ops

@@ -1,0 +1,70 @@
+// The ops of torch.ops.mlc_native, one schema for all devices; what they do and which shapes they
+// take is said in mlc_native/ops.py. cpu.cc and cuda.cc register the kernels.
+#include <torch/library.h>
+
+#include "torch_ops/library.h"
+#include "torch_ops/outputs.h"
+#include "torch_ops/sampling.h"
+
+MLC_NATIVE_OPS_LIBRARY(m) {
+  m.def("embedding(Tensor table, Tensor ids, float scale=1.0) -> Tensor");
+  m.def("rms_norm(Tensor x, Tensor weight, float eps=1e-6, float weight_offset=0.0) -> Tensor");
+  m.def(
+      "add_rms_norm(Tensor(a!) residual, Tensor x, Tensor weight, Tensor? post_weight=None, "
+      "float eps=1e-6, float weight_offset=0.0) -> Tensor");
+  m.def("gated_activation(Tensor x, str activation='silu') -> Tensor");
+  m.def("soft_cap_(Tensor(a!) x, float cap) -> ()");
+
+  m.def("pack_weight(Tensor weight, str format) -> Tensor");
+  m.def("unpack_weight(Tensor packed, str format, int k) -> Tensor");
+  m.def(
+      "linear(Tensor x, Tensor packed, str format, Tensor? bias=None, bool float_output=False) -> "
+      "Tensor");
+
+  m.def("new_kv_pages(Tensor like, int num_pages, int kv_heads, int head_dim) -> Tensor");
+  m.def(
+      "read_kv(Tensor kv, Tensor slots, int head_dim, float k_scale=1.0, float v_scale=1.0) -> "
+      "Tensor");
+  m.def(
+      "qk_rope_write_kv(Tensor(a!) qkv, Tensor(b!) kv, Tensor positions, Tensor slots, Tensor cos, "
+      "Tensor sin, int head_dim, Tensor? q_norm=None, Tensor? k_norm=None, float eps=1e-6, "
+      "float weight_offset=0.0, float k_scale=1.0, float v_scale=1.0) -> ()");
+  m.def("copy_pages_(Tensor(a!) kv, Tensor pairs) -> ()");
+  m.def(
+      "paged_decode_attention(Tensor q, Tensor kv, Tensor block_tables, Tensor lengths, "
+      "float? scale=None, float soft_cap=0.0, int window=0, float k_scale=1.0, float v_scale=1.0) "
+      "-> Tensor");
+  m.def(
+      "paged_prefill_attention(Tensor q, Tensor kv, Tensor block_tables, Tensor lengths, "
+      "Tensor query_starts, float? scale=None, float soft_cap=0.0, int window=0, "
+      "float k_scale=1.0, float v_scale=1.0) -> Tensor");
+
+  m.def(
+      "sample(Tensor(a!) logits, Tensor positions, Tensor seeds, Tensor? sequences=None, "
+      "Tensor? temperature=None, Tensor? top_k=None, Tensor? top_p=None, Tensor? min_p=None, "
+      "Tensor? presence_penalty=None, Tensor? frequency_penalty=None, "
+      "Tensor? repetition_penalty=None, Tensor? count_starts=None, Tensor? count_ids=None, "
+      "Tensor? counts=None, Tensor? bias_starts=None, Tensor? bias_ids=None, Tensor? biases=None, "
+      "Tensor? mask=None, int num_top_logprobs=-1) -> (Tensor, Tensor, Tensor, Tensor)");
+}
+
+MLC_NATIVE_OPS_IMPL(CompositeExplicitAutograd, m) {
+  m.impl("new_kv_pages", &mlc_native::ops::outputs::NewKvPages);
+}
+
+MLC_NATIVE_OPS_IMPL(Meta, m) {
+  namespace outputs = mlc_native::ops::outputs;
+  m.impl("embedding", &outputs::Embedding);
+  m.impl("rms_norm", &outputs::RmsNorm);
+  m.impl("add_rms_norm", &outputs::AddRmsNorm);
+  m.impl("gated_activation", &outputs::GatedActivation);
+  m.impl("soft_cap_", &outputs::SoftCap);
+  m.impl("unpack_weight", &outputs::UnpackWeight);
+  m.impl("linear", &outputs::Linear);
+  m.impl("read_kv", &outputs::ReadKv);
+  m.impl("qk_rope_write_kv", &outputs::QkRopeWriteKv);
+  m.impl("copy_pages_", &outputs::CopyPages);
+  m.impl("paged_decode_attention", &outputs::PagedDecodeAttention);
+  m.impl("paged_prefill_attention", &outputs::PagedPrefillAttention);
+  mlc_native::ops::RegisterSample(m, nullptr);
+}

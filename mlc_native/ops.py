@@ -1,0 +1,356 @@
+"""The engine's kernels as torch ops, for those who build models or test kernels of their own.
+
+    import mlc_native.ops as ops
+
+    packed = ops.pack_weight(weight, "q4")  # [n, k], once
+    y = ops.linear(x, packed, "q4")  # [..., k] -> [..., n]
+
+Importing the module loads the library; the ops are then also ``torch.ops.mlc_native.*``, with the
+same names and arguments. One schema serves all devices:
+
+* CPU: activations and norm weights are float32; KV pages float32, bfloat16, float16 or int8.
+* CUDA: activations are float32, bfloat16 or float16, norm weights of the same type; KV pages of
+  the same type or, beside 16 bits, float8_e4m3fn. Sizes that rows are made of are multiples of 8.
+
+What a row becomes depends on nothing but the row, bit by bit: not on the other rows, nor on how
+many they are, nor on the number of threads. All tensors of a call are on one device unless said
+otherwise. Inputs may have any strides (some make a copy); what is written to must be contiguous.
+A wrong shape, type or device is a ValueError that begins with the argument's name. Token ids,
+slots and page numbers are looked at on the CPU; on CUDA they are the caller's promise. There are no
+gradients.
+
+KV pages hold 16 tokens. ``new_kv_pages`` makes those of one layer, keys and values; in which order
+the elements lie in them is the device's business, ``read_kv`` finds them. Slot ``16 * page + i``
+is the i-th token of a page. Position p of a sequence is in page ``block_table[p // 16]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "Sampled",
+    "add_rms_norm",
+    "copy_pages_",
+    "embedding",
+    "gated_activation",
+    "linear",
+    "new_kv_pages",
+    "pack_weight",
+    "paged_decode_attention",
+    "paged_prefill_attention",
+    "qk_rope_write_kv",
+    "read_kv",
+    "rms_norm",
+    "sample",
+    "soft_cap_",
+    "unpack_weight",
+]
+
+_LIB = Path(__file__).parent / "lib"
+
+
+def _load(lib: Path = _LIB) -> Any:
+    """Loads the ops of this build; ImportError where torch is of another release than it."""
+    library = lib / "libmlc_native_ops.so"
+    if not library.exists():
+        raise ImportError(f"{library} is missing: mlc_native was built without libtorch")
+    built = (lib / "torch_version.txt").read_text().strip()
+    if built.split(".")[:2] != torch.__version__.split(".")[:2]:
+        raise ImportError(
+            f"mlc_native.ops was built for torch {built}, this is torch {torch.__version__}: "
+            f"install torch {'.'.join(built.split('.')[:2])}.* or build mlc_native again"
+        )
+    torch.ops.load_library(library)
+    return torch.ops.mlc_native
+
+
+_ops = _load()
+
+
+def embedding(table: Tensor, ids: Tensor, scale: float = 1.0) -> Tensor:
+    """``scale * table[ids]`` as float32.
+
+    table: [n, k] of float32, bfloat16 or float16; ids: int32 [m] -> float32 [m, k].
+    """
+    return _ops.embedding(table, ids, scale)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6, weight_offset: float = 0.0) -> Tensor:
+    """``x / sqrt(mean(x**2) + eps) * (weight + weight_offset)`` over the last dimension.
+
+    x: [..., dim]; weight: [dim] -> like x. weight_offset is 1 for Gemma.
+    """
+    return _ops.rms_norm(x, weight, eps, weight_offset)
+
+
+def add_rms_norm(
+    residual: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    post_weight: Tensor | None = None,
+    eps: float = 1e-6,
+    weight_offset: float = 0.0,
+) -> Tensor:
+    """Adds x, or with post_weight its norm, to residual in place and returns the sum's norm.
+
+    residual: float32 [m, dim], contiguous; x: [m, dim]; weight, post_weight: [dim] -> like x.
+    """
+    return _ops.add_rms_norm(residual, x, weight, post_weight, eps, weight_offset)
+
+
+def gated_activation(x: Tensor, activation: str = "silu") -> Tensor:
+    """``act(x[..., :ffn]) * x[..., ffn:]``; activation is "silu" or "gelu_tanh".
+
+    x: [..., 2 * ffn] -> [..., ffn].
+    """
+    return _ops.gated_activation(x, activation)
+
+
+def soft_cap_(x: Tensor, cap: float) -> Tensor:
+    """``x = cap * tanh(x / cap)`` in place; returns x.
+
+    x: float32 [m, n], contiguous; cap > 0.
+    """
+    _ops.soft_cap_(x, cap)
+    return x
+
+
+def pack_weight(weight: Tensor, format: str) -> Tensor:
+    """A weight in the order in which this device's products read it, rounded or quantized.
+
+    weight: [n, k] of float32, bfloat16 or float16; format: "float32", "bfloat16", "float16", "q8"
+    (8 bits, a scale per 64 k) or "q4" (4 bits, a scale per 32 k) -> uint8 [n, ...], opaque.
+    Quantizing is done on the CPU, with the same result for every device.
+    """
+    return _ops.pack_weight(weight, format)
+
+
+def unpack_weight(packed: Tensor, format: str, k: int) -> Tensor:
+    """The values that a packed weight [n, k] stands for -> float32 [n, k]."""
+    return _ops.unpack_weight(packed, format, k)
+
+
+def linear(
+    x: Tensor,
+    packed: Tensor,
+    format: str,
+    bias: Tensor | None = None,
+    float_output: bool = False,
+) -> Tensor:
+    """``x @ weight.T + bias`` for a weight [n, k] that pack_weight packed in this format.
+
+    x: [..., k]; bias: [n] -> [..., n] like x, or float32 with float_output. On the CPU, q8 and q4
+    round x to 8 bits per group, and float16 and bfloat16 compute in float32 (CPUs with AVX512-BF16:
+    bfloat16 x). On CUDA, 16-bit formats must be of the type of x; it is made for few rows: more
+    than 32 are computed 32 at a time.
+    """
+    return _ops.linear(x, packed, format, bias, float_output)
+
+
+def new_kv_pages(
+    num_pages: int,
+    kv_heads: int,
+    head_dim: int,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Uninitialized pages of one layer: keys and values of 16 * num_pages tokens.
+
+    -> [2, num_pages, kv_heads, 16, ...] of dtype, opaque.
+    """
+    like = torch.empty(0, dtype=dtype, device=device)
+    return _ops.new_kv_pages(like, num_pages, kv_heads, head_dim)
+
+
+def read_kv(
+    kv: Tensor, slots: Tensor, head_dim: int, k_scale: float = 1.0, v_scale: float = 1.0
+) -> Tensor:
+    """Keys and values of some slots, for tests.
+
+    slots: int64 [m] -> float32 [2, m, kv_heads, head_dim]. The scales are those of float8 pages.
+    """
+    return _ops.read_kv(kv, slots, head_dim, k_scale, v_scale)
+
+
+def qk_rope_write_kv(
+    qkv: Tensor,
+    kv: Tensor,
+    positions: Tensor,
+    slots: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    head_dim: int,
+    q_norm: Tensor | None = None,
+    k_norm: Tensor | None = None,
+    eps: float = 1e-6,
+    weight_offset: float = 0.0,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+) -> None:
+    """Norms (if given) and rotates q and k of each head; k and v go to the pages, q to its place.
+
+    qkv: [m, (q_heads + 2 * kv_heads) * head_dim], rows may have a stride; its k and v are scratch
+    afterwards. kv: new_kv_pages. positions: int32 [m]. slots: int64 [m], distinct; rows with a
+    negative slot are left alone. cos, sin: float32 [max_position, rotary_dim / 2]; element i of a
+    head is paired with i + rotary_dim / 2, those beyond rotary_dim stay. q_norm, k_norm:
+    [head_dim]. k_scale, v_scale: float8 pages hold value / scale.
+    """
+    _ops.qk_rope_write_kv(
+        qkv,
+        kv,
+        positions,
+        slots,
+        cos,
+        sin,
+        head_dim,
+        q_norm,
+        k_norm,
+        eps,
+        weight_offset,
+        k_scale,
+        v_scale,
+    )
+
+
+def copy_pages_(kv: Tensor, pairs: Tensor) -> None:
+    """Copies pages, keys and values.
+
+    pairs: int32 [n, 2] of (source, destination); no page is both.
+    """
+    _ops.copy_pages_(kv, pairs)
+
+
+def paged_decode_attention(
+    q: Tensor,
+    kv: Tensor,
+    block_tables: Tensor,
+    lengths: Tensor,
+    scale: float | None = None,
+    soft_cap: float = 0.0,
+    window: int = 0,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+) -> Tensor:
+    """Attention of one row per sequence over its keys 0 .. lengths[i] - 1, the last its own.
+
+    q: [m, q_heads, head_dim]; block_tables: int32 [m, max_pages]; lengths: int32 [m], rows of
+    length 0 are skipped (their output is undefined) -> like q. Query head h reads kv head
+    ``h // (q_heads // kv_heads)``. scale: default head_dim ** -0.5. soft_cap: 0 is none, else
+    scores become ``cap * tanh(s / cap)``. window: 0 is none, else only the last ``window`` keys
+    count.
+    """
+    return _ops.paged_decode_attention(
+        q, kv, block_tables, lengths, scale, soft_cap, window, k_scale, v_scale
+    )
+
+
+def paged_prefill_attention(
+    q: Tensor,
+    kv: Tensor,
+    block_tables: Tensor,
+    lengths: Tensor,
+    query_starts: Tensor,
+    scale: float | None = None,
+    soft_cap: float = 0.0,
+    window: int = 0,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+) -> Tensor:
+    """Causal attention of the last rows of several sequences, whose keys are written already.
+
+    Rows query_starts[i] .. query_starts[i + 1] - 1 of q [rows, q_heads, head_dim] are the last
+    positions of sequence i, which has lengths[i] tokens with them. block_tables: int32
+    [m, max_pages]; lengths: int32 [m]; query_starts: int32 [m + 1]. The host reads the last two:
+    it need not wait for a device if they are on the CPU. The rest is as in paged_decode_attention.
+    """
+    return _ops.paged_prefill_attention(
+        q, kv, block_tables, lengths, query_starts, scale, soft_cap, window, k_scale, v_scale
+    )
+
+
+class Sampled(NamedTuple):
+    """What ``sample`` drew, on the device of the logits."""
+
+    tokens: Tensor
+    """int32 [m]; -1: NaN or +inf among the logits, -2: no token is allowed."""
+    logprobs: Tensor
+    """float32 [m] of the tokens, before all processing; [0] where none were asked for."""
+    top_ids: Tensor
+    """int32 [m, num_top_logprobs], best first; -1 where there are less."""
+    top_logprobs: Tensor
+    """float32 [m, num_top_logprobs]."""
+
+
+def sample(
+    logits: Tensor,
+    positions: Tensor,
+    seeds: Tensor,
+    *,
+    sequences: Tensor | None = None,
+    temperature: Tensor | None = None,
+    top_k: Tensor | None = None,
+    top_p: Tensor | None = None,
+    min_p: Tensor | None = None,
+    presence_penalty: Tensor | None = None,
+    frequency_penalty: Tensor | None = None,
+    repetition_penalty: Tensor | None = None,
+    counts: Sequence[Mapping[int, int]] | None = None,
+    biases: Sequence[Mapping[int, float]] | None = None,
+    mask: Tensor | None = None,
+    num_top_logprobs: int | None = None,
+) -> Sampled:
+    """Draws a token from each row of logits, as the engine does.
+
+    logits: float32 [m, vocab], contiguous, overwritten. The draw of a row is a function of its
+    logits and settings, its seed (int64 [m]), sequence (int64 [m], default 0) and position (int
+    [m]). Then per row, [m] each, in this order: biases (token id -> bias); penalties for the
+    generated tokens, which are counts (token id -> how often); mask, int32 [m, ceil(vocab / 32)],
+    bit t % 32 of word t // 32: token t is allowed; temperature (default 1; below 1e-5, or top_p 0:
+    the most likely token); top_k (0: off); top_p (1: off); min_p (0: off). num_top_logprobs: None
+    for no log-probabilities, else [0, 20]. The host reads the settings: it need not wait for a
+    device if they are on the CPU. Raises ValueError for settings out of range.
+    """
+    return Sampled(
+        *_ops.sample(
+            logits,
+            positions,
+            seeds,
+            sequences,
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            presence_penalty,
+            frequency_penalty,
+            repetition_penalty,
+            *_token_lists(counts, torch.int32),
+            *_token_lists(biases, torch.float32),
+            mask,
+            -1 if num_top_logprobs is None else num_top_logprobs,
+        )
+    )
+
+
+def _token_lists(
+    rows: Sequence[Mapping[int, float]] | None, dtype: torch.dtype
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The lists of all rows one after the other: where each begins, ids, values."""
+    if rows is None:
+        return None, None, None
+    starts = [0]
+    for row in rows:
+        starts.append(starts[-1] + len(row))
+    ids = [token for row in rows for token in row]
+    values = [value for row in rows for value in row.values()]
+    return (
+        torch.tensor(starts),
+        torch.tensor(ids, dtype=torch.int32),
+        torch.tensor(values, dtype=dtype),
+    )
