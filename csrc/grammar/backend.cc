@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 
+#include "support/companion.h"
 #include "support/error.h"
 
 namespace mlc_native {
@@ -20,17 +20,8 @@ InvalidConfig BackendError(const std::string& library, const std::string& what) 
   return InvalidConfig("grammar", "grammars need " + library + ": " + what + kInstallHint);
 }
 
-// Where this code was loaded from.
-std::filesystem::path OwnFolder() {
-  Dl_info info;
-  if (dladdr(reinterpret_cast<const void*>(&OwnFolder), &info) == 0) return {};
-  return std::filesystem::path(info.dli_fname).parent_path();
-}
-
 std::string LibraryPath() {
-  const char* chosen = std::getenv(kLibraryVariable);
-  if (chosen != nullptr && *chosen != '\0') return chosen;
-  return (OwnFolder() / kLibraryName).string();
+  return EnvironmentValue(kLibraryVariable).value_or(CompanionPath(kLibraryName));
 }
 
 // libtvm_ffi puts a handler of its own on SIGSEGV when it is loaded; the host's stays.
