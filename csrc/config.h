@@ -100,8 +100,9 @@ enum class PrefillMode { kChunked, kHybrid };
 // Of the matrices. Auto: those that the checkpoint holds as integers which a format of the kernels
 // has too stay so, the others are of `dtype`; off: all are of `dtype`.
 enum class WeightQuantization { kAuto, kOff, kQ8, kQ4 };
-// Of the keys and values; auto: the type of the weights that are floats.
-enum class KvCacheDType { kAuto, kBFloat16, kFloat16, kFloat32, kInt8 };
+// Of the keys and values; auto: the type of the weights that are floats. int8 is the CPU's, float8
+// the GPU's.
+enum class KvCacheDType { kAuto, kBFloat16, kFloat16, kFloat32, kInt8, kFloat8 };
 enum class PrefixCacheMode { kDisable, kRadix };
 enum class SpeculativeMode { kDisable, kSmallDraft, kEagle, kMedusa };
 
@@ -162,13 +163,15 @@ struct ModelMetadata {
   int64_t kv_bytes_per_token = 0;               // all layers, K and V
   int64_t workspace_bytes_per_token = 0;        // per token of a prefill chunk
   int64_t workspace_bytes_per_sequence = 0;     // per row of logits
+  // Of the device, after the weights; nullopt: the model lives in the memory of the host.
+  std::optional<int64_t> free_memory_bytes{};
 };
 
 // Completes the optional fields by the mode's rules (mlc_llm.md section 1.15, on free instead of
-// total memory) and checks what the user gave against what fits. free_memory_bytes: after the
-// weights were loaded. Throws InvalidConfig. Pure.
+// total memory) and checks what the user gave against what fits. The memory is the model's
+// device's, or what the host has free after the weights were loaded. Throws InvalidConfig. Pure.
 EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata& model,
-                                 int64_t free_memory_bytes);
+                                 int64_t free_host_bytes);
 
 // ---- The model folder. Read before a model is unloaded for another one, so that a wrong path
 // costs nothing.

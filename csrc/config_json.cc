@@ -47,11 +47,10 @@ const EnumNames<WeightQuantization>& WeightQuantizationNames() {
 }
 
 const EnumNames<KvCacheDType>& KvCacheDTypeNames() {
-  static const EnumNames<KvCacheDType> names = {{"auto", KvCacheDType::kAuto},
-                                                {"bfloat16", KvCacheDType::kBFloat16},
-                                                {"float16", KvCacheDType::kFloat16},
-                                                {"float32", KvCacheDType::kFloat32},
-                                                {"int8", KvCacheDType::kInt8}};
+  static const EnumNames<KvCacheDType> names = {
+      {"auto", KvCacheDType::kAuto},       {"bfloat16", KvCacheDType::kBFloat16},
+      {"float16", KvCacheDType::kFloat16}, {"float32", KvCacheDType::kFloat32},
+      {"int8", KvCacheDType::kInt8},       {"float8", KvCacheDType::kFloat8}};
   return names;
 }
 

@@ -35,6 +35,7 @@ std::string Megabytes(double bytes) {
 
 // Bytes that the engine may use, and for what.
 struct MemoryBudget {
+  const char* of = "";  // whose memory
   double free = 0;
   double usable = 0;     // free * utilization
   double workspace = 0;  // activations of a prefill chunk, logits
@@ -49,9 +50,11 @@ struct MemoryBudget {
 };
 
 MemoryBudget MakeBudget(const EngineConfig& config, const ModelMetadata& model,
-                        int64_t free_memory_bytes) {
+                        int64_t free_host_bytes) {
   MemoryBudget budget;
-  budget.free = static_cast<double>(std::max<int64_t>(free_memory_bytes, 0));
+  budget.of = model.free_memory_bytes ? "GPU memory" : "memory";
+  budget.free = static_cast<double>(std::max<int64_t>(
+      model.free_memory_bytes.value_or(free_host_bytes - model.mapped_weight_bytes), 0));
   budget.usable = budget.free * *config.gpu_memory_utilization;
   // The inferred chunk is never larger than this.
   const double chunk = static_cast<double>(config.prefill_chunk_size.value_or(
@@ -67,9 +70,9 @@ MemoryBudget MakeBudget(const EngineConfig& config, const ModelMetadata& model,
                                           const MemoryBudget& budget) {
   throw InvalidConfig(
       "gpu_memory_utilization",
-      "Insufficient memory error: The available memory is " + Megabytes(budget.usable) +
-          " (gpu_memory_utilization of the " + Megabytes(budget.free) + " that are free beside " +
-          Megabytes(static_cast<double>(model.weight_bytes)) +
+      std::string("Insufficient ") + budget.of + " error: The available " + budget.of + " is " +
+          Megabytes(budget.usable) + " (gpu_memory_utilization of the " + Megabytes(budget.free) +
+          " that are free beside " + Megabytes(static_cast<double>(model.weight_bytes)) +
           " of model weights), which is less than the sum of temporary buffer size (" +
           Megabytes(budget.workspace) + ") and one page of the KV cache (" +
           Megabytes(budget.kv_per_token * kKvPageSize) +
@@ -113,8 +116,8 @@ int64_t CheckedTotalTokens(int64_t given, int64_t capacity, const MemoryBudget& 
             "at most " + std::to_string(capacity) + " tokens, which is what fits into " +
                 Megabytes(budget.usable - budget.workspace) + " at " +
                 std::to_string(static_cast<int64_t>(budget.kv_per_token)) +
-                " bytes per token (gpu_memory_utilization of " + Megabytes(budget.free) +
-                " free memory less " + Megabytes(budget.workspace) + " of temporary buffers)"));
+                " bytes per token (gpu_memory_utilization of " + Megabytes(budget.free) + " free " +
+                budget.of + " less " + Megabytes(budget.workspace) + " of temporary buffers)"));
   }
   return RoundUpToPage(given);  // capacity is whole pages, so this fits
 }
@@ -131,7 +134,7 @@ int64_t InferPrefillChunkSize(const EngineConfig& config, const ModelMetadata& m
 }  // namespace
 
 EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata& model,
-                                 int64_t free_memory_bytes) {
+                                 int64_t free_host_bytes) {
   EngineConfig resolved = config;
   resolved.gpu_memory_utilization =
       config.gpu_memory_utilization.value_or(kDefaultMemoryUtilization);
@@ -143,7 +146,7 @@ EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata
                                               std::to_string(*resolved.max_num_sequence) + ')'));
   }
 
-  const MemoryBudget budget = MakeBudget(resolved, model, free_memory_bytes);
+  const MemoryBudget budget = MakeBudget(resolved, model, free_host_bytes);
   const int64_t capacity = RoundDownToPage(budget.CapacityTokens());
   if (capacity == 0) ThrowInsufficientMemory(resolved, model, budget);
 

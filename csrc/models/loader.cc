@@ -21,6 +21,14 @@ std::optional<DType> RequestedDType(const std::string& name) {
   return dtype;
 }
 
+void CheckKvCacheDType(KvCacheDType requested) {
+  if (requested != KvCacheDType::kFloat8) return;
+  throw InvalidConfig(
+      "kv_cache_dtype",
+      OutOfRangeMessage("kv_cache_dtype", "\"float8\"",
+                        "\"auto\", \"bfloat16\", \"float16\", \"float32\" or \"int8\" on the CPU"));
+}
+
 kernels::KvFormat KvFormatFor(KvCacheDType requested, DType weights) {
   switch (requested) {
     case KvCacheDType::kAuto:
@@ -33,6 +41,8 @@ kernels::KvFormat KvFormatFor(KvCacheDType requested, DType weights) {
       return kernels::KvFormat::kFloat32;
     case KvCacheDType::kInt8:
       return kernels::KvFormat::kInt8;
+    case KvCacheDType::kFloat8:
+      break;  // refused before the weights were loaded
   }
   return kernels::KvFormatOf(weights);
 }
@@ -48,9 +58,7 @@ int NumThreads(int64_t requested) {
 }  // namespace
 
 std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
-  if (source.device != "cpu") {
-    throw InvalidConfig("device", OutOfRangeMessage("device", source.device, "cpu"));
-  }
+  CheckKvCacheDType(source.kv_cache_dtype);
   const std::optional<DType> dtype = RequestedDType(source.dtype);
   const int num_threads = NumThreads(source.num_threads);
   ModelConfig config = ReadModelConfig(source.path);

@@ -26,7 +26,7 @@ class EngineConfig:
 
     Attributes:
         model: model folder, demo model or hub id; the constructor argument of the engine.
-        model_lib: plug-in library that creates the model; None is the built-in decoder.
+        model_lib: plug-in library that creates the model; None is the decoder of the device.
         additional_models: draft models of speculative decoding.
         mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
         dtype: "auto" (the checkpoint's), "float32", "bfloat16" or "float16".
@@ -36,10 +36,11 @@ class EngineConfig:
         weight_cache_dir: folder where packed weights are kept, so that the next start maps them;
             None keeps none. What is in it may be deleted at any time.
         kv_cache_dtype: of the keys and values in the KV cache: "auto" (the type of the weights
-            that are floats), "bfloat16", "float16", "float32" or "int8" (a scale per token and
-            head).
+            that are floats), "bfloat16", "float16", "float32", "int8" (a scale per token and head;
+            on the CPU only) or "float8" (e4m3; on GPUs only).
         num_threads: CPU threads of the model; default: all cores the process may use.
-        gpu_memory_utilization: (0, 1], share of the free memory; default 0.85.
+        gpu_memory_utilization: (0, 1], share of the memory of the device that is free after the
+            weights are loaded; default 0.85.
         kv_cache_page_size: tokens per page of the KV cache; only 16.
         max_num_sequence: sequences that run at the same time.
         max_total_sequence_length: tokens in the KV cache.
@@ -74,7 +75,7 @@ class EngineConfig:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     quantization: Literal["off", "q8", "q4"] | None = None
     weight_cache_dir: str | None = None
-    kv_cache_dtype: Literal["auto", "bfloat16", "float16", "float32", "int8"] = "auto"
+    kv_cache_dtype: Literal["auto", "bfloat16", "float16", "float32", "int8", "float8"] = "auto"
     num_threads: int | None = None
     gpu_memory_utilization: float | None = None
     kv_cache_page_size: int = 16

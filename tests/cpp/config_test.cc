@@ -152,7 +152,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"dtype", R"({"dtype": "int8"})", "\"float16\""},
         BadField{"quantization", R"({"quantization": "q5"})", "\"q8\" or \"q4\""},
         BadField{"kv_cache_dtype", R"({"kv_cache_dtype": "int4"})",
-                 R"("auto", "bfloat16", "float16", "float32" or "int8", got "int4")"},
+                 R"("auto", "bfloat16", "float16", "float32", "int8" or "float8", got "int4")"},
         BadField{"num_threads", R"({"num_threads": 0})", "[1, 1024], got 0"},
         BadField{"gpu_memory_utilization", R"({"gpu_memory_utilization": 0})", "(0, 1], got 0"},
         BadField{"gpu_memory_utilization", R"({"gpu_memory_utilization": 1.01})", "got 1.01"},
@@ -342,6 +342,24 @@ TEST(ResolveEngineConfig, TooLittleMemoryTellsTheNumbersAndWhatToDo) {
   EXPECT_THAT(message, HasSubstr("temporary buffer size (2.0 MB)"));
   EXPECT_THAT(message, HasSubstr("\"prefill_chunk_size\""));
   ResolveError("gpu_memory_utilization", "{}", model, -1);
+}
+
+TEST(ResolveEngineConfig, MemoryOfADeviceGoesBeforeTheHosts) {
+  ModelMetadata model = SmallModel();
+  model.free_memory_bytes = 2 << 20;  // 2,048 tokens, of which 85 % are 1,740
+  EXPECT_EQ(Resolve("{}", model, kGiB).max_total_sequence_length, 1728);
+  EXPECT_THAT(ResolveError("max_total_sequence_length", R"({"max_total_sequence_length": 4096})",
+                           model, kGiB),
+              HasSubstr("gpu_memory_utilization of 2.0 MB free GPU memory"));
+  model.free_memory_bytes = 1;
+  EXPECT_THAT(ResolveError("gpu_memory_utilization", "{}", model, kGiB),
+              HasSubstr("Insufficient GPU memory error: The available GPU memory is 0.0 MB"));
+}
+
+TEST(ResolveEngineConfig, MappedWeightsAreNotFree) {
+  ModelMetadata model = SmallModel();
+  model.mapped_weight_bytes = kGiB - (2 << 20);
+  EXPECT_EQ(Resolve("{}", model, kGiB).max_total_sequence_length, 1728);
 }
 
 TEST(ResolveEngineConfig, AbsurdSizesDoNotOverflow) {

@@ -41,6 +41,7 @@ FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
   metadata_.max_batch_size = options_.max_batch_size;
   metadata_.preferred_prefill_chunk_size = options_.prefill_chunk_size;
   metadata_.kv_bytes_per_token = options_.kv_bytes_per_token;
+  if (options_.free_memory_bytes >= 0) metadata_.free_memory_bytes = options_.free_memory_bytes;
 }
 
 void FakeModel::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {

@@ -23,6 +23,7 @@ struct FakeModelOptions {
   int64_t max_batch_size = 128;
   int64_t prefill_chunk_size = 2048;
   int64_t kv_bytes_per_token = 4096;  // claimed; what is stored takes 4
+  int64_t free_memory_bytes = -1;     // of the device that it claims to be on; -1: on the host
   int64_t history_window = 0;         // tokens that the next one depends on, 0: all
   int32_t eos_token_id = -1;          // never comes out of the hash
   std::vector<int32_t> script;        // not empty: the answers, in turn, instead of the hash

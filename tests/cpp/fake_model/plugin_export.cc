@@ -62,6 +62,7 @@ FakeModelOptions ReadFakeModelOptions(const std::string& model_path) {
   reader.Read("max_batch_size", &options.max_batch_size);
   reader.Read("prefill_chunk_size", &options.prefill_chunk_size);
   reader.Read("kv_bytes_per_token", &options.kv_bytes_per_token);
+  reader.Read("free_memory_bytes", &options.free_memory_bytes);
   reader.Read("history_window", &options.history_window);
   reader.Read("eos_token_id", &options.eos_token_id);
   reader.Read("script", &options.script);
