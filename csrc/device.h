@@ -1,16 +1,30 @@
-// Devices that this build and this machine can run on. Pure; any thread.
+// Devices that this machine has and that this installation can use. Pure but for the driver's
+// answers and the environment, which are asked at each call; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "support/cuda_driver.h"
+
 namespace mlc_native {
 
-// "cpu"; GPUs join when their kernels do.
+// The library that runs models on GPUs: MLC_NATIVE_CUDA_LIB of the environment, else
+// libmlc_native_cuda.so beside libmlc_native. Empty: there is none.
+std::string CudaLibraryPath();
+
+// "cpu"; and "cuda:i" of each GPU that is new enough, if there is a CUDA library.
 std::vector<std::string> AvailableDevices();
 
+// The GPU that "cuda[:i]" names, or the first that is new enough for "auto", library or not;
+// nullopt for "cpu", and for "auto" when there is none. Throws InvalidConfig that says what is
+// missing.
+std::optional<CudaDevice> FindGpu(const std::string& device);
+
 // "auto" (the best that is there), "cpu" or "cuda[:i]" to the name of a device that is there.
-// Throws InvalidConfig naming what is.
-std::string ResolveDevice(const std::string& device);
+// With a model_lib that library knows which devices there are: "auto" stays, "cuda" becomes
+// "cuda:0". Throws InvalidConfig that says what is missing.
+std::string ResolveDevice(const std::string& device, const std::string& model_lib);
 
 }  // namespace mlc_native

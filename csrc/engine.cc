@@ -396,7 +396,7 @@ void EngineImpl::RegisterDebugFunctions() {
 
 std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineOptions& options) {
   CheckSupported(config);
-  const std::string device = ResolveDevice(options.device);
+  const std::string device = ResolveDevice(options.device, config.model_lib);
   EngineConfig with_threads = config;
   if (!config.num_threads) with_threads.num_threads = AvailableCpus();
   LoadedModel loaded;
@@ -412,8 +412,8 @@ std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineO
                             .num_threads = *with_threads.num_threads,
                             .progress = options.load_progress,
                             .weight_cache_dir = config.weight_cache_dir});
-  const int64_t free_memory = AvailableMemoryBytes() - loaded.model->metadata().mapped_weight_bytes;
-  loaded.config = ResolveEngineConfig(with_threads, loaded.model->metadata(), free_memory);
+  loaded.config =
+      ResolveEngineConfig(with_threads, loaded.model->metadata(), AvailableMemoryBytes());
   CheckResolved(loaded.config);
   return std::make_unique<EngineImpl>(std::move(loaded), options);
 }

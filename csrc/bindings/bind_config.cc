@@ -54,6 +54,22 @@ void BindResponseFormat(nb::module_& m) {
       .def_ro("strict", &ResponseFormat::strict);
 }
 
+// What this installation and this machine can run on; device.h.
+void BindDevices(nb::module_& m) {
+  nb::class_<CudaDevice>(m, "CudaDevice", "A GPU as its driver describes it.")
+      .def_ro("index", &CudaDevice::index)
+      .def_ro("name", &CudaDevice::name)
+      .def_ro("compute_capability", &CudaDevice::compute_capability, "90 is 9.0.");
+  m.def("available_devices", &AvailableDevices);
+  m.def("cuda_library_path", &CudaLibraryPath,
+        "The library that runs models on GPUs; \"\" when there is none.");
+  m.def("find_gpu", &FindGpu, "device"_a,
+        "The GPU that \"cuda[:i]\" or \"auto\" means, whether or not there is a library for it. "
+        "Raises InvalidConfig for a GPU that is not there.");
+  m.def("resolve_device", &ResolveDevice, "device"_a, "model_lib"_a = "",
+        "\"auto\" is the best there is. Raises InvalidConfig for a device that is not there.");
+}
+
 }  // namespace
 
 void BindConfig(nb::module_& m) {
@@ -123,10 +139,7 @@ void BindConfig(nb::module_& m) {
       "json"_a,
       "Reads an engine config and returns it in full. Raises InvalidConfig that names the wrong "
       "field.");
-  // What this build can run on.
-  m.def("available_devices", &AvailableDevices);
-  m.def("resolve_device", &ResolveDevice, "device"_a,
-        "\"auto\" is the best there is. Raises InvalidConfig for a device that is not there.");
+  BindDevices(m);
 }
 
 }  // namespace mlc_native::bindings

@@ -152,6 +152,7 @@ class TestEncoder {
 
 void BindTesting(nb::module_& m) {
   nb::module_ testing = m.def_submodule("testing", "Parts below the engine, for tests only.");
+  testing.attr("MODEL_PLUGIN_ABI") = kModelPluginAbi;
   testing.def("read_weight", &ReadWeight, "path"_a, "name"_a, "rows"_a, "columns"_a,
               "A matrix of a model folder as the loader sees it, whatever form it is stored in. "
               "Raises LoadError.");

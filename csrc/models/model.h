@@ -129,9 +129,9 @@ class Model {
 using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 struct ModelSource {
-  std::string path{};       // model folder
-  std::string model_lib{};  // plug-in library, or empty
-  std::string device = "cpu";
+  std::string path{};          // model folder
+  std::string model_lib{};     // plug-in library, or empty
+  std::string device = "cpu";  // or "cuda:i"; "auto" is the choice of the plug-in library
   std::string dtype = "auto";
   WeightQuantization quantization = WeightQuantization::kAuto;
   KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
@@ -140,7 +140,8 @@ struct ModelSource {
   std::string weight_cache_dir{};  // folder of packed copies of weights; empty: none
 };
 
-// With model_lib: the plug-in's model, else the built-in decoder for the folder's architecture.
+// With model_lib: the plug-in's model, else the decoder for the folder's architecture, on "cuda:i"
+// that of the CUDA library (device.h).
 // Throws LoadError, InvalidConfig.
 std::unique_ptr<Model> LoadModel(const ModelSource& source);
 
@@ -149,6 +150,6 @@ std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // kModelPluginAbi, which changes with whatever the two sides share (ModelSource, Model, what they
 // hold). The caller owns the model; the library stays loaded while it lives. Exceptions
 // pass through.
-inline constexpr int kModelPluginAbi = 3;
+inline constexpr int kModelPluginAbi = 4;
 
 }  // namespace mlc_native

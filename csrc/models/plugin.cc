@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "device.h"
 #include "models/loader.h"
 #include "support/error.h"
 
@@ -49,7 +50,11 @@ std::unique_ptr<Model> LoadPluginModel(const ModelSource& source) {
 }
 
 std::unique_ptr<Model> LoadModel(const ModelSource& source) {
-  return source.model_lib.empty() ? LoadBuiltinModel(source) : LoadPluginModel(source);
+  if (!source.model_lib.empty()) return LoadPluginModel(source);
+  if (source.device == "cpu") return LoadBuiltinModel(source);
+  ModelSource from_library = source;
+  from_library.model_lib = CudaLibraryPath();
+  return LoadPluginModel(from_library);
 }
 
 }  // namespace mlc_native

@@ -214,9 +214,30 @@ def check_engine_config(json: str) -> str:
     Reads an engine config and returns it in full. Raises InvalidConfig that names the wrong field.
     """
 
+class CudaDevice:
+    """A GPU as its driver describes it."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def compute_capability(self) -> int:
+        """90 is 9.0."""
+
 def available_devices() -> list[str]: ...
 
-def resolve_device(device: str) -> str:
+def cuda_library_path() -> str:
+    """The library that runs models on GPUs; "" when there is none."""
+
+def find_gpu(device: str) -> CudaDevice | None:
+    """
+    The GPU that "cuda[:i]" or "auto" means, whether or not there is a library for it. Raises InvalidConfig for a GPU that is not there.
+    """
+
+def resolve_device(device: str, model_lib: str = '') -> str:
     """
     "auto" is the best there is. Raises InvalidConfig for a device that is not there.
     """

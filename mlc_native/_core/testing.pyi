@@ -7,6 +7,8 @@ import numpy
 from numpy.typing import NDArray
 
 
+MODEL_PLUGIN_ABI: int = 4
+
 def read_weight(path: str, name: str, rows: int, columns: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
     """
     A matrix of a model folder as the loader sees it, whatever form it is stored in. Raises LoadError.

@@ -57,7 +57,7 @@ TEST_F(EngineCreateTest, CompletesTheConfigAndAnswers) {
 }
 
 TEST_F(EngineCreateTest, WhatIsWrongIsNamed) {
-  options_.device = "cuda:0";
+  options_.device = "gpu";
   EXPECT_THROW(Create(), InvalidConfig);
   options_.device = "auto";
   EXPECT_NE(Create(), nullptr);
@@ -73,6 +73,19 @@ TEST_F(EngineCreateTest, WhatIsWrongIsNamed) {
   EXPECT_THROW(Create(), LoadError);
   fs::remove(folder_ / "config.json");
   EXPECT_THROW(Create(), LoadError);
+}
+
+TEST_F(EngineCreateTest, APluginChoosesItsDevice) {
+  options_.device = "cuda:3";
+  EXPECT_NE(Create(), nullptr);
+}
+
+// As on a GPU with 2 MiB beside the weights, whatever the host has.
+TEST_F(EngineCreateTest, TheMemoryIsTheDevices) {
+  config_.gpu_memory_utilization = 1;
+  config_.mode = EngineMode::kServer;
+  Write("config.json", R"({"eos_token_id": 7, "fake": {"free_memory_bytes": 2097152}})");
+  EXPECT_EQ(Create()->config().max_total_sequence_length, 512);
 }
 
 TEST_F(EngineCreateTest, MoreThanTheMemoryIsRefused) {
