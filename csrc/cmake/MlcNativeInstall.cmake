@@ -1,13 +1,20 @@
-# Installs into the prefix mlc_native/ of a wheel: lib/, include/mlc_native/, lib/cmake/mlc_native/.
+# Installs into the prefix mlc_native/ of a wheel: lib/, lib/cuda_src/, include/mlc_native/,
+# lib/cmake/mlc_native/.
 # A C++ host says find_package(mlc_native) and links mlc_native::mlc_native; it needs no torch headers.
 include(CMakePackageConfigHelpers)
 install(TARGETS mlc_native EXPORT mlc_nativeTargets LIBRARY DESTINATION lib)
 file(GLOB public_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}
   *.h support/*.h kernels/*.h kv/*.h sampling/*.h tokenizer/*.h grammar/*.h actions/*.h
-  models/model.h models/plugin*.h bindings/c_api*.h)
+  models/*.h bindings/c_api*.h)
 foreach(header ${public_headers})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION include/mlc_native/${folder})
+endforeach()
+
+# What mlc_native/support/cuda_build.py builds libmlc_native_cuda.so of, beside these headers.
+foreach(folder kernels/cuda models/cuda)
+  install(DIRECTORY ${folder}/ DESTINATION lib/cuda_src/${folder} FILES_MATCHING
+    PATTERN "*.cu" PATTERN "*.cuh" PATTERN "*.cc" PATTERN "*.h" PATTERN "no_cuda.cc" EXCLUDE)
 endforeach()
 
 set(config_dir lib/cmake/mlc_native)

@@ -243,7 +243,10 @@ def add_parser(subcommands: Any) -> None:
     parser.add_argument(
         "model", nargs="?", default="demo", help='model folder or hub id; default "demo"'
     )
-    parser.add_argument("--device", default="auto", help='"auto", "cpu" or "cuda[:i]"')
+    parser.add_argument(
+        "--device", default="auto",
+        help='"cpu", "cuda" (the first GPU), "cuda:i", or "auto": a GPU where one is, else the CPU',
+    )  # fmt: skip
     parser.add_argument("--model-lib", help="plug-in library that creates the model")
     parser.add_argument("--mode", default="interactive", choices=["local", "interactive", "server"])
     parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16", "float16"])
@@ -254,8 +257,8 @@ def add_parser(subcommands: Any) -> None:
     parser.add_argument("--weight-cache-dir", help="folder of packed weights for the next start")
     parser.add_argument(
         "--kv-cache-dtype",
-        choices=["auto", "bfloat16", "float16", "float32", "int8"],
-        help="of the keys and values",
+        choices=["auto", "bfloat16", "float16", "float32", "int8", "float8"],
+        help="of the keys and values; int8 on the CPU only, float8 on GPUs only",
     )
     parser.add_argument("--num-threads", type=int, help="default: all cores")
     parser.add_argument("--overrides", default="", help='engine settings, "name=value;..."')

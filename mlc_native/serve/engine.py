@@ -151,8 +151,8 @@ class MLCEngine(_OpenAIEngine):
 
     Args:
         model: model folder, "demo" (the model inside this package) or hub id.
-        device: "auto", "cpu" or "cuda[:i]".
-        model_lib: plug-in library that creates the model; None is the built-in decoder.
+        device: "cpu", "cuda" (the first GPU), "cuda:i", or "auto" (a GPU where one can be used).
+        model_lib: plug-in library that creates the model; None is the decoder of the device.
         mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
         engine_config: further settings; not changed.
         enable_tracing: record events in ``state.trace_recorder``.

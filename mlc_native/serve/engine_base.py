@@ -31,7 +31,6 @@ from mlc_native.serve.model_setup import (
     Mode,
     ModelSetup,
     ModelSlot,
-    detect_device,
     prepare_model,
 )
 from mlc_native.serve.model_setup import ModelInfo as ModelInfo
@@ -113,7 +112,7 @@ class MLCEngineBase:
     """What the sync and the async engine share: setup, requests, shutdown.
 
     Attributes:
-        device: where the model runs.
+        device: where models run: "cpu" or "cuda:i"; "auto" when a ``model_lib`` chooses.
         state: the EngineState.
 
     Raises:
@@ -133,10 +132,10 @@ class MLCEngineBase:
         enable_tracing: bool,
     ) -> None:
         self._status = "starting"
-        # 1. The model, as far as it can be known without loading it. 2. The device.
-        setup = prepare_model(str(model), model_lib, mode, engine_config)
-        self.device = detect_device(device)
-        # 3. The C++ engine. 4. The state, with callback and tracing.
+        # 1. The model, as far as it can be known without loading it, and the device.
+        setup = prepare_model(str(model), device, model_lib, mode, engine_config)
+        self.device = setup.device
+        # 2. The C++ engine. 3. The state, with callback and tracing.
         self._core = _core.ThreadedEngine()
         bridge = StreamBridge(self._core.abort_request)
         self.state = EngineState(EventTraceRecorder() if enable_tracing else None, bridge)
@@ -148,7 +147,7 @@ class MLCEngineBase:
         threads: list[threading.Thread] = []
         self._shutdown = weakref.finalize(self, shut_down, self._core, bridge, threads)
         try:
-            # 5. The two loops. 6. Load.
+            # 4. The two loops. 5. Load.
             threads += self._start_threads()
             self._replace_model(setup)
         except BaseException:
@@ -210,7 +209,8 @@ class MLCEngineBase:
         mode: Mode,
     ) -> None:
         self._check_running()
-        self._replace_model(prepare_model(str(model), model_lib, mode, engine_config))
+        setup = prepare_model(str(model), self.device, model_lib, mode, engine_config)
+        self._replace_model(setup)
 
     def _unload(self) -> None:
         self._check_running()
@@ -264,7 +264,7 @@ class MLCEngineBase:
         logger.info(
             "%s on %s, mode %s: max_num_sequence %s, max_total_sequence_length %s, "
             "max_single_sequence_length %s, prefill_chunk_size %s",
-            *(setup.name, self.device, config.mode, config.max_num_sequence),
+            *(setup.name, setup.device, config.mode, config.max_num_sequence),
             *(config.max_total_sequence_length, config.max_single_sequence_length),
             config.prefill_chunk_size,
         )

@@ -5,6 +5,7 @@ Everything a caller can get wrong is found here, before anything is loaded or un
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,11 @@ from mlc_native.errors import invalid_config, invalid_request
 from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.serve.config import EngineConfig
+from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.model_source import resolve_model
 from mlc_native.tokenizers import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 Mode = Literal["local", "interactive", "server"]
 PROGRESS_BAR_AFTER_S = 2.0
@@ -75,13 +79,31 @@ def resolve_models(model: str, engine_config: EngineConfig) -> tuple[list[Path],
     return folders, config
 
 
-def detect_device(device: str) -> str:
-    """The device to run on: "auto" is the best that is there.
+def detect_device(device: str, model_lib: str | None, verbose: bool) -> tuple[str, str | None]:
+    """The device to run on, "auto" being the best that is there, and the library it needs.
 
-    Raises InvalidConfig for a device that is not there, naming those that are.
+    A ``model_lib`` decides itself which devices there are. Without one, and where the package has
+    no CUDA library, the library for a GPU is built or taken from the cache of earlier builds; when
+    that fails, "auto" is the CPU.
+
+    Raises:
+        InvalidConfig: the device is not there, or its library cannot be built; the message says
+            what is missing.
     """
-    resolved: str = _core.resolve_device(str(device))
-    return resolved
+    if model_lib is None and not _core.cuda_library_path():
+        gpu = _core.find_gpu(device)
+        if gpu is not None:
+            try:
+                library = cuda_library(gpu.compute_capability, verbose=verbose)
+                return f"cuda:{gpu.index}", str(library)
+            except CudaBuildError as error:
+                if device != "auto":
+                    raise invalid_config(
+                        "device", f'"device" {device} is not available: {error}'
+                    ) from error
+                logger.warning("Running on the CPU, %s is not used: %s", gpu.name, error)
+                return "cpu", None
+    return _core.resolve_device(device, model_lib or ""), model_lib
 
 
 def load_tokenizer(
@@ -147,12 +169,14 @@ class ModelSetup:
 
     Attributes:
         name: what the caller called it.
+        device: where it runs.
         engine_config: the settings; with everything inferred filled in once it is loaded.
         max_input_sequence_length: tokens that a prompt may have; 0 before it is loaded.
         chat_stop_token_ids: the chat template's end-of-turn token; config.json may not list it.
     """
 
     name: str
+    device: str
     engine_config: EngineConfig
     model_config_dicts: list[dict[str, Any]]
     tokenizer: Tokenizer | None
@@ -167,7 +191,11 @@ class ModelSetup:
 
 
 def prepare_model(
-    model: str, model_lib: str | None, mode: Mode, engine_config: EngineConfig | None
+    model: str,
+    device: str,
+    model_lib: str | None,
+    mode: Mode,
+    engine_config: EngineConfig | None,
 ) -> ModelSetup:
     """A model that has been found and checked as far as that goes without loading it."""
     config = parse_default_config(engine_config, model_lib)
@@ -175,8 +203,11 @@ def prepare_model(
     folders, config = resolve_models(model, replace(config, mode=mode))
     chat_configs = [MLCChatConfig.from_folder(folder) for folder in folders]
     tokenizer, template = load_tokenizer(folders[0], chat_configs[0])
+    # Last, as it may build.
+    device, config.model_lib = detect_device(str(device), config.model_lib, config.verbose)
     return ModelSetup(
         model,
+        device,
         config,
         [chat_config.model_config_dict for chat_config in chat_configs],
         tokenizer,

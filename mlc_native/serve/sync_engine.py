@@ -22,7 +22,6 @@ from mlc_native.serve.model_setup import (
     LoadProgressBar,
     Mode,
     ModelSetup,
-    detect_device,
     prepare_model,
 )
 from mlc_native.serve.request import Request
@@ -42,8 +41,8 @@ class SyncMLCEngine:
 
     Args:
         model: model folder, "demo" (the model inside this package) or hub id.
-        device: "auto", "cpu" or "cuda[:i]".
-        model_lib: plug-in library that creates the model; None is the built-in decoder.
+        device: "cpu", "cuda" (the first GPU), "cuda:i", or "auto" (a GPU where one can be used).
+        model_lib: plug-in library that creates the model; None is the decoder of the device.
         mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
         engine_config: further settings; not changed.
         enable_tracing: record events in ``trace_recorder``.
@@ -51,6 +50,7 @@ class SyncMLCEngine:
             raises comes out of ``step()``.
 
     Attributes:
+        device: where models run: "cpu" or "cuda:i"; "auto" when a ``model_lib`` chooses.
         engine_config: the settings with everything inferred filled in.
         max_input_sequence_length: tokens that a prompt may have.
         tokenizer: None when the model folder has no tokenizer.json.
@@ -72,8 +72,8 @@ class SyncMLCEngine:
     ) -> None:
         self._core: Any = None
         self._forked = False
-        setup = prepare_model(str(model), model_lib, mode, engine_config)
-        self.device = detect_device(device)
+        setup = prepare_model(str(model), device, model_lib, mode, engine_config)
+        self.device = setup.device
         self.trace_recorder = EventTraceRecorder() if enable_tracing else None
         self._request_stream_callback: StreamCallback | None = None
         self._load(setup, request_stream_callback)
@@ -114,7 +114,7 @@ class SyncMLCEngine:
     ) -> None:
         """Replaces the model, as ``MLCEngine.reload`` does; not from the callback."""
         self._check_not_forked()
-        setup = prepare_model(str(model), model_lib, mode, engine_config)
+        setup = prepare_model(str(model), self.device, model_lib, mode, engine_config)
         self.unload()
         self._load(setup, self._request_stream_callback)
 

@@ -67,7 +67,7 @@ STEPS = {
     "find the models": (model_setup, "resolve_models"),
     "what the models say": (model_setup.MLCChatConfig, "from_folder"),
     "the tokenizer": (model_setup, "load_tokenizer"),
-    "the device": (engine_base, "detect_device"),
+    "the device": (model_setup, "detect_device"),
     "the state": (engine_base, "EngineState"),
     "the C++ engine": (engine_base, "StreamBridge"),
     "the two loops": (engine_base.MLCEngineBase, "_start_threads"),
