@@ -88,13 +88,17 @@ std::optional<CudaDevice> FindGpu(const std::string& device) {
 }
 
 std::string ResolveDevice(const std::string& device, const std::string& model_lib) {
+  return ResolveDevice(device, model_lib, CudaLibraryPath());
+}
+
+std::string ResolveDevice(const std::string& device, const std::string& model_lib,
+                          const std::string& cuda_library) {
   const std::optional<int> index = CudaIndex(device);
   if (!model_lib.empty()) return index ? DeviceName(*index) : device;
-  const bool has_library = !CudaLibraryPath().empty();
-  if (device == "auto" && !has_library) return "cpu";
+  if (device == "auto" && cuda_library.empty()) return "cpu";
   const std::optional<CudaDevice> gpu = FindGpu(device);
   if (!gpu) return "cpu";
-  if (has_library) return DeviceName(gpu->index);
+  if (!cuda_library.empty()) return DeviceName(gpu->index);
   throw Unavailable(DeviceName(gpu->index),
                     std::string("this installation has no ") + kLibraryName +
                         ". Install a wheel that was built with nvcc, or nvcc (CUDA 12.8 or later), "

@@ -27,4 +27,8 @@ std::optional<CudaDevice> FindGpu(const std::string& device);
 // "cuda:0". Throws InvalidConfig that says what is missing.
 std::string ResolveDevice(const std::string& device, const std::string& model_lib);
 
+// The same with another CUDA library, or none (tests).
+std::string ResolveDevice(const std::string& device, const std::string& model_lib,
+                          const std::string& cuda_library);
+
 }  // namespace mlc_native

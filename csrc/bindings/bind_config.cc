@@ -66,7 +66,8 @@ void BindDevices(nb::module_& m) {
   m.def("find_gpu", &FindGpu, "device"_a,
         "The GPU that \"cuda[:i]\" or \"auto\" means, whether or not there is a library for it. "
         "Raises InvalidConfig for a GPU that is not there.");
-  m.def("resolve_device", &ResolveDevice, "device"_a, "model_lib"_a = "",
+  m.def("resolve_device", nb::overload_cast<const std::string&, const std::string&>(&ResolveDevice),
+        "device"_a, "model_lib"_a = "",
         "\"auto\" is the best there is. Raises InvalidConfig for a device that is not there.");
 }
 

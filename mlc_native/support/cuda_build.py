@@ -39,6 +39,7 @@ _COMPILE_FLAGS = (
     *("-std=c++20", "-O3", "-DNDEBUG", "--expt-relaxed-constexpr"),
     "-Xcompiler=-fPIC,-O2,-ffp-contract=off",
 )
+_LINK_FLAGS = ("-shared", "-Xlinker=--no-undefined", "-Xlinker=--exclude-libs=ALL")
 
 
 class CudaBuildError(RuntimeError):
@@ -212,7 +213,7 @@ def _build(
         ]
         _run_all(commands, progress)
         product = folder / LIBRARY
-        link = [*compiler, "-shared", "-Xlinker=--no-undefined", "-o", str(product)]
+        link = [*compiler, *_LINK_FLAGS, "-o", str(product)]
         _run([*link, *map(str, objects), str(tree.library), "-ldl"])
         product.replace(library)
 

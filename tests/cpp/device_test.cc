@@ -20,6 +20,8 @@ using ::testing::HasSubstr;
 
 class DeviceTest : public ::testing::Test {
  protected:
+  static constexpr char kLibrary[] = "/any/library.so";
+
   // Once it is loaded, it is what the name libcuda.so.1 means in this process.
   static void SetUpTestSuite() {
     const auto build = std::filesystem::path(MLC_NATIVE_FAKE_MODEL_PATH).parent_path();
@@ -40,9 +42,9 @@ class DeviceTest : public ::testing::Test {
 
   static void Gpus(const char* capabilities) { setenv("FAKE_CUDA_GPUS", capabilities, 1); }
   static void Library(const char* path) { setenv("MLC_NATIVE_CUDA_LIB", path, 1); }
-  static std::string Error(const std::string& device) {
+  static std::string Error(const std::string& device, const std::string& library = kLibrary) {
     try {
-      return "resolved to " + ResolveDevice(device, "");
+      return "resolved to " + ResolveDevice(device, "", library);
     } catch (const InvalidConfig& error) {
       EXPECT_EQ(error.field(), "device");
       return error.what();
@@ -52,14 +54,13 @@ class DeviceTest : public ::testing::Test {
 
 TEST_F(DeviceTest, EveryGpuThatIsNewEnoughIsListedWhereALibraryIs) {
   Gpus("90,75,80");
-  EXPECT_THAT(AvailableDevices(), ElementsAre("cpu"));
-  Library("/any/library.so");
+  Library(kLibrary);
   EXPECT_THAT(AvailableDevices(), ElementsAre("cpu", "cuda:0", "cuda:2"));
 }
 
 TEST_F(DeviceTest, Names) {
   Gpus("90,80");
-  Library("/any/library.so");
+  Library(kLibrary);
   EXPECT_EQ(ResolveDevice("auto", ""), "cuda:0");
   EXPECT_EQ(ResolveDevice("cuda", ""), "cuda:0");
   EXPECT_EQ(ResolveDevice("cuda:1", ""), "cuda:1");
@@ -71,12 +72,10 @@ TEST_F(DeviceTest, Names) {
 }
 
 TEST_F(DeviceTest, AutoTakesTheFirstThatIsNewEnoughElseTheCpu) {
-  Library("/any/library.so");
-  EXPECT_EQ(ResolveDevice("auto", ""), "cpu");
+  EXPECT_EQ(ResolveDevice("auto", "", kLibrary), "cpu");
   Gpus("70,90");
-  EXPECT_EQ(ResolveDevice("auto", ""), "cuda:1");
-  Library("");
-  EXPECT_EQ(ResolveDevice("auto", ""), "cpu");
+  EXPECT_EQ(ResolveDevice("auto", "", kLibrary), "cuda:1");
+  EXPECT_EQ(ResolveDevice("auto", "", ""), "cpu");
   EXPECT_EQ(FindGpu("auto")->index, 1);
 }
 
@@ -90,8 +89,8 @@ TEST_F(DeviceTest, ErrorsSayWhatIsMissing) {
   Gpus("90,75");
   EXPECT_THAT(Error("cuda:2"), HasSubstr("there are 2 GPUs, cuda:0 to cuda:1"));
   EXPECT_THAT(Error("cuda:1"), HasSubstr("compute capability 7.5, at least 8.0"));
-  EXPECT_THAT(Error("cuda:0"), HasSubstr("has no libmlc_native_cuda.so"));
-  EXPECT_THAT(Error("cuda:0"), HasSubstr("nvcc"));
+  EXPECT_THAT(Error("cuda:0", ""), HasSubstr("has no libmlc_native_cuda.so"));
+  EXPECT_THAT(Error("cuda:0", ""), HasSubstr("nvcc"));
   for (const char* nonsense :
        {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "CPU"}) {
     EXPECT_THAT(Error(nonsense), HasSubstr("\"auto\", \"cpu\", \"cuda\" or \"cuda:i\", got"));
@@ -101,10 +100,10 @@ TEST_F(DeviceTest, ErrorsSayWhatIsMissing) {
 // The driver is not even asked: a library may have devices of its own.
 TEST_F(DeviceTest, AModelLibDecidesWhichDevicesThereAre) {
   setenv("FAKE_CUDA_ERROR", "999", 1);
-  EXPECT_EQ(ResolveDevice("cuda", "/any/library.so"), "cuda:0");
-  EXPECT_EQ(ResolveDevice("cuda:7", "/any/library.so"), "cuda:7");
-  EXPECT_EQ(ResolveDevice("auto", "/any/library.so"), "auto");
-  EXPECT_THROW(ResolveDevice("tpu", "/any/library.so"), InvalidConfig);
+  EXPECT_EQ(ResolveDevice("cuda", kLibrary), "cuda:0");
+  EXPECT_EQ(ResolveDevice("cuda:7", kLibrary), "cuda:7");
+  EXPECT_EQ(ResolveDevice("auto", kLibrary), "auto");
+  EXPECT_THROW(ResolveDevice("tpu", kLibrary), InvalidConfig);
 }
 
 TEST_F(DeviceTest, AModelOnAGpuComesFromTheCudaLibrary) {
