@@ -35,6 +35,8 @@ def add_model_arguments(parser: argparse.ArgumentParser, like: str | None = None
     parser.add_argument("--quantization", choices=["q8", "q4"])
     parser.add_argument("--kv-cache-dtype", default="auto", choices=["auto", *DTYPES, "int8"])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--device", default="cpu", help="auto, cpu or cuda[:i]")
+    parser.add_argument("--model-lib", help="plug-in library that creates the model")
     parser.add_argument("--seed", type=int, default=0)
 
 
@@ -62,10 +64,11 @@ def engine_config(args: argparse.Namespace, **settings: Any) -> EngineConfig:
 
 
 def describe_model(args: argparse.Namespace) -> str:
-    """One line: which model, in which precision, on how many threads."""
+    """One line: which model, in which precision, on what."""
     model = args.model or args.like or "demo"
     weights = args.quantization or args.dtype
-    return f"{model}, {weights}, KV cache {args.kv_cache_dtype}, {args.threads} threads"
+    where = f"{args.threads} threads" if args.device == "cpu" else args.device
+    return f"{model}, {weights}, KV cache {args.kv_cache_dtype}, {where}"
 
 
 def random_prompts(count: int, length: int, vocab_size: int, seed: int) -> list[list[int]]:

@@ -15,136 +15,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
-import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import torch
 import transformers
-from common import (
-    add_model_arguments,
-    describe_model,
-    engine_config,
-    model_folder,
-    random_prompts,
-)
+from common import add_model_arguments, describe_model, model_folder, random_prompts
 from machine import provenance
 from rich.console import Console
 from rich.table import Table
-from tqdm import tqdm
+from sides import Ours, Row, Side, Transformers, cells, measure
 from transformers.utils import logging as transformers_logging
-
-from mlc_native import SyncMLCEngine
-from mlc_native.protocol.debug_protocol import DebugConfig
-from mlc_native.protocol.generation_config import GenerationConfig
 
 PROMPT_LEN = 8  # tokens before a decode row
 PREFILL_LEN = 512  # tokens of the prefill row
-
-
-class Side(Protocol):
-    """Something that generates exactly `max_tokens` greedy tokens per prompt."""
-
-    name: str
-
-    def generate(self, prompts: list[list[int]], max_tokens: int) -> None: ...
-
-
-class Ours:
-    """The engine, stepped by this thread."""
-
-    name = "mlc_native"
-
-    def __init__(self, path: str, args: argparse.Namespace) -> None:
-        longest = max(PREFILL_LEN + 16, PROMPT_LEN + args.new_tokens)
-        config = engine_config(
-            args,
-            max_num_sequence=max([1, *args.batches]),
-            max_total_sequence_length=max([1, *args.batches]) * (longest + 16),
-            max_single_sequence_length=longest,
-            prefill_chunk_size=PREFILL_LEN,
-            prefix_cache_mode="disable",
-        )
-        self.engine = SyncMLCEngine(path, device="cpu", engine_config=config)
-
-    def generate(self, prompts: list[list[int]], max_tokens: int) -> None:
-        config = GenerationConfig(
-            temperature=0.0, max_tokens=max_tokens, debug_config=DebugConfig(ignore_eos=True)
-        )
-        self.engine.generate(prompts, config)
-
-
-class Transformers:
-    """`generate` of the same checkpoint in `dtype`."""
-
-    def __init__(self, path: str, dtype: str, threads: int) -> None:
-        self.name = f"transformers {dtype}"
-        torch.set_num_threads(threads)
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(
-            path, dtype=getattr(torch, dtype)
-        ).eval()
-
-    @torch.inference_mode()
-    def generate(self, prompts: list[list[int]], max_tokens: int) -> None:
-        ids = torch.tensor(prompts)
-        self.model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            min_new_tokens=max_tokens,
-            max_new_tokens=max_tokens,
-        )
-
-
-@dataclass(frozen=True)
-class Row:
-    """What is measured: `batch` prompts of random tokens, and the tokens generated for each."""
-
-    label: str
-    batch: int
-    prompt_len: int
-    new_tokens: int
-
-    def tokens_per_s(self, side: Side, prompts: list[list[int]]) -> float:
-        """One measurement."""
-        first = seconds(side, prompts, 1)
-        if self.new_tokens == 1:
-            return self.batch * self.prompt_len / first
-        whole = seconds(side, prompts, self.new_tokens)
-        return self.batch * (self.new_tokens - 1) / (whole - first)
-
-
-def seconds(side: Side, prompts: list[list[int]], max_tokens: int) -> float:
-    start = time.perf_counter()
-    side.generate(prompts, max_tokens)
-    return time.perf_counter() - start
-
-
-def measure(
-    sides: list[Side], row: Row, prompts: list[list[int]], repeats: int
-) -> dict[str, list[float]]:
-    """Tokens/s of each round by side, after a warm-up of one token each."""
-    rates: dict[str, list[float]] = {side.name: [] for side in sides}
-    for side in sides:
-        side.generate(prompts, 1)
-    for i in tqdm(range(repeats), desc=row.label, leave=False, disable=None):
-        for side in sides if i % 2 == 0 else reversed(sides):
-            rates[side.name].append(row.tokens_per_s(side, prompts))
-    return rates
-
-
-def cells(rates: dict[str, list[float]]) -> list[str]:
-    """Median (smallest .. largest) of each side, and the ratio of ours to it."""
-    ours, *_ = rates.values()
-    out = []
-    for side in rates.values():
-        ratio = statistics.median(a / b for a, b in zip(ours, side, strict=True))
-        spread = f"{statistics.median(side):.1f} ({min(side):.1f} .. {max(side):.1f})"
-        out.append(spread if side is ours else f"{spread}, {ratio:.2f} x")
-    return out
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -175,8 +59,8 @@ def main(argv: list[str] | None = None) -> None:
     rows.append(Row(f"prefill {PREFILL_LEN}", 1, PREFILL_LEN, 1))
     results: dict[str, Any] = {}
     with model_folder(args) as path:
-        sides: list[Side] = [Ours(path, args)]
-        sides += [Transformers(path, dtype, args.threads) for dtype in args.against]
+        sides: list[Side] = [Ours(path, args, rows)]
+        sides += [Transformers(path, dtype, args.threads, args.device) for dtype in args.against]
         vocab_size = transformers.AutoConfig.from_pretrained(path).vocab_size
         for row in rows:
             prompts = random_prompts(row.batch, row.prompt_len, vocab_size, args.seed)

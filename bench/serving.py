@@ -79,7 +79,13 @@ def start_engine(args: argparse.Namespace, path: str) -> AsyncMLCEngine:
         prefill_chunk_size=args.prefill_chunk,
         max_queue_length=-1,
     )
-    return AsyncMLCEngine(path, device="cpu", mode="server", engine_config=config)
+    return AsyncMLCEngine(
+        path,
+        device=args.device,
+        model_lib=args.model_lib,
+        mode="server",
+        engine_config=config,
+    )
 
 
 async def measure(args: argparse.Namespace, path: str) -> list[dict[str, Any]]:
