@@ -48,7 +48,20 @@ def model_folder(args: argparse.Namespace) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as folder:
         stored = "bfloat16" if args.dtype == "auto" else args.dtype
-        yield str(make_checkpoint(args.like, Path(folder) / "model", dtype=stored, seed=args.seed))
+        yield str(
+            make_checkpoint(
+                args.like,
+                Path(folder) / "model",
+                dtype=stored,
+                seed=args.seed,
+                device=torch_device(args),
+            )
+        )
+
+
+def torch_device(args: argparse.Namespace) -> str:
+    """Where torch computes beside an engine on --device: the CPU when it has no such device."""
+    return args.device if args.device != "auto" and torch.cuda.is_available() else "cpu"
 
 
 def engine_config(args: argparse.Namespace, **settings: Any) -> EngineConfig:

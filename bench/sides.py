@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import transformers
@@ -74,6 +75,11 @@ class Ours:
             temperature=0.0, max_tokens=max_tokens, debug_config=DebugConfig(ignore_eos=True)
         )
         self.engine.generate(prompts, config)
+
+    def debug(self, name: str) -> dict[str, Any]:
+        """The answer of a debug call."""
+        answer: dict[str, Any] = json.loads(self.engine._core.debug_call(name))
+        return answer
 
 
 class Transformers:

@@ -1,37 +1,59 @@
 """Joins what tools/gpu_check.sh has measured into gpu_report.json and a table.
 
-    gpu_report.py OUT                    reads OUT/{steps.tsv,machine.log,tests.json,...}
-    gpu_report.py --measure-peak FILE    bf16 peak of GPU 0 by a large matrix product of torch
+    gpu_report.py OUT    reads OUT/{steps.tsv,machine.log,tests.json,kernels.json,figures-*.json}
 
-Each figure stands beside its limit of the same run: the larger of bytes / bandwidth of a large
-copy and operations / measured peak. What was not measured is absent.
+Each figure stands beside its target, and what the other side of the same run does beside that. A
+kernel's share is the larger of bytes / bandwidth and operations / peak, over its time. What was not
+measured is absent, and "not measured" in the table.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+ATTENTION = "decode_attention llama-3.1-8b rows=64 length=4096"  # of bench/cuda/kernels.cc
 
-def measure_peak(file: Path) -> None:
-    """Writes {"operations_per_s": ...}: the median of 20 products of 8192 x 8192 random bf16."""
-    import torch
 
-    n = 8192
-    a = torch.randn(n, n, device="cuda", dtype=torch.bfloat16)
-    b = torch.randn(n, n, device="cuda", dtype=torch.bfloat16)
-    seconds = []
-    for _ in range(23):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        torch.mm(a, b)
-        end.record()
-        end.synchronize()
-        seconds.append(begin.elapsed_time(end) * 1e-3)
-    file.write_text(json.dumps({"operations_per_s": 2 * n**3 / statistics.median(seconds[3:])}))
+@dataclass(frozen=True)
+class Target:
+    """`key` of a side of a figure of bench/gpu.py, to be at least or (`most`) at most `value`."""
+
+    what: str
+    figure: str
+    side: str
+    key: str
+    value: float
+    most: bool = False
+
+    def measured(self, figures: dict[str, Any]) -> float | None:
+        out: float | None = figures.get(self.figure, {}).get(self.side, {}).get(self.key)
+        return out
+
+    def met(self, value: float) -> bool:
+        return value <= self.value if self.most else value >= self.value
+
+    def text(self, value: float) -> str:
+        if "share" in self.key:
+            return f"{100 * value:.1f} %"
+        return f"{value:.2f} s" if self.key == "seconds" else f"{value:,.0f}/s"
+
+
+OURS, Q4 = "mlc_native bf16", "mlc_native q4"
+TARGETS = (
+    Target("decode 1, Qwen3-0.6B shape bf16", "decode 0.6b", OURS, "share", 0.60),
+    Target("decode 1, Llama-3.2-1B shape bf16", "decode 1b", OURS, "share", 0.75),
+    Target("decode 1, Llama-3.1-8B shape bf16", "decode 8b", OURS, "share", 0.88),
+    Target("decode 1, Llama-3.1-8B shape q4", "decode 8b", Q4, "share", 0.65),
+    Target("decode attention, 8B, 64 x 4,096", "attention 8b", OURS, "share", 0.85),
+    Target("prefill 8,192, 8B shape bf16", "prefill 8b", OURS, "share", 0.60),
+    Target("256 requests, output tokens", "serving 0.6b", OURS, "output_tokens_per_s", 30000),
+    Target("device idle, batch 64", "host 0.6b", OURS, "device_idle_share", 0.03, most=True),
+    Target("start to first token, 0.6B", "first token 0.6b", "mlc_native", "seconds", 4, most=True),
+)
 
 
 def load(file: Path) -> Any:
@@ -42,61 +64,112 @@ def load(file: Path) -> Any:
         return None
 
 
-def steps(out: Path) -> list[dict[str, Any]]:
-    """Name, exit status and seconds of each step, in order."""
+def read_steps(out: Path) -> list[dict[str, Any]]:
+    """Name, exit status (or why it was not run) and seconds of each step, as they ended."""
     rows = [line.split("\t") for line in (out / "steps.tsv").read_text().splitlines()]
-    return [{"name": r[0], "status": int(r[1]), "seconds": float(r[2])} for r in rows]
+    return [{"name": r[0], "status": r[1], "seconds": float(r[2])} for r in rows]
 
 
-def with_limits(kernels: list[dict[str, Any]], peak: float | None) -> list[dict[str, Any]]:
-    """Adds "share" of the limit (0 to 1) to each kernel where the limit is known."""
-    copy = next((k for k in kernels if k["name"] == "copy"), None)
-    bandwidth = copy["bytes"] / copy["seconds"] if copy else None
+def ending(status: str) -> str:
+    """In words; 124 is what timeout(1) answers."""
+    words = {"0": "ok", "124": "out of time"}
+    return words.get(status, f"status {status}" if status.isdigit() else status)
+
+
+def read_figures(out: Path) -> dict[str, Any]:
+    """All figures-*.json as one; each has limits of its own, measured by its process."""
+    joined: dict[str, Any] = {"limits": {}, "figures": {}, "errors": {}}
+    for file in sorted(out.glob("figures-*.json")):
+        part = load(file) or {}
+        for key in joined:
+            joined[key] |= {file.stem: part.get(key)} if key == "limits" else part.get(key, {})
+    return joined
+
+
+def add_shares(kernels: list[dict[str, Any]], limits: dict[str, Any]) -> None:
+    """Adds "share" to each kernel; the best machine of all processes is the limit."""
+    machines = [machine for machine in limits.values() if machine]
+    if not machines:
+        return
+    bandwidth = max(machine["bytes_per_s"] for machine in machines)
+    peak = max(machine["operations_per_s"] for machine in machines)
     for kernel in kernels:
-        limits = []
-        if bandwidth:
-            limits.append(kernel["bytes"] / bandwidth)
-        if peak:
-            limits.append(kernel["operations"] / peak)
-        if len(limits) == 2:
-            kernel["share"] = max(limits) / kernel["seconds"]
-    return kernels
+        least = max(kernel["bytes"] / bandwidth, kernel["operations"] / peak)
+        kernel["share"] = least / kernel["seconds"]
 
 
-def print_table(report: dict[str, Any]) -> None:
-    """Steps and kernels, one line each."""
-    print("\n".join(report["machine"]))
+def add_attention(figures: dict[str, Any], kernels: list[dict[str, Any]]) -> None:
+    """The attention of the kernels' benchmark, beside torch's of bench/gpu.py."""
+    for kernel in kernels:
+        if kernel["name"] == ATTENTION:
+            figures.setdefault("attention 8b", {})[OURS] = kernel
+
+
+def make_report(out: Path) -> dict[str, Any]:
+    """Everything that steps have left in a folder."""
+    measured, kernels = read_figures(out), load(out / "kernels.json") or []
+    add_shares(kernels, measured["limits"])
+    add_attention(measured["figures"], kernels)
+    tests = load(out / "tests.json")
+    targets = []
+    for target in TARGETS:
+        value = target.measured(measured["figures"])
+        met = None if value is None else target.met(value)
+        targets.append({**vars(target), "measured": value, "met": met})
+    return {
+        "machine": (out / "machine.log").read_text().splitlines(),
+        "steps": read_steps(out),
+        "tests": {key: tests[key] for key in ("tests", "failures", "errors")} if tests else None,
+        "targets": targets,
+        **measured,
+        "kernels": kernels,
+    }
+
+
+def beside(target: Target, figures: dict[str, Any]) -> str:
+    """What the other sides of a figure do."""
+    cells = []
+    for side, values in figures.get(target.figure, {}).items():
+        if side.startswith("mlc_native"):
+            continue
+        value = values.get(target.key)
+        text = target.text(value) if value is not None else values.get("error", "")
+        cells.append(f"{side}: {text}")
+    return "; ".join(cells)
+
+
+def table(report: dict[str, Any]) -> str:
+    """Steps, targets and kernels as Markdown."""
+    lines = ["```", *report["machine"], "```", "", "| step | | s |", "|---|---|--:|"]
     for step in report["steps"]:
-        status = "ok" if step["status"] == 0 else f"status {step['status']}"
-        print(f"{step['name']:<12} {status:<10} {step['seconds']:6.1f} s")
-    if report["tests"]:
-        print("tests: {tests}, failed: {failures}".format(**report["tests"]))
+        lines.append(f"| {step['name']} | {ending(step['status'])} | {step['seconds']:.1f} |")
+    lines += ["", "| | target | measured | beside |", "|---|--:|--:|---|"]
+    for target in TARGETS:
+        value = target.measured(report["figures"])
+        measured = "not measured" if value is None else target.text(value)
+        sign = "&le;" if target.most else "&ge;"
+        others = beside(target, report["figures"])
+        lines.append(
+            f"| {target.what} | {sign} {target.text(target.value)} | {measured} | {others} |"
+        )
+    lines += ["", "| kernel | us | share |", "|---|--:|--:|"]
     for kernel in report["kernels"]:
-        share = f"{100 * kernel['share']:5.1f} %" if "share" in kernel else ""
-        print(f"{kernel['name']:<48} {kernel['seconds'] * 1e6:10.1f} us  {share}")
+        share = f"{100 * kernel['share']:.1f} %" if "share" in kernel else ""
+        lines.append(f"| {kernel['name']} | {kernel['seconds'] * 1e6:.1f} | {share} |")
+    lines += [f"\n{row}: {error}" for row, error in report["errors"].items()]
+    return "\n".join(lines)
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["--measure-peak"] and len(sys.argv) == 3:
-        measure_peak(Path(sys.argv[2]))
-        return 0
+    """Writes gpu_report.json and gpu_report.md, prints the latter."""
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
     out = Path(sys.argv[1])
-    peak = load(out / "peak.json")
-    tests = load(out / "tests.json")
-    report = {
-        "machine": (out / "machine.log").read_text().splitlines(),
-        "steps": steps(out),
-        "tests": {key: tests[key] for key in ("tests", "failures", "errors")} if tests else None,
-        "bf16_peak": peak["operations_per_s"] if peak else None,
-        "kernels": with_limits(
-            load(out / "kernels.json") or [], peak["operations_per_s"] if peak else None
-        ),
-    }
+    report = make_report(out)
     (out / "gpu_report.json").write_text(json.dumps(report, indent=1) + "\n")
-    print_table(report)
+    (out / "gpu_report.md").write_text(table(report) + "\n")
+    print(table(report))
     return 0
 
 

@@ -1,0 +1,53 @@
+"""How long a GPU waits between the kernels of this process, whoever launches them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+MIN_GAP_S = 3e-6  # shorter ones are what a launch costs within a graph, not waiting for the host
+EDGE = 0.1  # of the time at either end is not counted: prompts, and the end of the batch
+
+
+class DeviceTrace:
+    """What ran on the device; filled when `device_trace` ends."""
+
+    def __init__(self) -> None:
+        self.busy_s: list[tuple[float, float]] | None = None  # [begin, end); None: no device
+
+    def idle_share(self) -> float | None:
+        """Of the time between the edges; None where there was no device to trace."""
+        return idle_share(self.busy_s) if self.busy_s else None
+
+
+def idle_share(busy_s: Iterable[tuple[float, float]]) -> float:
+    """The share of gaps of MIN_GAP_S or more among intervals that may overlap."""
+    spans = sorted(busy_s)
+    begin, end = spans[0][0], max(e for _, e in spans)
+    low, high = begin + EDGE * (end - begin), end - EDGE * (end - begin)
+    idle, reached = 0.0, low
+    for b, e in [*spans, (high, high)]:
+        gap = min(b, high) - reached
+        idle += gap if gap >= MIN_GAP_S else 0.0
+        reached = max(reached, e)
+    return idle / (high - low)
+
+
+@contextmanager
+def device_trace() -> Iterator[DeviceTrace]:
+    """Traces the GPUs while the context lasts, through the driver: all libraries are seen."""
+    trace = DeviceTrace()
+    if not torch.cuda.is_available():
+        yield trace
+        return
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        yield trace
+        torch.cuda.synchronize()
+    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
+    trace.busy_s = [
+        (event.start_ns() * 1e-9, event.end_ns() * 1e-9)
+        for event in results.events()
+        if event.device_type() == torch.autograd.DeviceType.CUDA
+    ]

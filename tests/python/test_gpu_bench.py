@@ -1,0 +1,161 @@
+"""The benchmark of a GPU, its limits and its report, as far as they run without one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+sys.path.insert(0, str(ROOT / "tools"))
+import gpu
+import gpu_report
+from device_trace import EDGE, MIN_GAP_S, idle_share
+from make_random_checkpoint import SHAPES
+from model_limit import Decoder, Machine, Step
+
+QWEN = SHAPES["qwen3-0.6b"]
+
+
+def test_every_row_runs_tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> dict[str, Any]:  # it would take all memory of the host
+        raise RuntimeError("not here")
+
+    monkeypatch.setattr(gpu, "generate_continuous", refuse)
+    path = tmp_path / "figures-all.json"
+    rows = [row for row in gpu.ROWS if row != "first-token"]
+    assert gpu.main([*rows, "--tiny", "--threads", "1", "--json", str(path)]) == 0
+    out = json.loads(path.read_text())
+    assert out["errors"] == {}
+    figures = out["figures"]
+    for label in ("decode 0.6b", "decode 1b", "decode 8b", "prefill 8b"):
+        sides = [
+            "mlc_native bf16",
+            *(["mlc_native q4"] if "8b" in label else []),
+            "transformers bfloat16",
+        ]
+        assert list(figures[label]) == sides
+    serving = figures["serving 0.6b"]
+    assert serving["mlc_native bf16"]["failed"] == 0
+    assert serving["mlc_native bf16"]["requests"] == gpu.TINY.requests
+    assert serving["transformers generate"]["requests"] == gpu.TINY.requests
+    assert serving["transformers continuous"] == {"error": "RuntimeError: not here"}
+    host = figures["host 0.6b"]["mlc_native bf16"]
+    assert 0 < host["host_s"] <= host["step_s"]
+    assert host["phases"]["step"]["count"] >= gpu.TINY.new_tokens
+
+
+@pytest.mark.slow
+def test_first_token_starts_processes(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    assert gpu.main(["first-token", "--tiny", "--json", str(path)]) == 0
+    sides = json.loads(path.read_text())["figures"]["first token 0.6b"]
+    assert list(sides) == ["mlc_native", "transformers"]
+    assert all(side["seconds"] > 0 for side in sides.values())
+
+
+def test_a_row_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_run: gpu.Run) -> gpu.Figures:
+        raise RuntimeError("no")
+
+    monkeypatch.setitem(gpu.ROWS, "serving", fail)
+    path = tmp_path / "figures.json"
+    assert gpu.main(["serving", "attention", "--tiny", "--json", str(path)]) == 1
+    out = json.loads(path.read_text())
+    assert out["errors"] == {"serving": "RuntimeError: no"}
+    assert list(out["figures"]) == ["attention 8b"]
+
+
+def test_an_unknown_row_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        gpu.main(["decode-7b"])
+    assert "decode-7b" in capsys.readouterr().err
+
+
+def test_limits_count_the_shape() -> None:
+    decoder = Decoder.of(QWEN)
+    matrices = 28 * (1024 * (2048 + 1024 + 1024 + 2048) + 3 * 1024 * 3072) + 151936 * 1024
+    assert decoder.weight_bytes == 2 * matrices
+    assert decoder.kv_bytes_per_token == 2 * 2 * 28 * 1024
+    one = Step(1, 1, 99)
+    assert decoder.step_bytes(one) == 2 * matrices + 101 * decoder.kv_bytes_per_token
+    assert decoder.step_operations(one) == 2 * matrices + 4 * 2048 * 28 * 100
+    two = decoder.step_operations(Step(1, 2, 99)) - decoder.step_operations(one)
+    assert two == 2 * (matrices - 151936 * 1024) + 4 * 2048 * 28 * 101
+
+
+def test_a_stored_embedding_of_its_own_is_not_read() -> None:
+    config = QWEN | {"tie_word_embeddings": False}
+    assert Decoder.of(config, 10e9).weight_bytes == 10e9 - 2 * 151936 * 1024
+    assert Decoder.of(QWEN, 10e9).weight_bytes == 10e9
+
+
+def test_requests_share_the_reads_of_weights() -> None:
+    decoder = Decoder.of(QWEN)
+    slow_memory = Machine(bytes_per_s=1.0, operations_per_s=1e30)
+    one = decoder.requests_seconds(slow_memory, [(10, 4)])
+    assert one > 4 * decoder.weight_bytes
+    two = decoder.requests_seconds(slow_memory, [(10, 4), (10, 4)])
+    assert two - one == pytest.approx(one - 4 * decoder.weight_bytes)
+
+
+def test_idle_share_counts_long_gaps_between_the_edges() -> None:
+    assert idle_share([(0, 4), (3, 7), (7 + MIN_GAP_S / 2, 10)]) == 0
+    inside = 10 * (1 - 2 * EDGE)
+    assert idle_share([(0, 4), (6, 10)]) == pytest.approx(2 / inside)
+    assert idle_share([(0, 0.1), (2, 10)]) == pytest.approx(1 / inside)  # half of it at the edge
+    assert idle_share([(0, 10), (1, 2)]) == 0
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    (tmp_path / "machine.log").write_text("a GPU\n")
+    (tmp_path / "steps.tsv").write_text(
+        "build\t0\t12.5\ntests\t124\t60\nmemcheck\tnot run: no GPU\t0\n"
+    )
+    kernel = {"name": gpu_report.ATTENTION, "seconds": 2.0, "bytes": 90.0, "operations": 10.0}
+    (tmp_path / "kernels.json").write_text(json.dumps([kernel]))
+    figures = {
+        "limits": {"bytes_per_s": 50.0, "operations_per_s": 100.0},
+        "figures": {
+            "decode 8b": {
+                "mlc_native bf16": {"share": 0.9},
+                "transformers bfloat16": {"share": 0.25},
+            },
+            "first token 0.6b": {"mlc_native": {"seconds": 5.0}},
+            "host 0.6b": {"mlc_native bf16": {"device_idle_share": None}},
+        },
+        "errors": {"serving": "RuntimeError: no"},
+    }
+    (tmp_path / "figures-1.json").write_text(json.dumps(figures))
+    return tmp_path
+
+
+def test_report_compares_with_targets(measured: Path) -> None:
+    report = gpu_report.make_report(measured)
+    met = {each["what"]: each["met"] for each in report["targets"]}
+    assert met["decode 1, Llama-3.1-8B shape bf16"] is True
+    assert met["decode attention, 8B, 64 x 4,096"] is True  # 90 / 50 / 2
+    assert met["start to first token, 0.6B"] is False
+    assert met["device idle, batch 64"] is None
+    assert met["256 requests, output tokens"] is None
+    assert report["tests"] is None
+
+
+def test_report_says_what_was_not_measured(measured: Path) -> None:
+    text = gpu_report.table(gpu_report.make_report(measured))
+    assert "| tests | out of time | 60.0 |" in text
+    assert "| memcheck | not run: no GPU | 0.0 |" in text
+    assert "| decode 1, Llama-3.1-8B shape bf16 | &ge; 88.0 % | 90.0 % | transformers bfloat16: 25.0 % |" in text  # fmt: skip  # noqa: E501
+    assert "| 256 requests, output tokens | &ge; 30,000/s | not measured |  |" in text
+    assert "serving: RuntimeError: no" in text
+
+
+def test_every_target_is_a_figure_of_the_benchmark() -> None:
+    shapes = {"attention 8b", "serving 0.6b", "host 0.6b", "first token 0.6b", "prefill 8b"}
+    shapes |= {f"decode {shape}" for shape in gpu.FULL.shapes}
+    assert {target.figure for target in gpu_report.TARGETS} == shapes
