@@ -45,6 +45,8 @@ def test_serving_counts_every_token_once(
         assert run["output_tokens_per_s"] == pytest.approx(run["output_tokens"] / run["seconds"])
         for name in ("ttft_s", "inter_token_s", "end_to_end_s", "queue_s", "generator_late_s"):
             d = run[name]
+            if name == "inter_token_s" and not d:
+                continue  # a busy machine: all tokens of every request came at once
             assert 0 <= d["p50"] <= d["p90"] <= d["p99"] <= d["max"], name
         assert run["queue_s"]["mean"] < run["ttft_s"]["mean"] <= run["end_to_end_s"]["mean"]
     table = capsys.readouterr().out
