@@ -131,7 +131,7 @@ void RunSampler(benchmark::State& state, GenerationConfig config, float deviatio
   Sampler sampler;
   uint64_t position = 0;
   for (auto _ : state) {
-    benchmark::DoNotOptimize(sampler.Sample(logits, {&config, &generated, 0, position++}));
+    benchmark::DoNotOptimize(sampler.Sample(logits, {&config, generated.counts(), 0, position++}));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "actions/grammar_masks.h"
 #include "actions/post_process.h"
 #include "actions/sequence_life.h"
+#include "actions/step_pipeline.h"
 #include "device.h"
 #include "engine_debug.h"
 #include "support/check.h"
@@ -79,16 +80,15 @@ class EngineImpl : public Engine {
   // Throws InvalidRequest when it is off.
   PrefixCache& RequirePrefixCache();
   void RunActions();
+  // Whether an action put a step under way.
+  bool TakeAction();
   void EndAllRequests(FinishReason reason, const std::string& message);
   void MarkAllEnded(FinishReason reason, const std::string& message);
   void Process() {
     const StepProfiler::Scope scope(&profiler_, StepPhase::kPostProcess);
     PostProcess(estate_, parts_);
   }
-  void Deliver() {
-    const StepProfiler::Scope scope(&profiler_, StepPhase::kDeliver);
-    DeliverOutputs(estate_, trace_.get());
-  }
+  void Deliver();
   EngineGauges Gauges() const;
   int64_t max_sequence_length() const {
     return std::min(*config().max_single_sequence_length, *config().max_total_sequence_length);
@@ -100,10 +100,10 @@ class EngineImpl : public Engine {
   const std::shared_ptr<EngineGrammars> grammars_;
   PagedKvCache kv_;
   EngineState estate_;  // after kv_: its prefix cache holds pages
-  Sampler sampler_;
   StepProfiler profiler_;
   MaskFiller mask_filler_;
   EngineParts parts_;
+  std::unique_ptr<StepPipeline> steps_;
   DebugFunctions debug_functions_;
   std::vector<std::unique_ptr<EngineAction>> actions_;
 };
@@ -160,7 +160,6 @@ EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
                           *config().max_num_sequence);
   parts_ = {.model = loaded_.model.get(),
             .kv = &kv_,
-            .sampler = &sampler_,
             .mask_filler = &mask_filler_,
             .trace = trace_.get(),
             .token_table = loaded_.token_table.get(),
@@ -172,6 +171,8 @@ EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
             .now = options.now,
             .profiler = &profiler_};
   CreatePrefixCache();
+  steps_ = std::make_unique<StepPipeline>(parts_);
+  parts_.steps = steps_.get();
   actions_ = CreateEngineActions(parts_);
   estate_->request_stream_callback_ = options.request_stream_callback;
   RegisterDebugFunctions();
@@ -293,6 +294,7 @@ void EngineImpl::Advance(const Action& action) {
     Process();
   } catch (const std::exception& error) {
     // A bug of ours or no memory: nobody may wait for an answer that will not come.
+    steps_->Discard();
     MarkAllEnded(FinishReason::kError, error.what());
     Process();
   }
@@ -306,15 +308,38 @@ void EngineImpl::EndExpired() {
   }
 }
 
-void EngineImpl::RunActions() {
+void EngineImpl::Deliver() {
+  // Afterwards, so that no last output waits for a step of a request that has ended. Also when the
+  // callback throws.
+  struct AtEnd {
+    StepPipeline& steps;
+    ~AtEnd() { steps.DiscardDead(); }
+  };
+  const AtEnd at_end{*steps_};
+  const StepProfiler::Scope scope(&profiler_, StepPhase::kDeliver);
+  DeliverOutputs(estate_, trace_.get());
+}
+
+bool EngineImpl::TakeAction() {
   // Once more when all that a decode could do was to preempt: then there is something to prefill.
   for (int attempt = 0; attempt < 2; ++attempt) {
     for (const auto& action : actions_) {
-      if (action->Step(estate_)) return;
+      if (action->Step(estate_)) return true;
     }
   }
+  return false;
+}
+
+// The next step is put behind the one under way before that one is collected, so that the model
+// always has something to compute.
+void EngineImpl::RunActions() {
+  if (steps_->MustCollect()) steps_->CatchUp(estate_);
+  if (Empty()) return;
+  const bool was_under_way = steps_->num_under_way() > 0;
+  const bool is_under_way = TakeAction();
+  steps_->CollectUntil(estate_, is_under_way && steps_->runs_ahead() ? 1 : 0);
   // Requests that failed leave nothing to do; otherwise the head can never be served.
-  MLC_CHECK(!estate_->postproc_workspace.news.empty())
+  MLC_CHECK(is_under_way || was_under_way || !estate_->postproc_workspace.news.empty())
       << "no action for " << estate_->waiting_queue.size() << " waiting requests, "
       << kv_.pool().num_available() << " of " << kv_.pool().num_total() << " pages available";
 }

@@ -70,7 +70,8 @@ class Engine {
   virtual void AbortAllRequests() = 0;
   // Ends every request with finish reason "error".
   virtual void FailAllRequests(const std::string& message) = 0;
-  // One action. Does nothing when Empty().
+  // One action: a step is computed and its outputs are delivered. A model with a StepQueue computes
+  // it while the outputs of the step before are delivered. Does nothing when Empty().
   virtual void Step() = 0;
   // Aborts all, then clears metrics and the prefix cache.
   virtual void Reset() = 0;

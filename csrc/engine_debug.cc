@@ -53,7 +53,7 @@ void AuditRequest(RequestState& rstate) {
   bool decodes = false;
   for (const RequestStateEntry& leaf : rstate.leaves()) {
     const bool alive = leaf.status == RequestStateStatus::kAlive;
-    MLC_CHECK(!alive || leaf.num_tokens_to_compute() >= 1) << id;
+    MLC_CHECK(!alive || leaf.length() > leaf.mstate.kv_len) << id;
     decodes = decodes || alive;
   }
   MLC_CHECK(decodes == rstate.in_running_queue) << id;

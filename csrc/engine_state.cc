@@ -69,7 +69,7 @@ const std::vector<RequestStateEntry*>& EngineStateObj::GetRunningRequestStateEnt
   return cached_running_rsentries_;
 }
 
-RequestState& EngineStateObj::Admit(std::unique_ptr<RequestState> rstate) {
+RequestState& EngineStateObj::Admit(std::shared_ptr<RequestState> rstate) {
   rstate->arrival = num_arrived;
   const auto position = request_states.emplace(rstate->request->id, std::move(rstate)).first;
   RequestState& admitted = *position->second;

@@ -2,7 +2,8 @@
 //
 // Invariants between steps: every live request is in request_states; it is in waiting_queue while
 // an entry of it has tokens to prefill, in running_queue while an entry of it decodes (a request
-// with n > 1 can be in both after a preemption). At most one waiting entry is partly prefilled: the
+// with n > 1 can be in both after a preemption, and in none while the step that completes its
+// prompt is under way). At most one waiting entry is partly prefilled: the
 // first one of the queue that holds pages. Internal ids are unique among the live. Queues change
 // through the methods below, which keep the flags of RequestState. Owned by the engine; engine's
 // thread only.
@@ -53,7 +54,8 @@ struct EngineStateObj {
 
   std::vector<RequestPtr> running_queue;
   std::deque<RequestPtr> waiting_queue;
-  std::unordered_map<std::string, std::unique_ptr<RequestState>> request_states;
+  // Shared with the steps under way that compute for them.
+  std::unordered_map<std::string, std::shared_ptr<RequestState>> request_states;
   DeadlineQueue deadlines;  // of request_states
   int64_t num_arrived = 0;  // requests ever admitted
   EngineInternalIDManager id_manager;
@@ -77,7 +79,7 @@ struct EngineStateObj {
   const std::vector<RequestStateEntry*>& GetRunningRequestStateEntries();
 
   // A new request becomes live and waits.
-  RequestState& Admit(std::unique_ptr<RequestState> rstate);
+  RequestState& Admit(std::shared_ptr<RequestState> rstate);
   // The first work on the tokens of a request begins.
   void MarkStarted(RequestState& rstate, TimePoint now);
 

@@ -41,6 +41,12 @@ void RequestStateEntry::TakeBackTokens(int64_t num_tokens) {
   }
 }
 
+bool RequestStateEntry::EndsAt(int64_t num_tokens, int64_t max_sequence_length) const {
+  const int64_t max_tokens = rstate->config().max_tokens;
+  return num_tokens >= max_sequence_length ||
+         (max_tokens >= 0 && num_tokens - rstate->request->prompt_len() >= max_tokens);
+}
+
 RequestState::RequestState(RequestPtr request_in, std::shared_ptr<const StopStrSet> stop_strs,
                            bool strip_leading_space, TimePoint now)
     : request(std::move(request_in)) {

@@ -11,6 +11,10 @@
 // tokens.size()). A running sequence has at least one token that is not in the cache yet, the one
 // sampled last, and more of them after a jump-forward; the last one's logits give the next. Status:
 // kPending -> kAlive -> kFinished; preemption: kAlive -> kPending. Engine's thread only.
+//
+// Steps under way (actions/step_pipeline.h) are in kv_len already; what they draw is not in
+// `tokens` yet but pending: kv_len <= length() = tokens.size() + num_pending. At most one token is
+// pending while a step is planned. Nobody is preempted while one is.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +29,7 @@
 #include "metrics.h"
 #include "queue_limit.h"
 #include "request.h"
-#include "sampling/sampler.h"
+#include "sampling/token_counts.h"
 #include "tokenizer/stop_str_handler.h"
 #include "tokenizer/text_streamer.h"
 #include "tokenizer/token_table.h"
@@ -44,6 +48,9 @@ struct RequestModelState {
   static constexpr int64_t kNoId = -1;
   int64_t internal_id = kNoId;  // of the KV cache; kNoId while the sequence holds no pages
   int64_t kv_len = 0;           // tokens in the KV cache
+  int64_t kv_under_way = 0;     // of those, the last ones: their steps are not collected yet
+
+  int64_t num_collected() const { return kv_len - kv_under_way; }
 };
 
 struct RequestStateEntry {
@@ -56,6 +63,9 @@ struct RequestStateEntry {
   RequestModelState mstate;
   std::vector<int32_t> tokens;  // prompt + generated; empty for a child that is not forked yet
   TokenCounts generated_counts;
+  int num_pending = 0;              // tokens behind `tokens` that steps under way draw
+  int32_t pending_row = 0;          // of the newest step: draws the last of them
+  bool last_is_pending = false;     // the sequence surely ends with that one
   int64_t num_prompt_counted = 0;   // prompt tokens that are in RequestMetrics::prefill_tokens
   TimePoint last_token_time_point;  // epoch before the first generated token
   // What may follow `tokens`; null when anything may. Nothing of it depends on the KV cache, so it
@@ -79,14 +89,15 @@ struct RequestStateEntry {
   bool finish_reason_delivered = false;
 
   int64_t num_generated() const;
-  int64_t num_tokens_to_compute() const {
-    return static_cast<int64_t>(tokens.size()) - mstate.kv_len;
-  }
+  int64_t length() const { return static_cast<int64_t>(tokens.size()) + num_pending; }
+  int64_t num_tokens_to_compute() const { return last_is_pending ? 0 : length() - mstate.kv_len; }
+  // Whether the answer ends because of its length when the sequence has num_tokens tokens.
+  bool EndsAt(int64_t num_tokens, int64_t max_sequence_length) const;
   bool is_root_of_branches() const { return !child_indices.empty(); }
   bool finished() const { return status == RequestStateStatus::kFinished; }
   // Has tokens to prefill, for the first time or again.
   bool waits_for_prefill() const {
-    return status == RequestStateStatus::kPending && !tokens.empty();
+    return status == RequestStateStatus::kPending && !tokens.empty() && num_tokens_to_compute() > 0;
   }
 
   // Appends a sampled token; it is delivered by the next post-process. Throws what the grammar
@@ -98,7 +109,7 @@ struct RequestStateEntry {
   void TakeBackTokens(int64_t num_tokens);
 };
 
-struct RequestState {
+struct RequestState : std::enable_shared_from_this<RequestState> {
   RequestPtr request;
   std::vector<RequestStateEntry> entries;  // never grows: entries are pointed to
   RequestMetrics metrics;

@@ -21,7 +21,7 @@ void StepProfiler::Start() {
 
 std::string StepProfiler::Stop() {
   static constexpr std::array<const char*, kNumPhases> kNames = {
-      "step", "reserve", "forward", "sample", "commit", "post_process", "deliver"};
+      "step", "reserve", "forward", "sample", "collect", "commit", "post_process", "deliver"};
   running_ = false;
   nlohmann::ordered_json phases = nlohmann::ordered_json::object();
   for (size_t i = 0; i < kNumPhases; ++i) {

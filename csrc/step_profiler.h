@@ -14,7 +14,16 @@
 
 namespace mlc_native {
 
-enum class StepPhase { kStep, kReserve, kForward, kSample, kCommit, kPostProcess, kDeliver };
+enum class StepPhase {
+  kStep,
+  kReserve,
+  kForward,
+  kSample,
+  kCollect,
+  kCommit,
+  kPostProcess,
+  kDeliver
+};
 
 class StepProfiler {
  public:

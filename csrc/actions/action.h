@@ -15,17 +15,18 @@
 #include "kv/paged_kv_cache.h"
 #include "metrics.h"
 #include "models/model.h"
-#include "sampling/sampler.h"
 #include "scheduler.h"
 #include "step_profiler.h"
 
 namespace mlc_native {
 
+class StepPipeline;
+
 // What actions work with; owned by the engine.
 struct EngineParts {
   Model* model = nullptr;
   PagedKvCache* kv = nullptr;
-  Sampler* sampler = nullptr;
+  StepPipeline* steps = nullptr;
   MaskFiller* mask_filler = nullptr;
   EventTraceRecorder* trace = nullptr;      // may be null
   const TokenTable* token_table = nullptr;  // may be null: no text in outputs
@@ -40,7 +41,7 @@ class EngineAction {
  public:
   virtual ~EngineAction() = default;
   virtual const char* name() const = 0;
-  // False when there was nothing to do. Either the whole step is committed or nothing of it is.
+  // False when there was nothing to do. Either the whole step is put under way or nothing of it is.
   // Requests that fail are ended here and the step is repeated without them; only bugs of ours
   // throw.
   virtual bool Step(const EngineState& estate) = 0;

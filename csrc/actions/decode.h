@@ -1,16 +1,16 @@
-// One step of every running sequence. When pages run out, progress of a half prefilled prompt is
-// dropped first, then the last running entries are preempted; when none is left, that was no step.
+// One step of every running sequence. When pages run out, steps under way are collected first: who
+// ends gives pages back. Then progress of a half prefilled prompt is dropped, then the last running
+// entries are preempted; when none is left, that was no step.
 // Engine's thread only.
 #pragma once
 
 #include "actions/action.h"
-#include "actions/forward_step.h"
 
 namespace mlc_native {
 
 class DecodeAction : public EngineAction {
  public:
-  explicit DecodeAction(const EngineParts& parts) : parts_(parts), forward_(parts) {}
+  explicit DecodeAction(const EngineParts& parts) : parts_(parts) {}
   const char* name() const override { return "decode"; }
   bool Step(const EngineState& estate) override;
 
@@ -19,7 +19,6 @@ class DecodeAction : public EngineAction {
   void MakeRoom(const EngineState& estate);
 
   const EngineParts parts_;
-  ForwardStep forward_;
   StepPlan plan_;
 };
 

@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 
+#include "sampling/sampler.h"
 #include "support/check.h"
 
 namespace mlc_native {

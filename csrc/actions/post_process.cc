@@ -79,13 +79,11 @@ class SequenceDelivery {
     // Tokens of the sequence up to the one just examined.
     const auto num_tokens =
         static_cast<int64_t>(leaf_.tokens.size() - (leaf_.undelivered.size() - leaf_.num_examined));
-    const int64_t num_generated = num_tokens - leaf_.rstate->request->prompt_len();
     const bool grammar_ended =
         leaf_.grammar_ended && leaf_.num_examined == leaf_.undelivered.size();
     if (grammar_ended || (leaf_.stop_handler && leaf_.stop_handler->stop_triggered())) {
       Finish(FinishReason::kStop);
-    } else if ((config_.max_tokens >= 0 && num_generated >= config_.max_tokens) ||
-               num_tokens >= parts_.max_sequence_length) {
+    } else if (leaf_.EndsAt(num_tokens, parts_.max_sequence_length)) {
       Finish(FinishReason::kLength);
     }
   }

@@ -1,12 +1,14 @@
 #include "actions/prefill.h"
 
+#include "actions/step_pipeline.h"
+
 namespace mlc_native {
 
 bool PrefillAction::Step(const EngineState& estate) {
   do {
     PlanPrefill(estate, *parts_.kv, parts_.limits, &plan_);
     if (plan_.empty()) return false;
-  } while (forward_.Run(estate, plan_) == ForwardStep::Outcome::kPlanAnew);
+  } while (parts_.steps->Submit(estate, plan_) == StepPipeline::Outcome::kPlanAnew);
   return true;
 }
 

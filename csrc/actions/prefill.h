@@ -3,19 +3,17 @@
 #pragma once
 
 #include "actions/action.h"
-#include "actions/forward_step.h"
 
 namespace mlc_native {
 
 class PrefillAction : public EngineAction {
  public:
-  explicit PrefillAction(const EngineParts& parts) : parts_(parts), forward_(parts) {}
+  explicit PrefillAction(const EngineParts& parts) : parts_(parts) {}
   const char* name() const override { return "prefill"; }
   bool Step(const EngineState& estate) override;
 
  private:
   const EngineParts parts_;
-  ForwardStep forward_;
   StepPlan plan_;
 };
 

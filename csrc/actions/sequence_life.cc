@@ -35,11 +35,11 @@ void StartSequence(const EngineState& estate, const EngineParts& parts, RequestS
   CloseQueueWait(parts, *entry.rstate);
 }
 
-void CachePrefix(const EngineState& estate, const EngineParts& parts,
-                 const RequestStateEntry& entry) {
+void CachePrefix(const EngineState& estate, const RequestStateEntry& entry) {
   if (estate->prefix_cache == nullptr) return;
-  const int64_t id = entry.mstate.internal_id;
-  estate->prefix_cache->Insert(id, std::span(entry.tokens).first(parts.kv->length(id)));
+  const std::span<const int32_t> collected =
+      std::span(entry.tokens).first(entry.mstate.num_collected());
+  estate->prefix_cache->Insert(entry.mstate.internal_id, collected);
 }
 
 void PinPrompt(const EngineState& estate, const Request& request) {
@@ -57,8 +57,8 @@ void ReleaseSequence(const EngineState& estate, const EngineParts& parts,
   const int64_t id = entry.mstate.internal_id;
   if (id == RequestModelState::kNoId) return;
   if (parts.kv->HasSequence(id)) {
-    parts.kv->PopN(id, 0);  // what a forward has not committed
-    CachePrefix(estate, parts, entry);
+    parts.kv->PopN(id, entry.mstate.kv_under_way);  // and what is reserved
+    CachePrefix(estate, entry);
     parts.kv->RemoveSequence(id);
     if (estate->prefix_cache != nullptr) estate->prefix_cache->EvictExcess();
   }

@@ -15,14 +15,13 @@ namespace mlc_native {
 void StartSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry,
                    int64_t num_cached, TimePoint now);
 
-// Shows what the entry has in the KV cache to the prefix cache.
-void CachePrefix(const EngineState& estate, const EngineParts& parts,
-                 const RequestStateEntry& entry);
+// Shows what collected steps have computed of the entry to the prefix cache.
+void CachePrefix(const EngineState& estate, const RequestStateEntry& entry);
 
 // Pins a prompt that has just been computed; not when too many pages would be pinned then.
 void PinPrompt(const EngineState& estate, const Request& request);
 
-// Leaves the tokens of the entry to the prefix cache and gives back its pages and its id, if it has
+// Leaves what CachePrefix shows to the prefix cache and gives back its pages and its id, if it has
 // any; kv_len is 0 afterwards.
 void ReleaseSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry);
 

@@ -54,7 +54,7 @@ class PagedKvCache {
   // For the prefix cache. From now on others may read the tokens [0, length).
   void ShowTokens(int64_t seq_id, int64_t length);
   std::span<const Page> pages(int64_t seq_id) const { return Get(seq_id).pages; }
-  // Puts a page with the same contents in the place of a full one; not with a forward in flight.
+  // Puts a page with the same contents in the place of a full one; not before a Reserve's Commit.
   void ReplacePage(int64_t seq_id, int64_t index, const Page& page);
 
   int64_t length(int64_t seq_id) const { return Get(seq_id).length; }

@@ -62,7 +62,7 @@ void PrefixCache::StartSequence(int64_t seq_id, std::span<const int32_t> tokens)
 // ---- Insertion
 
 void PrefixCache::Insert(int64_t seq_id, std::span<const int32_t> tokens) {
-  MLC_CHECK(std::ssize(tokens) == kv_->length(seq_id)) << "sequence " << seq_id;
+  MLC_CHECK(std::ssize(tokens) <= kv_->length(seq_id)) << "sequence " << seq_id;
   try {
     Tree::Match match = tree_.Find(tokens);
     if (match.length < std::ssize(tokens)) Add(seq_id, tokens, &match);

@@ -52,9 +52,9 @@ class PrefixCache {
   Prefix Find(std::span<const int32_t> tokens);
   // Adds a sequence to the KV cache that starts with these tokens, all of which are in the cache.
   void StartSequence(int64_t seq_id, std::span<const int32_t> tokens);
-  // Keeps what the sequence has in the KV cache: `tokens`, exactly kv.length(seq_id) many, with no
-  // forward in flight. Pages that the cache has already replace the sequence's own. What only a
-  // fork shares is not kept, and without memory nothing is.
+  // Keeps what the sequence has in the KV cache: `tokens`, its first ones, with no reservation that
+  // is not committed. Pages that the cache has already replace the sequence's own. What only a fork
+  // shares is not kept, and without memory nothing is.
   void Insert(int64_t seq_id, std::span<const int32_t> tokens);
   // Evicts what is over max_num_recycling_seqs; to be called when a sequence has ended.
   void EvictExcess();

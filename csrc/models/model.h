@@ -85,7 +85,8 @@ struct DrawnToken {
 // Forward, then Sample, make a step; at most kMaxUnderWay steps are not collected. Everything runs
 // in the order in which it was put, page copies too, so pages that a step reads or writes may be
 // given to the next one at once. A token id below zero in a batch is what row -1 - id of the step
-// before draws (PendingToken). What throws leaves no step behind; steps before it can be collected.
+// before draws (PendingToken). What throws leaves no step behind, nor does a Forward without a
+// Sample; steps before it can be collected.
 class StepQueue {
  public:
   static constexpr int kMaxUnderWay = 2;

@@ -22,17 +22,17 @@ float& At(std::span<float> logits, int32_t token_id) {
 
 }  // namespace
 
-bool HasLogitBiasOrPenalties(const GenerationConfig& config, const TokenCounts& generated) {
-  return !config.logit_bias.empty() || (HasPenalties(config) && !generated.counts().empty());
+bool HasLogitBiasOrPenalties(const GenerationConfig& config, TokenCountsView generated) {
+  return !config.logit_bias.empty() || (HasPenalties(config) && !generated.empty());
 }
 
 void ApplyLogitBiasAndPenalties(std::span<float> logits, const GenerationConfig& config,
-                                const TokenCounts& generated) {
+                                TokenCountsView generated) {
   for (const auto& [token_id, bias] : config.logit_bias) {
     At(logits, token_id) += static_cast<float>(bias);
   }
   if (!HasPenalties(config)) return;
-  for (const auto& [token_id, count] : generated.counts()) {
+  for (const auto& [token_id, count] : generated) {
     if (count == 0) continue;
     float& logit = At(logits, token_id);
     if (!std::isfinite(logit)) continue;  // forbidden stays forbidden, NaN stays to be found

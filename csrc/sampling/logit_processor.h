@@ -13,10 +13,10 @@
 namespace mlc_native {
 
 // Whether the call below would change anything.
-bool HasLogitBiasOrPenalties(const GenerationConfig& config, const TokenCounts& generated);
+bool HasLogitBiasOrPenalties(const GenerationConfig& config, TokenCountsView generated);
 
 // Token ids are in [0, logits.size()), which Validate and sampling see to.
 void ApplyLogitBiasAndPenalties(std::span<float> logits, const GenerationConfig& config,
-                                const TokenCounts& generated);
+                                TokenCountsView generated);
 
 }  // namespace mlc_native

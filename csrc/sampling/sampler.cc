@@ -31,7 +31,7 @@ SampleResult Sampler::Sample(std::span<float> logits, const SamplingContext& con
   const GenerationConfig& config = *context.config;
   SampleResult result;
   double log_sum = 0;
-  const bool has_bias = HasLogitBiasOrPenalties(config, *context.generated);
+  const bool has_bias = HasLogitBiasOrPenalties(config, context.generated);
   const bool changes = has_bias || !context.allowed.empty();
   if (config.logprobs || !changes) Scan(logits);
   if (config.logprobs) {
@@ -41,7 +41,7 @@ SampleResult Sampler::Sample(std::span<float> logits, const SamplingContext& con
   raw_logits_.clear();
   if (has_bias) {
     if (config.logprobs) SaveRawLogits(logits, context);
-    ApplyLogitBiasAndPenalties(logits, config, *context.generated);
+    ApplyLogitBiasAndPenalties(logits, config, context.generated);
   }
   // What the mask leaves keeps its logit, so the log-probability of what is drawn stays readable.
   if (!context.allowed.empty()) ForbidTokens(logits, context.allowed);
@@ -92,7 +92,7 @@ void Sampler::SaveRawLogits(std::span<const float> logits, const SamplingContext
     }
   };
   for (const auto& [token_id, bias] : context.config->logit_bias) save(token_id);
-  for (const auto& [token_id, count] : context.generated->counts()) save(token_id);
+  for (const auto& [token_id, count] : context.generated) save(token_id);
 }
 
 float Sampler::RawLogit(std::span<const float> logits, int32_t token_id) const {

@@ -32,8 +32,8 @@ class SamplingError : public std::runtime_error {
 
 struct SamplingContext {
   const GenerationConfig* config = nullptr;
-  const TokenCounts* generated = nullptr;  // tokens generated so far; penalties ignore the prompt
-  uint64_t sequence = 0;                   // index of the sequence within its request
+  TokenCountsView generated;  // so far; penalties ignore the prompt
+  uint64_t sequence = 0;      // index of the sequence within its request
   uint64_t position = 0;  // position of the token to be drawn, counted from the start of the prompt
   // Bit t % 32 of word t / 32: whether token t may be drawn. Empty: every token.
   std::span<const int32_t> allowed = {};

@@ -9,6 +9,9 @@
 
 namespace mlc_native {
 
+// (token id, occurrences), each token at most once.
+using TokenCountsView = std::span<const std::pair<int32_t, int32_t>>;
+
 class TokenCounts {
  public:
   void Add(int32_t token_id);
@@ -16,7 +19,7 @@ class TokenCounts {
   void Remove(int32_t token_id);
   void Clear();
   // (token id, occurrences), in order of first appearance; 0 occurrences when all were taken back.
-  std::span<const std::pair<int32_t, int32_t>> counts() const { return counts_; }
+  TokenCountsView counts() const { return counts_; }
 
  private:
   size_t SlotOf(int32_t token_id) const;

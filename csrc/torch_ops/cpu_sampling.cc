@@ -30,7 +30,7 @@ void Sample(const SampleBatch& batch, Sampled* sampled) {
   for (size_t i = 0; i < batch.rows.size(); ++i) {
     const SampleRow& row = batch.rows[i];
     SamplingContext context{.config = &row.config,
-                            .generated = &row.generated,
+                            .generated = row.generated.counts(),
                             .sequence = row.sequence,
                             .position = row.position};
     if (batch.mask) {

@@ -29,6 +29,7 @@ class DeadlineTest : public ::testing::Test {
  protected:
   TestEngine& Start(TestEngineSetup setup = {}) {
     setup.now = clock_.function();
+    setup.model = Waited(setup.model);
     engine_.emplace(setup);
     engine_->model().set_on_forward([this](const ForwardBatch&) { clock_.Advance(1); });
     return *engine_;

@@ -86,7 +86,8 @@ void FailAtEvery(Count count, Plant plant) {
     plant(engine.model(), k);
     scenario.Play(engine);
     ExpectAllRightOrError(engine, scenario.setup.model);
-    EXPECT_GT(NumErrors(engine), 0);
+    // Behind a step under way it is repeated.
+    EXPECT_TRUE(NumErrors(engine) > 0 || scenario.setup.model.run_ahead);
     ExpectServesTheNext(engine, scenario.setup.model);
   }
 }

@@ -69,7 +69,7 @@ TEST(EnginePrefixCache, APromptIsSharedWhileItIsInUse) {
   TestEngineSetup setup{.prefill_chunk_size = 16};
   TestEngine engine(setup);
   engine.Add("a", Prompt(40), Greedy(30));
-  for (int i = 0; i < 3; ++i) engine.Step();
+  for (int i = 0; i < 4; ++i) engine.Step();
   engine.Add("b", Prompt(40), Greedy(30));
   engine.Run();
   EXPECT_EQ(Usage(engine, "b")["cached_tokens"], 39);
@@ -128,7 +128,7 @@ TEST(EnginePrefixCache, TheLeastRecentlyUsedSequencesAreForgotten) {
 }
 
 TEST(EnginePrefixCache, AbortLeavesWhatWasComputed) {
-  TestEngine engine({.prefill_chunk_size = 16});
+  TestEngine engine({.model = Waited(), .prefill_chunk_size = 16});
   engine.Add("a", Prompt(60), Greedy(10));
   engine.Step();
   engine.Step();

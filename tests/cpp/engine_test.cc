@@ -46,7 +46,7 @@ TEST(Engine, AnswersLikeTheModelAlone) {
 }
 
 TEST(Engine, RequestsAddedTogetherFinishAtTheirMaxTokensthStep) {
-  TestEngineSetup setup{.prefill_chunk_size = 512};
+  TestEngineSetup setup{.model = Waited(), .prefill_chunk_size = 512};
   for (PrefillMode mode : {PrefillMode::kChunked, PrefillMode::kHybrid}) {
     setup.prefill_mode = mode;
     TestEngine engine(setup);
@@ -63,7 +63,7 @@ TEST(Engine, RequestsAddedTogetherFinishAtTheirMaxTokensthStep) {
 }
 
 TEST(Engine, HybridDecodeNeverStallsForPrefill) {
-  TestEngine engine({.max_num_sequence = 16, .prefill_chunk_size = 64});
+  TestEngine engine({.model = Waited(), .max_num_sequence = 16, .prefill_chunk_size = 64});
   FinishSteps finish(engine);
   constexpr int kRequests = 10;
   constexpr int kMaxTokens = 12;
@@ -77,7 +77,8 @@ TEST(Engine, HybridDecodeNeverStallsForPrefill) {
 }
 
 TEST(Engine, ChunkedPrefillGoesBeforeDecode) {
-  TestEngine engine({.prefill_chunk_size = 16, .prefill_mode = PrefillMode::kChunked});
+  TestEngine engine(
+      {.model = Waited(), .prefill_chunk_size = 16, .prefill_mode = PrefillMode::kChunked});
   FinishSteps finish(engine);
   engine.Add("a", Prompt(5), Greedy(2));
   engine.Step();
@@ -202,7 +203,7 @@ TEST(Engine, MetricsCountWhatHappened) {
 
 TEST(Engine, AllTimesComeFromTheGivenClock) {
   VirtualClock clock;
-  TestEngine engine({.prefill_chunk_size = 16, .now = clock.function()});
+  TestEngine engine({.model = Waited(), .prefill_chunk_size = 16, .now = clock.function()});
   engine.model().set_on_forward([&clock](const ForwardBatch&) { clock.Advance(1); });
   engine.Add("a", Prompt(32), Greedy(5));  // two chunks, then four steps of decode
   clock.Advance(10);
@@ -242,7 +243,7 @@ TEST(Engine, MetricsCanBeAskedForByARequest) {
 }
 
 TEST(Engine, DebugCalls) {
-  TestEngine engine({});
+  TestEngine engine({.model = Waited()});
   engine.Add("a", Prompt(20), Greedy(5, 2));
   engine.Step();
   const json pages = json::parse(engine.engine().DebugCall("audit_pages"));
@@ -262,7 +263,7 @@ TEST(Engine, DebugCalls) {
 }
 
 TEST(Engine, TraceCoversTheLifeOfARequest) {
-  TestEngineSetup setup;
+  TestEngineSetup setup{.model = Waited()};
   setup.trace = std::make_shared<EventTraceRecorder>();
   TestEngine engine(setup);
   engine.Add("a", Prompt(20), Greedy(3));

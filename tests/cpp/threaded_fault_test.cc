@@ -57,7 +57,7 @@ TEST_P(ModelFailsAt, EveryRequestEndsOnceAndTheNextIsServed) {
     if (failed) EXPECT_THAT(history.error_message, HasSubstr("fake model"));
     if (!failed) EXPECT_EQ(history.sequences[0].token_ids.size(), 6u);
   }
-  EXPECT_GE(num_errors, 1);
+  EXPECT_TRUE(num_errors >= 1 || setup.model.run_ahead);  // behind a step under way it is repeated
   h.ExpectHealthy();
 }
 
@@ -76,7 +76,9 @@ TEST(ThreadedFault, ModelThatAlwaysFails) {
 
 TEST(ThreadedFault, ForwardRunsOutOfMemory) {
   std::atomic<int> num_forwards = 0;
-  ThreadedHarness h;
+  TestEngineSetup setup = testing::EndlessSetup();
+  setup.model.run_ahead = false;  // or it is repeated
+  ThreadedHarness h(setup);
   h.on_forward = [&](const ForwardBatch&) {
     if (++num_forwards == 2) throw std::bad_alloc();
   };

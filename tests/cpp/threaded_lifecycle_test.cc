@@ -190,7 +190,9 @@ TEST(ThreadedLifecycle, AnUnknownDebugFunctionListsThoseThatExist) {
 
 // W20: the reference calls the function of the first name for every later name.
 TEST(ThreadedLifecycle, W20EachDebugCallRunsItsOwnFunction) {
-  ThreadedHarness h;
+  testing::TestEngineSetup setup = testing::EndlessSetup();
+  setup.model.run_ahead = false;  // as many steps as tokens
+  ThreadedHarness h(setup);
   h.StartAndLoad();
   for (int round = 1; round <= 2; ++round) {
     EXPECT_EQ(h.engine().DebugCallFuncOnAllAllWorker("profiler_start"), "{}");

@@ -7,6 +7,7 @@
 
 #include "actions/action.h"
 #include "actions/post_process.h"
+#include "actions/step_pipeline.h"
 #include "engine_debug.h"
 #include "testing/test_engine.h"
 
@@ -21,12 +22,13 @@ class ActionBench {
     model_.Allocate(num_pages, prefill_chunk_size, kMaxNumSequence);
     parts_.model = &model_;
     parts_.kv = &kv_;
-    parts_.sampler = &sampler_;
     parts_.now = Clock::now;
     parts_.eos_token_ids = &eos_token_ids_;
     parts_.limits.max_num_sequence = kMaxNumSequence;
     parts_.limits.prefill_chunk_size = prefill_chunk_size;
     parts_.max_sequence_length = num_pages * kKvPageSize;
+    steps_ = std::make_unique<StepPipeline>(parts_);
+    parts_.steps = steps_.get();
     actions_ = CreateEngineActions(parts_);
   }
 
@@ -45,6 +47,7 @@ class ActionBench {
     for (const auto& action : actions_) {
       if (action->Step(estate_)) break;
     }
+    steps_->CollectUntil(estate_, 0);
     PostProcess(estate_, parts_);
     AuditState(*estate_, kv_);
   }
@@ -76,10 +79,10 @@ class ActionBench {
   static constexpr int64_t kMaxNumSequence = 4;
   FakeModel model_;
   PagedKvCache kv_;
-  Sampler sampler_;
   std::vector<int32_t> eos_token_ids_;
   EngineParts parts_;
   EngineState estate_;
+  std::unique_ptr<StepPipeline> steps_;
   std::vector<std::unique_ptr<EngineAction>> actions_;
 };
 

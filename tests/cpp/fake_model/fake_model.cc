@@ -107,15 +107,21 @@ void FakeModel::CheckBatch(const ForwardBatch& batch) const {
 }
 
 void FakeModel::StoreTokens(const ForwardBatch& batch) {
+  written_.clear();
   for (const SequenceSlice& slice : batch.sequences) {
     for (int32_t i = 0; i < slice.num_tokens; ++i) {
       const int32_t token = batch.token_ids[slice.first_row + i];
       MLC_CHECK(token >= 0 && token < options_.vocab_size) << "token " << token;
       const int64_t position = slice.position + i;
-      stored_[int64_t{slice.block_table[position / kKvPageSize]} * kKvPageSize +
-              position % kKvPageSize] = token;
+      written_.push_back(int64_t{slice.block_table[position / kKvPageSize]} * kKvPageSize +
+                         position % kKvPageSize);
+      stored_[written_.back()] = token;
     }
   }
+}
+
+void FakeModel::Spoil(std::span<const int64_t> written) {
+  for (int64_t index : written) stored_[index] = -1;
 }
 
 void FakeModel::CheckPoison(const ForwardBatch& batch) {

@@ -68,12 +68,15 @@ FakeModelOptions ReadFakeModelOptions(const std::string& model_path) {
   reader.Read("script", &options.script);
   reader.Read("peak", &options.peak);
   reader.Read("reuse_rows", &options.reuse_rows);
+  reader.Read("run_ahead", &options.run_ahead);
   reader.Read("us_per_step", &options.us_per_step);
   reader.Read("us_per_row", &options.us_per_row);
   reader.Read("cost", &cost);
   reader.Read("fail_at_forward", &options.fail_at_forward);
   reader.Read("fail_always", &options.fail_always);
   reader.Read("fail_copy_at", &options.fail_copy_at);
+  reader.Read("fail_at_sample", &options.fail_at_sample);
+  reader.Read("fail_at_collect", &options.fail_at_collect);
   reader.Read("poison_token", &options.poison_token);
   reader.Read("nan_token", &options.nan_token);
   reader.RefuseUnknown();

@@ -17,7 +17,7 @@ std::vector<float> Apply(std::vector<float> logits, const GenerationConfig& conf
                          const std::vector<int32_t>& generated = {}) {
   TokenCounts counts;
   for (int32_t id : generated) counts.Add(id);
-  ApplyLogitBiasAndPenalties(logits, config, counts);
+  ApplyLogitBiasAndPenalties(logits, config, counts.counts());
   return logits;
 }
 
@@ -58,13 +58,13 @@ TEST(LogitProcessor, SaysWhetherThereIsSomethingToDo) {
   GenerationConfig config;
   TokenCounts none, some;
   some.Add(3);
-  EXPECT_FALSE(HasLogitBiasOrPenalties(config, some));
+  EXPECT_FALSE(HasLogitBiasOrPenalties(config, some.counts()));
   config.frequency_penalty = 0.1;
-  EXPECT_FALSE(HasLogitBiasOrPenalties(config, none));
-  EXPECT_TRUE(HasLogitBiasOrPenalties(config, some));
+  EXPECT_FALSE(HasLogitBiasOrPenalties(config, none.counts()));
+  EXPECT_TRUE(HasLogitBiasOrPenalties(config, some.counts()));
   config.frequency_penalty = 0;
   config.logit_bias = {{0, 1}};
-  EXPECT_TRUE(HasLogitBiasOrPenalties(config, none));
+  EXPECT_TRUE(HasLogitBiasOrPenalties(config, none.counts()));
 }
 
 TEST(LogitProcessor, ForbiddenStaysForbiddenAndFiniteStaysFinite) {

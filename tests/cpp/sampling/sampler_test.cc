@@ -27,7 +27,7 @@ class Row {
 
   SampleResult Sample(uint64_t position = 0) {
     std::vector<float> logits = logits_;
-    return sampler_.Sample(logits, {&config, &generated, sequence, position, allowed});
+    return sampler_.Sample(logits, {&config, generated.counts(), sequence, position, allowed});
   }
   int32_t Token(uint64_t position = 0) { return Sample(position).token.token_id; }
 
@@ -52,7 +52,7 @@ class Row {
 // The distribution that a config means, in double and by sorting everything.
 std::vector<double> Reference(std::vector<float> logits, const GenerationConfig& config,
                               const TokenCounts& generated) {
-  ApplyLogitBiasAndPenalties(logits, config, generated);
+  ApplyLogitBiasAndPenalties(logits, config, generated.counts());
   std::vector<size_t> ranked(logits.size());
   std::iota(ranked.begin(), ranked.end(), 0);
   std::stable_sort(ranked.begin(), ranked.end(),
@@ -378,9 +378,9 @@ TEST(Sampler, IsUsableAfterAnError) {
   config.temperature = 0;
   TokenCounts none;
   std::vector<float> bad(300, std::numeric_limits<float>::quiet_NaN());
-  EXPECT_THROW(sampler.Sample(bad, {&config, &none, 0, 0}), SamplingError);
+  EXPECT_THROW(sampler.Sample(bad, {&config, none.counts(), 0, 0}), SamplingError);
   std::vector<float> good = {0, 1};
-  EXPECT_EQ(sampler.Sample(good, {&config, &none, 0, 0}).token.token_id, 1);
+  EXPECT_EQ(sampler.Sample(good, {&config, none.counts(), 0, 0}).token.token_id, 1);
 }
 
 TEST(Sampler, BiasAndPenaltiesShapeTheDraw) {

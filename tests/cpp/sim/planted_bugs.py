@@ -54,19 +54,19 @@ BUGS = [
     ),
     Bug(
         "one token above max_tokens",
-        "actions/post_process.cc",
-        "num_generated >= config_.max_tokens)",
-        "num_generated > config_.max_tokens)",
+        "request_state.cc",
+        "num_tokens - rstate->request->prompt_len() >= max_tokens)",
+        "num_tokens - rstate->request->prompt_len() > max_tokens)",
     ),
     Bug(
         "one token above the sequence limit",
-        "actions/post_process.cc",
-        "num_tokens >= parts_.max_sequence_length",
-        "num_tokens > parts_.max_sequence_length",
+        "request_state.cc",
+        "num_tokens >= max_sequence_length",
+        "num_tokens > max_sequence_length",
     ),
     Bug(
         "copy-on-write forgotten",
-        "actions/forward_step.cc",
+        "actions/step_pipeline.cc",
         "  if (!copies_.empty()) parts_.model->CopyPages(copies_);\n",
         "",
     ),
@@ -103,7 +103,7 @@ BUGS = [
     ),
     Bug(
         "reservations survive a failed forward",
-        "actions/forward_step.cc",
+        "actions/step_pipeline.cc",
         "    if (id != RequestModelState::kNoId && parts_.kv->HasSequence(id)) "
         "parts_.kv->PopN(id, 0);\n",
         "",
@@ -122,9 +122,9 @@ BUGS = [
     ),
     Bug(
         "draws depend on the chunk",
-        "actions/forward_step.cc",
-        "  const int64_t position = std::ssize(entry.tokens);\n",
-        "  const int64_t position = entry.mstate.kv_len;\n",
+        "actions/step_pipeline.cc",
+        "TokenRowOf(&*row++, slice.entry->length())",
+        "TokenRowOf(&*row++, slice.entry->mstate.kv_len)",
     ),
     Bug(
         "text that may belong to a stop string is lost at the end",
@@ -135,14 +135,50 @@ BUGS = [
     ),
     Bug(
         "branches share the row that sampling has overwritten",
-        "actions/forward_step.cc",
-        "      std::copy(row_copy_.begin(), row_copy_.end(), row.begin());\n",
+        "actions/host_steps.cc",
+        "        std::copy(row_copy_.begin(), row_copy_.end(), row.begin());\n",
         "",
     ),
     Bug(
         "pages short: a half prefilled prompt keeps its pages for ever",
         "actions/decode.cc",
         "    if (DropPrefillProgress(estate, parts_)) continue;\n",
+        "",
+    ),
+    Bug(
+        "a token of a sequence that has ended is taken",
+        "actions/step_pipeline.cc",
+        "  if (leaf.finished()) return;\n",
+        "",
+    ),
+    Bug(
+        "what a lost step has computed is cached",
+        "request_state.h",
+        "return kv_len - kv_under_way;",
+        "return kv_len;",
+    ),
+    Bug(
+        "penalties forget the pending token",
+        "actions/step_pipeline.cc",
+        "leaf.num_pending > 0 ? leaf.pending_row : TokenRow::kNone",
+        "TokenRow::kNone",
+    ),
+    Bug(
+        "a row that failed is sampled from",
+        "actions/step_pipeline.cc",
+        "    if (error.empty() || row.leaf->finished()) continue;\n",
+        "    if (error.empty() || row.leaf->finished() || runs_ahead()) continue;\n",
+    ),
+    Bug(
+        "a sequence is computed behind its last token",
+        "actions/step_pipeline.cc",
+        "    leaf.last_is_pending = leaf.EndsAt(length, parts_.max_sequence_length);\n",
+        "",
+    ),
+    Bug(
+        "a grammar is not waited for",
+        "actions/step_pipeline.cc",
+        "    flight->must_collect |= flight->rows.back().leaf->grammar_matcher != nullptr;\n",
         "",
     ),
 ]

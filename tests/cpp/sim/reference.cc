@@ -79,7 +79,9 @@ Reference::Reference(const Scenario& scenario, testing::HistoryChecker::FailureS
   options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
     history_.Receive(outputs);
   };
-  engine_ = Engine::FromModel(std::make_unique<FakeModel>(scenario.model), RoomyConfig(scenario),
+  testing::FakeModelOptions model = scenario.model;
+  model.run_ahead = false;
+  engine_ = Engine::FromModel(std::make_unique<FakeModel>(std::move(model)), RoomyConfig(scenario),
                               std::move(defaults), scenario.token_table, options);
 }
 

@@ -39,6 +39,9 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "poison_tokens",
     "copy_fails",
     "allocation_fails",
+    "run_ahead",
+    "sample_fails",
+    "collect_fails",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.
@@ -51,6 +54,8 @@ double MaxRate(Feature feature) {
     case Feature::kSequenceFails:
     case Feature::kCopyFails:
     case Feature::kGrammarFails:
+    case Feature::kSampleFails:
+    case Feature::kCollectFails:
       return 0.1;
     case Feature::kAborts:
     case Feature::kCallbackThrows:
@@ -91,6 +96,7 @@ void DrawModel(SimRandom rng, Scenario* scenario) {
   const std::vector<int64_t> sizes = {2, 3, 7, 32, 33, 257};
   testing::FakeModelOptions& model = scenario->model;
   model.vocab_size = rng.Pick(sizes);
+  model.run_ahead = scenario->has(Feature::kRunAhead);
   model.peak = rng.Chance(0.5) ? 12.0f : 2.0f;  // how far sampled answers stray
   const auto any_token = [&] { return static_cast<int32_t>(rng.Range(0, model.vocab_size - 1)); };
   if (scenario->has(Feature::kEos)) {

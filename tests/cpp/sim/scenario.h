@@ -48,6 +48,9 @@ enum class Feature {
   kPoisonTokens,     // tokens that always end their sequence with an error, one with NaN logits
   kCopyFails,        // CopyPages throws
   kAllocationFails,  // an operator new inside of the engine throws
+  kRunAhead,         // the model samples by itself, steps run ahead of the engine
+  kSampleFails,      // with run_ahead: StepQueue::Sample throws
+  kCollectFails,     // with run_ahead: StepQueue::Collect throws
   kNumFeatures
 };
 

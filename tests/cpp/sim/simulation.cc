@@ -61,6 +61,8 @@ void Simulation::CreateEngine() {
   auto model = std::make_unique<FakeModel>(scenario_.model);
   model_ = model.get();
   model_->set_on_forward([this](const ForwardBatch& batch) { OnForward(batch); });
+  model_->steps().set_on_sample([this] { FailOnce(&sample_fails_, "the sampling fails"); });
+  model_->steps().set_on_collect([this] { FailOnce(&collect_fails_, "the collect fails"); });
   ModelDefaults defaults;
   defaults.eos_token_ids = scenario_.eos_token_ids;
   EngineOptions options;
@@ -304,6 +306,8 @@ void Simulation::ArmFaults(SimRandom& rng) {
   faults_armed_ = true;
   fault_fired_ = false;
   forward_fails_ = Happens(rng, Feature::kForwardFails);
+  sample_fails_ = Happens(rng, Feature::kSampleFails);
+  collect_fails_ = Happens(rng, Feature::kCollectFails);
   if (Happens(rng, Feature::kSequenceFails)) sequence_fails_ = static_cast<int>(rng.Range(-1, 12));
   if (Happens(rng, Feature::kGrammarFails)) {
     fills_fail_ = rng.Chance(0.5);
@@ -321,6 +325,8 @@ void Simulation::ArmFaults(SimRandom& rng) {
 bool Simulation::DisarmFaults() {
   faults_armed_ = false;
   forward_fails_ = false;
+  sample_fails_ = false;
+  collect_fails_ = false;
   sequence_fails_.reset();
   fills_fail_ = false;
   accepts_until_failure_ = 0;
@@ -336,7 +342,8 @@ bool Simulation::DisarmFaults() {
     Note("a fault was injected");
   }
   ProcessOutputs();
-  return fault_fired_.exchange(false);
+  fault_under_way_ = fault_fired_.exchange(false);
+  return fault_under_way_;
 }
 
 void Simulation::OnForward(const ForwardBatch& batch) {
@@ -346,9 +353,13 @@ void Simulation::OnForward(const ForwardBatch& batch) {
     const int last = static_cast<int>(batch.sequences.size()) - 1;
     throw SequenceError(std::min(index, last), "a sequence fails");
   }
-  if (!std::exchange(forward_fails_, false)) return;
+  FailOnce(&forward_fails_, "the forward fails");
+}
+
+void Simulation::FailOnce(bool* armed, const char* what) {
+  if (!std::exchange(*armed, false)) return;
   fault_fired_ = true;
-  throw std::runtime_error("the forward fails");
+  throw std::runtime_error(what);
 }
 
 void Simulation::OnFill() {
@@ -467,7 +478,7 @@ void Simulation::CheckCause(const LiveRequest& live, const RequestHistory& answe
     }
     if (sequence.finish_reason != FinishReason::kError) continue;
     failed = true;
-    if (!live.may_fail && !fails_alone && !fault_fired_) {
+    if (!live.may_fail && !fails_alone && !fault_fired_ && !fault_under_way_) {
       Fail("\"" + id + "\" failed without a cause: " + answer.error_message);
     }
   }

@@ -77,6 +77,7 @@ class Simulation {
   void ArmFaults(SimRandom& rng);
   bool DisarmFaults();
   void OnForward(const ForwardBatch& batch);
+  void FailOnce(bool* armed, const char* what);
   void OnFill();
   void OnAccept();
   bool Happens(SimRandom& rng, Feature feature) const {
@@ -120,6 +121,8 @@ class Simulation {
   // Faults of the call at hand.
   bool faults_armed_ = false;
   bool forward_fails_ = false;
+  bool sample_fails_ = false;
+  bool collect_fails_ = false;
   std::optional<int> sequence_fails_;
   int64_t copy_fails_at_ = 0;
   int64_t allocation_countdown_ = 0;  // 0: not armed
@@ -128,7 +131,8 @@ class Simulation {
   // none.
   std::atomic<bool> fills_fail_ = false;
   std::atomic<bool> fault_fired_ = false;
-  bool callback_threw_ = false;  // which ends a step early
+  bool fault_under_way_ = false;  // it fired in the step before, which may be collected only now
+  bool callback_threw_ = false;   // which ends a step early
 
   int64_t step_ = 0;
   std::string last_state_;  // "dump_state"

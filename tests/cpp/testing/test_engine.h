@@ -19,6 +19,13 @@
 
 namespace mlc_native::testing {
 
+// A model that is waited for: the tokens of a step come out of that very step. For tests that count
+// steps; others are run with steps that run ahead, too (core_run_ahead_test).
+inline FakeModelOptions Waited(FakeModelOptions options = {}) {
+  options.run_ahead = false;
+  return options;
+}
+
 struct TestEngineSetup {
   FakeModelOptions model = {};
   int64_t max_num_sequence = 8;

@@ -1,0 +1,91 @@
+#include "fake_model/fake_steps.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "fake_model/fake_model.h"
+#include "support/check.h"
+
+namespace mlc_native::testing {
+namespace {
+
+void FailAt(const std::vector<int64_t>& calls, int64_t call, const char* what) {
+  if (std::find(calls.begin(), calls.end(), call) == calls.end()) return;
+  throw std::runtime_error(std::string("fake model: ") + what + ' ' + std::to_string(call) +
+                           " fails");
+}
+
+// The counts of a row, and one more occurrence of a token.
+std::vector<std::pair<int32_t, int32_t>> Count(TokenCountsView counts, int32_t token) {
+  std::vector<std::pair<int32_t, int32_t>> result(counts.begin(), counts.end());
+  const auto found = std::find_if(result.begin(), result.end(),
+                                  [token](const auto& count) { return count.first == token; });
+  if (found != result.end()) {
+    ++found->second;
+  } else {
+    result.emplace_back(token, 1);
+  }
+  return result;
+}
+
+}  // namespace
+
+FakeSteps::FakeSteps(FakeModel* model) : model_(*model), steps_(model) {}
+
+// What that row of the newest step draws, which must not be collected yet.
+int32_t FakeSteps::DrawnBefore(int64_t row) const {
+  MLC_CHECK(!under_way_.empty()) << "a pending token, and no step under way";
+  MLC_CHECK(row >= 0 && row < std::ssize(newest_)) << "row " << row << " of " << newest_.size();
+  return newest_[row];
+}
+
+void FakeSteps::Forward(const ForwardBatch& batch) {
+  MLC_CHECK(num_under_way() < kMaxUnderWay) << num_under_way() << " steps under way";
+  std::vector<int32_t> token_ids(batch.token_ids.begin(), batch.token_ids.end());
+  for (int32_t& token : token_ids) {
+    if (token < 0) token = DrawnBefore(-1 - int64_t{token});
+  }
+  has_forward_ = false;
+  steps_.Forward(
+      {.token_ids = token_ids, .sequences = batch.sequences, .logits_rows = batch.logits_rows});
+  has_forward_ = true;
+}
+
+void FakeSteps::Sample(std::span<const TokenRow> rows) {
+  MLC_CHECK(has_forward_) << "a Sample without a Forward";
+  has_forward_ = false;
+  ++num_samples_;
+  if (on_sample_) on_sample_();
+  FailAt(model_.options().fail_at_sample, num_samples_, "sample");
+  std::vector<TokenRow> own(rows.begin(), rows.end());
+  std::deque<std::vector<std::pair<int32_t, int32_t>>> counts;
+  for (TokenRow& row : own) {
+    if (row.pending_row == TokenRow::kNone) continue;
+    row.counts = counts.emplace_back(Count(row.counts, DrawnBefore(row.pending_row)));
+  }
+  steps_.Sample(own);
+  std::vector<DrawnToken> drawn;
+  steps_.Collect(&drawn);
+  std::vector<int32_t> newest;
+  for (const DrawnToken& token : drawn) newest.push_back(token.result.token.token_id);
+  under_way_.push_back({std::move(drawn), model_.written()});
+  newest_ = std::move(newest);
+}
+
+void FakeSteps::Collect(std::vector<DrawnToken>* tokens) {
+  MLC_CHECK(!under_way_.empty()) << "no step under way";
+  ++num_collects_;
+  try {
+    if (on_collect_) on_collect_();
+    FailAt(model_.options().fail_at_collect, num_collects_, "collect");
+  } catch (...) {
+    for (const Step& step : under_way_) model_.Spoil(step.written);
+    under_way_.clear();
+    throw;
+  }
+  *tokens = std::move(under_way_.front().drawn);
+  under_way_.pop_front();
+}
+
+}  // namespace mlc_native::testing

@@ -1,0 +1,58 @@
+// FakeSteps: the StepQueue of a FakeModel with "run_ahead", for an engine that does not wait.
+//
+// A step's tokens are drawn at once, in the order of the steps, but nobody hears of them before
+// Collect. Refuses what a device could not do: a third step under way, a pending token of no step
+// or of no row. Failures are injected by the model's options, and what lost steps have written is
+// spoiled. One thread.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "actions/host_steps.h"
+#include "fake_model/fake_model_options.h"
+#include "models/model.h"
+
+namespace mlc_native::testing {
+
+class FakeModel;
+
+class FakeSteps : public StepQueue {
+ public:
+  explicit FakeSteps(FakeModel* model);
+
+  void Forward(const ForwardBatch& batch) override;
+  void Sample(std::span<const TokenRow> rows) override;
+  void Collect(std::vector<DrawnToken>* tokens) override;
+
+  // Called at the start of every Sample and Collect; what they throw comes out of those.
+  void set_on_sample(std::function<void()> hook) { on_sample_ = std::move(hook); }
+  void set_on_collect(std::function<void()> hook) { on_collect_ = std::move(hook); }
+  int64_t num_samples() const { return num_samples_; }
+  int64_t num_collects() const { return num_collects_; }
+  int64_t num_under_way() const { return std::ssize(under_way_); }
+
+ private:
+  struct Step {
+    std::vector<DrawnToken> drawn;
+    std::vector<int64_t> written;  // FakeModel::written
+  };
+
+  int32_t DrawnBefore(int64_t row) const;
+
+  FakeModel& model_;
+  HostSteps steps_;
+  std::deque<Step> under_way_;
+  std::vector<int32_t> newest_;  // token ids that the step put last draws
+  bool has_forward_ = false;     // without its Sample
+  std::function<void()> on_sample_;
+  std::function<void()> on_collect_;
+  int64_t num_samples_ = 0;
+  int64_t num_collects_ = 0;
+};
+
+}  // namespace mlc_native::testing
