@@ -1,9 +1,6 @@
 # bench/NAME.cc -> a program NAME. MLC_NATIVE_FAKE_MODEL_PATH is the plug-in to load.
 find_package(benchmark REQUIRED)
 file(GLOB bench_sources CONFIGURE_DEPENDS ${MLC_NATIVE_ROOT}/bench/*.cc)
-if(NOT MLC_NATIVE_WITH_TORCH)  # it loads a checkpoint
-  list(FILTER bench_sources EXCLUDE REGEX "/end_to_end\\.cc$")
-endif()
 foreach(source ${bench_sources})
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})

@@ -12,7 +12,7 @@ else()
 endif()
 if(NOT EXISTS "${torch_root}/lib/libtorch_cpu.so")
   message(FATAL_ERROR "torch not found for ${Python_EXECUTABLE}: pip install torch, or "
-                      "-DMLC_NATIVE_WITH_TORCH=OFF for the engine core alone")
+                      "-DMLC_NATIVE_WITH_TORCH=OFF for the C++ library without it")
 endif()
 set(MLC_NATIVE_TORCH_LIB_DIR "${torch_root}/lib")
 set(MLC_NATIVE_TORCH_LIBRARIES

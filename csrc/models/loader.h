@@ -1,5 +1,4 @@
-// The built-in decoders, on the CPU: Hugging Face folders of the families in arch_spec.cc. Free of
-// libtorch, so that the core links either loader.cc (with libtorch) or no_torch.cc.
+// The built-in decoders, on the CPU: Hugging Face folders of the families in arch_spec.cc.
 #pragma once
 
 #include <memory>

@@ -1,13 +1,15 @@
-// The built-in loader of builds without libtorch.
-#include "models/loader.h"
-#include "support/error.h"
+// What torch_memory.cc does, in builds without libtorch.
+#include <cstdlib>
+#include <new>
+
+#include "models/tensor_storage.h"
 
 namespace mlc_native {
 
-std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
-  throw LoadError("model_lib", source.path +
-                                   ": this build has no model families (it was made without "
-                                   "libtorch); \"model_lib\" must name a plug-in library");
+std::shared_ptr<std::byte> AllocateBytes(size_t bytes) {
+  void* memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return {static_cast<std::byte*>(memory), std::free};
 }
 
 }  // namespace mlc_native

@@ -6,9 +6,6 @@
 #include <sys/mman.h>
 #endif
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-
 #include "kernels/kernels.h"
 #include "support/error.h"
 
@@ -24,22 +21,17 @@ std::byte* AlignUp(std::byte* p, size_t alignment) {
 
 }  // namespace
 
-struct TensorStorage::Tensor {
-  at::Tensor bytes;
-};
-
 TensorStorage::TensorStorage(size_t bytes, const std::string& what) : size_(bytes) {
   if (bytes == 0) return;
   const size_t alignment =
       bytes >= kHugePage ? kHugePage : static_cast<size_t>(kernels::kPackedAlignment);
   try {
-    tensor_ = std::make_shared<const Tensor>(
-        Tensor{at::empty({static_cast<int64_t>(bytes + alignment)}, at::kByte)});
+    memory_ = AllocateBytes(bytes + alignment);
   } catch (const std::exception&) {  // c10::Error; its text is a C++ stack trace
     throw InvalidConfig(what, what + " needs " + std::to_string(bytes) +
                                   " bytes of memory, which the system does not have");
   }
-  data_ = AlignUp(reinterpret_cast<std::byte*>(tensor_->bytes.data_ptr<uint8_t>()), alignment);
+  data_ = AlignUp(memory_.get(), alignment);
 #if defined(__linux__)
   // A hint, for whole huge pages only: the rest of the last one would be paid for but not used.
   if (bytes >= kHugePage) madvise(data_, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);

@@ -1,6 +1,6 @@
-// Owner of the memory of weights, KV pages and workspaces: an at::Tensor of bytes behind an opaque
-// type, so that one file sees libtorch's headers. Uninitialized, aligned for kernels; big ones on
-// huge pages where the system offers them (streaming weights through 4 KiB pages costs TLB misses).
+// Owner of the memory of weights, KV pages and workspaces. Uninitialized, aligned for kernels; big
+// ones on huge pages where the system offers them (streaming weights through 4 KiB pages costs TLB
+// misses).
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,13 @@ class TensorStorage {
   size_t size() const { return size_; }
 
  private:
-  struct Tensor;
-  std::shared_ptr<const Tensor> tensor_;
-  std::byte* data_ = nullptr;
+  std::shared_ptr<std::byte> memory_;
+  std::byte* data_ = nullptr;  // the first aligned byte of it
   size_t size_ = 0;
 };
+
+// From libtorch's allocator (torch_memory.cc) or, in builds without libtorch, from the system's
+// (no_torch.cc). Throws std::exception.
+std::shared_ptr<std::byte> AllocateBytes(size_t bytes);
 
 }  // namespace mlc_native

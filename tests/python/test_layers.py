@@ -90,9 +90,8 @@ def check_foreign(source: str, target: str) -> str | None:
     assert here is not None
     level, group = here
     if TORCH.match(target):
-        torch_free = re.fullmatch(r"models/(model|plugin\w*|no_torch)\.\w+", source)
-        if group not in ("models", "torch_ops") or torch_free:
-            return f"<{target}>: torch is only for csrc/models (not model.h, plugin*, no_torch)"
+        if source != "models/torch_memory.cc" and group != "torch_ops":
+            return f"<{target}>: torch is only for models/torch_memory.cc and torch_ops"
     elif GRAMMAR.match(target):
         if not source.startswith(("grammar/xgrammar/", "grammar/worker/")):
             return f"<{target}>: tvm-ffi is only for csrc/grammar/{{xgrammar,worker}}"
