@@ -1,27 +1,43 @@
-# csrc/kernels/cuda: compiled by nvcc alone (no torch header), or replaced by no_cuda.cc, where each
-# function says that this build has no CUDA. No GPU is needed to build.
+# libmlc_native_cuda.so: the plug-in for NVIDIA GPUs. csrc/kernels/cuda/*.cu are compiled by nvcc, its
+# runtime.cc and csrc/models/cuda/*.cc by the host compiler. No GPU is needed to build, and
+# libmlc_native itself knows nothing of CUDA.
 #
 #   MLC_NATIVE_CUDA                ON, OFF, AUTO (where nvcc is)
 #   MLC_NATIVE_CUDA_ARCHITECTURES  what to compile for; the last one also as PTX for newer GPUs
 #
-# The runtime is linked statically: libmlc_native loads on machines without a GPU or libcudart.
-set(MLC_NATIVE_CUDA OFF CACHE STRING "Compile the CUDA kernels: ON, OFF, AUTO (where nvcc is)")
+# The runtime is linked statically and kept inside: torch brings one of its own.
+set(MLC_NATIVE_CUDA AUTO CACHE STRING "Build libmlc_native_cuda: ON, OFF, AUTO (where nvcc is)")
 set(MLC_NATIVE_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "as CMAKE_CUDA_ARCHITECTURES")
 
+# A library of the models on whatever compiled the kernels: CUDA, or the emulator of the tests.
+function(mlc_native_add_cuda_models name)
+  file(GLOB sources CONFIGURE_DEPENDS ${MLC_NATIVE_ROOT}/csrc/models/cuda/*.cc)
+  add_library(${name} SHARED ${sources} ${ARGN})
+  target_link_libraries(${name} PUBLIC mlc_native
+    PRIVATE mlc_native_options mlc_native_json ${CMAKE_DL_LIBS})
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN")
+  if(NOT MLC_NATIVE_SANITIZE)
+    target_link_options(${name} PRIVATE -Wl,--no-undefined)
+  endif()
+endfunction()
+
 set(MLC_NATIVE_HAS_CUDA OFF)
-if(MLC_NATIVE_CUDA)
+set(cuda_is_wanted ${MLC_NATIVE_CUDA})
+if(cuda_is_wanted STREQUAL "AUTO" AND (MLC_NATIVE_SANITIZE OR CMAKE_CROSSCOMPILING))
+  set(cuda_is_wanted OFF)
+endif()
+if(cuda_is_wanted)
   include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     set(MLC_NATIVE_HAS_CUDA ON)
-  elseif(NOT MLC_NATIVE_CUDA STREQUAL "AUTO")
+  elseif(NOT cuda_is_wanted STREQUAL "AUTO")
     message(FATAL_ERROR "nvcc not found: install the CUDA toolkit (12.8 or later), set "
                         "-DCMAKE_CUDA_COMPILER=..., or -DMLC_NATIVE_CUDA=OFF")
   endif()
 endif()
 if(NOT MLC_NATIVE_HAS_CUDA)
   message(STATUS "CUDA: left out, no nvcc (or MLC_NATIVE_CUDA=OFF)")
-  target_sources(mlc_native PRIVATE kernels/cuda/no_cuda.cc)
   return()
 endif()
 
@@ -33,14 +49,25 @@ enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
 
-# Objects, so that the flags of the C++ library stay away from nvcc.
+# Objects, so that the flags of the C++ code stay away from nvcc. The longest file takes as long as
+# all others together, so its architectures are compiled side by side.
 file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.cu)
-add_library(mlc_native_cuda OBJECT ${cuda_sources})
-target_include_directories(mlc_native_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-set_target_properties(mlc_native_cuda PROPERTIES
+add_library(mlc_native_cuda_kernels OBJECT ${cuda_sources})
+target_include_directories(mlc_native_cuda_kernels PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+set_target_properties(mlc_native_cuda_kernels PROPERTIES
   POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)
-target_compile_options(mlc_native_cuda PRIVATE
-  --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra
+target_compile_options(mlc_native_cuda_kernels PRIVATE
+  --expt-relaxed-constexpr --threads=2 -Xcompiler=-Wall,-Wextra
   $<$<BOOL:${MLC_NATIVE_WERROR}>:-Werror=all-warnings> $<$<BOOL:${MLC_NATIVE_WERROR}>:-Xcompiler=-Werror>)
-target_sources(mlc_native PRIVATE $<TARGET_OBJECTS:mlc_native_cuda>)
-target_link_libraries(mlc_native PRIVATE $<BUILD_INTERFACE:CUDA::cudart_static>)
+
+file(GLOB cuda_host_sources CONFIGURE_DEPENDS kernels/cuda/*.cc)
+mlc_native_add_cuda_models(mlc_native_cuda ${cuda_host_sources}
+  $<TARGET_OBJECTS:mlc_native_cuda_kernels>)
+target_link_libraries(mlc_native_cuda PRIVATE CUDA::cudart_static)
+target_link_options(mlc_native_cuda PRIVATE -Wl,--exclude-libs,ALL)
+install(TARGETS mlc_native_cuda LIBRARY DESTINATION lib)
+
+add_executable(cuda_kernels EXCLUDE_FROM_ALL ${MLC_NATIVE_ROOT}/bench/cuda/kernels.cc)
+target_link_libraries(cuda_kernels PRIVATE
+  mlc_native_cuda mlc_native_options mlc_native_json CUDA::cudart_static)
+set_target_properties(cuda_kernels PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)

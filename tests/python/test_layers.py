@@ -140,7 +140,7 @@ CLEAN = {
     "kv/page_pool.h": '#include "support/check.h"\n#include <vector>\n',
     "sampling/sampler.h": '#include "config.h"\n',
     "models/model.h": '#include "config.h"\n',
-    "models/layers.h": '#include <ATen/ATen.h>\n#include "models/model.h"\n',
+    "models/torch_memory.cc": "#include <ATen/ATen.h>\n",
     "tokenizer/token_table.h": "",
     "grammar/xgrammar/library.h": "#include <tvm/ffi/function.h>\n",
     "engine_state.h": '#include "data.h"\n#include "kv/page_pool.h"\n',

@@ -15,8 +15,8 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <stdexcept>
-#include <string>
+
+#include "kernels/cuda/check_cuda.h"
 
 namespace mlc_native::kernels::cuda {
 
@@ -146,11 +146,6 @@ __device__ inline void MmaFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_
 }
 
 // ---- Launch ----
-
-inline void CheckCuda(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) return;
-  throw std::runtime_error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
-}
 
 // Of the current device.
 inline int NumMultiprocessors() {

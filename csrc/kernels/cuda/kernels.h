@@ -33,7 +33,7 @@
 // chunk; sums run in a fixed order and nothing is added up with floating atomics. Products are
 // bitwise independent of the batch up to kMaxGemvRows rows; cuBLAS beyond that is not.
 //
-// Launches throw std::runtime_error. Contents (ids in range, finite numbers) are the caller's
+// Launches throw DeviceError. Contents (ids in range, finite numbers) are the caller's
 // promise; shapes are checked. Rows start at multiples of 16 bytes.
 #pragma once
 

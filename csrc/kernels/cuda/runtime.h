@@ -138,7 +138,8 @@ class Graph {
   CUgraphExec_st* exec_ = nullptr;
 };
 
-// On the stream. Host memory must be pinned for them not to wait.
+// On the stream; the host's memory is read or written when its turn comes. With memory that is not
+// pinned they wait until it has been.
 void CopyToDevice(void* device, const void* host, size_t bytes, Stream stream);
 void CopyToHost(void* host, const void* device, size_t bytes, Stream stream);
 void SetToZero(void* device, size_t bytes, Stream stream);

@@ -1,11 +1,12 @@
 // CudaDecoder against a decoder in double, made of the kernels' references, on whole sequences.
+#include "models/cuda/decoder.h"
+
 #include <algorithm>
 #include <array>
 #include <deque>
 #include <numeric>
 
 #include "cuda/test_util.h"
-#include "models/cuda/decoder.h"
 
 namespace mlc_native {
 namespace {
@@ -292,7 +293,7 @@ class Driver {
                                              .logits_rows = device_logits_rows.data(),
                                              .num_logits = std::ssize(logits_rows)});
     Floats got(logits_rows.size() * model_.config.vocab_size);
-    kernels::cuda::CopyToHost(got.data(), logits, got.size() * sizeof(float));
+    kernels::cuda::CopyToHost(got.data(), logits, got.size() * sizeof(float), nullptr);
     return got;
   }
 

@@ -1,46 +1,36 @@
-// Memory that kernels work on, for tests: of a GPU, or of the emulator (emulator/device_memory.cc),
-// where each piece ends at a page that may not be touched. Starts filled with poison.
+// Arrays that kernels work on, for tests; filled with poison at first. They go with stream 0.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <memory>
 #include <vector>
 
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/runtime.h"
 
 namespace mlc_native::kernels::cuda {
-
-void* AllocateDevice(size_t bytes);
-void FreeDevice(void* data, size_t bytes);
-void CopyToDevice(void* to, const void* from, size_t bytes);
-void CopyToHost(void* to, const void* from, size_t bytes);  // waits for kernels on stream 0
 
 // An array of `size` items.
 template <typename T>
 class DeviceArray {
  public:
-  explicit DeviceArray(size_t size) : size_(size), data_(AllocateDevice(bytes())) {
-    Upload(std::vector<T>(size, Poison()));
-  }
+  explicit DeviceArray(size_t size) : DeviceArray(std::vector<T>(size, Poison())) {}
   explicit DeviceArray(const std::vector<T>& items)
-      : size_(items.size()), data_(AllocateDevice(bytes())) {
+      : size_(items.size()), memory_(size_ * sizeof(T)) {
     Upload(items);
   }
-  ~DeviceArray() { FreeDevice(data_, bytes()); }
-  DeviceArray(const DeviceArray&) = delete;
-  DeviceArray& operator=(const DeviceArray&) = delete;
 
-  T* data() const { return static_cast<T*>(data_); }
+  T* data() const { return reinterpret_cast<T*>(memory_.data()); }
   size_t size() const { return size_; }
-  size_t bytes() const { return size_ * sizeof(T); }
+  size_t bytes() const { return memory_.size(); }
+  // Both wait: the host's memory is not pinned.
   std::vector<T> Download() const {
     std::vector<T> items(size_);
-    CopyToHost(items.data(), data_, bytes());
+    CopyToHost(items.data(), memory_.data(), bytes(), nullptr);
     return items;
   }
-  void Upload(const std::vector<T>& items) { CopyToDevice(data_, items.data(), bytes()); }
+  void Upload(const std::vector<T>& items) {
+    CopyToDevice(memory_.data(), items.data(), bytes(), nullptr);
+  }
 
  private:
   static T Poison() {
@@ -50,7 +40,7 @@ class DeviceArray {
   }
 
   size_t size_;
-  void* data_;
+  DeviceMemory memory_;
 };
 
 }  // namespace mlc_native::kernels::cuda

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cuda/device_memory.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/reference.h"
 #include "support/half.h"
 

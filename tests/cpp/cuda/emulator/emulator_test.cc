@@ -59,6 +59,13 @@ TEST_F(EmulatorTest, AllThreadsOfABlockGetItsSum) {
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], sum + i / 160, 1e-4) << i;
 }
 
+template <typename Args>
+void LaunchAndWait(void (*kernel)(Args), unsigned threads, const Args& args) {
+  OwnedStream stream;
+  Launch(kernel, {.grid = dim3(1), .threads = threads}, stream.get(), args);
+  stream.Synchronize();
+}
+
 void LostThreadKernel(const Arrays) {
   if (threadIdx.x == 3) return;
   __syncthreads();
@@ -67,11 +74,8 @@ void PastTheEndKernel(const Arrays args) { args.out[threadIdx.x] = 0; }
 
 TEST_F(EmulatorTest, DiesOfWhatTheHardwareWouldNotForgive) {
   DeviceArray<float> out(32);
-  EXPECT_DEATH(Launch(LostThreadKernel, {.grid = dim3(1), .threads = 32}, nullptr, Arrays{}),
-               "barrier that not all threads reach");
-  EXPECT_DEATH(
-      Launch(PastTheEndKernel, {.grid = dim3(1), .threads = 64}, nullptr, {out.data(), nullptr}),
-      "");
+  EXPECT_DEATH(LaunchAndWait(LostThreadKernel, 32, Arrays{}), "barrier that not all threads reach");
+  EXPECT_DEATH(LaunchAndWait(PastTheEndKernel, 64, Arrays{out.data(), nullptr}), "");
 }
 
 // ---- Copies ----

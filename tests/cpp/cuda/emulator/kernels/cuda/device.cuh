@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <stdexcept>
-#include <string>
 
+#include "cuda/emulator/emulator.h"
 #include "cuda/emulator/fibers.h"
+#include "kernels/cuda/runtime.h"
 #include "support/half.h"
 
 // ---- CUDA's own words ----
@@ -281,12 +281,19 @@ struct LaunchShape {
 };
 
 template <typename Args>
-void Launch(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t, const Args& args) {
+void Launch(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t stream, const Args& args) {
   constexpr size_t kMostShared = 163 * 1024;  // of an sm_80
-  if (shape.shared_bytes > kMostShared) throw std::runtime_error("too much shared memory");
-  if (shape.grid.y > 65535 || shape.grid.z > 65535) throw std::runtime_error("too large a grid");
-  emulator::RunGrid({shape.grid.x, shape.grid.y, shape.grid.z}, shape.threads, shape.shared_bytes,
-                    [&] { kernel(args); });
+  if (shape.shared_bytes > kMostShared) throw DeviceError("too much shared memory");
+  if (shape.grid.y > 65535 || shape.grid.z > 65535) throw DeviceError("too large a grid");
+#if __has_builtin(__builtin_clear_padding)
+  Args seen = args;
+  __builtin_clear_padding(&seen);  // what lies between the fields may look like anything
+  emulator::CheckArguments(&seen, sizeof seen);
+#endif
+  emulator::PutLaunch(stream, [=] {
+    emulator::RunGrid({shape.grid.x, shape.grid.y, shape.grid.z}, shape.threads, shape.shared_bytes,
+                      [&] { kernel(args); });
+  });
 }
 
 }  // namespace mlc_native::kernels::cuda

@@ -1,0 +1,21 @@
+// From the CUDA runtime's status codes to exceptions. For files that see CUDA's headers.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "kernels/cuda/runtime.h"
+
+namespace mlc_native::kernels::cuda {
+
+// Throws OutOfDeviceMemory, DeviceError; `what` failed.
+inline void CheckCuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // else the next launch would report it again
+  const std::string message = std::string("CUDA: ") + what + ": " + cudaGetErrorString(status);
+  if (status == cudaErrorMemoryAllocation) throw OutOfDeviceMemory(message);
+  throw DeviceError(message);
+}
+
+}  // namespace mlc_native::kernels::cuda

@@ -1,0 +1,219 @@
+#include "cuda/emulator/machine.h"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/runtime.h"
+
+namespace mlc_native::emulator {
+
+using kernels::cuda::DeviceError;
+using kernels::cuda::OutOfDeviceMemory;
+
+namespace {
+
+constexpr size_t kGuard = 4096;
+constexpr size_t kMaxPending = 10000;
+
+}  // namespace
+
+ThreadState& CurrentThread() {
+  thread_local ThreadState state;
+  return state;
+}
+
+Machine& Machine::Get() {
+  static Machine machine;
+  return machine;
+}
+
+Machine::Machine() {
+  const char* memory = std::getenv("MLC_NATIVE_EMULATED_MEMORY");
+  if (memory != nullptr) total_bytes = std::strtoll(memory, nullptr, 10);
+}
+
+void Machine::CountLaunch() {
+  ++counts[MLC_NATIVE_EMULATED_LAUNCHES];
+  Device& on = device(CurrentThread().device);
+  if (on.launches_left < 0) return;
+  if (--on.launches_left <= 0) on.is_lost = true;
+  CheckDevice();
+}
+
+Machine::Device& Machine::device(int i) {
+  if (i < 0 || i >= kNumDevices) throw DeviceError("CUDA: no device " + std::to_string(i));
+  return devices_[static_cast<size_t>(i)];
+}
+
+void Machine::CheckDevice() {
+  if (device(CurrentThread().device).is_lost) throw DeviceError("CUDA: the device is lost");
+}
+
+void Machine::CheckNotCapturing(const char* what) {
+  if (CurrentThread().captured != nullptr) {
+    throw DeviceError(std::string("CUDA: not while a stream is captured: ") + what);
+  }
+}
+
+// ---- Streams ----
+
+std::shared_ptr<CUstream_st> Machine::AddStream() {
+  auto stream = std::make_shared<CUstream_st>();
+  stream->device = CurrentThread().device;
+  streams_[stream.get()] = stream;
+  return stream;
+}
+
+void Machine::RemoveStream(CUstream_st* stream) {
+  RunAll(*stream);
+  streams_.erase(stream);
+}
+
+std::shared_ptr<CUstream_st> Machine::Find(CUstream_st* stream) {
+  if (stream == nullptr) {
+    auto& own = own_streams_[static_cast<size_t>(CurrentThread().device)];
+    if (own == nullptr) own = AddStream();
+    return own;
+  }
+  const auto found = streams_.find(stream);
+  if (found == streams_.end()) throw DeviceError("CUDA: no such stream");
+  if (stream->device != CurrentThread().device) {
+    throw DeviceError("CUDA: a stream of another device than the current one");
+  }
+  return found->second;
+}
+
+void Machine::Put(CUstream_st& stream, const Work& work) {
+  if (stream.recording != nullptr) {
+    stream.recording->push_back(work);
+    return;
+  }
+  if (work.is_kernel) CountLaunch();
+  if (work.put) work.put();
+  stream.pending.push_back(work);
+  ++stream.num_put;
+  if (stream.pending.size() > kMaxPending) RunUntil(stream, stream.num_done + 1);
+}
+
+void Machine::RunUntil(CUstream_st& stream, uint64_t num_done) {
+  while (stream.num_done < num_done && !stream.pending.empty()) {
+    const Work work = std::move(stream.pending.front());
+    stream.pending.pop_front();
+    ++stream.num_done;
+    if (!device(stream.device).is_lost) work.run();
+  }
+}
+
+void Machine::RunAllOf(int device) {
+  for (const auto& [key, stream] : streams_) {
+    if (stream->device == device) RunAll(*stream);
+  }
+}
+
+// ---- Memory ----
+
+std::byte* Machine::Allocate(size_t bytes, bool is_pinned) {
+  CheckDevice();
+  CheckNotCapturing("an allocation");
+  ++counts[MLC_NATIVE_EMULATED_ALLOCATIONS];
+  Device& owner = device(CurrentThread().device);
+  if (!is_pinned && owner.used_bytes + static_cast<int64_t>(bytes) > total_bytes) {
+    throw OutOfDeviceMemory("CUDA: " + std::to_string(bytes) + " bytes do not fit");
+  }
+  const size_t whole = (bytes + kGuard - 1) / kGuard * kGuard;
+  void* pages = mmap(nullptr, whole + 2 * kGuard, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pages == MAP_FAILED) throw std::bad_alloc();
+  auto* first = static_cast<std::byte*>(pages) + kGuard;
+  mprotect(first, whole, PROT_READ | PROT_WRITE);
+  std::memset(first, 0xff, whole);
+  // As near to the guard behind it as an alignment of 16 allows; CUDA's own is 256.
+  std::byte* data = first + whole - (bytes + 15) / 16 * 16;
+  allocations_[data] = {static_cast<std::byte*>(pages), whole + 2 * kGuard, is_pinned ? 0 : bytes,
+                        CurrentThread().device};
+  if (!is_pinned) owner.used_bytes += static_cast<int64_t>(bytes);
+  return data;
+}
+
+void Machine::Free(std::byte* data) {
+  const auto found = allocations_.find(data);
+  const Allocation& allocation = found->second;
+  RunAllOf(allocation.device);
+  device(allocation.device).used_bytes -= static_cast<int64_t>(allocation.asked_bytes);
+  munmap(allocation.pages, allocation.num_bytes);
+  allocations_.erase(found);
+}
+
+const Machine::Allocation* Machine::Holding(const void* address) const {
+  auto after = allocations_.upper_bound(static_cast<std::byte*>(const_cast<void*>(address)));
+  // Data begins behind its first guard: an address before it belongs to nobody.
+  if (after == allocations_.begin()) return nullptr;
+  const Allocation& allocation = std::prev(after)->second;
+  return address < allocation.pages + allocation.num_bytes ? &allocation : nullptr;
+}
+
+bool Machine::IsPinned(const void* host) const {
+  const Allocation* allocation = Holding(host);
+  return allocation != nullptr && allocation->asked_bytes == 0;
+}
+
+void Machine::CheckDeviceMemory(const void* address, const char* what) const {
+  const Allocation* allocation = Holding(address);
+  if (allocation == nullptr || allocation->asked_bytes == 0 ||
+      allocation->device != CurrentThread().device) {
+    throw DeviceError(std::string("CUDA: not memory of the current device: ") + what);
+  }
+}
+
+void Machine::CheckArguments(const void* args, size_t bytes) const {
+  for (size_t at = 0; at + sizeof(uintptr_t) <= bytes; at += sizeof(uintptr_t)) {
+    uintptr_t word;
+    std::memcpy(&word, static_cast<const std::byte*>(args) + at, sizeof word);
+    if (word >> 40 == 0 || word >> 47 != 0) continue;
+    const auto* address = reinterpret_cast<const void*>(word);
+    const Allocation* allocation = Holding(address);
+    unsigned char resident;
+    const bool is_mapped =
+        mincore(reinterpret_cast<void*>(word / kGuard * kGuard), 1, &resident) == 0;
+    if (allocation == nullptr ? is_mapped : allocation->asked_bytes == 0) {
+      throw DeviceError("CUDA: byte " + std::to_string(at) +
+                        " of a kernel's arguments points to host memory");
+    }
+  }
+}
+
+void PutLaunch(CUstream_st* stream, std::function<void()> run) {
+  const Lock machine;
+  machine->CheckDevice();
+  machine->Put(*machine->Find(stream), {.run = std::move(run), .put = {}, .is_kernel = true});
+}
+
+void CheckArguments(const void* args, size_t bytes) { Lock()->CheckArguments(args, bytes); }
+
+}  // namespace mlc_native::emulator
+
+// ---- Hooks ----
+
+using mlc_native::emulator::Lock;
+
+void mlc_native_emulated_set_memory(int64_t bytes) { Lock()->total_bytes = bytes; }
+
+void mlc_native_emulated_lose_device(int device, int64_t launches) {
+  const Lock machine;
+  auto& it = machine->device(device);
+  it.launches_left = launches > 0 ? launches : -1;
+  it.is_lost = launches == 0;
+}
+
+void mlc_native_emulated_allow_graphs(int allowed) { Lock()->allows_graphs = allowed != 0; }
+
+int64_t mlc_native_emulated_counter(int which) {
+  return Lock()->counts.at(static_cast<size_t>(which));
+}
+
+int64_t mlc_native_emulated_used_memory(int device) { return Lock()->device(device).used_bytes; }

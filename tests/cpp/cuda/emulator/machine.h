@@ -1,0 +1,110 @@
+// What there is of the emulated machine (emulator.h): streams with their work, memory, what is
+// lost. Locked by whoever calls; throws DeviceError like CUDA would.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cuda/emulator/emulator.h"
+
+namespace mlc_native::emulator {
+
+// `put` happens on the host when the work is put on a stream, `run` later.
+struct Work {
+  std::function<void()> run;
+  std::function<void()> put;
+  bool is_kernel = false;
+};
+
+}  // namespace mlc_native::emulator
+
+struct CUstream_st {
+  int device = 0;
+  std::deque<mlc_native::emulator::Work> pending;
+  uint64_t num_put = 0;
+  uint64_t num_done = 0;
+  std::vector<mlc_native::emulator::Work>* recording = nullptr;
+};
+
+namespace mlc_native::emulator {
+
+// Of the calling thread.
+struct ThreadState {
+  int device = 0;
+  CUstream_st* captured = nullptr;
+};
+ThreadState& CurrentThread();
+
+class Machine {
+ public:
+  static Machine& Get();
+
+  struct Device {
+    int64_t used_bytes = 0;
+    int64_t launches_left = -1;  // until it is lost
+    bool is_lost = false;
+  };
+
+  std::recursive_mutex mutex;
+  int64_t total_bytes = 256 << 20;  // of each device
+  bool allows_graphs = true;
+  std::array<int64_t, MLC_NATIVE_EMULATED_NUM_COUNTS> counts{};
+
+  Device& device(int i);
+  void CheckDevice();  // every call begins so
+  static void CheckNotCapturing(const char* what);
+
+  // Streams, of the current device.
+  std::shared_ptr<CUstream_st> AddStream();
+  void RemoveStream(CUstream_st* stream);
+  std::shared_ptr<CUstream_st> Find(CUstream_st* stream);
+  void Put(CUstream_st& stream, const Work& work);
+  void RunUntil(CUstream_st& stream, uint64_t num_done);
+  void RunAll(CUstream_st& stream) { RunUntil(stream, stream.num_put); }
+
+  std::byte* Allocate(size_t bytes, bool is_pinned);
+  void Free(std::byte* data);
+  bool IsPinned(const void* host) const;
+  void CheckDeviceMemory(const void* address, const char* what) const;
+  // Words of a kernel's arguments that look like an address must not be one of the host's.
+  void CheckArguments(const void* args, size_t bytes) const;
+
+ private:
+  struct Allocation {
+    std::byte* pages;    // a guard, the data, a guard
+    size_t num_bytes;    // of all pages
+    size_t asked_bytes;  // 0: pinned host memory
+    int device;
+  };
+
+  Machine();
+  void CountLaunch();
+  void RunAllOf(int device);
+  // Whose pages hold the address, or null.
+  const Allocation* Holding(const void* address) const;
+
+  std::array<Device, kNumDevices> devices_;
+  std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams_;
+  std::array<std::shared_ptr<CUstream_st>, kNumDevices> own_streams_;
+  std::map<std::byte*, Allocation> allocations_;
+};
+
+// The machine, locked for a call.
+class Lock {
+ public:
+  Lock() : machine_(Machine::Get()), lock_(machine_.mutex) {}
+  Machine* operator->() const { return &machine_; }
+
+ private:
+  Machine& machine_;
+  const std::lock_guard<std::recursive_mutex> lock_;
+};
+
+}  // namespace mlc_native::emulator
