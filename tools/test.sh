@@ -24,7 +24,7 @@ done
 jobs="$(nproc)"
 build_core() {
   cmake -S csrc -B build/core -G Ninja -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF \
-    -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_WITH_GRAMMAR=ON \
+    -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_WITH_GRAMMAR=ON -DMLC_NATIVE_CUDA=OFF \
     -DPython_EXECUTABLE="$PYTHON" >build/core.log 2>&1 &&
     cmake --build build/core -j "$jobs" >>build/core.log 2>&1 || { tail -n 60 build/core.log; false; }
 }
