@@ -26,21 +26,6 @@ InvalidConfig Unavailable(const std::string& device, const std::string& why) {
   return InvalidConfig("device", "\"device\" " + device + " is not available: " + why);
 }
 
-// The i of "cuda:i", 0 for "cuda"; nullopt for "auto" and "cpu". Throws InvalidConfig.
-std::optional<int> CudaIndex(const std::string& device) {
-  if (device == "auto" || device == "cpu") return std::nullopt;
-  if (device == "cuda") return 0;
-  const std::string prefix = "cuda:";
-  int index = 0;
-  const char* const end = device.data() + device.size();
-  if (device.starts_with(prefix)) {
-    const auto [stop, error] = std::from_chars(device.data() + prefix.size(), end, index);
-    if (error == std::errc() && stop == end && index >= 0) return index;
-  }
-  throw InvalidConfig("device", OutOfRangeMessage("device", '"' + device + '"',
-                                                  "\"auto\", \"cpu\", \"cuda\" or \"cuda:i\""));
-}
-
 CudaDevice RequireGpu(const CudaDriver& driver, int index) {
   const std::string name = DeviceName(index);
   if (driver.devices.empty()) throw Unavailable(name, driver.error);
@@ -60,6 +45,20 @@ CudaDevice RequireGpu(const CudaDriver& driver, int index) {
 }
 
 }  // namespace
+
+std::optional<int> CudaIndex(const std::string& device) {
+  if (device == "auto" || device == "cpu") return std::nullopt;
+  if (device == "cuda") return 0;
+  const std::string prefix = "cuda:";
+  int index = 0;
+  const char* const end = device.data() + device.size();
+  if (device.starts_with(prefix)) {
+    const auto [stop, error] = std::from_chars(device.data() + prefix.size(), end, index);
+    if (error == std::errc() && stop == end && index >= 0) return index;
+  }
+  throw InvalidConfig("device", OutOfRangeMessage("device", '"' + device + '"',
+                                                  "\"auto\", \"cpu\", \"cuda\" or \"cuda:i\""));
+}
 
 std::string CudaLibraryPath() {
   // What is named must be there: whoever opens it says so.

@@ -10,6 +10,10 @@
 
 namespace mlc_native {
 
+// The i of "cuda:i", 0 of "cuda"; nullopt for "auto" and "cpu". Throws InvalidConfig for another
+// name.
+std::optional<int> CudaIndex(const std::string& device);
+
 // The library that runs models on GPUs: MLC_NATIVE_CUDA_LIB of the environment, else
 // libmlc_native_cuda.so beside libmlc_native. Empty: there is none.
 std::string CudaLibraryPath();
