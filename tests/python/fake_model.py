@@ -13,7 +13,6 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 ROOT = Path(__file__).resolve().parents[2]
-LIBRARY = "libmlc_native_fake_model.so"
 EOS = 256
 VOCAB_SIZE = 257
 CHAT_TEMPLATE = (
@@ -26,15 +25,20 @@ CHAT_TEMPLATE = (
 
 
 def find_fake_model_lib() -> str:
-    """The library: $MLC_NATIVE_FAKE_MODEL_LIB, else beside the package's, else the newest build."""
-    if "MLC_NATIVE_FAKE_MODEL_LIB" in os.environ:
-        return os.environ["MLC_NATIVE_FAKE_MODEL_LIB"]
-    installed = ROOT / "mlc_native" / "lib" / LIBRARY
+    """The library of the fake model; see find_test_library."""
+    return find_test_library("libmlc_native_fake_model.so", "MLC_NATIVE_FAKE_MODEL_LIB")
+
+
+def find_test_library(name: str, variable: str) -> str:
+    """The library that $variable names, else beside the package's, else of the newest build."""
+    if variable in os.environ:
+        return os.environ[variable]
+    installed = ROOT / "mlc_native" / "lib" / name
     if installed.is_file():
         return str(installed)
     build = Path(os.environ.get("MLC_NATIVE_BUILD_DIR", ROOT / "build"))
-    found = sorted(build.rglob(LIBRARY), key=lambda path: path.stat().st_mtime)
-    assert found, f"no {LIBRARY} below {build}: build with MLC_NATIVE_BUILD_TESTS=1"
+    found = sorted(build.rglob(name), key=lambda path: path.stat().st_mtime)
+    assert found, f"no {name} below {build}: build with MLC_NATIVE_BUILD_TESTS=1"
     return str(found[-1])
 
 

@@ -12,6 +12,7 @@ import pytest
 from mlc_native import EngineConfig, _core
 
 MakeModel = Callable[..., str]
+pytestmark = pytest.mark.both_step_kinds
 NUM_TOKENS = 200
 
 

@@ -20,6 +20,7 @@ from mlc_native.serve.data import TextData, TokenData
 
 USER = [{"role": "user", "content": "hi"}]
 MakeModel = Callable[..., str]
+pytestmark = pytest.mark.both_step_kinds
 
 
 class Engines:

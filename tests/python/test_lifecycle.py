@@ -20,6 +20,7 @@ from mlc_native._stream_bridge import StreamBridge
 from mlc_native.serve import engine_base, model_setup
 
 MakeModel = Callable[..., str]
+pytestmark = pytest.mark.both_step_kinds
 SLOW = {"us_per_step": 2000, "cost": "sleep"}
 HERE = Path(__file__).parent
 

@@ -16,6 +16,7 @@ from mlc_native.serve.sync_engine import SyncMLCEngine
 CONFIG = EngineConfig(max_total_sequence_length=1024, max_single_sequence_length=256)
 PROMPT = list(range(1, 51))
 MakeModel = Callable[..., str]
+pytestmark = pytest.mark.both_step_kinds
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from mlc_native.errors import InvalidConfig, InvalidRequest, LoadError
 from mlc_native.protocol.generation_config import GenerationConfig
 
 MakeModel = Callable[..., str]
+pytestmark = pytest.mark.both_step_kinds
 DEMO = str(Path(mlc_native.__file__).parent / "demo_model")
 LONG: dict[str, Any] = {"max_tokens": -1, "extra_body": {"ignore_eos": True}}
 

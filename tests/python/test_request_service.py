@@ -15,6 +15,7 @@ from mlc_native.errors import InvalidConfig, InvalidRequest, QueueFull
 from mlc_native.protocol.generation_config import GenerationConfig
 
 MakeModel = Callable[..., str]
+pytestmark = pytest.mark.both_step_kinds
 SLOW = {"us_per_step": 2000, "cost": "sleep"}
 # No answer of this length ends within a test.
 LONG: dict[str, Any] = {"max_tokens": -1, "extra_body": {"ignore_eos": True}}
