@@ -15,7 +15,7 @@ bool HasPenalties(const GenerationConfig& config) {
 
 }  // namespace
 
-void RequestStateEntry::CommitToken(SampleResult result) {
+void RequestStateEntry::CommitToken(SampleResult&& result) {
   const int32_t token_id = result.token.token_id;
   const std::vector<int32_t>& stops = rstate->config().stop_token_ids;
   // A stop token of the request ends the answer; the grammar need not know it.
@@ -45,6 +45,18 @@ bool RequestStateEntry::EndsAt(int64_t num_tokens, int64_t max_sequence_length) 
   const int64_t max_tokens = rstate->config().max_tokens;
   return num_tokens >= max_sequence_length ||
          (max_tokens >= 0 && num_tokens - rstate->request->prompt_len() >= max_tokens);
+}
+
+void RequestStateEntry::CountPromptTokens(int64_t num_cached) {
+  const int64_t prompt_len = rstate->request->prompt_len();
+  const auto count = [&](int64_t num_tokens, int64_t* counter) {
+    const int64_t more = std::min(num_tokens, prompt_len) - num_prompt_counted;
+    if (more <= 0) return;
+    *counter += more;
+    num_prompt_counted += more;
+  };
+  count(num_cached, &rstate->metrics.cached_tokens);
+  count(mstate.num_collected(), &rstate->metrics.prefill_tokens);
 }
 
 RequestState::RequestState(RequestPtr request_in, std::shared_ptr<const StopStrSet> stop_strs,

@@ -100,10 +100,13 @@ struct RequestStateEntry {
     return status == RequestStateStatus::kPending && !tokens.empty() && num_tokens_to_compute() > 0;
   }
 
+  // Prompt tokens that collected steps have computed or found in the cache (the first num_cached)
+  // go into the request's metrics, each once: recomputation does not count.
+  void CountPromptTokens(int64_t num_cached);
   // Appends a sampled token; it is delivered by the next post-process. Throws what the grammar
   // library throws, and InternalError when the grammar forbids the token; the request must end
   // then.
-  void CommitToken(SampleResult result);
+  void CommitToken(SampleResult&& result);
   // `tokens` and what counts them; the grammar matcher, delivery and the KV cache are the caller's.
   void AppendToken(int32_t token_id);
   void TakeBackTokens(int64_t num_tokens);

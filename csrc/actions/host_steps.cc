@@ -1,43 +1,53 @@
 #include "actions/host_steps.h"
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 
 #include "support/check.h"
 
 namespace mlc_native {
 
 void HostSteps::Forward(const ForwardBatch& batch) {
-  MLC_CHECK(drawn_.empty()) << "the step before is not collected";
-  logits_rows_.assign(batch.logits_rows.begin(), batch.logits_rows.end());
+  MLC_CHECK(!has_step_) << "the step before is not collected";
+  const std::span<const int32_t> rows = batch.logits_rows;
+  num_rows_ = rows.size();
+  num_draws_.clear();
+  ForwardBatch distinct = batch;
+  if (std::adjacent_find(rows.begin(), rows.end()) != rows.end())
+    distinct.logits_rows = Merge(rows);
+  logits_ = model_->Forward(distinct);
+  MLC_CHECK(logits_.num_rows == std::ssize(distinct.logits_rows))
+      << logits_.num_rows << " rows of logits, wanted " << distinct.logits_rows.size();
+}
+
+// Each row once, and how often it is wanted.
+std::span<const int32_t> HostSteps::Merge(std::span<const int32_t> rows) {
   distinct_.clear();
-  std::unique_copy(logits_rows_.begin(), logits_rows_.end(), std::back_inserter(distinct_));
-  logits_ = model_->Forward(
-      {.token_ids = batch.token_ids, .sequences = batch.sequences, .logits_rows = distinct_});
-  MLC_CHECK(logits_.num_rows == std::ssize(distinct_))
-      << logits_.num_rows << " rows of logits, wanted " << distinct_.size();
+  for (int32_t row : rows) {
+    if (distinct_.empty() || distinct_.back() != row) {
+      distinct_.push_back(row);
+      num_draws_.push_back(0);
+    }
+    ++num_draws_.back();
+  }
+  return distinct_;
 }
 
 void HostSteps::Sample(std::span<const TokenRow> rows) {
-  MLC_CHECK(rows.size() == logits_rows_.size()) << rows.size() << " of " << logits_rows_.size();
-  drawn_.resize(rows.size());
-  try {
-    int64_t index = 0;
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const std::span<float> row = logits_.row(index);
-      const bool again = SameRow(i, i + 1);
-      if (i > 0 && SameRow(i - 1, i)) {
-        std::copy(row_copy_.begin(), row_copy_.end(), row.begin());
-      } else if (again) {
-        row_copy_.assign(row.begin(), row.end());  // sampling overwrites the row
-      }
-      Draw(rows[i], row, &drawn_[i]);
-      if (!again) ++index;
+  MLC_CHECK(rows.size() == num_rows_) << rows.size() << " of " << num_rows_;
+  drawn_.resize(num_rows_);
+  size_t next = 0;
+  for (int64_t i = 0; i < logits_.num_rows; ++i) {
+    const std::span<float> logits = logits_.row(i);
+    const int num_draws = num_draws_.empty() ? 1 : num_draws_[i];
+    if (num_draws > 1) row_copy_.assign(logits.begin(), logits.end());
+    for (int draw = 0; draw < num_draws; ++draw, ++next) {
+      // Sampling has overwritten the row.
+      if (draw > 0) std::copy(row_copy_.begin(), row_copy_.end(), logits.begin());
+      Draw(rows[next], logits, &drawn_[next]);
     }
-  } catch (...) {
-    drawn_.clear();
-    throw;
   }
+  has_step_ = true;
 }
 
 void HostSteps::Draw(const TokenRow& row, std::span<float> logits, DrawnToken* drawn) {
@@ -54,7 +64,7 @@ void HostSteps::Draw(const TokenRow& row, std::span<float> logits, DrawnToken* d
 }
 
 void HostSteps::Collect(std::vector<DrawnToken>* tokens) {
-  tokens->clear();
+  MLC_CHECK(std::exchange(has_step_, false)) << "no step to collect";
   tokens->swap(drawn_);
 }
 

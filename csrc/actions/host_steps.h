@@ -23,18 +23,18 @@ class HostSteps : public StepQueue {
   void Collect(std::vector<DrawnToken>* tokens) override;
 
  private:
-  bool SameRow(size_t a, size_t b) const {
-    return b < logits_rows_.size() && logits_rows_[a] == logits_rows_[b];
-  }
+  std::span<const int32_t> Merge(std::span<const int32_t> rows);
   void Draw(const TokenRow& row, std::span<float> logits, DrawnToken* drawn);
 
   Model* const model_;
   Sampler sampler_;
   LogitsView logits_;
-  std::vector<int32_t> logits_rows_;  // of the batch
-  std::vector<int32_t> distinct_;     // of those, each once: what the model is asked for
-  std::vector<float> row_copy_;       // [vocab_size] of a row that is drawn from again
-  std::vector<DrawnToken> drawn_;
+  size_t num_rows_ = 0;            // of the batch's logits_rows
+  std::vector<int32_t> distinct_;  // rows that the model is asked for when some are wanted twice
+  std::vector<int> num_draws_;     // of each of those; empty: one each
+  std::vector<float> row_copy_;    // [vocab_size] of a row that is drawn from again
+  std::vector<DrawnToken> drawn_;  // of the step that is not collected
+  bool has_step_ = false;
 };
 
 }  // namespace mlc_native

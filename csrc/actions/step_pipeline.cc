@@ -28,13 +28,11 @@ bool StepPipeline::MustCollect() const {
 StepPipeline::Outcome StepPipeline::Submit(const EngineState& estate, const StepPlan& plan) {
   MLC_CHECK(!MustCollect());
   Flight& flight = OldestFlight(num_under_way_);
-  copies_.clear();
-  started_.clear();
   try {
     Prepare(plan, &flight);
     ReservePages(estate, &flight);
     if (num_under_way_ == 0) TraceStart(&flight);
-    ForwardAndFillMasks(flight);
+    ForwardAndFillMasks(&flight);
     Sample(&flight);
   } catch (const SequenceError& error) {
     return Fail(estate, plan, &flight, error.sequence_idx(), error.what());
@@ -51,26 +49,19 @@ StepPipeline::Outcome StepPipeline::Submit(const EngineState& estate, const Step
 
 // ---- Before the commit ----
 
-void StepPipeline::Prepare(const StepPlan& plan, Flight* flight) const {
-  flight->start = parts_.now();
-  flight->must_collect = false;
+void StepPipeline::Prepare(const StepPlan& plan, Flight* flight) {
+  copies_.clear();
+  started_.clear();
+  token_ids_.clear();
+  sequences_.clear();
+  logits_rows_.clear();
+  token_rows_.clear();
   flight->rows.clear();
+  flight->mask_errors.clear();
   flight->kept.clear();
+  flight->must_collect = false;
+  flight->start = parts_.now();
   flight->plan = plan;
-  for (const PlannedSlice& slice : plan.slices) {
-    RequestState& rstate = *slice.entry->rstate;
-    if (runs_ahead()) flight->kept.push_back(rstate.shared_from_this());
-    if (!slice.completes_input) continue;
-    if (!slice.entry->is_root_of_branches()) {
-      flight->rows.push_back({.leaf = slice.entry, .mask_error = {}});
-    } else {
-      flight->must_collect = true;
-      for (int child : slice.entry->child_indices) {
-        flight->rows.push_back({.leaf = &rstate.entries[child], .mask_error = {}});
-      }
-    }
-    flight->must_collect |= flight->rows.back().leaf->grammar_matcher != nullptr;
-  }
 }
 
 void StepPipeline::ReservePages(const EngineState& estate, Flight* flight) {
@@ -89,28 +80,21 @@ void StepPipeline::ReservePages(const EngineState& estate, Flight* flight) {
   }
 }
 
-void StepPipeline::ForwardAndFillMasks(const Flight& flight) {
+void StepPipeline::ForwardAndFillMasks(Flight* flight) {
   struct Waiting {
     GrammarMasks& masks;
     ~Waiting() { masks.Wait(); }
   };
-  masks_.Start(flight.plan);
+  masks_.Start(flight->plan);
   const Waiting waiting{masks_};
-  Forward(flight.plan);
-}
-
-void StepPipeline::Forward(const StepPlan& plan) {
   const StepProfiler::Scope scope(parts_.profiler, StepPhase::kForward);
   if (!copies_.empty()) parts_.model->CopyPages(copies_);
-  token_ids_.clear();
-  sequences_.clear();
-  logits_rows_.clear();
-  for (const PlannedSlice& slice : plan.slices) AddSlice(slice);
+  for (const PlannedSlice& slice : flight->plan.slices) AddSlice(slice, flight);
   queue_->Forward({.token_ids = token_ids_, .sequences = sequences_, .logits_rows = logits_rows_});
 }
 
-void StepPipeline::AddSlice(const PlannedSlice& slice) {
-  const RequestStateEntry& entry = *slice.entry;
+void StepPipeline::AddSlice(const PlannedSlice& slice, Flight* flight) {
+  RequestStateEntry& entry = *slice.entry;
   const int64_t position = entry.mstate.kv_len;
   const int64_t end = position + slice.num_tokens;
   const int64_t page_size = parts_.kv->page_size();
@@ -123,40 +107,37 @@ void StepPipeline::AddSlice(const PlannedSlice& slice) {
   token_ids_.insert(token_ids_.end(), entry.tokens.begin() + position,
                     entry.tokens.begin() + known);
   if (known < end) token_ids_.push_back(PendingToken(entry.pending_row));
+  if (runs_ahead()) flight->kept.push_back(entry.rstate->shared_from_this());
   if (!slice.completes_input) return;
-  const size_t num_draws = entry.is_root_of_branches() ? entry.child_indices.size() : 1;
-  logits_rows_.insert(logits_rows_.end(), num_draws, static_cast<int32_t>(token_ids_.size()) - 1);
+  if (!entry.is_root_of_branches()) return AddRow(entry, end, flight);
+  flight->must_collect = true;
+  for (int child : entry.child_indices) AddRow(entry.rstate->entries[child], end, flight);
+}
+
+// Draws the token at `position` from the last row of the batch.
+void StepPipeline::AddRow(RequestStateEntry& leaf, int64_t position, Flight* flight) {
+  flight->must_collect |= leaf.grammar_matcher != nullptr;
+  flight->rows.push_back(&leaf);
+  logits_rows_.push_back(static_cast<int32_t>(token_ids_.size()) - 1);
+  token_rows_.push_back({.config = &leaf.rstate->config(),
+                         .counts = leaf.generated_counts.counts(),
+                         .pending_row = leaf.num_pending > 0 ? leaf.pending_row : TokenRow::kNone,
+                         .sequence = static_cast<uint64_t>(leaf.sequence_idx),
+                         .position = static_cast<uint64_t>(position),
+                         .allowed = {}});
 }
 
 void StepPipeline::Sample(Flight* flight) {
   const StepProfiler::Scope scope(parts_.profiler, StepPhase::kSample);
   if (!runs_ahead()) trace_.Add(flight->plan, "start sampling", "start sampling");
-  token_rows_.clear();
-  auto row = flight->rows.begin();
-  for (const PlannedSlice& slice : flight->plan.slices) {
-    if (!slice.completes_input) continue;
-    const size_t num_draws = std::max<size_t>(1, slice.entry->child_indices.size());
-    for (size_t i = 0; i < num_draws; ++i) {
-      token_rows_.push_back(TokenRowOf(&*row++, slice.entry->length()));
+  for (size_t i = 0; i < flight->rows.size() && flight->must_collect; ++i) {
+    try {
+      token_rows_[i].allowed = masks_.AllowedTokens(*flight->rows[i]);
+    } catch (const SamplingError& error) {
+      flight->mask_errors.emplace_back(i, error.what());
     }
   }
   queue_->Sample(token_rows_);
-}
-
-TokenRow StepPipeline::TokenRowOf(Row* row, int64_t position) {
-  const RequestStateEntry& leaf = *row->leaf;
-  TokenRow token_row{.config = &leaf.rstate->config(),
-                     .counts = leaf.generated_counts.counts(),
-                     .pending_row = leaf.num_pending > 0 ? leaf.pending_row : TokenRow::kNone,
-                     .sequence = static_cast<uint64_t>(leaf.sequence_idx),
-                     .position = static_cast<uint64_t>(position),
-                     .allowed = {}};
-  try {
-    token_row.allowed = masks_.AllowedTokens(leaf);
-  } catch (const SamplingError& error) {
-    row->mask_error = error.what();
-  }
-  return token_row;
 }
 
 // ---- Commit of all but the tokens ----
@@ -164,11 +145,11 @@ TokenRow StepPipeline::TokenRowOf(Row* row, int64_t position) {
 void StepPipeline::Commit(const EngineState& estate, const Flight& flight) {
   const StepProfiler::Scope scope(parts_.profiler, StepPhase::kCommit);
   for (size_t i = 0; i < flight.rows.size(); ++i) {
-    const int64_t length = static_cast<int64_t>(token_rows_[i].position) + 1;
-    RequestStateEntry& leaf = *flight.rows[i].leaf;
+    RequestStateEntry& leaf = *flight.rows[i];
     ++leaf.num_pending;
     leaf.pending_row = static_cast<int32_t>(i);
-    leaf.last_is_pending = leaf.EndsAt(length, parts_.max_sequence_length);
+    leaf.last_is_pending =
+        leaf.EndsAt(static_cast<int64_t>(token_rows_[i].position) + 1, parts_.max_sequence_length);
   }
   for (const PlannedSlice& slice : flight.plan.slices) CommitSlice(estate, slice);
   estate->PopPrefilled();
@@ -252,7 +233,7 @@ void StepPipeline::Collect(const EngineState& estate) {
   EndFailed(estate, flight);
   for (const PlannedSlice& slice : flight.plan.slices) CollectSlice(estate, slice);
   for (size_t i = 0; i < flight.rows.size(); ++i) {
-    CommitToken(estate, *flight.rows[i].leaf, std::move(drawn_[i].result), now);
+    CommitToken(estate, *flight.rows[i], &drawn_[i].result, now);
   }
   UpdateMetrics(estate, flight, now);
   flight.kept.clear();
@@ -273,11 +254,11 @@ void StepPipeline::FailUnderWay(const EngineState& estate, const std::string& me
 
 // First of all: nothing that the step has computed for them is kept.
 void StepPipeline::EndFailed(const EngineState& estate, const Flight& flight) {
+  for (const auto& [row, error] : flight.mask_errors) drawn_[row].error = error;
   for (size_t i = 0; i < flight.rows.size(); ++i) {
-    const Row& row = flight.rows[i];
-    const std::string& error = row.mask_error.empty() ? drawn_[i].error : row.mask_error;
-    if (error.empty() || row.leaf->finished()) continue;
-    EndRequest(estate, parts_, *row.leaf->rstate, FinishReason::kError, error);
+    const std::string& error = drawn_[i].error;
+    if (error.empty() || flight.rows[i]->finished()) continue;
+    EndRequest(estate, parts_, *flight.rows[i]->rstate, FinishReason::kError, error);
   }
 }
 
@@ -289,7 +270,7 @@ void StepPipeline::CollectSlice(const EngineState& estate, const PlannedSlice& s
 
   RequestState& rstate = *entry.rstate;
   CachePrefix(estate, entry);
-  CountPromptTokens(slice);
+  entry.CountPromptTokens(slice.num_cached);
   if (!slice.completes_input) return;
   if (rstate.config().debug_config.pinned_system_prompt) PinPrompt(estate, *rstate.request);
   if (!entry.is_root_of_branches()) return;
@@ -298,23 +279,8 @@ void StepPipeline::CollectSlice(const EngineState& estate, const PlannedSlice& s
   estate->running_rsentries_changed = true;
 }
 
-// Each prompt token once, as cached or as prefilled; recomputation does not count.
-void StepPipeline::CountPromptTokens(const PlannedSlice& slice) const {
-  RequestStateEntry& entry = *slice.entry;
-  RequestMetrics& metrics = entry.rstate->metrics;
-  const int64_t prompt_len = entry.rstate->request->prompt_len();
-  const auto count = [&](int64_t num_tokens, int64_t* counter) {
-    const int64_t more = std::min(num_tokens, prompt_len) - entry.num_prompt_counted;
-    if (more <= 0) return;
-    *counter += more;
-    entry.num_prompt_counted += more;
-  };
-  count(slice.num_cached, &metrics.cached_tokens);
-  count(entry.mstate.num_collected(), &metrics.prefill_tokens);
-}
-
 void StepPipeline::CommitToken(const EngineState& estate, RequestStateEntry& leaf,
-                               SampleResult result, TimePoint now) {
+                               SampleResult* result, TimePoint now) {
   if (--leaf.num_pending == 0) leaf.last_is_pending = false;
   if (leaf.finished()) return;
   RequestMetrics& metrics = leaf.rstate->metrics;
@@ -330,7 +296,7 @@ void StepPipeline::CommitToken(const EngineState& estate, RequestStateEntry& lea
   leaf.last_token_time_point = now;
   metrics.last_token_time_point = now;
   try {
-    leaf.CommitToken(std::move(result));
+    leaf.CommitToken(std::move(*result));
     leaf.grammar_ended = masks_.MustEnd(leaf);
   } catch (const std::exception& error) {
     return EndRequest(estate, parts_, *leaf.rstate, FinishReason::kError, error.what());

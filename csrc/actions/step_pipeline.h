@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actions/action.h"
@@ -55,14 +56,11 @@ class StepPipeline {
   void DiscardDead() noexcept;
 
  private:
-  struct Row {
-    RequestStateEntry* leaf = nullptr;
-    std::string mask_error;  // not empty: what is drawn means nothing
-  };
   // A step between Submit and Collect.
   struct Flight {
     StepPlan plan;
-    std::vector<Row> rows;  // what is drawn
+    std::vector<RequestStateEntry*> rows;                     // who gets what is drawn
+    std::vector<std::pair<size_t, std::string>> mask_errors;  // rows without a mask: they fail
     // Of the plan's requests: they may be gone when the step is collected. Empty on the host.
     std::vector<std::shared_ptr<RequestState>> kept;
     int64_t num_started = 0;  // sequences that exist since this step
@@ -73,14 +71,13 @@ class StepPipeline {
 
   Flight& OldestFlight(int64_t i = 0) { return flights_[(oldest_ + i) % flights_.size()]; }
 
-  void Prepare(const StepPlan& plan, Flight* flight) const;
+  void Prepare(const StepPlan& plan, Flight* flight);
   void ReservePages(const EngineState& estate, Flight* flight);
   // Masks are filled while the model computes; also when this throws, nothing goes on afterwards.
-  void ForwardAndFillMasks(const Flight& flight);
-  void Forward(const StepPlan& plan);
-  void AddSlice(const PlannedSlice& slice);
+  void ForwardAndFillMasks(Flight* flight);
+  void AddSlice(const PlannedSlice& slice, Flight* flight);
+  void AddRow(RequestStateEntry& leaf, int64_t position, Flight* flight);
   void Sample(Flight* flight);
-  TokenRow TokenRowOf(Row* row, int64_t position);
   void Commit(const EngineState& estate, const Flight& flight);
   void CommitSlice(const EngineState& estate, const PlannedSlice& slice);
 
@@ -93,8 +90,7 @@ class StepPipeline {
   void FailUnderWay(const EngineState& estate, const std::string& message);
   void EndFailed(const EngineState& estate, const Flight& flight);
   void CollectSlice(const EngineState& estate, const PlannedSlice& slice);
-  void CountPromptTokens(const PlannedSlice& slice) const;
-  void CommitToken(const EngineState& estate, RequestStateEntry& leaf, SampleResult result,
+  void CommitToken(const EngineState& estate, RequestStateEntry& leaf, SampleResult* result,
                    TimePoint now);
   void UpdateMetrics(const EngineState& estate, const Flight& flight, TimePoint now);
 

@@ -123,8 +123,8 @@ BUGS = [
     Bug(
         "draws depend on the chunk",
         "actions/step_pipeline.cc",
-        "TokenRowOf(&*row++, slice.entry->length())",
-        "TokenRowOf(&*row++, slice.entry->mstate.kv_len)",
+        "return AddRow(entry, end, flight);",
+        "return AddRow(entry, position, flight);",
     ),
     Bug(
         "text that may belong to a stop string is lost at the end",
@@ -136,7 +136,7 @@ BUGS = [
     Bug(
         "branches share the row that sampling has overwritten",
         "actions/host_steps.cc",
-        "        std::copy(row_copy_.begin(), row_copy_.end(), row.begin());\n",
+        "      if (draw > 0) std::copy(row_copy_.begin(), row_copy_.end(), logits.begin());\n",
         "",
     ),
     Bug(
@@ -166,19 +166,19 @@ BUGS = [
     Bug(
         "a row that failed is sampled from",
         "actions/step_pipeline.cc",
-        "    if (error.empty() || row.leaf->finished()) continue;\n",
-        "    if (error.empty() || row.leaf->finished() || runs_ahead()) continue;\n",
+        "    if (error.empty() || flight.rows[i]->finished()) continue;\n",
+        "    if (error.empty() || flight.rows[i]->finished() || runs_ahead()) continue;\n",
     ),
     Bug(
         "a sequence is computed behind its last token",
         "actions/step_pipeline.cc",
-        "    leaf.last_is_pending = leaf.EndsAt(length, parts_.max_sequence_length);\n",
-        "",
+        "    leaf.last_is_pending =\n        leaf.EndsAt(",
+        "    leaf.last_is_pending =\n        false && leaf.EndsAt(",
     ),
     Bug(
         "a grammar is not waited for",
         "actions/step_pipeline.cc",
-        "    flight->must_collect |= flight->rows.back().leaf->grammar_matcher != nullptr;\n",
+        "  flight->must_collect |= leaf.grammar_matcher != nullptr;\n",
         "",
     ),
 ]
