@@ -14,7 +14,7 @@ endforeach()
 # What mlc_native/support/cuda_build.py builds libmlc_native_cuda.so of, beside these headers.
 foreach(folder kernels/cuda models/cuda)
   install(DIRECTORY ${folder}/ DESTINATION lib/cuda_src/${folder} FILES_MATCHING
-    PATTERN "*.cu" PATTERN "*.cuh" PATTERN "*.cc" PATTERN "*.h" PATTERN "no_cuda.cc" EXCLUDE)
+    PATTERN "*.cu" PATTERN "*.cuh" PATTERN "*.cc" PATTERN "*.h")
 endforeach()
 
 set(config_dir lib/cmake/mlc_native)

@@ -54,6 +54,10 @@ std::unique_ptr<Model> LoadModel(const ModelSource& source) {
   if (source.device == "cpu") return LoadBuiltinModel(source);
   ModelSource from_library = source;
   from_library.model_lib = CudaLibraryPath();
+  if (from_library.model_lib.empty()) {
+    throw InvalidConfig("device", OutOfRangeMessage("device", '"' + source.device + '"',
+                                                    "\"cpu\" where there is no CUDA library"));
+  }
   return LoadPluginModel(from_library);
 }
 

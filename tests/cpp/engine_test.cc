@@ -144,9 +144,9 @@ TEST(Engine, RefusesConfigsItCanNotRun) {
   }
 }
 
-TEST(Engine, CreateNamesADeviceThatIsNotThere) {
+TEST(Engine, CreateNamesTheDevicesThereCanBe) {
   EngineOptions options;
-  options.device = "cuda:3";
+  options.device = "gpu:3";
   try {
     Engine::Create(EngineConfig(), options);
     FAIL();

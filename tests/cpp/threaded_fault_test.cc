@@ -211,10 +211,10 @@ TEST(ThreadedFault, ALibraryThatIsNoPlugin) {
                LoadError);
 }
 
-TEST(ThreadedFault, UnknownDeviceSaysWhatIsThere) {
+TEST(ThreadedFault, UnknownDeviceSaysWhatThereCanBe) {
   const ModelFolder folder;
   const auto engine = ThreadedEngine::Create();
-  engine->InitThreadedEngine("cuda:7", [](auto) {}, nullptr);
+  engine->InitThreadedEngine("gpu:7", [](auto) {}, nullptr);
   std::thread background([&] { engine->RunBackgroundLoop(); });
   try {
     engine->Reload(

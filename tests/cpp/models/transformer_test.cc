@@ -127,9 +127,5 @@ TEST(LoadModel, WhatProgressThrowsEndsTheLoad) {
   EXPECT_THROW(LoadModel(source), std::runtime_error);
 }
 
-TEST(LoadModel, OnlyCpu) {
-  EXPECT_THROW(LoadModel({.path = "/", .device = "cuda:0"}), InvalidConfig);
-}
-
 }  // namespace
 }  // namespace mlc_native
