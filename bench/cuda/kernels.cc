@@ -197,6 +197,25 @@ void Products(Bench& bench) {
   }
 }
 
+void Dequantizations(Bench& bench) {
+  const Product& p = kProducts[std::size(kProducts) - 3];  // the largest of 8B
+  for (const auto& [name, format] :
+       {std::pair{"q8", WeightFormat::kQ8}, std::pair{"q4", WeightFormat::kQ4}}) {
+    const auto packed = static_cast<int64_t>(GemvWeightBytes(format, p.n, p.k));
+    const Buffer weight(packed), out(p.n * p.k * 2);
+    bench.Run(std::string("dequantize ") + name + " " + p.name,
+              {.bytes = static_cast<double>(packed + p.n * p.k * 2)}, 4, [&](int, Stream stream) {
+                Dequantize({.format = format,
+                            .weight = weight.data(),
+                            .n = p.n,
+                            .k = p.k,
+                            .num_rows = p.n,
+                            .out = out.data()},
+                           stream);
+              });
+  }
+}
+
 // ---- Attention ----
 
 struct Heads {
@@ -351,6 +370,7 @@ void Sampling(Bench& bench, const std::string& name, const SamplingRow& settings
 void RunAll(Bench& bench) {
   Copy(bench);
   Products(bench);
+  Dequantizations(bench);
   Decode(bench, kQwen06, 1, 512);
   Decode(bench, kLlama1, 1, 4096);
   Decode(bench, kLlama8, 1, 4096);
@@ -364,7 +384,7 @@ void RunAll(Bench& bench) {
   greedy.greedy = true;
   top_p.top_p = 0.95f;
   top_k.top_k = 50;
-  for (int64_t rows : {1, 64}) {
+  for (int64_t rows : {1, 64, 256}) {
     Sampling(bench, "greedy", greedy, rows);
     Sampling(bench, "plain", plain, rows);
     Sampling(bench, "top_p=0.95", top_p, rows);

@@ -304,8 +304,11 @@ size_t SharedFloats(int heads, int64_t head_dim) {
   return static_cast<size_t>((scores > sums ? scores : sums) + 2 * heads);
 }
 
+// That run side by side: what their registers leave room for.
+constexpr int BlocksPerMultiprocessor(int heads) { return heads <= 4 ? 3 : 2; }
+
 template <typename T, typename Kv, int kHeads, int kLanes>
-__global__ void __launch_bounds__(kThreads, kHeads <= 4 ? 3 : 2)
+__global__ void __launch_bounds__(kThreads, BlocksPerMultiprocessor(kHeads))
     DecodeAttentionKernel(const __grid_constant__ DecodeKernelArgs args) {
   __shared__ int first_split[kMaxDecodeRows + 1];
   CountSplits(args, first_split);
@@ -319,9 +322,8 @@ __global__ void __launch_bounds__(kThreads, kHeads <= 4 ? 3 : 2)
 
 template <typename T, typename Kv, int kHeads>
 void LaunchForDim(const DecodeKernelArgs& args, Stream stream) {
-  constexpr int kBlocksPerMultiprocessor = 4;
   const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(NumMultiprocessors() * kBlocksPerMultiprocessor)),
+      .grid = dim3(static_cast<unsigned>(NumMultiprocessors() * BlocksPerMultiprocessor(kHeads))),
       .threads = kThreads,
       .shared_bytes = SharedFloats(kHeads, args.kv.head_dim) * sizeof(float)};
   if (args.kv.head_dim <= 8 * kVector) {

@@ -93,16 +93,6 @@ __global__ void CopyPagesKernel(const CopyPagesArgs args) {
       *reinterpret_cast<const uint4*>(pages + copy.src_page * page_bytes);
 }
 
-__global__ void AdvanceDecodeKernel(const AdvanceArgs args) {
-  const int64_t row = GlobalThread();
-  if (row >= args.m || args.lengths[row] == 0) return;
-  const int32_t position = args.positions[row] + 1;
-  const int64_t page = args.block_tables[row * args.ld_block_tables + position / kKvPageSize];
-  args.positions[row] = position;
-  args.lengths[row] = position + 1;
-  args.slots[row] = page * kKvPageSize + position % kKvPageSize;
-}
-
 }  // namespace
 
 void Embed(const EmbedArgs& args, Stream stream) {
@@ -149,11 +139,6 @@ void CopyPages(const CopyPagesArgs& args, Stream stream) {
   shape.grid.y = static_cast<unsigned>(args.num_copies);
   shape.grid.z = static_cast<unsigned>(2 * args.num_layers);
   Launch(CopyPagesKernel, shape, stream, args);
-}
-
-void AdvanceDecode(const AdvanceArgs& args, Stream stream) {
-  if (args.m == 0) return;
-  Launch(AdvanceDecodeKernel, OneThreadEach(args.m), stream, args);
 }
 
 }  // namespace mlc_native::kernels::cuda

@@ -1,28 +1,9 @@
 // The CUDA kernels of the transformer and of sampling: what kernels/kernels.h is for the CPU.
 // Device pointers, sizes and strides (in elements), a stream; no torch, no CUDA header, no globals.
 //
-// How one code path runs on both devices
-// --------------------------------------
-// Engine -> Model -> Transformer -> Backend -> kernels. The transformer says what happens in which
-// order (families, layers, which norms there are); a Backend says with which kernels and in which
-// memory: CpuBackend calls kernels.h on float32 rows, CudaBackend what is declared here. Between
-// them go opaque buffers and the words Embed, Project, Normalize, QkRopeWriteKv, Attend, Activate,
-// KeepRows and Head; nothing in the transformer asks which device it is. Products of many rows run
-// on cuBLAS through at::mm_out, so no cuBLAS header is needed; up to kMaxGemvRows rows on Gemv.
-//
-// Types: weights, activations and KV share one 16-bit type (or float32, for comparisons with the
-// CPU); KV may be 8 bits. The residual stream and the logits are float32, like all sums.
-//
-// Decode without waiting for the host: all inputs of a step lie at fixed addresses, AdvanceDecode
-// makes those of the next step out of the last one (positions, slots, token ids as they were
-// sampled), SampleTokens writes the ids beside them and into a ring that the host reads one step
-// later. So Model splits Forward into Submit(batch, sampling) -> ticket and Collect(ticket) ->
-// tokens; a token id below zero in a batch means "what sequence slot -1 - id has just sampled".
-// On the CPU Submit computes and Collect returns at once. The engine plans step n + 1 before it
-// has collected step n, as if no sequence ended; a sequence that did end has its row of step n + 1
-// ignored and its pages taken back, which nothing else may own before step n + 1 is collected.
-// Rows whose next input needs the host (a grammar's mask, jump-forward) make the engine collect
-// first; so does the CPU always.
+// Steps that run ahead: a step's inputs lie at fixed addresses, Embed reads tokens that the host
+// does not know yet from where SampleTokens of the step before has written them, and their
+// penalties, too (SamplingRow::pending).
 //
 // Graphs: every launch here depends on pointers, sizes and strides alone, not on lengths or ids in
 // device memory. A captured decode step of b rows so serves every batch of at most b rows: unused
@@ -253,6 +234,20 @@ struct QuantizedRows {
 void PackGemvWeights(WeightFormat format, int64_t n, int64_t k, const QuantizedRows& rows,
                      void* packed);
 
+// out[i, 0:k] = row first_row + i of such a weight, each number scale * (code - offset) rounded to
+// `dtype`: for products of many rows.
+struct DequantizeArgs {
+  WeightFormat format = WeightFormat::kQ8;
+  DType dtype = DType::kBFloat16;  // of 16 bits
+  const void* weight = nullptr;
+  int64_t n = 0;
+  int64_t k = 0;  // a multiple of 8
+  int64_t first_row = 0;
+  int64_t num_rows = 0;
+  void* out = nullptr;  // [num_rows, k]
+};
+void Dequantize(const DequantizeArgs& args, Stream stream);
+
 // ---- Sampling ----
 
 // How one row of logits becomes a token: sampling/sampler.h's order and meaning.
@@ -269,9 +264,11 @@ struct SamplingRow {
   int32_t num_bias = 0;
   const int32_t* bias_ids = nullptr;  // distinct
   const float* bias_values = nullptr;
-  int32_t* counts = nullptr;      // [vocab] of generated tokens, or null: no penalties. Sampling
-                                  // counts what it draws
-  const int32_t* mask = nullptr;  // bit t % 32 of word t / 32: token t is allowed; null: all are
+  int32_t num_counts = 0;              // of generated tokens, for the penalties
+  const int32_t* count_ids = nullptr;  // distinct
+  const int32_t* count_values = nullptr;
+  const int32_t* pending = nullptr;  // one token that counts once more (below zero: none), or null
+  const int32_t* mask = nullptr;     // bit t % 32 of word t / 32: token t is allowed; null: all are
   uint64_t seed = 0;
   uint64_t sequence = 0;
 };
@@ -295,18 +292,5 @@ struct SampleArgs {
 };
 size_t SampleWorkspaceBytes(int64_t m, int64_t vocab);
 void SampleTokens(const SampleArgs& args, Stream stream);
-
-// The inputs of the next decode step after each row's token has been sampled: position and length
-// grow by one, the slot follows the block table. Rows of length 0 stay unused. Allocates nothing:
-// the pages of the next position are in the table already.
-struct AdvanceArgs {
-  int32_t* positions = nullptr;
-  int32_t* lengths = nullptr;
-  int64_t* slots = nullptr;
-  const int32_t* block_tables = nullptr;
-  int64_t ld_block_tables = 0;
-  int64_t m = 0;
-};
-void AdvanceDecode(const AdvanceArgs& args, Stream stream);
 
 }  // namespace mlc_native::kernels::cuda

@@ -38,8 +38,9 @@ template <typename T, int kDim>
 struct SharedTile {
   T* data;
 
+  // Split so that what is known of `chunk` at compile time goes into the instruction's offset.
   __device__ T* At(int row, int chunk) const {
-    return data + row * kDim + (chunk ^ (row % 8)) * kVector;
+    return data + row * kDim + chunk / 8 * 8 * kVector + ((chunk % 8) ^ (row % 8)) * kVector;
   }
 };
 
@@ -94,6 +95,10 @@ class Worker {
 
  private:
   static constexpr int kChunks = kDim / kVector;
+  // The sums of the largest heads fill the registers: addresses kept for unrolled loops would
+  // spill.
+  static constexpr int kUnrolledSteps = kDim > 128 ? 2 : kChunks / 2;
+  static constexpr int kUnrolledLoads = kDim > 128 ? 1 : kKeys * kChunks / kThreads;
 
   __device__ bool HasChunk(int chunk) const { return chunk * kVector < args_.kv.head_dim; }
 
@@ -116,7 +121,7 @@ class Worker {
     const int64_t dim = args_.kv.head_dim;
     const Kv* from = static_cast<const Kv*>(pages);
     const int32_t* table = args_.a.block_tables + tile_.table * args_.a.ld_block_tables;
-#pragma unroll
+#pragma unroll kUnrolledLoads
     for (int i = 0; i < kKeys * kChunks / kThreads; ++i) {
       const int index = i * kThreads + static_cast<int>(threadIdx.x);
       const int row = index / kChunks;
@@ -149,7 +154,7 @@ class Worker {
     }
     const int matrix = lane_ / 8;
     const int row = lane_ % 8;
-#pragma unroll
+#pragma unroll kUnrolledSteps
     for (int step = 0; step < kChunks / 2; ++step) {  // 16 elements of head_dim
       uint32_t q[4];
       LoadMatrices(q, q_.At(first_row_ + matrix % 2 * 8 + row, 2 * step + matrix / 2));

@@ -50,10 +50,7 @@ class Drawer {
     for (int64_t i = threadIdx.x; i < args_.chunks; i += kSelectThreads) scan.Merge(scans_[i]);
     scan_ = MergeBlock(scan, shared_.scans);
     const int32_t token = Token();
-    if (threadIdx.x == 0) {
-      args_.a.tokens[blockIdx.x] = token;
-      if (token >= 0 && row_.counts != nullptr) ++row_.counts[token];
-    }
+    if (threadIdx.x == 0) args_.a.tokens[blockIdx.x] = token;
     if (row_.logprobs && token >= 0) Logprobs(token);
   }
 

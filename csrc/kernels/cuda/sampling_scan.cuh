@@ -63,11 +63,36 @@ struct SampleKernelArgs {
 };
 
 __device__ inline float Penalized(const SamplingRow& row, float logit, int32_t count) {
-  if (count == 0 || !isfinite(logit)) return logit;
+  if (count == 0 || !isfinite(logit)) return logit;  // forbidden stays so, NaN stays to be found
   float value = logit - row.presence_penalty - static_cast<float>(count) * row.frequency_penalty;
   value = value > 0 ? value / row.repetition_penalty : value * row.repetition_penalty;
   constexpr float kMax = 3.402823466e38f;
   return fminf(fmaxf(value, -kMax), kMax);
+}
+
+// Bias, then penalties, of those of the row's tokens that lie in chunk `chunk`. Each list's tokens
+// are distinct, so no two threads of a part meet. All threads of a block.
+__device__ inline void AdjustChunk(const SamplingRow& row, int64_t chunk, float* logits) {
+  const auto first = static_cast<int>(threadIdx.x);
+  for (int i = first; i < row.num_bias; i += kScanThreads) {
+    const int64_t token = row.bias_ids[i];
+    if (token / kChunk == chunk) logits[token] += row.bias_values[i];
+  }
+  __syncthreads();
+  const int32_t pending = row.pending == nullptr ? -1 : *row.pending;
+  int is_counted = 0;  // whether the list has the pending token, too
+  for (int i = first; i < row.num_counts; i += kScanThreads) {
+    const int32_t token = row.count_ids[i];
+    if (token == pending) is_counted = 1;
+    if (token / kChunk != chunk) continue;
+    const int32_t count = row.count_values[i] + (token == pending ? 1 : 0);
+    logits[token] = Penalized(row, logits[token], count);
+  }
+  is_counted = __syncthreads_or(is_counted);
+  if (first == 0 && is_counted == 0 && pending >= 0 && pending / kChunk == chunk) {
+    logits[pending] = Penalized(row, logits[pending], 1);
+  }
+  __syncthreads();
 }
 
 __device__ inline bool IsAllowed(const SamplingRow& row, int64_t token) {
@@ -98,15 +123,10 @@ static __global__ void __launch_bounds__(kScanThreads)
       if (logits[i] > -INFINITY) scan.raw_sum += expf(logits[i] - scan.raw_max);
     }
   }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < row.num_bias; i += kScanThreads) {
-    const int64_t token = row.bias_ids[i];
-    if (token / kChunk == blockIdx.x) logits[token] += row.bias_values[i];
-  }
-  __syncthreads();
+  __syncthreads();  // all have read what is changed now
+  AdjustChunk(row, blockIdx.x, logits);
   for (int64_t i = begin; i < end; i += kScanThreads) {
     float logit = logits[i];
-    if (row.counts != nullptr) logit = Penalized(row, logit, row.counts[i]);
     if (!IsAllowed(row, i)) logit = -INFINITY;
     if (!(logit < INFINITY)) scan.is_bad = 1;  // NaN, too
     logits[i] = logit;

@@ -97,21 +97,5 @@ TEST_F(ElementwiseTest, CopiesPagesOfAllLayersAndNothingElse) {
   EXPECT_EQ(device.Download(), bytes);
 }
 
-TEST_F(ElementwiseTest, AdvancesDecodeRows) {
-  DeviceArray<int32_t> positions(std::vector<int32_t>{4, 15, 9}),
-      lengths(std::vector<int32_t>{5, 16, 0}), tables(std::vector<int32_t>{7, 8, 5, 6, 1, 2});
-  DeviceArray<int64_t> slots(std::vector<int64_t>{7 * 16 + 4, 5 * 16 + 15, -1});
-  AdvanceDecode({.positions = positions.data(),
-                 .lengths = lengths.data(),
-                 .slots = slots.data(),
-                 .block_tables = tables.data(),
-                 .ld_block_tables = 2,
-                 .m = 3},
-                nullptr);
-  EXPECT_EQ(positions.Download(), (std::vector<int32_t>{5, 16, 9}));
-  EXPECT_EQ(lengths.Download(), (std::vector<int32_t>{6, 17, 0}));
-  EXPECT_EQ(slots.Download(), (std::vector<int64_t>{7 * 16 + 5, 6 * 16, -1}));
-}
-
 }  // namespace
 }  // namespace mlc_native::kernels::cuda

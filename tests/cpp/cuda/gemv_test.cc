@@ -148,11 +148,39 @@ TEST_F(GemvTest, AddsToTheResidual) {
               reference::Linear(ToDouble(x), ToDouble(weights.dense), ToDouble(residual), 1), 1e-5);
 }
 
+TEST_F(GemvTest, DequantizesSlicesOfRows) {
+  const int64_t n = 17;
+  const int64_t k = 264;  // the last step is not full
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+      const Weights weights = RandomWeights(format, n, k);
+      const Floats want = Decode(dtype, Encode(dtype, weights.dense));
+      DeviceBytes packed(weights.bytes);
+      for (const auto& [first, rows] : {std::pair{0, 17}, std::pair{5, 7}, std::pair{16, 1}}) {
+        DeviceBytes out(rows * k * DTypeSize(dtype));
+        Dequantize({.format = format,
+                    .dtype = dtype,
+                    .weight = packed.data(),
+                    .n = n,
+                    .k = k,
+                    .first_row = first,
+                    .num_rows = rows,
+                    .out = out.data()},
+                   nullptr);
+        EXPECT_EQ(Decode(dtype, out.Download()),
+                  Floats(want.begin() + first * k, want.begin() + (first + rows) * k));
+      }
+    }
+  }
+}
+
 TEST_F(GemvTest, ChecksTheShape) {
   EXPECT_ANY_THROW(Gemv({.n = 8, .k = 12, .m = 1}, nullptr));
   EXPECT_ANY_THROW(Gemv({.n = 8, .k = 16, .m = kMaxGemvRows + 1}, nullptr));
   EXPECT_ANY_THROW(Gemv({.format = WeightFormat::kFloat16, .n = 8, .k = 16, .m = 1}, nullptr));
   EXPECT_ANY_THROW(GemvWeightBytes(WeightFormat::kBFloat16, 8, 16));
+  EXPECT_ANY_THROW(Dequantize({.format = WeightFormat::kBFloat16, .n = 8, .k = 16}, nullptr));
+  EXPECT_ANY_THROW(Dequantize({.n = 8, .k = 16, .first_row = 4, .num_rows = 5}, nullptr));
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <deque>
 #include <numeric>
+#include <optional>
 
 #include "cuda/test_util.h"
+#include "sampling/logit_processor.h"
 #include "support/random.h"
 
 namespace mlc_native::kernels::cuda {
@@ -16,7 +18,8 @@ struct Row {
   SamplingRow settings{};
   std::vector<int32_t> bias_ids{};
   Floats bias_values{};
-  std::vector<int32_t> counts{};
+  std::vector<int32_t> counts{};  // of each token; empty: none
+  std::optional<int32_t> pending{};
   std::vector<bool> allowed{};  // empty: all
   int32_t position = 0;
 };
@@ -26,7 +29,7 @@ struct Sampled {
   float logprob;
   std::vector<int32_t> top_ids;
   Floats top_logprobs;
-  std::vector<int32_t> counts;
+  Floats logits;  // with bias, penalties and mask
 };
 
 class SamplingTest : public CudaKernelTest {
@@ -44,7 +47,6 @@ class SamplingTest : public CudaKernelTest {
     std::deque<DeviceArray<float>> floats;
     std::vector<SamplingRow> settings;
     std::vector<int32_t> positions;
-    std::vector<const DeviceArray<int32_t>*> counts;
     for (int64_t i = 0; i < m; ++i) {
       const Row& row = rows[i];
       std::copy(row.logits.begin(), row.logits.end(), &logits[i * ld]);
@@ -52,8 +54,16 @@ class SamplingTest : public CudaKernelTest {
       s.num_bias = static_cast<int32_t>(row.bias_ids.size());
       s.bias_ids = ints.emplace_back(row.bias_ids).data();
       s.bias_values = floats.emplace_back(row.bias_values).data();
-      counts.push_back(&ints.emplace_back(row.counts));
-      s.counts = row.counts.empty() ? nullptr : counts.back()->data();
+      std::vector<int32_t> ids, counts;
+      for (size_t id = row.counts.size(); id-- > 0;) {  // in any order
+        if (row.counts[id] == 0) continue;
+        ids.push_back(static_cast<int32_t>(id));
+        counts.push_back(row.counts[id]);
+      }
+      s.num_counts = static_cast<int32_t>(ids.size());
+      s.count_ids = ints.emplace_back(ids).data();
+      s.count_values = ints.emplace_back(counts).data();
+      if (row.pending) s.pending = ints.emplace_back(std::vector{*row.pending}).data();
       s.mask = row.allowed.empty() ? nullptr : ints.emplace_back(Mask(row.allowed)).data();
       settings.push_back(s);
       positions.push_back(row.position);
@@ -79,13 +89,14 @@ class SamplingTest : public CudaKernelTest {
     const auto got_logprobs = logprobs.Download();
     const auto ids = top_ids.Download();
     const auto values = top_logprobs.Download();
+    const auto changed = device_logits.Download();
     for (int64_t i = 0; i < m; ++i) {
       const int64_t at = i * kMaxTopLogprobs;
       sampled.push_back({got_tokens[i],
                          got_logprobs[i],
                          {ids.begin() + at, ids.begin() + at + kMaxTopLogprobs},
                          {values.begin() + at, values.begin() + at + kMaxTopLogprobs},
-                         counts[i]->Download()});
+                         {changed.begin() + i * ld, changed.begin() + i * ld + vocab}});
     }
     return sampled;
   }
@@ -102,9 +113,11 @@ class SamplingTest : public CudaKernelTest {
   static std::vector<double> Processed(const Row& row) {
     std::vector<double> x(row.logits.begin(), row.logits.end());
     for (size_t i = 0; i < row.bias_ids.size(); ++i) x[row.bias_ids[i]] += row.bias_values[i];
-    for (size_t i = 0; i < row.counts.size(); ++i) {
-      if (row.counts[i] == 0) continue;
-      x[i] -= row.settings.presence_penalty + row.counts[i] * row.settings.frequency_penalty;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const int count = (row.counts.empty() ? 0 : row.counts[i]) +
+                        (row.pending == static_cast<int32_t>(i) ? 1 : 0);
+      if (count == 0 || std::isinf(x[i])) continue;
+      x[i] -= row.settings.presence_penalty + count * row.settings.frequency_penalty;
       const double r = row.settings.repetition_penalty;
       x[i] = x[i] > 0 ? x[i] / r : x[i] * r;
     }
@@ -243,8 +256,68 @@ TEST_F(SamplingTest, BiasPenaltiesAndMaskComeFirst) {
     } else {
       ExpectDrawn(row, sampled.token);
     }
-    ++row.counts[sampled.token];  // what was drawn is counted
-    EXPECT_EQ(sampled.counts, row.counts);
+  }
+}
+
+TEST_F(SamplingTest, APendingTokenCountsOnceMore) {
+  // Two tokens in different chunks ahead of all others; each count costs 4.
+  Row row = RandomRow(3000, 0.5f);
+  row.settings.greedy = true;
+  row.settings.frequency_penalty = 4;
+  row.logits[7] = 12;
+  row.logits[2500] = 10;
+  Row not_listed = row, other_listed = row, listed = row, both = row, none = row;
+  not_listed.pending = 7;
+  other_listed.pending = 7;
+  other_listed.counts.resize(3000);
+  other_listed.counts[2500] = 1;
+  listed.pending = 2500;
+  listed.counts = other_listed.counts;
+  listed.counts[7] = 1;
+  both.counts = listed.counts;
+  both.pending = 7;
+  none.pending = kBadLogits;
+  const std::vector<Row> rows = {row, not_listed, other_listed, listed, both, none};
+  const auto sampled = Sample(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(sampled[i].token, Ranked(Processed(rows[i]))[0]) << i;
+  }
+  EXPECT_EQ(sampled[0].token, 7);
+  EXPECT_EQ(sampled[1].token, 2500);
+  EXPECT_EQ(sampled[2].token, 7);  // 8 against 6
+  EXPECT_EQ(sampled[3].token, 7);  // 8 against 2
+  EXPECT_EQ(sampled[4].token, 2500);
+  EXPECT_EQ(sampled[5].token, 7);
+}
+
+TEST_F(SamplingTest, PenaltiesAreThoseOfTheCpu) {
+  GenerationConfig config;
+  config.presence_penalty = 0.75;
+  config.frequency_penalty = -1.5;
+  config.repetition_penalty = 1.25;
+  config.logit_bias = {{3, 2.0}, {9, -3.5}};
+  Row row = RandomRow(40);
+  row.logits[5] = -kInfinity;
+  row.settings.presence_penalty = static_cast<float>(config.presence_penalty);
+  row.settings.frequency_penalty = static_cast<float>(config.frequency_penalty);
+  row.settings.repetition_penalty = static_cast<float>(config.repetition_penalty);
+  row.bias_ids = {3, 9};
+  row.bias_values = {2.0f, -3.5f};
+  row.counts.resize(40);
+  TokenCounts counts;
+  for (int32_t token : {3, 3, 5, 9, 11, 11, 11}) {
+    ++row.counts[token];
+    counts.Add(token);
+  }
+  Floats want = row.logits;
+  ApplyLogitBiasAndPenalties(want, config, counts.counts());
+  const Floats got = Sample({row})[0].logits;
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (i == 5) {
+      EXPECT_EQ(got[i], want[i]);
+    } else {
+      EXPECT_NEAR(got[i], want[i], 1e-5) << i;
+    }
   }
 }
 

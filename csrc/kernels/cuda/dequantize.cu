@@ -1,0 +1,76 @@
+// Dequantize: weights in Gemv's layout as row-major numbers, for products of many rows.
+//
+// A thread unpacks what a lane of Gemv loads of a step: 32 numbers of a row, eight at a time.
+// Bytes: the packed weight once, two for each number.
+#include "kernels/cuda/gemv_formats.cuh"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct KernelArgs {
+  GemvArgs weight;
+  int64_t first_row;
+  int64_t num_rows;
+  void* out;
+};
+
+__device__ __host__ inline int64_t NumSteps(int64_t k) { return (k + kGemvStep - 1) / kGemvStep; }
+
+template <typename Format>
+__global__ void __launch_bounds__(kThreads)
+    DequantizeKernel(const __grid_constant__ KernelArgs args) {
+  using T = typename Format::Element;
+  const int64_t k = args.weight.k;
+  const int64_t part = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t row = part / kRowLanes / NumSteps(k);
+  if (row >= args.num_rows) return;
+  const auto step = static_cast<int>(part / kRowLanes % NumSteps(k));
+  const auto lane = static_cast<int>(part % kRowLanes);
+  const typename Format::Step loaded = Format::Load(args.weight, args.first_row + row, step, lane);
+#pragma unroll
+  for (int b = 0; b < kBlocks; ++b) {
+    const int64_t at = step * kGemvStep + b * kBlock + lane * kVector;
+    if (at >= k) break;
+    const Pairs codes = Format::Block(loaded, b);
+    const float scale = Format::Scale(loaded, b / Format::kGroupBlocks);
+    float x[kVector];
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      const auto code = static_cast<uint16_t>(codes.pair[i / 2] >> (i % 2 * 16));
+      x[i] = scale * ToFloat(T{code});
+    }
+    StoreFloats(static_cast<T*>(args.out) + row * k + at, x);
+  }
+}
+
+}  // namespace
+
+void Dequantize(const DequantizeArgs& args, Stream stream) {
+  MLC_CHECK(args.format == WeightFormat::kQ8 || args.format == WeightFormat::kQ4)
+      << "format " << static_cast<int>(args.format);
+  MLC_CHECK(args.k % kVector == 0 && args.first_row + args.num_rows <= args.n)
+      << args.first_row << " + " << args.num_rows << " of " << args.n << " x " << args.k;
+  if (args.num_rows == 0) return;
+  const KernelArgs kernel_args{.weight = {.weight = args.weight, .n = args.n, .k = args.k},
+                               .first_row = args.first_row,
+                               .num_rows = args.num_rows,
+                               .out = args.out};
+  const int64_t parts = args.num_rows * NumSteps(args.k) * kRowLanes;
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>((parts + kThreads - 1) / kThreads)),
+                          .threads = kThreads};
+  WithActivationType(args.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    if constexpr (sizeof(T) == 2) {
+      if (args.format == WeightFormat::kQ8) {
+        return Launch(DequantizeKernel<Q8Format<T>>, shape, stream, kernel_args);
+      }
+      Launch(DequantizeKernel<Q4Format<T>>, shape, stream, kernel_args);
+    } else {
+      MLC_CHECK(false) << "quantized weights as float32";
+    }
+  });
+}
+
+}  // namespace mlc_native::kernels::cuda
