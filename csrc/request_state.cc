@@ -3,17 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "sampling/logit_processor.h"
 #include "support/check.h"
 
 namespace mlc_native {
-namespace {
-
-bool HasPenalties(const GenerationConfig& config) {
-  return config.frequency_penalty != 0 || config.presence_penalty != 0 ||
-         config.repetition_penalty != 1;
-}
-
-}  // namespace
 
 void RequestStateEntry::CommitToken(SampleResult&& result) {
   const int32_t token_id = result.token.token_id;

@@ -11,16 +11,6 @@
 namespace mlc_native {
 namespace {
 
-std::optional<DType> RequestedDType(const std::string& name) {
-  if (name == "auto") return std::nullopt;
-  const std::optional<DType> dtype = ParseDType(name);
-  if (!dtype) {
-    throw InvalidConfig("dtype",
-                        OutOfRangeMessage("dtype", name, "auto, float32, bfloat16 or float16"));
-  }
-  return dtype;
-}
-
 void CheckKvCacheDType(KvCacheDType requested) {
   if (requested != KvCacheDType::kFloat8) return;
   throw InvalidConfig(
@@ -47,30 +37,40 @@ kernels::KvFormat KvFormatFor(KvCacheDType requested, DType weights) {
   return kernels::KvFormatOf(weights);
 }
 
-int NumThreads(int64_t requested) {
-  constexpr int64_t kMaxThreads = 1024;
-  if (requested < 1 || requested > kMaxThreads) {
-    throw InvalidConfig("num_threads", OutOfRangeMessage("num_threads", requested, "in [1, 1024]"));
+}  // namespace
+
+std::optional<DType> RequestedDType(const ModelSource& source) {
+  if (source.dtype == "auto") return std::nullopt;
+  const std::optional<DType> dtype = ParseDType(source.dtype);
+  if (!dtype) {
+    throw InvalidConfig(
+        "dtype", OutOfRangeMessage("dtype", source.dtype, "auto, float32, bfloat16 or float16"));
   }
-  return static_cast<int>(requested);
+  return dtype;
 }
 
-}  // namespace
+int RequestedThreads(const ModelSource& source) {
+  constexpr int64_t kMaxThreads = 1024;
+  if (source.num_threads < 1 || source.num_threads > kMaxThreads) {
+    throw InvalidConfig("num_threads",
+                        OutOfRangeMessage("num_threads", source.num_threads, "in [1, 1024]"));
+  }
+  return static_cast<int>(source.num_threads);
+}
 
 std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
   CheckKvCacheDType(source.kv_cache_dtype);
-  const std::optional<DType> dtype = RequestedDType(source.dtype);
-  const int num_threads = NumThreads(source.num_threads);
+  const std::optional<DType> dtype = RequestedDType(source);
+  auto pool = std::make_unique<ThreadPool>(RequestedThreads(source));
   ModelConfig config = ReadModelConfig(source.path);
   const Checkpoint checkpoint(source.path);
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
-  auto pool = std::make_unique<ThreadPool>(num_threads);
-  DecoderWeights weights = LoadWeights(config, checkpoint,
-                                       {.dtype = dtype,
-                                        .quantization = source.quantization,
-                                        .cache_dir = source.weight_cache_dir,
-                                        .cpu = {&isa, pool.get()},
-                                        .progress = source.progress});
+  DecoderWeights weights =
+      LoadWeights(config, checkpoint,
+                  {.weights = {.dtype = dtype, .quantization = source.quantization},
+                   .cache_dir = source.weight_cache_dir,
+                   .cpu = {&isa, pool.get()},
+                   .progress = source.progress});
   const kernels::KvFormat kv_format = KvFormatFor(source.kv_cache_dtype, weights.dtype);
   return std::make_unique<Transformer>(std::move(config), std::move(weights), kv_format, isa,
                                        std::move(pool));

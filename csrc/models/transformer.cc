@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <utility>
 
+#include "models/batch_check.h"
 #include "support/check.h"
 #include "support/half.h"
 
@@ -120,7 +122,11 @@ void Transformer::CopyPages(std::span<const PageCopy> copies) { kv_.CopyPages(co
 // ---- Forward ----
 
 LogitsView Transformer::Forward(const ForwardBatch& batch) {
-  CheckBatch(batch);
+  CheckBatch(batch, {.max_num_rows = max_num_rows_,
+                     .max_num_logits = max_num_logits_,
+                     .num_positions = num_positions_});
+  MLC_CHECK(std::ranges::is_sorted(batch.logits_rows, std::ranges::less_equal()))
+      << "logits rows are not ascending";
   num_rows_ = static_cast<int64_t>(batch.token_ids.size());
   PlacePositions(batch);
   Embed(batch);
@@ -136,28 +142,6 @@ LogitsView Transformer::Forward(const ForwardBatch& batch) {
     FeedForward(layer);
   }
   return Head();
-}
-
-void Transformer::CheckBatch(const ForwardBatch& batch) const {
-  const auto num_rows = static_cast<int64_t>(batch.token_ids.size());
-  MLC_CHECK(num_rows > 0 && num_rows <= max_num_rows_) << num_rows << " of " << max_num_rows_;
-  MLC_CHECK(static_cast<int64_t>(batch.logits_rows.size()) <= max_num_logits_)
-      << batch.logits_rows.size() << " of " << max_num_logits_;
-  int64_t row = 0;
-  for (const SequenceSlice& s : batch.sequences) {
-    const int64_t end = s.position + s.num_tokens;
-    MLC_CHECK(s.first_row == row && s.num_tokens > 0) << "row " << row;
-    MLC_CHECK(s.position >= 0 && end <= num_positions_) << end << " of " << num_positions_;
-    MLC_CHECK(static_cast<int64_t>(s.block_table.size()) * kKvPageSize >= end)
-        << s.block_table.size() << " pages for " << end << " tokens";
-    row += s.num_tokens;
-  }
-  MLC_CHECK(row == num_rows) << row << " rows in sequences, " << num_rows << " tokens";
-  int64_t previous = -1;
-  for (int32_t logits_row : batch.logits_rows) {
-    MLC_CHECK(logits_row > previous && logits_row < num_rows) << "logits row " << logits_row;
-    previous = logits_row;
-  }
 }
 
 void Transformer::PlacePositions(const ForwardBatch& batch) {

@@ -38,7 +38,6 @@ class Transformer : public Model {
   };
 
   void DescribeMetadata();
-  void CheckBatch(const ForwardBatch& batch) const;
   void PlacePositions(const ForwardBatch& batch);
   void Embed(const ForwardBatch& batch);
   void Attention(size_t layer, int64_t num_sequences);

@@ -101,14 +101,15 @@ void DescribeQuantization(const Quantization& q, std::ostream& out) {
 }
 
 void DescribeLayout(const WeightLayout& layout, std::ostream& out) {
-  out << "packing " << kernels::kPackedVersion << " panel_width " << layout.panel_width()
-      << " dtype " << DTypeName(layout.dtype()) << " bytes " << layout.bytes() << '\n';
-  const WeightMap& map = layout.map();
+  out << "packing " << kernels::kPackedVersion << " panel_width " << layout.form().panel_width()
+      << " dtype " << DTypeName(layout.plan().dtype) << " bytes " << layout.bytes() << '\n';
+  const WeightMap& map = layout.plan().map;
   for (size_t i = 0; i < map.parameters.size(); ++i) {
     const Parameter& p = map.parameters[i];
-    const kernels::PanelLayout panel = kernels::LayoutOf(layout.format(i));
+    const kernels::PanelLayout panel = kernels::LayoutOf(layout.plan().formats[i]);
     out << "parameter " << static_cast<int>(p.form) << ' ' << p.rows << ' ' << p.columns
-        << " format " << static_cast<int>(layout.format(i)) << " group " << panel.group << '\n';
+        << " format " << static_cast<int>(layout.plan().formats[i]) << " group " << panel.group
+        << '\n';
   }
   for (const WeightSlot& slot : map.slots) {
     out << "slot " << slot.name << ' ' << slot.parameter << ' ' << slot.row_offset << '\n';

@@ -16,6 +16,7 @@
 #include "models/checkpoint.h"
 #include "models/quantization.h"
 #include "models/weight_layout.h"
+#include "models/weights.h"
 
 namespace mlc_native {
 

@@ -1,165 +1,24 @@
 #include "models/weight_loader.h"
 
-#include <algorithm>
-#include <cstring>
 #include <memory>
-#include <set>
 #include <utility>
 
-#include "kernels/packed_format.h"
+#include "models/panel_form.h"
 #include "models/tensor_storage.h"
 #include "models/weight_cache.h"
 #include "models/weight_layout.h"
-#include "models/weight_map.h"
 #include "models/weight_packer.h"
-#include "models/weight_source.h"
-#include "support/error.h"
 
 namespace mlc_native {
 namespace {
 
-using kernels::WeightFormat;
-
-constexpr size_t kBlockBytes = 8 << 20;  // of a weight, mapped at a time
-constexpr size_t kMaxNamesInError = 8;
-
-// Buffers that old checkpoints carry and nobody needs.
-bool IsDerivedBuffer(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
-
-bool SameBytes(const Checkpoint::Entry& a, const Checkpoint::Entry& b) {
-  const auto x = a.tensor->data;
-  const auto y = b.tensor->data;
-  if (x.size() != y.size() || a.tensor->dtype_name != b.tensor->dtype_name) return false;
-  for (size_t at = 0; at < x.size(); at += kBlockBytes) {
-    const size_t bytes = std::min(kBlockBytes, x.size() - at);
-    const bool same = std::memcmp(x.data() + at, y.data() + at, bytes) == 0;
-    a.file->file.Drop(x.subspan(at, bytes));
-    b.file->file.Drop(y.subspan(at, bytes));
-    if (!same) return false;
-  }
-  return true;
-}
-
-// Whether both are stored as plain tensors, with the same content.
-bool SameTensor(const Checkpoint& checkpoint, const std::string& a, const std::string& b) {
-  const Checkpoint::Entry* x = checkpoint.Find(a);
-  const Checkpoint::Entry* y = checkpoint.Find(b);
-  return x != nullptr && y != nullptr && SameBytes(*x, *y);
-}
-
-// Which spelling of the names this checkpoint uses: with or without the outer module's prefix.
-WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
-  const char* prefixes[] = {"model.", "", "language_model.model.", "model.language_model."};
-  WeightNames names{.prefix = prefixes[0], .head = ""};
-  for (const char* prefix : prefixes) {
-    if (!weights.Has(std::string(prefix) + "embed_tokens.weight")) continue;
-    names.prefix = prefix;
-    break;
-  }
-  const char* heads[] = {"lm_head.weight", "language_model.lm_head.weight"};
-  const char* head = heads[weights.Has(heads[1]) ? 1 : 0];
-  // A head that is stored although it is tied counts only when it differs, as in transformers 5.
-  const bool tied = config.tie_word_embeddings &&
-                    (!weights.Has(head) ||
-                     SameTensor(weights.checkpoint(), head, names.prefix + "embed_tokens.weight"));
-  if (!tied) names.head = head;
-  return names;
-}
-
-std::string JoinNames(const std::vector<std::string>& names) {
-  std::string out;
-  for (size_t i = 0; i < std::min(names.size(), kMaxNamesInError); ++i) {
-    out += (i > 0 ? ", " : "") + names[i];
-  }
-  if (names.size() > kMaxNamesInError) {
-    out += " and " + std::to_string(names.size() - kMaxNamesInError) + " more";
-  }
-  return out;
-}
-
-void CheckMissing(const ModelConfig& config, const WeightSet& weights, const WeightMap& map) {
-  std::vector<std::string> missing;
-  for (const WeightSlot& slot : map.slots) {
-    if (!weights.Has(slot.name)) missing.push_back(slot.name);
-  }
-  if (missing.empty()) return;
-  throw LoadError(missing[0], "the checkpoint lacks tensors of " +
-                                  std::string(config.arch->architecture) + ": " +
-                                  JoinNames(missing));
-}
-
-void CheckUnused(const ModelConfig& config, const WeightSet& weights,
-                 const WeightSources& sources) {
-  std::set<const TensorInfo*> used;
-  for (const auto& source : sources) {
-    for (const Checkpoint::Entry* part : source->parts()) used.insert(part->tensor);
-  }
-  std::vector<std::string> unused;
-  for (const Checkpoint::Entry& entry : weights.checkpoint().entries()) {
-    const std::string& name = entry.tensor->name;
-    const auto& ignored = config.arch->ignored_prefixes;
-    const bool known =
-        used.contains(entry.tensor) || IsDerivedBuffer(name) || weights.IsEmptyBias(entry) ||
-        (config.tie_word_embeddings && name.ends_with("lm_head.weight")) ||
-        std::any_of(ignored.begin(), ignored.end(),
-                    [&](std::string_view prefix) { return name.starts_with(prefix); });
-    if (!known) unused.push_back(name);
-  }
-  if (unused.empty()) return;
-  throw LoadError(unused[0], "the checkpoint has tensors that " +
-                                 std::string(config.arch->architecture) +
-                                 " does not use: " + JoinNames(unused));
-}
-
-DType ChooseDType(const ModelConfig& config, const WeightSources& sources,
-                  const WeightLoadOptions& options) {
-  if (options.dtype) return *options.dtype;
-  if (config.dtype) return *config.dtype;
-  return sources.front()->dtype();
-}
-
-// What the options ask of a parameter, whatever the checkpoint holds.
-WeightFormat AskedFormat(const WeightMap& map, size_t parameter, DType dtype,
-                         WeightQuantization quantization) {
-  switch (quantization) {
-    case WeightQuantization::kAuto:
-    case WeightQuantization::kOff:
-      break;
-    case WeightQuantization::kQ8:
-      return WeightFormat::kQ8;
-    case WeightQuantization::kQ4:
-      return map.IsSensitive(parameter) ? WeightFormat::kQ8 : WeightFormat::kQ4;
-  }
-  return kernels::FormatOf(dtype);
-}
-
-// A parameter that the checkpoint holds in fewer bits than asked for stays as it is.
-std::vector<WeightFormat> ChooseFormats(const WeightMap& map, const WeightSources& sources,
-                                        DType dtype, WeightQuantization quantization) {
-  std::vector<WeightFormat> formats;
-  for (size_t i = 0; i < map.parameters.size(); ++i) {
-    formats.push_back(AskedFormat(map, i, dtype, quantization));
-  }
-  if (quantization == WeightQuantization::kOff) return formats;
-  for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
-    std::vector<bool> held(formats.size(), true);  // by all tensors that it is made of
-    for (size_t i = 0; i < sources.size(); ++i) {
-      const std::optional<CodeForm> form = sources[i]->code_form();
-      if (!form || !form->HeldBy(format)) held[map.slots[i].parameter] = false;
-    }
-    for (size_t i = 0; i < formats.size(); ++i) {
-      const bool narrower =
-          kernels::LayoutOf(format).code_bits < kernels::LayoutOf(formats[i]).code_bits;
-      if (held[i] && narrower) formats[i] = format;
-    }
-  }
-  return formats;
-}
-
-WeightMemory Pack(const WeightLayout& layout, const WeightSources& sources,
-                  const WeightLoadOptions& options) {
+WeightMemory Pack(const WeightLayout& layout, const WeightLoadOptions& options) {
   auto storage = std::make_shared<TensorStorage>(layout.bytes(), "the model's weights");
-  WeightPacker(layout, sources, *options.cpu.pool, options.progress).Fill(storage->data());
+  WeightPacker packer(layout.plan(), layout.form(), *options.cpu.pool, options.progress);
+  for (size_t parameter : packer.FileOrder()) {
+    packer.Fill({parameter, 0, layout.plan().map.parameters[parameter].rows},
+                layout.Data(parameter, storage->data()));
+  }
   return {.data = storage->data(), .size = layout.bytes(), .mapped = false, .owner = storage};
 }
 
@@ -176,26 +35,43 @@ WeightMemory MapOrPack(const WeightCache& cache, const PackFn& pack, const LoadP
   return cache.Map().value_or(packed);
 }
 
+DecoderWeights View(const WeightLayout& layout, const PanelForm& form, WeightMemory memory) {
+  DecoderWeights weights;
+  const WeightMap& map = layout.plan().map;
+  weights.dtype = layout.plan().dtype;
+  const auto data = [&](size_t p) { return layout.Data(p, memory.data); };
+  const auto vector = [&](size_t p) { return reinterpret_cast<const float*>(data(p)); };
+  const auto matrix = [&](size_t p) {
+    const Parameter& parameter = map.parameters[p];
+    return form.Linear({layout.plan().formats[p], parameter.rows, parameter.columns, data(p)});
+  };
+  weights.layers = map.MakeLayers<LayerWeights>(matrix, vector);
+  weights.final_norm = vector(map.final_norm);
+  weights.head = matrix(map.head);
+  if (map.embeddings != LayerParameters::kAbsent) {
+    const Parameter& table = map.parameters[map.embeddings];
+    weights.embeddings = {.dtype = weights.dtype,
+                          .data = data(map.embeddings),
+                          .n = table.rows,
+                          .k = table.columns,
+                          .ld = table.columns};
+  }
+  weights.memory = std::move(memory);
+  return weights;
+}
+
 }  // namespace
 
 DecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                            const WeightLoadOptions& options) {
-  const WeightSet weights(checkpoint, config.quantization);
-  const WeightMap map = MakeWeightMap(config, FindNames(config, weights));
-  CheckMissing(config, weights, map);
-  WeightSources sources;
-  for (const WeightSlot& slot : map.slots) {
-    sources.push_back(weights.Open(slot.name, slot.shape));
-  }
-  CheckUnused(config, weights, sources);
-  const DType dtype = ChooseDType(config, sources, options);
-  const WeightLayout layout(map, dtype, ChooseFormats(map, sources, dtype, options.quantization),
-                            *options.cpu.isa);
-  const auto pack = [&] { return Pack(layout, sources, options); };
-  if (options.cache_dir.empty()) return layout.View(pack());
+  const WeightPlan plan = PlanWeights(config, checkpoint, options.weights);
+  const PanelForm form(*options.cpu.isa);
+  const WeightLayout layout(plan, form);
+  const auto pack = [&] { return Pack(layout, options); };
+  if (options.cache_dir.empty()) return View(layout, form, pack());
   const WeightCache cache(options.cache_dir,
                           WeightCacheKey(checkpoint, config.quantization, layout), layout.bytes());
-  return layout.View(MapOrPack(cache, pack, options.progress));
+  return View(layout, form, MapOrPack(cache, pack, options.progress));
 }
 
 }  // namespace mlc_native

@@ -46,6 +46,21 @@ struct WeightMap {
   size_t head = 0;
   size_t embeddings = LayerParameters::kAbsent;  // absent when tied
 
+  // The layers of a decoder as LayerWeights or their like; matrix(p) and vector(p) make views of
+  // parameters.
+  template <typename Layer, typename MatrixFn, typename VectorFn>
+  std::vector<Layer> MakeLayers(const MatrixFn& matrix, const VectorFn& vector) const {
+    std::vector<Layer> made(layers.size());
+    for (size_t i = 0; i < layers.size(); ++i) {
+      for (size_t m = 0; m < kNumMatrices; ++m) made[i].matrices[m] = matrix(layers[i].matrices[m]);
+      for (size_t v = 0; v < kNumVectors; ++v) {
+        const size_t p = layers[i].vectors[v];
+        if (p != LayerParameters::kAbsent) made[i].vectors[v] = vector(p);
+      }
+    }
+    return made;
+  }
+
   // Whether its rounding errors cost most: the head's are the logits', and all layers pass on what
   // the first one gets wrong.
   bool IsSensitive(size_t parameter) const;

@@ -1,8 +1,8 @@
 #include "models/weight_packer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
+#include <optional>
 
 #include "support/check.h"
 #include "support/half.h"
@@ -31,67 +31,82 @@ kernels::PackSource ReadRows(const WeightSource& source, int64_t begin, int64_t 
   return {.dtype = dtype, .data = data, .ld = columns, .rows = end - begin};
 }
 
-// Elements of one type to those of another, rounded to nearest even.
-void Convert(DType to, std::byte* out, int64_t first, const kernels::PackSource& from,
-             int64_t columns) {
-  const int64_t elements = from.rows * columns;
-  if (from.dtype == to) {
-    const auto size = static_cast<int64_t>(DTypeSize(to));
-    std::memcpy(out + first * size, from.data, static_cast<size_t>(elements * size));
-    return;
-  }
-  for (int64_t i = 0; i < elements; ++i) {
-    StoreElement(to, out, first + i, LoadElement(from.dtype, from.data, i));
-  }
-}
-
-// To float32, but with the precision of `dtype`.
-void Widen(DType dtype, float* out, const kernels::PackSource& from) {
+// To `type`, but with the precision of `dtype`.
+void ConvertVector(DType dtype, DType type, std::byte* out, int64_t first,
+                   const kernels::PackSource& from) {
   for (int64_t i = 0; i < from.rows; ++i) {
-    StoreElement(dtype, &out[i], 0, LoadElement(from.dtype, from.data, i));
-    out[i] = LoadElement(dtype, &out[i], 0);
+    float rounded = 0;
+    StoreElement(dtype, &rounded, 0, LoadElement(from.dtype, from.data, i));
+    StoreElement(type, out, first + i, LoadElement(dtype, &rounded, 0));
   }
 }
 
 }  // namespace
 
-void WeightPacker::Fill(std::byte* memory) {
-  const WeightMap& map = layout_.map();
-  std::vector<int64_t> filled(map.parameters.size());  // rows
-  for (const WeightSlot& slot : map.slots) filled[slot.parameter] += slot.shape[0];
-  for (size_t i = 0; i < filled.size(); ++i) {
-    MLC_CHECK(filled[i] == map.parameters[i].rows)
-        << "parameter " << i << ": " << filled[i] << " of " << map.parameters[i].rows;
+WeightPacker::WeightPacker(const WeightPlan& plan, const WeightForm& form, ThreadPool& pool,
+                           const LoadProgress& progress)
+    : plan_(plan),
+      form_(form),
+      pool_(pool),
+      progress_(progress),
+      slots_(plan.map.parameters.size()) {
+  std::vector<int64_t> filled(slots_.size());  // rows
+  for (size_t i = 0; i < plan_.map.slots.size(); ++i) {
+    const WeightSlot& slot = plan_.map.slots[i];
+    slots_[slot.parameter].push_back(i);
+    filled[slot.parameter] += slot.shape[0];
+    total_ += plan_.sources[i]->stored_bytes();
   }
-  for (const auto& source : sources_) total_ += source->stored_bytes();
-  std::vector<size_t> order(sources_.size());  // of the files, which is how disks like to be read
+  for (size_t i = 0; i < filled.size(); ++i) {
+    MLC_CHECK(filled[i] == plan_.map.parameters[i].rows)
+        << "parameter " << i << ": " << filled[i] << " of " << plan_.map.parameters[i].rows;
+  }
+}
+
+std::vector<size_t> WeightPacker::FileOrder() const {
+  std::vector<size_t> order(slots_.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::sort(
-      order, {}, [&](size_t slot) { return sources_[slot]->parts().front()->tensor->data.data(); });
-  for (size_t i : order) {
-    const WeightSlot& slot = map.slots[i];
-    FillSlot({slot, *sources_[i], map.parameters[slot.parameter], memory});
+  std::ranges::sort(order, {}, [&](size_t parameter) {
+    return plan_.sources[slots_[parameter].front()]->parts().front()->tensor->data.data();
+  });
+  return order;
+}
+
+void WeightPacker::Fill(const ParameterRows& rows, std::byte* data) {
+  const Parameter& parameter = plan_.map.parameters[rows.parameter];
+  MLC_CHECK(rows.begin % form_.panel_width() == 0 && rows.begin < rows.end) << "row " << rows.begin;
+  for (size_t i : slots_[rows.parameter]) {
+    const WeightSlot& slot = plan_.map.slots[i];
+    const Task task{.slot = slot,
+                    .source = *plan_.sources[i],
+                    .form = parameter.form,
+                    .matrix = {.format = plan_.formats[rows.parameter],
+                               .n = rows.end - rows.begin,
+                               .k = parameter.columns,
+                               .data = data},
+                    .row_offset = slot.row_offset - rows.begin};
+    FillSlot(task, std::max<int64_t>(-task.row_offset, 0),
+             std::min(slot.shape[0], rows.end - slot.row_offset));
   }
 }
 
 // Threads split the panels of a block, so that no two of them write to the same one.
-void WeightPacker::FillSlot(const Task& task) {
-  const auto& [slot, source, parameter, memory] = task;
-  const int64_t rows = slot.shape[0];
-  const int64_t width = layout_.panel_width();
-  const int64_t row_bytes = std::max<int64_t>(source.stored_bytes() / rows, 1);
+void WeightPacker::FillSlot(const Task& task, int64_t first_row, int64_t last_row) {
+  const int64_t width = form_.panel_width();
+  const int64_t rows = task.slot.shape[0];
+  const auto bytes_before = [&](int64_t row) { return task.source.stored_bytes() * row / rows; };
+  const int64_t row_bytes = std::max<int64_t>(bytes_before(1), 1);
   const int64_t step = std::max<int64_t>(kBlockBytes / row_bytes / width, 1) * width;
-  const int64_t done = done_;
-  for (int64_t begin = 0; begin < rows; begin += step) {
-    const int64_t end = std::min(rows, begin + step);
-    const int64_t first = (slot.row_offset + begin) / width;
-    const int64_t panels = (slot.row_offset + end + width - 1) / width - first;
+  for (int64_t begin = first_row; begin < last_row; begin += step) {
+    const int64_t end = std::min(last_row, begin + step);
+    const int64_t first = (task.row_offset + begin) / width;
+    const int64_t panels = (task.row_offset + end + width - 1) / width - first;
     pool_.ParallelFor(panels, [&](int64_t from, int64_t to, int) {
-      FillRows(task, std::max((first + from) * width - slot.row_offset, begin),
-               std::min((first + to) * width - slot.row_offset, end));
+      FillRows(task, std::max((first + from) * width - task.row_offset, begin),
+               std::min((first + to) * width - task.row_offset, end));
     });
-    source.Drop(begin, end);
-    done_ = done + source.stored_bytes() * end / rows;
+    task.source.Drop(begin, end);
+    done_ += bytes_before(end) - bytes_before(begin);
     if (progress_) progress_(done_, total_);
   }
 }
@@ -101,52 +116,48 @@ void WeightPacker::FillRows(const Task& task, int64_t begin, int64_t end) const 
   PackFloats(task, begin, end);
 }
 
-bool WeightPacker::KeepsCodes(const Task& task) const {
-  if (task.parameter.form != ParameterForm::kPacked) return false;
+bool WeightPacker::KeepsCodes(const Task& task) {
+  if (task.form != ParameterForm::kPacked) return false;
   const std::optional<CodeForm> form = task.source.code_form();
-  return form && form->HeldBy(layout_.format(task.slot.parameter));
+  return form && form->HeldBy(task.matrix.format);
 }
 
 void WeightPacker::PackCodes(const Task& task, int64_t begin, int64_t end) const {
-  const CodeForm form = *task.source.code_form();
-  const int64_t columns = task.parameter.columns;
-  const int64_t step = layout_.panel_width();
+  const CodeForm codes_form = *task.source.code_form();
+  const int64_t columns = task.matrix.k;
+  const int64_t step = form_.panel_width();
   std::vector<int8_t> codes(static_cast<size_t>(step * columns));
-  std::vector<uint16_t> scales(static_cast<size_t>(step * form.num_groups));
-  const kernels::PackedLinear packed = layout_.Packed(task.slot.parameter, task.memory);
+  std::vector<uint16_t> scales(static_cast<size_t>(step * codes_form.num_groups));
   for (int64_t row = begin; row < end; row += step) {
     const int64_t next = std::min(end, row + step);
     task.source.ReadCodes(row, next, codes.data(), scales.data());
-    kernels::PackLinear(packed, task.slot.row_offset + row,
-                        kernels::PackCodes{.codes = codes.data(),
-                                           .ld = columns,
-                                           .scales = scales.data(),
-                                           .group = form.group,
-                                           .rows = next - row});
+    form_.Pack(task.matrix, task.row_offset + row,
+               kernels::PackCodes{.codes = codes.data(),
+                                  .ld = columns,
+                                  .scales = scales.data(),
+                                  .group = codes_form.group,
+                                  .rows = next - row});
   }
 }
 
 void WeightPacker::PackFloats(const Task& task, int64_t begin, int64_t end) const {
-  const int64_t columns = task.parameter.columns;
-  const int64_t step = layout_.panel_width();
+  const int64_t step = form_.panel_width();
   std::vector<std::byte> scratch;
   for (int64_t row = begin; row < end; row += step) {
-    Place(task, task.slot.row_offset + row,
-          ReadRows(task.source, row, std::min(end, row + step), columns, scratch));
+    Place(task, task.row_offset + row,
+          ReadRows(task.source, row, std::min(end, row + step), task.matrix.k, scratch));
   }
 }
 
 void WeightPacker::Place(const Task& task, int64_t row, const kernels::PackSource& rows) const {
-  const size_t parameter = task.slot.parameter;
-  std::byte* data = layout_.Data(parameter, task.memory);
-  switch (task.parameter.form) {
+  const PackedMatrix& matrix = task.matrix;
+  switch (task.form) {
     case ParameterForm::kPacked:
-      return kernels::PackLinear(layout_.Packed(parameter, task.memory), row, rows);
+      return form_.Pack(matrix, row, rows);
     case ParameterForm::kTable:
-      return Convert(layout_.dtype(), data, row * task.parameter.columns, rows,
-                     task.parameter.columns);
+      return ConvertRows(plan_.dtype, matrix.data, row * matrix.k, rows, matrix.k);
     case ParameterForm::kVector:
-      return Widen(layout_.dtype(), reinterpret_cast<float*>(data) + row, rows);
+      return ConvertVector(plan_.dtype, form_.VectorType(plan_.dtype), matrix.data, row, rows);
   }
 }
 

@@ -1,51 +1,61 @@
-// Fills the memory of a WeightLayout from a checkpoint: every parameter exactly once.
+// Packs the parameters of a plan, as a form wants them, into whatever memory they go to.
 //
 // Tensors go straight from the file map into their place, a block at a time, and the map's pages
-// are given back behind, so that the peak is the weights plus one panel per thread. Runs on the
-// loading thread and its pool.
+// are given back behind, so that the peak is the packed memory plus one panel per thread. Runs on
+// the loading thread and its pool.
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "models/model.h"
-#include "models/weight_layout.h"
-#include "models/weight_source.h"
+#include "models/weight_form.h"
+#include "models/weight_plan.h"
 #include "support/thread_pool.h"
 
 namespace mlc_native {
 
-using WeightSources = std::vector<std::unique_ptr<WeightSource>>;  // of the slots of the map
+// Rows [begin, end) of a parameter; begin is a multiple of the form's panel_width.
+struct ParameterRows {
+  size_t parameter = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
 
 class WeightPacker {
  public:
   // All outlive the packer; progress may be empty.
-  WeightPacker(const WeightLayout& layout, const WeightSources& sources, ThreadPool& pool,
-               const LoadProgress& progress)
-      : layout_(layout), sources_(sources), pool_(pool), progress_(progress) {}
+  WeightPacker(const WeightPlan& plan, const WeightForm& form, ThreadPool& pool,
+               const LoadProgress& progress);
 
-  void Fill(std::byte* memory);
+  // The parameters as the files have them, which is how disks like to be read.
+  std::vector<size_t> FileOrder() const;
+
+  // Fills `data` with these rows, in the form of a parameter that has no others. Each row once.
+  void Fill(const ParameterRows& rows, std::byte* data);
 
  private:
-  struct Task {  // a slot, its source and where it goes
+  // A source and where it goes: its rows [begin, end) to those of `matrix` from row_offset + begin.
+  struct Task {
     const WeightSlot& slot;
     const WeightSource& source;
-    const Parameter& parameter;
-    std::byte* memory;
+    ParameterForm form;
+    PackedMatrix matrix;  // also of tables and vectors; they have no format
+    int64_t row_offset;
   };
 
-  void FillSlot(const Task& task);
+  void FillSlot(const Task& task, int64_t first_row, int64_t last_row);
   void FillRows(const Task& task, int64_t begin, int64_t end) const;
-  bool KeepsCodes(const Task& task) const;
+  static bool KeepsCodes(const Task& task);
   void PackCodes(const Task& task, int64_t begin, int64_t end) const;
   void PackFloats(const Task& task, int64_t begin, int64_t end) const;
   void Place(const Task& task, int64_t row, const kernels::PackSource& rows) const;
 
-  const WeightLayout& layout_;
-  const WeightSources& sources_;
+  const WeightPlan& plan_;
+  const WeightForm& form_;
   ThreadPool& pool_;
   const LoadProgress& progress_;
-  int64_t done_ = 0;  // bytes of the checkpoint
+  std::vector<std::vector<size_t>> slots_;  // of each parameter
+  int64_t done_ = 0;                        // bytes of the checkpoint
   int64_t total_ = 0;
 };
 

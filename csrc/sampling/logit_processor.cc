@@ -9,11 +9,6 @@
 namespace mlc_native {
 namespace {
 
-bool HasPenalties(const GenerationConfig& config) {
-  return config.presence_penalty != 0 || config.frequency_penalty != 0 ||
-         config.repetition_penalty != 1;
-}
-
 float& At(std::span<float> logits, int32_t token_id) {
   MLC_CHECK(token_id >= 0 && static_cast<size_t>(token_id) < logits.size())
       << "token id " << token_id << " in a vocabulary of " << logits.size();
@@ -21,6 +16,11 @@ float& At(std::span<float> logits, int32_t token_id) {
 }
 
 }  // namespace
+
+bool HasPenalties(const GenerationConfig& config) {
+  return config.presence_penalty != 0 || config.frequency_penalty != 0 ||
+         config.repetition_penalty != 1;
+}
 
 bool HasLogitBiasOrPenalties(const GenerationConfig& config, TokenCountsView generated) {
   return !config.logit_bias.empty() || (HasPenalties(config) && !generated.empty());

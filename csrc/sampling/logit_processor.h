@@ -12,6 +12,8 @@
 
 namespace mlc_native {
 
+bool HasPenalties(const GenerationConfig& config);
+
 // Whether the call below would change anything.
 bool HasLogitBiasOrPenalties(const GenerationConfig& config, TokenCountsView generated);
 

@@ -16,16 +16,15 @@ namespace {
 // it: the first cutoff leaves at most 256 tokens, the second at most 8192.
 constexpr double kMassCutoffs[] = {1.0 / 256, 1.0 / 8192};
 
+}  // namespace
+
 bool IsGreedy(const GenerationConfig& config) {
   return config.temperature < kGreedyTemperature || config.top_p <= 0 || config.top_k == 1;
 }
 
-// The bound keeps -inf / temperature at -inf, where 1 / temperature would round to zero.
 float InverseTemperature(const GenerationConfig& config) {
   return static_cast<float>(1.0 / std::min(config.temperature, 1e30));
 }
-
-}  // namespace
 
 SampleResult Sampler::Sample(std::span<float> logits, const SamplingContext& context) {
   const GenerationConfig& config = *context.config;
@@ -61,12 +60,11 @@ SampleResult Sampler::Sample(std::span<float> logits, const SamplingContext& con
 void Sampler::Scan(std::span<const float> logits) {
   MLC_CHECK(!logits.empty());
   ScanRow(logits, &scan_);
-  if (scan_.has_nan) throw SamplingError("the model's logits contain NaN");
-  if (scan_.max == std::numeric_limits<float>::infinity()) {
-    throw SamplingError("the model's logits contain +inf");
+  if (scan_.has_nan || scan_.max == std::numeric_limits<float>::infinity()) {
+    throw SamplingError(kBadLogitsMessage);
   }
   if (scan_.max == -std::numeric_limits<float>::infinity()) {
-    throw SamplingError("no token can be sampled: the logits of all allowed tokens are -inf");
+    throw SamplingError(kNothingAllowedMessage);
   }
 }
 

@@ -23,12 +23,20 @@ namespace mlc_native {
 
 inline constexpr double kGreedyTemperature = 1e-5;
 
+bool IsGreedy(const GenerationConfig& config);
+// The bound keeps -inf / temperature at -inf, where 1 / temperature would round to zero.
+float InverseTemperature(const GenerationConfig& config);
+
 // Logits of a sequence that cannot be sampled from (NaN or +inf, or nothing above -inf that is
 // allowed): ends that sequence with an error.
 class SamplingError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+inline constexpr char kBadLogitsMessage[] = "the model's logits contain NaN or +inf";
+inline constexpr char kNothingAllowedMessage[] =
+    "no token can be sampled: the logits of all allowed tokens are -inf";
 
 struct SamplingContext {
   const GenerationConfig* config = nullptr;
