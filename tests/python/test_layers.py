@@ -25,6 +25,7 @@ FOLDERS = {
     "kv": 2,
     "sampling": 2,
     "models": 2,
+    "models/cuda": 3,
     "tokenizer": 2,
     "actions": 4,
     "bindings": 6,
@@ -59,8 +60,10 @@ def place(path: str) -> tuple[int, str] | None:
     """Level and group of a path relative to csrc/; None when the table does not know it."""
     folder, _, name = path.rpartition("/")
     if folder:
-        top = folder.split("/")[0]
-        return (FOLDERS[top], top) if top in FOLDERS else None
+        # models/cuda is a library on top of the others: the innermost folder with a level counts.
+        while folder not in FOLDERS and "/" in folder:
+            folder = folder.rpartition("/")[0]
+        return (FOLDERS[folder], folder) if folder in FOLDERS else None
     # config_json.cc belongs to config: the longest name that is a prefix, on a word boundary.
     stem = Path(name).stem
     known = [n for n in ROOT_FILES if stem == n or stem.startswith(n + "_")]

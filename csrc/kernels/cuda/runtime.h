@@ -37,7 +37,8 @@ struct DeviceInfo {
   int compute_capability = 0;  // 90 is 9.0
   int num_multiprocessors = 0;
   int64_t total_bytes = 0;
-  int64_t free_bytes = 0;  // now, of all processes
+  int64_t free_bytes = 0;    // now, of all processes
+  bool is_emulated = false;  // no GPU, and nothing for NVIDIA's own libraries
 };
 
 int DeviceCount();  // 0 without a driver

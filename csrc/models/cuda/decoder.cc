@@ -13,6 +13,7 @@ namespace {
 using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
 constexpr size_t kAlign = 256;
+constexpr size_t kMaxDecodeBytes = size_t{256} << 20;  // of DecodeAttention's workspace
 
 float RoundTo(DType dtype, float value) {
   float stored = 0;
@@ -27,6 +28,16 @@ void* Advance(const void* data, int64_t elements, DType dtype) {
 
 }  // namespace
 
+// Every sequence has a row of logits now and then; a prompt in float32 takes several calls.
+int64_t CudaDecoder::DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits) {
+  constexpr int64_t kFew = 64;
+  const size_t row_bytes =
+      DecodeWorkspaceBytes(1, limits.max_length, config.num_heads, config.head_dim);
+  const auto affordable = static_cast<int64_t>(kMaxDecodeBytes / row_bytes);
+  return std::min({limits.max_rows, std::max(limits.max_logits, kFew), kMaxDecodeRows,
+                   std::max<int64_t>(affordable, 1)});
+}
+
 CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
                                         const Limits& limits, void* data, size_t* bytes) {
   size_t at = 0;
@@ -36,9 +47,8 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
     return place;
   };
   const auto rows = [&](int64_t width) { return take(limits.max_rows * width, DTypeSize(dtype)); };
-  const int64_t decode_rows = std::min(limits.max_rows, kMaxDecodeRows);
-  const size_t decode_bytes =
-      DecodeWorkspaceBytes(decode_rows, limits.max_length, config.num_heads, config.head_dim);
+  const size_t decode_bytes = DecodeWorkspaceBytes(
+      DecodeRowsAtOnce(config, limits), limits.max_length, config.num_heads, config.head_dim);
   Buffers buffers{};
   // First, so that whoever allocates knows what to set to zero.
   buffers.decode = take(static_cast<int64_t>(decode_bytes), 1);
@@ -51,7 +61,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   buffers.kept_residual =
       static_cast<float*>(take(limits.max_logits * config.hidden_size, sizeof(float)));
   buffers.kept_attention = take(limits.max_logits * config.q_size(), DTypeSize(dtype));
-  buffers.logits = static_cast<float*>(take(limits.max_logits * config.vocab_size, sizeof(float)));
+  buffers.logits = static_cast<float*>(take(limits.max_logits * LdLogits(config), sizeof(float)));
   *bytes = at;
   return buffers;
 }
@@ -110,9 +120,19 @@ float* CudaDecoder::Forward(const CudaBatch& batch) {
     FeedForward(layer);
   }
   AddAndNormalize(weights_.final_norm);
-  Project(weights_.head, nullptr, buffers_.hidden, buffers_.logits, /*float_output=*/true);
+  Multiply({.format = weights_.head.format,
+            .dtype = weights_.dtype,
+            .weight = weights_.head.data,
+            .n = weights_.head.n,
+            .k = weights_.head.k,
+            .x = buffers_.hidden,
+            .ldx = weights_.head.k,
+            .m = num_rows_,
+            .y = buffers_.logits,
+            .ldy = ld_logits(),
+            .float_output = true});
   if (config_.final_soft_cap > 0) {
-    SoftCap(buffers_.logits, num_rows_ * config_.vocab_size, config_.final_soft_cap, stream_);
+    SoftCap(buffers_.logits, num_rows_ * ld_logits(), config_.final_soft_cap, stream_);
   }
   return buffers_.logits;
 }
@@ -132,27 +152,29 @@ void CudaDecoder::AddAndNormalize(const void* pre_norm) {
   has_product_ = false;
 }
 
-void CudaDecoder::Project(const CudaMatrix& w, const void* bias, const void* x, void* y,
-                          bool float_output) {
-  GemvArgs args{.format = w.format,
-                .dtype = weights_.dtype,
-                .weight = w.data,
-                .n = w.n,
-                .k = w.k,
-                .x = x,
-                .ldx = w.k,
-                .m = num_rows_,
-                .bias = bias,
-                .y = y,
-                .ldy = w.n,
-                .float_output = float_output};
-  if (num_rows_ > kMaxGemvRows && many_rows_) return many_rows_(args, stream_);
-  const DType y_type = float_output ? DType::kFloat32 : weights_.dtype;
-  for (int64_t row = 0; row < num_rows_; row += kMaxGemvRows) {
-    args.m = std::min(kMaxGemvRows, num_rows_ - row);
-    args.x = Advance(x, row * w.k, weights_.dtype);
-    args.y = Advance(y, row * w.n, y_type);
-    Gemv(args, stream_);
+void CudaDecoder::Project(const CudaMatrix& w, const void* bias, const void* x, void* y) {
+  Multiply({.format = w.format,
+            .dtype = weights_.dtype,
+            .weight = w.data,
+            .n = w.n,
+            .k = w.k,
+            .x = x,
+            .ldx = w.k,
+            .m = num_rows_,
+            .bias = bias,
+            .y = y,
+            .ldy = w.n});
+}
+
+void CudaDecoder::Multiply(const GemvArgs& args) {
+  if (args.m > kMaxGemvRows && many_rows_ && many_rows_(args, stream_)) return;
+  GemvArgs piece = args;
+  const DType y_type = args.float_output ? DType::kFloat32 : args.dtype;
+  for (int64_t row = 0; row < args.m; row += kMaxGemvRows) {
+    piece.m = std::min(kMaxGemvRows, args.m - row);
+    piece.x = Advance(args.x, row * args.ldx, args.dtype);
+    piece.y = Advance(args.y, row * args.ldy, y_type);
+    Gemv(piece, stream_);
   }
 }
 
@@ -161,7 +183,7 @@ void CudaDecoder::Project(const CudaMatrix& w, const void* bias, const void* x, 
 void CudaDecoder::Attention(size_t layer, const CudaBatch& batch) {
   const CudaLayerWeights& w = weights_.layers[layer];
   AddAndNormalize(w.vector(Vector::kPreAttentionNorm));
-  Project(w.matrix(Matrix::kQkv), w.bias(Matrix::kQkv), buffers_.hidden, buffers_.qkv, false);
+  Project(w.matrix(Matrix::kQkv), w.bias(Matrix::kQkv), buffers_.hidden, buffers_.qkv);
   const bool per_head = config_.arch->qk_norm == QkNorm::kPerHead;
   if (config_.arch->qk_norm == QkNorm::kWholeProjection) NormalizeWholeProjections(w);
   const auto rope = static_cast<size_t>(config_.layers[layer].rope);
@@ -214,12 +236,20 @@ AttentionArgs CudaDecoder::AttentionArgsOf(size_t layer, const CudaBatch& batch)
           .ld_block_tables = batch.ld_block_tables};
 }
 
+// What the tensor cores cannot do, rows do one by one.
+bool CudaDecoder::HasTiles() const {
+  constexpr int64_t kTensorCoreK = 16;
+  constexpr int64_t kMaxGroup = 128;
+  return weights_.dtype != DType::kFloat32 && config_.head_dim % kTensorCoreK == 0 &&
+         config_.num_heads / config_.num_kv_heads <= kMaxGroup;
+}
+
 void CudaDecoder::Attend(size_t layer, const CudaBatch& batch) {
-  // There are no tensor cores for float32: its rows are computed one by one.
-  const bool has_tiles = weights_.dtype != DType::kFloat32;
+  const bool has_tiles = HasTiles();
   const int64_t single_rows = has_tiles ? batch.num_decode_rows : num_rows_;
-  for (int64_t row = 0; row < single_rows; row += kMaxDecodeRows) {
-    AttendDecode(layer, batch, row, std::min(kMaxDecodeRows, single_rows - row));
+  const int64_t at_once = DecodeRowsAtOnce(config_, limits_);
+  for (int64_t row = 0; row < single_rows; row += at_once) {
+    AttendDecode(layer, batch, row, std::min(at_once, single_rows - row));
   }
   if (!has_tiles || batch.num_tiles == 0) return;
   PrefillAttention(kv_[layer], AttentionArgsOf(layer, batch), batch.tiles, batch.num_tiles,
@@ -235,7 +265,7 @@ void CudaDecoder::AttendDecode(size_t layer, const CudaBatch& batch, int64_t fir
                   {.lengths = batch.lengths + first,
                    .tables = batch.tables + first,
                    .m = num_rows,
-                   .max_rows = std::min(limits_.max_rows, kMaxDecodeRows),
+                   .max_rows = DecodeRowsAtOnce(config_, limits_),
                    .max_length = limits_.max_length,
                    .workspace = buffers_.decode},
                   stream_);
@@ -258,11 +288,11 @@ void CudaDecoder::KeepRows(const CudaBatch& batch) {
 
 void CudaDecoder::FeedForward(size_t layer) {
   const CudaLayerWeights& w = weights_.layers[layer];
-  Project(w.matrix(Matrix::kOut), w.bias(Matrix::kOut), attention_, buffers_.hidden, false);
+  Project(w.matrix(Matrix::kOut), w.bias(Matrix::kOut), attention_, buffers_.hidden);
   has_product_ = true;
   product_norm_ = w.vector(Vector::kPostAttentionNorm);
   AddAndNormalize(w.vector(Vector::kPreFfnNorm));
-  Project(w.matrix(Matrix::kGateUp), w.bias(Matrix::kGateUp), buffers_.hidden, buffers_.ffn, false);
+  Project(w.matrix(Matrix::kGateUp), w.bias(Matrix::kGateUp), buffers_.hidden, buffers_.ffn);
   Activate({.dtype = weights_.dtype,
             .activation = config_.activation,
             .x = buffers_.ffn,
@@ -270,8 +300,7 @@ void CudaDecoder::FeedForward(size_t layer) {
             .m = num_rows_,
             .ffn = config_.ffn_size},
            stream_);
-  Project(w.matrix(Matrix::kDown), w.bias(Matrix::kDown), buffers_.activated, buffers_.hidden,
-          false);
+  Project(w.matrix(Matrix::kDown), w.bias(Matrix::kDown), buffers_.activated, buffers_.hidden);
   has_product_ = true;
   product_norm_ = w.vector(Vector::kPostFfnNorm);
 }

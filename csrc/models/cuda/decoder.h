@@ -71,8 +71,9 @@ struct CudaBatch {
 
 class CudaDecoder {
  public:
-  // y[m, n] = x[m, k] w^T (+ bias) for more rows than Gemv takes; empty: pieces for Gemv.
-  using ManyRows = std::function<void(const kernels::cuda::GemvArgs&, kernels::cuda::Stream)>;
+  // y[m, n] = x[m, k] w^T (+ bias) for more rows than Gemv takes. False, or empty: not for it, and
+  // Gemv does them in pieces.
+  using ManyRows = std::function<bool(const kernels::cuda::GemvArgs&, kernels::cuda::Stream)>;
 
   struct Limits {
     int64_t max_rows = 0;
@@ -87,8 +88,9 @@ class CudaDecoder {
               std::vector<kernels::cuda::KvPages> kv, const Limits& limits, void* workspace,
               ManyRows many_rows, kernels::cuda::Stream stream);
 
-  // Logits [num_logits, vocab_size] float32 on the device, valid until the next forward.
+  // Logits [num_logits, ld_logits] float32 on the device, valid until the next forward.
   float* Forward(const CudaBatch& batch);
+  int64_t ld_logits() const { return LdLogits(config_); }
 
  private:
   // Device memory of max_rows or max_logits rows.
@@ -101,17 +103,23 @@ class CudaDecoder {
     void* activated;       // [rows, ffn]
     float* kept_residual;  // [logits, hidden]
     void* kept_attention;  // [logits, q]
-    float* logits;         // [logits, vocab]
+    float* logits;         // [logits, ld_logits]
     void* decode;          // DecodeAttention's
   };
+  // Rows of logits start at multiples of 16 bytes.
+  static int64_t LdLogits(const ModelConfig& config) { return (config.vocab_size + 3) / 4 * 4; }
+  // Of one call of DecodeAttention.
+  static int64_t DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits);
   static Buffers Place(const ModelConfig& config, DType dtype, const Limits& limits, void* data,
                        size_t* bytes);
 
   // residual += what the last product left; hidden = norm(residual).
   void AddAndNormalize(const void* pre_norm);
-  void Project(const CudaMatrix& w, const void* bias, const void* x, void* y, bool float_output);
+  void Project(const CudaMatrix& w, const void* bias, const void* x, void* y);
+  void Multiply(const kernels::cuda::GemvArgs& args);
   void Attention(size_t layer, const CudaBatch& batch);
   void NormalizeWholeProjections(const CudaLayerWeights& w);
+  bool HasTiles() const;
   void Attend(size_t layer, const CudaBatch& batch);
   void AttendDecode(size_t layer, const CudaBatch& batch, int64_t first, int64_t num_rows);
   kernels::cuda::AttentionArgs AttentionArgsOf(size_t layer, const CudaBatch& batch) const;

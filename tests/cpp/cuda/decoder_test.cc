@@ -292,8 +292,13 @@ class Driver {
                                              .num_tiles = std::ssize(tiles),
                                              .logits_rows = device_logits_rows.data(),
                                              .num_logits = std::ssize(logits_rows)});
-    Floats got(logits_rows.size() * model_.config.vocab_size);
-    kernels::cuda::CopyToHost(got.data(), logits, got.size() * sizeof(float), nullptr);
+    const int64_t ld = decoder_->ld_logits();
+    Floats padded(logits_rows.size() * ld);
+    kernels::cuda::CopyToHost(padded.data(), logits, padded.size() * sizeof(float), nullptr);
+    Floats got;
+    for (auto row = padded.begin(); row != padded.end(); row += ld) {
+      got.insert(got.end(), row, row + model_.config.vocab_size);
+    }
     return got;
   }
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "models/tiny_checkpoint.h"
 #include "support/error.h"
+#include "testing/tiny_checkpoint.h"
 
 namespace mlc_native {
 namespace {

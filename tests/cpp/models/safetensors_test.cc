@@ -9,8 +9,8 @@
 #include <sstream>
 #include <string>
 
-#include "models/tiny_checkpoint.h"
 #include "support/error.h"
+#include "testing/tiny_checkpoint.h"
 
 namespace mlc_native {
 namespace {

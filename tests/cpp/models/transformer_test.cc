@@ -8,10 +8,10 @@
 
 #include "models/arch_spec.h"
 #include "models/model.h"
-#include "models/tiny_checkpoint.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/allocations.h"
+#include "testing/tiny_checkpoint.h"
 
 namespace mlc_native {
 namespace {

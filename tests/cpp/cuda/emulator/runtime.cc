@@ -34,7 +34,8 @@ DeviceInfo GetDeviceInfo(int device) {
           .compute_capability = 80,
           .num_multiprocessors = 3,
           .total_bytes = machine->total_bytes,
-          .free_bytes = machine->total_bytes - used};
+          .free_bytes = machine->total_bytes - used,
+          .is_emulated = true};
 }
 
 void UseDevice(int device) {

@@ -1,4 +1,4 @@
-#include "models/tiny_checkpoint.h"
+#include "testing/tiny_checkpoint.h"
 
 #include <unistd.h>
 

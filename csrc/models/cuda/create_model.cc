@@ -1,0 +1,115 @@
+// The CUDA models as a plug-in library: from a ModelSource to a CudaModel.
+#include <string>
+#include <utility>
+
+#include "device.h"
+#include "models/checkpoint.h"
+#include "models/cuda/cuda_model.h"
+#include "models/loader.h"
+#include "models/weight_plan.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+using kernels::cuda::KvType;
+
+// "auto" is the first one.
+int DeviceIndex(const std::string& device) {
+  const int count = kernels::cuda::DeviceCount();
+  const int index = device == "cpu" ? -1 : CudaIndex(device).value_or(0);
+  if (index >= 0 && index < count) return index;
+  const std::string allowed = count == 0
+                                  ? "a GPU that the driver offers, and there is none"
+                                  : "\"cuda:0\" to \"cuda:" + std::to_string(count - 1) + '"';
+  throw InvalidConfig("device", OutOfRangeMessage("device", '"' + device + '"', allowed));
+}
+
+// The first names of KvType are DType's.
+KvType KvTypeOf(DType dtype) { return static_cast<KvType>(dtype); }
+
+KvType ChooseKvType(KvCacheDType requested, DType dtype) {
+  const auto is = [&](KvCacheDType name, DType type) { return requested == name && dtype == type; };
+  if (requested == KvCacheDType::kFloat8) return KvType::kFloat8;
+  if (requested == KvCacheDType::kAuto || is(KvCacheDType::kFloat32, DType::kFloat32) ||
+      is(KvCacheDType::kBFloat16, DType::kBFloat16) ||
+      is(KvCacheDType::kFloat16, DType::kFloat16)) {
+    return KvTypeOf(dtype);
+  }
+  throw InvalidConfig("kv_cache_dtype",
+                      "\"kv_cache_dtype\" must be \"auto\", \"float8\" or the "
+                      "dtype of the weights (\"" +
+                          std::string(DTypeName(dtype)) + "\") on CUDA");
+}
+
+void CheckSize(const char* field, int64_t value, int64_t multiple, int64_t most) {
+  if (value % multiple == 0 && value <= most) return;
+  throw LoadError(field, OutOfRangeMessage(field, value,
+                                           "a multiple of " + std::to_string(multiple) +
+                                               ", at most " + std::to_string(most) + ", on CUDA"));
+}
+
+// What the kernels ask of a model.
+void CheckSizes(const ModelConfig& config) {
+  constexpr int64_t kVector = 8;
+  constexpr int64_t kAnySize = int64_t{1} << 30;
+  CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
+  CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);
+  CheckSize("head_dim", config.head_dim, kVector, kernels::cuda::kMaxHeadDim);
+  if (config.arch->qk_norm == QkNorm::kWholeProjection) {
+    CheckSize("num_attention_heads * head_dim", config.q_size(), kVector,
+              kernels::cuda::kMaxNormDim);
+  }
+}
+
+// The products of float32 have no quantized weights: what a checkpoint holds so is taken as floats.
+WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
+                    const ModelSource& source) {
+  WeightOptions options{.dtype = RequestedDType(source),
+                        .quantization = source.quantization,
+                        .table_of_floats = true};
+  WeightPlan plan = PlanWeights(config, checkpoint, options);
+  if (plan.dtype != DType::kFloat32) return plan;
+  if (options.quantization == WeightQuantization::kQ8 ||
+      options.quantization == WeightQuantization::kQ4) {
+    throw InvalidConfig("dtype",
+                        "\"dtype\" must be \"bfloat16\" or \"float16\" with quantized "
+                        "weights on CUDA, got float32");
+  }
+  options.quantization = WeightQuantization::kOff;
+  return PlanWeights(config, checkpoint, options);
+}
+
+DeviceWeights LoadWeights(const WeightPlan& plan, const ModelSource& source, int device) {
+  ThreadPool pool(RequestedThreads(source));
+  try {
+    return DeviceWeights(plan, pool, source.progress);
+  } catch (const kernels::cuda::OutOfDeviceMemory& error) {
+    const int64_t free = kernels::cuda::GetDeviceInfo(device).free_bytes;
+    throw InvalidConfig("device", "\"device\": the weights do not fit into the memory of " +
+                                      source.device + ", of which " + std::to_string(free) +
+                                      " bytes are free: " + error.what());
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
+  const int device = DeviceIndex(source.device);
+  ModelConfig config = ReadModelConfig(source.path);
+  CheckSizes(config);
+  const Checkpoint checkpoint(source.path);
+  const WeightPlan plan = MakePlan(config, checkpoint, source);
+  const KvType kv_type = ChooseKvType(source.kv_cache_dtype, plan.dtype);
+  kernels::cuda::UseDevice(device);
+  return std::make_unique<CudaModel>(std::move(config), LoadWeights(plan, source, device), kv_type,
+                                     device);
+}
+
+}  // namespace mlc_native
+
+extern "C" int mlc_native_plugin_abi() { return mlc_native::kModelPluginAbi; }
+
+extern "C" mlc_native::Model* mlc_native_create_model(const mlc_native::ModelSource* source) {
+  return mlc_native::LoadCudaModel(*source).release();
+}

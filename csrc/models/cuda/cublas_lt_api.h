@@ -1,0 +1,69 @@
+// The part of cuBLASLt's C interface that products need, declared here because no header of it
+// comes with the compiler: names and numbers of cublasLt.h, the same in versions 11 to 13. The
+// library is opened when a model is loaded. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/cuda/runtime.h"
+
+namespace mlc_native::cublas_lt {
+
+using Handle = struct HandleTag*;
+using Desc = struct DescTag*;
+using Layout = struct LayoutTag*;
+using Preference = struct PreferenceTag*;
+
+inline constexpr int kSuccess = 0;
+
+inline constexpr int kFloat32 = 0;  // cudaDataType
+inline constexpr int kFloat16 = 2;
+inline constexpr int kBFloat16 = 14;
+inline constexpr int kComputeFloat32 = 68;
+
+inline constexpr int32_t kTranspose = 1;  // cublasOperation_t
+inline constexpr uint32_t kEpilogueBias = 4;
+inline constexpr uint32_t kReductionNone = 0;
+
+enum class DescAttribute : int { kTransA = 3, kEpilogue = 7, kBiasPointer = 8, kBiasType = 26 };
+enum class PreferenceAttribute : int { kMaxWorkspaceBytes = 1, kReductionSchemeMask = 3 };
+
+struct Algorithm {
+  uint64_t data[8];
+};
+struct Heuristic {
+  Algorithm algorithm;
+  size_t workspace_bytes;
+  int status;
+  float waves;
+  int reserved[4];
+};
+static_assert(sizeof(Heuristic) == 96);
+
+struct Api {
+  int (*create)(Handle*);
+  int (*destroy)(Handle);
+  int (*desc_create)(Desc*, int compute, int scale);
+  int (*desc_destroy)(Desc);
+  int (*desc_set)(Desc, DescAttribute, const void*, size_t);
+  int (*layout_create)(Layout*, int type, uint64_t rows, uint64_t columns, int64_t ld);
+  int (*layout_destroy)(Layout);
+  int (*preference_create)(Preference*);
+  int (*preference_destroy)(Preference);
+  int (*preference_set)(Preference, PreferenceAttribute, const void*, size_t);
+  int (*heuristic)(Handle, Desc, Layout a, Layout b, Layout c, Layout d, Preference, int asked,
+                   Heuristic*, int* found);
+  int (*matmul)(Handle, Desc, const void* alpha, const void* a, Layout, const void* b, Layout,
+                const void* beta, const void* c, Layout, void* d, Layout, const Algorithm*,
+                void* workspace, size_t workspace_bytes, kernels::cuda::Stream);
+};
+
+// From MLC_NATIVE_CUBLASLT_LIB of the environment; else, where `for_gpu`, what the process has
+// loaded, what the linker finds, or the packages beside torch. Stays loaded. False: there is none,
+// and *reason says so.
+bool Open(bool for_gpu, Api* api, std::string* reason);
+
+}  // namespace mlc_native::cublas_lt

@@ -1,0 +1,186 @@
+#include "models/cuda/cuda_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "models/cuda/cublas_lt.h"
+#include "support/check.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
+
+constexpr int64_t kMaxBatch = 256;
+
+// cos and sin of each rope, in device memory.
+class RopeTables {
+ public:
+  RopeTables(const ModelConfig& config, int64_t num_positions, Stream stream) {
+    for (const RopeConfig& rope : config.ropes) {
+      const RopeTable table = MakeRopeTable(rope, num_positions);
+      const float* cos = Upload(table.cos, stream);
+      ropes_.push_back({.cos = cos, .sin = Upload(table.sin, stream)});
+    }
+  }
+
+  const std::vector<CudaRope>& ropes() const { return ropes_; }
+
+ private:
+  const float* Upload(const std::vector<float>& values, Stream stream) {
+    const size_t bytes = values.size() * sizeof(float);
+    const DeviceMemory& memory = memory_.emplace_back(bytes);
+    CopyToDevice(memory.data(), values.data(), bytes, stream);  // waits: it is not pinned
+    return reinterpret_cast<const float*>(memory.data());
+  }
+
+  std::vector<DeviceMemory> memory_;
+  std::vector<CudaRope> ropes_;
+};
+
+CudaDecoderWeights WithRopes(CudaDecoderWeights weights, const RopeTables& ropes) {
+  weights.ropes = ropes.ropes();
+  return weights;
+}
+
+CudaDecoder::Limits DecoderLimits(const StepInputs::Limits& limits) {
+  return {.max_rows = limits.batch.max_num_rows,
+          .max_logits = limits.batch.max_num_logits,
+          .max_length = limits.batch.num_positions};
+}
+
+}  // namespace
+
+// Everything whose size Allocate is told.
+struct CudaModel::Memory {
+  Memory(CudaModel& model, const StepInputs::Limits& limits, Stream stream)
+      : kv(model.config_, model.kv_type_, limits.num_pages),
+        ropes(model.config_, limits.batch.num_positions, stream),
+        cublas(model.device_.index()),
+        workspace(CudaDecoder::WorkspaceBytes(model.config_, model.weights_.view().dtype,
+                                              DecoderLimits(limits))),
+        decoder(
+            model.config_, WithRopes(model.weights_.view(), ropes), kv.layers(),
+            DecoderLimits(limits), workspace.data(),
+            [this](const GemvArgs& args, Stream s) { return cublas.Multiply(args, s); }, stream),
+        steps(model.device_, decoder, limits, stream) {
+    SetToZero(workspace.data(), ZeroedDecodeBytes(model.config_.num_heads), stream);
+  }
+
+  DeviceKv kv;
+  RopeTables ropes;
+  CublasLt cublas;
+  DeviceMemory workspace;
+  CudaDecoder decoder;
+  CudaSteps steps;
+};
+
+CudaModel::CudaModel(ModelConfig config, DeviceWeights weights, KvType kv_type, int device)
+    : config_(std::move(config)), weights_(std::move(weights)), kv_type_(kv_type), device_(device) {
+  DescribeMetadata();
+}
+
+CudaModel::~CudaModel() {
+  try {
+    device_.Run([&] { stream_.Synchronize(); });
+  } catch (const std::exception&) {
+    // A lost device: nothing runs there any more.
+  }
+}
+
+void CudaModel::DescribeMetadata() {
+  metadata_.vocab_size = config_.vocab_size;
+  metadata_.context_window_size = config_.max_positions;
+  metadata_.max_batch_size = kMaxBatch;
+  metadata_.weight_bytes = weights_.bytes();
+  metadata_.kv_bytes_per_token = DeviceKv::BytesPerToken(config_, kv_type_);
+  const auto bytes = [&](int64_t rows, int64_t logits) {
+    return WorkspaceBytes(MakeLimits(0, rows, logits));
+  };
+  // Sizes at which everything is linear, differences and what is left.
+  constexpr int64_t kRows = 4096;
+  constexpr int64_t kLogits = 256;
+  const int64_t all = bytes(kRows, kLogits);
+  metadata_.workspace_bytes_per_token = (bytes(2 * kRows, kLogits) - all + kRows - 1) / kRows;
+  metadata_.workspace_bytes_per_sequence =
+      (bytes(kRows, 2 * kLogits) - all + kLogits - 1) / kLogits;
+  const int64_t fixed = all - kRows * metadata_.workspace_bytes_per_token -
+                        kLogits * metadata_.workspace_bytes_per_sequence;
+  const int64_t free = GetDeviceInfo(device_.index()).free_bytes;
+  metadata_.free_memory_bytes = free - std::max<int64_t>(fixed, 0) - RopeBytes();
+}
+
+StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows,
+                                         int64_t max_num_logits) const {
+  const int64_t in_pages = num_pages > 0 ? num_pages * kKvPageSize : config_.max_positions;
+  return {.batch = {.max_num_rows = max_num_rows,
+                    .max_num_logits = max_num_logits,
+                    .num_positions = std::min(config_.max_positions, in_pages)},
+          .num_pages = num_pages,
+          .vocab_size = config_.vocab_size,
+          .tile_rows = PrefillTileRows(config_.num_heads, config_.num_kv_heads)};
+}
+
+int64_t CudaModel::WorkspaceBytes(const StepInputs::Limits& limits) const {
+  return static_cast<int64_t>(
+      CudaDecoder::WorkspaceBytes(config_, weights_.view().dtype, DecoderLimits(limits)) +
+      CublasLt::kMemoryBytes + StepInputs::Bytes(limits) +
+      CudaSteps::SamplingBytes(config_.vocab_size, limits.batch.max_num_logits));
+}
+
+int64_t CudaModel::RopeBytes() const {
+  int64_t elements = 0;  // of cos and sin
+  for (const RopeConfig& rope : config_.ropes) elements += config_.max_positions * rope.rotary_dim;
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
+void CudaModel::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {
+  MLC_CHECK(num_pages > 0 && max_num_rows > 0 && max_num_logits > 0)
+      << num_pages << " pages, " << max_num_rows << " rows, " << max_num_logits << " logits rows";
+  const StepInputs::Limits limits = MakeLimits(num_pages, max_num_rows, max_num_logits);
+  device_.Run([&] {
+    stream_.Synchronize();
+    memory_.reset();
+    try {
+      memory_ = std::make_unique<Memory>(*this, limits, stream_.get());
+    } catch (const OutOfDeviceMemory& error) {
+      const int64_t needed = num_pages * kKvPageSize * metadata_.kv_bytes_per_token + RopeBytes() +
+                             WorkspaceBytes(limits);
+      throw InvalidConfig("gpu_memory_utilization",
+                          "\"gpu_memory_utilization\": KV cache and workspaces need " +
+                              std::to_string(needed) + " bytes of GPU memory, " +
+                              std::to_string(GetDeviceInfo(device_.index()).free_bytes) +
+                              " are free (" + error.what() + "); set a smaller one");
+    }
+    stream_.Synchronize();
+  });
+}
+
+LogitsView CudaModel::Forward(const ForwardBatch& batch) {
+  steps().Forward(batch);
+  const auto rows = static_cast<int64_t>(batch.logits_rows.size());
+  logits_.resize(static_cast<size_t>(rows * config_.vocab_size));
+  device_.Run([&] {
+    const size_t row_bytes = static_cast<size_t>(config_.vocab_size) * sizeof(float);
+    for (int64_t i = 0; i < rows; ++i) {
+      CopyToHost(logits_.data() + i * config_.vocab_size,
+                 memory_->steps.logits() + i * memory_->decoder.ld_logits(), row_bytes,
+                 stream_.get());
+    }
+    stream_.Synchronize();
+  });
+  return {.data = logits_.data(), .num_rows = rows, .vocab_size = config_.vocab_size};
+}
+
+void CudaModel::CopyPages(std::span<const PageCopy> copies) {
+  MLC_CHECK(memory_ != nullptr) << "not allocated";
+  device_.Run([&] { memory_->kv.CopyPages(copies, stream_.get()); });
+}
+
+CudaSteps& CudaModel::steps() {
+  MLC_CHECK(memory_ != nullptr) << "not allocated";
+  return memory_->steps;
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,70 @@
+// The decoder on a CUDA device: weights, pages, workspaces and steps. It draws tokens by itself
+// (step_queue); Forward, which brings the logits to the host, is for tests and tools.
+//
+// All memory is made when it is loaded and in Allocate: no step can run out of it. A call that
+// fails on the device leaves it lost for this model, and every later one says so. Used by one
+// thread at a time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "models/cuda/cuda_steps.h"
+#include "models/cuda/device_kv.h"
+#include "models/cuda/device_weights.h"
+#include "models/model.h"
+#include "models/model_config.h"
+
+namespace mlc_native {
+
+class CudaModel : public Model {
+ public:
+  // On device `device`, which is current and has the weights.
+  CudaModel(ModelConfig config, DeviceWeights weights, kernels::cuda::KvType kv_type, int device);
+  ~CudaModel() override;
+
+  const ModelMetadata& metadata() const override { return metadata_; }
+  void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
+  LogitsView Forward(const ForwardBatch& batch) override;
+  void CopyPages(std::span<const PageCopy> copies) override;
+  StepQueue* step_queue() override { return &queue_; }
+
+ private:
+  struct Memory;
+
+  // The steps of the memory that there is.
+  class Queue : public StepQueue {
+   public:
+    explicit Queue(CudaModel& model) : model_(model) {}
+    void Forward(const ForwardBatch& batch) override { model_.steps().Forward(batch); }
+    void Sample(std::span<const TokenRow> rows) override { model_.steps().Sample(rows); }
+    void Collect(std::vector<DrawnToken>* tokens) override { model_.steps().Collect(tokens); }
+
+   private:
+    CudaModel& model_;
+  };
+
+  void DescribeMetadata();
+  // num_pages = 0: as many as a sequence can use.
+  StepInputs::Limits MakeLimits(int64_t num_pages, int64_t max_num_rows,
+                                int64_t max_num_logits) const;
+  // Besides weights, pages and ropes.
+  int64_t WorkspaceBytes(const StepInputs::Limits& limits) const;
+  int64_t RopeBytes() const;
+  CudaSteps& steps();
+
+  const ModelConfig config_;
+  const DeviceWeights weights_;
+  const kernels::cuda::KvType kv_type_;
+  ModelDevice device_;
+  ModelMetadata metadata_;
+  kernels::cuda::OwnedStream stream_;
+  Queue queue_{*this};
+  std::unique_ptr<Memory> memory_;  // set by Allocate
+  std::vector<float> logits_;       // of Forward
+};
+
+// The model of a folder. Throws LoadError, InvalidConfig.
+std::unique_ptr<Model> LoadCudaModel(const ModelSource& source);
+
+}  // namespace mlc_native

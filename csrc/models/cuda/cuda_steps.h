@@ -1,0 +1,46 @@
+// The steps of a CudaModel: forwards and draws one behind the other on a stream, with buffers made
+// once. A token below zero in a batch is read on the device from what the step before has drawn.
+// Engine's thread only.
+#pragma once
+
+#include "models/cuda/decode_graphs.h"
+#include "models/cuda/decoder.h"
+#include "models/cuda/drawn_tokens.h"
+#include "models/cuda/model_device.h"
+#include "models/cuda/sampling_inputs.h"
+#include "models/cuda/step_inputs.h"
+
+namespace mlc_native {
+
+class CudaSteps : public StepQueue {
+ public:
+  // All outlive the steps. On the current device. Throws OutOfDeviceMemory.
+  CudaSteps(ModelDevice& device, CudaDecoder& decoder, const StepInputs::Limits& limits,
+            kernels::cuda::Stream stream);
+
+  // Device memory for so many rows of logits, but for StepInputs'.
+  static size_t SamplingBytes(int64_t vocab_size, int64_t max_num_logits);
+
+  void Forward(const ForwardBatch& batch) override;
+  void Sample(std::span<const TokenRow> rows) override;
+  void Collect(std::vector<DrawnToken>* tokens) override;
+
+  // Of the last Forward, on the device.
+  const float* logits() const { return logits_; }
+
+ private:
+  ModelDevice& device_;
+  CudaDecoder& decoder_;
+  const StepInputs::Limits limits_;
+  const kernels::cuda::Stream stream_;
+  StepInputs inputs_;
+  DecodeGraphs graphs_;
+  SamplingInputs sampling_inputs_;
+  kernels::cuda::DeviceMemory sampling_workspace_;
+  DrawnTokens drawn_;
+  float* logits_ = nullptr;
+  size_t num_logits_ = 0;
+  int64_t num_drawn_ = 0;  // rows of the last step that was sampled
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,62 @@
+#include "models/cuda/device_kv.h"
+
+#include <algorithm>
+
+#include "support/check.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr int64_t kMaxCopies = 1024;  // at a time
+constexpr int64_t kAlign = 256;
+
+int64_t PageBytes(const ModelConfig& config, kernels::cuda::KvType type) {
+  return kKvPageSize * config.kv_size() * kernels::cuda::KvTypeSize(type);
+}
+
+}  // namespace
+
+DeviceKv::DeviceKv(const ModelConfig& config, kernels::cuda::KvType type, int64_t num_pages)
+    : copies_(kMaxCopies * sizeof(PageCopy)) {
+  const int64_t bytes = (num_pages * PageBytes(config, type) + kAlign - 1) / kAlign * kAlign;
+  layer_bytes_ = 2 * bytes;
+  memory_ = kernels::cuda::DeviceMemory(config.layers.size() * static_cast<size_t>(layer_bytes_));
+  std::byte* data = memory_.data();
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    layers_.push_back({.type = type,
+                       .kv_heads = config.num_kv_heads,
+                       .head_dim = config.head_dim,
+                       .num_pages = num_pages,
+                       .k = data,
+                       .v = data + bytes});
+    data += layer_bytes_;
+  }
+}
+
+int64_t DeviceKv::BytesPerToken(const ModelConfig& config, kernels::cuda::KvType type) {
+  return 2 * static_cast<int64_t>(config.layers.size()) * PageBytes(config, type) / kKvPageSize;
+}
+
+void DeviceKv::CopyPages(std::span<const PageCopy> copies, kernels::cuda::Stream stream) {
+  for (const PageCopy& copy : copies) {
+    for (int32_t page : {copy.src_page, copy.dst_page}) {
+      MLC_CHECK(page >= 0 && page < layers_[0].num_pages) << "page " << page;
+    }
+    MLC_CHECK(copy.src_page != copy.dst_page) << "page " << copy.src_page;
+  }
+  while (!copies.empty()) {
+    const auto part = copies.first(std::min(copies.size(), static_cast<size_t>(kMaxCopies)));
+    const auto size = static_cast<int64_t>(part.size());
+    kernels::cuda::CopyPagesArgs args{.first = layers_[0],
+                                      .num_layers = static_cast<int64_t>(layers_.size()),
+                                      .layer_stride = layer_bytes_,
+                                      .num_copies = size};
+    copies_.Begin();
+    std::ranges::copy(part, copies_.Add(size, &args.copies).begin());
+    copies_.Upload(stream);
+    kernels::cuda::CopyPages(args, stream);
+    copies = copies.subspan(part.size());
+  }
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,31 @@
+// The memory of the KV pages of all layers on a device, one block; which page belongs to whom is
+// kv/'s business. Engine's thread only.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/kernels.h"
+#include "models/cuda/upload_buffer.h"
+#include "models/model_config.h"
+
+namespace mlc_native {
+
+class DeviceKv {
+ public:
+  // On the current device. Throws OutOfDeviceMemory. Pages start with any content.
+  DeviceKv(const ModelConfig& config, kernels::cuda::KvType type, int64_t num_pages);
+
+  static int64_t BytesPerToken(const ModelConfig& config, kernels::cuda::KvType type);
+
+  const std::vector<kernels::cuda::KvPages>& layers() const { return layers_; }
+  void CopyPages(std::span<const PageCopy> copies, kernels::cuda::Stream stream);
+
+ private:
+  std::vector<kernels::cuda::KvPages> layers_;
+  int64_t layer_bytes_ = 0;
+  kernels::cuda::DeviceMemory memory_;
+  UploadBuffer copies_;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,59 @@
+// What SampleTokens gives: tokens and log-probabilities, on the device, and the copies that the
+// host reads a step later. Engine's thread only.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "kernels/cuda/kernels.h"
+#include "models/model.h"
+
+namespace mlc_native {
+
+class DrawnTokens {
+ public:
+  // Of so many rows a step.
+  explicit DrawnTokens(int64_t max_rows);
+
+  static size_t Bytes(int64_t max_rows);
+
+  // Of the last step that was submitted, on the device.
+  const int32_t* tokens() const;
+  // Where SampleTokens puts the results of the next step's rows from `first` on.
+  void PlaceInto(int64_t first, kernels::cuda::SampleArgs* args) const;
+
+  // Puts the copy of the next step's results behind what is on the stream.
+  void Submit(std::span<const TokenRow> rows, kernels::cuda::Stream stream);
+  // Waits for the oldest.
+  void Collect(std::vector<DrawnToken>* tokens);
+
+ private:
+  struct Row {  // what was asked for
+    bool logprobs = false;
+    int32_t top_logprobs = 0;
+  };
+  struct Step {
+    kernels::cuda::DeviceMemory results;
+    kernels::cuda::PinnedMemory copy;
+    kernels::cuda::Event done;
+    std::vector<Row> rows;
+  };
+  // Arrays of max_rows_ rows, one after the other, in results and copy.
+  struct Arrays {
+    int32_t* tokens;
+    float* logprobs;
+    int32_t* top_ids;
+    float* top_logprobs;
+  };
+  Arrays Place(std::byte* memory) const;
+  static void Read(const Arrays& arrays, size_t row, const Row& wanted, DrawnToken* out);
+
+  size_t Index(int64_t step) const { return static_cast<size_t>(step) % steps_.size(); }
+
+  const int64_t max_rows_;
+  std::array<Step, StepQueue::kMaxUnderWay> steps_;  // in turn
+  int64_t num_submitted_ = 0;
+  int64_t num_collected_ = 0;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,38 @@
+// The device of one model: made current for what runs on it, and remembered as lost once a call
+// fails, so that every later one says so at once. One thread at a time.
+#pragma once
+
+#include <string>
+
+#include "kernels/cuda/runtime.h"
+
+namespace mlc_native {
+
+class ModelDevice {
+ public:
+  explicit ModelDevice(int index) : index_(index) {}
+
+  int index() const { return index_; }
+  bool is_lost() const { return !lost_.empty(); }
+
+  // Returns work(). Throws what it throws, and DeviceError.
+  template <typename Work>
+  decltype(auto) Run(const Work& work) {
+    if (is_lost()) throw kernels::cuda::DeviceError(lost_);
+    try {
+      kernels::cuda::UseDevice(index_);
+      return work();
+    } catch (const kernels::cuda::OutOfDeviceMemory&) {
+      throw;
+    } catch (const kernels::cuda::DeviceError& error) {
+      lost_ = error.what();
+      throw;
+    }
+  }
+
+ private:
+  const int index_;
+  std::string lost_;  // why
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,160 @@
+#include "models/cuda/step_inputs.h"
+
+#include <algorithm>
+
+#include "support/check.h"
+#include "support/page.h"
+
+namespace mlc_native {
+namespace {
+
+using kernels::cuda::PrefillTile;
+
+int64_t PagesOf(int64_t tokens) { return (tokens + kKvPageSize - 1) / kKvPageSize; }
+
+int64_t PagesOf(const SequenceSlice& s) { return PagesOf(s.position + s.num_tokens); }
+
+}  // namespace
+
+StepInputs::StepInputs(const Limits& limits)
+    : limits_(limits),
+      buffer_(Bytes(limits)),
+      packed_rows_(static_cast<size_t>(limits.batch.max_num_rows)) {}
+
+// Every sequence of a batch has a row of logits, at some time; so there are no more of them.
+size_t StepInputs::Bytes(const Limits& limits) {
+  const int64_t rows = limits.batch.max_num_rows;
+  const int64_t pages = limits.batch.max_num_logits * PagesOf(limits.batch.num_positions);
+  constexpr int kArraysOfRows = 4;  // of int32
+  return UploadBuffer::ArrayBytes(rows, sizeof(int64_t)) +
+         kArraysOfRows * UploadBuffer::ArrayBytes(rows, sizeof(int32_t)) +
+         UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(int32_t)) +
+         UploadBuffer::ArrayBytes(rows, sizeof(PrefillTile)) +
+         UploadBuffer::ArrayBytes(pages, sizeof(int32_t));
+}
+
+int64_t StepInputs::PaddedRows(int64_t rows, int64_t max_rows) {
+  int64_t padded = 1;
+  while (padded < rows) {
+    const int64_t half_more = padded + padded / 2;
+    padded = padded >= 8 && half_more >= rows ? half_more : 2 * padded;
+  }
+  return std::min(padded, max_rows);
+}
+
+bool StepInputs::IsDecode(const ForwardBatch& batch) {
+  const size_t rows = batch.token_ids.size();
+  if (batch.sequences.size() != rows || batch.logits_rows.size() != rows) return false;
+  for (size_t i = 0; i < rows; ++i) {
+    if (batch.logits_rows[i] != static_cast<int32_t>(i)) return false;
+  }
+  return true;
+}
+
+// A wrong one would not throw on the device, but take it down.
+void StepInputs::CheckContents(const ForwardBatch& batch, int64_t num_pending) const {
+  for (int32_t id : batch.token_ids) {
+    MLC_CHECK(id >= -num_pending && id < limits_.vocab_size)
+        << "id " << id << " of " << limits_.vocab_size << ", " << num_pending << " pending";
+  }
+  for (const SequenceSlice& s : batch.sequences) {
+    for (int32_t page : s.block_table.first(static_cast<size_t>(PagesOf(s)))) {
+      MLC_CHECK(page >= 0 && page < limits_.num_pages) << "page " << page;
+    }
+  }
+}
+
+int64_t StepInputs::NumTiles(const ForwardBatch& batch) const {
+  int64_t tiles = 0;
+  for (const SequenceSlice& s : batch.sequences) {
+    if (s.num_tokens > 1) tiles += (s.num_tokens + limits_.tile_rows - 1) / limits_.tile_rows;
+  }
+  return tiles;
+}
+
+CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
+                             kernels::cuda::Stream stream) {
+  CheckBatch(batch, limits_.batch);
+  CheckContents(batch, num_pending);
+  is_decode_ = IsDecode(batch);
+  const auto used = static_cast<int64_t>(batch.token_ids.size());
+  // The unused rows have logits, too.
+  const int64_t most = std::min(limits_.batch.max_num_rows, limits_.batch.max_num_logits);
+  const int64_t rows = is_decode_ ? PaddedRows(used, most) : used;
+  int64_t table_pages = 0;
+  for (const SequenceSlice& s : batch.sequences) table_pages += PagesOf(s);
+
+  CudaBatch out;
+  out.num_rows = rows;
+  out.num_tiles = NumTiles(batch);
+  out.num_logits = is_decode_ ? rows : static_cast<int64_t>(batch.logits_rows.size());
+  out.ld_block_tables = 1;
+  buffer_.Begin();
+  const Arrays arrays{.slots = buffer_.Add(rows, &out.slots),
+                      .ids = buffer_.Add(rows, &out.token_ids),
+                      .positions = buffer_.Add(rows, &out.positions),
+                      .lengths = buffer_.Add(rows, &out.lengths),
+                      .tables = buffer_.Add(rows, &out.tables),
+                      .logits_rows = buffer_.Add(out.num_logits, &out.logits_rows),
+                      .block_tables = buffer_.Add(table_pages, &out.block_tables),
+                      .tiles = buffer_.Add(out.num_tiles, &out.tiles)};
+  Pack(batch, arrays);
+  buffer_.Upload(stream);
+  if (is_decode_) out.logits_rows = nullptr;
+  out.num_decode_rows =
+      is_decode_ ? rows : std::ranges::count(batch.sequences, 1, &SequenceSlice::num_tokens);
+  return out;
+}
+
+void StepInputs::Pack(const ForwardBatch& batch, const Arrays& arrays) {
+  num_rows_ = num_tiles_ = num_table_pages_ = 0;
+  for (const bool single : {true, false}) {
+    for (const SequenceSlice& slice : batch.sequences) {
+      if ((slice.num_tokens == 1) == single) PackSlice(batch, slice, arrays);
+    }
+  }
+  for (auto row = static_cast<size_t>(num_rows_); row < arrays.ids.size(); ++row) {
+    arrays.slots[row] = -1;
+    arrays.ids[row] = arrays.positions[row] = arrays.lengths[row] = arrays.tables[row] = 0;
+  }
+  for (size_t i = 0; i < batch.logits_rows.size(); ++i) {
+    arrays.logits_rows[i] = packed_rows_[static_cast<size_t>(batch.logits_rows[i])];
+  }
+  // Those with many keys first, for balance.
+  std::ranges::sort(arrays.tiles, [](const PrefillTile& a, const PrefillTile& b) {
+    const int32_t a_keys = a.first_position + a.num_rows;
+    const int32_t b_keys = b.first_position + b.num_rows;
+    return a_keys != b_keys ? a_keys > b_keys : a.row_begin < b.row_begin;
+  });
+}
+
+void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice,
+                           const Arrays& arrays) {
+  const auto table = static_cast<int32_t>(num_table_pages_);
+  const int64_t pages = PagesOf(slice);
+  std::copy_n(slice.block_table.begin(), pages, arrays.block_tables.begin() + num_table_pages_);
+  num_table_pages_ += pages;
+  const auto first_row = static_cast<int32_t>(num_rows_);
+  for (int32_t i = 0; i < slice.num_tokens; ++i) {
+    const auto row = static_cast<size_t>(num_rows_++);
+    const int64_t position = slice.position + i;
+    const int64_t page = slice.block_table[static_cast<size_t>(position / kKvPageSize)];
+    packed_rows_[static_cast<size_t>(slice.first_row + i)] = static_cast<int32_t>(row);
+    arrays.ids[row] = batch.token_ids[static_cast<size_t>(slice.first_row + i)];
+    arrays.positions[row] = static_cast<int32_t>(position);
+    arrays.lengths[row] = static_cast<int32_t>(position) + 1;
+    arrays.slots[row] = page * kKvPageSize + position % kKvPageSize;
+    arrays.tables[row] = table;
+  }
+  if (slice.num_tokens == 1) return;
+  const auto most = static_cast<int32_t>(limits_.tile_rows);
+  for (int32_t at = 0; at < slice.num_tokens; at += most) {
+    arrays.tiles[static_cast<size_t>(num_tiles_++)] = {
+        .row_begin = first_row + at,
+        .num_rows = std::min(most, slice.num_tokens - at),
+        .first_position = static_cast<int32_t>(slice.position) + at,
+        .table = table};
+  }
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,117 @@
+// DeviceForm: what a product on the device reads is what was packed on the host.
+#include "models/cuda/device_form.h"
+
+#include "cuda/test_util.h"
+#include "kernels/packed_format.h"
+#include "kernels/quantize.h"
+
+namespace mlc_native {
+namespace {
+
+using kernels::WeightFormat;
+using kernels::cuda::DeviceArray;
+using kernels::cuda::DeviceBytes;
+using kernels::cuda::Floats;
+
+constexpr int64_t kN = 19;
+constexpr int64_t kK = 88;  // not whole groups, nor steps
+
+class DeviceFormTest : public kernels::cuda::CudaKernelTest {
+ protected:
+  // A weight [kN, kK], read by products with rows of the unit matrix.
+  Floats Read(WeightFormat format, const std::vector<std::byte>& packed) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(packed.data());
+    const DeviceBytes weight(std::vector<uint8_t>(bytes, bytes + packed.size()));
+    Floats unit(kK * kK);
+    for (int64_t i = 0; i < kK; ++i) unit[i * kK + i] = 1;
+    const DeviceBytes x(kernels::cuda::Encode(DType::kFloat16, unit));
+    const DeviceArray<float> y(static_cast<size_t>(kK * kN));
+    for (int64_t row = 0; row < kK; row += kernels::cuda::kMaxGemvRows) {
+      kernels::cuda::Gemv({.format = format,
+                           .dtype = DType::kFloat16,
+                           .weight = weight.data(),
+                           .n = kN,
+                           .k = kK,
+                           .x = x.data() + row * kK * 2,
+                           .ldx = kK,
+                           .m = std::min(kernels::cuda::kMaxGemvRows, kK - row),
+                           .y = y.data() + row * kN,
+                           .ldy = kN,
+                           .float_output = true},
+                          nullptr);
+    }
+    const Floats columns = y.Download();
+    Floats weights(kN * kK);
+    for (int64_t n = 0; n < kN; ++n) {
+      for (int64_t k = 0; k < kK; ++k) weights[n * kK + k] = columns[k * kN + n];
+    }
+    return weights;
+  }
+
+  // In two calls, the second one first.
+  template <typename Source>
+  std::vector<std::byte> Pack(WeightFormat format, const Source& rows_from) {
+    const DeviceForm form;
+    std::vector<std::byte> packed(form.MatrixBytes(format, kN, kK), std::byte{0xff});
+    const PackedMatrix matrix{.format = format, .n = kN, .k = kK, .data = packed.data()};
+    form.Pack(matrix, 8, rows_from(8, kN));
+    form.Pack(matrix, 0, rows_from(0, 8));
+    return packed;
+  }
+};
+
+TEST_F(DeviceFormTest, FloatsAreRoundedOrQuantizedLikeTheCpus) {
+  const Floats weights = Random(DType::kFloat32, kN * kK);
+  const auto rows = [&](int64_t begin, int64_t end) {
+    return kernels::PackSource{.data = weights.data() + begin * kK, .ld = kK, .rows = end - begin};
+  };
+  EXPECT_EQ(
+      Read(WeightFormat::kFloat16, Pack(WeightFormat::kFloat16, rows)),
+      kernels::cuda::Decode(DType::kFloat16, kernels::cuda::Encode(DType::kFloat16, weights)));
+  const Floats q8 = Read(WeightFormat::kQ8, Pack(WeightFormat::kQ8, rows));
+  const Floats q4 = Read(WeightFormat::kQ4, Pack(WeightFormat::kQ4, rows));
+  for (int64_t n = 0; n < kN; ++n) {
+    std::array<float, kernels::kQ8Group> group8{};
+    std::copy_n(weights.begin() + n * kK, kernels::kQ8Group, group8.begin());
+    const auto want8 = kernels::QuantizeQ8(group8);
+    for (int64_t k = 0; k < kernels::kQ8Group; ++k) {
+      ASSERT_EQ(q8[n * kK + k], Float16ToFloat(want8.scale) * (want8.codes[k] - 128)) << n;
+    }
+    kernels::Q4Values group4{};  // the last one, which is not whole
+    const int64_t begin = kK / kernels::kQ4Group * kernels::kQ4Group;
+    std::copy_n(weights.begin() + n * kK + begin, kK - begin, group4.begin());
+    const auto want4 = kernels::QuantizeQ4(group4);
+    for (int64_t k = begin; k < kK; ++k) {
+      ASSERT_EQ(q4[n * kK + k], Float16ToFloat(want4.scale) * (want4.codes[k - begin] - 8)) << n;
+    }
+  }
+}
+
+TEST_F(DeviceFormTest, CodesStayWhatTheyAre) {
+  for (const int64_t group : {int64_t{64}, kK}) {
+    const int64_t groups = (kK + group - 1) / group;
+    std::vector<int8_t> codes(kN * kK);
+    for (int8_t& code : codes) code = static_cast<int8_t>(RandomInt(-8, 7));
+    std::vector<uint16_t> scales(kN * groups);
+    for (uint16_t& scale : scales) {
+      scale = FloatToFloat16(static_cast<float>(RandomInt(1, 1000)) / 512);
+    }
+    const auto rows = [&](int64_t begin, int64_t end) {
+      return kernels::PackCodes{.codes = codes.data() + begin * kK,
+                                .ld = kK,
+                                .scales = scales.data() + begin * groups,
+                                .group = group,
+                                .rows = end - begin};
+    };
+    for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+      const Floats got = Read(format, Pack(format, rows));
+      for (int64_t i = 0; i < kN * kK; ++i) {
+        const float scale = Float16ToFloat(scales[i / kK * groups + i % kK / group]);
+        ASSERT_EQ(got[i], scale * static_cast<float>(codes[i])) << i;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mlc_native

@@ -1,0 +1,106 @@
+// Small decoders on a device, and sequences to feed them, for tests of CudaModel.
+#pragma once
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "models/cuda/cuda_model.h"
+#include "testing/tiny_checkpoint.h"
+
+namespace mlc_native {
+
+constexpr int64_t kTestPages = 64;
+constexpr int64_t kTestRows = 96;
+constexpr int64_t kTestLogits = 40;
+
+// A tiny checkpoint, loaded as often as a test wants.
+class TinyModel {
+ public:
+  explicit TinyModel(const std::string& architecture = "LlamaForCausalLM",
+                     const std::string& fields = "") {
+    WriteTinyCheckpoint(folder_, testing::TinyConfig(architecture, fields));
+  }
+
+  ModelSource Source(const std::string& dtype = "float32", const std::string& device = "cuda:0") {
+    return {.path = folder_.path(), .device = device, .dtype = dtype};
+  }
+  std::unique_ptr<Model> Load(const ModelSource& source) const {
+    std::unique_ptr<Model> model =
+        source.device == "cpu" ? LoadModel(source) : LoadCudaModel(source);
+    model->Allocate(kTestPages, kTestRows, kTestLogits);
+    return model;
+  }
+  std::unique_ptr<Model> OnCpu() { return Load(Source("float32", "cpu")); }
+  std::unique_ptr<Model> OnDevice(const std::string& dtype = "float32") {
+    return Load(Source(dtype));
+  }
+
+ private:
+  testing::TempFolder folder_;
+};
+
+// A sequence with pages of its own, the last ones first.
+struct TestSequence {
+  explicit TestSequence(int64_t index, int64_t num_pages = 4) {
+    for (int64_t i = 0; i < num_pages; ++i) {
+      pages.push_back(static_cast<int32_t>((index + 1) * num_pages - 1 - i));
+    }
+  }
+
+  std::vector<int32_t> pages;
+  int64_t length = 0;  // tokens in the pages
+};
+
+inline std::vector<int32_t> SomeTokens(int64_t size, int32_t seed) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < size; ++i) tokens.push_back((i * 7 + seed * 13 + i * i * seed) % 50);
+  return tokens;
+}
+
+// A batch that grows slice by slice; logits of each slice's last row.
+class TestBatch {
+ public:
+  TestBatch& Add(TestSequence& sequence, const std::vector<int32_t>& tokens) {
+    slices_.push_back({.first_row = static_cast<int32_t>(tokens_.size()),
+                       .num_tokens = static_cast<int32_t>(tokens.size()),
+                       .position = sequence.length,
+                       .block_table = sequence.pages});
+    sequence.length += static_cast<int64_t>(tokens.size());
+    tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    logits_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
+    return *this;
+  }
+  // The last row once more.
+  TestBatch& Again() {
+    logits_rows_.push_back(logits_rows_.back());
+    return *this;
+  }
+  ForwardBatch batch() const { return {tokens_, slices_, logits_rows_}; }
+
+ private:
+  std::vector<int32_t> tokens_;
+  std::vector<SequenceSlice> slices_;
+  std::vector<int32_t> logits_rows_;
+};
+
+inline std::vector<float> Logits(Model& model, const TestBatch& batch) {
+  const LogitsView view = model.Forward(batch.batch());
+  return {view.data, view.data + view.num_rows * view.vocab_size};
+}
+
+inline std::vector<DrawnToken> Collect(Model& model) {
+  std::vector<DrawnToken> tokens;
+  model.step_queue()->Collect(&tokens);
+  return tokens;
+}
+
+inline std::vector<DrawnToken> Step(Model& model, const TestBatch& batch,
+                                    const std::vector<TokenRow>& rows) {
+  model.step_queue()->Forward(batch.batch());
+  model.step_queue()->Sample(rows);
+  return Collect(model);
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,365 @@
+// CudaModel on small checkpoints: logits against the CPU's decoder, steps against the same steps
+// one by one, and what must not change a bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cuda/model_driver.h"
+#include "sampling/sampler.h"
+#include "support/check.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+// Relative, of the 2-norm.
+double Difference(const std::vector<float>& got, const std::vector<float>& want) {
+  EXPECT_EQ(got.size(), want.size());
+  double error = 0;
+  double norm = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += std::pow(got[i] - want[i], 2);
+    norm += std::pow(want[i], 2);
+  }
+  return std::sqrt(error / norm);
+}
+
+// A prompt in two chunks, then decode alone and beside another prompt.
+std::vector<float> SomeSteps(Model& model) {
+  TestSequence a(0);
+  TestSequence b(1);
+  std::vector<float> all;
+  const auto run = [&](const TestBatch& batch) {
+    const std::vector<float> logits = Logits(model, batch);
+    all.insert(all.end(), logits.begin(), logits.end());
+  };
+  run(TestBatch().Add(a, SomeTokens(17, 1)));
+  run(TestBatch().Add(a, SomeTokens(4, 2)));
+  run(TestBatch().Add(a, {3}));
+  run(TestBatch().Add(a, {5}).Add(b, SomeTokens(6, 3)));
+  run(TestBatch().Add(a, {7}).Add(b, {8}));
+  return all;
+}
+
+TEST(CudaModel, LogitsAreTheCpusInFloat32) {
+  // The kinds of families are decoder_test.cc's; these differ in how they are loaded.
+  for (const char* architecture : {"LlamaForCausalLM", "Qwen2ForCausalLM", "Phi3ForCausalLM"}) {
+    TinyModel tiny(architecture);
+    EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice()), SomeSteps(*tiny.OnCpu())), 1e-4)
+        << architecture;
+  }
+}
+
+TEST(CudaModel, TheHeadMayBeTheEmbeddings) {
+  TinyModel tiny("LlamaForCausalLM", R"("tie_word_embeddings": true)");
+  EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice()), SomeSteps(*tiny.OnCpu())), 1e-4);
+  ModelSource source = tiny.Source("float16");
+  source.quantization = WeightQuantization::kQ8;
+  EXPECT_LT(Difference(SomeSteps(*tiny.Load(source)), SomeSteps(*tiny.OnCpu())), 2e-2);
+}
+
+TEST(CudaModel, SixteenAndFewerBitsAreNearFloat32) {
+  TinyModel tiny("Qwen3ForCausalLM", R"("head_dim": 16)");
+  const std::vector<float> want = SomeSteps(*tiny.OnCpu());
+  EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice("bfloat16")), want), 3e-2);
+  EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice("float16")), want), 5e-3);
+  ModelSource source = tiny.Source("float16");
+  source.kv_cache_dtype = KvCacheDType::kFloat8;
+  EXPECT_LT(Difference(SomeSteps(*tiny.Load(source)), want), 8e-2);
+  source = tiny.Source("float16");
+  source.quantization = WeightQuantization::kQ8;
+  EXPECT_LT(Difference(SomeSteps(*tiny.Load(source)), want), 2e-2);
+  source.quantization = WeightQuantization::kQ4;
+  EXPECT_LT(Difference(SomeSteps(*tiny.Load(source)), want), 2e-1);
+}
+
+TEST(CudaModel, WhatDoesNotFitIsRefusedByName) {
+  TinyModel tiny;
+  const auto field_of = [&](const ModelSource& source) -> std::string {
+    try {
+      LoadCudaModel(source);
+    } catch (const CallerError& error) {
+      return error.field();
+    }
+    return "nothing";
+  };
+  ModelSource source = tiny.Source("float16");
+  source.kv_cache_dtype = KvCacheDType::kInt8;
+  EXPECT_EQ(field_of(source), "kv_cache_dtype");
+  source.kv_cache_dtype = KvCacheDType::kBFloat16;  // not that of the weights
+  EXPECT_EQ(field_of(source), "kv_cache_dtype");
+  source = tiny.Source("float64");
+  EXPECT_EQ(field_of(source), "dtype");
+  source = tiny.Source("float32");
+  source.quantization = WeightQuantization::kQ4;
+  EXPECT_EQ(field_of(source), "dtype");
+  for (const char* device : {"cpu", "cuda:", "cuda:x", "cuda:-1", "cuda:99", "cuda0"}) {
+    EXPECT_EQ(field_of(tiny.Source("float32", device)), "device") << device;
+  }
+  EXPECT_EQ(field_of(TinyModel("LlamaForCausalLM", R"("head_dim": 12)").Source()), "head_dim");
+}
+
+TEST(CudaModel, MetadataSaysWhatItTakes) {
+  TinyModel tiny;
+  const auto model = LoadCudaModel(tiny.Source("float16"));
+  const ModelMetadata& metadata = model->metadata();
+  EXPECT_EQ(metadata.vocab_size, 50);
+  EXPECT_EQ(metadata.context_window_size, 256);
+  EXPECT_EQ(metadata.kv_bytes_per_token, 2 * 2 * 2 * 8 * 2);  // layers, k and v, heads, size, bytes
+  ASSERT_TRUE(metadata.free_memory_bytes.has_value());
+  const int64_t before = kernels::cuda::GetDeviceInfo(0).free_bytes;
+  constexpr int64_t kRows = 4096;
+  constexpr int64_t kSequences = 256;
+  constexpr int64_t kPages = 1000;
+  model->Allocate(kPages, kRows, kSequences);
+  const int64_t used = before - kernels::cuda::GetDeviceInfo(0).free_bytes;
+  const int64_t promised = *metadata.free_memory_bytes -
+                           kPages * kKvPageSize * metadata.kv_bytes_per_token -
+                           kRows * metadata.workspace_bytes_per_token -
+                           kSequences * metadata.workspace_bytes_per_sequence;
+  EXPECT_GE(before - used, promised);
+}
+
+// ---- Bits ----
+
+TEST(CudaModel, ARowIsTheSameInEveryBatch) {
+  TinyModel tiny("Qwen2ForCausalLM", R"("head_dim": 16)");
+  const auto model = tiny.OnDevice("bfloat16");
+  constexpr int64_t kSequences = 9;
+  std::vector<std::vector<float>> alone;
+  for (int64_t i = 0; i < kSequences; ++i) {
+    TestSequence sequence(0);
+    Logits(*model, TestBatch().Add(sequence, SomeTokens(10 + i, static_cast<int32_t>(i))));
+    alone.push_back(Logits(*model, TestBatch().Add(sequence, {4})));
+  }
+  std::vector<TestSequence> sequences;
+  for (int64_t i = 0; i < kSequences; ++i) sequences.emplace_back(i);
+  for (int64_t i = 0; i < kSequences; ++i) {
+    Logits(*model, TestBatch().Add(sequences[i], SomeTokens(10 + i, static_cast<int32_t>(i))));
+  }
+  TestBatch together;
+  TestSequence prompt(kSequences);
+  together.Add(prompt, SomeTokens(12, 3));  // rows of one token come behind it
+  for (TestSequence& sequence : sequences) together.Add(sequence, {4});
+  const std::vector<float> logits = Logits(*model, together);
+  const auto vocab = static_cast<int64_t>(alone[0].size());
+  for (int64_t i = 0; i < kSequences; ++i) {
+    const auto begin = logits.begin() + (i + 1) * vocab;
+    EXPECT_EQ(std::vector<float>(begin, begin + vocab), alone[static_cast<size_t>(i)]) << i;
+  }
+}
+
+// Steps of three decode rows, as often as graphs need to be recorded and replayed.
+std::vector<std::vector<float>> DecodeSteps(Model& model, int num_steps) {
+  std::vector<TestSequence> sequences;
+  for (int64_t i = 0; i < 3; ++i) {
+    sequences.emplace_back(i);
+    Logits(model, TestBatch().Add(sequences.back(), SomeTokens(9 + 2 * i, 5)));
+  }
+  std::vector<std::vector<float>> all;
+  for (int step = 0; step < num_steps; ++step) {
+    TestBatch batch;
+    for (TestSequence& sequence : sequences) batch.Add(sequence, {step});
+    all.push_back(Logits(model, batch));
+  }
+  return all;
+}
+
+TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
+  TinyModel tiny("Gemma2ForCausalLM", R"("head_dim": 16)");
+  const auto model = tiny.OnDevice("float16");
+  const auto first = DecodeSteps(*model, 4);
+  EXPECT_EQ(DecodeSteps(*model, 4), first);  // all of them from graphs
+}
+
+TEST(CudaModel, CopiedPagesHoldTheSame) {
+  TinyModel tiny;
+  const auto model = tiny.OnDevice();
+  TestSequence a(0);
+  Logits(*model, TestBatch().Add(a, SomeTokens(20, 1)));
+  TestSequence b(1);
+  model->CopyPages(std::vector<PageCopy>{{a.pages[0], b.pages[0]}, {a.pages[1], b.pages[1]}});
+  b.length = a.length;
+  EXPECT_EQ(Logits(*model, TestBatch().Add(a, {9})), Logits(*model, TestBatch().Add(b, {9})));
+}
+
+// ---- Steps ----
+
+GenerationConfig Greedy() {
+  GenerationConfig config;
+  config.temperature = 0;
+  return config;
+}
+
+// Two sequences that answer with what is drawn, step by step or one step ahead of the host.
+class Answering {
+ public:
+  Answering(Model& model, const GenerationConfig& config) : model_(model), config_(config) {}
+
+  std::vector<std::vector<int32_t>> Run(bool runs_ahead) {
+    constexpr int kSteps = 5;
+    for (int step = 0; step < kSteps; ++step) {
+      const bool has_pending = runs_ahead && step > 0;
+      Submit(has_pending);
+      if (!runs_ahead || has_pending) CollectStep();
+    }
+    if (runs_ahead) CollectStep();
+    return answers_;
+  }
+
+ private:
+  using Counts = std::vector<std::pair<int32_t, int32_t>>;
+
+  static Counts Count(const std::vector<int32_t>& tokens) {
+    TokenCounts counts;
+    for (int32_t token : tokens) counts.Add(token);
+    return {counts.counts().begin(), counts.counts().end()};
+  }
+
+  void Submit(bool has_pending) {
+    TestBatch batch;
+    std::vector<Counts> counts;
+    std::vector<TokenRow> rows;
+    for (int32_t i = 0; i < 2; ++i) {
+      const std::vector<int32_t>& answer = answers_[i];
+      TestSequence& sequence = sequences_[i];
+      if (sequence.length == 0) {
+        batch.Add(sequence, SomeTokens(6 + i, 2));
+      } else {
+        batch.Add(sequence, {has_pending ? PendingToken(i) : answer.back()});
+      }
+      counts.push_back(Count(answer));
+      rows.push_back({.config = &config_,
+                      .counts = counts.back(),
+                      .pending_row = has_pending ? i : TokenRow::kNone,
+                      .sequence = static_cast<uint64_t>(i),
+                      .position = static_cast<uint64_t>(sequence.length),
+                      .allowed = {}});
+    }
+    model_.step_queue()->Forward(batch.batch());
+    model_.step_queue()->Sample(rows);
+  }
+
+  void CollectStep() {
+    const std::vector<DrawnToken> tokens = Collect(model_);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(tokens[i].error, "");
+      answers_[i].push_back(tokens[i].result.token.token_id);
+    }
+  }
+
+  Model& model_;
+  const GenerationConfig& config_;
+  std::vector<TestSequence> sequences_{TestSequence(0), TestSequence(1)};
+  std::vector<std::vector<int32_t>> answers_{2};
+};
+
+TEST(CudaSteps, RunningAheadChangesNothing) {
+  TinyModel tiny;
+  const auto model = tiny.OnDevice();
+  GenerationConfig penalties = Greedy();
+  penalties.frequency_penalty = 0.2;
+  penalties.repetition_penalty = 1.3;
+  GenerationConfig random;
+  random.seed = 7;
+  random.top_p = 0.9;
+  random.presence_penalty = 0.5;
+  for (const GenerationConfig& config : {Greedy(), penalties, random}) {
+    const auto answers = Answering(*model, config).Run(false);
+    EXPECT_EQ(Answering(*model, config).Run(true), answers);
+  }
+  const auto greedy = Answering(*model, Greedy()).Run(false);
+  EXPECT_NE(Answering(*model, penalties).Run(false), greedy);
+}
+
+// The CPU's draw from the CPU's logits of the same prompt.
+SampleResult DrawnOnCpu(TinyModel& tiny, const GenerationConfig& config,
+                        std::span<const int32_t> allowed) {
+  TestSequence sequence(0);
+  std::vector<float> logits = Logits(*tiny.OnCpu(), TestBatch().Add(sequence, SomeTokens(11, 3)));
+  const TokenCountsView none;
+  return Sampler().Sample(
+      logits, {.config = &config, .generated = none, .position = 11, .allowed = allowed});
+}
+
+SampleResult DrawnOnDevice(Model& model, const GenerationConfig& config,
+                           std::span<const int32_t> allowed) {
+  TestSequence sequence(0);
+  const TestBatch batch = TestBatch().Add(sequence, SomeTokens(11, 3)).Again();
+  const TokenRow row{.config = &config, .counts = {}, .position = 11, .allowed = allowed};
+  const std::vector<DrawnToken> tokens = Step(model, batch, {row, row});
+  EXPECT_EQ(tokens[0].error, "");
+  EXPECT_EQ(tokens[0].result.token.token_id, tokens[1].result.token.token_id);
+  return tokens[0].result;
+}
+
+TEST(CudaSteps, TokensAndLogprobsAreTheCpus) {
+  TinyModel tiny;
+  const auto model = tiny.OnDevice();
+  GenerationConfig biased = Greedy();
+  biased.logit_bias = {{17, 3.0}, {4, -2.0}, {30, 2.5}};
+  GenerationConfig logprobs = Greedy();
+  logprobs.logprobs = true;
+  logprobs.top_logprobs = 5;
+  GenerationConfig random;
+  random.seed = 123;
+  random.top_k = 5;
+  const std::vector<int32_t> all(2, -1);
+  std::vector<int32_t> few{1 << 3 | 1 << 9, 1 << 2};
+  for (const GenerationConfig& config : {Greedy(), biased, logprobs, random}) {
+    for (const std::vector<int32_t>& allowed : {all, few, std::vector<int32_t>()}) {
+      const SampleResult want = DrawnOnCpu(tiny, config, allowed);
+      const SampleResult got = DrawnOnDevice(*model, config, allowed);
+      EXPECT_EQ(got.token.token_id, want.token.token_id);
+      EXPECT_NEAR(got.token.logprob, want.token.logprob, 1e-4);
+      ASSERT_EQ(got.top_logprobs.size(), want.top_logprobs.size());
+      for (size_t i = 0; i < want.top_logprobs.size(); ++i) {
+        EXPECT_EQ(got.top_logprobs[i].token_id, want.top_logprobs[i].token_id);
+        EXPECT_NEAR(got.top_logprobs[i].logprob, want.top_logprobs[i].logprob, 1e-4);
+      }
+    }
+  }
+}
+
+TEST(CudaSteps, NothingAllowedIsAnErrorOfItsRow) {
+  TinyModel tiny;
+  const auto model = tiny.OnDevice();
+  const GenerationConfig config = Greedy();
+  const std::vector<int32_t> none(2, 0);
+  TestSequence sequence(0);
+  const TestBatch batch = TestBatch().Add(sequence, SomeTokens(5, 1)).Again();
+  const std::vector<DrawnToken> tokens = Step(*model, batch,
+                                              {{.config = &config, .counts = {}, .allowed = none},
+                                               {.config = &config, .counts = {}, .allowed = {}}});
+  EXPECT_EQ(tokens[0].error, kNothingAllowedMessage);
+  EXPECT_EQ(tokens[1].error, "");
+}
+
+TEST(CudaSteps, BatchesThatBreakTheContractAreInternalErrors) {
+  TinyModel tiny;
+  const auto model = tiny.OnDevice();
+  StepQueue& queue = *model->step_queue();
+  TestSequence bad_page(0);
+  bad_page.pages[0] = kTestPages;
+  TestSequence good(1);
+  EXPECT_THROW(queue.Forward(TestBatch().Add(bad_page, {1}).batch()), InternalError);
+  EXPECT_THROW(queue.Forward(TestBatch().Add(good, {50}).batch()), InternalError);
+  EXPECT_THROW(queue.Forward(TestBatch().Add(good, {PendingToken(0)}).batch()), InternalError);
+  good.length = 0;
+  queue.Forward(TestBatch().Add(good, {1}).batch());
+  EXPECT_THROW(queue.Sample({}), InternalError);
+  std::vector<DrawnToken> tokens;
+  EXPECT_THROW(queue.Collect(&tokens), InternalError);
+}
+
+TEST(CudaModel, TwoOfThemShareADevice) {
+  TinyModel tiny;
+  const auto one = tiny.OnDevice();
+  const std::vector<float> want = SomeSteps(*one);
+  const auto two = tiny.OnDevice();
+  EXPECT_EQ(SomeSteps(*two), want);
+  EXPECT_EQ(SomeSteps(*one), want);
+}
+
+}  // namespace
+}  // namespace mlc_native
