@@ -29,7 +29,7 @@ class DecodeAttentionTest : public CudaKernelTest {
       const Floats row = Queries(c.shape, seed);
       q.insert(q.end(), row.begin(), row.end());
     }
-    DeviceBytes device_q(Encode(c.shape.dtype, q)), out(q.size() * DTypeSize(c.shape.dtype));
+    DeviceBytes device_q(Encode(c.shape.dtype, q));
     DeviceArray<int32_t> lengths(std::vector<int32_t>(c.lengths.begin(), c.lengths.end()));
     const int64_t max_length = *std::max_element(c.lengths.begin(), c.lengths.end());
     DeviceArray<uint8_t> workspace(
@@ -37,7 +37,9 @@ class DecodeAttentionTest : public CudaKernelTest {
     std::vector<uint8_t> start(workspace.size(), 0xff);
     std::fill_n(start.begin(), ZeroedDecodeBytes(c.shape.q_heads), uint8_t{0});
     workspace.Upload(start);
+    std::vector<uint8_t> result;
     for (int call = 0; call < 2; ++call) {  // the second finds what the first left
+      DeviceBytes out(q.size() * DTypeSize(c.shape.dtype));
       DecodeAttention(paged.kv,
                       {.dtype = c.shape.dtype,
                        .q = device_q.data(),
@@ -56,8 +58,9 @@ class DecodeAttentionTest : public CudaKernelTest {
                        .max_length = max_length,
                        .workspace = workspace.data()},
                       nullptr);
+      result = out.Download();
     }
-    return out.Download();
+    return result;
   }
 
   void Check(const DecodeCase& c) {
@@ -103,6 +106,13 @@ TEST_F(DecodeAttentionTest, LongRowsInSplitsOfEverySize) {
   const KvShape shape{DType::kFloat32, KvType::kFloat32, 2, 1, 16};
   Check({.shape = shape, .lengths = {1537, 6200, 64 * 24, 128 * 24 + 1}});
   Check({.shape = shape, .lengths = {13000}});
+}
+
+TEST_F(DecodeAttentionTest, MoreRowsThanBlocks) {
+  const KvShape shape{DType::kBFloat16, KvType::kBFloat16, 4, 2, 64};
+  std::vector<int64_t> lengths(30);
+  for (int64_t& length : lengths) length = RandomInt(1, 60);
+  Check({.shape = shape, .lengths = lengths});
 }
 
 TEST_F(DecodeAttentionTest, WindowsAndSoftCap) {

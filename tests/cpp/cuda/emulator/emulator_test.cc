@@ -95,7 +95,7 @@ void CopyKernel(const CopyArgs args) {
   for (int i = at; i < at + 4; ++i) args.out[i] = shared[i];
 }
 
-TEST_F(EmulatorTest, CopiesArriveWhenTheyAreWaitedFor) {
+TEST_F(EmulatorTest, CopiesArriveAsLateOrAsEarlyAsTheyMay) {
   const Floats in = Random(DType::kFloat32, 128);
   DeviceArray<float> device_in(in), out(128);
   const LaunchShape shape{.grid = dim3(1), .threads = 32, .shared_bytes = 128 * sizeof(float)};
@@ -105,6 +105,10 @@ TEST_F(EmulatorTest, CopiesArriveWhenTheyAreWaitedFor) {
   EXPECT_EQ(out.Download(), want);
   Launch(CopyKernel, shape, nullptr, {out.data(), device_in.data(), false});
   for (float x : out.Download()) EXPECT_TRUE(std::isnan(x));
+  LaunchShape two_blocks = shape;  // the second one's arrive at once
+  two_blocks.grid = dim3(2);
+  Launch(CopyKernel, two_blocks, nullptr, {out.data(), device_in.data(), false});
+  EXPECT_EQ(out.Download(), want);
 }
 
 // ---- Tensor cores ----

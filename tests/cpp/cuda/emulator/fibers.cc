@@ -51,6 +51,14 @@ struct Copy {
   size_t bytes;
 };
 
+void Arrive(const Copy& copy) {
+  if (copy.from == nullptr) {
+    std::memset(copy.to, 0, copy.bytes);
+  } else {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+}
+
 struct Fiber {
   std::unique_ptr<std::byte[]> stack{new std::byte[kStackBytes]};
   ucontext_t start;
@@ -209,7 +217,9 @@ WarpExchange::WarpExchange(const void* mine, size_t bytes) {
 const void* WarpExchange::of(unsigned lane) const { return slots_ + lane % kWarp * kSlotBytes; }
 
 void CopyLater(void* to, const void* from, size_t bytes) {
-  Block::Get().fiber().uncommitted.push_back({to, from, bytes});
+  const Copy copy{to, from, bytes};
+  if ((blockIdx.x + blockIdx.y + blockIdx.z) % 2 == 1) return Arrive(copy);
+  Block::Get().fiber().uncommitted.push_back(copy);
 }
 
 void CommitCopies() {
@@ -221,13 +231,7 @@ void CommitCopies() {
 void WaitForCopies(int groups_left) {
   auto& groups = Block::Get().fiber().groups;
   while (static_cast<int>(groups.size()) > groups_left) {
-    for (const Copy& copy : groups.front()) {
-      if (copy.from == nullptr) {
-        std::memset(copy.to, 0, copy.bytes);
-      } else {
-        std::memcpy(copy.to, copy.from, copy.bytes);
-      }
-    }
+    for (const Copy& copy : groups.front()) Arrive(copy);
     groups.pop_front();
   }
 }

@@ -32,8 +32,8 @@ class WarpExchange {
   const std::byte* slots_;
 };
 
-// Copies that the running thread has asked for and that have not arrived: they arrive when it
-// waits, not before.
+// Copies that the running thread has asked for: they arrive as late as they may, when it waits, or
+// in every other block as early as they may, at once.
 void CopyLater(void* to, const void* from, size_t bytes);  // from null: zeros
 void CommitCopies();
 void WaitForCopies(int groups_left);
