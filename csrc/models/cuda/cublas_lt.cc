@@ -30,7 +30,7 @@ CublasLt::CublasLt(int device, size_t memory_bytes) {
   const bool is_gpu = !kernels::cuda::GetDeviceInfo(device).is_emulated;
   std::string reason;
   if (!Open(is_gpu, &api_, &reason)) {
-    Warn(reason.c_str());
+    if (is_gpu) Warn(reason.c_str());
   } else if (api_.create(&handle_) != kSuccess) {
     handle_ = nullptr;
     Warn("it cannot be initialized");

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "cuda/emulator/emulator.h"
 #include "cuda/model_driver.h"
+#include "engine.h"
 #include "support/error.h"
 
 namespace mlc_native {
@@ -127,6 +129,41 @@ TEST_F(CudaModelFaults, TwoDevicesAreKeptApart) {
   mlc_native_emulated_lose_device(0, 0);
   EXPECT_THROW(Decode(*one), DeviceError);
   EXPECT_EQ(Decode(*two), want);
+}
+
+// One request after the other, each of which ends.
+std::vector<std::string> Errors(Engine& engine, std::vector<RequestStreamOutput>* outputs, int n) {
+  std::vector<std::string> errors;
+  for (int i = 0; i < n; ++i) {
+    outputs->clear();
+    GenerationConfig config;
+    config.temperature = 0;
+    config.max_tokens = 5;
+    engine.AddRequest(engine.CreateRequest("a", {TokenData{SomeTokens(7, i)}}, config));
+    while (!engine.Empty()) engine.Step();
+    EXPECT_TRUE(outputs->back().is_final());
+    std::string error;
+    for (const RequestStreamOutput& output : *outputs) error += output.error_message;
+    errors.push_back(error);
+    engine.AuditPages();
+  }
+  return errors;
+}
+
+TEST_F(CudaModelFaults, TheEngineAnswersWithErrorsOnceTheDeviceIsLost) {
+  std::vector<RequestStreamOutput> outputs;
+  EngineOptions options;
+  options.request_stream_callback = [&](std::vector<RequestStreamOutput> news) {
+    std::ranges::move(news, std::back_inserter(outputs));
+  };
+  std::unique_ptr<Model> model = LoadCudaModel(tiny_.Source());
+  const EngineConfig config = ResolveEngineConfig({}, model->metadata(), 0);
+  const auto engine = Engine::FromModel(std::move(model), config, {}, nullptr, options);
+  EXPECT_EQ(Errors(*engine, &outputs, 1), std::vector<std::string>{""});
+  mlc_native_emulated_lose_device(0, 30);
+  for (const std::string& error : Errors(*engine, &outputs, 3)) {
+    EXPECT_NE(error.find("CUDA"), std::string::npos) << error;
+  }
 }
 
 }  // namespace

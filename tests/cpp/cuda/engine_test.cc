@@ -1,0 +1,119 @@
+// The engine on a CudaModel: the same requests as on the CPU's decoder, with the same answers.
+#include "engine.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "cuda/model_driver.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr int64_t kFreeBytes = int64_t{1} << 30;
+
+struct Answer {
+  std::vector<std::vector<int32_t>> tokens;  // of each sequence
+  std::vector<std::string> logprobs;
+  std::string error;
+  bool is_final = false;
+
+  void Add(const RequestStreamOutput& output) {
+    is_final = is_final || output.is_final();
+    if (!output.error_message.empty()) error = output.error_message;
+    tokens.resize(std::max(tokens.size(), output.group.size()));
+    for (size_t i = 0; i < output.group.size(); ++i) {
+      const SequenceDelta& delta = output.group[i];
+      tokens[i].insert(tokens[i].end(), delta.token_ids.begin(), delta.token_ids.end());
+      logprobs.insert(logprobs.end(), delta.logprob_json_strs.begin(),
+                      delta.logprob_json_strs.end());
+    }
+  }
+};
+
+class CudaEngine : public ::testing::Test {
+ protected:
+  static std::unique_ptr<Engine> MakeEngine(std::unique_ptr<Model> model,
+                                            std::map<std::string, Answer>* answers) {
+    EngineConfig config;
+    config.max_num_sequence = 4;
+    config.prefill_chunk_size = 16;
+    config.max_total_sequence_length = 320;
+    EngineOptions options;
+    options.request_stream_callback = [answers](const std::vector<RequestStreamOutput>& outputs) {
+      for (const RequestStreamOutput& output : outputs) (*answers)[output.request_id].Add(output);
+    };
+    const EngineConfig resolved = ResolveEngineConfig(config, model->metadata(), kFreeBytes);
+    return Engine::FromModel(std::move(model), resolved, {}, nullptr, options);
+  }
+
+  static void Add(Engine& engine, const std::string& id, const std::vector<int32_t>& prompt,
+                  const GenerationConfig& config) {
+    engine.AddRequest(engine.CreateRequest(id, {TokenData{prompt}}, config));
+  }
+
+  // Of all kinds of requests at once, more than run at a time.
+  static std::map<std::string, Answer> Serve(std::unique_ptr<Model> model) {
+    std::map<std::string, Answer> answers;
+    const auto engine = MakeEngine(std::move(model), &answers);
+    GenerationConfig greedy;
+    greedy.temperature = 0;
+    greedy.max_tokens = 8;
+    Add(*engine, "greedy", SomeTokens(21, 1), greedy);
+    GenerationConfig changed = greedy;
+    changed.frequency_penalty = 0.3;
+    changed.repetition_penalty = 1.2;
+    changed.logit_bias = {{7, 0.2}};
+    Add(*engine, "penalties", SomeTokens(21, 1), changed);
+    changed = greedy;
+    changed.logprobs = true;
+    changed.top_logprobs = 2;
+    changed.stop_token_ids = {11};
+    Add(*engine, "logprobs", SomeTokens(5, 2), changed);
+    changed = greedy;
+    changed.temperature = 1;
+    changed.top_p = 0.8;
+    changed.seed = 3;
+    changed.n = 2;
+    Add(*engine, "sampled", SomeTokens(9, 3), changed);
+    Add(*engine, "again", SomeTokens(21, 1), greedy);
+    while (!engine->Empty()) engine->Step();
+    engine->AuditPages();
+    return answers;
+  }
+};
+
+TEST_F(CudaEngine, AnswersAreTheCpus) {
+  TinyModel tiny;
+  auto want = Serve(LoadModel(tiny.Source("float32", "cpu")));
+  auto got = Serve(LoadCudaModel(tiny.Source()));
+  ASSERT_EQ(got.size(), want.size());
+  for (auto& [id, answer] : want) {
+    EXPECT_EQ(got[id].tokens, answer.tokens) << id;
+    EXPECT_EQ(got[id].error, "") << id;
+    EXPECT_TRUE(got[id].is_final) << id;
+  }
+  EXPECT_EQ(got["again"].tokens, got["greedy"].tokens);
+  EXPECT_EQ(got["logprobs"].logprobs.size(), want["logprobs"].logprobs.size());
+}
+
+TEST_F(CudaEngine, TheDemoModelAnswersLikeOnTheCpu) {
+  std::vector<std::vector<int32_t>> answers;
+  for (const char* device : {"cpu", "cuda:0"}) {
+    const ModelSource source{.path = DEMO_MODEL, .device = device, .dtype = "float32"};
+    std::map<std::string, Answer> outputs;
+    const auto engine =
+        MakeEngine(source.device == "cpu" ? LoadModel(source) : LoadCudaModel(source), &outputs);
+    GenerationConfig greedy;
+    greedy.temperature = 0;
+    greedy.max_tokens = 6;
+    Add(*engine, "question", SomeTokens(10, 1), greedy);
+    while (!engine->Empty()) engine->Step();
+    answers.push_back(outputs["question"].tokens[0]);
+  }
+  EXPECT_EQ(answers[0].size(), 6);
+  EXPECT_EQ(answers[1], answers[0]);
+}
+
+}  // namespace
+}  // namespace mlc_native
