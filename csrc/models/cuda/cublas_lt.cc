@@ -59,7 +59,8 @@ bool CublasLt::Multiply(const GemvArgs& args, kernels::cuda::Stream stream) {
 }
 
 bool CublasLt::MultiplyQuantized(const GemvArgs& args, kernels::cuda::Stream stream) {
-  constexpr int64_t kAlign = 8;  // outputs, so that parts start at multiples of 16 bytes
+  constexpr int64_t kAlign =
+      128;  // outputs: parts start at multiples of 256 bytes, like buffers do
   const auto size = static_cast<int64_t>(DTypeSize(args.dtype));
   const int64_t rows = static_cast<int64_t>(floats_.size()) / (args.k * size) / kAlign * kAlign;
   const int64_t y_size = args.float_output ? static_cast<int64_t>(sizeof(float)) : size;

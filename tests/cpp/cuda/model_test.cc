@@ -321,6 +321,30 @@ TEST(CudaSteps, TokensAndLogprobsAreTheCpus) {
   }
 }
 
+// More lists than one upload has room for.
+TEST(CudaSteps, LongListsOfManyRows) {
+  constexpr int32_t kVocab = 600;
+  TinyModel tiny("LlamaForCausalLM", R"("vocab_size": 600)");
+  const auto model = tiny.OnDevice();
+  TestSequence sequence(0);
+  TestBatch batch;
+  batch.Add(sequence, SomeTokens(3, 1));
+  std::vector<GenerationConfig> configs(30, Greedy());
+  std::vector<TokenRow> rows;
+  for (int32_t i = 0; i < std::ssize(configs); ++i) {
+    for (int32_t token = 0; token < kVocab; ++token) {
+      configs[i].logit_bias.emplace_back(token, token == 19 * i + 7 ? 50.0 : -50.0);
+    }
+    rows.push_back({.config = &configs[i], .counts = {}, .allowed = {}});
+    if (i > 0) batch.Again();
+  }
+  const std::vector<DrawnToken> tokens = Step(*model, batch, rows);
+  ASSERT_EQ(tokens.size(), rows.size());
+  for (int32_t i = 0; i < std::ssize(rows); ++i) {
+    EXPECT_EQ(tokens[i].result.token.token_id, 19 * i + 7);
+  }
+}
+
 TEST(CudaSteps, NothingAllowedIsAnErrorOfItsRow) {
   TinyModel tiny;
   const auto model = tiny.OnDevice();

@@ -80,12 +80,12 @@ TEST_F(CublasLtTest, ProductsAreThoseOfTheReference) {
 
 TEST_F(CublasLtTest, QuantizedWeightsAreMultipliedInParts) {
   constexpr int64_t kM = CublasLt::kManyQuantizedRows + 1;
-  constexpr int64_t kN = 21;
+  constexpr int64_t kN = 270;
   constexpr int64_t kK = 72;
   const Floats weights = Random(DType::kFloat32, kN * kK);
   const DeviceBytes x(kernels::cuda::Encode(DType::kFloat16, Random(DType::kFloat16, kM * kK)));
   const DeviceBytes bias(kernels::cuda::Encode(DType::kFloat16, Random(DType::kFloat16, kN)));
-  CublasLt cublas(0, 2 * 8 * kK * sizeof(uint16_t));  // eight rows at a time
+  CublasLt cublas(0, 2 * 128 * kK * sizeof(uint16_t));  // 128 outputs at a time
   for (const auto format : {kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4}) {
     const DeviceForm form;
     std::vector<std::byte> packed(form.MatrixBytes(format, kN, kK));
