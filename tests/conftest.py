@@ -5,6 +5,7 @@ tests.
 from __future__ import annotations
 
 import faulthandler
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "python"))
 
 HANG_AFTER_S = 300
+
+# What is tested as "cuda": the library that this names, on a GPU; else the one that the emulator of
+# tests/cpp/cuda runs on the host.
+CUDA_LIBRARY_VARIABLE = "MLC_NATIVE_CUDA_TEST_LIB"
+
+
+def emulates_cuda() -> bool:
+    """Whether there is no GPU to test on."""
+    return CUDA_LIBRARY_VARIABLE not in os.environ
 
 
 @pytest.fixture(autouse=True)
@@ -62,14 +72,48 @@ def make_model(tmp_path: Path, run_ahead: bool) -> Callable[..., str]:
     return make
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A GPU runs all tests of its device, the emulator those that are marked for it."""
+    if not emulates_cuda():
+        return
+    kept = []
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and callspec.params.get("device") == "cuda":
+            marker = item.get_closest_marker("emulated")
+            if marker is None:
+                continue
+            if marker.kwargs.get("slow", False):
+                item.add_marker(pytest.mark.slow)
+        kept.append(item)
+    items[:] = kept
+
+
 @pytest.fixture(scope="session", params=["cpu", "cuda"])
 def device(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Arguments of an engine on this device. CUDA's kernels are run by the emulator of
-    tests/cpp/cuda, or by what $MLC_NATIVE_CUDA_TEST_LIB names: the real library, on a GPU.
-    """
+    """Arguments of an engine on this device."""
     if request.param == "cpu":
         return {"device": "cpu"}
     from fake_model import find_test_library
 
-    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_TEST_LIB")
+    library = find_test_library("libmlc_native_cuda_emulated.so", CUDA_LIBRARY_VARIABLE)
     return {"device": "cuda:0", "model_lib": library}
+
+
+@pytest.fixture(scope="session")
+def is_cpu(device: dict[str, Any]) -> bool:
+    """Whether outputs are the same bits in every way to compute them."""
+    return bool(device["device"] == "cpu")
+
+
+@pytest.fixture(scope="session")
+def is_emulated(is_cpu: bool) -> bool:
+    """Whether the host runs the kernels of a GPU: a token of the demo model takes half a second."""
+    return not is_cpu and emulates_cuda()
+
+
+@pytest.fixture(scope="session")
+def demo(is_emulated: bool) -> str:
+    """The demo model, or its draft for the emulator."""
+    return "demo-draft" if is_emulated else "demo"

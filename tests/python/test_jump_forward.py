@@ -57,8 +57,9 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def engine() -> SyncMLCEngine:
-    return SyncMLCEngine("demo", engine_config=EngineConfig(max_num_sequence=8, verbose=False))
+def engine(device: dict[str, Any], demo: str) -> SyncMLCEngine:
+    config = EngineConfig(max_num_sequence=8, verbose=False)
+    return SyncMLCEngine(demo, engine_config=config, **device)
 
 
 def run(engine: SyncMLCEngine, configs: list[GenerationConfig]) -> list[Run]:
@@ -92,6 +93,7 @@ def validate(text: str) -> None:
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(text))
 
 
+@pytest.mark.emulated(slow=True)
 def test_answers_parse_and_take_fewer_forwards(engine: SyncMLCEngine) -> None:
     num_steps = {}
     for mode in ("constraint", "jump_forward"):
@@ -172,12 +174,13 @@ def test_stop_strings_end_forced_text(engine: SyncMLCEngine) -> None:
 
 
 @pytest.fixture(params=ALL_FACADES)
-def facade(request: pytest.FixtureRequest) -> Iterator[Any]:
-    made = ALL_FACADES[request.param]("demo")
+def facade(request: pytest.FixtureRequest, device: dict[str, Any], demo: str) -> Iterator[Any]:
+    made = ALL_FACADES[request.param](demo, **device)
     yield made
     made.terminate()
 
 
+@pytest.mark.emulated(slow=True)
 def test_streams_are_exact_through_every_engine(facade: Any, engine: SyncMLCEngine) -> None:
     each = config(temperature=1.5, seed=4, n=3)
     (expected,) = run(engine, [each])

@@ -27,14 +27,16 @@ LIMITS = [(64, 100), (128, 50), (128, 33)]
 
 
 @pytest.fixture(scope="module")
-def roomy() -> Iterator[StepFacade]:
-    engine = StepFacade("demo")
+def roomy(device: dict[str, Any]) -> Iterator[StepFacade]:
+    engine = StepFacade("demo", **device)
     yield engine
     engine.terminate()
 
 
 @pytest.fixture(scope="module", params=LIMITS, ids=lambda x: f"total {x[0]} single {x[1]}")
-def limited(request: pytest.FixtureRequest) -> Iterator[tuple[StepFacade, int]]:
+def limited(
+    request: pytest.FixtureRequest, device: dict[str, Any]
+) -> Iterator[tuple[StepFacade, int]]:
     """An engine and the longest sequence that it serves, in tokens."""
     total, single = request.param
     config = EngineConfig(
@@ -43,7 +45,7 @@ def limited(request: pytest.FixtureRequest) -> Iterator[tuple[StepFacade, int]]:
         max_num_sequence=4,
         prefill_chunk_size=CHUNK,
     )
-    engine = StepFacade("demo", engine_config=config)
+    engine = StepFacade("demo", engine_config=config, **device)
     yield engine, min(total, single)
     engine.terminate()
 

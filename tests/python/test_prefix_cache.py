@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -91,14 +92,17 @@ def test_pins_of_the_sync_engine(make_model: MakeModel, fake_lib: str) -> None:
         engine.unpin_prefix(pin)
 
 
+@pytest.mark.emulated(slow=True)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_hit_never_changes_a_token_of_the_demo_model(temperature: float) -> None:
+def test_a_hit_never_changes_a_token_of_the_demo_model(
+    device: dict[str, Any], demo: str, temperature: float
+) -> None:
     prompts = ["The cache remembers", "The cache remembers what", "The cache is"]
     generation = GenerationConfig(temperature=temperature, seed=5, n=2, max_tokens=20)
 
     def answers(mode: str, rounds: int) -> list[list[list[str]]]:
         config = EngineConfig(prefix_cache_mode=mode)  # type: ignore[arg-type]
-        engine = SyncMLCEngine("demo", device="cpu", engine_config=config)
+        engine = SyncMLCEngine(demo, engine_config=config, **device)
         served = [engine.generate(prompts, generation)[0] for _ in range(rounds)]
         assert (engine.metrics()["prefix_cache_hits"] > 0) == (mode == "radix")
         return served
@@ -107,8 +111,11 @@ def test_a_hit_never_changes_a_token_of_the_demo_model(temperature: float) -> No
     assert answers("radix", 3) == [cold, cold, cold]
 
 
-def test_a_second_round_of_a_chat_computes_only_what_is_new() -> None:
-    with MLCEngine("demo", device="cpu") as engine:
+@pytest.mark.emulated
+def test_a_second_round_of_a_chat_computes_only_what_is_new(
+    device: dict[str, Any], demo: str
+) -> None:
+    with MLCEngine(demo, **device) as engine:
         messages = [{"role": "user", "content": "What is a page?"}]
         for round_number in range(3):
             response = engine.chat.completions.create(messages=messages, max_tokens=8)

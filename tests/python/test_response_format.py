@@ -120,8 +120,9 @@ def config(response_format: dict[str, Any], **fields: Any) -> GenerationConfig:
 class Recorder:
     """Answers of a SyncMLCEngine with their finish reasons."""
 
-    def __init__(self) -> None:
-        self.engine = SyncMLCEngine("demo", engine_config=EngineConfig(max_num_sequence=8))
+    def __init__(self, model: str, **device: Any) -> None:
+        config = EngineConfig(max_num_sequence=8)
+        self.engine = SyncMLCEngine(model, engine_config=config, **device)
 
     def run(self, configs: list[GenerationConfig]) -> list[list[tuple[str, str]]]:
         """All at once; (text, finish reason) of each sequence."""
@@ -146,20 +147,20 @@ class Recorder:
 
 
 @pytest.fixture(scope="module")
-def recorder() -> Recorder:
-    return Recorder()
+def recorder(device: dict[str, Any], demo: str) -> Recorder:
+    return Recorder(demo, **device)
 
 
 @pytest.fixture(scope="module", params=ALL_FACADES)
-def facade(request: pytest.FixtureRequest) -> Iterator[Any]:
-    made = ALL_FACADES[request.param]("demo")
+def facade(request: pytest.FixtureRequest, device: dict[str, Any], demo: str) -> Iterator[Any]:
+    made = ALL_FACADES[request.param](demo, **device)
     yield made
     made.terminate()
 
 
 @pytest.fixture(scope="module", params=OPENAI_FACADES)
-def openai(request: pytest.FixtureRequest) -> Iterator[Any]:
-    made = OPENAI_FACADES[request.param]("demo")
+def openai(request: pytest.FixtureRequest, device: dict[str, Any], demo: str) -> Iterator[Any]:
+    made = OPENAI_FACADES[request.param](demo, **device)
     yield made
     made.terminate()
 
@@ -226,7 +227,13 @@ def test_json_object(recorder: Recorder) -> None:
 
 @pytest.mark.parametrize(
     "regex",
-    [r"\d{3}-\d{4}", r"(yes|no|maybe)!?", r"[A-Za-zäöü]{2,6} 東京", r"#[0-9a-fA-F]{6}", r"a\.b\\c"],
+    [
+        pytest.param(r"\d{3}-\d{4}", marks=pytest.mark.emulated),
+        r"(yes|no|maybe)!?",
+        r"[A-Za-zäöü]{2,6} 東京",
+        r"#[0-9a-fA-F]{6}",
+        r"a\.b\\c",
+    ],
 )
 def test_regex(recorder: Recorder, regex: str) -> None:
     response_format = {"type": "regex", "regex": regex}
@@ -247,7 +254,9 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("choices", CHOICES, ids=str)
+@pytest.mark.parametrize(
+    "choices", [pytest.param(CHOICES[0], marks=pytest.mark.emulated), *CHOICES[1:]], ids=str
+)
 def test_choice(recorder: Recorder, choices: list[str]) -> None:
     response_format = {"type": "choice", "choice": choices}
     configs = [config(response_format, temperature=t, seed=5, n=4) for t in (0, 1, 3)]
@@ -308,18 +317,19 @@ def test_text_is_no_constraint(recorder: Recorder) -> None:
 # ------------------------------------------------------------------------ settings beside a grammar
 
 
-def test_every_facade_gives_the_same_answer(facade: Any) -> None:
+@pytest.mark.emulated(slow=True)
+def test_every_facade_gives_the_same_answer(facade: Any, device: dict[str, Any]) -> None:
     schema = json_schema(SCHEMAS["object"])
     for fields in ({}, {"temperature": 1, "seed": 11, "n": 3}):
         answer = facade.generate(PROMPT, config(schema, **fields), f"r{len(fields)}")
         assert set(answer.finish_reasons) == {"stop"}
         for text in answer.texts:
             jsonschema.validate(json.loads(text), SCHEMAS["object"])
-        expected = EXPECTED.setdefault(len(fields), answer.texts)
+        expected = EXPECTED.setdefault((device["device"], len(fields)), answer.texts)
         assert answer.texts == expected
 
 
-EXPECTED: dict[int, list[str]] = {}  # of the first façade
+EXPECTED: dict[tuple[str, int], list[str]] = {}  # of the first façade
 
 
 def test_an_answer_does_not_depend_on_its_batch(recorder: Recorder) -> None:
