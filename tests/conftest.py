@@ -28,9 +28,11 @@ def emulates_cuda() -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _no_hang() -> Iterator[None]:
+def _no_hang(request: pytest.FixtureRequest) -> Iterator[None]:
     """A test that hangs ends the run with the stacks of all threads, instead of never."""
-    faulthandler.dump_traceback_later(HANG_AFTER_S, exit=True)
+    marker = request.node.get_closest_marker("hangs_after")
+    limit_s = HANG_AFTER_S if marker is None else marker.args[0]
+    faulthandler.dump_traceback_later(limit_s, exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -332,8 +333,15 @@ def test_what_a_failed_build_does_to_an_engine(
 
 
 @pytest.mark.slow
+@pytest.mark.hangs_after(1200)
 @pytest.mark.skipif(cuda_build.find_nvcc() is None, reason="nvcc is not installed")
 def test_the_real_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvcc = cuda_build.find_nvcc()
+    if shutil.which("ccache") and nvcc is not None:  # minutes, the next time seconds
+        wrapper = tmp_path / "nvcc"
+        wrapper.write_text(f'#!/bin/sh\nexec ccache "{nvcc.path}" "$@"\n')
+        wrapper.chmod(0o755)
+        monkeypatch.setenv("CUDACXX", str(wrapper))
     monkeypatch.setenv("MLC_NATIVE_CACHE_DIR", str(tmp_path))
     library = cuda_library(90, verbose=True)
     plugin = ctypes.CDLL(str(library))
