@@ -4,8 +4,11 @@
 //
 //   EngineStep/N           one Step() of N running sequences, with text (us per step: Time)
 //   AdmitBeforeBacklog/N   a "high" request is added before N waiting "low" ones and aborted
-//   EngineStepAndModel/N/C the same with a model that computes for 200 us; C = 1: constrained by a
-//                          regex, with the real grammar library
+//   EngineStepAndModel/N/C/A  the same with a model that computes for 200 us; C = 1: constrained by
+//   a
+//                          regex, with the real grammar library; A = 1: on a device, steps run
+//                          ahead, and what is above 200 us is the time of the host that is not
+//                          hidden
 //   SubmitToEngine         AddRequest until the idle engine's forward starts (p50_us, p99_us)
 //   SubmitToCallback       AddRequest until the first token is in the stream-back callback
 //   TextDelivery           token bytes -> TextStreamer (tokens/s)
@@ -151,6 +154,7 @@ void EngineStepAndModel(benchmark::State& state) {
   options.vocab_size = kVocabSize;
   options.history_window = 1;
   options.us_per_step = 200;
+  options.run_ahead = state.range(2) != 0;
   const auto engine = MakeEngine(std::make_unique<FakeModel>(options), state.range(0),
                                  EngineOptions(), SingleBytes());
   ResponseFormat format;
@@ -161,8 +165,8 @@ void EngineStepAndModel(benchmark::State& state) {
   RunSteps(state, engine.get(), format);
 }
 BENCHMARK(EngineStepAndModel)
-    ->ArgNames({"", "constrained"})
-    ->ArgsProduct({{1, 64}, {0, 1}})
+    ->ArgNames({"", "constrained", "ahead"})
+    ->ArgsProduct({{1, 64}, {0, 1}, {0, 1}})
     ->Unit(benchmark::kMicrosecond)
     ->UseRealTime();
 

@@ -254,11 +254,13 @@ void StepPipeline::FailUnderWay(const EngineState& estate, const std::string& me
 
 // First of all: nothing that the step has computed for them is kept.
 void StepPipeline::EndFailed(const EngineState& estate, const Flight& flight) {
-  for (const auto& [row, error] : flight.mask_errors) drawn_[row].error = error;
+  const auto end = [&](const RequestStateEntry& leaf, const std::string& error) {
+    if (leaf.finished()) return;
+    EndRequest(estate, parts_, *leaf.rstate, FinishReason::kError, error);
+  };
+  for (const auto& [row, error] : flight.mask_errors) end(*flight.rows[row], error);
   for (size_t i = 0; i < flight.rows.size(); ++i) {
-    const std::string& error = drawn_[i].error;
-    if (error.empty() || flight.rows[i]->finished()) continue;
-    EndRequest(estate, parts_, *flight.rows[i]->rstate, FinishReason::kError, error);
+    if (!drawn_[i].error.empty()) end(*flight.rows[i], drawn_[i].error);
   }
 }
 

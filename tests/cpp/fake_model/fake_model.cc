@@ -70,7 +70,9 @@ LogitsView FakeModel::Forward(const ForwardBatch& batch) {
   CheckBatch(batch);
   if (hook_) hook_(batch);
   StoreTokens(batch);
-  SpendTime(static_cast<int64_t>(batch.token_ids.size()));
+  const auto cost = CostOf(std::ssize(batch.token_ids));
+  if (cost.count() > 0 && !options_.run_ahead)
+    SpendTimeUntil(std::chrono::steady_clock::now() + cost);
   if (options_.fail_always || Contains(options_.fail_at_forward, num_forwards_)) {
     throw std::runtime_error("fake model: forward " + std::to_string(num_forwards_) + " fails");
   }
@@ -174,15 +176,13 @@ void FakeModel::CopyPages(std::span<const PageCopy> copies) {
   }
 }
 
-void FakeModel::SpendTime(int64_t num_rows) const {
+std::chrono::nanoseconds FakeModel::CostOf(int64_t num_rows) const {
   const double us = options_.us_per_step + options_.us_per_row * static_cast<double>(num_rows);
-  if (us <= 0) return;
-  const auto duration = std::chrono::nanoseconds(static_cast<int64_t>(us * 1000));
-  if (options_.sleep) {
-    std::this_thread::sleep_for(duration);
-    return;
-  }
-  const auto end = std::chrono::steady_clock::now() + duration;
+  return std::chrono::nanoseconds(static_cast<int64_t>(us * 1000));
+}
+
+void FakeModel::SpendTimeUntil(std::chrono::steady_clock::time_point end) const {
+  if (options_.sleep) return std::this_thread::sleep_until(end);
   while (std::chrono::steady_clock::now() < end) {
   }
 }

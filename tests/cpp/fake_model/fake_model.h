@@ -6,6 +6,7 @@
 // thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -36,6 +37,9 @@ class FakeModel : public Model {
   // Called at the start of every forward; what it throws comes out of Forward.
   void set_on_forward(std::function<void(const ForwardBatch&)> hook) { hook_ = std::move(hook); }
 
+  std::chrono::nanoseconds CostOf(int64_t num_rows) const;
+  void SpendTimeUntil(std::chrono::steady_clock::time_point end) const;
+
   // Where the last forward has written, and what becomes of such places when the step is lost.
   const std::vector<int64_t>& written() const { return written_; }
   void Spoil(std::span<const int64_t> written);
@@ -51,7 +55,6 @@ class FakeModel : public Model {
   void CheckPoison(const ForwardBatch& batch);
   std::span<const int32_t> History(const SequenceSlice& slice, int64_t length, int64_t window);
   void FillRow(int64_t row, const SequenceSlice& slice, int64_t length);
-  void SpendTime(int64_t num_rows) const;
 
   FakeModelOptions options_;
   FakeSteps steps_{this};

@@ -69,7 +69,9 @@ void FakeSteps::Sample(std::span<const TokenRow> rows) {
   steps_.Collect(&drawn);
   std::vector<int32_t> newest;
   for (const DrawnToken& token : drawn) newest.push_back(token.result.token.token_id);
-  under_way_.push_back({std::move(drawn), model_.written()});
+  const auto cost = model_.CostOf(std::ssize(model_.written()));
+  if (cost.count() > 0) done_ = std::max(done_, std::chrono::steady_clock::now()) + cost;
+  under_way_.push_back({std::move(drawn), model_.written(), done_});
   newest_ = std::move(newest);
 }
 
@@ -84,6 +86,7 @@ void FakeSteps::Collect(std::vector<DrawnToken>* tokens) {
     under_way_.clear();
     throw;
   }
+  model_.SpendTimeUntil(under_way_.front().done);
   *tokens = std::move(under_way_.front().drawn);
   under_way_.pop_front();
 }

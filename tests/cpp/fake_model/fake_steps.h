@@ -6,6 +6,7 @@
 // spoiled. One thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -39,7 +40,8 @@ class FakeSteps : public StepQueue {
  private:
   struct Step {
     std::vector<DrawnToken> drawn;
-    std::vector<int64_t> written;  // FakeModel::written
+    std::vector<int64_t> written;                // FakeModel::written
+    std::chrono::steady_clock::time_point done;  // with the costs of the model's options
   };
 
   int32_t DrawnBefore(int64_t row) const;
@@ -47,8 +49,9 @@ class FakeSteps : public StepQueue {
   FakeModel& model_;
   HostSteps steps_;
   std::deque<Step> under_way_;
-  std::vector<int32_t> newest_;  // token ids that the step put last draws
-  bool has_forward_ = false;     // without its Sample
+  std::vector<int32_t> newest_;                 // token ids that the step put last draws
+  bool has_forward_ = false;                    // without its Sample
+  std::chrono::steady_clock::time_point done_;  // of the newest step
   std::function<void()> on_sample_;
   std::function<void()> on_collect_;
   int64_t num_samples_ = 0;

@@ -1,0 +1,122 @@
+// The fake device is what tests of steps that run ahead trust, so it is held to its word first.
+#include "fake_model/fake_steps.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "fake_model/fake_model.h"
+#include "support/check.h"
+
+namespace mlc_native::testing {
+namespace {
+
+// A row whose penalties count what that row of the step before draws.
+TokenRow Behind(int32_t row) {
+  TokenRow result;
+  result.pending_row = row;
+  return result;
+}
+
+// One sequence on a model that samples by itself.
+class FakeStepsTest : public ::testing::Test {
+ protected:
+  FakeStepsTest() { model_.Allocate(8, 64, 4); }
+
+  // A step that draws `num_draws` tokens behind `tokens`, which follow `position` others.
+  void Submit(std::vector<int32_t> tokens, int64_t position, TokenRow row = {},
+              size_t num_draws = 1) {
+    const int64_t num_pages = (position + std::ssize(tokens) + 15) / 16;
+    const SequenceSlice slice{.first_row = 0,
+                              .num_tokens = static_cast<int32_t>(tokens.size()),
+                              .position = position,
+                              .block_table = std::span(table_).first(num_pages)};
+    const std::vector<int32_t> rows(num_draws, static_cast<int32_t>(tokens.size()) - 1);
+    queue().Forward({tokens, {&slice, 1}, rows});
+    row.config = &config_;
+    queue().Sample(std::vector<TokenRow>(num_draws, row));
+  }
+  std::vector<int32_t> Collect() {
+    std::vector<DrawnToken> drawn;
+    queue().Collect(&drawn);
+    std::vector<int32_t> tokens;
+    for (const DrawnToken& token : drawn) tokens.push_back(token.result.token.token_id);
+    return tokens;
+  }
+  StepQueue& queue() { return *model_.step_queue(); }
+
+  FakeModelOptions options_ = [] {
+    FakeModelOptions options;
+    options.run_ahead = true;
+    return options;
+  }();
+  FakeModel model_{options_};
+  GenerationConfig config_ = [] {
+    GenerationConfig config;
+    config.temperature = 0;
+    return config;
+  }();
+  std::vector<int32_t> table_ = {5, 2, 7};
+};
+
+TEST_F(FakeStepsTest, APendingTokenIsWhatTheStepBeforeDraws) {
+  Submit({1, 2, 3}, 0);
+  Submit({PendingToken(0)}, 3);
+  const std::vector<int32_t> first = Collect();
+  EXPECT_EQ(first, std::vector<int32_t>{FakeModel::NextToken(options_, std::vector{1, 2, 3})});
+  Submit({PendingToken(0)}, 4);
+  const std::vector<int32_t> second = Collect();
+  const std::vector<int32_t> history = {1, 2, 3, first[0], second[0]};
+  EXPECT_EQ(second[0], FakeModel::NextToken(options_, std::span(history).first(4)));
+  EXPECT_EQ(Collect()[0], FakeModel::NextToken(options_, history));
+}
+
+TEST_F(FakeStepsTest, ARowIsDrawnFromAsOftenAsItIsNamed) {
+  Submit({1, 2, 3}, 0, {}, 3);
+  const int32_t next = FakeModel::NextToken(options_, std::vector{1, 2, 3});
+  EXPECT_EQ(Collect(), (std::vector<int32_t>{next, next, next}));
+}
+
+TEST_F(FakeStepsTest, APendingTokenCountsForPenalties) {
+  const int32_t next = FakeModel::NextToken(options_, std::vector{1, 2, 3});
+  config_.presence_penalty = 2;
+  config_.frequency_penalty = 2;
+  config_.logit_bias = {{next, 3.9}};  // 12 + 3.9 now, 0 + 3.9 - 4 once it was drawn
+  Submit({1, 2, 3}, 0);
+  Submit({1, 2, 3}, 0, Behind(0));
+  EXPECT_EQ(Collect()[0], next);
+  EXPECT_EQ(Collect()[0], next) << "12 + 3.9 - 4 is still the most";
+  config_.frequency_penalty = 14;
+  Submit({1, 2, 3}, 0);
+  Submit({1, 2, 3}, 0, Behind(0));
+  EXPECT_EQ(Collect()[0], next);
+  EXPECT_NE(Collect()[0], next);
+}
+
+TEST_F(FakeStepsTest, RefusesWhatADeviceCouldNotDo) {
+  EXPECT_THROW(Submit({PendingToken(0)}, 0), InternalError) << "of no step";
+  EXPECT_THROW(Collect(), InternalError);
+  EXPECT_THROW(queue().Sample({}), InternalError) << "without a forward";
+  Submit({1, 2, 3}, 0);
+  EXPECT_THROW(Submit({PendingToken(1)}, 3), InternalError) << "of no row";
+  Submit({PendingToken(0)}, 3);
+  EXPECT_THROW(Submit({PendingToken(0)}, 4), InternalError) << "a third one";
+  Collect();
+  Collect();
+  EXPECT_THROW(Submit({PendingToken(0)}, 4), InternalError) << "it is known";
+}
+
+TEST_F(FakeStepsTest, WhatALostStepHasWrittenIsSpoiled) {
+  model_.options().fail_at_collect = {2};
+  Submit({1, 2, 3}, 0);
+  Collect();
+  Submit({4}, 3);
+  Submit({PendingToken(0)}, 4);
+  EXPECT_THROW(Collect(), std::runtime_error);
+  EXPECT_THROW(Collect(), InternalError) << "both are lost";
+  Submit({5}, 4);  // behind the place of the 4
+  EXPECT_NE(Collect()[0], FakeModel::NextToken(options_, std::vector{1, 2, 3, 4, 5}));
+}
+
+}  // namespace
+}  // namespace mlc_native::testing
