@@ -136,7 +136,6 @@ class RowSelect {
       __syncthreads();
       prefix |= shared_.digit << shift;
       above = shared_.above;
-      __syncthreads();
     }
     const uint64_t tie = measure(FromOrderedBits(prefix));
     return {prefix, tie == 0 ? 0 : (goal - above + tie - 1) / tie};

@@ -66,7 +66,10 @@ class DecodeAttentionTest : public CudaKernelTest {
   void Check(const DecodeCase& c) {
     std::vector<uint32_t> seeds(c.lengths.size());
     std::iota(seeds.begin(), seeds.end(), 1);
-    const PagedKv paged(c.shape, c.lengths, seeds);
+    PagedKv paged(c.shape, c.lengths, seeds);
+    for (size_t i = 0; i < c.lengths.size() && c.window > 0; ++i) {
+      paged.ForgetPagesBelow(i, c.lengths[i] - c.window);
+    }
     const Floats got = Decode(c.shape.dtype, Run(c, seeds, paged));
     const int64_t width = c.shape.q_heads * c.shape.head_dim;
     for (size_t i = 0; i < c.lengths.size(); ++i) {

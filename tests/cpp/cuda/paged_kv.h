@@ -60,6 +60,15 @@ class PagedKv {
           .v_scale = VScale()};
   }
 
+  // Pages wholly below `position` are gone: whoever looks them up reads far outside the pool.
+  void ForgetPagesBelow(size_t i, int64_t position) {
+    constexpr int32_t kNowhere = 1 << 26;
+    std::vector<int32_t> changed = tables->Download();
+    for (int64_t p = 0; (p + 1) * kKvPageSize <= position; ++p)
+      changed[i * ld_tables + p] = kNowhere;
+    tables->Upload(changed);
+  }
+
   // Of rows at first_position... of sequence i, [rows, q_heads, head_dim].
   reference::Matrix Reference(size_t i, const Floats& q, int64_t first_position, float scale,
                               float soft_cap, int64_t window) const {

@@ -67,7 +67,10 @@ class PrefillAttentionTest : public CudaKernelTest {
       seeds.push_back(static_cast<uint32_t>(seeds.size()) + 1);
       num_rows += slice.num_rows;
     }
-    const PagedKv paged(c.shape, lengths, seeds);
+    PagedKv paged(c.shape, lengths, seeds);
+    for (size_t i = 0; i < c.slices.size() && c.window > 0; ++i) {
+      paged.ForgetPagesBelow(i, c.slices[i].first_position - c.window + 1);
+    }
     const int64_t width = c.shape.q_heads * c.shape.head_dim;
     const Floats q = Random(c.shape.dtype, num_rows * width, 2);
     const Floats got = Run(c, q, paged);

@@ -235,6 +235,19 @@ TEST_F(SamplingTest, TiesAtACutGoToTheLowestIds) {
   EXPECT_EQ(seen[1] + seen[3] + seen[2100], 30);
 }
 
+TEST_F(SamplingTest, TiesBeforeABetterTokenOfTheSamePiece) {
+  // A piece of the last walk is 69 tokens here, looked at 32 at a time: ids 0, 40 and 65 are kept.
+  Row row{.logits = Floats(70000, -1.0f)};
+  for (int32_t id : {0, 40, 60, 68}) row.logits[id] = 1;
+  row.logits[65] = 2;
+  row.settings.top_k = 3;
+  std::vector<Row> rows(16, row);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i].settings.seed = i;
+  for (const Sampled& sampled : Sample(rows)) {
+    EXPECT_TRUE(sampled.token == 0 || sampled.token == 40 || sampled.token == 65) << sampled.token;
+  }
+}
+
 TEST_F(SamplingTest, BiasPenaltiesAndMaskComeFirst) {
   for (bool greedy : {true, false}) {
     Row row = RandomRow(1500);
@@ -280,7 +293,9 @@ TEST_F(SamplingTest, APendingTokenCountsOnceMore) {
   const std::vector<Row> rows = {row, not_listed, other_listed, listed, both, none};
   const auto sampled = Sample(rows);
   for (size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(sampled[i].token, Ranked(Processed(rows[i]))[0]) << i;
+    const std::vector<double> want = Processed(rows[i]);
+    EXPECT_EQ(sampled[i].token, Ranked(want)[0]) << i;
+    ExpectClose(sampled[i].logits, want, 1e-6);
   }
   EXPECT_EQ(sampled[0].token, 7);
   EXPECT_EQ(sampled[1].token, 2500);
@@ -346,6 +361,10 @@ TEST_F(SamplingTest, LogprobsAreOfTheModelsOwnLogits) {
     row.settings.logprobs = true;
     row.bias_ids = {2};
     row.bias_values = {50};
+    for (int32_t id = 6; id < vocab; id += 10) {
+      row.bias_ids.push_back(id);
+      row.bias_values.push_back(20);
+    }
     row.logits[4] = row.logits[1];
     if (vocab == 6) row.logits[0] = -kInfinity;
     const Sampled sampled = Sample({row})[0];

@@ -77,9 +77,7 @@ class Block {
     warps_.assign((threads + kWarp - 1) / kWarp, Warp());
     barrier_ = Barrier();
     thread_ = &thread;
-    order_.resize(threads);
-    std::iota(order_.begin(), order_.end(), 0u);
-    std::shuffle(order_.begin(), order_.end(), random_);
+    DrawOrder(threads);
     for (unsigned i = 0; i < threads; ++i) Prepare(*fibers_[i]);
     num_running_ = threads;
     at_ = 0;
@@ -91,7 +89,8 @@ class Block {
   Warp& warp() { return warps_[threadIdx.x / kWarp]; }
   unsigned num_threads() const { return static_cast<unsigned>(order_.size()); }
 
-  void Wait(Barrier& barrier, unsigned count) {
+  // `step`: to whom a fiber that waits gives way.
+  void Wait(Barrier& barrier, unsigned count, void (Block::*step)()) {
     waits_ = 0;
     if (++barrier.arrived == count) {
       barrier.arrived = 0;
@@ -101,11 +100,12 @@ class Block {
     const unsigned generation = barrier.generation;
     while (barrier.generation == generation) {
       if (++waits_ > 4 * num_threads()) Die("a barrier that not all threads reach");
-      SwitchToNext();
+      SwitchToNext(step);
     }
     waits_ = 0;
   }
-  void WaitForBlock() { Wait(barrier_, num_threads()); }
+  void WaitForBlock() { Wait(barrier_, num_threads(), &Block::SelectNext); }
+  void WaitForWarp() { Wait(warp().barrier, kWarp, &Block::SelectNextLane); }
 
   std::vector<std::byte> shared;
 
@@ -133,6 +133,24 @@ class Block {
     makecontext(&fiber.start, &Block::Main, 0);
   }
 
+  // Warps in any order, the lanes of each in any order.
+  void DrawOrder(unsigned threads) {
+    std::vector<unsigned> warps(threads / kWarp);
+    std::iota(warps.begin(), warps.end(), 0u);
+    std::shuffle(warps.begin(), warps.end(), random_);
+    order_.clear();
+    for (const unsigned warp : warps) {
+      for (unsigned lane = 0; lane < kWarp; ++lane) order_.push_back(warp * kWarp + lane);
+      std::shuffle(order_.end() - kWarp, order_.end(), random_);
+    }
+  }
+
+  void SelectNextLane() {
+    const size_t first = at_ / kWarp * kWarp;
+    do {
+      at_ = first + (at_ + 1) % kWarp;
+    } while (fiber().finished);
+  }
   void SelectNext() {
     do {
       at_ = (at_ + 1) % order_.size();
@@ -140,9 +158,9 @@ class Block {
   }
 
   // Saves with setjmp: swapcontext would make two system calls.
-  void SwitchToNext() {
+  void SwitchToNext(void (Block::*step)()) {
     Fiber& from = fiber();
-    SelectNext();
+    (this->*step)();
     if (&fiber() == &from) return;
     if (_setjmp(from.context) == 0) Resume();
   }
@@ -202,7 +220,7 @@ void* DynamicShared() {
 }
 
 void BlockBarrier() { Block::Get().WaitForBlock(); }
-void WarpBarrier() { Block::Get().Wait(Block::Get().warp().barrier, kWarp); }
+void WarpBarrier() { Block::Get().WaitForWarp(); }
 
 WarpExchange::WarpExchange(const void* mine, size_t bytes) {
   if (bytes > kSlotBytes) Die("a warp exchange of too many bytes");
