@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -45,9 +46,15 @@ def device_trace() -> Iterator[DeviceTrace]:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         yield trace
         torch.cuda.synchronize()
-    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
-    trace.busy_s = [
-        (event.start_ns() * 1e-9, event.end_ns() * 1e-9)
-        for event in results.events()
-        if event.device_type() == torch.autograd.DeviceType.CUDA
+    trace.busy_s = device_spans(profiler, torch.autograd.DeviceType.CUDA)
+
+
+def device_spans(profiler: Any, device_type: Any) -> list[tuple[float, float]]:
+    """Seconds, from the first one's begin, in which something ran on devices of a type."""
+    events = [
+        (event.start_ns(), event.end_ns())
+        for event in profiler.profiler.kineto_results.events()
+        if event.device_type() == device_type
     ]
+    start = min((begin for begin, _ in events), default=0)
+    return [((begin - start) * 1e-9, (end - start) * 1e-9) for begin, end in events]

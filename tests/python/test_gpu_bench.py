@@ -12,7 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import gpu
 import gpu_report
-from device_trace import EDGE, MIN_GAP_S, idle_share
+import torch
+from device_trace import EDGE, MIN_GAP_S, device_spans, idle_share
 from make_random_checkpoint import SHAPES
 from model_limit import Decoder, Machine, Step
 
@@ -107,6 +108,15 @@ def test_idle_share_counts_long_gaps_between_the_edges() -> None:
     assert idle_share([(0, 4), (6, 10)]) == pytest.approx(2 / inside)
     assert idle_share([(0, 0.1), (2, 10)]) == pytest.approx(1 / inside)  # half of it at the edge
     assert idle_share([(0, 10), (1, 2)]) == 0
+
+
+def test_spans_are_those_of_the_device_asked_for() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        torch.ones(4).add_(1)
+    spans = device_spans(profiler, torch.autograd.DeviceType.CPU)
+    assert min(spans)[0] == 0
+    assert all(begin <= end < 60 for begin, end in spans)
+    assert device_spans(profiler, torch.autograd.DeviceType.CUDA) == []
 
 
 @pytest.fixture
