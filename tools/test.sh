@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Sets up, builds once, and runs every check: C++ tests (with torch, and of the torch-free core),
-# simulations, sanitizers, linters, pytest. Enough by itself on a fresh machine. A failing check does
-# not stop the later ones; the summary at the end names it and the exit status is not 0.
+# simulations, sanitizers, linters, pytest. Where nvcc is, the CUDA library is compiled for all its
+# architectures; its kernels and models run on the emulator, what needs a GPU is tools/gpu_check.sh's.
+# Enough by itself on a fresh machine. A failing check does not stop the later ones; the summary at
+# the end names it and the exit status is not 0.
 #
 #   tools/test.sh [--cpp-only | --python-only] [--fast]
 #
 # --fast leaves out the torch-free builds (of this machine and of AArch64), the simulations, the
 # sanitizers, and the tests marked slow or packaging.
+# Sanitizers run in their short form: see tools/sanitize.sh for what it leaves out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/setup_env.sh
@@ -17,12 +20,12 @@ for argument in "$@"; do
     --cpp-only) python=0 ;;
     --python-only) cpp=0 ;;
     --fast) fast=1 ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
 done
 
 jobs="$(nproc)"
-build_core() {
+build_core() { # with nvcc, the package has been built already
   cmake -S csrc -B build/core -G Ninja -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF \
     -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_WITH_GRAMMAR=ON -DMLC_NATIVE_CUDA=OFF \
     -DPython_EXECUTABLE="$PYTHON" >build/core.log 2>&1 &&
