@@ -20,6 +20,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 bundle=${MLC_NATIVE_GPU_BUNDLE:-.gpu_bundle}
 python=${PYTHON:-python3}
+PATH=$PATH:/usr/local/cuda/bin
 
 make_bundle() { # make_bundle DIR PYTHON_VERSION: what machines with torch and transformers often lack
   local download=("$python" -m pip download -q --only-binary=:all: --python-version "$2" -d "$1")
@@ -149,7 +150,8 @@ if [ $dry = 1 ]; then
 fi
 step_with "$device_tests" tests 90 "$device_tests" --gtest_output=json:"$out/tests.json" &
 # Slow: the tests that are small and yet go through every kernel.
-small='*MatchesTheReference*:Elementwise*:Gemv*Odd*:Sampling*Settings*'
+small='*.MatchesTheReference:ElementwiseTest.*:GemvTest.EveryFormatAndOddShapes'
+small+=':SamplingTest.DrawsAsTheSettingsSay:CudaSteps.RunningAheadChangesNothing'
 for tool in memcheck racecheck; do
   if [ $dry = 1 ]; then
     not_run $tool "no GPU"

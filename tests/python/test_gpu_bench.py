@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import gpu
 import gpu_report
 import torch
 from device_trace import EDGE, MIN_GAP_S, device_spans, idle_share
+from machine import ROOT
 from make_random_checkpoint import SHAPES
 from model_limit import Decoder, Machine, Step
 
@@ -161,6 +164,18 @@ def test_report_says_what_was_not_measured(measured: Path) -> None:
     assert "| decode 1, Llama-3.1-8B shape bf16 | &ge; 88.0 % | 90.0 % | transformers bfloat16: 25.0 % |" in text  # fmt: skip  # noqa: E501
     assert "| 256 requests, output tokens | &ge; 30,000/s | not measured |  |" in text
     assert "serving: RuntimeError: no" in text
+
+
+def test_the_tests_under_compute_sanitizer_exist() -> None:
+    script = (ROOT / "tools" / "gpu_check.sh").read_text()
+    patterns = ":".join(re.findall(r"^small\+?='(.*)'$", script, re.MULTILINE)).split(":")
+    names = {
+        ".".join(test)
+        for file in (ROOT / "tests" / "cpp" / "cuda").glob("*_test.cc")
+        for test in re.findall(r"^TEST(?:_F)?\((\w+), (\w+)\)", file.read_text(), re.MULTILINE)
+    }
+    unknown = [p for p in patterns if p and not fnmatch.filter(names, p)]
+    assert unknown == []
 
 
 def test_every_target_is_a_figure_of_the_benchmark() -> None:
