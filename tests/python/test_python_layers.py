@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "mlc_native"
 LEVELS = {
     "errors": 0,
+    "ops": 0,
     "template_sandbox": 0,
     "protocol": 1,
     "conversation": 1,
