@@ -64,7 +64,9 @@ class Uploader {
     next_ = 1 - next_;
     Stage& stage = stages_[next_];
     stage.copied.Synchronize();
-    if (stage.memory.size() < bytes) stage.memory = PinnedMemory(std::max(bytes, kStageBytes));
+    if (stage.memory.size() < bytes) {
+      stage.memory = PinnedMemory(std::max(bytes, std::min(kStageBytes, layout_.bytes())));
+    }
     return stage.memory.data();
   }
 
