@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fake_model import find_test_library
 
 from mlc_native import EngineConfig, SyncMLCEngine
 from mlc_native.errors import InvalidConfig
@@ -119,3 +120,28 @@ def test_memory_is_that_of_the_device(make_model: MakeModel, fake_lib: str) -> N
     config = EngineConfig(gpu_memory_utilization=0.5)
     engine = SyncMLCEngine(model, "cuda", model_lib=fake_lib, mode="server", engine_config=config)
     assert engine.engine_config.max_total_sequence_length == 2048
+
+
+def test_engines_share_the_memory_of_a_gpu() -> None:
+    """On the emulator, which has two devices of 256 MiB."""
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    config = EngineConfig(gpu_memory_utilization=0.5)
+
+    def start(device: str) -> SyncMLCEngine:
+        return SyncMLCEngine(
+            "demo-draft", device, model_lib=library, mode="server", engine_config=config
+        )
+
+    def capacity(engine: SyncMLCEngine) -> int:
+        tokens = engine.engine_config.max_total_sequence_length
+        assert tokens is not None
+        return tokens
+
+    engines = [start("cuda:0"), start("cuda:0"), start("cuda:1")]
+    first, second, other = map(capacity, engines)
+    assert other == first
+    assert 0.3 * first < second < 0.6 * first
+    engines[1].unload()
+    assert capacity(start("cuda:0")) == second
+    engines[0].unload()
+    assert capacity(start("cuda:0")) == first
