@@ -356,7 +356,7 @@ TEST_F(PrefixCacheTest, ClearFreesAllThatIsNotInUse) {
 TEST_F(PrefixCacheTest, MisuseIsAnInternalError) {
   EXPECT_THROW(s_.cache_->StartSequence(0, Make(5)), InternalError);
   s_.Start(0, Make(5));
-  EXPECT_THROW(s_.cache_->Insert(0, Make(4)), InternalError);
+  EXPECT_THROW(s_.cache_->Insert(0, Make(6)), InternalError);
 }
 
 // Random operations with few different tokens, so that sequences meet everywhere.
