@@ -1,5 +1,5 @@
-// What moves rows or touches each element once: embedding, gathering, gated activation, page copies.
-// A thread handles 8 elements or 16 bytes; each byte is moved once.
+// What moves rows or touches each element once: embedding, gathering, gated activation, page
+// copies. A thread handles 8 elements or 16 bytes; each byte is moved once.
 #include "kernels/cuda/numbers.cuh"
 
 namespace mlc_native::kernels::cuda {

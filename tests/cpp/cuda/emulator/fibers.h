@@ -1,9 +1,10 @@
 // Runs the threads of a block without a GPU: one fiber each, blocks one after another.
 //
 // A fiber runs until it waits, for its warp or for the block. Waiting for a warp it gives way to
-// lanes of its own alone: a warp runs as far ahead of the others as the block's barriers let it. The
-// order is drawn anew for each block, so a missing barrier shows as a wrong result sooner or later. A barrier that some
-// thread never reaches ends the process with a message. Tests only; one thread of the host.
+// lanes of its own alone: a warp runs as far ahead of the others as the block's barriers let it.
+// The order is drawn anew for each block, so a missing barrier shows as a wrong result sooner or
+// later. A barrier that some thread never reaches ends the process with a message. Tests only; one
+// thread of the host.
 #pragma once
 
 #include <cstddef>
