@@ -9,8 +9,9 @@ Importing the module loads the library; the ops are then also ``torch.ops.mlc_na
 same names and arguments. One schema serves all devices:
 
 * CPU: activations and norm weights are float32; KV pages float32, bfloat16, float16 or int8.
-* CUDA: activations are float32, bfloat16 or float16, norm weights of the same type; KV pages of
-  the same type or, beside 16 bits, float8_e4m3fn. Sizes that rows are made of are multiples of 8.
+* CUDA (if nvcc was there when mlc_native was built): activations are float32, bfloat16 or float16,
+  norm weights of the same type; KV pages of the same type or, beside 16 bits, float8_e4m3fn.
+  Rows and heads are multiples of 8 elements. Tested on an emulator only, on no GPU yet.
 
 What a row becomes depends on nothing but the row, bit by bit: not on the other rows, nor on how
 many they are, nor on the number of threads. All tensors of a call are on one device unless said
@@ -67,6 +68,9 @@ def _load(lib: Path = _LIB) -> Any:
             f"install torch {'.'.join(built.split('.')[:2])}.* or build mlc_native again"
         )
     torch.ops.load_library(library)
+    on_cuda = lib / "libmlc_native_cuda_ops.so"
+    if torch.cuda.is_available() and on_cuda.exists():
+        torch.ops.load_library(on_cuda)
     return torch.ops.mlc_native
 
 
@@ -219,12 +223,12 @@ def qk_rope_write_kv(
     )
 
 
-def copy_pages_(kv: Tensor, pairs: Tensor) -> None:
+def copy_pages_(kv: Tensor, pairs: Tensor, head_dim: int) -> None:
     """Copies pages, keys and values.
 
     pairs: int32 [n, 2] of (source, destination); no page is both.
     """
-    _ops.copy_pages_(kv, pairs)
+    _ops.copy_pages_(kv, pairs, head_dim)
 
 
 def paged_decode_attention(

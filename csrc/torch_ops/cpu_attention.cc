@@ -143,10 +143,9 @@ void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
   });
 }
 
-void CopyPages(const Tensor& kv, const Tensor& pairs) {
-  outputs::CopyPages(kv, pairs);
-  // Pages of all head sizes that fill up the same rows are copied alike.
-  const kernels::KvLayer layer = Layer(kv, kv.size(4) - KvRowSize(kv.scalar_type(), 0));
+void CopyPages(const Tensor& kv, const Tensor& pairs, int64_t head_dim) {
+  outputs::CopyPages(kv, pairs, head_dim);
+  const kernels::KvLayer layer = Layer(kv, head_dim);
   const Tensor list = pairs.contiguous();
   const auto* pair = list.const_data_ptr<int32_t>();
   for (int64_t i = 0; i < list.size(0); ++i) {

@@ -159,9 +159,8 @@ void QkRopeWriteKv(const at::Tensor& qkv, const at::Tensor& kv, const at::Tensor
   CheckRange("slots", slots, NumKvSlots(kv), INT64_MIN);
 }
 
-void CopyPages(const at::Tensor& kv, const at::Tensor& pairs) {
-  TORCH_CHECK_VALUE(kv.dim() == 5 && kv.size(0) == 2 && kv.is_contiguous(),
-                    "kv must be what new_kv_pages made, got shape ", kv.sizes());
+void CopyPages(const at::Tensor& kv, const at::Tensor& pairs, int64_t head_dim) {
+  CheckKv(kv, kv, head_dim);
   Check("pairs", pairs, kv, {at::kInt}, {kAny, 2});
   CheckRange("pairs", pairs, kv.size(1));
 }

@@ -51,7 +51,7 @@ void QkRopeWriteKv(const at::Tensor& qkv, const at::Tensor& kv, const at::Tensor
                    const at::Tensor& slots, const at::Tensor& cos, const at::Tensor& sin,
                    int64_t head_dim, const OptionalTensor& q_norm, const OptionalTensor& k_norm,
                    double eps, double weight_offset, double k_scale, double v_scale);
-void CopyPages(const at::Tensor& kv, const at::Tensor& pairs);
+void CopyPages(const at::Tensor& kv, const at::Tensor& pairs, int64_t head_dim);
 
 at::Tensor PagedDecodeAttention(const at::Tensor& q, const at::Tensor& kv,
                                 const at::Tensor& block_tables, const at::Tensor& lengths,

@@ -29,7 +29,7 @@ MLC_NATIVE_OPS_LIBRARY(m) {
       "qk_rope_write_kv(Tensor(a!) qkv, Tensor(b!) kv, Tensor positions, Tensor slots, Tensor cos, "
       "Tensor sin, int head_dim, Tensor? q_norm=None, Tensor? k_norm=None, float eps=1e-6, "
       "float weight_offset=0.0, float k_scale=1.0, float v_scale=1.0) -> ()");
-  m.def("copy_pages_(Tensor(a!) kv, Tensor pairs) -> ()");
+  m.def("copy_pages_(Tensor(a!) kv, Tensor pairs, int head_dim) -> ()");
   m.def(
       "paged_decode_attention(Tensor q, Tensor kv, Tensor block_tables, Tensor lengths, "
       "float? scale=None, float soft_cap=0.0, int window=0, float k_scale=1.0, float v_scale=1.0) "

@@ -12,9 +12,10 @@ import mlc_native.ops
 
 
 @pytest.fixture(params=DEVICES, ids=lambda device: device.name)
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
-    monkeypatch.setattr(mlc_native.ops, "_ops", namespace(request.param))
-    return request.param
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
+    with namespace(request.param) as ops:
+        monkeypatch.setattr(mlc_native.ops, "_ops", ops)
+        yield request.param
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +29,7 @@ class Device:
     ops: ModuleType = mlc_native.ops
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return x.to(self.torch_name)
+        return x.to(self.torch_name, copy=True)
 
     def size(self, n: int) -> int:
         """An odd size, or the next that CUDA's rows may have."""
@@ -47,12 +50,19 @@ DEVICES = [
 ]
 
 
-def namespace(device: Device) -> Any:
+@contextmanager
+def namespace(device: Device) -> Iterator[Any]:
+    """The ops of a device. CPU tensors that are made here are the emulated device's memory, if the
+    device is emulated."""
     if device.name == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     if device.name != "cuda_emulated":
-        return torch.ops.mlc_native
+        yield torch.ops.mlc_native
+        return
     if not EMULATED.exists():
         pytest.skip("built without MLC_NATIVE_BUILD_TESTS=1")
     torch.ops.load_library(EMULATED)
-    return torch.ops.mlc_native_emulated
+    emulator = ctypes.CDLL(str(EMULATED))
+    emulator.mlc_native_emulated_allocate_tensors(1)
+    yield torch.ops.mlc_native_emulated
+    emulator.mlc_native_emulated_allocate_tensors(0)

@@ -50,11 +50,6 @@ def rope(**changes: Any) -> None:
     ops.qk_rope_write_kv(**{**arguments, **changes})
 
 
-def draw(**changes: Any) -> None:
-    arguments = {"logits": zeros(2, 40), "positions": ints(0, 1), "seeds": ints(0, 1)}
-    ops.sample(**{**arguments, **changes})
-
-
 WRONG: list[tuple[str, Callable[[], object]]] = [
     ("table must have shape", lambda: ops.embedding(zeros(8), ints(0))),
     ("table must be of type", lambda: ops.embedding(ints(0).view(1, 1), ints(0))),
@@ -88,14 +83,8 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("slots must be in", lambda: rope(slots=ints(0, 64, dtype=torch.int64))),
     ("cos must have at most", lambda: rope(cos=zeros(9, 5), sin=zeros(9, 5))),
     ("q_norm and k_norm", lambda: rope(q_norm=zeros(8))),
-    ("pairs must be in", lambda: ops.copy_pages_(pages(), ints(0, 4).view(1, 2))),
+    ("pairs must be in", lambda: ops.copy_pages_(pages(), ints(0, 4).view(1, 2), 8)),
     ("slots must be in", lambda: ops.read_kv(pages(), ints(64, dtype=torch.int64), 8)),
-    ("seeds must have shape", lambda: draw(seeds=ints(0))),
-    ('"temperature"', lambda: draw(temperature=torch.tensor([1.0, -1.0]))),
-    ("bias_ids must be in", lambda: draw(biases=[{}, {40: 1.0}])),
-    ("count_starts must have", lambda: draw(counts=[{}])),
-    ("mask must have shape", lambda: draw(mask=ints(0, 0).view(2, 1))),
-    ("num_top_logprobs", lambda: draw(num_top_logprobs=21)),
 ]  # fmt: skip
 
 
@@ -116,37 +105,43 @@ def test_cpu_says_what_it_cannot_do() -> None:
         decode(zeros(1, 2, 8), k_scale=0.5)
 
 
-def calls() -> list[tuple[str, tuple[Any, ...]]]:
-    packed = ops.pack_weight(torch.randn(5, 8), "q8")
-    q, tables = torch.randn(1, 2, 8), ints(0, 1).view(1, 2)
-    cos = torch.rand(9, 4)
-    positions, slots = ints(1, 2), ints(1, 2, dtype=torch.int64)
-    return [
-        ("embedding", (torch.randn(3, 8), ints(0, 2))),
-        ("rms_norm", (torch.randn(2, 3, 8), torch.randn(8))),
-        ("add_rms_norm", (torch.randn(3, 8), torch.randn(3, 8), torch.randn(8))),
-        ("gated_activation", (torch.randn(3, 16),)),
-        ("soft_cap_", (torch.randn(3, 8), 2.0)),
-        ("unpack_weight", (packed, "q8", 8)),
-        ("linear", (torch.randn(2, 3, 8), packed, "q8", torch.randn(5), True)),
-        ("new_kv_pages", (torch.empty(0), 4, 2, 8)),
-        ("read_kv", (pages(), slots, 8)),
-        ("qk_rope_write_kv", (torch.randn(2, 48), pages(), positions, slots, cos, cos, 8)),
-        ("copy_pages_", (pages(), ints(0, 1).view(1, 2))),
-        ("paged_decode_attention", (q, pages(), tables, ints(5))),
-        ("paged_prefill_attention", (q, pages(), tables, ints(5), ints(0, 1))),
-        ("sample", (torch.randn(2, 40), positions, slots)),
-    ]
+def cos() -> torch.Tensor:
+    return torch.rand(9, 4)
 
 
-@pytest.mark.parametrize(("name", "arguments"), calls(), ids=[name for name, _ in calls()])
-def test_schema_and_shape_inference(device: Device, name: str, arguments: tuple[Any, ...]) -> None:
+SLOTS, TABLES = ints(1, 2, dtype=torch.int64), ints(0, 1).view(1, 2)
+CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "embedding": lambda: (torch.randn(3, 8), ints(0, 2)),
+    "rms_norm": lambda: (torch.randn(2, 3, 8), torch.randn(8)),
+    "add_rms_norm": lambda: (torch.randn(3, 8), torch.randn(3, 8), torch.randn(8)),
+    "gated_activation": lambda: (torch.randn(3, 16),),
+    "soft_cap_": lambda: (torch.randn(3, 8), 2.0),
+    "unpack_weight": lambda: (ops.pack_weight(torch.randn(5, 8), "q8"), "q8", 8),
+    "linear": lambda: (
+        torch.randn(2, 3, 8),
+        ops.pack_weight(torch.randn(5, 8), "float32"),
+        "float32",
+        torch.randn(5),
+        True,
+    ),
+    "new_kv_pages": lambda: (torch.empty(0), 4, 2, 8),
+    "read_kv": lambda: (pages(), SLOTS, 8),
+    "qk_rope_write_kv": lambda: (torch.randn(2, 48), pages(), ints(1, 2), SLOTS, cos(), cos(), 8),
+    "copy_pages_": lambda: (pages(), TABLES, 8),
+    "paged_decode_attention": lambda: (torch.randn(1, 2, 8), pages(), TABLES, ints(5)),
+    "paged_prefill_attention": lambda: (
+        torch.randn(1, 2, 8), pages(), TABLES, ints(5), ints(0, 1)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_schema_and_shape_inference(device: Device, name: str) -> None:
     """Only what the schema says is written to, and fake tensors have the shapes of real ones."""
     torch.use_deterministic_algorithms(False)  # opcheck compares runs, NaN is not equal
-    op = getattr(ops._ops, name).default
     torch.library.opcheck(
-        op,
-        tuple(device(a) if isinstance(a, torch.Tensor) else a for a in arguments),
+        getattr(ops._ops, name).default,
+        tuple(device(a) if isinstance(a, torch.Tensor) else a for a in CALLS[name]()),
         test_utils=("test_schema", "test_faketensor"),
     )
 

@@ -69,11 +69,12 @@ def pack_mask(allowed: torch.Tensor) -> torch.Tensor:
     return words.to(torch.int32)
 
 
-@pytest.mark.parametrize("vocab", [1, 37, 1000, 5003])
-@pytest.mark.parametrize("has_mask", [False, True])
+@pytest.mark.parametrize(
+    ("vocab", "has_mask"), [(1, False), (37, False), (37, True), (1000, False), (5003, True)]
+)
 def test_draws(device: Device, vocab: int, has_mask: bool) -> None:
     draw = random.Random(vocab)
-    rows = [random_row(draw, vocab) for _ in range(24)]
+    rows = [random_row(draw, vocab) for _ in range(20 if vocab < 1000 else 6)]
     logits = 3 * torch.randn(len(rows), vocab)
     allowed = torch.rand(len(rows), vocab) < 0.5 if has_mask else None
     if allowed is not None:
@@ -86,7 +87,7 @@ def test_draws(device: Device, vocab: int, has_mask: bool) -> None:
         odds = reference.token_odds(mine, row)
         u = reference.uniform(row.seed, row.sequence, row.position)
         assert reference.is_drawn(int(drawn.tokens[i]), odds, u), (i, row)
-    for i in (0, 13):
+    for i in (0, 5):
         one = slice(i, i + 1)
         alone = sample(device, logits[one], rows[one], mask=mask[one] if mask is not None else None)
         assert alone.tokens[0] == drawn.tokens[i]
@@ -132,3 +133,34 @@ def test_rows_that_cannot_be_sampled_from(device: Device) -> None:
     assert drawn.tokens[:4].tolist() == [-1, -1, -2, -2]
     assert drawn.tokens[4] >= 0
     assert drawn.top_ids.shape == (5, 0)
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "seeds must have shape": {"seeds": torch.zeros(1, dtype=torch.int64)},
+    '"temperature"': {"temperature": torch.tensor([1.0, -1.0])},
+    "bias_ids must be in": {"biases": [{}, {40: 1.0}]},
+    "count_starts must have": {"counts": [{}]},
+    "mask must have shape": {"mask": torch.zeros(2, 1, dtype=torch.int32)},
+    "num_top_logprobs": {"num_top_logprobs": 21},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_arguments(device: Device, message: str) -> None:
+    numbers = torch.zeros(2, dtype=torch.int64)
+    arguments = {"logits": device(torch.zeros(2, 40)), "positions": numbers, "seeds": numbers}
+    wrong = {
+        name: device(value) if name == "mask" else value for name, value in WRONG[message].items()
+    }
+    with pytest.raises(ValueError, match=message):
+        device.ops.sample(**{**arguments, **wrong})
+
+
+def test_schema_and_shape_inference(device: Device) -> None:
+    torch.use_deterministic_algorithms(False)  # opcheck compares runs, NaN is not equal
+    numbers = device(torch.tensor([1, 2]))
+    torch.library.opcheck(
+        device.ops._ops.sample.default,
+        (device(torch.randn(2, 40)), numbers, numbers),
+        test_utils=("test_schema", "test_faketensor"),
+    )

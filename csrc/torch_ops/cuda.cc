@@ -1,0 +1,214 @@
+// The ops on CUDA that work row by row, and products of few rows.
+#include "torch_ops/cuda.h"
+
+#include <ATen/ops/eye.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "models/cuda/device_form.h"
+#include "torch_ops/outputs.h"
+
+namespace mlc_native::ops {
+
+using at::Tensor;
+namespace cuda = kernels::cuda;
+
+cuda::Stream CurrentStream(c10::Device device) {
+  const c10::impl::VirtualGuardImpl streams(device.type());
+  return static_cast<cuda::Stream>(streams.getStream(device).native_handle());
+}
+
+void CheckRowSize(const char* name, int64_t size, int64_t most, int64_t unit) {
+  TORCH_CHECK_VALUE(size % unit == 0, name, " must have rows of a multiple of ", unit,
+                    " elements on CUDA, got ", size);
+  TORCH_CHECK_VALUE(size <= most, name, " must have rows of at most ", most,
+                    " elements on CUDA, got ", size);
+}
+
+namespace {
+
+// ---- Row by row ----
+
+Tensor Embedding(const Tensor& table, const Tensor& ids, double scale) {
+  Tensor out = outputs::Embedding(table, ids, scale);
+  CheckRowSize("table", table.size(1));
+  CheckRange("ids", ids, table.size(0));
+  const Rows rows = Dense(table);
+  const Tensor list = ids.contiguous();
+  OnDevice(table, [&](cuda::Stream stream) {
+    cuda::Embed({.dtype = DTypeOf(table),
+                 .table = rows.data(),
+                 .k = rows.n(),
+                 .ids = list.const_data_ptr<int32_t>(),
+                 .m = list.numel(),
+                 .scale = static_cast<float>(scale),
+                 .out = out.mutable_data_ptr<float>()},
+                stream);
+  });
+  return out;
+}
+
+Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, double weight_offset) {
+  Tensor out = outputs::RmsNorm(x, weight, eps, weight_offset);
+  CheckRowSize("x", x.size(-1), cuda::kMaxNormDim);
+  out.copy_(x);
+  const Rows w = Dense(weight.unsqueeze(0));
+  OnDevice(x, [&](cuda::Stream stream) {
+    cuda::Normalize({.dtype = DTypeOf(x),
+                     .x = out.mutable_data_ptr(),
+                     .ld = x.size(-1),
+                     .weight = w.data(),
+                     .weight_offset = static_cast<float>(weight_offset),
+                     .eps = static_cast<float>(eps),
+                     .m = x.numel() / x.size(-1),
+                     .dim = x.size(-1)},
+                    stream);
+  });
+  return out;
+}
+
+Tensor AddRmsNorm(const Tensor& residual, const Tensor& x, const Tensor& weight,
+                  const OptionalTensor& post_weight, double eps, double weight_offset) {
+  Tensor out = outputs::AddRmsNorm(residual, x, weight, post_weight, eps, weight_offset);
+  CheckRowSize("x", x.size(1), cuda::kMaxNormDim);
+  const Rows sum = MutableRows("residual", residual, kCudaAlignment);
+  const Rows rows = Dense(x);
+  const Rows pre = Dense(weight.unsqueeze(0));
+  const Rows post = Dense((post_weight ? *post_weight : weight).unsqueeze(0));
+  OnDevice(x, [&](cuda::Stream stream) {
+    cuda::AddNorm({.dtype = DTypeOf(x),
+                   .residual = sum.data<float>(),
+                   .x = rows.data(),
+                   .post_weight = post_weight ? post.data() : nullptr,
+                   .pre_weight = pre.data(),
+                   .y = out.mutable_data_ptr(),
+                   .weight_offset = static_cast<float>(weight_offset),
+                   .eps = static_cast<float>(eps),
+                   .m = rows.m(),
+                   .dim = rows.n()},
+                  stream);
+  });
+  return out;
+}
+
+Tensor GatedActivation(const Tensor& x, std::string_view activation) {
+  Tensor out = outputs::GatedActivation(x, activation);
+  CheckRowSize("x", x.size(-1), INT64_MAX, 2 * kCudaUnit);
+  const Rows rows = Dense(x);
+  OnDevice(x, [&](cuda::Stream stream) {
+    cuda::Activate({.dtype = DTypeOf(x),
+                    .activation = ParseActivation(activation),
+                    .x = rows.data(),
+                    .out = out.mutable_data_ptr(),
+                    .m = rows.m(),
+                    .ffn = rows.n() / 2},
+                   stream);
+  });
+  return out;
+}
+
+void SoftCap(const Tensor& x, double cap) {
+  outputs::SoftCap(x, cap);
+  OnDevice(x, [&](cuda::Stream stream) {
+    cuda::SoftCap(x.mutable_data_ptr<float>(), x.numel(), static_cast<float>(cap), stream);
+  });
+}
+
+// ---- Products ----
+
+bool IsQuantized(kernels::WeightFormat format) {
+  return format == kernels::WeightFormat::kQ8 || format == kernels::WeightFormat::kQ4;
+}
+
+at::ScalarType PlainType(kernels::WeightFormat format) {
+  if (format == kernels::WeightFormat::kFloat32) return at::kFloat;
+  return format == kernels::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kHalf;
+}
+
+int64_t PackedRowBytes(kernels::WeightFormat format, int64_t k) {
+  const auto [codes, scales] = DeviceForm::RowBytes(format, k);
+  return static_cast<int64_t>(codes + scales);
+}
+
+void CheckPacked(const Tensor& packed, std::string_view format, int64_t k) {
+  TORCH_CHECK_VALUE(
+      packed.is_contiguous() && packed.size(1) == PackedRowBytes(ParseFormat(format), k),
+      "packed must be what pack_weight made of [", packed.size(0), ", ", k, "] in ", format,
+      " here, got ", packed.sizes());
+}
+
+Tensor PackWeight(const Tensor& weight, std::string_view format) {
+  CheckActivations("weight", weight);
+  Check("weight", weight, weight, {}, {kAny, kAny});
+  CheckRowSize("weight", weight.size(1));
+  const kernels::WeightFormat parsed = ParseFormat(format);
+  const Tensor host = weight.cpu().contiguous();
+  const int64_t n = host.size(0), k = host.size(1);
+  const Tensor packed = at::empty({n, PackedRowBytes(parsed, k)}, at::kByte);
+  DeviceForm().Pack(
+      {.format = parsed, .n = n, .k = k, .data = static_cast<std::byte*>(packed.data_ptr())}, 0,
+      kernels::PackSource{
+          .dtype = DTypeOf(host), .data = host.const_data_ptr(), .ld = k, .rows = n});
+  return packed.to(weight.device());
+}
+
+Tensor Linear(const Tensor& x, const Tensor& packed, std::string_view format,
+              const OptionalTensor& bias, bool float_output) {
+  Tensor out = outputs::Linear(x, packed, format, bias, float_output);
+  const kernels::WeightFormat parsed = ParseFormat(format);
+  CheckPacked(packed, format, x.size(-1));
+  CheckRowSize("x", x.size(-1));
+  TORCH_CHECK_VALUE(
+      IsQuantized(parsed) ? x.scalar_type() != at::kFloat : x.scalar_type() == PlainType(parsed),
+      "x must be of ", IsQuantized(parsed) ? "a 16-bit type" : "the weight's type", " for ", format,
+      ", got ", x.scalar_type());
+  const Rows rows(x, kCudaAlignment);
+  std::optional<Rows> b;
+  if (bias) b = Dense(bias->unsqueeze(0));
+  const int64_t n = packed.size(0);
+  OnDevice(x, [&](cuda::Stream stream) {
+    for (int64_t begin = 0; begin < rows.m(); begin += cuda::kMaxGemvRows) {
+      cuda::Gemv({.format = parsed,
+                  .dtype = DTypeOf(x),
+                  .weight = packed.const_data_ptr(),
+                  .n = n,
+                  .k = rows.n(),
+                  .x = rows.data<char>() + begin * rows.ld() * x.element_size(),
+                  .ldx = rows.ld(),
+                  .m = std::min(cuda::kMaxGemvRows, rows.m() - begin),
+                  .bias = b ? b->data() : nullptr,
+                  .y = static_cast<char*>(out.mutable_data_ptr()) + begin * n * out.element_size(),
+                  .ldy = n,
+                  .float_output = float_output},
+                 stream);
+    }
+  });
+  return out;
+}
+
+Tensor UnpackWeight(const Tensor& packed, std::string_view format, int64_t k) {
+  Tensor out = outputs::UnpackWeight(packed, format, k);
+  CheckPacked(packed, format, k);
+  const kernels::WeightFormat parsed = ParseFormat(format);
+  if (!IsQuantized(parsed)) return out.copy_(packed.view(PlainType(parsed)));
+  // One product and zeros per sum, so nothing is rounded.
+  const Tensor ones = at::eye(k, packed.options().dtype(at::kHalf));
+  return out.copy_(Linear(ones, packed, format, {}, true).t());
+}
+
+}  // namespace
+}  // namespace mlc_native::ops
+
+MLC_NATIVE_OPS_IMPL(MLC_NATIVE_OPS_CUDA_KEY, m) {
+  namespace ops = mlc_native::ops;
+  m.impl("embedding", &ops::Embedding);
+  m.impl("rms_norm", &ops::RmsNorm);
+  m.impl("add_rms_norm", &ops::AddRmsNorm);
+  m.impl("gated_activation", &ops::GatedActivation);
+  m.impl("soft_cap_", &ops::SoftCap);
+  m.impl("pack_weight", &ops::PackWeight);
+  m.impl("unpack_weight", &ops::UnpackWeight);
+  m.impl("linear", &ops::Linear);
+}

@@ -1,0 +1,66 @@
+// What CUDA's ops share. They see no CUDA header: kernels/cuda/kernels.h has none, and torch's
+// current stream comes through its device-independent interface. So the same sources, linked to the
+// emulator of the tests, are ops on CPU tensors (MLC_NATIVE_OPS_CUDA_KEY,
+// MLC_NATIVE_OPS_NAMESPACE).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/cuda/kernels.h"
+#include "torch_ops/arguments.h"
+#include "torch_ops/library.h"
+
+#ifndef MLC_NATIVE_OPS_CUDA_KEY
+#define MLC_NATIVE_OPS_CUDA_KEY CUDA
+#endif
+
+namespace mlc_native::ops {
+
+inline constexpr int64_t kCudaAlignment = 16;  // of rows, in bytes
+inline constexpr int64_t kCudaUnit = 8;        // elements: rows are multiples of it
+
+kernels::cuda::Stream CurrentStream(c10::Device device);  // torch's
+
+// Calls launch(stream) with the device of x as the current one and its current stream. On the
+// emulator with a stream that is waited for, since CPU tensors are read at once.
+template <typename F>
+void OnDevice(const at::Tensor& x, const F& launch) {
+  if (x.is_cpu()) {
+    const kernels::cuda::OwnedStream stream;
+    launch(stream.get());
+    return stream.Synchronize();
+  }
+  const c10::DeviceGuard guard(x.device());
+  kernels::cuda::UseDevice(x.device().index());  // torch has a CUDA runtime of its own
+  launch(CurrentStream(x.device()));
+}
+
+// ValueError unless the argument's rows (or heads) of `size` elements are a multiple of `unit` and
+// at most `most`.
+void CheckRowSize(const char* name, int64_t size, int64_t most = INT64_MAX,
+                  int64_t unit = kCudaUnit);
+
+// x as kernels want what has no row stride.
+inline Rows Dense(const at::Tensor& x) { return {x.contiguous(), kCudaAlignment}; }
+
+inline at::Tensor DeviceBytes(size_t bytes, const at::Tensor& like) {
+  return at::empty({static_cast<int64_t>(bytes)}, like.options().dtype(at::kByte));
+}
+
+// Items of the host on the device of `like`.
+template <typename T>
+at::Tensor Upload(const std::vector<T>& items, const at::Tensor& like) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const size_t bytes = items.size() * sizeof(T);
+  const at::Tensor host = at::empty({static_cast<int64_t>(bytes)}, at::kByte);
+  if (bytes > 0) std::memcpy(host.mutable_data_ptr(), items.data(), bytes);
+  return host.to(like.device());
+}
+
+}  // namespace mlc_native::ops

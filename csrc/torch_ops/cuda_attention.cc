@@ -1,0 +1,246 @@
+// The ops on CUDA around paged keys and values.
+#include <ATen/ops/stack.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+
+#include "torch_ops/cuda.h"
+#include "torch_ops/outputs.h"
+#include "torch_ops/query_spans.h"
+
+namespace mlc_native::ops {
+namespace {
+
+using at::Tensor;
+namespace cuda = kernels::cuda;
+
+cuda::KvType KvTypeOf(const Tensor& kv) {
+  TORCH_CHECK_VALUE(kv.scalar_type() != at::kChar,
+                    "kv must be of type float32, bfloat16, float16 or float8_e4m3fn, got int8");
+  if (kv.scalar_type() == at::kFloat8_e4m3fn) return cuda::KvType::kFloat8;
+  return static_cast<cuda::KvType>(DTypeOf(kv));
+}
+
+cuda::KvPages Pages(const Tensor& kv, int64_t head_dim, double k_scale = 1, double v_scale = 1) {
+  CheckRowSize("kv", head_dim, cuda::kMaxHeadDim);
+  auto* pages = static_cast<char*>(kv.data_ptr());
+  return {.type = KvTypeOf(kv),
+          .kv_heads = KvHeads(kv),
+          .head_dim = head_dim,
+          .num_pages = kv.size(1),
+          .k = pages,
+          .v = pages + kv.nbytes() / 2,
+          .k_scale = static_cast<float>(k_scale),
+          .v_scale = static_cast<float>(v_scale)};
+}
+
+// `kv` is of the type of the activations `x`, or of 8 bits beside 16.
+void CheckKvType(const Tensor& kv, const Tensor& x) {
+  TORCH_CHECK_VALUE(kv.scalar_type() == x.scalar_type() ||
+                        (kv.scalar_type() == at::kFloat8_e4m3fn && x.scalar_type() != at::kFloat),
+                    "kv must be of type ", x.scalar_type(),
+                    x.scalar_type() == at::kFloat ? "" : " or Float8_e4m3fn",
+                    ", like the activations, got ", kv.scalar_type());
+}
+
+Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim, double k_scale,
+              double v_scale) {
+  Tensor out = outputs::ReadKv(kv, slots, head_dim, k_scale, v_scale);
+  const cuda::KvPages pages = Pages(kv, head_dim);
+  // [2, num_pages, kv_heads, 16, head_dim], as kernels.h says, with bytes unused at the end.
+  const int64_t size = pages.num_pages * pages.kv_heads * kKvPageSize * head_dim;
+  for (const int part : {0, 1}) {
+    const Tensor of_slots = kv[part]
+                                .flatten()
+                                .narrow(0, 0, size)
+                                .view(at::kByte)
+                                .view({pages.num_pages, pages.kv_heads, kKvPageSize, -1})
+                                .transpose(1, 2)
+                                .reshape({pages.num_pages * kKvPageSize, pages.kv_heads, -1})
+                                .index_select(0, slots);
+    out[part].copy_(of_slots.view(kv.scalar_type())).mul_(part == 0 ? k_scale : v_scale);
+  }
+  return out;
+}
+
+void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
+                   const Tensor& slots, const Tensor& cos, const Tensor& sin, int64_t head_dim,
+                   const OptionalTensor& q_norm, const OptionalTensor& k_norm, double eps,
+                   double weight_offset, double k_scale, double v_scale) {
+  outputs::QkRopeWriteKv(qkv, kv, positions, slots, cos, sin, head_dim, q_norm, k_norm, eps,
+                         weight_offset, k_scale, v_scale);
+  CheckKvType(kv, qkv);
+  const cuda::KvPages pages = Pages(kv, head_dim, k_scale, v_scale);
+  const Rows rows = MutableRows("qkv", qkv, kCudaAlignment);
+  const Tensor all_positions = positions.contiguous(), all_slots = slots.contiguous();
+  const Tensor cosines = cos.contiguous(), sines = sin.contiguous();
+  std::optional<Rows> norms[2];
+  if (q_norm) norms[0] = Dense(q_norm->unsqueeze(0));
+  if (k_norm) norms[1] = Dense(k_norm->unsqueeze(0));
+  OnDevice(qkv, [&](cuda::Stream stream) {
+    cuda::QkRopeWriteKv(pages,
+                        {.dtype = DTypeOf(qkv),
+                         .qkv = rows.data(),
+                         .ld = rows.ld(),
+                         .m = rows.m(),
+                         .q_heads = rows.n() / head_dim - 2 * pages.kv_heads,
+                         .q_norm = norms[0] ? norms[0]->data() : nullptr,
+                         .k_norm = norms[1] ? norms[1]->data() : nullptr,
+                         .weight_offset = static_cast<float>(weight_offset),
+                         .eps = static_cast<float>(eps),
+                         .rotary_dim = 2 * cos.size(1),
+                         .positions = all_positions.const_data_ptr<int32_t>(),
+                         .slots = all_slots.const_data_ptr<int64_t>(),
+                         .cos = cosines.const_data_ptr<float>(),
+                         .sin = sines.const_data_ptr<float>()},
+                        stream);
+  });
+}
+
+void CopyPages(const Tensor& kv, const Tensor& pairs, int64_t head_dim) {
+  outputs::CopyPages(kv, pairs, head_dim);
+  const Tensor list = pairs.contiguous();
+  OnDevice(kv, [&](cuda::Stream stream) {
+    cuda::CopyPages({.first = Pages(kv, head_dim),
+                     .num_layers = 1,
+                     .copies = static_cast<const PageCopy*>(list.const_data_ptr()),
+                     .num_copies = list.size(0)},
+                    stream);
+  });
+}
+
+// ---- Attention ----
+
+// One call's arguments: `out` is written.
+class Attention {
+ public:
+  Attention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
+            const AttentionOptions& options, const Tensor& out)
+      : q_(q.flatten(1), kCudaAlignment),
+        tables_(block_tables.contiguous()),
+        pages_(Pages(kv, q.size(2), options.k_scale, options.v_scale)),
+        args_{.dtype = DTypeOf(q),
+              .q = q_.data(),
+              .ldq = q_.ld(),
+              .out = out.mutable_data_ptr(),
+              .ldo = q_.n(),
+              .q_heads = q.size(1),
+              .scale = options.Scale(q.size(2)),
+              .soft_cap = static_cast<float>(options.soft_cap),
+              .window = options.window,
+              .block_tables = tables_.const_data_ptr<int32_t>(),
+              .ld_block_tables = tables_.size(1)} {
+    CheckKvType(kv, q);
+  }
+
+  // Row i sees the first lengths[i] keys of table tables[i]; without tables, of table i.
+  void Decode(const Tensor& lengths, const std::optional<Tensor>& tables) {
+    const int64_t max_length = tables_.size(1) * kKvPageSize;
+    const int64_t max_rows = std::min(q_.m(), cuda::kMaxDecodeRows);
+    const Tensor workspace = DeviceBytes(
+        cuda::DecodeWorkspaceBytes(max_rows, max_length, args_.q_heads, pages_.head_dim),
+        q_.tensor());
+    const auto zeros = static_cast<int64_t>(cuda::ZeroedDecodeBytes(args_.q_heads));
+    workspace.narrow(0, 0, zeros).zero_();
+    OnDevice(q_.tensor(), [&](cuda::Stream stream) {
+      for (int64_t begin = 0; begin < q_.m(); begin += max_rows) {
+        cuda::DecodeAttention(
+            pages_, ArgsFrom(begin, !tables.has_value()),
+            {.lengths = lengths.const_data_ptr<int32_t>() + begin,
+             .tables = tables ? tables->const_data_ptr<int32_t>() + begin : nullptr,
+             .m = std::min(max_rows, q_.m() - begin),
+             .max_rows = max_rows,
+             .max_length = max_length,
+             .workspace = workspace.data_ptr()},
+            stream);
+      }
+    });
+  }
+
+  void Prefill(const std::vector<QuerySpan>& spans) {
+    const bool has_tensor_cores =
+        args_.dtype != DType::kFloat32 && pages_.head_dim % 16 == 0 && TileRows() > 0;
+    if (!has_tensor_cores) return PrefillByRows(spans);
+    std::vector<cuda::PrefillTile> tiles;
+    for (const QuerySpan& span : spans) {
+      for (int64_t row = 0; row < span.num_rows; row += TileRows()) {
+        tiles.push_back(
+            {.row_begin = static_cast<int32_t>(span.row_begin + row),
+             .num_rows = static_cast<int32_t>(std::min(TileRows(), span.num_rows - row)),
+             .first_position = static_cast<int32_t>(span.first_position + row),
+             .table = static_cast<int32_t>(span.table)});
+      }
+    }
+    std::ranges::stable_sort(tiles, std::greater(), &cuda::PrefillTile::first_position);
+    const Tensor uploaded = Upload(tiles, q_.tensor());
+    OnDevice(q_.tensor(), [&](cuda::Stream stream) {
+      cuda::PrefillAttention(pages_, args_,
+                             static_cast<const cuda::PrefillTile*>(uploaded.const_data_ptr()),
+                             static_cast<int64_t>(tiles.size()), stream);
+    });
+  }
+
+ private:
+  int64_t TileRows() const { return cuda::PrefillTileRows(args_.q_heads, pages_.kv_heads); }
+
+  // Of the rows from `begin` on, which have the tables from there on, or all tables.
+  cuda::AttentionArgs ArgsFrom(int64_t begin, bool has_table_per_row) const {
+    const int64_t size = q_.tensor().element_size();
+    cuda::AttentionArgs args = args_;
+    args.q = static_cast<const char*>(args.q) + begin * args.ldq * size;
+    args.out = static_cast<char*>(args.out) + begin * args.ldo * size;
+    if (has_table_per_row) args.block_tables += begin * args.ld_block_tables;
+    return args;
+  }
+
+  void PrefillByRows(const std::vector<QuerySpan>& spans) {
+    std::vector<int32_t> lengths, tables;
+    for (const QuerySpan& span : spans) {
+      for (int64_t row = 0; row < span.num_rows; ++row) {
+        lengths.push_back(static_cast<int32_t>(span.first_position + row + 1));
+        tables.push_back(static_cast<int32_t>(span.table));
+      }
+    }
+    Decode(Upload(lengths, q_.tensor()).view(at::kInt), Upload(tables, q_.tensor()).view(at::kInt));
+  }
+
+  const Rows q_;
+  const Tensor tables_;
+  const cuda::KvPages pages_;
+  const cuda::AttentionArgs args_;
+};
+
+Tensor PagedDecodeAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
+                            const Tensor& lengths, std::optional<double> scale, double soft_cap,
+                            int64_t window, double k_scale, double v_scale) {
+  Tensor out = outputs::PagedDecodeAttention(q, kv, block_tables, lengths, scale, soft_cap, window,
+                                             k_scale, v_scale);
+  if (lengths.is_cpu()) CheckPages(block_tables, DecodeSpans(lengths), window, kv.size(1));
+  Attention(q, kv, block_tables, {scale, soft_cap, window, k_scale, v_scale}, out)
+      .Decode(lengths.contiguous(), std::nullopt);
+  return out;
+}
+
+Tensor PagedPrefillAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
+                             const Tensor& lengths, const Tensor& query_starts,
+                             std::optional<double> scale, double soft_cap, int64_t window,
+                             double k_scale, double v_scale) {
+  Tensor out = outputs::PagedPrefillAttention(q, kv, block_tables, lengths, query_starts, scale,
+                                              soft_cap, window, k_scale, v_scale);
+  const std::vector<QuerySpan> spans = PrefillSpans(lengths, query_starts, q.size(0));
+  CheckPages(block_tables, spans, window, kv.size(1));
+  Attention(q, kv, block_tables, {scale, soft_cap, window, k_scale, v_scale}, out).Prefill(spans);
+  return out;
+}
+
+}  // namespace
+}  // namespace mlc_native::ops
+
+MLC_NATIVE_OPS_IMPL(MLC_NATIVE_OPS_CUDA_KEY, m) {
+  namespace ops = mlc_native::ops;
+  m.impl("read_kv", &ops::ReadKv);
+  m.impl("qk_rope_write_kv", &ops::QkRopeWriteKv);
+  m.impl("copy_pages_", &ops::CopyPages);
+  m.impl("paged_decode_attention", &ops::PagedDecodeAttention);
+  m.impl("paged_prefill_attention", &ops::PagedPrefillAttention);
+}
