@@ -62,7 +62,7 @@ class EngineConfig:
         prefill_mode: "hybrid" (decoding goes on beside a prefill) or "chunked".
         grammar_compile_timeout_s: for the grammar of one response_format, (0, 3600] seconds.
         grammar_cache_bytes: compiled grammars that are kept for reuse; 0 keeps none.
-        verbose: report the settings on stderr.
+        verbose: report the settings, and the build of a CUDA library, on stderr.
     """
 
     model: str | None = None
