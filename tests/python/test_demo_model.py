@@ -134,10 +134,14 @@ def test_logprobs_are_of_the_models_distribution(engine: MLCEngine, is_cpu: bool
 
 
 @pytest.mark.emulated(slow=True)
-def test_seeded_sampling_repeats(engine: MLCEngine) -> None:
+def test_seeded_sampling_repeats(engine: MLCEngine, is_cpu: bool) -> None:
     arguments: dict[str, Any] = {"messages": ask("Tell me something."), "temperature": 1.5}
     arguments |= {"max_tokens": 30, "n": 3}
-    first = engine.chat.completions.create(**arguments, seed=7)
-    again = engine.chat.completions.create(**arguments, seed=7)
-    assert [c.message.content for c in first.choices] == [c.message.content for c in again.choices]
-    assert len({c.message.content for c in first.choices}) > 1
+    first, second, third = (
+        [c.message.content for c in engine.chat.completions.create(**arguments, seed=7).choices]
+        for _ in range(3)
+    )
+    # On a GPU a hit of the prefix cache, as in all but the first, may change bits.
+    assert first == second or not is_cpu
+    assert second == third
+    assert len(set(second)) > 1
