@@ -4,14 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <limits>
 
 #include <nlohmann/json.hpp>
 
 #include "support/error.h"
+#include "testing/temp_folder.h"
 
 namespace mlc_native {
 namespace {
@@ -518,24 +517,13 @@ TEST(GenerationConfig, AsJSON) {
 
 class ModelDefaultsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::path(::testing::TempDir()) /
-              ("defaults_" +
-               std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  void Write(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ / name) << text;
-  }
-  ModelDefaults Read() { return ReadModelDefaults(folder_.string()); }
+  void Write(const std::string& name, const std::string& text) { folder_.Write(name, text); }
+  ModelDefaults Read() { return ReadModelDefaults(folder_.path()); }
   std::string Error(const std::string& field) {
     return MessageOf<LoadError>(field, [this] { Read(); });
   }
 
-  std::filesystem::path folder_;
+  const testing::TempFolder folder_;
 };
 
 TEST_F(ModelDefaultsTest, ConfigAlone) {
@@ -580,9 +568,9 @@ TEST_F(ModelDefaultsTest, NullsAndMinusOneAreNothing) {
 TEST_F(ModelDefaultsTest, DamageIsALoadErrorThatNamesTheFile) {
   EXPECT_THAT(Error("config.json"), HasSubstr("no model folder"));
   Write("config.json", R"({"eos_tok)");
-  EXPECT_THAT(Error((folder_ / "config.json").string()), HasSubstr("not valid JSON"));
+  EXPECT_THAT(Error(folder_.file("config.json")), HasSubstr("not valid JSON"));
   Write("config.json", "[]");
-  EXPECT_THAT(Error((folder_ / "config.json").string()), HasSubstr("JSON object"));
+  EXPECT_THAT(Error(folder_.file("config.json")), HasSubstr("JSON object"));
   Write("config.json", R"({"eos_token_id": "two"})");
   EXPECT_THAT(Error("eos_token_id"), HasSubstr("got \"two\""));
   Write("config.json", "{}");
@@ -591,7 +579,7 @@ TEST_F(ModelDefaultsTest, DamageIsALoadErrorThatNamesTheFile) {
   Write("generation_config.json", R"({"do_sample": true, "top_p": 7})");
   EXPECT_THAT(Error("top_p"), HasSubstr("generation_config.json"));
   Write("generation_config.json", "{");
-  EXPECT_THAT(Error((folder_ / "generation_config.json").string()), HasSubstr("not valid JSON"));
+  EXPECT_THAT(Error(folder_.file("generation_config.json")), HasSubstr("not valid JSON"));
 }
 
 TEST(ModelDefaults, MissingFolder) {

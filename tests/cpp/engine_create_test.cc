@@ -2,37 +2,31 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "engine.h"
 #include "support/error.h"
+#include "testing/temp_folder.h"
 #include "testing/test_engine.h"
 
 namespace mlc_native::testing {
 namespace {
 
-namespace fs = std::filesystem;
-
 class EngineCreateTest : public ::testing::Test {
  protected:
-  EngineCreateTest() : folder_(fs::path(::testing::TempDir()) / "engine_create") {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-    Write("config.json", R"({"eos_token_id": 7, "fake": {"vocab_size": 300}})");
-    config_.model = folder_.string();
+  EngineCreateTest() {
+    folder_.Write("config.json", R"({"eos_token_id": 7, "fake": {"vocab_size": 300}})");
+    config_.model = folder_.path();
     config_.model_lib = MLC_NATIVE_FAKE_MODEL_PATH;
     config_.gpu_memory_utilization = 0.05;
     options_.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
       checker_.Receive(outputs);
     };
   }
-  ~EngineCreateTest() override { fs::remove_all(folder_); }
-
-  void Write(const char* name, const std::string& text) { std::ofstream(folder_ / name) << text; }
+  void Write(const char* name, const std::string& text) { folder_.Write(name, text); }
   std::unique_ptr<Engine> Create() { return Engine::Create(config_, options_); }
 
-  const fs::path folder_;
+  const TempFolder folder_;
   EngineConfig config_;
   EngineOptions options_;
   HistoryChecker checker_;
@@ -68,10 +62,10 @@ TEST_F(EngineCreateTest, WhatIsWrongIsNamed) {
   config_.model_lib = MLC_NATIVE_FAKE_MODEL_PATH;
   Write("tokenizer.json", "{");
   EXPECT_THROW(Create(), LoadError);
-  fs::remove(folder_ / "tokenizer.json");
+  std::filesystem::remove(folder_.file("tokenizer.json"));
   Write("config.json", R"({"fake": {"unknown": 1}})");
   EXPECT_THROW(Create(), LoadError);
-  fs::remove(folder_ / "config.json");
+  std::filesystem::remove(folder_.file("config.json"));
   EXPECT_THROW(Create(), LoadError);
 }
 

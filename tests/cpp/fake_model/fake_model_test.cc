@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <vector>
 
 #include "support/error.h"
+#include "testing/temp_folder.h"
 
 namespace mlc_native::testing {
 namespace {
@@ -125,12 +125,10 @@ TEST(FakeModel, ReusedRowsFavourOneTokenAtATime) {
 }
 
 TEST(FakeModelOptions, AreReadFromTheFolder) {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::path(::testing::TempDir()) / "fake_model_options";
-  fs::create_directories(folder);
+  const TempFolder folder;
   const auto read = [&folder](const char* config) {
-    std::ofstream(folder / "config.json") << config;
-    return ReadFakeModelOptions(folder.string());
+    folder.Write("config.json", config);
+    return ReadFakeModelOptions(folder.path());
   };
   const FakeModelOptions options =
       read(R"({"fake": {"vocab_size": 99, "cost": "sleep", "fail_at_forward": [3]}})");
@@ -142,8 +140,8 @@ TEST(FakeModelOptions, AreReadFromTheFolder) {
   EXPECT_THROW(read(R"({"fake": {"vocab_size": "many"}})"), LoadError);
   EXPECT_THROW(read(R"({"fake": 3})"), LoadError);
   EXPECT_THROW(read("{"), LoadError);
-  fs::remove_all(folder);
-  EXPECT_THROW(ReadFakeModelOptions(folder.string()), LoadError);
+  std::filesystem::remove(folder.file("config.json"));
+  EXPECT_THROW(ReadFakeModelOptions(folder.path()), LoadError);
 }
 
 }  // namespace

@@ -1,34 +1,15 @@
 #include "models/plugin.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "fake_model/path.h"
 #include "support/error.h"
+#include "testing/temp_folder.h"
 
 namespace mlc_native {
 namespace {
-
-// A model folder with this config.json, gone with the object.
-class ModelFolder {
- public:
-  explicit ModelFolder(const std::string& config) {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    path_ = std::filesystem::temp_directory_path() /
-            ("plugin_test_" + std::string(test->name()) + std::to_string(getpid()));
-    std::filesystem::create_directories(path_);
-    std::ofstream(path_ / "config.json") << config;
-  }
-  ~ModelFolder() { std::filesystem::remove_all(path_); }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string LoadMessage(const ModelSource& source) {
   try {
@@ -40,13 +21,15 @@ std::string LoadMessage(const ModelSource& source) {
 }
 
 TEST(Plugin, CreatesTheModelOfTheFolder) {
-  const ModelFolder folder(R"({"fake": {"vocab_size": 33}})");
+  const testing::TempFolder folder;
+  folder.Write("config.json", R"({"fake": {"vocab_size": 33}})");
   const auto model = LoadModel({.path = folder.path(), .model_lib = MLC_NATIVE_FAKE_MODEL_PATH});
   EXPECT_EQ(model->metadata().vocab_size, 33);
 }
 
 TEST(Plugin, ItsErrorsPassThroughWithTheirType) {
-  const ModelFolder folder(R"({"fake": {"vocabulary": 33}})");
+  const testing::TempFolder folder;
+  folder.Write("config.json", R"({"fake": {"vocabulary": 33}})");
   const std::string message =
       LoadMessage({.path = folder.path(), .model_lib = MLC_NATIVE_FAKE_MODEL_PATH});
   EXPECT_NE(message.find("vocabulary"), std::string::npos) << message;

@@ -2,33 +2,26 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
+
+#include "testing/temp_folder.h"
 
 namespace mlc_native {
 namespace {
 
-namespace fs = std::filesystem;
-
 // A machine as /proc and /sys tell it.
 class MachineInfoTest : public ::testing::Test {
  protected:
-  MachineInfoTest() : root_(fs::path(::testing::TempDir()) / "machine_info") {
-    fs::remove_all(root_);
+  MachineInfoTest() {
     File("proc/meminfo", "MemTotal: 2000 kB\nMemFree: 10 kB\nMemAvailable: 1000 kB\n");
   }
-  ~MachineInfoTest() override { fs::remove_all(root_); }
 
-  void File(const std::string& path, const std::string& text) {
-    fs::create_directories((root_ / path).parent_path());
-    std::ofstream(root_ / path) << text;
-  }
-  int64_t Memory() const { return AvailableMemoryBytes(root_.string()); }
-  int64_t Cpus(int64_t affinity) const { return AvailableCpus(root_.string(), affinity); }
+  void File(const std::string& path, const std::string& text) { root_.Write(path, text); }
+  int64_t Memory() const { return AvailableMemoryBytes(root_.path()); }
+  int64_t Cpus(int64_t affinity) const { return AvailableCpus(root_.path(), affinity); }
 
  private:
-  const fs::path root_;
+  const testing::TempFolder root_;
 };
 
 TEST_F(MachineInfoTest, WithoutCgroupsItIsMemAvailable) {

@@ -1,8 +1,5 @@
 #include "testing/tiny_checkpoint.h"
 
-#include <unistd.h>
-
-#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -14,25 +11,6 @@
 #include "models/weight_map.h"
 
 namespace mlc_native::testing {
-
-namespace {
-
-std::string NextFolderName() {
-  static std::atomic<int> counter{0};
-  return "mlc_native_models_" + std::to_string(getpid()) + "_" + std::to_string(counter++);
-}
-
-}  // namespace
-
-TempFolder::TempFolder() : path_(std::filesystem::temp_directory_path() / NextFolderName()) {
-  std::filesystem::create_directories(path_);
-}
-
-TempFolder::~TempFolder() { std::filesystem::remove_all(path_); }
-
-void TempFolder::Write(const std::string& name, const std::string& content) const {
-  std::ofstream(path_ / name, std::ios::binary) << content;
-}
 
 std::string TinyConfig(const std::string& architecture, const std::string& fields) {
   return R"({"architectures": [")" + architecture + R"("], "vocab_size": 50, "hidden_size": 32,

@@ -1,26 +1,11 @@
 // Writes checkpoints of tiny random decoders, tensor by tensor as the weight map wants them.
 #pragma once
 
-#include <filesystem>
 #include <string>
 
+#include "testing/temp_folder.h"
+
 namespace mlc_native::testing {
-
-// A folder below the temporary directory, gone with the object.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  std::string path() const { return path_.string(); }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  void Write(const std::string& name, const std::string& content) const;
-
- private:
-  std::filesystem::path path_;
-};
 
 // Two layers of hidden size 32; `fields` are added to config.json, as in R"("head_dim": 8)".
 std::string TinyConfig(const std::string& architecture, const std::string& fields = "");

@@ -2,32 +2,23 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "support/check.h"
 #include "support/error.h"
+#include "testing/temp_folder.h"
 #include "tokenizer/token_decoder.h"
 
 namespace mlc_native {
 namespace {
 
-class TokenTableTest : public testing::Test {
+class TokenTableTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = std::filesystem::path(testing::TempDir()) /
-                 (std::string("token_table_") +
-                  testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(directory_);
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::string path() const { return (directory_ / "tokenizer.json").string(); }
+  std::string path() const { return directory_.file("tokenizer.json"); }
 
   std::shared_ptr<const TokenTable> Load(const std::string& json) {
-    std::ofstream(path(), std::ios::binary) << json;
+    directory_.Write("tokenizer.json", json);
     return TokenTable::FromTokenizerJson(path());
   }
 
@@ -44,7 +35,7 @@ class TokenTableTest : public testing::Test {
     return "";
   }
 
-  std::filesystem::path directory_;
+  const testing::TempFolder directory_;
 };
 
 std::vector<std::string> AllBytes(const TokenTable& table) {
@@ -193,7 +184,7 @@ TEST_F(TokenTableTest, EveryByteHasACharacter) {
 
 TEST_F(TokenTableTest, RefusesFilesThatAreMissingOrDamaged) {
   EXPECT_THROW(TokenTable::FromTokenizerJson(path()), LoadError);
-  EXPECT_THROW(TokenTable::FromTokenizerJson(directory_.string()), LoadError);
+  EXPECT_THROW(TokenTable::FromTokenizerJson(directory_.path()), LoadError);
   const std::string whole =
       R"({"decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": {"a": 0}}})";
   ASSERT_NO_THROW(Load(whole));
