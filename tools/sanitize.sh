@@ -27,8 +27,8 @@ done
 [ ${#kinds[@]} -gt 0 ] || kinds=(address thread)
 [ -n "$seeds" ] || seeds=$((short ? 100 : 1000))
 jobs="$(nproc)"
-# The programs of the short form, beside the simulation.
-declare -A short_tests=([address]="core_test kv_test sim_test" [thread]="core_test sim_test support_test")
+# Folders of tests/cpp whose programs make the short form, beside the simulation.
+declare -A short_folders=([address]="core kv sim" [thread]="core sim support")
 
 build() { # build KIND SANITIZERS [TARGETS...]
   local log="build/$1.log" targets=("${@:3}")
@@ -37,11 +37,11 @@ build() { # build KIND SANITIZERS [TARGETS...]
     -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_SANITIZE="$2" >"$log" 2>&1 &&
     cmake --build "build/$1" -j "$jobs" ${targets[@]:+--target "${targets[@]}"} >>"$log" 2>&1 || { tail -n 60 "$log"; false; }
 }
-run_tests() { # run_tests KIND [TESTS...]
+run_tests() { # run_tests KIND [FOLDERS...]
   local pattern
   pattern="$(IFS='|'; echo "${*:2}")"
   timeout -k 10 1800 ctest --test-dir "build/$1" -j "$jobs" --output-on-failure --no-tests=error \
-    -R "^(${pattern:-.*})\$"
+    -R "^(${pattern:-.*})_.*test\$"
 }
 simulate() { timeout -k 10 1800 "build/$1/tests/mlc_native_sim" --seeds "1..$seeds" --jobs "$jobs"; }
 
@@ -49,12 +49,12 @@ export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_afte
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 export TSAN_OPTIONS="suppressions=$PWD/tests/cpp/tsan.supp:halt_on_error=1:second_deadlock_stack=1"
 for kind in "${kinds[@]}"; do
-  sanitizers="$kind" tests=()
+  sanitizers="$kind" folders=()
   [ "$kind" = address ] && sanitizers=address,undefined
-  [ "$short" = 1 ] && read -ra tests <<<"${short_tests[$kind]}"
+  [ "$short" = 1 ] && read -ra folders <<<"${short_folders[$kind]}"
   check "$sanitizers: build" \
-    build "$kind" "$sanitizers" ${tests[@]:+"${tests[@]}" mlc_native_sim} || continue
-  check "$sanitizers: C++ tests" run_tests "$kind" "${tests[@]}"
+    build "$kind" "$sanitizers" ${folders[@]:+"${folders[@]/%/_test}" mlc_native_sim} || continue
+  check "$sanitizers: C++ tests" run_tests "$kind" "${folders[@]}"
   # One engine is on one thread, but several engines are in the process.
   check "$sanitizers: $seeds simulations" simulate "$kind"
 done

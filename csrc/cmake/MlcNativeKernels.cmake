@@ -24,7 +24,7 @@ set_source_files_properties(kernels/packed_weights.cc kernels/quantize.cc PROPER
 
 set(kernel_optimization -O3)
 if(MLC_NATIVE_SANITIZE)  # instrumented, the unrolled loops would take minutes per file
-  set(kernel_optimization -O1)
+  set(kernel_optimization -O0 -Wno-psabi)
 endif()
 foreach(isa IN LISTS isas)
   set(source kernels/cpu/kernels_${isa}.cc)
