@@ -50,7 +50,7 @@ void AuditEntry(const RequestStateEntry& entry, const PagedKvCache& kv, std::set
 
 void AuditRequest(RequestState& rstate) {
   const std::string& id = rstate.request->id;
-  bool decodes = false;
+  bool decodes = rstate.entries[0].waits_for_branches();
   for (const RequestStateEntry& leaf : rstate.leaves()) {
     const bool alive = leaf.status == RequestStateStatus::kAlive;
     MLC_CHECK(!alive || leaf.length() > leaf.mstate.kv_len) << id;

@@ -1,9 +1,9 @@
 // EngineStateObj: everything the engine knows between two steps. Queues, states, ids, metrics.
 //
 // Invariants between steps: every live request is in request_states; it is in waiting_queue while
-// an entry of it has tokens to prefill, in running_queue while an entry of it decodes (a request
-// with n > 1 can be in both after a preemption, and in none while the step that completes its
-// prompt is under way). At most one waiting entry is partly prefilled: the
+// an entry of it has tokens to prefill, in running_queue while an entry of it decodes or branches
+// of it start when the step of their prompt is collected (a request with n > 1 can be in both after
+// a preemption). At most one waiting entry is partly prefilled: the
 // first one of the queue that holds pages. Internal ids are unique among the live. Queues change
 // through the methods below, which keep the flags of RequestState. Owned by the engine; engine's
 // thread only.

@@ -99,6 +99,11 @@ struct RequestStateEntry {
   bool waits_for_prefill() const {
     return status == RequestStateStatus::kPending && !tokens.empty() && num_tokens_to_compute() > 0;
   }
+  // The root of branches that start when the step of its prompt is collected.
+  bool waits_for_branches() const {
+    return status == RequestStateStatus::kPending && is_root_of_branches() &&
+           num_tokens_to_compute() == 0;
+  }
 
   // Prompt tokens that collected steps have computed or found in the cache (the first num_cached)
   // go into the request's metrics, each once: recomputation does not count.

@@ -160,8 +160,8 @@ void StepPipeline::CommitSlice(const EngineState& estate, const PlannedSlice& sl
   parts_.kv->Commit(entry.mstate.internal_id, slice.num_tokens);
   entry.mstate.kv_len += slice.num_tokens;
   entry.mstate.kv_under_way += slice.num_tokens;
-  if (slice.is_decode || !slice.completes_input || entry.is_root_of_branches()) return;
-  entry.status = RequestStateStatus::kAlive;
+  if (slice.is_decode || !slice.completes_input) return;
+  if (!entry.is_root_of_branches()) entry.status = RequestStateStatus::kAlive;
   estate->PushRunning(*entry.rstate);
   estate->running_rsentries_changed = true;
 }
@@ -277,7 +277,6 @@ void StepPipeline::CollectSlice(const EngineState& estate, const PlannedSlice& s
   if (rstate.config().debug_config.pinned_system_prompt) PinPrompt(estate, *rstate.request);
   if (!entry.is_root_of_branches()) return;
   ForkChildren(estate, parts_, entry);
-  estate->PushRunning(rstate);
   estate->running_rsentries_changed = true;
 }
 

@@ -36,7 +36,8 @@ add_executable(consumer main.cc)
 target_link_libraries(consumer PRIVATE mlc_native::mlc_native)
 
 # A model of one's own, for model_lib=.
-set(plugin_sources ${FAKE_MODEL}/fake_model/fake_model.cc ${FAKE_MODEL}/fake_model/plugin_export.cc)
+set(plugin_sources ${FAKE_MODEL}/fake_model/fake_model.cc ${FAKE_MODEL}/fake_model/fake_steps.cc
+    ${FAKE_MODEL}/fake_model/plugin_export.cc)
 add_library(my_model SHARED ${plugin_sources})
 target_include_directories(my_model PRIVATE ${FAKE_MODEL} ${JSON})
 target_link_libraries(my_model PRIVATE mlc_native::mlc_native)

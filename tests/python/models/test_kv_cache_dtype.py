@@ -121,5 +121,5 @@ def test_memory_per_token_follows() -> None:
 
 def test_a_wrong_type_is_refused_by_name_and_range() -> None:
     config = EngineConfig(kv_cache_dtype="int4")  # type: ignore[arg-type]
-    with pytest.raises(InvalidConfig, match=r'kv_cache_dtype.*"int8", got "int4"'):
+    with pytest.raises(InvalidConfig, match=r'kv_cache_dtype.*"float8", got "int4"'):
         MLCEngine("demo", engine_config=config)
