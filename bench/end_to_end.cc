@@ -35,10 +35,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "arch/model_config.h"
 #include "engine.h"
 #include "kernels_machine.h"
 #include "models/kv_storage.h"
-#include "models/model_config.h"
 
 namespace mlc_native {
 namespace {

@@ -31,8 +31,8 @@
 #include <vector>
 
 #include "engine.h"
-#include "event_trace.h"
 #include "fake_model/fake_model.h"
+#include "observe/event_trace.h"
 #include "threaded_engine.h"
 #include "tokenizer/stop_str_handler.h"
 #include "tokenizer/text_streamer.h"

@@ -4,14 +4,14 @@
 #include <filesystem>
 #include <utility>
 
-#include "actions/action.h"
-#include "actions/deliver.h"
-#include "actions/grammar_masks.h"
-#include "actions/post_process.h"
-#include "actions/sequence_life.h"
-#include "actions/step_pipeline.h"
-#include "device.h"
+#include "config/device.h"
 #include "engine_debug.h"
+#include "step/action.h"
+#include "step/deliver.h"
+#include "step/grammar_masks.h"
+#include "step/post_process.h"
+#include "step/sequence_life.h"
+#include "step/step_pipeline.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "support/machine_info.h"

@@ -12,15 +12,15 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
-#include "data.h"
+#include "config/config.h"
+#include "config/data.h"
 #include "engine_grammars.h"
-#include "event_trace.h"
 #include "kv/prefix_cache.h"
-#include "metrics.h"
 #include "models/model.h"
-#include "queue_limit.h"
-#include "request.h"
+#include "observe/event_trace.h"
+#include "observe/metrics.h"
+#include "request/queue_limit.h"
+#include "request/request.h"
 #include "tokenizer/token_table.h"
 
 namespace mlc_native {

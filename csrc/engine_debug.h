@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "config.h"
+#include "config/config.h"
 #include "engine_state.h"
 #include "kv/paged_kv_cache.h"
 

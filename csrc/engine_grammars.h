@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
+#include "config/config.h"
 #include "grammar/grammar.h"
-#include "request.h"
+#include "request/request.h"
 #include "tokenizer/retokenizer.h"
 #include "tokenizer/token_table.h"
 

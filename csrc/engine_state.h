@@ -16,12 +16,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "data.h"
-#include "deadline_queue.h"
+#include "config/data.h"
 #include "kv/prefix_cache.h"
-#include "metrics.h"
-#include "request.h"
-#include "request_state.h"
+#include "observe/metrics.h"
+#include "request/deadline_queue.h"
+#include "request/request.h"
+#include "request/request_state.h"
 
 namespace mlc_native {
 

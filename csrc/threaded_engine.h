@@ -19,12 +19,12 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
-#include "data.h"
+#include "config/config.h"
+#include "config/data.h"
 #include "engine.h"
-#include "event_trace.h"
 #include "models/model.h"
-#include "request.h"
+#include "observe/event_trace.h"
+#include "request/request.h"
 #include "tokenizer/token_table.h"
 
 namespace mlc_native {

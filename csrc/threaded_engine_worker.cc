@@ -5,7 +5,7 @@
 #include <exception>
 #include <utility>
 
-#include "metrics.h"
+#include "observe/metrics.h"
 #include "support/error.h"
 
 namespace mlc_native {

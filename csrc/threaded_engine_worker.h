@@ -15,10 +15,10 @@
 #include <variant>
 #include <vector>
 
-#include "config.h"
-#include "data.h"
+#include "config/config.h"
+#include "config/data.h"
 #include "engine.h"
-#include "request.h"
+#include "request/request.h"
 #include "threaded_engine.h"
 #include "tokenizer/token_table.h"
 

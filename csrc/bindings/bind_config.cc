@@ -7,9 +7,9 @@
 #include <map>
 
 #include "bindings/bindings.h"
-#include "config.h"
-#include "device.h"
-#include "request.h"
+#include "config/config.h"
+#include "config/device.h"
+#include "request/request.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

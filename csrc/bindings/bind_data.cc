@@ -8,8 +8,8 @@
 
 #include "bindings/bindings.h"
 #include "bindings/merge_outputs.h"
-#include "data.h"
-#include "request.h"
+#include "config/data.h"
+#include "request/request.h"
 #include "support/error.h"
 
 namespace nb = nanobind;

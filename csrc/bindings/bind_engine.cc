@@ -8,7 +8,7 @@
 #include "bindings/bindings.h"
 #include "bindings/load_progress.h"
 #include "engine.h"
-#include "request.h"
+#include "request/request.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

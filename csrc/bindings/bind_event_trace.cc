@@ -3,7 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include "bindings/bindings.h"
-#include "event_trace.h"
+#include "observe/event_trace.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -14,13 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "arch/model_config.h"
 #include "bindings/bindings.h"
 #include "models/model.h"
-#include "models/model_config.h"
-#include "models/weight_source.h"
 #include "support/error.h"
 #include "tokenizer/text_encoder.h"
 #include "tokenizer/token_table.h"
+#include "weights/weight_source.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;  // NOLINT(build/namespaces)

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "data.h"
-#include "request.h"
+#include "config/data.h"
+#include "request/request.h"
 
 namespace mlc_native::bindings {
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "data.h"
+#include "config/data.h"
 
 namespace mlc_native::bindings {
 

@@ -4,8 +4,8 @@
 include(CMakePackageConfigHelpers)
 install(TARGETS mlc_native EXPORT mlc_nativeTargets LIBRARY DESTINATION lib)
 file(GLOB public_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}
-  *.h support/*.h kernels/*.h kv/*.h sampling/*.h tokenizer/*.h grammar/*.h actions/*.h
-  models/*.h bindings/c_api*.h)
+  *.h support/*.h config/*.h observe/*.h kernels/*.h kv/*.h sampling/*.h tokenizer/*.h grammar/*.h
+  checkpoint/*.h arch/*.h weights/*.h models/*.h request/*.h step/*.h)
 foreach(header ${public_headers})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION include/mlc_native/${folder})

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "arch/model_config.h"
 #include "kernels/kernels.h"
-#include "models/model_config.h"
-#include "models/tensor_storage.h"
 #include "support/page.h"
+#include "weights/tensor_storage.h"
 
 namespace mlc_native {
 

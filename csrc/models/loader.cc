@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "models/checkpoint.h"
-#include "models/model_config.h"
+#include "arch/model_config.h"
+#include "checkpoint/checkpoint.h"
 #include "models/transformer.h"
-#include "models/weight_loader.h"
 #include "support/error.h"
+#include "weights/weight_loader.h"
 
 namespace mlc_native {
 namespace {

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -15,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "config.h"
-#include "data.h"
+#include "config/config.h"
+#include "config/data.h"
 #include "support/page.h"
 
 namespace mlc_native {
@@ -125,9 +124,6 @@ class Model {
 
 // Loading
 // ---------------------------------------------------------------------------------------------------------
-
-// done and total in bytes; called on the loading thread.
-using LoadProgress = std::function<void(int64_t done, int64_t total)>;
 
 struct ModelSource {
   std::string path{};          // model folder

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "device.h"
+#include "config/device.h"
 #include "models/loader.h"
 #include "support/error.h"
 

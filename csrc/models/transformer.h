@@ -10,12 +10,12 @@
 #include <span>
 #include <vector>
 
+#include "arch/model_config.h"
+#include "arch/rope.h"
 #include "models/kv_storage.h"
 #include "models/model.h"
-#include "models/model_config.h"
-#include "models/rope.h"
-#include "models/weights.h"
 #include "support/thread_pool.h"
+#include "weights/weights.h"
 
 namespace mlc_native {
 

@@ -7,7 +7,7 @@
 
 #include <span>
 
-#include "config.h"
+#include "config/config.h"
 #include "sampling/token_counts.h"
 
 namespace mlc_native {

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "config.h"
+#include "config/config.h"
 #include "sampling/token_counts.h"
 #include "torch_ops/outputs.h"
 

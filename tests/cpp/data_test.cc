@@ -1,4 +1,4 @@
-#include "data.h"
+#include "config/data.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "deadline_queue.h"
+#include "request/deadline_queue.h"
 #include "testing/test_engine.h"
 #include "testing/virtual_clock.h"
 

@@ -1,5 +1,5 @@
 // Which devices there are, with the driver of tests/cpp/fake_cuda in the place of NVIDIA's.
-#include "device.h"
+#include "config/device.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "actions/logprob_json.h"
+#include "step/logprob_json.h"
 #include "testing/test_engine.h"
 
 namespace mlc_native::testing {

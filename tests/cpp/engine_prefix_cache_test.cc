@@ -10,7 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "event_trace.h"
+#include "observe/event_trace.h"
 #include "support/error.h"
 #include "testing/test_engine.h"
 

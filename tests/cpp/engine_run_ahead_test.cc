@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "event_trace.h"
+#include "observe/event_trace.h"
 #include "testing/test_engine.h"
 #include "testing/virtual_clock.h"
 

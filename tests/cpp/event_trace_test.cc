@@ -1,4 +1,4 @@
-#include "event_trace.h"
+#include "observe/event_trace.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

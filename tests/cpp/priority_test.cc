@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine_state.h"
-#include "scheduler.h"
+#include "request/scheduler.h"
 #include "support/error.h"
 #include "testing/test_engine.h"
 

@@ -1,5 +1,5 @@
 // The queue limit: exact over all threads and whatever becomes of a request.
-#include "queue_limit.h"
+#include "request/queue_limit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

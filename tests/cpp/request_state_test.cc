@@ -1,4 +1,4 @@
-#include "request_state.h"
+#include "request/request_state.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "request.h"
+#include "request/request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

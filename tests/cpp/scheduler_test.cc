@@ -1,4 +1,4 @@
-#include "scheduler.h"
+#include "request/scheduler.h"
 
 #include <gtest/gtest.h>
 

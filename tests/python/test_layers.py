@@ -17,36 +17,31 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 
-# Level and group of each folder, and of each file name at the root of csrc/.
+# A level is a folder. models/cuda is a library of its own on the folders below it.
 FOLDERS = {
     "support": 0,
+    "config": 1,
     "kernels": 1,
+    "observe": 1,
+    "checkpoint": 2,
     "grammar": 2,
     "kv": 2,
     "sampling": 2,
-    "models": 2,
-    "models/cuda": 3,
     "tokenizer": 2,
-    "actions": 4,
-    "bindings": 6,
-    "torch_ops": 6,
+    "arch": 3,
+    "request": 3,
+    "weights": 4,
+    "models": 5,
+    "models/cuda": 6,
+    "step": 6,
+    "bindings": 8,
+    "torch_ops": 8,
 }
+# The drivers lie at the root; engine_state is the state that request/ and step/ work on.
 ROOT_FILES = {
-    "data": (1, "words"),
-    "config": (1, "words"),
-    "request": (1, "words"),
-    "metrics": (1, "words"),
-    "event_trace": (1, "words"),
-    "device": (1, "words"),
-    "queue_limit": (1, "words"),
-    "step_profiler": (1, "words"),
-    "request_state": (3, "state"),
-    "deadline_queue": (3, "state"),
-    "engine_state": (3, "state"),
-    "scheduler": (3, "state"),
-    "engine": (5, "drivers"),
-    "threaded_engine": (5, "drivers"),
-    "c_api": (6, "bindings"),
+    "engine_state": (3, "request"),
+    "engine": (7, "drivers"),
+    "threaded_engine": (7, "drivers"),
 }
 SUFFIXES = {".h", ".cc", ".inl", ".cuh", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
@@ -82,8 +77,8 @@ def check_ours(source: str, target: str, csrc: Path) -> str | None:
         return f'level {here[0]} ({here[1]}) includes "{target}" of level {there[0]} ({there[1]})'
     if here[1] == "kv" and there[0] > 0:
         return f'kv/ knows integers only: "{target}" is of level {there[0]}'
-    if there[1] == "actions" and here[1] == "drivers" and Path(source).stem != "engine":
-        return f'only engine.cc includes actions/: "{target}"'
+    if there[1] == "step" and here[1] == "drivers" and Path(source).stem != "engine":
+        return f'only engine.cc includes step/: "{target}"'
     return None
 
 
@@ -93,18 +88,18 @@ def check_foreign(source: str, target: str) -> str | None:
     assert here is not None
     level, group = here
     if TORCH.match(target):
-        if source != "models/torch_memory.cc" and group != "torch_ops":
-            return f"<{target}>: torch is only for models/torch_memory.cc and torch_ops"
+        if source != "weights/torch_memory.cc" and group != "torch_ops":
+            return f"<{target}>: torch is only for weights/torch_memory.cc and torch_ops"
     elif GRAMMAR.match(target):
         if not source.startswith(("grammar/xgrammar/", "grammar/worker/")):
             return f"<{target}>: tvm-ffi is only for csrc/grammar/{{xgrammar,worker}}"
     elif PYTHON.match(target):
-        if group != "bindings" or Path(source).stem.startswith("c_api"):
+        if group != "bindings":
             return f"<{target}>: Python is only for csrc/bindings"
     elif target.startswith("nlohmann/"):
         if not source.endswith(".cc"):
             return f"<{target}>: JSON is only for .cc files"
-    elif target in THREADS and (group == "kv" or level in (3, 4)):
+    elif target in THREADS and (group == "kv" or level in (3, 6)):
         return f"<{target}>: {group} knows no threads"
     return None
 
@@ -137,20 +132,21 @@ def test_includes_point_down() -> None:
 
 CLEAN = {
     "support/check.h": "",
-    "data.h": "",
-    "config.h": '#include "data.h"\n',
+    "config/data.h": "",
+    "config/config.h": '#include "config/data.h"\n',
     "kernels/kernels.h": '#include "support/check.h"\n',
     "kv/page_pool.h": '#include "support/check.h"\n#include <vector>\n',
-    "sampling/sampler.h": '#include "config.h"\n',
-    "models/model.h": '#include "config.h"\n',
-    "models/torch_memory.cc": "#include <ATen/ATen.h>\n",
+    "sampling/sampler.h": '#include "config/config.h"\n',
+    "weights/torch_memory.cc": "#include <ATen/ATen.h>\n",
+    "models/model.h": '#include "config/config.h"\n',
     "tokenizer/token_table.h": "",
     "grammar/xgrammar/library.h": "#include <tvm/ffi/function.h>\n",
-    "engine_state.h": '#include "data.h"\n#include "kv/page_pool.h"\n',
-    "actions/action.h": '#include "engine_state.h"\n',
-    "engine.cc": '#include "actions/action.h"\n#include "models/model.h"\n',
+    "engine_state.h": '#include "config/data.h"\n#include "kv/page_pool.h"\n',
+    "request/scheduler.h": '#include "engine_state.h"\n',
+    "step/prefill.h": '#include "engine_state.h"\n',
+    "engine.cc": '#include "models/model.h"\n#include "step/prefill.h"\n',
     "threaded_engine.cc": "#include <thread>\n",
-    "bindings/module.cc": '#include <nanobind/nanobind.h>\n#include "config.h"\n',
+    "bindings/module.cc": '#include <nanobind/nanobind.h>\n#include "config/config.h"\n',
     "torch_ops/cpu.cc": '#include <torch/library.h>\n#include "kernels/kernels.h"\n',
 }
 
@@ -170,26 +166,26 @@ def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("support/check.h", '#include "data.h"'),  # up
-        ("data.h", '#include "kernels/kernels.h"'),  # same level, another group
-        ("sampling/sampler.h", '#include "models/model.h"'),  # sibling folders
-        ("tokenizer/token_table.h", '  #  include "sampling/sampler.h"'),
-        ("kv/page_pool.h", '#include "config.h"'),  # kv: level 0 only
+        ("support/check.h", '#include "config/data.h"'),  # up
+        ("config/data.h", '#include "kernels/kernels.h"'),  # same level, another group
+        ("sampling/sampler.h", '#include "models/model.h"'),  # up
+        ("tokenizer/token_table.h", '  #  include "sampling/sampler.h"'),  # sibling folders
+        ("kv/page_pool.h", '#include "config/config.h"'),  # kv: level 0 only
         ("engine_state.h", '#include "engine.cc"'),
-        ("actions/action.h", '#include "bindings/module.cc"'),
-        ("threaded_engine.cc", '#include "actions/action.h"'),
-        ("config.h", "#include <torch/torch.h>"),
+        ("step/prefill.h", '#include "bindings/module.cc"'),
+        ("threaded_engine.cc", '#include "step/prefill.h"'),
+        ("config/config.h", "#include <torch/torch.h>"),
         ("grammar/grammar.h", "#include <tvm/ffi/any.h>"),
         ("models/model.h", "#include <ATen/ATen.h>"),
-        ("models/no_torch.cc", "#include <c10/core/Device.h>"),
+        ("weights/no_torch.cc", "#include <c10/core/Device.h>"),
         ("models/plugin.cc", "#include <torch/script.h>"),
         ("engine.cc", "#include <nanobind/nanobind.h>"),
-        ("bindings/c_api.cc", "#include <Python.h>"),
-        ("config.h", "#include <nlohmann/json.hpp>"),
+        ("request/request.cc", "#include <Python.h>"),
+        ("config/config.h", "#include <nlohmann/json.hpp>"),
         ("kv/page_pool.h", "#include <mutex>"),
-        ("actions/action.h", "#include <thread>"),
-        ("config.h", "using namespace std;"),
-        ("config.h", '#include "check.h"'),  # not csrc-relative
+        ("step/prefill.h", "#include <thread>"),
+        ("config/config.h", "using namespace std;"),
+        ("config/config.h", '#include "data.h"'),  # not csrc-relative
         ("helpers.h", ""),  # a root file without a level
         ("misc/helpers.h", ""),  # a folder without a level
     ],

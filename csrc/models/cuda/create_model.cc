@@ -2,12 +2,12 @@
 #include <string>
 #include <utility>
 
-#include "device.h"
-#include "models/checkpoint.h"
+#include "checkpoint/checkpoint.h"
+#include "config/device.h"
 #include "models/cuda/cuda_model.h"
 #include "models/loader.h"
-#include "models/weight_plan.h"
 #include "support/error.h"
+#include "weights/weight_plan.h"
 
 namespace mlc_native {
 namespace {

@@ -9,11 +9,11 @@
 #include <memory>
 #include <vector>
 
+#include "arch/model_config.h"
 #include "models/cuda/cuda_steps.h"
 #include "models/cuda/device_kv.h"
 #include "models/cuda/device_weights.h"
 #include "models/model.h"
-#include "models/model_config.h"
 
 namespace mlc_native {
 

@@ -11,8 +11,8 @@
 #include <functional>
 #include <vector>
 
+#include "arch/model_config.h"
 #include "kernels/cuda/kernels.h"
-#include "models/model_config.h"
 
 namespace mlc_native {
 

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "models/weight_form.h"
+#include "weights/weight_form.h"
 
 namespace mlc_native {
 

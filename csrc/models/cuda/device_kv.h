@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
+#include "arch/model_config.h"
 #include "kernels/cuda/kernels.h"
 #include "models/cuda/upload_buffer.h"
-#include "models/model_config.h"
 
 namespace mlc_native {
 

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "models/cuda/device_form.h"
-#include "models/weight_layout.h"
-#include "models/weight_packer.h"
+#include "weights/weight_layout.h"
+#include "weights/weight_packer.h"
 
 namespace mlc_native {
 namespace {

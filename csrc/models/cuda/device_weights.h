@@ -5,8 +5,8 @@
 
 #include "models/cuda/decoder.h"
 #include "models/model.h"
-#include "models/weight_plan.h"
 #include "support/thread_pool.h"
+#include "weights/weight_plan.h"
 
 namespace mlc_native {
 

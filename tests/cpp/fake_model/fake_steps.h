@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "actions/host_steps.h"
 #include "fake_model/fake_model_options.h"
 #include "models/model.h"
+#include "step/host_steps.h"
 
 namespace mlc_native::testing {
 

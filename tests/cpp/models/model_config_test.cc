@@ -1,4 +1,4 @@
-#include "models/model_config.h"
+#include "arch/model_config.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Files that are wrong in a known way are tested from Python (test_loader_errors.py); here, files
 // that are wrong anywhere.
-#include "models/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 #include <gtest/gtest.h>
 

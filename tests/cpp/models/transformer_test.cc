@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/arch_spec.h"
+#include "arch/arch_spec.h"
 #include "models/model.h"
 #include "support/check.h"
 #include "support/error.h"

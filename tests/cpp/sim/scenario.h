@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
+#include "config/config.h"
 #include "fake_model/fake_model.h"
 #include "sim/random.h"
 #include "tokenizer/token_table.h"

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "config.h"
+#include "config/config.h"
 
 namespace mlc_native::sim {
 

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "data.h"
-#include "request.h"
+#include "config/data.h"
+#include "request/request.h"
 
 namespace mlc_native::testing {
 

@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "models/model_config.h"
-#include "models/weight_map.h"
+#include "arch/model_config.h"
+#include "weights/weight_map.h"
 
 namespace mlc_native::testing {
 

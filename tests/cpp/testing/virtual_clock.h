@@ -4,7 +4,7 @@
 #include <chrono>
 #include <memory>
 
-#include "metrics.h"
+#include "observe/metrics.h"
 
 namespace mlc_native::testing {
 

@@ -1,0 +1,222 @@
+#include "arch/arch_spec.h"
+
+#include <algorithm>
+
+namespace mlc_native {
+namespace {
+
+constexpr ProjectionName kSeparateProjections[] = {
+    {"self_attn.q_proj", Matrix::kQkv, Rows::kQ},
+    {"self_attn.k_proj", Matrix::kQkv, Rows::kKv},
+    {"self_attn.v_proj", Matrix::kQkv, Rows::kKv},
+    {"self_attn.o_proj", Matrix::kOut, Rows::kHidden},
+    {"mlp.gate_proj", Matrix::kGateUp, Rows::kFfn},
+    {"mlp.up_proj", Matrix::kGateUp, Rows::kFfn},
+    {"mlp.down_proj", Matrix::kDown, Rows::kHidden},
+};
+constexpr ProjectionName kFusedProjections[] = {
+    {"self_attn.qkv_proj", Matrix::kQkv, Rows::kQkv},
+    {"self_attn.o_proj", Matrix::kOut, Rows::kHidden},
+    {"mlp.gate_up_proj", Matrix::kGateUp, Rows::kGateUp},
+    {"mlp.down_proj", Matrix::kDown, Rows::kHidden},
+};
+
+constexpr ProjectionName kMlcQwen[] = {
+    {"self_attn.c_attn", Matrix::kQkv, Rows::kQkv},
+    {"self_attn.o_proj", Matrix::kOut, Rows::kHidden},
+    {"mlp.gate_up_proj", Matrix::kGateUp, Rows::kGateUp},
+    {"mlp.down_proj", Matrix::kDown, Rows::kHidden},
+};
+constexpr ProjectionName kMlcGemma3[] = {
+    {"self_attn.q_proj", Matrix::kQkv, Rows::kQ},
+    {"self_attn.k_proj", Matrix::kQkv, Rows::kKv},
+    {"self_attn.v_proj", Matrix::kQkv, Rows::kKv},
+    {"self_attn.o_proj", Matrix::kOut, Rows::kHidden},
+    {"mlp.gate_up_proj", Matrix::kGateUp, Rows::kGateUp},
+    {"mlp.down_proj", Matrix::kDown, Rows::kHidden},
+};
+
+constexpr NormName kPreNorms[] = {
+    {"input_layernorm", Vector::kPreAttentionNorm},
+    {"post_attention_layernorm", Vector::kPreFfnNorm},
+};
+constexpr NormName kPreNormsQk[] = {
+    {"input_layernorm", Vector::kPreAttentionNorm},
+    {"post_attention_layernorm", Vector::kPreFfnNorm},
+    {"self_attn.q_norm", Vector::kQNorm},
+    {"self_attn.k_norm", Vector::kKNorm},
+};
+constexpr NormName kPostNormsQk[] = {
+    {"post_attention_layernorm", Vector::kPostAttentionNorm},
+    {"post_feedforward_layernorm", Vector::kPostFfnNorm},
+    {"self_attn.q_norm", Vector::kQNorm},
+    {"self_attn.k_norm", Vector::kKNorm},
+};
+constexpr NormName kSandwichNorms[] = {
+    {"input_layernorm", Vector::kPreAttentionNorm},
+    {"post_attention_layernorm", Vector::kPostAttentionNorm},
+    {"pre_feedforward_layernorm", Vector::kPreFfnNorm},
+    {"post_feedforward_layernorm", Vector::kPostFfnNorm},
+};
+constexpr NormName kSandwichNormsQk[] = {
+    {"input_layernorm", Vector::kPreAttentionNorm},
+    {"post_attention_layernorm", Vector::kPostAttentionNorm},
+    {"pre_feedforward_layernorm", Vector::kPreFfnNorm},
+    {"post_feedforward_layernorm", Vector::kPostFfnNorm},
+    {"self_attn.q_norm", Vector::kQNorm},
+    {"self_attn.k_norm", Vector::kKNorm},
+};
+
+constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_modal_projector.",
+                                             "model.vision_tower.", "model.multi_modal_projector."};
+
+constexpr ArchSpec Gemma3(std::string_view architecture) {
+  return {
+      .architecture = architecture,
+      .projections = kSeparateProjections,
+      .norms = kSandwichNormsQk,
+      .qk_norm = QkNorm::kPerHead,
+      .norm_weight_offset = 1.0f,
+      .reads_attention_bias = true,
+      .activation_field = "hidden_activation",
+      .default_activation = "gelu_pytorch_tanh",
+      .scales_embeddings = true,
+      .scales_by_query_pre_attn_scalar = true,
+      .reads_soft_caps = true,
+      .window_rule = WindowRule::kEveryButNth,
+      .local_rope = true,
+      .defaults = {.vocab_size = 262208,
+                   .num_attention_heads = 8,
+                   .num_key_value_heads = 4,
+                   .head_dim = 256,
+                   .max_position_embeddings = 131072,
+                   .rope_theta = 1e6,
+                   .sliding_window = 4096,
+                   .sliding_window_pattern = 6,
+                   .tie_word_embeddings = true},
+  };
+}
+
+constexpr ArchSpec Gemma3WithVision() {
+  ArchSpec spec = Gemma3("Gemma3ForConditionalGeneration");
+  spec.config_section = "text_config";
+  spec.ignored_prefixes = kVisionParts;
+  return spec;
+}
+
+constexpr ArchSpec kArchitectures[] = {
+    {.architecture = "LlamaForCausalLM",
+     .projections = kSeparateProjections,
+     .norms = kPreNorms,
+     .reads_attention_bias = true,
+     .reads_mlp_bias = true},
+    {.architecture = "MistralForCausalLM",
+     .projections = kSeparateProjections,
+     .norms = kPreNorms,
+     .window_rule = WindowRule::kAllLayers,
+     .defaults = {.num_key_value_heads = 8,
+                  .max_position_embeddings = 131072,
+                  .sliding_window = 4096}},
+    {.architecture = "Qwen2ForCausalLM",
+     .projections = kSeparateProjections,
+     .norms = kPreNorms,
+     .qkv_bias = true,
+     .window_rule = WindowRule::kFromLayer,
+     .defaults = {.max_position_embeddings = 32768, .sliding_window = 4096}},
+    {.architecture = "Qwen3ForCausalLM",
+     .projections = kSeparateProjections,
+     .norms = kPreNormsQk,
+     .qk_norm = QkNorm::kPerHead,
+     .reads_attention_bias = true,
+     .window_rule = WindowRule::kFromLayer,
+     .defaults = {.head_dim = 128, .max_position_embeddings = 32768, .sliding_window = 4096}},
+    {.architecture = "Phi3ForCausalLM",
+     .projections = kFusedProjections,
+     .norms = kPreNorms,
+     .reads_partial_rotary_factor = true,
+     .window_rule = WindowRule::kAllLayers,
+     .defaults = {.max_position_embeddings = 4096, .rms_norm_eps = 1e-5}},
+    {.architecture = "GemmaForCausalLM",
+     .projections = kSeparateProjections,
+     .norms = kPreNorms,
+     .norm_weight_offset = 1.0f,
+     .reads_attention_bias = true,
+     .activation_field = "hidden_activation",
+     .default_activation = "gelu_pytorch_tanh",
+     .scales_embeddings = true,
+     .defaults = {.head_dim = 256, .max_position_embeddings = 8192, .tie_word_embeddings = true}},
+    {.architecture = "Gemma2ForCausalLM",
+     .projections = kSeparateProjections,
+     .norms = kSandwichNorms,
+     .norm_weight_offset = 1.0f,
+     .reads_attention_bias = true,
+     .activation_field = "hidden_activation",
+     .default_activation = "gelu_pytorch_tanh",
+     .scales_embeddings = true,
+     .scales_by_query_pre_attn_scalar = true,
+     .reads_soft_caps = true,
+     .window_rule = WindowRule::kEveryButNth,
+     .defaults = {.head_dim = 256,
+                  .max_position_embeddings = 8192,
+                  .sliding_window = 4096,
+                  .sliding_window_pattern = 2,
+                  .tie_word_embeddings = true,
+                  .attn_soft_cap = 50.0,
+                  .final_soft_cap = 30.0}},
+    Gemma3("Gemma3ForCausalLM"),
+    Gemma3WithVision(),
+    {.architecture = "Olmo2ForCausalLM",
+     .projections = kSeparateProjections,
+     .norms = kPostNormsQk,
+     .qk_norm = QkNorm::kWholeProjection,
+     .reads_attention_bias = true,
+     .defaults = {.rms_norm_eps = 1e-5}},
+};
+
+constexpr MlcFamily kMlcFamilies[] = {
+    {"llama", "LlamaForCausalLM", kFusedProjections},
+    {"mistral", "MistralForCausalLM", kFusedProjections},
+    {"qwen2", "Qwen2ForCausalLM", kMlcQwen},
+    {"qwen3", "Qwen3ForCausalLM", kMlcQwen},
+    {"gemma", "GemmaForCausalLM", kFusedProjections},
+    {"gemma2", "Gemma2ForCausalLM", kFusedProjections},
+    {"gemma3", "Gemma3ForCausalLM", kMlcGemma3},
+    {"gemma3_text", "Gemma3ForCausalLM", kMlcGemma3},
+};
+
+}  // namespace
+
+const MlcFamily* FindMlcFamily(std::string_view model_type) {
+  const auto* it = std::find_if(std::begin(kMlcFamilies), std::end(kMlcFamilies),
+                                [&](const MlcFamily& f) { return f.model_type == model_type; });
+  return it == std::end(kMlcFamilies) ? nullptr : it;
+}
+
+std::string MlcModelTypeList() {
+  std::string list;
+  for (const MlcFamily& family : kMlcFamilies) {
+    if (!list.empty()) list += ", ";
+    list += family.model_type;
+  }
+  return list;
+}
+
+std::span<const ArchSpec> SupportedArchitectures() { return kArchitectures; }
+
+const ArchSpec* FindArchitecture(std::string_view architecture) {
+  const auto* it =
+      std::find_if(std::begin(kArchitectures), std::end(kArchitectures),
+                   [&](const ArchSpec& spec) { return spec.architecture == architecture; });
+  return it == std::end(kArchitectures) ? nullptr : it;
+}
+
+std::string SupportedArchitectureList() {
+  std::string list;
+  for (const ArchSpec& spec : kArchitectures) {
+    if (!list.empty()) list += ", ";
+    list += spec.architecture;
+  }
+  return list;
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,309 @@
+#include "arch/model_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "arch/rope_config.h"
+#include "checkpoint/config_fields.h"
+#include "config/config.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr int64_t kMaxSize = int64_t{1} << 24;  // of any dimension: products stay far from overflow
+constexpr int64_t kMaxLayers = 4096;
+constexpr int64_t kMaxPositions = int64_t{1} << 30;
+
+std::optional<int64_t> OrRequired(int64_t absent) {
+  return absent == 0 ? std::nullopt : std::optional<int64_t>(absent);
+}
+
+ConfigFields ReadConfigJson(const std::string& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw LoadError("model", folder + ": is not a model folder (there is no such folder)");
+  }
+  const std::string path = folder + "/config.json";
+  if (!std::filesystem::exists(path, ignored)) {
+    throw LoadError("config.json", folder + ": is not a model folder (no config.json)");
+  }
+  return ConfigFields::ReadFile(path);
+}
+
+const ArchSpec& ReadArchitecture(const ConfigFields& root) {
+  const std::vector<std::string> names = root.Strings("architectures");
+  std::string list;
+  for (const std::string& name : names) {
+    if (const ArchSpec* arch = FindArchitecture(name)) return *arch;
+    list += (list.empty() ? "" : ", ") + name;
+  }
+  root.Fail("architectures", (list.empty() ? "names no architecture" : "= " + list) +
+                                 std::string(names.empty() ? "" : " is not supported") +
+                                 "; supported: " + SupportedArchitectureList());
+}
+
+void RefuseUnsupported(const ConfigFields& fields) {
+  if (fields.Bool("use_bidirectional_attention", false)) {
+    fields.Fail("use_bidirectional_attention", "is not supported");
+  }
+}
+
+// `root`: config.json; `fields`: of the text model.
+std::optional<Quantization> FindQuantization(const ConfigFields& root, const ConfigFields& fields) {
+  // The second name is that of the first releases of compressed-tensors.
+  for (const char* name : {"quantization_config", "compression_config"}) {
+    for (const ConfigFields* place : {&fields, &root}) {
+      if (place->Has(name)) return ReadQuantization(place->Object(name));
+    }
+  }
+  return std::nullopt;
+}
+
+void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
+  const ArchDefaults& absent = config.arch->defaults;
+  const auto size = [&](const char* field, int64_t or_else) {
+    return fields.Integer(field, OrRequired(or_else), 1, kMaxSize);
+  };
+  config.vocab_size = size("vocab_size", absent.vocab_size);
+  config.hidden_size = size("hidden_size", 0);
+  config.ffn_size = size("intermediate_size", 0);
+  config.num_heads = size("num_attention_heads", absent.num_attention_heads);
+  config.num_kv_heads =
+      size("num_key_value_heads",
+           absent.num_key_value_heads != 0 ? absent.num_key_value_heads : config.num_heads);
+  config.layers.resize(
+      static_cast<size_t>(fields.Integer("num_hidden_layers", std::nullopt, 1, kMaxLayers)));
+  config.max_positions =
+      fields.Integer("max_position_embeddings", absent.max_position_embeddings, 1, kMaxPositions);
+  if (config.num_heads % config.num_kv_heads != 0) {
+    fields.FailValue("num_key_value_heads",
+                     "a divisor of \"num_attention_heads\" = " + std::to_string(config.num_heads));
+  }
+  const bool derive = !fields.Has("head_dim") && absent.head_dim == 0;
+  if (derive && config.hidden_size % config.num_heads != 0) {
+    fields.FailValue("num_attention_heads",
+                     "a divisor of \"hidden_size\" = " + std::to_string(config.hidden_size));
+  }
+  config.head_dim =
+      size("head_dim", derive ? config.hidden_size / config.num_heads : absent.head_dim);
+  if (config.num_heads * config.head_dim > kMaxSize) {
+    fields.FailValue("head_dim", "at most " + std::to_string(kMaxSize / config.num_heads));
+  }
+}
+
+kernels::Activation ReadActivation(const ConfigFields& fields, const ArchSpec& arch) {
+  const std::string field(arch.activation_field);
+  const std::string name = fields.String(field.c_str(), std::string(arch.default_activation));
+  if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return kernels::Activation::kGeluTanh;
+  // Gemma's first releases say gelu and mean this.
+  if (name == "gelu" && arch.default_activation == "gelu_pytorch_tanh") {
+    return kernels::Activation::kGeluTanh;
+  }
+  fields.FailValue(field.c_str(), "one of silu, swish, gelu_pytorch_tanh, gelu_new");
+}
+
+// An absent cap is the family's, null is none.
+float ReadSoftCap(const ConfigFields& fields, const char* field, double absent) {
+  if (fields.IsNull(field) || (!fields.Has(field) && absent == 0)) return 0.0f;
+  return static_cast<float>(fields.Positive(field, absent));
+}
+
+void ReadLayerMath(const ConfigFields& fields, ModelConfig& config) {
+  const ArchSpec& arch = *config.arch;
+  config.rms_norm_eps =
+      static_cast<float>(fields.Positive("rms_norm_eps", arch.defaults.rms_norm_eps));
+  config.activation = ReadActivation(fields, arch);
+  const bool attention_bias = arch.reads_attention_bias && fields.Bool("attention_bias", false);
+  config.qkv_bias = arch.qkv_bias || attention_bias;
+  config.out_bias = attention_bias;
+  config.ffn_bias = arch.reads_mlp_bias && fields.Bool("mlp_bias", false);
+  const double scalar = arch.scales_by_query_pre_attn_scalar
+                            ? fields.Positive("query_pre_attn_scalar", 256.0)
+                            : static_cast<double>(config.head_dim);
+  config.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
+  if (arch.reads_soft_caps) {
+    config.attention_soft_cap =
+        ReadSoftCap(fields, "attn_logit_softcapping", arch.defaults.attn_soft_cap);
+    config.final_soft_cap =
+        ReadSoftCap(fields, "final_logit_softcapping", arch.defaults.final_soft_cap);
+  }
+}
+
+// Which layers have a window, when `layer_types` does not say so.
+std::vector<bool> DefaultWindows(const ConfigFields& fields, const ModelConfig& config,
+                                 int64_t window) {
+  const auto num_layers = static_cast<int64_t>(config.layers.size());
+  const WindowRule rule = config.arch->window_rule;
+  const int64_t from = fields.Integer("max_window_layers", 28, 0, kMaxPositions);
+  const int64_t nth = fields.Integer("sliding_window_pattern",
+                                     config.arch->defaults.sliding_window_pattern, 1, kMaxLayers);
+  std::vector<bool> has(config.layers.size());
+  for (int64_t i = 0; i < num_layers; ++i) {
+    has[static_cast<size_t>(i)] = (rule == WindowRule::kAllLayers && window > 0) ||
+                                  (rule == WindowRule::kFromLayer && window > 0 && i >= from) ||
+                                  (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0);
+  }
+  return has;
+}
+
+std::vector<bool> WindowsOfLayerTypes(const ConfigFields& fields, size_t num_layers) {
+  const std::vector<std::string> types = fields.Strings("layer_types");
+  if (types.size() != num_layers) {
+    fields.Fail("layer_types", "has " + std::to_string(types.size()) +
+                                   " entries, \"num_hidden_layers\" is " +
+                                   std::to_string(num_layers));
+  }
+  std::vector<bool> has;
+  for (const std::string& type : types) {
+    if (type != "sliding_attention" && type != "full_attention") {
+      fields.Fail("layer_types", "= \"" + type +
+                                     "\" is not supported; supported: full_attention, "
+                                     "sliding_attention");
+    }
+    has.push_back(type == "sliding_attention");
+  }
+  return has;
+}
+
+void ReadWindows(const ConfigFields& fields, ModelConfig& config) {
+  const WindowRule rule = config.arch->window_rule;
+  if (rule == WindowRule::kNever) return;
+  int64_t window = fields.IsNull("sliding_window")
+                       ? 0
+                       : fields.Integer("sliding_window", config.arch->defaults.sliding_window, 1,
+                                        kMaxPositions);
+  if (rule == WindowRule::kFromLayer && !fields.Bool("use_sliding_window", false)) window = 0;
+  const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
+  const std::vector<bool> has = by_type ? WindowsOfLayerTypes(fields, config.layers.size())
+                                        : DefaultWindows(fields, config, window);
+  for (size_t i = 0; i < has.size(); ++i) {
+    if (!has[i]) continue;
+    if (window == 0) fields.FailValue("sliding_window", "given: layers of the model need it");
+    config.layers[i] = {.window = window, .rope = config.arch->local_rope ? 1 : 0};
+  }
+}
+
+// "auto" is what transformers writes for "as stored".
+std::optional<DType> ReadDType(const ConfigFields& fields) {
+  for (const char* field : {"dtype", "torch_dtype"}) {
+    const std::string name = fields.String(field, "auto");
+    if (name == "auto") continue;
+    const std::optional<DType> dtype = ParseDType(name);
+    if (!dtype) fields.FailValue(field, "one of float32, bfloat16, float16");
+    return dtype;
+  }
+  return std::nullopt;
+}
+
+// Everything that the family and the fields of the text model decide.
+ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& fields, bool tied_by_default) {
+  ModelConfig config;
+  config.arch = &arch;
+  config.projections = arch.projections;
+  config.norm_weight_offset = arch.norm_weight_offset;
+  ReadSizes(fields, config);
+  ReadLayerMath(fields, config);
+  ReadWindows(fields, config);
+  ReadRopes(fields, config);
+  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", tied_by_default);
+  return config;
+}
+
+ModelConfig ReadHuggingFaceConfig(const std::string& folder) {
+  const ConfigFields root = ReadConfigJson(folder);
+  const ArchSpec& arch = ReadArchitecture(root);
+  const std::string section(arch.config_section);
+  if (!section.empty() && !root.HasObject(section.c_str())) {
+    root.FailValue(section.c_str(), "a JSON object");
+  }
+  const ConfigFields fields = section.empty() ? root : root.Object(section.c_str());
+  RefuseUnsupported(root);
+  RefuseUnsupported(fields);
+  ModelConfig config = ReadDecoder(
+      arch, fields, root.Bool("tie_word_embeddings", arch.defaults.tie_word_embeddings));
+  config.quantization = FindQuantization(root, fields);
+  config.dtype = ReadDType(fields);
+  if (!config.dtype) config.dtype = ReadDType(root);
+  return config;
+}
+
+// The sizes of an MLC folder by the names of config.json. There, 0 and -1 are "not given".
+ConfigFields MlcFields(const ConfigFields& root) {
+  const ConfigFields model = root.Object("model_config");
+  return model.Flattened("text_config")
+      .Flattened("kwargs")
+      .Respelled({{"rope_theta", "position_embedding_base"},
+                  {"max_position_embeddings", "context_window_size"},
+                  {"sliding_window", "sliding_window_size"},
+                  {"sliding_window", "sliding_window"},
+                  {"rope_scaling", "rope_scaling"},
+                  {"head_dim", "head_dim"},
+                  {"num_key_value_heads", "num_key_value_heads"}});
+}
+
+ModelConfig ReadMlcModelConfig(const std::string& folder) {
+  const ConfigFields root = ConfigFields::ReadFile(folder + "/mlc-chat-config.json");
+  const std::string type = root.String("model_type", "");
+  const MlcFamily* family = FindMlcFamily(type);
+  if (family == nullptr) {
+    root.Fail("model_type",
+              "= \"" + type + "\" is not supported; supported: " + MlcModelTypeList());
+  }
+  const std::string name = root.String("quantization", "");
+  const MlcQuantization* quantization = FindMlcQuantization(name);
+  if (quantization == nullptr) {
+    root.Fail("quantization",
+              "= \"" + name + "\" is not supported; supported: " + MlcQuantizationList());
+  }
+  const ArchSpec& arch = *FindArchitecture(family->architecture);
+  ModelConfig config = ReadDecoder(arch, MlcFields(root), arch.defaults.tie_word_embeddings);
+  config.projections = family->projections;
+  config.norm_weight_offset = 0;
+  config.quantization = quantization->matrices;
+  config.dtype = quantization->dtype;
+  const int64_t context = root.Integer("context_window_size", -1, -1, kMaxPositions);
+  if (context > 0) config.max_positions = std::min(config.max_positions, context);
+  return config;
+}
+
+}  // namespace
+
+int64_t ModelConfig::matrix_rows(Matrix matrix) const {
+  switch (matrix) {
+    case Matrix::kQkv:
+      return qkv_size();
+    case Matrix::kGateUp:
+      return 2 * ffn_size;
+    case Matrix::kOut:
+    case Matrix::kDown:
+      return hidden_size;
+  }
+  return 0;
+}
+
+int64_t ModelConfig::matrix_columns(Matrix matrix) const {
+  switch (matrix) {
+    case Matrix::kQkv:
+    case Matrix::kGateUp:
+      return hidden_size;
+    case Matrix::kOut:
+      return q_size();
+    case Matrix::kDown:
+      return ffn_size;
+  }
+  return 0;
+}
+
+bool ModelConfig::has_bias(Matrix matrix) const {
+  if (matrix == Matrix::kQkv) return qkv_bias;
+  return matrix == Matrix::kOut ? out_bias : ffn_bias;
+}
+
+ModelConfig ReadModelConfig(const std::string& folder) {
+  return IsMlcFolder(folder) ? ReadMlcModelConfig(folder) : ReadHuggingFaceConfig(folder);
+}
+
+}  // namespace mlc_native

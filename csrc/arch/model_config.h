@@ -1,0 +1,65 @@
+// The numbers of one decoder, from its folder, complete and checked: nothing that runs the model
+// looks at the family or at JSON again. A value; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "arch/arch_spec.h"
+#include "arch/rope.h"
+#include "checkpoint/quantization.h"
+#include "kernels/kernels.h"
+#include "support/dtype.h"
+
+namespace mlc_native {
+
+struct LayerConfig {
+  int64_t window = 0;  // 0: whole context
+  int rope = 0;        // index into ModelConfig::ropes
+};
+
+struct ModelConfig {
+  const ArchSpec* arch = nullptr;               // static
+  std::span<const ProjectionName> projections;  // static; of this checkpoint
+  float norm_weight_offset = 0;                 // what its norms lack
+
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t ffn_size = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_positions = 0;
+
+  float rms_norm_eps = 0;
+  kernels::Activation activation = kernels::Activation::kSilu;
+  bool qkv_bias = false;
+  bool out_bias = false;
+  bool ffn_bias = false;
+  bool tie_word_embeddings = false;
+  float attention_scale = 0;
+  float attention_soft_cap = 0;  // 0: none
+  float final_soft_cap = 0;      // 0: none
+
+  std::vector<RopeConfig> ropes;
+  std::vector<LayerConfig> layers;
+
+  std::optional<DType> dtype;                // what the folder says of the weights
+  std::optional<Quantization> quantization;  // of the stored matrices
+
+  int64_t q_size() const { return num_heads * head_dim; }
+  int64_t kv_size() const { return num_kv_heads * head_dim; }
+  int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  int64_t matrix_rows(Matrix matrix) const;
+  int64_t matrix_columns(Matrix matrix) const;
+  bool has_bias(Matrix matrix) const;
+};
+
+// Reads config.json, or mlc-chat-config.json of an MLC folder. Throws LoadError: missing or
+// damaged, an architecture or a feature that is not supported, numbers that do not fit together.
+ModelConfig ReadModelConfig(const std::string& folder);
+
+}  // namespace mlc_native

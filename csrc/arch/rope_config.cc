@@ -1,0 +1,147 @@
+#include "arch/rope_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+namespace mlc_native {
+namespace {
+
+constexpr double kLocalTheta = 1e4;  // rope_local_base_freq when absent
+constexpr int64_t kMaxPositions = int64_t{1} << 30;
+
+// What the parameters of one rope fall back on.
+struct RopeReader {
+  const ConfigFields& fields;  // of the whole model
+  const ModelConfig& config;
+  double default_theta;
+
+  RopeConfig Read(const ConfigFields& params) const {
+    RopeConfig rope;
+    rope.theta = params.Positive("rope_theta", default_theta);
+    rope.rotary_dim = RotaryDim(params);
+    const std::string type = params.String("rope_type", params.String("type", "default"));
+    const bool is_phi = config.arch->reads_partial_rotary_factor;
+    if (type == "default" || type == "dynamic") return rope;
+    if (type == "linear") {
+      rope.scaling = RopeScaling::kLinear;
+      rope.factor = params.Positive("factor", std::nullopt);
+    } else if (type == "llama3") {
+      ReadLlama3(params, rope);
+    } else if (type == "longrope" || (is_phi && (type == "su" || type == "yarn"))) {
+      ReadLongRope(params, rope);
+    } else if (type == "yarn") {
+      ReadYarn(params, rope);
+    } else {
+      params.Fail("rope_type", "= \"" + type +
+                                   "\" is not supported; supported: default, linear, dynamic, "
+                                   "llama3, yarn, longrope");
+    }
+    return rope;
+  }
+
+ private:
+  int64_t RotaryDim(const ConfigFields& params) const {
+    const double part =
+        params.Positive("partial_rotary_factor", fields.Positive("partial_rotary_factor", 1.0));
+    if (part > 1.0) params.FailValue("partial_rotary_factor", "a number in (0, 1]");
+    if (part != 1.0 && !config.arch->reads_partial_rotary_factor) {
+      params.Fail("partial_rotary_factor",
+                  "is not supported for " + std::string(config.arch->architecture) + " (only 1)");
+    }
+    const auto dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * part);
+    if (dim <= 0 || dim % 2 != 0) {
+      params.Fail("head_dim", "gives " + std::to_string(dim) +
+                                  " rotated dimensions, they must be an even number");
+    }
+    return dim;
+  }
+
+  // The context before scaling: the model's own field wins, as in transformers.
+  int64_t OriginalPositions(const ConfigFields& params) const {
+    constexpr char kField[] = "original_max_position_embeddings";
+    const int64_t absent = params.Integer(kField, config.max_positions, 1, kMaxPositions);
+    return fields.Integer(kField, absent, 1, kMaxPositions);
+  }
+
+  double FactorOrRatio(const ConfigFields& params, const RopeConfig& rope) const {
+    return params.Positive("factor", static_cast<double>(config.max_positions) /
+                                         static_cast<double>(rope.original_max_positions));
+  }
+
+  void ReadLlama3(const ConfigFields& params, RopeConfig& rope) const {
+    rope.scaling = RopeScaling::kLlama3;
+    rope.factor = params.Positive("factor", std::nullopt);
+    rope.low_freq_factor = params.Positive("low_freq_factor", std::nullopt);
+    rope.high_freq_factor = params.Positive("high_freq_factor", std::nullopt);
+    rope.original_max_positions = OriginalPositions(params);
+    if (rope.high_freq_factor <= rope.low_freq_factor) {
+      params.FailValue("high_freq_factor", "above low_freq_factor");
+    }
+  }
+
+  void ReadYarn(const ConfigFields& params, RopeConfig& rope) const {
+    rope.scaling = RopeScaling::kYarn;
+    rope.original_max_positions = OriginalPositions(params);
+    rope.factor = FactorOrRatio(params, rope);
+    rope.beta_fast = params.Positive("beta_fast", 32.0);
+    rope.beta_slow = params.Positive("beta_slow", 1.0);
+    rope.truncate = params.Bool("truncate", true);
+    const auto magnitude = [&](double scale) {
+      return rope.factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(rope.factor) + 1.0;
+    };
+    const double mscale = params.Number("mscale", 0.0);
+    const double all_dim = params.Number("mscale_all_dim", 0.0);
+    const bool both = mscale != 0.0 && all_dim != 0.0;
+    rope.attention_factor = params.Positive(
+        "attention_factor", both ? magnitude(mscale) / magnitude(all_dim) : magnitude(1.0));
+  }
+
+  void ReadLongRope(const ConfigFields& params, RopeConfig& rope) const {
+    rope.scaling = RopeScaling::kLongRope;
+    rope.original_max_positions = OriginalPositions(params);
+    rope.factor = FactorOrRatio(params, rope);
+    rope.short_factor = params.Numbers("short_factor");
+    const auto wrong = [](double f) { return !(f > 0); };
+    if (rope.short_factor.size() != static_cast<size_t>(rope.rotary_dim / 2) ||
+        std::any_of(rope.short_factor.begin(), rope.short_factor.end(), wrong)) {
+      params.Fail("short_factor",
+                  "must be a list of " + std::to_string(rope.rotary_dim / 2) + " numbers above 0");
+    }
+    const double context = std::log(static_cast<double>(rope.original_max_positions));
+    rope.attention_factor = params.Positive(
+        "attention_factor",
+        rope.factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(rope.factor) / context));
+  }
+};
+
+ConfigFields RopeParameters(const ConfigFields& fields) {
+  return fields.Object(fields.HasObject("rope_scaling") ? "rope_scaling" : "rope_parameters");
+}
+
+}  // namespace
+
+void ReadRopes(const ConfigFields& fields, ModelConfig& config) {
+  const ConfigFields params = RopeParameters(fields);
+  const ArchSpec& arch = *config.arch;
+  const bool by_layer_type =
+      params.HasObject("full_attention") || params.HasObject("sliding_attention");
+  if (by_layer_type && !arch.local_rope) {
+    fields.Fail("rope_parameters",
+                "per layer type are not supported for " + std::string(arch.architecture));
+  }
+  const RopeReader reader{fields, config, fields.Positive("rope_theta", arch.defaults.rope_theta)};
+  config.ropes.push_back(reader.Read(by_layer_type ? params.Object("full_attention") : params));
+  if (arch.local_rope) {
+    const RopeReader local{fields, config, fields.Positive("rope_local_base_freq", kLocalTheta)};
+    config.ropes.push_back(local.Read(params.Object("sliding_attention")));
+  }
+  for (const RopeConfig& rope : config.ropes) {
+    // Beyond the original context transformers changes the frequencies of cached keys with the
+    // length of the sequence, which no paged cache can follow.
+    if (rope.scaling != RopeScaling::kLongRope) continue;
+    config.max_positions = std::min(config.max_positions, rope.original_max_positions);
+  }
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,102 @@
+#include "checkpoint/checkpoint.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_cache.h"
+#include "config/config.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kSingleFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+
+bool IsFile(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
+// File -> names of its tensors.
+using Shards = std::map<std::string, std::set<std::string>>;
+
+Shards ParseIndex(const std::string& path) {
+  const auto fail = [&](const std::string& what) { throw LoadError(path, path + ": " + what); };
+  std::ifstream in(path, std::ios::binary);
+  const json index = json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();
+  if (weight_map == index.end() || !weight_map->is_object() || weight_map->empty()) {
+    fail("is no index: \"weight_map\" must be a JSON object that is not empty");
+  }
+  Shards shards;
+  for (const auto& [name, file] : weight_map->items()) {
+    if (!file.is_string()) fail("\"" + name + "\": the file name is not a string");
+    const auto file_name = file.get<std::string>();
+    if (!IsPlainFileName(file_name)) {
+      fail("\"" + name + "\": \"" + file_name + "\" is not the name of a file in this folder");
+    }
+    shards[file_name].insert(name);
+  }
+  return shards;
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const std::string& folder) {
+  const std::string index = folder + "/" + kIndexFile;
+  const std::string single = folder + "/" + kSingleFile;
+  if (IsMlcFolder(folder)) {
+    files_ = ReadTensorCache(folder);
+  } else if (IsFile(index)) {
+    ReadIndex(folder, index);
+  } else if (IsFile(single)) {
+    AddFile(single);
+  } else {
+    throw LoadError(kSingleFile,
+                    folder + ": holds no weights (neither " + kSingleFile + " nor " + kIndexFile +
+                        (IsFile(folder + "/pytorch_model.bin")
+                             ? "; pytorch_model.bin is not read, save it as safetensors)"
+                             : ")"));
+  }
+  for (const TensorFile& file : files_) {
+    for (const TensorInfo& tensor : file.tensors) {
+      if (!by_name_.emplace(tensor.name, entries_.size()).second) {
+        throw LoadError(tensor.name, file.path() + ": tensor \"" + tensor.name +
+                                         "\" is in another file of the checkpoint too");
+      }
+      entries_.push_back({&tensor, &file});
+    }
+  }
+}
+
+void Checkpoint::AddFile(const std::string& path) { files_.push_back(ReadSafetensors(path)); }
+
+void Checkpoint::ReadIndex(const std::string& folder, const std::string& index_path) {
+  for (auto& [file_name, names] : ParseIndex(index_path)) {
+    const std::string path = folder + "/" + file_name;
+    if (!IsFile(path)) {
+      throw LoadError(file_name, path + ": is missing, but " + kIndexFile + " names it");
+    }
+    AddFile(path);
+    for (const TensorInfo& tensor : files_.back().tensors) names.erase(tensor.name);
+    if (!names.empty()) {
+      throw LoadError(*names.begin(), path + ": lacks tensor \"" + *names.begin() + "\", which " +
+                                          kIndexFile + " promises");
+    }
+  }
+}
+
+const Checkpoint::Entry* Checkpoint::Find(const std::string& name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : &entries_[it->second];
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,143 @@
+#include "checkpoint/quantization.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <vector>
+
+namespace mlc_native {
+namespace {
+
+constexpr char kSupported[] =
+    "; supported: gptq (4 and 8 bits), awq (4 bits, version gemm), compressed-tensors "
+    "(pack-quantized, int 4 and 8 bits)";
+constexpr int64_t kMaxGroup = int64_t{1} << 24;
+
+constexpr Quantization MlcGroup(int bits, int64_t group_size) {
+  return {.format = QuantizedFormat::kMlcGroup, .bits = bits, .group_size = group_size};
+}
+
+// q4f16_2 leaves embeddings and head as they are, which the stored tensors show.
+constexpr MlcQuantization kMlcQuantizations[] = {
+    {"q0f16", DType::kFloat16, std::nullopt},        {"q0bf16", DType::kBFloat16, std::nullopt},
+    {"q0f32", DType::kFloat32, std::nullopt},        {"q3f16_1", DType::kFloat16, MlcGroup(3, 40)},
+    {"q4f16_1", DType::kFloat16, MlcGroup(4, 32)},   {"q4f16_2", DType::kFloat16, MlcGroup(4, 32)},
+    {"q4bf16_1", DType::kBFloat16, MlcGroup(4, 32)}, {"q4f32_1", DType::kFloat32, MlcGroup(4, 32)},
+};
+
+std::string Lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+void Require(const ConfigFields& fields, const char* field, const std::string& value,
+             const std::vector<std::string>& allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) != allowed.end()) return;
+  fields.Fail(field, "= \"" + value + "\" is not supported" + kSupported);
+}
+
+// An object that says something would change what the weights mean.
+void RefuseObject(const ConfigFields& fields, const char* field) {
+  if (fields.HasObject(field)) fields.Fail(field, std::string("is not supported") + kSupported);
+}
+
+int Bits(const ConfigFields& fields, const char* field, bool eight) {
+  const int64_t bits = fields.Integer(field, std::nullopt, 1, 64);
+  if (bits != 4 && !(eight && bits == 8)) {
+    fields.Fail(field, "= " + std::to_string(bits) + " is not supported" + kSupported);
+  }
+  return static_cast<int>(bits);
+}
+
+// -1 is the whole row.
+int64_t GroupSize(const ConfigFields& fields) {
+  const int64_t size = fields.Integer("group_size", -1, -1, kMaxGroup);
+  if (size == 0) fields.FailValue("group_size", "-1 or above 0");
+  return std::max<int64_t>(size, 0);
+}
+
+Quantization ReadGptq(const ConfigFields& fields) {
+  const std::string format = Lower(fields.String("checkpoint_format", "gptq"));
+  Require(fields, "checkpoint_format", format, {"gptq", "gptq_v2"});
+  Require(fields, "pack_dtype", fields.String("pack_dtype", "int32"), {"int32"});
+  RefuseObject(fields, "dynamic");
+  return {.format = QuantizedFormat::kGptq,
+          .bits = Bits(fields, "bits", /*eight=*/true),
+          .group_size = GroupSize(fields),
+          .symmetric = false,
+          .zeros_minus_one = format == "gptq"};
+}
+
+Quantization ReadAwq(const ConfigFields& fields) {
+  Require(fields, "version", Lower(fields.String("version", "gemm")), {"gemm"});
+  if (!fields.Bool("zero_point", true)) {
+    fields.Fail("zero_point", std::string("= false is not supported") + kSupported);
+  }
+  return {.format = QuantizedFormat::kAwq,
+          .bits = Bits(fields, "bits", /*eight=*/false),
+          .group_size = GroupSize(fields),
+          .symmetric = false};
+}
+
+Quantization ReadCompressedGroup(const ConfigFields& group) {
+  Require(group, "format", group.String("format", "pack-quantized"), {"pack-quantized"});
+  RefuseObject(group, "input_activations");
+  RefuseObject(group, "output_activations");
+  const ConfigFields weights = group.Object("weights");
+  Require(weights, "type", weights.String("type", "int"), {"int"});
+  if (weights.Bool("dynamic", false)) {
+    weights.Fail("dynamic", std::string("= true is not supported") + kSupported);
+  }
+  const int64_t group_size = GroupSize(weights);
+  const std::string strategy = weights.String("strategy", group_size > 0 ? "group" : "channel");
+  Require(weights, "strategy", strategy, {"group", "channel", "tensor"});
+  if (strategy == "group" && group_size == 0) weights.FailValue("group_size", "above 0");
+  return {.format = QuantizedFormat::kCompressedTensors,
+          .bits = Bits(weights, "num_bits", /*eight=*/true),
+          .group_size = strategy == "group" ? group_size : 0,
+          .per_tensor = strategy == "tensor",
+          .symmetric = weights.Bool("symmetric", true)};
+}
+
+Quantization ReadCompressedTensors(const ConfigFields& fields) {
+  Require(fields, "format", fields.String("format", ""), {"pack-quantized"});
+  RefuseObject(fields, "kv_cache_scheme");
+  RefuseObject(fields, "transform_config");
+  const ConfigFields sparsity = fields.Object("sparsity_config");
+  Require(sparsity, "format", sparsity.String("format", "dense"), {"dense"});
+  const ConfigFields groups = fields.Object("config_groups");
+  const std::vector<std::string> names = groups.Names();
+  if (names.size() != 1) {
+    fields.Fail("config_groups", "has " + std::to_string(names.size()) +
+                                     " groups, only one is supported" + kSupported);
+  }
+  return ReadCompressedGroup(groups.Object(names[0].c_str()));
+}
+
+}  // namespace
+
+Quantization ReadQuantization(const ConfigFields& fields) {
+  const std::string method = Lower(fields.String("quant_method", ""));
+  if (method == "gptq") return ReadGptq(fields);
+  if (method == "awq") return ReadAwq(fields);
+  if (method == "compressed-tensors") return ReadCompressedTensors(fields);
+  fields.Fail("quant_method", "= \"" + method + "\" is not supported" + kSupported);
+}
+
+const MlcQuantization* FindMlcQuantization(std::string_view name) {
+  const auto* it = std::find_if(std::begin(kMlcQuantizations), std::end(kMlcQuantizations),
+                                [&](const MlcQuantization& q) { return q.name == name; });
+  return it == std::end(kMlcQuantizations) ? nullptr : it;
+}
+
+std::string MlcQuantizationList() {
+  std::string list;
+  for (const MlcQuantization& quantization : kMlcQuantizations) {
+    if (!list.empty()) list += ", ";
+    list += quantization.name;
+  }
+  return list;
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,16 @@
+// One .safetensors file: 8 bytes of header length, a JSON header, tensor data without holes.
+//
+// Every field is checked against the file before it is believed: a damaged or hostile file gives a
+// LoadError that names the file and the tensor, never a read outside the map. Any thread.
+#pragma once
+
+#include <string>
+
+#include "checkpoint/tensor_file.h"
+
+namespace mlc_native {
+
+// Throws LoadError.
+TensorFile ReadSafetensors(const std::string& path);
+
+}  // namespace mlc_native

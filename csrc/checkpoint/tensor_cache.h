@@ -1,0 +1,16 @@
+// The weights of an MLC folder: tensor-cache.json (ndarray-cache.json in older ones) lists the
+// tensors in params_shard_*.bin. Checked like safetensors: nothing is believed before it agrees
+// with the files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/tensor_file.h"
+
+namespace mlc_native {
+
+// Throws LoadError.
+std::vector<TensorFile> ReadTensorCache(const std::string& folder);
+
+}  // namespace mlc_native

@@ -1,0 +1,52 @@
+// A file of tensors, mapped: what the readers of all container formats return. Immutable, any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/mapped_file.h"
+#include "support/dtype.h"
+
+namespace mlc_native {
+
+struct TensorInfo {
+  std::string name;
+  std::string dtype_name;      // as safetensors spells it: "F32", "BF16", "I64", ...
+  std::optional<DType> dtype;  // of the types that weights may have
+  std::vector<int64_t> shape;
+  std::span<const std::byte> data;  // row-major, into the map; may be unaligned
+};
+
+struct TensorFile {
+  MappedFile file;
+  std::vector<TensorInfo> tensors;  // in file order
+
+  const std::string& path() const { return file.path(); }
+};
+
+// Bytes of a tensor; nullopt: an unknown type. Throws LoadError when the size overflows.
+std::optional<uint64_t> TensorBytes(const std::string& path, const TensorInfo& tensor);
+
+// The tensors in the order of their data. Throws LoadError when they overlap or leave holes in
+// `data`, all that the file has for tensors.
+std::vector<TensorInfo> InFileOrder(const std::string& path, std::vector<TensorInfo> tensors,
+                                    std::span<const std::byte> data);
+
+// Whether an index may name this file: one in its own folder.
+bool IsPlainFileName(const std::string& name);
+
+// <path>: tensor "<name>": <what>
+[[noreturn]] void FailTensor(const std::string& path, const std::string& name,
+                             const std::string& what);
+
+std::optional<DType> WeightDType(std::string_view dtype_name);  // "F32", ...
+
+// "[2, 3]"
+std::string ShapeString(std::span<const int64_t> shape);
+
+}  // namespace mlc_native

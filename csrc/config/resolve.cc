@@ -1,0 +1,179 @@
+// The mode rules: from what a model costs and how much memory is free to the sizes of an engine.
+#include <algorithm>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include "config/config.h"
+#include "support/error.h"
+#include "support/page.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr double kDefaultMemoryUtilization = 0.85;
+constexpr int64_t kLocalMaxNumSequence = 4;
+constexpr int64_t kLocalMaxTotalTokens = 8192;
+constexpr int64_t kServerQueuePerSequence = 16;
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+// Tokens of a KV cache, so that positions and page ids fit into 32 bits.
+constexpr int64_t kMaxCapacity = (int64_t{1} << 31) - kKvPageSize;
+
+int64_t RoundDownToPage(int64_t tokens) { return tokens / kKvPageSize * kKvPageSize; }
+
+int64_t RoundUpToPage(int64_t tokens) {
+  return RoundDownToPage(std::min(tokens, kMaxCapacity) + kKvPageSize - 1);
+}
+
+std::string Megabytes(double bytes) {
+  std::ostringstream out;
+  out << std::fixed;
+  out.precision(1);
+  out << bytes / (1 << 20) << " MB";
+  return out.str();
+}
+
+// Bytes that the engine may use, and for what.
+struct MemoryBudget {
+  const char* of = "";  // whose memory
+  double free = 0;
+  double usable = 0;     // free * utilization
+  double workspace = 0;  // activations of a prefill chunk, logits
+  double kv_per_token = 0;
+
+  int64_t CapacityTokens() const {
+    const double left = usable - workspace;
+    if (left <= 0) return 0;
+    if (kv_per_token <= 0) return kMaxCapacity;
+    return static_cast<int64_t>(std::min(left / kv_per_token, static_cast<double>(kMaxCapacity)));
+  }
+};
+
+MemoryBudget MakeBudget(const EngineConfig& config, const ModelMetadata& model,
+                        int64_t free_host_bytes) {
+  MemoryBudget budget;
+  budget.of = model.free_memory_bytes ? "GPU memory" : "memory";
+  budget.free = static_cast<double>(std::max<int64_t>(
+      model.free_memory_bytes.value_or(free_host_bytes - model.mapped_weight_bytes), 0));
+  budget.usable = budget.free * *config.gpu_memory_utilization;
+  // The inferred chunk is never larger than this.
+  const double chunk = static_cast<double>(config.prefill_chunk_size.value_or(
+      std::max(model.preferred_prefill_chunk_size, *config.max_num_sequence)));
+  budget.workspace = chunk * static_cast<double>(model.workspace_bytes_per_token) +
+                     static_cast<double>(*config.max_num_sequence) *
+                         static_cast<double>(model.workspace_bytes_per_sequence);
+  budget.kv_per_token = static_cast<double>(model.kv_bytes_per_token);
+  return budget;
+}
+
+[[noreturn]] void ThrowInsufficientMemory(const EngineConfig& config, const ModelMetadata& model,
+                                          const MemoryBudget& budget) {
+  throw InvalidConfig(
+      "gpu_memory_utilization",
+      std::string("Insufficient ") + budget.of + " error: The available " + budget.of + " is " +
+          Megabytes(budget.usable) + " (gpu_memory_utilization of the " + Megabytes(budget.free) +
+          " that are free beside " + Megabytes(static_cast<double>(model.weight_bytes)) +
+          " of model weights), which is less than the sum of temporary buffer size (" +
+          Megabytes(budget.workspace) + ") and one page of the KV cache (" +
+          Megabytes(budget.kv_per_token * kKvPageSize) +
+          ").\n1. You can set a larger \"gpu_memory_utilization\" value, up to 1.\n"
+          "2. If the model weight size is too large, please choose a smaller model or \"dtype\".\n"
+          "3. If the temporary buffer size is too large, please use a smaller "
+          "\"prefill_chunk_size\" (now " +
+          (config.prefill_chunk_size ? std::to_string(*config.prefill_chunk_size) : "inferred") +
+          ") or \"max_num_sequence\" (now " + std::to_string(*config.max_num_sequence) +
+          ") in the engine config.");
+}
+
+int64_t InferMaxNumSequence(const EngineConfig& config, const ModelMetadata& model) {
+  int64_t inferred = std::max<int64_t>(model.max_batch_size, 1);
+  if (config.mode == EngineMode::kLocal) inferred = std::min(inferred, kLocalMaxNumSequence);
+  if (config.mode == EngineMode::kInteractive) inferred = 1;
+  return std::min(inferred, config.prefill_chunk_size.value_or(kUnlimited));
+}
+
+// Tokens that the mode wants of the cache; kUnlimited is all there is.
+int64_t WantedTotalTokens(const EngineConfig& config, int64_t max_single) {
+  switch (config.mode) {
+    case EngineMode::kLocal:
+      return std::min(max_single, kLocalMaxTotalTokens);
+    case EngineMode::kInteractive:
+      return max_single;
+    case EngineMode::kServer:
+      return max_single > kMaxCapacity / *config.max_num_sequence
+                 ? kUnlimited
+                 : *config.max_num_sequence * max_single;
+  }
+  return max_single;
+}
+
+int64_t CheckedTotalTokens(int64_t given, int64_t capacity, const MemoryBudget& budget) {
+  if (given > capacity) {
+    throw InvalidConfig(
+        "max_total_sequence_length",
+        OutOfRangeMessage(
+            "max_total_sequence_length", given,
+            "at most " + std::to_string(capacity) + " tokens, which is what fits into " +
+                Megabytes(budget.usable - budget.workspace) + " at " +
+                std::to_string(static_cast<int64_t>(budget.kv_per_token)) +
+                " bytes per token (gpu_memory_utilization of " + Megabytes(budget.free) + " free " +
+                budget.of + " less " + Megabytes(budget.workspace) + " of temporary buffers)"));
+  }
+  return RoundUpToPage(given);  // capacity is whole pages, so this fits
+}
+
+int64_t InferPrefillChunkSize(const EngineConfig& config, const ModelMetadata& model) {
+  int64_t chunk = std::max<int64_t>(model.preferred_prefill_chunk_size, 1);
+  if (config.mode != EngineMode::kServer) {
+    chunk =
+        std::min({chunk, *config.max_total_sequence_length, *config.max_single_sequence_length});
+  }
+  return std::max(chunk, *config.max_num_sequence);
+}
+
+}  // namespace
+
+EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata& model,
+                                 int64_t free_host_bytes) {
+  EngineConfig resolved = config;
+  resolved.gpu_memory_utilization =
+      config.gpu_memory_utilization.value_or(kDefaultMemoryUtilization);
+  if (!config.max_num_sequence) resolved.max_num_sequence = InferMaxNumSequence(config, model);
+  if (resolved.prefill_chunk_size.value_or(kUnlimited) < *resolved.max_num_sequence) {
+    throw InvalidConfig("prefill_chunk_size",
+                        OutOfRangeMessage("prefill_chunk_size", *resolved.prefill_chunk_size,
+                                          "at least \"max_num_sequence\" (" +
+                                              std::to_string(*resolved.max_num_sequence) + ')'));
+  }
+
+  const MemoryBudget budget = MakeBudget(resolved, model, free_host_bytes);
+  const int64_t capacity = RoundDownToPage(budget.CapacityTokens());
+  if (capacity == 0) ThrowInsufficientMemory(resolved, model, budget);
+
+  const int64_t context = model.context_window_size > 0 ? model.context_window_size : kUnlimited;
+  const int64_t max_single = std::min(config.max_single_sequence_length.value_or(context), context);
+  resolved.max_total_sequence_length =
+      config.max_total_sequence_length
+          ? CheckedTotalTokens(*config.max_total_sequence_length, capacity, budget)
+          : std::min(RoundUpToPage(WantedTotalTokens(resolved, max_single)), capacity);
+  // A model without a context window: one sequence may fill the cache.
+  resolved.max_single_sequence_length =
+      max_single == kUnlimited ? *resolved.max_total_sequence_length : max_single;
+  if (!config.prefill_chunk_size) {
+    resolved.prefill_chunk_size = InferPrefillChunkSize(resolved, model);
+  }
+  if (!config.prefix_cache_max_num_recycling_seqs) {
+    // The pages that the cache holds are reclaimed on demand, so a limit would only forget earlier.
+    resolved.prefix_cache_max_num_recycling_seqs = -1;
+  }
+  if (!config.max_queue_length) {
+    resolved.max_queue_length = config.mode == EngineMode::kServer
+                                    ? kServerQueuePerSequence * *resolved.max_num_sequence
+                                    : -1;
+  }
+  resolved.attention_sink_size = config.attention_sink_size.value_or(0);
+  resolved.max_history_size = 0;
+  return resolved;
+}
+
+}  // namespace mlc_native

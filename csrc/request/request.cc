@@ -1,0 +1,79 @@
+#include "request/request.h"
+
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+void AppendInput(const Data& input, size_t index, std::vector<int32_t>* token_ids) {
+  const auto* tokens = std::get_if<TokenData>(&input);
+  if (tokens == nullptr) {
+    throw InvalidRequest("inputs", "inputs[" + std::to_string(index) +
+                                       "] is text; tokenize it first and pass TokenData (the "
+                                       "engine serves token ids only)");
+  }
+  token_ids->insert(token_ids->end(), tokens->token_ids.begin(), tokens->token_ids.end());
+}
+
+int64_t RandomSeed() {
+  std::random_device device;
+  const uint64_t bits = (uint64_t{device()} << 32) | device();
+  return static_cast<int64_t>(bits >> 1);  // non-negative
+}
+
+}  // namespace
+
+void CheckRequest(const Request& request, const RequestLimits& limits) {
+  const std::vector<int32_t>& prompt = request.prompt_token_ids;
+  if (prompt.empty()) {
+    throw InvalidRequest("inputs", "The prompt must have at least 1 token, got 0");
+  }
+  if (request.prompt_len() > limits.max_sequence_length) {
+    throw InvalidRequest("inputs", "Request prompt has " + std::to_string(request.prompt_len()) +
+                                       " tokens in total, larger than the model input length "
+                                       "limit " +
+                                       std::to_string(limits.max_sequence_length) + ".");
+  }
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    if (prompt[i] >= 0 && prompt[i] < limits.vocab_size) continue;
+    throw InvalidRequest("inputs", "Token " + std::to_string(i) + " of the prompt must be in [0, " +
+                                       std::to_string(limits.vocab_size) + "), got " +
+                                       std::to_string(prompt[i]));
+  }
+  request.generation_cfg.Validate(limits.vocab_size);
+  if (request.generation_cfg.n > limits.max_num_sequence) {
+    throw InvalidRequest("n", "\"n\" must be in [1, " + std::to_string(limits.max_num_sequence) +
+                                  "] (the engine's max_num_sequence), got " +
+                                  std::to_string(request.generation_cfg.n));
+  }
+}
+
+RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
+                         const RequestLimits& limits, const CompileGrammar& compile) {
+  if (id.empty()) throw InvalidRequest("id", "The request id must not be empty");
+  auto request = std::make_shared<Request>();
+  request->id = std::move(id);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    AppendInput(inputs[i], i, &request->prompt_token_ids);
+  }
+  request->inputs = std::move(inputs);
+  request->generation_cfg = std::move(generation_cfg);
+  CheckRequest(*request, limits);
+  if (!request->generation_cfg.seed) request->generation_cfg.seed = RandomSeed();
+  if (request->generation_cfg.response_format.is_constrained() && compile) compile(request.get());
+  return request;
+}
+
+int32_t CheckedTokenId(const char* field, int64_t value) {
+  if (value < 0 || value > std::numeric_limits<int32_t>::max()) {
+    throw InvalidRequest(field, OutOfRangeMessage(field, value, "token ids in [0, 2^31)"));
+  }
+  return static_cast<int32_t>(value);
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,64 @@
+// A request as admitted: immutable, shared by queues and states. Created and validated on the
+// caller's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "config/data.h"
+
+namespace mlc_native {
+
+class CompiledGrammar;
+class Retokenizer;
+class TokenTable;
+
+struct Request {
+  std::string id;
+  std::vector<Data> inputs;               // as given
+  std::vector<int32_t> prompt_token_ids;  // all inputs flattened; never empty
+  GenerationConfig generation_cfg;        // validated, seed filled in
+  // What generation_cfg.response_format became, and the tokens that it was compiled for. Null when
+  // the answer is not constrained.
+  std::shared_ptr<const CompiledGrammar> grammar;
+  std::shared_ptr<const TokenTable> grammar_tokens;
+  // Set when what the grammar forces may be put in without a forward (jump-forward decoding).
+  std::shared_ptr<const Retokenizer> retokenizer;
+
+  // False for what is answered at once, however long the queue.
+  bool needs_queue_slot() const { return generation_cfg.debug_config.special_request.empty(); }
+  int64_t prompt_len() const { return static_cast<int64_t>(prompt_token_ids.size()); }
+};
+
+using RequestPtr = std::shared_ptr<const Request>;
+
+// What a loaded engine can serve; the numbers that admission is decided by.
+struct RequestLimits {
+  int64_t vocab_size = 0;
+  int64_t max_num_sequence = 0;
+  int64_t max_sequence_length = 0;  // tokens, prompt + generated: min(max_single, max_total)
+};
+
+// Throws InvalidRequest when the request can never be served: empty or too long prompt, token ids
+// outside the vocabulary, invalid generation config, n above max_num_sequence. A prompt of exactly
+// max_sequence_length tokens is served.
+void CheckRequest(const Request& request, const RequestLimits& limits);
+
+// Fills in the grammar of a request that is right otherwise; may take seconds.
+using CompileGrammar = std::function<void(Request*)>;
+
+// Flattens the inputs and checks the request. Throws InvalidRequest, also for an empty id and for
+// untokenized text. Fills in a random seed when none is given. `compile` is called when the answer
+// is constrained; without it no engine takes such a request.
+RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
+                         const RequestLimits& limits, const CompileGrammar& compile = {});
+
+// An integer of a caller as a token id. Throws InvalidRequest naming `field` for what no vocabulary
+// can hold.
+int32_t CheckedTokenId(const char* field, int64_t value);
+
+}  // namespace mlc_native

@@ -1,0 +1,106 @@
+#include "request/request_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sampling/logit_processor.h"
+#include "support/check.h"
+
+namespace mlc_native {
+
+void RequestStateEntry::CommitToken(SampleResult&& result) {
+  const int32_t token_id = result.token.token_id;
+  const std::vector<int32_t>& stops = rstate->config().stop_token_ids;
+  // A stop token of the request ends the answer; the grammar need not know it.
+  if (grammar_matcher != nullptr &&
+      std::find(stops.begin(), stops.end(), token_id) == stops.end()) {
+    MLC_CHECK(grammar_matcher->AcceptToken(token_id)) << "the grammar forbids token " << token_id;
+  }
+  AppendToken(token_id);
+  undelivered.push_back(std::move(result));
+  tries_jump_forward = true;
+}
+
+void RequestStateEntry::AppendToken(int32_t token_id) {
+  tokens.push_back(token_id);
+  if (HasPenalties(rstate->config())) generated_counts.Add(token_id);
+}
+
+void RequestStateEntry::TakeBackTokens(int64_t num_tokens) {
+  MLC_CHECK(num_tokens <= num_generated()) << num_tokens << " of " << num_generated();
+  for (; num_tokens > 0; --num_tokens) {
+    if (HasPenalties(rstate->config())) generated_counts.Remove(tokens.back());
+    tokens.pop_back();
+  }
+}
+
+bool RequestStateEntry::EndsAt(int64_t num_tokens, int64_t max_sequence_length) const {
+  const int64_t max_tokens = rstate->config().max_tokens;
+  return num_tokens >= max_sequence_length ||
+         (max_tokens >= 0 && num_tokens - rstate->request->prompt_len() >= max_tokens);
+}
+
+void RequestStateEntry::CountPromptTokens(int64_t num_cached) {
+  const int64_t prompt_len = rstate->request->prompt_len();
+  const auto count = [&](int64_t num_tokens, int64_t* counter) {
+    const int64_t more = std::min(num_tokens, prompt_len) - num_prompt_counted;
+    if (more <= 0) return;
+    *counter += more;
+    num_prompt_counted += more;
+  };
+  count(num_cached, &rstate->metrics.cached_tokens);
+  count(mstate.num_collected(), &rstate->metrics.prefill_tokens);
+}
+
+RequestState::RequestState(RequestPtr request_in, std::shared_ptr<const StopStrSet> stop_strs,
+                           bool strip_leading_space, TimePoint now)
+    : request(std::move(request_in)) {
+  const int n = config().n;
+  entries.resize(n == 1 ? 1 : n + 1);
+  entries[0].tokens = request->prompt_token_ids;
+  for (size_t i = 0; i < entries.size(); ++i) entries[i].rstate = this;
+  if (n > 1) {
+    for (int child = 1; child <= n; ++child) {
+      entries[0].child_indices.push_back(child);
+      entries[child].parent_idx = 0;
+    }
+  }
+  int sequence_idx = 0;
+  for (RequestStateEntry& leaf : leaves()) {
+    leaf.sequence_idx = sequence_idx++;
+    if (stop_strs != nullptr) leaf.stop_handler.emplace(stop_strs);
+    leaf.strip_leading_space = strip_leading_space;
+    if (request->grammar != nullptr) {
+      leaf.grammar_matcher = request->grammar->NewMatcher(kMaxGrammarRollback);
+    }
+  }
+  metrics.prompt_tokens = request->prompt_len();
+  metrics.add_time_point = now;
+}
+
+std::span<RequestStateEntry> RequestState::leaves() {
+  const std::span<RequestStateEntry> all(entries);
+  return all.size() == 1 ? all : all.subspan(1);
+}
+
+bool RequestState::all_leaves_finished() {
+  const auto sequences = leaves();
+  return std::all_of(sequences.begin(), sequences.end(),
+                     [](const RequestStateEntry& leaf) { return leaf.finished(); });
+}
+
+bool RequestState::any_leaf_alive() {
+  const auto sequences = leaves();
+  return std::any_of(sequences.begin(), sequences.end(), [](const RequestStateEntry& leaf) {
+    return leaf.status == RequestStateStatus::kAlive;
+  });
+}
+
+RequestStateEntry* RequestState::NextToPrefill() {
+  for (RequestStateEntry& entry : entries) {
+    if (entry.waits_for_prefill()) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace mlc_native

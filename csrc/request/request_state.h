@@ -1,0 +1,161 @@
+// The states of a request: one RequestState, with one RequestStateEntry per sequence.
+//
+// n == 1: one entry. n > 1: entry 0 is the root (prefills the prompt, generates nothing),
+// entries 1..n are its children (parent_idx 0), forked from the root's pages when its prefill is
+// complete; the root then holds no pages and stays alive until its children finished. Each entry
+// has its own internal id; child i draws with sequence index i - 1, a lone entry with 0.
+//
+// A sequence is its tokens and how many of them are in the KV cache:
+//   0 <= kv_len <= tokens.size(); prompt = tokens[0, prompt_len), generated = the rest.
+// Prefill, decode and recomputation after preemption are the same thing: feed tokens [kv_len,
+// tokens.size()). A running sequence has at least one token that is not in the cache yet, the one
+// sampled last, and more of them after a jump-forward; the last one's logits give the next. Status:
+// kPending -> kAlive -> kFinished; preemption: kAlive -> kPending. Engine's thread only.
+//
+// Steps under way (step/step_pipeline.h) are in kv_len already; what they draw is not in
+// `tokens` yet but pending: kv_len <= length() = tokens.size() + num_pending. At most one token is
+// pending while a step is planned. Nobody is preempted while one is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/data.h"
+#include "grammar/grammar.h"
+#include "observe/metrics.h"
+#include "request/queue_limit.h"
+#include "request/request.h"
+#include "sampling/token_counts.h"
+#include "tokenizer/stop_str_handler.h"
+#include "tokenizer/text_streamer.h"
+#include "tokenizer/token_table.h"
+
+namespace mlc_native {
+
+// Tokens that a grammar matcher can take back.
+inline constexpr int64_t kMaxGrammarRollback = 10;
+
+enum class RequestStateStatus { kPending, kAlive, kFinished };
+
+struct RequestState;
+
+// State of one sequence in one model. One model today; draft models get their own.
+struct RequestModelState {
+  static constexpr int64_t kNoId = -1;
+  int64_t internal_id = kNoId;  // of the KV cache; kNoId while the sequence holds no pages
+  int64_t kv_len = 0;           // tokens in the KV cache
+  int64_t kv_under_way = 0;     // of those, the last ones: their steps are not collected yet
+
+  int64_t num_collected() const { return kv_len - kv_under_way; }
+};
+
+struct RequestStateEntry {
+  RequestStateStatus status = RequestStateStatus::kPending;
+  int parent_idx = -1;
+  std::vector<int> child_indices;
+  int sequence_idx = 0;  // index of this sequence in the request's outputs and in its random stream
+
+  RequestState* rstate = nullptr;  // the request that this is an entry of
+  RequestModelState mstate;
+  std::vector<int32_t> tokens;  // prompt + generated; empty for a child that is not forked yet
+  TokenCounts generated_counts;
+  int num_pending = 0;              // tokens behind `tokens` that steps under way draw
+  int32_t pending_row = 0;          // of the newest step: draws the last of them
+  bool last_is_pending = false;     // the sequence surely ends with that one
+  int64_t num_prompt_counted = 0;   // prompt tokens that are in RequestMetrics::prefill_tokens
+  TimePoint last_token_time_point;  // epoch before the first generated token
+  // What may follow `tokens`; null when anything may. Nothing of it depends on the KV cache, so it
+  // stays as it is while the sequence is preempted and computed again.
+  std::unique_ptr<GrammarMatcher> grammar_matcher;
+  bool grammar_ended = false;       // nothing may follow but the end
+  bool tries_jump_forward = false;  // a token was sampled since jump-forward decoding looked
+
+  // Delivery: what has been generated but not handed out yet; post-process has looked at the first
+  // num_examined of them and the stop handler withholds those.
+  std::vector<SampleResult> undelivered;
+  size_t num_examined = 0;
+  // Text between what was delivered and `undelivered` that belongs to no token of either; see
+  // SequenceDelta. Not examined yet, and the bytes of it that the stop handler withholds.
+  std::string extra_prefix;
+  size_t num_prefix_bytes_held = 0;
+  std::optional<StopStrHandler> stop_handler;  // absent without stop strings
+  TextStreamer text_streamer;
+  bool strip_leading_space = false;  // the first byte of the text is dropped if it is a space
+  std::optional<FinishReason> finish_reason;
+  bool finish_reason_delivered = false;
+
+  int64_t num_generated() const;
+  int64_t length() const { return static_cast<int64_t>(tokens.size()) + num_pending; }
+  int64_t num_tokens_to_compute() const { return last_is_pending ? 0 : length() - mstate.kv_len; }
+  // Whether the answer ends because of its length when the sequence has num_tokens tokens.
+  bool EndsAt(int64_t num_tokens, int64_t max_sequence_length) const;
+  bool is_root_of_branches() const { return !child_indices.empty(); }
+  bool finished() const { return status == RequestStateStatus::kFinished; }
+  // Has tokens to prefill, for the first time or again.
+  bool waits_for_prefill() const {
+    return status == RequestStateStatus::kPending && !tokens.empty() && num_tokens_to_compute() > 0;
+  }
+  // The root of branches that start when the step of its prompt is collected.
+  bool waits_for_branches() const {
+    return status == RequestStateStatus::kPending && is_root_of_branches() &&
+           num_tokens_to_compute() == 0;
+  }
+
+  // Prompt tokens that collected steps have computed or found in the cache (the first num_cached)
+  // go into the request's metrics, each once: recomputation does not count.
+  void CountPromptTokens(int64_t num_cached);
+  // Appends a sampled token; it is delivered by the next post-process. Throws what the grammar
+  // library throws, and InternalError when the grammar forbids the token; the request must end
+  // then.
+  void CommitToken(SampleResult&& result);
+  // `tokens` and what counts them; the grammar matcher, delivery and the KV cache are the caller's.
+  void AppendToken(int32_t token_id);
+  void TakeBackTokens(int64_t num_tokens);
+};
+
+struct RequestState : std::enable_shared_from_this<RequestState> {
+  RequestPtr request;
+  std::vector<RequestStateEntry> entries;  // never grows: entries are pointed to
+  RequestMetrics metrics;
+  std::string error_message;
+
+  // Which queues of EngineStateObj hold the request, and whether the next post-process looks at it.
+  bool in_waiting_queue = false;
+  bool in_running_queue = false;
+  bool has_news = false;
+  bool delivery_begun = false;  // by a post-process that has not come to the output yet
+  bool final_output_made = false;
+  // The first work on its tokens has begun; true ever after, also while it waits again. The waiting
+  // queue holds such requests in front.
+  bool started = false;
+  int num_let_in = 0;   // requests of a higher priority that were put directly before it
+  int64_t arrival = 0;  // number of requests admitted before it
+  TimePoint queue_deadline = kNoDeadline;  // for the start
+  TimePoint deadline = kNoDeadline;        // for the end
+  QueueLimit::Slot queue_slot;             // held until it has started
+  bool queue_wait_traced = false;  // a "start queue wait" without its "finish" is in the trace
+
+  // The strip flag says what TokenTable::strip_leading_space says; stop_strs may be null.
+  RequestState(RequestPtr request, std::shared_ptr<const StopStrSet> stop_strs,
+               bool strip_leading_space, TimePoint now);
+  RequestState(const RequestState&) = delete;
+  RequestState& operator=(const RequestState&) = delete;
+
+  const GenerationConfig& config() const { return request->generation_cfg; }
+  // Entries that generate: all but the root of branches. In output order.
+  std::span<RequestStateEntry> leaves();
+  bool all_leaves_finished();
+  bool any_leaf_alive();
+  // The first entry with tokens to prefill, or null.
+  RequestStateEntry* NextToPrefill();
+};
+
+inline int64_t RequestStateEntry::num_generated() const {
+  return tokens.empty() ? 0 : static_cast<int64_t>(tokens.size()) - rstate->request->prompt_len();
+}
+
+}  // namespace mlc_native

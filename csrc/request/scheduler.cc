@@ -1,0 +1,151 @@
+#include "request/scheduler.h"
+
+#include <algorithm>
+
+namespace mlc_native {
+namespace {
+
+// What is left to give away while a prefill is planned.
+struct Budget {
+  int64_t rows = 0;
+  int64_t pages = 0;
+  int64_t sequences = 0;
+  int64_t num_generating = 0;  // running, or going to when their prefill is complete
+};
+
+// What an entry takes when it is planned.
+struct Demand {
+  int64_t num_cached = 0;  // tokens that it starts with
+  int64_t pages = 0;  // those that it needs, and cached ones that it keeps from being reclaimed
+};
+
+Demand DemandOfNew(const RequestStateEntry& entry, PrefixCache& cache, const PagedKvCache& kv,
+                   int64_t max_cached) {
+  const auto prefix = cache.Find(std::span(entry.tokens).first(max_cached));
+  const int64_t needed = kv.PagesNeededForNew(std::ssize(entry.tokens), prefix.length);
+  return {.num_cached = prefix.length, .pages = needed + prefix.num_cached_pages};
+}
+
+// Pages that must stay available beside those of the entry: the next one of every generating
+// sequence.
+bool PagesSuffice(int64_t pages_needed, const Budget& budget) {
+  if (pages_needed == 0) return true;  // reserved with its first chunk
+  return pages_needed + budget.num_generating <= budget.pages;
+}
+
+Demand DemandOf(const RequestStateEntry& entry, const EngineState& estate, const PagedKvCache& kv,
+                const Budget& budget) {
+  const int64_t num_tokens = entry.num_tokens_to_compute();
+  if (entry.mstate.internal_id != RequestModelState::kNoId) {
+    return {.pages = kv.PagesNeeded(entry.mstate.internal_id, num_tokens)};
+  }
+  if (estate->prefix_cache == nullptr) return {.pages = kv.PagesNeededForNew(num_tokens)};
+  // One token at least is computed: its logits are wanted.
+  const Demand demand = DemandOfNew(entry, *estate->prefix_cache, kv, num_tokens - 1);
+  if (PagesSuffice(demand.pages, budget)) return demand;
+  // A hit that ends within a page costs a copy of it. Whole pages never cost more than no hit, so
+  // that a sequence alone always fits.
+  const int64_t whole_pages = demand.num_cached / kv.page_size() * kv.page_size();
+  return DemandOfNew(entry, *estate->prefix_cache, kv, whole_pages);
+}
+
+// Plans as much of the entry as fits. False when the entry is not complete after it: nothing behind
+// it is planned then.
+bool PlanEntry(RequestStateEntry& entry, const EngineState& estate, const PagedKvCache& kv,
+               Budget* budget, StepPlan* plan) {
+  const int64_t num_sequences = entry.is_root_of_branches() ? std::ssize(entry.child_indices) : 1;
+  if (budget->rows == 0 || num_sequences > budget->sequences) return false;
+  const Demand demand = DemandOf(entry, estate, kv, *budget);
+  if (!PagesSuffice(demand.pages, *budget)) return false;
+  const int64_t to_compute = entry.num_tokens_to_compute() - demand.num_cached;
+  const int64_t num_tokens = std::min(budget->rows, to_compute);
+  const bool complete = num_tokens == to_compute;
+  plan->Add({.entry = &entry,
+             .num_tokens = num_tokens,
+             .num_cached = demand.num_cached,
+             .completes_input = complete});
+  budget->rows -= num_tokens;
+  budget->pages -= demand.pages;
+  budget->sequences -= num_sequences;
+  budget->num_generating += num_sequences;
+  return complete;
+}
+
+void PlanWaiting(const EngineState& estate, const PagedKvCache& kv, Budget* budget,
+                 StepPlan* plan) {
+  for (const RequestPtr& request : estate->waiting_queue) {
+    for (RequestStateEntry& entry : estate->GetRequestState(request->id).entries) {
+      if (entry.waits_for_prefill() && !PlanEntry(entry, estate, kv, budget, plan)) return;
+    }
+  }
+}
+
+}  // namespace
+
+void StepPlan::Clear() {
+  slices.clear();
+  num_rows = 0;
+  num_prefill_rows = 0;
+}
+
+void StepPlan::Add(const PlannedSlice& slice) {
+  slices.push_back(slice);
+  num_rows += slice.num_tokens;
+  if (!slice.is_decode) num_prefill_rows += slice.num_tokens;
+}
+
+void PlanPrefill(const EngineState& estate, const PagedKvCache& kv, const SchedulerLimits& limits,
+                 StepPlan* plan) {
+  plan->Clear();
+  if (estate->waiting_queue.empty()) return;
+  const int64_t num_running = std::ssize(estate->GetRunningRequestStateEntries());
+  Budget budget{.rows = limits.prefill_chunk_size,
+                .pages = kv.pool().num_available(),
+                .sequences = limits.max_num_sequence - num_running,
+                .num_generating = num_running};
+  if (budget.sequences <= 0) return;
+  if (limits.prefill_mode == PrefillMode::kHybrid && num_running > 0) {
+    budget.pages -= PagesNeededForDecode(estate, kv);
+    if (budget.pages < 0) return;
+    PlanDecode(estate, limits.prefill_chunk_size, plan);
+    budget.rows -= plan->num_rows;
+  }
+  PlanWaiting(estate, kv, &budget, plan);
+  if (plan->num_prefill_rows == 0) plan->Clear();
+}
+
+void PlanDecode(const EngineState& estate, int64_t max_rows, StepPlan* plan) {
+  const auto& running = estate->GetRunningRequestStateEntries();
+  int64_t spare_rows = max_rows - std::ssize(running);
+  for (RequestStateEntry* entry : running) {
+    const int64_t to_compute = entry->num_tokens_to_compute();
+    if (to_compute == 0) continue;  // it ends with the token that is pending
+    const int64_t num_tokens = std::min(to_compute, 1 + spare_rows);
+    spare_rows -= num_tokens - 1;
+    plan->Add({.entry = entry,
+               .num_tokens = num_tokens,
+               .is_decode = true,
+               .completes_input = num_tokens == to_compute});
+  }
+}
+
+RequestStateEntry* PreemptionVictim(const EngineState& estate) {
+  RequestStateEntry* victim = nullptr;
+  for (RequestStateEntry* entry : estate->GetRunningRequestStateEntries()) {
+    if (victim == nullptr ||
+        entry->rstate->config().priority >= victim->rstate->config().priority) {
+      victim = entry;
+    }
+  }
+  return victim;
+}
+
+int64_t PagesNeededForDecode(const EngineState& estate, const PagedKvCache& kv) {
+  int64_t pages = 0;
+  for (const RequestStateEntry* entry : estate->GetRunningRequestStateEntries()) {
+    pages += kv.PagesNeeded(entry->mstate.internal_id, entry->num_tokens_to_compute());
+  }
+  return pages;
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,63 @@
+// The scheduler decides what the next forward computes: pure functions of queues, page counts, the
+// prefix cache and limits.
+//
+// In the order of the waiting queue (EngineStateObj::PushWaiting); nothing overtakes the head. A
+// plan never needs more pages than are available (free or cached), never has more than
+// prefill_chunk_size rows nor leads to more than max_num_sequence generating sequences. Progress:
+// with a request waiting, nothing running and no pages used, a plan is never empty (a lone request
+// always fits, admission saw to that). Engine's thread only.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "config/config.h"
+#include "engine_state.h"
+#include "kv/paged_kv_cache.h"
+
+namespace mlc_native {
+
+struct SchedulerLimits {
+  int64_t max_num_sequence = 0;
+  int64_t prefill_chunk_size = 0;  // rows of one forward, at least max_num_sequence
+  PrefillMode prefill_mode = PrefillMode::kHybrid;
+};
+
+// One sequence's share of a forward: its next num_tokens tokens.
+struct PlannedSlice {
+  RequestStateEntry* entry = nullptr;
+  int64_t num_tokens = 0;
+  int64_t num_cached = 0;  // tokens before them that a sequence which starts takes from the cache
+  bool is_decode = false;
+  bool completes_input = false;  // the last row's logits are sampled
+};
+
+struct StepPlan {
+  std::vector<PlannedSlice> slices;  // decode rows first
+  int64_t num_rows = 0;
+  int64_t num_prefill_rows = 0;
+  bool empty() const { return slices.empty(); }
+  void Clear();
+  void Add(const PlannedSlice& slice);
+};
+
+// Waiting requests in order, the last one possibly cut to what is left of the chunk; in hybrid mode
+// preceded by the rows of the running sequences. All pages that a sequence needs for its tokens
+// are counted when its first chunk is admitted, and one page more per running sequence is left free
+// so that admission does not lead to preemption at once. Empty when nothing can be admitted.
+void PlanPrefill(const EngineState& estate, const PagedKvCache& kv, const SchedulerLimits& limits,
+                 StepPlan* plan);
+
+// Appends the rows of the running sequences, at most max_rows: one for each, so that everybody
+// advances, and what is left first come, first served to those with more to compute. The caller has
+// made sure that the pages suffice; max_rows is at least the number of running sequences.
+void PlanDecode(const EngineState& estate, int64_t max_rows, StepPlan* plan);
+
+// Pages that all running sequences take from the pool for all that they have to compute.
+int64_t PagesNeededForDecode(const EngineState& estate, const PagedKvCache& kv);
+
+// Whom to preempt: of the running sequences with the lowest priority, the last. Null when nothing
+// runs.
+RequestStateEntry* PreemptionVictim(const EngineState& estate);
+
+}  // namespace mlc_native

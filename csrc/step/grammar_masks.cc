@@ -1,0 +1,113 @@
+#include "step/grammar_masks.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+
+#include "sampling/sampler.h"
+#include "support/check.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr int64_t kBits = 32;
+
+void SetBit(std::span<int32_t> mask, int32_t token_id, bool value) {
+  if (token_id < 0 || static_cast<size_t>(token_id / kBits) >= mask.size()) return;
+  const auto bit = static_cast<int32_t>(uint32_t{1} << (token_id % kBits));
+  int32_t& word = mask[token_id / kBits];
+  word = value ? word | bit : word & ~bit;
+}
+
+bool AnyBit(std::span<const int32_t> mask, int64_t vocab_size) {
+  const auto tail = static_cast<uint32_t>(vocab_size % kBits);
+  const uint32_t last_word = tail == 0 ? ~uint32_t{0} : (uint32_t{1} << tail) - 1;
+  if ((static_cast<uint32_t>(mask.back()) & last_word) != 0) return true;
+  return std::any_of(mask.begin(), mask.end() - 1, [](int32_t word) { return word != 0; });
+}
+
+[[noreturn]] void ThrowSamplingError(const std::exception_ptr& cause) {
+  const std::string what = "the grammar of the answer failed";
+  try {
+    std::rethrow_exception(cause);
+  } catch (const std::exception& error) {
+    throw SamplingError(what + ": " + error.what());
+  } catch (...) {
+    throw SamplingError(what);
+  }
+}
+
+}  // namespace
+
+size_t GrammarMasks::words_per_row() const {
+  return static_cast<size_t>((parts_.model->metadata().vocab_size + kBits - 1) / kBits);
+}
+
+void GrammarMasks::Start(const StepPlan& plan) {
+  leaves_.clear();
+  for (const PlannedSlice& slice : plan.slices) {
+    if (!slice.completes_input) continue;
+    if (!slice.entry->is_root_of_branches()) {
+      AddRow(*slice.entry);
+      continue;
+    }
+    for (int child : slice.entry->child_indices) AddRow(slice.entry->rstate->entries[child]);
+  }
+  if (leaves_.empty()) return;
+  const size_t num_words = words_per_row();
+  words_.resize(leaves_.size() * num_words);
+  rows_.resize(leaves_.size());
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    rows_[i].matcher = leaves_[i]->grammar_matcher.get();
+    rows_[i].mask = std::span(words_).subspan(i * num_words, num_words);
+  }
+  next_row_ = 0;
+  parts_.mask_filler->Start(rows_);
+}
+
+void GrammarMasks::AddRow(const RequestStateEntry& leaf) {
+  if (leaf.grammar_matcher != nullptr) leaves_.push_back(&leaf);
+}
+
+void GrammarMasks::Wait() {
+  if (!leaves_.empty()) fill_seconds_ += parts_.mask_filler->Wait();
+}
+
+std::span<const int32_t> GrammarMasks::AllowedTokens(const RequestStateEntry& leaf) {
+  if (leaf.grammar_matcher == nullptr) return {};
+  while (next_row_ < leaves_.size() && leaves_[next_row_] != &leaf) ++next_row_;
+  MLC_CHECK(next_row_ < leaves_.size()) << "no mask for " << leaf.rstate->request->id;
+  const MaskRow& row = rows_[next_row_++];
+  if (row.error != nullptr) ThrowSamplingError(row.error);
+  return WithStopTokens(leaf, row);
+}
+
+std::span<const int32_t> GrammarMasks::WithStopTokens(const RequestStateEntry& leaf,
+                                                      const MaskRow& row) const {
+  const GenerationConfig& config = leaf.rstate->config();
+  const bool ignore_eos = config.debug_config.ignore_eos;
+  if (!row.constrained) {
+    if (!ignore_eos) return {};
+    std::fill(row.mask.begin(), row.mask.end(), -1);
+  }
+  if (ignore_eos) {
+    for (int32_t token_id : *parts_.eos_token_ids) SetBit(row.mask, token_id, false);
+  }
+  if (!config.stop_token_ids.empty() && row.matcher->IsCompleted()) {
+    for (int32_t token_id : config.stop_token_ids) SetBit(row.mask, token_id, true);
+  }
+  return row.mask;
+}
+
+bool GrammarMasks::MustEnd(const RequestStateEntry& leaf) {
+  GrammarMatcher* const matcher = leaf.grammar_matcher.get();
+  if (matcher == nullptr || !matcher->IsCompleted()) return false;
+  if (matcher->IsTerminated()) return true;
+  scratch_.resize(words_per_row());
+  if (!matcher->FillMask(scratch_)) return false;
+  for (int32_t token_id : *parts_.eos_token_ids) SetBit(scratch_, token_id, false);
+  for (int32_t token_id : leaf.rstate->config().stop_token_ids) SetBit(scratch_, token_id, false);
+  return !AnyBit(scratch_, parts_.model->metadata().vocab_size);
+}
+
+}  // namespace mlc_native

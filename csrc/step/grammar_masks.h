@@ -1,0 +1,51 @@
+// GrammarMasks: which tokens the constrained sequences of one forward may be given.
+//
+// The masks of all rows that will be sampled are filled in one go while the model computes. A
+// sequence without a grammar costs a look at a null pointer. To the grammar's own mask come the
+// settings of the request: with ignore_eos the model's end-of-sequence tokens are forbidden, and
+// stop_token_ids are allowed wherever the grammar lets the answer end. Buffers are reused. Engine's
+// thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "grammar/mask_filler.h"
+#include "step/action.h"
+
+namespace mlc_native {
+
+class GrammarMasks {
+ public:
+  explicit GrammarMasks(const EngineParts& parts) : parts_(parts) {}
+
+  // From here to Wait, which is due also when the forward fails, nobody touches the matchers of the
+  // plan's sequences.
+  void Start(const StepPlan& plan);
+  void Wait();
+  // Seconds of filling since the last call.
+  double TakeFillSeconds() { return std::exchange(fill_seconds_, 0); }
+  // One bit per token, or empty when every token is allowed. Leaves are asked for in the order of
+  // the plan, each at most once. Throws SamplingError when the grammar library failed.
+  std::span<const int32_t> AllowedTokens(const RequestStateEntry& leaf);
+
+  // Whether the grammar leaves nothing but the end to come.
+  bool MustEnd(const RequestStateEntry& leaf);
+
+ private:
+  void AddRow(const RequestStateEntry& leaf);
+  std::span<const int32_t> WithStopTokens(const RequestStateEntry& leaf, const MaskRow& row) const;
+  size_t words_per_row() const;
+
+  const EngineParts parts_;
+  std::vector<const RequestStateEntry*> leaves_;  // constrained ones of the plan, in its order
+  std::vector<MaskRow> rows_;                     // as leaves_
+  std::vector<int32_t> words_;                    // [rows, words_per_row]
+  size_t next_row_ = 0;                           // AllowedTokens searches from here on
+  std::vector<int32_t> scratch_;                  // [words_per_row]
+  double fill_seconds_ = 0;
+};
+
+}  // namespace mlc_native

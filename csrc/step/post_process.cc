@@ -1,0 +1,247 @@
+#include "step/post_process.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "step/logprob_json.h"
+#include "step/sequence_life.h"
+
+namespace mlc_native {
+namespace {
+
+bool Contains(const std::vector<int32_t>& values, int32_t value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Turns what one sequence has generated into a delta.
+class SequenceDelivery {
+ public:
+  SequenceDelivery(const EngineState& estate, const EngineParts& parts, RequestStateEntry& leaf,
+                   SequenceDelta* delta)
+      : estate_(estate),
+        parts_(parts),
+        leaf_(leaf),
+        config_(leaf.rstate->config()),
+        bytes_(estate->postproc_workspace.released_bytes),
+        ids_(estate->postproc_workspace.released_ids),
+        delta_(delta) {}
+
+  // False when the sequence has nothing to say.
+  bool Run() {
+    if (leaf_.finish_reason_delivered) return false;
+    bytes_.clear();
+    ids_.clear();
+    if (!leaf_.extra_prefix.empty()) ExamineExtraPrefix();
+    while (leaf_.num_examined < leaf_.undelivered.size()) ExamineNextToken();
+    if (leaf_.finish_reason && leaf_.stop_handler && !leaf_.stop_handler->stop_triggered()) {
+      leaf_.stop_handler->Finish(&bytes_, &ids_);
+    }
+    WriteText();
+    WriteTokens();
+    if (!leaf_.finish_reason) {
+      return !delta_->token_ids.empty() || !delta_->text.empty() ||
+             !delta_->extra_prefix_string.empty();
+    }
+    delta_->finish_reason = leaf_.finish_reason;
+    return true;
+  }
+
+ private:
+  // Undelivered tokens come after it, and everything before it has been released.
+  void ExamineExtraPrefix() {
+    const std::string bytes = std::move(leaf_.extra_prefix);
+    leaf_.extra_prefix.clear();
+    leaf_.num_prefix_bytes_held = bytes.size();
+    PutBytes(StopStrHandler::kNoToken, bytes);
+    CheckEnd();
+  }
+
+  void ExamineNextToken() {
+    const int32_t token = leaf_.undelivered[leaf_.num_examined].token.token_id;
+    if (IsStopToken(token) && !CompletesStopString(token)) {
+      DropBehind(leaf_.num_examined + 1);
+      leaf_.undelivered.pop_back();  // neither its id nor its text is delivered
+      return Finish(FinishReason::kStop);
+    }
+    ++leaf_.num_examined;
+    PutBytes(token, TextBytes(token));
+    CheckEnd();
+  }
+
+  void PutBytes(int32_t token, std::string_view bytes) {
+    if (leaf_.stop_handler) return leaf_.stop_handler->Put(token, bytes, &bytes_, &ids_);
+    bytes_ += bytes;
+    if (token != StopStrHandler::kNoToken) ids_.push_back(token);
+  }
+
+  void CheckEnd() {
+    // Tokens of the sequence up to the one just examined.
+    const auto num_tokens =
+        static_cast<int64_t>(leaf_.tokens.size() - (leaf_.undelivered.size() - leaf_.num_examined));
+    const bool grammar_ended =
+        leaf_.grammar_ended && leaf_.num_examined == leaf_.undelivered.size();
+    if (grammar_ended || (leaf_.stop_handler && leaf_.stop_handler->stop_triggered())) {
+      Finish(FinishReason::kStop);
+    } else if (leaf_.EndsAt(num_tokens, parts_.max_sequence_length)) {
+      Finish(FinishReason::kLength);
+    }
+  }
+
+  void Finish(FinishReason reason) {
+    if (!leaf_.finished()) FinishEntry(estate_, parts_, leaf_, reason);
+    DropBehind(leaf_.num_examined);
+  }
+
+  // What a step came to beyond the end is no part of the answer.
+  void DropBehind(size_t num_undelivered) {
+    leaf_.rstate->metrics.completion_tokens -=
+        static_cast<int64_t>(leaf_.undelivered.size() - num_undelivered);
+    leaf_.undelivered.resize(num_undelivered);
+  }
+
+  bool IsStopToken(int32_t token) const {
+    return (!config_.debug_config.ignore_eos && Contains(*parts_.eos_token_ids, token)) ||
+           Contains(config_.stop_token_ids, token);
+  }
+
+  // A stop string goes before a stop token that ends it: its text is withheld. Tried on a copy,
+  // because the bytes of a stop token must not reach the handler otherwise.
+  bool CompletesStopString(int32_t token) const {
+    const std::string_view bytes = TextBytes(token);
+    if (!leaf_.stop_handler || bytes.empty()) return false;
+    StopStrHandler trial = *leaf_.stop_handler;
+    std::string ignored_text;
+    std::vector<int32_t> ignored_ids;
+    trial.Put(token, bytes, &ignored_text, &ignored_ids);
+    return trial.stop_triggered();
+  }
+
+  std::string_view TextBytes(int32_t token) const {
+    return parts_.token_table != nullptr ? parts_.token_table->text_bytes(token)
+                                         : std::string_view();
+  }
+
+  void WriteText() {
+    std::string_view bytes = bytes_;
+    if (leaf_.strip_leading_space && !bytes.empty()) {
+      if (bytes.front() == ' ') bytes.remove_prefix(1);
+      leaf_.strip_leading_space = false;
+    }
+    const size_t num_prefix_bytes = std::min(leaf_.num_prefix_bytes_held, bytes.size());
+    leaf_.num_prefix_bytes_held -= num_prefix_bytes;
+    leaf_.text_streamer.Put(bytes.substr(0, num_prefix_bytes), &delta_->extra_prefix_string);
+    leaf_.text_streamer.Put(bytes.substr(num_prefix_bytes), &delta_->text);
+    if (leaf_.finish_reason) leaf_.text_streamer.Finish(&delta_->text);
+  }
+
+  // Released ids come in the order in which they were generated, so they are the first undelivered.
+  void WriteTokens() {
+    delta_->token_ids.assign(ids_.begin(), ids_.end());
+    if (config_.logprobs) {
+      delta_->logprob_json_strs.reserve(ids_.size());
+      for (size_t i = 0; i < ids_.size(); ++i) {
+        delta_->logprob_json_strs.push_back(LogprobJson(leaf_.undelivered[i], parts_.token_table));
+      }
+    }
+    if (leaf_.finish_reason || ids_.size() == leaf_.undelivered.size()) {
+      leaf_.undelivered.clear();
+    } else {
+      leaf_.undelivered.erase(leaf_.undelivered.begin(), leaf_.undelivered.begin() + ids_.size());
+    }
+    leaf_.num_examined = leaf_.undelivered.size();
+  }
+
+  const EngineState& estate_;
+  const EngineParts& parts_;
+  RequestStateEntry& leaf_;
+  const GenerationConfig& config_;
+  std::string& bytes_;
+  std::vector<int32_t>& ids_;
+  SequenceDelta* const delta_;
+};
+
+// What ends the request as a whole goes before what its sequences came to earlier.
+FinishReason ReasonOf(RequestState& rstate) {
+  FinishReason reason = *rstate.leaves()[0].finish_reason;
+  for (const RequestStateEntry& leaf : rstate.leaves()) {
+    const FinishReason leaf_reason = *leaf.finish_reason;
+    if (leaf_reason != FinishReason::kStop && leaf_reason != FinishReason::kLength) {
+      reason = leaf_reason;
+    }
+  }
+  return reason;
+}
+
+// Room for the outputs is reserved, so an output that is complete cannot get lost any more.
+void FinishRequest(const EngineState& estate, const EngineParts& parts, RequestState& rstate) {
+  if (rstate.final_output_made) return;
+  rstate.entries[0].status = RequestStateStatus::kFinished;
+  rstate.metrics.finish_time_point = parts.now();
+  RequestStreamOutput final;
+  final.request_id = rstate.request->id;
+  final.request_final_usage_json_str = rstate.metrics.UsageJSONString();
+  final.error_message = rstate.error_message;
+  estate->metrics.RequestFinished(rstate.metrics, ToString(ReasonOf(rstate)));
+  estate->postproc_workspace.outputs.push_back(std::move(final));
+  rstate.final_output_made = true;
+}
+
+// Nothing more of these sequences is delivered but their end.
+void DropUndelivered(RequestState& rstate) {
+  for (RequestStateEntry& leaf : rstate.leaves()) {
+    leaf.undelivered.clear();
+    leaf.num_examined = 0;
+    leaf.extra_prefix.clear();
+    leaf.num_prefix_bytes_held = 0;
+    leaf.stop_handler.reset();
+    leaf.text_streamer = TextStreamer();
+  }
+}
+
+void ProcessRequest(const EngineState& estate, const EngineParts& parts, RequestState& rstate) {
+  // An attempt that threw half way has lost what it had taken; what comes behind that would leave a
+  // gap in the answer. The request has been ended since.
+  if (rstate.delivery_begun) DropUndelivered(rstate);
+  rstate.delivery_begun = true;
+  RequestStreamOutput output;
+  output.request_id = rstate.request->id;
+  output.error_message = rstate.error_message;
+  output.group.resize(rstate.leaves().size());
+  bool anything = false;
+  SequenceDelta* delta = output.group.data();
+  for (RequestStateEntry& leaf : rstate.leaves()) {
+    if (SequenceDelivery(estate, parts, leaf, delta++).Run()) anything = true;
+  }
+  if (anything) {
+    estate->postproc_workspace.outputs.push_back(std::move(output));
+    for (RequestStateEntry& leaf : rstate.leaves()) {
+      leaf.finish_reason_delivered = leaf.finish_reason.has_value();
+    }
+  }
+  rstate.delivery_begun = false;
+  if (rstate.all_leaves_finished()) {
+    FinishRequest(estate, parts, rstate);
+  } else if (!rstate.any_leaf_alive()) {
+    estate->RemoveFromRunning(rstate);  // what is left of it was preempted
+  }
+}
+
+}  // namespace
+
+void PostProcess(const EngineState& estate, const EngineParts& parts) {
+  ActionPostProcessWorkspace& workspace = estate->postproc_workspace;
+  // When something below throws (no memory), the news stay and can be processed again: who has been
+  // heard has nothing new to say.
+  workspace.outputs.reserve(workspace.outputs.size() + 2 * workspace.news.size());
+  workspace.finished.reserve(workspace.news.size());
+  for (RequestState* rstate : workspace.news) ProcessRequest(estate, parts, *rstate);
+  for (RequestState* rstate : workspace.news) {
+    rstate->has_news = false;
+    if (rstate->final_output_made) workspace.finished.push_back(rstate->request.get());
+  }
+  workspace.news.clear();
+  estate->Erase(&workspace.finished);
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,371 @@
+#include "step/step_pipeline.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "step/post_process.h"
+#include "step/sequence_life.h"
+#include "support/check.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr int kEverybody = -1;  // is at fault
+
+}  // namespace
+
+StepPipeline::StepPipeline(const EngineParts& parts)
+    : parts_(parts), masks_(parts), trace_(parts.trace), queue_(parts.model->step_queue()) {
+  if (queue_ == nullptr) queue_ = &host_steps_.emplace(parts.model);
+}
+
+bool StepPipeline::MustCollect() const {
+  return num_under_way_ == StepQueue::kMaxUnderWay ||
+         (num_under_way_ > 0 && flights_[oldest_].must_collect);
+}
+
+StepPipeline::Outcome StepPipeline::Submit(const EngineState& estate, const StepPlan& plan) {
+  MLC_CHECK(!MustCollect());
+  Flight& flight = OldestFlight(num_under_way_);
+  try {
+    Prepare(plan, &flight);
+    ReservePages(estate, &flight);
+    if (num_under_way_ == 0) TraceStart(&flight);
+    ForwardAndFillMasks(&flight);
+    Sample(&flight);
+  } catch (const SequenceError& error) {
+    return Fail(estate, plan, &flight, error.sequence_idx(), error.what());
+  } catch (const std::exception& error) {
+    return Fail(estate, plan, &flight, kEverybody, error.what());
+  } catch (...) {
+    return Fail(estate, plan, &flight, kEverybody, "the model threw what is no std::exception");
+  }
+  ++num_under_way_;
+  Commit(estate, flight);
+  if (!runs_ahead()) trace_.Add(flight.plan, "finish sampling", "finish sampling");
+  return Outcome::kDone;
+}
+
+// ---- Before the commit ----
+
+void StepPipeline::Prepare(const StepPlan& plan, Flight* flight) {
+  copies_.clear();
+  started_.clear();
+  token_ids_.clear();
+  sequences_.clear();
+  logits_rows_.clear();
+  token_rows_.clear();
+  flight->rows.clear();
+  flight->mask_errors.clear();
+  flight->kept.clear();
+  flight->must_collect = false;
+  flight->start = parts_.now();
+  flight->plan = plan;
+}
+
+void StepPipeline::ReservePages(const EngineState& estate, Flight* flight) {
+  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kReserve);
+  // First of all: a reservation may have cached pages reclaimed, and those that are hit may not be.
+  for (const PlannedSlice& slice : flight->plan.slices) {
+    if (slice.entry->mstate.internal_id != RequestModelState::kNoId) continue;
+    started_.push_back(slice.entry);
+    StartSequence(estate, parts_, *slice.entry, slice.num_cached, flight->start);
+  }
+  flight->num_started = std::ssize(started_);
+  for (const PlannedSlice& slice : flight->plan.slices) {
+    const RequestStateEntry& entry = *slice.entry;
+    // All that the entry has to compute, not only this chunk: it will not run out on its way.
+    parts_.kv->Reserve(entry.mstate.internal_id, entry.num_tokens_to_compute(), &copies_);
+  }
+}
+
+void StepPipeline::ForwardAndFillMasks(Flight* flight) {
+  struct Waiting {
+    GrammarMasks& masks;
+    ~Waiting() { masks.Wait(); }
+  };
+  masks_.Start(flight->plan);
+  const Waiting waiting{masks_};
+  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kForward);
+  if (!copies_.empty()) parts_.model->CopyPages(copies_);
+  for (const PlannedSlice& slice : flight->plan.slices) AddSlice(slice, flight);
+  queue_->Forward({.token_ids = token_ids_, .sequences = sequences_, .logits_rows = logits_rows_});
+}
+
+void StepPipeline::AddSlice(const PlannedSlice& slice, Flight* flight) {
+  RequestStateEntry& entry = *slice.entry;
+  const int64_t position = entry.mstate.kv_len;
+  const int64_t end = position + slice.num_tokens;
+  const int64_t page_size = parts_.kv->page_size();
+  const auto block_table = parts_.kv->block_table(entry.mstate.internal_id);
+  sequences_.push_back({.first_row = static_cast<int32_t>(token_ids_.size()),
+                        .num_tokens = static_cast<int32_t>(slice.num_tokens),
+                        .position = position,
+                        .block_table = block_table.first((end + page_size - 1) / page_size)});
+  const int64_t known = std::min<int64_t>(end, std::ssize(entry.tokens));
+  token_ids_.insert(token_ids_.end(), entry.tokens.begin() + position,
+                    entry.tokens.begin() + known);
+  if (known < end) token_ids_.push_back(PendingToken(entry.pending_row));
+  if (runs_ahead()) flight->kept.push_back(entry.rstate->shared_from_this());
+  if (!slice.completes_input) return;
+  if (!entry.is_root_of_branches()) return AddRow(entry, end, flight);
+  flight->must_collect = true;
+  for (int child : entry.child_indices) AddRow(entry.rstate->entries[child], end, flight);
+}
+
+// Draws the token at `position` from the last row of the batch.
+void StepPipeline::AddRow(RequestStateEntry& leaf, int64_t position, Flight* flight) {
+  flight->must_collect |= leaf.grammar_matcher != nullptr;
+  flight->rows.push_back(&leaf);
+  logits_rows_.push_back(static_cast<int32_t>(token_ids_.size()) - 1);
+  token_rows_.push_back({.config = &leaf.rstate->config(),
+                         .counts = leaf.generated_counts.counts(),
+                         .pending_row = leaf.num_pending > 0 ? leaf.pending_row : TokenRow::kNone,
+                         .sequence = static_cast<uint64_t>(leaf.sequence_idx),
+                         .position = static_cast<uint64_t>(position),
+                         .allowed = {}});
+}
+
+void StepPipeline::Sample(Flight* flight) {
+  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kSample);
+  if (!runs_ahead()) trace_.Add(flight->plan, "start sampling", "start sampling");
+  for (size_t i = 0; i < flight->rows.size() && flight->must_collect; ++i) {
+    try {
+      token_rows_[i].allowed = masks_.AllowedTokens(*flight->rows[i]);
+    } catch (const SamplingError& error) {
+      flight->mask_errors.emplace_back(i, error.what());
+    }
+  }
+  queue_->Sample(token_rows_);
+}
+
+// ---- Commit of all but the tokens ----
+
+void StepPipeline::Commit(const EngineState& estate, const Flight& flight) {
+  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kCommit);
+  for (size_t i = 0; i < flight.rows.size(); ++i) {
+    RequestStateEntry& leaf = *flight.rows[i];
+    ++leaf.num_pending;
+    leaf.pending_row = static_cast<int32_t>(i);
+    leaf.last_is_pending =
+        leaf.EndsAt(static_cast<int64_t>(token_rows_[i].position) + 1, parts_.max_sequence_length);
+  }
+  for (const PlannedSlice& slice : flight.plan.slices) CommitSlice(estate, slice);
+  estate->PopPrefilled();
+}
+
+void StepPipeline::CommitSlice(const EngineState& estate, const PlannedSlice& slice) {
+  RequestStateEntry& entry = *slice.entry;
+  parts_.kv->Commit(entry.mstate.internal_id, slice.num_tokens);
+  entry.mstate.kv_len += slice.num_tokens;
+  entry.mstate.kv_under_way += slice.num_tokens;
+  if (slice.is_decode || !slice.completes_input) return;
+  if (!entry.is_root_of_branches()) entry.status = RequestStateStatus::kAlive;
+  estate->PushRunning(*entry.rstate);
+  estate->running_rsentries_changed = true;
+}
+
+// ---- Failure of a submit ----
+
+void StepPipeline::Undo(const EngineState& estate, const StepPlan& plan, Flight* flight) {
+  for (const PlannedSlice& slice : plan.slices) {
+    const RequestStateEntry& entry = *slice.entry;
+    const int64_t id = entry.mstate.internal_id;
+    if (id != RequestModelState::kNoId && parts_.kv->HasSequence(id)) parts_.kv->PopN(id, 0);
+  }
+  for (RequestStateEntry* entry : started_) ReleaseSequence(estate, parts_, *entry);
+  TraceFinish(flight);
+  flight->kept.clear();
+}
+
+StepPipeline::Outcome StepPipeline::Fail(const EngineState& estate, const StepPlan& plan,
+                                         Flight* flight, int sequence_idx,
+                                         const std::string& message) {
+  Undo(estate, plan, flight);
+  if (CatchUp(estate)) return Outcome::kPlanAnew;
+  if (sequence_idx >= 0 && sequence_idx < std::ssize(plan.slices)) {
+    RequestState& rstate = *plan.slices[sequence_idx].entry->rstate;
+    EndRequest(estate, parts_, rstate, FinishReason::kError, message);
+    return Outcome::kPlanAnew;
+  }
+  for (const PlannedSlice& slice : plan.slices) {
+    EndRequest(estate, parts_, *slice.entry->rstate, FinishReason::kError, message);
+  }
+  return Outcome::kDone;
+}
+
+// ---- Collect ----
+
+StepPipeline::Flight& StepPipeline::PopOldest() {
+  Flight& oldest = OldestFlight();
+  oldest_ = (oldest_ + 1) % std::ssize(flights_);
+  --num_under_way_;
+  return oldest;
+}
+
+void StepPipeline::CollectUntil(const EngineState& estate, int num_left) {
+  while (num_under_way_ > num_left) Collect(estate);
+}
+
+bool StepPipeline::CatchUp(const EngineState& estate) {
+  if (num_under_way_ == 0) return false;
+  CollectUntil(estate, 0);
+  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kPostProcess);
+  PostProcess(estate, parts_);
+  return true;
+}
+
+void StepPipeline::Collect(const EngineState& estate) {
+  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kCollect);
+  try {
+    queue_->Collect(&drawn_);
+  } catch (const std::exception& error) {
+    return FailUnderWay(estate, error.what());
+  } catch (...) {
+    return FailUnderWay(estate, "the model threw what is no std::exception");
+  }
+  Flight& flight = PopOldest();
+  MLC_CHECK(drawn_.size() == flight.rows.size()) << drawn_.size() << " of " << flight.rows.size();
+  TraceFinish(&flight);
+  if (num_under_way_ > 0) TraceStart(&OldestFlight());
+  const TimePoint now = parts_.now();
+  EndFailed(estate, flight);
+  for (const PlannedSlice& slice : flight.plan.slices) CollectSlice(estate, slice);
+  for (size_t i = 0; i < flight.rows.size(); ++i) {
+    CommitToken(estate, *flight.rows[i], &drawn_[i].result, now);
+  }
+  UpdateMetrics(estate, flight, now);
+  flight.kept.clear();
+}
+
+void StepPipeline::FailUnderWay(const EngineState& estate, const std::string& message) {
+  const int num_lost = std::exchange(num_under_way_, 0);
+  for (int i = 0; i < num_lost; ++i) {
+    Flight& flight = OldestFlight(i);
+    TraceFinish(&flight);
+    for (const PlannedSlice& slice : flight.plan.slices) {
+      if (slice.entry->finished()) continue;
+      EndRequest(estate, parts_, *slice.entry->rstate, FinishReason::kError, message);
+    }
+    flight.kept.clear();
+  }
+}
+
+// First of all: nothing that the step has computed for them is kept.
+void StepPipeline::EndFailed(const EngineState& estate, const Flight& flight) {
+  const auto end = [&](const RequestStateEntry& leaf, const std::string& error) {
+    if (leaf.finished()) return;
+    EndRequest(estate, parts_, *leaf.rstate, FinishReason::kError, error);
+  };
+  for (const auto& [row, error] : flight.mask_errors) end(*flight.rows[row], error);
+  for (size_t i = 0; i < flight.rows.size(); ++i) {
+    if (!drawn_[i].error.empty()) end(*flight.rows[i], drawn_[i].error);
+  }
+}
+
+void StepPipeline::CollectSlice(const EngineState& estate, const PlannedSlice& slice) {
+  RequestStateEntry& entry = *slice.entry;
+  if (entry.finished()) return;
+  entry.mstate.kv_under_way -= slice.num_tokens;
+  if (slice.is_decode) return;
+
+  RequestState& rstate = *entry.rstate;
+  CachePrefix(estate, entry);
+  entry.CountPromptTokens(slice.num_cached);
+  if (!slice.completes_input) return;
+  if (rstate.config().debug_config.pinned_system_prompt) PinPrompt(estate, *rstate.request);
+  if (!entry.is_root_of_branches()) return;
+  ForkChildren(estate, parts_, entry);
+  estate->running_rsentries_changed = true;
+}
+
+void StepPipeline::CommitToken(const EngineState& estate, RequestStateEntry& leaf,
+                               SampleResult* result, TimePoint now) {
+  if (--leaf.num_pending == 0) leaf.last_is_pending = false;
+  if (leaf.finished()) return;
+  RequestMetrics& metrics = leaf.rstate->metrics;
+  ++metrics.completion_tokens;
+  if (leaf.num_generated() > 0) {
+    ++metrics.decode_tokens;
+    estate->metrics.inter_token_latency_s.Observe(
+        std::chrono::duration<double>(now - leaf.last_token_time_point).count());
+  } else if (++metrics.num_answers == 1) {
+    metrics.prefill_end_time_point = now;
+    estate->metrics.ttft_s.Observe(metrics.ttft_s());
+  }
+  leaf.last_token_time_point = now;
+  metrics.last_token_time_point = now;
+  try {
+    leaf.CommitToken(std::move(*result));
+    leaf.grammar_ended = masks_.MustEnd(leaf);
+  } catch (const std::exception& error) {
+    return EndRequest(estate, parts_, *leaf.rstate, FinishReason::kError, error.what());
+  }
+  estate->AddNews(*leaf.rstate);
+}
+
+void StepPipeline::Discard() noexcept {
+  while (num_under_way_ > 0) {
+    Flight& flight = PopOldest();
+    try {
+      queue_->Collect(&drawn_);
+    } catch (...) {
+      num_under_way_ = 0;
+    }
+    try {
+      TraceFinish(&flight);
+    } catch (...) {  // no memory: an event less
+    }
+    flight.kept.clear();
+  }
+}
+
+void StepPipeline::DiscardDead() noexcept {
+  for (int i = 0; i < num_under_way_; ++i) {
+    for (const PlannedSlice& slice : OldestFlight(i).plan.slices) {
+      if (!slice.entry->finished()) return;
+    }
+  }
+  Discard();
+}
+
+// ---- Records ----
+
+void StepPipeline::UpdateMetrics(const EngineState& estate, const Flight& flight, TimePoint now) {
+  EngineMetrics& metrics = estate->metrics;
+  const StepPlan& plan = flight.plan;
+  ++metrics.num_steps;
+  metrics.grammar_mask_time_sum += masks_.TakeFillSeconds();
+  if (estate->prefix_cache != nullptr && flight.num_started > 0) {
+    metrics.prefix_cache_lookups += flight.num_started;
+    for (const PlannedSlice& slice : plan.slices) {
+      metrics.prefix_cache_hits += slice.num_cached > 0 ? 1 : 0;
+      metrics.prefix_cache_tokens_saved += slice.num_cached;
+    }
+  }
+  // Behind another step it was computed since that one's end.
+  const TimePoint start = std::max(flight.start, std::exchange(last_collect_, now));
+  const double seconds = std::chrono::duration<double>(now - start).count();
+  // A mixed step counts for both, by their rows.
+  const double prefill_seconds =
+      seconds * static_cast<double>(plan.num_prefill_rows) / static_cast<double>(plan.num_rows);
+  metrics.engine_prefill_time_sum += prefill_seconds;
+  metrics.engine_decode_time_sum += seconds - prefill_seconds;
+  if (plan.num_prefill_rows == 0 &&
+      plan.slices.size() < EngineMetrics::kEndFineGrainedTrackingBatchSize) {
+    metrics.decode_time_by_batch_size[plan.slices.size()].Update(seconds);
+  }
+}
+
+void StepPipeline::TraceStart(Flight* flight) {
+  flight->is_traced = trace_.is_on();
+  trace_.Add(flight->plan, "start prefill", "start decode");
+}
+
+void StepPipeline::TraceFinish(Flight* flight) {
+  if (!std::exchange(flight->is_traced, false)) return;
+  trace_.Add(flight->plan, "finish prefill", "finish decode");
+}
+
+}  // namespace mlc_native

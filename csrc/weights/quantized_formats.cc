@@ -1,0 +1,277 @@
+#include "weights/quantized_formats.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "support/error.h"
+#include "weights/quantized_weight.h"
+
+namespace mlc_native {
+namespace {
+
+using Shape = std::vector<int64_t>;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+bool IsUsualOrder(const ColumnGroups& groups) {
+  int64_t column = 0;
+  return std::ranges::all_of(groups.of_column,
+                             [&](int32_t group) { return group == column++ / groups.group_size; });
+}
+
+// Collects the tensors of one matrix [rows, columns].
+class Parts {
+ public:
+  Parts(const Quantization& quantization, const Checkpoint& checkpoint, std::string base,
+        std::span<const int64_t> shape)
+      : quantization(quantization),
+        rows(shape[0]),
+        columns(shape[1]),
+        per_word(32 / quantization.bits),
+        group_size(quantization.group_size == 0 ? columns : quantization.group_size),
+        num_groups(CeilDiv(columns, group_size)),
+        checkpoint_(checkpoint),
+        base_(std::move(base)) {}
+
+  const Quantization& quantization;
+  const int64_t rows;
+  const int64_t columns;
+  const int64_t per_word;
+  const int64_t group_size;
+  const int64_t num_groups;
+
+  bool Has(const char* suffix) const { return checkpoint_.Find(base_ + suffix) != nullptr; }
+  bool IsBytes(const char* suffix) const {
+    return checkpoint_.Find(base_ + suffix)->tensor->dtype_name == "I8";
+  }
+
+  [[noreturn]] void Fail(const char* suffix, const std::string& what) const {
+    throw LoadError(base_ + suffix, Where(suffix) + what);
+  }
+
+  // A tensor of integers of 32 bits.
+  const std::byte* Words(const char* suffix, const Shape& shape) {
+    return Take(suffix, {"I32", "U32"}, shape).data.data();
+  }
+
+  const TensorInfo& Take(const char* suffix, const std::vector<std::string_view>& dtypes,
+                         const Shape& shape) {
+    const Checkpoint::Entry* entry = checkpoint_.Find(base_ + suffix);
+    if (entry == nullptr) {
+      throw LoadError(base_ + suffix, "the checkpoint lacks tensor \"" + base_ + suffix +
+                                          "\" of a quantized matrix");
+    }
+    const TensorInfo& tensor = *entry->tensor;
+    if (tensor.shape != shape) {
+      Fail(suffix, "shape " + ShapeString(tensor.shape) + ", a quantized matrix " +
+                       ShapeString(Shape{rows, columns}) + " needs " + ShapeString(shape));
+    }
+    if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype_name) == dtypes.end()) {
+      Fail(suffix, "dtype " + tensor.dtype_name + ", must be " + std::string(dtypes[0]));
+    }
+    taken_.push_back(entry);
+    return tensor;
+  }
+
+  Scales TakeScales(const char* suffix, const Shape& shape, int64_t row_stride,
+                    int64_t group_stride) {
+    const TensorInfo& tensor = Take(suffix, {"F16", "BF16", "F32"}, shape);
+    return {.dtype = *tensor.dtype,
+            .data = tensor.data.data(),
+            .row_stride = row_stride,
+            .group_stride = group_stride};
+  }
+
+  ColumnGroups Groups() const {
+    return {.count = num_groups, .group_size = group_size, .of_column = {}};
+  }
+
+  // As listed by a tensor [columns]. In compressed-tensors a -1 says that the order is the usual
+  // one; GPTQ lists that, too.
+  ColumnGroups TakeGroups(const char* suffix, bool may_be_unset) {
+    const TensorInfo& tensor = Take(suffix, {"I32"}, {columns});
+    ColumnGroups groups = Groups();
+    groups.of_column.resize(static_cast<size_t>(columns));
+    std::memcpy(groups.of_column.data(), tensor.data.data(), tensor.data.size());
+    if (may_be_unset && std::ranges::count(groups.of_column, -1) > 0) return Groups();
+    for (int32_t group : groups.of_column) {
+      if (group < 0 || group >= num_groups) {
+        Fail(suffix, "group " + std::to_string(group) + " of a column is not in [0, " +
+                         std::to_string(num_groups) + ")");
+      }
+    }
+    return IsUsualOrder(groups) ? Groups() : groups;
+  }
+
+  void RequireWholeWords(const char* suffix, int64_t size, const char* what) const {
+    if (size % per_word == 0) return;
+    Fail(suffix,
+         std::to_string(size) + " " + what + " do not fill words of " + std::to_string(per_word));
+  }
+
+  std::unique_ptr<WeightSource> Finish(QuantizedParts parts) {
+    return std::make_unique<QuantizedWeight>(std::move(taken_), rows, columns, std::move(parts));
+  }
+
+ private:
+  std::string Where(const char* suffix) const {
+    const Checkpoint::Entry* entry = checkpoint_.Find(base_ + suffix);
+    const std::string file = entry == nullptr ? "" : entry->file->path() + ": ";
+    return file + "tensor \"" + base_ + suffix + "\": ";
+  }
+
+  const Checkpoint& checkpoint_;
+  std::string base_;
+  std::vector<const Checkpoint::Entry*> taken_;
+};
+
+ZeroPoints Offset(int offset) {
+  ZeroPoints zeros;
+  zeros.offset = offset;
+  return zeros;
+}
+
+// MLC-LLM, layout 1: q_weight [rows, words], q_scale [rows, groups]; the columns are padded to
+// whole groups. Signed integers plus the largest one.
+std::unique_ptr<WeightSource> OpenMlc(Parts parts) {
+  const int bits = parts.quantization.bits;
+  const int64_t words = parts.num_groups * (parts.group_size / parts.per_word);
+  const std::byte* integers = parts.Words(".q_weight", {parts.rows, words});
+  return parts.Finish(
+      {.integers = {.words = integers, .bits = bits, .row_stride = words, .column_stride = 1},
+       .scales = parts.TakeScales(".q_scale", {parts.rows, parts.num_groups}, parts.num_groups, 1),
+       .zeros = Offset((1 << (bits - 1)) - 1),
+       .groups = parts.Groups()});
+}
+
+// GPTQ: the matrix is transposed; qweight [columns / per word, rows], qzeros [groups, rows / per
+// word], scales [groups, rows], g_idx [columns].
+std::unique_ptr<WeightSource> OpenGptq(Parts parts) {
+  const int bits = parts.quantization.bits;
+  const int64_t rows = parts.rows;
+  parts.RequireWholeWords(".qweight", parts.columns, "columns");
+  parts.RequireWholeWords(".qzeros", rows, "rows");
+  const std::byte* integers = parts.Words(".qweight", {parts.columns / parts.per_word, rows});
+  const int64_t zero_words = rows / parts.per_word;
+  ZeroPoints zeros = Offset(parts.quantization.zeros_minus_one ? 1 : 0);
+  zeros.packed = {.words = parts.Words(".qzeros", {parts.num_groups, zero_words}),
+                  .bits = bits,
+                  .along_rows = true,
+                  .row_stride = 1,
+                  .column_stride = zero_words};
+  return parts.Finish(
+      {.integers = {.words = integers, .bits = bits, .row_stride = 1, .column_stride = rows},
+       .scales = parts.TakeScales(".scales", {parts.num_groups, rows}, 1, rows),
+       .zeros = zeros,
+       .groups = parts.Has(".g_idx") ? parts.TakeGroups(".g_idx", /*may_be_unset=*/false)
+                                     : parts.Groups()});
+}
+
+// AWQ (gemm): transposed and packed along the rows; qweight [columns, rows / 8], qzeros
+// [groups, rows / 8], scales [groups, rows]. In a word the even rows come first.
+std::unique_ptr<WeightSource> OpenAwq(Parts parts) {
+  const int64_t rows = parts.rows;
+  parts.RequireWholeWords(".qweight", rows, "rows");
+  const int64_t words = rows / parts.per_word;
+  PackedIntegers integers{.words = parts.Words(".qweight", {parts.columns, words}),
+                          .bits = parts.quantization.bits,
+                          .along_rows = true,
+                          .interleaved = true,
+                          .row_stride = 1,
+                          .column_stride = words};
+  ZeroPoints zeros = Offset(0);
+  zeros.packed = integers;
+  zeros.packed->words = parts.Words(".qzeros", {parts.num_groups, words});
+  return parts.Finish({.integers = integers,
+                       .scales = parts.TakeScales(".scales", {parts.num_groups, rows}, 1, rows),
+                       .zeros = zeros,
+                       .groups = parts.Groups()});
+}
+
+void CheckStoredShape(Parts& parts) {
+  const TensorInfo& tensor = parts.Take(".weight_shape", {"I64"}, {2});
+  int64_t shape[2];
+  std::memcpy(shape, tensor.data.data(), sizeof shape);
+  if (shape[0] != parts.rows || shape[1] != parts.columns) {
+    parts.Fail(".weight_shape", "says " + ShapeString(shape) + ", the configuration asks for " +
+                                    ShapeString(Shape{parts.rows, parts.columns}));
+  }
+}
+
+// Signed integers plus half of their range; zero points packed likewise, or bytes where they are
+// one number and in old versions.
+ZeroPoints CompressedZeros(Parts& parts, const Shape& scales) {
+  constexpr char kSuffix[] = ".weight_zero_point";
+  const int half = 1 << (parts.quantization.bits - 1);
+  if (parts.quantization.symmetric) return Offset(half);
+  const int64_t per_row = scales.back();
+  if (parts.Has(kSuffix) && parts.IsBytes(kSuffix)) {
+    ZeroPoints zeros = Offset(half);
+    zeros.bytes = reinterpret_cast<const int8_t*>(parts.Take(kSuffix, {"I8"}, scales).data.data());
+    zeros.row_stride = scales.size() == 1 ? 0 : per_row;
+    return zeros;
+  }
+  ZeroPoints zeros = Offset(0);
+  zeros.packed = {.words = parts.Words(kSuffix, {CeilDiv(parts.rows, parts.per_word), per_row}),
+                  .bits = parts.quantization.bits,
+                  .along_rows = true,
+                  .row_stride = per_row,
+                  .column_stride = 1};
+  return zeros;
+}
+
+// compressed-tensors, pack-quantized: weight_packed [rows, words], weight_scale [rows, groups] or
+// [1], weight_zero_point [rows / per word, groups], weight_shape [2], weight_g_idx [columns].
+std::unique_ptr<WeightSource> OpenCompressedTensors(Parts parts) {
+  CheckStoredShape(parts);
+  const int64_t words = CeilDiv(parts.columns, parts.per_word);
+  const bool one = parts.quantization.per_tensor;
+  const Shape scales = one ? Shape{1} : Shape{parts.rows, parts.num_groups};
+  const std::byte* integers = parts.Words(".weight_packed", {parts.rows, words});
+  return parts.Finish(
+      {.integers = {.words = integers,
+                    .bits = parts.quantization.bits,
+                    .row_stride = words,
+                    .column_stride = 1},
+       .scales = parts.TakeScales(".weight_scale", scales, one ? 0 : parts.num_groups, 1),
+       .zeros = CompressedZeros(parts, scales),
+       .groups =
+           parts.Has(".weight_g_idx") ? parts.TakeGroups(".weight_g_idx", true) : parts.Groups()});
+}
+
+}  // namespace
+
+std::string QuantizedTensorName(QuantizedFormat format, const std::string& base) {
+  switch (format) {
+    case QuantizedFormat::kMlcGroup:
+      return base + ".q_weight";
+    case QuantizedFormat::kGptq:
+    case QuantizedFormat::kAwq:
+      return base + ".qweight";
+    case QuantizedFormat::kCompressedTensors:
+      return base + ".weight_packed";
+  }
+  return base;
+}
+
+std::unique_ptr<WeightSource> OpenQuantized(const Quantization& quantization,
+                                            const Checkpoint& checkpoint, const std::string& base,
+                                            std::span<const int64_t> shape) {
+  Parts parts(quantization, checkpoint, base, shape);
+  switch (quantization.format) {
+    case QuantizedFormat::kMlcGroup:
+      return OpenMlc(std::move(parts));
+    case QuantizedFormat::kGptq:
+      return OpenGptq(std::move(parts));
+    case QuantizedFormat::kAwq:
+      return OpenAwq(std::move(parts));
+    case QuantizedFormat::kCompressedTensors:
+      return OpenCompressedTensors(std::move(parts));
+  }
+  return nullptr;
+}
+
+}  // namespace mlc_native

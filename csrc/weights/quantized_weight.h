@@ -1,0 +1,89 @@
+// Matrices stored as small integers with scales, the common form of all quantized checkpoints:
+//
+//   weight[row, column] = (q[row, column] - zero[row, group]) * scale[row, group]
+//
+// in float32, where the difference is exact and the product is rounded once. Formats differ only in
+// where these integers lie. Views into the checkpoint; immutable; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "weights/weight_source.h"
+
+namespace mlc_native {
+
+// Unsigned integers of `bits` bits in little-endian 32-bit words, lowest bits first; a word holds
+// 32 / bits neighbours of one row, or of one column, and leaves the rest of its bits.
+struct PackedIntegers {
+  const std::byte* words = nullptr;
+  int bits = 4;
+  bool along_rows = false;   // a word holds neighbouring rows of one column
+  bool interleaved = false;  // of 8: the even ones first, as AWQ stores them
+  int64_t row_stride = 0;    // words from one (packed) row to the next
+  int64_t column_stride = 0;
+
+  int64_t per_word() const { return 32 / bits; }
+  // The first `count` integers of a row; `out` has room for a multiple of per_word().
+  void UnpackRow(int64_t row, int64_t count, uint8_t* out) const;
+};
+
+struct Scales {
+  DType dtype = DType::kFloat32;
+  const std::byte* data = nullptr;
+  int64_t row_stride = 0;  // elements
+  int64_t group_stride = 0;
+};
+
+// packed + offset (modulo 2^bits), or bytes + offset, or offset.
+struct ZeroPoints {
+  std::optional<PackedIntegers> packed;  // [rows, groups]
+  const int8_t* bytes = nullptr;
+  int64_t row_stride = 0;  // of bytes
+  int offset = 0;
+};
+
+// Which group a column belongs to: column / group_size, or as listed.
+struct ColumnGroups {
+  int64_t count = 1;
+  int64_t group_size = 0;
+  std::vector<int32_t> of_column;  // empty: by group_size
+};
+
+struct QuantizedParts {
+  PackedIntegers integers;
+  Scales scales;
+  ZeroPoints zeros;
+  ColumnGroups groups;
+};
+
+class QuantizedWeight : public WeightSource {
+ public:
+  QuantizedWeight(std::vector<const Checkpoint::Entry*> tensors, int64_t rows, int64_t columns,
+                  QuantizedParts parts);
+
+  DType dtype() const override { return parts_.scales.dtype; }
+  void Decode(int64_t begin, int64_t end, float* out) const override;
+  std::optional<CodeForm> code_form() const override { return code_form_; }
+  void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override;
+  void Drop(int64_t begin, int64_t end) const override;
+
+ private:
+  struct Row;  // scratch of one row
+  Row MakeRow() const;
+  void ReadRow(int64_t row, Row& scratch) const;
+  void ReadGroups(int64_t row, Row& scratch) const;
+  void Scale(const Row& scratch, float* out) const;
+  int LargestInteger() const { return (1 << parts_.integers.bits) - 1; }
+  // Whether each q - zero, or each zero - q, lies in [-half, half).
+  bool FitsHalf(int zero, int half) const;
+  std::optional<CodeForm> FindCodeForm() const;
+
+  int64_t rows_;
+  int64_t columns_;
+  QuantizedParts parts_;
+  std::optional<CodeForm> code_form_;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,29 @@
+#include "weights/weight_layout.h"
+
+namespace mlc_native {
+
+WeightLayout::WeightLayout(const WeightPlan& plan, const WeightForm& form)
+    : plan_(plan), form_(form) {
+  // Also what device memory starts at: the vector loads of every kernel.
+  constexpr size_t kAlign = 256;
+  static_assert(kAlign % kernels::kPackedAlignment == 0);
+  for (size_t i = 0; i < plan_.map.parameters.size(); ++i) {
+    offsets_.push_back(bytes_);
+    bytes_ += (Bytes(i) + kAlign - 1) / kAlign * kAlign;
+  }
+}
+
+size_t WeightLayout::Bytes(size_t parameter) const {
+  const Parameter& p = plan_.map.parameters[parameter];
+  switch (p.form) {
+    case ParameterForm::kPacked:
+      return form_.MatrixBytes(plan_.formats[parameter], p.rows, p.columns);
+    case ParameterForm::kTable:
+      return static_cast<size_t>(p.rows * p.columns) * DTypeSize(plan_.dtype);
+    case ParameterForm::kVector:
+      return static_cast<size_t>(p.rows) * DTypeSize(form_.VectorType(plan_.dtype));
+  }
+  return 0;
+}
+
+}  // namespace mlc_native

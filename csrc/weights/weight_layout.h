@@ -1,0 +1,34 @@
+// Where each parameter of a decoder lies in one block of memory. Decided before the block is
+// filled, so that memory which was filled earlier is read the same way. A value; plan and form
+// outlive it.
+#pragma once
+
+#include <vector>
+
+#include "weights/weight_form.h"
+#include "weights/weight_plan.h"
+
+namespace mlc_native {
+
+class WeightLayout {
+ public:
+  WeightLayout(const WeightPlan& plan, const WeightForm& form);
+
+  const WeightPlan& plan() const { return plan_; }
+  const WeightForm& form() const { return form_; }
+  size_t bytes() const { return bytes_; }
+
+  std::byte* Data(size_t parameter, std::byte* memory) const {
+    return memory + offsets_[parameter];
+  }
+
+ private:
+  size_t Bytes(size_t parameter) const;
+
+  const WeightPlan& plan_;
+  const WeightForm& form_;
+  std::vector<size_t> offsets_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,77 @@
+#include "weights/weight_loader.h"
+
+#include <memory>
+#include <utility>
+
+#include "weights/panel_form.h"
+#include "weights/tensor_storage.h"
+#include "weights/weight_cache.h"
+#include "weights/weight_layout.h"
+#include "weights/weight_packer.h"
+
+namespace mlc_native {
+namespace {
+
+WeightMemory Pack(const WeightLayout& layout, const WeightLoadOptions& options) {
+  auto storage = std::make_shared<TensorStorage>(layout.bytes(), "the model's weights");
+  WeightPacker packer(layout.plan(), layout.form(), *options.cpu.pool, options.progress);
+  for (size_t parameter : packer.FileOrder()) {
+    packer.Fill({parameter, 0, layout.plan().map.parameters[parameter].rows},
+                layout.Data(parameter, storage->data()));
+  }
+  return {.data = storage->data(), .size = layout.bytes(), .mapped = false, .owner = storage};
+}
+
+// Also the process that packs goes on with the file, whose memory others share.
+template <typename PackFn>
+WeightMemory MapOrPack(const WeightCache& cache, const PackFn& pack, const LoadProgress& progress) {
+  if (std::optional<WeightMemory> mapped = cache.Map()) {
+    const auto bytes = static_cast<int64_t>(mapped->size);
+    if (progress) progress(bytes, bytes);
+    return *mapped;
+  }
+  WeightMemory packed = pack();
+  if (!cache.Write(packed)) return packed;
+  return cache.Map().value_or(packed);
+}
+
+DecoderWeights View(const WeightLayout& layout, const PanelForm& form, WeightMemory memory) {
+  DecoderWeights weights;
+  const WeightMap& map = layout.plan().map;
+  weights.dtype = layout.plan().dtype;
+  const auto data = [&](size_t p) { return layout.Data(p, memory.data); };
+  const auto vector = [&](size_t p) { return reinterpret_cast<const float*>(data(p)); };
+  const auto matrix = [&](size_t p) {
+    const Parameter& parameter = map.parameters[p];
+    return form.Linear({layout.plan().formats[p], parameter.rows, parameter.columns, data(p)});
+  };
+  weights.layers = map.MakeLayers<LayerWeights>(matrix, vector);
+  weights.final_norm = vector(map.final_norm);
+  weights.head = matrix(map.head);
+  if (map.embeddings != LayerParameters::kAbsent) {
+    const Parameter& table = map.parameters[map.embeddings];
+    weights.embeddings = {.dtype = weights.dtype,
+                          .data = data(map.embeddings),
+                          .n = table.rows,
+                          .k = table.columns,
+                          .ld = table.columns};
+  }
+  weights.memory = std::move(memory);
+  return weights;
+}
+
+}  // namespace
+
+DecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                           const WeightLoadOptions& options) {
+  const WeightPlan plan = PlanWeights(config, checkpoint, options.weights);
+  const PanelForm form(*options.cpu.isa);
+  const WeightLayout layout(plan, form);
+  const auto pack = [&] { return Pack(layout, options); };
+  if (options.cache_dir.empty()) return View(layout, form, pack());
+  const WeightCache cache(options.cache_dir,
+                          WeightCacheKey(checkpoint, config.quantization, layout), layout.bytes());
+  return View(layout, form, MapOrPack(cache, pack, options.progress));
+}
+
+}  // namespace mlc_native

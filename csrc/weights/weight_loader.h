@@ -1,0 +1,24 @@
+// Checkpoint -> DecoderWeights of the CPU: planned (weight_plan.h), then packed (weight_packer.h)
+// or mapped (weight_cache.h). Runs on the loading thread and its pool.
+#pragma once
+
+#include <string>
+
+#include "config/data.h"
+#include "weights/weight_plan.h"
+#include "weights/weights.h"
+
+namespace mlc_native {
+
+struct WeightLoadOptions {
+  WeightOptions weights;
+  std::string cache_dir;  // of packed copies (weight_cache.h); empty: none
+  kernels::Cpu cpu;
+  LoadProgress progress;  // may be empty
+};
+
+// Throws LoadError as PlanWeights does.
+DecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                           const WeightLoadOptions& options);
+
+}  // namespace mlc_native

@@ -1,0 +1,164 @@
+#include "weights/weight_packer.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "support/check.h"
+#include "support/half.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr int64_t kBlockBytes = 8 << 20;  // of a checkpoint, mapped at a time
+
+// The rows of a source as the kernels take them: the file's own, or in `scratch`.
+kernels::PackSource ReadRows(const WeightSource& source, int64_t begin, int64_t end,
+                             int64_t columns, std::vector<std::byte>& scratch) {
+  const std::byte* stored = source.StoredRows(begin);
+  const DType dtype = stored != nullptr ? source.dtype() : DType::kFloat32;
+  const size_t bytes = static_cast<size_t>((end - begin) * columns) * DTypeSize(dtype);
+  const std::byte* data = stored;
+  if (stored == nullptr) {
+    scratch.resize(bytes);
+    source.Decode(begin, end, reinterpret_cast<float*>(scratch.data()));
+    data = scratch.data();
+  } else if (reinterpret_cast<uintptr_t>(stored) % DTypeSize(dtype) != 0) {
+    // A file may put its data anywhere; the kernels read whole elements.
+    scratch.assign(stored, stored + bytes);
+    data = scratch.data();
+  }
+  return {.dtype = dtype, .data = data, .ld = columns, .rows = end - begin};
+}
+
+// To `type`, but with the precision of `dtype`.
+void ConvertVector(DType dtype, DType type, std::byte* out, int64_t first,
+                   const kernels::PackSource& from) {
+  for (int64_t i = 0; i < from.rows; ++i) {
+    float rounded = 0;
+    StoreElement(dtype, &rounded, 0, LoadElement(from.dtype, from.data, i));
+    StoreElement(type, out, first + i, LoadElement(dtype, &rounded, 0));
+  }
+}
+
+}  // namespace
+
+WeightPacker::WeightPacker(const WeightPlan& plan, const WeightForm& form, ThreadPool& pool,
+                           const LoadProgress& progress)
+    : plan_(plan),
+      form_(form),
+      pool_(pool),
+      progress_(progress),
+      slots_(plan.map.parameters.size()) {
+  std::vector<int64_t> filled(slots_.size());  // rows
+  for (size_t i = 0; i < plan_.map.slots.size(); ++i) {
+    const WeightSlot& slot = plan_.map.slots[i];
+    slots_[slot.parameter].push_back(i);
+    filled[slot.parameter] += slot.shape[0];
+    total_ += plan_.sources[i]->stored_bytes();
+  }
+  for (size_t i = 0; i < filled.size(); ++i) {
+    MLC_CHECK(filled[i] == plan_.map.parameters[i].rows)
+        << "parameter " << i << ": " << filled[i] << " of " << plan_.map.parameters[i].rows;
+  }
+}
+
+std::vector<size_t> WeightPacker::FileOrder() const {
+  std::vector<size_t> order(slots_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t parameter) {
+    return plan_.sources[slots_[parameter].front()]->parts().front()->tensor->data.data();
+  });
+  return order;
+}
+
+void WeightPacker::Fill(const ParameterRows& rows, std::byte* data) {
+  const Parameter& parameter = plan_.map.parameters[rows.parameter];
+  MLC_CHECK(rows.begin % form_.panel_width() == 0 && rows.begin < rows.end) << "row " << rows.begin;
+  for (size_t i : slots_[rows.parameter]) {
+    const WeightSlot& slot = plan_.map.slots[i];
+    const Task task{.slot = slot,
+                    .source = *plan_.sources[i],
+                    .form = parameter.form,
+                    .matrix = {.format = plan_.formats[rows.parameter],
+                               .n = rows.end - rows.begin,
+                               .k = parameter.columns,
+                               .data = data},
+                    .row_offset = slot.row_offset - rows.begin};
+    FillSlot(task, std::max<int64_t>(-task.row_offset, 0),
+             std::min(slot.shape[0], rows.end - slot.row_offset));
+  }
+}
+
+// Threads split the panels of a block, so that no two of them write to the same one.
+void WeightPacker::FillSlot(const Task& task, int64_t first_row, int64_t last_row) {
+  const int64_t width = form_.panel_width();
+  const int64_t rows = task.slot.shape[0];
+  const auto bytes_before = [&](int64_t row) { return task.source.stored_bytes() * row / rows; };
+  const int64_t row_bytes = std::max<int64_t>(bytes_before(1), 1);
+  const int64_t step = std::max<int64_t>(kBlockBytes / row_bytes / width, 1) * width;
+  for (int64_t begin = first_row; begin < last_row; begin += step) {
+    const int64_t end = std::min(last_row, begin + step);
+    const int64_t first = (task.row_offset + begin) / width;
+    const int64_t panels = (task.row_offset + end + width - 1) / width - first;
+    pool_.ParallelFor(panels, [&](int64_t from, int64_t to, int) {
+      FillRows(task, std::max((first + from) * width - task.row_offset, begin),
+               std::min((first + to) * width - task.row_offset, end));
+    });
+    task.source.Drop(begin, end);
+    done_ += bytes_before(end) - bytes_before(begin);
+    if (progress_) progress_(done_, total_);
+  }
+}
+
+void WeightPacker::FillRows(const Task& task, int64_t begin, int64_t end) const {
+  if (KeepsCodes(task)) return PackCodes(task, begin, end);
+  PackFloats(task, begin, end);
+}
+
+bool WeightPacker::KeepsCodes(const Task& task) {
+  if (task.form != ParameterForm::kPacked) return false;
+  const std::optional<CodeForm> form = task.source.code_form();
+  return form && form->HeldBy(task.matrix.format);
+}
+
+void WeightPacker::PackCodes(const Task& task, int64_t begin, int64_t end) const {
+  const CodeForm codes_form = *task.source.code_form();
+  const int64_t columns = task.matrix.k;
+  const int64_t step = form_.panel_width();
+  std::vector<int8_t> codes(static_cast<size_t>(step * columns));
+  std::vector<uint16_t> scales(static_cast<size_t>(step * codes_form.num_groups));
+  for (int64_t row = begin; row < end; row += step) {
+    const int64_t next = std::min(end, row + step);
+    task.source.ReadCodes(row, next, codes.data(), scales.data());
+    form_.Pack(task.matrix, task.row_offset + row,
+               kernels::PackCodes{.codes = codes.data(),
+                                  .ld = columns,
+                                  .scales = scales.data(),
+                                  .group = codes_form.group,
+                                  .rows = next - row});
+  }
+}
+
+void WeightPacker::PackFloats(const Task& task, int64_t begin, int64_t end) const {
+  const int64_t step = form_.panel_width();
+  std::vector<std::byte> scratch;
+  for (int64_t row = begin; row < end; row += step) {
+    Place(task, task.row_offset + row,
+          ReadRows(task.source, row, std::min(end, row + step), task.matrix.k, scratch));
+  }
+}
+
+void WeightPacker::Place(const Task& task, int64_t row, const kernels::PackSource& rows) const {
+  const PackedMatrix& matrix = task.matrix;
+  switch (task.form) {
+    case ParameterForm::kPacked:
+      return form_.Pack(matrix, row, rows);
+    case ParameterForm::kTable:
+      return ConvertRows(plan_.dtype, matrix.data, row * matrix.k, rows, matrix.k);
+    case ParameterForm::kVector:
+      return ConvertVector(plan_.dtype, form_.VectorType(plan_.dtype), matrix.data, row, rows);
+  }
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,62 @@
+// Packs the parameters of a plan, as a form wants them, into whatever memory they go to.
+//
+// Tensors go straight from the file map into their place, a block at a time, and the map's pages
+// are given back behind, so that the peak is the packed memory plus one panel per thread. Runs on
+// the loading thread and its pool.
+#pragma once
+
+#include <vector>
+
+#include "config/data.h"
+#include "support/thread_pool.h"
+#include "weights/weight_form.h"
+#include "weights/weight_plan.h"
+
+namespace mlc_native {
+
+// Rows [begin, end) of a parameter; begin is a multiple of the form's panel_width.
+struct ParameterRows {
+  size_t parameter = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+class WeightPacker {
+ public:
+  // All outlive the packer; progress may be empty.
+  WeightPacker(const WeightPlan& plan, const WeightForm& form, ThreadPool& pool,
+               const LoadProgress& progress);
+
+  // The parameters as the files have them, which is how disks like to be read.
+  std::vector<size_t> FileOrder() const;
+
+  // Fills `data` with these rows, in the form of a parameter that has no others. Each row once.
+  void Fill(const ParameterRows& rows, std::byte* data);
+
+ private:
+  // A source and where it goes: its rows [begin, end) to those of `matrix` from row_offset + begin.
+  struct Task {
+    const WeightSlot& slot;
+    const WeightSource& source;
+    ParameterForm form;
+    PackedMatrix matrix;  // also of tables and vectors; they have no format
+    int64_t row_offset;
+  };
+
+  void FillSlot(const Task& task, int64_t first_row, int64_t last_row);
+  void FillRows(const Task& task, int64_t begin, int64_t end) const;
+  static bool KeepsCodes(const Task& task);
+  void PackCodes(const Task& task, int64_t begin, int64_t end) const;
+  void PackFloats(const Task& task, int64_t begin, int64_t end) const;
+  void Place(const Task& task, int64_t row, const kernels::PackSource& rows) const;
+
+  const WeightPlan& plan_;
+  const WeightForm& form_;
+  ThreadPool& pool_;
+  const LoadProgress& progress_;
+  std::vector<std::vector<size_t>> slots_;  // of each parameter
+  int64_t done_ = 0;                        // bytes of the checkpoint
+  int64_t total_ = 0;
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,188 @@
+#include "weights/weight_plan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "kernels/packed_format.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+using kernels::WeightFormat;
+
+constexpr size_t kBlockBytes = 8 << 20;  // of a weight, mapped at a time
+constexpr size_t kMaxNamesInError = 8;
+
+// Buffers that old checkpoints carry and nobody needs.
+bool IsDerivedBuffer(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
+
+bool SameBytes(const Checkpoint::Entry& a, const Checkpoint::Entry& b) {
+  const auto x = a.tensor->data;
+  const auto y = b.tensor->data;
+  if (x.size() != y.size() || a.tensor->dtype_name != b.tensor->dtype_name) return false;
+  for (size_t at = 0; at < x.size(); at += kBlockBytes) {
+    const size_t bytes = std::min(kBlockBytes, x.size() - at);
+    const bool same = std::memcmp(x.data() + at, y.data() + at, bytes) == 0;
+    a.file->file.Drop(x.subspan(at, bytes));
+    b.file->file.Drop(y.subspan(at, bytes));
+    if (!same) return false;
+  }
+  return true;
+}
+
+// Whether both are stored as plain tensors, with the same content.
+bool SameTensor(const Checkpoint& checkpoint, const std::string& a, const std::string& b) {
+  const Checkpoint::Entry* x = checkpoint.Find(a);
+  const Checkpoint::Entry* y = checkpoint.Find(b);
+  return x != nullptr && y != nullptr && SameBytes(*x, *y);
+}
+
+// Which spelling of the names this checkpoint uses: with or without the outer module's prefix.
+WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
+  const char* prefixes[] = {"model.", "", "language_model.model.", "model.language_model."};
+  WeightNames names{.prefix = prefixes[0], .head = ""};
+  for (const char* prefix : prefixes) {
+    if (!weights.Has(std::string(prefix) + "embed_tokens.weight")) continue;
+    names.prefix = prefix;
+    break;
+  }
+  const char* heads[] = {"lm_head.weight", "language_model.lm_head.weight"};
+  const char* head = heads[weights.Has(heads[1]) ? 1 : 0];
+  // A head that is stored although it is tied counts only when it differs, as in transformers 5.
+  const bool tied = config.tie_word_embeddings &&
+                    (!weights.Has(head) ||
+                     SameTensor(weights.checkpoint(), head, names.prefix + "embed_tokens.weight"));
+  if (!tied) names.head = head;
+  return names;
+}
+
+std::string JoinNames(const std::vector<std::string>& names) {
+  std::string out;
+  for (size_t i = 0; i < std::min(names.size(), kMaxNamesInError); ++i) {
+    out += (i > 0 ? ", " : "") + names[i];
+  }
+  if (names.size() > kMaxNamesInError) {
+    out += " and " + std::to_string(names.size() - kMaxNamesInError) + " more";
+  }
+  return out;
+}
+
+void CheckMissing(const ModelConfig& config, const WeightSet& weights, const WeightMap& map) {
+  std::vector<std::string> missing;
+  for (const WeightSlot& slot : map.slots) {
+    if (!weights.Has(slot.name)) missing.push_back(slot.name);
+  }
+  if (missing.empty()) return;
+  throw LoadError(missing[0], "the checkpoint lacks tensors of " +
+                                  std::string(config.arch->architecture) + ": " +
+                                  JoinNames(missing));
+}
+
+void CheckUnused(const ModelConfig& config, const WeightSet& weights,
+                 const WeightSources& sources) {
+  std::set<const TensorInfo*> used;
+  for (const auto& source : sources) {
+    for (const Checkpoint::Entry* part : source->parts()) used.insert(part->tensor);
+  }
+  std::vector<std::string> unused;
+  for (const Checkpoint::Entry& entry : weights.checkpoint().entries()) {
+    const std::string& name = entry.tensor->name;
+    const auto& ignored = config.arch->ignored_prefixes;
+    const bool known =
+        used.contains(entry.tensor) || IsDerivedBuffer(name) || weights.IsEmptyBias(entry) ||
+        (config.tie_word_embeddings && name.ends_with("lm_head.weight")) ||
+        std::any_of(ignored.begin(), ignored.end(),
+                    [&](std::string_view prefix) { return name.starts_with(prefix); });
+    if (!known) unused.push_back(name);
+  }
+  if (unused.empty()) return;
+  throw LoadError(unused[0], "the checkpoint has tensors that " +
+                                 std::string(config.arch->architecture) +
+                                 " does not use: " + JoinNames(unused));
+}
+
+DType ChooseDType(const ModelConfig& config, const WeightSources& sources,
+                  const WeightOptions& options) {
+  if (options.dtype) return *options.dtype;
+  if (config.dtype) return *config.dtype;
+  return sources.front()->dtype();
+}
+
+// What the options ask of a parameter, whatever the checkpoint holds.
+WeightFormat AskedFormat(const WeightMap& map, size_t parameter, DType dtype,
+                         WeightQuantization quantization) {
+  switch (quantization) {
+    case WeightQuantization::kAuto:
+    case WeightQuantization::kOff:
+      break;
+    case WeightQuantization::kQ8:
+      return WeightFormat::kQ8;
+    case WeightQuantization::kQ4:
+      return map.IsSensitive(parameter) ? WeightFormat::kQ8 : WeightFormat::kQ4;
+  }
+  return kernels::FormatOf(dtype);
+}
+
+// A parameter that the checkpoint holds in fewer bits than asked for stays as it is.
+std::vector<WeightFormat> ChooseFormats(const WeightMap& map, const WeightSources& sources,
+                                        DType dtype, WeightQuantization quantization) {
+  std::vector<WeightFormat> formats;
+  for (size_t i = 0; i < map.parameters.size(); ++i) {
+    formats.push_back(AskedFormat(map, i, dtype, quantization));
+  }
+  if (quantization == WeightQuantization::kOff) return formats;
+  for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+    std::vector<bool> held(formats.size(), true);  // by all tensors that it is made of
+    for (size_t i = 0; i < sources.size(); ++i) {
+      const std::optional<CodeForm> form = sources[i]->code_form();
+      if (!form || !form->HeldBy(format)) held[map.slots[i].parameter] = false;
+    }
+    for (size_t i = 0; i < formats.size(); ++i) {
+      const bool narrower =
+          kernels::LayoutOf(format).code_bits < kernels::LayoutOf(formats[i]).code_bits;
+      if (held[i] && narrower) formats[i] = format;
+    }
+  }
+  return formats;
+}
+
+// Gives a quantized head that is the embeddings, too, a table of them.
+void AddTable(const WeightSet& weights, WeightPlan* plan) {
+  WeightMap& map = plan->map;
+  if (map.embeddings != LayerParameters::kAbsent ||
+      plan->formats[map.head] == kernels::FormatOf(plan->dtype)) {
+    return;
+  }
+  const auto head = std::ranges::find(map.slots, map.head, &WeightSlot::parameter);
+  WeightSlot slot = *head;
+  slot.parameter = map.embeddings = map.parameters.size();
+  map.parameters.push_back(map.parameters[map.head]);
+  map.parameters.back().form = ParameterForm::kTable;
+  plan->formats.push_back(kernels::FormatOf(plan->dtype));
+  plan->sources.push_back(weights.Open(slot.name, slot.shape));
+  map.slots.push_back(std::move(slot));
+}
+
+}  // namespace
+
+WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                       const WeightOptions& options) {
+  const WeightSet weights(checkpoint, config.quantization);
+  WeightPlan plan;
+  plan.map = MakeWeightMap(config, FindNames(config, weights));
+  CheckMissing(config, weights, plan.map);
+  for (const WeightSlot& slot : plan.map.slots) {
+    plan.sources.push_back(weights.Open(slot.name, slot.shape));
+  }
+  CheckUnused(config, weights, plan.sources);
+  plan.dtype = ChooseDType(config, plan.sources, options);
+  plan.formats = ChooseFormats(plan.map, plan.sources, plan.dtype, options.quantization);
+  if (options.table_of_floats) AddTable(weights, &plan);
+  return plan;
+}
+
+}  // namespace mlc_native
