@@ -44,5 +44,5 @@ mkdir -p $build
 [ -d $build/root ] || quietly googletest
 quietly core
 tests="$(printf '%s\n' "${targets[@]}" | grep '_test$' | paste -sd '|')"
-[ -z "$tests" ] || timeout -k 10 600 ctest --test-dir $build/core -j "$(nproc)" \
+[ -z "$tests" ] || ctest --test-dir $build/core -j "$(nproc)" --timeout 3600 \
   --output-on-failure --no-tests=error -R "^($tests)\$"

@@ -1,12 +1,15 @@
-# Sourced by tools/test.sh, tools/demo.sh and tools/cross_aarch64.sh. Turns a bare Debian-like machine into one that can
-# build: system packages (as root, else it says which), a virtual environment, the pinned torch, the
-# build requirements of pyproject.toml. Sets ROOT, VENV and PYTHON (the environment's).
+# Sourced by tools/test.sh, tools/demo.sh and tools/cross_aarch64.sh. Turns a bare Debian-like machine
+# into one that can build: system packages (as root, otherwise it lists them), a virtual environment,
+# the pinned torch, the build requirements of pyproject.toml. Sets ROOT, VENV and PYTHON (the
+# environment's), and tells ccache that clones at other paths compile the same.
 #
 # MLC_NATIVE_VENV   the environment to use (default: .venv in the repository)
 # MLC_NATIVE_TORCH  the torch release to build against (default: the one pinned in pyproject.toml)
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="${MLC_NATIVE_VENV:-$ROOT/.venv}"
+
+export CCACHE_BASEDIR="$ROOT" CCACHE_NOHASHDIR=1
 
 . "$ROOT/tools/summary.sh"
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }

@@ -1,63 +1,99 @@
 #!/usr/bin/env bash
-# Sets up, builds once, and runs every check: C++ tests (with torch, and of the torch-free core),
-# simulations, sanitizers, linters, pytest. Where nvcc is, the CUDA library is compiled for all its
-# architectures; its kernels and models run on the emulator, what needs a GPU is tools/gpu_check.sh's.
-# Enough by itself on a fresh machine. A failing check does not stop the later ones; the summary at
-# the end names it and the exit status is not 0.
+# Sets up, builds, and runs the checks, those first that find most: C++ tests, lint and pytest always,
+# then simulations, sanitizers, slow Python tests, AArch64 in qemu, and the CUDA kernels through nvcc
+# (where it is). What needs a GPU is in tools/gpu_check.sh. Enough by itself on a fresh machine. A
+# failing check does not stop the later ones; the summary at the end names it, and the exit status is 1.
 #
-#   tools/test.sh [--cpp-only | --python-only] [--fast]
+#   tools/test.sh [--fast | --nightly] [--cpp-only | --python-only] [--budget MINUTES] [--times FILE]
 #
-# --fast leaves out the torch-free builds (of this machine and of AArch64), the simulations, the
-# sanitizers, and the tests marked slow or packaging.
-# Sanitizers run in their short form: see tools/sanitize.sh for what it leaves out.
+# --fast     the build and what always runs, without Python tests marked slow or packaging
+# --nightly  everything in full: 20,000 simulations, sanitizers on every program, every GPU architecture
+# --budget   optional checks that do not fit in MINUTES are skipped, and the summary names them
+# --times    writes wall and CPU seconds of each check to FILE, as a table in Markdown
+# Sanitizers run in their short form unless nightly: see tools/sanitize.sh for what it leaves out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/setup_env.sh
 
-cpp=1 python=1 fast=0
-for argument in "$@"; do
-  case "$argument" in
+usage() { sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2; }
+cpp=1 python=1 mode=push times=
+while [ $# -gt 0 ]; do
+  case "$1" in
     --cpp-only) python=0 ;;
     --python-only) cpp=0 ;;
-    --fast) fast=1 ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    --fast) mode=fast ;;
+    --nightly) mode=nightly ;;
+    --budget) set_budget "${2:?minutes}"; shift ;;
+    --times) times="${2:?file}"; shift ;;
+    *) usage ;;
   esac
+  shift
 done
 
 jobs="$(nproc)"
-build_core() { # with nvcc, the package has been built already
-  cmake -S csrc -B build/core -G Ninja -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF \
-    -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_WITH_GRAMMAR=ON -DMLC_NATIVE_CUDA=OFF \
-    -DPython_EXECUTABLE="$PYTHON" >build/core.log 2>&1 &&
-    cmake --build build/core -j "$jobs" >>build/core.log 2>&1 || { tail -n 60 build/core.log; false; }
+configure() { # configure BUILD [OPTIONS...]: a build without torch and Python
+  cmake -S csrc -B "$1" -G Ninja -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF \
+    -DPython_EXECUTABLE="$PYTHON" "${@:2}"
 }
-seeds=2000
-simulate() { timeout -k 10 600 "$1/tests/mlc_native_sim" --seeds "1..$seeds" --jobs "$jobs"; }
-run_ctest() { timeout -k 10 900 ctest --test-dir "$1" -j "$jobs" --output-on-failure --no-tests=error; }
+quietly() { # quietly LOG COMMAND...: the output goes to the log, and is shown only on failure
+  "${@:2}" >>"$1" 2>&1 || { tail -n 60 "$1"; false; }
+}
+build_core() {
+  : >build/core.log
+  quietly build/core.log configure build/core -DMLC_NATIVE_BUILD_TESTS=ON \
+    -DMLC_NATIVE_WITH_GRAMMAR=ON -DMLC_NATIVE_CUDA=OFF &&
+    quietly build/core.log cmake --build build/core -j "$jobs"
+}
+build_cuda() { # build_cuda ARCHITECTURES
+  : >build/cuda.log
+  quietly build/cuda.log configure build/cuda -DMLC_NATIVE_WITH_GRAMMAR=OFF -DMLC_NATIVE_CUDA=ON \
+    -DMLC_NATIVE_CUDA_ARCHITECTURES="$1" &&
+    quietly build/cuda.log cmake --build build/cuda -j "$jobs" --target mlc_native_cuda
+}
+simulate() { "$1/tests/mlc_native_sim" --seeds "$2..$(($2 + $3 - 1))" --jobs "$jobs"; }
+# Limits against hanging tests grow with the time that this machine takes.
+run_ctest() {
+  ctest --test-dir "$1" -j "$jobs" --timeout $((600 * MLC_NATIVE_PATIENCE)) --output-on-failure \
+    --no-tests=error
+}
+run_pytest() { "$PYTHON" -m pytest -q -n "$jobs" --dist loadfile "$@"; }
 
 system_packages tests
 python_environment
 export MLC_NATIVE_BUILD_TESTS=1 MLC_NATIVE_BUILD_BENCH=1
-check "build" install_package '[test]' || exit 1 # nothing below means anything without it
+export CMAKE_ARGS="-DMLC_NATIVE_CUDA=OFF ${CMAKE_ARGS:-}" # a check of its own, below
+check "build" install_package '[test]' || finish "$times" # nothing below means anything without it
 MLC_NATIVE_BUILD_DIR="$("$PYTHON" -c 'import sys, sysconfig
 print("build/%s-%s" % (sys.implementation.cache_tag, sysconfig.get_platform()))')"
 export MLC_NATIVE_BUILD_DIR="$ROOT/$MLC_NATIVE_BUILD_DIR"
+export MLC_NATIVE_PATIENCE=$((1 + $(slowness) / 10))
 
-if [ $cpp = 1 ]; then
-  check "C++ tests" run_ctest "$MLC_NATIVE_BUILD_DIR"
-  if [ $fast = 0 ]; then
-    check "torch-free core: build" build_core &&
-      check "torch-free core: C++ tests" run_ctest build/core &&
-      check "torch-free core: $seeds simulations" simulate build/core
-    check "torch-free core: tests of AArch64 in qemu" tools/cross_aarch64.sh
-  fi
-fi
+[ $cpp = 1 ] && check "C++ tests" run_ctest "$MLC_NATIVE_BUILD_DIR"
 if [ $python = 1 ]; then
   check "lint" tools/lint.sh
-  select=()
-  [ $fast = 1 ] && select=(-m "not slow and not packaging")
-  check "pytest" timeout -k 10 1500 "$PYTHON" -m pytest -q "${select[@]}"
+  check "pytest" run_pytest -m "not slow and not packaging"
 fi
-[ $cpp = 1 ] && [ $fast = 0 ] && check "sanitizers" tools/sanitize.sh --short
-
-finish
+if [ $mode = push ]; then
+  # Each commit has seeds of its own.
+  commit="$(git rev-parse --short=7 HEAD 2>/dev/null)"
+  first=$((0x${commit:-0} % 1000000 * 1000 + 1)) seeds=600 sanitizers=(--short) architectures=90-real
+else
+  first=1 seeds=20000 sanitizers=() architectures="80-real;90-real;100"
+fi
+if [ $cpp = 1 ] && [ $mode != fast ]; then
+  optional 60 "$seeds simulations" simulate "$MLC_NATIVE_BUILD_DIR" $first $seeds
+  optional 420 "AddressSanitizer" tools/sanitize.sh address "${sanitizers[@]}"
+fi
+if [ $python = 1 ] && [ $mode != fast ]; then
+  optional 300 "pytest: slow and packaging" run_pytest -m "slow or packaging"
+fi
+if [ $cpp = 1 ] && [ $mode != fast ]; then
+  optional 420 "ThreadSanitizer" tools/sanitize.sh thread "${sanitizers[@]}"
+  optional 300 "torch-free core: build" build_core &&
+    optional 60 "torch-free core: C++ tests" run_ctest build/core
+  optional 300 "AArch64 in qemu" tools/cross_aarch64.sh
+  if command -v nvcc >/dev/null; then
+    optional 300 "CUDA for $architectures" build_cuda "$architectures"
+  fi
+fi
+finish "$times"
