@@ -249,7 +249,7 @@ class SyncMLCEngine:
 
         Args:
             prompts: one prompt (text or token ids) or a list of prompts (texts, lists of ids, or
-                lists of data).
+                lists of data). An empty list is no prompt: the answer is two empty lists.
             generation_config: for all prompts, or one per prompt.
 
         Returns:
@@ -352,8 +352,7 @@ class _Answers:
 def _as_prompt_list(prompts: Prompts) -> Sequence[Prompt]:
     if isinstance(prompts, str) or not isinstance(prompts, list):
         return [prompts]
-    # An empty list is one empty prompt, which is refused by name.
-    if all(isinstance(piece, int) for piece in prompts):
+    if prompts and all(isinstance(piece, int) for piece in prompts):
         return [prompts]  # type: ignore[list-item]
     return prompts  # type: ignore[return-value]
 

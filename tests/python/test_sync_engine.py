@@ -51,6 +51,11 @@ def test_generate(make_engine: MakeEngine, prompts: Any, num_prompts: int) -> No
     assert logprobs == [None] * num_prompts
 
 
+@pytest.mark.parametrize("config", [GenerationConfig(), []])
+def test_no_prompts_have_no_answers(make_engine: MakeEngine, config: Any) -> None:
+    assert make_engine().generate([], config) == ([], [])
+
+
 def test_generate_with_logprobs_and_a_config_each(make_engine: MakeEngine) -> None:
     engine = make_engine()
     configs = [
@@ -67,7 +72,7 @@ def test_generate_with_logprobs_and_a_config_each(make_engine: MakeEngine) -> No
         engine.generate("a", configs)
 
 
-@pytest.mark.parametrize("prompts", ["", [], [""], [[]], ["ok", ""], [[300]], 5, [5.0]])
+@pytest.mark.parametrize("prompts", ["", [""], [[]], ["ok", ""], [[300]], 5, [5.0]])
 def test_generate_refuses_all_or_nothing(make_engine: MakeEngine, prompts: Any) -> None:
     engine = make_engine(answer="x")
     with pytest.raises(InvalidRequest):
