@@ -89,11 +89,13 @@ class ChatTemplate:
         raise invalid_request("messages", message)
 
 
-def load_chat_template(folder: Path, limits: Limits | None = None) -> ChatTemplate | None:
+def load_chat_template(
+    folder: Path, limits: Limits | None = None, stop_strs: Sequence[str] = ()
+) -> ChatTemplate | None:
     """The default chat template of a model folder; None when it has none.
 
     Looked for in ``chat_template.jinja``, ``chat_template.json`` and ``tokenizer_config.json``,
-    in this order, as transformers does.
+    in this order, as transformers does. ``stop_strs`` end its answers: a template file has none.
 
     Raises:
         LoadError: a file is damaged or the template is invalid.
@@ -109,7 +111,7 @@ def load_chat_template(folder: Path, limits: Limits | None = None) -> ChatTempla
             token = token.get("content")
         if isinstance(token, str):
             special_tokens[name] = token
-    return ChatTemplate(source, special_tokens, limits)
+    return ChatTemplate(source, special_tokens, limits, stop_strs=stop_strs)
 
 
 def _read_source(folder: Path, config: dict[str, Any]) -> str | None:

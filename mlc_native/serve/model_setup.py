@@ -111,15 +111,18 @@ def load_tokenizer(
 ) -> tuple[Tokenizer | None, ChatTemplate | None]:
     """The tokenizer and chat template of a model folder, None where it has none.
 
-    The template of the model's authors (tokenizer_config.json, chat_template.jinja) goes before the
-    ``conv_template`` of an MLC folder, which cannot show tools.
+    The template of the model's authors (tokenizer_config.json, chat_template.jinja) renders the
+    messages where there is one: the ``conv_template`` of an MLC folder cannot show tools. The stop
+    strings of a ``conv_template`` end answers in either case.
     """
     if not (folder / "tokenizer.json").is_file():
         return None, None
     tokenizer = Tokenizer(folder)
-    template = load_chat_template(folder)
     conversation = chat_config.conv_template
-    if template is None and isinstance(conversation, Conversation):
+    if not isinstance(conversation, Conversation):
+        return tokenizer, load_chat_template(folder)
+    template = load_chat_template(folder, stop_strs=conversation.stop_str)
+    if template is None:
         prefix = conversation.system_prefix_token_ids or []
         text = tokenizer.decode(prefix, skip_special_tokens=False)
         template = conversation.chat_template(text)

@@ -165,6 +165,7 @@ def test_template_of_the_authors_goes_first(folder: Path, tmp_path: Path) -> Non
         assert engine.conv_template is not None
         prompt = engine.conv_template.render([{"role": "user", "content": "Hi"}])
         assert prompt == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+        assert engine.conv_template.stop_strs == ("<|im_end|>",)
 
 
 @pytest.mark.parametrize(
