@@ -55,7 +55,8 @@ class GenerationConfig(BaseModel):
         max_tokens: per answer; -1 is unlimited, 0 an empty answer.
         seed: None draws one.
         stop_strs: text at which an answer ends; not part of the answer.
-        stop_token_ids: tokens at which an answer ends; not part of the answer.
+        stop_token_ids: tokens at which an answer ends; not part of the answer. An empty list leaves
+            only the model's end-of-sequence ids, which ``ignore_eos`` turns off.
         priority: "high" requests are started before waiting "normal" ones, and those before "low"
             ones; each waiting request lets only a few in before it. First come, first served among
             equals.

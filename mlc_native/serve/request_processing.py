@@ -56,15 +56,19 @@ def generation_config(
     extra_stop_token_ids: Sequence[int] = (),
     extra_stop_strs: Sequence[str] = (),
 ) -> GenerationConfig:
-    """The settings that a request asks for. The request is left as it is."""
+    """The settings that a request asks for. The request is left as it is.
+
+    ``extra_stop_token_ids`` come on top of the request's, unless those are an empty list.
+    """
     stop_strs = [request.stop] if isinstance(request.stop, str) else list(request.stop or [])
     stop_strs += [text for text in extra_stop_strs if text not in stop_strs]
     debug_config = request.debug_config or DebugConfig()
     if request.ignore_eos is not None:
         debug_config = debug_config.model_copy(update={"ignore_eos": request.ignore_eos})
-    stop_token_ids = list(request.stop_token_ids or [])
-    if not debug_config.ignore_eos:
-        stop_token_ids += extra_stop_token_ids
+    stop_token_ids = request.stop_token_ids
+    # An empty list is an answer of its own: stop at no token.
+    if stop_token_ids != [] and not debug_config.ignore_eos:
+        stop_token_ids = [*(stop_token_ids or []), *extra_stop_token_ids] or None
     if isinstance(request, ChatCompletionRequest):
         logprobs, top_logprobs = request.logprobs, request.top_logprobs
     else:
@@ -84,7 +88,7 @@ def generation_config(
         max_tokens=request.max_tokens,
         seed=request.seed,
         stop_strs=stop_strs or None,
-        stop_token_ids=stop_token_ids or None,
+        stop_token_ids=stop_token_ids,
         priority=request.priority,
         queue_timeout_s=request.queue_timeout_s,
         timeout_s=request.timeout_s,

@@ -172,6 +172,16 @@ def test_ignore_eos_keeps_the_stops_of_the_caller_only() -> None:
     assert config.debug_config.ignore_eos
 
 
+@pytest.mark.parametrize("make", [chat, completion])
+@pytest.mark.parametrize(
+    ("stop_token_ids", "expected"), [(None, [2]), ([], []), ([4], [4, 2])], ids=str
+)
+def test_an_empty_list_of_stop_tokens_is_one(make: Any, stop_token_ids: Any, expected: Any) -> None:
+    config = generation_config(make(stop_token_ids=stop_token_ids), extra_stop_token_ids=[2])
+    assert config.stop_token_ids == expected
+    assert generation_config(make(stop_token_ids=stop_token_ids)).stop_token_ids == stop_token_ids
+
+
 @pytest.mark.parametrize(
     ("logprobs", "expected"), [(None, (False, 0)), (0, (True, 0)), (3, (True, 3))]
 )
