@@ -269,7 +269,10 @@ class ChatCompletionRequest(_SamplingRequest):
             raise ValueError("The message list must not be empty.")
         for i, message in enumerate(messages):
             if message.role in ("system", "developer") and i != 0:
-                raise ValueError(f"System prompt at position {i} in the message list is invalid.")
+                raise ValueError(
+                    f"System prompt at position {i} in the message list is invalid. "
+                    "Only position 0 may have one."
+                )
             if message.tool_call_id is not None and message.role != "tool":
                 raise ValueError("Non-tool message having `tool_call_id` is invalid.")
             if isinstance(message.content, list) and message.role != "user":

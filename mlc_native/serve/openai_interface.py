@@ -4,14 +4,19 @@ engines. The engine's handler decides whether the answer is a value or an awaita
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
 
+from pydantic import BaseModel, ValidationError
+
+from mlc_native.errors import InvalidRequest, invalid_request
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.serve.request_processing import request_fields
 
 ResponseT = TypeVar("ResponseT")
 StreamT = TypeVar("StreamT")
+RequestT = TypeVar("RequestT", bound=BaseModel)
 
 
 class _SamplingArguments(TypedDict, total=False):
@@ -48,6 +53,35 @@ class CompletionArguments(_SamplingArguments, total=False):
     echo: bool
     logprobs: int | None
     suffix: str | None
+
+
+def _validated(kind: type[RequestT], fields: dict[str, Any]) -> RequestT:
+    """A request object; what pydantic finds wrong becomes an InvalidRequest."""
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        raise _invalid_request(error) from error
+
+
+def _invalid_request(error: ValidationError) -> InvalidRequest:
+    """The first error, about the field that it names; each error is a line of the message."""
+    errors = error.errors(include_url=False, include_context=False)
+    lines = []
+    for found in errors:
+        message = found["msg"].removeprefix("Value error, ")
+        # A message of ours names the value where that helps.
+        value = "" if found["type"] == "value_error" else f", got {reprlib.repr(found['input'])}"
+        lines.append(": ".join([*_path(found["loc"]), message]) + value)
+    field = errors[0]["loc"][0] if errors[0]["loc"] else "request"
+    return invalid_request(str(field), "\n".join(lines))
+
+
+def _path(location: tuple[int | str, ...]) -> list[str]:
+    """``messages[0].role``, or nothing for an error that concerns several fields."""
+    if not location:
+        return []
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
+    return ["".join(parts).removeprefix(".")]
 
 
 class ChatCompletions(Generic[ResponseT, StreamT]):
@@ -110,14 +144,14 @@ class ChatCompletions(Generic[ResponseT, StreamT]):
             iterator aborts the request. Tool calls in the answer are left as text.
 
         Raises:
-            ValueError: the request is wrong (pydantic's ValidationError, or InvalidRequest).
+            InvalidRequest: a ValueError; the request is wrong, and ``field`` names what is.
             QueueFull: an InvalidRequest; too many requests wait already.
             EngineRequestError: the engine ended the request with an error.
             EngineTerminatedError: the engine is gone.
         """
         fields = request_fields({k: v for k, v in locals().items() if k != "self"})
         request_id = fields.pop("request_id")
-        return self._handle(ChatCompletionRequest(**fields), request_id)
+        return self._handle(_validated(ChatCompletionRequest, fields), request_id)
 
 
 class Completions(Generic[ResponseT, StreamT]):
@@ -170,7 +204,7 @@ class Completions(Generic[ResponseT, StreamT]):
         """A completion of text or token ids; see ``ChatCompletions.create``."""
         fields = request_fields({k: v for k, v in locals().items() if k != "self"})
         request_id = fields.pop("request_id")
-        return self._handle(CompletionRequest(**fields), request_id)
+        return self._handle(_validated(CompletionRequest, fields), request_id)
 
 
 class Chat(Generic[ResponseT, StreamT]):

@@ -111,6 +111,47 @@ def test_bad_sampling_values(engine: Any, field: str, value: Any) -> None:
     check_alive(engine)
 
 
+USER = {"role": "user", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("field", "arguments", "message"),
+    [
+        (
+            "messages",
+            {"messages": [USER, {"role": "system", "content": "y"}]},
+            "messages: System prompt at position 1 in the message list is invalid. Only position 0",
+        ),
+        (
+            "messages",
+            {"messages": [{"role": "system", "content": "y"}, {"role": "developer"}]},
+            "System prompt at position 1",
+        ),
+        ("messages", {"messages": []}, "messages: The message list must not be empty"),
+        ("messages", {"messages": [{"role": "judge"}]}, "messages[0].role: Input should be"),
+        ("n", {"messages": [USER], "n": "many"}, "n: Input should be a valid integer"),
+        ("n", {"messages": [USER], "n": "many"}, "got 'many'"),
+        (
+            "frequency_penalty",
+            {"messages": [USER], "frequency_penalty": 3},
+            "should be in range [-2, 2]",
+        ),
+        ("request", {"messages": [USER], "top_logprobs": 2}, '"logprobs" must be True'),
+        ("n", {"messages": [USER], "n": [], "temperature": "hot"}, "\ntemperature: Input should"),
+    ],
+    ids=range(9),
+)
+def test_a_wrong_request_names_the_field(
+    engine: Any, field: str, arguments: Any, message: str
+) -> None:
+    for stream in (False, True):
+        with pytest.raises(InvalidRequest) as error:
+            engine.chat(**arguments, stream=stream)
+        assert error.value.field == field
+        assert message in str(error.value)
+    check_alive(engine)
+
+
 def test_a_response_format_that_is_too_deep_for_python(engine: Any) -> None:
     schema: Any = {"type": "boolean"}
     for _ in range(100_000):
