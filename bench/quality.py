@@ -7,7 +7,7 @@
 The demo model is measured on held-out text (its generator under a seed that training never draws:
 the same facts, so this is recall) and on the 20 questions of the tests. Random checkpoints have a
 shape and a depth, NAME:LAYERS, float32 weights and one text of random tokens; nothing in them is
-redundant, so they are the worst case: see README. All of it is seeded.
+redundant, so they are the worst case: see bench/results/quality.md. All of it is seeded.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ batch.
 Trained weights forgive what random ones do not: in a random checkpoint nothing is redundant, each
 rounding of each matrix reaches the logits, and bfloat16 alone is off by more than 1 %. So there are
 bounds for the demo model on its own text, and others for random checkpoints; a wrong scale or a
-lost group breaks both. README has the figures.
+lost group breaks both. bench/results/quality.md has the figures.
 """
 
 from __future__ import annotations
