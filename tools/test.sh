@@ -78,7 +78,7 @@ if [ $mode = push ]; then
   commit="$(git rev-parse --short=7 HEAD 2>/dev/null)"
   first=$((0x${commit:-0} % 1000000 * 1000 + 1)) seeds=600 sanitizers=(--short) architectures=90-real
 else
-  first=1 seeds=20000 sanitizers=() architectures="80-real;90-real;100"
+  first=1 seeds=20000 sanitizers=() architectures=release
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 60 "$seeds simulations" simulate "$MLC_NATIVE_BUILD_DIR" $first $seeds

@@ -2,12 +2,15 @@
 # runtime.cc and csrc/models/cuda/*.cc by the host compiler. No GPU is needed to build, and
 # libmlc_native itself knows nothing of CUDA.
 #
-#   MLC_NATIVE_CUDA                ON, OFF, AUTO (where nvcc is)
-#   MLC_NATIVE_CUDA_ARCHITECTURES  what to compile for; the last one also as PTX for newer GPUs
+#   MLC_NATIVE_CUDA                ON, OFF, AUTO (where a GPU and nvcc are)
+#   MLC_NATIVE_CUDA_ARCHITECTURES  what to compile for: as CMAKE_CUDA_ARCHITECTURES, or "release": all
+#                                  that are supported; default: native where a GPU is, else release
 #
-# The runtime is linked statically and kept inside: torch brings one of its own.
-set(MLC_NATIVE_CUDA AUTO CACHE STRING "Build libmlc_native_cuda: ON, OFF, AUTO (where nvcc is)")
-set(MLC_NATIVE_CUDA_ARCHITECTURES "80-real;90-real;100" CACHE STRING "as CMAKE_CUDA_ARCHITECTURES")
+# nvcc takes several times as long as everything else, for each architecture: AUTO spares machines that
+# would not run the result, and tools/release.sh compiles for all. The runtime is linked statically
+# and kept inside: torch brings one of its own.
+set(MLC_NATIVE_CUDA AUTO CACHE STRING
+  "Build libmlc_native_cuda: ON, OFF, AUTO (where a GPU and nvcc are)")
 
 # A library of the models on whatever compiled the kernels: CUDA, or the emulator of the tests.
 function(mlc_native_add_cuda_models name)
@@ -21,9 +24,18 @@ function(mlc_native_add_cuda_models name)
   endif()
 endfunction()
 
+set(has_gpu OFF)
+set(default_architectures release)
+if(EXISTS /dev/nvidia0 OR EXISTS /dev/dxg)  # the device of Linux, of Windows' Linux
+  set(has_gpu ON)
+  set(default_architectures native)
+endif()
+set(MLC_NATIVE_CUDA_ARCHITECTURES ${default_architectures} CACHE STRING
+  "as CMAKE_CUDA_ARCHITECTURES, or release")
 set(MLC_NATIVE_HAS_CUDA OFF)
 set(cuda_is_wanted ${MLC_NATIVE_CUDA})
-if(cuda_is_wanted STREQUAL "AUTO" AND (MLC_NATIVE_SANITIZE OR CMAKE_CROSSCOMPILING))
+if(cuda_is_wanted STREQUAL "AUTO" AND
+    (NOT has_gpu OR MLC_NATIVE_SANITIZE OR CMAKE_CROSSCOMPILING))
   set(cuda_is_wanted OFF)
 endif()
 if(cuda_is_wanted)
@@ -37,11 +49,14 @@ if(cuda_is_wanted)
   endif()
 endif()
 if(NOT MLC_NATIVE_HAS_CUDA)
-  message(STATUS "CUDA: left out, no nvcc (or MLC_NATIVE_CUDA=OFF)")
+  message(STATUS "CUDA: left out (MLC_NATIVE_CUDA=ON builds it without a GPU, too)")
   return()
 endif()
 
 set(CMAKE_CUDA_ARCHITECTURES ${MLC_NATIVE_CUDA_ARCHITECTURES})
+if(CMAKE_CUDA_ARCHITECTURES STREQUAL "release")  # the last one also as PTX, for newer GPUs
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
+endif()
 if(MLC_NATIVE_CCACHE AND NOT DEFINED CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${MLC_NATIVE_CCACHE})
 endif()
