@@ -17,6 +17,7 @@ import importlib.util
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,10 +157,20 @@ def test_the_readme_links_every_document() -> None:
         assert f"(docs/{document.name})" in readme
 
 
+def test_the_api_reference_is_current() -> None:
+    made = subprocess.run(
+        [sys.executable, "tools/make_api_docs.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0, made.stderr
+
+
 def test_every_block_has_a_language() -> None:
     for document in DOCUMENTS:
         for block in blocks_of(document.read_text()):
-            known = {"python", "console", "text", "cpp", "cmake"}
+            known = {"python", "py", "console", "text", "cpp", "cmake"}  # py: signatures
             assert block.language in known, f"{document.name}:{block.line}"
 
 
