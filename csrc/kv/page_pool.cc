@@ -37,7 +37,7 @@ PagePool::PagePool(int64_t num_pages)
 }
 
 PagePool::~PagePool() {
-  // Throwing here would end the process; a page that outlives its pool is reported and left alone.
+  // Throwing here would end the process. A page that outlives its pool is reported and leaked.
   if (num_free() != num_total()) {
     std::fprintf(stderr, "mlc_native: %lld KV pages were not returned to their pool\n",
                  static_cast<long long>(num_total() - num_free()));

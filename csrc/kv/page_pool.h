@@ -1,10 +1,10 @@
 // PagePool hands out page ids of a KV cache; Page is a counted reference to one page.
 //
-// Copying a Page shares it, dropping the last reference frees it. A page is free (no reference),
-// cached (the prefix cache has the only reference) or used: free + cached + used == total always.
-// Cached pages are as good as free: when nothing is free, Allocate has one reclaimed. The pool's
-// destructor proves that every page came back. No tensors, no threads: the engine's thread only.
-// Pages must not outlive the pool.
+// Copying a Page shares it; dropping the last reference frees it. A page is free (no reference),
+// cached (the prefix cache has the only reference) or used, and free + cached + used == total
+// always holds. Cached pages count as available: when no page is free, Allocate reclaims one. The
+// pool's destructor checks that every page was returned. Pages must not outlive the pool. Integers
+// only; engine's thread only.
 #pragma once
 
 #include <array>
@@ -42,7 +42,8 @@ class Page {
   int32_t id_ = -1;
 };
 
-// How the prefix cache holds a page: the last page of a leaf of its tree can go next.
+// How the prefix cache holds a page. kTail: the last page of a leaf of its tree, which can be
+// reclaimed next.
 enum class CacheHold : uint8_t { kNone, kInner, kTail };
 
 // The prefix cache's reference to a page. There is at most one per page.
@@ -72,9 +73,10 @@ class PagePool {
   PagePool& operator=(const PagePool&) = delete;
   ~PagePool();
 
-  // Throws InternalError when nothing is available: callers check num_available() first.
+  // Requires: num_available() > 0. Throws InternalError otherwise.
   Page Allocate();
-  // `reclaim` frees one cached page or more; called when pages are cached and none is free.
+  // `reclaim` must free at least one cached page. It is called when no page is free but some are
+  // cached.
   void set_reclaim(std::function<void()> reclaim) { reclaim_ = std::move(reclaim); }
 
   int64_t num_total() const { return static_cast<int64_t>(ref_counts_.size()); }
@@ -90,8 +92,8 @@ class PagePool {
     return ref_counts_[id] == 1 && holds_[id] != CacheHold::kNone;
   }
 
-  // Full check: each id is either free once or referenced, and the counts are right. Throws
-  // InternalError.
+  // Checks that each id is either in the free list once or referenced, and that the counts are
+  // right. Throws InternalError.
   void Audit() const;
 
  private:
@@ -104,8 +106,8 @@ class PagePool {
 
   std::vector<int32_t> ref_counts_;  // [num_pages], 0 when free
   std::vector<CacheHold> holds_;     // [num_pages], kNone when free
-  std::vector<int32_t> free_ids_;    // LIFO: the page used last is still warm
-  // Pages with one reference, by CacheHold: those of kInner and kTail are cached.
+  std::vector<int32_t> free_ids_;    // LIFO: the most recently used page is still in caches
+  // Number of pages with one reference, by CacheHold. Those of kInner and kTail are cached.
   std::array<int64_t, 3> num_single_{};
   std::function<void()> reclaim_;
 };

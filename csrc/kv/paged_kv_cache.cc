@@ -56,7 +56,7 @@ void PagedKvCache::ForkSequence(int64_t parent_id, int64_t child_id, int64_t len
   MLC_CHECK(length >= 0 && length <= Get(parent_id).length)
       << "fork at " << length << " of " << Get(parent_id).length << " tokens";
   MLC_CHECK(!Get(parent_id).replaced) << "fork with a forward in flight";
-  NewSequence(child_id);  // first: it may move the parent
+  NewSequence(child_id);  // before Get(parent_id): it may move the parent
   const Sequence& parent = Get(parent_id);
   AddSequence(child_id, length, std::span(parent.pages).first(NumPages(length)));
   ShowTokens(parent_id, length);
@@ -87,7 +87,7 @@ void PagedKvCache::RemoveSequence(int64_t seq_id) {
 }
 
 bool PagedKvCache::WritesSharedPage(const Sequence& seq) const {
-  // A page behind the last token is private: others take only pages with tokens shown to them.
+  // A page behind the last token is private: only pages with visible tokens are ever shared.
   return seq.length < seq.owned_from && seq.length % page_size_ != 0 && !seq.replaced &&
          seq.pages[seq.length / page_size_].is_shared();
 }

@@ -1,13 +1,16 @@
-// PagedKvCache maps sequences to pages: who owns which tokens of the KV cache.
+// PagedKvCache maps each sequence to the pages of the KV cache that hold its tokens.
 //
-// Per sequence: 0 <= length <= capacity; tokens [0, length) are in the cache, pages of [length,
-// capacity) are reserved for forwards to come and always private. Sequences share pages with forks
-// and with the prefix cache. A page that is shared is written only by the sequence that owns its
-// tail: positions from owned_from on were written by this sequence alone and shown to nobody. For
-// any other sequence Reserve makes the page that will be written private (copy-on-write at token
-// granularity) and reports the copy that the model must carry out before the forward. Until the
-// next Commit the shared page is held too, so that PopN(id, 0) undoes a Reserve whose copy or
-// forward failed. Integers only. Engine's thread only.
+//   pages       |  page 0  |  page 1  |  page 2  |  page 3  |
+//   tokens      [0 ......... owned_from ... length) ........ capacity)
+//               may be shared           | private, reserved for later forwards
+//
+// 0 <= owned_from <= length <= capacity. Tokens [0, length) are in the cache. Forks and the prefix
+// cache may share their pages. Only the owner of its tail writes a shared page: positions from
+// owned_from on were written by this sequence and are visible to no other reader. For any other
+// sequence Reserve replaces the page to be written by a private one (copy-on-write at token
+// granularity) and reports the copy that the model must carry out before the forward. The shared
+// page stays referenced until the next Commit, so that PopN(id, 0) undoes a Reserve whose copy or
+// forward failed. Integers only; engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -23,38 +26,38 @@ class PagedKvCache {
  public:
   PagedKvCache(int64_t num_pages, int64_t page_size);
 
-  // Sequence ids are small non-negative integers (EngineInternalIDManager). Adding a live id, or
-  // using one that is not live, throws InternalError.
+  // Sequence ids are small non-negative integers (EngineInternalIDManager). Adding an id that is
+  // live, or using one that is not, throws InternalError.
   void AddSequence(int64_t seq_id) { AddSequence(seq_id, 0, {}); }
-  // Starts with `length` tokens in shared pages. Nothing has changed when it throws.
+  // Adds a sequence that starts with `length` tokens in shared pages. Changes nothing if it throws.
   void AddSequence(int64_t seq_id, int64_t length, std::span<const Page> pages);
   // The child starts with the first `length` tokens of the parent, sharing their pages.
   void ForkSequence(int64_t parent_id, int64_t child_id, int64_t length);
   void RemoveSequence(int64_t seq_id);
   bool HasSequence(int64_t seq_id) const;
 
-  // Pages that Reserve would take from the pool, including the copy-on-write one. Every sequence
-  // that writes into a shared page takes a copy, so a sum over sequences is what they take
-  // together.
+  // Pages that Reserve would take from the pool, including the one for copy-on-write. Every
+  // sequence that writes into a shared page takes a copy of its own, so the needs of several
+  // sequences add up.
   int64_t PagesNeeded(int64_t seq_id, int64_t num_tokens) const;
-  // The same for a sequence that is not there yet: it will start with the first `shared` of its
-  // num_tokens tokens in shared pages, and compute the rest.
+  // The same for a sequence that does not exist yet. It will start with the first `shared` of its
+  // num_tokens tokens in shared pages and compute the rest.
   int64_t PagesNeededForNew(int64_t num_tokens, int64_t shared = 0) const {
     return NumPages(num_tokens) - shared / page_size_;
   }
-  // Grows capacity to at least length + num_tokens with private pages. What is reserved stays
-  // until it is committed, popped or removed. Call only with enough free pages.
+  // Grows the capacity to at least length + num_tokens with private pages. A reservation lasts
+  // until it is committed, popped or removed. Requires: PagesNeeded pages are available.
   void Reserve(int64_t seq_id, int64_t num_tokens, std::vector<PageCopy>* copies);
-  // length += num_tokens, which must be reserved.
+  // length += num_tokens. Requires: the tokens are reserved.
   void Commit(int64_t seq_id, int64_t num_tokens);
-  // Drops the last num_tokens tokens and everything reserved, and undoes a copy-on-write that is
-  // not committed.
+  // Drops the last num_tokens tokens and all reservations, and undoes a copy-on-write that has not
+  // been committed.
   void PopN(int64_t seq_id, int64_t num_tokens);
 
-  // For the prefix cache. From now on others may read the tokens [0, length).
+  // For the prefix cache: other sequences may read tokens [0, length) from now on.
   void ShowTokens(int64_t seq_id, int64_t length);
   std::span<const Page> pages(int64_t seq_id) const { return Get(seq_id).pages; }
-  // Puts a page with the same contents in the place of a full one; not before a Reserve's Commit.
+  // Replaces a full page by one with the same contents. Requires: no copy-on-write is pending.
   void ReplacePage(int64_t seq_id, int64_t index, const Page& page);
 
   int64_t length(int64_t seq_id) const { return Get(seq_id).length; }
@@ -65,8 +68,9 @@ class PagedKvCache {
   int64_t page_size() const { return page_size_; }
   const PagePool& pool() const { return pool_; }
   PagePool& pool() { return pool_; }
-  // Every page's reference count equals the number of its holders: block tables, and
-  // `other_holders`, the references held elsewhere by page (empty: none). Throws InternalError.
+  // Checks that every page's reference count equals the number of its holders: block tables, and
+  // `other_holders`, the number of references held elsewhere for each page (empty: none). Throws
+  // InternalError.
   void Audit(std::vector<int32_t> other_holders = {}) const;
 
  private:
@@ -76,14 +80,14 @@ class PagedKvCache {
     int64_t owned_from = 0;
     std::vector<Page> pages;
     std::vector<int32_t> page_ids;  // ids of `pages`
-    Page replaced;                  // the shared page that an uncommitted copy-on-write stands for
+    Page replaced;                  // the shared page that a pending copy-on-write replaces
   };
   Sequence& Get(int64_t seq_id);
   const Sequence& Get(int64_t seq_id) const;
-  // A slot for the id, empty and not live yet.
+  // Returns an empty slot for the id, which is not live yet.
   Sequence& NewSequence(int64_t seq_id);
   int64_t NumPages(int64_t num_tokens) const { return (num_tokens + page_size_ - 1) / page_size_; }
-  // The page that the next token goes to is shared and its tail is not owned.
+  // True if the next token goes to a shared page whose tail this sequence does not own.
   bool WritesSharedPage(const Sequence& seq) const;
 
   const int64_t page_size_;

@@ -99,7 +99,7 @@ PagedRadixTree::Node& PagedRadixTree::NodeAt(Node& node, int64_t position) {
 
 void PagedRadixTree::Descend(int64_t seq_id, Node& node) {
   for (Node* through = &node; through->parent != nullptr; through = through->parent) {
-    if (!through->payload.insert(seq_id).second) break;  // so it goes through the ancestors too
+    if (!through->payload.insert(seq_id).second) break;  // the ancestors have it already
   }
   ends_[seq_id] = &node;
 }

@@ -74,7 +74,7 @@ void PrefixCache::Insert(int64_t seq_id, std::span<const int32_t> tokens) {
     });
     tree_.Touch(*match.node);
   } catch (const std::bad_alloc&) {
-    // A cache may forget; the sequence itself is as it was.
+    // Not caching is allowed; the sequence itself is unchanged.
   }
 }
 

@@ -1,17 +1,22 @@
-// PrefixCache remembers what has been computed: a radix tree of token sequences whose nodes hold
-// the KV pages. A prompt that begins like an earlier sequence starts from that one's pages.
+// PrefixCache keeps computed KV pages for reuse: a radix tree of token sequences whose nodes hold
+// pages. A prompt with the same beginning as an earlier sequence starts from the pages of that one.
 //
-// The page that a node holds for a slot (page_size positions) has the tokens of the whole path in
-// that slot, up to the node's end. A page is held by at most one node: a node has the pages of the
-// slots that it fills to the end, a leaf also the partly filled one of its end. Where an inner
-// node ends within a slot, the first page of any child has these tokens too.
+// A slot is page_size consecutive positions. The page that a node holds for a slot contains the
+// tokens of the whole path in that slot, up to the node's end. A page is held by at most one node:
+// a node holds the pages of the slots that it fills to the end; a leaf also holds the page of its
+// last, partly filled slot. Where an inner node ends within a slot, the first page of each child
+// contains these tokens too.
 //
-// Who holds a page of a node holds all pages of its ancestors (sequences start from whole paths,
-// and Insert makes them share the pages of their path). So a page that only the tree holds has
-// nothing in use behind it, and every such page can be reclaimed from the tails of leaves: the leaf
-// used longest ago first, page by page, and nothing that is in use. Pins are users like sequences.
+//   slots        |    slot 0    |    slot 1    |    slot 2    |
+//   inner node   [ A A A A A A A A A A A )                      holds the page of slot 0
+//   leaf                                 [ B B B B B B B )      holds those of slots 1 and 2
 //
-// Functions that throw (no memory) leave the cache consistent. Engine's thread only.
+// A holder of a page holds all pages before it on the path: sequences start from whole paths, and
+// Insert makes them share the pages of their path. So no page behind a page that only the tree
+// holds is in use, and every such page can be reclaimed from the tails of leaves, one page at a
+// time, the least recently used leaf first. Pins are holders like sequences.
+//
+// A function that throws (no memory) leaves the cache consistent. Engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +30,7 @@
 namespace mlc_native {
 
 struct PrefixCacheLimits {
-  int64_t max_num_recycling_seqs = -1;  // leaves kept though nothing uses them; -1: any number
+  int64_t max_num_recycling_seqs = -1;  // unused leaves to keep; -1: any number
   int64_t max_pinned_pages = 0;
 };
 
@@ -38,7 +43,7 @@ struct PinnedPrefix {
 
 class PrefixCache {
  public:
-  // The cache reclaims its pages whenever the pool of `kv` has no free one.
+  // The cache reclaims pages whenever the pool of `kv` has no free one.
   PrefixCache(PagedKvCache* kv, PrefixCacheLimits limits);
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
@@ -46,31 +51,31 @@ class PrefixCache {
 
   struct Prefix {
     int64_t length = 0;            // tokens
-    int64_t num_cached_pages = 0;  // pages of it that are not available any more once it is in use
+    int64_t num_cached_pages = 0;  // available pages that using this prefix takes
   };
-  // The longest prefix of `tokens` that is in the cache. Does not count as a use.
+  // Returns the longest cached prefix of `tokens`. Does not count as a use.
   Prefix Find(std::span<const int32_t> tokens);
-  // Adds a sequence to the KV cache that starts with these tokens, all of which are in the cache.
+  // Adds a sequence to the KV cache that starts with these tokens. Requires: all are cached.
   void StartSequence(int64_t seq_id, std::span<const int32_t> tokens);
-  // Keeps what the sequence has in the KV cache: `tokens`, its first ones, with no reservation that
-  // is not committed. Pages that the cache has already replace the sequence's own. What only a fork
-  // shares is not kept, and without memory nothing is.
+  // Caches `tokens`, the first tokens of the sequence. Pages that the cache already has replace
+  // the sequence's own. Tokens whose pages only a fork shares are not cached; nothing is without
+  // memory. Requires: the sequence has no uncommitted reservation.
   void Insert(int64_t seq_id, std::span<const int32_t> tokens);
-  // Evicts what is over max_num_recycling_seqs; to be called when a sequence has ended.
+  // Evicts leaves beyond max_num_recycling_seqs. Call it when a sequence has ended.
   void EvictExcess();
 
-  // The id of the new pin, or of the pin that there is for these tokens. Throws InvalidRequest when
-  // they are not in the cache, or when more than max_pinned_pages would be pinned.
+  // Returns the id of the pin for these tokens, a new one if there is none. Throws InvalidRequest
+  // if the tokens are not cached or if more than max_pinned_pages would be pinned.
   int64_t Pin(std::span<const int32_t> tokens);
   // Throws InvalidRequest for an id that is not pinned.
   void Unpin(int64_t pin_id);
   std::vector<PinnedPrefix> pinned_prefixes() const;
   int64_t num_pinned_pages() const { return NumPinnedPages({}); }  // each counted once
 
-  // Drops everything, pins too.
+  // Drops everything, including pins.
   void Clear();
   int64_t num_evicted_pages() const { return num_evicted_pages_; }
-  // References that the tree and the pins have, by page.
+  // Returns the number of references that tree and pins have to each page.
   std::vector<int32_t> CountHolders() const;
   // Throws InternalError.
   void Audit() const;
@@ -90,19 +95,19 @@ class PrefixCache {
   void VisitPages(const Tree::Match& match, const Visitor& visit) const;
   std::vector<Page> PagesOf(const Tree::Match& match) const;
 
-  // Adds what comes behind the match, which then has all tokens.
+  // Adds the tokens behind the match, which then covers all tokens.
   void Add(int64_t seq_id, std::span<const int32_t> tokens, Tree::Match* match);
   void ExtendLeaf(Node& leaf, std::span<const int32_t> tokens, std::span<const Page> pages);
   Node& AddLeaf(Node& parent, std::span<const int32_t> tokens, std::span<const Page> pages);
   Node& Split(Node& node, int64_t position);
-  // As it were with these ones too.
+  // Returns the number of pinned pages if `more` were pinned too.
   int64_t NumPinnedPages(std::span<const Page> more) const;
-  // The tree swaps the partly filled page of a leaf for one with more tokens.
+  // Makes pins hold `to` instead of `from`, a partly filled page whose tokens `to` also has.
   void MovePins(const Page& from, const Page& to);
 
-  // Drops one cached page. There must be one.
+  // Drops one cached page. Requires: there is one.
   void ReclaimPage();
-  // A node without children keeps the tokens that it has pages for; without any it goes.
+  // Cuts a leaf to the tokens that it has pages for, and removes it if there are none.
   void TrimToPages(Node* node);
 
   PagedKvCache* const kv_;

@@ -1,10 +1,10 @@
-// RadixTree: sequences of token ids that share their prefixes, each node with a payload.
+// RadixTree stores sequences of token ids with shared prefixes; each node has a payload.
 //
 // An edge has one or more tokens and belongs to the node that it leads to; siblings begin with
-// different tokens. All children are found through one hash map, so a node may have any number of
-// them. Nodes are kept in order of use with every parent more recent than its children: oldest() is
-// always a leaf. A change that throws (no memory) has changed nothing. Knows no pages and no
-// sequences. One thread.
+// different tokens. One hash map finds all children, so a node may have any number of them. Nodes
+// are linked in order of use, and every parent is more recent than its children, so oldest() is
+// always a leaf. A change that throws (no memory) leaves the tree as it was. The tree has no notion
+// of pages or sequences. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -25,21 +25,21 @@ class RadixTree {
  public:
   struct Node {
     std::vector<int32_t> tokens;  // of the edge that leads here; empty only at the root
-    int64_t begin = 0;            // position of tokens[0] in the sequences that go through here
+    int64_t begin = 0;            // position of tokens[0] in the sequences that pass through
     Payload payload;
 
     Node* parent = nullptr;
     Node* first_child = nullptr;
     Node* next_sibling = nullptr;
     Node* prev_sibling = nullptr;
-    Node* older = nullptr;  // a ring through the root, which is the most recent of all
+    Node* older = nullptr;  // a ring through the root, which counts as the most recent
     Node* newer = nullptr;
 
     int64_t end() const { return begin + static_cast<int64_t>(tokens.size()); }
     bool is_leaf() const { return first_child == nullptr; }
   };
 
-  // The first `length` tokens of a sequence end in or at the end of `node`.
+  // The first `length` tokens of a sequence end within `node` or at its end.
   struct Match {
     Node* node = nullptr;
     int64_t length = 0;
@@ -49,7 +49,7 @@ class RadixTree {
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
 
-  // The longest prefix of `tokens` that is in the tree. Changes nothing.
+  // Returns the longest prefix of `tokens` in the tree. Does not count as a use.
   Match Find(std::span<const int32_t> tokens) {
     Match match{&root_, 0};
     while (match.length < std::ssize(tokens)) {
@@ -66,8 +66,8 @@ class RadixTree {
     return match;
   }
 
-  // Cuts a node in two at a position inside it. The node itself becomes the lower part, with its
-  // payload and its children; returns the upper part, whose payload is empty.
+  // Splits a node at a position inside it. The node itself becomes the lower part and keeps its
+  // payload and children. Returns the upper part, whose payload is empty.
   Node& Split(Node& node, int64_t position) {
     MLC_CHECK(position > node.begin && position < node.end()) << position;
     const auto cut = node.tokens.begin() + (position - node.begin);
@@ -75,7 +75,7 @@ class RadixTree {
     Node& upper = *made;
     upper.tokens.assign(node.tokens.begin(), cut);
     std::unique_ptr<Node>& lower_edge = edges_[{&upper, *cut}];
-    // From here on nothing throws: the tokens only move within their memory.
+    // Nothing below throws: the tokens only move within their memory.
     std::unique_ptr<Node>& upper_edge = edges_.find({node.parent, node.tokens[0]})->second;
     lower_edge = std::exchange(upper_edge, std::move(made));
     upper.begin = std::exchange(node.begin, position);
@@ -88,7 +88,7 @@ class RadixTree {
     return upper;
   }
 
-  // The leaf counts as used now.
+  // Adds a leaf, which counts as used now.
   Node& AddLeaf(Node& parent, std::span<const int32_t> tokens) {
     MLC_CHECK(!tokens.empty());
     auto made = std::make_unique<Node>();
@@ -103,8 +103,8 @@ class RadixTree {
     return leaf;
   }
 
-  // Tokens of a leaf may be appended and, as long as one is left, dropped at the end; no other
-  // change of Node::tokens is allowed.
+  // The only changes of Node::tokens that are allowed: tokens are appended to a leaf or dropped
+  // from its end, and at least one remains.
   void ExtendLeaf(Node& leaf, std::span<const int32_t> tokens) {
     leaf.tokens.insert(leaf.tokens.end(), tokens.begin(), tokens.end());
   }
@@ -123,7 +123,7 @@ class RadixTree {
     root_.older = root_.newer = &root_;
   }
 
-  // The node and its ancestors were used now.
+  // Marks the node and its ancestors as used now.
   void Touch(Node& node) {
     for (Node* used = &node; used != &root_; used = used->parent) {
       used->older->newer = used->newer;
@@ -134,17 +134,17 @@ class RadixTree {
 
   Node& root() { return root_; }
   const Node& root() const { return root_; }
-  // The node used longest ago, a leaf; null when there is only the root.
+  // Returns the least recently used node, which is a leaf; null if there is only the root.
   Node* oldest() { return root_.newer == &root_ ? nullptr : root_.newer; }
   int64_t num_nodes() const { return std::ssize(edges_); }  // without the root
 
-  // Calls visit(node) for all nodes but the root, the oldest first.
+  // Calls visit(node) for all nodes except the root, the oldest first.
   template <typename Visitor>
   void ForEach(const Visitor& visit) const {
     for (const Node* node = root_.newer; node != &root_; node = node->newer) visit(*node);
   }
 
-  // Links, positions and the order of use. Throws InternalError.
+  // Checks links, positions and the order of use. Throws InternalError.
   void Audit() const {
     int64_t num_linked = 0;
     int64_t num_children = NumChildren(root_);
@@ -174,7 +174,7 @@ class RadixTree {
     }
   };
 
-  // On top of `other`, which is in the ring.
+  // Inserts `node` as the next newer one of `other`, which is in the ring.
   static void LinkNewerThan(Node& other, Node& node) {
     node.older = &other;
     node.newer = other.newer;
