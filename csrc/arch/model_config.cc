@@ -207,7 +207,8 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& fields, bool t
   ReadSizes(fields, config);
   ReadLayerMath(fields, config);
   ReadWindows(fields, config);
-  ReadRopes(fields, config);
+  config.ropes = ReadRopes(fields, arch, config.head_dim, config.max_positions);
+  config.max_positions = ExactPositions(config.ropes, config.max_positions);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", tied_by_default);
   return config;
 }

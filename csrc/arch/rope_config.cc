@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <string>
 
 namespace mlc_native {
 namespace {
@@ -13,7 +14,9 @@ constexpr int64_t kMaxPositions = int64_t{1} << 30;
 // What the parameters of one rope fall back on.
 struct RopeReader {
   const ConfigFields& fields;  // of the whole model
-  const ModelConfig& config;
+  const ArchSpec& arch;
+  int64_t head_dim;
+  int64_t max_positions;
   double default_theta;
 
   RopeConfig Read(const ConfigFields& params) const {
@@ -21,7 +24,7 @@ struct RopeReader {
     rope.theta = params.Positive("rope_theta", default_theta);
     rope.rotary_dim = RotaryDim(params);
     const std::string type = params.String("rope_type", params.String("type", "default"));
-    const bool is_phi = config.arch->reads_partial_rotary_factor;
+    const bool is_phi = arch.reads_partial_rotary_factor;
     if (type == "default" || type == "dynamic") return rope;
     if (type == "linear") {
       rope.scaling = RopeScaling::kLinear;
@@ -45,11 +48,11 @@ struct RopeReader {
     const double part =
         params.Positive("partial_rotary_factor", fields.Positive("partial_rotary_factor", 1.0));
     if (part > 1.0) params.FailValue("partial_rotary_factor", "a number in (0, 1]");
-    if (part != 1.0 && !config.arch->reads_partial_rotary_factor) {
+    if (part != 1.0 && !arch.reads_partial_rotary_factor) {
       params.Fail("partial_rotary_factor",
-                  "is not supported for " + std::string(config.arch->architecture) + " (only 1)");
+                  "is not supported for " + std::string(arch.architecture) + " (only 1)");
     }
-    const auto dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * part);
+    const auto dim = static_cast<int64_t>(static_cast<double>(head_dim) * part);
     if (dim <= 0 || dim % 2 != 0) {
       params.Fail("head_dim", "gives " + std::to_string(dim) +
                                   " rotated dimensions, they must be an even number");
@@ -60,12 +63,12 @@ struct RopeReader {
   // The context before scaling: the model's own field wins, as in transformers.
   int64_t OriginalPositions(const ConfigFields& params) const {
     constexpr char kField[] = "original_max_position_embeddings";
-    const int64_t absent = params.Integer(kField, config.max_positions, 1, kMaxPositions);
+    const int64_t absent = params.Integer(kField, max_positions, 1, kMaxPositions);
     return fields.Integer(kField, absent, 1, kMaxPositions);
   }
 
   double FactorOrRatio(const ConfigFields& params, const RopeConfig& rope) const {
-    return params.Positive("factor", static_cast<double>(config.max_positions) /
+    return params.Positive("factor", static_cast<double>(max_positions) /
                                          static_cast<double>(rope.original_max_positions));
   }
 
@@ -121,27 +124,36 @@ ConfigFields RopeParameters(const ConfigFields& fields) {
 
 }  // namespace
 
-void ReadRopes(const ConfigFields& fields, ModelConfig& config) {
+std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,
+                                  int64_t head_dim, int64_t max_positions) {
   const ConfigFields params = RopeParameters(fields);
-  const ArchSpec& arch = *config.arch;
   const bool by_layer_type =
       params.HasObject("full_attention") || params.HasObject("sliding_attention");
   if (by_layer_type && !arch.local_rope) {
     fields.Fail("rope_parameters",
                 "per layer type are not supported for " + std::string(arch.architecture));
   }
-  const RopeReader reader{fields, config, fields.Positive("rope_theta", arch.defaults.rope_theta)};
-  config.ropes.push_back(reader.Read(by_layer_type ? params.Object("full_attention") : params));
+  const auto read = [&](const ConfigFields& rope, double default_theta) {
+    return RopeReader{fields, arch, head_dim, max_positions, default_theta}.Read(rope);
+  };
+  std::vector<RopeConfig> ropes;
+  ropes.push_back(read(by_layer_type ? params.Object("full_attention") : params,
+                       fields.Positive("rope_theta", arch.defaults.rope_theta)));
   if (arch.local_rope) {
-    const RopeReader local{fields, config, fields.Positive("rope_local_base_freq", kLocalTheta)};
-    config.ropes.push_back(local.Read(params.Object("sliding_attention")));
+    ropes.push_back(read(params.Object("sliding_attention"),
+                         fields.Positive("rope_local_base_freq", kLocalTheta)));
   }
-  for (const RopeConfig& rope : config.ropes) {
+  return ropes;
+}
+
+int64_t ExactPositions(const std::vector<RopeConfig>& ropes, int64_t max_positions) {
+  for (const RopeConfig& rope : ropes) {
     // Beyond the original context transformers changes the frequencies of cached keys with the
     // length of the sequence, which no paged cache can follow.
     if (rope.scaling != RopeScaling::kLongRope) continue;
-    config.max_positions = std::min(config.max_positions, rope.original_max_positions);
+    max_positions = std::min(max_positions, rope.original_max_positions);
   }
+  return max_positions;
 }
 
 }  // namespace mlc_native

@@ -2,14 +2,21 @@
 // layer type for some families) and in the older one (rope_theta, rope_scaling).
 #pragma once
 
-#include "arch/model_config.h"
+#include <cstdint>
+#include <vector>
+
+#include "arch/arch_spec.h"
+#include "arch/rope.h"
 #include "checkpoint/config_fields.h"
 
 namespace mlc_native {
 
-// Fills config.ropes (one, or with arch->local_rope two: layers without and with a window) and
-// lowers config.max_positions to what the scaling can do exactly. head_dim and max_positions are
-// set. Throws LoadError.
-void ReadRopes(const ConfigFields& fields, ModelConfig& config);
+// One rope, or with arch.local_rope two: of the layers without a window and with one.
+// `max_positions` is the context that the model states. Throws LoadError.
+std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,
+                                  int64_t head_dim, int64_t max_positions);
+
+// The largest context that all ropes compute exactly, at most `max_positions`.
+int64_t ExactPositions(const std::vector<RopeConfig>& ropes, int64_t max_positions);
 
 }  // namespace mlc_native

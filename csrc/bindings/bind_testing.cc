@@ -20,7 +20,7 @@
 #include "support/error.h"
 #include "tokenizer/text_encoder.h"
 #include "tokenizer/token_table.h"
-#include "weights/weight_source.h"
+#include "weights/weight_set.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;  // NOLINT(build/namespaces)

@@ -8,6 +8,7 @@
 
 #include "kernels/packed_format.h"
 #include "support/error.h"
+#include "weights/weight_set.h"
 
 namespace mlc_native {
 namespace {

@@ -59,26 +59,4 @@ class WeightSource {
   std::vector<const Checkpoint::Entry*> parts_;
 };
 
-// The weights of a checkpoint by the names that decoders give them. A view of the checkpoint.
-class WeightSet {
- public:
-  // quantization: of the matrices that are not stored as floats.
-  WeightSet(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization)
-      : checkpoint_(checkpoint), quantization_(quantization) {}
-
-  const Checkpoint& checkpoint() const { return checkpoint_; }
-  bool Has(const std::string& name) const;
-  // The biases of zeros that old quantizers add to every matrix, and nobody needs.
-  bool IsEmptyBias(const Checkpoint::Entry& entry) const;
-  // Throws LoadError: missing, of another shape, of a type that is no weight, damaged.
-  std::unique_ptr<WeightSource> Open(const std::string& name, std::span<const int64_t> shape) const;
-
- private:
-  // The `base` of the quantized matrix that `name` means, or "".
-  std::string QuantizedBase(const std::string& name) const;
-
-  const Checkpoint& checkpoint_;
-  std::optional<Quantization> quantization_;
-};
-
 }  // namespace mlc_native

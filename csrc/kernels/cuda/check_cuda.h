@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/device_error.h"
 
 namespace mlc_native::kernels::cuda {
 

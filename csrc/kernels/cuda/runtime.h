@@ -9,9 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "kernels/cuda/device_error.h"
 
 struct CUstream_st;
 struct CUevent_st;
@@ -20,17 +21,6 @@ struct CUgraphExec_st;
 namespace mlc_native::kernels::cuda {
 
 using Stream = CUstream_st*;  // cudaStream_t
-
-class DeviceError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-// An allocation that does not fit; nothing else has happened.
-class OutOfDeviceMemory : public DeviceError {
- public:
-  using DeviceError::DeviceError;
-};
 
 struct DeviceInfo {
   std::string name;
