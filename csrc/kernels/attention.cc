@@ -1,6 +1,6 @@
-// Cuts the attention of a mixed batch into blocks (sequence, kv head, rows) and shares them out to
-// threads by cost; a few blocks of long contexts in segments of their keys. Which thread gets a
-// block or a segment never shows in the result.
+// Divides the attention of a mixed batch into blocks (sequence, kv head, rows) and assigns them to
+// threads by cost. If there are few blocks, long contexts are also divided into segments of keys.
+// The result does not depend on the assignment.
 #include <algorithm>
 
 #include "kernels/cpu/table.h"
@@ -12,19 +12,19 @@ namespace {
 
 int64_t BlockRows(int64_t group) { return std::max<int64_t>(1, kMaxBlockQueries / group); }
 
-// Blocks are split where threads would idle: below so many per thread.
+// Contexts are divided into segments if there are fewer blocks per thread than this.
 constexpr int64_t kEnoughBlocksPerThread = 2;
-// States of segments that wait for being folded. More of them would mean fewer waves but more
-// memory; twice the blocks, so that a wave has at least two segments of each.
+// Segment states per thread that a wave can hold until they are folded. More states mean fewer
+// waves and more memory. Twice the number of blocks lets a wave have at least two segments of each.
 constexpr int64_t kStatesPerThread = 2 * kEnoughBlocksPerThread;
 
-// Each of whole cache lines, so that threads share none.
+// Each part is a whole number of cache lines, so that threads share none.
 struct Workspace {
-  int64_t scratch_floats;  // of a thread
+  int64_t scratch_floats;  // per thread
   int64_t state_floats;
   float* scratch = nullptr;  // [threads]
   float* states = nullptr;   // [kStatesPerThread * threads]
-  float* totals = nullptr;   // [kEnoughBlocksPerThread * threads], of fewer blocks than that
+  float* totals = nullptr;   // [kEnoughBlocksPerThread * threads], one per block
 
   Workspace(int64_t q_heads, int64_t kv_heads, int64_t head_dim) {
     const int64_t group = q_heads / kv_heads;
@@ -43,7 +43,8 @@ struct Workspace {
   float* Scratch(int thread) const { return scratch + thread * scratch_floats; }
 };
 
-// Keys that the block's rows read, plus a constant for setting it up: proportional to its time.
+// The number of keys that the block's rows read, plus a constant for its set-up. Proportional to
+// its time.
 int64_t BlockCost(const AttentionArgs& args, const AttentionSequence& s, int64_t begin,
                   int64_t end) {
   int64_t keys = s.first_position + end;
@@ -51,8 +52,8 @@ int64_t BlockCost(const AttentionArgs& args, const AttentionSequence& s, int64_t
   return (keys + kPageSize) * (end - begin);
 }
 
-// Calls visit(block, cost) for every block, always in the same order: the kv heads of a sequence
-// outside, so that neighbouring blocks share pages.
+// Calls visit(block, cost) for every block in a fixed order. The kv heads of a sequence are the
+// outer loop, so that neighbouring blocks share pages.
 template <typename F>
 void ForBlocks(const KvLayer& kv, const AttentionArgs& args, F visit) {
   const int64_t rows = BlockRows(args.q_heads / kv.kv_heads);
@@ -82,7 +83,7 @@ SegmentRange Segments(const AttentionArgs& args, const AttentionBlock& block) {
 struct BatchSize {
   int64_t cost = 0;
   int64_t blocks = 0;
-  int64_t most_segments = 0;  // of a block
+  int64_t most_segments = 0;  // greatest number in one block
 };
 BatchSize Measure(const KvLayer& kv, const AttentionArgs& args) {
   BatchSize size;
@@ -95,7 +96,7 @@ BatchSize Measure(const KvLayer& kv, const AttentionArgs& args) {
   return size;
 }
 
-// Every thread walks the blocks and takes those whose middle falls into its share of the cost.
+// Each thread visits all blocks and computes those whose middle lies in its share of the cost.
 void AttendBlocks(const Cpu& cpu, const KvLayer& kv, const AttentionArgs& args,
                   const Workspace& workspace, int64_t total) {
   const auto attend = [&](int64_t begin, int64_t end, int thread) {
@@ -108,18 +109,18 @@ void AttendBlocks(const Cpu& cpu, const KvLayer& kv, const AttentionArgs& args,
       cpu.isa->attention(kv, args, block);
     });
   };
-  // 256 keys of one row take some 10 us.
+  // 256 keys of one row take about 10 us.
   cpu.pool->ParallelFor(total, attend, 256);
 }
 
-// A few blocks in waves of some segments of each: a wave's segments are attended in any order, then
-// folded in that of the keys.
+// Computes few blocks in waves of several segments of each. The segments of a wave are attended to
+// in any order and then folded in the order of their keys.
 struct Wave {
   const Cpu& cpu;
   const KvLayer& kv;
   const AttentionArgs& args;
   const Workspace& workspace;
-  int64_t share;  // segments of each block, as far as it has so many left
+  int64_t share;  // segments per block and wave; fewer when the block has fewer left
   int64_t number = 0;
 
   AttentionParts Parts(const AttentionBlock& block, int64_t index) const {
@@ -131,9 +132,9 @@ struct Wave {
             .state_floats = workspace.state_floats,
             .total = workspace.totals + index * workspace.state_floats};
   }
-  // Segments [begin, end), counting `share` per block.
+  // Attends to segments [begin, end), where each block counts for `share` segments.
   void Attend(int64_t begin, int64_t end, int thread) const {
-    int64_t first = 0;  // of the block
+    int64_t first = 0;  // first segment of the block
     ForBlocks(kv, args, [&](AttentionBlock block, int64_t) {
       const AttentionParts parts = Parts(block, first / share);
       block.scratch = workspace.Scratch(thread);
@@ -145,7 +146,7 @@ struct Wave {
       first += share;
     });
   }
-  // Blocks [begin, end).
+  // Folds the segments of blocks [begin, end).
   void Fold(int64_t begin, int64_t end, int thread) const {
     int64_t index = 0;
     ForBlocks(kv, args, [&](AttentionBlock block, int64_t) {

@@ -38,7 +38,7 @@ bool HasNeon() { return true; }  // part of AArch64
 #if defined(__linux__)
 bool HasNeonDotprod() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
 bool HasNeonBf16() { return HasNeonDotprod() && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0; }
-#else  // what the compiler's target has for sure
+#else  // only what the compiler's target guarantees
 bool HasNeonDotprod() {
 #if defined(__ARM_FEATURE_DOTPROD)
   return true;

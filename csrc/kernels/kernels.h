@@ -1,15 +1,14 @@
-// The CPU kernels of the transformer: raw pointers, sizes and strides (in elements); no torch, no
-// KV types, no globals.
+// The CPU kernels of the transformer, on raw pointers, sizes and strides (in elements).
 //
-// Bitwise contract: every output row depends only on its own inputs. It is the same whether the row
-// is computed alone or in a batch, wherever it stands in it, however a prompt is cut into chunks,
-// and for every number of threads: reductions run in a fixed order (k order in Linear, page order
-// in PagedAttention, which cuts long contexts at fixed positions for the threads to share). Results
-// may differ between ISAs.
+// Bitwise contract: every output row depends only on its own inputs. Its bits are the same alone
+// and at any place of any batch, for any chunking of a prompt and for any number of threads,
+// because reductions run in a fixed order: in the order of k in Linear, and in the order of pages
+// in PagedAttention, which splits long contexts at fixed positions between threads. Results may
+// differ between ISAs.
 //
-// Activations are float32 [rows, ld]; weights have a WeightFormat, KV pages a KvFormat. Nothing is
-// allocated in a call. Arguments are the caller's promise (sizes, aliasing, ids in range); what is
-// cheap to check is an MLC_CHECK.
+// Activations are float32 [rows, ld]; weights have a WeightFormat, KV pages a KvFormat. No call
+// allocates memory. Requires of every call: sizes, aliasing and ids are as documented; an MLC_CHECK
+// verifies those that are cheap to verify. No globals; a call uses the threads of its pool.
 #pragma once
 
 #include <cstddef>
@@ -25,21 +24,22 @@
 
 namespace mlc_native::kernels {
 
-inline constexpr int64_t kPackedAlignment = 64;  // bytes; of packed weights and workspaces
+inline constexpr int64_t kPackedAlignment = 64;  // bytes, for packed weights and workspaces
 
-// ---- How to run ----
+// ---- Instruction sets ----
 
 struct CpuKernels;  // function table of one ISA (kernels/cpu/table.h); static lifetime, immutable
 
-// Best ISA of this machine, or the one named by the environment variable MLC_NATIVE_ISA (read at
-// each call). A name that is unknown or that this machine lacks is an InvalidConfig naming what is
-// available.
+// Returns the best ISA of this machine, or the one that the environment variable MLC_NATIVE_ISA
+// names (read at each call). Throws InvalidConfig, which lists the available ISAs, for a name that
+// is unknown or that this machine lacks.
 const CpuKernels& SelectCpuKernels();
 const CpuKernels& SelectCpuKernels(std::string_view isa);
 std::vector<std::string_view> AvailableIsas();  // best first; the last is "portable"
 std::string_view IsaName(const CpuKernels& kernels);
 
-// First argument of every kernel. Both pointers outlive the calls; the pool belongs to one engine.
+// First argument of every kernel. Both pointers must outlive the calls; the pool belongs to one
+// engine.
 struct Cpu {
   const CpuKernels* isa;
   ThreadPool* pool;
@@ -47,12 +47,12 @@ struct Cpu {
 
 // ---- Linear ----
 
-// How a packed weight is stored, and what a linear computes with it (layouts: packed_format.h):
-//   kFloat32, kFloat16  float32 products and sums.
-//   kBFloat16           the same; ISAs named *_bf16 round the activations to bfloat16 first.
+// How a packed weight is stored (layouts: packed_format.h), and how Linear computes with it:
+//   kFloat32, kFloat16  Products and sums are float32.
+//   kBFloat16           The same; ISAs named *_bf16 round the activations to bfloat16 first.
 //   kQ8, kQ4            8 or 4 bits and a float16 scale per group of 64 or 32 k. Activations are
-//                       rounded to 8 bits with a scale per row and group (kQ4: a power of two),
-//                       products summed in integers.
+//                       rounded to 8 bits with a scale per row and group (kQ4: a power of two), and
+//                       products are summed in integers.
 enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kQ8, kQ4 };
 
 constexpr WeightFormat FormatOf(DType dtype) {
@@ -67,15 +67,15 @@ constexpr WeightFormat FormatOf(DType dtype) {
   return WeightFormat::kFloat32;
 }
 
-// A weight [n, k] as panels of isa->panel_width output columns, each panel 64-byte aligned, tail
-// columns zero. A view: whoever owns `data` keeps it alive. Packed for one ISA; another ISA's width
-// is an InternalError.
+// A weight [n, k] as panels of isa->panel_width output columns. Each panel is aligned to 64 bytes;
+// tail columns are zero. A view: the owner of `data` keeps it alive. A weight is packed for one
+// panel width; using it with an ISA of another width throws InternalError.
 struct PackedLinear {
   WeightFormat format = WeightFormat::kFloat32;
   int64_t n = 0;
   int64_t k = 0;
   int64_t panel_width = 0;
-  void* data = nullptr;  // PackedLinearBytes, kPackedAlignment
+  void* data = nullptr;  // PackedLinearBytes bytes, aligned to kPackedAlignment
 };
 
 int64_t PanelWidth(const CpuKernels& isa);
@@ -83,7 +83,7 @@ size_t PackedLinearBytes(const CpuKernels& isa, WeightFormat format, int64_t n, 
 PackedLinear MakePackedLinear(const CpuKernels& isa, WeightFormat format, int64_t n, int64_t k,
                               void* data);
 
-// Rows [0, rows) of a row-major source, element type `dtype`.
+// Rows [0, rows) of a row-major source with elements of type `dtype`.
 struct PackSource {
   DType dtype = DType::kFloat32;
   const void* data = nullptr;
@@ -92,20 +92,20 @@ struct PackSource {
 };
 
 // Writes the source to rows [row_offset, row_offset + source.rows) of `packed`, rounded to nearest
-// even or quantized; what a row becomes depends on nothing but the row, nor on the ISA. Fused
-// matrices (q,k,v; gate,up) take one call per part, any offsets. The call that writes row n - 1
-// also zeroes the tail columns. Calls on disjoint rows of different panels may run in parallel.
+// even or quantized. Each packed row depends only on its source row, on every ISA. Fused matrices
+// (q, k, v; gate, up) take one call per part, at any offset. The call that writes row n - 1 also
+// zeroes the tail columns. Calls for different panels may run in parallel.
 void PackLinear(const PackedLinear& packed, int64_t row_offset, const PackSource& source);
 
-// Rows [0, rows) of a weight that is quantized already: scale * code.
+// Rows [0, rows) of a weight that is already quantized: scale * code.
 struct PackCodes {
   const int8_t* codes = nullptr;     // [-8, 7] for kQ4
   int64_t ld = 0;                    // elements from row to row, >= k
   const uint16_t* scales = nullptr;  // float16 bits, [rows, ceil(k / group)]
-  int64_t group = 0;                 // k with one scale: a multiple of the format's, or >= k
+  int64_t group = 0;                 // k per scale: a multiple of the format's group, or >= k
   int64_t rows = 0;
 };
-// The same for kQ8 and kQ4, without rounding: the weight holds these codes and scales.
+// The same for kQ8 and kQ4, without rounding: the packed weight has these codes and scales.
 void PackLinear(const PackedLinear& packed, int64_t row_offset, const PackCodes& source);
 
 // y[m, n] = x[m, k] w^T (+ bias[n]). y must not overlap x.
@@ -116,9 +116,9 @@ struct LinearArgs {
   const float* bias = nullptr;  // null: none
   float* y = nullptr;
   int64_t ldy = 0;
-  void* workspace = nullptr;  // LinearWorkspaceBytes, kPackedAlignment
+  void* workspace = nullptr;  // LinearWorkspaceBytes bytes, aligned to kPackedAlignment
 };
-// For m rows of k inputs, any format.
+// Enough for m rows of k inputs in any format.
 size_t LinearWorkspaceBytes(int64_t m, int64_t k);
 void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args);
 
@@ -133,8 +133,8 @@ struct GatherArgs {
   int64_t ldo = 0;
 };
 void GatherPackedRows(const Cpu& cpu, const PackedLinear& table,
-                      const GatherArgs& args);  // tied lm_head
-struct RowTable {                               // plain row-major table
+                      const GatherArgs& args);  // for a table that is also the head
+struct RowTable {                               // a row-major table that is not packed
   DType dtype = DType::kFloat32;
   const void* data = nullptr;
   int64_t n = 0;
@@ -147,10 +147,10 @@ void GatherRows(const Cpu& cpu, const RowTable& table, const GatherArgs& args);
 
 // For each row and each of `groups` consecutive spans of `dim`:
 //   y = x / sqrt(mean(x^2) + eps) * (weight + weight_offset)
-// groups = 1 is the usual norm; groups = heads with dim = head_dim is qk-norm (weight[dim] shared
-// by the heads). y may be x. accumulate: y += instead of y = (post-norms that add to the residual).
-// With a residual[m, groups * dim], residual += x comes first, and it is the residual that is
-// normed; it overlaps neither x nor y.
+// groups = 1 is the usual norm; groups = heads with dim = head_dim is qk-norm, where the heads
+// share weight[dim]. y may be x. With `accumulate`, the result is added to y (post-norms that add
+// to the residual). With a residual[m, groups * dim], x is first added to the residual, and the
+// residual is what is normalized; it overlaps neither x nor y.
 struct RmsNormArgs {
   const float* x = nullptr;
   int64_t ldx = 0;
@@ -168,9 +168,9 @@ struct RmsNormArgs {
 };
 void RmsNorm(const Cpu& cpu, const RmsNormArgs& args);
 
-// In place on x[m, heads, head_dim] (row stride ld), half-split ("rotate_half") pairs (i, i +
-// rotary_dim / 2) of the first rotary_dim (even, <= head_dim) elements of each head; the rest is
-// left alone.
+// Rotates x[m, heads, head_dim] (row stride ld) in place. Of the first rotary_dim (even, <=
+// head_dim) elements of each head, element i is paired with i + rotary_dim / 2 ("rotate_half"). The
+// other elements stay as they are.
 struct RopeArgs {
   float* x = nullptr;
   int64_t ld = 0;
@@ -186,7 +186,8 @@ void Rope(const Cpu& cpu, const RopeArgs& args);
 
 enum class Activation : uint8_t { kSilu, kGeluTanh };
 
-// out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn]. out may be x (same ld) or not overlap it.
+// out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn]. out is x (with the same ld) or does not overlap
+// it.
 struct GatedActivationArgs {
   Activation activation = Activation::kSilu;
   const float* x = nullptr;
@@ -208,21 +209,22 @@ void SoftCap(const Cpu& cpu, const MatrixView& x, float cap);  // x = cap * tanh
 
 // ---- Paged KV ----
 
-// One layer's pages [kv_heads, num_pages], each as kv_format.h says. Heads are outside: attention
-// reads the pages of one head after another, and pages in a row are one stretch of memory.
+// One layer's pages [kv_heads, num_pages], each laid out as in kv_format.h. The heads are the outer
+// dimension because attention reads the pages of one head after another, so that consecutive pages
+// are contiguous in memory.
 struct KvLayer {
   KvFormat format = KvFormat::kFloat32;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t num_pages = 0;
-  void* k_pages = nullptr;  // KvLayerBytes each, kPackedAlignment
+  void* k_pages = nullptr;  // KvLayerBytes bytes each, aligned to kPackedAlignment
   void* v_pages = nullptr;
 };
 size_t KvLayerBytes(KvFormat format, int64_t num_pages, int64_t kv_heads,
-                    int64_t head_dim);  // of K, and again of V
+                    int64_t head_dim);  // for K; V takes as many
 
-// Rows k[i, kv_heads, head_dim], v likewise -> slot slots[i] = page * kPageSize + offset. Slots of
-// one call are distinct.
+// Writes row i of k and of v, [kv_heads, head_dim] each, to slot slots[i] = page * kPageSize +
+// offset. The slots of one call are distinct.
 struct WriteKvArgs {
   const float* k = nullptr;
   int64_t ldk = 0;
@@ -233,12 +235,12 @@ struct WriteKvArgs {
 };
 void WriteKv(const Cpu& cpu, const KvLayer& kv, const WriteKvArgs& args);
 
-// Copies K and V of a whole page (copy-on-write of forked sequences).
+// Copies K and V of a whole page, for copy-on-write.
 void CopyPage(const KvLayer& kv, int64_t from_page, int64_t to_page);
 
-// Rows [row_begin, row_begin + num_rows) of the batch are the positions first_position,
-// first_position + 1, ... of one sequence, whose position p lives in page block_table[p /
-// kPageSize]. Their own K and V must be written already.
+// Rows [row_begin, row_begin + num_rows) of the batch are consecutive positions of one sequence,
+// from first_position on. Position p of the sequence is in page block_table[p / kPageSize].
+// Requires: K and V of the rows themselves have been written.
 struct AttentionSequence {
   int64_t row_begin = 0;
   int64_t num_rows = 0;
@@ -246,14 +248,14 @@ struct AttentionSequence {
   const int32_t* block_table = nullptr;
 };
 
-// out[row, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over keys max(0, p - window +
-// 1) .. p. q head h reads kv head h / (q_heads / kv_heads). Slots of a page that no row may attend
-// are never used (they may hold anything). Page numbers of pages wholly outside the window are
-// never read.
+// out[row, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over the keys max(0, p -
+// window + 1) .. p for a row at position p. Query head h reads kv head h / (q_heads / kv_heads).
+// Slots that no row may attend to never affect the result; they may hold anything. Entries of the
+// block table for pages wholly outside the window are never read.
 struct AttentionArgs {
   const float* q = nullptr;  // [m, q_heads, head_dim], row stride ldq
   int64_t ldq = 0;
-  float* out = nullptr;  // like q; may not overlap it
+  float* out = nullptr;  // shape of q; must not overlap q
   int64_t ldo = 0;
   int64_t q_heads = 0;
   float scale = 1.0f;
@@ -261,27 +263,27 @@ struct AttentionArgs {
   int64_t window = 0;     // 0: none
   const AttentionSequence* sequences = nullptr;
   int64_t num_sequences = 0;
-  void* workspace = nullptr;  // AttentionWorkspaceBytes, kPackedAlignment
+  void* workspace = nullptr;  // AttentionWorkspaceBytes bytes, aligned to kPackedAlignment
 };
-// Independent of batch and context length: allocate once per engine.
+// Does not depend on batch and context length, so one allocation per engine is enough.
 size_t AttentionWorkspaceBytes(int num_threads, int64_t q_heads, int64_t kv_heads,
                                int64_t head_dim);
 void PagedAttention(const Cpu& cpu, const KvLayer& kv, const AttentionArgs& args);
 
-// ---- Row-wise kernels in one loop ----
+// ---- Several row-wise kernels in one loop ----
 
 struct WriteKvStep {
   const KvLayer* kv = nullptr;
   WriteKvArgs rows{};
 };
 
-// Kernels whose row i depends on row i alone.
+// A kernel whose output row i depends only on input row i.
 using RowStep = std::variant<RmsNormArgs, RopeArgs, GatedActivationArgs, WriteKvStep>;
 
-// Steps on the same m rows, one after the other: a thread takes some rows through all of them while
+// Runs the steps on the same m rows, in order. A thread takes some rows through all steps while
 // they are in its cache.
 void RunRows(const Cpu& cpu, std::span<const RowStep> steps);
-// Linear of the rows x that the steps `before` leave.
+// Runs the steps `before` and then Linear on the rows x that they produce.
 void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args,
             std::span<const RowStep> before);
 

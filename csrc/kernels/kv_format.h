@@ -1,16 +1,17 @@
-// Where an element of a KV page is: for whoever writes, reads or tests pages. Pure functions.
+// The layout of a KV page: where each element lies, and how many bytes a page takes. Pure
+// functions; any thread.
 //
-// D is head_dim rounded up to kKvRowUnit. The part of one kv head in a page, K and V alike, is a
-// whole number of cache lines:
+// D is head_dim rounded up to kKvRowUnit. The part of one kv head in a page is a whole number of
+// cache lines, for K and for V:
 //   float32, float16   K [D, 16 tokens]         V [16 tokens, D]
 //   bfloat16, int8     K [D / 2, 16 tokens, 2]  V [8, D, 2 tokens]
 //   int8               followed by the tokens' scales, float32 [16]
-// K is transposed so that scores of 16 keys need no sums across a vector. Pairs lie side by side
-// because the dot product of bfloat16 takes two products at a time. The elements of K beyond
-// head_dim are zero in written tokens, those of V are anything.
+// K is transposed so that the scores of 16 keys need no sums across a vector. Pairs are adjacent
+// because the dot product of bfloat16 takes two products at a time. In written tokens, the elements
+// of K beyond head_dim are zero and those of V are unspecified.
 //
-// int8: value = scale * code, codes in [-127, 127]; scales in float32 fill a cache line per page,
-// float16 would save half a line and round a second time.
+// int8: value = scale * code, with codes in [-127, 127]. The float32 scales of a page fill one
+// cache line; float16 would save half of it and round a second time.
 #pragma once
 
 #include <cstddef>
@@ -49,13 +50,13 @@ constexpr int64_t KvRow(int64_t head_dim) {
   return (head_dim + kKvRowUnit - 1) / kKvRowUnit * kKvRowUnit;
 }
 
-// K or V of one kv head in one page.
+// Bytes of K, or of V, of one kv head in one page.
 constexpr int64_t KvPageBytes(KvFormat format, int64_t head_dim) {
   const int64_t scales = format == KvFormat::kInt8 ? kPageSize * 4 : 0;
   return kPageSize * KvRow(head_dim) * KvElementBytes(format) + scales;
 }
 
-// Index of an element in its page; `row` is KvRow(head_dim).
+// Index of an element in its page. `row` is KvRow(head_dim).
 constexpr int64_t KvKeyIndex(bool in_pairs, int64_t token, int64_t d) {
   return in_pairs ? (d / 2 * kPageSize + token) * 2 + d % 2 : d * kPageSize + token;
 }

@@ -10,11 +10,11 @@
 namespace mlc_native::kernels {
 namespace {
 
-// A part of a linear takes at least some 5 us: that many multiply-adds, or bytes of weights.
+// A part of a linear takes at least about 5 us: this many multiply-adds, or bytes of weights.
 constexpr int64_t kMinWorkPerPart = 1024 * 1024;
 constexpr int64_t kMinBytesPerPart = 64 * 1024;
 
-// The widest form of inputs is float32, the longest group 64.
+// The widest element of the inputs is float32 and the longest group has 64.
 constexpr int64_t kMaxInputBytes = 4;
 constexpr int64_t kMaxGroup = 64;
 

@@ -1,20 +1,21 @@
-// Where the elements of a packed weight lie. A panel holds `width` output columns (two vectors of
-// the ISA); inside it, group after group of k, the last one filled up with zeros. In a group, the
-// elements of a column come in chunks, the chunks of all columns side by side:
+// The layout of a packed weight. A panel holds `width` output columns (two vectors of the ISA), as
+// consecutive groups of k; the last group is padded with zeros. Within a group, the elements of a
+// column are cut into chunks, and the chunks of all columns are adjacent:
 //
 //              k     [n] is an array of n
 //   float32    32    [32][width] float
-//   bfloat16   32    [16][width][2] bfloat16: chunks of two k, as vdpbf16ps wants them; a shift and
-//                    a mask of one load give both k elsewhere
+//   bfloat16   32    [16][width][2] bfloat16: chunks of two k, the operands of vdpbf16ps. Other
+//                    ISAs get both k from one load by a shift and a mask.
 //   float16    32    [32][width] float16
 //   q8         64    [16][width][4] codes of 8 bits, then [width] float16 scales
-//   q4         32    [4][width][4] bytes, then [width] float16 scales; in byte j of step s, the low
-//                    4 bits are the code of k = 8 s + j, the high ones that of k = 8 s + 4 + j
+//   q4         32    [4][width][4] bytes, then [width] float16 scales. In byte j of step s, the low
+//                    4 bits are the code of k = 8 s + j and the high 4 bits that of k = 8 s + 4 +
+//                    j.
 //
-// A weight of q8 and q4 is scale * (code - offset), offset 128 or 8: unsigned codes times signed
-// activations are what the dot product instructions want, and the offset's part is
-// -offset * (sum of the group's activations), the same for all columns.
-// Panels start at multiples of kPackedAlignment.
+// A q8 or q4 weight is scale * (code - offset) with offset 128 or 8. The dot product instructions
+// multiply unsigned codes by signed activations; the offset contributes -offset * (sum of the
+// group's activations), which is the same for all columns. Panels start at multiples of
+// kPackedAlignment.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@
 
 namespace mlc_native::kernels {
 
-// Raised with every change of what PackLinear writes: layouts, but also how it rounds.
+// Must be raised with every change of the bytes that PackLinear writes, including its rounding.
 inline constexpr int kPackedVersion = 1;
 
 struct PanelLayout {

@@ -1,5 +1,5 @@
-// Element by element into panels and back: packing of weights, look-up of embeddings. The only
-// file beside packed_format.h and the loops of cpu/linear.inl that knows where an element lies.
+// Packs weights into panels and reads rows back from them (embeddings). Besides packed_format.h and
+// the loops of cpu/linear.inl, only this file depends on the layout of panels.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -16,7 +16,7 @@
 namespace mlc_native::kernels {
 namespace {
 
-// Element types as (storage, conversions), so that the loops below are free of switches.
+// Element types as storage and conversions, so that the loops below need no switches.
 struct Float32Codec {
   static constexpr WeightFormat kFormat = WeightFormat::kFloat32;
   using Storage = float;
@@ -36,11 +36,11 @@ struct Float16Codec {
   static uint16_t Encode(float x) { return FloatToFloat16(x); }
 };
 
-// Blocks of k, so that a panel's lines stay in L1 while its rows are written one after the other.
+// Length of a block of k: the lines of a panel stay in L1 while its rows are written in turn.
 constexpr int64_t kPackBlock = 256;
 
-// Below, one struct per way to store a group of one column: as bytes in the order of its chunks,
-// and a scale.
+// Each struct below is a way to store a group of one column: bytes in the order of its chunks, and
+// a scale.
 
 // Formats without scales.
 template <typename Codec>
@@ -51,14 +51,14 @@ struct FloatGroup {
     uint16_t scale;
   };
 
-  // `count` elements as groups; `out` is zeros before.
+  // Stores `count` elements as groups. Requires: `out` is zero.
   template <typename From>
   static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
     for (int64_t k = 0; k < count; k += kLayout.group) {
       Stored& stored = out[k / kLayout.group];
       for (int64_t i = 0; i < std::min(kLayout.group, count - k); ++i) {
         if constexpr (std::is_same_v<From, Codec>) {
-          stored.codes[i] = x[k + i];  // bit copy
+          stored.codes[i] = x[k + i];  // the bits are copied
         } else {
           stored.codes[i] = Codec::Encode(From::Decode(x[k + i]));
         }
@@ -80,7 +80,7 @@ struct QuantGroup {
     uint16_t scale;
   };
 
-  // The codes in byte `at` of a column: the only one of q8, low and high of q4.
+  // The codes in byte `at` of a column: one for q8, the low and the high one for q4.
   static constexpr int64_t Low(int64_t at) {
     return kQ4 ? at / kLayout.chunk_bytes * 2 * kLayout.chunk_bytes + at % kLayout.chunk_bytes : at;
   }
@@ -123,7 +123,7 @@ struct QuantGroup {
   }
 };
 
-// Column `c` of a group of `width` columns.
+// A view of column `c` in a group of `width` columns.
 template <typename Group>
 void StoreColumn(const typename Group::Stored& from, char* group, int64_t width, int64_t c) {
   constexpr PanelLayout kLayout = Group::kLayout;
@@ -185,7 +185,7 @@ void CheckPacked(const PackedLinear& w) {
       << "n " << w.n << " k " << w.k << " panel_width " << w.panel_width;
 }
 
-// Rows of one panel; encode(row, k, count, out) writes `count` elements of a row as groups.
+// Writes rows of one panel. encode(row, k, count, out) writes `count` elements of a row as groups.
 template <typename Group, typename Encode>
 void PackPanelRows(const PackedLinear& w, int64_t row_begin, int64_t row_end,
                    const Encode& encode) {
@@ -205,7 +205,7 @@ void PackPanelRows(const PackedLinear& w, int64_t row_begin, int64_t row_end,
   }
 }
 
-// Columns of the last panel that are no rows of the weight: zero bytes are a zero in every format.
+// Zeroes the columns of the last panel beyond the weight. Zero bytes mean zero in every format.
 template <typename Group>
 void ZeroTail(const PackedLinear& w) {
   constexpr PanelLayout kLayout = Group::kLayout;
@@ -217,7 +217,7 @@ void ZeroTail(const PackedLinear& w) {
   }
 }
 
-// Rows [begin, end), panel by panel.
+// Writes rows [begin, end), panel by panel.
 template <typename Group, typename Encode>
 void PackRows(const PackedLinear& w, int64_t begin, int64_t end, const Encode& encode) {
   for (int64_t row = begin; row < end;) {

@@ -16,8 +16,8 @@ namespace {
 template <size_t kSize>
 using Group = std::array<float, kSize>;
 
-// Four floats, in whatever vectors the base ISA has. Sums and maxima run in lanes that are joined
-// at the end.
+// Four floats in the vectors of the base ISA. Sums and maxima run in lanes that are joined at the
+// end.
 using Lanes = float __attribute__((vector_size(16)));
 constexpr size_t kLanes = 4;
 
@@ -32,8 +32,8 @@ Lanes Max(Lanes a, Lanes b) { return a > b ? a : b; }
 float Sum(Lanes x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 float LargestLane(Lanes x) { return std::fmax(std::fmax(x[0], x[2]), std::fmax(x[1], x[3])); }
 
-// To nearest even, for |x| < 2^22.
-// kShift leaves x as an integer in the lowest bits of the sum.
+// Rounds to nearest even, for |x| < 2^22. Adding kShift leaves x as an integer in the lowest bits
+// of the sum.
 constexpr float kShift = 12582912.0f;
 Lanes RoundToInteger(Lanes x) { return (x + kShift) - kShift; }
 
@@ -83,14 +83,14 @@ QuantizedGroup<kSize> WithScale(const Vectors<kSize>& x, uint16_t scale) {
   return group;
 }
 
-// ---- The scale of q4, of kLanes groups side by side ----
+// ---- The scale of q4, for kLanes groups at a time ----
 
 struct Q4Groups {
   Lanes x[kQ4Group];  // one lane per group
 };
 
-// How well the integers nearest to x * inverse fit x: with q those, the best scale for them is
-// <x, q> / <q, q>, and <x, q>^2 / <q, q> of <x, x> is then explained.
+// How well the integers q nearest to x * inverse fit x: the best scale for them is <x, q> / <q, q>,
+// and it explains <x, q>^2 / <q, q> of <x, x>.
 struct Fit {
   Lanes scale;
   Lanes explained;
@@ -103,14 +103,14 @@ void FitQ4(const Q4Groups& groups, const Lanes& inverse, Fit* fit) {
     xq += x * q;
     qq += q * q;
   }
-  const Lanes norm = Max(qq, All(1));  // without q, <x, q> is 0, too
+  const Lanes norm = Max(qq, All(1));  // if q is 0, then <x, q> is 0 too
   fit->scale = xq / norm;
   fit->explained = xq * xq / norm;
 }
 
-// The codes reach from -8 to 7: the side with the larger magnitude gets the -8, by a negative scale
-// where it is the positive one. Scales that clip it, or that leave room, can be better for the
-// rest.
+// Codes range from -8 to 7. The side with the larger magnitude gets the -8, through a negative
+// scale if that is the positive side. A scale that clips it, or that leaves room, can fit the other
+// values better.
 Lanes BestScales(const Q4Groups& groups) {
   Lanes low = {}, high = {};
   for (const Lanes& x : groups.x) {

@@ -1,5 +1,5 @@
-// Rounding of weights to groups of few bits. A group's result is a function of its values alone,
-// in plain IEEE float arithmetic: the same on every machine and ISA.
+// Quantization of weights in groups. The result depends only on the values of the group and uses
+// plain IEEE float arithmetic, so it is the same on every machine and ISA. Pure; any thread.
 #pragma once
 
 #include <array>
@@ -20,10 +20,11 @@ struct QuantizedGroup {
 inline constexpr int64_t kQ8Group = LayoutOf(WeightFormat::kQ8).group;
 inline constexpr int64_t kQ4Group = LayoutOf(WeightFormat::kQ4).group;
 
-// Largest magnitude -> code 1 or 255. The scale is rounded up, so that nothing is clipped.
+// Maps the largest magnitude to code 1 or 255. The scale is rounded up, so no value is clipped.
 QuantizedGroup<kQ8Group> QuantizeQ8(const std::array<float, kQ8Group>& values);
 
-// Of a few scales, the one with the least squared error. Several groups at a time are faster.
+// Tries a few scales and takes the one with the least squared error. Several groups per call are
+// faster.
 using Q4Values = std::array<float, kQ4Group>;
 QuantizedGroup<kQ4Group> QuantizeQ4(const Q4Values& values);
 void QuantizeQ4(std::span<const Q4Values> groups, QuantizedGroup<kQ4Group>* out);

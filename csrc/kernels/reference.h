@@ -1,5 +1,5 @@
-// The truth that tests hold the kernels against: the same formulas on dense arrays, in double
-// precision, one scalar loop each. Not used by the engine.
+// Reference implementations that tests compare the kernels with: the same formulas on dense arrays,
+// in double precision, one scalar loop each. The engine does not use them. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ using Matrix = std::vector<double>;  // dense, row-major
 // y[m, n] = x[m, k] w[n, k]^T + bias[n] (empty: none)
 Matrix Linear(const Matrix& x, const Matrix& w, const Matrix& bias, int64_t m);
 
-// Every span of `dim` values of x by itself.
+// Normalizes every span of weight.size() values of x by itself.
 Matrix RmsNorm(const Matrix& x, const Matrix& weight, double weight_offset, double eps);
 
 // x[m, heads, head_dim]; angle of pair i at position p is p * inverse_frequencies[i].

@@ -1,5 +1,5 @@
-// Loops over independent rows: how they are split over threads and, within a thread, into blocks.
-// Included by the .cc files of this folder that share them, by none that is compiled for an ISA.
+// Loops over independent rows: how rows are divided among threads and, within a thread, into
+// blocks. For the .cc files of this folder that are not compiled for a particular ISA.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +10,12 @@
 
 namespace mlc_native::kernels {
 
-// A thread is worth waking for this many elements (some 4 us of simple arithmetic).
+// Waking a thread pays from this many elements on (about 4 us of simple arithmetic).
 inline constexpr int64_t kMinElementsPerThread = 16 * 1024;
-// What one step writes of a block is still in a cache of the core for the next.
+// A block is small enough to stay in the core's cache from one step to the next.
 inline constexpr int64_t kRowsPerBlock = 16;
 
-// Calls fn(begin, end) for blocks that cover [0, rows), on all threads when it is worth it.
+// Calls fn(begin, end) for blocks that cover [0, rows), on several threads if the work pays for it.
 template <typename F>
 void ForRows(const Cpu& cpu, int64_t rows, int64_t elements_per_row, F fn) {
   const int64_t per_row = std::max<int64_t>(1, elements_per_row);
@@ -28,9 +28,9 @@ void ForRows(const Cpu& cpu, int64_t rows, int64_t elements_per_row, F fn) {
   cpu.pool->ParallelFor(rows, run, grain);
 }
 
-// The arguments of every step, which must have m rows.
+// Checks the arguments of every step. Requires: each step has m rows.
 void CheckSteps(std::span<const RowStep> steps, int64_t m);
-// What a row costs, in simple operations on one element.
+// Returns the cost of a row, in simple operations on one element.
 int64_t ElementsPerRow(std::span<const RowStep> steps);
 void RunSteps(const CpuKernels& isa, std::span<const RowStep> steps, int64_t begin, int64_t end);
 

@@ -9,7 +9,7 @@
 namespace mlc_native::kernels {
 namespace {
 
-// ---- What each step checks, costs and runs ----
+// ---- Checks, cost and loop of each step ----
 
 void Check(const RmsNormArgs& a) {
   const int64_t width = a.groups * a.dim;
