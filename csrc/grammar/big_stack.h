@@ -1,5 +1,5 @@
-// A thread with a stack of a size that we choose: grammar compilers recurse over their input, and
-// the stack of a caller's thread may be small. Any thread.
+// Runs work on a thread with a stack of a given size. Grammar compilers recurse over their input,
+// and the stack of a caller's thread may be small. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace mlc_native {
 
-// What a grammar may need in the worker; the engine's process then grants the same.
+// Stack for compiling a grammar, in the worker and in the engine's process.
 inline constexpr size_t kCompileStackBytes = size_t{64} << 20;
 
-// Runs `work` on a thread of its own, waits for it, and rethrows what it threw. Throws
-// std::system_error when no thread can be made. Memory is taken only as the stack grows.
+// Runs `work` on a new thread, waits for it, and rethrows its exception. Throws std::system_error
+// if no thread can be started. Memory is allocated only as the stack grows.
 void RunOnBigStack(size_t stack_bytes, const std::function<void()>& work);
 
 }  // namespace mlc_native

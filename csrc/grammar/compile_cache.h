@@ -1,9 +1,9 @@
-// CompileCache: compiled grammars by what they were compiled from. Thread-safe.
+// CompileCache maps grammar specs to compiled grammars. Thread-safe.
 //
-// Callers that ask for the same grammar at the same time share one compilation, and its failure.
-// Failures are not kept: they depend on limits and load, and a client that repeats a hostile
-// grammar costs a helper process its time limit, nothing else. Evicts the least recently used by
-// bytes; what is in use lives on through its shared_ptr.
+// Callers that request the same grammar at the same time share one compilation, including its
+// failure. Failures are not cached, because they depend on limits and load; a client that repeats a
+// hostile grammar only costs a helper process its time limit. The least recently used grammars are
+// evicted when the cache exceeds its bytes. A grammar in use lives on through its shared_ptr.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class CompileCache {
 
   explicit CompileCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // From the cache, from a compilation that is under way, or by `compile` on this thread. Throws
-  // GrammarError, or what `compile` throws.
+  // Returns the grammar from the cache, from a compilation in progress, or by calling `compile` on
+  // this thread. Throws GrammarError, or the exception of `compile`.
   Grammar Get(const GrammarSpec& spec, const std::function<Grammar()>& compile);
 
   int64_t num_cached() const;
@@ -43,7 +43,8 @@ class CompileCache {
     int64_t bytes = 0;
   };
   using Entries = std::list<Entry>;  // most recently used first
-  // Both empty: not decided. No exception is shared, so that none is read by two threads.
+  // Both are empty while the compilation runs. The refusal is a text instead of an exception, so
+  // that no exception object is shared by threads.
   struct Outcome {
     Grammar grammar{};
     std::optional<std::string> refusal{};
@@ -52,7 +53,7 @@ class CompileCache {
   Outcome CompileFirst(const GrammarSpec& spec, const std::function<Grammar()>& compile,
                        std::promise<Outcome> promise);
   void Finish(const GrammarSpec& spec, const Outcome& outcome, std::promise<Outcome>* promise);
-  // These expect mutex_ to be held.
+  // Requires: mutex_ is held.
   Grammar Find(const GrammarSpec& spec);
   void Insert(const GrammarSpec& spec, const Grammar& grammar);
 

@@ -33,7 +33,7 @@ class IsolatingCompiler final : public GrammarCompiler {
  private:
   std::shared_ptr<const CompiledGrammar> CompileNew(const GrammarSpec& spec) {
     bool forced_text_is_bounded = true;
-    if (spec.kind != GrammarKind::kJsonObject) {  // whose text is ours
+    if (spec.kind != GrammarKind::kJsonObject) {  // its text is built in and harmless
       CheckGrammarText(spec, limits_);
       forced_text_is_bounded = trials_.Run(spec).forced_text_is_bounded;
     }

@@ -1,10 +1,11 @@
-// Grammars that constrain what a sequence may generate: compiled once, matched per sequence.
+// Grammars constrain the tokens that a sequence may generate. They are compiled once and matched
+// per sequence.
 //
-// GrammarCompiler is thread-safe and blocks its caller, never the engine's thread. CompiledGrammar
-// is immutable and shared. GrammarMatcher is the state of one sequence: it belongs to the engine's
-// thread, but FillMask may run on another thread while the engine's thread leaves the matcher
-// alone. This header knows no grammar library; the one behind it is loaded on the first use
-// (CreateGrammarCompiler), so an engine without constrained requests never pays for it.
+// GrammarCompiler is thread-safe and blocks its caller, which is never the engine's thread.
+// CompiledGrammar is immutable and shared. GrammarMatcher is the state of one sequence; it belongs
+// to the engine's thread, except that FillMask may run on another thread while the engine's thread
+// does not use the matcher. The grammar library is loaded by CreateGrammarCompiler, so an engine
+// without constrained requests never loads it.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +28,14 @@ struct GrammarSpec {
   bool operator==(const GrammarSpec&) const = default;
 };
 
-// The tokens that grammars are compiled for.
+// The vocabulary that grammars are compiled for.
 struct GrammarVocab {
-  std::vector<std::string> token_bytes;  // [<= vocab_size], index = token id; empty: never allowed
+  std::vector<std::string> token_bytes;  // by token id; a token without bytes is never allowed
   std::vector<int32_t> stop_token_ids;   // allowed exactly where the grammar may end
-  int64_t vocab_size = 0;                // columns of a row of logits, at least token_bytes.size()
+  int64_t vocab_size = 0;                // length of a row of logits, at least token_bytes.size()
 };
 
-// What one compilation may cost; more of it ends in InvalidRequest("response_format", ...).
+// Limits of one compilation. Exceeding one throws InvalidRequest("response_format", ...).
 struct GrammarLimits {
   double compile_seconds = 10;                      // wall clock
   int64_t compile_memory_bytes = int64_t{2} << 30;  // address space of a helper process
@@ -48,20 +49,20 @@ class GrammarMatcher {
  public:
   virtual ~GrammarMatcher() = default;
 
-  // Bit t % 32 of mask[t / 32] says whether token t may come next; mask is
-  // [(vocab_size + 31) / 32]. False: every token is allowed, and the mask says nothing. Not after
-  // a stop token.
+  // Sets bit t % 32 of mask[t / 32] if token t may come next; mask is [(vocab_size + 31) / 32].
+  // Returns false if every token is allowed; the mask is then unspecified. Requires: no stop token
+  // has been accepted.
   virtual bool FillMask(std::span<int32_t> mask) = 0;
-  // False when the token is not allowed here; the state is then unchanged. A stop token terminates.
+  // Returns false, and changes nothing, if the token is not allowed here. A stop token terminates.
   virtual bool AcceptToken(int32_t token_id) = 0;
-  // Undoes the last accepted tokens, at most as many as NewMatcher was told.
+  // Undoes the last accepted tokens. Requires: at most max_rollback_tokens of NewMatcher.
   virtual void Rollback(int64_t num_tokens) = 0;
-  // The longest text that must come next, whatever is generated; often empty. Valid UTF-8: empty in
-  // the middle of a character.
+  // Returns the longest text that must come next in every answer; often empty. The text is valid
+  // UTF-8, so it is empty in the middle of a character.
   virtual std::string FindJumpForwardString() = 0;
-  // A stop token was accepted: nothing may follow.
+  // True if a stop token was accepted. No token may follow.
   virtual bool IsTerminated() const = 0;
-  // What was accepted is a complete answer; more may follow.
+  // True if the accepted tokens are a complete answer. More may follow.
   virtual bool IsCompleted() const = 0;
   virtual std::unique_ptr<GrammarMatcher> Fork() const = 0;
 };
@@ -69,7 +70,7 @@ class GrammarMatcher {
 class CompiledGrammar {
  public:
   virtual ~CompiledGrammar() = default;
-  // At the start of an answer. Any thread.
+  // Returns a matcher at the start of an answer. Any thread.
   virtual std::unique_ptr<GrammarMatcher> NewMatcher(int64_t max_rollback_tokens) const = 0;
   virtual int64_t memory_bytes() const = 0;
 };
@@ -77,16 +78,17 @@ class CompiledGrammar {
 class GrammarCompiler {
  public:
   virtual ~GrammarCompiler() = default;
-  // Blocks until the grammar is there: from the cache, or compiled within the limits. Equal specs
-  // asked for at the same time are compiled once. Throws InvalidRequest("response_format", ...) for
-  // a text that is no valid grammar or exceeds a limit. Any thread, never the engine's.
+  // Returns the grammar from the cache or compiles it within the limits; blocks meanwhile. Equal
+  // specs that are requested at the same time are compiled once. Throws
+  // InvalidRequest("response_format", ...) for a text that is not a valid grammar or exceeds a
+  // limit. Any thread except the engine's.
   virtual std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec) = 0;
   virtual int64_t num_cached() const = 0;
   virtual int64_t cached_bytes() const = 0;
 };
 
-// Loads the grammar library (MLC_NATIVE_GRAMMAR_LIB, else the one beside libmlc_native). Throws
-// InvalidConfig("grammar", ...) saying what to install when it is not there.
+// Loads the grammar library: MLC_NATIVE_GRAMMAR_LIB, else the one in the folder of libmlc_native.
+// Throws InvalidConfig("grammar", ...), which says what to install, if it is missing.
 std::unique_ptr<GrammarCompiler> CreateGrammarCompiler(GrammarVocab vocab,
                                                        const GrammarLimits& limits);
 

@@ -8,7 +8,7 @@
 namespace mlc_native {
 namespace {
 
-// Throws nothing, also without memory: the owner looks at the error when it can handle it.
+// Never throws, not even without memory: the owner handles the error of the row later.
 void FillRow(MaskRow* row) noexcept {
   row->constrained = false;
   row->error = nullptr;
@@ -42,7 +42,7 @@ void MaskFiller::Start(std::span<MaskRow> rows) {
     try {
       thread_ = std::thread([this] { RunThread(); });
     } catch (const std::system_error&) {
-      return;  // no thread to be had: Wait fills all
+      return;  // no thread can be started: Wait fills all rows
     }
   }
   changed_.notify_all();

@@ -1,9 +1,9 @@
-// MaskFiller: the token masks of a batch, filled while its owner does something else.
+// MaskFiller fills the token masks of a batch while its owner does other work.
 //
-// Start hands the rows to a thread and returns; Wait takes rows itself until none is left, so a
-// thread that wakes up late delays nobody. The thread starts with the first batch and sleeps
-// between batches. Which thread filled a row cannot be seen in it. Owner: one engine; all calls on
-// its thread.
+// Start hands the rows to a thread and returns. Wait fills remaining rows itself, so a thread that
+// wakes up late delays nothing. The thread starts with the first batch and sleeps between batches.
+// The masks do not depend on the thread that filled them. Owned by one engine; all calls on the
+// engine's thread.
 #pragma once
 
 #include <atomic>
@@ -21,8 +21,8 @@ namespace mlc_native {
 struct MaskRow {
   GrammarMatcher* matcher = nullptr;
   std::span<int32_t> mask;   // [(vocab_size + 31) / 32]
-  bool constrained = false;  // result: false when every token is allowed and mask was not written
-  std::exception_ptr error;  // result: what FillMask threw
+  bool constrained = false;  // result: false if every token is allowed; mask is then unspecified
+  std::exception_ptr error;  // result: the exception of FillMask
 };
 
 class MaskFiller {
@@ -32,9 +32,9 @@ class MaskFiller {
   MaskFiller(const MaskFiller&) = delete;
   MaskFiller& operator=(const MaskFiller&) = delete;
 
-  // Nobody else touches the rows and their matchers until Wait has returned.
+  // Requires: the caller does not use the rows and their matchers until Wait has returned.
   void Start(std::span<MaskRow> rows);
-  // Returns the time spent in filling this batch, the threads added up.
+  // Returns the time spent on filling this batch, summed over threads.
   double Wait();
 
  private:

@@ -13,7 +13,7 @@
 namespace mlc_native {
 namespace {
 
-constexpr std::chrono::seconds kStartTime{60};  // to load the library and sort the vocabulary
+constexpr std::chrono::seconds kStartTime{60};  // for loading the library, sorting the vocabulary
 constexpr uint64_t kMaxReplyBytes = 1 << 20;
 
 TrialDeadline After(double seconds) {
@@ -28,7 +28,7 @@ std::string TooSlow(const GrammarLimits& limits) {
   return message.str();
 }
 
-// Why a helper ended in the middle of a trial.
+// Explains why a helper ended during a trial.
 std::string Postmortem(int signal, const GrammarLimits& limits) {
   switch (signal) {
     case SIGXCPU:
@@ -84,7 +84,7 @@ GrammarTrials::Worker GrammarTrials::Take() {
     }
   }
   if (worker != nullptr && worker->IsIdle()) return worker;
-  worker.reset();  // it died while nobody looked
+  worker.reset();  // it died between two trials
   return Start();
 }
 
@@ -111,7 +111,7 @@ GrammarTrials::Worker GrammarTrials::Start() const {
   return worker;
 }
 
-// Null: it was lost.
+// Returns null if the worker was lost.
 void GrammarTrials::GiveBack(Worker worker) {
   {
     std::lock_guard<std::mutex> lock(mutex_);

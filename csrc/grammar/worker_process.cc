@@ -18,14 +18,15 @@ extern char** environ;
 namespace mlc_native {
 namespace {
 
-// What posix_spawn is to do, freed whatever happens.
+// The file actions of posix_spawn, freed by the destructor.
 struct SpawnPlan {
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
 
   explicit SpawnPlan(int socket) {
     posix_spawn_file_actions_init(&files);
-    // First the copy: dup2 to itself would keep close-on-exec, and `socket` may be 0, 1 or 2.
+    // The copy comes first: dup2 of a file to itself would keep close-on-exec, and `socket` may be
+    // 0, 1 or 2.
     posix_spawn_file_actions_adddup2(&files, socket, kWorkerSocket);
     for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
       posix_spawn_file_actions_addopen(&files, stream, "/dev/null", O_RDWR, 0);
@@ -46,7 +47,7 @@ struct SpawnPlan {
   }
 };
 
-// Never file 3: dup2 of a file to itself would leave it close-on-exec.
+// Moves a file to a number other than 3: dup2 of a file to itself would keep close-on-exec.
 void MoveOff(int* file) {
   if (*file != kWorkerSocket) return;
   const int moved = fcntl(*file, F_DUPFD_CLOEXEC, kWorkerSocket + 1);
@@ -106,7 +107,7 @@ int WorkerProcess::Kill() {
     reaped = waitpid(pid_, &status, 0);
   } while (reaped < 0 && errno == EINTR);
   pid_ = -1;
-  // A host that ignores SIGCHLD or reaps everything has taken the status away.
+  // The status is lost if the host ignores SIGCHLD or reaps all children.
   if (reaped < 0) return SIGKILL;
   return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }

@@ -10,10 +10,10 @@
 namespace mlc_native {
 namespace {
 
-// Up to here sorting is cheaper than a histogram.
+// Up to this size, sorting is cheaper than a histogram.
 constexpr size_t kSortLimit = 1024;
 
-// The upper half of a non-negative float's bits: ascending with its value. Weights are at most 1.
+// The upper half of the bits of a non-negative float grows with its value. Weights are at most 1.
 size_t BucketOf(float weight) { return std::bit_cast<uint32_t>(weight) >> 16; }
 constexpr size_t kNumBuckets = (std::bit_cast<uint32_t>(1.0f) >> 16) + 1;
 
@@ -43,7 +43,7 @@ double TopMass::Narrow(std::span<const float> weights, double mass) {
   double sum = 0;
   size_t bucket = kNumBuckets - 1;
   while (bucket > 0 && sum + histogram_[bucket] < mass) sum += histogram_[bucket--];
-  // The bucket below as well: rounding may leave the running sum of this one short of the mass.
+  // Includes the bucket below, because rounding may leave the sum of this one short of the mass.
   values_.clear();
   for (float weight : weights) {
     const size_t b = BucketOf(weight);
@@ -72,7 +72,7 @@ void Candidates::SelectAtLeast(std::span<const float> row, std::span<const float
 }
 
 void Candidates::SelectTopK(std::span<const float> row, const RowScan& scan, size_t k) {
-  // k blocks have a maximum of at least the k-th largest maximum, so k tokens are at least that.
+  // k blocks have a maximum of at least the k-th largest one, so at least k tokens reach it.
   float threshold = std::numeric_limits<float>::lowest();
   if (k <= scan.block_max.size()) {
     values_ = scan.block_max;

@@ -1,8 +1,9 @@
-// Candidates: the tokens of a row that truncation leaves, and how they are found without sorting
-// the vocabulary. Pure; any thread.
+// Candidates are the tokens of a row that remain after truncation, selected without sorting the
+// vocabulary.
 //
-// Tokens are ranked by value, ties by id (the lower id is better); every selection is exact in this
-// order. Candidates always stand in ascending order of their ids.
+// Tokens are ranked by value, and by lower id for equal values; every selection is exact in this
+// order. Candidates are stored in ascending order of their ids. One owner; not thread-safe, because
+// scratch memory is reused.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +19,15 @@ struct Candidate {
   int32_t token_id;
 };
 
-// Finds which of some weights in [0, 1] are the smallest set of the best whose sum is at least
-// `mass`: at least one, all when their sum is less. Owns the scratch memory.
+// Finds the smallest set of the largest weights (each in [0, 1]) whose sum is at least `mass`. The
+// set has at least one weight, and all of them if their sum is less. Owns its scratch memory.
 class TopMass {
  public:
   RowThreshold Find(std::span<const float> weights, double mass);
 
  private:
-  // Fills values_ with the weights among which the running sum from the largest passes `mass`, and
-  // returns the sum of those above them.
+  // Fills values_ with the weights among which the sum, taken from the largest weight on, passes
+  // `mass`. Returns the sum of the weights above them.
   double Narrow(std::span<const float> weights, double mass);
 
   std::vector<float> values_;
@@ -39,21 +40,21 @@ class Candidates {
   size_t size() const { return items_.size(); }
   double Sum() const;
 
-  // Becomes every token with value >= threshold (above -inf). `upper[b]` is at least every value of
-  // block b: blocks below the threshold are not read.
+  // Selects every token with value >= threshold and above -inf. Requires: upper[b] is at least
+  // every value of block b. Blocks below the threshold are not read.
   void SelectAtLeast(std::span<const float> row, std::span<const float> upper, float threshold);
-  // Becomes the k >= 1 best tokens above -inf; fewer when there are fewer.
+  // Selects the k >= 1 best tokens above -inf, or all of them if there are fewer.
   void SelectTopK(std::span<const float> row, const RowScan& scan, size_t k);
 
-  // Logits become weights: value = e^((value - max) * inverse_temperature).
+  // Turns logits into weights: value = e^((value - max) * inverse_temperature).
   void Exponentiate(float max, float inverse_temperature);
 
   void KeepBest(size_t k);        // k >= 1
   void KeepTopMass(double mass);  // see TopMass
   void KeepAtLeast(float threshold);
 
-  // The first token at which the running sum exceeds u * Sum(); u in [0, 1). Never one of weight 0;
-  // the last other one when rounding leaves the sum short.
+  // Returns the first token at which the running sum exceeds u * Sum(), for u in [0, 1). Never
+  // returns a token of weight 0; if rounding leaves the sum short, returns the last other token.
   int32_t Draw(double u) const;
 
  private:
@@ -61,7 +62,7 @@ class Candidates {
   void KeepAbove(RowThreshold threshold);
 
   std::vector<Candidate> items_;
-  std::vector<float> values_;  // scratch of the selections
+  std::vector<float> values_;  // scratch memory of the selections
   TopMass top_mass_;
 };
 

@@ -35,10 +35,10 @@ void ApplyLogitBiasAndPenalties(std::span<float> logits, const GenerationConfig&
   for (const auto& [token_id, count] : generated) {
     if (count == 0) continue;
     float& logit = At(logits, token_id);
-    if (!std::isfinite(logit)) continue;  // forbidden stays forbidden, NaN stays to be found
+    if (!std::isfinite(logit)) continue;  // -inf stays forbidden; a NaN is reported later
     double value = logit - config.presence_penalty - count * config.frequency_penalty;
     value = value > 0 ? value / config.repetition_penalty : value * config.repetition_penalty;
-    // An extreme penalty makes a token as unlikely or likely as can be, not impossible or invalid.
+    // An extreme penalty saturates: the logit stays finite.
     constexpr double kMax = std::numeric_limits<float>::max();
     logit = static_cast<float>(std::clamp(value, -kMax, kMax));
   }

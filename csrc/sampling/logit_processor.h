@@ -1,8 +1,8 @@
-// Logit bias and penalties on one row of logits, in this order. Pure; any thread.
+// Applies logit bias and penalties, in this order, to one row of logits. Pure; any thread.
 //
-// For a token generated c times (c > 0): l -= presence + c * frequency; then l = l > 0 ? l / r : l
-// * r with the repetition penalty r (Keskar et al. 2019, CTRL). Only generated tokens count, the
-// prompt does not. Costs only the listed and the generated tokens, not the vocabulary.
+// For a token generated c > 0 times: l -= presence + c * frequency, and then l = l > 0 ? l / r : l
+// * r with the repetition penalty r (Keskar et al. 2019, CTRL). Tokens of the prompt do not count.
+// The time grows with the number of listed and generated tokens, not with the vocabulary.
 #pragma once
 
 #include <span>
@@ -14,10 +14,10 @@ namespace mlc_native {
 
 bool HasPenalties(const GenerationConfig& config);
 
-// Whether the call below would change anything.
+// True if ApplyLogitBiasAndPenalties would change a logit.
 bool HasLogitBiasOrPenalties(const GenerationConfig& config, TokenCountsView generated);
 
-// Token ids are in [0, logits.size()), which Validate and sampling see to.
+// Requires: token ids are in [0, logits.size()); Validate and sampling ensure it.
 void ApplyLogitBiasAndPenalties(std::span<float> logits, const GenerationConfig& config,
                                 TokenCountsView generated);
 

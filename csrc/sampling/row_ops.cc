@@ -40,12 +40,12 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
   return x < -87.0f ? 0.0f : result;
 }
 
-// Four floats of a register (GCC and Clang vector extension); may stand anywhere in memory.
+// Four floats in a register (GCC and Clang vector extension), without alignment in memory.
 using Float4 = float __attribute__((vector_size(16), aligned(4), may_alias));
 using Int4 = int32_t __attribute__((vector_size(16)));
 
-// The maximum of a whole block; *nan gets a bit set when it holds a NaN (the maximum then means
-// nothing). Written in vectors because compilers keep arrays of running maxima in memory.
+// Returns the maximum of a whole block. If the block has a NaN, sets a bit of *nan, and the maximum
+// is unspecified. Written with vectors because compilers keep arrays of running maxima in memory.
 inline float BlockMax(const float* x, Int4* nan) {
   constexpr size_t kAccumulators = 4;
   Float4 max[kAccumulators];
@@ -79,7 +79,8 @@ inline float BlockMax(const float* x, Int4* nan) {
   return sum;
 }
 
-// w = e^((x - max) * inverse_temperature) for a block of at most kRowBlock; returns the sum of w.
+// Computes w = e^((x - max) * inverse_temperature) for at most kRowBlock elements; returns their
+// sum.
 struct ExpArgs {
   float max;
   float inverse_temperature;
@@ -97,8 +98,8 @@ double ExpBlockBaseline(const float* x, size_t n, const ExpArgs& args, float* w)
 }
 
 #if defined(__x86_64__)
-// The same operations in the same order, eight or sixteen at a time: the result is the same to the
-// bit.
+// The same operations in the same order on eight or sixteen elements at a time: the results have
+// the same bits.
 [[gnu::target("avx2")]] double ExpBlockAvx2(const float* x, size_t n, const ExpArgs& args,
                                             float* w) {
   return ExpBlock(x, n, args, w);
@@ -214,7 +215,7 @@ void KeepAbove(const RowThreshold& threshold, RowWeights* row) {
 int32_t DrawFromRow(const RowWeights& row, double u) {
   const double target = u * row.sum;
   double sum = 0;
-  size_t block = 0;  // the last block with weight whose predecessors' sum is not above the target
+  size_t block = 0;  // the last block with weight such that the sum before it is at most the target
   double before = 0;
   for (size_t b = 0; b < row.block_sums.size() && sum <= target; ++b) {
     if (row.block_sums[b] <= 0) continue;

@@ -1,8 +1,8 @@
-// Passes over one row of logits, written for the vectorizer; the only code of sampling that costs
-// time in proportion to the vocabulary. Pure; any thread.
+// Passes over one row of logits, written for the vectorizer. They are the only code of sampling
+// whose time grows with the vocabulary. Pure; any thread.
 //
-// A row is cut into blocks of kRowBlock tokens. Block maxima make later searches skip most of the
-// row, block sums make draws find their token without walking it.
+// A row is divided into blocks of kRowBlock tokens. With the maxima of blocks, later searches skip
+// most of the row; with their sums, a draw finds its token without visiting all of them.
 #pragma once
 
 #include <cstdint>
@@ -20,47 +20,47 @@ constexpr size_t NumRowBlocks(size_t vocab_size) {
 struct RowScan {
   float max = 0.0f;
   bool has_nan = false;
-  std::vector<float> block_max;  // [NumRowBlocks]; meaningless when has_nan
+  std::vector<float> block_max;  // [NumRowBlocks]; unspecified if has_nan
 };
 
-// Fills *scan; its memory is reused.
+// Fills *scan and reuses its memory.
 void ScanRow(std::span<const float> logits, RowScan* scan);
 
-// The first token with the largest logit of a row that was scanned and has no NaN.
+// Returns the first token with the largest logit. Requires: the row was scanned and has no NaN.
 int32_t FindArgmax(std::span<const float> logits, const RowScan& scan);
 
-// e^x for x <= 0 within 2 ulp, and 0 below -87 and for -inf.
+// Returns e^x for x <= 0, within 2 ulp; 0 below -87 and for -inf.
 float ExpNonPositive(float x);
 
-// Sum of e^(logit - max) over the row.
+// Returns the sum of e^(logit - max) over the row.
 double SumExp(std::span<const float> logits, float max);
 
-// Sets the logits of tokens whose bit t % 32 in allowed[t / 32] is zero to -inf.
+// Sets the logit of each token t to -inf whose bit t % 32 of allowed[t / 32] is zero.
 void ForbidTokens(std::span<float> logits, std::span<const int32_t> allowed);
 
 // Weights e^((logit - max) * inverse_temperature) of a row, at most 1.
 struct RowWeights {
   std::vector<float> weights;      // [vocab_size]
   std::vector<double> block_sums;  // [NumRowBlocks]
-  std::vector<float> block_upper;  // [NumRowBlocks], not below any weight of the block
+  std::vector<float> block_upper;  // [NumRowBlocks], at least every weight of the block
   double sum = 0.0;
 };
 
-// Fills *row from scanned logits; its memory is reused.
+// Fills *row from scanned logits and reuses its memory.
 void ExpRow(std::span<const float> logits, const RowScan& scan, float inverse_temperature,
             RowWeights* row);
 
-// Which weights a truncation keeps: those above `value`, and of those equal to it the first ones.
+// The weights that a truncation keeps: all above `value`, and the first num_ties equal to it.
 struct RowThreshold {
   float value = 0.0f;
   size_t num_ties = 0;
 };
 
-// Sets the weights that are not kept to zero; block_upper stays.
+// Sets the other weights to zero. block_upper stays as it is.
 void KeepAbove(const RowThreshold& threshold, RowWeights* row);
 
-// The first token at which the running sum of the weights exceeds u * sum; u in [0, 1). Never one
-// of weight 0; rounding cannot make it fail.
+// Returns the first token at which the running sum of the weights exceeds u * sum, for u in [0, 1).
+// Never returns a token of weight 0, whatever the rounding.
 int32_t DrawFromRow(const RowWeights& row, double u);
 
 }  // namespace mlc_native

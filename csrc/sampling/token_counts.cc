@@ -28,7 +28,7 @@ void TokenCounts::Clear() {
   slots_.clear();
 }
 
-// Where the token is, or the free slot where it belongs.
+// Returns the slot of the token, or the free slot where it belongs.
 size_t TokenCounts::SlotOf(int32_t token_id) const {
   const size_t mask = slots_.size() - 1;
   size_t slot = MixBits(static_cast<uint32_t>(token_id)) & mask;

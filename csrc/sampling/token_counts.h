@@ -1,5 +1,5 @@
-// Counts of a sequence's generated tokens, for penalties. O(1) amortised per token, whatever the
-// length of the answer. One per sequence; not thread safe.
+// TokenCounts counts the generated tokens of one sequence, for penalties, in amortised O(1) per
+// token. Owned by the sequence; not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ using TokenCountsView = std::span<const std::pair<int32_t, int32_t>>;
 class TokenCounts {
  public:
   void Add(int32_t token_id);
-  // Takes one occurrence back; there must be one.
+  // Removes one occurrence. Requires: there is one.
   void Remove(int32_t token_id);
   void Clear();
-  // (token id, occurrences), in order of first appearance; 0 occurrences when all were taken back.
+  // The counts in order of first appearance. A token whose occurrences were all removed counts 0.
   TokenCountsView counts() const { return counts_; }
 
  private:
@@ -26,7 +26,8 @@ class TokenCounts {
   void Grow();
 
   std::vector<std::pair<int32_t, int32_t>> counts_;
-  // Open addressing: index into counts_, -1 when free. Size is a power of two, at most half full.
+  // Hash table with open addressing: indices into counts_, or -1. The size is a power of two, and
+  // at most half of the slots are used.
   std::vector<int32_t> slots_;
 };
 

@@ -16,7 +16,7 @@ AlignedBuffer::AlignedBuffer(size_t bytes) : size_(bytes) {
   if (posix_memalign(&p, bytes >= kHugePage ? kHugePage : 64, bytes) != 0) throw std::bad_alloc();
   data_.reset(p);
 #if defined(__linux__)
-  // A hint, for whole huge pages only: the rest of the last one would be paid for but not used.
+  // A hint, for whole huge pages only: the rest of a partial one would be allocated but not used.
   if (bytes >= kHugePage) madvise(p, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
 }

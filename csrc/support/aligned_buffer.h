@@ -1,6 +1,6 @@
-// Owner of a block of uninitialized memory for kernels: aligned to 64 bytes, or to 2 MiB and backed
-// by huge pages where the system offers them once it is that large (streaming gigabytes of weights
-// through 4 KiB pages costs TLB misses). Throws std::bad_alloc.
+// AlignedBuffer owns a block of uninitialized memory for kernels. It is aligned to 64 bytes; from
+// 2 MiB on it is aligned to 2 MiB and uses huge pages if the system offers them, because streaming
+// gigabytes of weights through 4 KiB pages costs TLB misses. Throws std::bad_alloc.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
-// Channel<T>: the one queue between threads. Many producers, one or more consumers.
+// Channel<T> is the queue between threads: any number of producers and consumers.
 //
-// Push never blocks; PopAll takes everything that has arrived in one go under one short lock. After
-// Close, Push is refused and consumers drain what is left, then see `closed`. All waking happens
-// after the state changed under the same mutex, so no wake-up can be lost.
+// Push never blocks. PopAll takes all queued items at once, under one short lock. After Close, Push
+// fails, and consumers drain the remaining items and then see that the channel is closed. Waiters
+// are notified after the state changed under the same mutex, so no wake-up is lost.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +15,7 @@ namespace mlc_native {
 template <typename T>
 class Channel {
  public:
-  // False when the channel is closed; the item is then untouched.
+  // Returns false if the channel is closed, and leaves the item untouched.
   bool Push(T&& item) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -26,7 +26,8 @@ class Channel {
     return true;
   }
 
-  // Replaces *items by what has arrived, without waiting. False once closed and drained.
+  // Replaces *items by all queued items without waiting. False once the channel is closed and
+  // drained.
   bool TryPopAll(std::vector<T>* items) {
     items->clear();
     std::lock_guard<std::mutex> lock(mutex_);
@@ -34,7 +35,7 @@ class Channel {
     return !closed_ || !items->empty();
   }
 
-  // Waits until something has arrived or the channel is closed. False once closed and drained.
+  // The same, but waits until an item is queued or the channel is closed.
   bool WaitPopAll(std::vector<T>* items) {
     items->clear();
     std::unique_lock<std::mutex> lock(mutex_);

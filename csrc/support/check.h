@@ -1,7 +1,7 @@
 // MLC_CHECK(condition) << "context": internal consistency checks.
 //
-// A failed check is a bug of ours, never something a caller can cause. It throws InternalError with
-// the place and the streamed context; it never aborts the process. Safe on any thread.
+// A failed check is a bug in this library, never an error of a caller. It throws InternalError with
+// the source location and the streamed context, and never aborts the process. Any thread.
 #pragma once
 
 #include <source_location>

@@ -1,5 +1,5 @@
-// Files that lie beside libmlc_native, its plug-ins and programs, and the environment variables
-// that name others instead. Any thread.
+// Files in the folder of libmlc_native (its plug-ins and programs), and the environment variables
+// that replace them. Any thread.
 #pragma once
 
 #include <optional>
@@ -7,10 +7,10 @@
 
 namespace mlc_native {
 
-// nullopt also for an empty value.
+// Returns the value of an environment variable; nullopt if it is not set or empty.
 std::optional<std::string> EnvironmentValue(const char* variable);
 
-// `file` in the folder that libmlc_native was loaded from. Nobody looks whether it is there.
+// Returns the path of `file` in the folder of libmlc_native. The file may not exist.
 std::string CompanionPath(const char* file);
 
 }  // namespace mlc_native

@@ -8,7 +8,8 @@
 namespace mlc_native {
 namespace {
 
-// Of cuda.h, which is not needed to build. CUresult and CUdevice are ints, 0 is success.
+// Declarations of cuda.h, so that the build does not need it. CUresult and CUdevice are ints; 0 is
+// success.
 constexpr int kNoDevice = 100;
 constexpr int kComputeCapabilityMajor = 75;
 constexpr int kComputeCapabilityMinor = 76;

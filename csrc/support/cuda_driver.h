@@ -1,6 +1,6 @@
-// What the NVIDIA driver says of this machine's GPUs. The driver is opened at run time
-// (libcuda.so.1) and stays loaded; nothing links it. Asking starts the driver in this process,
-// after which a fork of it cannot use a GPU any more. Any thread.
+// The GPUs of this machine according to the NVIDIA driver. The driver (libcuda.so.1) is opened at
+// run time and stays loaded; nothing links it. The query initializes the driver in this process;
+// forks of the process cannot use a GPU afterwards. Any thread.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace mlc_native {
 struct CudaDevice {
   int index = 0;
   std::string name;
-  int compute_capability = 0;  // 90 is 9.0
+  int compute_capability = 0;  // 90 means 9.0
 };
 
 struct CudaDriver {

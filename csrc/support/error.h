@@ -1,8 +1,11 @@
-// The errors that callers can cause. Each names the field, the value and what is allowed.
+// The errors that callers can cause. Each names the field, its value and the allowed range.
 //
-// InvalidRequest: one request is wrong (others are untouched); QueueFull: it comes at a wrong time.
-// InvalidConfig: engine settings are wrong. LoadError: files of a model are missing, damaged or of
-// an unsupported kind. Python sees the same types.
+//   InvalidRequest  One request is wrong; other requests are not affected.
+//   QueueFull       An InvalidRequest that may succeed later.
+//   InvalidConfig   An engine setting is wrong.
+//   LoadError       Files of a model are missing, damaged or of an unsupported kind.
+//
+// Python has the same types.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +32,7 @@ class InvalidRequest : public CallerError {
   using CallerError::CallerError;
 };
 
-// Too many requests wait already; the same request may be accepted later (HTTP 429).
+// Too many requests are waiting. The same request may be accepted later (HTTP 429).
 class QueueFull : public InvalidRequest {
  public:
   QueueFull(int64_t queue_length, int64_t max_queue_length);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
-// The number at the start of a file; nullopt for "max", other text or no file.
+// Returns the number at the start of a file; nullopt for "max", other text or a missing file.
 std::optional<int64_t> ReadNumber(const std::string& path) {
   std::ifstream file(path);
   int64_t value = 0;
@@ -22,7 +22,8 @@ std::optional<int64_t> ReadNumber(const std::string& path) {
   return value;
 }
 
-// The value behind a name ("MemAvailable:", "inactive_file") in a file of lines "name value ...".
+// Returns the value of a name ("MemAvailable:", "inactive_file") in a file of lines "name value
+// ...".
 std::optional<int64_t> ReadNamed(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   std::string line;
@@ -35,7 +36,7 @@ std::optional<int64_t> ReadNamed(const std::string& path, const std::string& nam
   return std::nullopt;
 }
 
-// The path of the process's own cgroup, "/" when unknown. `controller` is empty for v2.
+// Returns the path of the process's own cgroup, "/" if unknown. `controller` is empty for v2.
 std::string CgroupPath(const std::string& root, const std::string& controller) {
   std::ifstream file(root + "/proc/self/cgroup");
   std::string line;
@@ -50,7 +51,7 @@ std::string CgroupPath(const std::string& root, const std::string& controller) {
   return "/";
 }
 
-// The smallest result of `read` over the cgroup and its ancestors below `mount`.
+// Returns the smallest result of `read` over the cgroup and its ancestors below `mount`.
 template <typename Read>
 int64_t MinOverAncestors(const std::string& mount, std::string path, Read read) {
   int64_t result = read(mount);

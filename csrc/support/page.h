@@ -1,4 +1,4 @@
-// Words of the paged KV cache that both its bookkeeping (kv/) and its storage (models/) use.
+// Definitions that the bookkeeping (kv/) and the storage (models/) of the paged KV cache share.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace mlc_native {
 
 inline constexpr int kKvPageSize = 16;  // tokens
 
-// A page that a forward may only write after the model copied src to dst (copy-on-write).
+// A copy-on-write: the model copies page src to page dst before the forward that writes dst.
 struct PageCopy {
   int32_t src_page = 0;
   int32_t dst_page = 0;

@@ -1,7 +1,7 @@
 // Counter-based random numbers: a draw is a pure function of (seed, sequence, position).
 //
-// No state, so draws do not depend on batch mates, preemption or threads. Mixing: SplitMix64
-// finalizer (Steele, Lea, Flood 2014) applied once per word.
+// Without state, draws cannot depend on other sequences, preemption or threads. The words are mixed
+// by the finalizer of SplitMix64 (Steele, Lea, Flood 2014), once each. Pure; any thread.
 #pragma once
 
 #include <cstdint>

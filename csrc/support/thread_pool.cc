@@ -15,8 +15,8 @@
 namespace mlc_native {
 namespace {
 
-// Long enough to bridge the serial parts between the loops of a forward pass, short enough to leave
-// a shared core to others.
+// Long enough to bridge the serial parts between the loops of a forward, short enough to leave a
+// shared core to other threads.
 constexpr auto kSpinTime = std::chrono::microseconds(40);
 
 void SpinPause() {
@@ -61,37 +61,37 @@ class SpinThenPark {
   std::condition_variable wake_;
 };
 
-// A part is 1 / (3 * threads) of what is left: long parts first, because each costs a claim, short
-// ones at the end, because every thread waits for the last one.
+// A part is 1 / (3 * threads) of the remaining loop: long parts first, because each part costs a
+// claim, and short ones at the end, because every thread waits for the last one.
 constexpr int64_t kShareOfRest = 3;
-// The last parts are 1 / (32 * threads) of the loop.
+// A part is never shorter than 1 / (32 * threads) of the loop.
 constexpr int64_t kShortestShare = 32;
-// No loop has more parts; the most, 14 per thread, are of n = 64 * threads - 1.
+// Upper bound of the parts of a loop. The maximum, 14 per thread, occurs for n = 64 * threads - 1.
 constexpr size_t kMaxPartsPerThread = 16;
 
 }  // namespace
 
-// A loop's parts are claimed one by one from `tickets`: the low bits count the unclaimed parts, the
-// high bits the loops, so that a claim that comes late cannot succeed in a later loop. Who holds a
-// claim may read `fn` and `ends`: the caller changes them only when every part is finished.
+// Parts are claimed one by one from `tickets`. Its low bits count the unclaimed parts and its high
+// bits the loops, so that a late claim cannot succeed in a later loop. A thread with a claim may
+// read `fn` and `ends`, which the caller changes only when every part is finished.
 struct ThreadPool::State {
   explicit State(int threads) : num_threads(threads) {
     ends.reserve(static_cast<size_t>(threads) * kMaxPartsPerThread);
   }
 
-  static constexpr uint64_t kLoop = uint64_t{1} << 16;  // one loop further, in tickets
+  static constexpr uint64_t kLoop = uint64_t{1} << 16;  // the unit of the loop counter in tickets
 
   // Constant after construction.
   const int num_threads;
   std::vector<std::thread> workers;
   // Written by the caller between loops.
   const RangeFn* fn = nullptr;
-  std::vector<int64_t> ends;  // of the loop's parts
+  std::vector<int64_t> ends;  // end of each part
   // Protected by error_mutex: the exception of the lowest part.
   std::mutex error_mutex;
   std::exception_ptr error;
   int64_t error_part = 0;
-  // Own synchronization.
+  // Synchronized by themselves.
   std::atomic<bool> busy = false;
   std::atomic<bool> stopping = false;
   alignas(64) std::atomic<uint64_t> tickets = 0;
@@ -101,7 +101,7 @@ struct ThreadPool::State {
 
   bool HasUnclaimed() const { return tickets.load() % kLoop != 0; }
 
-  // A part of the current loop, or -1 when all are taken.
+  // Returns a part of the current loop, or -1 if all are taken.
   int64_t Claim() {
     uint64_t current = tickets.load();
     while (current % kLoop != 0) {
@@ -182,7 +182,7 @@ ThreadPool::ThreadPool(int num_threads) {
     for (int i = 1; i < num_threads; ++i) {
       state_->workers.emplace_back([state = state_.get(), i] { state->WorkerMain(i); });
     }
-  } catch (...) {  // no more threads to be had: end those already running
+  } catch (...) {  // no more threads can be started: end those already running
     state_->Stop();
     throw;
   }

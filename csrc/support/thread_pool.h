@@ -1,9 +1,11 @@
-// A fixed set of threads for data-parallel loops. A loop is cut into a few parts per thread, the
-// last ones shorter, a function of (n, threads, grain) alone; the caller (thread 0) and the workers
-// take parts as they come, so that a worker whose core is busy with something else holds nobody up.
-// Which thread ran a part must not show in results. num_threads = 1 starts no thread. Workers spin
-// for some tens of microseconds after a loop, then park: an idle pool uses no CPU. A call allocates
-// nothing. Owner: one engine. One loop at a time: nested or concurrent calls are an InternalError.
+// ThreadPool is a fixed set of threads for data-parallel loops.
+//
+// A loop is divided into a few parts per thread, the last ones shorter; the division depends only
+// on (n, threads, grain). The caller (thread 0) and the workers take parts in turn, so a worker
+// whose core is busy does not delay the others. Results must not depend on the thread that runs a
+// part. num_threads = 1 starts no thread. After a loop, workers spin for some tens of microseconds
+// and then sleep, so an idle pool uses no CPU. A call allocates no memory. Owned by one engine; one
+// loop at a time: nested or concurrent calls throw InternalError.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +14,8 @@
 
 namespace mlc_native {
 
-// Non-owning reference to a callable; valid only while the callable lives (that is, during the call
-// it is passed to).
+// A non-owning reference to a callable, valid while the callable lives (during the call it is
+// passed to).
 template <typename Signature>
 class FunctionRef;
 
@@ -45,8 +47,8 @@ class ThreadPool {
   int num_threads() const;
 
   // Calls fn(begin, end, thread_index) for parts that cover [0, n) and returns when all are done.
-  // A part has at least `grain` items; fewer than 2 * grain stay on the caller. The exception of
-  // the lowest part that threw is rethrown here after all parts are done.
+  // A part has at least `grain` items; a loop of fewer than 2 * grain runs on the caller alone. If
+  // parts throw, the exception of the lowest one is rethrown after all parts are done.
   using RangeFn = FunctionRef<void(int64_t, int64_t, int)>;
   void ParallelFor(int64_t n, RangeFn fn, int64_t grain = 1);
 

@@ -13,17 +13,17 @@ uint64_t PairKey(int32_t left, int32_t right) {
 }
 
 struct Symbol {
-  int32_t token_id;  // kNone once it is part of the one before
+  int32_t token_id;  // kNone once it has been merged into the previous symbol
   int32_t previous;
   int32_t next;
 };
 
 struct Candidate {
   int32_t rank;
-  int32_t position;  // of the left symbol
+  int32_t position;  // position of the left symbol
   int32_t merged;
 
-  // The best one is the greatest, as std::priority_queue has it.
+  // The best merge is the greatest, as std::priority_queue requires.
   bool operator<(const Candidate& other) const {
     return std::tie(rank, position) > std::tie(other.rank, other.position);
   }

@@ -1,7 +1,7 @@
-// BpeMerges: byte-pair encoding of one word. Immutable after building; any thread.
+// BpeMerges is the byte-pair encoding of one word. Immutable after building; any thread.
 //
-// The merges of lower rank come first, of equal ones the leftmost: as huggingface/tokenizers
-// (models/bpe/word.rs). O(n log n) for a word of n symbols.
+// Merges of lower rank are applied first, and the leftmost one of equal rank, as in
+// huggingface/tokenizers (models/bpe/word.rs). O(n log n) for a word of n symbols.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,10 @@ namespace mlc_native {
 class BpeMerges {
  public:
   void Reserve(size_t num_merges) { merges_.reserve(num_merges); }
-  // Tokens `left` and `right` side by side become `merged`. Of equal pairs the last one counts.
+  // Adjacent tokens `left` and `right` become `merged`. A pair that is added again replaces the
+  // earlier merge.
   void Add(int32_t left, int32_t right, int32_t rank, int32_t merged);
-  // Merges until nothing more can be merged.
+  // Merges until no pair can be merged.
   void Apply(std::vector<int32_t>* token_ids) const;
 
  private:
@@ -24,10 +25,10 @@ class BpeMerges {
     int32_t rank;
     int32_t merged;
   };
-  // Null when the two do not merge.
+  // Returns null if the two do not merge.
   const Merge* Find(int32_t left, int32_t right) const;
 
-  std::unordered_map<uint64_t, Merge> merges_;  // left in the upper half of the key
+  std::unordered_map<uint64_t, Merge> merges_;  // key: left in the upper half, right in the lower
 };
 
 }  // namespace mlc_native

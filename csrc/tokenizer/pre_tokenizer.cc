@@ -19,7 +19,7 @@ struct ClassRange {
   CharClass kind;
 };
 
-// Ascending; what is in no range is kOther.
+// Ascending. A character in no range is kOther.
 constexpr ClassRange kRanges[] = {
 #include "tokenizer/unicode_ranges.inc"
 };
@@ -30,7 +30,7 @@ CharClass ClassOfAscii(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r') ? kSpace : kOther;
 }
 
-// The code point of a valid character of at least 2 bytes.
+// Returns the code point of a valid character of at least 2 bytes.
 char32_t DecodeChar(std::string_view bytes) {
   char32_t code_point = static_cast<uint8_t>(bytes[0]) & (0x7F >> bytes.size());
   for (char c : bytes.substr(1)) code_point = code_point << 6 | (static_cast<uint8_t>(c) & 0x3F);
@@ -44,7 +44,7 @@ CharClass ClassOf(char32_t code_point) {
   return range != std::end(kRanges) && range->first <= code_point ? range->kind : kOther;
 }
 
-// A place in a text and the character that stands there.
+// A position in a text and the character there.
 class Cursor {
  public:
   explicit Cursor(std::string_view text, size_t at = 0) : text_(text), at_(at) { Read(); }
@@ -60,7 +60,7 @@ class Cursor {
     at_ += length_;
     Read();
   }
-  // Skips a run of one class; false when there is none.
+  // Skips a run of one class. Returns false if there is none.
   bool Skip(CharClass kind) {
     const size_t begin = at_;
     while (Is(kind)) Next();
@@ -87,7 +87,7 @@ class Cursor {
 
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// Length of 's, 't, 're, 've, 'm, 'll or 'd at the beginning, else 0.
+// Returns the length of 's, 't, 're, 've, 'm, 'll or 'd at the beginning, else 0.
 size_t Contraction(std::string_view text, bool any_case) {
   if (text[0] != '\'') return 0;
   static constexpr std::array<std::string_view, 7> kEndings = {"s", "t",  "re", "ve",
@@ -102,7 +102,7 @@ size_t Contraction(std::string_view text, bool any_case) {
   return 0;
 }
 
-// \s+(?!\S)|\s+ where a space stands: all of the run but the last, which goes with what follows.
+// \s+(?!\S)|\s+ at a space: the run of spaces except its last one, which belongs to the next word.
 size_t Spaces(std::string_view text) {
   Cursor cursor(text);
   size_t last = 0;
@@ -113,7 +113,8 @@ size_t Spaces(std::string_view text) {
   return cursor.at_end() || last == 0 ? cursor.at() : last;
 }
 
-// " ?X+" with X the class of what follows the space that there may be; 0 when that is a space.
+// " ?X+", where X is *kind, the class of the character after the optional space. Returns 0 if that
+// is a space.
 size_t SpaceAndRun(std::string_view text, CharClass* kind) {
   Cursor cursor(text);
   if (cursor.Is(' ')) cursor.Next();
@@ -163,7 +164,7 @@ size_t Llama3WithDigits(std::string_view text, int max_digits) {
   return Spaces(text);
 }
 
-// What precedes the first character of one of two kinds: the runs between numbers.
+// Returns the length of the text before its first number.
 size_t UntilNumber(std::string_view text) {
   Cursor cursor(text);
   while (!cursor.at_end() && !cursor.Is(kNumber)) cursor.Next();

@@ -34,7 +34,7 @@ std::optional<Retokenizer::Extension> Retokenizer::Extend(std::span<const int32_
   all += text;
   Extension result;
   if (!encoder_->Encode(all, &result.added)) return std::nullopt;
-  // The encoder spells what it is given; a table with other bytes would change the text.
+  // The encoder reproduces its input; a table with other bytes would change the text.
   std::string_view rest = all;
   for (int32_t token_id : result.added) {
     if (!rest.starts_with(TextOf(token_id))) return std::nullopt;

@@ -1,8 +1,8 @@
-// Retokenizer: the tokens of a sequence whose text is known to go on, for jump-forward decoding.
-// Immutable; any thread.
+// Retokenizer turns forced text into tokens of a sequence, for jump-forward decoding. Immutable;
+// any thread.
 //
-// The last tokens of the sequence are encoded again together with the text that follows, so that
-// the model reads the tokens that it would read in a prompt. The text stays the same byte by byte.
+// It encodes the last tokens of the sequence again, together with the text that follows, so that
+// the model reads the same tokens as in a prompt. The text itself stays the same, byte by byte.
 #pragma once
 
 #include <cstddef>
@@ -24,15 +24,15 @@ class Retokenizer {
   Retokenizer(std::shared_ptr<const TokenTable> table, std::shared_ptr<const TextEncoder> encoder);
 
   struct Extension {
-    size_t num_kept = 0;         // of the last tokens; those behind are taken back
-    std::vector<int32_t> added;  // come in their place
+    size_t num_kept = 0;         // how many of the last tokens stay; the others are taken back
+    std::vector<int32_t> added;  // tokens to append after the kept ones
   };
-  // `last` and behind it `text`. Tokens without text stay, and all before them. Nothing when the
-  // text cannot be encoded.
+  // Encodes the text of the tokens `last` followed by `text`. A token without text stays, as do all
+  // tokens before it. Returns nullopt if the text cannot be encoded.
   std::optional<Extension> Extend(std::span<const int32_t> last, std::string_view text) const;
 
-  // Whether an allowed token is longer than this one and begins with it. Bit t % 32 of word t / 32
-  // of `allowed` is about token t; empty: every token is.
+  // True if the text of some other allowed token begins with the text of this one. Bit t % 32 of
+  // allowed[t / 32] tells whether token t is allowed; if `allowed` is empty, every token is.
   bool MayBeLonger(int32_t token_id, std::span<const int32_t> allowed) const;
 
   std::string_view TextOf(int32_t token_id) const { return table_->text_bytes(token_id); }

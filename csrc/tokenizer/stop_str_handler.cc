@@ -11,7 +11,7 @@
 namespace mlc_native {
 namespace {
 
-constexpr int kLinearSearchLimit = 8;  // children of a node
+constexpr int kLinearSearchLimit = 8;  // nodes with more children use binary search
 
 void CheckStopStrs(const std::vector<std::string>& stop_strs) {
   if (stop_strs.size() > StopStrSet::kMaxStopStrs) {
@@ -33,7 +33,7 @@ void CheckStopStrs(const std::vector<std::string>& stop_strs) {
   }
 }
 
-// Drops what is before the head once that is the larger part, so that a queue costs amortised O(1).
+// Erases the elements before the head once they are the larger part: amortised O(1) per element.
 template <typename Queue>
 void DropDeadPart(Queue* queue, size_t* head) {
   if (*head == queue->size()) {
@@ -47,7 +47,7 @@ void DropDeadPart(Queue* queue, size_t* head) {
 
 }  // namespace
 
-// The trie with its children in maps; then flattened.
+// Builds the trie with children in maps, and then flattens it.
 class StopStrSet::Builder {
  public:
   explicit Builder(StopStrSet* set) : set_(set) {
@@ -69,7 +69,7 @@ class StopStrSet::Builder {
     set_->nodes_[node].match_len = set_->nodes_[node].depth;
   }
 
-  // Breadth first, so that the failure of a node (which is less deep) is complete before the node.
+  // Breadth first, so that the failure link of a node (which is less deep) is complete before it.
   void Finish() {
     std::vector<int32_t> order = {0};
     for (size_t i = 0; i < order.size(); ++i) {
@@ -85,7 +85,7 @@ class StopStrSet::Builder {
         }
         Node& node = set_->nodes_[child];
         node.fail = set_->Next(set_->nodes_[parent].fail, byte);
-        // A stop string that ends at the node itself is longer than those that its suffix ends.
+        // A stop string that ends at the node itself is longer than those of its suffixes.
         if (node.match_len == 0) node.match_len = set_->nodes_[node.fail].match_len;
       }
     }
@@ -93,7 +93,7 @@ class StopStrSet::Builder {
 
  private:
   StopStrSet* set_;
-  std::vector<std::map<uint8_t, int32_t>> trie_;  // beside set_->nodes_
+  std::vector<std::map<uint8_t, int32_t>> trie_;  // children of each node of set_->nodes_
 };
 
 StopStrSet::StopStrSet(const std::vector<std::string>& stop_strs) {

@@ -1,12 +1,13 @@
-// StopStrHandler withholds bytes that may belong to a stop string and finds the first stop string,
-// byte exactly.
+// StopStrHandler finds the first stop string in a text, byte by byte, and withholds bytes that may
+// belong to one.
 //
-// Matching runs over the bytes of the text (Aho-Corasick over all stop strings, amortised O(1) per
-// byte). The stop string is the one that ends first; of several that end there, the longest. Bytes
-// before it are released, itself and everything after it never. A token id is released with its
-// last byte, an id without text when everything before it is released; of the token in which the
-// stop string begins, the id is released when some of its bytes were text. One per sequence. The
-// automaton (StopStrSet) is immutable and shared by the sequences of a request.
+// Matching uses Aho-Corasick over all stop strings, in amortised O(1) per byte. The match is the
+// stop string that ends first, and the longest one of several that end at the same byte. Bytes
+// before the match are released; the match and everything after it never are. A token id is
+// released with its last byte, and an id without text when everything before it has been released.
+// The id of the token in which the match begins is released if some of its bytes were. One per
+// sequence; not thread-safe. The automaton (StopStrSet) is immutable and shared by the sequences of
+// a request.
 #pragma once
 
 #include <array>
@@ -34,20 +35,20 @@ class StopStrSet {
   struct Node {
     int32_t first_child = 0;  // index into children_
     int32_t num_children = 0;
-    int32_t fail = 0;   // node of the longest proper suffix
-    int32_t depth = 0;  // bytes from the root: how many trailing bytes may belong to a stop string
-    int32_t match_len = 0;  // longest stop string that ends here, 0 when none
+    int32_t fail = 0;       // node of the longest proper suffix
+    int32_t depth = 0;      // bytes from the root: trailing bytes that may belong to a stop string
+    int32_t match_len = 0;  // length of the longest stop string that ends here, or 0
   };
   struct Child {
     uint8_t byte;
     int32_t node;
   };
   int32_t Next(int32_t node, uint8_t byte) const;
-  // -1 when there is none.
+  // Returns -1 if there is none.
   int32_t FindChild(const Node& node, uint8_t byte) const;
 
   std::vector<Node> nodes_;      // [0] is the root
-  std::vector<Child> children_;  // of each node together, ascending by byte
+  std::vector<Child> children_;  // the children of a node are adjacent, ascending by byte
   std::array<int32_t, 256> root_next_{};
 };
 
@@ -57,11 +58,11 @@ class StopStrHandler {
 
   explicit StopStrHandler(std::shared_ptr<const StopStrSet> stop_strs);
 
-  // Appends released bytes to *text and released ids to *token_ids. Nothing is released after a
-  // stop string. kNoToken: bytes without an id.
+  // Appends released bytes to *text and released ids to *token_ids. Releases nothing after a stop
+  // string. kNoToken means bytes without an id.
   void Put(int32_t token_id, std::string_view bytes, std::string* text,
            std::vector<int32_t>* token_ids);
-  // End of the sequence without a stop string: releases everything.
+  // Releases everything, at the end of a sequence without a stop string.
   void Finish(std::string* text, std::vector<int32_t>* token_ids);
   bool stop_triggered() const { return stop_triggered_; }
 
@@ -69,22 +70,23 @@ class StopStrHandler {
   struct PendingToken {
     int32_t token_id;
     int64_t begin;  // offset of its first byte in the stream of bytes
-    int64_t end;    // offset just behind this token
+    int64_t end;    // offset behind its last byte
   };
   static void Release(const PendingToken& token, std::vector<int32_t>* token_ids) {
     if (token.token_id != kNoToken) token_ids->push_back(token.token_id);
   }
-  // Moves the bytes before `end` out of held_, and the ids of the tokens that end there.
+  // Releases the bytes before `end`, and the ids of the tokens that end at or before it.
   void ReleaseUntil(int64_t end, std::string* text, std::vector<int32_t>* token_ids);
 
   std::shared_ptr<const StopStrSet> stop_strs_;
   int32_t node_ = 0;
-  // Queues in vectors: what is before the head is dead and dropped now and then.
+  // Queues in vectors. Elements before the head have been released and are erased from time to
+  // time.
   std::string held_;  // bytes seen and not released, from held_head_ on
   size_t held_head_ = 0;
   std::vector<PendingToken> pending_;  // tokens seen and not released, from pending_head_ on
   size_t pending_head_ = 0;
-  int64_t num_seen_ = 0;  // bytes; held_ ends there
+  int64_t num_seen_ = 0;  // bytes seen; the offset of the end of held_
   bool stop_triggered_ = false;
 };
 

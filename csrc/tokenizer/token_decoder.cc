@@ -59,8 +59,8 @@ std::string DecodeWordPiece(const decoder_step::WordPiece& step, const std::stri
   }
   std::string word = " " + token;
   if (!step.cleanup) return word;
-  // The list of tokenizers, decoders/wordpiece.rs. One token at a time, so most can never match
-  // more than the beginning; they are kept for equality.
+  // The list of huggingface/tokenizers, decoders/wordpiece.rs. On a single token most of them
+  // cannot match; the list is complete for comparison.
   static constexpr std::pair<const char*, const char*> kCleanups[] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
       {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},

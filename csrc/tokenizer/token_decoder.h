@@ -1,9 +1,9 @@
-// TokenDecoder: from the way a vocabulary spells a token to the bytes that it adds to a text. Owned
-// by the loading of a TokenTable; immutable after building.
+// TokenDecoder turns the spelling of a token in a vocabulary into the bytes that it adds to a text.
+// Used while a TokenTable is loaded; immutable after building.
 //
-// A chain of steps, the "decoder" of tokenizer.json. Each step works on one token alone; the only
-// step on the whole text is the dropped first space (strip_leading_space). Decoders that need more
-// than that (BPEDecoder, CTC) are not supported: text could not be streamed.
+// It is a chain of steps, the "decoder" of tokenizer.json. Each step works on a single token. The
+// only step on the whole text drops the first space (strip_leading_space). Decoders that need more
+// (BPEDecoder, CTC) are not supported, because their text could not be streamed.
 #pragma once
 
 #include <array>
@@ -15,12 +15,13 @@
 
 namespace mlc_native {
 
-// GPT-2's map from characters to bytes: printable Latin-1 stands for itself, the other 68 bytes for
-// U+0100.. in order (bytes_to_unicode in openai/gpt-2, src/encoder.py).
+// GPT-2's map from characters to bytes. Printable Latin-1 characters stand for themselves; the
+// other 68 bytes are U+0100 and the following characters, in order (bytes_to_unicode in
+// openai/gpt-2, src/encoder.py).
 class ByteLevelAlphabet {
  public:
   ByteLevelAlphabet();
-  // -1 when the character stands for no byte.
+  // Returns -1 if the character stands for no byte.
   int ByteOf(char32_t code_point) const {
     return code_point < bytes_.size() ? bytes_[code_point] : -1;
   }
@@ -35,11 +36,11 @@ struct ByteLevel {
   ByteLevelAlphabet alphabet;
 };
 struct ByteFallback {};  // "<0xE4>" is one byte
-struct Replace {         // every occurrence
+struct Replace {         // replaces every occurrence
   std::string pattern;
   std::string content;
 };
-struct Strip {  // `content` at most `start` times at the beginning, `stop` times at the end
+struct Strip {  // strips `content` up to `start` times at the beginning and `stop` times at the end
   std::string content;
   int64_t start = 0;
   int64_t stop = 0;
@@ -57,7 +58,8 @@ struct TokenDecoder {
   std::vector<Step> steps;
   bool strip_leading_space = false;
 
-  // The bytes of a token. Added tokens are spelled literally, not in the byte-level alphabet.
+  // Returns the bytes of a token. Added tokens are spelled literally, not in the byte-level
+  // alphabet.
   std::string Decode(const std::string& token, bool is_added) const;
 };
 

@@ -1,10 +1,10 @@
-// TokenTable: the bytes that each token id stands for. Immutable; shared between threads.
+// TokenTable maps each token id to its bytes. Immutable; shared between threads.
 //
-// Built from tokenizer.json: vocabularies of BPE, Unigram, WordPiece and WordLevel models, read as
-// the file's decoder reads them (tokenizer_json.cc): byte-level (GPT-2's byte <-> character map),
-// byte-fallback ("<0x0A>" is a byte, U+2581 is a space), metaspace, "##" continuations. Special
-// tokens stand for nothing in text. Ids in holes and beyond the tokenizer's vocabulary (padded
-// embeddings) are empty.
+// It is built from a tokenizer.json with a BPE, Unigram, WordPiece or WordLevel vocabulary, whose
+// tokens are read as the file's decoder reads them (tokenizer_json.cc): byte-level (GPT-2's map
+// between bytes and characters), byte-fallback ("<0x0A>" is a byte, U+2581 is a space), metaspace,
+// "##" continuations. Special tokens add nothing to a text. Unused ids, and ids beyond the
+// vocabulary (padded embeddings), are empty.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ namespace mlc_native {
 
 class TokenTable {
  public:
-  // Throws LoadError when the file is missing, damaged or of an unsupported kind (the message says
-  // which kind).
+  // Throws LoadError if the file is missing, damaged or of an unsupported kind, which the message
+  // names.
   static std::shared_ptr<const TokenTable> FromTokenizerJson(
       const std::string& tokenizer_json_path);
-  // is_special may be empty; otherwise one flag per token.
+  // `is_special` has one flag per token, or is empty.
   TokenTable(std::vector<std::string> token_bytes, std::vector<bool> is_special,
              bool strip_leading_space);
 
   int64_t size() const { return static_cast<int64_t>(token_bytes_.size()); }
-  // Raw bytes of the token, also for special tokens. Empty for ids outside the table.
+  // Returns the raw bytes of the token, also of special ones. Empty for ids outside the table.
   std::string_view bytes(int32_t token_id) const;
-  // What the token adds to the text: empty for special tokens.
+  // Returns the bytes that the token adds to a text. Empty for special tokens.
   std::string_view text_bytes(int32_t token_id) const;
   bool is_special(int32_t token_id) const;
   // The tokenizer prepends a space when encoding, so the first space of a decoded text is dropped.

@@ -1,12 +1,11 @@
-// mlc_native_grammar_worker: compiles grammars that nobody has looked at yet, and says whether that
-// ends within the limits (grammar/trials.h). Not for people: it is started by the engine, with its
-// socket as file 3.
+// mlc_native_grammar_worker compiles untrusted grammars and reports whether the compilation ends
+// within the limits (grammar/trials.h). The engine starts it, with its socket as file 3.
 //
 //   mlc_native_grammar_worker MEMORY_BYTES SECONDS MAX_COMPILED_BYTES
 //
-// The first thread waits for the socket to close and then ends the process, so that nothing is left
-// running when the engine is gone; the second one compiles, on a stack that is as large as the one
-// that the engine will compile on.
+// The first thread waits for the socket to close and then ends the process, so that the process
+// does not outlive the engine. The second thread compiles, on a stack of the size that the engine
+// will compile with.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -51,7 +50,8 @@ void CloseInheritedFiles() {
   for (int file = kWorkerSocket + 1; file < end; ++file) close(file);
 }
 
-// The engine kills what is late by the wall clock; this holds when the engine is stopped itself.
+// The engine kills a late worker by the wall clock. This limit also holds while the engine itself
+// is stopped.
 void AllowMoreCpu(int64_t seconds) {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
@@ -123,7 +123,7 @@ int main(int argc, char** argv) {
   const Limits limits{std::atoll(argv[1]), static_cast<int64_t>(std::ceil(std::atof(argv[2]))),
                       std::atoll(argv[3])};
   Isolate(limits);
-  std::set_new_handler(std::abort);  // SIGABRT says "memory", whoever would catch bad_alloc
+  std::set_new_handler(std::abort);  // SIGABRT means "memory", even where bad_alloc is caught
   std::thread([&limits] {
     RunOnBigStack(kCompileStackBytes, [&] { Serve(limits); });
     _exit(0);
