@@ -1,4 +1,4 @@
-"""What the Python benchmarks share: the model that they measure and its settings."""
+"""Parts that the Python benchmarks share: the model to measure and its settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEMO = Path(mlc_native.__file__).parent / "demo_model"
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, like: str | None = None) -> None:
-    """--model or --like, and what an engine on it is set to; `like` is the default shape."""
+    """Adds --model, --like (with `like` as the default shape) and the settings of the engine."""
     parser.add_argument("--model", help='checkpoint folder, or "demo" for the packaged model')
     parser.add_argument(
         "--like",
@@ -42,7 +42,7 @@ def add_model_arguments(parser: argparse.ArgumentParser, like: str | None = None
 
 @contextmanager
 def model_folder(args: argparse.Namespace) -> Iterator[str]:
-    """The checkpoint to measure; one with random weights exists as long as the context."""
+    """The checkpoint to measure. One with random weights exists only within the context."""
     if args.model is not None or args.like is None:
         yield str(DEMO) if args.model in (None, "demo") else args.model
         return
@@ -60,12 +60,12 @@ def model_folder(args: argparse.Namespace) -> Iterator[str]:
 
 
 def torch_device(args: argparse.Namespace) -> str:
-    """Where torch computes beside an engine on --device: the CPU when it has no such device."""
+    """The torch device that corresponds to --device; the CPU if torch has no such device."""
     return args.device if args.device != "auto" and torch.cuda.is_available() else "cpu"
 
 
 def engine_config(args: argparse.Namespace, **settings: Any) -> EngineConfig:
-    """The settings of the command line and those of the benchmark."""
+    """The settings of the command line together with those of the benchmark."""
     return EngineConfig(
         dtype=args.dtype,
         quantization=args.quantization,
@@ -77,7 +77,7 @@ def engine_config(args: argparse.Namespace, **settings: Any) -> EngineConfig:
 
 
 def describe_model(args: argparse.Namespace) -> str:
-    """One line: which model, in which precision, on what."""
+    """One line with the model, its precision and the device."""
     model = args.model or args.like or "demo"
     weights = args.quantization or args.dtype
     where = f"{args.threads} threads" if args.device == "cpu" else args.device

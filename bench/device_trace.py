@@ -1,4 +1,4 @@
-"""How long a GPU waits between the kernels of this process, whoever launches them."""
+"""Measures how long a GPU is idle between the kernels of this process, from any library."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ EDGE = 0.1  # of the time at either end is not counted: prompts, and the end of 
 
 
 class DeviceTrace:
-    """What ran on the device; filled when `device_trace` ends."""
+    """The kernels that ran on the device; filled when `device_trace` ends."""
 
     def __init__(self) -> None:
         self.busy_s: list[tuple[float, float]] | None = None  # [begin, end); None: no device
 
     def idle_share(self) -> float | None:
-        """Of the time between the edges; None where there was no device to trace."""
+        """The idle share of the time between the edges; None if there was no device to trace."""
         return idle_share(self.busy_s) if self.busy_s else None
 
 
 def idle_share(busy_s: Iterable[tuple[float, float]]) -> float:
-    """The share of gaps of MIN_GAP_S or more among intervals that may overlap."""
+    """The share of gaps of at least MIN_GAP_S between intervals, which may overlap."""
     spans = sorted(busy_s)
     begin, end = spans[0][0], max(e for _, e in spans)
     low, high = begin + EDGE * (end - begin), end - EDGE * (end - begin)
@@ -38,7 +38,7 @@ def idle_share(busy_s: Iterable[tuple[float, float]]) -> float:
 
 @contextmanager
 def device_trace() -> Iterator[DeviceTrace]:
-    """Traces the GPUs while the context lasts, through the driver: all libraries are seen."""
+    """Traces the GPUs within the context, through the driver, which sees all libraries."""
     trace = DeviceTrace()
     if not torch.cuda.is_available():
         yield trace
@@ -50,7 +50,7 @@ def device_trace() -> Iterator[DeviceTrace]:
 
 
 def device_spans(profiler: Any, device_type: Any) -> list[tuple[float, float]]:
-    """Seconds, from the first one's begin, in which something ran on devices of a type."""
+    """The intervals, in seconds from the first one, in which devices of a type were busy."""
     events = [
         (event.start_ns(), event.end_ns())
         for event in profiler.profiler.kineto_results.events()

@@ -1,8 +1,8 @@
-"""How far a model in some precision is from the same checkpoint in float32 under `transformers`.
+"""Compares a model in some precision with the same checkpoint in float32 under `transformers`.
 
-Logits come from the model's own forward, in chunks and pages as the engine runs it
-(`paged_driver.PagedModel`); greedy answers come from the engine. bench/quality.py makes tables of
-this, tests/python/models/test_quantization.py bounds it. Nothing is drawn without a seed.
+Logits come from the model's forward, with chunks and pages as in the engine
+(`paged_driver.PagedModel`); greedy answers come from the engine. bench/quality.py prints tables of
+the figures, and tests/python/models/test_quantization.py bounds them. Random choices are seeded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_ANSWER = 100  # tokens
 
 @dataclass(frozen=True)
 class Precision:
-    """What a model computes in. With `quantization`, `dtype` is that of embeddings and KV cache."""
+    """A precision. With `quantization`, `dtype` is the type of embeddings and KV cache."""
 
     name: str
     dtype: str = "bfloat16"
@@ -76,16 +76,17 @@ PRECISIONS = (
 
 @dataclass(frozen=True)
 class Text:
-    """Token ids, and which of them count in the perplexity: none in front of the first."""
+    """Token ids, and flags of those that count in the perplexity. The first one never does."""
 
     tokens: list[int]
     scored: np.ndarray  # bool [len(tokens)]; scored[0] is False
 
 
 def held_out_texts(num_documents: int = 200, num_long: int = 8) -> list[Text]:
-    """Text of the demo model's generator under the seed that training never draws.
+    """Text of the demo model's generator with a seed that training never draws.
 
-    Scored is what the model learned: answers in chats, and documents but for their first token.
+    The scored tokens are those the model learned: answers in chats, and documents except for their
+    first token.
     """
     tokenizer, compiled = AutoTokenizer.from_pretrained(DEMO), template()
     drawn = itertools.chain(
@@ -124,7 +125,7 @@ def question_prompts() -> list[list[int]]:
 
 
 def random_texts(path: Path, length: int, seed: int) -> list[Text]:
-    """One text of random tokens, which no perplexity is asked of."""
+    """One text of random tokens, without a perplexity."""
     vocab_size = json.loads((path / "config.json").read_text())["vocab_size"]
     (tokens,) = random_prompts(1, length, vocab_size, seed)
     return [Text(tokens, np.zeros(length, dtype=bool))]
@@ -134,7 +135,7 @@ def random_texts(path: Path, length: int, seed: int) -> list[Text]:
 
 
 class Reference:
-    """The checkpoint in `transformers`: weights as stored, everything computed in float32."""
+    """The checkpoint in `transformers`, computed in float32."""
 
     def __init__(self, path: Path) -> None:
         self._model = AutoModelForCausalLM.from_pretrained(path, dtype="auto").float().eval()
@@ -146,7 +147,7 @@ class Reference:
 
     @torch.inference_mode()
     def greedy(self, prompt: Sequence[int]) -> list[int]:
-        """The answer's tokens, the one that ends it left out."""
+        """The answer's tokens without the one that ends it."""
         ids = torch.tensor([list(prompt)])
         out = self._model.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=MAX_ANSWER, do_sample=False
@@ -158,7 +159,7 @@ class Reference:
 
 
 def logits(model: PagedModel, text: Text) -> np.ndarray:
-    """float32 [len(text.tokens), vocab_size] of our forward, in as few chunks as fit."""
+    """float32 [len(text.tokens), vocab_size] of mlc_native's forward, in as few chunks as fit."""
     sequence = PagedSequence(list(text.tokens))
     rows = []
     while sequence.kv_len < len(text.tokens):
@@ -193,7 +194,7 @@ class Fidelity:
 def compare(
     ours: Iterable[np.ndarray], references: Sequence[np.ndarray], texts: Sequence[Text]
 ) -> Fidelity:
-    """Figures of one model over texts; logits [tokens, vocab_size] of each text."""
+    """Figures of one model over texts, from the logits [tokens, vocab_size] of each text."""
     positions, losses = [], []
     for a, b, text in zip(ours, references, texts, strict=True):
         log_p, log_q = _log_softmax(b), _log_softmax(a)
@@ -224,7 +225,7 @@ def _log_softmax(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Greedy answers beside the reference's: equal ones, and tokens before the first difference."""
+    """Greedy answers compared with the reference: equal ones, tokens before a difference."""
 
     equal: int
     answers: int
@@ -252,7 +253,7 @@ def greedy_answers(engine: SyncMLCEngine, prompts: Sequence[Sequence[int]]) -> l
 
 
 def agree(ours: Sequence[list[int]], references: Sequence[list[int]]) -> Agreement:
-    """How far answers go together."""
+    """How many tokens the answers have in common."""
     same = [
         next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
         for a, b in zip(ours, references, strict=True)

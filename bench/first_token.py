@@ -1,9 +1,10 @@
-"""Seconds from the start of a process until the first token of a checkpoint is there.
+"""Measures the seconds from the start of a process to the first token of a checkpoint.
 
     python bench/first_token.py --model DIR --device cuda:0
 
-Each side runs in processes of its own, the first of which puts files into the page cache and is
-not counted: imports, loading, whatever is compiled or captured, and one token of a short prompt.
+Each side runs in processes of its own. The first process puts the files into the page cache and is
+not counted. The time includes imports, loading, compilation, graph capture, and one token of a
+short prompt.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How much of its speed a Python thread keeps while the engine streams.
+"""Measures how much of its speed a Python thread keeps while the engine streams.
 
     python bench/gil.py [--pairs 10] [--streams 16] [--us-per-step 1000]
 
-A thread counts in a loop. Its rate is measured in turn with the engine idle and with streams
-running (fake model, sleeping, 1 ms per step), each for `--seconds`; a pair gives one ratio. The
-streams are consumed by an event loop on another thread of the same process.
+A thread counts in a loop. Its rate is measured for `--seconds` with the engine idle, and for the
+same time with running streams (fake model, which sleeps for 1 ms per step). Each pair gives one
+ratio. An event loop on another thread of the same process consumes the streams.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Counter:
 
 
 class Streams:
-    """Streams that run until they are aborted, consumed by an event loop on a thread of its own."""
+    """Streams that run until they are aborted, and the event loop thread that consumes them."""
 
     def __init__(self, engine: AsyncMLCEngine, num_streams: int) -> None:
         self._engine = engine
@@ -101,7 +101,7 @@ def measure_pair(
 
 
 def streaming_cpu_s() -> dict[str, float]:
-    """CPU time of the stream-back thread and the event loop: what may hold the GIL."""
+    """CPU time of the stream-back thread and the event loop, the threads that take the GIL."""
     threads = {thread.name: thread.native_id or 0 for thread in threading.enumerate()}
     return {name: thread_cpu_s(threads[name]) for name in ("mlc-native-stream-back", "event loop")}
 

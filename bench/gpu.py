@@ -1,19 +1,19 @@
-"""The figures that a GPU is judged by, each beside the machine's limit and `transformers`.
+"""Measures an engine on a GPU, together with the machine's limit and `transformers`.
 
     python bench/gpu.py --device cuda:0 --json out.json            # everything
-    python bench/gpu.py decode-0.6b host --device cuda:0           # some of it
-    python bench/gpu.py --tiny --device cpu                        # does it run at all
+    python bench/gpu.py decode-0.6b host --device cuda:0           # selected rows
+    python bench/gpu.py --tiny --device cpu                        # a test run without a GPU
 
     limits       bandwidth of a large copy, peak of a large product of bfloat16 matrices
     decode-SHAPE tokens/s of one sequence, 8b also in q4; 8b also prefill of 8,192 tokens
-    attention    torch's own on the shape that bench/cuda/kernels.cc times, for comparison
-    serving      256 requests of 100 to 1,024 tokens in and out at once (uniform, seed 0)
-    host         64 sequences: what of a step the host takes, and how much of that the device waits
-    first-token  seconds from the start of a process, files in the page cache
+    attention    torch's attention on the shape that bench/cuda/kernels.cc times, for comparison
+    serving      256 requests at once, with 100 to 1,024 tokens in and out (uniform, seed 0)
+    host         64 sequences: the host's part of a step, and how long the device waits for it
+    first-token  seconds from the start of a process, with the files in the page cache
 
-Checkpoints with random weights are made in TMPDIR. The limits are measured first, always; what else
-is measured does not stop for what fails. tools/gpu_report.py compares the figures with their
-targets. A share is the least time the machine needs (model_limit.py) over the time measured.
+Checkpoints with random weights are made in TMPDIR. The limits are always measured first. A row that
+fails does not stop the others. tools/gpu_report.py compares the figures with their targets. A share
+is the least time that the machine needs (model_limit.py) divided by the measured time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Figures = dict[str, dict[str, Any]]  # by name, then by side
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured."""
+    """The amount of work that is measured."""
 
     shapes: dict[str, str]
     new_tokens: int = 256
@@ -79,7 +79,7 @@ TINY = Sizes(
 
 
 class Run:
-    """One run of the program: what it was asked, what it found out about the machine."""
+    """One run of the program: its arguments and the limits of the machine."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -111,7 +111,7 @@ def config_of(path: str) -> dict[str, Any]:
 
 
 def median_seconds(device: str, call: Callable[[], object]) -> float:
-    """Of one call: 12 times ten calls in a row, the first two of which are not counted."""
+    """Seconds per call: the median of 12 rounds of ten calls, without the first two rounds."""
     seconds = []
     for _ in range(12):
         wait_for(device)
@@ -124,13 +124,13 @@ def median_seconds(device: str, call: Callable[[], object]) -> float:
 
 
 def wait_for(device: str) -> None:
-    """Until the device has done everything."""
+    """Waits until the device is idle."""
     if device != "cpu":
         torch.cuda.synchronize(device)
 
 
 def measure_machine(device: str, sizes: Sizes) -> Machine:
-    """Random data: products of zeros are faster."""
+    """A random matrix, because products of zeros are faster."""
     source = torch.randint(0, 100, (sizes.copy_bytes // 4,), dtype=torch.int32, device=device)
     target = torch.empty_like(source)
     copy_s = median_seconds(device, lambda: target.copy_(source))
@@ -170,7 +170,7 @@ def one_sequence(run: Run, shape: str, quantizations: list[str | None], prefill:
 
 
 def rate_figure(machine: Machine, decoder: Decoder, row: Row, rates: list[float]) -> dict[str, Any]:
-    """Tokens/s beside the limit of a step in the middle of the row."""
+    """Tokens/s, and their share of the limit of a step in the middle of the row."""
     if row.new_tokens == 1:
         step = Step(1, row.prompt_len, 0)
     else:
@@ -197,7 +197,7 @@ def torch_attention(run: Run) -> Figures:
 
 
 def serve(run: Run) -> Figures:
-    """Output tokens/s of requests that are all there at once."""
+    """Output tokens/s of requests that are all submitted at once."""
     sizes = run.sizes
     workload = Workload(sizes.lengths, sizes.lengths, sizes.requests, None)
     args = run.engine_args()
@@ -220,7 +220,7 @@ def serve(run: Run) -> Figures:
 
 
 def attempt(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a foreign part measures, or why it does not."""
+    """The result of measuring another library, or the reason why that failed."""
     try:
         return call()
     except Exception as error:
@@ -252,7 +252,7 @@ def generate_padded(model: Any, arrivals: list[Arrival]) -> dict[str, Any]:
 
 
 def generate_continuous(model: Any, arrivals: list[Arrival]) -> dict[str, Any]:
-    """transformers' continuous batching; raises what it raises where it cannot run."""
+    """transformers' continuous batching; raises its exception where it cannot run."""
     config = type(model.generation_config)(do_sample=False, eos_token_id=-1, pad_token_id=0)
     with model.continuous_batching_context_manager(generation_config=config) as manager:
         start = time.perf_counter()
@@ -273,7 +273,7 @@ def generate_continuous(model: Any, arrivals: list[Arrival]) -> dict[str, Any]:
 
 
 def host_time(run: Run) -> Figures:
-    """A batch that decodes: the step, what of it the host works, and how long the device waits."""
+    """A decoding batch: time of a step, the host's part of it, and the idle time of the device."""
     sizes = run.sizes
     args = run.engine_args()
     args.max_sequences, args.prefill_chunk = sizes.batch, None
@@ -287,7 +287,7 @@ def host_time(run: Run) -> Figures:
 
 
 async def profile(args: argparse.Namespace, path: str, arrivals: list[Arrival]) -> dict[str, Any]:
-    """The engine's own clock, then, in a run of its own, the device's."""
+    """Times of the engine's clock and, in a separate run, of the device."""
     engine = await asyncio.to_thread(serving.start_engine, args, path)
     async with engine:
         generator = LoadGenerator(engine, lambda: None)

@@ -1,7 +1,7 @@
-// What grammars cost: masks and steps of a matcher in three places of an answer, and compiling a
-// schema here, through the helper process, for the first time, and from the cache. The argument is
-// the size of the vocabulary: the bytes, made-up words of 2 to 10 letters, and, one in 32, runs of
-// signs (a quote in a token makes it the costly kind inside of a string).
+// Measures grammars: masks and steps of a matcher at three places of an answer, and the compilation
+// of a schema in this process, through the helper process, for the first time, and from the cache.
+// The argument is the size of the vocabulary, which holds the bytes, artificial words of 2 to 10
+// letters and, one in 32, runs of signs (a token with a quote is expensive inside of a string).
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -41,7 +41,7 @@ GrammarVocab MakeVocab(int64_t size) {
   return vocab;
 }
 
-// Differs in `id`, so that nothing is in the cache.
+// A schema that differs in `id`, so that it is not in the cache.
 GrammarSpec Schema(int64_t id) {
   return {GrammarKind::kJsonSchema, R"({"type": "object", "properties": {"name)" +
                                         std::to_string(id) + R"(": {"type": "string"},
@@ -106,7 +106,7 @@ BENCHMARK(BenchCompileIsolated)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 
-// Creating the compiler, starting its helper and the first grammar.
+// Creates the compiler, starts its helper and compiles the first grammar.
 void BenchFirstCompile(benchmark::State& state) {
   const GrammarVocab vocab = MakeVocab(state.range(0));
   for (auto _ : state) {

@@ -1,8 +1,8 @@
-// Speed of the CPU kernels beside what the machine can do. Prints the read bandwidth and the peaks
-// of the threads used first (alone: limits.cc); every row then shows its share of them
-// ("bandwidth", "peak") and of the nearer one ("limit", 1.0 = reached). Threads:
-// MLC_NATIVE_BENCH_THREADS (default 2). ISA: MLC_NATIVE_ISA. With one thread everything is measured
-// in CPU time, which other programs on the machine distort less.
+// Measures the CPU kernels against the limits of the machine. First prints the read bandwidth and
+// the peaks of the threads in use (limits.cc prints only those). Every row then shows its share of
+// them ("bandwidth", "peak") and of the nearer one ("limit", 1.0 = reached). Threads:
+// MLC_NATIVE_BENCH_THREADS (default 2). ISA: MLC_NATIVE_ISA. With one thread, times are CPU times,
+// which other programs on the machine distort less.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ constexpr Format kFormats[] = {
     {"float32", WeightFormat::kFloat32, Arithmetic::kFloat32},
 };
 
-// Enough different weights that none is in a cache when its turn comes.
+// Enough different weights that none is in a cache when it is used again.
 struct Weights {
   AlignedBuffer buffer;
   std::vector<PackedLinear> layers;
@@ -71,7 +71,7 @@ void BenchLinear(benchmark::State& state, const Format& format, int64_t n, int64
          2.0 * m * n * k, format.arithmetic);
 }
 
-// Loading: rows of a bfloat16 checkpoint into panels.
+// Packs rows of a bfloat16 checkpoint into panels, as loading does.
 void BenchPack(benchmark::State& state, const Format& format) {
   constexpr int64_t kRows = 256, kInputs = 1024;
   const CpuKernels& isa = *TheMachine().isa;
@@ -89,7 +89,7 @@ void BenchPack(benchmark::State& state, const Format& format) {
 struct KvCase {
   const char* name;
   KvFormat format;
-  Arithmetic arithmetic;  // of the products
+  Arithmetic arithmetic;  // type of the products
 };
 constexpr KvCase kKvCases[] = {
     {"bfloat16", KvFormat::kBFloat16, Arithmetic::kBFloat16},
@@ -134,8 +134,8 @@ struct AttentionShape {
   const char* name;
   int64_t sequences;
   int64_t rows;     // new tokens of each sequence
-  int64_t context;  // old ones
-  bool shuffled;    // pages as after long use, else in order, as a fresh pool hands them out
+  int64_t context;  // earlier tokens of each sequence
+  bool shuffled;    // pages in random order, as after long use; else in order, as in a new pool
 };
 constexpr AttentionShape kAttentionShapes[] = {
     {"decode/1x512", 1, 1, 511, false},
@@ -149,7 +149,7 @@ constexpr AttentionShape kAttentionShapes[] = {
 void BenchAttention(benchmark::State& state, const KvCase& kv, const AttentionShape& shape) {
   const auto [name, sequences, rows, context, shuffled] = shape;
   const int64_t pages = (context + rows + kPageSize - 1) / kPageSize;
-  // As many layers as no cache holds.
+  // Enough layers to exceed every cache.
   const int64_t layers = std::max<int64_t>(1, 65536 / (pages * kPageSize * sequences));
   const KvPages cache(kv.format, pages * sequences * layers);
   std::vector<int32_t> table(pages * sequences * layers);
@@ -186,8 +186,9 @@ void BenchAttention(benchmark::State& state, const KvCase& kv, const AttentionSh
          4.0 * sequences * keys * kHeads * kHeadDim, kv.arithmetic);
 }
 
-// What a layer of Qwen3-0.6B's shape does between its linears and attention, with the conversion of
-// the linears' inputs (their own work is one panel each). A prefill: consecutive slots.
+// The row-wise work of a layer with the shape of Qwen3-0.6B between its linears and attention, with
+// the conversion of the linears' inputs (each linear itself is one panel). A prefill: consecutive
+// slots.
 void BenchBetweenLinears(benchmark::State& state, const Format& format) {
   constexpr int64_t kHidden = 1024, kHeads = 16, kKvHeads = 8, kHeadDim = 128, kFfn = 3072;
   constexpr int64_t kQkv = (kHeads + 2 * kKvHeads) * kHeadDim;

@@ -1,5 +1,5 @@
-// What the kernel benchmarks share: thread pool and ISA, the machine's measured limits, inputs, and
-// counters that show a result as a share of those limits.
+// Parts that the kernel benchmarks share: thread pool and ISA, the measured limits of the machine,
+// inputs, and counters that show a result as a share of those limits. One thread.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -25,14 +25,14 @@ namespace mlc_native::kernels {
 struct Machine {
   std::unique_ptr<ThreadPool> pool;
   const CpuKernels* isa = nullptr;
-  AlignedBuffer stream;  // what MeasureReads reads
+  AlignedBuffer stream;  // read by MeasureReads
   double bytes_per_second = 0;
   double ops_per_second[std::size(kArithmeticNames)] = {};  // by Arithmetic; 2 per multiply-add
 
   Cpu cpu() const { return {isa, pool.get()}; }
-  // Peaks: whatever is better than before, a machine is never too fast, only too busy.
+  // Keeps the best peak: other programs can only make a measurement slower.
   void MeasurePeaks();
-  // Memory is shared with other machines' programs: what it gives changes from second to second.
+  // Measures the bandwidth again: on a shared machine it changes within seconds.
   void MeasureReads();
   double Peak(Arithmetic arithmetic) const {
     return ops_per_second[static_cast<size_t>(arithmetic)];
@@ -62,7 +62,7 @@ inline std::vector<float> RandomFloats(int64_t count) {
 }
 
 // One pass over the buffer, cache line by cache line with prefetch, as the kernels read weights.
-// How many streams at a time are fastest differs between machines.
+// The fastest number of parallel streams differs between machines.
 template <int kStreams>
 void ReadAll(ThreadPool& pool, const AlignedBuffer& buffer) {
   constexpr int64_t kWords = 8, kPrefetch = 64 * kWords;  // of a line, and 64 lines ahead
@@ -94,7 +94,7 @@ inline double MeasureBandwidth(ThreadPool& pool, const AlignedBuffer& buffer) {
   return best;
 }
 
-// Best of some passes of some milliseconds, all threads.
+// The best of several passes of some milliseconds, on all threads.
 inline double MeasurePeak(ThreadPool& pool, PeakLoop loop) {
   constexpr int64_t kIterations = 200000;
   double best = 0;

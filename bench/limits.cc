@@ -1,6 +1,6 @@
-// What this machine can do, before any kernel of ours: read bandwidth of all threads and, for each
-// instruction set that it has, the peak rate of multiply-adds on registers, in float32, bfloat16
-// and 8-bit integers. Threads: MLC_NATIVE_BENCH_THREADS (default 2).
+// Measures the limits of this machine, independent of the kernels: the read bandwidth of all
+// threads and, for each available instruction set, the peak rate of multiply-adds on registers in
+// float32, bfloat16 and 8-bit integers. Threads: MLC_NATIVE_BENCH_THREADS (default 2).
 #include "kernels_machine.h"
 
 int main() {

@@ -1,12 +1,12 @@
-"""Seconds from a model folder to a model that is ready, by precision, from the page cache.
+"""Measures the seconds for loading a model in each precision, from the page cache.
 
     python bench/load.py --like qwen3-0.6b --threads 2
 
-Each row loads the folder `--repeats` times: the first one, which may also pay for memory that the
-machine has not used before, and the fastest. `limit` is what copying as many bytes takes at the
-speed at which all threads read the file from the page cache. The cache rows are starts with
-`weight_cache_dir`: the first one packs and writes, the second one maps. GPTQ (4 bits, symmetric,
-groups of 128) and MLC's q4f16_1 are made in numpy, which takes minutes.
+Each row loads the folder `--repeats` times and shows the first load, which may include the cost of
+memory that the machine has not used before, and the fastest. `limit` is the time for copying as
+many bytes at the speed at which all threads read the file from the page cache. The cache rows use
+`weight_cache_dir`: the first start packs and writes, the second one maps. GPTQ (4 bits, symmetric,
+groups of 128) and MLC's q4f16_1 checkpoints are made in numpy, which takes minutes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def load(folder: Path, threads: int, **options: str) -> tuple[float, int]:
 
 
 def quantized_folders(like: str, work: Path) -> Iterator[tuple[str, Path]]:
-    """A row's name and its folder, gone when the next one is asked for."""
+    """The name and the folder of each row. The folder is removed when the next one is requested."""
     source = make_checkpoint(like, work / "float32", "float32")
     quantize_checkpoint(source, work / "gptq", work / "floats", GPTQ)
     shutil.rmtree(work / "floats")

@@ -1,10 +1,10 @@
-"""Requests that arrive at random times at an AsyncMLCEngine of this process, and what they felt.
+"""Sends requests at random times to an AsyncMLCEngine of this process and records their latencies.
 
-Arrivals are a Poisson process, so that they come in bursts as users do; a request is sent when it
-is due, whether or not earlier ones are done. Arrivals, prompts and lengths are drawn before the
-clock starts. The generator is one thread: its event loop sends requests and is woken once per batch
-of outputs. Its own share of a core and its lateness are part of the figures. Latencies count from
-when a request was due, so that a late generator cannot make the engine look fast.
+Arrivals are a Poisson process, so they come in bursts like those of users. A request is sent when
+it is due, whether or not earlier ones are done. Arrivals, prompts and lengths are drawn before the
+clock starts. The generator is one thread: its event loop sends requests and wakes up once per batch
+of outputs. Its share of a core and its delay are reported. Latencies count from the time at which a
+request was due, so that a late generator cannot make the engine look fast.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a request is like, and when arrivals end: after a number of requests or of seconds."""
+    """The kind of requests, and the end of arrivals after a number of requests or of seconds."""
 
     prompt: Lengths
     output: Lengths
@@ -97,7 +97,7 @@ def _due_times(rate: float, workload: Workload, rng: np.random.Generator) -> Ite
 
 @dataclass
 class Record:
-    """What became of a request; times in seconds after the start.
+    """The result of a request; times are in seconds after the start.
 
     Attributes:
         output_s, output_tokens: when each output came, and the tokens that came with it.
@@ -113,7 +113,7 @@ class Record:
     error: str = ""
 
     def inter_token_s(self) -> list[float]:
-        """The time between two outputs, shared by the tokens of the later one."""
+        """The time between two outputs, divided by the number of tokens of the later one."""
         gaps = np.diff(self.output_s)
         counts = self.output_tokens[1:]
         return [gap / count for gap, count in zip(gaps, counts, strict=True) for _ in range(count)]
@@ -121,7 +121,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Run:
-    """All records of a rate; the CPU share is the generator's, 1.0 is one core."""
+    """All records of a rate, and the generator's share of a core."""
 
     rate: float
     records: list[Record]
@@ -129,7 +129,7 @@ class Run:
 
 
 class LoadGenerator:
-    """Sends arrivals from the running event loop and records what comes back."""
+    """Sends arrivals from the running event loop and records the outputs."""
 
     def __init__(self, engine: AsyncMLCEngine, on_done: Callable[[], object]) -> None:
         """`on_done` is called once per finished request."""

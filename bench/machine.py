@@ -1,4 +1,4 @@
-"""Where the figures of a Python benchmark come from."""
+"""The origin of a benchmark's figures: machine, versions, commit and command."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PACKAGES = ("torch", "transformers")
 
 
 def cpu_name() -> str:
-    """The processor's name as Linux knows it."""
+    """The processor's name according to Linux."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     named = next((line for line in lines if line.startswith("model name")), platform.machine())
     return named.rpartition(":")[2].strip()
 
 
 def commit() -> str:
-    """The source tree's commit; "+" marks changes since. Empty outside a git checkout."""
+    """The source tree's commit, with "+" if there are changes. Empty outside a git checkout."""
     try:
         out = subprocess.run(
             ["git", "describe", "--always", "--dirty=+"],
@@ -37,7 +37,7 @@ def commit() -> str:
 
 
 def package_version(name: str) -> str:
-    """Of an installed package; empty when it is not."""
+    """The version of a package; empty if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

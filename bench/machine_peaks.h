@@ -1,12 +1,12 @@
-// The fastest rate at which one instruction set of this machine multiplies and adds: loops on
-// registers alone, no memory. Included by kernels_machine.h only.
+// Loops that measure the peak rate of multiply-adds of an instruction set, on registers, without
+// memory. Included by kernels_machine.h only.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
 namespace mlc_native::kernels {
-// What a peak is measured for: the type of the products.
+// The type of the products whose peak is measured.
 enum class Arithmetic : uint8_t { kFloat32, kBFloat16, kInt8 };
 constexpr const char* kArithmeticNames[] = {"float32", "bfloat16", "int8"};
 
@@ -14,7 +14,7 @@ constexpr const char* kArithmeticNames[] = {"float32", "bfloat16", "int8"};
 using PeakLoop = int64_t (*)(int64_t iterations);
 
 #if defined(__x86_64__)
-// In assembly, because the compiler moves sums between registers and memory as it likes. UPDATE
+// Written in assembly, because compilers move sums between registers and memory. UPDATE
 // adds to register \r, which is independent of the others; registers 13 to 15 hold operands.
 #define MLC_NATIVE_PEAK_LOOP(NAME, CLEAR, UPDATE, OPERATIONS)                                    \
   inline int64_t NAME(int64_t iterations) {                                                      \
@@ -83,8 +83,8 @@ MLC_NATIVE_PEAK_LOOP(BFloat16Peak, ".arch armv8.2-a+bf16\nbfdot v\\r\\().4s, v30
 #undef MLC_NATIVE_PEAK_LOOP
 #endif
 
-// Of the products that the kernels of `isa` use: without a dot product of bfloat16, those of
-// float32.
+// Returns the loop for the products that the kernels of `isa` use. Without a dot product of
+// bfloat16, those are the products of float32.
 inline PeakLoop PeakLoopOf(std::string_view isa, Arithmetic arithmetic) {
   [[maybe_unused]] const bool int8 = arithmetic == Arithmetic::kInt8;
 #if defined(__x86_64__)

@@ -1,9 +1,9 @@
-"""What a machine must at least take for steps of a decoder: bytes over bandwidth, operations over
-peak, everything counted once, as end_to_end.cc does it for CPUs.
+"""The least time that a machine needs for steps of a decoder: bytes over bandwidth, or operations
+over peak, each counted once, as in end_to_end.cc for CPUs.
 
-Bytes: the weights of all matrices as they are stored, keys and values of every context read, those
-of new rows written. Operations: 2 n k for each row of a matrix (the head only where logits are
-wanted), 4 heads head_dim for each row and key that it attends. Activations are not counted.
+Bytes: the weights of all matrices as stored, the keys and values of every context (read), and those
+of new rows (written). Operations: 2 n k for each row of a matrix (for the head, only rows that need
+logits), and 4 heads head_dim for each pair of a row and a key. Activations are not counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BF16 = 2  # bytes
 
 @dataclass(frozen=True)
 class Machine:
-    """Measured in the same run as what is compared with it.
+    """Limits of the machine, measured in the same run as the figures to compare.
 
     Attributes:
         bytes_per_s: read plus written by a large copy.
@@ -60,7 +60,7 @@ class Decoder:
 
     @classmethod
     def of(cls, config: dict[str, Any], stored_bytes: float | None = None) -> Decoder:
-        """`stored_bytes`: of everything that was loaded; None: all of it in bfloat16."""
+        """`stored_bytes` is the size of all loaded weights; None means bfloat16."""
         hidden, heads = config["hidden_size"], config["num_attention_heads"]
         head_dim = config.get("head_dim") or hidden // heads
         kv_size = config["num_key_value_heads"] * head_dim
@@ -89,7 +89,7 @@ class Decoder:
         return machine.seconds(self.step_bytes(step), self.step_operations(step))
 
     def requests_seconds(self, machine: Machine, requests: Sequence[tuple[int, int]]) -> float:
-        """The least time for requests (tokens of the prompt, tokens generated), all in one batch.
+        """The least time for requests (prompt tokens, generated tokens) that form one batch.
 
         Weights are read once for each token of the longest answer; each generated token reads the
         keys and values of its context.

@@ -1,14 +1,14 @@
-"""Tokens per second of a checkpoint, beside `transformers` in the same run.
+"""Measures tokens per second of a checkpoint, and of `transformers` in the same run.
 
     python bench/offline.py --like qwen3-0.6b --dtype bfloat16 --threads 2
     python bench/offline.py --like qwen3-0.6b --quantization q8 --against float32 --json out.json
 
 In each of `--repeats` rounds all sides run in turn, every other round in reverse. Figures are
-medians with the smallest and the largest; a ratio is the median of the rounds' ratios. `prefill`
-counts prompt tokens per second of a call that generates one token. `decode` counts the tokens after
-the first: what a call with `--new-tokens` takes longer than one that generates a single token.
-Weights and prompts are fixed by the seed; the prefix cache is off. For the share of the machine's
-limit see end_to_end.cc.
+medians with the smallest and the largest value; a ratio is the median of the rounds' ratios.
+`prefill` is prompt tokens per second of a call that generates one token. `decode` covers the tokens
+after the first: its time is that of a call with `--new-tokens` less that of a call that generates
+one token. Weights and prompts are fixed by the seed; the prefix cache is off. For the share of the
+machine's limit see end_to_end.cc.
 """
 
 from __future__ import annotations

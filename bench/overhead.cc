@@ -1,21 +1,19 @@
-// What the engine costs beside the model: the fake model answers in no time, so what is left is
-// ours. The vocabulary is small, because the cost of sampling grows with it and belongs to the
-// model's side of the account.
+// Measures the engine without the model: the fake model takes no time. The vocabulary is small,
+// because the cost of sampling grows with it and counts as the model's.
 //
 //   EngineStep/N           one Step() of N running sequences, with text (us per step: Time)
-//   AdmitBeforeBacklog/N   a "high" request is added before N waiting "low" ones and aborted
-//   EngineStepAndModel/N/C/A  the same with a model that computes for 200 us; C = 1: constrained by
-//   a
-//                          regex, with the real grammar library; A = 1: on a device, steps run
-//                          ahead, and what is above 200 us is the time of the host that is not
-//                          hidden
+//   AdmitBeforeBacklog/N   a "high" request is added in front of N waiting "low" ones and aborted
+//   EngineStepAndModel/N/C/A
+//                          the same with a model that computes for 200 us. C = 1: constrained by a
+//                          regex, with the real grammar library. A = 1: on a device, with steps in
+//                          flight; the time above 200 us is host time that the device does not hide
 //   SubmitToEngine         AddRequest until the idle engine's forward starts (p50_us, p99_us)
 //   SubmitToCallback       AddRequest until the first token is in the stream-back callback
 //   TextDelivery           token bytes -> TextStreamer (tokens/s)
 //   StopStrings/K          the same through a StopStrHandler of K stop strings
 //   TraceEvent, TraceDump  the event recorder
 //
-// Run on an otherwise idle machine: build/bench/overhead
+// Run it on an otherwise idle machine: build/bench/overhead
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
@@ -65,7 +63,7 @@ std::unique_ptr<FakeModel> ZeroCostModel() {
   FakeModelOptions options;
   options.vocab_size = kVocabSize;
   options.history_window = 1;
-  options.reuse_rows = true;  // greedy sampling leaves the logits as they are
+  options.reuse_rows = true;  // greedy sampling does not change the logits
   return std::make_unique<FakeModel>(options);
 }
 
@@ -109,7 +107,7 @@ void RunSteps(benchmark::State& state, Engine* engine, const ResponseFormat& for
       }
       ++generation;
       engine->Step();  // prefill
-      engine->Step();  // what is left of it
+      engine->Step();  // the rest of it
       state.ResumeTiming();
     }
     engine->Step();

@@ -1,12 +1,13 @@
-// What the prefix cache costs.
+// Measures the prefix cache.
 //
-//   MatchAndInsert/K    a prompt of 2,000 tokens, of which K are cached, starts, is shown to a
-//   cache
-//                       of 10,000 such sequences and ends; the pool is full, so pages are reclaimed
-//   NoHits/C            requests without a common token on a model that takes 5 us per row (faster
-//                       than any CPU); C: with the cache. The two differ by what the cache costs
+//   MatchAndInsert/K    A prompt of 2,000 tokens, K of which are cached, starts, is inserted into a
+//                       cache of 10,000 such sequences, and ends. The pool is full, so pages are
+//                       reclaimed.
+//   NoHits/C            Requests without a common token on a model that takes 5 us per row (faster
+//                       than any CPU), with the cache if C = 1. The difference is the cost of the
+//                       cache.
 //
-// Run on an otherwise idle machine: build/bench/prefix_cache
+// Run it on an otherwise idle machine: build/bench/prefix_cache
 #include "kv/prefix_cache.h"
 
 #include <benchmark/benchmark.h>
@@ -47,13 +48,13 @@ class FullCache {
 
   std::vector<int32_t> NewPrompt(int64_t num_cached) {
     std::vector<int32_t> prompt = RandomTokens(&rng_, kPromptLength, 150000);
-    // The most recent half is surely there.
+    // The most recent half is certainly cached.
     const size_t index = kNumSequences / 2 + rng_() % (kNumSequences / 2);
     std::copy_n(prompts_[index].begin(), num_cached, prompt.begin());
     return prompt;
   }
 
-  // As the engine does, without a model. Returns how many tokens were cached.
+  // Serves a prompt like the engine, without a model. Returns the number of cached tokens.
   int64_t Serve(const std::vector<int32_t>& prompt) {
     const auto prefix = cache_.Find(std::span(prompt).first(prompt.size() - 1));
     cache_.StartSequence(0, std::span(prompt).first(prefix.length));

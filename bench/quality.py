@@ -1,13 +1,13 @@
-"""What each precision costs in quality, against float32 under `transformers`, as Markdown tables.
+"""Measures the quality of each precision against float32 under `transformers`, as Markdown tables.
 
     python bench/quality.py                                  # the demo model and random checkpoints
     python bench/quality.py --random --json quality.json     # only the demo model; figures as JSON
     python bench/quality.py --random qwen3-0.6b:28 --no-demo
 
-The demo model is measured on held-out text (its generator under a seed that training never draws:
-the same facts, so this is recall) and on the 20 questions of the tests. Random checkpoints have a
-shape and a depth, NAME:LAYERS, float32 weights and one text of random tokens; nothing in them is
-redundant, so they are the worst case: see bench/results/quality.md. All of it is seeded.
+The demo model is measured on held-out text (its generator with a seed that training never draws; it
+asks about the same facts, so this is recall) and on the 20 questions of the tests. Random
+checkpoints have a shape and a depth, NAME:LAYERS, float32 weights and one text of random tokens.
+They have no redundancy and are the worst case: see bench/results/quality.md. Everything is seeded.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 @contextmanager
 def random_checkpoint(name: str, seed: int) -> Iterator[Path]:
-    """A checkpoint of NAME[:LAYERS], as long as the context."""
+    """A checkpoint of NAME[:LAYERS], which exists within the context."""
     like, _, layers = name.partition(":")
     overrides: dict[str, Any] = {"num_hidden_layers": int(layers)} if layers else {}
     if not like.startswith("tiny-"):
@@ -75,7 +75,7 @@ def random_checkpoint(name: str, seed: int) -> Iterator[Path]:
 def measure(
     path: Path, precisions: Sequence[Precision], texts: Sequence[Text], args: argparse.Namespace
 ) -> dict[str, Fidelity]:
-    """Figures of each precision, by its name."""
+    """Figures by precision."""
     reference = Reference(path)
     expected = [reference.logits(text) for text in texts]
     figures = {}
@@ -88,7 +88,7 @@ def measure(
 def measure_answers(
     precisions: Sequence[Precision], args: argparse.Namespace
 ) -> dict[str, Agreement]:
-    """Greedy answers to the demo model's questions beside the reference's, by precision."""
+    """Greedy answers to the demo model's questions, compared with the reference, by precision."""
     reference, prompts = Reference(DEMO), question_prompts()
     expected = [reference.greedy(prompt) for prompt in prompts]
     return {

@@ -1,5 +1,5 @@
-// From a row of logits to a token, with the vocabulary of Qwen3 (151,936): what each kind of
-// request costs per row. Rows of a batch wait in the last-level cache, as a forward leaves them.
+// Measures sampling per row of logits for each kind of request, with the vocabulary of Qwen3
+// (151,936). The rows of a batch are in the last-level cache, as after a forward.
 #include <benchmark/benchmark.h>
 
 #include <random>
@@ -42,7 +42,7 @@ GenerationConfig Drawn(double top_p, int32_t top_k) {
 void RegisterAll() {
   GenerationConfig greedy;
   greedy.temperature = 0;
-  GenerationConfig penalties = greedy;  // small: they change the rows again and again
+  GenerationConfig penalties = greedy;  // small, because they change the same rows repeatedly
   penalties.frequency_penalty = 1e-6;
   GenerationConfig logprobs = greedy;
   logprobs.logprobs = true;

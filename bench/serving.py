@@ -1,13 +1,13 @@
-"""How an engine serves requests that arrive at random times: latencies and throughput per rate.
+"""Measures latencies and throughput of requests that arrive at random times, for several rates.
 
     python bench/serving.py --like qwen3-0.6b --quantization q8 --rates 0.5 1 2 4 \
         --requests 60 --prompt-tokens 64:256 --output-tokens 32:128 --json out.json --plot out.png
     python bench/serving.py --model demo --rates 20 inf --duration 5
 
 A rate is in requests per second (inf: all at once, with --requests). Prompts are random tokens, so
-that the prefix cache finds nothing. Time to first token and end-to-end time count from when a
-request was due. See load_generator.py for how the load is made. --plot needs matplotlib: pip
-install "mlc_native[bench]".
+the prefix cache never hits. Time to first token and end-to-end time count from the time at which a
+request was due. load_generator.py describes the load. --plot needs matplotlib: pip install
+"mlc_native[bench]".
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def milliseconds(values: dict[str, float]) -> str:
 
 
 def plot(summaries: list[dict[str, Any]], title: str, path: Path) -> None:
-    """Latencies by percentile and the throughput over the rates; rates are ticks, not a scale."""
+    """Plots latencies by percentile and throughput; the rates are equally spaced ticks."""
     import matplotlib
 
     matplotlib.use("Agg")

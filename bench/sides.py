@@ -1,4 +1,4 @@
-"""The two sides that benchmarks compare, this engine and `transformers`, and how they are timed."""
+"""The two sides that benchmarks compare, this engine and `transformers`, and their timing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Side(Protocol):
 
 @dataclass(frozen=True)
 class Row:
-    """What is measured: `batch` prompts of random tokens, and the tokens generated for each."""
+    """A measurement: `batch` prompts of random tokens, and the tokens generated for each."""
 
     label: str
     batch: int
@@ -37,7 +37,7 @@ class Row:
     new_tokens: int
 
     def tokens_per_s(self, side: Side, prompts: list[list[int]]) -> float:
-        """One measurement: of the tokens after the first, or of the prompts when it is the only."""
+        """Measures the tokens after the first, or the prompts if only one token is generated."""
         first = seconds(side, prompts, 1)
         if self.new_tokens == 1:
             return self.batch * self.prompt_len / first
@@ -77,7 +77,7 @@ class Ours:
         self.engine.generate(prompts, config)
 
     def debug(self, name: str) -> dict[str, Any]:
-        """The answer of a debug call."""
+        """The result of a debug call."""
         answer: dict[str, Any] = json.loads(self.engine._core.debug_call(name))
         return answer
 
@@ -104,7 +104,7 @@ class Transformers:
 
 
 def seconds(side: Side, prompts: list[list[int]], max_tokens: int) -> float:
-    """Of one call."""
+    """Seconds of one call."""
     start = time.perf_counter()
     side.generate(prompts, max_tokens)
     return time.perf_counter() - start
@@ -124,7 +124,7 @@ def measure(
 
 
 def cells(rates: dict[str, list[float]]) -> list[str]:
-    """Median (smallest .. largest) of each side, and the ratio of the first one to it."""
+    """Median (smallest .. largest) of each side, and the ratio of the first side to it."""
     ours, *_ = rates.values()
     out = []
     for side in rates.values():

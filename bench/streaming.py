@@ -1,10 +1,10 @@
-"""Tokens per second that reach Python through AsyncMLCEngine, and what they cost.
+"""Measures the tokens per second that reach Python through AsyncMLCEngine, and their CPU time.
 
     python bench/streaming.py [--streams 64] [--tokens 2000] [--api completions|generate]
 
-The fake model of the tests costs nothing, so this is the price of everything else: engine step,
-detokenizing, the stream bridge, the event loop, the OpenAI objects. CPU shares are those of each
-thread during the run (1.00 is one core), from /proc/self/task.
+The fake model of the tests takes no time, so this measures everything else: the engine's step,
+detokenization, the stream bridge, the event loop and the OpenAI objects. The CPU share of each
+thread during the run (1.00 is one core) comes from /proc/self/task.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def thread_cpu_s(native_id: int) -> float:
 
 
 def all_threads() -> dict[str, int]:
-    """Name and native id of the threads that Python knows."""
+    """Name and native id of the threads known to Python."""
     return {thread.name: thread.native_id or 0 for thread in threading.enumerate()}
 
 
@@ -55,7 +55,7 @@ async def consume_completion(engine: AsyncMLCEngine, prompt: str, num_tokens: in
 
 
 async def consume_outputs(engine: AsyncMLCEngine, prompt: str, num_tokens: int) -> int:
-    """One stream of raw outputs; returns their number."""
+    """One stream of raw outputs; returns the number of outputs."""
     config = GenerationConfig(max_tokens=num_tokens, debug_config=DebugConfig(ignore_eos=True))
     num_outputs = 0
     async for _ in engine._generate(prompt, config, prompt):

@@ -1,14 +1,14 @@
-"""What jump-forward decoding gains on answers of a JSON schema, in pairs of runs with and without.
+"""Measures jump-forward decoding on answers of a JSON schema, in pairs of runs with and without it.
 
     python bench/structured.py --batch 1 16
     python bench/structured.py --batch 1 --like qwen3-0.6b --dtype bfloat16 --threads 2 --repeats 3
 
-Each request asks for a record of the schema below, sampled with a seed of its own. Every repeat
-runs the batch once with jump-forward decoding and once without, in turns; figures are medians. The
-answers of both are valid but not the same, so `text` counts bytes of answers per second; `tokens`
-counts the tokens of the answers, forced ones included, per second; `forwards` are steps of the
-engine for the whole batch. With --like the model has random weights of that shape and the demo
-model's tokenizer.
+Each request asks for a record of the schema below, sampled with its own seed. Every repeat runs the
+batch once with jump-forward decoding and once without, in alternating order; figures are medians.
+The answers of both are valid but differ, so `text` is bytes of answers per second. `tokens` is
+tokens of the answers per second, including forced ones. `forwards` is the number of engine steps
+for the whole batch. With --like the model has random weights of that shape and the tokenizer of the
+demo model.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SCHEMA = {
 
 @dataclass
 class Figures:
-    """Of one run of a batch."""
+    """Figures of one run of a batch."""
 
     seconds: float
     tokens: int

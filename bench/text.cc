@@ -1,6 +1,6 @@
-// From logits to text: what one token of one sequence costs behind the model.
+// Measures the way from logits to text: the cost per token of one sequence, without the model.
 //
-//   text                                      all
+//   text                                      everything
 //   text --benchmark_filter=StopStr           tokens per second of the stop string search
 //   text --benchmark_filter=Sample            one row of a vocabulary of 151,936 (Qwen)
 #include <benchmark/benchmark.h>
@@ -22,7 +22,7 @@ constexpr size_t kNumTokens = 4096;
 
 // ---- text ----
 
-// Words of 1 to 8 letters with a space in front; now and then what stop strings begin with.
+// Words of 1 to 8 letters with a space in front, and sometimes the beginning of a stop string.
 std::vector<std::string> AsciiTokens() {
   std::mt19937 random(1);
   std::vector<std::string> tokens(kNumTokens);

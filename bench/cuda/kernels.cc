@@ -2,9 +2,9 @@
 // list of {name, seconds, bytes, operations} to FILE. tools/gpu_check.sh runs it and compares with
 // the bandwidth ("copy") and the peak measured in the same run.
 //
-// A kernel is timed as a graph of calls, so that what a launch costs the host does not count; each
-// call of a graph takes other buffers, so that nothing comes from the cache that would not in a
-// model. Seconds: the median over replays, per call.
+// A kernel is timed as a graph of calls, so that the launch time of the host does not count. Each
+// call of a graph uses different buffers, so that the cache hits no more often than in a model. The
+// seconds are the median over replays, per call.
 #include "kernels/cuda/kernels.h"
 
 #include <cuda_runtime_api.h>
@@ -26,7 +26,7 @@
 namespace mlc_native::kernels::cuda {
 namespace {
 
-constexpr int64_t kRotate = 256 << 20;  // bytes of inputs to go through: more than any cache
+constexpr int64_t kRotate = 256 << 20;  // bytes of inputs to cycle through, more than any cache
 constexpr int kReplays = 15;
 
 void Check(cudaError_t status, const char* what) {
@@ -91,7 +91,7 @@ class Bench {
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
-  // call(i, stream): the i-th of `calls` calls.
+  // call(i, stream) makes the i-th of `calls` calls.
   void Run(const std::string& name, const Cost& cost, int calls,
            const std::function<void(int, Stream)>& call) {
     cudaGraph_t graph = nullptr;
@@ -141,7 +141,7 @@ class Bench {
   nlohmann::json results_ = nlohmann::json::array();
 };
 
-// Bytes read and written by a large copy: the bandwidth that everything is compared with.
+// A large copy, whose bandwidth all other figures are compared with.
 void Copy(Bench& bench) {
   constexpr int64_t kBytes = int64_t{1} << 30;
   Buffer from(kBytes), to(kBytes);
@@ -406,7 +406,7 @@ int main(int argc, char** argv) {
     mlc_native::kernels::cuda::RunAll(bench);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
-    status = 1;  // what was measured before is written all the same
+    status = 1;  // earlier results are still written
   }
   std::ofstream(argv[1]) << bench.results().dump(1) << '\n';
   return status;
