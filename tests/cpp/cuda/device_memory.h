@@ -1,4 +1,5 @@
-// Arrays that kernels work on, for tests; filled with poison at first. They go with stream 0.
+// Arrays for kernels under test, initially filled with poison. All operations use stream 0. One
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class DeviceArray {
   T* data() const { return reinterpret_cast<T*>(memory_.data()); }
   size_t size() const { return size_; }
   size_t bytes() const { return memory_.size(); }
-  // Both wait: the host's memory is not pinned.
+  // Both wait for the copy, because the host's memory is not pinned.
   std::vector<T> Download() const {
     std::vector<T> items(size_);
     CopyToHost(items.data(), memory_.data(), bytes(), nullptr);

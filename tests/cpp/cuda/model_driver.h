@@ -1,4 +1,4 @@
-// Small decoders on a device, and sequences to feed them, for tests of CudaModel.
+// Small decoders on a device, and sequences to feed them, for tests of CudaModel. One thread.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ constexpr int64_t kTestPages = 64;
 constexpr int64_t kTestRows = 96;
 constexpr int64_t kTestLogits = 40;
 
-// A tiny checkpoint, loaded as often as a test wants.
+// A tiny checkpoint, which a test can load several times.
 class TinyModel {
  public:
   explicit TinyModel(const std::string& architecture = "LlamaForCausalLM",
@@ -58,7 +58,7 @@ inline std::vector<int32_t> SomeTokens(int64_t size, int32_t seed) {
   return tokens;
 }
 
-// A batch that grows slice by slice; logits of each slice's last row.
+// A batch that grows slice by slice and asks for the logits of each slice's last row.
 class TestBatch {
  public:
   TestBatch& Add(TestSequence& sequence, const std::vector<int32_t>& tokens) {
@@ -71,7 +71,7 @@ class TestBatch {
     logits_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
     return *this;
   }
-  // The last row once more.
+  // Asks for the logits of the last row once more.
   TestBatch& Again() {
     logits_rows_.push_back(logits_rows_.back());
     return *this;

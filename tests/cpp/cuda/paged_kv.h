@@ -1,4 +1,5 @@
-// Sequences with random keys and values in shuffled pages; all other slots of the pool are NaN.
+// Sequences with random keys and values in shuffled pages. All other slots of the pool are NaN. One
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace mlc_native::kernels::cuda {
 
 struct KvShape {
-  DType dtype = DType::kBFloat16;  // of the activations
+  DType dtype = DType::kBFloat16;  // type of the activations
   KvType type = KvType::kBFloat16;
   int64_t q_heads = 1;
   int64_t kv_heads = 1;
@@ -21,7 +22,7 @@ struct KvShape {
 
 class PagedKv {
  public:
-  // Content of sequence i depends on `seeds[i]` alone.
+  // The contents of sequence i depend only on seeds[i].
   PagedKv(const KvShape& shape, const std::vector<int64_t>& lengths,
           const std::vector<uint32_t>& seeds)
       : shape_(shape), lengths_(lengths) {
@@ -60,7 +61,8 @@ class PagedKv {
           .v_scale = VScale()};
   }
 
-  // Pages wholly below `position` are gone: whoever looks them up reads far outside the pool.
+  // Removes the pages wholly below `position`: a kernel that looks them up reads far outside the
+  // pool.
   void ForgetPagesBelow(size_t i, int64_t position) {
     constexpr int32_t kNowhere = 1 << 26;
     std::vector<int32_t> changed = tables->Download();
@@ -69,7 +71,7 @@ class PagedKv {
     tables->Upload(changed);
   }
 
-  // Of rows at first_position... of sequence i, [rows, q_heads, head_dim].
+  // The reference output of sequence i for rows from first_position on, [rows, q_heads, head_dim].
   reference::Matrix Reference(size_t i, const Floats& q, int64_t first_position, float scale,
                               float soft_cap, int64_t window) const {
     return reference::Attention({.q_heads = shape_.q_heads,

@@ -1,4 +1,4 @@
-// Small language of the CUDA kernel tests: seeded inputs as floats that the element type holds
+// Helpers of the CUDA kernel tests: seeded inputs as floats that the element type represents
 // exactly, their device form, and comparison with kernels/reference.h in double.
 #pragma once
 
@@ -40,12 +40,12 @@ inline Floats Decode(DType dtype, const std::vector<uint8_t>& bytes) {
   return x;
 }
 
-// Relative error of one rounding to the type.
+// The relative error of one rounding to the type.
 inline double Epsilon(DType dtype) {
   return dtype == DType::kFloat32 ? 1e-6 : dtype == DType::kFloat16 ? 1.0 / 2048 : 1.0 / 256;
 }
 
-// |got - want| <= tolerance * (1 + |want|); NaN is never near.
+// Checks |got - want| <= tolerance * (1 + |want|). NaN always fails.
 inline void ExpectClose(const Floats& got, const reference::Matrix& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
@@ -53,7 +53,7 @@ inline void ExpectClose(const Floats& got, const reference::Matrix& want, double
   }
 }
 
-// The number that an E4M3 byte stands for.
+// Returns the value of an E4M3 byte.
 inline float Float8Value(uint8_t bits) {
   if ((bits & 0x7f) == 0x7f) return NAN;
   const int exponent = bits >> 3 & 15;

@@ -1,9 +1,8 @@
-// FakeModel: a Model without weights. The next token is a hash of the sequence's history, read back
-// through the block table, so that any error in the bookkeeping of pages changes tokens.
+// FakeModel is a Model without weights. The next token is a hash of the sequence's history, which
+// is read through the block table, so that any error in the bookkeeping of pages changes tokens.
 //
-// It stores token ids where a model stores keys and values. Costs and failures are injected by
-// options; a failing forward has already written its rows, as a real one would. Deterministic; one
-// thread.
+// It stores token ids in the place of keys and values. Options inject costs and failures; a failing
+// forward has already written its rows, like a real one. Deterministic; one thread.
 #pragma once
 
 #include <chrono>
@@ -29,25 +28,26 @@ class FakeModel : public Model {
   void CopyPages(std::span<const PageCopy> copies) override;
   StepQueue* step_queue() override { return options_.run_ahead ? &steps_ : nullptr; }
 
-  // The oracle: what a sequence with this history goes on with.
+  // The oracle: returns the next token of a sequence with this history.
   static int32_t NextToken(const FakeModelOptions& options, std::span<const int32_t> history);
 
   FakeModelOptions& options() { return options_; }
   FakeSteps& steps() { return steps_; }
-  // Called at the start of every forward; what it throws comes out of Forward.
+  // Called at the start of every forward. Forward passes its exceptions on.
   void set_on_forward(std::function<void(const ForwardBatch&)> hook) { hook_ = std::move(hook); }
 
   std::chrono::nanoseconds CostOf(int64_t num_rows) const;
   void SpendTimeUntil(std::chrono::steady_clock::time_point end) const;
 
-  // Where the last forward has written, and what becomes of such places when the step is lost.
+  // The places that the last forward has written, and a function that spoils them when a step is
+  // lost.
   const std::vector<int64_t>& written() const { return written_; }
   void Spoil(std::span<const int64_t> written);
 
   int64_t num_forwards() const { return num_forwards_; }
   int64_t num_rows() const { return num_rows_; }
-  int64_t max_batch() const { return max_batch_; }    // sequences of the largest forward
-  int64_t num_copies() const { return num_copies_; }  // calls of CopyPages
+  int64_t max_batch() const { return max_batch_; }    // most sequences in one forward
+  int64_t num_copies() const { return num_copies_; }  // number of calls of CopyPages
 
  private:
   void CheckBatch(const ForwardBatch& batch) const;

@@ -1,5 +1,5 @@
-// The real grammar library for tests: a vocabulary small enough for brute force, and what tests ask
-// of a matcher.
+// The real grammar library for tests: a vocabulary small enough for brute force, and queries of a
+// matcher.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace mlc_native {
 
-// Ids 0 to 255 are the bytes; then common pieces; then what must never be allowed.
+// Ids 0 to 255 are the bytes, followed by common pieces and by tokens that must never be allowed.
 struct TestVocab {
   GrammarVocab vocab;
   std::set<int32_t> stop_ids;  // one with bytes, one without
@@ -24,11 +24,11 @@ struct TestVocab {
 TestVocab MakeTestVocab();
 
 std::set<int32_t> AllowedByMask(GrammarMatcher& matcher, const GrammarVocab& vocab);
-// Accepts every id on a fork.
+// Returns the ids that the matcher allows, by trying every id on a fork.
 std::set<int32_t> AllowedByTrying(const GrammarMatcher& matcher, const GrammarVocab& vocab);
-// Byte by byte; false at the first byte that is refused.
+// Accepts a text byte by byte. Returns false at the first byte that is refused.
 bool AcceptText(GrammarMatcher& matcher, std::string_view text);
-// From the start: accepted entirely and then complete.
+// True if the grammar accepts the whole text, from the start, as a complete answer.
 bool Matches(const CompiledGrammar& grammar, std::string_view text);
 
 // Gives each test a compiler; skips where xgrammar is not installed and not required
@@ -39,7 +39,7 @@ class GrammarTest : public testing::Test {
   std::unique_ptr<GrammarCompiler> NewCompiler(const GrammarLimits& limits = {}) const;
   std::shared_ptr<const CompiledGrammar> Compile(GrammarKind kind, const std::string& text,
                                                  bool strict = true) const;
-  // The message of the InvalidRequest that compiling ends in; empty when it succeeds.
+  // Compiles and returns the message of the InvalidRequest; empty if there is none.
   static std::string Refusal(GrammarCompiler& compiler, const GrammarSpec& spec);
 
   const TestVocab test_ = MakeTestVocab();

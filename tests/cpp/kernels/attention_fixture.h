@@ -1,4 +1,4 @@
-// A batch of sequences in shuffled pages, and the fixture of the attention tests.
+// A batch of sequences in shuffled pages, and the fixture of the attention tests. One thread.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ inline float RoundTo(KvFormat format, float x) {
   return format == KvFormat::kFloat16 ? RoundTo(DType::kFloat16, x) : x;
 }
 
-// What pages of that format hold of rows of head_dim.
+// Returns rows of head_dim as pages of that format store them.
 inline void RoundAsStored(KvFormat format, int64_t head_dim, Floats& rows) {
   for (size_t at = 0; at < rows.size(); at += head_dim) {
     float largest = 0;
@@ -48,7 +48,7 @@ inline void RoundAsStored(KvFormat format, int64_t head_dim, Floats& rows) {
 
 class AttentionTest : public KernelTest {
  protected:
-  // Pages in shuffled order, every slot that no position fills is NaN.
+  // The pages are in random order; every slot without a position is NaN.
   struct Cache {
     AlignedBuffer k_pages, v_pages;
     KvLayer layer;
@@ -112,7 +112,7 @@ class AttentionTest : public KernelTest {
              .slots = slots.data()});
   }
 
-  // The rows of all sequences in one call -> out, dense.
+  // Computes the rows of all sequences in one call. Returns the dense output.
   Floats Run(const Cpu& cpu, const Shape& shape, const KvLayer& layer,
              const std::vector<Sequence>& sequences) {
     Floats q;
@@ -146,7 +146,7 @@ class AttentionTest : public KernelTest {
     return out.Dense();
   }
 
-  // Where q and the softmax weights are rounded to bfloat16, and where nothing is.
+  // Tolerances where q and the softmax weights are rounded to bfloat16, and where nothing is.
   double Tolerance(KvFormat format) const {
     return IsaName(isa()).ends_with("_bf16") && KvInPairs(format) ? 1e-2 : 3e-6;
   }
@@ -165,7 +165,7 @@ class AttentionTest : public KernelTest {
                                 ToDouble(s.q), ToDouble(s.k), ToDouble(s.v), s.cached);
   }
 
-  // Rows [from, to) of a sequence as a call of their own.
+  // Returns rows [from, to) of a sequence, for a separate call.
   static Sequence Slice(const Shape& shape, const Sequence& s, int64_t from, int64_t to) {
     Sequence part = s;
     const int64_t width = shape.q_heads * shape.head_dim;

@@ -1,5 +1,5 @@
-// Small language of the kernel tests: seeded inputs, poisoned outputs, comparison with double
-// references, and a fixture that runs every test on every ISA of this machine.
+// Helpers of the kernel tests: seeded inputs, poisoned outputs, comparison with references in
+// double, and a fixture that runs every test on every ISA of this machine.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@
 
 namespace mlc_native::kernels {
 
-inline constexpr float kPoison = -7777.25f;  // no kernel computes this
+inline constexpr float kPoison = -7777.25f;  // a value that no kernel computes
 
 using Floats = std::vector<float>;
 
@@ -33,7 +33,7 @@ inline float RoundTo(DType dtype, float x) {
   return LoadElement(dtype, element, 0);
 }
 
-// Scale of a group of inputs of kQ8 or kQ4 from its largest magnitude > 0.
+// Returns the scale of a group of inputs of kQ8 or kQ4 with this largest magnitude > 0.
 inline float InputScaleOf(WeightFormat format, float largest) {
   if (format == WeightFormat::kQ8) return largest / 127.0f;
   int exponent = 0;
@@ -41,7 +41,7 @@ inline float InputScaleOf(WeightFormat format, float largest) {
   return std::ldexp(1.0f, exponent - 7);
 }
 
-// |got - want| <= tolerance * (1 + |want|), and the same NaNs.
+// Checks |got - want| <= tolerance * (1 + |want|), and that NaNs are at the same places.
 inline void ExpectClose(const Floats& got, const reference::Matrix& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
@@ -66,7 +66,7 @@ class KernelTest : public ::testing::TestWithParam<std::string> {
   }
 
   const CpuKernels& isa() const { return *isa_; }
-  // A pool of that many threads, kept for the test.
+  // Returns a pool of that many threads, which lives as long as the test.
   Cpu Threads(int n) {
     while (static_cast<int>(pools_.size()) < n) {
       pools_.push_back(std::make_unique<ThreadPool>(static_cast<int>(pools_.size()) + 1));
@@ -86,7 +86,7 @@ inline std::vector<std::string> IsaNames() {
   return {names.begin(), names.end()};
 }
 
-// A rows x ld matrix whose padding must stay what it was.
+// A rows x ld matrix whose padding must not change.
 struct Poisoned {
   int64_t rows, columns, ld;
   Floats data;

@@ -1,19 +1,19 @@
-// Allocations of a test: counted, and made to fail. The programs that link allocations.cc have its
-// operator new. Per thread.
+// Counts the allocations of a test and makes them fail. Programs that link allocations.cc use its
+// operator new. Counters are per thread.
 #pragma once
 
 #include <cstdint>
 
 namespace mlc_native::testing {
 
-// Calls of operator new on this thread so far.
+// Returns the number of calls of operator new on this thread.
 int64_t NumAllocations();
 
-// Lets one operator new of its scope fail.
+// Makes one operator new in its scope fail.
 class FailingAllocation {
  public:
   // The *countdown-th allocation from now on throws std::bad_alloc. At the end of the scope
-  // *countdown is what is left of it; negative when the allocation has failed.
+  // *countdown is the remaining number; negative if the allocation has failed.
   explicit FailingAllocation(int64_t* countdown);
   ~FailingAllocation();
   FailingAllocation(const FailingAllocation&) = delete;

@@ -1,4 +1,5 @@
-// Runs a TestEngine while one allocation of its steps fails. For programs that link allocations.cc.
+// Runs a TestEngine while one allocation of its steps fails. For programs that link allocations.cc;
+// one thread.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,9 @@
 
 namespace mlc_native::testing {
 
-// Steps until nothing is left, the k-th allocation of all these steps failing. False when there
-// were fewer. The checker receives outputs outside the steps: what it misses, the engine lost.
+// Steps until the engine is empty, while the k-th allocation of all these steps fails. Returns
+// false if there were fewer. The checker receives outputs outside of the steps, so an output that
+// it misses was lost by the engine.
 inline bool RunWithFailingAllocation(TestEngine& test, int64_t k) {
   Engine& engine = test.engine();
   std::vector<RequestStreamOutput> received;

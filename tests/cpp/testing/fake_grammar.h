@@ -1,11 +1,13 @@
-// A grammar library without grammars: an answer must be one of the strings that the text lists.
+// A fake grammar library: an answer must be one of the strings that the text lists.
 //
 //   "cat|cow"   two answers
 //   "ab*"       an 'a' and any number of 'b'
-//   "*"         anything: no token is ever forbidden
-// Every kind of spec is read this way, EBNF as ToGrammarSpec writes choices: root ::= "cat" |
-// "cow". "!" is no valid text. Follows the contract of grammar/grammar.h to the letter: masks,
-// stop tokens where an answer may end, rollback, jump-forward strings. Compilers are thread-safe.
+//   "*"         anything: no token is forbidden
+//   "!"         an invalid text
+//
+// Every kind of spec is read this way; EBNF as ToGrammarSpec writes choices: root ::= "cat" |
+// "cow". The library follows the contract of grammar/grammar.h exactly: masks, stop tokens where an
+// answer may end, rollback, jump-forward strings. Compilers are thread-safe.
 #pragma once
 
 #include <functional>
@@ -25,7 +27,7 @@
 
 namespace mlc_native::testing {
 
-// What tests may watch or break. All may be empty.
+// Hooks through which tests watch or break the library. All may be empty.
 struct FakeGrammarHooks {
   std::function<void(const GrammarSpec&)> on_compile;  // on the caller's thread, before compiling
   std::function<void()> on_fill;                       // at the start of every FillMask
@@ -125,7 +127,7 @@ class FakeGrammarMatcher : public GrammarMatcher {
     return !bytes.empty() && !After(bytes).empty();
   }
 
-  // The answer without what its last byte may be followed by: "ab*" is "a", then any number of b.
+  // The fixed part of an answer: for "ab*" it is "a", which any number of 'b' may follow.
   std::string_view Body(const Position& at) const {
     const std::string_view answer = rules_->answers[at.answer];
     return Repeats(at) ? answer.substr(0, answer.size() - 2) : answer;
@@ -134,7 +136,7 @@ class FakeGrammarMatcher : public GrammarMatcher {
     const std::string& answer = rules_->answers[at.answer];
     return answer.size() > 1 && answer.back() == '*';
   }
-  // The byte that may stand at a position, or none.
+  // Returns the byte that is allowed at a position, or none.
   std::optional<char> ByteAt(const Position& at) const {
     const std::string_view body = Body(at);
     if (at.byte < body.size()) return body[at.byte];
@@ -166,7 +168,7 @@ class FakeGrammarMatcher : public GrammarMatcher {
   }
 
   std::shared_ptr<const FakeGrammarRules> rules_;
-  std::vector<Position> positions_;  // where the answer may be in those that it can still become
+  std::vector<Position> positions_;  // positions in the answers that are still possible
   bool terminated_ = false;
   std::vector<std::pair<std::vector<Position>, bool>> history_;
 };

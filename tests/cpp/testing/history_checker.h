@@ -1,10 +1,10 @@
-// HistoryChecker: holds an engine to its word about outputs. Feed it everything that goes in and
-// comes out; every violation goes to the failure sink (a test failure, unless the owner has
-// another).
+// HistoryChecker checks the promises of an engine about outputs. Tests report every request and
+// every output to it. A violation goes to the failure sink, which by default fails the test.
 //
-// Checked: outputs only for requests that were added; n deltas per output, one finish reason per
-// sequence and nothing of that sequence after it; exactly one final output, after all finish
-// reasons, and nothing behind it; one logprob per token where logprobs were asked for. One thread.
+// It checks that there are outputs only for requests that were added; that each output has n
+// deltas; that each sequence has one finish reason and no output after it; that there is exactly
+// one final output, after all finish reasons, and nothing after it; and that each token has one
+// logprob if logprobs were requested. One thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 
 namespace mlc_native::testing {
 
-// What a request has said so far.
+// The outputs of a request so far.
 struct SequenceHistory {
   std::vector<int32_t> token_ids;
   std::string text;
@@ -31,7 +31,7 @@ struct SequenceHistory {
 struct RequestHistory {
   std::vector<SequenceHistory> sequences;
   bool wants_logprobs = false;
-  bool is_special = false;  // answered by a final output alone
+  bool is_special = false;  // answered by only a final output
   std::optional<std::string> usage;
   std::string error_message;
 
@@ -61,7 +61,7 @@ class HistoryChecker {
     for (const RequestStreamOutput& output : outputs) Receive(output);
   }
 
-  // For a request that was refused: nothing may come.
+  // A request was refused: it must have no output.
   void Forget(const std::string& id) { requests_.erase(id); }
 
   const RequestHistory& of(const std::string& id) const { return requests_.at(id); }

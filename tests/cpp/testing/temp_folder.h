@@ -1,5 +1,5 @@
-// A folder of a test's own: no other test, program or checkout has the same, so that all of them
-// may run at once.
+// A folder for one test. No other test, program or checkout uses the same one, so all of them may
+// run at the same time.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ class TempFolder {
 
   std::string path() const { return path_.string(); }
   std::string file(const std::string& name) const { return (path_ / name).string(); }
-  // Folders within `name` are made.
+  // Creates the folders within `name`.
   void Write(const std::string& name, const std::string& content) const;
 
  private:

@@ -1,4 +1,4 @@
-// A function on several threads at once.
+// Runs a function on several threads at once.
 #pragma once
 
 #include <thread>
@@ -14,7 +14,7 @@ class Threads {
   Threads(int count, F fn) {
     for (int i = 0; i < count; ++i) threads_.emplace_back(fn, i);
   }
-  // Also at the end of its life.
+  // The destructor does the same.
   void Join() { threads_.clear(); }
 
  private:

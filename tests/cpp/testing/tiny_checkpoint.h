@@ -1,4 +1,4 @@
-// Writes checkpoints of tiny random decoders, tensor by tensor as the weight map wants them.
+// Writes checkpoints of tiny random decoders, with the tensors that the weight map expects.
 #pragma once
 
 #include <string>
@@ -7,10 +7,12 @@
 
 namespace mlc_native::testing {
 
-// Two layers of hidden size 32; `fields` are added to config.json, as in R"("head_dim": 8)".
+// A config.json with two layers of hidden size 32 and the given additional fields, as in
+// R"("head_dim": 8)".
 std::string TinyConfig(const std::string& architecture, const std::string& fields = "");
 
-// config.json and float32 weights: matrices in [-0.2, 0.2], vectors around 1, always the same.
+// Writes config.json and float32 weights: matrices in [-0.2, 0.2] and vectors around 1, always the
+// same ones.
 void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config);
 
 }  // namespace mlc_native::testing

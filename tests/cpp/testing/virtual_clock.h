@@ -1,4 +1,4 @@
-// VirtualClock: time that stands still until the test moves it. One thread.
+// VirtualClock is a clock that only the test advances. One thread.
 #pragma once
 
 #include <chrono>

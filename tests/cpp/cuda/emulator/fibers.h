@@ -1,10 +1,10 @@
-// Runs the threads of a block without a GPU: one fiber each, blocks one after another.
+// Runs the threads of a block without a GPU, as one fiber each. Blocks run one after another.
 //
-// A fiber runs until it waits, for its warp or for the block. Waiting for a warp it gives way to
-// lanes of its own alone: a warp runs as far ahead of the others as the block's barriers let it.
-// The order is drawn anew for each block, so a missing barrier shows as a wrong result sooner or
-// later. A barrier that some thread never reaches ends the process with a message. Tests only; one
-// thread of the host.
+// A fiber runs until it waits for its warp or for the block. While it waits for its warp, only
+// lanes of the same warp run, so a warp runs as far ahead of the others as the barriers of the
+// block allow. The order is random for each block, so a missing barrier eventually shows as a wrong
+// result. A barrier that some thread never reaches ends the process with a message. One host
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ void* DynamicShared();
 void BlockBarrier();  // all threads of the block
 void WarpBarrier();   // all lanes of the warp
 
-// Every lane gives `bytes` (at most 64) and then sees what all lanes gave.
+// Every lane contributes `bytes` bytes (at most 64) and then reads those of all lanes.
 class WarpExchange {
  public:
   WarpExchange(const void* mine, size_t bytes);
@@ -34,8 +34,8 @@ class WarpExchange {
   const std::byte* slots_;
 };
 
-// Copies that the running thread has asked for: they arrive as late as they may, when it waits, or
-// in every other block as early as they may, at once.
+// Starts an asynchronous copy for the running thread. It arrives when the thread waits for it or,
+// in every other block, immediately.
 void CopyLater(void* to, const void* from, size_t bytes);  // from null: zeros
 void CommitCopies();
 void WaitForCopies(int groups_left);

@@ -1,5 +1,5 @@
-// What there is of the emulated machine (emulator.h): streams with their work, memory, what is
-// lost. Locked by whoever calls; throws DeviceError like CUDA would.
+// The state of the emulated machine (emulator.h): streams with their work, memory, lost devices.
+// The caller holds the lock (Lock). Throws DeviceError where CUDA reports an error.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace mlc_native::emulator {
 
-// `put` happens on the host when the work is put on a stream, `run` later.
+// `put` runs on the host when the work is queued, `run` later.
 struct Work {
   std::function<void()> run;
   std::function<void()> put;
@@ -73,21 +73,21 @@ class Machine {
   void Free(std::byte* data);
   bool IsPinned(const void* host) const;
   void CheckDeviceMemory(const void* address, const char* what) const;
-  // Words of a kernel's arguments that look like an address must not be one of the host's.
+  // Checks that no word of a kernel's arguments is an address of host memory.
   void CheckArguments(const void* args, size_t bytes) const;
 
  private:
   struct Allocation {
     std::byte* pages;    // a guard, the data, a guard
     size_t num_bytes;    // of all pages
-    size_t asked_bytes;  // 0: pinned host memory
+    size_t asked_bytes;  // requested size; 0 for pinned host memory
     int device;
   };
 
   Machine();
   void CountLaunch();
   void RunAllOf(int device);
-  // Whose pages hold the address, or null.
+  // Returns the allocation whose pages contain the address, or null.
   const Allocation* Holding(const void* address) const;
 
   std::array<Device, kNumDevices> devices_;
@@ -96,7 +96,7 @@ class Machine {
   std::map<std::byte*, Allocation> allocations_;
 };
 
-// The machine, locked for a call.
+// The machine, locked for the duration of a call.
 class Lock {
  public:
   Lock() : machine_(Machine::Get()), lock_(machine_.mutex) {}

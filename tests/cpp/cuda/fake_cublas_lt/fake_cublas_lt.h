@@ -1,9 +1,9 @@
-// What tests ask of the fake cuBLASLt (fake_cublas_lt.cc).
+// Counters and hooks of the fake cuBLASLt (fake_cublas_lt.cc). One thread.
 #pragma once
 
 extern "C" {
 
 int fake_cublas_lt_num_products();            // since the process started
-int fake_cublas_lt_num_objects();             // descriptions and handles that are not destroyed
-void fake_cublas_lt_refuse(int num_lookups);  // from then on; below zero: none
+int fake_cublas_lt_num_objects();             // live descriptions and handles
+void fake_cublas_lt_refuse(int num_lookups);  // refuses lookups after that many; negative: none
 }
