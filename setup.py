@@ -2,13 +2,13 @@
 
 The C++ build directory is build/<tag>, so wheels, editable installs and tools/test.sh share one
 incremental build. Environment: MLC_NATIVE_BUILD_TESTS=1 and MLC_NATIVE_BUILD_BENCH=1 add the C++
-tests and benchmarks, CMAKE_ARGS is passed on, MAX_JOBS bounds the parallel compilers.
+tests and benchmarks, CMAKE_ARGS is passed on, MAX_JOBS bounds the parallel compilers. The torch ops
+are built where torch is installed; CMAKE_ARGS=-DMLC_NATIVE_OPS=ON fails where it is not.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 import shlex
@@ -23,24 +23,6 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-DEPENDENCIES = [
-    "apache-tvm-ffi>=0.1.15,<0.2",
-    "huggingface_hub",
-    "jinja2",
-    "numpy",
-    "prometheus-client",
-    "pydantic>=2",
-    "rich",
-    "tokenizers",
-    "tqdm",
-    "xgrammar>=0.2.8,<0.3",
-]
-
-
-def torch_requirement() -> str:
-    """The torch releases whose C++ ABI is the one built against: its minor version."""
-    major, minor = importlib.metadata.version("torch").split(".")[:2]
-    return f"torch>={major}.{minor},<{major}.{int(minor) + 1}"
 
 
 def package_dir(name: str) -> Path:
@@ -63,7 +45,7 @@ def program(name: str) -> str:
 
 
 def jobs() -> int:
-    """Parallel compilers: one per core, but torch headers take about 2 GB each."""
+    """Parallel compilers: one per core, but each may take 2 GB."""
     if "MAX_JOBS" in os.environ:
         return max(1, int(os.environ["MAX_JOBS"]))
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -96,10 +78,9 @@ class BuildExt(build_ext):
         if not isinstance(ext, CMakeExtension):
             super().build_extension(ext)
             return
-        torch, tvm_ffi = package_dir("torch"), package_dir("tvm_ffi")
-        foreign = [torch / "lib", tvm_ffi / "lib"]
+        tvm_ffi = package_dir("tvm_ffi")
         # A build with isolation sees its packages in a directory that is gone afterwards.
-        isolated = "" if torch.is_relative_to(sys.prefix) else "-isolated"
+        isolated = "" if tvm_ffi.is_relative_to(sys.prefix) else "-isolated"
         tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}{isolated}"
         build_dir = ROOT / "build" / tag
         build_dir.mkdir(parents=True, exist_ok=True)
@@ -109,9 +90,8 @@ class BuildExt(build_ext):
             "CMAKE_MAKE_PROGRAM": program("ninja"),
             "CMAKE_BUILD_TYPE": "Release",
             "Python_EXECUTABLE": sys.executable,
-            "MLC_NATIVE_WITH_TORCH": "ON",
             "MLC_NATIVE_PYTHON": "ON",
-            "MLC_NATIVE_TORCH_ROOT": torch,
+            "MLC_NATIVE_OPS": "AUTO",
             "MLC_NATIVE_WITH_GRAMMAR": "ON",
             "MLC_NATIVE_TVM_FFI_ROOT": tvm_ffi,
             "MLC_NATIVE_JSON_INCLUDE": package_dir("nlohmann_json") / "include",
@@ -119,7 +99,7 @@ class BuildExt(build_ext):
             "MLC_NATIVE_BUILD_BENCH": want["BENCH"],
             "MLC_NATIVE_CUDA": "AUTO",  # CMAKE_ARGS overrides it, for one build
             # An editable install leaves the libraries in the source tree, far from site-packages.
-            "MLC_NATIVE_EXTRA_RPATH": ";".join(map(str, foreign)) if self.to_source else "",
+            "MLC_NATIVE_EXTRA_RPATH": tvm_ffi / "lib" if self.to_source else "",
         }
         defines = [f"-D{name}={value}" for name, value in options.items()]
         extra = shlex.split(os.environ.get("CMAKE_ARGS", ""))
@@ -149,7 +129,6 @@ def cython_extensions() -> list[Extension]:
 
 
 setup(
-    install_requires=[*DEPENDENCIES, torch_requirement()],
     ext_modules=[CMakeExtension(), *cython_extensions()],
     cmdclass={"build_ext": BuildExt},
 )

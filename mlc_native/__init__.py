@@ -11,21 +11,15 @@ with MLCEngine("demo") as engine:
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlc_native._libtorch import preload
-
 if TYPE_CHECKING:
+    __version__: str
+
     from mlc_native.serve.config import EngineConfig
     from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
     from mlc_native.serve.sync_engine import SyncMLCEngine
-
-try:
-    __version__ = version("mlc_native")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0+unknown"
 
 # Imported on first use: the engines bring pydantic, jinja2 and tokenizers with them.
 _PUBLIC = {
@@ -44,15 +38,24 @@ __all__ = [
     "cmake_dir",
 ]
 
-preload()
-
 
 def cmake_dir() -> str:
     """The folder for ``-Dmlc_native_DIR=...``, with which a C++ host finds the library."""
     return str(Path(__file__).parent / "lib" / "cmake" / "mlc_native")
 
 
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("mlc_native")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0+unknown"
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_PUBLIC[name]), name)

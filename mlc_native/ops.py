@@ -31,8 +31,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
+try:
+    import torch
+    from torch import Tensor
+except ModuleNotFoundError as error:
+    raise ImportError("mlc_native.ops needs torch: pip install 'mlc_native[ops]'") from error
 
 __all__ = [
     "Sampled",

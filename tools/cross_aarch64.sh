@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles the torch-free core for AArch64 with Debian's cross compiler and runs tests in qemu-user, every
+# Compiles the core for AArch64 with Debian's cross compiler and runs tests in qemu-user, every
 # kernel test on every NEON level. Installs what is missing of both, as root.
 #
 #   tools/cross_aarch64.sh [TARGET...]   # default: the tests of kernels, kv, sampling and support
@@ -33,7 +33,7 @@ googletest() { # from source: there is no package of it for another machine
 }
 core() {
   configure csrc $build/core -DCMAKE_FIND_ROOT_PATH="$ROOT/$build/root" \
-    -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF -DMLC_NATIVE_WITH_GRAMMAR=OFF \
+    -DMLC_NATIVE_PYTHON=OFF -DMLC_NATIVE_WITH_GRAMMAR=OFF \
     -DMLC_NATIVE_BUILD_TESTS=ON ${PYTHON:+-DPython_EXECUTABLE="$PYTHON"}
   cmake --build $build/core -j "$(nproc)" --target "${targets[@]}"
 }

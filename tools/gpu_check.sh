@@ -107,7 +107,7 @@ build_package() {
     "$python" setup.py build_ext --inplace
 }
 configure_tests() { # in the package's build, or without Python and torch when that has failed
-  [ "$package_built" = 1 ] || set -- -G Ninja -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF \
+  [ "$package_built" = 1 ] || set -- -G Ninja -DMLC_NATIVE_PYTHON=OFF \
     -DMLC_NATIVE_WITH_GRAMMAR=OFF -DMLC_NATIVE_CUDA=ON \
     -DMLC_NATIVE_CUDA_ARCHITECTURES="$architecture" -DPython_EXECUTABLE="$(command -v "$python")"
   cmake -S csrc -B "$tree" "$@" -DMLC_NATIVE_BUILD_TESTS=ON -DCMAKE_PREFIX_PATH="$work/prefix"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the torch-free core with sanitizers and runs its tests and the simulation under them.
+# Builds the core with sanitizers and runs its tests and the simulation under them.
 #
 #   tools/sanitize.sh [address] [thread] [--short] [--seeds N]
 #
@@ -33,7 +33,7 @@ declare -A short_folders=([address]="core kv sim" [thread]="core sim support")
 build() { # build KIND SANITIZERS [TARGETS...]
   local log="build/$1.log" targets=("${@:3}")
   mkdir -p build
-  cmake -S csrc -B "build/$1" -G Ninja -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF \
+  cmake -S csrc -B "build/$1" -G Ninja -DMLC_NATIVE_PYTHON=OFF \
     -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_SANITIZE="$2" >"$log" 2>&1 &&
     cmake --build "build/$1" -j "$jobs" ${targets[@]:+--target "${targets[@]}"} >>"$log" 2>&1 || { tail -n 60 "$log"; false; }
 }

@@ -1,10 +1,10 @@
 # Sourced by tools/test.sh, tools/demo.sh and tools/cross_aarch64.sh. Turns a bare Debian-like machine
 # into one that can build: system packages (as root, otherwise it lists them), a virtual environment,
-# the pinned torch, the build requirements of pyproject.toml. Sets ROOT, VENV and PYTHON (the
-# environment's), and tells ccache that clones at other paths compile the same.
+# the build requirements of pyproject.toml and, where asked for, torch. Sets ROOT, VENV and PYTHON
+# (the environment's), and tells ccache that clones at other paths compile the same.
 #
 # MLC_NATIVE_VENV   the environment to use (default: .venv in the repository)
-# MLC_NATIVE_TORCH  the torch release to build against (default: the one pinned in pyproject.toml)
+# MLC_NATIVE_TORCH  the torch release to build the ops and to test with (default: 2.13.0)
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="${MLC_NATIVE_VENV:-$ROOT/.venv}"
@@ -64,8 +64,8 @@ system_packages() {
   die "missing: ${missing[*]}. On Debian or Ubuntu: sudo apt-get install ${wanted[*]}"
 }
 
-# The environment with torch first (pinned, so that nothing later draws another build of it), then
-# the other build requirements.
+# python_environment [torch]: the environment with the build requirements; `torch` comes first and
+# with an exact version, so that no later package draws another build of it.
 python_environment() {
   local python
   python="$(find_python)"
@@ -79,15 +79,16 @@ python_environment() {
   local requires
   mapfile -t requires < <("$PYTHON" - "$ROOT/pyproject.toml" <<'PY'
 import sys, tomllib
-requires = tomllib.load(open(sys.argv[1], "rb"))["build-system"]["requires"]
-print(*sorted(requires, key=lambda r: not r.startswith("torch")), sep="\n")
+print(*tomllib.load(open(sys.argv[1], "rb"))["build-system"]["requires"], sep="\n")
 PY
 )
   [ ${#requires[@]} -gt 1 ] || die "no build requirements in pyproject.toml"
+  if [[ " $* " = *" torch "* ]]; then
+    say "torch"
+    "$PYTHON" -m pip install -q "torch==${MLC_NATIVE_TORCH:-2.13.0}" || die "torch could not be installed"
+  fi
   say "build requirements"
-  "$PYTHON" -m pip install -q "${MLC_NATIVE_TORCH:+torch==}${MLC_NATIVE_TORCH:-${requires[0]}}" \
-    || die "torch could not be installed"
-  "$PYTHON" -m pip install -q "${requires[@]:1}" || die "build requirements could not be installed"
+  "$PYTHON" -m pip install -q "${requires[@]}" || die "build requirements could not be installed"
 }
 
 # install_package [extras]: editable, from the shared build directory; output only when it fails.

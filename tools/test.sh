@@ -31,9 +31,8 @@ while [ $# -gt 0 ]; do
 done
 
 jobs="$(nproc)"
-configure() { # configure BUILD [OPTIONS...]: a build without torch and Python
-  cmake -S csrc -B "$1" -G Ninja -DMLC_NATIVE_WITH_TORCH=OFF -DMLC_NATIVE_PYTHON=OFF \
-    -DPython_EXECUTABLE="$PYTHON" "${@:2}"
+configure() { # configure BUILD [OPTIONS...]: a build without Python
+  cmake -S csrc -B "$1" -G Ninja -DMLC_NATIVE_PYTHON=OFF -DPython_EXECUTABLE="$PYTHON" "${@:2}"
 }
 quietly() { # quietly LOG COMMAND...: the output goes to the log, and is shown only on failure
   "${@:2}" >>"$1" 2>&1 || { tail -n 60 "$1"; false; }
@@ -59,7 +58,7 @@ run_ctest() {
 run_pytest() { "$PYTHON" -m pytest -q -n "$jobs" --dist loadfile "$@"; }
 
 system_packages tests
-python_environment
+python_environment torch
 export MLC_NATIVE_BUILD_TESTS=1 MLC_NATIVE_BUILD_BENCH=1
 export CMAKE_ARGS="-DMLC_NATIVE_CUDA=OFF ${CMAKE_ARGS:-}" # a check of its own, below
 check "build" install_package '[test]' || finish "$times" # nothing below means anything without it
@@ -89,8 +88,8 @@ if [ $python = 1 ] && [ $mode != fast ]; then
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 420 "ThreadSanitizer" tools/sanitize.sh thread "${sanitizers[@]}"
-  optional 300 "torch-free core: build" build_core &&
-    optional 60 "torch-free core: C++ tests" run_ctest build/core
+  optional 300 "core: build" build_core &&
+    optional 60 "core: C++ tests" run_ctest build/core
   optional 300 "AArch64 in qemu" tools/cross_aarch64.sh
   if command -v nvcc >/dev/null; then
     optional 300 "CUDA for $architectures" build_cuda "$architectures"

@@ -43,7 +43,7 @@ if(NOT MLC_NATIVE_SANITIZE)
   target_link_options(mlc_native_grammar PRIVATE -Wl,--no-undefined)
 endif()
 
-# The worker does not link libmlc_native: it would load libtorch. Nor is it ever sanitized: it lives
+# The worker does not link libmlc_native, to start quickly. It is never sanitized either: it lives
 # under a limit of its address space, and sanitizers reserve terabytes.
 file(GLOB worker_sources CONFIGURE_DEPENDS grammar/worker/*.cc)
 add_executable(mlc_native_grammar_worker ${worker_sources}

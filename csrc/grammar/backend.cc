@@ -14,7 +14,7 @@ namespace {
 constexpr char kLibraryName[] = "libmlc_native_grammar.so";
 constexpr char kWorkerName[] = "mlc_native_grammar_worker";
 constexpr char kLibraryVariable[] = "MLC_NATIVE_GRAMMAR_LIB";
-constexpr char kInstallHint[] = "; `pip install xgrammar apache-tvm-ffi` provides what it needs";
+constexpr char kInstallHint[] = "; `pip install 'mlc_native[grammar]'` provides what it needs";
 
 InvalidConfig BackendError(const std::string& library, const std::string& what) {
   return InvalidConfig("grammar", "grammars need " + library + ": " + what + kInstallHint);

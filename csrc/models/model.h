@@ -3,7 +3,7 @@
 // The engine owns pages as integers (kv/); the model owns their storage. A forward takes token rows
 // grouped by sequence, writes their keys and values into the pages of the block tables and returns
 // logits of the rows asked for. Rows of one batch never influence each other. Used by the engine's
-// thread only. Free of libtorch.
+// thread only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Models from plug-in libraries (model_lib=); the contract is at the end of models/model.h. Free of
-// libtorch. Any thread.
+// Models from plug-in libraries (model_lib=); the contract is at the end of models/model.h. Any
+// thread.
 #pragma once
 
 #include <memory>

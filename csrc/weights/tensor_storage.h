@@ -1,31 +1,25 @@
-// Owner of the memory of weights, KV pages and workspaces. Uninitialized, aligned for kernels; big
-// ones on huge pages where the system offers them (streaming weights through 4 KiB pages costs TLB
-// misses).
+// The memory of weights, KV pages and workspaces: an AlignedBuffer whose failure is a typed error.
+// Uninitialized, aligned for kernels, on huge pages where it is large. Owned by whoever made it.
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <string>
+
+#include "support/aligned_buffer.h"
 
 namespace mlc_native {
 
 class TensorStorage {
  public:
   TensorStorage() = default;  // empty
-  // `what` names the memory in the error: InvalidConfig when the system does not have it.
+  // `what` names the memory in the error: InvalidConfig if the system cannot provide it.
   TensorStorage(size_t bytes, const std::string& what);
 
-  std::byte* data() const { return data_; }
-  size_t size() const { return size_; }
+  std::byte* data() const { return static_cast<std::byte*>(buffer_.data()); }
+  size_t size() const { return buffer_.size(); }
 
  private:
-  std::shared_ptr<std::byte> memory_;
-  std::byte* data_ = nullptr;  // the first aligned byte of it
-  size_t size_ = 0;
+  AlignedBuffer buffer_;
 };
-
-// From libtorch's allocator (torch_memory.cc) or, in builds without libtorch, from the system's
-// (no_torch.cc). Throws std::exception.
-std::shared_ptr<std::byte> AllocateBytes(size_t bytes);
 
 }  // namespace mlc_native

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-from packaging.specifiers import SpecifierSet
+from packaging.metadata import Metadata
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
@@ -181,25 +184,118 @@ def test_public_headers_are_free_of_torch_and_python(site: Path) -> None:
             assert foreign not in text, header
 
 
-def test_requires_the_torch_it_was_built_against(wheel: Path) -> None:
-    archive = zipfile.ZipFile(wheel)
-    metadata = archive.read("mlc_native-0.1.0.dist-info/METADATA").decode()
-    major, minor = importlib.metadata.version("torch").split(".")[:2]
-    torch = [line for line in metadata.splitlines() if line.startswith("Requires-Dist: torch")]
-    assert len(torch) == 1
-    assert f">={major}.{minor}" in torch[0]
-    assert f"<{major}.{int(minor) + 1}" in torch[0]
-    entry_points = archive.read("mlc_native-0.1.0.dist-info/entry_points.txt").decode()
-    assert "mlc-native = mlc_native.cli.main:main" in entry_points
+def requirements(wheel: Path, extra: str = "") -> dict[str, Requirement]:
+    """What pip installs with the wheel, by name; without an extra, what it always installs."""
+    text = zipfile.ZipFile(wheel).read("mlc_native-0.1.0.dist-info/METADATA")
+    required = Metadata.from_email(text, validate=False).requires_dist or []
+    return {
+        r.name: r
+        for r in required
+        if (r.marker.evaluate({"extra": extra}) if r.marker else extra == "")
+    }
 
 
-def test_requires_the_grammar_library(wheel: Path) -> None:
-    archive = zipfile.ZipFile(wheel)
-    metadata = archive.read("mlc_native-0.1.0.dist-info/METADATA").decode()
-    for name in ("apache-tvm-ffi", "xgrammar"):
-        version = importlib.metadata.version(name)
-        (line,) = [r for r in metadata.splitlines() if r.startswith(f"Requires-Dist: {name}")]
-        assert version in SpecifierSet(line.removeprefix(f"Requires-Dist: {name}"))
+def test_requirements(wheel: Path) -> None:
+    """No torch, nor anything that draws it, except in extras."""
+    assert set(requirements(wheel)) == {
+        "huggingface_hub",
+        "jinja2",
+        "numpy",
+        "prometheus-client",
+        "pydantic",
+        "rich",
+        "tokenizers",
+        "tqdm",
+    }
+    assert set(requirements(wheel, "grammar")) == {"apache-tvm-ffi", "xgrammar"}
+    assert set(requirements(wheel, "ops")) == {"torch"}
+    (everything,) = requirements(wheel, "all").values()
+    assert everything.extras == {"grammar", "ops"}
+    for extra in ("grammar", "ops"):  # what was tested is what users get
+        for name, required in requirements(wheel, extra).items():
+            assert required.specifier.contains(importlib.metadata.version(name))
+    entry_points = zipfile.ZipFile(wheel).read("mlc_native-0.1.0.dist-info/entry_points.txt")
+    assert "mlc-native = mlc_native.cli.main:main" in entry_points.decode()
+
+
+# Of a C++ program on any Linux.
+SYSTEM_LIBRARIES = r"(libstdc\+\+|libm|libgcc_s|libc|libpthread|libdl|ld-linux-[\w-]+)\.so\.\d+"
+
+
+def test_the_library_needs_nothing_but_the_system(site: Path) -> None:
+    """libmlc_native finds no torch, Python or CUDA, because it does not look for them."""
+    dynamic = run("readelf", "-d", site / "mlc_native/lib/libmlc_native.so")
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic)
+    assert "libc.so.6" in needed
+    assert [name for name in needed if not re.fullmatch(SYSTEM_LIBRARIES, name)] == []
+    assert re.findall(r"\(R(?:UN)?PATH\).*\[(.*)\]", dynamic) == ["$ORIGIN"]
+
+
+def base_requirements(wheel: Path) -> list[importlib.metadata.Distribution]:
+    """The packages that come with the wheel, and with those."""
+    found: dict[str, importlib.metadata.Distribution] = {}
+    wanted = list(requirements(wheel).values())
+    while wanted:
+        required = wanted.pop()
+        if required.name in found:
+            continue
+        found[required.name] = importlib.metadata.distribution(required.name)
+        for text in found[required.name].requires or []:
+            further = Requirement(text)
+            if further.marker is None or further.marker.evaluate({"extra": ""}):
+                wanted.append(further)
+    return list(found.values())
+
+
+@pytest.fixture(scope="module")
+def lean_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has the wheel with its base requirements and nothing else."""
+    venv = tmp_path_factory.mktemp("lean")
+    run(sys.executable, "-m", "venv", "--without-pip", venv)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
+    run(*pip, "--target", packages, wheel)
+    for distribution in base_requirements(wheel):
+        for name in {file.parts[0] for file in distribution.files or []} - {"..", "__pycache__"}:
+            if not (packages / name).exists():
+                (packages / name).symlink_to(Path(str(distribution.locate_file(name))))
+    return venv / "bin/python"
+
+
+WITHOUT_EXTRAS = """
+import json, sys
+from mlc_native import MLCEngine
+
+def ask(engine, question, **options):
+    messages = [{"role": "user", "content": question}]
+    answer = engine.chat.completions.create(messages=messages, temperature=0, **options)
+    return answer.choices[0].message.content.strip()
+
+refused = []
+try:
+    import mlc_native.ops
+except ImportError as error:
+    refused.append(str(error))
+with MLCEngine("demo") as engine:
+    try:
+        ask(engine, "What is 2 + 2?", response_format={"type": "json_object"})
+    except ValueError as error:
+        refused.append(str(error))
+    answers = [ask(engine, question) for question in json.load(sys.stdin)]
+json.dump({"answers": answers, "refused": refused}, sys.stdout)
+"""
+
+
+def test_the_wheel_works_without_torch(lean_python: Path, tmp_path: Path) -> None:
+    """It answers the demo's questions in any folder; what needs an extra names it."""
+    entries = json.loads((ROOT / "tests/python/data/demo_questions.json").read_text())
+    questions = json.dumps([entry["question"] for entry in entries])
+    # -I: nothing of this environment or this folder.
+    said = json.loads(run(lean_python, "-I", "-c", WITHOUT_EXTRAS, cwd=tmp_path, input=questions))
+    assert said["answers"] == [entry["answer"] for entry in entries]
+    ops, grammar = said["refused"]
+    assert "pip install 'mlc_native[ops]'" in ops
+    assert "pip install 'mlc_native[grammar]'" in grammar
 
 
 def test_installed_package_imports_by_itself(site: Path) -> None:
@@ -240,6 +336,6 @@ def test_cpp_host_builds_on_it(site: Path, tmp_path: Path) -> None:
     bare = {**os.environ, "MLC_NATIVE_XGRAMMAR_LIB": str(tmp_path / "libxgrammar_bindings.so")}
     answer = run(build / "consumer", env=bare)
     assert "libxgrammar_bindings.so" in answer
-    assert "pip install 'xgrammar>=" in answer
+    assert "pip install 'mlc_native[grammar]'" in answer
     bare = {**os.environ, "MLC_NATIVE_GRAMMAR_LIB": str(build / "libmy_model.so")}
     assert "does not export mlc_native_grammar_abi" in run(build / "consumer", env=bare)

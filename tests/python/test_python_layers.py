@@ -20,7 +20,7 @@ LEVELS = {
     "serve": 2,
     "cli": 3,
 }
-FREE = {"_core", "_libtorch"}  # below everything
+FREE = {"_core"}  # below everything
 
 
 def part(module: str) -> str | None:

@@ -63,7 +63,7 @@ constexpr MethodRow kMethods[] = {
 
 InvalidConfig LibraryError(const std::string& what) {
   return InvalidConfig(
-      "grammar", "xgrammar cannot be used: " + what + "; `pip install 'xgrammar>=0.2.8,<0.3'`");
+      "grammar", "xgrammar cannot be used: " + what + "; `pip install 'mlc_native[grammar]'`");
 }
 
 // Type of `key`, null when nobody registered it.
