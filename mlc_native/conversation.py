@@ -1,4 +1,4 @@
-"""The chat template of a model folder: messages in, prompt text out."""
+"""The chat template of a model folder, which turns messages into the text of a prompt."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class ChatTemplate:
     """A compiled chat template. Thread-safe.
 
     Args:
-        source: jinja2 text, as Hugging Face checkpoints hold it.
-        special_tokens: variables such as ``bos_token`` that the template sees.
-        limits: what one rendering may use.
-        variables: others that it sees.
+        source: jinja2 text, as in Hugging Face checkpoints.
+        special_tokens: variables of the template such as ``bos_token``.
+        limits: limits of one rendering.
+        variables: further variables of the template.
         stop_strs: texts that end an answer.
 
     Raises:
-        LoadError: the source is no valid template.
+        LoadError: the source is not a valid template.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **variables: Any,
     ) -> str:
-        """The prompt for ``messages`` (objects with ``role`` and ``content``).
+        """Returns the prompt for ``messages`` (objects with ``role`` and ``content``).
 
         Raises:
             InvalidRequest: the template refused the messages, failed, or exceeded its limits.
@@ -84,7 +84,7 @@ class ChatTemplate:
             message = "the chat template was stopped: its macros call each other without end"
         except MemoryError:
             message = "the chat template was stopped: it used too much memory"
-        except Exception as error:  # whatever a template can provoke concerns this request only
+        except Exception as error:  # any failure of a template concerns only this request
             message = f"the chat template refused the messages: {error}"
         raise invalid_request("messages", message)
 
@@ -92,10 +92,11 @@ class ChatTemplate:
 def load_chat_template(
     folder: Path, limits: Limits | None = None, stop_strs: Sequence[str] = ()
 ) -> ChatTemplate | None:
-    """The default chat template of a model folder; None when it has none.
+    """Returns the default chat template of a model folder, or None if it has none.
 
-    Looked for in ``chat_template.jinja``, ``chat_template.json`` and ``tokenizer_config.json``,
-    in this order, as transformers does. ``stop_strs`` end its answers: a template file has none.
+    The template is searched in ``chat_template.jinja``, ``chat_template.json`` and
+    ``tokenizer_config.json``, in this order, as in transformers. ``stop_strs`` end its answers,
+    since a template file has no stop strings.
 
     Raises:
         LoadError: a file is damaged or the template is invalid.
@@ -138,7 +139,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty when there is no such file."""
+    """Returns the JSON object in a file, which is empty if the file does not exist."""
     if not path.is_file():
         return {}
     try:

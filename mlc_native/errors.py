@@ -1,8 +1,8 @@
-"""Every error that mlc_native raises on purpose, in one place.
+"""Every error that mlc_native raises on purpose.
 
 ``InvalidRequest`` and ``InvalidConfig`` are ``ValueError``; ``LoadError`` and ``InternalError`` are
-``RuntimeError``. The first three carry ``field``: the name of what is wrong. ``QueueFull`` is an
-``InvalidRequest`` that may succeed later; it carries ``queue_length`` and ``max_queue_length``.
+``RuntimeError``. The first three carry ``field``, the name of the offending field. ``QueueFull`` is
+an ``InvalidRequest`` that may succeed later; it carries ``queue_length`` and ``max_queue_length``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ErrorT = TypeVar("ErrorT", bound=Exception)
 
 
 class EngineRequestError(RuntimeError):
-    """A request that the engine had accepted ended with finish reason "error".
+    """An accepted request ended with finish reason "error".
 
-    Other requests are untouched and the engine goes on.
+    Other requests are not affected, and the engine continues.
     """
 
     def __init__(self, request_id: str, message: str) -> None:
@@ -41,7 +41,7 @@ class EngineRequestError(RuntimeError):
 
 
 class EngineTerminatedError(RuntimeError):
-    """The engine is gone: ``terminate()`` was called, or this process is a fork of the owner."""
+    """The engine was terminated, or this process is a fork of the one that owns it."""
 
 
 def _about(error: ErrorT, field: str) -> ErrorT:
@@ -50,15 +50,15 @@ def _about(error: ErrorT, field: str) -> ErrorT:
 
 
 def invalid_request(field: str, message: str) -> InvalidRequest:
-    """An InvalidRequest about the named field, to be raised."""
+    """Makes an InvalidRequest about the named field."""
     return _about(InvalidRequest(message), field)
 
 
 def invalid_config(field: str, message: str) -> InvalidConfig:
-    """An InvalidConfig about the named field, to be raised."""
+    """Makes an InvalidConfig about the named field."""
     return _about(InvalidConfig(message), field)
 
 
 def load_error(field: str, message: str) -> LoadError:
-    """A LoadError about the named file or model, to be raised."""
+    """Makes a LoadError about the named file or model."""
     return _about(LoadError(message), field)

@@ -1,28 +1,29 @@
-"""The engine's kernels as torch ops, for those who build models or test kernels of their own.
+"""The engine's kernels as torch ops, for building models and for testing kernels.
 
     import mlc_native.ops as ops
 
     packed = ops.pack_weight(weight, "q4")  # [n, k], once
     y = ops.linear(x, packed, "q4")  # [..., k] -> [..., n]
 
-Importing the module loads the library; the ops are then also ``torch.ops.mlc_native.*``, with the
-same names and arguments. One schema serves all devices:
+Importing the module loads the library. The ops are then also ``torch.ops.mlc_native.*``, with the
+same names and arguments. All devices share one schema:
 
 * CPU: activations and norm weights are float32; KV pages float32, bfloat16, float16 or int8.
 * CUDA (if nvcc was there when mlc_native was built): activations are float32, bfloat16 or float16,
-  norm weights of the same type; KV pages of the same type or, beside 16 bits, float8_e4m3fn.
-  Rows and heads are multiples of 8 elements. Tested on an emulator only, on no GPU yet.
+  norm weights of the same type; KV pages of the same type or, with 16-bit activations,
+  float8_e4m3fn. Rows and heads are multiples of 8 elements. Tested only on an emulator, not yet on
+  a GPU.
 
-What a row becomes depends on nothing but the row, bit by bit: not on the other rows, nor on how
-many they are, nor on the number of threads. All tensors of a call are on one device unless said
-otherwise. Inputs may have any strides (some make a copy); what is written to must be contiguous.
-A wrong shape, type or device is a ValueError that begins with the argument's name. Token ids,
-slots and page numbers are looked at on the CPU; on CUDA they are the caller's promise. There are no
-gradients.
+The result of a row depends only on that row, bit by bit: neither on the other rows, nor on their
+number, nor on the number of threads. All tensors of a call are on one device unless the function
+says otherwise. Inputs may have any strides (some are copied); outputs must be contiguous. A wrong
+shape, type or device raises ValueError with a message that begins with the argument's name. Token
+ids, slots and page numbers are checked on the CPU; on CUDA the caller must ensure that they are
+valid. There are no gradients.
 
-KV pages hold 16 tokens. ``new_kv_pages`` makes those of one layer, keys and values; in which order
-the elements lie in them is the device's business, ``read_kv`` finds them. Slot ``16 * page + i``
-is the i-th token of a page. Position p of a sequence is in page ``block_table[p // 16]``.
+A KV page holds 16 tokens. ``new_kv_pages`` makes the pages of one layer, keys and values. The order
+of elements within a page depends on the device; ``read_kv`` reads them. Slot ``16 * page + i`` is
+the i-th token of a page. Position p of a sequence is in page ``block_table[p // 16]``.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def add_rms_norm(
     eps: float = 1e-6,
     weight_offset: float = 0.0,
 ) -> Tensor:
-    """Adds x, or with post_weight its norm, to residual in place and returns the sum's norm.
+    """Adds x to residual in place (with post_weight, the norm of x), and returns the sum's norm.
 
     residual: float32 [m, dim], contiguous; x: [m, dim]; weight, post_weight: [dim] -> like x.
     """
@@ -129,17 +130,17 @@ def soft_cap_(x: Tensor, cap: float) -> Tensor:
 
 
 def pack_weight(weight: Tensor, format: str) -> Tensor:
-    """A weight in the order in which this device's products read it, rounded or quantized.
+    """Packs a weight in the order in which this device's products read it, rounded or quantized.
 
     weight: [n, k] of float32, bfloat16 or float16; format: "float32", "bfloat16", "float16", "q8"
     (8 bits, a scale per 64 k) or "q4" (4 bits, a scale per 32 k) -> uint8 [n, ...], opaque.
-    Quantizing is done on the CPU, with the same result for every device.
+    The CPU quantizes, so the result is the same for every device.
     """
     return _ops.pack_weight(weight, format)
 
 
 def unpack_weight(packed: Tensor, format: str, k: int) -> Tensor:
-    """The values that a packed weight [n, k] stands for -> float32 [n, k]."""
+    """Returns the values of a packed weight [n, k] as float32 [n, k]."""
     return _ops.unpack_weight(packed, format, k)
 
 
@@ -153,9 +154,9 @@ def linear(
     """``x @ weight.T + bias`` for a weight [n, k] that pack_weight packed in this format.
 
     x: [..., k]; bias: [n] -> [..., n] like x, or float32 with float_output. On the CPU, q8 and q4
-    round x to 8 bits per group, and float16 and bfloat16 compute in float32 (CPUs with AVX512-BF16:
-    bfloat16 x). On CUDA, 16-bit formats must be of the type of x; it is made for few rows: more
-    than 32 are computed 32 at a time.
+    round x to 8 bits per group, and float16 and bfloat16 compute in float32 (CPUs with AVX512-BF16
+    round x to bfloat16). On CUDA, a 16-bit format must be the type of x. The CUDA kernel is made
+    for few rows; more than 32 are computed 32 at a time.
     """
     return _ops.linear(x, packed, format, bias, float_output)
 
@@ -168,7 +169,7 @@ def new_kv_pages(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Uninitialized pages of one layer: keys and values of 16 * num_pages tokens.
+    """Makes uninitialized pages of one layer: keys and values of 16 * num_pages tokens.
 
     -> [2, num_pages, kv_heads, 16, ...] of dtype, opaque.
     """
@@ -179,9 +180,9 @@ def new_kv_pages(
 def read_kv(
     kv: Tensor, slots: Tensor, head_dim: int, k_scale: float = 1.0, v_scale: float = 1.0
 ) -> Tensor:
-    """Keys and values of some slots, for tests.
+    """Reads keys and values of some slots, for tests.
 
-    slots: int64 [m] -> float32 [2, m, kv_heads, head_dim]. The scales are those of float8 pages.
+    slots: int64 [m] -> float32 [2, m, kv_heads, head_dim]. The scales apply to float8 pages.
     """
     return _ops.read_kv(kv, slots, head_dim, k_scale, v_scale)
 
@@ -201,13 +202,14 @@ def qk_rope_write_kv(
     k_scale: float = 1.0,
     v_scale: float = 1.0,
 ) -> None:
-    """Norms (if given) and rotates q and k of each head; k and v go to the pages, q to its place.
+    """Normalizes (if norms are given) and rotates q and k of each head; writes k and v to pages.
 
-    qkv: [m, (q_heads + 2 * kv_heads) * head_dim], rows may have a stride; its k and v are scratch
-    afterwards. kv: new_kv_pages. positions: int32 [m]. slots: int64 [m], distinct; rows with a
-    negative slot are left alone. cos, sin: float32 [max_position, rotary_dim / 2]; element i of a
-    head is paired with i + rotary_dim / 2, those beyond rotary_dim stay. q_norm, k_norm:
-    [head_dim]. k_scale, v_scale: float8 pages hold value / scale.
+    qkv: [m, (q_heads + 2 * kv_heads) * head_dim], rows may have a stride; q is changed in place,
+    and k and v are unspecified afterwards. kv: new_kv_pages. positions: int32 [m]. slots: int64
+    [m], distinct; rows with a negative slot are skipped. cos, sin: float32 [max_position,
+    rotary_dim / 2]; element i of a head is paired with i + rotary_dim / 2, and elements beyond
+    rotary_dim are not rotated. q_norm, k_norm: [head_dim]. k_scale, v_scale: float8 pages hold
+    value / scale.
     """
     _ops.qk_rope_write_kv(
         qkv,
@@ -227,9 +229,9 @@ def qk_rope_write_kv(
 
 
 def copy_pages_(kv: Tensor, pairs: Tensor, head_dim: int) -> None:
-    """Copies pages, keys and values.
+    """Copies pages, both keys and values.
 
-    pairs: int32 [n, 2] of (source, destination); no page is both.
+    pairs: int32 [n, 2] of (source, destination). No page may be both.
     """
     _ops.copy_pages_(kv, pairs, head_dim)
 
@@ -245,12 +247,12 @@ def paged_decode_attention(
     k_scale: float = 1.0,
     v_scale: float = 1.0,
 ) -> Tensor:
-    """Attention of one row per sequence over its keys 0 .. lengths[i] - 1, the last its own.
+    """Attention of one row per sequence over its keys 0 .. lengths[i] - 1, including its own.
 
-    q: [m, q_heads, head_dim]; block_tables: int32 [m, max_pages]; lengths: int32 [m], rows of
-    length 0 are skipped (their output is undefined) -> like q. Query head h reads kv head
-    ``h // (q_heads // kv_heads)``. scale: default head_dim ** -0.5. soft_cap: 0 is none, else
-    scores become ``cap * tanh(s / cap)``. window: 0 is none, else only the last ``window`` keys
+    q: [m, q_heads, head_dim]; block_tables: int32 [m, max_pages]; lengths: int32 [m] -> like q.
+    Rows of length 0 are skipped (their output is unspecified). Query head h reads kv head
+    ``h // (q_heads // kv_heads)``. scale: default head_dim ** -0.5. soft_cap: 0 means none, else
+    scores become ``cap * tanh(s / cap)``. window: 0 means none, else only the last ``window`` keys
     count.
     """
     return _ops.paged_decode_attention(
@@ -270,12 +272,13 @@ def paged_prefill_attention(
     k_scale: float = 1.0,
     v_scale: float = 1.0,
 ) -> Tensor:
-    """Causal attention of the last rows of several sequences, whose keys are written already.
+    """Causal attention of the last rows of several sequences. Their keys must be written already.
 
     Rows query_starts[i] .. query_starts[i + 1] - 1 of q [rows, q_heads, head_dim] are the last
-    positions of sequence i, which has lengths[i] tokens with them. block_tables: int32
-    [m, max_pages]; lengths: int32 [m]; query_starts: int32 [m + 1]. The host reads the last two:
-    it need not wait for a device if they are on the CPU. The rest is as in paged_decode_attention.
+    positions of sequence i, which has lengths[i] tokens including them. block_tables: int32
+    [m, max_pages]; lengths: int32 [m]; query_starts: int32 [m + 1]. The host reads the last two,
+    so it does not wait for a device if they are on the CPU. Everything else is as in
+    paged_decode_attention.
     """
     return _ops.paged_prefill_attention(
         q, kv, block_tables, lengths, query_starts, scale, soft_cap, window, k_scale, v_scale
@@ -283,14 +286,14 @@ def paged_prefill_attention(
 
 
 class Sampled(NamedTuple):
-    """What ``sample`` drew, on the device of the logits."""
+    """The result of ``sample``, on the device of the logits."""
 
     tokens: Tensor
     """int32 [m]; -1: NaN or +inf among the logits, -2: no token is allowed."""
     logprobs: Tensor
-    """float32 [m] of the tokens, before all processing; [0] where none were asked for."""
+    """float32 [m]: the tokens' logprobs before all processing; [0] if none were requested."""
     top_ids: Tensor
-    """int32 [m, num_top_logprobs], best first; -1 where there are less."""
+    """int32 [m, num_top_logprobs], best first; -1 if there are fewer."""
     top_logprobs: Tensor
     """float32 [m, num_top_logprobs]."""
 
@@ -348,7 +351,7 @@ def sample(
 def _token_lists(
     rows: Sequence[Mapping[int, float]] | None, dtype: torch.dtype
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The lists of all rows one after the other: where each begins, ids, values."""
+    """Concatenates the lists of all rows: where each begins, ids, values."""
     if rows is None:
         return None, None, None
     starts = [0]

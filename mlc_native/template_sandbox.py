@@ -1,9 +1,9 @@
-"""A jinja2 environment for templates that nobody has read: bounded in time, steps and memory.
+"""A jinja2 environment for untrusted templates, bounded in time, steps and memory.
 
-jinja2's sandbox keeps a template from reaching Python; it does not keep it from running for ever.
-Here the parsed template is rewritten before it is compiled: every loop turn and macro call pays
-one step, and every value that can grow (``+ * ~ %``, calls, filters) pays its size. Each payment
-looks at the clock. What can grow in a single operation is measured before it runs.
+jinja2's sandbox keeps a template from reaching Python, but not from running forever. This module
+rewrites the parsed template before it is compiled: every loop iteration and macro call costs one
+step, and every value that can grow (``+ * ~ %``, calls, filters) costs its size. Each charge also
+checks the clock. The result of a single operation that can grow is estimated before it runs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 MAX_ARGUMENT = 100_000  # an integer given to a function or filter: widths, counts, range()
-MAX_SINGLE_RESULT = 1 << 26  # characters or items that one operation may make
-# Results as large as the product of the receiver and the arguments.
+MAX_SINGLE_RESULT = 1 << 26  # characters or items that one operation may produce
+# Methods whose result can be as large as the product of the receiver and the arguments.
 _MULTIPLYING = {
     *("batch", "center", "expandtabs", "format", "format_map", "indent", "join", "ljust"),
     *("replace", "rjust", "slice", "wordwrap", "zfill"),
@@ -37,12 +37,12 @@ _HIDDEN_ARGUMENTS = ("_loop_vars", "_block_vars", "caller")
 
 
 class TemplateLimitError(Exception):
-    """The template ran too long or made too much."""
+    """The template ran too long or produced too much."""
 
 
 @dataclass
 class Limits:
-    """What one rendering may use. seconds: wall clock; steps: loop turns, calls, items made."""
+    """Limits of one rendering: wall-clock seconds; steps (iterations, calls, created items)."""
 
     seconds: float = 5.0
     steps: int = 20_000_000
@@ -78,7 +78,7 @@ def _size(value: Any) -> int:
 
 
 def _text_size(value: Any, depth: int = 0) -> int:
-    """Characters that a value has when written out, roughly; lists may hold one text many times."""
+    """Estimates the characters of a value as text. A list may contain one text many times."""
     if isinstance(value, (str, bytes)):
         return len(value)
     if isinstance(value, dict):
@@ -96,7 +96,7 @@ def _text_size(value: Any, depth: int = 0) -> int:
 
 
 def _check_growth(name: str, receiver: Any, args: Iterable[Any]) -> None:
-    """Refuses a call whose result would be out of all proportion, before it is made."""
+    """Refuses a call whose result would be far too large, before the call."""
     product = max(1, _text_size(receiver))
     for arg in args:
         if isinstance(arg, int) and abs(arg) > MAX_ARGUMENT:
@@ -124,7 +124,7 @@ def _check_times(left: Any, right: Any) -> None:
 
 
 class _Instrument(NodeTransformer):
-    """Adds the payments to a parsed template."""
+    """Adds the charges to a parsed template."""
 
     def _call(self, method: str, node: nodes.Node, *args: nodes.Expr) -> nodes.Call:
         function = nodes.EnvironmentAttribute(method, lineno=node.lineno)
@@ -136,7 +136,7 @@ class _Instrument(NodeTransformer):
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)
         self._tick_first(node.body, node)
-        if node.test is not None:  # items that the test drops never reach the body
+        if node.test is not None:  # items that the test rejects never reach the body
             node.test = nodes.And(self._call("tick", node), node.test, lineno=node.lineno)
         return node
 
@@ -174,7 +174,7 @@ class _Instrument(NodeTransformer):
 
 
 class _GenerationTag(Extension):
-    """``{% generation %}`` marks assistant text for training; here it only holds its body."""
+    """``{% generation %}``, which marks assistant text for training and is only its body here."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -187,7 +187,7 @@ class _GenerationTag(Extension):
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """The sandbox with payments; safe to use from several threads and tasks."""
+    """The sandbox with charges. Safe to use from several threads and tasks."""
 
     intercepted_binops = frozenset(("*", "**", "%"))
 
@@ -195,7 +195,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         # Constant folding would run expressions without a budget.
         super().__init__(optimized=False, finalize=self.charge_text, **options)
         self._budget: ContextVar[_Budget] = ContextVar("budget")
-        self.globals.pop("lipsum", None)  # makes text out of nothing
+        self.globals.pop("lipsum", None)  # produces text without input
         for name, function in self.filters.items():
             self.filters[name] = self._bounded(name, function)
 
@@ -204,7 +204,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return tree
 
     def _bounded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A filter that checks its growth and pays; jinja2's context argument stays the first."""
+        """Wraps a filter with checks and charges. jinja2's context argument stays the first."""
         pass_arg = getattr(function, "jinja_pass_arg", None)
 
         def bounded(*args: Any, **kwargs: Any) -> Any:
@@ -217,17 +217,17 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return bounded
 
     def tick(self) -> bool:
-        """One loop turn or macro call. Always true, so that it can stand in a condition."""
+        """Charges one iteration or macro call. Returns True, so that a condition can contain it."""
         self._budget.get().pay(1)
         return True
 
     def charge(self, value: Any) -> Any:
-        """Pays for the size of a value and returns it."""
+        """Charges the size of a value and returns the value."""
         self._budget.get().pay(_size(value))
         return value
 
     def charge_text(self, value: Any) -> Any:
-        """Pays for a value that is about to be written out and returns it."""
+        """Charges a value that is about to be written and returns it."""
         size = _text_size(value)
         if size > MAX_SINGLE_RESULT:
             _refuse(f"a text would have more than {MAX_SINGLE_RESULT} characters")
@@ -235,7 +235,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return value
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Calls of functions and methods; macros get what their authors like."""
+        """Calls a function or method with checked arguments. Macros take any arguments."""
         if getattr(obj, "__self__", None) is self:
             return obj(*args)
         if not isinstance(obj, jinja2.runtime.Macro):
@@ -245,7 +245,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return super().call(context, obj, *args, **kwargs)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """``*``, ``**`` and ``%``: what can grow in one operation."""
+        """Computes ``*``, ``**`` or ``%``, the operators whose result can grow in one operation."""
         if operator == "*":
             _check_times(left, right)
         elif operator == "**":
@@ -256,7 +256,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def render(self, template: jinja2.Template, variables: dict[str, Any], limits: Limits) -> str:
-        """The text of ``template``. Raises TemplateLimitError; what the template raises passes."""
+        """Renders ``template``. Raises TemplateLimitError, or the exception of the template."""
         budget = _Budget(limits)
         token = self._budget.set(budget)
         try:
@@ -291,7 +291,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Plain JSON; jinja2's own filter escapes for HTML."""
+    """Plain JSON, since jinja2's own filter escapes for HTML."""
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,
@@ -302,7 +302,7 @@ def _to_json(
 
 
 def chat_environment() -> BoundedEnvironment:
-    """The environment that Hugging Face chat templates are written for."""
+    """Makes the environment that Hugging Face chat templates are written for."""
     environment = BoundedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,

@@ -1,14 +1,14 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""From the engine's stream-back thread to asyncio tasks and waiting threads.
+"""StreamBridge passes outputs from the engine's stream-back thread to asyncio tasks and threads.
 
-The engine calls StreamBridge once per batch of outputs, holding the GIL once. The batch is split
-by request; each event loop concerned is woken once, each waiting thread gets one queue item. All
-other work (joining deltas, making objects) is done by the consumer, on its own thread, for
-everything that has come in meanwhile.
+The engine calls StreamBridge once per batch of outputs and takes the GIL once for it. The bridge
+splits the batch by request, wakes each event loop that is concerned once, and puts one item into
+the queue of each waiting thread. The consumer does all other work (joining deltas, making objects)
+on its own thread, for all outputs that have arrived meanwhile.
 
-A request has one channel and a channel one consumer. The bridge knows a channel until the
-request's final output has been handed over or the consumer gives up; it never keeps an engine
-alive. No locks: every shared structure is changed by single operations under the GIL.
+A request has one channel and a channel one consumer. The bridge holds a channel until the request's
+final output has been passed on or the consumer gives up; it never keeps an engine alive. There are
+no locks: every shared structure is changed by single operations under the GIL.
 """
 
 from queue import SimpleQueue
@@ -17,12 +17,12 @@ from mlc_native.errors import EngineRequestError, EngineTerminatedError
 
 
 cdef class CallbackStreamOutput:
-    """What one sequence of a request has new, or (the last one of a request) its usage.
+    """The new output of one sequence of a request or, in the last one of a request, its usage.
 
-    delta_text: valid UTF-8. delta_token_ids: the tokens of delta_text, stop tokens left out.
-    delta_logprob_json_strs: one JSON object per token when log probabilities were asked for, else
-    None. finish_reason: None while the sequence goes on. request_final_usage_json_str: set in the
-    last output of a request only.
+    delta_text: valid UTF-8. delta_token_ids: the tokens of delta_text, without stop tokens.
+    delta_logprob_json_strs: one JSON object per token if logprobs were requested, else None.
+    finish_reason: None before the end of the sequence. request_final_usage_json_str: set only in
+    the last output of a request.
     """
 
     cdef readonly str delta_text
@@ -73,7 +73,7 @@ cdef class Channel:
     """The outputs of one request on their way to its consumer."""
 
     cdef readonly str request_id
-    # Nothing more will come: the final output was taken, or an error was raised.
+    # No further output follows: the final output was taken, or an error was raised.
     cdef readonly bint finished
     cdef list _pending  # RequestStreamOutput, oldest first; or an exception as the last item
     cdef Py_ssize_t _taken
@@ -87,9 +87,8 @@ cdef class Channel:
         return self._taken < len(self._pending) or self._error is not None
 
     cdef list _take(self):
-        """Joins all deltas that have come; then, alone, the usage. Raises what ended the request.
-
-        Call only while something is pending.
+        """Joins all pending deltas. The usage is returned alone, after them. Raises the error that
+        ended the request. Requires: an output or an error is pending.
         """
         cdef list outputs = None
         cdef list group
@@ -143,9 +142,9 @@ cdef class SyncChannel(Channel):
         self._queue.put(items)
 
     def next(self):
-        """The next outputs, one per sequence; None after the last. Waits without the GIL.
+        """Returns the next outputs, one per sequence; None after the last. Waits without the GIL.
 
-        Raises EngineRequestError when the engine ended the request with an error.
+        Raises EngineRequestError if the engine ended the request with an error.
         """
         if self.finished:
             return None
@@ -189,7 +188,7 @@ cdef class AsyncChannel(Channel):
 
 
 def _deliver(dict batch):
-    """One event loop's share of a batch, on that loop's thread."""
+    """Delivers an event loop's part of a batch, on the thread of that loop."""
     cdef AsyncChannel channel
     for key, items in batch.items():
         channel = key
@@ -197,7 +196,7 @@ def _deliver(dict batch):
 
 
 cdef class StreamBridge:
-    """The engine's stream callback; see the head of this file.
+    """The engine's stream callback, described at the top of this file.
 
     Args:
         abort: abort(request_id), called for requests whose event loop is closed. Must not block.
@@ -212,11 +211,11 @@ cdef class StreamBridge:
         self._abort = abort
 
     def open_sync(self, str request_id):
-        """A channel for a thread. Raises ValueError when the id is in use."""
+        """Opens a channel for a thread. Raises ValueError if the id is in use."""
         return self._open(SyncChannel(request_id))
 
     def open_async(self, str request_id, loop):
-        """A channel for a task of ``loop``. Raises ValueError when the id is in use."""
+        """Opens a channel for a task of ``loop``. Raises ValueError if the id is in use."""
         return self._open(AsyncChannel(request_id, loop))
 
     cdef Channel _open(self, Channel channel):
@@ -227,7 +226,7 @@ cdef class StreamBridge:
         return channel
 
     def discard(self, Channel channel):
-        """Forgets a channel whose consumer gave up; what still comes for it is dropped."""
+        """Closes a channel whose consumer gave up. Later outputs of the request are dropped."""
         if self._channels.get(channel.request_id) is channel:
             self._channels.pop(channel.request_id, None)
 
@@ -235,14 +234,14 @@ cdef class StreamBridge:
         return len(self._channels)
 
     def __call__(self, outputs):
-        """The engine's callback: a batch of RequestStreamOutput."""
+        """The engine's callback. ``outputs`` is a batch of RequestStreamOutput."""
         cdef dict batch = {}
         cdef list items
         for output in outputs:
             request_id = output.request_id
             channel = self._channels.get(request_id)
             if channel is None:
-                continue  # its consumer gave up
+                continue  # the consumer gave up
             items = batch.get(channel)
             if items is None:
                 batch[channel] = [output]
@@ -253,7 +252,7 @@ cdef class StreamBridge:
         self._hand_over(batch)
 
     def close(self, str reason):
-        """No output will come any more: ends every open channel with EngineTerminatedError."""
+        """Ends every open channel with EngineTerminatedError. No output may follow."""
         self._closed = True
         self._abort = None
         channels = list(self._channels.values())
@@ -275,7 +274,7 @@ cdef class StreamBridge:
         for loop, of_loop in by_loop.items():
             try:
                 loop.call_soon_threadsafe(_deliver, of_loop)
-            except RuntimeError:  # the loop is closed: nobody will ever read these
+            except RuntimeError:  # the loop is closed, so these will never be read
                 self._orphan(of_loop)
 
     cdef _orphan(self, dict channels):

@@ -10,7 +10,7 @@ from mlc_native.cli import chat
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a subcommand; returns the exit status (2 for what the caller got wrong)."""
+    """Runs a subcommand and returns the exit status (2 for an error of the caller)."""
     parser = argparse.ArgumentParser(
         prog="mlc-native", description="Large language models inside your process."
     )

@@ -1,4 +1,4 @@
-"""Conversation: the chat format of an MLC folder, `conv_template` of mlc-chat-config.json."""
+"""Conversation is the chat format of an MLC folder, `conv_template` in mlc-chat-config.json."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mlc_native.conversation import ChatTemplate
 
-# A Conversation as a chat template; tools are not shown, as it has no place for them.
+# A Conversation as a chat template. It does not show tools, since a Conversation has none.
 _SOURCE = """
 {%- set found = namespace(system=conversation.system_message, last_user=-1) -%}
 {%- for message in messages -%}
@@ -46,13 +46,13 @@ _ROLE_TEMPLATES = {
 
 
 class Conversation(BaseModel):
-    """How messages become a prompt.
+    """The rules by which messages become a prompt.
 
-    The prompt is the tokens of ``system_prefix_token_ids``, ``system_template`` with the system
-    message, then for each message its role's name, ``role_content_sep``, its role's template with
-    the content and a separator: ``seps[0]``, or ``seps[1]``, if given, after the assistant. It
-    ends with the assistant's name and ``role_empty_sep``. Without ``add_role_after_system_message``
-    the first message that follows a system message has no role's name.
+    The prompt consists of the tokens of ``system_prefix_token_ids``, ``system_template`` with the
+    system message, and for each message the name of its role, ``role_content_sep``, the role's
+    template with the content, and a separator: ``seps[1]``, if given, after the assistant, and
+    ``seps[0]`` otherwise. It ends with the assistant's name and ``role_empty_sep``. Without
+    ``add_role_after_system_message``, the first message after a system message has no role name.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -76,6 +76,6 @@ class Conversation(BaseModel):
         self.role_templates = {**_ROLE_TEMPLATES, **self.role_templates}
 
     def chat_template(self, prefix: str) -> ChatTemplate:
-        """What renders it; ``prefix`` is the text of ``system_prefix_token_ids``."""
+        """Returns its chat template. ``prefix`` is the text of ``system_prefix_token_ids``."""
         variables = {"conversation": self.model_dump(), "prefix": prefix}
         return ChatTemplate(_SOURCE, variables=variables, stop_strs=self.stop_str)

@@ -6,12 +6,12 @@ from pydantic import BaseModel
 
 from mlc_native.errors import InvalidRequest
 
-# The reference's name for what a caller did wrong; here it is the engine's own type.
+# MLC-LLM's name for an error of the caller; here it is the engine's own type.
 BadRequestError = InvalidRequest
 
 
 class ErrorResponse(BaseModel):
-    """What a server answers instead of a completion; ``code`` is the HTTP status."""
+    """The answer of a server instead of a completion. ``code`` is the HTTP status."""
 
     object: str = "error"
     message: str

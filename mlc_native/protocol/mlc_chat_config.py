@@ -1,4 +1,4 @@
-"""MLCChatConfig: what a model folder says about its model, whichever of two formats it has."""
+"""MLCChatConfig describes a model folder of either format."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ HF_CONFIG = "config.json"
 class MLCChatConfig(BaseModel):
     """Description of a model folder, read from ``config.json`` or ``mlc-chat-config.json``.
 
-    ``conv_template`` is a name alone when MLC-LLM's converter did not know it.
-    ``context_window_size`` is in tokens; 0 when the folder does not say. ``model_config_dict``
-    is the file as it stands.
+    ``conv_template`` is only a name if MLC-LLM's converter did not know it.
+    ``context_window_size`` is in tokens; 0 if the folder does not specify it. ``model_config_dict``
+    is the content of the file.
     """
 
     model_config = ConfigDict(protected_namespaces=(), extra="ignore")
@@ -46,7 +46,7 @@ class MLCChatConfig(BaseModel):
 
     @classmethod
     def from_folder(cls, folder: Path) -> MLCChatConfig:
-        """Reads the description. Raises LoadError naming the file that is missing or damaged."""
+        """Reads the description. Raises LoadError, which names a missing or damaged file."""
         for name in (HF_CONFIG, MLC_CHAT_CONFIG):
             if (folder / name).is_file():
                 break
@@ -60,7 +60,7 @@ class MLCChatConfig(BaseModel):
         if not isinstance(fields, dict):
             raise load_error(str(path), f"{path} is damaged: it must hold a JSON object")
         known = {key: value for key, value in fields.items() if key in cls.model_fields}
-        # A Hugging Face config of a text model inside a larger one keeps the sizes one level down.
+        # A Hugging Face config of a larger model has the sizes of its text model one level down.
         text = fields.get("text_config")
         sizes = text if isinstance(text, dict) else fields
         known.setdefault("vocab_size", sizes.get("vocab_size") or 0)

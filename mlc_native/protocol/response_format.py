@@ -1,10 +1,10 @@
-"""``response_format``: what an answer must look like.
+"""``response_format`` restricts the form of an answer.
 
 ========================  ==========================================================================
-``type``                  with
+``type``                  further fields
 ========================  ==========================================================================
-``text``                  nothing; any answer
-``json_object``           nothing: any JSON object; or MLC-LLM's ``schema``, as ``json_schema``
+``text``                  none; allows any answer
+``json_object``           none; any JSON object. Or MLC-LLM's ``schema``, as in ``json_schema``
 ``json_schema``           OpenAI's ``json_schema``: an object with ``name``, ``schema``, ``strict``
 ``regex``                 ``regex``, which the whole answer must match
 ``grammar`` (``ebnf``)    ``grammar`` (``ebnf``), in the EBNF of llama.cpp and XGrammar
@@ -27,8 +27,8 @@ from mlc_native.errors import invalid_request
 
 Schema = dict[str, Any] | StrictBool | str
 
-# The fields that each type has, in the order in which they are asked for: one of them is needed,
-# none of another type is allowed.
+# The fields of each type, in order of preference. One of them is required, and fields of other
+# types are not allowed.
 _FIELDS: dict[str, tuple[str, ...]] = {
     "text": (),
     "json_object": (),
@@ -48,8 +48,8 @@ _OPTIONAL: dict[str, tuple[str, ...]] = {
 class JsonSchemaFormat(BaseModel):
     """OpenAI's ``json_schema``.
 
-    ``strict``: objects and arrays have no members that the schema does not list. True unless it is
-    said to be False, since a model that may add members rarely finds an end.
+    With ``strict``, objects and arrays have no members that the schema does not list. It is True by
+    default, because a model that may add members rarely finds an end.
     """
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
@@ -61,7 +61,7 @@ class JsonSchemaFormat(BaseModel):
 
 
 class RequestResponseFormat(BaseModel):
-    """What an answer must look like; see the module for the types and their fields."""
+    """The form of an answer. The module's description lists the types and their fields."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
@@ -86,7 +86,7 @@ class RequestResponseFormat(BaseModel):
 
     @model_validator(mode="after")
     def check_fields(self) -> RequestResponseFormat:
-        """Each type has its own fields."""
+        """Checks that exactly the fields of the type are given."""
         needed = _FIELDS[self.type]
         allowed = (*needed, *_OPTIONAL.get(self.type, ()))
         given = [
@@ -104,10 +104,10 @@ class RequestResponseFormat(BaseModel):
         return self
 
     def core(self) -> _core.ResponseFormat:
-        """The same for the engine.
+        """Returns the same for the engine.
 
         Raises:
-            InvalidRequest: a text that is no valid Unicode, or a value that JSON has no word for.
+            InvalidRequest: a text is not valid Unicode, or JSON cannot represent a value.
         """
         try:
             return self._core()

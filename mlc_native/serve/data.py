@@ -1,4 +1,4 @@
-"""What goes into a request and what streams out of it."""
+"""The inputs of a request and its streamed outputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TextData(Data):
 
 
 class TokenData(Data):
-    """A piece given as token ids."""
+    """A piece of a prompt as token ids."""
 
     def __init__(self, token_ids: Sequence[int]) -> None:
         self._token_ids = list(token_ids)
@@ -36,7 +36,7 @@ class TokenData(Data):
 
 
 class ImageData(Data):
-    """An image. No supported model takes images, so creating one is refused."""
+    """An image. Creating one is refused, since no supported model takes images."""
 
     def __init__(self, *_args: object, **_kwargs: object) -> None:
         raise invalid_request("image", "image input is not supported: this engine serves text")
@@ -44,15 +44,15 @@ class ImageData(Data):
 
 @dataclass
 class SingleRequestStreamOutput:
-    """What one sequence of a request has new, or the usage of a finished request.
+    """The new output of one sequence of a request, or the usage of a finished request.
 
     Attributes:
-        delta_token_ids: the tokens of delta_text, stop tokens left out.
-        delta_logprob_json_strs: one JSON object per token when asked for, else None.
-        finish_reason: "stop", "length", "abort", "error", "timeout"; None while it goes on.
-        request_final_usage_json_str: the usage; set in the last output of a request only.
-        extra_prefix_string: text in front of delta_text that belongs to none of delta_token_ids:
-            jump-forward decoding replaced tokens that were delivered before by a longer one.
+        delta_token_ids: the tokens of delta_text, without stop tokens.
+        delta_logprob_json_strs: one JSON object per token if logprobs were requested, else None.
+        finish_reason: "stop", "length", "abort", "error" or "timeout"; None before the end.
+        request_final_usage_json_str: the usage; set only in the last output of a request.
+        extra_prefix_string: text in front of delta_text that belongs to none of delta_token_ids,
+            because jump-forward decoding replaced delivered tokens by a longer one.
         delta_text: the text of the new tokens; valid UTF-8, cut before a stop string.
         error_message: why the request ended, with finish reason "error".
     """
@@ -67,25 +67,25 @@ class SingleRequestStreamOutput:
 
 
 class RequestStreamOutput:
-    """News of one request, as stream callbacks get them; the last one has ``is_final``."""
+    """An output of one request, as passed to stream callbacks. The last one has ``is_final``."""
 
     def __init__(self, output: _core.RequestStreamOutput) -> None:
         self._output = output
 
     @property
     def request_id(self) -> str:
-        """The request that this is about."""
+        """The id of the request."""
         request_id: str = self._output.request_id
         return request_id
 
     @property
     def is_final(self) -> bool:
-        """Whether this is the last output of the request: the one with its usage."""
+        """Whether this is the last output of the request, which has its usage."""
         is_final: bool = self._output.is_final
         return is_final
 
     def unpack(self) -> tuple[str, list[SingleRequestStreamOutput]]:
-        """The request's id and one output per sequence; a single one when ``is_final``."""
+        """Returns the request's id and one output per sequence; a single one if ``is_final``."""
         output = self._output
         if output.is_final:
             usage = output.request_final_usage_json_str

@@ -1,8 +1,8 @@
-"""EventTraceRecorder: what happened to each request and when, as Chrome trace JSON.
+"""EventTraceRecorder records the events of each request as Chrome trace JSON.
 
-``add_event(request_id, event)`` records "start X", "finish X" (a span) or anything else (an
-instant); ``dump_json()`` returns the trace for chrome://tracing or Perfetto. Bounded (the oldest
-events go first), thread-safe, and a dump may be taken while events come in.
+``add_event(request_id, event)`` records "start X" and "finish X" as a span and any other event as
+an instant. ``dump_json()`` returns the trace for chrome://tracing or Perfetto. The recorder is
+bounded (the oldest events are dropped first) and thread-safe; a dump may be taken at any time.
 """
 
 from mlc_native._core import EventTraceRecorder

@@ -69,7 +69,7 @@ def _is_histogram(value: dict[str, Any]) -> bool:
 
 
 def _add_histogram(name: str, value: dict[str, Any], out: dict[str, Metric]) -> None:
-    """``buckets`` maps upper bounds to the number of values at most that."""
+    """Adds a histogram. ``buckets`` maps upper bounds to the number of values up to them."""
     family = HistogramMetricFamily(_PREFIX + name, _describe(name))
     family.add_metric([], list(value["buckets"].items()), value["sum"])
     out[name] = family
@@ -80,7 +80,7 @@ def _describe(name: str) -> str:
 
 
 def _add_sample(key: str, path: str, value: float, out: dict[str, Metric]) -> None:
-    """One number; a key "mean{batch_size=3}" becomes a label, quoted as the format asks."""
+    """Adds one number. A key "mean{batch_size=3}" becomes a label, quoted as the format asks."""
     labelled = _LABELLED.fullmatch(key)
     name = labelled["name"] if labelled else key
     name = f"{path}_{name}" if path else name

@@ -1,4 +1,4 @@
-"""From streamed deltas to OpenAI's response objects. One place for all façades."""
+"""Turns streamed deltas into OpenAI's response objects, for all façades."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def completion_usage(usage_json: str) -> CompletionUsage:
 
 
 class _Answer:
-    """What has come of one sequence so far."""
+    """The output of one sequence so far."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -49,7 +49,7 @@ class _Answer:
 
 
 class ChatResponder:
-    """Makes the objects of one chat completion: chunks of a stream, or the whole."""
+    """Makes the objects of one chat completion: chunks of a stream, or the response."""
 
     def __init__(self, request: ChatCompletionRequest, request_id: str, model_name: str) -> None:
         self._id = request_id
@@ -62,7 +62,7 @@ class ChatResponder:
         return []
 
     def chunks(self, outputs: list[CallbackStreamOutput]) -> list[ChatCompletionStreamResponse]:
-        """Chunks for one batch of outputs; none when there is nothing to say."""
+        """Chunks for one batch of outputs; none if nothing is new."""
         usage_json = outputs[0].request_final_usage_json_str
         if usage_json is not None:
             if not self._include_usage:
@@ -81,7 +81,7 @@ class ChatResponder:
         return [self._chunk(choices, None)] if choices else []
 
     def response(self, outputs: list[list[CallbackStreamOutput]]) -> ChatCompletionResponse:
-        """The whole, from all batches of outputs."""
+        """The response, from all batches of outputs."""
         answers, usage = _collect(outputs)
         return ChatCompletionResponse(
             id=self._id,
@@ -108,9 +108,9 @@ class ChatResponder:
 
 
 class CompletionResponder:
-    """Makes the objects of one completion: chunks of a stream, or the whole.
+    """Makes the objects of one completion: chunks of a stream, or the response.
 
-    echo: text in front of every answer: the prompt, when the request asks for it.
+    ``echo`` is text in front of every answer: the prompt, if the request asks for it.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class CompletionResponder:
         return [self._response(echoes, None)]
 
     def chunks(self, outputs: list[CallbackStreamOutput]) -> list[CompletionResponse]:
-        """Chunks for one batch of outputs; none when there is nothing to say."""
+        """Chunks for one batch of outputs; none if nothing is new."""
         usage_json = outputs[0].request_final_usage_json_str
         if usage_json is not None:
             if not self._include_usage:
@@ -148,7 +148,7 @@ class CompletionResponder:
         return [self._response(choices, None)] if choices else []
 
     def response(self, outputs: list[list[CallbackStreamOutput]]) -> CompletionResponse:
-        """The whole, from all batches of outputs."""
+        """The response, from all batches of outputs."""
         answers, usage = _collect(outputs)
         choices = [
             CompletionResponseChoice(
@@ -214,7 +214,7 @@ def _chat_logprobs(logprob_json_strs: list[str] | None) -> LogProbs | None:
 def _completion_logprobs(
     logprob_json_strs: list[str] | None, offset: int
 ) -> CompletionLogProbs | None:
-    """Lists over tokens; ``offset`` is where the first token's text begins in the choice."""
+    """Lists over tokens. ``offset`` is the position of the first token's text in the choice."""
     if not logprob_json_strs:
         return None
     logprobs = CompletionLogProbs(text_offset=[], token_logprobs=[], tokens=[], top_logprobs=[])

@@ -1,7 +1,8 @@
-"""Builds the CUDA library for a GPU of this machine, where the package came without one.
+"""Builds the CUDA library for a GPU of this machine if the package has none.
 
-The sources are in the package and nvcc compiles them, once per package, GPU architecture and nvcc:
-the result stays in a cache folder. Processes that want the same build wait for the first one.
+nvcc compiles the sources in the package once for each version of the package, GPU architecture and
+version of nvcc. The result stays in a cache folder. Processes that need the same build wait for the
+first one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _INSTALL_NVCC = (
     "CUDACXX, CUDA_HOME, PATH and /usr/local/cuda), or a wheel of mlc_native that was built with it"
 )
 _LOG_TAIL_LINES = 30
-# As csrc/cmake/MlcNativeCuda.cmake and MlcNativeToolchain.cmake have them.
+# The same as in csrc/cmake/MlcNativeCuda.cmake and MlcNativeToolchain.cmake.
 _COMPILE_FLAGS = (
     *("-std=c++20", "-O3", "-DNDEBUG", "--expt-relaxed-constexpr"),
     "-Xcompiler=-fPIC,-O2,-ffp-contract=off",
@@ -43,7 +44,7 @@ _LINK_FLAGS = ("-shared", "-Xlinker=--no-undefined", "-Xlinker=--exclude-libs=AL
 
 
 class CudaBuildError(RuntimeError):
-    """The library could not be built; the message says what to do about it."""
+    """The library could not be built. The message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,12 @@ class Nvcc:
 
 @dataclass(frozen=True)
 class SourceTree:
-    """What is compiled and linked: a package as it is installed.
+    """The files that are compiled and linked: those of an installed package.
 
     Attributes:
-        sources: folder of ``.cu``, ``.cuh`` and ``.cc`` files, all of it is compiled.
-        headers: folder that the includes of the C++ part are relative to.
-        library: libmlc_native.so, which the result is linked to.
+        sources: folder of ``.cu``, ``.cuh`` and ``.cc`` files, which are all compiled.
+        headers: folder that includes are relative to.
+        library: libmlc_native.so, which the result links.
     """
 
     sources: Path
@@ -70,7 +71,7 @@ class SourceTree:
 
     @staticmethod
     def of_package() -> SourceTree:
-        """That of the package that runs."""
+        """The files of the running package."""
         package = Path(mlc_native.__file__).parent
         return SourceTree(
             package / "lib" / "cuda_src",
@@ -79,7 +80,7 @@ class SourceTree:
         )
 
     def units(self) -> list[Path]:
-        """The files to compile. Raises CudaBuildError when the package came without them."""
+        """The files to compile. Raises CudaBuildError if the package does not have them."""
         units = sorted(p for p in self.sources.rglob("*") if p.suffix in (".cu", ".cc"))
         if not units:
             raise CudaBuildError(
@@ -88,7 +89,7 @@ class SourceTree:
         return units
 
     def digest(self) -> str:
-        """Of the names and contents of all files that a build reads."""
+        """A digest of the names and contents of all files that a build reads."""
         digest = hashlib.sha256()
         for folder in (self.sources, self.headers):
             for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -98,7 +99,7 @@ class SourceTree:
 
 
 def cache_folder() -> Path:
-    """Where built libraries stay: $MLC_NATIVE_CACHE_DIR, else the user's cache folder."""
+    """The folder of built libraries: $MLC_NATIVE_CACHE_DIR, else the user's cache folder."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -106,7 +107,7 @@ def cache_folder() -> Path:
 
 
 def find_nvcc() -> Nvcc | None:
-    """The CUDA compiler: of CUDACXX, CUDA_HOME or CUDA_PATH, PATH, /usr/local/cuda.
+    """Returns the CUDA compiler of CUDACXX, CUDA_HOME or CUDA_PATH, PATH, or /usr/local/cuda.
 
     Raises:
         CudaBuildError: it does not run, or is too old.
@@ -129,16 +130,16 @@ def find_nvcc() -> Nvcc | None:
 def cuda_library(
     compute_capability: int, *, verbose: bool = False, tree: SourceTree | None = None
 ) -> Path:
-    """The CUDA library for GPUs of this compute capability, built when it is not in the cache.
+    """Returns the CUDA library for GPUs of this compute capability, and builds it if needed.
 
     Args:
-        compute_capability: 90 is 9.0.
+        compute_capability: 90 means 9.0.
         verbose: show the progress of a build on stderr.
         tree: what to build; default: this package.
 
     Raises:
-        CudaBuildError: nvcc is missing or failed, or the cache cannot be written. Nothing is left
-            behind, so that the next call tries again.
+        CudaBuildError: nvcc is missing or failed, or the cache cannot be written. No files are
+            left, so the next call tries again.
     """
     tree = tree or SourceTree.of_package()
     units = tree.units()
@@ -166,7 +167,7 @@ def cuda_library(
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds the lock file, which also the end of the process gives up; waits for other holders."""
+    """Holds a lock on the file and waits for other holders. The end of the process releases it."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -178,7 +179,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _empty_folder(path: Path) -> Iterator[Path]:
-    """Removed at the end, and here when a process that was killed has left it."""
+    """An empty folder, removed at the end. Removes one that a killed process has left."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
     try:
@@ -195,7 +196,7 @@ def _build(
     library: Path,
     verbose: bool,
 ) -> None:
-    """Compiles in a folder beside ``library``, which appears complete or not at all."""
+    """Compiles in a separate folder. ``library`` appears only when it is complete."""
     compiler = [nvcc.path, f"-arch=sm_{compute_capability}"]
     includes = [f"-I{tree.sources}", f"-I{tree.headers}"]
     progress = tqdm(
@@ -219,7 +220,7 @@ def _build(
 
 
 def _run_all(commands: list[list[str]], progress: tqdm) -> None:
-    """As many at a time as there are cores; the first failure ends it."""
+    """Runs commands, as many at a time as there are cores. The first failure ends all of them."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         try:
             for done in as_completed([pool.submit(_run, command) for command in commands]):
@@ -230,7 +231,7 @@ def _run_all(commands: list[list[str]], progress: tqdm) -> None:
 
 
 def _run(command: list[str]) -> str:
-    """What a command says, on both outputs. Raises CudaBuildError when it fails."""
+    """Returns the output of a command on stdout and stderr. Raises CudaBuildError if it fails."""
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )

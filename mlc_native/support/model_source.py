@@ -1,4 +1,4 @@
-"""Where a model comes from: a folder, the demo model of this package, or the Hugging Face hub."""
+"""Resolves a model name: a folder, the demo model of this package, or a Hugging Face hub id."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _HUB_IGNORED = ["*.onnx*", "original/*", "pytorch_model*", "consolidated*", "tra
 
 
 def resolve_model(model: str | Path) -> Path:
-    """The folder of a model, downloaded when it lies on the hub.
+    """Returns the folder of a model, and downloads it if the name is a hub id.
 
     Args:
         model: a folder; "demo", the model inside this package; or "HF://org/name" or "org/name",
-            with "@revision" when wanted.
+            optionally with "@revision".
 
     Raises:
         LoadError: there is no such folder, or the download failed.
@@ -42,7 +42,7 @@ def resolve_model(model: str | Path) -> Path:
 
 
 def demo_model_folder(name: str = DEMO_MODEL) -> Path:
-    """The folder of a model shipped in this package. Raises LoadError when it was left out."""
+    """Returns the folder of a model in this package. Raises LoadError if it was left out."""
     folder = Path(str(resources.files("mlc_native"))) / _DEMO_FOLDERS[name]
     if not (folder / "config.json").is_file():
         raise load_error("model", f"this installation does not contain the model in {folder}")
@@ -50,7 +50,7 @@ def demo_model_folder(name: str = DEMO_MODEL) -> Path:
 
 
 def _download(hub_id: str) -> Path:
-    """A snapshot of a repository on the hub, with the hub's own progress bars."""
+    """Downloads a snapshot of a repository on the hub, with the hub's own progress bars."""
     from huggingface_hub import snapshot_download
 
     repo, _, revision = hub_id.partition("@")

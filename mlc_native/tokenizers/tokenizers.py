@@ -20,13 +20,13 @@ LONG_TEXT_CHARS = 8192
 
 @dataclass
 class TokenizerInfo:
-    """How the texts of a vocabulary's tokens relate to bytes.
+    """The relation between the texts of a vocabulary's tokens and bytes.
 
     Attributes:
         token_postproc_method: "byte_level" (GPT-2's characters for bytes) or "byte_fallback"
             ("<0x0A>" is a byte, U+2581 a space).
-        prepend_space_in_encode: a space is put before the text.
-        strip_space_in_decode: and the first one of the decoded text is dropped.
+        prepend_space_in_encode: a space is put in front of the text.
+        strip_space_in_decode: the first space of the decoded text is dropped.
     """
 
     token_postproc_method: Literal["byte_fallback", "byte_level"] = "byte_fallback"
@@ -59,15 +59,15 @@ class Tokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(self.path))
         except Exception as error:  # the package raises bare Exception
             raise load_error(str(self.path), f"{self.path} is damaged: {error}") from error
-        # A tokenizer.json may ask for truncation and padding; a prompt is taken as it is.
+        # A tokenizer.json may ask for truncation and padding; prompts are neither cut nor padded.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of ``text``; no special tokens are added.
+        """Returns the token ids of ``text``. No special tokens are added.
 
         Raises:
-            InvalidRequest: the text is no valid Unicode (lone surrogates).
+            InvalidRequest: the text is not valid Unicode (lone surrogates).
         """
         if isinstance(text, str) and len(text) > LONG_TEXT_CHARS:
             return self.encode_batch([text])[0]
@@ -76,25 +76,25 @@ class Tokenizer:
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """``encode`` of each text, in parallel."""
+        """Returns ``encode`` of each text, computed in parallel."""
         for text in texts:
             _check_unicode(text)
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of ``token_ids``; special tokens stand for nothing unless asked for."""
+        """Returns the text of ``token_ids``, without special tokens unless requested."""
         text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
         return text
 
     def token_to_id(self, token: str) -> int | None:
-        """The id of a token given as it is written in the vocabulary; None when there is none."""
+        """Returns the id of a token as written in the vocabulary; None if there is none."""
         token_id: int | None = self._tokenizer.token_to_id(token)
         return token_id
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens, added ones included; the model's vocabulary may be larger."""
+        """The number of tokens, including added ones. The model's vocabulary may be larger."""
         size: int = self._tokenizer.get_vocab_size()
         return size
 
@@ -105,7 +105,7 @@ class Tokenizer:
 
     @staticmethod
     def detect_tokenizer_info(tokenizer_path: str | Path) -> TokenizerInfo:
-        """How the vocabulary in ``tokenizer.json`` relates to bytes."""
+        """Returns how the vocabulary in ``tokenizer.json`` relates to bytes."""
         path = _tokenizer_json(Path(tokenizer_path))
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
@@ -125,7 +125,7 @@ class Tokenizer:
 
 
 def _tokenizer_json(path: Path) -> Path:
-    """The tokenizer.json in a folder, or the file itself."""
+    """Returns the path of tokenizer.json in a folder, or of the file itself."""
     if path.is_dir():
         path = path / "tokenizer.json"
     if not path.is_file():
