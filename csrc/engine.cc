@@ -19,7 +19,7 @@
 namespace mlc_native {
 namespace {
 
-struct LoadedModel {
+struct ModelParts {
   std::unique_ptr<Model> model;
   EngineConfig config;  // resolved
   ModelDefaults defaults;
@@ -28,7 +28,7 @@ struct LoadedModel {
 
 class EngineImpl : public Engine {
  public:
-  EngineImpl(LoadedModel loaded, const EngineOptions& options);
+  EngineImpl(ModelParts loaded, const EngineOptions& options);
   ~EngineImpl() override;
 
   void AddRequest(RequestPtr request) override;
@@ -94,7 +94,7 @@ class EngineImpl : public Engine {
     return std::min(*config().max_single_sequence_length, *config().max_total_sequence_length);
   }
 
-  LoadedModel loaded_;
+  ModelParts loaded_;
   const std::shared_ptr<EventTraceRecorder> trace_;
   const std::shared_ptr<QueueLimit> queue_;
   const std::shared_ptr<EngineGrammars> grammars_;
@@ -144,7 +144,7 @@ void CheckResolved(const EngineConfig& config) {
   check("prefill_chunk_size", config.prefill_chunk_size, *config.max_num_sequence);
 }
 
-EngineImpl::EngineImpl(LoadedModel loaded, const EngineOptions& options)
+EngineImpl::EngineImpl(ModelParts loaded, const EngineOptions& options)
     : loaded_(std::move(loaded)),
       trace_(options.trace_recorder),
       queue_(options.queue != nullptr ? options.queue : std::make_shared<QueueLimit>()),
@@ -424,7 +424,7 @@ std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineO
   const std::string device = ResolveDevice(options.device, config.model_lib);
   EngineConfig with_threads = config;
   if (!config.num_threads) with_threads.num_threads = AvailableCpus();
-  LoadedModel loaded;
+  ModelParts loaded;
   loaded.defaults = ReadModelDefaults(config.model);
   const std::string tokenizer = TokenizerJson(config.model);
   if (!tokenizer.empty()) loaded.token_table = TokenTable::FromTokenizerJson(tokenizer);
@@ -456,7 +456,7 @@ std::unique_ptr<Engine> Engine::FromModel(std::unique_ptr<Model> model, const En
                                           const EngineOptions& options) {
   CheckResolved(config);
   return std::make_unique<EngineImpl>(
-      LoadedModel{std::move(model), config, std::move(defaults), std::move(token_table)}, options);
+      ModelParts{std::move(model), config, std::move(defaults), std::move(token_table)}, options);
 }
 
 }  // namespace mlc_native

@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;  // of any dimension: products stay far from overflow
 constexpr int64_t kMaxLayers = 4096;
-constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 std::optional<int64_t> OrRequired(int64_t absent) {
   return absent == 0 ? std::nullopt : std::optional<int64_t>(absent);

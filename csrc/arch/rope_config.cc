@@ -9,7 +9,6 @@ namespace mlc_native {
 namespace {
 
 constexpr double kLocalTheta = 1e4;  // rope_local_base_freq when absent
-constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 // What the parameters of one rope fall back on.
 struct RopeReader {

@@ -11,6 +11,9 @@
 
 namespace mlc_native {
 
+// The largest context that a config.json may state.
+inline constexpr int64_t kMaxPositions = int64_t{1} << 30;
+
 // One rope, or with arch.local_rope two: of the layers without a window and with one.
 // `max_positions` is the context that the model states. Throws LoadError.
 std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,

@@ -25,6 +25,11 @@
 namespace mlc_native::kernels {
 
 inline constexpr int64_t kPackedAlignment = 64;  // bytes, for packed weights and workspaces
+// `bytes`, rounded up to kPackedAlignment.
+constexpr size_t AlignUp(size_t bytes) {
+  constexpr size_t kAlign = kPackedAlignment;
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
 
 // ---- Instruction sets ----
 

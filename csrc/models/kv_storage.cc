@@ -3,19 +3,11 @@
 #include "support/check.h"
 
 namespace mlc_native {
-namespace {
-
-size_t AlignUp(size_t bytes) {
-  constexpr size_t kAlign = kernels::kPackedAlignment;
-  return (bytes + kAlign - 1) / kAlign * kAlign;
-}
-
-}  // namespace
 
 KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages)
     : num_pages_(num_pages) {
-  const size_t bytes =
-      AlignUp(kernels::KvLayerBytes(format, num_pages, config.num_kv_heads, config.head_dim));
+  const size_t bytes = kernels::AlignUp(
+      kernels::KvLayerBytes(format, num_pages, config.num_kv_heads, config.head_dim));
   storage_ = TensorStorage(2 * bytes * config.layers.size(), "max_total_sequence_length");
   std::byte* data = storage_.data();
   for (size_t i = 0; i < config.layers.size(); ++i) {

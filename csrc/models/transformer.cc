@@ -23,11 +23,6 @@ float RoundTo(DType dtype, float value) {
   return LoadElement(dtype, &stored, 0);
 }
 
-size_t AlignUp(size_t bytes) {
-  constexpr size_t kAlign = kernels::kPackedAlignment;
-  return (bytes + kAlign - 1) / kAlign * kAlign;
-}
-
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
   return std::max(config.qkv_size() + config.q_size(), 2 * config.ffn_size);
@@ -94,17 +89,17 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   };
   size_t bytes = kernels::AttentionWorkspaceBytes(pool_->num_threads(), config_.num_heads,
                                                   config_.num_kv_heads, config_.head_dim);
-  const size_t attention_bytes = AlignUp(bytes);
+  const size_t attention_bytes = kernels::AlignUp(bytes);
   bytes = attention_bytes;
   for (const Wanted& w : wanted)
-    bytes += AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
+    bytes += kernels::AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
   workspace_ = TensorStorage(bytes, "prefill_chunk_size");
   std::byte* data = workspace_.data();
   attention_workspace_ = data;
   data += attention_bytes;
   for (const Wanted& w : wanted) {
     *w.activations = {reinterpret_cast<float*>(data), w.width};
-    data += AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
+    data += kernels::AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
   }
   // In the same memory, so that a long chunk's activations stay in the last-level cache.
   ffn_ = {block.data, 2 * config_.ffn_size};

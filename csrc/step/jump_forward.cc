@@ -10,14 +10,6 @@
 #include "support/check.h"
 
 namespace mlc_native {
-namespace {
-
-bool Contains(const std::vector<int32_t>& values, int32_t value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
-}
-
-}  // namespace
-
 bool JumpForwardAction::Step(const EngineState& estate) {
   if (estate->num_jump_forward_requests == 0) return false;
   const TimePoint start = parts_.now();
@@ -85,7 +77,7 @@ bool JumpForwardAction::IsUsable(const RequestStateEntry& entry, const Jump& jum
   for (int32_t token_id : jump.added) {
     if (num_bytes >= jump.num_old_bytes) break;
     // Whoever has been given the text cannot be told that it ended in the middle of it.
-    if (Contains(stop_token_ids, token_id)) return false;
+    if (std::ranges::find(stop_token_ids, token_id) != stop_token_ids.end()) return false;
     num_bytes += NumBytes(entry, std::span(&token_id, 1));
     ++num_replacing;
   }

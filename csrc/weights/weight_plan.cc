@@ -15,7 +15,7 @@ namespace {
 
 using kernels::WeightFormat;
 
-constexpr size_t kBlockBytes = 8 << 20;  // of a weight, mapped at a time
+constexpr size_t kComparedBytes = 8 << 20;  // mapped at a time
 constexpr size_t kMaxNamesInError = 8;
 
 // Buffers that old checkpoints carry and nobody needs.
@@ -25,8 +25,8 @@ bool SameBytes(const Checkpoint::Entry& a, const Checkpoint::Entry& b) {
   const auto x = a.tensor->data;
   const auto y = b.tensor->data;
   if (x.size() != y.size() || a.tensor->dtype_name != b.tensor->dtype_name) return false;
-  for (size_t at = 0; at < x.size(); at += kBlockBytes) {
-    const size_t bytes = std::min(kBlockBytes, x.size() - at);
+  for (size_t at = 0; at < x.size(); at += kComparedBytes) {
+    const size_t bytes = std::min(kComparedBytes, x.size() - at);
     const bool same = std::memcmp(x.data() + at, y.data() + at, bytes) == 0;
     a.file->file.Drop(x.subspan(at, bytes));
     b.file->file.Drop(y.subspan(at, bytes));
