@@ -14,6 +14,9 @@ constexpr char kLibraryVariable[] = "MLC_NATIVE_CUDA_LIB";
 constexpr char kLibraryName[] = "libmlc_native_cuda.so";
 constexpr int kMinComputeCapability = 80;
 
+// torch.device("cpu", 0) and DLPack devices print an index, and there is one CPU.
+bool IsCpu(const std::string& device) { return device == "cpu" || device == "cpu:0"; }
+
 bool IsUsable(const CudaDevice& gpu) { return gpu.compute_capability >= kMinComputeCapability; }
 
 std::string DeviceName(int index) { return "cuda:" + std::to_string(index); }
@@ -47,7 +50,7 @@ CudaDevice RequireGpu(const CudaDriver& driver, int index) {
 }  // namespace
 
 std::optional<int> CudaIndex(const std::string& device) {
-  if (device == "auto" || device == "cpu") return std::nullopt;
+  if (device == "auto" || IsCpu(device)) return std::nullopt;
   if (device == "cuda") return 0;
   const std::string prefix = "cuda:";
   int index = 0;
@@ -78,7 +81,7 @@ std::vector<std::string> AvailableDevices() {
 
 std::optional<CudaDevice> FindGpu(const std::string& device) {
   const std::optional<int> index = CudaIndex(device);
-  if (device == "cpu") return std::nullopt;
+  if (IsCpu(device)) return std::nullopt;
   const CudaDriver driver = QueryCudaDriver();
   if (index) return RequireGpu(driver, *index);
   const auto first = std::find_if(driver.devices.begin(), driver.devices.end(), IsUsable);
@@ -93,7 +96,7 @@ std::string ResolveDevice(const std::string& device, const std::string& model_li
 std::string ResolveDevice(const std::string& device, const std::string& model_lib,
                           const std::string& cuda_library) {
   const std::optional<int> index = CudaIndex(device);
-  if (!model_lib.empty()) return index ? DeviceName(*index) : device;
+  if (!model_lib.empty() && !IsCpu(device)) return index ? DeviceName(*index) : device;
   if (device == "auto" && cuda_library.empty()) return "cpu";
   const std::optional<CudaDevice> gpu = FindGpu(device);
   if (!gpu) return "cpu";

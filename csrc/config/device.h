@@ -1,5 +1,7 @@
 // Devices that this machine has and that this installation can use. Pure but for the driver's
 // answers and the environment, which are asked at each call; any thread.
+//
+// "cpu:0" is another name for "cpu".
 #pragma once
 
 #include <optional>

@@ -151,7 +151,8 @@ class MLCEngine(_OpenAIEngine):
 
     Args:
         model: model folder, "demo" (the model inside this package) or hub id.
-        device: "cpu", "cuda" (the first GPU), "cuda:i", or "auto" (a GPU where one can be used).
+        device: "cpu", "cuda" (the first GPU), "cuda:i", or "auto" (a GPU where one can be used); or
+            an object that prints as one of them, such as a torch.device.
         model_lib: plug-in library that creates the model; None is the decoder of the device.
         mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
         engine_config: further settings; not changed.
@@ -164,7 +165,7 @@ class MLCEngine(_OpenAIEngine):
     def __init__(
         self,
         model: str,
-        device: str = "auto",
+        device: object = "auto",
         *,
         model_lib: str | None = None,
         mode: Mode = "local",
@@ -295,7 +296,7 @@ class AsyncMLCEngine(_OpenAIEngine):
     def __init__(
         self,
         model: str,
-        device: str = "auto",
+        device: object = "auto",
         *,
         model_lib: str | None = None,
         mode: Mode = "local",

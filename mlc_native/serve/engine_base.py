@@ -125,7 +125,7 @@ class MLCEngineBase:
         self,
         kind: Literal["async", "sync"],
         model: str,
-        device: str,
+        device: object,
         model_lib: str | None,
         mode: Mode,
         engine_config: EngineConfig | None,

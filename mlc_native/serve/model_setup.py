@@ -195,7 +195,7 @@ class ModelSetup:
 
 def prepare_model(
     model: str,
-    device: str,
+    device: object,
     model_lib: str | None,
     mode: Mode,
     engine_config: EngineConfig | None,
@@ -207,10 +207,10 @@ def prepare_model(
     chat_configs = [MLCChatConfig.from_folder(folder) for folder in folders]
     tokenizer, template = load_tokenizer(folders[0], chat_configs[0])
     # Last, as it may build.
-    device, config.model_lib = detect_device(str(device), config.model_lib, config.verbose)
+    name, config.model_lib = detect_device(str(device), config.model_lib, config.verbose)
     return ModelSetup(
         model,
-        device,
+        name,
         config,
         [chat_config.model_config_dict for chat_config in chat_configs],
         tokenizer,

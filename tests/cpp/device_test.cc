@@ -65,6 +65,9 @@ TEST_F(DeviceTest, Names) {
   EXPECT_EQ(ResolveDevice("cuda", ""), "cuda:0");
   EXPECT_EQ(ResolveDevice("cuda:1", ""), "cuda:1");
   EXPECT_EQ(ResolveDevice("cpu", ""), "cpu");
+  EXPECT_EQ(ResolveDevice("cpu:0", ""), "cpu");
+  EXPECT_EQ(ResolveDevice("cpu:0", kLibrary), "cpu");
+  EXPECT_FALSE(FindGpu("cpu:0").has_value());
   const auto gpu = FindGpu("cuda:1");
   ASSERT_TRUE(gpu.has_value());
   EXPECT_EQ(gpu->name, "Fake GPU 1");
@@ -92,7 +95,7 @@ TEST_F(DeviceTest, ErrorsSayWhatIsMissing) {
   EXPECT_THAT(Error("cuda:0", ""), HasSubstr("has no libmlc_native_cuda.so"));
   EXPECT_THAT(Error("cuda:0", ""), HasSubstr("nvcc"));
   for (const char* nonsense :
-       {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "CPU"}) {
+       {"", "gpu", "cpu:", "cpu:1", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "CPU"}) {
     EXPECT_THAT(Error(nonsense), HasSubstr("\"auto\", \"cpu\", \"cuda\" or \"cuda:i\", got"));
   }
 }

@@ -342,6 +342,34 @@ def test_a_device_that_does_not_exist(
         construct(make_model(), device=device)
 
 
+class PrintsAs:
+    """A device object of another library."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@pytest.mark.parametrize("device", ["cpu:0", PrintsAs("cpu"), PrintsAs("cpu:0")], ids=str)
+def test_devices_that_are_the_cpu(
+    construct: Callable[..., Any], make_model: MakeModel, device: object
+) -> None:
+    engine = construct(make_model(), device=device)
+    assert engine.device == "cpu"
+    if not isinstance(engine, SyncMLCEngine):
+        engine.terminate()
+
+
+def test_an_object_that_prints_as_no_device(
+    construct: Callable[..., Any], make_model: MakeModel
+) -> None:
+    with pytest.raises(InvalidConfig, match='or "cuda:i", got "cpu:1"') as error:
+        construct(make_model(), device=PrintsAs("cpu:1"))
+    assert error.value.field == "device"
+
+
 # ----------------------------------------------------------------------------------- model files
 
 
