@@ -19,7 +19,8 @@ using TokenTablePtr = std::shared_ptr<const TokenTable>;
 // TextStreamer on token ids, as mlc_llm.tokenizers has it.
 class TokenTextStreamer {
  public:
-  explicit TokenTextStreamer(TokenTablePtr table) : table_(std::move(table)) {}
+  explicit TokenTextStreamer(TokenTablePtr table)
+      : table_(std::move(table)), streamer_(table_->strip_leading_space()) {}
 
   std::string Put(const std::vector<int32_t>& token_ids) {
     std::string text;

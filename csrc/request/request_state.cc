@@ -69,7 +69,7 @@ RequestState::RequestState(RequestPtr request_in, std::shared_ptr<const StopStrS
   for (RequestStateEntry& leaf : leaves()) {
     leaf.sequence_idx = sequence_idx++;
     if (stop_strs != nullptr) leaf.stop_handler.emplace(stop_strs);
-    leaf.strip_leading_space = strip_leading_space;
+    leaf.text_streamer = TextStreamer(strip_leading_space);
     if (request->grammar != nullptr) {
       leaf.grammar_matcher = request->grammar->NewMatcher(kMaxGrammarRollback);
     }

@@ -84,7 +84,6 @@ struct RequestStateEntry {
   size_t num_prefix_bytes_held = 0;
   std::optional<StopStrHandler> stop_handler;  // absent without stop strings
   TextStreamer text_streamer;
-  bool strip_leading_space = false;  // the first byte of the text is dropped if it is a space
   std::optional<FinishReason> finish_reason;
   bool finish_reason_delivered = false;
 
@@ -139,7 +138,7 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   QueueLimit::Slot queue_slot;             // held until it has started
   bool queue_wait_traced = false;  // a "start queue wait" without its "finish" is in the trace
 
-  // The strip flag says what TokenTable::strip_leading_space says; stop_strs may be null.
+  // strip_leading_space is for the TextStreamer of each answer; stop_strs may be null.
   RequestState(RequestPtr request, std::shared_ptr<const StopStrSet> stop_strs,
                bool strip_leading_space, TimePoint now);
   RequestState(const RequestState&) = delete;

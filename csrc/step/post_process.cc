@@ -123,11 +123,7 @@ class SequenceDelivery {
   }
 
   void WriteText() {
-    std::string_view bytes = bytes_;
-    if (leaf_.strip_leading_space && !bytes.empty()) {
-      if (bytes.front() == ' ') bytes.remove_prefix(1);
-      leaf_.strip_leading_space = false;
-    }
+    const std::string_view bytes = bytes_;
     const size_t num_prefix_bytes = std::min(leaf_.num_prefix_bytes_held, bytes.size());
     leaf_.num_prefix_bytes_held -= num_prefix_bytes;
     leaf_.text_streamer.Put(bytes.substr(0, num_prefix_bytes), &delta_->extra_prefix_string);

@@ -13,13 +13,20 @@ namespace mlc_native {
 
 class TextStreamer {
  public:
+  // strip_leading_space: the first byte of the text is dropped if it is a space, as the decoders of
+  // tokenizers do that put a space before the text they encode (TokenTable::strip_leading_space).
+  explicit TextStreamer(bool strip_leading_space = false)
+      : strip_leading_space_(strip_leading_space) {}
+
   // Appends text that is certain to *text.
   void Put(std::string_view bytes, std::string* text);
   // Flushes what is held back; the streamer is then as new.
   void Finish(std::string* text);
 
  private:
-  std::string pending_;  // at most 3 bytes: a prefix of one character
+  bool strip_leading_space_;
+  bool at_start_ = true;  // no byte has come yet
+  std::string pending_;   // at most 3 bytes: a prefix of one character
 };
 
 }  // namespace mlc_native

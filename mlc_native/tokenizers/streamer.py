@@ -10,7 +10,8 @@ class TextStreamer(_core.TextStreamer):
     """Turns token ids into text as they come; one per sequence.
 
     ``put(token_ids) -> str`` returns the text that is certain: an incomplete character at the end
-    is held back. ``finish() -> str`` returns the rest. The pieces together are the decoded whole.
+    is held back. ``finish() -> str`` returns the rest. The pieces together are the decoded whole,
+    without the leading space that the tokenizer's decoder strips.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

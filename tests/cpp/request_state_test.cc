@@ -37,14 +37,16 @@ TEST(RequestState, BranchesAreARootAndItsChildren) {
   EXPECT_EQ(root.child_indices, (std::vector<int>{1, 2, 3}));
   ASSERT_EQ(rstate.leaves().size(), 3u);
   for (int i = 0; i < 3; ++i) {
-    const RequestStateEntry& child = rstate.leaves()[i];
+    RequestStateEntry& child = rstate.leaves()[i];
     EXPECT_EQ(child.parent_idx, 0);
     EXPECT_EQ(child.sequence_idx, i);
     EXPECT_EQ(child.rstate, &rstate);
     EXPECT_TRUE(child.tokens.empty());
-    EXPECT_TRUE(child.strip_leading_space);
     EXPECT_FALSE(child.waits_for_prefill());
     EXPECT_EQ(child.num_generated(), 0);
+    std::string text;
+    child.text_streamer.Put(" a", &text);
+    EXPECT_EQ(text, "a") << "each answer begins a text of its own";
   }
   EXPECT_EQ(rstate.NextToPrefill(), &root);
   root.status = RequestStateStatus::kAlive;

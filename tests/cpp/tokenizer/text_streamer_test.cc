@@ -55,6 +55,23 @@ TEST(TextStreamer, HoldsACharacterBackUntilItIsComplete) {
   EXPECT_EQ(text, "a\xF0\x9F\xA4\x94z");
 }
 
+TEST(TextStreamer, StripsOneSpaceAtTheStartOfATextWhereItIsToldTo) {
+  const auto stream = [](TextStreamer& streamer, const std::vector<std::string>& pieces) {
+    std::string text;
+    for (const std::string& piece : pieces) streamer.Put(piece, &text);
+    streamer.Finish(&text);
+    return text;
+  };
+  TextStreamer strips(/*strip_leading_space=*/true);
+  EXPECT_EQ(stream(strips, {"", " ", " a", " b"}), " a b");
+  EXPECT_EQ(stream(strips, {" a"}), "a") << "it is as new";
+  EXPECT_EQ(stream(strips, {"a", " b"}), "a b");
+  EXPECT_EQ(stream(strips, {" \xF0\x9F", "\xA4\x94"}), "\xF0\x9F\xA4\x94");
+  EXPECT_EQ(stream(strips, {" "}), "");
+  TextStreamer keeps;
+  EXPECT_EQ(stream(keeps, {" a"}), " a");
+}
+
 TEST(TextStreamer, AHeldPrefixThatIsNoCharacterBecomesOneReplacement) {
   EXPECT_EQ(Stream({"\xF0\x9F", "z"}), std::string(kReplacementCharacter) + "z");
   EXPECT_EQ(Stream({"\xF0\x9F"}), kReplacementCharacter);
