@@ -243,7 +243,8 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
   if (!generation.stop_strs.empty()) {
     stop_strs = std::make_shared<StopStrSet>(generation.stop_strs);
   }
-  const bool strip = loaded_.token_table != nullptr && loaded_.token_table->strip_leading_space();
+  const bool strip = request->begins_turn && loaded_.token_table != nullptr &&
+                     loaded_.token_table->strip_leading_space();
   auto rstate =
       std::make_unique<RequestState>(request, std::move(stop_strs), strip, submission.time);
   if (request->grammar != nullptr) {
@@ -444,10 +445,10 @@ std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineO
 }
 
 RequestPtr Engine::CreateRequest(std::string id, std::vector<Data> inputs,
-                                 GenerationConfig generation_cfg) const {
-  return mlc_native::CreateRequest(std::move(id), std::move(inputs), std::move(generation_cfg),
-                                   request_limits(),
-                                   [this](Request* request) { grammars()->CompileFor(request); });
+                                 GenerationConfig generation_cfg, bool begins_turn) const {
+  return mlc_native::CreateRequest(
+      std::move(id), std::move(inputs), std::move(generation_cfg), request_limits(),
+      [this](Request* request) { grammars()->CompileFor(request); }, begins_turn);
 }
 
 std::unique_ptr<Engine> Engine::FromModel(std::unique_ptr<Model> model, const EngineConfig& config,

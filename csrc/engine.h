@@ -57,9 +57,10 @@ class Engine {
   virtual ~Engine() = default;
 
   // A validated request for this engine, with its grammar compiled, which may block for a while.
-  // Throws InvalidRequest, and InvalidConfig when the grammar library is not there. Any thread.
+  // begins_turn: the answer is a turn of a chat; see Request. Throws InvalidRequest, and
+  // InvalidConfig when the grammar library is not there. Any thread.
   RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
-                           GenerationConfig generation_cfg) const;
+                           GenerationConfig generation_cfg, bool begins_turn = false) const;
   // Throws InvalidRequest (also for an id that is live) and QueueFull; the request is then not
   // known to the engine.
   virtual void AddRequest(RequestPtr request) = 0;

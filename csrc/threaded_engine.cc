@@ -114,11 +114,11 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   }
 
   RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
-                           GenerationConfig generation_cfg) override {
+                           GenerationConfig generation_cfg, bool begins_turn) override {
     const std::shared_ptr<const LoadedModel> loaded = Loaded();
     return mlc_native::CreateRequest(
         std::move(id), std::move(inputs), std::move(generation_cfg), loaded->limits,
-        [&loaded](Request* request) { loaded->grammars->CompileFor(request); });
+        [&loaded](Request* request) { loaded->grammars->CompileFor(request); }, begins_turn);
   }
 
   void AddRequest(RequestPtr request) override {

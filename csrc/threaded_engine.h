@@ -61,9 +61,10 @@ class ThreadedEngine {
   // Validates on the caller's thread against the loaded model and compiles the grammar of a
   // constrained answer, which may block for a while. Throws InvalidRequest; also when nothing is
   // loaded, as the getters below do. A constrained request is for the model that it was created
-  // for: after a Reload it ends with an error.
+  // for: after a Reload it ends with an error. begins_turn: the answer is a turn of a chat; see
+  // Request.
   virtual RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
-                                   GenerationConfig generation_cfg) = 0;
+                                   GenerationConfig generation_cfg, bool begins_turn = false) = 0;
   // Throws InvalidRequest when the id is live or the engine has exited, QueueFull when too many
   // requests wait. Returns at once. An id is
   // live until its final output is about to be handed to the callback.

@@ -71,10 +71,10 @@ void BindEngine(nb::module_& m) {
       .def(
           "create_request",
           [](const PyEngine& self, std::string id, const std::vector<int64_t>& token_ids,
-             const GenerationConfig& config) {
-            return CreateEngineRequest(*self.engine, std::move(id), token_ids, config);
+             const GenerationConfig& config, bool begins_turn) {
+            return CreateEngineRequest(*self.engine, std::move(id), token_ids, config, begins_turn);
           },
-          "id"_a, "token_ids"_a, "generation_config"_a,
+          "id"_a, "token_ids"_a, "generation_config"_a, "begins_turn"_a = false,
           "Validates, and compiles a grammar without the GIL. Raises InvalidRequest, "
           "InvalidConfig.")
       .def(

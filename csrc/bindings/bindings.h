@@ -47,13 +47,13 @@ std::vector<Data> TokenInputs(const std::vector<int64_t>& token_ids);
 template <typename AnyEngine>
 std::shared_ptr<Request> CreateEngineRequest(AnyEngine& engine, std::string id,
                                              const std::vector<int64_t>& token_ids,
-                                             const GenerationConfig& config) {
+                                             const GenerationConfig& config, bool begins_turn) {
   std::vector<Data> inputs = TokenInputs(token_ids);
   GenerationConfig own_config = config;  // the object may change once the GIL is released
   std::optional<nanobind::gil_scoped_release> release;
   if (own_config.response_format.is_constrained()) release.emplace();
   return std::const_pointer_cast<Request>(
-      engine.CreateRequest(std::move(id), std::move(inputs), std::move(own_config)));
+      engine.CreateRequest(std::move(id), std::move(inputs), std::move(own_config), begins_turn));
 }
 
 }  // namespace mlc_native::bindings

@@ -54,7 +54,8 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
 }
 
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
-                         const RequestLimits& limits, const CompileGrammar& compile) {
+                         const RequestLimits& limits, const CompileGrammar& compile,
+                         bool begins_turn) {
   if (id.empty()) throw InvalidRequest("id", "The request id must not be empty");
   auto request = std::make_shared<Request>();
   request->id = std::move(id);
@@ -63,6 +64,7 @@ RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationCon
   }
   request->inputs = std::move(inputs);
   request->generation_cfg = std::move(generation_cfg);
+  request->begins_turn = begins_turn;
   CheckRequest(*request, limits);
   if (!request->generation_cfg.seed) request->generation_cfg.seed = RandomSeed();
   if (request->generation_cfg.response_format.is_constrained() && compile) compile(request.get());

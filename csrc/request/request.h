@@ -22,6 +22,9 @@ struct Request {
   std::vector<Data> inputs;               // as given
   std::vector<int32_t> prompt_token_ids;  // all inputs flattened; never empty
   GenerationConfig generation_cfg;        // validated, seed filled in
+  // The answer is a turn of a chat, thus a text of its own: it loses the leading space that the
+  // tokenizer's decoder strips from texts. A continuation of the prompt keeps it.
+  bool begins_turn = false;
   // What generation_cfg.response_format became, and the tokens that it was compiled for. Null when
   // the answer is not constrained.
   std::shared_ptr<const CompiledGrammar> grammar;
@@ -53,9 +56,10 @@ using CompileGrammar = std::function<void(Request*)>;
 
 // Flattens the inputs and checks the request. Throws InvalidRequest, also for an empty id and for
 // untokenized text. Fills in a random seed when none is given. `compile` is called when the answer
-// is constrained; without it no engine takes such a request.
+// is constrained; without it no engine takes such a request. begins_turn: see Request.
 RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationConfig generation_cfg,
-                         const RequestLimits& limits, const CompileGrammar& compile = {});
+                         const RequestLimits& limits, const CompileGrammar& compile = {},
+                         bool begins_turn = false);
 
 // An integer of a caller as a token id. Throws InvalidRequest naming `field` for what no vocabulary
 // can hold.

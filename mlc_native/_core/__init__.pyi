@@ -411,7 +411,7 @@ class Engine:
     def create(config_json: str, device: str, callback: object | None = None, trace_recorder: EventTraceRecorder | None = None, progress: object | None = None) -> Engine:
         """Loads the model named in the config. Raises InvalidConfig, LoadError."""
 
-    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig) -> Request:
+    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False) -> Request:
         """
         Validates, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
         """
@@ -470,7 +470,7 @@ class ThreadedEngine:
 
     def reset(self) -> None: ...
 
-    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig) -> Request:
+    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False) -> Request:
         """
         Validates against the loaded model, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
         """

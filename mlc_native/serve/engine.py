@@ -101,6 +101,11 @@ class _OpenAICall:
     responder: Any
     stream: bool
     setup: ModelSetup  # of the model that all this was made for
+    begins_turn: bool  # of a chat
+
+    def create_arguments(self) -> tuple[Prompt, GenerationConfig, str, ModelSetup, bool]:
+        """The arguments of ``MLCEngineBase._create_request``."""
+        return self.prompt, self.config, self.request_id, self.setup, self.begins_turn
 
 
 class _OpenAIEngine(MLCEngineBase):
@@ -117,6 +122,7 @@ class _OpenAIEngine(MLCEngineBase):
             ChatResponder(request, request_id, setup.name),
             request.stream,
             setup,
+            begins_turn=True,
         )
 
     def _completion_call(self, request: CompletionRequest, request_id: str | None) -> _OpenAICall:
@@ -131,7 +137,9 @@ class _OpenAIEngine(MLCEngineBase):
             text = ""
         responder = CompletionResponder(request, request_id, setup.name, echo=text)
         config = generation_config(request)
-        return _OpenAICall(request_id, request.prompt, config, responder, request.stream, setup)
+        return _OpenAICall(
+            request_id, request.prompt, config, responder, request.stream, setup, begins_turn=False
+        )
 
 
 # ------------------------------------------------------------------------------------ synchronous
@@ -250,7 +258,7 @@ class MLCEngine(_OpenAIEngine):
         return self._answer(self._completion_call(request, request_id))
 
     def _answer(self, call: _OpenAICall) -> Any:
-        stream = self._generate(call.prompt, call.config, call.request_id, call.setup)
+        stream = self._stream(self._create_request(*call.create_arguments()), call.setup)
         if call.stream:
             return _chunks(stream, call.responder)
         try:
@@ -268,6 +276,9 @@ class MLCEngine(_OpenAIEngine):
         """Submits a request; the stream yields its outputs as they come."""
         setup = setup or self._model.current
         request = self._create_request(prompt, generation_config, request_id, setup)
+        return self._stream(request, setup)
+
+    def _stream(self, request: _core.Request, setup: ModelSetup) -> RequestStream:
         open_channel = self.state.bridge.open_sync
         return RequestStream(self, self._open_request(open_channel, request, setup))
 
@@ -381,7 +392,7 @@ class AsyncMLCEngine(_OpenAIEngine):
 
     async def _answer(self, call: _OpenAICall) -> Any:
         is_long = isinstance(call.prompt, str) and len(call.prompt) > LONG_TEXT_CHARS
-        arguments = (call.prompt, call.config, call.request_id, call.setup)
+        arguments = call.create_arguments()
         if is_long or call.config.is_constrained:
             # Tokenizing it or compiling its grammar here would hold up the event loop.
             request = await asyncio.to_thread(self._create_request, *arguments)

@@ -311,11 +311,14 @@ class MLCEngineBase:
         generation_config: GenerationConfig,
         request_id: str,
         setup: ModelSetup,
+        begins_turn: bool = False,
     ) -> _core.Request:
         """A request for ``_open_request``. May take a while when the answer is constrained.
 
         Args:
             setup: the model that the prompt was made for.
+            begins_turn: the answer is a turn of a chat, which loses the leading space that the
+                tokenizer's decoder strips; what continues the prompt keeps it.
 
         Raises:
             InvalidRequest: the request can never be served, or its response_format is no valid
@@ -330,7 +333,7 @@ class MLCEngineBase:
         record(request_id, "finish tokenization")
         check_prompt_length(len(token_ids), setup.max_input_sequence_length)
         config = generation_config.apply_to(self._core.get_default_generation_config())
-        return self._core.create_request(request_id, token_ids, config)
+        return self._core.create_request(request_id, token_ids, config, begins_turn)
 
     def _open_request(
         self, open_channel: Callable[[str], Any], request: _core.Request, setup: ModelSetup

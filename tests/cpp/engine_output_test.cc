@@ -58,15 +58,21 @@ class Script {
     setup_.token_table = Letters(/*strip_leading_space=*/true);
     return *this;
   }
+  Script& BeginTurn() {
+    begins_turn_ = true;
+    return *this;
+  }
   const RequestHistory& Ask(const GenerationConfig& config) {
     engine_ = std::make_unique<TestEngine>(setup_);
-    engine_->Add("a", {200, 201}, config);
+    const std::vector<Data> inputs = {TokenData{{200, 201}}};
+    engine_->AddRequest(engine_->engine().CreateRequest("a", inputs, config, begins_turn_));
     engine_->Run(1000);
     return engine_->History("a");
   }
 
  private:
   TestEngineSetup setup_;
+  bool begins_turn_ = false;
   std::unique_ptr<TestEngine> engine_;
 };
 
@@ -83,11 +89,18 @@ TEST(EngineOutput, TextComesWithTokens) {
   EXPECT_EQ(history.only().token_ids, (std::vector<int32_t>{kHello, kWorld}));
 }
 
-TEST(EngineOutput, TheFirstSpaceIsDroppedWhereTheTokenizerAddsOne) {
-  EXPECT_EQ(Script({kSpaceA, kSpaceA}).Strip().Ask(Greedy(2)).only().text, "a a");
-  EXPECT_EQ(Script({kSpace, kSpaceA}).Strip().Ask(Greedy(2)).only().text, " a");
-  EXPECT_EQ(Script({kEos, kSpaceA}).Strip().Ask(Greedy(2)).only().text, "a");
-  EXPECT_EQ(Script({kSpaceA}).Ask(Greedy(1)).only().text, " a");
+TEST(EngineOutput, ATurnOfAChatLosesTheSpaceThatTheTokenizerAdds) {
+  const auto answer = [](std::vector<int32_t> script) {
+    return Script(std::move(script)).Strip().BeginTurn().Ask(Greedy(2)).only().text;
+  };
+  EXPECT_EQ(answer({kSpaceA, kSpaceA}), "a a");
+  EXPECT_EQ(answer({kSpace, kSpaceA}), " a");
+  EXPECT_EQ(answer({kEos, kSpaceA}), "a");
+  EXPECT_EQ(Script({kSpaceA}).BeginTurn().Ask(Greedy(1)).only().text, " a") << "it adds none";
+}
+
+TEST(EngineOutput, AContinuationOfThePromptKeepsItsFirstSpace) {
+  EXPECT_EQ(Script({kSpaceA, kSpaceA}).Strip().Ask(Greedy(2)).only().text, " a a");
 }
 
 TEST(EngineOutput, ACharacterCutByTheEndIsReplaced) {

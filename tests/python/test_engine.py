@@ -6,12 +6,14 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from facades import ALL_FACADES, OPENAI_FACADES, Answer, AsyncFacade, SyncFacade
 from fake_model import EOS
 from prometheus_client.parser import text_string_to_metric_families
+from tokenizers import Tokenizer, decoders, normalizers
 
 from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine
 from mlc_native.errors import EngineRequestError, InvalidRequest
@@ -113,6 +115,31 @@ def test_unlimited_ends_at_the_context(any_engine: Engines) -> None:
     answer = engine.generate([1] * 10, GenerationConfig(max_tokens=-1))
     assert len(answer.token_ids[0]) == 54
     assert answer.finish_reasons == ["length"]
+
+
+def prepend_spaces(model: str) -> None:
+    """Gives a model folder a tokenizer that puts a space before each text, as Llama-2's does."""
+    path = Path(model) / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.normalizer = normalizers.Prepend(" ")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.ByteLevel(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.save(str(path))
+
+
+@pytest.mark.parametrize("facade", OPENAI_FACADES.values())
+def test_only_a_turn_of_a_chat_loses_its_first_space(
+    facade: Any, make_model: MakeModel, fake_lib: str
+) -> None:
+    model = make_model(answer=" one two")
+    prepend_spaces(model)
+    made = facade(model, model_lib=fake_lib)
+    assert made.chat(messages=USER).choices[0].message.content == "one two"
+    assert made.complete(prompt="zero").choices[0].text == " one two"
+    assert made.complete(prompt="zero", echo=True).choices[0].text == "zero one two"
+    assert made.generate("zero", GenerationConfig()).texts == [" one two"]
+    made.terminate()
 
 
 def test_stop_string_keeps_the_text_before_it(any_engine: Engines) -> None:
