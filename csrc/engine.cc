@@ -77,6 +77,7 @@ class EngineImpl : public Engine {
   void Advance(const Action& action);
   void EndExpired();
   void CreatePrefixCache();
+  std::optional<int64_t> MaxPinnedLength() const;  // see RequestLimits
   // Throws InvalidRequest when it is off.
   PrefixCache& RequirePrefixCache();
   void RunActions();
@@ -180,19 +181,24 @@ EngineImpl::EngineImpl(ModelParts loaded, const EngineOptions& options)
 }
 
 void EngineImpl::CreatePrefixCache() {
-  if (config().prefix_cache_mode == PrefixCacheMode::kDisable) return;
-  // What is pinned leaves room for the longest sequence, which alone can always be served then.
-  const int64_t longest = kv_.PagesNeededForNew(max_sequence_length());
+  const std::optional<int64_t> max_pinned_length = MaxPinnedLength();
+  if (!max_pinned_length) return;
   estate_->prefix_cache = std::make_unique<PrefixCache>(
       &kv_, PrefixCacheLimits{
                 .max_num_recycling_seqs = config().prefix_cache_max_num_recycling_seqs.value_or(-1),
-                .max_pinned_pages = kv_.pool().num_total() - longest});
+                .max_pinned_pages = *max_pinned_length / kv_.page_size()});
+}
+
+std::optional<int64_t> EngineImpl::MaxPinnedLength() const {
+  if (config().prefix_cache_mode == PrefixCacheMode::kDisable) return std::nullopt;
+  // What is pinned leaves room for the longest sequence, which alone can always be served then.
+  const int64_t longest = kv_.PagesNeededForNew(max_sequence_length());
+  return (kv_.pool().num_total() - longest) * kv_.page_size();
 }
 
 PrefixCache& EngineImpl::RequirePrefixCache() {
-  if (estate_->prefix_cache != nullptr) return *estate_->prefix_cache;
-  throw InvalidRequest("prefix_cache_mode",
-                       "Pins need \"prefix_cache_mode\" \"radix\", this engine has \"disable\"");
+  CheckPin(0, request_limits());  // throws without a cache
+  return *estate_->prefix_cache;
 }
 
 EngineImpl::~EngineImpl() {
@@ -380,7 +386,8 @@ void EngineImpl::Reset() {
 RequestLimits EngineImpl::request_limits() const {
   return {.vocab_size = loaded_.model->metadata().vocab_size,
           .max_num_sequence = *config().max_num_sequence,
-          .max_sequence_length = max_sequence_length()};
+          .max_sequence_length = max_sequence_length(),
+          .max_pinned_length = MaxPinnedLength()};
 }
 
 EngineGauges EngineImpl::Gauges() const {

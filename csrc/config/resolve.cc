@@ -15,6 +15,7 @@ constexpr double kDefaultMemoryUtilization = 0.85;
 constexpr int64_t kLocalMaxNumSequence = 4;
 constexpr int64_t kLocalMaxTotalTokens = 8192;
 constexpr int64_t kServerQueuePerSequence = 16;
+constexpr int64_t kMaxPinTokens = 2048;
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 // Tokens of a KV cache, so that positions and page ids fit into 32 bits.
 constexpr int64_t kMaxCapacity = (int64_t{1} << 31) - kKvPageSize;
@@ -92,19 +93,39 @@ int64_t InferMaxNumSequence(const EngineConfig& config, const ModelMetadata& mod
   return std::min(inferred, config.prefill_chunk_size.value_or(kUnlimited));
 }
 
-// Tokens that the mode wants of the cache; kUnlimited is all there is.
-int64_t WantedTotalTokens(const EngineConfig& config, int64_t max_single) {
-  switch (config.mode) {
-    case EngineMode::kLocal:
-      return std::min(max_single, kLocalMaxTotalTokens);
-    case EngineMode::kInteractive:
-      return max_single;
-    case EngineMode::kServer:
-      return max_single > kMaxCapacity / *config.max_num_sequence
-                 ? kUnlimited
-                 : *config.max_num_sequence * max_single;
+// What pinned prompts may take alongside the longest sequence in modes whose cache would otherwise
+// hold just that one; a server has the room of its other sequences.
+int64_t PinTokens(const EngineConfig& config, int64_t longest) {
+  if (config.prefix_cache_mode == PrefixCacheMode::kDisable) return 0;
+  return RoundUpToPage(std::min(longest / 4, kMaxPinTokens));
+}
+
+// The length of a cache for `count` sequences of `longest` tokens and `pins` more.
+int64_t CacheTokens(int64_t longest, int64_t count, int64_t pins, int64_t capacity) {
+  if (longest > (kMaxCapacity - pins) / count) return capacity;
+  return std::min(RoundUpToPage(longest * count) + pins, capacity);
+}
+
+// Infers max_total_sequence_length, and max_single_sequence_length from `max_single`: the user's
+// value or the context window, kUnlimited without either.
+void InferLengths(int64_t max_single, bool single_is_given, int64_t capacity,
+                  EngineConfig* config) {
+  if (config->mode == EngineMode::kServer) {
+    const int64_t total = CacheTokens(max_single, *config->max_num_sequence, 0, capacity);
+    config->max_total_sequence_length = total;
+    config->max_single_sequence_length = max_single == kUnlimited ? total : max_single;
+    return;
   }
-  return max_single;
+  int64_t longest = max_single;
+  if (config->mode == EngineMode::kLocal) longest = std::min(longest, kLocalMaxTotalTokens);
+  const int64_t pins = PinTokens(*config, longest);
+  const int64_t total = CacheTokens(longest, 1, pins, capacity);
+  if (!single_is_given) {
+    // When memory is short, an eighth of it stays for pins.
+    longest = std::min(longest, total - std::min(pins, RoundDownToPage(total / 8)));
+  }
+  config->max_total_sequence_length = total;
+  config->max_single_sequence_length = longest;
 }
 
 int64_t CheckedTotalTokens(int64_t given, int64_t capacity, const MemoryBudget& budget) {
@@ -152,13 +173,15 @@ EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata
 
   const int64_t context = model.context_window_size > 0 ? model.context_window_size : kUnlimited;
   const int64_t max_single = std::min(config.max_single_sequence_length.value_or(context), context);
-  resolved.max_total_sequence_length =
-      config.max_total_sequence_length
-          ? CheckedTotalTokens(*config.max_total_sequence_length, capacity, budget)
-          : std::min(RoundUpToPage(WantedTotalTokens(resolved, max_single)), capacity);
-  // A model without a context window: one sequence may fill the cache.
-  resolved.max_single_sequence_length =
-      max_single == kUnlimited ? *resolved.max_total_sequence_length : max_single;
+  if (config.max_total_sequence_length) {
+    resolved.max_total_sequence_length =
+        CheckedTotalTokens(*config.max_total_sequence_length, capacity, budget);
+    // A model without a context window: one sequence may fill the cache.
+    resolved.max_single_sequence_length =
+        max_single == kUnlimited ? *resolved.max_total_sequence_length : max_single;
+  } else {
+    InferLengths(max_single, config.max_single_sequence_length.has_value(), capacity, &resolved);
+  }
   if (!config.prefill_chunk_size) {
     resolved.prefill_chunk_size = InferPrefillChunkSize(resolved, model);
   }

@@ -97,6 +97,7 @@ std::string RequestJson(const RequestMetrics& request) {
   object.Add("decode_tokens", request.decode_tokens);
   object.Add("jump_forward_tokens", request.jump_forward_tokens);
   object.Add("cached_tokens", request.cached_tokens);
+  object.Add("pinned_tokens", request.pinned_tokens);
   if (request.prefill_tokens != 0) {
     object.Add("prefill_tokens_per_s", Rate(request.prefill_tokens, request.ttft_s()));
   }

@@ -50,6 +50,7 @@ struct RequestMetrics {
   int64_t num_answers = 0;    // sequences that have a token
   int64_t jump_forward_tokens = 0;  // that jump-forward decoding put in, some in place of others
   int64_t cached_tokens = 0;        // prompt tokens taken from the prefix cache
+  int64_t pinned_tokens = 0;        // the prompt's, when pinned_system_prompt has pinned it
   TimePoint add_time_point;
   TimePoint start_time_point;        // of the first step that computes something of it
   TimePoint prefill_end_time_point;  // first token sampled; epoch while not reached

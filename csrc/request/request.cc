@@ -28,6 +28,20 @@ int64_t RandomSeed() {
 
 }  // namespace
 
+void CheckPin(int64_t prompt_len, const RequestLimits& limits) {
+  if (!limits.max_pinned_length) {
+    throw InvalidRequest("prefix_cache_mode",
+                         "Pins need \"prefix_cache_mode\" \"radix\", this engine has \"disable\"");
+  }
+  const int64_t room = *limits.max_pinned_length;
+  if (prompt_len <= room) return;
+  throw InvalidRequest("prompt", "A prompt of " + std::to_string(prompt_len) +
+                                     " tokens cannot be pinned: there is room for " +
+                                     std::to_string(room) +
+                                     " (whole pages of \"max_total_sequence_length\" less "
+                                     "\"max_single_sequence_length\")");
+}
+
 void CheckRequest(const Request& request, const RequestLimits& limits) {
   const std::vector<int32_t>& prompt = request.prompt_token_ids;
   if (prompt.empty()) {
@@ -50,6 +64,9 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
     throw InvalidRequest("n", "\"n\" must be in [1, " + std::to_string(limits.max_num_sequence) +
                                   "] (the engine's max_num_sequence), got " +
                                   std::to_string(request.generation_cfg.n));
+  }
+  if (request.generation_cfg.debug_config.pinned_system_prompt) {
+    CheckPin(request.prompt_len(), limits);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,11 +45,16 @@ struct RequestLimits {
   int64_t vocab_size = 0;
   int64_t max_num_sequence = 0;
   int64_t max_sequence_length = 0;  // tokens, prompt + generated: min(max_single, max_total)
+  // Tokens, whole pages, that all pinned prompts may take; nullopt without a prefix cache.
+  std::optional<int64_t> max_pinned_length = {};
 };
 
+// Throws InvalidRequest when a prompt of this length could not be pinned even if nothing else was.
+void CheckPin(int64_t prompt_len, const RequestLimits& limits);
+
 // Throws InvalidRequest when the request can never be served: empty or too long prompt, token ids
-// outside the vocabulary, invalid generation config, n above max_num_sequence. A prompt of exactly
-// max_sequence_length tokens is served.
+// outside the vocabulary, invalid generation config, n above max_num_sequence, a prompt to be
+// pinned that CheckPin refuses. A prompt of exactly max_sequence_length tokens is served.
 void CheckRequest(const Request& request, const RequestLimits& limits);
 
 // Fills in the grammar of a request that is right otherwise; may take seconds.

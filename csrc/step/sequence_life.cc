@@ -42,12 +42,13 @@ void CachePrefix(const EngineState& estate, const RequestStateEntry& entry) {
   estate->prefix_cache->Insert(entry.mstate.internal_id, collected);
 }
 
-void PinPrompt(const EngineState& estate, const Request& request) {
+void PinPrompt(const EngineState& estate, RequestState& rstate) {
   if (estate->prefix_cache == nullptr) return;
   try {
-    estate->prefix_cache->Pin(request.prompt_token_ids);
+    estate->prefix_cache->Pin(rstate.request->prompt_token_ids);
+    rstate.metrics.pinned_tokens = rstate.request->prompt_len();
   } catch (const InvalidRequest&) {
-    // It stays in the cache like any other prompt.
+    // The usage reports it.
   } catch (const std::bad_alloc&) {
   }
 }

@@ -18,8 +18,9 @@ void StartSequence(const EngineState& estate, const EngineParts& parts, RequestS
 // Shows what collected steps have computed of the entry to the prefix cache.
 void CachePrefix(const EngineState& estate, const RequestStateEntry& entry);
 
-// Pins a prompt that has just been computed; not when too many pages would be pinned then.
-void PinPrompt(const EngineState& estate, const Request& request);
+// Pins the prompt of a request, which has just been computed, and counts its tokens as pinned. When
+// other pins leave too little room, it stays in the cache like any other prompt.
+void PinPrompt(const EngineState& estate, RequestState& rstate);
 
 // Leaves what CachePrefix shows to the prefix cache and gives back its pages and its id, if it has
 // any; kv_len is 0 afterwards.

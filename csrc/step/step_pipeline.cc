@@ -274,7 +274,7 @@ void StepPipeline::CollectSlice(const EngineState& estate, const PlannedSlice& s
   CachePrefix(estate, entry);
   entry.CountPromptTokens(slice.num_cached);
   if (!slice.completes_input) return;
-  if (rstate.config().debug_config.pinned_system_prompt) PinPrompt(estate, *rstate.request);
+  if (rstate.config().debug_config.pinned_system_prompt) PinPrompt(estate, rstate);
   if (!entry.is_root_of_branches()) return;
   ForkChildren(estate, parts_, entry);
   estate->running_rsentries_changed = true;

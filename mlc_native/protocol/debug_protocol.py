@@ -13,8 +13,10 @@ class DebugConfig(BaseModel):
     Attributes:
         ignore_eos: the model's end-of-sequence ids do not stop; stop strings and
             ``stop_token_ids`` still do.
-        pinned_system_prompt: pin the prompt in the prefix cache, if the limit of pins allows it;
-            ``pinned_prefixes`` lists it and ``unpin_prefix`` lets it go.
+        pinned_system_prompt: pin the prompt in the prefix cache; ``pinned_prefixes`` lists it and
+            ``unpin_prefix`` releases it. A prompt that exceeds the room for pins is refused. When
+            other pins have taken the room, the request is served without a pin:
+            ``usage.extra["pinned_tokens"]`` is the length of the prompt or 0.
         special_request: "query_engine_metrics" answers with the engine's metrics in the usage
             chunk (``usage.extra``); needs streaming with ``include_usage``.
         grammar_execution_mode: how a grammar is applied: "jump_forward" or "constraint".

@@ -219,18 +219,18 @@ TEST(ResolveEngineConfig, LocalMode) {
   const EngineConfig config = Resolve("{}", SmallModel(), kGiB);
   EXPECT_EQ(config.max_num_sequence, 4);
   EXPECT_EQ(config.max_single_sequence_length, 4096);
-  EXPECT_EQ(config.max_total_sequence_length, 4096);
+  EXPECT_EQ(config.max_total_sequence_length, 4096 + 1024);
   EXPECT_EQ(config.prefill_chunk_size, 1024);
   EXPECT_DOUBLE_EQ(*config.gpu_memory_utilization, 0.85);
   EXPECT_EQ(config.prefix_cache_max_num_recycling_seqs, -1);
 }
 
-TEST(ResolveEngineConfig, LocalModeTakesAtMost8192Tokens) {
+TEST(ResolveEngineConfig, LocalSequencesHaveAtMost8192Tokens) {
   ModelMetadata model = SmallModel();
   model.context_window_size = 131072;
   const EngineConfig config = Resolve("{}", model, kGiB);
-  EXPECT_EQ(config.max_total_sequence_length, 8192);
-  EXPECT_EQ(config.max_single_sequence_length, 131072);
+  EXPECT_EQ(config.max_total_sequence_length, 8192 + 2048);
+  EXPECT_EQ(config.max_single_sequence_length, 8192);
   model.max_batch_size = 2;
   EXPECT_EQ(Resolve("{}", model, kGiB).max_num_sequence, 2);
 }
@@ -240,7 +240,45 @@ TEST(ResolveEngineConfig, InteractiveMode) {
   model.context_window_size = 131072;
   const EngineConfig config = Resolve(R"({"mode": "interactive"})", model, kGiB);
   EXPECT_EQ(config.max_num_sequence, 1);
-  EXPECT_EQ(config.max_total_sequence_length, 131072);
+  EXPECT_EQ(config.max_total_sequence_length, 131072 + 2048);
+  EXPECT_EQ(config.max_single_sequence_length, 131072);
+}
+
+// The room is a quarter of the longest sequence, at most 2,048 tokens, in whole pages.
+TEST(ResolveEngineConfig, ModesOfOneSequenceHaveRoomForPins) {
+  struct Case {
+    const char* text;
+    int64_t context;
+    int64_t free_tokens;
+    int64_t single;
+    int64_t total;
+  };
+  const std::vector<Case> cases = {
+      {R"("mode": "local")", 100, 1 << 20, 100, 112 + 32},
+      {R"("mode": "interactive")", 100, 1 << 20, 100, 112 + 32},
+      {R"("mode": "local", "max_single_sequence_length": 64)", 100, 1 << 20, 64, 64 + 16},
+      // Memory is short: an eighth of it, unless the sequence length is given.
+      {R"("mode": "local")", 4096, 1024, 1024 - 128, 1024},
+      {R"("mode": "interactive")", 131072, 1024, 1024 - 128, 1024},
+      {R"("mode": "interactive")", 131072, 131072, 131072 - 2048, 131072},
+      {R"("mode": "interactive", "max_single_sequence_length": 1024)", 4096, 1024, 1024, 1024},
+      {R"("mode": "interactive")", 0, 1024, 1024 - 128, 1024},
+      // Enough for the sequence and part of the room.
+      {R"("mode": "interactive")", 1000, 1024, 1024 - 128, 1024},
+      {R"("mode": "interactive")", 1024, 1184, 1024, 1184},
+      // Without a cache there are no pins.
+      {R"("mode": "local", "prefix_cache_mode": "disable")", 4096, 1 << 20, 4096, 4096},
+      {R"("mode": "local", "prefix_cache_mode": "disable")", 4096, 1024, 1024, 1024},
+  };
+  for (const Case& c : cases) {
+    ModelMetadata model = SmallModel();
+    model.context_window_size = c.context;
+    const std::string text =
+        std::string("{") + c.text + R"(, "gpu_memory_utilization": 1, "max_num_sequence": 1})";
+    const EngineConfig config = Resolve(text, model, c.free_tokens * 1024);
+    EXPECT_EQ(config.max_single_sequence_length, c.single) << text << c.free_tokens;
+    EXPECT_EQ(config.max_total_sequence_length, c.total) << text << c.free_tokens;
+  }
 }
 
 TEST(ResolveEngineConfig, ServerMode) {
@@ -307,7 +345,7 @@ TEST(ResolveEngineConfig, UserSingleIsCutToTheContextWindow) {
   // The cache is rounded up to hold what was asked for.
   EXPECT_EQ(Resolve(R"({"max_single_sequence_length": 100})", SmallModel(), kGiB)
                 .max_total_sequence_length,
-            112);
+            112 + 32);
 }
 
 TEST(ResolveEngineConfig, ChunkHoldsAtLeastOneRowPerSequence) {
@@ -374,8 +412,11 @@ TEST(ResolveEngineConfig, AbsurdSizesDoNotOverflow) {
 }
 
 TEST(ResolveEngineConfig, IsIdempotent) {
-  const EngineConfig once = Resolve(R"({"mode": "server"})", SmallModel(), kGiB);
-  EXPECT_EQ(ResolveEngineConfig(once, SmallModel(), kGiB).AsJSONString(), once.AsJSONString());
+  for (const char* mode : {"local", "interactive", "server"}) {
+    const EngineConfig once =
+        Resolve(std::string(R"({"mode": ")") + mode + "\"}", SmallModel(), kGiB);
+    EXPECT_EQ(ResolveEngineConfig(once, SmallModel(), kGiB).AsJSONString(), once.AsJSONString());
+  }
 }
 
 // ---- GenerationConfig

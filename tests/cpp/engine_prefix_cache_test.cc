@@ -208,6 +208,11 @@ TEST(EnginePrefixCache, PinsLeaveRoomForTheLongestSequence) {
   Serve(engine, "a", Prompt(40, 1), Pinned());
   Serve(engine, "b", Prompt(30, 2), Pinned());
   ASSERT_EQ(engine.engine().PinnedPrefixes().size(), 1u) << "served, but not pinned";
+  EXPECT_EQ(Usage(engine, "a")["pinned_tokens"], 40);
+  EXPECT_EQ(Usage(engine, "b")["pinned_tokens"], 0) << "its usage reports it";
+  EXPECT_EQ(engine.engine().request_limits().max_pinned_length, 64);
+  EXPECT_THROW(engine.engine().CreateRequest("c", {TokenData{Prompt(65)}}, Pinned()),
+               InvalidRequest);
   EXPECT_THROW(engine.engine().PinPrefix(Prompt(30, 2)), InvalidRequest);
   EXPECT_THROW(engine.engine().PinPrefix(Prompt(9, 3)), InvalidRequest) << "not in the cache";
   engine.Add("longest", Prompt(60), Greedy(-1, 2));
@@ -217,8 +222,8 @@ TEST(EnginePrefixCache, PinsLeaveRoomForTheLongestSequence) {
 
 TEST(EnginePrefixCache, ResetUnpins) {
   TestEngine full({.num_pages = 8, .max_single_sequence_length = 128});
-  Serve(full, "a", Prompt(40), Pinned());
-  EXPECT_TRUE(full.engine().PinnedPrefixes().empty()) << "one sequence may fill the pool";
+  EXPECT_THROW(Serve(full, "a", Prompt(40), Pinned()), InvalidRequest)
+      << "one sequence may fill the pool";
   TestEngine roomy({.max_single_sequence_length = 128});
   Serve(roomy, "a", Prompt(40), Pinned());
   EXPECT_EQ(roomy.engine().PinnedPrefixes().size(), 1u);
@@ -229,7 +234,7 @@ TEST(EnginePrefixCache, ResetUnpins) {
 
 TEST(EnginePrefixCache, WithoutACacheThereAreNoPins) {
   TestEngine engine({.prefix_cache_mode = PrefixCacheMode::kDisable});
-  Serve(engine, "a", Prompt(40), Pinned());
+  EXPECT_THROW(Serve(engine, "a", Prompt(40), Pinned()), InvalidRequest);
   EXPECT_THROW(engine.engine().PinPrefix(Prompt(40)), InvalidRequest);
   EXPECT_THROW(engine.engine().UnpinPrefix(0), InvalidRequest);
   EXPECT_TRUE(engine.engine().PinnedPrefixes().empty());

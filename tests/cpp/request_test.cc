@@ -80,6 +80,31 @@ TEST(CreateRequest, RefusesMoreSequencesThanTheEngineRuns) {
   EXPECT_THAT(ErrorOf("n", {1}, config), HasSubstr("[1, 4]"));
 }
 
+TEST(CreateRequest, RefusesAPinThatHasNoRoom) {
+  RequestLimits limits = kLimits;
+  limits.max_sequence_length = 64;
+  GenerationConfig config;
+  config.debug_config.pinned_system_prompt = true;
+  const auto create = [&](int64_t length) {
+    CreateRequest("r", {TokenData{std::vector<int32_t>(length, 1)}}, config, limits);
+  };
+  const auto error = [&](int64_t length) {
+    try {
+      create(length);
+    } catch (const InvalidRequest& refused) {
+      return refused.field() + ": " + refused.what();
+    }
+    return std::string("created");
+  };
+  EXPECT_THAT(error(1), HasSubstr("prefix_cache_mode: Pins need \"prefix_cache_mode\" \"radix\""));
+  limits.max_pinned_length = 32;
+  EXPECT_EQ(error(32), "created");
+  EXPECT_THAT(error(33), HasSubstr("prompt: A prompt of 33 tokens cannot be pinned: there is room "
+                                   "for 32 (whole pages of \"max_total_sequence_length\" less"));
+  config.debug_config.pinned_system_prompt = false;
+  EXPECT_EQ(error(33), "created");
+}
+
 TEST(CreateRequest, ChecksTheGenerationConfig) {
   GenerationConfig config;
   config.top_p = 2;

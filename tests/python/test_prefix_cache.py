@@ -62,12 +62,59 @@ def test_pins_are_listed_and_stay(engine: MLCEngine) -> None:
         engine.unpin_prefix(pin)
 
 
+PINNED = {"debug_config": {"pinned_system_prompt": True}}
+
+
 def test_a_pin_may_not_take_the_room_of_a_sequence(make_model: MakeModel, fake_lib: str) -> None:
     config = EngineConfig(max_total_sequence_length=256, max_single_sequence_length=256)
     with MLCEngine(make_model(), model_lib=fake_lib, engine_config=config) as engine:
-        with pytest.raises(InvalidRequest, match="pages would be pinned, at most 0"):
-            engine.pin_prefix(PROMPT)
-        assert complete(engine, PROMPT) > 0
+        for pin in (
+            lambda: engine.pin_prefix(PROMPT),
+            lambda: engine.completions.create(prompt=PROMPT, extra_body=PINNED),
+        ):
+            with pytest.raises(InvalidRequest, match="50 tokens cannot be pinned") as error:
+                pin()
+            assert error.value.field == "prompt"
+            assert "room for 0" in str(error.value)
+        assert complete(engine, PROMPT) == 0
+
+
+def test_a_pin_that_other_pins_leave_no_room_for_is_reported(
+    make_model: MakeModel, fake_lib: str
+) -> None:
+    config = EngineConfig(max_total_sequence_length=256 + 64, max_single_sequence_length=256)
+    with MLCEngine(make_model(), model_lib=fake_lib, engine_config=config) as engine:
+
+        def pinned_tokens(prompt: list[int]) -> int:
+            answer = engine.completions.create(prompt=prompt, max_tokens=2, extra_body=PINNED)
+            assert answer.usage is not None
+            assert answer.usage.extra is not None
+            return int(answer.usage.extra["pinned_tokens"])
+
+        assert pinned_tokens(PROMPT) == 50
+        assert pinned_tokens([9, *PROMPT]) == 0
+        with pytest.raises(InvalidRequest, match="8 pages would be pinned, at most 4"):
+            engine.pin_prefix([9, *PROMPT])
+        assert [pin.num_tokens for pin in engine.pinned_prefixes()] == [50]
+
+
+@pytest.mark.parametrize("mode", ["local", "interactive", "server"])
+def test_every_mode_has_room_for_pins(mode: Any, make_model: MakeModel, fake_lib: str) -> None:
+    with MLCEngine(make_model(), model_lib=fake_lib, mode=mode) as engine:
+        engine.pin_prefix(PROMPT)
+        answer = engine.completions.create(prompt=[9, *PROMPT], max_tokens=2, extra_body=PINNED)
+        assert answer.usage is not None
+        assert answer.usage.extra is not None
+        assert answer.usage.extra["pinned_tokens"] == 51
+        assert len(engine.pinned_prefixes()) == 2
+
+
+def test_a_prompt_of_the_demo_model_is_pinned() -> None:
+    with MLCEngine("demo") as engine:
+        pin = engine.pin_prefix("You are a patient teacher.")
+        [pinned] = engine.pinned_prefixes()
+        assert pinned.id == pin
+        engine.unpin_prefix(pin)
 
 
 def test_pins_of_the_async_engine(make_model: MakeModel, fake_lib: str) -> None:

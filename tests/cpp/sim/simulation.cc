@@ -166,6 +166,9 @@ void Simulation::SubmitDrawn(SimRandom& rng) {
   std::vector<int32_t> prompt = workload_.DrawPrompt(rng);
   GenerationConfig config = workload_.DrawGeneration(rng, std::ssize(prompt));
   if (rng.Chance(0.01)) config.debug_config.special_request = "query_engine_metrics";
+  // A prompt that exceeds the room for pins is refused.
+  config.debug_config.pinned_system_prompt &=
+      std::ssize(prompt) <= engine_->request_limits().max_pinned_length.value_or(0);
   Submit(rng, std::move(config), std::move(prompt));
 }
 
