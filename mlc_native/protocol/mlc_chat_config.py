@@ -51,7 +51,7 @@ class MLCChatConfig(BaseModel):
             if (folder / name).is_file():
                 break
         else:
-            raise load_error(HF_CONFIG, f"{folder} is no model folder: it has no {HF_CONFIG}")
+            raise load_error(HF_CONFIG, f"{folder} is not a model folder: it has no {HF_CONFIG}")
         path = folder / name
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))

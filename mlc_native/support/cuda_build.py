@@ -121,7 +121,7 @@ def find_nvcc() -> Nvcc | None:
     answer = _run([path, "--version"])
     version = re.search(r"\bV(\d+)\.(\d+)\.(\d+)", answer)
     if version is None:
-        raise CudaBuildError(f"{path} is no nvcc: `{path} --version` says {answer.strip()!r}")
+        raise CudaBuildError(f"{path} is not nvcc: `{path} --version` says {answer.strip()!r}")
     if (int(version[1]), int(version[2])) < MIN_NVCC:
         raise CudaBuildError(f"{path} is nvcc {version[0][1:]}, which is too old: {_INSTALL_NVCC}")
     return Nvcc(path, version[0][1:])

@@ -71,6 +71,6 @@ def _download_error(hub_id: str, error: Exception) -> LoadError:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return load_error(
         "model",
-        f'"{hub_id}" is no folder here and could not be downloaded from the Hugging Face hub: '
+        f'"{hub_id}" is not a folder and could not be downloaded from the Hugging Face hub: '
         f"{type(error).__name__}: {reason}",
     )

@@ -147,4 +147,4 @@ def _check_unicode(text: str) -> None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise invalid_request("prompt", f"the text is no valid Unicode: {error}") from error
+        raise invalid_request("prompt", f"the text is not valid Unicode: {error}") from error

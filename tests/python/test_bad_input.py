@@ -173,7 +173,7 @@ def test_a_response_format_that_is_too_deep_for_python(engine: Any) -> None:
         ([1, 1 << 40], "prompt"),
         ([1] * (LIMIT + 1), f"has {LIMIT + 1} tokens in total, larger than the model input length"),
         ("x" * 100_000, "has 100000 tokens in total, larger than the model input length limit 256"),
-        ("\ud800", "no valid Unicode"),
+        ("\ud800", "not valid Unicode"),
     ],
     ids=str,
 )
@@ -410,7 +410,7 @@ def test_damaged_model_folders(
 def test_models_that_are_not_there(construct: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="there is no model folder"):
         construct("./no/such/folder")
-    with pytest.raises(LoadError, match=r"is no model folder: it has no config\.json"):
+    with pytest.raises(LoadError, match=r"is not a model folder: it has no config\.json"):
         construct(str(tmp_path))
     (tmp_path / "file").write_text("")
     with pytest.raises(LoadError, match="is a file"):

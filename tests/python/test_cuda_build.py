@@ -231,7 +231,7 @@ def test_an_nvcc_that_cannot_be_used(workplace: Workplace) -> None:
     with pytest.raises(CudaBuildError, match=r"nvcc 12\.6\.20, which is too old: install"):
         workplace.build()
     workplace.write("bin/version", "gcc 14")
-    with pytest.raises(CudaBuildError, match="is no nvcc"):
+    with pytest.raises(CudaBuildError, match="is not nvcc"):
         workplace.build()
     (workplace.folder / "bin/version").unlink()
     with pytest.raises(CudaBuildError, match="--version` ended with exit status 1"):

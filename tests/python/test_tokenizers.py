@@ -121,7 +121,7 @@ def test_special_tokens_in_text(bytes_tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("text", ["\ud800", "a\udcffb"])
 def test_invalid_unicode_is_refused(bytes_tokenizer: Tokenizer, text: str) -> None:
     for encode in (bytes_tokenizer.encode, lambda t: bytes_tokenizer.encode_batch(["a", t])):
-        with pytest.raises(InvalidRequest, match="no valid Unicode") as error:
+        with pytest.raises(InvalidRequest, match="not valid Unicode") as error:
             encode(text)
         assert error.value.field == "prompt"
 
