@@ -286,7 +286,7 @@ def construct(request: pytest.FixtureRequest, fake_lib: str) -> Iterator[Callabl
         ("speculative_mode", "psychic"),
         ("tensor_parallel_shards", 2),
         ("kv_state_kind", "rnn_state"),
-        ("opt", object()),
+        pytest.param("opt", object(), id="opt-object"),
         ("additional_models", None),
         ("additional_models", [5]),
         ("verbose", "yes"),
