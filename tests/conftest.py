@@ -56,7 +56,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def run_ahead() -> bool:
-    """Whether the fake model computes its steps beside the engine, as a GPU does."""
+    """Whether the fake model keeps steps in flight, like a GPU."""
     return False
 
 

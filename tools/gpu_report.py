@@ -1,10 +1,10 @@
-"""Joins what tools/gpu_check.sh has measured into gpu_report.json and a table.
+"""Joins the results of tools/gpu_check.sh into gpu_report.json and a table.
 
     gpu_report.py OUT    reads OUT/{steps.tsv,machine.log,tests.json,kernels.json,figures-*.json}
 
-Each figure stands beside its target, and what the other side of the same run does beside that. A
-kernel's share is the larger of bytes / bandwidth and operations / peak, over its time. What was not
-measured is absent, and "not measured" in the table.
+Each figure is shown with its target and with the figures of the other sides of the same run. A
+kernel's share is the larger of bytes / bandwidth and operations / peak, divided by its time. Absent
+figures are "not measured" in the table.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def add_shares(kernels: list[dict[str, Any]], limits: dict[str, Any]) -> None:
 
 
 def add_attention(figures: dict[str, Any], kernels: list[dict[str, Any]]) -> None:
-    """The attention of the kernels' benchmark, beside torch's of bench/gpu.py."""
+    """Compares attention in the kernels' benchmark with torch's in bench/gpu.py."""
     for kernel in kernels:
         if kernel["name"] == ATTENTION:
             figures.setdefault("attention 8b", {})[OURS] = kernel
@@ -126,8 +126,8 @@ def make_report(out: Path) -> dict[str, Any]:
     }
 
 
-def beside(target: Target, figures: dict[str, Any]) -> str:
-    """What the other sides of a figure do."""
+def other_sides(target: Target, figures: dict[str, Any]) -> str:
+    """The figures of the other sides."""
     cells = []
     for side, values in figures.get(target.figure, {}).items():
         if side.startswith("mlc_native"):
@@ -143,12 +143,12 @@ def table(report: dict[str, Any]) -> str:
     lines = ["```", *report["machine"], "```", "", "| step | | s |", "|---|---|--:|"]
     for step in report["steps"]:
         lines.append(f"| {step['name']} | {ending(step['status'])} | {step['seconds']:.1f} |")
-    lines += ["", "| | target | measured | beside |", "|---|--:|--:|---|"]
+    lines += ["", "| | target | measured | others |", "|---|--:|--:|---|"]
     for target in TARGETS:
         value = target.measured(report["figures"])
         measured = "not measured" if value is None else target.text(value)
         sign = "&le;" if target.most else "&ge;"
-        others = beside(target, report["figures"])
+        others = other_sides(target, report["figures"])
         lines.append(
             f"| {target.what} | {sign} {target.text(target.value)} | {measured} | {others} |"
         )

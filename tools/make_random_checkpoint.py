@@ -37,7 +37,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
-# Everything a family needs beside these is in its row; small numbers that differ from one another,
+# The row of a family has all other fields. The numbers are small and differ from one another,
 # so that a mix-up of two dimensions changes a shape.
 _TINY: dict[str, Any] = {
     "vocab_size": 512,

@@ -27,7 +27,7 @@ done
 [ ${#kinds[@]} -gt 0 ] || kinds=(address thread)
 [ -n "$seeds" ] || seeds=$((short ? 100 : 1000))
 jobs="$(nproc)"
-# Folders of tests/cpp whose programs make the short form, beside the simulation.
+# Folders of tests/cpp whose programs make up the short form, in addition to the simulation.
 declare -A short_folders=([address]="core kv sim" [thread]="core sim support")
 
 build() { # build KIND SANITIZERS [TARGETS...]

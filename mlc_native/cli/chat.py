@@ -183,7 +183,7 @@ class ChatSession:
 
 
 def read_lines(console: Console, interactive: bool) -> Any:
-    """Lines of input until the end; with a prompt when somebody types them."""
+    """Yields lines of input until the end, with a prompt in front of typed ones."""
     while True:
         try:
             line = console.input("> ") if interactive else sys.stdin.readline()

@@ -265,7 +265,7 @@ class ModelSlot:
                 self._changed.notify_all()
 
     def take_out(self) -> ModelSetup | None:
-        """Leaves no model; returns the one that was there, which nobody holds any more."""
+        """Takes the model out, waits until no request holds it, and returns it."""
         with self._changed:
             setup, self._setup = self._setup, None
             try:

@@ -28,7 +28,7 @@ EXTRA_FIELDS = (
 )
 
 
-# What computes and pins a prompt: one token, which nobody reads.
+# Computes and pins a prompt: the request generates one token, which is discarded.
 PIN_CONFIG = GenerationConfig(
     max_tokens=1, temperature=0, debug_config=DebugConfig(pinned_system_prompt=True)
 )

@@ -30,7 +30,7 @@ def find_fake_model_lib() -> str:
 
 
 def find_test_library(name: str, variable: str) -> str:
-    """The library that $variable names, else beside the package's, else of the newest build."""
+    """The library that $variable names, else the package's, else that of the newest build."""
     if variable in os.environ:
         return os.environ[variable]
     installed = ROOT / "mlc_native" / "lib" / name

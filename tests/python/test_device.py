@@ -1,4 +1,4 @@
-"""Which device an engine takes, with the driver of tests/cpp/fake_cuda in the place of NVIDIA's."""
+"""Tests the choice of the device, with the driver of tests/cpp/fake_cuda instead of NVIDIA's."""
 
 from __future__ import annotations
 

@@ -389,7 +389,7 @@ async def async_engine(make_model: MakeModel, fake_lib: str) -> Any:
         yield made
 
 
-# W9: whoever aborts, the consumer gets its end.
+# However a request is aborted, its consumer gets the final output.
 def test_abort_ends_the_iterator(engine: MLCEngine) -> None:
     stream = engine.completions.create(prompt="abc", stream=True, request_id="r", **LONG)
     first = next(stream)
@@ -450,7 +450,7 @@ async def test_leaving_an_async_stream_aborts_its_request(async_engine: AsyncMLC
     assert (await async_engine.metrics())["num_running_requests"] == 0
 
 
-# W8: the second caller is refused and nothing happens to the first.
+# The second caller is refused and nothing happens to the first.
 def test_a_duplicate_id_leaves_the_first_alone(engine: MLCEngine) -> None:
     stream = engine.completions.create(
         prompt="abc", stream=True, request_id="r", max_tokens=30, extra_body={"ignore_eos": True}
@@ -528,7 +528,7 @@ def test_one_engine_many_event_loops(make_model: MakeModel, fake_lib: str) -> No
     engine.terminate()
 
 
-def test_a_loop_that_closes_early_harms_nobody(make_model: MakeModel, fake_lib: str) -> None:
+def test_a_loop_that_closes_early_harms_no_request(make_model: MakeModel, fake_lib: str) -> None:
     engine = AsyncMLCEngine(make_model(**SLOW), model_lib=fake_lib, mode="server")
     kept: list[Any] = []
 

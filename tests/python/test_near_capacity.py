@@ -1,9 +1,9 @@
 """Requests that end within 10 tokens of a limit, on the demo model.
 
-mlc_llm.md W5 and W7, mlc-llm#3057: near the capacity others spin for ever, or decode with nobody
-left to decode. tests/cpp/near_capacity_test.cc has all combinations on the fake model; here the
-limits come through the configuration and the model's context window, and every answer is the
-beginning of the one that an engine with room gives.
+Near the capacity an engine may spin forever, or decode without a sequence (mlc-llm#3057).
+tests/cpp/near_capacity_test.cc has all combinations on the fake model. Here the limits come from
+the configuration and the model's context window, and every answer is the beginning of the one that
+an engine with enough room gives.
 """
 
 from __future__ import annotations

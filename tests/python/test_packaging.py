@@ -128,7 +128,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as pip installs it, with its libraries beside it as in any site-packages."""
+    """The wheel as pip installs it, next to its libraries as in any site-packages."""
     where = tmp_path_factory.mktemp("site")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
     run(*pip, "--target", where, wheel)

@@ -13,7 +13,7 @@ from mlc_native.errors import InvalidRequest
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve.sync_engine import SyncMLCEngine
 
-# Room for pins beside the longest sequence.
+# Room for pins in addition to the longest sequence.
 CONFIG = EngineConfig(max_total_sequence_length=1024, max_single_sequence_length=256)
 PROMPT = list(range(1, 51))
 MakeModel = Callable[..., str]

@@ -314,7 +314,7 @@ def test_text_is_no_constraint(recorder: Recorder) -> None:
     assert constrained == free
 
 
-# ------------------------------------------------------------------------ settings beside a grammar
+# ------------------------------------------------------------------------ settings with a grammar
 
 
 @pytest.mark.emulated(slow=True)

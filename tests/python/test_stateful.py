@@ -1,6 +1,6 @@
-"""Random histories of requests on a small engine, against a model of what must come out.
+"""Random histories of requests on a small engine, compared with a model of the outputs.
 
-A request that runs to its end gives the tokens that it gives alone, whatever ran beside it; one
+A request that runs to its end gives the tokens that it gives alone, whatever runs alongside it. One
 that is aborted gives a prefix of them. Each gets exactly one final output, its last.
 """
 

@@ -269,7 +269,7 @@ def test_a_closed_loop_loses_only_its_own() -> None:
     bridge([text("dead", "x"), text("alive", "a")])
     bridge([text("dead", "x"), text("alive", "b"), final("dead"), final("alive")])
     assert texts(channel.next()) == ["ab"]
-    assert aborted == ["dead"]  # once: nobody will read it, so the engine need not write it
+    assert aborted == ["dead"]  # once: it will never be read, so the engine need not generate it
     assert len(bridge) == 0
 
 

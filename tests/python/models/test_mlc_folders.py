@@ -110,7 +110,7 @@ def test_4_bits_run_in_4_bits(tmp_path: Path, quantization: str) -> None:
         PagedModel(path, "float32", quantization=q).model.metadata["weight_bytes"]
         for q in ("", "off")
     )
-    table = 512 * 64 * 4  # embeddings beside an untied head are looked up as floats
+    table = 512 * 64 * 4  # embeddings with an untied head are looked up as floats
     assert size - table < (off - table) / 6
 
 

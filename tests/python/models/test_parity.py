@@ -156,7 +156,7 @@ def test_bitwise_alone_batched_chunked_threaded(checkpoint: Path) -> None:
     sequences = [PagedSequence(list(prompt)) for prompt in prompts]
     rows: list[list[np.ndarray]] = [[] for _ in prompts]
     while any(len(r) < 24 for r in rows):
-        # Prompts advance in chunks of 23 rows beside the decoding rows of the others.
+        # Prompts advance in chunks of 23 rows alongside the decoding rows of the others.
         work = [
             (s, min(23, len(s.tokens) - s.kv_len))
             for s, r in zip(sequences, rows, strict=True)

@@ -36,7 +36,7 @@ class Device:
         return (n + 7) // 8 * 8 if self.is_cuda_code else n
 
     def kv_dtypes(self, dtype: torch.dtype) -> list[torch.dtype]:
-        """KV types beside activations of this type."""
+        """KV types for activations of this type."""
         if not self.is_cuda_code:
             return [torch.float32, torch.bfloat16, torch.float16, torch.int8]
         return [dtype] if dtype == torch.float32 else [dtype, torch.float8_e4m3fn]
