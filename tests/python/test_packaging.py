@@ -309,6 +309,13 @@ def test_installed_package_imports_by_itself(site: Path) -> None:
     assert int(run(sys.executable, "-c", program, cwd=site)) >= 1
 
 
+def cmake_package(site: Path) -> str:
+    """Where find_package finds the installed wheel, as users ask for it."""
+    program = "import mlc_native; print(mlc_native.cmake_dir())"
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    return run(sys.executable, "-c", program, env=environment, cwd=site).strip()
+
+
 def test_cpp_host_builds_on_it(site: Path, tmp_path: Path) -> None:
     """find_package, link, run; a plug-in model built against the installed headers; grammars."""
     json = importlib.util.find_spec("nlohmann_json")
@@ -320,10 +327,8 @@ def test_cpp_host_builds_on_it(site: Path, tmp_path: Path) -> None:
     model.mkdir()
     (model / "config.json").write_text('{"fake": {}}')
     build = tmp_path / "build"
-    program = "import mlc_native; print(mlc_native.cmake_dir())"
-    environment = {**os.environ, "PYTHONPATH": str(site)}
     options = {
-        "mlc_native_DIR": run(sys.executable, "-c", program, env=environment, cwd=site).strip(),
+        "mlc_native_DIR": cmake_package(site),
         "FAKE_MODEL": ROOT / "tests/cpp",
         "JSON": Path(json.submodule_search_locations[0]) / "include",
     }
@@ -339,3 +344,18 @@ def test_cpp_host_builds_on_it(site: Path, tmp_path: Path) -> None:
     assert "pip install 'mlc_native[grammar]'" in answer
     bare = {**os.environ, "MLC_NATIVE_GRAMMAR_LIB": str(build / "libmy_model.so")}
     assert "does not export mlc_native_grammar_abi" in run(build / "consumer", env=bare)
+
+
+def test_the_example_of_a_cpp_host(site: Path, tmp_path: Path) -> None:
+    """examples/embed continues a text with the demo model, and names what is wrong."""
+    source = ROOT / "examples/embed"
+    run("cmake", "-S", source, "-B", tmp_path, f"-Dmlc_native_DIR={cmake_package(site)}")
+    run("cmake", "--build", tmp_path)
+    model = site / "mlc_native/demo_model"
+    answer = run(tmp_path / "embed", model, "The capital of France is")
+    assert answer.startswith("The capital of France is Paris")
+    refused = subprocess.run(
+        [tmp_path / "embed", "/no/such/model", "x"], capture_output=True, text=True
+    )
+    assert refused.returncode == 1
+    assert "/no/such/model" in refused.stderr
