@@ -58,18 +58,22 @@ __all__ = [
 ]
 
 _LIB = Path(__file__).parent / "lib"
+_OLDEST_TORCH = (2, 10)  # whose stable ABI the library uses
 
 
-def _load(lib: Path = _LIB) -> Any:
-    """Loads the ops of this build; ImportError where torch is of another release than it."""
+def _load(lib: Path = _LIB, version: str = torch.__version__) -> Any:
+    """Loads the ops of this build; ImportError where it has none, or torch is too old for them."""
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_TORCH:
+        raise ImportError(
+            f"mlc_native.ops needs torch 2.10 or later, this is torch {version}: "
+            "pip install --upgrade 'mlc_native[ops]'"
+        )
     library = lib / "libmlc_native_ops.so"
     if not library.exists():
-        raise ImportError(f"{library} is missing: mlc_native was built without libtorch")
-    built = (lib / "torch_version.txt").read_text().strip()
-    if built.split(".")[:2] != torch.__version__.split(".")[:2]:
         raise ImportError(
-            f"mlc_native.ops was built for torch {built}, this is torch {torch.__version__}: "
-            f"install torch {'.'.join(built.split('.')[:2])}.* or build mlc_native again"
+            f"{library} is missing: mlc_native was built without torch. Released wheels have it; "
+            "from the sources: pip install torch, then CMAKE_ARGS=-DMLC_NATIVE_OPS=ON "
+            "pip install --no-build-isolation ."
         )
     torch.ops.load_library(library)
     on_cuda = lib / "libmlc_native_cuda_ops.so"

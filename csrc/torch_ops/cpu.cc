@@ -1,16 +1,14 @@
 // The ops on the CPU that work row by row, and products.
 #include "torch_ops/cpu.h"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
-#include <c10/util/Exception.h>
+#include <numeric>
+#include <vector>
 
 #include "torch_ops/library.h"
 #include "torch_ops/outputs.h"
 
 namespace mlc_native::ops {
 
-using at::Tensor;
 using kernels::Cpu;
 
 CpuRunner& CpuRunner::Shared() {
@@ -19,11 +17,9 @@ CpuRunner& CpuRunner::Shared() {
 }
 
 Rows Floats(const char* name, const Tensor& x) {
-  Check(name, x, x, {at::kFloat}, {});
+  Check(name, x, x, {ScalarType::Float}, {});
   return Rows(x, sizeof(float));
 }
-
-Tensor Bytes(size_t bytes) { return at::empty({static_cast<int64_t>(bytes)}, at::kByte); }
 
 namespace {
 
@@ -33,7 +29,7 @@ Tensor Embedding(const Tensor& table, const Tensor& ids, double scale) {
   Tensor out = outputs::Embedding(table, ids, scale);
   CheckRange("ids", ids, table.size(0));
   const Rows rows(table, table.element_size());
-  const Tensor list = ids.contiguous();
+  const Tensor list = torch::stable::contiguous(ids);
   Run([&](const Cpu& cpu) {
     kernels::GatherRows(cpu,
                         {.dtype = DTypeOf(table),
@@ -138,9 +134,9 @@ kernels::PackedLinear Packed(const kernels::CpuKernels& isa, const Tensor& packe
                              std::string_view format, int64_t k) {
   const kernels::WeightFormat parsed = ParseFormat(format);
   const int64_t n = packed.size(0);
-  TORCH_CHECK_VALUE(packed.is_contiguous() && packed.size(1) == PackedRowBytes(isa, parsed, n, k),
-                    "packed must be what pack_weight made of [", n, ", ", k, "] in ", format,
-                    " here, got ", packed.sizes());
+  CheckValue(packed.is_contiguous() && packed.size(1) == PackedRowBytes(isa, parsed, n, k),
+             "packed must be what pack_weight made of [", n, ", ", k, "] in ", format,
+             " here, got ", packed.sizes());
   return kernels::MakePackedLinear(isa, parsed, n, k, packed.data_ptr());
 }
 
@@ -149,8 +145,9 @@ Tensor PackWeight(const Tensor& weight, std::string_view format) {
   Check("weight", weight, weight, {}, {kAny, kAny});
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
   const Rows rows(weight, weight.element_size());
-  const Tensor packed = at::empty(
-      {rows.m(), PackedRowBytes(isa, ParseFormat(format), rows.m(), rows.n())}, at::kByte);
+  const Tensor packed =
+      Empty({rows.m(), PackedRowBytes(isa, ParseFormat(format), rows.m(), rows.n())}, weight,
+            ScalarType::Byte);
   kernels::PackLinear(
       Packed(isa, packed, format, rows.n()), 0,
       kernels::PackSource{
@@ -160,13 +157,12 @@ Tensor PackWeight(const Tensor& weight, std::string_view format) {
 
 Tensor UnpackWeight(const Tensor& packed, std::string_view format, int64_t k) {
   Tensor out = outputs::UnpackWeight(packed, format, k);
-  const Tensor ids = at::arange(packed.size(0), at::kInt);
+  std::vector<int32_t> ids(static_cast<size_t>(packed.size(0)));
+  std::iota(ids.begin(), ids.end(), 0);
   Run([&](const Cpu& cpu) {
-    kernels::GatherPackedRows(cpu, Packed(*cpu.isa, packed, format, k),
-                              {.ids = ids.const_data_ptr<int32_t>(),
-                               .m = ids.numel(),
-                               .out = out.mutable_data_ptr<float>(),
-                               .ldo = k});
+    kernels::GatherPackedRows(
+        cpu, Packed(*cpu.isa, packed, format, k),
+        {.ids = ids.data(), .m = packed.size(0), .out = out.mutable_data_ptr<float>(), .ldo = k});
   });
   return out;
 }
@@ -177,7 +173,7 @@ Tensor Linear(const Tensor& x, const Tensor& packed, std::string_view format,
   const Rows rows = Floats("x", x);
   std::optional<Rows> b;
   if (bias) b = Floats("bias", *bias);
-  const Tensor workspace = Bytes(kernels::LinearWorkspaceBytes(rows.m(), rows.n()));
+  const Tensor workspace = HostBytes(kernels::LinearWorkspaceBytes(rows.m(), rows.n()));
   Run([&](const Cpu& cpu) {
     kernels::Linear(cpu, Packed(*cpu.isa, packed, format, rows.n()),
                     {.x = rows.data<float>(),
@@ -196,12 +192,12 @@ Tensor Linear(const Tensor& x, const Tensor& packed, std::string_view format,
 
 MLC_NATIVE_OPS_IMPL(CPU, m) {
   namespace ops = mlc_native::ops;
-  m.impl("embedding", &ops::Embedding);
-  m.impl("rms_norm", &ops::RmsNorm);
-  m.impl("add_rms_norm", &ops::AddRmsNorm);
-  m.impl("gated_activation", &ops::GatedActivation);
-  m.impl("soft_cap_", &ops::SoftCap);
-  m.impl("pack_weight", &ops::PackWeight);
-  m.impl("unpack_weight", &ops::UnpackWeight);
-  m.impl("linear", &ops::Linear);
+  m.impl("embedding", TORCH_BOX(&ops::Embedding));
+  m.impl("rms_norm", TORCH_BOX(&ops::RmsNorm));
+  m.impl("add_rms_norm", TORCH_BOX(&ops::AddRmsNorm));
+  m.impl("gated_activation", TORCH_BOX(&ops::GatedActivation));
+  m.impl("soft_cap_", TORCH_BOX(&ops::SoftCap));
+  m.impl("pack_weight", TORCH_BOX(&ops::PackWeight));
+  m.impl("unpack_weight", TORCH_BOX(&ops::UnpackWeight));
+  m.impl("linear", TORCH_BOX(&ops::Linear));
 }

@@ -2,9 +2,6 @@
 // Activations are float32.
 #pragma once
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,8 +20,9 @@ class CpuRunner {
   template <typename F>
   void Run(const F& kernel) {
     const std::scoped_lock lock(mutex_);
-    if (pool_ == nullptr || pool_->num_threads() != at::get_num_threads()) {
-      pool_ = std::make_unique<ThreadPool>(at::get_num_threads());
+    const auto num_threads = static_cast<int>(torch::stable::get_num_threads());
+    if (pool_ == nullptr || pool_->num_threads() != num_threads) {
+      pool_ = std::make_unique<ThreadPool>(num_threads);
     }
     kernel(kernels::Cpu{.isa = &kernels::SelectCpuKernels(), .pool = pool_.get()});
   }
@@ -40,11 +38,9 @@ void Run(const F& kernel) {
 }
 
 // Rows of x, which is float32.
-Rows Floats(const char* name, const at::Tensor& x);
+Rows Floats(const char* name, const Tensor& x);
 inline const float* FloatsOf(const std::optional<Rows>& rows) {
   return rows ? rows->data<float>() : nullptr;
 }
-
-at::Tensor Bytes(size_t bytes);  // uninitialized, aligned for kernels
 
 }  // namespace mlc_native::ops

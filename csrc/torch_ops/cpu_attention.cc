@@ -1,5 +1,4 @@
 // The ops on the CPU around paged keys and values.
-#include <c10/util/Exception.h>
 
 #include "kernels/kv_format.h"
 #include "support/half.h"
@@ -11,16 +10,15 @@
 namespace mlc_native::ops {
 namespace {
 
-using at::Tensor;
 using kernels::Cpu;
 
 // ---- Paged KV ----
 
 kernels::KvLayer Layer(const Tensor& kv, int64_t head_dim) {
-  TORCH_CHECK_VALUE(kv.scalar_type() != at::kFloat8_e4m3fn,
-                    "kv must be of type float32, bfloat16, float16 or int8, got float8_e4m3fn");
-  const auto format =
-      kv.scalar_type() == at::kChar ? kernels::KvFormat::kInt8 : kernels::KvFormatOf(DTypeOf(kv));
+  CheckValue(kv.scalar_type() != ScalarType::Float8_e4m3fn,
+             "kv must be of type float32, bfloat16, float16 or int8, got float8_e4m3fn");
+  const auto format = kv.scalar_type() == ScalarType::Char ? kernels::KvFormat::kInt8
+                                                           : kernels::KvFormatOf(DTypeOf(kv));
   auto* pages = static_cast<char*>(kv.data_ptr());
   return {.format = format,
           .kv_heads = KvHeads(kv),
@@ -31,9 +29,9 @@ kernels::KvLayer Layer(const Tensor& kv, int64_t head_dim) {
 }
 
 void CheckNoScales(double k_scale, double v_scale) {
-  TORCH_CHECK_VALUE(k_scale == 1 && v_scale == 1,
-                    "k_scale and v_scale must be 1: the CPU's int8 has a scale per token, got ",
-                    k_scale, " and ", v_scale);
+  CheckValue(k_scale == 1 && v_scale == 1,
+             "k_scale and v_scale must be 1: the CPU's int8 has a scale per token, got ", k_scale,
+             " and ", v_scale);
 }
 
 // Element `index` of one head's part of a page, int8 with the scale of its token.
@@ -53,7 +51,7 @@ Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim, double k_
   const bool in_pairs = kernels::KvInPairs(layer.format);
   const int64_t row = kernels::KvRow(head_dim);
   const int64_t page_bytes = kernels::KvPageBytes(layer.format, head_dim);
-  const Tensor list = slots.contiguous();
+  const Tensor list = torch::stable::contiguous(slots);
   auto* to = out.mutable_data_ptr<float>();
   for (const bool is_v : {false, true}) {
     for (int64_t i = 0; i < list.numel(); ++i) {
@@ -94,10 +92,11 @@ void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
                          weight_offset, k_scale, v_scale);
   CheckNoScales(k_scale, v_scale);
   const kernels::KvLayer layer = Layer(kv, head_dim);
-  Check("qkv", qkv, qkv, {at::kFloat}, {kAny, kAny});
+  Check("qkv", qkv, qkv, {ScalarType::Float}, {kAny, kAny});
   const Rows rows = MutableRows("qkv", qkv, sizeof(float));
-  const Tensor all_positions = positions.contiguous(), all_slots = slots.contiguous();
-  const Tensor cosines = cos.contiguous(), sines = sin.contiguous();
+  const Tensor all_positions = torch::stable::contiguous(positions),
+               all_slots = torch::stable::contiguous(slots);
+  const Tensor cosines = torch::stable::contiguous(cos), sines = torch::stable::contiguous(sin);
   const int64_t q_heads = qkv.size(1) / head_dim - 2 * layer.kv_heads;
   std::optional<Rows> norms[2];
   if (q_norm) norms[0] = Floats("q_norm", *q_norm);
@@ -146,7 +145,7 @@ void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
 void CopyPages(const Tensor& kv, const Tensor& pairs, int64_t head_dim) {
   outputs::CopyPages(kv, pairs, head_dim);
   const kernels::KvLayer layer = Layer(kv, head_dim);
-  const Tensor list = pairs.contiguous();
+  const Tensor list = torch::stable::contiguous(pairs);
   const auto* pair = list.const_data_ptr<int32_t>();
   for (int64_t i = 0; i < list.size(0); ++i) {
     kernels::CopyPage(layer, pair[2 * i], pair[2 * i + 1]);
@@ -158,9 +157,9 @@ void CopyPages(const Tensor& kv, const Tensor& pairs, int64_t head_dim) {
 void Attend(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
             const std::vector<QuerySpan>& spans, const AttentionOptions& options, Tensor& out) {
   CheckNoScales(options.k_scale, options.v_scale);
-  Check("q", q, q, {at::kFloat}, {kAny, kAny, kAny});
+  Check("q", q, q, {ScalarType::Float}, {kAny, kAny, kAny});
   CheckPages(block_tables, spans, options.window, kv.size(1));
-  const Tensor tables = block_tables.contiguous();
+  const Tensor tables = torch::stable::contiguous(block_tables);
   std::vector<kernels::AttentionSequence> sequences;
   for (const QuerySpan& span : spans) {
     sequences.push_back(
@@ -170,9 +169,9 @@ void Attend(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
          .block_table = tables.const_data_ptr<int32_t>() + span.table * tables.size(1)});
   }
   const kernels::KvLayer layer = Layer(kv, q.size(2));
-  const Rows rows(q.flatten(1), sizeof(float));
+  const Rows rows(torch::stable::flatten(q, 1), sizeof(float));
   Run([&](const Cpu& cpu) {
-    const Tensor workspace = Bytes(kernels::AttentionWorkspaceBytes(
+    const Tensor workspace = HostBytes(kernels::AttentionWorkspaceBytes(
         cpu.pool->num_threads(), q.size(1), layer.kv_heads, layer.head_dim));
     kernels::PagedAttention(cpu, layer,
                             {.q = rows.data<float>(),
@@ -215,9 +214,9 @@ Tensor PagedPrefillAttention(const Tensor& q, const Tensor& kv, const Tensor& bl
 
 MLC_NATIVE_OPS_IMPL(CPU, m) {
   namespace ops = mlc_native::ops;
-  m.impl("read_kv", &ops::ReadKv);
-  m.impl("qk_rope_write_kv", &ops::QkRopeWriteKv);
-  m.impl("copy_pages_", &ops::CopyPages);
-  m.impl("paged_decode_attention", &ops::PagedDecodeAttention);
-  m.impl("paged_prefill_attention", &ops::PagedPrefillAttention);
+  m.impl("read_kv", TORCH_BOX(&ops::ReadKv));
+  m.impl("qk_rope_write_kv", TORCH_BOX(&ops::QkRopeWriteKv));
+  m.impl("copy_pages_", TORCH_BOX(&ops::CopyPages));
+  m.impl("paged_decode_attention", TORCH_BOX(&ops::PagedDecodeAttention));
+  m.impl("paged_prefill_attention", TORCH_BOX(&ops::PagedPrefillAttention));
 }

@@ -11,8 +11,6 @@
 namespace mlc_native::ops {
 namespace {
 
-using at::Tensor;
-
 // Why a row could not be sampled from, as the device says it.
 int32_t SamplingCode(std::span<const float> logits) {
   const bool bad = std::ranges::any_of(
@@ -20,22 +18,23 @@ int32_t SamplingCode(std::span<const float> logits) {
   return bad ? kernels::cuda::kBadLogits : kernels::cuda::kNothingAllowed;
 }
 
-void Sample(const SampleBatch& batch, Sampled* sampled) {
+void SampleRows(const SampleBatch& batch, Sampled* sampled) {
   Sampler sampler;
   const auto vocab = static_cast<size_t>(batch.logits.size(1));
-  const Tensor mask = batch.mask ? batch.mask->contiguous() : Tensor();
+  OptionalTensor mask;
+  if (batch.mask) mask = torch::stable::contiguous(*batch.mask);
   const int64_t n = sampled->top_ids.size(1);
-  sampled->top_ids.fill_(-1);
-  sampled->top_logprobs.fill_(-std::numeric_limits<float>::infinity());
+  torch::stable::fill_(sampled->top_ids, -1);
+  torch::stable::fill_(sampled->top_logprobs, -std::numeric_limits<float>::infinity());
   for (size_t i = 0; i < batch.rows.size(); ++i) {
     const SampleRow& row = batch.rows[i];
     SamplingContext context{.config = &row.config,
                             .generated = row.generated.counts(),
                             .sequence = row.sequence,
                             .position = row.position};
-    if (batch.mask) {
-      const auto words = static_cast<size_t>(mask.size(1));
-      context.allowed = {mask.const_data_ptr<int32_t>() + i * words, words};
+    if (mask) {
+      const auto words = static_cast<size_t>(mask->size(1));
+      context.allowed = {mask->const_data_ptr<int32_t>() + i * words, words};
     }
     const std::span<float> logits(batch.logits.mutable_data_ptr<float>() + i * vocab, vocab);
     auto& token = sampled->tokens.mutable_data_ptr<int32_t>()[i];
@@ -59,4 +58,6 @@ void Sample(const SampleBatch& batch, Sampled* sampled) {
 }  // namespace
 }  // namespace mlc_native::ops
 
-MLC_NATIVE_OPS_IMPL(CPU, m) { mlc_native::ops::RegisterSample(m, &mlc_native::ops::Sample); }
+MLC_NATIVE_OPS_IMPL(CPU, m) {
+  m.impl("sample", TORCH_BOX(&mlc_native::ops::Sample<&mlc_native::ops::SampleRows>));
+}

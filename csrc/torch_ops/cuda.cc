@@ -1,30 +1,38 @@
 // The ops on CUDA that work row by row, and products of few rows.
 #include "torch_ops/cuda.h"
 
-#include <ATen/ops/eye.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-#include <c10/util/Exception.h>
+#include <dlfcn.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "models/cuda/device_form.h"
 #include "torch_ops/outputs.h"
 
 namespace mlc_native::ops {
 
-using at::Tensor;
 namespace cuda = kernels::cuda;
 
-cuda::Stream CurrentStream(c10::Device device) {
-  const c10::impl::VirtualGuardImpl streams(device.type());
-  return static_cast<cuda::Stream>(streams.getStream(device).native_handle());
+// Part of torch's stable ABI, but of its CUDA library, which this one must not need.
+cuda::Stream CurrentStream(int32_t device_index) {
+  using Function = AOTITorchError(int32_t, void**);
+  static auto* const current_stream = [] {
+    void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    void* symbol =
+        library != nullptr ? dlsym(library, "aoti_torch_get_current_cuda_stream") : nullptr;
+    if (symbol == nullptr) throw std::runtime_error("this torch has no CUDA");
+    return reinterpret_cast<Function*>(symbol);
+  }();
+  void* stream = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(current_stream(device_index, &stream));
+  return static_cast<cuda::Stream>(stream);
 }
 
 void CheckRowSize(const char* name, int64_t size, int64_t most, int64_t unit) {
-  TORCH_CHECK_VALUE(size % unit == 0, name, " must have rows of a multiple of ", unit,
-                    " elements on CUDA, got ", size);
-  TORCH_CHECK_VALUE(size <= most, name, " must have rows of at most ", most,
-                    " elements on CUDA, got ", size);
+  CheckValue(size % unit == 0, name, " must have rows of a multiple of ", unit,
+             " elements on CUDA, got ", size);
+  CheckValue(size <= most, name, " must have rows of at most ", most, " elements on CUDA, got ",
+             size);
 }
 
 namespace {
@@ -36,7 +44,7 @@ Tensor Embedding(const Tensor& table, const Tensor& ids, double scale) {
   CheckRowSize("table", table.size(1));
   CheckRange("ids", ids, table.size(0));
   const Rows rows = Dense(table);
-  const Tensor list = ids.contiguous();
+  const Tensor list = torch::stable::contiguous(ids);
   OnDevice(table, [&](cuda::Stream stream) {
     cuda::Embed({.dtype = DTypeOf(table),
                  .table = rows.data(),
@@ -53,8 +61,8 @@ Tensor Embedding(const Tensor& table, const Tensor& ids, double scale) {
 Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, double weight_offset) {
   Tensor out = outputs::RmsNorm(x, weight, eps, weight_offset);
   CheckRowSize("x", x.size(-1), cuda::kMaxNormDim);
-  out.copy_(x);
-  const Rows w = Dense(weight.unsqueeze(0));
+  torch::stable::copy_(out, x);
+  const Rows w = Dense(torch::stable::unsqueeze(weight, 0));
   OnDevice(x, [&](cuda::Stream stream) {
     cuda::Normalize({.dtype = DTypeOf(x),
                      .x = out.mutable_data_ptr(),
@@ -75,8 +83,8 @@ Tensor AddRmsNorm(const Tensor& residual, const Tensor& x, const Tensor& weight,
   CheckRowSize("x", x.size(1), cuda::kMaxNormDim);
   const Rows sum = MutableRows("residual", residual, kCudaAlignment);
   const Rows rows = Dense(x);
-  const Rows pre = Dense(weight.unsqueeze(0));
-  const Rows post = Dense((post_weight ? *post_weight : weight).unsqueeze(0));
+  const Rows pre = Dense(torch::stable::unsqueeze(weight, 0));
+  const Rows post = Dense(torch::stable::unsqueeze(post_weight ? *post_weight : weight, 0));
   OnDevice(x, [&](cuda::Stream stream) {
     cuda::AddNorm({.dtype = DTypeOf(x),
                    .residual = sum.data<float>(),
@@ -122,9 +130,9 @@ bool IsQuantized(kernels::WeightFormat format) {
   return format == kernels::WeightFormat::kQ8 || format == kernels::WeightFormat::kQ4;
 }
 
-at::ScalarType PlainType(kernels::WeightFormat format) {
-  if (format == kernels::WeightFormat::kFloat32) return at::kFloat;
-  return format == kernels::WeightFormat::kBFloat16 ? at::kBFloat16 : at::kHalf;
+ScalarType PlainType(kernels::WeightFormat format) {
+  if (format == kernels::WeightFormat::kFloat32) return ScalarType::Float;
+  return format == kernels::WeightFormat::kBFloat16 ? ScalarType::BFloat16 : ScalarType::Half;
 }
 
 int64_t PackedRowBytes(kernels::WeightFormat format, int64_t k) {
@@ -133,10 +141,9 @@ int64_t PackedRowBytes(kernels::WeightFormat format, int64_t k) {
 }
 
 void CheckPacked(const Tensor& packed, std::string_view format, int64_t k) {
-  TORCH_CHECK_VALUE(
-      packed.is_contiguous() && packed.size(1) == PackedRowBytes(ParseFormat(format), k),
-      "packed must be what pack_weight made of [", packed.size(0), ", ", k, "] in ", format,
-      " here, got ", packed.sizes());
+  CheckValue(packed.is_contiguous() && packed.size(1) == PackedRowBytes(ParseFormat(format), k),
+             "packed must be what pack_weight made of [", packed.size(0), ", ", k, "] in ", format,
+             " here, got ", packed.sizes());
 }
 
 Tensor PackWeight(const Tensor& weight, std::string_view format) {
@@ -144,14 +151,14 @@ Tensor PackWeight(const Tensor& weight, std::string_view format) {
   Check("weight", weight, weight, {}, {kAny, kAny});
   CheckRowSize("weight", weight.size(1));
   const kernels::WeightFormat parsed = ParseFormat(format);
-  const Tensor host = weight.cpu().contiguous();
+  const Tensor host = ToHost(weight);
   const int64_t n = host.size(0), k = host.size(1);
-  const Tensor packed = at::empty({n, PackedRowBytes(parsed, k)}, at::kByte);
+  const Tensor packed = Empty({n, PackedRowBytes(parsed, k)}, host, ScalarType::Byte);
   DeviceForm().Pack(
       {.format = parsed, .n = n, .k = k, .data = static_cast<std::byte*>(packed.data_ptr())}, 0,
       kernels::PackSource{
           .dtype = DTypeOf(host), .data = host.const_data_ptr(), .ld = k, .rows = n});
-  return packed.to(weight.device());
+  return torch::stable::to(packed, weight.device());
 }
 
 Tensor Linear(const Tensor& x, const Tensor& packed, std::string_view format,
@@ -160,29 +167,31 @@ Tensor Linear(const Tensor& x, const Tensor& packed, std::string_view format,
   const kernels::WeightFormat parsed = ParseFormat(format);
   CheckPacked(packed, format, x.size(-1));
   CheckRowSize("x", x.size(-1));
-  TORCH_CHECK_VALUE(
-      IsQuantized(parsed) ? x.scalar_type() != at::kFloat : x.scalar_type() == PlainType(parsed),
-      "x must be of ", IsQuantized(parsed) ? "a 16-bit type" : "the weight's type", " for ", format,
-      ", got ", x.scalar_type());
+  CheckValue(IsQuantized(parsed) ? x.scalar_type() != ScalarType::Float
+                                 : x.scalar_type() == PlainType(parsed),
+             "x must be of ", IsQuantized(parsed) ? "a 16-bit type" : "the weight's type", " for ",
+             format, ", got ", x.scalar_type());
   const Rows rows(x, kCudaAlignment);
   std::optional<Rows> b;
-  if (bias) b = Dense(bias->unsqueeze(0));
+  if (bias) b = Dense(torch::stable::unsqueeze(*bias, 0));
   const int64_t n = packed.size(0);
   OnDevice(x, [&](cuda::Stream stream) {
     for (int64_t begin = 0; begin < rows.m(); begin += cuda::kMaxGemvRows) {
-      cuda::Gemv({.format = parsed,
-                  .dtype = DTypeOf(x),
-                  .weight = packed.const_data_ptr(),
-                  .n = n,
-                  .k = rows.n(),
-                  .x = rows.data<char>() + begin * rows.ld() * x.element_size(),
-                  .ldx = rows.ld(),
-                  .m = std::min(cuda::kMaxGemvRows, rows.m() - begin),
-                  .bias = b ? b->data() : nullptr,
-                  .y = static_cast<char*>(out.mutable_data_ptr()) + begin * n * out.element_size(),
-                  .ldy = n,
-                  .float_output = float_output},
-                 stream);
+      cuda::Gemv(
+          {.format = parsed,
+           .dtype = DTypeOf(x),
+           .weight = packed.const_data_ptr(),
+           .n = n,
+           .k = rows.n(),
+           .x = rows.data<char>() + begin * rows.ld() * static_cast<int64_t>(x.element_size()),
+           .ldx = rows.ld(),
+           .m = std::min(cuda::kMaxGemvRows, rows.m() - begin),
+           .bias = b ? b->data() : nullptr,
+           .y = static_cast<char*>(out.mutable_data_ptr()) +
+                begin * n * static_cast<int64_t>(out.element_size()),
+           .ldy = n,
+           .float_output = float_output},
+          stream);
     }
   });
   return out;
@@ -192,10 +201,12 @@ Tensor UnpackWeight(const Tensor& packed, std::string_view format, int64_t k) {
   Tensor out = outputs::UnpackWeight(packed, format, k);
   CheckPacked(packed, format, k);
   const kernels::WeightFormat parsed = ParseFormat(format);
-  if (!IsQuantized(parsed)) return out.copy_(packed.view(PlainType(parsed)));
+  if (!IsQuantized(parsed)) return torch::stable::copy_(out, ViewAs(packed, PlainType(parsed)));
   // One product and zeros per sum, so nothing is rounded.
-  const Tensor ones = at::eye(k, packed.options().dtype(at::kHalf));
-  return out.copy_(Linear(ones, packed, format, {}, true).t());
+  const Tensor ones = CallTorch("aten::eye", "", k, std::optional(ScalarType::Half), std::nullopt,
+                                std::optional(packed.device()), std::nullopt);
+  return torch::stable::copy_(
+      out, torch::stable::transpose(Linear(ones, packed, format, {}, true), 0, 1));
 }
 
 }  // namespace
@@ -203,12 +214,12 @@ Tensor UnpackWeight(const Tensor& packed, std::string_view format, int64_t k) {
 
 MLC_NATIVE_OPS_IMPL(MLC_NATIVE_OPS_CUDA_KEY, m) {
   namespace ops = mlc_native::ops;
-  m.impl("embedding", &ops::Embedding);
-  m.impl("rms_norm", &ops::RmsNorm);
-  m.impl("add_rms_norm", &ops::AddRmsNorm);
-  m.impl("gated_activation", &ops::GatedActivation);
-  m.impl("soft_cap_", &ops::SoftCap);
-  m.impl("pack_weight", &ops::PackWeight);
-  m.impl("unpack_weight", &ops::UnpackWeight);
-  m.impl("linear", &ops::Linear);
+  m.impl("embedding", TORCH_BOX(&ops::Embedding));
+  m.impl("rms_norm", TORCH_BOX(&ops::RmsNorm));
+  m.impl("add_rms_norm", TORCH_BOX(&ops::AddRmsNorm));
+  m.impl("gated_activation", TORCH_BOX(&ops::GatedActivation));
+  m.impl("soft_cap_", TORCH_BOX(&ops::SoftCap));
+  m.impl("pack_weight", TORCH_BOX(&ops::PackWeight));
+  m.impl("unpack_weight", TORCH_BOX(&ops::UnpackWeight));
+  m.impl("linear", TORCH_BOX(&ops::Linear));
 }

@@ -4,10 +4,6 @@
 // MLC_NATIVE_OPS_NAMESPACE).
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <c10/core/DeviceGuard.h>
-
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -25,20 +21,21 @@ namespace mlc_native::ops {
 inline constexpr int64_t kCudaAlignment = 16;  // of rows, in bytes
 inline constexpr int64_t kCudaUnit = 8;        // elements: rows are multiples of it
 
-kernels::cuda::Stream CurrentStream(c10::Device device);  // torch's
+kernels::cuda::Stream CurrentStream(int32_t device_index);  // torch's
 
 // Calls launch(stream) with the device of x as the current one and its current stream. On the
 // emulator with a stream that is waited for, since CPU tensors are read at once.
 template <typename F>
-void OnDevice(const at::Tensor& x, const F& launch) {
+void OnDevice(const Tensor& x, const F& launch) {
   if (x.is_cpu()) {
     const kernels::cuda::OwnedStream stream;
     launch(stream.get());
     return stream.Synchronize();
   }
-  const c10::DeviceGuard guard(x.device());
-  kernels::cuda::UseDevice(x.device().index());  // torch has a CUDA runtime of its own
-  launch(CurrentStream(x.device()));
+  const int32_t index = x.get_device_index();
+  const torch::stable::accelerator::DeviceGuard guard(index);
+  kernels::cuda::UseDevice(index);  // torch has a CUDA runtime of its own
+  launch(CurrentStream(index));
 }
 
 // ValueError unless the argument's rows (or heads) of `size` elements are a multiple of `unit` and
@@ -47,20 +44,20 @@ void CheckRowSize(const char* name, int64_t size, int64_t most = INT64_MAX,
                   int64_t unit = kCudaUnit);
 
 // x as kernels want what has no row stride.
-inline Rows Dense(const at::Tensor& x) { return {x.contiguous(), kCudaAlignment}; }
+inline Rows Dense(const Tensor& x) { return {torch::stable::contiguous(x), kCudaAlignment}; }
 
-inline at::Tensor DeviceBytes(size_t bytes, const at::Tensor& like) {
-  return at::empty({static_cast<int64_t>(bytes)}, like.options().dtype(at::kByte));
+inline Tensor DeviceBytes(size_t bytes, const Tensor& like) {
+  return Empty({static_cast<int64_t>(bytes)}, like, ScalarType::Byte);
 }
 
 // Items of the host on the device of `like`.
 template <typename T>
-at::Tensor Upload(const std::vector<T>& items, const at::Tensor& like) {
+Tensor Upload(const std::vector<T>& items, const Tensor& like) {
   static_assert(std::is_trivially_copyable_v<T>);
   const size_t bytes = items.size() * sizeof(T);
-  const at::Tensor host = at::empty({static_cast<int64_t>(bytes)}, at::kByte);
+  const Tensor host = HostBytes(bytes);
   if (bytes > 0) std::memcpy(host.mutable_data_ptr(), items.data(), bytes);
-  return host.to(like.device());
+  return torch::stable::to(host, like.device());
 }
 
 }  // namespace mlc_native::ops

@@ -1,6 +1,4 @@
 // The ops on CUDA around paged keys and values.
-#include <ATen/ops/stack.h>
-#include <c10/util/Exception.h>
 
 #include <algorithm>
 
@@ -11,13 +9,12 @@
 namespace mlc_native::ops {
 namespace {
 
-using at::Tensor;
 namespace cuda = kernels::cuda;
 
 cuda::KvType KvTypeOf(const Tensor& kv) {
-  TORCH_CHECK_VALUE(kv.scalar_type() != at::kChar,
-                    "kv must be of type float32, bfloat16, float16 or float8_e4m3fn, got int8");
-  if (kv.scalar_type() == at::kFloat8_e4m3fn) return cuda::KvType::kFloat8;
+  CheckValue(kv.scalar_type() != ScalarType::Char,
+             "kv must be of type float32, bfloat16, float16 or float8_e4m3fn, got int8");
+  if (kv.scalar_type() == ScalarType::Float8_e4m3fn) return cuda::KvType::kFloat8;
   return static_cast<cuda::KvType>(DTypeOf(kv));
 }
 
@@ -29,18 +26,19 @@ cuda::KvPages Pages(const Tensor& kv, int64_t head_dim, double k_scale = 1, doub
           .head_dim = head_dim,
           .num_pages = kv.size(1),
           .k = pages,
-          .v = pages + kv.nbytes() / 2,
+          .v = pages + kv.numel() * static_cast<int64_t>(kv.element_size()) / 2,
           .k_scale = static_cast<float>(k_scale),
           .v_scale = static_cast<float>(v_scale)};
 }
 
 // `kv` is of the type of the activations `x`, or of 8 bits beside 16.
 void CheckKvType(const Tensor& kv, const Tensor& x) {
-  TORCH_CHECK_VALUE(kv.scalar_type() == x.scalar_type() ||
-                        (kv.scalar_type() == at::kFloat8_e4m3fn && x.scalar_type() != at::kFloat),
-                    "kv must be of type ", x.scalar_type(),
-                    x.scalar_type() == at::kFloat ? "" : " or Float8_e4m3fn",
-                    ", like the activations, got ", kv.scalar_type());
+  CheckValue(
+      kv.scalar_type() == x.scalar_type() ||
+          (kv.scalar_type() == ScalarType::Float8_e4m3fn && x.scalar_type() != ScalarType::Float),
+      "kv must be of type ", x.scalar_type(),
+      x.scalar_type() == ScalarType::Float ? "" : " or Float8_e4m3fn",
+      ", like the activations, got ", kv.scalar_type());
 }
 
 Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim, double k_scale,
@@ -50,15 +48,19 @@ Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim, double k_
   // [2, num_pages, kv_heads, 16, head_dim], as kernels.h says, with bytes unused at the end.
   const int64_t size = pages.num_pages * pages.kv_heads * kKvPageSize * head_dim;
   for (const int part : {0, 1}) {
-    const Tensor of_slots = kv[part]
-                                .flatten()
-                                .narrow(0, 0, size)
-                                .view(at::kByte)
-                                .view({pages.num_pages, pages.kv_heads, kKvPageSize, -1})
-                                .transpose(1, 2)
-                                .reshape({pages.num_pages * kKvPageSize, pages.kv_heads, -1})
-                                .index_select(0, slots);
-    out[part].copy_(of_slots.view(kv.scalar_type())).mul_(part == 0 ? k_scale : v_scale);
+    const Tensor elements = torch::stable::flatten(torch::stable::select(kv, 0, part));
+    const Tensor by_page =
+        torch::stable::view(ViewAs(Narrow(elements, 0, 0, size), ScalarType::Byte),
+                            {pages.num_pages, pages.kv_heads, kKvPageSize, -1});
+    const Tensor by_slot =
+        torch::stable::reshape(torch::stable::transpose(by_page, 1, 2),
+                               {pages.num_pages * kKvPageSize, pages.kv_heads, -1});
+    const Tensor of_slots = CallTorch("aten::index_select", "", by_slot, int64_t{0}, slots);
+    const Tensor scale = torch::stable::full({1}, part == 0 ? k_scale : v_scale, ScalarType::Float,
+                                             std::nullopt, out.device());
+    Tensor to = torch::stable::select(out, 0, part);
+    torch::stable::copy_(to, ViewAs(of_slots, kv.scalar_type()));
+    CallTorch("aten::mul_", "Tensor", to, scale);
   }
   return out;
 }
@@ -72,11 +74,12 @@ void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
   CheckKvType(kv, qkv);
   const cuda::KvPages pages = Pages(kv, head_dim, k_scale, v_scale);
   const Rows rows = MutableRows("qkv", qkv, kCudaAlignment);
-  const Tensor all_positions = positions.contiguous(), all_slots = slots.contiguous();
-  const Tensor cosines = cos.contiguous(), sines = sin.contiguous();
+  const Tensor all_positions = torch::stable::contiguous(positions),
+               all_slots = torch::stable::contiguous(slots);
+  const Tensor cosines = torch::stable::contiguous(cos), sines = torch::stable::contiguous(sin);
   std::optional<Rows> norms[2];
-  if (q_norm) norms[0] = Dense(q_norm->unsqueeze(0));
-  if (k_norm) norms[1] = Dense(k_norm->unsqueeze(0));
+  if (q_norm) norms[0] = Dense(torch::stable::unsqueeze(*q_norm, 0));
+  if (k_norm) norms[1] = Dense(torch::stable::unsqueeze(*k_norm, 0));
   OnDevice(qkv, [&](cuda::Stream stream) {
     cuda::QkRopeWriteKv(pages,
                         {.dtype = DTypeOf(qkv),
@@ -99,7 +102,7 @@ void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
 
 void CopyPages(const Tensor& kv, const Tensor& pairs, int64_t head_dim) {
   outputs::CopyPages(kv, pairs, head_dim);
-  const Tensor list = pairs.contiguous();
+  const Tensor list = torch::stable::contiguous(pairs);
   OnDevice(kv, [&](cuda::Stream stream) {
     cuda::CopyPages({.first = Pages(kv, head_dim),
                      .num_layers = 1,
@@ -116,8 +119,8 @@ class Attention {
  public:
   Attention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
             const AttentionOptions& options, const Tensor& out)
-      : q_(q.flatten(1), kCudaAlignment),
-        tables_(block_tables.contiguous()),
+      : q_(torch::stable::flatten(q, 1), kCudaAlignment),
+        tables_(torch::stable::contiguous(block_tables)),
         pages_(Pages(kv, q.size(2), options.k_scale, options.v_scale)),
         args_{.dtype = DTypeOf(q),
               .q = q_.data(),
@@ -134,14 +137,15 @@ class Attention {
   }
 
   // Row i sees the first lengths[i] keys of table tables[i]; without tables, of table i.
-  void Decode(const Tensor& lengths, const std::optional<Tensor>& tables) {
+  void Decode(const Tensor& lengths, const OptionalTensor& tables) {
     const int64_t max_length = tables_.size(1) * kKvPageSize;
     const int64_t max_rows = std::min(q_.m(), cuda::kMaxDecodeRows);
     const Tensor workspace = DeviceBytes(
         cuda::DecodeWorkspaceBytes(max_rows, max_length, args_.q_heads, pages_.head_dim),
         q_.tensor());
     const auto zeros = static_cast<int64_t>(cuda::ZeroedDecodeBytes(args_.q_heads));
-    workspace.narrow(0, 0, zeros).zero_();
+    Tensor zeroed = Narrow(workspace, 0, 0, zeros);
+    torch::stable::zero_(zeroed);
     OnDevice(q_.tensor(), [&](cuda::Stream stream) {
       for (int64_t begin = 0; begin < q_.m(); begin += max_rows) {
         cuda::DecodeAttention(
@@ -185,7 +189,7 @@ class Attention {
 
   // Of the rows from `begin` on, which have the tables from there on, or all tables.
   cuda::AttentionArgs ArgsFrom(int64_t begin, bool has_table_per_row) const {
-    const int64_t size = q_.tensor().element_size();
+    const auto size = static_cast<int64_t>(q_.tensor().element_size());
     cuda::AttentionArgs args = args_;
     args.q = static_cast<const char*>(args.q) + begin * args.ldq * size;
     args.out = static_cast<char*>(args.out) + begin * args.ldo * size;
@@ -201,7 +205,8 @@ class Attention {
         tables.push_back(static_cast<int32_t>(span.table));
       }
     }
-    Decode(Upload(lengths, q_.tensor()).view(at::kInt), Upload(tables, q_.tensor()).view(at::kInt));
+    Decode(ViewAs(Upload(lengths, q_.tensor()), ScalarType::Int),
+           ViewAs(Upload(tables, q_.tensor()), ScalarType::Int));
   }
 
   const Rows q_;
@@ -217,7 +222,7 @@ Tensor PagedDecodeAttention(const Tensor& q, const Tensor& kv, const Tensor& blo
                                              k_scale, v_scale);
   if (lengths.is_cpu()) CheckPages(block_tables, DecodeSpans(lengths), window, kv.size(1));
   Attention(q, kv, block_tables, {scale, soft_cap, window, k_scale, v_scale}, out)
-      .Decode(lengths.contiguous(), std::nullopt);
+      .Decode(torch::stable::contiguous(lengths), std::nullopt);
   return out;
 }
 
@@ -238,9 +243,9 @@ Tensor PagedPrefillAttention(const Tensor& q, const Tensor& kv, const Tensor& bl
 
 MLC_NATIVE_OPS_IMPL(MLC_NATIVE_OPS_CUDA_KEY, m) {
   namespace ops = mlc_native::ops;
-  m.impl("read_kv", &ops::ReadKv);
-  m.impl("qk_rope_write_kv", &ops::QkRopeWriteKv);
-  m.impl("copy_pages_", &ops::CopyPages);
-  m.impl("paged_decode_attention", &ops::PagedDecodeAttention);
-  m.impl("paged_prefill_attention", &ops::PagedPrefillAttention);
+  m.impl("read_kv", TORCH_BOX(&ops::ReadKv));
+  m.impl("qk_rope_write_kv", TORCH_BOX(&ops::QkRopeWriteKv));
+  m.impl("copy_pages_", TORCH_BOX(&ops::CopyPages));
+  m.impl("paged_decode_attention", TORCH_BOX(&ops::PagedDecodeAttention));
+  m.impl("paged_prefill_attention", TORCH_BOX(&ops::PagedPrefillAttention));
 }

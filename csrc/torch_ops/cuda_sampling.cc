@@ -9,7 +9,6 @@
 namespace mlc_native::ops {
 namespace {
 
-using at::Tensor;
 namespace cuda = kernels::cuda;
 
 // The kernel's outputs for all rows; those of log-probabilities have its fixed number of columns.
@@ -18,8 +17,8 @@ Sampled NewOutputs(const Sampled& sampled, bool has_logprobs) {
   const int64_t columns = has_logprobs ? cuda::kMaxTopLogprobs : 0;
   return {.tokens = sampled.tokens,
           .logprobs = sampled.logprobs,
-          .top_ids = at::empty({m, columns}, sampled.top_ids.options()),
-          .top_logprobs = at::empty({m, columns}, sampled.top_logprobs.options())};
+          .top_ids = Empty({m, columns}, sampled.top_ids, ScalarType::Int),
+          .top_logprobs = Empty({m, columns}, sampled.top_logprobs, ScalarType::Float)};
 }
 
 int64_t LeadingDimension(int64_t vocab) { return (vocab + 3) / 4 * 4; }
@@ -30,16 +29,19 @@ Tensor AlignedRows(const Tensor& logits) {
   const int64_t ld = LeadingDimension(logits.size(1));
   const auto address = reinterpret_cast<uintptr_t>(logits.data_ptr());
   if (ld == logits.size(1) && address % kCudaAlignment == 0) return logits;
-  Tensor copy = at::empty({logits.size(0), ld}, logits.options()).slice(1, 0, logits.size(1));
-  return copy.copy_(logits);
+  Tensor copy =
+      Narrow(Empty({logits.size(0), ld}, logits, ScalarType::Float), 1, 0, logits.size(1));
+  return torch::stable::copy_(copy, logits);
 }
 
 // The first of the rows, from row `begin` of the tensors on, as many as `inputs` took.
-void SampleRows(const Tensor& logits, int64_t begin, int64_t size, const SamplingInputs& inputs,
+void SampleSome(const Tensor& logits, int64_t begin, int64_t size, const SamplingInputs& inputs,
                 const Sampled& out, cuda::Stream stream) {
   const int64_t vocab = logits.size(1);
   const Tensor workspace = DeviceBytes(cuda::SampleWorkspaceBytes(size, vocab), logits);
-  const auto rows = [&](const Tensor& x) { return x.numel() == 0 ? x : x.slice(0, begin); };
+  const auto rows = [&](const Tensor& x) {
+    return x.numel() == 0 ? x : Narrow(x, 0, begin, x.size(0) - begin);
+  };
   cuda::SampleTokens({.logits = rows(logits).mutable_data_ptr<float>(),
                       .ld = LeadingDimension(vocab),
                       .m = size,
@@ -54,15 +56,16 @@ void SampleRows(const Tensor& logits, int64_t begin, int64_t size, const Samplin
                      stream);
 }
 
-void Sample(const SampleBatch& batch, Sampled* sampled) {
-  const Tensor mask = batch.mask ? batch.mask->cpu().contiguous() : Tensor();
+void SampleRows(const SampleBatch& batch, Sampled* sampled) {
+  OptionalTensor mask;
+  if (batch.mask) mask = ToHost(*batch.mask);
   std::vector<TokenRow> rows;
   for (size_t i = 0; i < batch.rows.size(); ++i) {
     const SampleRow& row = batch.rows[i];
     std::span<const int32_t> allowed;
-    if (batch.mask) {
-      const auto words = static_cast<size_t>(mask.size(1));
-      allowed = {mask.const_data_ptr<int32_t>() + i * words, words};
+    if (mask) {
+      const auto words = static_cast<size_t>(mask->size(1));
+      allowed = {mask->const_data_ptr<int32_t>() + i * words, words};
     }
     rows.push_back({.config = &row.config,
                     .counts = row.generated.counts(),
@@ -78,18 +81,19 @@ void Sample(const SampleBatch& batch, Sampled* sampled) {
     for (int64_t begin = 0; begin < m;) {
       const int64_t size =
           inputs.Upload(std::span(rows).subspan(static_cast<size_t>(begin)), nullptr, stream);
-      SampleRows(logits, begin, size, inputs, out, stream);
+      SampleSome(logits, begin, size, inputs, out, stream);
       begin += size;
     }
   });
   const int64_t columns = sampled->top_ids.size(1);
-  sampled->top_ids.copy_(out.top_ids.slice(1, 0, columns));
-  sampled->top_logprobs.copy_(out.top_logprobs.slice(1, 0, columns));
+  if (columns == 0) return;
+  torch::stable::copy_(sampled->top_ids, Narrow(out.top_ids, 1, 0, columns));
+  torch::stable::copy_(sampled->top_logprobs, Narrow(out.top_logprobs, 1, 0, columns));
 }
 
 }  // namespace
 }  // namespace mlc_native::ops
 
 MLC_NATIVE_OPS_IMPL(MLC_NATIVE_OPS_CUDA_KEY, m) {
-  mlc_native::ops::RegisterSample(m, &mlc_native::ops::Sample);
+  m.impl("sample", TORCH_BOX(&mlc_native::ops::Sample<&mlc_native::ops::SampleRows>));
 }

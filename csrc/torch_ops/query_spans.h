@@ -1,12 +1,12 @@
 // Rows of queries by sequence, read from the arguments of the attention ops. Any thread.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cmath>
 #include <cstdint>
 #include <optional>
 #include <vector>
+
+#include "torch_ops/tensor.h"
 
 namespace mlc_native::ops {
 
@@ -30,13 +30,13 @@ struct QuerySpan {
 };
 
 // One row per sequence, the last of its length; none of those of length 0.
-std::vector<QuerySpan> DecodeSpans(const at::Tensor& lengths);
+std::vector<QuerySpan> DecodeSpans(const Tensor& lengths);
 // The last rows of each sequence; query_starts must ascend from 0 to num_rows.
-std::vector<QuerySpan> PrefillSpans(const at::Tensor& lengths, const at::Tensor& query_starts,
+std::vector<QuerySpan> PrefillSpans(const Tensor& lengths, const Tensor& query_starts,
                                     int64_t num_rows);
 
 // The pages that these rows attend to are in [0, num_pages); looked at where CheckRange looks.
-void CheckPages(const at::Tensor& block_tables, const std::vector<QuerySpan>& spans, int64_t window,
+void CheckPages(const Tensor& block_tables, const std::vector<QuerySpan>& spans, int64_t window,
                 int64_t num_pages);
 
 }  // namespace mlc_native::ops

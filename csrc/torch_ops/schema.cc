@@ -1,7 +1,5 @@
 // The ops of torch.ops.mlc_native, one schema for all devices; what they do and which shapes they
 // take is said in mlc_native/ops.py. cpu.cc and cuda.cc register the kernels.
-#include <torch/library.h>
-
 #include "torch_ops/library.h"
 #include "torch_ops/outputs.h"
 #include "torch_ops/sampling.h"
@@ -49,22 +47,22 @@ MLC_NATIVE_OPS_LIBRARY(m) {
 }
 
 MLC_NATIVE_OPS_IMPL(CompositeExplicitAutograd, m) {
-  m.impl("new_kv_pages", &mlc_native::ops::outputs::NewKvPages);
+  m.impl("new_kv_pages", TORCH_BOX(&mlc_native::ops::outputs::NewKvPages));
 }
 
 MLC_NATIVE_OPS_IMPL(Meta, m) {
   namespace outputs = mlc_native::ops::outputs;
-  m.impl("embedding", &outputs::Embedding);
-  m.impl("rms_norm", &outputs::RmsNorm);
-  m.impl("add_rms_norm", &outputs::AddRmsNorm);
-  m.impl("gated_activation", &outputs::GatedActivation);
-  m.impl("soft_cap_", &outputs::SoftCap);
-  m.impl("unpack_weight", &outputs::UnpackWeight);
-  m.impl("linear", &outputs::Linear);
-  m.impl("read_kv", &outputs::ReadKv);
-  m.impl("qk_rope_write_kv", &outputs::QkRopeWriteKv);
-  m.impl("copy_pages_", &outputs::CopyPages);
-  m.impl("paged_decode_attention", &outputs::PagedDecodeAttention);
-  m.impl("paged_prefill_attention", &outputs::PagedPrefillAttention);
-  mlc_native::ops::RegisterSample(m, nullptr);
+  m.impl("embedding", TORCH_BOX(&outputs::Embedding));
+  m.impl("rms_norm", TORCH_BOX(&outputs::RmsNorm));
+  m.impl("add_rms_norm", TORCH_BOX(&outputs::AddRmsNorm));
+  m.impl("gated_activation", TORCH_BOX(&outputs::GatedActivation));
+  m.impl("soft_cap_", TORCH_BOX(&outputs::SoftCap));
+  m.impl("unpack_weight", TORCH_BOX(&outputs::UnpackWeight));
+  m.impl("linear", TORCH_BOX(&outputs::Linear));
+  m.impl("read_kv", TORCH_BOX(&outputs::ReadKv));
+  m.impl("qk_rope_write_kv", TORCH_BOX(&outputs::QkRopeWriteKv));
+  m.impl("copy_pages_", TORCH_BOX(&outputs::CopyPages));
+  m.impl("paged_decode_attention", TORCH_BOX(&outputs::PagedDecodeAttention));
+  m.impl("paged_prefill_attention", TORCH_BOX(&outputs::PagedPrefillAttention));
+  m.impl("sample", TORCH_BOX(&mlc_native::ops::Sample<nullptr>));
 }

@@ -47,6 +47,7 @@ ROOT_FILES = {
 SUFFIXES = {".h", ".cc", ".inl", ".cuh", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+STABLE_TORCH = re.compile(r"^torch/(csrc/stable|headeronly)/")
 GRAMMAR = re.compile(r"^(tvm|xgrammar|dlpack)/")
 PYTHON = re.compile(r"^(nanobind/|pybind11/|Python\.h$)")
 THREADS = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "semaphore"}
@@ -91,6 +92,8 @@ def check_foreign(source: str, target: str) -> str | None:
     if TORCH.match(target):
         if group != "torch_ops":
             return f"<{target}>: torch is only for csrc/torch_ops"
+        if not STABLE_TORCH.match(target):
+            return f"<{target}>: not part of torch's stable ABI"
     elif GRAMMAR.match(target):
         if not source.startswith(("grammar/xgrammar/", "grammar/worker/")):
             return f"<{target}>: tvm-ffi is only for csrc/grammar/{{xgrammar,worker}}"
@@ -204,7 +207,7 @@ CLEAN = {
     "engine.cc": '#include "models/model.h"\n#include "step/prefill.h"\n',
     "threaded_engine.cc": "#include <thread>\n",
     "bindings/module.cc": '#include <nanobind/nanobind.h>\n#include "config/config.h"\n',
-    "torch_ops/cpu.cc": '#include <torch/library.h>\n#include "kernels/kernels.h"\n',
+    "torch_ops/cpu.cc": '#include <torch/csrc/stable/ops.h>\n#include "kernels/kernels.h"\n',
 }
 
 
@@ -237,7 +240,8 @@ def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
         ("grammar/grammar.h", "#include <tvm/ffi/any.h>"),
         ("models/model.h", "#include <ATen/ATen.h>"),
         ("weights/weight_map.h", "#include <c10/core/Device.h>"),
-        ("models/plugin.cc", "#include <torch/script.h>"),
+        ("models/plugin.cc", "#include <torch/csrc/stable/tensor.h>"),
+        ("torch_ops/cpu.cc", "#include <torch/library.h>"),
         ("engine.cc", "#include <nanobind/nanobind.h>"),
         ("request/request.cc", "#include <Python.h>"),
         ("config/config.h", "#include <nlohmann/json.hpp>"),

@@ -149,7 +149,6 @@ def test_contents(wheel: Path) -> None:
         "mlc_native/lib/libmlc_native.so",
         "mlc_native/lib/libmlc_native_grammar.so",
         "mlc_native/lib/libmlc_native_ops.so",
-        "mlc_native/lib/torch_version.txt",
         "mlc_native/lib/mlc_native_grammar_worker",
         "mlc_native/lib/cmake/mlc_native/mlc_nativeConfig.cmake",
         "mlc_native/include/mlc_native/threaded_engine.h",

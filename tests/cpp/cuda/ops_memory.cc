@@ -35,7 +35,8 @@ class EmulatedAllocator : public c10::Allocator {
 }  // namespace mlc_native::ops
 
 // For tensors made from now on.
-extern "C" void mlc_native_emulated_allocate_tensors(int emulated) {
+extern "C" __attribute__((visibility("default"))) void mlc_native_emulated_allocate_tensors(
+    int emulated) {
   static mlc_native::ops::EmulatedAllocator allocator;
   c10::SetCPUAllocator(emulated != 0 ? &allocator : c10::GetDefaultCPUAllocator());
 }
