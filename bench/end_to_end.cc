@@ -89,10 +89,9 @@ class Limit {
   // weight_bytes: all that is loaded, as it is packed.
   Limit(const ModelConfig& config, const Quantization& quantization, int64_t weight_bytes)
       : config_(config), quantization_(quantization) {
-    for (int i = 0; i < kNumMatrices; ++i) {
-      const auto matrix = static_cast<Matrix>(i);
-      const int64_t size = config.matrix_rows(matrix) * config.matrix_columns(matrix);
-      (matrix == Matrix::kQkv ? qkv_size_ : rest_size_) += static_cast<double>(size);
+    for (const LinearRole role : kLinearRoles) {
+      const int64_t size = config.linear_rows(role) * config.linear_columns(role);
+      (role == LinearRole::kQkv ? qkv_size_ : rest_size_) += static_cast<double>(size);
     }
     if (!config.tie_word_embeddings) {  // a step reads some rows only
       weight_bytes -= config.vocab_size * config.hidden_size *

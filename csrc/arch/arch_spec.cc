@@ -6,65 +6,65 @@ namespace mlc_native {
 namespace {
 
 constexpr ProjectionName kSeparateProjections[] = {
-    {"self_attn.q_proj", Matrix::kQkv, Rows::kQ},
-    {"self_attn.k_proj", Matrix::kQkv, Rows::kKv},
-    {"self_attn.v_proj", Matrix::kQkv, Rows::kKv},
-    {"self_attn.o_proj", Matrix::kOut, Rows::kHidden},
-    {"mlp.gate_proj", Matrix::kGateUp, Rows::kFfn},
-    {"mlp.up_proj", Matrix::kGateUp, Rows::kFfn},
-    {"mlp.down_proj", Matrix::kDown, Rows::kHidden},
+    {"self_attn.q_proj", LinearRole::kQkv, Rows::kQ},
+    {"self_attn.k_proj", LinearRole::kQkv, Rows::kKv},
+    {"self_attn.v_proj", LinearRole::kQkv, Rows::kKv},
+    {"self_attn.o_proj", LinearRole::kOut, Rows::kHidden},
+    {"mlp.gate_proj", LinearRole::kGateUp, Rows::kFfn},
+    {"mlp.up_proj", LinearRole::kGateUp, Rows::kFfn},
+    {"mlp.down_proj", LinearRole::kDown, Rows::kHidden},
 };
 constexpr ProjectionName kFusedProjections[] = {
-    {"self_attn.qkv_proj", Matrix::kQkv, Rows::kQkv},
-    {"self_attn.o_proj", Matrix::kOut, Rows::kHidden},
-    {"mlp.gate_up_proj", Matrix::kGateUp, Rows::kGateUp},
-    {"mlp.down_proj", Matrix::kDown, Rows::kHidden},
+    {"self_attn.qkv_proj", LinearRole::kQkv, Rows::kQkv},
+    {"self_attn.o_proj", LinearRole::kOut, Rows::kHidden},
+    {"mlp.gate_up_proj", LinearRole::kGateUp, Rows::kGateUp},
+    {"mlp.down_proj", LinearRole::kDown, Rows::kHidden},
 };
 
 constexpr ProjectionName kMlcQwen[] = {
-    {"self_attn.c_attn", Matrix::kQkv, Rows::kQkv},
-    {"self_attn.o_proj", Matrix::kOut, Rows::kHidden},
-    {"mlp.gate_up_proj", Matrix::kGateUp, Rows::kGateUp},
-    {"mlp.down_proj", Matrix::kDown, Rows::kHidden},
+    {"self_attn.c_attn", LinearRole::kQkv, Rows::kQkv},
+    {"self_attn.o_proj", LinearRole::kOut, Rows::kHidden},
+    {"mlp.gate_up_proj", LinearRole::kGateUp, Rows::kGateUp},
+    {"mlp.down_proj", LinearRole::kDown, Rows::kHidden},
 };
 constexpr ProjectionName kMlcGemma3[] = {
-    {"self_attn.q_proj", Matrix::kQkv, Rows::kQ},
-    {"self_attn.k_proj", Matrix::kQkv, Rows::kKv},
-    {"self_attn.v_proj", Matrix::kQkv, Rows::kKv},
-    {"self_attn.o_proj", Matrix::kOut, Rows::kHidden},
-    {"mlp.gate_up_proj", Matrix::kGateUp, Rows::kGateUp},
-    {"mlp.down_proj", Matrix::kDown, Rows::kHidden},
+    {"self_attn.q_proj", LinearRole::kQkv, Rows::kQ},
+    {"self_attn.k_proj", LinearRole::kQkv, Rows::kKv},
+    {"self_attn.v_proj", LinearRole::kQkv, Rows::kKv},
+    {"self_attn.o_proj", LinearRole::kOut, Rows::kHidden},
+    {"mlp.gate_up_proj", LinearRole::kGateUp, Rows::kGateUp},
+    {"mlp.down_proj", LinearRole::kDown, Rows::kHidden},
 };
 
 constexpr NormName kPreNorms[] = {
-    {"input_layernorm", Vector::kPreAttentionNorm},
-    {"post_attention_layernorm", Vector::kPreFfnNorm},
+    {"input_layernorm", NormRole::kPreAttention},
+    {"post_attention_layernorm", NormRole::kPreFfn},
 };
 constexpr NormName kPreNormsQk[] = {
-    {"input_layernorm", Vector::kPreAttentionNorm},
-    {"post_attention_layernorm", Vector::kPreFfnNorm},
-    {"self_attn.q_norm", Vector::kQNorm},
-    {"self_attn.k_norm", Vector::kKNorm},
+    {"input_layernorm", NormRole::kPreAttention},
+    {"post_attention_layernorm", NormRole::kPreFfn},
+    {"self_attn.q_norm", NormRole::kQ},
+    {"self_attn.k_norm", NormRole::kK},
 };
 constexpr NormName kPostNormsQk[] = {
-    {"post_attention_layernorm", Vector::kPostAttentionNorm},
-    {"post_feedforward_layernorm", Vector::kPostFfnNorm},
-    {"self_attn.q_norm", Vector::kQNorm},
-    {"self_attn.k_norm", Vector::kKNorm},
+    {"post_attention_layernorm", NormRole::kPostAttention},
+    {"post_feedforward_layernorm", NormRole::kPostFfn},
+    {"self_attn.q_norm", NormRole::kQ},
+    {"self_attn.k_norm", NormRole::kK},
 };
 constexpr NormName kSandwichNorms[] = {
-    {"input_layernorm", Vector::kPreAttentionNorm},
-    {"post_attention_layernorm", Vector::kPostAttentionNorm},
-    {"pre_feedforward_layernorm", Vector::kPreFfnNorm},
-    {"post_feedforward_layernorm", Vector::kPostFfnNorm},
+    {"input_layernorm", NormRole::kPreAttention},
+    {"post_attention_layernorm", NormRole::kPostAttention},
+    {"pre_feedforward_layernorm", NormRole::kPreFfn},
+    {"post_feedforward_layernorm", NormRole::kPostFfn},
 };
 constexpr NormName kSandwichNormsQk[] = {
-    {"input_layernorm", Vector::kPreAttentionNorm},
-    {"post_attention_layernorm", Vector::kPostAttentionNorm},
-    {"pre_feedforward_layernorm", Vector::kPreFfnNorm},
-    {"post_feedforward_layernorm", Vector::kPostFfnNorm},
-    {"self_attn.q_norm", Vector::kQNorm},
-    {"self_attn.k_norm", Vector::kKNorm},
+    {"input_layernorm", NormRole::kPreAttention},
+    {"post_attention_layernorm", NormRole::kPostAttention},
+    {"pre_feedforward_layernorm", NormRole::kPreFfn},
+    {"post_feedforward_layernorm", NormRole::kPostFfn},
+    {"self_attn.q_norm", NormRole::kQ},
+    {"self_attn.k_norm", NormRole::kK},
 };
 
 constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_modal_projector.",

@@ -5,7 +5,9 @@
 // and what holds when they are absent (transformers leaves defaults out of the file).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,29 +16,27 @@ namespace mlc_native {
 
 // ---- Parameters of a layer, after fusion ----
 
-// Packed matrices [rows, columns].
-enum class Matrix : uint8_t {
+// What a linear is for: a packed matrix [rows, columns], with a bias in some families.
+enum class LinearRole : uint8_t {
   kQkv,     // [q + 2 kv, hidden]: q heads, k heads, v heads
   kOut,     // [hidden, q]
   kGateUp,  // [2 ffn, hidden]
   kDown,    // [hidden, ffn]
 };
-inline constexpr int kNumMatrices = 4;
+inline constexpr LinearRole kLinearRoles[] = {LinearRole::kQkv, LinearRole::kOut,
+                                              LinearRole::kGateUp, LinearRole::kDown};
+inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 
-// Float vectors; absent ones are null.
-enum class Vector : uint8_t {
-  kPreAttentionNorm,
-  kPostAttentionNorm,  // of attention's output, before it joins the residual
-  kPreFfnNorm,
-  kPostFfnNorm,
-  kQNorm,
-  kKNorm,
-  kQkvBias,  // biases: kQkvBias + index of their matrix
-  kOutBias,
-  kGateUpBias,
-  kDownBias,
+// What a norm is for. A family has some of them.
+enum class NormRole : uint8_t {
+  kPreAttention,
+  kPostAttention,  // of attention's output, before it is added to the residual
+  kPreFfn,
+  kPostFfn,
+  kQ,
+  kK,
 };
-inline constexpr int kNumVectors = 10;
+inline constexpr size_t kNumNormRoles = 6;
 
 // ---- Names of tensors ----
 
@@ -45,13 +45,13 @@ enum class Rows : uint8_t { kQ, kKv, kQkv, kHidden, kFfn, kGateUp };
 // "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix.
 struct ProjectionName {
   std::string_view name;
-  Matrix matrix;
+  LinearRole role;
   Rows rows;
 };
 
 struct NormName {
   std::string_view name;
-  Vector vector;
+  NormRole role;
 };
 
 // ---- Families ----

@@ -271,35 +271,42 @@ ModelConfig ReadMlcModelConfig(const std::string& folder) {
 
 }  // namespace
 
-int64_t ModelConfig::matrix_rows(Matrix matrix) const {
-  switch (matrix) {
-    case Matrix::kQkv:
+int64_t ModelConfig::linear_rows(LinearRole role) const {
+  switch (role) {
+    case LinearRole::kQkv:
       return qkv_size();
-    case Matrix::kGateUp:
+    case LinearRole::kGateUp:
       return 2 * ffn_size;
-    case Matrix::kOut:
-    case Matrix::kDown:
+    case LinearRole::kOut:
+    case LinearRole::kDown:
       return hidden_size;
   }
   return 0;
 }
 
-int64_t ModelConfig::matrix_columns(Matrix matrix) const {
-  switch (matrix) {
-    case Matrix::kQkv:
-    case Matrix::kGateUp:
+int64_t ModelConfig::linear_columns(LinearRole role) const {
+  switch (role) {
+    case LinearRole::kQkv:
+    case LinearRole::kGateUp:
       return hidden_size;
-    case Matrix::kOut:
+    case LinearRole::kOut:
       return q_size();
-    case Matrix::kDown:
+    case LinearRole::kDown:
       return ffn_size;
   }
   return 0;
 }
 
-bool ModelConfig::has_bias(Matrix matrix) const {
-  if (matrix == Matrix::kQkv) return qkv_bias;
-  return matrix == Matrix::kOut ? out_bias : ffn_bias;
+bool ModelConfig::has_bias(LinearRole role) const {
+  if (role == LinearRole::kQkv) return qkv_bias;
+  return role == LinearRole::kOut ? out_bias : ffn_bias;
+}
+
+int64_t ModelConfig::norm_size(NormRole role) const {
+  const bool whole = arch->qk_norm == QkNorm::kWholeProjection;
+  if (role == NormRole::kQ) return whole ? q_size() : head_dim;
+  if (role == NormRole::kK) return whole ? kv_size() : head_dim;
+  return hidden_size;
 }
 
 ModelConfig ReadModelConfig(const std::string& folder) {

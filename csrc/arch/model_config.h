@@ -53,9 +53,10 @@ struct ModelConfig {
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
-  int64_t matrix_rows(Matrix matrix) const;
-  int64_t matrix_columns(Matrix matrix) const;
-  bool has_bias(Matrix matrix) const;
+  int64_t linear_rows(LinearRole role) const;
+  int64_t linear_columns(LinearRole role) const;
+  bool has_bias(LinearRole role) const;
+  int64_t norm_size(NormRole role) const;
 };
 
 // Reads config.json, or mlc-chat-config.json of an MLC folder. Throws LoadError: missing or

@@ -65,7 +65,7 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
   ModelConfig config = ReadModelConfig(source.path);
   const Checkpoint checkpoint(source.path);
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
-  DecoderWeights weights =
+  CpuDecoderWeights weights =
       LoadWeights(config, checkpoint,
                   {.weights = {.dtype = dtype, .quantization = source.quantization},
                    .cache_dir = source.weight_cache_dir,

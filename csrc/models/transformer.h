@@ -1,11 +1,11 @@
-// The decoder: one forward for all families, driven by ModelConfig (and, through it, by the rows of
-// arch_spec.cc). Activations are float32; KV pages have a format of their own.
+// The decoder on the CPU: one forward for all families, driven by ModelConfig (and, through it, by
+// the rows of arch_spec.cc), in the order of run_layers.h. Activations are float32; KV pages have a
+// format of their own.
 //
 // Every output row depends on its own sequence only, bit by bit (the contract of kernels.h).
 // Forward allocates nothing. Used by the engine's thread only; its pool works inside Forward.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -15,14 +15,14 @@
 #include "models/kv_storage.h"
 #include "models/model.h"
 #include "support/thread_pool.h"
-#include "weights/weights.h"
+#include "weights/cpu_weights.h"
 
 namespace mlc_native {
 
 class Transformer : public Model {
  public:
-  // cpu.isa: what the weights were packed for.
-  Transformer(ModelConfig config, DecoderWeights weights, kernels::KvFormat kv_format,
+  // isa: what the weights were packed for.
+  Transformer(ModelConfig config, CpuDecoderWeights weights, kernels::KvFormat kv_format,
               const kernels::CpuKernels& isa, std::unique_ptr<ThreadPool> pool);
 
   const ModelMetadata& metadata() const override { return metadata_; }
@@ -31,43 +31,29 @@ class Transformer : public Model {
   void CopyPages(std::span<const PageCopy> copies) override;
 
  private:
+  class Ops;  // a forward in progress (transformer_forward.cc)
+
   // Row-major activations [rows, width] within the workspace.
   struct Activations {
     float* data = nullptr;
     int64_t width = 0;
   };
+  struct Buffers {
+    Activations residual;       // [rows, hidden]
+    Activations hidden;         // [rows, hidden]: a block's input and output
+    Activations qkv;            // [rows, q + 2 kv]
+    Activations attention;      // [rows, q]
+    Activations ffn;            // [rows, 2 ffn], in the memory of qkv and attention
+    Activations linear_inputs;  // workspace of the linears
+    Activations logits;         // [logits rows, vocab]
+    void* attention_workspace = nullptr;
+  };
 
   void DescribeMetadata();
   void PlacePositions(const ForwardBatch& batch);
-  void Embed(const ForwardBatch& batch);
-  void Attention(size_t layer, int64_t num_sequences);
-  void RotateAndWriteKv(size_t layer);
-  void FeedForward(size_t layer);
-  void KeepRows(std::span<const int32_t> rows);
-  LogitsView Head();
-
-  // Row-wise steps that run in one loop over the rows.
-  struct Steps {
-    std::array<kernels::RowStep, 4> steps;
-    size_t size = 0;
-
-    void Add(const kernels::RowStep& step) { steps.at(size++) = step; }
-    std::span<const kernels::RowStep> span() const { return {steps.data(), size}; }
-  };
-
-  void Project(const LayerWeights& layer, Matrix matrix, const Activations& x, const Activations& y,
-               const Steps& before) const;
-  // From the output of a block, in hidden_, to the input of the next: it joins the residual, which
-  // is normed into hidden_. Null: the family has no such norm; then the input is the residual.
-  void Join(const float* post_norm, const float* pre_norm, Steps* steps) const;
-  const Activations& InputAfter(const float* pre_norm) const {
-    return pre_norm != nullptr ? hidden_ : residual_;
-  }
-  kernels::RmsNormArgs Norm(const Activations& x, const float* weight, const Activations& y) const;
-  kernels::RmsNormArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
 
   const ModelConfig config_;
-  const DecoderWeights weights_;
+  const CpuDecoderWeights weights_;
   const kernels::KvFormat kv_format_;
   const std::unique_ptr<ThreadPool> pool_;
   const kernels::Cpu cpu_;
@@ -81,19 +67,10 @@ class Transformer : public Model {
   int64_t num_positions_ = 0;  // of the rope tables
   int64_t max_num_rows_ = 0;
   int64_t max_num_logits_ = 0;
-  Activations residual_;       // [rows, hidden]
-  Activations hidden_;         // [rows, hidden]: input of a projection, output of the next one
-  Activations qkv_;            // [rows, q + 2 kv]
-  Activations attention_;      // [rows, q]
-  Activations ffn_;            // [rows, 2 ffn], where qkv_ and attention_ were
-  Activations linear_inputs_;  // workspace of the projections
-  Activations logits_;         // [logits rows, vocab]
-  void* attention_workspace_ = nullptr;
+  Buffers buffers_;
   std::vector<int32_t> positions_;  // [rows]
   std::vector<int64_t> slots_;      // [rows] page * kKvPageSize + offset
   std::vector<kernels::AttentionSequence> sequences_;
-
-  int64_t num_rows_ = 0;  // of the forward in progress
 };
 
 }  // namespace mlc_native

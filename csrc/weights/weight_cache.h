@@ -15,8 +15,8 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/quantization.h"
+#include "weights/cpu_weights.h"
 #include "weights/weight_layout.h"
-#include "weights/weights.h"
 
 namespace mlc_native {
 

@@ -35,20 +35,16 @@ WeightMemory MapOrPack(const WeightCache& cache, const PackFn& pack, const LoadP
   return cache.Map().value_or(packed);
 }
 
-DecoderWeights View(const WeightLayout& layout, const PanelForm& form, WeightMemory memory) {
-  DecoderWeights weights;
+CpuDecoderWeights View(const WeightLayout& layout, const PanelForm& form, WeightMemory memory) {
   const WeightMap& map = layout.plan().map;
-  weights.dtype = layout.plan().dtype;
   const auto data = [&](size_t p) { return layout.Data(p, memory.data); };
   const auto vector = [&](size_t p) { return reinterpret_cast<const float*>(data(p)); };
   const auto matrix = [&](size_t p) {
     const Parameter& parameter = map.parameters[p];
     return form.Linear({layout.plan().formats[p], parameter.rows, parameter.columns, data(p)});
   };
-  weights.layers = map.MakeLayers<LayerWeights>(matrix, vector);
-  weights.final_norm = vector(map.final_norm);
-  weights.head = matrix(map.head);
-  if (map.embeddings != LayerParameters::kAbsent) {
+  CpuDecoderWeights weights{map.View(layout.plan().dtype, matrix, vector), {}, {}};
+  if (map.embeddings != kAbsent) {
     const Parameter& table = map.parameters[map.embeddings];
     weights.embeddings = {.dtype = weights.dtype,
                           .data = data(map.embeddings),
@@ -62,8 +58,8 @@ DecoderWeights View(const WeightLayout& layout, const PanelForm& form, WeightMem
 
 }  // namespace
 
-DecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                           const WeightLoadOptions& options) {
+CpuDecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                              const WeightLoadOptions& options) {
   const WeightPlan plan = PlanWeights(config, checkpoint, options.weights);
   const PanelForm form(*options.cpu.isa);
   const WeightLayout layout(plan, form);

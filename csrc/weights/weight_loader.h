@@ -1,12 +1,12 @@
-// Checkpoint -> DecoderWeights of the CPU: planned (weight_plan.h), then packed (weight_packer.h)
+// Checkpoint -> CpuDecoderWeights: planned (weight_plan.h), then packed (weight_packer.h)
 // or mapped (weight_cache.h). Runs on the loading thread and its pool.
 #pragma once
 
 #include <string>
 
 #include "config/data.h"
+#include "weights/cpu_weights.h"
 #include "weights/weight_plan.h"
-#include "weights/weights.h"
 
 namespace mlc_native {
 
@@ -18,7 +18,7 @@ struct WeightLoadOptions {
 };
 
 // Throws LoadError as PlanWeights does.
-DecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                           const WeightLoadOptions& options);
+CpuDecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                              const WeightLoadOptions& options);
 
 }  // namespace mlc_native

@@ -25,13 +25,6 @@ int64_t RowsOf(const ModelConfig& config, Rows rows) {
   return 0;
 }
 
-int64_t NormSize(const ModelConfig& config, Vector vector) {
-  const bool whole = config.arch->qk_norm == QkNorm::kWholeProjection;
-  if (vector == Vector::kQNorm) return whole ? config.q_size() : config.head_dim;
-  if (vector == Vector::kKNorm) return whole ? config.kv_size() : config.head_dim;
-  return config.hidden_size;
-}
-
 class Builder {
  public:
   explicit Builder(const ModelConfig& config) : config_(config) {}
@@ -48,24 +41,21 @@ class Builder {
   }
 
   void AddLayer(const std::string& prefix) {
-    LayerParameters layer{std::vector<size_t>(kNumMatrices, LayerParameters::kAbsent),
-                          std::vector<size_t>(kNumVectors, LayerParameters::kAbsent)};
-    int64_t filled[kNumMatrices] = {};
+    LayerParameters layer;
+    std::array<int64_t, kNumLinearRoles> filled{};  // rows
     for (const ProjectionName& projection : config_.projections) {
-      const auto m = static_cast<size_t>(projection.matrix);
-      const int64_t rows = RowsOf(config_, projection.rows);
-      AddProjection(prefix + std::string(projection.name), projection.matrix, rows, filled[m],
-                    layer);
-      filled[m] += rows;
+      AddProjection(prefix + std::string(projection.name), projection,
+                    &filled[static_cast<size_t>(projection.role)], &layer);
     }
     for (const NormName& norm : config_.arch->norms) {
-      layer.vectors[static_cast<size_t>(norm.vector)] =
+      layer.norms[static_cast<size_t>(norm.role)] =
           AddWhole(ParameterForm::kVector, prefix + std::string(norm.name) + ".weight",
-                   {NormSize(config_, norm.vector)});
+                   {config_.norm_size(norm.role)});
     }
-    for (int m = 0; m < kNumMatrices; ++m) {
-      MLC_CHECK(filled[m] == config_.matrix_rows(static_cast<Matrix>(m)))
-          << config_.arch->architecture << " matrix " << m << ": " << filled[m] << " rows";
+    for (const LinearRole role : kLinearRoles) {
+      const auto i = static_cast<size_t>(role);
+      MLC_CHECK(filled[i] == config_.linear_rows(role))
+          << config_.arch->architecture << " linear " << i << ": " << filled[i] << " rows";
     }
     map_.layers.push_back(std::move(layer));
   }
@@ -73,20 +63,29 @@ class Builder {
   WeightMap& map() { return map_; }
 
  private:
-  void AddProjection(const std::string& name, Matrix matrix, int64_t rows, int64_t row_offset,
-                     LayerParameters& layer) {
-    const int64_t all_rows = config_.matrix_rows(matrix);
-    const int64_t columns = config_.matrix_columns(matrix);
-    size_t& weight = layer.matrices[static_cast<size_t>(matrix)];
-    if (weight == LayerParameters::kAbsent) {
-      weight = AddParameter(ParameterForm::kPacked, all_rows, columns);
+  // The tensors of a projection fill the rows of its linear from *row_offset on.
+  void AddProjection(const std::string& name, const ProjectionName& projection, int64_t* row_offset,
+                     LayerParameters* layer) {
+    const LinearRole role = projection.role;
+    const int64_t rows = RowsOf(config_, projection.rows);
+    const int64_t columns = config_.linear_columns(role);
+    const LinearParameters& linear = FindOrAdd({.role = role}, layer);
+    map_.slots.push_back({name + ".weight", {rows, columns}, linear.matrix, *row_offset});
+    if (linear.bias != kAbsent) {
+      map_.slots.push_back({name + ".bias", {rows}, linear.bias, *row_offset});
     }
-    map_.slots.push_back({name + ".weight", {rows, columns}, weight, row_offset});
-    if (!config_.has_bias(matrix)) return;
-    size_t& bias =
-        layer.vectors[static_cast<size_t>(Vector::kQkvBias) + static_cast<size_t>(matrix)];
-    if (bias == LayerParameters::kAbsent) bias = AddParameter(ParameterForm::kVector, all_rows, 1);
-    map_.slots.push_back({name + ".bias", {rows}, bias, row_offset});
+    *row_offset += rows;
+  }
+
+  const LinearParameters& FindOrAdd(const LinearKey& key, LayerParameters* layer) {
+    const auto found = std::ranges::find(layer->linears, key, &LinearParameters::key);
+    if (found != layer->linears.end()) return *found;
+    const int64_t rows = config_.linear_rows(key.role);
+    LinearParameters& linear = layer->linears.emplace_back();
+    linear.key = key;
+    linear.matrix = AddParameter(ParameterForm::kPacked, rows, config_.linear_columns(key.role));
+    if (config_.has_bias(key.role)) linear.bias = AddParameter(ParameterForm::kVector, rows, 1);
+    return linear;
   }
 
   const ModelConfig& config_;
@@ -96,7 +95,8 @@ class Builder {
 }  // namespace
 
 bool WeightMap::IsSensitive(size_t parameter) const {
-  return parameter == head || std::ranges::count(layers.front().matrices, parameter) > 0;
+  return parameter == head ||
+         std::ranges::count(layers.front().linears, parameter, &LinearParameters::matrix) > 0;
 }
 
 WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {

@@ -2,11 +2,14 @@
 // with fusions as row offsets. Pure; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arch/model_config.h"
+#include "weights/decoder_weights.h"
 
 namespace mlc_native {
 
@@ -30,11 +33,18 @@ struct WeightSlot {
   int64_t row_offset = 0;
 };
 
-// Index into parameters, or kAbsent.
+// The parameters of one layer, as indices into WeightMap::parameters or kAbsent.
+inline constexpr size_t kAbsent = static_cast<size_t>(-1);
+struct LinearParameters {
+  LinearKey key;
+  size_t matrix = kAbsent;
+  size_t bias = kAbsent;
+};
 struct LayerParameters {
-  static constexpr size_t kAbsent = static_cast<size_t>(-1);
-  std::vector<size_t> matrices;  // [kNumMatrices]
-  std::vector<size_t> vectors;   // [kNumVectors]
+  LayerParameters() { norms.fill(kAbsent); }
+
+  std::vector<LinearParameters> linears;
+  std::array<size_t, kNumNormRoles> norms;  // by NormRole
 };
 
 struct WeightMap {
@@ -44,21 +54,29 @@ struct WeightMap {
   std::vector<LayerParameters> layers;
   size_t final_norm = 0;
   size_t head = 0;
-  size_t embeddings = LayerParameters::kAbsent;  // absent when tied
+  size_t embeddings = kAbsent;  // absent when tied
 
-  // The layers of a decoder as LayerWeights or their like; matrix(p) and vector(p) make views of
-  // parameters.
-  template <typename Layer, typename MatrixFn, typename VectorFn>
-  std::vector<Layer> MakeLayers(const MatrixFn& matrix, const VectorFn& vector) const {
-    std::vector<Layer> made(layers.size());
-    for (size_t i = 0; i < layers.size(); ++i) {
-      for (size_t m = 0; m < kNumMatrices; ++m) made[i].matrices[m] = matrix(layers[i].matrices[m]);
-      for (size_t v = 0; v < kNumVectors; ++v) {
-        const size_t p = layers[i].vectors[v];
-        if (p != LayerParameters::kAbsent) made[i].vectors[v] = vector(p);
+  // What all devices have of a decoder's weights; matrix(p) and vector(p) make views of parameters.
+  template <typename MatrixFn, typename VectorFn>
+  auto View(DType dtype, const MatrixFn& matrix, const VectorFn& vector) const {
+    using Matrix = decltype(matrix(size_t{}));
+    using Vector = decltype(vector(size_t{}));
+    using Layer = LayerWeights<Matrix, Vector>;
+    const auto optional = [&](size_t p) { return p == kAbsent ? Vector{} : vector(p); };
+    DecoderWeights<Matrix, Vector> weights;
+    weights.dtype = dtype;
+    for (const LayerParameters& layer : layers) {
+      typename Layer::Linears linears;
+      for (const LinearParameters& linear : layer.linears) {
+        linears.push_back({linear.key, {matrix(linear.matrix), optional(linear.bias)}});
       }
+      typename Layer::Norms norms;
+      for (size_t i = 0; i < norms.size(); ++i) norms[i] = optional(layer.norms[i]);
+      weights.layers.push_back(Layer(std::move(linears), std::move(norms)));
     }
-    return made;
+    weights.final_norm = vector(final_norm);
+    weights.head = {matrix(head), Vector{}};
+    return weights;
   }
 
   // Whether its rounding errors cost most: the head's are the logits', and all layers pass on what

@@ -154,8 +154,7 @@ std::vector<WeightFormat> ChooseFormats(const WeightMap& map, const WeightSource
 // Gives a quantized head that is the embeddings, too, a table of them.
 void AddTable(const WeightSet& weights, WeightPlan* plan) {
   WeightMap& map = plan->map;
-  if (map.embeddings != LayerParameters::kAbsent ||
-      plan->formats[map.head] == kernels::FormatOf(plan->dtype)) {
+  if (map.embeddings != kAbsent || plan->formats[map.head] == kernels::FormatOf(plan->dtype)) {
     return;
   }
   const auto head = std::ranges::find(map.slots, map.head, &WeightSlot::parameter);

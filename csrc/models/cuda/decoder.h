@@ -1,18 +1,18 @@
-// The decoder's forward on a CUDA device: which kernels, in which order, on which memory. Knows no
-// torch and allocates nothing: whoever owns it brings device memory and, for products of many rows,
-// a faster way than Gemv in pieces.
+// The decoder's forward on a CUDA device: which kernels on which memory, in the order of
+// run_layers.h. It allocates nothing: its owner brings device memory and, for products of many
+// rows, a faster way than Gemv in pieces.
 //
-// Everything is put on the stream and nothing waits. No launch depends on what is in device memory,
+// All work is put on the stream and no call waits. No launch depends on what is in device memory,
 // so a forward of decode rows alone can be captured in a graph and replayed with other inputs.
 // Engine's thread only.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <vector>
 
 #include "arch/model_config.h"
 #include "kernels/cuda/kernels.h"
+#include "weights/decoder_weights.h"
 
 namespace mlc_native {
 
@@ -24,30 +24,15 @@ struct CudaMatrix {
   int64_t k = 0;
 };
 
-// Vectors (norms and biases) have the decoder's type.
-struct CudaLayerWeights {
-  std::array<CudaMatrix, kNumMatrices> matrices;
-  std::array<const void*, kNumVectors> vectors{};  // null: the family has none
-
-  const CudaMatrix& matrix(Matrix m) const { return matrices[static_cast<size_t>(m)]; }
-  const void* vector(Vector v) const { return vectors[static_cast<size_t>(v)]; }
-  const void* bias(Matrix m) const {
-    return vectors[static_cast<size_t>(Vector::kQkvBias) + static_cast<size_t>(m)];
-  }
-};
-
 struct CudaRope {
   const float* cos = nullptr;  // [positions, rotary_dim / 2]
   const float* sin = nullptr;
 };
 
-struct CudaDecoderWeights {
-  DType dtype = DType::kBFloat16;
-  std::vector<CudaLayerWeights> layers;
+// Vectors (norms and biases) have the decoder's type.
+struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
   const void* embeddings = nullptr;  // [vocab, hidden]
-  const void* final_norm = nullptr;
-  CudaMatrix head;
-  std::vector<CudaRope> ropes;  // as ModelConfig::ropes
+  std::vector<CudaRope> ropes;       // as ModelConfig::ropes
 };
 
 // The rows of a forward, all arrays on the device. The first num_decode_rows are single rows of
@@ -93,10 +78,12 @@ class CudaDecoder {
   int64_t ld_logits() const { return LdLogits(config_); }
 
  private:
+  class Ops;  // a forward in progress (decoder_forward.cc)
+
   // Device memory of max_rows or max_logits rows.
   struct Buffers {
     float* residual;       // [rows, hidden]
-    void* hidden;          // [rows, hidden]
+    void* hidden;          // [rows, hidden]: a block's input and output
     void* qkv;             // [rows, q + 2 kv]
     void* attention;       // [rows, q]
     void* ffn;             // [rows, 2 ffn]
@@ -113,19 +100,6 @@ class CudaDecoder {
   static Buffers Place(const ModelConfig& config, DType dtype, const Limits& limits, void* data,
                        size_t* bytes);
 
-  // residual += what the last product left; hidden = norm(residual).
-  void AddAndNormalize(const void* pre_norm);
-  void Project(const CudaMatrix& w, const void* bias, const void* x, void* y);
-  void Multiply(const kernels::cuda::GemvArgs& args);
-  void Attention(size_t layer, const CudaBatch& batch);
-  void NormalizeWholeProjections(const CudaLayerWeights& w);
-  bool HasTiles() const;
-  void Attend(size_t layer, const CudaBatch& batch);
-  void AttendDecode(size_t layer, const CudaBatch& batch, int64_t first, int64_t num_rows);
-  kernels::cuda::AttentionArgs AttentionArgsOf(size_t layer, const CudaBatch& batch) const;
-  void KeepRows(const CudaBatch& batch);
-  void FeedForward(size_t layer);
-
   const ModelConfig config_;
   const CudaDecoderWeights weights_;
   const std::vector<kernels::cuda::KvPages> kv_;
@@ -133,13 +107,6 @@ class CudaDecoder {
   const ManyRows many_rows_;
   const kernels::cuda::Stream stream_;
   const Buffers buffers_;
-
-  // Of the forward in progress.
-  int64_t num_rows_ = 0;
-  float* residual_ = nullptr;
-  void* attention_ = nullptr;
-  bool has_product_ = false;            // hidden waits to be added to the residual
-  const void* product_norm_ = nullptr;  // normed by this first
 };
 
 }  // namespace mlc_native

@@ -85,14 +85,10 @@ CudaDecoderWeights View(const WeightLayout& layout, std::byte* memory) {
     return CudaMatrix{
         .format = plan.formats[p], .data = vector(p), .n = parameter.rows, .k = parameter.columns};
   };
-  const bool tied = plan.map.embeddings == LayerParameters::kAbsent;
-  CudaDecoderWeights weights;
-  weights.dtype = plan.dtype;
-  weights.layers = plan.map.MakeLayers<CudaLayerWeights>(matrix, vector);
-  weights.embeddings = vector(tied ? plan.map.head : plan.map.embeddings);
-  weights.final_norm = vector(plan.map.final_norm);
-  weights.head = matrix(plan.map.head);
-  return weights;
+  const bool tied = plan.map.embeddings == kAbsent;
+  return {plan.map.View(plan.dtype, matrix, vector),
+          vector(tied ? plan.map.head : plan.map.embeddings),
+          {}};
 }
 
 }  // namespace

@@ -2,16 +2,15 @@
 #include "models/cuda/decoder.h"
 
 #include <algorithm>
-#include <array>
 #include <deque>
 #include <numeric>
 
+#include "cuda/reference_decoder.h"
 #include "cuda/test_util.h"
 
 namespace mlc_native {
 namespace {
 
-namespace reference = kernels::reference;
 using kernels::cuda::DeviceArray;
 using kernels::cuda::DeviceBytes;
 using kernels::cuda::Encode;
@@ -20,7 +19,6 @@ using kernels::cuda::KvPages;
 using kernels::cuda::KvType;
 using kernels::cuda::PrefillTile;
 using kernels::cuda::ToDouble;
-using Values = reference::Matrix;
 
 constexpr int64_t kMaxPositions = 64;
 constexpr int64_t kTablePages = kMaxPositions / kKvPageSize;
@@ -59,9 +57,10 @@ class TestModel {
   TestModel(const ModelConfig& config, DType dtype) : config(config) {
     weights.dtype = dtype;
     for (size_t i = 0; i < config.layers.size(); ++i) AddLayer();
-    embeddings_ = Values64(config.vocab_size * config.hidden_size, 1, &weights.embeddings);
-    final_norm_ = Values64(config.hidden_size, 0.5, &weights.final_norm);
-    head_ = AddMatrix(config.vocab_size, config.hidden_size, &weights.head);
+    reference_.embeddings =
+        Values64(config.vocab_size * config.hidden_size, 1, &weights.embeddings);
+    reference_.final_norm = Values64(config.hidden_size, 0.5, &weights.final_norm);
+    reference_.head.matrix = AddMatrix(config.vocab_size, config.hidden_size, &weights.head.matrix);
     const RopeTable table = MakeRopeTable(config.ropes[0], kMaxPositions);
     const float* cos = ropes_.emplace_back(table.cos).data();
     weights.ropes.push_back({.cos = cos, .sin = ropes_.emplace_back(table.sin).data()});
@@ -69,37 +68,13 @@ class TestModel {
 
   // Logits [tokens, vocab].
   Values Forward(const std::vector<int32_t>& tokens) const {
-    Values x;
-    const double scale = config.arch->scales_embeddings ? std::sqrt(config.hidden_size) : 1.0;
-    for (int32_t token : tokens) {
-      for (int64_t i = 0; i < config.hidden_size; ++i) {
-        x.push_back(scale * embeddings_[token * config.hidden_size + i]);
-      }
-    }
-    for (size_t layer = 0; layer < layers_.size(); ++layer) {
-      AddTo(x, Attention(layer, x), layer, Vector::kPostAttentionNorm);
-      AddTo(x, FeedForward(layer, x), layer, Vector::kPostFfnNorm);
-    }
-    Values logits = reference::Linear(Norm(x, final_norm_), head_, {}, std::ssize(tokens));
-    for (double& logit : logits) {
-      if (config.final_soft_cap > 0) {
-        logit = config.final_soft_cap * std::tanh(logit / config.final_soft_cap);
-      }
-    }
-    return logits;
+    return ReferenceLogits(config, reference_, tokens);
   }
 
   const ModelConfig config;
   CudaDecoderWeights weights;
 
  private:
-  struct Layer {
-    std::array<Values, kNumMatrices> matrices;
-    std::array<Values, kNumVectors> vectors;
-    const Values& matrix(Matrix m) const { return matrices[static_cast<size_t>(m)]; }
-    const Values& vector(Vector v) const { return vectors[static_cast<size_t>(v)]; }
-  };
-
   Values Values64(int64_t n, double amplitude, const void** device) {
     std::uniform_real_distribution<float> uniform(static_cast<float>(-amplitude),
                                                   static_cast<float>(amplitude));
@@ -116,92 +91,32 @@ class TestModel {
   }
 
   void AddLayer() {
-    Layer layer;
-    CudaLayerWeights device;
-    const auto matrix = [&](Matrix m, int64_t n, int64_t k) {
-      const auto i = static_cast<size_t>(m);
-      layer.matrices[i] = AddMatrix(n, k, &device.matrices[i]);
-    };
-    const auto vector = [&](Vector v, int64_t n) {
-      const auto i = static_cast<size_t>(v);
-      layer.vectors[i] = Values64(n, 0.5, &device.vectors[i]);
-    };
-    matrix(Matrix::kQkv, config.qkv_size(), config.hidden_size);
-    matrix(Matrix::kOut, config.hidden_size, config.q_size());
-    matrix(Matrix::kGateUp, 2 * config.ffn_size, config.hidden_size);
-    matrix(Matrix::kDown, config.hidden_size, config.ffn_size);
-    const bool whole = config.arch->qk_norm == QkNorm::kWholeProjection;
-    for (const NormName& norm : config.arch->norms) {
-      const bool is_q = norm.vector == Vector::kQNorm;
-      const bool is_k = norm.vector == Vector::kKNorm;
-      vector(norm.vector, is_q   ? (whole ? config.q_size() : config.head_dim)
-                          : is_k ? (whole ? config.kv_size() : config.head_dim)
-                                 : config.hidden_size);
+    ReferenceWeights::Layer::Linears reference_linears;
+    CudaDecoderWeights::Layer::Linears device_linears;
+    for (const LinearRole role : kLinearRoles) {
+      CudaDecoderWeights::Linear device;
+      ReferenceWeights::Linear linear;
+      linear.matrix =
+          AddMatrix(config.linear_rows(role), config.linear_columns(role), &device.matrix);
+      if (config.has_bias(role))
+        linear.bias = Values64(config.linear_rows(role), 0.5, &device.bias);
+      reference_linears.push_back({{.role = role}, linear});
+      device_linears.push_back({{.role = role}, device});
     }
-    if (config.qkv_bias) vector(Vector::kQkvBias, config.qkv_size());
-    layers_.push_back(layer);
-    weights.layers.push_back(device);
-  }
-
-  Values Norm(const Values& x, const Values& weight) const {
-    if (weight.empty()) return x;
-    return reference::RmsNorm(x, weight, config.norm_weight_offset, config.rms_norm_eps);
-  }
-
-  void AddTo(Values& x, const Values& y, size_t layer, Vector post_norm) const {
-    const Values normed = Norm(y, layers_[layer].vector(post_norm));
-    for (size_t i = 0; i < x.size(); ++i) x[i] += normed[i];
-  }
-
-  Values Attention(size_t layer, const Values& x) const {
-    const Layer& w = layers_[layer];
-    const int64_t rows = std::ssize(x) / config.hidden_size;
-    const Values qkv = reference::Linear(Norm(x, w.vector(Vector::kPreAttentionNorm)),
-                                         w.matrix(Matrix::kQkv), w.vector(Vector::kQkvBias), rows);
-    const auto part = [&](int64_t begin, int64_t width) {
-      Values values;
-      for (int64_t row = 0; row < rows; ++row) {
-        const auto from = qkv.begin() + row * config.qkv_size() + begin;
-        values.insert(values.end(), from, from + width);
-      }
-      return values;
-    };
-    std::vector<int32_t> positions(rows);
-    std::iota(positions.begin(), positions.end(), 0);
-    std::vector<double> frequencies;
-    for (float f : RopeFrequencies(config.ropes[0])) frequencies.push_back(f);
-    const auto rotated = [&](int64_t begin, int64_t width, Vector norm) {
-      return reference::Rope(Norm(part(begin, width), w.vector(norm)), config.head_dim, positions,
-                             frequencies);
-    };
-    const Values attended =
-        reference::Attention({.q_heads = config.num_heads,
-                              .kv_heads = config.num_kv_heads,
-                              .head_dim = config.head_dim,
-                              .scale = config.attention_scale,
-                              .soft_cap = config.attention_soft_cap,
-                              .window = config.layers[layer].window},
-                             rotated(0, config.q_size(), Vector::kQNorm),
-                             rotated(config.q_size(), config.kv_size(), Vector::kKNorm),
-                             part(config.q_size() + config.kv_size(), config.kv_size()), 0);
-    return reference::Linear(attended, w.matrix(Matrix::kOut), {}, rows);
-  }
-
-  Values FeedForward(size_t layer, const Values& x) const {
-    const Layer& w = layers_[layer];
-    const int64_t rows = std::ssize(x) / config.hidden_size;
-    const Values gate_up = reference::Linear(Norm(x, w.vector(Vector::kPreFfnNorm)),
-                                             w.matrix(Matrix::kGateUp), {}, rows);
-    return reference::Linear(
-        reference::GatedActivation(gate_up, config.ffn_size, config.activation),
-        w.matrix(Matrix::kDown), {}, rows);
+    ReferenceWeights::Layer::Norms reference_norms;
+    CudaDecoderWeights::Layer::Norms device_norms{};
+    for (const NormName& norm : config.arch->norms) {
+      const auto i = static_cast<size_t>(norm.role);
+      reference_norms[i] = Values64(config.norm_size(norm.role), 0.5, &device_norms[i]);
+    }
+    reference_.layers.push_back({reference_linears, reference_norms});
+    weights.layers.push_back({device_linears, device_norms});
   }
 
   std::mt19937 random_{5};
   std::deque<DeviceBytes> bytes_;
   std::deque<DeviceArray<float>> ropes_;
-  std::vector<Layer> layers_;
-  Values embeddings_, final_norm_, head_;
+  ReferenceWeights reference_;
 };
 
 // Tokens of sequence `sequence` to compute next.

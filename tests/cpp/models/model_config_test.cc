@@ -31,26 +31,26 @@ TEST(ModelConfig, DerivedSizes) {
   const ModelConfig config = Read("LlamaForCausalLM");
   EXPECT_EQ(config.head_dim, 8);
   EXPECT_EQ(config.qkv_size(), 32 + 2 * 16);
-  EXPECT_EQ(config.matrix_rows(Matrix::kGateUp), 96);
-  EXPECT_EQ(config.matrix_columns(Matrix::kDown), 48);
+  EXPECT_EQ(config.linear_rows(LinearRole::kGateUp), 96);
+  EXPECT_EQ(config.linear_columns(LinearRole::kDown), 48);
   EXPECT_FLOAT_EQ(config.attention_scale, 1.0f / std::sqrt(8.0f));
-  EXPECT_FALSE(config.has_bias(Matrix::kQkv));
+  EXPECT_FALSE(config.has_bias(LinearRole::kQkv));
   EXPECT_EQ(config.dtype, std::nullopt);
 }
 
 TEST(ModelConfig, HeadDimNeedNotDivideHiddenSize) {
   const ModelConfig config = Read("Qwen3ForCausalLM");
   EXPECT_EQ(config.head_dim, 128);
-  EXPECT_EQ(config.matrix_columns(Matrix::kOut), 512);
+  EXPECT_EQ(config.linear_columns(LinearRole::kOut), 512);
 }
 
 TEST(ModelConfig, BiasesOfAFamily) {
   const ModelConfig qwen2 = Read("Qwen2ForCausalLM");
-  EXPECT_TRUE(qwen2.has_bias(Matrix::kQkv));
-  EXPECT_FALSE(qwen2.has_bias(Matrix::kOut));
+  EXPECT_TRUE(qwen2.has_bias(LinearRole::kQkv));
+  EXPECT_FALSE(qwen2.has_bias(LinearRole::kOut));
   const ModelConfig llama = Read("LlamaForCausalLM", R"("attention_bias": true, "mlp_bias": true)");
-  EXPECT_TRUE(llama.has_bias(Matrix::kQkv) && llama.has_bias(Matrix::kOut));
-  EXPECT_TRUE(llama.has_bias(Matrix::kGateUp) && llama.has_bias(Matrix::kDown));
+  EXPECT_TRUE(llama.has_bias(LinearRole::kQkv) && llama.has_bias(LinearRole::kOut));
+  EXPECT_TRUE(llama.has_bias(LinearRole::kGateUp) && llama.has_bias(LinearRole::kDown));
 }
 
 TEST(ModelConfig, WindowRules) {

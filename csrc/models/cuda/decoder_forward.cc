@@ -1,0 +1,283 @@
+// CudaDecoder::Forward: the operations of run_layers.h as launches of the CUDA kernels.
+#include <algorithm>
+#include <cmath>
+
+#include "models/cuda/decoder.h"
+#include "models/run_layers.h"
+#include "support/check.h"
+#include "support/half.h"
+
+namespace mlc_native {
+namespace {
+
+using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
+
+float RoundTo(DType dtype, float value) {
+  float stored = 0;
+  StoreElement(dtype, &stored, 0, value);
+  return LoadElement(dtype, &stored, 0);
+}
+
+void* Advance(const void* data, int64_t elements, DType dtype) {
+  return static_cast<char*>(const_cast<void*>(data)) +
+         elements * static_cast<int64_t>(DTypeSize(dtype));
+}
+
+}  // namespace
+
+class CudaDecoder::Ops {
+ public:
+  Ops(const CudaDecoder& decoder, const CudaBatch& batch)
+      : decoder_(decoder),
+        config_(decoder.config_),
+        weights_(decoder.weights_),
+        buffers_(decoder.buffers_),
+        stream_(decoder.stream_),
+        batch_(batch),
+        num_rows_(batch.num_rows),
+        residual_(buffers_.residual),
+        attention_(buffers_.attention) {}
+
+  void Embed();
+  void Normalize(const void* pre_norm) { LaunchAddNorm(nullptr, nullptr, pre_norm); }
+  void AddAndNormalize(const void* post_norm, const void* pre_norm) {
+    LaunchAddNorm(buffers_.hidden, post_norm, pre_norm);
+  }
+  void Project(size_t layer, LinearRole role);
+  void RotateAndWriteKv(size_t layer);
+  void Attend(size_t layer);
+  void Activate();
+  bool KeepLogitsRows();
+  void Head();
+
+ private:
+  using Linear = CudaDecoderWeights::Linear;
+
+  void LaunchAddNorm(const void* output, const void* post_norm, const void* pre_norm);
+  GemvArgs LinearArgs(const Linear& linear, const void* x, void* y) const;
+  void LaunchLinear(const GemvArgs& args) const;
+  void NormalizeWholeProjections(size_t layer) const;
+  bool HasTiles() const;
+  void AttendDecode(size_t layer, int64_t first, int64_t num_rows) const;
+  AttentionArgs MakeAttentionArgs(size_t layer) const;
+
+  const CudaDecoder& decoder_;
+  const ModelConfig& config_;
+  const CudaDecoderWeights& weights_;
+  const Buffers& buffers_;
+  const Stream stream_;
+  const CudaBatch& batch_;
+  int64_t num_rows_;
+  float* residual_;
+  void* attention_;
+};
+
+float* CudaDecoder::Forward(const CudaBatch& batch) {
+  MLC_CHECK(batch.num_rows > 0 && batch.num_rows <= limits_.max_rows) << batch.num_rows;
+  MLC_CHECK(batch.num_logits <= limits_.max_logits) << batch.num_logits;
+  Ops ops(*this, batch);
+  RunLayers(weights_, ops);
+  return buffers_.logits;
+}
+
+void CudaDecoder::Ops::Embed() {
+  const auto hidden = static_cast<double>(config_.hidden_size);
+  const float scale = config_.arch->scales_embeddings
+                          ? RoundTo(weights_.dtype, static_cast<float>(std::sqrt(hidden)))
+                          : 1.0f;
+  kernels::cuda::Embed({.dtype = weights_.dtype,
+                        .table = weights_.embeddings,
+                        .k = config_.hidden_size,
+                        .ids = batch_.token_ids,
+                        .sampled = batch_.sampled,
+                        .m = num_rows_,
+                        .scale = scale,
+                        .out = residual_},
+                       stream_);
+}
+
+void CudaDecoder::Ops::LaunchAddNorm(const void* output, const void* post_norm,
+                                     const void* pre_norm) {
+  AddNorm({.dtype = weights_.dtype,
+           .residual = residual_,
+           .x = output,
+           .post_weight = post_norm,
+           .pre_weight = pre_norm,
+           .y = buffers_.hidden,
+           .weight_offset = config_.norm_weight_offset,
+           .eps = config_.rms_norm_eps,
+           .m = num_rows_,
+           .dim = config_.hidden_size},
+          stream_);
+}
+
+// ---- Linears ----
+
+void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
+  const Linear& linear = weights_.layers[layer].linear(role);
+  switch (role) {
+    case LinearRole::kQkv:
+      return LaunchLinear(LinearArgs(linear, buffers_.hidden, buffers_.qkv));
+    case LinearRole::kOut:
+      return LaunchLinear(LinearArgs(linear, attention_, buffers_.hidden));
+    case LinearRole::kGateUp:
+      return LaunchLinear(LinearArgs(linear, buffers_.hidden, buffers_.ffn));
+    case LinearRole::kDown:
+      return LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.hidden));
+  }
+}
+
+void CudaDecoder::Ops::Activate() {
+  kernels::cuda::Activate({.dtype = weights_.dtype,
+                           .activation = config_.activation,
+                           .x = buffers_.ffn,
+                           .out = buffers_.activated,
+                           .m = num_rows_,
+                           .ffn = config_.ffn_size},
+                          stream_);
+}
+
+void CudaDecoder::Ops::Head() {
+  GemvArgs args = LinearArgs(weights_.head, buffers_.hidden, buffers_.logits);
+  args.ldy = decoder_.ld_logits();
+  args.float_output = true;
+  LaunchLinear(args);
+  if (config_.final_soft_cap > 0) {
+    SoftCap(buffers_.logits, num_rows_ * args.ldy, config_.final_soft_cap, stream_);
+  }
+}
+
+GemvArgs CudaDecoder::Ops::LinearArgs(const Linear& linear, const void* x, void* y) const {
+  const CudaMatrix& matrix = linear.matrix;
+  return {.format = matrix.format,
+          .dtype = weights_.dtype,
+          .weight = matrix.data,
+          .n = matrix.n,
+          .k = matrix.k,
+          .x = x,
+          .ldx = matrix.k,
+          .m = num_rows_,
+          .bias = linear.bias,
+          .y = y,
+          .ldy = matrix.n};
+}
+
+void CudaDecoder::Ops::LaunchLinear(const GemvArgs& args) const {
+  const ManyRows& many_rows = decoder_.many_rows_;
+  if (args.m > kMaxGemvRows && many_rows && many_rows(args, stream_)) return;
+  GemvArgs piece = args;
+  const DType y_type = args.float_output ? DType::kFloat32 : args.dtype;
+  for (int64_t row = 0; row < args.m; row += kMaxGemvRows) {
+    piece.m = std::min(kMaxGemvRows, args.m - row);
+    piece.x = Advance(args.x, row * args.ldx, args.dtype);
+    piece.y = Advance(args.y, row * args.ldy, y_type);
+    Gemv(piece, stream_);
+  }
+}
+
+// ---- Attention ----
+
+void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
+  const auto& w = weights_.layers[layer];
+  const bool per_head = config_.arch->qk_norm == QkNorm::kPerHead;
+  if (config_.arch->qk_norm == QkNorm::kWholeProjection) NormalizeWholeProjections(layer);
+  const auto rope = static_cast<size_t>(config_.layers[layer].rope);
+  QkRopeWriteKv(decoder_.kv_[layer],
+                {.dtype = weights_.dtype,
+                 .qkv = buffers_.qkv,
+                 .ld = config_.qkv_size(),
+                 .m = num_rows_,
+                 .q_heads = config_.num_heads,
+                 .q_norm = per_head ? w.norm(NormRole::kQ) : nullptr,
+                 .k_norm = per_head ? w.norm(NormRole::kK) : nullptr,
+                 .weight_offset = config_.norm_weight_offset,
+                 .eps = config_.rms_norm_eps,
+                 .rotary_dim = config_.ropes[rope].rotary_dim,
+                 .positions = batch_.positions,
+                 .slots = batch_.slots,
+                 .cos = weights_.ropes[rope].cos,
+                 .sin = weights_.ropes[rope].sin},
+                stream_);
+}
+
+void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
+  const auto& w = weights_.layers[layer];
+  NormalizeArgs args{.dtype = weights_.dtype,
+                     .x = buffers_.qkv,
+                     .ld = config_.qkv_size(),
+                     .weight = w.norm(NormRole::kQ),
+                     .weight_offset = config_.norm_weight_offset,
+                     .eps = config_.rms_norm_eps,
+                     .m = num_rows_,
+                     .dim = config_.q_size()};
+  kernels::cuda::Normalize(args, stream_);
+  args.x = Advance(buffers_.qkv, config_.q_size(), weights_.dtype);
+  args.weight = w.norm(NormRole::kK);
+  args.dim = config_.kv_size();
+  kernels::cuda::Normalize(args, stream_);
+}
+
+AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
+  return {.dtype = weights_.dtype,
+          .q = buffers_.qkv,
+          .ldq = config_.qkv_size(),
+          .out = buffers_.attention,
+          .ldo = config_.q_size(),
+          .q_heads = config_.num_heads,
+          .scale = config_.attention_scale,
+          .soft_cap = config_.attention_soft_cap,
+          .window = config_.layers[layer].window,
+          .block_tables = batch_.block_tables,
+          .ld_block_tables = batch_.ld_block_tables};
+}
+
+// Whether the tensor cores can do it; rows are computed one by one where they cannot.
+bool CudaDecoder::Ops::HasTiles() const {
+  constexpr int64_t kTensorCoreK = 16;
+  constexpr int64_t kMaxGroup = 128;
+  return weights_.dtype != DType::kFloat32 && config_.head_dim % kTensorCoreK == 0 &&
+         config_.num_heads / config_.num_kv_heads <= kMaxGroup;
+}
+
+void CudaDecoder::Ops::Attend(size_t layer) {
+  const bool has_tiles = HasTiles();
+  const int64_t single_rows = has_tiles ? batch_.num_decode_rows : num_rows_;
+  const int64_t at_once = DecodeRowsAtOnce(config_, decoder_.limits_);
+  for (int64_t row = 0; row < single_rows; row += at_once) {
+    AttendDecode(layer, row, std::min(at_once, single_rows - row));
+  }
+  if (!has_tiles || batch_.num_tiles == 0) return;
+  PrefillAttention(decoder_.kv_[layer], MakeAttentionArgs(layer), batch_.tiles, batch_.num_tiles,
+                   stream_);
+}
+
+void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_rows) const {
+  AttentionArgs args = MakeAttentionArgs(layer);
+  args.q = Advance(args.q, first * args.ldq, weights_.dtype);
+  args.out = Advance(args.out, first * args.ldo, weights_.dtype);
+  DecodeAttention(decoder_.kv_[layer], args,
+                  {.lengths = batch_.lengths + first,
+                   .tables = batch_.tables + first,
+                   .m = num_rows,
+                   .max_rows = DecodeRowsAtOnce(config_, decoder_.limits_),
+                   .max_length = decoder_.limits_.max_length,
+                   .workspace = buffers_.decode},
+                  stream_);
+}
+
+bool CudaDecoder::Ops::KeepLogitsRows() {
+  num_rows_ = batch_.num_logits;
+  if (num_rows_ == 0) return false;
+  if (batch_.logits_rows == nullptr) return true;
+  GatherRows(buffers_.residual, batch_.logits_rows, num_rows_,
+             config_.hidden_size * static_cast<int64_t>(sizeof(float)), buffers_.kept_residual,
+             stream_);
+  GatherRows(buffers_.attention, batch_.logits_rows, num_rows_,
+             config_.q_size() * static_cast<int64_t>(DTypeSize(weights_.dtype)),
+             buffers_.kept_attention, stream_);
+  residual_ = buffers_.kept_residual;
+  attention_ = buffers_.kept_attention;
+  return true;
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,77 @@
+// The order of a decoder: what is computed after what, written once for every device.
+//
+// RunLayers drives an `Ops`, the operations of one device on the rows of one batch. An Ops owns no
+// order; it has the memory and the kernels, and keeps these values per row:
+//
+//   residual   the residual stream
+//   input      what a block of the layer reads: the normalized residual
+//   output     what a block has computed, until AddAndNormalize adds it to the residual
+//
+// An operation may remember its work and fuse it into the next one (the CPU does: the rows of a
+// projection are normalized by the threads that are about to read them), as long as the results
+// are those of this order. Calls are resolved at compile time.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+
+#include "arch/model_config.h"
+#include "weights/decoder_weights.h"
+
+namespace mlc_native {
+
+template <typename Ops, typename Vector>
+concept DecoderOps = requires(Ops ops, const Vector& weight, size_t layer, LinearRole role) {
+  // residual = the embeddings of the tokens.
+  ops.Embed();
+  // input = norm(residual); the residual itself where the weight is absent.
+  ops.Normalize(weight);
+  // residual += post_norm(output), with the family's multiplier; then as Normalize.
+  ops.AddAndNormalize(weight, weight);
+  // A linear of the layer. kQkv and kGateUp read the input, kOut reads attention's output and kDown
+  // the activated rows; kOut and kDown leave the block's output.
+  ops.Project(layer, role);
+  // Norms of q and k, rope; keys and values go to their pages.
+  ops.RotateAndWriteKv(layer);
+  // Attention of q over the pages of the layer.
+  ops.Attend(layer);
+  // act(gate) * up.
+  ops.Activate();
+  // Forgets the rows whose logits are not wanted. False: none is wanted.
+  { ops.KeepLogitsRows() } -> std::same_as<bool>;
+  // The logits of the rows that are left, from the input.
+  ops.Head();
+};
+
+// The feed-forward block of a layer: from the input to the output.
+template <typename Ops>
+void FeedForward(size_t layer, Ops& ops) {
+  ops.Project(layer, LinearRole::kGateUp);
+  ops.Activate();
+  ops.Project(layer, LinearRole::kDown);
+}
+
+template <typename Matrix, typename Vector, DecoderOps<Vector> Ops>
+void RunLayers(const DecoderWeights<Matrix, Vector>& weights, Ops& ops) {
+  const size_t num_layers = weights.layers.size();
+  ops.Embed();
+  ops.Normalize(weights.layers.front().norm(NormRole::kPreAttention));
+  for (size_t layer = 0; layer < num_layers; ++layer) {
+    const LayerWeights<Matrix, Vector>& w = weights.layers[layer];
+    const bool is_last = layer + 1 == num_layers;
+    ops.Project(layer, LinearRole::kQkv);
+    ops.RotateAndWriteKv(layer);
+    ops.Attend(layer);
+    // Past the last keys and values, only rows whose logits are wanted matter.
+    if (is_last && !ops.KeepLogitsRows()) return;
+    ops.Project(layer, LinearRole::kOut);
+    ops.AddAndNormalize(w.norm(NormRole::kPostAttention), w.norm(NormRole::kPreFfn));
+    FeedForward(layer, ops);
+    ops.AddAndNormalize(
+        w.norm(NormRole::kPostFfn),
+        is_last ? weights.final_norm : weights.layers[layer + 1].norm(NormRole::kPreAttention));
+  }
+  ops.Head();
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,277 @@
+// Transformer::Forward: the operations of run_layers.h on the CPU's kernels.
+//
+// Row-wise operations in front of a linear are only remembered; the linear's threads run them on
+// the rows they are about to read, while these are in their caches.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+
+#include "models/batch_check.h"
+#include "models/run_layers.h"
+#include "models/transformer.h"
+#include "support/check.h"
+
+namespace mlc_native {
+namespace {
+
+// Row-wise operations that run in one loop over the rows.
+class RowSteps {
+ public:
+  void Add(const kernels::RowStep& step) { steps_.at(size_++) = step; }
+  void Clear() { size_ = 0; }
+  bool empty() const { return size_ == 0; }
+  std::span<const kernels::RowStep> span() const { return {steps_.data(), size_}; }
+
+ private:
+  std::array<kernels::RowStep, 4> steps_;
+  size_t size_ = 0;
+};
+
+}  // namespace
+
+class Transformer::Ops {
+ public:
+  Ops(const Transformer& model, const ForwardBatch& batch)
+      : model_(model),
+        config_(model.config_),
+        buffers_(model.buffers_),
+        batch_(batch),
+        num_rows_(static_cast<int64_t>(batch.token_ids.size())) {}
+
+  void Embed();
+  void Normalize(const float* pre_norm);
+  void AddAndNormalize(const float* post_norm, const float* pre_norm);
+  void Project(size_t layer, LinearRole role);
+  void RotateAndWriteKv(size_t layer);
+  void Attend(size_t layer);
+  void Activate();
+  bool KeepLogitsRows();
+  void Head();
+
+  LogitsView logits() const {
+    return {
+        .data = buffers_.logits.data, .num_rows = num_logits_, .vocab_size = config_.vocab_size};
+  }
+
+ private:
+  using Linear = CpuDecoderWeights::Linear;
+
+  kernels::RmsNormArgs Norm(const Activations& x, const float* weight, const Activations& y) const;
+  kernels::RmsNormArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
+  // Runs the remembered operations first.
+  void RunLinear(const Linear& linear, const Activations& x, const Activations& y);
+
+  const Transformer& model_;
+  const ModelConfig& config_;
+  const Buffers& buffers_;
+  const ForwardBatch& batch_;
+  int64_t num_rows_;
+  int64_t num_logits_ = 0;
+  RowSteps remembered_;                 // for the next linear
+  const Activations* input_ = nullptr;  // of the next block
+};
+
+LogitsView Transformer::Forward(const ForwardBatch& batch) {
+  CheckBatch(batch, {.max_num_rows = max_num_rows_,
+                     .max_num_logits = max_num_logits_,
+                     .num_positions = num_positions_});
+  MLC_CHECK(std::ranges::is_sorted(batch.logits_rows, std::ranges::less_equal()))
+      << "logits rows are not ascending";
+  PlacePositions(batch);
+  Ops ops(*this, batch);
+  RunLayers(weights_, ops);
+  return ops.logits();
+}
+
+void Transformer::PlacePositions(const ForwardBatch& batch) {
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const SequenceSlice& s = batch.sequences[i];
+    sequences_[i] = {.row_begin = s.first_row,
+                     .num_rows = s.num_tokens,
+                     .first_position = s.position,
+                     .block_table = s.block_table.data()};
+    for (int32_t j = 0; j < s.num_tokens; ++j) {
+      const int64_t position = s.position + j;
+      const auto row = static_cast<size_t>(s.first_row + j);
+      const int64_t page = s.block_table[static_cast<size_t>(position / kKvPageSize)];
+      positions_[row] = static_cast<int32_t>(position);
+      slots_[row] = page * kKvPageSize + position % kKvPageSize;
+    }
+  }
+}
+
+void Transformer::Ops::Embed() {
+  const kernels::GatherArgs args{.ids = batch_.token_ids.data(),
+                                 .m = num_rows_,
+                                 .scale = model_.embedding_scale_,
+                                 .out = buffers_.residual.data,
+                                 .ldo = buffers_.residual.width};
+  const CpuDecoderWeights& weights = model_.weights_;
+  if (weights.embeddings.data == nullptr) {
+    kernels::GatherPackedRows(model_.cpu_, weights.head.matrix, args);
+  } else {
+    kernels::GatherRows(model_.cpu_, weights.embeddings, args);
+  }
+}
+
+// ---- Norms ----
+
+kernels::RmsNormArgs Transformer::Ops::Norm(const Activations& x, const float* weight,
+                                            const Activations& y) const {
+  return {.x = x.data,
+          .ldx = x.width,
+          .y = y.data,
+          .ldy = y.width,
+          .weight = weight,
+          .weight_offset = config_.norm_weight_offset,
+          .eps = config_.rms_norm_eps,
+          .m = num_rows_,
+          .groups = 1,
+          .dim = config_.hidden_size};
+}
+
+kernels::RmsNormArgs Transformer::Ops::HeadNorm(const float* weight, float* x,
+                                                int64_t heads) const {
+  const Activations rows{.data = x, .width = buffers_.qkv.width};
+  kernels::RmsNormArgs norm = Norm(rows, weight, rows);
+  const bool whole = config_.arch->qk_norm == QkNorm::kWholeProjection;
+  norm.groups = whole ? 1 : heads;
+  norm.dim = whole ? heads * config_.head_dim : config_.head_dim;
+  return norm;
+}
+
+void Transformer::Ops::Normalize(const float* pre_norm) {
+  if (pre_norm != nullptr) {
+    remembered_.Add(Norm(buffers_.residual, pre_norm, buffers_.hidden));
+  }
+  input_ = pre_norm != nullptr ? &buffers_.hidden : &buffers_.residual;
+}
+
+void Transformer::Ops::AddAndNormalize(const float* post_norm, const float* pre_norm) {
+  if (post_norm != nullptr) {
+    kernels::RmsNormArgs norm = Norm(buffers_.hidden, post_norm, buffers_.residual);
+    norm.accumulate = true;
+    remembered_.Add(norm);
+    return Normalize(pre_norm);
+  }
+  MLC_CHECK(pre_norm != nullptr) << "neither a norm after the block nor one before the next";
+  kernels::RmsNormArgs norm = Norm(buffers_.hidden, pre_norm, buffers_.hidden);
+  norm.residual = buffers_.residual.data;
+  norm.ld_residual = buffers_.residual.width;
+  remembered_.Add(norm);
+  input_ = &buffers_.hidden;
+}
+
+// ---- Linears ----
+
+void Transformer::Ops::RunLinear(const Linear& linear, const Activations& x, const Activations& y) {
+  kernels::Linear(model_.cpu_, linear.matrix,
+                  {.x = x.data,
+                   .ldx = x.width,
+                   .m = num_rows_,
+                   .bias = linear.bias,
+                   .y = y.data,
+                   .ldy = y.width,
+                   .workspace = buffers_.linear_inputs.data},
+                  remembered_.span());
+  remembered_.Clear();
+}
+
+void Transformer::Ops::Project(size_t layer, LinearRole role) {
+  const Linear& linear = model_.weights_.layers[layer].linear(role);
+  switch (role) {
+    case LinearRole::kQkv:
+      return RunLinear(linear, *input_, buffers_.qkv);
+    case LinearRole::kOut:
+      return RunLinear(linear, buffers_.attention, buffers_.hidden);
+    case LinearRole::kGateUp:
+      return RunLinear(linear, *input_, buffers_.ffn);
+    case LinearRole::kDown:
+      return RunLinear(linear, buffers_.ffn, buffers_.hidden);
+  }
+}
+
+void Transformer::Ops::Activate() {
+  remembered_.Add(kernels::GatedActivationArgs{.activation = config_.activation,
+                                               .x = buffers_.ffn.data,
+                                               .ldx = buffers_.ffn.width,
+                                               .out = buffers_.ffn.data,
+                                               .ldo = buffers_.ffn.width,
+                                               .m = num_rows_,
+                                               .ffn = config_.ffn_size});
+}
+
+void Transformer::Ops::Head() {
+  RunLinear(model_.weights_.head, *input_, buffers_.logits);
+  num_logits_ = num_rows_;
+  if (config_.final_soft_cap > 0) {
+    const Activations& logits = buffers_.logits;
+    kernels::SoftCap(model_.cpu_, {logits.data, logits.width, num_rows_, logits.width},
+                     config_.final_soft_cap);
+  }
+}
+
+// ---- Attention ----
+
+void Transformer::Ops::RotateAndWriteKv(size_t layer) {
+  const auto& w = model_.weights_.layers[layer];
+  const auto rope = static_cast<size_t>(config_.layers[layer].rope);
+  const Activations& qkv = buffers_.qkv;
+  float* k = qkv.data + config_.q_size();
+  RowSteps steps;
+  if (config_.arch->qk_norm != QkNorm::kNone) {
+    steps.Add(HeadNorm(w.norm(NormRole::kQ), qkv.data, config_.num_heads));
+    steps.Add(HeadNorm(w.norm(NormRole::kK), k, config_.num_kv_heads));
+  }
+  steps.Add(kernels::RopeArgs{.x = qkv.data,
+                              .ld = qkv.width,
+                              .m = num_rows_,
+                              .heads = config_.num_heads + config_.num_kv_heads,  // side by side
+                              .head_dim = config_.head_dim,
+                              .rotary_dim = config_.ropes[rope].rotary_dim,
+                              .positions = model_.positions_.data(),
+                              .cos = model_.ropes_[rope].cos.data(),
+                              .sin = model_.ropes_[rope].sin.data()});
+  steps.Add(kernels::WriteKvStep{.kv = &model_.kv_.layer(layer),
+                                 .rows = {.k = k,
+                                          .ldk = qkv.width,
+                                          .v = k + config_.kv_size(),
+                                          .ldv = qkv.width,
+                                          .m = num_rows_,
+                                          .slots = model_.slots_.data()}});
+  kernels::RunRows(model_.cpu_, steps.span());
+}
+
+void Transformer::Ops::Attend(size_t layer) {
+  kernels::PagedAttention(model_.cpu_, model_.kv_.layer(layer),
+                          {.q = buffers_.qkv.data,
+                           .ldq = buffers_.qkv.width,
+                           .out = buffers_.attention.data,
+                           .ldo = buffers_.attention.width,
+                           .q_heads = config_.num_heads,
+                           .scale = config_.attention_scale,
+                           .soft_cap = config_.attention_soft_cap,
+                           .window = config_.layers[layer].window,
+                           .sequences = model_.sequences_.data(),
+                           .num_sequences = static_cast<int64_t>(batch_.sequences.size()),
+                           .workspace = buffers_.attention_workspace});
+}
+
+// Moves these rows of the residual and of attention's output to the front.
+bool Transformer::Ops::KeepLogitsRows() {
+  MLC_CHECK(remembered_.empty()) << "rows are moved before all that is remembered has run";
+  const std::span<const int32_t> rows = batch_.logits_rows;
+  for (const Activations& a : {buffers_.residual, buffers_.attention}) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto to = static_cast<int64_t>(i);
+      if (rows[i] == to) continue;
+      std::memcpy(a.data + to * a.width, a.data + rows[i] * a.width,
+                  static_cast<size_t>(a.width) * sizeof(float));
+    }
+  }
+  num_rows_ = static_cast<int64_t>(rows.size());
+  return num_rows_ > 0;
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,80 @@
+// The weights of a decoder as a device reads them: views of matrices and vectors, arranged the same
+// way on every device. Immutable after loading; the memory belongs to the device's own struct.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "arch/arch_spec.h"
+#include "support/check.h"
+#include "support/dtype.h"
+
+namespace mlc_native {
+
+// Names a linear among those of a layer. Families without experts have expert 0 alone.
+struct LinearKey {
+  LinearRole role = LinearRole::kQkv;
+  int expert = 0;
+
+  auto operator<=>(const LinearKey&) const = default;
+};
+
+// The linears and norms of one layer. `Matrix` is a view of a packed matrix; `Vector` is a view of
+// a bias or of a norm's weight, and Vector{} where the family has none.
+template <typename Matrix, typename Vector>
+class LayerWeights {
+ public:
+  struct Linear {
+    Matrix matrix{};
+    Vector bias{};
+  };
+  using Linears = std::vector<std::pair<LinearKey, Linear>>;
+  using Norms = std::array<Vector, kNumNormRoles>;  // by NormRole
+
+  LayerWeights() = default;  // no linears
+  // Requires: the experts of each role in `linears` are 0, 1, 2, ..., each once. The order is free.
+  LayerWeights(Linears linears, Norms norms) : norms_(std::move(norms)) {
+    std::ranges::sort(linears, {}, [](const auto& entry) { return entry.first; });
+    for (auto& [key, linear] : linears) {
+      Span& span = spans_[static_cast<size_t>(key.role)];
+      MLC_CHECK(key.expert == span.count)
+          << "expert " << key.expert << " of role " << static_cast<int>(key.role);
+      if (span.count++ == 0) span.begin = linears_.size();
+      linears_.push_back(std::move(linear));
+    }
+  }
+
+  int num_experts(LinearRole role) const { return spans_[static_cast<size_t>(role)].count; }
+  // Requires: expert < num_experts(role).
+  const Linear& linear(LinearRole role, int expert = 0) const {
+    return linears_[spans_[static_cast<size_t>(role)].begin + static_cast<size_t>(expert)];
+  }
+  const Vector& norm(NormRole role) const { return norms_[static_cast<size_t>(role)]; }
+
+ private:
+  // The experts of one role within linears_.
+  struct Span {
+    size_t begin = 0;
+    int count = 0;
+  };
+
+  std::vector<Linear> linears_;
+  std::array<Span, kNumLinearRoles> spans_{};
+  Norms norms_{};
+};
+
+template <typename Matrix, typename Vector>
+struct DecoderWeights {
+  using Layer = LayerWeights<Matrix, Vector>;
+  using Linear = typename Layer::Linear;
+
+  DType dtype = DType::kFloat32;  // of what is not quantized
+  std::vector<Layer> layers;
+  Vector final_norm{};
+  Linear head;  // [vocab, hidden], without a bias; tied: the embeddings, too
+};
+
+}  // namespace mlc_native

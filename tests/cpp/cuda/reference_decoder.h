@@ -1,0 +1,138 @@
+// A decoder in double precision: the operations of models/run_layers.h made of the kernels'
+// references, on all tokens of one sequence. What a device's decoder is compared with.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "kernels/reference.h"
+#include "models/run_layers.h"
+
+namespace mlc_native {
+
+namespace reference = kernels::reference;
+using Values = reference::Matrix;
+
+struct ReferenceWeights : DecoderWeights<Values, Values> {
+  Values embeddings;  // [vocab, hidden]
+};
+
+class ReferenceOps {
+ public:
+  // All outlive the operations.
+  ReferenceOps(const ModelConfig& config, const ReferenceWeights& weights,
+               const std::vector<int32_t>& tokens)
+      : config_(config), weights_(weights), tokens_(tokens), positions_(tokens.size()) {
+    std::iota(positions_.begin(), positions_.end(), 0);
+  }
+
+  void Embed() {
+    const double scale = config_.arch->scales_embeddings ? std::sqrt(config_.hidden_size) : 1.0;
+    for (const int32_t token : tokens_) {
+      for (int64_t i = 0; i < config_.hidden_size; ++i) {
+        residual_.push_back(scale * weights_.embeddings[token * config_.hidden_size + i]);
+      }
+    }
+  }
+
+  void Normalize(const Values& pre_norm) { input_ = Norm(residual_, pre_norm); }
+
+  void AddAndNormalize(const Values& post_norm, const Values& pre_norm) {
+    const Values added = Norm(output_, post_norm);
+    for (size_t i = 0; i < residual_.size(); ++i) residual_[i] += added[i];
+    Normalize(pre_norm);
+  }
+
+  void Project(size_t layer, LinearRole role) {
+    const auto& linear = weights_.layers[layer].linear(role);
+    switch (role) {
+      case LinearRole::kQkv:
+        return RunLinear(linear, input_, &qkv_);
+      case LinearRole::kOut:
+        return RunLinear(linear, attention_, &output_);
+      case LinearRole::kGateUp:
+        return RunLinear(linear, input_, &ffn_);
+      case LinearRole::kDown:
+        return RunLinear(linear, ffn_, &output_);
+    }
+  }
+
+  void RotateAndWriteKv(size_t layer) {
+    const auto& w = weights_.layers[layer];
+    q_ = Rotated(Norm(QkvColumns(0, config_.q_size()), w.norm(NormRole::kQ)), layer);
+    k_ =
+        Rotated(Norm(QkvColumns(config_.q_size(), config_.kv_size()), w.norm(NormRole::kK)), layer);
+    v_ = QkvColumns(config_.q_size() + config_.kv_size(), config_.kv_size());
+  }
+
+  void Attend(size_t layer) {
+    attention_ = reference::Attention({.q_heads = config_.num_heads,
+                                       .kv_heads = config_.num_kv_heads,
+                                       .head_dim = config_.head_dim,
+                                       .scale = config_.attention_scale,
+                                       .soft_cap = config_.attention_soft_cap,
+                                       .window = config_.layers[layer].window},
+                                      q_, k_, v_, 0);
+  }
+
+  void Activate() { ffn_ = reference::GatedActivation(ffn_, config_.ffn_size, config_.activation); }
+
+  bool KeepLogitsRows() { return true; }  // all are
+
+  void Head() {
+    RunLinear(weights_.head, input_, &logits_);
+    if (config_.final_soft_cap == 0) return;
+    for (double& logit : logits_) {
+      logit = config_.final_soft_cap * std::tanh(logit / config_.final_soft_cap);
+    }
+  }
+
+  const Values& logits() const { return logits_; }  // [tokens, vocab]
+
+ private:
+  Values Norm(const Values& x, const Values& weight) const {
+    if (weight.empty()) return x;
+    return reference::RmsNorm(x, weight, config_.norm_weight_offset, config_.rms_norm_eps);
+  }
+
+  void RunLinear(const ReferenceWeights::Linear& linear, const Values& x, Values* y) const {
+    *y = reference::Linear(x, linear.matrix, linear.bias, std::ssize(tokens_));
+  }
+
+  Values QkvColumns(int64_t begin, int64_t width) const {
+    Values columns;
+    for (int64_t row = 0; row < std::ssize(tokens_); ++row) {
+      const auto from = qkv_.begin() + row * config_.qkv_size() + begin;
+      columns.insert(columns.end(), from, from + width);
+    }
+    return columns;
+  }
+
+  Values Rotated(const Values& x, size_t layer) const {
+    const auto rope = static_cast<size_t>(config_.layers[layer].rope);
+    const std::vector<float> frequencies = RopeFrequencies(config_.ropes[rope]);
+    return reference::Rope(x, config_.head_dim, positions_,
+                           {frequencies.begin(), frequencies.end()});
+  }
+
+  const ModelConfig& config_;
+  const ReferenceWeights& weights_;
+  const std::vector<int32_t>& tokens_;
+  std::vector<int32_t> positions_;
+  Values residual_, input_, output_;
+  Values qkv_, q_, k_, v_, attention_, ffn_;
+  Values logits_;
+};
+
+// Logits [tokens, vocab].
+inline Values ReferenceLogits(const ModelConfig& config, const ReferenceWeights& weights,
+                              const std::vector<int32_t>& tokens) {
+  ReferenceOps ops(config, weights, tokens);
+  RunLayers(weights, ops);
+  return ops.logits();
+}
+
+}  // namespace mlc_native

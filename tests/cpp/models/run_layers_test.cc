@@ -1,0 +1,110 @@
+#include "models/run_layers.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+using NamedWeights = DecoderWeights<std::string, std::string>;
+
+// Writes down what it is asked to do.
+struct RecordingOps {
+  bool wants_logits = true;
+  std::vector<std::string> calls{};
+
+  void Add(const std::string& call) { calls.push_back(call); }
+  void Embed() { Add("embed"); }
+  void Normalize(const std::string& pre) { Add("norm " + pre); }
+  void AddAndNormalize(const std::string& post, const std::string& pre) {
+    Add("add " + post + " norm " + pre);
+  }
+  void Project(size_t layer, LinearRole role) {
+    const char* names[] = {"qkv", "out", "gate_up", "down"};
+    Add(names[static_cast<size_t>(role)] + std::to_string(layer));
+  }
+  void RotateAndWriteKv(size_t layer) { Add("kv" + std::to_string(layer)); }
+  void Attend(size_t layer) { Add("attend" + std::to_string(layer)); }
+  void Activate() { Add("activate"); }
+  bool KeepLogitsRows() {
+    Add("keep");
+    return wants_logits;
+  }
+  void Head() { Add("head"); }
+};
+
+NamedWeights TwoLayers() {
+  NamedWeights weights;
+  for (const std::string i : {"0", "1"}) {
+    NamedWeights::Layer::Norms norms;
+    norms[static_cast<size_t>(NormRole::kPreAttention)] = "in" + i;
+    norms[static_cast<size_t>(NormRole::kPostAttention)] = "attended" + i;
+    norms[static_cast<size_t>(NormRole::kPreFfn)] = "ffn" + i;
+    norms[static_cast<size_t>(NormRole::kPostFfn)] = "done" + i;
+    weights.layers.push_back({{}, norms});
+  }
+  weights.final_norm = "final";
+  return weights;
+}
+
+TEST(RunLayers, CallsEachOperationInTheOrderOfADecoder) {
+  RecordingOps ops;
+  RunLayers(TwoLayers(), ops);
+  EXPECT_EQ(ops.calls, (std::vector<std::string>{"embed",
+                                                 "norm in0",  //
+                                                 "qkv0",
+                                                 "kv0",
+                                                 "attend0",
+                                                 "out0",
+                                                 "add attended0 norm ffn0",  //
+                                                 "gate_up0",
+                                                 "activate",
+                                                 "down0",
+                                                 "add done0 norm in1",  //
+                                                 "qkv1",
+                                                 "kv1",
+                                                 "attend1",
+                                                 "keep",
+                                                 "out1",
+                                                 "add attended1 norm ffn1",  //
+                                                 "gate_up1",
+                                                 "activate",
+                                                 "down1",
+                                                 "add done1 norm final",
+                                                 "head"}));
+}
+
+TEST(RunLayers, EndsAfterTheLastKeysAndValuesWhereNoLogitsAreWanted) {
+  RecordingOps ops{.wants_logits = false};
+  RunLayers(TwoLayers(), ops);
+  EXPECT_EQ(ops.calls.back(), "keep");
+  EXPECT_EQ(ops.calls[ops.calls.size() - 2], "attend1");
+}
+
+using Layer = NamedWeights::Layer;
+
+TEST(LayerWeights, FindsLinearsByRoleAndExpertInWhateverOrderTheyCome) {
+  const Layer layer({{{LinearRole::kDown, 1}, {"down1", ""}},
+                     {{LinearRole::kQkv}, {"qkv", "bias"}},
+                     {{LinearRole::kDown, 0}, {"down0", ""}}},
+                    {});
+  EXPECT_EQ(layer.linear(LinearRole::kQkv).matrix, "qkv");
+  EXPECT_EQ(layer.linear(LinearRole::kQkv).bias, "bias");
+  EXPECT_EQ(layer.linear(LinearRole::kDown).matrix, "down0");
+  EXPECT_EQ(layer.linear(LinearRole::kDown, 1).matrix, "down1");
+  EXPECT_EQ(layer.num_experts(LinearRole::kDown), 2);
+  EXPECT_EQ(layer.num_experts(LinearRole::kGateUp), 0);
+}
+
+TEST(LayerWeights, RefusesExpertsThatAreMissingOrTwice) {
+  EXPECT_THROW(Layer({{{LinearRole::kDown, 1}, {}}}, {}), InternalError);
+  EXPECT_THROW(Layer({{{LinearRole::kDown}, {}}, {{LinearRole::kDown}, {}}}, {}), InternalError);
+}
+
+}  // namespace
+}  // namespace mlc_native
