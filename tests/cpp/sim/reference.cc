@@ -91,6 +91,7 @@ const RequestHistory& Reference::AnswerAlone(const Request& request) {
   auto patient = std::make_shared<Request>(request);
   patient->generation_cfg.timeout_s.reset();
   patient->generation_cfg.queue_timeout_s.reset();
+  patient->generation_cfg.debug_config.pinned_system_prompt = false;  // there is no cache here
   engine_->AddRequest(std::move(patient));
   while (!engine_->Empty()) engine_->Step();
   return history_.of(request.id);

@@ -90,9 +90,12 @@ class ThreadedHistory {
 
   void Add(SimRandom& rng, const std::string& id) {
     std::vector<int32_t> prompt = workload_.DrawPrompt(rng);
-    const GenerationConfig config = workload_.DrawGeneration(rng, std::ssize(prompt));
+    GenerationConfig config = workload_.DrawGeneration(rng, std::ssize(prompt));
     RequestPtr request;
     try {
+      // A prompt that exceeds the room for pins is refused.
+      config.debug_config.pinned_system_prompt &=
+          std::ssize(prompt) <= harness_.engine().GetRequestLimits().max_pinned_length.value_or(0);
       request = harness_.engine().CreateRequest(id, {TokenData{std::move(prompt)}}, config);
     } catch (const InvalidRequest&) {
       return ExpectLifeCycle("nothing is loaded");
