@@ -16,10 +16,22 @@ model="${MLC_NATIVE_DEMO_MODEL:-$ROOT/mlc_native/demo_model}"
 
 say "mlc-native chat $model"
 if [ $# -eq 0 ] && [ -t 0 ]; then
-  exec mlc-native chat "$model"
+  mlc-native chat "$model"
+else
+  [ $# -gt 0 ] || set -- "What is 2 + 2?" "What is the capital of France?" "Spell cat."
+  {
+    printf '%s\n' "$@"
+    echo /exit
+  } | mlc-native chat "$model"
 fi
-[ $# -gt 0 ] || set -- "What is 2 + 2?" "What is the capital of France?" "Spell cat."
-{
-  printf '%s\n' "$@"
-  echo /exit
-} | mlc-native chat "$model"
+
+say "what next"
+cat <<END
+Activate the environment:   source ${VENV#"$ROOT/"}/bin/activate
+Chat with the demo model:   mlc-native chat demo
+With a checkpoint of yours: mlc-native chat FOLDER    (Hugging Face format, or a name on the Hub)
+From Python:
+    from mlc_native import MLCEngine
+    engine = MLCEngine("demo")
+    print(engine.chat.completions.create(messages=[{"role": "user", "content": "Spell cat."}]))
+END

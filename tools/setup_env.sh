@@ -26,6 +26,35 @@ find_python() {
   done
 }
 
+# logged COMMAND...: its output goes to build/setup.log and is shown if it fails.
+logged() {
+  local log="$ROOT/build/setup.log"
+  mkdir -p "$ROOT/build"
+  "$@" >"$log" 2>&1 </dev/null || { tail -n 40 "$log"; false; }
+}
+
+# with_progress LOG COMMAND...: its output goes to LOG. Shows the latest of ninja's counters: on a
+# terminal in a line that changes, otherwise in a line every half a minute.
+with_progress() {
+  local log="$1" shown=$SECONDS counter status
+  shift
+  "$@" >"$log" 2>&1 </dev/null &
+  while kill -0 $! 2>/dev/null; do
+    sleep 1
+    counter="$(grep -oE '\[[0-9]+/[0-9]+\] (Building|Linking)' "$log" | tail -n 1)"
+    [ -n "$counter" ] || continue
+    if [ -t 1 ]; then
+      printf '\r   %s ' "${counter% *}"
+    elif [ $((SECONDS - shown)) -ge 30 ]; then
+      shown=$SECONDS
+      echo "   ${counter% *}"
+    fi
+  done
+  wait $! && status=0 || status=$?
+  [ -t 1 ] && printf '\r                    \r'
+  return $status
+}
+
 has_header() { printf '#include <%s>\n' "$1" | g++ -x c++ -E - >/dev/null 2>&1; }
 has_python_dev() {
   "$1" -c 'import ensurepip, os, sysconfig
@@ -57,8 +86,8 @@ system_packages() {
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     say "installing ${wanted[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update -qq || true
-    apt-get install -y -qq --no-install-recommends "${wanted[@]}" </dev/null >/dev/null && return 0
+    logged apt-get update -qq || true
+    logged apt-get install -y -qq --no-install-recommends "${wanted[@]}" && return 0
   fi
   [ ${#missing[@]} -eq 0 ] && return 0 # ccache is only a convenience
   die "missing: ${missing[*]}. On Debian or Ubuntu: sudo apt-get install ${wanted[*]}"
@@ -85,18 +114,18 @@ PY
   [ ${#requires[@]} -gt 1 ] || die "no build requirements in pyproject.toml"
   if [[ " $* " = *" torch "* ]]; then
     say "torch"
-    "$PYTHON" -m pip install -q "torch==${MLC_NATIVE_TORCH:-2.13.0}" || die "torch could not be installed"
+    logged "$PYTHON" -m pip install -q "torch==${MLC_NATIVE_TORCH:-2.13.0}" || die "torch could not be installed"
   fi
   say "build requirements"
-  "$PYTHON" -m pip install -q "${requires[@]}" || die "build requirements could not be installed"
+  logged "$PYTHON" -m pip install -q "${requires[@]}" || die "build requirements could not be installed"
 }
 
 # install_package [extras]: editable, from the shared build directory; output only when it fails.
 install_package() {
   say "building and installing mlc_native (log: build/install.log)"
   mkdir -p "$ROOT/build"
-  if ! "$PYTHON" -m pip install -v --no-build-isolation -e "$ROOT${1:-}" \
-      >"$ROOT/build/install.log" 2>&1 </dev/null; then
+  if ! with_progress "$ROOT/build/install.log" \
+      "$PYTHON" -m pip install -v --no-build-isolation -e "$ROOT${1:-}"; then
     tail -n 80 "$ROOT/build/install.log"
     die "the build failed (see above, or build/install.log)"
   fi

@@ -37,12 +37,6 @@ configure() { # configure BUILD [OPTIONS...]: a build without Python
 quietly() { # quietly LOG COMMAND...: the output goes to the log, and is shown only on failure
   "${@:2}" >>"$1" 2>&1 || { tail -n 60 "$1"; false; }
 }
-build_core() {
-  : >build/core.log
-  quietly build/core.log configure build/core -DMLC_NATIVE_BUILD_TESTS=ON \
-    -DMLC_NATIVE_WITH_GRAMMAR=ON -DMLC_NATIVE_CUDA=OFF &&
-    quietly build/core.log cmake --build build/core -j "$jobs"
-}
 build_cuda() { # build_cuda ARCHITECTURES
   : >build/cuda.log
   quietly build/cuda.log configure build/cuda -DMLC_NATIVE_WITH_GRAMMAR=OFF -DMLC_NATIVE_CUDA=ON \
@@ -88,8 +82,6 @@ if [ $python = 1 ] && [ $mode != fast ]; then
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 420 "ThreadSanitizer" tools/sanitize.sh thread "${sanitizers[@]}"
-  optional 300 "core: build" build_core &&
-    optional 60 "core: C++ tests" run_ctest build/core
   optional 300 "AArch64 in qemu" tools/cross_aarch64.sh
   if command -v nvcc >/dev/null; then
     optional 300 "CUDA for $architectures" build_cuda "$architectures"
