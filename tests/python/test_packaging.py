@@ -132,7 +132,7 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("site")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
     run(*pip, "--target", where, wheel)
-    for name in ("torch", "tvm_ffi", "xgrammar"):
+    for name in ("tvm_ffi", "xgrammar"):
         spec = importlib.util.find_spec(name)
         assert spec is not None
         assert spec.submodule_search_locations
@@ -228,6 +228,14 @@ def test_the_library_needs_nothing_but_the_system(site: Path) -> None:
     assert "libc.so.6" in needed
     assert [name for name in needed if not re.fullmatch(SYSTEM_LIBRARIES, name)] == []
     assert re.findall(r"\(R(?:UN)?PATH\).*\[(.*)\]", dynamic) == ["$ORIGIN"]
+
+
+def test_ops_use_only_the_stable_abi_of_torch(site: Path) -> None:
+    """C functions of torch, no C++: one build works with many releases."""
+    undefined = run("nm", "-D", "--undefined-only", site / "mlc_native/lib/libmlc_native_ops.so")
+    symbols = re.findall(r" U (\S*(?:torch|3c10|N2at)\S*)", undefined)
+    assert "aoti_torch_library_init_def" in symbols
+    assert [name for name in symbols if not re.fullmatch(r"(aoti_)?torch_\w+", name)] == []
 
 
 def base_requirements(wheel: Path) -> list[importlib.metadata.Distribution]:
