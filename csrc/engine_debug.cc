@@ -3,16 +3,13 @@
 #include <set>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "support/check.h"
 #include "support/error.h"
+#include "support/json.h"
 #include "support/machine_info.h"
 
 namespace mlc_native {
 namespace {
-
-using nlohmann::ordered_json;
 
 const char* ToString(RequestStateStatus status) {
   switch (status) {
@@ -61,29 +58,37 @@ void AuditRequest(RequestState& rstate) {
   MLC_CHECK(!rstate.all_leaves_finished()) << id << " is finished and still here";
 }
 
-ordered_json EntryJson(const RequestStateEntry& entry) {
-  return {{"status", ToString(entry.status)},        {"parent_idx", entry.parent_idx},
-          {"internal_id", entry.mstate.internal_id}, {"num_tokens", entry.tokens.size()},
-          {"kv_len", entry.mstate.kv_len},           {"num_generated", entry.num_generated()}};
+void WriteEntry(const RequestStateEntry& entry, JsonWriter* json) {
+  json->BeginObject()
+      .Add("status", ToString(entry.status))
+      .Add("parent_idx", entry.parent_idx)
+      .Add("internal_id", entry.mstate.internal_id)
+      .Add("num_tokens", entry.tokens.size())
+      .Add("kv_len", entry.mstate.kv_len)
+      .Add("num_generated", entry.num_generated())
+      .EndObject();
 }
 
 int64_t NumPinnedPages(const EngineStateObj& estate) {
   return estate.prefix_cache != nullptr ? estate.prefix_cache->num_pinned_pages() : 0;
 }
 
-ordered_json PageCounts(const EngineStateObj& estate, const PagedKvCache& kv) {
-  return {
-      {"kv_pages_total", kv.pool().num_total()},     {"kv_pages_used", kv.pool().num_used()},
-      {"kv_pages_free", kv.pool().num_free()},       {"kv_pages_cached", kv.pool().num_cached()},
-      {"kv_pages_pinned", NumPinnedPages(estate)},   {"num_sequences", kv.num_sequences()},
-      {"num_live_ids", estate.id_manager.num_live()}};
+// The members, without the braces.
+void AddPageCounts(const EngineStateObj& estate, const PagedKvCache& kv, JsonWriter* json) {
+  json->Add("kv_pages_total", kv.pool().num_total())
+      .Add("kv_pages_used", kv.pool().num_used())
+      .Add("kv_pages_free", kv.pool().num_free())
+      .Add("kv_pages_cached", kv.pool().num_cached())
+      .Add("kv_pages_pinned", NumPinnedPages(estate))
+      .Add("num_sequences", kv.num_sequences())
+      .Add("num_live_ids", estate.id_manager.num_live());
 }
 
 template <typename Queue>
-ordered_json QueueJson(const Queue& queue) {
-  ordered_json ids = ordered_json::array();
-  for (const RequestPtr& request : queue) ids.push_back(request->id);
-  return ids;
+void AddQueue(const char* name, const Queue& queue, JsonWriter* json) {
+  json->Name(name).BeginArray();
+  for (const RequestPtr& request : queue) json->Put(request->id);
+  json->EndArray();
 }
 
 }  // namespace
@@ -131,7 +136,9 @@ void AuditState(EngineStateObj& estate, const PagedKvCache& kv) {
 }
 
 std::string PagesJson(const EngineStateObj& estate, const PagedKvCache& kv) {
-  return PageCounts(estate, kv).dump();
+  JsonWriter json;
+  AddPageCounts(estate, kv, &json.BeginObject());
+  return json.EndObject().Take();
 }
 
 std::string MemoryJson(const ModelMetadata& model, const EngineConfig& config,
@@ -139,26 +146,29 @@ std::string MemoryJson(const ModelMetadata& model, const EngineConfig& config,
   const int64_t page_bytes = model.kv_bytes_per_token * kv.page_size();
   const int64_t workspace_bytes = model.workspace_bytes_per_token * *config.prefill_chunk_size +
                                   model.workspace_bytes_per_sequence * *config.max_num_sequence;
-  return ordered_json{{"weights", model.weight_bytes},
-                      {"kv_pool", kv.pool().num_total() * page_bytes},
-                      {"kv_used", kv.pool().num_used() * page_bytes},
-                      {"workspace", workspace_bytes},
-                      {"process_resident", ResidentMemoryBytes()}}
-      .dump();
+  JsonWriter json;
+  json.BeginObject()
+      .Add("weights", model.weight_bytes)
+      .Add("kv_pool", kv.pool().num_total() * page_bytes)
+      .Add("kv_used", kv.pool().num_used() * page_bytes)
+      .Add("workspace", workspace_bytes)
+      .Add("process_resident", ResidentMemoryBytes())
+      .EndObject();
+  return json.Take();
 }
 
 std::string StateJson(const EngineStateObj& estate, const PagedKvCache& kv) {
-  ordered_json requests = ordered_json::object();
+  JsonWriter json;
+  AddPageCounts(estate, kv, &json.BeginObject());
+  AddQueue("waiting_queue", estate.waiting_queue, &json);
+  AddQueue("running_queue", estate.running_queue, &json);
+  json.Name("requests").BeginObject();
   for (const auto& [id, rstate] : estate.request_states) {
-    ordered_json entries = ordered_json::array();
-    for (const RequestStateEntry& entry : rstate->entries) entries.push_back(EntryJson(entry));
-    requests[id] = std::move(entries);
+    json.Name(id).BeginArray();
+    for (const RequestStateEntry& entry : rstate->entries) WriteEntry(entry, &json);
+    json.EndArray();
   }
-  ordered_json state = PageCounts(estate, kv);
-  state["waiting_queue"] = QueueJson(estate.waiting_queue);
-  state["running_queue"] = QueueJson(estate.running_queue);
-  state["requests"] = std::move(requests);
-  return state.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return json.EndObject().EndObject().Take();
 }
 
 }  // namespace mlc_native

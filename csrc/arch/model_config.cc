@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "arch/rope_config.h"
-#include "checkpoint/config_fields.h"
+#include "support/config_fields.h"
 #include "config/config.h"
 #include "support/error.h"
 

@@ -7,7 +7,7 @@
 
 #include "arch/arch_spec.h"
 #include "arch/rope.h"
-#include "checkpoint/config_fields.h"
+#include "support/config_fields.h"
 
 namespace mlc_native {
 

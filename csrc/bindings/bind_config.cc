@@ -95,7 +95,7 @@ void BindConfig(nb::module_& m) {
       .def_rw("top_logprobs", &GenerationConfig::top_logprobs)
       .def_prop_rw(
           "priority",
-          [](const GenerationConfig& self) { return std::string(ToString(self.priority)); },
+          [](const GenerationConfig& self) { return std::string(NameOf(self.priority)); },
           [](GenerationConfig& self, const std::string& name) {
             self.priority = ParsePriority(name);
           },

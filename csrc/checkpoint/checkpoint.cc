@@ -1,21 +1,17 @@
 #include "checkpoint/checkpoint.h"
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
-
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_cache.h"
 #include "config/config.h"
+#include "support/config_fields.h"
 #include "support/error.h"
 
 namespace mlc_native {
 namespace {
-
-using nlohmann::json;
 
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
@@ -30,16 +26,15 @@ using Shards = std::map<std::string, std::set<std::string>>;
 
 Shards ParseIndex(const std::string& path) {
   const auto fail = [&](const std::string& what) { throw LoadError(path, path + ": " + what); };
-  std::ifstream in(path, std::ios::binary);
-  const json index = json::parse(in, nullptr, /*allow_exceptions=*/false);
-  const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();
-  if (weight_map == index.end() || !weight_map->is_object() || weight_map->empty()) {
+  const ConfigFields index = ConfigFields::ReadFile(path);
+  const JsonValue* weight_map = index.Find("weight_map");
+  if (weight_map == nullptr || !weight_map->is_object() || weight_map->AsObject().empty()) {
     fail("is no index: \"weight_map\" must be a JSON object that is not empty");
   }
   Shards shards;
-  for (const auto& [name, file] : weight_map->items()) {
+  for (const auto& [name, file] : weight_map->AsObject()) {
     if (!file.is_string()) fail("\"" + name + "\": the file name is not a string");
-    const auto file_name = file.get<std::string>();
+    const std::string& file_name = file.AsString();
     if (!IsPlainFileName(file_name)) {
       fail("\"" + name + "\": \"" + file_name + "\" is not the name of a file in this folder");
     }

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/config_fields.h"
+#include "support/config_fields.h"
 #include "support/dtype.h"
 
 namespace mlc_native {

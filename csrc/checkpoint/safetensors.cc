@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "support/error.h"
+#include "support/json.h"
 
 namespace mlc_native {
 namespace {
-
-using nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as in the reference implementation
@@ -24,9 +20,9 @@ class HeaderReader {
   explicit HeaderReader(const MappedFile& file) : file_(file) {}
 
   std::vector<TensorInfo> Read() {
-    const json header = ParseHeader();
+    const JsonValue header = ParseHeader();
     std::vector<TensorInfo> tensors;
-    for (const auto& [name, entry] : header.items()) {
+    for (const auto& [name, entry] : header.AsObject()) {
       if (name == "__metadata__") continue;
       const Range range = ReadRange(name, entry);
       TensorInfo tensor = ReadType(name, entry);
@@ -50,7 +46,7 @@ class HeaderReader {
     mlc_native::FailTensor(file_.path(), name, what);
   }
 
-  json ParseHeader() {
+  JsonValue ParseHeader() {
     const std::span<const std::byte> bytes = file_.bytes();
     if (bytes.size() < kLengthBytes) {
       Fail("truncated: " + std::to_string(bytes.size()) + " bytes, no safetensors header");
@@ -66,54 +62,58 @@ class HeaderReader {
     const auto* text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
     if (length == 0 || text[0] != '{') Fail("header is not a JSON object");
     try {
-      return json::parse(text, text + length, DuplicateKeyCheck());
-    } catch (const json::parse_error& error) {  // its text repeats bytes that may be no text
-      Fail("header is not valid JSON at byte " + std::to_string(error.byte));
-    } catch (const json::exception&) {
-      Fail("header has a number that is out of range");
+      return ParseJson({text, length}, {.max_depth = kMaxDepth, .refuse_duplicates = true});
+    } catch (const JsonParseError& error) {
+      FailHeader(error);
     }
   }
 
-  // nlohmann::json keeps one of equal keys without a word.
-  json::parser_callback_t DuplicateKeyCheck() {
-    keys_.clear();
-    return [this](int, json::parse_event_t event, json& value) {
-      const bool opens =
-          event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
-      if (opens) {
-        if (keys_.size() == kMaxDepth) Fail("header is nested too deeply");
-        keys_.emplace_back();
-      } else if (event == json::parse_event_t::key) {
-        const auto& key = value.get_ref<const std::string&>();
-        if (!keys_.back().insert(key).second) FailTensor(key, "key is there twice");
-      } else if (event != json::parse_event_t::value) {
-        keys_.pop_back();
-      }
-      return true;
-    };
+  // The error's own text repeats bytes of the file that may be no text.
+  [[noreturn]] void FailHeader(const JsonParseError& error) const {
+    switch (error.kind) {
+      case JsonParseError::Kind::kSyntax:
+        Fail("header is not valid JSON at byte " + std::to_string(error.byte));
+      case JsonParseError::Kind::kNumberRange:
+        Fail("header has a number that is out of range");
+      case JsonParseError::Kind::kDepth:
+        Fail("header is nested too deeply");
+      case JsonParseError::Kind::kDuplicateName:
+        FailTensor(error.name, "key is there twice");
+    }
+    Fail("header is not valid JSON");
   }
 
-  const json& Field(const std::string& name, const json& entry, const char* field) const {
+  const JsonValue& Field(const std::string& name, const JsonValue& entry, const char* field) const {
     if (!entry.is_object()) FailTensor(name, "is not a JSON object");
-    const auto it = entry.find(field);
-    if (it == entry.end()) FailTensor(name, std::string("has no \"") + field + '"');
-    return *it;
+    const JsonValue* value = entry.Find(field);
+    if (value == nullptr) FailTensor(name, std::string("has no \"") + field + '"');
+    return *value;
   }
 
-  std::vector<uint64_t> Integers(const std::string& name, const json& entry,
-                                 const char* field) const {
-    const json& list = Field(name, entry, field);
-    const bool right = list.is_array() && std::all_of(list.begin(), list.end(), [](const json& v) {
-                         return v.is_number_unsigned();
-                       });
-    if (!right) FailTensor(name, std::string(field) + " is not a list of unsigned integers");
-    return list.get<std::vector<uint64_t>>();
+  // No file has an offset, and no tensor a size, above int64_t.
+  std::vector<int64_t> Integers(const std::string& name, const JsonValue& entry,
+                                const char* field) const {
+    const JsonValue& list = Field(name, entry, field);
+    const auto is_unsigned = [](const JsonValue& item) {
+      return item.is_integer() && !item.IsIntegerIn(std::numeric_limits<int64_t>::min(), -1);
+    };
+    if (!list.is_array() || !std::ranges::all_of(list.AsArray(), is_unsigned)) {
+      FailTensor(name, std::string(field) + " is not a list of unsigned integers");
+    }
+    std::vector<int64_t> integers;
+    for (const JsonValue& item : list.AsArray()) {
+      if (!item.IsIntegerIn(0, std::numeric_limits<int64_t>::max())) {
+        FailTensor(name, std::string(field) + " overflows");
+      }
+      integers.push_back(item.AsInteger());
+    }
+    return integers;
   }
 
-  Range ReadRange(const std::string& name, const json& entry) const {
-    const std::vector<uint64_t> offsets = Integers(name, entry, "data_offsets");
+  Range ReadRange(const std::string& name, const JsonValue& entry) const {
+    const std::vector<int64_t> offsets = Integers(name, entry, "data_offsets");
     if (offsets.size() != 2) FailTensor(name, "data_offsets are not two integers");
-    const Range range{offsets[0], offsets[1]};
+    const Range range{static_cast<uint64_t>(offsets[0]), static_cast<uint64_t>(offsets[1])};
     if (range.begin > range.end || range.end > data_.size()) {
       FailTensor(name, "data_offsets [" + std::to_string(range.begin) + ", " +
                            std::to_string(range.end) + "] leave the file's " +
@@ -122,19 +122,14 @@ class HeaderReader {
     return range;
   }
 
-  TensorInfo ReadType(const std::string& name, const json& entry) const {
+  TensorInfo ReadType(const std::string& name, const JsonValue& entry) const {
     TensorInfo tensor;
     tensor.name = name;
-    const json& dtype = Field(name, entry, "dtype");
+    const JsonValue& dtype = Field(name, entry, "dtype");
     if (!dtype.is_string()) FailTensor(name, "dtype is not a string");
-    tensor.dtype_name = dtype.get<std::string>();
+    tensor.dtype_name = dtype.AsString();
     tensor.dtype = WeightDType(tensor.dtype_name);
-    for (uint64_t size : Integers(name, entry, "shape")) {
-      if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-        FailTensor(name, "shape overflows");
-      }
-      tensor.shape.push_back(static_cast<int64_t>(size));
-    }
+    tensor.shape = Integers(name, entry, "shape");
     return tensor;
   }
 
@@ -151,7 +146,6 @@ class HeaderReader {
 
   const MappedFile& file_;
   std::span<const std::byte> data_;
-  std::vector<std::set<std::string>> keys_;  // of the objects being parsed, outermost first
 };
 
 }  // namespace

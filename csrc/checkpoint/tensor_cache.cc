@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "checkpoint/config_fields.h"
+#include "support/config_fields.h"
 #include "support/error.h"
 
 namespace mlc_native {

@@ -37,7 +37,7 @@ function(mlc_native_grammar_target name)
 endfunction()
 
 file(GLOB xgrammar_sources CONFIGURE_DEPENDS grammar/xgrammar/*.cc)
-add_library(mlc_native_grammar SHARED ${xgrammar_sources} support/utf8.cc)
+add_library(mlc_native_grammar SHARED ${xgrammar_sources} support/json.cc support/utf8.cc)
 mlc_native_grammar_target(mlc_native_grammar)
 if(NOT MLC_NATIVE_SANITIZE)
   target_link_options(mlc_native_grammar PRIVATE -Wl,--no-undefined)
@@ -48,7 +48,8 @@ endif()
 file(GLOB worker_sources CONFIGURE_DEPENDS grammar/worker/*.cc)
 add_executable(mlc_native_grammar_worker ${worker_sources}
   grammar/xgrammar/compile.cc grammar/xgrammar/library.cc grammar/xgrammar/structural_tag.cc
-  grammar/xgrammar/tokens.cc grammar/big_stack.cc grammar/trial_protocol.cc)
+  grammar/xgrammar/tokens.cc grammar/big_stack.cc grammar/trial_protocol.cc
+  support/json.cc support/utf8.cc)
 mlc_native_grammar_target(mlc_native_grammar_worker)
 target_link_libraries(mlc_native_grammar_worker PRIVATE Threads::Threads)
 if(MLC_NATIVE_SANITIZE)

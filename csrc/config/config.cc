@@ -1,7 +1,7 @@
 #include "config/config.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdio>
 #include <string>
 
 #include "support/error.h"
@@ -13,16 +13,6 @@ namespace {
 // The limits of StopStrSet, which is of a higher level; request_test.cc holds them together.
 constexpr size_t kMaxStopStrs = 1024;
 constexpr size_t kMaxStopStrBytes = 65536;
-constexpr int32_t kMaxTopLogprobs = 20;
-
-constexpr std::pair<const char*, ResponseFormatType> kResponseFormatTypes[] = {
-    {"text", ResponseFormatType::kText},
-    {"json_object", ResponseFormatType::kJsonObject},
-    {"json_schema", ResponseFormatType::kJsonSchema},
-    {"regex", ResponseFormatType::kRegex},
-    {"grammar", ResponseFormatType::kGrammar},
-    {"choice", ResponseFormatType::kChoice},
-    {"structural_tag", ResponseFormatType::kStructuralTag}};
 
 // Throws "<what>, got <value>". `what` keeps the ancestor's words where it had any.
 template <typename Value>
@@ -33,13 +23,6 @@ void Require(bool ok, const char* field, const std::string& what, const Value& v
   throw InvalidRequest(field, message.str());
 }
 
-bool InRange(double value, double low, double high) { return value >= low && value <= high; }
-
-void CheckTimeout(const char* field, const std::optional<double>& seconds) {
-  Require(!seconds || (*seconds > 0 && *seconds <= kMaxTimeoutSeconds), field,
-          '"' + std::string(field) + "\" must be in (0, 1e9] seconds", seconds.value_or(0));
-}
-
 void CheckTokenId(const char* field, int64_t token_id, int64_t vocab_size) {
   Require(token_id >= 0 && token_id < vocab_size, field,
           '"' + std::string(field) + "\" must hold token ids in [0, " + std::to_string(vocab_size) +
@@ -47,34 +30,45 @@ void CheckTokenId(const char* field, int64_t token_id, int64_t vocab_size) {
           token_id);
 }
 
-void CheckDistribution(const GenerationConfig& config) {
-  Require(config.temperature >= 0 && std::isfinite(config.temperature), "temperature",
-          "\"temperature\" should be non-negative and finite", config.temperature);
-  Require(InRange(config.top_p, 0, 1), "top_p", "\"top_p\" should be in range [0, 1]",
-          config.top_p);
-  Require(config.top_k >= -1, "top_k", "\"top_k\" should be at least -1 (-1 and 0 are off)",
-          config.top_k);
-  Require(InRange(config.min_p, 0, 1), "min_p", "\"min_p\" should be in range [0, 1]",
-          config.min_p);
-  Require(InRange(config.frequency_penalty, -2, 2), "frequency_penalty",
-          "\"frequency_penalty\" should be in range [-2, 2]", config.frequency_penalty);
-  Require(InRange(config.presence_penalty, -2, 2), "presence_penalty",
-          "\"presence_penalty\" should be in range [-2, 2]", config.presence_penalty);
-  Require(config.repetition_penalty > 0 && std::isfinite(config.repetition_penalty),
-          "repetition_penalty", "\"repetition_penalty\" must be positive and finite",
-          config.repetition_penalty);
-}
+// Checks members of a config by what their fields allow. A vector of int32_t holds token ids.
+class FieldChecker {
+ public:
+  FieldChecker(const GenerationConfig& config, int64_t vocab_size)
+      : config_(config), vocab_size_(vocab_size) {}
 
-void CheckTokens(const GenerationConfig& config, int64_t vocab_size) {
-  for (const auto& [token_id, bias] : config.logit_bias) {
-    CheckTokenId("logit_bias", token_id, vocab_size);
-    Require(InRange(bias, -100, 100), "logit_bias",
-            "Logit bias value should be in range [-100, 100]", bias);
+  template <typename T>
+  void operator()(const Field& field, T GenerationConfig::* member) const {
+    Check(field, config_.*member);
   }
-  for (int32_t token_id : config.stop_token_ids) {
-    CheckTokenId("stop_token_ids", token_id, vocab_size);
+
+ private:
+  template <typename T>
+  void Check(const Field& field, const T& value) const {
+    if constexpr (std::is_arithmetic_v<T>) {
+      if (field.range.Contains(static_cast<double>(value))) return;
+      const std::string words =
+          field.range.words != nullptr ? field.range.words : "must be " + RangeText(field.range);
+      Require(false, field.name, '"' + std::string(field.name) + "\" " + words, value);
+    }
   }
-}
+  template <typename T>
+  void Check(const Field& field, const std::optional<T>& value) const {
+    if (value) Check(field, *value);
+  }
+  void Check(const Field& field, const std::vector<int32_t>& token_ids) const {
+    for (int32_t token_id : token_ids) CheckTokenId(field.name, token_id, vocab_size_);
+  }
+  void Check(const Field& field, const LogitBias& logit_bias) const {
+    for (const auto& [token_id, bias] : logit_bias) {
+      CheckTokenId(field.name, token_id, vocab_size_);
+      Require(field.range.Contains(bias), field.name,
+              "Logit bias value should be in range [-100, 100]", bias);
+    }
+  }
+
+  const GenerationConfig& config_;
+  int64_t vocab_size_;
+};
 
 void CheckStopStrs(const std::vector<std::string>& stop_strs) {
   Require(stop_strs.size() <= kMaxStopStrs, "stop_strs",
@@ -90,14 +84,6 @@ void CheckStopStrs(const std::vector<std::string>& stop_strs) {
   Require(num_bytes <= kMaxStopStrBytes, "stop_strs",
           "\"stop_strs\" holds at most " + std::to_string(kMaxStopStrBytes) + " bytes in total",
           num_bytes);
-}
-
-void CheckLogprobs(const GenerationConfig& config) {
-  Require(config.top_logprobs >= 0 && config.top_logprobs <= kMaxTopLogprobs, "top_logprobs",
-          "\"top_logprobs\" must be in range [0, 20]: At most 20 top logprob tokens are supported",
-          config.top_logprobs);
-  Require(config.logprobs || config.top_logprobs == 0, "top_logprobs",
-          "\"logprobs\" must be true to support \"top_logprobs\"", config.top_logprobs);
 }
 
 void CheckResponseFormat(const ResponseFormat& format) {
@@ -135,55 +121,32 @@ void CheckDebugConfig(const DebugConfig& debug) {
 
 }  // namespace
 
-const char* ToString(RequestPriority priority) {
-  switch (priority) {
-    case RequestPriority::kHigh:
-      return "high";
-    case RequestPriority::kNormal:
-      return "normal";
-    case RequestPriority::kLow:
-      return "low";
-  }
-  return "invalid";
-}
-
-const char* ToString(ResponseFormatType type) {
-  for (const auto& [name, candidate] : kResponseFormatTypes) {
-    if (candidate == type) return name;
-  }
-  return "invalid";
+std::string RangeText(const FieldRange& range) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "a number in %c%g, %g]", range.above_low ? '(' : '[', range.low,
+                range.high);
+  return text;
 }
 
 RequestPriority ParsePriority(const std::string& name) {
-  using enum RequestPriority;
-  for (RequestPriority priority : {kHigh, kNormal, kLow}) {
-    if (name == ToString(priority)) return priority;
-  }
-  throw InvalidRequest("priority", OutOfRangeMessage("priority", '"' + name + '"',
-                                                     "\"high\", \"normal\" or \"low\""));
+  if (const auto priority = ValueOf<RequestPriority>(name)) return *priority;
+  throw InvalidRequest(
+      "priority", OutOfRangeMessage("priority", '"' + name + '"', ListNamesOf<RequestPriority>()));
 }
 
 ResponseFormatType ParseResponseFormatType(const std::string& name) {
-  std::string known;
-  for (const auto& [candidate, type] : kResponseFormatTypes) {
-    if (name == candidate) return type;
-    known += (known.empty() ? "\"" : ", \"") + std::string(candidate) + '"';
-  }
+  if (const auto type = ValueOf<ResponseFormatType>(name)) return *type;
   throw InvalidRequest("response_format", "Unknown response_format type \"" + name.substr(0, 64) +
-                                              "\"; the types are " + known);
+                                              "\"; the types are " +
+                                              ListNamesOf<ResponseFormatType>());
 }
 
 void GenerationConfig::Validate(int64_t vocab_size) const {
-  Require(n >= 1, "n", "\"n\" should be at least 1", n);
-  Require(max_tokens >= -1, "max_tokens",
-          "\"max_tokens\" should be at least -1 (-1 is unlimited, 0 an empty answer)", max_tokens);
-  CheckDistribution(*this);
-  CheckTokens(*this, vocab_size);
+  VisitGenerationFields(FieldChecker(*this, vocab_size));
   CheckStopStrs(stop_strs);
-  CheckLogprobs(*this);
+  Require(logprobs || top_logprobs == 0, "top_logprobs",
+          "\"logprobs\" must be true to support \"top_logprobs\"", top_logprobs);
   CheckResponseFormat(response_format);
-  CheckTimeout("queue_timeout_s", queue_timeout_s);
-  CheckTimeout("timeout_s", timeout_s);
   CheckDebugConfig(debug_config);
 }
 

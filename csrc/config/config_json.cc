@@ -1,89 +1,17 @@
 // JSON of the configs. Reading is strict: each field's type and range is checked where it is read,
-// and a name that nobody read is refused.
+// and a name that no field has is refused.
 #include <algorithm>
-#include <limits>
-#include <sstream>
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "config/config.h"
+#include "support/config_fields.h"
 #include "support/dtype.h"
 #include "support/error.h"
+#include "support/json.h"
 
 namespace mlc_native {
 namespace {
-
-using nlohmann::json;
-using nlohmann::ordered_json;
-
-constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMaxBytes = int64_t{1} << 50;
-
-template <typename Enum>
-using EnumNames = std::vector<std::pair<const char*, Enum>>;
-
-const EnumNames<EngineMode>& ModeNames() {
-  static const EnumNames<EngineMode> names = {{"local", EngineMode::kLocal},
-                                              {"interactive", EngineMode::kInteractive},
-                                              {"server", EngineMode::kServer}};
-  return names;
-}
-
-const EnumNames<SpeculativeMode>& SpeculativeModeNames() {
-  static const EnumNames<SpeculativeMode> names = {{"disable", SpeculativeMode::kDisable},
-                                                   {"small_draft", SpeculativeMode::kSmallDraft},
-                                                   {"eagle", SpeculativeMode::kEagle},
-                                                   {"medusa", SpeculativeMode::kMedusa}};
-  return names;
-}
-
-const EnumNames<WeightQuantization>& WeightQuantizationNames() {
-  static const EnumNames<WeightQuantization> names = {{"off", WeightQuantization::kOff},
-                                                      {"q8", WeightQuantization::kQ8},
-                                                      {"q4", WeightQuantization::kQ4}};
-  return names;
-}
-
-const EnumNames<KvCacheDType>& KvCacheDTypeNames() {
-  static const EnumNames<KvCacheDType> names = {
-      {"auto", KvCacheDType::kAuto},       {"bfloat16", KvCacheDType::kBFloat16},
-      {"float16", KvCacheDType::kFloat16}, {"float32", KvCacheDType::kFloat32},
-      {"int8", KvCacheDType::kInt8},       {"float8", KvCacheDType::kFloat8}};
-  return names;
-}
-
-const EnumNames<PrefixCacheMode>& PrefixCacheModeNames() {
-  static const EnumNames<PrefixCacheMode> names = {{"disable", PrefixCacheMode::kDisable},
-                                                   {"radix", PrefixCacheMode::kRadix}};
-  return names;
-}
-
-const EnumNames<PrefillMode>& PrefillModeNames() {
-  static const EnumNames<PrefillMode> names = {{"chunked", PrefillMode::kChunked},
-                                               {"hybrid", PrefillMode::kHybrid}};
-  return names;
-}
-
-template <typename Enum>
-const char* NameOf(const EnumNames<Enum>& names, Enum value) {
-  for (const auto& [name, candidate] : names) {
-    if (candidate == value) return name;
-  }
-  return "invalid";
-}
-
-// `"local", "interactive" or "server"`
-template <typename Names>
-std::string ListNames(const Names& names) {
-  std::string list;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) list += i + 1 == names.size() ? " or " : ", ";
-    list += '"' + std::string(names[i]) + '"';
-  }
-  return list;
-}
 
 // Levenshtein distance, for "did you mean".
 size_t EditDistance(const std::string& a, const std::string& b) {
@@ -101,153 +29,85 @@ size_t EditDistance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-std::string Dump(const json& value) {
-  constexpr size_t kMaxLen = 80;
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() > kMaxLen) text = text.substr(0, kMaxLen) + "...";
-  return text;
-}
-
-// Reads the members of one JSON object. An absent or null member leaves the target as it is.
+// Reads members of a config from a JSON object; an absent or null field leaves a member as it is.
 class FieldReader {
  public:
-  explicit FieldReader(const json& object) : object_(object) {}
+  FieldReader(const ConfigFields& fields, EngineConfig* config)
+      : fields_(fields), config_(config) {}
 
-  void Read(const char* name, std::string* out) {
-    if (const json* value = Find(name)) {
-      if (!value->is_string()) Refuse(name, "a string", *value);
-      *out = value->get<std::string>();
-    }
+  template <typename T>
+  void operator()(const Field& field, T EngineConfig::* member) {
+    ReadOutside(field, config_->*member);
   }
-
-  void Read(const char* name, bool* out) {
-    if (const json* value = Find(name)) {
-      if (!value->is_boolean()) Refuse(name, "true or false", *value);
-      *out = value->get<bool>();
-    }
-  }
-
-  void Read(const char* name, std::vector<std::string>* out) {
-    const json* value = Find(name);
-    if (value == nullptr) return;
-    const bool all_strings =
-        value->is_array() && std::all_of(value->begin(), value->end(),
-                                         [](const json& item) { return item.is_string(); });
-    if (!all_strings) Refuse(name, "a list of strings", *value);
-    *out = value->get<std::vector<std::string>>();
-  }
-
-  // Integer is int64_t or std::optional<int64_t>.
-  template <typename Integer>
-  void Read(const char* name, int64_t low, int64_t high, Integer* out) {
-    const json* value = Find(name);
-    if (value == nullptr) return;
-    const bool fits = value->is_number_unsigned()
-                          ? value->get<uint64_t>() <= static_cast<uint64_t>(high)
-                          : value->is_number_integer();
-    if (!fits || value->get<int64_t>() < low || value->get<int64_t>() > high) {
-      Refuse(name,
-             low == high
-                 ? "the integer " + std::to_string(low)
-                 : "an integer in [" + std::to_string(low) + ", " + std::to_string(high) + ']',
-             *value);
-    }
-    *out = value->get<int64_t>();
-  }
-
-  // A number in (0, high]. Real is double or std::optional<double>.
-  template <typename Real>
-  void Read(const char* name, double high, Real* out) {
-    const json* value = Find(name);
-    if (value == nullptr) return;
-    if (!value->is_number() || !(value->get<double>() > 0) || !(value->get<double>() <= high)) {
-      std::ostringstream range;
-      range << "a number in (0, " << high << ']';
-      Refuse(name, range.str(), *value);
-    }
-    *out = value->get<double>();
-  }
-
-  template <typename Enum>
-  void Read(const char* name, const EnumNames<Enum>& names, Enum* out) {
-    const json* value = Find(name);
-    if (value == nullptr) return;
-    std::vector<const char*> allowed;
-    for (const auto& [candidate, constant] : names) {
-      if (value->is_string() && value->get_ref<const std::string&>() == candidate) {
-        *out = constant;
-        return;
-      }
-      allowed.push_back(candidate);
-    }
-    Refuse(name, "one of " + ListNames(allowed), *value);
+  // A field of the object that is no member.
+  template <typename T>
+  void ReadOutside(const Field& field, T& out) {
+    known_.emplace_back(field.name);
+    if (fields_.Has(field.name)) Read(field, out);
   }
 
   void RefuseUnknown() const {
-    for (const auto& [name, value] : object_.items()) {
-      if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
-      const auto nearest = std::min_element(
-          known_.begin(), known_.end(), [&name = name](const std::string& a, const std::string& b) {
-            return EditDistance(name, a) < EditDistance(name, b);
-          });
+    for (const std::string& name : fields_.Names()) {
+      if (std::ranges::count(known_, name) > 0) continue;
+      const auto nearest = std::ranges::min_element(
+          known_, {}, [&](const std::string& known) { return EditDistance(name, known); });
       throw InvalidConfig(name, "Unknown field \"" + name.substr(0, 64) +
                                     "\" in the engine config; did you mean \"" + *nearest + "\"?");
     }
   }
 
  private:
-  const json* Find(const char* name) {
-    known_.emplace_back(name);
-    const auto found = object_.find(name);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  void Read(const Field& field, std::string& out) {
+    out = fields_.String(field.name);
+    const auto is_out = [&](const char* choice) { return out == choice; };
+    if (!field.choices.empty() && std::ranges::none_of(field.choices, is_out)) {
+      fields_.FailValue(field.name, "one of " + ListNames(field.choices));
+    }
+  }
+  void Read(const Field& field, bool& out) { out = fields_.Bool(field.name, out); }
+  void Read(const Field& field, std::vector<std::string>& out) {
+    out = fields_.Strings(field.name);
+  }
+  void Read(const Field& field, int64_t& out) {
+    out = fields_.Integer(field.name, std::nullopt, static_cast<int64_t>(field.range.low),
+                          static_cast<int64_t>(field.range.high));
+  }
+  void Read(const Field& field, double& out) {
+    const JsonValue& value = *fields_.Find(field.name);
+    if (!value.is_number() || !field.range.Contains(value.AsNumber())) {
+      fields_.FailValue(field.name, RangeText(field.range));
+    }
+    out = value.AsNumber();
+  }
+  template <typename T>
+  void Read(const Field& field, std::optional<T>& out) {
+    T value{};
+    Read(field, value);
+    out = value;
+  }
+  template <typename Enum>
+    requires std::is_enum_v<Enum>
+  void Read(const Field& field, Enum& out) {
+    const JsonValue& value = *fields_.Find(field.name);
+    const auto named = value.is_string() ? ValueOf<Enum>(value.AsString()) : std::nullopt;
+    if (!named) fields_.FailValue(field.name, "one of " + ListNamesOf<Enum>());
+    out = *named;
   }
 
-  [[noreturn]] static void Refuse(const char* name, const std::string& allowed, const json& value) {
-    throw InvalidConfig(name, OutOfRangeMessage(name, Dump(value), allowed));
-  }
-
-  const json& object_;
+  const ConfigFields& fields_;
+  EngineConfig* config_;
   std::vector<std::string> known_;
 };
 
-void ReadSizes(FieldReader* reader, EngineConfig* config) {
-  reader->Read("gpu_memory_utilization", 1.0, &config->gpu_memory_utilization);
-  reader->Read("kv_cache_page_size", 16, 16, &config->kv_cache_page_size);
-  reader->Read("max_num_sequence", 1, kMaxSize, &config->max_num_sequence);
-  reader->Read("max_total_sequence_length", 1, kMaxSize, &config->max_total_sequence_length);
-  reader->Read("max_single_sequence_length", 1, kMaxSize, &config->max_single_sequence_length);
-  reader->Read("prefill_chunk_size", 1, kMaxSize, &config->prefill_chunk_size);
-  reader->Read("sliding_window_size", -1, kMaxSize, &config->sliding_window_size);
-  reader->Read("attention_sink_size", 0, kMaxSize, &config->attention_sink_size);
-  reader->Read("max_history_size", 0, kMaxSize, &config->max_history_size);
-}
-
-void ReadServiceLimits(FieldReader* reader, EngineConfig* config) {
-  reader->Read("max_queue_length", -1, kMaxSize, &config->max_queue_length);
-  if (config->max_queue_length == 0) {
-    throw InvalidConfig("max_queue_length",
-                        OutOfRangeMessage("max_queue_length", 0, "at least 1, or -1 for no limit"));
-  }
-  reader->Read("queue_timeout_s", kMaxTimeoutSeconds, &config->queue_timeout_s);
-  reader->Read("timeout_s", kMaxTimeoutSeconds, &config->timeout_s);
-}
-
 // Fields of the ancestor that choose among what this engine has one of.
-void ReadFixedFields(FieldReader* reader) {
+void ReadFixedFields(FieldReader& read) {
+  static constexpr const char* kKinds[] = {"kv_cache"};
   int64_t one = 1;
-  reader->Read("tensor_parallel_shards", 1, 1, &one);
-  reader->Read("pipeline_parallel_stages", 1, 1, &one);
-  std::string opt;  // compiler flags; there is nothing to compile
-  reader->Read("opt", &opt);
-  int kind = 0;
-  reader->Read("kv_state_kind", EnumNames<int>{{"kv_cache", 0}}, &kind);
-}
-
-void CheckDType(const EngineConfig& config) {
-  if (config.dtype == "auto" || ParseDType(config.dtype)) return;
-  throw InvalidConfig("dtype", OutOfRangeMessage("dtype", '"' + config.dtype + '"',
-                                                 "one of \"auto\", \"float32\", \"bfloat16\" or "
-                                                 "\"float16\""));
+  std::string unused;
+  read.ReadOutside(Field{"tensor_parallel_shards", "", Between(1, 1)}, one);
+  read.ReadOutside(Field{"pipeline_parallel_stages", "", Between(1, 1)}, one);
+  read.ReadOutside(Field{"opt", "compiler flags; there is nothing to compile"}, unused);
+  read.ReadOutside(Field{"kv_state_kind", "", {}, kKinds}, unused);
 }
 
 // What is understood but not there.
@@ -270,10 +130,13 @@ void CheckSupported(const EngineConfig& config) {
                                           "0 or null: attention sinks are not supported"));
   }
   if (config.speculative_mode != SpeculativeMode::kDisable) {
-    throw InvalidConfig("speculative_mode",
-                        std::string("speculative_mode \"") +
-                            NameOf(SpeculativeModeNames(), config.speculative_mode) +
-                            "\" is not supported yet; use \"disable\"");
+    throw InvalidConfig("speculative_mode", std::string("speculative_mode \"") +
+                                                NameOf(config.speculative_mode) +
+                                                "\" is not supported yet; use \"disable\"");
+  }
+  if (config.max_queue_length == 0) {
+    throw InvalidConfig("max_queue_length",
+                        OutOfRangeMessage("max_queue_length", 0, "at least 1, or -1 for no limit"));
   }
 }
 
@@ -300,135 +163,86 @@ void CheckTogether(const EngineConfig& config) {
   }
 }
 
-json ParseObject(const std::string& text) {
-  json parsed;
-  try {
-    parsed = json::parse(text);
-  } catch (const json::exception& e) {
-    throw InvalidConfig("engine_config",
-                        std::string("The engine config is not valid JSON: ") + e.what());
-  }
-  if (!parsed.is_object()) {
-    throw InvalidConfig("engine_config",
-                        "The engine config must be a JSON object, got " + Dump(parsed));
-  }
-  return parsed;
-}
+// Writes members of a config.
+template <typename Config>
+class FieldWriter {
+ public:
+  FieldWriter(const Config& config, JsonWriter* json) : config_(config), json_(json) {}
 
-template <typename T>
-ordered_json OrNull(const std::optional<T>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
-}
+  template <typename T>
+  void operator()(const Field& field, T Config::* member) {
+    json_->Name(field.name);
+    Write(config_.*member);
+  }
 
-std::string DumpCompact(const ordered_json& value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
+ private:
+  template <typename T>
+  void Write(const T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      const char* name = NameOf(value);
+      name == nullptr ? json_->Null() : json_->Put(name);
+    } else {
+      json_->Put(value);
+    }
+  }
+  template <typename T>
+  void Write(const std::optional<T>& value) {
+    value ? json_->Put(*value) : json_->Null();
+  }
+  template <typename T>
+  void Write(const std::vector<T>& values) {
+    json_->BeginArray();
+    for (const T& value : values) json_->Put(value);
+    json_->EndArray();
+  }
+  void Write(const LogitBias& bias) {
+    json_->BeginObject();
+    for (const auto& [token_id, value] : bias) json_->Add(std::to_string(token_id), value);
+    json_->EndObject();
+  }
+  void Write(const ResponseFormat& format) {
+    json_->BeginObject().Add("type", ToString(format.type)).Add("text", format.text);
+    json_->Name("choices");
+    Write(format.choices);
+    json_->Add("strict", format.strict).EndObject();
+  }
+  void Write(const DebugConfig& debug) {
+    json_->BeginObject();
+    VisitDebugFields(FieldWriter<DebugConfig>(debug, json_));
+    json_->EndObject();
+  }
+
+  const Config& config_;
+  JsonWriter* json_;
+};
 
 }  // namespace
 
 EngineConfig EngineConfig::FromJSONString(const std::string& json_text) {
-  const json object = ParseObject(json_text);
+  const ConfigFields fields = ConfigFields::Parse(json_text, "The engine config", "engine_config",
+                                                  ThrowFieldError<InvalidConfig>);
   EngineConfig config;
-  FieldReader reader(object);
-  reader.Read("model", &config.model);
-  reader.Read("model_lib", &config.model_lib);
-  reader.Read("additional_models", &config.additional_models);
-  reader.Read("mode", ModeNames(), &config.mode);
-  reader.Read("dtype", &config.dtype);
-  reader.Read("quantization", WeightQuantizationNames(), &config.quantization);
-  reader.Read("weight_cache_dir", &config.weight_cache_dir);
-  reader.Read("kv_cache_dtype", KvCacheDTypeNames(), &config.kv_cache_dtype);
-  reader.Read("num_threads", 1, 1024, &config.num_threads);
-  ReadSizes(&reader, &config);
-  ReadServiceLimits(&reader, &config);
-  reader.Read("speculative_mode", SpeculativeModeNames(), &config.speculative_mode);
-  reader.Read("spec_draft_length", 0, 1024, &config.spec_draft_length);
-  reader.Read("spec_tree_width", 1, 1024, &config.spec_tree_width);
-  reader.Read("prefix_cache_mode", PrefixCacheModeNames(), &config.prefix_cache_mode);
-  reader.Read("prefix_cache_max_num_recycling_seqs", -1, kMaxSize,
-              &config.prefix_cache_max_num_recycling_seqs);
-  reader.Read("prefill_mode", PrefillModeNames(), &config.prefill_mode);
-  reader.Read("grammar_compile_timeout_s", 3600, &config.grammar_compile_timeout_s);
-  reader.Read("grammar_cache_bytes", 0, kMaxBytes, &config.grammar_cache_bytes);
-  reader.Read("verbose", &config.verbose);
-  ReadFixedFields(&reader);
-  reader.RefuseUnknown();
-  CheckDType(config);
+  FieldReader read(fields, &config);
+  VisitEngineFields(read);
+  ReadFixedFields(read);
+  read.RefuseUnknown();
   CheckSupported(config);
   CheckTogether(config);
   return config;
 }
 
 std::string EngineConfig::AsJSONString() const {
-  return DumpCompact(ordered_json{
-      {"model", model},
-      {"model_lib", model_lib},
-      {"additional_models", additional_models},
-      {"mode", NameOf(ModeNames(), mode)},
-      {"dtype", dtype},
-      {"quantization", quantization == WeightQuantization::kAuto
-                           ? ordered_json(nullptr)
-                           : NameOf(WeightQuantizationNames(), quantization)},
-      {"weight_cache_dir", weight_cache_dir},
-      {"kv_cache_dtype", NameOf(KvCacheDTypeNames(), kv_cache_dtype)},
-      {"num_threads", OrNull(num_threads)},
-      {"gpu_memory_utilization", OrNull(gpu_memory_utilization)},
-      {"kv_cache_page_size", kv_cache_page_size},
-      {"max_num_sequence", OrNull(max_num_sequence)},
-      {"max_total_sequence_length", OrNull(max_total_sequence_length)},
-      {"max_single_sequence_length", OrNull(max_single_sequence_length)},
-      {"prefill_chunk_size", OrNull(prefill_chunk_size)},
-      {"sliding_window_size", OrNull(sliding_window_size)},
-      {"attention_sink_size", OrNull(attention_sink_size)},
-      {"max_history_size", OrNull(max_history_size)},
-      {"max_queue_length", OrNull(max_queue_length)},
-      {"queue_timeout_s", OrNull(queue_timeout_s)},
-      {"timeout_s", OrNull(timeout_s)},
-      {"speculative_mode", NameOf(SpeculativeModeNames(), speculative_mode)},
-      {"spec_draft_length", spec_draft_length},
-      {"spec_tree_width", spec_tree_width},
-      {"prefix_cache_mode", NameOf(PrefixCacheModeNames(), prefix_cache_mode)},
-      {"prefix_cache_max_num_recycling_seqs", OrNull(prefix_cache_max_num_recycling_seqs)},
-      {"prefill_mode", NameOf(PrefillModeNames(), prefill_mode)},
-      {"grammar_compile_timeout_s", grammar_compile_timeout_s},
-      {"grammar_cache_bytes", grammar_cache_bytes},
-      {"verbose", verbose},
-  });
+  JsonWriter json;
+  json.BeginObject();
+  VisitEngineFields(FieldWriter(*this, &json));
+  return json.EndObject().Take();
 }
 
 std::string GenerationConfig::AsJSONString() const {
-  ordered_json bias = ordered_json::object();
-  for (const auto& [token_id, value] : logit_bias) bias[std::to_string(token_id)] = value;
-  return DumpCompact(ordered_json{
-      {"n", n},
-      {"max_tokens", max_tokens},
-      {"stop_strs", stop_strs},
-      {"stop_token_ids", stop_token_ids},
-      {"response_format",
-       {{"type", ToString(response_format.type)},
-        {"text", response_format.text},
-        {"choices", response_format.choices},
-        {"strict", response_format.strict}}},
-      {"temperature", temperature},
-      {"top_p", top_p},
-      {"top_k", top_k},
-      {"min_p", min_p},
-      {"frequency_penalty", frequency_penalty},
-      {"presence_penalty", presence_penalty},
-      {"repetition_penalty", repetition_penalty},
-      {"logit_bias", bias},
-      {"seed", OrNull(seed)},
-      {"logprobs", logprobs},
-      {"top_logprobs", top_logprobs},
-      {"priority", ToString(priority)},
-      {"queue_timeout_s", OrNull(queue_timeout_s)},
-      {"timeout_s", OrNull(timeout_s)},
-      {"debug_config",
-       {{"ignore_eos", debug_config.ignore_eos},
-        {"pinned_system_prompt", debug_config.pinned_system_prompt},
-        {"special_request", debug_config.special_request},
-        {"grammar_execution_mode", debug_config.grammar_execution_mode}}},
-  });
+  JsonWriter json;
+  json.BeginObject();
+  VisitGenerationFields(FieldWriter(*this, &json));
+  return json.EndObject().Take();
 }
 
 }  // namespace mlc_native

@@ -3,118 +3,68 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
-#include <optional>
-#include <sstream>
+#include <span>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "config/config.h"
+#include "support/config_fields.h"
 #include "support/error.h"
 
 namespace mlc_native {
 namespace {
 
-using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr uintmax_t kMaxConfigBytes = 16 << 20;
+constexpr char kEosTokenId[] = "eos_token_id";
 constexpr char kMlcConfig[] = "mlc-chat-config.json";
 
-// nullopt when there is no such file.
-std::optional<json> ReadJsonObject(const fs::path& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) return std::nullopt;
-  const uintmax_t size = fs::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error || !file) throw LoadError(path.string(), "Cannot read " + path.string());
-  if (size > kMaxConfigBytes) {
-    throw LoadError(path.string(), path.string() + " must have at most " +
-                                       std::to_string(kMaxConfigBytes) + " bytes, got " +
-                                       std::to_string(size));
-  }
-  std::stringstream text;
-  text << file.rdbuf();
-  json parsed;
-  try {
-    parsed = json::parse(text.str());
-  } catch (const json::exception& e) {
-    throw LoadError(path.string(), path.string() + " is not valid JSON: " + e.what());
-  }
-  if (!parsed.is_object()) {
-    throw LoadError(path.string(), path.string() + " must hold a JSON object");
-  }
-  return parsed;
-}
-
-// An object of the model folder with the path it came from, for messages.
-struct ConfigFile {
-  std::string path;
-  json object;
-
-  const json* Find(const char* name) const {
-    const auto found = object.find(name);
-    return found == object.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  [[noreturn]] void Refuse(const char* name, const char* allowed) const {
-    throw LoadError(name, path + ": \"" + name + "\" must be " + allowed + ", got " +
-                              object[name].dump(-1, ' ', false, json::error_handler_t::replace));
-  }
-};
-
 // An id or a list of ids; old checkpoints write -1 for "none".
-std::vector<int32_t> ReadTokenIds(const ConfigFile& file, const char* field) {
+std::vector<int32_t> ReadTokenIds(const ConfigFields& file, const char* field) {
   std::vector<int32_t> ids;
-  const json* value = file.Find(field);
+  const JsonValue* value = file.Find(field);
   if (value == nullptr) return ids;
-  const json list = value->is_array() ? *value : json::array({*value});
-  for (const json& item : list) {
-    if (!item.is_number_integer() || item.get<int64_t>() > std::numeric_limits<int32_t>::max()) {
-      file.Refuse(field, "a token id or a list of token ids");
+  const std::span<const JsonValue> list =
+      value->is_array() ? std::span(value->AsArray()) : std::span(value, 1);
+  for (const JsonValue& item : list) {
+    if (!item.IsIntegerIn(std::numeric_limits<int64_t>::min(),
+                          std::numeric_limits<int32_t>::max())) {
+      file.FailValue(field, "a token id or a list of token ids");
     }
-    if (item.get<int64_t>() >= 0) ids.push_back(item.get<int32_t>());
+    if (item.AsInteger() >= 0) ids.push_back(static_cast<int32_t>(item.AsInteger()));
   }
   return ids;
 }
 
-void ReadNumber(const ConfigFile& file, const char* name, double* out) {
-  const json* value = file.Find(name);
-  if (value == nullptr) return;
-  if (!value->is_number()) file.Refuse(name, "a number");
-  *out = value->get<double>();
+void ReadNumber(const ConfigFields& file, const char* name, double* out) {
+  *out = file.Number(name, *out);
 }
 
-void ReadSamplingNumbers(const ConfigFile& file, GenerationConfig* config) {
+void ReadSamplingNumbers(const ConfigFields& file, GenerationConfig* config) {
   ReadNumber(file, "temperature", &config->temperature);
   ReadNumber(file, "top_p", &config->top_p);
   ReadNumber(file, "repetition_penalty", &config->repetition_penalty);
 }
 
-void CheckDefaults(const ConfigFile& file, const GenerationConfig& config) {
+void CheckDefaults(const ConfigFields& file, const GenerationConfig& config) {
   try {
     config.Validate(std::numeric_limits<int32_t>::max());
   } catch (const InvalidRequest& e) {
-    throw LoadError(e.field(), file.path + ": " + e.what());
+    throw LoadError(e.field(), file.place() + ": " + e.what());
   }
 }
 
 // Defaults of sampling; a model whose generation_config does not sample keeps ours.
-GenerationConfig ReadSamplingDefaults(const ConfigFile& file) {
+GenerationConfig ReadSamplingDefaults(const ConfigFields& file) {
   GenerationConfig config;
-  const json* do_sample = file.Find("do_sample");
-  if (do_sample == nullptr) return config;
-  if (!do_sample->is_boolean()) file.Refuse("do_sample", "true or false");
-  if (!do_sample->get<bool>()) return config;
+  if (!file.Bool("do_sample", false)) return config;
   ReadSamplingNumbers(file, &config);
   ReadNumber(file, "min_p", &config.min_p);
   double top_k = 0;
   ReadNumber(file, "top_k", &top_k);
   if (!(top_k >= -1 && top_k <= std::numeric_limits<int32_t>::max()) ||
       top_k != std::floor(top_k)) {
-    file.Refuse("top_k", "an integer, at least -1");
+    file.FailValue("top_k", "an integer, at least -1");
   }
   config.top_k = static_cast<int32_t>(top_k);
   CheckDefaults(file, config);
@@ -136,19 +86,27 @@ std::vector<int32_t> MlcStopTokens(std::vector<int32_t> ids, const std::vector<i
 }
 
 ModelDefaults ReadMlcDefaults(const fs::path& path) {
-  ConfigFile config{path.string(), *ReadJsonObject(path)};
+  const ConfigFields config = ConfigFields::ReadFile(path.string());
   ModelDefaults defaults;
   ReadSamplingNumbers(config, &defaults.generation);
   ReadNumber(config, "frequency_penalty", &defaults.generation.frequency_penalty);
   ReadNumber(config, "presence_penalty", &defaults.generation.presence_penalty);
   CheckDefaults(config, defaults.generation);
   std::vector<int32_t> stops;
-  const json* conversation = config.Find("conv_template");
+  const JsonValue* conversation = config.Find("conv_template");  // may be its name alone
   if (conversation != nullptr && conversation->is_object()) {
-    stops = ReadTokenIds({config.path, *conversation}, "stop_token_ids");
+    stops = ReadTokenIds(config.Object("conv_template"), "stop_token_ids");
   }
   defaults.eos_token_ids = MlcStopTokens(ReadTokenIds(config, "eos_token_id"), stops);
   return defaults;
+}
+
+// Multi-modal checkpoints keep their language model's settings one level deeper.
+ConfigFields ReadGenerationFields(const fs::path& config_path) {
+  const ConfigFields config = ConfigFields::ReadFile(config_path.string());
+  const JsonValue* text_config = config.Find("text_config");
+  const bool is_nested = text_config != nullptr && text_config->is_object();
+  return is_nested && !config.Has(kEosTokenId) ? config.Object("text_config") : config;
 }
 
 }  // namespace
@@ -166,29 +124,22 @@ ModelDefaults ReadModelDefaults(const std::string& model_path) {
     throw LoadError("model", "The model folder \"" + model_path + "\" does not exist");
   }
   if (IsMlcFolder(model_path)) return ReadMlcDefaults(folder / kMlcConfig);
-  std::optional<json> model_config = ReadJsonObject(folder / "config.json");
-  if (!model_config) {
+  const fs::path config_path = folder / "config.json";
+  if (!fs::exists(config_path, error)) {
     throw LoadError("config.json",
                     "\"" + model_path + "\" is no model folder: it has no config.json");
   }
-  ConfigFile config{(folder / "config.json").string(), std::move(*model_config)};
-  // Multi-modal checkpoints keep their language model's settings one level deeper.
-  if (config.Find("eos_token_id") == nullptr) {
-    const json* text_config = config.Find("text_config");
-    if (text_config != nullptr && text_config->is_object()) {
-      json nested = *text_config;
-      config.object = std::move(nested);
-    }
-  }
-
+  const ConfigFields config = ReadGenerationFields(config_path);
+  const fs::path generation_path = folder / "generation_config.json";
   ModelDefaults defaults;
-  ConfigFile generation{(folder / "generation_config.json").string(), json::object()};
-  if (auto object = ReadJsonObject(folder / "generation_config.json")) {
-    generation.object = std::move(*object);
-    defaults.generation = ReadSamplingDefaults(generation);
+  if (!fs::exists(generation_path, error)) {
+    defaults.eos_token_ids = ReadTokenIds(config, kEosTokenId);
+    return defaults;
   }
-  defaults.eos_token_ids = ReadTokenIds(
-      generation.Find("eos_token_id") != nullptr ? generation : config, "eos_token_id");
+  const ConfigFields generation = ConfigFields::ReadFile(generation_path.string());
+  defaults.generation = ReadSamplingDefaults(generation);
+  defaults.eos_token_ids =
+      ReadTokenIds(generation.Has(kEosTokenId) ? generation : config, kEosTokenId);
   return defaults;
 }
 

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "grammar/backend.h"
 #include "support/error.h"
+#include "support/json.h"
 #include "support/utf8.h"
 
 namespace mlc_native {
@@ -59,7 +58,7 @@ void CheckGrammarText(const GrammarSpec& spec, const GrammarLimits& limits) {
         OutOfRangeMessage("nesting of the grammar", depth,
                           "at most max_depth = " + std::to_string(limits.max_depth) + " levels"));
   }
-  if (IsJson(spec.kind) && !nlohmann::json::accept(spec.text)) {
+  if (IsJson(spec.kind) && !IsValidJson(spec.text)) {
     throw GrammarError("the grammar is not valid JSON");
   }
 }

@@ -6,9 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "support/error.h"
+#include "support/json.h"
 
 namespace mlc_native {
 namespace {
@@ -88,7 +87,9 @@ struct Snapshot {
 
 // A JSON string literal.
 std::string Quote(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string quoted;
+  AppendQuotedJson(text, &quoted);
+  return quoted;
 }
 
 // Writes the events of one request; pairs starts and finishes of a name like brackets.

@@ -1,19 +1,14 @@
 #include "observe/metrics.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
-#include <string_view>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "support/check.h"
+#include "support/json.h"
 
 namespace mlc_native {
 namespace {
-
-using nlohmann::ordered_json;
 
 double SecondsBetween(TimePoint from, TimePoint to) {
   if (from == TimePoint{} || to <= from) return 0;
@@ -41,133 +36,106 @@ std::string BoundName(double bound) {
 }
 
 // {"buckets": {upper bound: values at most that}, "count", "sum"}; buckets are cumulative.
-ordered_json HistogramJson(const Histogram& histogram) {
-  ordered_json buckets = ordered_json::object();
+void AddHistogram(const char* name, const Histogram& histogram, JsonWriter* json) {
+  json->Name(name).BeginObject().Name("buckets").BeginObject();
   int64_t cumulative = 0;
   for (size_t i = 0; i < histogram.upper_bounds().size(); ++i) {
     cumulative += histogram.bucket_counts()[i];
-    buckets[BoundName(histogram.upper_bounds()[i])] = cumulative;
+    json->Add(BoundName(histogram.upper_bounds()[i]), cumulative);
   }
-  buckets["+Inf"] = histogram.count();
-  return {{"buckets", std::move(buckets)}, {"count", histogram.count()}, {"sum", histogram.sum()}};
+  json->Add("+Inf", histogram.count()).EndObject();
+  json->Add("count", histogram.count()).Add("sum", histogram.sum()).EndObject();
 }
 
-// Flat JSON objects by hand. The usage of a request is written within a step, where the JSON
-// library may not be used: its destructor allocates and ends the process when that fails.
-class ObjectWriter {
- public:
-  void Add(const char* name, int64_t value) { AddNumber(name, value); }
-  void Add(const char* name, double value) {
-    AddNumber(name, value);
-    const std::string_view digits(text_.data() + number_begin_, text_.size() - number_begin_);
-    if (digits.find_first_of(".e") == digits.npos) text_ += ".0";  // stays a float in Python
-  }
-  void AddObject(const char* name, const std::string& object) {
-    AddName(name);
-    text_ += object;
-  }
-  std::string Take() {
-    text_ += '}';
-    return std::move(text_);
-  }
-
- private:
-  void AddName(const char* name) {
-    text_ += text_.size() > 1 ? ",\"" : "\"";
-    text_ += name;
-    text_ += "\":";
-  }
-  template <typename Number>
-  void AddNumber(const char* name, Number value) {
-    AddName(name);
-    number_begin_ = text_.size();
-    char digits[32];
-    text_.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
-  }
-
-  std::string text_ = "{";
-  size_t number_begin_ = 0;
-};
-
-std::string RequestJson(const RequestMetrics& request) {
-  ObjectWriter object;
-  object.Add("prompt_tokens", request.prompt_tokens);
-  object.Add("completion_tokens", request.completion_tokens);
-  object.Add("prefill_tokens", request.prefill_tokens);
-  object.Add("decode_tokens", request.decode_tokens);
-  object.Add("jump_forward_tokens", request.jump_forward_tokens);
-  object.Add("cached_tokens", request.cached_tokens);
-  object.Add("pinned_tokens", request.pinned_tokens);
+void WriteRequest(const RequestMetrics& request, JsonWriter* json) {
+  json->BeginObject()
+      .Add("prompt_tokens", request.prompt_tokens)
+      .Add("completion_tokens", request.completion_tokens)
+      .Add("prefill_tokens", request.prefill_tokens)
+      .Add("decode_tokens", request.decode_tokens)
+      .Add("jump_forward_tokens", request.jump_forward_tokens)
+      .Add("cached_tokens", request.cached_tokens)
+      .Add("pinned_tokens", request.pinned_tokens);
   if (request.prefill_tokens != 0) {
-    object.Add("prefill_tokens_per_s", Rate(request.prefill_tokens, request.ttft_s()));
+    json->Add("prefill_tokens_per_s", Rate(request.prefill_tokens, request.ttft_s()));
   }
   if (request.decode_tokens != 0) {
-    object.Add("decode_tokens_per_s",
-               Rate(request.decode_tokens,
-                    SecondsBetween(request.prefill_end_time_point, request.finish_time_point)));
+    json->Add("decode_tokens_per_s",
+              Rate(request.decode_tokens,
+                   SecondsBetween(request.prefill_end_time_point, request.finish_time_point)));
   }
-  object.Add("end_to_end_latency_s", request.end_to_end_latency_s());
-  object.Add("queue_time_s", request.queue_time_s());
-  object.Add("ttft_s", request.ttft_s());
-  object.Add("inter_token_latency_s", request.inter_token_latency_s());
-  return object.Take();
+  json->Add("end_to_end_latency_s", request.end_to_end_latency_s())
+      .Add("queue_time_s", request.queue_time_s())
+      .Add("ttft_s", request.ttft_s())
+      .Add("inter_token_latency_s", request.inter_token_latency_s())
+      .EndObject();
 }
 
 template <size_t N>
-ordered_json TimeByBatchSizeJson(const std::array<TimeCost, N>& costs) {
-  ordered_json result = ordered_json::object();
+void AddTimeByBatchSize(const char* name, const std::array<TimeCost, N>& costs, JsonWriter* json) {
+  json->Name(name).BeginObject();
   for (size_t i = 0; i < N; ++i) {
     if (costs[i].count() == 0) continue;
     const std::string label = "{batch_size=" + std::to_string(i) + '}';
-    result["mean" + label] = costs[i].mean();
-    result["count" + label] = costs[i].count();
+    json->Add("mean" + label, costs[i].mean()).Add("count" + label, costs[i].count());
   }
-  return result;
+  json->EndObject();
 }
 
-ordered_json EngineJson(const EngineMetrics& metrics, const EngineGauges& gauges) {
-  ordered_json finished = ordered_json::object();
-  for (const auto& [reason, count] : metrics.finished_requests) finished[reason] = count;
-  return {
-      {"engine_prefill_time_sum", metrics.engine_prefill_time_sum},
-      {"engine_decode_time_sum", metrics.engine_decode_time_sum},
-      {"engine_jump_forward_time_sum", metrics.engine_jump_forward_time_sum},
-      {"grammar_mask_time_sum", metrics.grammar_mask_time_sum},
-      {"prompt_tokens_sum", metrics.prompt_tokens_sum},
-      {"completion_tokens_sum", metrics.completion_tokens_sum},
-      {"prefill_tokens_sum", metrics.prefill_tokens_sum},
-      {"decode_tokens_sum", metrics.decode_tokens_sum},
-      {"jump_forward_tokens_sum", metrics.jump_forward_tokens_sum},
-      {"cached_tokens_sum", metrics.cached_tokens_sum},
-      {"prefill_tokens_per_s", Rate(metrics.prefill_tokens_sum, metrics.engine_prefill_time_sum)},
-      {"decode_tokens_per_s", Rate(metrics.decode_tokens_sum, metrics.engine_decode_time_sum)},
-      {"last_finished_request", ordered_json::parse(RequestJson(metrics.last_finished_request))},
-      {"decode_time_by_batch_size", TimeByBatchSizeJson(metrics.decode_time_by_batch_size)},
-      {"num_waiting_requests", gauges.num_waiting},
-      {"num_running_requests", gauges.num_running},
-      {"queue_length", gauges.queue_length},
-      {"kv_pages_total", gauges.kv_pages_total},
-      {"kv_pages_used", gauges.kv_pages_used},
-      {"kv_pages_free", gauges.kv_pages_free},
-      {"kv_pages_cached", gauges.kv_pages_cached},
-      {"kv_pages_pinned", gauges.kv_pages_pinned},
-      {"prefix_cache_lookups", metrics.prefix_cache_lookups},
-      {"prefix_cache_hits", metrics.prefix_cache_hits},
-      {"prefix_cache_tokens_saved", metrics.prefix_cache_tokens_saved},
-      {"prefix_cache_evicted_pages", gauges.prefix_cache_evicted_pages},
-      {"num_preemptions", metrics.num_preemptions},
-      {"num_aborts", metrics.num_aborts},
-      {"num_errors", metrics.num_errors},
-      {"num_timeouts", metrics.num_timeouts},
-      {"num_queue_full", gauges.num_queue_full},
-      {"num_steps", metrics.num_steps},
-      {"num_constrained_requests", metrics.num_constrained_requests},
-      {"grammars_cached", gauges.grammars_cached},
-      {"grammar_cache_bytes", gauges.grammar_cache_bytes},
-      {"finished_requests", std::move(finished)},
-      {"ttft_s", HistogramJson(metrics.ttft_s)},
-      {"inter_token_latency_s", HistogramJson(metrics.inter_token_latency_s)},
-  };
+void AddTimesAndTokens(const EngineMetrics& metrics, JsonWriter* json) {
+  json->Add("engine_prefill_time_sum", metrics.engine_prefill_time_sum)
+      .Add("engine_decode_time_sum", metrics.engine_decode_time_sum)
+      .Add("engine_jump_forward_time_sum", metrics.engine_jump_forward_time_sum)
+      .Add("grammar_mask_time_sum", metrics.grammar_mask_time_sum)
+      .Add("prompt_tokens_sum", metrics.prompt_tokens_sum)
+      .Add("completion_tokens_sum", metrics.completion_tokens_sum)
+      .Add("prefill_tokens_sum", metrics.prefill_tokens_sum)
+      .Add("decode_tokens_sum", metrics.decode_tokens_sum)
+      .Add("jump_forward_tokens_sum", metrics.jump_forward_tokens_sum)
+      .Add("cached_tokens_sum", metrics.cached_tokens_sum)
+      .Add("prefill_tokens_per_s",
+           Rate(metrics.prefill_tokens_sum, metrics.engine_prefill_time_sum))
+      .Add("decode_tokens_per_s", Rate(metrics.decode_tokens_sum, metrics.engine_decode_time_sum));
+  json->Name("last_finished_request");
+  WriteRequest(metrics.last_finished_request, json);
+  AddTimeByBatchSize("decode_time_by_batch_size", metrics.decode_time_by_batch_size, json);
+}
+
+void AddCountsAndGauges(const EngineMetrics& metrics, const EngineGauges& gauges,
+                        JsonWriter* json) {
+  json->Add("num_waiting_requests", gauges.num_waiting)
+      .Add("num_running_requests", gauges.num_running)
+      .Add("queue_length", gauges.queue_length)
+      .Add("kv_pages_total", gauges.kv_pages_total)
+      .Add("kv_pages_used", gauges.kv_pages_used)
+      .Add("kv_pages_free", gauges.kv_pages_free)
+      .Add("kv_pages_cached", gauges.kv_pages_cached)
+      .Add("kv_pages_pinned", gauges.kv_pages_pinned)
+      .Add("prefix_cache_lookups", metrics.prefix_cache_lookups)
+      .Add("prefix_cache_hits", metrics.prefix_cache_hits)
+      .Add("prefix_cache_tokens_saved", metrics.prefix_cache_tokens_saved)
+      .Add("prefix_cache_evicted_pages", gauges.prefix_cache_evicted_pages)
+      .Add("num_preemptions", metrics.num_preemptions)
+      .Add("num_aborts", metrics.num_aborts)
+      .Add("num_errors", metrics.num_errors)
+      .Add("num_timeouts", metrics.num_timeouts)
+      .Add("num_queue_full", gauges.num_queue_full)
+      .Add("num_steps", metrics.num_steps)
+      .Add("num_constrained_requests", metrics.num_constrained_requests)
+      .Add("grammars_cached", gauges.grammars_cached)
+      .Add("grammar_cache_bytes", gauges.grammar_cache_bytes);
+}
+
+void WriteEngine(const EngineMetrics& metrics, const EngineGauges& gauges, JsonWriter* json) {
+  json->BeginObject();
+  AddTimesAndTokens(metrics, json);
+  AddCountsAndGauges(metrics, gauges, json);
+  json->Name("finished_requests").BeginObject();
+  for (const auto& [reason, count] : metrics.finished_requests) json->Add(reason, count);
+  json->EndObject();
+  AddHistogram("ttft_s", metrics.ttft_s, json);
+  AddHistogram("inter_token_latency_s", metrics.inter_token_latency_s, json);
+  json->EndObject();
 }
 
 }  // namespace
@@ -204,12 +172,14 @@ double RequestMetrics::inter_token_latency_s() const {
 }
 
 std::string RequestMetrics::UsageJSONString() const {
-  ObjectWriter object;
-  object.Add("prompt_tokens", prompt_tokens);
-  object.Add("completion_tokens", completion_tokens);
-  object.Add("total_tokens", prompt_tokens + completion_tokens);
-  object.AddObject("extra", RequestJson(*this));
-  return object.Take();
+  JsonWriter json;
+  json.BeginObject()
+      .Add("prompt_tokens", prompt_tokens)
+      .Add("completion_tokens", completion_tokens)
+      .Add("total_tokens", prompt_tokens + completion_tokens)
+      .Name("extra");
+  WriteRequest(*this, &json);
+  return json.EndObject().Take();
 }
 
 EngineMetrics::EngineMetrics() : ttft_s(TtftBounds()), inter_token_latency_s(InterTokenBounds()) {}
@@ -230,15 +200,20 @@ void EngineMetrics::RequestFinished(const RequestMetrics& request,
 }
 
 std::string EngineMetrics::AsJSONString(const EngineGauges& gauges) const {
-  return EngineJson(*this, gauges).dump();
+  JsonWriter json;
+  WriteEngine(*this, gauges, &json);
+  return json.Take();
 }
 
 std::string EngineMetrics::AsUsageJSONString(const EngineGauges& gauges) const {
-  return ordered_json{{"prompt_tokens", 0},
-                      {"completion_tokens", 0},
-                      {"total_tokens", 0},
-                      {"extra", EngineJson(*this, gauges)}}
-      .dump();
+  JsonWriter json;
+  json.BeginObject()
+      .Add("prompt_tokens", 0)
+      .Add("completion_tokens", 0)
+      .Add("total_tokens", 0)
+      .Name("extra");
+  WriteEngine(*this, gauges, &json);
+  return json.EndObject().Take();
 }
 
 }  // namespace mlc_native

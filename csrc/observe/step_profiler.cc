@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
+#include "support/json.h"
 
 namespace mlc_native {
 namespace {
@@ -23,14 +23,15 @@ std::string StepProfiler::Stop() {
   static constexpr std::array<const char*, kNumPhases> kNames = {
       "step", "reserve", "forward", "sample", "collect", "commit", "post_process", "deliver"};
   running_ = false;
-  nlohmann::ordered_json phases = nlohmann::ordered_json::object();
+  JsonWriter json;
+  json.BeginObject().Add("wall_s", SecondsSince(start_, now_())).Name("phases").BeginObject();
   for (size_t i = 0; i < kNumPhases; ++i) {
     const Times& times = times_[i];
-    phases[kNames[i]] = {{"count", times.count}, {"sum_s", times.sum_s}, {"max_s", times.max_s}};
+    json.Name(kNames[i]).BeginObject();
+    json.Add("count", times.count).Add("sum_s", times.sum_s).Add("max_s", times.max_s);
+    json.EndObject();
   }
-  return nlohmann::ordered_json{{"wall_s", SecondsSince(start_, now_())},
-                                {"phases", std::move(phases)}}
-      .dump();
+  return json.EndObject().EndObject().Take();
 }
 
 void StepProfiler::Add(StepPhase phase, TimePoint start) {

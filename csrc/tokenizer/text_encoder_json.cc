@@ -1,23 +1,23 @@
 // TextEncoder::FromTokenizerJson: reads what tokenizer.json says about encoding (format:
 // huggingface/tokenizers).
 #include <algorithm>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
+#include "support/config_fields.h"
+#include "support/error.h"
+#include "support/json.h"
 #include "support/utf8.h"
 #include "tokenizer/text_encoder.h"
-#include "tokenizer/tokenizer_file.h"
 
 namespace mlc_native {
 namespace {
 
-using Json = nlohmann::json;
-
+constexpr int64_t kMaxEncodedId = std::numeric_limits<int32_t>::max();
 constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // U+2581
 
 // A tokenizer of a kind that is not encoded here; what() says which.
@@ -46,39 +46,45 @@ WordRule RuleOfPattern(const std::string& pattern) {
 class TextEncoder::Reader {
  public:
   Reader(const std::string& path, const TokenTable& table)
-      : file_(Json::parse(ReadTokenizerFile(path))), table_(table) {}
+      : file_(ConfigFields::ReadFile(path)), table_(table) {}
 
   std::shared_ptr<const TextEncoder> Read() {
-    const Json& model = file_.at("model");
+    const ConfigFields model = file_.Object("model");
     CheckModel(model);
-    ReadNormalizer(file_.value("normalizer", Json()));
-    ReadPreTokenizer(file_.value("pre_tokenizer", Json()));
-    ReadSymbols(model.at("vocab"));
-    ReadMerges(model.at("merges"));
-    if (model.value("ignore_merges", false)) ReadWords();
-    ReadAddedTokens(file_.value("added_tokens", Json::array()));
+    if (file_.Has("normalizer")) ReadNormalizer(file_.Object("normalizer"));
+    if (file_.Has("pre_tokenizer")) ReadPreTokenizer(file_.Object("pre_tokenizer"));
+    ReadSymbols(model);
+    ReadMerges(Member(model, "merges").AsArray());
+    if (model.Bool("ignore_merges", false)) ReadWords();
+    if (file_.Has("added_tokens")) ReadAddedTokens(file_.Objects("added_tokens"));
     return std::move(encoder_);
   }
 
  private:
-  static void CheckModel(const Json& model) {
-    const Json& vocab = model.at("vocab");
-    const std::string type = model.value("type", vocab.is_array() ? "Unigram" : "BPE");
+  static const JsonValue& Member(const ConfigFields& fields, const char* name) {
+    const JsonValue* value = fields.Find(name);
+    if (value == nullptr) fields.Fail(name, "is missing");
+    return *value;
+  }
+
+  static void CheckModel(const ConfigFields& model) {
+    const JsonValue& vocab = Member(model, "vocab");
+    const std::string type = model.String("type", vocab.is_array() ? "Unigram" : "BPE");
     if (type != "BPE") throw Unsupported("model type \"" + type + '"');
     for (const char* option : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
-      const Json value = model.value(option, Json());
-      if (!value.is_null() && value != "") throw Unsupported('"' + std::string(option) + '"');
+      const JsonValue* value = model.Find(option);
+      const bool is_empty = value == nullptr || (value->is_string() && value->AsString().empty());
+      if (!is_empty) throw Unsupported('"' + std::string(option) + '"');
     }
   }
 
-  void ReadNormalizer(const Json& normalizer) {
-    if (normalizer.is_null()) return;
-    const auto type = normalizer.at("type").get<std::string>();
+  void ReadNormalizer(const ConfigFields& normalizer) {
+    const std::string type = normalizer.String("type");
     if (type == "Sequence") {
-      for (const Json& inner : normalizer.at("normalizers")) ReadNormalizer(inner);
+      for (const ConfigFields& inner : normalizer.Objects("normalizers")) ReadNormalizer(inner);
     } else if (type == "Replace") {
-      const Json& pattern = normalizer.at("pattern");
-      if (pattern.value("String", "") != " " || normalizer.at("content") != kMetaspace) {
+      const std::string pattern = normalizer.Object("pattern").String("String", "");
+      if (pattern != " " || normalizer.String("content") != kMetaspace) {
         throw Unsupported("normalizer \"Replace\" of what is no space");
       }
       space_is_metaspace_ = true;
@@ -87,25 +93,23 @@ class TextEncoder::Reader {
     }
   }
 
-  void ReadPreTokenizer(const Json& step) {
-    if (step.is_null()) return;
-    const auto type = step.at("type").get<std::string>();
+  void ReadPreTokenizer(const ConfigFields& step) {
+    const std::string type = step.String("type");
     if (type == "Sequence") {
-      for (const Json& inner : step.at("pretokenizers")) ReadPreTokenizer(inner);
+      for (const ConfigFields& inner : step.Objects("pretokenizers")) ReadPreTokenizer(inner);
     } else if (type == "ByteLevel") {
       byte_level_ = true;
-      if (step.value("use_regex", true)) encoder_->pre_tokenizer_.Add(word_rule::Gpt2);
+      if (step.Bool("use_regex", true)) encoder_->pre_tokenizer_.Add(word_rule::Gpt2);
     } else if (type == "Digits") {
-      encoder_->pre_tokenizer_.Add(step.value("individual_digits", false)
-                                       ? word_rule::SingleDigits
-                                       : word_rule::RunsOfDigits);
+      encoder_->pre_tokenizer_.Add(step.Bool("individual_digits", false) ? word_rule::SingleDigits
+                                                                         : word_rule::RunsOfDigits);
     } else if (type == "Metaspace") {
       space_is_metaspace_ = true;
-      if (step.value("split", true)) encoder_->pre_tokenizer_.Add(word_rule::SpaceBegins);
+      if (step.Bool("split", true)) encoder_->pre_tokenizer_.Add(word_rule::SpaceBegins);
     } else if (type == "Split") {
-      const Json& pattern = step.at("pattern");
-      if (pattern.contains("Regex")) {
-        encoder_->pre_tokenizer_.Add(RuleOfPattern(pattern.at("Regex").get<std::string>()));
+      const ConfigFields pattern = step.Object("pattern");
+      if (pattern.Has("Regex")) {
+        encoder_->pre_tokenizer_.Add(RuleOfPattern(pattern.String("Regex")));
       }
     } else if (type != "Punctuation") {
       throw Unsupported("pre-tokenizer \"" + type + '"');
@@ -113,10 +117,10 @@ class TextEncoder::Reader {
   }
 
   // The tokens that words are spelled in before anything is merged.
-  void ReadSymbols(const Json& vocab) {
-    const bool byte_fallback = file_.at("model").value("byte_fallback", false);
-    for (const auto& [token, id_json] : vocab.items()) {
-      const auto id = id_json.get<int32_t>();
+  void ReadSymbols(const ConfigFields& model) {
+    const bool byte_fallback = model.Bool("byte_fallback", false);
+    for (const auto& [token, id_value] : Member(model, "vocab").AsObject()) {
+      const auto id = static_cast<int32_t>(id_value.AsInteger());
       const std::string_view bytes = table_.bytes(id);
       if (byte_level_ || (byte_fallback && IsByteToken(token))) {
         if (bytes.size() == 1) encoder_->byte_ids_[static_cast<uint8_t>(bytes[0])] = id;
@@ -147,10 +151,10 @@ class TextEncoder::Reader {
     return step.status == Utf8Status::kValid && step.length == token.size();
   }
 
-  void ReadMerges(const Json& merges) {
+  void ReadMerges(const JsonArray& merges) {
     encoder_->merges_.Reserve(merges.size());
     int32_t rank = 0;
-    for (const Json& merge : merges) {
+    for (const JsonValue& merge : merges) {
       const auto [left, right] = MergeOf(merge);
       const auto left_id = token_ids_.find(left);
       const auto right_id = token_ids_.find(right);
@@ -164,9 +168,13 @@ class TextEncoder::Reader {
   }
 
   // "a b" in old files, ["a", "b"] in new ones.
-  static std::pair<std::string, std::string> MergeOf(const Json& merge) {
-    if (merge.is_array()) return {merge.at(0), merge.at(1)};
-    const auto both = merge.get<std::string>();
+  static std::pair<std::string, std::string> MergeOf(const JsonValue& merge) {
+    if (merge.is_array()) {
+      const JsonArray& pair = merge.AsArray();
+      if (pair.size() != 2) throw JsonError("a merge is not of two tokens");
+      return {pair[0].AsString(), pair[1].AsString()};
+    }
+    const std::string& both = merge.AsString();
     const size_t space = std::min(both.find(' '), both.size());
     return {both.substr(0, space), both.substr(std::min(space + 1, both.size()))};
   }
@@ -177,13 +185,15 @@ class TextEncoder::Reader {
     }
   }
 
-  void ReadAddedTokens(const Json& added_tokens) {
-    for (const Json& added : added_tokens) {
-      const auto text = added.at("content").get<std::string>();
-      const bool strips = added.value("lstrip", false) || added.value("rstrip", false) ||
-                          added.value("single_word", false);
-      if (text.empty() || strips || added.value("special", false)) continue;
-      encoder_->added_tokens_[static_cast<uint8_t>(text[0])].push_back({text, added.at("id")});
+  void ReadAddedTokens(const std::vector<ConfigFields>& added_tokens) {
+    for (const ConfigFields& added : added_tokens) {
+      const std::string text = added.String("content");
+      const bool strips = added.Bool("lstrip", false) || added.Bool("rstrip", false) ||
+                          added.Bool("single_word", false);
+      if (text.empty() || strips || added.Bool("special", false)) continue;
+      const int64_t id = added.Integer("id", std::nullopt, 0, kMaxEncodedId);
+      encoder_->added_tokens_[static_cast<uint8_t>(text[0])].push_back(
+          {text, static_cast<int32_t>(id)});
     }
     for (std::vector<AddedToken>& tokens : encoder_->added_tokens_) {
       std::sort(tokens.begin(), tokens.end(), [](const AddedToken& a, const AddedToken& b) {
@@ -192,7 +202,7 @@ class TextEncoder::Reader {
     }
   }
 
-  const Json file_;
+  const ConfigFields file_;
   const TokenTable& table_;
   std::shared_ptr<TextEncoder> encoder_{new TextEncoder};
   std::unordered_map<std::string, int32_t> token_ids_;  // as the vocabulary spells them
@@ -207,8 +217,10 @@ std::shared_ptr<const TextEncoder> TextEncoder::FromTokenizerJson(
   } catch (const Unsupported& unsupported) {
     *reason = unsupported.what();
     return nullptr;
-  } catch (const Json::exception& error) {  // damaged text, a missing member, a wrong type
-    FailTokenizerFile(tokenizer_json_path, error.what());
+  } catch (const LoadError& error) {  // about a field of it
+    throw LoadError("tokenizer.json", error.what());
+  } catch (const JsonError& error) {  // an entry of the vocabulary or a merge has a wrong type
+    throw LoadError("tokenizer.json", tokenizer_json_path + ": " + error.what());
   }
 }
 

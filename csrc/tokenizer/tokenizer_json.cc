@@ -14,84 +14,72 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "support/config_fields.h"
 #include "support/error.h"
+#include "support/json.h"
 #include "tokenizer/token_decoder.h"
 #include "tokenizer/token_table.h"
-#include "tokenizer/tokenizer_file.h"
 
 namespace mlc_native {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int64_t kMaxTokenId =
     1 << 24;  // far above any vocabulary; bounds what a bad id allocates
+constexpr int64_t kMaxStrip = 1 << 24;  // characters at an end of a token
 
 class Reader {
  public:
-  explicit Reader(std::string path) : path_(std::move(path)) {}
+  // Merges are the larger part of the file and concern encoding only.
+  explicit Reader(const std::string& path)
+      : path_(path), file_(ConfigFields::ReadFile(path, {.skipped_list = "merges"})) {}
 
   std::shared_ptr<const TokenTable> Read() {
-    const Json file = Parse();
-    decoder_ = ReadDecoder(file.value("decoder", Json()));
-    ReadVocabulary(Member(file, "model"));
-    ReadAddedTokens(file.value("added_tokens", Json::array()));
+    decoder_ = ReadDecoder();
+    ReadVocabulary();
+    ReadAddedTokens();
     return std::make_shared<const TokenTable>(std::move(token_bytes_), std::move(is_special_),
                                               decoder_.strip_leading_space);
   }
 
  private:
-  [[noreturn]] void Fail(const std::string& what) const { FailTokenizerFile(path_, what); }
-
-  Json Parse() const {
-    const std::string text = ReadTokenizerFile(path_);
-    // Merges and pre-tokenizer tables are the larger part of the file and concern encoding only.
-    const auto keep = [](int, Json::parse_event_t event, Json& parsed) {
-      return event != Json::parse_event_t::key ||
-             (parsed != "merges" && parsed != "precompiled_charsmap");
-    };
-    Json file = Json::parse(text, keep);
-    if (!file.is_object()) Fail("is not a JSON object");
-    return file;
-  }
-
-  const Json& Member(const Json& object, const char* name) const {
-    const auto it = object.find(name);
-    if (it == object.end() || !it->is_object()) {
-      Fail(std::string("has no object \"") + name + '"');
-    }
-    return *it;
+  [[noreturn]] void Fail(const std::string& what) const {
+    throw LoadError("tokenizer.json", path_ + ": " + what);
   }
 
   // ---- tokens ----
 
-  void ReadVocabulary(const Json& model) {
+  void ReadVocabulary() {
+    if (!file_.HasObject("model")) Fail("has no object \"model\"");
+    const ConfigFields model = file_.Object("model");
+    const JsonValue* vocab = model.Find("vocab");
+    if (vocab == nullptr || (!vocab->is_array() && !vocab->is_object())) {
+      Fail("\"model\" has no \"vocab\"");
+    }
     // Files of old versions name no type; their shape tells.
-    const auto vocab = model.find("vocab");
-    if (vocab == model.end() || !vocab->is_structured()) Fail("\"model\" has no \"vocab\"");
-    const std::string type = model.value("type", vocab->is_array() ? "Unigram" : "BPE");
+    const std::string type = model.String("type", vocab->is_array() ? "Unigram" : "BPE");
     if (type == "Unigram") {
       if (!vocab->is_array()) Fail("\"vocab\" of a Unigram model must be an array");
-      for (size_t id = 0; id < vocab->size(); ++id) {
-        SetToken(static_cast<int64_t>(id), (*vocab)[id].at(0).get<std::string>(), false);
+      int64_t id = 0;
+      for (const JsonValue& entry : vocab->AsArray()) {
+        if (entry.AsArray().empty()) Fail("\"vocab\" has an empty entry");
+        SetToken(id++, entry.AsArray()[0].AsString(), false);
       }
     } else if (type == "BPE" || type == "WordPiece" || type == "WordLevel") {
       if (!vocab->is_object()) Fail("\"vocab\" of a " + type + " model must be an object");
-      for (const auto& [token, id] : vocab->items()) SetToken(id.get<int64_t>(), token, false);
+      for (const auto& [token, id] : vocab->AsObject()) SetToken(id.AsInteger(), token, false);
     } else {
       Fail("model type \"" + type +
            "\" is not supported (supported: BPE, Unigram, WordPiece, WordLevel)");
     }
   }
 
-  void ReadAddedTokens(const Json& added_tokens) {
-    for (const Json& added : added_tokens) {
-      const auto id = added.at("id").get<int64_t>();
-      const auto content = added.at("content").get<std::string>();
+  void ReadAddedTokens() {
+    if (!file_.Has("added_tokens")) return;
+    for (const ConfigFields& added : file_.Objects("added_tokens")) {
+      const int64_t id = added.Integer("id", std::nullopt, 0, kMaxTokenId);
+      const std::string content = added.String("content");
       SetToken(id, content, true);
-      if (added.value("special", false)) {
+      if (added.Bool("special", false)) {
         is_special_[id] = true;
         token_bytes_[id] = content;
       }
@@ -112,23 +100,23 @@ class Reader {
 
   // ---- decoder ----
 
-  TokenDecoder ReadDecoder(const Json& json) const {
+  TokenDecoder ReadDecoder() const {
     TokenDecoder decoder;
-    if (json.is_null()) {  // tokens are words, joined by spaces
+    if (!file_.Has("decoder")) {  // tokens are words, joined by spaces
       decoder.steps.emplace_back(decoder_step::WordPiece{.prefix = "", .cleanup = false});
       decoder.strip_leading_space = true;
       return decoder;
     }
     bool fused = false;
-    AddSteps(json, &decoder, &fused);
+    AddSteps(file_.Object("decoder"), &decoder, &fused);
     return decoder;
   }
 
   // fused: the tokens have become one text, on which only a strip of the first space is possible.
-  void AddSteps(const Json& json, TokenDecoder* decoder, bool* fused) const {
-    const auto type = json.at("type").get<std::string>();
+  void AddSteps(const ConfigFields& step, TokenDecoder* decoder, bool* fused) const {
+    const std::string type = step.String("type");
     if (type == "Sequence") {
-      for (const Json& inner : json.at("decoders")) AddSteps(inner, decoder, fused);
+      for (const ConfigFields& inner : step.Objects("decoders")) AddSteps(inner, decoder, fused);
       return;
     }
     if (type == "Fuse") {
@@ -136,7 +124,7 @@ class Reader {
       return;
     }
     if (type == "Strip") {
-      AddStrip(json, decoder, *fused);
+      AddStrip(step, decoder, *fused);
       return;
     }
     if (*fused) Fail("decoder \"" + type + "\" after \"Fuse\" is not supported");
@@ -145,12 +133,12 @@ class Reader {
     } else if (type == "ByteFallback") {
       decoder->steps.emplace_back(decoder_step::ByteFallback{});
     } else if (type == "Metaspace") {
-      AddMetaspace(json, decoder);
+      AddMetaspace(step, decoder);
     } else if (type == "Replace") {
-      AddReplace(json, decoder);
+      AddReplace(step, decoder);
     } else if (type == "WordPiece") {
-      decoder->steps.emplace_back(decoder_step::WordPiece{.prefix = json.value("prefix", "##"),
-                                                          .cleanup = json.value("cleanup", true)});
+      decoder->steps.emplace_back(decoder_step::WordPiece{.prefix = step.String("prefix", "##"),
+                                                          .cleanup = step.Bool("cleanup", true)});
       decoder->strip_leading_space = true;
     } else {
       Fail("decoder \"" + type +
@@ -159,10 +147,10 @@ class Reader {
     }
   }
 
-  void AddStrip(const Json& json, TokenDecoder* decoder, bool fused) const {
-    decoder_step::Strip strip{.content = json.at("content").get<std::string>(),
-                              .start = json.at("start").get<int64_t>(),
-                              .stop = json.at("stop").get<int64_t>()};
+  void AddStrip(const ConfigFields& step, TokenDecoder* decoder, bool fused) const {
+    decoder_step::Strip strip{.content = step.String("content"),
+                              .start = step.Integer("start", std::nullopt, 0, kMaxStrip),
+                              .stop = step.Integer("stop", std::nullopt, 0, kMaxStrip)};
     if (strip.content.empty()) Fail("decoder \"Strip\" has an empty \"content\"");
     if (!fused) {
       decoder->steps.emplace_back(std::move(strip));
@@ -174,25 +162,26 @@ class Reader {
     decoder->strip_leading_space = strip.start == 1;
   }
 
-  void AddMetaspace(const Json& json, TokenDecoder* decoder) const {
+  void AddMetaspace(const ConfigFields& step, TokenDecoder* decoder) const {
     decoder->steps.emplace_back(decoder_step::Replace{
-        .pattern = json.value("replacement", "\xE2\x96\x81"), .content = " "});
+        .pattern = step.String("replacement", "\xE2\x96\x81"), .content = " "});
     // Versions before 0.15 of the format have the flag instead of the scheme.
     const std::string scheme =
-        json.value("prepend_scheme", json.value("add_prefix_space", true) ? "always" : "never");
+        step.String("prepend_scheme", step.Bool("add_prefix_space", true) ? "always" : "never");
     decoder->strip_leading_space = scheme != "never";
   }
 
-  void AddReplace(const Json& json, TokenDecoder* decoder) const {
-    const Json& pattern = json.at("pattern");
-    if (!pattern.contains("String")) Fail("decoder \"Replace\" supports only a \"String\" pattern");
-    decoder_step::Replace replace{.pattern = pattern.at("String").get<std::string>(),
-                                  .content = json.at("content").get<std::string>()};
+  void AddReplace(const ConfigFields& step, TokenDecoder* decoder) const {
+    const ConfigFields pattern = step.Object("pattern");
+    if (!pattern.Has("String")) Fail("decoder \"Replace\" supports only a \"String\" pattern");
+    decoder_step::Replace replace{.pattern = pattern.String("String"),
+                                  .content = step.String("content")};
     if (replace.pattern.empty()) Fail("decoder \"Replace\" has an empty pattern");
     decoder->steps.emplace_back(std::move(replace));
   }
 
-  std::string path_;
+  const std::string path_;
+  const ConfigFields file_;
   TokenDecoder decoder_;
   std::vector<std::string> token_bytes_;
   std::vector<bool> is_special_;
@@ -204,7 +193,9 @@ std::shared_ptr<const TokenTable> TokenTable::FromTokenizerJson(
     const std::string& tokenizer_json_path) {
   try {
     return Reader(tokenizer_json_path).Read();
-  } catch (const Json::exception& e) {  // damaged text, a missing member, a wrong type
+  } catch (const LoadError& e) {  // about a field of it
+    throw LoadError("tokenizer.json", e.what());
+  } catch (const JsonError& e) {  // an entry of the vocabulary has a wrong type
     throw LoadError("tokenizer.json", tokenizer_json_path + ": " + e.what());
   }
 }

@@ -609,9 +609,9 @@ TEST_F(ModelDefaultsTest, NullsAndMinusOneAreNothing) {
 TEST_F(ModelDefaultsTest, DamageIsALoadErrorThatNamesTheFile) {
   EXPECT_THAT(Error("config.json"), HasSubstr("no model folder"));
   Write("config.json", R"({"eos_tok)");
-  EXPECT_THAT(Error(folder_.file("config.json")), HasSubstr("not valid JSON"));
+  EXPECT_THAT(Error("config.json"), HasSubstr("not valid JSON"));
   Write("config.json", "[]");
-  EXPECT_THAT(Error(folder_.file("config.json")), HasSubstr("JSON object"));
+  EXPECT_THAT(Error("config.json"), HasSubstr("JSON object"));
   Write("config.json", R"({"eos_token_id": "two"})");
   EXPECT_THAT(Error("eos_token_id"), HasSubstr("got \"two\""));
   Write("config.json", "{}");
@@ -620,7 +620,7 @@ TEST_F(ModelDefaultsTest, DamageIsALoadErrorThatNamesTheFile) {
   Write("generation_config.json", R"({"do_sample": true, "top_p": 7})");
   EXPECT_THAT(Error("top_p"), HasSubstr("generation_config.json"));
   Write("generation_config.json", "{");
-  EXPECT_THAT(Error(folder_.file("generation_config.json")), HasSubstr("not valid JSON"));
+  EXPECT_THAT(Error("generation_config.json"), HasSubstr("not valid JSON"));
 }
 
 TEST(ModelDefaults, MissingFolder) {

@@ -101,8 +101,8 @@ def check_foreign(source: str, target: str) -> str | None:
         if group != "bindings":
             return f"<{target}>: Python is only for csrc/bindings"
     elif target.startswith("nlohmann/"):
-        if not source.endswith(".cc"):
-            return f"<{target}>: JSON is only for .cc files"
+        if source != "support/json.cc":
+            return f"<{target}>: only support/json.cc sees it; include \"support/json.h\""
     elif target in THREADS and (group == "kv" or level in (3, 6)):
         return f"<{target}>: {group} knows no threads"
     return None

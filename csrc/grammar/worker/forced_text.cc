@@ -10,12 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "support/json.h"
 
 namespace mlc_native {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr char kKnownVersion[] = "v16";
 constexpr int64_t kInfinite = int64_t{1} << 60;
@@ -128,11 +126,13 @@ class RegexScan {
 
 class ShortestTexts {
  public:
-  explicit ShortestTexts(const Json& grammar)
-      : data_(grammar.at("grammar_expr_data").get<std::vector<int64_t>>()),
-        starts_(grammar.at("grammar_expr_indptr").get<std::vector<int64_t>>()),
-        root_(grammar.at("root_rule_id").get<size_t>()) {
-    for (const Json& rule : grammar.at("rules")) bodies_.push_back(rule.at(1).get<int64_t>());
+  explicit ShortestTexts(const JsonValue& grammar)
+      : data_(Integers(grammar.At("grammar_expr_data"))),
+        starts_(Integers(grammar.At("grammar_expr_indptr"))),
+        root_(static_cast<size_t>(grammar.At("root_rule_id").AsInteger())) {
+    for (const JsonValue& rule : grammar.At("rules").AsArray()) {
+      bodies_.push_back(rule.AsArray().at(1).AsInteger());
+    }
     rules_.assign(bodies_.size(), kInfinite);
     // A pass settles at least the rules whose shortest text uses settled rules only.
     for (bool changed = true; changed;) {
@@ -155,6 +155,12 @@ class ShortestTexts {
   }
 
  private:
+  static std::vector<int64_t> Integers(const JsonValue& list) {
+    std::vector<int64_t> integers;
+    for (const JsonValue& item : list.AsArray()) integers.push_back(item.AsInteger());
+    return integers;
+  }
+
   int64_t Length(int64_t expr) const {
     const size_t start = static_cast<size_t>(starts_.at(expr));
     const std::span<const int64_t> all(data_);
@@ -208,11 +214,11 @@ class ShortestTexts {
 
 ForcedText AnalyzeForcedText(const std::string& serialized_grammar) {
   try {
-    const Json grammar = Json::parse(serialized_grammar);
-    if (grammar.at("__VERSION__") != kKnownVersion) return {};
+    const JsonValue grammar = ParseJson(serialized_grammar);
+    if (grammar.At("__VERSION__").AsString() != kKnownVersion) return {};
     const ShortestTexts texts(grammar);
     return {texts.longest() <= kMaxForcedBytes, texts.root() >= kInfinite};
-  } catch (const Json::exception&) {
+  } catch (const JsonError&) {
     return {};
   } catch (const std::out_of_range&) {
     return {};

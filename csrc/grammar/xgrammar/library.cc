@@ -8,15 +8,13 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
-
 #include "support/error.h"
+#include "support/json.h"
 
 namespace mlc_native {
 namespace {
 
 namespace ffi = tvm::ffi;
-using Json = nlohmann::json;
 
 constexpr char kLibraryName[] = "libxgrammar_bindings.so";
 constexpr char kLibraryVariable[] = "MLC_NATIVE_XGRAMMAR_LIB";
@@ -80,16 +78,20 @@ const TVMFFITypeInfo* FindType(const std::string& key) {
 std::string_view View(const TVMFFIByteArray& bytes) { return {bytes.data, bytes.size}; }
 
 // "xgrammar.tvm_ffi_binding.Grammar" -> "Grammar"
-std::string ShortName(const Json& type) {
-  const std::string name = type.at("type").get<std::string>();
+std::string ShortName(const JsonValue& type) {
+  const std::string& name = type.At("type").AsString();
   return name.substr(name.rfind('.') + 1);
 }
 
 std::string Signature(const TVMFFIMethodInfo& method) {
-  const Json metadata = Json::parse(View(method.metadata), nullptr, false);
-  if (!metadata.is_object() || !metadata.contains("type_schema")) return "unknown";
-  const Json types = Json::parse(metadata["type_schema"].get<std::string>()).at("args");
-  std::string signature = ShortName(types.at(0)) + "(";
+  if (!IsValidJson(View(method.metadata))) return "unknown";
+  const JsonValue metadata = ParseJson(View(method.metadata));
+  const JsonValue* type_schema = metadata.Find("type_schema");
+  if (type_schema == nullptr) return "unknown";
+  const JsonValue schema = ParseJson(type_schema->AsString());
+  const JsonArray& types = schema.At("args").AsArray();
+  if (types.empty()) return "unknown";
+  std::string signature = ShortName(types[0]) + "(";
   for (size_t i = 1; i < types.size(); ++i) {
     signature += (i > 1 ? "," : "") + ShortName(types[i]);
   }
@@ -144,7 +146,7 @@ std::shared_ptr<const XGrammar> XGrammar::Load() {
     for (const MethodRow& row : kMethods) (*library).*row.slot = FindMethod(row);
   } catch (const ffi::Error& error) {
     throw LibraryError(error.message());
-  } catch (const Json::exception& error) {
+  } catch (const JsonError& error) {
     throw LibraryError(error.what());
   }
   return library;

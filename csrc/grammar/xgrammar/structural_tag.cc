@@ -1,40 +1,48 @@
 #include "grammar/xgrammar/structural_tag.h"
 
-#include <vector>
-
-#include <nlohmann/json.hpp>
-
 #include "grammar/backend.h"
+#include "support/json.h"
 
 namespace mlc_native {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr int kMaxWhitespace = 2;  // characters in one place
 
-Json FromTriggers(const Json& tag) {
-  Json tags = Json::array();
-  for (const Json& structure : tag.at("structures")) {
-    tags.push_back({{"type", "tag"},
-                    {"begin", structure.at("begin")},
-                    {"content", {{"type", "json_schema"}, {"json_schema", structure.at("schema")}}},
-                    {"end", structure.at("end")}});
+void WriteTriggeredTags(const JsonValue& tag, JsonWriter* json) {
+  json->BeginObject().Add("type", "triggered_tags").Add("triggers", tag.At("triggers"));
+  json->Name("tags").BeginArray();
+  for (const JsonValue& structure : tag.At("structures").AsArray()) {
+    json->BeginObject()
+        .Add("type", "tag")
+        .Add("begin", structure.At("begin"))
+        .Add("end", structure.At("end"));
+    json->Name("content").BeginObject();
+    json->Add("type", "json_schema").Add("json_schema", structure.At("schema"));
+    json->Add("max_whitespace_cnt", kMaxWhitespace).EndObject().EndObject();
   }
-  return {{"type", "triggered_tags"}, {"triggers", tag.at("triggers")}, {"tags", tags}};
+  json->EndArray().EndObject();
 }
 
-// In `format` and everything below it, but not inside of schemas.
-void LimitWhitespace(Json& format) {
-  std::vector<Json*> todo = {&format};
-  while (!todo.empty()) {
-    Json& part = *todo.back();
-    todo.pop_back();
-    if (part.is_object() && part.contains("json_schema")) {
-      if (!part.contains("max_whitespace_cnt")) part["max_whitespace_cnt"] = kMaxWhitespace;
-    } else if (part.is_structured()) {
-      for (Json& below : part) todo.push_back(&below);
+// `format` with a limit of white space everywhere in it, except inside of schemas. Its depth is
+// bounded by GrammarLimits.
+void WriteLimited(const JsonValue& format, JsonWriter* json) {
+  if (format.is_array()) {
+    json->BeginArray();
+    for (const JsonValue& below : format.AsArray()) WriteLimited(below, json);
+    json->EndArray();
+  } else if (!format.is_object()) {
+    json->Put(format);
+  } else {
+    const bool has_schema = format.Find("json_schema") != nullptr;
+    json->BeginObject();
+    for (const auto& [name, below] : format.AsObject()) {
+      json->Name(name);
+      has_schema ? void(json->Put(below)) : WriteLimited(below, json);
     }
+    if (has_schema && format.Find("max_whitespace_cnt") == nullptr) {
+      json->Add("max_whitespace_cnt", kMaxWhitespace);
+    }
+    json->EndObject();
   }
 }
 
@@ -42,11 +50,13 @@ void LimitWhitespace(Json& format) {
 
 std::string PrepareStructuralTag(const std::string& text) {
   try {
-    Json tag = Json::parse(text);
-    Json format = tag.contains("structures") ? FromTriggers(tag) : tag.at("format");
-    LimitWhitespace(format);
-    return Json{{"type", "structural_tag"}, {"format", std::move(format)}}.dump();
-  } catch (const Json::exception& error) {
+    const JsonValue tag = ParseJson(text);
+    JsonWriter json;
+    json.BeginObject().Add("type", "structural_tag").Name("format");
+    tag.Find("structures") != nullptr ? WriteTriggeredTags(tag, &json)
+                                      : WriteLimited(tag.At("format"), &json);
+    return json.EndObject().Take();
+  } catch (const JsonError& error) {
     throw GrammarError(std::string("no structural tag: ") + error.what());
   }
 }

@@ -1,0 +1,231 @@
+// EngineConfig: how an engine is set up: what the caller gave and, after ResolveEngineConfig, what
+// is in effect. Plain values with defaults; any thread. Optional fields are those that may be left
+// to the mode rules.
+//
+// A field is declared twice in this file, as a member and in VisitEngineFields, and nowhere else:
+// checks, JSON, Python's EngineConfig and the flags of the command line derive from that. A wrong
+// value is an InvalidConfig that names the field, the value and the range.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/field.h"
+
+namespace mlc_native {
+
+enum class EngineMode { kLocal, kInteractive, kServer };
+template <>
+inline constexpr auto kEnumNames<EngineMode> =
+    std::to_array<EnumName<EngineMode>>({{"local", EngineMode::kLocal},
+                                         {"interactive", EngineMode::kInteractive},
+                                         {"server", EngineMode::kServer}});
+
+enum class PrefillMode { kChunked, kHybrid };
+template <>
+inline constexpr auto kEnumNames<PrefillMode> = std::to_array<EnumName<PrefillMode>>(
+    {{"chunked", PrefillMode::kChunked}, {"hybrid", PrefillMode::kHybrid}});
+
+// Matrix weights. kAuto (null): integers of the checkpoint that the kernels can run stay integers,
+// everything else becomes `dtype`; kOff: everything becomes `dtype`.
+enum class WeightQuantization { kAuto, kOff, kQ8, kQ4 };
+template <>
+inline constexpr auto kEnumNames<WeightQuantization> =
+    std::to_array<EnumName<WeightQuantization>>({{"off", WeightQuantization::kOff},
+                                                 {"q8", WeightQuantization::kQ8},
+                                                 {"q4", WeightQuantization::kQ4}});
+
+// Keys and values. kAuto: the type of the weights that are floats.
+enum class KvCacheDType { kAuto, kBFloat16, kFloat16, kFloat32, kInt8, kFloat8 };
+template <>
+inline constexpr auto kEnumNames<KvCacheDType> =
+    std::to_array<EnumName<KvCacheDType>>({{"auto", KvCacheDType::kAuto},
+                                           {"bfloat16", KvCacheDType::kBFloat16},
+                                           {"float16", KvCacheDType::kFloat16},
+                                           {"float32", KvCacheDType::kFloat32},
+                                           {"int8", KvCacheDType::kInt8},
+                                           {"float8", KvCacheDType::kFloat8}});
+
+enum class PrefixCacheMode { kDisable, kRadix };
+template <>
+inline constexpr auto kEnumNames<PrefixCacheMode> = std::to_array<EnumName<PrefixCacheMode>>(
+    {{"disable", PrefixCacheMode::kDisable}, {"radix", PrefixCacheMode::kRadix}});
+
+enum class SpeculativeMode { kDisable, kSmallDraft, kEagle, kMedusa };
+template <>
+inline constexpr auto kEnumNames<SpeculativeMode> =
+    std::to_array<EnumName<SpeculativeMode>>({{"disable", SpeculativeMode::kDisable},
+                                              {"small_draft", SpeculativeMode::kSmallDraft},
+                                              {"eagle", SpeculativeMode::kEagle},
+                                              {"medusa", SpeculativeMode::kMedusa}});
+
+struct EngineConfig {
+  std::string model;
+  std::string model_lib;
+  std::vector<std::string> additional_models;
+  EngineMode mode = EngineMode::kLocal;
+
+  std::string dtype = "auto";
+  WeightQuantization quantization = WeightQuantization::kAuto;
+  std::string weight_cache_dir;
+  KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
+  std::optional<int64_t> num_threads;
+
+  std::optional<double> gpu_memory_utilization;
+  int64_t kv_cache_page_size = 16;
+  std::optional<int64_t> max_num_sequence;
+  std::optional<int64_t> max_total_sequence_length;
+  std::optional<int64_t> max_single_sequence_length;
+  std::optional<int64_t> prefill_chunk_size;
+  std::optional<int64_t> sliding_window_size;
+  std::optional<int64_t> attention_sink_size;
+  std::optional<int64_t> max_history_size;
+
+  std::optional<int64_t> max_queue_length;
+  std::optional<double> queue_timeout_s;
+  std::optional<double> timeout_s;
+
+  SpeculativeMode speculative_mode = SpeculativeMode::kDisable;
+  int64_t spec_draft_length = 0;
+  int64_t spec_tree_width = 1;
+  PrefixCacheMode prefix_cache_mode = PrefixCacheMode::kRadix;
+  std::optional<int64_t> prefix_cache_max_num_recycling_seqs;
+  PrefillMode prefill_mode = PrefillMode::kHybrid;
+
+  double grammar_compile_timeout_s = 10;
+  int64_t grammar_cache_bytes = 268435456;  // 256 MiB
+  bool verbose = true;
+
+  // Throws InvalidConfig naming the field: wrong type, unknown field, out of range.
+  static EngineConfig FromJSONString(const std::string& json);
+  std::string AsJSONString() const;
+};
+
+inline constexpr double kMaxSize = std::numeric_limits<int32_t>::max();
+
+template <typename Visitor>
+void VisitModelFields(Visitor&& visit) {
+  static constexpr const char* kDTypes[] = {"auto", "float32", "bfloat16", "float16"};
+  visit(Field{"model",
+              "model folder, demo model or hub id; the constructor argument of the "
+              "engine."},
+        &EngineConfig::model);
+  visit(Field{"model_lib",
+              "plug-in library that creates the model; None is the decoder of the "
+              "device."},
+        &EngineConfig::model_lib);
+  visit(Field{"additional_models", "draft models of speculative decoding."},
+        &EngineConfig::additional_models);
+  visit(Field{"mode",
+              "\"local\" (a few requests), \"interactive\" (one) or \"server\" (as many as "
+              "fit)."},
+        &EngineConfig::mode);
+  visit(Field{"dtype",
+              "\"auto\" (the checkpoint's), \"float32\", \"bfloat16\" or \"float16\".",
+              {},
+              kDTypes},
+        &EngineConfig::dtype);
+  visit(
+      Field{"quantization",
+            "of the matrices. None: as the checkpoint has them; \"q8\", \"q4\": quantized to that "
+            "many bits as they are loaded, unless the checkpoint has fewer (with \"q4\", the "
+            "first layer and the output head (tied: the embeddings) to 8 bits); \"off\": all are "
+            "of `dtype`."},
+      &EngineConfig::quantization);
+  visit(Field{"weight_cache_dir",
+              "folder where packed weights are kept, so that the next start maps them; None keeps "
+              "none. What is in it may be deleted at any time."},
+        &EngineConfig::weight_cache_dir);
+  visit(Field{"kv_cache_dtype",
+              "of the keys and values in the KV cache: \"auto\" (the type of the weights that are "
+              "floats), \"bfloat16\", \"float16\", \"float32\", \"int8\" (a scale per token and "
+              "head; on the CPU only) or \"float8\" (e4m3; on GPUs only)."},
+        &EngineConfig::kv_cache_dtype);
+  visit(Field{"num_threads", "CPU threads of the model; default: all cores the process may use.",
+              Between(1, 1024)},
+        &EngineConfig::num_threads);
+}
+
+template <typename Visitor>
+void VisitSizeFields(Visitor&& visit) {
+  visit(Field{"gpu_memory_utilization",
+              "(0, 1], share of the memory of the device that is free after the weights are "
+              "loaded; default 0.85.",
+              PositiveUpTo(1)},
+        &EngineConfig::gpu_memory_utilization);
+  visit(Field{"kv_cache_page_size", "tokens per page of the KV cache; only 16.", Between(16, 16)},
+        &EngineConfig::kv_cache_page_size);
+  visit(Field{"max_num_sequence", "sequences that run at the same time.", Between(1, kMaxSize)},
+        &EngineConfig::max_num_sequence);
+  visit(Field{"max_total_sequence_length", "tokens in the KV cache.", Between(1, kMaxSize)},
+        &EngineConfig::max_total_sequence_length);
+  visit(Field{"max_single_sequence_length", "tokens of one sequence, prompt and answer.",
+              Between(1, kMaxSize)},
+        &EngineConfig::max_single_sequence_length);
+  visit(Field{"prefill_chunk_size", "tokens in one forward.", Between(1, kMaxSize)},
+        &EngineConfig::prefill_chunk_size);
+  visit(Field{"sliding_window_size", "only None: the window of the model's config.json is used.",
+              Between(-1, kMaxSize)},
+        &EngineConfig::sliding_window_size);
+  visit(Field{"attention_sink_size", "only 0: attention sinks are not supported.",
+              Between(0, kMaxSize)},
+        &EngineConfig::attention_sink_size);
+  visit(Field{"max_history_size", "only 0; recurrent models are not supported.",
+              Between(0, kMaxSize)},
+        &EngineConfig::max_history_size);
+}
+
+template <typename Visitor>
+void VisitQueueFields(Visitor&& visit) {
+  visit(Field{"max_queue_length",
+              "requests that may wait for their start, or -1 for any number; beyond it a request "
+              "is refused with QueueFull. Default: 16 * max_num_sequence in mode \"server\", -1 in "
+              "the others.",
+              Between(-1, kMaxSize)},
+        &EngineConfig::max_queue_length);
+  visit(Field{"queue_timeout_s",
+              "seconds a request may wait for its start, if it does not say itself.",
+              PositiveUpTo(kMaxTimeoutSeconds)},
+        &EngineConfig::queue_timeout_s);
+  visit(Field{"timeout_s", "seconds a request may take in all, if it does not say itself.",
+              PositiveUpTo(kMaxTimeoutSeconds)},
+        &EngineConfig::timeout_s);
+}
+
+// Calls visit(Field, member) for each field of an EngineConfig.
+template <typename Visitor>
+void VisitEngineFields(Visitor&& visit) {
+  VisitModelFields(visit);
+  VisitSizeFields(visit);
+  VisitQueueFields(visit);
+  visit(Field{"speculative_mode", "\"disable\"; the others are not supported yet."},
+        &EngineConfig::speculative_mode);
+  visit(Field{"spec_draft_length", "tokens of a draft; only 0.", Between(0, 1024)},
+        &EngineConfig::spec_draft_length);
+  visit(Field{"spec_tree_width", "branches of a draft.", Between(1, 1024)},
+        &EngineConfig::spec_tree_width);
+  visit(Field{"prefix_cache_mode", "\"radix\" or \"disable\"."}, &EngineConfig::prefix_cache_mode);
+  visit(Field{"prefix_cache_max_num_recycling_seqs",
+              "finished sequences kept for reuse, the ones used last; 0 keeps none, -1 (the "
+              "default) as many as fit, since what the cache holds is given up as soon as a "
+              "request needs the room.",
+              Between(-1, kMaxSize)},
+        &EngineConfig::prefix_cache_max_num_recycling_seqs);
+  visit(Field{"prefill_mode", "\"hybrid\" (decoding goes on alongside a prefill) or \"chunked\"."},
+        &EngineConfig::prefill_mode);
+  visit(Field{"grammar_compile_timeout_s",
+              "for the grammar of one response_format, (0, 3600] "
+              "seconds.",
+              PositiveUpTo(3600)},
+        &EngineConfig::grammar_compile_timeout_s);
+  visit(Field{"grammar_cache_bytes", "compiled grammars that are kept for reuse; 0 keeps none.",
+              Between(0, static_cast<double>(int64_t{1} << 50))},
+        &EngineConfig::grammar_cache_bytes);
+  visit(Field{"verbose", "report the settings, and the build of a CUDA library, on stderr."},
+        &EngineConfig::verbose);
+}
+
+}  // namespace mlc_native
