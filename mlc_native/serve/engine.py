@@ -1,7 +1,7 @@
 """MLCEngine and AsyncMLCEngine: OpenAI's interface on an engine inside this process.
 
-Both turn a request into an _OpenAICall (prompt, settings, responder) and its outputs into chunks in
-the same way; they differ in how they wait: on a thread's queue, or in an event loop's task.
+Both turn a request into an _OpenAICall (prompt, settings, responder) and its outputs into chunks.
+They differ in how they wait: on a queue of a thread, or in a task of an event loop.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from mlc_native.tokenizers.tokenizers import LONG_TEXT_CHARS
 
 
 class RequestStream:
-    """Iterates over the outputs of one request: a list with one item per sequence, then the usage.
+    """Iterates over the outputs of a request: lists with one item per sequence, then the usage.
 
     Closing or dropping it before the end aborts the request. One thread at a time.
     """
@@ -61,14 +61,14 @@ class RequestStream:
         return outputs
 
     def close(self) -> None:
-        """Aborts the request if it is still going on."""
+        """Aborts the request if it has not ended."""
         self._engine._close_request(self._channel)
 
     __del__ = close
 
 
 class AsyncRequestStream:
-    """RequestStream for the event loop it was made on; one task at a time."""
+    """A RequestStream for the event loop that it was made on. One task at a time."""
 
     def __init__(self, engine: MLCEngineBase, channel: AsyncChannel) -> None:
         self._engine = engine
@@ -85,7 +85,7 @@ class AsyncRequestStream:
         return outputs
 
     def close(self) -> None:
-        """Aborts the request if it is still going on."""
+        """Aborts the request if it has not ended."""
         self._engine._close_request(self._channel)
 
     __del__ = close
@@ -93,15 +93,15 @@ class AsyncRequestStream:
 
 @dataclass
 class _OpenAICall:
-    """A request of the OpenAI interface in the engine's words."""
+    """A request of the OpenAI interface in the form that the engine takes."""
 
     request_id: str
     prompt: Prompt
     config: GenerationConfig
     responder: Any
     stream: bool
-    setup: ModelSetup  # of the model that all this was made for
-    begins_turn: bool  # of a chat
+    setup: ModelSetup  # of the model that the request was prepared for
+    begins_turn: bool  # the answer begins a turn of a chat
 
     def create_arguments(self) -> tuple[Prompt, GenerationConfig, str, ModelSetup, bool]:
         """The arguments of ``MLCEngineBase._create_request``."""
@@ -109,7 +109,7 @@ class _OpenAICall:
 
 
 class _OpenAIEngine(MLCEngineBase):
-    """What both engines do before anything waits."""
+    """The parts of both engines that do not wait."""
 
     def _chat_call(self, request: ChatCompletionRequest, request_id: str | None) -> _OpenAICall:
         self._check_running()
@@ -155,7 +155,7 @@ def _chunks(stream: RequestStream, responder: Responder) -> Generator[Any]:
 
 
 class MLCEngine(_OpenAIEngine):
-    """An engine for threads: calls wait without the GIL, any number of threads at a time.
+    """An engine for threads. Any number of threads may call it; calls wait without the GIL.
 
     Args:
         model: model folder, "demo" (the model inside this package) or hub id.
@@ -163,11 +163,11 @@ class MLCEngine(_OpenAIEngine):
             an object that prints as one of them, such as a torch.device.
         model_lib: plug-in library that creates the model; None is the decoder of the device.
         mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
-        engine_config: further settings; not changed.
+        engine_config: further settings. The object is not changed.
         enable_tracing: record events in ``state.trace_recorder``.
 
-    For attributes and errors see MLCEngineBase. Use it as a context manager, or call
-    ``terminate()``; dropping it or leaving the interpreter ends it too.
+    Use it as a context manager, or call ``terminate()``. Dropping the last reference and leaving
+    the interpreter also end it.
     """
 
     def __init__(
@@ -201,14 +201,14 @@ class MLCEngine(_OpenAIEngine):
         self._abort_all()
 
     def metrics(self) -> EngineMetrics:
-        """The engine's metrics, taken between two of its steps."""
+        """Returns the engine's metrics, taken between two steps."""
         return self._query_metrics()
 
     def pin_prefix(self, prompt: Prompt) -> int:
-        """Keeps a prompt in the prefix cache until it is unpinned; returns the id of the pin.
+        """Keeps a prompt in the prefix cache until it is unpinned, and returns the id of the pin.
 
-        The prompt is computed if it is not in the cache. The same tokens have the same pin. What is
-        pinned always leaves room for a sequence of ``max_single_sequence_length`` tokens.
+        The prompt is computed if it is not in the cache. The same tokens have the same pin. Pins
+        always leave room for a sequence of ``max_single_sequence_length`` tokens.
 
         Raises:
             InvalidRequest: the prompt can never be served, no room is left for pins, or the prefix
@@ -221,11 +221,11 @@ class MLCEngine(_OpenAIEngine):
         return pin_id
 
     def unpin_prefix(self, pin_id: int) -> None:
-        """Lets a pinned prompt go. Raises InvalidRequest for an id that is not pinned."""
+        """Releases a pinned prompt. Raises InvalidRequest for an id that is not pinned."""
         self._unpin_prefix(pin_id)
 
     def pinned_prefixes(self) -> list[PinnedPrefix]:
-        """All pins: id, tokens and pages of each."""
+        """Returns all pins, with the id and the numbers of tokens and pages of each."""
         return self._pinned_prefixes()
 
     def reload(
@@ -236,17 +236,17 @@ class MLCEngine(_OpenAIEngine):
         model_lib: str | None = None,
         mode: Mode = "local",
     ) -> None:
-        """Replaces the model; requests of the old one end with finish reason "abort".
+        """Replaces the model. Requests of the old one end with finish reason "abort".
 
-        Arguments are those of the constructor. What is known to be wrong without loading (a wrong
-        setting, a folder that is no model) is raised with the old model still serving; when the
-        load itself fails, no model is loaded. Then, and during the load, requests are refused with
-        InvalidRequest, and another reload may follow.
+        The arguments are those of the constructor. An error that is found before the load (a wrong
+        setting, a folder that is not a model) leaves the old model in service. If the load itself
+        fails, no model is loaded. Requests are refused with InvalidRequest during the load and
+        after a failed one; another reload may follow.
         """
         self._reload(model, engine_config, model_lib, mode)
 
     def unload(self) -> None:
-        """Drops the model; requests end with "abort", new ones are refused until a reload."""
+        """Drops the model. Requests end with "abort"; new ones are refused until a reload."""
         self._unload()
 
     def _handle_chat_completion(
@@ -273,7 +273,7 @@ class MLCEngine(_OpenAIEngine):
         request_id: str,
         setup: ModelSetup | None = None,
     ) -> RequestStream:
-        """Submits a request; the stream yields its outputs as they come."""
+        """Submits a request and returns the stream of its outputs."""
         setup = setup or self._model.current
         request = self._create_request(prompt, generation_config, request_id, setup)
         return self._stream(request, setup)
@@ -341,22 +341,22 @@ class AsyncMLCEngine(_OpenAIEngine):
         self._abort_all()
 
     async def metrics(self) -> EngineMetrics:
-        """The engine's metrics, taken between two of its steps."""
+        """Returns the engine's metrics, taken between two steps."""
         return await asyncio.to_thread(self._query_metrics)
 
     async def pin_prefix(self, prompt: Prompt) -> int:
-        """As ``MLCEngine.pin_prefix``."""
+        """The same as ``MLCEngine.pin_prefix``."""
         token_ids = await asyncio.to_thread(prompt_token_ids, prompt, self.tokenizer)
         async for _ in self._generate(token_ids, PIN_CONFIG, random_request_id("pin")):
             pass
         return await asyncio.to_thread(self._core.pin_prefix, token_ids)
 
     async def unpin_prefix(self, pin_id: int) -> None:
-        """Lets a pinned prompt go. Raises InvalidRequest for an id that is not pinned."""
+        """Releases a pinned prompt. Raises InvalidRequest for an id that is not pinned."""
         await asyncio.to_thread(self._unpin_prefix, pin_id)
 
     async def pinned_prefixes(self) -> list[PinnedPrefix]:
-        """All pins: id, tokens and pages of each."""
+        """Returns all pins, with the id and the numbers of tokens and pages of each."""
         return await asyncio.to_thread(self._pinned_prefixes)
 
     async def reload(
@@ -371,7 +371,7 @@ class AsyncMLCEngine(_OpenAIEngine):
         await asyncio.to_thread(self._reload, model, engine_config, model_lib, mode)
 
     async def unload(self) -> None:
-        """Drops the model; requests end with "abort", new ones are refused until a reload."""
+        """Drops the model. Requests end with "abort"; new ones are refused until a reload."""
         await asyncio.to_thread(self._unload)
 
     async def __aenter__(self) -> Self:
@@ -394,7 +394,7 @@ class AsyncMLCEngine(_OpenAIEngine):
         is_long = isinstance(call.prompt, str) and len(call.prompt) > LONG_TEXT_CHARS
         arguments = call.create_arguments()
         if is_long or call.config.is_constrained:
-            # Tokenizing it or compiling its grammar here would hold up the event loop.
+            # Tokenizing it or compiling its grammar here would block the event loop.
             request = await asyncio.to_thread(self._create_request, *arguments)
         else:
             request = self._create_request(*arguments)
@@ -413,9 +413,9 @@ class AsyncMLCEngine(_OpenAIEngine):
         request_id: str,
         setup: ModelSetup | None = None,
     ) -> AsyncRequestStream:
-        """Submits a request of the running event loop; the stream yields its outputs.
+        """Submits a request of the running event loop and returns the stream of its outputs.
 
-        Holds up the loop while a grammar is compiled; ``chat`` and ``completions`` do not.
+        Blocks the loop while a grammar is compiled, unlike ``chat`` and ``completions``.
         """
         setup = setup or self._model.current
         request = self._create_request(prompt, generation_config, request_id, setup)

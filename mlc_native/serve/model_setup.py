@@ -1,6 +1,6 @@
-"""From a model name to what an engine needs to load it, and what requests need to know of it.
+"""Resolves a model name to the data that an engine needs to load it and that its requests need.
 
-Everything a caller can get wrong is found here, before anything is loaded or unloaded.
+Every error of the caller is found here, before anything is loaded or unloaded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ModelInfo:
 def check_engine_config(
     model: str, model_lib: str | None, mode: Mode, engine_config: EngineConfig
 ) -> None:
-    """Raises InvalidConfig when arguments and config contradict each other, or a field is wrong."""
+    """Raises InvalidConfig if arguments and config contradict each other, or a field is wrong."""
     arguments = {"model": model, "model_lib": model_lib, "mode": mode}
     for name, argument in arguments.items():
         configured = getattr(engine_config, name)
@@ -65,7 +65,7 @@ def check_engine_config(
 
 
 def resolve_models(model: str, engine_config: EngineConfig) -> tuple[list[Path], EngineConfig]:
-    """The folders of all models, and a config that names them."""
+    """Returns the folders of all models, and a config that names them."""
     model_lib = engine_config.model_lib
     if model_lib is not None and not Path(model_lib).is_file():
         raise FileNotFoundError(f'the "model_lib" {model_lib} does not exist')
@@ -80,14 +80,14 @@ def resolve_models(model: str, engine_config: EngineConfig) -> tuple[list[Path],
 
 
 def detect_device(device: str, model_lib: str | None, verbose: bool) -> tuple[str, str | None]:
-    """The device to run on, "auto" being the best that is there, and the library it needs.
+    """Returns the device to run on ("auto" is the best available one) and the library it needs.
 
-    A ``model_lib`` decides itself which devices there are. Without one, and where the package has
-    no CUDA library, the library for a GPU is built or taken from the cache of earlier builds; when
-    that fails, "auto" is the CPU.
+    A ``model_lib`` determines its own devices. Without one, and if the package has no CUDA library,
+    the library for a GPU is built or taken from the cache of earlier builds. If that fails, "auto"
+    is the CPU.
 
     Raises:
-        InvalidConfig: the device is not there, or its library cannot be built; the message says
+        InvalidConfig: the device does not exist, or its library cannot be built. The message names
             what is missing.
     """
     if model_lib is None and not _core.cuda_library_path():
@@ -109,11 +109,11 @@ def detect_device(device: str, model_lib: str | None, verbose: bool) -> tuple[st
 def load_tokenizer(
     folder: Path, chat_config: MLCChatConfig
 ) -> tuple[Tokenizer | None, ChatTemplate | None]:
-    """The tokenizer and chat template of a model folder, None where it has none.
+    """Returns the tokenizer and chat template of a model folder; None for a missing one.
 
-    The template of the model's authors (tokenizer_config.json, chat_template.jinja) renders the
-    messages where there is one: the ``conv_template`` of an MLC folder cannot show tools. The stop
-    strings of a ``conv_template`` end answers in either case.
+    The template of the model's authors (tokenizer_config.json, chat_template.jinja), if there is
+    one, renders the messages, because the ``conv_template`` of an MLC folder cannot show tools. The
+    stop strings of a ``conv_template`` end answers in either case.
     """
     if not (folder / "tokenizer.json").is_file():
         return None, None
@@ -130,7 +130,7 @@ def load_tokenizer(
 
 
 def parse_default_config(engine_config: EngineConfig | None, model_lib: str | None) -> EngineConfig:
-    """A config of our own: what the caller gave is never changed."""
+    """Returns a copy of the config, so that the caller's object is never changed."""
     config = replace(engine_config) if engine_config is not None else EngineConfig()
     if config.model_lib is None:
         config.model_lib = model_lib
@@ -171,10 +171,10 @@ class ModelSetup:
     """A model as its requests see it. A reload replaces it as a whole.
 
     Attributes:
-        name: what the caller called it.
-        device: where it runs.
-        engine_config: the settings; with everything inferred filled in once it is loaded.
-        max_input_sequence_length: tokens that a prompt may have; 0 before it is loaded.
+        name: the name that the caller gave.
+        device: the device that it runs on.
+        engine_config: the settings, with all inferred ones filled in once the model is loaded.
+        max_input_sequence_length: greatest length of a prompt in tokens; 0 before it is loaded.
         chat_stop_token_ids: the chat template's end-of-turn token; config.json may not list it.
     """
 
@@ -200,7 +200,7 @@ def prepare_model(
     mode: Mode,
     engine_config: EngineConfig | None,
 ) -> ModelSetup:
-    """A model that has been found and checked as far as that goes without loading it."""
+    """Finds a model and checks everything that can be checked without loading it."""
     config = parse_default_config(engine_config, model_lib)
     check_engine_config(model, model_lib, mode, config)
     folders, config = resolve_models(model, replace(config, mode=mode))
@@ -229,10 +229,10 @@ def _template_stop_token_ids(
 
 
 class ModelSlot:
-    """The model that is loaded, or none.
+    """The loaded model, or none.
 
-    A request holds it while it is handed over to the engine. Taking the model out waits for those
-    and refuses others, so no request reaches another model than the one it was made for.
+    A request holds the model while it is handed over to the engine. Taking the model out waits for
+    such requests and refuses others, so each request reaches the model that it was made for.
     """
 
     def __init__(self) -> None:
@@ -242,7 +242,7 @@ class ModelSlot:
 
     @property
     def current(self) -> ModelSetup:
-        """Raises InvalidRequest when no model is loaded."""
+        """The loaded model. Raises InvalidRequest if there is none."""
         setup = self._setup
         if setup is None:
             raise invalid_request("engine", "No model is loaded")
@@ -250,7 +250,7 @@ class ModelSlot:
 
     @contextmanager
     def hold(self, setup: ModelSetup) -> Iterator[None]:
-        """Keeps the model. Raises InvalidRequest when it is not this one any more."""
+        """Holds the model. Raises InvalidRequest if another one, or none, is loaded now."""
         with self._changed:
             if self._setup is not setup:
                 raise invalid_request(
@@ -276,5 +276,5 @@ class ModelSlot:
         return setup
 
     def put(self, setup: ModelSetup | None) -> None:
-        """From now on requests may use this model."""
+        """Sets the model that requests use from now on."""
         self._setup = setup

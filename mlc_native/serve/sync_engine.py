@@ -37,7 +37,7 @@ Prompts = str | list[str] | list[int] | list[list[int]] | list[list[data.Data]]
 
 
 class SyncMLCEngine:
-    """One engine, one thread: requests are added, and every ``step()`` does one action.
+    """An engine for one thread: requests are added, and every ``step()`` computes one step.
 
     Args:
         model: model folder, "demo" (the model inside this package) or hub id.
@@ -45,19 +45,22 @@ class SyncMLCEngine:
             an object that prints as one of them, such as a torch.device.
         model_lib: plug-in library that creates the model; None is the decoder of the device.
         mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
-        engine_config: further settings; not changed.
+        engine_config: further settings. The object is not changed.
         enable_tracing: record events in ``trace_recorder``.
-        request_stream_callback: called by ``step()`` with a list of RequestStreamOutput. What it
-            raises comes out of ``step()``.
+        request_stream_callback: called by ``step()`` with a list of RequestStreamOutput. ``step()``
+            passes its exceptions on.
 
     Attributes:
-        device: where models run: "cpu" or "cuda:i"; "auto" when a ``model_lib`` chooses.
-        engine_config: the settings with everything inferred filled in.
-        max_input_sequence_length: tokens that a prompt may have.
-        tokenizer: None when the model folder has no tokenizer.json.
-        conv_template: the model's chat template; None when it has none.
+        device: the device that models run on: "cpu" or "cuda:i"; "auto" if a ``model_lib`` chooses.
+        engine_config: the settings, with all inferred ones filled in.
+        max_input_sequence_length: greatest length of a prompt in tokens.
+        tokenizer: None if the model folder has no tokenizer.json.
+        conv_template: the model's chat template; None if there is none.
 
-    Raises: what MLCEngineBase raises.
+    Raises:
+        InvalidConfig: an argument or a field of ``engine_config`` is wrong; the message names it.
+        LoadError: the model is missing, damaged or of an unsupported kind.
+        FileNotFoundError: ``model_lib`` does not exist.
     """
 
     def __init__(
@@ -120,14 +123,14 @@ class SyncMLCEngine:
         self._load(setup, self._request_stream_callback)
 
     def unload(self) -> None:
-        """Drops the model; requests end with "abort", new ones are refused until a reload."""
+        """Drops the model. Requests end with "abort"; new ones are refused until a reload."""
         self._check_not_forked()
         if self._core is not None:
             self._core.abort_all_requests()
         self._core = None
 
     def _forget_after_fork(self) -> None:
-        """In a forked child the engine's threads do not exist: it stays untouched."""
+        """Leaves the engine untouched in a forked child, where its threads do not exist."""
         self._forked = True
         if self._core is not None:
             keep_forever(self._core)
@@ -151,10 +154,10 @@ class SyncMLCEngine:
         inputs: Prompt,
         generation_config: GenerationConfig,
     ) -> Request:
-        """A validated request: text, token ids, data or a list of these.
+        """Returns a validated request. ``inputs`` is text, token ids, data or a list of these.
 
         Raises:
-            InvalidRequest: it can never be served.
+            InvalidRequest: the request can never be served.
         """
         engine = self._engine()
         token_ids = prompt_token_ids(inputs, self.tokenizer)
@@ -163,7 +166,7 @@ class SyncMLCEngine:
         return engine.create_request(request_id, token_ids, config)
 
     def add_request(self, request: Request) -> None:
-        """Queues a request. Raises InvalidRequest when its id is in use."""
+        """Queues a request. Raises InvalidRequest if its id is in use."""
         self._engine().add_request(request)
 
     def abort_request(self, request_id: str) -> None:
@@ -175,11 +178,11 @@ class SyncMLCEngine:
         self._engine().abort_all_requests()
 
     def step(self) -> None:
-        """One action of the engine; nothing when it has no request."""
+        """Computes one step of the engine. Does nothing if there is no request."""
         self._engine().step()
 
     def empty(self) -> bool:
-        """Whether no request is queued or running."""
+        """Returns whether no request is queued or running."""
         empty: bool = self._engine().empty()
         return empty
 
@@ -188,10 +191,10 @@ class SyncMLCEngine:
         self._engine().reset()
 
     def pin_prefix(self, prompt: Prompt) -> int:
-        """Keeps a prompt in the prefix cache until it is unpinned; returns the id of the pin.
+        """Keeps a prompt in the prefix cache until it is unpinned, and returns the id of the pin.
 
-        The prompt is computed if it is not in the cache. The same tokens have the same pin. What is
-        pinned always leaves room for a sequence of ``max_single_sequence_length`` tokens.
+        The prompt is computed if it is not in the cache. The same tokens have the same pin. Pins
+        always leave room for a sequence of ``max_single_sequence_length`` tokens.
 
         Raises:
             InvalidRequest: the prompt can never be served, no room is left for pins, or the prefix
@@ -203,25 +206,25 @@ class SyncMLCEngine:
         return pin_id
 
     def unpin_prefix(self, pin_id: int) -> None:
-        """Lets a pinned prompt go. Raises InvalidRequest for an id that is not pinned."""
+        """Releases a pinned prompt. Raises InvalidRequest for an id that is not pinned."""
         self._engine().unpin_prefix(pin_id)
 
     def pinned_prefixes(self) -> list[PinnedPrefix]:
-        """All pins: id, tokens and pages of each."""
+        """Returns all pins, with the id and the numbers of tokens and pages of each."""
         pinned: list[PinnedPrefix] = self._engine().pinned_prefixes()
         return pinned
 
     def metrics(self) -> EngineMetrics:
-        """The engine's metrics."""
+        """Returns the engine's metrics."""
         return EngineMetrics(json.loads(self._engine().json_metrics()))
 
     def set_request_stream_callback(self, callback: StreamCallback | None) -> None:
-        """Replaces the callback; None drops all outputs."""
+        """Replaces the callback. With None, all outputs are dropped."""
         self._engine()
         self._request_stream_callback = callback
 
     def get_request_stream_callback(self) -> StreamCallback | None:
-        """The callback as it was given."""
+        """Returns the callback as it was given."""
         return self._request_stream_callback
 
     @property
@@ -246,16 +249,16 @@ class SyncMLCEngine:
         prompts: Prompts,
         generation_config: GenerationConfig | list[GenerationConfig],
     ) -> tuple[list[list[str]], list[list[list[str]] | None]]:
-        """Answers all prompts and returns when the last is finished.
+        """Answers all prompts and returns when the last one is finished.
 
         Args:
             prompts: one prompt (text or token ids) or a list of prompts (texts, lists of ids, or
-                lists of data). An empty list is no prompt: the answer is two empty lists.
-            generation_config: for all prompts, or one per prompt.
+                lists of data). For an empty list, both results are empty.
+            generation_config: one for all prompts, or one per prompt.
 
         Returns:
-            ``texts[i][j]``, the j-th of n answers to prompt i; and ``logprobs[i][j]``, one JSON
-            object per token of it, or ``logprobs[i] = None`` where none were asked for.
+            ``texts[i][j]``, the j-th of n answers to prompt i, and ``logprobs[i][j]``, one JSON
+            object per token of it. ``logprobs[i]`` is None if none were requested.
 
         Raises:
             InvalidRequest: a prompt can never be served; nothing is generated.

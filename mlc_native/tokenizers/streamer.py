@@ -1,4 +1,4 @@
-"""Streaming text: bytes to valid UTF-8 piece by piece, and stop strings. Backed by C++."""
+"""Streams text: token ids to valid UTF-8 piece by piece, and stop strings. Implemented in C++."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from mlc_native.tokenizers.tokenizers import Tokenizer
 
 
 class TextStreamer(_core.TextStreamer):
-    """Turns token ids into text as they come; one per sequence.
+    """Turns the token ids of one sequence into text, piece by piece.
 
-    ``put(token_ids) -> str`` returns the text that is certain: an incomplete character at the end
-    is held back. ``finish() -> str`` returns the rest. The pieces together are the decoded whole,
+    ``put(token_ids) -> str`` returns the text that is certain; an incomplete character at the end
+    is held back. ``finish() -> str`` returns the rest. The pieces together are the decoded text,
     without the leading space that the tokenizer's decoder strips.
     """
 
@@ -19,10 +19,11 @@ class TextStreamer(_core.TextStreamer):
 
 
 class StopStrHandler(_core.StopStrHandler):
-    """Finds the first of several stop strings in a stream of token ids; one per sequence.
+    """Finds the first of several stop strings in the token ids of one sequence.
 
-    ``put(token_id) -> list[int]`` returns the ids that are certain not to belong to a stop string,
-    ``finish() -> list[int]`` the ids still held back, ``stop_triggered`` tells whether one came.
+    ``put(token_id) -> list[int]`` returns the ids that certainly do not belong to a stop string,
+    ``finish() -> list[int]`` returns the remaining ids, and ``stop_triggered`` tells whether a stop
+    string was found.
 
     Raises:
         InvalidRequest: an empty stop string, or too many of them.
