@@ -35,6 +35,9 @@ MAX_README_LINES = 150
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\s*$")
 MARK = re.compile(r"^ *<!-- test: (?P<mark>compile|parse|needs (?P<module>\w+)) -->\s*$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+PATH = re.compile(
+    r"`(?P<path>(?:csrc|tests|tools|bench|pyx|docs|examples|mlc_native/(?!lib/)[a-z_]+)/[\w./*{},-]*)`"
+)
 HEADING = re.compile(r"^#+ +(?P<title>.*?)\s*$")
 OURS = re.compile(r"^(?:\./)?(?P<path>(?:tools|bench|tests|examples)/[\w./-]+\.(?:sh|py))$")
 
@@ -95,6 +98,26 @@ def broken_links(document: Path) -> list[str]:
     return broken
 
 
+def expand_braces(path: str) -> list[str]:
+    """``a.{h,cc}`` as ``a.h`` and ``a.cc``."""
+    match = re.search(r"\{([^{}]*)\}", path)
+    if match is None:
+        return [path]
+    pieces = [path[: match.start()] + piece + path[match.end() :] for piece in match[1].split(",")]
+    return [expanded for piece in pieces for expanded in expand_braces(piece)]
+
+
+def missing_paths(text: str) -> list[str]:
+    """Paths of this repository that a text names and that do not exist, with or without suffix."""
+    named = [path for match in PATH.finditer(text) for path in expand_braces(match["path"])]
+    return [
+        path
+        for path in named
+        if not any(True for _ in ROOT.glob(path.rstrip("/")))
+        and not any(True for _ in ROOT.glob(path + ".*"))
+    ]
+
+
 def missing_programs(command: str) -> list[str]:
     """Files of this repository that a command names and that are not there."""
     words = shlex.split(command, comments=True)
@@ -147,6 +170,14 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert broken_links(document) == []
 
 
+# The change log may name files that are gone.
+@pytest.mark.parametrize(
+    "document", [d for d in DOCUMENTS if d.name != "CHANGELOG.md"], ids=document_id
+)
+def test_named_files_exist(document: Path) -> None:
+    assert missing_paths(document.read_text()) == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
 
@@ -191,6 +222,13 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
         "```python\nf[0](c.md)\n```\n"
     )
     assert broken_links(document) == ["b.md", "#two"]
+
+
+def test_missing_paths_are_found() -> None:
+    text = (
+        "`csrc/engine.{h,cc}` `csrc/threaded_engine` `csrc/kv/` `tests/*.py` `csrc/no.{h,cc}` `x/y`"
+    )
+    assert missing_paths(text) == ["csrc/no.h", "csrc/no.cc"]
 
 
 def test_missing_programs_are_found() -> None:
