@@ -1,5 +1,5 @@
-# csrc/kernels/cpu/kernels_ISA.cc: one translation unit per instruction set, chosen at run time by
-# kernels/dispatch.cc. Never -march=native or LTO here: the binary must run on any CPU.
+# csrc/kernels/cpu/*_kernels.cc: compiled once per instruction set, one of which kernels/dispatch.cc
+# chooses at run time. Never -march=native or LTO here: the binary must run on any CPU.
 set(isa_flags_portable "")
 set(isa_flags_avx2 -mavx2 -mfma -mf16c)
 set(isa_flags_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
@@ -22,13 +22,27 @@ endif()
 set_source_files_properties(kernels/packed_weights.cc kernels/quantize.cc PROPERTIES
   COMPILE_OPTIONS "-O3;-fno-trapping-math")
 
-set(kernel_optimization -O3)
-if(MLC_NATIVE_SANITIZE)  # instrumented, the unrolled loops would take minutes per file
-  set(kernel_optimization -O0 -Wno-psabi)
+# -O2 for what only machines without AVX2 run: -O3 takes more than twice as long to compile it.
+set(optimization_portable -O2)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # notes on passing vectors, which happens within a file only
+  set(isa_flags_portable -Wno-psabi)
 endif()
 foreach(isa IN LISTS isas)
-  set(source kernels/cpu/kernels_${isa}.cc)
-  set_source_files_properties(${source} PROPERTIES
-    COMPILE_OPTIONS "${kernel_optimization};${isa_flags_${isa}}")
-  target_sources(mlc_native PRIVATE ${source})
+  set(kernels mlc_native_kernels_${isa})
+  add_library(${kernels} OBJECT kernels/cpu/linear_kernels.cc kernels/cpu/attention_kernels.cc
+    kernels/cpu/rowwise_kernels.cc)
+  set_target_properties(${kernels} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(${kernels} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_compile_definitions(${kernels} PRIVATE
+    MLC_NATIVE_ISA=${isa} MLC_NATIVE_ISA_HEADER="kernels/cpu/dot_${isa}.h")
+  target_link_libraries(${kernels} PRIVATE mlc_native_options)
+  set(optimization -O3)
+  if(DEFINED optimization_${isa})
+    set(optimization ${optimization_${isa}})
+  endif()
+  if(MLC_NATIVE_SANITIZE)  # instrumented, the unrolled loops would take minutes per file
+    set(optimization -O0 -Wno-psabi)
+  endif()
+  target_compile_options(${kernels} PRIVATE ${optimization} ${isa_flags_${isa}})
+  target_sources(mlc_native PRIVATE $<TARGET_OBJECTS:${kernels}>)
 endforeach()

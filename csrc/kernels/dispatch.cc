@@ -20,6 +20,12 @@ struct Isa {
   const CpuKernels& (*table)();
 };
 
+#define MLC_NATIVE_ISA(isa, available)                                                  \
+  {#isa, available, []() -> const CpuKernels& {                                         \
+     static const CpuKernels table = {isa::kLinear, isa::kAttention, isa::kRows, #isa}; \
+     return table;                                                                      \
+   }}
+
 #if defined(__x86_64__)
 bool HasAvx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -59,16 +65,17 @@ bool HasNeonBf16() {
 // Best first.
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
-    {"avx512_bf16", HasAvx512Bf16, Avx512Bf16Kernels},
-    {"avx512", HasAvx512, Avx512Kernels},
-    {"avx2", HasAvx2, Avx2Kernels},
+    MLC_NATIVE_ISA(avx512_bf16, HasAvx512Bf16),
+    MLC_NATIVE_ISA(avx512, HasAvx512),
+    MLC_NATIVE_ISA(avx2, HasAvx2),
 #elif defined(__aarch64__)
-    {"neon_bf16", HasNeonBf16, NeonBf16Kernels},
-    {"neon_dotprod", HasNeonDotprod, NeonDotprodKernels},
-    {"neon", HasNeon, NeonKernels},
+    MLC_NATIVE_ISA(neon_bf16, HasNeonBf16),
+    MLC_NATIVE_ISA(neon_dotprod, HasNeonDotprod),
+    MLC_NATIVE_ISA(neon, HasNeon),
 #endif
-    {"portable", [] { return true; }, PortableKernels},
+    MLC_NATIVE_ISA(portable, [] { return true; }),
 };
+#undef MLC_NATIVE_ISA
 
 }  // namespace
 

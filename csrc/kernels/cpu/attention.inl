@@ -1,5 +1,5 @@
 // Paged attention of one block: some rows of a sequence, all q heads of one kv head. Included by
-// cpu/kernels.inl only.
+// cpu/attention_kernels.cc only.
 //
 // Online softmax in steps of kPagesPerStep pages. A "query" is one (row, q head). What a query adds
 // up, in which order and in which steps is a function of its own position: steps are cut at
@@ -15,7 +15,6 @@
 
 #include "kernels/cpu/attention_state.inl"
 #include "kernels/cpu/attention_tiles.inl"
-#include "kernels/cpu/rowwise.inl"
 
 namespace mlc_native::kernels {
 namespace {
@@ -101,8 +100,8 @@ void ScorePages(const BlockContext& c, int64_t begin, int64_t end, const StepPag
     for (int64_t p = page; p < stop; ++p) {
       PrefetchBytes(pages.v[p], KvPageBytes(T::kFormat, c.kv.head_dim));
     }
-    for (int64_t i = begin; i < end; i += kTileRows) {
-      WithRows<kTileRows>(Min64(kTileRows, end - i), [&](auto n) {
+    for (int64_t i = begin; i < end;) {
+      WithTileSize<kTileRows>(end - i, [&](auto n) {
         constexpr int kQueries = decltype(n)::value;
         constexpr int kFew = 2 / kPageVectors;
         constexpr int kFit = kAtOnce<kQueries * kPageVectors, kMostPages>;
@@ -116,6 +115,7 @@ void ScorePages(const BlockContext& c, int64_t begin, int64_t end, const StepPag
         for (; p < stop; ++p) {
           ScoreTile<T, kQueries, 1>(pages.k + p, q, c.kv_row, scores + p * kPageSize);
         }
+        i += kQueries;
       });
     }
   }
@@ -177,14 +177,16 @@ template <typename T>
 void AddTokens(const BlockContext& c, int64_t begin, int64_t end, KeyRange tokens,
                const StepPages<T>& pages) {
   if (tokens.first > tokens.last) return;
-  for (int64_t i = begin; i < end; i += kTileRows) {
+  for (int64_t i = begin; i < end;) {
     const ValueTile<T> tile{.v = pages.v,
                             .weights = c.scratch.scores + i * kStepTokens,
                             .out = c.segment.out + i * c.segment.row,
                             .row = c.kv_row,
                             .tokens = tokens};
-    WithRows<kTileRows>(Min64(kTileRows, end - i),
-                        [&](auto n) { AddAllValues<T, decltype(n)::value>(tile); });
+    WithTileSize<kTileRows>(end - i, [&](auto n) {
+      AddAllValues<T, decltype(n)::value>(tile);
+      i += decltype(n)::value;
+    });
   }
 }
 

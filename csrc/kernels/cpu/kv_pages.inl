@@ -1,4 +1,4 @@
-// KV formats and writing KV pages. Included by cpu/kernels.inl only.
+// KV formats and writing KV pages. Included by the other .inl files only.
 //
 // A format (KvFloat32, KvFloat16, KvBFloat16, KvInt8) multiplies pairs: two elements of head_dim in
 // q k, two tokens in p v. Some ISAs take both at once, others one after the other (kParts):

@@ -1,5 +1,5 @@
-// y = x w^T + bias on packed panels, for every format of formats.inl. Included by cpu/kernels.inl
-// only.
+// y = x w^T + bias on packed panels, for every format of formats.inl. Included by
+// cpu/linear_kernels.cc only.
 //
 // First the rows are converted into the workspace: tile after tile, in each [group][row] Inputs.
 // Then tiles of rows meet panels. Every output is one float sum that runs over the groups of k from
@@ -23,21 +23,53 @@ constexpr int64_t kLine = 64;
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Rows split as evenly as tiles allow, so that no tile is too thin to hide the latency of its
-// sums: `longer` tiles of base + 1 rows, then tiles of base rows.
-struct RowSplit {
-  int64_t tiles;
-  int64_t base;
-  int64_t longer;
+// The best first tile of the last rows. A tile takes as many cycles as it has rows, but never fewer
+// than kLatencyRows, whose sums hide the latency of the multiply-adds.
+template <int kMaxRows>
+struct RestOfRows {
+  int first_tile[2 * kMaxRows] = {};
 
-  RowSplit(int64_t rows, int64_t max_rows)
-      : tiles(CeilDiv(rows, max_rows)), base(rows / tiles), longer(rows % tiles) {}
-  int64_t Rows(int64_t tile) const { return base + (tile < longer ? 1 : 0); }
-  int64_t Begin(int64_t tile) const { return tile * base + Min64(tile, longer); }
-  int64_t TileOf(int64_t row) const {
-    const int64_t in_longer = longer * (base + 1);
-    return row < in_longer ? row / (base + 1) : longer + (row - in_longer) / base;
+  constexpr RestOfRows() {
+    constexpr int kLatencyRows = 4;
+    int cycles[2 * kMaxRows] = {};
+    for (int rows = 1; rows < 2 * kMaxRows; ++rows) {
+      for (int size = 1; size <= kMaxRows && size <= rows; ++size) {
+        if (size != kMaxRows && TileSizeBelow(size + 1) != size) continue;
+        const int sum = (size > kLatencyRows ? size : kLatencyRows) + cycles[rows - size];
+        if (first_tile[rows] != 0 && sum > cycles[rows]) continue;
+        cycles[rows] = sum;
+        first_tile[rows] = size;
+      }
+    }
   }
+};
+
+// How rows are cut into tiles: full ones, then those that take the fewest cycles for the rest.
+template <int kMaxRows>
+class RowSplit {
+ public:
+  explicit RowSplit(int64_t rows) : full_(rows < 2 * kMaxRows ? 0 : rows / kMaxRows - 1) {
+    int64_t begin = full_ * kMaxRows;
+    for (; begin < rows; begin += kRest.first_tile[rows - begin]) tail_[tail_tiles_++] = begin;
+    tail_[tail_tiles_] = rows;
+  }
+  int64_t tiles() const { return full_ + tail_tiles_; }
+  int64_t Begin(int64_t tile) const { return tile < full_ ? tile * kMaxRows : tail_[tile - full_]; }
+  int64_t Rows(int64_t tile) const { return Begin(tile + 1) - Begin(tile); }
+  int64_t TileOf(int64_t row) const {
+    if (row < full_ * kMaxRows) return row / kMaxRows;
+    int64_t tile = full_;
+    while (Begin(tile + 1) <= row) ++tile;
+    return tile;
+  }
+
+ private:
+  static constexpr RestOfRows<kMaxRows> kRest{};
+  static constexpr int kMaxTail = 4;
+
+  int64_t full_;
+  int64_t tail_tiles_ = 0;
+  int64_t tail_[kMaxTail + 1];  // where each begins; the end
 };
 
 // ---- Inputs ----
@@ -62,7 +94,7 @@ void ConvertRow(const float* x, int64_t k, int64_t rows, typename F::Input* out)
 void LinearInputRows(const PackedLinear& w, const LinearArgs& a, int64_t begin, int64_t end) {
   WithFormat(w.format, [&](auto format) {
     using F = decltype(format);
-    const RowSplit split(a.m, F::kMaxRows);
+    const RowSplit<F::kMaxRows> split(a.m);
     auto* inputs = static_cast<typename F::Input*>(a.workspace);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t tile = split.TileOf(row);
@@ -154,11 +186,11 @@ class Problem {
   void Run(Range panels) const {
     const int64_t tile_bytes = groups_ * kMaxRows * static_cast<int64_t>(sizeof(Input));
     const int64_t block_tiles = Min64(kMaxTiles, kBlockInputBytes / tile_bytes + 1);
-    const int64_t blocks = CeilDiv(groups_, split_.tiles == 1 ? groups_ : kMaxBlockGroups);
+    const int64_t blocks = CeilDiv(groups_, split_.tiles() == 1 ? groups_ : kMaxBlockGroups);
     const int64_t block_groups = CeilDiv(groups_, blocks);
     alignas(64) float sums[kMaxTiles * kMaxRows * kPanel];
-    for (int64_t tile = 0; tile < split_.tiles; tile += block_tiles) {
-      const Range tiles{tile, Min64(split_.tiles, tile + block_tiles)};
+    for (int64_t tile = 0; tile < split_.tiles(); tile += block_tiles) {
+      const Range tiles{tile, Min64(split_.tiles(), tile + block_tiles)};
       for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
         for (int64_t group = 0; group < groups_; group += block_groups) {
           RunBlock(tiles, {group, Min64(groups_, group + block_groups)}, panel, sums);
@@ -185,7 +217,7 @@ class Problem {
     t.groups = groups.end - groups.begin;
     t.ldy = last ? a_.ldy : kPanel;
     t.bias = last && a_.bias != nullptr ? a_.bias + panel * kPanel : nullptr;
-    if (split_.tiles > 1 || kWholeLines) {
+    if (split_.tiles() > 1 || kWholeLines) {
       t.prefetch = t.w + Min64(t.groups, kMaxBlockGroups) * F::kGroupBytes;  // or the next panel
       t.prefetch_step = F::kGroupBytes / (F::kSteps * (tiles.end - tiles.begin));
     }
@@ -196,7 +228,7 @@ class Problem {
       t.from = groups.begin > 0 ? sums : nullptr;
       t.y = last ? a_.y + row * a_.ldy + panel * kPanel : sums;
       const auto run = [&](const Tile& whole) {
-        WithRows<kMaxRows>(rows, [&](auto r) { RunTile<F, decltype(r)::value>(whole); });
+        WithTileSize<kMaxRows>(rows, [&](auto r) { RunTile<F, decltype(r)::value>(whole); });
       };
       columns < kPanel ? RunTail<kMaxRows>(t, rows, columns, run) : run(t);
       sums += rows * kPanel;
@@ -208,7 +240,7 @@ class Problem {
   const LinearArgs& a_;
   const int64_t groups_ = Groups<F>(w_.k);
   const int64_t panel_stride_ = F::kLayout.PanelBytes(w_.k, kPanel);
-  const RowSplit split_{a_.m, kMaxRows};
+  const RowSplit<kMaxRows> split_{a_.m};
 };
 
 void LinearPanels(const PackedLinear& w, const LinearArgs& a, int64_t begin, int64_t end) {

@@ -1,28 +1,11 @@
 // Kernels whose rows are independent: norms, rope, activations, element-wise. Included by
-// cpu/kernels.inl only.
+// cpu/rowwise_kernels.cc only.
 #pragma once
 
 #include "kernels/cpu/vec_math.inl"
 
 namespace mlc_native::kernels {
 namespace {
-
-// Calls f(offset, load, store) over [0, n): whole vectors, then the tail through partial loads and
-// stores, so that every element goes through the same vector arithmetic.
-template <typename F>
-inline void ForVectors(int64_t n, F f) {
-  int64_t i = 0;
-  for (; i + Vec::kLanes <= n; i += Vec::kLanes) {
-    f(
-        i, [i](const float* p) { return Vec::Load(p + i); },
-        [i](float* p, Vec x) { x.Store(p + i); });
-  }
-  if (i < n) {
-    f(
-        i, [i, n](const float* p) { return LoadPartial(p + i, n - i); },
-        [i, n](float* p, Vec x) { StorePartial(p + i, x, n - i); });
-  }
-}
 
 inline float SumOfSquares(const float* x, int64_t n) {
   constexpr int kChains = 4;
@@ -109,8 +92,6 @@ void GatedActivationRows(const GatedActivationArgs& a, int64_t begin, int64_t en
     }
   }
 }
-
-inline Vec CapScore(Vec x, float cap) { return Tanh(x / Vec::Set(cap)) * Vec::Set(cap); }
 
 void SoftCapRows(const MatrixView& x, float cap, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {

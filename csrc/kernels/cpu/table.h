@@ -1,8 +1,7 @@
 // What one ISA provides: every kernel on a range of its independent rows, panels or blocks. The
-// public functions of kernels.h check arguments, split the range over threads and call these. A
-// table is a constant of its translation unit kernels_<isa>.cc. No std templates here: this header
-// is compiled with ISA flags, and an inline function emitted there could be the copy that the
-// linker keeps for everybody.
+// public functions of kernels.h check arguments, split the range over threads and call these. No
+// std templates here: this header is compiled with ISA flags, and an inline function emitted there
+// could be the copy that the linker keeps for the whole program.
 #pragma once
 
 #include <cstdint>
@@ -60,18 +59,16 @@ constexpr int64_t AttentionScratchFloats(int64_t queries, int64_t head_dim) {
          2 * AttentionStateFloats(queries, head_dim);
 }
 
-struct CpuKernels {
-  const char* name;
+struct LinearKernels {
   int64_t panel_width;  // output columns of a packed panel: two vectors
 
   // First every row of x into args.workspace, in the form that the weight's format multiplies with;
   // then the panels.
   void (*linear_input)(const PackedLinear&, const LinearArgs&, int64_t row_begin, int64_t row_end);
   void (*linear)(const PackedLinear&, const LinearArgs&, int64_t panel_begin, int64_t panel_end);
-  void (*rms_norm)(const RmsNormArgs&, int64_t row_begin, int64_t row_end);
-  void (*rope)(const RopeArgs&, int64_t row_begin, int64_t row_end);
-  void (*gated_activation)(const GatedActivationArgs&, int64_t row_begin, int64_t row_end);
-  void (*soft_cap)(const MatrixView&, float cap, int64_t row_begin, int64_t row_end);
+};
+
+struct AttentionKernels {
   void (*write_kv)(const KvLayer&, const WriteKvArgs&, int64_t row_begin, int64_t row_end);
   void (*attention)(const KvLayer&, const AttentionArgs&, const AttentionBlock&);
   // The same in parts: one segment's state; then segments added to the total of their block, which
@@ -82,14 +79,33 @@ struct CpuKernels {
                          const AttentionParts&);
 };
 
-const CpuKernels& PortableKernels();
+struct RowKernels {
+  void (*rms_norm)(const RmsNormArgs&, int64_t row_begin, int64_t row_end);
+  void (*rope)(const RopeArgs&, int64_t row_begin, int64_t row_end);
+  void (*gated_activation)(const GatedActivationArgs&, int64_t row_begin, int64_t row_end);
+  void (*soft_cap)(const MatrixView&, float cap, int64_t row_begin, int64_t row_end);
+};
+
+struct CpuKernels : LinearKernels, AttentionKernels, RowKernels {
+  const char* name;
+};
+
+// The tables of each ISA, constants of the files *_kernels.cc that are compiled for it.
+#define MLC_NATIVE_DECLARE_TABLES(isa)      \
+  namespace isa {                           \
+  extern const LinearKernels kLinear;       \
+  extern const AttentionKernels kAttention; \
+  extern const RowKernels kRows;            \
+  }
+MLC_NATIVE_DECLARE_TABLES(portable)
 // Defined on x86-64 only.
-const CpuKernels& Avx2Kernels();
-const CpuKernels& Avx512Kernels();
-const CpuKernels& Avx512Bf16Kernels();
+MLC_NATIVE_DECLARE_TABLES(avx2)
+MLC_NATIVE_DECLARE_TABLES(avx512)
+MLC_NATIVE_DECLARE_TABLES(avx512_bf16)
 // Defined on AArch64 only.
-const CpuKernels& NeonKernels();
-const CpuKernels& NeonDotprodKernels();
-const CpuKernels& NeonBf16Kernels();
+MLC_NATIVE_DECLARE_TABLES(neon)
+MLC_NATIVE_DECLARE_TABLES(neon_dotprod)
+MLC_NATIVE_DECLARE_TABLES(neon_bf16)
+#undef MLC_NATIVE_DECLARE_TABLES
 
 }  // namespace mlc_native::kernels

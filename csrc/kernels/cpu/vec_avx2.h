@@ -9,7 +9,7 @@
 //                 rounds to nearest even and keeps NaN
 //   BFloat16, Int8   LoadEven, LoadOdd: every other one of 2 * kLanes elements
 //
-// AVX2 + FMA + F16C here: 8 floats. Included by exactly one translation unit, kernels_avx2.cc,
+// AVX2 + FMA + F16C here: 8 floats. Included by the translation units of AVX2 only,
 // hence the unnamed namespace: nothing compiled with AVX2 flags may be visible to, or shared with,
 // other code.
 #pragma once

@@ -1,5 +1,6 @@
 // Exp, Tanh, partial loads and fixed-order sums on Vec: one definition for every kernel, so that
-// the same element gives the same bits wherever it is computed. Included by cpu/kernels.inl only.
+// the same element gives the same bits wherever it is computed. Included by the other .inl files
+// only.
 #pragma once
 
 #include "kernels/cpu/table.h"
@@ -118,16 +119,44 @@ inline float MaxLane(Vec x) {
   return lanes[0];
 }
 
+// Calls f(offset, load, store) over [0, n): whole vectors, then the tail through partial loads and
+// stores, so that every element goes through the same vector arithmetic.
+template <typename F>
+inline void ForVectors(int64_t n, F f) {
+  int64_t i = 0;
+  for (; i + Vec::kLanes <= n; i += Vec::kLanes) {
+    f(
+        i, [i](const float* p) { return Vec::Load(p + i); },
+        [i](float* p, Vec x) { x.Store(p + i); });
+  }
+  if (i < n) {
+    f(
+        i, [i, n](const float* p) { return LoadPartial(p + i, n - i); },
+        [i, n](float* p, Vec x) { StorePartial(p + i, x, n - i); });
+  }
+}
+
+inline Vec CapScore(Vec x, float cap) { return Tanh(x / Vec::Set(cap)) * Vec::Set(cap); }
+
 template <int kValue>
 struct Constant {
   static constexpr int value = kValue;
 };
 
-// Calls f(Constant<rows>) for rows in [1, kMax].
+// The sizes that tiles of rows are compiled for: kMax and, of these, the smaller ones. Rows are
+// independent, so a tile of another size is as good as two of these.
+constexpr int kTileSizes[] = {1, 2, 3, 4, 6, 8, 12};
+constexpr int TileSizeBelow(int rows) {
+  int below = 1;
+  for (const int size : kTileSizes) below = size < rows ? size : below;
+  return below;
+}
+
+// Calls f(Constant<size>) with the largest size that is at most `rows`.
 template <int kMax, typename F>
-inline void WithRows(int64_t rows, F f) {
+inline void WithTileSize(int64_t rows, F f) {
   if constexpr (kMax > 1) {
-    if (rows < kMax) return WithRows<kMax - 1>(rows, f);
+    if (rows < kMax) return WithTileSize<TileSizeBelow(kMax)>(rows, f);
   }
   f(Constant<kMax>{});
 }

@@ -1,5 +1,5 @@
 // Vec in plain C++: 8 floats that the compiler maps to whatever the target's base level has.
-// Included by exactly one translation unit, kernels_portable.cc.
+// Included by the translation units of "portable" only.
 #pragma once
 
 #include <cmath>
