@@ -70,6 +70,10 @@ constexpr NormName kSandwichNormsQk[] = {
 constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_modal_projector.",
                                              "model.vision_tower.", "model.multi_modal_projector."};
 
+constexpr Multipliers kGemmaMultipliers = {.sqrt_hidden_size = true};
+constexpr Multipliers kGemma2Multipliers = {.sqrt_hidden_size = true,
+                                            .attention_divisor = "query_pre_attn_scalar"};
+
 constexpr ArchSpec Gemma3(std::string_view architecture) {
   return {
       .architecture = architecture,
@@ -80,11 +84,11 @@ constexpr ArchSpec Gemma3(std::string_view architecture) {
       .reads_attention_bias = true,
       .activation_field = "hidden_activation",
       .default_activation = "gelu_pytorch_tanh",
-      .scales_embeddings = true,
-      .scales_by_query_pre_attn_scalar = true,
+      .multipliers = kGemma2Multipliers,
       .reads_soft_caps = true,
       .window_rule = WindowRule::kEveryButNth,
       .local_rope = true,
+      .local_rope_theta_field = "rope_local_base_freq",
       .defaults = {.vocab_size = 262208,
                    .num_attention_heads = 8,
                    .num_key_value_heads = 4,
@@ -143,7 +147,7 @@ constexpr ArchSpec kArchitectures[] = {
      .reads_attention_bias = true,
      .activation_field = "hidden_activation",
      .default_activation = "gelu_pytorch_tanh",
-     .scales_embeddings = true,
+     .multipliers = kGemmaMultipliers,
      .defaults = {.head_dim = 256, .max_position_embeddings = 8192, .tie_word_embeddings = true}},
     {.architecture = "Gemma2ForCausalLM",
      .projections = kSeparateProjections,
@@ -152,8 +156,7 @@ constexpr ArchSpec kArchitectures[] = {
      .reads_attention_bias = true,
      .activation_field = "hidden_activation",
      .default_activation = "gelu_pytorch_tanh",
-     .scales_embeddings = true,
-     .scales_by_query_pre_attn_scalar = true,
+     .multipliers = kGemma2Multipliers,
      .reads_soft_caps = true,
      .window_rule = WindowRule::kEveryButNth,
      .defaults = {.head_dim = 256,

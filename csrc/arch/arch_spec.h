@@ -40,6 +40,20 @@ inline constexpr size_t kNumNormRoles = 6;
 
 // ---- Names of tensors ----
 
+// Names outside the layers. Those of the decoder begin with one of the prefixes, whichever the
+// checkpoint uses: with or without the modules that hold the decoder.
+inline constexpr std::string_view kDecoderPrefixes[] = {"model.", "", "language_model.model.",
+                                                        "model.language_model."};
+inline constexpr std::string_view kHeadNames[] = {"lm_head.weight",
+                                                  "language_model.lm_head.weight"};
+struct TensorNames {
+  std::span<const std::string_view> prefixes = kDecoderPrefixes;
+  std::string_view embeddings = "embed_tokens.weight";
+  std::string_view layer = "layers.";  // "<prefix>layers.7.<name of a projection or norm>"
+  std::string_view final_norm = "norm.weight";
+  std::span<const std::string_view> heads = kHeadNames;  // whole names
+};
+
 enum class Rows : uint8_t { kQ, kKv, kQkv, kHidden, kFfn, kGateUp };
 
 // "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix.
@@ -58,11 +72,23 @@ struct NormName {
 
 enum class QkNorm : uint8_t { kNone, kPerHead, kWholeProjection };
 
+// What scales the values on their way through a decoder, by fields of config.json. An empty name is
+// a multiplier that the family lacks; an absent field is 1.
+struct Multipliers {
+  bool sqrt_hidden_size = false;         // scales the embeddings, rounded to the weights' type
+  std::string_view embedding{};          // scales the embeddings
+  std::string_view residual{};           // scales what a block adds; only with norms before blocks
+  std::string_view attention{};          // scales q k^T, instead of 1 / sqrt(head_dim)
+  std::string_view logits_divisor{};     // only with norm_weight_offset 0
+  std::string_view attention_divisor{};  // instead of head_dim in 1 / sqrt(head_dim); absent: 256
+};
+
 // Which layers attend only to the last sliding_window tokens.
 enum class WindowRule : uint8_t {
   kNever,
   kAllLayers,    // unless sliding_window is null
   kFromLayer,    // use_sliding_window: layers max_window_layers and up; or layer_types
+  kWithoutRope,  // use_sliding_window: the layers without rope; or layer_types
   kEveryButNth,  // all but each n-th layer, n = sliding_window_pattern; or layer_types
 };
 
@@ -75,6 +101,7 @@ struct ArchDefaults {
   int64_t max_position_embeddings = 2048;
   double rms_norm_eps = 1e-6;
   double rope_theta = 1e4;
+  double local_rope_theta = 1e4;
   int64_t sliding_window = 0;
   int64_t sliding_window_pattern = 0;
   bool tie_word_embeddings = false;
@@ -87,6 +114,7 @@ struct ArchSpec {
   std::string_view config_section{};  // object of config.json with the text model's fields, or ""
   std::span<const ProjectionName> projections;
   std::span<const NormName> norms;
+  TensorNames names{};
   // Tensors of the checkpoint that are no part of the text model.
   std::span<const std::string_view> ignored_prefixes{};
 
@@ -97,12 +125,13 @@ struct ArchSpec {
   bool reads_mlp_bias = false;
   std::string_view activation_field = "hidden_act";
   std::string_view default_activation = "silu";
-  bool scales_embeddings = false;  // by sqrt(hidden_size)
-  bool scales_by_query_pre_attn_scalar = false;
+  Multipliers multipliers{};
   bool reads_soft_caps = false;
   bool reads_partial_rotary_factor = false;
   WindowRule window_rule = WindowRule::kNever;
-  bool local_rope = false;  // layers with a window have a rope of their own
+  bool local_rope = false;                    // layers with a window have a rope of their own
+  std::string_view local_rope_theta_field{};  // its theta outside rope_parameters; empty: none
+  bool reads_no_rope_layers = false;  // no_rope_layers, or every no_rope_layer_interval-th layer
 
   ArchDefaults defaults{};
 };

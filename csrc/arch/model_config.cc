@@ -8,6 +8,7 @@
 #include "support/config_fields.h"
 #include "config/config.h"
 #include "support/error.h"
+#include "support/half.h"
 
 namespace mlc_native {
 namespace {
@@ -110,6 +111,29 @@ float ReadSoftCap(const ConfigFields& fields, const char* field, double absent) 
   return static_cast<float>(fields.Positive(field, absent));
 }
 
+// Absent or of another family: `absent`.
+double ReadMultiplier(const ConfigFields& fields, std::string_view name, double absent) {
+  return name.empty() ? absent : fields.Positive(std::string(name).c_str(), absent);
+}
+
+void ReadMultipliers(const ConfigFields& fields, ModelConfig& config) {
+  const Multipliers& names = config.arch->multipliers;
+  const double embedding = names.sqrt_hidden_size
+                               ? std::sqrt(static_cast<double>(config.hidden_size))
+                               : ReadMultiplier(fields, names.embedding, 1.0);
+  const double residual = ReadMultiplier(fields, names.residual, 1.0);
+  config.embedding_scale = static_cast<float>(embedding / residual);
+  config.residual_norm_eps = static_cast<float>(config.rms_norm_eps / (residual * residual));
+  const double divisor = names.attention_divisor.empty()
+                             ? static_cast<double>(config.head_dim)
+                             : ReadMultiplier(fields, names.attention_divisor, 256.0);
+  config.attention_scale =
+      static_cast<float>(names.attention.empty() ? 1.0 / std::sqrt(divisor)
+                                                 : ReadMultiplier(fields, names.attention, 1.0));
+  config.final_norm_scale =
+      static_cast<float>(1.0 / ReadMultiplier(fields, names.logits_divisor, 1.0));
+}
+
 void ReadLayerMath(const ConfigFields& fields, ModelConfig& config) {
   const ArchSpec& arch = *config.arch;
   config.rms_norm_eps =
@@ -119,15 +143,29 @@ void ReadLayerMath(const ConfigFields& fields, ModelConfig& config) {
   config.qkv_bias = arch.qkv_bias || attention_bias;
   config.out_bias = attention_bias;
   config.ffn_bias = arch.reads_mlp_bias && fields.Bool("mlp_bias", false);
-  const double scalar = arch.scales_by_query_pre_attn_scalar
-                            ? fields.Positive("query_pre_attn_scalar", 256.0)
-                            : static_cast<double>(config.head_dim);
-  config.attention_scale = static_cast<float>(1.0 / std::sqrt(scalar));
   if (arch.reads_soft_caps) {
     config.attention_soft_cap =
         ReadSoftCap(fields, "attn_logit_softcapping", arch.defaults.attn_soft_cap);
     config.final_soft_cap =
         ReadSoftCap(fields, "final_logit_softcapping", arch.defaults.final_soft_cap);
+  }
+}
+
+void ReadNoRopeLayers(const ConfigFields& fields, ModelConfig& config) {
+  if (!config.arch->reads_no_rope_layers) return;
+  constexpr char kField[] = "no_rope_layers";
+  const int64_t interval = fields.Integer("no_rope_layer_interval", 4, 1, kMaxLayers);
+  const std::vector<int64_t> has_rope =
+      fields.Has(kField) ? fields.Sizes(kField) : std::vector<int64_t>();
+  if (fields.Has(kField) && has_rope.size() < config.layers.size()) {
+    fields.Fail(kField, "has " + std::to_string(has_rope.size()) +
+                            " entries, \"num_hidden_layers\" is " +
+                            std::to_string(config.layers.size()));
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const bool rope =
+        has_rope.empty() ? static_cast<int64_t>(i + 1) % interval != 0 : has_rope[i] != 0;
+    if (!rope) config.layers[i].rope = LayerConfig::kNoRope;
   }
 }
 
@@ -141,8 +179,10 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ModelConfig& 
                                      config.arch->defaults.sliding_window_pattern, 1, kMaxLayers);
   std::vector<bool> has(config.layers.size());
   for (int64_t i = 0; i < num_layers; ++i) {
+    const bool has_rope = config.layers[static_cast<size_t>(i)].rope != LayerConfig::kNoRope;
     has[static_cast<size_t>(i)] = (rule == WindowRule::kAllLayers && window > 0) ||
                                   (rule == WindowRule::kFromLayer && window > 0 && i >= from) ||
+                                  (rule == WindowRule::kWithoutRope && window > 0 && !has_rope) ||
                                   (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0);
   }
   return has;
@@ -174,14 +214,16 @@ void ReadWindows(const ConfigFields& fields, ModelConfig& config) {
                        ? 0
                        : fields.Integer("sliding_window", config.arch->defaults.sliding_window, 1,
                                         kMaxPositions);
-  if (rule == WindowRule::kFromLayer && !fields.Bool("use_sliding_window", false)) window = 0;
+  const bool is_optional = rule == WindowRule::kFromLayer || rule == WindowRule::kWithoutRope;
+  if (is_optional && !fields.Bool("use_sliding_window", false)) window = 0;
   const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
   const std::vector<bool> has = by_type ? WindowsOfLayerTypes(fields, config.layers.size())
                                         : DefaultWindows(fields, config, window);
   for (size_t i = 0; i < has.size(); ++i) {
     if (!has[i]) continue;
     if (window == 0) fields.FailValue("sliding_window", "given: layers of the model need it");
-    config.layers[i] = {.window = window, .rope = config.arch->local_rope ? 1 : 0};
+    config.layers[i].window = window;
+    if (config.arch->local_rope) config.layers[i].rope = 1;
   }
 }
 
@@ -205,6 +247,8 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& fields, bool t
   config.norm_weight_offset = arch.norm_weight_offset;
   ReadSizes(fields, config);
   ReadLayerMath(fields, config);
+  ReadMultipliers(fields, config);
+  ReadNoRopeLayers(fields, config);
   ReadWindows(fields, config);
   config.ropes = ReadRopes(fields, arch, config.head_dim, config.max_positions);
   config.max_positions = ExactPositions(config.ropes, config.max_positions);
@@ -307,6 +351,14 @@ int64_t ModelConfig::norm_size(NormRole role) const {
   if (role == NormRole::kQ) return whole ? q_size() : head_dim;
   if (role == NormRole::kK) return whole ? kv_size() : head_dim;
   return hidden_size;
+}
+
+// Gemma's scale is a number of the weights' type in transformers.
+float ModelConfig::EmbeddingScale(DType weights) const {
+  if (!arch->multipliers.sqrt_hidden_size) return embedding_scale;
+  float rounded = 0;
+  StoreElement(weights, &rounded, 0, embedding_scale);
+  return LoadElement(weights, &rounded, 0);
 }
 
 ModelConfig ReadModelConfig(const std::string& folder) {

@@ -17,10 +17,16 @@
 namespace mlc_native {
 
 struct LayerConfig {
+  static constexpr int kNoRope = -1;
+
   int64_t window = 0;  // 0: whole context
-  int rope = 0;        // index into ModelConfig::ropes
+  int rope = 0;        // index into ModelConfig::ropes, or kNoRope
 };
 
+// Multipliers of a family are folded into numbers that every decoder has. With a residual
+// multiplier m the residual is kept divided by m: its norms give the same with eps / m^2, the
+// embeddings are divided by m, and what a block adds needs no factor. A factor of the logits is one
+// of the final norm's weight.
 struct ModelConfig {
   const ArchSpec* arch = nullptr;               // static
   std::span<const ProjectionName> projections;  // static; of this checkpoint
@@ -34,13 +40,16 @@ struct ModelConfig {
   int64_t head_dim = 0;
   int64_t max_positions = 0;
 
-  float rms_norm_eps = 0;
+  float rms_norm_eps = 0;       // of norms within a block: of its output, of q and k
+  float residual_norm_eps = 0;  // of norms of the residual
   kernels::Activation activation = kernels::Activation::kSilu;
   bool qkv_bias = false;
   bool out_bias = false;
   bool ffn_bias = false;
   bool tie_word_embeddings = false;
+  float embedding_scale = 1;  // see EmbeddingScale
   float attention_scale = 0;
+  float final_norm_scale = 1;    // of the final norm's weight
   float attention_soft_cap = 0;  // 0: none
   float final_soft_cap = 0;      // 0: none
 
@@ -57,6 +66,8 @@ struct ModelConfig {
   int64_t linear_columns(LinearRole role) const;
   bool has_bias(LinearRole role) const;
   int64_t norm_size(NormRole role) const;
+  // What the embeddings are multiplied with in a decoder whose weights have this type.
+  float EmbeddingScale(DType weights) const;
 };
 
 // Reads config.json, or mlc-chat-config.json of an MLC folder. Throws LoadError: missing or

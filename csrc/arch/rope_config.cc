@@ -8,8 +8,6 @@
 namespace mlc_native {
 namespace {
 
-constexpr double kLocalTheta = 1e4;  // rope_local_base_freq when absent
-
 // What the parameters of one rope fall back on.
 struct RopeReader {
   const ConfigFields& fields;  // of the whole model
@@ -139,8 +137,10 @@ std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& ar
   ropes.push_back(read(by_layer_type ? params.Object("full_attention") : params,
                        fields.Positive("rope_theta", arch.defaults.rope_theta)));
   if (arch.local_rope) {
+    const std::string theta(arch.local_rope_theta_field);
+    const double absent = arch.defaults.local_rope_theta;
     ropes.push_back(read(params.Object("sliding_attention"),
-                         fields.Positive("rope_local_base_freq", kLocalTheta)));
+                         theta.empty() ? absent : fields.Positive(theta.c_str(), absent)));
   }
   return ropes;
 }

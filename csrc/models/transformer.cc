@@ -1,11 +1,9 @@
 #include "models/transformer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "support/check.h"
-#include "support/half.h"
 
 namespace mlc_native {
 namespace {
@@ -13,12 +11,6 @@ namespace {
 // Long enough to amortize reading the weights, short enough that decoding rows which share the step
 // do not wait long.
 constexpr int64_t kPrefillChunk = 512;
-
-float RoundTo(DType dtype, float value) {
-  float stored = 0;
-  StoreElement(dtype, &stored, 0, value);
-  return LoadElement(dtype, &stored, 0);
-}
 
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
@@ -40,10 +32,6 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
       kv_format_(kv_format),
       pool_(std::move(pool)),
       cpu_{&isa, pool_.get()} {
-  if (config_.arch->scales_embeddings) {
-    embedding_scale_ = RoundTo(
-        weights_.dtype, static_cast<float>(std::sqrt(static_cast<double>(config_.hidden_size))));
-  }
   DescribeMetadata();
 }
 

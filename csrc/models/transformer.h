@@ -57,7 +57,6 @@ class Transformer : public Model {
   const kernels::KvFormat kv_format_;
   const std::unique_ptr<ThreadPool> pool_;
   const kernels::Cpu cpu_;
-  float embedding_scale_ = 1.0f;
   ModelMetadata metadata_;
 
   // Set by Allocate.

@@ -104,7 +104,7 @@ void Transformer::PlacePositions(const ForwardBatch& batch) {
 void Transformer::Ops::Embed() {
   const kernels::GatherArgs args{.ids = batch_.token_ids.data(),
                                  .m = num_rows_,
-                                 .scale = model_.embedding_scale_,
+                                 .scale = config_.EmbeddingScale(model_.weights_.dtype),
                                  .out = buffers_.residual.data,
                                  .ldo = buffers_.residual.width};
   const CpuDecoderWeights& weights = model_.weights_;
@@ -142,10 +142,14 @@ kernels::RmsNormArgs Transformer::Ops::HeadNorm(const float* weight, float* x,
 }
 
 void Transformer::Ops::Normalize(const float* pre_norm) {
-  if (pre_norm != nullptr) {
-    remembered_.Add(Norm(buffers_.residual, pre_norm, buffers_.hidden));
+  if (pre_norm == nullptr) {
+    input_ = &buffers_.residual;
+    return;
   }
-  input_ = pre_norm != nullptr ? &buffers_.hidden : &buffers_.residual;
+  kernels::RmsNormArgs norm = Norm(buffers_.residual, pre_norm, buffers_.hidden);
+  norm.eps = config_.residual_norm_eps;
+  remembered_.Add(norm);
+  input_ = &buffers_.hidden;
 }
 
 void Transformer::Ops::AddAndNormalize(const float* post_norm, const float* pre_norm) {
@@ -159,6 +163,7 @@ void Transformer::Ops::AddAndNormalize(const float* post_norm, const float* pre_
   kernels::RmsNormArgs norm = Norm(buffers_.hidden, pre_norm, buffers_.hidden);
   norm.residual = buffers_.residual.data;
   norm.ld_residual = buffers_.residual.width;
+  norm.eps = config_.residual_norm_eps;
   remembered_.Add(norm);
   input_ = &buffers_.hidden;
 }
@@ -216,7 +221,6 @@ void Transformer::Ops::Head() {
 
 void Transformer::Ops::RotateAndWriteKv(size_t layer) {
   const auto& w = model_.weights_.layers[layer];
-  const auto rope = static_cast<size_t>(config_.layers[layer].rope);
   const Activations& qkv = buffers_.qkv;
   float* k = qkv.data + config_.q_size();
   RowSteps steps;
@@ -224,15 +228,18 @@ void Transformer::Ops::RotateAndWriteKv(size_t layer) {
     steps.Add(HeadNorm(w.norm(NormRole::kQ), qkv.data, config_.num_heads));
     steps.Add(HeadNorm(w.norm(NormRole::kK), k, config_.num_kv_heads));
   }
-  steps.Add(kernels::RopeArgs{.x = qkv.data,
-                              .ld = qkv.width,
-                              .m = num_rows_,
-                              .heads = config_.num_heads + config_.num_kv_heads,  // side by side
-                              .head_dim = config_.head_dim,
-                              .rotary_dim = config_.ropes[rope].rotary_dim,
-                              .positions = model_.positions_.data(),
-                              .cos = model_.ropes_[rope].cos.data(),
-                              .sin = model_.ropes_[rope].sin.data()});
+  if (config_.layers[layer].rope != LayerConfig::kNoRope) {
+    const auto rope = static_cast<size_t>(config_.layers[layer].rope);
+    steps.Add(kernels::RopeArgs{.x = qkv.data,
+                                .ld = qkv.width,
+                                .m = num_rows_,
+                                .heads = config_.num_heads + config_.num_kv_heads,  // side by side
+                                .head_dim = config_.head_dim,
+                                .rotary_dim = config_.ropes[rope].rotary_dim,
+                                .positions = model_.positions_.data(),
+                                .cos = model_.ropes_[rope].cos.data(),
+                                .sin = model_.ropes_[rope].sin.data()});
+  }
   steps.Add(kernels::WriteKvStep{.kv = &model_.kv_.layer(layer),
                                  .rows = {.k = k,
                                           .ldk = qkv.width,

@@ -109,7 +109,7 @@ void DescribeLayout(const WeightLayout& layout, std::ostream& out) {
     const kernels::PanelLayout panel = kernels::LayoutOf(layout.plan().formats[i]);
     out << "parameter " << static_cast<int>(p.form) << ' ' << p.rows << ' ' << p.columns
         << " format " << static_cast<int>(layout.plan().formats[i]) << " group " << panel.group
-        << '\n';
+        << " scale " << p.scale << '\n';
   }
   for (const WeightSlot& slot : map.slots) {
     out << "slot " << slot.name << ' ' << slot.parameter << ' ' << slot.row_offset << '\n';

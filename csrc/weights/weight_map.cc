@@ -101,7 +101,8 @@ bool WeightMap::IsSensitive(size_t parameter) const {
 
 WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
   Builder builder(config);
-  const std::string embeddings = names.prefix + "embed_tokens.weight";
+  const TensorNames& tensors = config.arch->names;
+  const std::string embeddings = names.prefix + std::string(tensors.embeddings);
   const std::vector<int64_t> shape = {config.vocab_size, config.hidden_size};
   if (names.head.empty()) {
     builder.map().head = builder.AddWhole(ParameterForm::kPacked, embeddings, shape);
@@ -110,10 +111,13 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
     builder.map().head = builder.AddWhole(ParameterForm::kPacked, names.head, shape);
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    builder.AddLayer(names.prefix + "layers." + std::to_string(i) + ".");
+    builder.AddLayer(names.prefix + std::string(tensors.layer) + std::to_string(i) + ".");
   }
-  builder.map().final_norm =
-      builder.AddWhole(ParameterForm::kVector, names.prefix + "norm.weight", {config.hidden_size});
+  builder.map().final_norm = builder.AddWhole(
+      ParameterForm::kVector, names.prefix + std::string(tensors.final_norm), {config.hidden_size});
+  MLC_CHECK(config.final_norm_scale == 1 || config.norm_weight_offset == 0)
+      << config.arch->architecture << ": the final norm's weight lacks its offset";
+  builder.map().parameters.back().scale = config.final_norm_scale;
   return std::move(builder.map());
 }
 

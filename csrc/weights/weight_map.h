@@ -23,6 +23,7 @@ struct Parameter {
   ParameterForm form = ParameterForm::kPacked;
   int64_t rows = 0;  // of a vector: its elements
   int64_t columns = 1;
+  float scale = 1.0f;  // of a vector: what the checkpoint's values are multiplied with
 };
 
 // Tensor `name` of `shape` fills the rows from row_offset of parameters[parameter].
@@ -84,10 +85,10 @@ struct WeightMap {
   bool IsSensitive(size_t parameter) const;
 };
 
-// Names inside the decoder ("layers.0...", "embed_tokens") get `prefix`; the head is `head_name`.
+// Which of the names in ArchSpec::names a checkpoint uses.
 struct WeightNames {
-  std::string prefix;
-  std::string head;  // "" when tied
+  std::string prefix;  // of names inside the decoder
+  std::string head;    // "" when tied
 };
 WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names);
 

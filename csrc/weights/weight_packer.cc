@@ -31,13 +31,13 @@ kernels::PackSource ReadRows(const WeightSource& source, int64_t begin, int64_t 
   return {.dtype = dtype, .data = data, .ld = columns, .rows = end - begin};
 }
 
-// To `type`, but with the precision of `dtype`.
-void ConvertVector(DType dtype, DType type, std::byte* out, int64_t first,
+// To `type` with the precision of `dtype`, times `scale`.
+void ConvertVector(DType dtype, DType type, float scale, std::byte* out, int64_t first,
                    const kernels::PackSource& from) {
   for (int64_t i = 0; i < from.rows; ++i) {
     float rounded = 0;
     StoreElement(dtype, &rounded, 0, LoadElement(from.dtype, from.data, i));
-    StoreElement(type, out, first + i, LoadElement(dtype, &rounded, 0));
+    StoreElement(type, out, first + i, scale * LoadElement(dtype, &rounded, 0));
   }
 }
 
@@ -80,6 +80,7 @@ void WeightPacker::Fill(const ParameterRows& rows, std::byte* data) {
     const Task task{.slot = slot,
                     .source = *plan_.sources[i],
                     .form = parameter.form,
+                    .scale = parameter.scale,
                     .matrix = {.format = plan_.formats[rows.parameter],
                                .n = rows.end - rows.begin,
                                .k = parameter.columns,
@@ -157,7 +158,8 @@ void WeightPacker::Place(const Task& task, int64_t row, const kernels::PackSourc
     case ParameterForm::kTable:
       return ConvertRows(plan_.dtype, matrix.data, row * matrix.k, rows, matrix.k);
     case ParameterForm::kVector:
-      return ConvertVector(plan_.dtype, form_.VectorType(plan_.dtype), matrix.data, row, rows);
+      return ConvertVector(plan_.dtype, form_.VectorType(plan_.dtype), task.scale, matrix.data, row,
+                           rows);
   }
 }
 

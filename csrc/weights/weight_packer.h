@@ -39,6 +39,7 @@ class WeightPacker {
     const WeightSlot& slot;
     const WeightSource& source;
     ParameterForm form;
+    float scale;          // of a vector
     PackedMatrix matrix;  // also of tables and vectors; they have no format
     int64_t row_offset;
   };

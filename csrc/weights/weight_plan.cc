@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -42,21 +43,26 @@ bool SameTensor(const Checkpoint& checkpoint, const std::string& a, const std::s
   return x != nullptr && y != nullptr && SameBytes(*x, *y);
 }
 
-// Which spelling of the names this checkpoint uses: with or without the outer module's prefix.
+// The first of the names that is there with this ending, else the first of all.
+std::string FirstThatIsThere(const WeightSet& weights, std::span<const std::string_view> names,
+                             std::string_view ending) {
+  const auto is_there = [&](std::string_view name) {
+    return weights.Has(std::string(name) + std::string(ending));
+  };
+  const auto found = std::ranges::find_if(names, is_there);
+  return std::string(found == names.end() ? names.front() : *found);
+}
+
+// Which of the family's names this checkpoint uses.
 WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
-  const char* prefixes[] = {"model.", "", "language_model.model.", "model.language_model."};
-  WeightNames names{.prefix = prefixes[0], .head = ""};
-  for (const char* prefix : prefixes) {
-    if (!weights.Has(std::string(prefix) + "embed_tokens.weight")) continue;
-    names.prefix = prefix;
-    break;
-  }
-  const char* heads[] = {"lm_head.weight", "language_model.lm_head.weight"};
-  const char* head = heads[weights.Has(heads[1]) ? 1 : 0];
+  const TensorNames& tensors = config.arch->names;
+  WeightNames names;
+  names.prefix = FirstThatIsThere(weights, tensors.prefixes, tensors.embeddings);
+  const std::string head = FirstThatIsThere(weights, tensors.heads, "");
+  const std::string embeddings = names.prefix + std::string(tensors.embeddings);
   // A head that is stored although it is tied counts only when it differs, as in transformers 5.
   const bool tied = config.tie_word_embeddings &&
-                    (!weights.Has(head) ||
-                     SameTensor(weights.checkpoint(), head, names.prefix + "embed_tokens.weight"));
+                    (!weights.Has(head) || SameTensor(weights.checkpoint(), head, embeddings));
   if (!tied) names.head = head;
   return names;
 }
@@ -93,9 +99,10 @@ void CheckUnused(const ModelConfig& config, const WeightSet& weights,
   for (const Checkpoint::Entry& entry : weights.checkpoint().entries()) {
     const std::string& name = entry.tensor->name;
     const auto& ignored = config.arch->ignored_prefixes;
+    const auto& heads = config.arch->names.heads;
     const bool known =
         used.contains(entry.tensor) || IsDerivedBuffer(name) || weights.IsEmptyBias(entry) ||
-        (config.tie_word_embeddings && name.ends_with("lm_head.weight")) ||
+        (config.tie_word_embeddings && name.ends_with(heads.front())) ||
         std::any_of(ignored.begin(), ignored.end(),
                     [&](std::string_view prefix) { return name.starts_with(prefix); });
     if (!known) unused.push_back(name);

@@ -115,7 +115,7 @@ struct QkRopeWriteKvArgs {
   const void* k_norm = nullptr;
   float weight_offset = 0.0f;
   float eps = 1e-6f;
-  int64_t rotary_dim = 0;              // even, at most head_dim
+  int64_t rotary_dim = 0;              // even, at most head_dim; 0: no rope
   const int32_t* positions = nullptr;  // [m]
   const int64_t* slots = nullptr;      // [m]
   const float* cos = nullptr;          // [max_position, rotary_dim / 2]

@@ -1,22 +1,14 @@
 // CudaDecoder::Forward: the operations of run_layers.h as launches of the CUDA kernels.
 #include <algorithm>
-#include <cmath>
 
 #include "models/cuda/decoder.h"
 #include "models/run_layers.h"
 #include "support/check.h"
-#include "support/half.h"
 
 namespace mlc_native {
 namespace {
 
 using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
-
-float RoundTo(DType dtype, float value) {
-  float stored = 0;
-  StoreElement(dtype, &stored, 0, value);
-  return LoadElement(dtype, &stored, 0);
-}
 
 void* Advance(const void* data, int64_t elements, DType dtype) {
   return static_cast<char*>(const_cast<void*>(data)) +
@@ -81,17 +73,13 @@ float* CudaDecoder::Forward(const CudaBatch& batch) {
 }
 
 void CudaDecoder::Ops::Embed() {
-  const auto hidden = static_cast<double>(config_.hidden_size);
-  const float scale = config_.arch->scales_embeddings
-                          ? RoundTo(weights_.dtype, static_cast<float>(std::sqrt(hidden)))
-                          : 1.0f;
   kernels::cuda::Embed({.dtype = weights_.dtype,
                         .table = weights_.embeddings,
                         .k = config_.hidden_size,
                         .ids = batch_.token_ids,
                         .sampled = batch_.sampled,
                         .m = num_rows_,
-                        .scale = scale,
+                        .scale = config_.EmbeddingScale(weights_.dtype),
                         .out = residual_},
                        stream_);
 }
@@ -105,7 +93,7 @@ void CudaDecoder::Ops::LaunchAddNorm(const void* output, const void* post_norm,
            .pre_weight = pre_norm,
            .y = buffers_.hidden,
            .weight_offset = config_.norm_weight_offset,
-           .eps = config_.rms_norm_eps,
+           .eps = config_.residual_norm_eps,
            .m = num_rows_,
            .dim = config_.hidden_size},
           stream_);
@@ -181,7 +169,9 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   const auto& w = weights_.layers[layer];
   const bool per_head = config_.arch->qk_norm == QkNorm::kPerHead;
   if (config_.arch->qk_norm == QkNorm::kWholeProjection) NormalizeWholeProjections(layer);
-  const auto rope = static_cast<size_t>(config_.layers[layer].rope);
+  const int rope = config_.layers[layer].rope;
+  const bool has_rope = rope != LayerConfig::kNoRope;
+  const CudaRope tables = has_rope ? weights_.ropes[static_cast<size_t>(rope)] : CudaRope();
   QkRopeWriteKv(decoder_.kv_[layer],
                 {.dtype = weights_.dtype,
                  .qkv = buffers_.qkv,
@@ -192,11 +182,11 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
                  .k_norm = per_head ? w.norm(NormRole::kK) : nullptr,
                  .weight_offset = config_.norm_weight_offset,
                  .eps = config_.rms_norm_eps,
-                 .rotary_dim = config_.ropes[rope].rotary_dim,
+                 .rotary_dim = has_rope ? config_.ropes[static_cast<size_t>(rope)].rotary_dim : 0,
                  .positions = batch_.positions,
                  .slots = batch_.slots,
-                 .cos = weights_.ropes[rope].cos,
-                 .sin = weights_.ropes[rope].sin},
+                 .cos = tables.cos,
+                 .sin = tables.sin},
                 stream_);
 }
 

@@ -34,9 +34,10 @@ ModelConfig SmallConfig(const char* architecture) {
   config.num_kv_heads = 2;
   config.head_dim = 16;
   config.max_positions = kMaxPositions;
-  config.rms_norm_eps = 1e-5f;
+  config.rms_norm_eps = config.residual_norm_eps = 1e-5f;
   config.qkv_bias = config.arch->qkv_bias;
   config.attention_scale = 0.25f;
+  if (config.arch->multipliers.sqrt_hidden_size) config.embedding_scale = std::sqrt(48.0f);
   if (config.arch->reads_soft_caps) {
     config.attention_soft_cap = 2;
     config.final_soft_cap = 3;

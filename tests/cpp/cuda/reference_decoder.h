@@ -30,18 +30,20 @@ class ReferenceOps {
   }
 
   void Embed() {
-    const double scale = config_.arch->scales_embeddings ? std::sqrt(config_.hidden_size) : 1.0;
     for (const int32_t token : tokens_) {
       for (int64_t i = 0; i < config_.hidden_size; ++i) {
-        residual_.push_back(scale * weights_.embeddings[token * config_.hidden_size + i]);
+        residual_.push_back(config_.embedding_scale *
+                            weights_.embeddings[token * config_.hidden_size + i]);
       }
     }
   }
 
-  void Normalize(const Values& pre_norm) { input_ = Norm(residual_, pre_norm); }
+  void Normalize(const Values& pre_norm) {
+    input_ = Norm(residual_, pre_norm, config_.residual_norm_eps);
+  }
 
   void AddAndNormalize(const Values& post_norm, const Values& pre_norm) {
-    const Values added = Norm(output_, post_norm);
+    const Values added = Norm(output_, post_norm, config_.rms_norm_eps);
     for (size_t i = 0; i < residual_.size(); ++i) residual_[i] += added[i];
     Normalize(pre_norm);
   }
@@ -62,9 +64,11 @@ class ReferenceOps {
 
   void RotateAndWriteKv(size_t layer) {
     const auto& w = weights_.layers[layer];
-    q_ = Rotated(Norm(QkvColumns(0, config_.q_size()), w.norm(NormRole::kQ)), layer);
-    k_ =
-        Rotated(Norm(QkvColumns(config_.q_size(), config_.kv_size()), w.norm(NormRole::kK)), layer);
+    const auto head_columns = [&](int64_t begin, int64_t width, NormRole norm) {
+      return Rotated(Norm(QkvColumns(begin, width), w.norm(norm), config_.rms_norm_eps), layer);
+    };
+    q_ = head_columns(0, config_.q_size(), NormRole::kQ);
+    k_ = head_columns(config_.q_size(), config_.kv_size(), NormRole::kK);
     v_ = QkvColumns(config_.q_size() + config_.kv_size(), config_.kv_size());
   }
 
@@ -93,9 +97,9 @@ class ReferenceOps {
   const Values& logits() const { return logits_; }  // [tokens, vocab]
 
  private:
-  Values Norm(const Values& x, const Values& weight) const {
+  Values Norm(const Values& x, const Values& weight, double eps) const {
     if (weight.empty()) return x;
-    return reference::RmsNorm(x, weight, config_.norm_weight_offset, config_.rms_norm_eps);
+    return reference::RmsNorm(x, weight, config_.norm_weight_offset, eps);
   }
 
   void RunLinear(const ReferenceWeights::Linear& linear, const Values& x, Values* y) const {
@@ -112,8 +116,10 @@ class ReferenceOps {
   }
 
   Values Rotated(const Values& x, size_t layer) const {
-    const auto rope = static_cast<size_t>(config_.layers[layer].rope);
-    const std::vector<float> frequencies = RopeFrequencies(config_.ropes[rope]);
+    const int rope = config_.layers[layer].rope;
+    if (rope == LayerConfig::kNoRope) return x;
+    const std::vector<float> frequencies =
+        RopeFrequencies(config_.ropes[static_cast<size_t>(rope)]);
     return reference::Rope(x, config_.head_dim, positions_,
                            {frequencies.begin(), frequencies.end()});
   }

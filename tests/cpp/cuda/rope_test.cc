@@ -116,6 +116,7 @@ TEST_F(RopeTest, MatchesTheReference) {
     Check(dtype, same, 80, 20, false);
     Check(dtype, same, 256, 256, true);
     Check(dtype, same, 8, 6, true);
+    Check(dtype, same, 16, 0, true);
     if (dtype != DType::kFloat32) Check(dtype, KvType::kFloat8, 96, 96, false);
   }
 }
