@@ -117,6 +117,11 @@ SHAPES: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
     },
     "tiny-olmo2": {"model_type": "olmo2", **_TINY, "tie_word_embeddings": False},
+    "tiny-granite": {
+        "model_type": "granite", **_TINY, "tie_word_embeddings": False,
+        "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.15,
+        "logits_scaling": 3.0,
+    },
 }  # fmt: skip
 
 

@@ -74,6 +74,11 @@ constexpr Multipliers kGemmaMultipliers = {.sqrt_hidden_size = true};
 constexpr Multipliers kGemma2Multipliers = {.sqrt_hidden_size = true,
                                             .attention_divisor = "query_pre_attn_scalar"};
 
+constexpr Multipliers kGraniteMultipliers = {.embedding = "embedding_multiplier",
+                                             .residual = "residual_multiplier",
+                                             .attention = "attention_multiplier",
+                                             .logits_divisor = "logits_scaling"};
+
 constexpr ArchSpec Gemma3(std::string_view architecture) {
   return {
       .architecture = architecture,
@@ -174,6 +179,12 @@ constexpr ArchSpec kArchitectures[] = {
      .qk_norm = QkNorm::kWholeProjection,
      .reads_attention_bias = true,
      .defaults = {.rms_norm_eps = 1e-5}},
+    {.architecture = "GraniteForCausalLM",
+     .projections = kSeparateProjections,
+     .norms = kPreNorms,
+     .reads_attention_bias = true,
+     .reads_mlp_bias = true,
+     .multipliers = kGraniteMultipliers},
 };
 
 constexpr MlcFamily kMlcFamilies[] = {

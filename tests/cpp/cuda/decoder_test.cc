@@ -38,6 +38,10 @@ ModelConfig SmallConfig(const char* architecture) {
   config.qkv_bias = config.arch->qkv_bias;
   config.attention_scale = 0.25f;
   if (config.arch->multipliers.sqrt_hidden_size) config.embedding_scale = std::sqrt(48.0f);
+  if (!config.arch->multipliers.residual.empty()) {
+    config.embedding_scale = 12;
+    config.residual_norm_eps = 4e-5f;
+  }
   if (config.arch->reads_soft_caps) {
     config.attention_soft_cap = 2;
     config.final_soft_cap = 3;
@@ -286,7 +290,7 @@ class CudaDecoderTest : public kernels::cuda::CudaKernelTest {
 
 TEST_F(CudaDecoderTest, EveryKindOfFamilyInFloat32) {
   for (const char* architecture : {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
-                                   "Gemma2ForCausalLM", "Olmo2ForCausalLM"}) {
+                                   "Gemma2ForCausalLM", "Olmo2ForCausalLM", "GraniteForCausalLM"}) {
     Check(architecture, DType::kFloat32, KvType::kFloat32, 2e-5);
   }
 }

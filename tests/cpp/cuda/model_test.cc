@@ -43,8 +43,13 @@ std::vector<float> SomeSteps(Model& model) {
 
 TEST(CudaModel, LogitsAreTheCpusInFloat32) {
   // The kinds of families are decoder_test.cc's; these differ in how they are loaded.
-  for (const char* architecture : {"LlamaForCausalLM", "Qwen2ForCausalLM", "Phi3ForCausalLM"}) {
-    TinyModel tiny(architecture);
+  const std::pair<const char*, const char*> models[] = {
+      {"LlamaForCausalLM", ""},
+      {"Qwen2ForCausalLM", ""},
+      {"Phi3ForCausalLM", ""},
+      {"GraniteForCausalLM", R"("residual_multiplier": 0.4, "logits_scaling": 3)"}};
+  for (const auto& [architecture, fields] : models) {
+    TinyModel tiny(architecture, fields);
     EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice()), SomeSteps(*tiny.OnCpu())), 1e-4)
         << architecture;
   }
