@@ -122,6 +122,10 @@ SHAPES: dict[str, dict[str, Any]] = {
         "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.15,
         "logits_scaling": 3.0,
     },
+    "tiny-smollm3": {
+        "model_type": "smollm3", **_TINY, "num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0],
+        "use_sliding_window": True, "sliding_window": 40, "tie_word_embeddings": True,
+    },
 }  # fmt: skip
 
 

@@ -185,6 +185,19 @@ constexpr ArchSpec kArchitectures[] = {
      .reads_attention_bias = true,
      .reads_mlp_bias = true,
      .multipliers = kGraniteMultipliers},
+    {.architecture = "SmolLM3ForCausalLM",
+     .projections = kSeparateProjections,
+     .norms = kPreNorms,
+     .reads_attention_bias = true,
+     .reads_mlp_bias = true,
+     .window_rule = WindowRule::kWithoutRope,
+     .reads_no_rope_layers = true,
+     .defaults = {.vocab_size = 128256,
+                  .num_attention_heads = 16,
+                  .num_key_value_heads = 4,
+                  .max_position_embeddings = 32768,
+                  .rope_theta = 2e6,
+                  .tie_word_embeddings = true}},
 };
 
 constexpr MlcFamily kMlcFamilies[] = {

@@ -53,6 +53,7 @@ ModelConfig SmallConfig(const char* architecture) {
   config.ropes = {rope};
   config.layers.resize(2);
   if (config.arch->window_rule != WindowRule::kNever) config.layers[1].window = 12;
+  if (config.arch->reads_no_rope_layers) config.layers[1].rope = LayerConfig::kNoRope;
   return config;
 }
 
@@ -289,8 +290,9 @@ class CudaDecoderTest : public kernels::cuda::CudaKernelTest {
 };
 
 TEST_F(CudaDecoderTest, EveryKindOfFamilyInFloat32) {
-  for (const char* architecture : {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM",
-                                   "Gemma2ForCausalLM", "Olmo2ForCausalLM", "GraniteForCausalLM"}) {
+  for (const char* architecture :
+       {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Gemma2ForCausalLM",
+        "Olmo2ForCausalLM", "GraniteForCausalLM", "SmolLM3ForCausalLM"}) {
     Check(architecture, DType::kFloat32, KvType::kFloat32, 2e-5);
   }
 }

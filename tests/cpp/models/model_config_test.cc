@@ -75,6 +75,26 @@ TEST(ModelConfig, WindowRules) {
   EXPECT_EQ(gemma3.ropes[static_cast<size_t>(gemma3.layers[0].rope)].theta, 1e4);
 }
 
+TEST(ModelConfig, LayersWithoutRope) {
+  const auto ropes = [](const std::string& fields) {
+    std::vector<int> ropes;
+    const ModelConfig config = Read("SmolLM3ForCausalLM", R"("num_hidden_layers": 4)" + fields);
+    for (const LayerConfig& layer : config.layers) ropes.push_back(layer.rope);
+    return ropes;
+  };
+  constexpr int kNone = LayerConfig::kNoRope;
+  EXPECT_EQ(ropes(""), (std::vector<int>{0, 0, 0, kNone}));
+  EXPECT_EQ(ropes(R"(, "no_rope_layer_interval": 2)"), (std::vector<int>{0, kNone, 0, kNone}));
+  EXPECT_EQ(ropes(R"(, "no_rope_layers": [0, 1, 1, 0, 1])"),
+            (std::vector<int>{kNone, 0, 0, kNone}));
+  EXPECT_THROW(ropes(R"(, "no_rope_layers": [1, 0, 1])"), LoadError);
+  EXPECT_EQ(Windows(Read("SmolLM3ForCausalLM", R"("no_rope_layers": [0, 1], "sliding_window": 9,
+                                                  "use_sliding_window": true)")),
+            (std::vector<int64_t>{9, 0}));
+  EXPECT_EQ(Windows(Read("SmolLM3ForCausalLM", R"("no_rope_layers": [0, 1], "sliding_window": 9)")),
+            (std::vector<int64_t>{0, 0}));
+}
+
 TEST(ModelConfig, AbsentSoftCapsAreTheFamilysNullIsNone) {
   const ModelConfig absent = Read("Gemma2ForCausalLM");
   EXPECT_EQ(absent.attention_soft_cap, 50.0f);
