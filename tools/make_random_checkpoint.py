@@ -117,6 +117,14 @@ SHAPES: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
     },
     "tiny-olmo2": {"model_type": "olmo2", **_TINY, "tie_word_embeddings": False},
+    "tiny-olmo3": {
+        "model_type": "olmo3", **_TINY, "num_hidden_layers": 4, "tie_word_embeddings": False,
+        "sliding_window": 40, "rope_theta": 1e4,
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 128,
+        },
+        "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+    },
     "tiny-granite": {
         "model_type": "granite", **_TINY, "tie_word_embeddings": False,
         "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.15,

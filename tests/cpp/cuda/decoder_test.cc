@@ -52,6 +52,11 @@ ModelConfig SmallConfig(const char* architecture) {
   rope.theta = 100;
   config.ropes = {rope};
   config.layers.resize(2);
+  if (config.arch->local_rope) {
+    rope.theta = 1000;
+    config.ropes.push_back(rope);
+    config.layers[1].rope = 1;
+  }
   if (config.arch->window_rule != WindowRule::kNever) config.layers[1].window = 12;
   if (config.arch->reads_no_rope_layers) config.layers[1].rope = LayerConfig::kNoRope;
   return config;
@@ -67,9 +72,11 @@ class TestModel {
         Values64(config.vocab_size * config.hidden_size, 1, &weights.embeddings);
     reference_.final_norm = Values64(config.hidden_size, 0.5, &weights.final_norm);
     reference_.head.matrix = AddMatrix(config.vocab_size, config.hidden_size, &weights.head.matrix);
-    const RopeTable table = MakeRopeTable(config.ropes[0], kMaxPositions);
-    const float* cos = ropes_.emplace_back(table.cos).data();
-    weights.ropes.push_back({.cos = cos, .sin = ropes_.emplace_back(table.sin).data()});
+    for (const RopeConfig& rope : config.ropes) {
+      const RopeTable table = MakeRopeTable(rope, kMaxPositions);
+      const float* cos = ropes_.emplace_back(table.cos).data();
+      weights.ropes.push_back({.cos = cos, .sin = ropes_.emplace_back(table.sin).data()});
+    }
   }
 
   // Logits [tokens, vocab].
@@ -292,7 +299,7 @@ class CudaDecoderTest : public kernels::cuda::CudaKernelTest {
 TEST_F(CudaDecoderTest, EveryKindOfFamilyInFloat32) {
   for (const char* architecture :
        {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Gemma2ForCausalLM",
-        "Olmo2ForCausalLM", "GraniteForCausalLM", "SmolLM3ForCausalLM"}) {
+        "Olmo2ForCausalLM", "Olmo3ForCausalLM", "GraniteForCausalLM", "SmolLM3ForCausalLM"}) {
     Check(architecture, DType::kFloat32, KvType::kFloat32, 2e-5);
   }
 }

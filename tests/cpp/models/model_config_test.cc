@@ -75,6 +75,18 @@ TEST(ModelConfig, WindowRules) {
   EXPECT_EQ(gemma3.ropes[static_cast<size_t>(gemma3.layers[0].rope)].theta, 1e4);
 }
 
+TEST(ModelConfig, ScaledRopeIsOnlyThatOfLayersWithoutAWindow) {
+  const ModelConfig config = Read("Olmo3ForCausalLM", R"("num_hidden_layers": 4,
+      "rope_scaling": {"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 32})");
+  EXPECT_EQ(Windows(config), (std::vector<int64_t>{4096, 4096, 4096, 0}));
+  const auto rope = [&](size_t layer) {
+    return config.ropes[static_cast<size_t>(config.layers[layer].rope)];
+  };
+  EXPECT_EQ(rope(3).scaling, RopeScaling::kYarn);
+  EXPECT_EQ(rope(0).scaling, RopeScaling::kNone);
+  EXPECT_EQ(rope(0).theta, 5e5);
+}
+
 TEST(ModelConfig, LayersWithoutRope) {
   const auto ropes = [](const std::string& fields) {
     std::vector<int> ropes;
