@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "arch/rope_config.h"
-#include "support/config_fields.h"
 #include "config/config.h"
+#include "support/config_fields.h"
 #include "support/error.h"
 #include "support/half.h"
 
