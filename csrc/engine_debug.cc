@@ -37,9 +37,11 @@ void AuditEntry(const RequestStateEntry& entry, const PagedKvCache& kv, std::set
       << request << ": " << kv.length(id) << " tokens in the cache, expected "
       << entry.mstate.kv_len;
   // Pages of the tokens in the cache, or of all tokens while some of them are still to be computed.
+  // A single one may be the rest of what jump-forward has put in.
   const int64_t num_pages = std::ssize(kv.block_table(id));
-  const bool complete =
-      entry.status == RequestStateStatus::kAlive && entry.num_tokens_to_compute() == 1;
+  const bool complete = entry.status == RequestStateStatus::kAlive &&
+                        entry.num_tokens_to_compute() == 1 &&
+                        entry.rstate->request->retokenizer == nullptr;
   const int64_t num_covered = complete ? entry.mstate.kv_len : std::ssize(entry.tokens);
   MLC_CHECK(num_pages <= kv.PagesNeededForNew(num_covered))
       << request << " holds " << num_pages << " pages for " << num_covered << " tokens";

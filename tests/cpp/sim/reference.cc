@@ -29,6 +29,10 @@ bool EndedByItself(const SequenceHistory& sequence) {
          sequence.finish_reason == FinishReason::kLength;
 }
 
+bool AllEndedByThemselves(const RequestHistory& history) {
+  return std::all_of(history.sequences.begin(), history.sequences.end(), EndedByItself);
+}
+
 bool HasError(const RequestHistory& history) {
   return std::any_of(
       history.sequences.begin(), history.sequences.end(),
@@ -82,7 +86,7 @@ Reference::Reference(const Scenario& scenario, testing::HistoryChecker::FailureS
   testing::FakeModelOptions model = scenario.model;
   model.run_ahead = false;
   engine_ = Engine::FromModel(std::make_unique<FakeModel>(std::move(model)), RoomyConfig(scenario),
-                              std::move(defaults), scenario.token_table, options);
+                              std::move(defaults), scenario.vocabulary.table, options);
 }
 
 const RequestHistory& Reference::AnswerAlone(const Request& request) {
@@ -99,14 +103,14 @@ const RequestHistory& Reference::AnswerAlone(const Request& request) {
 
 // Whether every letter that grammars are made of can be said, so that no answer is a dead end.
 bool Reference::CanSpell() const {
-  if (scenario_.token_table == nullptr) return false;
+  if (scenario_.vocabulary.table == nullptr) return false;
   const std::vector<int32_t>& eos = scenario_.eos_token_ids;
   std::set<std::string_view> texts;
   for (int32_t token = 0; token < scenario_.model.vocab_size; ++token) {
     const bool ends = std::find(eos.begin(), eos.end(), token) != eos.end();
-    if (!ends) texts.insert(scenario_.token_table->text_bytes(token));
+    if (!ends) texts.insert(scenario_.vocabulary.table->text_bytes(token));
   }
-  return texts.contains("a") && texts.contains("b") && texts.contains("c");
+  return texts.contains("a") && texts.contains("b") && texts.contains("c") && texts.contains(" ");
 }
 
 bool Reference::Check(const Request& request, const RequestHistory& answer) {
@@ -118,7 +122,7 @@ bool Reference::Check(const Request& request, const RequestHistory& answer) {
     CheckGrammar(request, answer.sequences[i]);
   }
   CheckBranches(request, answer);
-  CheckUsage(request, answer);
+  CheckUsage(request, answer, alone);
   return HasError(alone);
 }
 
@@ -156,6 +160,8 @@ bool Reference::IsStopToken(const Request& request, int32_t token) const {
 void Reference::CheckGrammar(const Request& request, const SequenceHistory& answer) {
   const GenerationConfig& config = request.generation_cfg;
   if (request.grammar == nullptr) return;
+  // A stop token in which a stop string begins is delivered up to there.
+  if (!answer.token_ids.empty() && IsStopToken(request, answer.token_ids.back())) return;
   const bool complete = answer.finish_reason == FinishReason::kStop && config.stop_strs.empty() &&
                         config.stop_token_ids.empty() && can_spell_;
   if (Matches(config.response_format.text, answer.text, complete)) return;
@@ -211,22 +217,33 @@ void Reference::CheckBranches(const Request& request, const RequestHistory& answ
   }
 }
 
-void Reference::CheckUsage(const Request& request, const RequestHistory& answer) {
+void Reference::CheckUsage(const Request& request, const RequestHistory& answer,
+                           const RequestHistory& alone) {
   const auto usage = nlohmann::json::parse(*answer.usage);
   const auto fail = [&](const char* what) {
     fail_("request \"" + request.id + "\": " + what + ": " + *answer.usage);
   };
   int64_t delivered = 0;
   bool exact = true;  // every token that was sampled was delivered
-  bool complete = true;
+  const bool complete = AllEndedByThemselves(answer);
   for (const SequenceHistory& sequence : answer.sequences) {
     delivered += std::ssize(sequence.token_ids);
     exact = exact && sequence.finish_reason == FinishReason::kLength;
-    complete = complete && EndedByItself(sequence);
   }
   if (usage["prompt_tokens"] != request.prompt_len()) fail("wrong prompt_tokens");
   const int64_t completion = usage["completion_tokens"];
-  if (completion < delivered || (exact && completion != delivered)) fail("wrong completion_tokens");
+  // Jump-forward takes back tokens that were delivered already, except where there are logprobs.
+  const bool all_count = request.retokenizer == nullptr || request.generation_cfg.logprobs;
+  if (all_count && (completion < delivered || (exact && completion != delivered))) {
+    fail("wrong completion_tokens");
+  }
+  if (complete && AllEndedByThemselves(alone)) {
+    const auto usage_alone = nlohmann::json::parse(*alone.usage);
+    if (completion != usage_alone["completion_tokens"]) fail("other completion_tokens than alone");
+    if (usage["extra"]["jump_forward_tokens"] != usage_alone["extra"]["jump_forward_tokens"]) {
+      fail("other jump_forward_tokens than alone");
+    }
+  }
   // Nothing is computed for an answer that has nothing to say.
   if (!complete || completion == 0) return;
   const auto& extra = usage["extra"];

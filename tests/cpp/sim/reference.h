@@ -29,7 +29,8 @@ class Reference {
   bool CanSpell() const;
   void CheckGrammar(const Request& request, const testing::SequenceHistory& answer);
   void CheckBranches(const Request& request, const testing::RequestHistory& answer);
-  void CheckUsage(const Request& request, const testing::RequestHistory& answer);
+  void CheckUsage(const Request& request, const testing::RequestHistory& answer,
+                  const testing::RequestHistory& alone);
   bool IsStopToken(const Request& request, int32_t token) const;
 
   const Scenario& scenario_;

@@ -42,6 +42,8 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "run_ahead",
     "sample_fails",
     "collect_fails",
+    "jump_forward",
+    "pin_calls",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.
@@ -52,7 +54,6 @@ double MaxRate(Feature feature) {
     case Feature::kForwardFails:
     case Feature::kAllocationFails:
     case Feature::kSequenceFails:
-    case Feature::kCopyFails:
     case Feature::kGrammarFails:
     case Feature::kSampleFails:
     case Feature::kCollectFails:
@@ -61,35 +62,24 @@ double MaxRate(Feature feature) {
     case Feature::kCallbackThrows:
     case Feature::kCallbackCalls:
     case Feature::kInvalid:
+    case Feature::kPinCalls:
       return 0.3;
+    case Feature::kCopyFails:  // few steps copy pages
+      return 0.5;
     default:
       return 1;
   }
 }
 
 void DrawRates(SimRandom rng, const FeatureSet& allowed, Scenario* scenario) {
+  // Some mistakes need four or five features together, which half of all features seldom has.
+  const double part_on = rng.Pick(std::vector<double>{0.3, 0.5, 0.8});
   for (size_t i = 0; i < kNumFeatures; ++i) {
     SimRandom own = rng.Fork(i);  // the others do not shift when one is not allowed
-    const bool on = own.Chance(0.5);
+    const bool on = own.Chance(part_on);
     const double rate = MaxRate(static_cast<Feature>(i)) * (0.05 + 0.95 * own.Uniform());
     if (on && allowed[i]) scenario->rates[i] = rate;
   }
-}
-
-// Single letters, longer pieces, parts of characters, a space, and tokens without text.
-std::shared_ptr<const TokenTable> DrawTokenTable(SimRandom rng, int64_t vocab_size) {
-  const std::vector<std::string> pieces = {"a",        "b",        "ab",   "ba",   "c",
-                                           "abc",      " ",        "\xc3", "\xa9", "",
-                                           "\xf0\x9f", "\x98\x80", " a",   "aa"};
-  std::vector<std::string> bytes(vocab_size);
-  std::vector<bool> special(vocab_size);
-  for (int64_t i = 0; i < vocab_size; ++i) {
-    bytes[i] = rng.Pick(pieces);
-    special[i] = rng.Chance(0.05);
-  }
-  if (rng.Chance(0.2)) bytes.resize(vocab_size / 2 + 1);  // padded embeddings
-  if (bytes.size() < special.size()) special.resize(bytes.size());
-  return std::make_shared<TokenTable>(std::move(bytes), std::move(special), rng.Chance(0.5));
 }
 
 void DrawModel(SimRandom rng, Scenario* scenario) {
@@ -106,8 +96,10 @@ void DrawModel(SimRandom rng, Scenario* scenario) {
     model.poison_token = any_token();
     model.nan_token = any_token();
   }
-  if (scenario->has(Feature::kText) || scenario->has(Feature::kGrammar)) {
-    scenario->token_table = DrawTokenTable(rng.Fork(1), model.vocab_size);
+  if (scenario->has(Feature::kGrammar) && scenario->has(Feature::kJumpForward)) {
+    scenario->vocabulary = DrawMerges(rng.Fork(1), model.vocab_size);
+  } else if (scenario->has(Feature::kText) || scenario->has(Feature::kGrammar)) {
+    scenario->vocabulary = DrawPieces(rng.Fork(1), model.vocab_size);
   }
 }
 

@@ -13,7 +13,7 @@
 #include "config/config.h"
 #include "fake_model/fake_model.h"
 #include "sim/random.h"
-#include "tokenizer/token_table.h"
+#include "sim/vocabulary.h"
 
 namespace mlc_native::sim {
 
@@ -51,6 +51,8 @@ enum class Feature {
   kRunAhead,         // the model samples by itself, steps run ahead of the engine
   kSampleFails,      // with run_ahead: StepQueue::Sample throws
   kCollectFails,     // with run_ahead: StepQueue::Collect throws
+  kJumpForward,      // with grammar: text that it forces becomes tokens without a forward
+  kPinCalls,         // PinPrefix and UnpinPrefix between steps
   kNumFeatures
 };
 
@@ -70,8 +72,8 @@ struct Scenario {
   testing::FakeModelOptions model;
   EngineConfig config;  // as Engine::FromModel takes it
   std::vector<int32_t> eos_token_ids;
-  std::shared_ptr<const TokenTable> token_table;  // null: no text
-  int64_t num_steps = 0;                          // with arrivals; then the engine drains
+  Vocabulary vocabulary;  // its table is null: no text
+  int64_t num_steps = 0;  // with arrivals; then the engine drains
   double arrivals_per_step = 0;
   int64_t max_burst = 1;
 

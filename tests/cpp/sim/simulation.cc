@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "support/error.h"
-#include "testing/allocations.h"
 #include "testing/fake_grammar.h"
 
 namespace mlc_native::sim {
@@ -23,11 +22,6 @@ using testing::SequenceHistory;
 // What the callback throws when it is told to.
 struct CallbackError {};
 
-struct GrammarError : std::runtime_error {
-  GrammarError() : std::runtime_error("the grammar fails") {}
-};
-
-constexpr int64_t kMaxAllocation = 300;  // of a step, counted from 1
 constexpr size_t kMaxLive = 40;
 
 std::string Describe(const std::string& id, const Request& request) {
@@ -49,7 +43,12 @@ Simulation::Simulation(const Scenario& scenario, bool trace)
       history_([this](const std::string& what) { Fail(what); }),
       state_(scenario_.config, [this](const std::string& what) { Fail(what); }),
       reference_(scenario_, [this](const std::string& what) { Fail(what); }),
+      pins_([this](const std::string& what) { Fail(what); }),
+      faults_(scenario_),
       callback_random_(SimRandom(scenario.seed).Fork(5)) {
+  if (!scenario_.vocabulary.tokenizer_json.empty()) {
+    folder_.emplace().Write("tokenizer.json", scenario_.vocabulary.tokenizer_json);
+  }
   // The callback may run while allocations fail, so it must not need any.
   received_.reserve(64);
   CreateEngine();
@@ -59,23 +58,19 @@ Simulation::~Simulation() = default;
 
 void Simulation::CreateEngine() {
   auto model = std::make_unique<FakeModel>(scenario_.model);
-  model_ = model.get();
-  model_->set_on_forward([this](const ForwardBatch& batch) { OnForward(batch); });
-  model_->steps().set_on_sample([this] { FailOnce(&sample_fails_, "the sampling fails"); });
-  model_->steps().set_on_collect([this] { FailOnce(&collect_fails_, "the collect fails"); });
+  faults_.Attach(model.get());
   ModelDefaults defaults;
   defaults.eos_token_ids = scenario_.eos_token_ids;
   EngineOptions options;
   options.now = clock_.function();
-  options.create_grammar_compiler =
-      testing::FakeGrammarFactory({.on_compile = {},
-                                   .on_fill = [this] { OnFill(); },
-                                   .on_accept = [this](int32_t) { OnAccept(); }});
+  options.create_grammar_compiler = testing::FakeGrammarFactory(faults_.grammar_hooks());
   options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
     OnOutputs(std::move(outputs));
   };
-  engine_ = Engine::FromModel(std::move(model), scenario_.config, std::move(defaults),
-                              scenario_.token_table, options);
+  EngineConfig config = scenario_.config;
+  if (folder_) config.model = folder_->path();
+  engine_ = Engine::FromModel(std::move(model), config, std::move(defaults),
+                              scenario_.vocabulary.table, options);
 }
 
 // ---- The loop
@@ -110,17 +105,11 @@ void Simulation::StepEngine(SimRandom& rng) {
   ++result_.num_steps;
   const bool was_empty = engine_->Empty();
   clock_.Advance(rng.Uniform() * 0.1);
-  ArmFaults(rng);
+  faults_.ArmStep(rng);
   callback_threw_ = false;
-  CallEngine([this] {
-    if (allocation_countdown_ == 0) return engine_->Step();
-    const testing::FailingAllocation failing(&allocation_countdown_);
-    engine_->Step();
-  });
+  CallEngine([this] { faults_.Run([this] { engine_->Step(); }); });
   const bool disturbed = DisarmFaults() || callback_threw_;
-  engine_->AuditPages();
-  last_state_ = engine_->DebugCall("dump_state");
-  state_.AfterStep(last_state_, !disturbed && !was_empty);
+  CheckState(!disturbed && !was_empty);
   if (engine_->Empty() && !live_.empty()) Fail("the engine is empty, but requests wait");
   CheckDeadlines();
 }
@@ -134,19 +123,27 @@ void Simulation::Drain() {
     ++result_.num_steps;
     CallEngine([this] { engine_->Step(); });
     DisarmFaults();
-    engine_->AuditPages();
-    last_state_ = engine_->DebugCall("dump_state");
-    state_.AfterStep(last_state_, true);
+    CheckState(true);
   }
   if (result_.failure.empty()) CheckIdle();
+}
+
+void Simulation::CheckState(bool undisturbed) {
+  engine_->AuditPages();
+  pins_.Check(*engine_);
+  last_state_ = engine_->DebugCall("dump_state");
+  state_.AfterStep(last_state_, undisturbed);
 }
 
 void Simulation::CheckIdle() {
   history_.ExpectAllFinal();
   if (!live_.empty()) Fail("request \"" + live_.begin()->first + "\" never ended");
   engine_->AuditPages();
+  pins_.UnpinAll(*engine_);
+  auto pages = nlohmann::json::parse(engine_->DebugCall("audit_pages"));
+  if (pages["kv_pages_used"] != 0) Fail("pages are in use when all is done: " + pages.dump());
   engine_->Reset();
-  const auto pages = nlohmann::json::parse(engine_->DebugCall("audit_pages"));
+  pages = nlohmann::json::parse(engine_->DebugCall("audit_pages"));
   if (pages["kv_pages_free"] != pages["kv_pages_total"]) {
     Fail("not every page is free after a reset: " + pages.dump());
   }
@@ -177,14 +174,14 @@ void Simulation::Submit(SimRandom& rng, GenerationConfig config, std::vector<int
   std::vector<Data> inputs;
   inputs.emplace_back(TokenData{std::move(prompt)});
   const RequestPtr request = engine_->CreateRequest(id, std::move(inputs), std::move(config));
-  if (!request->generation_cfg.stop_strs.empty() && scenario_.token_table == nullptr) {
+  if (!request->generation_cfg.stop_strs.empty() && scenario_.vocabulary.table == nullptr) {
     return Fail("the workload drew stop strings without text");
   }
   Note("add ", Describe(id, *request));
   ++result_.num_requests;
   history_.Add(*request);
   live_[id] = {.request = request, .added = clock_.now()};
-  state_.Added(id, request->generation_cfg.priority);
+  state_.Added(id, request->generation_cfg.priority, request->retokenizer != nullptr);
   if (AddToEngine(rng, request)) return;
   Note("  refused");
   history_.Forget(id);
@@ -197,15 +194,10 @@ bool Simulation::AddToEngine(SimRandom& rng, const RequestPtr& request) {
   const int64_t limit = scenario_.config.max_queue_length.value_or(-1);
   bool added = true;
   // Only of the simulation's own calls: a callback has no business with memory that fails.
-  if (callback_depth_ == 0 && Happens(rng, Feature::kAllocationFails)) {
-    allocation_countdown_ = rng.LogRange(1, 40);
-    faults_armed_ = true;
-  }
+  const bool armed = callback_depth_ == 0 && faults_.ArmAdmission(rng);
   CallEngine([&] {
     try {
-      if (allocation_countdown_ == 0) return engine_->AddRequest(request);
-      const testing::FailingAllocation failing(&allocation_countdown_);
-      engine_->AddRequest(request);
+      faults_.Run([&] { engine_->AddRequest(request); });
     } catch (const QueueFull&) {
       if (limit < 0 || std::ssize(live_) <= limit) Fail("the queue was not full");
       added = false;
@@ -215,9 +207,8 @@ bool Simulation::AddToEngine(SimRandom& rng, const RequestPtr& request) {
       added = false;
     }
   });
-  if (callback_depth_ == 0 && allocation_countdown_ != 0) {
-    allocation_countdown_ = 0;
-    faults_armed_ = false;
+  if (armed) {
+    faults_.DisarmAdmission();
     if (added) ProcessOutputs();
   }
   return added;
@@ -277,6 +268,9 @@ void Simulation::Disturb(SimRandom& rng) {
     if (rng.Chance(0.2)) Abort(id);
   }
   if (Happens(rng, Feature::kEndAll)) EndAll(rng);
+  if (Happens(rng, Feature::kPinCalls)) {
+    Note(pins_.Act(*engine_, rng, workload_.DrawRemembered(rng)));
+  }
   if (rng.Chance(0.02)) engine_->JSONMetrics();
 }
 
@@ -294,6 +288,7 @@ void Simulation::EndAll(SimRandom& rng) {
     if (kind == 2) return engine_->Reset();
     engine_->AbortAllRequests();
   });
+  if (kind >= 2) pins_.Clear();
   // The callback may have added new ones.
   if (kind != 3) return engine_->AuditPages();
   calm_ = true;
@@ -305,83 +300,22 @@ void Simulation::EndAll(SimRandom& rng) {
 
 // ---- What goes wrong
 
-void Simulation::ArmFaults(SimRandom& rng) {
-  faults_armed_ = true;
-  fault_fired_ = false;
-  forward_fails_ = Happens(rng, Feature::kForwardFails);
-  sample_fails_ = Happens(rng, Feature::kSampleFails);
-  collect_fails_ = Happens(rng, Feature::kCollectFails);
-  if (Happens(rng, Feature::kSequenceFails)) sequence_fails_ = static_cast<int>(rng.Range(-1, 12));
-  if (Happens(rng, Feature::kGrammarFails)) {
-    fills_fail_ = rng.Chance(0.5);
-    if (!fills_fail_) accepts_until_failure_ = static_cast<int>(rng.LogRange(1, 10));
-  }
-  if (Happens(rng, Feature::kCopyFails)) {
-    copy_fails_at_ = model_->num_copies() + 1;
-    model_->options().fail_copy_at = {copy_fails_at_};
-  }
-  if (Happens(rng, Feature::kAllocationFails)) {
-    allocation_countdown_ = rng.LogRange(1, kMaxAllocation);
-  }
-}
-
 bool Simulation::DisarmFaults() {
-  faults_armed_ = false;
-  forward_fails_ = false;
-  sample_fails_ = false;
-  collect_fails_ = false;
-  sequence_fails_.reset();
-  fills_fail_ = false;
-  accepts_until_failure_ = 0;
-  if (copy_fails_at_ > 0) {
-    if (model_->num_copies() >= copy_fails_at_) fault_fired_ = true;
-    model_->options().fail_copy_at.clear();
-    copy_fails_at_ = 0;
-  }
-  if (allocation_countdown_ < 0) fault_fired_ = true;
-  allocation_countdown_ = 0;
-  if (fault_fired_) {
+  const bool fired = faults_.DisarmStep();
+  if (fired) {
     ++result_.num_injected;
     Note("a fault was injected");
   }
   ProcessOutputs();
-  fault_under_way_ = fault_fired_.exchange(false);
-  return fault_under_way_;
-}
-
-void Simulation::OnForward(const ForwardBatch& batch) {
-  if (sequence_fails_) {
-    const int index = *std::exchange(sequence_fails_, std::nullopt);
-    fault_fired_ = true;
-    const int last = static_cast<int>(batch.sequences.size()) - 1;
-    throw SequenceError(std::min(index, last), "a sequence fails");
-  }
-  FailOnce(&forward_fails_, "the forward fails");
-}
-
-void Simulation::FailOnce(bool* armed, const char* what) {
-  if (!std::exchange(*armed, false)) return;
-  fault_fired_ = true;
-  throw std::runtime_error(what);
-}
-
-void Simulation::OnFill() {
-  if (!fills_fail_) return;
-  fault_fired_ = true;
-  throw GrammarError();
-}
-
-void Simulation::OnAccept() {
-  if (accepts_until_failure_ == 0 || --accepts_until_failure_ > 0) return;
-  fault_fired_ = true;
-  throw GrammarError();
+  faults_.ForgetStep(callback_threw_);
+  return fired;
 }
 
 // ---- What comes out
 
 void Simulation::OnOutputs(std::vector<RequestStreamOutput> outputs) {
   received_.push_back(std::move(outputs));
-  if (calm_ || callback_depth_ > 1 || allocation_countdown_ != 0) return;
+  if (calm_ || callback_depth_ > 1 || faults_.allocations_fail()) return;
   ++callback_depth_;
   if (Happens(callback_random_, Feature::kCallbackCalls)) {
     if (callback_random_.Chance(0.5)) {
@@ -403,7 +337,7 @@ void Simulation::CallEngine(const Call& call) {
     Note("the callback threw");
   }
   // Nested calls leave their outputs to the outermost one, which knows what was injected.
-  if (callback_depth_ == 0 && !faults_armed_) ProcessOutputs();
+  if (callback_depth_ == 0 && !faults_.armed()) ProcessOutputs();
 }
 
 void Simulation::ProcessOutputs() {
@@ -426,9 +360,15 @@ void Simulation::ProcessOutput(const RequestStreamOutput& output) {
     Note("  ", output.request_id, '[', i, "]:", text.str());
   }
   if (!output.is_final()) return;
+  CountJumps(*output.request_final_usage_json_str);
   Note("  ", output.request_id, " is final: ", *output.request_final_usage_json_str, ' ',
        output.error_message);
   Settle(output.request_id);
+}
+
+void Simulation::CountJumps(const std::string& usage) {
+  const auto extra = nlohmann::json::parse(usage).value("extra", nlohmann::json::object());
+  result_.num_jumped += extra.value("jump_forward_tokens", int64_t{0});
 }
 
 void Simulation::Settle(const std::string& id) {
@@ -442,10 +382,7 @@ void Simulation::Settle(const std::string& id) {
   const bool fails_alone = reference_.Check(*live.request, answer);
   CheckCause(live, answer, fails_alone);
   SimRandom rng = SimRandom(scenario_.seed).Fork(7).Fork(used_ids_.size());
-  std::vector<int32_t> tokens = live.request->prompt_token_ids;
-  const auto& generated = answer.sequences.front().token_ids;
-  tokens.insert(tokens.end(), generated.begin(), generated.end());
-  workload_.Remember(std::move(tokens), rng);
+  workload_.Remember(live.request->prompt_token_ids, answer.sequences.front().token_ids, rng);
 }
 
 bool Simulation::DeadlineHasPassed(const LiveRequest& live, const std::optional<double>& asked,
@@ -481,7 +418,7 @@ void Simulation::CheckCause(const LiveRequest& live, const RequestHistory& answe
     }
     if (sequence.finish_reason != FinishReason::kError) continue;
     failed = true;
-    if (!live.may_fail && !fails_alone && !fault_fired_ && !fault_under_way_) {
+    if (!live.may_fail && !fails_alone && !faults_.excuses_errors()) {
       Fail("\"" + id + "\" failed without a cause: " + answer.error_message);
     }
   }

@@ -8,7 +8,6 @@
 // serve one more request.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -18,12 +17,14 @@
 #include <vector>
 
 #include "engine.h"
-#include "fake_model/fake_model.h"
+#include "sim/faults.h"
+#include "sim/pins.h"
 #include "sim/reference.h"
 #include "sim/scenario.h"
 #include "sim/state_checker.h"
 #include "sim/workload.h"
 #include "testing/history_checker.h"
+#include "testing/temp_folder.h"
 #include "testing/virtual_clock.h"
 
 namespace mlc_native::sim {
@@ -35,6 +36,7 @@ struct SimResult {
   int64_t num_requests = 0;
   int64_t num_tokens = 0;
   int64_t num_injected = 0;  // faults that fired
+  int64_t num_jumped = 0;    // tokens that jump-forward put in
 };
 
 class Simulation {
@@ -57,6 +59,7 @@ class Simulation {
   void CreateEngine();
   void SimulateStep(int64_t step);
   void Drain();
+  void CheckState(bool undisturbed);
   void CheckIdle();
   void StepEngine(SimRandom& rng);
 
@@ -74,12 +77,8 @@ class Simulation {
   void EndAll(SimRandom& rng);
 
   // ---- what goes wrong
-  void ArmFaults(SimRandom& rng);
+  // Looks at the outputs of the step too. Whether a fault has fired.
   bool DisarmFaults();
-  void OnForward(const ForwardBatch& batch);
-  void FailOnce(bool* armed, const char* what);
-  void OnFill();
-  void OnAccept();
   bool Happens(SimRandom& rng, Feature feature) const {
     return rng.Chance(scenario_.rate(feature));
   }
@@ -88,6 +87,7 @@ class Simulation {
   void OnOutputs(std::vector<RequestStreamOutput> outputs);
   void ProcessOutputs();
   void ProcessOutput(const RequestStreamOutput& output);
+  void CountJumps(const std::string& usage);
   void Settle(const std::string& id);
   void CheckDeadlines();
   bool DeadlineHasPassed(const LiveRequest& live, const std::optional<double>& asked,
@@ -108,8 +108,10 @@ class Simulation {
   StateChecker state_;
   Reference reference_;
   testing::VirtualClock clock_;
+  Pins pins_;
+  Faults faults_;
+  std::optional<testing::TempFolder> folder_;  // with the tokenizer of a vocabulary that has one
   std::unique_ptr<Engine> engine_;
-  testing::FakeModel* model_ = nullptr;  // owned by engine_
 
   std::map<std::string, LiveRequest> live_;
   std::vector<std::string> used_ids_;  // of requests that ended
@@ -118,21 +120,7 @@ class Simulation {
   int callback_depth_ = 0;
   bool calm_ = false;  // the callback neither throws nor calls the engine
 
-  // Faults of the call at hand.
-  bool faults_armed_ = false;
-  bool forward_fails_ = false;
-  bool sample_fails_ = false;
-  bool collect_fails_ = false;
-  std::optional<int> sequence_fails_;
-  int64_t copy_fails_at_ = 0;
-  int64_t allocation_countdown_ = 0;  // 0: not armed
-  int accepts_until_failure_ = 0;     // 0: not armed
-  // Read where masks are filled: on a thread of the engine's, in no fixed order, so all fail or
-  // none.
-  std::atomic<bool> fills_fail_ = false;
-  std::atomic<bool> fault_fired_ = false;
-  bool fault_under_way_ = false;  // it fired in the step before, which may be collected only now
-  bool callback_threw_ = false;   // which ends a step early
+  bool callback_threw_ = false;  // which ends a step early
 
   int64_t step_ = 0;
   std::string last_state_;  // "dump_state"

@@ -15,11 +15,13 @@ TEST(Simulation, Seeds) {
     sum.num_requests += result.num_requests;
     sum.num_tokens += result.num_tokens;
     sum.num_injected += result.num_injected;
+    sum.num_jumped += result.num_jumped;
   }
   // What simulations are made of happened.
   EXPECT_GT(sum.num_requests, 1000);
   EXPECT_GT(sum.num_tokens, 10000);
   EXPECT_GT(sum.num_injected, 100);
+  EXPECT_GT(sum.num_jumped, 100);
 }
 
 TEST(Simulation, ASeedIsAHistory) {

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "request/request_state.h"
 #include "support/page.h"
 
 namespace mlc_native::sim {
@@ -44,9 +45,10 @@ int64_t Sum(const std::vector<int64_t>& values) {
 
 }  // namespace
 
-void StateChecker::Added(const std::string& id, RequestPriority priority) {
+void StateChecker::Added(const std::string& id, RequestPriority priority, bool jumps) {
   const int64_t num_before = std::ssize(arrivals_);
-  arrivals_[id] = {.number = num_arrivals_++, .priority = priority, .num_before = num_before};
+  arrivals_[id] = {
+      .number = num_arrivals_++, .priority = priority, .jumps = jumps, .num_before = num_before};
 }
 
 void StateChecker::Ended(const std::string& id) {
@@ -93,12 +95,13 @@ void StateChecker::CheckEntries(const std::string& id, const Entries& before, co
   if (before.size() != now.size()) return fail_("request \"" + id + "\" changed its entries");
   for (size_t i = 0; i < now.size(); ++i) {
     const bool is_root = now.size() > 1 && i == 0;
-    CheckTransition(id + '[' + std::to_string(i) + ']', before[i], now[i], undisturbed && !is_root);
+    CheckTransition(id + '[' + std::to_string(i) + ']', before[i], now[i], arrivals_[id].jumps,
+                    undisturbed && !is_root);
   }
 }
 
 void StateChecker::CheckTransition(const std::string& id, const EntryView& before,
-                                   const EntryView& now, bool undisturbed) {
+                                   const EntryView& now, bool jumps, bool undisturbed) {
   const auto fail = [&](const std::string& what) {
     fail_(id + ": " + what + " (" + before.status + " to " + now.status + ", " +
           std::to_string(before.num_tokens) + " to " + std::to_string(now.num_tokens) +
@@ -106,12 +109,13 @@ void StateChecker::CheckTransition(const std::string& id, const EntryView& befor
           " in the cache)");
   };
   if (before.finished() && !now.finished()) fail("came back to life");
-  if (now.num_tokens < before.num_tokens) fail("lost tokens");
+  const int64_t may_be_replaced = jumps ? kMaxGrammarRollback : 0;
+  if (now.num_tokens < before.num_tokens - may_be_replaced) fail("lost tokens");
   if (now.finished() && now.internal_id >= 0) fail("is finished and holds an id");
   if (now.finished() || now.num_tokens == 0) return;
   if (now.kv_len > now.num_tokens) fail("has more in the cache than tokens");
   const bool advances = config_.prefill_mode == PrefillMode::kHybrid && undisturbed;
-  if (advances && before.alive() && now.alive() && now.num_tokens == before.num_tokens) {
+  if (advances && !jumps && before.alive() && now.alive() && now.num_tokens == before.num_tokens) {
     fail("runs but did not advance");
   }
 }
@@ -197,6 +201,7 @@ int64_t StateChecker::StepsAllowed() const {
   for (const auto& [id, entries] : requests_) {
     for (const EntryView& entry : entries) {
       if (!entry.finished()) steps += 1 + (entry.num_tokens + rows - 1) / rows;
+      if (arrivals_.at(id).jumps) steps += kMaxGrammarRollback;
     }
   }
   return steps;

@@ -38,7 +38,8 @@ class StateChecker {
   StateChecker(const EngineConfig& config, FailureSink fail)
       : config_(config), fail_(std::move(fail)) {}
 
-  void Added(const std::string& id, RequestPriority priority);
+  // `jumps`: jump-forward may replace tokens of the request by fewer ones of the same text.
+  void Added(const std::string& id, RequestPriority priority, bool jumps);
   void Ended(const std::string& id);
   // `dump`: the answer of DebugCall("dump_state"). `undisturbed`: nothing was injected into the
   // step that ended now, so everybody had to advance.
@@ -49,6 +50,7 @@ class StateChecker {
   struct Arrival {
     int64_t number = 0;
     RequestPriority priority = RequestPriority::kNormal;
+    bool jumps = false;
     int64_t num_before = 0;     // requests that were live then
     int64_t num_overtaken = 0;  // by requests that came later and started earlier
   };
@@ -56,7 +58,7 @@ class StateChecker {
   void CheckEntries(const std::string& id, const Entries& before, const Entries& now,
                     bool undisturbed);
   void CheckTransition(const std::string& id, const EntryView& before, const EntryView& now,
-                       bool undisturbed);
+                       bool jumps, bool undisturbed);
   void CheckIds();
   void CheckOrder();
   void CheckOvertaken(const Arrival& started);

@@ -69,7 +69,7 @@ class ThreadedHistory {
     EngineOptions with_grammars = options;
     with_grammars.create_grammar_compiler = testing::FakeGrammarFactory();
     return Engine::FromModel(std::move(model), scenario_.config, std::move(defaults),
-                             scenario_.token_table, with_grammars);
+                             scenario_.vocabulary.table, with_grammars);
   }
 
   void Operate(int thread) {

@@ -34,7 +34,12 @@ std::vector<int32_t> Workload::DrawPrompt(SimRandom& rng) const {
   const double shared = std::max(scenario_.rate(Feature::kSharedPrefixes),
                                  0.7 * scenario_.rate(Feature::kPrefixCache));
   if (!remembered_.empty() && rng.Chance(shared)) {
-    prompt = rng.Pick(remembered_);
+    const auto& [tokens, prompt_len] = rng.Pick(remembered_);
+    prompt = tokens;
+    if (rng.Chance(0.2)) {
+      prompt.resize(prompt_len);
+      return prompt;
+    }
     const int64_t page = rng.Range(0, std::ssize(prompt) / kKvPageSize) * kKvPageSize;
     const int64_t cut = rng.Chance(0.3)   ? std::ssize(prompt)
                         : rng.Chance(0.5) ? rng.Range(0, std::ssize(prompt))
@@ -86,7 +91,7 @@ void Workload::DrawStops(SimRandom& rng, GenerationConfig* config) const {
   config->debug_config.ignore_eos = rng.Chance(0.2);
   if (!Happens(rng, Feature::kStops)) return;
   if (rng.Chance(0.5)) config->stop_token_ids.push_back(DrawToken(rng));
-  if (scenario_.token_table == nullptr || rng.Chance(0.3)) return;
+  if (scenario_.vocabulary.table == nullptr || rng.Chance(0.3)) return;
   const std::vector<std::string> pieces = {"a", "b", "c", " ", "\xc3\xa9"};
   for (int64_t i = rng.Range(1, 3); i > 0; --i) {
     std::string stop;
@@ -104,14 +109,35 @@ void Workload::DrawService(SimRandom& rng, GenerationConfig* config) const {
   config->priority = rng.Chance(0.5) ? RequestPriority::kHigh : RequestPriority::kLow;
 }
 
+// Some long answers that begin alike, so that a part of them is forced. There are few of them in a
+// scenario: requests that agree in prompt and grammar meet in the prefix cache.
+std::string Workload::DrawForcedAnswers(SimRandom& rng) const {
+  SimRandom own = SimRandom(scenario_.seed).Fork(10).Fork(rng.Next() % 4);
+  const std::vector<char> letters = {'a', 'b', 'c', ' '};
+  std::string answer;
+  std::string all;
+  for (int64_t i = own.Range(1, 3); i > 0; --i) {
+    answer.resize(own.Range(0, std::ssize(answer)));
+    if (answer.empty()) answer = "c";  // the first space of a text may be dropped
+    for (int64_t more = own.LogRange(3, 30); more > 0; --more) answer += own.Pick(letters);
+    all += (all.empty() ? "" : "|") + answer;
+  }
+  return all;
+}
+
 // In the language of testing/fake_grammar.h, of letters that tokens have.
 void Workload::DrawGrammar(SimRandom& rng, GenerationConfig* config) const {
   if (!Happens(rng, Feature::kGrammar)) return;
-  const std::vector<std::string> grammars = {"*", "ab*",    "ab|abc|ba",    "aaaaaaaaaa|aaaab",
-                                             "c", "a*|ab*", "abcabcabcab*", "bab|babbab|c"};
+  const std::vector<std::string> grammars = {
+      "*",      "ab*",          "ab|abc|ba",    "aaaaaaaaaa|aaaab",       "c",
+      "a*|ab*", "abcabcabcab*", "bab|babbab|c", "abc abc abc|abc abb a|c"};
   config->response_format.type = ResponseFormatType::kRegex;
-  config->response_format.text = rng.Pick(grammars);
-  if (rng.Chance(0.3)) config->debug_config.grammar_execution_mode = "constraint";
+  config->response_format.text = scenario_.has(Feature::kJumpForward) && rng.Chance(0.7)
+                                     ? DrawForcedAnswers(rng)
+                                     : rng.Pick(grammars);
+  if (!Happens(rng, Feature::kJumpForward)) {
+    config->debug_config.grammar_execution_mode = "constraint";
+  }
 }
 
 GenerationConfig Workload::DrawGeneration(SimRandom& rng, int64_t prompt_len) const {
@@ -131,10 +157,17 @@ GenerationConfig Workload::DrawGeneration(SimRandom& rng, int64_t prompt_len) co
   return config;
 }
 
-void Workload::Remember(std::vector<int32_t> tokens, SimRandom& rng) {
-  if (tokens.empty()) return;
-  if (remembered_.size() < kMaxRemembered) return remembered_.push_back(std::move(tokens));
-  remembered_[rng.Next() % kMaxRemembered] = std::move(tokens);
+std::vector<int32_t> Workload::DrawRemembered(SimRandom& rng) const {
+  return remembered_.empty() ? std::vector<int32_t>() : rng.Pick(remembered_).tokens;
+}
+
+void Workload::Remember(std::vector<int32_t> prompt, const std::vector<int32_t>& answer,
+                        SimRandom& rng) {
+  Conversation conversation{.tokens = std::move(prompt)};
+  conversation.prompt_len = std::ssize(conversation.tokens);
+  conversation.tokens.insert(conversation.tokens.end(), answer.begin(), answer.end());
+  if (remembered_.size() < kMaxRemembered) return remembered_.push_back(std::move(conversation));
+  remembered_[rng.Next() % kMaxRemembered] = std::move(conversation);
 }
 
 }  // namespace mlc_native::sim

@@ -20,11 +20,17 @@ class Workload {
   std::vector<int32_t> DrawPrompt(SimRandom& rng) const;
   // Valid for a prompt of this length.
   GenerationConfig DrawGeneration(SimRandom& rng, int64_t prompt_len) const;
-  // A prompt and its answer; later prompts may begin like it.
-  void Remember(std::vector<int32_t> tokens, SimRandom& rng);
+  // A prompt and its answer, or nothing when none was remembered.
+  std::vector<int32_t> DrawRemembered(SimRandom& rng) const;
+  // Later prompts may begin like a prompt and its answer, or be the same.
+  void Remember(std::vector<int32_t> prompt, const std::vector<int32_t>& answer, SimRandom& rng);
 
  private:
   static constexpr size_t kMaxRemembered = 8;
+  struct Conversation {
+    std::vector<int32_t> tokens;  // of the prompt and its answer
+    int64_t prompt_len = 0;
+  };
 
   bool Happens(SimRandom& rng, Feature feature) const {
     return rng.Chance(scenario_.rate(feature));
@@ -35,11 +41,12 @@ class Workload {
   void DrawDistribution(SimRandom& rng, GenerationConfig* config) const;
   void DrawPenalties(SimRandom& rng, GenerationConfig* config) const;
   void DrawService(SimRandom& rng, GenerationConfig* config) const;
+  std::string DrawForcedAnswers(SimRandom& rng) const;
   void DrawGrammar(SimRandom& rng, GenerationConfig* config) const;
   void DrawStops(SimRandom& rng, GenerationConfig* config) const;
 
   const Scenario& scenario_;
-  std::vector<std::vector<int32_t>> remembered_;
+  std::vector<Conversation> remembered_;
 };
 
 }  // namespace mlc_native::sim
