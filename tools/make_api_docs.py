@@ -18,6 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+import declared_fields
+
 ROOT = Path(__file__).resolve().parents[1]
 OUTPUT = ROOT / "docs" / "api.md"
 HEADER = """# API reference
@@ -39,6 +42,8 @@ CHAPTERS: dict[str, dict[str, str]] = {
     "Errors": {"mlc_native.errors": ""},
     "Kernels as torch ops": {"mlc_native.ops": ""},
 }
+# Classes whose fields the engine declares: text of fields that the class does not describe.
+DECLARED_DOCS = {"GenerationConfig": "generation_config.h"}
 HIDDEN = {"invalid_config", "invalid_request", "load_error"}  # for the package itself
 MADE_BY_ENGINES = {"ChatCompletions", "Completions", "EngineMetrics"}  # no constructor is shown
 SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Note):\s*(.*)$")
@@ -287,7 +292,35 @@ def field_default(value: ast.expr | None) -> tuple[str, str]:
     return text, str(ast.literal_eval(description)) if description is not None else ""
 
 
-def fields_of(node: ast.ClassDef) -> list[Field]:
+def declared_fields_of_engine() -> list[Field]:
+    """EngineConfig has the fields that the engine declares; see mlc_native/serve/config.py."""
+    fields = []
+    for declared in declared_fields.engine_fields():
+        kind, default = declared.type, declared.default
+        if declared.choices:
+            kind = f"Literal[{', '.join(map(repr, declared.choices))}]"
+        if default == "" or declared.name == "mode":
+            default = None
+        kind += " | None" if default is None else ""
+        fields.append(Field(declared.name, kind, repr(default), declared.doc))
+    return fields
+
+
+def fields_of(node: ast.ClassDef, family: list[ast.ClassDef]) -> list[Field]:
+    """The fields of a class, those of its bases first; a field may be declared again."""
+    if node.name == "EngineConfig":
+        return declared_fields_of_engine()
+    header = DECLARED_DOCS.get(node.name)
+    docs = declared_fields.docs(header) if header else {}
+    fields: dict[str, Field] = {}
+    for cls in reversed(family if header else [node]):
+        for own in own_fields(cls):
+            fields[own.name] = own
+            own.doc = own.doc or docs.get(own.name, "")
+    return list(fields.values())
+
+
+def own_fields(node: ast.ClassDef) -> list[Field]:
     described = docstring_of(node).items("Attributes")
     fields = []
     for i, item in enumerate(node.body):
@@ -324,7 +357,7 @@ def render_class(sources: Sources, module: str, node: ast.ClassDef) -> Iterator[
         yield block(signature(init, node.name, is_method=True).removesuffix(" -> None"))
     docs = [docstring_of(cls) for cls in family]
     yield from render_docstring(docs[0], ("Attributes", "Raises"))
-    if fields := fields_of(node):
+    if fields := fields_of(node, family):
         yield render_fields(fields)
     else:
         yield from render_attributes(family)

@@ -17,25 +17,133 @@ using namespace nb::literals;
 namespace mlc_native::bindings {
 namespace {
 
-std::map<int64_t, double> GetLogitBias(const GenerationConfig& config) {
-  return {config.logit_bias.begin(), config.logit_bias.end()};
-}
+// ---- properties of GenerationConfig and DebugConfig, by the type of the member
 
-void SetLogitBias(GenerationConfig& config, const std::map<int64_t, double>& bias) {
-  config.logit_bias.clear();
-  for (const auto& [token_id, value] : bias) {
-    config.logit_bias.emplace_back(CheckedTokenId("logit_bias", token_id), value);
+// Token ids and biases take any integer, so that what no vocabulary holds is an InvalidRequest.
+template <typename T>
+struct PropertyType {
+  using Type = T;
+  static const T& Get(const T& value) { return value; }
+  static T Set(const Field&, T value) { return value; }
+};
+
+template <>
+struct PropertyType<std::vector<int32_t>> {
+  using Type = std::vector<int64_t>;
+  static Type Get(const std::vector<int32_t>& ids) { return {ids.begin(), ids.end()}; }
+  static std::vector<int32_t> Set(const Field& field, const Type& values) {
+    return CheckedTokenIds(field.name, values);
   }
+};
+
+template <>
+struct PropertyType<LogitBias> {
+  using Type = std::map<int64_t, double>;
+  static Type Get(const LogitBias& bias) { return {bias.begin(), bias.end()}; }
+  static LogitBias Set(const Field& field, const Type& values) {
+    LogitBias bias;
+    for (const auto& [id, value] : values) bias.emplace_back(CheckedTokenId(field.name, id), value);
+    return bias;
+  }
+};
+
+template <>
+struct PropertyType<RequestPriority> {
+  using Type = std::string;
+  static Type Get(RequestPriority priority) { return NameOf(priority); }
+  static RequestPriority Set(const Field&, const Type& name) { return ParsePriority(name); }
+};
+
+// Adds a property for each field to a class whose `Config` is found by `get`.
+template <typename Config, typename Class, typename Get>
+class PropertyBinder {
+ public:
+  PropertyBinder(Class* cls, Get get) : cls_(cls), get_(get) {}
+
+  template <typename T>
+  void operator()(const Field& field, T Config::* member) const {
+    using Property = PropertyType<T>;
+    using Type = typename Property::Type;
+    constexpr bool kMayBeNone =
+        !std::is_same_v<T, ResponseFormat> && std::is_constructible_v<T, std::nullopt_t>;
+    const auto getter = [member, get = get_](GenerationConfig& self) -> Type {
+      return Property::Get(get(self).*member);
+    };
+    const auto setter = [member, field, get = get_](GenerationConfig& self, Type value) {
+      get(self).*member = Property::Set(field, std::move(value));
+    };
+    if constexpr (kMayBeNone) {
+      cls_->def_prop_rw(field.name, getter, setter, nb::for_setter(nb::arg("value").none()),
+                        field.doc);
+    } else {
+      cls_->def_prop_rw(field.name, getter, setter, field.doc);
+    }
+  }
+  // Its fields become properties of the whole.
+  void operator()(const Field&, DebugConfig GenerationConfig::* member) const {
+    const auto get = [member](GenerationConfig& self) -> DebugConfig& { return self.*member; };
+    VisitDebugFields(PropertyBinder<DebugConfig, Class, decltype(get)>(cls_, get));
+  }
+
+ private:
+  Class* cls_;
+  Get get_;
+};
+
+// ---- what Python knows of the fields of EngineConfig
+
+template <typename T>
+struct TypeName {
+  static constexpr const char* kName = "str";  // enums, too
+};
+template <>
+struct TypeName<bool> {
+  static constexpr const char* kName = "bool";
+};
+template <>
+struct TypeName<int64_t> {
+  static constexpr const char* kName = "int";
+};
+template <>
+struct TypeName<double> {
+  static constexpr const char* kName = "float";
+};
+template <>
+struct TypeName<std::vector<std::string>> {
+  static constexpr const char* kName = "list[str]";
+};
+template <typename T>
+struct TypeName<std::optional<T>> : TypeName<T> {};
+
+// {"name", "type", "default", "choices", "doc"} of each field.
+nb::list DescribeEngineFields() {
+  nb::list fields;
+  VisitEngineFields([&]<typename T>(const Field& field, T EngineConfig::* member) {
+    const T value = EngineConfig().*member;
+    nb::dict entry;
+    entry["name"] = field.name;
+    entry["type"] = TypeName<T>::kName;
+    entry["doc"] = field.doc;
+    nb::list choices;
+    if constexpr (std::is_enum_v<T>) {
+      for (const auto& [name, constant] : kEnumNames<T>) choices.append(name);
+      entry["default"] = NameOf(value) == nullptr ? nb::object(nb::none()) : nb::str(NameOf(value));
+    } else {
+      for (const char* choice : field.choices) choices.append(choice);
+      entry["default"] = value;
+    }
+    entry["choices"] = choices;
+    fields.append(entry);
+  });
+  return fields;
 }
 
-std::vector<int64_t> GetStopTokenIds(const GenerationConfig& config) {
-  return {config.stop_token_ids.begin(), config.stop_token_ids.end()};
-}
-
-void SetStopTokenIds(GenerationConfig& config, const std::vector<int64_t>& token_ids) {
-  config.stop_token_ids.clear();
-  for (int64_t id : token_ids)
-    config.stop_token_ids.push_back(CheckedTokenId("stop_token_ids", id));
+// {name: documentation} of each field of GenerationConfig.
+nb::dict GenerationFieldDocs() {
+  nb::dict docs;
+  VisitGenerationFields(
+      [&](const Field& field, auto /*member*/) { docs[field.name] = nb::str(field.doc); });
+  return docs;
 }
 
 ResponseFormat MakeResponseFormat(const std::string& type, std::string text,
@@ -75,55 +183,13 @@ void BindDevices(nb::module_& m) {
 
 void BindConfig(nb::module_& m) {
   BindResponseFormat(m);
-  nb::class_<GenerationConfig>(m, "GenerationConfig",
-                               "How one request is generated. Checked when the request is created.")
-      .def(nb::init<>())
-      .def_rw("n", &GenerationConfig::n)
-      .def_rw("max_tokens", &GenerationConfig::max_tokens)
-      .def_rw("stop_strs", &GenerationConfig::stop_strs)
-      .def_prop_rw("stop_token_ids", &GetStopTokenIds, &SetStopTokenIds)
-      .def_rw("temperature", &GenerationConfig::temperature)
-      .def_rw("top_p", &GenerationConfig::top_p)
-      .def_rw("top_k", &GenerationConfig::top_k)
-      .def_rw("min_p", &GenerationConfig::min_p)
-      .def_rw("frequency_penalty", &GenerationConfig::frequency_penalty)
-      .def_rw("presence_penalty", &GenerationConfig::presence_penalty)
-      .def_rw("repetition_penalty", &GenerationConfig::repetition_penalty)
-      .def_prop_rw("logit_bias", &GetLogitBias, &SetLogitBias)
-      .def_rw("seed", &GenerationConfig::seed, nb::arg().none())
-      .def_rw("logprobs", &GenerationConfig::logprobs)
-      .def_rw("top_logprobs", &GenerationConfig::top_logprobs)
-      .def_prop_rw(
-          "priority",
-          [](const GenerationConfig& self) { return std::string(NameOf(self.priority)); },
-          [](GenerationConfig& self, const std::string& name) {
-            self.priority = ParsePriority(name);
-          },
-          "\"high\", \"normal\" or \"low\".")
-      .def_rw("queue_timeout_s", &GenerationConfig::queue_timeout_s, nb::arg().none())
-      .def_rw("timeout_s", &GenerationConfig::timeout_s, nb::arg().none())
-      .def_rw("response_format", &GenerationConfig::response_format)
-      .def_prop_rw(
-          "ignore_eos", [](const GenerationConfig& self) { return self.debug_config.ignore_eos; },
-          [](GenerationConfig& self, bool value) { self.debug_config.ignore_eos = value; })
-      .def_prop_rw(
-          "pinned_system_prompt",
-          [](const GenerationConfig& self) { return self.debug_config.pinned_system_prompt; },
-          [](GenerationConfig& self, bool value) {
-            self.debug_config.pinned_system_prompt = value;
-          })
-      .def_prop_rw(
-          "special_request",
-          [](const GenerationConfig& self) { return self.debug_config.special_request; },
-          [](GenerationConfig& self, std::string value) {
-            self.debug_config.special_request = std::move(value);
-          })
-      .def_prop_rw(
-          "grammar_execution_mode",
-          [](const GenerationConfig& self) { return self.debug_config.grammar_execution_mode; },
-          [](GenerationConfig& self, std::string value) {
-            self.debug_config.grammar_execution_mode = std::move(value);
-          })
+  nb::class_<GenerationConfig> generation(
+      m, "GenerationConfig", "How one request is generated. Checked when the request is created.");
+  const auto self = [](GenerationConfig& config) -> GenerationConfig& { return config; };
+  VisitGenerationFields(
+      PropertyBinder<GenerationConfig, nb::class_<GenerationConfig>, decltype(self)>(&generation,
+                                                                                     self));
+  generation.def(nb::init<>())
       .def("validate", &GenerationConfig::Validate, "vocab_size"_a,
            "Raises InvalidRequest that names the field, the value and the allowed range.")
       .def("as_json", &GenerationConfig::AsJSONString)
@@ -140,6 +206,13 @@ void BindConfig(nb::module_& m) {
       "json"_a,
       "Reads an engine config and returns it in full. Raises InvalidConfig that names the wrong "
       "field.");
+  m.def("generation_field_docs", &GenerationFieldDocs,
+        nb::sig("def generation_field_docs() -> dict[str, str]"),
+        "The documentation of each field of a generation config.");
+  m.def(
+      "describe_engine_fields", &DescribeEngineFields,
+      nb::sig("def describe_engine_fields() -> list[dict[str, typing.Any]]"),
+      "{\"name\", \"type\", \"default\", \"choices\", \"doc\"} of each field of an engine config.");
   BindDevices(m);
 }
 

@@ -111,8 +111,10 @@ void VisitDebugFields(Visitor&& visit) {
               "still do."},
         &DebugConfig::ignore_eos);
   visit(Field{"pinned_system_prompt",
-              "pin the prompt in the prefix cache, if the limit of pins allows it; "
-              "`pinned_prefixes` lists it and `unpin_prefix` lets it go."},
+              "pin the prompt in the prefix cache; `pinned_prefixes` lists it and `unpin_prefix` "
+              "releases it. A prompt that exceeds the room for pins is refused. When other pins "
+              "have taken the room, the request is served without a pin: "
+              "`usage.extra[\"pinned_tokens\"]` is the length of the prompt or 0."},
         &DebugConfig::pinned_system_prompt);
   visit(Field{"special_request",
               "\"query_engine_metrics\" answers with the engine's metrics in the usage chunk "
@@ -135,9 +137,11 @@ void VisitAnswerFields(Visitor&& visit) {
         &GenerationConfig::max_tokens);
   visit(Field{"stop_strs", "texts at which an answer ends; not part of the answer."},
         &GenerationConfig::stop_strs);
-  visit(Field{"stop_token_ids", "tokens at which an answer ends; not part of the answer. An empty list leaves only the "
-              "model's end-of-sequence ids, which `ignore_eos` turns off."},
-        &GenerationConfig::stop_token_ids);
+  visit(
+      Field{"stop_token_ids",
+            "tokens at which an answer ends; not part of the answer. An empty list leaves only the "
+            "model's end-of-sequence ids, which `ignore_eos` turns off."},
+      &GenerationConfig::stop_token_ids);
   visit(Field{"response_format", "what the answer must look like."},
         &GenerationConfig::response_format);
 }

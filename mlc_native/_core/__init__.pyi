@@ -1,6 +1,7 @@
 """The C++ engine of mlc_native."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from mlc_native._core import testing as testing
 
@@ -50,140 +51,176 @@ class GenerationConfig:
     def __init__(self) -> None: ...
 
     @property
-    def n(self) -> int: ...
+    def n(self) -> int:
+        """number of answers, >= 1."""
 
     @n.setter
     def n(self, arg: int, /) -> None: ...
 
     @property
-    def max_tokens(self) -> int: ...
+    def max_tokens(self) -> int:
+        """tokens per answer; -1 is unlimited, 0 an empty answer."""
 
     @max_tokens.setter
     def max_tokens(self, arg: int, /) -> None: ...
 
     @property
-    def stop_strs(self) -> list[str]: ...
+    def stop_strs(self) -> list[str]:
+        """texts at which an answer ends; not part of the answer."""
 
     @stop_strs.setter
     def stop_strs(self, arg: Sequence[str], /) -> None: ...
 
     @property
-    def stop_token_ids(self) -> list[int]: ...
+    def stop_token_ids(self) -> list[int]:
+        """
+        tokens at which an answer ends; not part of the answer. An empty list leaves only the model's end-of-sequence ids, which `ignore_eos` turns off.
+        """
 
     @stop_token_ids.setter
     def stop_token_ids(self, arg: Sequence[int], /) -> None: ...
 
     @property
-    def temperature(self) -> float: ...
+    def response_format(self) -> ResponseFormat:
+        """what the answer must look like."""
+
+    @response_format.setter
+    def response_format(self, arg: ResponseFormat, /) -> None: ...
+
+    @property
+    def temperature(self) -> float:
+        """[0, inf); below 1e-5 is greedy."""
 
     @temperature.setter
     def temperature(self, arg: float, /) -> None: ...
 
     @property
-    def top_p(self) -> float: ...
+    def top_p(self) -> float:
+        """[0, 1], the most likely tokens that have this probability together."""
 
     @top_p.setter
     def top_p(self, arg: float, /) -> None: ...
 
     @property
-    def top_k(self) -> int: ...
+    def top_k(self) -> int:
+        """the k most likely tokens; 0 is off."""
 
     @top_k.setter
     def top_k(self, arg: int, /) -> None: ...
 
     @property
-    def min_p(self) -> float: ...
+    def min_p(self) -> float:
+        """[0, 1], relative to the most likely token."""
 
     @min_p.setter
     def min_p(self, arg: float, /) -> None: ...
 
     @property
-    def frequency_penalty(self) -> float: ...
+    def frequency_penalty(self) -> float:
+        """[-2, 2], per occurrence of a token in the answer."""
 
     @frequency_penalty.setter
     def frequency_penalty(self, arg: float, /) -> None: ...
 
     @property
-    def presence_penalty(self) -> float: ...
+    def presence_penalty(self) -> float:
+        """[-2, 2], once for each token of the answer."""
 
     @presence_penalty.setter
     def presence_penalty(self, arg: float, /) -> None: ...
 
     @property
-    def repetition_penalty(self) -> float: ...
+    def repetition_penalty(self) -> float:
+        """(0, inf), divides the logits of tokens of the answer."""
 
     @repetition_penalty.setter
     def repetition_penalty(self, arg: float, /) -> None: ...
 
     @property
-    def logit_bias(self) -> dict[int, float]: ...
+    def logit_bias(self) -> dict[int, float]:
+        """token id -> [-100, 100]."""
 
     @logit_bias.setter
     def logit_bias(self, arg: Mapping[int, float], /) -> None: ...
 
     @property
-    def seed(self) -> int | None: ...
+    def seed(self) -> int | None:
+        """of the draws; None draws one."""
 
     @seed.setter
-    def seed(self, arg: int | None, /) -> None: ...
+    def seed(self, value: int | None) -> None: ...
 
     @property
-    def logprobs(self) -> bool: ...
+    def logprobs(self) -> bool:
+        """report the log probability of each token."""
 
     @logprobs.setter
     def logprobs(self, arg: bool, /) -> None: ...
 
     @property
-    def top_logprobs(self) -> int: ...
+    def top_logprobs(self) -> int:
+        """and of this many alternatives, [0, 20]."""
 
     @top_logprobs.setter
     def top_logprobs(self, arg: int, /) -> None: ...
 
     @property
     def priority(self) -> str:
-        """"high", "normal" or "low"."""
+        """
+        "high" requests are started before waiting "normal" ones, and those before "low" ones; each waiting request is overtaken by only a few. First come, first served among equals.
+        """
 
     @priority.setter
     def priority(self, arg: str, /) -> None: ...
 
     @property
-    def queue_timeout_s(self) -> float | None: ...
+    def queue_timeout_s(self) -> float | None:
+        """
+        seconds from the submission until work on the request must have started, (0, 1e9]. Else it ends with finish reason "timeout".
+        """
 
     @queue_timeout_s.setter
-    def queue_timeout_s(self, arg: float | None, /) -> None: ...
+    def queue_timeout_s(self, value: float | None) -> None: ...
 
     @property
-    def timeout_s(self) -> float | None: ...
+    def timeout_s(self) -> float | None:
+        """
+        seconds until its end, (0, 1e9]. It ends with "timeout" and what it has by then.
+        """
 
     @timeout_s.setter
-    def timeout_s(self, arg: float | None, /) -> None: ...
+    def timeout_s(self, value: float | None) -> None: ...
 
     @property
-    def response_format(self) -> ResponseFormat: ...
-
-    @response_format.setter
-    def response_format(self, arg: ResponseFormat, /) -> None: ...
-
-    @property
-    def ignore_eos(self) -> bool: ...
+    def ignore_eos(self) -> bool:
+        """
+        the model's end-of-sequence ids do not stop; stop strings and `stop_token_ids` still do.
+        """
 
     @ignore_eos.setter
     def ignore_eos(self, arg: bool, /) -> None: ...
 
     @property
-    def pinned_system_prompt(self) -> bool: ...
+    def pinned_system_prompt(self) -> bool:
+        """
+        pin the prompt in the prefix cache; `pinned_prefixes` lists it and `unpin_prefix` releases it. A prompt that exceeds the room for pins is refused. When other pins have taken the room, the request is served without a pin: `usage.extra["pinned_tokens"]` is the length of the prompt or 0.
+        """
 
     @pinned_system_prompt.setter
     def pinned_system_prompt(self, arg: bool, /) -> None: ...
 
     @property
-    def special_request(self) -> str: ...
+    def special_request(self) -> str:
+        """
+        "query_engine_metrics" answers with the engine's metrics in the usage chunk (`usage.extra`); needs streaming with `include_usage`.
+        """
 
     @special_request.setter
     def special_request(self, arg: str, /) -> None: ...
 
     @property
-    def grammar_execution_mode(self) -> str: ...
+    def grammar_execution_mode(self) -> str:
+        """how a grammar is applied: "jump_forward" or "constraint"."""
 
     @grammar_execution_mode.setter
     def grammar_execution_mode(self, arg: str, /) -> None: ...
@@ -212,6 +249,14 @@ class RequestLimits:
 def check_engine_config(json: str) -> str:
     """
     Reads an engine config and returns it in full. Raises InvalidConfig that names the wrong field.
+    """
+
+def generation_field_docs() -> dict[str, str]:
+    """The documentation of each field of a generation config."""
+
+def describe_engine_fields() -> list[dict[str, Any]]:
+    """
+    {"name", "type", "default", "choices", "doc"} of each field of an engine config.
     """
 
 class CudaDevice:

@@ -9,12 +9,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict, dataclass, field, fields
+import textwrap
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
 
-from mlc_native.cli.overrides import engine_config_from_overrides, parse_assignments, parse_value
+from mlc_native.cli.overrides import (
+    add_engine_flags,
+    engine_config_from_flags,
+    parse_assignments,
+    parse_value,
+)
 from mlc_native.errors import (
     EngineRequestError,
     InvalidConfig,
@@ -22,8 +28,12 @@ from mlc_native.errors import (
     LoadError,
     invalid_config,
 )
-from mlc_native.serve.config import EngineConfig
+from mlc_native.protocol.generation_config import SamplingOptions
+from mlc_native.protocol.openai_api_protocol import EXTRA_FIELDS
 from mlc_native.serve.engine import MLCEngine
+
+# The settings of a chat: one answer per turn, so no "n".
+SETTINGS = (*(name for name in SamplingOptions.model_fields if name != "n"), "stop")
 
 HELP = """\
 /help               this text
@@ -32,49 +42,34 @@ HELP = """\
 /metrics            the engine's metrics
 /reset              forget the conversation
 /set                show the settings
-/set name=value;... change settings: temperature, top_p, top_k, min_p, frequency_penalty,
-                    presence_penalty, repetition_penalty, max_tokens, seed, stop (text or JSON
-                    list), response_format (JSON, as {"type": "json_object"})
-"""
+/set name=value;... change settings; stop is a text or a JSON list, lists and objects (as
+                    response_format) are JSON, null leaves the model's default. Settings:
+""" + textwrap.fill(", ".join(SETTINGS), 96, initial_indent=" " * 20, subsequent_indent=" " * 20)
 
 
-@dataclass
 class ChatSettings:
-    """Generation settings of a chat; None leaves the model's default."""
+    """Generation settings of a chat; what is not set is the model's default."""
 
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    response_format: dict[str, Any] | None = None
-
-    # Fields that are no parameters of chat.completions.create travel in its extra_body.
-    EXTRA = ("top_k", "min_p", "repetition_penalty")
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
 
     def update(self, text: str) -> None:
         """Apply ``"name=value;..."``; nothing changes when any piece is wrong (InvalidConfig)."""
-        known = {f.name for f in fields(self)}
         values = {}
         for name, value in parse_assignments(text).items():
-            if name not in known:
-                raise invalid_config(name, f'no setting "{name}"; known: {sorted(known)}')
+            if name not in SETTINGS:
+                raise invalid_config(name, f'no setting "{name}"; known: {sorted(SETTINGS)}')
             values[name] = value if name == "stop" and value[:1] != "[" else parse_value(value)
-        for name, parsed in values.items():
-            setattr(self, name, parsed)
+        self.values = {n: v for n, v in {**self.values, **values}.items() if v is not None}
 
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of ``chat.completions.create``."""
-        values = {name: value for name, value in asdict(self).items() if value is not None}
-        extra = {name: values.pop(name) for name in self.EXTRA if name in values}
-        if extra:
-            values["extra_body"] = extra
-        return values
+        extra = {n: v for n, v in self.values.items() if n in EXTRA_FIELDS}
+        plain = {n: v for n, v in self.values.items() if n not in EXTRA_FIELDS}
+        return {**plain, "extra_body": extra} if extra else plain
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name}={value}" for name, value in self.values.items()) or "no settings"
 
 
 @dataclass
@@ -113,7 +108,7 @@ class ChatSession:
             self._say("conversation forgotten")
         elif command == "/set":
             self.settings.update(argument)
-            self._say("; ".join(f"{k}={v}" for k, v in asdict(self.settings).items()))
+            self._say(str(self.settings))
         elif command.startswith("/"):
             self._say(f"no command {command}; /help lists them")
         else:
@@ -194,15 +189,6 @@ def read_lines(console: Console, interactive: bool) -> Any:
         yield line
 
 
-def engine_config(args: argparse.Namespace) -> EngineConfig:
-    """The engine settings of the command line: the flags over --overrides."""
-    config = engine_config_from_overrides(args.overrides)
-    for name in ("dtype", "quantization", "weight_cache_dir", "kv_cache_dtype", "num_threads"):
-        if getattr(args, name) is not None:
-            setattr(config, name, getattr(args, name))
-    return config
-
-
 def run(args: argparse.Namespace) -> int:
     """The subcommand. Exit status 0, or 2 when the model or a setting is wrong."""
     console = Console(file=sys.stdout)
@@ -213,7 +199,7 @@ def run(args: argparse.Namespace) -> int:
             args.device,
             model_lib=args.model_lib,
             mode=args.mode,
-            engine_config=engine_config(args),
+            engine_config=engine_config_from_flags(args),
         )
     except (InvalidConfig, LoadError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -249,21 +235,10 @@ def add_parser(subcommands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--model-lib", help="plug-in library that creates the model")
     parser.add_argument("--mode", default="interactive", choices=["local", "interactive", "server"])
-    parser.add_argument("--dtype", choices=["auto", "float32", "bfloat16", "float16"])
-    parser.add_argument(
-        "--quantization", choices=["off", "q8", "q4"],
-        help="bits of the matrices; default: as the checkpoint has them",
-    )  # fmt: skip
-    parser.add_argument("--weight-cache-dir", help="folder of packed weights for the next start")
-    parser.add_argument(
-        "--kv-cache-dtype",
-        choices=["auto", "bfloat16", "float16", "float32", "int8", "float8"],
-        help="of the keys and values; int8 on the CPU only, float8 on GPUs only",
-    )
-    parser.add_argument("--num-threads", type=int, help="default: all cores")
     parser.add_argument("--overrides", default="", help='engine settings, "name=value;..."')
     parser.add_argument("--set", default="", help='chat settings, "name=value;..."')
     parser.add_argument(
         "--prompt", action="append", help="a turn to run instead of reading input; repeatable"
     )
+    add_engine_flags(parser)
     parser.set_defaults(run=run)

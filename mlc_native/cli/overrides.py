@@ -1,10 +1,13 @@
-"""``--overrides "k=v;k=v"``: engine settings on the command line."""
+"""Engine settings on the command line: a flag for each, and ``--overrides "k=v;k=v"``."""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
+from typing import Any
 
+from mlc_native import _core
 from mlc_native.errors import invalid_config
 from mlc_native.serve.config import EngineConfig
 
@@ -38,4 +41,40 @@ def engine_config_from_overrides(text: str) -> EngineConfig:
         if name not in known:
             raise invalid_config(name, f'"{name}" is no engine setting; known: {sorted(known)}')
         values[name] = parse_value(value)
-    return EngineConfig(**values)  # type: ignore[arg-type]
+    return EngineConfig(**values)
+
+
+# Settings that are arguments of an engine's constructor, and lists.
+_WITHOUT_A_FLAG = ("model", "model_lib", "mode", "additional_models")
+_FLAG_TYPES: dict[str, Any] = {"int": int, "float": float, "str": str}
+
+
+def _settings_with_a_flag() -> list[dict[str, Any]]:
+    return [f for f in _core.describe_engine_fields() if f["name"] not in _WITHOUT_A_FLAG]
+
+
+def add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    """Add ``--max-num-sequence`` and so on: a flag for each engine setting."""
+    group = parser.add_argument_group("engine settings")
+    for setting in _settings_with_a_flag():
+        flag = "--" + setting["name"].replace("_", "-")
+        text = setting["doc"].replace("%", "%%")
+        if setting["type"] == "bool":
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
+        else:
+            group.add_argument(
+                flag,
+                type=_FLAG_TYPES[setting["type"]],
+                choices=setting["choices"] or None,
+                help=text,
+            )
+
+
+def engine_config_from_flags(args: argparse.Namespace) -> EngineConfig:
+    """The engine settings of the command line: the flags over ``--overrides``."""
+    config = engine_config_from_overrides(args.overrides)
+    for setting in _settings_with_a_flag():
+        value = getattr(args, setting["name"])
+        if value is not None:
+            setattr(config, setting["name"], value)
+    return config

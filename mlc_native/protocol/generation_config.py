@@ -1,4 +1,9 @@
-"""GenerationConfig: how one request is to be answered."""
+"""SamplingOptions: what all kinds of requests let a caller set. GenerationConfig: all of a request.
+
+The documentation, the ranges and the defaults of the options are declared in
+csrc/config/generation_config.h; this module declares their Python types. The OpenAI requests, the
+fields of ``extra_body`` and the ``/set`` command of the chat derive from SamplingOptions.
+"""
 
 from __future__ import annotations
 
@@ -11,60 +16,9 @@ from mlc_native.errors import invalid_request
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.response_format import RequestResponseFormat
 
-# Fields whose name and type are those of the C++ struct.
-_PLAIN_FIELDS = (
-    "n",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "logprobs",
-    "top_logprobs",
-    "logit_bias",
-    "max_tokens",
-    "seed",
-    "stop_strs",
-    "stop_token_ids",
-    "priority",
-    "queue_timeout_s",
-    "timeout_s",
-)
-_DEBUG_FIELDS = ("ignore_eos", "pinned_system_prompt", "grammar_execution_mode")
 
-
-class GenerationConfig(BaseModel):
-    """Settings of one request. ``None`` means: the model's default, else the engine's.
-
-    Ranges are checked by the engine when the request is created; what is wrong is named in an
-    InvalidRequest.
-
-    Attributes:
-        n: number of answers, >= 1.
-        temperature: [0, inf); below 1e-5 is greedy.
-        top_p: [0, 1].
-        top_k: the k most likely tokens; 0 is off.
-        min_p: [0, 1], relative to the most likely token.
-        frequency_penalty, presence_penalty: [-2, 2].
-        repetition_penalty: (0, inf).
-        logprobs: report the log probability of each token.
-        top_logprobs: and of this many alternatives, [0, 20].
-        logit_bias: token id -> [-100, 100].
-        max_tokens: per answer; -1 is unlimited, 0 an empty answer.
-        seed: None draws one.
-        stop_strs: text at which an answer ends; not part of the answer.
-        stop_token_ids: tokens at which an answer ends; not part of the answer. An empty list leaves
-            only the model's end-of-sequence ids, which ``ignore_eos`` turns off.
-        priority: "high" requests are started before waiting "normal" ones, and those before "low"
-            ones; each waiting request lets only a few in before it. First come, first served among
-            equals.
-        queue_timeout_s: seconds from the submission until work on the request must have started,
-            (0, 1e9]. Else it ends with finish reason "timeout".
-        timeout_s: seconds until its end. It ends with "timeout" and what it has by then.
-        response_format: what the answer must look like.
-    """
+class SamplingOptions(BaseModel):
+    """Options that every kind of request has by the same name, and that the engine has, too."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -76,17 +30,27 @@ class GenerationConfig(BaseModel):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     repetition_penalty: float | None = None
-    logprobs: bool = False
-    top_logprobs: int = 0
     logit_bias: dict[int, float] | None = None
-    max_tokens: int | None = -1
+    max_tokens: int | None = None
     seed: int | None = None
-    stop_strs: list[str] | None = None
     stop_token_ids: list[int] | None = None
     priority: Literal["high", "normal", "low"] = "normal"
     queue_timeout_s: float | None = None
     timeout_s: float | None = None
     response_format: RequestResponseFormat | None = None
+
+
+class GenerationConfig(SamplingOptions):
+    """Settings of one request. ``None`` means: the model's default, else the engine's.
+
+    Ranges are checked by the engine when the request is created; what is wrong is named in an
+    InvalidRequest.
+    """
+
+    max_tokens: int | None = -1
+    stop_strs: list[str] | None = None
+    logprobs: bool = False
+    top_logprobs: int = 0
     debug_config: DebugConfig | None = Field(default_factory=DebugConfig)
 
     @property
@@ -96,18 +60,22 @@ class GenerationConfig(BaseModel):
 
     def apply_to(self, config: _core.GenerationConfig) -> _core.GenerationConfig:
         """Writes what is set here over ``config`` (the engine's defaults) and returns it."""
-        for name in _PLAIN_FIELDS:
+        for name in type(self).model_fields:
             value = getattr(self, name)
-            if value is None:
-                continue
-            try:
-                setattr(config, name, value)
-            except TypeError:  # an integer that no C++ field holds
-                raise invalid_request(name, f'"{name}" is out of range: {value}') from None
-        if self.response_format is not None:
-            config.response_format = self.response_format.core()
-        if self.debug_config is not None:
-            for name in _DEBUG_FIELDS:
-                setattr(config, name, getattr(self.debug_config, name))
-            config.special_request = self.debug_config.special_request or ""
+            if isinstance(value, DebugConfig):
+                for debug_name, debug_value in value:
+                    setattr(config, debug_name, "" if debug_value is None else debug_value)
+            elif isinstance(value, RequestResponseFormat):
+                config.response_format = value.core()
+            elif value is not None:
+                try:
+                    setattr(config, name, value)
+                except TypeError:  # an integer that no C++ field holds
+                    raise invalid_request(name, f'"{name}" is out of range: {value}') from None
         return config
+
+
+assert GenerationConfig.__doc__ is not None
+GenerationConfig.__doc__ += "\n    Attributes:\n" + "".join(
+    f"        {name}: {text}\n" for name, text in _core.generation_field_docs().items()
+)

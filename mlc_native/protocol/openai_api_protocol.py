@@ -1,8 +1,8 @@
 """OpenAI's objects: completion and chat completion requests, responses and stream chunks.
 
-Requests also take ``top_k``, ``min_p``, ``repetition_penalty``, ``stop_token_ids``, ``ignore_eos``,
-``priority``, ``queue_timeout_s`` and ``timeout_s``. A field that is not known is an error, never
-ignored. Ranges that OpenAI defines are checked here; everything else (also NaN) by the engine.
+Requests also take the other fields of SamplingOptions, ``ignore_eos`` and ``debug_config``. A field
+that is not known is an error, never ignored. Ranges that OpenAI defines are checked here;
+everything else (also NaN) by the engine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     StrictStr,
     field_validator,
@@ -20,10 +19,20 @@ from pydantic import (
 )
 
 from mlc_native.protocol.debug_protocol import DebugConfig
-from mlc_native.protocol.response_format import RequestResponseFormat
+from mlc_native.protocol.generation_config import SamplingOptions
 
 COMPLETION_MAX_TOP_LOGPROBS = 5
 CHAT_COMPLETION_MAX_TOP_LOGPROBS = 20
+
+# The options of SamplingOptions that OpenAI has, too; create() takes the others in extra_body.
+OPENAI_OPTIONS = {
+    *("n", "temperature", "top_p", "frequency_penalty", "presence_penalty"),
+    *("logit_bias", "max_tokens", "seed", "response_format"),
+}
+EXTRA_FIELDS = (
+    *(name for name in SamplingOptions.model_fields if name not in OPENAI_OPTIONS),
+    *("debug_config", "ignore_eos", "max_completion_tokens"),
+)
 
 FinishReason = Literal["stop", "length", "tool_calls", "abort", "error", "timeout"]
 
@@ -89,33 +98,15 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
-class _SamplingRequest(BaseModel):
+class _SamplingRequest(SamplingOptions):
     """What both kinds of request share."""
 
-    model_config = ConfigDict(extra="forbid")
-
     model: str | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
-    max_tokens: int | None = None
-    n: int = 1
-    seed: int | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
     ignore_eos: bool | None = None
-    priority: Literal["high", "normal", "low"] = "normal"
-    queue_timeout_s: float | None = None
-    timeout_s: float | None = None
     user: str | None = None
-    response_format: RequestResponseFormat | None = None
     debug_config: DebugConfig | None = None
 
     @field_validator("frequency_penalty", "presence_penalty")

@@ -135,9 +135,10 @@ class ChatCompletions(Generic[ResponseT, StreamT]):
 
         Args:
             request_id: for ``abort``; default: a fresh one.
-            extra_body: ``debug_config``, ``top_k``, ``min_p``, ``repetition_penalty``,
-                ``stop_token_ids``, ``ignore_eos``, ``max_completion_tokens``, ``priority``,
-                ``queue_timeout_s``, ``timeout_s``.
+            extra_body: the fields of ``SamplingOptions`` that are no parameters here (``top_k``,
+                ``min_p``, ``repetition_penalty``, ``stop_token_ids``, ``priority``, ...; see
+                ``GenerationConfig``), ``max_completion_tokens``, ``ignore_eos`` and
+                ``debug_config``.
 
         Returns:
             The response, or with ``stream=True`` an iterator of chunks. Dropping or closing the

@@ -10,8 +10,9 @@ from typing import Any
 from mlc_native.conversation import ChatTemplate
 from mlc_native.errors import invalid_request
 from mlc_native.protocol.debug_protocol import DebugConfig
-from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.protocol.generation_config import GenerationConfig, SamplingOptions
 from mlc_native.protocol.openai_api_protocol import (
+    EXTRA_FIELDS,
     ChatCompletionMessage,
     ChatCompletionRequest,
     CompletionRequest,
@@ -20,13 +21,6 @@ from mlc_native.serve import data
 from mlc_native.tokenizers import Tokenizer
 
 Prompt = str | Sequence[int] | data.Data | Sequence[str | int | Sequence[int] | data.Data]
-
-# What extra_body of a create() call may hold: our additions to OpenAI's parameters.
-EXTRA_FIELDS = (
-    *("debug_config", "top_k", "min_p", "repetition_penalty", "stop_token_ids", "ignore_eos"),
-    *("max_completion_tokens", "priority", "queue_timeout_s", "timeout_s"),
-)
-
 
 # Computes and pins a prompt: the request generates one token, which is discarded.
 PIN_CONFIG = GenerationConfig(
@@ -73,26 +67,13 @@ def generation_config(
         logprobs, top_logprobs = request.logprobs, request.top_logprobs
     else:
         logprobs, top_logprobs = request.logprobs is not None, request.logprobs or 0
+    options = {name: getattr(request, name) for name in SamplingOptions.model_fields}
+    options["stop_token_ids"] = stop_token_ids
     return GenerationConfig(
-        n=request.n,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
-        min_p=request.min_p,
-        frequency_penalty=request.frequency_penalty,
-        presence_penalty=request.presence_penalty,
-        repetition_penalty=request.repetition_penalty,
+        **options,
+        stop_strs=stop_strs or None,
         logprobs=logprobs,
         top_logprobs=top_logprobs,
-        logit_bias=request.logit_bias,
-        max_tokens=request.max_tokens,
-        seed=request.seed,
-        stop_strs=stop_strs or None,
-        stop_token_ids=stop_token_ids,
-        priority=request.priority,
-        queue_timeout_s=request.queue_timeout_s,
-        timeout_s=request.timeout_s,
-        response_format=request.response_format,
         debug_config=debug_config,
     )
 

@@ -102,7 +102,7 @@ def check_foreign(source: str, target: str) -> str | None:
             return f"<{target}>: Python is only for csrc/bindings"
     elif target.startswith("nlohmann/"):
         if source != "support/json.cc":
-            return f"<{target}>: only support/json.cc sees it; include \"support/json.h\""
+            return f'<{target}>: only support/json.cc sees it; include "support/json.h"'
     elif target in THREADS and (group == "kv" or level in (3, 6)):
         return f"<{target}>: {group} knows no threads"
     return None
