@@ -83,7 +83,7 @@ void PagePool::Audit() const {
   for (size_t id = 0; id < ref_counts_.size(); ++id) {
     MLC_CHECK(ref_counts_[id] >= 0) << "page " << id;
     MLC_CHECK(free[id] == (ref_counts_[id] == 0))
-        << "page " << id << " has " << ref_counts_[id] << " references, free: " << free[id];
+        << "page " << id << " has " << ref_counts_[id] << " references, free: " << bool{free[id]};
     MLC_CHECK(!free[id] || holds_[id] == CacheHold::kNone) << "page " << id << " is free and held";
     if (ref_counts_[id] == 1) ++num_single[static_cast<size_t>(holds_[id])];
   }

@@ -5,9 +5,10 @@
 #pragma once
 
 #include <source_location>
-#include <sstream>
 #include <stdexcept>
 #include <string>
+
+#include "support/message.h"
 
 namespace mlc_native {
 
@@ -20,18 +21,18 @@ namespace detail {
 
 class CheckMessage {
  public:
-  CheckMessage(const char* condition, std::source_location where) {
-    stream_ << where.file_name() << ':' << where.line() << ": check failed: " << condition << ' ';
-  }
+  CheckMessage(const char* condition, std::source_location where)
+      : text_(std::string(where.file_name()) + ':' + std::to_string(where.line()) +
+              ": check failed: " + condition + ' ') {}
   template <typename T>
   CheckMessage& operator<<(const T& value) {
-    stream_ << value;
+    AppendTo(&text_, value);
     return *this;
   }
-  std::string str() const { return stream_.str(); }
+  const std::string& str() const { return text_; }
 
  private:
-  std::ostringstream stream_;
+  std::string text_;
 };
 
 // `&` binds weaker than `<<`, so the whole message is built before it is thrown.

@@ -9,10 +9,11 @@
 #pragma once
 
 #include <cstdint>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "support/message.h"
 
 namespace mlc_native {
 
@@ -58,9 +59,9 @@ class LoadError : public CallerError {
 template <typename Value>
 std::string OutOfRangeMessage(const std::string& field, const Value& value,
                               const std::string& allowed) {
-  std::ostringstream out;
-  out << '"' << field << "\" must be " << allowed << ", got " << value;
-  return out.str();
+  std::string text = '"' + field + "\" must be " + allowed + ", got ";
+  AppendTo(&text, value);
+  return text;
 }
 
 inline QueueFull::QueueFull(int64_t queue_length, int64_t max_queue_length)
