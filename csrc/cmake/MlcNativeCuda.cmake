@@ -16,6 +16,7 @@ set(MLC_NATIVE_CUDA AUTO CACHE STRING
 function(mlc_native_add_cuda_models name)
   file(GLOB sources CONFIGURE_DEPENDS ${MLC_NATIVE_ROOT}/csrc/models/cuda/*.cc)
   add_library(${name} SHARED ${sources} ${ARGN})
+  mlc_native_unity(${name} ${sources})
   target_link_libraries(${name} PUBLIC mlc_native
     PRIVATE mlc_native_options mlc_native_json ${CMAKE_DL_LIBS})
   set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN")

@@ -36,21 +36,34 @@ function(mlc_native_grammar_target name)
     INSTALL_RPATH "$ORIGIN;$ORIGIN/../../tvm_ffi/lib;${MLC_NATIVE_EXTRA_RPATH}")
 endfunction()
 
-file(GLOB xgrammar_sources CONFIGURE_DEPENDS grammar/xgrammar/*.cc)
-add_library(mlc_native_grammar SHARED ${xgrammar_sources} support/json.cc support/utf8.cc)
+# What the plug-in and its worker share. The worker is never sanitized: it lives under a limit of its
+# address space, and sanitizers reserve terabytes.
+set(xgrammar_shared compile.cc library.cc structural_tag.cc tokens.cc)
+list(TRANSFORM xgrammar_shared PREPEND grammar/xgrammar/)
+list(APPEND xgrammar_shared support/json.cc support/utf8.cc)
+set(xgrammar_objects ${xgrammar_shared})
+if(NOT MLC_NATIVE_SANITIZE)
+  add_library(mlc_native_grammar_shared OBJECT ${xgrammar_shared})
+  mlc_native_grammar_target(mlc_native_grammar_shared)
+  mlc_native_unity(mlc_native_grammar_shared ${xgrammar_shared})
+  set_target_properties(mlc_native_grammar_shared PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  set(xgrammar_objects $<TARGET_OBJECTS:mlc_native_grammar_shared>)
+endif()
+
+add_library(mlc_native_grammar SHARED ${xgrammar_objects}
+  grammar/xgrammar/matcher.cc grammar/xgrammar/plugin.cc)
 mlc_native_grammar_target(mlc_native_grammar)
+mlc_native_unity(mlc_native_grammar grammar/xgrammar/matcher.cc grammar/xgrammar/plugin.cc)
 if(NOT MLC_NATIVE_SANITIZE)
   target_link_options(mlc_native_grammar PRIVATE -Wl,--no-undefined)
 endif()
 
-# The worker does not link libmlc_native, to start quickly. It is never sanitized either: it lives
-# under a limit of its address space, and sanitizers reserve terabytes.
+# The worker does not link libmlc_native, to start quickly.
 file(GLOB worker_sources CONFIGURE_DEPENDS grammar/worker/*.cc)
-add_executable(mlc_native_grammar_worker ${worker_sources}
-  grammar/xgrammar/compile.cc grammar/xgrammar/library.cc grammar/xgrammar/structural_tag.cc
-  grammar/xgrammar/tokens.cc grammar/big_stack.cc grammar/trial_protocol.cc
-  support/json.cc support/utf8.cc)
+add_executable(mlc_native_grammar_worker ${xgrammar_objects} ${worker_sources}
+  grammar/big_stack.cc grammar/trial_protocol.cc)
 mlc_native_grammar_target(mlc_native_grammar_worker)
+mlc_native_unity(mlc_native_grammar_worker ${worker_sources})
 target_link_libraries(mlc_native_grammar_worker PRIVATE Threads::Threads)
 if(MLC_NATIVE_SANITIZE)
   target_compile_options(mlc_native_grammar_worker PRIVATE -fno-sanitize=all)

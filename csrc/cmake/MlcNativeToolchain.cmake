@@ -16,6 +16,23 @@ if(MLC_NATIVE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${MLC_NATIVE_CCACHE})
 endif()
 
+# mlc_native_unity(TARGET SOURCES...): compiles the sources of each folder as one file, because most of
+# a file's compile time is its headers. Names in unnamed namespaces are unique within a folder; files
+# with options of their own stay by themselves.
+function(mlc_native_unity target)
+  if(NOT MLC_NATIVE_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # GCC takes a .cc file that is included for a header.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  foreach(source IN LISTS ARGN)
+    get_filename_component(folder ${source} DIRECTORY)
+    get_filename_component(folder "${folder}" NAME)
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP "${folder}")
+  endforeach()
+endfunction()
+
 add_library(mlc_native_options INTERFACE)
 # No fused products but those the code asks for: which ones a compiler fuses depends on what it inlines,
 # and where fusing is part of the base level (AArch64) GCC does it by default. Two ways to compute the

@@ -8,7 +8,7 @@ namespace mlc_native {
 namespace {
 
 constexpr int64_t kMaxCopies = 1024;  // at a time
-constexpr int64_t kAlign = 256;
+constexpr int64_t kLayerAlign = 256;
 
 int64_t PageBytes(const ModelConfig& config, kernels::cuda::KvType type) {
   return kKvPageSize * config.kv_size() * kernels::cuda::KvTypeSize(type);
@@ -18,7 +18,8 @@ int64_t PageBytes(const ModelConfig& config, kernels::cuda::KvType type) {
 
 DeviceKv::DeviceKv(const ModelConfig& config, kernels::cuda::KvType type, int64_t num_pages)
     : copies_(kMaxCopies * sizeof(PageCopy)) {
-  const int64_t bytes = (num_pages * PageBytes(config, type) + kAlign - 1) / kAlign * kAlign;
+  const int64_t bytes =
+      (num_pages * PageBytes(config, type) + kLayerAlign - 1) / kLayerAlign * kLayerAlign;
   layer_bytes_ = 2 * bytes;
   memory_ = kernels::cuda::DeviceMemory(config.layers.size() * static_cast<size_t>(layer_bytes_));
   std::byte* data = memory_.data();
