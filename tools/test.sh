@@ -70,15 +70,16 @@ if [ $mode = push ]; then
   # Each commit has seeds of its own.
   commit="$(git rev-parse --short=7 HEAD 2>/dev/null)"
   first=$((0x${commit:-0} % 1000000 * 1000 + 1)) seeds=600 sanitizers=(--short) architectures=90-real
+  slow="(slow or packaging) and not nightly"
 else
-  first=1 seeds=20000 sanitizers=() architectures=release
+  first=1 seeds=20000 sanitizers=() architectures=release slow="slow or packaging"
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 60 "$seeds simulations" simulate "$MLC_NATIVE_BUILD_DIR" $first $seeds
   optional 420 "AddressSanitizer" tools/sanitize.sh address "${sanitizers[@]}"
 fi
 if [ $python = 1 ] && [ $mode != fast ]; then
-  optional 300 "pytest: slow and packaging" run_pytest -m "slow or packaging"
+  optional 300 "pytest: slow and packaging" run_pytest -m "$slow"
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 420 "ThreadSanitizer" tools/sanitize.sh thread "${sanitizers[@]}"

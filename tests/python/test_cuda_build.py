@@ -333,6 +333,7 @@ def test_what_a_failed_build_does_to_an_engine(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.hangs_after(1200)
 @pytest.mark.skipif(cuda_build.find_nvcc() is None, reason="nvcc is not installed")
 def test_the_real_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
