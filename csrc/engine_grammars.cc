@@ -113,7 +113,7 @@ int64_t EngineGrammars::cached_bytes() const {
 }
 
 std::shared_ptr<const Retokenizer> EngineGrammars::JumpForwardTokens() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!retokenizer_) retokenizer_ = MakeRetokenizer();
   return *retokenizer_;
 }
@@ -135,7 +135,7 @@ std::shared_ptr<const Retokenizer> EngineGrammars::MakeRetokenizer() const {
 }
 
 GrammarCompiler& EngineGrammars::Compiler() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   if (compiler_ == nullptr) {
     GrammarVocab vocab;
     vocab.vocab_size = model_.vocab_size;

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "config/config.h"
 #include "grammar/grammar.h"
 #include "request/request.h"
+#include "support/mutex.h"
 #include "tokenizer/retokenizer.h"
 #include "tokenizer/token_table.h"
 
@@ -57,9 +57,9 @@ class EngineGrammars {
   const GrammarLimits limits_;
   const bool verbose_;
   const GrammarCompilerFactory factory_;
-  std::mutex mutex_;                           // held while one of these is made
-  std::unique_ptr<GrammarCompiler> compiler_;  // guarded by mutex_, set once
-  std::optional<std::shared_ptr<const Retokenizer>> retokenizer_;  // guarded by mutex_, set once
+  Mutex mutex_;  // held while one of these is made, once each
+  std::unique_ptr<GrammarCompiler> compiler_ MLC_GUARDED_BY(mutex_);
+  std::optional<std::shared_ptr<const Retokenizer>> retokenizer_ MLC_GUARDED_BY(mutex_);
   std::atomic<const GrammarCompiler*> made_ = nullptr;  // compiler_; for the engine's thread
 };
 

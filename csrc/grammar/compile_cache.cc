@@ -18,9 +18,9 @@ CompileCache::Grammar CompileCache::Get(const GrammarSpec& spec,
     std::promise<Outcome> promise;
     std::shared_future<Outcome> other;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (Grammar found = Find(spec)) return found;
-      const auto [position, is_first] = under_way_.try_emplace(spec);
+      const auto [position, is_first] = compiling_.try_emplace(spec);
       if (is_first) {
         position->second = promise.get_future().share();
       } else {
@@ -53,20 +53,20 @@ CompileCache::Outcome CompileCache::CompileFirst(const GrammarSpec& spec,
 void CompileCache::Finish(const GrammarSpec& spec, const Outcome& outcome,
                           std::promise<Outcome>* promise) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
-    under_way_.erase(spec);
+    const MutexLock lock(mutex_);
+    compiling_.erase(spec);
     if (outcome.grammar != nullptr) Insert(spec, outcome.grammar);
   }
   promise->set_value(outcome);
 }
 
 int64_t CompileCache::num_cached() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return static_cast<int64_t>(entries_.size());
 }
 
 int64_t CompileCache::cached_bytes() const {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return bytes_;
 }
 

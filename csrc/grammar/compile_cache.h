@@ -11,12 +11,12 @@
 #include <future>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 
 #include "grammar/grammar.h"
+#include "support/mutex.h"
 
 namespace mlc_native {
 
@@ -53,17 +53,16 @@ class CompileCache {
   Outcome CompileFirst(const GrammarSpec& spec, const std::function<Grammar()>& compile,
                        std::promise<Outcome> promise);
   void Finish(const GrammarSpec& spec, const Outcome& outcome, std::promise<Outcome>* promise);
-  // Requires: mutex_ is held.
-  Grammar Find(const GrammarSpec& spec);
-  void Insert(const GrammarSpec& spec, const Grammar& grammar);
+  Grammar Find(const GrammarSpec& spec) MLC_REQUIRES(mutex_);
+  void Insert(const GrammarSpec& spec, const Grammar& grammar) MLC_REQUIRES(mutex_);
 
   const int64_t max_bytes_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  Entries entries_;
-  std::unordered_map<GrammarSpec, Entries::iterator, SpecHash> by_spec_;
-  std::unordered_map<GrammarSpec, std::shared_future<Outcome>, SpecHash> under_way_;
-  int64_t bytes_ = 0;
+  mutable Mutex mutex_;
+  Entries entries_ MLC_GUARDED_BY(mutex_);
+  std::unordered_map<GrammarSpec, Entries::iterator, SpecHash> by_spec_ MLC_GUARDED_BY(mutex_);
+  std::unordered_map<GrammarSpec, std::shared_future<Outcome>, SpecHash> compiling_
+      MLC_GUARDED_BY(mutex_);
+  int64_t bytes_ MLC_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace mlc_native

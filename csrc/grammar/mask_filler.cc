@@ -24,16 +24,16 @@ void FillRow(MaskRow* row) noexcept {
 MaskFiller::~MaskFiller() {
   if (!thread_.joinable()) return;
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     exiting_ = true;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
   thread_.join();
 }
 
 void MaskFiller::Start(std::span<MaskRow> rows) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     rows_ = rows;
     next_row_.store(0, std::memory_order_relaxed);
     has_batch_ = true;
@@ -45,33 +45,43 @@ void MaskFiller::Start(std::span<MaskRow> rows) {
       return;  // no thread can be started: Wait fills all rows
     }
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 double MaskFiller::Wait() {
-  const double seconds = FillRows(rows_);
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::span<MaskRow> rows;
+  {
+    const MutexLock lock(mutex_);
+    rows = rows_;
+  }
+  const double seconds = FillRows(rows);
+  const MutexLock lock(mutex_);
   has_batch_ = false;
-  changed_.wait(lock, [this] { return !thread_busy_; });
+  while (thread_busy_) changed_.Wait(mutex_);
   rows_ = {};
   return seconds + std::exchange(thread_seconds_, 0);
 }
 
 void MaskFiller::RunThread() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return has_batch_ || exiting_; });
-    if (exiting_) return;
-    has_batch_ = false;
-    thread_busy_ = true;
-    const std::span<MaskRow> rows = rows_;
-    lock.unlock();
-    const double seconds = FillRows(rows);
-    lock.lock();
+  while (const std::optional<std::span<MaskRow>> rows = TakeBatch()) FinishBatch(FillRows(*rows));
+}
+
+std::optional<std::span<MaskRow>> MaskFiller::TakeBatch() {
+  const MutexLock lock(mutex_);
+  while (!has_batch_ && !exiting_) changed_.Wait(mutex_);
+  if (exiting_) return std::nullopt;
+  has_batch_ = false;
+  thread_busy_ = true;
+  return rows_;
+}
+
+void MaskFiller::FinishBatch(double seconds) {
+  {
+    const MutexLock lock(mutex_);
     thread_seconds_ = seconds;
     thread_busy_ = false;
-    changed_.notify_all();
   }
+  changed_.NotifyAll();
 }
 
 double MaskFiller::FillRows(std::span<MaskRow> rows) {

@@ -7,14 +7,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <mutex>
+#include <optional>
 #include <span>
 #include <thread>
 
 #include "grammar/grammar.h"
+#include "support/mutex.h"
 
 namespace mlc_native {
 
@@ -39,18 +39,21 @@ class MaskFiller {
 
  private:
   void RunThread();
+  // Blocks until there is a batch. Nothing when the thread has to end.
+  std::optional<std::span<MaskRow>> TakeBatch();
+  void FinishBatch(double seconds);
   // Returns the seconds it took.
   double FillRows(std::span<MaskRow> rows);
 
   std::atomic<size_t> next_row_ = 0;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::span<MaskRow> rows_;
-  bool has_batch_ = false;  // between Start and Wait, until the thread has taken it
-  bool thread_busy_ = false;
-  bool exiting_ = false;
-  double thread_seconds_ = 0;  // of this batch
+  Mutex mutex_;
+  CondVar changed_;
+  std::span<MaskRow> rows_ MLC_GUARDED_BY(mutex_);
+  // Between Start and Wait, until the thread has taken the batch.
+  bool has_batch_ MLC_GUARDED_BY(mutex_) = false;
+  bool thread_busy_ MLC_GUARDED_BY(mutex_) = false;
+  bool exiting_ MLC_GUARDED_BY(mutex_) = false;
+  double thread_seconds_ MLC_GUARDED_BY(mutex_) = 0;  // of this batch
 
   std::thread thread_;
 };

@@ -75,8 +75,8 @@ TrialReply GrammarTrials::Run(const GrammarSpec& spec) {
 GrammarTrials::Worker GrammarTrials::Take() {
   Worker worker;
   {
-    std::unique_lock<std::mutex> lock(mutex_);
-    freed_.wait(lock, [this] { return num_taken_ < kMaxWorkers; });
+    const MutexLock lock(mutex_);
+    while (num_taken_ == kMaxWorkers) freed_.Wait(mutex_);
     ++num_taken_;
     if (!idle_.empty()) {
       worker = std::move(idle_.back());
@@ -114,11 +114,11 @@ GrammarTrials::Worker GrammarTrials::Start() const {
 // Returns null if the worker was lost.
 void GrammarTrials::GiveBack(Worker worker) {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     --num_taken_;
     if (worker != nullptr && idle_.empty()) idle_.push_back(std::move(worker));
   }
-  freed_.notify_one();
+  freed_.NotifyOne();
 }
 
 TrialReply GrammarTrials::Ask(WorkerProcess& worker, const GrammarSpec& spec) const {

@@ -7,16 +7,15 @@
 // all others are busy; one stays for the next trial.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "grammar/grammar.h"
 #include "grammar/trial_protocol.h"
 #include "grammar/worker_process.h"
+#include "support/mutex.h"
 
 namespace mlc_native {
 
@@ -43,11 +42,10 @@ class GrammarTrials {
   const std::string encoded_vocab_;
   const GrammarLimits limits_;
 
-  std::mutex mutex_;
-  std::condition_variable freed_;
-  // Guarded by mutex_.
-  std::vector<Worker> idle_;
-  int num_taken_ = 0;
+  Mutex mutex_;
+  CondVar freed_;
+  std::vector<Worker> idle_ MLC_GUARDED_BY(mutex_);
+  int num_taken_ MLC_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace mlc_native

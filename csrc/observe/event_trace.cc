@@ -1,13 +1,13 @@
 #include "observe/event_trace.h"
 
 #include <chrono>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "support/error.h"
 #include "support/json.h"
+#include "support/mutex.h"
 
 namespace mlc_native {
 namespace {
@@ -155,8 +155,7 @@ class RequestWriter {
 struct EventTraceRecorder::Impl {
   explicit Impl(int64_t capacity) : capacity(static_cast<size_t>(capacity)) {}
 
-  // The caller holds the mutex.
-  void Record(int32_t request, int32_t name, Clock::time_point time) {
+  void Record(int32_t request, int32_t name, Clock::time_point time) MLC_REQUIRES(mutex) {
     const Event event{request, name, time};
     if (ring.size() < capacity) {
       ring.push_back(event);
@@ -170,7 +169,7 @@ struct EventTraceRecorder::Impl {
   }
 
   Snapshot Copy() const {
-    std::lock_guard<std::mutex> lock(mutex);
+    const MutexLock lock(mutex);
     Snapshot snapshot;
     snapshot.events.reserve(ring.size());
     snapshot.events.insert(snapshot.events.end(), ring.begin() + static_cast<int64_t>(next),
@@ -194,13 +193,12 @@ struct EventTraceRecorder::Impl {
   const std::chrono::system_clock::time_point wall_start = std::chrono::system_clock::now();
   const Clock::time_point steady_start = Clock::now();
 
-  mutable std::mutex mutex;
-  // Guarded by mutex.
-  std::vector<Event> ring;
-  size_t next = 0;  // the oldest event once the ring is full
-  int64_t num_dropped = 0;
-  InternTable requests;
-  InternTable names;
+  mutable Mutex mutex;
+  std::vector<Event> ring MLC_GUARDED_BY(mutex);
+  size_t next MLC_GUARDED_BY(mutex) = 0;  // the oldest event once the ring is full
+  int64_t num_dropped MLC_GUARDED_BY(mutex) = 0;
+  InternTable requests MLC_GUARDED_BY(mutex);
+  InternTable names MLC_GUARDED_BY(mutex);
 };
 
 EventTraceRecorder::EventTraceRecorder(int64_t capacity) {
@@ -218,7 +216,7 @@ void EventTraceRecorder::AddEvent(std::string_view request_id, std::string_view 
 
 void EventTraceRecorder::AddEvent(std::span<const std::string_view> request_ids,
                                   std::string_view event) {
-  std::lock_guard<std::mutex> lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   const Clock::time_point now = Clock::now();  // under the lock: the ring is in order of time
   for (std::string_view request_id : request_ids) {
     impl_->Record(impl_->requests.Acquire(request_id), impl_->names.Acquire(event), now);
@@ -248,7 +246,7 @@ std::string EventTraceRecorder::DumpJSON() const {
 }
 
 int64_t EventTraceRecorder::num_dropped() const {
-  std::lock_guard<std::mutex> lock(impl_->mutex);
+  const MutexLock lock(impl_->mutex);
   return impl_->num_dropped;
 }
 

@@ -5,10 +5,10 @@
 // are notified after the state changed under the same mutex, so no wake-up is lost.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "support/mutex.h"
 
 namespace mlc_native {
 
@@ -18,11 +18,11 @@ class Channel {
   // Returns false if the channel is closed, and leaves the item untouched.
   bool Push(T&& item) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (closed_) return false;
       items_.push_back(std::move(item));
     }
-    arrived_.notify_one();
+    arrived_.NotifyOne();
     return true;
   }
 
@@ -30,7 +30,7 @@ class Channel {
   // drained.
   bool TryPopAll(std::vector<T>* items) {
     items->clear();
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     items->swap(items_);
     return !closed_ || !items->empty();
   }
@@ -38,31 +38,30 @@ class Channel {
   // The same, but waits until an item is queued or the channel is closed.
   bool WaitPopAll(std::vector<T>* items) {
     items->clear();
-    std::unique_lock<std::mutex> lock(mutex_);
-    arrived_.wait(lock, [this] { return closed_ || !items_.empty(); });
+    const MutexLock lock(mutex_);
+    while (!closed_ && items_.empty()) arrived_.Wait(mutex_);
     items->swap(items_);
     return !closed_ || !items->empty();
   }
 
   void Close() {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       closed_ = true;
     }
-    arrived_.notify_all();
+    arrived_.NotifyAll();
   }
 
   bool closed() const {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     return closed_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable arrived_;
-  // Guarded by mutex_.
-  std::vector<T> items_;
-  bool closed_ = false;
+  mutable Mutex mutex_;
+  CondVar arrived_;
+  std::vector<T> items_ MLC_GUARDED_BY(mutex_);
+  bool closed_ MLC_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace mlc_native

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "support/check.h"
+#include "support/mutex.h"
 
 namespace mlc_native {
 namespace {
@@ -41,24 +40,24 @@ class SpinThenPark {
         SpinPause();
       }
     } while (std::chrono::steady_clock::now() < deadline);
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     sleepers_.fetch_add(1);
-    wake_.wait(lock, ready);
+    while (!ready()) wake_.Wait(mutex_);
     sleepers_.fetch_sub(1);
   }
 
   void Wake() {
     if (sleepers_.load() == 0) return;
     {
-      std::lock_guard lock(mutex_);
-    }  // a sleeper is either before its check or inside wait()
-    wake_.notify_all();
+      const MutexLock lock(mutex_);
+    }  // a sleeper is either before its check or inside Wait()
+    wake_.NotifyAll();
   }
 
  private:
   std::atomic<int> sleepers_ = 0;
-  std::mutex mutex_;
-  std::condition_variable wake_;
+  Mutex mutex_;
+  CondVar wake_;
 };
 
 // A part is 1 / (3 * threads) of the remaining loop: long parts first, because each part costs a
@@ -87,10 +86,9 @@ struct ThreadPool::State {
   // Written by the caller between loops.
   const RangeFn* fn = nullptr;
   std::vector<int64_t> ends;  // end of each part
-  // Protected by error_mutex: the exception of the lowest part.
-  std::mutex error_mutex;
-  std::exception_ptr error;
-  int64_t error_part = 0;
+  Mutex error_mutex;
+  std::exception_ptr error MLC_GUARDED_BY(error_mutex);  // of the lowest part that threw
+  int64_t error_part MLC_GUARDED_BY(error_mutex) = 0;
   // Synchronized by themselves.
   std::atomic<bool> busy = false;
   std::atomic<bool> stopping = false;
@@ -130,7 +128,7 @@ struct ThreadPool::State {
     try {
       (*fn)(part > 0 ? ends[part - 1] : 0, ends[part], thread);
     } catch (...) {
-      std::lock_guard lock(error_mutex);
+      const MutexLock lock(error_mutex);
       if (error == nullptr || part < error_part) {
         error = std::current_exception();
         error_part = part;
@@ -170,6 +168,7 @@ struct ThreadPool::State {
   }
 
   void RethrowError() {
+    const MutexLock lock(error_mutex);
     if (error != nullptr) std::rethrow_exception(std::exchange(error, nullptr));
   }
 };
