@@ -251,8 +251,7 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
   }
   const bool strip = request->begins_turn && loaded_.token_table != nullptr &&
                      loaded_.token_table->strip_leading_space();
-  auto rstate =
-      std::make_unique<RequestState>(request, std::move(stop_strs), strip, submission.time);
+  auto rstate = std::make_unique<RequestState>(request, stop_strs, strip, submission.time);
   if (request->grammar != nullptr) {
     ++estate_->metrics.num_constrained_requests;
     if (GrammarMasks(parts_).MustEnd(rstate->leaves()[0])) {
@@ -409,6 +408,8 @@ EngineGauges EngineImpl::Gauges() const {
 void EngineImpl::RegisterDebugFunctions() {
   debug_functions_.Register("dump_state", "queues, and every sequence of every live request",
                             [this] { return StateJson(*estate_, kv_); });
+  debug_functions_.Register("dump_prefix_cache", "tokens and pages of the prefix cache",
+                            [this] { return PrefixCacheJson(*estate_); });
   debug_functions_.Register("audit_pages", "checks pages, ids and queues; page counts", [this] {
     AuditPages();
     return PagesJson(*estate_, kv_);

@@ -2,6 +2,7 @@
 
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "support/check.h"
 #include "support/error.h"
@@ -157,6 +158,25 @@ std::string MemoryJson(const ModelMetadata& model, const EngineConfig& config,
       .Add("process_resident", ResidentMemoryBytes())
       .EndObject();
   return json.Take();
+}
+
+std::string PrefixCacheJson(const EngineStateObj& estate) {
+  JsonWriter json;
+  const auto add = [&json](const char* name, const std::vector<int32_t>& values) {
+    json.Name(name).BeginArray();
+    for (const int32_t value : values) json.Put(value);
+    json.EndArray();
+  };
+  json.BeginObject().Name("paths").BeginArray();
+  if (estate.prefix_cache != nullptr) {
+    for (const PrefixCache::Path& path : estate.prefix_cache->Paths()) {
+      json.BeginObject();
+      add("token_ids", path.tokens);
+      add("page_ids", path.page_ids);
+      json.EndObject();
+    }
+  }
+  return json.EndArray().EndObject().Take();
 }
 
 std::string StateJson(const EngineStateObj& estate, const PagedKvCache& kv) {

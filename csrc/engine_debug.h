@@ -40,6 +40,9 @@ std::string PagesJson(const EngineStateObj& estate, const PagedKvCache& kv);
 std::string MemoryJson(const ModelMetadata& model, const EngineConfig& config,
                        const PagedKvCache& kv);
 
+// For each leaf of the prefix cache: the tokens up to its end and the pages that hold them.
+std::string PrefixCacheJson(const EngineStateObj& estate);
+
 // The page counts, the queues and every sequence of every live request.
 std::string StateJson(const EngineStateObj& estate, const PagedKvCache& kv);
 

@@ -22,10 +22,10 @@ PrefixCache::~PrefixCache() { kv_->pool().set_reclaim(nullptr); }
 // ---- Lookup
 
 template <typename Visitor>
-void PrefixCache::VisitPages(const Tree::Match& match, const Visitor& visit) const {
-  const Node* node = match.node;
-  for (int64_t slot = NumPages(match.length) - 1; slot >= 0; --slot) {
-    const int64_t last = std::min((slot + 1) * page_size_, match.length) - 1;
+void PrefixCache::VisitPages(const Node& end, int64_t length, const Visitor& visit) const {
+  const Node* node = &end;
+  for (int64_t slot = NumPages(length) - 1; slot >= 0; --slot) {
+    const int64_t last = std::min((slot + 1) * page_size_, length) - 1;
     while (node->begin > last) node = node->parent;
     const Node* holder = node;
     size_t index = slot - holder->begin / page_size_;
@@ -39,14 +39,15 @@ void PrefixCache::VisitPages(const Tree::Match& match, const Visitor& visit) con
 
 std::vector<Page> PrefixCache::PagesOf(const Tree::Match& match) const {
   std::vector<Page> pages(NumPages(match.length));
-  VisitPages(match, [&](int64_t slot, const Page& page) { pages[slot] = page; });
+  VisitPages(*match.node, match.length,
+             [&](int64_t slot, const Page& page) { pages[slot] = page; });
   return pages;
 }
 
 PrefixCache::Prefix PrefixCache::Find(std::span<const int32_t> tokens) {
   const Tree::Match match = tree_.Find(tokens);
   Prefix prefix{.length = match.length};
-  VisitPages(match, [&](int64_t, const Page& page) {
+  VisitPages(*match.node, match.length, [&](int64_t, const Page& page) {
     prefix.num_cached_pages += kv_->pool().is_cached(page.id()) ? 1 : 0;
   });
   return prefix;
@@ -66,7 +67,7 @@ void PrefixCache::Insert(int64_t seq_id, std::span<const int32_t> tokens) {
   try {
     Tree::Match match = tree_.Find(tokens);
     if (match.length < std::ssize(tokens)) Add(seq_id, tokens, &match);
-    VisitPages(match, [&](int64_t slot, const Page& page) {
+    VisitPages(*match.node, match.length, [&](int64_t slot, const Page& page) {
       const bool is_full = (slot + 1) * page_size_ <= match.length;
       if (is_full && kv_->block_table(seq_id)[slot] != page.id()) {
         kv_->ReplacePage(seq_id, slot, page);
@@ -221,6 +222,7 @@ void PrefixCache::Unpin(int64_t pin_id) {
 
 std::vector<PinnedPrefix> PrefixCache::pinned_prefixes() const {
   std::vector<PinnedPrefix> prefixes;
+  prefixes.reserve(pins_.size());
   for (const PinEntry& pin : pins_) {
     prefixes.push_back({pin.id, std::ssize(pin.tokens), std::ssize(pin.pages)});
   }
@@ -247,6 +249,23 @@ std::vector<int32_t> PrefixCache::CountHolders() const {
     for (const Page& page : pin.pages) ++counts[page.id()];
   }
   return counts;
+}
+
+std::vector<PrefixCache::Path> PrefixCache::Paths() const {
+  std::vector<Path> paths;
+  tree_.ForEach([&](const Node& leaf) {
+    if (!leaf.is_leaf()) return;
+    Path path;
+    path.tokens.resize(leaf.end());
+    for (const Node* node = &leaf; node->parent != nullptr; node = node->parent) {
+      std::copy(node->tokens.begin(), node->tokens.end(), path.tokens.begin() + node->begin);
+    }
+    path.page_ids.resize(NumPages(leaf.end()));
+    VisitPages(leaf, leaf.end(),
+               [&](int64_t slot, const Page& page) { path.page_ids[slot] = page.id(); });
+    paths.push_back(std::move(path));
+  });
+  return paths;
 }
 
 void PrefixCache::Audit() const {

@@ -77,6 +77,12 @@ class PrefixCache {
   int64_t num_evicted_pages() const { return num_evicted_pages_; }
   // Returns the number of references that tree and pins have to each page.
   std::vector<int32_t> CountHolders() const;
+  // What one leaf of the tree shows: all tokens up to its end and the pages that hold them.
+  struct Path {
+    std::vector<int32_t> tokens;
+    std::vector<int32_t> page_ids;
+  };
+  std::vector<Path> Paths() const;
   // Throws InternalError.
   void Audit() const;
 
@@ -92,7 +98,7 @@ class PrefixCache {
   int64_t NumPages(int64_t num_tokens) const { return (num_tokens + page_size_ - 1) / page_size_; }
   // Calls visit(slot, page) for the pages that cover a match, from the last slot to the first.
   template <typename Visitor>
-  void VisitPages(const Tree::Match& match, const Visitor& visit) const;
+  void VisitPages(const Node& end, int64_t length, const Visitor& visit) const;
   std::vector<Page> PagesOf(const Tree::Match& match) const;
 
   // Adds the tokens behind the match, which then covers all tokens.

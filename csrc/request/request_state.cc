@@ -52,7 +52,8 @@ void RequestStateEntry::CountPromptTokens(int64_t num_cached) {
   count(mstate.num_collected(), &rstate->metrics.prefill_tokens);
 }
 
-RequestState::RequestState(RequestPtr request_in, std::shared_ptr<const StopStrSet> stop_strs,
+RequestState::RequestState(RequestPtr request_in,
+                           const std::shared_ptr<const StopStrSet>& stop_strs,
                            bool strip_leading_space, TimePoint now)
     : request(std::move(request_in)) {
   const int n = config().n;

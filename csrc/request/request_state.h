@@ -139,7 +139,7 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   bool queue_wait_traced = false;  // a "start queue wait" without its "finish" is in the trace
 
   // strip_leading_space is for the TextStreamer of each answer; stop_strs may be null.
-  RequestState(RequestPtr request, std::shared_ptr<const StopStrSet> stop_strs,
+  RequestState(RequestPtr request, const std::shared_ptr<const StopStrSet>& stop_strs,
                bool strip_leading_space, TimePoint now);
   RequestState(const RequestState&) = delete;
   RequestState& operator=(const RequestState&) = delete;

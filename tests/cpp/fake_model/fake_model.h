@@ -44,6 +44,11 @@ class FakeModel : public Model {
   const std::vector<int64_t>& written() const { return written_; }
   void Spoil(std::span<const int64_t> written);
 
+  // The token whose key and value a place of a page holds.
+  int32_t stored_token(int64_t page, int64_t offset) const {
+    return stored_.at(page * kKvPageSize + offset);
+  }
+
   int64_t num_forwards() const { return num_forwards_; }
   int64_t num_rows() const { return num_rows_; }
   int64_t max_batch() const { return max_batch_; }    // most sequences in one forward

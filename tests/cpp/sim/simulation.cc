@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/error.h"
+#include "support/page.h"
 #include "testing/fake_grammar.h"
 
 namespace mlc_native::sim {
@@ -58,7 +59,8 @@ Simulation::~Simulation() = default;
 
 void Simulation::CreateEngine() {
   auto model = std::make_unique<FakeModel>(scenario_.model);
-  faults_.Attach(model.get());
+  model_ = model.get();
+  faults_.Attach(model_);
   ModelDefaults defaults;
   defaults.eos_token_ids = scenario_.eos_token_ids;
   EngineOptions options;
@@ -133,6 +135,25 @@ void Simulation::CheckState(bool undisturbed) {
   pins_.Check(*engine_);
   last_state_ = engine_->DebugCall("dump_state");
   state_.AfterStep(last_state_, undisturbed);
+  // The cache grows large, and what is wrong in it stays wrong.
+  if (scenario_.has(Feature::kPrefixCache) && step_ % 8 == 0) CheckCachedTokens();
+}
+
+// What the prefix cache shows is what the pages hold.
+void Simulation::CheckCachedTokens() {
+  const auto cache = nlohmann::json::parse(engine_->DebugCall("dump_prefix_cache"));
+  for (const auto& path : cache["paths"]) {
+    const auto tokens = path["token_ids"].get<std::vector<int32_t>>();
+    const auto pages = path["page_ids"].get<std::vector<int64_t>>();
+    for (int64_t i = 0; i < std::ssize(tokens); ++i) {
+      const int64_t page = pages[i / kKvPageSize];
+      const int32_t stored = model_->stored_token(page, i % kKvPageSize);
+      if (stored == tokens[i]) continue;
+      return Fail("the prefix cache shows token " + std::to_string(tokens[i]) + " at position " +
+                  std::to_string(i) + ", but page " + std::to_string(page) + " holds " +
+                  std::to_string(stored));
+    }
+  }
 }
 
 void Simulation::CheckIdle() {
@@ -325,7 +346,9 @@ void Simulation::OnOutputs(std::vector<RequestStreamOutput> outputs) {
     }
   }
   --callback_depth_;
-  if (Happens(callback_random_, Feature::kCallbackThrows)) throw CallbackError();
+  if (Happens(callback_random_, Feature::kCallbackThrows)) {
+    throw CallbackError();  // NOLINT(bugprone-std-exception-baseclass): callbacks throw anything
+  }
 }
 
 template <typename Call>

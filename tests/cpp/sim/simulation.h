@@ -60,6 +60,7 @@ class Simulation {
   void SimulateStep(int64_t step);
   void Drain();
   void CheckState(bool undisturbed);
+  void CheckCachedTokens();
   void CheckIdle();
   void StepEngine(SimRandom& rng);
 
@@ -112,6 +113,7 @@ class Simulation {
   Faults faults_;
   std::optional<testing::TempFolder> folder_;  // with the tokenizer of a vocabulary that has one
   std::unique_ptr<Engine> engine_;
+  testing::FakeModel* model_ = nullptr;  // owned by engine_
 
   std::map<std::string, LiveRequest> live_;
   std::vector<std::string> used_ids_;  // of requests that ended
