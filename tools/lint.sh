@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Style and types: ruff, mypy, clang-format. Changes nothing; `tools/lint.sh --fix` does.
+# Style and types: ruff, mypy, clang-format, and clang-tidy on the C++ files that have changed.
+# Changes nothing; `tools/lint.sh --fix` does.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 [ -x "${MLC_NATIVE_VENV:-.venv}/bin/ruff" ] && PATH="${MLC_NATIVE_VENV:-.venv}/bin:$PATH"
@@ -17,4 +18,5 @@ ruff check . || failed=1
 mypy || failed=1
 clang-format --dry-run -Werror "${cpp[@]}" 2>&1 | grep -E 'error:' | cut -d: -f1 | sort | uniq -c | head -40
 [ "${PIPESTATUS[0]}" = 0 ] || { echo "clang-format: run tools/lint.sh --fix"; failed=1; }
+tools/tidy.sh --changed --quick || failed=1
 exit $failed

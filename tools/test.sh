@@ -7,7 +7,8 @@
 #   tools/test.sh [--fast | --nightly] [--cpp-only | --python-only] [--budget MINUTES] [--times FILE]
 #
 # --fast     the build and what always runs, without Python tests marked slow or packaging
-# --nightly  everything in full: 20,000 simulations, sanitizers on every program, every GPU architecture
+# --nightly  everything in full: 20,000 simulations, sanitizers on every program, every GPU architecture,
+#            clang-tidy on every file
 # --budget   optional checks that do not fit in MINUTES are skipped, and the summary names them
 # --times    writes wall and CPU seconds of each check to FILE, as a table in Markdown
 # Sanitizers run in their short form unless nightly: see tools/sanitize.sh for what it leaves out.
@@ -15,7 +16,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/setup_env.sh
 
-usage() { sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2; }
 cpp=1 python=1 mode=push times=
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -84,6 +85,7 @@ fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 420 "ThreadSanitizer" tools/sanitize.sh thread "${sanitizers[@]}"
   optional 300 "AArch64 in qemu" tools/cross_aarch64.sh
+  [ $mode = push ] || optional 3600 "clang-tidy" tools/tidy.sh
   if command -v nvcc >/dev/null; then
     optional 300 "CUDA for $architectures" build_cuda "$architectures"
   fi

@@ -51,6 +51,8 @@ class IsolatingCompiler final : public GrammarCompiler {
 
 }  // namespace
 
+// By value as GrammarCompilerFactory: other compilers keep the vocabulary.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 std::unique_ptr<GrammarCompiler> CreateGrammarCompiler(GrammarVocab vocab,
                                                        const GrammarLimits& limits) {
   return std::make_unique<IsolatingCompiler>(vocab, limits);

@@ -11,8 +11,8 @@ namespace mlc_native::kernels {
 namespace {
 
 // A part of a linear takes at least about 5 us: this many multiply-adds, or bytes of weights.
-constexpr int64_t kMinWorkPerPart = 1024 * 1024;
-constexpr int64_t kMinBytesPerPart = 64 * 1024;
+constexpr int64_t kMinWorkPerPart = int64_t{1024} * 1024;
+constexpr int64_t kMinBytesPerPart = int64_t{64} * 1024;
 
 // The widest element of the inputs is float32 and the longest group has 64.
 constexpr int64_t kMaxInputBytes = 4;

@@ -11,7 +11,7 @@
 namespace mlc_native::kernels {
 
 // Waking a thread pays from this many elements on (about 4 us of simple arithmetic).
-inline constexpr int64_t kMinElementsPerThread = 16 * 1024;
+inline constexpr int64_t kMinElementsPerThread = int64_t{16} * 1024;
 // A block is small enough to stay in the core's cache from one step to the next.
 inline constexpr int64_t kRowsPerBlock = 16;
 

@@ -93,7 +93,7 @@ void Transformer::PlacePositions(const ForwardBatch& batch) {
                      .block_table = s.block_table.data()};
     for (int32_t j = 0; j < s.num_tokens; ++j) {
       const int64_t position = s.position + j;
-      const auto row = static_cast<size_t>(s.first_row + j);
+      const size_t row = static_cast<size_t>(s.first_row) + static_cast<size_t>(j);
       const int64_t page = s.block_table[static_cast<size_t>(position / kKvPageSize)];
       positions_[row] = static_cast<int32_t>(position);
       slots_[row] = page * kKvPageSize + position % kKvPageSize;

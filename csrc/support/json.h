@@ -46,8 +46,13 @@ class JsonValue {
   using Data = std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, JsonArray,
                             JsonObject>;
 
-  JsonValue() = default;  // null
-  explicit JsonValue(Data data) : data_(std::move(data)) {}
+  JsonValue();  // null
+  explicit JsonValue(Data data);
+  JsonValue(const JsonValue& other);
+  JsonValue(JsonValue&& other) noexcept;
+  JsonValue& operator=(const JsonValue& other);
+  JsonValue& operator=(JsonValue&& other) noexcept;
+  ~JsonValue();
 
   const Data& data() const { return data_; }
   bool is_null() const { return Is<std::monostate>(); }
@@ -88,6 +93,15 @@ struct JsonMember {
   std::string name;
   JsonValue value;
 };
+
+// Here, where JsonMember is complete.
+inline JsonValue::JsonValue() = default;
+inline JsonValue::JsonValue(Data data) : data_(std::move(data)) {}
+inline JsonValue::JsonValue(const JsonValue& other) = default;
+inline JsonValue::JsonValue(JsonValue&& other) noexcept = default;
+inline JsonValue& JsonValue::operator=(const JsonValue& other) = default;
+inline JsonValue& JsonValue::operator=(JsonValue&& other) noexcept = default;
+inline JsonValue::~JsonValue() = default;
 
 struct JsonParseOptions {
   size_t max_depth = 1000;             // of objects and arrays within each other

@@ -132,11 +132,9 @@ class TextEncoder::Reader {
   }
 
   void ReadCharacter(const std::string& token, int32_t id) {
-    if (!space_is_metaspace_) {
-      encoder_->char_ids_.emplace(token, id);
-    } else if (token == kMetaspace) {
+    if (space_is_metaspace_ && token == kMetaspace) {
       encoder_->char_ids_.emplace(" ", id);
-    } else if (token != " ") {
+    } else if (!space_is_metaspace_ || token != " ") {
       encoder_->char_ids_.emplace(token, id);
     }
   }

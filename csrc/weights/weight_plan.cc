@@ -139,6 +139,7 @@ WeightFormat AskedFormat(const WeightMap& map, size_t parameter, DType dtype,
 std::vector<WeightFormat> ChooseFormats(const WeightMap& map, const WeightSources& sources,
                                         DType dtype, WeightQuantization quantization) {
   std::vector<WeightFormat> formats;
+  formats.reserve(map.parameters.size());
   for (size_t i = 0; i < map.parameters.size(); ++i) {
     formats.push_back(AskedFormat(map, i, dtype, quantization));
   }

@@ -242,7 +242,7 @@ class FakeGrammarCompiler : public GrammarCompiler {
 };
 
 // For EngineOptions::create_grammar_compiler.
-inline auto FakeGrammarFactory(FakeGrammarHooks hooks = {}) {
+inline auto FakeGrammarFactory(const FakeGrammarHooks& hooks = {}) {
   return [hooks](GrammarVocab vocab, const GrammarLimits&) -> std::unique_ptr<GrammarCompiler> {
     return std::make_unique<FakeGrammarCompiler>(std::move(vocab), hooks);
   };
