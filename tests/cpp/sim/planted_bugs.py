@@ -1,6 +1,6 @@
 """Does the simulation find bugs? Plants them one at a time and counts the seeds it takes.
 
-    python tests/cpp/sim/planted_bugs.py [--seeds 2000] [--jobs 2] [--table FILE] [NAME ...]
+    python tests/cpp/sim/planted_bugs.py [--seeds 6000] [--jobs 2] [--table FILE] [NAME ...]
 
 Each bug is one replacement in a scratch copy of csrc and tests/cpp, below TMPDIR, which is built
 and given to mlc_native_sim. Exit status 1 when the simulation misses one. --table writes the
@@ -246,7 +246,7 @@ def main() -> int:
     """Plants every bug (or those named) and prints what the simulation says to it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("names", nargs="*", help="parts of the names of bugs; default: all")
-    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=6000)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--table", type=Path, help="write the results to this file")
     arguments = parser.parse_args()

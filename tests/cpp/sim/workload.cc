@@ -109,19 +109,40 @@ void Workload::DrawService(SimRandom& rng, GenerationConfig* config) const {
   config->priority = rng.Chance(0.5) ? RequestPriority::kHigh : RequestPriority::kLow;
 }
 
-// Some long answers that begin alike, so that a part of them is forced. There are few of them in a
-// scenario: requests that agree in prompt and grammar meet in the prefix cache.
+// Long answers, mostly forced: a few that begin alike, or one that is free for its first letters,
+// whose tokens are replaced when the rest is forced. There are few of them in a scenario: requests
+// that agree in prompt and grammar meet in the prefix cache.
 std::string Workload::DrawForcedAnswers(SimRandom& rng) const {
   SimRandom own = SimRandom(scenario_.seed).Fork(10).Fork(rng.Next() % 4);
   const std::vector<char> letters = {'a', 'b', 'c', ' '};
-  std::string answer;
-  std::string all;
-  for (int64_t i = own.Range(1, 3); i > 0; --i) {
-    answer.resize(own.Range(0, std::ssize(answer)));
-    if (answer.empty()) answer = "c";  // the first space of a text may be dropped
-    for (int64_t more = own.LogRange(3, 30); more > 0; --more) answer += own.Pick(letters);
-    all += (all.empty() ? "" : "|") + answer;
+  const auto draw = [&](int64_t length) {
+    std::string text;
+    while (std::ssize(text) < length) text += own.Pick(letters);
+    return text;
+  };
+  std::vector<std::string> answers;
+  if (own.Chance(0.5)) {
+    // The first space of a text may be dropped.
+    answers = {"c" + draw(own.LogRange(3, 30))};
+    for (int64_t i = own.Range(0, 2); i > 0; --i) {
+      const std::string& last = answers.back();
+      answers.push_back(last.substr(0, own.Range(1, std::ssize(last))) + draw(own.Range(3, 30)));
+    }
+  } else {
+    answers = {""};
+    for (int64_t i = own.Range(2, 5); i > 0; --i) {
+      for (std::string& answer : answers) answer += 'a';
+      const size_t half = answers.size();
+      for (size_t k = 0; k < half; ++k) {
+        answers.push_back(answers[k]);
+        answers.back().back() = 'b';
+      }
+    }
+    const std::string rest = draw(own.Range(4, 20));
+    for (std::string& answer : answers) answer += rest;
   }
+  std::string all;
+  for (const std::string& answer : answers) all += (all.empty() ? "" : "|") + answer;
   return all;
 }
 
