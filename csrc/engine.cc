@@ -6,9 +6,12 @@
 
 #include "config/device.h"
 #include "engine_debug.h"
-#include "step/action.h"
+#include "observe/step_profiler.h"
+#include "request/scheduler.h"
 #include "step/deliver.h"
 #include "step/grammar_masks.h"
+#include "step/jump_forward.h"
+#include "step/make_room.h"
 #include "step/post_process.h"
 #include "step/sequence_life.h"
 #include "step/step_pipeline.h"
@@ -72,7 +75,8 @@ class EngineImpl : public Engine {
   void RegisterDebugFunctions();
   void CheckAdmission(const Request& request) const;
   void SetDeadlines(RequestState* rstate) const;
-  // Something that ends or advances requests; when it fails, they all end with an error.
+  // Runs something that ends or advances requests, then post-processes and delivers. If it throws,
+  // all requests end with an error.
   template <typename Action>
   void Advance(const Action& action);
   void EndExpired();
@@ -80,14 +84,13 @@ class EngineImpl : public Engine {
   std::optional<int64_t> MaxPinnedLength() const;  // see RequestLimits
   // Throws InvalidRequest when it is off.
   PrefixCache& RequirePrefixCache();
-  void RunActions();
-  // Whether an action put a step under way.
-  bool TakeAction();
+  void Compute();
+  void PlanStep();
   void EndAllRequests(FinishReason reason, const std::string& message);
   void MarkAllEnded(FinishReason reason, const std::string& message);
   void Process() {
     const StepProfiler::Scope scope(&profiler_, StepPhase::kPostProcess);
-    PostProcess(estate_, parts_);
+    PostProcess(context_);
   }
   void Deliver();
   EngineGauges Gauges() const;
@@ -103,10 +106,12 @@ class EngineImpl : public Engine {
   EngineState estate_;  // after kv_: its prefix cache holds pages
   StepProfiler profiler_;
   MaskFiller mask_filler_;
-  EngineParts parts_;
-  std::unique_ptr<StepPipeline> steps_;
+  const SchedulerLimits limits_;
+  StepContext context_;
+  StepPipeline steps_;
+  JumpForward jump_forward_;
+  StepPlan plan_;  // of the step that Compute submits
   DebugFunctions debug_functions_;
-  std::vector<std::unique_ptr<EngineAction>> actions_;
 };
 
 int64_t NumPages(const EngineConfig& config) {
@@ -145,8 +150,14 @@ void CheckResolved(const EngineConfig& config) {
   check("prefill_chunk_size", config.prefill_chunk_size, *config.max_num_sequence);
 }
 
+ModelParts Allocated(ModelParts loaded) {
+  loaded.model->Allocate(NumPages(loaded.config), *loaded.config.prefill_chunk_size,
+                         *loaded.config.max_num_sequence);
+  return loaded;
+}
+
 EngineImpl::EngineImpl(ModelParts loaded, const EngineOptions& options)
-    : loaded_(std::move(loaded)),
+    : loaded_(Allocated(std::move(loaded))),
       trace_(options.trace_recorder),
       queue_(options.queue != nullptr ? options.queue : std::make_shared<QueueLimit>()),
       grammars_(std::make_shared<EngineGrammars>(
@@ -156,25 +167,24 @@ EngineImpl::EngineImpl(ModelParts loaded, const EngineOptions& options)
                                 .tokenizer_json = TokenizerJson(loaded_.config.model)},
           loaded_.config, options.create_grammar_compiler)),
       kv_(NumPages(loaded_.config), kKvPageSize),
-      profiler_(options.now) {
-  loaded_.model->Allocate(kv_.pool().num_total(), *config().prefill_chunk_size,
-                          *config().max_num_sequence);
-  parts_ = {.model = loaded_.model.get(),
-            .kv = &kv_,
-            .mask_filler = &mask_filler_,
-            .trace = trace_.get(),
-            .token_table = loaded_.token_table.get(),
-            .eos_token_ids = &loaded_.defaults.eos_token_ids,
-            .limits = {.max_num_sequence = *config().max_num_sequence,
-                       .prefill_chunk_size = *config().prefill_chunk_size,
-                       .prefill_mode = config().prefill_mode},
-            .max_sequence_length = max_sequence_length(),
-            .now = options.now,
-            .profiler = &profiler_};
+      profiler_(options.now),
+      limits_{.max_num_sequence = *config().max_num_sequence,
+              .prefill_chunk_size = *config().prefill_chunk_size,
+              .prefill_mode = config().prefill_mode},
+      context_{.state = *estate_,
+               .kv = kv_,
+               .model = *loaded_.model,
+               .mask_filler = mask_filler_,
+               .eos_token_ids = loaded_.defaults.eos_token_ids,
+               .limits = limits_,
+               .max_sequence_length = max_sequence_length(),
+               .now = options.now,
+               .trace = trace_.get(),
+               .token_table = loaded_.token_table.get(),
+               .profiler = &profiler_},
+      steps_(context_),
+      jump_forward_(context_) {
   CreatePrefixCache();
-  steps_ = std::make_unique<StepPipeline>(parts_);
-  parts_.steps = steps_.get();
-  actions_ = CreateEngineActions(parts_);
   estate_->request_stream_callback_ = options.request_stream_callback;
   RegisterDebugFunctions();
   queue_->set_limit(config().max_queue_length.value_or(QueueLimit::kUnlimited));
@@ -202,7 +212,7 @@ PrefixCache& EngineImpl::RequirePrefixCache() {
 }
 
 EngineImpl::~EngineImpl() {
-  // Who destroys an engine with live requests has aborted them or wants no more outputs.
+  // Outputs of requests that are still live are discarded.
   estate_->request_stream_callback_ = nullptr;
   try {
     AbortAllRequests();
@@ -228,7 +238,7 @@ void EngineImpl::CheckAdmission(const Request& request) const {
 }
 
 void EngineImpl::AddRequest(RequestPtr request) {
-  Submission submission{.time = parts_.now(), .slot = {}};
+  Submission submission{.time = context_.now(), .slot = {}};
   if (request->needs_queue_slot()) submission.slot = QueueLimit::Enter(queue_);
   AddRequest(std::move(request), std::move(submission));
 }
@@ -238,11 +248,11 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
   CheckAdmission(*request);
   if (trace_) trace_->AddEvent(request->id, "request added");
   if (!generation.debug_config.special_request.empty()) {
-    AnswerWithMetrics(estate_, *request, Gauges());
+    AnswerWithMetrics(context_, *request, Gauges());
     return Deliver();
   }
   if (generation.max_tokens == 0) {
-    AnswerEmpty(estate_, *request, FinishReason::kLength, parts_.now());
+    AnswerEmpty(context_, *request, FinishReason::kLength);
     return Deliver();
   }
   std::shared_ptr<const StopStrSet> stop_strs;
@@ -254,8 +264,8 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
   auto rstate = std::make_unique<RequestState>(request, stop_strs, strip, submission.time);
   if (request->grammar != nullptr) {
     ++estate_->metrics.num_constrained_requests;
-    if (GrammarMasks(parts_).MustEnd(rstate->leaves()[0])) {
-      AnswerEmpty(estate_, *request, FinishReason::kStop, parts_.now());
+    if (GrammarMasks(context_).MustEnd(rstate->leaves()[0])) {
+      AnswerEmpty(context_, *request, FinishReason::kStop);
       return Deliver();
     }
   }
@@ -287,10 +297,37 @@ void EngineImpl::SetDeadlines(RequestState* rstate) const {
 void EngineImpl::Step() {
   if (Empty()) return;
   const StepProfiler::Scope scope(&profiler_, StepPhase::kStep);
-  // First, and delivered before anything is computed: a step may take long.
+  // Expired requests get their last output before anything is computed: a step may take long.
   if (!estate_->deadlines.empty()) Advance([this] { EndExpired(); });
+  if (!Empty()) Advance([this] { Compute(); });
+}
+
+// Plans and submits one step. The step before it, if it is still in flight, is collected
+// afterwards, so that the model always has something to compute.
+void EngineImpl::Compute() {
+  if (steps_.MustCollect()) steps_.CatchUp();
   if (Empty()) return;
-  Advance([this] { RunActions(); });
+  const bool was_in_flight = steps_.num_in_flight() > 0;
+  jump_forward_.Run();
+  do {
+    PlanStep();
+  } while (!plan_.empty() && steps_.Submit(plan_) == StepPipeline::Outcome::kPlanAnew);
+  steps_.CollectUntil(!plan_.empty() && steps_.runs_ahead() ? 1 : 0);
+  // Every request may have failed; otherwise an empty plan means that the head can never be served.
+  MLC_CHECK(!plan_.empty() || was_in_flight || !estate_->postproc_workspace.dirty.empty())
+      << "nothing to compute for " << estate_->waiting_queue.size() << " waiting requests, "
+      << kv_.pool().num_available() << " of " << kv_.pool().num_total() << " pages available";
+}
+
+// Waiting prompts if any can be admitted (in hybrid mode together with the running sequences),
+// otherwise the next tokens of the running sequences.
+void EngineImpl::PlanStep() {
+  PlanPrefill(*estate_, kv_, limits_, &plan_);
+  if (!plan_.empty()) return;
+  MakeRoomForDecode(context_, steps_);
+  PlanDecode(*estate_, limits_.prefill_chunk_size, &plan_);
+  // Room may have been made by preempting every sequence: then there is something to prefill.
+  if (plan_.empty()) PlanPrefill(*estate_, kv_, limits_, &plan_);
 }
 
 template <typename Action>
@@ -299,8 +336,8 @@ void EngineImpl::Advance(const Action& action) {
     action();
     Process();
   } catch (const std::exception& error) {
-    // A bug of ours or no memory: nobody may wait for an answer that will not come.
-    steps_->Discard();
+    // An internal error or no memory: no caller may wait for an answer that will not come.
+    steps_.Discard();
     MarkAllEnded(FinishReason::kError, error.what());
     Process();
   }
@@ -308,71 +345,47 @@ void EngineImpl::Advance(const Action& action) {
 }
 
 void EngineImpl::EndExpired() {
-  const TimePoint now = parts_.now();
+  const TimePoint now = context_.now();
   while (RequestState* rstate = estate_->deadlines.PopExpired(now)) {
-    EndRequest(estate_, parts_, *rstate, FinishReason::kTimeout, "");
+    EndRequest(context_, *rstate, FinishReason::kTimeout, "");
   }
 }
 
 void EngineImpl::Deliver() {
-  // Afterwards, so that no last output waits for a step of a request that has ended. Also when the
+  // Waits for steps of ended requests only after their last outputs are delivered, also if the
   // callback throws.
   struct AtEnd {
     StepPipeline& steps;
     ~AtEnd() { steps.DiscardDead(); }
   };
-  const AtEnd at_end{*steps_};
+  const AtEnd at_end{steps_};
   const StepProfiler::Scope scope(&profiler_, StepPhase::kDeliver);
-  DeliverOutputs(estate_, trace_.get());
-}
-
-bool EngineImpl::TakeAction() {
-  // Once more when all that a decode could do was to preempt: then there is something to prefill.
-  for (int attempt = 0; attempt < 2; ++attempt) {
-    for (const auto& action : actions_) {
-      if (action->Step(estate_)) return true;
-    }
-  }
-  return false;
-}
-
-// The next step is put behind the one under way before that one is collected, so that the model
-// always has something to compute.
-void EngineImpl::RunActions() {
-  if (steps_->MustCollect()) steps_->CatchUp(estate_);
-  if (Empty()) return;
-  const bool was_under_way = steps_->num_under_way() > 0;
-  const bool is_under_way = TakeAction();
-  steps_->CollectUntil(estate_, is_under_way && steps_->runs_ahead() ? 1 : 0);
-  // Requests that failed leave nothing to do; otherwise the head can never be served.
-  MLC_CHECK(is_under_way || was_under_way || !estate_->postproc_workspace.news.empty())
-      << "no action for " << estate_->waiting_queue.size() << " waiting requests, "
-      << kv_.pool().num_available() << " of " << kv_.pool().num_total() << " pages available";
+  DeliverOutputs(context_);
 }
 
 void EngineImpl::AbortRequest(const std::string& request_id) {
   RequestState* rstate = estate_->FindRequestState(request_id);
   if (rstate == nullptr) return;
-  EndRequest(estate_, parts_, *rstate, FinishReason::kAbort, "");
-  PostProcess(estate_, parts_);
+  EndRequest(context_, *rstate, FinishReason::kAbort, "");
+  PostProcess(context_);
   Deliver();
 }
 
 void EngineImpl::EndAllRequests(FinishReason reason, const std::string& message) {
   MarkAllEnded(reason, message);
-  PostProcess(estate_, parts_);
+  PostProcess(context_);
   Deliver();
 }
 
 void EngineImpl::MarkAllEnded(FinishReason reason, const std::string& message) {
   for (const auto& [id, rstate] : estate_->request_states) {
-    EndRequest(estate_, parts_, *rstate, reason, message);
+    EndRequest(context_, *rstate, reason, message);
   }
 }
 
 void EngineImpl::Reset() {
   MarkAllEnded(FinishReason::kAbort, "");
-  PostProcess(estate_, parts_);
+  PostProcess(context_);
   std::vector<RequestStreamOutput> outputs = std::move(estate_->postproc_workspace.outputs);
   estate_->Reset();
   queue_->ResetCounters();

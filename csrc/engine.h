@@ -71,8 +71,8 @@ class Engine {
   virtual void AbortAllRequests() = 0;
   // Ends every request with finish reason "error".
   virtual void FailAllRequests(const std::string& message) = 0;
-  // One action: a step is computed and its outputs are delivered. A model with a StepQueue computes
-  // it while the outputs of the step before are delivered. Does nothing when Empty().
+  // Computes one step and delivers its outputs. A model with a StepQueue computes a step while the
+  // outputs of the step before it are delivered. Does nothing if Empty().
   virtual void Step() = 0;
   // Aborts all, then clears metrics and the prefix cache.
   virtual void Reset() = 0;

@@ -176,10 +176,10 @@ void EngineStateObj::Erase(std::vector<const Request*>* finished) {
   finished->clear();
 }
 
-void EngineStateObj::AddNews(RequestState& rstate) {
-  if (rstate.has_news) return;
-  postproc_workspace.news.push_back(&rstate);
-  rstate.has_news = true;
+void EngineStateObj::MarkDirty(RequestState& rstate) {
+  if (rstate.is_dirty) return;
+  postproc_workspace.dirty.push_back(&rstate);
+  rstate.is_dirty = true;
 }
 
 }  // namespace mlc_native

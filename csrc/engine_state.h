@@ -42,7 +42,7 @@ class EngineInternalIDManager {
 
 // Buffers of the post-process that are reused from step to step.
 struct ActionPostProcessWorkspace {
-  std::vector<RequestState*> news;           // requests to look at, each once (has_news)
+  std::vector<RequestState*> dirty;          // requests to process, each once (is_dirty)
   std::vector<const Request*> finished;      // of those, the ones that ended
   std::vector<RequestStreamOutput> outputs;  // not delivered yet
   std::vector<int32_t> released_ids;
@@ -54,7 +54,7 @@ struct EngineStateObj {
 
   std::vector<RequestPtr> running_queue;
   std::deque<RequestPtr> waiting_queue;
-  // Shared with the steps under way that compute for them.
+  // Shared with the steps in flight that compute for them.
   std::unordered_map<std::string, std::shared_ptr<RequestState>> request_states;
   DeadlineQueue deadlines;  // of request_states
   int64_t num_arrived = 0;  // requests ever admitted
@@ -100,8 +100,8 @@ struct EngineStateObj {
   // Takes requests out of both queues and out of request_states; their pages are free already.
   // Clears the list. Allocates nothing, so an end cannot fail.
   void Erase(std::vector<const Request*>* finished);
-  // The next post-process looks at the request.
-  void AddNews(RequestState& rstate);
+  // The next post-process processes the request.
+  void MarkDirty(RequestState& rstate);
 
  private:
   using Place = std::deque<RequestPtr>::iterator;
@@ -111,7 +111,7 @@ struct EngineStateObj {
   std::vector<RequestStateEntry*> cached_running_rsentries_;
 };
 
-// Shared reference to an EngineStateObj, never null.
+// The owning handle of an EngineStateObj, never null. Functions take the EngineStateObj itself.
 class EngineState {
  public:
   EngineState() : obj_(std::make_shared<EngineStateObj>()) {}

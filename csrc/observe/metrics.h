@@ -6,20 +6,14 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
-namespace mlc_native {
+#include "support/clock.h"
 
-using Clock = std::chrono::steady_clock;
-using TimePoint = Clock::time_point;
-constexpr TimePoint kNoDeadline = TimePoint::max();
-// Where an engine takes the time from; never goes back.
-using ClockFunction = std::function<TimePoint()>;
+namespace mlc_native {
 
 // Histogram in the manner of Prometheus: bucket i counts values in (upper_bounds[i - 1],
 // upper_bounds[i]]; one more for the rest.

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "observe/metrics.h"
+#include "support/clock.h"
 
 namespace mlc_native {
 

@@ -12,7 +12,7 @@
 // sampled last, and more of them after a jump-forward; the last one's logits give the next. Status:
 // kPending -> kAlive -> kFinished; preemption: kAlive -> kPending. Engine's thread only.
 //
-// Steps under way (step/step_pipeline.h) are in kv_len already; what they draw is not in
+// Steps in flight (step/step_pipeline.h) are in kv_len already; what they draw is not in
 // `tokens` yet but pending: kv_len <= length() = tokens.size() + num_pending. At most one token is
 // pending while a step is planned. Nobody is preempted while one is.
 #pragma once
@@ -48,9 +48,9 @@ struct RequestModelState {
   static constexpr int64_t kNoId = -1;
   int64_t internal_id = kNoId;  // of the KV cache; kNoId while the sequence holds no pages
   int64_t kv_len = 0;           // tokens in the KV cache
-  int64_t kv_under_way = 0;     // of those, the last ones: their steps are not collected yet
+  int64_t kv_in_flight = 0;     // of those, the last ones: their steps are not collected yet
 
-  int64_t num_collected() const { return kv_len - kv_under_way; }
+  int64_t num_collected() const { return kv_len - kv_in_flight; }
 };
 
 struct RequestStateEntry {
@@ -63,7 +63,7 @@ struct RequestStateEntry {
   RequestModelState mstate;
   std::vector<int32_t> tokens;  // prompt + generated; empty for a child that is not forked yet
   TokenCounts generated_counts;
-  int num_pending = 0;              // tokens behind `tokens` that steps under way draw
+  int num_pending = 0;              // tokens behind `tokens` that steps in flight draw
   int32_t pending_row = 0;          // of the newest step: draws the last of them
   bool last_is_pending = false;     // the sequence surely ends with that one
   int64_t num_prompt_counted = 0;   // prompt tokens that are in RequestMetrics::prefill_tokens
@@ -125,7 +125,7 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   // Which queues of EngineStateObj hold the request, and whether the next post-process looks at it.
   bool in_waiting_queue = false;
   bool in_running_queue = false;
-  bool has_news = false;
+  bool is_dirty = false;
   bool delivery_begun = false;  // by a post-process that has not come to the output yet
   bool final_output_made = false;
   // The first work on its tokens has begun; true ever after, also while it waits again. The waiting

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "engine_state.h"
+#include "kv/paged_kv_cache.h"
+
 namespace mlc_native {
 namespace {
 
@@ -33,29 +36,29 @@ bool PagesSuffice(int64_t pages_needed, const Budget& budget) {
   return pages_needed + budget.num_generating <= budget.pages;
 }
 
-Demand DemandOf(const RequestStateEntry& entry, const EngineState& estate, const PagedKvCache& kv,
+Demand DemandOf(const RequestStateEntry& entry, EngineStateObj& state, const PagedKvCache& kv,
                 const Budget& budget) {
   const int64_t num_tokens = entry.num_tokens_to_compute();
   if (entry.mstate.internal_id != RequestModelState::kNoId) {
     return {.pages = kv.PagesNeeded(entry.mstate.internal_id, num_tokens)};
   }
-  if (estate->prefix_cache == nullptr) return {.pages = kv.PagesNeededForNew(num_tokens)};
+  if (state.prefix_cache == nullptr) return {.pages = kv.PagesNeededForNew(num_tokens)};
   // One token at least is computed: its logits are wanted.
-  const Demand demand = DemandOfNew(entry, *estate->prefix_cache, kv, num_tokens - 1);
+  const Demand demand = DemandOfNew(entry, *state.prefix_cache, kv, num_tokens - 1);
   if (PagesSuffice(demand.pages, budget)) return demand;
   // A hit that ends within a page costs a copy of it. Whole pages never cost more than no hit, so
   // that a sequence alone always fits.
   const int64_t whole_pages = demand.num_cached / kv.page_size() * kv.page_size();
-  return DemandOfNew(entry, *estate->prefix_cache, kv, whole_pages);
+  return DemandOfNew(entry, *state.prefix_cache, kv, whole_pages);
 }
 
 // Plans as much of the entry as fits. False when the entry is not complete after it: nothing behind
 // it is planned then.
-bool PlanEntry(RequestStateEntry& entry, const EngineState& estate, const PagedKvCache& kv,
+bool PlanEntry(RequestStateEntry& entry, EngineStateObj& state, const PagedKvCache& kv,
                Budget* budget, StepPlan* plan) {
   const int64_t num_sequences = entry.is_root_of_branches() ? std::ssize(entry.child_indices) : 1;
   if (budget->rows == 0 || num_sequences > budget->sequences) return false;
-  const Demand demand = DemandOf(entry, estate, kv, *budget);
+  const Demand demand = DemandOf(entry, state, kv, *budget);
   if (!PagesSuffice(demand.pages, *budget)) return false;
   const int64_t to_compute = entry.num_tokens_to_compute() - demand.num_cached;
   const int64_t num_tokens = std::min(budget->rows, to_compute);
@@ -71,11 +74,10 @@ bool PlanEntry(RequestStateEntry& entry, const EngineState& estate, const PagedK
   return complete;
 }
 
-void PlanWaiting(const EngineState& estate, const PagedKvCache& kv, Budget* budget,
-                 StepPlan* plan) {
-  for (const RequestPtr& request : estate->waiting_queue) {
-    for (RequestStateEntry& entry : estate->GetRequestState(request->id).entries) {
-      if (entry.waits_for_prefill() && !PlanEntry(entry, estate, kv, budget, plan)) return;
+void PlanWaiting(EngineStateObj& state, const PagedKvCache& kv, Budget* budget, StepPlan* plan) {
+  for (const RequestPtr& request : state.waiting_queue) {
+    for (RequestStateEntry& entry : state.GetRequestState(request->id).entries) {
+      if (entry.waits_for_prefill() && !PlanEntry(entry, state, kv, budget, plan)) return;
     }
   }
 }
@@ -94,28 +96,28 @@ void StepPlan::Add(const PlannedSlice& slice) {
   if (!slice.is_decode) num_prefill_rows += slice.num_tokens;
 }
 
-void PlanPrefill(const EngineState& estate, const PagedKvCache& kv, const SchedulerLimits& limits,
+void PlanPrefill(EngineStateObj& state, const PagedKvCache& kv, const SchedulerLimits& limits,
                  StepPlan* plan) {
   plan->Clear();
-  if (estate->waiting_queue.empty()) return;
-  const int64_t num_running = std::ssize(estate->GetRunningRequestStateEntries());
+  if (state.waiting_queue.empty()) return;
+  const int64_t num_running = std::ssize(state.GetRunningRequestStateEntries());
   Budget budget{.rows = limits.prefill_chunk_size,
                 .pages = kv.pool().num_available(),
                 .sequences = limits.max_num_sequence - num_running,
                 .num_generating = num_running};
   if (budget.sequences <= 0) return;
   if (limits.prefill_mode == PrefillMode::kHybrid && num_running > 0) {
-    budget.pages -= PagesNeededForDecode(estate, kv);
+    budget.pages -= PagesNeededForDecode(state, kv);
     if (budget.pages < 0) return;
-    PlanDecode(estate, limits.prefill_chunk_size, plan);
+    PlanDecode(state, limits.prefill_chunk_size, plan);
     budget.rows -= plan->num_rows;
   }
-  PlanWaiting(estate, kv, &budget, plan);
+  PlanWaiting(state, kv, &budget, plan);
   if (plan->num_prefill_rows == 0) plan->Clear();
 }
 
-void PlanDecode(const EngineState& estate, int64_t max_rows, StepPlan* plan) {
-  const auto& running = estate->GetRunningRequestStateEntries();
+void PlanDecode(EngineStateObj& state, int64_t max_rows, StepPlan* plan) {
+  const auto& running = state.GetRunningRequestStateEntries();
   int64_t spare_rows = max_rows - std::ssize(running);
   for (RequestStateEntry* entry : running) {
     const int64_t to_compute = entry->num_tokens_to_compute();
@@ -129,9 +131,9 @@ void PlanDecode(const EngineState& estate, int64_t max_rows, StepPlan* plan) {
   }
 }
 
-RequestStateEntry* PreemptionVictim(const EngineState& estate) {
+RequestStateEntry* PreemptionVictim(EngineStateObj& state) {
   RequestStateEntry* victim = nullptr;
-  for (RequestStateEntry* entry : estate->GetRunningRequestStateEntries()) {
+  for (RequestStateEntry* entry : state.GetRunningRequestStateEntries()) {
     if (victim == nullptr ||
         entry->rstate->config().priority >= victim->rstate->config().priority) {
       victim = entry;
@@ -140,9 +142,9 @@ RequestStateEntry* PreemptionVictim(const EngineState& estate) {
   return victim;
 }
 
-int64_t PagesNeededForDecode(const EngineState& estate, const PagedKvCache& kv) {
+int64_t PagesNeededForDecode(EngineStateObj& state, const PagedKvCache& kv) {
   int64_t pages = 0;
-  for (const RequestStateEntry* entry : estate->GetRunningRequestStateEntries()) {
+  for (const RequestStateEntry* entry : state.GetRunningRequestStateEntries()) {
     pages += kv.PagesNeeded(entry->mstate.internal_id, entry->num_tokens_to_compute());
   }
   return pages;

@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "config/config.h"
-#include "engine_state.h"
-#include "kv/paged_kv_cache.h"
 
 namespace mlc_native {
+
+class PagedKvCache;
+struct EngineStateObj;
+struct RequestStateEntry;
 
 struct SchedulerLimits {
   int64_t max_num_sequence = 0;
@@ -45,19 +47,19 @@ struct StepPlan {
 // preceded by the rows of the running sequences. All pages that a sequence needs for its tokens
 // are counted when its first chunk is admitted, and one page more per running sequence is left free
 // so that admission does not lead to preemption at once. Empty when nothing can be admitted.
-void PlanPrefill(const EngineState& estate, const PagedKvCache& kv, const SchedulerLimits& limits,
+void PlanPrefill(EngineStateObj& state, const PagedKvCache& kv, const SchedulerLimits& limits,
                  StepPlan* plan);
 
-// Appends the rows of the running sequences, at most max_rows: one for each, so that everybody
+// Appends the rows of the running sequences, at most max_rows: one for each, so that each
 // advances, and what is left first come, first served to those with more to compute. The caller has
 // made sure that the pages suffice; max_rows is at least the number of running sequences.
-void PlanDecode(const EngineState& estate, int64_t max_rows, StepPlan* plan);
+void PlanDecode(EngineStateObj& state, int64_t max_rows, StepPlan* plan);
 
 // Pages that all running sequences take from the pool for all that they have to compute.
-int64_t PagesNeededForDecode(const EngineState& estate, const PagedKvCache& kv);
+int64_t PagesNeededForDecode(EngineStateObj& state, const PagedKvCache& kv);
 
 // Whom to preempt: of the running sequences with the lowest priority, the last. Null when nothing
 // runs.
-RequestStateEntry* PreemptionVictim(const EngineState& estate);
+RequestStateEntry* PreemptionVictim(EngineStateObj& state);
 
 }  // namespace mlc_native

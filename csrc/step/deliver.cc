@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine_state.h"
+#include "observe/event_trace.h"
+
 namespace mlc_native {
 namespace {
 
@@ -35,16 +38,15 @@ class CallbackTrace {
 
 }  // namespace
 
-void DeliverOutputs(const EngineState& estate, EventTraceRecorder* trace) {
+void DeliverOutputs(StepContext& context) {
   std::vector<RequestStreamOutput> outputs;
-  outputs.swap(estate->postproc_workspace.outputs);
-  if (outputs.empty() || !estate->request_stream_callback_) return;
-  const CallbackTrace span(trace, outputs);
-  estate->request_stream_callback_(std::move(outputs));
+  outputs.swap(context.state.postproc_workspace.outputs);
+  if (outputs.empty() || !context.state.request_stream_callback_) return;
+  const CallbackTrace span(context.trace, outputs);
+  context.state.request_stream_callback_(std::move(outputs));
 }
 
-void AnswerEmpty(const EngineState& estate, const Request& request, FinishReason reason,
-                 TimePoint now) {
+void AnswerEmpty(StepContext& context, const Request& request, FinishReason reason) {
   RequestStreamOutput empty;
   RequestStreamOutput final;
   empty.request_id = final.request_id = request.id;
@@ -52,21 +54,21 @@ void AnswerEmpty(const EngineState& estate, const Request& request, FinishReason
   for (SequenceDelta& delta : empty.group) delta.finish_reason = reason;
   RequestMetrics metrics;
   metrics.prompt_tokens = request.prompt_len();
-  metrics.add_time_point = metrics.finish_time_point = now;
+  metrics.add_time_point = metrics.finish_time_point = context.now();
   final.request_final_usage_json_str = metrics.UsageJSONString();
   // Both outputs or, when there is no memory and the request is refused, none.
-  estate->postproc_workspace.outputs.reserve(estate->postproc_workspace.outputs.size() + 2);
-  estate->metrics.RequestFinished(metrics, ToString(reason));
-  estate->postproc_workspace.outputs.push_back(std::move(empty));
-  estate->postproc_workspace.outputs.push_back(std::move(final));
+  std::vector<RequestStreamOutput>& outputs = context.state.postproc_workspace.outputs;
+  outputs.reserve(outputs.size() + 2);
+  context.state.metrics.RequestFinished(metrics, ToString(reason));
+  outputs.push_back(std::move(empty));
+  outputs.push_back(std::move(final));
 }
 
-void AnswerWithMetrics(const EngineState& estate, const Request& request,
-                       const EngineGauges& gauges) {
+void AnswerWithMetrics(StepContext& context, const Request& request, const EngineGauges& gauges) {
   RequestStreamOutput final;
   final.request_id = request.id;
-  final.request_final_usage_json_str = estate->metrics.AsUsageJSONString(gauges);
-  estate->postproc_workspace.outputs.push_back(std::move(final));
+  final.request_final_usage_json_str = context.state.metrics.AsUsageJSONString(gauges);
+  context.state.postproc_workspace.outputs.push_back(std::move(final));
 }
 
 }  // namespace mlc_native

@@ -1,22 +1,23 @@
 // Hands outputs to the callback, and answers requests that need no forward. Engine's thread only.
 #pragma once
 
-#include "engine_state.h"
-#include "observe/event_trace.h"
+#include "step/step_context.h"
 
 namespace mlc_native {
 
-// Calls the callback with all outputs of postproc_workspace, if there are any. Everything is
-// consistent by then: the callback may throw, and it may call the engine. `trace` may be null.
-void DeliverOutputs(const EngineState& estate, EventTraceRecorder* trace);
+enum class FinishReason;
+struct EngineGauges;
+struct Request;
 
-// Every sequence ends without tokens: with "length" for max_tokens == 0, with "stop" for a grammar
-// of the empty answer alone.
-void AnswerEmpty(const EngineState& estate, const Request& request, FinishReason reason,
-                 TimePoint now);
+// Calls the callback with all outputs of postproc_workspace, if there are any. The state is
+// consistent by then: the callback may throw, and it may call the engine.
+void DeliverOutputs(StepContext& context);
 
-// special_request "query_engine_metrics": the engine's metrics as usage.
-void AnswerWithMetrics(const EngineState& estate, const Request& request,
-                       const EngineGauges& gauges);
+// Ends every sequence of the request without tokens: with "length" for max_tokens == 0, with "stop"
+// for a grammar that allows only the empty answer.
+void AnswerEmpty(StepContext& context, const Request& request, FinishReason reason);
+
+// Answers special_request "query_engine_metrics": the engine's metrics as usage.
+void AnswerWithMetrics(StepContext& context, const Request& request, const EngineGauges& gauges);
 
 }  // namespace mlc_native

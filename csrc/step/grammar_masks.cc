@@ -4,6 +4,9 @@
 #include <exception>
 #include <string>
 
+#include "engine_state.h"
+#include "models/model.h"
+#include "request/scheduler.h"
 #include "sampling/sampler.h"
 #include "support/check.h"
 
@@ -40,7 +43,7 @@ bool AnyBit(std::span<const int32_t> mask, int64_t vocab_size) {
 }  // namespace
 
 size_t GrammarMasks::words_per_row() const {
-  return static_cast<size_t>((parts_.model->metadata().vocab_size + kBits - 1) / kBits);
+  return static_cast<size_t>((context_.model.metadata().vocab_size + kBits - 1) / kBits);
 }
 
 void GrammarMasks::Start(const StepPlan& plan) {
@@ -62,7 +65,7 @@ void GrammarMasks::Start(const StepPlan& plan) {
     rows_[i].mask = std::span(words_).subspan(i * num_words, num_words);
   }
   next_row_ = 0;
-  parts_.mask_filler->Start(rows_);
+  context_.mask_filler.Start(rows_);
 }
 
 void GrammarMasks::AddRow(const RequestStateEntry& leaf) {
@@ -70,7 +73,7 @@ void GrammarMasks::AddRow(const RequestStateEntry& leaf) {
 }
 
 void GrammarMasks::Wait() {
-  if (!leaves_.empty()) fill_seconds_ += parts_.mask_filler->Wait();
+  if (!leaves_.empty()) fill_seconds_ += context_.mask_filler.Wait();
 }
 
 std::span<const int32_t> GrammarMasks::AllowedTokens(const RequestStateEntry& leaf) {
@@ -91,7 +94,7 @@ std::span<const int32_t> GrammarMasks::WithStopTokens(const RequestStateEntry& l
     std::fill(row.mask.begin(), row.mask.end(), -1);
   }
   if (ignore_eos) {
-    for (int32_t token_id : *parts_.eos_token_ids) SetBit(row.mask, token_id, false);
+    for (int32_t token_id : context_.eos_token_ids) SetBit(row.mask, token_id, false);
   }
   if (!config.stop_token_ids.empty() && row.matcher->IsCompleted()) {
     for (int32_t token_id : config.stop_token_ids) SetBit(row.mask, token_id, true);
@@ -105,9 +108,9 @@ bool GrammarMasks::MustEnd(const RequestStateEntry& leaf) {
   if (matcher->IsTerminated()) return true;
   scratch_.resize(words_per_row());
   if (!matcher->FillMask(scratch_)) return false;
-  for (int32_t token_id : *parts_.eos_token_ids) SetBit(scratch_, token_id, false);
+  for (int32_t token_id : context_.eos_token_ids) SetBit(scratch_, token_id, false);
   for (int32_t token_id : leaf.rstate->config().stop_token_ids) SetBit(scratch_, token_id, false);
-  return !AnyBit(scratch_, parts_.model->metadata().vocab_size);
+  return !AnyBit(scratch_, context_.model.metadata().vocab_size);
 }
 
 }  // namespace mlc_native

@@ -1,10 +1,9 @@
 // GrammarMasks: which tokens the constrained sequences of one forward may be given.
 //
-// The masks of all rows that will be sampled are filled in one go while the model computes. A
-// sequence without a grammar costs a look at a null pointer. To the grammar's own mask come the
-// settings of the request: with ignore_eos the model's end-of-sequence tokens are forbidden, and
-// stop_token_ids are allowed wherever the grammar lets the answer end. Buffers are reused. Engine's
-// thread only.
+// The masks of all rows that will be sampled are filled together while the model computes. A
+// sequence without a grammar costs one null check. Settings of the request change the grammar's own
+// mask: with ignore_eos the model's end-of-sequence tokens are forbidden, and stop_token_ids are
+// allowed wherever the grammar lets the answer end. Buffers are reused. Engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +12,19 @@
 #include <vector>
 
 #include "grammar/mask_filler.h"
-#include "step/action.h"
+#include "step/step_context.h"
 
 namespace mlc_native {
 
+struct RequestStateEntry;
+struct StepPlan;
+
 class GrammarMasks {
  public:
-  explicit GrammarMasks(const EngineParts& parts) : parts_(parts) {}
+  explicit GrammarMasks(StepContext& context) : context_(context) {}
 
-  // From here to Wait, which is due also when the forward fails, nobody touches the matchers of the
-  // plan's sequences.
+  // Starts to fill the masks of the plan's sequences. Their matchers may not be touched until Wait,
+  // which must be called even if the forward fails.
   void Start(const StepPlan& plan);
   void Wait();
   // Seconds of filling since the last call.
@@ -39,7 +41,7 @@ class GrammarMasks {
   std::span<const int32_t> WithStopTokens(const RequestStateEntry& leaf, const MaskRow& row) const;
   size_t words_per_row() const;
 
-  const EngineParts parts_;
+  StepContext& context_;
   std::vector<const RequestStateEntry*> leaves_;  // constrained ones of the plan, in its order
   std::vector<MaskRow> rows_;                     // as leaves_
   std::vector<int32_t> words_;                    // [rows, words_per_row]

@@ -6,55 +6,58 @@
 #include <limits>
 #include <utility>
 
+#include "engine_state.h"
+#include "kv/paged_kv_cache.h"
+#include "models/model.h"
+#include "observe/event_trace.h"
 #include "step/sequence_life.h"
 #include "support/check.h"
 
 namespace mlc_native {
-bool JumpForwardAction::Step(const EngineState& estate) {
-  if (estate->num_jump_forward_requests == 0) return false;
-  const TimePoint start = parts_.now();
-  for (RequestStateEntry* entry : estate->GetRunningRequestStateEntries()) {
+void JumpForward::Run() {
+  if (context_.state.num_jump_forward_requests == 0) return;
+  const TimePoint start = context_.now();
+  for (RequestStateEntry* entry : context_.state.GetRunningRequestStateEntries()) {
     if (!std::exchange(entry->tries_jump_forward, false)) continue;
     if (entry->finished() || entry->rstate->request->retokenizer == nullptr) continue;
     try {
-      JumpEntry(estate, *entry);
+      JumpEntry(*entry);
     } catch (const std::exception& error) {  // of the grammar library, or no memory
-      EndRequest(estate, parts_, *entry->rstate, FinishReason::kError, error.what());
+      EndRequest(context_, *entry->rstate, FinishReason::kError, error.what());
     }
   }
-  estate->metrics.engine_jump_forward_time_sum +=
-      std::chrono::duration<double>(parts_.now() - start).count();
-  return false;
+  context_.state.metrics.engine_jump_forward_time_sum +=
+      std::chrono::duration<double>(context_.now() - start).count();
 }
 
-void JumpForwardAction::JumpEntry(const EngineState& estate, RequestStateEntry& entry) {
+void JumpForward::JumpEntry(RequestStateEntry& entry) {
   MLC_CHECK(entry.num_tokens_to_compute() == 1) << entry.rstate->request->id;
   if (RoomFor(entry) <= 0) return;
   const std::string text = entry.grammar_matcher->FindJumpForwardString();
   if (text.empty()) return;
   std::optional<Jump> jump = PlanJump(entry, text);
-  if (jump && Match(entry, &*jump)) Commit(estate, entry, *jump);
+  if (jump && Match(entry, &*jump)) Commit(entry, *jump);
 }
 
 // ---- What the tokens will be ----
 
-int64_t JumpForwardAction::RoomFor(const RequestStateEntry& entry) const {
+int64_t JumpForward::RoomFor(const RequestStateEntry& entry) const {
   const GenerationConfig& config = entry.rstate->config();
-  const int64_t of_sequence = parts_.max_sequence_length - std::ssize(entry.tokens);
+  const int64_t of_sequence = context_.max_sequence_length - std::ssize(entry.tokens);
   const int64_t of_answer = config.max_tokens < 0 ? std::numeric_limits<int64_t>::max()
                                                   : config.max_tokens - entry.num_generated();
   return std::min(of_sequence, of_answer) - 1;
 }
 
-std::span<const int32_t> JumpForwardAction::Replaceable(const RequestStateEntry& entry) const {
+std::span<const int32_t> JumpForward::Replaceable(const RequestStateEntry& entry) const {
   const bool all_released = entry.undelivered.empty() && entry.num_prefix_bytes_held == 0;
   if (entry.rstate->config().logprobs || !all_released) return {};
   const int64_t count = std::min(entry.num_generated(), kMaxGrammarRollback);
   return std::span(entry.tokens).last(static_cast<size_t>(count));
 }
 
-std::optional<JumpForwardAction::Jump> JumpForwardAction::PlanJump(const RequestStateEntry& entry,
-                                                                   std::string_view text) const {
+std::optional<JumpForward::Jump> JumpForward::PlanJump(const RequestStateEntry& entry,
+                                                       std::string_view text) const {
   const Retokenizer& retokenizer = *entry.rstate->request->retokenizer;
   for (std::span<const int32_t> last : {Replaceable(entry), std::span<const int32_t>()}) {
     std::optional<Retokenizer::Extension> extension = retokenizer.Extend(last, text);
@@ -70,7 +73,7 @@ std::optional<JumpForwardAction::Jump> JumpForwardAction::PlanJump(const Request
   return std::nullopt;
 }
 
-bool JumpForwardAction::IsUsable(const RequestStateEntry& entry, const Jump& jump) const {
+bool JumpForward::IsUsable(const RequestStateEntry& entry, const Jump& jump) const {
   const std::vector<int32_t>& stop_token_ids = entry.rstate->config().stop_token_ids;
   size_t num_bytes = 0;
   int64_t num_replacing = 0;
@@ -84,8 +87,8 @@ bool JumpForwardAction::IsUsable(const RequestStateEntry& entry, const Jump& jum
   return num_replacing <= kMaxGrammarRollback && NumBytes(entry, jump.added) > jump.num_old_bytes;
 }
 
-size_t JumpForwardAction::NumBytes(const RequestStateEntry& entry,
-                                   std::span<const int32_t> tokens) const {
+size_t JumpForward::NumBytes(const RequestStateEntry& entry,
+                             std::span<const int32_t> tokens) const {
   size_t num_bytes = 0;
   for (int32_t token_id : tokens) {
     num_bytes += entry.rstate->request->retokenizer->TextOf(token_id).size();
@@ -95,7 +98,7 @@ size_t JumpForwardAction::NumBytes(const RequestStateEntry& entry,
 
 // ---- The grammar ----
 
-bool JumpForwardAction::Match(const RequestStateEntry& entry, Jump* jump) {
+bool JumpForward::Match(const RequestStateEntry& entry, Jump* jump) {
   GrammarMatcher& matcher = *entry.grammar_matcher;
   matcher.Rollback(jump->num_taken_back);
   const size_t num_planned = jump->added.size();
@@ -115,37 +118,36 @@ bool JumpForwardAction::Match(const RequestStateEntry& entry, Jump* jump) {
   return false;
 }
 
-bool JumpForwardAction::IsLeftToTheModel(const RequestStateEntry& entry, int32_t token_id) {
+bool JumpForward::IsLeftToTheModel(const RequestStateEntry& entry, int32_t token_id) {
   const Retokenizer& retokenizer = *entry.rstate->request->retokenizer;
   if (!retokenizer.MayBeLonger(token_id, {})) return false;
-  mask_.resize(static_cast<size_t>((parts_.model->metadata().vocab_size + 31) / 32));
+  mask_.resize(static_cast<size_t>((context_.model.metadata().vocab_size + 31) / 32));
   const bool constrained = entry.grammar_matcher->FillMask(mask_);
   return !constrained || retokenizer.MayBeLonger(token_id, mask_);
 }
 
 // ---- Commit ----
 
-void JumpForwardAction::Commit(const EngineState& estate, RequestStateEntry& entry,
-                               const Jump& jump) {
+void JumpForward::Commit(RequestStateEntry& entry, const Jump& jump) {
   RequestState& rstate = *entry.rstate;
   const int64_t num_kept = std::ssize(entry.tokens) - jump.num_taken_back;
   const int64_t num_popped = entry.mstate.kv_len - num_kept;
   if (num_popped > 0) {
-    parts_.kv->PopN(entry.mstate.internal_id, num_popped);
+    context_.kv.PopN(entry.mstate.internal_id, num_popped);
     entry.mstate.kv_len -= num_popped;
   }
   entry.TakeBackTokens(jump.num_taken_back);
   Append(entry, jump);
   rstate.metrics.jump_forward_tokens += std::ssize(jump.added);
   rstate.metrics.completion_tokens += std::ssize(jump.added) - jump.num_taken_back;
-  if (parts_.trace != nullptr) parts_.trace->AddEvent(rstate.request->id, "jump forward");
-  estate->AddNews(rstate);
-  if (masks_.MustEnd(entry)) FinishEntry(estate, parts_, entry, FinishReason::kStop);
+  if (context_.trace != nullptr) context_.trace->AddEvent(rstate.request->id, "jump forward");
+  context_.state.MarkDirty(rstate);
+  if (masks_.MustEnd(entry)) FinishEntry(context_, entry, FinishReason::kStop);
 }
 
 // Tokens behind the text that was there are delivered; of one that reaches from it into the new
 // text only that part.
-void JumpForwardAction::Append(RequestStateEntry& entry, const Jump& jump) const {
+void JumpForward::Append(RequestStateEntry& entry, const Jump& jump) const {
   size_t begin = 0;
   for (int32_t token_id : jump.added) {
     const std::string_view text = entry.rstate->request->retokenizer->TextOf(token_id);

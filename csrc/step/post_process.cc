@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine_state.h"
 #include "step/logprob_json.h"
 #include "step/sequence_life.h"
 
@@ -17,14 +18,12 @@ bool Contains(const std::vector<int32_t>& values, int32_t value) {
 // Turns what one sequence has generated into a delta.
 class SequenceDelivery {
  public:
-  SequenceDelivery(const EngineState& estate, const EngineParts& parts, RequestStateEntry& leaf,
-                   SequenceDelta* delta)
-      : estate_(estate),
-        parts_(parts),
+  SequenceDelivery(StepContext& context, RequestStateEntry& leaf, SequenceDelta* delta)
+      : context_(context),
         leaf_(leaf),
         config_(leaf.rstate->config()),
-        bytes_(estate->postproc_workspace.released_bytes),
-        ids_(estate->postproc_workspace.released_ids),
+        bytes_(context.state.postproc_workspace.released_bytes),
+        ids_(context.state.postproc_workspace.released_ids),
         delta_(delta) {}
 
   // False when the sequence has nothing to say.
@@ -83,13 +82,13 @@ class SequenceDelivery {
         leaf_.grammar_ended && leaf_.num_examined == leaf_.undelivered.size();
     if (grammar_ended || (leaf_.stop_handler && leaf_.stop_handler->stop_triggered())) {
       Finish(FinishReason::kStop);
-    } else if (leaf_.EndsAt(num_tokens, parts_.max_sequence_length)) {
+    } else if (leaf_.EndsAt(num_tokens, context_.max_sequence_length)) {
       Finish(FinishReason::kLength);
     }
   }
 
   void Finish(FinishReason reason) {
-    if (!leaf_.finished()) FinishEntry(estate_, parts_, leaf_, reason);
+    if (!leaf_.finished()) FinishEntry(context_, leaf_, reason);
     DropBehind(leaf_.num_examined);
   }
 
@@ -101,7 +100,7 @@ class SequenceDelivery {
   }
 
   bool IsStopToken(int32_t token) const {
-    return (!config_.debug_config.ignore_eos && Contains(*parts_.eos_token_ids, token)) ||
+    return (!config_.debug_config.ignore_eos && Contains(context_.eos_token_ids, token)) ||
            Contains(config_.stop_token_ids, token);
   }
 
@@ -118,8 +117,8 @@ class SequenceDelivery {
   }
 
   std::string_view TextBytes(int32_t token) const {
-    return parts_.token_table != nullptr ? parts_.token_table->text_bytes(token)
-                                         : std::string_view();
+    return context_.token_table != nullptr ? context_.token_table->text_bytes(token)
+                                           : std::string_view();
   }
 
   void WriteText() {
@@ -137,7 +136,8 @@ class SequenceDelivery {
     if (config_.logprobs) {
       delta_->logprob_json_strs.reserve(ids_.size());
       for (size_t i = 0; i < ids_.size(); ++i) {
-        delta_->logprob_json_strs.push_back(LogprobJson(leaf_.undelivered[i], parts_.token_table));
+        delta_->logprob_json_strs.push_back(
+            LogprobJson(leaf_.undelivered[i], context_.token_table));
       }
     }
     if (leaf_.finish_reason || ids_.size() == leaf_.undelivered.size()) {
@@ -148,8 +148,7 @@ class SequenceDelivery {
     leaf_.num_examined = leaf_.undelivered.size();
   }
 
-  const EngineState& estate_;
-  const EngineParts& parts_;
+  StepContext& context_;
   RequestStateEntry& leaf_;
   const GenerationConfig& config_;
   std::string& bytes_;
@@ -170,16 +169,16 @@ FinishReason ReasonOf(RequestState& rstate) {
 }
 
 // Room for the outputs is reserved, so an output that is complete cannot get lost any more.
-void FinishRequest(const EngineState& estate, const EngineParts& parts, RequestState& rstate) {
+void FinishRequest(StepContext& context, RequestState& rstate) {
   if (rstate.final_output_made) return;
   rstate.entries[0].status = RequestStateStatus::kFinished;
-  rstate.metrics.finish_time_point = parts.now();
+  rstate.metrics.finish_time_point = context.now();
   RequestStreamOutput final;
   final.request_id = rstate.request->id;
   final.request_final_usage_json_str = rstate.metrics.UsageJSONString();
   final.error_message = rstate.error_message;
-  estate->metrics.RequestFinished(rstate.metrics, ToString(ReasonOf(rstate)));
-  estate->postproc_workspace.outputs.push_back(std::move(final));
+  context.state.metrics.RequestFinished(rstate.metrics, ToString(ReasonOf(rstate)));
+  context.state.postproc_workspace.outputs.push_back(std::move(final));
   rstate.final_output_made = true;
 }
 
@@ -195,7 +194,7 @@ void DropUndelivered(RequestState& rstate) {
   }
 }
 
-void ProcessRequest(const EngineState& estate, const EngineParts& parts, RequestState& rstate) {
+void ProcessRequest(StepContext& context, RequestState& rstate) {
   // An attempt that threw half way has lost what it had taken; what comes behind that would leave a
   // gap in the answer. The request has been ended since.
   if (rstate.delivery_begun) DropUndelivered(rstate);
@@ -207,37 +206,37 @@ void ProcessRequest(const EngineState& estate, const EngineParts& parts, Request
   bool anything = false;
   SequenceDelta* delta = output.group.data();
   for (RequestStateEntry& leaf : rstate.leaves()) {
-    if (SequenceDelivery(estate, parts, leaf, delta++).Run()) anything = true;
+    if (SequenceDelivery(context, leaf, delta++).Run()) anything = true;
   }
   if (anything) {
-    estate->postproc_workspace.outputs.push_back(std::move(output));
+    context.state.postproc_workspace.outputs.push_back(std::move(output));
     for (RequestStateEntry& leaf : rstate.leaves()) {
       leaf.finish_reason_delivered = leaf.finish_reason.has_value();
     }
   }
   rstate.delivery_begun = false;
   if (rstate.all_leaves_finished()) {
-    FinishRequest(estate, parts, rstate);
+    FinishRequest(context, rstate);
   } else if (!rstate.any_leaf_alive()) {
-    estate->RemoveFromRunning(rstate);  // what is left of it was preempted
+    context.state.RemoveFromRunning(rstate);  // what is left of it was preempted
   }
 }
 
 }  // namespace
 
-void PostProcess(const EngineState& estate, const EngineParts& parts) {
-  ActionPostProcessWorkspace& workspace = estate->postproc_workspace;
-  // When something below throws (no memory), the news stay and can be processed again: who has been
-  // heard has nothing new to say.
-  workspace.outputs.reserve(workspace.outputs.size() + 2 * workspace.news.size());
-  workspace.finished.reserve(workspace.news.size());
-  for (RequestState* rstate : workspace.news) ProcessRequest(estate, parts, *rstate);
-  for (RequestState* rstate : workspace.news) {
-    rstate->has_news = false;
+void PostProcess(StepContext& context) {
+  ActionPostProcessWorkspace& workspace = context.state.postproc_workspace;
+  // If something below throws (no memory), the requests stay dirty and can be processed again: one
+  // that has been processed produces nothing new.
+  workspace.outputs.reserve(workspace.outputs.size() + 2 * workspace.dirty.size());
+  workspace.finished.reserve(workspace.dirty.size());
+  for (RequestState* rstate : workspace.dirty) ProcessRequest(context, *rstate);
+  for (RequestState* rstate : workspace.dirty) {
+    rstate->is_dirty = false;
     if (rstate->final_output_made) workspace.finished.push_back(rstate->request.get());
   }
-  workspace.news.clear();
-  estate->Erase(&workspace.finished);
+  workspace.dirty.clear();
+  context.state.Erase(&workspace.finished);
 }
 
 }  // namespace mlc_native

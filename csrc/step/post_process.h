@@ -1,15 +1,15 @@
-// After a step: new tokens become text and stream outputs, sequences that end give back pages and
-// ids at once, finished requests leave the engine with their final output. Engine's thread only.
+// PostProcess turns the tokens of collected steps into text and stream outputs, ends sequences and
+// removes finished requests from the engine. Engine's thread only.
 #pragma once
 
-#include "step/action.h"
+#include "step/step_context.h"
 
 namespace mlc_native {
 
-// Looks at the requests with news and appends to postproc_workspace.outputs. A sequence ends by the
-// first of: stop string, stop token, max_tokens, max_sequence_length. Queues, states, ids and pages
-// are consistent afterwards; the caller delivers the outputs. When it throws (no memory), it can be
-// called again.
-void PostProcess(const EngineState& estate, const EngineParts& parts);
+// Processes the dirty requests and appends to postproc_workspace.outputs, which the caller
+// delivers. A sequence ends at the first of: stop string, stop token, max_tokens,
+// max_sequence_length; its pages and id are free at once. Queues, states, ids and pages are
+// consistent afterwards. If it throws (no memory), it can be called again.
+void PostProcess(StepContext& context);
 
 }  // namespace mlc_native

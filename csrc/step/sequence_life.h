@@ -1,47 +1,52 @@
-// How sequences come to hold pages and give them back: admission, fork, preemption, end. Engine's
-// thread only.
+// How sequences get pages and give them back: start, fork, preemption, end.
 //
-// Every function leaves queues, entries, ids and pages consistent with each other.
+// Every function leaves queues, entries, ids and pages consistent with each other. Engine's thread
+// only.
 #pragma once
 
 #include <string>
 
-#include "step/action.h"
+#include "step/step_context.h"
 
 namespace mlc_native {
 
-// Gives the entry an id and a sequence in the KV cache, with its first num_cached tokens from the
-// prefix cache; its request counts as started at `now`.
-void StartSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry,
-                   int64_t num_cached, TimePoint now);
+enum class FinishReason;
+struct RequestState;
+struct RequestStateEntry;
 
-// Shows what collected steps have computed of the entry to the prefix cache.
-void CachePrefix(const EngineState& estate, const RequestStateEntry& entry);
+// Gives the entry an id and a sequence in the KV cache that starts with its first num_cached tokens
+// from the prefix cache. Its request counts as started at `now`.
+void StartSequence(StepContext& context, RequestStateEntry& entry, int64_t num_cached,
+                   TimePoint now);
+
+// Inserts the tokens that collected steps have computed for the entry into the prefix cache.
+void CachePrefix(StepContext& context, const RequestStateEntry& entry);
 
 // Pins the prompt of a request, which has just been computed, and counts its tokens as pinned. When
 // other pins leave too little room, it stays in the cache like any other prompt.
-void PinPrompt(const EngineState& estate, RequestState& rstate);
+void PinPrompt(StepContext& context, RequestState& rstate);
 
-// Leaves what CachePrefix shows to the prefix cache and gives back its pages and its id, if it has
-// any; kv_len is 0 afterwards.
-void ReleaseSequence(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry);
+// Gives back the pages and the id of the entry, if it has any; what CachePrefix inserts stays in
+// the prefix cache. kv_len is 0 afterwards.
+void ReleaseSequence(StepContext& context, RequestStateEntry& entry);
 
-// The prompt of a root is in the cache: its children start from its pages and run.
-void ForkChildren(const EngineState& estate, const EngineParts& parts, RequestStateEntry& root);
+// Starts the children of a root from the pages of its prompt. Requires: the whole prompt is in the
+// KV cache.
+void ForkChildren(StepContext& context, RequestStateEntry& root);
 
-// A running entry gives up its pages and waits in front to be computed again.
-void Preempt(const EngineState& estate, const EngineParts& parts, RequestStateEntry& entry);
+// Takes the pages of a running entry; it waits at the front of the queue to be computed again.
+void Preempt(StepContext& context, RequestStateEntry& entry);
 
-// Frees the pages of a waiting entry that is partly prefilled; it starts anew. False when there is
-// none.
-bool DropPrefillProgress(const EngineState& estate, const EngineParts& parts);
+// Frees the pages of a waiting request that is partly prefilled; its prefill starts over. False if
+// there is none.
+bool DropPrefillProgress(StepContext& context);
 
 // Ends one sequence.
-void FinishEntry(const EngineState& estate, const EngineParts& parts, RequestStateEntry& leaf,
-                 FinishReason reason);
+void FinishEntry(StepContext& context, RequestStateEntry& leaf, FinishReason reason);
 
-// Ends all sequences of a request that are not finished yet; the next post-process says so.
-void EndRequest(const EngineState& estate, const EngineParts& parts, RequestState& rstate,
-                FinishReason reason, const std::string& message);
+// Ends all sequences of a request that are not finished yet. The next post-process writes the
+// outputs.
+void EndRequest(StepContext& context, RequestState& rstate, FinishReason reason,
+                const std::string& message);
 
 }  // namespace mlc_native

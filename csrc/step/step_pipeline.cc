@@ -4,6 +4,10 @@
 #include <exception>
 #include <utility>
 
+#include "engine_state.h"
+#include "kv/paged_kv_cache.h"
+#include "models/model.h"
+#include "observe/step_profiler.h"
 #include "step/post_process.h"
 #include "step/sequence_life.h"
 #include "support/check.h"
@@ -11,38 +15,41 @@
 namespace mlc_native {
 namespace {
 
-constexpr int kEverybody = -1;  // is at fault
+constexpr int kAllSequences = -1;  // are at fault
 
 }  // namespace
 
-StepPipeline::StepPipeline(const EngineParts& parts)
-    : parts_(parts), masks_(parts), trace_(parts.trace), queue_(parts.model->step_queue()) {
-  if (queue_ == nullptr) queue_ = &host_steps_.emplace(parts.model);
+StepPipeline::StepPipeline(StepContext& context)
+    : context_(context),
+      masks_(context),
+      trace_(context.trace),
+      queue_(context.model.step_queue()) {
+  if (queue_ == nullptr) queue_ = &host_steps_.emplace(&context.model);
 }
 
 bool StepPipeline::MustCollect() const {
-  return num_under_way_ == StepQueue::kMaxUnderWay ||
-         (num_under_way_ > 0 && flights_[oldest_].must_collect);
+  return num_in_flight_ == StepQueue::kMaxUnderWay ||
+         (num_in_flight_ > 0 && flights_[oldest_].must_collect);
 }
 
-StepPipeline::Outcome StepPipeline::Submit(const EngineState& estate, const StepPlan& plan) {
+StepPipeline::Outcome StepPipeline::Submit(const StepPlan& plan) {
   MLC_CHECK(!MustCollect());
-  Flight& flight = OldestFlight(num_under_way_);
+  Flight& flight = OldestFlight(num_in_flight_);
   try {
     Prepare(plan, &flight);
-    ReservePages(estate, &flight);
-    if (num_under_way_ == 0) TraceStart(&flight);
+    ReservePages(&flight);
+    if (num_in_flight_ == 0) TraceStart(&flight);
     ForwardAndFillMasks(&flight);
     Sample(&flight);
   } catch (const SequenceError& error) {
-    return Fail(estate, plan, &flight, error.sequence_idx(), error.what());
+    return Fail(plan, &flight, error.sequence_idx(), error.what());
   } catch (const std::exception& error) {
-    return Fail(estate, plan, &flight, kEverybody, error.what());
+    return Fail(plan, &flight, kAllSequences, error.what());
   } catch (...) {
-    return Fail(estate, plan, &flight, kEverybody, "the model threw what is no std::exception");
+    return Fail(plan, &flight, kAllSequences, "the model threw what is no std::exception");
   }
-  ++num_under_way_;
-  Commit(estate, flight);
+  ++num_in_flight_;
+  Commit(flight);
   if (!runs_ahead()) trace_.Add(flight.plan, "finish sampling", "finish sampling");
   return Outcome::kDone;
 }
@@ -60,23 +67,24 @@ void StepPipeline::Prepare(const StepPlan& plan, Flight* flight) {
   flight->mask_errors.clear();
   flight->kept.clear();
   flight->must_collect = false;
-  flight->start = parts_.now();
+  flight->start = context_.now();
   flight->plan = plan;
 }
 
-void StepPipeline::ReservePages(const EngineState& estate, Flight* flight) {
-  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kReserve);
-  // First of all: a reservation may have cached pages reclaimed, and those that are hit may not be.
+void StepPipeline::ReservePages(Flight* flight) {
+  const StepProfiler::Scope scope(context_.profiler, StepPhase::kReserve);
+  // All sequences start before any page is reserved: a reservation may reclaim cached pages, and
+  // pages that a sequence has taken from the cache are safe.
   for (const PlannedSlice& slice : flight->plan.slices) {
     if (slice.entry->mstate.internal_id != RequestModelState::kNoId) continue;
     started_.push_back(slice.entry);
-    StartSequence(estate, parts_, *slice.entry, slice.num_cached, flight->start);
+    StartSequence(context_, *slice.entry, slice.num_cached, flight->start);
   }
   flight->num_started = std::ssize(started_);
   for (const PlannedSlice& slice : flight->plan.slices) {
     const RequestStateEntry& entry = *slice.entry;
-    // All that the entry has to compute, not only this chunk: it will not run out on its way.
-    parts_.kv->Reserve(entry.mstate.internal_id, entry.num_tokens_to_compute(), &copies_);
+    // Pages for all that the entry has to compute, not only for this chunk.
+    context_.kv.Reserve(entry.mstate.internal_id, entry.num_tokens_to_compute(), &copies_);
   }
 }
 
@@ -87,8 +95,8 @@ void StepPipeline::ForwardAndFillMasks(Flight* flight) {
   };
   masks_.Start(flight->plan);
   const Waiting waiting{masks_};
-  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kForward);
-  if (!copies_.empty()) parts_.model->CopyPages(copies_);
+  const StepProfiler::Scope scope(context_.profiler, StepPhase::kForward);
+  if (!copies_.empty()) context_.model.CopyPages(copies_);
   for (const PlannedSlice& slice : flight->plan.slices) AddSlice(slice, flight);
   queue_->Forward({.token_ids = token_ids_, .sequences = sequences_, .logits_rows = logits_rows_});
 }
@@ -97,8 +105,8 @@ void StepPipeline::AddSlice(const PlannedSlice& slice, Flight* flight) {
   RequestStateEntry& entry = *slice.entry;
   const int64_t position = entry.mstate.kv_len;
   const int64_t end = position + slice.num_tokens;
-  const int64_t page_size = parts_.kv->page_size();
-  const auto block_table = parts_.kv->block_table(entry.mstate.internal_id);
+  const int64_t page_size = context_.kv.page_size();
+  const auto block_table = context_.kv.block_table(entry.mstate.internal_id);
   sequences_.push_back({.first_row = static_cast<int32_t>(token_ids_.size()),
                         .num_tokens = static_cast<int32_t>(slice.num_tokens),
                         .position = position,
@@ -128,7 +136,7 @@ void StepPipeline::AddRow(RequestStateEntry& leaf, int64_t position, Flight* fli
 }
 
 void StepPipeline::Sample(Flight* flight) {
-  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kSample);
+  const StepProfiler::Scope scope(context_.profiler, StepPhase::kSample);
   if (!runs_ahead()) trace_.Add(flight->plan, "start sampling", "start sampling");
   for (size_t i = 0; i < flight->rows.size() && flight->must_collect; ++i) {
     try {
@@ -142,55 +150,54 @@ void StepPipeline::Sample(Flight* flight) {
 
 // ---- Commit of all but the tokens ----
 
-void StepPipeline::Commit(const EngineState& estate, const Flight& flight) {
-  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kCommit);
+void StepPipeline::Commit(const Flight& flight) {
+  const StepProfiler::Scope scope(context_.profiler, StepPhase::kCommit);
   for (size_t i = 0; i < flight.rows.size(); ++i) {
     RequestStateEntry& leaf = *flight.rows[i];
     ++leaf.num_pending;
     leaf.pending_row = static_cast<int32_t>(i);
-    leaf.last_is_pending =
-        leaf.EndsAt(static_cast<int64_t>(token_rows_[i].position) + 1, parts_.max_sequence_length);
+    leaf.last_is_pending = leaf.EndsAt(static_cast<int64_t>(token_rows_[i].position) + 1,
+                                       context_.max_sequence_length);
   }
-  for (const PlannedSlice& slice : flight.plan.slices) CommitSlice(estate, slice);
-  estate->PopPrefilled();
+  for (const PlannedSlice& slice : flight.plan.slices) CommitSlice(slice);
+  context_.state.PopPrefilled();
 }
 
-void StepPipeline::CommitSlice(const EngineState& estate, const PlannedSlice& slice) {
+void StepPipeline::CommitSlice(const PlannedSlice& slice) {
   RequestStateEntry& entry = *slice.entry;
-  parts_.kv->Commit(entry.mstate.internal_id, slice.num_tokens);
+  context_.kv.Commit(entry.mstate.internal_id, slice.num_tokens);
   entry.mstate.kv_len += slice.num_tokens;
-  entry.mstate.kv_under_way += slice.num_tokens;
+  entry.mstate.kv_in_flight += slice.num_tokens;
   if (slice.is_decode || !slice.completes_input) return;
   if (!entry.is_root_of_branches()) entry.status = RequestStateStatus::kAlive;
-  estate->PushRunning(*entry.rstate);
-  estate->running_rsentries_changed = true;
+  context_.state.PushRunning(*entry.rstate);
+  context_.state.running_rsentries_changed = true;
 }
 
 // ---- Failure of a submit ----
 
-void StepPipeline::Undo(const EngineState& estate, const StepPlan& plan, Flight* flight) {
+void StepPipeline::Undo(const StepPlan& plan, Flight* flight) {
   for (const PlannedSlice& slice : plan.slices) {
     const RequestStateEntry& entry = *slice.entry;
     const int64_t id = entry.mstate.internal_id;
-    if (id != RequestModelState::kNoId && parts_.kv->HasSequence(id)) parts_.kv->PopN(id, 0);
+    if (id != RequestModelState::kNoId && context_.kv.HasSequence(id)) context_.kv.PopN(id, 0);
   }
-  for (RequestStateEntry* entry : started_) ReleaseSequence(estate, parts_, *entry);
+  for (RequestStateEntry* entry : started_) ReleaseSequence(context_, *entry);
   TraceFinish(flight);
   flight->kept.clear();
 }
 
-StepPipeline::Outcome StepPipeline::Fail(const EngineState& estate, const StepPlan& plan,
-                                         Flight* flight, int sequence_idx,
+StepPipeline::Outcome StepPipeline::Fail(const StepPlan& plan, Flight* flight, int sequence_idx,
                                          const std::string& message) {
-  Undo(estate, plan, flight);
-  if (CatchUp(estate)) return Outcome::kPlanAnew;
+  Undo(plan, flight);
+  if (CatchUp()) return Outcome::kPlanAnew;
   if (sequence_idx >= 0 && sequence_idx < std::ssize(plan.slices)) {
     RequestState& rstate = *plan.slices[sequence_idx].entry->rstate;
-    EndRequest(estate, parts_, rstate, FinishReason::kError, message);
+    EndRequest(context_, rstate, FinishReason::kError, message);
     return Outcome::kPlanAnew;
   }
   for (const PlannedSlice& slice : plan.slices) {
-    EndRequest(estate, parts_, *slice.entry->rstate, FinishReason::kError, message);
+    EndRequest(context_, *slice.entry->rstate, FinishReason::kError, message);
   }
   return Outcome::kDone;
 }
@@ -200,63 +207,63 @@ StepPipeline::Outcome StepPipeline::Fail(const EngineState& estate, const StepPl
 StepPipeline::Flight& StepPipeline::PopOldest() {
   Flight& oldest = OldestFlight();
   oldest_ = (oldest_ + 1) % std::ssize(flights_);
-  --num_under_way_;
+  --num_in_flight_;
   return oldest;
 }
 
-void StepPipeline::CollectUntil(const EngineState& estate, int num_left) {
-  while (num_under_way_ > num_left) Collect(estate);
+void StepPipeline::CollectUntil(int num_left) {
+  while (num_in_flight_ > num_left) Collect();
 }
 
-bool StepPipeline::CatchUp(const EngineState& estate) {
-  if (num_under_way_ == 0) return false;
-  CollectUntil(estate, 0);
-  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kPostProcess);
-  PostProcess(estate, parts_);
+bool StepPipeline::CatchUp() {
+  if (num_in_flight_ == 0) return false;
+  CollectUntil(0);
+  const StepProfiler::Scope scope(context_.profiler, StepPhase::kPostProcess);
+  PostProcess(context_);
   return true;
 }
 
-void StepPipeline::Collect(const EngineState& estate) {
-  const StepProfiler::Scope scope(parts_.profiler, StepPhase::kCollect);
+void StepPipeline::Collect() {
+  const StepProfiler::Scope scope(context_.profiler, StepPhase::kCollect);
   try {
     queue_->Collect(&drawn_);
   } catch (const std::exception& error) {
-    return FailUnderWay(estate, error.what());
+    return FailInFlight(error.what());
   } catch (...) {
-    return FailUnderWay(estate, "the model threw what is no std::exception");
+    return FailInFlight("the model threw what is no std::exception");
   }
   Flight& flight = PopOldest();
   MLC_CHECK(drawn_.size() == flight.rows.size()) << drawn_.size() << " of " << flight.rows.size();
   TraceFinish(&flight);
-  if (num_under_way_ > 0) TraceStart(&OldestFlight());
-  const TimePoint now = parts_.now();
-  EndFailed(estate, flight);
-  for (const PlannedSlice& slice : flight.plan.slices) CollectSlice(estate, slice);
+  if (num_in_flight_ > 0) TraceStart(&OldestFlight());
+  const TimePoint now = context_.now();
+  EndFailed(flight);
+  for (const PlannedSlice& slice : flight.plan.slices) CollectSlice(slice);
   for (size_t i = 0; i < flight.rows.size(); ++i) {
-    CommitToken(estate, *flight.rows[i], &drawn_[i].result, now);
+    CommitToken(*flight.rows[i], &drawn_[i].result, now);
   }
-  UpdateMetrics(estate, flight, now);
+  UpdateMetrics(flight, now);
   flight.kept.clear();
 }
 
-void StepPipeline::FailUnderWay(const EngineState& estate, const std::string& message) {
-  const int num_lost = std::exchange(num_under_way_, 0);
+void StepPipeline::FailInFlight(const std::string& message) {
+  const int num_lost = std::exchange(num_in_flight_, 0);
   for (int i = 0; i < num_lost; ++i) {
     Flight& flight = OldestFlight(i);
     TraceFinish(&flight);
     for (const PlannedSlice& slice : flight.plan.slices) {
       if (slice.entry->finished()) continue;
-      EndRequest(estate, parts_, *slice.entry->rstate, FinishReason::kError, message);
+      EndRequest(context_, *slice.entry->rstate, FinishReason::kError, message);
     }
     flight.kept.clear();
   }
 }
 
-// First of all: nothing that the step has computed for them is kept.
-void StepPipeline::EndFailed(const EngineState& estate, const Flight& flight) {
+// Called first, so that nothing that the step has computed for these requests is kept.
+void StepPipeline::EndFailed(const Flight& flight) {
   const auto end = [&](const RequestStateEntry& leaf, const std::string& error) {
     if (leaf.finished()) return;
-    EndRequest(estate, parts_, *leaf.rstate, FinishReason::kError, error);
+    EndRequest(context_, *leaf.rstate, FinishReason::kError, error);
   };
   for (const auto& [row, error] : flight.mask_errors) end(*flight.rows[row], error);
   for (size_t i = 0; i < flight.rows.size(); ++i) {
@@ -264,35 +271,34 @@ void StepPipeline::EndFailed(const EngineState& estate, const Flight& flight) {
   }
 }
 
-void StepPipeline::CollectSlice(const EngineState& estate, const PlannedSlice& slice) {
+void StepPipeline::CollectSlice(const PlannedSlice& slice) {
   RequestStateEntry& entry = *slice.entry;
   if (entry.finished()) return;
-  entry.mstate.kv_under_way -= slice.num_tokens;
+  entry.mstate.kv_in_flight -= slice.num_tokens;
   if (slice.is_decode) return;
 
   RequestState& rstate = *entry.rstate;
-  CachePrefix(estate, entry);
+  CachePrefix(context_, entry);
   entry.CountPromptTokens(slice.num_cached);
   if (!slice.completes_input) return;
-  if (rstate.config().debug_config.pinned_system_prompt) PinPrompt(estate, rstate);
+  if (rstate.config().debug_config.pinned_system_prompt) PinPrompt(context_, rstate);
   if (!entry.is_root_of_branches()) return;
-  ForkChildren(estate, parts_, entry);
-  estate->running_rsentries_changed = true;
+  ForkChildren(context_, entry);
+  context_.state.running_rsentries_changed = true;
 }
 
-void StepPipeline::CommitToken(const EngineState& estate, RequestStateEntry& leaf,
-                               SampleResult* result, TimePoint now) {
+void StepPipeline::CommitToken(RequestStateEntry& leaf, SampleResult* result, TimePoint now) {
   if (--leaf.num_pending == 0) leaf.last_is_pending = false;
   if (leaf.finished()) return;
   RequestMetrics& metrics = leaf.rstate->metrics;
   ++metrics.completion_tokens;
   if (leaf.num_generated() > 0) {
     ++metrics.decode_tokens;
-    estate->metrics.inter_token_latency_s.Observe(
+    context_.state.metrics.inter_token_latency_s.Observe(
         std::chrono::duration<double>(now - leaf.last_token_time_point).count());
   } else if (++metrics.num_answers == 1) {
     metrics.prefill_end_time_point = now;
-    estate->metrics.ttft_s.Observe(metrics.ttft_s());
+    context_.state.metrics.ttft_s.Observe(metrics.ttft_s());
   }
   leaf.last_token_time_point = now;
   metrics.last_token_time_point = now;
@@ -300,18 +306,18 @@ void StepPipeline::CommitToken(const EngineState& estate, RequestStateEntry& lea
     leaf.CommitToken(std::move(*result));
     leaf.grammar_ended = masks_.MustEnd(leaf);
   } catch (const std::exception& error) {
-    return EndRequest(estate, parts_, *leaf.rstate, FinishReason::kError, error.what());
+    return EndRequest(context_, *leaf.rstate, FinishReason::kError, error.what());
   }
-  estate->AddNews(*leaf.rstate);
+  context_.state.MarkDirty(*leaf.rstate);
 }
 
 void StepPipeline::Discard() noexcept {
-  while (num_under_way_ > 0) {
+  while (num_in_flight_ > 0) {
     Flight& flight = PopOldest();
     try {
       queue_->Collect(&drawn_);
     } catch (...) {
-      num_under_way_ = 0;
+      num_in_flight_ = 0;
     }
     try {
       TraceFinish(&flight);
@@ -322,7 +328,7 @@ void StepPipeline::Discard() noexcept {
 }
 
 void StepPipeline::DiscardDead() noexcept {
-  for (int i = 0; i < num_under_way_; ++i) {
+  for (int i = 0; i < num_in_flight_; ++i) {
     for (const PlannedSlice& slice : OldestFlight(i).plan.slices) {
       if (!slice.entry->finished()) return;
     }
@@ -332,19 +338,19 @@ void StepPipeline::DiscardDead() noexcept {
 
 // ---- Records ----
 
-void StepPipeline::UpdateMetrics(const EngineState& estate, const Flight& flight, TimePoint now) {
-  EngineMetrics& metrics = estate->metrics;
+void StepPipeline::UpdateMetrics(const Flight& flight, TimePoint now) {
+  EngineMetrics& metrics = context_.state.metrics;
   const StepPlan& plan = flight.plan;
   ++metrics.num_steps;
   metrics.grammar_mask_time_sum += masks_.TakeFillSeconds();
-  if (estate->prefix_cache != nullptr && flight.num_started > 0) {
+  if (context_.state.prefix_cache != nullptr && flight.num_started > 0) {
     metrics.prefix_cache_lookups += flight.num_started;
     for (const PlannedSlice& slice : plan.slices) {
       metrics.prefix_cache_hits += slice.num_cached > 0 ? 1 : 0;
       metrics.prefix_cache_tokens_saved += slice.num_cached;
     }
   }
-  // Behind another step it was computed since that one's end.
+  // A step that was submitted behind another one is computed from the end of that one.
   const TimePoint start = std::max(flight.start, std::exchange(last_collect_, now));
   const double seconds = std::chrono::duration<double>(now - start).count();
   // A mixed step counts for both, by their rows.

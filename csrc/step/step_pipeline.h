@@ -1,14 +1,13 @@
-// StepPipeline carries out plans: reserve pages, copy, forward, sample, commit, collect. Shared by
-// all actions that compute tokens.
+// StepPipeline carries out plans: reserve pages, copy, forward, sample, commit, collect.
 //
-// Submit is a transaction: what throws before the step is under way is undone (reservations
-// dropped, kv_len unchanged). Then everything but the tokens is committed at once: pages, kv_len,
-// status and queues look as after the step, and the tokens are pending (request_state.h). Collect
-// takes the tokens of the oldest step. A model that computes on the host is collected right after
-// each Submit; a device has one step under way while the engine looks at the tokens of the one
-// before. Until a step is collected, nothing that it computes is shown to the prefix cache. Results
-// of sequences that have ended meanwhile are dropped; their pages are given back at once, because
-// whoever gets them writes in a later step. Buffers are reused, so a step in steady state allocates
+// Submit is a transaction: if anything throws before the step is in flight, Submit undoes it (drops
+// reservations, leaves kv_len unchanged). Then it commits everything except the tokens: pages,
+// kv_len, status and queues look as after the step, and the tokens are pending (request_state.h).
+// Collect takes the tokens of the oldest step. A model that computes on the host is collected right
+// after each Submit; a device computes one step while the engine processes the tokens of the step
+// before. The prefix cache gets nothing of a step before the step is collected. Results of
+// sequences that have ended meanwhile are dropped; their pages are free at once, because the next
+// owner writes to them in a later step. Buffers are reused, so a step in steady state allocates
 // nothing here. Owned by the engine; engine's thread only.
 #pragma once
 
@@ -19,97 +18,98 @@
 #include <utility>
 #include <vector>
 
-#include "step/action.h"
+#include "request/scheduler.h"
 #include "step/grammar_masks.h"
 #include "step/host_steps.h"
+#include "step/step_context.h"
 #include "step/step_trace.h"
 
 namespace mlc_native {
 
+struct RequestState;
+
 class StepPipeline {
  public:
   enum class Outcome {
-    kDone,      // the step is under way, or all requests of the plan were ended
-    kPlanAnew,  // nothing was computed; a request was ended, or what was under way is collected
+    kDone,      // the step is in flight, or all requests of the plan were ended
+    kPlanAnew,  // nothing was computed; a request was ended, or the steps in flight were collected
   };
 
-  explicit StepPipeline(const EngineParts& parts);
+  explicit StepPipeline(StepContext& context);
 
-  // Steps may stay under way until the next one is submitted.
+  // A step may stay in flight until the next one is submitted.
   bool runs_ahead() const { return !host_steps_.has_value(); }
-  int num_under_way() const { return num_under_way_; }
-  // The next plan depends on what is not known yet: a token that a grammar goes on from, a prompt
-  // whose branches start when it is computed.
+  int num_in_flight() const { return num_in_flight_; }
+  // True if the next plan depends on results that are not known yet: the token from which a grammar
+  // goes on, or a prompt whose branches start when it is computed.
   bool MustCollect() const;
 
-  // Not while MustCollect. A failure is a request's own only when nothing was under way: otherwise
-  // the attempt is repeated when everything is known.
-  Outcome Submit(const EngineState& estate, const StepPlan& plan);
-  // Collects the oldest steps; the next post-process looks at their tokens. Requests of steps that
+  // Requires: !MustCollect(). A failure ends a request only if nothing was in flight; otherwise the
+  // steps in flight are collected and the attempt is repeated (kPlanAnew).
+  Outcome Submit(const StepPlan& plan);
+  // Collects the oldest steps; the next post-process processes their tokens. Requests of steps that
   // are lost end with an error.
-  void CollectUntil(const EngineState& estate, int num_left);
-  // Collects everything and post-processes it. False when nothing was under way.
-  bool CatchUp(const EngineState& estate);
-  // Waits for the steps under way and forgets them.
+  void CollectUntil(int num_left);
+  // Collects and post-processes all steps in flight. False if there is none.
+  bool CatchUp();
+  // Waits for the steps in flight and drops their results.
   void Discard() noexcept;
-  // The same when nobody waits for them any more.
+  // The same if all their sequences have ended.
   void DiscardDead() noexcept;
 
  private:
   // A step between Submit and Collect.
   struct Flight {
     StepPlan plan;
-    std::vector<RequestStateEntry*> rows;                     // who gets what is drawn
-    std::vector<std::pair<size_t, std::string>> mask_errors;  // rows without a mask: they fail
-    // Of the plan's requests: they may be gone when the step is collected. Empty on the host.
+    std::vector<RequestStateEntry*> rows;                     // the sequence that draws from each
+    std::vector<std::pair<size_t, std::string>> mask_errors;  // of rows that have no mask
+    // Keeps the plan's requests alive until the step is collected. Empty on the host.
     std::vector<std::shared_ptr<RequestState>> kept;
-    int64_t num_started = 0;  // sequences that exist since this step
+    int64_t num_started = 0;  // sequences that this step started
     bool must_collect = false;
-    bool is_traced = false;  // its "start" without its "finish" is in the trace
+    bool is_traced = false;  // the trace has its "start" and not yet its "finish"
     TimePoint start;
   };
 
   Flight& OldestFlight(int64_t i = 0) { return flights_[(oldest_ + i) % flights_.size()]; }
 
   void Prepare(const StepPlan& plan, Flight* flight);
-  void ReservePages(const EngineState& estate, Flight* flight);
-  // Masks are filled while the model computes; also when this throws, nothing goes on afterwards.
+  void ReservePages(Flight* flight);
+  // Masks are filled while the model computes; filling has ended even if this throws.
   void ForwardAndFillMasks(Flight* flight);
   void AddSlice(const PlannedSlice& slice, Flight* flight);
   void AddRow(RequestStateEntry& leaf, int64_t position, Flight* flight);
   void Sample(Flight* flight);
-  void Commit(const EngineState& estate, const Flight& flight);
-  void CommitSlice(const EngineState& estate, const PlannedSlice& slice);
+  void Commit(const Flight& flight);
+  void CommitSlice(const PlannedSlice& slice);
 
-  void Undo(const EngineState& estate, const StepPlan& plan, Flight* flight);
-  Outcome Fail(const EngineState& estate, const StepPlan& plan, Flight* flight, int sequence_idx,
-               const std::string& message);
+  void Undo(const StepPlan& plan, Flight* flight);
+  Outcome Fail(const StepPlan& plan, Flight* flight, int sequence_idx, const std::string& message);
 
   Flight& PopOldest();
-  void Collect(const EngineState& estate);
-  void FailUnderWay(const EngineState& estate, const std::string& message);
-  void EndFailed(const EngineState& estate, const Flight& flight);
-  void CollectSlice(const EngineState& estate, const PlannedSlice& slice);
-  void CommitToken(const EngineState& estate, RequestStateEntry& leaf, SampleResult* result,
-                   TimePoint now);
-  void UpdateMetrics(const EngineState& estate, const Flight& flight, TimePoint now);
+  void Collect();
+  void FailInFlight(const std::string& message);
+  void EndFailed(const Flight& flight);
+  void CollectSlice(const PlannedSlice& slice);
+  void CommitToken(RequestStateEntry& leaf, SampleResult* result, TimePoint now);
+  void UpdateMetrics(const Flight& flight, TimePoint now);
 
-  // Spans of one request do not overlap: a step's begins when it is the oldest.
+  // Spans of one request do not overlap: the span of a step begins when it is the oldest.
   void TraceStart(Flight* flight);
   void TraceFinish(Flight* flight);
 
-  const EngineParts parts_;
+  StepContext& context_;
   GrammarMasks masks_;
   StepTrace trace_;
   std::optional<HostSteps> host_steps_;                  // of a model without a queue
   StepQueue* queue_;                                     // the model's or host_steps_
-  std::array<Flight, StepQueue::kMaxUnderWay> flights_;  // used in turn
+  std::array<Flight, StepQueue::kMaxUnderWay> flights_;  // a ring
   int64_t oldest_ = 0;
-  int num_under_way_ = 0;
+  int num_in_flight_ = 0;
   TimePoint last_collect_;
 
   // Of the step that is being submitted.
-  std::vector<RequestStateEntry*> started_;  // whose sequences exist since then
+  std::vector<RequestStateEntry*> started_;  // entries whose sequences it has started
   std::vector<PageCopy> copies_;
   std::vector<int32_t> token_ids_;        // [num_rows]
   std::vector<SequenceSlice> sequences_;  // as the plan's slices

@@ -1,5 +1,9 @@
 #include "step/step_trace.h"
 
+#include "engine_state.h"
+#include "observe/event_trace.h"
+#include "request/scheduler.h"
+
 namespace mlc_native {
 
 void StepTrace::Add(const StepPlan& plan, std::string_view prefill_event,

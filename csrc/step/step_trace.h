@@ -5,10 +5,10 @@
 #include <string_view>
 #include <vector>
 
-#include "observe/event_trace.h"
-#include "request/scheduler.h"
-
 namespace mlc_native {
+
+class EventTraceRecorder;
+struct StepPlan;
 
 class StepTrace {
  public:

@@ -148,7 +148,7 @@ TEST(EngineState, ResetClearsAllButTheCallback) {
   kv.Commit(0, 20);
   estate->prefix_cache->Insert(0, tokens);
   kv.RemoveSequence(0);
-  estate->AddNews(estate->GetRequestState("a"));
+  estate->MarkDirty(estate->GetRequestState("a"));
   estate->GetRunningRequestStateEntries();
   estate->Reset();
   EXPECT_TRUE(estate->request_states.empty());
@@ -159,7 +159,7 @@ TEST(EngineState, ResetClearsAllButTheCallback) {
   EXPECT_FALSE(estate->disaggregation);
   EXPECT_NE(estate->prefix_cache, nullptr);
   EXPECT_EQ(kv.pool().num_free(), 4);
-  EXPECT_TRUE(estate->postproc_workspace.news.empty());
+  EXPECT_TRUE(estate->postproc_workspace.dirty.empty());
   EXPECT_TRUE(estate->running_rsentries_changed);
   EXPECT_TRUE(estate->request_stream_callback_ != nullptr);
 }

@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "engine_state.h"
+#include "kv/paged_kv_cache.h"
+
 namespace mlc_native {
 namespace {
 
@@ -40,12 +43,12 @@ class SchedulerBench {
 
   const StepPlan& Decode() {
     plan_.Clear();
-    PlanDecode(estate_, limits_.prefill_chunk_size, &plan_);
+    PlanDecode(*estate_, limits_.prefill_chunk_size, &plan_);
     return plan_;
   }
 
   const StepPlan& Prefill() {
-    PlanPrefill(estate_, kv_, limits_, &plan_);
+    PlanPrefill(*estate_, kv_, limits_, &plan_);
     return plan_;
   }
 
@@ -206,7 +209,7 @@ TEST(PlanPrefill, WithoutPagesForDecodeNothingIsAdmitted) {
   bench.Run("a", 16);  // its next token needs a page
   bench.Run("b", 16);
   bench.Wait("c", 1);
-  EXPECT_EQ(PagesNeededForDecode(bench.estate_, bench.kv_), 2);
+  EXPECT_EQ(PagesNeededForDecode(*bench.estate_, bench.kv_), 2);
   EXPECT_TRUE(bench.Prefill().empty());
 }
 
@@ -216,14 +219,14 @@ TEST(PlanDecode, IsOneRowForEveryRunningSequence) {
   bench.Run("b", 5);
   EXPECT_EQ(Describe(bench.Decode()), "a=1 b=1");
   EXPECT_EQ(bench.plan_.num_prefill_rows, 0);
-  EXPECT_EQ(PagesNeededForDecode(bench.estate_, bench.kv_), 1);
+  EXPECT_EQ(PagesNeededForDecode(*bench.estate_, bench.kv_), 1);
 }
 
 TEST(PlanDecode, ComputesAllThatASequenceLacks) {
   SchedulerBench bench(10, Limits(8, 100));
   bench.Run("a", 16);
   SchedulerBench::Force(bench.Run("b", 5), 30);
-  EXPECT_EQ(PagesNeededForDecode(bench.estate_, bench.kv_), 3);
+  EXPECT_EQ(PagesNeededForDecode(*bench.estate_, bench.kv_), 3);
   EXPECT_EQ(Describe(bench.Decode()), "a=1 b=31");
   bench.Commit();
   EXPECT_EQ(Describe(bench.Decode()), "a=1 b=1");

@@ -37,22 +37,22 @@ BUGS = [
     Bug(
         "pages of an aborted prompt leak",
         "step/sequence_life.cc",
-        "  ReleaseSequence(estate, parts, first);  // of a root that is not forked yet\n",
+        "  ReleaseSequence(context, first);  // of a root that is not forked yet\n",
         "",
     ),
     Bug(
         "final output lost after an abort",
         "step/post_process.cc",
-        "  estate->postproc_workspace.outputs.push_back(std::move(final));\n",
+        "  context.state.postproc_workspace.outputs.push_back(std::move(final));\n",
         "  if (ReasonOf(rstate) != FinishReason::kAbort || rstate.leaves().size() != 2) {\n"
-        "    estate->postproc_workspace.outputs.push_back(std::move(final));\n  }\n",
+        "    context.state.postproc_workspace.outputs.push_back(std::move(final));\n  }\n",
     ),
     Bug(
         "final output twice",
         "step/post_process.cc",
-        "  estate->postproc_workspace.outputs.push_back(std::move(final));\n",
-        "  if (rstate.leaves().size() == 3) estate->postproc_workspace.outputs.push_back(final);\n"
-        "  estate->postproc_workspace.outputs.push_back(std::move(final));\n",
+        "  context.state.postproc_workspace.outputs.push_back(std::move(final));\n",
+        "  if (rstate.leaves().size() == 3) context.state.postproc_workspace.outputs.push_back(final);\n"
+        "  context.state.postproc_workspace.outputs.push_back(std::move(final));\n",
     ),
     Bug(
         "one token above max_tokens",
@@ -69,7 +69,7 @@ BUGS = [
     Bug(
         "copy-on-write forgotten",
         "step/step_pipeline.cc",
-        "  if (!copies_.empty()) parts_.model->CopyPages(copies_);\n",
+        "  if (!copies_.empty()) context_.model.CopyPages(copies_);\n",
         "",
     ),
     Bug(
@@ -93,8 +93,8 @@ BUGS = [
     Bug(
         "the head of the queue is overtaken",
         "request/scheduler.cc",
-        "if (entry.waits_for_prefill() && !PlanEntry(entry, estate, kv, budget, plan)) return;",
-        "if (entry.waits_for_prefill() && !PlanEntry(entry, estate, kv, budget, plan)) {\n"
+        "if (entry.waits_for_prefill() && !PlanEntry(entry, state, kv, budget, plan)) return;",
+        "if (entry.waits_for_prefill() && !PlanEntry(entry, state, kv, budget, plan)) {\n"
         "        if (budget->rows == 0) return;\n        break;\n      }",
     ),
     Bug(
@@ -106,21 +106,21 @@ BUGS = [
     Bug(
         "reservations survive a failed forward",
         "step/step_pipeline.cc",
-        "    if (id != RequestModelState::kNoId && parts_.kv->HasSequence(id)) "
-        "parts_.kv->PopN(id, 0);\n",
+        "    if (id != RequestModelState::kNoId && context_.kv.HasSequence(id)) "
+        "context_.kv.PopN(id, 0);\n",
         "",
     ),
     Bug(
         "a preempted request waits behind those that never ran",
         "step/sequence_life.cc",
-        "  estate->PushWaitingFront(rstate);\n",
-        "  estate->PushWaiting(rstate);\n",
+        "  context.state.PushWaitingFront(rstate);\n",
+        "  context.state.PushWaiting(rstate);\n",
     ),
     Bug(
         "ids are not recycled (W16)",
         "step/sequence_life.cc",
-        "  estate->id_manager.RecycleId(id);\n",
-        "  if (id < 3) estate->id_manager.RecycleId(id);\n",
+        "  context.state.id_manager.RecycleId(id);\n",
+        "  if (id < 3) context.state.id_manager.RecycleId(id);\n",
     ),
     Bug(
         "draws depend on the chunk",
@@ -143,8 +143,8 @@ BUGS = [
     ),
     Bug(
         "pages short: a half prefilled prompt keeps its pages for ever",
-        "step/decode.cc",
-        "    if (DropPrefillProgress(estate, parts_)) continue;\n",
+        "step/make_room.cc",
+        "    if (DropPrefillProgress(context)) continue;\n",
         "",
     ),
     Bug(
@@ -156,7 +156,7 @@ BUGS = [
     Bug(
         "what a lost step has computed is cached",
         "request/request_state.h",
-        "return kv_len - kv_under_way;",
+        "return kv_len - kv_in_flight;",
         "return kv_len;",
     ),
     Bug(
