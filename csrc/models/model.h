@@ -71,6 +71,9 @@ struct TokenRow {
   uint64_t position = 0;        // of the token to be drawn, from the start of the prompt
   // Bit t % 32 of word t / 32: whether token t may be drawn. Empty: every token.
   std::span<const int32_t> allowed;
+  // If set, nothing is drawn: the result is this token with its log-probability and top_logprobs,
+  // and of the fields above only `config` counts.
+  int32_t scored_token = kNone;
 };
 
 struct DrawnToken {

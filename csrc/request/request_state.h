@@ -12,9 +12,10 @@
 // sampled last, and more of them after a jump-forward; the last one's logits give the next. Status:
 // kPending -> kAlive -> kFinished; preemption: kAlive -> kPending. Engine's thread only.
 //
-// Steps in flight (step/step_pipeline.h) are in kv_len already; what they draw is not in
-// `tokens` yet but pending: kv_len <= length() = tokens.size() + num_pending. At most one token is
-// pending while a step is planned. Nobody is preempted while one is.
+// kv_len includes the tokens that steps in flight compute (step/step_pipeline.h). What those steps
+// draw is pending instead of in `tokens`: kv_len <= length() = tokens.size() + pending_rows.size().
+// While a step is planned, at most one token of a sequence is pending; no sequence is preempted
+// while one of its tokens is.
 #pragma once
 
 #include <cstdint>
@@ -63,9 +64,10 @@ struct RequestStateEntry {
   RequestModelState mstate;
   std::vector<int32_t> tokens;  // prompt + generated; empty for a child that is not forked yet
   TokenCounts generated_counts;
-  int num_pending = 0;              // tokens behind `tokens` that steps in flight draw
-  int32_t pending_row = 0;          // of the newest step: draws the last of them
-  bool last_is_pending = false;     // the sequence surely ends with that one
+  // The rows of steps in flight that draw the tokens behind `tokens`, in order. Each step numbers
+  // its rows from 0.
+  std::vector<int32_t> pending_rows;
+  bool last_is_pending = false;     // the sequence surely ends with the last pending token
   int64_t num_prompt_counted = 0;   // prompt tokens that are in RequestMetrics::prefill_tokens
   TimePoint last_token_time_point;  // epoch before the first generated token
   // What may follow `tokens`; null when anything may. Nothing of it depends on the KV cache, so it
@@ -73,6 +75,9 @@ struct RequestStateEntry {
   std::unique_ptr<GrammarMatcher> grammar_matcher;
   bool grammar_ended = false;       // nothing may follow but the end
   bool tries_jump_forward = false;  // a token was sampled since jump-forward decoding looked
+
+  // Results of scored rows (PlannedSlice::num_scored) in the order of their positions.
+  std::vector<SampleResult> scores;
 
   // Delivery: what has been generated but not handed out yet; post-process has looked at the first
   // num_examined of them and the stop handler withholds those.
@@ -88,7 +93,7 @@ struct RequestStateEntry {
   bool finish_reason_delivered = false;
 
   int64_t num_generated() const;
-  int64_t length() const { return static_cast<int64_t>(tokens.size()) + num_pending; }
+  int64_t length() const { return static_cast<int64_t>(tokens.size() + pending_rows.size()); }
   int64_t num_tokens_to_compute() const { return last_is_pending ? 0 : length() - mstate.kv_len; }
   // Whether the answer ends because of its length when the sequence has num_tokens tokens.
   bool EndsAt(int64_t num_tokens, int64_t max_sequence_length) const;

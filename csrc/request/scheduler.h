@@ -31,7 +31,18 @@ struct PlannedSlice {
   int64_t num_tokens = 0;
   int64_t num_cached = 0;  // tokens before them that a sequence which starts takes from the cache
   bool is_decode = false;
-  bool completes_input = false;  // the last row's logits are sampled
+  bool completes_input = false;  // tokens are drawn from its last rows
+
+  // Rows that tokens are drawn from, if the slice completes the input: its last ones. More than one
+  // only for a running sequence without a grammar that has one token to compute: the rows behind
+  // that one are draft tokens. The drawn tokens are kept up to and including the first that differs
+  // from its draft token; the rows behind it are given back. num_tokens includes the draft tokens.
+  int64_t num_drawn = 1;
+  const int32_t* draft_tokens = nullptr;  // [num_drawn - 1], valid until Submit returns
+  // Rows directly before the drawn ones whose next token is known: it gets its log-probability
+  // (RequestStateEntry::scores). Logits rows of a plan, drawn and scored, are at most
+  // max_num_sequence.
+  int64_t num_scored = 0;
 };
 
 struct StepPlan {

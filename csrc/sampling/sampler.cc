@@ -34,7 +34,7 @@ SampleResult Sampler::Sample(std::span<float> logits, const SamplingContext& con
   const bool changes = has_bias || !context.allowed.empty();
   if (config.logprobs || !changes) Scan(logits);
   if (config.logprobs) {
-    log_sum = scan_.max + std::log(SumExp(logits, scan_.max));
+    log_sum = LogSum(logits);
     result.top_logprobs = TopLogprobs(logits, static_cast<size_t>(config.top_logprobs), log_sum);
   }
   raw_logits_.clear();
@@ -55,6 +55,19 @@ SampleResult Sampler::Sample(std::span<float> logits, const SamplingContext& con
     result.token.logprob = static_cast<float>(RawLogit(logits, token_id) - log_sum);
   }
   return result;
+}
+
+SampleResult Sampler::Score(std::span<const float> logits, int32_t token_id, int num_top) {
+  Scan(logits);
+  const double log_sum = LogSum(logits);
+  SampleResult result;
+  result.token = {token_id, static_cast<float>(logits[token_id] - log_sum)};
+  result.top_logprobs = TopLogprobs(logits, static_cast<size_t>(num_top), log_sum);
+  return result;
+}
+
+double Sampler::LogSum(std::span<const float> logits) const {
+  return scan_.max + std::log(SumExp(logits, scan_.max));
 }
 
 void Sampler::Scan(std::span<const float> logits) {

@@ -53,10 +53,15 @@ class Sampler {
   // The log-probabilities are filled in when config->logprobs is set; tokens at -inf are not among
   // the top_logprobs.
   SampleResult Sample(std::span<float> logits, const SamplingContext& context);
+  // The log-probabilities of a token that is known, and of the num_top most likely tokens. Throws
+  // SamplingError.
+  SampleResult Score(std::span<const float> logits, int32_t token_id, int num_top);
 
  private:
   // Scans the row into scan_ and refuses what cannot be sampled from.
   void Scan(std::span<const float> logits);
+  // The logarithm of the sum of exp(logits), of a row that has been scanned.
+  double LogSum(std::span<const float> logits) const;
   std::vector<TokenLogprob> TopLogprobs(std::span<const float> logits, size_t n, double log_sum);
   // Remembers the logits that bias and penalties are about to change.
   void SaveRawLogits(std::span<const float> logits, const SamplingContext& context);

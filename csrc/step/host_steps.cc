@@ -53,6 +53,10 @@ void HostSteps::Sample(std::span<const TokenRow> rows) {
 void HostSteps::Draw(const TokenRow& row, std::span<float> logits, DrawnToken* drawn) {
   drawn->error.clear();
   try {
+    if (row.scored_token != TokenRow::kNone) {
+      drawn->result = sampler_.Score(logits, row.scored_token, row.config->top_logprobs);
+      return;
+    }
     drawn->result = sampler_.Sample(logits, {.config = row.config,
                                              .generated = row.counts,
                                              .sequence = row.sequence,

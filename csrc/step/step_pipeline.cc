@@ -29,7 +29,7 @@ StepPipeline::StepPipeline(StepContext& context)
 
 bool StepPipeline::MustCollect() const {
   return num_in_flight_ == StepQueue::kMaxUnderWay ||
-         (num_in_flight_ > 0 && flights_[oldest_].must_collect);
+         (num_in_flight_ > 0 && flights_[oldest_].batch.must_collect());
 }
 
 StepPipeline::Outcome StepPipeline::Submit(const StepPlan& plan) {
@@ -49,7 +49,7 @@ StepPipeline::Outcome StepPipeline::Submit(const StepPlan& plan) {
     return Fail(plan, &flight, kAllSequences, "the model threw what is no std::exception");
   }
   ++num_in_flight_;
-  Commit(flight);
+  Commit(&flight);
   if (!runs_ahead()) trace_.Add(flight.plan, "finish sampling", "finish sampling");
   return Outcome::kDone;
 }
@@ -59,14 +59,9 @@ StepPipeline::Outcome StepPipeline::Submit(const StepPlan& plan) {
 void StepPipeline::Prepare(const StepPlan& plan, Flight* flight) {
   copies_.clear();
   started_.clear();
-  token_ids_.clear();
-  sequences_.clear();
-  logits_rows_.clear();
-  token_rows_.clear();
-  flight->rows.clear();
+  flight->batch.Clear();
   flight->mask_errors.clear();
   flight->kept.clear();
-  flight->must_collect = false;
   flight->start = context_.now();
   flight->plan = plan;
 }
@@ -83,8 +78,9 @@ void StepPipeline::ReservePages(Flight* flight) {
   flight->num_started = std::ssize(started_);
   for (const PlannedSlice& slice : flight->plan.slices) {
     const RequestStateEntry& entry = *slice.entry;
-    // Pages for all that the entry has to compute, not only for this chunk.
-    context_.kv.Reserve(entry.mstate.internal_id, entry.num_tokens_to_compute(), &copies_);
+    // Pages for all that the entry has to compute, not only for this chunk, and for draft tokens.
+    const int64_t num_tokens = entry.num_tokens_to_compute() + slice.num_drawn - 1;
+    context_.kv.Reserve(entry.mstate.internal_id, num_tokens, &copies_);
   }
 }
 
@@ -97,69 +93,41 @@ void StepPipeline::ForwardAndFillMasks(Flight* flight) {
   const Waiting waiting{masks_};
   const StepProfiler::Scope scope(context_.profiler, StepPhase::kForward);
   if (!copies_.empty()) context_.model.CopyPages(copies_);
-  for (const PlannedSlice& slice : flight->plan.slices) AddSlice(slice, flight);
-  queue_->Forward({.token_ids = token_ids_, .sequences = sequences_, .logits_rows = logits_rows_});
-}
-
-void StepPipeline::AddSlice(const PlannedSlice& slice, Flight* flight) {
-  RequestStateEntry& entry = *slice.entry;
-  const int64_t position = entry.mstate.kv_len;
-  const int64_t end = position + slice.num_tokens;
-  const int64_t page_size = context_.kv.page_size();
-  const auto block_table = context_.kv.block_table(entry.mstate.internal_id);
-  sequences_.push_back({.first_row = static_cast<int32_t>(token_ids_.size()),
-                        .num_tokens = static_cast<int32_t>(slice.num_tokens),
-                        .position = position,
-                        .block_table = block_table.first((end + page_size - 1) / page_size)});
-  const int64_t known = std::min<int64_t>(end, std::ssize(entry.tokens));
-  token_ids_.insert(token_ids_.end(), entry.tokens.begin() + position,
-                    entry.tokens.begin() + known);
-  if (known < end) token_ids_.push_back(PendingToken(entry.pending_row));
-  if (runs_ahead()) flight->kept.push_back(entry.rstate->shared_from_this());
-  if (!slice.completes_input) return;
-  if (!entry.is_root_of_branches()) return AddRow(entry, end, flight);
-  flight->must_collect = true;
-  for (int child : entry.child_indices) AddRow(entry.rstate->entries[child], end, flight);
-}
-
-// Draws the token at `position` from the last row of the batch.
-void StepPipeline::AddRow(RequestStateEntry& leaf, int64_t position, Flight* flight) {
-  flight->must_collect |= leaf.grammar_matcher != nullptr;
-  flight->rows.push_back(&leaf);
-  logits_rows_.push_back(static_cast<int32_t>(token_ids_.size()) - 1);
-  token_rows_.push_back({.config = &leaf.rstate->config(),
-                         .counts = leaf.generated_counts.counts(),
-                         .pending_row = leaf.num_pending > 0 ? leaf.pending_row : TokenRow::kNone,
-                         .sequence = static_cast<uint64_t>(leaf.sequence_idx),
-                         .position = static_cast<uint64_t>(position),
-                         .allowed = {}});
+  for (const PlannedSlice& slice : flight->plan.slices) {
+    flight->batch.Add(slice, context_.kv);
+    if (runs_ahead()) flight->kept.push_back(slice.entry->rstate->shared_from_this());
+  }
+  queue_->Forward(flight->batch.forward());
 }
 
 void StepPipeline::Sample(Flight* flight) {
   const StepProfiler::Scope scope(context_.profiler, StepPhase::kSample);
   if (!runs_ahead()) trace_.Add(flight->plan, "start sampling", "start sampling");
-  for (size_t i = 0; i < flight->rows.size() && flight->must_collect; ++i) {
+  const std::span<const StepBatch::Row> rows = flight->batch.rows();
+  const std::span<TokenRow> token_rows = flight->batch.token_rows();
+  for (size_t i = 0; i < rows.size() && flight->batch.must_collect(); ++i) {
+    if (rows[i].is_scored) continue;
     try {
-      token_rows_[i].allowed = masks_.AllowedTokens(*flight->rows[i]);
+      token_rows[i].allowed = masks_.AllowedTokens(*rows[i].entry);
     } catch (const SamplingError& error) {
       flight->mask_errors.emplace_back(i, error.what());
     }
   }
-  queue_->Sample(token_rows_);
+  queue_->Sample(token_rows);
 }
 
 // ---- Commit of all but the tokens ----
 
-void StepPipeline::Commit(const Flight& flight) {
+void StepPipeline::Commit(Flight* flight) {
   const StepProfiler::Scope scope(context_.profiler, StepPhase::kCommit);
-  for (size_t i = 0; i < flight.rows.size(); ++i) {
-    RequestStateEntry& leaf = *flight.rows[i];
-    ++leaf.num_pending;
-    leaf.pending_row = static_cast<int32_t>(i);
-    leaf.last_is_pending = leaf.EndsAt(static_cast<int64_t>(token_rows_[i].position) + 1,
-                                       context_.max_sequence_length);
+  for (size_t i = 0; i < flight->batch.rows().size(); ++i) {
+    const StepBatch::Row& row = flight->batch.rows()[i];
+    if (row.is_scored) continue;
+    row.entry->pending_rows.push_back(static_cast<int32_t>(i));
+    const auto position = static_cast<int64_t>(flight->batch.token_rows()[i].position);
+    row.entry->last_is_pending = row.entry->EndsAt(position + 1, context_.max_sequence_length);
   }
-  for (const PlannedSlice& slice : flight.plan.slices) CommitSlice(slice);
+  for (const PlannedSlice& slice : flight->plan.slices) CommitSlice(slice);
   context_.state.PopPrefilled();
 }
 
@@ -233,15 +201,15 @@ void StepPipeline::Collect() {
     return FailInFlight("the model threw what is no std::exception");
   }
   Flight& flight = PopOldest();
-  MLC_CHECK(drawn_.size() == flight.rows.size()) << drawn_.size() << " of " << flight.rows.size();
+  const std::span<StepBatch::Row> rows = flight.batch.rows();
+  MLC_CHECK(drawn_.size() == rows.size()) << drawn_.size() << " of " << rows.size();
   TraceFinish(&flight);
   if (num_in_flight_ > 0) TraceStart(&OldestFlight());
   const TimePoint now = context_.now();
+  MarkRejected(rows);
   EndFailed(flight);
   for (const PlannedSlice& slice : flight.plan.slices) CollectSlice(slice);
-  for (size_t i = 0; i < flight.rows.size(); ++i) {
-    CommitToken(*flight.rows[i], &drawn_[i].result, now);
-  }
+  for (size_t i = 0; i < rows.size(); ++i) CollectRow(rows[i], &drawn_[i].result, now);
   UpdateMetrics(flight, now);
   flight.kept.clear();
 }
@@ -259,15 +227,28 @@ void StepPipeline::FailInFlight(const std::string& message) {
   }
 }
 
+// Rejects the rows behind a draft token that is not the token drawn before it.
+void StepPipeline::MarkRejected(std::span<StepBatch::Row> rows) const {
+  bool rejects = false;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    StepBatch::Row& row = rows[i];
+    row.is_rejected = rejects;
+    const bool is_right =
+        drawn_[i].error.empty() && drawn_[i].result.token.token_id == row.draft_token;
+    rejects = row.draft_token != StepBatch::kNoToken && (rejects || !is_right);
+  }
+}
+
 // Called first, so that nothing that the step has computed for these requests is kept.
 void StepPipeline::EndFailed(const Flight& flight) {
+  const std::span<const StepBatch::Row> rows = flight.batch.rows();
   const auto end = [&](const RequestStateEntry& leaf, const std::string& error) {
     if (leaf.finished()) return;
     EndRequest(context_, *leaf.rstate, FinishReason::kError, error);
   };
-  for (const auto& [row, error] : flight.mask_errors) end(*flight.rows[row], error);
-  for (size_t i = 0; i < flight.rows.size(); ++i) {
-    if (!drawn_[i].error.empty()) end(*flight.rows[i], drawn_[i].error);
+  for (const auto& [row, error] : flight.mask_errors) end(*rows[row].entry, error);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!drawn_[i].error.empty() && !rows[i].is_rejected) end(*rows[i].entry, drawn_[i].error);
   }
 }
 
@@ -287,9 +268,21 @@ void StepPipeline::CollectSlice(const PlannedSlice& slice) {
   context_.state.running_rsentries_changed = true;
 }
 
+void StepPipeline::CollectRow(const StepBatch::Row& row, SampleResult* result, TimePoint now) {
+  RequestStateEntry& entry = *row.entry;
+  if (row.is_scored) {
+    if (!entry.finished()) entry.scores.push_back(std::move(*result));  // StepBatch::Add made room
+    return;
+  }
+  entry.pending_rows.erase(entry.pending_rows.begin());
+  if (entry.pending_rows.empty()) entry.last_is_pending = false;
+  if (entry.finished()) return;
+  if (!row.is_rejected) return CommitToken(entry, result, now);
+  context_.kv.PopN(entry.mstate.internal_id, 1);
+  --entry.mstate.kv_len;
+}
+
 void StepPipeline::CommitToken(RequestStateEntry& leaf, SampleResult* result, TimePoint now) {
-  if (--leaf.num_pending == 0) leaf.last_is_pending = false;
-  if (leaf.finished()) return;
   RequestMetrics& metrics = leaf.rstate->metrics;
   ++metrics.completion_tokens;
   if (leaf.num_generated() > 0) {

@@ -14,6 +14,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "request/scheduler.h"
 #include "step/grammar_masks.h"
 #include "step/host_steps.h"
+#include "step/step_batch.h"
 #include "step/step_context.h"
 #include "step/step_trace.h"
 
@@ -61,13 +63,12 @@ class StepPipeline {
   // A step between Submit and Collect.
   struct Flight {
     StepPlan plan;
-    std::vector<RequestStateEntry*> rows;                     // the sequence that draws from each
+    StepBatch batch;
     std::vector<std::pair<size_t, std::string>> mask_errors;  // of rows that have no mask
     // Keeps the plan's requests alive until the step is collected. Empty on the host.
     std::vector<std::shared_ptr<RequestState>> kept;
     int64_t num_started = 0;  // sequences that this step started
-    bool must_collect = false;
-    bool is_traced = false;  // the trace has its "start" and not yet its "finish"
+    bool is_traced = false;   // the trace has its "start" and not yet its "finish"
     TimePoint start;
   };
 
@@ -77,10 +78,8 @@ class StepPipeline {
   void ReservePages(Flight* flight);
   // Masks are filled while the model computes; filling has ended even if this throws.
   void ForwardAndFillMasks(Flight* flight);
-  void AddSlice(const PlannedSlice& slice, Flight* flight);
-  void AddRow(RequestStateEntry& leaf, int64_t position, Flight* flight);
   void Sample(Flight* flight);
-  void Commit(const Flight& flight);
+  void Commit(Flight* flight);
   void CommitSlice(const PlannedSlice& slice);
 
   void Undo(const StepPlan& plan, Flight* flight);
@@ -89,8 +88,10 @@ class StepPipeline {
   Flight& PopOldest();
   void Collect();
   void FailInFlight(const std::string& message);
+  void MarkRejected(std::span<StepBatch::Row> rows) const;
   void EndFailed(const Flight& flight);
   void CollectSlice(const PlannedSlice& slice);
+  void CollectRow(const StepBatch::Row& row, SampleResult* result, TimePoint now);
   void CommitToken(RequestStateEntry& leaf, SampleResult* result, TimePoint now);
   void UpdateMetrics(const Flight& flight, TimePoint now);
 
@@ -111,12 +112,8 @@ class StepPipeline {
   // Of the step that is being submitted.
   std::vector<RequestStateEntry*> started_;  // entries whose sequences it has started
   std::vector<PageCopy> copies_;
-  std::vector<int32_t> token_ids_;        // [num_rows]
-  std::vector<SequenceSlice> sequences_;  // as the plan's slices
-  std::vector<int32_t> logits_rows_;      // as Flight::rows
-  std::vector<TokenRow> token_rows_;      // as Flight::rows
   // Of the step that is being collected.
-  std::vector<DrawnToken> drawn_;  // as Flight::rows
+  std::vector<DrawnToken> drawn_;  // as its rows
 };
 
 }  // namespace mlc_native

@@ -1,6 +1,7 @@
 #include "models/cuda/drawn_tokens.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "sampling/sampler.h"
 #include "support/check.h"
@@ -57,8 +58,9 @@ void DrawnTokens::Submit(std::span<const TokenRow> rows, Stream stream) {
   Step& step = steps_[Index(num_submitted_)];
   step.rows.clear();
   for (const TokenRow& row : rows) {
-    step.rows.push_back(
-        {.logprobs = row.config->logprobs, .top_logprobs = row.config->top_logprobs});
+    step.rows.push_back({.logprobs = row.config->logprobs || row.scored_token != TokenRow::kNone,
+                         .top_logprobs = row.config->top_logprobs,
+                         .scored_token = row.scored_token});
   }
   const bool has_logprobs = std::ranges::any_of(step.rows, &Row::logprobs);
   const size_t bytes = has_logprobs ? step.results.size() : rows.size() * sizeof(int32_t);
@@ -81,6 +83,10 @@ void DrawnTokens::Read(const Arrays& arrays, size_t row, const Row& wanted, Draw
   const int32_t token = arrays.tokens[row];
   *out = DrawnToken();
   out->result.token.token_id = token;
+  if (token == kNothingAllowed && wanted.scored_token != TokenRow::kNone) {
+    out->result.token = {wanted.scored_token, -std::numeric_limits<float>::infinity()};
+    return;
+  }
   if (token == kBadLogits) out->error = kBadLogitsMessage;
   if (token == kNothingAllowed) out->error = kNothingAllowedMessage;
   if (!out->error.empty() || !wanted.logprobs) return;

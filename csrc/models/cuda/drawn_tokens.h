@@ -31,6 +31,7 @@ class DrawnTokens {
   struct Row {  // what was asked for
     bool logprobs = false;
     int32_t top_logprobs = 0;
+    int32_t scored_token = TokenRow::kNone;
   };
   struct Step {
     kernels::cuda::DeviceMemory results;

@@ -35,7 +35,10 @@ size_t SamplingInputs::Bytes(int64_t vocab_size, int64_t max_rows) {
   return RowBytes(max_rows) + longest + static_cast<size_t>(max_rows) * usual;
 }
 
-size_t SamplingInputs::ListBytes(const TokenRow& row) {
+size_t SamplingInputs::ListBytes(const TokenRow& row) const {
+  if (row.scored_token != TokenRow::kNone) {
+    return UploadBuffer::ArrayBytes(MaskWords(vocab_size_), sizeof(int32_t));
+  }
   const auto bias = static_cast<int64_t>(row.config->logit_bias.size());
   const int64_t counts = HasPenalties(*row.config) ? static_cast<int64_t>(row.counts.size()) : 0;
   return 2 * UploadBuffer::ArrayBytes(bias, sizeof(int32_t)) +
@@ -70,6 +73,7 @@ int64_t SamplingInputs::Upload(std::span<const TokenRow> rows, const int32_t* dr
 }
 
 SamplingRow SamplingInputs::Pack(const TokenRow& row, const int32_t* drawn) {
+  if (row.scored_token != TokenRow::kNone) return PackScored(row.scored_token);
   const GenerationConfig& config = *row.config;
   SamplingRow out;
   out.greedy = IsGreedy(config);
@@ -96,6 +100,17 @@ SamplingRow SamplingInputs::Pack(const TokenRow& row, const int32_t* drawn) {
     std::ranges::copy(row.allowed,
                       buffer_.Add(static_cast<int64_t>(row.allowed.size()), &out.mask).begin());
   }
+  return out;
+}
+
+// A draw that allows one token: log-probabilities are those of the model's own logits all the same.
+SamplingRow SamplingInputs::PackScored(int32_t token_id) {
+  SamplingRow out;
+  out.greedy = true;
+  out.logprobs = true;
+  const auto mask = buffer_.Add(MaskWords(vocab_size_), &out.mask);
+  std::ranges::fill(mask, 0);
+  mask[token_id / 32] = static_cast<int32_t>(uint32_t{1} << (token_id % 32));
   return out;
 }
 

@@ -27,9 +27,10 @@ class SamplingInputs {
   const int32_t* positions() const { return positions_; }
 
  private:
-  static size_t ListBytes(const TokenRow& row);
+  size_t ListBytes(const TokenRow& row) const;
   int64_t NumThatFit(std::span<const TokenRow> rows) const;
   kernels::cuda::SamplingRow Pack(const TokenRow& row, const int32_t* drawn);
+  kernels::cuda::SamplingRow PackScored(int32_t token_id);
   void PackPenalties(const TokenRow& row, const int32_t* drawn, kernels::cuda::SamplingRow* out);
 
   const int64_t vocab_size_;

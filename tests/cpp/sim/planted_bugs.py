@@ -124,9 +124,9 @@ BUGS = [
     ),
     Bug(
         "draws depend on the chunk",
-        "step/step_pipeline.cc",
-        "return AddRow(entry, end, flight);",
-        "return AddRow(entry, position, flight);",
+        "step/step_batch.cc",
+        ".position = static_cast<uint64_t>(end - num_behind)",
+        ".position = static_cast<uint64_t>(sequences_.back().position)",
     ),
     Bug(
         "text that may belong to a stop string is lost at the end",
@@ -150,8 +150,8 @@ BUGS = [
     Bug(
         "a token of a sequence that has ended is taken",
         "step/step_pipeline.cc",
-        "leaf.last_is_pending = false;\n  if (leaf.finished()) return;\n",
-        "leaf.last_is_pending = false;\n",
+        "entry.last_is_pending = false;\n  if (entry.finished()) return;\n",
+        "entry.last_is_pending = false;\n",
     ),
     Bug(
         "what a lost step has computed is cached",
@@ -161,21 +161,21 @@ BUGS = [
     ),
     Bug(
         "penalties forget the pending token",
-        "step/step_pipeline.cc",
-        "leaf.num_pending > 0 ? leaf.pending_row : TokenRow::kNone",
+        "step/step_batch.cc",
+        "leaf.pending_rows.empty() ? TokenRow::kNone : leaf.pending_rows.back()",
         "TokenRow::kNone",
     ),
     Bug(
         "a row that failed is sampled from",
         "step/step_pipeline.cc",
-        "    if (!drawn_[i].error.empty()) end(",
-        "    if (!drawn_[i].error.empty() && !runs_ahead()) end(",
+        "    if (!drawn_[i].error.empty() && !rows[i].is_rejected) end(",
+        "    if (!drawn_[i].error.empty() && !rows[i].is_rejected && !runs_ahead()) end(",
     ),
     Bug(
         "a grammar is not waited for",
-        "step/step_pipeline.cc",
-        "  flight->must_collect |= leaf.grammar_matcher != nullptr;\n",
-        "",
+        "step/step_batch.cc",
+        "must_collect_ |= entry.grammar_matcher != nullptr || !drafts.empty();",
+        "must_collect_ |= !drafts.empty();",
     ),
 ]
 

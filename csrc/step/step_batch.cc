@@ -1,0 +1,108 @@
+#include "step/step_batch.h"
+
+#include <algorithm>
+
+#include "kv/paged_kv_cache.h"
+#include "request/request_state.h"
+#include "request/scheduler.h"
+#include "sampling/logit_processor.h"
+#include "support/check.h"
+
+namespace mlc_native {
+
+void StepBatch::Clear() {
+  token_ids_.clear();
+  sequences_.clear();
+  logits_rows_.clear();
+  token_rows_.clear();
+  rows_.clear();
+  draft_counts_.clear();
+  must_collect_ = false;
+}
+
+void StepBatch::Add(const PlannedSlice& slice, const PagedKvCache& kv) {
+  const RequestStateEntry& entry = *slice.entry;
+  const int64_t position = entry.mstate.kv_len;
+  const int64_t end = position + slice.num_tokens;
+  const int64_t page_size = kv.page_size();
+  const auto block_table = kv.block_table(entry.mstate.internal_id);
+  sequences_.push_back({.first_row = static_cast<int32_t>(token_ids_.size()),
+                        .num_tokens = static_cast<int32_t>(slice.num_tokens),
+                        .position = position,
+                        .block_table = block_table.first((end + page_size - 1) / page_size)});
+  AddInputs(slice);
+  if (slice.num_scored > 0) AddScoredRows(slice, end);
+  if (slice.completes_input) AddDrawnRows(slice, end);
+}
+
+// The tokens of the slice: known ones, the pending one, draft tokens.
+void StepBatch::AddInputs(const PlannedSlice& slice) {
+  const RequestStateEntry& entry = *slice.entry;
+  const int64_t position = entry.mstate.kv_len;
+  const int64_t num_drafts = slice.num_drawn - 1;
+  const int64_t end = position + slice.num_tokens - num_drafts;
+  const int64_t known = std::min<int64_t>(end, std::ssize(entry.tokens));
+  token_ids_.insert(token_ids_.end(), entry.tokens.begin() + position,
+                    entry.tokens.begin() + known);
+  if (known < end) token_ids_.push_back(PendingToken(entry.pending_rows.back()));
+  if (num_drafts == 0) return;
+  MLC_CHECK(slice.completes_input && known == end && entry.grammar_matcher == nullptr)
+      << num_drafts << " draft tokens for " << entry.rstate->request->id;
+  token_ids_.insert(token_ids_.end(), slice.draft_tokens, slice.draft_tokens + num_drafts);
+}
+
+void StepBatch::AddScoredRows(const PlannedSlice& slice, int64_t end) {
+  RequestStateEntry& entry = *slice.entry;
+  const int64_t num_behind = slice.completes_input ? slice.num_drawn : 0;
+  for (int64_t i = slice.num_scored; i > 0; --i) {
+    const int64_t num_rows_behind = num_behind + i - 1;
+    rows_.push_back({.entry = &entry, .is_scored = true});
+    logits_rows_.push_back(static_cast<int32_t>(std::ssize(token_ids_) - 1 - num_rows_behind));
+    TokenRow& token_row = token_rows_.emplace_back();
+    token_row.config = &entry.rstate->config();
+    token_row.scored_token = entry.tokens[end - num_rows_behind];
+  }
+  entry.scores.reserve(entry.scores.size() + static_cast<size_t>(slice.num_scored));
+}
+
+void StepBatch::AddDrawnRows(const PlannedSlice& slice, int64_t end) {
+  RequestStateEntry& entry = *slice.entry;
+  if (entry.is_root_of_branches()) {
+    must_collect_ = true;
+    for (int child : entry.child_indices) AddDrawnRow(entry.rstate->entries[child], end, {}, 0);
+    return;
+  }
+  const std::span drafts(slice.draft_tokens, static_cast<size_t>(slice.num_drawn - 1));
+  must_collect_ |= entry.grammar_matcher != nullptr || !drafts.empty();
+  for (size_t i = 0; i <= drafts.size(); ++i) AddDrawnRow(entry, end, drafts, i);
+}
+
+// Draws a token behind the first num_before of the draft tokens, with which the batch ends now.
+// With all of them before it, the token is drawn from the last row and has the position `end`.
+void StepBatch::AddDrawnRow(RequestStateEntry& leaf, int64_t end, std::span<const int32_t> drafts,
+                            size_t num_before) {
+  const auto num_behind = static_cast<int64_t>(drafts.size() - num_before);
+  rows_.push_back({.entry = &leaf, .draft_token = num_behind > 0 ? drafts[num_before] : kNoToken});
+  logits_rows_.push_back(static_cast<int32_t>(std::ssize(token_ids_) - 1 - num_behind));
+  token_rows_.push_back(
+      {.config = &leaf.rstate->config(),
+       .counts = CountsWith(leaf, drafts.first(num_before)),
+       .pending_row = leaf.pending_rows.empty() ? TokenRow::kNone : leaf.pending_rows.back(),
+       .sequence = static_cast<uint64_t>(leaf.sequence_idx),
+       .position = static_cast<uint64_t>(end - num_behind),
+       .allowed = {}});
+  // Room for the commit, which may not fail.
+  leaf.pending_rows.reserve(leaf.pending_rows.size() + drafts.size() + 1);
+}
+
+TokenCountsView StepBatch::CountsWith(const RequestStateEntry& leaf,
+                                      std::span<const int32_t> drafts) {
+  if (drafts.empty() || !HasPenalties(leaf.rstate->config())) {
+    return leaf.generated_counts.counts();
+  }
+  TokenCounts& counts = draft_counts_.emplace_back(leaf.generated_counts);
+  for (int32_t token_id : drafts) counts.Add(token_id);
+  return counts.counts();
+}
+
+}  // namespace mlc_native

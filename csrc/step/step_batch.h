@@ -1,0 +1,67 @@
+// StepBatch: the rows of one step, as the model and the sampler take them, and what becomes of
+// each.
+//
+// Made from the slices of a plan, in order. Buffers are reused, so a step in steady state allocates
+// nothing here. Owned by a step of the StepPipeline; engine's thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "models/model.h"
+#include "sampling/token_counts.h"
+
+namespace mlc_native {
+
+class PagedKvCache;
+struct PlannedSlice;
+struct RequestStateEntry;
+
+class StepBatch {
+ public:
+  static constexpr int32_t kNoToken = -1;
+
+  // A row of logits that the step asks for. For branches, the last row of a prompt counts once for
+  // each of them.
+  struct Row {
+    RequestStateEntry* entry = nullptr;
+    bool is_scored = false;          // otherwise a token is drawn
+    int32_t draft_token = kNoToken;  // the next row was computed for this guess of what is drawn
+    bool is_rejected = false;        // a guess that it was computed for has turned out wrong
+  };
+
+  void Clear();
+  // Requires: `kv` has pages for all tokens of the slice. Reserves the room in the entry that the
+  // results of the step take.
+  void Add(const PlannedSlice& slice, const PagedKvCache& kv);
+
+  ForwardBatch forward() const {
+    return {.token_ids = token_ids_, .sequences = sequences_, .logits_rows = logits_rows_};
+  }
+  // How a token is drawn from each row; as rows().
+  std::span<TokenRow> token_rows() { return token_rows_; }
+  std::span<Row> rows() { return rows_; }
+  std::span<const Row> rows() const { return rows_; }
+  // The next plan depends on what is drawn.
+  bool must_collect() const { return must_collect_; }
+
+ private:
+  void AddInputs(const PlannedSlice& slice);
+  void AddScoredRows(const PlannedSlice& slice, int64_t end);
+  void AddDrawnRows(const PlannedSlice& slice, int64_t end);
+  void AddDrawnRow(RequestStateEntry& leaf, int64_t end, std::span<const int32_t> drafts,
+                   size_t num_before);
+  TokenCountsView CountsWith(const RequestStateEntry& leaf, std::span<const int32_t> drafts);
+
+  std::vector<int32_t> token_ids_;        // [num_rows]
+  std::vector<SequenceSlice> sequences_;  // one per slice
+  std::vector<int32_t> logits_rows_;      // as rows_
+  std::vector<TokenRow> token_rows_;      // as rows_
+  std::vector<Row> rows_;
+  std::deque<TokenCounts> draft_counts_;  // of rows behind draft tokens; their addresses stay
+  bool must_collect_ = false;
+};
+
+}  // namespace mlc_native
