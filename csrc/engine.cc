@@ -179,8 +179,8 @@ EngineImpl::EngineImpl(ModelParts loaded, const EngineOptions& options)
                .limits = limits_,
                .max_sequence_length = max_sequence_length(),
                .now = options.now,
+               .token_table = loaded_.token_table,
                .trace = trace_.get(),
-               .token_table = loaded_.token_table.get(),
                .profiler = &profiler_},
       steps_(context_),
       jump_forward_(context_) {

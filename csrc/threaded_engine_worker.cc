@@ -209,7 +209,7 @@ void EngineWorker::End(const Request& request, FinishReason reason, const std::s
   outputs[0].error_message = outputs[1].error_message = message;
   RequestMetrics metrics;
   metrics.prompt_tokens = request.prompt_len();
-  outputs[1].request_final_usage_json_str = metrics.UsageJSONString();
+  outputs[1].usage = metrics.Usage();
   options_.emit(std::move(outputs));
 }
 

@@ -9,8 +9,10 @@
 #include "bindings/bindings.h"
 #include "bindings/merge_outputs.h"
 #include "config/data.h"
+#include "observe/metrics.h"
 #include "request/request.h"
 #include "support/error.h"
+#include "tokenizer/logprob_json.h"
 
 namespace nb = nanobind;
 
@@ -32,6 +34,20 @@ std::vector<std::vector<int32_t>> RequestInputs(const Request& request) {
   return inputs;
 }
 
+std::vector<std::string> LogprobJsonStrs(const SequenceDelta& delta) {
+  std::vector<std::string> strs;
+  strs.reserve(delta.logprobs.size());
+  for (const SampleResult& result : delta.logprobs) {
+    strs.push_back(LogprobJson(result, delta.token_table.get()));
+  }
+  return strs;
+}
+
+std::optional<std::string> FinalUsageJson(const RequestStreamOutput& output) {
+  if (!output.usage) return std::nullopt;
+  return UsageJSONString(*output.usage);
+}
+
 // (text, token_ids, logprob_json_strs or None, finish_reason or None) of each sequence.
 nb::list UnpackDeltas(const RequestStreamOutput& output) {
   nb::list deltas;
@@ -39,8 +55,7 @@ nb::list UnpackDeltas(const RequestStreamOutput& output) {
     nb::object text = delta.extra_prefix_string.empty()
                           ? nb::cast(delta.text)
                           : nb::cast(delta.extra_prefix_string + delta.text);
-    nb::object logprobs =
-        delta.logprob_json_strs.empty() ? nb::none() : nb::cast(delta.logprob_json_strs);
+    nb::object logprobs = delta.logprobs.empty() ? nb::none() : nb::cast(LogprobJsonStrs(delta));
     nb::object reason = delta.finish_reason ? nb::cast(ToString(*delta.finish_reason)) : nb::none();
     deltas.append(nb::make_tuple(std::move(text), nb::cast(delta.token_ids), std::move(logprobs),
                                  std::move(reason)));
@@ -100,7 +115,7 @@ void BindData(nb::module_& m) {
   nb::class_<SequenceDelta>(m, "SequenceDelta", "What one sequence of a request has new.")
       .def_ro("token_ids", &SequenceDelta::token_ids)
       .def_ro("text", &SequenceDelta::text)
-      .def_ro("logprob_json_strs", &SequenceDelta::logprob_json_strs)
+      .def_prop_ro("logprob_json_strs", &LogprobJsonStrs)
       .def_prop_ro("finish_reason", &FinishReasonName,
                    "\"stop\", \"length\", \"abort\", \"error\", \"timeout\" or None.")
       .def_ro("extra_prefix_string", &SequenceDelta::extra_prefix_string);
@@ -109,7 +124,7 @@ void BindData(nb::module_& m) {
                                   "News of one request; the last one has is_final set.")
       .def_ro("request_id", &RequestStreamOutput::request_id)
       .def_ro("group", &RequestStreamOutput::group, "One SequenceDelta per sequence, or empty.")
-      .def_ro("request_final_usage_json_str", &RequestStreamOutput::request_final_usage_json_str)
+      .def_prop_ro("request_final_usage_json_str", &FinalUsageJson)
       .def_ro("error_message", &RequestStreamOutput::error_message)
       .def_prop_ro("is_final", &RequestStreamOutput::is_final)
       .def("unpack_deltas", &UnpackDeltas,

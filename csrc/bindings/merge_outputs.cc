@@ -18,7 +18,8 @@ void AppendDelta(SequenceDelta* to, SequenceDelta from) {
   to->text += from.extra_prefix_string;
   to->text += from.text;
   Append(&to->token_ids, std::move(from.token_ids));
-  Append(&to->logprob_json_strs, std::move(from.logprob_json_strs));
+  Append(&to->logprobs, std::move(from.logprobs));
+  if (to->token_table == nullptr) to->token_table = std::move(from.token_table);
   if (!to->finish_reason) to->finish_reason = from.finish_reason;
 }
 

@@ -1,13 +1,13 @@
 // What goes into a request and what streams out of it. Plain values; any thread.
 //
 // A request of n sequences streams RequestStreamOutput objects; each holds one SequenceDelta per
-// sequence. The last output of every accepted request, and only that one, carries
-// `request_final_usage_json_str` (an empty `group` otherwise). A sequence's finish reason arrives
-// with or before it.
+// sequence. The last output of every accepted request, and only that one, has `usage` and an empty
+// `group`. The finish reason of every sequence arrives before it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +15,8 @@
 #include <vector>
 
 namespace mlc_native {
+
+class TokenTable;
 
 struct TextData {
   std::string text;  // UTF-8; tokenized on the caller's side, before the engine sees the request
@@ -38,35 +40,59 @@ struct TokenLogprob {
   float logprob = 0.0f;
 };
 
-// One token; top_logprobs holds the most likely tokens in descending order when they were
-// asked for.
+// One token; top_logprobs holds the most likely tokens in descending order if they were asked
+// for.
 struct SampleResult {
   TokenLogprob token;
   std::vector<TokenLogprob> top_logprobs;
 };
 
-// What a sequence has new. The answer is extra_prefix_string + text of all deltas, in order.
+// What one sequence has produced since its last delta. The answer is extra_prefix_string + text of
+// all deltas, in order.
 //
-// `text` is the text of `token_ids`, but for what is held back at their end. Jump-forward decoding
-// may put a longer token in the place of tokens that were delivered before: those stay delivered,
-// the longer one is not, and the part of its text that is new is extra_prefix_string. So the
-// delivered ids are not always those that the model has seen; a request with logprobs gets all of
-// those, one logprob each, because nothing that was delivered is replaced for it.
+// `text` is the text of `token_ids`, except what is held back at their end. Jump-forward decoding
+// may replace delivered tokens by a longer one: they stay delivered, the longer one is not, and the
+// part of its text that is new is extra_prefix_string. So the delivered ids are not always those
+// that the model has computed. In a request with logprobs nothing delivered is replaced: it gets
+// every token, with one logprob each.
 struct SequenceDelta {
   std::vector<int32_t> token_ids;
-  std::string text;                            // valid UTF-8
-  std::vector<std::string> logprob_json_strs;  // one per token id when logprobs were asked for
+  std::string text;                    // valid UTF-8
+  std::vector<SampleResult> logprobs;  // one per token id if logprobs were asked for
+  // Gives the tokens of `logprobs` their texts (tokenizer/logprob_json.h). Null without a tokenizer
+  // or without logprobs.
+  std::shared_ptr<const TokenTable> token_table;
   std::optional<FinishReason> finish_reason;
   std::string extra_prefix_string;  // text of no delivered token that precedes `text`; valid UTF-8
 };
 
+// Tokens and times of a request that has ended; times in seconds.
+struct RequestUsage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;  // of all answers, with the token that ended each
+  int64_t prefill_tokens = 0;     // prompt tokens computed, without recomputation after preemption
+  int64_t decode_tokens = 0;      // sampled tokens, except the first of each sequence
+  int64_t jump_forward_tokens = 0;   // put in by jump-forward decoding; some replaced others
+  int64_t cached_tokens = 0;         // prompt tokens taken from the prefix cache
+  int64_t pinned_tokens = 0;         // the prompt's, if pinned_system_prompt has pinned it
+  double prefill_tokens_per_s = 0;   // until the first token
+  double decode_tokens_per_s = 0;    // after it
+  double end_to_end_latency_s = 0;   // the times are 0 if what they end with was not reached
+  double queue_time_s = 0;           // from submission to the first step
+  double ttft_s = 0;                 // from submission to the first token
+  double inter_token_latency_s = 0;  // mean, between two tokens of a sequence
+  // JSON of the engine's metrics: the answer to special_request "query_engine_metrics", where
+  // everything else is 0. Otherwise empty.
+  std::string engine_metrics_json;
+};
+
 struct RequestStreamOutput {
   std::string request_id;
-  std::vector<SequenceDelta> group;  // [n], or empty in the final output
-  std::optional<std::string> request_final_usage_json_str;
-  std::string error_message;  // set when a sequence finished with kError
+  std::vector<SequenceDelta> group;   // [n], or empty in the final output
+  std::optional<RequestUsage> usage;  // of the final output
+  std::string error_message;          // set when a sequence finished with kError
 
-  bool is_final() const { return request_final_usage_json_str.has_value(); }
+  bool is_final() const { return usage.has_value(); }
 };
 
 using RequestStreamCallback = std::function<void(std::vector<RequestStreamOutput>)>;

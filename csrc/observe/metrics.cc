@@ -47,27 +47,21 @@ void AddHistogram(const char* name, const Histogram& histogram, JsonWriter* json
   json->Add("count", histogram.count()).Add("sum", histogram.sum()).EndObject();
 }
 
-void WriteRequest(const RequestMetrics& request, JsonWriter* json) {
+void WriteExtra(const RequestUsage& usage, JsonWriter* json) {
   json->BeginObject()
-      .Add("prompt_tokens", request.prompt_tokens)
-      .Add("completion_tokens", request.completion_tokens)
-      .Add("prefill_tokens", request.prefill_tokens)
-      .Add("decode_tokens", request.decode_tokens)
-      .Add("jump_forward_tokens", request.jump_forward_tokens)
-      .Add("cached_tokens", request.cached_tokens)
-      .Add("pinned_tokens", request.pinned_tokens);
-  if (request.prefill_tokens != 0) {
-    json->Add("prefill_tokens_per_s", Rate(request.prefill_tokens, request.ttft_s()));
-  }
-  if (request.decode_tokens != 0) {
-    json->Add("decode_tokens_per_s",
-              Rate(request.decode_tokens,
-                   SecondsBetween(request.prefill_end_time_point, request.finish_time_point)));
-  }
-  json->Add("end_to_end_latency_s", request.end_to_end_latency_s())
-      .Add("queue_time_s", request.queue_time_s())
-      .Add("ttft_s", request.ttft_s())
-      .Add("inter_token_latency_s", request.inter_token_latency_s())
+      .Add("prompt_tokens", usage.prompt_tokens)
+      .Add("completion_tokens", usage.completion_tokens)
+      .Add("prefill_tokens", usage.prefill_tokens)
+      .Add("decode_tokens", usage.decode_tokens)
+      .Add("jump_forward_tokens", usage.jump_forward_tokens)
+      .Add("cached_tokens", usage.cached_tokens)
+      .Add("pinned_tokens", usage.pinned_tokens);
+  if (usage.prefill_tokens != 0) json->Add("prefill_tokens_per_s", usage.prefill_tokens_per_s);
+  if (usage.decode_tokens != 0) json->Add("decode_tokens_per_s", usage.decode_tokens_per_s);
+  json->Add("end_to_end_latency_s", usage.end_to_end_latency_s)
+      .Add("queue_time_s", usage.queue_time_s)
+      .Add("ttft_s", usage.ttft_s)
+      .Add("inter_token_latency_s", usage.inter_token_latency_s)
       .EndObject();
 }
 
@@ -97,7 +91,7 @@ void AddTimesAndTokens(const EngineMetrics& metrics, JsonWriter* json) {
            Rate(metrics.prefill_tokens_sum, metrics.engine_prefill_time_sum))
       .Add("decode_tokens_per_s", Rate(metrics.decode_tokens_sum, metrics.engine_decode_time_sum));
   json->Name("last_finished_request");
-  WriteRequest(metrics.last_finished_request, json);
+  WriteExtra(metrics.last_finished_request.Usage(), json);
   AddTimeByBatchSize("decode_time_by_batch_size", metrics.decode_time_by_batch_size, json);
 }
 
@@ -171,14 +165,36 @@ double RequestMetrics::inter_token_latency_s() const {
   return SecondsBetween(prefill_end_time_point, finish_time_point) / decode_steps;
 }
 
-std::string RequestMetrics::UsageJSONString() const {
+RequestUsage RequestMetrics::Usage() const {
+  const double decode_seconds = SecondsBetween(prefill_end_time_point, finish_time_point);
+  return {.prompt_tokens = prompt_tokens,
+          .completion_tokens = completion_tokens,
+          .prefill_tokens = prefill_tokens,
+          .decode_tokens = decode_tokens,
+          .jump_forward_tokens = jump_forward_tokens,
+          .cached_tokens = cached_tokens,
+          .pinned_tokens = pinned_tokens,
+          .prefill_tokens_per_s = Rate(prefill_tokens, ttft_s()),
+          .decode_tokens_per_s = Rate(decode_tokens, decode_seconds),
+          .end_to_end_latency_s = end_to_end_latency_s(),
+          .queue_time_s = queue_time_s(),
+          .ttft_s = ttft_s(),
+          .inter_token_latency_s = inter_token_latency_s(),
+          .engine_metrics_json = {}};
+}
+
+std::string UsageJSONString(const RequestUsage& usage) {
   JsonWriter json;
   json.BeginObject()
-      .Add("prompt_tokens", prompt_tokens)
-      .Add("completion_tokens", completion_tokens)
-      .Add("total_tokens", prompt_tokens + completion_tokens)
+      .Add("prompt_tokens", usage.prompt_tokens)
+      .Add("completion_tokens", usage.completion_tokens)
+      .Add("total_tokens", usage.prompt_tokens + usage.completion_tokens)
       .Name("extra");
-  WriteRequest(*this, &json);
+  if (usage.engine_metrics_json.empty()) {
+    WriteExtra(usage, &json);
+  } else {
+    json.Raw(usage.engine_metrics_json);
+  }
   return json.EndObject().Take();
 }
 
@@ -203,17 +219,6 @@ std::string EngineMetrics::AsJSONString(const EngineGauges& gauges) const {
   JsonWriter json;
   WriteEngine(*this, gauges, &json);
   return json.Take();
-}
-
-std::string EngineMetrics::AsUsageJSONString(const EngineGauges& gauges) const {
-  JsonWriter json;
-  json.BeginObject()
-      .Add("prompt_tokens", 0)
-      .Add("completion_tokens", 0)
-      .Add("total_tokens", 0)
-      .Name("extra");
-  WriteEngine(*this, gauges, &json);
-  return json.EndObject().Take();
 }
 
 }  // namespace mlc_native

@@ -1,5 +1,4 @@
-// Counters and times of requests and of the engine, in JSON under the names of mlc_llm.md
-// section 1.13.
+// Counters and times of requests and of the engine, and their JSON.
 //
 // Written by the engine's thread; EngineMetrics::AsJSON is called on that thread too, or on a copy.
 // Times in seconds.
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "config/data.h"
 #include "support/clock.h"
 
 namespace mlc_native {
@@ -57,9 +57,12 @@ struct RequestMetrics {
   double end_to_end_latency_s() const;
   // Mean time between two tokens of a sequence: (finish - first token) / decode steps.
   double inter_token_latency_s() const;
-  // {"prompt_tokens", "completion_tokens", "total_tokens", "extra": {...}}
-  std::string UsageJSONString() const;
+  RequestUsage Usage() const;
 };
+
+// {"prompt_tokens", "completion_tokens", "total_tokens", "extra": {...}}. "extra" has the other
+// fields or, where there is one, engine_metrics_json.
+std::string UsageJSONString(const RequestUsage& usage);
 
 // What the engine looks like right now; filled in by the engine when metrics are asked for.
 struct EngineGauges {
@@ -130,8 +133,6 @@ struct EngineMetrics {
   void RequestFinished(const RequestMetrics& request, const std::string& finish_reason);
   void Reset() { *this = EngineMetrics(); }
   std::string AsJSONString(const EngineGauges& gauges) const;
-  // A usage object of zeros with AsJSONString as "extra": the answer to "query_engine_metrics".
-  std::string AsUsageJSONString(const EngineGauges& gauges) const;
 };
 
 }  // namespace mlc_native

@@ -55,7 +55,7 @@ void AnswerEmpty(StepContext& context, const Request& request, FinishReason reas
   RequestMetrics metrics;
   metrics.prompt_tokens = request.prompt_len();
   metrics.add_time_point = metrics.finish_time_point = context.now();
-  final.request_final_usage_json_str = metrics.UsageJSONString();
+  final.usage = metrics.Usage();
   // Both outputs or, when there is no memory and the request is refused, none.
   std::vector<RequestStreamOutput>& outputs = context.state.postproc_workspace.outputs;
   outputs.reserve(outputs.size() + 2);
@@ -67,7 +67,7 @@ void AnswerEmpty(StepContext& context, const Request& request, FinishReason reas
 void AnswerWithMetrics(StepContext& context, const Request& request, const EngineGauges& gauges) {
   RequestStreamOutput final;
   final.request_id = request.id;
-  final.request_final_usage_json_str = context.state.metrics.AsUsageJSONString(gauges);
+  final.usage.emplace().engine_metrics_json = context.state.metrics.AsJSONString(gauges);
   context.state.postproc_workspace.outputs.push_back(std::move(final));
 }
 

@@ -14,6 +14,7 @@
 #include "support/check.h"
 
 namespace mlc_native {
+
 void JumpForward::Run() {
   if (context_.state.num_jump_forward_requests == 0) return;
   const TimePoint start = context_.now();

@@ -1,11 +1,11 @@
 #include "step/post_process.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
 #include "engine_state.h"
-#include "step/logprob_json.h"
 #include "step/sequence_life.h"
 
 namespace mlc_native {
@@ -134,11 +134,9 @@ class SequenceDelivery {
   void WriteTokens() {
     delta_->token_ids.assign(ids_.begin(), ids_.end());
     if (config_.logprobs) {
-      delta_->logprob_json_strs.reserve(ids_.size());
-      for (size_t i = 0; i < ids_.size(); ++i) {
-        delta_->logprob_json_strs.push_back(
-            LogprobJson(leaf_.undelivered[i], context_.token_table));
-      }
+      const auto begin = std::make_move_iterator(leaf_.undelivered.begin());
+      delta_->logprobs.assign(begin, begin + std::ssize(ids_));
+      delta_->token_table = context_.token_table;
     }
     if (leaf_.finish_reason || ids_.size() == leaf_.undelivered.size()) {
       leaf_.undelivered.clear();
@@ -175,7 +173,7 @@ void FinishRequest(StepContext& context, RequestState& rstate) {
   rstate.metrics.finish_time_point = context.now();
   RequestStreamOutput final;
   final.request_id = rstate.request->id;
-  final.request_final_usage_json_str = rstate.metrics.UsageJSONString();
+  final.usage = rstate.metrics.Usage();
   final.error_message = rstate.error_message;
   context.state.metrics.RequestFinished(rstate.metrics, ToString(ReasonOf(rstate)));
   context.state.postproc_workspace.outputs.push_back(std::move(final));

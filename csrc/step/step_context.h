@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "support/clock.h"
@@ -28,11 +29,11 @@ struct StepContext {
   MaskFiller& mask_filler;
   const std::vector<int32_t>& eos_token_ids;
   const SchedulerLimits& limits;
-  int64_t max_sequence_length;              // tokens, prompt and generated
-  ClockFunction now;                        // EngineOptions::now
-  EventTraceRecorder* trace = nullptr;      // may be null
-  const TokenTable* token_table = nullptr;  // null: outputs have no text
-  StepProfiler* profiler = nullptr;         // may be null
+  int64_t max_sequence_length;                    // tokens, prompt and generated
+  ClockFunction now;                              // EngineOptions::now
+  std::shared_ptr<const TokenTable> token_table;  // null: outputs have no text
+  EventTraceRecorder* trace = nullptr;            // may be null
+  StepProfiler* profiler = nullptr;               // may be null
 };
 
 }  // namespace mlc_native

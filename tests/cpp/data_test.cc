@@ -15,7 +15,7 @@ TEST(FinishReason, NamesAreThoseOfTheProtocol) {
 TEST(RequestStreamOutput, IsFinalWithTheUsage) {
   RequestStreamOutput output;
   EXPECT_FALSE(output.is_final());
-  output.request_final_usage_json_str = "{}";
+  output.usage.emplace();
   EXPECT_TRUE(output.is_final());
 }
 

@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "step/logprob_json.h"
 #include "testing/test_engine.h"
+#include "tokenizer/logprob_json.h"
 
 namespace mlc_native::testing {
 namespace {

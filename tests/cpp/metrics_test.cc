@@ -50,7 +50,7 @@ TEST(RequestMetrics, TimesNotReachedAreZero) {
 }
 
 TEST(RequestMetrics, Usage) {
-  const json usage = json::parse(TwoSequences().UsageJSONString());
+  const json usage = json::parse(UsageJSONString(TwoSequences().Usage()));
   EXPECT_EQ(usage["prompt_tokens"], 10);
   EXPECT_EQ(usage["completion_tokens"], 10);
   EXPECT_EQ(usage["total_tokens"], 20);
@@ -60,8 +60,8 @@ TEST(RequestMetrics, Usage) {
   EXPECT_EQ(extra["jump_forward_tokens"], 0);
   EXPECT_EQ(extra["cached_tokens"], 0);
   EXPECT_NEAR(extra["ttft_s"].get<double>(), 0.5, 1e-9);
-  EXPECT_FALSE(
-      json::parse(RequestMetrics().UsageJSONString())["extra"].contains("decode_tokens_per_s"));
+  EXPECT_FALSE(json::parse(UsageJSONString(RequestMetrics().Usage()))["extra"].contains(
+      "decode_tokens_per_s"));
 }
 
 TEST(Histogram, CountsByUpperBound) {
@@ -113,7 +113,9 @@ TEST(EngineMetrics, Json) {
   EXPECT_EQ(parsed["ttft_s"]["buckets"]["+Inf"], 2);
   EXPECT_EQ(parsed["inter_token_latency_s"]["count"], 0);
 
-  const json usage = json::parse(metrics.AsUsageJSONString(gauges));
+  RequestUsage answer;
+  answer.engine_metrics_json = metrics.AsJSONString(gauges);
+  const json usage = json::parse(UsageJSONString(answer));
   EXPECT_EQ(usage["total_tokens"], 0);
   EXPECT_EQ(usage["extra"], parsed);
 }

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "cuda/model_driver.h"
+#include "tokenizer/logprob_json.h"
 
 namespace mlc_native {
 namespace {
@@ -25,8 +26,9 @@ struct Answer {
     for (size_t i = 0; i < output.group.size(); ++i) {
       const SequenceDelta& delta = output.group[i];
       tokens[i].insert(tokens[i].end(), delta.token_ids.begin(), delta.token_ids.end());
-      logprobs.insert(logprobs.end(), delta.logprob_json_strs.begin(),
-                      delta.logprob_json_strs.end());
+      for (const SampleResult& result : delta.logprobs) {
+        logprobs.push_back(LogprobJson(result, delta.token_table.get()));
+      }
     }
   }
 };

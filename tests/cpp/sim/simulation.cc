@@ -384,15 +384,10 @@ void Simulation::ProcessOutput(const RequestStreamOutput& output) {
     Note("  ", output.request_id, '[', i, "]:", text.str());
   }
   if (!output.is_final()) return;
-  CountJumps(*output.request_final_usage_json_str);
-  Note("  ", output.request_id, " is final: ", *output.request_final_usage_json_str, ' ',
+  result_.num_jumped += output.usage->jump_forward_tokens;
+  Note("  ", output.request_id, " is final: ", UsageJSONString(*output.usage), ' ',
        output.error_message);
   Settle(output.request_id);
-}
-
-void Simulation::CountJumps(const std::string& usage) {
-  const auto extra = nlohmann::json::parse(usage).value("extra", nlohmann::json::object());
-  result_.num_jumped += extra.value("jump_forward_tokens", int64_t{0});
 }
 
 void Simulation::Settle(const std::string& id) {

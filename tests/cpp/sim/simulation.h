@@ -88,7 +88,6 @@ class Simulation {
   void OnOutputs(std::vector<RequestStreamOutput> outputs);
   void ProcessOutputs();
   void ProcessOutput(const RequestStreamOutput& output);
-  void CountJumps(const std::string& usage);
   void Settle(const std::string& id);
   void CheckDeadlines();
   bool DeadlineHasPassed(const LiveRequest& live, const std::optional<double>& asked,

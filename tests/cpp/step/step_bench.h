@@ -106,7 +106,8 @@ class StepBench {
                        .eos_token_ids = eos_token_ids_,
                        .limits = limits_,
                        .max_sequence_length = 0,
-                       .now = Clock::now};
+                       .now = Clock::now,
+                       .token_table = nullptr};
   std::optional<StepPipeline> steps_;
   StepPlan plan_;
 };

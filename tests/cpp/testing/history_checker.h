@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "config/data.h"
+#include "observe/metrics.h"
 #include "request/request.h"
+#include "tokenizer/logprob_json.h"
 
 namespace mlc_native::testing {
 
@@ -102,7 +104,7 @@ class HistoryChecker {
       Expect(sequence.finish_reason || history->is_special, output.request_id,
              "final output before all finish reasons");
     }
-    history->usage = output.request_final_usage_json_str;
+    history->usage = UsageJSONString(*output.usage);
   }
 
   bool Receive(const std::string& id, const SequenceDelta& delta, const RequestHistory& request,
@@ -110,13 +112,14 @@ class HistoryChecker {
     const bool empty = delta.token_ids.empty() && delta.text.empty() &&
                        delta.extra_prefix_string.empty() && !delta.finish_reason;
     Expect(empty || !sequence->finish_reason, id, "delta after the finish reason");
-    Expect(delta.logprob_json_strs.size() == (request.wants_logprobs ? delta.token_ids.size() : 0),
-           id, "not one logprob per token");
+    Expect(delta.logprobs.size() == (request.wants_logprobs ? delta.token_ids.size() : 0), id,
+           "not one logprob per token");
     sequence->token_ids.insert(sequence->token_ids.end(), delta.token_ids.begin(),
                                delta.token_ids.end());
     sequence->text += delta.extra_prefix_string + delta.text;
-    sequence->logprobs.insert(sequence->logprobs.end(), delta.logprob_json_strs.begin(),
-                              delta.logprob_json_strs.end());
+    for (const SampleResult& result : delta.logprobs) {
+      sequence->logprobs.push_back(LogprobJson(result, delta.token_table.get()));
+    }
     if (delta.finish_reason) sequence->finish_reason = delta.finish_reason;
     return !empty;
   }

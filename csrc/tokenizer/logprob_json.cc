@@ -1,4 +1,4 @@
-#include "step/logprob_json.h"
+#include "tokenizer/logprob_json.h"
 
 #include <charconv>
 #include <cmath>
