@@ -197,14 +197,11 @@ class LatencyProbe {
     std::ofstream(folder_ / "config.json") << "{}";
     engine_->InitThreadedEngine(
         "cpu", [this](std::vector<RequestStreamOutput>) { OnOutputs(); }, nullptr);
-    background_ = std::thread([this] { engine_->RunBackgroundLoop(); });
-    stream_back_ = std::thread([this] { engine_->RunBackgroundStreamBackLoop(); });
+    engine_->Start();
     engine_->Reload("{\"model\": \"" + folder_.string() + "\"}");
   }
   ~LatencyProbe() {
-    engine_->ExitBackgroundLoop();
-    background_.join();
-    stream_back_.join();
+    engine_->Stop();
     std::filesystem::remove_all(folder_);
   }
 
@@ -232,8 +229,6 @@ class LatencyProbe {
   const std::filesystem::path folder_;
   Time forward_start_;  // ordered before callback_start_ by the output channel
   std::unique_ptr<ThreadedEngine> engine_;
-  std::thread background_;
-  std::thread stream_back_;
   std::mutex mutex_;
   std::condition_variable arrived_;
   Time callback_start_;

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <future>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -42,12 +44,13 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   ~ThreadedEngineImpl() override {
     if (getpid() != process_) {
-      // The loops stayed in the process that forked this one, so nobody will ever leave the
-      // condition variables; destroying them would wait for that.
+      // The loops stayed in the process that forked this one: no thread will ever leave the
+      // condition variables or can be joined, and destroying them would wait for that.
       static_cast<void>(sync_.release());
       return;
     }
     ExitBackgroundLoop();
+    JoinThreads();
     std::unique_lock<std::mutex> lock(mutex_);
     sync_->changed.wait(lock, [this] { return num_loops_inside_ == 0; });
   }
@@ -62,33 +65,37 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     trace_recorder_ = std::move(trace_recorder);
   }
 
-  void RunBackgroundLoop() override {
-    if (!Enter(&engine_loop_)) return;
-    EngineWorker worker(WorkerOptions());
-    std::vector<Command> commands;
-    bool open = true;
-    while (open) {
-      open = worker.idle() ? sync_->commands.WaitPopAll(&commands)
-                           : sync_->commands.TryPopAll(&commands);
-      if (sync_->commands.closed()) worker.Shutdown();
-      for (Command& command : commands) worker.Execute(std::move(command));
-      worker.Step();
+  void Start() override {
+    RefuseAfterFork();
+    std::lock_guard<std::mutex> lock(sync_->threads_mutex);
+    StartThread(&engine_loop_, [this] { BackgroundLoop(); });
+    StartThread(&stream_back_loop_, [this] { StreamBackLoop(); });
+  }
+
+  void Stop() override {
+    if (getpid() != process_) return;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      const std::thread::id self = std::this_thread::get_id();
+      if (engine_loop_.thread == self || stream_back_loop_.thread == self) {
+        ThrowNoLoop("A loop cannot wait for its own end: call ExitBackgroundLoop in callbacks");
+      }
     }
-    sync_->outputs.Close();
-    Leave(&engine_loop_);
+    ExitBackgroundLoop();
+    JoinThreads();
+  }
+
+  void RunBackgroundLoop() override {
+    if (Enter(&engine_loop_)) BackgroundLoop();
   }
 
   void RunBackgroundStreamBackLoop() override {
-    if (!Enter(&stream_back_loop_)) return;
-    OnceLog log;
-    std::vector<std::vector<RequestStreamOutput>> batches;
-    while (sync_->outputs.WaitPopAll(&batches)) Deliver(&batches, &log);
-    Leave(&stream_back_loop_);
+    if (Enter(&stream_back_loop_)) StreamBackLoop();
   }
 
   void ExitBackgroundLoop() override {
     if (getpid() != process_) return;
-    sync_->commands.Close();
+    sync_->instructions.Close();
     {
       std::lock_guard<std::mutex> lock(mutex_);
       if (engine_loop_.state != LoopState::kNotStarted) return;
@@ -99,19 +106,11 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   }
 
   void Reload(const std::string& engine_config_json, LoadProgress progress) override {
-    Ask(ReloadEngineCommand{CheckedConfig(engine_config_json), std::move(progress), {}});
+    Ask(InstructionKind::kReloadEngine,
+        ReloadArgument{CheckedConfig(engine_config_json), std::move(progress)});
   }
-  void Unload() override { Ask(UnloadEngineCommand{}); }
-  void Reset() override { Ask(ResetEngineCommand{}); }
-  std::string JSONMetrics() override { return Ask(QueryMetricsCommand{}); }
-  int64_t PinPrefix(const std::vector<int32_t>& token_ids) override {
-    return Ask(PinPrefixCommand{token_ids, {}});
-  }
-  void UnpinPrefix(int64_t pin_id) override { Ask(UnpinPrefixCommand{pin_id, {}}); }
-  std::vector<PinnedPrefix> PinnedPrefixes() override { return Ask(PinnedPrefixesCommand{}); }
-  std::string DebugCallFuncOnAllAllWorker(const std::string& name) override {
-    return Ask(DebugCallCommand{name, {}});
-  }
+  void Unload() override { Ask(InstructionKind::kUnloadEngine); }
+  void Reset() override { Ask(InstructionKind::kResetEngine); }
 
   RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
                            GenerationConfig generation_cfg, bool begins_turn) override {
@@ -133,7 +132,9 @@ class ThreadedEngineImpl final : public ThreadedEngine {
                                        "\" is in use by a request that has not finished yet");
       }
     }
-    if (sync_->commands.Push(AddRequestCommand{request, std::move(submission)})) return;
+    if (Tell(InstructionKind::kAddRequest, AddRequestArgument{request, std::move(submission)})) {
+      return;
+    }
     {
       std::lock_guard<std::mutex> lock(mutex_);
       live_ids_.erase(request->id);
@@ -143,13 +144,12 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   void AbortRequest(const std::string& request_id) override {
     RefuseAfterFork();
-    sync_->commands.Push(
-        AbortRequestCommand{request_id});  // refused after the exit, which aborts all
+    Tell(InstructionKind::kAbortRequest, request_id);  // refused after the exit, which aborts all
   }
 
   void AbortAllRequests() override {
     RefuseAfterFork();
-    sync_->commands.Push(AbortAllRequestsCommand{});  // refused after the exit
+    Tell(InstructionKind::kAbortAllRequests);  // refused after the exit
   }
 
   GenerationConfig GetDefaultGenerationConfig() const override {
@@ -166,7 +166,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     std::thread::id thread;
   };
 
-  // False when the loop is to return at once, since its end has come before its start.
+  // False if the loop has ended already. Otherwise the loop is to run now, once.
   bool Enter(Loop* loop) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -176,11 +176,50 @@ class ThreadedEngineImpl final : public ThreadedEngine {
         throw InvalidConfig("engine", "This loop runs already on another thread");
       }
       loop->state = LoopState::kRunning;
-      loop->thread = std::this_thread::get_id();
       ++num_loops_inside_;
     }
     sync_->changed.notify_all();
     return true;
+  }
+
+  void RunsOnThisThread(Loop* loop) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    loop->thread = std::this_thread::get_id();
+  }
+
+  // Requires: sync_->threads_mutex is held.
+  void StartThread(Loop* loop, std::function<void()> body) {
+    if (!Enter(loop)) return;
+    try {
+      sync_->threads.emplace_back(std::move(body));
+    } catch (...) {
+      Leave(loop);
+      throw;
+    }
+  }
+
+  void BackgroundLoop() {
+    RunsOnThisThread(&engine_loop_);
+    EngineWorker worker(WorkerOptions());
+    std::vector<Instruction> instructions;
+    bool open = true;
+    while (open) {
+      open = worker.idle() ? sync_->instructions.WaitPopAll(&instructions)
+                           : sync_->instructions.TryPopAll(&instructions);
+      if (sync_->instructions.closed()) worker.Shutdown();
+      for (Instruction& instruction : instructions) worker.Execute(std::move(instruction));
+      worker.Step();
+    }
+    sync_->outputs.Close();
+    Leave(&engine_loop_);
+  }
+
+  void StreamBackLoop() {
+    RunsOnThisThread(&stream_back_loop_);
+    OnceLog log;
+    std::vector<std::vector<RequestStreamOutput>> batches;
+    while (sync_->outputs.WaitPopAll(&batches)) Deliver(&batches, &log);
+    Leave(&stream_back_loop_);
   }
 
   // The last act of a loop: the destructor may run from here on, so the notification is under the
@@ -213,20 +252,39 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   void EndWithoutLoop() {
     EngineWorker worker(WorkerOptions());
     worker.Shutdown();
-    std::vector<Command> commands;
-    while (sync_->commands.TryPopAll(&commands)) {
-      for (Command& command : commands) worker.Execute(std::move(command));
+    std::vector<Instruction> instructions;
+    while (sync_->instructions.TryPopAll(&instructions)) {
+      for (Instruction& instruction : instructions) worker.Execute(std::move(instruction));
     }
     sync_->outputs.Close();
   }
 
-  // Sends a command to the background loop and waits for its answer.
-  template <typename AnyCommand>
-  auto Ask(AnyCommand command) -> decltype(command.reply.get_future().get()) {
+  using Argument = decltype(Instruction::argument);
+
+  void CallOnEngine(InstructionKind kind, EngineFunction function) override {
+    Ask(kind, std::move(function));
+  }
+
+  // Sends an instruction to the background loop. False after the exit.
+  bool Tell(InstructionKind kind, Argument argument = {}) {
+    return sync_->instructions.Push(
+        Instruction{.kind = kind, .argument = std::move(argument), .done = std::nullopt});
+  }
+
+  // Sends an instruction and waits until it is done. Rethrows what it threw.
+  void Ask(InstructionKind kind, Argument argument = {}) {
     RequireBackgroundLoop();
-    auto answer = command.reply.get_future();
-    if (!sync_->commands.Push(std::move(command))) ThrowNoLoop("The engine has exited");
-    return answer.get();
+    Instruction instruction{
+        .kind = kind, .argument = std::move(argument), .done = std::promise<void>()};
+    std::future<void> done = instruction.done->get_future();
+    if (!sync_->instructions.Push(std::move(instruction))) ThrowNoLoop("The engine has exited");
+    done.get();
+  }
+
+  void JoinThreads() {
+    std::lock_guard<std::mutex> lock(sync_->threads_mutex);
+    for (std::thread& thread : sync_->threads) thread.join();
+    sync_->threads.clear();
   }
 
   void RequireBackgroundLoop() {
@@ -237,7 +295,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     }
     if (!sync_->changed.wait_for(lock, kLoopStartTimeout,
                                  [this] { return engine_loop_.state != LoopState::kNotStarted; })) {
-      ThrowNoLoop("The background loop is not running: call RunBackgroundLoop on a thread first");
+      ThrowNoLoop("The background loop is not running: call Start first");
     }
   }
 
@@ -307,9 +365,11 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   std::shared_ptr<EventTraceRecorder> trace_recorder_;
 
   struct Sync {
-    Channel<Command> commands;                          // closed by ExitBackgroundLoop
+    Channel<Instruction> instructions;                  // closed by ExitBackgroundLoop
     Channel<std::vector<RequestStreamOutput>> outputs;  // closed by the end of the background loop
     std::condition_variable changed;                    // a loop entered or left; with mutex_
+    std::mutex threads_mutex;                           // locked before mutex_
+    std::vector<std::thread> threads;                   // of Start; with threads_mutex
   };
   // Own synchronization.
   std::unique_ptr<Sync> sync_ = std::make_unique<Sync>();

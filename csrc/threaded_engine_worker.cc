@@ -23,21 +23,6 @@ std::string DescribeCurrentException() {
 
 [[noreturn]] void ThrowExited() { throw InvalidRequest("engine", "The engine has exited"); }
 
-// Hands the result of `action`, or what it threw, to the waiting caller.
-template <typename T, typename Action>
-void Answer(std::promise<T>* reply, const Action& action) {
-  try {
-    if constexpr (std::is_void_v<T>) {
-      action();
-      reply->set_value();
-    } else {
-      reply->set_value(action());
-    }
-  } catch (...) {
-    reply->set_exception(std::current_exception());
-  }
-}
-
 }  // namespace
 
 void OnceLog::Write(const std::string& message) {
@@ -45,9 +30,42 @@ void OnceLog::Write(const std::string& message) {
   std::fprintf(stderr, "[mlc_native] %s\n", message.c_str());
 }
 
-void EngineWorker::Execute(Command command) {
-  std::visit([this](auto& concrete) { Run(concrete); }, command);
+void EngineWorker::Execute(Instruction instruction) {
+  if (instruction.done) {
+    try {
+      Run(instruction);
+      instruction.done->set_value();
+    } catch (...) {
+      instruction.done->set_exception(std::current_exception());
+    }
+  } else {
+    Run(instruction);
+  }
   AuditAccepted();
+}
+
+// Throws only in instructions that a caller waits for.
+void EngineWorker::Run(Instruction& instruction) {
+  switch (instruction.kind) {
+    case InstructionKind::kAddRequest:
+      return AddRequest(std::get<AddRequestArgument>(instruction.argument));
+    case InstructionKind::kAbortRequest:
+      if (engine_ == nullptr) return;
+      return Guard("An abort",
+                   [&] { engine_->AbortRequest(std::get<std::string>(instruction.argument)); });
+    case InstructionKind::kAbortAllRequests:
+      if (engine_ == nullptr) return;
+      return Guard("Aborting all requests", [this] { engine_->AbortAllRequests(); });
+    case InstructionKind::kReloadEngine:
+      return Reload(std::get<ReloadArgument>(instruction.argument));
+    case InstructionKind::kUnloadEngine:
+      return Unload();
+    case InstructionKind::kResetEngine:
+      return Reset();
+    case InstructionKind::kCallEngine:
+    case InstructionKind::kDebugCallFuncOnAllAllWorker:
+      return std::get<EngineFunction>(instruction.argument)(LoadedEngine());
+  }
 }
 
 void EngineWorker::Step() {
@@ -62,72 +80,34 @@ void EngineWorker::Shutdown() {
   Unload();
 }
 
-void EngineWorker::Run(AddRequestCommand& command) {
-  const Request& request = *command.request;
+void EngineWorker::AddRequest(AddRequestArgument& argument) {
+  const Request& request = *argument.request;
   if (exited_) return End(request, FinishReason::kAbort, "");
   if (engine_ == nullptr) return End(request, FinishReason::kError, "No model is loaded");
-  accepted_.emplace(request.id, command.request);  // first, since the engine may answer at once
+  accepted_.emplace(request.id, argument.request);  // first, since the engine may answer at once
   try {
-    engine_->AddRequest(command.request, std::move(command.submission));
+    engine_->AddRequest(argument.request, std::move(argument.submission));
   } catch (...) {
     const std::string message = DescribeCurrentException();
     if (accepted_.erase(request.id) > 0) End(request, FinishReason::kError, message);
   }
 }
 
-void EngineWorker::Run(AbortRequestCommand& command) {
+void EngineWorker::Reload(ReloadArgument& argument) {
+  if (exited_) ThrowExited();
+  Unload();
+  Load(argument.config, std::move(argument.progress));
+}
+
+void EngineWorker::Reset() {
+  if (exited_) ThrowExited();
   if (engine_ == nullptr) return;
-  Guard("An abort", [&] { engine_->AbortRequest(command.request_id); });
-}
-
-void EngineWorker::Run(AbortAllRequestsCommand&) {
-  if (engine_ == nullptr) return;
-  Guard("Aborting all requests", [this] { engine_->AbortAllRequests(); });
-}
-
-void EngineWorker::Run(ReloadEngineCommand& command) {
-  Answer(&command.reply, [&] {
-    if (exited_) ThrowExited();
-    Unload();
-    Load(command.config, std::move(command.progress));
-  });
-}
-
-void EngineWorker::Run(UnloadEngineCommand& command) {
-  Answer(&command.reply, [this] { Unload(); });
-}
-
-void EngineWorker::Run(ResetEngineCommand& command) {
-  Answer(&command.reply, [this] {
-    if (exited_) ThrowExited();
-    if (engine_ == nullptr) return;
-    try {
-      engine_->Reset();
-    } catch (...) {
-      Recover("A reset", DescribeCurrentException());
-      throw;
-    }
-  });
-}
-
-void EngineWorker::Run(QueryMetricsCommand& command) {
-  Answer(&command.reply, [this] { return LoadedEngine().JSONMetrics(); });
-}
-
-void EngineWorker::Run(PinPrefixCommand& command) {
-  Answer(&command.reply, [&] { return LoadedEngine().PinPrefix(command.token_ids); });
-}
-
-void EngineWorker::Run(UnpinPrefixCommand& command) {
-  Answer(&command.reply, [&] { LoadedEngine().UnpinPrefix(command.pin_id); });
-}
-
-void EngineWorker::Run(PinnedPrefixesCommand& command) {
-  Answer(&command.reply, [this] { return LoadedEngine().PinnedPrefixes(); });
-}
-
-void EngineWorker::Run(DebugCallCommand& command) {
-  Answer(&command.reply, [&] { return LoadedEngine().DebugCall(command.name); });
+  try {
+    engine_->Reset();
+  } catch (...) {
+    Recover("A reset", DescribeCurrentException());
+    throw;
+  }
 }
 
 void EngineWorker::Load(const EngineConfig& config, LoadProgress progress) {

@@ -1,14 +1,14 @@
-// EngineWorker: what the background loop does between two looks at its channel. It owns the engine
-// and answers commands; it never throws.
+// EngineWorker owns the engine, carries out instructions and steps; it never throws.
 //
-// It keeps the account of requests that were accepted and have no final output yet, so that each
-// gets exactly one even when the engine itself fails: an engine that cannot be trusted any more is
-// dropped, which leaves nothing loaded. Background loop's thread only.
+// It keeps a list of the requests that were accepted and have no final output yet, so that each
+// gets exactly one even if the engine itself fails: an engine that cannot be trusted any more is
+// dropped, which leaves nothing loaded. Owned by the background loop; its thread only.
 #pragma once
 
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -24,49 +24,25 @@
 
 namespace mlc_native {
 
-// ---- the instruction kinds; those that have an answer carry a promise for it
-
-struct AddRequestCommand {
+struct AddRequestArgument {
   RequestPtr request;
   Submission submission;
 };
-struct AbortRequestCommand {
-  std::string request_id;
-};
-struct AbortAllRequestsCommand {};
-struct ReloadEngineCommand {
+struct ReloadArgument {
   EngineConfig config;
   LoadProgress progress;
-  std::promise<void> reply;
 };
-struct UnloadEngineCommand {
-  std::promise<void> reply;
+using EngineFunction = std::function<void(Engine&)>;
+
+// An instruction to the background loop. Its argument is what its kind takes: kAddRequest an
+// AddRequestArgument, kAbortRequest the request's id, kReloadEngine a ReloadArgument, kCallEngine
+// and kDebugCallFuncOnAllAllWorker an EngineFunction; the others none.
+struct Instruction {
+  InstructionKind kind;
+  std::variant<std::monostate, AddRequestArgument, std::string, ReloadArgument, EngineFunction>
+      argument;
+  std::optional<std::promise<void>> done;  // of one that the caller waits for
 };
-struct ResetEngineCommand {
-  std::promise<void> reply;
-};
-struct QueryMetricsCommand {
-  std::promise<std::string> reply;
-};
-struct PinPrefixCommand {
-  std::vector<int32_t> token_ids;
-  std::promise<int64_t> reply;
-};
-struct UnpinPrefixCommand {
-  int64_t pin_id = 0;
-  std::promise<void> reply;
-};
-struct PinnedPrefixesCommand {
-  std::promise<std::vector<PinnedPrefix>> reply;
-};
-struct DebugCallCommand {
-  std::string name;
-  std::promise<std::string> reply;
-};
-using Command =
-    std::variant<AddRequestCommand, AbortRequestCommand, AbortAllRequestsCommand,
-                 ReloadEngineCommand, UnloadEngineCommand, ResetEngineCommand, QueryMetricsCommand,
-                 PinPrefixCommand, UnpinPrefixCommand, PinnedPrefixesCommand, DebugCallCommand>;
 
 // What other threads may know of a loaded model. Immutable.
 struct LoadedModel {
@@ -101,32 +77,25 @@ class EngineWorker {
  public:
   explicit EngineWorker(EngineWorkerOptions options) : options_(std::move(options)) {}
 
-  // Nothing to do until the next command.
+  // Nothing to do until the next instruction.
   bool idle() const { return engine_ == nullptr || engine_->Empty(); }
-  void Execute(Command command);
+  void Execute(Instruction instruction);
   void Step();
-  // Aborts all requests and drops the engine; from now on requests end with "abort" and other
-  // commands are refused.
+  // Aborts all requests and drops the engine. From now on requests end with "abort" and other
+  // instructions are refused.
   void Shutdown();
 
  private:
-  void Run(AddRequestCommand& command);
-  void Run(AbortRequestCommand& command);
-  void Run(AbortAllRequestsCommand& command);
-  void Run(ReloadEngineCommand& command);
-  void Run(UnloadEngineCommand& command);
-  void Run(ResetEngineCommand& command);
-  void Run(QueryMetricsCommand& command);
-  void Run(PinPrefixCommand& command);
-  void Run(UnpinPrefixCommand& command);
-  void Run(PinnedPrefixesCommand& command);
-  void Run(DebugCallCommand& command);
+  void Run(Instruction& instruction);
+  void AddRequest(AddRequestArgument& argument);
+  void Reload(ReloadArgument& argument);
+  void Reset();
 
   void Load(const EngineConfig& config, LoadProgress progress);
   void Unload();
   // Throws InvalidRequest when nothing is loaded.
   Engine& LoadedEngine();
-  // Runs something of the engine that should not throw, and recovers if it does.
+  // Runs a function of the engine that should not throw, and recovers if it does.
   template <typename Action>
   void Guard(const char* what, const Action& action);
   // Ends all requests with an error; drops an engine that cannot even do that.
@@ -134,7 +103,7 @@ class EngineWorker {
   // An idle engine owes no final output.
   void AuditAccepted();
   void OnOutputs(std::vector<RequestStreamOutput> outputs);
-  // Ends accepted requests in the engine's stead.
+  // Ends accepted requests instead of the engine.
   void EndAll(FinishReason reason, const std::string& message);
   void End(const Request& request, FinishReason reason, const std::string& message);
 

@@ -81,11 +81,21 @@ void BindThreadedEngine(nb::module_& m) {
           [](ThreadedEngine& self, const std::vector<int64_t>& token_ids) {
             const std::vector<int32_t> checked = CheckedTokenIds("prompt", token_ids);
             nb::gil_scoped_release release;
-            return self.PinPrefix(checked);
+            return self.Call([&](Engine& engine) { return engine.PinPrefix(checked); });
           },
           "token_ids"_a)
-      .def("unpin_prefix", &ThreadedEngine::UnpinPrefix, "pin_id"_a, ReleaseGil())
-      .def("pinned_prefixes", &ThreadedEngine::PinnedPrefixes, ReleaseGil())
+      .def(
+          "unpin_prefix",
+          [](ThreadedEngine& self, int64_t pin_id) {
+            self.Call([=](Engine& engine) { engine.UnpinPrefix(pin_id); });
+          },
+          "pin_id"_a, ReleaseGil())
+      .def(
+          "pinned_prefixes",
+          [](ThreadedEngine& self) {
+            return self.Call([](Engine& engine) { return engine.PinnedPrefixes(); });
+          },
+          ReleaseGil())
       .def("debug_call_func_on_all_worker", &ThreadedEngine::DebugCallFuncOnAllAllWorker, "name"_a,
            ReleaseGil());
 }

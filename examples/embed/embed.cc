@@ -9,7 +9,6 @@
 #include <future>
 #include <iostream>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace {
@@ -37,21 +36,6 @@ class Printer {
   std::promise<std::string> finished_;
 };
 
-// The engine's two loops on threads of this program.
-class Loops {
- public:
-  explicit Loops(mlc_native::ThreadedEngine& engine)
-      : engine_(engine),
-        background_([&engine] { engine.RunBackgroundLoop(); }),
-        stream_back_([&engine] { engine.RunBackgroundStreamBackLoop(); }) {}
-  ~Loops() { engine_.ExitBackgroundLoop(); }  // the threads are joined after that
-
- private:
-  mlc_native::ThreadedEngine& engine_;
-  std::jthread background_;
-  std::jthread stream_back_;
-};
-
 std::vector<int32_t> Encode(const std::string& model, const mlc_native::TokenTable& table,
                             const std::string& text) {
   std::string reason;
@@ -73,7 +57,7 @@ int Run(const std::string& model, const std::string& prompt) {
         printer.Receive(outputs);
       },
       nullptr);
-  const Loops loops(*engine);
+  engine->Start();  // its two threads, until it is destroyed
 
   mlc_native::EngineConfig config;
   config.model = model;

@@ -151,14 +151,11 @@ TEST(ThreadedEngine, AnIdIsFreeWhenItsFinalOutputIsDelivered) {
         }
       },
       nullptr);
-  std::thread background([&] { engine->RunBackgroundLoop(); });
-  std::thread stream_back([&] { engine->RunBackgroundStreamBackLoop(); });
+  engine->Start();
   engine->Reload(config.dump());
   add();
   EXPECT_EQ(second_final.get_future().wait_for(testing::kHang), std::future_status::ready);
-  engine->ExitBackgroundLoop();
-  background.join();
-  stream_back.join();
+  engine->Stop();
 }
 
 // W10
@@ -528,9 +525,7 @@ TEST(ThreadedEngine, AForkedChildIsToldAndCanDropTheEngine) {
   h->StartAndLoad();
   auto idle = ThreadedEngine::Create();
   idle->InitThreadedEngine("cpu", [](auto) {}, nullptr);
-  std::promise<void> done;
-  std::thread stream_back([raw = idle.get()] { raw->RunBackgroundStreamBackLoop(); });
-  std::thread background([raw = idle.get()] { raw->RunBackgroundLoop(); });
+  idle->Start();
   EXPECT_THROW(idle->JSONMetrics(), InvalidRequest);
   const pid_t child = fork();
   if (child == 0) {
@@ -556,9 +551,39 @@ TEST(ThreadedEngine, AForkedChildIsToldAndCanDropTheEngine) {
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
   h->ExpectHealthy();
-  idle->ExitBackgroundLoop();
-  background.join();
-  stream_back.join();
+}
+
+TEST(ThreadedEngine, StopsAndStartsAtAnyTime) {
+  const auto engine = ThreadedEngine::Create();
+  EXPECT_THROW(engine->Start(), InvalidConfig) << "no callback";
+  std::promise<std::string> refusal;
+  engine->InitThreadedEngine(
+      "cpu", [&](auto) { refusal.set_value(Refusal([&] { engine->Stop(); })); }, nullptr);
+  engine->Start();
+  EXPECT_THROW(engine->Start(), InvalidConfig);
+  const RequestLimits limits{.vocab_size = 9, .max_num_sequence = 1, .max_sequence_length = 9};
+  engine->AddRequest(CreateRequest("a", {TokenData{{1}}}, {}, limits));
+  EXPECT_THAT(refusal.get_future().get(), HasSubstr("cannot wait for its own end"));
+  engine->Stop();
+  engine->Stop();
+  engine->Start();  // both loops have ended
+  EXPECT_THAT(Refusal([&] { engine->JSONMetrics(); }), HasSubstr("exited"));
+}
+
+TEST(ThreadedEngine, CallsRunOnTheLoadedEngine) {
+  ThreadedHarness h;
+  h.Start();
+  EXPECT_THAT(Refusal([&] { h.engine().Call([](Engine&) {}); }), HasSubstr("No model is loaded"));
+  h.Load();
+  const auto caller = std::this_thread::get_id();
+  EXPECT_NE(h.engine().Call([](Engine&) { return std::this_thread::get_id(); }), caller);
+  EXPECT_TRUE(h.engine().Call([](Engine& engine) { return engine.Empty(); }));
+  EXPECT_THROW(h.engine().Call([](Engine&) { throw std::logic_error("from the function"); }),
+               std::logic_error);
+  std::string refusal;
+  h.engine().Call([&](Engine&) { refusal = Refusal([&] { h.engine().JSONMetrics(); }); });
+  EXPECT_THAT(refusal, HasSubstr("cannot wait for itself"));
+  h.ExpectHealthy();
 }
 
 }  // namespace

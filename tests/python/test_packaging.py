@@ -82,8 +82,7 @@ int main(int argc, char** argv) {
       if (output.is_final()) finished.set_value(num_tokens);
     }
   }, nullptr);
-  std::thread loop([&] { engine->RunBackgroundLoop(); });
-  std::thread stream_back([&] { engine->RunBackgroundStreamBackLoop(); });
+  engine->Start();
   try {
     engine->Reload(R"({"model": "/does/not/exist"})");
   } catch (const mlc_native::LoadError&) {
@@ -95,9 +94,7 @@ int main(int argc, char** argv) {
   engine->AddRequest(
       engine->CreateRequest("r", {mlc_native::TokenData{{1, 2, 3}}}, config));
   std::cout << finished.get_future().get() << " tokens";
-  engine->ExitBackgroundLoop();
-  loop.join();
-  stream_back.join();
+  engine->Stop();
 }
 """
 
