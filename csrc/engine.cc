@@ -45,13 +45,6 @@ class EngineImpl : public Engine {
   void Reset() override;
   bool Empty() const override { return estate_->request_states.empty(); }
 
-  void SetRequestStreamCallback(RequestStreamCallback callback) override {
-    estate_->request_stream_callback_ = std::move(callback);
-  }
-  RequestStreamCallback GetRequestStreamCallback() const override {
-    return estate_->request_stream_callback_;
-  }
-
   const EngineConfig& config() const override { return loaded_.config; }
   const GenerationConfig& default_generation_config() const override {
     return loaded_.defaults.generation;

@@ -1,10 +1,10 @@
 // Engine: the single-threaded serving engine. Requests in, Step(), outputs through the callback.
 //
-// Every request that AddRequest accepted gets exactly one final output, its last. A step is a
+// Every request that AddRequest accepts gets exactly one final output, its last. A step is a
 // transaction; a failure ends the requests at fault with finish reason "error" and the others go
-// on. Step throws only what the callback throws, and then the state is consistent and all outputs
-// of the step were handed to the callback. All methods on one thread at a time; nothing here is
-// global.
+// on. Step throws only what the callback throws; the state is consistent then, and all outputs of
+// the step have been handed to the callback. One thread at a time calls the methods, except
+// CreateRequest; there are no globals.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,14 @@
 namespace mlc_native {
 
 struct EngineOptions {
-  RequestStreamCallback request_stream_callback;
+  RequestStreamCallback request_stream_callback;       // may be empty: outputs are discarded
   std::shared_ptr<EventTraceRecorder> trace_recorder;  // may be null
   std::string device = "cpu";
   LoadProgress load_progress;  // may be empty
   // The only source of time for deadlines and metrics; a simulation drives its own.
   ClockFunction now = Clock::now;
-  // Of EngineConfig::max_queue_length, which the engine sets; null is one of the engine's own.
+  // Counts waiting requests; the engine sets its limit to EngineConfig::max_queue_length. Null: the
+  // engine has its own.
   std::shared_ptr<QueueLimit> queue;
   GrammarCompilerFactory create_grammar_compiler = CreateGrammarCompiler;
 };
@@ -77,9 +78,6 @@ class Engine {
   // Aborts all, then clears metrics and the prefix cache.
   virtual void Reset() = 0;
   virtual bool Empty() const = 0;
-
-  virtual void SetRequestStreamCallback(RequestStreamCallback callback) = 0;
-  virtual RequestStreamCallback GetRequestStreamCallback() const = 0;
 
   virtual const EngineConfig& config() const = 0;  // completed
   virtual const GenerationConfig& default_generation_config() const = 0;

@@ -63,6 +63,8 @@ struct EngineStateObj {
   std::unique_ptr<PrefixCache> prefix_cache;  // null when it is off
   bool running_rsentries_changed = true;
   int64_t num_jump_forward_requests = 0;  // live ones with a retokenizer
+  // MLC-LLM's state has these two. Nothing sets them: this engine neither speculates nor splits
+  // prefill and decode between engines.
   int spec_draft_length = 0;
   bool disaggregation = false;
   RequestStreamCallback request_stream_callback_;

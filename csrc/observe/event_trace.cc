@@ -250,19 +250,4 @@ int64_t EventTraceRecorder::num_dropped() const {
   return impl_->num_dropped;
 }
 
-TraceScope::TraceScope(EventTraceRecorder* recorder, std::string_view request_id,
-                       std::string_view name)
-    : recorder_(recorder), request_id_(request_id), name_(name) {
-  if (recorder_ != nullptr) recorder_->AddEvent(request_id_, std::string(kStart).append(name_));
-}
-
-TraceScope::~TraceScope() {
-  if (recorder_ == nullptr) return;
-  try {
-    recorder_->AddEvent(request_id_, std::string(kFinish).append(name_));
-  } catch (...) {
-    // Out of memory. The dump closes the span.
-  }
-}
-
 }  // namespace mlc_native

@@ -38,19 +38,4 @@ class EventTraceRecorder {
   std::unique_ptr<Impl> impl_;
 };
 
-// Records "start name" now and "finish name" at the end of the scope. A null recorder costs one
-// branch. The texts must outlive the scope.
-class TraceScope {
- public:
-  TraceScope(EventTraceRecorder* recorder, std::string_view request_id, std::string_view name);
-  ~TraceScope();
-  TraceScope(const TraceScope&) = delete;
-  TraceScope& operator=(const TraceScope&) = delete;
-
- private:
-  EventTraceRecorder* const recorder_;
-  const std::string_view request_id_;
-  const std::string_view name_;
-};
-
 }  // namespace mlc_native

@@ -180,7 +180,7 @@ class MLCEngine(_OpenAIEngine):
         engine_config: EngineConfig | None = None,
         enable_tracing: bool = False,
     ) -> None:
-        super().__init__("sync", model, device, model_lib, mode, engine_config, enable_tracing)
+        super().__init__(model, device, model_lib, mode, engine_config, enable_tracing)
 
     @property
     def chat(self) -> Chat[ChatCompletionResponse, Generator[ChatCompletionStreamResponse]]:
@@ -314,7 +314,7 @@ class AsyncMLCEngine(_OpenAIEngine):
         engine_config: EngineConfig | None = None,
         enable_tracing: bool = False,
     ) -> None:
-        super().__init__("async", model, device, model_lib, mode, engine_config, enable_tracing)
+        super().__init__(model, device, model_lib, mode, engine_config, enable_tracing)
 
     @property
     def chat(

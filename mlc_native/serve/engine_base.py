@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from mlc_native import _core
 from mlc_native._core import PinnedPrefix
@@ -64,9 +64,8 @@ class EngineState:
         if self.trace_recorder is not None:
             self.trace_recorder.add_event(request_id, event)
 
-    def get_request_stream_callback(self, kind: Literal["async", "sync"]) -> Callable[[Any], None]:
-        """What the engine calls with each batch of outputs; one bridge serves both kinds."""
-        del kind
+    def get_request_stream_callback(self) -> Callable[[Any], None]:
+        """What the engine calls with each batch of outputs."""
         callback: Callable[[Any], None] = self.bridge
         return callback
 
@@ -123,7 +122,6 @@ class MLCEngineBase:
 
     def __init__(
         self,
-        kind: Literal["async", "sync"],
         model: str,
         device: object,
         model_lib: str | None,
@@ -140,7 +138,7 @@ class MLCEngineBase:
         bridge = StreamBridge(self._core.abort_request)
         self.state = EngineState(EventTraceRecorder() if enable_tracing else None, bridge)
         self._core.init_threaded_engine(
-            self.device, self.state.get_request_stream_callback(kind), self.state.trace_recorder
+            self.device, self.state.get_request_stream_callback(), self.state.trace_recorder
         )
         self._model = ModelSlot()
         self._reload_lock = threading.Lock()
@@ -157,6 +155,9 @@ class MLCEngineBase:
         FORK_GUARD.watch(self)
 
     def _start_threads(self) -> list[threading.Thread]:
+        # Threads of Python instead of ThreadedEngine::Start: each keeps its thread state, which a
+        # foreign thread would make and drop with every callback; and a daemon thread may run the
+        # callback that drops the last reference to the engine.
         loops = {
             "background": self._core.run_background_loop,
             "stream-back": self._core.run_background_stream_back_loop,

@@ -284,11 +284,12 @@ TEST(Engine, TraceCoversTheLifeOfARequest) {
 }
 
 TEST(Engine, LivesWithoutACallback) {
-  TestEngine engine({});
-  engine.engine().SetRequestStreamCallback(nullptr);
-  EXPECT_FALSE(engine.engine().GetRequestStreamCallback());
-  engine.Add("a", Prompt(20), Greedy(3));
-  while (!engine.engine().Empty()) engine.Step();
+  const TestEngineSetup setup;
+  const auto engine =
+      Engine::FromModel(std::make_unique<FakeModel>(setup.model), setup.Apply({}), {}, nullptr, {});
+  engine->AddRequest(engine->CreateRequest("a", {TokenData{Prompt(20)}}, Greedy(3)));
+  while (!engine->Empty()) engine->Step();
+  engine->AuditPages();
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Prompts and answers that end within 10 tokens of a limit: the right finish reason, the right
 // number of tokens, in a bounded number of steps, each of which computes something.
 //
-// The defects of others that these cases come from: requests near the capacity of the KV cache are
-// admitted and then never scheduled, or preempted for ever (mlc_llm.md W5, mlc-llm#3057: stuck at
-// 4088 of 4096 tokens), and decoding with nobody left to decode (W7).
+// These cases come from defects of other engines: requests near the capacity of the KV cache are
+// admitted and then never scheduled, or preempted for ever (mlc-llm#3057: stuck at 4088 of 4096
+// tokens), and a decode step without a sequence to decode.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -215,7 +215,7 @@ TEST(ThreadedFault, UnknownDeviceSaysWhatThereCanBe) {
   const ModelFolder folder;
   const auto engine = ThreadedEngine::Create();
   engine->InitThreadedEngine("gpu:7", [](auto) {}, nullptr);
-  std::thread background([&] { engine->RunBackgroundLoop(); });
+  engine->Start();
   try {
     engine->Reload(
         json{{"model", folder.path()}, {"model_lib", MLC_NATIVE_FAKE_MODEL_PATH}}.dump());
@@ -224,8 +224,6 @@ TEST(ThreadedFault, UnknownDeviceSaysWhatThereCanBe) {
     EXPECT_EQ(e.field(), "device");
     EXPECT_THAT(e.what(), HasSubstr("\"cpu\""));
   }
-  engine->ExitBackgroundLoop();
-  background.join();
 }
 
 TEST(ThreadedFault, AModelThatCannotBeAllocated) {
@@ -264,8 +262,6 @@ class StubEngine : public Engine {
   void Step() override { Call(hooks_->step); }
   void Reset() override { Call(hooks_->reset); }
   bool Empty() const override { return hooks_->empty || !busy_; }
-  void SetRequestStreamCallback(RequestStreamCallback) override {}
-  RequestStreamCallback GetRequestStreamCallback() const override { return {}; }
   const EngineConfig& config() const override { return config_; }
   const GenerationConfig& default_generation_config() const override { return generation_; }
   RequestLimits request_limits() const override {

@@ -17,19 +17,17 @@ namespace mlc_native::testing {
 inline bool RunWithFailingAllocation(TestEngine& test, int64_t k) {
   Engine& engine = test.engine();
   std::vector<RequestStreamOutput> received;
-  const RequestStreamCallback checked = engine.GetRequestStreamCallback();
-  engine.SetRequestStreamCallback(
-      [&](std::vector<RequestStreamOutput> outputs) { received = std::move(outputs); });
+  test.intercept = [&](std::vector<RequestStreamOutput> outputs) { received = std::move(outputs); };
   int64_t countdown = k;
   while (!engine.Empty()) {
     {
       const FailingAllocation failing(&countdown);
       engine.Step();
     }
-    if (!received.empty()) checked(std::exchange(received, {}));
+    if (!received.empty()) test.Receive(std::exchange(received, {}));
     engine.AuditPages();
   }
-  engine.SetRequestStreamCallback(checked);
+  test.intercept = nullptr;
   test.ExpectIdle();
   return countdown < 0;
 }

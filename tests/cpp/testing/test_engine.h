@@ -111,8 +111,8 @@ class TestEngine {
     options.now = setup.now;
     options.create_grammar_compiler = FakeGrammarFactory(setup.grammar);
     options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
-      checker_.Receive(outputs);
-      if (on_outputs) on_outputs(outputs);
+      if (intercept) return intercept(std::move(outputs));
+      Receive(outputs);
     };
     engine_ =
         Engine::FromModel(std::move(model), setup.Apply({}), defaults, setup.token_table, options);
@@ -120,6 +120,13 @@ class TestEngine {
 
   // Called in the engine's callback, after the checker has seen the outputs.
   std::function<void(const std::vector<RequestStreamOutput>&)> on_outputs;
+  // If set, called in the engine's callback instead of Receive.
+  RequestStreamCallback intercept;
+
+  void Receive(const std::vector<RequestStreamOutput>& outputs) {
+    checker_.Receive(outputs);
+    if (on_outputs) on_outputs(outputs);
+  }
 
   void Add(const std::string& id, std::vector<int32_t> prompt, const GenerationConfig& config) {
     std::vector<Data> inputs;
