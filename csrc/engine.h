@@ -88,7 +88,7 @@ class Engine {
   // Keeps a prompt in the prefix cache until it is unpinned or the engine is reset. All its tokens
   // must be in the cache: serve it before (debug_config.pinned_system_prompt pins while serving).
   // Returns the pin's id, which is the same for the same tokens. Throws InvalidRequest: not in the
-  // cache, or no room for the longest sequence would be left beside what is pinned.
+  // cache, or the pins would leave no room for the longest sequence.
   virtual int64_t PinPrefix(const std::vector<int32_t>& token_ids) = 0;
   // Throws InvalidRequest for an id that is not pinned.
   virtual void UnpinPrefix(int64_t pin_id) = 0;

@@ -1,9 +1,9 @@
 // EngineGrammars: turns the response_format of requests into grammars for the tokens of one loaded
 // model.
 //
-// The compiler behind it is made by the first request that needs it, so a model that serves no
-// constrained requests never loads the grammar library. Shared by the engine and by whoever creates
-// requests for it. Thread-safe; Compile blocks its caller, so never on the engine's thread.
+// The first request that needs it makes the compiler, so a model that serves no constrained
+// requests never loads the grammar library. Shared by the engine and the threads that create
+// requests for it. Thread-safe; Compile blocks its caller and is not called on the engine's thread.
 #pragma once
 
 #include <atomic>

@@ -102,8 +102,8 @@ EngineStateObj::Place EngineStateObj::PlaceOfNew(const Request& request) {
   while (place != waiting_queue.begin() && may_overtake(*std::prev(place))) --place;
   for (; place != waiting_queue.end(); ++place) {
     RequestState& overtaken = GetRequestState((*place)->id);
-    if (overtaken.started || overtaken.num_let_in == kMaxLetIn) continue;
-    ++overtaken.num_let_in;
+    if (overtaken.started || overtaken.num_overtakes == kMaxOvertakes) continue;
+    ++overtaken.num_overtakes;
     break;
   }
   return place;

@@ -1,10 +1,10 @@
 // EngineStateObj: everything the engine knows between two steps. Queues, states, ids, metrics.
 //
-// Invariants between steps: every live request is in request_states; it is in waiting_queue while
-// an entry of it has tokens to prefill, in running_queue while an entry of it decodes or branches
-// of it start when the step of their prompt is collected (a request with n > 1 can be in both after
-// a preemption). At most one waiting entry is partly prefilled: the
-// first one of the queue that holds pages. Internal ids are unique among the live. Queues change
+// Invariants between steps: every live request is in request_states. It is in waiting_queue while
+// an entry of it has tokens to prefill. It is in running_queue while an entry of it decodes, or
+// while its branches wait for the step of their prompt to be collected; after a preemption, a
+// request with n > 1 can be in both. At most one waiting entry is partly prefilled: the first one
+// of the queue that holds pages. Internal ids are unique among live sequences. Queues change only
 // through the methods below, which keep the flags of RequestState. Owned by the engine; engine's
 // thread only.
 #pragma once
@@ -50,7 +50,7 @@ struct ActionPostProcessWorkspace {
 };
 
 struct EngineStateObj {
-  static constexpr int kMaxLetIn = 8;
+  static constexpr int kMaxOvertakes = 8;
 
   std::vector<RequestPtr> running_queue;
   std::deque<RequestPtr> waiting_queue;
@@ -87,13 +87,14 @@ struct EngineStateObj {
 
   // A no-op when the request is in that queue already.
   //
-  // Where a new request waits is decided here, once: behind all of its priority or a higher one and
-  // behind all that have started; from there on before the first request of a lower priority that
-  // has let in fewer than kMaxLetIn. So requests of one priority never overtake each other, and one
-  // with p requests before it is overtaken by a bounded number of later ones: directly by
-  // kMaxLetIn for each request of a lower priority than the newcomer's among those p and itself.
+  // Where a new request waits is decided here, once: behind all requests of its priority or a
+  // higher one, behind all that have started, and then before the first request of a lower priority
+  // that has been overtaken fewer than kMaxOvertakes times. So requests of one priority never
+  // overtake each other. A request with p requests before it is overtaken by a bounded number of
+  // later ones: by kMaxOvertakes for each request, among those p and itself, of a lower priority
+  // than the newcomer.
   void PushWaiting(RequestState& rstate);
-  // Of a preempted request: before all but those that have started and have a higher priority.
+  // For a preempted request: before all requests except started ones of a higher priority.
   void PushWaitingFront(RequestState& rstate);
   void PushRunning(RequestState& rstate);
   // Drops the requests at the head that have nothing to prefill any more.

@@ -40,7 +40,7 @@ struct RequestMetrics {
   int64_t completion_tokens = 0;  // of all answers, with the token that ended each
   int64_t prefill_tokens =
       0;                      // prompt tokens computed, recomputation after preemption not included
-  int64_t decode_tokens = 0;  // sampled, but for the first of each sequence
+  int64_t decode_tokens = 0;  // sampled, except the first of each sequence
   int64_t num_answers = 0;    // sequences that have a token
   int64_t jump_forward_tokens = 0;  // that jump-forward decoding put in, some in place of others
   int64_t cached_tokens = 0;        // prompt tokens taken from the prefix cache
@@ -99,7 +99,7 @@ struct EngineMetrics {
   double engine_prefill_time_sum = 0;
   double engine_decode_time_sum = 0;
   double engine_jump_forward_time_sum = 0;
-  double grammar_mask_time_sum = 0;  // filling token masks, beside the forward
+  double grammar_mask_time_sum = 0;  // filling token masks, alongside the forward
   int64_t prompt_tokens_sum = 0;
   int64_t completion_tokens_sum = 0;
   int64_t prefill_tokens_sum = 0;

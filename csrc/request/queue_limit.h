@@ -1,9 +1,9 @@
 // QueueLimit counts the requests that wait for their start and refuses those beyond the limit.
 //
-// A request holds a Slot from its submission until the first work on its tokens starts, or until it
-// ends without: on its way through the command channel, in the waiting queue, at last nowhere. A
-// slot gives itself back, so the count is exact whatever becomes of the request. Preempted requests
-// have started and do not count. Any thread.
+// A request holds a Slot from its submission until the first work on its tokens starts or until it
+// ends without any: in the command channel and in the waiting queue. A slot gives itself back, so
+// the count is exact whatever happens to the request. Preempted requests have started and do not
+// count. Any thread.
 #pragma once
 
 #include <atomic>

@@ -1,16 +1,16 @@
 // The states of a request: one RequestState, with one RequestStateEntry per sequence.
 //
-// n == 1: one entry. n > 1: entry 0 is the root (prefills the prompt, generates nothing),
+// n == 1: one entry. n > 1: entry 0 is the root, which prefills the prompt and generates nothing;
 // entries 1..n are its children (parent_idx 0), forked from the root's pages when its prefill is
-// complete; the root then holds no pages and stays alive until its children finished. Each entry
-// has its own internal id; child i draws with sequence index i - 1, a lone entry with 0.
+// complete. The root then holds no pages and stays alive until its children have finished. Each
+// entry has its own internal id; child i draws with sequence index i - 1, a lone entry with 0.
 //
 // A sequence is its tokens and how many of them are in the KV cache:
 //   0 <= kv_len <= tokens.size(); prompt = tokens[0, prompt_len), generated = the rest.
-// Prefill, decode and recomputation after preemption are the same thing: feed tokens [kv_len,
+// Prefill, decode and recomputation after preemption are the same operation: feed tokens [kv_len,
 // tokens.size()). A running sequence has at least one token that is not in the cache yet, the one
-// sampled last, and more of them after a jump-forward; the last one's logits give the next. Status:
-// kPending -> kAlive -> kFinished; preemption: kAlive -> kPending. Engine's thread only.
+// sampled last, and more after a jump-forward; the logits of the last one give the next token.
+// Status: kPending -> kAlive -> kFinished; preemption: kAlive -> kPending. Engine's thread only.
 //
 // kv_len includes the tokens that steps in flight compute (step/step_pipeline.h). What those steps
 // draw is pending instead of in `tokens`: kv_len <= length() = tokens.size() + pending_rows.size().
@@ -70,21 +70,22 @@ struct RequestStateEntry {
   bool last_is_pending = false;     // the sequence surely ends with the last pending token
   int64_t num_prompt_counted = 0;   // prompt tokens that are in RequestMetrics::prefill_tokens
   TimePoint last_token_time_point;  // epoch before the first generated token
-  // What may follow `tokens`; null when anything may. Nothing of it depends on the KV cache, so it
-  // stays as it is while the sequence is preempted and computed again.
+  // What may follow `tokens`; null if anything may. It does not depend on the KV cache, so it stays
+  // as it is while the sequence is preempted and computed again.
   std::unique_ptr<GrammarMatcher> grammar_matcher;
-  bool grammar_ended = false;       // nothing may follow but the end
+  bool grammar_ended = false;       // only the end may follow
   bool tries_jump_forward = false;  // a token was sampled since jump-forward decoding looked
 
   // Results of scored rows (PlannedSlice::num_scored) in the order of their positions.
   std::vector<SampleResult> scores;
 
-  // Delivery: what has been generated but not handed out yet; post-process has looked at the first
-  // num_examined of them and the stop handler withholds those.
+  // Tokens that are generated and not delivered. Post-process has examined the first num_examined
+  // of them, which the stop handler withholds.
   std::vector<SampleResult> undelivered;
   size_t num_examined = 0;
-  // Text between what was delivered and `undelivered` that belongs to no token of either; see
-  // SequenceDelta. Not examined yet, and the bytes of it that the stop handler withholds.
+  // Text between the delivered tokens and `undelivered` that belongs to no token of either
+  // (SequenceDelta). extra_prefix is not examined yet; the stop handler withholds
+  // num_prefix_bytes_held bytes.
   std::string extra_prefix;
   size_t num_prefix_bytes_held = 0;
   std::optional<StopStrHandler> stop_handler;  // absent without stop strings
@@ -109,14 +110,14 @@ struct RequestStateEntry {
            num_tokens_to_compute() == 0;
   }
 
-  // Prompt tokens that collected steps have computed or found in the cache (the first num_cached)
-  // go into the request's metrics, each once: recomputation does not count.
+  // Adds the prompt tokens that collected steps have computed or found in the cache (the first
+  // num_cached) to the request's metrics, each once: recomputation does not count.
   void CountPromptTokens(int64_t num_cached);
-  // Appends a sampled token; it is delivered by the next post-process. Throws what the grammar
-  // library throws, and InternalError when the grammar forbids the token; the request must end
-  // then.
+  // Appends a sampled token, which the next post-process delivers. Throws what the grammar library
+  // throws, and InternalError if the grammar forbids the token; then the request must end.
   void CommitToken(SampleResult&& result);
-  // `tokens` and what counts them; the grammar matcher, delivery and the KV cache are the caller's.
+  // Change `tokens` and their counts only; the caller sees to the grammar matcher, the delivery and
+  // the KV cache.
   void AppendToken(int32_t token_id);
   void TakeBackTokens(int64_t num_tokens);
 };
@@ -127,21 +128,22 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   RequestMetrics metrics;
   std::string error_message;
 
-  // Which queues of EngineStateObj hold the request, and whether the next post-process looks at it.
+  // Which queues of EngineStateObj hold the request, and whether the next post-process processes
+  // it.
   bool in_waiting_queue = false;
   bool in_running_queue = false;
   bool is_dirty = false;
-  bool delivery_begun = false;  // by a post-process that has not come to the output yet
+  bool delivery_begun = false;  // by a post-process that has not made the output yet
   bool final_output_made = false;
-  // The first work on its tokens has begun; true ever after, also while it waits again. The waiting
-  // queue holds such requests in front.
+  // The first work on its tokens has begun. Stays true while the request waits again; such requests
+  // are at the front of the waiting queue.
   bool started = false;
-  int num_let_in = 0;   // requests of a higher priority that were put directly before it
-  int64_t arrival = 0;  // number of requests admitted before it
+  int num_overtakes = 0;  // times that a request of a higher priority was put directly before it
+  int64_t arrival = 0;    // number of requests admitted before it
   TimePoint queue_deadline = kNoDeadline;  // for the start
   TimePoint deadline = kNoDeadline;        // for the end
   QueueLimit::Slot queue_slot;             // held until it has started
-  bool queue_wait_traced = false;  // a "start queue wait" without its "finish" is in the trace
+  bool queue_wait_traced = false;  // the trace has its "start queue wait" and not yet the "finish"
 
   // strip_leading_space is for the TextStreamer of each answer; stop_strs may be null.
   RequestState(RequestPtr request, const std::shared_ptr<const StopStrSet>& stop_strs,

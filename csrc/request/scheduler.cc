@@ -29,7 +29,7 @@ Demand DemandOfNew(const RequestStateEntry& entry, PrefixCache& cache, const Pag
   return {.num_cached = prefix.length, .pages = needed + prefix.num_cached_pages};
 }
 
-// Pages that must stay available beside those of the entry: the next one of every generating
+// Besides the pages of the entry, these must stay available: the next one of every generating
 // sequence.
 bool PagesSuffice(int64_t pages_needed, const Budget& budget) {
   if (pages_needed == 0) return true;  // reserved with its first chunk

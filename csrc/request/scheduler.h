@@ -1,11 +1,11 @@
 // The scheduler decides what the next forward computes: pure functions of queues, page counts, the
 // prefix cache and limits.
 //
-// In the order of the waiting queue (EngineStateObj::PushWaiting); nothing overtakes the head. A
-// plan never needs more pages than are available (free or cached), never has more than
-// prefill_chunk_size rows nor leads to more than max_num_sequence generating sequences. Progress:
-// with a request waiting, nothing running and no pages used, a plan is never empty (a lone request
-// always fits, admission saw to that). Engine's thread only.
+// Waiting requests are planned in the order of their queue (EngineStateObj::PushWaiting); none
+// overtakes the head. A plan never needs more pages than are available (free or cached), never has
+// more than prefill_chunk_size rows and never leads to more than max_num_sequence generating
+// sequences. Progress: if a request waits, nothing runs and no pages are used, a plan is never
+// empty (admission refuses requests that do not fit alone). Engine's thread only.
 #pragma once
 
 #include <cstdint>

@@ -77,7 +77,8 @@ TEST(WaitingQueue, EachLetsInABoundedNumber) {
   WaitingQueue queue;
   queue.Add("l0");
   queue.Add("l1");
-  for (int i = 0; i < 2 * EngineStateObj::kMaxLetIn + 2; ++i) queue.Add("h" + std::to_string(i));
+  for (int i = 0; i < 2 * EngineStateObj::kMaxOvertakes + 2; ++i)
+    queue.Add("h" + std::to_string(i));
   EXPECT_EQ(queue.Order(), "h0 h1 h2 h3 h4 h5 h6 h7 l0 h8 h9 h10 h11 h12 h13 h14 h15 l1 h16 h17");
 }
 
@@ -133,10 +134,10 @@ TEST_P(WaitingQueueBounds, FifoInAClassAndBoundedOvertaking) {
       if (std::stoi(other.substr(1)) < number) ++state.overtaken;
     }
     for (const auto& [other, state] : waiting) {
-      const int64_t direct = EngineStateObj::kMaxLetIn * (state.before + 1);
+      const int64_t direct = EngineStateObj::kMaxOvertakes * (state.before + 1);
       const int64_t bound = other[0] == 'h'   ? 0
                             : other[0] == 'n' ? direct
-                                              : direct * (1 + EngineStateObj::kMaxLetIn);
+                                              : direct * (1 + EngineStateObj::kMaxOvertakes);
       ASSERT_LE(state.overtaken, bound) << other << ", " << state.before << " before it";
     }
   };

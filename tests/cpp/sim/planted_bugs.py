@@ -51,7 +51,8 @@ BUGS = [
         "final output twice",
         "step/post_process.cc",
         "  context.state.postproc_workspace.outputs.push_back(std::move(final));\n",
-        "  if (rstate.leaves().size() == 3) context.state.postproc_workspace.outputs.push_back(final);\n"
+        "  if (rstate.leaves().size() == 3)\n"
+        "    context.state.postproc_workspace.outputs.push_back(final);\n"
         "  context.state.postproc_workspace.outputs.push_back(std::move(final));\n",
     ),
     Bug(

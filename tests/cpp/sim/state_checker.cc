@@ -158,12 +158,12 @@ void StateChecker::CheckOrder() {
 void StateChecker::CheckOvertaken(const Arrival& started) {
   // Each request lets 8 of a higher priority in directly before it (EngineStateObj::PushWaiting),
   // and each of these, when it is of normal priority, 8 of high priority.
-  constexpr int64_t kMaxLetIn = 8 + 8 * 8;
+  constexpr int64_t kMaxOvertakes = 8 + 8 * 8;
   for (auto& [id, arrival] : arrivals_) {
     if (arrival.number >= started.number || started_.contains(id)) continue;
     if (started.priority >= arrival.priority) {
       fail_("request \"" + id + "\" was overtaken before it started");
-    } else if (++arrival.num_overtaken > kMaxLetIn * (arrival.num_before + 1)) {
+    } else if (++arrival.num_overtaken > kMaxOvertakes * (arrival.num_before + 1)) {
       fail_("request \"" + id + "\" starves");
     }
   }
