@@ -260,6 +260,7 @@ def main() -> int:
         configure = ["cmake", "-S", str(scratch / "csrc"), "-B", str(scratch / BUILD)]
         for option in ("PYTHON=OFF", "CUDA=OFF", "BUILD_TESTS=ON"):
             configure.append(f"-DMLC_NATIVE_{option}")
+        configure.append(f"-DPython_EXECUTABLE={sys.executable}")
         subprocess.run([*configure, "-G", "Ninja"], check=True, capture_output=True)
         for bug in BUGS:
             if arguments.names and not any(name in bug.name for name in arguments.names):
