@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -101,5 +102,9 @@ class Engine {
   // name that does not exist, saying which do.
   virtual std::string DebugCall(const std::string& name) = 0;
 };
+
+// Makes the engine of a Reload; called on the background loop's thread.
+using EngineFactory =
+    std::function<std::unique_ptr<Engine>(const EngineConfig&, const EngineOptions&)>;
 
 }  // namespace mlc_native

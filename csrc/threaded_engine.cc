@@ -3,10 +3,8 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <filesystem>
 #include <future>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <unordered_set>
@@ -14,6 +12,7 @@
 
 #include "support/channel.h"
 #include "support/error.h"
+#include "support/mutex.h"
 #include "threaded_engine_worker.h"
 
 namespace mlc_native {
@@ -51,14 +50,14 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     }
     ExitBackgroundLoop();
     JoinThreads();
-    std::unique_lock<std::mutex> lock(mutex_);
-    sync_->changed.wait(lock, [this] { return num_loops_inside_ == 0; });
+    const MutexLock lock(mutex_);
+    while (num_loops_inside_ > 0) sync_->changed.Wait(mutex_);
   }
 
   void InitThreadedEngine(std::string device, RequestStreamCallback callback,
                           std::shared_ptr<EventTraceRecorder> trace_recorder) override {
     if (!callback) throw InvalidConfig("callback", "The request stream callback must not be empty");
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (callback_) throw InvalidConfig("callback", "InitThreadedEngine was called already");
     device_ = std::move(device);
     callback_ = std::move(callback);
@@ -67,7 +66,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   void Start() override {
     RefuseAfterFork();
-    std::lock_guard<std::mutex> lock(sync_->threads_mutex);
+    const MutexLock lock(sync_->threads_mutex);
     StartThread(&engine_loop_, [this] { BackgroundLoop(); });
     StartThread(&stream_back_loop_, [this] { StreamBackLoop(); });
   }
@@ -75,7 +74,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   void Stop() override {
     if (getpid() != process_) return;
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       const std::thread::id self = std::this_thread::get_id();
       if (engine_loop_.thread == self || stream_back_loop_.thread == self) {
         ThrowNoLoop("A loop cannot wait for its own end: call ExitBackgroundLoop in callbacks");
@@ -97,11 +96,11 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     if (getpid() != process_) return;
     sync_->instructions.Close();
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (engine_loop_.state != LoopState::kNotStarted) return;
       engine_loop_.state = LoopState::kExited;
     }
-    sync_->changed.notify_all();
+    sync_->changed.NotifyAll();
     EndWithoutLoop();
   }
 
@@ -126,7 +125,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     Submission submission{.time = Clock::now(), .slot = {}};
     if (request->needs_queue_slot()) submission.slot = QueueLimit::Enter(queue_);
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!live_ids_.insert(request->id).second) {
         throw InvalidRequest("id", "Request id \"" + request->id +
                                        "\" is in use by a request that has not finished yet");
@@ -136,7 +135,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
       return;
     }
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       live_ids_.erase(request->id);
     }
     ThrowNoLoop("The engine has exited");
@@ -169,7 +168,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   // False if the loop has ended already. Otherwise the loop is to run now, once.
   bool Enter(Loop* loop) {
     {
-      std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!callback_) throw InvalidConfig("callback", "Call InitThreadedEngine first");
       if (loop->state == LoopState::kExited) return false;
       if (loop->state == LoopState::kRunning) {
@@ -178,17 +177,16 @@ class ThreadedEngineImpl final : public ThreadedEngine {
       loop->state = LoopState::kRunning;
       ++num_loops_inside_;
     }
-    sync_->changed.notify_all();
+    sync_->changed.NotifyAll();
     return true;
   }
 
   void RunsOnThisThread(Loop* loop) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     loop->thread = std::this_thread::get_id();
   }
 
-  // Requires: sync_->threads_mutex is held.
-  void StartThread(Loop* loop, std::function<void()> body) {
+  void StartThread(Loop* loop, std::function<void()> body) MLC_REQUIRES(sync_->threads_mutex) {
     if (!Enter(loop)) return;
     try {
       sync_->threads.emplace_back(std::move(body));
@@ -225,11 +223,11 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   // The last act of a loop: the destructor may run from here on, so the notification is under the
   // lock.
   void Leave(Loop* loop) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     loop->state = LoopState::kExited;
     loop->thread = {};
     --num_loops_inside_;
-    sync_->changed.notify_all();
+    sync_->changed.NotifyAll();
   }
 
   EngineWorkerOptions WorkerOptions() {
@@ -242,7 +240,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
       sync_->outputs.Push(std::move(outputs));
     };
     options.publish = [this](std::shared_ptr<const LoadedModel> loaded) {
-      std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(mutex_);
       loaded_.swap(loaded);
     };
     return options;
@@ -282,19 +280,20 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   }
 
   void JoinThreads() {
-    std::lock_guard<std::mutex> lock(sync_->threads_mutex);
+    const MutexLock lock(sync_->threads_mutex);
     for (std::thread& thread : sync_->threads) thread.join();
     sync_->threads.clear();
   }
 
   void RequireBackgroundLoop() {
     RefuseAfterFork();
-    std::unique_lock<std::mutex> lock(mutex_);
+    const auto deadline = std::chrono::steady_clock::now() + kLoopStartTimeout;
+    const MutexLock lock(mutex_);
     if (engine_loop_.thread == std::this_thread::get_id()) {
       ThrowNoLoop("The background loop cannot wait for itself: not from its callbacks");
     }
-    if (!sync_->changed.wait_for(lock, kLoopStartTimeout,
-                                 [this] { return engine_loop_.state != LoopState::kNotStarted; })) {
+    while (engine_loop_.state == LoopState::kNotStarted) {
+      if (sync_->changed.WaitUntil(mutex_, deadline)) continue;
       ThrowNoLoop("The background loop is not running: call Start first");
     }
   }
@@ -307,7 +306,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   std::shared_ptr<const LoadedModel> Loaded() const {
     RefuseAfterFork();
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (loaded_ == nullptr) throw InvalidRequest("engine", "No model is loaded");
     return loaded_;
   }
@@ -333,7 +332,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   }
 
   void RetireFinished(const std::vector<RequestStreamOutput>& outputs) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const RequestStreamOutput& output : outputs) {
       if (output.is_final()) live_ids_.erase(output.request_id);
     }
@@ -367,21 +366,20 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   struct Sync {
     Channel<Instruction> instructions;                  // closed by ExitBackgroundLoop
     Channel<std::vector<RequestStreamOutput>> outputs;  // closed by the end of the background loop
-    std::condition_variable changed;                    // a loop entered or left; with mutex_
-    std::mutex threads_mutex;                           // locked before mutex_
-    std::vector<std::thread> threads;                   // of Start; with threads_mutex
+    CondVar changed;                                    // a loop entered or left; with mutex_
+    Mutex threads_mutex;                                // locked before mutex_
+    std::vector<std::thread> threads MLC_GUARDED_BY(threads_mutex);  // of Start
   };
   // Own synchronization.
   std::unique_ptr<Sync> sync_ = std::make_unique<Sync>();
   const std::shared_ptr<QueueLimit> queue_ = std::make_shared<QueueLimit>();
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  Loop engine_loop_;
-  Loop stream_back_loop_;
-  int num_loops_inside_ = 0;
-  std::unordered_set<std::string> live_ids_;
-  std::shared_ptr<const LoadedModel> loaded_;  // null while nothing is loaded
+  mutable Mutex mutex_;
+  Loop engine_loop_ MLC_GUARDED_BY(mutex_);
+  Loop stream_back_loop_ MLC_GUARDED_BY(mutex_);
+  int num_loops_inside_ MLC_GUARDED_BY(mutex_) = 0;
+  std::unordered_set<std::string> live_ids_ MLC_GUARDED_BY(mutex_);
+  std::shared_ptr<const LoadedModel> loaded_ MLC_GUARDED_BY(mutex_);  // null: nothing is loaded
 };
 
 }  // namespace

@@ -29,25 +29,10 @@
 #include "models/model.h"
 #include "observe/event_trace.h"
 #include "request/request.h"
+#include "threaded_engine_instruction.h"
 #include "tokenizer/token_table.h"
 
 namespace mlc_native {
-
-// Makes the engine of a Reload; called on the background loop's thread.
-using EngineFactory =
-    std::function<std::unique_ptr<Engine>(const EngineConfig&, const EngineOptions&)>;
-
-// What the caller asks of the background loop.
-enum class InstructionKind {
-  kAddRequest,
-  kAbortRequest,
-  kAbortAllRequests,
-  kReloadEngine,
-  kUnloadEngine,
-  kResetEngine,
-  kCallEngine,
-  kDebugCallFuncOnAllAllWorker,
-};
 
 class ThreadedEngine {
  public:

@@ -19,7 +19,7 @@
 #include "config/data.h"
 #include "engine.h"
 #include "request/request.h"
-#include "threaded_engine.h"
+#include "threaded_engine_instruction.h"
 #include "tokenizer/token_table.h"
 
 namespace mlc_native {

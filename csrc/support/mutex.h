@@ -43,6 +43,15 @@ class CondVar {
     changed_.wait(lock);
     lock.release();
   }
+  // The same, but sleeps no longer than until `deadline`. Returns false if that was reached.
+  template <typename TimePoint>
+  bool WaitUntil(Mutex& mutex, TimePoint deadline)
+      MLC_REQUIRES(mutex) MLC_NO_THREAD_SAFETY_ANALYSIS {
+    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
+    const bool in_time = changed_.wait_until(lock, deadline) == std::cv_status::no_timeout;
+    lock.release();
+    return in_time;
+  }
   void NotifyOne() { changed_.notify_one(); }
   void NotifyAll() { changed_.notify_all(); }
 
