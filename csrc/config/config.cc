@@ -106,6 +106,13 @@ void CheckResponseFormat(const ResponseFormat& format) {
   }
 }
 
+void CheckTokenLimits(const GenerationConfig& config) {
+  Require(
+      config.max_tokens < 0 || config.min_tokens <= config.max_tokens, "min_tokens",
+      "\"min_tokens\" should be at most \"max_tokens\" (" + std::to_string(config.max_tokens) + ')',
+      config.min_tokens);
+}
+
 void CheckDebugConfig(const DebugConfig& debug) {
   if (!debug.special_request.empty() && debug.special_request != "query_engine_metrics") {
     throw InvalidRequest("special_request", "Unknown special request \"" + debug.special_request +
@@ -148,6 +155,7 @@ void GenerationConfig::Validate(int64_t vocab_size) const {
   Require(logprobs || top_logprobs == 0, "top_logprobs",
           "\"logprobs\" must be true to support \"top_logprobs\"", top_logprobs);
   CheckResponseFormat(response_format);
+  CheckTokenLimits(*this);
   CheckDebugConfig(debug_config);
 }
 

@@ -187,7 +187,7 @@ class FieldWriter {
   }
   template <typename T>
   void Write(const std::optional<T>& value) {
-    value ? json_->Put(*value) : json_->Null();
+    value ? Write(*value) : void(json_->Null());
   }
   template <typename T>
   void Write(const std::vector<T>& values) {

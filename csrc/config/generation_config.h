@@ -73,6 +73,7 @@ using LogitBias = std::vector<std::pair<int32_t, double>>;
 struct GenerationConfig {
   int32_t n = 1;
   int64_t max_tokens = -1;
+  int64_t min_tokens = 0;
   std::vector<std::string> stop_strs;
   std::vector<int32_t> stop_token_ids;
   ResponseFormat response_format;
@@ -135,6 +136,12 @@ void VisitAnswerFields(Visitor&& visit) {
   visit(Field{"max_tokens", "tokens per answer; -1 is unlimited, 0 an empty answer.",
               AtLeast(-1, "should be at least -1 (-1 is unlimited, 0 an empty answer)")},
         &GenerationConfig::max_tokens);
+  visit(Field{"min_tokens",
+              "tokens that an answer has at least, >= 0: before, no end-of-sequence token and no "
+              "token of `stop_token_ids` is drawn, and stop strings are looked for in the text "
+              "behind them.",
+              AtLeast(0, "should be at least 0")},
+        &GenerationConfig::min_tokens);
   visit(Field{"stop_strs", "texts at which an answer ends; not part of the answer."},
         &GenerationConfig::stop_strs);
   visit(

@@ -8,22 +8,14 @@
 #include "models/model.h"
 #include "request/scheduler.h"
 #include "sampling/sampler.h"
+#include "sampling/token_mask.h"
 #include "support/check.h"
 
 namespace mlc_native {
 namespace {
 
-constexpr int64_t kBits = 32;
-
-void SetBit(std::span<int32_t> mask, int32_t token_id, bool value) {
-  if (token_id < 0 || static_cast<size_t>(token_id / kBits) >= mask.size()) return;
-  const auto bit = static_cast<int32_t>(uint32_t{1} << (token_id % kBits));
-  int32_t& word = mask[token_id / kBits];
-  word = value ? word | bit : word & ~bit;
-}
-
 bool AnyBit(std::span<const int32_t> mask, int64_t vocab_size) {
-  const auto tail = static_cast<uint32_t>(vocab_size % kBits);
+  const auto tail = static_cast<uint32_t>(vocab_size % kTokensPerWord);
   const uint32_t last_word = tail == 0 ? ~uint32_t{0} : (uint32_t{1} << tail) - 1;
   if ((static_cast<uint32_t>(mask.back()) & last_word) != 0) return true;
   return std::any_of(mask.begin(), mask.end() - 1, [](int32_t word) { return word != 0; });
@@ -43,7 +35,7 @@ bool AnyBit(std::span<const int32_t> mask, int64_t vocab_size) {
 }  // namespace
 
 size_t GrammarMasks::words_per_row() const {
-  return static_cast<size_t>((context_.model.metadata().vocab_size + kBits - 1) / kBits);
+  return TokenMaskWords(context_.model.metadata().vocab_size);
 }
 
 void GrammarMasks::Start(const StepPlan& plan) {
@@ -94,10 +86,10 @@ std::span<const int32_t> GrammarMasks::WithStopTokens(const RequestStateEntry& l
     std::fill(row.mask.begin(), row.mask.end(), -1);
   }
   if (ignore_eos) {
-    for (int32_t token_id : context_.eos_token_ids) SetBit(row.mask, token_id, false);
+    for (int32_t token_id : context_.eos_token_ids) SetTokenBit(row.mask, token_id, false);
   }
   if (!config.stop_token_ids.empty() && row.matcher->IsCompleted()) {
-    for (int32_t token_id : config.stop_token_ids) SetBit(row.mask, token_id, true);
+    for (int32_t token_id : config.stop_token_ids) SetTokenBit(row.mask, token_id, true);
   }
   return row.mask;
 }
@@ -108,8 +100,9 @@ bool GrammarMasks::MustEnd(const RequestStateEntry& leaf) {
   if (matcher->IsTerminated()) return true;
   scratch_.resize(words_per_row());
   if (!matcher->FillMask(scratch_)) return false;
-  for (int32_t token_id : context_.eos_token_ids) SetBit(scratch_, token_id, false);
-  for (int32_t token_id : leaf.rstate->config().stop_token_ids) SetBit(scratch_, token_id, false);
+  for (int32_t token_id : context_.eos_token_ids) SetTokenBit(scratch_, token_id, false);
+  for (int32_t token_id : leaf.rstate->config().stop_token_ids)
+    SetTokenBit(scratch_, token_id, false);
   return !AnyBit(scratch_, context_.model.metadata().vocab_size);
 }
 

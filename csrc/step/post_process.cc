@@ -69,15 +69,15 @@ class SequenceDelivery {
   }
 
   void PutBytes(int32_t token, std::string_view bytes) {
-    if (leaf_.stop_handler) return leaf_.stop_handler->Put(token, bytes, &bytes_, &ids_);
+    if (leaf_.stop_handler && MayStop(NumExamined())) {
+      return leaf_.stop_handler->Put(token, bytes, &bytes_, &ids_);
+    }
     bytes_ += bytes;
     if (token != StopStrHandler::kNoToken) ids_.push_back(token);
   }
 
   void CheckEnd() {
-    // Tokens of the sequence up to the one just examined.
-    const auto num_tokens =
-        static_cast<int64_t>(leaf_.tokens.size() - (leaf_.undelivered.size() - leaf_.num_examined));
+    const int64_t num_tokens = leaf_.rstate->request->prompt_len() + NumExamined();
     const bool grammar_ended =
         leaf_.grammar_ended && leaf_.num_examined == leaf_.undelivered.size();
     if (grammar_ended || (leaf_.stop_handler && leaf_.stop_handler->stop_triggered())) {
@@ -99,7 +99,18 @@ class SequenceDelivery {
     leaf_.undelivered.resize(num_undelivered);
   }
 
+  // Tokens of the answer up to the one just examined.
+  int64_t NumExamined() const {
+    return leaf_.num_generated() -
+           static_cast<int64_t>(leaf_.undelivered.size() - leaf_.num_examined);
+  }
+
+  // Whether an answer may end with its token number `num_generated`, except by its length.
+  bool MayStop(int64_t num_generated) const { return num_generated > config_.min_tokens; }
+
+  // Requires: `token` is the next one to be examined.
   bool IsStopToken(int32_t token) const {
+    if (!MayStop(NumExamined() + 1)) return false;
     return (!config_.debug_config.ignore_eos && Contains(context_.eos_token_ids, token)) ||
            Contains(config_.stop_token_ids, token);
   }
@@ -117,8 +128,8 @@ class SequenceDelivery {
   }
 
   std::string_view TextBytes(int32_t token) const {
-    return context_.token_table != nullptr ? context_.token_table->text_bytes(token)
-                                           : std::string_view();
+    if (context_.token_table == nullptr) return {};
+    return context_.token_table->text_bytes(token);
   }
 
   void WriteText() {

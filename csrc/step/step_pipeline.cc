@@ -22,6 +22,7 @@ constexpr int kAllSequences = -1;  // are at fault
 StepPipeline::StepPipeline(StepContext& context)
     : context_(context),
       masks_(context),
+      limits_(context),
       trace_(context.trace),
       queue_(context.model.step_queue()) {
   if (queue_ == nullptr) queue_ = &host_steps_.emplace(&context.model);
@@ -105,10 +106,12 @@ void StepPipeline::Sample(Flight* flight) {
   if (!runs_ahead()) trace_.Add(flight->plan, "start sampling", "start sampling");
   const std::span<const StepBatch::Row> rows = flight->batch.rows();
   const std::span<TokenRow> token_rows = flight->batch.token_rows();
-  for (size_t i = 0; i < rows.size() && flight->batch.must_collect(); ++i) {
+  limits_.Clear();
+  for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].is_scored) continue;
     try {
-      token_rows[i].allowed = masks_.AllowedTokens(*rows[i].entry);
+      token_rows[i].allowed = limits_.Restrict(*rows[i].entry, token_rows[i].position,
+                                               masks_.AllowedTokens(*rows[i].entry));
     } catch (const SamplingError& error) {
       flight->mask_errors.emplace_back(i, error.what());
     }

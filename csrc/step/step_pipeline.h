@@ -22,6 +22,7 @@
 #include "request/scheduler.h"
 #include "step/grammar_masks.h"
 #include "step/host_steps.h"
+#include "step/row_limits.h"
 #include "step/step_batch.h"
 #include "step/step_context.h"
 #include "step/step_trace.h"
@@ -101,6 +102,7 @@ class StepPipeline {
 
   StepContext& context_;
   GrammarMasks masks_;
+  RowLimits limits_;
   StepTrace trace_;
   std::optional<HostSteps> host_steps_;                  // of a model without a queue
   StepQueue* queue_;                                     // the model's or host_steps_

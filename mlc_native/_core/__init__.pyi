@@ -65,6 +65,15 @@ class GenerationConfig:
     def max_tokens(self, arg: int, /) -> None: ...
 
     @property
+    def min_tokens(self) -> int:
+        """
+        tokens that an answer has at least, >= 0: before, no end-of-sequence token and no token of `stop_token_ids` is drawn, and stop strings are looked for in the text behind them.
+        """
+
+    @min_tokens.setter
+    def min_tokens(self, arg: int, /) -> None: ...
+
+    @property
     def stop_strs(self) -> list[str]:
         """texts at which an answer ends; not part of the answer."""
 

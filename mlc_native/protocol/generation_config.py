@@ -32,6 +32,7 @@ class SamplingOptions(BaseModel):
     repetition_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
     max_tokens: int | None = None
+    min_tokens: int = 0
     seed: int | None = None
     stop_token_ids: list[int] | None = None
     priority: Literal["high", "normal", "low"] = "normal"

@@ -494,6 +494,13 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"logit_bias", "nan", [](auto* c) { c->logit_bias = {{1, kNaN}}; }},
         BadRequest{"stop_token_ids", "[0, 100), got 100",
                    [](auto* c) { c->stop_token_ids = {1, 100}; }},
+        BadRequest{"min_tokens", "should be at least 0, got -1",
+                   [](auto* c) { c->min_tokens = -1; }},
+        BadRequest{"min_tokens", "should be at most \"max_tokens\" (3), got 4",
+                   [](auto* c) {
+                     c->max_tokens = 3;
+                     c->min_tokens = 4;
+                   }},
         BadRequest{"stop_strs", "Invalid stop string in stop_strs",
                    [](auto* c) { c->stop_strs = {"a", ""}; }},
         BadRequest{"stop_strs", "at most 1024 strings, got 10000",

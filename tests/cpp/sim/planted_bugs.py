@@ -175,7 +175,7 @@ BUGS = [
     Bug(
         "a grammar is not waited for",
         "step/step_batch.cc",
-        "must_collect_ |= entry.grammar_matcher != nullptr || !drafts.empty();",
+        "must_collect_ |= entry.mask_needs_tokens() || !drafts.empty();",
         "must_collect_ |= !drafts.empty();",
     ),
 ]

@@ -1,0 +1,23 @@
+// Which tokens the settings of a request forbid at one place of its answer: min_tokens. Pure; any
+// thread.
+//
+// They become a mask of the row before the draw, like the mask of a grammar, so every device that
+// takes masks takes them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "config/generation_config.h"
+
+namespace mlc_native {
+
+// Whether anything is forbidden behind `num_generated` tokens of the answer.
+bool LimitsTokens(const GenerationConfig& config, int64_t num_generated);
+
+// Clears the bits of the tokens that are forbidden behind `num_generated` tokens of the answer; bit
+// t % 32 of mask[t / 32] is token t. `eos_token_ids` are those of the model.
+void ForbidByLimits(const GenerationConfig& config, std::span<const int32_t> eos_token_ids,
+                    int64_t num_generated, std::span<int32_t> mask);
+
+}  // namespace mlc_native

@@ -1,0 +1,69 @@
+"""min_tokens, allowed_token_ids, skip_special_tokens, include_stop_str_in_output and
+truncate_prompt_tokens, through every façade."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from facades import ALL_FACADES
+from fake_model import EOS
+
+from mlc_native.errors import InvalidRequest
+from mlc_native.protocol.generation_config import GenerationConfig
+
+MakeModel = Callable[..., str]
+pytestmark = pytest.mark.both_step_kinds
+ANSWER = "abcabcabc"
+
+
+def greedy(**fields: Any) -> GenerationConfig:
+    """A greedy request of at most 12 tokens."""
+    return GenerationConfig(**{"temperature": 0, "max_tokens": 12, **fields})
+
+
+@pytest.fixture(params=ALL_FACADES.values(), ids=ALL_FACADES.keys())
+def facade(request: pytest.FixtureRequest, make_model: MakeModel, fake_lib: str) -> Any:
+    made = request.param(make_model(answer=ANSWER), model_lib=fake_lib)
+    yield made
+    made.audit()
+    made.terminate()
+
+
+def text(facade: Any, prompt: Any = "x", **fields: Any) -> tuple[str, str | None]:
+    """The answer and its finish reason."""
+    answer = facade.generate(prompt, greedy(**fields))
+    return answer.texts[0], answer.finish_reasons[0]
+
+
+# --------------------------------------------------------------------------------- min_tokens
+
+
+def test_min_tokens_holds_back_the_end_of_sequence(facade: Any) -> None:
+    assert text(facade) == (ANSWER, "stop")
+    longer = facade.generate("x", greedy(min_tokens=11))
+    assert len(longer.token_ids[0]) >= 11
+    assert EOS not in longer.token_ids[0]
+    assert longer.texts[0].startswith(ANSWER)
+    # A minimum that the answer reaches anyway changes nothing.
+    assert text(facade, min_tokens=9) == (ANSWER, "stop")
+
+
+def test_min_tokens_holds_back_stop_tokens_and_stop_strings(facade: Any) -> None:
+    assert text(facade, stop_token_ids=[ord("c")]) == ("ab", "stop")
+    held_back, reason = text(facade, stop_token_ids=[ord("c")], min_tokens=4)
+    assert held_back[:2] == "ab"
+    assert held_back[2] != "c"
+    assert len(held_back) >= 4
+    assert text(facade, stop_strs=["c"]) == ("ab", "stop")
+    assert text(facade, stop_strs=["c"], min_tokens=3) == ("abcab", "stop")
+    assert text(facade, stop_strs=["c"], min_tokens=2) == ("ab", "stop")
+    assert reason in ("stop", "length")
+
+
+def test_min_tokens_out_of_range(facade: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r'"min_tokens" should be at least 0, got -1'):
+        text(facade, min_tokens=-1)
+    with pytest.raises(InvalidRequest, match=r'should be at most "max_tokens" \(12\), got 13'):
+        text(facade, min_tokens=13)
