@@ -106,11 +106,19 @@ void CheckResponseFormat(const ResponseFormat& format) {
   }
 }
 
+// Tokens that a grammar forces are put in without a draw, so only the grammar can forbid them.
 void CheckTokenLimits(const GenerationConfig& config) {
   Require(
       config.max_tokens < 0 || config.min_tokens <= config.max_tokens, "min_tokens",
       "\"min_tokens\" should be at most \"max_tokens\" (" + std::to_string(config.max_tokens) + ')',
       config.min_tokens);
+  if (!config.response_format.is_constrained()) return;
+  const auto refuse = [&](const char* field) {
+    throw InvalidRequest(field, '"' + std::string(field) +
+                                    "\" cannot be combined with a response_format, got type \"" +
+                                    ToString(config.response_format.type) + '"');
+  };
+  if (!config.allowed_token_ids.empty()) refuse("allowed_token_ids");
 }
 
 void CheckDebugConfig(const DebugConfig& debug) {

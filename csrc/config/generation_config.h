@@ -87,6 +87,7 @@ struct GenerationConfig {
   double presence_penalty = 0.0;
   double repetition_penalty = 1.0;
   LogitBias logit_bias;
+  std::vector<int32_t> allowed_token_ids;
   std::optional<int64_t> seed;
 
   bool logprobs = false;
@@ -178,6 +179,8 @@ void VisitSamplingFields(Visitor&& visit) {
         &GenerationConfig::repetition_penalty);
   visit(Field{"logit_bias", "token id -> [-100, 100].", Between(-100, 100)},
         &GenerationConfig::logit_bias);
+  visit(Field{"allowed_token_ids", "the only tokens that an answer may have; not empty."},
+        &GenerationConfig::allowed_token_ids);
   visit(Field{"seed", "of the draws; None draws one."}, &GenerationConfig::seed);
   visit(Field{"logprobs", "report the log probability of each token."},
         &GenerationConfig::logprobs);

@@ -1,5 +1,5 @@
-// Which tokens the settings of a request forbid at one place of its answer: min_tokens. Pure; any
-// thread.
+// Which tokens the settings of a request forbid at one place of its answer: min_tokens and
+// allowed_token_ids. Pure; any thread.
 //
 // They become a mask of the row before the draw, like the mask of a grammar, so every device that
 // takes masks takes them.

@@ -153,6 +153,13 @@ class GenerationConfig:
     def logit_bias(self, arg: Mapping[int, float], /) -> None: ...
 
     @property
+    def allowed_token_ids(self) -> list[int]:
+        """the only tokens that an answer may have; not empty."""
+
+    @allowed_token_ids.setter
+    def allowed_token_ids(self, arg: Sequence[int], /) -> None: ...
+
+    @property
     def seed(self) -> int | None:
         """of the draws; None draws one."""
 

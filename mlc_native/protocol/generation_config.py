@@ -31,6 +31,7 @@ class SamplingOptions(BaseModel):
     presence_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = Field(default=None, min_length=1)
     max_tokens: int | None = None
     min_tokens: int = 0
     seed: int | None = None

@@ -501,6 +501,13 @@ INSTANTIATE_TEST_SUITE_P(
                      c->max_tokens = 3;
                      c->min_tokens = 4;
                    }},
+        BadRequest{"allowed_token_ids", "[0, 100), got 100",
+                   [](auto* c) { c->allowed_token_ids = {1, 100}; }},
+        BadRequest{"allowed_token_ids", "cannot be combined with a response_format",
+                   [](auto* c) {
+                     c->allowed_token_ids = {1};
+                     c->response_format = {ResponseFormatType::kRegex, "a", {}};
+                   }},
         BadRequest{"stop_strs", "Invalid stop string in stop_strs",
                    [](auto* c) { c->stop_strs = {"a", ""}; }},
         BadRequest{"stop_strs", "at most 1024 strings, got 10000",

@@ -67,3 +67,27 @@ def test_min_tokens_out_of_range(facade: Any) -> None:
         text(facade, min_tokens=-1)
     with pytest.raises(InvalidRequest, match=r'should be at most "max_tokens" \(12\), got 13'):
         text(facade, min_tokens=13)
+
+
+# --------------------------------------------------------------- allowed_token_ids, bad_words
+
+
+def test_allowed_token_ids(facade: Any) -> None:
+    answer = facade.generate("x", greedy(allowed_token_ids=[ord("b"), ord("z"), ord("a")]))
+    assert set(answer.texts[0]) <= {"a", "b", "z"}
+    assert answer.texts[0][:2] == "ab"
+    assert answer.finish_reasons[0] == "length"  # the end of the sequence is not allowed
+
+
+def test_allowed_token_ids_out_of_range(facade: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"token ids in \[0, 257\), got 257"):
+        text(facade, allowed_token_ids=[1, 257])
+    with pytest.raises(ValueError, match="allowed_token_ids"):
+        greedy(allowed_token_ids=[])
+
+
+@pytest.mark.parametrize("name", ["allowed_token_ids"])
+def test_token_limits_and_a_grammar_contradict_each_other(facade: Any, name: str) -> None:
+    values: dict[str, Any] = {"allowed_token_ids": [1]}
+    with pytest.raises(InvalidRequest, match=f'"{name}" cannot be combined with a response_format'):
+        text(facade, **{name: values[name]}, response_format={"type": "regex", "regex": "a"})

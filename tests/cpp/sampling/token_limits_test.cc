@@ -11,6 +11,7 @@ namespace mlc_native {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr int64_t kVocabSize = 70;
 constexpr int32_t kEos = 69;
@@ -47,6 +48,17 @@ TEST(TokenLimits, MinTokensForbidsTheEndUntilThen) {
   EXPECT_THAT(Allowed(config, {4, 4}, before), ElementsAre(3, 4, 40, kEos));
   config.debug_config.ignore_eos = true;  // then it ends nothing
   EXPECT_THAT(Allowed(config, {}, before), ElementsAre(4, kEos));
+}
+
+TEST(TokenLimits, OnlyAllowedTokensThatWereAllowedBefore) {
+  GenerationConfig config;
+  config.allowed_token_ids = {5, 33, 5, 64};
+  EXPECT_THAT(Allowed(config, {}), ElementsAre(5, 33, 64));
+  EXPECT_THAT(Allowed(config, {5}, {33, 34}), ElementsAre(33));
+  config.min_tokens = 1;
+  config.stop_token_ids = {33};
+  EXPECT_THAT(Allowed(config, {}), ElementsAre(5, 64));
+  EXPECT_THAT(Allowed(config, {}, {33}), IsEmpty());
 }
 
 }  // namespace
