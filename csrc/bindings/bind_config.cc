@@ -37,6 +37,21 @@ struct PropertyType<std::vector<int32_t>> {
 };
 
 template <>
+struct PropertyType<std::vector<std::vector<int32_t>>> {
+  using Type = std::vector<std::vector<int64_t>>;
+  static Type Get(const std::vector<std::vector<int32_t>>& sequences) {
+    Type result;
+    for (const auto& ids : sequences) result.emplace_back(ids.begin(), ids.end());
+    return result;
+  }
+  static std::vector<std::vector<int32_t>> Set(const Field& field, const Type& sequences) {
+    std::vector<std::vector<int32_t>> result;
+    for (const auto& ids : sequences) result.push_back(CheckedTokenIds(field.name, ids));
+    return result;
+  }
+};
+
+template <>
 struct PropertyType<LogitBias> {
   using Type = std::map<int64_t, double>;
   static Type Get(const LogitBias& bias) { return {bias.begin(), bias.end()}; }

@@ -14,6 +14,7 @@ namespace {
 // The limits of StopStrSet, which is of a higher level; request_test.cc holds them together.
 constexpr size_t kMaxStopStrs = 1024;
 constexpr size_t kMaxStopStrBytes = 65536;
+constexpr size_t kMaxBadWords = 4096;
 
 // Throws "<what>, got <value>". `what` keeps the ancestor's words where it had any.
 template <typename Value>
@@ -58,6 +59,17 @@ class FieldChecker {
   }
   void Check(const Field& field, const std::vector<int32_t>& token_ids) const {
     for (int32_t token_id : token_ids) CheckTokenId(field.name, token_id, vocab_size_);
+  }
+  void Check(const Field& field, const std::vector<std::vector<int32_t>>& sequences) const {
+    Require(sequences.size() <= kMaxBadWords, field.name,
+            '"' + std::string(field.name) + "\" holds at most " + std::to_string(kMaxBadWords) +
+                " sequences of tokens",
+            sequences.size());
+    for (const std::vector<int32_t>& sequence : sequences) {
+      Require(!sequence.empty(), field.name,
+              '"' + std::string(field.name) + "\" holds sequences of at least 1 token", "none");
+      Check(field, sequence);
+    }
   }
   void Check(const Field& field, const LogitBias& logit_bias) const {
     for (const auto& [token_id, bias] : logit_bias) {
@@ -119,6 +131,7 @@ void CheckTokenLimits(const GenerationConfig& config) {
                                     ToString(config.response_format.type) + '"');
   };
   if (!config.allowed_token_ids.empty()) refuse("allowed_token_ids");
+  if (!config.bad_words.empty()) refuse("bad_words");
 }
 
 void CheckDebugConfig(const DebugConfig& debug) {

@@ -192,7 +192,7 @@ class FieldWriter {
   template <typename T>
   void Write(const std::vector<T>& values) {
     json_->BeginArray();
-    for (const T& value : values) json_->Put(value);
+    for (const T& value : values) Write(value);
     json_->EndArray();
   }
   void Write(const LogitBias& bias) {

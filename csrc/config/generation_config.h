@@ -88,6 +88,7 @@ struct GenerationConfig {
   double repetition_penalty = 1.0;
   LogitBias logit_bias;
   std::vector<int32_t> allowed_token_ids;
+  std::vector<std::vector<int32_t>> bad_words;
   std::optional<int64_t> seed;
 
   bool logprobs = false;
@@ -181,6 +182,10 @@ void VisitSamplingFields(Visitor&& visit) {
         &GenerationConfig::logit_bias);
   visit(Field{"allowed_token_ids", "the only tokens that an answer may have; not empty."},
         &GenerationConfig::allowed_token_ids);
+  visit(Field{"bad_words",
+              "texts that an answer never has, as the tokens that the tokenizer makes of them at "
+              "the beginning of a text and behind a space."},
+        &GenerationConfig::bad_words);
   visit(Field{"seed", "of the draws; None draws one."}, &GenerationConfig::seed);
   visit(Field{"logprobs", "report the log probability of each token."},
         &GenerationConfig::logprobs);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sampling/logit_processor.h"
+#include "sampling/token_limits.h"
 #include "support/check.h"
 
 namespace mlc_native {
@@ -32,6 +33,10 @@ void RequestStateEntry::TakeBackTokens(int64_t num_tokens) {
     if (HasPenalties(rstate->config())) generated_counts.Remove(tokens.back());
     tokens.pop_back();
   }
+}
+
+bool RequestStateEntry::mask_needs_tokens() const {
+  return grammar_matcher != nullptr || LimitsDependOnTokens(rstate->config());
 }
 
 bool RequestStateEntry::EndsAt(int64_t num_tokens, int64_t max_sequence_length) const {

@@ -98,6 +98,8 @@ struct RequestStateEntry {
   int64_t num_tokens_to_compute() const { return last_is_pending ? 0 : length() - mstate.kv_len; }
   // Whether the answer ends because of its length when the sequence has num_tokens tokens.
   bool EndsAt(int64_t num_tokens, int64_t max_sequence_length) const;
+  // Which tokens may come next depends on the tokens before, not only on their number.
+  bool mask_needs_tokens() const;
   bool is_root_of_branches() const { return !child_indices.empty(); }
   bool finished() const { return status == RequestStateStatus::kFinished; }
   // Has tokens to prefill, for the first time or again.

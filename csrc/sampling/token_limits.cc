@@ -1,14 +1,36 @@
 #include "sampling/token_limits.h"
 
+#include <algorithm>
+
 #include "sampling/token_mask.h"
 
 namespace mlc_native {
+namespace {
+
+// What would complete a sequence that is never to be completed.
+void ForbidLastOf(std::span<const int32_t> bad, std::span<const int32_t> generated,
+                  std::span<int32_t> mask) {
+  const std::span<const int32_t> before = bad.first(bad.size() - 1);
+  if (before.size() <= generated.size() &&
+      std::ranges::equal(before, generated.last(before.size()))) {
+    SetTokenBit(mask, bad.back(), false);
+  }
+}
+
+}  // namespace
+
 bool LimitsTokens(const GenerationConfig& config, int64_t num_generated) {
-  return num_generated < config.min_tokens || !config.allowed_token_ids.empty();
+  return num_generated < config.min_tokens || !config.allowed_token_ids.empty() ||
+         !config.bad_words.empty();
+}
+
+bool LimitsDependOnTokens(const GenerationConfig& config) {
+  return std::ranges::any_of(config.bad_words, [](const auto& bad) { return bad.size() > 1; });
 }
 
 void ForbidByLimits(const GenerationConfig& config, std::span<const int32_t> eos_token_ids,
-                    int64_t num_generated, std::span<int32_t> mask) {
+                    std::span<const int32_t> generated, int64_t num_generated,
+                    std::span<int32_t> mask) {
   if (!config.allowed_token_ids.empty()) KeepTokenBits(mask, config.allowed_token_ids);
   if (num_generated < config.min_tokens) {
     for (int32_t id : config.stop_token_ids) SetTokenBit(mask, id, false);
@@ -16,6 +38,7 @@ void ForbidByLimits(const GenerationConfig& config, std::span<const int32_t> eos
       for (int32_t id : eos_token_ids) SetTokenBit(mask, id, false);
     }
   }
+  for (const std::vector<int32_t>& bad : config.bad_words) ForbidLastOf(bad, generated, mask);
 }
 
 }  // namespace mlc_native

@@ -20,7 +20,9 @@ std::span<const int32_t> RowLimits::Restrict(const RequestStateEntry& leaf, int6
   } else {
     mask.assign(allowed.begin(), allowed.end());
   }
-  ForbidByLimits(config, context_.eos_token_ids, num_generated, mask);
+  const std::span<const int32_t> tokens(leaf.tokens);
+  const auto generated = tokens.subspan(std::min<size_t>(prompt_len, tokens.size()));
+  ForbidByLimits(config, context_.eos_token_ids, generated, num_generated, mask);
   return mask;
 }
 

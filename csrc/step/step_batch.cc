@@ -46,7 +46,7 @@ void StepBatch::AddInputs(const PlannedSlice& slice) {
                     entry.tokens.begin() + known);
   if (known < end) token_ids_.push_back(PendingToken(entry.pending_rows.back()));
   if (num_drafts == 0) return;
-  MLC_CHECK(slice.completes_input && known == end && entry.grammar_matcher == nullptr)
+  MLC_CHECK(slice.completes_input && known == end && !entry.mask_needs_tokens())
       << num_drafts << " draft tokens for " << entry.rstate->request->id;
   token_ids_.insert(token_ids_.end(), slice.draft_tokens, slice.draft_tokens + num_drafts);
 }
@@ -73,7 +73,7 @@ void StepBatch::AddDrawnRows(const PlannedSlice& slice, int64_t end) {
     return;
   }
   const std::span drafts(slice.draft_tokens, static_cast<size_t>(slice.num_drawn - 1));
-  must_collect_ |= entry.grammar_matcher != nullptr || !drafts.empty();
+  must_collect_ |= entry.mask_needs_tokens() || !drafts.empty();
   for (size_t i = 0; i <= drafts.size(); ++i) AddDrawnRow(entry, end, drafts, i);
 }
 

@@ -160,6 +160,15 @@ class GenerationConfig:
     def allowed_token_ids(self, arg: Sequence[int], /) -> None: ...
 
     @property
+    def bad_words(self) -> list[list[int]]:
+        """
+        texts that an answer never has, as the tokens that the tokenizer makes of them at the beginning of a text and behind a space.
+        """
+
+    @bad_words.setter
+    def bad_words(self, arg: Sequence[Sequence[int]], /) -> None: ...
+
+    @property
     def seed(self) -> int | None:
         """of the draws; None draws one."""
 

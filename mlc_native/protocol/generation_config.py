@@ -7,6 +7,7 @@ fields of ``extra_body`` and the ``/set`` command of the chat derive from Sampli
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +16,7 @@ from mlc_native import _core
 from mlc_native.errors import invalid_request
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.response_format import RequestResponseFormat
+from mlc_native.tokenizers import Tokenizer
 
 
 class SamplingOptions(BaseModel):
@@ -32,6 +34,7 @@ class SamplingOptions(BaseModel):
     repetition_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = Field(default=None, min_length=1)
+    bad_words: list[str | list[int]] | None = None
     max_tokens: int | None = None
     min_tokens: int = 0
     seed: int | None = None
@@ -40,6 +43,39 @@ class SamplingOptions(BaseModel):
     queue_timeout_s: float | None = None
     timeout_s: float | None = None
     response_format: RequestResponseFormat | None = None
+
+
+def bad_word_tokens(
+    words: Sequence[str | list[int]], tokenizer: Tokenizer | None
+) -> list[list[int]]:
+    """The sequences of tokens that an answer must not have.
+
+    A text is forbidden as it is spelled at the beginning of a text; and behind a space, if that is
+    the same number of tokens with another first one (otherwise it holds the first spelling).
+
+    Raises:
+        InvalidRequest: an empty word, or a text and no tokenizer.
+    """
+    sequences: list[list[int]] = []
+    for word in words:
+        if not word:
+            raise invalid_request(
+                "bad_words", '"bad_words" holds no empty words, got ' + repr(word)
+            )
+        if not isinstance(word, str):
+            sequences.append(word)
+            continue
+        if tokenizer is None:
+            raise invalid_request(
+                "bad_words",
+                "the model folder has no tokenizer.json: give bad_words as lists of token ids",
+            )
+        plain = tokenizer.encode(word.lstrip())
+        spaced = tokenizer.encode(" " + word.lstrip())
+        sequences.append(plain)
+        if spaced[0] != plain[0] and len(spaced) == len(plain):
+            sequences.append(spaced)
+    return sequences
 
 
 class GenerationConfig(SamplingOptions):
@@ -60,11 +96,19 @@ class GenerationConfig(SamplingOptions):
         """Whether creating the request compiles a grammar, which may take a while."""
         return self.response_format is not None and self.response_format.type != "text"
 
-    def apply_to(self, config: _core.GenerationConfig) -> _core.GenerationConfig:
-        """Writes what is set here over ``config`` (the engine's defaults) and returns it."""
+    def apply_to(
+        self, config: _core.GenerationConfig, tokenizer: Tokenizer | None = None
+    ) -> _core.GenerationConfig:
+        """Writes what is set here over ``config`` (the engine's defaults) and returns it.
+
+        Args:
+            tokenizer: of the model; ``bad_words`` that are texts need it.
+        """
         for name in type(self).model_fields:
             value = getattr(self, name)
-            if isinstance(value, DebugConfig):
+            if name == "bad_words" and value is not None:
+                config.bad_words = bad_word_tokens(value, tokenizer)
+            elif isinstance(value, DebugConfig):
                 for debug_name, debug_value in value:
                     setattr(config, debug_name, "" if debug_value is None else debug_value)
             elif isinstance(value, RequestResponseFormat):

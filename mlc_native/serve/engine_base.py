@@ -333,7 +333,8 @@ class MLCEngineBase:
         token_ids = prompt_token_ids(prompt, setup.tokenizer)
         record(request_id, "finish tokenization")
         check_prompt_length(len(token_ids), setup.max_input_sequence_length)
-        config = generation_config.apply_to(self._core.get_default_generation_config())
+        defaults = self._core.get_default_generation_config()
+        config = generation_config.apply_to(defaults, setup.tokenizer)
         return self._core.create_request(request_id, token_ids, config, begins_turn)
 
     def _open_request(

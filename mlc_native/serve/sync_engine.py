@@ -162,7 +162,7 @@ class SyncMLCEngine:
         engine = self._engine()
         token_ids = prompt_token_ids(inputs, self.tokenizer)
         check_prompt_length(len(token_ids), self.max_input_sequence_length)
-        config = generation_config.apply_to(engine.default_generation_config())
+        config = generation_config.apply_to(engine.default_generation_config(), self.tokenizer)
         return engine.create_request(request_id, token_ids, config)
 
     def add_request(self, request: Request) -> None:

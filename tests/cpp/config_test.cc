@@ -461,85 +461,106 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 INSTANTIATE_TEST_SUITE_P(
     All, GenerationConfigBad,
-    ::testing::Values(
-        BadRequest{"n", "\"n\" should be at least 1, got 0", [](auto* c) { c->n = 0; }},
-        BadRequest{"max_tokens", "got -2", [](auto* c) { c->max_tokens = -2; }},
-        BadRequest{"temperature", "\"temperature\" should be non-negative",
-                   [](auto* c) { c->temperature = -1; }},
-        BadRequest{"temperature", "nan", [](auto* c) { c->temperature = kNaN; }},
-        BadRequest{"temperature", "inf", [](auto* c) { c->temperature = kInf; }},
-        BadRequest{"top_p", "\"top_p\" should be in range [0, 1], got 1.1",
-                   [](auto* c) { c->top_p = 1.1; }},
-        BadRequest{"top_p", "nan", [](auto* c) { c->top_p = kNaN; }},
-        BadRequest{"top_k", "got -2", [](auto* c) { c->top_k = -2; }},
-        BadRequest{"min_p", "[0, 1]", [](auto* c) { c->min_p = -0.1; }},
-        BadRequest{"timeout_s", "(0, 1e9] seconds, got 0", [](auto* c) { c->timeout_s = 0; }},
-        BadRequest{"timeout_s", "nan", [](auto* c) { c->timeout_s = kNaN; }},
-        BadRequest{"queue_timeout_s", "inf", [](auto* c) { c->queue_timeout_s = kInf; }},
-        BadRequest{"min_p", "nan", [](auto* c) { c->min_p = kNaN; }},
-        BadRequest{"frequency_penalty", "[-2, 2], got 2.1",
-                   [](auto* c) { c->frequency_penalty = 2.1; }},
-        BadRequest{"frequency_penalty", "nan", [](auto* c) { c->frequency_penalty = kNaN; }},
-        BadRequest{"presence_penalty", "[-2, 2], got -3",
-                   [](auto* c) { c->presence_penalty = -3; }},
-        BadRequest{"presence_penalty", "nan", [](auto* c) { c->presence_penalty = kNaN; }},
-        BadRequest{"repetition_penalty", "\"repetition_penalty\" must be positive",
-                   [](auto* c) { c->repetition_penalty = 0; }},
-        BadRequest{"repetition_penalty", "nan", [](auto* c) { c->repetition_penalty = kNaN; }},
-        BadRequest{"repetition_penalty", "inf", [](auto* c) { c->repetition_penalty = kInf; }},
-        BadRequest{"logit_bias", "[0, 100), got 100", [](auto* c) { c->logit_bias = {{100, 1}}; }},
-        BadRequest{"logit_bias", "got -1", [](auto* c) { c->logit_bias = {{-1, 1}}; }},
-        BadRequest{"logit_bias", "Logit bias value should be in range [-100, 100]",
-                   [](auto* c) { c->logit_bias = {{1, 101}}; }},
-        BadRequest{"logit_bias", "nan", [](auto* c) { c->logit_bias = {{1, kNaN}}; }},
-        BadRequest{"stop_token_ids", "[0, 100), got 100",
-                   [](auto* c) { c->stop_token_ids = {1, 100}; }},
-        BadRequest{"min_tokens", "should be at least 0, got -1",
-                   [](auto* c) { c->min_tokens = -1; }},
-        BadRequest{"min_tokens", "should be at most \"max_tokens\" (3), got 4",
-                   [](auto* c) {
-                     c->max_tokens = 3;
-                     c->min_tokens = 4;
-                   }},
-        BadRequest{"allowed_token_ids", "[0, 100), got 100",
-                   [](auto* c) { c->allowed_token_ids = {1, 100}; }},
-        BadRequest{"allowed_token_ids", "cannot be combined with a response_format",
-                   [](auto* c) {
-                     c->allowed_token_ids = {1};
-                     c->response_format = {ResponseFormatType::kRegex, "a", {}};
-                   }},
-        BadRequest{"stop_strs", "Invalid stop string in stop_strs",
-                   [](auto* c) { c->stop_strs = {"a", ""}; }},
-        BadRequest{"stop_strs", "at most 1024 strings, got 10000",
-                   [](auto* c) { c->stop_strs.assign(10000, "x"); }},
-        BadRequest{"stop_strs", "at most 65536 bytes in total, got 65537",
-                   [](auto* c) { c->stop_strs = {std::string(65537, 'x')}; }},
-        BadRequest{"top_logprobs", "At most 20 top logprob tokens are supported",
-                   [](auto* c) {
-                     c->logprobs = true;
-                     c->top_logprobs = 21;
-                   }},
-        BadRequest{"top_logprobs", "got -1", [](auto* c) { c->top_logprobs = -1; }},
-        BadRequest{"top_logprobs", "\"logprobs\" must be true to support \"top_logprobs\"",
-                   [](auto* c) { c->top_logprobs = 2; }},
-        BadRequest{"response_format", "type \"text\" takes no text",
-                   [](auto* c) { c->response_format.text = "x"; }},
-        BadRequest{
-            "response_format", "type \"json_object\" takes no text",
-            [](auto* c) { c->response_format = {ResponseFormatType::kJsonObject, "{}", {}}; }},
-        BadRequest{"response_format", "type \"json_schema\" needs a text, got \"\"",
+    ::testing::
+        Values(BadRequest{"n", "\"n\" should be at least 1, got 0", [](auto* c) { c->n = 0; }},
+               BadRequest{"max_tokens", "got -2", [](auto* c) { c->max_tokens = -2; }},
+               BadRequest{"temperature", "\"temperature\" should be non-negative",
+                          [](auto* c) { c->temperature = -1; }},
+               BadRequest{"temperature", "nan", [](auto* c) { c->temperature = kNaN; }},
+               BadRequest{"temperature", "inf", [](auto* c) { c->temperature = kInf; }},
+               BadRequest{"top_p", "\"top_p\" should be in range [0, 1], got 1.1",
+                          [](auto* c) { c->top_p = 1.1; }},
+               BadRequest{"top_p", "nan", [](auto* c) { c->top_p = kNaN; }},
+               BadRequest{"top_k", "got -2", [](auto* c) { c->top_k = -2; }},
+               BadRequest{"min_p", "[0, 1]", [](auto* c) { c->min_p = -0.1; }},
+               BadRequest{"timeout_s", "(0, 1e9] seconds, got 0",
+                          [](auto* c) { c->timeout_s = 0; }},
+               BadRequest{"timeout_s", "nan", [](auto* c) { c->timeout_s = kNaN; }},
+               BadRequest{"queue_timeout_s", "inf", [](auto* c) { c->queue_timeout_s = kInf; }},
+               BadRequest{"min_p", "nan", [](auto* c) { c->min_p = kNaN; }},
+               BadRequest{"frequency_penalty", "[-2, 2], got 2.1",
+                          [](auto* c) { c->frequency_penalty = 2.1; }},
+               BadRequest{"frequency_penalty", "nan", [](auto* c) { c->frequency_penalty = kNaN; }},
+               BadRequest{"presence_penalty", "[-2, 2], got -3",
+                          [](auto* c) { c->presence_penalty = -3; }},
+               BadRequest{"presence_penalty", "nan", [](auto* c) { c->presence_penalty = kNaN; }},
+               BadRequest{"repetition_penalty", "\"repetition_penalty\" must be positive",
+                          [](auto* c) { c->repetition_penalty = 0; }},
+               BadRequest{"repetition_penalty", "nan",
+                          [](auto* c) { c->repetition_penalty = kNaN; }},
+               BadRequest{"repetition_penalty", "inf",
+                          [](auto* c) { c->repetition_penalty = kInf; }},
+               BadRequest{"logit_bias", "[0, 100), got 100",
+                          [](auto* c) { c->logit_bias = {{100, 1}}; }},
+               BadRequest{"logit_bias", "got -1", [](auto* c) { c->logit_bias = {{-1, 1}}; }},
+               BadRequest{"logit_bias", "Logit bias value should be in range [-100, 100]",
+                          [](auto* c) { c->logit_bias = {{1, 101}}; }},
+               BadRequest{"logit_bias", "nan", [](auto* c) { c->logit_bias = {{1, kNaN}}; }},
+               BadRequest{"stop_token_ids", "[0, 100), got 100",
+                          [](auto* c) { c->stop_token_ids = {1, 100}; }},
+               BadRequest{"min_tokens", "should be at least 0, got -1",
+                          [](auto* c) { c->min_tokens = -1; }},
+               BadRequest{"min_tokens", "should be at most \"max_tokens\" (3), got 4",
+                          [](auto* c) {
+                            c->max_tokens = 3;
+                            c->min_tokens = 4;
+                          }},
+               BadRequest{"allowed_token_ids", "[0, 100), got 100",
+                          [](auto* c) { c->allowed_token_ids = {1, 100}; }},
+               BadRequest{"allowed_token_ids", "cannot be combined with a response_format",
+                          [](auto* c) {
+                            c->allowed_token_ids = {1};
+                            c->response_format = {ResponseFormatType::kRegex, "a", {}};
+                          }},
+               BadRequest{"bad_words", "[0, 100), got -1",
+                          [](auto* c) { c->bad_words = {{1}, {2, -1}}; }},
+               BadRequest{"bad_words", "sequences of at least 1 token",
+                          [](auto* c) { c->bad_words = {{}}; }},
+               BadRequest{"bad_words", "at most 4096 sequences of tokens, got 5000",
+                          [](auto* c) { c->bad_words.assign(5000, {1}); }},
+               BadRequest{"bad_words",
+                          "cannot be combined with a response_format, got type \"choice\"",
+                          [](auto* c) {
+                            c->bad_words = {{1}};
+                            c->response_format = {ResponseFormatType::kChoice, "", {"a"}};
+                          }},
+               BadRequest{"stop_strs", "Invalid stop string in stop_strs",
+                          [](auto* c) { c->stop_strs = {"a", ""}; }},
+               BadRequest{"stop_strs", "at most 1024 strings, got 10000",
+                          [](auto* c) { c->stop_strs.assign(10000, "x"); }},
+               BadRequest{"stop_strs", "at most 65536 bytes in total, got 65537",
+                          [](auto* c) { c->stop_strs = {std::string(65537, 'x')}; }},
+               BadRequest{"top_logprobs", "At most 20 top logprob tokens are supported",
+                          [](auto* c) {
+                            c->logprobs = true;
+                            c->top_logprobs = 21;
+                          }},
+               BadRequest{"top_logprobs", "got -1", [](auto* c) { c->top_logprobs = -1; }},
+               BadRequest{"top_logprobs", "\"logprobs\" must be true to support \"top_logprobs\"",
+                          [](auto* c) { c->top_logprobs = 2; }},
+               BadRequest{"response_format", "type \"text\" takes no text",
+                          [](auto* c) { c->response_format.text = "x"; }},
+               BadRequest{
+                   "response_format", "type \"json_object\" takes no text",
+                   [](auto*
+                          c) { c->response_format = {ResponseFormatType::kJsonObject, "{}", {}}; }},
+               BadRequest{
+                   "response_format", "type \"json_schema\" needs a text, got \"\"",
                    [](auto* c) { c->response_format.type = ResponseFormatType::kJsonSchema; }},
-        BadRequest{"response_format", "type \"choice\" needs at least 1 choice, got 0",
+               BadRequest{
+                   "response_format", "type \"choice\" needs at least 1 choice, got 0",
                    [](auto* c) { c->response_format.type = ResponseFormatType::kChoice; }},
-        BadRequest{"response_format", "type \"regex\" takes no choices",
+               BadRequest{
+                   "response_format", "type \"regex\" takes no choices",
                    [](auto* c) { c->response_format = {ResponseFormatType::kRegex, "a", {"b"}}; }},
-        BadRequest{
-            "response_format", "type \"choice\": the text must be valid UTF-8",
-            [](auto* c) { c->response_format = {ResponseFormatType::kChoice, "", {"a", "\xff"}}; }},
-        BadRequest{"special_request", "Unknown special request \"x\"",
-                   [](auto* c) { c->debug_config.special_request = "x"; }},
-        BadRequest{"grammar_execution_mode", "Unknown grammar execution mode \"x\"",
-                   [](auto* c) { c->debug_config.grammar_execution_mode = "x"; }}));
+               BadRequest{"response_format", "type \"choice\": the text must be valid UTF-8",
+                          [](auto* c) {
+                            c->response_format = {ResponseFormatType::kChoice, "", {"a", "\xff"}};
+                          }},
+               BadRequest{"special_request", "Unknown special request \"x\"",
+                          [](auto* c) { c->debug_config.special_request = "x"; }},
+               BadRequest{"grammar_execution_mode", "Unknown grammar execution mode \"x\"",
+                          [](auto* c) { c->debug_config.grammar_execution_mode = "x"; }}));
 
 TEST(ResponseFormat, TypesHaveNames) {
   for (const char* name :

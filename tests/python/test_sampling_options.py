@@ -1,4 +1,4 @@
-"""min_tokens, allowed_token_ids, skip_special_tokens, include_stop_str_in_output and
+"""min_tokens, allowed_token_ids, bad_words, skip_special_tokens, include_stop_str_in_output and
 truncate_prompt_tokens, through every façade."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from facades import ALL_FACADES
 from fake_model import EOS
 
 from mlc_native.errors import InvalidRequest
-from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.protocol.generation_config import GenerationConfig, bad_word_tokens
 
 MakeModel = Callable[..., str]
 pytestmark = pytest.mark.both_step_kinds
@@ -86,8 +86,44 @@ def test_allowed_token_ids_out_of_range(facade: Any) -> None:
         greedy(allowed_token_ids=[])
 
 
-@pytest.mark.parametrize("name", ["allowed_token_ids"])
+def test_a_bad_word_of_one_token_never_comes(facade: Any) -> None:
+    answer, _ = text(facade, bad_words=["b"])
+    assert answer[0] == "a"
+    assert "b" not in answer
+
+
+def test_a_bad_word_of_several_tokens_is_never_completed(facade: Any) -> None:
+    answer, _ = text(facade, bad_words=["bca", [ord("a"), ord("b"), ord("d")]])
+    assert answer.startswith("abc")  # the beginning of a bad word is none
+    assert "bca" not in answer
+    assert "abd" not in answer
+
+
+def test_bad_words_out_of_range(facade: Any) -> None:
+    with pytest.raises(InvalidRequest, match="no empty words"):
+        text(facade, bad_words=[""])
+    with pytest.raises(InvalidRequest, match=r"token ids in \[0, 257\), got 300"):
+        text(facade, bad_words=[[1, 300]])
+
+
+def test_bad_words_are_spelled_with_and_without_a_space() -> None:
+    class Spelling:
+        """Encodes a leading space into the first token."""
+
+        def encode(self, text: str) -> list[int]:
+            words = text.split(" ")
+            return [len(word) + 100 * (i > 0) for i, word in enumerate(words) if word]
+
+    tokenizer: Any = Spelling()
+    assert bad_word_tokens(["abc"], tokenizer) == [[3], [103]]
+    assert bad_word_tokens([" abc"], tokenizer) == [[3], [103]]
+    with pytest.raises(InvalidRequest, match=r"no tokenizer\.json"):
+        bad_word_tokens(["abc"], None)
+    assert bad_word_tokens([[7]], None) == [[7]]
+
+
+@pytest.mark.parametrize("name", ["allowed_token_ids", "bad_words"])
 def test_token_limits_and_a_grammar_contradict_each_other(facade: Any, name: str) -> None:
-    values: dict[str, Any] = {"allowed_token_ids": [1]}
+    values: dict[str, Any] = {"allowed_token_ids": [1], "bad_words": [[1]]}
     with pytest.raises(InvalidRequest, match=f'"{name}" cannot be combined with a response_format'):
         text(facade, **{name: values[name]}, response_format={"type": "regex", "regex": "a"})

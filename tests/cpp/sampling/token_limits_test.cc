@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
 #include <vector>
 
 #include "sampling/token_mask.h"
@@ -22,7 +23,7 @@ std::vector<int32_t> Allowed(const GenerationConfig& config, std::vector<int32_t
   std::vector<int32_t> mask(TokenMaskWords(kVocabSize), before.empty() ? -1 : 0);
   for (int32_t id : before) SetTokenBit(mask, id, true);
   const int32_t eos[] = {kEos};
-  ForbidByLimits(config, eos, std::ssize(generated), mask);
+  ForbidByLimits(config, eos, generated, std::ssize(generated), mask);
   std::vector<int32_t> allowed;
   for (int32_t id = 0; id < kVocabSize; ++id) {
     if (HasTokenBit(mask, id)) allowed.push_back(id);
@@ -33,6 +34,7 @@ std::vector<int32_t> Allowed(const GenerationConfig& config, std::vector<int32_t
 TEST(TokenLimits, NothingIsLimitedByDefault) {
   const GenerationConfig config;
   EXPECT_FALSE(LimitsTokens(config, 0));
+  EXPECT_FALSE(LimitsDependOnTokens(config));
   EXPECT_EQ(std::ssize(Allowed(config, {1, 2})), kVocabSize);
 }
 
@@ -59,6 +61,40 @@ TEST(TokenLimits, OnlyAllowedTokensThatWereAllowedBefore) {
   config.stop_token_ids = {33};
   EXPECT_THAT(Allowed(config, {}), ElementsAre(5, 64));
   EXPECT_THAT(Allowed(config, {}, {33}), IsEmpty());
+}
+
+// Against a search of the answer for each bad sequence.
+TEST(TokenLimits, ABadSequenceIsNeverCompleted) {
+  std::mt19937 random(11);
+  const auto token = [&] { return static_cast<int32_t>(random() % 4); };
+  for (int run = 0; run < 300; ++run) {
+    GenerationConfig config;
+    config.bad_words.resize(1 + random() % 4);
+    for (auto& bad : config.bad_words) {
+      for (size_t i = 1 + random() % 3; i > 0; --i) bad.push_back(token());
+    }
+    std::vector<int32_t> generated(random() % 6);
+    for (int32_t& id : generated) id = token();
+    std::vector<int32_t> expected;
+    for (int32_t next = 0; next < 4; ++next) {
+      std::vector<int32_t> answer = generated;
+      answer.push_back(next);
+      const bool completes = std::ranges::any_of(config.bad_words, [&](const auto& bad) {
+        return answer.size() >= bad.size() && std::equal(bad.rbegin(), bad.rend(), answer.rbegin());
+      });
+      if (!completes) expected.push_back(next);
+    }
+    EXPECT_EQ(Allowed(config, generated, {0, 1, 2, 3}), expected);
+  }
+}
+
+TEST(TokenLimits, OnlySequencesOfSeveralTokensDependOnTheAnswer) {
+  GenerationConfig config;
+  config.bad_words = {{1}, {2}};
+  EXPECT_TRUE(LimitsTokens(config, 0));
+  EXPECT_FALSE(LimitsDependOnTokens(config));
+  config.bad_words.push_back({1, 2});
+  EXPECT_TRUE(LimitsDependOnTokens(config));
 }
 
 }  // namespace
