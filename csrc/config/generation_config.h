@@ -76,6 +76,7 @@ struct GenerationConfig {
   int64_t min_tokens = 0;
   std::vector<std::string> stop_strs;
   std::vector<int32_t> stop_token_ids;
+  bool skip_special_tokens = true;
   ResponseFormat response_format;
 
   // Applied in this order: logit_bias, penalties, temperature, top_k, top_p, min_p.
@@ -151,6 +152,8 @@ void VisitAnswerFields(Visitor&& visit) {
             "tokens at which an answer ends; not part of the answer. An empty list leaves only the "
             "model's end-of-sequence ids, which `ignore_eos` turns off."},
       &GenerationConfig::stop_token_ids);
+  visit(Field{"skip_special_tokens", "special tokens add nothing to the text of an answer."},
+        &GenerationConfig::skip_special_tokens);
   visit(Field{"response_format", "what the answer must look like."},
         &GenerationConfig::response_format);
 }

@@ -129,7 +129,8 @@ class SequenceDelivery {
 
   std::string_view TextBytes(int32_t token) const {
     if (context_.token_table == nullptr) return {};
-    return context_.token_table->text_bytes(token);
+    return config_.skip_special_tokens ? context_.token_table->text_bytes(token)
+                                       : context_.token_table->bytes(token);
   }
 
   void WriteText() {

@@ -90,6 +90,13 @@ class GenerationConfig:
     def stop_token_ids(self, arg: Sequence[int], /) -> None: ...
 
     @property
+    def skip_special_tokens(self) -> bool:
+        """special tokens add nothing to the text of an answer."""
+
+    @skip_special_tokens.setter
+    def skip_special_tokens(self, arg: bool, /) -> None: ...
+
+    @property
     def response_format(self) -> ResponseFormat:
         """what the answer must look like."""
 

@@ -127,3 +127,18 @@ def test_token_limits_and_a_grammar_contradict_each_other(facade: Any, name: str
     values: dict[str, Any] = {"allowed_token_ids": [1], "bad_words": [[1]]}
     with pytest.raises(InvalidRequest, match=f'"{name}" cannot be combined with a response_format'):
         text(facade, **{name: values[name]}, response_format={"type": "regex", "regex": "a"})
+
+
+# ------------------------------------------------------------------------------- text and stops
+
+
+def test_skip_special_tokens(make_model: MakeModel, fake_lib: str) -> None:
+    script = [*b"ab", EOS, *b"cd"]
+    for make in ALL_FACADES.values():
+        made = make(make_model(script=script), model_lib=fake_lib)
+        config: dict[str, Any] = {"max_tokens": 5, "debug_config": {"ignore_eos": True}}
+        assert text(made, **config)[0] == "abcd"
+        assert text(made, **config, skip_special_tokens=False)[0] == "ab<|end|>cd"
+        # The token that ends an answer is no part of it.
+        assert text(made, skip_special_tokens=False) == ("ab", "stop")
+        made.terminate()
