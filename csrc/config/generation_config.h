@@ -76,6 +76,7 @@ struct GenerationConfig {
   int64_t min_tokens = 0;
   std::vector<std::string> stop_strs;
   std::vector<int32_t> stop_token_ids;
+  bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
   ResponseFormat response_format;
 
@@ -152,6 +153,9 @@ void VisitAnswerFields(Visitor&& visit) {
             "tokens at which an answer ends; not part of the answer. An empty list leaves only the "
             "model's end-of-sequence ids, which `ignore_eos` turns off."},
       &GenerationConfig::stop_token_ids);
+  visit(Field{"include_stop_str_in_output",
+              "the stop string or stop token that ends an answer is part of it."},
+        &GenerationConfig::include_stop_str_in_output);
   visit(Field{"skip_special_tokens", "special tokens add nothing to the text of an answer."},
         &GenerationConfig::skip_special_tokens);
   visit(Field{"response_format", "what the answer must look like."},

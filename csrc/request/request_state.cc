@@ -74,7 +74,9 @@ RequestState::RequestState(RequestPtr request_in,
   int sequence_idx = 0;
   for (RequestStateEntry& leaf : leaves()) {
     leaf.sequence_idx = sequence_idx++;
-    if (stop_strs != nullptr) leaf.stop_handler.emplace(stop_strs);
+    if (stop_strs != nullptr) {
+      leaf.stop_handler.emplace(stop_strs, config().include_stop_str_in_output);
+    }
     leaf.text_streamer = TextStreamer(strip_leading_space);
     if (request->grammar != nullptr) {
       leaf.grammar_matcher = request->grammar->NewMatcher(kMaxGrammarRollback);

@@ -58,14 +58,15 @@ class SequenceDelivery {
 
   void ExamineNextToken() {
     const int32_t token = leaf_.undelivered[leaf_.num_examined].token.token_id;
-    if (IsStopToken(token) && !CompletesStopString(token)) {
+    const bool is_stop_token = IsStopToken(token) && !CompletesStopString(token);
+    if (is_stop_token && !config_.include_stop_str_in_output) {
       DropBehind(leaf_.num_examined + 1);
       leaf_.undelivered.pop_back();  // neither its id nor its text is delivered
       return Finish(FinishReason::kStop);
     }
     ++leaf_.num_examined;
     PutBytes(token, TextBytes(token));
-    CheckEnd();
+    is_stop_token ? Finish(FinishReason::kStop) : CheckEnd();
   }
 
   void PutBytes(int32_t token, std::string_view bytes) {

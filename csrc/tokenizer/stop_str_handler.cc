@@ -123,8 +123,8 @@ int32_t StopStrSet::Next(int32_t node, uint8_t byte) const {
   return root_next_[byte];
 }
 
-StopStrHandler::StopStrHandler(std::shared_ptr<const StopStrSet> stop_strs)
-    : stop_strs_(std::move(stop_strs)) {
+StopStrHandler::StopStrHandler(std::shared_ptr<const StopStrSet> stop_strs, bool include_match)
+    : stop_strs_(std::move(stop_strs)), include_match_(include_match) {
   MLC_CHECK(stop_strs_ != nullptr);
 }
 
@@ -140,9 +140,9 @@ void StopStrHandler::Put(int32_t token_id, std::string_view bytes, std::string* 
     node_ = stop_strs_->Next(node_, static_cast<uint8_t>(bytes[i]));
     const int32_t match_len = stop_strs_->nodes_[node_].match_len;
     if (match_len == 0) continue;
-    const int64_t stop_begin = begin + i + 1 - match_len;
-    ReleaseUntil(stop_begin, text, token_ids);
-    if (pending_head_ < pending_.size() && pending_[pending_head_].begin < stop_begin) {
+    const int64_t text_end = begin + i + 1 - (include_match_ ? 0 : match_len);
+    ReleaseUntil(text_end, text, token_ids);
+    if (pending_head_ < pending_.size() && pending_[pending_head_].begin < text_end) {
       Release(pending_[pending_head_], token_ids);
     }
     stop_triggered_ = true;

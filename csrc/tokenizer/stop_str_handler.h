@@ -3,11 +3,11 @@
 //
 // Matching uses Aho-Corasick over all stop strings, in amortised O(1) per byte. The match is the
 // stop string that ends first, and the longest one of several that end at the same byte. Bytes
-// before the match are released; the match and everything after it never are. A token id is
-// released with its last byte, and an id without text when everything before it has been released.
-// The id of the token in which the match begins is released if some of its bytes were. One per
-// sequence; not thread-safe. The automaton (StopStrSet) is immutable and shared by the sequences of
-// a request.
+// before the match are released, the match itself if that was asked for, and everything after it
+// never is. A token id is released with its last byte, and an id without text when everything
+// before it has been released. The id of the token in which the text ends is released if some of
+// its bytes were. One per sequence; not thread-safe. The automaton (StopStrSet) is immutable and
+// shared by the sequences of a request.
 #pragma once
 
 #include <array>
@@ -56,7 +56,8 @@ class StopStrHandler {
  public:
   static constexpr int32_t kNoToken = -1;
 
-  explicit StopStrHandler(std::shared_ptr<const StopStrSet> stop_strs);
+  // With include_match the text ends behind the stop string instead of before it.
+  explicit StopStrHandler(std::shared_ptr<const StopStrSet> stop_strs, bool include_match = false);
 
   // Appends released bytes to *text and released ids to *token_ids. Releases nothing after a stop
   // string. kNoToken means bytes without an id.
@@ -79,6 +80,7 @@ class StopStrHandler {
   void ReleaseUntil(int64_t end, std::string* text, std::vector<int32_t>* token_ids);
 
   std::shared_ptr<const StopStrSet> stop_strs_;
+  bool include_match_;
   int32_t node_ = 0;
   // Queues in vectors. Elements before the head have been released and are erased from time to
   // time.

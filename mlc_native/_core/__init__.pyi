@@ -90,6 +90,13 @@ class GenerationConfig:
     def stop_token_ids(self, arg: Sequence[int], /) -> None: ...
 
     @property
+    def include_stop_str_in_output(self) -> bool:
+        """the stop string or stop token that ends an answer is part of it."""
+
+    @include_stop_str_in_output.setter
+    def include_stop_str_in_output(self, arg: bool, /) -> None: ...
+
+    @property
     def skip_special_tokens(self) -> bool:
         """special tokens add nothing to the text of an answer."""
 

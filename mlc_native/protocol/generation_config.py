@@ -39,6 +39,7 @@ class SamplingOptions(BaseModel):
     min_tokens: int = 0
     seed: int | None = None
     stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     priority: Literal["high", "normal", "low"] = "normal"
     queue_timeout_s: float | None = None

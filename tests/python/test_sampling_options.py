@@ -142,3 +142,15 @@ def test_skip_special_tokens(make_model: MakeModel, fake_lib: str) -> None:
         # The token that ends an answer is no part of it.
         assert text(made, skip_special_tokens=False) == ("ab", "stop")
         made.terminate()
+
+
+def test_include_stop_str_in_output(facade: Any) -> None:
+    assert text(facade, stop_strs=["bc"]) == ("a", "stop")
+    assert text(facade, stop_strs=["bc"], include_stop_str_in_output=True) == ("abc", "stop")
+    both: dict[str, Any] = {"include_stop_str_in_output": True, "stop_token_ids": [ord("b")]}
+    answer = facade.generate("x", greedy(**both))
+    assert (answer.texts[0], answer.token_ids[0]) == ("ab", [ord("a"), ord("b")])
+    special = facade.generate("x", greedy(include_stop_str_in_output=True))
+    assert (special.texts[0], special.token_ids[0][-1]) == (ANSWER, EOS)
+    shown = greedy(include_stop_str_in_output=True, skip_special_tokens=False)
+    assert facade.generate("x", shown).texts[0] == ANSWER + "<|end|>"

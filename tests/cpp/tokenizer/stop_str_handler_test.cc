@@ -24,13 +24,14 @@ std::ostream& operator<<(std::ostream& out, const Outcome& outcome) {
              << testing::PrintToString(outcome.ids) << (outcome.stopped ? " stopped" : "");
 }
 
-StopStrHandler MakeHandler(const std::vector<std::string>& stop_strs) {
-  return StopStrHandler(std::make_shared<const StopStrSet>(stop_strs));
+StopStrHandler MakeHandler(const std::vector<std::string>& stop_strs, bool include_match = false) {
+  return StopStrHandler(std::make_shared<const StopStrSet>(stop_strs), include_match);
 }
 
 // Token i has id i.
-Outcome Feed(const std::vector<std::string>& stop_strs, const std::vector<std::string>& tokens) {
-  StopStrHandler handler = MakeHandler(stop_strs);
+Outcome Feed(const std::vector<std::string>& stop_strs, const std::vector<std::string>& tokens,
+             bool include_match = false) {
+  StopStrHandler handler = MakeHandler(stop_strs, include_match);
   Outcome outcome;
   for (size_t i = 0; i < tokens.size(); ++i) {
     handler.Put(static_cast<int32_t>(i), tokens[i], &outcome.text, &outcome.ids);
@@ -41,7 +42,8 @@ Outcome Feed(const std::vector<std::string>& stop_strs, const std::vector<std::s
 }
 
 // Tries every stop string at every place of the whole text.
-Outcome Oracle(const std::vector<std::string>& stop_strs, const std::vector<std::string>& tokens) {
+Outcome Oracle(const std::vector<std::string>& stop_strs, const std::vector<std::string>& tokens,
+               bool include_match = false) {
   const std::string whole = std::accumulate(tokens.begin(), tokens.end(), std::string());
   size_t begin = std::string::npos;
   size_t end = std::string::npos;
@@ -56,6 +58,7 @@ Outcome Oracle(const std::vector<std::string>& stop_strs, const std::vector<std:
   }
   Outcome outcome;
   outcome.stopped = end != std::string::npos;
+  if (include_match) begin = end;
   outcome.text = outcome.stopped ? whole.substr(0, begin) : whole;
   size_t offset = 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -154,9 +157,11 @@ TEST(StopStrHandler, AgreesWithSearchingTheWholeText) {
     for (std::string& stop_str : stop_strs) stop_str = random_string(1, 6);
     std::vector<std::string> tokens(random() % 12);
     for (std::string& token : tokens) token = random_string(0, 4);
-    const Outcome expected = Oracle(stop_strs, tokens);
-    ASSERT_EQ(Feed(stop_strs, tokens), expected) << "stop " << testing::PrintToString(stop_strs)
-                                                 << " tokens " << testing::PrintToString(tokens);
+    const bool include_match = random() % 2 == 0;
+    const Outcome expected = Oracle(stop_strs, tokens, include_match);
+    ASSERT_EQ(Feed(stop_strs, tokens, include_match), expected)
+        << "stop " << testing::PrintToString(stop_strs) << " tokens "
+        << testing::PrintToString(tokens);
     num_stopped += expected.stopped ? 1 : 0;
   }
   EXPECT_GT(num_stopped, 20000);
