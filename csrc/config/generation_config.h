@@ -78,6 +78,7 @@ struct GenerationConfig {
   std::vector<int32_t> stop_token_ids;
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
+  std::optional<int64_t> truncate_prompt_tokens;
   ResponseFormat response_format;
 
   // Applied in this order: logit_bias, penalties, temperature, top_k, top_p, min_p.
@@ -158,6 +159,9 @@ void VisitAnswerFields(Visitor&& visit) {
         &GenerationConfig::include_stop_str_in_output);
   visit(Field{"skip_special_tokens", "special tokens add nothing to the text of an answer."},
         &GenerationConfig::skip_special_tokens);
+  visit(Field{"truncate_prompt_tokens", "use only this many of the prompt's last tokens, >= 1.",
+              AtLeast(1, "should be at least 1")},
+        &GenerationConfig::truncate_prompt_tokens);
   visit(Field{"response_format", "what the answer must look like."},
         &GenerationConfig::response_format);
 }

@@ -20,6 +20,13 @@ void AppendInput(const Data& input, size_t index, std::vector<int32_t>* token_id
   token_ids->insert(token_ids->end(), tokens->token_ids.begin(), tokens->token_ids.end());
 }
 
+// Keeps the last tokens. What is out of range is refused later.
+void TruncatePrompt(const std::optional<int64_t>& max_tokens, std::vector<int32_t>* token_ids) {
+  if (!max_tokens || *max_tokens < 1) return;
+  const int64_t num_dropped = std::ssize(*token_ids) - *max_tokens;
+  if (num_dropped > 0) token_ids->erase(token_ids->begin(), token_ids->begin() + num_dropped);
+}
+
 int64_t RandomSeed() {
   std::random_device device;
   const uint64_t bits = (uint64_t{device()} << 32) | device();
@@ -82,6 +89,7 @@ RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationCon
   request->inputs = std::move(inputs);
   request->generation_cfg = std::move(generation_cfg);
   request->begins_turn = begins_turn;
+  TruncatePrompt(request->generation_cfg.truncate_prompt_tokens, &request->prompt_token_ids);
   CheckRequest(*request, limits);
   if (!request->generation_cfg.seed) request->generation_cfg.seed = RandomSeed();
   if (request->generation_cfg.response_format.is_constrained() && compile) compile(request.get());

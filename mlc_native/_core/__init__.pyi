@@ -104,6 +104,13 @@ class GenerationConfig:
     def skip_special_tokens(self, arg: bool, /) -> None: ...
 
     @property
+    def truncate_prompt_tokens(self) -> int | None:
+        """use only this many of the prompt's last tokens, >= 1."""
+
+    @truncate_prompt_tokens.setter
+    def truncate_prompt_tokens(self, value: int | None) -> None: ...
+
+    @property
     def response_format(self) -> ResponseFormat:
         """what the answer must look like."""
 

@@ -41,6 +41,7 @@ class SamplingOptions(BaseModel):
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
+    truncate_prompt_tokens: int | None = None
     priority: Literal["high", "normal", "low"] = "normal"
     queue_timeout_s: float | None = None
     timeout_s: float | None = None

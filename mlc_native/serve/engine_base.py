@@ -332,7 +332,7 @@ class MLCEngineBase:
         record(request_id, "start tokenization")
         token_ids = prompt_token_ids(prompt, setup.tokenizer)
         record(request_id, "finish tokenization")
-        check_prompt_length(len(token_ids), setup.max_input_sequence_length)
+        check_prompt_length(token_ids, generation_config, setup.max_input_sequence_length)
         defaults = self._core.get_default_generation_config()
         config = generation_config.apply_to(defaults, setup.tokenizer)
         return self._core.create_request(request_id, token_ids, config, begins_turn)

@@ -119,8 +119,13 @@ def prompt_token_ids(prompt: Prompt, tokenizer: Tokenizer | None) -> list[int]:
     return token_ids
 
 
-def check_prompt_length(num_tokens: int, max_input_sequence_length: int) -> None:
+def check_prompt_length(
+    token_ids: Sequence[int], config: GenerationConfig, max_input_sequence_length: int
+) -> None:
     """Raises InvalidRequest for a prompt that no empty engine could hold."""
+    num_tokens = len(token_ids)
+    if config.truncate_prompt_tokens is not None:
+        num_tokens = min(num_tokens, config.truncate_prompt_tokens)
     if num_tokens > max_input_sequence_length:
         raise invalid_request(
             "prompt",

@@ -161,7 +161,7 @@ class SyncMLCEngine:
         """
         engine = self._engine()
         token_ids = prompt_token_ids(inputs, self.tokenizer)
-        check_prompt_length(len(token_ids), self.max_input_sequence_length)
+        check_prompt_length(token_ids, generation_config, self.max_input_sequence_length)
         config = generation_config.apply_to(engine.default_generation_config(), self.tokenizer)
         return engine.create_request(request_id, token_ids, config)
 

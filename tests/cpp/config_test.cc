@@ -505,6 +505,8 @@ INSTANTIATE_TEST_SUITE_P(
                             c->max_tokens = 3;
                             c->min_tokens = 4;
                           }},
+               BadRequest{"truncate_prompt_tokens", "should be at least 1, got 0",
+                          [](auto* c) { c->truncate_prompt_tokens = 0; }},
                BadRequest{"allowed_token_ids", "[0, 100), got 100",
                           [](auto* c) { c->allowed_token_ids = {1, 100}; }},
                BadRequest{"allowed_token_ids", "cannot be combined with a response_format",

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from facades import ALL_FACADES
+from facades import ALL_FACADES, OPENAI_FACADES
 from fake_model import EOS
 
+from mlc_native import EngineConfig, MLCEngine, SyncMLCEngine
 from mlc_native.errors import InvalidRequest
 from mlc_native.protocol.generation_config import GenerationConfig, bad_word_tokens
 
@@ -154,3 +155,96 @@ def test_include_stop_str_in_output(facade: Any) -> None:
     assert (special.texts[0], special.token_ids[0][-1]) == (ANSWER, EOS)
     shown = greedy(include_stop_str_in_output=True, skip_special_tokens=False)
     assert facade.generate("x", shown).texts[0] == ANSWER + "<|end|>"
+
+
+# ------------------------------------------------------------------------ truncate_prompt_tokens
+
+
+def test_truncate_prompt_tokens(make_model: MakeModel, fake_lib: str) -> None:
+    for make in ALL_FACADES.values():
+        made = make(make_model(context_window_size=64), model_lib=fake_lib)
+        short = text(made, "world")
+        assert text(made, "hello world") != short
+        assert text(made, "hello world", truncate_prompt_tokens=5) == short
+        assert text(made, "world", truncate_prompt_tokens=50) == short
+        # A prompt that is too long as it is.
+        assert text(made, "x" * 100 + "world", truncate_prompt_tokens=5) == short
+        with pytest.raises(InvalidRequest, match="should be at least 1, got 0"):
+            text(made, truncate_prompt_tokens=0)
+        made.terminate()
+
+
+# ---------------------------------------------------------------------------------- every surface
+
+
+@pytest.mark.parametrize("facade", OPENAI_FACADES.values())
+def test_extra_body(facade: Any, make_model: MakeModel, fake_lib: str) -> None:
+    made = facade(make_model(answer=ANSWER), model_lib=fake_lib)
+    options: dict[str, Any] = {"min_tokens": 3, "bad_words": ["c"], "allowed_token_ids": [*b"abde"]}
+    options |= {"skip_special_tokens": False, "include_stop_str_in_output": True}
+    body = {**options, "truncate_prompt_tokens": 4}
+    completion = made.complete(prompt="12345", max_tokens=8, temperature=0, extra_body=body)
+    assert completion.usage.prompt_tokens == 4
+    assert set(completion.choices[0].text) <= set("abde")
+    message = {"role": "user", "content": "12345"}
+    chat = made.chat(messages=[message], max_tokens=8, temperature=0, extra_body=body)
+    assert chat.usage.prompt_tokens == 4
+    assert set(chat.choices[0].message.content) <= set("abde")
+    with pytest.raises(ValueError, match="max_tokens"):
+        made.complete(prompt="x", max_tokens=2, extra_body={"min_tokens": 3})
+    made.terminate()
+
+
+# ------------------------------------------------------------------------------------ determinism
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"min_tokens": 9, "stop_token_ids": [*range(0, 256, 3)]},
+    {"allowed_token_ids": [*range(40, 90)]},
+    {"bad_words": [[byte] for byte in range(0, 256, 2)]},
+    {"bad_words": [[first, second] for first in range(60, 90) for second in range(0, 256, 5)]},
+    {"bad_words": [[70], [71, 72]], "min_tokens": 4, "presence_penalty": 1.5},
+]
+
+
+def answers(model: str, fake_lib: str, together: bool, **settings: Any) -> list[list[int]]:
+    """Tokens of a request for each of OPTIONS, two answers each."""
+    config = EngineConfig(verbose=False, **settings)
+    engine = SyncMLCEngine(model, model_lib=fake_lib, engine_config=config)
+    prompts = [f"prompt number {i}" for i in range(len(OPTIONS))]
+    configs = [
+        GenerationConfig(**options, n=1, max_tokens=24, seed=i, temperature=2, top_p=0.95)
+        for i, options in enumerate(OPTIONS)
+    ]
+    if together:
+        texts, _ = engine.generate(prompts, configs)
+    else:
+        texts = [engine.generate(p, c)[0][0] for p, c in zip(prompts, configs, strict=True)]
+    return [list(text[0].encode("utf-8", "surrogateescape")) for text in texts]
+
+
+def test_answers_do_not_depend_on_the_batch(make_model: MakeModel, fake_lib: str) -> None:
+    model = make_model(peak=3)
+    alone = answers(model, fake_lib, together=False)
+    assert len({tuple(answer) for answer in alone}) == len(OPTIONS)
+    assert answers(model, fake_lib, together=True, max_num_sequence=6) == alone
+    # Prompts in chunks, and too few pages for all: sequences are preempted and computed again.
+    scarce = {"max_num_sequence": 6, "prefill_chunk_size": 6, "max_total_sequence_length": 96}
+    assert answers(model, fake_lib, together=True, **scarce) == alone
+
+
+def test_the_demo_model_obeys(demo: str, device: dict[str, Any]) -> None:
+    engine = MLCEngine(demo, engine_config=EngineConfig(verbose=False), **device)
+    question = [{"role": "user", "content": "What is 2 + 2?"}]
+
+    def ask(**body: Any) -> Any:
+        response = engine.chat.completions.create(
+            messages=question, temperature=0, max_tokens=24, extra_body=body
+        )
+        return response.choices[0].message.content, response.usage.completion_tokens
+
+    plain, length = ask()
+    word = plain.split()[0]
+    assert word not in ask(bad_words=[word])[0]
+    assert ask(min_tokens=length + 4)[1] >= length + 4
+    engine.terminate()
