@@ -58,7 +58,9 @@ class Builder {
 
   bool parse_error(size_t byte, const std::string&, const nlohmann::json::exception& error) {
     constexpr int kNumberOverflow = 406;
-    Fail(error.id == kNumberOverflow ? Kind::kNumberRange : Kind::kSyntax, error.what());
+    // The message quotes what was read, which need not be text.
+    Fail(error.id == kNumberOverflow ? Kind::kNumberRange : Kind::kSyntax,
+         ToValidUtf8(error.what()));
     error_->byte = byte;
     return false;
   }
@@ -231,10 +233,7 @@ std::string JsonExcerpt(const JsonValue& value, size_t max_bytes) {
 void AppendQuotedJson(std::string_view text, std::string* out) {
   constexpr char kHex[] = "0123456789abcdef";
   std::string replaced;
-  if (!IsValidUtf8(text)) {
-    if (AppendValidUtf8(text, &replaced) > 0) replaced += kReplacementCharacter;
-    text = replaced;
-  }
+  if (!IsValidUtf8(text)) text = replaced = ToValidUtf8(text);
   *out += '"';
   for (const char c : text) {
     constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";

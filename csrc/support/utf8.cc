@@ -83,6 +83,12 @@ size_t AppendValidUtf8(std::string_view bytes, std::string* text) {
   return 0;
 }
 
+std::string ToValidUtf8(std::string_view bytes) {
+  std::string text;
+  if (AppendValidUtf8(bytes, &text) > 0) text += kReplacementCharacter;
+  return text;
+}
+
 void AppendCodePoint(uint32_t code_point, std::string* text) {
   MLC_CHECK(code_point <= 0x10FFFF && (code_point < 0xD800 || code_point > 0xDFFF)) << code_point;
   const auto append = [text](uint32_t byte) { text->push_back(static_cast<char>(byte)); };

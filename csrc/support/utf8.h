@@ -38,6 +38,9 @@ bool IsValidUtf8(std::string_view bytes);
 // U+FFFD.
 size_t AppendValidUtf8(std::string_view bytes, std::string* text);
 
+// Returns `bytes` with invalid ones replaced by U+FFFD.
+std::string ToValidUtf8(std::string_view bytes);
+
 // Appends the encoding of a code point. Requires: at most U+10FFFF and no surrogate.
 void AppendCodePoint(uint32_t code_point, std::string* text);
 

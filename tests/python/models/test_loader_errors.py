@@ -281,10 +281,19 @@ def test_tensor_in_two_shards(sharded: Path) -> None:
     load_error(sharded, name, "another file")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": {}}', '{"weight_map": [1]}'])
-def test_damaged_index(sharded: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "is not valid JSON"),
+        ("[]", "is not a JSON object"),
+        ("{}", "weight_map"),
+        ('{"weight_map": {}}', "weight_map"),
+        ('{"weight_map": [1]}', "weight_map"),
+    ],
+)
+def test_damaged_index(sharded: Path, text: str, wrong: str) -> None:
     (sharded / INDEX).write_text(text)
-    load_error(sharded, INDEX, "weight_map")
+    load_error(sharded, INDEX, wrong)
 
 
 def test_index_value_that_is_no_string(sharded: Path) -> None:
