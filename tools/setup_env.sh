@@ -9,7 +9,7 @@
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="${MLC_NATIVE_VENV:-$ROOT/.venv}"
 
-export CCACHE_BASEDIR="$ROOT" CCACHE_NOHASHDIR=1
+export CCACHE_BASEDIR="$ROOT" CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 
 . "$ROOT/tools/summary.sh"
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }

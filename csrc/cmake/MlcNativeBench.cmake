@@ -1,4 +1,4 @@
-# bench/NAME.cc -> a program NAME. MLC_NATIVE_FAKE_MODEL_PATH is the plug-in to load.
+# bench/NAME.cc -> a program NAME.
 find_package(benchmark REQUIRED)
 file(GLOB bench_sources CONFIGURE_DEPENDS ${MLC_NATIVE_ROOT}/bench/*.cc)
 foreach(source ${bench_sources})

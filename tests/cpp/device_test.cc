@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "fake_model/path.h"
 #include "models/model.h"
 #include "support/companion.h"
 #include "support/error.h"
@@ -24,7 +25,7 @@ class DeviceTest : public ::testing::Test {
 
   // Once it is loaded, it is what the name libcuda.so.1 means in this process.
   static void SetUpTestSuite() {
-    const auto build = std::filesystem::path(MLC_NATIVE_FAKE_MODEL_PATH).parent_path();
+    const auto build = std::filesystem::path(kFakeModelPath).parent_path();
     ASSERT_NE(dlopen((build / "fake_cuda/libcuda.so.1").c_str(), RTLD_NOW), nullptr) << dlerror();
   }
   void SetUp() override {
@@ -120,7 +121,7 @@ TEST_F(DeviceTest, AModelOnAGpuComesFromTheCudaLibrary) {
   } catch (const LoadError& error) {
     EXPECT_THAT(error.what(), HasSubstr("/no/such/library.so"));
   }
-  Library(MLC_NATIVE_FAKE_MODEL_PATH);
+  Library(kFakeModelPath);
   EXPECT_THROW(LoadModel({.path = "/no/such/folder", .device = "cuda:0"}), LoadError);
 }
 

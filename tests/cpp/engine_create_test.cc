@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine.h"
+#include "fake_model/path.h"
 #include "support/error.h"
 #include "testing/temp_folder.h"
 #include "testing/test_engine.h"
@@ -17,7 +18,7 @@ class EngineCreateTest : public ::testing::Test {
   EngineCreateTest() {
     folder_.Write("config.json", R"({"eos_token_id": 7, "fake": {"vocab_size": 300}})");
     config_.model = folder_.path();
-    config_.model_lib = MLC_NATIVE_FAKE_MODEL_PATH;
+    config_.model_lib = kFakeModelPath;
     config_.gpu_memory_utilization = 0.05;
     options_.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
       checker_.Receive(outputs);
@@ -59,7 +60,7 @@ TEST_F(EngineCreateTest, WhatIsWrongIsNamed) {
   EXPECT_THROW(Create(), LoadError);
   config_.model_lib = "";
   EXPECT_THROW(Create(), LoadError);
-  config_.model_lib = MLC_NATIVE_FAKE_MODEL_PATH;
+  config_.model_lib = kFakeModelPath;
   Write("tokenizer.json", "{");
   EXPECT_THROW(Create(), LoadError);
   std::filesystem::remove(folder_.file("tokenizer.json"));

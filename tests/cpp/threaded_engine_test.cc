@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "fake_model/path.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/threaded_harness.h"
@@ -134,7 +135,7 @@ TEST(ThreadedEngine, DuplicateIdIsRefusedAndTheFirstIsUntouched) {
 // Without the harness, whose checker knows one life of an id.
 TEST(ThreadedEngine, AnIdIsFreeWhenItsFinalOutputIsDelivered) {
   const ModelFolder folder;
-  const json config = {{"model", folder.path()}, {"model_lib", MLC_NATIVE_FAKE_MODEL_PATH}};
+  const json config = {{"model", folder.path()}, {"model_lib", kFakeModelPath}};
   const auto engine = ThreadedEngine::Create();
   const auto add = [&engine] {
     engine->AddRequest(engine->CreateRequest("a", {TokenData{Prompt(3)}}, Greedy(2)));
@@ -255,7 +256,7 @@ TEST(ThreadedEngine, LoadsAPluginFromAFolder) {
   ThreadedHarness h({}, Engine::Create);
   h.Start();
   const json config = {{"model", folder.path()},
-                       {"model_lib", MLC_NATIVE_FAKE_MODEL_PATH},
+                       {"model_lib", kFakeModelPath},
                        {"max_num_sequence", 3},
                        {"max_total_sequence_length", 500}};
   h.engine().Reload(config.dump());
@@ -320,7 +321,7 @@ TEST(ThreadedEngine, ARequestOfAnOldModelIsCheckedAgainstTheNew) {
   const ModelFolder narrow(R"({"fake": {"vocab_size": 16}})");
   ThreadedHarness h({}, Engine::Create);
   h.Start();
-  json config = {{"model", wide.path()}, {"model_lib", MLC_NATIVE_FAKE_MODEL_PATH}};
+  json config = {{"model", wide.path()}, {"model_lib", kFakeModelPath}};
   h.engine().Reload(config.dump());
   const RequestPtr request = h.engine().CreateRequest("a", {TokenData{{200}}}, Greedy(4));
   config["model"] = narrow.path();

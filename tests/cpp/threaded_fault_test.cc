@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "fake_model/path.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/threaded_harness.h"
@@ -186,7 +187,7 @@ TEST(ThreadedFault, ALoadThatFailsLateLeavesNothingLoaded) {
   const ModelFolder bad(R"({"fake": {"no_such_option": 1}})");
   ThreadedHarness h({}, Engine::Create);
   h.Start();
-  json config = {{"model", good.path()}, {"model_lib", MLC_NATIVE_FAKE_MODEL_PATH}};
+  json config = {{"model", good.path()}, {"model_lib", kFakeModelPath}};
   h.engine().Reload(config.dump());
   h.Add("a", Prompt(10), Greedy(-1));
   h.AwaitTokens("a", 1);
@@ -217,8 +218,7 @@ TEST(ThreadedFault, UnknownDeviceSaysWhatThereCanBe) {
   engine->InitThreadedEngine("gpu:7", [](auto) {}, nullptr);
   engine->Start();
   try {
-    engine->Reload(
-        json{{"model", folder.path()}, {"model_lib", MLC_NATIVE_FAKE_MODEL_PATH}}.dump());
+    engine->Reload(json{{"model", folder.path()}, {"model_lib", kFakeModelPath}}.dump());
     ADD_FAILURE() << "loaded";
   } catch (const InvalidConfig& e) {
     EXPECT_EQ(e.field(), "device");

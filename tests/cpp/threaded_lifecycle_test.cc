@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "fake_model/path.h"
 #include "support/error.h"
 #include "support/machine_info.h"
 #include "testing/threaded_harness.h"
@@ -50,7 +51,7 @@ TEST(ThreadedLifecycle, FiftyReloadsLeaveNothingBehind) {
   ThreadedHarness h({}, Engine::Create);
   h.Start();
   // A million tokens of the fake model's cache are 4 MiB, so an engine that stays behind is seen.
-  json config = {{"model_lib", MLC_NATIVE_FAKE_MODEL_PATH},
+  json config = {{"model_lib", kFakeModelPath},
                  {"num_threads", 1},
                  {"max_total_sequence_length", 1 << 20},
                  {"max_num_sequence", 2}};

@@ -23,15 +23,14 @@ std::string LoadMessage(const ModelSource& source) {
 TEST(Plugin, CreatesTheModelOfTheFolder) {
   const testing::TempFolder folder;
   folder.Write("config.json", R"({"fake": {"vocab_size": 33}})");
-  const auto model = LoadModel({.path = folder.path(), .model_lib = MLC_NATIVE_FAKE_MODEL_PATH});
+  const auto model = LoadModel({.path = folder.path(), .model_lib = kFakeModelPath});
   EXPECT_EQ(model->metadata().vocab_size, 33);
 }
 
 TEST(Plugin, ItsErrorsPassThroughWithTheirType) {
   const testing::TempFolder folder;
   folder.Write("config.json", R"({"fake": {"vocabulary": 33}})");
-  const std::string message =
-      LoadMessage({.path = folder.path(), .model_lib = MLC_NATIVE_FAKE_MODEL_PATH});
+  const std::string message = LoadMessage({.path = folder.path(), .model_lib = kFakeModelPath});
   EXPECT_NE(message.find("vocabulary"), std::string::npos) << message;
 }
 
