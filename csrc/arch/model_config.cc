@@ -13,7 +13,7 @@
 namespace mlc_native {
 namespace {
 
-constexpr int64_t kMaxSize = int64_t{1} << 24;  // of any dimension: products stay far from overflow
+constexpr int64_t kMaxSize = int64_t{1} << 24;  // of any dimension, so that products never overflow
 constexpr int64_t kMaxLayers = 4096;
 
 std::optional<int64_t> OrRequired(int64_t absent) {
@@ -98,14 +98,14 @@ kernels::Activation ReadActivation(const ConfigFields& fields, const ArchSpec& a
   const std::string name = fields.String(field.c_str(), std::string(arch.default_activation));
   if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return kernels::Activation::kGeluTanh;
-  // Gemma's first releases say gelu and mean this.
+  // Gemma's first releases say gelu but mean this.
   if (name == "gelu" && arch.default_activation == "gelu_pytorch_tanh") {
     return kernels::Activation::kGeluTanh;
   }
   fields.FailValue(field.c_str(), "one of silu, swish, gelu_pytorch_tanh, gelu_new");
 }
 
-// An absent cap is the family's, null is none.
+// An absent cap means that of the family, and null means none.
 float ReadSoftCap(const ConfigFields& fields, const char* field, double absent) {
   if (fields.IsNull(field) || (!fields.Has(field) && absent == 0)) return 0.0f;
   return static_cast<float>(fields.Positive(field, absent));
@@ -239,7 +239,7 @@ std::optional<DType> ReadDType(const ConfigFields& fields) {
   return std::nullopt;
 }
 
-// Everything that the family and the fields of the text model decide.
+// Sets everything that follows from the family and the fields of the text model.
 ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& fields, bool tied_by_default) {
   ModelConfig config;
   config.arch = &arch;
@@ -274,7 +274,8 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder) {
   return config;
 }
 
-// The sizes of an MLC folder by the names of config.json. There, 0 and -1 are "not given".
+// The sizes of an MLC folder under the names of config.json. In an MLC folder, 0 and -1 mean "not
+// given".
 ConfigFields MlcFields(const ConfigFields& root) {
   const ConfigFields model = root.Object("model_config");
   return model.Flattened("text_config")

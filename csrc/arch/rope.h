@@ -1,5 +1,5 @@
-// Rotary embeddings: frequencies of each scaling rule and the cosine / sine tables that the kernels
-// read. Pure values; any thread.
+// Rotary embeddings: the frequencies of each scaling rule, and the tables of cosines and sines that
+// the kernels read. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,15 @@
 namespace mlc_native {
 
 enum class RopeScaling : uint8_t {
-  kNone,      // also "dynamic": the same up to max_position_embeddings, which is our limit
-  kLinear,    // frequencies / factor
-  kLlama3,    // low frequencies / factor, a smooth step to the high ones
-  kYarn,      // a ramp between both, cos and sin scaled
+  kNone,    // also "dynamic", which is the same up to max_position_embeddings, the longest context
+  kLinear,  // frequencies / factor
+  kLlama3,  // low frequencies / factor, a smooth step to the high ones
+  kYarn,    // a ramp between both, cos and sin scaled
   kLongRope,  // frequencies / short_factor[i] (contexts up to the original length), cos and sin
               // scaled
 };
 
-// All fields as in transformers' rope_parameters.
+// The fields of transformers' rope_parameters.
 struct RopeConfig {
   RopeScaling scaling = RopeScaling::kNone;
   double theta = 1e4;
@@ -35,7 +35,8 @@ struct RopeConfig {
   bool operator==(const RopeConfig&) const = default;
 };
 
-// [rotary_dim / 2] radians per position, rounded to float32 where transformers does.
+// Returns [rotary_dim / 2] frequencies in radians per position, rounded to float32 as in
+// transformers.
 std::vector<float> RopeFrequencies(const RopeConfig& config);
 
 // cos and sin [num_positions, rotary_dim / 2].

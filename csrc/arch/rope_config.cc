@@ -10,7 +10,7 @@ namespace {
 
 // What the parameters of one rope fall back on.
 struct RopeReader {
-  const ConfigFields& fields;  // of the whole model
+  const ConfigFields& fields;  // fields of the whole model
   const ArchSpec& arch;
   int64_t head_dim;
   int64_t max_positions;
@@ -147,8 +147,8 @@ std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& ar
 
 int64_t ExactPositions(const std::vector<RopeConfig>& ropes, int64_t max_positions) {
   for (const RopeConfig& rope : ropes) {
-    // Beyond the original context transformers changes the frequencies of cached keys with the
-    // length of the sequence, which no paged cache can follow.
+    // Beyond the original context, transformers changes the frequencies of cached keys with the
+    // length of the sequence, which a paged cache cannot do.
     if (rope.scaling != RopeScaling::kLongRope) continue;
     max_positions = std::min(max_positions, rope.original_max_positions);
   }

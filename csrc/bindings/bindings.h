@@ -1,7 +1,7 @@
-// The nanobind module mlc_native._core, one Bind function per family of classes. The only place
-// that knows Python.
+// The nanobind module mlc_native._core, with one Bind function per family of classes. Only this
+// folder uses Python.
 //
-// Every call that can block or compute releases the GIL; callbacks into Python take it once per
+// Every call that can block or compute releases the GIL. Callbacks into Python take it once per
 // call.
 #pragma once
 
@@ -28,22 +28,22 @@ void BindThreadedEngine(nanobind::module_& m);
 void BindPrefixCache(nanobind::module_& m);
 void BindTesting(nanobind::module_& m);
 
-// Calls callable(list of outputs). With the GIL; what Python raises comes out.
+// Calls callable(list of outputs) and passes Python's exceptions on. Requires: the GIL is held.
 void CallWithOutputs(nanobind::handle callable, std::vector<RequestStreamOutput> outputs);
 
-// A Python callable as the callback of a thread of ours: may be called and destroyed without the
-// GIL, takes it once per call, does nothing once the interpreter shuts down. What Python raises
-// goes to sys.unraisablehook.
+// A Python callable as the callback of a C++ thread. It may be called and destroyed without the
+// GIL, takes the GIL once per call, and does nothing once the interpreter shuts down. Exceptions of
+// Python go to sys.unraisablehook.
 RequestStreamCallback WrapStreamCallback(nanobind::object callable);
 
-// int64 values of any Python list as token ids. Throws InvalidRequest naming `field` for a value
-// that no vocabulary can have.
+// Converts a Python list of integers to token ids. Throws InvalidRequest, which names `field`, for
+// a value that cannot be a token id.
 std::vector<int32_t> CheckedTokenIds(const char* field, const std::vector<int64_t>& token_ids);
 
 // The same as the inputs of a request.
 std::vector<Data> TokenInputs(const std::vector<int64_t>& token_ids);
 
-// AnyEngine::CreateRequest; without the GIL when there is a grammar to compile.
+// AnyEngine::CreateRequest. Releases the GIL if there is a grammar to compile.
 template <typename AnyEngine>
 std::shared_ptr<Request> CreateEngineRequest(AnyEngine& engine, std::string id,
                                              const std::vector<int64_t>& token_ids,

@@ -1,5 +1,5 @@
-// A Python callable(done_bytes, total_bytes) as LoadProgress. A raising callable ends the load with
-// its exception.
+// Wraps a Python callable(done_bytes, total_bytes) as LoadProgress. If the callable raises, the
+// load ends with its exception.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -8,8 +8,8 @@
 
 namespace mlc_native::bindings {
 
-// None gives an empty function. Lives as long as the call that loads; may be called without the
-// GIL.
+// Returns an empty function for None. The result is valid during the call that loads, and may be
+// called without the GIL.
 LoadProgress WrapLoadProgress(nanobind::object callable);
 
 }  // namespace mlc_native::bindings

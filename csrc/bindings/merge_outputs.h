@@ -1,5 +1,5 @@
-// Joins the outputs of a request that have queued up while Python was busy, before the GIL is
-// taken: what costs time under the GIL is the number of outputs, not of tokens.
+// Joins the outputs of a request that were queued while Python was busy, before the GIL is taken.
+// The time under the GIL depends on the number of outputs, not of tokens.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace mlc_native::bindings {
 
-// Deltas of one request become one output, in its place of the first of them. Final outputs and
-// outputs with an error stay as they are. The order within each request is kept.
+// Joins the deltas of each request into one output, at the place of the first one. Final outputs
+// and outputs with an error stay separate. The order within each request is kept.
 std::vector<RequestStreamOutput> MergeOutputs(std::vector<RequestStreamOutput> outputs);
 
 }  // namespace mlc_native::bindings

@@ -1,5 +1,6 @@
-// The tensors of a model folder: model.safetensors, the shards that model.safetensors.index.json
-// lists, or those of an MLC folder. Immutable after construction; any thread.
+// Checkpoint is the set of tensors of a model folder: those of model.safetensors, of the shards
+// that model.safetensors.index.json lists, or of an MLC folder. Immutable after construction; any
+// thread.
 #pragma once
 
 #include <string>
@@ -12,8 +13,8 @@ namespace mlc_native {
 
 class Checkpoint {
  public:
-  // Throws LoadError: no weights, damaged files, an index that does not agree with its shards or
-  // names files outside the folder.
+  // Throws LoadError for a folder without weights, damaged files, and an index that contradicts its
+  // shards or names files outside of the folder.
   explicit Checkpoint(const std::string& folder);
 
   struct Entry {
@@ -21,9 +22,9 @@ class Checkpoint {
     const TensorFile* file;
   };
   const std::vector<TensorFile>& files() const { return files_; }
-  // In file order; the tensors live as long as the checkpoint.
+  // The tensors in the order of the files. They live as long as the checkpoint.
   const std::vector<Entry>& entries() const { return entries_; }
-  // nullptr when there is none.
+  // Returns null if there is no such tensor.
   const Entry* Find(const std::string& name) const;
 
  private:

@@ -59,7 +59,7 @@ void MappedFile::UseHugePages() const {
 }
 
 void MappedFile::Drop(std::span<const std::byte> bytes) const {
-  // Whole pages only, outwards: a page shared with a neighbour is just read again.
+  // Whole pages, rounded outwards: a page shared with a neighbour is read again.
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(bytes.data()) / page * page;
   const uintptr_t end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size());

@@ -10,7 +10,7 @@ namespace mlc_native {
 
 class MappedFile {
  public:
-  // Throws LoadError: not there, not a regular file, not readable.
+  // Throws LoadError if the file is missing, not regular or not readable.
   explicit MappedFile(std::string path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -20,11 +20,11 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   int64_t modified_ns() const { return modified_ns_; }  // since 1970
 
-  // For a file that is read over and over: asks for huge pages, where the file system has them.
+  // Asks for huge pages if the file system has them, for a file that is read repeatedly.
   void UseHugePages() const;
 
-  // Lets the system take back the memory of these bytes, which keep their value (they are read from
-  // the file again when touched).
+  // Releases the memory of these bytes. They keep their value and are read from the file again on
+  // the next access.
   void Drop(std::span<const std::byte> bytes) const;
 
  private:

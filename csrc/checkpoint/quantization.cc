@@ -17,7 +17,7 @@ constexpr Quantization MlcGroup(int bits, int64_t group_size) {
   return {.format = QuantizedFormat::kMlcGroup, .bits = bits, .group_size = group_size};
 }
 
-// q4f16_2 leaves embeddings and head as they are, which the stored tensors show.
+// q4f16_2 does not quantize embeddings and head, as the stored tensors show.
 constexpr MlcQuantization kMlcQuantizations[] = {
     {"q0f16", DType::kFloat16, std::nullopt},        {"q0bf16", DType::kBFloat16, std::nullopt},
     {"q0f32", DType::kFloat32, std::nullopt},        {"q3f16_1", DType::kFloat16, MlcGroup(3, 40)},
@@ -37,7 +37,7 @@ void Require(const ConfigFields& fields, const char* field, const std::string& v
   fields.Fail(field, "= \"" + value + "\" is not supported" + kSupported);
 }
 
-// An object that says something would change what the weights mean.
+// An object that is not empty would change the meaning of the weights.
 void RefuseObject(const ConfigFields& fields, const char* field) {
   if (fields.HasObject(field)) fields.Fail(field, std::string("is not supported") + kSupported);
 }

@@ -1,7 +1,8 @@
-// One .safetensors file: 8 bytes of header length, a JSON header, tensor data without holes.
+// Reads a .safetensors file: 8 bytes of header length, a JSON header, tensor data without holes.
 //
-// Every field is checked against the file before it is believed: a damaged or hostile file gives a
-// LoadError that names the file and the tensor, never a read outside the map. Any thread.
+// Every field is checked against the file before it is used. A damaged or hostile file throws
+// LoadError, which names the file and the tensor, and never causes a read outside of the map. Any
+// thread.
 #pragma once
 
 #include <string>

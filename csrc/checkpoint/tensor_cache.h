@@ -1,6 +1,6 @@
-// The weights of an MLC folder: tensor-cache.json (ndarray-cache.json in older ones) lists the
-// tensors in params_shard_*.bin. Checked like safetensors: nothing is believed before it agrees
-// with the files.
+// Reads the weights of an MLC folder: tensor-cache.json (ndarray-cache.json in older ones) lists
+// the tensors in params_shard_*.bin. Every field is checked against the files before it is used.
+// Any thread.
 #pragma once
 
 #include <string>

@@ -72,7 +72,7 @@ std::optional<uint64_t> TensorBytes(const std::string& path, const TensorInfo& t
 
 std::vector<TensorInfo> InFileOrder(const std::string& path, std::vector<TensorInfo> tensors,
                                     std::span<const std::byte> data) {
-  // Empty tensors lie before the one that starts at the same place.
+  // Empty tensors come before the one that starts at the same place.
   std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::pair(a.data.data(), a.data.size()) < std::pair(b.data.data(), b.data.size());
   });

@@ -1,5 +1,5 @@
-// A file of tensors, mapped: what the readers of all container formats return. Immutable, any
-// thread.
+// TensorFile is a mapped file of tensors, which the readers of all container formats return.
+// Immutable; any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace mlc_native {
 
 struct TensorInfo {
   std::string name;
-  std::string dtype_name;      // as safetensors spells it: "F32", "BF16", "I64", ...
-  std::optional<DType> dtype;  // of the types that weights may have
+  std::string dtype_name;      // name in safetensors: "F32", "BF16", "I64", ...
+  std::optional<DType> dtype;  // nullopt for types that weights cannot have
   std::vector<int64_t> shape;
   std::span<const std::byte> data;  // row-major, into the map; may be unaligned
 };
@@ -29,15 +29,16 @@ struct TensorFile {
   const std::string& path() const { return file.path(); }
 };
 
-// Bytes of a tensor; nullopt: an unknown type. Throws LoadError when the size overflows.
+// Returns the size of a tensor in bytes; nullopt for an unknown type. Throws LoadError if the size
+// overflows.
 std::optional<uint64_t> TensorBytes(const std::string& path, const TensorInfo& tensor);
 
-// The tensors in the order of their data. Throws LoadError when they overlap or leave holes in
-// `data`, all that the file has for tensors.
+// Returns the tensors in the order of their data. Throws LoadError if they overlap or leave holes
+// in `data`, the part of the file for tensors.
 std::vector<TensorInfo> InFileOrder(const std::string& path, std::vector<TensorInfo> tensors,
                                     std::span<const std::byte> data);
 
-// Whether an index may name this file: one in its own folder.
+// True if an index may name this file, which must be in the index's own folder.
 bool IsPlainFileName(const std::string& name);
 
 // <path>: tensor "<name>": <what>

@@ -64,7 +64,7 @@ std::optional<int> CudaIndex(const std::string& device) {
 }
 
 std::string CudaLibraryPath() {
-  // What is named must be there: whoever opens it says so.
+  // A named library must exist; opening it reports an error otherwise.
   if (const auto named = EnvironmentValue(kLibraryVariable)) return *named;
   const std::string path = CompanionPath(kLibraryName);
   return std::filesystem::exists(path) ? path : "";

@@ -1,5 +1,5 @@
-// Devices that this machine has and that this installation can use. Pure but for the driver's
-// answers and the environment, which are asked at each call; any thread.
+// The devices of this machine that this installation can use. Each call queries the driver and the
+// environment. Any thread.
 //
 // "cpu:0" is another name for "cpu".
 #pragma once
@@ -12,28 +12,28 @@
 
 namespace mlc_native {
 
-// The i of "cuda:i", 0 of "cuda"; nullopt for "auto" and "cpu". Throws InvalidConfig for another
-// name.
+// Returns i for "cuda:i", 0 for "cuda", and nullopt for "auto" and "cpu". Throws InvalidConfig for
+// other names.
 std::optional<int> CudaIndex(const std::string& device);
 
-// The library that runs models on GPUs: MLC_NATIVE_CUDA_LIB of the environment, else
-// libmlc_native_cuda.so beside libmlc_native. Empty: there is none.
+// Returns the library that runs models on GPUs: the one that MLC_NATIVE_CUDA_LIB names, else
+// libmlc_native_cuda.so in the folder of libmlc_native. Empty if there is none.
 std::string CudaLibraryPath();
 
-// "cpu"; and "cuda:i" of each GPU that is new enough, if there is a CUDA library.
+// Returns "cpu" and, if there is a CUDA library, "cuda:i" for each GPU that is new enough.
 std::vector<std::string> AvailableDevices();
 
-// The GPU that "cuda[:i]" names, or the first that is new enough for "auto", library or not;
-// nullopt for "cpu", and for "auto" when there is none. Throws InvalidConfig that says what is
-// missing.
+// Returns the GPU that "cuda[:i]" names, or for "auto" the first one that is new enough, with or
+// without a library. Returns nullopt for "cpu", and for "auto" if there is no such GPU. Throws
+// InvalidConfig, which names what is missing.
 std::optional<CudaDevice> FindGpu(const std::string& device);
 
-// "auto" (the best that is there), "cpu" or "cuda[:i]" to the name of a device that is there.
-// With a model_lib that library knows which devices there are: "auto" stays, "cuda" becomes
-// "cuda:0". Throws InvalidConfig that says what is missing.
+// Resolves "auto" (the best device), "cpu" or "cuda[:i]" to the name of an existing device. A
+// model_lib determines its own devices, so with one "auto" stays and "cuda" becomes "cuda:0".
+// Throws InvalidConfig, which names what is missing.
 std::string ResolveDevice(const std::string& device, const std::string& model_lib);
 
-// The same with another CUDA library, or none (tests).
+// The same with another CUDA library, or none, for tests.
 std::string ResolveDevice(const std::string& device, const std::string& model_lib,
                           const std::string& cuda_library);
 

@@ -1,5 +1,5 @@
-// Reads what a model folder says about generation: config.json and generation_config.json, or
-// mlc-chat-config.json.
+// Reads the generation defaults of a model folder from config.json and generation_config.json, or
+// from mlc-chat-config.json.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -54,7 +54,8 @@ void CheckDefaults(const ConfigFields& file, const GenerationConfig& config) {
   }
 }
 
-// Defaults of sampling; a model whose generation_config does not sample keeps ours.
+// Reads the defaults of sampling. A model whose generation_config does not sample keeps the
+// engine's.
 GenerationConfig ReadSamplingDefaults(const ConfigFields& file) {
   GenerationConfig config;
   if (!file.Bool("do_sample", false)) return config;
@@ -72,7 +73,7 @@ GenerationConfig ReadSamplingDefaults(const ConfigFields& file) {
 }
 
 // The end tokens of the model and the stop tokens of its conversation template. Either may be 2 by
-// default, whatever 2 means to the tokenizer: it counts when both say so, or when there is no
+// default, regardless of the tokenizer, so 2 counts only if both contain it or if there is no
 // other.
 std::vector<int32_t> MlcStopTokens(std::vector<int32_t> ids, const std::vector<int32_t>& others) {
   constexpr int32_t kDefault = 2;

@@ -1,6 +1,6 @@
-// What an engine and its grammar worker (worker/main.cc) say to each other over a socket: one
-// vocabulary, then one trial after the other. Both sides come from the same build. Pure, except
-// for Send and Receive; any thread.
+// The messages between an engine and its grammar worker (worker/main.cc) over a socket: one
+// vocabulary, then one trial after the other. Both sides come from the same build. Pure, except for
+// Send and Receive; any thread.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ struct TrialReply {
   std::string message;
 };
 
-// Decoding throws std::out_of_range when the bytes end too early.
+// Decoding throws std::out_of_range if the bytes end too early.
 std::string EncodeVocab(const GrammarVocab& vocab);
 GrammarVocab DecodeVocab(std::string_view bytes);
 std::string EncodeSpec(const GrammarSpec& spec);
@@ -37,7 +37,7 @@ using TrialDeadline = std::chrono::steady_clock::time_point;
 
 enum class Transfer : uint8_t { kDone, kClosed, kTimeout };
 
-// One message of any size through a connected stream socket. Never raises SIGPIPE.
+// Transfers one message of any size over a connected stream socket. Never raises SIGPIPE.
 Transfer SendMessage(int socket, std::string_view bytes, TrialDeadline deadline);
 // A message of more than max_bytes counts as closed.
 Transfer ReceiveMessage(int socket, uint64_t max_bytes, TrialDeadline deadline, std::string* bytes);

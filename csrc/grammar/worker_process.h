@@ -1,10 +1,11 @@
-// WorkerProcess: one running helper program and the socket to it. Movable nowhere, used by one
-// thread at a time. The destructor kills and reaps the process: no zombie, no file left open.
+// WorkerProcess is one running helper program and the socket to it. Not movable; one thread at a
+// time. The destructor kills and reaps the process and leaves no file open.
 //
-// The child is started with posix_spawn (nothing of the parent's memory is copied), with default
-// signal handlers, in a process group of its own, standard streams on /dev/null and the socket as
-// file 3; it closes every other file itself. It is reaped by its own pid, so no SIGCHLD handler is
-// touched. It ends when the socket closes, hence with its parent.
+// The child is started with posix_spawn, which copies nothing of the parent's memory, with default
+// signal handlers, in its own process group, with standard streams on /dev/null and the socket as
+// file
+// 3. It closes every other file itself. It is reaped by its pid, so no SIGCHLD handler is affected.
+// It ends when the socket closes, and so with its parent.
 #pragma once
 
 #include <sys/types.h>
@@ -14,21 +15,21 @@
 
 namespace mlc_native {
 
-inline constexpr int kWorkerSocket = 3;  // in the child
+inline constexpr int kWorkerSocket = 3;  // file number in the child
 
 class WorkerProcess {
  public:
-  // Throws std::system_error when the program cannot be started.
+  // Throws std::system_error if the program cannot be started.
   WorkerProcess(const std::string& program, const std::vector<std::string>& arguments);
   ~WorkerProcess();
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   int socket() const { return socket_; }
-  // The process is there and has said nothing unasked.
+  // True if the process runs and has sent nothing unexpected.
   bool IsIdle() const;
-  // Kills it, reaps it and returns the signal it had died of by then; 0 when it had exited by
-  // itself, SIGKILL when it was still running.
+  // Kills and reaps the process. Returns the signal that ended it: 0 if it had exited by itself,
+  // SIGKILL if it was still running.
   int Kill();
 
  private:

@@ -1,4 +1,5 @@
-// What a model may take for granted of a ForwardBatch; breaking it is our own bug. Pure.
+// Checks the properties of a ForwardBatch that models rely on. A violation is a bug of the engine.
+// Pure; any thread.
 #pragma once
 
 #include "models/model.h"
@@ -11,8 +12,8 @@ struct BatchLimits {
   int64_t num_positions = 0;  // of a sequence
 };
 
-// Throws InternalError: sizes beyond the limits, slices with gaps or without pages. Says nothing of
-// ids and pages.
+// Throws InternalError for sizes beyond the limits, and for slices with gaps or without pages. Does
+// not check ids and page numbers.
 void CheckBatch(const ForwardBatch& batch, const BatchLimits& limits);
 
 }  // namespace mlc_native

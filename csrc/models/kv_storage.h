@@ -1,5 +1,5 @@
-// The memory of the KV pages of all layers; which page belongs to whom is kv/'s business. Owned by
-// one model; its thread only.
+// KvStorage is the memory of the KV pages of all layers; kv/ decides which sequence holds a page.
+// Owned by one model; its thread only.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace mlc_native {
 class KvStorage {
  public:
   KvStorage() = default;  // no pages
-  // Throws InvalidConfig when there is not that much memory. Pages start with any content.
+  // Throws InvalidConfig if there is not enough memory. The initial contents are unspecified.
   KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages);
 
   static int64_t BytesPerToken(const ModelConfig& config, kernels::KvFormat format);

@@ -1,4 +1,5 @@
-// The built-in decoders on the CPU: Hugging Face and MLC folders of the families in arch_spec.cc.
+// Loads the built-in decoders on the CPU from Hugging Face and MLC folders of the families in
+// arch_spec.cc. Any thread.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@ namespace mlc_native {
 // Throws LoadError (files), InvalidConfig (dtype, kv_cache_dtype, num_threads).
 std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source);
 
-// Settings of a source, checked, for every loader. nullopt: "auto". Throw InvalidConfig.
+// Return checked settings of a source, for every loader. nullopt means "auto". Throw InvalidConfig.
 std::optional<DType> RequestedDType(const ModelSource& source);
 int RequestedThreads(const ModelSource& source);
 

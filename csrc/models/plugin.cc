@@ -35,7 +35,7 @@ Function* Symbol(const ModelSource& source, void* library, const char* name) {
 }  // namespace
 
 std::unique_ptr<Model> LoadPluginModel(const ModelSource& source) {
-  // No dlclose, see the header; RTLD_NODELETE says the same to whoever else opens the library.
+  // Never closed, see the header. RTLD_NODELETE also keeps it loaded when others close it.
   void* library = dlopen(source.model_lib.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) throw PluginError(source, "cannot be opened: " + LastDlError());
   const int abi = Symbol<int()>(source, library, kAbiSymbol)();

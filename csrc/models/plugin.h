@@ -1,5 +1,5 @@
-// Models from plug-in libraries (model_lib=); the contract is at the end of models/model.h. Any
-// thread.
+// Loads models from plug-in libraries (model_lib=). The contract is at the end of models/model.h.
+// Any thread.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace mlc_native {
 
-// Opens source.model_lib and lets it create the model. The library stays loaded until the process
-// ends: exceptions and models of its types may outlive every other handle to it. Throws LoadError
-// for a library that cannot be opened, lacks a symbol or has another ABI; what the plug-in throws
-// passes through.
+// Opens source.model_lib, which creates the model. The library stays loaded until the process ends,
+// because exceptions and models of its types may outlive every other handle to it. Throws LoadError
+// for a library that cannot be opened, lacks a symbol or has another ABI, and the exceptions of the
+// plug-in.
 std::unique_ptr<Model> LoadPluginModel(const ModelSource& source);
 
 }  // namespace mlc_native

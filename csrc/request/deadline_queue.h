@@ -1,8 +1,8 @@
-// DeadlineQueue: the live requests that have a deadline, in the order in which they are due.
+// DeadlineQueue holds the live requests that have a deadline, in the order of the deadlines.
 //
-// Requests without one are not in it, so they cost nothing. A request is in it once, under the
-// earlier of its two deadlines: the one for its start, which no longer counts when it has started,
-// and the one for its end. Ties are broken by arrival. Engine's thread only.
+// Requests without a deadline are not in it and cost nothing. A request is in it once, with the
+// earlier of its two deadlines: the one for its start, which no longer counts after the start, and
+// the one for its end. Equal deadlines are ordered by arrival. Engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace mlc_native {
 
 class DeadlineQueue {
  public:
-  // May throw bad_alloc, the others do not.
+  // May throw bad_alloc; the other functions do not throw.
   void Add(RequestState& rstate);
   void Remove(const RequestState& rstate);
-  // Call before rstate.started is set.
+  // Requires: rstate.started is not set yet.
   void Started(const RequestState& rstate);
-  // Takes out a request whose deadline has come; null when there is none.
+  // Removes and returns a request whose deadline has passed; null if there is none.
   RequestState* PopExpired(TimePoint now);
 
   bool empty() const { return due_.empty(); }
@@ -29,7 +29,7 @@ class DeadlineQueue {
   void Clear() { due_.clear(); }
 
  private:
-  using Key = std::pair<TimePoint, int64_t>;  // when, arrival
+  using Key = std::pair<TimePoint, int64_t>;  // deadline, arrival
   std::map<Key, RequestState*> due_;
 };
 

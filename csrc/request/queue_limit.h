@@ -19,7 +19,7 @@ class QueueLimit {
 
   class Slot {
    public:
-    Slot() = default;  // holds nothing
+    Slot() = default;  // an empty slot
     Slot(Slot&& other) noexcept = default;
     Slot& operator=(Slot&& other) noexcept {
       Release();
@@ -38,7 +38,7 @@ class QueueLimit {
   // Throws QueueFull.
   static Slot Enter(const std::shared_ptr<QueueLimit>& queue);
 
-  // For the requests that come; those that wait already stay.
+  // Applies to later requests; requests that already wait stay.
   void set_limit(int64_t limit) { limit_ = limit; }
   int64_t limit() const { return limit_; }
   int64_t length() const { return length_; }

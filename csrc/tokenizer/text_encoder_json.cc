@@ -1,4 +1,4 @@
-// TextEncoder::FromTokenizerJson: reads what tokenizer.json says about encoding (format:
+// TextEncoder::FromTokenizerJson: reads the parts of tokenizer.json that concern encoding (format:
 // huggingface/tokenizers).
 #include <algorithm>
 #include <limits>
@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kMaxEncodedId = std::numeric_limits<int32_t>::max();
 constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // U+2581
 
-// A tokenizer of a kind that is not encoded here; what() says which.
+// A kind of tokenizer that is not supported; what() names it.
 class Unsupported : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -116,7 +116,7 @@ class TextEncoder::Reader {
     }
   }
 
-  // The tokens that words are spelled in before anything is merged.
+  // The tokens that spell words before merging.
   void ReadSymbols(const ConfigFields& model) {
     const bool byte_fallback = model.Bool("byte_fallback", false);
     for (const auto& [token, id_value] : Member(model, "vocab").AsObject()) {

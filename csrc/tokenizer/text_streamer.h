@@ -1,9 +1,8 @@
-// TextStreamer turns bytes into valid UTF-8 text piece by piece. One per sequence; engine's thread
-// or a caller's.
+// TextStreamer turns bytes into valid UTF-8 text, piece by piece. One per sequence; one thread.
 //
 // An incomplete character at the end is held back until its remaining bytes arrive or Finish is
-// called; invalid bytes become U+FFFD exactly as a whole-text decode would write them. Concatenated
-// pieces equal the decoded whole.
+// called. Invalid bytes become U+FFFD exactly as when the whole text is decoded at once. The pieces
+// together are the decoded text.
 #pragma once
 
 #include <string>
@@ -13,14 +12,15 @@ namespace mlc_native {
 
 class TextStreamer {
  public:
-  // strip_leading_space: the first byte of the text is dropped if it is a space, as the decoders of
-  // tokenizers do that put a space before the text they encode (TokenTable::strip_leading_space).
+  // With strip_leading_space, the first byte of the text is dropped if it is a space, like the
+  // decoders of tokenizers that put a space before the text they encode
+  // (TokenTable::strip_leading_space).
   explicit TextStreamer(bool strip_leading_space = false)
       : strip_leading_space_(strip_leading_space) {}
 
-  // Appends text that is certain to *text.
+  // Appends the text that is certain to *text.
   void Put(std::string_view bytes, std::string* text);
-  // Flushes what is held back; the streamer is then as new.
+  // Appends the rest. The streamer is then ready for another text.
   void Finish(std::string* text);
 
  private:

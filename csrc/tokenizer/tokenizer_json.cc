@@ -1,15 +1,15 @@
 // TokenTable::FromTokenizerJson: reads the vocabulary, the added tokens and the decoder of
 // tokenizer.json (format: huggingface/tokenizers). Everything else of the file concerns encoding.
 //
-// Streamed text equals what the tokenizers package decodes from all ids together with special
-// tokens skipped, but for these, where we keep more of the text:
-//   - ByteFallback: of a run of byte tokens that is not valid UTF-8 only the invalid bytes become
-//     U+FFFD, not every byte of the run.
-//   - Metaspace drops one space at the beginning, not all U+2581 of the first token.
-//   - WordPiece: a "##" is dropped also from the first token.
-//   - Added tokens stand for their content, not for what normalizer or byte-level alphabet make of
-//   it.
-// clean_up_tokenization_spaces of transformers is never applied: it is no part of decoding.
+// Streamed text equals the text that the tokenizers package decodes from all ids at once, without
+// special tokens. In these cases more of the text is kept:
+//   - ByteFallback: in a run of byte tokens that is not valid UTF-8, only the invalid bytes become
+//     U+FFFD, and not every byte of the run.
+//   - Metaspace drops one space at the beginning, and not all U+2581 of the first token.
+//   - WordPiece: a "##" is also dropped from the first token.
+//   - Added tokens stand for their content, without normalizer and byte-level alphabet.
+// clean_up_tokenization_spaces of transformers is never applied, because it is not part of
+// decoding.
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +24,7 @@ namespace mlc_native {
 namespace {
 
 constexpr int64_t kMaxTokenId =
-    1 << 24;  // far above any vocabulary; bounds what a bad id allocates
+    1 << 24;                            // far above any vocabulary; bounds what a bad id allocates
 constexpr int64_t kMaxStrip = 1 << 24;  // characters at an end of a token
 
 class Reader {
@@ -55,7 +55,7 @@ class Reader {
     if (vocab == nullptr || (!vocab->is_array() && !vocab->is_object())) {
       Fail("\"model\" has no \"vocab\"");
     }
-    // Files of old versions name no type; their shape tells.
+    // Files of old versions have no type, which then follows from their structure.
     const std::string type = model.String("type", vocab->is_array() ? "Unigram" : "BPE");
     if (type == "Unigram") {
       if (!vocab->is_array()) Fail("\"vocab\" of a Unigram model must be an array");
@@ -112,7 +112,7 @@ class Reader {
     return decoder;
   }
 
-  // fused: the tokens have become one text, on which only a strip of the first space is possible.
+  // If `fused`, the tokens have become one text, of which only the first space can be stripped.
   void AddSteps(const ConfigFields& step, TokenDecoder* decoder, bool* fused) const {
     const std::string type = step.String("type");
     if (type == "Sequence") {

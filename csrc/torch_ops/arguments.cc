@@ -31,7 +31,7 @@ bool IsAligned(const Tensor& rows, int64_t alignment) {
   if (reinterpret_cast<uintptr_t>(rows.data_ptr()) % static_cast<uintptr_t>(alignment) != 0) {
     return false;
   }
-  // A stride of 0 or backwards is not what a kernel means by rows.
+  // Kernels do not accept rows with a stride of 0 or a negative one.
   const auto element = static_cast<int64_t>(rows.element_size());
   return rows.size(0) <= 1 ||
          (rows.stride(0) >= rows.size(1) && rows.stride(0) * element % alignment == 0);

@@ -1,5 +1,6 @@
-// From tensors to what kernels take: checks whose ValueError begins with the argument's name, rows
-// with a stride, lists on the host. Knows no kernel. Any thread.
+// Checks the tensors of an op and converts them to the arguments of kernels: rows with a stride,
+// lists on the host. A failed check is a ValueError that begins with the argument's name. Any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +13,23 @@
 
 namespace mlc_native::ops {
 
-inline constexpr int64_t kAny = -1;  // a size that is not looked at
+inline constexpr int64_t kAny = -1;  // a size that is not checked
 
-// `x` is on the device of `like`, has one of the dtypes and these sizes (none given: any).
+// Checks that `x` is on the device of `like` and has one of the dtypes and these sizes (none given:
+// any).
 void Check(const char* name, const Tensor& x, const Tensor& like,
            std::initializer_list<ScalarType> dtypes, std::initializer_list<int64_t> sizes);
-// float32, bfloat16 or float16, at least one dimension, the last one not empty.
+// Checks for float32, bfloat16 or float16, at least one dimension, and a last one that is not
+// empty.
 void CheckActivations(const char* name, const Tensor& x);
-// All of x, which is int32 or int64, in [low, high). Looked at only where it costs no wait for a
-// device; there it is the caller's promise.
+// Checks that all elements of x, which is int32 or int64, are in [low, high). Does nothing where
+// the check would wait for a device; the caller ensures it there.
 void CheckRange(const char* name, const Tensor& x, int64_t high, int64_t low = 0);
 
 DType DTypeOf(const Tensor& x);
 
-// x[..., n] as m rows, the last dimension contiguous, rows `alignment` bytes from each other and
-// from the start; a copy where x is not so.
+// x[..., n] as m rows, with a contiguous last dimension and rows at multiples of `alignment` bytes.
+// A copy if x does not have this layout.
 class Rows {
  public:
   Rows(const Tensor& x, int64_t alignment);
@@ -39,7 +42,7 @@ class Rows {
   T* data() const {
     return static_cast<T*>(rows_.data_ptr());
   }
-  // The memory of the tensor it was made of, so that writing to it is seen.
+  // True if it uses the memory of the original tensor, so that writes are visible there.
   bool is_view() const { return is_view_; }
 
  private:
@@ -47,10 +50,10 @@ class Rows {
   bool is_view_;
 };
 
-// The same of an argument that is written to: ValueError where that would need a copy.
+// The same for an argument that is written to. Throws ValueError if it would need a copy.
 Rows MutableRows(const char* name, const Tensor& x, int64_t alignment);
 
-// One value per row on the host; `missing` for all rows where the argument is absent.
+// Returns one value per row on the host, and `missing` for all rows if the argument is absent.
 template <typename T>
 std::vector<T> PerRow(const char* name, const OptionalTensor& x, int64_t rows, T missing);
 

@@ -12,7 +12,7 @@
 
 namespace mlc_native::ops {
 
-// How a part of a message reads: 3, 0.5, Float, cuda:0, [2, 8].
+// Formats a part of a message: 3, 0.5, Float, cuda:0, [2, 8].
 template <std::convertible_to<std::string_view> T>
 std::string Text(const T& text) {
   return std::string(std::string_view(text));

@@ -123,7 +123,7 @@ void SoftCap(const Tensor& x, double cap) {
 
 // ---- Linear ----
 
-// A packed weight is uint8 [n, bytes of a row], rounded up: panels know no rows.
+// A packed weight is uint8 [n, bytes of a row], rounded up, because panels do not consist of rows.
 int64_t PackedRowBytes(const kernels::CpuKernels& isa, kernels::WeightFormat format, int64_t n,
                        int64_t k) {
   const auto bytes = static_cast<int64_t>(kernels::PackedLinearBytes(isa, format, n, k));

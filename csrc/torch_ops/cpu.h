@@ -1,5 +1,5 @@
-// What the CPU's ops share: kernels/kernels.h on a thread pool of torch's number of threads.
-// Activations are float32.
+// Parts that the CPU's ops share: kernels/kernels.h on a thread pool with torch's number of
+// threads. Activations are float32.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace mlc_native::ops {
 
-// An engine owns its pool; ops belong to nobody, so they share one and run one at a time. It starts
+// Ops have no owner, unlike engines, so they share one pool and run one at a time. The pool starts
 // with the first op and follows torch.set_num_threads.
 class CpuRunner {
  public:
@@ -37,7 +37,7 @@ void Run(const F& kernel) {
   CpuRunner::Shared().Run(kernel);
 }
 
-// Rows of x, which is float32.
+// Returns the rows of x, which is float32.
 Rows Floats(const char* name, const Tensor& x);
 inline const float* FloatsOf(const std::optional<Rows>& rows) {
   return rows ? rows->data<float>() : nullptr;

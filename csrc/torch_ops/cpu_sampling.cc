@@ -1,4 +1,4 @@
-// The op `sample` on the CPU: the engine's own sampler, row after row.
+// The op `sample` on the CPU: the engine's sampler, row after row.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -11,7 +11,7 @@
 namespace mlc_native::ops {
 namespace {
 
-// Why a row could not be sampled from, as the device says it.
+// The code for a row that could not be sampled from, as on other devices.
 int32_t SamplingCode(std::span<const float> logits) {
   const bool bad = std::ranges::any_of(
       logits, [](float x) { return !(x < std::numeric_limits<float>::infinity()); });

@@ -13,7 +13,7 @@ namespace mlc_native::ops {
 
 namespace cuda = kernels::cuda;
 
-// Part of torch's stable ABI, but of its CUDA library, which this one must not need.
+// Part of torch's stable ABI, but in its CUDA library, which this one must not require.
 cuda::Stream CurrentStream(int32_t device_index) {
   using Function = AOTITorchError(int32_t, void**);
   static auto* const current_stream = [] {

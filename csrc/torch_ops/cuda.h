@@ -1,6 +1,6 @@
-// What CUDA's ops share. They see no CUDA header: kernels/cuda/kernels.h has none, and torch's
-// current stream comes through its device-independent interface. So the same sources, linked to the
-// emulator of the tests, are ops on CPU tensors (MLC_NATIVE_OPS_CUDA_KEY,
+// Parts that CUDA's ops share. They use no CUDA header: kernels/cuda/kernels.h needs none, and
+// torch's current stream comes through a device-independent interface. The same sources, linked to
+// the emulator of the tests, are therefore ops on CPU tensors (MLC_NATIVE_OPS_CUDA_KEY,
 // MLC_NATIVE_OPS_NAMESPACE).
 #pragma once
 
@@ -18,13 +18,13 @@
 
 namespace mlc_native::ops {
 
-inline constexpr int64_t kCudaAlignment = 16;  // of rows, in bytes
-inline constexpr int64_t kCudaUnit = 8;        // elements: rows are multiples of it
+inline constexpr int64_t kCudaAlignment = 16;  // alignment of rows, in bytes
+inline constexpr int64_t kCudaUnit = 8;        // rows are multiples of this many elements
 
 kernels::cuda::Stream CurrentStream(int32_t device_index);  // torch's
 
-// Calls launch(stream) with the device of x as the current one and its current stream. On the
-// emulator with a stream that is waited for, since CPU tensors are read at once.
+// Calls launch(stream) with the device of x as the current device, and with its current stream. On
+// the emulator it waits for the stream, since CPU tensors are read at once.
 template <typename F>
 void OnDevice(const Tensor& x, const F& launch) {
   if (x.is_cpu()) {
@@ -38,19 +38,19 @@ void OnDevice(const Tensor& x, const F& launch) {
   launch(CurrentStream(index));
 }
 
-// ValueError unless the argument's rows (or heads) of `size` elements are a multiple of `unit` and
-// at most `most`.
+// Throws ValueError unless `size`, the elements of the argument's rows (or heads), is a multiple of
+// `unit` and at most `most`.
 void CheckRowSize(const char* name, int64_t size, int64_t most = INT64_MAX,
                   int64_t unit = kCudaUnit);
 
-// x as kernels want what has no row stride.
+// Returns x without a row stride.
 inline Rows Dense(const Tensor& x) { return {torch::stable::contiguous(x), kCudaAlignment}; }
 
 inline Tensor DeviceBytes(size_t bytes, const Tensor& like) {
   return Empty({static_cast<int64_t>(bytes)}, like, ScalarType::Byte);
 }
 
-// Items of the host on the device of `like`.
+// Copies items from the host to the device of `like`.
 template <typename T>
 Tensor Upload(const std::vector<T>& items, const Tensor& like) {
   static_assert(std::is_trivially_copyable_v<T>);

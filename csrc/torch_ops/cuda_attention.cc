@@ -31,7 +31,7 @@ cuda::KvPages Pages(const Tensor& kv, int64_t head_dim, double k_scale = 1, doub
           .v_scale = static_cast<float>(v_scale)};
 }
 
-// `kv` is of the type of the activations `x`, or of 8 bits beside 16.
+// Checks that `kv` has the type of the activations `x`, or 8 bits with 16-bit activations.
 void CheckKvType(const Tensor& kv, const Tensor& x) {
   CheckValue(
       kv.scalar_type() == x.scalar_type() ||
@@ -187,7 +187,7 @@ class Attention {
  private:
   int64_t TileRows() const { return cuda::PrefillTileRows(args_.q_heads, pages_.kv_heads); }
 
-  // Of the rows from `begin` on, which have the tables from there on, or all tables.
+  // For the rows from `begin` on, which have the tables from there on, or all tables.
   cuda::AttentionArgs ArgsFrom(int64_t begin, bool has_table_per_row) const {
     const auto size = static_cast<int64_t>(q_.tensor().element_size());
     cuda::AttentionArgs args = args_;

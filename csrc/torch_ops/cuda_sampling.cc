@@ -1,4 +1,4 @@
-// The op `sample` on CUDA: what the engine's model does with a step's rows.
+// The op `sample` on CUDA, as the engine's model samples the rows of a step.
 #include <algorithm>
 #include <span>
 
@@ -11,7 +11,7 @@ namespace {
 
 namespace cuda = kernels::cuda;
 
-// The kernel's outputs for all rows; those of log-probabilities have its fixed number of columns.
+// The kernel's outputs for all rows. Those of log-probabilities have its fixed number of columns.
 Sampled NewOutputs(const Sampled& sampled, bool has_logprobs) {
   const int64_t m = sampled.tokens.size(0);
   const int64_t columns = has_logprobs ? cuda::kMaxTopLogprobs : 0;
@@ -23,8 +23,8 @@ Sampled NewOutputs(const Sampled& sampled, bool has_logprobs) {
 
 int64_t LeadingDimension(int64_t vocab) { return (vocab + 3) / 4 * 4; }
 
-// Rows that start at multiples of 16 bytes: logits themselves, or a copy with a gap behind each
-// row.
+// Returns rows that start at multiples of 16 bytes: the logits themselves, or a copy with a gap
+// behind each row.
 Tensor AlignedRows(const Tensor& logits) {
   const int64_t ld = LeadingDimension(logits.size(1));
   const auto address = reinterpret_cast<uintptr_t>(logits.data_ptr());
@@ -34,7 +34,7 @@ Tensor AlignedRows(const Tensor& logits) {
   return torch::stable::copy_(copy, logits);
 }
 
-// The first of the rows, from row `begin` of the tensors on, as many as `inputs` took.
+// Samples as many rows as `inputs` took, from row `begin` of the tensors on.
 void SampleSome(const Tensor& logits, int64_t begin, int64_t size, const SamplingInputs& inputs,
                 const Sampled& out, cuda::Stream stream) {
   const int64_t vocab = logits.size(1);

@@ -39,7 +39,7 @@ void CheckKv(const Tensor& kv, const Tensor& like, int64_t head_dim) {
 namespace outputs {
 namespace {
 
-// The sizes of x with another last one.
+// Returns the sizes of x with another last one.
 Tensor EmptyRows(const Tensor& x, int64_t last, ScalarType dtype) {
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = last;

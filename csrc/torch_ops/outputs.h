@@ -1,7 +1,7 @@
-// What each op makes of its arguments: their shapes and types are checked, the outputs allocated,
-// nothing is computed. All devices begin with it, and for those that return something it is the
-// implementation of torch's "meta" device, so shape inference and torch.compile see what runs.
-// Arguments are those of the schemas in schema.cc.
+// Checks the shapes and types of an op's arguments and allocates its outputs, without computing
+// anything. The functions for all devices begin with it. It is also the implementation for torch's
+// "meta" device, so shape inference and torch.compile use the code that runs. Arguments are those
+// of the schemas in schema.cc. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,17 @@
 
 namespace mlc_native::ops {
 
-// "float32", "bfloat16", "float16", "q8", "q4"; ValueError for others.
+// Parses "float32", "bfloat16", "float16", "q8", "q4". Throws ValueError for other names.
 kernels::WeightFormat ParseFormat(std::string_view format);
 // "silu", "gelu_tanh"
 kernels::Activation ParseActivation(std::string_view activation);
 
-// KV pages are a tensor [2 (K, V), num_pages, kv_heads, 16, D], whose elements each device orders
-// as it likes. D is head_dim rounded up to 16, and 4 more for the scales of int8.
+// KV pages are a tensor [2 (K, V), num_pages, kv_heads, 16, D]. The order of its elements depends
+// on the device. D is head_dim rounded up to 16, and 4 more for the scales of int8.
 int64_t KvRowSize(ScalarType dtype, int64_t head_dim);
 int64_t NumKvSlots(const Tensor& kv);
 inline int64_t KvHeads(const Tensor& kv) { return kv.size(2); }
-// `kv` is such a tensor, for heads of head_dim.
+// Checks that `kv` is such a tensor, for heads of head_dim.
 void CheckKv(const Tensor& kv, const Tensor& like, int64_t head_dim);
 
 namespace outputs {

@@ -21,7 +21,7 @@ struct AttentionOptions {
   }
 };
 
-// Rows [row_begin, row_begin + num_rows) are the positions first_position... of one sequence.
+// Rows [row_begin, row_begin + num_rows) are positions of one sequence, from first_position on.
 struct QuerySpan {
   int64_t row_begin = 0;
   int64_t num_rows = 0;
@@ -29,13 +29,13 @@ struct QuerySpan {
   int64_t table = 0;  // row of the block tables
 };
 
-// One row per sequence, the last of its length; none of those of length 0.
+// Returns one row per sequence, at its last position, and none for sequences of length 0.
 std::vector<QuerySpan> DecodeSpans(const Tensor& lengths);
-// The last rows of each sequence; query_starts must ascend from 0 to num_rows.
+// Returns the last rows of each sequence. Checks that query_starts ascends from 0 to num_rows.
 std::vector<QuerySpan> PrefillSpans(const Tensor& lengths, const Tensor& query_starts,
                                     int64_t num_rows);
 
-// The pages that these rows attend to are in [0, num_pages); looked at where CheckRange looks.
+// Checks that the pages that these rows attend to are in [0, num_pages), where CheckRange checks.
 void CheckPages(const Tensor& block_tables, const std::vector<QuerySpan>& spans, int64_t window,
                 int64_t num_pages);
 

@@ -6,7 +6,7 @@
 namespace mlc_native::ops {
 namespace {
 
-// Lists of (token id, value), those of row i in [starts[i], starts[i + 1]).
+// Lists of (token id, value). Those of row i are in [starts[i], starts[i + 1]).
 struct TokenLists {
   std::vector<int64_t> starts;
   std::vector<int32_t> ids;

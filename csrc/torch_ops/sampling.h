@@ -1,5 +1,5 @@
-// The arguments of the op `sample`, which has many, read once for all devices: every row becomes
-// what the engine's own sampler takes. Values are checked by GenerationConfig.
+// Reads the arguments of the op `sample` for all devices: every row becomes the input of the
+// engine's sampler. GenerationConfig checks the values. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ struct SampleBatch {
 
 struct Sampled {
   Tensor tokens;        // int32 [m]
-  Tensor logprobs;      // float32 [m], or [0] where none are wanted
-  Tensor top_ids;       // int32 [m, num_top_logprobs], -1 where there are less
-  Tensor top_logprobs;  // float32 likewise, -inf
+  Tensor logprobs;      // float32 [m], or [0] if none are wanted
+  Tensor top_ids;       // int32 [m, num_top_logprobs], -1 if there are fewer
+  Tensor top_logprobs;  // float32 of the same shape, -inf if there are fewer
 };
 
-// Fills *sampled, whose tensors are allocated.
+// Fills *sampled. Requires: its tensors are allocated.
 using SampleFunction = void (*)(const SampleBatch& batch, Sampled* sampled);
 
 struct TokenListArguments {
@@ -42,7 +42,7 @@ struct TokenListArguments {
   const OptionalTensor& values;
 };
 
-// The arguments of the op, as its schema has them.
+// The arguments of the op, as in its schema.
 struct SampleArguments {
   const Tensor& logits;
   const Tensor& positions;
@@ -64,7 +64,7 @@ struct SampleArguments {
 // Checks the arguments and calls `function`; null computes nothing.
 Sampled RunSample(const SampleArguments& arguments, SampleFunction function);
 
-// The op `sample` on the device of `function`.
+// Runs the op `sample` on the device of `function`.
 template <SampleFunction function>
 std::tuple<Tensor, Tensor, Tensor, Tensor> Sample(
     const Tensor& logits, const Tensor& positions, const Tensor& seeds,

@@ -1,5 +1,5 @@
-// The ops of torch.ops.mlc_native, one schema for all devices; what they do and which shapes they
-// take is said in mlc_native/ops.py. cpu.cc and cuda.cc register the kernels.
+// The schemas of torch.ops.mlc_native, the same for all devices. mlc_native/ops.py documents the
+// ops and their shapes. cpu.cc and cuda.cc register the kernels.
 #include "torch_ops/library.h"
 #include "torch_ops/outputs.h"
 #include "torch_ops/sampling.h"

@@ -1,6 +1,6 @@
-// torch's tensors as the ops see them: torch::stable::Tensor and a few functions on it. Nothing of
-// torch is used but its stable ABI (torch/csrc/stable, torch/headeronly), so that one build works
-// with every release of torch from TORCH_TARGET_VERSION (MlcNativeOps.cmake) on. Any thread.
+// torch::stable::Tensor and a few functions on it. The ops use only torch's stable ABI
+// (torch/csrc/stable, torch/headeronly), so that one build works with every release of torch from
+// TORCH_TARGET_VERSION (MlcNativeOps.cmake) on. Any thread.
 #pragma once
 
 #include <torch/csrc/stable/ops.h>
@@ -20,24 +20,24 @@ using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
 
 inline bool IsMeta(const Tensor& x) { return x.device().type() == DeviceType::Meta; }
 
-// Uninitialized, on the device of `like`.
+// Allocates an uninitialized tensor on the device of `like`.
 inline Tensor Empty(Sizes sizes, const Tensor& like, ScalarType dtype) {
   return torch::stable::new_empty(like, sizes, dtype);
 }
 
-// Uninitialized bytes on the CPU, aligned for kernels.
+// Allocates uninitialized bytes on the CPU, aligned for kernels.
 inline Tensor HostBytes(size_t bytes) {
   return torch::stable::empty({static_cast<int64_t>(bytes)}, ScalarType::Byte, std::nullopt,
                               Device(DeviceType::CPU));
 }
 
-// Contiguous, on the CPU; of type `dtype` if one is given.
+// Returns a contiguous tensor on the CPU, of type `dtype` if one is given.
 inline Tensor ToHost(const Tensor& x, std::optional<ScalarType> dtype = std::nullopt) {
   return torch::stable::contiguous(
       torch::stable::to(x, dtype, std::nullopt, Device(DeviceType::CPU)));
 }
 
-// x[:, start : start + length, ...], a view, where `dim` is the dimension that is cut.
+// Returns the view x[:, start : start + length, ...], where `dim` is the dimension with the range.
 inline Tensor Narrow(Tensor x, int64_t dim, int64_t start, int64_t length) {
   return torch::stable::narrow(x, dim, start, length);
 }
@@ -51,7 +51,7 @@ Tensor CallTorch(const char* name, const char* overload, const Args&... args) {
   return torch::stable::detail::to<Tensor>(stack[0]);
 }
 
-// The same bytes as elements of another type.
+// Returns the same bytes as elements of another type.
 inline Tensor ViewAs(const Tensor& x, ScalarType dtype) {
   return CallTorch("aten::view", "dtype", x, dtype);
 }

@@ -1,5 +1,5 @@
-// The weights of a decoder in the form that the CPU's kernels read. Immutable after loading; views
-// into one block of memory.
+// The weights of a decoder in the layout of the CPU's kernels: views into one block of memory.
+// Immutable after loading; any thread.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@ namespace mlc_native {
 
 // A block of memory and its owner.
 struct WeightMemory {
-  std::byte* data = nullptr;  // kPackedAlignment
+  std::byte* data = nullptr;  // aligned to kPackedAlignment
   size_t size = 0;
-  bool mapped = false;  // of a file, and so not to be written to
+  bool mapped = false;  // mapped from a file, so it must not be written to
   std::shared_ptr<const void> owner;
 };
 
 struct CpuDecoderWeights : DecoderWeights<kernels::PackedLinear, const float*> {
-  kernels::RowTable embeddings;  // data is null when tied
+  kernels::RowTable embeddings;  // data is null if tied
   WeightMemory memory;
 };
 

@@ -1,4 +1,5 @@
-// The form of the CPU's weights: panels of one ISA (kernels/packed_format.h), vectors of float32.
+// PanelForm is the layout of weights on the CPU: panels of one ISA (kernels/packed_format.h) and
+// vectors of float32. Stateless; any thread.
 #pragma once
 
 #include "weights/weight_form.h"

@@ -52,7 +52,7 @@ class Parts {
     throw LoadError(base_ + suffix, Where(suffix) + what);
   }
 
-  // A tensor of integers of 32 bits.
+  // Returns a tensor of 32-bit integers.
   const std::byte* Words(const char* suffix, const Shape& shape) {
     return Take(suffix, {"I32", "U32"}, shape).data.data();
   }
@@ -89,8 +89,8 @@ class Parts {
     return {.count = num_groups, .group_size = group_size, .of_column = {}};
   }
 
-  // As listed by a tensor [columns]. In compressed-tensors a -1 says that the order is the usual
-  // one; GPTQ lists that, too.
+  // Groups as listed by a tensor [columns]. In compressed-tensors a -1 means the usual order; GPTQ
+  // lists that order explicitly.
   ColumnGroups TakeGroups(const char* suffix, bool may_be_unset) {
     const TensorInfo& tensor = Take(suffix, {"I32"}, {columns});
     ColumnGroups groups = Groups();

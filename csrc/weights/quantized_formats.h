@@ -1,5 +1,5 @@
-// Where each format of quantized checkpoints keeps integers, scales, zero points and groups of a
-// matrix. Every shape and type is checked before anything is read. Pure; any thread.
+// Finds the integers, scales, zero points and groups of a matrix in each format of quantized
+// checkpoints. Checks every shape and type before it reads anything. Pure; any thread.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@
 
 namespace mlc_native {
 
-// The tensor of the integers of the matrix "<base>.weight".
+// Returns the name of the tensor with the integers of the matrix "<base>.weight".
 std::string QuantizedTensorName(QuantizedFormat format, const std::string& base);
 
-// The matrix "<base>.weight" of `shape`. Throws LoadError: a part is missing, or of a wrong shape,
-// type or content.
+// Returns the matrix "<base>.weight" of `shape`. Throws LoadError if a part is missing, or has a
+// wrong shape, type or content.
 std::unique_ptr<WeightSource> OpenQuantized(const Quantization& quantization,
                                             const Checkpoint& checkpoint, const std::string& base,
                                             std::span<const int64_t> shape);

@@ -17,7 +17,7 @@ uint32_t LoadWord(const std::byte* words, int64_t index) {  // maybe unaligned
 
 bool IsFloat16(float x) { return Float16ToFloat(FloatToFloat16(x)) == x; }
 
-// Place of the i-th of 8 neighbours.
+// Returns the position of the i-th of 8 neighbours.
 int64_t Interleaved(int64_t i) { return i % 2 * 4 + i / 2; }
 
 }  // namespace
@@ -120,8 +120,8 @@ void QuantizedWeight::Decode(int64_t begin, int64_t end, float* out) const {
 
 // ---- As codes of the kernels' formats ----
 //
-// Codes reach from -8 to 7. Where q - zero reaches from -7 to 8, they are its negatives, and the
-// scale takes the sign. So with 8 bits.
+// Codes range from -8 to 7. If q - zero ranges from -7 to 8, the codes are its negatives and the
+// scale takes the sign. The same applies to 8 bits.
 
 bool QuantizedWeight::FitsHalf(int zero, int half) const {
   return zero <= half && LargestInteger() - zero <= half;
@@ -164,7 +164,7 @@ void QuantizedWeight::ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint1
   }
 }
 
-// Rows of some formats are scattered over the tensors: nothing before the last row.
+// Rows of some formats are scattered over the tensors, so nothing is released before the last row.
 void QuantizedWeight::Drop(int64_t /*begin*/, int64_t end) const {
   if (end < rows_) return;
   for (const Checkpoint::Entry* part : parts()) part->file->file.Drop(part->tensor->data);

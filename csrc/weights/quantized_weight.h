@@ -3,7 +3,7 @@
 //   weight[row, column] = (q[row, column] - zero[row, group]) * scale[row, group]
 //
 // in float32, where the difference is exact and the product is rounded once. Formats differ only in
-// where these integers lie. Views into the checkpoint; immutable; any thread.
+// the places of these integers. Views into the checkpoint; immutable; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,19 @@
 
 namespace mlc_native {
 
-// Unsigned integers of `bits` bits in little-endian 32-bit words, lowest bits first; a word holds
-// 32 / bits neighbours of one row, or of one column, and leaves the rest of its bits.
+// Unsigned integers of `bits` bits in little-endian 32-bit words, lowest bits first. A word holds
+// 32 / bits neighbours of one row, or of one column; its remaining bits are unused.
 struct PackedIntegers {
   const std::byte* words = nullptr;
   int bits = 4;
   bool along_rows = false;   // a word holds neighbouring rows of one column
-  bool interleaved = false;  // of 8: the even ones first, as AWQ stores them
+  bool interleaved = false;  // of 8 integers the even ones come first, as in AWQ
   int64_t row_stride = 0;    // words from one (packed) row to the next
   int64_t column_stride = 0;
 
   int64_t per_word() const { return 32 / bits; }
-  // The first `count` integers of a row; `out` has room for a multiple of per_word().
+  // Writes the first `count` integers of a row. Requires: `out` has room for a multiple of
+  // per_word().
   void UnpackRow(int64_t row, int64_t count, uint8_t* out) const;
 };
 
@@ -44,7 +45,7 @@ struct ZeroPoints {
   int offset = 0;
 };
 
-// Which group a column belongs to: column / group_size, or as listed.
+// The group of each column: column / group_size, or as listed.
 struct ColumnGroups {
   int64_t count = 1;
   int64_t group_size = 0;
@@ -76,7 +77,7 @@ class QuantizedWeight : public WeightSource {
   void ReadGroups(int64_t row, Row& scratch) const;
   void Scale(const Row& scratch, float* out) const;
   int LargestInteger() const { return (1 << parts_.integers.bits) - 1; }
-  // Whether each q - zero, or each zero - q, lies in [-half, half).
+  // True if each q - zero, or each zero - q, is in [-half, half).
   bool FitsHalf(int zero, int half) const;
   std::optional<CodeForm> FindCodeForm() const;
 

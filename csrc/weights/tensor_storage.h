@@ -1,5 +1,6 @@
-// The memory of weights, KV pages and workspaces: an AlignedBuffer whose failure is a typed error.
-// Uninitialized, aligned for kernels, on huge pages where it is large. Owned by whoever made it.
+// TensorStorage is the memory of weights, KV pages and workspaces: an AlignedBuffer whose failure
+// is a typed error. It is uninitialized, aligned for kernels, and on huge pages if it is large.
+// Owned by its creator.
 #pragma once
 
 #include <cstddef>

@@ -22,11 +22,11 @@ namespace mlc_native {
 namespace {
 
 constexpr char kMagic[] = "mlc_native packed weights\n";
-// Of the data in the file: huge pages.
+// The alignment of the data in the file, for huge pages.
 constexpr size_t kDataAlignment = size_t{2} << 20;
-constexpr size_t kWriteBytes = size_t{64} << 20;  // at a time
+constexpr size_t kWriteBytes = size_t{64} << 20;  // bytes per write
 
-// FNV-1a. A name only: the key itself is compared.
+// FNV-1a. It only names the file: the key itself is compared.
 std::string Hash(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3u;
@@ -39,10 +39,10 @@ void Warn(const std::string& path, const std::string& what) {
   std::fprintf(stderr, "[mlc_native] weight_cache_dir: %s: %s\n", path.c_str(), what.c_str());
 }
 
-// A file that is gone with the object unless it was renamed.
+// A temporary file, which the destructor removes unless it was renamed.
 class TemporaryFile {
  public:
-  // Beside `path`. Failures are in ok().
+  // Opens a file in the folder of `path`. ok() reports failures.
   explicit TemporaryFile(const std::string& path) : name_(path + ".XXXXXX") {
     fd_ = mkstemp(name_.data());
     if (fd_ < 0) name_.clear();
@@ -67,7 +67,7 @@ class TemporaryFile {
     }
     return true;
   }
-  // On the disk before the name is: after a power cut there is either all of it or no such file.
+  // Written to disk before the rename: after a power cut the file is either complete or missing.
   bool Publish(const std::string& path) {
     constexpr mode_t kReadableByAll = 0644;
     if (fchmod(fd_, kReadableByAll) != 0 || fdatasync(fd_) != 0) return false;
@@ -153,7 +153,7 @@ std::optional<WeightMemory> WeightCache::Map() const {
     return std::nullopt;
   }
   file->UseHugePages();
-  // PackedLinear has no const form; the kernels write to no weights.
+  // PackedLinear has no const form, but kernels never write to weights.
   return WeightMemory{.data = const_cast<std::byte*>(bytes.data() + header_.size()),
                       .size = bytes_,
                       .mapped = true,
@@ -161,7 +161,7 @@ std::optional<WeightMemory> WeightCache::Map() const {
 }
 
 bool WeightCache::Write(const WeightMemory& memory) const {
-  std::error_code ignored;  // what it means shows in the next line
+  std::error_code ignored;  // the next line detects a failure
   std::filesystem::create_directories(folder_, ignored);
   TemporaryFile file(path_);
   const bool written =

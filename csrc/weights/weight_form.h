@@ -1,5 +1,5 @@
-// What the parameters of a decoder look like in memory once they are packed: one form for each kind
-// of device. Stateless; any thread.
+// WeightForm is the layout of packed parameters in memory, one for each kind of device. Stateless;
+// any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace mlc_native {
 
-// Memory of a matrix [n, k].
+// The memory of a matrix [n, k].
 struct PackedMatrix {
   kernels::WeightFormat format = kernels::WeightFormat::kFloat32;
   int64_t n = 0;
@@ -21,20 +21,20 @@ class WeightForm {
  public:
   virtual ~WeightForm() = default;
 
-  // Rows that lie together: threads write to different panels.
+  // Rows per panel. Threads write to different panels.
   virtual int64_t panel_width() const = 0;
   virtual size_t MatrixBytes(kernels::WeightFormat format, int64_t n, int64_t k) const = 0;
-  // Writes the rows of the source to the matrix' rows from `row` on, rounded or quantized. The call
-  // that writes row n - 1 also fills up the last panel.
+  // Writes the rows of the source to the rows of the matrix from `row` on, rounded or quantized.
+  // The call that writes row n - 1 also pads the last panel.
   virtual void Pack(const PackedMatrix& matrix, int64_t row,
                     const kernels::PackSource& rows) const = 0;
   virtual void Pack(const PackedMatrix& matrix, int64_t row,
                     const kernels::PackCodes& rows) const = 0;
-  // What vectors are stored as; their values have the precision of `dtype`.
+  // The storage type of vectors. Their values have the precision of `dtype`.
   virtual DType VectorType(DType dtype) const = 0;
 };
 
-// Contiguous rows as elements of another type from `first` on, rounded to nearest even.
+// Writes contiguous rows as elements of another type from `first` on, rounded to nearest even.
 void ConvertRows(DType to, std::byte* out, int64_t first, const kernels::PackSource& from,
                  int64_t columns);
 

@@ -4,7 +4,7 @@ namespace mlc_native {
 
 WeightLayout::WeightLayout(const WeightPlan& plan, const WeightForm& form)
     : plan_(plan), form_(form) {
-  // Also what device memory starts at: the vector loads of every kernel.
+  // Device memory has the same alignment, which the vector loads of every kernel need.
   constexpr size_t kAlign = 256;
   static_assert(kAlign % kernels::kPackedAlignment == 0);
   for (size_t i = 0; i < plan_.map.parameters.size(); ++i) {

@@ -1,6 +1,6 @@
-// Where each parameter of a decoder lies in one block of memory. Decided before the block is
-// filled, so that memory which was filled earlier is read the same way. A value; plan and form
-// outlive it.
+// WeightLayout is the position of each parameter of a decoder in one block of memory. It does not
+// depend on the contents, so a block that was filled earlier has the same layout. A value; plan and
+// form must outlive it.
 #pragma once
 
 #include <vector>

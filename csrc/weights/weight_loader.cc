@@ -22,7 +22,7 @@ WeightMemory Pack(const WeightLayout& layout, const WeightLoadOptions& options) 
   return {.data = storage->data(), .size = layout.bytes(), .mapped = false, .owner = storage};
 }
 
-// Also the process that packs goes on with the file, whose memory others share.
+// The process that packs also uses the file afterwards, whose memory other processes share.
 template <typename PackFn>
 WeightMemory MapOrPack(const WeightCache& cache, const PackFn& pack, const LoadProgress& progress) {
   if (std::optional<WeightMemory> mapped = cache.Map()) {

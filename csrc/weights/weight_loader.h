@@ -1,5 +1,5 @@
-// Checkpoint -> CpuDecoderWeights: planned (weight_plan.h), then packed (weight_packer.h)
-// or mapped (weight_cache.h). Runs on the loading thread and its pool.
+// Loads CpuDecoderWeights from a checkpoint: plans them (weight_plan.h), and packs
+// (weight_packer.h) or maps them (weight_cache.h). Runs on the loading thread and its pool.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace mlc_native {
 
 struct WeightLoadOptions {
   WeightOptions weights;
-  std::string cache_dir;  // of packed copies (weight_cache.h); empty: none
+  std::string cache_dir;  // folder of packed copies (weight_cache.h); empty: none
   kernels::Cpu cpu;
   LoadProgress progress;  // may be empty
 };

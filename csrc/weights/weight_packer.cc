@@ -10,9 +10,10 @@
 namespace mlc_native {
 namespace {
 
-constexpr int64_t kBlockBytes = 8 << 20;  // of a checkpoint, mapped at a time
+constexpr int64_t kBlockBytes = 8 << 20;  // bytes of the checkpoint per block
 
-// The rows of a source as the kernels take them: the file's own, or in `scratch`.
+// Returns the rows of a source in the form that the kernels read: those of the file, or in
+// `scratch`.
 kernels::PackSource ReadRows(const WeightSource& source, int64_t begin, int64_t end,
                              int64_t columns, std::vector<std::byte>& scratch) {
   const std::byte* stored = source.StoredRows(begin);
@@ -24,7 +25,7 @@ kernels::PackSource ReadRows(const WeightSource& source, int64_t begin, int64_t 
     source.Decode(begin, end, reinterpret_cast<float*>(scratch.data()));
     data = scratch.data();
   } else if (reinterpret_cast<uintptr_t>(stored) % DTypeSize(dtype) != 0) {
-    // A file may put its data anywhere; the kernels read whole elements.
+    // Data in a file may be unaligned, but the kernels read whole elements.
     scratch.assign(stored, stored + bytes);
     data = scratch.data();
   }
@@ -91,7 +92,7 @@ void WeightPacker::Fill(const ParameterRows& rows, std::byte* data) {
   }
 }
 
-// Threads split the panels of a block, so that no two of them write to the same one.
+// Threads divide the panels of a block, so that no two threads write to the same panel.
 void WeightPacker::FillSlot(const Task& task, int64_t first_row, int64_t last_row) {
   const int64_t width = form_.panel_width();
   const int64_t rows = task.slot.shape[0];

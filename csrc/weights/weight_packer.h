@@ -1,8 +1,8 @@
-// Packs the parameters of a plan, as a form wants them, into whatever memory they go to.
+// WeightPacker packs the parameters of a plan into memory, in the layout of a form.
 //
-// Tensors go straight from the file map into their place, a block at a time, and the map's pages
-// are given back behind, so that the peak is the packed memory plus one panel per thread. Runs on
-// the loading thread and its pool.
+// Tensors are packed directly from the file map, one block at a time, and the pages of the map are
+// released behind it, so the peak is the packed memory plus one panel per thread. Runs on the
+// loading thread and its pool.
 #pragma once
 
 #include <vector>
@@ -23,18 +23,20 @@ struct ParameterRows {
 
 class WeightPacker {
  public:
-  // All outlive the packer; progress may be empty.
+  // All references must outlive the packer. `progress` may be empty.
   WeightPacker(const WeightPlan& plan, const WeightForm& form, ThreadPool& pool,
                const LoadProgress& progress);
 
-  // The parameters as the files have them, which is how disks like to be read.
+  // Returns the parameters in the order of the files, which disks read fastest.
   std::vector<size_t> FileOrder() const;
 
-  // Fills `data` with these rows, in the form of a parameter that has no others. Each row once.
+  // Fills `data` with these rows, in the layout of a parameter that has only them. Requires: each
+  // row is packed once.
   void Fill(const ParameterRows& rows, std::byte* data);
 
  private:
-  // A source and where it goes: its rows [begin, end) to those of `matrix` from row_offset + begin.
+  // A source and its destination: rows [begin, end) go to those of `matrix` from row_offset +
+  // begin.
   struct Task {
     const WeightSlot& slot;
     const WeightSource& source;
@@ -55,8 +57,8 @@ class WeightPacker {
   const WeightForm& form_;
   ThreadPool& pool_;
   const LoadProgress& progress_;
-  std::vector<std::vector<size_t>> slots_;  // of each parameter
-  int64_t done_ = 0;                        // bytes of the checkpoint
+  std::vector<std::vector<size_t>> slots_;  // slots of each parameter
+  int64_t done_ = 0;                        // bytes of the checkpoint that are packed
   int64_t total_ = 0;
 };
 

@@ -19,7 +19,7 @@ using kernels::WeightFormat;
 constexpr size_t kComparedBytes = 8 << 20;  // mapped at a time
 constexpr size_t kMaxNamesInError = 8;
 
-// Buffers that old checkpoints carry and nobody needs.
+// Buffers of old checkpoints that are not needed.
 bool IsDerivedBuffer(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
 
 bool SameBytes(const Checkpoint::Entry& a, const Checkpoint::Entry& b) {
@@ -36,7 +36,7 @@ bool SameBytes(const Checkpoint::Entry& a, const Checkpoint::Entry& b) {
   return true;
 }
 
-// Whether both are stored as plain tensors, with the same content.
+// True if both are stored as plain tensors with the same content.
 bool SameTensor(const Checkpoint& checkpoint, const std::string& a, const std::string& b) {
   const Checkpoint::Entry* x = checkpoint.Find(a);
   const Checkpoint::Entry* y = checkpoint.Find(b);
@@ -120,7 +120,7 @@ DType ChooseDType(const ModelConfig& config, const WeightSources& sources,
   return sources.front()->dtype();
 }
 
-// What the options ask of a parameter, whatever the checkpoint holds.
+// The format that the options request for a parameter, regardless of the checkpoint.
 WeightFormat AskedFormat(const WeightMap& map, size_t parameter, DType dtype,
                          WeightQuantization quantization) {
   switch (quantization) {
@@ -135,7 +135,7 @@ WeightFormat AskedFormat(const WeightMap& map, size_t parameter, DType dtype,
   return kernels::FormatOf(dtype);
 }
 
-// A parameter that the checkpoint holds in fewer bits than asked for stays as it is.
+// A parameter that the checkpoint holds in fewer bits than requested stays as it is.
 std::vector<WeightFormat> ChooseFormats(const WeightMap& map, const WeightSources& sources,
                                         DType dtype, WeightQuantization quantization) {
   std::vector<WeightFormat> formats;
@@ -159,7 +159,7 @@ std::vector<WeightFormat> ChooseFormats(const WeightMap& map, const WeightSource
   return formats;
 }
 
-// Gives a quantized head that is the embeddings, too, a table of them.
+// Adds a table of embeddings for a quantized head that is tied to them.
 void AddTable(const WeightSet& weights, WeightPlan* plan) {
   WeightMap& map = plan->map;
   if (map.embeddings != kAbsent || plan->formats[map.head] == kernels::FormatOf(plan->dtype)) {

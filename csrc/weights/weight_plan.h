@@ -1,6 +1,6 @@
-// Checkpoint -> what is to be packed: finds each tensor by its name, sees that none is missing or
-// unused, and chooses the formats, for whatever device. A view of the checkpoint; the loading
-// thread's.
+// A WeightPlan lists the parameters to pack from a checkpoint: it finds each tensor by its name,
+// checks that none is missing or unused, and chooses the formats. It is the same for all devices. A
+// view of the checkpoint; loading thread only.
 #pragma once
 
 #include <memory>
@@ -16,26 +16,26 @@
 namespace mlc_native {
 
 struct WeightOptions {
-  std::optional<DType> dtype;  // nullopt: as the checkpoint says
-  // Of the matrices; with 4 bits the sensitive ones (WeightMap) get 8, the head among them, which
-  // may also be the embeddings. A matrix that the checkpoint holds in fewer bits, in a form that
-  // the kernels have, stays as it is (but with kOff). A separate table of embeddings keeps the
-  // dtype: a row is read, not the table. Vectors are of the dtype, too.
+  std::optional<DType> dtype;  // nullopt: that of the checkpoint
+  // Quantization of the matrices. With 4 bits the sensitive ones (WeightMap) get 8, including the
+  // head, which may also be the embeddings. A matrix that the checkpoint holds in fewer bits, in a
+  // form that the kernels support, stays as it is (except with kOff). A separate table of
+  // embeddings keeps the dtype, because only rows of it are read. Vectors have the dtype.
   WeightQuantization quantization = WeightQuantization::kAuto;
-  // A device that looks rows up in floats only: a quantized head gets a table beside it.
+  // The device reads rows only as floats, so a quantized head that is tied also gets a table.
   bool table_of_floats = false;
 };
 
-using WeightSources = std::vector<std::unique_ptr<WeightSource>>;  // of the slots of the map
+using WeightSources = std::vector<std::unique_ptr<WeightSource>>;  // by slot of the map
 
 struct WeightPlan {
   WeightMap map;
   WeightSources sources;
-  DType dtype = DType::kFloat32;               // of what is not quantized
-  std::vector<kernels::WeightFormat> formats;  // of the parameters, for those that are packed
+  DType dtype = DType::kFloat32;               // type of parameters that are not quantized
+  std::vector<kernels::WeightFormat> formats;  // by parameter, for those that are packed
 };
 
-// Throws LoadError naming the tensors: missing, unused, of a wrong shape or type.
+// Throws LoadError, which names the tensors that are missing, unused, or of a wrong shape or type.
 WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                        const WeightOptions& options);
 

@@ -1,4 +1,4 @@
-// Which devices there are, with the driver of tests/cpp/fake_cuda in the place of NVIDIA's.
+// Tests the choice of devices, with the driver of tests/cpp/fake_cuda instead of NVIDIA's.
 #include "config/device.h"
 
 #include <dlfcn.h>

@@ -75,7 +75,7 @@ TEST_F(EngineCreateTest, APluginChoosesItsDevice) {
   EXPECT_NE(Create(), nullptr);
 }
 
-// As on a GPU with 2 MiB beside the weights, whatever the host has.
+// As on a GPU with 2 MiB besides the weights, whatever memory the host has.
 TEST_F(EngineCreateTest, TheMemoryIsTheDevices) {
   config_.gpu_memory_utilization = 1;
   config_.mode = EngineMode::kServer;

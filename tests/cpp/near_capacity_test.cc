@@ -102,7 +102,7 @@ class NearCapacity
   }
 };
 
-// W5, mlc-llm#3057: all combinations of (prompt, max_tokens) around the limit, in one engine, so
+// mlc-llm#3057: all combinations of (prompt, max_tokens) around the limit, in one engine, so
 // that with the cache on each prompt finds the pages of those before it.
 TEST_P(NearCapacity, ARequestAloneEndsAtItsLimit) {
   TestEngine engine(setup_);
@@ -147,8 +147,8 @@ TEST_P(NearCapacity, BranchesEndAtTheirLimit) {
   }
 }
 
-// W5, W7: two requests that each fit alone compete for the last page; the later one gives way,
-// comes back and is not forgotten. Nobody is left running when nobody can run.
+// Two requests that each fit alone compete for the last page. The later one is preempted, returns
+// and is not forgotten. No request stays in the running queue when none can run.
 TEST_P(NearCapacity, TwoRequestsCompeteForTheLastPage) {
   const int64_t longest = limits_.longest();
   for (int64_t first : {longest / 2 - 2, longest / 2, longest - kNear, longest - 1, longest}) {
@@ -169,7 +169,7 @@ TEST_P(NearCapacity, TwoRequestsCompeteForTheLastPage) {
   }
 }
 
-// More requests than sequences, each up to the limit: FIFO, no spinning, everybody gets an answer.
+// More requests than sequences, each up to the limit: FIFO, no spinning, and an answer to each.
 TEST_P(NearCapacity, MoreRequestsThanSequences) {
   TestEngine engine(setup_);
   const int64_t num_requests = limits_.max_num_sequence + 2;

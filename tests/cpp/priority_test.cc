@@ -1,5 +1,6 @@
-// Priorities: where a new request waits, whom a preemption takes, and the two bounds: requests of
-// one priority never overtake each other, and nobody is overtaken without end.
+// Priorities: the place of a new request in the queue, the victim of a preemption, and the two
+// bounds: requests of one priority never overtake each other, and no request is overtaken without
+// end.
 #include <gtest/gtest.h>
 
 #include <algorithm>

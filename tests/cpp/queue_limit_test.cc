@@ -146,7 +146,7 @@ class ThreadedQueue : public ::testing::Test {
 TEST_F(ThreadedQueue, IsRefusedWhileTheEngineIsBusy) {
   ASSERT_TRUE(Offer("runs"));
   forward_.AwaitArrival();  // it has started, so it does not wait; its step goes on
-  EXPECT_TRUE(Offer("a"));  // these are in the command channel, where nobody reads now
+  EXPECT_TRUE(Offer("a"));  // these are in the command channel, which is not read now
   EXPECT_TRUE(Offer("b"));
   EXPECT_TRUE(Offer("c"));
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(Offer("refused " + std::to_string(i)));

@@ -49,7 +49,7 @@ TEST(CreateRequest, RefusesAnEmptyId) {
   EXPECT_THROW(CreateRequest("", {TokenData{{1}}}, {}, kLimits), InvalidRequest);
 }
 
-// W4: what would break a step is refused on the thread of its caller.
+// A request that would break a step is refused on the thread of its caller.
 TEST(CreateRequest, RefusesTokensOutOfTheVocabularyWithIndexAndValue) {
   EXPECT_THAT(ErrorOf("inputs", {1, 50}),
               HasSubstr("Token 1 of the prompt must be in [0, 50), got 50"));

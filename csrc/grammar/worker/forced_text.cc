@@ -60,10 +60,10 @@ bool MatchesNothing(std::span<const int64_t> character_class) {
   return covered >= kLastCharacter;
 }
 
-// An upper bound of the shortest text of a regex all of whose parts match something; none for
-// other ones. In `a+[^\s\S]` nothing can follow the a's but another a, for ever, so what might be
-// such a part is not looked into: negated classes, anchors inside, lookaround, and characters that
-// a JSON string cannot hold as they are.
+// Returns an upper bound of the shortest text of a regex if all of its parts match something, and
+// nothing for other regexes. In `a+[^\s\S]` only another a can follow the a's, forever, so a regex
+// with a part that may be like this has no bound: negated classes, inner anchors, lookaround, and
+// characters that a JSON string must escape.
 class RegexScan {
  public:
   explicit RegexScan(std::string_view pattern) : rest_(pattern) {

@@ -1,10 +1,10 @@
-// How long the text can be that a grammar leaves no choice about, from xgrammar's serialized form
-// of a grammar before it is compiled.
+// Bounds the length of text that a grammar forces, from xgrammar's serialized form of the grammar,
+// before it is compiled.
 //
-// xgrammar's FindJumpForwardString follows forced bytes to their end: for ever in `x ::= "a" x`,
-// and through 2^40 bytes where 40 rules each say the one before twice. If each rule has a finite
-// shortest text, and no alternative's is longer than kMaxForcedBytes, then what is forced at one
-// point is at most that for each rule that is open there. Pure; any thread.
+// xgrammar's FindJumpForwardString follows forced bytes to their end: forever in `x ::= "a" x`, and
+// through 2^40 bytes if 40 rules each repeat the previous one twice. If each rule has a finite
+// shortest text, and no alternative has a shortest text of more than kMaxForcedBytes, then the
+// forced text at one point has at most that many bytes for each open rule. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace mlc_native {
 inline constexpr int64_t kMaxForcedBytes = 8192;
 
 struct ForcedText {
-  bool is_bounded = false;       // also false for a serialization that we do not know
+  bool is_bounded = false;       // also false for an unknown serialization
   bool matches_nothing = false;  // no finite text matches
 };
 ForcedText AnalyzeForcedText(const std::string& serialized_grammar);

@@ -1,8 +1,8 @@
-// Compiling with xgrammar, on the calling thread.
+// Compiles grammars with xgrammar, on the calling thread.
 //
 // JSON is compiled without free whitespace: members are separated by ", " and ": ", as Python's
-// json.dumps writes them and as models have seen most. Free whitespace lets a model print blanks
-// until its budget is spent, and leaves nothing for jump-forward between a key and its value.
+// json.dumps writes them and as most training text has them. With free whitespace a model can print
+// blanks until its budget is spent, and no text between a key and its value is forced.
 #pragma once
 
 #include <tvm/ffi/any.h>
@@ -14,11 +14,11 @@
 
 namespace mlc_native {
 
-// xgrammar's CompiledGrammar. Throws GrammarError.
+// Returns xgrammar's CompiledGrammar. Throws GrammarError.
 tvm::ffi::Any CompileWithXGrammar(const GrammarTokens& tokens, const GrammarSpec& spec);
 int64_t CompiledBytes(const XGrammar& library, const tvm::ffi::Any& compiled);
 
-// The grammar as rules and expressions, parsed but not compiled; xgrammar's JSON for it.
+// Returns xgrammar's JSON of the grammar as rules and expressions, parsed but not compiled.
 std::string SerializeGrammar(const XGrammar& library, const GrammarSpec& spec);
 
 }  // namespace mlc_native

@@ -64,7 +64,7 @@ InvalidConfig LibraryError(const std::string& what) {
       "grammar", "xgrammar cannot be used: " + what + "; `pip install 'mlc_native[grammar]'`");
 }
 
-// Type of `key`, null when nobody registered it.
+// Returns the type `key`, or null if it is not registered.
 const TVMFFITypeInfo* FindType(const std::string& key) {
   const TVMFFIByteArray bytes{key.data(), key.size()};
   int32_t index = 0;
@@ -113,8 +113,8 @@ ffi::Function FindMethod(const MethodRow& row) {
   throw LibraryError("it has no " + name);
 }
 
-// Beside tvm-ffi in site-packages, else wherever the dynamic linker finds it. (The run path alone
-// does not do: under sanitizers dlopen is called from their library, not from this one.)
+// Next to tvm-ffi in site-packages, else where the dynamic linker finds it. (The run path is not
+// enough: under sanitizers dlopen is called from their library, not from this one.)
 std::string LibraryPath() {
   const char* chosen = std::getenv(kLibraryVariable);
   if (chosen != nullptr && *chosen != '\0') return chosen;

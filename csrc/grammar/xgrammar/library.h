@@ -1,6 +1,6 @@
-// XGrammar: xgrammar's C++ core as functions, found by reflection in its tvm-ffi library. No
-// Python, no GIL. The functions are thread-safe; immutable after Load. Throws std::exception types
-// of tvm-ffi; Call() turns them into GrammarError.
+// XGrammar is the C++ core of xgrammar as functions, found by reflection in its tvm-ffi library. It
+// needs neither Python nor the GIL. Immutable after Load; the functions are thread-safe. They throw
+// std::exception types of tvm-ffi, which Call() turns into GrammarError.
 #pragma once
 
 #include <tvm/ffi/function.h>
@@ -15,9 +15,9 @@
 namespace mlc_native {
 
 struct XGrammar {
-  // The library is opened on the first call: MLC_NATIVE_XGRAMMAR_LIB of the environment, else the
-  // one of the package xgrammar beside tvm_ffi's. Throws InvalidConfig when it is missing or when a
-  // function has another signature than we know.
+  // Opens the library on the first call: the one that MLC_NATIVE_XGRAMMAR_LIB names, else that of
+  // the package xgrammar next to tvm_ffi. Throws InvalidConfig if it is missing or if a function
+  // has an unknown signature.
   static std::shared_ptr<const XGrammar> Load();
 
   tvm::ffi::Function new_tokenizer_info;
@@ -42,7 +42,7 @@ struct XGrammar {
   tvm::ffi::Function is_completed;
 };
 
-// A message of xgrammar without the time and the source line that it begins with.
+// Returns a message of xgrammar without the time and source line at its beginning.
 std::string WithoutPlace(const std::string& message);
 
 template <typename... Args>

@@ -1,5 +1,6 @@
-// GrammarMatcher and CompiledGrammar (grammar/grammar.h) over xgrammar. A matcher refuses tokens
-// without bytes and ids beyond the table by itself: xgrammar would log each of them.
+// Implements GrammarMatcher and CompiledGrammar (grammar/grammar.h) with xgrammar. A matcher
+// refuses tokens without bytes and ids beyond the table itself, because xgrammar would log each of
+// them.
 #pragma once
 
 #include <tvm/ffi/any.h>
@@ -11,8 +12,7 @@
 
 namespace mlc_native {
 
-// forced_text_is_bounded: without that, FindJumpForwardString finds nothing, see
-// worker/forced_text.h.
+// Unless forced_text_is_bounded (worker/forced_text.h), FindJumpForwardString finds nothing.
 std::shared_ptr<const CompiledGrammar> MakeCompiledGrammar(
     std::shared_ptr<const GrammarTokens> tokens, tvm::ffi::Any compiled,
     bool forced_text_is_bounded);

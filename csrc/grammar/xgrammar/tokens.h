@@ -1,4 +1,4 @@
-// GrammarTokens: a vocabulary as xgrammar wants it, and which tokens a grammar may ever allow.
+// GrammarTokens is a vocabulary in xgrammar's form, and the set of tokens that a grammar may allow.
 // Immutable; any thread.
 #pragma once
 
@@ -18,11 +18,11 @@ class GrammarTokens {
 
   const XGrammar& library() const { return *library_; }
   const tvm::ffi::Any& tokenizer_info() const { return tokenizer_info_; }
-  // Without the tokens that no JSON on one line has: those with a control character. XGrammar lets
-  // them into strings with a length, and the answer would not parse.
+  // Without the tokens that JSON on one line cannot have: those with a control character. XGrammar
+  // allows them in strings with a length, and the answer would not parse.
   const tvm::ffi::Any& json_tokenizer_info() const { return json_tokenizer_info_; }
   int64_t vocab_size() const { return vocab_size_; }
-  // Words of a mask.
+  // The number of words of a mask.
   int64_t mask_size() const { return (vocab_size_ + 31) / 32; }
   bool usable(int32_t token_id) const {
     return token_id >= 0 && token_id < vocab_size_ && usable_[token_id];

@@ -1,14 +1,14 @@
 // Paged attention of one block: some rows of a sequence, all q heads of one kv head. Included by
 // cpu/attention_kernels.cc only.
 //
-// Online softmax in steps of kPagesPerStep pages. A "query" is one (row, q head). What a query adds
-// up, in which order and in which steps is a function of its own position: steps are cut at
-// multiples of kPagesPerStep, a step's rescaling uses that query's scores only, values are added
-// token by token (in pairs). Queries share a tile only to load K and V once.
+// Online softmax in steps of kPagesPerStep pages. A "query" is one (row, q head). The terms of a
+// query's sums, their order and their steps depend only on its own position: steps begin at
+// multiples of kPagesPerStep, the rescaling of a step uses only that query's scores, and values are
+// added token by token (in pairs). Queries share a tile only to load K and V once.
 //
-// Where a multiple of kStepsPerSegment steps begins, the softmax starts afresh, and a query's
-// segments are added up in ascending order, whether one thread takes them all or several share
-// them. A query whose keys lie in one segment has nothing to add up.
+// A new softmax begins every kStepsPerSegment steps. The segments of a query are added in ascending
+// order, whether one thread computes them all or several threads share them. A query whose keys lie
+// in one segment has nothing to add.
 //
 // Scores are in units of log2: softmax weights are powers of two.
 #pragma once
@@ -45,12 +45,12 @@ struct BlockContext {
   int64_t queries;
   int64_t kv_row;  // KvRow(head_dim)
   Scratch scratch;
-  State segment;  // of the segment that is being attended
-  // Steps that this call takes, unless it is told to take fewer.
+  State segment;  // state of the current segment
+  // Steps of this call, by default all of them.
   int64_t step_begin;
   int64_t step_end;
 
-  // With the segment's state at `state`, or in the scratch memory if that is null.
+  // The segment's state is at `state`, or in the scratch memory if that is null.
   BlockContext(const KvLayer& kv, const AttentionArgs& args, const AttentionBlock& block,
                float* state)
       : kv(kv),
@@ -65,20 +65,20 @@ struct BlockContext {
         step_end(Keys(block.row_end - 1).last / kStepTokens + 1) {}
 
   State StateAt(float* base) const { return State(base, queries, kv.head_dim); }
-  // Positions that a row attends.
+  // Returns the positions that a row attends to.
   KeyRange Keys(int64_t row) const {
     const int64_t position = block.sequence->first_position + row;
     const int64_t first = args.window > 0 ? position - args.window + 1 : 0;
     return {first > 0 ? first : 0, position};
   }
-  // The part of Keys(row) in a step, relative to it.
+  // Returns the part of Keys(row) in a step, relative to the step.
   KeyRange KeysInStep(int64_t row, int64_t step) const {
     const KeyRange keys = Keys(row);
     const int64_t first = keys.first - step * kStepTokens;
     return {first > 0 ? first : 0, Min64(keys.last - step * kStepTokens, kStepTokens - 1)};
   }
   int64_t Query(int64_t row) const { return (row - block.row_begin) * group; }
-  // Page numbers of pages outside the window are never read.
+  // Block table entries of pages outside the window are never read.
   template <typename T>
   const typename T::Storage* Page(void* pages, int64_t index) const {
     return KvPage<T>(kv, pages, block.kv_head, block.sequence->block_table[index]);
@@ -89,7 +89,8 @@ inline void PrefetchBytes(const void* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) Prefetch(static_cast<const char*>(p) + i);
 }
 
-// Scores of the queries [begin, end) for the step's pages [page, page_end). V is fetched meanwhile.
+// Computes scores of the queries [begin, end) for the step's pages [page, page_end), and prefetches
+// V.
 template <typename T>
 void ScorePages(const BlockContext& c, int64_t begin, int64_t end, const StepPages<T>& pages,
                 int64_t page, int64_t page_end) {
@@ -121,7 +122,7 @@ void ScorePages(const BlockContext& c, int64_t begin, int64_t end, const StepPag
   }
 }
 
-// Sets what lies outside `keys` in the pages of its ends.
+// Sets the scores outside of `keys` in its first and last page.
 inline void Restrict(float* scores, KeyRange keys, Vec value) {
   static constexpr float kIndex[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const Vec first = Vec::Set(static_cast<float>(keys.first));
@@ -137,7 +138,7 @@ inline void Restrict(float* scores, KeyRange keys, Vec value) {
   if (keys.last % kPageSize != kPageSize - 1) restrict_page(keys.last / kPageSize);
 }
 
-// Turns a query's scores of a step into weights, as inputs of the values.
+// Turns a query's scores of a step into weights, in the form of inputs for the values.
 template <typename T>
 void Softmax(const BlockContext& c, int64_t query, KeyRange keys, const StepPages<T>& pages) {
   const State& s = c.segment;
@@ -167,12 +168,12 @@ void Softmax(const BlockContext& c, int64_t query, KeyRange keys, const StepPage
       const Vec scale = Vec::Load(KvScales(pages.v[t / kPageSize], c.kv_row) + t % kPageSize);
       (Vec::Load(scores + t) * scale).Store(scores + t);
     }
-    Restrict(scores, keys, Vec::Zero());  // the others' scales can be anything
+    Restrict(scores, keys, Vec::Zero());  // other tokens may have any scale
   }
   T::PackInputs(scores, kStepTokens / 2);
 }
 
-// Adds tokens of a step to the queries [begin, end), which all attend all of them.
+// Adds tokens of a step to the queries [begin, end), which all attend to all of them.
 template <typename T>
 void AddTokens(const BlockContext& c, int64_t begin, int64_t end, KeyRange tokens,
                const StepPages<T>& pages) {
@@ -190,8 +191,8 @@ void AddTokens(const BlockContext& c, int64_t begin, int64_t end, KeyRange token
   }
 }
 
-// Adds what each of the rows [row, row_end) attends of a step: whole pairs of tokens that all rows
-// attend in common, those before and after row by row.
+// Adds the values of a step to the rows [row, row_end). Whole pairs of tokens that all rows attend
+// to are added together; the tokens before and after them are added row by row.
 template <typename T>
 void AddStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step,
              const StepPages<T>& pages) {
@@ -211,7 +212,7 @@ void AddStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step,
   }
 }
 
-// Fetches the K pages of a step, if this call gets that far.
+// Prefetches the K pages of a step, if it belongs to this call.
 template <typename T>
 void PrefetchKeys(const BlockContext& c, int64_t step) {
   if (step >= c.step_end) return;
@@ -223,7 +224,7 @@ void PrefetchKeys(const BlockContext& c, int64_t step) {
   }
 }
 
-// One step for the rows [row, row_end), each of which attends some token of it.
+// Computes one step for the rows [row, row_end), each of which attends to some token of it.
 template <typename T>
 void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step) {
   // Later rows start and end later: row has the first token, row_end - 1 the last one.
@@ -244,7 +245,7 @@ void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t ste
   AddStep<T>(c, row, row_end, step, pages);
 }
 
-// Scaled queries into scratch.
+// Writes the scaled queries to scratch memory.
 template <typename T>
 void PackQueries(const BlockContext& c) {
   const Scratch& s = c.scratch;
@@ -264,8 +265,8 @@ void PackQueries(const BlockContext& c) {
   }
 }
 
-// What the block's queries attend of a segment -> c.segment. The state of rows without a key there
-// means nothing.
+// Computes c.segment, the state of the block's queries for one segment. The state of a row without
+// a key in the segment is unspecified.
 template <typename T>
 void AttendSteps(const BlockContext& c, int64_t segment) {
   const State& s = c.segment;
@@ -283,9 +284,9 @@ void AttendSteps(const BlockContext& c, int64_t segment) {
   }
 }
 
-// Adds a segment's state to the total of those before it. Which queries it concerns, and for which
-// it is the first, is asked of their positions, not of maxima: scores that are all NaN leave those
-// at -inf too, and must not vanish.
+// Adds a segment's state to the total of the earlier ones. The positions of queries, and not their
+// maxima, tell which queries have keys in the segment and for which it is the first: scores that
+// are all NaN also leave the maxima at -inf, and must not be lost.
 void FoldSegment(const BlockContext& c, int64_t segment, const State& part, const State& total) {
   for (int64_t row = c.block.row_begin; row < c.block.row_end; ++row) {
     const KeyRange keys = c.Keys(row);

@@ -1,5 +1,5 @@
-// What an online softmax has added up for some queries, and how two such sums become one. Included
-// by cpu/attention.inl only.
+// The state of an online softmax for some queries, and the sum of two states. Included by
+// cpu/attention.inl only.
 #pragma once
 
 #include "kernels/cpu/vec_math.inl"
@@ -7,7 +7,7 @@
 namespace mlc_native::kernels {
 namespace {
 
-// What some keys add up to, in floats: out [queries, row], sums [queries, lanes], maxima [queries].
+// The sums over some keys, as floats: out [queries, row], sums [queries, lanes], maxima [queries].
 struct State {
   int64_t row;  // padded head_dim
   float* out;
@@ -20,7 +20,7 @@ struct State {
         maxima(sums + queries * kMaxLanes) {}
 };
 
-// Raises a query's maximum and rescales what it has added up so far.
+// Raises the maximum of a query and rescales its sums.
 inline void RaiseMaximum(const State& s, int64_t query, float maximum) {
   const Vec factor = Exp2(Vec::Set(s.maxima[query]) - Vec::Set(maximum));
   float* sums = s.sums + query * kMaxLanes;
@@ -30,7 +30,7 @@ inline void RaiseMaximum(const State& s, int64_t query, float maximum) {
   s.maxima[query] = maximum;
 }
 
-// total += part for one query, both brought to the larger maximum.
+// total += part for one query, after rescaling both to the larger maximum.
 inline void AddQuery(const State& part, const State& total, int64_t query) {
   const float from = part.maxima[query], to = total.maxima[query];
   const float maximum = from > to ? from : to;

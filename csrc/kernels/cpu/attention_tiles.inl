@@ -1,8 +1,8 @@
 // Register tiles of paged attention: scores of some queries for some pages, and values of a step's
 // tokens added to some queries. Included by cpu/attention.inl only.
 //
-// Per query the order is that of head_dim (scores) and of the tokens (values), both pair by pair,
-// whatever the tile. Which pairs are cut in half depends on the query's own tokens alone.
+// For each query, the order of sums is that of head_dim (scores) and of the tokens (values), pair
+// by pair, independent of the tile. Whether a pair is split depends only on the query's own tokens.
 #pragma once
 
 #include "kernels/cpu/kv_pages.inl"
@@ -15,8 +15,8 @@ constexpr int64_t kPagePairs = kPageSize / 2;
 constexpr int kPageVectors = static_cast<int>(kPageSize) / Vec::kLanes;
 static_assert(kPageSize % Vec::kLanes == 0 && kKvRowUnit % Vec::kLanes == 0);
 
-// Tiles of few queries take several pages or several vectors of head_dim at a time: at least
-// kChains independent sums hide the latency of the multiply-adds. A power of two, to divide evenly.
+// A tile of few queries computes several pages or several vectors of head_dim at a time, because at
+// least kChains independent sums hide the latency of the multiply-adds. A power of two.
 constexpr int kChains = kTileRows >= 12 ? 16 : 8;
 template <int kQueries, int kMost>
 constexpr int kAtOnce =
@@ -28,7 +28,7 @@ struct KeyRange {
   int64_t last;
 };
 
-// What a tile reads of a step: the pages of one kv head, by their number in the step.
+// The pages of a step that a tile reads, for one kv head, by their number in the step.
 template <typename T>
 struct StepPages {
   const typename T::Storage* k[kPagesPerStep] = {};
@@ -99,7 +99,8 @@ struct ValueTile {
   KeyRange tokens;
 };
 
-// acc += weights * values of one pair of tokens, or of one of them (kTokens, see kv_pages.inl)
+// acc += weights * values for one pair of tokens, or for one of the two (kTokens, see
+// kv_pages.inl).
 template <typename T, int kTokens, int kQueries, int kVectors>
 inline __attribute__((always_inline)) void AddPair(const typename T::Storage* v, int64_t row,
                                                    const float* weights, int64_t pair,

@@ -1,22 +1,22 @@
-// What an ISA gives beside vec_*.h (see vec_avx2.h): products of bfloat16 and of 8-bit integers.
+// Products of bfloat16 and of 8-bit integers for AVX2. Together with vec_*.h (see vec_avx2.h), the
+// dot_*.h of an ISA provides:
 //
-//   kQuantTileRows         like kTileRows, for quantized weights: sums of integers and of floats
-//   BFloat16Dot            Input: the inputs of two k; Convert: floats to Inputs; Weights: two k of
+//   kQuantTileRows         Like kTileRows, for quantized weights: sums of integers and of floats.
+//   BFloat16Dot            Input: the inputs of two k. Convert: floats to Inputs. Weights: two k of
 //                          a panel, to be added to a row's sums.
-//   KvBFloat16, KvInt8     see kv_pages.inl. They and BFloat16Dot are in dot_bf16_pairs.inl for
+//   KvBFloat16, KvInt8     See kv_pages.inl. They and BFloat16Dot are in dot_bf16_pairs.inl for
 //                          ISAs with a dot product of bfloat16, else in dot_bf16_as_float.inl.
-//   IntVec                 as many int32 as Vec has floats; ToFloat converts, BitsAsFloat does not.
-//   Q8Codes, Q4Codes       Load: kQuads vectors of 4 codes per column; Dot adds the 4 products of
-//                          each column; codes are kOffset too large by then.
-//   QuantizeInputs         a group of inputs to 8 bits: codes = x * Scale::inverse to nearest
-//                          even; the same bits on every ISA.
-//
-// AVX2 here.
+//   IntVec                 As many int32 as Vec has floats. ToFloat converts the values,
+//                          BitsAsFloat reinterprets them.
+//   Q8Codes, Q4Codes       Load: kQuads vectors of 4 codes per column. Dot adds the 4 products of
+//                          each column, with codes that are kOffset too large.
+//   QuantizeInputs         Quantizes a group of inputs to 8 bits: codes = x * Scale::inverse,
+//                          rounded to nearest even, with the same bits on every ISA.
 #pragma once
 
 #include "kernels/cpu/dot_input.h"
 #include "kernels/cpu/vec_avx2.h"
-// After its Vec.
+// Requires Vec of the file above.
 #include "kernels/cpu/dot_bf16_as_float.inl"
 
 namespace mlc_native::kernels {
@@ -32,13 +32,14 @@ struct IntVec {
 inline Vec ToFloat(IntVec a) { return {_mm256_cvtepi32_ps(a.v)}; }
 inline Vec BitsAsFloat(IntVec a) { return {_mm256_castsi256_ps(a.v)}; }
 
-// Sums of 4 products of unsigned and signed bytes. Pairs must fit 16 bits.
+// Sums 4 products of unsigned and signed bytes. Requires: pairs fit into 16 bits.
 inline IntVec AddQuads(IntVec sum, __m256i unsigned_bytes, __m256i signed_bytes) {
   const __m256i pairs = _mm256_maddubs_epi16(unsigned_bytes, signed_bytes);
   return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
 }
 
-// Codes up to 255 would overflow 16 bits: made signed, and their sign moved to the inputs.
+// Codes up to 255 would overflow 16 bits, so they are made signed and their sign is moved to the
+// inputs.
 struct Q8Codes {
   static constexpr int kQuads = 1;
   static constexpr int kOffset = 0;
@@ -72,7 +73,8 @@ struct Q4Codes {
 template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-  __m256i bits = _mm256_setzero_si256();  // of floats without sign: ordered like integers, NaN last
+  __m256i bits =
+      _mm256_setzero_si256();  // bits of absolute values, ordered like integers, NaN last
   for (int i = 0; i < kGroup; i += 8) {
     const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + i));
     bits = _mm256_max_epu32(bits, _mm256_and_si256(v, magnitude));

@@ -1,8 +1,8 @@
-// Dot products of AVX-512 without BF16 and VNNI. What an ISA gives here is described in dot_avx2.h.
+// Dot products of AVX-512 without BF16 and VNNI. dot_avx2.h describes the interface.
 #pragma once
 
 #include "kernels/cpu/dot_int_avx512.h"
-// After its Vec.
+// Requires Vec of the file above.
 #include "kernels/cpu/dot_bf16_as_float.inl"
 
 namespace mlc_native::kernels {
@@ -15,7 +15,8 @@ inline IntVec AddQuads(IntVec sum, __m512i unsigned_bytes, __m512i signed_bytes)
   return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
 }
 
-// Codes up to 255 would overflow 16 bits: made signed, and their sign moved to the inputs.
+// Codes up to 255 would overflow 16 bits, so they are made signed and their sign is moved to the
+// inputs.
 struct Q8Codes {
   static constexpr int kQuads = 1;
   static constexpr int kOffset = 0;

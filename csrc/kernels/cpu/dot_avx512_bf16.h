@@ -1,4 +1,4 @@
-// Dot products of AVX-512 with BF16 and VNNI. What an ISA gives here is described in dot_avx2.h.
+// Dot products of AVX-512 with BF16 and VNNI. dot_avx2.h describes the interface.
 #pragma once
 
 #include "kernels/cpu/dot_int_avx512.h"
@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kQuantTileRows = 6;  // 6 rows x 2 vectors, as integers and as floats
 
-// vdpbf16ps adds the product of the odd k, rounds, adds that of the even k and rounds again; it
-// takes subnormals for zeros.
+// vdpbf16ps adds the product of the odd k, rounds, adds that of the even k and rounds again. It
+// treats subnormals as zeros.
 struct BFloat16Vec {
   __m512i v;
 
@@ -51,5 +51,5 @@ struct Q4Codes : Nibbles {
 }  // namespace
 }  // namespace mlc_native::kernels
 
-// After its BFloat16Vec.
+// Requires BFloat16Vec from above.
 #include "kernels/cpu/dot_bf16_pairs.inl"

@@ -1,4 +1,5 @@
-// bfloat16 weights and KV pages times float32 inputs, for ISAs without a dot product of bfloat16.
+// Products of bfloat16 weights and KV pages with float32 inputs, for ISAs without a dot product of
+// bfloat16.
 #pragma once
 
 #include "kernels/kv_format.h"

@@ -1,12 +1,12 @@
-// bfloat16 weights and KV pages for ISAs with a dot product of bfloat16: inputs are rounded to
-// bfloat16, sums are float32. dot_bf16_as_float.inl is for the others.
+// Products of bfloat16 weights and KV pages for ISAs with a dot product of bfloat16. Inputs are
+// rounded to bfloat16; sums are float32. The other ISAs use dot_bf16_as_float.inl.
 //
 // The ISA's BFloat16Vec holds a pair of bfloat16 for each lane of Vec:
-//   Set       one pair (the first in the low half), all lanes alike
+//   Set       one pair (the first element in the low half) in all lanes
 //   Load      2 * kLanes bfloat16, or as many codes of 8 bits (which are exact)
 //   Round     2 * kLanes floats, to nearest even
 //   Store, &
-//   Dot       sum + the two products of each lane; rounded as the ISA does it
+//   Dot       sum + the two products of each lane, with the rounding of the ISA
 #pragma once
 
 #include "kernels/kv_format.h"

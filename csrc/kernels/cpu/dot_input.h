@@ -1,4 +1,4 @@
-// Inputs of quantized weights: the form that every ISA gives them. Included by the dot_*.h only.
+// The inputs of quantized weights in the form that every ISA uses. Included by the dot_*.h only.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 namespace mlc_native::kernels {
 namespace {
 
-// A group of inputs of one row in 8 bits.
+// A group of inputs of one row, quantized to 8 bits.
 template <int kGroup>
 struct QuantInput {
-  float factor;   // of its Scale
-  int32_t start;  // of the integer sums: its Scale's Start - offset of the weights' codes * sum of
-                  // these codes
+  float factor;   // factor of its Scale
+  int32_t start;  // initial value of the integer sums: Start of its Scale - offset of the weights'
+                  // codes * sum of these codes
   int8_t codes[kGroup];
 };
 
-// Scales are made from the largest magnitude of a group: values are codes * scale, codes = values *
-// inverse. Groups of nothing but zeros and dust become zeros; where a value is not finite, the
-// factor is NaN, and so is every output of the row.
+// A Scale follows from the largest magnitude of a group: values are codes * scale, and codes are
+// values * inverse. A group of only zeros and negligible values becomes zeros. If a value is not
+// finite, the factor is NaN, and so is every output of the row.
 
-// The best one. Takes a conversion and a multiplication of the sums.
+// The most accurate scale. It costs a conversion and a multiplication of the sums.
 struct InputScale {
   static constexpr bool kInExponent = false;
   float scale;
@@ -37,10 +37,10 @@ struct InputScale {
   int32_t Start() const { return 0; }
 };
 
-// The next power of two, 2^e: the rounding error of the inputs is some 1.4 times as large, which
-// 4-bit weights hide. The sums start at the bits of the float base = 1.5 * 2^(23 + e), so that they
-// end as the bits of base + sum * 2^e (|sum| < 2^22): subtracting base, which is exact, makes them
-// floats that have the scale already.
+// The next power of two, 2^e. The rounding error of the inputs is about 1.4 times as large, which
+// is small compared with that of 4-bit weights. The sums start at the bits of the float base = 1.5
+// * 2^(23 + e), so that they end as the bits of base + sum * 2^e (|sum| < 2^22). Subtracting base,
+// which is exact, turns them into floats that include the scale.
 struct ExponentScale {
   static constexpr bool kInExponent = true;
   float base;
@@ -48,7 +48,7 @@ struct ExponentScale {
 
   explicit ExponentScale(float largest) : base(1.5f * 0x1p23f), inverse(0) {
     if (largest <= 0x1p-100f) return;
-    if (!(largest < 0x1p110f)) {  // base would be infinite, too
+    if (!(largest < 0x1p110f)) {  // base would be infinite
       base = __builtin_nanf("");
       return;
     }

@@ -1,4 +1,4 @@
-// What the AVX-512 levels share of their dot_*.h.
+// Integer dot products that the AVX-512 levels share.
 #pragma once
 
 #include "kernels/cpu/dot_input.h"
@@ -30,7 +30,7 @@ struct Nibbles {
 template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
   constexpr int kVectors = kGroup / Vec::kLanes;
-  // Bits of floats without sign are ordered like integers, NaN last.
+  // The bits of absolute values are ordered like integers, NaN last.
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
   __m512i bits = _mm512_setzero_si512();
   for (int i = 0; i < kVectors; ++i) {

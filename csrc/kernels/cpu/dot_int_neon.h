@@ -1,4 +1,4 @@
-// What the NEON levels share of their dot_*.h.
+// Integer dot products that the NEON levels share.
 #pragma once
 
 #include "kernels/cpu/dot_input.h"
@@ -23,7 +23,7 @@ struct Bytes {
   int8x16_t lo, hi;
 };
 
-// Both factors are signed here: the codes of q8 are made so.
+// Both factors are signed, so the codes of q8 are made signed.
 struct Q8Bytes {
   static constexpr int kQuads = 1;
   static constexpr int kOffset = 0;
@@ -49,7 +49,7 @@ struct Nibbles {
   }
 };
 
-// Codes with the level's way to add 4 products to each of 4 sums.
+// Codes, with the level's instruction for adding 4 products to each of 4 sums.
 template <typename Codes, int32x4_t (*kAddQuads)(int32x4_t sum, int8x16_t w, int8x16_t x)>
 struct DotOf : Codes {
   static IntVec Dot(IntVec sum, const Bytes& w, IntVec x) {
@@ -60,7 +60,7 @@ struct DotOf : Codes {
 
 template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
-  // Bits of floats without sign are ordered like integers, NaN last.
+  // The bits of absolute values are ordered like integers, NaN last.
   uint32x4_t bits = vdupq_n_u32(0);
   for (int i = 0; i < kGroup; i += 4) {
     bits = vmaxq_u32(bits, vreinterpretq_u32_f32(vabsq_f32(vld1q_f32(x + i))));

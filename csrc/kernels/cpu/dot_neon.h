@@ -1,15 +1,14 @@
-// Dot products of NEON without the extensions for them. What an ISA gives here is described in
-// dot_avx2.h.
+// Dot products of NEON without the extensions for them. dot_avx2.h describes the interface.
 #pragma once
 
 #include "kernels/cpu/dot_int_neon.h"
-// After its Vec.
+// Requires Vec of the file above.
 #include "kernels/cpu/dot_bf16_as_float.inl"
 
 namespace mlc_native::kernels {
 namespace {
 
-// Two products fit 16 bits: codes are at least -128 and at most 127, inputs -127 and 127.
+// Two products fit into 16 bits: codes are in [-128, 127] and inputs in [-127, 127].
 inline int32x4_t AddQuads(int32x4_t sum, int8x16_t w, int8x16_t x) {
   const int16x8_t lo = vmull_s8(vget_low_s8(w), vget_low_s8(x));
   const int16x8_t hi = vmull_high_s8(w, x);

@@ -1,5 +1,4 @@
-// Dot products of NEON with FEAT_DotProd and FEAT_BF16. What an ISA gives here is described in
-// dot_avx2.h.
+// Dot products of NEON with FEAT_DotProd and FEAT_BF16. dot_avx2.h describes the interface.
 #pragma once
 
 #include "kernels/cpu/dot_int_neon.h"
@@ -7,8 +6,8 @@
 namespace mlc_native::kernels {
 namespace {
 
-// bfdot adds up the two products before the sum, rounds to odd and takes subnormals for zeros (with
-// FPCR.EBF clear, as it is by default).
+// bfdot adds the two products before it adds the sum, rounds to odd and treats subnormals as zeros
+// (with FPCR.EBF clear, which is the default).
 struct BFloat16Vec {
   bfloat16x8_t lo, hi;
 
@@ -56,5 +55,5 @@ using Q4Codes = DotOf<Nibbles, vdotq_s32>;
 }  // namespace
 }  // namespace mlc_native::kernels
 
-// After its BFloat16Vec.
+// Requires BFloat16Vec from above.
 #include "kernels/cpu/dot_bf16_pairs.inl"

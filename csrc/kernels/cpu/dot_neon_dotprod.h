@@ -1,8 +1,8 @@
-// Dot products of NEON with FEAT_DotProd. What an ISA gives here is described in dot_avx2.h.
+// Dot products of NEON with FEAT_DotProd. dot_avx2.h describes the interface.
 #pragma once
 
 #include "kernels/cpu/dot_int_neon.h"
-// After its Vec.
+// Requires Vec of the file above.
 #include "kernels/cpu/dot_bf16_as_float.inl"
 
 namespace mlc_native::kernels {

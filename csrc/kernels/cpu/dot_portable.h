@@ -1,4 +1,4 @@
-// Dot products in plain C++. What an ISA gives here is described in dot_avx2.h.
+// Dot products in plain C++. dot_avx2.h describes the interface.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 #include "kernels/cpu/dot_input.h"
 #include "kernels/cpu/vec_portable.h"
-// After its Vec.
+// Requires Vec of the file above.
 #include "kernels/cpu/dot_bf16_as_float.inl"
 
 namespace mlc_native::kernels {
@@ -67,7 +67,7 @@ struct Q4Codes {
 
 template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
-  uint32_t bits = 0;  // of floats without sign: ordered like integers, NaN last
+  uint32_t bits = 0;  // bits of absolute values, ordered like integers, NaN last
   for (int i = 0; i < kGroup; ++i) {
     bits = std::max(bits, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
   }

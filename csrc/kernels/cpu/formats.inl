@@ -1,12 +1,12 @@
-// The weight formats as linear.inl sees them. A format adds one group of k (packed_format.h) of one
-// panel to the sums of some rows:
+// The weight formats, as structs for linear.inl. A format adds one group of k (packed_format.h) of
+// one panel to the sums of some rows:
 //
-//   kLayout, kGroupBytes   of the panels
-//   Input                  one row's inputs of a group, as Convert leaves them in the workspace
-//   kMaxRows               rows whose sums fit the registers
-//   Convert                a group of inputs (filled up with zeros) to an Input
+//   kLayout, kGroupBytes   layout of the panels
+//   Input                  one row's inputs of a group, in the form that Convert writes
+//   kMaxRows               rows whose sums fit into the registers
+//   Convert                converts a group of inputs (padded with zeros) to an Input
 //   kSteps, Add            sums[r][v] += inputs of row r * columns of vector v, in kSteps steps;
-//                          calls step(i) in each, for prefetches
+//                          calls step(i) in each step, for prefetches
 //
 // Included by cpu/linear.inl only.
 #pragma once
@@ -25,7 +25,7 @@ struct FormatBase {
   static constexpr int kGroup = kLayout.group;
 };
 
-// float32 and float16: a k a step.
+// float32 and float16: one k per step.
 template <WeightFormat kFormat, typename T>
 struct SingleFormat : FormatBase<kFormat> {
   using Base = FormatBase<kFormat>;
@@ -55,7 +55,7 @@ struct SingleFormat : FormatBase<kFormat> {
   }
 };
 
-// bfloat16: two k a step.
+// bfloat16: two k per step.
 struct PairFormat : FormatBase<WeightFormat::kBFloat16> {
   static constexpr int kMaxRows = kTileRows;
   static constexpr int kSteps = kGroup / 2;
@@ -76,7 +76,7 @@ struct PairFormat : FormatBase<WeightFormat::kBFloat16> {
   }
 };
 
-// Integer sums of a group, then scale of the inputs * scale of the weights * that.
+// Sums a group in integers, and multiplies by the scale of the inputs and that of the weights.
 template <WeightFormat kFormat, typename Codes, typename Scale>
 struct QuantFormat : FormatBase<kFormat> {
   using Base = FormatBase<kFormat>;

@@ -1,14 +1,15 @@
 // KV formats and writing KV pages. Included by the other .inl files only.
 //
 // A format (KvFloat32, KvFloat16, KvBFloat16, KvInt8) multiplies pairs: two elements of head_dim in
-// q k, two tokens in p v. Some ISAs take both at once, others one after the other (kParts):
-//   Storage         an element
-//   kFormat, kStep  its KvFormat; elements from lane to lane of a pair
-//   PackInputs      makes floats x[2 * pairs] the left sides of products, in place
-//   Input           the left side of one pair, all lanes alike
-//   LoadPairs       the right sides of a vector of pairs; `plane` elements lie between the two
-//                   sides of a pair where they are not side by side. kTokens: 3 both, 1 the first,
-//                   2 the second element of the pairs alone: the other may hold anything.
+// q k, two tokens in p v. Some ISAs multiply both at once, others one after the other (kParts):
+//   Storage         the type of an element
+//   kFormat, kStep  its KvFormat; the distance in elements between lanes of a pair
+//   PackInputs      converts floats x[2 * pairs] to the left operands of products, in place
+//   Input           the left operand of one pair, in all lanes
+//   LoadPairs       the right operands of a vector of pairs. `plane` is the distance in elements
+//                   between the two elements of a pair if they are not adjacent. kTokens: 3 loads
+//                   both elements, 1 only the first and 2 only the second; the other element may
+//                   hold anything.
 //   Add             sum + products
 #pragma once
 
@@ -52,7 +53,7 @@ inline void WithKvFormat(KvFormat format, F f) {
   }
 }
 
-// K or V of one kv head in one page.
+// K, or V, of one kv head in one page.
 template <typename T>
 inline typename T::Storage* KvPage(const KvLayer& kv, void* pages, int64_t head, int64_t page) {
   const int64_t index = head * kv.num_pages + page;
@@ -82,7 +83,7 @@ inline void EncodeFloats(const float* x, int64_t head_dim, F put) {
 }
 
 inline float LargestMagnitude(const float* x, int64_t count) {
-  int32_t largest = 0;  // bits of floats without sign: ordered like integers, NaN last
+  int32_t largest = 0;  // bits of absolute values, ordered like integers, NaN last
   for (int64_t i = 0; i < count; ++i) {
     const int32_t bits = __builtin_bit_cast(int32_t, x[i]) & 0x7fffffff;
     largest = bits > largest ? bits : largest;
@@ -105,7 +106,7 @@ inline float EncodeInt8(const float* x, int64_t head_dim, F put) {
   return scale.scale;
 }
 
-// Row x becomes the elements index(d) of a page, and token's scale.
+// Writes row x to the elements index(d) of a page, and the scale of its token.
 template <typename T, typename F>
 inline void WriteKvRow(const KvLayer& kv, typename T::Storage* page, int64_t token, const float* x,
                        F index) {

@@ -1,10 +1,10 @@
 // y = x w^T + bias on packed panels, for every format of formats.inl. Included by
 // cpu/linear_kernels.cc only.
 //
-// First the rows are converted into the workspace: tile after tile, in each [group][row] Inputs.
-// Then tiles of rows meet panels. Every output is one float sum that runs over the groups of k from
-// 0 upwards and then adds the bias; tiles, blocks and spilled sums only decide when. So a row's
-// result does not depend on the other rows nor on the blocking.
+// First the rows are converted into the workspace, tile after tile, as [group][row] Inputs in each.
+// Then tiles of rows are multiplied with panels. Every output is one float sum that runs over the
+// groups of k from 0 upwards and then adds the bias; tiles, blocks and spilled sums do not change
+// its order. A row's result therefore depends neither on the other rows nor on the blocking.
 #pragma once
 
 #include "kernels/cpu/formats.inl"
@@ -12,10 +12,10 @@
 namespace mlc_native::kernels {
 namespace {
 
-// A block of rows (its inputs in L2) meets one panel after the other; of a panel, a block of k (L1)
-// serves all tiles of the rows before the next one does, while that is prefetched. Sums wait in a
-// buffer of their own meanwhile: rows of y lie so far apart that they would fight for the same
-// cache sets.
+// A block of rows (with its inputs in L2) is multiplied with one panel after the other. Within a
+// panel, a block of k (in L1) is used for all tiles of the rows while the next block is prefetched.
+// Sums are kept in a separate buffer meanwhile, because rows of y are so far apart that they would
+// compete for the same cache sets.
 constexpr int64_t kBlockInputBytes = 512 * 1024;
 constexpr int64_t kBlockWeightBytes = 20 * 1024;
 constexpr int64_t kMaxBlockRows = 384;
@@ -79,7 +79,7 @@ constexpr int64_t Groups(int64_t k) {
   return CeilDiv(k, F::kGroup);
 }
 
-// One row into its place in its tile, whose Inputs are [groups][rows].
+// Writes one row to its place in its tile, whose Inputs are [groups][rows].
 template <typename F>
 void ConvertRow(const float* x, int64_t k, int64_t rows, typename F::Input* out) {
   int64_t i = 0;
@@ -113,14 +113,14 @@ struct Tile {
   const void* x;  // Inputs [groups][rows]
   int64_t groups;
   const float* from;  // sums so far, [rows][kPanel]; null: start at 0
-  float* y;           // where the sums go
+  float* y;           // receives the sums
   int64_t ldy;
   const float* bias;      // null: none, or not the last groups
-  const char* prefetch;   // what will be read next, walked along with the groups
+  const char* prefetch;   // the data to be read next, prefetched along with the groups
   int64_t prefetch_step;  // bytes per step of a group
 };
 
-// The loops over the sums must unroll fully, else they do not live in registers.
+// The loops over the sums must be fully unrolled, so that the sums stay in registers.
 template <typename F, int kRows>
 inline void RunTile(const Tile& t) {
   Vec sums[kRows][2];
@@ -153,7 +153,7 @@ inline void RunTile(const Tile& t) {
   }
 }
 
-// Runs a tile of the last panel, of whose columns only some exist, on a whole panel of its own.
+// Runs a tile of the last panel, which has fewer columns, on a whole temporary panel.
 template <int kMaxRows, typename Run>
 inline void RunTail(const Tile& t, int64_t rows, int64_t columns, Run run) {
   float y[kMaxRows * kPanel];
@@ -182,7 +182,7 @@ class Problem {
  public:
   Problem(const PackedLinear& w, const LinearArgs& a) : w_(w), a_(a) {}
 
-  // All rows times some panels.
+  // Multiplies all rows with some panels.
   void Run(Range panels) const {
     const int64_t tile_bytes = groups_ * kMaxRows * static_cast<int64_t>(sizeof(Input));
     const int64_t block_tiles = Min64(kMaxTiles, kBlockInputBytes / tile_bytes + 1);
@@ -205,10 +205,10 @@ class Problem {
   static constexpr int64_t kMaxTiles = kMaxBlockRows / kMaxRows;
   static constexpr int64_t kMaxBlockGroups = Min64(kBlockWeightBytes / F::kGroupBytes, 16);
 
-  // Where a step is not whole lines (q8), prefetches slow down a tile that reads straight on.
+  // If a step is not a whole number of lines (q8), prefetches slow down a tile that reads linearly.
   static constexpr bool kWholeLines = F::kGroupBytes / F::kSteps % kLine == 0;
 
-  // The sums of all the tiles are in `sums` until the last groups are added.
+  // The sums of all tiles stay in `sums` until the last groups have been added.
   void RunBlock(Range tiles, Range groups, int64_t panel, float* sums) const {
     const bool last = groups.end == groups_;
     const int64_t columns = last ? w_.n - panel * kPanel : kPanel;

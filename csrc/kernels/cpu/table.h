@@ -10,8 +10,8 @@
 
 namespace mlc_native::kernels {
 
-// The rows [row_begin, row_end) of one sequence for the q heads of one kv head, with the thread's
-// scratch memory.
+// Rows [row_begin, row_end) of one sequence for the q heads of one kv head, with the scratch memory
+// of the thread.
 struct AttentionBlock {
   const AttentionSequence* sequence;
   int64_t kv_head;
@@ -20,40 +20,41 @@ struct AttentionBlock {
   float* scratch;
 };
 
-// States of consecutive segments [begin, end) of a block, and the state that the block's segments
-// before them add up to.
+// The states of consecutive segments [begin, end) of a block, and the sum of the states of the
+// block's earlier segments.
 struct AttentionParts {
   int64_t begin;
   int64_t end;
   float* states;
-  int64_t state_floats;  // from one to the next
+  int64_t state_floats;  // stride between two states
   float* total;
 };
 
-// Query vectors (rows x q heads per kv head) that one block holds at most, unless one row alone has
+// Greatest number of query vectors (rows x q heads per kv head) in a block, unless a single row has
 // more.
 inline constexpr int64_t kMaxBlockQueries = 24;
-// Pages per softmax rescaling step. Steps start at multiples of it, so their cut depends on
-// positions alone.
+// Pages per softmax rescaling step. Steps start at multiples of it, so they depend only on
+// positions.
 inline constexpr int64_t kPagesPerStep = 8;
-// Steps per segment. Every segment of a row's keys is summed up by itself and then added to those
-// before it, so that different threads can take a row's segments. The cut is the same where one
-// thread takes them all: it shows in the last bits.
+// Steps per segment. Each segment of a row's keys is summed separately and then added to the
+// earlier ones, so that several threads can share the segments of a row. Segments are the same when
+// one thread computes them all, because they affect the last bits.
 inline constexpr int64_t kStepsPerSegment = 8;
 inline constexpr int64_t kSegmentTokens = kStepsPerSegment * kPagesPerStep * kPageSize;
 
-// Scratch memory of a block holds its queries, padded to pairs of the widest vectors of any ISA.
+// The scratch memory of a block holds its queries, padded to pairs of the widest vectors of any
+// ISA.
 inline constexpr int64_t kMaxLanes = 16;
 constexpr int64_t AttentionScratchRow(int64_t head_dim) {
   return (head_dim + 2 * kMaxLanes - 1) / (2 * kMaxLanes) * (2 * kMaxLanes);
 }
-// What some keys add up to for a block's queries: outputs, sums per lane and maxima; whole cache
+// The sums over some keys for a block's queries: outputs, sums per lane and maxima, in whole cache
 // lines.
 constexpr int64_t AttentionStateFloats(int64_t queries, int64_t head_dim) {
   return queries * (AttentionScratchRow(head_dim) + kMaxLanes) +
          (queries + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
 }
-// Inputs, scores of a step, and the states of a segment and of those before it.
+// Inputs, scores of a step, the state of a segment and that of the earlier segments.
 constexpr int64_t AttentionScratchFloats(int64_t queries, int64_t head_dim) {
   return queries * (AttentionScratchRow(head_dim) + kPagesPerStep * kPageSize) +
          2 * AttentionStateFloats(queries, head_dim);
@@ -62,8 +63,8 @@ constexpr int64_t AttentionScratchFloats(int64_t queries, int64_t head_dim) {
 struct LinearKernels {
   int64_t panel_width;  // output columns of a packed panel: two vectors
 
-  // First every row of x into args.workspace, in the form that the weight's format multiplies with;
-  // then the panels.
+  // The first function converts every row of x into args.workspace, in the form that the weight's
+  // format multiplies with. The second one computes panels.
   void (*linear_input)(const PackedLinear&, const LinearArgs&, int64_t row_begin, int64_t row_end);
   void (*linear)(const PackedLinear&, const LinearArgs&, int64_t panel_begin, int64_t panel_end);
 };
@@ -71,8 +72,8 @@ struct LinearKernels {
 struct AttentionKernels {
   void (*write_kv)(const KvLayer&, const WriteKvArgs&, int64_t row_begin, int64_t row_end);
   void (*attention)(const KvLayer&, const AttentionArgs&, const AttentionBlock&);
-  // The same in parts: one segment's state; then segments added to the total of their block, which
-  // goes to args.out with the block's last one.
+  // The same in parts. The first function computes the state of one segment. The second one adds
+  // segments to the total of their block, and writes args.out after the block's last segment.
   void (*attention_segment)(const KvLayer&, const AttentionArgs&, const AttentionBlock&,
                             int64_t segment, float* state);
   void (*attention_fold)(const KvLayer&, const AttentionArgs&, const AttentionBlock&,

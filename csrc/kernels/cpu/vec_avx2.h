@@ -1,10 +1,11 @@
-// A vector of floats and the element types of memory. What an ISA gives here:
+// A vector of floats and the element types of memory for AVX2 + FMA + F16C: 8 floats. The vec_*.h
+// of an ISA provides:
 //
-//   kTileRows     rows of two vectors whose sums fit the registers beside what is multiplied
+//   kTileRows     rows of two vectors whose sums fit into the registers together with the operands
 //   Vec           kLanes floats (a divisor of kPageSize, at most kMaxLanes); Zero, Set, Load, Store
 //                 (any address), + - * /
 //   Fma           a * b + c, rounded once (twice where the target has no instruction for it)
-//   Max, Min, Round, Abs, CopySign, SelectLess, Exp2Int, Prefetch   as said at each
+//   Max, Min, Round, Abs, CopySign, SelectLess, Exp2Int, Prefetch   documented at each function
 //   Float32, BFloat16, Float16   in memory: Storage; LoadAs: kLanes consecutive elements; StoreAs:
 //                 rounds to nearest even and keeps NaN
 //   BFloat16, Int8   LoadEven, LoadOdd: every other one of 2 * kLanes elements
@@ -40,7 +41,7 @@ inline Vec operator/(Vec a, Vec b) { return {_mm256_div_ps(a.v, b.v)}; }
 inline Vec Fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 inline Vec Max(Vec a, Vec b) { return {_mm256_max_ps(a.v, b.v)}; }  // b if one is NaN
 inline Vec Min(Vec a, Vec b) { return {_mm256_min_ps(a.v, b.v)}; }  // b if one is NaN
-// To nearest even; |a| < 2^22.
+// Rounds to nearest even. Requires: |a| < 2^22.
 inline Vec Round(Vec a) {
   return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
@@ -49,7 +50,7 @@ inline Vec CopySign(Vec magnitude, Vec sign) {
   const __m256 bit = _mm256_set1_ps(-0.0f);
   return {_mm256_or_ps(_mm256_andnot_ps(bit, magnitude.v), _mm256_and_ps(bit, sign.v))};
 }
-// a < b ? yes : no, lane by lane; NaN compares false.
+// a < b ? yes : no for each lane. NaN compares false.
 inline Vec SelectLess(Vec a, Vec b, Vec yes, Vec no) {
   return {_mm256_blendv_ps(no.v, yes.v, _mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))};
 }
@@ -105,7 +106,7 @@ struct Float16 {
   }
 };
 
-struct Int8 {  // of KV pages: pairs only
+struct Int8 {  // codes of KV pages, only in pairs
   using Storage = int8_t;
   static Vec LoadEven(const int8_t* p) {
     return {_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(Words(p), 16), 16))};

@@ -1,5 +1,5 @@
-// Vec for AVX-512 (F, BW, DQ, VL): 16 floats. Included by the translation units of the AVX-512
-// levels only, hence the unnamed namespace, see vec_avx2.h.
+// Vec for AVX-512 (F, BW, DQ, VL): 16 floats. vec_avx2.h describes the interface and the unnamed
+// namespace.
 #pragma once
 
 #include <immintrin.h>
@@ -36,7 +36,7 @@ inline Vec CopySign(Vec magnitude, Vec sign) {
   const __m512 bit = _mm512_set1_ps(-0.0f);
   return {_mm512_or_ps(_mm512_andnot_ps(bit, magnitude.v), _mm512_and_ps(bit, sign.v))};
 }
-// a < b ? yes : no, lane by lane; NaN compares false.
+// a < b ? yes : no for each lane. NaN compares false.
 inline Vec SelectLess(Vec a, Vec b, Vec yes, Vec no) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), no.v, yes.v)};
 }

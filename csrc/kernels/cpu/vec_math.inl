@@ -13,7 +13,7 @@ constexpr int64_t Max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 constexpr float kLowestExponent = -87.3f;
 
-// e^x of x brought into [-87.3, 88], relative error below 2e-7; NaN stays NaN.
+// e^x for x clamped to [-87.3, 88], with a relative error below 2e-7. NaN stays NaN.
 // x = n ln2 + r, e^r by Cephes' expf polynomial (netlib.org/cephes, expf.c).
 inline Vec ClampedExp(Vec x) {
   const Vec clamped = Max(Vec::Set(kLowestExponent), Min(Vec::Set(88.0f), x));
@@ -29,13 +29,13 @@ inline Vec ClampedExp(Vec x) {
   return (Fma(p, r * r, r) + Vec::Set(1.0f)) * Exp2Int(n);
 }
 
-// The same, but 0 below -87.3 (also at -inf).
+// The same, except that the result is 0 below -87.3 (also for -inf).
 inline Vec Exp(Vec x) {
   return SelectLess(x, Vec::Set(kLowestExponent), Vec::Zero(), ClampedExp(x));
 }
 
-// 2^x for x <= 0, relative error below 2e-7; 0 below -126.5 (also at -inf), NaN stays NaN. The
-// polynomial is a fit with least relative error on [-0.5, 0.5].
+// 2^x for x <= 0, with a relative error below 2e-7; 0 below -126.5 (also for -inf). NaN stays NaN.
+// The polynomial has the least relative error on [-0.5, 0.5].
 inline Vec Exp2(Vec x) {
   const Vec clamped = Max(Vec::Set(-127.0f), x);
   const Vec n = Round(clamped);
@@ -67,7 +67,8 @@ inline Vec Tanh(Vec x) {
 // x / (1 + e^-u)
 inline Vec TimesSigmoid(Vec x, Vec u) { return x / (Vec::Set(1.0f) + ClampedExp(Vec::Zero() - u)); }
 
-// The first `count` < kLanes elements; the rest is zero and nothing beyond is touched.
+// Loads the first `count` < kLanes elements; the other lanes are zero. No memory beyond is
+// accessed.
 inline Vec LoadPartial(const float* p, int64_t count) {
   float lanes[Vec::kLanes] = {};
   for (int64_t i = 0; i < count; ++i) lanes[i] = p[i];
@@ -91,11 +92,11 @@ inline void StorePartialAs(typename T::Storage* p, Vec x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];
 }
 
-// Lanes as GCC's and Clang's vectors, which shuffle in registers on every ISA.
+// Lanes as vectors of GCC and Clang, whose shuffles stay in registers on every ISA.
 template <int kCount>
 using Lanes __attribute__((vector_size(kCount * sizeof(float)))) = float;
 
-// Halving tree over the lanes.
+// Sums the lanes in a halving tree.
 inline float Sum(Lanes<4> x) {
   const Lanes<4> half = x + __builtin_shufflevector(x, x, 2, 3, 2, 3);
   return half[0] + half[1];

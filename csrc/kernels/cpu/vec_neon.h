@@ -1,8 +1,7 @@
-// Vec for NEON (AArch64): 8 floats in two registers. Twice a register because a panel of 4
-// registers needs fewer broadcasts per product than one of 2 (5 rows: 4 loads and 5 broadcasts for
-// 20 multiply-adds, against 2 and 10), and one row alone has 4 independent sums to hide the
-// latency. Included by the translation units of the NEON levels only, hence the unnamed namespace,
-// see vec_avx2.h.
+// Vec for NEON (AArch64): 8 floats in two registers. A panel of 4 registers needs fewer broadcasts
+// per product than one of 2 (5 rows: 4 loads and 5 broadcasts for 20 multiply-adds, against 2 and
+// 10), and a single row has 4 independent sums to hide the latency. vec_avx2.h describes the
+// interface and the unnamed namespace.
 #pragma once
 
 #include <arm_neon.h>
@@ -35,12 +34,12 @@ inline Vec operator/(Vec a, Vec b) { return {vdivq_f32(a.lo, b.lo), vdivq_f32(a.
 inline Vec Fma(Vec a, Vec b, Vec c) {
   return {vfmaq_f32(c.lo, a.lo, b.lo), vfmaq_f32(c.hi, a.hi, b.hi)};
 }
-// a < b ? yes : no, lane by lane; NaN compares false.
+// a < b ? yes : no for each lane. NaN compares false.
 inline Vec SelectLess(Vec a, Vec b, Vec yes, Vec no) {
   return {vbslq_f32(vcltq_f32(a.lo, b.lo), yes.lo, no.lo),
           vbslq_f32(vcltq_f32(a.hi, b.hi), yes.hi, no.hi)};
 }
-// Not fmax and fmin: they return NaN whichever operand it is.
+// Does not use fmax and fmin, which return NaN if either operand is NaN.
 inline Vec Max(Vec a, Vec b) { return SelectLess(b, a, a, b); }  // b if one is NaN
 inline Vec Min(Vec a, Vec b) { return SelectLess(a, b, a, b); }  // b if one is NaN
 inline Vec Round(Vec a) { return {vrndnq_f32(a.lo), vrndnq_f32(a.hi)}; }
@@ -104,7 +103,7 @@ struct Float16 {
   }
 };
 
-struct Int8 {  // of KV pages: pairs only
+struct Int8 {  // codes of KV pages, only in pairs
   using Storage = int8_t;
   static Vec LoadEven(const int8_t* p) {
     const int16x8_t words = vreinterpretq_s16_s8(vld1q_s8(p));

@@ -39,8 +39,8 @@ inline Vec Lanewise(F f) {
   return r;
 }
 
-// A multiplication and an addition where the target has no fused instruction (a library call per
-// lane would cost 20x).
+// A multiplication and an addition if the target has no fused instruction (a library call per lane
+// would be 20 times slower).
 inline float MultiplyAdd(float a, float b, float c) {
 #ifdef __FP_FAST_FMAF
   return std::fma(a, b, c);
@@ -80,7 +80,7 @@ inline Vec Abs(Vec a) {
 inline Vec CopySign(Vec magnitude, Vec sign) {
   return Lanewise([&](int i) { return std::copysign(magnitude.v[i], sign.v[i]); });
 }
-// a < b ? yes : no, lane by lane; NaN compares false.
+// a < b ? yes : no for each lane. NaN compares false.
 inline Vec SelectLess(Vec a, Vec b, Vec yes, Vec no) {
   return Lanewise([&](int i) { return a.v[i] < b.v[i] ? yes.v[i] : no.v[i]; });
 }

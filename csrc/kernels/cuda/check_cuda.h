@@ -1,4 +1,5 @@
-// From the CUDA runtime's status codes to exceptions. For files that see CUDA's headers.
+// Turns the status codes of the CUDA runtime into exceptions, for files that include CUDA's
+// headers.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +13,7 @@ namespace mlc_native::kernels::cuda {
 // Throws OutOfDeviceMemory, DeviceError; `what` failed.
 inline void CheckCuda(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // else the next launch would report it again
+  cudaGetLastError();  // clears the error, which the next launch would report again
   const std::string message = std::string("CUDA: ") + what + ": " + cudaGetErrorString(status);
   if (status == cudaErrorMemoryAllocation) throw OutOfDeviceMemory(message);
   throw DeviceError(message);

@@ -1,15 +1,15 @@
-// DecodeAttention: one query row of each sequence, its keys cut into splits that blocks work on
-// side by side.
+// DecodeAttention: one query row per sequence. The keys of a row are divided into splits, on which
+// blocks work in parallel.
 //
 // An item of work is a split of a row's keys with one kv head and up to kMaxItemHeads of the query
-// heads that read it: keys and values are loaded once for all of them. Blocks stay and take items
-// in turn, so the grid depends on nothing but the device, and a captured launch fits any lengths.
-// In an item:
+// heads that read it, so keys and values are loaded once for all of them. Blocks are persistent and
+// take items in turn, so the grid depends only on the device, and a captured launch fits any
+// lengths. The steps of an item:
 //   1. scores of all keys, a group of lanes per key, into shared memory
 //   2. softmax of each head over the split, a warp per head
 //   3. sums of the values, a group of lanes per key, added up over the groups in a fixed order
-// A row of one split is finished then. Else the parts go to the workspace, and the block that is
-// last to finish one merges them, in the order of the splits.
+// A row with one split is then finished. Otherwise the parts go to the workspace, and the block
+// that finishes the last one merges them, in the order of the splits.
 //
 // Bytes: keys and values once; per split 8 head_dim bytes of parts for each query head.
 #include "kernels/cuda/decode_items.cuh"

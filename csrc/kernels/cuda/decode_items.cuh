@@ -1,7 +1,7 @@
-// The work of DecodeAttention: rows are cut into splits by their own length alone, and an item is a
-// split with one kv head and up to kMaxItemHeads of the query heads that read it. Every block
-// counts the splits of all rows anew: it is a matter of a microsecond, and nothing has to be
-// planned ahead.
+// The work items of DecodeAttention. The splits of a row depend only on its own length; an item is
+// a split with one kv head and up to kMaxItemHeads of the query heads that read it. Every block
+// counts the splits of all rows itself, which takes a microsecond and needs no planning on the
+// host.
 #pragma once
 
 #include "kernels/cuda/numbers.cuh"
@@ -71,8 +71,8 @@ struct Item {
   int num_heads;
 };
 
-// first_split[i]: splits of the rows before i; [m] all. One row after another to each thread, then
-// a scan over the threads.
+// Sets first_split[i] to the number of splits of the rows before i, and first_split[m] to that of
+// all rows. Each thread takes several rows, and a scan over the threads follows.
 __device__ inline void CountSplits(const DecodeKernelArgs& args, int* first_split) {
   __shared__ int warp_sums[kDecodeThreads / kWarp];
   const int m = static_cast<int>(args.rows.m);

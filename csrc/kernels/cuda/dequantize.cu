@@ -1,7 +1,7 @@
-// Dequantize: weights in Gemv's layout as row-major numbers, for products of many rows.
+// Dequantize: turns weights in Gemv's layout into row-major numbers, for products of many rows.
 //
-// A thread unpacks what a lane of Gemv loads of a step: 32 numbers of a row, eight at a time.
-// Bytes: the packed weight once, two for each number.
+// A thread unpacks the part that a lane of Gemv loads for a step: 32 numbers of a row, eight at a
+// time. Bytes: the packed weight once, and two for each number.
 #include "kernels/cuda/gemv_formats.cuh"
 
 namespace mlc_native::kernels::cuda {

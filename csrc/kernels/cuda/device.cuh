@@ -1,12 +1,11 @@
-// The boundary to the hardware: what kernels use of CUDA beyond the language itself (threadIdx,
-// __syncthreads, warp shuffles, atomics), behind names of our own. Everything in inline PTX is
-// here, and nothing else is.
+// The boundary to the hardware: everything that kernels use of CUDA beyond the language itself
+// (threadIdx, __syncthreads, warp shuffles, atomics). All inline PTX is here.
 //
-// tests/cpp/cuda/emulator has a second version of this file, by which a host compiler turns the
-// same kernels into functions that run without a GPU. So kernels use no `extern __shared__` (but
-// DynamicShared), no <<<>>> (but Launch), warp collectives of whole warps only, and block sizes
-// that are multiples of 32. A kernel has one argument; it is __grid_constant__ where its address is
-// taken, or it would be copied to each thread's memory.
+// tests/cpp/cuda/emulator has a second version of this file, with which a host compiler turns the
+// same kernels into functions that run without a GPU. Kernels therefore use DynamicShared instead
+// of `extern __shared__`, Launch instead of <<<>>>, warp collectives only on whole warps, and block
+// sizes that are multiples of 32. A kernel has one argument, which is __grid_constant__ where its
+// address is taken; otherwise it would be copied to the memory of each thread.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -69,7 +68,7 @@ __device__ inline float ReciprocalSqrt(float x) { return rsqrtf(x); }
 
 // ---- Memory ----
 
-// 16 bytes of data that nobody else reads soon: weights.
+// Loads 16 bytes that are not read again soon: weights.
 __device__ inline uint4 LoadStreamed(const void* address) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -78,7 +77,7 @@ __device__ inline uint4 LoadStreamed(const void* address) {
   return v;
 }
 
-// What another block of the same launch has written (behind its __threadfence).
+// Loads what another block of the same launch has written before its __threadfence.
 template <typename T>
 __device__ inline T LoadOthers(const T* address) {
   return __ldcg(address);
@@ -90,9 +89,9 @@ __device__ inline void* DynamicShared() {
   return dynamic_shared_memory;
 }
 
-// 16 bytes from global to shared memory in the background; zeros when not `valid`. A thread's
-// copies since its last commit are a group; WaitForCopies<n> returns when all but its n newest
-// groups have arrived, which its own thread then sees, and others behind a barrier.
+// Copies 16 bytes from global to shared memory asynchronously; zeros if not `valid`. The copies of
+// a thread since its last commit form a group. WaitForCopies<n> returns when all groups except the
+// n newest have arrived; they are visible to the same thread, and to others after a barrier.
 __device__ inline void CopyAsync16(void* shared, const void* global, bool valid) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int bytes = valid ? 16 : 0;
@@ -147,7 +146,7 @@ __device__ inline void MmaFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_
 
 // ---- Launch ----
 
-// Of the current device.
+// The number of multiprocessors of the current device.
 inline int NumMultiprocessors() {
   int device = 0;
   int count = 0;

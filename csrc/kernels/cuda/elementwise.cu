@@ -1,4 +1,4 @@
-// What moves rows or touches each element once: embedding, gathering, gated activation, page
+// Kernels that move rows or touch each element once: embedding, gathering, gated activation, page
 // copies. A thread handles 8 elements or 16 bytes; each byte is moved once.
 #include "kernels/cuda/numbers.cuh"
 
@@ -23,7 +23,7 @@ __global__ void EmbedKernel(const EmbedArgs args) {
   if (i >= args.m * vectors) return;
   int64_t id = args.ids[i / vectors];
   if (id < 0) id = args.sampled[-1 - id];
-  if (id < 0) id = 0;  // a row that could not be sampled: it is being ended, any token will do
+  if (id < 0) id = 0;  // the row could not be sampled and is being ended, so any token is fine
   const int64_t column = i % vectors * kVector;
   float x[kVector];
   LoadFloats(static_cast<const T*>(args.table) + id * args.k + column, x);
@@ -79,7 +79,7 @@ __global__ void SoftCapKernel(const SoftCapArgs args) {
   if (i < args.n) args.x[i] = args.cap * tanhf(args.x[i] / args.cap);
 }
 
-// Block (x, y, z): 16-byte pieces of copy y of layer z / 2; K when z is even, else V.
+// Block (x, y, z) copies 16-byte pieces of copy y in layer z / 2: K if z is even, else V.
 __global__ void CopyPagesKernel(const CopyPagesArgs args) {
   const KvPages& kv = args.first;
   const int64_t page_bytes = kKvPageSize * kv.kv_heads * kv.head_dim * KvTypeSize(kv.type);

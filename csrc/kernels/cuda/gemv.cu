@@ -1,13 +1,13 @@
-// Gemv: products of up to 32 rows, which live from the bandwidth of the weights.
+// Gemv: products of up to 32 rows, which are bound by the bandwidth of the weights.
 //
-// A block owns kTileRows rows of the weight; its warps take the steps of k in turn (a step is 128
-// k) and add up their sums in a fixed order. The weights are the tensor cores' first operand and
-// the rows of x the second, eight at a time, so eight rows cost what one does, and a row's sums are
-// the same in every batch. Few weight rows are cut into tiles of 8, so that all multiprocessors
-// have work.
+// A block owns kTileRows rows of the weight. Its warps take the steps of k in turn (a step is 128
+// k) and add their sums in a fixed order. The weights are the first operand of the tensor cores and
+// the rows of x the second, eight at a time, so eight rows cost as much as one, and a row's sums
+// are the same in every batch. Few weight rows are divided into tiles of 8, so that all
+// multiprocessors have work.
 //
-// Bytes: the weights once, x from cache. Each lane has a step's weights (64 bytes of two rows in 16
-// bits) in flight while it computes the one before.
+// Bytes: the weights once, x from cache. Each lane loads the weights of a step (64 bytes of two
+// rows in 16 bits) while it computes the previous step.
 #include <cstring>
 #include <vector>
 
@@ -211,7 +211,8 @@ Packing PackingOf(WeightFormat format, int64_t k) {
       .group = is_q8 ? 64 : 32, .bits = is_q8 ? 8 : 4, .steps = (k + kGemvStep - 1) / kGemvStep};
 }
 
-// Where the code of k (within a step) lies, in bits from the row's step on (gemv_formats.cuh).
+// Returns the position of the code of k (within a step), in bits from the beginning of the row's
+// step (gemv_formats.cuh).
 int64_t BitOf(WeightFormat format, int64_t k) {
   const int64_t block = k / kBlock;
   const int64_t lane = k % kBlock / kVector;

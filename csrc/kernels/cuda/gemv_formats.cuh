@@ -1,17 +1,17 @@
-// How a lane reads its part of a weight row for the tensor cores: Gemv's formats.
+// Gemv's formats: how a lane reads its part of a weight row for the tensor cores.
 //
 // A step is kGemvStep = 128 k, four blocks of 32. In block b, lane t of the four that share a row
-// holds k = 32 b + 8 t ... + 7. Which k sits where in a product's k = 16 does not matter, as long
-// as weights and inputs agree; so every lane loads 16 neighbouring bytes.
+// holds k = 32 b + 8 t ... + 7. The order of k within a product's k = 16 does not matter as long as
+// weights and inputs agree, so every lane loads 16 adjacent bytes.
 //
-//            bytes of a lane's step   order in memory (of a row; a step's four lanes side by side)
-//   16 bits  4 x 16                   as is
-//   q8       2 x 16                   lane t: blocks 0, 1, then the same again for blocks 2, 3
-//   q4       16                       lane t: blocks 0 ... 3, a 32-bit word each; element 2 j of
+//            bytes per lane and step  order in memory (of a row; the four lanes of a step in turn)
+//   16 bits  4 x 16                   unchanged
+//   q8       2 x 16                   lane t: blocks 0, 1, and then the same for blocks 2, 3
+//   q4       16                       lane t: blocks 0 ... 3, a 32-bit word each. Element 2 j of
 //   the
-//                                     block's eight in bits 4 j, element 2 j + 1 in bits 4 j + 16
+//                                     block's eight is in bits 4 j, element 2 j + 1 in 4 j + 16.
 //
-// Scales [n, steps * groups of a step] follow the codes, float16.
+// Scales [n, steps * groups of a step] follow the codes, in float16.
 #pragma once
 
 #include "kernels/cuda/numbers.cuh"

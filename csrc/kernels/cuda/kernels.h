@@ -1,21 +1,21 @@
-// The CUDA kernels of the transformer and of sampling: what kernels/kernels.h is for the CPU.
-// Device pointers, sizes and strides (in elements), a stream; no torch, no CUDA header, no globals.
+// The CUDA kernels of the transformer and of sampling, the counterpart of kernels/kernels.h for the
+// CPU. Functions take device pointers, sizes and strides (in elements), and a stream. No globals.
 //
-// Steps that run ahead: a step's inputs lie at fixed addresses, Embed reads tokens that the host
-// does not know yet from where SampleTokens of the step before has written them, and their
-// penalties, too (SamplingRow::pending).
+// Steps in flight: the inputs of a step are at fixed addresses. Embed reads tokens that the host
+// does not know yet from where SampleTokens of the previous step has written them; penalties read
+// them there too (SamplingRow::pending).
 //
-// Graphs: every launch here depends on pointers, sizes and strides alone, not on lengths or ids in
-// device memory. A captured decode step of b rows so serves every batch of at most b rows: unused
+// Graphs: every launch depends only on pointers, sizes and strides, not on lengths or ids in device
+// memory. A captured decode step of b rows therefore serves every batch of at most b rows: unused
 // rows have length 0, and every kernel skips them.
 //
-// Bitwise contract: a row's result depends on its own inputs only. Attention is cut into splits by
-// the row's own length, and prefill's tiles of keys start at multiples of kPrefillKeys whatever the
-// chunk; sums run in a fixed order and nothing is added up with floating atomics. Products are
-// bitwise independent of the batch up to kMaxGemvRows rows; cuBLAS beyond that is not.
+// Bitwise contract: a row's result depends only on its own inputs. The splits of attention depend
+// on the row's own length, and the key tiles of prefill start at multiples of kPrefillKeys for any
+// chunk. Sums run in a fixed order, without floating-point atomics. Products are bitwise
+// independent of the batch up to kMaxGemvRows rows; cuBLAS, which computes larger ones, is not.
 //
-// Launches throw DeviceError. Contents (ids in range, finite numbers) are the caller's
-// promise; shapes are checked. Rows start at multiples of 16 bytes.
+// Launches throw DeviceError. Shapes are checked. Requires: contents are valid (ids in range,
+// finite numbers), and rows start at multiples of 16 bytes.
 #pragma once
 
 #include <cstddef>
@@ -51,7 +51,7 @@ void GatherRows(const void* in, const int32_t* rows, int64_t m, int64_t row_byte
 
 // With x:             residual[i] += post_weight ? norm(x[i], post_weight) : x[i]
 // With y:             y[i] = pre_weight ? norm(residual[i], pre_weight) : residual[i]
-// where norm(v, w) = v / sqrt(mean(v^2) + eps) * (w + weight_offset). Either part may be absent; y
+// where norm(v, w) = v / sqrt(mean(v^2) + eps) * (w + weight_offset). Either part may be absent. y
 // may be x.
 struct AddNormArgs {
   DType dtype = DType::kBFloat16;  // of x, y and the weights
@@ -87,8 +87,8 @@ constexpr int64_t KvTypeSize(KvType type) {
   return type == KvType::kFloat8 ? 1 : type == KvType::kFloat32 ? 4 : 2;
 }
 
-// One layer's pages, [num_pages, kv_heads, 16, head_dim] each: the 16 keys of a head are one
-// contiguous piece. Values of 8 bits are E4M3 of value / scale.
+// One layer's pages, [num_pages, kv_heads, 16, head_dim] for K and for V, so the 16 keys of a head
+// are contiguous. 8-bit values are E4M3 of value / scale.
 struct KvPages {
   KvType type = KvType::kBFloat16;
   int64_t kv_heads = 0;
@@ -101,10 +101,10 @@ struct KvPages {
 };
 inline constexpr int64_t kMaxHeadDim = 256;
 
-// qkv[i] = q_heads, kv_heads and again kv_heads of head_dim. q and k of each head: norm (weights of
-// head_dim, or null), then rope of the half-split pairs (j, j + rotary_dim / 2) of the first
-// rotary_dim elements. q goes back to its place, k and v to slot slots[i] = page * 16 + offset;
-// rows with a negative slot are skipped.
+// qkv[i] consists of q_heads, kv_heads and kv_heads vectors of head_dim. q and k of each head are
+// normalized (if there are weights) and rotated: element j of the first rotary_dim is paired with j
+// + rotary_dim / 2. q is changed in place; k and v go to slot slots[i] = page * 16 + offset. Rows
+// with a negative slot are skipped.
 struct QkRopeWriteKvArgs {
   DType dtype = DType::kBFloat16;
   void* qkv = nullptr;
@@ -134,11 +134,11 @@ struct ActivateArgs {
 };
 void Activate(const ActivateArgs& args, Stream stream);
 
-// x = cap * tanh(x / cap), n elements.
+// x = cap * tanh(x / cap) for n elements.
 void SoftCap(float* x, int64_t n, float cap, Stream stream);
 
-// Pages copies[i].src_page -> dst_page of all layers; sources and destinations are distinct. Layer
-// l's pages lie l * layer_stride bytes behind those of `first`.
+// Copies page copies[i].src_page to dst_page in all layers. Sources and destinations are distinct.
+// The pages of layer l are l * layer_stride bytes behind those of `first`.
 struct CopyPagesArgs {
   KvPages first;
   int64_t num_layers = 0;
@@ -166,13 +166,13 @@ struct AttentionArgs {
   int64_t ld_block_tables = 0;
 };
 
-// Rows by themselves: row i sees the keys 0 .. lengths[i] - 1, the last of them its own. Rows of
-// length 0 are skipped.
+// Single rows: row i attends to keys 0 .. lengths[i] - 1, including its own. Rows of length 0 are
+// skipped.
 struct DecodeRows {
   const int32_t* lengths = nullptr;
   const int32_t* tables = nullptr;  // row i uses table tables[i]; null: table i
   int64_t m = 0;                    // at most kMaxDecodeRows
-  int64_t max_rows = 0;             // what the workspace was made for
+  int64_t max_rows = 0;             // rows that the workspace is made for
   int64_t max_length = 0;
   void* workspace = nullptr;  // DecodeWorkspaceBytes; its first ZeroedDecodeBytes zero before the
                               // first use (each call leaves them so)
@@ -184,18 +184,20 @@ size_t ZeroedDecodeBytes(int64_t q_heads);
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                      Stream stream);
 
-// `num_rows` consecutive rows of the sequence with table `table`, the first at `first_position`.
-// Their keys are written already. A tile is at most PrefillTileRows(...) rows; the host cuts.
+// `num_rows` consecutive rows of the sequence with table `table`, from `first_position` on.
+// Requires: their keys have been written. The host divides rows into tiles of at most
+// PrefillTileRows(...).
 struct PrefillTile {
   int32_t row_begin = 0;
   int32_t num_rows = 0;
   int32_t first_position = 0;
   int32_t table = 0;
 };
-inline constexpr int64_t kPrefillKeys = 64;  // keys at a time
+inline constexpr int64_t kPrefillKeys = 64;  // keys per step
 int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads);
-// 16-bit activations with KV of the same type, head_dim a multiple of 16, at most 128 query heads
-// to a kv head; DecodeAttention takes other rows. Tiles with many keys first, for balance.
+// Requires 16-bit activations, KV of the same type, head_dim a multiple of 16, and at most 128
+// query heads per kv head; DecodeAttention computes all other rows. Tiles with many keys come
+// first, for balance.
 void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const PrefillTile* tiles,
                       int64_t num_tiles, Stream stream);
 
@@ -222,9 +224,9 @@ struct GemvArgs {
 inline constexpr int64_t kMaxGemvRows = 32;
 void Gemv(const GemvArgs& args, Stream stream);
 
-// Codes and float16 scales of a quantized weight [n, k] (values scale * (code - offset), offset 128
-// or 8, groups of 64 or 32 k) in the order in which lanes load them; k is filled up to a multiple
-// of kGemvStep with zeros. On the host.
+// Packs codes and float16 scales of a quantized weight [n, k] in the order in which lanes load
+// them. Values are scale * (code - offset), with offset 128 or 8 and groups of 64 or 32 k. k is
+// padded to a multiple of kGemvStep with zeros. Runs on the host.
 inline constexpr int64_t kGemvStep = 128;
 size_t GemvWeightBytes(WeightFormat format, int64_t n, int64_t k);
 struct QuantizedRows {
@@ -234,8 +236,8 @@ struct QuantizedRows {
 void PackGemvWeights(WeightFormat format, int64_t n, int64_t k, const QuantizedRows& rows,
                      void* packed);
 
-// out[i, 0:k] = row first_row + i of such a weight, each number scale * (code - offset) rounded to
-// `dtype`: for products of many rows.
+// out[i, 0:k] = row first_row + i of such a weight, with each number scale * (code - offset)
+// rounded to `dtype`. For products of many rows.
 struct DequantizeArgs {
   WeightFormat format = WeightFormat::kQ8;
   DType dtype = DType::kBFloat16;  // of 16 bits
@@ -250,7 +252,7 @@ void Dequantize(const DequantizeArgs& args, Stream stream);
 
 // ---- Sampling ----
 
-// How one row of logits becomes a token: sampling/sampler.h's order and meaning.
+// How one row of logits becomes a token, with the order and meaning of sampling/sampler.h.
 struct SamplingRow {
   float inverse_temperature = 1.0f;
   float top_p = 1.0f;

@@ -1,5 +1,5 @@
 // AddNorm, Normalize: one block per row, which stays in registers between the sums. Moves 8 bytes
-// per element of the residual, and 2 each of x and y (4 of what is normalized in place).
+// per element of the residual, and 2 per element of x and of y (4 when x is normalized in place).
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
 

@@ -120,7 +120,7 @@ void WithActivationType(DType dtype, const F& f) {
   MLC_CHECK(false) << "activations of type " << static_cast<int>(dtype);
 }
 
-// A KV type is the activations' own, or 8 bits beside 16.
+// The KV type is that of the activations, or 8 bits with 16-bit activations.
 template <typename T, typename F>
 void WithKvType(KvType type, DType activations, const F& f) {
   if constexpr (sizeof(T) == 2) {

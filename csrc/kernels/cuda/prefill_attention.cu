@@ -1,17 +1,17 @@
 // PrefillAttention on tensor cores: many rows of a sequence against its pages.
 //
-// A block takes a tile of kRows rows of one kv head: tokens times the query heads that share it, so
-// each key is loaded once for all of them. Keys and values come kPrefillKeys at a time through
-// shared memory, copied in the background: the values of a step while its scores are computed, the
-// keys of the next one after that. A warp owns 16 rows; scores, weights and sums stay in its
-// registers (online softmax, in base 2).
+// A block computes a tile of kRows rows of one kv head: tokens times the query heads that share it,
+// so each key is loaded once for all of them. Keys and values are copied asynchronously to shared
+// memory, kPrefillKeys at a time: the values of a step while its scores are computed, and then the
+// keys of the next step. A warp owns 16 rows; scores, weights and sums stay in its registers
+// (online softmax in base 2).
 //
-// Steps start at multiples of kPrefillKeys and what a row may not see adds exact zeros, so its
-// result does not depend on the tile it is in.
+// Steps start at multiples of kPrefillKeys, and keys that a row may not attend to add exact zeros,
+// so a row's result does not depend on its tile.
 //
-// Operations: 4 head_dim per query head and key, head_dim filled up to 64, 128 or 256 with zeros,
-// and half of the steps at the causal edge wasted. Bytes: the keys and values before a tile, mostly
-// from L2.
+// Operations: 4 head_dim per query head and key, with head_dim padded to 64, 128 or 256; half of
+// the steps at the causal edge are wasted. Bytes: the keys and values before a tile, mostly from
+// L2.
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -116,7 +116,7 @@ class Worker {
     }
   }
 
-  // Zeros for what no row of the tile sees: it may be anything, and the page numbers, too.
+  // Zeros for keys that no row of the tile attends to: they and their page numbers may be anything.
   __device__ void LoadKeys(int first, const void* pages, const SharedTile<T, kDim>& to) const {
     const int64_t dim = args_.kv.head_dim;
     const Kv* from = static_cast<const Kv*>(pages);

@@ -1,5 +1,5 @@
-// Sums and maxima over the threads of a warp or block, in an order that depends on nothing but the
-// number of threads.
+// Sums and maxima over the threads of a warp or block, in an order that depends only on the number
+// of threads.
 #pragma once
 
 #include "kernels/cuda/device.cuh"

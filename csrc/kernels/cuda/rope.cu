@@ -1,6 +1,5 @@
-// QkRopeWriteKv: a warp per head of a row. The head goes through shared memory, where each lane
-// finds the other half of its pairs. Reads q, k and v once; writes q in place, k and v to the
-// pages.
+// QkRopeWriteKv: a warp per head of a row. Lanes exchange the halves of their pairs through shared
+// memory. Reads q, k and v once; writes q in place, and k and v to the pages.
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
 

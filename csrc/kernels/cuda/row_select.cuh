@@ -1,9 +1,9 @@
-// Finding where a row of numbers is cut, by one block and without sorting it.
+// Finds the threshold of a truncation of a row, with one block and without sorting.
 //
-// Values are compared by their bits (OrderedBits). A radix select looks at 8 bits at a time: how
-// much of a measure (1 each, or weights) do the values with these leading bits have? All sums are
-// integers, so the order in which threads add does not matter. Where a lower bound is known the few
-// values above it are gathered in shared memory first and the row is not read again.
+// Values are compared by their bits (OrderedBits). A radix select processes 8 bits at a time: it
+// sums a measure (1 each, or weights) of the values by their next digit. All sums are integers, so
+// the order in which threads add does not matter. If a lower bound is known, the few values above
+// it are first gathered in shared memory, and the row is not read again.
 #pragma once
 
 #include "kernels/cuda/numbers.cuh"

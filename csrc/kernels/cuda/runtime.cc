@@ -128,7 +128,7 @@ Graph::~Graph() {
 }
 
 Graph Graph::Capture(Stream stream, const std::function<void()>& work) {
-  // Of this thread alone: what other engines do meanwhile is none of its business.
+  // Captures only this thread, so other engines may use the device meanwhile.
   CheckCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
             "begin of a graph's capture");
   std::exception_ptr failure;

@@ -1,18 +1,20 @@
 // SampleTokens without a sort: from rows of logits to tokens in two launches.
 //
-// 1. ScanKernel (sampling_scan.cuh), a block per chunk of a row: bias, penalties and mask in place,
-//    and what is to know of each chunk.
-// 2. DrawKernel, a block per row. Greedy rows only look through the chunks. Others find where top-k
-//    and top-p cut (row_select.cuh), then walk the kept tokens in order of ids to where the running
-//    sum passes the draw.
+// 1. ScanKernel (sampling_scan.cuh), a block per chunk of a row: applies bias, penalties and mask
+// in
+//    place, and summarizes each chunk.
+// 2. DrawKernel, a block per row. Greedy rows only read the summaries. Other rows find the
+// thresholds
+//    of top-k and top-p (row_select.cuh) and then visit the kept tokens in the order of their ids,
+//    until the running sum passes the draw.
 //
-// Weights are multiples of 2^-40 (the largest is 1): whatever is added up by threads in an unknown
-// order is an integer, so a row's token is the same in every batch and run. Ties at a cut go to the
-// lowest ids, like on the CPU.
+// Weights are multiples of 2^-40 (the largest is 1), so that sums over threads in an unknown order
+// are sums of integers, and a row's token is the same in every batch and run. Ties at a threshold
+// go to the lowest ids, as on the CPU.
 //
-// Bytes: the row once in the first launch, read and written; in the second 0 (greedy), 1 (no
-// truncation), 2 (top-k) or 3 times (top-p) from L2; more where a distribution is so flat that
-// thousands of tokens are kept.
+// Bytes: the first launch reads and writes the row once. The second one reads it 0 (greedy), 1 (no
+// truncation), 2 (top-k) or 3 times (top-p) from L2, and more often if a distribution is so flat
+// that thousands of tokens are kept.
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/row_select.cuh"

@@ -1,6 +1,6 @@
-// First launch of SampleTokens: bias, penalties and mask are applied in place; each chunk's maximum
-// and its first place are found, whether something is wrong with it, and for logprobs the sum of
-// e^x and a copy of the row as the model made it. The row is read and written once.
+// The first launch of SampleTokens. It applies bias, penalties and mask in place and computes the
+// maximum of each chunk with its first position, whether the chunk has a NaN or +inf, and for
+// logprobs the sum of e^x and a copy of the model's row. The row is read and written once.
 #pragma once
 
 #include "kernels/cuda/numbers.cuh"
@@ -63,7 +63,8 @@ struct SampleKernelArgs {
 };
 
 __device__ inline float Penalized(const SamplingRow& row, float logit, int32_t count) {
-  if (count == 0 || !isfinite(logit)) return logit;  // forbidden stays so, NaN stays to be found
+  if (count == 0 || !isfinite(logit))
+    return logit;  // -inf stays forbidden, a NaN is reported later
   float value = logit - row.presence_penalty - static_cast<float>(count) * row.frequency_penalty;
   value = value > 0 ? value / row.repetition_penalty : value * row.repetition_penalty;
   constexpr float kMax = 3.402823466e38f;

@@ -1,4 +1,4 @@
-// The CUDA models as a plug-in library: from a ModelSource to a CudaModel.
+// The entry points of the CUDA plug-in, which makes a CudaModel from a ModelSource.
 #include <string>
 #include <utility>
 
@@ -14,7 +14,7 @@ namespace {
 
 using kernels::cuda::KvType;
 
-// "auto" is the first one.
+// "auto" means the first device.
 int DeviceIndex(const std::string& device) {
   const int count = kernels::cuda::DeviceCount();
   const int index = device == "cpu" ? -1 : CudaIndex(device).value_or(0);
@@ -25,7 +25,7 @@ int DeviceIndex(const std::string& device) {
   throw InvalidConfig("device", OutOfRangeMessage("device", '"' + device + '"', allowed));
 }
 
-// The first names of KvType are DType's.
+// The first values of KvType are those of DType.
 KvType KvTypeOf(DType dtype) { return static_cast<KvType>(dtype); }
 
 KvType ChooseKvType(KvCacheDType requested, DType dtype) {
@@ -49,7 +49,7 @@ void CheckSize(const char* field, int64_t value, int64_t multiple, int64_t most)
                                                ", at most " + std::to_string(most) + ", on CUDA"));
 }
 
-// What the kernels ask of a model.
+// Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
   constexpr int64_t kVector = 8;
   constexpr int64_t kAnySize = int64_t{1} << 30;
@@ -62,7 +62,7 @@ void CheckSizes(const ModelConfig& config) {
   }
 }
 
-// The products of float32 have no quantized weights: what a checkpoint holds so is taken as floats.
+// float32 products have no quantized weights, so quantized weights of a checkpoint become floats.
 WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
                     const ModelSource& source) {
   WeightOptions options{.dtype = RequestedDType(source),

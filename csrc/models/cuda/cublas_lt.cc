@@ -123,8 +123,8 @@ CublasLt::Product CublasLt::MakeProduct(const Shape& shape) {
   return product;
 }
 
-// Row-major [m, n] is column-major [n, m]: y^T = w x^T, with w stored as the transpose of what is
-// asked for.
+// Row-major [m, n] is column-major [n, m]: y^T = w x^T, where w is stored as the transpose of the
+// operand.
 bool CublasLt::Describe(const Shape& shape, Product* product) const {
   const int type = TypeOf(shape.dtype);
   const auto layout = [&](Layout* out, int element, int64_t rows, int64_t columns, int64_t ld) {

@@ -1,10 +1,10 @@
-// Products of many rows through cuBLASLt: CudaDecoder::ManyRows. Without that library the decoder's
-// own kernels do them, in pieces; that is said once. Quantized weights are made floats part by
-// part, where there are so many rows that it should pay (not measured yet).
+// Products of many rows through cuBLASLt (CudaDecoder::ManyRows). Without that library the
+// decoder's own kernels compute them in pieces, which is logged once. Quantized weights are
+// dequantized part by part if there are enough rows for it to pay (the number is not measured yet).
 //
-// An algorithm is looked up once for each shape and kept. None of them splits k over blocks that
-// add up, so the same product gives the same bits; but a row's bits may depend on how many rows
-// there are, which those of Gemv do not. Engine's thread only.
+// The algorithm for each shape is looked up once. No algorithm splits k over blocks whose results
+// are added, so the same product has the same bits; but unlike with Gemv, the bits of a row may
+// depend on the number of rows. Engine's thread only.
 #pragma once
 
 #include <compare>
@@ -24,12 +24,13 @@ class CublasLt {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  // Device memory that it takes, if there is a cuBLASLt.
+  // The device memory that it needs if there is a cuBLASLt.
   static constexpr size_t kMemoryBytes = size_t{64} << 20;
-  // From so many rows on quantized weights are made floats.
+  // From this number of rows on, quantized weights are dequantized.
   static constexpr int64_t kManyQuantizedRows = 4 * kernels::cuda::kMaxGemvRows;
 
-  // False: nothing was done. A new shape is looked up, so the first call of one is not for a graph.
+  // Returns false if it did nothing. The first call of a shape looks up its algorithm, so it must
+  // not be captured in a graph.
   bool Multiply(const kernels::cuda::GemvArgs& args, kernels::cuda::Stream stream);
 
  private:
@@ -58,8 +59,8 @@ class CublasLt {
 
   cublas_lt::Api api_{};
   cublas_lt::Handle handle_ = nullptr;     // null: there is none
-  kernels::cuda::DeviceMemory workspace_;  // cuBLASLt's
-  kernels::cuda::DeviceMemory floats_;     // of a part of a quantized weight
+  kernels::cuda::DeviceMemory workspace_;  // for cuBLASLt
+  kernels::cuda::DeviceMemory floats_;     // a part of a quantized weight, dequantized
   std::map<Shape, Product> products_;
   bool has_warned_ = false;
 };

@@ -10,11 +10,11 @@ namespace mlc_native::cublas_lt {
 namespace {
 
 constexpr const char* kNames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
-// Seen from site-packages/mlc_native/lib.
+// Relative to site-packages/mlc_native/lib.
 constexpr const char* kPackages[] = {"../../nvidia/cu13/lib/libcublasLt.so.13",
                                      "../../nvidia/cublas/lib/libcublasLt.so.12"};
 
-// Null when there is none.
+// Returns null if there is none.
 void* OpenLibrary(bool for_gpu) {
   constexpr int kMode = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
   if (const auto path = EnvironmentValue("MLC_NATIVE_CUBLASLT_LIB")) {

@@ -1,5 +1,5 @@
-// The part of cuBLASLt's C interface that products need, declared here because no header of it
-// comes with the compiler: names and numbers of cublasLt.h, the same in versions 11 to 13. The
+// The part of cuBLASLt's C interface that products need. It is declared here because the compiler
+// comes without its header; names and numbers are those of cublasLt.h in versions 11 to 13. The
 // library is opened when a model is loaded. Any thread.
 #pragma once
 
@@ -61,9 +61,9 @@ struct Api {
                 void* workspace, size_t workspace_bytes, kernels::cuda::Stream);
 };
 
-// From MLC_NATIVE_CUBLASLT_LIB of the environment; else, where `for_gpu`, what the process has
-// loaded, what the linker finds, or the packages beside torch. Stays loaded. False: there is none,
-// and *reason says so.
+// Opens the library that MLC_NATIVE_CUBLASLT_LIB names; otherwise, if `for_gpu`, one that the
+// process has loaded, that the linker finds, or that a package next to torch contains. It stays
+// loaded. Returns false, with *reason, if there is none.
 bool Open(bool for_gpu, Api* api, std::string* reason);
 
 }  // namespace mlc_native::cublas_lt

@@ -31,7 +31,7 @@ class RopeTables {
   const float* Upload(const std::vector<float>& values, Stream stream) {
     const size_t bytes = values.size() * sizeof(float);
     const DeviceMemory& memory = memory_.emplace_back(bytes);
-    CopyToDevice(memory.data(), values.data(), bytes, stream);  // waits: it is not pinned
+    CopyToDevice(memory.data(), values.data(), bytes, stream);  // waits, since it is not pinned
     return reinterpret_cast<const float*>(memory.data());
   }
 
@@ -52,7 +52,7 @@ CudaDecoder::Limits DecoderLimits(const StepInputs::Limits& limits) {
 
 }  // namespace
 
-// Everything whose size Allocate is told.
+// Everything whose size depends on the arguments of Allocate.
 struct CudaModel::Memory {
   Memory(CudaModel& model, const StepInputs::Limits& limits, Stream stream)
       : kv(model.config_, model.kv_type_, limits.num_pages),
@@ -85,7 +85,7 @@ CudaModel::~CudaModel() {
   try {
     device_.Run([&] { stream_.Synchronize(); });
   } catch (const std::exception&) {
-    // A lost device: nothing runs there any more.
+    // The device is lost, so nothing runs on it any more.
   }
 }
 
@@ -98,7 +98,7 @@ void CudaModel::DescribeMetadata() {
   const auto bytes = [&](int64_t rows, int64_t logits) {
     return WorkspaceBytes(MakeLimits(0, rows, logits));
   };
-  // Sizes at which everything is linear, differences and what is left.
+  // Sizes at which all memory is linear: differences, and the remainder.
   constexpr int64_t kRows = 4096;
   constexpr int64_t kLogits = 256;
   const int64_t all = bytes(kRows, kLogits);

@@ -1,8 +1,8 @@
-// The decoder on a CUDA device: weights, pages, workspaces and steps. It draws tokens by itself
-// (step_queue); Forward, which brings the logits to the host, is for tests and tools.
+// CudaModel is the decoder on a CUDA device: weights, pages, workspaces and steps. It samples on
+// the device (step_queue); Forward, which copies the logits to the host, is for tests and tools.
 //
-// All memory is made when it is loaded and in Allocate: no step can run out of it. A call that
-// fails on the device leaves it lost for this model, and every later one says so. Used by one
+// All memory is allocated while loading and in Allocate, so no step can run out of it. After a call
+// has failed on the device, the device is lost for this model, and every later call reports it. One
 // thread at a time.
 #pragma once
 
@@ -32,7 +32,7 @@ class CudaModel : public Model {
  private:
   struct Memory;
 
-  // The steps of the memory that there is.
+  // Forwards to the steps that Allocate made.
   class Queue : public StepQueue {
    public:
     explicit Queue(CudaModel& model) : model_(model) {}
@@ -45,10 +45,10 @@ class CudaModel : public Model {
   };
 
   void DescribeMetadata();
-  // num_pages = 0: as many as a sequence can use.
+  // num_pages = 0 means as many as a sequence can use.
   StepInputs::Limits MakeLimits(int64_t num_pages, int64_t max_num_rows,
                                 int64_t max_num_logits) const;
-  // Besides weights, pages and ropes.
+  // The device memory besides weights, pages and ropes.
   int64_t WorkspaceBytes(const StepInputs::Limits& limits) const;
   int64_t RopeBytes() const;
   CudaSteps& steps();
@@ -61,10 +61,10 @@ class CudaModel : public Model {
   kernels::cuda::OwnedStream stream_;
   Queue queue_{*this};
   std::unique_ptr<Memory> memory_;  // set by Allocate
-  std::vector<float> logits_;       // of Forward
+  std::vector<float> logits_;       // result of Forward
 };
 
-// The model of a folder. Throws LoadError, InvalidConfig.
+// Loads the model of a folder. Throws LoadError, InvalidConfig.
 std::unique_ptr<Model> LoadCudaModel(const ModelSource& source);
 
 }  // namespace mlc_native

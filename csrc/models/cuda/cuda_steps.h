@@ -1,6 +1,6 @@
-// The steps of a CudaModel: forwards and draws one behind the other on a stream, with buffers made
-// once. A token below zero in a batch is read on the device from what the step before has drawn.
-// Engine's thread only.
+// CudaSteps is the StepQueue of a CudaModel: forwards and draws in order on one stream, with
+// buffers that are allocated once. A negative token in a batch is read on the device from the
+// tokens that the previous step has drawn. Engine's thread only.
 #pragma once
 
 #include "models/cuda/decode_graphs.h"
@@ -14,18 +14,18 @@ namespace mlc_native {
 
 class CudaSteps : public StepQueue {
  public:
-  // All outlive the steps. On the current device. Throws OutOfDeviceMemory.
+  // All references must outlive the steps. Uses the current device. Throws OutOfDeviceMemory.
   CudaSteps(ModelDevice& device, CudaDecoder& decoder, const StepInputs::Limits& limits,
             kernels::cuda::Stream stream);
 
-  // Device memory for so many rows of logits, but for StepInputs'.
+  // The device memory for so many rows of logits, except that of StepInputs.
   static size_t SamplingBytes(int64_t vocab_size, int64_t max_num_logits);
 
   void Forward(const ForwardBatch& batch) override;
   void Sample(std::span<const TokenRow> rows) override;
   void Collect(std::vector<DrawnToken>* tokens) override;
 
-  // Of the last Forward, on the device.
+  // The logits of the last Forward, on the device.
   const float* logits() const { return logits_; }
 
  private:

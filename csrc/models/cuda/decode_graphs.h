@@ -1,6 +1,5 @@
-// Forwards of decode batches, recorded for each number of rows and replayed after that: one
-// launch in the place of hundreds. Whether a forward is replayed changes no bit. Engine's thread
-// only.
+// DecodeGraphs records the forward of a decode batch for each number of rows and replays it: one
+// launch instead of hundreds. The results have the same bits either way. Engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +15,23 @@ class DecodeGraphs {
  public:
   explicit DecodeGraphs(kernels::cuda::Stream stream) : stream_(stream) {}
 
-  // A number of rows, and where their tokens are read from.
+  // The number of rows, and the address that their tokens are read from.
   using Key = std::pair<int64_t, const int32_t*>;
 
-  // forward() puts launches on the stream whose arguments depend on the key alone. It is run as it
-  // is the first time, so that what is found out then (algorithms, modules to be loaded) need not
-  // be recorded, recorded the second time, and replayed from then on.
+  // Requires: the arguments of the launches of forward() depend only on the key. The first call
+  // runs it directly, because it looks up algorithms and loads modules, which cannot be recorded.
+  // The second call records it, and later calls replay the recording.
   void Run(const Key& key, const std::function<void()>& forward);
 
   size_t size() const { return graphs_.size(); }
 
  private:
-  // An empty graph when it cannot be recorded: said once, and nothing is recorded any more.
+  // Returns an empty graph if recording fails, which is logged once; nothing is recorded
+  // afterwards.
   kernels::cuda::Graph Capture(const std::function<void()>& forward);
 
   const kernels::cuda::Stream stream_;
-  std::map<Key, kernels::cuda::Graph> graphs_;  // empty: was run once
+  std::map<Key, kernels::cuda::Graph> graphs_;  // an empty graph has run once
   bool is_off_ = false;
 };
 

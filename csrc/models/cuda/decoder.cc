@@ -37,7 +37,7 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   const size_t decode_bytes = DecodeWorkspaceBytes(
       DecodeRowsAtOnce(config, limits), limits.max_length, config.num_heads, config.head_dim);
   Buffers buffers{};
-  // First, so that whoever allocates knows what to set to zero.
+  // Comes first, so that the owner knows which part to set to zero.
   buffers.decode = take(static_cast<int64_t>(decode_bytes), 1);
   buffers.residual = static_cast<float*>(take(limits.max_rows * config.hidden_size, sizeof(float)));
   buffers.hidden = rows(config.hidden_size);

@@ -1,5 +1,6 @@
-// The form of weights on a CUDA device: floats row-major, q8 and q4 as PackGemvWeights has them
-// (the codes and scales are those of the CPU), vectors in the decoder's type.
+// DeviceForm is the layout of weights on a CUDA device: row-major floats, q8 and q4 in the layout
+// of PackGemvWeights (with the codes and scales of the CPU), vectors in the decoder's type.
+// Stateless; any thread.
 #pragma once
 
 #include <array>
@@ -10,8 +11,7 @@ namespace mlc_native {
 
 class DeviceForm : public WeightForm {
  public:
-  // A matrix is one or two arrays, one after the other: floats, or codes and scales. Bytes of a row
-  // in each.
+  // The bytes of a row in each of the consecutive arrays of a matrix: floats, or codes and scales.
   static std::array<size_t, 2> RowBytes(kernels::WeightFormat format, int64_t k);
 
   int64_t panel_width() const override { return kRows; }
@@ -22,7 +22,7 @@ class DeviceForm : public WeightForm {
   DType VectorType(DType dtype) const override { return dtype; }
 
  private:
-  static constexpr int64_t kRows = 8;  // rows are independent; so many to a call
+  static constexpr int64_t kRows = 8;  // rows per call; they are independent
 };
 
 }  // namespace mlc_native

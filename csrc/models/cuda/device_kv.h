@@ -1,5 +1,5 @@
-// The memory of the KV pages of all layers on a device, one block; which page belongs to whom is
-// kv/'s business. Engine's thread only.
+// DeviceKv is the memory of the KV pages of all layers on a device, in one block; kv/ decides which
+// sequence holds a page. Engine's thread only.
 #pragma once
 
 #include <span>
@@ -13,7 +13,8 @@ namespace mlc_native {
 
 class DeviceKv {
  public:
-  // On the current device. Throws OutOfDeviceMemory. Pages start with any content.
+  // Allocates on the current device. Throws OutOfDeviceMemory. The initial contents are
+  // unspecified.
   DeviceKv(const ModelConfig& config, kernels::cuda::KvType type, int64_t num_pages);
 
   static int64_t BytesPerToken(const ModelConfig& config, kernels::cuda::KvType type);

@@ -1,6 +1,6 @@
-// The weights of a CudaDecoder in one block of device memory, from a plan. Packed by the host a few
-// megabytes at a time while the part before is copied, so that the host never holds the model. Made
-// on the loading thread; immutable.
+// DeviceWeights holds the weights of a CudaDecoder in one block of device memory. The host packs a
+// few megabytes at a time while the previous part is copied, so it never holds the whole model.
+// Made on the loading thread; immutable.
 #pragma once
 
 #include "models/cuda/decoder.h"
@@ -12,10 +12,11 @@ namespace mlc_native {
 
 class DeviceWeights {
  public:
-  // Onto the current device. `plan` was made with table_of_floats. Throws OutOfDeviceMemory.
+  // Copies to the current device. Requires: `plan` was made with table_of_floats. Throws
+  // OutOfDeviceMemory.
   DeviceWeights(const WeightPlan& plan, ThreadPool& pool, const LoadProgress& progress);
 
-  // Views into the memory; without ropes, whose length is not the weights' business.
+  // Returns views into the memory, without ropes, whose length does not depend on the weights.
   const CudaDecoderWeights& view() const { return view_; }
   int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
 

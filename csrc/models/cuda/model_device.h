@@ -1,5 +1,6 @@
-// The device of one model: made current for what runs on it, and remembered as lost once a call
-// fails, so that every later one says so at once. One thread at a time.
+// ModelDevice is the device of one model. It makes the device current for calls, and marks it as
+// lost after a call has failed, so that every later call fails at once with the same reason. One
+// thread at a time.
 #pragma once
 
 #include <string>
@@ -15,7 +16,7 @@ class ModelDevice {
   int index() const { return index_; }
   bool is_lost() const { return !lost_.empty(); }
 
-  // Returns work(). Throws what it throws, and DeviceError.
+  // Returns work(). Throws its exceptions, and DeviceError.
   template <typename Work>
   decltype(auto) Run(const Work& work) {
     if (is_lost()) throw kernels::cuda::DeviceError(lost_);
@@ -32,7 +33,7 @@ class ModelDevice {
 
  private:
   const int index_;
-  std::string lost_;  // why
+  std::string lost_;  // the reason; empty: not lost
 };
 
 }  // namespace mlc_native

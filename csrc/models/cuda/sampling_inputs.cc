@@ -16,7 +16,7 @@ constexpr int64_t kUsualLength = 64;  // of a list of biases or counts
 
 int64_t MaskWords(int64_t vocab_size) { return (vocab_size + 31) / 32; }
 
-// Of what each row has.
+// Arrays that each row has.
 size_t RowBytes(int64_t rows) {
   return UploadBuffer::ArrayBytes(rows, sizeof(SamplingRow)) +
          UploadBuffer::ArrayBytes(rows, sizeof(int32_t));
@@ -27,7 +27,7 @@ size_t RowBytes(int64_t rows) {
 SamplingInputs::SamplingInputs(int64_t vocab_size, int64_t max_rows)
     : vocab_size_(vocab_size), buffer_(Bytes(vocab_size, max_rows)) {}
 
-// Room for the longest lists of one row, and usual ones of all.
+// Room for the longest lists of one row and for usual lists of all rows.
 size_t SamplingInputs::Bytes(int64_t vocab_size, int64_t max_rows) {
   const size_t mask = UploadBuffer::ArrayBytes(MaskWords(vocab_size), sizeof(int32_t));
   const size_t longest = 4 * UploadBuffer::ArrayBytes(vocab_size, sizeof(int32_t)) + mask;

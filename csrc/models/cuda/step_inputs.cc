@@ -21,7 +21,7 @@ StepInputs::StepInputs(const Limits& limits)
       buffer_(Bytes(limits)),
       packed_rows_(static_cast<size_t>(limits.batch.max_num_rows)) {}
 
-// Every sequence of a batch has a row of logits, at some time; so there are no more of them.
+// Every sequence of a batch has a row of logits at some time, which bounds the number of sequences.
 size_t StepInputs::Bytes(const Limits& limits) {
   const int64_t rows = limits.batch.max_num_rows;
   const int64_t pages = limits.batch.max_num_logits * PagesOf(limits.batch.num_positions);
@@ -51,7 +51,7 @@ bool StepInputs::IsDecode(const ForwardBatch& batch) {
   return true;
 }
 
-// A wrong one would not throw on the device, but take it down.
+// A wrong value would not throw on the device but crash it.
 void StepInputs::CheckContents(const ForwardBatch& batch, int64_t num_pending) const {
   for (int32_t id : batch.token_ids) {
     MLC_CHECK(id >= -num_pending && id < limits_.vocab_size)
@@ -78,7 +78,7 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   CheckContents(batch, num_pending);
   is_decode_ = IsDecode(batch);
   const auto used = static_cast<int64_t>(batch.token_ids.size());
-  // The unused rows have logits, too.
+  // Unused rows have logits too.
   const int64_t most = std::min(limits_.batch.max_num_rows, limits_.batch.max_num_logits);
   const int64_t rows = is_decode_ ? PaddedRows(used, most) : used;
   int64_t table_pages = 0;
@@ -120,7 +120,7 @@ void StepInputs::Pack(const ForwardBatch& batch, const Arrays& arrays) {
   for (size_t i = 0; i < batch.logits_rows.size(); ++i) {
     arrays.logits_rows[i] = packed_rows_[static_cast<size_t>(batch.logits_rows[i])];
   }
-  // Those with many keys first, for balance.
+  // Tiles with many keys come first, for balance.
   std::ranges::sort(arrays.tiles, [](const PrefillTile& a, const PrefillTile& b) {
     const int32_t a_keys = a.first_position + a.num_rows;
     const int32_t b_keys = b.first_position + b.num_rows;

@@ -1,13 +1,13 @@
-// The rows of a forward as the kernels read them: one buffer that holds ids, positions, slots,
-// lengths, tables and tiles, packed by the host and copied in one piece. Engine's thread only.
+// StepInputs holds the rows of a forward for the kernels: one buffer with ids, positions, slots,
+// lengths, tables and tiles, packed by the host and copied at once. Engine's thread only.
 //
-// Sequences with one token come first, whatever their place in the batch, so that a row goes
-// through the same kernel in every batch. Block tables lie one behind the other without gaps: a
-// "table" is where a sequence's pages begin, and ld_block_tables is 1.
+// Sequences with one token come first, so that a row goes through the same kernel in every batch.
+// Block tables are adjacent without gaps: a "table" is the position where a sequence's pages begin,
+// and ld_block_tables is 1.
 //
-// A batch of such rows alone whose logits are all wanted, in order, is a decode batch. It is filled
-// up with unused rows to one of a few sizes, so that its launches can be replayed: where its arrays
-// lie depends on nothing but the number of rows.
+// A batch of only such rows whose logits are all wanted, in order, is a decode batch. It is padded
+// with unused rows to one of a few sizes. The addresses of its arrays depend only on the number of
+// rows, so its launches can be replayed.
 #pragma once
 
 #include <vector>
@@ -30,13 +30,13 @@ class StepInputs {
   explicit StepInputs(const Limits& limits);
 
   static size_t Bytes(const Limits& limits);
-  // Of a decode batch: 1, 2, 4, 8, 12, 16, 24, 32, 48, ..., at most max_rows.
+  // The size of a padded decode batch: 1, 2, 4, 8, 12, 16, 24, 32, 48, ..., at most max_rows.
   static int64_t PaddedRows(int64_t rows, int64_t max_rows);
 
-  // The arrays of the result are on the device once what is on the stream by now has run; without
-  // `sampled`. num_pending: ids below zero go down to -num_pending.
+  // The arrays of the result are on the device once the work queued on the stream has run;
+  // `sampled` is not set. Negative ids are at least -num_pending.
   CudaBatch Upload(const ForwardBatch& batch, int64_t num_pending, kernels::cuda::Stream stream);
-  // Whether the last one was a decode batch.
+  // True if the last batch was a decode batch.
   bool is_decode() const { return is_decode_; }
 
  private:
@@ -56,11 +56,11 @@ class StepInputs {
   UploadBuffer buffer_;
   bool is_decode_ = false;
 
-  // Of the batch that is being packed: how far the arrays are filled.
+  // How far the arrays of the current batch are filled.
   int64_t num_rows_ = 0;
   int64_t num_tiles_ = 0;
   int64_t num_table_pages_ = 0;
-  std::vector<int32_t> packed_rows_;  // where the rows of the batch went
+  std::vector<int32_t> packed_rows_;  // the packed position of each row of the batch
 };
 
 }  // namespace mlc_native

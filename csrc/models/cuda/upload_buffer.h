@@ -1,5 +1,5 @@
-// Device memory at a fixed address that the host fills anew for every step, through pinned memory,
-// while earlier contents are still on their way. Engine's thread only.
+// UploadBuffer is device memory at a fixed address that the host fills for every step, through
+// pinned memory, while earlier contents are still being copied. Engine's thread only.
 #pragma once
 
 #include <array>
@@ -15,15 +15,15 @@ class UploadBuffer {
  public:
   explicit UploadBuffer(size_t bytes);
 
-  static constexpr size_t kAlign = 16;  // of arrays
+  static constexpr size_t kAlign = 16;  // alignment of arrays
   static constexpr size_t ArrayBytes(int64_t items, size_t item_bytes) {
     return (static_cast<size_t>(items) * item_bytes + kAlign - 1) / kAlign * kAlign;
   }
 
   size_t free() const { return device_.size() - used_; }
-  // Starts new contents; waits until the ones before the last have left the host.
+  // Starts new contents. Waits until the contents before the last ones have been copied.
   void Begin();
-  // The next array of the contents: on the host, to be filled, and where it will be on the device.
+  // Returns the next array: its memory on the host, which the caller fills, and its device address.
   template <typename T>
   std::span<T> Add(int64_t size, const T** device) {
     const size_t at = Reserve(ArrayBytes(size, sizeof(T)));

@@ -24,7 +24,7 @@ double Difference(const std::vector<float>& got, const std::vector<float>& want)
   return std::sqrt(error / norm);
 }
 
-// A prompt in two chunks, then decode alone and beside another prompt.
+// A prompt in two chunks, then decode alone and alongside another prompt.
 std::vector<float> SomeSteps(Model& model) {
   TestSequence a(0);
   TestSequence b(1);

@@ -1,7 +1,8 @@
-// A stand-in for the NVIDIA driver. FAKE_CUDA_GPUS has the compute capability of each GPU that it
-// claims ("90,75"; empty: none), FAKE_CUDA_ERROR what cuInit returns instead of 0.
+// A fake NVIDIA driver. FAKE_CUDA_GPUS lists the compute capability of each GPU ("90,75"; empty:
+// none), and FAKE_CUDA_ERROR is the result of cuInit instead of 0.
 //
-// Whoever asks for libcuda.so.1 gets it once it is loaded, or found through LD_LIBRARY_PATH.
+// A program that opens libcuda.so.1 gets this library if it is loaded already, or if
+// LD_LIBRARY_PATH finds it first.
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>

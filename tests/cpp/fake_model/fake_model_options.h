@@ -27,7 +27,7 @@ struct FakeModelOptions {
 
   bool run_ahead = RunsAheadByDefault();  // offers a StepQueue (fake_steps.h)
 
-  // Of the host or, with run_ahead, of a device beside it.
+  // Costs on the host or, with run_ahead, on a device.
   double us_per_step = 0;
   double us_per_row = 0;
   bool sleep = false;  // "cost": "sleep" instead of "spin"

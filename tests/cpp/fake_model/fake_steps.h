@@ -1,9 +1,9 @@
-// FakeSteps: the StepQueue of a FakeModel with "run_ahead", for an engine that does not wait.
+// FakeSteps is the StepQueue of a FakeModel with "run_ahead", for an engine that does not wait.
 //
-// A step's tokens are drawn at once, in the order of the steps, but nobody hears of them before
-// Collect. Refuses what a device could not do: a third step under way, a pending token of no step
-// or of no row. Failures are injected by the model's options, and what lost steps have written is
-// spoiled. One thread.
+// The tokens of a step are drawn at once, in the order of the steps, but become known only in
+// Collect. It refuses what a device cannot do: a third step in flight, a pending token of no step
+// or of no row. The model's options inject failures, and the places that lost steps have written
+// are spoiled. One thread.
 #pragma once
 
 #include <chrono>

@@ -95,8 +95,8 @@ TEST(CompileCacheTest, EqualSpecsAreCompiledOnce) {
   EXPECT_EQ(num_compiled, 1);
 }
 
-// Those that come while one is under way share its refusal, later ones try again; a failure of
-// another kind is everybody's own.
+// Callers that ask during a compilation share its refusal, and later ones try again. A failure of
+// another kind is not shared.
 TEST(CompileCacheTest, FailuresAreForgotten) {
   CompileCache cache(1 << 20);
   std::atomic<int> num_compiled = 0;
@@ -181,7 +181,7 @@ TEST_F(CompileTest, NothingIsForcedBesideOtherPatterns) {
   }
 }
 
-// After the a's only another one could come, for ever.
+// After the a's only another one can follow, forever.
 TEST_F(CompileTest, ADeadEndIsRefused) {
   EXPECT_NE(Refusal(*compiler_, {GrammarKind::kRegex, R"(a+[^\s\S])"}), "");
   EXPECT_NE(Refusal(*compiler_,
@@ -189,7 +189,7 @@ TEST_F(CompileTest, ADeadEndIsRefused) {
             "");
 }
 
-// FindJumpForwardString of xgrammar would follow these for ever, or for terabytes.
+// FindJumpForwardString of xgrammar would follow these forever, or for terabytes.
 TEST_F(CompileTest, EndlessForcedTextIsNotFollowed) {
   std::string doubling = "root ::= \"x\" | \"y\" r40\nr0 ::= \"a\"\n";
   for (int i = 1; i <= 40; ++i) {

@@ -34,7 +34,7 @@ int CountOpenFiles() {
   return count;
 }
 
-// Workers that this thread has started and nobody has reaped.
+// Workers that this thread has started and that have not been reaped.
 std::vector<pid_t> Children() {
   std::ifstream file("/proc/thread-self/children");
   std::vector<pid_t> children;

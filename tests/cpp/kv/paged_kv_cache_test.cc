@@ -195,7 +195,7 @@ class KvSimulation {
     }
   }
 
-  // A failed forward may have copied pages and written its own slots; nobody may notice.
+  // A failed forward may have copied pages and written its own slots, without any visible effect.
   void Append(int64_t id, int count, bool fail) {
     if (kv_.PagesNeeded(id, count) > kv_.pool().num_free()) return;
     std::vector<PageCopy> copies;

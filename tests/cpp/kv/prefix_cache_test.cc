@@ -441,7 +441,7 @@ class Simulation {
     if (Random(2) == 0) Insert(id);
   }
 
-  // A failed forward may have copied pages and written its own slots; nobody may notice.
+  // A failed forward may have copied pages and written its own slots, without any visible effect.
   void Append(int64_t id) {
     const Tokens tokens = RandomTokens(20);
     if (s_.kv_.PagesNeeded(id, std::ssize(tokens)) > s_.pool().num_available()) return;

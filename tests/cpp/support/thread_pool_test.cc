@@ -56,7 +56,7 @@ TEST(ThreadPoolTest, TheCutIsAFunctionOfSizeThreadsAndGrain) {
   }
 }
 
-// Whoever is late with the last part holds the others up for that part's length.
+// A thread that is late with the last part delays the others by the length of that part.
 TEST(ThreadPoolTest, TheLastPartsOfALoopAreShort) {
   for (int threads : {2, 3, 8}) {
     ThreadPool pool(threads);

@@ -7,7 +7,7 @@
 
 namespace mlc_native::testing {
 
-// Below the temporary directory, gone with the object.
+// The folder is below the temporary directory; the destructor removes it.
 class TempFolder {
  public:
   TempFolder();

@@ -41,7 +41,7 @@ struct Barrier {
 struct Warp {
   Barrier barrier;
   unsigned num_exchanges = 0;
-  // Of the last two exchanges: nobody starts the third before all have left the first.
+  // Data of the last two exchanges: no lane starts the third before all have left the first.
   alignas(16) std::array<std::byte, 2 * kWarp * kSlotBytes> slots;
 };
 
@@ -89,7 +89,7 @@ class Block {
   Warp& warp() { return warps_[threadIdx.x / kWarp]; }
   unsigned num_threads() const { return static_cast<unsigned>(order_.size()); }
 
-  // `step`: to whom a fiber that waits gives way.
+  // `step` chooses the fiber that runs while this one waits.
   void Wait(Barrier& barrier, unsigned count, void (Block::*step)()) {
     waits_ = 0;
     if (++barrier.arrived == count) {

@@ -151,7 +151,7 @@ void Machine::Free(std::byte* data) {
 
 const Machine::Allocation* Machine::Holding(const void* address) const {
   auto after = allocations_.upper_bound(static_cast<std::byte*>(const_cast<void*>(address)));
-  // Data begins behind its first guard: an address before it belongs to nobody.
+  // Data begins behind its first guard, so an address before it belongs to no allocation.
   if (after == allocations_.begin()) return nullptr;
   const Allocation& allocation = std::prev(after)->second;
   return address < allocation.pages + allocation.num_bytes ? &allocation : nullptr;

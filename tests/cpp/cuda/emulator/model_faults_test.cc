@@ -42,7 +42,7 @@ TEST_F(CudaModelFaults, MemoryIsReturned) {
     const auto model = tiny_.OnDevice();
     const int64_t used = mlc_native_emulated_used_memory(0);
     EXPECT_GT(used, before);
-    model->Allocate(kTestPages, kTestRows, kTestLogits);  // anew, in the place of the other
+    model->Allocate(kTestPages, kTestRows, kTestLogits);  // replaces the earlier memory
     EXPECT_EQ(mlc_native_emulated_used_memory(0), used);
     Decode(*model);
   }

@@ -1,6 +1,6 @@
-// A cuBLASLt for the emulated machine: the twelve functions that models/cuda/cublas_lt_api.h
-// declares, with column-major products summed in double. What the real one would refuse (layouts
-// that do not fit together, attributes nobody knows) it refuses, too.
+// A fake cuBLASLt for the emulated machine: the twelve functions that models/cuda/cublas_lt_api.h
+// declares, with column-major products summed in double. It refuses what the real library refuses
+// (layouts that do not fit together, unknown attributes).
 #include "cuda/fake_cublas_lt/fake_cublas_lt.h"
 
 #include <cstring>

@@ -224,7 +224,7 @@ inline void LoadMatrices(uint32_t (&r)[4], const void* shared, bool transposed) 
     r[i] = transposed ? element(i, column, row) | element(i, column + 1, row) << 16
                       : element(i, row, column) | element(i, row, column + 1) << 16;
   }
-  // Nobody overwrites what another lane has yet to read: the hardware reads at once.
+  // No lane overwrites data that another one still has to read, since the hardware reads at once.
   emulator::WarpBarrier();
 }
 
