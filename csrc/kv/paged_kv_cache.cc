@@ -169,4 +169,14 @@ void PagedKvCache::Audit(std::vector<int32_t> other_holders) const {
   }
 }
 
+void PagedKvCache::AuditShown(std::span<const int64_t> shown_until) const {
+  for (size_t id = 0; id < sequences_.size(); ++id) {
+    for (const int32_t page : sequences_[id].page_ids) {
+      MLC_CHECK(shown_until[page] <= sequences_[id].owned_from)
+          << "sequence " << id << " owns positions from " << sequences_[id].owned_from
+          << " on, page " << page << " is shown until " << shown_until[page];
+    }
+  }
+}
+
 }  // namespace mlc_native

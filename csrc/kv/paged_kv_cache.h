@@ -72,6 +72,9 @@ class PagedKvCache {
   // `other_holders`, the number of references held elsewhere for each page (empty: none). Throws
   // InternalError.
   void Audit(std::vector<int32_t> other_holders = {}) const;
+  // No sequence writes in place over what the prefix cache shows. `shown_until` has for each page
+  // the position behind the last token that is shown of it, 0 for none. Throws InternalError.
+  void AuditShown(std::span<const int64_t> shown_until) const;
 
  private:
   struct Sequence {

@@ -286,6 +286,14 @@ void PrefixCache::Audit() const {
     }
     if (used_behind) in_use.insert(node.parent);
   });
+  std::vector<int64_t> shown_until(kv_->pool().num_total());
+  tree_.ForEach([&](const Node& node) {
+    int64_t slot = node.begin / page_size_;
+    for (const CachedPage& page : node.payload) {
+      shown_until[page.id()] = std::min(++slot * page_size_, node.end());
+    }
+  });
+  kv_->AuditShown(shown_until);
 }
 
 }  // namespace mlc_native
