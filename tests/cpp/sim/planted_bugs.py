@@ -4,7 +4,7 @@
 
 Each bug is one replacement in a scratch copy of csrc and tests/cpp, below TMPDIR, which is built
 and given to mlc_native_sim. Exit status 1 when the simulation misses one. --table writes the
-results as a table in Markdown. A few minutes.
+results as a table in Markdown; bench/results/planted_bugs.md is one. A few minutes.
 tests/python/test_planted_bugs.py checks that the replacements still fit the sources.
 """
 
@@ -241,7 +241,7 @@ def table(rows: list[tuple[str, str | None, float]], arguments: argparse.Namespa
     for name, found, seconds in rows:
         seed = re.match(r"seed (\d+): (.*)", found or "missed")
         number, what = seed.groups() if seed else ("", found or "**missed**")
-        what = what.replace("|", "\\|")
+        what = re.sub(r"\S*/csrc/", "csrc/", what).replace("|", "\\|")
         lines.append(f"| {name} | {number} | {seconds:.1f} | {what[:120]} |")
     return "\n".join(lines) + "\n"
 
