@@ -42,8 +42,9 @@ class Faults {
   void DisarmAdmission();
   // Whether a fault has fired since the step was armed.
   bool DisarmStep();
-  // A fault excuses errors of its own step and of the next one that collects: `ended_early` is a step
-  // that may not have done so. To be called after the outputs of a disarmed step were looked at.
+  // A fault excuses errors of its own step and of the next one that collects: `ended_early` is a
+  // step that may not have done so. To be called after the outputs of a disarmed step were looked
+  // at.
   void ForgetStep(bool ended_early) {
     fired_before_ = fired_.exchange(false) || (ended_early && fired_before_);
   }
