@@ -29,7 +29,7 @@ struct ModelParts {
   std::shared_ptr<const TokenTable> token_table;  // may be null
 };
 
-class EngineImpl : public Engine {
+class EngineImpl final : public Engine {
  public:
   EngineImpl(ModelParts loaded, const EngineOptions& options);
   ~EngineImpl() override;

@@ -79,7 +79,9 @@ std::vector<TensorInfo> InFileOrder(const std::string& path, std::vector<TensorI
   const std::byte* end = data.data();
   const TensorInfo* last = nullptr;
   for (const TensorInfo& tensor : tensors) {
-    if (tensor.data.data() < end) FailTensor(path, tensor.name, "overlaps \"" + last->name + '"');
+    if (last != nullptr && tensor.data.data() < end) {
+      FailTensor(path, tensor.name, "overlaps \"" + last->name + '"');
+    }
     if (tensor.data.data() > end) FailTensor(path, tensor.name, "a hole in the data precedes it");
     end = tensor.data.data() + tensor.data.size();
     last = &tensor;

@@ -110,8 +110,9 @@ void StepPipeline::Sample(Flight* flight) {
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].is_scored) continue;
     try {
-      token_rows[i].allowed = limits_.Restrict(*rows[i].entry, token_rows[i].position,
-                                               masks_.AllowedTokens(*rows[i].entry));
+      token_rows[i].allowed =
+          limits_.Restrict(*rows[i].entry, static_cast<int64_t>(token_rows[i].position),
+                           masks_.AllowedTokens(*rows[i].entry));
     } catch (const SamplingError& error) {
       flight->mask_errors.emplace_back(i, error.what());
     }

@@ -120,8 +120,9 @@ void WaitForTheEnd() {
 int main(int argc, char** argv) {
   using namespace mlc_native;
   if (argc != 4) return 2;
-  const Limits limits{std::atoll(argv[1]), static_cast<int64_t>(std::ceil(std::atof(argv[2]))),
-                      std::atoll(argv[3])};
+  const Limits limits{std::strtoll(argv[1], nullptr, 10),
+                      static_cast<int64_t>(std::ceil(std::strtod(argv[2], nullptr))),
+                      std::strtoll(argv[3], nullptr, 10)};
   Isolate(limits);
   std::set_new_handler(std::abort);  // SIGABRT means "memory", even where bad_alloc is caught
   std::thread([&limits] {
