@@ -1,7 +1,7 @@
 // FakeModel is a Model without weights. The next token is a hash of the sequence's history, which
 // is read through the block table, so that any error in the bookkeeping of pages changes tokens.
 //
-// It stores token ids in the place of keys and values. Options inject costs and failures; a failing
+// It stores token ids instead of keys and values. Options inject costs and failures; a failing
 // forward has already written its rows, like a real one. Deterministic; one thread.
 #pragma once
 
