@@ -15,7 +15,7 @@ from mlc_native.errors import EngineRequestError, EngineTerminatedError, invalid
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve import data
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.engine_base import FORK_GUARD, FORKED, keep_forever
+from mlc_native.serve.engine_state import FORK_GUARD, FORKED, keep_forever
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import (
