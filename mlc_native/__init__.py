@@ -17,6 +17,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
 
+    from mlc_native.errors import (
+        EngineRequestError,
+        EngineTerminatedError,
+        InternalError,
+        InvalidConfig,
+        InvalidRequest,
+        LoadError,
+        MLCNativeError,
+        QueueFull,
+    )
+    from mlc_native.protocol.generation_config import GenerationConfig
+    from mlc_native.serve.batch import GenerationResult
     from mlc_native.serve.config import EngineConfig
     from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
     from mlc_native.serve.sync_engine import SyncMLCEngine
@@ -25,14 +37,34 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "AsyncMLCEngine": "mlc_native.serve.engine",
     "EngineConfig": "mlc_native.serve.config",
+    "EngineRequestError": "mlc_native.errors",
+    "EngineTerminatedError": "mlc_native.errors",
+    "GenerationConfig": "mlc_native.protocol.generation_config",
+    "GenerationResult": "mlc_native.serve.batch",
+    "InternalError": "mlc_native.errors",
+    "InvalidConfig": "mlc_native.errors",
+    "InvalidRequest": "mlc_native.errors",
+    "LoadError": "mlc_native.errors",
     "MLCEngine": "mlc_native.serve.engine",
+    "MLCNativeError": "mlc_native.errors",
+    "QueueFull": "mlc_native.errors",
     "SyncMLCEngine": "mlc_native.serve.sync_engine",
 }
 
 __all__ = [
     "AsyncMLCEngine",
     "EngineConfig",
+    "EngineRequestError",
+    "EngineTerminatedError",
+    "GenerationConfig",
+    "GenerationResult",
+    "InternalError",
+    "InvalidConfig",
+    "InvalidRequest",
+    "LoadError",
     "MLCEngine",
+    "MLCNativeError",
+    "QueueFull",
     "SyncMLCEngine",
     "__version__",
     "cmake_dir",

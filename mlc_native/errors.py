@@ -1,15 +1,25 @@
-"""Every error that mlc_native raises on purpose.
+"""Every error that mlc_native raises on purpose: one family under ``MLCNativeError``.
 
-``InvalidRequest`` and ``InvalidConfig`` are ``ValueError``; ``LoadError`` and ``InternalError`` are
-``RuntimeError``. The first three carry ``field``, the name of the offending field. ``QueueFull`` is
-an ``InvalidRequest`` that may succeed later; it carries ``queue_length`` and ``max_queue_length``.
+======================  ============  ======  ======================================================
+error                   is also       status  meaning
+======================  ============  ======  ======================================================
+InvalidRequest          ValueError    400     one request, or an argument of a call, is wrong
+QueueFull               ValueError    429     an InvalidRequest that may succeed later
+InvalidConfig           ValueError    400     an engine setting is wrong
+LoadError               RuntimeError  500     files of a model are missing, damaged or unsupported
+EngineRequestError      RuntimeError  500     an accepted request ended with an error
+EngineTerminatedError   RuntimeError  503     the engine is gone
+InternalError           RuntimeError  500     a failed internal check: a bug of mlc_native
+======================  ============  ======  ======================================================
+
+Each message is one line. ``field`` names what is wrong, ``status`` is the HTTP status of a server's
+answer, and ``to_openai()`` its body. The classes are Python's; the C++ engine raises the same ones.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
-
-from mlc_native._core import InternalError, InvalidConfig, InvalidRequest, LoadError, QueueFull
+import reprlib
+from typing import Any, ClassVar
 
 __all__ = [
     "EngineRequestError",
@@ -18,17 +28,104 @@ __all__ = [
     "InvalidConfig",
     "InvalidRequest",
     "LoadError",
+    "MLCNativeError",
+    "ModelLibraryNotFound",
     "QueueFull",
     "invalid_config",
     "invalid_request",
     "load_error",
+    "shown",
 ]
 
 
-ErrorT = TypeVar("ErrorT", bound=Exception)
+class MLCNativeError(Exception):
+    """The base of the family.
+
+    Attributes:
+        field: the argument, setting, file or tensor that is wrong; None if there is none to name.
+        status: the HTTP status of an answer that reports the error.
+        code: OpenAI's code of the error, or None.
+    """
+
+    status: ClassVar[int] = 500
+    _openai_type: ClassVar[str] = "server_error"
+
+    def __init__(self, message: str, field: str | None = None, code: str | None = None) -> None:
+        super().__init__(" ".join(line.strip() for line in str(message).splitlines()))
+        self.field = field
+        self.code = code
+
+    def to_openai(self) -> dict[str, Any]:
+        """Returns the body of an answer that reports the error, in the form of OpenAI's."""
+        return {
+            "error": {
+                "message": str(self),
+                "type": self._openai_type,
+                "param": self.field,
+                "code": self.code,
+            }
+        }
+
+    def __reduce__(self) -> Any:  # the constructors of subclasses have arguments of their own
+        return _unpickled, (type(self), self.args, self.__dict__)
 
 
-class EngineRequestError(RuntimeError):
+def _unpickled(
+    kind: type[MLCNativeError], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> MLCNativeError:
+    error = kind.__base__.__new__(kind, *args)  # the base whose layout it has
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
+
+class InvalidRequest(MLCNativeError, ValueError):
+    """One request, or an argument of a call, is wrong. Others are not affected."""
+
+    status = 400
+    _openai_type = "invalid_request_error"
+
+
+class QueueFull(InvalidRequest):
+    """Too many requests wait already; the same request may be accepted later.
+
+    Attributes:
+        queue_length: the number of requests that wait.
+        max_queue_length: the number of requests that may wait.
+    """
+
+    status = 429
+    _openai_type = "rate_limit_error"
+
+    def __init__(self, message: str, queue_length: int = 0, max_queue_length: int = 0) -> None:
+        super().__init__(message, "max_queue_length", "queue_full")
+        self.queue_length = queue_length
+        self.max_queue_length = max_queue_length
+
+
+class InvalidConfig(MLCNativeError, ValueError):
+    """An engine setting is wrong."""
+
+    status = 400
+    _openai_type = "invalid_request_error"
+
+
+class LoadError(MLCNativeError, RuntimeError):
+    """A model's files are missing, damaged or of an unsupported kind."""
+
+
+class ModelLibraryNotFound(LoadError, FileNotFoundError):
+    """The file that ``model_lib`` names does not exist."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "model_lib")
+
+
+class InternalError(MLCNativeError, RuntimeError):
+    """A failed internal check: a bug of mlc_native."""
+
+
+class EngineRequestError(MLCNativeError, RuntimeError):
     """An accepted request ended with finish reason "error".
 
     Other requests are not affected, and the engine continues.
@@ -40,25 +137,31 @@ class EngineRequestError(RuntimeError):
         self.message = message
 
 
-class EngineTerminatedError(RuntimeError):
+class EngineTerminatedError(MLCNativeError, RuntimeError):
     """The engine was terminated, or this process is a fork of the one that owns it."""
 
-
-def _about(error: ErrorT, field: str) -> ErrorT:
-    error.__dict__["field"] = field
-    return error
+    status = 503
+    _openai_type = "unavailable_error"
 
 
-def invalid_request(field: str, message: str) -> InvalidRequest:
+def invalid_request(field: str, message: str, code: str | None = None) -> InvalidRequest:
     """Makes an InvalidRequest about the named field."""
-    return _about(InvalidRequest(message), field)
+    return InvalidRequest(message, field, code)
 
 
 def invalid_config(field: str, message: str) -> InvalidConfig:
     """Makes an InvalidConfig about the named field."""
-    return _about(InvalidConfig(message), field)
+    return InvalidConfig(message, field)
 
 
 def load_error(field: str, message: str) -> LoadError:
     """Makes a LoadError about the named file or model."""
-    return _about(LoadError(message), field)
+    return LoadError(message, field)
+
+
+def shown(value: object) -> str:
+    """Returns a short text of any value for a message, also of one that cannot be printed."""
+    try:
+        return reprlib.repr(value)
+    except Exception:  # a huge integer; a __repr__ that raises
+        return f"a value of type {type(value).__name__}"

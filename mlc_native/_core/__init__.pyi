@@ -4,28 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlc_native._core import testing as testing
+from mlc_native.errors import (
+    InternalError as InternalError,
+    InvalidConfig as InvalidConfig,
+    InvalidRequest as InvalidRequest,
+    LoadError as LoadError,
+    QueueFull as QueueFull
+)
 
-
-class InvalidRequest(ValueError):
-    """
-    One request is wrong; others are untouched. `field` names the offending field.
-    """
-
-class QueueFull(InvalidRequest):
-    """
-    Too many requests wait already (HTTP 429); the same request may be accepted later. `queue_length` of them wait, `max_queue_length` may.
-    """
-
-class InvalidConfig(ValueError):
-    """An engine setting is wrong. `field` names it."""
-
-class LoadError(RuntimeError):
-    """
-    A model's files are missing, damaged or of an unsupported kind. `field` names the file or tensor.
-    """
-
-class InternalError(RuntimeError):
-    """A failed internal check: a bug of mlc_native."""
 
 class ResponseFormat:
     """What an answer must look like."""
