@@ -6,9 +6,10 @@ splits the batch by request, wakes each event loop that is concerned once, and p
 the queue of each waiting thread. The consumer does all other work (joining deltas, making objects)
 on its own thread, for all outputs that have arrived meanwhile.
 
-A request has one channel and a channel one consumer. The bridge holds a channel until the request's
-final output has been passed on or the consumer gives up; it never keeps an engine alive. There are
-no locks: every shared structure is changed by single operations under the GIL.
+A request has one channel, and a channel one consumer; a channel may serve several requests. The
+bridge holds a channel until the final outputs of its requests have been passed on or the consumer
+gives up; it never keeps an engine alive. There are no locks: every shared structure is changed by
+single operations under the GIL.
 """
 
 from queue import SimpleQueue
@@ -22,9 +23,10 @@ cdef class CallbackStreamOutput:
     delta_text: valid UTF-8. delta_token_ids: the tokens of delta_text, without stop tokens.
     delta_logprob_json_strs: one JSON object per token if logprobs were requested, else None.
     finish_reason: None before the end of the sequence. request_final_usage_json_str: set only in
-    the last output of a request.
+    the last output of a request. request_id: of the request.
     """
 
+    cdef readonly str request_id
     cdef readonly str delta_text
     cdef readonly list delta_token_ids
     cdef readonly list delta_logprob_json_strs
@@ -39,8 +41,9 @@ cdef class CallbackStreamOutput:
         )
 
 
-cdef CallbackStreamOutput _usage_output(str usage):
+cdef CallbackStreamOutput _usage_output(str request_id, str usage):
     cdef CallbackStreamOutput output = CallbackStreamOutput.__new__(CallbackStreamOutput)
+    output.request_id = request_id
     output.delta_text = ""
     output.delta_token_ids = []
     output.request_final_usage_json_str = usage
@@ -48,8 +51,9 @@ cdef CallbackStreamOutput _usage_output(str usage):
 
 
 # A delta is (text, token_ids, logprob_json_strs or None, finish_reason or None).
-cdef CallbackStreamOutput _delta_output(tuple delta):
+cdef CallbackStreamOutput _delta_output(str request_id, tuple delta):
     cdef CallbackStreamOutput output = CallbackStreamOutput.__new__(CallbackStreamOutput)
+    output.request_id = request_id
     output.delta_text = delta[0]
     output.delta_token_ids = delta[1]
     output.delta_logprob_json_strs = delta[2]
@@ -70,25 +74,34 @@ cdef _append_delta(CallbackStreamOutput output, tuple delta):
 
 
 cdef class Channel:
-    """The outputs of one request on their way to its consumer."""
+    """The outputs of one or several requests on their way to their consumer."""
 
-    cdef readonly str request_id
-    # No further output follows: the final output was taken, or an error was raised.
+    cdef readonly str request_id  # of the first one
+    # No further output follows: the final output of each request was taken, or an error was raised.
     cdef readonly bint finished
-    cdef list _pending  # RequestStreamOutput, oldest first; or an exception as the last item
+    cdef set _open  # ids of the requests that have not ended for the consumer
+    cdef str _taken_id  # the request that outputs were taken of last
+    cdef list _pending  # RequestStreamOutput, oldest first; or an exception that ends all requests
     cdef Py_ssize_t _taken
     cdef object _error
+    cdef object __weakref__
 
     def __cinit__(self, str request_id, *args):
         self.request_id = request_id
+        self._open = {request_id}
         self._pending = []
+
+    @property
+    def open_ids(self):
+        """The ids of the requests that have not ended."""
+        return list(self._open)
 
     cdef bint _has_pending(self):
         return self._taken < len(self._pending) or self._error is not None
 
     cdef list _take(self):
-        """Joins all pending deltas. The usage is returned alone, after them. Raises the error that
-        ended the request. Requires: an output or an error is pending.
+        """Joins pending deltas of one request. Its usage is returned alone, after them. Raises the
+        error that ended it. None if what is pending belongs to requests that have ended.
         """
         cdef list outputs = None
         cdef list group
@@ -98,32 +111,45 @@ cdef class Channel:
             if isinstance(item, BaseException):
                 if outputs is not None:
                     return outputs
-                self._error = item
-                break
-            if item.is_final:
-                if outputs is not None:
-                    return outputs
-                self.finished = True
-                self._clear()
-                return [_usage_output(item.request_final_usage_json_str)]
+                self._end_all()
+                raise item
+            request_id = item.request_id
+            if outputs is not None and (item.is_final or request_id != self._taken_id):
+                return outputs
             self._taken += 1
+            if request_id not in self._open:
+                continue  # the usage of a request that an error has ended
+            self._taken_id = request_id
+            if item.is_final:
+                self._end(request_id)
+                return [_usage_output(request_id, item.request_final_usage_json_str)]
             group = item.unpack_deltas()
             if outputs is None:
-                outputs = [_delta_output(delta) for delta in group]
+                outputs = [_delta_output(request_id, delta) for delta in group]
             else:
                 for i in range(len(group)):
                     _append_delta(outputs[i], group[i])
             message = item.error_message
             if message:
-                self._error = EngineRequestError(self.request_id, message)
+                self._error = EngineRequestError(request_id, message)
                 if any([output.delta_text for output in outputs]):
                     return outputs
         if self._error is not None:
-            self.finished = True
-            self._clear()
-            raise self._error
+            error, self._error = self._error, None
+            self._end(self._taken_id)
+            raise error
         self._clear()
         return outputs
+
+    cdef _end(self, str request_id):
+        self._open.discard(request_id)
+        if not self._open:
+            self._end_all()
+
+    cdef _end_all(self):
+        self._open.clear()
+        self.finished = True
+        self._clear()
 
     cdef _clear(self):
         self._pending = []
@@ -134,6 +160,7 @@ cdef class SyncChannel(Channel):
     """A channel whose consumer is a thread."""
 
     cdef object _queue
+    cdef bint _interrupted
 
     def __cinit__(self, str request_id):
         self._queue = SimpleQueue()
@@ -141,18 +168,26 @@ cdef class SyncChannel(Channel):
     cdef _push(self, list items):
         self._queue.put(items)
 
-    def next(self):
-        """Returns the next outputs, one per sequence; None after the last. Waits without the GIL.
+    def interrupt(self):
+        """Makes ``next`` return None from now on, on whatever thread it waits."""
+        self._interrupted = True
+        self._queue.put([])
 
-        Raises EngineRequestError if the engine ended the request with an error.
+    def next(self):
+        """Returns the next outputs of a request, one per sequence; None after the last. Waits
+        without the GIL.
+
+        Raises EngineRequestError if the engine ended a request with an error.
         """
-        if self.finished:
-            return None
-        if not self._has_pending():
-            self._pending += self._queue.get()
-        while not self._queue.empty():
-            self._pending += self._queue.get()
-        return self._take()
+        cdef list outputs = None
+        while outputs is None and not self.finished and not self._interrupted:
+            if not self._has_pending():
+                self._clear()
+                self._pending += self._queue.get()
+                while not self._queue.empty():
+                    self._pending += self._queue.get()
+            outputs = self._take()
+        return outputs
 
 
 cdef class AsyncChannel(Channel):
@@ -166,25 +201,28 @@ cdef class AsyncChannel(Channel):
 
     cdef _push(self, list items):
         # On the loop's thread.
+        if not self._has_pending():
+            self._clear()
         self._pending += items
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
     async def next(self):
-        """The next outputs, one per sequence; None after the last.
+        """Returns the next outputs of a request, one per sequence; None after the last.
 
-        Raises EngineRequestError when the engine ended the request with an error.
+        Raises EngineRequestError if the engine ended a request with an error.
         """
-        if self.finished:
-            return None
-        while not self._has_pending():
-            self._waiter = self.loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        return self._take()
+        cdef list outputs = None
+        while outputs is None and not self.finished:
+            while not self._has_pending():
+                self._waiter = self.loop.create_future()
+                try:
+                    await self._waiter
+                finally:
+                    self._waiter = None
+            outputs = self._take()
+        return outputs
 
 
 def _deliver(dict batch):
@@ -219,16 +257,37 @@ cdef class StreamBridge:
         return self._open(AsyncChannel(request_id, loop))
 
     cdef Channel _open(self, Channel channel):
-        if self._closed:
-            raise EngineTerminatedError("the engine was terminated")
-        if self._channels.setdefault(channel.request_id, channel) is not channel:
-            raise ValueError(f'the request id "{channel.request_id}" is in use')
+        self._register(channel, channel.request_id)
         return channel
 
-    def discard(self, Channel channel):
-        """Closes a channel whose consumer gave up. Later outputs of the request are dropped."""
-        if self._channels.get(channel.request_id) is channel:
-            self._channels.pop(channel.request_id, None)
+    cdef _register(self, Channel channel, str request_id):
+        if self._closed:
+            raise EngineTerminatedError("the engine was terminated")
+        if self._channels.setdefault(request_id, channel) is not channel:
+            raise ValueError(f'the request id "{request_id}" is in use')
+
+    def join(self, Channel channel, str request_id):
+        """Adds a request to a channel. Raises ValueError if the id is in use."""
+        if request_id in channel._open:
+            raise ValueError(f'the request id "{request_id}" is in use')
+        self._register(channel, request_id)
+        channel._open.add(request_id)
+        channel.finished = False
+
+    def discard(self, Channel channel, request_id=None):
+        """Closes a channel whose consumer gave up, or one request of it.
+
+        Later outputs are dropped. Returns the ids of the requests that have not ended.
+        """
+        cdef list ids = list(channel._open) if request_id is None else [request_id]
+        cdef list dropped = [id_ for id_ in ids if self._channels.get(id_) is channel]
+        for id_ in dropped:
+            self._channels.pop(id_, None)
+        if request_id is None:
+            channel._end_all()
+        else:
+            channel._end(request_id)
+        return dropped
 
     def __len__(self):
         return len(self._channels)
@@ -279,7 +338,6 @@ cdef class StreamBridge:
 
     cdef _orphan(self, dict channels):
         for channel in channels:
-            if self._channels.get(channel.request_id) is channel:
-                self.discard(channel)
+            for request_id in self.discard(channel):
                 if self._abort is not None:
-                    self._abort(channel.request_id)
+                    self._abort(request_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -161,6 +162,82 @@ def test_an_error_alone_is_raised_at_once() -> None:
     bridge([text("r", "", "", finish="error", error="it broke"), final("r")])
     with pytest.raises(EngineRequestError):
         channel.next()
+
+
+def test_requests_that_share_a_channel() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    bridge.join(channel, "s")
+    with pytest.raises(ValueError, match='"s" is in use'):
+        bridge.join(channel, "s")
+    with pytest.raises(ValueError, match='"s" is in use'):
+        bridge.open_sync("s")
+    bridge([text("r", "a"), text("r", "b"), text("s", "x"), final("r"), text("s", "y")])
+    seen = [(out[0].request_id, texts(out)) for out in (channel.next() for _ in range(4))]
+    assert seen == [("r", ["ab"]), ("s", ["x"]), ("r", [""]), ("s", ["y"])]
+    assert channel.open_ids == ["s"]
+    bridge.join(channel, "t")
+    bridge([final("s"), final("t")])
+    assert [channel.next()[0].request_id for _ in range(2)] == ["s", "t"]
+    assert channel.finished
+    assert channel.next() is None
+    bridge.join(channel, "u")  # a channel may go on
+    bridge([text("u", "z")])
+    assert texts(channel.next()) == ["z"]
+
+
+def test_an_error_ends_one_request_of_a_channel() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    bridge.join(channel, "s")
+    bridge([text("r", "a", finish="error", error="it broke"), text("s", "x"), final("r")])
+    assert texts(channel.next()) == ["a"]
+    with pytest.raises(EngineRequestError, match="request r: it broke"):
+        channel.next()
+    assert texts(channel.next()) == ["x"]
+    bridge([final("s")])
+    assert channel.next()[0].request_id == "s"
+    assert channel.next() is None
+
+
+def test_discarding_tells_what_has_not_ended() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    bridge.join(channel, "s")
+    bridge.join(channel, "t")
+    assert bridge.discard(channel, "t") == ["t"]
+    bridge([final("r")])  # not taken yet; its id may already belong to another
+    other = bridge.open_sync("r")
+    assert bridge.discard(channel) == ["s"]
+    assert channel.next() is None
+    bridge([text("r", "a")])
+    assert texts(other.next()) == ["a"]
+
+
+def test_what_was_taken_is_let_go() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("0")
+    taken = []
+    for i in range(100):
+        item = final(str(i))
+        taken.append(weakref.ref(item))
+        bridge([item])
+        del item
+        bridge.join(channel, str(i + 1))
+        assert channel.next()[0].request_id == str(i)
+    assert sum(reference() is not None for reference in taken) <= 1
+
+
+def test_an_interrupted_consumer_gets_none() -> None:
+    bridge = StreamBridge()
+    channel = bridge.open_sync("r")
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(channel.next()))
+    thread.start()
+    channel.interrupt()
+    thread.join(30)
+    assert results == [None]
+    assert bridge.discard(channel) == ["r"]
 
 
 def test_close_ends_waiting_threads() -> None:

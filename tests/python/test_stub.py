@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from mlc_native import _stream_bridge
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mlc_native"
 UPDATE = "python -m nanobind.stubgen -q -r -m mlc_native._core -O mlc_native"
@@ -36,6 +39,22 @@ def test_stubs_match_the_module(tmp_path: Path) -> None:
             kept[name].splitlines(), text.splitlines(), "kept", "generated", lineterm="", n=1
         )
         assert kept[name] == text, "\n".join([advice, *lines])
+
+
+def test_the_stub_of_the_stream_bridge_has_its_names() -> None:
+    tree = ast.parse((PACKAGE / "_stream_bridge.pyi").read_text())
+    stubbed = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    compiled = {
+        name: value
+        for name, value in vars(_stream_bridge).items()
+        if isinstance(value, type) and value.__module__ == _stream_bridge.__name__
+    }
+    assert set(stubbed) == set(compiled)
+    for name, cls in compiled.items():
+        public = {member for member in vars(cls) if not member.startswith("_")}
+        written = {node.name for node in stubbed[name].body if isinstance(node, ast.FunctionDef)}
+        written |= {n.name for n in stubbed[name].body if isinstance(n, ast.AsyncFunctionDef)}
+        assert {member for member in written if not member.startswith("_")} == public
 
 
 def test_package_is_marked_as_typed() -> None:
