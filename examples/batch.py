@@ -10,8 +10,7 @@ import argparse
 import json
 import sys
 
-from mlc_native import SyncMLCEngine
-from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native import MLCEngine
 
 
 def main() -> None:
@@ -21,19 +20,15 @@ def main() -> None:
     arguments = parser.parse_args()
     questions = [line.strip() for line in sys.stdin if line.strip()]
 
-    # Mode "server" runs as many sequences at a time as memory allows; the others wait inside the
-    # engine. SyncMLCEngine needs no threads: generate() steps it until the last answer is complete.
-    engine = SyncMLCEngine(arguments.model, mode="server")
-    assert engine.conv_template is not None, "this model has no chat template"
-    prompts = [
-        engine.conv_template.render([{"role": "user", "content": question}])
-        for question in questions
-    ]
-    config = GenerationConfig(max_tokens=arguments.max_tokens, temperature=0)
-    texts, _ = engine.generate(prompts, config)
-    # texts[i] holds the n answers to prompt i; here n is 1.
-    for question, [answer] in zip(questions, texts, strict=True):
-        print(json.dumps({"question": question, "answer": answer}))
+    # Mode "server" runs as many sequences at a time as memory allows; the others wait.
+    with MLCEngine(arguments.model, mode="server") as engine:
+        chats = [[{"role": "user", "content": question}] for question in questions]
+        results = engine.generate(chats, max_tokens=arguments.max_tokens, temperature=0)
+    for question, result in zip(questions, results, strict=True):
+        if result.error is None:
+            print(json.dumps({"question": question, "answer": result.text}))
+        else:  # of this question only
+            print(json.dumps({"question": question, "error": str(result.error)}))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import argparse
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +33,14 @@ CHAPTERS: dict[str, dict[str, str]] = {
         "mlc_native.serve.engine": "MLCEngine AsyncMLCEngine",
         "mlc_native.serve.sync_engine": "SyncMLCEngine",
     },
-    "Requests": {"mlc_native.serve.openai_interface": "ChatCompletions Completions"},
+    "Requests": {
+        "mlc_native.serve.openai_interface": "ChatCompletions Completions",
+        "mlc_native.serve.arguments": (
+            "CallArguments AnswerArguments ChatOptions CompletionArguments"
+        ),
+        "mlc_native.serve.streams": "ChunkStream AsyncChunkStream",
+        "mlc_native.serve.batch": "GenerationResult GenerationChoice",
+    },
     "Settings": {
         "mlc_native.serve.config": "EngineConfig",
         "mlc_native.protocol.generation_config": "GenerationConfig",
@@ -44,8 +51,12 @@ CHAPTERS: dict[str, dict[str, str]] = {
 }
 # Classes whose fields the engine declares: text of fields that the class does not describe.
 DECLARED_DOCS = {"GenerationConfig": "generation_config.h"}
-HIDDEN = {"invalid_config", "invalid_request", "load_error"}  # for the package itself
-MADE_BY_ENGINES = {"ChatCompletions", "Completions", "EngineMetrics"}  # no constructor is shown
+HIDDEN = {"invalid_config", "invalid_request", "load_error", "shown"}  # for the package itself
+# No constructor is shown.
+MADE_BY_ENGINES = {
+    *("ChatCompletions", "Completions", "EngineMetrics", "ChunkStream", "AsyncChunkStream"),
+    *("GenerationResult", "GenerationChoice"),
+}
 SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Note):\s*(.*)$")
 ITEM = re.compile(r"^(?P<name>[\w*][\w*, ]*?): +(?P<text>.+)$")
 MAX_SIGNATURE = 96
@@ -365,7 +376,9 @@ def render_class(sources: Sources, module: str, node: ast.ClassDef) -> Iterator[
     yield from render_docstring(Docstring("", inherited[:1]))
     for method in public_methods(family):
         if not is_property(method):
-            yield from render_function(method, f"{node.name}.{method.name}", is_method=True)
+            yield from render_function(
+                method, f"{node.name}.{method.name}", True, overloads(family, method.name)
+            )
 
 
 def public_methods(family: list[ast.ClassDef]) -> Iterator[Function]:
@@ -377,6 +390,12 @@ def public_methods(family: list[ast.ClassDef]) -> Iterator[Function]:
             if not method.name.startswith("_") and method.name not in seen:
                 seen.add(method.name)
                 yield method
+
+
+def overloads(family: list[ast.ClassDef], name: str) -> list[Function]:
+    """The overloads of a method, which say more than its implementation."""
+    methods = [m for cls in family for m in cls.body if isinstance(m, Function) and m.name == name]
+    return [method for method in methods if is_overload(method)]
 
 
 def render_attributes(family: list[ast.ClassDef]) -> Iterator[str]:
@@ -401,10 +420,13 @@ def is_error_name(name: str) -> bool:
     return name.endswith("Error") or name.startswith("Invalid")
 
 
-def render_function(node: Function, title: str, is_method: bool) -> Iterator[str]:
+def render_function(
+    node: Function, title: str, is_method: bool, variants: Sequence[Function] = ()
+) -> Iterator[str]:
     yield f"#### {title}" if is_method else f"### {title}"
     static = any(ast.unparse(d) == "staticmethod" for d in node.decorator_list)
-    yield block(signature(node, node.name, is_method and not static))
+    shown = [signature(each, node.name, is_method and not static) for each in variants or [node]]
+    yield block("\n".join(shown))
     yield from render_docstring(docstring_of(node))
 
 

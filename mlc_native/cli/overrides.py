@@ -36,7 +36,7 @@ def parse_value(text: str) -> object:
 def engine_config_from_overrides(text: str) -> EngineConfig:
     """An EngineConfig with the given fields. Raises InvalidConfig for a name that is none."""
     known = {field.name for field in dataclasses.fields(EngineConfig)}
-    values = {}
+    values: dict[str, Any] = {}
     for name, value in parse_assignments(text).items():
         if name not in known:
             raise invalid_config(name, f'"{name}" is no engine setting; known: {sorted(known)}')

@@ -7,15 +7,16 @@ fields of ``extra_body`` and the ``/set`` command of the chat derive from Sampli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mlc_native import _core
-from mlc_native.errors import invalid_request
+from mlc_native.errors import InvalidRequest, invalid_request, shown
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.response_format import RequestResponseFormat
+from mlc_native.protocol.validation import invalid_fields
 from mlc_native.tokenizers import Tokenizer
 
 
@@ -48,6 +49,12 @@ class SamplingOptions(BaseModel):
     response_format: RequestResponseFormat | None = None
 
 
+# Before any subclass copies the fields.
+for _name, _text in _core.generation_field_docs().items():
+    if _name in SamplingOptions.model_fields:
+        SamplingOptions.model_fields[_name].description = _text
+
+
 def bad_word_tokens(
     words: Sequence[str | list[int]], tokenizer: Tokenizer | None
 ) -> list[list[int]]:
@@ -73,10 +80,13 @@ def bad_word_tokens(
                 "bad_words",
                 "the model folder has no tokenizer.json: give bad_words as lists of token ids",
             )
-        plain = tokenizer.encode(word.lstrip())
-        spaced = tokenizer.encode(" " + word.lstrip())
+        text = word.lstrip() or word
+        try:
+            plain, spaced = tokenizer.encode(text), tokenizer.encode(" " + text)
+        except InvalidRequest as error:
+            raise invalid_request("bad_words", str(error)) from None
         sequences.append(plain)
-        if spaced[0] != plain[0] and len(spaced) == len(plain):
+        if spaced[:1] != plain[:1] and len(spaced) == len(plain):
             sequences.append(spaced)
     return sequences
 
@@ -94,6 +104,32 @@ class GenerationConfig(SamplingOptions):
     top_logprobs: int = 0
     debug_config: DebugConfig | None = Field(default_factory=DebugConfig)
 
+    if not TYPE_CHECKING:  # checkers derive the constructor from the fields
+
+        def __init__(self, **fields: Any) -> None:
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                raise invalid_fields(error) from None
+
+    @staticmethod
+    def of(config: GenerationConfig | Mapping[str, Any] | None) -> GenerationConfig:
+        """Returns the config; a mapping is its fields, None the defaults.
+
+        Raises:
+            InvalidRequest: it is of another type, or a field is wrong.
+        """
+        if isinstance(config, GenerationConfig):
+            return config
+        if config is None:
+            return GenerationConfig()
+        if isinstance(config, Mapping):
+            return GenerationConfig(**{str(name): value for name, value in config.items()})
+        raise invalid_request(
+            "generation_config",
+            f'"generation_config" must be a GenerationConfig or a dict, got {shown(config)}',
+        )
+
     @property
     def is_constrained(self) -> bool:
         """Whether creating the request compiles a grammar, which may take a while."""
@@ -109,19 +145,24 @@ class GenerationConfig(SamplingOptions):
         """
         for name in type(self).model_fields:
             value = getattr(self, name)
-            if name == "bad_words" and value is not None:
-                config.bad_words = bad_word_tokens(value, tokenizer)
-            elif isinstance(value, DebugConfig):
+            if isinstance(value, DebugConfig):
                 for debug_name, debug_value in value:
-                    setattr(config, debug_name, "" if debug_value is None else debug_value)
+                    _assign(config, debug_name, "" if debug_value is None else debug_value)
             elif isinstance(value, RequestResponseFormat):
                 config.response_format = value.core()
+            elif name == "bad_words" and value is not None:
+                _assign(config, name, bad_word_tokens(value, tokenizer))
             elif value is not None:
-                try:
-                    setattr(config, name, value)
-                except TypeError:  # an integer that no C++ field holds
-                    raise invalid_request(name, f'"{name}" is out of range: {value}') from None
+                _assign(config, name, value)
         return config
+
+
+def _assign(config: _core.GenerationConfig, name: str, value: Any) -> None:
+    try:
+        setattr(config, name, value)
+    except TypeError:  # of the right type in Python, but C++ has no such integer or text
+        wrong = "holds no valid Unicode" if name == "stop_strs" else "is out of range"
+        raise invalid_request(name, f'"{name}" {wrong}, got {shown(value)}') from None
 
 
 assert GenerationConfig.__doc__ is not None

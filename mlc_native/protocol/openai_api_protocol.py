@@ -8,16 +8,13 @@ everything else (also NaN) by the engine.
 from __future__ import annotations
 
 import time
-from typing import Any, Literal
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any, Literal, cast
 
-from pydantic import (
-    BaseModel,
-    Field,
-    StrictStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, Field, field_validator, model_validator
 
+from mlc_native.errors import shown
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import SamplingOptions
 
@@ -35,6 +32,18 @@ EXTRA_FIELDS = (
 )
 
 FinishReason = Literal["stop", "length", "tool_calls", "abort", "error", "timeout"]
+
+
+def is_list(value: object) -> bool:
+    """Whether a value has elements in an order and is no text."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
+
+
+def is_token_ids(value: object) -> bool:
+    """Whether a value is a list of integers, which may be those of numpy."""
+    return is_list(value) and all(
+        type(each) is int or isinstance(each, Integral) for each in cast(Sequence[Any], value)
+    )
 
 
 def _now() -> int:
@@ -101,13 +110,24 @@ class StreamOptions(BaseModel):
 class _SamplingRequest(SamplingOptions):
     """What both kinds of request share."""
 
-    model: str | None = None
-    stop: str | list[str] | None = None
-    stream: bool = False
-    stream_options: StreamOptions | None = None
-    ignore_eos: bool | None = None
-    user: str | None = None
-    debug_config: DebugConfig | None = None
+    model: str | None = Field(default=None, description="the name that the answer carries.")
+    stop: str | list[str] | None = Field(
+        default=None, description="texts at which an answer ends; not part of the answer."
+    )
+    stream: bool = Field(default=False, description="answer in chunks, as they are generated.")
+    stream_options: StreamOptions | None = Field(
+        default=None, description="`include_usage`: a last chunk has the usage."
+    )
+    return_token_ids: bool = Field(
+        default=False, description="the answer has the token ids of the prompt and of its text."
+    )
+    ignore_eos: bool | None = Field(
+        default=None,
+        description="the model's end-of-sequence ids do not stop; stop strings and "
+        "`stop_token_ids` still do.",
+    )
+    user: str | None = Field(default=None, description="accepted and not used.")
+    debug_config: DebugConfig | None = Field(default=None, description="see DebugConfig.")
 
     @field_validator("frequency_penalty", "presence_penalty")
     @classmethod
@@ -154,11 +174,41 @@ class _SamplingRequest(SamplingOptions):
 class CompletionRequest(_SamplingRequest):
     """``prompt`` is text or token ids; ``logprobs`` the number of alternatives, [0, 5]."""
 
-    prompt: StrictStr | list[int]
-    best_of: int | None = 1
-    echo: bool = False
-    logprobs: int | None = None
-    suffix: str | None = None
+    prompt: str | list[int] | list[str] | list[list[int]] = Field(
+        description="text or token ids, or a list of prompts."
+    )
+    best_of: int | None = Field(default=1, description="only 1.")
+    echo: bool = Field(default=False, description="the answer begins with the prompt.")
+    logprobs: int | None = Field(
+        default=None,
+        description="report the log probability of each token, and of this many alternatives, "
+        "[0, 5].",
+    )
+    suffix: str | None = Field(default=None, description="text behind every answer.")
+
+    @field_validator("prompt", mode="plain")
+    @classmethod
+    def check_prompt(cls, prompt: Any) -> Any:
+        """One message for all that a prompt can be."""
+        if isinstance(prompt, str):
+            return prompt
+        if hasattr(prompt, "tolist"):  # an array or a tensor
+            prompt = prompt.tolist()
+        if is_list(prompt):
+            if all(isinstance(piece, str) for piece in prompt) and prompt:
+                return list(prompt)
+            if all(map(is_token_ids, prompt)) and len(prompt) > 0:
+                return [[int(token_id) for token_id in ids] for ids in prompt]
+            if is_token_ids(prompt):
+                return [int(token_id) for token_id in prompt]
+        raise ValueError(
+            f"must be a text, a list of token ids, or a list of prompts, got {shown(prompt)}"
+        )
+
+    def prompts(self) -> list[str | list[int]]:
+        """The prompts as a list, which is of one if there is one."""
+        one = isinstance(self.prompt, str) or not self.prompt or isinstance(self.prompt[0], int)
+        return cast(list[str | list[int]], [self.prompt] if one else self.prompt)
 
     @field_validator("logprobs")
     @classmethod
@@ -176,6 +226,8 @@ class CompletionResponseChoice(BaseModel):
     index: int = 0
     logprobs: CompletionLogProbs | None = None
     text: str
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 class CompletionResponse(BaseModel):
@@ -244,13 +296,21 @@ class ChatCompletionMessage(BaseModel):
 class ChatCompletionRequest(_SamplingRequest):
     """``top_logprobs`` in [0, 20] needs ``logprobs``; ``max_completion_tokens`` is max_tokens."""
 
-    messages: list[ChatCompletionMessage]
-    logprobs: bool = False
-    top_logprobs: int = 0
-    max_completion_tokens: int | None = None
-    tools: list[ChatTool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
+    messages: list[ChatCompletionMessage] = Field(description="the conversation so far.")
+    logprobs: bool = Field(default=False, description="report the log probability of each token.")
+    top_logprobs: int = Field(
+        default=0, description="and of this many alternatives, [0, 20]; needs `logprobs`."
+    )
+    max_completion_tokens: int | None = Field(default=None, description="same as `max_tokens`.")
+    tools: list[ChatTool] | None = Field(
+        default=None, description="functions that the model may call."
+    )
+    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = Field(
+        default=None, description="which of them it may or must call."
+    )
+    parallel_tool_calls: bool | None = Field(
+        default=None, description="accepted for OpenAI's interface."
+    )
 
     @field_validator("messages")
     @classmethod
@@ -331,6 +391,7 @@ class ChatCompletionResponseChoice(BaseModel):
     index: int = 0
     message: ChatCompletionMessage
     logprobs: LogProbs | None = None
+    token_ids: list[int] | None = None
 
 
 class ChatCompletionStreamResponseChoice(BaseModel):
@@ -340,6 +401,7 @@ class ChatCompletionStreamResponseChoice(BaseModel):
     index: int = 0
     delta: ChatCompletionMessage
     logprobs: LogProbs | None = None
+    token_ids: list[int] | None = None
 
 
 class ChatCompletionResponse(BaseModel):
@@ -352,6 +414,7 @@ class ChatCompletionResponse(BaseModel):
     system_fingerprint: str = ""
     object: Literal["chat.completion"] = "chat.completion"
     usage: CompletionUsage | None = None
+    prompt_token_ids: list[int] | None = None
 
 
 class ChatCompletionStreamResponse(BaseModel):
@@ -364,3 +427,4 @@ class ChatCompletionStreamResponse(BaseModel):
     system_fingerprint: str = ""
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     usage: CompletionUsage | None = None
+    prompt_token_ids: list[int] | None = None

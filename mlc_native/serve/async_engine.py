@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
-from typing import Any, Self
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeVar, Unpack
 
 from mlc_native import _core
 from mlc_native._core import PinnedPrefix
 from mlc_native.protocol.generation_config import GenerationConfig
-from mlc_native.protocol.openai_api_protocol import (
-    ChatCompletionRequest,
-    ChatCompletionResponse,
-    ChatCompletionStreamResponse,
-    CompletionRequest,
-    CompletionResponse,
-)
+from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
+from mlc_native.serve.arguments import EngineSettings, GenerateArguments
+from mlc_native.serve.batch import Batch, Configs, GenerationResult, Items
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import Mode, ModelSetup
-from mlc_native.serve.openai_engine import OpenAICall, OpenAIEngine
-from mlc_native.serve.openai_interface import Chat, ChatCompletions, Completions
+from mlc_native.serve.openai_engine import OpenAIEngine, PreparedCall
+from mlc_native.serve.openai_interface import (
+    Arguments,
+    AsyncChat,
+    AsyncChatCompletions,
+    AsyncCompletions,
+    RequestKind,
+)
 from mlc_native.serve.request_processing import (
     PIN_CONFIG,
     Prompt,
     prompt_token_ids,
     random_request_id,
 )
-from mlc_native.serve.streams import AsyncRequestStream, async_chunks_of
-from mlc_native.tokenizers.tokenizers import LONG_TEXT_CHARS
+from mlc_native.serve.streams import AsyncChunkStream, AsyncRequestStream
+from mlc_native.serve.work_threads import WorkThreads
+
+T = TypeVar("T")
 
 
 class AsyncMLCEngine(OpenAIEngine):
@@ -40,31 +46,47 @@ class AsyncMLCEngine(OpenAIEngine):
 
     def __init__(
         self,
-        model: str,
+        model: str | os.PathLike[str],
         device: object = "auto",
         *,
-        model_lib: str | None = None,
+        model_lib: str | os.PathLike[str] | None = None,
         mode: Mode = "local",
-        engine_config: EngineConfig | None = None,
+        engine_config: EngineConfig | Mapping[str, Any] | None = None,
         enable_tracing: bool = False,
+        **settings: Unpack[EngineSettings],
     ) -> None:
-        super().__init__(model, device, model_lib, mode, engine_config, enable_tracing)
+        self._threads = WorkThreads()
+        super().__init__(model, device, model_lib, mode, engine_config, enable_tracing, settings)
+        weakref.finalize(self, self._threads.close)
 
     @property
-    def chat(
-        self,
-    ) -> Chat[
-        Awaitable[ChatCompletionResponse], Awaitable[AsyncGenerator[ChatCompletionStreamResponse]]
-    ]:
+    def chat(self) -> AsyncChat:
         """``await chat.completions.create``."""
-        return Chat(ChatCompletions(self._handle_chat_completion))
+        return AsyncChat(AsyncChatCompletions(self._create))
 
     @property
-    def completions(
-        self,
-    ) -> Completions[Awaitable[CompletionResponse], Awaitable[AsyncGenerator[CompletionResponse]]]:
+    def completions(self) -> AsyncCompletions:
         """``await completions.create``."""
-        return Completions(self._handle_completion)
+        return AsyncCompletions(self._create)
+
+    async def generate(
+        self,
+        prompts: Items,
+        generation_config: Configs = None,
+        *,
+        progress: bool | None = None,
+        **options: Unpack[GenerateArguments],
+    ) -> list[GenerationResult]:
+        """The same as ``MLCEngine.generate``. Cancelling it aborts what has not been answered.
+
+        If ``prompts`` is a generator, it is read on another thread.
+        """
+        batch = await self._work(Batch, self, prompts, generation_config, options, progress)
+        try:
+            return await self._threads.run_long(batch.run)
+        except asyncio.CancelledError:
+            batch.cancel()
+            raise
 
     async def abort(self, request_id: str) -> None:
         """Ends a request: its consumer gets finish reason "abort". Unknown ids are ignored."""
@@ -76,69 +98,77 @@ class AsyncMLCEngine(OpenAIEngine):
 
     async def metrics(self) -> EngineMetrics:
         """Returns the engine's metrics, taken between two steps."""
-        return await asyncio.to_thread(self._query_metrics)
+        return await self._work(self._query_metrics)
 
     async def pin_prefix(self, prompt: Prompt) -> int:
         """The same as ``MLCEngine.pin_prefix``."""
-        token_ids = await asyncio.to_thread(prompt_token_ids, prompt, self.tokenizer)
-        async for _ in self._generate(token_ids, PIN_CONFIG, random_request_id("pin")):
+        token_ids = await self._work(prompt_token_ids, prompt, self.tokenizer)
+        setup = self._model.current
+        request_id = random_request_id("pin")
+        request = await self._work(self._create_request, token_ids, PIN_CONFIG, request_id, setup)
+        async for _ in self._stream([request], setup):
             pass
-        return await asyncio.to_thread(self._core.pin_prefix, token_ids)
+        return await self._work(self._core.pin_prefix, token_ids)
 
     async def unpin_prefix(self, pin_id: int) -> None:
         """Releases a pinned prompt. Raises InvalidRequest for an id that is not pinned."""
-        await asyncio.to_thread(self._unpin_prefix, pin_id)
+        await self._work(self._unpin_prefix, pin_id)
 
     async def pinned_prefixes(self) -> list[PinnedPrefix]:
         """Returns all pins, with the id and the numbers of tokens and pages of each."""
-        return await asyncio.to_thread(self._pinned_prefixes)
+        return await self._work(self._pinned_prefixes)
 
     async def reload(
         self,
-        model: str,
-        engine_config: EngineConfig | None = None,
+        model: str | os.PathLike[str],
+        engine_config: EngineConfig | Mapping[str, Any] | None = None,
         *,
-        model_lib: str | None = None,
+        model_lib: str | os.PathLike[str] | None = None,
         mode: Mode = "local",
+        **settings: Unpack[EngineSettings],
     ) -> None:
         """Replaces the model, as ``MLCEngine.reload`` does, without blocking the event loop."""
-        await asyncio.to_thread(self._reload, model, engine_config, model_lib, mode)
+        await self._work(self._reload, model, engine_config, model_lib, mode, settings)
 
     async def unload(self) -> None:
         """Drops the model. Requests end with "abort"; new ones are refused until a reload."""
-        await asyncio.to_thread(self._unload)
+        await self._work(self._unload)
+
+    def terminate(self) -> None:
+        """Ends the engine: open requests end with finish reason "abort". Idempotent."""
+        super().terminate()
+        self._threads.close()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_exc_info: object) -> None:
-        await asyncio.to_thread(self.terminate)
+        await self._work(self.terminate)
+
+    async def _work(self, function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
+        """Runs what would hold up the event loop on a thread of the engine's own."""
+        self._check_not_forked()
+        return await self._threads.run(function, *arguments, **keywords)
+
+    async def _create(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> Any:
+        return await self._answer(await self._work(self._prepare, kind, arguments, is_body))
 
     async def _handle_chat_completion(
         self, request: ChatCompletionRequest, request_id: str | None = None
     ) -> Any:
-        return await self._answer(self._chat_call(request, request_id))
+        return await self._answer(await self._work(self._prepare_request, request, request_id))
 
     async def _handle_completion(
         self, request: CompletionRequest, request_id: str | None = None
     ) -> Any:
-        return await self._answer(self._completion_call(request, request_id))
+        return await self._answer(await self._work(self._prepare_request, request, request_id))
 
-    async def _answer(self, call: OpenAICall) -> Any:
-        is_long = isinstance(call.prompt, str) and len(call.prompt) > LONG_TEXT_CHARS
-        arguments = call.create_arguments()
-        if is_long or call.config.is_constrained:
-            # Tokenizing it or compiling its grammar here would block the event loop.
-            request = await asyncio.to_thread(self._create_request, *arguments)
-        else:
-            request = self._create_request(*arguments)
-        stream = self._stream(request, call.setup)
+    async def _answer(self, call: PreparedCall) -> Any:
+        stream = self._stream(call.requests, call.setup)
         if call.stream:
-            return async_chunks_of(stream, call.responder)
-        try:
-            return call.responder.response([outputs async for outputs in stream])
-        finally:
-            stream.close()
+            return AsyncChunkStream(stream, call.responder)
+        outputs = [each async for each in stream]
+        return await self._work(call.responder.response, outputs)
 
     def _generate(
         self,
@@ -149,15 +179,15 @@ class AsyncMLCEngine(OpenAIEngine):
     ) -> AsyncRequestStream:
         """Submits a request of the running event loop and returns the stream of its outputs.
 
-        Blocks the loop while a grammar is compiled, unlike ``chat`` and ``completions``.
+        Prepares the request on the loop, unlike ``chat`` and ``completions``.
         """
         setup = setup or self._model.current
         request = self._create_request(prompt, generation_config, request_id, setup)
-        return self._stream(request, setup)
+        return self._stream([request], setup)
 
-    def _stream(self, request: _core.Request, setup: ModelSetup) -> AsyncRequestStream:
+    def _stream(self, requests: list[_core.Request], setup: ModelSetup) -> AsyncRequestStream:
         loop = asyncio.get_running_loop()
-        channel = self._open_request(
-            lambda id_: self.state.bridge.open_async(id_, loop), request, setup
+        channel = self._open_requests(
+            lambda id_: self.state.bridge.open_async(id_, loop), requests, setup
         )
         return AsyncRequestStream(self, channel)

@@ -1,19 +1,22 @@
 """EngineConfig: how an engine is set up.
 
 Its fields (names, types, defaults, ranges, documentation) are declared in
-csrc/config/engine_config.h; here they become a dataclass, and in mlc_native.cli flags.
+csrc/config/engine_config.h; serve/arguments.py has them as a dataclass and as keyword arguments,
+and mlc_native.cli has them as flags.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, field, fields, make_dataclass
-from functools import reduce
-from operator import or_
-from typing import Any, Literal
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from mlc_native import _core
-from mlc_native.errors import invalid_config
+from mlc_native.errors import invalid_config, shown
+from mlc_native.serve.arguments import EngineFields
+from mlc_native.serve.keywords import check_keywords
 
 # Fields of MLC-LLM's compiler. Accepted with the only values that have a meaning here.
 _COMPILER_FIELDS: dict[str, tuple[Any, ...]] = {
@@ -22,43 +25,57 @@ _COMPILER_FIELDS: dict[str, tuple[Any, ...]] = {
     "opt": (None, "O0", "O1", "O2", "O3"),
     "kv_state_kind": (None, "kv_cache"),
 }
-_TYPES: dict[str, Any] = {
-    "bool": bool,
-    "int": int,
-    "float": float,
-    "str": str,
-    "list[str]": list[str | tuple[str, str]],  # draft models: a model, or with its library
+# Short names of types, as other engines have them. torch.bfloat16 prints as "torch.bfloat16".
+_DTYPES = {
+    **{"bf16": "bfloat16", "fp16": "float16", "half": "float16"},
+    **{"fp32": "float32", "float": "float32"},
 }
 
 
-def _declared_fields() -> Any:
-    """A dataclass of the fields that the engine declares, and of the compiler's."""
-    declared: list[tuple[str, Any, Any]] = []
-    for entry in _core.describe_engine_fields():
-        kind, default = _TYPES[entry["type"]], entry["default"]
-        if entry["choices"]:
-            kind = reduce(or_, (Literal[choice] for choice in entry["choices"]))
-        if default == "" or entry["name"] == "mode":  # the engine's constructor has a mode
-            default = None
-        value = field(default_factory=list) if isinstance(default, list) else field(default=default)
-        declared.append((entry["name"], kind if default is not None else kind | None, value))
-    declared += [(name, Any, field(default=None)) for name in _COMPILER_FIELDS]
-    return make_dataclass("_EngineFields", declared)
-
-
-_EngineFields: Any = _declared_fields()
-
-
-class EngineConfig(_EngineFields):
+@dataclass
+class EngineConfig(EngineFields):
     """Settings of an engine. ``None`` means: inferred from mode, model and free memory.
 
     Ranges are checked by the engine before anything is loaded; what is wrong is named in an
     InvalidConfig.
     """
 
+    tensor_parallel_shards: int | None = None
+    pipeline_parallel_stages: int | None = None
+    opt: str | None = None
+    kv_state_kind: str | None = None
+
+    @staticmethod
+    def of(
+        config: EngineConfig | Mapping[str, Any] | None, settings: Mapping[str, Any], function: str
+    ) -> EngineConfig:
+        """Returns a copy of a config with the settings that a function got as keywords.
+
+        A mapping is the fields of a config. What the keywords set takes precedence.
+
+        Raises:
+            InvalidConfig: the config is of another type or has a field that does not exist.
+            TypeError: a keyword argument does not exist.
+        """
+        if config is None:
+            config = EngineConfig()
+        elif isinstance(config, Mapping):
+            config = _from_fields(config)
+        elif not isinstance(config, EngineConfig):
+            raise invalid_config(
+                "engine_config",
+                f'"engine_config" must be an EngineConfig or a dict, got {shown(config)}',
+            )
+        known = {field.name for field in fields(EngineConfig)}
+        check_keywords(function, settings, known - {"model", "model_lib", "mode"})
+        return replace(config, **settings)
+
     def asjson(self) -> str:
         """All fields as a JSON object."""
-        return json.dumps(asdict(self))
+        return json.dumps(self._values())
+
+    def _values(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @staticmethod
     def from_json(json_str: str) -> EngineConfig:
@@ -69,38 +86,77 @@ class EngineConfig(_EngineFields):
             raise invalid_config("engine_config", f"invalid JSON: {error}") from error
         if not isinstance(values, dict):
             raise invalid_config("engine_config", "an engine config must be a JSON object")
-        known = {field.name for field in fields(EngineConfig)}
-        for name in values:
-            if name not in known:
-                raise invalid_config(name, f'the engine config has no field "{name}"')
-        return EngineConfig(**values)
+        return _from_fields(values)
 
     def engine_json(self) -> str:
         """What the C++ engine reads: the fields that are set and that it knows.
 
         Raises:
-            InvalidConfig: a setting of MLC-LLM's compiler that has no meaning here.
+            InvalidConfig: a value is of a type that no setting has, or a setting of MLC-LLM's
+                compiler has no meaning here.
         """
-        if not isinstance(self.additional_models, list):
-            raise invalid_config(
-                "additional_models",
-                f'"additional_models" must be a list, got {self.additional_models!r}',
-            )
-        values = asdict(self)
+        values = self._values()
         for name, allowed in _COMPILER_FIELDS.items():
             value = values.pop(name)
             if value not in allowed:
                 raise invalid_config(
-                    name, f'"{name}" must be one of {list(allowed)}, got {value!r}'
+                    name, f'"{name}" must be one of {list(allowed)}, got {shown(value)}'
                 )
-        values["additional_models"] = [
-            model[0] if isinstance(model, tuple) else model for model in self.additional_models
-        ]
+        values["additional_models"] = self._additional_models()
         set_values = {name: value for name, value in values.items() if value is not None}
-        try:
-            return json.dumps(set_values)
-        except TypeError as error:
-            raise invalid_config("engine_config", f"a setting has a wrong type: {error}") from error
+        for name in {"dtype", "kv_cache_dtype"} & set_values.keys():
+            text = str(set_values[name]).removeprefix("torch.")
+            set_values[name] = _DTYPES.get(text, text)
+        for name, value in set_values.items():
+            set_values[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
+            if not _is_json(set_values[name]):
+                raise invalid_config(name, f'"{name}" cannot be {shown(value)}')
+        return json.dumps(set_values)
+
+    def _additional_models(self) -> list[str]:
+        models = self.additional_models
+        names = [m[0] if isinstance(m, tuple) and m else m for m in _as_list(models)]
+        if not all(isinstance(name, str) for name in names):
+            raise invalid_config(
+                "additional_models",
+                f'"additional_models" must be a list of models, got {shown(models)}',
+            )
+        return names
+
+
+def path_argument(name: str, value: object) -> str:
+    """The text of an argument that is a path or a model's name. Raises InvalidConfig."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str) or not value:
+        raise invalid_config(name, f'"{name}" must be a path or a name, got {shown(value)}')
+    try:
+        os.stat(value)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # a name, or an error that says more later
+    except (OSError, ValueError) as error:  # too long, not readable, no valid text
+        raise invalid_config(name, f'"{name}" cannot be {shown(value)}: {error}') from None
+    return value
+
+
+def _as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _from_fields(values: Mapping[str, Any]) -> EngineConfig:
+    known = {field.name for field in fields(EngineConfig)}
+    for name in values:
+        if name not in known:
+            raise invalid_config(str(name), f'the engine config has no field "{name}"')
+    return EngineConfig(**values)
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 assert EngineConfig.__doc__ is not None

@@ -1,37 +1,40 @@
 """MLCEngine: OpenAI's interface on an engine inside this process, for threads.
 
-AsyncMLCEngine (serve/async_engine.py) is the same for event loops. Both turn a request into an
-OpenAICall (prompt, settings, responder) and its outputs into chunks; they differ in how they wait.
+AsyncMLCEngine (serve/async_engine.py) is the same for event loops. Both turn a call into
+requests and a responder, which makes chunks of their outputs; they differ in how they wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+import os
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 from mlc_native import _core
 from mlc_native._core import PinnedPrefix
 from mlc_native.protocol.generation_config import GenerationConfig
-from mlc_native.protocol.openai_api_protocol import (
-    ChatCompletionRequest,
-    ChatCompletionResponse,
-    ChatCompletionStreamResponse,
-    CompletionRequest,
-    CompletionResponse,
-)
+from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
+from mlc_native.serve.arguments import EngineSettings, GenerateArguments
 from mlc_native.serve.async_engine import AsyncMLCEngine as AsyncMLCEngine
+from mlc_native.serve.batch import Batch, Configs, GenerationResult, Items
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import Mode, ModelSetup
-from mlc_native.serve.openai_engine import OpenAICall, OpenAIEngine
-from mlc_native.serve.openai_interface import Chat, ChatCompletions, Completions
+from mlc_native.serve.openai_engine import OpenAIEngine, PreparedCall
+from mlc_native.serve.openai_interface import (
+    Arguments,
+    Chat,
+    ChatCompletions,
+    Completions,
+    RequestKind,
+)
 from mlc_native.serve.request_processing import (
     PIN_CONFIG,
     Prompt,
     prompt_token_ids,
     random_request_id,
 )
-from mlc_native.serve.streams import RequestStream, chunks_of
+from mlc_native.serve.streams import ChunkStream, RequestStream
 
 
 class MLCEngine(OpenAIEngine):
@@ -43,8 +46,9 @@ class MLCEngine(OpenAIEngine):
             an object that prints as one of them, such as a torch.device.
         model_lib: plug-in library that creates the model; None is the decoder of the device.
         mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
-        engine_config: further settings. The object is not changed.
+        engine_config: further settings, also as a dict. The object is not changed.
         enable_tracing: record events in ``state.trace_recorder``.
+        settings: fields of EngineConfig (``dtype="bf16"``); they take precedence.
 
     Use it as a context manager, or call ``terminate()``. Dropping the last reference and leaving
     the interpreter also end it.
@@ -52,25 +56,58 @@ class MLCEngine(OpenAIEngine):
 
     def __init__(
         self,
-        model: str,
+        model: str | os.PathLike[str],
         device: object = "auto",
         *,
-        model_lib: str | None = None,
+        model_lib: str | os.PathLike[str] | None = None,
         mode: Mode = "local",
-        engine_config: EngineConfig | None = None,
+        engine_config: EngineConfig | Mapping[str, Any] | None = None,
         enable_tracing: bool = False,
+        **settings: Unpack[EngineSettings],
     ) -> None:
-        super().__init__(model, device, model_lib, mode, engine_config, enable_tracing)
+        super().__init__(model, device, model_lib, mode, engine_config, enable_tracing, settings)
 
     @property
-    def chat(self) -> Chat[ChatCompletionResponse, Generator[ChatCompletionStreamResponse]]:
+    def chat(self) -> Chat:
         """``chat.completions.create``."""
-        return Chat(ChatCompletions(self._handle_chat_completion))
+        return Chat(ChatCompletions(self._create))
 
     @property
-    def completions(self) -> Completions[CompletionResponse, Generator[CompletionResponse]]:
+    def completions(self) -> Completions:
         """``completions.create``."""
-        return Completions(self._handle_completion)
+        return Completions(self._create)
+
+    def generate(
+        self,
+        prompts: Items,
+        generation_config: Configs = None,
+        *,
+        progress: bool | None = None,
+        **options: Unpack[GenerateArguments],
+    ) -> list[GenerationResult]:
+        """Answers any number of prompts and chats, and returns the results in their order.
+
+        The engine has as many of them at a time as it can run, and other requests are served
+        alongside. ``prompts`` may be a generator; it is read as answers are finished.
+
+        Args:
+            prompts: an iterable of prompts (text or token ids), of chats (lists of messages) and of
+                objects with "prompt" or "messages" and settings of their own. A single one gives a
+                list of one result.
+            generation_config: settings of all answers, or a list with those of each prompt.
+            progress: show a progress bar on stderr; None: if it is a terminal.
+            options: further settings, which take precedence: those of GenerationConfig, and those
+                of a chat (``tools``, ...).
+
+        Returns:
+            One GenerationResult per prompt. What is wrong with a prompt, or fails while it is
+            answered, is the ``error`` of its result.
+
+        Raises:
+            InvalidRequest: a setting is wrong.
+            EngineTerminatedError: the engine was terminated.
+        """
+        return Batch(self, prompts, generation_config, options, progress).run()
 
     def abort(self, request_id: str) -> None:
         """Ends a request: its consumer gets finish reason "abort". Unknown ids are ignored."""
@@ -110,11 +147,12 @@ class MLCEngine(OpenAIEngine):
 
     def reload(
         self,
-        model: str,
-        engine_config: EngineConfig | None = None,
+        model: str | os.PathLike[str],
+        engine_config: EngineConfig | Mapping[str, Any] | None = None,
         *,
-        model_lib: str | None = None,
+        model_lib: str | os.PathLike[str] | None = None,
         mode: Mode = "local",
+        **settings: Unpack[EngineSettings],
     ) -> None:
         """Replaces the model. Requests of the old one end with finish reason "abort".
 
@@ -123,28 +161,28 @@ class MLCEngine(OpenAIEngine):
         fails, no model is loaded. Requests are refused with InvalidRequest during the load and
         after a failed one; another reload may follow.
         """
-        self._reload(model, engine_config, model_lib, mode)
+        self._reload(model, engine_config, model_lib, mode, settings)
 
     def unload(self) -> None:
         """Drops the model. Requests end with "abort"; new ones are refused until a reload."""
         self._unload()
 
+    def _create(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> Any:
+        return self._answer(self._prepare(kind, arguments, is_body))
+
     def _handle_chat_completion(
         self, request: ChatCompletionRequest, request_id: str | None = None
     ) -> Any:
-        return self._answer(self._chat_call(request, request_id))
+        return self._answer(self._prepare_request(request, request_id))
 
     def _handle_completion(self, request: CompletionRequest, request_id: str | None = None) -> Any:
-        return self._answer(self._completion_call(request, request_id))
+        return self._answer(self._prepare_request(request, request_id))
 
-    def _answer(self, call: OpenAICall) -> Any:
-        stream = self._stream(self._create_request(*call.create_arguments()), call.setup)
+    def _answer(self, call: PreparedCall) -> Any:
+        stream = self._stream(call.requests, call.setup)
         if call.stream:
-            return chunks_of(stream, call.responder)
-        try:
-            return call.responder.response(list(stream))
-        finally:
-            stream.close()
+            return ChunkStream(stream, call.responder)
+        return call.responder.response(list(stream))
 
     def _generate(
         self,
@@ -156,8 +194,8 @@ class MLCEngine(OpenAIEngine):
         """Submits a request and returns the stream of its outputs."""
         setup = setup or self._model.current
         request = self._create_request(prompt, generation_config, request_id, setup)
-        return self._stream(request, setup)
+        return self._stream([request], setup)
 
-    def _stream(self, request: _core.Request, setup: ModelSetup) -> RequestStream:
+    def _stream(self, requests: list[_core.Request], setup: ModelSetup) -> RequestStream:
         open_channel = self.state.bridge.open_sync
-        return RequestStream(self, self._open_request(open_channel, request, setup))
+        return RequestStream(self, self._open_requests(open_channel, requests, setup))

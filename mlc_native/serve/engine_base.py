@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
 from mlc_native import _core
 from mlc_native._core import PinnedPrefix
-from mlc_native._stream_bridge import AsyncChannel, StreamBridge, SyncChannel
+from mlc_native._stream_bridge import Channel, StreamBridge
 from mlc_native.conversation import ChatTemplate
 from mlc_native.errors import EngineTerminatedError, InvalidRequest, invalid_request
 from mlc_native.protocol.generation_config import GenerationConfig
@@ -40,7 +41,13 @@ from mlc_native.serve.model_setup import (
     prepare_model,
 )
 from mlc_native.serve.model_setup import ModelInfo as ModelInfo
-from mlc_native.serve.request_processing import Prompt, check_prompt_length, prompt_token_ids
+from mlc_native.serve.request_processing import (
+    Prompt,
+    check_prompt_length,
+    check_request_id,
+    checked_pin_id,
+    prompt_token_ids,
+)
 from mlc_native.tokenizers import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -61,16 +68,18 @@ class MLCEngineBase:
 
     def __init__(
         self,
-        model: str,
+        model: str | os.PathLike[str],
         device: object,
-        model_lib: str | None,
+        model_lib: str | os.PathLike[str] | None,
         mode: Mode,
-        engine_config: EngineConfig | None,
+        engine_config: EngineConfig | Mapping[str, Any] | None,
         enable_tracing: bool,
+        settings: Mapping[str, Any],
     ) -> None:
         self._status = "starting"
         # 1. The model, as far as it can be known without loading it, and the device.
-        setup = prepare_model(str(model), device, model_lib, mode, engine_config)
+        config = EngineConfig.of(engine_config, settings, type(self).__name__)
+        setup = prepare_model(model, device, model_lib, mode, config)
         self.device = setup.device
         # 2. The C++ engine. 3. The state, with callback and tracing.
         self._core = _core.ThreadedEngine()
@@ -80,6 +89,9 @@ class MLCEngineBase:
             self.device, self.state.get_request_stream_callback(), self.state.trace_recorder
         )
         self._model = ModelSlot()
+        self._shared_channels: weakref.WeakValueDictionary[str, Channel] = (
+            weakref.WeakValueDictionary()
+        )
         self._reload_lock = threading.Lock()
         threads: list[threading.Thread] = []
         self._shutdown = weakref.finalize(self, shut_down, self._core, bridge, threads)
@@ -143,13 +155,15 @@ class MLCEngineBase:
 
     def _reload(
         self,
-        model: str,
-        engine_config: EngineConfig | None,
-        model_lib: str | None,
+        model: str | os.PathLike[str],
+        engine_config: EngineConfig | Mapping[str, Any] | None,
+        model_lib: str | os.PathLike[str] | None,
         mode: Mode,
+        settings: Mapping[str, Any],
     ) -> None:
         self._check_running()
-        setup = prepare_model(str(model), self.device, model_lib, mode, engine_config)
+        config = EngineConfig.of(engine_config, settings, "reload")
+        setup = prepare_model(model, self.device, model_lib, mode, config)
         self._replace_model(setup)
 
     def _unload(self) -> None:
@@ -297,21 +311,47 @@ class MLCEngineBase:
             try:
                 self._core.add_request(request)
             except BaseException:
-                self.state.bridge.discard(channel)
+                self.state.bridge.discard(channel, request.id)
                 raise
         return channel
 
-    def _close_request(self, channel: SyncChannel | AsyncChannel) -> None:
-        """Aborts a request whose consumer gave up; nothing when it had ended."""
+    def _open_requests(
+        self, open_channel: Callable[[str], Any], requests: list[_core.Request], setup: ModelSetup
+    ) -> Any:
+        """``_open_request`` for requests that share a channel: all of them, or none.
+
+        ``abort`` of the first one's id ends them all.
+        """
+        channel = self._open_request(open_channel, requests[0], setup)
+
+        def join(request_id: str) -> Any:
+            self.state.bridge.join(channel, request_id)
+            return channel
+
+        try:
+            for request in requests[1:]:
+                self._open_request(join, request, setup)
+        except BaseException:
+            self._close_request(channel)
+            raise
+        if len(requests) > 1:
+            self._shared_channels[channel.request_id] = channel
+        return channel
+
+    def _close_request(self, channel: Channel) -> None:
+        """Aborts the requests of a channel that have not ended: their consumer gave up."""
         if channel.finished or self._status != "running":
             return
-        self.state.bridge.discard(channel)
-        self._core.abort_request(channel.request_id)
+        for request_id in self.state.bridge.discard(channel):
+            self._core.abort_request(request_id)
 
     def _abort(self, request_id: str) -> None:
         """Ends a request: its consumer gets finish reason "abort". Unknown ids are ignored."""
         self._check_running()
-        self._core.abort_request(request_id)
+        check_request_id(request_id)
+        channel = self._shared_channels.get(request_id)
+        for each in channel.open_ids if channel is not None else [request_id]:
+            self._core.abort_request(each)
 
     def _abort_all(self) -> None:
         self._check_running()
@@ -324,7 +364,7 @@ class MLCEngineBase:
 
     def _unpin_prefix(self, pin_id: int) -> None:
         self._check_running()
-        self._core.unpin_prefix(pin_id)
+        self._core.unpin_prefix(checked_pin_id(pin_id))
 
     def _pinned_prefixes(self) -> list[PinnedPrefix]:
         self._check_running()
@@ -342,5 +382,5 @@ class MLCEngineBase:
             InvalidRequest: there is no such function; the message lists those that are there.
         """
         self._check_running()
-        answer: str = self._core.debug_call_func_on_all_worker(name)
+        answer: str = self._core.debug_call_func_on_all_worker(str(name))
         return answer

@@ -6,6 +6,7 @@ Every error of the caller is found here, before anything is loaded or unloaded.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +18,10 @@ from tqdm import tqdm
 
 from mlc_native import _core
 from mlc_native.conversation import ChatTemplate, load_chat_template
-from mlc_native.errors import invalid_config, invalid_request
+from mlc_native.errors import ModelLibraryNotFound, invalid_config, invalid_request
 from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
-from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.config import EngineConfig, path_argument
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.model_source import resolve_model
 from mlc_native.tokenizers import Tokenizer
@@ -68,7 +69,7 @@ def resolve_models(model: str, engine_config: EngineConfig) -> tuple[list[Path],
     """Returns the folders of all models, and a config that names them."""
     model_lib = engine_config.model_lib
     if model_lib is not None and not Path(model_lib).is_file():
-        raise FileNotFoundError(f'the "model_lib" {model_lib} does not exist')
+        raise ModelLibraryNotFound(f'the "model_lib" {model_lib} does not exist')
     names = [m if isinstance(m, str) else m[0] for m in engine_config.additional_models]
     folders = [resolve_model(name) for name in (model, *names)]
     config = replace(
@@ -194,13 +195,15 @@ class ModelSetup:
 
 
 def prepare_model(
-    model: str,
+    model: str | os.PathLike[str],
     device: object,
-    model_lib: str | None,
+    model_lib: str | os.PathLike[str] | None,
     mode: Mode,
     engine_config: EngineConfig | None,
 ) -> ModelSetup:
     """Finds a model and checks everything that can be checked without loading it."""
+    model = path_argument("model", model)
+    model_lib = None if model_lib is None else path_argument("model_lib", model_lib)
     config = parse_default_config(engine_config, model_lib)
     check_engine_config(model, model_lib, mode, config)
     folders, config = resolve_models(model, replace(config, mode=mode))

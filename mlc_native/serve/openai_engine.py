@@ -1,25 +1,45 @@
 """OpenAIEngine: from a request of OpenAI's interface to what the C++ engine takes.
 
-The parts that MLCEngine and AsyncMLCEngine share because nothing in them waits.
+The parts that MLCEngine and AsyncMLCEngine share because nothing in them waits for the engine. They
+may compute for long (validation, templates, tokenization, grammars), so AsyncMLCEngine runs them on
+threads of its own.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
+from mlc_native import _core
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
+from mlc_native.protocol.validation import validated
 from mlc_native.serve.engine_base import MLCEngineBase
+from mlc_native.serve.group_responder import GroupResponder
 from mlc_native.serve.model_setup import ModelSetup
+from mlc_native.serve.openai_interface import (
+    Arguments,
+    RequestKind,
+    body_fields,
+    request_fields,
+)
 from mlc_native.serve.request_processing import (
     Prompt,
     chat_prompt,
+    check_request_id,
     check_unsupported,
     generation_config,
     random_request_id,
 )
 from mlc_native.serve.responses import ChatResponder, CompletionResponder
+from mlc_native.serve.streams import Responder
+
+MAX_REPORTED_FIELDS = 1000
+
+
+class UnknownFieldWarning(UserWarning):
+    """A field of a request body is not known and was ignored."""
 
 
 @dataclass
@@ -39,8 +59,59 @@ class OpenAICall:
         return self.prompt, self.config, self.request_id, self.setup, self.begins_turn
 
 
+@dataclass
+class PreparedCall:
+    """A call of ``create`` whose requests can be handed to the engine: one per prompt."""
+
+    requests: list[_core.Request]
+    responder: Responder
+    stream: bool
+    setup: ModelSetup
+
+
 class OpenAIEngine(MLCEngineBase):
     """The parts of both engines that do not wait."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._reported_fields: set[str] = set()
+        super().__init__(*arguments)
+
+    def _prepare(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> PreparedCall:
+        """A call of ``create`` or, with ``is_body``, of ``create_from``."""
+        self._check_running()
+        if is_body:
+            fields, unknown = body_fields(kind, arguments)
+            self._report_unknown_fields(unknown)
+            return self._prepare_request(validated(kind, fields), None)
+        fields = request_fields(kind, arguments)
+        return self._prepare_request(validated(kind, fields), arguments.get("request_id"))
+
+    def _prepare_request(
+        self, request: ChatCompletionRequest | CompletionRequest, request_id: str | None
+    ) -> PreparedCall:
+        if request_id is not None:
+            check_request_id(request_id)
+        if isinstance(request, ChatCompletionRequest):
+            calls = [self._chat_call(request, request_id)]
+        else:
+            calls = self._completion_calls(request, request_id)
+        requests = [self._create_request(*call.create_arguments()) for call in calls]
+        responder = calls[0].responder
+        if len(calls) > 1:
+            responder = GroupResponder({call.request_id: call.responder for call in calls})
+        if request.return_token_ids:
+            for call, created in zip(calls, requests, strict=True):
+                call.responder.prompt_token_ids = [i for piece in created.inputs for i in piece]
+        return PreparedCall(requests, responder, request.stream, calls[0].setup)
+
+    def _report_unknown_fields(self, names: list[str]) -> None:
+        """Warns of each name once."""
+        for name in names:
+            if name in self._reported_fields or len(self._reported_fields) > MAX_REPORTED_FIELDS:
+                continue
+            self._reported_fields.add(name)
+            message = f'the field "{name}" of a request is not known and was ignored'
+            warnings.warn(message, UnknownFieldWarning, stacklevel=4)
 
     def _chat_call(self, request: ChatCompletionRequest, request_id: str | None) -> OpenAICall:
         self._check_running()
@@ -56,18 +127,48 @@ class OpenAIEngine(MLCEngineBase):
             begins_turn=True,
         )
 
-    def _completion_call(self, request: CompletionRequest, request_id: str | None) -> OpenAICall:
+    def _prompt_call(self, prompt: Prompt, config: GenerationConfig, request_id: str) -> OpenAICall:
+        """A request for the answer to a prompt, which is no part of a response."""
+        return OpenAICall(
+            *(request_id, prompt, config, None, False, self._model.current), begins_turn=False
+        )
+
+    def _check_generation_config(self, config: GenerationConfig) -> None:
+        """Raises InvalidRequest for settings that are wrong for every prompt."""
         self._check_running()
-        setup = self._model.current
+        defaults = self._core.get_default_generation_config()
+        checked = config.apply_to(defaults, self._model.current.tokenizer)
+        checked.validate(self._core.get_request_limits().vocab_size)
+
+    def _completion_calls(
+        self, request: CompletionRequest, request_id: str | None
+    ) -> list[OpenAICall]:
+        """One call per prompt. Choice ``i * n + j`` is answer j to prompt i."""
         check_unsupported(request)
         request_id = request_id or random_request_id("cmpl")
-        text = request.prompt
-        if request.echo and not isinstance(text, str):
-            text = setup.tokenizer.decode(text) if setup.tokenizer is not None else ""
-        if not request.echo or not isinstance(text, str):
-            text = ""
-        responder = CompletionResponder(request, request_id, setup.name, echo=text)
+        prompts = request.prompts()
+        ids = [request_id, *(f"{request_id}-{i}" for i in range(1, len(prompts)))]
+        return [
+            self._completion_call(request, prompt, id_, request_id, i * request.n)
+            for i, (prompt, id_) in enumerate(zip(prompts, ids, strict=True))
+        ]
+
+    def _completion_call(
+        self,
+        request: CompletionRequest,
+        prompt: str | list[int],
+        request_id: str,
+        response_id: str,
+        first_index: int,
+    ) -> OpenAICall:
+        setup = self._model.current
+        echo: str | list[int] = prompt if request.echo else ""
+        if not isinstance(echo, str):
+            echo = setup.tokenizer.decode(echo) if setup.tokenizer is not None else ""
+        responder = CompletionResponder(
+            request, response_id, setup.name, echo=echo, first_index=first_index
+        )
         config = generation_config(request)
         return OpenAICall(
-            request_id, request.prompt, config, responder, request.stream, setup, begins_turn=False
+            request_id, prompt, config, responder, request.stream, setup, begins_turn=False
         )

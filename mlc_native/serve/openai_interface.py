@@ -1,148 +1,156 @@
-"""``engine.chat.completions.create`` and ``engine.completions.create``: one signature for both
-engines. The engine's handler decides whether the answer is a value or an awaitable.
+"""``engine.chat.completions`` and ``engine.completions``, for threads and for event loops.
+
+The arguments of ``create`` are the fields of the request classes: its signature and documentation
+derive from them here, and for type checkers in serve/arguments.py. The engine's ``create`` turns
+the arguments into a request and answers it.
 """
 
 from __future__ import annotations
 
-import reprlib
-from collections.abc import Callable
-from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack, overload
+import inspect
+import textwrap
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, Unpack, overload
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from mlc_native.errors import InvalidRequest, invalid_request
-from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
-from mlc_native.serve.request_processing import request_fields
+from mlc_native.errors import invalid_request, shown
+from mlc_native.protocol.openai_api_protocol import (
+    ChatCompletionMessage,
+    ChatCompletionRequest,
+    ChatCompletionResponse,
+    ChatCompletionStreamResponse,
+    CompletionRequest,
+    CompletionResponse,
+)
+from mlc_native.serve.arguments import ChatArguments, CompletionArguments
+from mlc_native.serve.keywords import check_keywords
+from mlc_native.serve.streams import AsyncChunkStream, ChunkStream
 
-ResponseT = TypeVar("ResponseT")
-StreamT = TypeVar("StreamT")
-RequestT = TypeVar("RequestT", bound=BaseModel)
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+RequestKind = type[ChatCompletionRequest] | type[CompletionRequest]
+Arguments = Mapping[str, Any]
 
+Messages = Sequence[ChatCompletionMessage | Mapping[str, Any]]
+Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
-class _SamplingArguments(TypedDict, total=False):
-    model: str | None
-    frequency_penalty: float | None
-    presence_penalty: float | None
-    logit_bias: dict[int, float] | None
-    max_tokens: int | None
-    n: int
-    seed: int | None
-    stop: str | list[str] | None
-    stream_options: dict[str, Any] | None
-    temperature: float | None
-    top_p: float | None
-    user: str | None
-    response_format: dict[str, Any] | None
-    request_id: str | None
-    extra_body: dict[str, Any] | None
-
-
-class ChatArguments(_SamplingArguments, total=False):
-    """Arguments of a chat completion but ``messages`` and ``stream``."""
-
-    logprobs: bool
-    top_logprobs: int
-    tools: list[dict[str, Any]] | None
-    tool_choice: str | dict[str, Any] | None
+# Arguments of every call that are no fields of the request.
+_OF_A_CALL = {
+    "request_id": "for `abort`; default: a fresh one.",
+    "extra_body": "further fields of the request, as for OpenAI's client.",
+}
 
 
-class CompletionArguments(_SamplingArguments, total=False):
-    """Arguments of a completion but ``prompt`` and ``stream``."""
+def request_fields(kind: type[BaseModel], arguments: Arguments) -> dict[str, Any]:
+    """The fields of a request from the arguments of ``create``. ``extra_body`` wins.
 
-    best_of: int
-    echo: bool
-    logprobs: int | None
-    suffix: str | None
-
-
-def _validated(kind: type[RequestT], fields: dict[str, Any]) -> RequestT:
-    """A request object; what pydantic finds wrong becomes an InvalidRequest."""
-    try:
-        return kind(**fields)
-    except ValidationError as error:
-        raise _invalid_request(error) from error
-
-
-def _invalid_request(error: ValidationError) -> InvalidRequest:
-    """The first error, about the field that it names; each error is a line of the message."""
-    errors = error.errors(include_url=False, include_context=False)
-    lines = []
-    for found in errors:
-        message = found["msg"].removeprefix("Value error, ")
-        # A message of ours names the value where that helps.
-        value = "" if found["type"] == "value_error" else f", got {reprlib.repr(found['input'])}"
-        lines.append(": ".join([*_path(found["loc"]), message]) + value)
-    field = errors[0]["loc"][0] if errors[0]["loc"] else "request"
-    return invalid_request(str(field), "\n".join(lines))
+    Raises:
+        TypeError: an argument does not exist.
+        InvalidRequest: ``extra_body`` is wrong, or has a field that does not exist.
+    """
+    check_keywords("create", arguments, {*kind.model_fields, *_OF_A_CALL})
+    fields = {name: value for name, value in arguments.items() if name not in _OF_A_CALL}
+    extra = arguments.get("extra_body")
+    if extra is None:
+        return fields
+    if not isinstance(extra, Mapping):
+        raise invalid_request("extra_body", f'"extra_body" must be a dict, got {shown(extra)}')
+    for name, value in extra.items():
+        if name not in kind.model_fields:
+            raise invalid_request(
+                str(name), f'extra_body has no field "{name}"; {_known_fields(kind)}'
+            )
+        fields[name] = value
+    return fields
 
 
-def _path(location: tuple[int | str, ...]) -> list[str]:
-    """``messages[0].role``, or nothing for an error that concerns several fields."""
-    if not location:
-        return []
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
-    return ["".join(parts).removeprefix(".")]
+def body_fields(kind: type[BaseModel], body: object) -> tuple[dict[str, Any], list[str]]:
+    """The fields of a request that a JSON body has, and the names of its unknown fields."""
+    if not isinstance(body, Mapping):
+        raise invalid_request("body", f"the body must be a dict, got {shown(body)}")
+    fields = {name: value for name, value in body.items() if name in kind.model_fields}
+    return fields, [str(name) for name in body if name not in kind.model_fields]
 
 
-class ChatCompletions(Generic[ResponseT, StreamT]):
-    """``engine.chat.completions``."""
+def _known_fields(kind: type[BaseModel]) -> str:
+    return "the fields of a request are " + ", ".join(kind.model_fields)
 
-    def __init__(self, handle: Callable[[ChatCompletionRequest, str | None], Any]) -> None:
-        self._handle = handle
+
+# ------------------------------------------------------------------------------ the documentation
+
+
+def _signature(kind: type[BaseModel]) -> inspect.Signature:
+    """The signature of ``create``: required fields first, then the others with their defaults."""
+    parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    required = [name for name, field in kind.model_fields.items() if field.is_required()]
+    optional = [name for name in kind.model_fields if name not in required]
+    for name in [*required, *optional, *_OF_A_CALL]:
+        field = kind.model_fields.get(name, FieldInfo(default=None, annotation=Any))
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.is_required() else field.get_default(),
+            )
+        )
+    return inspect.Signature(parameters)
+
+
+def _argument_docs(kind: type[BaseModel]) -> str:
+    """A line with range and default for each argument of ``create``."""
+    lines = ["Args:"]
+    for name, field in kind.model_fields.items():
+        text = field.description or ""
+        if not field.is_required() and field.get_default() is not None:
+            text += f" Default: {field.get_default()!r}."
+        lines.append(f"    {name}: {text}")
+    lines += [f"    {name}: {text}" for name, text in _OF_A_CALL.items()]
+    return "\n".join(
+        textwrap.fill(line, 92, subsequent_indent=" " * 8, break_on_hyphens=False) for line in lines
+    )
+
+
+def takes_fields_of(kind: type[BaseModel]) -> Callable[[FunctionT], FunctionT]:
+    """Gives a ``create(**arguments)`` the signature and the documentation of a request class."""
+
+    def decorate(function: FunctionT) -> FunctionT:
+        function.__signature__ = _signature(kind)  # type: ignore[attr-defined]
+        text = inspect.cleandoc(function.__doc__ or "")
+        before, raises, after = text.partition("Raises:")
+        function.__doc__ = before + _argument_docs(kind) + "\n\n" + raises + after
+        return function
+
+    return decorate
+
+
+# ---------------------------------------------------------------------------------------- threads
+
+
+class ChatCompletions:
+    """``engine.chat.completions`` of an MLCEngine."""
+
+    def __init__(self, create: Callable[[RequestKind, Arguments, bool], Any]) -> None:
+        self._create = create
 
     @overload
     def create(
         self,
         *,
-        messages: list[dict[str, Any]],
+        messages: Messages,
         stream: Literal[False] = False,
         **arguments: Unpack[ChatArguments],
-    ) -> ResponseT: ...
+    ) -> ChatCompletionResponse: ...
     @overload
     def create(
-        self,
-        *,
-        messages: list[dict[str, Any]],
-        stream: Literal[True],
-        **arguments: Unpack[ChatArguments],
-    ) -> StreamT: ...
-    def create(
-        self,
-        *,
-        messages: list[dict[str, Any]],
-        model: str | None = None,
-        frequency_penalty: float | None = None,
-        presence_penalty: float | None = None,
-        logprobs: bool = False,
-        top_logprobs: int = 0,
-        logit_bias: dict[int, float] | None = None,
-        max_tokens: int | None = None,
-        n: int = 1,
-        seed: int | None = None,
-        stop: str | list[str] | None = None,
-        stream: bool = False,
-        stream_options: dict[str, Any] | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        tools: list[dict[str, Any]] | None = None,
-        tool_choice: str | dict[str, Any] | None = None,
-        user: str | None = None,
-        response_format: dict[str, Any] | None = None,
-        request_id: str | None = None,
-        extra_body: dict[str, Any] | None = None,
-    ) -> Any:
+        self, *, messages: Messages, stream: Literal[True], **arguments: Unpack[ChatArguments]
+    ) -> ChunkStream[ChatCompletionStreamResponse]: ...
+    @takes_fields_of(ChatCompletionRequest)
+    def create(self, **arguments: Any) -> Any:
         """A chat completion, by OpenAI's parameters; ``None`` is the model's default.
 
-        Args:
-            request_id: for ``abort``; default: a fresh one.
-            extra_body: the fields of ``SamplingOptions`` that are no parameters here (``top_k``,
-                ``min_p``, ``repetition_penalty``, ``stop_token_ids``, ``priority``, ...; see
-                ``GenerationConfig``), ``max_completion_tokens``, ``ignore_eos`` and
-                ``debug_config``.
-
-        Returns:
-            The response, or with ``stream=True`` an iterator of chunks. Dropping or closing the
-            iterator aborts the request. Tool calls in the answer are left as text.
+        Returns the response or, with ``stream=True``, an iterator of chunks, which is a context
+        manager: closing or dropping it aborts the request.
 
         Raises:
             InvalidRequest: a ValueError; the request is wrong, and ``field`` names what is.
@@ -150,66 +158,145 @@ class ChatCompletions(Generic[ResponseT, StreamT]):
             EngineRequestError: the engine ended the request with an error.
             EngineTerminatedError: the engine is gone.
         """
-        fields = request_fields({k: v for k, v in locals().items() if k != "self"})
-        request_id = fields.pop("request_id")
-        return self._handle(_validated(ChatCompletionRequest, fields), request_id)
+        return self._create(ChatCompletionRequest, arguments, False)
+
+    def create_from(
+        self, body: Mapping[str, Any]
+    ) -> ChatCompletionResponse | ChunkStream[ChatCompletionStreamResponse]:
+        """``create`` with the fields of a JSON body as OpenAI's clients send it.
+
+        A field that is not known is ignored; a warning names it, once per engine.
+        """
+        return self._create(ChatCompletionRequest, body, True)
 
 
-class Completions(Generic[ResponseT, StreamT]):
-    """``engine.completions``."""
+class Completions:
+    """``engine.completions`` of an MLCEngine."""
 
-    def __init__(self, handle: Callable[[CompletionRequest, str | None], Any]) -> None:
-        self._handle = handle
+    def __init__(self, create: Callable[[RequestKind, Arguments, bool], Any]) -> None:
+        self._create = create
 
     @overload
     def create(
         self,
         *,
-        prompt: str | list[int],
+        prompt: Prompts,
         stream: Literal[False] = False,
         **arguments: Unpack[CompletionArguments],
-    ) -> ResponseT: ...
+    ) -> CompletionResponse: ...
     @overload
     def create(
+        self, *, prompt: Prompts, stream: Literal[True], **arguments: Unpack[CompletionArguments]
+    ) -> ChunkStream[CompletionResponse]: ...
+    @takes_fields_of(CompletionRequest)
+    def create(self, **arguments: Any) -> Any:
+        """Completions of one or several prompts; otherwise like ``chat.completions.create``.
+
+        Choice ``i * n + j`` is answer j to prompt i.
+
+        Raises:
+            InvalidRequest: see ``chat.completions.create``.
+        """
+        return self._create(CompletionRequest, arguments, False)
+
+    def create_from(
+        self, body: Mapping[str, Any]
+    ) -> CompletionResponse | ChunkStream[CompletionResponse]:
+        """``create`` with the fields of a JSON body; see ``chat.completions.create_from``."""
+        return self._create(CompletionRequest, body, True)
+
+
+class Chat:
+    """``engine.chat`` of an MLCEngine."""
+
+    def __init__(self, completions: ChatCompletions) -> None:
+        self.completions = completions
+
+
+# ------------------------------------------------------------------------------------ event loops
+
+
+class AsyncChatCompletions:
+    """``engine.chat.completions`` of an AsyncMLCEngine."""
+
+    def __init__(self, create: Callable[[RequestKind, Arguments, bool], Awaitable[Any]]) -> None:
+        self._create = create
+
+    @overload
+    async def create(
         self,
         *,
-        prompt: str | list[int],
-        stream: Literal[True],
+        messages: Messages,
+        stream: Literal[False] = False,
+        **arguments: Unpack[ChatArguments],
+    ) -> ChatCompletionResponse: ...
+    @overload
+    async def create(
+        self, *, messages: Messages, stream: Literal[True], **arguments: Unpack[ChatArguments]
+    ) -> AsyncChunkStream[ChatCompletionStreamResponse]: ...
+    @takes_fields_of(ChatCompletionRequest)
+    async def create(self, **arguments: Any) -> Any:
+        """A chat completion, by OpenAI's parameters; ``None`` is the model's default.
+
+        Returns the response or, with ``stream=True``, an asynchronous iterator of chunks, which is
+        an asynchronous context manager: closing or dropping it aborts the request.
+
+        Raises:
+            InvalidRequest: a ValueError; the request is wrong, and ``field`` names what is.
+            QueueFull: an InvalidRequest; too many requests wait already.
+            EngineRequestError: the engine ended the request with an error.
+            EngineTerminatedError: the engine is gone.
+        """
+        return await self._create(ChatCompletionRequest, arguments, False)
+
+    async def create_from(
+        self, body: Mapping[str, Any]
+    ) -> ChatCompletionResponse | AsyncChunkStream[ChatCompletionStreamResponse]:
+        """``create`` with the fields of a JSON body as OpenAI's clients send it.
+
+        A field that is not known is ignored; a warning names it, once per engine.
+        """
+        return await self._create(ChatCompletionRequest, body, True)
+
+
+class AsyncCompletions:
+    """``engine.completions`` of an AsyncMLCEngine."""
+
+    def __init__(self, create: Callable[[RequestKind, Arguments, bool], Awaitable[Any]]) -> None:
+        self._create = create
+
+    @overload
+    async def create(
+        self,
+        *,
+        prompt: Prompts,
+        stream: Literal[False] = False,
         **arguments: Unpack[CompletionArguments],
-    ) -> StreamT: ...
-    def create(
-        self,
-        *,
-        prompt: str | list[int],
-        model: str | None = None,
-        best_of: int = 1,
-        echo: bool = False,
-        frequency_penalty: float | None = None,
-        presence_penalty: float | None = None,
-        logprobs: int | None = None,
-        logit_bias: dict[int, float] | None = None,
-        max_tokens: int | None = None,
-        n: int = 1,
-        seed: int | None = None,
-        stop: str | list[str] | None = None,
-        stream: bool = False,
-        stream_options: dict[str, Any] | None = None,
-        suffix: str | None = None,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        user: str | None = None,
-        response_format: dict[str, Any] | None = None,
-        request_id: str | None = None,
-        extra_body: dict[str, Any] | None = None,
-    ) -> Any:
-        """A completion of text or token ids; see ``ChatCompletions.create``."""
-        fields = request_fields({k: v for k, v in locals().items() if k != "self"})
-        request_id = fields.pop("request_id")
-        return self._handle(_validated(CompletionRequest, fields), request_id)
+    ) -> CompletionResponse: ...
+    @overload
+    async def create(
+        self, *, prompt: Prompts, stream: Literal[True], **arguments: Unpack[CompletionArguments]
+    ) -> AsyncChunkStream[CompletionResponse]: ...
+    @takes_fields_of(CompletionRequest)
+    async def create(self, **arguments: Any) -> Any:
+        """Completions of one or several prompts; otherwise like ``chat.completions.create``.
+
+        Choice ``i * n + j`` is answer j to prompt i.
+
+        Raises:
+            InvalidRequest: see ``chat.completions.create``.
+        """
+        return await self._create(CompletionRequest, arguments, False)
+
+    async def create_from(
+        self, body: Mapping[str, Any]
+    ) -> CompletionResponse | AsyncChunkStream[CompletionResponse]:
+        """``create`` with the fields of a JSON body; see ``chat.completions.create_from``."""
+        return await self._create(CompletionRequest, body, True)
 
 
-class Chat(Generic[ResponseT, StreamT]):
-    """``engine.chat``."""
+class AsyncChat:
+    """``engine.chat`` of an AsyncMLCEngine."""
 
-    def __init__(self, completions: ChatCompletions[ResponseT, StreamT]) -> None:
+    def __init__(self, completions: AsyncChatCompletions) -> None:
         self.completions = completions

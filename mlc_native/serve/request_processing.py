@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlc_native.conversation import ChatTemplate
-from mlc_native.errors import invalid_request
+from mlc_native.errors import invalid_request, shown
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import GenerationConfig, SamplingOptions
 from mlc_native.protocol.openai_api_protocol import (
-    EXTRA_FIELDS,
     ChatCompletionMessage,
     ChatCompletionRequest,
     CompletionRequest,
@@ -33,16 +32,27 @@ def random_request_id(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex}"
 
 
-def request_fields(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a request object from the arguments of a create() call."""
-    fields = {name: value for name, value in arguments.items() if name != "extra_body"}
-    for name, value in (arguments["extra_body"] or {}).items():
-        if name not in EXTRA_FIELDS:
-            raise invalid_request(
-                name, f'extra_body has no field "{name}"; allowed are {", ".join(EXTRA_FIELDS)}'
-            )
-        fields[name] = value
-    return fields
+def check_request_id(request_id: object) -> None:
+    """Raises InvalidRequest for what cannot be the id of a request."""
+    if not isinstance(request_id, str) or not request_id or not _is_unicode(request_id):
+        raise invalid_request(
+            "request_id", f'"request_id" must be a text that is not empty, got {shown(request_id)}'
+        )
+
+
+def checked_pin_id(pin_id: object) -> int:
+    """The id of a pin as the engine takes it. Raises InvalidRequest for what can be none."""
+    if not isinstance(pin_id, int) or not 0 <= pin_id < 1 << 63:
+        raise invalid_request("pin_id", f'"pin_id" must be an id of a pin, got {shown(pin_id)}')
+    return pin_id
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def generation_config(
@@ -123,6 +133,9 @@ def check_prompt_length(
     token_ids: Sequence[int], config: GenerationConfig, max_input_sequence_length: int
 ) -> None:
     """Raises InvalidRequest for a prompt that no empty engine could hold."""
+    for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
+        if not -(1 << 63) <= token_id < 1 << 63:  # C++ checks the ids that it can represent
+            raise invalid_request("prompt", f"a token id is out of range: {shown(token_id)}")
     num_tokens = len(token_ids)
     if config.truncate_prompt_tokens is not None:
         num_tokens = min(num_tokens, config.truncate_prompt_tokens)
@@ -131,6 +144,7 @@ def check_prompt_length(
             "prompt",
             f"Request prompt has {num_tokens} tokens in total, "
             f"larger than the model input length limit {max_input_sequence_length}.",
+            "context_length_exceeded",
         )
 
 

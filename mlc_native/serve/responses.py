@@ -38,11 +38,13 @@ class _Answer:
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.token_ids: list[int] = []
         self.logprobs: list[str] = []
         self.finish_reason: Any = None
 
     def add(self, output: CallbackStreamOutput) -> None:
         self.texts.append(output.delta_text)
+        self.token_ids += output.delta_token_ids
         if output.delta_logprob_json_strs:
             self.logprobs += output.delta_logprob_json_strs
         self.finish_reason = output.finish_reason or self.finish_reason
@@ -56,6 +58,7 @@ class ChatResponder:
         self._model = request.model or model_name
         self._created = int(time.time())
         self._include_usage = _include_usage(request)
+        self.prompt_token_ids: list[int] | None = None  # if the response is to have token ids
 
     def opening(self) -> list[ChatCompletionStreamResponse]:
         """Chunks before the first output."""
@@ -68,17 +71,22 @@ class ChatResponder:
             if not self._include_usage:
                 return []
             return [self._chunk([], completion_usage(usage_json))]
-        choices = [
-            ChatCompletionStreamResponseChoice(
-                index=index,
-                finish_reason=output.finish_reason,
-                delta=ChatCompletionMessage(role="assistant", content=output.delta_text),
-                logprobs=_chat_logprobs(output.delta_logprob_json_strs),
-            )
+        return [
+            self._chunk([self._choice(index, output)], None)
             for index, output in enumerate(outputs)
             if output.delta_text or output.finish_reason or output.delta_logprob_json_strs
         ]
-        return [self._chunk(choices, None)] if choices else []
+
+    def _choice(
+        self, index: int, output: CallbackStreamOutput
+    ) -> ChatCompletionStreamResponseChoice:
+        return ChatCompletionStreamResponseChoice(
+            index=index,
+            finish_reason=output.finish_reason,
+            delta=ChatCompletionMessage(role="assistant", content=output.delta_text),
+            logprobs=_chat_logprobs(output.delta_logprob_json_strs),
+            token_ids=_returned(output.delta_token_ids, self.prompt_token_ids),
+        )
 
     def response(self, outputs: list[list[CallbackStreamOutput]]) -> ChatCompletionResponse:
         """The response, from all batches of outputs."""
@@ -93,17 +101,24 @@ class ChatResponder:
                     finish_reason=answer.finish_reason,
                     message=ChatCompletionMessage(role="assistant", content="".join(answer.texts)),
                     logprobs=_chat_logprobs(answer.logprobs),
+                    token_ids=_returned(answer.token_ids, self.prompt_token_ids),
                 )
                 for index, answer in enumerate(answers)
             ],
             usage=usage,
+            prompt_token_ids=self.prompt_token_ids,
         )
 
     def _chunk(
         self, choices: list[ChatCompletionStreamResponseChoice], usage: CompletionUsage | None
     ) -> ChatCompletionStreamResponse:
         return ChatCompletionStreamResponse(
-            id=self._id, created=self._created, model=self._model, choices=choices, usage=usage
+            id=self._id,
+            created=self._created,
+            model=self._model,
+            choices=choices,
+            usage=usage,
+            prompt_token_ids=self.prompt_token_ids,
         )
 
 
@@ -111,10 +126,17 @@ class CompletionResponder:
     """Makes the objects of one completion: chunks of a stream, or the response.
 
     ``echo`` is text in front of every answer: the prompt, if the request asks for it.
+    ``first_index`` is the index of the first choice, since a request may have several prompts.
     """
 
     def __init__(
-        self, request: CompletionRequest, request_id: str, model_name: str, *, echo: str
+        self,
+        request: CompletionRequest,
+        request_id: str,
+        model_name: str,
+        *,
+        echo: str,
+        first_index: int = 0,
     ) -> None:
         self._id = request_id
         self._model = request.model or model_name
@@ -122,6 +144,8 @@ class CompletionResponder:
         self._created = int(time.time())
         self._include_usage = _include_usage(request)
         self._prefix = echo
+        self._first_index = first_index
+        self.prompt_token_ids: list[int] | None = None  # if the response is to have token ids
         self._suffix = request.suffix or ""
         self._offsets: dict[int, int] = {}  # characters delivered, per choice
         self._ended: set[int] = set()
@@ -130,32 +154,38 @@ class CompletionResponder:
         """Chunks before the first output: the echoed prompt."""
         if not self._prefix:
             return []
-        echoes = [CompletionResponseChoice(index=i, text=self._prefix) for i in range(self._n)]
-        return [self._response(echoes, None)]
+        first = self._first_index
+        return [
+            self._response([CompletionResponseChoice(index=first + i, text=self._prefix)], None)
+            for i in range(self._n)
+        ]
 
     def chunks(self, outputs: list[CallbackStreamOutput]) -> list[CompletionResponse]:
         """Chunks for one batch of outputs; none if nothing is new."""
         usage_json = outputs[0].request_final_usage_json_str
         if usage_json is not None:
-            if not self._include_usage:
-                return []
-            return [self._response([], completion_usage(usage_json))]
-        choices = [
-            self._choice(index, output)
+            return self.usage_chunks(completion_usage(usage_json))
+        return [
+            self._response([self._choice(index, output)], None)
             for index, output in enumerate(outputs)
             if output.delta_text or output.finish_reason or output.delta_logprob_json_strs
         ]
-        return [self._response(choices, None)] if choices else []
+
+    def usage_chunks(self, usage: CompletionUsage) -> list[CompletionResponse]:
+        """The last chunk, if the request asks for it."""
+        return [self._response([], usage)] if self._include_usage else []
 
     def response(self, outputs: list[list[CallbackStreamOutput]]) -> CompletionResponse:
         """The response, from all batches of outputs."""
         answers, usage = _collect(outputs)
         choices = [
             CompletionResponseChoice(
-                index=index,
+                index=self._first_index + index,
                 finish_reason=answer.finish_reason,
                 text=self._prefix + "".join(answer.texts) + self._suffix,
                 logprobs=_completion_logprobs(answer.logprobs, len(self._prefix)),
+                token_ids=_returned(answer.token_ids, self.prompt_token_ids),
+                prompt_token_ids=self.prompt_token_ids,
             )
             for index, answer in enumerate(answers)
         ]
@@ -170,7 +200,11 @@ class CompletionResponder:
             self._ended.add(index)
             text += self._suffix
         return CompletionResponseChoice(
-            index=index, finish_reason=output.finish_reason, text=text, logprobs=logprobs
+            index=self._first_index + index,
+            finish_reason=output.finish_reason,
+            text=text,
+            logprobs=logprobs,
+            token_ids=_returned(output.delta_token_ids, self.prompt_token_ids),
         )
 
     def _response(
@@ -181,7 +215,9 @@ class CompletionResponder:
         )
 
 
-Responder = ChatResponder | CompletionResponder
+def _returned(token_ids: list[int], prompt_token_ids: list[int] | None) -> list[int] | None:
+    """Token ids of an answer for a response; None unless it is to have them."""
+    return token_ids if prompt_token_ids is not None else None
 
 
 def _include_usage(request: ChatCompletionRequest | CompletionRequest) -> bool:

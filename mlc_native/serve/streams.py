@@ -1,22 +1,38 @@
-"""The streams of a request, for threads and for event loops: raw outputs, and OpenAI's chunks.
+"""The streams of requests, for threads and for event loops: raw outputs, and OpenAI's chunks.
 
-A stream belongs to its consumer and keeps its engine alive.
+A stream belongs to its consumer and keeps its engine alive. It carries the outputs of one request,
+or of the several requests that one call became.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
-from typing import Any, Self
+from collections import deque
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from mlc_native._stream_bridge import AsyncChannel, CallbackStreamOutput, SyncChannel
 from mlc_native.serve.engine_base import MLCEngineBase
-from mlc_native.serve.responses import Responder
+
+ChunkT = TypeVar("ChunkT")
+Outputs = list[CallbackStreamOutput]
+
+
+class Responder(Protocol):
+    """Makes what a caller gets from the outputs of its requests."""
+
+    def opening(self) -> list[Any]:
+        """Chunks before the first output."""
+
+    def chunks(self, outputs: Outputs) -> list[Any]:
+        """Chunks for one batch of outputs; none if nothing is new."""
+
+    def response(self, outputs: list[Outputs]) -> Any:
+        """The response, from all batches of outputs."""
 
 
 class RequestStream:
     """Iterates over the outputs of a request: lists with one item per sequence, then the usage.
 
-    Closing or dropping it before the end aborts the request. One thread at a time.
+    Closing or dropping it before the end, and an error, abort its requests. One thread at a time.
     """
 
     def __init__(self, engine: MLCEngineBase, channel: SyncChannel) -> None:
@@ -26,9 +42,13 @@ class RequestStream:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> list[CallbackStreamOutput]:
+    def __next__(self) -> Outputs:
         self._engine._check_not_forked()
-        outputs: list[CallbackStreamOutput] | None = self._channel.next()
+        try:
+            outputs = self._channel.next()
+        except BaseException:
+            self.close()
+            raise
         if outputs is None:
             raise StopIteration
         return outputs
@@ -50,9 +70,13 @@ class AsyncRequestStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> list[CallbackStreamOutput]:
+    async def __anext__(self) -> Outputs:
         self._engine._check_not_forked()
-        outputs: list[CallbackStreamOutput] | None = await self._channel.next()
+        try:
+            outputs = await self._channel.next()
+        except BaseException:
+            self.close()
+            raise
         if outputs is None:
             raise StopAsyncIteration
         return outputs
@@ -64,21 +88,65 @@ class AsyncRequestStream:
     __del__ = close
 
 
-def chunks_of(stream: RequestStream, responder: Responder) -> Generator[Any]:
-    try:
-        yield from responder.opening()
-        for outputs in stream:
-            yield from responder.chunks(outputs)
-    finally:
-        stream.close()
+class ChunkStream(Generic[ChunkT]):
+    """The chunks of a streamed answer, once; a context manager that closes the stream.
+
+    Closing or dropping it before the end aborts the request. One thread at a time.
+    """
+
+    def __init__(self, stream: RequestStream, responder: Responder) -> None:
+        self._stream = stream
+        self._responder = responder
+        self._ready: deque[ChunkT] = deque(responder.opening())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ChunkT:
+        while not self._ready:
+            self._ready.extend(self._responder.chunks(next(self._stream)))
+        return self._ready.popleft()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the stream, and aborts the request if it has not ended."""
+        self._ready.clear()
+        self._stream.close()
 
 
-async def async_chunks_of(stream: AsyncRequestStream, responder: Responder) -> AsyncGenerator[Any]:
-    try:
-        for chunk in responder.opening():
-            yield chunk
-        async for outputs in stream:
-            for chunk in responder.chunks(outputs):
-                yield chunk
-    finally:
-        stream.close()
+class AsyncChunkStream(Generic[ChunkT]):
+    """The chunks of a streamed answer, once; an asynchronous context manager that closes it.
+
+    Closing or dropping it before the end aborts the request. One task at a time.
+    """
+
+    def __init__(self, stream: AsyncRequestStream, responder: Responder) -> None:
+        self._stream = stream
+        self._responder = responder
+        self._ready: deque[ChunkT] = deque(responder.opening())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ChunkT:
+        while not self._ready:
+            self._ready.extend(self._responder.chunks(await anext(self._stream)))
+        return self._ready.popleft()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc_info: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Ends the stream, and aborts the request if it has not ended."""
+        self._ready.clear()
+        self._stream.close()
+
+    close = aclose  # the name of OpenAI's client

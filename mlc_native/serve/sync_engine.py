@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 from mlc_native import _core
 from mlc_native._core import PinnedPrefix
-from mlc_native.errors import EngineRequestError, EngineTerminatedError, invalid_request
+from mlc_native.errors import (
+    EngineRequestError,
+    EngineTerminatedError,
+    invalid_request,
+    shown,
+)
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve import data
+from mlc_native.serve.arguments import EngineSettings
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.engine_state import FORK_GUARD, FORKED, keep_forever
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
@@ -29,11 +36,27 @@ from mlc_native.serve.request_processing import (
     PIN_CONFIG,
     Prompt,
     check_prompt_length,
+    check_request_id,
+    checked_pin_id,
     prompt_token_ids,
+)
+from mlc_native.serve.sync_answers import (
+    Answers,
+    Config,
+    Prompts,
+    as_config_list,
+    as_prompt_list,
 )
 
 StreamCallback = Callable[[list[data.RequestStreamOutput]], None]
-Prompts = str | list[str] | list[int] | list[list[int]] | list[list[data.Data]]
+
+
+def check_callback(callback: object) -> None:
+    """Raises InvalidRequest for what cannot be called."""
+    if callback is not None and not callable(callback):
+        raise invalid_request(
+            "request_stream_callback", f"the callback must be callable, got {shown(callback)}"
+        )
 
 
 class SyncMLCEngine:
@@ -45,10 +68,11 @@ class SyncMLCEngine:
             an object that prints as one of them, such as a torch.device.
         model_lib: plug-in library that creates the model; None is the decoder of the device.
         mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
-        engine_config: further settings. The object is not changed.
+        engine_config: further settings, also as a dict. The object is not changed.
         enable_tracing: record events in ``trace_recorder``.
         request_stream_callback: called by ``step()`` with a list of RequestStreamOutput. ``step()``
             passes its exceptions on.
+        settings: fields of EngineConfig (``dtype="bf16"``); they take precedence.
 
     Attributes:
         device: the device that models run on: "cpu" or "cuda:i"; "auto" if a ``model_lib`` chooses.
@@ -65,18 +89,21 @@ class SyncMLCEngine:
 
     def __init__(
         self,
-        model: str,
+        model: str | os.PathLike[str],
         device: object = "auto",
         *,
-        model_lib: str | None = None,
+        model_lib: str | os.PathLike[str] | None = None,
         mode: Mode = "local",
-        engine_config: EngineConfig | None = None,
+        engine_config: EngineConfig | Mapping[str, Any] | None = None,
         enable_tracing: bool = False,
         request_stream_callback: StreamCallback | None = None,
+        **settings: Unpack[EngineSettings],
     ) -> None:
         self._core: Any = None
         self._forked = False
-        setup = prepare_model(str(model), device, model_lib, mode, engine_config)
+        check_callback(request_stream_callback)
+        config = EngineConfig.of(engine_config, settings, "SyncMLCEngine")
+        setup = prepare_model(model, device, model_lib, mode, config)
         self.device = setup.device
         self.trace_recorder = EventTraceRecorder() if enable_tracing else None
         self._request_stream_callback: StreamCallback | None = None
@@ -110,15 +137,17 @@ class SyncMLCEngine:
 
     def reload(
         self,
-        model: str,
-        engine_config: EngineConfig | None = None,
+        model: str | os.PathLike[str],
+        engine_config: EngineConfig | Mapping[str, Any] | None = None,
         *,
-        model_lib: str | None = None,
+        model_lib: str | os.PathLike[str] | None = None,
         mode: Mode = "local",
+        **settings: Unpack[EngineSettings],
     ) -> None:
         """Replaces the model, as ``MLCEngine.reload`` does; not from the callback."""
         self._check_not_forked()
-        setup = prepare_model(str(model), self.device, model_lib, mode, engine_config)
+        config = EngineConfig.of(engine_config, settings, "reload")
+        setup = prepare_model(model, self.device, model_lib, mode, config)
         self.unload()
         self._load(setup, self._request_stream_callback)
 
@@ -152,7 +181,7 @@ class SyncMLCEngine:
         self,
         request_id: str,
         inputs: Prompt,
-        generation_config: GenerationConfig,
+        generation_config: GenerationConfig | Mapping[str, Any] | None = None,
     ) -> Request:
         """Returns a validated request. ``inputs`` is text, token ids, data or a list of these.
 
@@ -160,6 +189,8 @@ class SyncMLCEngine:
             InvalidRequest: the request can never be served.
         """
         engine = self._engine()
+        check_request_id(request_id)
+        generation_config = GenerationConfig.of(generation_config)
         token_ids = prompt_token_ids(inputs, self.tokenizer)
         check_prompt_length(token_ids, generation_config, self.max_input_sequence_length)
         config = generation_config.apply_to(engine.default_generation_config(), self.tokenizer)
@@ -167,10 +198,13 @@ class SyncMLCEngine:
 
     def add_request(self, request: Request) -> None:
         """Queues a request. Raises InvalidRequest if its id is in use."""
+        if not isinstance(request, Request):
+            raise invalid_request("request", f"create_request makes requests, got {shown(request)}")
         self._engine().add_request(request)
 
     def abort_request(self, request_id: str) -> None:
         """Ends a request with finish reason "abort". Unknown ids are ignored."""
+        check_request_id(request_id)
         self._engine().abort_request(request_id)
 
     def abort_all(self) -> None:
@@ -207,7 +241,7 @@ class SyncMLCEngine:
 
     def unpin_prefix(self, pin_id: int) -> None:
         """Releases a pinned prompt. Raises InvalidRequest for an id that is not pinned."""
-        self._engine().unpin_prefix(pin_id)
+        self._engine().unpin_prefix(checked_pin_id(pin_id))
 
     def pinned_prefixes(self) -> list[PinnedPrefix]:
         """Returns all pins, with the id and the numbers of tokens and pages of each."""
@@ -221,6 +255,7 @@ class SyncMLCEngine:
     def set_request_stream_callback(self, callback: StreamCallback | None) -> None:
         """Replaces the callback. With None, all outputs are dropped."""
         self._engine()
+        check_callback(callback)
         self._request_stream_callback = callback
 
     def get_request_stream_callback(self) -> StreamCallback | None:
@@ -247,14 +282,14 @@ class SyncMLCEngine:
     def generate(
         self,
         prompts: Prompts,
-        generation_config: GenerationConfig | list[GenerationConfig],
+        generation_config: Config | list[Config] | None = None,
     ) -> tuple[list[list[str]], list[list[list[str]] | None]]:
         """Answers all prompts and returns when the last one is finished.
 
         Args:
             prompts: one prompt (text or token ids) or a list of prompts (texts, lists of ids, or
                 lists of data). For an empty list, both results are empty.
-            generation_config: one for all prompts, or one per prompt.
+            generation_config: one for all prompts, or a list with one per prompt.
 
         Returns:
             ``texts[i][j]``, the j-th of n answers to prompt i, and ``logprobs[i][j]``, one JSON
@@ -264,14 +299,14 @@ class SyncMLCEngine:
             InvalidRequest: a prompt can never be served; nothing is generated.
             EngineRequestError: the engine ended a request with an error.
         """
-        prompt_list = _as_prompt_list(prompts)
-        configs = _as_config_list(generation_config, len(prompt_list))
+        prompt_list = as_prompt_list(prompts)
+        configs = as_config_list(generation_config, len(prompt_list))
         run = next(self._generate_ids)
         requests = [
             self.create_request(f"generate-{run}-{i}", prompt, config)
             for i, (prompt, config) in enumerate(zip(prompt_list, configs, strict=True))
         ]
-        answers = {r.id: _Answers(config) for r, config in zip(requests, configs, strict=True)}
+        answers = {r.id: Answers(config) for r, config in zip(requests, configs, strict=True)}
         with self._collecting(answers):
             for request in requests:
                 self.add_request(request)
@@ -286,7 +321,7 @@ class SyncMLCEngine:
         )
 
     @contextmanager
-    def _collecting(self, answers: dict[str, _Answers]) -> Iterator[None]:
+    def _collecting(self, answers: dict[str, Answers]) -> Iterator[None]:
         """Outputs of these requests go to ``answers``, others where they went before.
 
         At the end, also after an error, the callback is restored and no request is left.
@@ -328,46 +363,3 @@ class _Unpacking:
         callback = engine.get_request_stream_callback() if engine is not None else None
         if callback is not None:
             callback([data.RequestStreamOutput(output) for output in outputs])
-
-
-class _Answers:
-    """What has come of one request of ``generate``."""
-
-    def __init__(self, config: GenerationConfig) -> None:
-        self.texts = [""] * config.n
-        self.logprobs: list[list[str]] | None = None
-        if config.logprobs:
-            self.logprobs = [[] for _ in self.texts]
-        self.error_message = ""
-        self.finished = False
-
-    def add(self, output: data.RequestStreamOutput) -> None:
-        _, group = output.unpack()
-        if output.is_final:
-            self.finished = True
-            return
-        for i, delta in enumerate(group):
-            self.texts[i] += delta.extra_prefix_string + delta.delta_text
-            if self.logprobs is not None:
-                self.logprobs[i] += delta.delta_logprob_json_strs or []
-            self.error_message = self.error_message or delta.error_message
-
-
-def _as_prompt_list(prompts: Prompts) -> Sequence[Prompt]:
-    if isinstance(prompts, str) or not isinstance(prompts, list):
-        return [prompts]
-    if prompts and all(isinstance(piece, int) for piece in prompts):
-        return [prompts]  # type: ignore[list-item]
-    return prompts  # type: ignore[return-value]
-
-
-def _as_config_list(
-    config: GenerationConfig | list[GenerationConfig], num_prompts: int
-) -> list[GenerationConfig]:
-    configs = config if isinstance(config, list) else [config] * num_prompts
-    if len(configs) != num_prompts:
-        raise invalid_request(
-            "generation_config",
-            f"there are {len(configs)} generation configs for {num_prompts} prompts",
-        )
-    return configs

@@ -137,7 +137,7 @@ USER = {"role": "user", "content": "x"}
             "should be in range [-2, 2]",
         ),
         ("request", {"messages": [USER], "top_logprobs": 2}, '"logprobs" must be True'),
-        ("n", {"messages": [USER], "n": [], "temperature": "hot"}, "\ntemperature: Input should"),
+        ("n", {"messages": [USER], "n": [], "temperature": "hot"}, "; temperature: Input should"),
     ],
     ids=range(9),
 )
