@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,13 @@ PATIENCE = int(os.environ.get("MLC_NATIVE_PATIENCE", "1"))
 # What is tested as "cuda": the library that this names, on a GPU; else the one that the emulator of
 # tests/cpp/cuda runs on the host.
 CUDA_LIBRARY_VARIABLE = "MLC_NATIVE_CUDA_TEST_LIB"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Undoes what a shell does to jobs in the background: they and the programs that tests start
+    would ignore Ctrl-C, which some tests send."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def emulates_cuda() -> bool:
