@@ -135,11 +135,14 @@ class SequenceDelivery {
   }
 
   void WriteText() {
-    const std::string_view bytes = bytes_;
-    const size_t num_prefix_bytes = std::min(leaf_.num_prefix_bytes_held, bytes.size());
-    leaf_.num_prefix_bytes_held -= num_prefix_bytes;
-    leaf_.text_streamer.Put(bytes.substr(0, num_prefix_bytes), &delta_->extra_prefix_string);
-    leaf_.text_streamer.Put(bytes.substr(num_prefix_bytes), &delta_->text);
+    std::string_view bytes = bytes_;
+    if (leaf_.num_prefix_bytes_held > 0) {
+      const size_t num_prefix_bytes = std::min(leaf_.num_prefix_bytes_held, bytes.size());
+      leaf_.num_prefix_bytes_held -= num_prefix_bytes;
+      leaf_.text_streamer.Put(bytes.substr(0, num_prefix_bytes), &delta_->extra_prefix_string);
+      bytes.remove_prefix(num_prefix_bytes);
+    }
+    leaf_.text_streamer.Put(bytes, &delta_->text);
     if (leaf_.finish_reason) leaf_.text_streamer.Finish(&delta_->text);
   }
 
@@ -210,10 +213,10 @@ void ProcessRequest(StepContext& context, RequestState& rstate) {
   // gap in the answer. The request has been ended since.
   if (rstate.delivery_begun) DropUndelivered(rstate);
   rstate.delivery_begun = true;
-  RequestStreamOutput output;
-  output.request_id = rstate.request->id;
-  output.error_message = rstate.error_message;
-  output.group.resize(rstate.leaves().size());
+  RequestStreamOutput output{.request_id = rstate.request->id,
+                             .group = std::vector<SequenceDelta>(rstate.leaves().size()),
+                             .usage = {},
+                             .error_message = rstate.error_message};
   bool anything = false;
   SequenceDelta* delta = output.group.data();
   for (RequestStateEntry& leaf : rstate.leaves()) {

@@ -16,7 +16,7 @@ void StepBatch::Clear() {
   logits_rows_.clear();
   token_rows_.clear();
   rows_.clear();
-  draft_counts_.clear();
+  if (!draft_counts_.empty()) draft_counts_.clear();  // otherwise the deque is rebuilt each step
   must_collect_ = false;
 }
 
@@ -84,20 +84,20 @@ void StepBatch::AddDrawnRow(RequestStateEntry& leaf, int64_t end, std::span<cons
   const auto num_behind = static_cast<int64_t>(drafts.size() - num_before);
   rows_.push_back({.entry = &leaf, .draft_token = num_behind > 0 ? drafts[num_before] : kNoToken});
   logits_rows_.push_back(static_cast<int32_t>(std::ssize(token_ids_) - 1 - num_behind));
-  token_rows_.push_back(
-      {.config = &leaf.rstate->config(),
-       .counts = CountsWith(leaf, drafts.first(num_before)),
-       .pending_row = leaf.pending_rows.empty() ? TokenRow::kNone : leaf.pending_rows.back(),
-       .sequence = static_cast<uint64_t>(leaf.sequence_idx),
-       .position = static_cast<uint64_t>(end - num_behind),
-       .allowed = {}});
+  TokenRow& token_row = token_rows_.emplace_back();
+  token_row.config = &leaf.rstate->config();
+  token_row.counts =
+      num_before == 0 ? leaf.generated_counts.counts() : CountsWith(leaf, drafts.first(num_before));
+  if (!leaf.pending_rows.empty()) token_row.pending_row = leaf.pending_rows.back();
+  token_row.sequence = static_cast<uint64_t>(leaf.sequence_idx);
+  token_row.position = static_cast<uint64_t>(end - num_behind);
   // Room for the commit, which may not fail.
   leaf.pending_rows.reserve(leaf.pending_rows.size() + drafts.size() + 1);
 }
 
 TokenCountsView StepBatch::CountsWith(const RequestStateEntry& leaf,
                                       std::span<const int32_t> drafts) {
-  if (drafts.empty() || !HasPenalties(leaf.rstate->config())) {
+  if (!HasPenalties(leaf.rstate->config())) {
     return leaf.generated_counts.counts();
   }
   TokenCounts& counts = draft_counts_.emplace_back(leaf.generated_counts);
