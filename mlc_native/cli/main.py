@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from mlc_native.cli import chat
+from mlc_native.cli import chat, serve
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -16,6 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     subcommands = parser.add_subparsers(dest="command", required=True)
     chat.add_parser(subcommands)
+    serve.add_parser(subcommands)
     args = parser.parse_args(argv)
     return int(args.run(args))
 

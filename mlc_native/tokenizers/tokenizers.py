@@ -92,6 +92,11 @@ class Tokenizer:
         token_id: int | None = self._tokenizer.token_to_id(token)
         return token_id
 
+    def id_to_token(self, token_id: int) -> str | None:
+        """Returns a token as written in the vocabulary; None for an id that has none."""
+        token: str | None = self._tokenizer.id_to_token(token_id)
+        return token
+
     @property
     def vocab_size(self) -> int:
         """The number of tokens, including added ones. The model's vocabulary may be larger."""

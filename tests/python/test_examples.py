@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+
+from mlc_native import AsyncMLCEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -41,6 +44,7 @@ def run(name: str, *arguments: str, typed: str = "") -> str:
 
 def test_every_example_is_tested() -> None:
     tested = {"async_server_of_your_own.py", "batch.py", "chat.py", "structured.py"}
+    tested |= {"server_in_your_app.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -65,6 +69,20 @@ def test_structured() -> None:
     assert run("structured.py") == "Anna is 31 years old.\n"
     text = "Give me a JSON object with name and age for Ella, 52."
     assert run("structured.py", "--text", text) == "Ella is 52 years old.\n"
+
+
+def test_server_in_your_app() -> None:
+    testclient = pytest.importorskip("starlette.testclient")
+    pytest.importorskip("uvicorn")
+    make_app = runpy.run_path(str(EXAMPLES / "server_in_your_app.py"))["make_app"]
+    question, answer = next(iter(QUESTIONS.items()))
+    messages = [{"role": "user", "content": question}]
+    with AsyncMLCEngine("demo", "cpu", mode="server") as engine:
+        client = testclient.TestClient(make_app(engine))
+        assert client.get("/ask", params={"question": question}).text == f"{answer}\n"
+        body = {"messages": messages, "temperature": 0}
+        completion = client.post("/llm/v1/chat/completions", json=body).json()
+        assert completion["choices"][0]["message"]["content"] == answer
 
 
 # ----------------------------------------------------------------------------------- the server

@@ -205,9 +205,11 @@ def test_requirements(wheel: Path) -> None:
     }
     assert set(requirements(wheel, "grammar")) == {"apache-tvm-ffi", "xgrammar"}
     assert set(requirements(wheel, "ops")) == {"torch"}
+    serve = {"httptools", "starlette", "uvicorn", "uvloop"}
+    assert set(requirements(wheel, "serve")) == serve
     (everything,) = requirements(wheel, "all").values()
-    assert everything.extras == {"grammar", "ops"}
-    for extra in ("grammar", "ops"):  # what was tested is what users get
+    assert everything.extras == {"grammar", "ops", "serve"}
+    for extra in ("grammar", "ops", "serve"):  # what was tested is what users get
         for name, required in requirements(wheel, extra).items():
             assert required.specifier.contains(importlib.metadata.version(name))
     entry_points = zipfile.ZipFile(wheel).read("mlc_native-0.1.0.dist-info/entry_points.txt")

@@ -1,0 +1,266 @@
+"""``mlc-native serve MODEL``: OpenAI's interface over HTTP.
+
+The server listens at once and answers ``/ready`` with 503 until its models are loaded. The first
+SIGTERM or Ctrl-C lets running requests end, the second one ends them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from mlc_native.cli.overrides import (
+    add_engine_flags,
+    engine_config_from_flags,
+    engine_config_from_overrides,
+)
+from mlc_native.errors import InvalidConfig, InvalidRequest, LoadError, invalid_config
+from mlc_native.serve.async_engine import AsyncMLCEngine
+from mlc_native.serve.config import EngineConfig
+
+if TYPE_CHECKING:
+    from mlc_native.server.http_server import HttpServer
+    from mlc_native.server.models import ServedModel
+
+logger = logging.getLogger(__name__)
+
+KEY_VARIABLES = ("MLC_NATIVE_API_KEY", "MLC_NATIVE_API_KEYS")
+LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
+INSTALL = 'mlc-native serve needs further packages: pip install "mlc_native[serve]"'
+
+
+def add_parser(subcommands: Any) -> None:
+    """Adds the subcommand to those of ``mlc-native``."""
+    parser = subcommands.add_parser(
+        "serve", help="serve a model over HTTP, with OpenAI's interface", description=__doc__
+    )
+    parser.set_defaults(run=run)
+    _add_model_flags(parser)
+    _add_address_flags(parser)
+    _add_access_flags(parser)
+    _add_limit_flags(parser)
+    group = parser.add_argument_group("logs and metrics")
+    group.add_argument("--access-log", action="store_true", help="a line of JSON per request")
+    group.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    group.add_argument(
+        "--metrics-compat",
+        default="vllm",
+        choices=["vllm", "none"],
+        help="serve the metrics under the names of vLLM's dashboards, too",
+    )
+    add_engine_flags(parser)
+
+
+def _add_model_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="model folder, demo or hub id")
+    group = parser.add_argument_group("models")
+    group.add_argument(
+        "--model",
+        dest="models",
+        action="append",
+        default=[],
+        metavar="NAME=MODEL[;SETTING=VALUE]",
+        help="a further model by its name; may be repeated. The settings are those of its engine, "
+        'such as "max_total_sequence_length": each engine takes its memory as it is loaded',
+    )
+    group.add_argument(
+        "--served-model-name",
+        nargs="+",
+        metavar="NAME",
+        help='names of MODEL in requests; answers carry the first one. "*" stands for all others',
+    )
+    group.add_argument("--device", default="auto", help='"cpu", "cuda[:i]" or "auto"')
+    group.add_argument("--model-lib", help="plug-in library that creates the model")
+    group.add_argument("--mode", default="server", choices=["local", "interactive", "server"])
+    group.add_argument("--overrides", default="", metavar="K=V;...", help="engine settings")
+    group.add_argument("--enable-tracing", action="store_true", help="record events of requests")
+
+
+def _add_address_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("address")
+    group.add_argument("--host", default="127.0.0.1", help="0.0.0.0 is every network")
+    group.add_argument("--port", type=int, default=8000, help="0 takes a free one")
+    group.add_argument("--uds", metavar="PATH", help="a unix socket instead of host and port")
+    group.add_argument("--root-path", default="", help="prefix that a reverse proxy takes away")
+    group.add_argument("--ssl-keyfile", metavar="FILE")
+    group.add_argument("--ssl-certfile", metavar="FILE")
+    group.add_argument("--ssl-ca-certs", metavar="FILE", help="clients need a certificate of these")
+
+
+def _add_access_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("access")
+    group.add_argument(
+        "--api-key",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="requests need this key or another one that is given; may be repeated. Better in "
+        "$MLC_NATIVE_API_KEY, or several separated by commas in $MLC_NATIVE_API_KEYS",
+    )
+    group.add_argument("--metrics-key", default="same", choices=["same", "none"])
+    group.add_argument(
+        "--allow-origins",
+        nargs="+",
+        default=[],
+        metavar="ORIGIN",
+        help="web pages that may call the server (CORS); default: none",
+    )
+    group.add_argument("--allow-methods", nargs="+", metavar="METHOD")
+    group.add_argument("--allow-headers", nargs="+", metavar="HEADER")
+    group.add_argument("--allow-credentials", action="store_true")
+
+
+def _add_limit_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("limits")
+    numbers = {
+        "--max-concurrent-requests": (int, None, "requests that generate; more get status 429"),
+        "--max-connections": (int, None, "open connections; more get status 503"),
+        "--max-body-bytes": (int, 32 << 20, "of a request"),
+        "--request-timeout": (float, None, "seconds that a request may take"),
+        "--body-timeout": (float, 30, "seconds until the body of a request must be there"),
+        "--header-timeout": (float, 10, "seconds until its headers must be there"),
+        "--sse-keep-alive-interval": (float, 15, "seconds between comments in a silent stream"),
+        "--stalled-reader-timeout": (
+            float,
+            30,
+            "seconds until a client that does not read is cut off",
+        ),
+        "--stuck-step-timeout": (float, 120, "seconds of a step after which /health fails"),
+        "--shutdown-timeout": (float, 30, "seconds that running requests have to end"),
+    }
+    for flag, (kind, default, text) in numbers.items():
+        shown = "none" if default is None else default
+        group.add_argument(flag, type=kind, default=default, help=f"{text}; default {shown}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until a signal ends the server. Returns the exit status."""
+    logging.basicConfig(level=args.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    try:
+        from mlc_native.server import http_server
+    except (ModuleNotFoundError, InvalidConfig) as error:
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("mlc_native"):
+            raise
+        print(INSTALL, file=sys.stderr)
+        return 2
+    try:
+        plans = list(_model_plans(args))
+        server, address = _make_server(args, [model for model, _ in plans])
+        with address.bind() as listener:
+            print(address.url(listener), flush=True)
+            loading = _Loading(plans, args, server)
+            loading.start()
+            http_server.serve(server, listener)
+            return loading.finish()
+    except (InvalidConfig, InvalidRequest, LoadError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+Plan = tuple[str, EngineConfig]  # a model and its settings
+
+
+def _model_plans(args: argparse.Namespace) -> Iterable[tuple[ServedModel, Plan]]:
+    """The models to serve."""
+    from mlc_native.server.models import ServedModel
+
+    if args.model is not None:
+        names = tuple(args.served_model_name or [args.model])
+        yield ServedModel(names), (args.model, engine_config_from_flags(args))
+    for text in args.models:
+        name, separator, plan = text.partition("=")
+        model, _, settings = plan.partition(";")
+        if not separator or not name or not model:
+            raise invalid_config(
+                "model", f'--model must be NAME=MODEL[;SETTING=VALUE], got "{text}"'
+            )
+        yield ServedModel((name,)), (model, engine_config_from_overrides(settings))
+    if args.model is None and not args.models:
+        raise invalid_config("model", "name a model: mlc-native serve MODEL")
+
+
+def _keys(args: argparse.Namespace) -> list[str]:
+    single, several = (os.environ.get(variable, "") for variable in KEY_VARIABLES)
+    return [key for key in [*args.api_key, single, *several.split(",")] if key]
+
+
+def _make_server(args: argparse.Namespace, models: list[ServedModel]) -> Any:
+    from mlc_native.server.config import ServerConfig
+    from mlc_native.server.http_protocol import HttpLimits
+    from mlc_native.server.http_server import Address, HttpServer
+    from mlc_native.server.models import Models
+    from mlc_native.server.state import ServerState
+
+    keys = _keys(args)
+    if args.host not in LOCAL_HOSTS and args.uds is None and not keys:
+        logger.warning("%s is open to other machines, and there is no --api-key", args.host)
+    given = {name: getattr(args, name) for name in ("allow_methods", "allow_headers")}
+    config = ServerConfig(
+        api_keys=keys,
+        metrics_key=args.metrics_key,
+        allow_origins=args.allow_origins,
+        allow_credentials=args.allow_credentials,
+        max_body_bytes=args.max_body_bytes,
+        max_concurrent_requests=args.max_concurrent_requests,
+        body_timeout_s=args.body_timeout,
+        request_timeout_s=args.request_timeout,
+        keep_alive_interval_s=args.sse_keep_alive_interval,
+        stalled_reader_timeout_s=args.stalled_reader_timeout,
+        stuck_step_timeout_s=args.stuck_step_timeout,
+        metrics_compat=args.metrics_compat,
+        access_log=args.access_log,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    names = ("host", "port", "uds", "root_path", "ssl_keyfile", "ssl_certfile", "ssl_ca_certs")
+    address = Address(**{name: getattr(args, name) for name in names})
+    limits = HttpLimits(header_timeout_s=args.header_timeout, max_connections=args.max_connections)
+    state = ServerState(Models(models), config)
+    return HttpServer(state, address, limits, args.shutdown_timeout), address
+
+
+class _Loading:
+    """Loads the models, one after the other, on a thread alongside the server."""
+
+    def __init__(
+        self, plans: list[tuple[ServedModel, Plan]], args: argparse.Namespace, server: HttpServer
+    ) -> None:
+        self._plans = plans
+        self._args = args
+        self._server = server
+        self._error: BaseException | None = None
+        self._ended = False
+        self._thread = threading.Thread(target=self._load, name="mlc-native-load", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _load(self) -> None:
+        try:
+            for model, (name, config) in self._plans:
+                engine = AsyncMLCEngine(
+                    name,
+                    self._args.device,
+                    model_lib=self._args.model_lib,
+                    mode=self._args.mode,
+                    engine_config=config,
+                    enable_tracing=self._args.enable_tracing,
+                )
+                model.engine = engine
+            logger.info("ready")
+        except BaseException as error:
+            self._error = error
+            self._server.should_exit = True
+
+    def finish(self) -> int:
+        """Ends the engines. Raises the error that ended the load."""
+        if self._error is not None:
+            raise self._error
+        for model, _ in self._plans:
+            if model.engine is not None:
+                model.engine.terminate()
+        return 0

@@ -1,0 +1,84 @@
+"""ServerConfig: what a server allows, and how long it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mlc_native.errors import invalid_config
+
+_POSITIVE = (
+    *("max_body_bytes", "max_json_depth", "max_prompts", "max_stop_strings"),
+    *("max_concurrent_requests", "body_timeout_s", "request_timeout_s"),
+    *("keep_alive_interval_s", "stalled_reader_timeout_s", "stuck_step_timeout_s"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig:
+    """Settings of ``create_app``. Times are in seconds; ``None`` is no limit.
+
+    Raises:
+        InvalidConfig: a value is out of range; it is named.
+
+    Attributes:
+        api_keys: a request must carry one of them as ``Authorization: Bearer KEY`` or
+            ``x-api-key: KEY``, except for ``/health``, ``/ready`` and ``/ping``. Empty: no key.
+        metrics_key: "same" guards ``/metrics``, too; "none" leaves it open.
+        allow_origins: origins of web pages that may call the server, "*" for all. Empty: CORS off.
+        allow_methods: methods that those pages may use.
+        allow_headers: headers that those pages may send.
+        allow_credentials: those pages may send cookies.
+        max_body_bytes: size of a request.
+        max_json_depth: objects and arrays within each other.
+        max_prompts: prompts of one request to ``/v1/completions``.
+        max_stop_strings: texts in ``stop``.
+        max_concurrent_requests: requests that generate at the same time; more get status 429.
+        body_timeout_s: until the body of a request must have arrived; 64 KiB add a second.
+        request_timeout_s: the longest that a request may take, and what ``timeout_s`` is without.
+        keep_alive_interval_s: a stream without an event for this long gets a comment.
+        stalled_reader_timeout_s: a client that takes nothing of its stream for this long is cut
+            off, and its request ends.
+        stuck_step_timeout_s: ``/health`` fails when a step of an engine takes longer.
+        metrics_compat: "vllm" adds metrics with the names of vLLM's dashboards.
+        access_log: log a line of JSON for each request, to the logger ``mlc_native.access``.
+    """
+
+    api_keys: Sequence[str] = ()
+    metrics_key: Literal["same", "none"] = "same"
+    allow_origins: Sequence[str] = ()
+    allow_methods: Sequence[str] = ("GET", "POST")
+    allow_headers: Sequence[str] = ("authorization", "content-type", "x-api-key", "x-request-id")
+    allow_credentials: bool = False
+    max_body_bytes: int = 32 << 20
+    max_json_depth: int = 64
+    max_prompts: int = 1024
+    max_stop_strings: int = 16
+    max_concurrent_requests: int | None = None
+    body_timeout_s: float = 30
+    request_timeout_s: float | None = None
+    keep_alive_interval_s: float = 15
+    stalled_reader_timeout_s: float = 30
+    stuck_step_timeout_s: float = 120
+    metrics_compat: Literal["vllm", "none"] = "vllm"
+    access_log: bool = False
+
+    def __post_init__(self) -> None:
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise invalid_config(name, f'"{name}" must be above 0, got {value!r}')
+        if isinstance(self.api_keys, str) or not all(self.api_keys):
+            raise invalid_config(
+                "api_keys", '"api_keys" must be a list of texts that are not empty'
+            )
+        for name, allowed in (
+            ("metrics_key", ("same", "none")),
+            ("metrics_compat", ("vllm", "none")),
+        ):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise invalid_config(
+                    name, f'"{name}" must be one of {list(allowed)}, got {value!r}'
+                )

@@ -1,0 +1,108 @@
+"""Generation: the endpoints that generate, for every dialect.
+
+A request is read, admitted, handed to the engine and answered in one task. Alongside it, another
+one waits for the client to go away, and cancels it then: the engine drops the request at its next
+step, whether it waits, compiles its grammar, generates or is being sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from mlc_native.server.body import read_json
+from mlc_native.server.config import ServerConfig
+from mlc_native.server.dialect import Dialect
+from mlc_native.server.errors import ClientGone, public_error
+from mlc_native.server.events import EventStream
+from mlc_native.server.fields import Fields
+from mlc_native.server.gate import request_id_of, send_json
+from mlc_native.server.models import ServedModel
+from mlc_native.server.state import ServerState
+
+Headers = list[tuple[bytes, bytes]]
+MakeDialect = Callable[[Fields, str, ServerConfig], Dialect]
+
+
+async def until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Does the work unless the client goes away first.
+
+    Requires: the body of the request has been received.
+
+    Raises:
+        ClientGone: it went away, and the work has been cancelled.
+    """
+    doing = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_wait_until_gone(receive))
+    try:
+        await asyncio.wait((doing, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise ClientGone
+        await doing
+    finally:
+        gone.cancel()
+        if not doing.done():
+            doing.cancel()
+            await asyncio.wait((doing,))
+
+
+async def _wait_until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Generation:
+    """An endpoint, as an ASGI app.
+
+    ``make_dialect`` reads a request: it takes its JSON, the name that answers carry, and the
+    settings of the server.
+    """
+
+    def __init__(self, state: ServerState, make_dialect: MakeDialect) -> None:
+        self._state = state
+        self._make_dialect = make_dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = self._state
+        body = await read_json(scope, receive, state.config, state.pool)
+        model = state.models.find(body.get("model"))
+        dialect = self._make_dialect(body, model.name, state.config)
+        headers = state.ignored_fields.header(dialect.ignored)
+        with state.running.admit():
+            answer = self._stream if dialect.is_stream else self._whole
+            await until_gone(receive, answer(dialect, model, scope, send, headers))
+
+    async def _create(self, dialect: Dialect, model: ServedModel) -> Any:
+        engine = model.loaded()
+        interface: Any = engine.chat.completions if dialect.kind == "chat" else engine.completions
+        return await interface.create(request_id=dialect.request_id, **dialect.fields)
+
+    async def _whole(
+        self, dialect: Dialect, model: ServedModel, scope: Scope, send: Send, headers: Headers
+    ) -> None:
+        response = await self._create(dialect, model)
+        self._state.metrics[model.name].observe(dialect.fields, response.usage)
+        await send_json(send, 200, dialect.response(response), headers)
+
+    async def _stream(
+        self, dialect: Dialect, model: ServedModel, scope: Scope, send: Send, headers: Headers
+    ) -> None:
+        chunks = await self._create(dialect, model)
+        stream = EventStream(scope, send, self._state.config, headers)
+        async with aclosing(chunks), stream:
+            try:
+                await stream.send(dialect.opening())
+                async for chunk in chunks:
+                    if chunk.usage is not None:
+                        self._state.metrics[model.name].observe(dialect.fields, chunk.usage)
+                    await stream.send(dialect.events(chunk))
+                await stream.send(dialect.closing())
+            except ClientGone:
+                raise
+            except Exception as error:
+                told = public_error(error, request_id_of(scope))
+                await stream.send(dialect.error_events(told))

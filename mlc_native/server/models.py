@@ -1,0 +1,109 @@
+"""The models that a server serves, by the names that requests use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlc_native.errors import EngineTerminatedError, invalid_config
+from mlc_native.serve.async_engine import AsyncMLCEngine
+from mlc_native.server.errors import HttpError
+
+ANY_NAME = "*"
+
+
+@dataclass
+class ServedModel:
+    """A model under one or more names; the first one is what answers carry.
+
+    ``engine`` is None while the model loads. The name "*" stands for every name that no model has.
+    """
+
+    names: tuple[str, ...]
+    engine: AsyncMLCEngine | None = None
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def name(self) -> str:
+        """What answers carry."""
+        return self.names[0]
+
+    def loaded(self) -> AsyncMLCEngine:
+        """The engine. Raises HttpError (503) while the model loads."""
+        if self.engine is None:
+            raise loading_error()
+        return self.engine
+
+    def describe(self) -> list[dict[str, Any]]:
+        """OpenAI's object of the model for each of its names."""
+        max_model_len = None
+        if self.engine is not None:
+            with suppress(EngineTerminatedError):
+                max_model_len = self.engine.max_input_sequence_length
+        return [
+            {
+                "id": name,
+                "object": "model",
+                "created": self.created,
+                "owned_by": "mlc_native",
+                "root": self.name,
+                "parent": None,
+                "max_model_len": max_model_len,
+            }
+            for name in self.names
+            if name != ANY_NAME
+        ]
+
+
+def loading_error() -> HttpError:
+    """The answer while a model loads."""
+    return HttpError(503, "Loading model", code="loading", headers={"retry-after": "1"})
+
+
+class Models:
+    """All models of a server. The first one serves requests that name none."""
+
+    def __init__(self, models: Sequence[ServedModel]) -> None:
+        """Raises InvalidConfig when two models have the same name, or there is none."""
+        if not models:
+            raise invalid_config("engines", "a server needs at least one model")
+        self.all = list(models)
+        self._by_name: dict[str, ServedModel] = {}
+        for model in models:
+            if not model.names or model.names[0] == ANY_NAME or "" in model.names:
+                raise invalid_config("engines", f"a model needs a name, got {model.names!r}")
+            for name in model.names:
+                if self._by_name.setdefault(name, model) is not model:
+                    raise invalid_config("engines", f'two models have the name "{name}"')
+
+    @classmethod
+    def of(cls, engines: AsyncMLCEngine | Mapping[str, AsyncMLCEngine]) -> Models:
+        """The models of running engines: one under its own name, or several by name."""
+        if not isinstance(engines, Mapping):
+            engines = {engines.model_name: engines}
+        return cls([ServedModel((name,), engine) for name, engine in engines.items()])
+
+    def find(self, name: object) -> ServedModel:
+        """The model that a request names. Raises HttpError: 404 when there is none."""
+        if name is None:
+            return self.all[0]
+        if not isinstance(name, str):
+            raise HttpError(400, '"model" must be a text', param="model")
+        model = self._by_name.get(name) or self._by_name.get(ANY_NAME)
+        if model is None:
+            served = ", ".join(key for key in self._by_name if key != ANY_NAME)
+            raise HttpError(
+                404,
+                f"the model `{name[:256]}` does not exist; this server has: {served}",
+                param="model",
+                code="model_not_found",
+            )
+        return model
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether every model can serve requests."""
+        return all(model.engine is not None for model in self.all)

@@ -1,0 +1,198 @@
+"""``/metrics``: each engine's own metrics, and the same under the names of vLLM's dashboards.
+
+Every sample has the label ``model_name``, the name that the operator gave; no label comes from a
+request. What vLLM counts per request and the engine does not is observed here, from the usage of
+each request that this server has answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from mlc_native.serve.metrics import EngineMetrics
+from mlc_native.server.fields import integer
+
+if TYPE_CHECKING:
+    from mlc_native.server.state import ServerState
+
+_LABELS = ("model_name", "engine")
+_ENGINE = "0"
+_LATENCY_BUCKETS = (
+    *(0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920),
+    7680,
+)
+_PER_TOKEN_BUCKETS = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40),
+    80,
+)
+_TOKEN_BUCKETS = tuple(m * 10**e for e in range(6) for m in (1, 2, 5))
+_N_BUCKETS = (1, 2, 5, 10, 20)
+_HISTOGRAMS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "e2e_request_latency_seconds": ("time from a request to its end", _LATENCY_BUCKETS),
+    "request_queue_time_seconds": ("time until work on a request began", _LATENCY_BUCKETS),
+    "request_inference_time_seconds": ("time of work on a request", _LATENCY_BUCKETS),
+    "request_prefill_time_seconds": (
+        "time from the first work to the first token",
+        _LATENCY_BUCKETS,
+    ),
+    "request_decode_time_seconds": ("time from the first token to the end", _LATENCY_BUCKETS),
+    "request_time_per_output_token_seconds": ("mean time between tokens", _PER_TOKEN_BUCKETS),
+    "request_prompt_tokens": ("tokens of a prompt", _TOKEN_BUCKETS),
+    "request_generation_tokens": ("tokens of all answers of a request", _TOKEN_BUCKETS),
+    "request_max_num_generation_tokens": ("tokens of an answer, the mean of n", _TOKEN_BUCKETS),
+    "request_params_max_tokens": ("max_tokens of a request", _TOKEN_BUCKETS),
+    "request_params_n": ("n of a request", _N_BUCKETS),
+}
+_COUNTERS = {
+    "prompt_tokens": "prompt_tokens_sum",
+    "prompt_tokens_cached": "cached_tokens_sum",
+    "generation_tokens": "completion_tokens_sum",
+    "num_preemptions": "num_preemptions",
+    "prefix_cache_queries": "prompt_tokens_sum",
+    "prefix_cache_hits": "prefix_cache_tokens_saved",
+}
+_FINISHED_REASONS = ("stop", "length", "abort", "error", "timeout")
+_ENGINE_HISTOGRAMS = {
+    "time_to_first_token_seconds": "ttft_s",
+    "inter_token_latency_seconds": "inter_token_latency_s",
+}
+
+
+class RequestMetrics:
+    """The histograms of one model's requests."""
+
+    def __init__(self) -> None:
+        self._histograms = {
+            name: Histogram(f"vllm:{name}", text, buckets=buckets, registry=None)
+            for name, (text, buckets) in _HISTOGRAMS.items()
+        }
+
+    def observe(self, fields: dict[str, Any], usage: Any) -> None:
+        """Adds a request that has ended, by its fields and its usage."""
+        if usage is None:
+            return
+        n = integer(fields, "n") or 1
+        self._add("request_prompt_tokens", usage.prompt_tokens)
+        self._add("request_generation_tokens", usage.completion_tokens)
+        self._add("request_max_num_generation_tokens", usage.completion_tokens / n)
+        self._add("request_params_n", n)
+        max_tokens = integer(fields, "max_completion_tokens", "max_tokens")
+        if max_tokens is not None:
+            self._add("request_params_max_tokens", max_tokens)
+        self._add_times(usage.extra or {})
+
+    def collect(self) -> Iterator[Metric]:
+        """The histograms as prometheus-client has them."""
+        for histogram in self._histograms.values():
+            yield from histogram.collect()
+
+    def _add(self, name: str, value: float) -> None:
+        self._histograms[name].observe(value)
+
+    def _add_times(self, extra: dict[str, Any]) -> None:
+        try:
+            e2e_s, queue_s = extra["end_to_end_latency_s"], extra["queue_time_s"]
+            ttft_s, per_token_s = extra["ttft_s"], extra["inter_token_latency_s"]
+        except KeyError:  # the answer to a query of metrics
+            return
+        self._add("e2e_request_latency_seconds", e2e_s)
+        self._add("request_queue_time_seconds", queue_s)
+        self._add("request_inference_time_seconds", e2e_s - queue_s)
+        self._add("request_prefill_time_seconds", max(0.0, ttft_s - queue_s))
+        self._add("request_decode_time_seconds", max(0.0, e2e_s - ttft_s))
+        self._add("request_time_per_output_token_seconds", per_token_s)
+
+
+def _with_labels(metrics: Iterable[Metric], labels: dict[str, str]) -> Iterator[Metric]:
+    for metric in metrics:
+        labelled = Metric(metric.name, metric.documentation, metric.type)
+        for sample in metric.samples:
+            if not sample.name.endswith("_created"):
+                labelled.add_sample(sample.name, {**labels, **sample.labels}, sample.value)
+        yield labelled
+
+
+def _vllm_metrics(model_name: str, engine: EngineMetrics, num_rejected: int) -> Iterator[Metric]:
+    labels = [model_name, _ENGINE]
+
+    def family(kind: Any, name: str, text: str, *more: str) -> Any:
+        return kind(f"vllm:{name}", text, labels=[*_LABELS, *more])
+
+    for name, value in (
+        ("num_requests_running", engine["num_running_requests"]),
+        ("num_requests_waiting", engine["num_waiting_requests"]),
+        ("kv_cache_usage_perc", engine["kv_pages_used"] / max(1, engine["kv_pages_total"])),
+    ):
+        gauge = family(GaugeMetricFamily, name, name.replace("_", " "))
+        gauge.add_metric(labels, value)
+        yield gauge
+    waiting = family(GaugeMetricFamily, "num_requests_waiting_by_reason", "why they wait", "reason")
+    waiting.add_metric([*labels, "capacity"], engine["num_waiting_requests"])
+    yield waiting
+    cache = family(
+        GaugeMetricFamily, "cache_config_info", "the KV cache", "num_gpu_blocks", "block_size"
+    )
+    cache.add_metric([*labels, str(engine["kv_pages_total"]), "16"], 1)
+    yield cache
+    for name, own in _COUNTERS.items():
+        counter = family(CounterMetricFamily, name, name.replace("_", " "))
+        counter.add_metric(labels, engine[own])
+        yield counter
+    success = family(
+        CounterMetricFamily, "request_success", "requests that ended", "finished_reason"
+    )
+    for reason in _FINISHED_REASONS:
+        success.add_metric([*labels, reason], engine["finished_requests"].get(reason, 0))
+    yield success
+    rejected = family(CounterMetricFamily, "admission_rejections", "requests refused", "reason")
+    rejected.add_metric([*labels, "queue_full"], engine["num_queue_full"])
+    rejected.add_metric([*labels, "concurrency"], num_rejected)
+    yield rejected
+    for name, own in _ENGINE_HISTOGRAMS.items():
+        histogram = family(HistogramMetricFamily, name, name.replace("_", " "))
+        histogram.add_metric(labels, list(engine[own]["buckets"].items()), engine[own]["sum"])
+        yield histogram
+
+
+class _Collected:
+    """Metrics of several models; those of the same name become one family."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Metric] = {}
+
+    def add(self, metrics: Iterable[Metric]) -> None:
+        for metric in metrics:
+            known = self._families.setdefault(metric.name, metric)
+            if known is not metric:
+                known.samples += metric.samples
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families.values()
+
+
+async def metrics_text(state: ServerState, accept: str) -> tuple[bytes, str]:
+    """All metrics and their content type, in the format that a scraper accepts."""
+    collected = _Collected()
+    for model in state.models.all:
+        if model.engine is None:
+            continue
+        engine = await state.health.metrics(model.engine)
+        collected.add(_with_labels(engine.collect(), {"model_name": model.name}))
+        if state.config.metrics_compat == "vllm":
+            collected.add(_vllm_metrics(model.name, engine, state.running.num_rejected))
+            labels = {"model_name": model.name, "engine": _ENGINE}
+            collected.add(_with_labels(state.metrics[model.name].collect(), labels))
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collected)
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type

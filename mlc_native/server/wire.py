@@ -1,0 +1,42 @@
+"""Pieces of the JSON of answers that several dialects share."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mlc_native.server.errors import HttpError
+
+_WIRE_REASONS = ("stop", "length", "tool_calls")
+
+
+def json_bytes(value: object) -> bytes:
+    """JSON without spaces."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def wire_finish(choice: dict[str, Any], has_output: bool) -> None:
+    """Replaces finish reasons that clients do not know. ``choice`` is changed.
+
+    Raises:
+        HttpError: the answer was aborted, or its time ended before its first token.
+    """
+    reason = choice.get("finish_reason")
+    if reason is None or reason in _WIRE_REASONS:
+        return
+    if reason == "timeout" and has_output:
+        choice["finish_reason"] = "length"
+        choice["stop_reason"] = "timeout"
+    elif reason == "timeout":
+        raise HttpError(504, "the time of the request ended before its answer", code="timeout")
+    elif reason == "abort":
+        raise HttpError(500, "the request was aborted", code="request_aborted")
+    else:
+        raise HttpError(500, "the engine ended the request with an error", code="engine_error")
+
+
+def both_reasoning_names(part: dict[str, Any]) -> None:
+    """Gives a message or delta its reasoning under both names that clients use."""
+    text = part.get("reasoning_content", part.get("reasoning"))
+    if text is not None:
+        part["reasoning"] = part["reasoning_content"] = text

@@ -1,0 +1,156 @@
+"""``/metrics``: valid, complete for vLLM's dashboard, and equal to what was served."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from live_server import CHAT, COMPLETIONS, USER, LiveServer
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from mlc_native.server import ServerConfig
+
+# What vLLM's Grafana dashboard draws.
+DASHBOARD = {
+    "vllm:generation_tokens_total",
+    "vllm:prompt_tokens_total",
+    "vllm:kv_cache_usage_perc",
+    "vllm:num_requests_running",
+    "vllm:num_requests_waiting",
+    "vllm:request_success_total",
+    "vllm:request_decode_time_seconds_sum",
+    "vllm:request_prefill_time_seconds_sum",
+    "vllm:request_queue_time_seconds_sum",
+    "vllm:request_generation_tokens_bucket",
+    "vllm:request_prompt_tokens_bucket",
+    "vllm:request_max_num_generation_tokens_sum",
+    *(
+        f"vllm:{name}_{part}"
+        for name in (
+            *("inter_token_latency_seconds", "time_to_first_token_seconds"),
+            *("e2e_request_latency_seconds", "request_time_per_output_token_seconds"),
+        )
+        for part in ("bucket", "count", "sum")
+    ),
+}
+
+
+def samples_of(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return samples
+
+
+def total(server: LiveServer, name: str, **labels: str) -> float:
+    samples = samples_of(server.client.get("/metrics").text)[name]
+    return sum(value for found, value in samples if labels.items() <= found.items())
+
+
+def test_the_metrics_of_the_dashboard(serve: Any) -> None:
+    server = serve(answer="abc")
+    prompts = ["x" * length for length in (3, 40, 700)]
+    for i, prompt in enumerate(prompts):
+        body = {"prompt": prompt, "max_tokens": 2 + i, "n": 1 + i % 2, "stream": i == 1}
+        assert server.post(COMPLETIONS, body).status_code == 200
+    samples = samples_of(server.client.get("/metrics").text)
+    assert samples.keys() >= DASHBOARD
+    for name, found in samples.items():
+        for labels, _ in found:
+            assert labels["model_name"] == "fake", name
+            assert name.startswith("mlc_native_") or labels["engine"] == "0", name
+    tokens = 2 + 2 * 3 + 4  # the last answer has 3 characters and its end
+    assert total(server, "vllm:prompt_tokens_total") == sum(map(len, prompts))
+    assert total(server, "vllm:generation_tokens_total") == tokens
+    assert total(server, "mlc_native_completion_tokens_sum_total") == tokens
+    assert total(server, "vllm:request_generation_tokens_sum") == tokens
+    assert total(server, "vllm:request_prompt_tokens_count") == 3
+    assert total(server, "vllm:request_prompt_tokens_bucket", le="50.0") == 2
+    assert total(server, "vllm:request_success_total", finished_reason="length") == 2
+    assert total(server, "vllm:request_success_total", finished_reason="stop") == 1
+    assert total(server, "vllm:num_requests_running") == 0
+    assert total(server, "vllm:e2e_request_latency_seconds_count") == 3
+    assert total(server, "vllm:request_params_n_sum") == 4
+    e2e, queue, inference = (
+        total(server, f"vllm:{name}_seconds_sum")
+        for name in ("e2e_request_latency", "request_queue_time", "request_inference_time")
+    )
+    assert abs(e2e - queue - inference) < 1e-9
+
+
+def test_formats(serve: Any) -> None:
+    server = serve(answer="abc")
+    server.chat()
+    plain = server.client.get("/metrics")
+    assert plain.headers["content-type"].startswith("text/plain; version=")
+    headers = {"accept": "application/openmetrics-text; version=1.0.0"}
+    openmetrics = server.client.get("/metrics", headers=headers)
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    families = {family.name for family in parse_openmetrics(openmetrics.text)}
+    assert "vllm:prompt_tokens" in families
+    assert "mlc_native_num_steps" in families
+
+
+def test_without_the_names_of_vllm(serve: Any) -> None:
+    text = serve(ServerConfig(metrics_compat="none"), answer="abc").client.get("/metrics").text
+    assert "mlc_native_num_steps" in text
+    assert "vllm:" not in text
+
+
+def test_no_label_comes_from_a_request(serve: Any) -> None:
+    server = serve(answer="abc")
+
+    def labels_of(text: str) -> set[str]:
+        found = samples_of(text).items()
+        return {str((name, sorted(labels.items()))) for name, each in found for labels, _ in each}
+
+    seen = []
+    for i in range(5):
+        body = {"messages": USER, "user": f"u{i}", f"field{i}": 1}
+        response = server.post(CHAT, body, headers={"x-request-id": f"r{i}"})
+        assert response.status_code == 200
+        seen.append(labels_of(server.client.get("/metrics").text))
+    assert seen == [seen[0]] * 5
+
+
+def test_models_have_samples_of_their_own(make_engine: Any) -> None:
+    server = LiveServer({"a": make_engine(answer="1"), "b": make_engine(answer="22")})
+    try:
+        for name in ("a", "b", "b"):
+            server.chat(model=name)
+        assert total(server, "vllm:generation_tokens_total", model_name="a") == 2
+        assert total(server, "vllm:generation_tokens_total", model_name="b") == 6
+        assert total(server, "vllm:request_prompt_tokens_count", model_name="b") == 2
+    finally:
+        server.stop()
+
+
+def test_refused_requests_are_counted(serve: Any) -> None:
+    server = serve(ServerConfig(max_concurrent_requests=1), us_per_step=1000, cost="sleep")
+    body = {"messages": USER, "max_tokens": 4000, "stream": True}
+    with server.client.stream("POST", CHAT, json=body) as response:
+        lines = response.iter_lines()
+        next(lines)
+        for _ in range(3):
+            assert server.post(CHAT, {"messages": USER}).status_code == 429
+    server.wait_until_idle()
+    assert total(server, "vllm:admission_rejections_total", reason="concurrency") == 3
+    assert total(server, "vllm:request_success_total", finished_reason="abort") == 1
+
+
+def test_health_of_a_stuck_step(serve: Any) -> None:
+    # One step takes 3 s; a step of more than 0.2 s counts as stuck.
+    server = serve(ServerConfig(stuck_step_timeout_s=0.2), us_per_step=3_000_000, cost="sleep")
+    assert server.client.get("/health").status_code == 200
+    with server.client.stream("POST", CHAT, json={"messages": USER, "stream": True}) as response:
+        lines = response.iter_lines()
+        next(lines)
+        statuses = [server.client.get("/health").status_code for _ in range(2)]
+        assert statuses[-1] == 503
+    server.wait_until_idle()
+    asyncio.run(server.engine.metrics())  # returns behind the step
+    assert server.client.get("/health").status_code == 200
