@@ -1,0 +1,178 @@
+"""Measures the HTTP server on the fake model: events per second, CPU per event, first token.
+
+    python bench/server.py [--streams 64] [--tokens 1000] [--us-per-step 2000] [--repeats 3]
+
+The server is a process of its own, as `mlc-native serve` starts it; the clients are one loop in
+this process, which only counts events. In pairs with the server, the same requests go to an
+AsyncMLCEngine of this process (`create(stream=True)`), which shows what HTTP adds. With
+--us-per-step 0 the model costs nothing: an event then has all that came while the loop was busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "python"))
+from fake_model import find_fake_model_lib, write_model
+from machine import cpu_name
+
+from mlc_native import AsyncMLCEngine
+
+ROOT = Path(__file__).resolve().parents[1]
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PATH = "/v1/chat/completions"
+NUM_FIRST = 50  # requests, one after the other, for the time to the first token
+
+
+@dataclass
+class Result:
+    """What the streams of one run have done. Times in seconds."""
+
+    seconds: float
+    events: int
+    cpu_s: float  # of the server, or of this process
+
+    def line(self, name: str) -> str:
+        rate = self.events / self.seconds
+        return f"{name:8} {rate:9.0f} events/s {1e6 * self.cpu_s / self.events:7.1f} us CPU/event"
+
+
+def body(tokens: int) -> dict[str, object]:
+    return {
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_tokens": tokens,
+        "stream": True,
+    }
+
+
+class Client:
+    """Counts the events of one request over a connection of its own."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+
+    async def run(self, tokens: int) -> tuple[int, float]:
+        """The number of events, and the seconds until the first text."""
+        data = json.dumps(body(tokens)).encode()
+        head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        reader, writer = await asyncio.open_connection(*self._address)
+        start = time.perf_counter()
+        writer.write(head.encode() + data)
+        count, first_s = 0, 0.0
+        while piece := await reader.read(1 << 16):
+            count += piece.count(b"data: ")
+            if not first_s and b'"content":' in piece.replace(b'"content":""', b""):
+                first_s = time.perf_counter() - start
+        writer.close()
+        return count, first_s
+
+
+async def engine_stream(engine: AsyncMLCEngine, tokens: int) -> tuple[int, float]:
+    """The same with the Python engine."""
+    start = time.perf_counter()
+    fields = body(tokens)
+    stream = await engine.chat.completions.create(**fields)  # type: ignore[arg-type]
+    count, first_s = 0, 0.0
+    async for _ in stream:
+        first_s = first_s or time.perf_counter() - start
+        count += 1
+    return count, first_s
+
+
+def cpu_s(pid: int | str) -> float:
+    """User and system time of a process."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+async def measure(
+    run: Callable[[int], Awaitable[tuple[int, float]]], args: argparse.Namespace, pid: int | str
+) -> Result:
+    await run(10)
+    start, cpu_start = time.perf_counter(), cpu_s(pid)
+    counts = await asyncio.gather(*(run(args.tokens) for _ in range(args.streams)))
+    seconds = time.perf_counter() - start
+    return Result(seconds, sum(count for count, _ in counts), cpu_s(pid) - cpu_start)
+
+
+async def first_token_s(run: Callable[[int], Awaitable[tuple[int, float]]]) -> float:
+    return statistics.median([(await run(2))[1] for _ in range(NUM_FIRST)])
+
+
+@contextmanager
+def server(model: str) -> Iterator[tuple[int, tuple[str, int]]]:
+    """A server's process id and address."""
+    command = ["serve", model, "--model-lib", find_fake_model_lib(), "--port", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlc_native.cli.main", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        url = urlsplit(process.stdout.readline())
+        for line in process.stderr:
+            if line.rstrip().endswith("ready"):
+                break
+        yield process.pid, (str(url.hostname), int(url.port or 0))
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+async def compare(args: argparse.Namespace, model: str) -> None:
+    lib = find_fake_model_lib()
+    with (
+        server(model) as (pid, address),
+        AsyncMLCEngine(model, model_lib=lib, mode="server") as engine,
+    ):
+
+        async def over_http(tokens: int) -> tuple[int, float]:
+            return await Client(address).run(tokens)
+
+        async def in_process(tokens: int) -> tuple[int, float]:
+            return await engine_stream(engine, tokens)
+
+        for _ in range(args.repeats):
+            print((await measure(over_http, args, pid)).line("server"))
+            print((await measure(in_process, args, "self")).line("engine"))
+            first, alone = await first_token_s(over_http), await first_token_s(in_process)
+            print(f"first token: {first * 1e3:.2f} ms over HTTP, {alone * 1e3:.2f} ms in process")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=1000)
+    parser.add_argument("--us-per-step", type=float, default=2000)
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    print(f"{cpu_name()}, {args.streams} streams of {args.tokens} tokens")
+    with tempfile.TemporaryDirectory() as folder:
+        script = [*b"abcdefghij " * 400]
+        model = write_model(
+            Path(folder) / "model", script=script, us_per_step=args.us_per_step, cost="sleep"
+        )
+        asyncio.run(compare(args, model))
+
+
+if __name__ == "__main__":
+    main()
