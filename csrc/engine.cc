@@ -442,7 +442,9 @@ std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineO
   ModelParts loaded;
   loaded.defaults = ReadModelDefaults(config.model);
   const std::string tokenizer = TokenizerJson(config.model);
-  if (!tokenizer.empty()) loaded.token_table = TokenTable::FromTokenizerJson(tokenizer);
+  if (!tokenizer.empty()) {
+    loaded.token_table = TokenTable::FromTokenizerJson(tokenizer, config.visible_special_tokens);
+  }
   loaded.model = LoadModel({.path = config.model,
                             .model_lib = config.model_lib,
                             .device = device,

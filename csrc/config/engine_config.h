@@ -97,6 +97,7 @@ struct EngineConfig {
 
   double grammar_compile_timeout_s = 10;
   int64_t grammar_cache_bytes = 268435456;  // 256 MiB
+  std::vector<std::string> visible_special_tokens;
   bool verbose = true;
 
   // Throws InvalidConfig naming the field: wrong type, unknown field, out of range.
@@ -224,6 +225,11 @@ void VisitEngineFields(Visitor&& visit) {
   visit(Field{"grammar_cache_bytes", "compiled grammars that are kept for reuse; 0 keeps none.",
               Between(0, static_cast<double>(int64_t{1} << 50))},
         &EngineConfig::grammar_cache_bytes);
+  visit(
+      Field{"visible_special_tokens",
+            "special tokens of the tokenizer that add their text to answers and to grammars. The "
+            "Python engines add those that mark calls and reasoning in the formats of the model."},
+      &EngineConfig::visible_special_tokens);
   visit(Field{"verbose", "report the settings, and the build of a CUDA library, on stderr."},
         &EngineConfig::verbose);
 }

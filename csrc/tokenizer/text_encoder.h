@@ -4,7 +4,7 @@
 // those of characters with U+2581 for spaces (Llama-2, Mistral). A text is treated as the
 // continuation of another one, so nothing is put in front of it. The tokens spell exactly the bytes
 // of the text. They are the tokens of the tokenizers package, with these exceptions:
-//   - A text never produces special tokens. Added tokens that are not special are produced.
+//   - A text never produces special tokens of the table. Other added tokens are produced.
 //   - There is no NFC normalization, since texts are normally in that form.
 //   - A Split by a pattern without a rule in PreTokenizer uses the rule of Llama-3, and other steps
 //     that only split are left out. Tokens may then be longer than those of the tokenizer.

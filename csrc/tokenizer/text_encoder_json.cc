@@ -188,8 +188,8 @@ class TextEncoder::Reader {
       const std::string text = added.String("content");
       const bool strips = added.Bool("lstrip", false) || added.Bool("rstrip", false) ||
                           added.Bool("single_word", false);
-      if (text.empty() || strips || added.Bool("special", false)) continue;
       const int64_t id = added.Integer("id", std::nullopt, 0, kMaxEncodedId);
+      if (text.empty() || strips || table_.is_special(static_cast<int32_t>(id))) continue;
       encoder_->added_tokens_[static_cast<uint8_t>(text[0])].push_back(
           {text, static_cast<int32_t>(id)});
     }

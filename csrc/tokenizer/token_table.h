@@ -3,8 +3,9 @@
 // It is built from a tokenizer.json with a BPE, Unigram, WordPiece or WordLevel vocabulary, whose
 // tokens are read as the file's decoder reads them (tokenizer_json.cc): byte-level (GPT-2's map
 // between bytes and characters), byte-fallback ("<0x0A>" is a byte, U+2581 is a space), metaspace,
-// "##" continuations. Special tokens add nothing to a text. Unused ids, and ids beyond the
-// vocabulary (padded embeddings), are empty.
+// "##" continuations. Special tokens add nothing to a text, except those that the caller names:
+// they are like other added tokens. Unused ids, and ids beyond the vocabulary (padded embeddings),
+// are empty.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,10 @@ namespace mlc_native {
 
 class TokenTable {
  public:
-  // Throws LoadError if the file is missing, damaged or of an unsupported kind, which the message
-  // names.
+  // `visible` are special tokens that add their text to a text. Throws LoadError if the file is
+  // missing, damaged or of an unsupported kind, which the message names.
   static std::shared_ptr<const TokenTable> FromTokenizerJson(
-      const std::string& tokenizer_json_path);
+      const std::string& tokenizer_json_path, const std::vector<std::string>& visible = {});
   // `is_special` has one flag per token, or is empty.
   TokenTable(std::vector<std::string> token_bytes, std::vector<bool> is_special,
              bool strip_leading_space);

@@ -10,6 +10,7 @@
 //   - Added tokens stand for their content, without normalizer and byte-level alphabet.
 // clean_up_tokenization_spaces of transformers is never applied, because it is not part of
 // decoding.
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,8 +31,10 @@ constexpr int64_t kMaxStrip = 1 << 24;  // characters at an end of a token
 class Reader {
  public:
   // Merges are the larger part of the file and concern encoding only.
-  explicit Reader(const std::string& path)
-      : path_(path), file_(ConfigFields::ReadFile(path, {.skipped_list = "merges"})) {}
+  Reader(const std::string& path, const std::vector<std::string>& visible)
+      : path_(path),
+        file_(ConfigFields::ReadFile(path, {.skipped_list = "merges"})),
+        visible_(visible) {}
 
   std::shared_ptr<const TokenTable> Read() {
     decoder_ = ReadDecoder();
@@ -80,7 +83,7 @@ class Reader {
       const std::string content = added.String("content");
       SetToken(id, content, true);
       if (added.Bool("special", false)) {
-        is_special_[id] = true;
+        is_special_[id] = std::find(visible_.begin(), visible_.end(), content) == visible_.end();
         token_bytes_[id] = content;
       }
     }
@@ -182,6 +185,7 @@ class Reader {
 
   const std::string path_;
   const ConfigFields file_;
+  const std::vector<std::string>& visible_;
   TokenDecoder decoder_;
   std::vector<std::string> token_bytes_;
   std::vector<bool> is_special_;
@@ -190,9 +194,9 @@ class Reader {
 }  // namespace
 
 std::shared_ptr<const TokenTable> TokenTable::FromTokenizerJson(
-    const std::string& tokenizer_json_path) {
+    const std::string& tokenizer_json_path, const std::vector<std::string>& visible) {
   try {
-    return Reader(tokenizer_json_path).Read();
+    return Reader(tokenizer_json_path, visible).Read();
   } catch (const LoadError& e) {  // about a field of it
     throw LoadError("tokenizer.json", e.what());
   } catch (const JsonError& e) {  // an entry of the vocabulary has a wrong type

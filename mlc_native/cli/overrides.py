@@ -45,7 +45,7 @@ def engine_config_from_overrides(text: str) -> EngineConfig:
 
 
 # Settings that are arguments of an engine's constructor, and lists.
-_WITHOUT_A_FLAG = ("model", "model_lib", "mode", "additional_models")
+_WITHOUT_A_FLAG = ("model", "model_lib", "mode", "additional_models", "visible_special_tokens")
 _FLAG_TYPES: dict[str, Any] = {"int": int, "float": float, "str": str}
 
 

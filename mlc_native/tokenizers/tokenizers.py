@@ -98,6 +98,12 @@ class Tokenizer:
         return token
 
     @property
+    def special_texts(self) -> list[str]:
+        """The texts of the special tokens."""
+        added = self._tokenizer.get_added_tokens_decoder()
+        return [token.content for token in added.values() if token.special]
+
+    @property
     def vocab_size(self) -> int:
         """The number of tokens, including added ones. The model's vocabulary may be larger."""
         size: int = self._tokenizer.get_vocab_size()

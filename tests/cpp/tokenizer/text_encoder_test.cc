@@ -20,9 +20,10 @@ class TextEncoderTest : public ::testing::Test {
  protected:
   ~TextEncoderTest() override { std::filesystem::remove(path_); }
 
-  std::shared_ptr<const TextEncoder> Read(const std::string& json) {
+  std::shared_ptr<const TextEncoder> Read(const std::string& json,
+                                          const std::vector<std::string>& visible = {}) {
     std::ofstream(path_) << json;
-    const auto table = TokenTable::FromTokenizerJson(path_);
+    const auto table = TokenTable::FromTokenizerJson(path_, visible);
     return TextEncoder::FromTokenizerJson(path_, *table, &reason_);
   }
 
@@ -63,6 +64,11 @@ TEST_F(TextEncoderTest, AByteWithoutATokenCannotBeEncoded) {
 TEST_F(TextEncoderTest, AddedTokensComeOutOfTextUnlessTheyAreSpecial) {
   const auto encoder = Read(kByteLevel);
   EXPECT_EQ(Encode(*encoder, "a<t>a<s>"), (Ids{{0, 10, 0, 7, 11, 12}}));
+}
+
+TEST_F(TextEncoderTest, VisibleSpecialTokensAreLikeOtherAddedTokens) {
+  const auto encoder = Read(kByteLevel, {"<s>"});
+  EXPECT_EQ(Encode(*encoder, "a<t>a<s>"), (Ids{{0, 10, 0, 9}}));
 }
 
 TEST_F(TextEncoderTest, SpacesAreMetaspaceAndUnknownCharactersBytes) {

@@ -65,6 +65,18 @@ TEST_F(TokenTableTest, ByteLevelBpe) {
   EXPECT_FALSE(table->strip_leading_space());
 }
 
+TEST_F(TokenTableTest, VisibleSpecialTokensAddTheirText) {
+  directory_.Write("tokenizer.json", R"({
+    "added_tokens": [
+      {"id": 1, "content": "<|im_end|>", "special": true},
+      {"id": 2, "content": "[TOOL_CALLS]", "special": true}],
+    "model": {"type": "WordLevel", "vocab": {"a": 0}}})");
+  const auto table = TokenTable::FromTokenizerJson(path(), {"[TOOL_CALLS]", "[not there]"});
+  EXPECT_EQ(table->text_bytes(1), "");
+  EXPECT_EQ(table->text_bytes(2), "[TOOL_CALLS]");
+  EXPECT_FALSE(table->is_special(2));
+}
+
 TEST_F(TokenTableTest, ByteFallbackBpeOfLlama2) {
   const auto table = Load(R"({
     "added_tokens": [{"id": 0, "content": "<unk>", "special": true}],
