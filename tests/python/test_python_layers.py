@@ -14,6 +14,7 @@ LEVELS = {
     "template_sandbox": 0,
     "protocol": 1,
     "conversation": 1,
+    "parsers": 1,
     "tokenizers": 1,
     "support": 1,
     "_stream_bridge": 1,

@@ -1,0 +1,285 @@
+"""Answers are read into content, reasoning and calls, the same for every way of cutting them."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from answer_texts import ANSWERS, Read, read, syntax
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlc_native.parsers.answer import AnswerParser, CallDelta, TextDelta
+from mlc_native.parsers.catalog import TOOL_FORMATS
+from mlc_native.parsers.reasoning import REASONING_FORMATS
+
+CASES = [(name, text, expected) for name, cases in ANSWERS.items() for text, expected in cases]
+THINK = REASONING_FORMATS["qwen3"]
+
+
+def test_every_format_has_texts() -> None:
+    assert set(ANSWERS) == set(TOOL_FORMATS)
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), CASES)
+def test_reads(name: str, text: str, expected: Read) -> None:
+    assert read(syntax(name), [text]) == expected
+
+
+@pytest.mark.parametrize("is_certain", [False, True])
+@pytest.mark.parametrize(("name", "text", "expected"), CASES)
+def test_every_cut_gives_the_same(name: str, text: str, expected: Read, is_certain: bool) -> None:
+    of = syntax(name, is_certain=is_certain, reasoning=THINK)
+    whole = read(of, [text])
+    assert read(of, text) == whole
+    for i in range(len(text)):
+        assert read(of, [text[:i], text[i:]]) == whole, i
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), CASES)
+def test_certain_calls_are_the_same_calls(name: str, text: str, expected: Read) -> None:
+    """A grammar forces calls to be well formed. Then nothing needs to be kept back."""
+    if not any(begin in expected.content for begin in TOOL_FORMATS[name].begins):
+        whole = read(syntax(name, is_certain=True), [text])
+        assert whole.calls[: len(expected.calls)] == expected.calls
+
+
+# -------------------------------------------------------------------------------- hostile texts
+
+
+def pieces_of(name: str) -> list[str]:
+    """Parts of the format's texts: its markers, its punctuation, and what stands between them."""
+    found = {
+        part for text, _ in ANSWERS[name] for part in re.split(r"([\s\"{}\[\]<>|=:,;()])", text)
+    }
+    found |= {text for text, _ in ANSWERS[name]}
+    for begin in TOOL_FORMATS[name].begins:
+        found |= {begin, begin[:-1], begin[1:]}
+    return sorted(found | {"<think>", "</think>", "\\", '"', "'", "\n", " ", "é", "🙂"})
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("name", sorted(ANSWERS))
+def test_hostile_texts(name: str, data: st.DataObject) -> None:
+    text = "".join(data.draw(st.lists(st.sampled_from(pieces_of(name)), max_size=24)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    flags = st.fixed_dictionaries(
+        {
+            "is_certain": st.booleans(),
+            "parallel": st.booleans(),
+            "reasoning": st.sampled_from([None, THINK]),
+        }
+    )
+    fields: dict[str, Any] = data.draw(flags)
+    fields["is_reasoning"] = fields["reasoning"] is not None and data.draw(st.booleans())
+    of = syntax(name, **fields)
+    whole = read(of, [text])
+    ends = [0, *cuts, len(text)]
+    assert read(of, [text[a:b] for a, b in pairwise(ends)]) == whole
+    assert read(of, text) == whole
+    if not fields["is_certain"]:
+        for _, arguments in whole.calls:
+            assert isinstance(json.loads(arguments), dict)
+    if not whole.calls and of.reasoning is None:
+        assert whole.content == text
+    if not of.parallel:
+        assert len(whole.calls) <= 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", sorted(ANSWERS))
+def test_answers_in_a_row(name: str, seed: int) -> None:
+    """Many texts of a format behind each other, cut at random."""
+    rng = random.Random(seed)
+    text = "".join(rng.choice(ANSWERS[name])[0] for _ in range(30))
+    of = syntax(name)
+    whole = read(of, [text])
+    for _ in range(10):
+        cuts = sorted(rng.randrange(len(text) + 1) for _ in range(rng.randrange(200)))
+        ends = [0, *cuts, len(text)]
+        assert read(of, [text[a:b] for a, b in pairwise(ends)]) == whole
+
+
+# ------------------------------------------------------------------------------ what is withheld
+
+
+@pytest.mark.parametrize("name", sorted(ANSWERS))
+def test_content_is_withheld_only_while_it_may_begin_a_call(name: str) -> None:
+    begins = TOOL_FORMATS[name].begins
+    text = "Is 2 < 3, [x] <t [TOOL <too <|pyth or not?  \n\n ok <"
+    parser = AnswerParser(syntax(name))
+    passed = ""
+    for i, char in enumerate(text):
+        passed += "".join(d.text for d in parser.feed(char) if isinstance(d, TextDelta))
+        withheld = text[len(passed) : i + 1]
+        assert passed + withheld == text[: i + 1]
+        assert not withheld or any(begin.startswith(withheld) for begin in begins), withheld
+
+
+def test_arguments_of_a_certain_call_arrive_in_pieces() -> None:
+    parser = AnswerParser(syntax("hermes", is_certain=True))
+    first = parser.feed('<tool_call>\n{"name": "weather", "arguments": ')
+    assert [(d.index, d.name) for d in first if isinstance(d, CallDelta)] == [(0, "weather")]
+    assert parser.feed('{"city": "Par') == [CallDelta(0, arguments='{"city": "Par')]
+    assert parser.feed("is") == [CallDelta(0, arguments="is")]
+    assert not parser.has_complete_calls
+    assert parser.feed('"}}\n</tool_call>') == [CallDelta(0, arguments='"}')]
+    assert parser.has_complete_calls
+    assert parser.finish() == []
+
+
+def test_a_call_that_is_not_certain_arrives_when_it_is_complete() -> None:
+    parser = AnswerParser(syntax("hermes"))
+    assert parser.feed('<tool_call>{"name": "time", "arguments": {}}</tool_call') == []
+    begin, arguments = parser.feed(">")
+    assert isinstance(begin, CallDelta)
+    assert (begin.name, begin.arguments) == ("time", "")
+    assert arguments == CallDelta(0, arguments="{}")
+
+
+def test_a_cut_call_that_is_certain_keeps_its_arguments() -> None:
+    result = read(
+        syntax("hermes", is_certain=True),
+        ['<tool_call>{"name": "weather", "arguments": {"city": "Pa'],
+    )
+    assert result == Read("", "", [("weather", '{"city": "Pa')])
+
+
+def test_one_call_without_parallel_calls() -> None:
+    call = '<tool_call>{"name": "time"}</tool_call>'
+    assert read(syntax("hermes", parallel=False), [call * 3]) == Read("", "", [("time", "{}")])
+
+
+def test_ids_are_fresh_and_of_the_length_that_templates_want() -> None:
+    def ids(name: str, text: str) -> list[str]:
+        deltas = AnswerParser(syntax(name)).feed(text)
+        return [d.call_id for d in deltas if isinstance(d, CallDelta) and d.call_id]
+
+    text, _ = ANSWERS["mistral"][1]
+    first, second = ids("mistral", text)
+    assert re.fullmatch(r"[A-Za-z0-9]{9}", first)
+    assert first != second
+    assert ids("mistral", "[TOOL_CALLS]time[CALL_ID]abcdefghi[ARGS]{}") == ["abcdefghi"]
+    assert ids("kimi_k2", ANSWERS["kimi_k2"][0][0]) == ["functions.weather:0", "functions.time:1"]
+    (made,) = ids("hermes", '<tool_call>{"name": "time"}</tool_call>')
+    assert re.fullmatch(r"call_[0-9a-f]{24}", made)
+
+
+# -------------------------------------------------------------------------------------- reasoning
+
+
+@pytest.mark.parametrize(
+    ("text", "is_reasoning", "expected"),
+    [
+        ("<think>\nHm.\n</think>\n\nYes.", False, Read("Yes.", "Hm.")),
+        ("\n<think>Hm. </think>Yes. ", False, Read("Yes. ", "Hm.")),
+        ("Hm.\n</think>\n\nYes.", True, Read("Yes.", "Hm.")),
+        ("<think>\nHm.\n</think>\n\nYes.", True, Read("Yes.", "Hm.")),
+        ("Hm", True, Read("", "Hm")),
+        ("<think>\nHm.\n</thi", False, Read("", "Hm.\n</thi")),
+        ("<think>\n\n</think>\n\nYes.", False, Read("Yes.")),
+        ("Yes.<think>No.</think>", False, Read("Yes.<think>No.</think>")),
+        ("\n\nYes.", False, Read("\n\nYes.")),
+        ("<thin", False, Read("<thin")),
+        ("", True, Read()),
+        ("", False, Read()),
+        (
+            'Call.</think>\n\n<tool_call>{"name": "time"}</tool_call>',
+            True,
+            Read("", "Call.", [("time", "{}")]),
+        ),
+        (
+            '<think><tool_call>{"name": "time"}</tool_call></think>No.',
+            False,
+            Read("No.", '<tool_call>{"name": "time"}</tool_call>'),
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["hermes", None])
+def test_reasoning(name: str | None, text: str, is_reasoning: bool, expected: Read) -> None:
+    if name is None and expected.calls:
+        expected = Read(text.split("</think>\n\n")[1], expected.reasoning)
+    of = syntax(name, reasoning=THINK, is_reasoning=is_reasoning)
+    assert read(of, [text]) == expected
+    assert read(of, text) == expected
+
+
+@pytest.mark.parametrize("name", sorted(REASONING_FORMATS))
+def test_every_reasoning_format(name: str) -> None:
+    form = REASONING_FORMATS[name]
+    for opening in form.opens:
+        for closing in form.closes:
+            text = f"{opening}\nWhy? {closing[:-1]}\n{closing}\n\nSo."
+            expected = Read("So.", f"Why? {closing[:-1]}")
+            of = syntax(None, reasoning=form)
+            assert read(of, [text]) == read(of, text) == expected
+        assert form.is_open(f"a prompt{opening}\n")
+        assert not form.is_open(f"a prompt{opening}{form.closes[0]}\n\n")
+        assert form.last_is_open(f"{opening} I think")
+        assert not form.last_is_open(f"{opening} I think {form.closes[0]} so")
+        assert not form.last_is_open("so")
+
+
+# ----------------------------------------------------------------------------------------- effort
+
+UNITS = [
+    ("hermes", "<tool_call>"),
+    ("hermes", '<tool_call>{"'),
+    ("hermes", '<tool_call>{"name":"time","arguments":{"a":"'),
+    ("hermes", '{"a":[' * 8),
+    ("hermes", "<"),
+    ("hermes", " \n"),
+    ("hermes", "<tool_call>[" + '{"name":"time"},'),
+    ("hermes", "\\"),
+    ("qwen3_coder", "<tool_call><function=time>"),
+    ("qwen3_coder", "<parameter=a>"),
+    ("glm45", "<tool_call>time"),
+    ("mistral", "[TOOL_CALLS]"),
+    ("mistral", "[TOOL_CALLS][["),
+    ("pythonic", "[time(a="),
+    ("olmo3", "<function_calls>time()"),
+    ("deepseek_v3", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"),
+    ("llama3_json", "{"),
+    ("llama3_json", "<|python_tag|>"),
+]
+
+
+def num_calls(name: str, text: str, size: int) -> int:
+    """Python and C functions that run to read a text in pieces of this size."""
+    count = 0
+
+    def profile(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    pieces = [text[i : i + size] for i in range(0, len(text), size)]
+    of = syntax(name, reasoning=THINK)
+    sys.setprofile(profile)
+    try:
+        read(of, pieces)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("size", [1, 1 << 30])
+@pytest.mark.parametrize(("name", "unit"), UNITS)
+@pytest.mark.parametrize("begin", ["", "<think>", '<tool_call>{"name":"time","arguments":{"a":"'])
+def test_the_effort_is_linear(name: str, unit: str, begin: str, size: int) -> None:
+    few, many = (num_calls(name, begin + unit * (n // len(unit)), size) for n in (500, 2000))
+    assert many < 5 * few + 100
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 30])
+@pytest.mark.parametrize(("name", "unit"), UNITS)
+def test_long_hostile_texts_end(name: str, unit: str, size: int) -> None:
+    """A quadratic cost within a single operation, which num_calls does not see, takes minutes."""
+    length = 300_000 if size > 1 else 60_000
+    text = unit * (length // len(unit))
+    read(syntax(name), (text[i : i + size] for i in range(0, len(text), size)))
