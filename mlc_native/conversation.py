@@ -25,6 +25,7 @@ class ChatTemplate:
         limits: limits of one rendering.
         variables: further variables of the template.
         stop_strs: texts that end an answer.
+        shape: the texts that show how the model writes calls and reasoning; default: the source.
 
     Raises:
         LoadError: the source is not a valid template.
@@ -37,6 +38,7 @@ class ChatTemplate:
         limits: Limits | None = None,
         variables: Mapping[str, Any] | None = None,
         stop_strs: Sequence[str] = (),
+        shape: str | None = None,
     ) -> None:
         if len(source) > MAX_SOURCE_CHARS:
             raise load_error(
@@ -47,6 +49,7 @@ class ChatTemplate:
         self.special_tokens = dict(special_tokens or {})
         self.limits = limits or Limits()
         self.stop_strs = tuple(stop_strs)
+        self.shape = source if shape is None else shape
         self._variables = dict(variables or {})
         self._environment = chat_environment()
         try:

@@ -93,7 +93,8 @@ def engine_fields() -> str:
     """EngineFields and EngineSettings."""
     fields = declared_fields_of_engine()
     for each in fields:
-        each.type = each.type.replace("list[str]", "list[str | tuple[str, str]]")
+        if each.name == "additional_models":
+            each.type = "list[str | tuple[str, str]]"
     lines = ['@dataclass\nclass EngineFields:\n    """The settings of an engine."""\n']
     for each in fields:
         default = "field(default_factory=list)" if each.default == "[]" else each.default

@@ -97,6 +97,8 @@ struct EngineConfig {
 
   double grammar_compile_timeout_s = 10;
   int64_t grammar_cache_bytes = 268435456;  // 256 MiB
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
   std::vector<std::string> visible_special_tokens;
   bool verbose = true;
 
@@ -225,6 +227,14 @@ void VisitEngineFields(Visitor&& visit) {
   visit(Field{"grammar_cache_bytes", "compiled grammars that are kept for reuse; 0 keeps none.",
               Between(0, static_cast<double>(int64_t{1} << 50))},
         &EngineConfig::grammar_cache_bytes);
+  visit(Field{"tool_call_parser",
+              "how answers write calls of tools: a format of docs/tools.md, \"auto\" (that of the "
+              "chat template) or \"none\" (calls stay in the content). For the Python engines."},
+        &EngineConfig::tool_call_parser);
+  visit(Field{"reasoning_parser",
+              "how answers mark reasoning: a format of docs/tools.md, \"auto\" (that of the chat "
+              "template) or \"none\" (it stays in the content). For the Python engines."},
+        &EngineConfig::reasoning_parser);
   visit(
       Field{"visible_special_tokens",
             "special tokens of the tokenizer that add their text to answers and to grammars. The "

@@ -78,4 +78,5 @@ class Conversation(BaseModel):
     def chat_template(self, prefix: str) -> ChatTemplate:
         """Returns its chat template. ``prefix`` is the text of ``system_prefix_token_ids``."""
         variables = {"conversation": self.model_dump(), "prefix": prefix}
-        return ChatTemplate(_SOURCE, variables=variables, stop_strs=self.stop_str)
+        shape = self.model_dump_json() + ("</think>" if self.strip_reasoning_in_history else "")
+        return ChatTemplate(_SOURCE, variables=variables, stop_strs=self.stop_str, shape=shape)

@@ -15,6 +15,11 @@ from typing import Any, Literal, cast
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from mlc_native.errors import shown
+from mlc_native.protocol.chat_messages import (
+    ChatCompletionDelta,
+    ChatCompletionMessage,
+    ChatTool,
+)
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import SamplingOptions
 
@@ -244,55 +249,6 @@ class CompletionResponse(BaseModel):
 # ------------------------------------------------------------------------------ chat completions
 
 
-class ChatFunction(BaseModel):
-    """A function that the model may call; ``parameters`` is a JSON schema."""
-
-    description: str | None = None
-    name: str
-    parameters: dict[str, Any] = Field(default_factory=dict)
-    strict: bool | None = None
-
-
-class ChatTool(BaseModel):
-    """A tool; only functions exist."""
-
-    type: str
-    function: ChatFunction
-
-    @field_validator("type")
-    @classmethod
-    def check_type(cls, kind: str) -> str:
-        """Only functions exist."""
-        if kind != "function":
-            raise ValueError("Only 'function' tool type is supported")
-        return kind
-
-
-class ChatFunctionCall(BaseModel):
-    """A call in the history: ``arguments`` is a JSON text or the object itself."""
-
-    name: str
-    arguments: str | dict[str, Any] | None = None
-
-
-class ChatToolCall(BaseModel):
-    """A call of a tool in an assistant message."""
-
-    id: str | None = None
-    type: Literal["function"] = "function"
-    function: ChatFunctionCall
-
-
-class ChatCompletionMessage(BaseModel):
-    """One message; the content of a user message may be a list of parts."""
-
-    content: str | list[dict[str, Any]] | None = None
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    name: str | None = None
-    tool_calls: list[ChatToolCall] | None = None
-    tool_call_id: str | None = None
-
-
 class ChatCompletionRequest(_SamplingRequest):
     """``top_logprobs`` in [0, 20] needs ``logprobs``; ``max_completion_tokens`` is max_tokens."""
 
@@ -306,11 +262,11 @@ class ChatCompletionRequest(_SamplingRequest):
         default=None, description="functions that the model may call."
     )
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = Field(
-        default=None, description="which of them it may or must call."
+        default=None,
+        description='"auto" (it may), "none", "required" (it must), or a function that it must '
+        "call.",
     )
-    parallel_tool_calls: bool | None = Field(
-        default=None, description="accepted for OpenAI's interface."
-    )
+    parallel_tool_calls: bool | None = Field(default=None, description="False: at most one call.")
 
     @field_validator("messages")
     @classmethod
@@ -360,6 +316,8 @@ class ChatCompletionRequest(_SamplingRequest):
         """The chosen function must be one of the tools."""
         if isinstance(self.tool_choice, dict):
             self._chosen_tools(self.tool_choice)
+        elif self.tool_choice == "required" and not self.tools:
+            raise ValueError('"tool_choice": "required" needs "tools", of which there are none')
         return self
 
     def template_tools(self) -> list[dict[str, Any]] | None:
@@ -399,7 +357,7 @@ class ChatCompletionStreamResponseChoice(BaseModel):
 
     finish_reason: FinishReason | None = None
     index: int = 0
-    delta: ChatCompletionMessage
+    delta: ChatCompletionDelta
     logprobs: LogProbs | None = None
     token_ids: list[int] | None = None
 

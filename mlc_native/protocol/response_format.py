@@ -12,7 +12,8 @@
 ``structural_tag``        XGrammar's ``format``, or its older ``structures`` and ``triggers``
 ========================  ==========================================================================
 
-A schema may be an object or its JSON text.
+A schema may be an object or its JSON text. A ``response_format`` may also be a type that pydantic
+knows (a model, a dataclass, a TypedDict, ``list[int]``): the answer is then the JSON of a value.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, mod
 
 from mlc_native import _core
 from mlc_native.errors import invalid_request
+from mlc_native.protocol.typed_answers import format_of_type, is_type
 
 Schema = dict[str, Any] | StrictBool | str
 
@@ -83,6 +85,12 @@ class RequestResponseFormat(BaseModel):
     format: dict[str, Any] | None = None
     structures: list[dict[str, Any]] | None = None
     triggers: list[str] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def of_type(cls, value: Any) -> Any:
+        """A type stands for the JSON schema of its values."""
+        return format_of_type(value) if is_type(value) else value
 
     @model_validator(mode="after")
     def check_fields(self) -> RequestResponseFormat:

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
+from mlc_native.protocol.chat_messages import ChatTool
 from mlc_native.protocol.debug_protocol import DebugConfig
-from mlc_native.protocol.openai_api_protocol import ChatTool, StreamOptions
+from mlc_native.protocol.openai_api_protocol import StreamOptions
 from mlc_native.protocol.response_format import RequestResponseFormat
 
 
@@ -119,6 +120,21 @@ class EngineFields:
     grammar_cache_bytes: int = 268435456
     """compiled grammars that are kept for reuse; 0 keeps none."""
 
+    tool_call_parser: str = "auto"
+    """how answers write calls of tools: a format of docs/tools.md, "auto" (that of the chat
+    template) or "none" (calls stay in the content). For the Python engines.
+    """
+
+    reasoning_parser: str = "auto"
+    """how answers mark reasoning: a format of docs/tools.md, "auto" (that of the chat template)
+    or "none" (it stays in the content). For the Python engines.
+    """
+
+    visible_special_tokens: list[str] = field(default_factory=list)
+    """special tokens of the tokenizer that add their text to answers and to grammars. The Python
+    engines add those that mark calls and reasoning in the formats of the model.
+    """
+
     verbose: bool = True
     """report the settings, and the build of a CUDA library, on stderr."""
 
@@ -152,6 +168,9 @@ class EngineSettings(TypedDict, total=False):
     prefill_mode: Literal["chunked", "hybrid"]
     grammar_compile_timeout_s: float
     grammar_cache_bytes: int
+    tool_call_parser: str
+    reasoning_parser: str
+    visible_special_tokens: list[str]
     verbose: bool
 
 
@@ -282,10 +301,10 @@ class ChatOptions(TypedDict, total=False):
     """functions that the model may call."""
 
     tool_choice: Literal["none", "auto", "required"] | Mapping[str, Any] | None
-    """which of them it may or must call."""
+    """"auto" (it may), "none", "required" (it must), or a function that it must call."""
 
     parallel_tool_calls: bool | None
-    """accepted for OpenAI's interface."""
+    """False: at most one call."""
 
 
 class ChatArguments(CallArguments, ChatOptions, total=False):

@@ -21,6 +21,7 @@ from mlc_native.conversation import ChatTemplate, load_chat_template
 from mlc_native.errors import ModelLibraryNotFound, invalid_config, invalid_request
 from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
+from mlc_native.serve.answer_formats import AnswerFormats, choose_formats
 from mlc_native.serve.config import EngineConfig, path_argument
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.model_source import resolve_model
@@ -177,6 +178,7 @@ class ModelSetup:
         engine_config: the settings, with all inferred ones filled in once the model is loaded.
         max_input_sequence_length: greatest length of a prompt in tokens; 0 before it is loaded.
         chat_stop_token_ids: the chat template's end-of-turn token; config.json may not list it.
+        answer_formats: how its answers write reasoning and calls of tools.
     """
 
     name: str
@@ -186,6 +188,7 @@ class ModelSetup:
     tokenizer: Tokenizer | None
     conv_template: ChatTemplate | None
     chat_stop_token_ids: list[int]
+    answer_formats: AnswerFormats
     max_input_sequence_length: int = 0
 
     @property
@@ -209,6 +212,7 @@ def prepare_model(
     folders, config = resolve_models(model, replace(config, mode=mode))
     chat_configs = [MLCChatConfig.from_folder(folder) for folder in folders]
     tokenizer, template = load_tokenizer(folders[0], chat_configs[0])
+    formats = choose_formats(config, tokenizer, template)
     # Last, as it may build.
     name, config.model_lib = detect_device(str(device), config.model_lib, config.verbose)
     return ModelSetup(
@@ -219,6 +223,7 @@ def prepare_model(
         tokenizer,
         template,
         _template_stop_token_ids(tokenizer, template),
+        formats,
     )
 
 

@@ -15,6 +15,7 @@ from mlc_native import _core
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.protocol.validation import validated
+from mlc_native.serve.answer_plan import plan_answer
 from mlc_native.serve.engine_base import MLCEngineBase
 from mlc_native.serve.group_responder import GroupResponder
 from mlc_native.serve.model_setup import ModelSetup
@@ -117,11 +118,15 @@ class OpenAIEngine(MLCEngineBase):
         self._check_running()
         setup = self._model.current
         request_id = request_id or random_request_id("chatcmpl")
+        prompt = chat_prompt(request, setup.conv_template)
+        plan = plan_answer(request, prompt, setup.answer_formats)
+        config = generation_config(request, setup.chat_stop_token_ids, setup.chat_stop_strs)
+        config.response_format = plan.response_format
         return OpenAICall(
             request_id,
-            chat_prompt(request, setup.conv_template),
-            generation_config(request, setup.chat_stop_token_ids, setup.chat_stop_strs),
-            ChatResponder(request, request_id, setup.name),
+            prompt,
+            config,
+            ChatResponder(request, request_id, setup.name, plan),
             request.stream,
             setup,
             begins_turn=True,

@@ -171,6 +171,8 @@ def _template_message(message: ChatCompletionMessage) -> dict[str, Any]:
         plain["role"] = "system"
     if message.name is not None:
         plain["name"] = message.name
+    if message.reasoning_content is not None:
+        plain["reasoning_content"] = message.reasoning_content
     if message.tool_call_id is not None:
         plain["tool_call_id"] = message.tool_call_id
     if message.tool_calls is not None:

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from mlc_native._stream_bridge import CallbackStreamOutput
+from mlc_native.protocol.chat_messages import ChatCompletionDelta
 from mlc_native.protocol.openai_api_protocol import (
-    ChatCompletionMessage,
     ChatCompletionRequest,
     ChatCompletionResponse,
     ChatCompletionResponseChoice,
@@ -23,6 +23,8 @@ from mlc_native.protocol.openai_api_protocol import (
     LogProbsContent,
     PromptTokensDetails,
 )
+from mlc_native.serve.answer_plan import AnswerPlan
+from mlc_native.serve.chat_messages import MessageStream, whole_message
 
 
 def completion_usage(usage_json: str) -> CompletionUsage:
@@ -53,12 +55,20 @@ class _Answer:
 class ChatResponder:
     """Makes the objects of one chat completion: chunks of a stream, or the response."""
 
-    def __init__(self, request: ChatCompletionRequest, request_id: str, model_name: str) -> None:
+    def __init__(
+        self,
+        request: ChatCompletionRequest,
+        request_id: str,
+        model_name: str,
+        plan: AnswerPlan | None = None,
+    ) -> None:
         self._id = request_id
         self._model = request.model or model_name
         self._created = int(time.time())
         self._include_usage = _include_usage(request)
         self.prompt_token_ids: list[int] | None = None  # if the response is to have token ids
+        self._plan = plan or AnswerPlan()
+        self._messages: list[MessageStream] = []  # of a stream, one per sequence
 
     def opening(self) -> list[ChatCompletionStreamResponse]:
         """Chunks before the first output."""
@@ -71,22 +81,28 @@ class ChatResponder:
             if not self._include_usage:
                 return []
             return [self._chunk([], completion_usage(usage_json))]
+        self._messages = self._messages or [MessageStream(self._plan) for _ in outputs]
         return [
-            self._chunk([self._choice(index, output)], None)
+            self._chunk([choice], None)
             for index, output in enumerate(outputs)
-            if output.delta_text or output.finish_reason or output.delta_logprob_json_strs
+            for choice in self._choices(index, output)
         ]
 
-    def _choice(
+    def _choices(
         self, index: int, output: CallbackStreamOutput
-    ) -> ChatCompletionStreamResponseChoice:
-        return ChatCompletionStreamResponseChoice(
-            index=index,
-            finish_reason=output.finish_reason,
-            delta=ChatCompletionMessage(role="assistant", content=output.delta_text),
-            logprobs=_chat_logprobs(output.delta_logprob_json_strs),
-            token_ids=_returned(output.delta_token_ids, self.prompt_token_ids),
-        )
+    ) -> list[ChatCompletionStreamResponseChoice]:
+        """One choice per delta. The first has what belongs to the tokens, the last the end."""
+        message = self._messages[index]
+        deltas = message.add(output.delta_text, output.finish_reason)
+        token_ids = _returned(output.delta_token_ids, self.prompt_token_ids)
+        if not deltas and (output.finish_reason or output.delta_logprob_json_strs or token_ids):
+            deltas = [ChatCompletionDelta(content="")]
+        choices = [ChatCompletionStreamResponseChoice(index=index, delta=each) for each in deltas]
+        if choices:
+            choices[0].logprobs = _chat_logprobs(output.delta_logprob_json_strs)
+            choices[0].token_ids = token_ids
+            choices[-1].finish_reason = message.finish_reason(output.finish_reason)
+        return choices
 
     def response(self, outputs: list[list[CallbackStreamOutput]]) -> ChatCompletionResponse:
         """The response, from all batches of outputs."""
@@ -95,18 +111,20 @@ class ChatResponder:
             id=self._id,
             created=self._created,
             model=self._model,
-            choices=[
-                ChatCompletionResponseChoice(
-                    index=index,
-                    finish_reason=answer.finish_reason,
-                    message=ChatCompletionMessage(role="assistant", content="".join(answer.texts)),
-                    logprobs=_chat_logprobs(answer.logprobs),
-                    token_ids=_returned(answer.token_ids, self.prompt_token_ids),
-                )
-                for index, answer in enumerate(answers)
-            ],
+            choices=[self._choice(index, answer) for index, answer in enumerate(answers)],
             usage=usage,
             prompt_token_ids=self.prompt_token_ids,
+        )
+
+    def _choice(self, index: int, answer: _Answer) -> ChatCompletionResponseChoice:
+        text = "".join(answer.texts)
+        message, finish_reason = whole_message(self._plan, text, answer.finish_reason)
+        return ChatCompletionResponseChoice(
+            index=index,
+            finish_reason=finish_reason,
+            message=message,
+            logprobs=_chat_logprobs(answer.logprobs),
+            token_ids=_returned(answer.token_ids, self.prompt_token_ids),
         )
 
     def _chunk(

@@ -1,0 +1,89 @@
+"""The messages of a chat: tools and their calls, whole and as the deltas of a stream."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import AliasChoices, BaseModel, Field, field_validator
+
+
+class ChatFunction(BaseModel):
+    """A function that the model may call; ``parameters`` is a JSON schema."""
+
+    description: str | None = None
+    name: str
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    strict: bool | None = None
+
+
+class ChatTool(BaseModel):
+    """A tool; only functions exist."""
+
+    type: str
+    function: ChatFunction
+
+    @field_validator("type")
+    @classmethod
+    def check_type(cls, kind: str) -> str:
+        """Only functions exist."""
+        if kind != "function":
+            raise ValueError("Only 'function' tool type is supported")
+        return kind
+
+
+class ChatFunctionCall(BaseModel):
+    """A call in the history: ``arguments`` is a JSON text or the object itself."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class ChatToolCall(BaseModel):
+    """A call of a tool in an assistant message."""
+
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: ChatFunctionCall
+
+
+class ChatCompletionMessage(BaseModel):
+    """One message; the content of a user message may be a list of parts.
+
+    In an answer, ``reasoning_content`` is what the model thought, ``tool_calls`` are complete
+    unless the finish reason is "length", and ``content`` is None if there are only calls.
+    """
+
+    content: str | list[dict[str, Any]] | None = None
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    name: str | None = None
+    tool_calls: list[ChatToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = Field(
+        default=None, validation_alias=AliasChoices("reasoning_content", "reasoning")
+    )
+    refusal: str | None = None
+
+
+class ChatFunctionCallDelta(BaseModel):
+    """The name of a function that is called, or more text of its arguments."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ChatToolCallDelta(BaseModel):
+    """What a chunk adds to call number ``index``. Its first delta has ``id``, ``type`` and name."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: ChatFunctionCallDelta
+
+
+class ChatCompletionDelta(BaseModel):
+    """What a chunk adds to a message."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ChatToolCallDelta] | None = None

@@ -1,0 +1,206 @@
+"""AnswerPlan: how a chat request constrains its answer, and how the answer is read.
+
+Both follow from the tools, ``tool_choice`` and ``response_format`` of the request and from the
+formats of the model. Every façade and the server use it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlc_native.errors import invalid_request
+from mlc_native.parsers.answer import AnswerSyntax
+from mlc_native.parsers.catalog import PLAIN_JSON
+from mlc_native.parsers.grammar import after_reasoning, forced_calls, possible_calls
+from mlc_native.parsers.reasoning import ReasoningFormat
+from mlc_native.parsers.tool_format import Format, Tool, ToolFormat, const, either
+from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest
+from mlc_native.protocol.response_format import RequestResponseFormat, Schema
+from mlc_native.serve.answer_formats import AnswerFormats
+
+_TOOL_NAME = re.compile(r"[\w.:/-]{1,256}")
+
+
+@dataclass(frozen=True)
+class AnswerPlan:
+    """How the answers of one request are constrained and read.
+
+    Attributes:
+        syntax: for the parser of an answer.
+        response_format: the constraint; None if there is none.
+        is_named: the request names the function that is called, so the finish reason is "stop".
+    """
+
+    syntax: AnswerSyntax = field(default_factory=AnswerSyntax)
+    response_format: RequestResponseFormat | None = None
+    is_named: bool = False
+
+
+def plan_answer(request: ChatCompletionRequest, prompt: str, formats: AnswerFormats) -> AnswerPlan:
+    """Plans the answers of a request whose messages were rendered to ``prompt``.
+
+    Raises:
+        InvalidRequest: the wishes of the request cannot be honoured together or by this model.
+    """
+    return _Planner(request, prompt, formats).plan()
+
+
+class _Planner:
+    def __init__(self, request: ChatCompletionRequest, prompt: str, formats: AnswerFormats) -> None:
+        self._request = request
+        self._tool_format = formats.tools
+        self._parallel = request.parallel_tool_calls is not False
+        self._offered = _offered_tools(request)
+        self._reasoning = formats.reasoning
+        self._is_reasoning = False
+        if self._reasoning is not None:
+            self._is_reasoning = _is_reasoning(self._reasoning, request, prompt)
+            if _continues(request) and not self._is_reasoning:
+                self._reasoning = None
+        asked = request.response_format
+        self._asked = asked if asked is not None and asked.type != "text" else None
+
+    def plan(self) -> AnswerPlan:
+        choice = self._request.tool_choice
+        if not self._offered or choice == "none":
+            return self._plan_without_calls()
+        if choice is None or choice == "auto":
+            return self._plan_possible_calls()
+        return self._plan_forced_calls()
+
+    def _plan_without_calls(self) -> AnswerPlan:
+        if self._asked is None:
+            return AnswerPlan(self._syntax(None))
+        if self._is_reasoning:
+            return self._begins_with(_structural(self._asked), None)
+        return AnswerPlan(response_format=self._asked)
+
+    def _plan_possible_calls(self) -> AnswerPlan:
+        tool_format = self._tool_format
+        if self._asked is not None:
+            calls = tool_format and forced_calls(tool_format, self._tools(), self._parallel)
+            if not calls:
+                return self._plan_without_calls()
+            return self._begins_with(either([calls, _structural(self._asked)]), tool_format)
+        strict = [i for i, tool in enumerate(self._request.tools or []) if tool.function.strict]
+        if not strict:
+            return AnswerPlan(self._syntax(tool_format))
+        body = tool_format and possible_calls(tool_format, self._tools(), self._parallel)
+        if not body:
+            raise invalid_request(
+                "tools",
+                f"tools[{strict[0]}].function.strict: True cannot be honoured with tool_choice "
+                '"auto", because no grammar is known for the calls of this model; allowed are '
+                'False, or tool_choice "required"',
+            )
+        return AnswerPlan(self._syntax(tool_format), _tag(body))
+
+    def _plan_forced_calls(self) -> AnswerPlan:
+        if self._asked is not None:
+            raise invalid_request(
+                "response_format",
+                f'response_format of type "{self._asked.type}" and tool_choice '
+                f"{self._request.tool_choice!r} exclude each other: the answer is a call",
+            )
+        is_named = isinstance(self._request.tool_choice, dict)
+        many = self._parallel and not is_named
+        tool_format = self._tool_format or PLAIN_JSON
+        calls = forced_calls(tool_format, self._tools(), many)
+        if calls is None:
+            tool_format = PLAIN_JSON
+            calls = forced_calls(tool_format, self._tools(), many)
+        assert calls is not None
+        return self._begins_with(calls, tool_format, is_certain=True, is_named=is_named)
+
+    def _begins_with(
+        self,
+        body: Format,
+        tool_format: ToolFormat | None,
+        *,
+        is_certain: bool = False,
+        is_named: bool = False,
+    ) -> AnswerPlan:
+        """An answer is ``body``, from its first character or behind reasoning that is open."""
+        if self._is_reasoning:
+            assert self._reasoning is not None
+            body = after_reasoning(self._reasoning, body)
+        else:
+            self._reasoning = None
+        return AnswerPlan(self._syntax(tool_format, is_certain), _tag(body), is_named)
+
+    def _syntax(self, tool_format: ToolFormat | None, is_certain: bool = False) -> AnswerSyntax:
+        offered = self._offered if tool_format is not None else {}
+        return AnswerSyntax(
+            tool_format, self._reasoning, self._is_reasoning, is_certain, self._parallel, offered
+        )
+
+    def _tools(self) -> list[Tool]:
+        return list(self._offered.values())
+
+
+def _tag(body: Format) -> RequestResponseFormat:
+    return RequestResponseFormat(type="structural_tag", format=body)
+
+
+def _offered_tools(request: ChatCompletionRequest) -> dict[str, Tool]:
+    """The tools that may be called, by name."""
+    if isinstance(request.tool_choice, dict):
+        chosen = request.tool_choice["function"]["name"]
+        tools = [tool for tool in request.tools or [] if tool.function.name == chosen]
+    else:
+        tools = request.tools or []
+    offered = {}
+    for tool in tools:
+        name = tool.function.name
+        if _TOOL_NAME.fullmatch(name) is None:
+            raise invalid_request(
+                "tools",
+                f"the name of a function has 1 to 256 letters, digits and . : / _ -, got {name!r}",
+            )
+        offered[name] = Tool(name, tool.function.parameters)
+    return offered
+
+
+def _continues(request: ChatCompletionRequest) -> bool:
+    return bool(getattr(request, "continue_final_message", False))
+
+
+def _is_reasoning(reasoning: ReasoningFormat, request: ChatCompletionRequest, prompt: str) -> bool:
+    if not _continues(request):
+        return reasoning.is_open(prompt)
+    final = request.messages[-1].content
+    return isinstance(final, str) and reasoning.last_is_open(final)
+
+
+def _structural(asked: RequestResponseFormat) -> Format:
+    """A response_format as a part of a structural tag."""
+    if asked.type == "json_object":
+        schema = {"type": "object"} if asked.schema_ is None else _schema(asked.schema_)
+        return {"type": "json_schema", "json_schema": schema}
+    if asked.json_schema is not None:
+        return {"type": "json_schema", "json_schema": _schema(asked.json_schema.schema_)}
+    if asked.regex is not None:
+        return {"type": "regex", "pattern": asked.regex}
+    if asked.grammar is not None:
+        return {"type": "grammar", "grammar": asked.grammar}
+    if asked.choice is not None:
+        return either([const(text) for text in asked.choice])
+    if asked.format is None:
+        raise invalid_request(
+            "response_format",
+            'response_format of type "structural_tag" with "structures" cannot be used together '
+            'with "tools" or reasoning: use "format"',
+        )
+    return asked.format
+
+
+def _schema(schema: Schema) -> Any:
+    if not isinstance(schema, str):
+        return schema
+    try:
+        return json.loads(schema)
+    except (ValueError, RecursionError) as error:
+        raise invalid_request("response_format", f"the schema is no JSON: {error}") from None

@@ -1,0 +1,82 @@
+"""Messages of chat answers: the text of a sequence as content, reasoning and calls of tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlc_native.parsers.answer import AnswerParser, CallDelta, Delta, TextDelta
+from mlc_native.protocol.chat_messages import (
+    ChatCompletionDelta,
+    ChatCompletionMessage,
+    ChatFunctionCall,
+    ChatFunctionCallDelta,
+    ChatToolCall,
+    ChatToolCallDelta,
+)
+from mlc_native.serve.answer_plan import AnswerPlan
+
+
+class MessageStream:
+    """The message of one sequence while it arrives."""
+
+    def __init__(self, plan: AnswerPlan) -> None:
+        self._is_named = plan.is_named
+        self._parser = None if plan.syntax.is_plain else AnswerParser(plan.syntax)
+
+    def add(self, text: str, finish_reason: str | None) -> list[ChatCompletionDelta]:
+        """The deltas of more text. With a finish reason, the text is the last."""
+        if self._parser is None:
+            return [ChatCompletionDelta(content=text)] if text else []
+        deltas = self._parser.feed(text)
+        if finish_reason is not None:
+            deltas += self._parser.finish()
+        return [_message_delta(delta) for delta in deltas]
+
+    def finish_reason(self, finish_reason: Any) -> Any:
+        """ "tool_calls" if the model ended the answer itself and all calls are complete."""
+        parser = self._parser
+        if finish_reason != "stop" or parser is None or self._is_named:
+            return finish_reason
+        return "tool_calls" if parser.has_complete_calls else finish_reason
+
+
+def whole_message(
+    plan: AnswerPlan, text: str, finish_reason: Any
+) -> tuple[ChatCompletionMessage, Any]:
+    """The message of a whole answer, and its finish reason."""
+    stream = MessageStream(plan)
+    content: list[str] = []
+    reasoning: list[str] = []
+    calls: list[ChatToolCall] = []
+    for delta in stream.add(text, finish_reason or "stop"):
+        content.append(delta.content or "")
+        reasoning.append(delta.reasoning_content or "")
+        for call in delta.tool_calls or ():
+            if call.id is not None:
+                function = ChatFunctionCall(name=call.function.name or "", arguments="")
+                calls.append(ChatToolCall(id=call.id, function=function))
+            function = calls[call.index].function
+            function.arguments = f"{function.arguments}{call.function.arguments or ''}"
+    message = ChatCompletionMessage(
+        role="assistant",
+        content="".join(content) or (None if calls else ""),
+        reasoning_content="".join(reasoning) or None,
+        tool_calls=calls or None,
+    )
+    return message, stream.finish_reason(finish_reason)
+
+
+def _message_delta(delta: Delta) -> ChatCompletionDelta:
+    if isinstance(delta, TextDelta):
+        if delta.kind == "reasoning":
+            return ChatCompletionDelta(reasoning_content=delta.text)
+        return ChatCompletionDelta(content=delta.text)
+    return ChatCompletionDelta(tool_calls=[_call_delta(delta)])
+
+
+def _call_delta(delta: CallDelta) -> ChatToolCallDelta:
+    function = ChatFunctionCallDelta(name=delta.name, arguments=delta.arguments)
+    call = ChatToolCallDelta(index=delta.index, id=delta.call_id, function=function)
+    if delta.call_id is not None:
+        call.type = "function"
+    return call

@@ -1,0 +1,553 @@
+"""Calls of tools and reasoning, from the request through the engine to the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+from facades import OPENAI_FACADES
+from fake_model import write_model
+
+from mlc_native import EngineConfig, MLCEngine
+from mlc_native.errors import InvalidConfig, InvalidRequest
+
+ONE_CALL = {"parallel_tool_calls": False}
+ASK = [{"role": "user", "content": "What is the weather in Paris?"}]
+PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "city": {"enum": ["Paris", 'a "quoted" place', "Zürich"]},
+        "days": {"type": "integer", "minimum": 0, "maximum": 12},
+        "hourly": {"type": "boolean"},
+    },
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+
+
+def tool(name: str, parameters: Any = None, **fields: Any) -> dict[str, Any]:
+    function = {"name": name, "parameters": PARAMETERS if parameters is None else parameters}
+    return {"type": "function", "function": {**function, **fields}}
+
+
+TOOLS = [tool("weather"), tool("time", {}), tool("ns.look-up", {"properties": {"a": {"const": 1}}})]
+SCHEMAS: dict[str, Any] = {
+    "weather": PARAMETERS,
+    "time": {"type": "object", "maxProperties": 0},
+    "ns.look-up": {"type": "object", "properties": {"a": {"const": 1}}},
+}
+# What a chat template of each family has, as far as the choice of its formats goes.
+TEMPLATES = {
+    "hermes": '<tool_call>\\n{"name": ...}\\n</tool_call>',
+    "qwen3": '<tool_call>\\n{"name": ...}\\n</tool_call> <think>',
+    "qwen3_coder": "<tool_call>\\n<function=x>\\n<parameter=y>",
+    "glm45": "<tool_call>x<arg_key>y</arg_key><arg_value>z</arg_value></tool_call> <think>",
+    "minimax_m2": "<minimax:tool_call><invoke>",
+    "llama3_json": "<|python_tag|>",
+    "mistral": "[TOOL_CALLS]",
+    "mistral_v11": "[TOOL_CALLS] [ARGS] [THINK]",
+    "granite": "<|tool_call|>",
+    "phi4_mini_json": "<|tool_call|> <|/tool_call|>",
+    "kimi_k2": "<|tool_calls_section_begin|>",
+    "deepseek_v3": "<｜tool▁calls▁begin｜> ```json",
+    "deepseek_v31": "<｜tool▁calls▁begin｜>",
+    "pythonic": "<|python_start|>",
+    "olmo3": "<function_calls>",
+    "none": "",
+}
+
+
+def template(shape: str, opening: str = "") -> str:
+    """A chat template that shows tools if they have a format, and opens the answer."""
+    shown = f"{{% if tools %}}Use: {shape}{{% endif %}}"
+    messages = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    return f"{shown}{messages}assistant: {opening}"
+
+
+def joined(chunks: list[Any]) -> tuple[Any, Any]:
+    """The message and finish reason of a stream, joined as clients do it."""
+    message: dict[str, Any] = {"content": None, "reasoning_content": None, "tool_calls": None}
+    reason = None
+    for chunk in chunks:
+        for choice in chunk.choices:
+            assert reason is None, "a chunk behind the finish reason"
+            reason = choice.finish_reason
+            delta = choice.delta
+            for name in ("content", "reasoning_content"):
+                if getattr(delta, name) is not None:
+                    message[name] = (message[name] or "") + getattr(delta, name)
+            for call in delta.tool_calls or []:
+                add_call(message, call)
+    return message, reason
+
+
+def add_call(message: dict[str, Any], call: Any) -> None:
+    calls = message["tool_calls"] = message["tool_calls"] or []
+    if call.index == len(calls):
+        assert call.id
+        assert call.type == "function"
+        assert call.function.name
+        calls.append({"name": call.function.name, "arguments": ""})
+    else:
+        assert call.id is None
+        assert call.type is None
+        assert call.function.name is None
+    assert call.index == len(calls) - 1
+    calls[call.index]["arguments"] += call.function.arguments
+
+
+def plain(message: Any) -> dict[str, Any]:
+    calls = [
+        {"name": call.function.name, "arguments": call.function.arguments}
+        for call in message.tool_calls or []
+    ]
+    return {
+        "content": message.content or None,
+        "reasoning_content": message.reasoning_content,
+        "tool_calls": calls or None,
+    }
+
+
+# ------------------------------------------------------------------------------- scripted answers
+
+Speak = Callable[..., Any]
+
+
+@pytest.fixture(params=OPENAI_FACADES)
+def speak(
+    request: pytest.FixtureRequest, make_model: Callable[..., str], fake_lib: str
+) -> Iterator[Speak]:
+    """speak(shape, answer, **arguments) asks a model that gives this answer, in both ways."""
+    engines = []
+
+    def ask(shape: str, answer: str, opening: str = "", **arguments: Any) -> tuple[Any, Any]:
+        config = arguments.pop("engine_config", None)
+        model = make_model(answer=answer, chat_template=template(shape, opening))
+        facade = OPENAI_FACADES[request.param](model, model_lib=fake_lib, engine_config=config)
+        engines.append(facade)
+        whole = facade.chat(messages=ASK, **arguments)
+        message, reason = joined(facade.chat(messages=ASK, stream=True, **arguments))
+        choice = whole.choices[0]
+        assert (plain(choice.message), choice.finish_reason) == (
+            {**message, "content": message["content"] or None},
+            reason,
+        )
+        return choice.message, choice.finish_reason
+
+    yield ask
+    for engine in engines:
+        engine.terminate()
+
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris", "days": 1}}\n</tool_call>'
+ARGUMENTS = '{"city": "Paris", "days": 1}'
+
+
+def test_a_call_is_read(speak: Speak) -> None:
+    message, reason = speak(TEMPLATES["hermes"], CALL, tools=TOOLS)
+    (call,) = message.tool_calls
+    assert (call.type, call.function.name, call.function.arguments) == (
+        *("function", "weather"),
+        ARGUMENTS,
+    )
+    assert call.id.startswith("call_")
+    assert message.content is None
+    assert message.reasoning_content is None
+    assert reason == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_read"),
+    [
+        ({"tools": TOOLS, "tool_choice": "auto"}, True),
+        ({"tools": TOOLS, "tool_choice": "none"}, False),
+        ({}, False),
+        ({"tools": []}, False),
+    ],
+)
+def test_calls_are_read_if_tools_are_offered(
+    speak: Speak, arguments: dict[str, Any], is_read: bool
+) -> None:
+    message, reason = speak(TEMPLATES["hermes"], CALL, **arguments)
+    assert bool(message.tool_calls) == is_read
+    assert (message.content, reason) == ((None, "tool_calls") if is_read else (CALL, "stop"))
+
+
+def test_reasoning_content_and_calls(speak: Speak) -> None:
+    message, reason = speak(
+        TEMPLATES["qwen3"],
+        f"<think>\nParis?\n</think>\n\nI look.\n{CALL}\n{CALL}",
+        tools=TOOLS,
+    )
+    assert message.reasoning_content == "Paris?"
+    assert message.content == "I look.\n"
+    assert [call.function.arguments for call in message.tool_calls] == [ARGUMENTS] * 2
+    assert reason == "tool_calls"
+
+
+def test_reasoning_that_the_template_opens(speak: Speak) -> None:
+    message, reason = speak("", "So.</think>\n\nYes.", "<think>\n")
+    assert (message.reasoning_content, message.content, reason) == ("So.", "Yes.", "stop")
+
+
+def test_one_call_without_parallel_calls(speak: Speak) -> None:
+    message, _ = speak(TEMPLATES["hermes"], CALL * 3, tools=TOOLS, extra_body=ONE_CALL)
+    assert len(message.tool_calls) == 1
+    assert message.content is None
+
+
+def test_a_cut_call_ends_with_length(speak: Speak) -> None:
+    message, reason = speak(TEMPLATES["hermes"], CALL, tools=TOOLS, max_tokens=40)
+    assert (message.content, message.tool_calls, reason) == (CALL[:40], None, "length")
+    # A complete call in front of the cut stays one.
+    message, reason = speak(TEMPLATES["hermes"], f"{CALL}\nand", tools=TOOLS, max_tokens=len(CALL))
+    assert len(message.tool_calls) == 1
+    assert reason == "length"
+
+
+def test_malformed_calls_are_content(speak: Speak) -> None:
+    text = '<tool_call>{"name": "weather", "arguments": {city}}</tool_call>'
+    message, reason = speak(TEMPLATES["hermes"], text, tools=TOOLS)
+    assert (message.content, message.tool_calls, reason) == (text, None, "stop")
+
+
+@pytest.mark.parametrize(
+    ("config", "content", "num_calls", "reasoning"),
+    [
+        ({}, None, 1, "So."),
+        ({"tool_call_parser": "auto", "reasoning_parser": "auto"}, None, 1, "So."),
+        ({"tool_call_parser": "none"}, CALL, 0, "So."),
+        ({"reasoning_parser": "none"}, "<think>So.</think>", 1, None),
+        ({"tool_call_parser": "mistral"}, CALL, 0, "So."),
+        ({"reasoning_parser": "mistral"}, "<think>So.</think>", 1, None),
+    ],
+)
+def test_formats_are_settings_of_the_engine(
+    speak: Speak, config: dict[str, str], content: str | None, num_calls: int, reasoning: str | None
+) -> None:
+    message, _ = speak(
+        TEMPLATES["qwen3"],
+        f"<think>So.</think>{CALL}",
+        tools=TOOLS,
+        engine_config=EngineConfig(**config),
+    )
+    assert (message.content, message.reasoning_content) == (content, reasoning)
+    assert len(message.tool_calls or []) == num_calls
+
+
+def test_the_format_may_be_named_without_a_template(speak: Speak) -> None:
+    config = EngineConfig(tool_call_parser="hermes", reasoning_parser="qwen3")
+    message, _ = speak("", f"<think>So.</think>{CALL}", tools=TOOLS, engine_config=config)
+    assert (message.reasoning_content, len(message.tool_calls)) == ("So.", 1)
+
+
+@pytest.mark.parametrize("field", ["tool_call_parser", "reasoning_parser"])
+def test_unknown_formats_are_refused(
+    field: str, make_model: Callable[..., str], fake_lib: str
+) -> None:
+    config = EngineConfig(**{field: "oracle"})
+    with pytest.raises(InvalidConfig, match=r"must be one of auto, none, .*got 'oracle'") as error:
+        MLCEngine(make_model(), model_lib=fake_lib, engine_config=config)
+    assert error.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("shape", "tools", "reasoning"),
+    [
+        ("hermes", "hermes", "none"),
+        ("qwen3", "hermes", "qwen3"),
+        ("mistral_v11", "mistral_v11", "mistral"),
+        ("none", "none", "none"),
+        *((name, name, None) for name in TEMPLATES if name not in ("qwen3", "none")),
+    ],
+)
+def test_the_template_chooses_the_formats(
+    shape: str,
+    tools: str,
+    reasoning: str | None,
+    make_model: Callable[..., str],
+    fake_lib: str,
+) -> None:
+    model = make_model(chat_template=template(TEMPLATES[shape]))
+    with MLCEngine(model, model_lib=fake_lib) as engine:
+        assert engine.engine_config.tool_call_parser == tools
+        assert reasoning in (None, engine.engine_config.reasoning_parser)
+
+
+def test_an_answer_of_several_choices(make_model: Callable[..., str], fake_lib: str) -> None:
+    model = make_model(answer=CALL, chat_template=template(TEMPLATES["hermes"]))
+    with MLCEngine(model, model_lib=fake_lib) as engine:
+        whole = engine.chat.completions.create(messages=ASK, tools=TOOLS, n=3)
+        assert [len(choice.message.tool_calls or []) for choice in whole.choices] == [1] * 3
+        ids = {choice.message.tool_calls[0].id for choice in whole.choices}  # type: ignore[index]
+        assert len(ids) == 3
+        chunks = engine.chat.completions.create(messages=ASK, tools=TOOLS, n=3, stream=True)
+        seen: dict[int, str] = dict.fromkeys(range(3), "")
+        for chunk in chunks:
+            for choice in chunk.choices:
+                for call in choice.delta.tool_calls or []:
+                    seen[choice.index] += call.function.arguments or ""
+        assert seen == dict.fromkeys(range(3), ARGUMENTS)
+
+
+def test_logprobs_cover_all_tokens(make_model: Callable[..., str], fake_lib: str) -> None:
+    answer = f"<think>a</think>b{CALL}"
+    model = make_model(answer=answer, chat_template=template(TEMPLATES["qwen3"]))
+    with MLCEngine(model, model_lib=fake_lib) as engine:
+        whole = engine.chat.completions.create(messages=ASK, tools=TOOLS, logprobs=True)
+        logprobs = whole.choices[0].logprobs
+        assert logprobs is not None
+        assert len(logprobs.content) == len(answer)
+        chunks = engine.chat.completions.create(
+            messages=ASK, tools=TOOLS, logprobs=True, stream=True
+        )
+        streamed = [
+            token
+            for chunk in chunks
+            for choice in chunk.choices
+            if choice.logprobs is not None
+            for token in choice.logprobs.content
+        ]
+        assert streamed == logprobs.content
+
+
+def test_an_answer_goes_back_as_history(make_model: Callable[..., str], fake_lib: str) -> None:
+    model = make_model(
+        answer=f"<think>So.</think>{CALL}",
+        chat_template=TEMPLATES["qwen3"]
+        + "{% for m in messages %}{% for c in m.tool_calls or [] %}[{{ m.reasoning_content }}|"
+        "{{ c.id }}|{{ c.function.arguments.city }}]{% endfor %}{% endfor %}",
+    )
+    with MLCEngine(model, model_lib=fake_lib) as engine:
+        message = engine.chat.completions.create(messages=ASK, tools=TOOLS).choices[0].message
+        prompts = []
+        render = engine.conv_template.render  # type: ignore[union-attr]
+
+        def spy(*arguments: Any, **kwargs: Any) -> str:
+            prompts.append(render(*arguments, **kwargs))
+            return prompts[-1]
+
+        engine.conv_template.render = spy  # type: ignore[union-attr, method-assign]
+        assert message.tool_calls is not None
+        answer = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "sunny"}
+        for history in (message, message.model_dump(), message.model_dump(exclude_none=True)):
+            engine.chat.completions.create(
+                messages=[*ASK, history, answer],  # type: ignore[list-item]
+                tools=TOOLS,
+            )
+            assert f"[So.|{message.tool_calls[0].id}|Paris]" in prompts[-1]
+
+
+# ------------------------------------------------------------------------------ what is forced
+
+
+@pytest.fixture(scope="module")
+def random_model(
+    tmp_path_factory: pytest.TempPathFactory, fake_lib: str
+) -> Iterator[Callable[..., MLCEngine]]:
+    """random_model(shape) is an engine whose template has this shape.
+
+    Each allowed token is as likely as the others, except one.
+    """
+    engines: dict[tuple[str, str], MLCEngine] = {}
+
+    def make(shape: str, opening: str = "") -> MLCEngine:
+        if (shape, opening) not in engines:
+            folder = tmp_path_factory.mktemp("random") / "model"
+            source = template(TEMPLATES[shape], opening)
+            model = write_model(folder, chat_template=source, peak=4)
+            engines[shape, opening] = MLCEngine(model, model_lib=fake_lib)
+        return engines[shape, opening]
+
+    yield make
+    for engine in engines.values():
+        engine.terminate()
+
+
+def check_calls(message: Any, names: set[str]) -> None:
+    assert message.tool_calls
+    assert not message.content
+    for call in message.tool_calls:
+        assert call.function.name in names
+        jsonschema.validate(json.loads(call.function.arguments), SCHEMAS[call.function.name])
+
+
+@pytest.mark.parametrize("shape", TEMPLATES)
+def test_required_calls_are_valid_with_any_weights(
+    shape: str, random_model: Callable[..., MLCEngine]
+) -> None:
+    engine = random_model(shape)
+    for seed in range(3):
+        arguments: dict[str, Any] = {"messages": ASK, "tools": TOOLS, "seed": seed}
+        arguments |= {"tool_choice": "required", "extra_body": ONE_CALL, "max_tokens": 400}
+        whole = engine.chat.completions.create(**arguments)
+        choice = whole.choices[0]
+        assert choice.finish_reason == "tool_calls"
+        check_calls(choice.message, set(SCHEMAS))
+        assert len(choice.message.tool_calls or []) == 1
+        message, reason = joined(list(engine.chat.completions.create(stream=True, **arguments)))
+        assert ({**message, "content": None}, reason) == (plain(choice.message), "tool_calls")
+
+
+@pytest.mark.parametrize("shape", TEMPLATES)
+def test_named_calls_are_valid_with_any_weights(
+    shape: str, random_model: Callable[..., MLCEngine]
+) -> None:
+    for name in SCHEMAS:
+        choice = (
+            random_model(shape)
+            .chat.completions.create(
+                messages=ASK,
+                tools=TOOLS,
+                tool_choice={"type": "function", "function": {"name": name}},
+                seed=1,
+                max_tokens=400,
+            )
+            .choices[0]
+        )
+        assert choice.finish_reason == "stop"
+        check_calls(choice.message, {name})
+        assert len(choice.message.tool_calls or []) == 1
+
+
+@pytest.mark.parametrize("shape", TEMPLATES)
+def test_parallel_calls_are_valid_as_far_as_they_go(
+    shape: str, random_model: Callable[..., MLCEngine]
+) -> None:
+    """Random weights may make calls without end. What is cut is not claimed to be complete."""
+    counts = set()
+    for seed in range(4):
+        choice = (
+            random_model(shape)
+            .chat.completions.create(
+                messages=ASK,
+                tools=TOOLS[:2],
+                tool_choice="required",
+                seed=seed,
+                max_tokens=600,
+            )
+            .choices[0]
+        )
+        calls = choice.message.tool_calls or []
+        counts.add(len(calls))
+        complete = calls if choice.finish_reason == "tool_calls" else calls[:-1]
+        for call in complete:
+            jsonschema.validate(json.loads(call.function.arguments), SCHEMAS[call.function.name])
+        assert choice.finish_reason in ("tool_calls", "length")
+    assert max(counts) > 1
+
+
+@pytest.mark.parametrize("shape", ["hermes", "mistral", "qwen3_coder", "llama3_json"])
+def test_strict_tools_constrain_calls_that_begin(
+    shape: str, random_model: Callable[..., MLCEngine]
+) -> None:
+    """Random weights never begin a call; the grammar does when the answer has begun with one."""
+    engine = random_model(shape)
+    tools = [tool("weather", strict=True)]
+    choice = engine.chat.completions.create(
+        messages=ASK, tools=tools, seed=3, max_tokens=30
+    ).choices[0]
+    assert choice.message.content
+    assert not choice.message.tool_calls
+
+
+def test_reasoning_before_a_forced_call(random_model: Callable[..., MLCEngine]) -> None:
+    engine = random_model("qwen3", "<think>\n")
+    choice = engine.chat.completions.create(
+        messages=ASK, tools=TOOLS, tool_choice="required", seed=0, max_tokens=60
+    ).choices[0]
+    assert choice.message.reasoning_content
+    assert not choice.message.tool_calls
+    assert choice.finish_reason == "length"
+
+
+def test_json_or_a_call(random_model: Callable[..., MLCEngine]) -> None:
+    """With tools and a response_format, an answer is a call or of that format."""
+    seen = set()
+    for seed in range(12):
+        choice = (
+            random_model("hermes")
+            .chat.completions.create(
+                messages=ASK,
+                tools=TOOLS[:1],
+                response_format={"type": "choice", "choice": ["<yes>", "<no>", "<tools>"]},
+                seed=seed,
+                extra_body=ONE_CALL,
+                max_tokens=400,
+            )
+            .choices[0]
+        )
+        seen.add(choice.finish_reason)
+        if choice.message.tool_calls:
+            check_calls(choice.message, {"weather"})
+        else:
+            assert choice.message.content in ("<yes>", "<no>", "<tools>")
+    assert seen == {"stop", "tool_calls"}
+
+
+# ------------------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "text"),
+    [
+        ({"tool_choice": "required"}, "request", '"tool_choice": "required" needs "tools"'),
+        ({"tool_choice": "required", "tools": []}, "request", 'needs "tools"'),
+        (
+            {
+                "tools": TOOLS,
+                "tool_choice": "required",
+                "response_format": {"type": "json_object"},
+            },
+            "response_format",
+            "exclude each other",
+        ),
+        ({"tools": [tool("a b")]}, "tools", "got 'a b'"),
+        ({"tools": [tool('x"')]}, "tools", "name of a function"),
+        ({"tools": [tool("")]}, "tools", "name of a function"),
+        (
+            {"tools": [tool("weather"), tool("time", strict=True)]},
+            "tools",
+            r"tools\[1\].function.strict: True cannot be honoured",
+        ),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(
+    make_model: Callable[..., str],
+    fake_lib: str,
+    arguments: dict[str, Any],
+    field: str,
+    text: str,
+) -> None:
+    with MLCEngine(make_model(), model_lib=fake_lib) as engine:
+        with pytest.raises(InvalidRequest, match=text) as error:
+            engine.chat.completions.create(messages=ASK, **arguments)
+        assert error.value.field == field
+
+
+# ------------------------------------------------------------------------------ the demo model
+
+
+@pytest.mark.parametrize("facade", OPENAI_FACADES)
+def test_the_demo_model_calls_a_tool(facade: str) -> None:
+    engine = OPENAI_FACADES[facade]("demo")
+    try:
+        parameters = {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "required": ["a", "b"],
+        }
+        answer = engine.chat(
+            messages=[{"role": "user", "content": "What is 2 + 3?"}],
+            tools=[tool("add", parameters)],
+            tool_choice="required",
+            extra_body=ONE_CALL,
+            temperature=0,
+        )
+        (call,) = answer.choices[0].message.tool_calls
+        jsonschema.validate(json.loads(call.function.arguments), parameters)
+    finally:
+        engine.terminate()
