@@ -14,7 +14,6 @@ from fake_model import write_model
 from mlc_native import EngineConfig, MLCEngine
 from mlc_native.errors import InvalidConfig, InvalidRequest
 
-ONE_CALL = {"parallel_tool_calls": False}
 ASK = [{"role": "user", "content": "What is the weather in Paris?"}]
 PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -194,7 +193,7 @@ def test_reasoning_that_the_template_opens(speak: Speak) -> None:
 
 
 def test_one_call_without_parallel_calls(speak: Speak) -> None:
-    message, _ = speak(TEMPLATES["hermes"], CALL * 3, tools=TOOLS, extra_body=ONE_CALL)
+    message, _ = speak(TEMPLATES["hermes"], CALL * 3, tools=TOOLS, parallel_tool_calls=False)
     assert len(message.tool_calls) == 1
     assert message.content is None
 
@@ -382,7 +381,7 @@ def test_required_calls_are_valid_with_any_weights(
     engine = random_model(shape)
     for seed in range(3):
         arguments: dict[str, Any] = {"messages": ASK, "tools": TOOLS, "seed": seed}
-        arguments |= {"tool_choice": "required", "extra_body": ONE_CALL, "max_tokens": 400}
+        arguments |= {"tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 400}
         whole = engine.chat.completions.create(**arguments)
         choice = whole.choices[0]
         assert choice.finish_reason == "tool_calls"
@@ -475,7 +474,7 @@ def test_json_or_a_call(random_model: Callable[..., MLCEngine]) -> None:
                 tools=TOOLS[:1],
                 response_format={"type": "choice", "choice": ["<yes>", "<no>", "<tools>"]},
                 seed=seed,
-                extra_body=ONE_CALL,
+                parallel_tool_calls=False,
                 max_tokens=400,
             )
             .choices[0]
@@ -544,7 +543,7 @@ def test_the_demo_model_calls_a_tool(facade: str) -> None:
             messages=[{"role": "user", "content": "What is 2 + 3?"}],
             tools=[tool("add", parameters)],
             tool_choice="required",
-            extra_body=ONE_CALL,
+            parallel_tool_calls=False,
             temperature=0,
         )
         (call,) = answer.choices[0].message.tool_calls
