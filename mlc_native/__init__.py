@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     __version__: str
 
     from mlc_native.errors import (
+        AnswerParseError,
         EngineRequestError,
         EngineTerminatedError,
         InternalError,
         InvalidConfig,
         InvalidRequest,
+        LengthFinishReasonError,
         LoadError,
         MLCNativeError,
         QueueFull,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 # Imported on first use: the engines bring pydantic, jinja2 and tokenizers with them.
 _PUBLIC = {
+    "AnswerParseError": "mlc_native.errors",
     "AsyncMLCEngine": "mlc_native.serve.engine",
     "EngineConfig": "mlc_native.serve.config",
     "EngineRequestError": "mlc_native.errors",
@@ -44,6 +47,7 @@ _PUBLIC = {
     "InternalError": "mlc_native.errors",
     "InvalidConfig": "mlc_native.errors",
     "InvalidRequest": "mlc_native.errors",
+    "LengthFinishReasonError": "mlc_native.errors",
     "LoadError": "mlc_native.errors",
     "MLCEngine": "mlc_native.serve.engine",
     "MLCNativeError": "mlc_native.errors",
@@ -52,6 +56,7 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "AnswerParseError",
     "AsyncMLCEngine",
     "EngineConfig",
     "EngineRequestError",
@@ -61,6 +66,7 @@ __all__ = [
     "InternalError",
     "InvalidConfig",
     "InvalidRequest",
+    "LengthFinishReasonError",
     "LoadError",
     "MLCEngine",
     "MLCNativeError",

@@ -8,6 +8,7 @@ QueueFull               ValueError    429     an InvalidRequest that may succeed
 InvalidConfig           ValueError    400     an engine setting is wrong
 LoadError               RuntimeError  500     files of a model are missing, damaged or unsupported
 EngineRequestError      RuntimeError  500     an accepted request ended with an error
+AnswerParseError        ValueError    500     the answer of ``parse`` is no value of its type
 EngineTerminatedError   RuntimeError  503     the engine is gone
 InternalError           RuntimeError  500     a failed internal check: a bug of mlc_native
 ======================  ============  ======  ======================================================
@@ -22,11 +23,13 @@ import reprlib
 from typing import Any, ClassVar
 
 __all__ = [
+    "AnswerParseError",
     "EngineRequestError",
     "EngineTerminatedError",
     "InternalError",
     "InvalidConfig",
     "InvalidRequest",
+    "LengthFinishReasonError",
     "LoadError",
     "MLCNativeError",
     "ModelLibraryNotFound",
@@ -135,6 +138,24 @@ class EngineRequestError(MLCNativeError, RuntimeError):
         super().__init__(f"request {request_id}: {message}")
         self.request_id = request_id
         self.message = message
+
+
+class AnswerParseError(MLCNativeError, ValueError):
+    """The answer of ``parse`` is no value of its type.
+
+    Attributes:
+        completion: the whole response.
+        index: the index of the choice that is wrong.
+    """
+
+    def __init__(self, message: str, completion: Any, index: int) -> None:
+        super().__init__(message, "response_format", "invalid_answer")
+        self.completion = completion
+        self.index = index
+
+
+class LengthFinishReasonError(AnswerParseError):
+    """The answer of ``parse`` was cut before it was complete."""
 
 
 class EngineTerminatedError(MLCNativeError, RuntimeError):

@@ -56,6 +56,8 @@ class Widen(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         renamed = {"list": "Sequence", "dict": "Mapping", "StrictStr": "str"}.get(node.id, node.id)
+        if renamed == "RequestResponseFormat":
+            return ast.parse(f"{renamed} | Mapping[str, Any] | type[Any]", mode="eval").body
         if renamed in self._models:
             return ast.parse(f"{renamed} | Mapping[str, Any]", mode="eval").body
         return ast.Name(renamed)

@@ -250,7 +250,7 @@ class AnswerArguments(TypedDict, total=False):
     timeout_s: float | None
     """seconds until its end, (0, 1e9]. It ends with "timeout" and what it has by then."""
 
-    response_format: RequestResponseFormat | Mapping[str, Any] | None
+    response_format: RequestResponseFormat | Mapping[str, Any] | type[Any] | None
     """what the answer must look like."""
 
     stop: str | Sequence[str] | None

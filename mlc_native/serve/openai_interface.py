@@ -24,6 +24,12 @@ from mlc_native.protocol.openai_api_protocol import (
     CompletionRequest,
     CompletionResponse,
 )
+from mlc_native.protocol.parsed_response import (
+    ContentT,
+    ParsedChatCompletionResponse,
+    check_parse,
+    parsed_response,
+)
 from mlc_native.serve.arguments import ChatArguments, CompletionArguments
 from mlc_native.serve.keywords import check_keywords
 from mlc_native.serve.streams import AsyncChunkStream, ChunkStream
@@ -160,6 +166,23 @@ class ChatCompletions:
         """
         return self._create(ChatCompletionRequest, arguments, False)
 
+    def parse(
+        self, *, messages: Messages, response_format: type[ContentT], **arguments: Any
+    ) -> ParsedChatCompletionResponse[ContentT]:
+        """A chat completion whose answers are values of a type, in ``message.parsed``.
+
+        ``response_format`` is a type that pydantic knows: a model, a dataclass, a TypedDict. The
+        other arguments are those of ``create``, except ``stream``.
+
+        Raises:
+            LengthFinishReasonError: an answer was cut.
+            AnswerParseError: the type refuses an answer for a reason that its schema does not show.
+            InvalidRequest: see ``create``.
+        """
+        check_parse(response_format, arguments)
+        fields = {"messages": messages, "response_format": response_format, **arguments}
+        return parsed_response(self._create(ChatCompletionRequest, fields, False), response_format)
+
     def create_from(
         self, body: Mapping[str, Any]
     ) -> ChatCompletionResponse | ChunkStream[ChatCompletionStreamResponse]:
@@ -248,6 +271,24 @@ class AsyncChatCompletions:
             EngineTerminatedError: the engine is gone.
         """
         return await self._create(ChatCompletionRequest, arguments, False)
+
+    async def parse(
+        self, *, messages: Messages, response_format: type[ContentT], **arguments: Any
+    ) -> ParsedChatCompletionResponse[ContentT]:
+        """A chat completion whose answers are values of a type, in ``message.parsed``.
+
+        ``response_format`` is a type that pydantic knows: a model, a dataclass, a TypedDict. The
+        other arguments are those of ``create``, except ``stream``.
+
+        Raises:
+            LengthFinishReasonError: an answer was cut.
+            AnswerParseError: the type refuses an answer for a reason that its schema does not show.
+            InvalidRequest: see ``create``.
+        """
+        check_parse(response_format, arguments)
+        fields = {"messages": messages, "response_format": response_format, **arguments}
+        response = await self._create(ChatCompletionRequest, fields, False)
+        return parsed_response(response, response_format)
 
     async def create_from(
         self, body: Mapping[str, Any]

@@ -145,7 +145,8 @@ def test_python_blocks_run(document: Path, monkeypatch: pytest.MonkeyPatch) -> N
         if block.language != "python":
             continue
         # The line numbers of a traceback are those of the document.
-        code = compile("\n" * (block.line - 1) + block.code, str(document), "exec")
+        lines = "\n" * (block.line - 1) + block.code
+        code = compile(lines, str(document), "exec", dont_inherit=True)
         module = block.needed_module
         if block.mark == "compile" or (module and importlib.util.find_spec(module) is None):
             continue
