@@ -44,10 +44,9 @@ def possible_calls(tool_format: ToolFormat, tools: Sequence[Tool], many: bool) -
     return {"type": "dispatch", "rules": [[begin, rest]], "loop": loop}
 
 
-def after_reasoning(reasoning: ReasoningFormat, body: Format) -> Format:
-    """The rest of a reasoning that the prompt has opened, and ``body``."""
-    rest = {"type": "any_text", "excludes": [*reasoning.opens, *reasoning.closes]}
-    end = reasoning.closes[0]
-    return sequence(
-        {"type": "tag", "begin": "", "content": rest, "end": end}, regex(r"\n{0,2}"), body
-    )
+def after_reasoning(reasoning: ReasoningFormat, max_tokens: int, body: Format) -> Format:
+    """The rest of a reasoning that the prompt has opened, of at most so many tokens; ``body``."""
+    marks = [*reasoning.opens, *reasoning.closes]
+    rest = {"type": "any_text", "excludes": marks, "max_tokens": max_tokens}
+    closed = {"type": "tag", "begin": "", "content": rest, "end": reasoning.closes[0]}
+    return sequence(closed, regex(r"\n{0,2}"), body)

@@ -14,10 +14,17 @@ from mlc_native.tokenizers import Tokenizer
 
 @dataclass(frozen=True)
 class AnswerFormats:
-    """How a model writes what is not content; None if it has no way to, or it stays text."""
+    """How a model writes what is not content.
+
+    Attributes:
+        tools: how calls of tools are written; None if they are not known or stay text.
+        reasoning: how reasoning is marked; the same.
+        shows_tools: whether the chat template tells the model about tools.
+    """
 
     tools: ToolFormat | None = None
     reasoning: ReasoningFormat | None = None
+    shows_tools: bool = False
 
 
 def choose_formats(
@@ -34,6 +41,7 @@ def choose_formats(
     formats = AnswerFormats(
         tool_format(config.tool_call_parser, shape),
         reasoning_format(config.reasoning_parser, shape),
+        shows_tools=template is not None and "tools" in template.source,
     )
     config.tool_call_parser = NONE if formats.tools is None else formats.tools.name
     config.reasoning_parser = NONE if formats.reasoning is None else formats.reasoning.name

@@ -39,19 +39,31 @@ class AnswerPlan:
     is_named: bool = False
 
 
-def plan_answer(request: ChatCompletionRequest, prompt: str, formats: AnswerFormats) -> AnswerPlan:
+def plan_answer(
+    request: ChatCompletionRequest, prompt: str, formats: AnswerFormats, max_tokens: int
+) -> AnswerPlan:
     """Plans the answers of a request whose messages were rendered to ``prompt``.
+
+    Args:
+        formats: those of the model.
+        max_tokens: tokens that an answer may have if the request does not say.
 
     Raises:
         InvalidRequest: the wishes of the request cannot be honoured together or by this model.
     """
-    return _Planner(request, prompt, formats).plan()
+    return _Planner(request, prompt, formats, max_tokens).plan()
 
 
 class _Planner:
-    def __init__(self, request: ChatCompletionRequest, prompt: str, formats: AnswerFormats) -> None:
+    def __init__(
+        self, request: ChatCompletionRequest, prompt: str, formats: AnswerFormats, max_tokens: int
+    ) -> None:
         self._request = request
+        self._formats = formats
         self._tool_format = formats.tools
+        given = request.max_tokens
+        # Reasoning leaves the other half for what is forced.
+        self._max_reasoning = (max_tokens if given is None or given < 0 else given) // 2
         self._parallel = request.parallel_tool_calls is not False
         self._offered = _offered_tools(request)
         self._reasoning = formats.reasoning
@@ -80,6 +92,12 @@ class _Planner:
 
     def _plan_possible_calls(self) -> AnswerPlan:
         tool_format = self._tool_format
+        if not self._formats.shows_tools:
+            raise invalid_request(
+                "tools",
+                "the chat template of this model does not show tools, so the model cannot know "
+                'them; allowed are no tools, or tool_choice "required", which forces a call',
+            )
         if self._asked is not None:
             calls = tool_format and forced_calls(tool_format, self._tools(), self._parallel)
             if not calls:
@@ -126,7 +144,7 @@ class _Planner:
         """An answer is ``body``, from its first character or behind reasoning that is open."""
         if self._is_reasoning:
             assert self._reasoning is not None
-            body = after_reasoning(self._reasoning, body)
+            body = after_reasoning(self._reasoning, self._max_reasoning, body)
         else:
             self._reasoning = None
         return AnswerPlan(self._syntax(tool_format, is_certain), _tag(body), is_named)

@@ -119,7 +119,8 @@ class OpenAIEngine(MLCEngineBase):
         setup = self._model.current
         request_id = request_id or random_request_id("chatcmpl")
         prompt = chat_prompt(request, setup.conv_template)
-        plan = plan_answer(request, prompt, setup.answer_formats)
+        limit = setup.max_input_sequence_length
+        plan = plan_answer(request, prompt, setup.answer_formats, limit)
         config = generation_config(request, setup.chat_stop_token_ids, setup.chat_stop_strs)
         config.response_format = plan.response_format
         return OpenAICall(

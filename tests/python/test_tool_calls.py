@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from facades import OPENAI_FACADES
-from fake_model import write_model
+from fake_model import EOS, write_model
 
 from mlc_native import EngineConfig, MLCEngine
 from mlc_native.errors import InvalidConfig, InvalidRequest
@@ -316,7 +318,7 @@ def test_logprobs_cover_all_tokens(make_model: Callable[..., str], fake_lib: str
 def test_an_answer_goes_back_as_history(make_model: Callable[..., str], fake_lib: str) -> None:
     model = make_model(
         answer=f"<think>So.</think>{CALL}",
-        chat_template=TEMPLATES["qwen3"]
+        chat_template=template(TEMPLATES["qwen3"])
         + "{% for m in messages %}{% for c in m.tool_calls or [] %}[{{ m.reasoning_content }}|"
         "{{ c.id }}|{{ c.function.arguments.city }}]{% endfor %}{% endfor %}",
     )
@@ -439,28 +441,68 @@ def test_parallel_calls_are_valid_as_far_as_they_go(
     assert max(counts) > 1
 
 
-@pytest.mark.parametrize("shape", ["hermes", "mistral", "qwen3_coder", "llama3_json"])
-def test_strict_tools_constrain_calls_that_begin(
-    shape: str, random_model: Callable[..., MLCEngine]
+@pytest.mark.parametrize(
+    ("shape", "answer"),
+    [
+        ("hermes", 'Hm. <tool_call>{"name": "fly", bad}</tool_call> Done.'),
+        ("mistral", 'Hm. [TOOL_CALLS] [{"name": "fly", "arguments": 3}]'),
+        ("qwen3_coder", "Hm. <tool_call>\n<function=fly>\n<parameter=x>\n</function>"),
+        ("llama3_json", '{"name": "fly", "parameters": 3}'),
+    ],
+)
+def test_strict_functions_make_calls_valid(
+    shape: str, answer: str, make_model: Callable[..., str], fake_lib: str
 ) -> None:
-    """Random weights never begin a call; the grammar does when the answer has begun with one."""
-    engine = random_model(shape)
-    tools = [tool("weather", strict=True)]
-    choice = engine.chat.completions.create(
-        messages=ASK, tools=tools, seed=3, max_tokens=30
-    ).choices[0]
-    assert choice.message.content
-    assert not choice.message.tool_calls
+    """What the model says is no valid call. The grammar lets it begin one and then corrects it."""
+    model = make_model(answer=answer, chat_template=template(TEMPLATES[shape]))
+    with MLCEngine(model, model_lib=fake_lib) as engine:
+        arguments: dict[str, Any] = {"messages": ASK, "max_tokens": 400, "seed": 1}
+        free = engine.chat.completions.create(tools=[tool("weather")], **arguments)
+        assert (free.choices[0].message.content or "") in (answer, "Hm. ")
+        strict = [tool("weather", strict=True)]
+        choice = engine.chat.completions.create(
+            tools=strict, parallel_tool_calls=False, **arguments
+        ).choices[0]
+        (call,) = choice.message.tool_calls or []
+        jsonschema.validate(json.loads(call.function.arguments), PARAMETERS)
+        assert choice.message.content in ("Hm. ", None)
 
 
-def test_reasoning_before_a_forced_call(random_model: Callable[..., MLCEngine]) -> None:
+@pytest.mark.parametrize("shape", ["qwen3", "glm45", "mistral_v11"])
+def test_reasoning_before_a_forced_call(shape: str, random_model: Callable[..., MLCEngine]) -> None:
+    """The template opens the reasoning. It ends in time for the call, with any weights."""
+    opening = "[THINK]" if shape == "mistral_v11" else "<think>\n"
+    engine = random_model(shape, opening)
+    for seed in range(3):
+        choice = engine.chat.completions.create(
+            messages=ASK,
+            tools=TOOLS,
+            tool_choice="required",
+            parallel_tool_calls=False,
+            seed=seed,
+            max_tokens=600,
+        ).choices[0]
+        assert choice.message.reasoning_content
+        check_calls(choice.message, set(SCHEMAS))
+        assert choice.finish_reason == "tool_calls"
+
+
+def test_a_response_format_behind_reasoning(random_model: Callable[..., MLCEngine]) -> None:
     engine = random_model("qwen3", "<think>\n")
-    choice = engine.chat.completions.create(
-        messages=ASK, tools=TOOLS, tool_choice="required", seed=0, max_tokens=60
-    ).choices[0]
-    assert choice.message.reasoning_content
-    assert not choice.message.tool_calls
-    assert choice.finish_reason == "length"
+    forms: list[tuple[dict[str, Any], str]] = [
+        ({"type": "choice", "choice": ["yes", "no"]}, "yes|no"),
+        ({"type": "regex", "regex": "[ab]{3}"}, "[ab]{3}"),
+        ({"type": "grammar", "grammar": 'root ::= "x" | "y"'}, "x|y"),
+        ({"type": "json_schema", "json_schema": {"schema": {"type": "boolean"}}}, "true|false"),
+        ({"type": "json_object", "schema": '{"const": {"a": 1}}'}, r'\{\s*"a":\s*1\s*\}'),
+    ]
+    for form, pattern in forms:
+        choice = engine.chat.completions.create(
+            messages=ASK, response_format=form, seed=0, max_tokens=80
+        ).choices[0]
+        assert choice.message.reasoning_content
+        assert choice.finish_reason == "stop"
+        assert re.fullmatch(pattern, choice.message.content or ""), form
 
 
 def test_json_or_a_call(random_model: Callable[..., MLCEngine]) -> None:
@@ -504,14 +546,10 @@ def test_json_or_a_call(random_model: Callable[..., MLCEngine]) -> None:
             "response_format",
             "exclude each other",
         ),
+        ({"tools": TOOLS}, "tools", "template of this model does not show tools"),
         ({"tools": [tool("a b")]}, "tools", "got 'a b'"),
         ({"tools": [tool('x"')]}, "tools", "name of a function"),
         ({"tools": [tool("")]}, "tools", "name of a function"),
-        (
-            {"tools": [tool("weather"), tool("time", strict=True)]},
-            "tools",
-            r"tools\[1\].function.strict: True cannot be honoured",
-        ),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(
@@ -525,6 +563,72 @@ def test_what_cannot_be_honoured_is_refused(
         with pytest.raises(InvalidRequest, match=text) as error:
             engine.chat.completions.create(messages=ASK, **arguments)
         assert error.value.field == field
+
+
+def test_strict_needs_a_grammar(make_model: Callable[..., str], fake_lib: str) -> None:
+    model = make_model(chat_template=template(TEMPLATES["pythonic"]))
+    with (
+        MLCEngine(model, model_lib=fake_lib) as engine,
+        pytest.raises(InvalidRequest, match=r"tools\[1\].function.strict: True cannot be") as error,
+    ):
+        engine.chat.completions.create(
+            messages=ASK, tools=[tool("weather"), tool("time", strict=True)]
+        )
+    assert error.value.field == "tools"
+
+
+# ----------------------------------------------------------------------- marks that are special
+
+
+@pytest.fixture
+def special_model(make_model: Callable[..., str]) -> Callable[..., str]:
+    """special_model(answer) speaks token ids; 257 is the special token [TOOL_CALLS], 258 <|x|>."""
+
+    def make(answer: list[int]) -> str:
+        model = make_model(
+            script=[*answer, EOS], vocab_size=259, chat_template=template(TEMPLATES["mistral"])
+        )
+        path = Path(model) / "tokenizer.json"
+        tokenizer = json.loads(path.read_text())
+        for token_id, text in ((257, "[TOOL_CALLS]"), (258, "<|x|>")):
+            added = dict(tokenizer["added_tokens"][0], id=token_id, content=text)
+            tokenizer["added_tokens"].append(added)
+        path.write_text(json.dumps(tokenizer))
+        return model
+
+    return make
+
+
+def test_special_tokens_that_mark_calls_are_seen(
+    special_model: Callable[..., str], fake_lib: str
+) -> None:
+    call = '[{"name": "weather", "arguments": {"city": "Paris", "days": 1}}]'
+    model = special_model([*b"So", 258, 257, *call.encode()])
+    with MLCEngine(model, model_lib=fake_lib) as engine:
+        assert engine.engine_config.visible_special_tokens == ["[TOOL_CALLS]"]
+        message = engine.chat.completions.create(messages=ASK, tools=TOOLS).choices[0].message
+        assert message.content == "So"
+        assert [each.function.name for each in message.tool_calls or []] == ["weather"]
+        assert engine.chat.completions.create(messages=ASK).choices[0].message.content == (
+            f"So[TOOL_CALLS]{call}"
+        )
+
+
+def test_special_tokens_are_a_part_of_the_grammar(
+    special_model: Callable[..., str], fake_lib: str
+) -> None:
+    with MLCEngine(special_model([257]), model_lib=fake_lib) as engine:
+        choice = engine.chat.completions.create(
+            messages=ASK,
+            tools=TOOLS[:1],
+            tool_choice="required",
+            parallel_tool_calls=False,
+            return_token_ids=True,
+            debug_config={"grammar_execution_mode": "constraint"},
+        ).choices[0]
+        assert choice.token_ids is not None
+        assert choice.token_ids[0] == 257
+        check_calls(choice.message, {"weather"})
 
 
 # ------------------------------------------------------------------------------ the demo model

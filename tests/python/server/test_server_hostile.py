@@ -160,7 +160,7 @@ def mutated(rng: random.Random, body: bytes) -> bytes:
 
 def test_mutated_bodies(serve: Any) -> None:
     rng = random.Random(5)
-    server = serve(answer="ok")
+    server = serve(answer="ok", chat_template="{{ messages[0].content }}{{ tools }}")
     chat = {
         "messages": [{"role": "user", "content": "hi"}],
         "max_tokens": 10,
