@@ -4,6 +4,7 @@
 #include <string>
 
 #include "grammar/backend.h"
+#include "grammar/schema_check.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/utf8.h"
@@ -13,6 +14,21 @@ namespace {
 
 bool IsJson(GrammarKind kind) {
   return kind == GrammarKind::kJsonSchema || kind == GrammarKind::kStructuralTag;
+}
+
+void CheckJson(const GrammarSpec& spec) {
+  JsonValue json;
+  try {
+    // Of equal names, one would be checked and the other enforced.
+    json = ParseJson(spec.text, {.refuse_duplicates = true});
+  } catch (const JsonParseError& error) {
+    throw GrammarError(std::string("the grammar is not valid JSON: ") + error.what());
+  }
+  if (spec.kind == GrammarKind::kJsonSchema) {
+    CheckSchemaIsEnforced(json, spec.strict);
+  } else {
+    CheckTagIsEnforced(json);
+  }
 }
 
 }  // namespace
@@ -58,9 +74,7 @@ void CheckGrammarText(const GrammarSpec& spec, const GrammarLimits& limits) {
         OutOfRangeMessage("nesting of the grammar", depth,
                           "at most max_depth = " + std::to_string(limits.max_depth) + " levels"));
   }
-  if (IsJson(spec.kind) && !IsValidJson(spec.text)) {
-    throw GrammarError("the grammar is not valid JSON");
-  }
+  if (IsJson(spec.kind)) CheckJson(spec);
 }
 
 }  // namespace mlc_native
