@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import jinja2
 
 from mlc_native.errors import invalid_request, load_error
+from mlc_native.support.json_file import read_json_object, read_text, token_text
 from mlc_native.template_sandbox import Limits, TemplateLimitError, chat_environment
 
 MAX_SOURCE_CHARS = 1 << 20
@@ -60,25 +60,37 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
+        /,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
         """Returns the prompt for ``messages`` (objects with ``role`` and ``content``).
 
+        With ``continue_final_message``, the prompt ends with the content of the last message, so
+        that the answer continues it. Other ``variables`` are passed to the template.
+
         Raises:
-            InvalidRequest: the template refused the messages, failed, or exceeded its limits.
+            InvalidRequest: the template refused the messages, failed, or exceeded its limits; or
+                it does not show the message to be continued.
         """
+        shown = _with_mark(messages) if continue_final_message else messages
         names = {
             **self.special_tokens,
-            **self._variables,
             **variables,
-            "messages": messages,
+            **self._variables,
+            "messages": shown,
             "tools": tools,
-            "documents": None,
+            "documents": documents,
             "add_generation_prompt": add_generation_prompt,
         }
+        text = self._render(names)
+        return _cut_at_mark(text, messages[-1]["content"]) if continue_final_message else text
+
+    def _render(self, names: dict[str, Any]) -> str:
         try:
             return self._environment.render(self._template, names, self.limits)
         except TemplateLimitError as error:
@@ -90,6 +102,27 @@ class ChatTemplate:
         except Exception as error:  # any failure of a template concerns only this request
             message = f"the chat template refused the messages: {error}"
         raise invalid_request("messages", message)
+
+
+# Marks the end of a message that the answer continues. The space behind it shows whether the
+# template strips the content, as in transformers.
+_MARK = "\ue0f7CONTINUE_FINAL_MESSAGE\ue0f7 "
+
+
+def _with_mark(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    final = messages[-1]
+    return [*messages[:-1], {**final, "content": final["content"] + _MARK}]
+
+
+def _cut_at_mark(text: str, content: str) -> str:
+    end = text.rfind(_MARK.rstrip())
+    if end < 0 or content.strip() not in text:
+        raise invalid_request(
+            "continue_final_message",
+            "the chat template does not show the content of the last message as it is, so the "
+            "answer cannot continue it",
+        )
+    return text[:end] if text[end:].startswith(_MARK) else text[:end].rstrip()
 
 
 def load_chat_template(
@@ -104,26 +137,21 @@ def load_chat_template(
     Raises:
         LoadError: a file is damaged or the template is invalid.
     """
-    config = _read_object(folder / "tokenizer_config.json")
+    config = read_json_object(folder / "tokenizer_config.json")
     source = _read_source(folder, config)
     if source is None:
         return None
-    special_tokens = {}
-    for name in _SPECIAL_TOKENS:
-        token = config.get(name)
-        if isinstance(token, dict):  # a serialized AddedToken
-            token = token.get("content")
-        if isinstance(token, str):
-            special_tokens[name] = token
+    tokens = {name: token_text(config, name) for name in _SPECIAL_TOKENS}
+    special_tokens = {name: token for name, token in tokens.items() if token is not None}
     return ChatTemplate(source, special_tokens, limits, stop_strs=stop_strs)
 
 
 def _read_source(folder: Path, config: dict[str, Any]) -> str | None:
     jinja_file = folder / "chat_template.jinja"
     if jinja_file.is_file():
-        return _read_text(jinja_file)
+        return read_text(jinja_file)
     for template in (
-        _read_object(folder / "chat_template.json").get("chat_template"),
+        read_json_object(folder / "chat_template.json").get("chat_template"),
         config.get("chat_template"),
     ):
         if isinstance(template, list):  # named templates
@@ -132,23 +160,3 @@ def _read_source(folder: Path, config: dict[str, Any]) -> str | None:
         if isinstance(template, str):
             return template
     return None
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise load_error(str(path), f"{path} is damaged: {error}") from error
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    """Returns the JSON object in a file, which is empty if the file does not exist."""
-    if not path.is_file():
-        return {}
-    try:
-        fields = json.loads(_read_text(path))
-    except ValueError as error:
-        raise load_error(str(path), f"{path} is damaged: {error}") from error
-    if not isinstance(fields, dict):
-        raise load_error(str(path), f"{path} is damaged: it must hold a JSON object")
-    return fields

@@ -138,7 +138,9 @@ template <typename Visitor>
 void VisitAnswerFields(Visitor&& visit) {
   visit(Field{"n", "number of answers, >= 1.", AtLeast(1, "should be at least 1")},
         &GenerationConfig::n);
-  visit(Field{"max_tokens", "tokens per answer; -1 is unlimited, 0 an empty answer.",
+  visit(Field{"max_tokens",
+              "tokens per answer; -1 is unlimited, 0 an empty answer. None: max_new_tokens of the "
+              "model's generation_config.json, else unlimited.",
               AtLeast(-1, "should be at least -1 (-1 is unlimited, 0 an empty answer)")},
         &GenerationConfig::max_tokens);
   visit(Field{"min_tokens",

@@ -63,6 +63,8 @@ void AppendToken(const TokenLogprob& token, const TokenTable* token_table, std::
   } else {
     *out += "-9999.0";
   }
+  *out += ",\"token_id\":";
+  AppendNumber(token.token_id, out);
   *out += ",\"bytes\":";
   AppendBytes(bytes, out);
 }

@@ -10,7 +10,13 @@ from mlc_native.conversation import ChatTemplate
 _SOURCE = """
 {%- set found = namespace(system=conversation.system_message, last_user=-1) -%}
 {%- for message in messages -%}
-  {%- if message.role == "system" %}{% set found.system = message.content %}{% endif -%}
+  {%- if message.role == "system" -%}
+    {%- if not loop.first -%}
+      {{- raise_exception("this model takes a system message at position 0 only, got one at "
+          ~ loop.index0) -}}
+    {%- endif -%}
+    {%- set found.system = message.content -%}
+  {%- endif -%}
   {%- if message.role == "user" %}{% set found.last_user = loop.index0 %}{% endif -%}
 {%- endfor -%}
 {%- set system = conversation.system_template | replace("{system_message}", found.system) -%}

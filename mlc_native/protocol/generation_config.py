@@ -37,7 +37,7 @@ class SamplingOptions(BaseModel):
     allowed_token_ids: list[int] | None = Field(default=None, min_length=1)
     bad_words: list[str | list[int]] | None = None
     max_tokens: int | None = None
-    min_tokens: int = 0
+    min_tokens: int | None = None
     seed: int | None = None
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool = False
@@ -98,7 +98,6 @@ class GenerationConfig(SamplingOptions):
     InvalidRequest.
     """
 
-    max_tokens: int | None = -1
     stop_strs: list[str] | None = None
     logprobs: bool = False
     top_logprobs: int = 0

@@ -36,6 +36,9 @@ EXTRA_FIELDS = (
     *("debug_config", "ignore_eos", "max_completion_tokens"),
 )
 
+# What a chat template gets from the request or the engine.
+_TEMPLATE_ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
+
 FinishReason = Literal["stop", "length", "tool_calls", "abort", "error", "timeout"]
 
 
@@ -59,11 +62,15 @@ def _now() -> int:
 
 
 class TopLogProbs(BaseModel):
-    """An alternative token; ``logprob`` is a natural logarithm, ``bytes`` the token's UTF-8."""
+    """An alternative token; ``logprob`` is a natural logarithm, ``bytes`` the token's UTF-8.
+
+    ``token_id`` is for programs and not part of what is serialized, as OpenAI's object has none.
+    """
 
     token: str
     logprob: float
     bytes: list[int] | None = None
+    token_id: int | None = Field(default=None, exclude=True)
 
 
 class LogProbsContent(TopLogProbs):
@@ -81,7 +88,9 @@ class LogProbs(BaseModel):
 class CompletionLogProbs(BaseModel):
     """Log probabilities of a completion; lists of equal length, one entry per token.
 
-    ``text_offset`` counts characters from the start of the choice's text.
+    ``text_offset`` counts characters from the start of the choice's text. ``top_logprobs`` has the
+    generated token and the most likely ones by their text; a token whose text another one has
+    already is ``"token_id:123"``.
     """
 
     text_offset: list[int] | None = None
@@ -125,6 +134,11 @@ class _SamplingRequest(SamplingOptions):
     )
     return_token_ids: bool = Field(
         default=False, description="the answer has the token ids of the prompt and of its text."
+    )
+    add_special_tokens: bool | None = Field(
+        default=None,
+        description="put the tokenizer's special tokens (BOS) around a prompt that is text, unless "
+        "it has them. None: around texts, and not around chats, whose template writes them.",
     )
     ignore_eos: bool | None = Field(
         default=None,
@@ -189,7 +203,7 @@ class CompletionRequest(_SamplingRequest):
         description="report the log probability of each token, and of this many alternatives, "
         "[0, 5].",
     )
-    suffix: str | None = Field(default=None, description="text behind every answer.")
+    suffix: str | None = Field(default=None, description="only None: it is not supported.")
 
     @field_validator("prompt", mode="plain")
     @classmethod
@@ -267,6 +281,21 @@ class ChatCompletionRequest(_SamplingRequest):
         "call.",
     )
     parallel_tool_calls: bool | None = Field(default=None, description="False: at most one call.")
+    chat_template_kwargs: dict[str, Any] | None = Field(
+        default=None,
+        description="further variables of the chat template, such as Qwen3's `enable_thinking`.",
+    )
+    documents: list[dict[str, Any]] | None = Field(
+        default=None, description="objects for the chat templates of retrieval models."
+    )
+    add_generation_prompt: bool | None = Field(
+        default=None,
+        description="the prompt ends with the beginning of an answer. None: unless "
+        "`continue_final_message`.",
+    )
+    continue_final_message: bool = Field(
+        default=False, description="the answer continues the last message."
+    )
 
     @field_validator("messages")
     @classmethod
@@ -274,12 +303,7 @@ class ChatCompletionRequest(_SamplingRequest):
         """Each field belongs to some roles only."""
         if not messages:
             raise ValueError("The message list must not be empty.")
-        for i, message in enumerate(messages):
-            if message.role in ("system", "developer") and i != 0:
-                raise ValueError(
-                    f"System prompt at position {i} in the message list is invalid. "
-                    "Only position 0 may have one."
-                )
+        for message in messages:
             if message.tool_call_id is not None and message.role != "tool":
                 raise ValueError("Non-tool message having `tool_call_id` is invalid.")
             if isinstance(message.content, list) and message.role != "user":
@@ -310,6 +334,34 @@ class ChatCompletionRequest(_SamplingRequest):
                 )
             self.max_tokens = self.max_completion_tokens
         return self
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def check_template_kwargs(cls, kwargs: dict[str, Any] | None) -> dict[str, Any] | None:
+        """What the request has a field for is given there."""
+        for name in _TEMPLATE_ARGUMENTS:
+            if name in (kwargs or {}):
+                raise ValueError(f'"{name}" is a field of the request, give it there')
+        return kwargs
+
+    @model_validator(mode="after")
+    def check_continue_final_message(self) -> ChatCompletionRequest:
+        """A message that is continued has content, and nothing is put behind it."""
+        if self.continue_final_message:
+            if self.add_generation_prompt:
+                raise ValueError(
+                    '"continue_final_message" and "add_generation_prompt" exclude each other'
+                )
+            if not self.messages[-1].content:
+                raise ValueError('"continue_final_message" needs a last message with content')
+        return self
+
+    @property
+    def adds_generation_prompt(self) -> bool:
+        """Whether the prompt ends with the beginning of an answer."""
+        if self.add_generation_prompt is None:
+            return not self.continue_final_message
+        return self.add_generation_prompt
 
     @model_validator(mode="after")
     def check_tool_choice(self) -> ChatCompletionRequest:

@@ -183,7 +183,7 @@ def _offered_tools(request: ChatCompletionRequest) -> dict[str, Tool]:
 
 
 def _continues(request: ChatCompletionRequest) -> bool:
-    return bool(getattr(request, "continue_final_message", False))
+    return request.continue_final_message
 
 
 def _is_reasoning(reasoning: ReasoningFormat, request: ChatCompletionRequest, prompt: str) -> bool:

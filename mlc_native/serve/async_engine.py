@@ -25,6 +25,12 @@ from mlc_native.serve.openai_interface import (
     AsyncCompletions,
     RequestKind,
 )
+from mlc_native.serve.rendered_chat import (
+    Messages,
+    RenderArguments,
+    RenderedChat,
+    render_chat,
+)
 from mlc_native.serve.request_processing import (
     PIN_CONFIG,
     Prompt,
@@ -100,9 +106,19 @@ class AsyncMLCEngine(OpenAIEngine):
         """Returns the engine's metrics, taken between two steps."""
         return await self._work(self._query_metrics)
 
-    async def pin_prefix(self, prompt: Prompt) -> int:
+    async def render_chat(
+        self, messages: Messages, **arguments: Unpack[RenderArguments]
+    ) -> RenderedChat:
+        """The same as ``MLCEngine.render_chat``."""
+        return await self._work(
+            render_chat, self.conv_template, self.tokenizer, messages, arguments
+        )
+
+    async def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
         """The same as ``MLCEngine.pin_prefix``."""
-        token_ids = await self._work(prompt_token_ids, prompt, self.tokenizer)
+        token_ids = await self._work(
+            prompt_token_ids, prompt, self.tokenizer, add_special_tokens=add_special_tokens
+        )
         setup = self._model.current
         request_id = random_request_id("pin")
         request = await self._work(self._create_request, token_ids, PIN_CONFIG, request_id, setup)

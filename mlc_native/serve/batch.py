@@ -264,7 +264,10 @@ class Batch:
             request = validated(ChatCompletionRequest, {**settings, "messages": messages})
             return self._engine._chat_call(request, request_id)
         request = validated(ChatCompletionRequest, {**settings, "messages": _PLACEHOLDER})
-        return self._engine._prompt_call(item, generation_config(request), request_id)
+        return self._engine._prompt_call(
+            *(item, generation_config(request), request_id),
+            add_special_tokens=request.add_special_tokens,
+        )
 
     def _open_channel(self, request_id: str) -> SyncChannel:
         bridge = self._engine.state.bridge

@@ -28,6 +28,12 @@ from mlc_native.serve.openai_interface import (
     Completions,
     RequestKind,
 )
+from mlc_native.serve.rendered_chat import (
+    Messages,
+    RenderArguments,
+    RenderedChat,
+    render_chat,
+)
 from mlc_native.serve.request_processing import (
     PIN_CONFIG,
     Prompt,
@@ -121,17 +127,36 @@ class MLCEngine(OpenAIEngine):
         """Returns the engine's metrics, taken between two steps."""
         return self._query_metrics()
 
-    def pin_prefix(self, prompt: Prompt) -> int:
+    def render_chat(self, messages: Messages, **arguments: Unpack[RenderArguments]) -> RenderedChat:
+        """Returns the prompt that ``chat.completions.create`` makes of its arguments.
+
+        Args:
+            messages: as in ``chat.completions.create``.
+            arguments: ``tools``, ``tool_choice``, ``documents``, ``chat_template_kwargs``,
+                ``add_generation_prompt``, ``continue_final_message``, ``add_special_tokens``.
+
+        Raises:
+            InvalidRequest: an argument is wrong, or the model has no chat template.
+        """
+        self._check_running()
+        return render_chat(self.conv_template, self.tokenizer, messages, arguments)
+
+    def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
         """Keeps a prompt in the prefix cache until it is unpinned, and returns the id of the pin.
 
         The prompt is computed if it is not in the cache. The same tokens have the same pin. Pins
         always leave room for a sequence of ``max_single_sequence_length`` tokens.
 
+        Args:
+            prompt: text or token ids.
+            add_special_tokens: put what the tokenizer puts around a text (BOS) around this one, as
+                completions do. What the text begins with is not repeated.
+
         Raises:
             InvalidRequest: the prompt can never be served, no room is left for pins, or the prefix
                 cache is off.
         """
-        token_ids = prompt_token_ids(prompt, self.tokenizer)
+        token_ids = prompt_token_ids(prompt, self.tokenizer, add_special_tokens=add_special_tokens)
         for _ in self._generate(token_ids, PIN_CONFIG, random_request_id("pin")):
             pass
         pin_id: int = self._core.pin_prefix(token_ids)

@@ -39,6 +39,7 @@ from mlc_native.serve.model_setup import (
     ModelSetup,
     ModelSlot,
     prepare_model,
+    warn_about_cut_lengths,
 )
 from mlc_native.serve.model_setup import ModelInfo as ModelInfo
 from mlc_native.serve.request_processing import (
@@ -207,10 +208,14 @@ class MLCEngineBase:
 
     def _loaded(self, setup: ModelSetup) -> ModelSetup:
         """The setup with what the engine made of it."""
+        config = EngineConfig.from_json(self._core.get_complete_engine_config())
+        warn_about_cut_lengths(setup.engine_config, config)
+        limits = self._core.get_request_limits()
         return replace(
             setup,
-            engine_config=EngineConfig.from_json(self._core.get_complete_engine_config()),
-            max_input_sequence_length=self._core.get_request_limits().max_sequence_length,
+            engine_config=config,
+            max_input_sequence_length=limits.max_sequence_length,
+            input_length_reason=limits.length_reason,
         )
 
     def _log_settings(self, setup: ModelSetup) -> None:
@@ -266,6 +271,7 @@ class MLCEngineBase:
         request_id: str,
         setup: ModelSetup,
         begins_turn: bool = False,
+        add_special_tokens: bool = True,
     ) -> _core.Request:
         """A request for ``_open_request``. May take a while when the answer is constrained.
 
@@ -273,6 +279,7 @@ class MLCEngineBase:
             setup: the model that the prompt was made for.
             begins_turn: the answer is a turn of a chat, which loses the leading space that the
                 tokenizer's decoder strips; what continues the prompt keeps it.
+            add_special_tokens: see ``prompt_token_ids``.
 
         Raises:
             InvalidRequest: the request can never be served, or its response_format is no valid
@@ -283,9 +290,12 @@ class MLCEngineBase:
         record = self.state.record_event
         record(request_id, "receive request")
         record(request_id, "start tokenization")
-        token_ids = prompt_token_ids(prompt, setup.tokenizer)
+        token_ids = prompt_token_ids(prompt, setup.tokenizer, add_special_tokens=add_special_tokens)
         record(request_id, "finish tokenization")
-        check_prompt_length(token_ids, generation_config, setup.max_input_sequence_length)
+        check_prompt_length(
+            *(token_ids, generation_config),
+            *(setup.max_input_sequence_length, setup.input_length_reason),
+        )
         defaults = self._core.get_default_generation_config()
         config = generation_config.apply_to(defaults, setup.tokenizer)
         return self._core.create_request(request_id, token_ids, config, begins_turn)

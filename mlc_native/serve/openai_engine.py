@@ -54,10 +54,14 @@ class OpenAICall:
     stream: bool
     setup: ModelSetup  # of the model that the request was prepared for
     begins_turn: bool  # the answer begins a turn of a chat
+    add_special_tokens: bool  # around a prompt that is text
 
-    def create_arguments(self) -> tuple[Prompt, GenerationConfig, str, ModelSetup, bool]:
+    def create_arguments(self) -> tuple[Prompt, GenerationConfig, str, ModelSetup, bool, bool]:
         """The arguments of ``MLCEngineBase._create_request``."""
-        return self.prompt, self.config, self.request_id, self.setup, self.begins_turn
+        return (
+            *(self.prompt, self.config, self.request_id, self.setup),
+            *(self.begins_turn, self.add_special_tokens),
+        )
 
 
 @dataclass
@@ -130,13 +134,23 @@ class OpenAIEngine(MLCEngineBase):
             ChatResponder(request, request_id, setup.name, plan),
             request.stream,
             setup,
-            begins_turn=True,
+            begins_turn=not request.continue_final_message,
+            add_special_tokens=request.add_special_tokens is True,
         )
 
-    def _prompt_call(self, prompt: Prompt, config: GenerationConfig, request_id: str) -> OpenAICall:
+    def _prompt_call(
+        self,
+        prompt: Prompt,
+        config: GenerationConfig,
+        request_id: str,
+        *,
+        add_special_tokens: bool | None,
+    ) -> OpenAICall:
         """A request for the answer to a prompt, which is no part of a response."""
         return OpenAICall(
-            *(request_id, prompt, config, None, False, self._model.current), begins_turn=False
+            *(request_id, prompt, config, None, False, self._model.current),
+            begins_turn=False,
+            add_special_tokens=add_special_tokens is not False,
         )
 
     def _check_generation_config(self, config: GenerationConfig) -> None:
@@ -176,5 +190,7 @@ class OpenAIEngine(MLCEngineBase):
         )
         config = generation_config(request)
         return OpenAICall(
-            request_id, prompt, config, responder, request.stream, setup, begins_turn=False
+            *(request_id, prompt, config, responder, request.stream, setup),
+            begins_turn=False,
+            add_special_tokens=request.add_special_tokens is not False,
         )

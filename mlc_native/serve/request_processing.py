@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from mlc_native.conversation import ChatTemplate
 from mlc_native.errors import invalid_request, shown
@@ -92,18 +92,47 @@ def check_unsupported(request: CompletionRequest) -> None:
     """Raises InvalidRequest for a field that is known and not served."""
     if request.best_of not in (None, 1):
         raise invalid_request("best_of", 'Request fields "best_of" are not supported right now.')
+    if request.suffix:
+        raise invalid_request(
+            "suffix",
+            '"suffix" is not supported: a completion continues the prompt and does not lead to a '
+            "given text",
+        )
 
 
 # ------------------------------------------------------------------------------------- the prompt
 
 
-def prompt_token_ids(prompt: Prompt, tokenizer: Tokenizer | None) -> list[int]:
+def prompt_token_ids(
+    prompt: Prompt, tokenizer: Tokenizer | None, *, add_special_tokens: bool = True
+) -> list[int]:
     """Token ids of a prompt: text, ids, data, or a list of pieces of these kinds.
+
+    Args:
+        add_special_tokens: a prompt that begins with text gets what the tokenizer puts in front of
+            a text (BOS), unless the text begins with it; one that ends with text, what it puts
+            behind.
 
     Raises:
         InvalidRequest: the prompt is of another kind or no valid text, or the model has no
             tokenizer and the prompt is text.
     """
+    token_ids = _plain_token_ids(prompt, tokenizer)
+    if not add_special_tokens or tokenizer is None:
+        return token_ids
+    return tokenizer.special_tokens.around(
+        token_ids, front=_is_text(prompt, 0), back=_is_text(prompt, -1)
+    )
+
+
+def _is_text(prompt: Any, end: Literal[0, -1]) -> bool:
+    """Whether a prompt is text at its beginning (0) or its end (-1)."""
+    if isinstance(prompt, (str, data.TextData)):
+        return True
+    return isinstance(prompt, Sequence) and len(prompt) > 0 and _is_text(prompt[end], end)
+
+
+def _plain_token_ids(prompt: Prompt, tokenizer: Tokenizer | None) -> list[int]:
     if isinstance(prompt, str):
         if tokenizer is None:
             raise invalid_request(
@@ -111,9 +140,9 @@ def prompt_token_ids(prompt: Prompt, tokenizer: Tokenizer | None) -> list[int]:
             )
         return tokenizer.encode(prompt)
     if isinstance(prompt, data.TextData):
-        return prompt_token_ids(prompt.text, tokenizer)
+        return _plain_token_ids(prompt.text, tokenizer)
     if isinstance(prompt, data.TokenData):
-        return prompt_token_ids(prompt.token_ids, tokenizer)
+        return _plain_token_ids(prompt.token_ids, tokenizer)
     if isinstance(prompt, (bytes, bytearray)) or not isinstance(prompt, Sequence):
         raise invalid_request(
             "prompt",
@@ -125,12 +154,12 @@ def prompt_token_ids(prompt: Prompt, tokenizer: Tokenizer | None) -> list[int]:
         if isinstance(piece, int):
             token_ids.append(piece)
         else:
-            token_ids += prompt_token_ids(piece, tokenizer)
+            token_ids += _plain_token_ids(piece, tokenizer)
     return token_ids
 
 
 def check_prompt_length(
-    token_ids: Sequence[int], config: GenerationConfig, max_input_sequence_length: int
+    token_ids: Sequence[int], config: GenerationConfig, max_length: int, reason: str
 ) -> None:
     """Raises InvalidRequest for a prompt that no empty engine could hold."""
     for token_id in (min(token_ids), max(token_ids)) if token_ids else ():
@@ -139,11 +168,11 @@ def check_prompt_length(
     num_tokens = len(token_ids)
     if config.truncate_prompt_tokens is not None:
         num_tokens = min(num_tokens, config.truncate_prompt_tokens)
-    if num_tokens > max_input_sequence_length:
+    if num_tokens > max_length:
         raise invalid_request(
             "prompt",
             f"Request prompt has {num_tokens} tokens in total, "
-            f"larger than the model input length limit {max_input_sequence_length}.",
+            f"larger than the model input length limit {max_length} ({reason}).",
             "context_length_exceeded",
         )
 
@@ -161,7 +190,14 @@ def chat_prompt(request: ChatCompletionRequest, template: ChatTemplate | None) -
             "tokenizer_config.json): use completions.create with a prompt of your own",
         )
     messages = [_template_message(message) for message in request.messages]
-    return template.render(messages, tools=request.template_tools())
+    return template.render(
+        messages,
+        tools=request.template_tools(),
+        documents=request.documents,
+        add_generation_prompt=request.adds_generation_prompt,
+        continue_final_message=request.continue_final_message,
+        **(request.chat_template_kwargs or {}),
+    )
 
 
 def _template_message(message: ChatCompletionMessage) -> dict[str, Any]:

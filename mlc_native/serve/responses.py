@@ -164,9 +164,7 @@ class CompletionResponder:
         self._prefix = echo
         self._first_index = first_index
         self.prompt_token_ids: list[int] | None = None  # if the response is to have token ids
-        self._suffix = request.suffix or ""
         self._offsets: dict[int, int] = {}  # characters delivered, per choice
-        self._ended: set[int] = set()
 
     def opening(self) -> list[CompletionResponse]:
         """Chunks before the first output: the echoed prompt."""
@@ -200,7 +198,7 @@ class CompletionResponder:
             CompletionResponseChoice(
                 index=self._first_index + index,
                 finish_reason=answer.finish_reason,
-                text=self._prefix + "".join(answer.texts) + self._suffix,
+                text=self._prefix + "".join(answer.texts),
                 logprobs=_completion_logprobs(answer.logprobs, len(self._prefix)),
                 token_ids=_returned(answer.token_ids, self.prompt_token_ids),
                 prompt_token_ids=self.prompt_token_ids,
@@ -214,9 +212,6 @@ class CompletionResponder:
         offset = self._offsets.get(index, len(self._prefix))
         logprobs = _completion_logprobs(output.delta_logprob_json_strs, offset)
         self._offsets[index] = offset + len(text)
-        if output.finish_reason and index not in self._ended:
-            self._ended.add(index)
-            text += self._suffix
         return CompletionResponseChoice(
             index=self._first_index + index,
             finish_reason=output.finish_reason,
@@ -265,6 +260,16 @@ def _chat_logprobs(logprob_json_strs: list[str] | None) -> LogProbs | None:
     return LogProbs(content=[LogProbsContent.model_validate_json(s) for s in logprob_json_strs])
 
 
+def top_logprobs_by_text(content: LogProbsContent) -> dict[str, float]:
+    """The generated token and its alternatives. None is lost to another one of the same text."""
+    by_text = {content.token: content.logprob}
+    for top in content.top_logprobs:
+        if top.token_id != content.token_id:
+            name = f"token_id:{top.token_id}" if top.token in by_text else top.token
+            by_text[name] = top.logprob
+    return by_text
+
+
 def _completion_logprobs(
     logprob_json_strs: list[str] | None, offset: int
 ) -> CompletionLogProbs | None:
@@ -278,6 +283,6 @@ def _completion_logprobs(
         logprobs.text_offset.append(offset)
         logprobs.tokens.append(content.token)
         logprobs.token_logprobs.append(content.logprob)
-        logprobs.top_logprobs.append({top.token: top.logprob for top in content.top_logprobs})
+        logprobs.top_logprobs.append(top_logprobs_by_text(content))
         offset += len(content.token)
     return logprobs

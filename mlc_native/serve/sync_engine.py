@@ -30,6 +30,13 @@ from mlc_native.serve.model_setup import (
     Mode,
     ModelSetup,
     prepare_model,
+    warn_about_cut_lengths,
+)
+from mlc_native.serve.rendered_chat import (
+    Messages,
+    RenderArguments,
+    RenderedChat,
+    render_chat,
 )
 from mlc_native.serve.request import Request
 from mlc_native.serve.request_processing import (
@@ -115,7 +122,10 @@ class SyncMLCEngine:
         config_json = setup.engine_config.engine_json()
         self._init(config_json, self.device, request_stream_callback, self.trace_recorder)
         self.engine_config = EngineConfig.from_json(self._core.config_json())
-        self.max_input_sequence_length = self._core.request_limits().max_sequence_length
+        warn_about_cut_lengths(setup.engine_config, self.engine_config)
+        limits = self._core.request_limits()
+        self.max_input_sequence_length = limits.max_sequence_length
+        self._input_length_reason = limits.length_reason
         self.model_config_dicts = setup.model_config_dicts
         self.tokenizer, self.conv_template = setup.tokenizer, setup.conv_template
 
@@ -182,8 +192,12 @@ class SyncMLCEngine:
         request_id: str,
         inputs: Prompt,
         generation_config: GenerationConfig | Mapping[str, Any] | None = None,
+        *,
+        add_special_tokens: bool = True,
     ) -> Request:
         """Returns a validated request. ``inputs`` is text, token ids, data or a list of these.
+
+        With ``add_special_tokens``, text gets what the tokenizer puts around a text (BOS).
 
         Raises:
             InvalidRequest: the request can never be served.
@@ -191,8 +205,11 @@ class SyncMLCEngine:
         engine = self._engine()
         check_request_id(request_id)
         generation_config = GenerationConfig.of(generation_config)
-        token_ids = prompt_token_ids(inputs, self.tokenizer)
-        check_prompt_length(token_ids, generation_config, self.max_input_sequence_length)
+        token_ids = prompt_token_ids(inputs, self.tokenizer, add_special_tokens=add_special_tokens)
+        check_prompt_length(
+            *(token_ids, generation_config),
+            *(self.max_input_sequence_length, self._input_length_reason),
+        )
         config = generation_config.apply_to(engine.default_generation_config(), self.tokenizer)
         return engine.create_request(request_id, token_ids, config)
 
@@ -224,17 +241,14 @@ class SyncMLCEngine:
         """Ends all requests with finish reason "abort" and clears metrics and prefix cache."""
         self._engine().reset()
 
-    def pin_prefix(self, prompt: Prompt) -> int:
-        """Keeps a prompt in the prefix cache until it is unpinned, and returns the id of the pin.
+    def render_chat(self, messages: Messages, **arguments: Unpack[RenderArguments]) -> RenderedChat:
+        """The same as ``MLCEngine.render_chat``."""
+        self._engine()
+        return render_chat(self.conv_template, self.tokenizer, messages, arguments)
 
-        The prompt is computed if it is not in the cache. The same tokens have the same pin. Pins
-        always leave room for a sequence of ``max_single_sequence_length`` tokens.
-
-        Raises:
-            InvalidRequest: the prompt can never be served, no room is left for pins, or the prefix
-                cache is off.
-        """
-        token_ids = prompt_token_ids(prompt, self.tokenizer)
+    def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
+        """The same as ``MLCEngine.pin_prefix``."""
+        token_ids = prompt_token_ids(prompt, self.tokenizer, add_special_tokens=add_special_tokens)
         self.generate([token_ids], PIN_CONFIG)
         pin_id: int = self._engine().pin_prefix(token_ids)
         return pin_id
@@ -283,6 +297,8 @@ class SyncMLCEngine:
         self,
         prompts: Prompts,
         generation_config: Config | list[Config] | None = None,
+        *,
+        add_special_tokens: bool = True,
     ) -> tuple[list[list[str]], list[list[list[str]] | None]]:
         """Answers all prompts and returns when the last one is finished.
 
@@ -290,6 +306,8 @@ class SyncMLCEngine:
             prompts: one prompt (text or token ids) or a list of prompts (texts, lists of ids, or
                 lists of data). For an empty list, both results are empty.
             generation_config: one for all prompts, or a list with one per prompt.
+            add_special_tokens: put what the tokenizer puts around a text (BOS) around prompts that
+                are texts.
 
         Returns:
             ``texts[i][j]``, the j-th of n answers to prompt i, and ``logprobs[i][j]``, one JSON
@@ -303,7 +321,9 @@ class SyncMLCEngine:
         configs = as_config_list(generation_config, len(prompt_list))
         run = next(self._generate_ids)
         requests = [
-            self.create_request(f"generate-{run}-{i}", prompt, config)
+            self.create_request(
+                f"generate-{run}-{i}", prompt, config, add_special_tokens=add_special_tokens
+            )
             for i, (prompt, config) in enumerate(zip(prompt_list, configs, strict=True))
         ]
         answers = {r.id: Answers(config) for r, config in zip(requests, configs, strict=True)}

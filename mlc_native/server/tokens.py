@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from starlette.types import Receive, Scope, Send
 
 from mlc_native.errors import invalid_request
-from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest
-from mlc_native.protocol.validation import validated
 from mlc_native.serve.async_engine import AsyncMLCEngine
-from mlc_native.serve.request_processing import chat_prompt, prompt_token_ids
+from mlc_native.serve.rendered_chat import RenderArguments, render_chat
+from mlc_native.serve.request_processing import prompt_token_ids
 from mlc_native.server.body import read_json
 from mlc_native.server.fields import Fields
 from mlc_native.server.gate import send_json
 from mlc_native.server.state import ServerState
 from mlc_native.tokenizers import Tokenizer
-
-# What the prompt of a chat depends on.
-_CHAT_FIELDS = ("messages", "tools", "tool_choice")
 
 
 class Tokenize:
@@ -69,17 +65,21 @@ async def _read(
 
 
 def _chat_tokens(engine: AsyncMLCEngine, fields: Fields) -> list[int]:
-    chat = {name: fields[name] for name in _CHAT_FIELDS if name in fields}
-    request = validated(ChatCompletionRequest, chat)
-    return prompt_token_ids(chat_prompt(request, engine.conv_template), engine.tokenizer)
+    names = RenderArguments.__optional_keys__
+    arguments = cast(RenderArguments, {name: fields[name] for name in names if name in fields})
+    chat = render_chat(engine.conv_template, engine.tokenizer, fields["messages"], arguments)
+    return chat.token_ids
 
 
 def _text_tokens(tokenizer: Tokenizer, fields: Fields) -> list[int]:
-    name = "prompt" if "prompt" in fields else "content"
+    # The names and the defaults of vLLM and of llama.cpp.
+    is_prompt = "prompt" in fields
+    name = "prompt" if is_prompt else "content"
     text = fields.get(name)
     if not isinstance(text, str):
         raise invalid_request(name, f'"{name}" must be a text')
-    return prompt_token_ids(text, tokenizer)
+    add = fields.get("add_special_tokens", True) if is_prompt else fields.get("add_special", False)
+    return prompt_token_ids(text, tokenizer, add_special_tokens=add is True)
 
 
 def _text_of(tokenizer: Tokenizer, tokens: object) -> str:

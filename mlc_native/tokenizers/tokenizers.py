@@ -12,7 +12,8 @@ from typing import Any, Literal
 import tokenizers
 
 from mlc_native import _core
-from mlc_native.errors import invalid_request, load_error
+from mlc_native.errors import LoadError, invalid_request, load_error
+from mlc_native.tokenizers.special_tokens import read_special_tokens
 
 # About 10 ms of work. Of the package's functions only encode_batch releases the GIL.
 LONG_TEXT_CHARS = 8192
@@ -49,6 +50,9 @@ class Tokenizer:
     Args:
         tokenizer_path: the folder, or the file itself.
 
+    Attributes:
+        special_tokens: what the tokenizer puts around a text, such as BOS.
+
     Raises:
         LoadError: the file is missing or damaged.
     """
@@ -57,11 +61,15 @@ class Tokenizer:
         self.path = _tokenizer_json(Path(tokenizer_path))
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(self.path))
+            # A tokenizer.json may ask for truncation and padding; prompts are neither cut nor
+            # padded.
+            self._tokenizer.no_truncation()
+            self._tokenizer.no_padding()
+            self.special_tokens = read_special_tokens(self._tokenizer, self.path.parent)
+        except LoadError:
+            raise
         except Exception as error:  # the package raises bare Exception
             raise load_error(str(self.path), f"{self.path} is damaged: {error}") from error
-        # A tokenizer.json may ask for truncation and padding; prompts are neither cut nor padded.
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of ``text``. No special tokens are added.

@@ -117,16 +117,6 @@ USER = {"role": "user", "content": "x"}
 @pytest.mark.parametrize(
     ("field", "arguments", "message"),
     [
-        (
-            "messages",
-            {"messages": [USER, {"role": "system", "content": "y"}]},
-            "messages: System prompt at position 1 in the message list is invalid. Only position 0",
-        ),
-        (
-            "messages",
-            {"messages": [{"role": "system", "content": "y"}, {"role": "developer"}]},
-            "System prompt at position 1",
-        ),
         ("messages", {"messages": []}, "messages: The message list must not be empty"),
         ("messages", {"messages": [{"role": "judge"}]}, "messages[0].role: Input should be"),
         ("n", {"messages": [USER], "n": "many"}, "n: Input should be a valid integer"),
@@ -139,7 +129,7 @@ USER = {"role": "user", "content": "x"}
         ("request", {"messages": [USER], "top_logprobs": 2}, '"logprobs" must be True'),
         ("n", {"messages": [USER], "n": [], "temperature": "hot"}, "; temperature: Input should"),
     ],
-    ids=range(9),
+    ids=range(7),
 )
 def test_a_wrong_request_names_the_field(
     engine: Any, field: str, arguments: Any, message: str

@@ -274,18 +274,26 @@ def test_chat_logprobs(openai_engine: Engines) -> None:
     assert streamed == content
 
 
-def test_completion_echo_suffix_logprobs(openai_engine: Engines) -> None:
+def test_a_suffix_is_refused(openai_engine: Engines) -> None:
     engine = openai_engine(answer="world")
-    arguments: dict[str, Any] = {"prompt": "hello ", "echo": True, "suffix": "!", "logprobs": 2}
+    with pytest.raises(InvalidRequest, match='"suffix" is not supported') as error:
+        engine.complete(prompt="hello ", suffix="!")
+    assert error.value.field == "suffix"
+    assert engine.complete(prompt="hello ", suffix=None).choices[0].text == "world"
+
+
+def test_completion_echo_logprobs(openai_engine: Engines) -> None:
+    engine = openai_engine(answer="world")
+    arguments: dict[str, Any] = {"prompt": "hello ", "echo": True, "logprobs": 2}
     response = engine.complete(**arguments)
     choice = response.choices[0]
-    assert choice.text == "hello world!"
+    assert choice.text == "hello world"
     assert choice.logprobs.tokens[:5] == list("world")
     assert choice.logprobs.text_offset[:5] == [6, 7, 8, 9, 10]
     assert all(len(top) <= 2 for top in choice.logprobs.top_logprobs)
     assert len(choice.logprobs.token_logprobs) == len(choice.logprobs.tokens)
     chunks = engine.complete(**arguments, stream=True)
-    assert "".join(c.text for chunk in chunks for c in chunk.choices) == "hello world!"
+    assert "".join(c.text for chunk in chunks for c in chunk.choices) == "hello world"
     tokens = [t for ch in chunks if (lp := ch.choices[0].logprobs) for t in lp.tokens]
     assert tokens == choice.logprobs.tokens
 

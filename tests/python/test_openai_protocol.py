@@ -65,7 +65,6 @@ def test_both_kinds_refuse(make: Any, fields: dict[str, Any], message: str) -> N
         ({"top_logprobs": 21, "logprobs": True}, '"top_logprobs" must be in range [0, 20]'),
         ({"top_logprobs": 2}, '"logprobs" must be True to support "top_logprobs"'),
         ({"messages": []}, "must not be empty"),
-        ({"messages": [USER, {"role": "system", "content": "x"}]}, "System prompt at position 1"),
         ({"messages": [{**USER, "tool_call_id": "1"}]}, "Non-tool message having `tool_call_id`"),
         (
             {"messages": [{"role": "system", "content": [{"type": "text", "text": "x"}]}]},

@@ -1,0 +1,66 @@
+"""``engine.render_chat``: the prompt that a chat becomes, as text and as token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from mlc_native.conversation import ChatTemplate
+from mlc_native.protocol.openai_api_protocol import (
+    ChatCompletionMessage,
+    ChatCompletionRequest,
+    ChatTool,
+)
+from mlc_native.protocol.validation import validated
+from mlc_native.serve.keywords import check_keywords
+from mlc_native.serve.request_processing import chat_prompt, prompt_token_ids
+from mlc_native.tokenizers import Tokenizer
+
+Messages = Sequence[ChatCompletionMessage | Mapping[str, Any]]
+
+
+class RenderArguments(TypedDict, total=False):
+    """The arguments of a chat completion that the prompt depends on, other than ``messages``."""
+
+    tools: Sequence[ChatTool | Mapping[str, Any]] | None
+    tool_choice: str | Mapping[str, Any] | None
+    documents: Sequence[Mapping[str, Any]] | None
+    chat_template_kwargs: Mapping[str, Any] | None
+    add_generation_prompt: bool | None
+    continue_final_message: bool
+    add_special_tokens: bool | None
+
+
+@dataclass(frozen=True)
+class RenderedChat:
+    """The prompt of a chat.
+
+    Attributes:
+        text: what the chat template wrote.
+        token_ids: its tokens.
+    """
+
+    text: str
+    token_ids: list[int]
+
+
+def render_chat(
+    template: ChatTemplate | None,
+    tokenizer: Tokenizer | None,
+    messages: Messages,
+    arguments: RenderArguments,
+) -> RenderedChat:
+    """The prompt of ``chat.completions.create`` with these arguments.
+
+    Raises:
+        InvalidRequest: an argument is wrong, or there is no template or no tokenizer.
+        TypeError: a keyword argument does not exist.
+    """
+    check_keywords("render_chat", arguments, RenderArguments.__optional_keys__)
+    request = validated(ChatCompletionRequest, {"messages": messages, **arguments})
+    text = chat_prompt(request, template)
+    token_ids = prompt_token_ids(
+        text, tokenizer, add_special_tokens=request.add_special_tokens is True
+    )
+    return RenderedChat(text, token_ids)
