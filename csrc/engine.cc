@@ -25,6 +25,7 @@ namespace {
 struct ModelParts {
   std::unique_ptr<Model> model;
   EngineConfig config;  // resolved
+  std::string length_reason{};
   ModelDefaults defaults;
   std::shared_ptr<const TokenTable> token_table;  // may be null
 };
@@ -254,7 +255,8 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
   }
   const bool strip = request->begins_turn && loaded_.token_table != nullptr &&
                      loaded_.token_table->strip_leading_space();
-  auto rstate = std::make_unique<RequestState>(request, stop_strs, strip, submission.time);
+  auto rstate = std::make_unique<RequestState>(request, stop_strs, strip, submission.time,
+                                               limits_.max_num_sequence);
   if (request->grammar != nullptr) {
     ++estate_->metrics.num_constrained_requests;
     if (GrammarMasks(context_).MustEnd(rstate->leaves()[0])) {
@@ -392,6 +394,7 @@ RequestLimits EngineImpl::request_limits() const {
   return {.vocab_size = loaded_.model->metadata().vocab_size,
           .max_num_sequence = *config().max_num_sequence,
           .max_sequence_length = max_sequence_length(),
+          .length_reason = loaded_.length_reason,
           .max_pinned_length = MaxPinnedLength()};
 }
 
@@ -453,10 +456,13 @@ std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineO
                             .kv_cache_dtype = config.kv_cache_dtype,
                             .num_threads = *with_threads.num_threads,
                             .progress = options.load_progress,
-                            .weight_cache_dir = config.weight_cache_dir});
+                            .weight_cache_dir = config.weight_cache_dir,
+                            .longest_sequence = LongestSequence(config)});
   loaded.config =
       ResolveEngineConfig(with_threads, loaded.model->metadata(), AvailableMemoryBytes());
   CheckResolved(loaded.config);
+  loaded.length_reason =
+      ExplainLongestSequence(with_threads, loaded.config, loaded.model->metadata());
   return std::make_unique<EngineImpl>(std::move(loaded), options);
 }
 
@@ -472,8 +478,11 @@ std::unique_ptr<Engine> Engine::FromModel(std::unique_ptr<Model> model, const En
                                           std::shared_ptr<const TokenTable> token_table,
                                           const EngineOptions& options) {
   CheckResolved(config);
-  return std::make_unique<EngineImpl>(
-      ModelParts{std::move(model), config, std::move(defaults), std::move(token_table)}, options);
+  return std::make_unique<EngineImpl>(ModelParts{.model = std::move(model),
+                                                 .config = config,
+                                                 .defaults = std::move(defaults),
+                                                 .token_table = std::move(token_table)},
+                                      options);
 }
 
 }  // namespace mlc_native

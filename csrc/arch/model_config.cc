@@ -240,7 +240,8 @@ std::optional<DType> ReadDType(const ConfigFields& fields) {
 }
 
 // Sets everything that follows from the family and the fields of the text model.
-ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& fields, bool tied_by_default) {
+ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& fields, bool tied_by_default,
+                        int64_t longest) {
   ModelConfig config;
   config.arch = &arch;
   config.projections = arch.projections;
@@ -250,13 +251,14 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& fields, bool t
   ReadMultipliers(fields, config);
   ReadNoRopeLayers(fields, config);
   ReadWindows(fields, config);
-  config.ropes = ReadRopes(fields, arch, config.head_dim, config.max_positions);
-  config.max_positions = ExactPositions(config.ropes, config.max_positions);
+  const SequenceLengths lengths{.max_positions = config.max_positions, .longest = longest};
+  config.ropes = ReadRopes(fields, arch, config.head_dim, lengths);
+  config.max_positions = ExactPositions(config.ropes, lengths);
   config.tie_word_embeddings = fields.Bool("tie_word_embeddings", tied_by_default);
   return config;
 }
 
-ModelConfig ReadHuggingFaceConfig(const std::string& folder) {
+ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   const ConfigFields root = ReadConfigJson(folder);
   const ArchSpec& arch = ReadArchitecture(root);
   const std::string section(arch.config_section);
@@ -267,7 +269,7 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder) {
   RefuseUnsupported(root);
   RefuseUnsupported(fields);
   ModelConfig config = ReadDecoder(
-      arch, fields, root.Bool("tie_word_embeddings", arch.defaults.tie_word_embeddings));
+      arch, fields, root.Bool("tie_word_embeddings", arch.defaults.tie_word_embeddings), longest);
   config.quantization = FindQuantization(root, fields);
   config.dtype = ReadDType(fields);
   if (!config.dtype) config.dtype = ReadDType(root);
@@ -289,7 +291,7 @@ ConfigFields MlcFields(const ConfigFields& root) {
                   {"num_key_value_heads", "num_key_value_heads"}});
 }
 
-ModelConfig ReadMlcModelConfig(const std::string& folder) {
+ModelConfig ReadMlcModelConfig(const std::string& folder, int64_t longest) {
   const ConfigFields root = ConfigFields::ReadFile(folder + "/mlc-chat-config.json");
   const std::string type = root.String("model_type", "");
   const MlcFamily* family = FindMlcFamily(type);
@@ -304,7 +306,8 @@ ModelConfig ReadMlcModelConfig(const std::string& folder) {
               "= \"" + name + "\" is not supported; supported: " + MlcQuantizationList());
   }
   const ArchSpec& arch = *FindArchitecture(family->architecture);
-  ModelConfig config = ReadDecoder(arch, MlcFields(root), arch.defaults.tie_word_embeddings);
+  ModelConfig config =
+      ReadDecoder(arch, MlcFields(root), arch.defaults.tie_word_embeddings, longest);
   config.projections = family->projections;
   config.norm_weight_offset = 0;
   config.quantization = quantization->matrices;
@@ -362,8 +365,9 @@ float ModelConfig::EmbeddingScale(DType weights) const {
   return LoadElement(weights, &rounded, 0);
 }
 
-ModelConfig ReadModelConfig(const std::string& folder) {
-  return IsMlcFolder(folder) ? ReadMlcModelConfig(folder) : ReadHuggingFaceConfig(folder);
+ModelConfig ReadModelConfig(const std::string& folder, int64_t longest) {
+  return IsMlcFolder(folder) ? ReadMlcModelConfig(folder, longest)
+                             : ReadHuggingFaceConfig(folder, longest);
 }
 
 }  // namespace mlc_native

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -70,8 +71,10 @@ struct ModelConfig {
   float EmbeddingScale(DType weights) const;
 };
 
-// Reads config.json, or mlc-chat-config.json of an MLC folder. Throws LoadError: missing or
-// damaged, an architecture or a feature that is not supported, numbers that do not fit together.
-ModelConfig ReadModelConfig(const std::string& folder);
+// Reads config.json, or mlc-chat-config.json of an MLC folder. `longest`: the longest sequence that
+// will be served, on which longrope depends. Throws LoadError: missing or damaged, an architecture
+// or a feature that is not supported, numbers that do not fit together.
+ModelConfig ReadModelConfig(const std::string& folder,
+                            int64_t longest = std::numeric_limits<int64_t>::max());
 
 }  // namespace mlc_native

@@ -98,7 +98,7 @@ std::vector<float> RopeFrequencies(const RopeConfig& config) {
       break;
     case RopeScaling::kLongRope:
       for (size_t i = 0; i < frequencies.size(); ++i) {
-        frequencies[i] = 1.0f / (static_cast<float>(config.short_factor[i]) * wavelengths[i]);
+        frequencies[i] = 1.0f / (static_cast<float>(config.factors[i]) * wavelengths[i]);
       }
       break;
   }

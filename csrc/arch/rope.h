@@ -13,8 +13,7 @@ enum class RopeScaling : uint8_t {
   kLinear,  // frequencies / factor
   kLlama3,  // low frequencies / factor, a smooth step to the high ones
   kYarn,    // a ramp between both, cos and sin scaled
-  kLongRope,  // frequencies / short_factor[i] (contexts up to the original length), cos and sin
-              // scaled
+  kLongRope,  // frequencies / factors[i], cos and sin scaled
 };
 
 // The fields of transformers' rope_parameters.
@@ -30,7 +29,7 @@ struct RopeConfig {
   double beta_fast = 32.0;
   double beta_slow = 1.0;
   bool truncate = true;
-  std::vector<double> short_factor{};  // [rotary_dim / 2]
+  std::vector<double> factors{};  // [rotary_dim / 2] the short or the long ones of kLongRope
 
   bool operator==(const RopeConfig&) const = default;
 };

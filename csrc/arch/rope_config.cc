@@ -8,12 +8,16 @@
 namespace mlc_native {
 namespace {
 
+bool HasLongSequences(const RopeConfig& rope, const SequenceLengths& lengths) {
+  return std::min(lengths.longest, lengths.max_positions) > rope.original_max_positions;
+}
+
 // What the parameters of one rope fall back on.
 struct RopeReader {
   const ConfigFields& fields;  // fields of the whole model
   const ArchSpec& arch;
   int64_t head_dim;
-  int64_t max_positions;
+  SequenceLengths lengths;
   double default_theta;
 
   RopeConfig Read(const ConfigFields& params) const {
@@ -60,12 +64,12 @@ struct RopeReader {
   // The context before scaling: the model's own field wins, as in transformers.
   int64_t OriginalPositions(const ConfigFields& params) const {
     constexpr char kField[] = "original_max_position_embeddings";
-    const int64_t absent = params.Integer(kField, max_positions, 1, kMaxPositions);
+    const int64_t absent = params.Integer(kField, lengths.max_positions, 1, kMaxPositions);
     return fields.Integer(kField, absent, 1, kMaxPositions);
   }
 
   double FactorOrRatio(const ConfigFields& params, const RopeConfig& rope) const {
-    return params.Positive("factor", static_cast<double>(max_positions) /
+    return params.Positive("factor", static_cast<double>(lengths.max_positions) /
                                          static_cast<double>(rope.original_max_positions));
   }
 
@@ -101,17 +105,25 @@ struct RopeReader {
     rope.scaling = RopeScaling::kLongRope;
     rope.original_max_positions = OriginalPositions(params);
     rope.factor = FactorOrRatio(params, rope);
-    rope.short_factor = params.Numbers("short_factor");
-    const auto wrong = [](double f) { return !(f > 0); };
-    if (rope.short_factor.size() != static_cast<size_t>(rope.rotary_dim / 2) ||
-        std::any_of(rope.short_factor.begin(), rope.short_factor.end(), wrong)) {
-      params.Fail("short_factor",
-                  "must be a list of " + std::to_string(rope.rotary_dim / 2) + " numbers above 0");
-    }
+    const std::vector<double> short_factors = LongRopeFactors(params, rope, "short_factor");
+    const std::vector<double> long_factors = LongRopeFactors(params, rope, "long_factor");
+    rope.factors = HasLongSequences(rope, lengths) ? long_factors : short_factors;
     const double context = std::log(static_cast<double>(rope.original_max_positions));
     rope.attention_factor = params.Positive(
         "attention_factor",
         rope.factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(rope.factor) / context));
+  }
+
+  static std::vector<double> LongRopeFactors(const ConfigFields& params, const RopeConfig& rope,
+                                             const char* field) {
+    std::vector<double> factors = params.Numbers(field);
+    const auto wrong = [](double f) { return !(f > 0); };
+    if (factors.size() != static_cast<size_t>(rope.rotary_dim / 2) ||
+        std::any_of(factors.begin(), factors.end(), wrong)) {
+      params.Fail(field,
+                  "must be a list of " + std::to_string(rope.rotary_dim / 2) + " numbers above 0");
+    }
+    return factors;
   }
 };
 
@@ -122,7 +134,7 @@ ConfigFields RopeParameters(const ConfigFields& fields) {
 }  // namespace
 
 std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,
-                                  int64_t head_dim, int64_t max_positions) {
+                                  int64_t head_dim, const SequenceLengths& lengths) {
   const ConfigFields params = RopeParameters(fields);
   const bool by_layer_type =
       params.HasObject("full_attention") || params.HasObject("sliding_attention");
@@ -131,7 +143,7 @@ std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& ar
                 "per layer type are not supported for " + std::string(arch.architecture));
   }
   const auto read = [&](const ConfigFields& rope, double default_theta) {
-    return RopeReader{fields, arch, head_dim, max_positions, default_theta}.Read(rope);
+    return RopeReader{fields, arch, head_dim, lengths, default_theta}.Read(rope);
   };
   std::vector<RopeConfig> ropes;
   ropes.push_back(read(by_layer_type ? params.Object("full_attention") : params,
@@ -145,14 +157,13 @@ std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& ar
   return ropes;
 }
 
-int64_t ExactPositions(const std::vector<RopeConfig>& ropes, int64_t max_positions) {
+int64_t ExactPositions(const std::vector<RopeConfig>& ropes, const SequenceLengths& lengths) {
+  int64_t positions = lengths.max_positions;
   for (const RopeConfig& rope : ropes) {
-    // Beyond the original context, transformers changes the frequencies of cached keys with the
-    // length of the sequence, which a paged cache cannot do.
-    if (rope.scaling != RopeScaling::kLongRope) continue;
-    max_positions = std::min(max_positions, rope.original_max_positions);
+    if (rope.scaling != RopeScaling::kLongRope || HasLongSequences(rope, lengths)) continue;
+    positions = std::min(positions, rope.original_max_positions);
   }
-  return max_positions;
+  return positions;
 }
 
 }  // namespace mlc_native

@@ -14,12 +14,21 @@ namespace mlc_native {
 // The largest context that a config.json may state.
 inline constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
-// One rope, or with arch.local_rope two: of the layers without a window and with one.
-// `max_positions` is the context that the model states. Throws LoadError.
-std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,
-                                  int64_t head_dim, int64_t max_positions);
+// How long sequences get.
+struct SequenceLengths {
+  int64_t max_positions = 0;  // the context that the model states
+  int64_t longest = 0;        // what will be served
+};
 
-// The largest context that all ropes compute exactly, at most `max_positions`.
-int64_t ExactPositions(const std::vector<RopeConfig>& ropes, int64_t max_positions);
+// One rope, or with arch.local_rope two: of the layers without a window and with one.
+//
+// longrope has two lists of factors: transformers takes the long one for a sequence that exceeds
+// the original context, also for its first tokens. Keys in a cache cannot change when a sequence
+// grows, so that the list is chosen once, by lengths.longest, as vLLM does. Throws LoadError.
+std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,
+                                  int64_t head_dim, const SequenceLengths& lengths);
+
+// The longest sequence that the ropes are right for, at most lengths.max_positions.
+int64_t ExactPositions(const std::vector<RopeConfig>& ropes, const SequenceLengths& lengths);
 
 }  // namespace mlc_native

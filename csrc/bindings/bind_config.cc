@@ -213,7 +213,8 @@ void BindConfig(nb::module_& m) {
   nb::class_<RequestLimits>(m, "RequestLimits", "What a loaded engine can serve.")
       .def_ro("vocab_size", &RequestLimits::vocab_size)
       .def_ro("max_num_sequence", &RequestLimits::max_num_sequence)
-      .def_ro("max_sequence_length", &RequestLimits::max_sequence_length);
+      .def_ro("max_sequence_length", &RequestLimits::max_sequence_length)
+      .def_ro("length_reason", &RequestLimits::length_reason);
 
   m.def(
       "check_engine_config",

@@ -72,7 +72,8 @@ class TestModel {
  public:
   TestModel(const std::string& path, const std::string& dtype, int64_t num_threads,
             const std::string& model_lib, const std::string& quantization,
-            const std::string& weight_cache_dir, const std::string& kv_cache_dtype) {
+            const std::string& weight_cache_dir, const std::string& kv_cache_dtype,
+            std::optional<int64_t> longest_sequence) {
     const EngineConfig config = EngineConfig::FromJSONString(
         R"({"kv_cache_dtype": ")" + kv_cache_dtype + R"(", "quantization": )" +
         (quantization.empty() ? "null" : '"' + quantization + '"') + "}");
@@ -84,6 +85,7 @@ class TestModel {
     source.num_threads = num_threads;
     source.model_lib = model_lib;
     source.weight_cache_dir = weight_cache_dir;
+    if (longest_sequence) source.longest_sequence = *longest_sequence;
     const nb::gil_scoped_release release;
     model_ = LoadModel(source);
   }
@@ -158,9 +160,11 @@ void BindTesting(nb::module_& m) {
               "Raises LoadError.");
   nb::class_<TestModel>(testing, "TestModel", "A model without an engine.")
       .def(nb::init<const std::string&, const std::string&, int64_t, const std::string&,
-                    const std::string&, const std::string&, const std::string&>(),
+                    const std::string&, const std::string&, const std::string&,
+                    std::optional<int64_t>>(),
            "path"_a, "dtype"_a = "auto", "num_threads"_a = 1, "model_lib"_a = "",
            "quantization"_a = "", "weight_cache_dir"_a = "", "kv_cache_dtype"_a = "auto",
+           "longest_sequence"_a = nb::none(),
            "Load a model folder. Raises LoadError, InvalidConfig.")
       .def("allocate", &TestModel::Allocate, "num_pages"_a, "max_num_rows"_a, "max_num_logits"_a)
       .def("forward", &TestModel::Forward, "sequences"_a, "logits"_a = "last",

@@ -17,10 +17,11 @@
 
 namespace mlc_native {
 
-enum class EngineMode { kLocal, kInteractive, kServer };
+enum class EngineMode { kAuto, kLocal, kInteractive, kServer };
 template <>
 inline constexpr auto kEnumNames<EngineMode> =
-    std::to_array<EnumName<EngineMode>>({{"local", EngineMode::kLocal},
+    std::to_array<EnumName<EngineMode>>({{"auto", EngineMode::kAuto},
+                                         {"local", EngineMode::kLocal},
                                          {"interactive", EngineMode::kInteractive},
                                          {"server", EngineMode::kServer}});
 
@@ -66,7 +67,7 @@ struct EngineConfig {
   std::string model;
   std::string model_lib;
   std::vector<std::string> additional_models;
-  EngineMode mode = EngineMode::kLocal;
+  EngineMode mode = EngineMode::kAuto;
 
   std::string dtype = "auto";
   WeightQuantization quantization = WeightQuantization::kAuto;
@@ -122,10 +123,12 @@ void VisitModelFields(Visitor&& visit) {
         &EngineConfig::model_lib);
   visit(Field{"additional_models", "draft models of speculative decoding."},
         &EngineConfig::additional_models);
-  visit(Field{"mode",
-              "\"local\" (a few requests), \"interactive\" (one) or \"server\" (as many as "
-              "fit)."},
-        &EngineConfig::mode);
+  visit(
+      Field{"mode",
+            "\"auto\" (as many sequences as fit into memory), or MLC-LLM's \"local\" (at most 4 "
+            "sequences and 8192 tokens), \"interactive\" (one sequence) and \"server\" (as many as "
+            "fit, with a limited queue)."},
+      &EngineConfig::mode);
   visit(Field{"dtype",
               "\"auto\" (the checkpoint's), \"float32\", \"bfloat16\" or \"float16\".",
               {},
@@ -156,7 +159,7 @@ template <typename Visitor>
 void VisitSizeFields(Visitor&& visit) {
   visit(Field{"gpu_memory_utilization",
               "(0, 1], share of the memory of the device that is free after the weights are "
-              "loaded; default 0.85.",
+              "loaded; default 0.85, and 0.5 on the CPU in mode \"auto\".",
               PositiveUpTo(1)},
         &EngineConfig::gpu_memory_utilization);
   visit(Field{"kv_cache_page_size", "tokens per page of the KV cache; only 16.", Between(16, 16)},
@@ -165,9 +168,12 @@ void VisitSizeFields(Visitor&& visit) {
         &EngineConfig::max_num_sequence);
   visit(Field{"max_total_sequence_length", "tokens in the KV cache.", Between(1, kMaxSize)},
         &EngineConfig::max_total_sequence_length);
-  visit(Field{"max_single_sequence_length", "tokens of one sequence, prompt and answer.",
-              Between(1, kMaxSize)},
-        &EngineConfig::max_single_sequence_length);
+  visit(
+      Field{"max_single_sequence_length",
+            "tokens of one sequence, prompt and answer; at most the model's context. A model with "
+            "longrope uses its long factors if this exceeds its original context.",
+            Between(1, kMaxSize)},
+      &EngineConfig::max_single_sequence_length);
   visit(Field{"prefill_chunk_size", "tokens in one forward.", Between(1, kMaxSize)},
         &EngineConfig::prefill_chunk_size);
   visit(Field{"sliding_window_size", "only None: the window of the model's config.json is used.",

@@ -54,20 +54,30 @@ void CheckDefaults(const ConfigFields& file, const GenerationConfig& config) {
   }
 }
 
-// Reads the defaults of sampling. A model whose generation_config does not sample keeps the
-// engine's.
-GenerationConfig ReadSamplingDefaults(const ConfigFields& file) {
-  GenerationConfig config;
-  if (!file.Bool("do_sample", false)) return config;
-  ReadSamplingNumbers(file, &config);
-  ReadNumber(file, "min_p", &config.min_p);
+void ReadTopK(const ConfigFields& file, GenerationConfig* config) {
   double top_k = 0;
   ReadNumber(file, "top_k", &top_k);
   if (!(top_k >= -1 && top_k <= std::numeric_limits<int32_t>::max()) ||
       top_k != std::floor(top_k)) {
     file.FailValue("top_k", "an integer, at least -1");
   }
-  config.top_k = static_cast<int32_t>(top_k);
+  config->top_k = static_cast<int32_t>(top_k);
+}
+
+GenerationConfig ReadGenerationDefaults(const ConfigFields& file) {
+  constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();
+  GenerationConfig config;
+  if (file.Bool("do_sample", false)) {
+    ReadSamplingNumbers(file, &config);
+    ReadNumber(file, "min_p", &config.min_p);
+    ReadTopK(file, &config);
+  } else if (file.Has("do_sample")) {
+    // Greedy. As in transformers, the numbers of sampling do not count then.
+    config.temperature = 0;
+    ReadNumber(file, "repetition_penalty", &config.repetition_penalty);
+  }
+  config.max_tokens = file.Integer("max_new_tokens", config.max_tokens, 0, kMaxTokens);
+  config.min_tokens = file.Integer("min_new_tokens", config.min_tokens, 0, kMaxTokens);
   CheckDefaults(file, config);
   return config;
 }
@@ -138,7 +148,7 @@ ModelDefaults ReadModelDefaults(const std::string& model_path) {
     return defaults;
   }
   const ConfigFields generation = ConfigFields::ReadFile(generation_path.string());
-  defaults.generation = ReadSamplingDefaults(generation);
+  defaults.generation = ReadGenerationDefaults(generation);
   defaults.eos_token_ids =
       ReadTokenIds(generation.Has(kEosTokenId) ? generation : config, kEosTokenId);
   return defaults;

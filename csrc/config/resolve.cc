@@ -12,6 +12,10 @@ namespace mlc_native {
 namespace {
 
 constexpr double kDefaultMemoryUtilization = 0.85;
+// The host has other programs, and a cache that nothing limits fills up in time.
+constexpr double kAutoHostMemoryUtilization = 0.5;
+// The room that mode "auto" plans for a sequence among others: longer ones are rare, and share.
+constexpr int64_t kAutoTokensPerSequence = 32768;
 constexpr int64_t kLocalMaxNumSequence = 4;
 constexpr int64_t kLocalMaxTotalTokens = 8192;
 constexpr int64_t kServerQueuePerSequence = 16;
@@ -106,39 +110,78 @@ int64_t CacheTokens(int64_t longest, int64_t count, int64_t pins, int64_t capaci
   return std::min(RoundUpToPage(longest * count) + pins, capacity);
 }
 
+// The length of the cache in each mode.
+int64_t InferTotalTokens(const EngineConfig& config, int64_t longest, int64_t pins,
+                         int64_t capacity) {
+  const int64_t count = *config.max_num_sequence;
+  const int64_t alone = CacheTokens(longest, 1, pins, capacity);
+  switch (config.mode) {
+    case EngineMode::kServer:
+      return CacheTokens(longest, count, 0, capacity);
+    case EngineMode::kAuto:
+      return std::max(alone,
+                      CacheTokens(std::min(longest, kAutoTokensPerSequence), count, 0, capacity));
+    case EngineMode::kLocal:
+    case EngineMode::kInteractive:
+      break;
+  }
+  return alone;
+}
+
 // Infers max_total_sequence_length, and max_single_sequence_length from `max_single`: the user's
 // value or the context window, kUnlimited without either.
 void InferLengths(int64_t max_single, bool single_is_given, int64_t capacity,
                   EngineConfig* config) {
-  if (config->mode == EngineMode::kServer) {
-    const int64_t total = CacheTokens(max_single, *config->max_num_sequence, 0, capacity);
-    config->max_total_sequence_length = total;
-    config->max_single_sequence_length = max_single == kUnlimited ? total : max_single;
-    return;
-  }
-  int64_t longest = max_single;
-  if (config->mode == EngineMode::kLocal) longest = std::min(longest, kLocalMaxTotalTokens);
+  const bool is_local = config->mode == EngineMode::kLocal;
+  int64_t longest = is_local ? std::min(max_single, kLocalMaxTotalTokens) : max_single;
   const int64_t pins = PinTokens(*config, longest);
-  const int64_t total = CacheTokens(longest, 1, pins, capacity);
+  const int64_t total = InferTotalTokens(*config, longest, pins, capacity);
   if (!single_is_given) {
-    // When memory is short, an eighth of it stays for pins.
-    longest = std::min(longest, total - std::min(pins, RoundDownToPage(total / 8)));
+    // When memory is short, an eighth of it stays for pins; a server has other sequences' room.
+    const bool keeps_pins = config->mode != EngineMode::kServer;
+    const int64_t kept = keeps_pins ? std::min(pins, RoundDownToPage(total / 8)) : 0;
+    longest = std::min(longest, total - kept);
   }
   config->max_total_sequence_length = total;
   config->max_single_sequence_length = longest;
+}
+
+std::string Tokens(int64_t count) { return std::to_string(count) + " tokens"; }
+
+// What fits into memory, in words.
+std::string FittingTokens(int64_t capacity, const MemoryBudget& budget) {
+  return "at most " + Tokens(capacity) + ", which is what fits into " +
+         Megabytes(budget.usable - budget.workspace) + " at " +
+         std::to_string(static_cast<int64_t>(budget.kv_per_token)) +
+         " bytes per token (gpu_memory_utilization of " + Megabytes(budget.free) + " free " +
+         budget.of + " less " + Megabytes(budget.workspace) + " of temporary buffers)";
+}
+
+// A length that the model, the mode or the memory cannot give is refused rather than cut.
+void CheckSingleTokens(const EngineConfig& config, int64_t context, int64_t capacity,
+                       const MemoryBudget& budget) {
+  if (!config.max_single_sequence_length) return;
+  const int64_t given = *config.max_single_sequence_length;
+  const auto check = [given](int64_t limit, const std::string& allowed) {
+    if (given <= limit) return;
+    throw InvalidConfig("max_single_sequence_length",
+                        OutOfRangeMessage("max_single_sequence_length", given, allowed));
+  };
+  check(context, "at most " + Tokens(context) + ", the context of the model");
+  if (config.max_total_sequence_length) return;
+  if (config.mode == EngineMode::kLocal) {
+    check(kLocalMaxTotalTokens, "at most " + Tokens(kLocalMaxTotalTokens) +
+                                    " in mode \"local\" (mode \"auto\" has no such limit, nor has "
+                                    "a \"max_total_sequence_length\" that is given)");
+  }
+  check(capacity, FittingTokens(capacity, budget));
 }
 
 int64_t CheckedTotalTokens(int64_t given, int64_t capacity, const MemoryBudget& budget) {
   if (given > capacity) {
     throw InvalidConfig(
         "max_total_sequence_length",
-        OutOfRangeMessage(
-            "max_total_sequence_length", given,
-            "at most " + std::to_string(capacity) + " tokens, which is what fits into " +
-                Megabytes(budget.usable - budget.workspace) + " at " +
-                std::to_string(static_cast<int64_t>(budget.kv_per_token)) +
-                " bytes per token (gpu_memory_utilization of " + Megabytes(budget.free) + " free " +
-                budget.of + " less " + Megabytes(budget.workspace) + " of temporary buffers)"));
+        OutOfRangeMessage("max_total_sequence_length", given, FittingTokens(capacity, budget)));
   }
   return RoundUpToPage(given);  // capacity is whole pages, so this fits
 }
@@ -157,9 +200,12 @@ int64_t InferPrefillChunkSize(const EngineConfig& config, const ModelMetadata& m
 EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata& model,
                                  int64_t free_host_bytes) {
   EngineConfig resolved = config;
-  resolved.gpu_memory_utilization =
-      config.gpu_memory_utilization.value_or(kDefaultMemoryUtilization);
-  if (!config.max_num_sequence) resolved.max_num_sequence = InferMaxNumSequence(config, model);
+  const bool shares_host = config.mode == EngineMode::kAuto && !model.free_memory_bytes;
+  resolved.gpu_memory_utilization = config.gpu_memory_utilization.value_or(
+      shares_host ? kAutoHostMemoryUtilization : kDefaultMemoryUtilization);
+  if (!config.max_num_sequence) {
+    resolved.max_num_sequence = InferMaxNumSequence(config, model);
+  }
   if (resolved.prefill_chunk_size.value_or(kUnlimited) < *resolved.max_num_sequence) {
     throw InvalidConfig("prefill_chunk_size",
                         OutOfRangeMessage("prefill_chunk_size", *resolved.prefill_chunk_size,
@@ -172,13 +218,12 @@ EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata
   if (capacity == 0) ThrowInsufficientMemory(resolved, model, budget);
 
   const int64_t context = model.context_window_size > 0 ? model.context_window_size : kUnlimited;
-  const int64_t max_single = std::min(config.max_single_sequence_length.value_or(context), context);
+  CheckSingleTokens(config, context, capacity, budget);
+  const int64_t max_single = config.max_single_sequence_length.value_or(context);
   if (config.max_total_sequence_length) {
     resolved.max_total_sequence_length =
         CheckedTotalTokens(*config.max_total_sequence_length, capacity, budget);
-    // A model without a context window: one sequence may fill the cache.
-    resolved.max_single_sequence_length =
-        max_single == kUnlimited ? *resolved.max_total_sequence_length : max_single;
+    resolved.max_single_sequence_length = std::min(max_single, *resolved.max_total_sequence_length);
   } else {
     InferLengths(max_single, config.max_single_sequence_length.has_value(), capacity, &resolved);
   }
@@ -197,6 +242,31 @@ EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata
   resolved.attention_sink_size = config.attention_sink_size.value_or(0);
   resolved.max_history_size = 0;
   return resolved;
+}
+
+int64_t LongestSequence(const EngineConfig& config) {
+  const int64_t by_mode = config.mode == EngineMode::kLocal ? kLocalMaxTotalTokens : kUnlimited;
+  return std::min(config.max_single_sequence_length.value_or(kUnlimited),
+                  config.max_total_sequence_length.value_or(by_mode));
+}
+
+std::string ExplainLongestSequence(const EngineConfig& given, const EngineConfig& resolved,
+                                   const ModelMetadata& model) {
+  const int64_t longest = *resolved.max_single_sequence_length;
+  if (longest == model.context_window_size) return "the context of the model";
+  const std::string mode = std::string("mode \"") + NameOf(resolved.mode) + "\"";
+  if (given.max_single_sequence_length == longest) {
+    return "\"max_single_sequence_length\" of the engine; the model's context is " +
+           (model.context_window_size > 0 ? Tokens(model.context_window_size) : "not limited");
+  }
+  if (given.max_total_sequence_length) {
+    return "\"max_total_sequence_length\" of the engine, in " + mode;
+  }
+  if (resolved.mode == EngineMode::kLocal && longest == kLocalMaxTotalTokens) {
+    return "the limit of " + mode + "; mode \"auto\" or a \"max_total_sequence_length\" lifts it";
+  }
+  return "what fits into memory in " + mode +
+         "; a larger \"gpu_memory_utilization\" or another \"kv_cache_dtype\" lifts it";
 }
 
 }  // namespace mlc_native

@@ -62,7 +62,7 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
   CheckKvCacheDType(source.kv_cache_dtype);
   const std::optional<DType> dtype = RequestedDType(source);
   auto pool = std::make_unique<ThreadPool>(RequestedThreads(source));
-  ModelConfig config = ReadModelConfig(source.path);
+  ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   const Checkpoint checkpoint(source.path);
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
   CpuDecoderWeights weights =

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -138,6 +139,8 @@ struct ModelSource {
   int64_t num_threads = 1;
   LoadProgress progress{};         // may be empty
   std::string weight_cache_dir{};  // folder of packed copies of weights; empty: none
+  // The longest sequence that will be served, as far as settings say (LongestSequence).
+  int64_t longest_sequence = std::numeric_limits<int64_t>::max();
 };
 
 // With model_lib: the plug-in's model, else the decoder for the folder's architecture, on "cuda:i"
@@ -150,6 +153,6 @@ std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // kModelPluginAbi, which changes with whatever the two sides share (ModelSource, Model, what they
 // hold). The caller owns the model; the library stays loaded while it lives. Exceptions
 // pass through.
-inline constexpr int kModelPluginAbi = 4;
+inline constexpr int kModelPluginAbi = 5;
 
 }  // namespace mlc_native

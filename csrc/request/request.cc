@@ -1,5 +1,6 @@
 #include "request/request.h"
 
+#include <algorithm>
 #include <limits>
 #include <random>
 #include <string>
@@ -27,6 +28,10 @@ void TruncatePrompt(const std::optional<int64_t>& max_tokens, std::vector<int32_
   if (num_dropped > 0) token_ids->erase(token_ids->begin(), token_ids->begin() + num_dropped);
 }
 
+std::string Reason(const RequestLimits& limits) {
+  return limits.length_reason.empty() ? "" : " (" + limits.length_reason + ')';
+}
+
 int64_t RandomSeed() {
   std::random_device device;
   const uint64_t bits = (uint64_t{device()} << 32) | device();
@@ -34,6 +39,11 @@ int64_t RandomSeed() {
 }
 
 }  // namespace
+
+int64_t MaxAnswers(const RequestLimits& limits) {
+  constexpr int64_t kMaxAnswers = 1024;  // each has a state of its own while the request lives
+  return std::max(kMaxAnswers, limits.max_num_sequence);
+}
 
 void CheckPin(int64_t prompt_len, const RequestLimits& limits) {
   if (!limits.max_pinned_length) {
@@ -58,7 +68,8 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
     throw InvalidRequest("inputs", "Request prompt has " + std::to_string(request.prompt_len()) +
                                        " tokens in total, larger than the model input length "
                                        "limit " +
-                                       std::to_string(limits.max_sequence_length) + ".");
+                                       std::to_string(limits.max_sequence_length) + Reason(limits) +
+                                       ".");
   }
   for (size_t i = 0; i < prompt.size(); ++i) {
     if (prompt[i] >= 0 && prompt[i] < limits.vocab_size) continue;
@@ -67,10 +78,9 @@ void CheckRequest(const Request& request, const RequestLimits& limits) {
                                        std::to_string(prompt[i]));
   }
   request.generation_cfg.Validate(limits.vocab_size);
-  if (request.generation_cfg.n > limits.max_num_sequence) {
-    throw InvalidRequest("n", "\"n\" must be in [1, " + std::to_string(limits.max_num_sequence) +
-                                  "] (the engine's max_num_sequence), got " +
-                                  std::to_string(request.generation_cfg.n));
+  if (request.generation_cfg.n > MaxAnswers(limits)) {
+    throw InvalidRequest("n", "\"n\" must be in [1, " + std::to_string(MaxAnswers(limits)) +
+                                  "], got " + std::to_string(request.generation_cfg.n));
   }
   if (request.generation_cfg.debug_config.pinned_system_prompt) {
     CheckPin(request.prompt_len(), limits);

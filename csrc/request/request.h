@@ -45,16 +45,20 @@ struct RequestLimits {
   int64_t vocab_size = 0;
   int64_t max_num_sequence = 0;
   int64_t max_sequence_length = 0;  // tokens, prompt + generated: min(max_single, max_total)
+  std::string length_reason = {};   // what sets max_sequence_length, for messages
   // Tokens, whole pages, that all pinned prompts may take; nullopt without a prefix cache.
   std::optional<int64_t> max_pinned_length = {};
 };
+
+// The largest n of a request. Answers beyond max_num_sequence wait until others have ended.
+int64_t MaxAnswers(const RequestLimits& limits);
 
 // Throws InvalidRequest when a prompt of this length could not be pinned even if nothing else was.
 void CheckPin(int64_t prompt_len, const RequestLimits& limits);
 
 // Throws InvalidRequest when the request can never be served: empty or too long prompt, token ids
-// outside the vocabulary, invalid generation config, n above max_num_sequence, a prompt to be
-// pinned that CheckPin refuses. A prompt of exactly max_sequence_length tokens is served.
+// outside the vocabulary, invalid generation config, n above MaxAnswers, a prompt to be pinned that
+// CheckPin refuses. A prompt of exactly max_sequence_length tokens is served.
 void CheckRequest(const Request& request, const RequestLimits& limits);
 
 // Fills in the grammar of a request that is right otherwise; may take seconds.

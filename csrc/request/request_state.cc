@@ -59,16 +59,21 @@ void RequestStateEntry::CountPromptTokens(int64_t num_cached) {
 
 RequestState::RequestState(RequestPtr request_in,
                            const std::shared_ptr<const StopStrSet>& stop_strs,
-                           bool strip_leading_space, TimePoint now)
+                           bool strip_leading_space, TimePoint now, int64_t max_children)
     : request(std::move(request_in)) {
   const int n = config().n;
   entries.resize(n == 1 ? 1 : n + 1);
   entries[0].tokens = request->prompt_token_ids;
   for (size_t i = 0; i < entries.size(); ++i) entries[i].rstate = this;
   if (n > 1) {
-    for (int child = 1; child <= n; ++child) {
-      entries[0].child_indices.push_back(child);
-      entries[child].parent_idx = 0;
+    for (int i = 1; i <= n; ++i) {
+      if (i <= max_children) {
+        entries[0].child_indices.push_back(i);
+        entries[i].parent_idx = 0;
+      } else {
+        entries[i].tokens = request->prompt_token_ids;
+        entries[i].num_prompt_counted = request->prompt_len();  // by the root
+      }
     }
   }
   int sequence_idx = 0;

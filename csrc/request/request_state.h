@@ -1,9 +1,11 @@
 // The states of a request: one RequestState, with one RequestStateEntry per sequence.
 //
 // n == 1: one entry. n > 1: entry 0 is the root, which prefills the prompt and generates nothing;
-// entries 1..n are its children (parent_idx 0), forked from the root's pages when its prefill is
-// complete. The root then holds no pages and stays alive until its children have finished. Each
-// entry has its own internal id; child i draws with sequence index i - 1, a lone entry with 0.
+// entries 1, 2, ... are its children (parent_idx 0), forked from the root's pages when its prefill
+// is complete. The root then holds no pages and stays alive until its children have finished. At
+// most as many as the engine can run are children; the entries behind them prefill the prompt
+// themselves, when there is room. Each entry has its own internal id; entry i draws with sequence
+// index i - 1, a lone entry with 0.
 //
 // A sequence is its tokens and how many of them are in the KV cache:
 //   0 <= kv_len <= tokens.size(); prompt = tokens[0, prompt_len), generated = the rest.
@@ -19,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -147,9 +150,11 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   QueueLimit::Slot queue_slot;             // held until it has started
   bool queue_wait_traced = false;  // the trace has its "start queue wait" and not yet the "finish"
 
-  // strip_leading_space is for the TextStreamer of each answer; stop_strs may be null.
+  // strip_leading_space is for the TextStreamer of each answer; stop_strs may be null. A root gets
+  // at most max_children children.
   RequestState(RequestPtr request, const std::shared_ptr<const StopStrSet>& stop_strs,
-               bool strip_leading_space, TimePoint now);
+               bool strip_leading_space, TimePoint now,
+               int64_t max_children = std::numeric_limits<int64_t>::max());
   RequestState(const RequestState&) = delete;
   RequestState& operator=(const RequestState&) = delete;
 

@@ -45,7 +45,9 @@ class GenerationConfig:
 
     @property
     def max_tokens(self) -> int:
-        """tokens per answer; -1 is unlimited, 0 an empty answer."""
+        """
+        tokens per answer; -1 is unlimited, 0 an empty answer. None: max_new_tokens of the model's generation_config.json, else unlimited.
+        """
 
     @max_tokens.setter
     def max_tokens(self, arg: int, /) -> None: ...
@@ -277,6 +279,9 @@ class RequestLimits:
 
     @property
     def max_sequence_length(self) -> int: ...
+
+    @property
+    def length_reason(self) -> str: ...
 
 def check_engine_config(json: str) -> str:
     """

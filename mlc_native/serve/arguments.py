@@ -28,8 +28,11 @@ class EngineFields:
     additional_models: list[str | tuple[str, str]] = field(default_factory=list)
     """draft models of speculative decoding."""
 
-    mode: Literal["local", "interactive", "server"] | None = None
-    """"local" (a few requests), "interactive" (one) or "server" (as many as fit)."""
+    mode: Literal["auto", "local", "interactive", "server"] | None = None
+    """"auto" (as many sequences as fit into memory), or MLC-LLM's "local" (at most 4 sequences
+    and 8192 tokens), "interactive" (one sequence) and "server" (as many as fit, with a
+    limited queue).
+    """
 
     dtype: str = "auto"
     """"auto" (the checkpoint's), "float32", "bfloat16" or "float16"."""
@@ -56,7 +59,7 @@ class EngineFields:
 
     gpu_memory_utilization: float | None = None
     """(0, 1], share of the memory of the device that is free after the weights are loaded;
-    default 0.85.
+    default 0.85, and 0.5 on the CPU in mode "auto".
     """
 
     kv_cache_page_size: int = 16
@@ -69,7 +72,9 @@ class EngineFields:
     """tokens in the KV cache."""
 
     max_single_sequence_length: int | None = None
-    """tokens of one sequence, prompt and answer."""
+    """tokens of one sequence, prompt and answer; at most the model's context. A model with
+    longrope uses its long factors if this exceeds its original context.
+    """
 
     prefill_chunk_size: int | None = None
     """tokens in one forward."""
@@ -213,9 +218,11 @@ class AnswerArguments(TypedDict, total=False):
     """
 
     max_tokens: int | None
-    """tokens per answer; -1 is unlimited, 0 an empty answer."""
+    """tokens per answer; -1 is unlimited, 0 an empty answer. None: max_new_tokens of the model's
+    generation_config.json, else unlimited.
+    """
 
-    min_tokens: int
+    min_tokens: int | None
     """tokens that an answer has at least, >= 0: before, no end-of-sequence token and no token of
     `stop_token_ids` is drawn, and stop strings are looked for in the text behind them.
     """
@@ -255,6 +262,11 @@ class AnswerArguments(TypedDict, total=False):
 
     stop: str | Sequence[str] | None
     """texts at which an answer ends; not part of the answer."""
+
+    add_special_tokens: bool | None
+    """put the tokenizer's special tokens (BOS) around a prompt that is text, unless it has them.
+    None: around texts, and not around chats, whose template writes them.
+    """
 
     ignore_eos: bool | None
     """the model's end-of-sequence ids do not stop; stop strings and `stop_token_ids` still do."""
@@ -306,6 +318,18 @@ class ChatOptions(TypedDict, total=False):
     parallel_tool_calls: bool | None
     """False: at most one call."""
 
+    chat_template_kwargs: Mapping[str, Any] | None
+    """further variables of the chat template, such as Qwen3's `enable_thinking`."""
+
+    documents: Sequence[Mapping[str, Any]] | None
+    """objects for the chat templates of retrieval models."""
+
+    add_generation_prompt: bool | None
+    """the prompt ends with the beginning of an answer. None: unless `continue_final_message`."""
+
+    continue_final_message: bool
+    """the answer continues the last message."""
+
 
 class ChatArguments(CallArguments, ChatOptions, total=False):
     """Of a chat completion."""
@@ -324,7 +348,7 @@ class CompletionArguments(CallArguments, total=False):
     """report the log probability of each token, and of this many alternatives, [0, 5]."""
 
     suffix: str | None
-    """text behind every answer."""
+    """only None: it is not supported."""
 
 
 class GenerateArguments(AnswerArguments, ChatOptions, total=False):

@@ -56,7 +56,7 @@ class AsyncMLCEngine(OpenAIEngine):
         device: object = "auto",
         *,
         model_lib: str | os.PathLike[str] | None = None,
-        mode: Mode = "local",
+        mode: Mode = "auto",
         engine_config: EngineConfig | Mapping[str, Any] | None = None,
         enable_tracing: bool = False,
         **settings: Unpack[EngineSettings],
@@ -140,7 +140,7 @@ class AsyncMLCEngine(OpenAIEngine):
         engine_config: EngineConfig | Mapping[str, Any] | None = None,
         *,
         model_lib: str | os.PathLike[str] | None = None,
-        mode: Mode = "local",
+        mode: Mode = "auto",
         **settings: Unpack[EngineSettings],
     ) -> None:
         """Replaces the model, as ``MLCEngine.reload`` does, without blocking the event loop."""

@@ -29,7 +29,7 @@ from mlc_native.tokenizers import Tokenizer
 
 logger = logging.getLogger(__name__)
 
-Mode = Literal["local", "interactive", "server"]
+Mode = Literal["auto", "local", "interactive", "server"]
 PROGRESS_BAR_AFTER_S = 2.0
 KV_PAGE_SIZE = 16
 
@@ -139,6 +139,17 @@ def parse_default_config(engine_config: EngineConfig | None, model_lib: str | No
     return config
 
 
+def warn_about_cut_lengths(given: EngineConfig, resolved: EngineConfig) -> None:
+    """Says what is in effect instead of a length that the other settings leave no room for."""
+    name = "max_single_sequence_length"
+    asked, effective = getattr(given, name), getattr(resolved, name)
+    if asked is not None and asked > effective:
+        logger.warning(
+            '"%s" is %d instead of %d: "max_total_sequence_length" has no room for more',
+            *(name, effective, asked),
+        )
+
+
 class LoadProgressBar:
     """A progress bar on stderr that appears when a load takes more than two seconds."""
 
@@ -177,6 +188,7 @@ class ModelSetup:
         device: the device that it runs on.
         engine_config: the settings, with all inferred ones filled in once the model is loaded.
         max_input_sequence_length: greatest length of a prompt in tokens; 0 before it is loaded.
+        input_length_reason: what sets it, for messages.
         chat_stop_token_ids: the chat template's end-of-turn token; config.json may not list it.
         answer_formats: how its answers write reasoning and calls of tools.
     """
@@ -190,6 +202,7 @@ class ModelSetup:
     chat_stop_token_ids: list[int]
     answer_formats: AnswerFormats
     max_input_sequence_length: int = 0
+    input_length_reason: str = ""
 
     @property
     def chat_stop_strs(self) -> tuple[str, ...]:

@@ -74,7 +74,9 @@ class SyncMLCEngine:
         device: "cpu", "cuda" (the first GPU), "cuda:i", or "auto" (a GPU where one can be used); or
             an object that prints as one of them, such as a torch.device.
         model_lib: plug-in library that creates the model; None is the decoder of the device.
-        mode: "local" (a few requests), "interactive" (one) or "server" (as many as fit).
+        mode: "auto" (as many sequences as fit into memory), or MLC-LLM's "local" (at most 4
+            sequences and 8192 tokens), "interactive" (one sequence) and "server" (as many as fit,
+            with a limited queue).
         engine_config: further settings, also as a dict. The object is not changed.
         enable_tracing: record events in ``trace_recorder``.
         request_stream_callback: called by ``step()`` with a list of RequestStreamOutput. ``step()``
@@ -100,7 +102,7 @@ class SyncMLCEngine:
         device: object = "auto",
         *,
         model_lib: str | os.PathLike[str] | None = None,
-        mode: Mode = "local",
+        mode: Mode = "auto",
         engine_config: EngineConfig | Mapping[str, Any] | None = None,
         enable_tracing: bool = False,
         request_stream_callback: StreamCallback | None = None,
@@ -151,7 +153,7 @@ class SyncMLCEngine:
         engine_config: EngineConfig | Mapping[str, Any] | None = None,
         *,
         model_lib: str | os.PathLike[str] | None = None,
-        mode: Mode = "local",
+        mode: Mode = "auto",
         **settings: Unpack[EngineSettings],
     ) -> None:
         """Replaces the model, as ``MLCEngine.reload`` does; not from the callback."""

@@ -16,6 +16,7 @@ namespace mlc_native {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -51,7 +52,7 @@ std::string RequestError(const std::string& field,
 
 TEST(EngineConfigJson, DefaultsOfAnEmptyObject) {
   const EngineConfig config = EngineConfig::FromJSONString("{}");
-  EXPECT_EQ(config.mode, EngineMode::kLocal);
+  EXPECT_EQ(config.mode, EngineMode::kAuto);
   EXPECT_EQ(config.dtype, "auto");
   EXPECT_EQ(config.kv_cache_page_size, 16);
   EXPECT_EQ(config.prefill_mode, PrefillMode::kHybrid);
@@ -146,8 +147,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"model", R"({"model": 3})", "must be a string, got 3"},
         BadField{"additional_models", R"({"additional_models": [1]})", "a list of strings"},
         BadField{"additional_models", R"({"additional_models": ["m"]})", "must be empty while"},
-        BadField{"mode", R"({"mode": "fast"})", R"("local", "interactive" or "server")"},
-        BadField{"mode", R"({"mode": 1})", R"("local", "interactive" or "server")"},
+        BadField{"mode", R"({"mode": "fast"})", R"("auto", "local", "interactive" or "server")"},
+        BadField{"mode", R"({"mode": 1})", R"("auto", "local", "interactive" or "server")"},
         BadField{"dtype", R"({"dtype": "int8"})", "\"float16\""},
         BadField{"quantization", R"({"quantization": "q5"})", "\"q8\" or \"q4\""},
         BadField{"kv_cache_dtype", R"({"kv_cache_dtype": "int4"})",
@@ -215,8 +216,33 @@ std::string ResolveError(const std::string& field, const std::string& text,
   return MessageOf<InvalidConfig>(field, [&] { Resolve(text, model, free_bytes); });
 }
 
-TEST(ResolveEngineConfig, LocalMode) {
+constexpr char kLocal[] = R"({"mode": "local"})";
+
+// As many sequences as the model can run, of the model's context, as far as memory goes.
+TEST(ResolveEngineConfig, AutoMode) {
   const EngineConfig config = Resolve("{}", SmallModel(), kGiB);
+  EXPECT_EQ(config.max_num_sequence, 128);
+  EXPECT_EQ(config.max_single_sequence_length, 4096);
+  EXPECT_EQ(config.max_total_sequence_length, 128 * 4096);
+  EXPECT_EQ(config.prefill_chunk_size, 1024);
+  EXPECT_DOUBLE_EQ(*config.gpu_memory_utilization, 0.5);
+  EXPECT_EQ(config.max_queue_length, -1);
+  // 100 MiB * 0.5 / 1 KiB.
+  EXPECT_EQ(Resolve("{}", SmallModel(), 100 << 20).max_total_sequence_length, 51200);
+  ModelMetadata model = SmallModel();
+  model.free_memory_bytes = 100 << 20;  // of a GPU, which has no other programs
+  EXPECT_EQ(Resolve("{}", model, kGiB).max_total_sequence_length, 87040);
+  // Of sequences beyond 32768 tokens, as many as fit into that room, and at least one.
+  model.free_memory_bytes = 16 * kGiB;
+  model.context_window_size = 131072;
+  EXPECT_EQ(Resolve("{}", model, kGiB).max_total_sequence_length, 128 * 32768);
+  model.context_window_size = 1 << 23;
+  EXPECT_EQ(Resolve("{}", model, kGiB).max_total_sequence_length, (1 << 23) + 2048);
+  EXPECT_EQ(Resolve("{}", model, kGiB).max_single_sequence_length, 1 << 23);
+}
+
+TEST(ResolveEngineConfig, LocalMode) {
+  const EngineConfig config = Resolve(kLocal, SmallModel(), kGiB);
   EXPECT_EQ(config.max_num_sequence, 4);
   EXPECT_EQ(config.max_single_sequence_length, 4096);
   EXPECT_EQ(config.max_total_sequence_length, 4096 + 1024);
@@ -228,11 +254,11 @@ TEST(ResolveEngineConfig, LocalMode) {
 TEST(ResolveEngineConfig, LocalSequencesHaveAtMost8192Tokens) {
   ModelMetadata model = SmallModel();
   model.context_window_size = 131072;
-  const EngineConfig config = Resolve("{}", model, kGiB);
+  const EngineConfig config = Resolve(kLocal, model, kGiB);
   EXPECT_EQ(config.max_total_sequence_length, 8192 + 2048);
   EXPECT_EQ(config.max_single_sequence_length, 8192);
   model.max_batch_size = 2;
-  EXPECT_EQ(Resolve("{}", model, kGiB).max_num_sequence, 2);
+  EXPECT_EQ(Resolve(kLocal, model, kGiB).max_num_sequence, 2);
 }
 
 TEST(ResolveEngineConfig, InteractiveMode) {
@@ -260,6 +286,8 @@ TEST(ResolveEngineConfig, ModesOfOneSequenceHaveRoomForPins) {
       // Memory is short: an eighth of it, unless the sequence length is given.
       {R"("mode": "local")", 4096, 1024, 1024 - 128, 1024},
       {R"("mode": "interactive")", 131072, 1024, 1024 - 128, 1024},
+      {R"("mode": "auto")", 100, 1 << 20, 100, 112 + 32},
+      {R"("mode": "auto")", 131072, 1024, 1024 - 128, 1024},
       {R"("mode": "interactive")", 131072, 131072, 131072 - 2048, 131072},
       {R"("mode": "interactive", "max_single_sequence_length": 1024)", 4096, 1024, 1024, 1024},
       {R"("mode": "interactive")", 0, 1024, 1024 - 128, 1024},
@@ -320,7 +348,7 @@ TEST(ResolveEngineConfig, WorkspaceIsSubtracted) {
   ModelMetadata model = SmallModel();
   model.workspace_bytes_per_token = 512;           // 1024 rows: 512 KiB
   model.workspace_bytes_per_sequence = 64 * 1024;  // 4 rows: 256 KiB
-  const std::string whole = R"({"gpu_memory_utilization": 1})";
+  const std::string whole = R"({"mode": "local", "gpu_memory_utilization": 1})";
   EXPECT_EQ(Resolve(whole, model, 1024 * 1024).max_total_sequence_length, 256);
 }
 
@@ -335,17 +363,70 @@ TEST(ResolveEngineConfig, UserTotalIsRoundedUpToPagesAndChecked) {
   EXPECT_THAT(message, HasSubstr("got 100"));
 }
 
-TEST(ResolveEngineConfig, UserSingleIsCutToTheContextWindow) {
-  EXPECT_EQ(Resolve(R"({"max_single_sequence_length": 100})", SmallModel(), kGiB)
-                .max_single_sequence_length,
-            100);
-  EXPECT_EQ(Resolve(R"({"max_single_sequence_length": 5000})", SmallModel(), kGiB)
-                .max_single_sequence_length,
-            4096);
-  // The cache is rounded up to hold what was asked for.
-  EXPECT_EQ(Resolve(R"({"max_single_sequence_length": 100})", SmallModel(), kGiB)
-                .max_total_sequence_length,
-            112 + 32);
+TEST(ResolveEngineConfig, ALengthThatCannotBeGivenIsRefused) {
+  const auto error = [](const std::string& text, const ModelMetadata& model, int64_t free_bytes) {
+    return ResolveError("max_single_sequence_length", text, model, free_bytes);
+  };
+  EXPECT_THAT(
+      error(R"({"max_single_sequence_length": 5000})", SmallModel(), kGiB),
+      AllOf(HasSubstr("at most 4096 tokens, the context of the model"), HasSubstr("got 5000")));
+  ModelMetadata model = SmallModel();
+  model.context_window_size = 131072;
+  const std::string at_8193 = R"("max_single_sequence_length": 8193})";
+  EXPECT_THAT(error(R"({"mode": "local", )" + at_8193, model, kGiB),
+              AllOf(HasSubstr("at most 8192 tokens in mode \"local\""), HasSubstr("\"auto\""),
+                    HasSubstr("\"max_total_sequence_length\"")));
+  EXPECT_EQ(
+      Resolve(R"({"mode": "local", "max_total_sequence_length": 9000, )" + at_8193, model, kGiB)
+          .max_single_sequence_length,
+      8193);
+  for (const char* mode : {"auto", "interactive", "server"}) {
+    const std::string text = std::string(R"({"mode": ")") + mode + "\", " + at_8193;
+    EXPECT_EQ(Resolve(text, model, kGiB).max_single_sequence_length, 8193);
+    EXPECT_THAT(error(text, model, 1 << 20), HasSubstr("which is what fits into"));
+  }
+}
+
+TEST(ResolveEngineConfig, TheCacheHoldsTheSequenceThatIsAskedFor) {
+  const EngineConfig config =
+      Resolve(R"({"mode": "local", "max_single_sequence_length": 100})", SmallModel(), kGiB);
+  EXPECT_EQ(config.max_single_sequence_length, 100);
+  EXPECT_EQ(config.max_total_sequence_length, 112 + 32);
+  // Two lengths that are given: the resolved ones are those in effect.
+  const EngineConfig both =
+      Resolve(R"({"max_single_sequence_length": 100, "max_total_sequence_length": 64})",
+              SmallModel(), kGiB);
+  EXPECT_EQ(both.max_single_sequence_length, 64);
+}
+
+TEST(ResolveEngineConfig, LongestSequenceIsKnownBeforeTheModel) {
+  const auto longest = [](const char* text) {
+    return LongestSequence(EngineConfig::FromJSONString(text));
+  };
+  EXPECT_EQ(longest("{}"), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(longest(kLocal), 8192);
+  EXPECT_EQ(longest(R"({"max_single_sequence_length": 100})"), 100);
+  EXPECT_EQ(longest(R"({"mode": "local", "max_total_sequence_length": 9000})"), 9000);
+  EXPECT_EQ(longest(R"({"max_single_sequence_length": 100, "max_total_sequence_length": 64})"), 64);
+}
+
+TEST(ResolveEngineConfig, TheLongestSequenceIsExplained) {
+  const auto explain = [](const char* text, int64_t context, int64_t free_bytes) {
+    ModelMetadata model = SmallModel();
+    model.context_window_size = context;
+    const EngineConfig given = EngineConfig::FromJSONString(text);
+    return ExplainLongestSequence(given, ResolveEngineConfig(given, model, free_bytes), model);
+  };
+  EXPECT_EQ(explain("{}", 4096, kGiB), "the context of the model");
+  EXPECT_THAT(explain(R"({"max_single_sequence_length": 64})", 4096, kGiB),
+              AllOf(HasSubstr("\"max_single_sequence_length\""), HasSubstr("4096")));
+  EXPECT_THAT(explain(R"({"max_total_sequence_length": 64})", 4096, kGiB),
+              AllOf(HasSubstr("\"max_total_sequence_length\""), HasSubstr("mode \"auto\"")));
+  EXPECT_THAT(explain(kLocal, 16384, kGiB),
+              AllOf(HasSubstr("mode \"local\""), HasSubstr("mode \"auto\"")));
+  EXPECT_THAT(
+      explain(R"({"mode": "interactive"})", 4096, 1 << 20),
+      AllOf(HasSubstr("memory in mode \"interactive\""), HasSubstr("\"gpu_memory_utilization\"")));
 }
 
 TEST(ResolveEngineConfig, ChunkHoldsAtLeastOneRowPerSequence) {
@@ -396,7 +477,7 @@ TEST(ResolveEngineConfig, MemoryOfADeviceGoesBeforeTheHosts) {
 TEST(ResolveEngineConfig, MappedWeightsAreNotFree) {
   ModelMetadata model = SmallModel();
   model.mapped_weight_bytes = kGiB - (2 << 20);
-  EXPECT_EQ(Resolve("{}", model, kGiB).max_total_sequence_length, 1728);
+  EXPECT_EQ(Resolve(kLocal, model, kGiB).max_total_sequence_length, 1728);
 }
 
 TEST(ResolveEngineConfig, AbsurdSizesDoNotOverflow) {
@@ -412,7 +493,7 @@ TEST(ResolveEngineConfig, AbsurdSizesDoNotOverflow) {
 }
 
 TEST(ResolveEngineConfig, IsIdempotent) {
-  for (const char* mode : {"local", "interactive", "server"}) {
+  for (const char* mode : {"auto", "local", "interactive", "server"}) {
     const EngineConfig once =
         Resolve(std::string(R"({"mode": ")") + mode + "\"}", SmallModel(), kGiB);
     EXPECT_EQ(ResolveEngineConfig(once, SmallModel(), kGiB).AsJSONString(), once.AsJSONString());
@@ -635,6 +716,27 @@ TEST_F(ModelDefaultsTest, SamplingIsIgnoredUnlessTheModelSamples) {
   Write("generation_config.json", R"({"temperature": 0.6, "top_k": 50})");
   EXPECT_EQ(Read().generation.AsJSONString(), GenerationConfig().AsJSONString());
   EXPECT_THAT(Read().eos_token_ids, ElementsAre(2));
+}
+
+TEST_F(ModelDefaultsTest, ModelsThatDoNotSampleAreGreedy) {
+  Write("config.json", "{}");
+  Write("generation_config.json",
+        R"({"do_sample": false, "temperature": 0.6, "top_k": 50, "repetition_penalty": 1.2})");
+  GenerationConfig greedy;
+  greedy.temperature = 0;
+  greedy.repetition_penalty = 1.2;
+  EXPECT_EQ(Read().generation.AsJSONString(), greedy.AsJSONString());
+}
+
+TEST_F(ModelDefaultsTest, LengthsCount) {
+  Write("config.json", "{}");
+  Write("generation_config.json", R"({"max_new_tokens": 256, "min_new_tokens": 2})");
+  EXPECT_EQ(Read().generation.max_tokens, 256);
+  EXPECT_EQ(Read().generation.min_tokens, 2);
+  Write("generation_config.json", R"({"max_new_tokens": null, "max_length": 20})");
+  EXPECT_EQ(Read().generation.max_tokens, -1);
+  Write("generation_config.json", R"({"max_new_tokens": -3})");
+  EXPECT_THAT(Error("max_new_tokens"), HasSubstr("got -3"));
 }
 
 TEST_F(ModelDefaultsTest, NullsAndMinusOneAreNothing) {

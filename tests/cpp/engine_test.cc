@@ -109,6 +109,23 @@ TEST(Engine, AnIdInUseIsRefusedAndTheFirstGoesOn) {
   engine.Run();
 }
 
+// The answers beyond the capacity start when others have ended, and count the prompt once.
+TEST(Engine, AnswersBeyondTheCapacityWait) {
+  for (const PrefixCacheMode cache : {PrefixCacheMode::kRadix, PrefixCacheMode::kDisable}) {
+    for (const int64_t capacity : {1, 2, 4}) {
+      TestEngine engine({.max_num_sequence = capacity, .prefix_cache_mode = cache});
+      engine.Add("a", Prompt(20), Greedy(5, 9));
+      engine.Add("b", Prompt(30), Greedy(3));
+      engine.Run();
+      for (int i = 0; i < 9; ++i) EXPECT_EQ(engine.Answer("a", i).token_ids.size(), 5u) << i;
+      EXPECT_EQ(engine.Answer("b").token_ids.size(), 3u);
+      const json usage = json::parse(*engine.History("a").usage);
+      EXPECT_EQ(usage["prompt_tokens"], 20);
+      EXPECT_EQ(usage["completion_tokens"], 45);
+    }
+  }
+}
+
 TEST(Engine, RefusesWhatItCanNotServe) {
   TestEngine engine({.max_num_sequence = 4, .max_single_sequence_length = 100});
   const RequestLimits generous{
@@ -118,7 +135,7 @@ TEST(Engine, RefusesWhatItCanNotServe) {
   };
   EXPECT_THROW(add(Prompt(101), Greedy(1)), InvalidRequest);
   EXPECT_THROW(add({256}, Greedy(1)), InvalidRequest);
-  EXPECT_THROW(add(Prompt(3), Greedy(1, 5)), InvalidRequest);
+  EXPECT_THROW(add(Prompt(3), Greedy(1, 1025)), InvalidRequest);
   GenerationConfig stop = Greedy(1);
   stop.stop_strs = {"x"};
   EXPECT_THROW(add(Prompt(3), stop), InvalidRequest) << "there is no token table";

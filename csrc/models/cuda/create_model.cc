@@ -96,7 +96,7 @@ DeviceWeights LoadWeights(const WeightPlan& plan, const ModelSource& source, int
 
 std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const int device = DeviceIndex(source.device);
-  ModelConfig config = ReadModelConfig(source.path);
+  ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   CheckSizes(config);
   const Checkpoint checkpoint(source.path);
   const WeightPlan plan = MakePlan(config, checkpoint, source);

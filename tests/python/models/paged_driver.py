@@ -36,6 +36,7 @@ class PagedModel:
         num_threads: int = 1,
         quantization: str = "",
         kv_cache_dtype: str = "auto",
+        longest_sequence: int | None = None,
     ) -> None:
         self.model = testing.TestModel(
             str(path),
@@ -43,6 +44,7 @@ class PagedModel:
             num_threads=num_threads,
             quantization=quantization,
             kv_cache_dtype=kv_cache_dtype,
+            longest_sequence=longest_sequence,
         )
         self.model.allocate(NUM_PAGES, MAX_ROWS, MAX_ROWS)
         self.vocab_size = self.model.metadata["vocab_size"]

@@ -180,7 +180,9 @@ def test_metadata(tmp_path: Path) -> None:
             },
         },
     )
-    assert testing.TestModel(str(phi)).metadata["context_window_size"] == 256
+    assert testing.TestModel(str(phi)).metadata["context_window_size"] == 1024
+    short = testing.TestModel(str(phi), longest_sequence=256)
+    assert short.metadata["context_window_size"] == 256
 
 
 PEAK_SCRIPT = """

@@ -57,7 +57,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "phi3-longrope": (
         "tiny-phi3",
         {
-            "original_max_position_embeddings": 512,
+            "original_max_position_embeddings": 64,
             "rope_parameters": {
                 "rope_type": "longrope",
                 "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.5],
