@@ -18,6 +18,7 @@ from mlc_native.server.config import ServerConfig
 from mlc_native.server.errors import HttpError
 from mlc_native.server.gate import Gate
 from mlc_native.server.generation import Generation
+from mlc_native.server.messages import AnthropicErrors, CountTokens, MessagesDialect
 from mlc_native.server.models import Models
 from mlc_native.server.openai import OpenAIDialect
 from mlc_native.server.state import ServerState
@@ -80,6 +81,8 @@ def _routes(state: ServerState) -> list[BaseRoute]:
     status = Status(state)
     chat = Generation(state, partial(OpenAIDialect, "chat"))
     completion = Generation(state, partial(OpenAIDialect, "completion"))
+    messages = AnthropicErrors(Generation(state, MessagesDialect))
+    count_tokens = AnthropicErrors(CountTokens(state))
     routes: list[BaseRoute] = [
         Route("/health", status.health),
         Route("/ready", status.ready),
@@ -91,6 +94,8 @@ def _routes(state: ServerState) -> list[BaseRoute]:
         routes += [
             Route(f"{prefix}/chat/completions", chat, methods=["POST"]),
             Route(f"{prefix}/completions", completion, methods=["POST"]),
+            Route(f"{prefix}/messages", messages, methods=["POST"]),
+            Route(f"{prefix}/messages/count_tokens", count_tokens, methods=["POST"]),
             Route(f"{prefix}/models", status.models),
             Route(f"{prefix}/models/{{name:path}}", status.model),
             Route(f"{prefix}/tokenize", Tokenize(state), methods=["POST"]),

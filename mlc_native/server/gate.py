@@ -13,6 +13,7 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,6 +35,8 @@ access_logger = logging.getLogger("mlc_native.access")
 OPEN_PATHS = {"/health", "/ready", "/ping"}
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _SCOPE_KEY = "mlc_native.request_id"
+# In the scope: writes the errors of an endpoint whose clients expect another form than OpenAI's.
+ERROR_BODY_KEY = "mlc_native.error_body"
 
 
 def request_id_of(scope: Scope) -> str:
@@ -112,7 +115,8 @@ class Gate:
         except ClientGone:
             pass
         except Exception as error:
-            await answer.send_error(public_error(error, given.decode()))
+            write = scope.get(ERROR_BODY_KEY, error_body)
+            await answer.send_error(public_error(error, given.decode()), write)
         finally:
             if self._logs_access:
                 self._log(scope, answer.status, time.perf_counter() - start)
@@ -161,9 +165,11 @@ class _Answer:
             message = {**message, "headers": headers}
         await self._send(message)
 
-    async def send_error(self, error: MLCNativeError) -> None:
+    async def send_error(
+        self, error: MLCNativeError, write: Callable[[MLCNativeError], bytes]
+    ) -> None:
         """Answers with an error, unless the answer has begun: then it stays without an end."""
         if self.status is not None:
             return
         headers = [(k.encode(), v.encode()) for k, v in error_headers(error).items()]
-        await send_json(self.send, error.status, error_body(error), headers)
+        await send_json(self.send, error.status, write(error), headers)

@@ -168,6 +168,8 @@ class OpenAIDialect:
         if delta.get("content") == "":
             del delta["content"]
         both_reasoning_names(delta)
+        for call in delta.get("tool_calls", ()):
+            call["function"].setdefault("arguments", "")  # clients add to it
         return bool(delta)
 
     def _event(self, choice: dict[str, Any], **more: Any) -> bytes:

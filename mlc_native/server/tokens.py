@@ -8,12 +8,13 @@ from starlette.types import Receive, Scope, Send
 
 from mlc_native.errors import invalid_request
 from mlc_native.serve.async_engine import AsyncMLCEngine
-from mlc_native.serve.rendered_chat import RenderArguments, render_chat
+from mlc_native.serve.rendered_chat import RenderArguments
 from mlc_native.serve.request_processing import prompt_token_ids
 from mlc_native.server.body import read_json
 from mlc_native.server.fields import Fields
 from mlc_native.server.gate import send_json
 from mlc_native.server.state import ServerState
+from mlc_native.server.wire import json_bytes
 from mlc_native.tokenizers import Tokenizer
 
 
@@ -27,19 +28,14 @@ class Tokenize:
         engine, fields = await _read(self._state, scope, receive)
         tokenizer = _tokenizer(engine)
         if "messages" in fields:
-            tokens = await self._state.on_thread(lambda: _chat_tokens(engine, fields))
+            tokens = await chat_tokens(engine, fields)
         else:
             tokens = await self._state.on_thread(lambda: _text_tokens(tokenizer, fields))
-        answer = {
-            "count": len(tokens),
-            "max_model_len": engine.max_input_sequence_length,
-            "tokens": tokens,
-        }
-        if fields.get("return_token_strs") is True:
-            answer["token_strs"] = [tokenizer.id_to_token(token) for token in tokens]
-        if fields.get("with_pieces") is True:
-            answer["tokens"] = [_piece(tokenizer, token) for token in tokens]
-        await send_json(send, 200, answer)
+
+        def write() -> bytes:
+            return json_bytes(_answer(tokens, tokenizer, engine.max_input_sequence_length, fields))
+
+        await send_json(send, 200, await self._state.on_thread(write))
 
 
 class Detokenize:
@@ -64,10 +60,26 @@ async def _read(
     return engine, {name: value for name, value in body.items() if value is not None}
 
 
-def _chat_tokens(engine: AsyncMLCEngine, fields: Fields) -> list[int]:
+def _answer(
+    tokens: list[int], tokenizer: Tokenizer, max_model_len: int, fields: Fields
+) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "count": len(tokens),
+        "max_model_len": max_model_len,
+        "tokens": tokens,
+    }
+    if fields.get("return_token_strs") is True:
+        answer["token_strs"] = [tokenizer.id_to_token(token) for token in tokens]
+    if fields.get("with_pieces") is True:
+        answer["tokens"] = [_piece(tokenizer, token) for token in tokens]
+    return answer
+
+
+async def chat_tokens(engine: AsyncMLCEngine, fields: Fields) -> list[int]:
+    """The prompt of a chat. Raises InvalidRequest."""
     names = RenderArguments.__optional_keys__
     arguments = cast(RenderArguments, {name: fields[name] for name in names if name in fields})
-    chat = render_chat(engine.conv_template, engine.tokenizer, fields["messages"], arguments)
+    chat = await engine.render_chat(fields.get("messages", []), **arguments)
     return chat.token_ids
 
 
