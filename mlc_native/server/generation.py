@@ -19,10 +19,13 @@ from mlc_native.server.config import ServerConfig
 from mlc_native.server.dialect import Dialect
 from mlc_native.server.errors import ClientGone, public_error
 from mlc_native.server.events import EventStream
-from mlc_native.server.fields import Fields
+from mlc_native.server.fields import Fields, integer
 from mlc_native.server.gate import request_id_of, send_json
 from mlc_native.server.models import ServedModel
 from mlc_native.server.state import ServerState
+from mlc_native.server.wire import json_bytes
+
+LONG_ANSWER_VALUES = 1000  # a few milliseconds of work, which is done on a thread above that
 
 Headers = list[tuple[bytes, bytes]]
 MakeDialect = Callable[[Fields, str, ServerConfig], Dialect]
@@ -53,6 +56,15 @@ async def until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
 async def _wait_until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _num_values(fields: Fields, usage: Any) -> int:
+    """About the number of JSON values of an answer: those of a token and its alternatives."""
+    num_tokens: int = 0 if usage is None else usage.completion_tokens + usage.prompt_tokens
+    if not fields.get("logprobs") and not fields.get("prompt_logprobs"):
+        return num_tokens if fields.get("return_token_ids") else 0
+    alternatives = integer(fields, "top_logprobs") or integer(fields, "logprobs") or 0
+    return num_tokens * (1 + alternatives + (integer(fields, "prompt_logprobs") or 0))
 
 
 class Generation:
@@ -86,7 +98,14 @@ class Generation:
     ) -> None:
         response = await self._create(dialect, model)
         self._state.metrics[model.name].observe(dialect.fields, response.usage)
-        await send_json(send, 200, dialect.response(response), headers)
+
+        def write() -> bytes:
+            return json_bytes(dialect.response(response))
+
+        is_long = _num_values(dialect.fields, response.usage) > LONG_ANSWER_VALUES
+        await send_json(
+            send, 200, await self._state.on_thread(write) if is_long else write(), headers
+        )
 
     async def _stream(
         self, dialect: Dialect, model: ServedModel, scope: Scope, send: Send, headers: Headers

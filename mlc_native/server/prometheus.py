@@ -182,16 +182,21 @@ class _Collected:
 
 async def metrics_text(state: ServerState, accept: str) -> tuple[bytes, str]:
     """All metrics and their content type, in the format that a scraper accepts."""
+    loaded = [(m.name, m.engine) for m in state.models.all if m.engine is not None]
+    snapshots = {name: await state.health.metrics(engine) for name, engine in loaded}
+    return await state.on_thread(lambda: _encode(state, snapshots, accept))
+
+
+def _encode(
+    state: ServerState, snapshots: dict[str, EngineMetrics], accept: str
+) -> tuple[bytes, str]:
     collected = _Collected()
-    for model in state.models.all:
-        if model.engine is None:
-            continue
-        engine = await state.health.metrics(model.engine)
-        collected.add(_with_labels(engine.collect(), {"model_name": model.name}))
+    for name, engine in snapshots.items():
+        collected.add(_with_labels(engine.collect(), {"model_name": name}))
         if state.config.metrics_compat == "vllm":
-            collected.add(_vllm_metrics(model.name, engine, state.running.num_rejected))
-            labels = {"model_name": model.name, "engine": _ENGINE}
-            collected.add(_with_labels(state.metrics[model.name].collect(), labels))
+            collected.add(_vllm_metrics(name, engine, state.running.num_rejected))
+            labels = {"model_name": name, "engine": _ENGINE}
+            collected.add(_with_labels(state.metrics[name].collect(), labels))
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collected)
     encode, content_type = choose_encoder(accept)

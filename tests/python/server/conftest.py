@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("httpx")
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
