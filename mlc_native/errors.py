@@ -41,6 +41,9 @@ __all__ = [
 ]
 
 
+MAX_MESSAGE = 4000  # characters; a message may quote what a caller gave
+
+
 class MLCNativeError(Exception):
     """The base of the family.
 
@@ -54,7 +57,8 @@ class MLCNativeError(Exception):
     _openai_type: ClassVar[str] = "server_error"
 
     def __init__(self, message: str, field: str | None = None, code: str | None = None) -> None:
-        super().__init__(" ".join(line.strip() for line in str(message).splitlines()))
+        text = " ".join(line.strip() for line in str(message).splitlines())
+        super().__init__(text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + " ...")
         self.field = field
         self.code = code
 

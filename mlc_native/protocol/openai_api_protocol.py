@@ -8,11 +8,19 @@ everything else (also NaN) by the engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from numbers import Integral
 from typing import Any, Literal, cast
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 from mlc_native.errors import shown
 from mlc_native.protocol.chat_messages import (
@@ -25,6 +33,8 @@ from mlc_native.protocol.generation_config import SamplingOptions
 
 COMPLETION_MAX_TOP_LOGPROBS = 5
 CHAT_COMPLETION_MAX_TOP_LOGPROBS = 20
+MAX_LOGIT_BIAS = 1 << 19  # more tokens than any vocabulary has
+MESSAGES_PER_SLICE = 512
 
 # The options of SamplingOptions that OpenAI has, too; create() takes the others in extra_body.
 OPENAI_OPTIONS = {
@@ -168,6 +178,14 @@ class _SamplingRequest(SamplingOptions):
                 )
         return logit_bias
 
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def check_logit_bias_size(cls, logit_bias: Any) -> Any:
+        """Refuses at once what no vocabulary can have."""
+        if isinstance(logit_bias, Mapping) and len(logit_bias) > MAX_LOGIT_BIAS:
+            raise ValueError(f"must have at most {MAX_LOGIT_BIAS} tokens, got {len(logit_bias)}")
+        return logit_bias
+
     @model_validator(mode="after")
     def check_stream_options(self) -> _SamplingRequest:
         """Options of a stream need a stream."""
@@ -296,6 +314,19 @@ class ChatCompletionRequest(_SamplingRequest):
     continue_final_message: bool = Field(
         default=False, description="the answer continues the last message."
     )
+
+    @field_validator("messages", mode="wrap")
+    @classmethod
+    def validate_in_slices(cls, messages: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        """Lets other threads have the GIL, which pydantic keeps, while many are validated."""
+        if not isinstance(messages, list) or len(messages) <= MESSAGES_PER_SLICE:
+            return validate(messages)
+        starts = range(0, len(messages), MESSAGES_PER_SLICE)
+        try:
+            slices = [validate(messages[i : i + MESSAGES_PER_SLICE]) for i in starts]
+        except ValidationError:
+            return validate(messages)  # as a whole, for the positions in the error
+        return list(chain.from_iterable(slices))
 
     @field_validator("messages")
     @classmethod

@@ -49,6 +49,6 @@ def choose_formats(
         texts = [text for each in (formats.tools, formats.reasoning) if each for text in each.texts]
         marks = [token for token in tokenizer.special_texts if any(token in text for text in texts)]
         config.visible_special_tokens = list(
-            dict.fromkeys([*config.visible_special_tokens, *marks])
+            dict.fromkeys([*(config.visible_special_tokens or ()), *marks])
         )
     return formats

@@ -38,6 +38,11 @@ class AnswerPlan:
     response_format: RequestResponseFormat | None = None
     is_named: bool = False
 
+    @property
+    def constrained_by(self) -> str:
+        """The field of the request that the constraint comes from."""
+        return "response_format" if self.syntax.tools is None else "tools"
+
 
 def plan_answer(
     request: ChatCompletionRequest, prompt: str, formats: AnswerFormats, max_tokens: int
@@ -70,7 +75,7 @@ class _Planner:
         self._is_reasoning = False
         if self._reasoning is not None:
             self._is_reasoning = _is_reasoning(self._reasoning, request, prompt)
-            if _continues(request) and not self._is_reasoning:
+            if request.continue_final_message and not self._is_reasoning:
                 self._reasoning = None
         asked = request.response_format
         self._asked = asked if asked is not None and asked.type != "text" else None
@@ -182,12 +187,8 @@ def _offered_tools(request: ChatCompletionRequest) -> dict[str, Tool]:
     return offered
 
 
-def _continues(request: ChatCompletionRequest) -> bool:
-    return request.continue_final_message
-
-
 def _is_reasoning(reasoning: ReasoningFormat, request: ChatCompletionRequest, prompt: str) -> bool:
-    if not _continues(request):
+    if not request.continue_final_message:
         return reasoning.is_open(prompt)
     final = request.messages[-1].content
     return isinstance(final, str) and reasoning.last_is_open(final)

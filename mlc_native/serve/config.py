@@ -25,7 +25,7 @@ _COMPILER_FIELDS: dict[str, tuple[Any, ...]] = {
     "opt": (None, "O0", "O1", "O2", "O3"),
     "kv_state_kind": (None, "kv_cache"),
 }
-# Short names of types, as other engines have them. torch.bfloat16 prints as "torch.bfloat16".
+# Short names of types, as other engines have them.
 _DTYPES = {
     **{"bf16": "bfloat16", "fp16": "float16", "half": "float16"},
     **{"fp32": "float32", "float": "float32"},
@@ -82,7 +82,7 @@ class EngineConfig(EngineFields):
         """The reverse of asjson. Raises InvalidConfig naming a field that does not exist."""
         try:
             values = json.loads(json_str)
-        except ValueError as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise invalid_config("engine_config", f"invalid JSON: {error}") from error
         if not isinstance(values, dict):
             raise invalid_config("engine_config", "an engine config must be a JSON object")
@@ -98,15 +98,14 @@ class EngineConfig(EngineFields):
         values = self._values()
         for name, allowed in _COMPILER_FIELDS.items():
             value = values.pop(name)
-            if value not in allowed:
+            if not isinstance(value, (str, int, type(None))) or value not in allowed:
                 raise invalid_config(
                     name, f'"{name}" must be one of {list(allowed)}, got {shown(value)}'
                 )
         values["additional_models"] = self._additional_models()
         set_values = {name: value for name, value in values.items() if value is not None}
         for name in {"dtype", "kv_cache_dtype"} & set_values.keys():
-            text = str(set_values[name]).removeprefix("torch.")
-            set_values[name] = _DTYPES.get(text, text)
+            set_values[name] = _dtype_name(name, set_values[name])
         for name, value in set_values.items():
             set_values[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
             if not _is_json(set_values[name]):
@@ -137,6 +136,25 @@ def path_argument(name: str, value: object) -> str:
     except (OSError, ValueError) as error:  # too long, not readable, no valid text
         raise invalid_config(name, f'"{name}" cannot be {shown(value)}: {error}') from None
     return value
+
+
+def device_argument(device: object) -> str:
+    """The name of a device, which may be an object that prints as one. Raises InvalidConfig."""
+    try:
+        name = str(device)
+        name.encode()
+    except Exception:  # whatever the __str__ of another library raises
+        raise invalid_config("device", f'"device" cannot be {shown(device)}') from None
+    return name
+
+
+def _dtype_name(name: str, dtype: object) -> str:
+    """The engine's name of a type. ``torch.bfloat16`` prints as "torch.bfloat16"."""
+    try:
+        text = str(dtype).removeprefix("torch.")
+    except Exception:  # whatever the __str__ of another library raises
+        raise invalid_config(name, f'"{name}" cannot be {shown(dtype)}') from None
+    return _DTYPES.get(text, text)
 
 
 def _as_list(value: object) -> list[Any]:

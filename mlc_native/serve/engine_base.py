@@ -44,6 +44,7 @@ from mlc_native.serve.model_setup import (
 from mlc_native.serve.model_setup import ModelInfo as ModelInfo
 from mlc_native.serve.request_processing import (
     Prompt,
+    check_name,
     check_prompt_length,
     check_request_id,
     checked_pin_id,
@@ -392,5 +393,6 @@ class MLCEngineBase:
             InvalidRequest: there is no such function; the message lists those that are there.
         """
         self._check_running()
-        answer: str = self._core.debug_call_func_on_all_worker(str(name))
+        check_name("name", name)
+        answer: str = self._core.debug_call_func_on_all_worker(name)
         return answer

@@ -18,11 +18,11 @@ from tqdm import tqdm
 
 from mlc_native import _core
 from mlc_native.conversation import ChatTemplate, load_chat_template
-from mlc_native.errors import ModelLibraryNotFound, invalid_config, invalid_request
+from mlc_native.errors import ModelLibraryNotFound, invalid_config, invalid_request, shown
 from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.serve.answer_formats import AnswerFormats, choose_formats
-from mlc_native.serve.config import EngineConfig, path_argument
+from mlc_native.serve.config import EngineConfig, device_argument, path_argument
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.model_source import resolve_model
 from mlc_native.tokenizers import Tokenizer
@@ -56,12 +56,13 @@ def check_engine_config(
                 f'field in argument "engine_config" is "{configured}". Please set the '
                 f'"engine_config.{name}" to None or set it to the same as the argument "{name}".',
             )
-    if engine_config.kv_cache_page_size != KV_PAGE_SIZE:
+    page_size = engine_config.kv_cache_page_size
+    if not isinstance(page_size, int) or page_size != KV_PAGE_SIZE:
         raise invalid_config(
             "kv_cache_page_size",
             f"KV cache only supports page size {KV_PAGE_SIZE}, while the "
             f'"kv_cache_page_size" field in argument "engine_config" is '
-            f"{engine_config.kv_cache_page_size}.",
+            f"{shown(page_size)}.",
         )
     _core.check_engine_config(replace(engine_config, model=model, mode=mode).engine_json())
 
@@ -227,7 +228,9 @@ def prepare_model(
     tokenizer, template = load_tokenizer(folders[0], chat_configs[0])
     formats = choose_formats(config, tokenizer, template)
     # Last, as it may build.
-    name, config.model_lib = detect_device(str(device), config.model_lib, config.verbose)
+    name, config.model_lib = detect_device(
+        device_argument(device), config.model_lib, config.verbose
+    )
     return ModelSetup(
         model,
         name,

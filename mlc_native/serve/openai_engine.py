@@ -7,11 +7,13 @@ threads of its own.
 
 from __future__ import annotations
 
+import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mlc_native import _core
+from mlc_native.errors import InvalidRequest, invalid_request
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.protocol.validation import validated
@@ -54,6 +56,7 @@ class OpenAICall:
     stream: bool
     setup: ModelSetup  # of the model that the request was prepared for
     begins_turn: bool  # the answer begins a turn of a chat
+    constrained_by: str = field(default="response_format", kw_only=True)  # a field of the request
     add_special_tokens: bool  # around a prompt that is text
 
     def create_arguments(self) -> tuple[Prompt, GenerationConfig, str, ModelSetup, bool, bool]:
@@ -100,7 +103,7 @@ class OpenAIEngine(MLCEngineBase):
             calls = [self._chat_call(request, request_id)]
         else:
             calls = self._completion_calls(request, request_id)
-        requests = [self._create_request(*call.create_arguments()) for call in calls]
+        requests = [self._request_of(call) for call in calls]
         responder = calls[0].responder
         if len(calls) > 1:
             responder = GroupResponder({call.request_id: call.responder for call in calls})
@@ -108,6 +111,18 @@ class OpenAIEngine(MLCEngineBase):
             for call, created in zip(calls, requests, strict=True):
                 call.responder.prompt_token_ids = [i for piece in created.inputs for i in piece]
         return PreparedCall(requests, responder, request.stream, calls[0].setup)
+
+    def _request_of(self, call: OpenAICall) -> _core.Request:
+        """The request of the engine. An error of a constraint is about the field it comes from."""
+        try:
+            return self._create_request(*call.create_arguments())
+        except InvalidRequest as error:
+            if error.field != "response_format" or call.constrained_by == error.field:
+                raise
+            # Pointers into the structural tag that was made become pointers into a schema.
+            text = re.sub(r'"/format/[^"]*?/json_schema', '"', str(error))
+            text = text.replace('"response_format": ', f"a schema of {call.constrained_by}: ", 1)
+            raise invalid_request(call.constrained_by, text) from None
 
     def _report_unknown_fields(self, names: list[str]) -> None:
         """Warns of each name once."""
@@ -136,6 +151,7 @@ class OpenAIEngine(MLCEngineBase):
             setup,
             begins_turn=not request.continue_final_message,
             add_special_tokens=request.add_special_tokens is True,
+            constrained_by=plan.constrained_by,
         )
 
     def _prompt_call(

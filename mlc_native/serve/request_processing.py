@@ -32,12 +32,17 @@ def random_request_id(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex}"
 
 
+def check_name(field: str, value: object) -> None:
+    """Raises InvalidRequest for what is no text, or an empty one: an id, the name of a function."""
+    if not isinstance(value, str) or not value or not _is_unicode(value):
+        raise invalid_request(
+            field, f'"{field}" must be a text that is not empty, got {shown(value)}'
+        )
+
+
 def check_request_id(request_id: object) -> None:
     """Raises InvalidRequest for what cannot be the id of a request."""
-    if not isinstance(request_id, str) or not request_id or not _is_unicode(request_id):
-        raise invalid_request(
-            "request_id", f'"request_id" must be a text that is not empty, got {shown(request_id)}'
-        )
+    check_name("request_id", request_id)
 
 
 def checked_pin_id(pin_id: object) -> int:
@@ -117,7 +122,10 @@ def prompt_token_ids(
         InvalidRequest: the prompt is of another kind or no valid text, or the model has no
             tokenizer and the prompt is text.
     """
-    token_ids = _plain_token_ids(prompt, tokenizer)
+    try:
+        token_ids = _plain_token_ids(prompt, tokenizer)
+    except RecursionError:
+        raise invalid_request("prompt", "the lists of the prompt are nested too deeply") from None
     if not add_special_tokens or tokenizer is None:
         return token_ids
     return tokenizer.special_tokens.around(

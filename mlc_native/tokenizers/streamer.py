@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlc_native import _core
+from mlc_native.errors import invalid_request, shown
 from mlc_native.tokenizers.tokenizers import Tokenizer
 
 
@@ -17,6 +20,14 @@ class TextStreamer(_core.TextStreamer):
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__(tokenizer.token_table)
 
+    def put(self, token_ids: Sequence[int]) -> str:
+        try:
+            return super().put(token_ids)
+        except TypeError:
+            raise invalid_request(
+                "token_ids", f'"token_ids" must be a list of token ids, got {shown(token_ids)}'
+            ) from None
+
 
 class StopStrHandler(_core.StopStrHandler):
     """Finds the first of several stop strings in the token ids of one sequence.
@@ -30,4 +41,17 @@ class StopStrHandler(_core.StopStrHandler):
     """
 
     def __init__(self, stop_strs: list[str], tokenizer: Tokenizer) -> None:
-        super().__init__(stop_strs, tokenizer.token_table)
+        try:
+            super().__init__(stop_strs, tokenizer.token_table)
+        except TypeError:
+            raise invalid_request(
+                "stop_strs", f'"stop_strs" must be a list of texts, got {shown(stop_strs)}'
+            ) from None
+
+    def put(self, token_id: int) -> list[int]:
+        try:
+            return super().put(token_id)
+        except TypeError:
+            raise invalid_request(
+                "token_id", f'"token_id" must be a token id, got {shown(token_id)}'
+            ) from None

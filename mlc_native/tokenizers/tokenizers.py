@@ -12,7 +12,7 @@ from typing import Any, Literal
 import tokenizers
 
 from mlc_native import _core
-from mlc_native.errors import LoadError, invalid_request, load_error
+from mlc_native.errors import LoadError, invalid_request, load_error, shown
 from mlc_native.tokenizers.special_tokens import read_special_tokens
 
 # About 10 ms of work. Of the package's functions only encode_batch releases the GIL.
@@ -85,6 +85,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns ``encode`` of each text, computed in parallel."""
+        if isinstance(texts, str) or not isinstance(texts, Sequence):
+            raise invalid_request("texts", f'"texts" must be a list of texts, got {shown(texts)}')
         for text in texts:
             _check_unicode(text)
         encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
@@ -92,11 +94,19 @@ class Tokenizer:
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Returns the text of ``token_ids``, without special tokens unless requested."""
-        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        try:
+            text: str = self._tokenizer.decode(
+                list(token_ids), skip_special_tokens=bool(skip_special_tokens)
+            )
+        except (TypeError, OverflowError):
+            raise invalid_request(
+                "token_ids", f'"token_ids" must be a list of token ids, got {shown(token_ids)}'
+            ) from None
         return text
 
     def token_to_id(self, token: str) -> int | None:
         """Returns the id of a token as written in the vocabulary; None if there is none."""
+        _check_unicode(token)
         token_id: int | None = self._tokenizer.token_to_id(token)
         return token_id
 

@@ -365,3 +365,14 @@ def test_the_example_of_a_cpp_host(site: Path, tmp_path: Path) -> None:
     )
     assert refused.returncode == 1
     assert "/no/such/model" in refused.stderr
+
+
+def test_an_editable_install_is_a_path(tmp_path: Path) -> None:
+    """Type checkers follow a path in a .pth file; the import hooks of setuptools they cannot."""
+    environment = {**os.environ, "MLC_NATIVE_BUILD_TESTS": "1", "MLC_NATIVE_BUILD_BENCH": "1"}
+    build = [sys.executable, "setup.py", "-q", "editable_wheel", "--dist-dir", tmp_path]
+    run(*build, cwd=ROOT, env=environment)
+    (built,) = tmp_path.glob("mlc_native-*.whl")
+    with zipfile.ZipFile(built) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".pth")]
+        assert archive.read(name).decode().strip() == str(ROOT)

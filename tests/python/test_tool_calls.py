@@ -565,6 +565,50 @@ def test_what_cannot_be_honoured_is_refused(
         assert error.value.field == field
 
 
+def test_a_schema_that_cannot_be_enforced_is_about_tools(
+    random_model: Callable[..., MLCEngine],
+) -> None:
+    parameters = {"type": "object", "properties": {"a": {"not": {"const": 1}}}, "required": ["a"]}
+    for shape, pointer in (("hermes", "/properties/a/not"), ("qwen3_coder", "/not")):
+        text = f'^a schema of tools: "{pointer}" of the JSON schema cannot be enforced'
+        with pytest.raises(InvalidRequest, match=text) as error:
+            random_model(shape).chat.completions.create(
+                messages=ASK, tools=[tool("weather", parameters)], tool_choice="required"
+            )
+        assert error.value.field == "tools"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "answer", "reasoning", "content"),
+    [
+        ("<think>So", " be it.</think>\n\nYes.", " be it.", "Yes."),
+        ("<think>So.</think>", "<think>Yes.</think>", None, "<think>Yes.</think>"),
+        ("Well,", "<think>yes.</think>", None, "<think>yes.</think>"),
+    ],
+)
+def test_a_message_that_is_continued(
+    prefix: str,
+    answer: str,
+    reasoning: str | None,
+    content: str,
+    make_model: Callable[..., str],
+    fake_lib: str,
+) -> None:
+    """Whether the answer begins within the reasoning depends on the message."""
+    model = make_model(answer=answer, chat_template=template(TEMPLATES["qwen3"]))
+    with MLCEngine(model, model_lib=fake_lib) as engine:
+        message = (
+            engine.chat.completions.create(
+                messages=[*ASK, {"role": "assistant", "content": prefix}],
+                continue_final_message=True,
+            )
+            .choices[0]
+            .message
+        )
+    assert message.reasoning_content == (reasoning.strip() if reasoning else None)
+    assert message.content == content
+
+
 def test_strict_needs_a_grammar(make_model: Callable[..., str], fake_lib: str) -> None:
     model = make_model(chat_template=template(TEMPLATES["pythonic"]))
     with (
