@@ -103,7 +103,7 @@ constexpr int64_t kHeads = 16, kKvHeads = 8, kHeadDim = 128;
 // A layer full of random keys and values.
 struct KvPages {
   AlignedBuffer k_pages, v_pages;
-  KvLayer layer;
+  KvPages layer;
 
   KvPages(KvFormat format, int64_t pages) {
     const size_t bytes = KvLayerBytes(format, pages, kKvHeads, kHeadDim);
@@ -204,7 +204,7 @@ void BenchBetweenLinears(benchmark::State& state, const Format& format) {
   const std::vector<int64_t> slots(positions.begin(), positions.end());
   const AlignedBuffer k_pages(KvLayerBytes(KvFormat::kBFloat16, pages, kKvHeads, kHeadDim));
   const AlignedBuffer v_pages(KvLayerBytes(KvFormat::kBFloat16, pages, kKvHeads, kHeadDim));
-  const KvLayer kv{.format = KvFormat::kBFloat16,
+  const KvPages kv{.format = KvFormat::kBFloat16,
                    .kv_heads = kKvHeads,
                    .head_dim = kHeadDim,
                    .num_pages = pages,
@@ -227,24 +227,24 @@ void BenchBetweenLinears(benchmark::State& state, const Format& format) {
            {&before, 1});
   };
   const auto head_norm = [&](float* x, int64_t heads) {
-    return RmsNormArgs{.x = x,
-                       .ldx = kQkv,
-                       .y = x,
-                       .ldy = kQkv,
-                       .weight = weight.data(),
-                       .m = m,
-                       .groups = heads,
-                       .dim = kHeadDim};
-  };
-  const RmsNormArgs join{.x = hidden.data(),
-                         .ldx = kHidden,
-                         .residual = residual.data(),
-                         .ld_residual = kHidden,
-                         .y = normed.data(),
-                         .ldy = kHidden,
+    return NormalizeArgs{.x = x,
+                         .ldx = kQkv,
+                         .y = x,
+                         .ldy = kQkv,
                          .weight = weight.data(),
                          .m = m,
-                         .dim = kHidden};
+                         .groups = heads,
+                         .dim = kHeadDim};
+  };
+  const NormalizeArgs join{.x = hidden.data(),
+                           .ldx = kHidden,
+                           .residual = residual.data(),
+                           .ld_residual = kHidden,
+                           .y = normed.data(),
+                           .ldy = kHidden,
+                           .weight = weight.data(),
+                           .m = m,
+                           .dim = kHidden};
   float* k = qkv.data() + kHeads * kHeadDim;
   const RowStep heads[] = {head_norm(qkv.data(), kHeads), head_norm(k, kKvHeads),
                            RopeArgs{.x = qkv.data(),
@@ -263,7 +263,7 @@ void BenchBetweenLinears(benchmark::State& state, const Format& format) {
                                                 .ldv = kQkv,
                                                 .m = m,
                                                 .slots = slots.data()}}};
-  const GatedActivationArgs gate{
+  const ActivateArgs gate{
       .x = ffn.data(), .ldx = 2 * kFfn, .out = active.data(), .ldo = kFfn, .m = m, .ffn = kFfn};
   for (auto _ : state) {
     linear(hidden_panel, normed, kHidden, join);

@@ -55,7 +55,7 @@ int64_t BlockCost(const AttentionArgs& args, const AttentionSequence& s, int64_t
 // Calls visit(block, cost) for every block in a fixed order. The kv heads of a sequence are the
 // outer loop, so that neighbouring blocks share pages.
 template <typename F>
-void ForBlocks(const KvLayer& kv, const AttentionArgs& args, F visit) {
+void ForBlocks(const KvPages& kv, const AttentionArgs& args, F visit) {
   const int64_t rows = BlockRows(args.q_heads / kv.kv_heads);
   for (int64_t i = 0; i < args.num_sequences; ++i) {
     const AttentionSequence& sequence = args.sequences[i];
@@ -85,7 +85,7 @@ struct BatchSize {
   int64_t blocks = 0;
   int64_t most_segments = 0;  // greatest number in one block
 };
-BatchSize Measure(const KvLayer& kv, const AttentionArgs& args) {
+BatchSize Measure(const KvPages& kv, const AttentionArgs& args) {
   BatchSize size;
   ForBlocks(kv, args, [&](const AttentionBlock& block, int64_t cost) {
     const SegmentRange segments = Segments(args, block);
@@ -97,7 +97,7 @@ BatchSize Measure(const KvLayer& kv, const AttentionArgs& args) {
 }
 
 // Each thread visits all blocks and computes those whose middle lies in its share of the cost.
-void AttendBlocks(const Cpu& cpu, const KvLayer& kv, const AttentionArgs& args,
+void AttendBlocks(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args,
                   const Workspace& workspace, int64_t total) {
   const auto attend = [&](int64_t begin, int64_t end, int thread) {
     int64_t done = 0;
@@ -117,7 +117,7 @@ void AttendBlocks(const Cpu& cpu, const KvLayer& kv, const AttentionArgs& args,
 // in any order and then folded in the order of their keys.
 struct Wave {
   const Cpu& cpu;
-  const KvLayer& kv;
+  const KvPages& kv;
   const AttentionArgs& args;
   const Workspace& workspace;
   int64_t share;  // segments per block and wave; fewer when the block has fewer left
@@ -179,7 +179,7 @@ size_t AttentionWorkspaceBytes(int num_threads, int64_t q_heads, int64_t kv_head
          sizeof(float);
 }
 
-void PagedAttention(const Cpu& cpu, const KvLayer& kv, const AttentionArgs& args) {
+void PagedAttention(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args) {
   MLC_CHECK(kv.kv_heads > 0 && args.q_heads % kv.kv_heads == 0)
       << "q_heads " << args.q_heads << " kv_heads " << kv.kv_heads;
   MLC_CHECK(args.ldq >= args.q_heads * kv.head_dim && args.ldo >= args.q_heads * kv.head_dim);

@@ -156,7 +156,7 @@ void GatherRows(const Cpu& cpu, const RowTable& table, const GatherArgs& args);
 // share weight[dim]. y may be x. With `accumulate`, the result is added to y (post-norms that add
 // to the residual). With a residual[m, groups * dim], x is first added to the residual, and the
 // residual is what is normalized; it overlaps neither x nor y.
-struct RmsNormArgs {
+struct NormalizeArgs {
   const float* x = nullptr;
   int64_t ldx = 0;
   float* residual = nullptr;  // null: none
@@ -171,7 +171,7 @@ struct RmsNormArgs {
   int64_t dim = 0;
   bool accumulate = false;
 };
-void RmsNorm(const Cpu& cpu, const RmsNormArgs& args);
+void Normalize(const Cpu& cpu, const NormalizeArgs& args);
 
 // Rotates x[m, heads, head_dim] (row stride ld) in place. Of the first rotary_dim (even, <=
 // head_dim) elements of each head, element i is paired with i + rotary_dim / 2 ("rotate_half"). The
@@ -193,7 +193,7 @@ enum class Activation : uint8_t { kSilu, kGeluTanh };
 
 // out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn]. out is x (with the same ld) or does not overlap
 // it.
-struct GatedActivationArgs {
+struct ActivateArgs {
   Activation activation = Activation::kSilu;
   const float* x = nullptr;
   int64_t ldx = 0;
@@ -202,7 +202,7 @@ struct GatedActivationArgs {
   int64_t m = 0;
   int64_t ffn = 0;
 };
-void GatedActivation(const Cpu& cpu, const GatedActivationArgs& args);
+void Activate(const Cpu& cpu, const ActivateArgs& args);
 
 struct MatrixView {
   float* data = nullptr;
@@ -217,7 +217,7 @@ void SoftCap(const Cpu& cpu, const MatrixView& x, float cap);  // x = cap * tanh
 // One layer's pages [kv_heads, num_pages], each laid out as in kv_format.h. The heads are the outer
 // dimension because attention reads the pages of one head after another, so that consecutive pages
 // are contiguous in memory.
-struct KvLayer {
+struct KvPages {
   KvFormat format = KvFormat::kFloat32;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
@@ -238,10 +238,10 @@ struct WriteKvArgs {
   int64_t m = 0;
   const int64_t* slots = nullptr;
 };
-void WriteKv(const Cpu& cpu, const KvLayer& kv, const WriteKvArgs& args);
+void WriteKv(const Cpu& cpu, const KvPages& kv, const WriteKvArgs& args);
 
 // Copies K and V of a whole page, for copy-on-write.
-void CopyPage(const KvLayer& kv, int64_t from_page, int64_t to_page);
+void CopyPage(const KvPages& kv, int64_t from_page, int64_t to_page);
 
 // Rows [row_begin, row_begin + num_rows) of the batch are consecutive positions of one sequence,
 // from first_position on. Position p of the sequence is in page block_table[p / kPageSize].
@@ -273,17 +273,17 @@ struct AttentionArgs {
 // Does not depend on batch and context length, so one allocation per engine is enough.
 size_t AttentionWorkspaceBytes(int num_threads, int64_t q_heads, int64_t kv_heads,
                                int64_t head_dim);
-void PagedAttention(const Cpu& cpu, const KvLayer& kv, const AttentionArgs& args);
+void PagedAttention(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args);
 
 // ---- Several row-wise kernels in one loop ----
 
 struct WriteKvStep {
-  const KvLayer* kv = nullptr;
+  const KvPages* kv = nullptr;
   WriteKvArgs rows{};
 };
 
 // A kernel whose output row i depends only on input row i.
-using RowStep = std::variant<RmsNormArgs, RopeArgs, GatedActivationArgs, WriteKvStep>;
+using RowStep = std::variant<NormalizeArgs, RopeArgs, ActivateArgs, WriteKvStep>;
 
 // Runs the steps on the same m rows, in order. A thread takes some rows through all steps while
 // they are in its cache.

@@ -1,11 +1,12 @@
-// The layout of a KV page: where each element lies, and how many bytes a page takes. Pure
-// functions; any thread.
+// The formats of keys and values, and the layout of a KV page on the CPU: where each element lies,
+// and how many bytes a page takes. Pure functions; any thread.
 //
 // D is head_dim rounded up to kKvRowUnit. The part of one kv head in a page is a whole number of
 // cache lines, for K and for V:
 //   float32, float16   K [D, 16 tokens]         V [16 tokens, D]
 //   bfloat16, int8     K [D / 2, 16 tokens, 2]  V [8, D, 2 tokens]
 //   int8               followed by the tokens' scales, float32 [16]
+// CUDA's pages have a layout of their own (kernels/cuda/kernels.h), and float8 exists only there.
 // K is transposed so that the scores of 16 keys need no sums across a vector. Pairs are adjacent
 // because the dot product of bfloat16 takes two products at a time. In written tokens, the elements
 // of K beyond head_dim are zero and those of V are unspecified.
@@ -25,7 +26,7 @@ namespace mlc_native::kernels {
 inline constexpr int64_t kPageSize = kKvPageSize;
 inline constexpr int64_t kKvRowUnit = 16;
 
-enum class KvFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8 };
+enum class KvFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kFloat8 };
 
 constexpr KvFormat KvFormatOf(DType dtype) {
   switch (dtype) {
@@ -40,8 +41,17 @@ constexpr KvFormat KvFormatOf(DType dtype) {
 }
 
 constexpr int64_t KvElementBytes(KvFormat format) {
-  if (format == KvFormat::kFloat32) return 4;
-  return format == KvFormat::kInt8 ? 1 : 2;
+  switch (format) {
+    case KvFormat::kFloat32:
+      return 4;
+    case KvFormat::kBFloat16:
+    case KvFormat::kFloat16:
+      return 2;
+    case KvFormat::kInt8:
+    case KvFormat::kFloat8:
+      return 1;
+  }
+  return 0;
 }
 constexpr bool KvInPairs(KvFormat format) {
   return format == KvFormat::kBFloat16 || format == KvFormat::kInt8;

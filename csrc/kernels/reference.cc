@@ -20,7 +20,7 @@ Matrix Linear(const Matrix& x, const Matrix& w, const Matrix& bias, int64_t m) {
   return y;
 }
 
-Matrix RmsNorm(const Matrix& x, const Matrix& weight, double weight_offset, double eps) {
+Matrix Normalize(const Matrix& x, const Matrix& weight, double weight_offset, double eps) {
   const size_t dim = weight.size();
   Matrix y(x.size());
   for (size_t at = 0; at < x.size(); at += dim) {
@@ -50,7 +50,7 @@ Matrix Rope(const Matrix& x, int64_t head_dim, const std::vector<int32_t>& posit
   return y;
 }
 
-Matrix GatedActivation(const Matrix& x, int64_t ffn, Activation activation) {
+Matrix Activate(const Matrix& x, int64_t ffn, Activation activation) {
   const auto m = static_cast<int64_t>(x.size()) / (2 * ffn);
   Matrix y(m * ffn);
   for (int64_t i = 0; i < m; ++i) {

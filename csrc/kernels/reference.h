@@ -15,14 +15,14 @@ using Matrix = std::vector<double>;  // dense, row-major
 Matrix Linear(const Matrix& x, const Matrix& w, const Matrix& bias, int64_t m);
 
 // Normalizes every span of weight.size() values of x by itself.
-Matrix RmsNorm(const Matrix& x, const Matrix& weight, double weight_offset, double eps);
+Matrix Normalize(const Matrix& x, const Matrix& weight, double weight_offset, double eps);
 
 // x[m, heads, head_dim]; angle of pair i at position p is p * inverse_frequencies[i].
 Matrix Rope(const Matrix& x, int64_t head_dim, const std::vector<int32_t>& positions,
             const std::vector<double>& inverse_frequencies);
 
 // x[m, 2 * ffn] -> [m, ffn]
-Matrix GatedActivation(const Matrix& x, int64_t ffn, Activation activation);
+Matrix Activate(const Matrix& x, int64_t ffn, Activation activation);
 
 struct AttentionShape {
   int64_t q_heads = 0;

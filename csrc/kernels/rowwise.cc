@@ -11,15 +11,15 @@ namespace {
 
 // ---- Checks, cost and loop of each step ----
 
-void Check(const RmsNormArgs& a) {
+void Check(const NormalizeArgs& a) {
   const int64_t width = a.groups * a.dim;
   MLC_CHECK(a.dim > 0 && a.groups > 0 && a.ldx >= width && a.ldy >= width &&
             (a.residual == nullptr || a.ld_residual >= width))
       << "dim " << a.dim << " groups " << a.groups;
 }
-int64_t Elements(const RmsNormArgs& a) { return a.groups * a.dim; }
-void Run(const CpuKernels& isa, const RmsNormArgs& a, int64_t begin, int64_t end) {
-  isa.rms_norm(a, begin, end);
+int64_t Elements(const NormalizeArgs& a) { return a.groups * a.dim; }
+void Run(const CpuKernels& isa, const NormalizeArgs& a, int64_t begin, int64_t end) {
+  isa.normalize(a, begin, end);
 }
 
 void Check(const RopeArgs& a) {
@@ -31,19 +31,19 @@ void Run(const CpuKernels& isa, const RopeArgs& a, int64_t begin, int64_t end) {
   isa.rope(a, begin, end);
 }
 
-void Check(const GatedActivationArgs& a) { MLC_CHECK(a.ldx >= 2 * a.ffn && a.ldo >= a.ffn); }
-int64_t Elements(const GatedActivationArgs& a) {
+void Check(const ActivateArgs& a) { MLC_CHECK(a.ldx >= 2 * a.ffn && a.ldo >= a.ffn); }
+int64_t Elements(const ActivateArgs& a) {
   return 8 * a.ffn;  // an exponential and a division cost about eight plain operations
 }
-void Run(const CpuKernels& isa, const GatedActivationArgs& a, int64_t begin, int64_t end) {
-  isa.gated_activation(a, begin, end);
+void Run(const CpuKernels& isa, const ActivateArgs& a, int64_t begin, int64_t end) {
+  isa.activate(a, begin, end);
 }
 
 void Check(const WriteKvStep& step) {
-  const KvLayer& kv = *step.kv;
+  const KvPages& kv = *step.kv;
   const WriteKvArgs& a = step.rows;
   const int64_t width = kv.kv_heads * kv.head_dim;
-  MLC_CHECK(a.ldk >= width && a.ldv >= width);
+  MLC_CHECK(a.ldk >= width && a.ldv >= width && kv.format != KvFormat::kFloat8);
   for (int64_t i = 0; i < a.m; ++i) {
     MLC_CHECK(a.slots[i] >= 0 && a.slots[i] < kv.num_pages * kPageSize)
         << "slot " << a.slots[i] << " of " << kv.num_pages << " pages";
@@ -97,10 +97,10 @@ void RunRows(const Cpu& cpu, std::span<const RowStep> steps) {
           [&](int64_t begin, int64_t end) { RunSteps(*cpu.isa, steps, begin, end); });
 }
 
-void RmsNorm(const Cpu& cpu, const RmsNormArgs& args) { RunOne(cpu, args); }
+void Normalize(const Cpu& cpu, const NormalizeArgs& args) { RunOne(cpu, args); }
 void Rope(const Cpu& cpu, const RopeArgs& args) { RunOne(cpu, args); }
-void GatedActivation(const Cpu& cpu, const GatedActivationArgs& args) { RunOne(cpu, args); }
-void WriteKv(const Cpu& cpu, const KvLayer& kv, const WriteKvArgs& args) {
+void Activate(const Cpu& cpu, const ActivateArgs& args) { RunOne(cpu, args); }
+void WriteKv(const Cpu& cpu, const KvPages& kv, const WriteKvArgs& args) {
   RunOne(cpu, WriteKvStep{&kv, args});
 }
 
@@ -111,10 +111,11 @@ void SoftCap(const Cpu& cpu, const MatrixView& x, float cap) {
 }
 
 size_t KvLayerBytes(KvFormat format, int64_t num_pages, int64_t kv_heads, int64_t head_dim) {
+  MLC_CHECK(format != KvFormat::kFloat8);
   return static_cast<size_t>(kv_heads * num_pages * KvPageBytes(format, head_dim));
 }
 
-void CopyPage(const KvLayer& kv, int64_t from_page, int64_t to_page) {
+void CopyPage(const KvPages& kv, int64_t from_page, int64_t to_page) {
   MLC_CHECK(from_page >= 0 && from_page < kv.num_pages && to_page >= 0 && to_page < kv.num_pages)
       << from_page << " -> " << to_page << " of " << kv.num_pages;
   if (from_page == to_page) return;

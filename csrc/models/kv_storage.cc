@@ -29,7 +29,7 @@ int64_t KvStorage::BytesPerToken(const ModelConfig& config, kernels::KvFormat fo
 void KvStorage::CopyPages(std::span<const PageCopy> copies) {
   for (const PageCopy& copy : copies) {
     MLC_CHECK(copy.src_page != copy.dst_page) << "page " << copy.src_page;
-    for (const kernels::KvLayer& layer : layers_) {
+    for (const kernels::KvPages& layer : layers_) {
       kernels::CopyPage(layer, copy.src_page, copy.dst_page);
     }
   }

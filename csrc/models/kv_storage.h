@@ -22,12 +22,12 @@ class KvStorage {
   static int64_t BytesPerToken(const ModelConfig& config, kernels::KvFormat format);
 
   int64_t num_pages() const { return num_pages_; }
-  const kernels::KvLayer& layer(size_t i) const { return layers_[i]; }
+  const kernels::KvPages& layer(size_t i) const { return layers_[i]; }
   void CopyPages(std::span<const PageCopy> copies);
 
  private:
   int64_t num_pages_ = 0;
-  std::vector<kernels::KvLayer> layers_;
+  std::vector<kernels::KvPages> layers_;
   TensorStorage storage_;
 };
 

@@ -57,8 +57,9 @@ class Transformer::Ops {
  private:
   using Linear = CpuDecoderWeights::Linear;
 
-  kernels::RmsNormArgs Norm(const Activations& x, const float* weight, const Activations& y) const;
-  kernels::RmsNormArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
+  kernels::NormalizeArgs Norm(const Activations& x, const float* weight,
+                              const Activations& y) const;
+  kernels::NormalizeArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
   // Runs the remembered operations first.
   void RunLinear(const Linear& linear, const Activations& x, const Activations& y);
 
@@ -117,8 +118,8 @@ void Transformer::Ops::Embed() {
 
 // ---- Norms ----
 
-kernels::RmsNormArgs Transformer::Ops::Norm(const Activations& x, const float* weight,
-                                            const Activations& y) const {
+kernels::NormalizeArgs Transformer::Ops::Norm(const Activations& x, const float* weight,
+                                              const Activations& y) const {
   return {.x = x.data,
           .ldx = x.width,
           .y = y.data,
@@ -131,10 +132,10 @@ kernels::RmsNormArgs Transformer::Ops::Norm(const Activations& x, const float* w
           .dim = config_.hidden_size};
 }
 
-kernels::RmsNormArgs Transformer::Ops::HeadNorm(const float* weight, float* x,
-                                                int64_t heads) const {
+kernels::NormalizeArgs Transformer::Ops::HeadNorm(const float* weight, float* x,
+                                                  int64_t heads) const {
   const Activations rows{.data = x, .width = buffers_.qkv.width};
-  kernels::RmsNormArgs norm = Norm(rows, weight, rows);
+  kernels::NormalizeArgs norm = Norm(rows, weight, rows);
   const bool whole = config_.arch->qk_norm == QkNorm::kWholeProjection;
   norm.groups = whole ? 1 : heads;
   norm.dim = whole ? heads * config_.head_dim : config_.head_dim;
@@ -146,7 +147,7 @@ void Transformer::Ops::Normalize(const float* pre_norm) {
     input_ = &buffers_.residual;
     return;
   }
-  kernels::RmsNormArgs norm = Norm(buffers_.residual, pre_norm, buffers_.hidden);
+  kernels::NormalizeArgs norm = Norm(buffers_.residual, pre_norm, buffers_.hidden);
   norm.eps = config_.residual_norm_eps;
   remembered_.Add(norm);
   input_ = &buffers_.hidden;
@@ -154,13 +155,13 @@ void Transformer::Ops::Normalize(const float* pre_norm) {
 
 void Transformer::Ops::AddAndNormalize(const float* post_norm, const float* pre_norm) {
   if (post_norm != nullptr) {
-    kernels::RmsNormArgs norm = Norm(buffers_.hidden, post_norm, buffers_.residual);
+    kernels::NormalizeArgs norm = Norm(buffers_.hidden, post_norm, buffers_.residual);
     norm.accumulate = true;
     remembered_.Add(norm);
     return Normalize(pre_norm);
   }
   MLC_CHECK(pre_norm != nullptr) << "neither a norm after the block nor one before the next";
-  kernels::RmsNormArgs norm = Norm(buffers_.hidden, pre_norm, buffers_.hidden);
+  kernels::NormalizeArgs norm = Norm(buffers_.hidden, pre_norm, buffers_.hidden);
   norm.residual = buffers_.residual.data;
   norm.ld_residual = buffers_.residual.width;
   norm.eps = config_.residual_norm_eps;
@@ -198,13 +199,13 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
 }
 
 void Transformer::Ops::Activate() {
-  remembered_.Add(kernels::GatedActivationArgs{.activation = config_.activation,
-                                               .x = buffers_.ffn.data,
-                                               .ldx = buffers_.ffn.width,
-                                               .out = buffers_.ffn.data,
-                                               .ldo = buffers_.ffn.width,
-                                               .m = num_rows_,
-                                               .ffn = config_.ffn_size});
+  remembered_.Add(kernels::ActivateArgs{.activation = config_.activation,
+                                        .x = buffers_.ffn.data,
+                                        .ldx = buffers_.ffn.width,
+                                        .out = buffers_.ffn.data,
+                                        .ldo = buffers_.ffn.width,
+                                        .m = num_rows_,
+                                        .ffn = config_.ffn_size});
 }
 
 void Transformer::Ops::Head() {

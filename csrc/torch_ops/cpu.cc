@@ -49,7 +49,7 @@ Tensor Embedding(const Tensor& table, const Tensor& ids, double scale) {
 struct Norm {
   float eps;
   float offset;
-  kernels::RmsNormArgs Args(const Rows& x, float* y, const Rows& weight) const {
+  kernels::NormalizeArgs Args(const Rows& x, float* y, const Rows& weight) const {
     return {.x = x.data<float>(),
             .ldx = x.ld(),
             .y = y,
@@ -68,7 +68,7 @@ Tensor RmsNorm(const Tensor& x, const Tensor& weight, double eps, double weight_
   const Rows rows = Floats("x", x);
   const Rows w = Floats("weight", weight);
   Run([&](const Cpu& cpu) {
-    kernels::RmsNorm(cpu, norm.Args(rows, out.mutable_data_ptr<float>(), w));
+    kernels::Normalize(cpu, norm.Args(rows, out.mutable_data_ptr<float>(), w));
   });
   return out;
 }
@@ -81,15 +81,15 @@ Tensor AddRmsNorm(const Tensor& residual, const Tensor& x, const Tensor& weight,
   const Rows w = Floats("weight", weight);
   auto* sum = residual.mutable_data_ptr<float>();
   auto* y = out.mutable_data_ptr<float>();
-  kernels::RmsNormArgs args = norm.Args(rows, y, w);
+  kernels::NormalizeArgs args = norm.Args(rows, y, w);
   if (!post_weight) {
     args.residual = sum;
     args.ld_residual = rows.n();
-    Run([&](const Cpu& cpu) { kernels::RmsNorm(cpu, args); });
+    Run([&](const Cpu& cpu) { kernels::Normalize(cpu, args); });
     return out;
   }
   const Rows post = Floats("post_weight", *post_weight);
-  kernels::RmsNormArgs add = norm.Args(rows, sum, post);
+  kernels::NormalizeArgs add = norm.Args(rows, sum, post);
   add.accumulate = true;
   args.x = sum;
   args.ldx = rows.n();
@@ -102,13 +102,13 @@ Tensor GatedActivation(const Tensor& x, std::string_view activation) {
   Tensor out = outputs::GatedActivation(x, activation);
   const Rows rows = Floats("x", x);
   Run([&](const Cpu& cpu) {
-    kernels::GatedActivation(cpu, {.activation = ParseActivation(activation),
-                                   .x = rows.data<float>(),
-                                   .ldx = rows.ld(),
-                                   .out = out.mutable_data_ptr<float>(),
-                                   .ldo = rows.n() / 2,
-                                   .m = rows.m(),
-                                   .ffn = rows.n() / 2});
+    kernels::Activate(cpu, {.activation = ParseActivation(activation),
+                            .x = rows.data<float>(),
+                            .ldx = rows.ld(),
+                            .out = out.mutable_data_ptr<float>(),
+                            .ldo = rows.n() / 2,
+                            .m = rows.m(),
+                            .ffn = rows.n() / 2});
   });
   return out;
 }

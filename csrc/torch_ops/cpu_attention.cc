@@ -14,7 +14,7 @@ using kernels::Cpu;
 
 // ---- Paged KV ----
 
-kernels::KvLayer Layer(const Tensor& kv, int64_t head_dim) {
+kernels::KvPages Layer(const Tensor& kv, int64_t head_dim) {
   CheckValue(kv.scalar_type() != ScalarType::Float8_e4m3fn,
              "kv must be of type float32, bfloat16, float16 or int8, got float8_e4m3fn");
   const auto format = kv.scalar_type() == ScalarType::Char ? kernels::KvFormat::kInt8
@@ -47,7 +47,7 @@ Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim, double k_
               double v_scale) {
   Tensor out = outputs::ReadKv(kv, slots, head_dim, k_scale, v_scale);
   CheckNoScales(k_scale, v_scale);
-  const kernels::KvLayer layer = Layer(kv, head_dim);
+  const kernels::KvPages layer = Layer(kv, head_dim);
   const bool in_pairs = kernels::KvInPairs(layer.format);
   const int64_t row = kernels::KvRow(head_dim);
   const int64_t page_bytes = kernels::KvPageBytes(layer.format, head_dim);
@@ -91,7 +91,7 @@ void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
   outputs::QkRopeWriteKv(qkv, kv, positions, slots, cos, sin, head_dim, q_norm, k_norm, eps,
                          weight_offset, k_scale, v_scale);
   CheckNoScales(k_scale, v_scale);
-  const kernels::KvLayer layer = Layer(kv, head_dim);
+  const kernels::KvPages layer = Layer(kv, head_dim);
   Check("qkv", qkv, qkv, {ScalarType::Float}, {kAny, kAny});
   const Rows rows = MutableRows("qkv", qkv, sizeof(float));
   const Tensor all_positions = torch::stable::contiguous(positions),
@@ -107,16 +107,16 @@ void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
     for (const int part : {0, 1}) {  // q, k
       const int64_t heads = part == 0 ? q_heads : layer.kv_heads;
       if (norms[part]) {
-        steps.push_back(kernels::RmsNormArgs{.x = x,
-                                             .ldx = rows.ld(),
-                                             .y = x,
-                                             .ldy = rows.ld(),
-                                             .weight = FloatsOf(norms[part]),
-                                             .weight_offset = static_cast<float>(weight_offset),
-                                             .eps = static_cast<float>(eps),
-                                             .m = end - begin,
-                                             .groups = heads,
-                                             .dim = head_dim});
+        steps.push_back(kernels::NormalizeArgs{.x = x,
+                                               .ldx = rows.ld(),
+                                               .y = x,
+                                               .ldy = rows.ld(),
+                                               .weight = FloatsOf(norms[part]),
+                                               .weight_offset = static_cast<float>(weight_offset),
+                                               .eps = static_cast<float>(eps),
+                                               .m = end - begin,
+                                               .groups = heads,
+                                               .dim = head_dim});
       }
       steps.push_back(
           kernels::RopeArgs{.x = x,
@@ -144,7 +144,7 @@ void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
 
 void CopyPages(const Tensor& kv, const Tensor& pairs, int64_t head_dim) {
   outputs::CopyPages(kv, pairs, head_dim);
-  const kernels::KvLayer layer = Layer(kv, head_dim);
+  const kernels::KvPages layer = Layer(kv, head_dim);
   const Tensor list = torch::stable::contiguous(pairs);
   const auto* pair = list.const_data_ptr<int32_t>();
   for (int64_t i = 0; i < list.size(0); ++i) {
@@ -168,7 +168,7 @@ void Attend(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
          .first_position = span.first_position,
          .block_table = tables.const_data_ptr<int32_t>() + span.table * tables.size(1)});
   }
-  const kernels::KvLayer layer = Layer(kv, q.size(2));
+  const kernels::KvPages layer = Layer(kv, q.size(2));
   const Rows rows(torch::stable::flatten(q, 1), sizeof(float));
   Run([&](const Cpu& cpu) {
     const Tensor workspace = HostBytes(kernels::AttentionWorkspaceBytes(

@@ -10,18 +10,19 @@ namespace mlc_native::ops {
 namespace {
 
 namespace cuda = kernels::cuda;
+using kernels::KvFormat;
 
-cuda::KvType KvTypeOf(const Tensor& kv) {
+KvFormat FormatOf(const Tensor& kv) {
   CheckValue(kv.scalar_type() != ScalarType::Char,
              "kv must be of type float32, bfloat16, float16 or float8_e4m3fn, got int8");
-  if (kv.scalar_type() == ScalarType::Float8_e4m3fn) return cuda::KvType::kFloat8;
-  return static_cast<cuda::KvType>(DTypeOf(kv));
+  if (kv.scalar_type() == ScalarType::Float8_e4m3fn) return KvFormat::kFloat8;
+  return kernels::KvFormatOf(DTypeOf(kv));
 }
 
 cuda::KvPages Pages(const Tensor& kv, int64_t head_dim, double k_scale = 1, double v_scale = 1) {
   CheckRowSize("kv", head_dim, cuda::kMaxHeadDim);
   auto* pages = static_cast<char*>(kv.data_ptr());
-  return {.type = KvTypeOf(kv),
+  return {.format = FormatOf(kv),
           .kv_heads = KvHeads(kv),
           .head_dim = head_dim,
           .num_pages = kv.size(1),
@@ -32,7 +33,7 @@ cuda::KvPages Pages(const Tensor& kv, int64_t head_dim, double k_scale = 1, doub
 }
 
 // Checks that `kv` has the type of the activations `x`, or 8 bits with 16-bit activations.
-void CheckKvType(const Tensor& kv, const Tensor& x) {
+void CheckKvFormat(const Tensor& kv, const Tensor& x) {
   CheckValue(
       kv.scalar_type() == x.scalar_type() ||
           (kv.scalar_type() == ScalarType::Float8_e4m3fn && x.scalar_type() != ScalarType::Float),
@@ -71,7 +72,7 @@ void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
                    double weight_offset, double k_scale, double v_scale) {
   outputs::QkRopeWriteKv(qkv, kv, positions, slots, cos, sin, head_dim, q_norm, k_norm, eps,
                          weight_offset, k_scale, v_scale);
-  CheckKvType(kv, qkv);
+  CheckKvFormat(kv, qkv);
   const cuda::KvPages pages = Pages(kv, head_dim, k_scale, v_scale);
   const Rows rows = MutableRows("qkv", qkv, kCudaAlignment);
   const Tensor all_positions = torch::stable::contiguous(positions),
@@ -133,7 +134,7 @@ class Attention {
               .window = options.window,
               .block_tables = tables_.const_data_ptr<int32_t>(),
               .ld_block_tables = tables_.size(1)} {
-    CheckKvType(kv, q);
+    CheckKvFormat(kv, q);
   }
 
   // Row i sees the first lengths[i] keys of table tables[i]; without tables, of table i.

@@ -38,7 +38,7 @@ struct Scratch {
 };
 
 struct BlockContext {
-  const KvLayer& kv;
+  const KvPages& kv;
   const AttentionArgs& args;
   const AttentionBlock& block;
   int64_t group;  // q heads per kv head
@@ -51,7 +51,7 @@ struct BlockContext {
   int64_t step_end;
 
   // The segment's state is at `state`, or in the scratch memory if that is null.
-  BlockContext(const KvLayer& kv, const AttentionArgs& args, const AttentionBlock& block,
+  BlockContext(const KvPages& kv, const AttentionArgs& args, const AttentionBlock& block,
                float* state)
       : kv(kv),
         args(args),
@@ -318,7 +318,7 @@ void EndBlock(const BlockContext& c, const State& s) {
   }
 }
 
-void AttendBlock(const KvLayer& kv, const AttentionArgs& args, const AttentionBlock& block) {
+void AttendBlock(const KvPages& kv, const AttentionArgs& args, const AttentionBlock& block) {
   const BlockContext c(kv, args, block, nullptr);
   const int64_t first = c.step_begin / kStepsPerSegment;
   const int64_t last = (c.step_end - 1) / kStepsPerSegment;
@@ -335,7 +335,7 @@ void AttendBlock(const KvLayer& kv, const AttentionArgs& args, const AttentionBl
   EndBlock(c, first < last ? total : c.segment);
 }
 
-void AttendSegment(const KvLayer& kv, const AttentionArgs& args, const AttentionBlock& block,
+void AttendSegment(const KvPages& kv, const AttentionArgs& args, const AttentionBlock& block,
                    int64_t segment, float* state) {
   BlockContext c(kv, args, block, state);
   c.step_begin = Max64(c.step_begin, segment * kStepsPerSegment);
@@ -348,7 +348,7 @@ void AttendSegment(const KvLayer& kv, const AttentionArgs& args, const Attention
   });
 }
 
-void FoldSegments(const KvLayer& kv, const AttentionArgs& args, const AttentionBlock& block,
+void FoldSegments(const KvPages& kv, const AttentionArgs& args, const AttentionBlock& block,
                   const AttentionParts& parts) {
   const BlockContext c(kv, args, block, nullptr);
   const State total = c.StateAt(parts.total);

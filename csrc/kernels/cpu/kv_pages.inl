@@ -50,12 +50,14 @@ inline void WithKvFormat(KvFormat format, F f) {
       return f(KvFloat16{});
     case KvFormat::kInt8:
       return f(KvInt8{});
+    case KvFormat::kFloat8:
+      return;  // only on GPUs; refused by KvLayerBytes
   }
 }
 
 // K, or V, of one kv head in one page.
 template <typename T>
-inline typename T::Storage* KvPage(const KvLayer& kv, void* pages, int64_t head, int64_t page) {
+inline typename T::Storage* KvPage(const KvPages& kv, void* pages, int64_t head, int64_t page) {
   const int64_t index = head * kv.num_pages + page;
   return reinterpret_cast<typename T::Storage*>(static_cast<char*>(pages) +
                                                 index * KvPageBytes(T::kFormat, kv.head_dim));
@@ -108,7 +110,7 @@ inline float EncodeInt8(const float* x, int64_t head_dim, F put) {
 
 // Writes row x to the elements index(d) of a page, and the scale of its token.
 template <typename T, typename F>
-inline void WriteKvRow(const KvLayer& kv, typename T::Storage* page, int64_t token, const float* x,
+inline void WriteKvRow(const KvPages& kv, typename T::Storage* page, int64_t token, const float* x,
                        F index) {
   const auto put = [&](int64_t d, typename T::Storage element) { page[index(d)] = element; };
   if constexpr (T::kFormat == KvFormat::kInt8) {
@@ -118,7 +120,7 @@ inline void WriteKvRow(const KvLayer& kv, typename T::Storage* page, int64_t tok
   }
 }
 
-void WriteKvRows(const KvLayer& kv, const WriteKvArgs& a, int64_t begin, int64_t end) {
+void WriteKvRows(const KvPages& kv, const WriteKvArgs& a, int64_t begin, int64_t end) {
   WithKvFormat(kv.format, [&](auto format) {
     using T = decltype(format);
     constexpr bool kInPairs = KvInPairs(T::kFormat);

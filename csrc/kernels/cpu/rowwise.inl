@@ -29,7 +29,7 @@ inline void AddRow(float* x, const float* r, int64_t n) {
   ForVectors(n, [&](int64_t, auto load, auto store) { store(x, load(x) + load(r)); });
 }
 
-void RmsNormRows(const RmsNormArgs& a, int64_t begin, int64_t end) {
+void NormalizeRows(const NormalizeArgs& a, int64_t begin, int64_t end) {
   const Vec offset = Vec::Set(a.weight_offset);
   for (int64_t row = begin; row < end; ++row) {
     const float* x_row = a.x + row * a.ldx;
@@ -75,7 +75,7 @@ inline Vec GeluTanh(Vec x) {
   return TimesSigmoid(x, twice_u);
 }
 
-void GatedActivationRows(const GatedActivationArgs& a, int64_t begin, int64_t end) {
+void ActivateRows(const ActivateArgs& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const float* gate = a.x + row * a.ldx;
     const float* up = gate + a.ffn;

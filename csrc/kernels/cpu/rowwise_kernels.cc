@@ -9,9 +9,9 @@
 namespace mlc_native::kernels::MLC_NATIVE_ISA {
 
 constinit const RowKernels kRows = {
-    .rms_norm = RmsNormRows,
+    .normalize = NormalizeRows,
     .rope = RopeRows,
-    .gated_activation = GatedActivationRows,
+    .activate = ActivateRows,
     .soft_cap = SoftCapRows,
 };
 

@@ -70,20 +70,20 @@ struct LinearKernels {
 };
 
 struct AttentionKernels {
-  void (*write_kv)(const KvLayer&, const WriteKvArgs&, int64_t row_begin, int64_t row_end);
-  void (*attention)(const KvLayer&, const AttentionArgs&, const AttentionBlock&);
+  void (*write_kv)(const KvPages&, const WriteKvArgs&, int64_t row_begin, int64_t row_end);
+  void (*attention)(const KvPages&, const AttentionArgs&, const AttentionBlock&);
   // The same in parts. The first function computes the state of one segment. The second one adds
   // segments to the total of their block, and writes args.out after the block's last segment.
-  void (*attention_segment)(const KvLayer&, const AttentionArgs&, const AttentionBlock&,
+  void (*attention_segment)(const KvPages&, const AttentionArgs&, const AttentionBlock&,
                             int64_t segment, float* state);
-  void (*attention_fold)(const KvLayer&, const AttentionArgs&, const AttentionBlock&,
+  void (*attention_fold)(const KvPages&, const AttentionArgs&, const AttentionBlock&,
                          const AttentionParts&);
 };
 
 struct RowKernels {
-  void (*rms_norm)(const RmsNormArgs&, int64_t row_begin, int64_t row_end);
+  void (*normalize)(const NormalizeArgs&, int64_t row_begin, int64_t row_end);
   void (*rope)(const RopeArgs&, int64_t row_begin, int64_t row_end);
-  void (*gated_activation)(const GatedActivationArgs&, int64_t row_begin, int64_t row_end);
+  void (*activate)(const ActivateArgs&, int64_t row_begin, int64_t row_end);
   void (*soft_cap)(const MatrixView&, float cap, int64_t row_begin, int64_t row_end);
 };
 

@@ -387,7 +387,7 @@ void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeR
                                      .pieces = (group + kMaxItemHeads - 1) / kMaxItemHeads};
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    WithKvType<T>(kv.type, args.dtype, [&](auto kv_tag) {
+    WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
       LaunchForHeads<T, typename decltype(kv_tag)::Type>(kernel_args, stream);
     });
   });

@@ -82,7 +82,7 @@ __global__ void SoftCapKernel(const SoftCapArgs args) {
 // Block (x, y, z) copies 16-byte pieces of copy y in layer z / 2: K if z is even, else V.
 __global__ void CopyPagesKernel(const CopyPagesArgs args) {
   const KvPages& kv = args.first;
-  const int64_t page_bytes = kKvPageSize * kv.kv_heads * kv.head_dim * KvTypeSize(kv.type);
+  const int64_t page_bytes = kKvPageSize * kv.kv_heads * kv.head_dim * KvElementBytes(kv.format);
   const int64_t at = GlobalThread() * 16;
   if (at >= page_bytes) return;
   const PageCopy copy = args.copies[blockIdx.y];
@@ -131,7 +131,7 @@ void SoftCap(float* x, int64_t n, float cap, Stream stream) {
 
 void CopyPages(const CopyPagesArgs& args, Stream stream) {
   const KvPages& kv = args.first;
-  const int64_t page_bytes = kKvPageSize * kv.kv_heads * kv.head_dim * KvTypeSize(kv.type);
+  const int64_t page_bytes = kKvPageSize * kv.kv_heads * kv.head_dim * KvElementBytes(kv.format);
   MLC_CHECK(kv.head_dim % kVector == 0) << kv.head_dim;
   if (args.num_copies == 0) return;
   LaunchShape shape = OneThreadEach(page_bytes / 16);

@@ -81,16 +81,10 @@ struct NormalizeArgs {
 };
 void Normalize(const NormalizeArgs& args, Stream stream);
 
-enum class KvType : uint8_t { kFloat32, kBFloat16, kFloat16, kFloat8 };  // the first ones: DType's
-
-constexpr int64_t KvTypeSize(KvType type) {
-  return type == KvType::kFloat8 ? 1 : type == KvType::kFloat32 ? 4 : 2;
-}
-
 // One layer's pages, [num_pages, kv_heads, 16, head_dim] for K and for V, so the 16 keys of a head
-// are contiguous. 8-bit values are E4M3 of value / scale.
+// are contiguous. kFloat8 is E4M3 of value / scale; kInt8 is for the CPU only.
 struct KvPages {
-  KvType type = KvType::kBFloat16;
+  KvFormat format = KvFormat::kBFloat16;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;  // a multiple of 8, at most kMaxHeadDim
   int64_t num_pages = 0;

@@ -120,14 +120,14 @@ void WithActivationType(DType dtype, const F& f) {
   MLC_CHECK(false) << "activations of type " << static_cast<int>(dtype);
 }
 
-// The KV type is that of the activations, or 8 bits with 16-bit activations.
+// KV pages have the type of the activations, or 8 bits with 16-bit activations.
 template <typename T, typename F>
-void WithKvType(KvType type, DType activations, const F& f) {
+void WithKvFormat(KvFormat format, DType activations, const F& f) {
   if constexpr (sizeof(T) == 2) {
-    if (type == KvType::kFloat8) return f(TypeTag<Float8>());
+    if (format == KvFormat::kFloat8) return f(TypeTag<Float8>());
   }
-  MLC_CHECK(static_cast<int>(type) == static_cast<int>(activations))
-      << "KV of type " << static_cast<int>(type) << ", activations of type "
+  MLC_CHECK(format == KvFormatOf(activations))
+      << "KV of format " << static_cast<int>(format) << ", activations of type "
       << static_cast<int>(activations);
   f(TypeTag<T>());
 }

@@ -298,7 +298,7 @@ void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const Prefil
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (sizeof(T) == 2) {
-      WithKvType<T>(kv.type, args.dtype, [&](auto kv_tag) {
+      WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
         using Kv = typename decltype(kv_tag)::Type;
         if (kv.head_dim <= 64) return LaunchForDim<T, Kv, 64>(kernel_args, num_tiles, stream);
         if (kv.head_dim <= 128) return LaunchForDim<T, Kv, 128>(kernel_args, num_tiles, stream);

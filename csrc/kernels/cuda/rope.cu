@@ -95,7 +95,7 @@ void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stre
                   static_cast<unsigned>((heads + kHeadsPerBlock - 1) / kHeadsPerBlock));
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
-    WithKvType<T>(kv.type, args.dtype, [&](auto kv_tag) {
+    WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
       using Kv = typename decltype(kv_tag)::Type;
       Launch(QkRopeWriteKvKernel<T, Kv>, {.grid = grid, .threads = kThreads}, stream,
              KernelArgs{kv, args});

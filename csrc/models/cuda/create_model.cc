@@ -12,7 +12,7 @@
 namespace mlc_native {
 namespace {
 
-using kernels::cuda::KvType;
+using kernels::KvFormat;
 
 // "auto" means the first device.
 int DeviceIndex(const std::string& device) {
@@ -25,16 +25,13 @@ int DeviceIndex(const std::string& device) {
   throw InvalidConfig("device", OutOfRangeMessage("device", '"' + device + '"', allowed));
 }
 
-// The first values of KvType are those of DType.
-KvType KvTypeOf(DType dtype) { return static_cast<KvType>(dtype); }
-
-KvType ChooseKvType(KvCacheDType requested, DType dtype) {
+KvFormat ChooseKvFormat(KvCacheDType requested, DType dtype) {
   const auto is = [&](KvCacheDType name, DType type) { return requested == name && dtype == type; };
-  if (requested == KvCacheDType::kFloat8) return KvType::kFloat8;
+  if (requested == KvCacheDType::kFloat8) return KvFormat::kFloat8;
   if (requested == KvCacheDType::kAuto || is(KvCacheDType::kFloat32, DType::kFloat32) ||
       is(KvCacheDType::kBFloat16, DType::kBFloat16) ||
       is(KvCacheDType::kFloat16, DType::kFloat16)) {
-    return KvTypeOf(dtype);
+    return kernels::KvFormatOf(dtype);
   }
   throw InvalidConfig("kv_cache_dtype",
                       "\"kv_cache_dtype\" must be \"auto\", \"float8\" or the "
@@ -100,10 +97,10 @@ std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   CheckSizes(config);
   const Checkpoint checkpoint(source.path);
   const WeightPlan plan = MakePlan(config, checkpoint, source);
-  const KvType kv_type = ChooseKvType(source.kv_cache_dtype, plan.dtype);
+  const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
   kernels::cuda::UseDevice(device);
-  return std::make_unique<CudaModel>(std::move(config), LoadWeights(plan, source, device), kv_type,
-                                     device);
+  return std::make_unique<CudaModel>(std::move(config), LoadWeights(plan, source, device),
+                                     kv_format, device);
 }
 
 }  // namespace mlc_native

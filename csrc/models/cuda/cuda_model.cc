@@ -55,7 +55,7 @@ CudaDecoder::Limits DecoderLimits(const StepInputs::Limits& limits) {
 // Everything whose size depends on the arguments of Allocate.
 struct CudaModel::Memory {
   Memory(CudaModel& model, const StepInputs::Limits& limits, Stream stream)
-      : kv(model.config_, model.kv_type_, limits.num_pages),
+      : kv(model.config_, model.kv_format_, limits.num_pages),
         ropes(model.config_, limits.batch.num_positions, stream),
         cublas(model.device_.index()),
         workspace(CudaDecoder::WorkspaceBytes(model.config_, model.weights_.view().dtype,
@@ -76,8 +76,11 @@ struct CudaModel::Memory {
   CudaSteps steps;
 };
 
-CudaModel::CudaModel(ModelConfig config, DeviceWeights weights, KvType kv_type, int device)
-    : config_(std::move(config)), weights_(std::move(weights)), kv_type_(kv_type), device_(device) {
+CudaModel::CudaModel(ModelConfig config, DeviceWeights weights, KvFormat kv_format, int device)
+    : config_(std::move(config)),
+      weights_(std::move(weights)),
+      kv_format_(kv_format),
+      device_(device) {
   DescribeMetadata();
 }
 
@@ -94,7 +97,7 @@ void CudaModel::DescribeMetadata() {
   metadata_.context_window_size = config_.max_positions;
   metadata_.max_batch_size = kMaxBatch;
   metadata_.weight_bytes = weights_.bytes();
-  metadata_.kv_bytes_per_token = DeviceKv::BytesPerToken(config_, kv_type_);
+  metadata_.kv_bytes_per_token = DeviceKv::BytesPerToken(config_, kv_format_);
   const auto bytes = [&](int64_t rows, int64_t logits) {
     return WorkspaceBytes(MakeLimits(0, rows, logits));
   };

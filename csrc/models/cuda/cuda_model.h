@@ -20,7 +20,7 @@ namespace mlc_native {
 class CudaModel : public Model {
  public:
   // On device `device`, which is current and has the weights.
-  CudaModel(ModelConfig config, DeviceWeights weights, kernels::cuda::KvType kv_type, int device);
+  CudaModel(ModelConfig config, DeviceWeights weights, kernels::KvFormat kv_format, int device);
   ~CudaModel() override;
 
   const ModelMetadata& metadata() const override { return metadata_; }
@@ -55,7 +55,7 @@ class CudaModel : public Model {
 
   const ModelConfig config_;
   const DeviceWeights weights_;
-  const kernels::cuda::KvType kv_type_;
+  const kernels::KvFormat kv_format_;
   ModelDevice device_;
   ModelMetadata metadata_;
   kernels::cuda::OwnedStream stream_;

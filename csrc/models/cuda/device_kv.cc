@@ -10,21 +10,21 @@ namespace {
 constexpr int64_t kMaxCopies = 1024;  // at a time
 constexpr int64_t kLayerAlign = 256;
 
-int64_t PageBytes(const ModelConfig& config, kernels::cuda::KvType type) {
-  return kKvPageSize * config.kv_size() * kernels::cuda::KvTypeSize(type);
+int64_t PageBytes(const ModelConfig& config, kernels::KvFormat format) {
+  return kKvPageSize * config.kv_size() * kernels::KvElementBytes(format);
 }
 
 }  // namespace
 
-DeviceKv::DeviceKv(const ModelConfig& config, kernels::cuda::KvType type, int64_t num_pages)
+DeviceKv::DeviceKv(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages)
     : copies_(kMaxCopies * sizeof(PageCopy)) {
   const int64_t bytes =
-      (num_pages * PageBytes(config, type) + kLayerAlign - 1) / kLayerAlign * kLayerAlign;
+      (num_pages * PageBytes(config, format) + kLayerAlign - 1) / kLayerAlign * kLayerAlign;
   layer_bytes_ = 2 * bytes;
   memory_ = kernels::cuda::DeviceMemory(config.layers.size() * static_cast<size_t>(layer_bytes_));
   std::byte* data = memory_.data();
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    layers_.push_back({.type = type,
+    layers_.push_back({.format = format,
                        .kv_heads = config.num_kv_heads,
                        .head_dim = config.head_dim,
                        .num_pages = num_pages,
@@ -34,8 +34,8 @@ DeviceKv::DeviceKv(const ModelConfig& config, kernels::cuda::KvType type, int64_
   }
 }
 
-int64_t DeviceKv::BytesPerToken(const ModelConfig& config, kernels::cuda::KvType type) {
-  return 2 * static_cast<int64_t>(config.layers.size()) * PageBytes(config, type) / kKvPageSize;
+int64_t DeviceKv::BytesPerToken(const ModelConfig& config, kernels::KvFormat format) {
+  return 2 * static_cast<int64_t>(config.layers.size()) * PageBytes(config, format) / kKvPageSize;
 }
 
 void DeviceKv::CopyPages(std::span<const PageCopy> copies, kernels::cuda::Stream stream) {

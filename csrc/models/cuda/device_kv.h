@@ -15,9 +15,9 @@ class DeviceKv {
  public:
   // Allocates on the current device. Throws OutOfDeviceMemory. The initial contents are
   // unspecified.
-  DeviceKv(const ModelConfig& config, kernels::cuda::KvType type, int64_t num_pages);
+  DeviceKv(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages);
 
-  static int64_t BytesPerToken(const ModelConfig& config, kernels::cuda::KvType type);
+  static int64_t BytesPerToken(const ModelConfig& config, kernels::KvFormat format);
 
   const std::vector<kernels::cuda::KvPages>& layers() const { return layers_; }
   void CopyPages(std::span<const PageCopy> copies, kernels::cuda::Stream stream);

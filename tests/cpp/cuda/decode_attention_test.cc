@@ -87,39 +87,39 @@ class DecodeAttentionTest : public CudaKernelTest {
 
 TEST_F(DecodeAttentionTest, MatchesTheReference) {
   for (DType dtype : kDTypes) {
-    const auto type = static_cast<KvType>(dtype);
-    Check({.shape = {dtype, type, 4, 2, 64}, .lengths = {1, 16, 17, 200}});
-    Check({.shape = {dtype, type, 4, 1, 128}, .lengths = {65, 0, 3}});
+    const auto format = KvFormatOf(dtype);
+    Check({.shape = {dtype, format, 4, 2, 64}, .lengths = {1, 16, 17, 200}});
+    Check({.shape = {dtype, format, 4, 1, 128}, .lengths = {65, 0, 3}});
   }
   const auto bf16 = DType::kBFloat16;
-  Check({.shape = {bf16, KvType::kFloat8, 4, 2, 128}, .lengths = {70, 5}});
-  Check({.shape = {bf16, KvType::kFloat8, 3, 3, 24}, .lengths = {70}});
+  Check({.shape = {bf16, KvFormat::kFloat8, 4, 2, 128}, .lengths = {70, 5}});
+  Check({.shape = {bf16, KvFormat::kFloat8, 3, 3, 24}, .lengths = {70}});
 }
 
 TEST_F(DecodeAttentionTest, EveryGroupOfHeadsAndHeadSize) {
   for (int64_t group : {1, 2, 3, 5, 7, 8, 12}) {
     for (int64_t head_dim : {8, 80, 256}) {
-      const KvShape shape{DType::kFloat32, KvType::kFloat32, 2 * group, 2, head_dim};
+      const KvShape shape{DType::kFloat32, KvFormat::kFloat32, 2 * group, 2, head_dim};
       Check({.shape = shape, .lengths = {37}});
     }
   }
 }
 
 TEST_F(DecodeAttentionTest, LongRowsInSplitsOfEverySize) {
-  const KvShape shape{DType::kFloat32, KvType::kFloat32, 2, 1, 16};
+  const KvShape shape{DType::kFloat32, KvFormat::kFloat32, 2, 1, 16};
   Check({.shape = shape, .lengths = {1537, 6200, 64 * 24, 128 * 24 + 1}});
   Check({.shape = shape, .lengths = {13000}});
 }
 
 TEST_F(DecodeAttentionTest, MoreRowsThanBlocks) {
-  const KvShape shape{DType::kBFloat16, KvType::kBFloat16, 4, 2, 64};
+  const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 64};
   std::vector<int64_t> lengths(30);
   for (int64_t& length : lengths) length = RandomInt(1, 60);
   Check({.shape = shape, .lengths = lengths});
 }
 
 TEST_F(DecodeAttentionTest, WindowsAndSoftCap) {
-  const KvShape shape{DType::kBFloat16, KvType::kBFloat16, 4, 2, 32};
+  const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 32};
   for (int64_t window : {1, 15, 16, 64, 100}) {
     Check({.shape = shape, .lengths = {1, 64, 99, 100, 101, 300}, .window = window});
   }
@@ -128,7 +128,7 @@ TEST_F(DecodeAttentionTest, WindowsAndSoftCap) {
 }
 
 TEST_F(DecodeAttentionTest, ARowIsTheSameInEveryBatch) {
-  const KvShape shape{DType::kBFloat16, KvType::kBFloat16, 4, 2, 64};
+  const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 64};
   const size_t row_bytes = shape.q_heads * shape.head_dim * 2;
   const DecodeCase alone{.shape = shape, .lengths = {333}, .window = 250};
   const auto want = Run(alone, {9}, PagedKv(shape, alone.lengths, {9}));

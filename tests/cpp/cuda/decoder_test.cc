@@ -11,12 +11,12 @@
 namespace mlc_native {
 namespace {
 
+using kernels::KvFormat;
 using kernels::cuda::DeviceArray;
 using kernels::cuda::DeviceBytes;
 using kernels::cuda::Encode;
 using kernels::cuda::Floats;
 using kernels::cuda::KvPages;
-using kernels::cuda::KvType;
 using kernels::cuda::PrefillTile;
 using kernels::cuda::ToDouble;
 
@@ -142,15 +142,16 @@ struct Slice {
 // Feeds sequences of fixed tokens to a CudaDecoder, like the engine would.
 class Driver {
  public:
-  Driver(const TestModel& model, KvType kv_type, const std::vector<std::vector<int32_t>>& tokens)
+  Driver(const TestModel& model, KvFormat kv_format,
+         const std::vector<std::vector<int32_t>>& tokens)
       : model_(model), tokens_(tokens), lengths_(tokens.size()) {
     const ModelConfig& config = model.config;
     const auto num_pages = static_cast<int64_t>(tokens.size()) * kTablePages;
     const size_t pool =
-        num_pages * kKvPageSize * config.kv_size() * kernels::cuda::KvTypeSize(kv_type);
+        num_pages * kKvPageSize * config.kv_size() * kernels::KvElementBytes(kv_format);
     std::vector<KvPages> kv;
     for (size_t i = 0; i < config.layers.size(); ++i) {
-      kv.push_back({.type = kv_type,
+      kv.push_back({.format = kv_format,
                     .kv_heads = config.num_kv_heads,
                     .head_dim = config.head_dim,
                     .num_pages = num_pages,
@@ -284,10 +285,10 @@ class CudaDecoderTest : public kernels::cuda::CudaKernelTest {
   }
 
   // Prefill in chunks, decode, and both in one batch.
-  void Check(const char* architecture, DType dtype, KvType kv_type, double tolerance) {
+  void Check(const char* architecture, DType dtype, KvFormat kv_format, double tolerance) {
     SCOPED_TRACE(architecture);
     const TestModel model(SmallConfig(architecture), dtype);
-    Driver driver(model, kv_type, RandomTokens(2));
+    Driver driver(model, kv_format, RandomTokens(2));
     driver.Check({{0, 19}}, tolerance);
     driver.Check({{0, 15}}, tolerance);
     driver.Check({{0, 1, true}}, tolerance);
@@ -300,17 +301,17 @@ TEST_F(CudaDecoderTest, EveryKindOfFamilyInFloat32) {
   for (const char* architecture :
        {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Gemma2ForCausalLM",
         "Olmo2ForCausalLM", "Olmo3ForCausalLM", "GraniteForCausalLM", "SmolLM3ForCausalLM"}) {
-    Check(architecture, DType::kFloat32, KvType::kFloat32, 2e-5);
+    Check(architecture, DType::kFloat32, KvFormat::kFloat32, 2e-5);
   }
 }
 
 TEST_F(CudaDecoderTest, SixteenBits) {
-  Check("Qwen3ForCausalLM", DType::kBFloat16, KvType::kBFloat16, 3e-2);
-  Check("Gemma2ForCausalLM", DType::kFloat16, KvType::kFloat16, 5e-3);
+  Check("Qwen3ForCausalLM", DType::kBFloat16, KvFormat::kBFloat16, 3e-2);
+  Check("Gemma2ForCausalLM", DType::kFloat16, KvFormat::kFloat16, 5e-3);
 }
 
 TEST_F(CudaDecoderTest, EightBitKeysAndValues) {
-  Check("LlamaForCausalLM", DType::kFloat16, KvType::kFloat8, 8e-2);
+  Check("LlamaForCausalLM", DType::kFloat16, KvFormat::kFloat8, 8e-2);
 }
 
 }  // namespace

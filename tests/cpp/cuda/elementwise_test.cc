@@ -58,8 +58,8 @@ TEST_F(ElementwiseTest, Activates) {
                 .m = m,
                 .ffn = ffn},
                nullptr);
-      ExpectClose(Decode(dtype, out.Download()),
-                  reference::GatedActivation(ToDouble(x), ffn, activation), Epsilon(dtype) + 2e-6);
+      ExpectClose(Decode(dtype, out.Download()), reference::Activate(ToDouble(x), ffn, activation),
+                  Epsilon(dtype) + 2e-6);
     }
   }
 }
@@ -74,7 +74,7 @@ TEST_F(ElementwiseTest, CapsSoftly) {
 }
 
 TEST_F(ElementwiseTest, CopiesPagesOfAllLayersAndNothingElse) {
-  KvPages kv{.type = KvType::kFloat8, .kv_heads = 3, .head_dim = 24, .num_pages = 5};
+  KvPages kv{.format = KvFormat::kFloat8, .kv_heads = 3, .head_dim = 24, .num_pages = 5};
   const int64_t page = kKvPageSize * kv.kv_heads * kv.head_dim;
   const int64_t pool = page * kv.num_pages;
   const int64_t num_layers = 2;

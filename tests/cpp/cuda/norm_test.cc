@@ -36,12 +36,12 @@ class NormTest : public CudaKernelTest {
     reference::Matrix sum = ToDouble(residual);
     if (c.adds) {
       reference::Matrix added = ToDouble(x);
-      if (c.has_post) added = reference::RmsNorm(added, ToDouble(post), 0.5, 1e-5);
+      if (c.has_post) added = reference::Normalize(added, ToDouble(post), 0.5, 1e-5);
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += added[i];
     }
     ExpectClose(device_residual.Download(), sum, 2e-6);
     if (!c.has_y) return;
-    if (c.has_pre) sum = reference::RmsNorm(sum, ToDouble(pre), 0.5, 1e-5);
+    if (c.has_pre) sum = reference::Normalize(sum, ToDouble(pre), 0.5, 1e-5);
     ExpectClose(Decode(dtype, y.Download()), sum, Epsilon(dtype) + 2e-6);
   }
 };
@@ -81,7 +81,7 @@ TEST_F(NormTest, NormalizesPartsOfRows) {
       const auto begin = row * ld;
       const Floats part(x.begin() + begin, x.begin() + begin + dim);
       ExpectClose(Floats(got.begin() + begin, got.begin() + begin + dim),
-                  reference::RmsNorm(ToDouble(part), ToDouble(weight), 1.0, 1e-6),
+                  reference::Normalize(ToDouble(part), ToDouble(weight), 1.0, 1e-6),
                   Epsilon(dtype) + 2e-6);
       for (int64_t i = begin + dim; i < begin + ld; ++i) ASSERT_EQ(got[i], x[i]);
     }

@@ -14,7 +14,7 @@ namespace mlc_native::kernels::cuda {
 
 struct KvShape {
   DType dtype = DType::kBFloat16;  // type of the activations
-  KvType type = KvType::kBFloat16;
+  KvFormat format = KvFormat::kBFloat16;
   int64_t q_heads = 1;
   int64_t kv_heads = 1;
   int64_t head_dim = 64;
@@ -32,7 +32,7 @@ class PagedKv {
       ld_tables = std::max(ld_tables, PagesOf(length));
     }
     const int64_t pool = num_pages * kKvPageSize * shape.kv_heads * shape.head_dim;
-    std::vector<uint8_t> k_bytes(pool * KvTypeSize(shape.type), 0xff), v_bytes = k_bytes;
+    std::vector<uint8_t> k_bytes(pool * KvElementBytes(shape.format), 0xff), v_bytes = k_bytes;
     std::vector<int32_t> free(num_pages);
     std::iota(free.begin(), free.end(), 0);
     std::mt19937 random(static_cast<unsigned>(pool));
@@ -51,7 +51,7 @@ class PagedKv {
     k_pages = std::make_unique<DeviceBytes>(k_bytes);
     v_pages = std::make_unique<DeviceBytes>(v_bytes);
     tables = std::make_unique<DeviceArray<int32_t>>(all_tables);
-    kv = {.type = shape.type,
+    kv = {.format = shape.format,
           .kv_heads = shape.kv_heads,
           .head_dim = shape.head_dim,
           .num_pages = num_pages,
@@ -90,8 +90,8 @@ class PagedKv {
 
  private:
   static int64_t PagesOf(int64_t length) { return (length + kKvPageSize - 1) / kKvPageSize; }
-  float KScale() const { return shape_.type == KvType::kFloat8 ? 0.5f : 1.0f; }
-  float VScale() const { return shape_.type == KvType::kFloat8 ? 0.25f : 1.0f; }
+  float KScale() const { return shape_.format == KvFormat::kFloat8 ? 0.5f : 1.0f; }
+  float VScale() const { return shape_.format == KvFormat::kFloat8 ? 0.25f : 1.0f; }
 
   reference::Matrix Fill(int64_t length, const int32_t* table, float scale, std::mt19937& random,
                          std::vector<uint8_t>* bytes) {
@@ -104,14 +104,13 @@ class PagedKv {
             ((table[p / kKvPageSize] * shape_.kv_heads + h) * kKvPageSize + p % kKvPageSize) *
             shape_.head_dim;
         for (int64_t d = 0; d < shape_.head_dim; ++d) {
-          if (shape_.type == KvType::kFloat8) {
+          if (shape_.format == KvFormat::kFloat8) {
             const auto code = static_cast<uint8_t>(magnitude(random) | (random() % 2 << 7));
             (*bytes)[at + d] = code;
             dense.push_back(Float8Value(code) * scale);
           } else {
-            const auto dtype = static_cast<DType>(shape_.type);
-            StoreElement(dtype, bytes->data(), at + d, uniform(random));
-            dense.push_back(LoadElement(dtype, bytes->data(), at + d));
+            StoreElement(shape_.dtype, bytes->data(), at + d, uniform(random));
+            dense.push_back(LoadElement(shape_.dtype, bytes->data(), at + d));
           }
         }
       }

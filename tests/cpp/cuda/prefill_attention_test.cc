@@ -93,24 +93,24 @@ constexpr DType kBf16 = DType::kBFloat16;
 
 TEST_F(PrefillAttentionTest, MatchesTheReference) {
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    const auto type = static_cast<KvType>(dtype);
-    Check({.shape = {dtype, type, 2, 1, 64}, .slices = {{0, 100}, {37, 3}, {64, 1}}});
-    Check({.shape = {dtype, type, 4, 2, 128}, .slices = {{0, 33}, {130, 40}}});
-    Check({.shape = {dtype, KvType::kFloat8, 2, 1, 64}, .slices = {{0, 70}, {37, 40}}});
+    const auto format = KvFormatOf(dtype);
+    Check({.shape = {dtype, format, 2, 1, 64}, .slices = {{0, 100}, {37, 3}, {64, 1}}});
+    Check({.shape = {dtype, format, 4, 2, 128}, .slices = {{0, 33}, {130, 40}}});
+    Check({.shape = {dtype, KvFormat::kFloat8, 2, 1, 64}, .slices = {{0, 70}, {37, 40}}});
   }
 }
 
 TEST_F(PrefillAttentionTest, EveryGroupOfHeadsAndHeadSize) {
   for (int64_t group : {1, 3, 7, 8}) {
     for (int64_t head_dim : {16, 80, 256}) {
-      const KvShape shape{kBf16, KvType::kBFloat16, 2 * group, 2, head_dim};
+      const KvShape shape{kBf16, KvFormat::kBFloat16, 2 * group, 2, head_dim};
       Check({.shape = shape, .slices = {{5, 19}}});
     }
   }
 }
 
 TEST_F(PrefillAttentionTest, WindowsAndSoftCap) {
-  const KvShape shape{kBf16, KvType::kBFloat16, 2, 1, 32};
+  const KvShape shape{kBf16, KvFormat::kBFloat16, 2, 1, 32};
   for (int64_t window : {1, 16, 63, 64, 100}) {
     Check({.shape = shape, .slices = {{0, 90}, {150, 70}}, .window = window});
   }
@@ -119,7 +119,7 @@ TEST_F(PrefillAttentionTest, WindowsAndSoftCap) {
 }
 
 TEST_F(PrefillAttentionTest, ARowIsTheSameInEveryChunk) {
-  const KvShape shape{kBf16, KvType::kBFloat16, 4, 2, 64};
+  const KvShape shape{kBf16, KvFormat::kBFloat16, 4, 2, 64};
   const int64_t length = 150;
   const int64_t width = shape.q_heads * shape.head_dim;
   const PagedKv paged(shape, {length}, {3});

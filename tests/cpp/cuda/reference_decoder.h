@@ -82,7 +82,7 @@ class ReferenceOps {
                                       q_, k_, v_, 0);
   }
 
-  void Activate() { ffn_ = reference::GatedActivation(ffn_, config_.ffn_size, config_.activation); }
+  void Activate() { ffn_ = reference::Activate(ffn_, config_.ffn_size, config_.activation); }
 
   bool KeepLogitsRows() { return true; }  // all are
 
@@ -99,7 +99,7 @@ class ReferenceOps {
  private:
   Values Norm(const Values& x, const Values& weight, double eps) const {
     if (weight.empty()) return x;
-    return reference::RmsNorm(x, weight, config_.norm_weight_offset, eps);
+    return reference::Normalize(x, weight, config_.norm_weight_offset, eps);
   }
 
   void RunLinear(const ReferenceWeights::Linear& linear, const Values& x, Values* y) const {

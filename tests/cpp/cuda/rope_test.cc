@@ -5,12 +5,12 @@ namespace {
 
 class RopeTest : public CudaKernelTest {
  protected:
-  void Check(DType dtype, KvType type, int64_t head_dim, int64_t rotary_dim, bool has_norm) {
+  void Check(DType dtype, KvFormat format, int64_t head_dim, int64_t rotary_dim, bool has_norm) {
     const int64_t m = 4;
     const int64_t q_heads = 6;
-    KvPages kv{.type = type, .kv_heads = 3, .head_dim = head_dim, .num_pages = 3};
-    kv.k_scale = type == KvType::kFloat8 ? 0.5f : 1.0f;
-    kv.v_scale = type == KvType::kFloat8 ? 0.25f : 1.0f;
+    KvPages kv{.format = format, .kv_heads = 3, .head_dim = head_dim, .num_pages = 3};
+    kv.k_scale = format == KvFormat::kFloat8 ? 0.5f : 1.0f;
+    kv.v_scale = format == KvFormat::kFloat8 ? 0.25f : 1.0f;
     const int64_t width = (q_heads + 2 * kv.kv_heads) * head_dim;
     const int64_t ld = width + 8;
     const Floats x = Random(dtype, m * ld);
@@ -29,7 +29,8 @@ class RopeTest : public CudaKernelTest {
     }
     DeviceBytes qkv(Encode(dtype, x)), device_q_norm(Encode(dtype, q_norm)),
         device_k_norm(Encode(dtype, k_norm));
-    const size_t pool = kv.num_pages * kKvPageSize * kv.kv_heads * head_dim * KvTypeSize(type);
+    const size_t pool =
+        kv.num_pages * kKvPageSize * kv.kv_heads * head_dim * KvElementBytes(format);
     DeviceBytes k_pages(pool), v_pages(pool);
     kv.k = k_pages.data();
     kv.v = v_pages.data();
@@ -64,7 +65,7 @@ class RopeTest : public CudaKernelTest {
         const bool is_q = h < q_heads;
         const bool is_v = h >= q_heads + kv.kv_heads;
         if (has_norm && !is_v) {
-          want = reference::RmsNorm(want, ToDouble(is_q ? q_norm : k_norm), 1.0, 1e-5);
+          want = reference::Normalize(want, ToDouble(is_q ? q_norm : k_norm), 1.0, 1e-5);
         }
         if (!is_v) want = reference::Rope(want, head_dim, {positions[row]}, frequencies);
         if (is_q) {
@@ -76,22 +77,22 @@ class RopeTest : public CudaKernelTest {
         const int64_t kv_head = h - q_heads - (is_v ? kv.kv_heads : 0);
         const int64_t at =
             ((slots[row] / 16 * kv.kv_heads + kv_head) * 16 + slots[row] % 16) * head_dim;
-        ExpectClose(ReadPages(kv, is_v ? v_bytes : k_bytes, at, is_v ? kv.v_scale : kv.k_scale),
-                    want, type == KvType::kFloat8 ? 0.07 : tolerance);
+        ExpectClose(
+            ReadPages(kv, dtype, is_v ? v_bytes : k_bytes, at, is_v ? kv.v_scale : kv.k_scale),
+            want, format == KvFormat::kFloat8 ? 0.07 : tolerance);
       }
       for (int64_t i = row * ld + width; i < (row + 1) * ld; ++i) ASSERT_EQ(got[i], x[i]);
     }
-    ExpectWritten(k_bytes, KvTypeSize(type), 3 * kv.kv_heads * head_dim);
-    ExpectWritten(v_bytes, KvTypeSize(type), 3 * kv.kv_heads * head_dim);
+    ExpectWritten(k_bytes, KvElementBytes(format), 3 * kv.kv_heads * head_dim);
+    ExpectWritten(v_bytes, KvElementBytes(format), 3 * kv.kv_heads * head_dim);
   }
 
-  static Floats ReadPages(const KvPages& kv, const std::vector<uint8_t>& bytes, int64_t at,
-                          float scale) {
+  static Floats ReadPages(const KvPages& kv, DType dtype, const std::vector<uint8_t>& bytes,
+                          int64_t at, float scale) {
     Floats x(kv.head_dim);
     for (int64_t i = 0; i < kv.head_dim; ++i) {
-      x[i] = kv.type == KvType::kFloat8
-                 ? Float8Value(bytes[at + i]) * scale
-                 : LoadElement(static_cast<DType>(kv.type), bytes.data(), at + i);
+      x[i] = kv.format == KvFormat::kFloat8 ? Float8Value(bytes[at + i]) * scale
+                                            : LoadElement(dtype, bytes.data(), at + i);
     }
     return x;
   }
@@ -110,14 +111,14 @@ class RopeTest : public CudaKernelTest {
 
 TEST_F(RopeTest, MatchesTheReference) {
   for (DType dtype : kDTypes) {
-    const auto same = static_cast<KvType>(dtype);
+    const auto same = KvFormatOf(dtype);
     Check(dtype, same, 64, 64, false);
     Check(dtype, same, 128, 128, true);
     Check(dtype, same, 80, 20, false);
     Check(dtype, same, 256, 256, true);
     Check(dtype, same, 8, 6, true);
     Check(dtype, same, 16, 0, true);
-    if (dtype != DType::kFloat32) Check(dtype, KvType::kFloat8, 96, 96, false);
+    if (dtype != DType::kFloat32) Check(dtype, KvFormat::kFloat8, 96, 96, false);
   }
 }
 

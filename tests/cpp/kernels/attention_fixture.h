@@ -51,7 +51,7 @@ class AttentionTest : public KernelTest {
   // The pages are in random order; every slot without a position is NaN.
   struct Cache {
     AlignedBuffer k_pages, v_pages;
-    KvLayer layer;
+    KvPages layer;
   };
 
   static int64_t PagesOf(const Sequence& s) {
@@ -97,7 +97,7 @@ class AttentionTest : public KernelTest {
     return cache;
   }
 
-  void Write(const KvLayer& layer, const Sequence& s) {
+  void Write(const KvPages& layer, const Sequence& s) {
     std::vector<int64_t> slots;
     for (int64_t p = 0; p < s.cached + s.rows; ++p) {
       slots.push_back(s.table[p / kPageSize] * kPageSize + p % kPageSize);
@@ -113,7 +113,7 @@ class AttentionTest : public KernelTest {
   }
 
   // Computes the rows of all sequences in one call. Returns the dense output.
-  Floats Run(const Cpu& cpu, const Shape& shape, const KvLayer& layer,
+  Floats Run(const Cpu& cpu, const Shape& shape, const KvPages& layer,
              const std::vector<Sequence>& sequences) {
     Floats q;
     std::vector<AttentionSequence> batch;

@@ -10,7 +10,7 @@ class LongAttentionTest : public AttentionTest {
   static constexpr int64_t kWidth = 4 * 32;
 
   // Alone, in calls of `chunk` rows, on that many threads: as in `all`, bit by bit.
-  void ExpectChunksLike(const Floats& all, const Shape& shape, const KvLayer& layer,
+  void ExpectChunksLike(const Floats& all, const Shape& shape, const KvPages& layer,
                         const Sequence& s, int threads, int64_t chunk) {
     for (int64_t from = 0; from < s.rows; from += chunk) {
       const int64_t to = std::min(s.rows, from + chunk);

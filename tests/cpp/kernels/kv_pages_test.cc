@@ -10,7 +10,7 @@ class KvPagesTest : public KernelTest {
   // Pages whose bytes are all the same.
   struct Pages {
     AlignedBuffer k_pages, v_pages;
-    KvLayer layer;
+    KvPages layer;
 
     Pages(KvFormat format, int byte) {
       const size_t bytes = KvLayerBytes(format, kPages, kHeads, kDim);
@@ -27,7 +27,7 @@ class KvPagesTest : public KernelTest {
     }
   };
 
-  void Write(const KvLayer& layer, const Floats& k, const Floats& v,
+  void Write(const KvPages& layer, const Floats& k, const Floats& v,
              const std::vector<int64_t>& slots) {
     WriteKv(Threads(1), layer,
             {.k = k.data(),
@@ -38,7 +38,7 @@ class KvPagesTest : public KernelTest {
              .slots = slots.data()});
   }
 
-  static const char* Page(const KvLayer& layer, const void* pages, int64_t page, int64_t head) {
+  static const char* Page(const KvPages& layer, const void* pages, int64_t page, int64_t head) {
     return static_cast<const char*>(pages) +
            (head * kPages + page) * KvPageBytes(layer.format, kDim);
   }
@@ -51,6 +51,8 @@ class KvPagesTest : public KernelTest {
         return LoadElement(DType::kBFloat16, page, index);
       case KvFormat::kFloat16:
         return LoadElement(DType::kFloat16, page, index);
+      case KvFormat::kFloat8:
+        break;  // CUDA only
       case KvFormat::kInt8: {
         const float scale = LoadElement(DType::kFloat32, page + kPageSize * KvRow(kDim), token);
         return scale * static_cast<float>(static_cast<int8_t>(page[index]));
@@ -58,12 +60,12 @@ class KvPagesTest : public KernelTest {
     }
     return 0;
   }
-  static float Key(const KvLayer& layer, int64_t slot, int64_t head, int64_t d) {
+  static float Key(const KvPages& layer, int64_t slot, int64_t head, int64_t d) {
     const int64_t token = slot % kPageSize;
     return Scaled(layer.format, Page(layer, layer.k_pages, slot / kPageSize, head),
                   KvKeyIndex(KvInPairs(layer.format), token, d), token);
   }
-  static float Value(const KvLayer& layer, int64_t slot, int64_t head, int64_t d) {
+  static float Value(const KvPages& layer, int64_t slot, int64_t head, int64_t d) {
     const int64_t token = slot % kPageSize;
     return Scaled(layer.format, Page(layer, layer.v_pages, slot / kPageSize, head),
                   KvValueIndex(KvInPairs(layer.format), KvRow(kDim), token, d), token);

@@ -9,31 +9,31 @@ namespace {
 
 class RowwiseTest : public KernelTest {};
 
-TEST_P(RowwiseTest, RmsNormMatchesReference) {
+TEST_P(RowwiseTest, NormalizeMatchesReference) {
   for (int64_t dim : {1, 7, 8, 31, 64, 128, 1000, 1024}) {
     for (float offset : {0.0f, 1.0f}) {
       const int64_t m = 5, groups = dim < 200 ? 3 : 1;
       const Floats x = Random(m * groups * dim, 3), weight = Random(dim);
       Poisoned in(m, groups * dim, 2), out(m, groups * dim, 4);
       in.Fill(x);
-      const RmsNormArgs args{.x = in.data.data(),
-                             .ldx = in.ld,
-                             .y = out.data.data(),
-                             .ldy = out.ld,
-                             .weight = weight.data(),
-                             .weight_offset = offset,
-                             .eps = 1e-5f,
-                             .m = m,
-                             .groups = groups,
-                             .dim = dim};
-      RmsNorm(Threads(2), args);
+      const NormalizeArgs args{.x = in.data.data(),
+                               .ldx = in.ld,
+                               .y = out.data.data(),
+                               .ldy = out.ld,
+                               .weight = weight.data(),
+                               .weight_offset = offset,
+                               .eps = 1e-5f,
+                               .m = m,
+                               .groups = groups,
+                               .dim = dim};
+      Normalize(Threads(2), args);
       out.ExpectPaddingUntouched();
-      const auto want = reference::RmsNorm(ToDouble(x), ToDouble(weight), offset, 1e-5f);
+      const auto want = reference::Normalize(ToDouble(x), ToDouble(weight), offset, 1e-5f);
       ExpectClose(out.Dense(), want, 1e-6);
 
-      RmsNormArgs add = args;
+      NormalizeArgs add = args;
       add.accumulate = true;
-      RmsNorm(Threads(1), add);
+      Normalize(Threads(1), add);
       reference::Matrix twice = want;
       for (double& value : twice) value *= 2;
       ExpectClose(out.Dense(), twice, 2e-6);
@@ -41,42 +41,42 @@ TEST_P(RowwiseTest, RmsNormMatchesReference) {
   }
 }
 
-TEST_P(RowwiseTest, RmsNormInPlace) {
+TEST_P(RowwiseTest, NormalizeInPlace) {
   const Floats x = Random(3 * 50), weight = Random(50);
   Floats y(x.size()), in_place = x;
-  RmsNormArgs args{.x = x.data(),
-                   .ldx = 50,
-                   .y = y.data(),
-                   .ldy = 50,
-                   .weight = weight.data(),
-                   .m = 3,
-                   .dim = 50};
-  RmsNorm(Threads(1), args);
+  NormalizeArgs args{.x = x.data(),
+                     .ldx = 50,
+                     .y = y.data(),
+                     .ldy = 50,
+                     .weight = weight.data(),
+                     .m = 3,
+                     .dim = 50};
+  Normalize(Threads(1), args);
   args.x = args.y = in_place.data();
-  RmsNorm(Threads(1), args);
+  Normalize(Threads(1), args);
   EXPECT_EQ(in_place, y);
 }
 
-TEST_P(RowwiseTest, RmsNormAddsToTheResidualFirst) {
+TEST_P(RowwiseTest, NormalizeAddsToTheResidualFirst) {
   const int64_t m = 4, dim = 100;
   const Floats r = Random(m * dim), x = Random(m * dim), weight = Random(dim);
   Poisoned residual(m, dim, 3);
   residual.Fill(r);
   Floats y(m * dim);
-  RmsNorm(Threads(1), {.x = x.data(),
-                       .ldx = dim,
-                       .residual = residual.data.data(),
-                       .ld_residual = residual.ld,
-                       .y = y.data(),
-                       .ldy = dim,
-                       .weight = weight.data(),
-                       .m = m,
-                       .dim = dim});
+  Normalize(Threads(1), {.x = x.data(),
+                         .ldx = dim,
+                         .residual = residual.data.data(),
+                         .ld_residual = residual.ld,
+                         .y = y.data(),
+                         .ldy = dim,
+                         .weight = weight.data(),
+                         .m = m,
+                         .dim = dim});
   residual.ExpectPaddingUntouched();
   reference::Matrix sum = ToDouble(r);
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += x[i];
   ExpectClose(residual.Dense(), sum, 1e-7);
-  ExpectClose(y, reference::RmsNorm(sum, ToDouble(weight), 0, 1e-6), 1e-6);
+  ExpectClose(y, reference::Normalize(sum, ToDouble(weight), 0, 1e-6), 1e-6);
 }
 
 TEST_P(RowwiseTest, RopeMatchesReferenceAndLeavesTheRestAlone) {
@@ -112,7 +112,7 @@ TEST_P(RowwiseTest, RopeMatchesReferenceAndLeavesTheRestAlone) {
   }
 }
 
-TEST_P(RowwiseTest, GatedActivationMatchesReferenceAlsoInPlace) {
+TEST_P(RowwiseTest, ActivateMatchesReferenceAlsoInPlace) {
   for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
     for (int64_t ffn : {1, 5, 8, 33, 256}) {
       const int64_t m = 6;
@@ -121,22 +121,22 @@ TEST_P(RowwiseTest, GatedActivationMatchesReferenceAlsoInPlace) {
       x[2 * ffn] = -200.0f;
       Poisoned in(m, 2 * ffn, 1), out(m, ffn, 1);
       in.Fill(x);
-      GatedActivation(Threads(2), {.activation = activation,
-                                   .x = in.data.data(),
-                                   .ldx = in.ld,
-                                   .out = out.data.data(),
-                                   .ldo = out.ld,
-                                   .m = m,
-                                   .ffn = ffn});
+      Activate(Threads(2), {.activation = activation,
+                            .x = in.data.data(),
+                            .ldx = in.ld,
+                            .out = out.data.data(),
+                            .ldo = out.ld,
+                            .m = m,
+                            .ffn = ffn});
       out.ExpectPaddingUntouched();
-      ExpectClose(out.Dense(), reference::GatedActivation(ToDouble(x), ffn, activation), 2e-6);
-      GatedActivation(Threads(2), {.activation = activation,
-                                   .x = in.data.data(),
-                                   .ldx = in.ld,
-                                   .out = in.data.data(),
-                                   .ldo = in.ld,
-                                   .m = m,
-                                   .ffn = ffn});
+      ExpectClose(out.Dense(), reference::Activate(ToDouble(x), ffn, activation), 2e-6);
+      Activate(Threads(2), {.activation = activation,
+                            .x = in.data.data(),
+                            .ldx = in.ld,
+                            .out = in.data.data(),
+                            .ldo = in.ld,
+                            .m = m,
+                            .ffn = ffn});
       for (int64_t i = 0; i < m; ++i) {
         ASSERT_TRUE(SameBits(&in.data[i * in.ld], &out.data[i * out.ld], ffn));
         ASSERT_TRUE(SameBits(&in.data[i * in.ld] + ffn, &x[i * 2 * ffn] + ffn, ffn));
@@ -169,15 +169,15 @@ TEST_P(RowwiseTest, RowsAreTheSameInEveryBatchOnEveryThreadCount) {
   const Floats x = Random(m * 2 * dim), weight = Random(2 * dim);
   const auto run = [&](const Cpu& cpu, int64_t from, int64_t rows) {
     Floats y(rows * 2 * dim), act(rows * dim);
-    RmsNorm(cpu, {.x = &x[from * 2 * dim],
-                  .ldx = 2 * dim,
-                  .y = y.data(),
-                  .ldy = 2 * dim,
-                  .weight = weight.data(),
-                  .m = rows,
-                  .dim = 2 * dim});
-    GatedActivation(
-        cpu, {.x = y.data(), .ldx = 2 * dim, .out = act.data(), .ldo = dim, .m = rows, .ffn = dim});
+    Normalize(cpu, {.x = &x[from * 2 * dim],
+                    .ldx = 2 * dim,
+                    .y = y.data(),
+                    .ldy = 2 * dim,
+                    .weight = weight.data(),
+                    .m = rows,
+                    .dim = 2 * dim});
+    Activate(cpu,
+             {.x = y.data(), .ldx = 2 * dim, .out = act.data(), .ldo = dim, .m = rows, .ffn = dim});
     return act;
   };
   const Floats all = run(Threads(1), 0, m);
@@ -200,16 +200,16 @@ TEST_P(RowwiseTest, StepsInOneLoopAreTheStepsOneByOne) {
   const AlignedBuffer workspace(LinearWorkspaceBytes(m, ffn));
   const auto run = [&](const Cpu& cpu, bool fused) {
     Floats residual = r, normed(m * dim), active(m * ffn), y(m * n);
-    const RmsNormArgs norm{.x = x.data(),
-                           .ldx = dim,
-                           .residual = residual.data(),
-                           .ld_residual = dim,
-                           .y = normed.data(),
-                           .ldy = dim,
-                           .weight = weight.data(),
-                           .m = m,
-                           .dim = dim};
-    const GatedActivationArgs gate{
+    const NormalizeArgs norm{.x = x.data(),
+                             .ldx = dim,
+                             .residual = residual.data(),
+                             .ld_residual = dim,
+                             .y = normed.data(),
+                             .ldy = dim,
+                             .weight = weight.data(),
+                             .m = m,
+                             .dim = dim};
+    const ActivateArgs gate{
         .x = normed.data(), .ldx = dim, .out = active.data(), .ldo = ffn, .m = m, .ffn = ffn};
     const LinearArgs linear{.x = active.data(),
                             .ldx = ffn,
@@ -220,8 +220,8 @@ TEST_P(RowwiseTest, StepsInOneLoopAreTheStepsOneByOne) {
     if (fused) {
       Linear(cpu, w, linear, std::array<RowStep, 2>{norm, gate});
     } else {
-      RmsNorm(cpu, norm);
-      GatedActivation(cpu, gate);
+      Normalize(cpu, norm);
+      Activate(cpu, gate);
       Linear(cpu, w, linear);
     }
     y.insert(y.end(), residual.begin(), residual.end());
@@ -233,14 +233,14 @@ TEST_P(RowwiseTest, StepsInOneLoopAreTheStepsOneByOne) {
 
 TEST_P(RowwiseTest, StepsOfDifferentNumbersOfRowsAreRefused) {
   Floats x(100), weight(10);
-  const RmsNormArgs norm{.x = x.data(),
-                         .ldx = 10,
-                         .y = x.data(),
-                         .ldy = 10,
-                         .weight = weight.data(),
-                         .m = 3,
-                         .dim = 10};
-  RmsNormArgs other = norm;
+  const NormalizeArgs norm{.x = x.data(),
+                           .ldx = 10,
+                           .y = x.data(),
+                           .ldy = 10,
+                           .weight = weight.data(),
+                           .m = 3,
+                           .dim = 10};
+  NormalizeArgs other = norm;
   other.m = 4;
   EXPECT_THROW(RunRows(Threads(1), std::array<RowStep, 2>{norm, other}), InternalError);
 }
