@@ -1,4 +1,4 @@
-// The engine as a whole on a real checkpoint folder, beside the limit of this machine: tokens
+// The engine as a whole on a real checkpoint folder, next to the limit of this machine: tokens
 // through the public Engine, greedy, text and callback included, the prefix cache on (no prompt
 // hits it).
 //

@@ -3,8 +3,8 @@
 NB_MODULE(_core, m) {
   using namespace mlc_native::bindings;  // NOLINT(build/namespaces)
   m.doc() = "The C++ engine of mlc_native.";
-  // Engines that are still referenced when the interpreter exits (a cycle not collected, a forked
-  // child) are no news to the user of a program that ended well.
+  // Engines may still be referenced when the interpreter exits (an uncollected cycle, a forked
+  // child). The user of a program that ended well need not hear of them.
   nanobind::set_leak_warnings(false);
   BindErrors(m);
   BindConfig(m);

@@ -1,7 +1,7 @@
 # libmlc_native_grammar.so: csrc/grammar/xgrammar on tvm-ffi. libmlc_native loads it on the first
 # constrained request and never links tvm-ffi itself. mlc_native_grammar_worker: the helper process
 # that compiles unknown grammars first. xgrammar is not needed to build: its library
-# is opened at run time, from the package beside tvm_ffi.
+# is opened at run time, from the package next to tvm_ffi.
 if(NOT MLC_NATIVE_TVM_FFI_ROOT)
   find_package(Python 3.11 COMPONENTS Interpreter QUIET)
   if(Python_EXECUTABLE)
@@ -24,7 +24,7 @@ if(NOT EXISTS "${tvm_ffi_root}/lib/libtvm_ffi.so")
 endif()
 message(STATUS "grammars: ${tvm_ffi_root}")
 
-# Beside libmlc_native, and in wheels beside site-packages/tvm_ffi.
+# The libraries lie next to libmlc_native, in wheels also next to site-packages/tvm_ffi.
 function(mlc_native_grammar_target name)
   target_compile_features(${name} PRIVATE cxx_std_20)
   target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})

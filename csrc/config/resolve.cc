@@ -77,7 +77,7 @@ MemoryBudget MakeBudget(const EngineConfig& config, const ModelMetadata& model,
       "gpu_memory_utilization",
       std::string("Insufficient ") + budget.of + " error: The available " + budget.of + " is " +
           Megabytes(budget.usable) + " (gpu_memory_utilization of the " + Megabytes(budget.free) +
-          " that are free beside " + Megabytes(static_cast<double>(model.weight_bytes)) +
+          " that are free after loading " + Megabytes(static_cast<double>(model.weight_bytes)) +
           " of model weights), which is less than the sum of temporary buffer size (" +
           Megabytes(budget.workspace) + ") and one page of the KV cache (" +
           Megabytes(budget.kv_per_token * kKvPageSize) +

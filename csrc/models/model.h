@@ -1,9 +1,9 @@
-// Model: what the engine needs of a decoder. The only way from the engine to tensors.
+// Model: what the engine needs of a decoder, and the only way from the engine to tensors.
 //
 // The engine owns pages as integers (kv/); the model owns their storage. A forward takes token rows
 // grouped by sequence, writes their keys and values into the pages of the block tables and returns
-// logits of the rows asked for. Rows of one batch never influence each other. Used by the engine's
-// thread only.
+// the logits of the requested rows. Rows of one batch never influence each other. Engine's thread
+// only.
 #pragma once
 
 #include <cstdint>
@@ -60,47 +60,47 @@ class SequenceError : public std::runtime_error {
   int sequence_idx_;
 };
 
-// How one row of logits becomes a token; order and meaning are sampling/sampler.h's. What it points
-// to is read before StepQueue::Sample returns.
+// How one row of logits becomes a token, with the order and meaning of sampling/sampler.h. The
+// memory that it points to is read before StepQueue::Sample returns.
 struct TokenRow {
   static constexpr int32_t kNone = -1;
 
   const GenerationConfig* config = nullptr;
   std::span<const std::pair<int32_t, int32_t>> counts;  // (token, occurrences) generated so far
-  int32_t pending_row = kNone;  // what this row of the step before draws counts, too
+  int32_t pending_row = kNone;  // the token that this row of the previous step draws counts, too
   uint64_t sequence = 0;        // index of the sequence within its request
   uint64_t position = 0;        // of the token to be drawn, from the start of the prompt
-  // Bit t % 32 of word t / 32: whether token t may be drawn. Empty: every token.
+  // Bit t % 32 of word t / 32 is set if token t may be drawn. Empty: every token may.
   std::span<const int32_t> allowed;
   // If set, nothing is drawn: the result is this token with its log-probability and top_logprobs,
-  // and of the fields above only `config` counts.
+  // and all fields above except `config` are ignored.
   int32_t scored_token = kNone;
 };
 
 struct DrawnToken {
   SampleResult result;
-  std::string error;  // not empty: this row cannot be sampled from, and result means nothing
+  std::string error;  // not empty: the row cannot be sampled, and `result` is meaningless
 };
 
-// Steps of a device that computes beside the host: a forward and the draw of its tokens are put
-// behind what is under way, and the host hears of the tokens later.
+// The steps of a device that computes alongside the host: a forward and the draw of its tokens are
+// queued behind the steps in flight, and the host learns the tokens later.
 //
-// Forward, then Sample, make a step; at most kMaxUnderWay steps are not collected. Everything runs
-// in the order in which it was put, page copies too, so pages that a step reads or writes may be
-// given to the next one at once. A token id below zero in a batch is what row -1 - id of the step
-// before draws (PendingToken). What throws leaves no step behind, nor does a Forward without a
-// Sample; steps before it can be collected.
+// Forward followed by Sample submits a step; at most kMaxInFlight steps are submitted and not yet
+// collected. Everything runs in the order of submission, page copies too, so the pages that a step
+// reads or writes may be given to the next step at once. A token id below zero in a batch is the
+// token that row -1 - id of the previous step draws (PendingToken). A call that throws submits
+// nothing, and neither does a Forward without a Sample; earlier steps can still be collected.
 class StepQueue {
  public:
-  static constexpr int kMaxUnderWay = 2;
+  static constexpr int kMaxInFlight = 2;
 
   virtual ~StepQueue() = default;
-  // logits_rows may name a row more than once: each of them is one row of logits.
+  // logits_rows may name a row several times; each entry is one row of logits.
   virtual void Forward(const ForwardBatch& batch) = 0;
-  // One for each of logits_rows, in that order.
+  // `rows` has one entry per entry of logits_rows, in that order.
   virtual void Sample(std::span<const TokenRow> rows) = 0;
-  // Waits for the oldest step; one result for each of its rows. When it throws, the steps under way
-  // are lost.
+  // Waits for the oldest step and returns one result per row of it. If it throws, all steps in
+  // flight are lost.
   virtual void Collect(std::vector<DrawnToken>* tokens) = 0;
 };
 
@@ -112,8 +112,8 @@ class Model {
 
   virtual const ModelMetadata& metadata() const = 0;
 
-  // Called once before the first forward. num_pages: pages of kKvPageSize tokens; batches never
-  // have more than max_num_rows rows nor more than max_num_logits logits rows.
+  // Called once before the first forward. There are num_pages pages of kKvPageSize tokens; a batch
+  // has at most max_num_rows rows and max_num_logits logits rows.
   virtual void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) = 0;
 
   // Repeating a forward after an exception must give the same result.
@@ -122,7 +122,8 @@ class Model {
   // Copies whole pages, all layers; sources and destinations do not overlap.
   virtual void CopyPages(std::span<const PageCopy> copies) = 0;
 
-  // Of a model that samples by itself and whose Forward is never called; else null. The model's.
+  // Non-null if the model samples on its device; the engine then never calls Forward(). Owned by
+  // the model.
   virtual StepQueue* step_queue() { return nullptr; }
 };
 
@@ -132,7 +133,7 @@ class Model {
 struct ModelSource {
   std::string path{};          // model folder
   std::string model_lib{};     // plug-in library, or empty
-  std::string device = "cpu";  // or "cuda:i"; "auto" is the choice of the plug-in library
+  std::string device = "cpu";  // or "cuda:i", or "auto" if the plug-in library chooses
   std::string dtype = "auto";
   WeightQuantization quantization = WeightQuantization::kAuto;
   KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
@@ -143,16 +144,15 @@ struct ModelSource {
   int64_t longest_sequence = std::numeric_limits<int64_t>::max();
 };
 
-// With model_lib: the plug-in's model, else the decoder for the folder's architecture, on "cuda:i"
-// that of the CUDA library (device.h).
-// Throws LoadError, InvalidConfig.
+// Returns the plug-in's model if there is a model_lib, else the decoder for the folder's
+// architecture, which the CUDA library (device.h) has for "cuda:i". Throws LoadError,
+// InvalidConfig.
 std::unique_ptr<Model> LoadModel(const ModelSource& source);
 
 // A plug-in exports `extern "C" mlc_native::Model* mlc_native_create_model(const
-// mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()` returning
-// kModelPluginAbi, which changes with whatever the two sides share (ModelSource, Model, what they
-// hold). The caller owns the model; the library stays loaded while it lives. Exceptions
-// pass through.
+// mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
+// kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
+// caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
 inline constexpr int kModelPluginAbi = 5;
 
 }  // namespace mlc_native

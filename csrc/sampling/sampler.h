@@ -3,8 +3,8 @@
 // Order: log-probabilities are taken from the model's own logits; then logit bias, penalties, the
 // mask of a grammar, temperature, top_k, top_p, min_p and the draw. Greedy is temperature <
 // kGreedyTemperature or top_p = 0: the most likely token, lowest id on ties. Engine's thread only
-// (scratch memory is reused, nothing is allocated per token in steady state, but for the result's
-// top_logprobs).
+// (scratch memory is reused; in steady state only the result's top_logprobs are allocated per
+// token).
 #pragma once
 
 #include <cstdint>

@@ -116,8 +116,8 @@ class SequenceDelivery {
            Contains(config_.stop_token_ids, token);
   }
 
-  // A stop string goes before a stop token that ends it: its text is withheld. Tried on a copy,
-  // because the bytes of a stop token must not reach the handler otherwise.
+  // A stop string takes precedence over the stop token that completes it, and its text is withheld.
+  // This tries the bytes on a copy of the handler: those of other stop tokens must not reach it.
   bool CompletesStopString(int32_t token) const {
     const std::string_view bytes = TextBytes(token);
     if (!leaf_.stop_handler || bytes.empty()) return false;
@@ -170,7 +170,8 @@ class SequenceDelivery {
   SequenceDelta* const delta_;
 };
 
-// What ends the request as a whole goes before what its sequences came to earlier.
+// The reason that ended the request as a whole takes precedence over those of sequences that had
+// finished before.
 FinishReason ReasonOf(RequestState& rstate) {
   FinishReason reason = *rstate.leaves()[0].finish_reason;
   for (const RequestStateEntry& leaf : rstate.leaves()) {

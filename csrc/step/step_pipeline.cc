@@ -29,7 +29,7 @@ StepPipeline::StepPipeline(StepContext& context)
 }
 
 bool StepPipeline::MustCollect() const {
-  return num_in_flight_ == StepQueue::kMaxUnderWay ||
+  return num_in_flight_ == StepQueue::kMaxInFlight ||
          (num_in_flight_ > 0 && flights_[oldest_].batch.must_collect());
 }
 

@@ -106,7 +106,7 @@ class StepPipeline {
   StepTrace trace_;
   std::optional<HostSteps> host_steps_;                  // of a model without a queue
   StepQueue* queue_;                                     // the model's or host_steps_
-  std::array<Flight, StepQueue::kMaxUnderWay> flights_;  // a ring
+  std::array<Flight, StepQueue::kMaxInFlight> flights_;  // a ring
   int64_t oldest_ = 0;
   int num_in_flight_ = 0;
   TimePoint last_collect_;

@@ -68,7 +68,7 @@ TEST(EngineBatching, TheLastRunningRequestIsPreemptedAndTheFirstFinishesFirst) {
   EXPECT_EQ(finished, (std::vector<std::string>{"a", "b", "c"}));
 }
 
-// W5, W7: nobody preempts a lone sequence, and the end of the pool is an end.
+// W5, W7: a lone sequence is never preempted, and ends where the pool ends.
 TEST(EngineBatching, ALoneSequenceFillsThePoolAndEndsWithLength) {
   TestEngineSetup setup{.num_pages = 3, .max_single_sequence_length = 1000};
   TestEngine engine(setup);

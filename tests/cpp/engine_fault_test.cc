@@ -86,7 +86,7 @@ void FailAtEvery(Count count, Plant plant) {
     plant(engine.model(), k);
     scenario.Play(engine);
     ExpectAllRightOrError(engine, scenario.setup.model);
-    // Behind a step under way it is repeated.
+    // Behind a step in flight it is repeated.
     EXPECT_TRUE(NumErrors(engine) > 0 || scenario.setup.model.run_ahead);
     ExpectServesTheNext(engine, scenario.setup.model);
   }

@@ -1,5 +1,5 @@
-// The prefix cache in the engine: what is computed once is not computed again, and nobody can tell
-// from the tokens.
+// The prefix cache in the engine: no prefix is computed twice, and the tokens are the same as
+// without the cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>

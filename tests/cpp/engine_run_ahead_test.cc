@@ -1,5 +1,5 @@
-// Steps that run ahead: what is submitted when, what becomes of rows that nobody waits for any
-// more, and that answers are those of an engine that waits.
+// Steps that run ahead: what is submitted when, what becomes of rows that are no longer needed, and
+// that the answers are those of an engine that waits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ void ExpectServesTheNext(TestEngine& engine) {
   engine.Add("next", Prompt(33, 9), Greedy(9));
   engine.Run();
   EXPECT_EQ(engine.Answer("next").token_ids, Oracle(engine.model().options(), Prompt(33, 9), 9));
-  EXPECT_EQ(engine.model().steps().num_under_way(), 0);
+  EXPECT_EQ(engine.model().steps().num_in_flight(), 0);
 }
 
 // ---- the order of calls
@@ -76,7 +76,7 @@ TEST(EngineRunAhead, ATokenIsDeliveredWhenItsStepIsCollected) {
   TestEngine engine(RunAhead());
   engine.Add("a", Prompt(5), Greedy(20));
   engine.Step();
-  EXPECT_EQ(engine.model().steps().num_under_way(), 1);
+  EXPECT_EQ(engine.model().steps().num_in_flight(), 1);
   for (size_t i = 1; i < 20; ++i) {
     EXPECT_EQ(engine.Answer("a").token_ids.size(), i - 1);
     engine.Step();
@@ -157,7 +157,7 @@ TEST(EngineRunAhead, StepsAreTimedFromTheEndOfTheStepBefore) {
   EXPECT_EQ(json::parse(*engine.History("a").usage)["extra"]["end_to_end_latency_s"], 5);
 }
 
-// ---- rows that nobody waits for
+// ---- rows that are no longer needed
 
 TEST(EngineRunAhead, ARowBehindAStopIsDropped) {
   const FakeModelOptions model;
@@ -175,7 +175,7 @@ TEST(EngineRunAhead, ARowBehindAStopIsDropped) {
   ExpectServesTheNext(engine);
 }
 
-TEST(EngineRunAhead, TheIdOfARequestIsFreeWhileARowOfItIsUnderWay) {
+TEST(EngineRunAhead, TheIdOfARequestIsFreeWhileARowOfItIsInFlight) {
   const FakeModelOptions model;
   TestEngine engine(RunAhead());
   GenerationConfig config = Greedy(20);
@@ -183,7 +183,7 @@ TEST(EngineRunAhead, TheIdOfARequestIsFreeWhileARowOfItIsUnderWay) {
   engine.Add("long", Prompt(9, 2), Greedy(40));
   engine.Add("a", Prompt(5), config);
   while (!engine.History("a").is_final()) engine.Step();
-  EXPECT_EQ(engine.model().steps().num_under_way(), 1);
+  EXPECT_EQ(engine.model().steps().num_in_flight(), 1);
   engine.checker().Forget("a");
   engine.Add("a", Prompt(7, 3), Greedy(20));
   engine.Run();
@@ -191,7 +191,7 @@ TEST(EngineRunAhead, TheIdOfARequestIsFreeWhileARowOfItIsUnderWay) {
   EXPECT_EQ(engine.Answer("long").token_ids, Oracle(model, Prompt(9, 2), 40));
 }
 
-TEST(EngineRunAhead, AnAbortedRequestEndsAtOnceWithItsStepUnderWay) {
+TEST(EngineRunAhead, AnAbortedRequestEndsAtOnceWithItsStepInFlight) {
   for (int num_steps : {1, 2, 5}) {
     TestEngine engine(RunAhead());
     engine.Add("a", Prompt(20), Greedy(50));
@@ -199,7 +199,7 @@ TEST(EngineRunAhead, AnAbortedRequestEndsAtOnceWithItsStepUnderWay) {
     for (int i = 0; i < num_steps; ++i) engine.Step();
     engine.engine().AbortRequest("a");
     EXPECT_EQ(engine.Answer("a").finish_reason, FinishReason::kAbort);
-    EXPECT_EQ(engine.model().steps().num_under_way(), 1) << "it is b's as well";
+    EXPECT_EQ(engine.model().steps().num_in_flight(), 1) << "it is b's as well";
     engine.engine().AuditPages();
     engine.Run();
     EXPECT_EQ(engine.Answer("b").token_ids, Oracle(engine.model().options(), Prompt(20, 1), 9));
@@ -207,17 +207,17 @@ TEST(EngineRunAhead, AnAbortedRequestEndsAtOnceWithItsStepUnderWay) {
   }
 }
 
-TEST(EngineRunAhead, NothingStaysUnderWayWhenTheLastRequestIsAborted) {
+TEST(EngineRunAhead, NothingStaysInFlightWhenTheLastRequestIsAborted) {
   TestEngine engine(RunAhead());
   engine.Add("a", Prompt(20), Greedy(50, 2));
   for (int i = 0; i < 4; ++i) engine.Step();
   engine.engine().AbortRequest("a");
-  EXPECT_EQ(engine.model().steps().num_under_way(), 0);
+  EXPECT_EQ(engine.model().steps().num_in_flight(), 0);
   engine.ExpectIdle();
   ExpectServesTheNext(engine);
 }
 
-TEST(EngineRunAhead, AResetForgetsWhatIsUnderWay) {
+TEST(EngineRunAhead, AResetForgetsWhatIsInFlight) {
   TestEngine engine(RunAhead());
   engine.Add("a", Prompt(20), Greedy(50));
   for (int i = 0; i < 4; ++i) engine.Step();
@@ -227,7 +227,7 @@ TEST(EngineRunAhead, AResetForgetsWhatIsUnderWay) {
   ExpectServesTheNext(engine);
 }
 
-// ---- what steps under way compute
+// ---- what steps in flight compute
 
 TEST(EngineRunAhead, PenaltiesCountThePendingToken) {
   for (double temperature : {0.0, 1.0}) {
@@ -292,7 +292,7 @@ TEST(EngineRunAhead, TheCacheKeepsWhatAWaitingEngineKeeps) {
 
 // ---- failures
 
-TEST(EngineRunAhead, AFailureBehindAStepUnderWayIsRepeated) {
+TEST(EngineRunAhead, AFailureBehindAStepInFlightIsRepeated) {
   TestEngineSetup setup = RunAhead();
   setup.model.fail_at_forward = {3};
   setup.model.fail_at_sample = {4};
@@ -302,7 +302,7 @@ TEST(EngineRunAhead, AFailureBehindAStepUnderWayIsRepeated) {
   EXPECT_EQ(engine.Answer("a").token_ids, Oracle(setup.model, Prompt(5), 9));
 }
 
-TEST(EngineRunAhead, ALostStepEndsTheRequestsOfAllStepsUnderWay) {
+TEST(EngineRunAhead, ALostStepEndsTheRequestsOfAllStepsInFlight) {
   for (int64_t k = 1; k <= 6; ++k) {
     TestEngineSetup setup = RunAhead({.prefill_chunk_size = 16});
     setup.model.fail_at_collect = {k};
@@ -320,7 +320,7 @@ TEST(EngineRunAhead, ALostStepEndsTheRequestsOfAllStepsUnderWay) {
   }
 }
 
-TEST(EngineRunAhead, AnEngineMayBeDestroyedWithAStepUnderWay) {
+TEST(EngineRunAhead, AnEngineMayBeDestroyedWithAStepInFlight) {
   TestEngine engine(RunAhead());
   engine.Add("a", Prompt(50, 1), Greedy(30));
   for (int i = 0; i < 3; ++i) engine.Step();

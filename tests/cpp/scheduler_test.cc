@@ -36,7 +36,7 @@ class SchedulerBench {
     return rstate;
   }
 
-  // Gives a running sequence that many tokens beside the one that was sampled last.
+  // Gives a running sequence that many tokens in addition to the one sampled last.
   static void Force(RequestState& rstate, int64_t num_tokens) {
     for (int64_t i = 0; i < num_tokens; ++i) rstate.entries[0].CommitToken(SampleResult());
   }

@@ -58,7 +58,7 @@ TEST_P(ModelFailsAt, EveryRequestEndsOnceAndTheNextIsServed) {
     if (failed) EXPECT_THAT(history.error_message, HasSubstr("fake model"));
     if (!failed) EXPECT_EQ(history.sequences[0].token_ids.size(), 6u);
   }
-  EXPECT_TRUE(num_errors >= 1 || setup.model.run_ahead);  // behind a step under way it is repeated
+  EXPECT_TRUE(num_errors >= 1 || setup.model.run_ahead);  // behind a step in flight it is repeated
   h.ExpectHealthy();
 }
 

@@ -26,7 +26,7 @@ DrawnTokens::DrawnTokens(int64_t max_rows) : max_rows_(max_rows) {
 }
 
 size_t DrawnTokens::Bytes(int64_t max_rows) {
-  return StepQueue::kMaxUnderWay * static_cast<size_t>(max_rows) * kRowBytes;
+  return StepQueue::kMaxInFlight * static_cast<size_t>(max_rows) * kRowBytes;
 }
 
 // Tokens first: mostly nothing else is copied.
@@ -41,7 +41,7 @@ DrawnTokens::Arrays DrawnTokens::Place(std::byte* memory) const {
 }
 
 const int32_t* DrawnTokens::tokens() const {
-  const int64_t last = num_submitted_ + StepQueue::kMaxUnderWay - 1;
+  const int64_t last = num_submitted_ + StepQueue::kMaxInFlight - 1;
   return Place(steps_[Index(last)].results.data()).tokens;
 }
 
@@ -54,7 +54,7 @@ void DrawnTokens::PlaceInto(int64_t first, SampleArgs* args) const {
 }
 
 void DrawnTokens::Submit(std::span<const TokenRow> rows, Stream stream) {
-  MLC_CHECK(num_submitted_ - num_collected_ < StepQueue::kMaxUnderWay) << num_submitted_;
+  MLC_CHECK(num_submitted_ - num_collected_ < StepQueue::kMaxInFlight) << num_submitted_;
   Step& step = steps_[Index(num_submitted_)];
   step.rows.clear();
   for (const TokenRow& row : rows) {
@@ -70,7 +70,7 @@ void DrawnTokens::Submit(std::span<const TokenRow> rows, Stream stream) {
 }
 
 void DrawnTokens::Collect(std::vector<DrawnToken>* tokens) {
-  MLC_CHECK(num_collected_ < num_submitted_) << "no step under way";
+  MLC_CHECK(num_collected_ < num_submitted_) << "no step in flight";
   const Step& step = steps_[Index(num_collected_)];
   step.done.Synchronize();
   ++num_collected_;

@@ -1,5 +1,5 @@
-// What SampleTokens gives: tokens and log-probabilities, on the device, and the copies that the
-// host reads a step later. Engine's thread only.
+// DrawnTokens holds the results of SampleTokens (tokens and log-probabilities) on the device, and
+// the copies that the host reads a step later. Engine's thread only.
 #pragma once
 
 #include <array>
@@ -12,23 +12,23 @@ namespace mlc_native {
 
 class DrawnTokens {
  public:
-  // Of so many rows a step.
+  // For steps of at most max_rows rows.
   explicit DrawnTokens(int64_t max_rows);
 
   static size_t Bytes(int64_t max_rows);
 
-  // Of the last step that was submitted, on the device.
+  // Returns the tokens of the last submitted step, in device memory.
   const int32_t* tokens() const;
-  // Where SampleTokens puts the results of the next step's rows from `first` on.
+  // Makes SampleTokens write the results of the next step's rows from `first` on.
   void PlaceInto(int64_t first, kernels::cuda::SampleArgs* args) const;
 
-  // Puts the copy of the next step's results behind what is on the stream.
+  // Queues the copy of the next step's results on the stream.
   void Submit(std::span<const TokenRow> rows, kernels::cuda::Stream stream);
-  // Waits for the oldest.
+  // Waits for the oldest step that is not collected, and returns its tokens.
   void Collect(std::vector<DrawnToken>* tokens);
 
  private:
-  struct Row {  // what was asked for
+  struct Row {  // what the request asks for
     bool logprobs = false;
     int32_t top_logprobs = 0;
     int32_t scored_token = TokenRow::kNone;
@@ -39,7 +39,7 @@ class DrawnTokens {
     kernels::cuda::Event done;
     std::vector<Row> rows;
   };
-  // Arrays of max_rows_ rows, one after the other, in results and copy.
+  // Consecutive arrays of max_rows_ rows, in `results` and in `copy`.
   struct Arrays {
     int32_t* tokens;
     float* logprobs;
@@ -52,7 +52,7 @@ class DrawnTokens {
   size_t Index(int64_t step) const { return static_cast<size_t>(step) % steps_.size(); }
 
   const int64_t max_rows_;
-  std::array<Step, StepQueue::kMaxUnderWay> steps_;  // in turn
+  std::array<Step, StepQueue::kMaxInFlight> steps_;  // a ring
   int64_t num_submitted_ = 0;
   int64_t num_collected_ = 0;
 };

@@ -35,13 +35,13 @@ FakeSteps::FakeSteps(FakeModel* model) : model_(*model), steps_(model) {}
 
 // What that row of the newest step draws, which must not be collected yet.
 int32_t FakeSteps::DrawnBefore(int64_t row) const {
-  MLC_CHECK(!under_way_.empty()) << "a pending token, and no step under way";
+  MLC_CHECK(!in_flight_.empty()) << "a pending token, and no step in flight";
   MLC_CHECK(row >= 0 && row < std::ssize(newest_)) << "row " << row << " of " << newest_.size();
   return newest_[row];
 }
 
 void FakeSteps::Forward(const ForwardBatch& batch) {
-  MLC_CHECK(num_under_way() < kMaxUnderWay) << num_under_way() << " steps under way";
+  MLC_CHECK(num_in_flight() < kMaxInFlight) << num_in_flight() << " steps in flight";
   std::vector<int32_t> token_ids(batch.token_ids.begin(), batch.token_ids.end());
   for (int32_t& token : token_ids) {
     if (token < 0) token = DrawnBefore(-1 - int64_t{token});
@@ -71,24 +71,24 @@ void FakeSteps::Sample(std::span<const TokenRow> rows) {
   for (const DrawnToken& token : drawn) newest.push_back(token.result.token.token_id);
   const auto cost = model_.CostOf(std::ssize(model_.written()));
   if (cost.count() > 0) done_ = std::max(done_, std::chrono::steady_clock::now()) + cost;
-  under_way_.push_back({std::move(drawn), model_.written(), done_});
+  in_flight_.push_back({std::move(drawn), model_.written(), done_});
   newest_ = std::move(newest);
 }
 
 void FakeSteps::Collect(std::vector<DrawnToken>* tokens) {
-  MLC_CHECK(!under_way_.empty()) << "no step under way";
+  MLC_CHECK(!in_flight_.empty()) << "no step in flight";
   ++num_collects_;
   try {
     if (on_collect_) on_collect_();
     FailAt(model_.options().fail_at_collect, num_collects_, "collect");
   } catch (...) {
-    for (const Step& step : under_way_) model_.Spoil(step.written);
-    under_way_.clear();
+    for (const Step& step : in_flight_) model_.Spoil(step.written);
+    in_flight_.clear();
     throw;
   }
-  model_.SpendTimeUntil(under_way_.front().done);
-  *tokens = std::move(under_way_.front().drawn);
-  under_way_.pop_front();
+  model_.SpendTimeUntil(in_flight_.front().done);
+  *tokens = std::move(in_flight_.front().drawn);
+  in_flight_.pop_front();
 }
 
 }  // namespace mlc_native::testing

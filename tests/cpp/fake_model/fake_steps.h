@@ -35,7 +35,7 @@ class FakeSteps : public StepQueue {
   void set_on_collect(std::function<void()> hook) { on_collect_ = std::move(hook); }
   int64_t num_samples() const { return num_samples_; }
   int64_t num_collects() const { return num_collects_; }
-  int64_t num_under_way() const { return std::ssize(under_way_); }
+  int64_t num_in_flight() const { return std::ssize(in_flight_); }
 
  private:
   struct Step {
@@ -48,7 +48,7 @@ class FakeSteps : public StepQueue {
 
   FakeModel& model_;
   HostSteps steps_;
-  std::deque<Step> under_way_;
+  std::deque<Step> in_flight_;
   std::vector<int32_t> newest_;                 // token ids that the step put last draws
   bool has_forward_ = false;                    // without its Sample
   std::chrono::steady_clock::time_point done_;  // of the newest step

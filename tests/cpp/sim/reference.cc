@@ -156,7 +156,7 @@ bool Reference::IsStopToken(const Request& request, int32_t token) const {
          (!config.debug_config.ignore_eos && contains(scenario_.eos_token_ids));
 }
 
-// Nobody says what the grammar forbids, and who stops has come to an end.
+// An answer contains only what its grammar allows, and one that stops is complete.
 void Reference::CheckGrammar(const Request& request, const SequenceHistory& answer) {
   const GenerationConfig& config = request.generation_cfg;
   if (request.grammar == nullptr) return;

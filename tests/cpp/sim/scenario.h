@@ -43,7 +43,7 @@ enum class Feature {
   kEndAll,           // AbortAllRequests, FailAllRequests, Reset, a new engine
   kCallbackThrows,   // the callback throws
   kCallbackCalls,    // the callback calls the engine
-  kForwardFails,     // Forward throws: everybody of the step ends
+  kForwardFails,     // Forward throws: all requests of the step end
   kSequenceFails,    // Forward blames one sequence
   kPoisonTokens,     // tokens that always end their sequence with an error, one with NaN logits
   kCopyFails,        // CopyPages throws

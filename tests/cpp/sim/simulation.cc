@@ -116,7 +116,7 @@ void Simulation::StepEngine(SimRandom& rng) {
   CheckDeadlines();
 }
 
-// No arrivals and no faults any more: everybody must get to an end.
+// Without further arrivals and faults, every request must end.
 void Simulation::Drain() {
   Note("drain");
   calm_ = true;
@@ -238,7 +238,7 @@ bool Simulation::AddToEngine(SimRandom& rng, const RequestPtr& request) {
 
 // Must be refused, and then nothing may come of it.
 void Simulation::SubmitInvalid(SimRandom& rng) {
-  // Inside of the callback it is not known who is still live.
+  // Inside the callback it is not known which requests are still live.
   const bool duplicate = callback_depth_ == 0 && !live_.empty() && rng.Chance(0.5);
   const std::string id = duplicate ? AnyId(rng) : "invalid";
   const RequestLimits limits = engine_->request_limits();
@@ -410,7 +410,7 @@ bool Simulation::DeadlineHasPassed(const LiveRequest& live, const std::optional<
   return seconds && std::chrono::duration<double>(clock_.now() - live.added).count() > *seconds;
 }
 
-// Time stands still during a step, so who is late was late at its begin.
+// Time stands still during a step, so a request that is late now was late when the step began.
 void Simulation::CheckDeadlines() {
   for (const auto& [id, live] : live_) {
     if (DeadlineHasPassed(live, live.request->generation_cfg.timeout_s,
@@ -420,14 +420,14 @@ void Simulation::CheckDeadlines() {
   }
 }
 
-// Nobody is ended without a cause, and errors say theirs.
+// No request ends without a cause, and an error names its cause.
 void Simulation::CheckCause(const LiveRequest& live, const RequestHistory& answer,
                             bool fails_alone) {
   const std::string& id = live.request->id;
   bool failed = false;
   for (const SequenceHistory& sequence : answer.sequences) {
     if (sequence.finish_reason == FinishReason::kAbort && !live.may_abort) {
-      Fail("\"" + id + "\" was aborted by nobody");
+      Fail("\"" + id + "\" was aborted without a cause");
     }
     const GenerationConfig& config = live.request->generation_cfg;
     if (sequence.finish_reason == FinishReason::kTimeout &&

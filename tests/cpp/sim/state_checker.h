@@ -42,7 +42,7 @@ class StateChecker {
   void Added(const std::string& id, RequestPriority priority, bool jumps);
   void Ended(const std::string& id);
   // `dump`: the answer of DebugCall("dump_state"). `undisturbed`: nothing was injected into the
-  // step that ended now, so everybody had to advance.
+  // step that ended now, so every request had to advance.
   void AfterStep(const std::string& dump, bool undisturbed);
 
  private:

@@ -151,7 +151,7 @@ class ThreadedHistory {
   }
 
   void ExpectLifeCycle(const char* what) const {
-    EXPECT_TRUE(has_life_cycle_) << what << ", and nobody unloaded the model or exited";
+    EXPECT_TRUE(has_life_cycle_) << what << ", although no thread unloaded the model or exited";
   }
 
   void ExpectServesTheNext() {
@@ -173,7 +173,7 @@ class ThreadedHistory {
       for (const testing::SequenceHistory& sequence : answer.sequences) {
         if (has_life_cycle_ || ::testing::Test::HasFailure()) continue;
         if (sequence.finish_reason == FinishReason::kAbort) {
-          EXPECT_TRUE(aborted_.contains(id)) << id << " was aborted by nobody";
+          EXPECT_TRUE(aborted_.contains(id)) << id << " was aborted without a cause";
         }
         if (sequence.finish_reason == FinishReason::kError) {
           EXPECT_TRUE(fails_alone || scenario_.has(Feature::kForwardFails))

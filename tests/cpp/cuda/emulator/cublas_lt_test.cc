@@ -63,7 +63,7 @@ class CublasLtTest : public kernels::cuda::CudaKernelTest {
     Floats got;
     for (int64_t i = 0; i < kM; ++i) {
       got.insert(got.end(), all.begin() + i * kLdy, all.begin() + i * kLdy + kN);
-      ASSERT_TRUE(std::isnan(all[i * kLdy + kN])) << "written beside the row";
+      ASSERT_TRUE(std::isnan(all[i * kLdy + kN])) << "written outside the row";
     }
     kernels::cuda::ExpectClose(got, want, kernels::cuda::Epsilon(y_type));
   }

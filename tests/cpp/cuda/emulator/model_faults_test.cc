@@ -153,8 +153,8 @@ std::vector<std::string> Errors(Engine& engine, std::vector<RequestStreamOutput>
 TEST_F(CudaModelFaults, TheEngineAnswersWithErrorsOnceTheDeviceIsLost) {
   std::vector<RequestStreamOutput> outputs;
   EngineOptions options;
-  options.request_stream_callback = [&](std::vector<RequestStreamOutput> news) {
-    std::ranges::move(news, std::back_inserter(outputs));
+  options.request_stream_callback = [&](std::vector<RequestStreamOutput> delivered) {
+    std::ranges::move(delivered, std::back_inserter(outputs));
   };
   std::unique_ptr<Model> model = LoadCudaModel(tiny_.Source());
   const EngineConfig config = ResolveEngineConfig({}, model->metadata(), 0);
