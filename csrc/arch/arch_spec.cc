@@ -1,56 +1,49 @@
 #include "arch/arch_spec.h"
 
 #include <algorithm>
+#include <array>
 
 namespace mlc_native {
 namespace {
 
-constexpr ProjectionName kSeparateProjections[] = {
+// The rows of the arrays, one array after another.
+template <typename T, size_t... kSizes>
+constexpr auto Join(const T (&... parts)[kSizes]) {
+  std::array<T, (kSizes + ...)> joined;
+  auto end = joined.begin();
+  ((end = std::copy(std::begin(parts), std::end(parts), end)), ...);
+  return joined;
+}
+
+constexpr ProjectionName kSeparateQkv[] = {
     {"self_attn.q_proj", LinearRole::kQkv, Rows::kQ},
     {"self_attn.k_proj", LinearRole::kQkv, Rows::kKv},
     {"self_attn.v_proj", LinearRole::kQkv, Rows::kKv},
-    {"self_attn.o_proj", LinearRole::kOut, Rows::kHidden},
+};
+constexpr ProjectionName kFusedQkv[] = {{"self_attn.qkv_proj", LinearRole::kQkv, Rows::kQkv}};
+constexpr ProjectionName kMlcQwenQkv[] = {{"self_attn.c_attn", LinearRole::kQkv, Rows::kQkv}};
+constexpr ProjectionName kOut[] = {{"self_attn.o_proj", LinearRole::kOut, Rows::kHidden}};
+constexpr ProjectionName kSeparateFfn[] = {
     {"mlp.gate_proj", LinearRole::kGateUp, Rows::kFfn},
     {"mlp.up_proj", LinearRole::kGateUp, Rows::kFfn},
     {"mlp.down_proj", LinearRole::kDown, Rows::kHidden},
 };
-constexpr ProjectionName kFusedProjections[] = {
-    {"self_attn.qkv_proj", LinearRole::kQkv, Rows::kQkv},
-    {"self_attn.o_proj", LinearRole::kOut, Rows::kHidden},
+constexpr ProjectionName kFusedFfn[] = {
     {"mlp.gate_up_proj", LinearRole::kGateUp, Rows::kGateUp},
     {"mlp.down_proj", LinearRole::kDown, Rows::kHidden},
 };
-
-constexpr ProjectionName kMlcQwen[] = {
-    {"self_attn.c_attn", LinearRole::kQkv, Rows::kQkv},
-    {"self_attn.o_proj", LinearRole::kOut, Rows::kHidden},
-    {"mlp.gate_up_proj", LinearRole::kGateUp, Rows::kGateUp},
-    {"mlp.down_proj", LinearRole::kDown, Rows::kHidden},
-};
-constexpr ProjectionName kMlcGemma3[] = {
-    {"self_attn.q_proj", LinearRole::kQkv, Rows::kQ},
-    {"self_attn.k_proj", LinearRole::kQkv, Rows::kKv},
-    {"self_attn.v_proj", LinearRole::kQkv, Rows::kKv},
-    {"self_attn.o_proj", LinearRole::kOut, Rows::kHidden},
-    {"mlp.gate_up_proj", LinearRole::kGateUp, Rows::kGateUp},
-    {"mlp.down_proj", LinearRole::kDown, Rows::kHidden},
-};
+constexpr auto kSeparateProjections = Join(kSeparateQkv, kOut, kSeparateFfn);
+constexpr auto kFusedProjections = Join(kFusedQkv, kOut, kFusedFfn);
+constexpr auto kMlcQwen = Join(kMlcQwenQkv, kOut, kFusedFfn);
+constexpr auto kMlcGemma3 = Join(kSeparateQkv, kOut, kFusedFfn);
 
 constexpr NormName kPreNorms[] = {
     {"input_layernorm", NormRole::kPreAttention},
     {"post_attention_layernorm", NormRole::kPreFfn},
 };
-constexpr NormName kPreNormsQk[] = {
-    {"input_layernorm", NormRole::kPreAttention},
-    {"post_attention_layernorm", NormRole::kPreFfn},
-    {"self_attn.q_norm", NormRole::kQ},
-    {"self_attn.k_norm", NormRole::kK},
-};
-constexpr NormName kPostNormsQk[] = {
+constexpr NormName kPostNorms[] = {
     {"post_attention_layernorm", NormRole::kPostAttention},
     {"post_feedforward_layernorm", NormRole::kPostFfn},
-    {"self_attn.q_norm", NormRole::kQ},
-    {"self_attn.k_norm", NormRole::kK},
 };
 constexpr NormName kSandwichNorms[] = {
     {"input_layernorm", NormRole::kPreAttention},
@@ -58,14 +51,13 @@ constexpr NormName kSandwichNorms[] = {
     {"pre_feedforward_layernorm", NormRole::kPreFfn},
     {"post_feedforward_layernorm", NormRole::kPostFfn},
 };
-constexpr NormName kSandwichNormsQk[] = {
-    {"input_layernorm", NormRole::kPreAttention},
-    {"post_attention_layernorm", NormRole::kPostAttention},
-    {"pre_feedforward_layernorm", NormRole::kPreFfn},
-    {"post_feedforward_layernorm", NormRole::kPostFfn},
+constexpr NormName kQkNorms[] = {
     {"self_attn.q_norm", NormRole::kQ},
     {"self_attn.k_norm", NormRole::kK},
 };
+constexpr auto kPreNormsQk = Join(kPreNorms, kQkNorms);
+constexpr auto kPostNormsQk = Join(kPostNorms, kQkNorms);
+constexpr auto kSandwichNormsQk = Join(kSandwichNorms, kQkNorms);
 
 constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_modal_projector.",
                                              "model.vision_tower.", "model.multi_modal_projector."};
