@@ -1,11 +1,10 @@
 #include "engine.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
-#include "config/device.h"
 #include "engine_debug.h"
+#include "engine_parts.h"
 #include "observe/step_profiler.h"
 #include "request/scheduler.h"
 #include "step/deliver.h"
@@ -17,22 +16,13 @@
 #include "step/step_pipeline.h"
 #include "support/check.h"
 #include "support/error.h"
-#include "support/machine_info.h"
 
 namespace mlc_native {
 namespace {
 
-struct ModelParts {
-  std::unique_ptr<Model> model;
-  EngineConfig config;  // resolved
-  std::string length_reason{};
-  ModelDefaults defaults;
-  std::shared_ptr<const TokenTable> token_table;  // may be null
-};
-
 class EngineImpl final : public Engine {
  public:
-  EngineImpl(ModelParts loaded, const EngineOptions& options);
+  EngineImpl(EngineParts loaded, const EngineOptions& options);
   ~EngineImpl() override;
 
   void AddRequest(RequestPtr request) override;
@@ -68,7 +58,6 @@ class EngineImpl final : public Engine {
  private:
   void RegisterDebugFunctions();
   void CheckAdmission(const Request& request) const;
-  void SetDeadlines(RequestState* rstate) const;
   // Runs something that ends or advances requests, then post-processes and delivers. If it throws,
   // all requests end with an error.
   template <typename Action>
@@ -92,7 +81,7 @@ class EngineImpl final : public Engine {
     return std::min(*config().max_single_sequence_length, *config().max_total_sequence_length);
   }
 
-  ModelParts loaded_;
+  EngineParts loaded_;
   const std::shared_ptr<EventTraceRecorder> trace_;
   const std::shared_ptr<QueueLimit> queue_;
   const std::shared_ptr<EngineGrammars> grammars_;
@@ -108,49 +97,13 @@ class EngineImpl final : public Engine {
   DebugFunctions debug_functions_;
 };
 
-int64_t NumPages(const EngineConfig& config) {
-  return (*config.max_total_sequence_length + config.kv_cache_page_size - 1) /
-         config.kv_cache_page_size;
-}
-
-// Empty when the folder has none.
-std::string TokenizerJson(const std::string& model_path) {
-  const std::filesystem::path path = std::filesystem::path(model_path) / "tokenizer.json";
-  return !model_path.empty() && std::filesystem::exists(path) ? path.string() : "";
-}
-
-void CheckSupported(const EngineConfig& config) {
-  if (config.speculative_mode != SpeculativeMode::kDisable) {
-    throw InvalidConfig("speculative_mode",
-                        "\"speculative_mode\" other than \"disable\" is not supported yet");
-  }
-  if (config.kv_cache_page_size != kKvPageSize) {
-    throw InvalidConfig("kv_cache_page_size",
-                        OutOfRangeMessage("kv_cache_page_size", config.kv_cache_page_size, "16"));
-  }
-}
-
-void CheckResolved(const EngineConfig& config) {
-  CheckSupported(config);
-  const auto check = [](const char* field, const std::optional<int64_t>& value, int64_t minimum) {
-    if (value.value_or(0) >= minimum) return;
-    throw InvalidConfig(
-        field, OutOfRangeMessage(field, value.value_or(0), "at least " + std::to_string(minimum)));
-  };
-  check("max_num_sequence", config.max_num_sequence, 1);
-  check("max_total_sequence_length", config.max_total_sequence_length, 1);
-  check("max_single_sequence_length", config.max_single_sequence_length, 1);
-  // Decode computes at least one row for every running sequence in one forward.
-  check("prefill_chunk_size", config.prefill_chunk_size, *config.max_num_sequence);
-}
-
-ModelParts Allocated(ModelParts loaded) {
+EngineParts Allocated(EngineParts loaded) {
   loaded.model->Allocate(NumPages(loaded.config), *loaded.config.prefill_chunk_size,
                          *loaded.config.max_num_sequence);
   return loaded;
 }
 
-EngineImpl::EngineImpl(ModelParts loaded, const EngineOptions& options)
+EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
     : loaded_(Allocated(std::move(loaded))),
       trace_(options.trace_recorder),
       queue_(options.queue != nullptr ? options.queue : std::make_shared<QueueLimit>()),
@@ -265,26 +218,12 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
     }
   }
   rstate->queue_slot = std::move(submission.slot);
-  SetDeadlines(rstate.get());
+  rstate->SetDeadlines(config());
   RequestState& admitted = estate_->Admit(std::move(rstate));
   if (trace_) {
     trace_->AddEvent(request->id, "start queue wait");
     admitted.queue_wait_traced = true;
   }
-}
-
-void EngineImpl::SetDeadlines(RequestState* rstate) const {
-  const auto deadline = [added = rstate->metrics.add_time_point](
-                            const std::optional<double>& asked,
-                            const std::optional<double>& preset) {
-    const std::optional<double> seconds = asked ? asked : preset;
-    if (!seconds) return kNoDeadline;
-    return added +
-           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
-  };
-  const GenerationConfig& generation = rstate->config();
-  rstate->queue_deadline = deadline(generation.queue_timeout_s, config().queue_timeout_s);
-  rstate->deadline = deadline(generation.timeout_s, config().timeout_s);
 }
 
 // ---- Steps ----
@@ -438,32 +377,8 @@ void EngineImpl::RegisterDebugFunctions() {
 }  // namespace
 
 std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineOptions& options) {
-  CheckSupported(config);
-  const std::string device = ResolveDevice(options.device, config.model_lib);
-  EngineConfig with_threads = config;
-  if (!config.num_threads) with_threads.num_threads = AvailableCpus();
-  ModelParts loaded;
-  loaded.defaults = ReadModelDefaults(config.model);
-  const std::string tokenizer = TokenizerJson(config.model);
-  if (!tokenizer.empty()) {
-    loaded.token_table = TokenTable::FromTokenizerJson(tokenizer, config.visible_special_tokens);
-  }
-  loaded.model = LoadModel({.path = config.model,
-                            .model_lib = config.model_lib,
-                            .device = device,
-                            .dtype = config.dtype,
-                            .quantization = config.quantization,
-                            .kv_cache_dtype = config.kv_cache_dtype,
-                            .num_threads = *with_threads.num_threads,
-                            .progress = options.load_progress,
-                            .weight_cache_dir = config.weight_cache_dir,
-                            .longest_sequence = LongestSequence(config)});
-  loaded.config =
-      ResolveEngineConfig(with_threads, loaded.model->metadata(), AvailableMemoryBytes());
-  CheckResolved(loaded.config);
-  loaded.length_reason =
-      ExplainLongestSequence(with_threads, loaded.config, loaded.model->metadata());
-  return std::make_unique<EngineImpl>(std::move(loaded), options);
+  return std::make_unique<EngineImpl>(LoadParts(config, options.device, options.load_progress),
+                                      options);
 }
 
 RequestPtr Engine::CreateRequest(std::string id, std::vector<Data> inputs,
@@ -478,10 +393,10 @@ std::unique_ptr<Engine> Engine::FromModel(std::unique_ptr<Model> model, const En
                                           std::shared_ptr<const TokenTable> token_table,
                                           const EngineOptions& options) {
   CheckResolved(config);
-  return std::make_unique<EngineImpl>(ModelParts{.model = std::move(model),
-                                                 .config = config,
-                                                 .defaults = std::move(defaults),
-                                                 .token_table = std::move(token_table)},
+  return std::make_unique<EngineImpl>(EngineParts{.model = std::move(model),
+                                                  .config = config,
+                                                  .defaults = std::move(defaults),
+                                                  .token_table = std::move(token_table)},
                                       options);
 }
 

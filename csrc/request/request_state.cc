@@ -91,6 +91,18 @@ RequestState::RequestState(RequestPtr request_in,
   metrics.add_time_point = now;
 }
 
+void RequestState::SetDeadlines(const EngineConfig& engine_config) {
+  const auto after = [this](const std::optional<double>& asked,
+                            const std::optional<double>& preset) {
+    const std::optional<double> seconds = asked ? asked : preset;
+    if (!seconds) return kNoDeadline;
+    return metrics.add_time_point +
+           std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
+  };
+  queue_deadline = after(config().queue_timeout_s, engine_config.queue_timeout_s);
+  deadline = after(config().timeout_s, engine_config.timeout_s);
+}
+
 std::span<RequestStateEntry> RequestState::leaves() {
   const std::span<RequestStateEntry> all(entries);
   return all.size() == 1 ? all : all.subspan(1);

@@ -158,6 +158,8 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   RequestState(const RequestState&) = delete;
   RequestState& operator=(const RequestState&) = delete;
 
+  // Sets both deadlines from the request's timeouts, else from those of the engine.
+  void SetDeadlines(const EngineConfig& engine_config);
   const GenerationConfig& config() const { return request->generation_cfg; }
   // Entries that generate: all but the root of branches. In output order.
   std::span<RequestStateEntry> leaves();

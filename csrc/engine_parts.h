@@ -1,0 +1,37 @@
+// EngineParts: what an engine is made of before it allocates anything. Loading reads files, checks
+// the settings and resolves those that depend on the model and on free memory. Any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "config/config.h"
+#include "config/data.h"
+#include "models/model.h"
+#include "tokenizer/token_table.h"
+
+namespace mlc_native {
+
+struct EngineParts {
+  std::unique_ptr<Model> model;
+  EngineConfig config;          // resolved
+  std::string length_reason{};  // ExplainLongestSequence
+  ModelDefaults defaults;
+  std::shared_ptr<const TokenTable> token_table;  // may be null
+};
+
+// Loads the model that the config names on `device` and completes the config. Throws InvalidConfig,
+// LoadError.
+EngineParts LoadParts(const EngineConfig& config, const std::string& device,
+                      const LoadProgress& progress);
+
+// Throws InvalidConfig unless an engine can run with this config, which must be resolved.
+void CheckResolved(const EngineConfig& config);
+
+// Returns the number of pages that hold max_total_sequence_length tokens. Requires: resolved.
+int64_t NumPages(const EngineConfig& config);
+
+// Returns the path of the folder's tokenizer.json; empty if there is none.
+std::string TokenizerJson(const std::string& model_path);
+
+}  // namespace mlc_native
