@@ -163,8 +163,8 @@ BUGS = [
     Bug(
         "penalties forget the pending token",
         "step/step_batch.cc",
-        "leaf.pending_rows.empty() ? TokenRow::kNone : leaf.pending_rows.back()",
-        "TokenRow::kNone",
+        "  if (!leaf.pending_rows.empty()) token_row.pending_row = leaf.pending_rows.back();\n",
+        "",
     ),
     Bug(
         "a row that failed is sampled from",
