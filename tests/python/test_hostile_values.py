@@ -10,6 +10,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from mlc_native import (
 )
 from mlc_native.serve.arguments import EngineSettings, GenerateArguments
 from mlc_native.serve.openai_interface import ChatCompletions, Completions
+from mlc_native.serve.rendered_chat import RenderArguments
 from mlc_native.tokenizers import StopStrHandler, TextStreamer, Tokenizer
 
 USER = {"role": "user", "content": "hi"}
@@ -127,7 +129,7 @@ def check_error(error: MLCNativeError, kinds: Any = MLCNativeError) -> None:
     assert isinstance(error, kinds), repr(error)
     assert error.field is not None
     assert 0 < len(text) < 5000
-    for forbidden in ("\n", "pydantic", "incompatible function arguments"):
+    for forbidden in ("\n", "validation error", "pydantic.dev", "incompatible function arguments"):
         assert forbidden not in text
     assert error.to_openai()["error"]["param"] == error.field
 
@@ -213,6 +215,12 @@ def try_methods(engine: Any, value: Any) -> None:
     made = engine.engine
     for function in (made.abort, made.unpin_prefix, made._debug_call_func_on_all_worker):
         check(call(function, value), InvalidRequest)
+    for name in ("messages", *RenderArguments.__optional_keys__):
+        arguments = {"messages": [USER], name: value}
+        check(call(partial(made.render_chat, **arguments)), InvalidRequest)
+    parse = made.chat.completions.parse
+    check(call(partial(parse, messages=value, response_format=int, max_tokens=1)))
+    check(call(partial(parse, messages=[USER], response_format=value, max_tokens=1)))
     if not isinstance(value, (list, str, range)):
         check(call(made.pin_prefix, value), InvalidRequest)
 
