@@ -23,6 +23,8 @@ constexpr std::string_view kDeciding[] = {"$ref", "const", "enum", "anyOf", "one
 constexpr double kMaxMultipleOf = 1024;
 constexpr double kMaxMultiplesWidth = 10000;
 
+constexpr char kLookAround[] = "a pattern has a lookahead or lookbehind";
+
 std::string Escaped(std::string_view name) {
   std::string out;
   for (const char c : name) {
@@ -258,6 +260,7 @@ class SchemaWalk {
     if (patterns == nullptr || !patterns->is_object() || patterns->AsObject().empty()) return;
     std::vector<std::string_view> starts;
     for (const JsonMember& pattern : patterns->AsObject()) {
+      if (LooksAround(pattern.name)) Refuse(pointer, "patternProperties", kLookAround);
       starts.push_back(LiteralStart(pattern.name));
     }
     const auto overlap = [&](const std::string& with) {
@@ -302,6 +305,9 @@ class SchemaWalk {
     const double max_length = NumberOf(schema, "maxLength", kNoJsonLimit);
     const JsonValue* format = schema.Find("format");
     const JsonValue* pattern = schema.Find("pattern");
+    if (pattern != nullptr && pattern->is_string() && LooksAround(pattern->AsString())) {
+      Refuse(pointer, "pattern", kLookAround);
+    }
     const JsonFormat* known = format == nullptr ? nullptr : FindJsonFormat(*format);
     if (known != nullptr) {
       const std::string next_to = "it stands next to \"format\" = \"" + format->AsString() + '"';

@@ -127,6 +127,23 @@ bool AllSatisfy(std::span<const JsonValue> listed, std::string_view keyword,
   });
 }
 
+bool LooksAround(std::string_view regex) {
+  bool in_class = false;
+  for (size_t i = 0; i < regex.size(); ++i) {
+    if (regex[i] == '\\') {
+      ++i;  // whatever is escaped
+    } else if (in_class || regex[i] == '[') {
+      in_class = regex[i] != ']';
+    } else if (regex.substr(i).starts_with("(?")) {
+      const std::string_view kind = regex.substr(i + 2);
+      for (const char* look : {"=", "!", "<=", "<!"}) {
+        if (kind.starts_with(look)) return true;
+      }
+    }
+  }
+  return false;
+}
+
 const JsonFormat* FindJsonFormat(const JsonValue& name) {
   if (!name.is_string()) return nullptr;
   const auto found =

@@ -28,6 +28,9 @@ bool AllowsAll(const JsonValue& schema, std::string_view keyword, const JsonValu
 bool AllSatisfy(std::span<const JsonValue> listed, std::string_view keyword,
                 const JsonValue& value);
 
+// Whether a regex has a lookahead or lookbehind, which the grammar library ignores.
+bool LooksAround(std::string_view regex);
+
 inline constexpr double kNoJsonLimit = 1e300;
 
 // A format that the grammar library has a regex for, with the lengths of the texts that match it.

@@ -5,6 +5,7 @@
 
 #include "grammar/backend.h"
 #include "grammar/schema_check.h"
+#include "grammar/schema_keywords.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/utf8.h"
@@ -75,6 +76,9 @@ void CheckGrammarText(const GrammarSpec& spec, const GrammarLimits& limits) {
                           "at most max_depth = " + std::to_string(limits.max_depth) + " levels"));
   }
   if (IsJson(spec.kind)) CheckJson(spec);
+  if (spec.kind == GrammarKind::kRegex && LooksAround(spec.text)) {
+    throw GrammarError("the regex has a lookahead or lookbehind, which cannot be enforced");
+  }
 }
 
 }  // namespace mlc_native

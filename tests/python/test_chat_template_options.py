@@ -62,7 +62,7 @@ RENDERED: list[tuple[list[dict[str, str]], dict[str, Any], str]] = [
 def any_engine(
     request: pytest.FixtureRequest, make_model: MakeModel, fake_lib: str
 ) -> Iterator[Any]:
-    made = ALL_FACADES[request.param](
+    made: Any = ALL_FACADES[request.param](
         make_model(answer="ok", chat_template=TEMPLATE), model_lib=fake_lib
     )
     yield made
@@ -73,7 +73,7 @@ def any_engine(
 def openai_engine(
     request: pytest.FixtureRequest, make_model: MakeModel, fake_lib: str
 ) -> Iterator[Any]:
-    made = OPENAI_FACADES[request.param](
+    made: Any = OPENAI_FACADES[request.param](
         make_model(answer="ok", chat_template=TEMPLATE), model_lib=fake_lib
     )
     yield made

@@ -150,7 +150,7 @@ def test_too_many_answers_are_refused(make_model: MakeModel, any_engine: Made) -
 def test_openai_requests_beyond_the_capacity(
     make_model: MakeModel, fake_lib: str, name: str
 ) -> None:
-    engine = OPENAI_FACADES[name](
+    engine: Any = OPENAI_FACADES[name](
         make_model(answer="ok"), model_lib=fake_lib, engine_config=EngineConfig(max_num_sequence=2)
     )
     try:

@@ -45,7 +45,7 @@ def config(schema: Any, **fields: Any) -> GenerationConfig:
 
 @pytest.mark.parametrize("name", ALL_FACADES)
 def test_every_engine_refuses_by_pointer(name: str) -> None:
-    facade = ALL_FACADES[name]("demo", device="cpu")
+    facade: Any = ALL_FACADES[name]("demo", device="cpu")
     try:
         for pointer, schema in REFUSED.items():
             with pytest.raises(InvalidRequest) as error:
@@ -77,6 +77,16 @@ class Cat(BaseModel):
 class Dog(BaseModel):
     kind: Literal["dog"]
     color: Color
+
+
+class Circle(BaseModel):
+    kind: Literal["circle"] = "circle"
+    size: int = Field(ge=0, le=9)
+
+
+class Square(BaseModel):
+    kind: Literal["square"] = "square"
+    size: int = Field(ge=0, le=9)
 
 
 class Node(BaseModel):
@@ -115,6 +125,7 @@ PYDANTIC: dict[str, Any] = {
     "tree": Node,
     "inherited": Inherited,
     "union": Cat | Dog,
+    "tags with defaults": list[Annotated[Circle | Square, Field(discriminator="kind")]],
     "list": list[Inherited],
     "literal": Literal["a", "b", 3],
     "enum": Color,

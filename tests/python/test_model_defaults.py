@@ -85,11 +85,10 @@ def test_do_sample(
     """With a peak of 1 most draws at temperature 1 differ; greedy answers never do."""
     fields = {} if do_sample is None else {"do_sample": do_sample, "temperature": 1.0}
     engine = any_engine(with_defaults(fields, peak=1))
-    config = {"max_tokens": 12}
 
     def texts(**more: Any) -> set[str]:
         answers = [
-            engine.generate("x", GenerationConfig(**config, seed=seed, **more)).texts[0]
+            engine.generate("x", GenerationConfig(max_tokens=12, seed=seed, **more)).texts[0]
             for seed in range(4)
         ]
         return set(answers)

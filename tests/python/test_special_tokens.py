@@ -148,14 +148,14 @@ def expected(bos_model: Path) -> dict[str, str]:
 
 @pytest.fixture(params=ALL_FACADES)
 def any_engine(request: pytest.FixtureRequest, bos_model: Path) -> Iterator[Any]:
-    made = ALL_FACADES[request.param](str(bos_model), device="cpu")
+    made: Any = ALL_FACADES[request.param](str(bos_model), device="cpu")
     yield made
     made.terminate()
 
 
 @pytest.fixture(params=OPENAI_FACADES)
 def openai_engine(request: pytest.FixtureRequest, bos_model: Path) -> Iterator[Any]:
-    made = OPENAI_FACADES[request.param](str(bos_model), device="cpu")
+    made: Any = OPENAI_FACADES[request.param](str(bos_model), device="cpu")
     yield made
     made.terminate()
 

@@ -25,7 +25,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(params=OPENAI_FACADES)
 def engine(request: pytest.FixtureRequest, model: str) -> Iterator[Any]:
-    made = OPENAI_FACADES[request.param](model, device="cpu")
+    made: Any = OPENAI_FACADES[request.param](model, device="cpu")
     yield made
     made.terminate()
 

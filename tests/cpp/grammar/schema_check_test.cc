@@ -68,6 +68,9 @@ const std::vector<Refused> kRefused = {
     {"/maxLength", R"({"type": "string", "format": "uri", "maxLength": 20})"},
     {"/minLength", R"({"type": "string", "format": "date", "minLength": 11})"},
     {"/pattern", R"({"type": "string", "format": "email", "pattern": "a"})"},
+    {"/pattern", R"_({"type": "string", "pattern": "a(?=b)"})_"},
+    {"/pattern", R"({"type": "string", "pattern": "^(?!x)a"})"},
+    {"/patternProperties", R"_({"type": "object", "patternProperties": {"^a(?!b)": {}}})_"},
     {"/required", R"({"type": "object", "required": ["a"]})"},
     {"/required", R"({"properties": {"a": {}}, "required": ["a", "b"]})"},
     {"/propertyNames", R"({"properties": {"a": {}}, "propertyNames": {"maxLength": 1}})"},
@@ -129,7 +132,7 @@ const std::vector<const char*> kAccepted = {
     R"({"type": "integer", "enum": [1, 2.0], "minimum": 1})",
     R"({"enum": ["ä", "bc"], "minLength": 1, "maxLength": 2})",
     R"({"type": ["string", "null"], "enum": ["a", null]})",
-    R"({"type": "array", "uniqueItems": false, "minItems": 1})",
+    R"({"type": "array", "items": {}, "uniqueItems": false, "minItems": 1})",
     R"({"type": "array", "items": {}, "uniqueItems": true, "maxItems": 1})",
     R"({"if": {"type": "null"}})",
     R"({"type": "object", "required": [], "additionalProperties": true})",
@@ -137,6 +140,7 @@ const std::vector<const char*> kAccepted = {
         "$defs": {"a": {"type": "object"}}})",
     R"({"allOf": [{"$ref": "#/$defs/a"}], "default": null, "$defs": {"a": {"type": "object"}}})",
     R"({"type": "integer", "multipleOf": 7})",
+    R"_({"type": "string", "pattern": "[(?=)]\\(=(?:a)"})_",
     R"({"type": "integer", "multipleOf": 7, "minimum": -50, "exclusiveMaximum": 50})",
     R"({"type": "array", "prefixItems": [{"type": "null"}], "items": false, "minItems": 1})",
     R"({"type": ["integer", "null"], "minimum": 3})",
@@ -216,6 +220,7 @@ TEST_F(SchemaEnforcementTest, TheCompilerRefuses) {
   EXPECT_THAT(
       Refusal(*compiler_, {GrammarKind::kJsonSchema, R"({"type": "null", "type": "null"})"}),
       HasSubstr("not valid JSON"));
+  EXPECT_THAT(Refusal(*compiler_, {GrammarKind::kRegex, "a(?=b)"}), HasSubstr("lookahead"));
   for (const char* schema : kAccepted) {
     EXPECT_EQ(Refusal(*compiler_, {GrammarKind::kJsonSchema, schema}), "") << schema;
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,11 @@ namespace {
 using testing::TempFolder;
 using testing::TinyConfig;
 
-ModelConfig Read(const std::string& architecture, const std::string& fields = "") {
+ModelConfig Read(const std::string& architecture, const std::string& fields = "",
+                 int64_t longest = std::numeric_limits<int64_t>::max()) {
   TempFolder folder;
   folder.Write("config.json", TinyConfig(architecture, fields));
-  return ReadModelConfig(folder.path());
+  return ReadModelConfig(folder.path(), longest);
 }
 
 std::vector<int64_t> Windows(const ModelConfig& config) {
@@ -132,14 +134,25 @@ TEST(ModelConfig, MultipliersAreFolded) {
   EXPECT_EQ(absent.final_norm_scale, 1.0f);
 }
 
-TEST(ModelConfig, LongRopeLimitsTheContext) {
-  const ModelConfig config = Read("Phi3ForCausalLM", R"(
+// The long factors beyond the original context, which otherwise limits the sequences.
+TEST(ModelConfig, TheLongestSequenceChoosesTheFactorsOfLongRope) {
+  const std::string fields = R"(
       "original_max_position_embeddings": 64,
-      "rope_scaling": {"type": "su", "short_factor": [1, 1, 2, 2], "long_factor": [9, 9, 9, 9]})");
-  EXPECT_EQ(config.max_positions, 64);
-  EXPECT_EQ(config.ropes[0].scaling, RopeScaling::kLongRope);
-  EXPECT_DOUBLE_EQ(config.ropes[0].attention_factor,
-                   std::sqrt(1.0 + std::log(4.0) / std::log(64.0)));
+      "rope_scaling": {"type": "su", "short_factor": [1, 1, 2, 2], "long_factor": [9, 9, 9, 9]})";
+  struct Case {
+    int64_t longest;
+    int64_t max_positions;
+    std::vector<double> factors;
+  };
+  for (const Case& c : {Case{1 << 20, 256, {9, 9, 9, 9}}, Case{65, 256, {9, 9, 9, 9}},
+                        Case{64, 64, {1, 1, 2, 2}}}) {
+    const ModelConfig config = Read("Phi3ForCausalLM", fields, c.longest);
+    EXPECT_EQ(config.max_positions, c.max_positions);
+    EXPECT_EQ(config.ropes[0].scaling, RopeScaling::kLongRope);
+    EXPECT_EQ(config.ropes[0].factors, c.factors);
+    EXPECT_DOUBLE_EQ(config.ropes[0].attention_factor,
+                     std::sqrt(1.0 + std::log(4.0) / std::log(64.0)));
+  }
 }
 
 TEST(ModelConfig, EveryArchitectureHasARowThatParses) {
