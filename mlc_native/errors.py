@@ -34,6 +34,7 @@ __all__ = [
     "MLCNativeError",
     "ModelLibraryNotFound",
     "QueueFull",
+    "UnknownFieldWarning",
     "invalid_config",
     "invalid_request",
     "load_error",
@@ -167,6 +168,10 @@ class EngineTerminatedError(MLCNativeError, RuntimeError):
 
     status = 503
     _openai_type = "unavailable_error"
+
+
+class UnknownFieldWarning(UserWarning):
+    """A field of a request body (``create_from``) is not known and was ignored."""
 
 
 def invalid_request(field: str, message: str, code: str | None = None) -> InvalidRequest:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlc_native import _core
-from mlc_native.errors import InvalidRequest, invalid_request
+from mlc_native.errors import InvalidRequest, UnknownFieldWarning, invalid_request
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.protocol.validation import validated
@@ -39,10 +39,6 @@ from mlc_native.serve.responses import ChatResponder, CompletionResponder
 from mlc_native.serve.streams import Responder
 
 MAX_REPORTED_FIELDS = 1000
-
-
-class UnknownFieldWarning(UserWarning):
-    """A field of a request body is not known and was ignored."""
 
 
 @dataclass

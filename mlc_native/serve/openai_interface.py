@@ -86,13 +86,19 @@ def _known_fields(kind: type[BaseModel]) -> str:
 # ------------------------------------------------------------------------------ the documentation
 
 
+def _arguments(kind: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The arguments of ``create``: required fields first."""
+    fields = sorted(kind.model_fields.items(), key=lambda item: not item[1].is_required())
+    return dict(fields) | {
+        name: FieldInfo(default=None, annotation=Any, description=text)
+        for name, text in _OF_A_CALL.items()
+    }
+
+
 def _signature(kind: type[BaseModel]) -> inspect.Signature:
-    """The signature of ``create``: required fields first, then the others with their defaults."""
+    """The signature of ``create``, with the defaults of the fields."""
     parameters = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
-    required = [name for name, field in kind.model_fields.items() if field.is_required()]
-    optional = [name for name in kind.model_fields if name not in required]
-    for name in [*required, *optional, *_OF_A_CALL]:
-        field = kind.model_fields.get(name, FieldInfo(default=None, annotation=Any))
+    for name, field in _arguments(kind).items():
         parameters.append(
             inspect.Parameter(
                 name,
@@ -106,12 +112,11 @@ def _signature(kind: type[BaseModel]) -> inspect.Signature:
 def _argument_docs(kind: type[BaseModel]) -> str:
     """A line with range and default for each argument of ``create``."""
     lines = ["Args:"]
-    for name, field in kind.model_fields.items():
+    for name, field in _arguments(kind).items():
         text = field.description or ""
         if not field.is_required() and field.get_default() is not None:
             text += f" Default: {field.get_default()!r}."
         lines.append(f"    {name}: {text}")
-    lines += [f"    {name}: {text}" for name, text in _OF_A_CALL.items()]
     return "\n".join(
         textwrap.fill(line, 92, subsequent_indent=" " * 8, break_on_hyphens=False) for line in lines
     )

@@ -13,6 +13,7 @@ import pytest
 
 from mlc_native import AsyncMLCEngine, InvalidRequest, MLCEngine
 from mlc_native.conversation import ChatTemplate
+from mlc_native.errors import UnknownFieldWarning
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve import openai_engine
 from mlc_native.serve.responses import ChatResponder
@@ -215,7 +216,7 @@ async def test_cancelling_while_a_request_is_prepared(
 async def test_a_body_passes_as_it_is(engine: AsyncMLCEngine) -> None:
     body = {"model": "gpt", "messages": [USER], "store": False, "metadata": {}, "stream": False}
     create_from: Any = engine.chat.completions.create_from
-    with pytest.warns(openai_engine.UnknownFieldWarning) as warned:
+    with pytest.warns(UnknownFieldWarning) as warned:
         response = await create_from(body)
     names = [str(warning.message) for warning in warned]
     assert len(names) == 2
