@@ -78,6 +78,9 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model-lib", help="plug-in library that creates the model")
     group.add_argument("--mode", default="server", choices=["local", "interactive", "server"])
     group.add_argument("--overrides", default="", metavar="K=V;...", help="engine settings")
+    group.add_argument(
+        "--enable-auto-tool-choice", action="store_true", help="for vLLM's users: it always is"
+    )
     group.add_argument("--enable-tracing", action="store_true", help="record events of requests")
 
 
@@ -167,11 +170,11 @@ Plan = tuple[str, EngineConfig]  # a model and its settings
 
 def _model_plans(args: argparse.Namespace) -> Iterable[tuple[ServedModel, Plan]]:
     """The models to serve."""
-    from mlc_native.server.models import ServedModel
+    from mlc_native.server.models import ServedModel, served_as
 
     if args.model is not None:
-        names = tuple(args.served_model_name or [args.model])
-        yield ServedModel(names), (args.model, engine_config_from_flags(args))
+        served = served_as(args.model, args.served_model_name or ())
+        yield served, (args.model, engine_config_from_flags(args))
     for text in args.models:
         name, separator, plan = text.partition("=")
         model, _, settings = plan.partition(";")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mlc_native.errors import EngineTerminatedError, invalid_config
@@ -19,11 +20,15 @@ ANY_NAME = "*"
 class ServedModel:
     """A model under one or more names; the first one is what answers carry.
 
-    ``engine`` is None while the model loads. The name "*" stands for every name that no model has.
+    Attributes:
+        names: "*" stands for every name that no model has.
+        engine: None while the model loads.
+        folder: a further name that requests may use and that no answer shows.
     """
 
     names: tuple[str, ...]
     engine: AsyncMLCEngine | None = None
+    folder: str | None = None
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -58,6 +63,21 @@ class ServedModel:
         ]
 
 
+def served_as(model: str, names: Sequence[str] = ()) -> ServedModel:
+    """A model that is not loaded yet, under the given names or its own: of a folder, the last part.
+
+    Whoever asks for the folder gets it, too; its path is not told to others.
+    """
+    if names:
+        return ServedModel(tuple(names))
+    path = Path(model)
+    return (
+        ServedModel((path.resolve().name,), folder=model)
+        if path.is_dir()
+        else ServedModel((model,))
+    )
+
+
 def loading_error() -> HttpError:
     """The answer while a model loads."""
     return HttpError(503, "Loading model", code="loading", headers={"retry-after": "1"})
@@ -75,7 +95,7 @@ class Models:
         for model in models:
             if not model.names or model.names[0] == ANY_NAME or "" in model.names:
                 raise invalid_config("engines", f"a model needs a name, got {model.names!r}")
-            for name in model.names:
+            for name in (*model.names, *([model.folder] if model.folder else [])):
                 if self._by_name.setdefault(name, model) is not model:
                     raise invalid_config("engines", f'two models have the name "{name}"')
 
@@ -83,7 +103,9 @@ class Models:
     def of(cls, engines: AsyncMLCEngine | Mapping[str, AsyncMLCEngine]) -> Models:
         """The models of running engines: one under its own name, or several by name."""
         if not isinstance(engines, Mapping):
-            engines = {engines.model_name: engines}
+            model = served_as(engines.model_name)
+            model.engine = engines
+            return cls([model])
         return cls([ServedModel((name,), engine) for name, engine in engines.items()])
 
     def find(self, name: object) -> ServedModel:
@@ -94,7 +116,8 @@ class Models:
             raise HttpError(400, '"model" must be a text', param="model")
         model = self._by_name.get(name) or self._by_name.get(ANY_NAME)
         if model is None:
-            served = ", ".join(key for key in self._by_name if key != ANY_NAME)
+            names = (name for model in self.all for name in model.names)
+            served = ", ".join(name for name in names if name != ANY_NAME)
             raise HttpError(
                 404,
                 f"the model `{name[:256]}` does not exist; this server has: {served}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -98,6 +99,20 @@ def test_a_request_names_its_model(make_engine: Any) -> None:
         assert error["param"] == "model"
         assert "third" in error["message"]
         assert "first, second" in error["message"]
+    finally:
+        server.stop()
+
+
+def test_a_folder_is_served_under_its_name(make_engine: Any) -> None:
+    engine = make_engine(answer=ANSWER)
+    server = LiveServer(engine)
+    try:
+        name = Path(engine.model_name).name
+        assert [model["id"] for model in server.client.get("/v1/models").json()["data"]] == [name]
+        for asked in (name, engine.model_name):
+            assert server.chat(model=asked)["model"] == name
+        refused = server.post(CHAT, {"messages": USER, "model": "other"})
+        assert error_of(refused)["message"].endswith(f"this server has: {name}")
     finally:
         server.stop()
 
