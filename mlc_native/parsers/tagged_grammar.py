@@ -20,6 +20,12 @@ _STRING_FIELDS = {
     *("type", "enum", "const", "pattern", "minLength", "maxLength"),
     *("title", "description", "default", "examples"),
 }
+# Any character except "<", which ends values. One class for each length in UTF-8, because the
+# grammar library lets a class of several lengths have bytes that are no UTF-8.
+_CHARACTER = (
+    r"([\n -;=-~]|[\u0080-\u07FF]|[\u0800-\u0FFF]|[\u1000-\uCFFF]|[\uD000-\uD7FF]|[\uE000-\uFFFF]|"
+    r"[\u{10000}-\u{3FFFF}]|[\u{40000}-\u{FFFFF}]|[\u{100000}-\u{10FFFF}])"
+)
 _DEFINITIONS = ("$defs", "definitions")
 
 
@@ -80,5 +86,5 @@ def _string(schema: Mapping[str, Any], end: str) -> Format | None:
         return None if limits else regex(schema["pattern"])
     if limits:
         bounds = f"{schema.get('minLength', 0)},{schema.get('maxLength', '')}"
-        return regex(f"[^{end[0]}]{{{bounds}}}")
+        return regex(f"{_CHARACTER}{{{bounds}}}")
     return {"type": "any_text", "excludes": [end]}

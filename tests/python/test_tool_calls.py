@@ -414,6 +414,55 @@ def test_named_calls_are_valid_with_any_weights(
         assert len(choice.message.tool_calls or []) == 1
 
 
+WORD = {"type": "string", "maxLength": 12}
+POINT = {
+    "type": "object",
+    "properties": {"x": {"$ref": "#/$defs/digit"}, "y": {"type": "boolean"}},
+    "required": ["x", "y"],
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "limits": {"name": WORD, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
+    "list": {"l": {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 5}},
+    "pattern": {"code": {"type": "string", "pattern": "^[A-Z]{3}-[0-9]{2}$"}},
+    "date": {"day": {"type": "string", "format": "date"}},
+    "any": {"x": {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no"]}, {"type": "null"}]}},
+    "refs": {"from": {"$ref": "#/$defs/point"}},
+    "unicode": {"größe": {"enum": ["klein", "groß"]}, "市": {"enum": ["東京", "🙂"]}},
+    "length": {"s": {"type": "string", "minLength": 3, "maxLength": 8}},
+    "values": {"e": {"enum": ["red", 3, True, None, ["a"]]}, "k": {"const": {"q": [1, "z"]}}},
+    "nested": {"o": {"type": "object", "properties": {"p": WORD}, "required": ["p"]}},
+}
+
+
+@pytest.mark.parametrize("shape", TEMPLATES)
+def test_arguments_are_valid_for_many_schemas(
+    shape: str, random_model: Callable[..., MLCEngine]
+) -> None:
+    for properties in SHAPES.values():
+        schema = {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "$defs": {"point": POINT, "digit": {"type": "integer", "minimum": 0, "maximum": 9}},
+        }
+        for seed in range(3):
+            choice = (
+                random_model(shape)
+                .chat.completions.create(
+                    messages=ASK,
+                    tools=[tool("f", schema)],
+                    tool_choice="required",
+                    parallel_tool_calls=False,
+                    seed=seed,
+                    max_tokens=700,
+                )
+                .choices[0]
+            )
+            assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
+            (call,) = choice.message.tool_calls or []
+            jsonschema.validate(json.loads(call.function.arguments), schema)
+
+
 @pytest.mark.parametrize("shape", TEMPLATES)
 def test_parallel_calls_are_valid_as_far_as_they_go(
     shape: str, random_model: Callable[..., MLCEngine]

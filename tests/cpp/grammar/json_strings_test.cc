@@ -67,6 +67,39 @@ TEST_F(JsonStringsTest, RandomAnswersParse) {
   }
 }
 
+TEST_F(JsonStringsTest, RandomAnswersOfStructuralTagsParse) {
+  const json text = {{"type", "string"}, {"minLength", 1}, {"maxLength", 3}};
+  const json schema = {{"type", "object"},
+                       {"properties", {{"minLength", text}, {"enum", text}}},
+                       {"required", {"minLength", "enum"}}};
+  const json tag = {{"format", {{"type", "json_schema"}, {"json_schema", schema}}}};
+  const auto grammar = Compile(GrammarKind::kStructuralTag, tag.dump());
+  std::mt19937 random(4);
+  int num_ended = 0;
+  for (int i = 0; i < 40; ++i) {
+    const std::string answer = RandomAnswer(*grammar, &random);
+    if (answer.empty()) continue;
+    ++num_ended;
+    std::string delivered;
+    AppendValidUtf8(answer, &delivered);
+    EXPECT_EQ(delivered, answer) << "a string has bytes that are no UTF-8";
+    EXPECT_TRUE(json::accept(answer)) << answer;
+  }
+  EXPECT_GT(num_ended, 0);
+}
+
+TEST_F(JsonStringsTest, StructuralTagsCountCharacters) {
+  const auto grammar = Compile(GrammarKind::kStructuralTag, R"({"format": {"type": "json_schema",
+      "json_schema": {"type": "string", "minLength": 2, "maxLength": 3}}})");
+  for (const char* text : {"ab", "abc", "\xC3\xA9z", "\xF0\x9F\x98\x80\xE6\x9D\xB1 "}) {
+    EXPECT_TRUE(Matches(*grammar, json(text).dump())) << text;
+  }
+  for (const char* text : {"", "a", "abcd", "\xC3\xA9"}) {
+    EXPECT_FALSE(Matches(*grammar, json(text).dump())) << text;
+  }
+  EXPECT_FALSE(Matches(*grammar, "\"a\nb\""));
+}
+
 TEST_F(JsonStringsTest, LengthsCountCharacters) {
   const auto grammar =
       Compile(GrammarKind::kJsonSchema, R"({"type": "string", "minLength": 2, "maxLength": 3})");
