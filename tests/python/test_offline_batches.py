@@ -190,6 +190,7 @@ def test_others_are_served_alongside(facade: Any) -> None:
     assert max(seen) <= 8
 
 
+@pytest.mark.slow
 def test_ten_thousand_prompts_cost_their_results(make_model: MakeModel, fake_lib: str) -> None:
     with MLCEngine(make_model(), model_lib=fake_lib, mode="server") as engine:
         options: Any = {"max_tokens": 1, "ignore_eos": True, "progress": False}
