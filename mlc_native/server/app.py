@@ -89,6 +89,7 @@ def _routes(state: ServerState) -> list[BaseRoute]:
         Route("/ping", status.ping, methods=["GET", "POST"]),
         Route("/version", status.version),
         Route("/metrics", status.metrics),
+        Route("/openapi.json", status.openapi),
     ]
     for prefix in ("/v1", ""):
         routes += [

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 import mlc_native
 from mlc_native.server.errors import HttpError
 from mlc_native.server.models import loading_error
+from mlc_native.server.openapi import description
 from mlc_native.server.prometheus import metrics_text
 from mlc_native.server.running import draining_error
 from mlc_native.server.state import ServerState
@@ -56,6 +57,10 @@ class Status:
     async def version(self, _request: Request) -> Response:
         """GET /version."""
         return JSONResponse({"version": mlc_native.__version__})
+
+    async def openapi(self, _request: Request) -> Response:
+        """GET /openapi.json."""
+        return JSONResponse(await self._state.on_thread(description))
 
     async def metrics(self, request: Request) -> Response:
         """GET /metrics, in the format of Prometheus or of OpenMetrics."""

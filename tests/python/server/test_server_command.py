@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -96,7 +98,7 @@ def test_serve_demo(start: Callable[..., Process]) -> None:
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize("num_streams", [0, 20])
+@pytest.mark.parametrize("num_streams", [0, 50])
 def test_a_signal_lets_streams_end(start_fake: Callable[..., Process], num_streams: int) -> None:
     process = start_fake([], answer="a" * 200, us_per_step=3000, cost="sleep")
     body = {"messages": USER, "stream": True, "temperature": 0}
@@ -183,6 +185,42 @@ def test_a_unix_socket(start_fake: Callable[..., Process], tmp_path: Path) -> No
     with httpx.Client(transport=transport, base_url="http://x", timeout=WAIT_S) as client:
         answer = client.post(CHAT, json={"messages": USER}).json()
         assert answer["choices"][0]["message"]["content"] == "hello"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")
+def test_tls(start_fake: Callable[..., Process], tmp_path: Path) -> None:
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
+            *("-keyout", key, "-out", certificate, "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    process = start_fake(["--ssl-keyfile", key, "--ssl-certfile", certificate], answer="hello")
+    assert process.url.startswith("https://127.0.0.1:")
+    trusted = ssl.create_default_context(cafile=certificate)
+    with httpx.Client(base_url=process.url, timeout=WAIT_S, verify=trusted) as client:
+        response = client.post(CHAT, json={"messages": USER, "stream": True})
+        events = events_of(response.text)
+        assert "".join(e["choices"][0]["delta"].get("content", "") for e in events) == "hello"
+
+
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
+def test_without_the_extra(missing: str) -> None:
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from mlc_native.cli.main import main\n"
+        "sys.exit(main(['serve', 'demo', '--port', '0']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=ENVIRONMENT
+    )
+    assert done.returncode == 2, done.stderr
+    assert 'pip install "mlc_native[serve]"' in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_access_log(start_fake: Callable[..., Process]) -> None:

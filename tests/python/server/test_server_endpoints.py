@@ -15,6 +15,7 @@ from starlette.routing import Mount
 import mlc_native
 from mlc_native import AsyncMLCEngine
 from mlc_native.server import ServerConfig, create_app
+from mlc_native.server.app import app_of
 
 ANSWER = 'Héllo "wörld" \\ 🤔\n\t\x7f\u2028</script>'
 
@@ -196,6 +197,35 @@ def test_not_ready_while_the_model_loads(serve: Any) -> None:
     assert server.post(CHAT, {"messages": USER}).status_code == 503
     model.engine = engine
     assert server.client.get("/ready").status_code == 200
+
+
+def test_openapi_is_true(serve: Any) -> None:
+    """Each path exists with its method, no other does, and requests and answers fit the schemas."""
+    jsonschema = pytest.importorskip("jsonschema")
+    server = serve(answer=ANSWER)
+    document = server.client.get("/openapi.json").json()
+    described = {(p, m.upper()) for p, methods in document["paths"].items() for m in methods}
+    routed = {
+        (route.path, method)
+        for route in app_of(server.state).routes
+        for method in route.methods or ()
+        if method != "HEAD" and "{" not in route.path
+    }
+    assert routed - described == {("/openapi.json", "GET"), ("/ping", "POST")}
+    assert described <= routed
+
+    def check(name: str, value: Any) -> None:
+        schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+        jsonschema.Draft202012Validator(schema).validate(value)
+
+    requests = {
+        CHAT: ("ChatCompletion", {"messages": USER, "logprobs": True, "unknown": 1}),
+        COMPLETIONS: ("Completion", {"prompt": ["a", "b"], "logprobs": 2}),
+    }
+    for path, (name, body) in requests.items():
+        check(f"{name}Request", body)
+        check(f"{name}Response", server.post(path, body).json())
+    check("Error", server.post(CHAT, {}).json())
 
 
 @pytest.mark.parametrize(

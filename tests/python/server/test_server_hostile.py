@@ -8,14 +8,16 @@ import random
 import resource
 import socket
 import struct
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from live_server import CHAT, COMPLETIONS, USER, LiveServer, raw_request
+from live_server import CHAT, COMPLETIONS, USER, WAIT_S, LiveServer, raw_request
 
 from mlc_native import EngineConfig
 from mlc_native.server import ServerConfig
+from mlc_native.server.http_protocol import HttpLimits
 
 NUM_DISCONNECTS = 300
 NUM_MUTATIONS = 2000
@@ -114,6 +116,30 @@ def test_readers_that_stall_are_cut_off(serve: Any) -> None:
         assert received.startswith(b"HTTP/1.1 200")
         assert b"[DONE]" not in received
         connection.close()
+
+
+def test_slow_senders_do_not_hold_up_others(serve: Any) -> None:
+    """200 sockets that never finish a request, while streams and plain requests are served."""
+    limits = HttpLimits(header_timeout_s=WAIT_S)
+    server = serve(ServerConfig(body_timeout_s=WAIT_S), limits, answer="a" * 50)
+    request = raw_request(CHAT, json.dumps({"messages": USER}).encode())
+    slow = [server.connect() for _ in range(200)]
+    with ThreadPoolExecutor(4) as threads:
+        answers = threads.map(
+            lambda i: server.stream(CHAT, {"messages": USER, "seed": i}), range(32)
+        )
+        for i in range(0, len(request) - 1, 20):
+            for connection in slow:
+                connection.sendall(request[i : min(i + 20, len(request) - 1)])
+        for events in answers:
+            text = "".join(e["choices"][0]["delta"].get("content", "") for e in events)
+            assert text == "a" * 50
+    assert server.state.running.count == 0  # a request without its last byte is none yet
+    slow[0].sendall(request[-1:])
+    assert slow[0].recv(12) == b"HTTP/1.1 200"
+    for connection in slow:
+        connection.close()
+    check_nothing_is_left(server)
 
 
 # ------------------------------------------------------------------------------------- mutations
