@@ -8,20 +8,23 @@
 
 #include "config/engine_config.h"
 #include "config/generation_config.h"
+#include "support/dtype.h"
 
 namespace mlc_native {
 
 // What a model costs and allows; given by the model, input of the inference.
 struct ModelMetadata {
   int64_t vocab_size = 0;
-  int64_t context_window_size = 0;              // tokens; 0 when unlimited
-  int64_t max_batch_size = 128;                 // rows of one decode step
-  int64_t preferred_prefill_chunk_size = 2048;  // tokens
-  int64_t weight_bytes = 0;                     // already resident when memory is inferred
-  int64_t mapped_weight_bytes = 0;              // of them, those that the system counts as free
-  int64_t kv_bytes_per_token = 0;               // all layers, K and V
-  int64_t workspace_bytes_per_token = 0;        // per token of a prefill chunk
-  int64_t workspace_bytes_per_sequence = 0;     // per row of logits
+  std::optional<DType> dtype{};                       // of the weights that are floats
+  KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;  // kAuto: unknown, of a plug-in
+  int64_t context_window_size = 0;                    // tokens; 0 when unlimited
+  int64_t max_batch_size = 128;                       // rows of one decode step
+  int64_t preferred_prefill_chunk_size = 2048;        // tokens
+  int64_t weight_bytes = 0;                           // already resident when memory is inferred
+  int64_t mapped_weight_bytes = 0;           // of them, those that the system counts as free
+  int64_t kv_bytes_per_token = 0;            // all layers, K and V
+  int64_t workspace_bytes_per_token = 0;     // per token of a prefill chunk
+  int64_t workspace_bytes_per_sequence = 0;  // per row of logits
   // Of the device, after the weights; nullopt: the model lives in the memory of the host.
   std::optional<int64_t> free_memory_bytes{};
 };

@@ -239,6 +239,8 @@ EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata
                                     ? kServerQueuePerSequence * *resolved.max_num_sequence
                                     : -1;
   }
+  if (model.dtype) resolved.dtype = DTypeName(*model.dtype);
+  if (model.kv_cache_dtype != KvCacheDType::kAuto) resolved.kv_cache_dtype = model.kv_cache_dtype;
   resolved.attention_sink_size = config.attention_sink_size.value_or(0);
   resolved.max_history_size = 0;
   return resolved;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/resolved_formats.h"
 #include "support/check.h"
 
 namespace mlc_native {
@@ -37,6 +38,8 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
 
 void Transformer::DescribeMetadata() {
   metadata_.vocab_size = config_.vocab_size;
+  metadata_.dtype = weights_.dtype;
+  metadata_.kv_cache_dtype = KvCacheDTypeOf(kv_format_);
   metadata_.context_window_size = config_.max_positions;
   metadata_.preferred_prefill_chunk_size = kPrefillChunk;
   metadata_.weight_bytes = static_cast<int64_t>(weights_.memory.size);

@@ -84,6 +84,9 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   config.quantization = WeightQuantization::kQ4;
   config.weight_cache_dir = "/cache";
   config.kv_cache_dtype = KvCacheDType::kInt8;
+  config.tool_call_parser = "hermes";
+  config.reasoning_parser = "none";
+  config.visible_special_tokens = {"<think>"};
   config.num_threads = 3;
   config.gpu_memory_utilization = 0.5;
   config.max_num_sequence = 7;
@@ -111,7 +114,8 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   EXPECT_EQ(parsed["quantization"], "q4");
   EXPECT_EQ(parsed["weight_cache_dir"], "/cache");
   EXPECT_EQ(parsed["kv_cache_dtype"], "int8");
-  EXPECT_EQ(parsed.size(), 30u);
+  EXPECT_EQ(parsed["tool_call_parser"], "hermes");
+  EXPECT_EQ(parsed.size(), 33u);
 }
 
 TEST(EngineConfigJson, AcceptsTheAncestorsFixedFields) {
@@ -490,6 +494,15 @@ TEST(ResolveEngineConfig, AbsurdSizesDoNotOverflow) {
   model.context_window_size = 0;
   const EngineConfig config = Resolve(R"({"mode": "server"})", model, kGiB);
   EXPECT_EQ(config.max_total_sequence_length, (int64_t{1} << 31) - 16);
+}
+
+TEST(ResolveEngineConfig, ShowsTheFormatsOfTheModel) {
+  ModelMetadata model = SmallModel();
+  EXPECT_EQ(Resolve("{}", model, kGiB).dtype, "auto");  // a plug-in need not say
+  model.dtype = DType::kBFloat16;
+  model.kv_cache_dtype = KvCacheDType::kInt8;
+  EXPECT_EQ(Resolve("{}", model, kGiB).dtype, "bfloat16");
+  EXPECT_EQ(Resolve("{}", model, kGiB).kv_cache_dtype, KvCacheDType::kInt8);
 }
 
 TEST(ResolveEngineConfig, IsIdempotent) {

@@ -109,6 +109,24 @@ def test_a_length_that_is_cut_is_reported_once(
     assert not caplog.records
 
 
+@pytest.mark.parametrize("name", ALL_FACADES)
+@pytest.mark.parametrize(
+    ("given", "dtype", "kv_cache_dtype"),
+    [
+        ({}, "bfloat16", "bfloat16"),
+        ({"dtype": "float32"}, "float32", "float32"),
+        ({"kv_cache_dtype": "int8"}, "bfloat16", "int8"),
+    ],
+)
+def test_the_formats_in_effect_are_shown(
+    name: str, given: dict[str, Any], dtype: str, kv_cache_dtype: str
+) -> None:
+    made: Any = ALL_FACADES[name]("demo", device="cpu", engine_config=EngineConfig(**given))
+    config = made.engine.engine_config
+    made.terminate()
+    assert (config.dtype, config.kv_cache_dtype) == (dtype, kv_cache_dtype)
+
+
 # ------------------------------------------------------------------ more answers than sequences
 
 

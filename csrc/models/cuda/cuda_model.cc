@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "models/cuda/cublas_lt.h"
+#include "models/resolved_formats.h"
 #include "support/check.h"
 #include "support/error.h"
 
@@ -94,6 +95,8 @@ CudaModel::~CudaModel() {
 
 void CudaModel::DescribeMetadata() {
   metadata_.vocab_size = config_.vocab_size;
+  metadata_.dtype = weights_.view().dtype;
+  metadata_.kv_cache_dtype = KvCacheDTypeOf(kv_format_);
   metadata_.context_window_size = config_.max_positions;
   metadata_.max_batch_size = kMaxBatch;
   metadata_.weight_bytes = weights_.bytes();
