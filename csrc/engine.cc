@@ -365,6 +365,8 @@ void EngineImpl::RegisterDebugFunctions() {
   debug_functions_.Register(
       "memory_summary", "bytes of weights, KV cache, workspace and process",
       [this] { return MemoryJson(loaded_.model->metadata(), config(), kv_); });
+  debug_functions_.Register("load_summary", "what is loaded: parameters, formats, tokens and bytes",
+                            [this] { return LoadSummaryJson(loaded_.model->metadata(), kv_); });
   debug_functions_.Register("profiler_start", "times the phases of every step from now on",
                             [this]() -> std::string {
                               profiler_.Start();

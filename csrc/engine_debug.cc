@@ -160,6 +160,25 @@ std::string MemoryJson(const ModelMetadata& model, const EngineConfig& config,
   return json.Take();
 }
 
+std::string LoadSummaryJson(const ModelMetadata& model, const PagedKvCache& kv) {
+  const ModelDescription& description = model.description;
+  const int64_t kv_tokens = kv.pool().num_total() * kv.page_size();
+  JsonWriter json;
+  json.BeginObject()
+      .Add("num_parameters", description.num_parameters)
+      .Add("weight_format", description.weight_format)
+      .Add("weight_bytes", model.weight_bytes)
+      .Add("kv_tokens", kv_tokens)
+      .Add("kv_bytes", kv_tokens * model.kv_bytes_per_token)
+      .Add("kv_format", description.kv_format)
+      .Add("compute", description.compute)
+      .Name("unused_tensors")
+      .BeginArray();
+  for (const std::string& name : description.unused_tensors) json.Put(name);
+  json.EndArray().EndObject();
+  return json.Take();
+}
+
 std::string PrefixCacheJson(const EngineStateObj& estate) {
   JsonWriter json;
   const auto add = [&json](const char* name, const std::vector<int32_t>& values) {

@@ -40,6 +40,10 @@ std::string PagesJson(const EngineStateObj& estate, const PagedKvCache& kv);
 std::string MemoryJson(const ModelMetadata& model, const EngineConfig& config,
                        const PagedKvCache& kv);
 
+// {"num_parameters", "weight_format", "weight_bytes", "kv_tokens", "kv_bytes", "kv_format",
+// "compute", "unused_tensors"}
+std::string LoadSummaryJson(const ModelMetadata& model, const PagedKvCache& kv);
+
 // For each leaf of the prefix cache: the tokens up to its end and the pages that hold them.
 std::string PrefixCacheJson(const EngineStateObj& estate);
 

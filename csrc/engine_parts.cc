@@ -69,7 +69,8 @@ EngineParts LoadParts(const EngineConfig& config, const std::string& device,
                            .num_threads = *with_threads.num_threads,
                            .progress = progress,
                            .weight_cache_dir = config.weight_cache_dir,
-                           .longest_sequence = LongestSequence(config)});
+                           .longest_sequence = LongestSequence(config),
+                           .strict_weights = config.strict_weights});
   parts.config = ResolveEngineConfig(with_threads, parts.model->metadata(), AvailableMemoryBytes());
   CheckResolved(parts.config);
   parts.length_reason = ExplainLongestSequence(with_threads, parts.config, parts.model->metadata());

@@ -32,6 +32,12 @@ ConfigFields ReadConfigJson(const std::string& folder) {
   return ConfigFields::ReadFile(path);
 }
 
+// For a config.json that names none: that of its model_type, else an example.
+std::string LikelyArchitecture(const ConfigFields& root) {
+  const MlcFamily* family = FindMlcFamily(root.String("model_type", ""));
+  return std::string(family == nullptr ? "LlamaForCausalLM" : family->architecture);
+}
+
 const ArchSpec& ReadArchitecture(const ConfigFields& root) {
   const std::vector<std::string> names = root.Strings("architectures");
   std::string list;
@@ -39,9 +45,13 @@ const ArchSpec& ReadArchitecture(const ConfigFields& root) {
     if (const ArchSpec* arch = FindArchitecture(name)) return *arch;
     list += (list.empty() ? "" : ", ") + name;
   }
-  root.Fail("architectures", (list.empty() ? "names no architecture" : "= " + list) +
-                                 std::string(names.empty() ? "" : " is not supported") +
-                                 "; supported: " + SupportedArchitectureList());
+  if (names.empty()) {
+    root.Fail("architectures",
+              "names no architecture; add the one of the model to the file, as [\"" +
+                  LikelyArchitecture(root) + "\"]; supported: " + SupportedArchitectureList());
+  }
+  root.Fail("architectures",
+            "= " + list + " is not supported; supported: " + SupportedArchitectureList());
 }
 
 void RefuseUnsupported(const ConfigFields& fields) {

@@ -73,7 +73,7 @@ class TestModel {
   TestModel(const std::string& path, const std::string& dtype, int64_t num_threads,
             const std::string& model_lib, const std::string& quantization,
             const std::string& weight_cache_dir, const std::string& kv_cache_dtype,
-            std::optional<int64_t> longest_sequence) {
+            std::optional<int64_t> longest_sequence, bool strict_weights) {
     const EngineConfig config = EngineConfig::FromJSONString(
         R"({"kv_cache_dtype": ")" + kv_cache_dtype + R"(", "quantization": )" +
         (quantization.empty() ? "null" : '"' + quantization + '"') + "}");
@@ -86,6 +86,7 @@ class TestModel {
     source.model_lib = model_lib;
     source.weight_cache_dir = weight_cache_dir;
     if (longest_sequence) source.longest_sequence = *longest_sequence;
+    source.strict_weights = strict_weights;
     const nb::gil_scoped_release release;
     model_ = LoadModel(source);
   }
@@ -161,10 +162,10 @@ void BindTesting(nb::module_& m) {
   nb::class_<TestModel>(testing, "TestModel", "A model without an engine.")
       .def(nb::init<const std::string&, const std::string&, int64_t, const std::string&,
                     const std::string&, const std::string&, const std::string&,
-                    std::optional<int64_t>>(),
+                    std::optional<int64_t>, bool>(),
            "path"_a, "dtype"_a = "auto", "num_threads"_a = 1, "model_lib"_a = "",
            "quantization"_a = "", "weight_cache_dir"_a = "", "kv_cache_dtype"_a = "auto",
-           "longest_sequence"_a = nb::none(),
+           "longest_sequence"_a = nb::none(), "strict_weights"_a = true,
            "Load a model folder. Raises LoadError, InvalidConfig.")
       .def("allocate", &TestModel::Allocate, "num_pages"_a, "max_num_rows"_a, "max_num_logits"_a)
       .def("forward", &TestModel::Forward, "sequences"_a, "logits"_a = "last",

@@ -151,7 +151,7 @@ class HeaderReader {
 }  // namespace
 
 TensorFile ReadSafetensors(const std::string& path) {
-  MappedFile file(path);
+  MappedFile file = MapTensors(path);
   std::vector<TensorInfo> tensors = HeaderReader(file).Read();
   return {std::move(file), std::move(tensors)};
 }

@@ -73,7 +73,7 @@ TensorFile ReadShard(const std::string& folder, const ConfigFields& shard) {
   if (shard.String("format", "raw-shard") != "raw-shard") {
     shard.FailValue("format", "\"raw-shard\"");
   }
-  MappedFile file(folder + "/" + name);
+  MappedFile file = MapTensors(folder + "/" + name);
   const auto size = static_cast<int64_t>(file.bytes().size());
   if (shard.Integer("nbytes", size, 0, kMaxBytes) != size) {
     throw LoadError(

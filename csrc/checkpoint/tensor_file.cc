@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "support/error.h"
+#include "support/git_lfs.h"
 
 namespace mlc_native {
 namespace {
@@ -54,6 +55,15 @@ std::string ShapeString(std::span<const int64_t> shape) {
     out += std::to_string(shape[i]);
   }
   return out + "]";
+}
+
+MappedFile MapTensors(const std::string& path) {
+  MappedFile file(path);
+  const std::span<const std::byte> bytes = file.bytes();
+  if (IsLfsPointer({reinterpret_cast<const char*>(bytes.data()), bytes.size()})) {
+    throw LoadError(path, path + ": " + kIsLfsPointer);
+  }
+  return file;
 }
 
 std::optional<uint64_t> TensorBytes(const std::string& path, const TensorInfo& tensor) {

@@ -29,6 +29,9 @@ struct TensorFile {
   const std::string& path() const { return file.path(); }
 };
 
+// Maps a file of tensors. Throws LoadError as MappedFile does, and for a git-lfs pointer.
+MappedFile MapTensors(const std::string& path);
+
 // Returns the size of a tensor in bytes; nullopt for an unknown type. Throws LoadError if the size
 // overflows.
 std::optional<uint64_t> TensorBytes(const std::string& path, const TensorInfo& tensor);

@@ -12,6 +12,15 @@
 
 namespace mlc_native {
 
+// What a loaded model is, for reports. No setting follows from it.
+struct ModelDescription {
+  int64_t num_parameters = 0;                 // 0: unknown
+  std::string weight_format{};                // "bfloat16", "q4 and q8 with bfloat16"
+  std::string kv_format{};                    // of keys and values
+  std::string compute{};                      // "2 threads, avx512_bf16"
+  std::vector<std::string> unused_tensors{};  // of the checkpoint, by name
+};
+
 // What a model costs and allows; given by the model, input of the inference.
 struct ModelMetadata {
   int64_t vocab_size = 0;
@@ -27,6 +36,7 @@ struct ModelMetadata {
   int64_t workspace_bytes_per_sequence = 0;  // per row of logits
   // Of the device, after the weights; nullopt: the model lives in the memory of the host.
   std::optional<int64_t> free_memory_bytes{};
+  ModelDescription description{};
 };
 
 // Completes the optional fields by the mode's rules, on free instead of total memory, and checks

@@ -72,6 +72,7 @@ struct EngineConfig {
   std::string dtype = "auto";
   WeightQuantization quantization = WeightQuantization::kAuto;
   std::string weight_cache_dir;
+  bool strict_weights = false;
   KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
   std::optional<int64_t> num_threads;
 
@@ -145,6 +146,11 @@ void VisitModelFields(Visitor&& visit) {
               "folder where packed weights are kept, so that the next start maps them; None keeps "
               "none. What is in it may be deleted at any time."},
         &EngineConfig::weight_cache_dir);
+  visit(
+      Field{"strict_weights",
+            "refuse a checkpoint with tensors that the model does not use, instead of naming them "
+            "in a warning."},
+      &EngineConfig::strict_weights);
   visit(Field{"kv_cache_dtype",
               "of the keys and values in the KV cache: \"auto\" (the type of the weights that are "
               "floats), \"bfloat16\", \"float16\", \"float32\", \"int8\" (a scale per token and "
@@ -246,7 +252,9 @@ void VisitEngineFields(Visitor&& visit) {
             "special tokens of the tokenizer that add their text to answers and to grammars. The "
             "Python engines add those that mark calls and reasoning in the formats of the model."},
       &EngineConfig::visible_special_tokens);
-  visit(Field{"verbose", "report the settings, and the build of a CUDA library, on stderr."},
+  visit(Field{"verbose",
+              "show the progress of loads, downloads and builds of a CUDA library on a terminal, "
+              "and one line about what was loaded; that line is also logged."},
         &EngineConfig::verbose);
 }
 

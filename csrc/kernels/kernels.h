@@ -60,6 +60,22 @@ struct Cpu {
 //                       products are summed in integers.
 enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kQ8, kQ4 };
 
+constexpr std::string_view FormatName(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+      return "float32";
+    case WeightFormat::kBFloat16:
+      return "bfloat16";
+    case WeightFormat::kFloat16:
+      return "float16";
+    case WeightFormat::kQ8:
+      return "q8";
+    case WeightFormat::kQ4:
+      return "q4";
+  }
+  return "invalid";
+}
+
 constexpr WeightFormat FormatOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:

@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "support/dtype.h"
 #include "support/page.h"
@@ -27,6 +28,23 @@ inline constexpr int64_t kPageSize = kKvPageSize;
 inline constexpr int64_t kKvRowUnit = 16;
 
 enum class KvFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kFloat8 };
+
+// The names that EngineConfig.kv_cache_dtype uses.
+constexpr std::string_view KvFormatName(KvFormat format) {
+  switch (format) {
+    case KvFormat::kFloat32:
+      return "float32";
+    case KvFormat::kBFloat16:
+      return "bfloat16";
+    case KvFormat::kFloat16:
+      return "float16";
+    case KvFormat::kInt8:
+      return "int8";
+    case KvFormat::kFloat8:
+      return "float8";
+  }
+  return "invalid";
+}
 
 constexpr KvFormat KvFormatOf(DType dtype) {
   switch (dtype) {

@@ -65,12 +65,13 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
   ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   const Checkpoint checkpoint(source.path);
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
-  CpuDecoderWeights weights =
-      LoadWeights(config, checkpoint,
-                  {.weights = {.dtype = dtype, .quantization = source.quantization},
-                   .cache_dir = source.weight_cache_dir,
-                   .cpu = {&isa, pool.get()},
-                   .progress = source.progress});
+  CpuDecoderWeights weights = LoadWeights(config, checkpoint,
+                                          {.weights = {.dtype = dtype,
+                                                       .quantization = source.quantization,
+                                                       .strict = source.strict_weights},
+                                           .cache_dir = source.weight_cache_dir,
+                                           .cpu = {&isa, pool.get()},
+                                           .progress = source.progress});
   const kernels::KvFormat kv_format = KvFormatFor(source.kv_cache_dtype, weights.dtype);
   return std::make_unique<Transformer>(std::move(config), std::move(weights), kv_format, isa,
                                        std::move(pool));

@@ -142,6 +142,7 @@ struct ModelSource {
   std::string weight_cache_dir{};  // folder of packed copies of weights; empty: none
   // The longest sequence that will be served, as far as settings say (LongestSequence).
   int64_t longest_sequence = std::numeric_limits<int64_t>::max();
+  bool strict_weights = false;     // a tensor that the model does not use is an error
 };
 
 // Returns the plug-in's model if there is a model_lib, else the decoder for the folder's

@@ -45,6 +45,12 @@ void Transformer::DescribeMetadata() {
   metadata_.weight_bytes = static_cast<int64_t>(weights_.memory.size);
   metadata_.mapped_weight_bytes = weights_.memory.mapped ? metadata_.weight_bytes : 0;
   metadata_.kv_bytes_per_token = KvStorage::BytesPerToken(config_, kv_format_);
+  metadata_.description = weights_.description;
+  metadata_.description.kv_format = kernels::KvFormatName(kv_format_);
+  const int threads = pool_->num_threads();
+  metadata_.description.compute = std::to_string(threads) +
+                                  (threads == 1 ? " thread, " : " threads, ") +
+                                  std::string(kernels::IsaName(*cpu_.isa));
   const int64_t widths = 2 * config_.hidden_size + BlockWidth(config_) + LinearInputWidth(config_);
   metadata_.workspace_bytes_per_token =
       widths * static_cast<int64_t>(sizeof(float)) +

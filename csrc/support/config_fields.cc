@@ -8,6 +8,7 @@
 
 #include "support/check.h"
 #include "support/error.h"
+#include "support/git_lfs.h"
 
 namespace mlc_native {
 namespace {
@@ -51,6 +52,7 @@ ConfigFields ConfigFields::ReadFile(const std::string& path, const JsonParseOpti
   try {
     value = std::make_shared<const JsonValue>(ParseJson(text, options));
   } catch (const JsonParseError& error) {
+    if (IsLfsPointer(text)) throw LoadError(name, path + ": " + kIsLfsPointer);
     throw LoadError(name, path + ": is not valid JSON: " + error.what());
   }
   if (!value->is_object()) throw LoadError(name, path + ": is not a JSON object");

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "config/config.h"
 #include "kernels/kernels.h"
 #include "weights/decoder_weights.h"
 
@@ -20,6 +21,7 @@ struct WeightMemory {
 struct CpuDecoderWeights : DecoderWeights<kernels::PackedLinear, const float*> {
   kernels::RowTable embeddings;  // data is null if tied
   WeightMemory memory;
+  ModelDescription description;  // without what the device adds
 };
 
 }  // namespace mlc_native

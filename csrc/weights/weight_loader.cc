@@ -43,7 +43,7 @@ CpuDecoderWeights View(const WeightLayout& layout, const PanelForm& form, Weight
     const Parameter& parameter = map.parameters[p];
     return form.Linear({layout.plan().formats[p], parameter.rows, parameter.columns, data(p)});
   };
-  CpuDecoderWeights weights{map.View(layout.plan().dtype, matrix, vector), {}, {}};
+  CpuDecoderWeights weights{map.View(layout.plan().dtype, matrix, vector), {}, {}, {}};
   if (map.embeddings != kAbsent) {
     const Parameter& table = map.parameters[map.embeddings];
     weights.embeddings = {.dtype = weights.dtype,
@@ -53,6 +53,7 @@ CpuDecoderWeights View(const WeightLayout& layout, const PanelForm& form, Weight
                           .ld = table.columns};
   }
   weights.memory = std::move(memory);
+  weights.description = layout.plan().description;
   return weights;
 }
 

@@ -89,8 +89,8 @@ void CheckMissing(const ModelConfig& config, const WeightSet& weights, const Wei
                                   JoinNames(missing));
 }
 
-void CheckUnused(const ModelConfig& config, const WeightSet& weights,
-                 const WeightSources& sources) {
+std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& weights,
+                                    const WeightSources& sources) {
   std::set<const TensorInfo*> used;
   for (const auto& source : sources) {
     for (const Checkpoint::Entry* part : source->parts()) used.insert(part->tensor);
@@ -107,10 +107,35 @@ void CheckUnused(const ModelConfig& config, const WeightSet& weights,
                     [&](std::string_view prefix) { return name.starts_with(prefix); });
     if (!known) unused.push_back(name);
   }
-  if (unused.empty()) return;
+  return unused;
+}
+
+[[noreturn]] void RefuseUnused(const ModelConfig& config, const std::vector<std::string>& unused) {
   throw LoadError(unused[0], "the checkpoint has tensors that " +
                                  std::string(config.arch->architecture) +
-                                 " does not use: " + JoinNames(unused));
+                                 " does not use: " + JoinNames(unused) +
+                                 "; without \"strict_weights\" they are ignored");
+}
+
+int64_t CountParameters(const WeightMap& map) {
+  int64_t count = 0;
+  for (const Parameter& parameter : map.parameters) count += parameter.rows * parameter.columns;
+  return count;
+}
+
+// "bfloat16", or the quantized formats "with bfloat16".
+std::string DescribeFormats(const WeightPlan& plan) {
+  std::string quantized;
+  for (const WeightFormat format : {WeightFormat::kQ4, WeightFormat::kQ8}) {
+    for (size_t i = 0; i < plan.formats.size(); ++i) {
+      if (plan.map.parameters[i].form != ParameterForm::kPacked || plan.formats[i] != format) {
+        continue;
+      }
+      quantized.append(quantized.empty() ? "" : " and ").append(kernels::FormatName(format));
+      break;
+    }
+  }
+  return (quantized.empty() ? "" : quantized + " with ") + std::string(DTypeName(plan.dtype));
 }
 
 DType ChooseDType(const ModelConfig& config, const WeightSources& sources,
@@ -186,9 +211,14 @@ WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
   for (const WeightSlot& slot : plan.map.slots) {
     plan.sources.push_back(weights.Open(slot.name, slot.shape));
   }
-  CheckUnused(config, weights, plan.sources);
+  plan.description.unused_tensors = FindUnused(config, weights, plan.sources);
+  if (options.strict && !plan.description.unused_tensors.empty()) {
+    RefuseUnused(config, plan.description.unused_tensors);
+  }
+  plan.description.num_parameters = CountParameters(plan.map);
   plan.dtype = ChooseDType(config, plan.sources, options);
   plan.formats = ChooseFormats(plan.map, plan.sources, plan.dtype, options.quantization);
+  plan.description.weight_format = DescribeFormats(plan);
   if (options.table_of_floats) AddTable(weights, &plan);
   return plan;
 }

@@ -1,6 +1,6 @@
 // A WeightPlan lists the parameters to pack from a checkpoint: it finds each tensor by its name,
-// checks that none is missing or unused, and chooses the formats. It is the same for all devices. A
-// view of the checkpoint; loading thread only.
+// checks that none is missing, notes which are not used, and chooses the formats. It is the same
+// for all devices. A view of the checkpoint; loading thread only.
 #pragma once
 
 #include <memory>
@@ -24,6 +24,7 @@ struct WeightOptions {
   WeightQuantization quantization = WeightQuantization::kAuto;
   // The device reads rows only as floats, so a quantized head that is tied also gets a table.
   bool table_of_floats = false;
+  bool strict = false;  // a tensor that the model does not use is an error
 };
 
 using WeightSources = std::vector<std::unique_ptr<WeightSource>>;  // by slot of the map
@@ -33,9 +34,11 @@ struct WeightPlan {
   WeightSources sources;
   DType dtype = DType::kFloat32;               // type of parameters that are not quantized
   std::vector<kernels::WeightFormat> formats;  // by parameter, for those that are packed
+  ModelDescription description;                // without what the device adds
 };
 
-// Throws LoadError, which names the tensors that are missing, unused, or of a wrong shape or type.
+// Throws LoadError, which names the tensors that are missing, of a wrong shape or type, or, if the
+// options are strict, not used.
 WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                        const WeightOptions& options);
 

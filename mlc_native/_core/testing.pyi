@@ -17,7 +17,7 @@ def read_weight(path: str, name: str, rows: int, columns: int) -> Annotated[NDAr
 class TestModel:
     """A model without an engine."""
 
-    def __init__(self, path: str, dtype: str = 'auto', num_threads: int = 1, model_lib: str = '', quantization: str = '', weight_cache_dir: str = '', kv_cache_dtype: str = 'auto', longest_sequence: int | None = None) -> None:
+    def __init__(self, path: str, dtype: str = 'auto', num_threads: int = 1, model_lib: str = '', quantization: str = '', weight_cache_dir: str = '', kv_cache_dtype: str = 'auto', longest_sequence: int | None = None, strict_weights: bool = True) -> None:
         """Load a model folder. Raises LoadError, InvalidConfig."""
 
     def allocate(self, num_pages: int, max_num_rows: int, max_num_logits: int) -> None: ...

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mlc_native.errors import load_error
 from mlc_native.protocol.conversation_protocol import Conversation
+from mlc_native.support.git_lfs import refuse_lfs_pointer
 
 MLC_CHAT_CONFIG = "mlc-chat-config.json"
 HF_CONFIG = "config.json"
@@ -56,6 +57,7 @@ class MLCChatConfig(BaseModel):
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, OSError) as error:
+            refuse_lfs_pointer(path)
             raise load_error(str(path), f"{path} is damaged: {error}") from error
         if not isinstance(fields, dict):
             raise load_error(str(path), f"{path} is damaged: it must hold a JSON object")

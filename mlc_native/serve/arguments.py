@@ -48,6 +48,11 @@ class EngineFields:
     What is in it may be deleted at any time.
     """
 
+    strict_weights: bool = False
+    """refuse a checkpoint with tensors that the model does not use, instead of naming them in a
+    warning.
+    """
+
     kv_cache_dtype: Literal["auto", "bfloat16", "float16", "float32", "int8", "float8"] = "auto"
     """of the keys and values in the KV cache: "auto" (the type of the weights that are floats),
     "bfloat16", "float16", "float32", "int8" (a scale per token and head; on the CPU only) or
@@ -141,7 +146,9 @@ class EngineFields:
     """
 
     verbose: bool = True
-    """report the settings, and the build of a CUDA library, on stderr."""
+    """show the progress of loads, downloads and builds of a CUDA library on a terminal, and one
+    line about what was loaded; that line is also logged.
+    """
 
 
 class EngineSettings(TypedDict, total=False):
@@ -151,6 +158,7 @@ class EngineSettings(TypedDict, total=False):
     dtype: str
     quantization: Literal["off", "q8", "q4"] | None
     weight_cache_dir: str | None
+    strict_weights: bool
     kv_cache_dtype: Literal["auto", "bfloat16", "float16", "float32", "int8", "float8"]
     num_threads: int | None
     gpu_memory_utilization: float | None

@@ -8,7 +8,6 @@ loops end and the threads are joined. Errors leave nothing behind either.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 import weakref
@@ -32,12 +31,13 @@ from mlc_native.serve.engine_state import (
     shut_down,
 )
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
+from mlc_native.serve.load_report import LoadReport, LoadSummary
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import (
-    LoadProgressBar,
     Mode,
     ModelSetup,
     ModelSlot,
+    describe_engine,
     prepare_model,
     warn_about_cut_lengths,
 )
@@ -50,9 +50,8 @@ from mlc_native.serve.request_processing import (
     checked_pin_id,
     prompt_token_ids,
 )
+from mlc_native.support.interrupt import call_interruptibly
 from mlc_native.tokenizers import Tokenizer
-
-logger = logging.getLogger(__name__)
 
 
 class MLCEngineBase:
@@ -178,27 +177,28 @@ class MLCEngineBase:
         with self._reload_lock:
             old = self._model.take_out()
             try:
-                self._load(setup.engine_config)
+                summary = self._load(setup)
             except BaseException:
                 # Refused before the old model was unloaded, or nothing is loaded now.
                 if self._has_model():
                     self._model.put(old)
                 raise
             try:
-                loaded = self._loaded(setup)
+                loaded = self._loaded(setup, summary)
             except BaseException:
                 self._core.unload()
                 raise
             self._model.put(loaded)
-        if loaded.engine_config.verbose:
-            self._log_settings(loaded)
 
-    def _load(self, config: EngineConfig) -> None:
-        progress = LoadProgressBar(str(config.model))
+    def _load(self, setup: ModelSetup) -> LoadSummary:
+        config = setup.engine_config
+        report = LoadReport(setup.name, config.verbose)
         try:
-            self._core.reload(config.engine_json(), progress)
+            call_interruptibly(report.stop, self._core.reload, config.engine_json(), report)
+            summary = self._core.debug_call_func_on_all_worker("load_summary")
+            return report.finish(summary, setup.device)
         finally:
-            progress.close()
+            report.close()
 
     def _has_model(self) -> bool:
         try:
@@ -207,7 +207,7 @@ class MLCEngineBase:
             return False
         return True
 
-    def _loaded(self, setup: ModelSetup) -> ModelSetup:
+    def _loaded(self, setup: ModelSetup, summary: LoadSummary) -> ModelSetup:
         """The setup with what the engine made of it."""
         config = EngineConfig.from_json(self._core.get_complete_engine_config())
         warn_about_cut_lengths(setup.engine_config, config)
@@ -217,17 +217,14 @@ class MLCEngineBase:
             engine_config=config,
             max_input_sequence_length=limits.max_sequence_length,
             input_length_reason=limits.length_reason,
+            summary=summary,
         )
 
-    def _log_settings(self, setup: ModelSetup) -> None:
-        config = setup.engine_config
-        logger.info(
-            "%s on %s, mode %s: max_num_sequence %s, max_total_sequence_length %s, "
-            "max_single_sequence_length %s, prefill_chunk_size %s",
-            *(setup.name, setup.device, config.mode, config.max_num_sequence),
-            *(config.max_total_sequence_length, config.max_single_sequence_length),
-            config.prefill_chunk_size,
-        )
+    def __repr__(self) -> str:
+        """The model, where it runs, its sizes, and whether the engine runs."""
+        setup = self._model.peek()
+        status = self._status if setup is not None else f"{self._status}, no model"
+        return describe_engine(type(self).__name__, setup, status)
 
     # ------------------------------------------------------------------------------ the lifecycle
 
@@ -299,7 +296,10 @@ class MLCEngineBase:
         )
         defaults = self._core.get_default_generation_config()
         config = generation_config.apply_to(defaults, setup.tokenizer)
-        return self._core.create_request(request_id, token_ids, config, begins_turn)
+        create = self._core.create_request
+        if generation_config.is_constrained:  # the grammar may take seconds to compile
+            return call_interruptibly(None, create, request_id, token_ids, config, begins_turn)
+        return create(request_id, token_ids, config, begins_turn)
 
     def _open_request(
         self, open_channel: Callable[[str], Any], request: _core.Request, setup: ModelSetup
@@ -386,7 +386,8 @@ class MLCEngineBase:
         """Runs a debug function of the engine between two of its steps and returns its JSON.
 
         "dump_state": queues and sequences. "audit_pages": checks pages, ids and queues.
-        "memory_summary": bytes of weights, KV cache, workspace and process. "profiler_start",
+        "memory_summary": bytes of weights, KV cache, workspace and process. "load_summary": what
+        is loaded. "dump_prefix_cache": tokens and pages of the prefix cache. "profiler_start",
         "profiler_stop": count, sum and maximum of the times of each phase of the steps between.
 
         Raises:

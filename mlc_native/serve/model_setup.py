@@ -14,23 +14,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tqdm import tqdm
-
 from mlc_native import _core
 from mlc_native.conversation import ChatTemplate, load_chat_template
-from mlc_native.errors import ModelLibraryNotFound, invalid_config, invalid_request, shown
+from mlc_native.errors import (
+    ModelLibraryNotFound,
+    invalid_config,
+    invalid_request,
+    load_error,
+    shown,
+)
 from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.serve.answer_formats import AnswerFormats, choose_formats
 from mlc_native.serve.config import EngineConfig, device_argument, path_argument
+from mlc_native.serve.load_report import LoadSummary
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
+from mlc_native.support.git_lfs import refuse_lfs_pointer
 from mlc_native.support.model_source import resolve_model
 from mlc_native.tokenizers import Tokenizer
 
 logger = logging.getLogger(__name__)
 
 Mode = Literal["auto", "local", "interactive", "server"]
-PROGRESS_BAR_AFTER_S = 2.0
 KV_PAGE_SIZE = 16
 
 
@@ -73,7 +78,7 @@ def resolve_models(model: str, engine_config: EngineConfig) -> tuple[list[Path],
     if model_lib is not None and not Path(model_lib).is_file():
         raise ModelLibraryNotFound(f'the "model_lib" {model_lib} does not exist')
     names = [m if isinstance(m, str) else m[0] for m in engine_config.additional_models]
-    folders = [resolve_model(name) for name in (model, *names)]
+    folders = [resolve_model(name, verbose=engine_config.verbose) for name in (model, *names)]
     config = replace(
         engine_config,
         model=str(folders[0]),
@@ -119,6 +124,7 @@ def load_tokenizer(
     stop strings of a ``conv_template`` end answers in either case.
     """
     if not (folder / "tokenizer.json").is_file():
+        _refuse_sentencepiece(folder)
         return None, None
     tokenizer = Tokenizer(folder)
     conversation = chat_config.conv_template
@@ -130,6 +136,20 @@ def load_tokenizer(
         text = tokenizer.decode(prefix, skip_special_tokens=False)
         template = conversation.chat_template(text)
     return tokenizer, template
+
+
+def _refuse_sentencepiece(folder: Path) -> None:
+    """Raises LoadError for a folder whose only tokenizer is a file of SentencePiece."""
+    path = folder / "tokenizer.model"
+    if not path.exists():
+        return
+    refuse_lfs_pointer(path)
+    raise load_error(
+        "tokenizer.json",
+        f"{folder} has tokenizer.model and no tokenizer.json, which is what is read; write it "
+        'with: python -c "from transformers import AutoTokenizer as T; '
+        f"T.from_pretrained('{folder}').save_pretrained('{folder}')\"",
+    )
 
 
 def parse_default_config(engine_config: EngineConfig | None, model_lib: str | None) -> EngineConfig:
@@ -151,32 +171,6 @@ def warn_about_cut_lengths(given: EngineConfig, resolved: EngineConfig) -> None:
         )
 
 
-class LoadProgressBar:
-    """A progress bar on stderr that appears when a load takes more than two seconds."""
-
-    def __init__(self, model: str) -> None:
-        self._description = f"Loading {Path(model).name}"
-        self._bar: Any = None
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._bar is None:
-            self._bar = tqdm(
-                total=total,
-                desc=self._description,
-                unit="B",
-                unit_scale=True,
-                unit_divisor=1024,
-                delay=PROGRESS_BAR_AFTER_S,
-                leave=False,
-            )
-        self._bar.update(done - self._bar.n)
-
-    def close(self) -> None:
-        """Removes the bar."""
-        if self._bar is not None:
-            self._bar.close()
-
-
 # ------------------------------------------------------------------------- the model of an engine
 
 
@@ -192,6 +186,7 @@ class ModelSetup:
         input_length_reason: what sets it, for messages.
         chat_stop_token_ids: the chat template's end-of-turn token; config.json may not list it.
         answer_formats: how its answers write reasoning and calls of tools.
+        summary: what was loaded; None before it is loaded.
     """
 
     name: str
@@ -204,6 +199,7 @@ class ModelSetup:
     answer_formats: AnswerFormats
     max_input_sequence_length: int = 0
     input_length_reason: str = ""
+    summary: LoadSummary | None = None
 
     @property
     def chat_stop_strs(self) -> tuple[str, ...]:
@@ -252,6 +248,18 @@ def _template_stop_token_ids(
     return [] if token_id is None else [token_id]
 
 
+def describe_engine(kind: str, setup: ModelSetup | None, status: str) -> str:
+    """The ``repr`` of an engine: ``<MLCEngine "demo" on cpu: ..., running>``."""
+    if setup is None:
+        return f"<{kind}: {status}>"
+    config = setup.engine_config
+    return (
+        f'<{kind} "{setup.name}" on {setup.device}: {setup.summary}; mode {config.mode}, '
+        f"{config.max_num_sequence} sequences of up to {config.max_single_sequence_length:,} "
+        f"tokens; {status}>"
+    )
+
+
 class ModelSlot:
     """The loaded model, or none.
 
@@ -271,6 +279,10 @@ class ModelSlot:
         if setup is None:
             raise invalid_request("engine", "No model is loaded")
         return setup
+
+    def peek(self) -> ModelSetup | None:
+        """The loaded model, or None."""
+        return self._setup
 
     @contextmanager
     def hold(self, setup: ModelSetup) -> Iterator[None]:

@@ -8,6 +8,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Unpack
 
 from mlc_native import _core
@@ -24,11 +25,12 @@ from mlc_native.serve.arguments import EngineSettings
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.engine_state import FORK_GUARD, FORKED, keep_forever
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
+from mlc_native.serve.load_report import LoadReport
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import (
-    LoadProgressBar,
     Mode,
     ModelSetup,
+    describe_engine,
     prepare_model,
     warn_about_cut_lengths,
 )
@@ -109,6 +111,7 @@ class SyncMLCEngine:
         **settings: Unpack[EngineSettings],
     ) -> None:
         self._core: Any = None
+        self._setup: ModelSetup | None = None
         self._forked = False
         check_callback(request_stream_callback)
         config = EngineConfig.of(engine_config, settings, "SyncMLCEngine")
@@ -121,15 +124,30 @@ class SyncMLCEngine:
         FORK_GUARD.watch(self)
 
     def _load(self, setup: ModelSetup, request_stream_callback: StreamCallback | None) -> None:
-        config_json = setup.engine_config.engine_json()
-        self._init(config_json, self.device, request_stream_callback, self.trace_recorder)
+        config = setup.engine_config
+        report = LoadReport(setup.name, config.verbose)
+        self._setup = None
+        try:
+            self._create_core(config.engine_json(), request_stream_callback, report)
+            summary = report.finish(self._core.debug_call("load_summary"), self.device)
+        finally:
+            report.close()
         self.engine_config = EngineConfig.from_json(self._core.config_json())
         warn_about_cut_lengths(setup.engine_config, self.engine_config)
         limits = self._core.request_limits()
         self.max_input_sequence_length = limits.max_sequence_length
         self._input_length_reason = limits.length_reason
+        self._setup = replace(setup, engine_config=self.engine_config, summary=summary)
         self.model_config_dicts = setup.model_config_dicts
         self.tokenizer, self.conv_template = setup.tokenizer, setup.conv_template
+
+    def _create_core(
+        self, config_json: str, callback: StreamCallback | None, progress: Callable[..., None]
+    ) -> None:
+        self._core = _core.Engine.create(
+            config_json, self.device, _Unpacking(self), self.trace_recorder, progress
+        )
+        self._request_stream_callback = callback
 
     def _init(
         self,
@@ -138,14 +156,15 @@ class SyncMLCEngine:
         request_stream_callback: StreamCallback | None,
         trace_recorder: EventTraceRecorder | None,
     ) -> None:
-        progress = LoadProgressBar(json.loads(engine_config_json)["model"])
-        try:
-            self._core = _core.Engine.create(
-                engine_config_json, device, _Unpacking(self), trace_recorder, progress
-            )
-        finally:
-            progress.close()
-        self._request_stream_callback = request_stream_callback
+        self.device, self.trace_recorder = device, trace_recorder
+        report = LoadReport(json.loads(engine_config_json)["model"], verbose=False)
+        self._create_core(engine_config_json, request_stream_callback, report)
+
+    def __repr__(self) -> str:
+        """The model, where it runs, its sizes, and whether it is loaded."""
+        loaded = self._core is not None
+        setup = self._setup if loaded else None
+        return describe_engine("SyncMLCEngine", setup, "loaded" if loaded else "no model")
 
     def reload(
         self,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from mlc_native.errors import LoadError, load_error
 
@@ -13,22 +15,24 @@ _DEMO_FOLDERS = {DEMO_MODEL: "demo_model", "demo-draft": "demo_model/draft"}
 _HUB_PREFIX = "HF://"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.bin"]
+HUB_TIMEOUT_S = 2.0  # for the hub's first answer
 _HUB_IGNORED = ["*.onnx*", "original/*", "pytorch_model*", "consolidated*", "training_args.bin"]
 
 
-def resolve_model(model: str | Path) -> Path:
+def resolve_model(model: str | Path, *, verbose: bool = True) -> Path:
     """Returns the folder of a model, and downloads it if the name is a hub id.
 
     Args:
         model: a folder; "demo", the model inside this package; or "HF://org/name" or "org/name",
             optionally with "@revision".
+        verbose: show the progress of a download.
 
     Raises:
         LoadError: there is no such folder, or the download failed.
     """
     name = str(model)
     if name.startswith(_HUB_PREFIX):
-        return _download(name.removeprefix(_HUB_PREFIX))
+        return _download(name.removeprefix(_HUB_PREFIX), verbose)
     path = Path(name).expanduser()
     if path.is_dir():
         return path
@@ -37,7 +41,7 @@ def resolve_model(model: str | Path) -> Path:
     if name in _DEMO_FOLDERS:
         return demo_model_folder(name)
     if _HUB_ID.fullmatch(name):
-        return _download(name)
+        return _download(name, verbose)
     raise load_error("model", f'there is no model folder "{name}"')
 
 
@@ -49,11 +53,12 @@ def demo_model_folder(name: str = DEMO_MODEL) -> Path:
     return folder
 
 
-def _download(hub_id: str) -> Path:
-    """Downloads a snapshot of a repository on the hub, with the hub's own progress bars."""
+def _download(hub_id: str, verbose: bool) -> Path:
+    """Downloads a snapshot of a repository on the hub, or finds it in the hub's cache."""
     from huggingface_hub import snapshot_download
 
     repo, _, revision = hub_id.partition("@")
+    is_online = hub_answers()
     try:
         return Path(
             snapshot_download(
@@ -61,13 +66,54 @@ def _download(hub_id: str) -> Path:
                 revision=revision or None,
                 allow_patterns=_HUB_FILES,
                 ignore_patterns=_HUB_IGNORED,
+                local_files_only=not is_online,
+                tqdm_class=None if verbose else _silent_bar(),
             )
         )
     except Exception as error:
-        raise _download_error(hub_id, error) from error
+        raise _download_error(hub_id, error, is_online) from error
 
 
-def _download_error(hub_id: str, error: Exception) -> LoadError:
+def hub_answers() -> bool:
+    """Whether the hub answers anything within HUB_TIMEOUT_S."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    answered = threading.Event()
+
+    def ask() -> None:
+        try:
+            get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT_S)
+        except Exception:
+            return
+        answered.set()
+
+    # The timeout does not cover the look-up of the host's name, which may take a minute.
+    thread = threading.Thread(target=ask, name="mlc-native-hub", daemon=True)
+    thread.start()
+    thread.join(HUB_TIMEOUT_S)
+    return answered.is_set()
+
+
+def _silent_bar() -> type[Any]:
+    """A progress bar that shows nothing."""
+    from huggingface_hub.utils import tqdm
+
+    class SilentBar(tqdm):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **{**kwargs, "disable": True})
+
+    return SilentBar
+
+
+def _download_error(hub_id: str, error: Exception, is_online: bool) -> LoadError:
+    if not is_online:
+        return load_error(
+            "model",
+            f'"{hub_id}" is not a folder and could not be downloaded: the Hugging Face hub did not '
+            f"answer within {HUB_TIMEOUT_S:g} s, and its cache does not have the model; check the "
+            "network, or give the folder of a model",
+        )
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return load_error(
         "model",

@@ -13,6 +13,7 @@ import tokenizers
 
 from mlc_native import _core
 from mlc_native.errors import LoadError, invalid_request, load_error, shown
+from mlc_native.support.git_lfs import refuse_lfs_pointer
 from mlc_native.tokenizers.special_tokens import read_special_tokens
 
 # About 10 ms of work. Of the package's functions only encode_batch releases the GIL.
@@ -69,6 +70,7 @@ class Tokenizer:
         except LoadError:
             raise
         except Exception as error:  # the package raises bare Exception
+            refuse_lfs_pointer(self.path)
             raise load_error(str(self.path), f"{self.path} is damaged: {error}") from error
 
     def encode(self, text: str) -> list[int]:

@@ -17,6 +17,7 @@ from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine, SyncMLCEngine
 from mlc_native.errors import EngineTerminatedError, InvalidConfig, InvalidRequest, LoadError
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve.data import ImageData
+from mlc_native.support import model_source
 from mlc_native.support.model_source import resolve_model
 
 MakeModel = Callable[..., str]
@@ -425,6 +426,7 @@ def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path:
         raise OSError("no network\nwith details")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    monkeypatch.setattr(model_source, "hub_answers", lambda: True)
     monkeypatch.chdir(tmp_path)
     for name in ("HF://org/name", "org/name"):
         with pytest.raises(LoadError, match=r"could not be downloaded .* OSError: no network$"):
@@ -441,6 +443,7 @@ def test_hub_ids_are_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(model_source, "hub_answers", lambda: True)
     monkeypatch.chdir(tmp_path)
     assert resolve_model("HF://org/name") == tmp_path
     assert resolve_model("org/name@v1.0") == tmp_path

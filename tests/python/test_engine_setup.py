@@ -13,7 +13,7 @@ import pytest
 import mlc_native
 from mlc_native import MLCEngine, SyncMLCEngine, _core
 from mlc_native.protocol.generation_config import GenerationConfig
-from mlc_native.serve import model_setup
+from mlc_native.serve import load_report, model_setup
 
 MakeModel = Callable[..., str]
 
@@ -25,31 +25,13 @@ def test_no_progress_bar_on_a_quick_load(
     assert capsys.readouterr() == ("", "")
 
 
-def test_progress_bar_on_a_slow_load(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(model_setup, "PROGRESS_BAR_AFTER_S", 1e-9)
-    bar = model_setup.LoadProgressBar("/models/tiny")
-    bar(0, 1000)
-    bar._bar.mininterval = 0
-    bar(500, 1000)
-    bar(1000, 1000)
-    bar.close()
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "Loading tiny" in err
-    assert "1.00k/1.00k" in err or "1000/1.00k" in err or "1000/1000" in err or "100%" in err
-
-
-def test_progress_never_exceeds_the_total(
-    make_model: MakeModel, fake_lib: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_never_exceeds_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[int, int]] = []
-    monkeypatch.setattr(
-        model_setup.LoadProgressBar, "__call__", lambda _self, *now: calls.append(now)
-    )
-    MLCEngine(make_model(), model_lib=fake_lib).terminate()
+    monkeypatch.setattr(load_report.LoadReport, "__call__", lambda _self, *now: calls.append(now))
+    MLCEngine("demo", "cpu").terminate()
+    assert calls[-1][0] == calls[-1][1]
     assert all(done <= total for done, total in calls)
+    assert calls == sorted(calls)
 
 
 def test_generate_leaves_other_requests_their_callback(

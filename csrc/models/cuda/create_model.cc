@@ -64,7 +64,8 @@ WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
                     const ModelSource& source) {
   WeightOptions options{.dtype = RequestedDType(source),
                         .quantization = source.quantization,
-                        .table_of_floats = true};
+                        .table_of_floats = true,
+                        .strict = source.strict_weights};
   WeightPlan plan = PlanWeights(config, checkpoint, options);
   if (plan.dtype != DType::kFloat32) return plan;
   if (options.quantization == WeightQuantization::kQ8 ||

@@ -101,6 +101,9 @@ void CudaModel::DescribeMetadata() {
   metadata_.max_batch_size = kMaxBatch;
   metadata_.weight_bytes = weights_.bytes();
   metadata_.kv_bytes_per_token = DeviceKv::BytesPerToken(config_, kv_format_);
+  metadata_.description = weights_.description();
+  metadata_.description.kv_format = kernels::KvFormatName(kv_format_);
+  metadata_.description.compute = GetDeviceInfo(device_.index()).name;
   const auto bytes = [&](int64_t rows, int64_t logits) {
     return WorkspaceBytes(MakeLimits(0, rows, logits));
   };

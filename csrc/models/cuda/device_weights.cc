@@ -93,8 +93,8 @@ CudaDecoderWeights View(const WeightLayout& layout, std::byte* memory) {
 
 }  // namespace
 
-DeviceWeights::DeviceWeights(const WeightPlan& plan, ThreadPool& pool,
-                             const LoadProgress& progress) {
+DeviceWeights::DeviceWeights(const WeightPlan& plan, ThreadPool& pool, const LoadProgress& progress)
+    : description_(plan.description) {
   const DeviceForm form;
   const WeightLayout layout(plan, form);
   memory_ = DeviceMemory(layout.bytes());

@@ -18,11 +18,13 @@ class DeviceWeights {
 
   // Returns views into the memory, without ropes, whose length does not depend on the weights.
   const CudaDecoderWeights& view() const { return view_; }
+  const ModelDescription& description() const { return description_; }
   int64_t bytes() const { return static_cast<int64_t>(memory_.size()); }
 
  private:
   kernels::cuda::DeviceMemory memory_;
   CudaDecoderWeights view_;
+  ModelDescription description_;  // without what the device adds
 };
 
 }  // namespace mlc_native

@@ -27,6 +27,9 @@ struct FakeModelOptions {
 
   bool run_ahead = RunsAheadByDefault();  // offers a StepQueue (fake_steps.h)
 
+  int64_t load_parts = 0;  // reported, one by one, while it is loaded
+  double us_per_load_part = 0;
+
   // Costs on the host or, with run_ahead, on a device.
   double us_per_step = 0;
   double us_per_row = 0;

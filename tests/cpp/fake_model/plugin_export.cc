@@ -1,7 +1,9 @@
 // The fake model as a plug-in library for model_lib=: reads its options and exports it.
+#include <chrono>
 #include <fstream>
 #include <set>
 #include <string>
+#include <thread>
 
 #include <nlohmann/json.hpp>
 
@@ -71,6 +73,8 @@ FakeModelOptions ReadFakeModelOptions(const std::string& model_path) {
   reader.Read("run_ahead", &options.run_ahead);
   reader.Read("us_per_step", &options.us_per_step);
   reader.Read("us_per_row", &options.us_per_row);
+  reader.Read("load_parts", &options.load_parts);
+  reader.Read("us_per_load_part", &options.us_per_load_part);
   reader.Read("cost", &cost);
   reader.Read("fail_at_forward", &options.fail_at_forward);
   reader.Read("fail_always", &options.fail_always);
@@ -93,5 +97,11 @@ extern "C" int mlc_native_plugin_abi() { return mlc_native::kModelPluginAbi; }
 
 extern "C" mlc_native::Model* mlc_native_create_model(const mlc_native::ModelSource* source) {
   using mlc_native::testing::FakeModel;
-  return new FakeModel(mlc_native::testing::ReadFakeModelOptions(source->path));
+  const auto options = mlc_native::testing::ReadFakeModelOptions(source->path);
+  for (int64_t part = 1; part <= options.load_parts; ++part) {
+    std::this_thread::sleep_for(
+        std::chrono::duration<double, std::micro>(options.us_per_load_part));
+    if (source->progress) source->progress(part, options.load_parts);
+  }
+  return new FakeModel(options);
 }

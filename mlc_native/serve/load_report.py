@@ -1,0 +1,147 @@
+"""What a load shows: a progress bar, and a summary as one line.
+
+Both go to stderr if that is a terminal. The line is also logged, at level INFO; tensors that the
+model does not use are named in a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_BAR_AFTER_S = 0.5
+_MAX_NAMES = 8
+
+
+def quantity(number: float, unit: str) -> str:
+    """A number with three digits and a decimal prefix: ``"3.28 MB"``, ``"3.28 M parameters"``."""
+    prefixes = ["", "k", "M", "G", "T"]
+    while abs(number) >= 999.5 and len(prefixes) > 1:
+        number /= 1000
+        del prefixes[0]
+    prefix = prefixes[0]
+    digits = f"{number:.3g}" if abs(number) < 100 else f"{number:.0f}"
+    separator = "" if len(unit) == 1 or not prefix else " "
+    return f"{digits} {prefix}{separator}{unit}"
+
+
+@dataclass(frozen=True)
+class LoadSummary:
+    """What an engine has loaded.
+
+    Attributes:
+        num_parameters: of the model; 0 if its plug-in does not say.
+        weight_format: "bfloat16", or for example "q4 and q8 with bfloat16".
+        weight_bytes: memory of the weights.
+        kv_tokens: tokens that the KV cache holds.
+        kv_bytes: memory of the KV cache.
+        kv_format: of keys and values.
+        compute: threads and instruction set, or the GPU.
+        unused_tensors: names of the checkpoint's tensors that the model does not use.
+        seconds: time that the load took.
+    """
+
+    num_parameters: int
+    weight_format: str
+    weight_bytes: int
+    kv_tokens: int
+    kv_bytes: int
+    kv_format: str
+    compute: str
+    unused_tensors: tuple[str, ...]
+    seconds: float
+
+    @staticmethod
+    def from_json(text: str, seconds: float) -> LoadSummary:
+        """Reads the engine's "load_summary"."""
+        fields = json.loads(text)
+        fields["unused_tensors"] = tuple(fields["unused_tensors"])
+        return LoadSummary(**fields, seconds=seconds)
+
+    def __str__(self) -> str:
+        size = quantity(self.weight_bytes, "B") if self.weight_bytes else ""
+        weights = ", ".join(filter(None, (self.weight_format, size)))
+        count = quantity(self.num_parameters, "parameters") if self.num_parameters else ""
+        cache = ", ".join(filter(None, (self.kv_format, quantity(self.kv_bytes, "B"))))
+        parts = [
+            " in ".join(filter(None, (count, weights))),
+            f"KV cache of {self.kv_tokens:,} tokens in {cache}",
+            self.compute,
+            f"loaded in {self.seconds:.2f} s",
+        ]
+        return "; ".join(filter(None, parts))
+
+
+class LoadReport:
+    """Follows one load: the engine calls it with the progress, and ``finish`` ends it.
+
+    Args:
+        model: the name of the model.
+        verbose: show anything on the terminal, and log the summary.
+    """
+
+    def __init__(self, model: str, verbose: bool) -> None:
+        self._model = model
+        self._verbose = verbose
+        self._on_terminal = verbose and sys.stderr.isatty()
+        self._bar: Any = None
+        self._begin = time.monotonic()
+        self._stopped = False
+
+    def __call__(self, done: int, total: int) -> None:
+        """The progress in bytes. Raises KeyboardInterrupt, which ends the load, after ``stop``."""
+        if self._stopped:
+            raise KeyboardInterrupt
+        if not self._on_terminal:
+            return
+        if self._bar is None:
+            self._bar = tqdm(
+                total=total,
+                desc=f"Loading {Path(self._model).name}",
+                unit="B",
+                unit_scale=True,
+                unit_divisor=1000,
+                delay=PROGRESS_BAR_AFTER_S,
+                leave=False,
+            )
+        self._bar.update(done - self._bar.n)
+
+    def stop(self) -> None:
+        """Ends the load at its next report of progress. Any thread."""
+        self._stopped = True
+
+    def close(self) -> None:
+        """Removes the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def finish(self, summary_json: str, device: str) -> LoadSummary:
+        """Shows the summary of a load that succeeded, and returns it."""
+        self.close()
+        summary = LoadSummary.from_json(summary_json, time.monotonic() - self._begin)
+        self._warn(summary.unused_tensors)
+        if self._verbose:
+            line = f"{self._model} on {device}: {summary}"
+            logger.info("%s", line)
+            if self._on_terminal and not logger.isEnabledFor(logging.INFO):
+                print(line, file=sys.stderr)
+        return summary
+
+    def _warn(self, unused_tensors: tuple[str, ...]) -> None:
+        if not unused_tensors:
+            return
+        names = ", ".join(unused_tensors[:_MAX_NAMES])
+        if len(unused_tensors) > _MAX_NAMES:
+            names += f" and {len(unused_tensors) - _MAX_NAMES} more"
+        logger.warning(
+            "the checkpoint of %s has tensors that the model does not use: %s", self._model, names
+        )

@@ -1,0 +1,24 @@
+"""Recognizes the small text that stands for a large file in a clone made without git-lfs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlc_native.errors import load_error
+
+_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def refuse_lfs_pointer(path: Path) -> None:
+    """Raises LoadError if the file is a git-lfs pointer. A file that cannot be read is not one."""
+    try:
+        with path.open("rb") as file:
+            is_pointer = file.read(len(_POINTER)) == _POINTER
+    except OSError:
+        return
+    if is_pointer:
+        raise load_error(
+            str(path),
+            f'{path} is a git-lfs pointer instead of the file itself; run "git lfs pull" in the '
+            "folder",
+        )
