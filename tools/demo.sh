@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 system_packages
 python_environment
-install_package
+install_package "[chat]"
 model="${MLC_NATIVE_DEMO_MODEL:-$ROOT/mlc_native/demo_model}"
 
 say "mlc-native chat $model"
@@ -19,10 +19,7 @@ if [ $# -eq 0 ] && [ -t 0 ]; then
   mlc-native chat "$model"
 else
   [ $# -gt 0 ] || set -- "What is 2 + 2?" "What is the capital of France?" "Spell cat."
-  {
-    printf '%s\n' "$@"
-    echo /exit
-  } | mlc-native chat "$model"
+  printf '%s\n' "$@" | mlc-native chat --echo "$model"
 fi
 
 say "what next"

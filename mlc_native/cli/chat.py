@@ -1,244 +1,207 @@
-"""``mlc-native chat MODEL``: talk to a model in the terminal.
+"""Talk to a model in the terminal.
 
-Answers are streamed. Ctrl-C while an answer runs aborts that answer; at the prompt it (or Ctrl-D)
-ends the program. Works with piped input: one line, one turn.
+Answers are shown as they grow. Ctrl-C stops an answer; at the prompt it clears the line. In a pipe,
+and with --prompt, only answers go to stdout; one line, or a block in three double quotes, is one
+turn.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import textwrap
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
-from rich.console import Console
-
-from mlc_native.cli.overrides import (
-    add_engine_flags,
-    engine_config_from_flags,
-    parse_assignments,
-    parse_value,
+from mlc_native.cli.commands import Chat, Leave, run_command
+from mlc_native.cli.display import Display, PipeDisplay, TerminalDisplay, showing
+from mlc_native.cli.overrides import add_engine_arguments, load_engine
+from mlc_native.cli.prompt import (
+    PipeReader,
+    Reader,
+    history_file,
+    is_terminal,
+    make_reader,
+    unquote,
 )
-from mlc_native.errors import (
-    EngineRequestError,
-    InvalidConfig,
-    InvalidRequest,
-    LoadError,
-    invalid_config,
-)
-from mlc_native.protocol.generation_config import SamplingOptions
-from mlc_native.protocol.openai_api_protocol import EXTRA_FIELDS
+from mlc_native.cli.session import COMPLETION_MAX_TOKENS, ChatSession
+from mlc_native.errors import EngineRequestError, InvalidConfig, InvalidRequest, LoadError
 from mlc_native.serve.engine import MLCEngine
 
-# The settings of a chat: one answer per turn, so no "n".
-SETTINGS = (*(name for name in SamplingOptions.model_fields if name != "n"), "stop")
-
-HELP = """\
-/help               this text
-/exit               end (also Ctrl-D)
-/stats              tokens and speed of the last answer
-/metrics            the engine's metrics
-/reset              forget the conversation
-/set                show the settings
-/set name=value;... change settings; stop is a text or a JSON list, lists and objects (as
-                    response_format) are JSON, null leaves the model's default. Settings:
-""" + textwrap.fill(", ".join(SETTINGS), 96, initial_indent=" " * 20, subsequent_indent=" " * 20)
+FLAGS = ("temperature", "max_tokens", "seed")  # settings with a flag of their own
+_ERRORS = (InvalidRequest, InvalidConfig, EngineRequestError, LoadError, ValueError, OSError)
 
 
-class ChatSettings:
-    """Generation settings of a chat; what is not set is the model's default."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-
-    def update(self, text: str) -> None:
-        """Apply ``"name=value;..."``; nothing changes when any piece is wrong (InvalidConfig)."""
-        values = {}
-        for name, value in parse_assignments(text).items():
-            if name not in SETTINGS:
-                raise invalid_config(name, f'no setting "{name}"; known: {sorted(SETTINGS)}')
-            values[name] = value if name == "stop" and value[:1] != "[" else parse_value(value)
-        self.values = {n: v for n, v in {**self.values, **values}.items() if v is not None}
-
-    def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of ``chat.completions.create``."""
-        extra = {n: v for n, v in self.values.items() if n in EXTRA_FIELDS}
-        plain = {n: v for n, v in self.values.items() if n not in EXTRA_FIELDS}
-        return {**plain, "extra_body": extra} if extra else plain
-
-    def __str__(self) -> str:
-        return "; ".join(f"{name}={value}" for name, value in self.values.items()) or "no settings"
-
-
-@dataclass
-class ChatSession:
-    """A conversation: its history, its settings, and the engine that answers."""
-
-    engine: MLCEngine
-    console: Console
-    settings: ChatSettings = field(default_factory=ChatSettings)
-    messages: list[dict[str, str]] = field(default_factory=list)
-    last_usage: Any = None
-
-    def handle(self, line: str) -> bool:
-        """One line of input, a command or a turn. False when the session is over."""
-        line = line.strip()
-        if not line:
-            return True
-        command, _, argument = line.partition(" ")
-        if command == "/exit":
-            return False
-        try:
-            self._dispatch(command, argument, line)
-        except (InvalidRequest, InvalidConfig, EngineRequestError, ValueError) as error:
-            self._say(f"error: {error}")
-        return True
-
-    def _dispatch(self, command: str, argument: str, line: str) -> None:
-        if command == "/help":
-            self._say(HELP)
-        elif command == "/stats":
-            self._say(self._stats())
-        elif command == "/metrics":
-            self._say(json.dumps(self.engine.metrics().metrics, indent=2))
-        elif command == "/reset":
-            self.messages.clear()
-            self._say("conversation forgotten")
-        elif command == "/set":
-            self.settings.update(argument)
-            self._say(str(self.settings))
-        elif command.startswith("/"):
-            self._say(f"no command {command}; /help lists them")
-        else:
-            self._turn(line)
-
-    def _turn(self, text: str) -> None:
-        self.messages.append({"role": "user", "content": text})
-        answer = ""
-        try:
-            answer = self._answer()
-        finally:
-            if answer:
-                self.messages.append({"role": "assistant", "content": answer})
-            else:
-                self.messages.pop()
-
-    def _answer(self) -> str:
-        """Stream one answer. A history that has grown too long loses its oldest exchange."""
-        while True:
-            try:
-                return self._stream()
-            except InvalidRequest:
-                exchanges = [i for i, m in enumerate(self.messages) if m["role"] == "user"]
-                if len(exchanges) < 2:
-                    raise
-                del self.messages[exchanges[0] : exchanges[1]]
-                self._say("(the oldest exchange was forgotten: the conversation is too long)")
-
-    def _stream(self) -> str:
-        pieces: list[str] = []
-        stream = self.engine.chat.completions.create(
-            messages=self.messages,
-            stream=True,
-            stream_options={"include_usage": True},
-            **self.settings.arguments(),
-        )
-        try:
-            for chunk in stream:
-                if chunk.usage is not None:
-                    self.last_usage = chunk.usage
-                for choice in chunk.choices:
-                    content = choice.delta.content
-                    if isinstance(content, str) and content:
-                        pieces.append(content)
-                        self._write(content)
-        except KeyboardInterrupt:
-            self._write(" [aborted]")
-        finally:
-            stream.close()  # aborts the request when it still runs
-            self._write("\n")
-        return "".join(pieces)
-
-    def _stats(self) -> str:
-        if self.last_usage is None:
-            return "no answer yet"
-        usage = self.last_usage
-        lines = [f"prompt {usage.prompt_tokens} tokens, answer {usage.completion_tokens} tokens"]
-        lines += [f"{name}: {value:.4g}" for name, value in (usage.extra or {}).items()]
-        return "\n".join(lines)
-
-    def _say(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def _write(self, text: str) -> None:
-        self.console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
-        self.console.file.flush()
-
-
-def read_lines(console: Console, interactive: bool) -> Any:
-    """Yields lines of input until the end, with a prompt in front of typed ones."""
-    while True:
-        try:
-            line = console.input("> ") if interactive else sys.stdin.readline()
-        except (EOFError, KeyboardInterrupt):
-            return
-        if not interactive and line == "":
-            return
-        yield line
-
-
-def run(args: argparse.Namespace) -> int:
-    """The subcommand. Exit status 0, or 2 when the model or a setting is wrong."""
-    console = Console(file=sys.stdout)
-    interactive = sys.stdin.isatty() and not args.prompt
-    try:
-        engine = MLCEngine(
-            args.model,
-            args.device,
-            model_lib=args.model_lib,
-            mode=args.mode,
-            engine_config=engine_config_from_flags(args),
-        )
-    except (InvalidConfig, LoadError, ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    with engine:
-        session = ChatSession(engine, console)
-        if args.set:
-            try:
-                session.settings.update(args.set)
-            except InvalidConfig as error:
-                print(f"error: {error}", file=sys.stderr)
-                return 2
-        if interactive:
-            console.print("/help lists the commands", markup=False, highlight=False)
-        lines = args.prompt or read_lines(console, interactive)
-        for line in lines:
-            if not interactive:
-                console.print(f"> {line.rstrip()}", markup=False, highlight=False, soft_wrap=True)
-            if not session.handle(line):
-                break
-    return 0
-
-
-def add_parser(subcommands: Any) -> None:
-    """Add ``chat`` to the program's subcommands."""
-    parser = subcommands.add_parser("chat", help="talk to a model", description=__doc__)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``mlc-native chat``."""
     parser.add_argument(
         "model", nargs="?", default="demo", help='model folder or hub id; default "demo"'
     )
     parser.add_argument(
-        "--device", default="auto",
-        help='"cpu", "cuda" (the first GPU), "cuda:i", or "auto": a GPU where one is, else the CPU',
-    )  # fmt: skip
-    parser.add_argument("--model-lib", help="plug-in library that creates the model")
-    parser.add_argument("--mode", default="interactive", choices=["local", "interactive", "server"])
-    parser.add_argument("--overrides", default="", help='engine settings, "name=value;..."')
-    parser.add_argument("--set", default="", help='chat settings, "name=value;..."')
-    parser.add_argument(
         "--prompt", action="append", help="a turn to run instead of reading input; repeatable"
     )
-    add_engine_flags(parser)
-    parser.set_defaults(run=run)
+    parser.add_argument("--system", metavar="TEXT", help="the system prompt")
+    for name in FLAGS:
+        parser.add_argument(
+            "--" + name.replace("_", "-"), metavar="X", help=f"the setting {name} of the answers"
+        )
+    parser.add_argument(
+        "--template-args", metavar="JSON", help="an object of variables for the chat template"
+    )
+    parser.add_argument("--set", default="", help='further settings, "name=value;..."')
+    parser.add_argument("--stats", action="store_true", help="tokens and speed after each answer")
+    parser.add_argument(
+        "--markdown",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="show answers as Markdown on a terminal",
+    )
+    parser.add_argument(
+        "--history",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help=f"keep typed turns in {_shown(history_file())}".replace("%", "%%"),
+    )
+    parser.add_argument("--echo", action="store_true", help="print each turn before its answer")
+    add_engine_arguments(parser, mode="interactive")
+
+
+def _shown(path: Path) -> str:
+    return str(path).replace(str(Path.home()), "~", 1)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the chat. Exit status 0, or 1 if the model, a setting or a turn failed."""
+    interactive = is_terminal() and not args.prompt
+    display = _make_display(args, interactive)
+    try:
+        with load_engine(MLCEngine, args.model, args, verbose=interactive) as engine:
+            loop = ChatLoop(ChatSession(engine), display, args.stats, interactive)
+            loop.apply(args)
+            if args.prompt:
+                loop.run(_Prompts(args.prompt), args.echo)
+            elif interactive:
+                display.notice("/help lists the commands")
+                loop.run(make_reader(display.notice, history_file() if args.history else None))
+            else:
+                loop.run(PipeReader(sys.stdin), args.echo)
+    except BrokenPipeError:
+        raise
+    except _ERRORS as error:
+        display.error(str(error))
+        return 1
+    return 1 if isinstance(display, PipeDisplay) and display.failed else 0
+
+
+def _make_display(args: argparse.Namespace, interactive: bool) -> Display:
+    if not interactive:
+        return PipeDisplay()
+    from rich.console import Console
+
+    console = Console(file=sys.stdout)
+    return TerminalDisplay(console, args.markdown and not console.is_dumb_terminal)
+
+
+class _Prompts:
+    """Reads the turns of the command line."""
+
+    def __init__(self, turns: list[str]) -> None:
+        self._turns: Iterator[str] = iter(turns)
+
+    def read(self) -> str:
+        """The next turn."""
+        for turn in self._turns:
+            return turn
+        raise EOFError
+
+
+class ChatLoop:
+    """Reads turns and commands, and shows what becomes of them."""
+
+    def __init__(
+        self, session: ChatSession, display: Display, stats: bool, interactive: bool
+    ) -> None:
+        self._session = session
+        self._display = display
+        self._stats = stats
+        self._interactive = interactive
+        self._chat = Chat(session, display, self._turn)
+
+    def apply(self, args: argparse.Namespace) -> None:
+        """Applies the settings of the command line. Raises InvalidConfig, InvalidRequest."""
+        if self._session.completes:
+            self._display.notice(
+                "this model has no chat template: it continues your text, by at most "
+                f"{COMPLETION_MAX_TOKENS} tokens (/set max_tokens)"
+            )
+            if isinstance(self._display, TerminalDisplay):
+                self._display.markdown = False
+        self._session.settings.update(args.set)
+        texts = {name: value for name in FLAGS if (value := getattr(args, name)) is not None}
+        if args.template_args is not None:
+            texts["chat_template_kwargs"] = args.template_args
+        self._session.settings.assign(texts)
+        if args.system is not None:
+            self._session.set_system(args.system)
+
+    def run(self, reader: Reader, echo: bool = False) -> None:
+        """Handles turns until the end of the input, /exit, or, in a pipe, Ctrl-C."""
+        while True:
+            answering = False
+            try:
+                typed = reader.read()
+                answering = True
+                if echo:
+                    print(f"> {typed}", flush=True)
+                self._handle(*unquote(typed))
+            except (EOFError, Leave):
+                return
+            except KeyboardInterrupt:
+                if not self._interactive:
+                    raise
+                stopped, hint = "[stopped]", "Ctrl-D or /exit ends the chat"
+                self._display.notice(stopped if answering else hint)
+
+    def _handle(self, text: str, quoted: bool) -> None:
+        """Handles one turn or command. What goes wrong is shown and does not end the chat."""
+        try:
+            if text.startswith("/") and not quoted:
+                run_command(self._chat, text)
+            elif text:
+                self._turn(text)
+        except BrokenPipeError:
+            raise
+        except _ERRORS as error:
+            self._display.error(str(error))
+
+    def _turn(self, text: str) -> None:
+        with closing(self._session.answer(text)) as pieces:
+            self._show(pieces)
+        if self._session.finish_reason == "length":
+            self._display.notice("[the answer reached its greatest length]")
+        if self._stats:
+            self._display.notice(self._speed())
+
+    def _show(self, pieces: Iterator[tuple[str, str]]) -> None:
+        """Shows an answer, and the reasoning that leads to it."""
+        current = next(pieces, None)
+        while current is not None:
+            kind, piece = current
+            if kind == "notice":
+                self._display.notice(piece)
+                current = next(pieces, None)
+                continue
+            answer = self._display.answer() if kind == "content" else self._display.reasoning()
+            with showing(answer):
+                while current is not None and current[0] == kind:
+                    answer.add(current[1])
+                    current = next(pieces, None)
+
+    def _speed(self) -> str:
+        usage = self._session.last_usage
+        extra = usage.extra or {}
+        return (
+            f"[{usage.prompt_tokens} + {usage.completion_tokens} tokens; first token after "
+            f"{extra.get('ttft_s', 0):.3f} s, then {extra.get('decode_tokens_per_s', 0):.1f} "
+            "tokens per second]"
+        )

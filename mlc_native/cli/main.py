@@ -1,24 +1,62 @@
-"""Entry point of ``mlc-native``: one subcommand per module of this package."""
+"""Entry point of ``mlc-native``: one subcommand per module of this package.
+
+Exit status: 0, 1 if something failed, 2 for a wrong command line, 130 after Ctrl-C.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
 from collections.abc import Sequence
 
-from mlc_native.cli import chat, serve
+import mlc_native
+
+# Name, module, and what it does. A module is imported when its command is given.
+_COMMANDS = (
+    ("chat", "mlc_native.cli.chat", "talk to a model"),
+    ("generate", "mlc_native.cli.generate", "answer the requests in a file"),
+    ("serve", "mlc_native.cli.serve", "serve a model over HTTP, with OpenAI's interface"),
+)
+INTERRUPTED = 130  # what a shell reports for a program that SIGINT ended
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a subcommand and returns the exit status (2 for an error of the caller)."""
+def make_parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser of the command line, with the arguments of ``command``."""
     parser = argparse.ArgumentParser(
         prog="mlc-native", description="Large language models inside your process."
     )
-    subcommands = parser.add_subparsers(dest="command", required=True)
-    chat.add_parser(subcommands)
-    serve.add_parser(subcommands)
-    args = parser.parse_args(argv)
-    return int(args.run(args))
+    parser.add_argument("--version", action="version", version=f"%(prog)s {mlc_native.__version__}")
+    subcommands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module_name, text in _COMMANDS:
+        if name != command:
+            subcommands.add_parser(name, help=text)
+            continue
+        module = importlib.import_module(module_name)
+        subparser = subcommands.add_parser(
+            name,
+            help=text,
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(subparser)
+        subparser.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a subcommand and returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        args = make_parser(arguments[0] if arguments else None).parse_args(arguments)
+        return int(args.run(args))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 if __name__ == "__main__":

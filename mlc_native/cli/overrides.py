@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 from mlc_native import _core
 from mlc_native.errors import invalid_config
 from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
+from mlc_native.serve.model_setup import Mode
+
+AnyEngine = TypeVar("AnyEngine", MLCEngine, AsyncMLCEngine)
 
 
 def parse_assignments(text: str) -> dict[str, str]:
@@ -68,6 +72,28 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
                 choices=setting["choices"] or None,
                 help=text,
             )
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser, mode: str) -> None:
+    """Adds everything that an engine takes except the model: device, mode, settings."""
+    parser.add_argument(
+        "--device", default="auto",
+        help='"cpu", "cuda" (the first GPU), "cuda:i", or "auto": a GPU where one is, else the CPU',
+    )  # fmt: skip
+    parser.add_argument("--model-lib", help="plug-in library that creates the model")
+    parser.add_argument("--mode", default=mode, choices=get_args(Mode))
+    parser.add_argument("--overrides", default="", help='engine settings, "name=value;..."')
+    add_engine_flags(parser)
+
+
+def load_engine(
+    kind: type[AnyEngine], model: str, args: argparse.Namespace, verbose: bool
+) -> AnyEngine:
+    """An engine of the command line. ``verbose``: what it is if no flag says it."""
+    config = engine_config_from_flags(args)
+    if args.verbose is None and "verbose" not in parse_assignments(args.overrides):
+        config.verbose = verbose
+    return kind(model, args.device, model_lib=args.model_lib, mode=args.mode, engine_config=config)
 
 
 def engine_config_from_flags(args: argparse.Namespace) -> EngineConfig:

@@ -34,12 +34,8 @@ LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 INSTALL = 'mlc-native serve needs further packages: pip install "mlc_native[serve]"'
 
 
-def add_parser(subcommands: Any) -> None:
-    """Adds the subcommand to those of ``mlc-native``."""
-    parser = subcommands.add_parser(
-        "serve", help="serve a model over HTTP, with OpenAI's interface", description=__doc__
-    )
-    parser.set_defaults(run=run)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``mlc-native serve``."""
     _add_model_flags(parser)
     _add_address_flags(parser)
     _add_access_flags(parser)

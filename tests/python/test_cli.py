@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyte
 import pytest
+from rich.console import Console
 
+import mlc_native
+from mlc_native import MLCEngine
+from mlc_native.cli.commands import completions
+from mlc_native.cli.display import TerminalDisplay, show_controls, showing
 from mlc_native.cli.main import main
 from mlc_native.cli.overrides import engine_config_from_overrides, parse_assignments
-from mlc_native.errors import InvalidConfig
+from mlc_native.cli.session import ChatSession
+from mlc_native.errors import InvalidConfig, InvalidRequest
 
 MakeModel = Callable[..., str]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -27,7 +38,6 @@ def chat(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., tuple[int, str, str]]:
     """chat(input, *arguments, **fake) -> (status, stdout, stderr)."""
-    import io
 
     def run(text: str, *arguments: str, **fake: Any) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
@@ -39,61 +49,107 @@ def chat(
     return run
 
 
-def test_piped_input(chat: Callable[..., Any]) -> None:
-    status, out, err = chat("hi\n\n/exit\nnever read\n")
-    assert (status, err) == (0, "")
-    assert out == "> hi\nHello!\n> \n> /exit\n"
+def test_a_pipe_gets_answers_only(chat: Callable[..., Any]) -> None:
+    assert chat("hi\n\n/exit\nnever read\n") == (0, "Hello!\n", "")
 
 
 def test_end_of_input_ends_the_program(chat: Callable[..., Any]) -> None:
-    status, out, _ = chat("hi")
-    assert (status, out) == (0, "> hi\nHello!\n")
+    assert chat("hi") == (0, "Hello!\n", "")
 
 
 def test_prompts_on_the_command_line(chat: Callable[..., Any]) -> None:
-    status, out, _ = chat("", "--prompt", "a", "--prompt", "b")
-    assert (status, out) == (0, "> a\nHello!\n> b\nHello!\n")
+    assert chat("", "--prompt", "a", "--prompt", "b") == (0, "Hello!\nHello!\n", "")
+    assert chat("", "--prompt", "a", "--echo") == (0, "> a\nHello!\n", "")
+
+
+def test_control_characters_reach_a_pipe_as_they_are(chat: Callable[..., Any]) -> None:
+    assert chat("", "--prompt", "a", answer="\x1b[31mred")[1] == "\x1b[31mred\n"
 
 
 def test_commands(chat: Callable[..., Any]) -> None:
-    _, out, _ = chat("/stats\nhi\n/stats\n/metrics\n/help\n/nonsense\n/reset\n/exit\n")
-    assert "no answer yet" in out
-    assert "answer 7 tokens" in out
-    assert '"completion_tokens_sum": 7' in out
-    assert "/set name=value" in out
-    assert "no command /nonsense" in out
-    assert "conversation forgotten" in out
+    status, out, err = chat("/stats\nhi\n/stats\n/metrics\n/help\n/reset\n/undo\n/exit\n")
+    assert (status, out) == (0, "Hello!\n")
+    assert "no answer yet" in err
+    assert "answer 7 tokens" in err
+    assert '"completion_tokens_sum": 7' in err
+    assert "/set NAME=VALUE" in err
+    assert "conversation forgotten\nnothing to undo" in err
 
 
 def test_set(chat: Callable[..., Any]) -> None:
-    _, out, _ = chat("/set max_tokens=2; temperature=0\nhi\n/set stop=l\nhi\n/exit\n")
-    assert "max_tokens=2" in out
-    assert "\nHe\n" in out
+    lines = ["/set max_tokens=2; temperature=0", "hi", "/set stop=o,l", "/set max_tokens 4", "hi"]
+    _, out, err = chat("\n".join([*lines, "/set max_tokens=default;stop=null", "hi"]) + "\n")
+    assert out == "He\nHe\nHello!\n"
+    assert "max_tokens=2; temperature=0\n" in err
+    assert "[the answer reached its greatest length]" in err
+    assert err.endswith("temperature=0\n")
+    assert "have the model's defaults" in chat("/set seed=1\n/set default\n")[2]
 
 
-def test_mistakes_do_not_end_the_chat(chat: Callable[..., Any]) -> None:
-    lines = ["/set nonsense=1", "/set max_tokens", "/set temperature=-1", "hi"]
-    lines += ["/set temperature=0", "hi", "/exit"]
-    status, out, _ = chat("\n".join(lines) + "\n")
-    assert status == 0
-    assert out.count("error:") == 3
-    assert "Hello!" in out
+def test_flags_of_settings(chat: Callable[..., Any]) -> None:
+    flags = ["--max-tokens", "2", "--temperature", "0.5", "--seed", "7", "--set", "top_p=0.9"]
+    _, out, err = chat("hi\n/set\n", *flags)
+    assert out == "He\n"
+    assert err.endswith("top_p=0.9; temperature=0.5; max_tokens=2; seed=7\n")
+
+
+def test_variables_of_the_template(chat: Callable[..., Any]) -> None:
+    template = "{{ x }}{{ messages[-1].content }}"
+    _, _, err = chat("hi\n/stats\n", "--template-args", '{"x": "abc"}', chat_template=template)
+    assert "prompt 5 tokens" in err
+    assert chat("hi\n", "--template-args", "[1]")[0] == 1
+
+
+def test_a_setting_is_checked_when_it_is_set(chat: Callable[..., Any]) -> None:
+    lines = ["/set nonsense=1", "/set max_tokens", "/set temperature=-1", "/set seed=x", "/set"]
+    status, out, err = chat("\n".join([*lines, "/nonsense", "/load", "hi"]) + "\n")
+    assert (status, out) == (1, "Hello!\n")
+    assert err.count("error: ") == 6
+    assert '"temperature" should be non-negative and finite, got -1' in err
+    assert "have the model's defaults" in err
+    status, out, err = chat("hi\n", "--temperature", "-1")
+    assert (status, out) == (1, "")
+    assert '"temperature" should be' in err
+
+
+def test_stats(chat: Callable[..., Any]) -> None:
+    _, out, err = chat("hi\n", "--stats")
+    assert out == "Hello!\n"
+    assert " + 7 tokens; first token after " in err
+
+
+def test_a_block_is_one_turn(chat: Callable[..., Any]) -> None:
+    template = "{{ messages[-1].content }}"
+    status, out, err = chat('"""\n/help\nme"""\n', "--echo", chat_template=template)
+    assert (status, out, err) == (0, '> """\n/help\nme"""\nHello!\n', "")
+    assert chat('"""one\ntwo', chat_template=template)[1] == "Hello!\n"
 
 
 def test_the_oldest_exchange_is_forgotten_when_the_context_is_full(
     chat: Callable[..., Any],
 ) -> None:
-    _, out, _ = chat("first\nsecond\nthird\n/exit\n", context_window_size=64)
+    _, out, err = chat("first\nsecond\nthird\n/exit\n", context_window_size=64)
     assert out.count("Hello!") == 3
-    assert "the oldest exchange was forgotten" in out
+    assert "the oldest exchange was forgotten" in err
+
+
+def test_without_a_chat_template_the_text_is_continued(chat: Callable[..., Any]) -> None:
+    status, out, err = chat("Say \nagain\n/system x\n", chat_template=None)
+    assert (status, out) == (1, "Hello!\nHello!\n")
+    assert "no chat template: it continues your text" in err
+    assert "has no system prompt" in err
+    # Each turn is a line behind the text so far: "Say" + "Hello!" + "\n" + "again".
+    prompts = chat("Say\n/stats\nagain\n/stats\n", chat_template=None)[2]
+    assert "prompt 3 tokens" in prompts
+    assert "prompt 15 tokens" in prompts
 
 
 def test_overrides(chat: Callable[..., Any]) -> None:
     status, _, err = chat("", "--overrides", "max_num_sequence=0")
-    assert status == 2
+    assert status == 1
     assert "max_num_sequence" in err
     status, out, _ = chat("hi\n", "--overrides", "max_num_sequence=2;prefill_mode=chunked")
-    assert (status, out) == (0, "> hi\nHello!\n")
+    assert (status, out) == (0, "Hello!\n")
 
 
 def test_override_parsing() -> None:
@@ -113,46 +169,283 @@ def test_a_model_that_is_none(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["chat", model]) == 2
+    assert main(["chat", model]) == 1
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")
     assert "Traceback" not in captured.err
 
 
-def read_until(process: subprocess.Popen[bytes], text: bytes) -> bytes:
-    """Output up to and with ``text``."""
-    assert process.stdout is not None
-    output = b""
-    while text not in output:
-        piece = os.read(process.stdout.fileno(), 4096)
-        assert piece, f"the program ended after {output!r}"
-        output += piece
-    return output
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"mlc-native {mlc_native.__version__}\n"
 
 
-def test_ctrl_c_aborts_the_answer_and_not_the_program(make_model: MakeModel, fake_lib: str) -> None:
-    # An answer of 2000 steps of 5 ms, were it not aborted.
-    model = make_model(script=[ord("x")] * 3, us_per_step=5000, cost="sleep")
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mlc_native.cli.main", "chat", model, "--model-lib", fake_lib],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+def run_module(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """``python -m mlc_native`` as a program of its own."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", "mlc_native", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=120,
+        check=False,
+        **options,
     )
-    assert process.stdin is not None
+
+
+def test_the_package_is_a_program() -> None:
+    assert run_module("--version").stdout.startswith("mlc-native ")
+    assert run_module().returncode == 2
+    assert run_module("--help").stdout.count("\n    chat ") == 1
+
+
+def test_a_reader_that_goes_away(make_model: MakeModel, fake_lib: str) -> None:
+    command = f"{shlex.quote(sys.executable)} -m mlc_native chat {make_model(answer='x' * 100)} "
+    command += (
+        f"--model-lib {fake_lib} --prompt a --prompt b --prompt c | true; echo ${{PIPESTATUS}}"
+    )
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        timeout=120,
+        check=False,
+    )
+    assert (ended.stdout, ended.stderr) == ("1\n", "")
+
+
+def test_ctrl_c_ends_a_program_in_a_pipe(make_model: MakeModel, fake_lib: str) -> None:
+    # An answer of 2000 steps of 5 ms, were it not stopped.
+    model = make_model(script=[ord("x")] * 3, us_per_step=5000, cost="sleep")
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "mlc_native",
+            "chat",
+            model,
+            "--model-lib",
+            fake_lib,
+            "--prompt",
+            "a",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert process.stdout is not None
     try:
-        process.stdin.write(b"hi\n")
-        process.stdin.flush()
-        read_until(process, b"xxx")
+        assert os.read(process.stdout.fileno(), 1) == b"x"
         process.send_signal(signal.SIGINT)
-        read_until(process, b"[aborted]")
-        process.stdin.write(b"/set max_tokens=4\nagain\n/exit\n")
-        process.stdin.flush()
-        output = read_until(process, b"/exit")
-        assert b"> again\nxxxx\n" in output
-        assert process.wait(60) == 0
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (130, b"interrupted\n")
     finally:
         process.kill()
         process.wait()
+
+
+# ------------------------------------------------------------------------------------ the session
+
+
+@pytest.fixture
+def session(make_model: MakeModel, fake_lib: str) -> Iterator[ChatSession]:
+    with MLCEngine(make_model(answer="Hello!"), model_lib=fake_lib) as engine:
+        yield ChatSession(engine)
+
+
+def say(session: ChatSession, text: str) -> str:
+    return "".join(piece for kind, piece in session.answer(text) if kind == "content")
+
+
+def test_undo_and_messages(session: ChatSession) -> None:
+    assert session.undo() is None
+    assert say(session, "one") == "Hello!"
+    say(session, "two")
+    assert session.undo() == "two"
+    assert session.messages == [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": "Hello!"},
+    ]
+
+
+def test_an_answer_that_is_left_early_stays_as_far_as_it_was_shown(session: ChatSession) -> None:
+    pieces = session.answer("one")
+    first = next(pieces)
+    pieces.close()
+    assert session.messages[-1] == {"role": "assistant", "content": first[1]}
+
+
+def test_a_turn_that_fails_leaves_no_trace(session: ChatSession) -> None:
+    session.set_system("be brief")
+    with pytest.raises(InvalidRequest):
+        say(session, "x" * 10_000)
+    assert session.messages == []
+    assert session.system == "be brief"
+
+
+def test_a_system_prompt_that_the_template_refuses(make_model: MakeModel, fake_lib: str) -> None:
+    template = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}x"
+    with MLCEngine(make_model(chat_template=template), model_lib=fake_lib) as engine:
+        session = ChatSession(engine)
+        with pytest.raises(InvalidRequest, match="no"):
+            session.set_system("be brief")
+        assert session.system is None
+
+
+def test_save_and_load(session: ChatSession, tmp_path: Path) -> None:
+    path = tmp_path / "chat.json"
+    session.set_system("be brief")
+    session.settings.update("max_tokens=3; stop=x")
+    say(session, "one")
+    session.save(path)
+    session.save(path)  # a conversation may be replaced
+    messages = list(session.messages)
+    session.reset()
+    session.set_system(None)
+    session.settings.update("default")
+    session.load(path)
+    assert (session.system, session.messages) == ("be brief", messages)
+    assert session.settings.values == {"max_tokens": 3, "stop": ["x"]}
+    assert os.listdir(tmp_path / "..") != []
+    assert [p.name for p in tmp_path.iterdir() if "partial" in p.name] == []
+
+
+def test_load_takes_openais_messages(session: ChatSession, tmp_path: Path) -> None:
+    path = tmp_path / "messages.json"
+    path.write_text(
+        json.dumps([{"role": "system", "content": "s"}, {"role": "user", "content": "u"}])
+    )
+    session.settings.update("seed=1")
+    session.load(path)
+    assert (session.system, session.messages) == ("s", [{"role": "user", "content": "u"}])
+    assert session.settings.values == {"seed": 1}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text",
+        "{}",
+        '{"messages": 3}',
+        '[{"role": "user"}]',
+        '{"messages": [], "settings": {"x": 1}}',
+        '{"messages": [], "settings": {"temperature": -1}}',
+        '[{"role": "nobody", "content": ""}]',
+    ],
+)
+def test_files_that_are_no_conversation(session: ChatSession, tmp_path: Path, content: str) -> None:
+    path = tmp_path / "file"
+    path.write_text(content)
+    say(session, "one")
+    before = list(session.messages)
+    with pytest.raises((InvalidConfig, InvalidRequest)):
+        session.load(path)
+    assert session.messages == before
+    assert session.settings.values == {}
+    if "messages" not in content and "role" not in content:
+        with pytest.raises(InvalidConfig, match="not a conversation"):
+            session.save(path)  # it would be lost
+        assert path.read_text() == content
+
+
+# ------------------------------------------------------------------------------------- completion
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("/re", ["/reset", "/regen"]),
+        ("/set temp", ["temperature="]),
+        ("/set temperature=0; prior", ["priority="]),
+        ("/set priority=", ["high", "normal", "low", "default"]),
+        ("/set skip_special_tokens=t", ["true"]),
+        ("/set temperature=", ["default"]),
+        ("/set nonsense=", []),
+        ("hello /re", []),
+        ("/help ", []),
+    ],
+)
+def test_completions(typed: str, expected: list[str]) -> None:
+    found = completions(typed)
+    assert [text for text, _, _ in found] == expected
+    for text, replaced, _ in found:
+        assert text.startswith(typed[len(typed) - replaced :])
+
+
+# ---------------------------------------------------------------------------------------- display
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\x1b[2Jb", "a^[[2Jb"),
+        ("a\rb\tc\nd", "a^Mb\tc\nd"),
+        ("\x07\x00\x7f", "^G^@^?"),
+        ("\x9b31m\u202eabc", "<9B>31m<202E>abc"),
+        ("Füße 日本 🙂", "Füße 日本 🙂"),
+    ],
+)
+def test_control_characters_are_shown(text: str, shown: str) -> None:
+    assert show_controls(text) == shown
+
+
+def render(text: str, pieces: int, rows: int = 24) -> str:
+    """What a terminal has received of an answer that came in pieces, without colours."""
+    out = io.StringIO()
+    console = Console(file=out, width=40, height=rows, force_terminal=True, color_system=None)
+    with showing(TerminalDisplay(console).answer()) as answer:
+        for i in range(0, len(text), max(1, len(text) // pieces)):
+            answer.add(text[i : i + max(1, len(text) // pieces)])
+    return out.getvalue()
+
+
+MARKDOWN = """# Title
+
+One *two*
+three <b>four</b>
+
+```python
+def f():
+    return 1
+```
+
+1. first
+2. second
+
+|a|b|
+|-|-|
+|1|2|
+"""
+
+
+def test_markdown_is_rendered_the_same_however_it_arrives() -> None:
+    from terminal import Screen
+
+    def shown(pieces: int) -> list[str]:
+        screen = Screen(40, 24, lambda _: None)
+        pyte.Stream(screen).feed(render(MARKDOWN, pieces).replace("\n", "\r\n"))
+        return [line for line in screen.all_lines() if line]
+
+    whole = shown(1)
+    assert "One two" in whole
+    assert "three <b>four</b>" in whole  # line breaks are kept, and HTML is text
+    assert any("def f():" in line for line in whole)
+    assert not any("```" in line for line in whole)
+    assert shown(len(MARKDOWN)) == whole
+
+
+def test_an_answer_longer_than_the_screen_is_complete() -> None:
+    from terminal import Screen
+
+    code = "\n".join(f"line {i}" for i in range(60))
+    screen = Screen(40, 10, lambda _: None)
+    text = render(f"```\n{code}\n```\n", 300, rows=10)
+    pyte.Stream(screen).feed(text.replace("\n", "\r\n"))
+    lines = [line.strip() for line in screen.all_lines() if line.strip()]
+    assert lines == code.split("\n")

@@ -290,7 +290,13 @@ def test_checker_finds_a_planted_knot(
     } == members
 
 
-PACKAGE_LEVELS = {"protocol": 0, "serve": 1, "server": 2, "cli": 3}  # the rest is below all
+PACKAGE_LEVELS = {
+    "protocol": 0,
+    "serve": 1,
+    "server": 2,
+    "cli": 3,
+    "__main__.py": 4,
+}  # the rest is below all
 
 
 def imported(path: Path, package: str) -> Iterator[str]:

@@ -208,8 +208,8 @@ def test_requirements(wheel: Path) -> None:
     serve = {"httptools", "starlette", "uvicorn", "uvloop"}
     assert set(requirements(wheel, "serve")) == serve
     (everything,) = requirements(wheel, "all").values()
-    assert everything.extras == {"grammar", "ops", "serve"}
-    for extra in ("grammar", "ops", "serve"):  # what was tested is what users get
+    assert everything.extras == {"chat", "grammar", "ops", "serve"}
+    for extra in ("chat", "grammar", "ops", "serve"):  # what was tested is what users get
         for name, required in requirements(wheel, extra).items():
             assert required.specifier.contains(importlib.metadata.version(name))
     entry_points = zipfile.ZipFile(wheel).read("mlc_native-0.1.0.dist-info/entry_points.txt")

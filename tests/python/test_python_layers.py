@@ -21,6 +21,7 @@ LEVELS = {
     "serve": 2,
     "server": 3,
     "cli": 4,
+    "__main__": 5,
 }
 FREE = {"_core"}  # below everything
 

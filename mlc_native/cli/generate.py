@@ -1,0 +1,173 @@
+"""Answer the requests in a file, in OpenAI's batch format.
+
+Each line of FILE is a request: {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",
+"body": {...}}; the url may also be /v1/completions. Each gets a line of the output as soon as it is
+answered, with the custom_id and the response. A line that cannot be answered gets an error there.
+The same command goes on where it was stopped or killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlc_native.cli.batch_file import (
+    CHAT,
+    AnswerFile,
+    BadLine,
+    BatchRequest,
+    answer_line,
+    bad_line,
+    numbered_lines,
+    parse_request,
+)
+from mlc_native.cli.overrides import add_engine_arguments, load_engine
+from mlc_native.errors import EngineRequestError, InvalidRequest, invalid_config
+from mlc_native.serve.engine import AsyncMLCEngine
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of ``mlc-native generate``."""
+    parser.add_argument("file", metavar="FILE", type=Path, help="the requests, one per line")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="the answers; default: FILE with .out.jsonl as its end"
+    )
+    parser.add_argument("--model", default="demo", help='model folder or hub id; default "demo"')
+    parser.add_argument(
+        "--overwrite", action="store_true", help="answer all lines, also those that have an answer"
+    )
+    add_engine_arguments(parser, mode="server")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answers the file. Exit status 0, or 1 if a request or the whole failed."""
+    output = args.output or args.file.with_suffix(".out.jsonl")
+    try:
+        if output.exists() and output.samefile(args.file):
+            raise invalid_config("output", f"{output} is the file of requests")
+        with args.file.open("rb") as requests:
+            answers = AnswerFile(output, args.overwrite)
+            try:
+                verbose = sys.stderr.isatty()
+                with load_engine(AsyncMLCEngine, args.model, args, verbose) as engine:
+                    batch = Batch(engine, requests, answers)
+                    try:
+                        asyncio.run(batch.run())
+                    except ExceptionGroup as group:  # of the tasks: the first one is the cause
+                        raise group.exceptions[0] from None
+            finally:
+                answers.close()
+    except (ValueError, RuntimeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"{batch.counts} in {output}", file=sys.stderr)
+    return 1 if batch.counts.failed else 0
+
+
+@dataclass
+class Counts:
+    """What became of the requests."""
+
+    before: int  # answered by an earlier run
+    answered: int = 0
+    failed: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        before = f", {self.before} before" if self.before else ""
+        speed = self.tokens / self.seconds if self.seconds else 0
+        return (
+            f"{self.answered} answered, {self.failed} failed{before}; {self.tokens} tokens in "
+            f"{self.seconds:.1f} s ({speed:.1f} tokens per second)"
+        )
+
+
+class Batch:
+    """The requests of a file on an engine: as many at once as it can use, in any number."""
+
+    def __init__(self, engine: AsyncMLCEngine, requests: Any, answers: AnswerFile) -> None:
+        self._engine = engine
+        self._requests = requests
+        self._answers = answers
+        self.counts = Counts(answers.done.count)
+
+    async def run(self) -> None:
+        """Answers what has no answer yet."""
+        free = asyncio.Semaphore(self._num_at_once())
+        begin = time.monotonic()
+        with self._progress_bar() as bar:
+            async with asyncio.TaskGroup() as tasks:
+                for line, text in self._open_lines():
+                    await free.acquire()
+                    task = tasks.create_task(self._answer(line, text))
+                    task.add_done_callback(lambda _: free.release())
+                    task.add_done_callback(lambda _: bar.update())
+                    bar.set_postfix_str(self._speed(begin), refresh=False)
+        self.counts.seconds = time.monotonic() - begin
+
+    def _num_at_once(self) -> int:
+        """Running sequences, and as many that wait, so that a place is never empty."""
+        config = self._engine.engine_config
+        running, limit = config.max_num_sequence, config.max_queue_length
+        assert running is not None
+        return running + (running if limit is None or limit < 0 else min(limit, running))
+
+    def _open_lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines without an answer. Raises InvalidConfig if the answers are of another file."""
+        done = self._answers.done
+        for line, text in numbered_lines(self._requests):
+            if line not in done:
+                yield line, text
+                continue
+            try:
+                custom_id: str | None = parse_request(line, text).custom_id
+            except BadLine as error:
+                custom_id = error.custom_id
+            if not done.agrees(line, custom_id):
+                raise invalid_config(
+                    "output",
+                    f"the output has an answer to line {line} with another custom_id than "
+                    f"{custom_id!r}: is it of another file? --overwrite replaces it",
+                )
+
+    async def _answer(self, line: int, text: bytes) -> None:
+        try:
+            request = parse_request(line, text)
+        except BadLine as error:
+            self._answers.write(bad_line(line, error))
+            self.counts.failed += 1
+            return
+        self._answers.write(await self._respond(request))
+
+    async def _respond(self, request: BatchRequest) -> dict[str, Any]:
+        api = self._engine.chat.completions if request.url == CHAT else self._engine.completions
+        try:
+            response: Any = await api.create_from(request.body)
+        except (InvalidRequest, EngineRequestError) as error:
+            self.counts.failed += 1
+            return answer_line(request, error.status, None, error.to_openai())
+        self.counts.answered += 1
+        if response.usage is not None:
+            self.counts.tokens += response.usage.completion_tokens
+        return answer_line(request, 200, response.id, response.model_dump(mode="json"))
+
+    def _speed(self, begin: float) -> str:
+        seconds = max(time.monotonic() - begin, 1e-9)
+        return f"{self.counts.tokens / seconds:.1f} tokens/s, {self.counts.failed} failed"
+
+    def _progress_bar(self) -> Any:
+        from tqdm import tqdm
+
+        shown = sys.stderr.isatty() and self._requests.seekable()
+        total = None
+        if shown:
+            total = sum(1 for _ in numbered_lines(self._requests)) - self.counts.before
+            self._requests.seek(0)
+        return tqdm(total=total, unit="request", leave=False, disable=not shown)

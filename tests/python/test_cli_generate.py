@@ -1,0 +1,237 @@
+"""``mlc-native generate``: OpenAI's batch format in and out, bad lines, resuming after a kill."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlc_native.cli.batch_file import AnswerFile, DoneLines
+from mlc_native.cli.main import main
+from mlc_native.errors import InvalidConfig
+
+MakeModel = Callable[..., str]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def request(custom_id: str, **body: Any) -> dict[str, Any]:
+    """A line of a batch."""
+    url = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+    if "prompt" not in body:
+        body = {"messages": [{"role": "user", "content": "hi"}], **body}
+    return {"custom_id": custom_id, "method": "POST", "url": url, "body": body}
+
+
+def write(path: Path, lines: list[Any]) -> None:
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("".join(text + "\n" for text in texts))
+
+
+def answers(path: Path) -> dict[int, dict[str, Any]]:
+    """The answers by the number of the line."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    found = {int(line["id"].removeprefix("batch_req_")): line for line in lines}
+    assert len(found) == len(lines)
+    return found
+
+
+@pytest.fixture
+def command(make_model: MakeModel, fake_lib: str) -> Callable[..., list[str]]:
+    """command(file, *arguments, **fake): the arguments of ``mlc-native``."""
+
+    def make(file: Path, *arguments: str, **fake: Any) -> list[str]:
+        model = make_model(**{"answer": "Hello!", **fake})
+        return ["generate", str(file), "--model", model, "--model-lib", fake_lib, *arguments]
+
+    return make
+
+
+def test_both_kinds_of_requests(
+    command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "batch.jsonl"
+    limited = request("c", max_completion_tokens=2, top_k=3, model="gpt-x")
+    write(file, [request("a"), "", request("b", prompt="x", n=2), limited])
+    assert main(command(file)) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "3 answered, 0 failed; " in captured.err
+    found = answers(tmp_path / "batch.out.jsonl")
+    assert sorted(found) == [1, 3, 4]
+    chat, completion, short = (found[line]["response"] for line in (1, 3, 4))
+    assert [found[line]["custom_id"] for line in (1, 3, 4)] == ["a", "b", "c"]
+    assert {answer["status_code"] for answer in (chat, completion, short)} == {200}
+    assert chat["body"]["object"] == "chat.completion"
+    assert chat["body"]["id"] == chat["request_id"]
+    assert chat["body"]["choices"][0]["message"]["content"] == "Hello!"
+    assert [choice["text"] for choice in completion["body"]["choices"]] == ["Hello!"] * 2
+    assert short["body"]["choices"][0]["finish_reason"] == "length"
+    assert all(line["error"] is None for line in found.values())
+
+
+def test_a_bad_line_is_an_error_and_no_stop(
+    command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "batch.jsonl"
+    lines: list[Any] = [
+        "no json",
+        "[1]",
+        {"url": "/v1/completions"},
+        {**request("d"), "method": "GET"},
+        {**request("e"), "url": "/v1/embeddings"},
+        {**request("f"), "body": None},
+        request("g", stream=True),
+        request("h", temperature=-1),
+        request("i", temperature="hot"),
+        request("j", messages=[]),
+        request("k", nonsense=1),
+        request("l", prompt="x" * 100_000),
+        '{"custom_id": "m", "url": "/v1/completions", "body": {"prompt": "\\ud800"}}',
+        request("n"),
+    ]
+    write(file, lines)
+    assert main(command(file)) == 1
+    assert "2 answered, 12 failed" in capsys.readouterr().err
+    found = answers(tmp_path / "batch.out.jsonl")
+    codes = [found[line]["error"]["code"] for line in range(1, 8)]
+    assert codes[:3] == ["invalid_json_line", "invalid_json_line", "missing_required_parameter"]
+    assert codes[3:] == ["invalid_method", "invalid_url", "invalid_request", "invalid_request"]
+    assert [found[line]["error"]["line"] for line in range(1, 8)] == list(range(1, 8))
+    for line in (8, 9, 10, 12, 13):
+        response = found[line]["response"]
+        assert response["status_code"] == 400
+        assert response["body"]["error"]["type"] == "invalid_request_error"
+    assert found[8]["response"]["body"]["error"]["param"] == "temperature"
+    assert found[11]["response"]["status_code"] == 200  # unknown fields are ignored
+    assert found[14]["response"]["status_code"] == 200
+
+
+def test_a_second_run_answers_what_is_left(
+    command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, output = tmp_path / "batch.jsonl", tmp_path / "answers"
+    write(file, [request(str(i)) for i in range(10)])
+    run = command(file, "-o", str(output))
+    assert main(run) == 0
+    # As a kill in the middle of a line leaves it, with the lines in any order.
+    lines = output.read_bytes().splitlines(keepends=True)
+    kept = [*lines[7:], *lines[:4]]
+    output.write_bytes(b"".join(kept) + lines[5][:20])
+    assert main(run) == 0
+    assert "3 answered, 0 failed, 7 before; " in capsys.readouterr().err
+    assert output.read_bytes().startswith(b"".join(kept))
+    assert sorted(answers(output)) == list(range(1, 11))
+    assert main(run) == 0
+    assert "0 answered, 0 failed, 10 before; " in capsys.readouterr().err
+    assert main([*run, "--overwrite"]) == 0
+    assert "10 answered, 0 failed; " in capsys.readouterr().err
+
+
+def test_a_killed_run_goes_on(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    file, output = tmp_path / "batch.jsonl", tmp_path / "batch.out.jsonl"
+    write(file, [request(str(i)) for i in range(60)])
+    run = command(file, "--max-num-sequence", "2", us_per_step=2000, cost="sleep")
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlc_native", *run],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+    )
+    try:
+        while not (output.exists() and output.read_bytes().count(b"\n") >= 5):
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    finally:
+        process.kill()
+        process.communicate()
+    before = output.read_bytes()
+    complete = before[: before.rfind(b"\n") + 1]
+    assert 5 <= complete.count(b"\n") < 60
+    assert main(run) == 0
+    assert output.read_bytes().startswith(complete)
+    assert sorted(answers(output)) == list(range(1, 61))
+
+
+def test_ctrl_c_keeps_what_is_answered(command: Callable[..., list[str]], tmp_path: Path) -> None:
+    file, output = tmp_path / "batch.jsonl", tmp_path / "batch.out.jsonl"
+    write(file, [request(str(i)) for i in range(1000)])
+    run = command(file, "--max-num-sequence", "2", us_per_step=2000, cost="sleep")
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlc_native", *run],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+    )
+    try:
+        while not (output.exists() and output.read_bytes().count(b"\n") >= 5):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+        assert (process.returncode, err) == (130, b"interrupted\n")
+    finally:
+        process.kill()
+        process.wait()
+    assert output.read_bytes().endswith(b"\n")
+    assert 5 <= len(answers(output)) < 1000
+
+
+def test_outputs_that_are_refused(
+    command: Callable[..., list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, output = tmp_path / "batch.jsonl", tmp_path / "batch.out.jsonl"
+    write(file, [request("a"), request("b")])
+    run = command(file)
+
+    def refused(named: str, *arguments: str) -> None:
+        assert main([*run, *arguments]) == 1
+        assert named in capsys.readouterr().err
+
+    output.write_text("a diary\n")
+    refused("is not a file of answers")
+    assert output.read_text() == "a diary\n"
+    refused("is the file of requests", "-o", str(file))
+    refused("no such folder", "-o", str(tmp_path / "no such folder" / "x"))
+    output.unlink()
+    assert main(run) == 0
+    write(file, [request("b"), request("a")])
+    capsys.readouterr()
+    refused("another custom_id")
+    with output.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        refused("another process writes")
+    assert main(["generate", str(tmp_path / "missing")]) == 1
+    assert "missing" in capsys.readouterr().err
+
+
+def test_many_lines_take_little_memory() -> None:
+    done = DoneLines()
+    for line in reversed(range(1, 100_001, 2)):
+        done.add(line, str(line))
+    assert done.count == 50_000
+    assert 99_999 in done
+    assert 100_000 not in done
+    assert 10**9 not in done
+    assert done.agrees(3, "3")
+    assert not done.agrees(3, "4")
+    assert sys.getsizeof(done._checksums) < 2_000_000
+
+
+def test_an_answer_is_in_the_file_when_write_returns(tmp_path: Path) -> None:
+    file = AnswerFile(tmp_path / "out")
+    file.write({"id": "batch_req_1", "custom_id": "ü\ud800"})
+    assert json.loads((tmp_path / "out").read_bytes())["id"] == "batch_req_1"
+    with pytest.raises(InvalidConfig, match="another process"):
+        AnswerFile(tmp_path / "out")
+    file.close()
+    done = AnswerFile(tmp_path / "out").done
+    assert done.count == 1
+    assert done.agrees(1, "ü\ud800")
