@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from mlc_native.errors import invalid_config
+
+
+def check_positive(settings: object, names: Iterable[str]) -> None:
+    """Raises InvalidConfig for the first of the settings that is not None and not above 0."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and not value > 0:
+            raise invalid_config(name, f'"{name}" must be above 0, got {value!r}')
+
 
 _POSITIVE = (
     *("max_body_bytes", "max_json_depth", "max_prompts", "max_stop_strings"),
@@ -65,10 +74,7 @@ class ServerConfig:
     access_log: bool = False
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise invalid_config(name, f'"{name}" must be above 0, got {value!r}')
+        check_positive(self, _POSITIVE)
         if isinstance(self.api_keys, str) or not all(self.api_keys):
             raise invalid_config(
                 "api_keys", '"api_keys" must be a list of texts that are not empty'

@@ -8,17 +8,21 @@ are refused. One object per connection, on the event loop.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from mlc_native.server.config import check_positive
 from mlc_native.server.events import ABORT_EXTENSION
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpLimits:
     """Limits of a connection. Times in seconds.
+
+    Raises:
+        InvalidConfig: a value is not above 0; it is named.
 
     Attributes:
         header_timeout_s: from the first byte of a request, or from the connection, to the end of
@@ -32,6 +36,9 @@ class HttpLimits:
     max_header_bytes: int = 32 << 10
     max_headers: int = 100
     max_connections: int | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(self, [field.name for field in fields(self)])
 
 
 def limited_protocol(limits: HttpLimits) -> type[HttpToolsProtocol]:

@@ -15,6 +15,7 @@ from types import FrameType
 
 import uvicorn
 
+from mlc_native.errors import invalid_config
 from mlc_native.server.app import app_of
 from mlc_native.server.http_protocol import HttpLimits, limited_protocol
 from mlc_native.server.state import ServerState
@@ -42,6 +43,10 @@ class Address:
     ssl_keyfile: str | None = None
     ssl_certfile: str | None = None
     ssl_ca_certs: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port < 1 << 16:
+            raise invalid_config("port", f'"port" must be in [0, 65535], got {self.port}')
 
     def bind(self) -> socket.socket:
         """The listening socket. Raises OSError."""
@@ -87,6 +92,11 @@ class HttpServer(uvicorn.Server):
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=LAST_BYTES_S,
         )
+        if not shutdown_timeout_s >= 0:
+            raise invalid_config(
+                "shutdown_timeout",
+                f'"shutdown_timeout" must be 0 or more, got {shutdown_timeout_s}',
+            )
         super().__init__(config)
         self._state = state
         self._shutdown_timeout_s = shutdown_timeout_s

@@ -187,6 +187,13 @@ def test_a_unix_socket(start_fake: Callable[..., Process], tmp_path: Path) -> No
         assert answer["choices"][0]["message"]["content"] == "hello"
 
 
+def test_a_port_that_does_not_exist(start: Callable[..., Process]) -> None:
+    process = start("demo", "--port", "70000")
+    errors = process.end()
+    assert process.process.returncode == 2
+    assert '"port" must be in [0, 65535], got 70000' in errors
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes the certificate")
 def test_tls(start_fake: Callable[..., Process], tmp_path: Path) -> None:
     key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
@@ -248,6 +255,10 @@ def test_the_access_log(start_fake: Callable[..., Process]) -> None:
         (["demo", "--max-body-bytes", "0"], "max_body_bytes"),
         (["demo", "--host", "203.0.113.1", "--api-key", "k"], "error"),
         (["demo", "--max-num-sequence", "-3"], "max_num_sequence"),
+        (["demo", "--header-timeout", "0"], "header_timeout_s"),
+        (["demo", "--max-connections", "-1"], "max_connections"),
+        (["demo", "--shutdown-timeout", "-1"], "shutdown_timeout"),
+        (["demo", "--ssl-certfile", "/nothing.pem"], "error"),
     ],
     ids=str,
 )
