@@ -46,6 +46,7 @@ EXTRA_FIELDS = (
     *("debug_config", "ignore_eos", "max_completion_tokens"),
 )
 
+_MESSAGES = '[{"role": "user", "content": "Hi!"}]'  # for an error about others
 # What a chat template gets from the request or the engine.
 _TEMPLATE_ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
 
@@ -319,6 +320,8 @@ class ChatCompletionRequest(_SamplingRequest):
     @classmethod
     def validate_in_slices(cls, messages: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         """Lets other threads have the GIL, which pydantic keeps, while many are validated."""
+        if isinstance(messages, (str, dict)):
+            raise ValueError(f"must be a list such as {_MESSAGES}, got {shown(messages)}")
         if not isinstance(messages, list) or len(messages) <= MESSAGES_PER_SLICE:
             return validate(messages)
         starts = range(0, len(messages), MESSAGES_PER_SLICE)

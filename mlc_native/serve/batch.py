@@ -173,7 +173,8 @@ class Batch:
         options: Mapping[str, Any],
         progress: bool | None,
     ) -> None:
-        check_keywords("generate", options, GenerateArguments.__optional_keys__)
+        known = {*GenerateArguments.__optional_keys__, "generation_config", "progress"}
+        check_keywords("generate", options, known)
         self._engine = engine
         items = as_items(prompts)
         self._total = len(items) if isinstance(items, Sequence) else None

@@ -16,7 +16,7 @@ from typing import Any
 from mlc_native import _core
 from mlc_native.errors import invalid_config, shown
 from mlc_native.serve.arguments import EngineFields
-from mlc_native.serve.keywords import check_keywords
+from mlc_native.serve.keywords import check_keywords, name_hint
 
 # Fields of MLC-LLM's compiler. Accepted with the only values that have a meaning here.
 _COMPILER_FIELDS: dict[str, tuple[Any, ...]] = {
@@ -165,7 +165,8 @@ def _from_fields(values: Mapping[str, Any]) -> EngineConfig:
     known = {field.name for field in fields(EngineConfig)}
     for name in values:
         if name not in known:
-            raise invalid_config(str(name), f'the engine config has no field "{name}"')
+            hint = name_hint(name, known)
+            raise invalid_config(str(name), f'the engine config has no field "{name}"{hint}')
     return EngineConfig(**values)
 
 

@@ -122,6 +122,9 @@ class MLCEngineBase:
             thread.start()
         return threads
 
+    def __reduce__(self) -> Any:
+        raise TypeError("an engine cannot be sent to another process; create it there")
+
     # ---------------------------------------------------------------------------------- the model
 
     @property

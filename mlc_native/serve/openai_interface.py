@@ -31,7 +31,7 @@ from mlc_native.protocol.parsed_response import (
     parsed_response,
 )
 from mlc_native.serve.arguments import ChatArguments, CompletionArguments
-from mlc_native.serve.keywords import check_keywords
+from mlc_native.serve.keywords import check_keywords, name_hint
 from mlc_native.serve.streams import AsyncChunkStream, ChunkStream
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -55,7 +55,9 @@ def request_fields(kind: type[BaseModel], arguments: Arguments) -> dict[str, Any
         TypeError: an argument does not exist.
         InvalidRequest: ``extra_body`` is wrong, or has a field that does not exist.
     """
-    check_keywords("create", arguments, {*kind.model_fields, *_OF_A_CALL})
+    known = {*kind.model_fields, *_OF_A_CALL}
+    advice = "; create_from(body) takes a body with fields that have no effect here"
+    check_keywords("create", arguments, known, advice)
     fields = {name: value for name, value in arguments.items() if name not in _OF_A_CALL}
     extra = arguments.get("extra_body")
     if extra is None:
@@ -65,7 +67,9 @@ def request_fields(kind: type[BaseModel], arguments: Arguments) -> dict[str, Any
     for name, value in extra.items():
         if name not in kind.model_fields:
             raise invalid_request(
-                str(name), f'extra_body has no field "{name}"; {_known_fields(kind)}'
+                str(name),
+                f'extra_body has no field "{name}"'
+                + (name_hint(name, kind.model_fields) or _known_fields(kind)),
             )
         fields[name] = value
     return fields
@@ -80,7 +84,7 @@ def body_fields(kind: type[BaseModel], body: object) -> tuple[dict[str, Any], li
 
 
 def _known_fields(kind: type[BaseModel]) -> str:
-    return "the fields of a request are " + ", ".join(kind.model_fields)
+    return "; the fields of a request are " + ", ".join(kind.model_fields)
 
 
 # ------------------------------------------------------------------------------ the documentation

@@ -1,0 +1,110 @@
+"""Newcomer tasks: mistakes, and the errors that one expects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlc_native
+from mlc_native import MLCEngine
+
+FRANCE: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def test_catch_everything_of_the_package(engine: MLCEngine) -> None:
+    """One class catches what the package raises; the error has a field and a status of HTTP."""
+    with pytest.raises(mlc_native.MLCNativeError) as caught:
+        engine.chat.completions.create(messages=FRANCE, temperature=-1)
+    assert caught.value.field == "temperature"
+    assert caught.value.status == 400
+    assert caught.value.to_openai()["error"]["param"] == "temperature"
+    assert "\n" not in str(caught.value)
+    with pytest.raises(mlc_native.MLCNativeError):
+        MLCEngine("/no/such/folder")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", "hot"),
+        ("top_p", 1.5),
+        ("max_tokens", "many"),
+        ("n", 0),
+        ("stop", [1]),
+        ("seed", 1.5),
+        ("logit_bias", {"a": 1}),
+        ("response_format", "json"),
+        ("tool_choice", "always"),
+    ],
+)
+def test_bad_values(engine: MLCEngine, field: str, value: Any) -> None:
+    """A value of the wrong type or outside its range: a ValueError that names the field."""
+    with pytest.raises(ValueError, match=field):
+        engine.chat.completions.create(messages=FRANCE, **{field: value})
+
+
+def test_a_typing_error(engine: MLCEngine) -> None:
+    """A misspelt option names the right one."""
+    with pytest.raises(TypeError, match="max_tokens"):
+        engine.chat.completions.create(messages=FRANCE, max_token=5)
+    with pytest.raises(mlc_native.InvalidRequest, match="max_tokens"):
+        engine.chat.completions.create(messages=FRANCE, extra_body={"max_token": 5})
+
+
+def test_no_messages(engine: MLCEngine) -> None:
+    """An empty chat is refused."""
+    with pytest.raises(mlc_native.InvalidRequest, match="messages"):
+        engine.chat.completions.create(messages=[])
+
+
+def test_a_string_for_messages(engine: MLCEngine) -> None:
+    """A string is no list of messages; the error shows what one looks like."""
+    with pytest.raises(mlc_native.InvalidRequest, match=r"role.*content"):
+        engine.chat.completions.create(messages="What is the capital of France?")
+    with pytest.raises(mlc_native.InvalidRequest, match=r"role.*content"):
+        engine.chat.completions.create(messages=FRANCE[0])
+
+
+def test_a_prompt_that_is_too_long(engine: MLCEngine) -> None:
+    """The error has the length of the prompt and the limit."""
+    limit = engine.engine_config.max_single_sequence_length
+    with pytest.raises(mlc_native.InvalidRequest, match=str(limit)):
+        engine.completions.create(prompt="word " * 50_000)
+
+
+def test_no_such_model(tmp_path: Path) -> None:
+    """A path that is wrong, an empty folder: the error says which files a model has."""
+    with pytest.raises(mlc_native.LoadError, match="/no/such/folder"):
+        MLCEngine("/no/such/folder")
+    with pytest.raises(mlc_native.LoadError, match=r"config\.json"):
+        MLCEngine(str(tmp_path))
+
+
+def test_after_the_end() -> None:
+    """A closed engine says that it is closed."""
+    engine = MLCEngine("demo")
+    engine.terminate()
+    engine.terminate()
+    with pytest.raises(mlc_native.MLCNativeError, match="terminated"):
+        engine.chat.completions.create(messages=FRANCE)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({"max_model_len": 512}, "max_single_sequence_length"),
+        ({"n_ctx": 512}, "max_single_sequence_length"),
+        ({"max_num_seqs": 4}, "max_num_sequence"),
+        ({"tensor_parallel_size": 2}, "tensor_parallel_shards"),
+        ({"n_threads": 2}, "num_threads"),
+        ({"enable_prefix_caching": True}, "prefix_cache_mode"),
+    ],
+)
+def test_settings_of_other_libraries(theirs: dict[str, Any], ours: str) -> None:
+    """The settings of vLLM and llama.cpp have other names; the error says which."""
+    with pytest.raises(TypeError, match=ours):
+        MLCEngine("demo", **theirs)
+    with pytest.raises(mlc_native.InvalidConfig, match=ours):
+        MLCEngine("demo", engine_config=theirs)
