@@ -11,11 +11,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -128,7 +130,23 @@ def cython_extensions() -> list[Extension]:
     )
 
 
+def index_page() -> str:
+    """README.md for a package index, where relative links lead nowhere.
+
+    They lead to the address of the sources, "Source" of [project.urls]; without one, they are text.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    source = project.get("urls", {}).get("Source", "").rstrip("/")
+    link = rf"[\1]({source}/blob/main/\2)" if source else r"\1"
+    readme = (ROOT / "README.md").read_text()
+    blocks = re.split(r"(^```.*?^```$)", readme, flags=re.DOTALL | re.MULTILINE)  # code at odd ones
+    blocks[::2] = [re.sub(r"\[([^\]]*)\]\((?!\w+:|#)([^)]*)\)", link, text) for text in blocks[::2]]
+    return re.sub(r"^ *<!-- test: .* -->\n", "", "".join(blocks), flags=re.MULTILINE)
+
+
 setup(
+    long_description=index_page(),
+    long_description_content_type="text/markdown",
     ext_modules=[CMakeExtension(), *cython_extensions()],
     cmdclass={"build_ext": BuildExt},
 )

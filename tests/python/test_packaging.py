@@ -196,6 +196,7 @@ def test_requirements(wheel: Path) -> None:
     assert set(requirements(wheel)) == {
         "huggingface_hub",
         "jinja2",
+        "markdown-it-py",
         "numpy",
         "prometheus-client",
         "pydantic",
@@ -214,6 +215,21 @@ def test_requirements(wheel: Path) -> None:
             assert required.specifier.contains(importlib.metadata.version(name))
     entry_points = zipfile.ZipFile(wheel).read("mlc_native-0.1.0.dist-info/entry_points.txt")
     assert "mlc-native = mlc_native.cli.main:main" in entry_points.decode()
+
+
+def test_metadata(wheel: Path) -> None:
+    """What an index shows: a description without links into the sources, and all licenses."""
+    archive = zipfile.ZipFile(wheel)
+    text = archive.read("mlc_native-0.1.0.dist-info/METADATA")
+    metadata = Metadata.from_email(text, validate=False)
+    assert metadata.description_content_type == "text/markdown"
+    assert (metadata.description or "").startswith("# mlc_native")
+    for target in re.findall(r"\]\(([^)]*)\)", metadata.description or ""):
+        assert re.match(r"https?://", target), target
+    assert metadata.license_files == ["LICENSE", "THIRD_PARTY_NOTICES.txt"]
+    notices = archive.read("mlc_native-0.1.0.dist-info/licenses/THIRD_PARTY_NOTICES.txt").decode()
+    for project in ("nanobind", "robin_map", "JSON for Modern C++", "TVM FFI", "Cython"):
+        assert project in notices
 
 
 # Of a C++ program on any Linux.
