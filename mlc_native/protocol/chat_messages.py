@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, Field, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 
 class ChatFunction(BaseModel):
@@ -31,14 +31,20 @@ class ChatTool(BaseModel):
         return kind
 
 
-class ChatFunctionCall(BaseModel):
+class _OfHistory(BaseModel):
+    """What a history may also have as objects of another library, such as OpenAI's."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class ChatFunctionCall(_OfHistory):
     """A call in the history: ``arguments`` is a JSON text or the object itself."""
 
     name: str
     arguments: str | dict[str, Any] | None = None
 
 
-class ChatToolCall(BaseModel):
+class ChatToolCall(_OfHistory):
     """A call of a tool in an assistant message."""
 
     id: str | None = None
@@ -46,7 +52,7 @@ class ChatToolCall(BaseModel):
     function: ChatFunctionCall
 
 
-class ChatCompletionMessage(BaseModel):
+class ChatCompletionMessage(_OfHistory):
     """One message; the content of a user message may be a list of parts.
 
     In an answer, ``reasoning_content`` is what the model thought, ``tool_calls`` are complete

@@ -17,6 +17,8 @@ _NAMES_ELSEWHERE = {
     "guided_json": "response_format",
     "guided_regex": "response_format",
     "json_schema": "response_format",
+    "load_in_4bit": "quantization",
+    "load_in_8bit": "quantization",
     "max_batch_size": "max_num_sequence",
     "max_model_len": "max_single_sequence_length",
     "max_new_tokens": "max_tokens",

@@ -56,7 +56,7 @@ def request_fields(kind: type[BaseModel], arguments: Arguments) -> dict[str, Any
         InvalidRequest: ``extra_body`` is wrong, or has a field that does not exist.
     """
     known = {*kind.model_fields, *_OF_A_CALL}
-    advice = "; create_from(body) takes a body with fields that have no effect here"
+    advice = "; create_from(body) ignores fields that do not exist"
     check_keywords("create", arguments, known, advice)
     fields = {name: value for name, value in arguments.items() if name not in _OF_A_CALL}
     extra = arguments.get("extra_body")

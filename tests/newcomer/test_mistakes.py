@@ -99,6 +99,7 @@ def test_after_the_end() -> None:
         ({"max_num_seqs": 4}, "max_num_sequence"),
         ({"tensor_parallel_size": 2}, "tensor_parallel_shards"),
         ({"n_threads": 2}, "num_threads"),
+        ({"load_in_4bit": True}, "quantization"),
         ({"enable_prefix_caching": True}, "prefix_cache_mode"),
     ],
 )
@@ -108,3 +109,18 @@ def test_settings_of_other_libraries(theirs: dict[str, Any], ours: str) -> None:
         MLCEngine("demo", **theirs)
     with pytest.raises(mlc_native.InvalidConfig, match=ours):
         MLCEngine("demo", engine_config=theirs)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({"sampling_params": {}}, "generation_config"),
+        ({"use_tqdm": False}, "progress"),
+        ({"max_new_tokens": 4}, "max_tokens"),
+        ({"repeat_penalty": 1.1}, "repetition_penalty"),
+    ],
+)
+def test_options_of_other_libraries(engine: MLCEngine, theirs: dict[str, Any], ours: str) -> None:
+    """The same for the options of vLLM, transformers and llama.cpp."""
+    with pytest.raises(TypeError, match=ours):
+        engine.generate(["a"], **theirs)

@@ -131,6 +131,19 @@ def test_answer_a_tool_call(engine: MLCEngine) -> None:
     assert second.choices[0].message.content.startswith("It is")
 
 
+def test_messages_of_openai(engine: MLCEngine) -> None:
+    """A history that began with OpenAI's library has its objects."""
+    chat = pytest.importorskip("openai.types.chat")
+    call = {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
+    asked = chat.ChatCompletionMessage.model_validate({"role": "assistant", "tool_calls": [call]})
+    result = {"role": "tool", "tool_call_id": "1", "content": "12 degrees"}
+    messages = [*WEATHER, asked, result]
+    as_dicts = [*WEATHER, asked.model_dump(exclude_none=True), result]
+    assert engine.render_chat(messages) == engine.render_chat(as_dicts)
+    answer = engine.chat.completions.create(messages=messages, temperature=0)
+    assert answer.choices[0].message.content.startswith("It is")
+
+
 def test_no_tool(engine: MLCEngine) -> None:
     """`tool_choice="none"` answers with text."""
     answer = engine.chat.completions.create(
