@@ -127,7 +127,7 @@ class OpenAIEngine(MLCEngineBase):
                 continue
             self._reported_fields.add(name)
             message = f'the field "{name}" of a request is not known and was ignored'
-            warnings.warn(message, UnknownFieldWarning, stacklevel=4)
+            warnings.warn(message, UnknownFieldWarning, stacklevel=5)
 
     def _chat_call(self, request: ChatCompletionRequest, request_id: str | None) -> OpenAICall:
         self._check_running()

@@ -119,12 +119,13 @@ def test_body_from_a_file(engine: MLCEngine) -> None:
     """A recorded body has fields without a meaning here; the error names the method for it."""
     body = json.loads(
         '{"model": "demo", "messages": [{"role": "user", "content": "What is 2 + 3?"}],'
-        ' "temperature": 0, "user": "me", "store": false, "metadata": {"a": "b"}}'
+        ' "temperature": 0, "user": "me", "store": false}'
     )
     with pytest.raises(TypeError, match=r"'store'.*create_from"):
         engine.chat.completions.create(**body)
-    with pytest.warns(UserWarning, match="store"):
+    with pytest.warns(UserWarning, match="store") as warned:
         answer = engine.chat.completions.create_from(body)
+    assert warned[0].filename == __file__
     assert "5" in answer.choices[0].message.content
 
 

@@ -60,14 +60,14 @@ async def test_cancel_a_task(async_engine: AsyncMLCEngine) -> None:
 async def test_wait_for(async_engine: AsyncMLCEngine) -> None:
     """asyncio's timeout."""
     with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(async_engine.chat.completions.create(**LONG), 0.01)
+        await asyncio.wait_for(async_engine.chat.completions.create(**LONG), 0.001)
 
 
 def test_timeout_of_a_request(engine: MLCEngine) -> None:
     """OpenAI's `timeout` has its unit in its name; an answer that takes longer is cut."""
     with pytest.raises(TypeError, match="timeout_s"):
-        engine.chat.completions.create(timeout=0.05, **LONG)
-    answer = engine.chat.completions.create(timeout_s=0.05, **LONG)
+        engine.chat.completions.create(timeout=0.002, **LONG)
+    answer = engine.chat.completions.create(timeout_s=0.002, **LONG)
     assert answer.choices[0].finish_reason == "timeout"
     assert answer.usage.completion_tokens < 2000
 
