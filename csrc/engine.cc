@@ -58,6 +58,8 @@ class EngineImpl final : public Engine {
  private:
   void RegisterDebugFunctions();
   void CheckAdmission(const Request& request) const;
+  // The reason of an answer that is empty whatever the model says.
+  std::optional<FinishReason> EmptyAnswer(RequestState& rstate);
   // Runs something that ends or advances requests, then post-processes and delivers. If it throws,
   // all requests end with an error.
   template <typename Action>
@@ -98,8 +100,9 @@ class EngineImpl final : public Engine {
 };
 
 EngineParts Allocated(EngineParts loaded) {
-  loaded.model->Allocate(NumPages(loaded.config), *loaded.config.prefill_chunk_size,
-                         *loaded.config.max_num_sequence);
+  const int64_t chunk = *loaded.config.prefill_chunk_size;
+  loaded.model->Allocate(NumPages(loaded.config), chunk,
+                         MaxLogitsRows(*loaded.config.max_num_sequence, chunk));
   return loaded;
 }
 
@@ -117,7 +120,8 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
       profiler_(options.now),
       limits_{.max_num_sequence = *config().max_num_sequence,
               .prefill_chunk_size = *config().prefill_chunk_size,
-              .prefill_mode = config().prefill_mode},
+              .prefill_mode = config().prefill_mode,
+              .max_num_scored = MaxScoredRows(*config().prefill_chunk_size)},
       context_{.state = *estate_,
                .kv = kv_,
                .model = *loaded_.model,
@@ -198,10 +202,6 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
     AnswerWithMetrics(context_, *request, Gauges());
     return Deliver();
   }
-  if (generation.max_tokens == 0) {
-    AnswerEmpty(context_, *request, FinishReason::kLength);
-    return Deliver();
-  }
   std::shared_ptr<const StopStrSet> stop_strs;
   if (!generation.stop_strs.empty()) {
     stop_strs = std::make_shared<StopStrSet>(generation.stop_strs);
@@ -210,12 +210,10 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
                      loaded_.token_table->strip_leading_space();
   auto rstate = std::make_unique<RequestState>(request, stop_strs, strip, submission.time,
                                                limits_.max_num_sequence);
-  if (request->grammar != nullptr) {
-    ++estate_->metrics.num_constrained_requests;
-    if (GrammarMasks(context_).MustEnd(rstate->leaves()[0])) {
-      AnswerEmpty(context_, *request, FinishReason::kStop);
-      return Deliver();
-    }
+  rstate->ends_with_prompt = EmptyAnswer(*rstate);
+  if (rstate->ends_with_prompt && !generation.prompt_logprobs) {
+    AnswerEmpty(context_, *request, *rstate->ends_with_prompt);
+    return Deliver();
   }
   rstate->queue_slot = std::move(submission.slot);
   rstate->SetDeadlines(config());
@@ -224,6 +222,20 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
     trace_->AddEvent(request->id, "start queue wait");
     admitted.queue_wait_traced = true;
   }
+}
+
+std::optional<FinishReason> EngineImpl::EmptyAnswer(RequestState& rstate) {
+  std::optional<FinishReason> reason;
+  if (rstate.config().max_tokens == 0) {
+    reason = FinishReason::kLength;
+  } else if (rstate.request->grammar != nullptr) {
+    ++estate_->metrics.num_constrained_requests;
+    if (GrammarMasks(context_).MustEnd(rstate.leaves()[0])) reason = FinishReason::kStop;
+  }
+  if (reason) {
+    for (RequestStateEntry& leaf : rstate.leaves()) leaf.grammar_matcher.reset();
+  }
+  return reason;
 }
 
 // ---- Steps ----

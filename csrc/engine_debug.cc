@@ -147,8 +147,10 @@ std::string PagesJson(const EngineStateObj& estate, const PagedKvCache& kv) {
 std::string MemoryJson(const ModelMetadata& model, const EngineConfig& config,
                        const PagedKvCache& kv) {
   const int64_t page_bytes = model.kv_bytes_per_token * kv.page_size();
-  const int64_t workspace_bytes = model.workspace_bytes_per_token * *config.prefill_chunk_size +
-                                  model.workspace_bytes_per_sequence * *config.max_num_sequence;
+  const int64_t workspace_bytes =
+      model.workspace_bytes_per_token * *config.prefill_chunk_size +
+      model.workspace_bytes_per_sequence *
+          MaxLogitsRows(*config.max_num_sequence, *config.prefill_chunk_size);
   JsonWriter json;
   json.BeginObject()
       .Add("weights", model.weight_bytes)

@@ -23,7 +23,8 @@ cdef class CallbackStreamOutput:
     delta_text: valid UTF-8. delta_token_ids: the tokens of delta_text, without stop tokens.
     delta_logprob_json_strs: one JSON object per token if logprobs were requested, else None.
     finish_reason: None before the end of the sequence. request_final_usage_json_str: set only in
-    the last output of a request. request_id: of the request.
+    the last output of a request. scored_prompt: see ScoredPrompt in serve/prompt_logprobs.py; set
+    only in the first output of a request with prompt_logprobs. request_id: of the request.
     """
 
     cdef readonly str request_id
@@ -32,6 +33,7 @@ cdef class CallbackStreamOutput:
     cdef readonly list delta_logprob_json_strs
     cdef readonly str finish_reason
     cdef readonly str request_final_usage_json_str
+    cdef readonly list scored_prompt
 
     def __repr__(self):
         return (
@@ -129,6 +131,10 @@ cdef class Channel:
             else:
                 for i in range(len(group)):
                     _append_delta(outputs[i], group[i])
+            scored_prompt = item.scored_prompt
+            if scored_prompt is not None:
+                for i in range(len(outputs)):
+                    (<CallbackStreamOutput>outputs[i]).scored_prompt = scored_prompt
             message = item.error_message
             if message:
                 self._error = EngineRequestError(request_id, message)

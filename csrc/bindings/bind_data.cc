@@ -1,5 +1,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -41,6 +42,21 @@ std::vector<std::string> LogprobJsonStrs(const SequenceDelta& delta) {
     strs.push_back(LogprobJson(result, delta.token_table.get()));
   }
   return strs;
+}
+
+using ScoredToken = std::pair<std::vector<int32_t>, std::string>;
+
+std::optional<std::vector<ScoredToken>> ScoredPrompt(const RequestStreamOutput& output) {
+  if (!output.prompt_logprobs) return std::nullopt;
+  const auto& [tokens, token_table] = *output.prompt_logprobs;
+  std::vector<ScoredToken> scored;
+  scored.reserve(tokens.size());
+  for (const SampleResult& result : tokens) {
+    std::vector<int32_t> ids = {result.token.token_id};
+    for (const TokenLogprob& top : result.top_logprobs) ids.push_back(top.token_id);
+    scored.emplace_back(std::move(ids), LogprobJson(result, token_table.get()));
+  }
+  return scored;
 }
 
 std::optional<std::string> FinalUsageJson(const RequestStreamOutput& output) {
@@ -124,6 +140,11 @@ void BindData(nb::module_& m) {
                                   "News of one request; the last one has is_final set.")
       .def_ro("request_id", &RequestStreamOutput::request_id)
       .def_ro("group", &RequestStreamOutput::group, "One SequenceDelta per sequence, or empty.")
+      .def_prop_ro("scored_prompt", &ScoredPrompt,
+                   "For each token of the prompt, its id followed by those of the alternatives, "
+                   "and their log-probabilities as JSON. The first token has none: its \"logprob\" "
+                   "means nothing. None except in the first output of a request with "
+                   "prompt_logprobs.")
       .def_prop_ro("request_final_usage_json_str", &FinalUsageJson)
       .def_ro("error_message", &RequestStreamOutput::error_message)
       .def_prop_ro("is_final", &RequestStreamOutput::is_final)

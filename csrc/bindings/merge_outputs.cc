@@ -44,6 +44,7 @@ std::vector<RequestStreamOutput> MergeOutputs(std::vector<RequestStreamOutput> o
       last_plain.emplace(merged.back().request_id, merged.size() - 1);
     } else {
       RequestStreamOutput& first = merged[found->second];
+      if (!first.prompt_logprobs) first.prompt_logprobs = std::move(output.prompt_logprobs);
       for (size_t i = 0; i < first.group.size(); ++i) {
         AppendDelta(&first.group[i], std::move(output.group[i]));
       }

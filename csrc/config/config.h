@@ -21,6 +21,16 @@ struct ModelDescription {
   std::vector<std::string> unused_tensors{};  // of the checkpoint, by name
 };
 
+// Rows of logits of one step: one for each sequence, and those of scored prompt tokens
+// (GenerationConfig::prompt_logprobs). Each row costs the memory of a vocabulary.
+//
+// A step computes at most max_scored_rows of a scored prompt, a part of prefill_chunk_size that
+// still amortizes reading the weights.
+int64_t MaxScoredRows(int64_t prefill_chunk_size);
+inline int64_t MaxLogitsRows(int64_t max_num_sequence, int64_t prefill_chunk_size) {
+  return max_num_sequence + MaxScoredRows(prefill_chunk_size);
+}
+
 // What a model costs and allows; given by the model, input of the inference.
 struct ModelMetadata {
   int64_t vocab_size = 0;

@@ -47,6 +47,14 @@ struct SampleResult {
   std::vector<TokenLogprob> top_logprobs;
 };
 
+// The log-probabilities of a prompt, of the model's own distribution like those of an answer.
+struct PromptLogprobs {
+  // One for each token of the prompt. The first token has none: its logprob is 0, without
+  // alternatives.
+  std::vector<SampleResult> tokens;
+  std::shared_ptr<const TokenTable> token_table;  // as in SequenceDelta
+};
+
 // What one sequence has produced since its last delta. The answer is extra_prefix_string + text of
 // all deltas, in order.
 //
@@ -88,7 +96,10 @@ struct RequestUsage {
 
 struct RequestStreamOutput {
   std::string request_id;
-  std::vector<SequenceDelta> group;   // [n], or empty in the final output
+  std::vector<SequenceDelta> group;  // [n], or empty in the final output
+  // In the first output of a request whose prompt was scored (GenerationConfig::prompt_logprobs).
+  // A request that ends before its prompt is computed never gets them.
+  std::optional<PromptLogprobs> prompt_logprobs;
   std::optional<RequestUsage> usage;  // of the final output
   std::string error_message;          // set when a sequence finished with kError
 

@@ -96,6 +96,7 @@ struct GenerationConfig {
 
   bool logprobs = false;
   int32_t top_logprobs = 0;
+  std::optional<int64_t> prompt_logprobs;
 
   // Times are counted from the submission.
   RequestPriority priority = RequestPriority::kNormal;
@@ -206,6 +207,11 @@ void VisitSamplingFields(Visitor&& visit) {
               Between(0, 20,
                       "must be in range [0, 20]: At most 20 top logprob tokens are supported")},
         &GenerationConfig::top_logprobs);
+  visit(Field{"prompt_logprobs",
+              "report the log probability of each token of the prompt but the first, and of this "
+              "many alternatives, [0, 20]. The prompt is computed without the prefix cache.",
+              Between(0, 20, "must be in range [0, 20]")},
+        &GenerationConfig::prompt_logprobs);
 }
 
 template <typename Visitor>

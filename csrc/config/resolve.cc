@@ -20,6 +20,7 @@ constexpr int64_t kLocalMaxNumSequence = 4;
 constexpr int64_t kLocalMaxTotalTokens = 8192;
 constexpr int64_t kServerQueuePerSequence = 16;
 constexpr int64_t kMaxPinTokens = 2048;
+constexpr int64_t kMinScoredRows = 64;
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 // Tokens of a KV cache, so that positions and page ids fit into 32 bits.
 constexpr int64_t kMaxCapacity = (int64_t{1} << 31) - kKvPageSize;
@@ -62,11 +63,12 @@ MemoryBudget MakeBudget(const EngineConfig& config, const ModelMetadata& model,
       model.free_memory_bytes.value_or(free_host_bytes - model.mapped_weight_bytes), 0));
   budget.usable = budget.free * *config.gpu_memory_utilization;
   // The inferred chunk is never larger than this.
-  const double chunk = static_cast<double>(config.prefill_chunk_size.value_or(
-      std::max(model.preferred_prefill_chunk_size, *config.max_num_sequence)));
-  budget.workspace = chunk * static_cast<double>(model.workspace_bytes_per_token) +
-                     static_cast<double>(*config.max_num_sequence) *
-                         static_cast<double>(model.workspace_bytes_per_sequence);
+  const int64_t chunk = config.prefill_chunk_size.value_or(
+      std::max(model.preferred_prefill_chunk_size, *config.max_num_sequence));
+  budget.workspace =
+      static_cast<double>(chunk) * static_cast<double>(model.workspace_bytes_per_token) +
+      static_cast<double>(MaxLogitsRows(*config.max_num_sequence, chunk)) *
+          static_cast<double>(model.workspace_bytes_per_sequence);
   budget.kv_per_token = static_cast<double>(model.kv_bytes_per_token);
   return budget;
 }
@@ -196,6 +198,10 @@ int64_t InferPrefillChunkSize(const EngineConfig& config, const ModelMetadata& m
 }
 
 }  // namespace
+
+int64_t MaxScoredRows(int64_t prefill_chunk_size) {
+  return std::min(prefill_chunk_size, std::max(kMinScoredRows, prefill_chunk_size / 16));
+}
 
 EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata& model,
                                  int64_t free_host_bytes) {

@@ -72,9 +72,15 @@ struct TokenRow {
   uint64_t position = 0;        // of the token to be drawn, from the start of the prompt
   // Bit t % 32 of word t / 32 is set if token t may be drawn. Empty: every token may.
   std::span<const int32_t> allowed;
-  // If set, nothing is drawn: the result is this token with its log-probability and top_logprobs,
-  // and all fields above except `config` are ignored.
+  // If set, nothing is drawn: the result is this token with its log-probability, and all fields above
+  // except `config` are ignored.
   int32_t scored_token = kNone;
+
+  // The number of alternatives in the result.
+  int32_t num_top() const {
+    if (scored_token == kNone) return config->top_logprobs;
+    return static_cast<int32_t>(config->prompt_logprobs.value_or(0));
+  }
 };
 
 struct DrawnToken {

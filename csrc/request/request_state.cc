@@ -39,6 +39,15 @@ bool RequestStateEntry::mask_needs_tokens() const {
   return grammar_matcher != nullptr || LimitsDependOnTokens(rstate->config());
 }
 
+int64_t RequestStateEntry::num_to_score() const {
+  const bool is_first = this == rstate->entries.data();  // the others have the same prompt
+  return is_first && rstate->config().prompt_logprobs ? rstate->request->prompt_len() - 1 : 0;
+}
+
+int64_t RequestStateEntry::max_cached() const {
+  return num_scored < num_to_score() ? num_scored : num_tokens_to_compute() - 1;
+}
+
 bool RequestStateEntry::EndsAt(int64_t num_tokens, int64_t max_sequence_length) const {
   const int64_t max_tokens = rstate->config().max_tokens;
   return num_tokens >= max_sequence_length ||

@@ -79,8 +79,10 @@ struct RequestStateEntry {
   bool grammar_ended = false;       // only the end may follow
   bool tries_jump_forward = false;  // a token was sampled since jump-forward decoding looked
 
-  // Results of scored rows (PlannedSlice::num_scored) in the order of their positions.
+  // Results of scored rows (PlannedSlice::num_scored), in the order of their positions: the scores
+  // of tokens [1, 1 + num_scored). An output takes them when the prompt is complete.
   std::vector<SampleResult> scores;
+  int64_t num_scored = 0;
 
   // Tokens that are generated and not delivered. Post-process has examined the first num_examined
   // of them, which the stop handler withholds.
@@ -99,6 +101,13 @@ struct RequestStateEntry {
   int64_t num_generated() const;
   int64_t length() const { return static_cast<int64_t>(tokens.size() + pending_rows.size()); }
   int64_t num_tokens_to_compute() const { return last_is_pending ? 0 : length() - mstate.kv_len; }
+  // Rows [0, num_to_score()) are scored, each once: a sequence that is computed again after a
+  // preemption keeps its scores. 0 except in the first entry of a request that
+  // wants the scores of its prompt.
+  int64_t num_to_score() const;
+  // The most tokens that the sequence may take from the prefix cache when it starts. What is still
+  // to be scored is computed, and always the last token, because its logits are wanted.
+  int64_t max_cached() const;
   // Whether the answer ends because of its length when the sequence has num_tokens tokens.
   bool EndsAt(int64_t num_tokens, int64_t max_sequence_length) const;
   // Which tokens may come next depends on the tokens before, not only on their number.
@@ -132,6 +141,10 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   std::vector<RequestStateEntry> entries;  // never grows: entries are pointed to
   RequestMetrics metrics;
   std::string error_message;
+  // Set for an empty answer whose prompt is scored. The token that is drawn behind the prompt is no
+  // part of the answer, and no grammar applies to it.
+  std::optional<FinishReason> ends_with_prompt;
+  bool prompt_logprobs_delivered = false;
 
   // Which queues of EngineStateObj hold the request, and whether the next post-process processes
   // it.

@@ -11,6 +11,7 @@ namespace {
 // What is left to give away while a prefill is planned.
 struct Budget {
   int64_t rows = 0;
+  int64_t scored_rows = 0;
   int64_t pages = 0;
   int64_t sequences = 0;
   int64_t num_generating = 0;  // running, or going to when their prefill is complete
@@ -43,13 +44,29 @@ Demand DemandOf(const RequestStateEntry& entry, EngineStateObj& state, const Pag
     return {.pages = kv.PagesNeeded(entry.mstate.internal_id, num_tokens)};
   }
   if (state.prefix_cache == nullptr) return {.pages = kv.PagesNeededForNew(num_tokens)};
-  // One token at least is computed: its logits are wanted.
-  const Demand demand = DemandOfNew(entry, *state.prefix_cache, kv, num_tokens - 1);
+  const Demand demand = DemandOfNew(entry, *state.prefix_cache, kv, entry.max_cached());
   if (PagesSuffice(demand.pages, budget)) return demand;
   // A hit that ends within a page costs a copy of it. Whole pages never cost more than no hit, so
   // that a sequence alone always fits.
   const int64_t whole_pages = demand.num_cached / kv.page_size() * kv.page_size();
   return DemandOfNew(entry, *state.prefix_cache, kv, whole_pages);
+}
+
+// The slice that the rows left have room for. When the rows to be scored run out, it ends before
+// the next one; num_tokens may be 0 then.
+PlannedSlice FittingSlice(RequestStateEntry& entry, int64_t num_cached, const Budget& budget) {
+  const int64_t begin = entry.mstate.kv_len + num_cached;
+  const int64_t length = entry.mstate.kv_len + entry.num_tokens_to_compute();
+  // Rows before kv_len are scored or in flight.
+  const int64_t first_scored = std::max(begin, entry.num_scored);
+  const int64_t num_to_score = std::max<int64_t>(entry.num_to_score() - first_scored, 0);
+  int64_t end = std::min(begin + budget.rows, length);
+  if (num_to_score > budget.scored_rows) end = std::min(end, first_scored + budget.scored_rows);
+  return {.entry = &entry,
+          .num_tokens = end - begin,
+          .num_cached = num_cached,
+          .completes_input = end == length,
+          .num_scored = std::clamp<int64_t>(end - first_scored, 0, num_to_score)};
 }
 
 // Plans as much of the entry as fits. False when the entry is not complete after it: nothing behind
@@ -60,18 +77,15 @@ bool PlanEntry(RequestStateEntry& entry, EngineStateObj& state, const PagedKvCac
   if (budget->rows == 0 || num_sequences > budget->sequences) return false;
   const Demand demand = DemandOf(entry, state, kv, *budget);
   if (!PagesSuffice(demand.pages, *budget)) return false;
-  const int64_t to_compute = entry.num_tokens_to_compute() - demand.num_cached;
-  const int64_t num_tokens = std::min(budget->rows, to_compute);
-  const bool complete = num_tokens == to_compute;
-  plan->Add({.entry = &entry,
-             .num_tokens = num_tokens,
-             .num_cached = demand.num_cached,
-             .completes_input = complete});
-  budget->rows -= num_tokens;
+  const PlannedSlice slice = FittingSlice(entry, demand.num_cached, *budget);
+  if (slice.num_tokens == 0) return false;
+  plan->Add(slice);
+  budget->rows -= slice.num_tokens;
+  budget->scored_rows -= slice.num_scored;
   budget->pages -= demand.pages;
   budget->sequences -= num_sequences;
   budget->num_generating += num_sequences;
-  return complete;
+  return slice.completes_input;
 }
 
 void PlanWaiting(EngineStateObj& state, const PagedKvCache& kv, Budget* budget, StepPlan* plan) {
@@ -102,6 +116,7 @@ void PlanPrefill(EngineStateObj& state, const PagedKvCache& kv, const SchedulerL
   if (state.waiting_queue.empty()) return;
   const int64_t num_running = std::ssize(state.GetRunningRequestStateEntries());
   Budget budget{.rows = limits.prefill_chunk_size,
+                .scored_rows = limits.max_num_scored,
                 .pages = kv.pool().num_available(),
                 .sequences = limits.max_num_sequence - num_running,
                 .num_generating = num_running};

@@ -3,9 +3,10 @@
 //
 // Waiting requests are planned in the order of their queue (EngineStateObj::PushWaiting); none
 // overtakes the head. A plan never needs more pages than are available (free or cached), never has
-// more than prefill_chunk_size rows and never leads to more than max_num_sequence generating
-// sequences. Progress: if a request waits, nothing runs and no pages are used, a plan is never
-// empty (admission refuses requests that do not fit alone). Engine's thread only.
+// more than prefill_chunk_size rows, never scores more than max_num_scored of them and never leads
+// to more than max_num_sequence generating sequences. Progress: if a request waits, nothing runs
+// and no pages are used, a plan is never empty (admission refuses requests that do not fit alone).
+// Engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@ struct SchedulerLimits {
   int64_t max_num_sequence = 0;
   int64_t prefill_chunk_size = 0;  // rows of one forward, at least max_num_sequence
   PrefillMode prefill_mode = PrefillMode::kHybrid;
+  int64_t max_num_scored = 1;  // of those rows, >= 1
 };
 
 // One sequence's share of a forward: its next num_tokens tokens.
@@ -40,8 +42,7 @@ struct PlannedSlice {
   int64_t num_drawn = 1;
   const int32_t* draft_tokens = nullptr;  // [num_drawn - 1], valid until Submit returns
   // Rows directly before the drawn ones whose next token is known: it gets its log-probability
-  // (RequestStateEntry::scores). Logits rows of a plan, drawn and scored, are at most
-  // max_num_sequence.
+  // (RequestStateEntry::scores).
   int64_t num_scored = 0;
 };
 
@@ -54,7 +55,8 @@ struct StepPlan {
   void Add(const PlannedSlice& slice);
 };
 
-// Waiting requests in order, the last one possibly cut to what is left of the chunk; in hybrid mode
+// Waiting requests in order, the last one possibly cut to what is left of the chunk or of the rows
+// that may be scored; in hybrid mode
 // preceded by the rows of the running sequences. All pages that a sequence needs for its tokens
 // are counted when its first chunk is admitted, and one page more per running sequence is left free
 // so that admission does not lead to preemption at once. Empty when nothing can be admitted.

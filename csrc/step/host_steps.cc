@@ -54,7 +54,7 @@ void HostSteps::Draw(const TokenRow& row, std::span<float> logits, DrawnToken* d
   drawn->error.clear();
   try {
     if (row.scored_token != TokenRow::kNone) {
-      drawn->result = sampler_.Score(logits, row.scored_token, row.config->top_logprobs);
+      drawn->result = sampler_.Score(logits, row.scored_token, row.num_top());
       return;
     }
     drawn->result = sampler_.Sample(logits, {.config = row.config,

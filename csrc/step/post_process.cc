@@ -57,6 +57,7 @@ class SequenceDelivery {
   }
 
   void ExamineNextToken() {
+    if (const auto reason = leaf_.rstate->ends_with_prompt) return Finish(*reason);
     const int32_t token = leaf_.undelivered[leaf_.num_examined].token.token_id;
     const bool is_stop_token = IsStopToken(token) && !CompletesStopString(token);
     if (is_stop_token && !config_.include_stop_str_in_output) {
@@ -209,6 +210,18 @@ void DropUndelivered(RequestState& rstate) {
   }
 }
 
+// With the first output of a request that wants them.
+void AddPromptLogprobs(StepContext& context, RequestState& rstate, RequestStreamOutput* output) {
+  RequestStateEntry& entry = rstate.entries[0];
+  if (!rstate.config().prompt_logprobs || rstate.prompt_logprobs_delivered) return;
+  if (entry.num_scored < entry.num_to_score()) return;  // it ended before
+  SampleResult first;
+  first.token.token_id = rstate.request->prompt_token_ids[0];
+  entry.scores.insert(entry.scores.begin(), std::move(first));
+  output->prompt_logprobs = {.tokens = std::move(entry.scores), .token_table = context.token_table};
+  rstate.prompt_logprobs_delivered = true;
+}
+
 void ProcessRequest(StepContext& context, RequestState& rstate) {
   // An attempt that threw half way has lost what it had taken; what comes behind that would leave a
   // gap in the answer. The request has been ended since.
@@ -216,6 +229,7 @@ void ProcessRequest(StepContext& context, RequestState& rstate) {
   rstate.delivery_begun = true;
   RequestStreamOutput output{.request_id = rstate.request->id,
                              .group = std::vector<SequenceDelta>(rstate.leaves().size()),
+                             .prompt_logprobs = {},
                              .usage = {},
                              .error_message = rstate.error_message};
   bool anything = false;
@@ -224,6 +238,7 @@ void ProcessRequest(StepContext& context, RequestState& rstate) {
     if (SequenceDelivery(context, leaf, delta++).Run()) anything = true;
   }
   if (anything) {
+    AddPromptLogprobs(context, rstate, &output);
     context.state.postproc_workspace.outputs.push_back(std::move(output));
     for (RequestStateEntry& leaf : rstate.leaves()) {
       leaf.finish_reason_delivered = leaf.finish_reason.has_value();

@@ -62,7 +62,7 @@ void StepBatch::AddScoredRows(const PlannedSlice& slice, int64_t end) {
     token_row.config = &entry.rstate->config();
     token_row.scored_token = entry.tokens[end - num_rows_behind];
   }
-  entry.scores.reserve(entry.scores.size() + static_cast<size_t>(slice.num_scored));
+  entry.scores.reserve(static_cast<size_t>(entry.num_to_score()) + 1);  // and the first token
 }
 
 void StepBatch::AddDrawnRows(const PlannedSlice& slice, int64_t end) {

@@ -275,7 +275,9 @@ void StepPipeline::CollectSlice(const PlannedSlice& slice) {
 void StepPipeline::CollectRow(const StepBatch::Row& row, SampleResult* result, TimePoint now) {
   RequestStateEntry& entry = *row.entry;
   if (row.is_scored) {
-    if (!entry.finished()) entry.scores.push_back(std::move(*result));  // StepBatch::Add made room
+    if (entry.finished()) return;
+    entry.scores.push_back(std::move(*result));  // StepBatch::Add made room
+    ++entry.num_scored;
     return;
   }
   entry.pending_rows.erase(entry.pending_rows.begin());

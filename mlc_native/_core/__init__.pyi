@@ -199,6 +199,15 @@ class GenerationConfig:
     def top_logprobs(self, arg: int, /) -> None: ...
 
     @property
+    def prompt_logprobs(self) -> int | None:
+        """
+        report the log probability of each token of the prompt but the first, and of this many alternatives, [0, 20]. The prompt is computed without the prefix cache.
+        """
+
+    @prompt_logprobs.setter
+    def prompt_logprobs(self, value: int | None) -> None: ...
+
+    @property
     def priority(self) -> str:
         """
         "high" requests are started before waiting "normal" ones, and those before "low" ones; each waiting request is overtaken by only a few. First come, first served among equals.
@@ -367,6 +376,12 @@ class RequestStreamOutput:
     @property
     def group(self) -> list[SequenceDelta]:
         """One SequenceDelta per sequence, or empty."""
+
+    @property
+    def scored_prompt(self) -> list[tuple[list[int], str]] | None:
+        """
+        For each token of the prompt, its id followed by those of the alternatives, and their log-probabilities as JSON. The first token has none: its "logprob" means nothing. None except in the first output of a request with prompt_logprobs.
+        """
 
     @property
     def request_final_usage_json_str(self) -> str | None: ...

@@ -43,6 +43,7 @@ class SamplingOptions(BaseModel):
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     truncate_prompt_tokens: int | None = None
+    prompt_logprobs: int | None = None
     priority: Literal["high", "normal", "low"] = "normal"
     queue_timeout_s: float | None = None
     timeout_s: float | None = None

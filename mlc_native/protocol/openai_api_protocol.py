@@ -99,15 +99,31 @@ class LogProbs(BaseModel):
 class CompletionLogProbs(BaseModel):
     """Log probabilities of a completion; lists of equal length, one entry per token.
 
+    With ``echo``, the tokens of the prompt come first; the first of them has None.
     ``text_offset`` counts characters from the start of the choice's text. ``top_logprobs`` has the
     generated token and the most likely ones by their text; a token whose text another one has
     already is ``"token_id:123"``.
     """
 
     text_offset: list[int] | None = None
-    token_logprobs: list[float]
+    token_logprobs: list[float | None]
     tokens: list[str]
-    top_logprobs: list[dict[str, float]]
+    top_logprobs: list[dict[str, float] | None]
+
+
+class PromptLogProb(BaseModel):
+    """A token of a prompt or an alternative; ``rank`` 1 is the most likely.
+
+    ``rank`` is None for a token of the prompt that is not among the alternatives.
+    """
+
+    logprob: float
+    rank: int | None = None
+    decoded_token: str | None = None
+
+
+# For each token of a prompt, itself and its alternatives by token id; None for the first.
+PromptLogProbs = list[dict[int, PromptLogProb] | None]
 
 
 class PromptTokensDetails(BaseModel):
@@ -263,6 +279,7 @@ class CompletionResponseChoice(BaseModel):
     finish_reason: FinishReason | None = None
     index: int = 0
     logprobs: CompletionLogProbs | None = None
+    prompt_logprobs: PromptLogProbs | None = None
     text: str
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
@@ -453,6 +470,7 @@ class ChatCompletionResponse(BaseModel):
 
     id: str
     choices: list[ChatCompletionResponseChoice]
+    prompt_logprobs: PromptLogProbs | None = None
     created: int = Field(default_factory=_now)
     model: str | None = None
     system_fingerprint: str = ""
@@ -462,10 +480,14 @@ class ChatCompletionResponse(BaseModel):
 
 
 class ChatCompletionStreamResponse(BaseModel):
-    """A chunk of a chat completion; the usage chunk has no choices."""
+    """A chunk of a chat completion; the usage chunk has no choices.
+
+    The first chunk has ``prompt_logprobs`` if they are requested.
+    """
 
     id: str
     choices: list[ChatCompletionStreamResponseChoice]
+    prompt_logprobs: PromptLogProbs | None = None
     created: int = Field(default_factory=_now)
     model: str | None = None
     system_fingerprint: str = ""

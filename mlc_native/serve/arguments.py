@@ -252,6 +252,11 @@ class AnswerArguments(TypedDict, total=False):
     truncate_prompt_tokens: int | None
     """use only this many of the prompt's last tokens, >= 1."""
 
+    prompt_logprobs: int | None
+    """report the log probability of each token of the prompt but the first, and of this many
+    alternatives, [0, 20]. The prompt is computed without the prefix cache.
+    """
+
     priority: Literal["high", "normal", "low"]
     """"high" requests are started before waiting "normal" ones, and those before "low" ones;
     each waiting request is overtaken by only a few. First come, first served among equals.

@@ -31,6 +31,7 @@ from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionRequest,
     CompletionUsage,
     LogProbsContent,
+    PromptLogProbs,
     is_list,
 )
 from mlc_native.protocol.validation import validated
@@ -38,6 +39,7 @@ from mlc_native.serve.arguments import GenerateArguments
 from mlc_native.serve.data import Data
 from mlc_native.serve.keywords import check_keywords
 from mlc_native.serve.openai_engine import OpenAICall, OpenAIEngine
+from mlc_native.serve.prompt_logprobs import prompt_logprobs
 from mlc_native.serve.request_processing import Prompt, generation_config, random_request_id
 from mlc_native.serve.responses import completion_usage
 
@@ -83,12 +85,15 @@ class GenerationResult:
     Attributes:
         choices: the n answers; none if the prompt was refused.
         prompt_token_ids: the tokens of the prompt.
+        prompt_logprobs: of each of these tokens (None of the first) and of its alternatives, by
+            token id, if requested.
         usage: token counts and times; None after an error.
         error: why there is no (whole) answer, or None.
     """
 
     choices: list[GenerationChoice] = field(default_factory=list)
     prompt_token_ids: list[int] = field(default_factory=list)
+    prompt_logprobs: PromptLogProbs | None = None
     usage: CompletionUsage | None = None
     error: MLCNativeError | None = None
 
@@ -302,6 +307,8 @@ class Batch:
 def _add(result: GenerationResult, outputs: list[CallbackStreamOutput]) -> None:
     if not result.choices:
         result.choices = [GenerationChoice() for _ in outputs]
+    if outputs[0].scored_prompt is not None:
+        result.prompt_logprobs = prompt_logprobs(outputs[0].scored_prompt)
     for choice, output in zip(result.choices, outputs, strict=True):
         choice.text += output.delta_text
         choice.token_ids += output.delta_token_ids

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from mlc_native import _core
 from mlc_native.errors import invalid_request
+from mlc_native.protocol.openai_api_protocol import PromptLogProbs
+from mlc_native.serve.prompt_logprobs import prompt_logprobs
 
 
 class Data:
@@ -55,6 +57,9 @@ class SingleRequestStreamOutput:
             because jump-forward decoding replaced delivered tokens by a longer one.
         delta_text: the text of the new tokens; valid UTF-8, cut before a stop string.
         error_message: why the request ended, with finish reason "error".
+        prompt_logprobs: for each token of the prompt the log-probabilities of itself and of its
+            alternatives, by token id; None for the first one. Set in the first output of a request
+            with prompt_logprobs.
     """
 
     delta_token_ids: list[int]
@@ -64,6 +69,7 @@ class SingleRequestStreamOutput:
     extra_prefix_string: str
     delta_text: str = ""
     error_message: str = ""
+    prompt_logprobs: PromptLogProbs | None = None
 
 
 class RequestStreamOutput:
@@ -90,6 +96,8 @@ class RequestStreamOutput:
         if output.is_final:
             usage = output.request_final_usage_json_str
             return output.request_id, [SingleRequestStreamOutput([], None, None, usage, "")]
+        scored = output.scored_prompt
+        of_prompt = None if scored is None else prompt_logprobs(scored)
         return output.request_id, [
             SingleRequestStreamOutput(
                 delta.token_ids,
@@ -99,6 +107,7 @@ class RequestStreamOutput:
                 delta.extra_prefix_string,
                 delta.text,
                 output.error_message,
+                of_prompt,
             )
             for delta in output.group
         ]

@@ -84,6 +84,7 @@ def generation_config(
         logprobs, top_logprobs = request.logprobs is not None, request.logprobs or 0
     options = {name: getattr(request, name) for name in SamplingOptions.model_fields}
     options["stop_token_ids"] = stop_token_ids
+    options["prompt_logprobs"] = _num_prompt_logprobs(request)
     return GenerationConfig(
         **options,
         stop_strs=stop_strs or None,
@@ -91,6 +92,13 @@ def generation_config(
         top_logprobs=top_logprobs,
         debug_config=debug_config,
     )
+
+
+def _num_prompt_logprobs(request: CompletionRequest | ChatCompletionRequest) -> int | None:
+    """``logprobs`` of a completion with ``echo`` are those of the prompt, too."""
+    if isinstance(request, ChatCompletionRequest) or not request.echo or request.logprobs is None:
+        return request.prompt_logprobs
+    return max(request.logprobs, request.prompt_logprobs or 0)
 
 
 def check_unsupported(request: CompletionRequest) -> None:

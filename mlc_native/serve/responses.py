@@ -21,10 +21,17 @@ from mlc_native.protocol.openai_api_protocol import (
     CompletionUsage,
     LogProbs,
     LogProbsContent,
+    PromptLogProbs,
     PromptTokensDetails,
 )
 from mlc_native.serve.answer_plan import AnswerPlan
 from mlc_native.serve.chat_messages import MessageStream, whole_message
+from mlc_native.serve.prompt_logprobs import (
+    ScoredPrompt,
+    echo_logprobs,
+    prompt_logprobs,
+    top_logprobs_by_text,
+)
 
 
 def completion_usage(usage_json: str) -> CompletionUsage:
@@ -42,6 +49,7 @@ class _Answer:
         self.texts: list[str] = []
         self.token_ids: list[int] = []
         self.logprobs: list[str] = []
+        self.scored_prompt: ScoredPrompt | None = None
         self.finish_reason: Any = None
 
     def add(self, output: CallbackStreamOutput) -> None:
@@ -49,6 +57,7 @@ class _Answer:
         self.token_ids += output.delta_token_ids
         if output.delta_logprob_json_strs:
             self.logprobs += output.delta_logprob_json_strs
+        self.scored_prompt = output.scored_prompt or self.scored_prompt
         self.finish_reason = output.finish_reason or self.finish_reason
 
 
@@ -69,6 +78,8 @@ class ChatResponder:
         self.prompt_token_ids: list[int] | None = None  # if the response is to have token ids
         self._plan = plan or AnswerPlan()
         self._messages: list[MessageStream] = []  # of a stream, one per sequence
+        self._num_prompt_logprobs = request.prompt_logprobs
+        self._prompt_logprobs: PromptLogProbs | None = None  # of the next chunk
 
     def opening(self) -> list[ChatCompletionStreamResponse]:
         """Chunks before the first output."""
@@ -82,6 +93,10 @@ class ChatResponder:
                 return []
             return [self._chunk([], completion_usage(usage_json))]
         self._messages = self._messages or [MessageStream(self._plan) for _ in outputs]
+        if outputs[0].scored_prompt is not None:
+            self._prompt_logprobs = prompt_logprobs(
+                outputs[0].scored_prompt, self._num_prompt_logprobs
+            )
         return [
             self._chunk([choice], None)
             for index, output in enumerate(outputs)
@@ -107,11 +122,15 @@ class ChatResponder:
     def response(self, outputs: list[list[CallbackStreamOutput]]) -> ChatCompletionResponse:
         """The response, from all batches of outputs."""
         answers, usage = _collect(outputs)
+        scored = answers[0].scored_prompt
         return ChatCompletionResponse(
             id=self._id,
             created=self._created,
             model=self._model,
             choices=[self._choice(index, answer) for index, answer in enumerate(answers)],
+            prompt_logprobs=(
+                prompt_logprobs(scored, self._num_prompt_logprobs) if scored is not None else None
+            ),
             usage=usage,
             prompt_token_ids=self.prompt_token_ids,
         )
@@ -130,11 +149,13 @@ class ChatResponder:
     def _chunk(
         self, choices: list[ChatCompletionStreamResponseChoice], usage: CompletionUsage | None
     ) -> ChatCompletionStreamResponse:
+        of_prompt, self._prompt_logprobs = self._prompt_logprobs, None
         return ChatCompletionStreamResponse(
             id=self._id,
             created=self._created,
             model=self._model,
             choices=choices,
+            prompt_logprobs=of_prompt,
             usage=usage,
             prompt_token_ids=self.prompt_token_ids,
         )
@@ -164,24 +185,22 @@ class CompletionResponder:
         self._prefix = echo
         self._first_index = first_index
         self.prompt_token_ids: list[int] | None = None  # if the response is to have token ids
+        self._num_prompt_logprobs = request.prompt_logprobs
+        self._num_echoed_logprobs = request.logprobs if request.echo else None
+        self._prompt_is_delivered = False
         self._offsets: dict[int, int] = {}  # characters delivered, per choice
 
     def opening(self) -> list[CompletionResponse]:
-        """Chunks before the first output: the echoed prompt."""
-        if not self._prefix:
-            return []
-        first = self._first_index
-        return [
-            self._response([CompletionResponseChoice(index=first + i, text=self._prefix)], None)
-            for i in range(self._n)
-        ]
+        """Chunks before the first output: an echoed prompt without log-probabilities."""
+        is_scored = (self._num_prompt_logprobs, self._num_echoed_logprobs) != (None, None)
+        return [] if is_scored else self._prompt_chunks(None)
 
     def chunks(self, outputs: list[CallbackStreamOutput]) -> list[CompletionResponse]:
         """Chunks for one batch of outputs; none if nothing is new."""
         usage_json = outputs[0].request_final_usage_json_str
         if usage_json is not None:
             return self.usage_chunks(completion_usage(usage_json))
-        return [
+        return self._prompt_chunks(outputs[0].scored_prompt) + [
             self._response([self._choice(index, output)], None)
             for index, output in enumerate(outputs)
             if output.delta_text or output.finish_reason or output.delta_logprob_json_strs
@@ -194,18 +213,52 @@ class CompletionResponder:
     def response(self, outputs: list[list[CallbackStreamOutput]]) -> CompletionResponse:
         """The response, from all batches of outputs."""
         answers, usage = _collect(outputs)
+        echoed, of_prompt = self._prompt_fields(answers[0].scored_prompt)
         choices = [
             CompletionResponseChoice(
                 index=self._first_index + index,
                 finish_reason=answer.finish_reason,
                 text=self._prefix + "".join(answer.texts),
-                logprobs=_completion_logprobs(answer.logprobs, len(self._prefix)),
+                logprobs=_joined(echoed, _completion_logprobs(answer.logprobs, len(self._prefix))),
+                prompt_logprobs=of_prompt,
                 token_ids=_returned(answer.token_ids, self.prompt_token_ids),
                 prompt_token_ids=self.prompt_token_ids,
             )
             for index, answer in enumerate(answers)
         ]
         return self._response(choices, usage)
+
+    def _prompt_fields(
+        self, scored: ScoredPrompt | None
+    ) -> tuple[CompletionLogProbs | None, PromptLogProbs | None]:
+        """The log-probabilities that are echoed, and ``prompt_logprobs``."""
+        echoed = of_prompt = None
+        if scored is not None and self._num_echoed_logprobs is not None:
+            echoed = echo_logprobs(scored, self._prefix, self._num_echoed_logprobs)
+        if scored is not None and self._num_prompt_logprobs is not None:
+            of_prompt = prompt_logprobs(scored, self._num_prompt_logprobs)
+        return echoed, of_prompt
+
+    def _prompt_chunks(self, scored: ScoredPrompt | None) -> list[CompletionResponse]:
+        """The chunks with what there is of the prompt, once."""
+        if self._prompt_is_delivered or not (self._prefix or scored):
+            return []
+        self._prompt_is_delivered = True
+        echoed, of_prompt = self._prompt_fields(scored)
+        return [
+            self._response(
+                [
+                    CompletionResponseChoice(
+                        index=self._first_index + i,
+                        text=self._prefix,
+                        logprobs=echoed,
+                        prompt_logprobs=of_prompt,
+                    )
+                ],
+                None,
+            )
+            for i in range(self._n)
+        ]
 
     def _choice(self, index: int, output: CallbackStreamOutput) -> CompletionResponseChoice:
         text = output.delta_text
@@ -260,14 +313,18 @@ def _chat_logprobs(logprob_json_strs: list[str] | None) -> LogProbs | None:
     return LogProbs(content=[LogProbsContent.model_validate_json(s) for s in logprob_json_strs])
 
 
-def top_logprobs_by_text(content: LogProbsContent) -> dict[str, float]:
-    """The generated token and its alternatives. None is lost to another one of the same text."""
-    by_text = {content.token: content.logprob}
-    for top in content.top_logprobs:
-        if top.token_id != content.token_id:
-            name = f"token_id:{top.token_id}" if top.token in by_text else top.token
-            by_text[name] = top.logprob
-    return by_text
+def _joined(
+    first: CompletionLogProbs | None, second: CompletionLogProbs | None
+) -> CompletionLogProbs | None:
+    """The logprobs of a text that continues another one. Both are left as they are."""
+    if first is None or second is None:
+        return first or second
+    return CompletionLogProbs(
+        text_offset=[*(first.text_offset or []), *(second.text_offset or [])],
+        token_logprobs=first.token_logprobs + second.token_logprobs,
+        tokens=first.tokens + second.tokens,
+        top_logprobs=first.top_logprobs + second.top_logprobs,
+    )
 
 
 def _completion_logprobs(

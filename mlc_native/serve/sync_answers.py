@@ -7,11 +7,33 @@ from typing import Any
 
 from mlc_native.errors import invalid_request
 from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.protocol.openai_api_protocol import PromptLogProbs
 from mlc_native.serve import data
 from mlc_native.serve.request_processing import Prompt
 
 Prompts = str | list[str] | list[int] | list[list[int]] | list[list[data.Data]]
 Config = GenerationConfig | Mapping[str, Any]
+Texts = list[list[str]]
+Logprobs = list[list[list[str]] | None]
+
+
+class Generated(tuple[Texts, Logprobs]):
+    """``(texts, logprobs)``, the result of ``SyncMLCEngine.generate``.
+
+    Attributes:
+        prompt_logprobs: for each prompt the log-probabilities of its tokens and of their
+            alternatives, by token id (None for the first token); None if none were requested.
+    """
+
+    prompt_logprobs: list[PromptLogProbs | None]
+
+    def __new__(
+        cls, texts: Texts, logprobs: Logprobs, prompt_logprobs: list[PromptLogProbs | None]
+    ) -> Generated:
+        """The tuple with its attribute."""
+        result = super().__new__(cls, (texts, logprobs))
+        result.prompt_logprobs = prompt_logprobs
+        return result
 
 
 class Answers:
@@ -22,6 +44,7 @@ class Answers:
         self.logprobs: list[list[str]] | None = None
         if config.logprobs:
             self.logprobs = [[] for _ in self.texts]
+        self.prompt_logprobs: PromptLogProbs | None = None
         self.error_message = ""
         self.finished = False
 
@@ -30,6 +53,7 @@ class Answers:
         if output.is_final:
             self.finished = True
             return
+        self.prompt_logprobs = self.prompt_logprobs or group[0].prompt_logprobs
         for i, delta in enumerate(group):
             self.texts[i] += delta.extra_prefix_string + delta.delta_text
             if self.logprobs is not None:

@@ -52,6 +52,7 @@ from mlc_native.serve.request_processing import (
 from mlc_native.serve.sync_answers import (
     Answers,
     Config,
+    Generated,
     Prompts,
     as_config_list,
     as_prompt_list,
@@ -320,7 +321,7 @@ class SyncMLCEngine:
         generation_config: Config | list[Config] | None = None,
         *,
         add_special_tokens: bool = True,
-    ) -> tuple[list[list[str]], list[list[list[str]] | None]]:
+    ) -> Generated:
         """Answers all prompts and returns when the last one is finished.
 
         Args:
@@ -332,7 +333,8 @@ class SyncMLCEngine:
 
         Returns:
             ``texts[i][j]``, the j-th of n answers to prompt i, and ``logprobs[i][j]``, one JSON
-            object per token of it. ``logprobs[i]`` is None if none were requested.
+            object per token of it. ``logprobs[i]`` is None if none were requested. The result's
+            attribute ``prompt_logprobs[i]`` has those of prompt i.
 
         Raises:
             InvalidRequest: a prompt can never be served; nothing is generated.
@@ -356,9 +358,10 @@ class SyncMLCEngine:
         for request_id, answer in answers.items():
             if answer.error_message:
                 raise EngineRequestError(request_id, answer.error_message)
-        return (
+        return Generated(
             [answer.texts for answer in answers.values()],
             [answer.logprobs for answer in answers.values()],
+            [answer.prompt_logprobs for answer in answers.values()],
         )
 
     @contextmanager

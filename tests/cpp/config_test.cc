@@ -350,10 +350,18 @@ TEST(ResolveEngineConfig, CapacityIsRoundedDownToPages) {
 
 TEST(ResolveEngineConfig, WorkspaceIsSubtracted) {
   ModelMetadata model = SmallModel();
-  model.workspace_bytes_per_token = 512;           // 1024 rows: 512 KiB
-  model.workspace_bytes_per_sequence = 64 * 1024;  // 4 rows: 256 KiB
+  model.workspace_bytes_per_token = 512;          // 1024 rows: 512 KiB
+  model.workspace_bytes_per_sequence = 4 * 1024;  // 4 + 64 rows: 272 KiB
   const std::string whole = R"({"mode": "local", "gpu_memory_utilization": 1})";
-  EXPECT_EQ(Resolve(whole, model, 1024 * 1024).max_total_sequence_length, 256);
+  EXPECT_EQ(Resolve(whole, model, 1024 * 1024).max_total_sequence_length, 240);
+}
+
+TEST(ResolveEngineConfig, ScoredRowsAreAPartOfTheChunk) {
+  EXPECT_EQ(MaxScoredRows(1), 1);
+  EXPECT_EQ(MaxScoredRows(63), 63);
+  EXPECT_EQ(MaxScoredRows(512), 64);
+  EXPECT_EQ(MaxScoredRows(2048), 128);
+  EXPECT_EQ(MaxLogitsRows(4, 512), 68);
 }
 
 TEST(ResolveEngineConfig, UserTotalIsRoundedUpToPagesAndChecked) {

@@ -25,6 +25,7 @@ class Answer:
     token_ids: list[list[int]] = field(default_factory=list)
     finish_reasons: list[str | None] = field(default_factory=list)
     logprobs: list[list[str]] = field(default_factory=list)
+    scored_prompts: list[Any] = field(default_factory=list)  # one, if they were requested
     num_finals: int = 0
 
     def add(self, deltas: list[Any]) -> None:
@@ -33,6 +34,10 @@ class Answer:
             self.num_finals += 1
             return
         assert self.num_finals == 0, "an output after the final one"
+        scored = getattr(deltas[0], "scored_prompt", None)  # of a CallbackStreamOutput
+        scored = scored or getattr(deltas[0], "prompt_logprobs", None)
+        if scored is not None:
+            self.scored_prompts.append(scored)
         if not self.texts:
             self.texts = [""] * len(deltas)
             self.token_ids = [[] for _ in deltas]

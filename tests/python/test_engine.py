@@ -288,9 +288,9 @@ def test_completion_echo_logprobs(openai_engine: Engines) -> None:
     response = engine.complete(**arguments)
     choice = response.choices[0]
     assert choice.text == "hello world"
-    assert choice.logprobs.tokens[:5] == list("world")
-    assert choice.logprobs.text_offset[:5] == [6, 7, 8, 9, 10]
-    assert all(len(top) <= 2 for top in choice.logprobs.top_logprobs)
+    assert choice.logprobs.tokens[:11] == list("hello world")
+    assert choice.logprobs.text_offset[:11] == [*range(11)]
+    assert all(len(top) <= 3 for top in choice.logprobs.top_logprobs[1:])
     assert len(choice.logprobs.token_logprobs) == len(choice.logprobs.tokens)
     chunks = engine.complete(**arguments, stream=True)
     assert "".join(c.text for chunk in chunks for c in chunk.choices) == "hello world"

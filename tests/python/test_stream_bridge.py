@@ -34,6 +34,7 @@ class Output:
     group: list[Delta] = field(default_factory=list)
     request_final_usage_json_str: str | None = None
     error_message: str = ""
+    scored_prompt: list[tuple[list[int], str]] | None = None
 
     def unpack_deltas(self) -> list[tuple[str, list[int], list[str] | None, str | None]]:
         return [

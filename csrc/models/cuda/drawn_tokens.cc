@@ -59,7 +59,7 @@ void DrawnTokens::Submit(std::span<const TokenRow> rows, Stream stream) {
   step.rows.clear();
   for (const TokenRow& row : rows) {
     step.rows.push_back({.logprobs = row.config->logprobs || row.scored_token != TokenRow::kNone,
-                         .top_logprobs = row.config->top_logprobs,
+                         .top_logprobs = row.num_top(),
                          .scored_token = row.scored_token});
   }
   const bool has_logprobs = std::ranges::any_of(step.rows, &Row::logprobs);

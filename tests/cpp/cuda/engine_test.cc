@@ -16,12 +16,14 @@ constexpr int64_t kFreeBytes = int64_t{1} << 30;
 struct Answer {
   std::vector<std::vector<int32_t>> tokens;  // of each sequence
   std::vector<std::string> logprobs;
+  std::vector<SampleResult> prompt;  // with prompt_logprobs
   std::string error;
   bool is_final = false;
 
   void Add(const RequestStreamOutput& output) {
     is_final = is_final || output.is_final();
     if (!output.error_message.empty()) error = output.error_message;
+    if (output.prompt_logprobs) prompt = output.prompt_logprobs->tokens;
     tokens.resize(std::max(tokens.size(), output.group.size()));
     for (size_t i = 0; i < output.group.size(); ++i) {
       const SequenceDelta& delta = output.group[i];
@@ -73,6 +75,9 @@ class CudaEngine : public ::testing::Test {
     changed.stop_token_ids = {11};
     Add(*engine, "logprobs", SomeTokens(5, 2), changed);
     changed = greedy;
+    changed.prompt_logprobs = 3;
+    Add(*engine, "scored", SomeTokens(40, 4), changed);
+    changed = greedy;
     changed.temperature = 1;
     changed.top_p = 0.8;
     changed.seed = 3;
@@ -97,6 +102,17 @@ TEST_F(CudaEngine, AnswersAreTheCpus) {
   }
   EXPECT_EQ(got["again"].tokens, got["greedy"].tokens);
   EXPECT_EQ(got["logprobs"].logprobs.size(), want["logprobs"].logprobs.size());
+  ASSERT_EQ(want["scored"].prompt.size(), 40);
+  ASSERT_EQ(got["scored"].prompt.size(), 40);
+  for (size_t i = 1; i < 40; ++i) {
+    const SampleResult& one = got["scored"].prompt[i];
+    const SampleResult& other = want["scored"].prompt[i];
+    EXPECT_EQ(one.token.token_id, other.token.token_id);
+    EXPECT_NEAR(one.token.logprob, other.token.logprob, 1e-4);
+    ASSERT_EQ(one.top_logprobs.size(), 3);
+    EXPECT_EQ(one.top_logprobs[0].token_id, other.top_logprobs[0].token_id);
+    EXPECT_NEAR(one.top_logprobs[0].logprob, other.top_logprobs[0].logprob, 1e-4);
+  }
 }
 
 TEST_F(CudaEngine, TheDemoModelAnswersLikeOnTheCpu) {

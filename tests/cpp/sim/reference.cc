@@ -116,6 +116,9 @@ bool Reference::CanSpell() const {
 bool Reference::Check(const Request& request, const RequestHistory& answer) {
   if (answer.is_special) return false;
   const RequestHistory& alone = AnswerAlone(request);
+  if (!Agree(answer.prompt_logprobs, alone.prompt_logprobs)) {
+    fail_("request \"" + request.id + "\": other prompt logprobs than alone");
+  }
   for (size_t i = 0; i < answer.sequences.size(); ++i) {
     CheckSequence(request, answer.sequences[i], alone.sequences[i]);
     CheckOracle(request, answer.sequences[i]);

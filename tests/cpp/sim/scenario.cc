@@ -44,6 +44,7 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "collect_fails",
     "jump_forward",
     "pin_calls",
+    "prompt_logprobs",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.

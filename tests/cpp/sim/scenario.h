@@ -53,6 +53,7 @@ enum class Feature {
   kCollectFails,     // with run_ahead: StepQueue::Collect throws
   kJumpForward,      // with grammar: text that it forces becomes tokens without a forward
   kPinCalls,         // PinPrefix and UnpinPrefix between steps
+  kPromptLogprobs,
   kNumFeatures
 };
 

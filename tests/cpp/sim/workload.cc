@@ -175,6 +175,8 @@ GenerationConfig Workload::DrawGeneration(SimRandom& rng, int64_t prompt_len) co
   config.debug_config.pinned_system_prompt = Happens(rng, Feature::kPins) && rng.Chance(0.2);
   config.logprobs = Happens(rng, Feature::kLogprobs);
   if (config.logprobs) config.top_logprobs = static_cast<int32_t>(rng.Range(0, 5));
+  SimRandom own = rng.Fork(static_cast<uint64_t>(*config.seed));
+  if (Happens(own, Feature::kPromptLogprobs)) config.prompt_logprobs = own.Range(0, 3);
   return config;
 }
 

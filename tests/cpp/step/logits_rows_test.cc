@@ -155,23 +155,13 @@ TEST_P(DraftRows, ABadRowBehindAWrongDraftTokenEndsNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Models, DraftRows, ::testing::Bool());
 
-// Scores every prompt token but the first, whatever the chunks.
-void ScorePrompts(StepPlan* plan) {
-  for (PlannedSlice& slice : plan->slices) {
-    if (slice.is_decode) continue;
-    slice.num_scored = slice.num_tokens - (slice.completes_input ? 1 : 0);
-  }
-}
-
 TEST(ScoredRows, GiveTheLogProbabilityOfEachPromptToken) {
   const FakeModelOptions model = Model(RunsAheadByDefault());
   GenerationConfig config = Greedy(-1);
-  config.logprobs = true;
-  config.top_logprobs = 2;
+  config.prompt_logprobs = 2;
   for (int64_t chunk : {4, 5, 7, 64}) {
     SCOPED_TRACE(chunk);
     StepBench bench(kNumPages, chunk, model);
-    bench.on_plan = ScorePrompts;
     // Ends with what the model would say: the most likely token has to be among those scored.
     std::vector<int32_t> prompt = Prompt(20);
     for (int32_t& token : prompt) token %= 64;
@@ -179,10 +169,12 @@ TEST(ScoredRows, GiveTheLogProbabilityOfEachPromptToken) {
     prompt.insert(prompt.end(), more.begin(), more.end());
     const RequestStateEntry& entry = bench.Add("a", prompt, config);
     bench.StepUntilComputed(entry);
-    ASSERT_EQ(entry.scores.size(), prompt.size() - 1);
+    EXPECT_EQ(entry.num_scored, std::ssize(prompt) - 1);
+    const std::vector<SampleResult> scores = bench.outputs().at(0).prompt_logprobs.value().tokens;
+    ASSERT_EQ(scores.size(), prompt.size());
     const double log_sum = std::log(std::exp(4.0) + 63);
     for (size_t i = 1; i < prompt.size(); ++i) {
-      const SampleResult& score = entry.scores[i - 1];
+      const SampleResult& score = scores[i];
       const int32_t likely = FakeModel::NextToken(model, std::span(prompt).first(i));
       EXPECT_EQ(score.token.token_id, prompt[i]);
       EXPECT_NEAR(score.token.logprob, (prompt[i] == likely ? 4 : 0) - log_sum, 1e-5);

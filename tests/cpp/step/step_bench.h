@@ -29,7 +29,9 @@ class StepBench {
   explicit StepBench(int64_t num_pages, int64_t prefill_chunk_size, FakeModelOptions model = {})
       : model_(std::move(model)), kv_(num_pages, kKvPageSize) {
     model_.Allocate(num_pages, prefill_chunk_size, kMaxNumLogits);
-    limits_ = {.max_num_sequence = kMaxNumSequence, .prefill_chunk_size = prefill_chunk_size};
+    limits_ = {.max_num_sequence = kMaxNumSequence,
+               .prefill_chunk_size = prefill_chunk_size,
+               .max_num_scored = kMaxNumScored};
     context_.max_sequence_length = num_pages * kKvPageSize;
     steps_.emplace(context_);
   }
@@ -81,10 +83,14 @@ class StepBench {
 
   FakeModel& model() { return model_; }
   const EngineMetrics& metrics() const { return estate_->metrics; }
+  const std::vector<RequestStreamOutput>& outputs() const {
+    return estate_->postproc_workspace.outputs;
+  }
 
  private:
   static constexpr int64_t kMaxNumSequence = 4;
   static constexpr int64_t kMaxNumLogits = 64;
+  static constexpr int64_t kMaxNumScored = 16;
 
   void Plan() {
     PlanPrefill(*estate_, kv_, limits_, &plan_);

@@ -3,12 +3,13 @@
 //
 // It checks that there are outputs only for requests that were added; that each output has n
 // deltas; that each sequence has one finish reason and no output after it; that there is exactly
-// one final output, after all finish reasons, and nothing after it; and that each token has one
-// logprob if logprobs were requested. One thread.
+// final output, after all finish reasons, and nothing after it; that each token has one logprob if
+// if logprobs were requested; and that those of the prompt come with the first output. One thread.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -33,6 +34,9 @@ struct SequenceHistory {
 struct RequestHistory {
   std::vector<SequenceHistory> sequences;
   bool wants_logprobs = false;
+  std::optional<std::vector<int32_t>> scored_prompt;  // a prompt whose logprobs are wanted
+  std::vector<std::string> prompt_logprobs;
+  bool has_output = false;
   bool is_special = false;  // answered by only a final output
   std::optional<std::string> usage;
   std::string error_message;
@@ -52,6 +56,7 @@ class HistoryChecker {
     RequestHistory history;
     history.sequences.resize(request.generation_cfg.n);
     history.wants_logprobs = request.generation_cfg.logprobs;
+    if (request.generation_cfg.prompt_logprobs) history.scored_prompt = request.prompt_token_ids;
     history.is_special = !request.generation_cfg.debug_config.special_request.empty();
     const auto [position, is_new] = requests_.emplace(request.id, std::move(history));
     if (is_new) return;
@@ -87,6 +92,8 @@ class HistoryChecker {
     RequestHistory& history = found->second;
     Expect(!history.is_final(), id, "output after the final one");
     if (!output.error_message.empty()) history.error_message = output.error_message;
+    if (output.prompt_logprobs) ReceivePromptLogprobs(output, &history);
+    history.has_output = true;
     if (output.is_final()) return ReceiveFinal(output, &history);
     if (output.group.size() != history.sequences.size()) {
       return Expect(false, id, "an output without a delta for each sequence");
@@ -98,12 +105,30 @@ class HistoryChecker {
     Expect(says_something, id, "an output with nothing in it");
   }
 
+  void ReceivePromptLogprobs(const RequestStreamOutput& output, RequestHistory* history) const {
+    const std::string& id = output.request_id;
+    const auto& [tokens, token_table] = *output.prompt_logprobs;
+    Expect(!history->has_output && !output.is_final(), id, "prompt logprobs after an output");
+    if (!history->scored_prompt) return Expect(false, id, "unwanted prompt logprobs");
+    const auto id_of = [](const SampleResult& result) { return result.token.token_id; };
+    Expect(std::ranges::equal(tokens, *history->scored_prompt, {}, id_of), id,
+           "prompt logprobs of other tokens");
+    for (const SampleResult& result : tokens) {
+      history->prompt_logprobs.push_back(LogprobJson(result, token_table.get()));
+    }
+  }
+
   void ReceiveFinal(const RequestStreamOutput& output, RequestHistory* history) const {
     Expect(output.group.empty(), output.request_id, "a final output with deltas");
+    bool has_answer = !history->is_special;
     for (const SequenceHistory& sequence : history->sequences) {
       Expect(sequence.finish_reason || history->is_special, output.request_id,
              "final output before all finish reasons");
+      has_answer &= sequence.finish_reason == FinishReason::kStop ||
+                    sequence.finish_reason == FinishReason::kLength;
     }
+    Expect(!has_answer || !history->scored_prompt || !history->prompt_logprobs.empty(),
+           output.request_id, "an answer without the prompt logprobs");
     history->usage = UsageJSONString(*output.usage);
   }
 

@@ -1,0 +1,89 @@
+"""The log-probabilities of a prompt, in vLLM's form and as OpenAI's completions echo them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mlc_native.protocol.openai_api_protocol import (
+    CompletionLogProbs,
+    LogProbsContent,
+    PromptLogProb,
+    PromptLogProbs,
+)
+
+# The engine's form, for each token of the prompt: its id followed by those of the alternatives, and
+# the JSON of a LogProbsContent. The first token has no log-probability.
+ScoredPrompt = Sequence[tuple[list[int], str]]
+
+
+def prompt_logprobs(scored: ScoredPrompt, num_top: int | None = None) -> PromptLogProbs:
+    """For each token an object by token id: the token itself, then its alternatives by rank.
+
+    Args:
+        num_top: the number of alternatives; default: all that the engine was asked for.
+    """
+    entries: PromptLogProbs = [None]
+    for ids, content_json in scored[1:]:
+        content = LogProbsContent.model_validate_json(content_json)
+        ranked = list(zip(ids[1:], content.top_logprobs, strict=True))[:num_top]
+        ranks = {token_id: rank for rank, (token_id, _) in enumerate(ranked, start=1)}
+        entry: dict[int, PromptLogProb] = {}
+        for token_id, top in [(ids[0], content), *ranked]:
+            entry[token_id] = PromptLogProb(
+                logprob=top.logprob, rank=ranks.get(token_id), decoded_token=top.token
+            )
+        entries.append(entry)
+    return entries
+
+
+def top_logprobs_by_text(content: LogProbsContent) -> dict[str, float]:
+    """The token and its alternatives. None is lost to another one of the same text."""
+    by_text = {content.token: content.logprob}
+    for top in content.top_logprobs:
+        if top.token_id != content.token_id:
+            name = f"token_id:{top.token_id}" if top.token in by_text else top.token
+            by_text[name] = top.logprob
+    return by_text
+
+
+def echo_logprobs(scored: ScoredPrompt, text: str, num_top: int) -> CompletionLogProbs:
+    """The logprobs of an echoed prompt; None for the first token.
+
+    Args:
+        text: the prompt as it is echoed.
+        num_top: as for ``prompt_logprobs``.
+    """
+    contents = [LogProbsContent.model_validate_json(content_json) for _, content_json in scored]
+    logprobs = CompletionLogProbs(
+        text_offset=text_offsets([bytes(content.bytes or []) for content in contents], text),
+        token_logprobs=[None],
+        tokens=[content.token for content in contents],
+        top_logprobs=[None],
+    )
+    for content in contents[1:]:
+        logprobs.token_logprobs.append(content.logprob)
+        content.top_logprobs = content.top_logprobs[:num_top]
+        logprobs.top_logprobs.append(top_logprobs_by_text(content))
+    return logprobs
+
+
+def text_offsets(tokens: Sequence[bytes], text: str) -> list[int]:
+    """Where each token of a prompt begins in its text, in characters.
+
+    A token that the text does not show has no width: one that was put in front of it, or a special
+    token that the echo leaves out. Of a truncated prompt, the tokens are the end of the text.
+    """
+    encoded = text.encode()
+    at = max(0, len(encoded) - sum(map(len, tokens)))
+    offsets = []
+    num_characters = len(encoded[:at].decode(errors="ignore"))
+    for token in tokens:
+        offsets.append(num_characters)
+        if not encoded.startswith(token, at):
+            token = token.removeprefix(b" ")  # which the decoder strips from a text
+            if not encoded.startswith(token, at):
+                continue
+        at += len(token)
+        # A character belongs to the token with its first byte.
+        num_characters += sum(byte & 0xC0 != 0x80 for byte in token)
+    return offsets
