@@ -2,11 +2,11 @@
 //
 // Invariants between steps: every live request is in request_states. It is in waiting_queue while
 // an entry of it has tokens to prefill. It is in running_queue while an entry of it decodes, or
-// while its branches wait for the step of their prompt to be collected; after a preemption, or when
-// it has more answers than the engine can run, a request with n > 1 can be in both. At most one waiting entry is partly prefilled: the first one
-// of the queue that holds pages. Internal ids are unique among live sequences. Queues change only
-// through the methods below, which keep the flags of RequestState. Owned by the engine; engine's
-// thread only.
+// while its branches wait for the step of their prompt to be collected; a request with n > 1 can be
+// in both after a preemption or while answers of it wait. At most one waiting entry is partly
+// prefilled: the first one in the queue that holds pages. Internal ids are unique among live
+// sequences. Queues change only through the methods below, which keep the flags of RequestState.
+// Owned by the engine; engine's thread only.
 #pragma once
 
 #include <cstdint>

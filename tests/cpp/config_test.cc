@@ -104,6 +104,7 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   config.prefill_mode = PrefillMode::kChunked;
   config.grammar_compile_timeout_s = 2.5;
   config.grammar_cache_bytes = 0;
+  config.strict_weights = true;
   config.verbose = false;
   const std::string text = config.AsJSONString();
   EXPECT_EQ(EngineConfig::FromJSONString(text).AsJSONString(), text);
@@ -115,7 +116,7 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   EXPECT_EQ(parsed["weight_cache_dir"], "/cache");
   EXPECT_EQ(parsed["kv_cache_dtype"], "int8");
   EXPECT_EQ(parsed["tool_call_parser"], "hermes");
-  EXPECT_EQ(parsed.size(), 33u);
+  EXPECT_EQ(parsed.size(), 34u);
 }
 
 TEST(EngineConfigJson, AcceptsTheAncestorsFixedFields) {
