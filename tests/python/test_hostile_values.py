@@ -181,7 +181,7 @@ def test_fields_of_a_body(engine: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["prompts", "generation_config", *GenerateArguments.__optional_keys__]
+    "name", ["prompts", "generation_config", *sorted(GenerateArguments.__optional_keys__)]
 )
 def test_arguments_of_generate(engine: Any, name: str) -> None:
     def try_value(value: Any) -> None:
@@ -271,7 +271,7 @@ ARGUMENTS = [
     "mode",
     "model_lib",
     "engine_config",
-    *EngineSettings.__optional_keys__,
+    *sorted(EngineSettings.__optional_keys__),
 ]
 
 
