@@ -29,7 +29,8 @@ def start(make_model: MakeModel, fake_lib: str, tmp_path: Path) -> Callable[...,
         command = [sys.executable, "-m", "mlc_native", "chat", model, "--model-lib", fake_lib]
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         state = {"XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": path}
-        return Terminal([*command, *arguments], {**state, **(env or {})}, cwd=tmp_path)
+        # Wide enough for a line with the path of the model.
+        return Terminal([*command, *arguments], {**state, **(env or {})}, tmp_path, columns=250)
 
     return begin
 

@@ -30,7 +30,8 @@ def differences(answers: dict[str, str]) -> dict[str, tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def engine(device: dict[str, Any]) -> Any:
-    with MLCEngine("demo", **device) as made:
+    # Others of this module need room on the same device.
+    with MLCEngine("demo", mode="local", **device) as made:
         yield made
 
 

@@ -59,6 +59,8 @@ def test_every_class_is_at_the_top_level_and_in_the_table() -> None:
         assert getattr(_core, cls.__name__) is cls  # what C++ raises
     assert errors.__doc__ is not None
     for cls in MLCNativeError.__subclasses__():
+        if cls.__module__.startswith("mlc_native.server"):  # documented there
+            continue
         assert f"\n{cls.__name__} " in errors.__doc__
 
 
