@@ -110,6 +110,23 @@ def test_logprobs_of_a_completion(engine: MLCEngine) -> None:
     assert len(logprobs.token_logprobs) == len(logprobs.top_logprobs) == len(logprobs.tokens)
 
 
+def test_score_a_text(engine: MLCEngine) -> None:
+    """lm-evaluation-harness scores a text with echo, logprobs and no new tokens."""
+    answer = engine.completions.create(prompt="Paris is big", echo=True, logprobs=1, max_tokens=0)
+    logprobs = answer.choices[0].logprobs
+    assert answer.choices[0].text == "Paris is big"
+    assert logprobs.token_logprobs[0] is None
+    assert all(value <= 0 for value in logprobs.token_logprobs[1:])
+
+
+def test_prompt_logprobs(engine: MLCEngine) -> None:
+    """vLLM's `prompt_logprobs` of an offline batch."""
+    ids = engine.tokenizer.encode("Paris is big")
+    [result] = engine.generate(["Paris is big"], prompt_logprobs=1, max_tokens=1)
+    assert len(result.prompt_logprobs) == len(ids)
+    assert result.prompt_logprobs[0] is None
+
+
 def test_one_config_for_many_requests(engine: MLCEngine) -> None:
     """What SamplingParams is in vLLM: an object or a dict."""
     config = GenerationConfig(temperature=0, max_tokens=3)
