@@ -101,11 +101,11 @@ constexpr KvCase kKvCases[] = {
 constexpr int64_t kHeads = 16, kKvHeads = 8, kHeadDim = 128;
 
 // A layer full of random keys and values.
-struct KvPages {
+struct PagesInMemory {
   AlignedBuffer k_pages, v_pages;
   KvPages layer;
 
-  KvPages(KvFormat format, int64_t pages) {
+  PagesInMemory(KvFormat format, int64_t pages) {
     const size_t bytes = KvLayerBytes(format, pages, kKvHeads, kHeadDim);
     k_pages = AlignedBuffer(bytes);
     v_pages = AlignedBuffer(bytes);
@@ -151,7 +151,7 @@ void BenchAttention(benchmark::State& state, const KvCase& kv, const AttentionSh
   const int64_t pages = (context + rows + kPageSize - 1) / kPageSize;
   // Enough layers to exceed every cache.
   const int64_t layers = std::max<int64_t>(1, 65536 / (pages * kPageSize * sequences));
-  const KvPages cache(kv.format, pages * sequences * layers);
+  const PagesInMemory cache(kv.format, pages * sequences * layers);
   std::vector<int32_t> table(pages * sequences * layers);
   std::iota(table.begin(), table.end(), 0);
   if (shuffled) std::shuffle(table.begin(), table.end(), std::minstd_rand(3));
