@@ -72,8 +72,8 @@ struct TokenRow {
   uint64_t position = 0;        // of the token to be drawn, from the start of the prompt
   // Bit t % 32 of word t / 32 is set if token t may be drawn. Empty: every token may.
   std::span<const int32_t> allowed;
-  // If set, nothing is drawn: the result is this token with its log-probability, and all fields above
-  // except `config` are ignored.
+  // If set, nothing is drawn: the result is this token with its log-probability, and all fields
+  // above except `config` are ignored.
   int32_t scored_token = kNone;
 
   // The number of alternatives in the result.
@@ -148,7 +148,7 @@ struct ModelSource {
   std::string weight_cache_dir{};  // folder of packed copies of weights; empty: none
   // The longest sequence that will be served, as far as settings say (LongestSequence).
   int64_t longest_sequence = std::numeric_limits<int64_t>::max();
-  bool strict_weights = false;     // a tensor that the model does not use is an error
+  bool strict_weights = false;  // a tensor that the model does not use is an error
 };
 
 // Returns the plug-in's model if there is a model_lib, else the decoder for the folder's
