@@ -184,6 +184,9 @@ def shown(recording: str) -> list[str]:
     return [re.sub(r"\d[\d.,]*", "#", line) for line in screen.all_lines()]
 
 
+# It has hung on a machine that was busy otherwise, for a cause that has not been found.
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_session_runs_as_recorded(tmp_path: Path) -> None:
     terminal = play(tmp_path)
     live, recorded = terminal.recording("live"), RECORDING.read_text()

@@ -160,6 +160,9 @@ def test_ctrl_c_stops_a_template(start: Callable[..., Terminal]) -> None:
         stop_work(terminal, "hi")
 
 
+# It has failed on a machine that was busy otherwise, for a cause that has not been found.
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_stops_a_compilation(start: Callable[..., Terminal], tmp_path: Path) -> None:
     pytest.importorskip("xgrammar")
     # It would be given up after 60 seconds, with an error; see isolation_test.cc.
