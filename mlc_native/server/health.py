@@ -2,7 +2,7 @@
 
 A probe asks an engine for its metrics, which it answers between two steps, also when it is idle.
 Each look at the health starts a probe unless one is out, so an engine that is stuck in a step is
-found by the first look that comes ``stuck_after_s`` later. Nothing runs while nobody looks.
+found by the first look that comes ``stuck_after_s`` later. Nothing runs between two looks.
 """
 
 from __future__ import annotations
