@@ -154,7 +154,7 @@ class StepFacade:
         self.engine._engine().debug_call("audit_pages")
 
     def terminate(self) -> None:
-        pass
+        self.engine.unload()
 
 
 OPENAI_FACADES = {"sync": SyncFacade, "async": AsyncFacade}

@@ -103,6 +103,7 @@ def test_sync_engine(device: dict[str, Any], config: EngineConfig, questions: li
     prompts = [engine.conv_template.render(ask(question)) for question in asked]
     texts, logprobs = engine.generate(prompts, GenerationConfig(**GREEDY))
     assert logprobs == [None] * len(prompts)
+    engine.unload()
     assert differences(dict(zip(asked, [text for (text,) in texts], strict=True))) == {}
 
 

@@ -57,9 +57,11 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def engine(device: dict[str, Any], demo: str) -> SyncMLCEngine:
+def engine(device: dict[str, Any], demo: str) -> Iterator[SyncMLCEngine]:
     config = EngineConfig(max_num_sequence=8, verbose=False)
-    return SyncMLCEngine(demo, engine_config=config, **device)
+    made = SyncMLCEngine(demo, engine_config=config, **device)
+    yield made
+    made.unload()
 
 
 def run(engine: SyncMLCEngine, configs: list[GenerationConfig]) -> list[Run]:

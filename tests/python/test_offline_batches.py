@@ -170,9 +170,10 @@ def test_an_unknown_option_is_named(facade: Any) -> None:
 
 
 def test_a_full_queue_makes_the_feeder_wait(facade: Any) -> None:
-    engine = facade(EngineConfig(max_num_sequence=1, max_queue_length=1))
-    results = batch(engine, [f"p{i}" for i in range(20)], max_tokens=3, ignore_eos=True)
-    assert [len(result.token_ids) for result in results] == [3] * 20
+    config = EngineConfig(max_num_sequence=1, max_queue_length=1)
+    engine = facade(config, us_per_step=30_000, cost="sleep")  # 90 ms per request
+    results = batch(engine, [f"p{i}" for i in range(8)], max_tokens=3, ignore_eos=True)
+    assert [len(result.token_ids) for result in results] == [3] * 8
     assert engine.metrics()["num_queue_full"] > 0
 
 

@@ -148,11 +148,11 @@ def test_a_hit_never_changes_a_token_of_the_demo_model(
     generation = GenerationConfig(temperature=temperature, seed=5, n=2, max_tokens=20)
 
     def answers(mode: str, rounds: int) -> list[list[list[str]]]:
-        # Two engines are on the device until the first one is collected.
-        config = EngineConfig(prefix_cache_mode=mode, gpu_memory_utilization=0.3)  # type: ignore[arg-type]
+        config = EngineConfig(prefix_cache_mode=mode)  # type: ignore[arg-type]
         engine = SyncMLCEngine(demo, engine_config=config, **device)
         served = [engine.generate(prompts, generation)[0] for _ in range(rounds)]
         assert (engine.metrics()["prefix_cache_hits"] > 0) == (mode == "radix")
+        engine.unload()
         return served
 
     [cold] = answers("disable", 1)

@@ -147,8 +147,10 @@ class Recorder:
 
 
 @pytest.fixture(scope="module")
-def recorder(device: dict[str, Any], demo: str) -> Recorder:
-    return Recorder(demo, **device)
+def recorder(device: dict[str, Any], demo: str) -> Iterator[Recorder]:
+    made = Recorder(demo, **device)
+    yield made
+    made.engine.unload()
 
 
 @pytest.fixture(scope="module", params=ALL_FACADES)
