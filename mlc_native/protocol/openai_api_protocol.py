@@ -28,8 +28,18 @@ from mlc_native.protocol.chat_messages import (
     ChatCompletionMessage,
     ChatTool,
 )
+from mlc_native.protocol.chat_messages import ChatFunction as ChatFunction
+from mlc_native.protocol.chat_messages import ChatFunctionCall as ChatFunctionCall
+from mlc_native.protocol.chat_messages import ChatToolCall as ChatToolCall
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import SamplingOptions
+from mlc_native.protocol.mlc_llm import ListResponse as ListResponse
+from mlc_native.protocol.mlc_llm import MLCChatChecks
+from mlc_native.protocol.mlc_llm import ModelResponse as ModelResponse
+from mlc_native.protocol.mlc_llm import (
+    openai_api_get_unsupported_fields as openai_api_get_unsupported_fields,
+)
+from mlc_native.protocol.response_format import RequestResponseFormat as RequestResponseFormat
 
 COMPLETION_MAX_TOP_LOGPROBS = 5
 CHAT_COMPLETION_MAX_TOP_LOGPROBS = 20
@@ -299,7 +309,7 @@ class CompletionResponse(BaseModel):
 # ------------------------------------------------------------------------------ chat completions
 
 
-class ChatCompletionRequest(_SamplingRequest):
+class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
     """``top_logprobs`` in [0, 20] needs ``logprobs``; ``max_completion_tokens`` is max_tokens."""
 
     messages: list[ChatCompletionMessage] = Field(description="the conversation so far.")

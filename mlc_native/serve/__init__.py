@@ -4,6 +4,7 @@ from mlc_native._core import PagedRadixTree, PinnedPrefix
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.data import Data, ImageData, RequestStreamOutput, TextData, TokenData
 from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
+from mlc_native.serve.popen_server import PopenServer
 from mlc_native.serve.request import Request
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "MLCEngine",
     "PagedRadixTree",
     "PinnedPrefix",
+    "PopenServer",
     "Request",
     "RequestStreamOutput",
     "TextData",

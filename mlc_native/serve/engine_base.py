@@ -19,9 +19,15 @@ from mlc_native import _core
 from mlc_native._core import PinnedPrefix
 from mlc_native._stream_bridge import Channel, StreamBridge
 from mlc_native.conversation import ChatTemplate
-from mlc_native.errors import EngineTerminatedError, InvalidRequest, invalid_request
+from mlc_native.errors import (
+    EngineTerminatedError,
+    InvalidRequest,
+    invalid_config,
+    invalid_request,
+)
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.echo_engine import MOCK_ECHO, EchoEngine, is_mock
 from mlc_native.serve.engine_state import (
     FORK_GUARD,
     FORKED,
@@ -83,7 +89,7 @@ class MLCEngineBase:
         setup = prepare_model(model, device, model_lib, mode, config)
         self.device = setup.device
         # 2. The C++ engine. 3. The state, with callback and tracing.
-        self._core = _core.ThreadedEngine()
+        self._core: Any = EchoEngine() if is_mock(setup.engine_config) else _core.ThreadedEngine()
         bridge = StreamBridge(self._core.abort_request)
         self.state = EngineState(EventTraceRecorder() if enable_tracing else None, bridge)
         self._core.init_threaded_engine(
@@ -168,6 +174,10 @@ class MLCEngineBase:
         self._check_running()
         config = EngineConfig.of(engine_config, settings, "reload")
         setup = prepare_model(model, self.device, model_lib, mode, config)
+        if is_mock(setup.engine_config) != isinstance(self._core, EchoEngine):
+            raise invalid_config(
+                "model_lib", f'only a new engine changes from or to the model_lib "{MOCK_ECHO}"'
+            )
         self._replace_model(setup)
 
     def _unload(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from mlc_native import _core
 from mlc_native._stream_bridge import StreamBridge
+from mlc_native.serve.echo_engine import EchoEngine
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
 
 TERMINATED = "the engine was terminated"
@@ -70,7 +71,9 @@ def keep_forever(core: Any) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(core))
 
 
-def shut_down(core: _core.ThreadedEngine, bridge: StreamBridge, threads: list[Any]) -> None:
+def shut_down(
+    core: _core.ThreadedEngine | EchoEngine, bridge: StreamBridge, threads: list[Any]
+) -> None:
     """Ends all requests and both loops and joins the threads."""
     core.exit_background_loop()
     for thread in threads:

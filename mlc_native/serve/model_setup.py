@@ -27,6 +27,7 @@ from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.serve.answer_formats import AnswerFormats, choose_formats
 from mlc_native.serve.config import EngineConfig, device_argument, path_argument
+from mlc_native.serve.echo_engine import MOCK_ECHO
 from mlc_native.serve.load_report import LoadSummary
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.git_lfs import refuse_lfs_pointer
@@ -75,7 +76,7 @@ def check_engine_config(
 def resolve_models(model: str, engine_config: EngineConfig) -> tuple[list[Path], EngineConfig]:
     """Returns the folders of all models, and a config that names them."""
     model_lib = engine_config.model_lib
-    if model_lib is not None and not Path(model_lib).is_file():
+    if model_lib not in (None, MOCK_ECHO) and not Path(str(model_lib)).is_file():
         raise ModelLibraryNotFound(f'the "model_lib" {model_lib} does not exist')
     names = [m if isinstance(m, str) else m[0] for m in engine_config.additional_models]
     folders = [resolve_model(name, verbose=engine_config.verbose) for name in (model, *names)]
@@ -98,6 +99,8 @@ def detect_device(device: str, model_lib: str | None, verbose: bool) -> tuple[st
         InvalidConfig: the device does not exist, or its library cannot be built. The message names
             what is missing.
     """
+    if model_lib == MOCK_ECHO:
+        return "cpu", model_lib
     if model_lib is None and not _core.cuda_library_path():
         gpu = _core.find_gpu(device)
         if gpu is not None:

@@ -23,6 +23,7 @@ from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve import data
 from mlc_native.serve.arguments import EngineSettings
 from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.echo_engine import refuse_mock
 from mlc_native.serve.engine_state import FORK_GUARD, FORKED, keep_forever
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
 from mlc_native.serve.load_report import LoadReport
@@ -117,6 +118,7 @@ class SyncMLCEngine:
         check_callback(request_stream_callback)
         config = EngineConfig.of(engine_config, settings, "SyncMLCEngine")
         setup = prepare_model(model, device, model_lib, mode, config)
+        refuse_mock(setup.engine_config)
         self.device = setup.device
         self.trace_recorder = EventTraceRecorder() if enable_tracing else None
         self._request_stream_callback: StreamCallback | None = None
@@ -180,6 +182,7 @@ class SyncMLCEngine:
         self._check_not_forked()
         config = EngineConfig.of(engine_config, settings, "reload")
         setup = prepare_model(model, self.device, model_lib, mode, config)
+        refuse_mock(setup.engine_config)
         self.unload()
         self._load(setup, self._request_stream_callback)
 

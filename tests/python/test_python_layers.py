@@ -19,8 +19,11 @@ LEVELS = {
     "support": 1,
     "_stream_bridge": 1,
     "serve": 2,
+    "conversation_template": 2,
+    "json_ffi": 3,
     "server": 3,
     "cli": 4,
+    "interface": 5,
     "__main__": 5,
 }
 FREE = {"_core"}  # below everything
