@@ -70,7 +70,12 @@ class AnswerSyntax:
 
 
 class AnswerParser:
-    """Parses one answer. ``feed`` takes its text piece by piece, ``finish`` its end."""
+    """Parses one answer. ``feed`` takes its text piece by piece, ``finish`` its end.
+
+    Attributes:
+        reasoning_end: the number of characters up to the end of the reasoning, with its closing
+            text; 0 if there is none, None while that is not known.
+    """
 
     def __init__(self, syntax: AnswerSyntax) -> None:
         self._syntax = syntax
@@ -79,6 +84,8 @@ class AnswerParser:
         self._calls = _Calls(syntax, self._reader, self._add)
         self._steps = self._read()
         self._done = False
+        self._has_reasoning = False
+        self.reasoning_end: int | None = None if syntax.reasoning is not None else 0
 
     @property
     def has_complete_calls(self) -> bool:
@@ -95,7 +102,10 @@ class AnswerParser:
     def finish(self) -> list[Delta]:
         """The deltas that were withheld. Nothing follows."""
         self._reader.ended = True
-        return self._go_on()
+        deltas = self._go_on()
+        if self.reasoning_end is None:
+            self.reasoning_end = self._reader.position if self._has_reasoning else 0
+        return deltas
 
     def _go_on(self) -> list[Delta]:
         if not self._done:
@@ -143,10 +153,13 @@ class AnswerParser:
         yield from reader.space()
         opened = (yield from reader.literal(*reasoning.opens)) is not None
         if not opened and not self._syntax.is_reasoning:
+            self.reasoning_end = 0
             return
+        self._has_reasoning = True
         yield from reader.space()
         yield from reader.before(reasoning.closes, _Reasoning(self._add).put)
         yield from reader.literal(*reasoning.closes)
+        self.reasoning_end = reader.position
         yield from reader.space()
         reader.forget()
 

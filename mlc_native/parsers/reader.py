@@ -70,11 +70,18 @@ class Reader:
     def __init__(self) -> None:
         self._text = ""
         self._at = 0
+        self._dropped = 0  # characters in front of _text
         self.ended = False
         self.taken: list[str] = []
 
+    @property
+    def position(self) -> int:
+        """The number of characters that were taken."""
+        return self._dropped + self._at
+
     def add(self, text: str) -> None:
         """Adds the next piece of the answer."""
+        self._dropped += self._at
         self._text = self._text[self._at :] + text
         self._at = 0
 

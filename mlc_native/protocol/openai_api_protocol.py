@@ -142,13 +142,23 @@ class PromptTokensDetails(BaseModel):
     cached_tokens: int = 0
 
 
+class CompletionTokensDetails(BaseModel):
+    """Of the answer's tokens, ``reasoning_tokens`` are those up to the end of its reasoning."""
+
+    reasoning_tokens: int = 0
+
+
 class CompletionUsage(BaseModel):
-    """Token counts of a finished request; ``extra`` holds its times (seconds) and rates."""
+    """Token counts of a finished request; ``extra`` holds its times (seconds) and rates.
+
+    ``completion_tokens_details`` is there if the model marks reasoning.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     total_tokens: int = 0
     prompt_tokens_details: PromptTokensDetails = Field(default_factory=PromptTokensDetails)
+    completion_tokens_details: CompletionTokensDetails | None = None
     extra: dict[str, Any] | None = None
 
 

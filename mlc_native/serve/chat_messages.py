@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlc_native import _core
 from mlc_native.parsers.answer import AnswerParser, CallDelta, Delta, TextDelta
 from mlc_native.protocol.chat_messages import (
     ChatCompletionDelta,
@@ -16,20 +17,60 @@ from mlc_native.protocol.chat_messages import (
 from mlc_native.serve.answer_plan import AnswerPlan
 
 
+class _ReasoningTokens:
+    """Counts the tokens up to the end of the reasoning of an answer."""
+
+    def __init__(self, table: _core.TokenTable) -> None:
+        self._table = table
+        self._texts: list[str] = []
+        self._token_ids: list[int] = []
+        self._is_known = False
+        self.count = 0
+
+    def add(self, text: str, token_ids: list[int], end: int | None) -> None:
+        """``end``: see AnswerParser.reasoning_end, after it was given the text."""
+        if self._is_known:
+            return
+        self._texts.append(text)
+        self._token_ids += token_ids
+        if end is not None:
+            self._is_known = True
+            self._count_up_to(end)
+
+    def _count_up_to(self, end: int) -> None:
+        num_bytes = len("".join(self._texts)[:end].encode())
+        for token_id in self._token_ids:
+            if num_bytes <= 0:
+                return
+            num_bytes -= len(self._table.bytes(token_id))
+            self.count += 1
+
+
 class MessageStream:
     """The message of one sequence while it arrives."""
 
-    def __init__(self, plan: AnswerPlan) -> None:
+    def __init__(self, plan: AnswerPlan, table: _core.TokenTable | None) -> None:
         self._is_named = plan.is_named
+        counts = table is not None and plan.syntax.reasoning is not None
+        self._reasoning = _ReasoningTokens(table) if counts and table is not None else None
         self._parser = None if plan.syntax.is_plain else AnswerParser(plan.syntax)
 
-    def add(self, text: str, finish_reason: str | None) -> list[ChatCompletionDelta]:
-        """The deltas of more text. With a finish reason, the text is the last."""
+    @property
+    def reasoning_tokens(self) -> int | None:
+        """The number of tokens of the reasoning; None if the model does not mark it."""
+        return self._reasoning.count if self._reasoning is not None else None
+
+    def add(
+        self, text: str, token_ids: list[int], finish_reason: str | None
+    ) -> list[ChatCompletionDelta]:
+        """The deltas of more text, which are its tokens. With a finish reason, it is the last."""
         if self._parser is None:
             return [ChatCompletionDelta(content=text)] if text else []
         deltas = self._parser.feed(text)
         if finish_reason is not None:
             deltas += self._parser.finish()
+        if self._reasoning is not None:
+            self._reasoning.add(text, token_ids, self._parser.reasoning_end)
         return [_message_delta(delta) for delta in deltas]
 
     def finish_reason(self, finish_reason: Any) -> Any:
@@ -41,14 +82,13 @@ class MessageStream:
 
 
 def whole_message(
-    plan: AnswerPlan, text: str, finish_reason: Any
+    stream: MessageStream, text: str, token_ids: list[int], finish_reason: Any
 ) -> tuple[ChatCompletionMessage, Any]:
-    """The message of a whole answer, and its finish reason."""
-    stream = MessageStream(plan)
+    """The message of a whole answer, which ``stream`` has had nothing of, and its finish reason."""
     content: list[str] = []
     reasoning: list[str] = []
     calls: list[ChatToolCall] = []
-    for delta in stream.add(text, finish_reason or "stop"):
+    for delta in stream.add(text, token_ids, finish_reason or "stop"):
         content.append(delta.content or "")
         reasoning.append(delta.reasoning_content or "")
         for call in delta.tool_calls or ():

@@ -18,6 +18,7 @@ from mlc_native.protocol.openai_api_protocol import (
     CompletionRequest,
     CompletionResponse,
     CompletionResponseChoice,
+    CompletionTokensDetails,
     CompletionUsage,
     LogProbs,
     LogProbsContent,
@@ -32,6 +33,7 @@ from mlc_native.serve.prompt_logprobs import (
     prompt_logprobs,
     top_logprobs_by_text,
 )
+from mlc_native.tokenizers import Tokenizer
 
 
 def completion_usage(usage_json: str) -> CompletionUsage:
@@ -70,6 +72,7 @@ class ChatResponder:
         request_id: str,
         model_name: str,
         plan: AnswerPlan | None = None,
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         self._id = request_id
         self._model = request.model or model_name
@@ -77,6 +80,8 @@ class ChatResponder:
         self._include_usage = _include_usage(request)
         self.prompt_token_ids: list[int] | None = None  # if the response is to have token ids
         self._plan = plan or AnswerPlan()
+        counted = tokenizer if self._plan.syntax.reasoning is not None else None
+        self._token_table = counted.token_table if counted is not None else None
         self._messages: list[MessageStream] = []  # of a stream, one per sequence
         self._num_prompt_logprobs = request.prompt_logprobs
         self._prompt_logprobs: PromptLogProbs | None = None  # of the next chunk
@@ -91,8 +96,8 @@ class ChatResponder:
         if usage_json is not None:
             if not self._include_usage:
                 return []
-            return [self._chunk([], completion_usage(usage_json))]
-        self._messages = self._messages or [MessageStream(self._plan) for _ in outputs]
+            return [self._chunk([], self._usage(completion_usage(usage_json)))]
+        self._messages = self._messages or self._new_messages(len(outputs))
         if outputs[0].scored_prompt is not None:
             self._prompt_logprobs = prompt_logprobs(
                 outputs[0].scored_prompt, self._num_prompt_logprobs
@@ -108,7 +113,7 @@ class ChatResponder:
     ) -> list[ChatCompletionStreamResponseChoice]:
         """One choice per delta. The first has what belongs to the tokens, the last the end."""
         message = self._messages[index]
-        deltas = message.add(output.delta_text, output.finish_reason)
+        deltas = message.add(output.delta_text, output.delta_token_ids, output.finish_reason)
         token_ids = _returned(output.delta_token_ids, self.prompt_token_ids)
         if not deltas and (output.finish_reason or output.delta_logprob_json_strs or token_ids):
             deltas = [ChatCompletionDelta(content="")]
@@ -122,22 +127,37 @@ class ChatResponder:
     def response(self, outputs: list[list[CallbackStreamOutput]]) -> ChatCompletionResponse:
         """The response, from all batches of outputs."""
         answers, usage = _collect(outputs)
+        self._messages = self._new_messages(len(answers))
+        choices = [self._choice(index, answer) for index, answer in enumerate(answers)]
         scored = answers[0].scored_prompt
         return ChatCompletionResponse(
             id=self._id,
             created=self._created,
             model=self._model,
-            choices=[self._choice(index, answer) for index, answer in enumerate(answers)],
+            choices=choices,
             prompt_logprobs=(
                 prompt_logprobs(scored, self._num_prompt_logprobs) if scored is not None else None
             ),
-            usage=usage,
+            usage=usage and self._usage(usage),
             prompt_token_ids=self.prompt_token_ids,
         )
 
+    def _new_messages(self, count: int) -> list[MessageStream]:
+        return [MessageStream(self._plan, self._token_table) for _ in range(count)]
+
+    def _usage(self, usage: CompletionUsage) -> CompletionUsage:
+        counts = [message.reasoning_tokens for message in self._messages]
+        known = [count for count in counts if count is not None]
+        if known:
+            details = CompletionTokensDetails(reasoning_tokens=sum(known))
+            usage.completion_tokens_details = details
+        return usage
+
     def _choice(self, index: int, answer: _Answer) -> ChatCompletionResponseChoice:
         text = "".join(answer.texts)
-        message, finish_reason = whole_message(self._plan, text, answer.finish_reason)
+        message, finish_reason = whole_message(
+            self._messages[index], text, answer.token_ids, answer.finish_reason
+        )
         return ChatCompletionResponseChoice(
             index=index,
             finish_reason=finish_reason,

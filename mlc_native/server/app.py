@@ -21,6 +21,7 @@ from mlc_native.server.generation import Generation
 from mlc_native.server.messages import AnthropicErrors, CountTokens, MessagesDialect
 from mlc_native.server.models import Models
 from mlc_native.server.openai import OpenAIDialect
+from mlc_native.server.responses import ResponsesDialect
 from mlc_native.server.state import ServerState
 from mlc_native.server.status import Status
 from mlc_native.server.tokens import Detokenize, Tokenize
@@ -81,6 +82,7 @@ def _routes(state: ServerState) -> list[BaseRoute]:
     status = Status(state)
     chat = Generation(state, partial(OpenAIDialect, "chat"))
     completion = Generation(state, partial(OpenAIDialect, "completion"))
+    responses = Generation(state, ResponsesDialect)
     messages = AnthropicErrors(Generation(state, MessagesDialect))
     count_tokens = AnthropicErrors(CountTokens(state))
     routes: list[BaseRoute] = [
@@ -95,6 +97,7 @@ def _routes(state: ServerState) -> list[BaseRoute]:
         routes += [
             Route(f"{prefix}/chat/completions", chat, methods=["POST"]),
             Route(f"{prefix}/completions", completion, methods=["POST"]),
+            Route(f"{prefix}/responses", responses, methods=["POST"]),
             Route(f"{prefix}/messages", messages, methods=["POST"]),
             Route(f"{prefix}/messages/count_tokens", count_tokens, methods=["POST"]),
             Route(f"{prefix}/models", status.models),

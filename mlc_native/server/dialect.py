@@ -18,7 +18,7 @@ class Dialect(Protocol):
     Attributes:
         kind: "chat" or "completion": the ``create`` of the engine that answers.
         request_id: the id of the answer.
-        fields: arguments of ``create``.
+        fields: arguments of ``create``. With ``stream``, a whole answer is built from chunks, too.
         ignored: names of fields that have no effect.
         is_stream: the client wishes a stream.
     """
@@ -30,7 +30,10 @@ class Dialect(Protocol):
     is_stream: bool
 
     def response(self, response: Any) -> dict[str, Any]:
-        """The JSON object of a whole answer. Raises HttpError if there is none."""
+        """The JSON object of a whole answer. Raises HttpError if there is none.
+
+        ``response`` is the engine's, or None after ``events`` has had all chunks.
+        """
 
     def opening(self) -> bytes:
         """The events before the first chunk."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mlc_native.errors import invalid_request
+from mlc_native.errors import invalid_request, shown
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.server.config import ServerConfig
 
@@ -80,6 +80,30 @@ def integer(fields: Fields, *names: str) -> int | None:
     return None
 
 
+def object_field(fields: Fields, name: str) -> dict[str, Any]:
+    """A field that must be an object; {} if it is not there. Raises InvalidRequest."""
+    value = fields.get(name, {})
+    if not isinstance(value, dict):
+        raise invalid_request(name, f'"{name}" must be an object, got {shown(value)}')
+    return value
+
+
+def list_field(fields: Fields, name: str) -> list[Any]:
+    """A field that must be a list; [] if it is not there. Raises InvalidRequest."""
+    value = fields.get(name, [])
+    if not isinstance(value, list):
+        raise invalid_request(name, f'"{name}" must be a list, got {shown(value)}')
+    return value
+
+
+def texts_field(fields: Fields, name: str) -> list[str]:
+    """A field that must be a list of texts, none of them empty. Raises InvalidRequest."""
+    texts = list_field(fields, name)
+    if not all(isinstance(text, str) and text for text in texts):
+        raise invalid_request(name, f'"{name}" must be a list of texts that are not empty')
+    return texts
+
+
 def _check_unsupported(wishes: Fields) -> None:
     for name, is_harmless in _UNSUPPORTED.items():
         if name in wishes:
@@ -93,6 +117,8 @@ def _translate(wishes: Fields) -> None:
     priority = wishes.get("priority")
     if isinstance(priority, int) and not isinstance(priority, bool):  # vLLM: lower is earlier
         wishes["priority"] = "normal" if priority == 0 else "high" if priority < 0 else "low"
+    if "reasoning_effort" in wishes:
+        _set_effort(wishes, wishes.pop("reasoning_effort"))
     if wishes.get("best_of") == wishes.get("n", 1):
         wishes.pop("best_of", None)
     formats = _asked_formats(wishes)
@@ -101,6 +127,20 @@ def _translate(wishes: Fields) -> None:
         raise invalid_request(formats[1][0], f"only one of {names} can be served")
     if formats:
         wishes["response_format"] = formats[0][1]
+
+
+def _set_effort(wishes: Fields, effort: Any) -> None:
+    """Tells the chat template how much to reason; "none" turns reasoning off where that exists."""
+    if not isinstance(effort, str):
+        raise invalid_request(
+            "reasoning_effort", f'"reasoning_effort" must be a text, got {shown(effort)}'
+        )
+    variables: Fields = {"reasoning_effort": effort}
+    if effort == "none":
+        variables["enable_thinking"] = False
+    given = wishes.get("chat_template_kwargs", {})
+    if isinstance(given, dict):  # otherwise the engine refuses it
+        wishes["chat_template_kwargs"] = {**variables, **given}
 
 
 def _asked_formats(wishes: Fields) -> list[tuple[str, Any]]:

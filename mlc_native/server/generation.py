@@ -96,13 +96,22 @@ class Generation:
     async def _whole(
         self, dialect: Dialect, model: ServedModel, scope: Scope, send: Send, headers: Headers
     ) -> None:
-        response = await self._create(dialect, model)
-        self._state.metrics[model.name].observe(dialect.fields, response.usage)
+        created = await self._create(dialect, model)
+        response, usage = created, None
+        if dialect.fields.get("stream") is True:
+            response = None
+            async with aclosing(created):
+                async for chunk in created:
+                    usage = chunk.usage or usage
+                    dialect.events(chunk)
+        else:
+            usage = created.usage
+        self._state.metrics[model.name].observe(dialect.fields, usage)
 
         def write() -> bytes:
             return json_bytes(dialect.response(response))
 
-        is_long = _num_values(dialect.fields, response.usage) > LONG_ANSWER_VALUES
+        is_long = _num_values(dialect.fields, usage) > LONG_ANSWER_VALUES
         await send_json(
             send, 200, await self._state.on_thread(write) if is_long else write(), headers
         )

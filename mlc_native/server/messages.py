@@ -16,7 +16,7 @@ from mlc_native.server.gate import ERROR_BODY_KEY, send_json
 from mlc_native.server.messages_request import chat_body
 from mlc_native.server.state import ServerState
 from mlc_native.server.tokens import chat_tokens
-from mlc_native.server.wire import json_bytes, wire_finish
+from mlc_native.server.wire import named_event, wire_finish
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _ERROR_TYPES = {
@@ -109,18 +109,18 @@ class MessagesDialect:
         """See Dialect."""
         usage = {"input_tokens": 0, "output_tokens": 0}  # the last event has the counts
         message = {**self._message([]), "stop_reason": None, "stop_sequence": None, "usage": usage}
-        return _event("message_start", message=message)
+        return named_event("message_start", message=message)
 
     def events(self, chunk: Any) -> bytes:
         """See Dialect."""
         if chunk.usage is not None:
             delta = {"stop_reason": self._stop_reason, "stop_sequence": self._stops.found}
-            return _event("message_delta", delta=delta, usage=_usage(chunk.usage))
+            return named_event("message_delta", delta=delta, usage=_usage(chunk.usage))
         return b"".join(self._choice_events(choice) for choice in chunk.choices)
 
     def closing(self) -> bytes:
         """See Dialect."""
-        return _event("message_stop")
+        return named_event("message_stop")
 
     def error_events(self, error: MLCNativeError) -> bytes:
         """See Dialect."""
@@ -232,7 +232,7 @@ class _Blocks:
         if self._kind is None:
             return b""
         self._kind = None
-        return _event("content_block_stop", index=self.count - 1)
+        return named_event("content_block_stop", index=self.count - 1)
 
     def _open(self, kind: tuple[str, int], block: dict[str, Any]) -> bytes:
         if kind == self._kind:
@@ -240,15 +240,12 @@ class _Blocks:
         closed = self.stop()
         self._kind = kind
         self.count += 1
-        return closed + _event("content_block_start", index=self.count - 1, content_block=block)
+        return closed + named_event(
+            "content_block_start", index=self.count - 1, content_block=block
+        )
 
     def _delta(self, delta: dict[str, Any]) -> bytes:
-        return _event("content_block_delta", index=self.count - 1, delta=delta)
-
-
-def _event(kind: str, **fields: Any) -> bytes:
-    data = json_bytes({"type": kind, **fields})
-    return b"event: " + kind.encode() + b"\ndata: " + data + b"\n\n"
+        return named_event("content_block_delta", index=self.count - 1, delta=delta)
 
 
 def _usage(usage: Any) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mlc_native.errors import invalid_request, shown
-from mlc_native.server.fields import Fields
+from mlc_native.server.fields import Fields, list_field, object_field, texts_field
 
 _SAME = ("messages", "max_tokens", "temperature", "top_p", "top_k", "stream")
 _READ = {
@@ -33,39 +33,18 @@ def chat_body(body: Fields) -> tuple[Fields, list[str]]:
     chat = {name: fields[name] for name in _SAME if name in fields}
     chat["messages"] = _messages(fields)
     if "stop_sequences" in fields:
-        chat["stop"] = _texts(fields, "stop_sequences")
+        chat["stop"] = texts_field(fields, "stop_sequences")
     if fields.get("tools"):
-        chat["tools"] = [_tool(tool) for tool in _list(fields, "tools")]
-    chat.update(_tool_choice(_object(fields, "tool_choice")))
-    thinking = _object(fields, "thinking").get("type")
+        chat["tools"] = [_tool(tool) for tool in list_field(fields, "tools")]
+    chat.update(_tool_choice(object_field(fields, "tool_choice")))
+    thinking = object_field(fields, "thinking").get("type")
     if thinking in ("enabled", "disabled"):
         chat["chat_template_kwargs"] = {"enable_thinking": thinking == "enabled"}
-    form = _object(fields, "output_config").get("format")
+    form = object_field(fields, "output_config").get("format")
     if isinstance(form, dict) and form.get("type") == "json_schema":
         schema = {"name": "answer", "schema": form.get("schema")}
         chat["response_format"] = {"type": "json_schema", "json_schema": schema}
     return chat, [name for name in fields if name not in _READ]
-
-
-def _object(fields: Fields, name: str) -> dict[str, Any]:
-    value = fields.get(name, {})
-    if not isinstance(value, dict):
-        raise invalid_request(name, f'"{name}" must be an object, got {shown(value)}')
-    return value
-
-
-def _list(fields: Fields, name: str) -> list[Any]:
-    value = fields.get(name, [])
-    if not isinstance(value, list):
-        raise invalid_request(name, f'"{name}" must be a list, got {shown(value)}')
-    return value
-
-
-def _texts(fields: Fields, name: str) -> list[str]:
-    texts = _list(fields, name)
-    if not all(isinstance(text, str) and text for text in texts):
-        raise invalid_request(name, f'"{name}" must be a list of texts that are not empty')
-    return texts
 
 
 def _tool(tool: Any) -> dict[str, Any]:
@@ -97,7 +76,7 @@ def _messages(fields: Fields) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if fields.get("system"):
         messages.append({"role": "system", "content": _text(fields["system"], "system")})
-    for message in _list(fields, "messages"):
+    for message in list_field(fields, "messages"):
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ("user", "assistant"):
             raise invalid_request("messages", f"a message has the role {shown(role)}")

@@ -57,6 +57,17 @@ _MESSAGES = {
         "messages": {"type": "array", "items": _ANY_OBJECT},
     },
 }
+_RESPONSES = {
+    "type": "object",
+    "required": ["input"],
+    "properties": {
+        "input": {"anyOf": [{"type": "string"}, {"type": "array", "items": _ANY_OBJECT}]},
+        "instructions": {"type": ["string", "null"]},
+        "max_output_tokens": {"type": ["integer", "null"], "minimum": 1},
+        "tools": {"type": "array", "items": _ANY_OBJECT},
+    },
+}
+_STREAMS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
 _COUNT = {"type": "object", "required": ["messages"], "properties": _MESSAGES["properties"]}
 
 
@@ -66,6 +77,7 @@ def description() -> dict[str, Any]:
     posts = {
         "/v1/chat/completions": ("ChatCompletionRequest", "ChatCompletionResponse"),
         "/v1/completions": ("CompletionRequest", "CompletionResponse"),
+        "/v1/responses": ("ResponsesRequest", None),
         "/v1/messages": ("MessagesRequest", None),
         "/v1/messages/count_tokens": ("CountTokensRequest", None),
         "/v1/tokenize": ("TokenizeRequest", None),
@@ -73,7 +85,7 @@ def description() -> dict[str, Any]:
     }
     paths: dict[str, Any] = {}
     for path, (request, response) in posts.items():
-        is_stream = path in ("/v1/chat/completions", "/v1/completions", "/v1/messages")
+        is_stream = path in _STREAMS
         operation = {"post": _post(request, response, is_stream)}
         paths[path] = paths[path.removeprefix("/v1")] = operation
     gets = dict.fromkeys(
@@ -106,6 +118,7 @@ def _schemas() -> dict[str, Any]:
         "Error": _ERROR,
         "TokenizeRequest": _TOKENIZE,
         "DetokenizeRequest": _DETOKENIZE,
+        "ResponsesRequest": _RESPONSES,
         "MessagesRequest": _MESSAGES,
         "CountTokensRequest": _COUNT,
     }

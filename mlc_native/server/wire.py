@@ -15,6 +15,11 @@ def json_bytes(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def named_event(kind: str, **fields: Any) -> bytes:
+    """A server-sent event that has its type as a name and in its JSON."""
+    return b"event: " + kind.encode() + b"\ndata: " + json_bytes({"type": kind, **fields}) + b"\n\n"
+
+
 def wire_finish(choice: dict[str, Any], has_output: bool) -> None:
     """Replaces finish reasons that clients do not know. ``choice`` is changed.
 
