@@ -24,6 +24,7 @@ from mlc_native.cli.prompt import (
     make_reader,
     unquote,
 )
+from mlc_native.cli.remote import RemoteEngine, api_key
 from mlc_native.cli.session import COMPLETION_MAX_TOKENS, ChatSession
 from mlc_native.errors import EngineRequestError, InvalidConfig, InvalidRequest, LoadError
 from mlc_native.serve.engine import MLCEngine
@@ -35,8 +36,11 @@ _ERRORS = (InvalidRequest, InvalidConfig, EngineRequestError, LoadError, ValueEr
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``mlc-native chat``."""
     parser.add_argument(
-        "model", nargs="?", default="demo", help='model folder or hub id; default "demo"'
+        "model",
+        nargs="?",
+        help='model folder or hub id; default "demo". With --url: one of the server\'s models',
     )
+    _add_server_flags(parser)
     parser.add_argument(
         "--prompt", action="append", help="a turn to run instead of reading input; repeatable"
     )
@@ -66,6 +70,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine_arguments(parser, mode="interactive")
 
 
+def _add_server_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("a model on a server")
+    group.add_argument(
+        "--url", help="chat over HTTP with a server that has OpenAI's interface: http://host:port"
+    )
+    group.add_argument(
+        "--api-key", metavar="KEY", help="for the server; better in $MLC_NATIVE_API_KEY"
+    )
+
+
 def _shown(path: Path) -> str:
     return str(path).replace(str(Path.home()), "~", 1)
 
@@ -75,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     interactive = is_terminal() and not args.prompt
     display = _make_display(args, interactive)
     try:
-        with load_engine(MLCEngine, args.model, args, verbose=interactive) as engine:
+        with _open_engine(args, verbose=interactive) as engine:
             loop = ChatLoop(ChatSession(engine), display, args.stats, interactive)
             loop.apply(args)
             if args.prompt:
@@ -91,6 +105,12 @@ def run(args: argparse.Namespace) -> int:
         display.error(str(error))
         return 1
     return 1 if isinstance(display, PipeDisplay) and display.failed else 0
+
+
+def _open_engine(args: argparse.Namespace, verbose: bool) -> MLCEngine | RemoteEngine:
+    if args.url is not None:
+        return RemoteEngine(args.url, args.model, api_key(args.api_key))
+    return load_engine(MLCEngine, args.model or "demo", args, verbose=verbose)
 
 
 def _make_display(args: argparse.Namespace, interactive: bool) -> Display:

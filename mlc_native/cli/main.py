@@ -15,6 +15,7 @@ import mlc_native
 
 # Name, module, and what it does. A module is imported when its command is given.
 _COMMANDS = (
+    ("bench", "mlc_native.cli.bench", "measure a server or an engine under load"),
     ("chat", "mlc_native.cli.chat", "talk to a model"),
     ("generate", "mlc_native.cli.generate", "answer the requests in a file"),
     ("serve", "mlc_native.cli.serve", "serve a model over HTTP, with OpenAI's interface"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
+from collections.abc import Callable
 from typing import Any, TypeVar, get_args
 
 from mlc_native import _core
@@ -35,6 +37,30 @@ def parse_value(text: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError:
         return text
+
+
+def number(
+    kind: type[int] | type[float],
+    least: float,
+    greatest: float = math.inf,
+    *,
+    exclusive: bool = False,
+) -> Callable[[str], int | float]:
+    """The ``type`` of a flag whose value has a range. ``exclusive``: ``least`` is not allowed."""
+    name = "an integer" if kind is int else "a number"
+    end = "" if greatest == math.inf else f" and at most {greatest:g}"
+    text = f"must be {name} {'greater than' if exclusive else 'of at least'} {least:g}{end}"
+
+    def parse(value: str) -> int | float:
+        try:
+            parsed = kind(value)
+        except ValueError:
+            parsed = kind(least) - 1
+        if not least <= parsed <= greatest or (exclusive and parsed == least):
+            raise argparse.ArgumentTypeError(f'{text}, got "{value}"')
+        return parsed
+
+    return parse
 
 
 def engine_config_from_overrides(text: str) -> EngineConfig:

@@ -10,11 +10,10 @@ import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from mlc_native.cli.settings import SETTINGS, Arguments, ChatSettings
 from mlc_native.errors import InvalidRequest, invalid_config
-from mlc_native.serve.engine import MLCEngine
 
 COMPLETION_MAX_TOKENS = 256  # a model that continues a text seldom ends by itself
 _TOO_LONG = ("prompt", "inputs")  # fields of the error about a prompt that does not fit
@@ -22,10 +21,33 @@ _TOO_LONG = ("prompt", "inputs")  # fields of the error about a prompt that does
 Message = dict[str, str]
 
 
+class ChatEngine(Protocol):
+    """What a session needs: MLCEngine has it, and RemoteEngine."""
+
+    @property
+    def model_name(self) -> str:
+        """The model."""
+
+    @property
+    def conv_template(self) -> Any:
+        """None: the model continues texts only."""
+
+    @property
+    def chat(self) -> Any:
+        """``chat.completions.create``."""
+
+    @property
+    def completions(self) -> Any:
+        """``completions.create``."""
+
+    def metrics(self) -> Any:
+        """An object with ``metrics``."""
+
+
 class ChatSession:
     """The state of a chat. Each method either succeeds or leaves the conversation as it was."""
 
-    def __init__(self, engine: MLCEngine) -> None:
+    def __init__(self, engine: ChatEngine) -> None:
         self.engine = engine
         self.settings = ChatSettings(self._check)
         self.messages: list[Message] = []  # without the system prompt

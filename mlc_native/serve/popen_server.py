@@ -71,6 +71,7 @@ class PopenServer:
     def command(self) -> list[str]:
         """The command line of the server."""
         command = [sys.executable, "-m", "mlc_native", "serve", self.model]
+        command += ["--served-model-name", self.model]  # which MLC-LLM's answers carry
         command += ["--device", self.device, "--mode", self.mode]
         command += ["--host", self.host, "--port", str(self.port)]
         if self.model_lib is not None:

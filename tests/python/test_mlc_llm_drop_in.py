@@ -278,7 +278,7 @@ def test_a_server_process(folder: str) -> None:
     assert "max_num_sequence=3" in server.command()
     with server:
         with urllib.request.urlopen(f"{server.openai_v1_base_url}/models", timeout=60) as answer:
-            assert len(json.load(answer)["data"]) == 1
+            assert [model["id"] for model in json.load(answer)["data"]] == [folder]
         body = json.dumps({"messages": HELLO, "max_tokens": 2}).encode()
         request = urllib.request.Request(
             f"{server.openai_v1_base_url}/chat/completions",
