@@ -101,6 +101,7 @@ def _add_access_flags(parser: argparse.ArgumentParser) -> None:
         help="requests need this key or another one that is given; may be repeated. Better in "
         "$MLC_NATIVE_API_KEY, or several separated by commas in $MLC_NATIVE_API_KEYS",
     )
+    group.add_argument("--disable-page", action="store_true", help="no chat page at /")
     group.add_argument("--metrics-key", default="same", choices=["same", "none"])
     group.add_argument(
         "--allow-origins",
@@ -212,6 +213,7 @@ def _make_server(args: argparse.Namespace, models: list[ServedModel]) -> Any:
         stalled_reader_timeout_s=args.stalled_reader_timeout,
         stuck_step_timeout_s=args.stuck_step_timeout,
         metrics_compat=args.metrics_compat,
+        page=not args.disable_page,
         access_log=args.access_log,
         **{name: value for name, value in given.items() if value is not None},
     )

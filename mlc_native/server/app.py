@@ -21,6 +21,7 @@ from mlc_native.server.generation import Generation
 from mlc_native.server.messages import AnthropicErrors, CountTokens, MessagesDialect
 from mlc_native.server.models import Models
 from mlc_native.server.openai import OpenAIDialect
+from mlc_native.server.page import Page
 from mlc_native.server.responses import ResponsesDialect
 from mlc_native.server.state import ServerState
 from mlc_native.server.status import Status
@@ -93,6 +94,8 @@ def _routes(state: ServerState) -> list[BaseRoute]:
         Route("/metrics", status.metrics),
         Route("/openapi.json", status.openapi),
     ]
+    if state.config.page:
+        routes.append(Route("/", Page().get))
     for prefix in ("/v1", ""):
         routes += [
             Route(f"{prefix}/chat/completions", chat, methods=["POST"]),

@@ -33,7 +33,8 @@ class ServerConfig:
 
     Attributes:
         api_keys: a request must carry one of them as ``Authorization: Bearer KEY`` or
-            ``x-api-key: KEY``, except for ``/health``, ``/ready`` and ``/ping``. Empty: no key.
+            ``x-api-key: KEY``, except for ``/health``, ``/ready``, ``/ping`` and the page.
+            Empty: no key.
         metrics_key: "same" guards ``/metrics``, too; "none" leaves it open.
         allow_origins: origins of web pages that may call the server, "*" for all. Empty: CORS off.
         allow_methods: methods that those pages may use.
@@ -51,6 +52,7 @@ class ServerConfig:
             off, and its request ends.
         stuck_step_timeout_s: ``/health`` fails when a step of an engine takes longer.
         metrics_compat: "vllm" adds metrics with the names of vLLM's dashboards.
+        page: serve the chat page at ``/``, which needs no key.
         access_log: log a line of JSON for each request, to the logger ``mlc_native.access``.
     """
 
@@ -71,6 +73,7 @@ class ServerConfig:
     stalled_reader_timeout_s: float = 30
     stuck_step_timeout_s: float = 120
     metrics_compat: Literal["vllm", "none"] = "vllm"
+    page: bool = True
     access_log: bool = False
 
     def __post_init__(self) -> None:

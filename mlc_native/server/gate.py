@@ -32,7 +32,7 @@ from mlc_native.server.errors import (
 
 access_logger = logging.getLogger("mlc_native.access")
 
-OPEN_PATHS = {"/health", "/ready", "/ping"}
+OPEN_PATHS = {"/", "/health", "/ready", "/ping"}
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _SCOPE_KEY = "mlc_native.request_id"
 # In the scope: writes the errors of an endpoint whose clients expect another form than OpenAI's.

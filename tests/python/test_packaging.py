@@ -153,6 +153,7 @@ def test_contents(wheel: Path) -> None:
         "mlc_native/include/mlc_native/models/model.h",
         "mlc_native/include/mlc_native/support/check.h",
         "mlc_native/demo_model/config.json",
+        "mlc_native/server/page.html",
         "mlc_native/demo_model/tokenizer.json",
         "mlc_native/demo_model/model.safetensors",
     ]:
