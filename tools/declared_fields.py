@@ -50,7 +50,7 @@ def engine_fields() -> list[DeclaredField]:
     fields = []
     for name, doc in docs("engine_config.h").items():
         kind, default = members[name]
-        optional = re.fullmatch(r"std::optional<(\w+)>", kind)
+        optional = re.fullmatch(r"std::optional<([\w:]+)>", kind)
         if optional:
             fields.append(DeclaredField(name, TYPES[optional[1]], [], None, doc))
         elif kind in TYPES:

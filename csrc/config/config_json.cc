@@ -37,13 +37,8 @@ class FieldReader {
 
   template <typename T>
   void operator()(const Field& field, T EngineConfig::* member) {
-    ReadOutside(field, config_->*member);
-  }
-  // A field of the object that is no member.
-  template <typename T>
-  void ReadOutside(const Field& field, T& out) {
     known_.emplace_back(field.name);
-    if (fields_.Has(field.name)) Read(field, out);
+    if (fields_.Has(field.name)) Read(field, config_->*member);
   }
 
   void RefuseUnknown() const {
@@ -98,17 +93,6 @@ class FieldReader {
   EngineConfig* config_;
   std::vector<std::string> known_;
 };
-
-// Fields of the ancestor that choose among what this engine has one of.
-void ReadFixedFields(FieldReader& read) {
-  static constexpr const char* kKinds[] = {"kv_cache"};
-  int64_t one = 1;
-  std::string unused;
-  read.ReadOutside(Field{"tensor_parallel_shards", "", Between(1, 1)}, one);
-  read.ReadOutside(Field{"pipeline_parallel_stages", "", Between(1, 1)}, one);
-  read.ReadOutside(Field{"opt", "compiler flags; there is nothing to compile"}, unused);
-  read.ReadOutside(Field{"kv_state_kind", "", {}, kKinds}, unused);
-}
 
 // What is understood but not there.
 void CheckSupported(const EngineConfig& config) {
@@ -224,7 +208,6 @@ EngineConfig EngineConfig::FromJSONString(const std::string& json_text) {
   EngineConfig config;
   FieldReader read(fields, &config);
   VisitEngineFields(read);
-  ReadFixedFields(read);
   read.RefuseUnknown();
   CheckSupported(config);
   CheckTogether(config);

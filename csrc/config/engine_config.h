@@ -102,6 +102,13 @@ struct EngineConfig {
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   std::vector<std::string> visible_special_tokens;
+
+  // Settings of MLC-LLM's compiler, accepted with the values that have a meaning here.
+  std::optional<int64_t> tensor_parallel_shards;
+  std::optional<int64_t> pipeline_parallel_stages;
+  std::optional<std::string> opt;
+  std::optional<std::string> kv_state_kind;
+
   bool verbose = true;
 
   // Throws InvalidConfig naming the field: wrong type, unknown field, out of range.
@@ -210,12 +217,8 @@ void VisitQueueFields(Visitor&& visit) {
         &EngineConfig::timeout_s);
 }
 
-// Calls visit(Field, member) for each field of an EngineConfig.
 template <typename Visitor>
-void VisitEngineFields(Visitor&& visit) {
-  VisitModelFields(visit);
-  VisitSizeFields(visit);
-  VisitQueueFields(visit);
+void VisitStepFields(Visitor&& visit) {
   visit(Field{"speculative_mode", "\"disable\"; the others are not supported yet."},
         &EngineConfig::speculative_mode);
   visit(Field{"spec_draft_length", "tokens of a draft; only 0.", Between(0, 1024)},
@@ -231,6 +234,10 @@ void VisitEngineFields(Visitor&& visit) {
         &EngineConfig::prefix_cache_max_num_recycling_seqs);
   visit(Field{"prefill_mode", "\"hybrid\" (decoding goes on alongside a prefill) or \"chunked\"."},
         &EngineConfig::prefill_mode);
+}
+
+template <typename Visitor>
+void VisitTextFields(Visitor&& visit) {
   visit(Field{"grammar_compile_timeout_s",
               "for the grammar of one response_format, (0, 3600] "
               "seconds.",
@@ -252,6 +259,34 @@ void VisitEngineFields(Visitor&& visit) {
             "special tokens of the tokenizer that add their text to answers and to grammars. The "
             "Python engines add those that mark calls and reasoning in the formats of the model."},
       &EngineConfig::visible_special_tokens);
+}
+
+template <typename Visitor>
+void VisitCompilerFields(Visitor&& visit) {
+  static constexpr const char* kLevels[] = {"O0", "O1", "O2", "O3"};
+  static constexpr const char* kKinds[] = {"kv_cache"};
+  visit(Field{"tensor_parallel_shards", "only 1: a model runs on one device.", Between(1, 1)},
+        &EngineConfig::tensor_parallel_shards);
+  visit(Field{"pipeline_parallel_stages", "only 1: a model runs on one device.", Between(1, 1)},
+        &EngineConfig::pipeline_parallel_stages);
+  visit(Field{"opt",
+              "\"O0\", \"O1\", \"O2\" or \"O3\" of MLC-LLM's compiler; there is nothing to "
+              "compile here, and all mean the same.",
+              {},
+              kLevels},
+        &EngineConfig::opt);
+  visit(Field{"kv_state_kind", "only \"kv_cache\".", {}, kKinds}, &EngineConfig::kv_state_kind);
+}
+
+// Calls visit(Field, member) for each field of an EngineConfig.
+template <typename Visitor>
+void VisitEngineFields(Visitor&& visit) {
+  VisitModelFields(visit);
+  VisitSizeFields(visit);
+  VisitQueueFields(visit);
+  VisitStepFields(visit);
+  VisitTextFields(visit);
+  VisitCompilerFields(visit);
   visit(Field{"verbose",
               "show the progress of loads, downloads and builds of a CUDA library on a terminal, "
               "and one line about what was loaded; that line is also logged."},

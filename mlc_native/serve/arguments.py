@@ -145,6 +145,20 @@ class EngineFields:
     engines add those that mark calls and reasoning in the formats of the model.
     """
 
+    tensor_parallel_shards: int | None = None
+    """only 1: a model runs on one device."""
+
+    pipeline_parallel_stages: int | None = None
+    """only 1: a model runs on one device."""
+
+    opt: str | None = None
+    """"O0", "O1", "O2" or "O3" of MLC-LLM's compiler; there is nothing to compile here, and all
+    mean the same.
+    """
+
+    kv_state_kind: str | None = None
+    """only "kv_cache"."""
+
     verbose: bool = True
     """show the progress of loads, downloads and builds of a CUDA library on a terminal, and one
     line about what was loaded; that line is also logged.
@@ -184,6 +198,10 @@ class EngineSettings(TypedDict, total=False):
     tool_call_parser: str
     reasoning_parser: str
     visible_special_tokens: list[str]
+    tensor_parallel_shards: int | None
+    pipeline_parallel_stages: int | None
+    opt: str | None
+    kv_state_kind: str | None
     verbose: bool
 
 

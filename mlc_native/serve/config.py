@@ -18,13 +18,6 @@ from mlc_native.errors import invalid_config, shown
 from mlc_native.serve.arguments import EngineFields
 from mlc_native.serve.keywords import check_keywords, name_hint
 
-# Fields of MLC-LLM's compiler. Accepted with the only values that have a meaning here.
-_COMPILER_FIELDS: dict[str, tuple[Any, ...]] = {
-    "tensor_parallel_shards": (None, 1),
-    "pipeline_parallel_stages": (None, 1),
-    "opt": (None, "O0", "O1", "O2", "O3"),
-    "kv_state_kind": (None, "kv_cache"),
-}
 # Short names of types, as other engines have them.
 _DTYPES = {
     **{"bf16": "bfloat16", "fp16": "float16", "half": "float16"},
@@ -39,11 +32,6 @@ class EngineConfig(EngineFields):
     Ranges are checked by the engine before anything is loaded; what is wrong is named in an
     InvalidConfig.
     """
-
-    tensor_parallel_shards: int | None = None
-    pipeline_parallel_stages: int | None = None
-    opt: str | None = None
-    kv_state_kind: str | None = None
 
     @staticmethod
     def of(
@@ -89,19 +77,12 @@ class EngineConfig(EngineFields):
         return _from_fields(values)
 
     def engine_json(self) -> str:
-        """What the C++ engine reads: the fields that are set and that it knows.
+        """What the C++ engine reads: the fields that are set.
 
         Raises:
-            InvalidConfig: a value is of a type that no setting has, or a setting of MLC-LLM's
-                compiler has no meaning here.
+            InvalidConfig: a value is of a type that no setting has.
         """
         values = self._values()
-        for name, allowed in _COMPILER_FIELDS.items():
-            value = values.pop(name)
-            if not isinstance(value, (str, int, type(None))) or value not in allowed:
-                raise invalid_config(
-                    name, f'"{name}" must be one of {list(allowed)}, got {shown(value)}'
-                )
         values["additional_models"] = self._additional_models()
         set_values = {name: value for name, value in values.items() if value is not None}
         for name in {"dtype", "kv_cache_dtype"} & set_values.keys():

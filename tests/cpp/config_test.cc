@@ -106,6 +106,10 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   config.grammar_cache_bytes = 0;
   config.strict_weights = true;
   config.verbose = false;
+  config.tensor_parallel_shards = 1;
+  config.pipeline_parallel_stages = 1;
+  config.opt = "O3";
+  config.kv_state_kind = "kv_cache";
   const std::string text = config.AsJSONString();
   EXPECT_EQ(EngineConfig::FromJSONString(text).AsJSONString(), text);
   const json parsed = json::parse(text);
@@ -116,10 +120,10 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   EXPECT_EQ(parsed["weight_cache_dir"], "/cache");
   EXPECT_EQ(parsed["kv_cache_dtype"], "int8");
   EXPECT_EQ(parsed["tool_call_parser"], "hermes");
-  EXPECT_EQ(parsed.size(), 34u);
+  EXPECT_EQ(parsed.size(), 38u);
 }
 
-TEST(EngineConfigJson, AcceptsTheAncestorsFixedFields) {
+TEST(EngineConfigJson, AcceptsTheSettingsOfMlcLlmsCompiler) {
   EXPECT_NO_THROW(EngineConfig::FromJSONString(
       R"({"tensor_parallel_shards": 1, "pipeline_parallel_stages": 1, "opt": "O2",
           "kv_state_kind": "kv_cache", "max_history_size": 0, "attention_sink_size": 0})"));
@@ -183,6 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"timeout_s", R"({"timeout_s": 1e10})", "(0, 1e+09], got 1"},
         BadField{"timeout_s", R"({"timeout_s": "1"})", "got \"1\""},
         BadField{"kv_state_kind", R"({"kv_state_kind": "rnn_state"})", "kv_cache"},
+        BadField{"opt", R"({"opt": "O4"})", "\"O2\" or \"O3\""},
         BadField{"tensor_parallel_shards", R"({"tensor_parallel_shards": 2})",
                  "the integer 1, got 2"},
         BadField{"speculative_mode", R"({"speculative_mode": "eagle"})", "not supported yet"},
