@@ -56,7 +56,6 @@ class EngineImpl final : public Engine {
   std::string DebugCall(const std::string& name) override { return debug_functions_.Call(name); }
 
  private:
-  void RegisterDebugFunctions();
   void CheckAdmission(const Request& request) const;
   // The reason of an answer that is empty whatever the model says.
   std::optional<FinishReason> EmptyAnswer(RequestState& rstate);
@@ -137,7 +136,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
       jump_forward_(context_) {
   CreatePrefixCache();
   estate_->request_stream_callback_ = options.request_stream_callback;
-  RegisterDebugFunctions();
+  RegisterDebugFunctions(context_, config(), &debug_functions_);
   queue_->set_limit(config().max_queue_length.value_or(QueueLimit::kUnlimited));
 }
 
@@ -363,29 +362,6 @@ EngineGauges EngineImpl::Gauges() const {
           .prefix_cache_evicted_pages = cache != nullptr ? cache->num_evicted_pages() : 0,
           .grammars_cached = grammars_->num_cached(),
           .grammar_cache_bytes = grammars_->cached_bytes()};
-}
-
-void EngineImpl::RegisterDebugFunctions() {
-  debug_functions_.Register("dump_state", "queues, and every sequence of every live request",
-                            [this] { return StateJson(*estate_, kv_); });
-  debug_functions_.Register("dump_prefix_cache", "tokens and pages of the prefix cache",
-                            [this] { return PrefixCacheJson(*estate_); });
-  debug_functions_.Register("audit_pages", "checks pages, ids and queues; page counts", [this] {
-    AuditPages();
-    return PagesJson(*estate_, kv_);
-  });
-  debug_functions_.Register(
-      "memory_summary", "bytes of weights, KV cache, workspace and process",
-      [this] { return MemoryJson(loaded_.model->metadata(), config(), kv_); });
-  debug_functions_.Register("load_summary", "what is loaded: parameters, formats, tokens and bytes",
-                            [this] { return LoadSummaryJson(loaded_.model->metadata(), kv_); });
-  debug_functions_.Register("profiler_start", "times the phases of every step from now on",
-                            [this]() -> std::string {
-                              profiler_.Start();
-                              return "{}";
-                            });
-  debug_functions_.Register("profiler_stop", "count, sum and maximum of each phase since the start",
-                            [this] { return profiler_.Stop(); });
 }
 
 }  // namespace

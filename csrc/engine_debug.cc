@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "models/model.h"
+#include "observe/step_profiler.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -94,6 +96,89 @@ void AddQueue(const char* name, const Queue& queue, JsonWriter* json) {
   json->EndArray();
 }
 
+// {"kv_pages_total", "kv_pages_used", "kv_pages_free", "kv_pages_cached", "kv_pages_pinned",
+// "num_sequences", "num_live_ids"}
+std::string PagesJson(const EngineStateObj& estate, const PagedKvCache& kv) {
+  JsonWriter json;
+  AddPageCounts(estate, kv, &json.BeginObject());
+  return json.EndObject().Take();
+}
+
+// Bytes: {"weights", "kv_pool", "kv_used", "workspace", "process_resident"}.
+std::string MemoryJson(const ModelMetadata& model, const EngineConfig& config,
+                       const PagedKvCache& kv) {
+  const int64_t page_bytes = model.kv_bytes_per_token * kv.page_size();
+  const int64_t workspace_bytes =
+      model.workspace_bytes_per_token * *config.prefill_chunk_size +
+      model.workspace_bytes_per_sequence *
+          MaxLogitsRows(*config.max_num_sequence, *config.prefill_chunk_size);
+  JsonWriter json;
+  json.BeginObject()
+      .Add("weights", model.weight_bytes)
+      .Add("kv_pool", kv.pool().num_total() * page_bytes)
+      .Add("kv_used", kv.pool().num_used() * page_bytes)
+      .Add("workspace", workspace_bytes)
+      .Add("process_resident", ResidentMemoryBytes())
+      .EndObject();
+  return json.Take();
+}
+
+// {"num_parameters", "weight_format", "weight_bytes", "kv_tokens", "kv_bytes", "kv_format",
+// "compute", "unused_tensors"}
+std::string LoadSummaryJson(const ModelMetadata& model, const PagedKvCache& kv) {
+  const ModelDescription& description = model.description;
+  const int64_t kv_tokens = kv.pool().num_total() * kv.page_size();
+  JsonWriter json;
+  json.BeginObject()
+      .Add("num_parameters", description.num_parameters)
+      .Add("weight_format", description.weight_format)
+      .Add("weight_bytes", model.weight_bytes)
+      .Add("kv_tokens", kv_tokens)
+      .Add("kv_bytes", kv_tokens * model.kv_bytes_per_token)
+      .Add("kv_format", description.kv_format)
+      .Add("compute", description.compute)
+      .Name("unused_tensors")
+      .BeginArray();
+  for (const std::string& name : description.unused_tensors) json.Put(name);
+  json.EndArray().EndObject();
+  return json.Take();
+}
+
+// For each leaf of the prefix cache: the tokens up to its end and the pages that hold them.
+std::string PrefixCacheJson(const EngineStateObj& estate) {
+  JsonWriter json;
+  const auto add = [&json](const char* name, const std::vector<int32_t>& values) {
+    json.Name(name).BeginArray();
+    for (const int32_t value : values) json.Put(value);
+    json.EndArray();
+  };
+  json.BeginObject().Name("paths").BeginArray();
+  if (estate.prefix_cache != nullptr) {
+    for (const PrefixCache::Path& path : estate.prefix_cache->Paths()) {
+      json.BeginObject();
+      add("token_ids", path.tokens);
+      add("page_ids", path.page_ids);
+      json.EndObject();
+    }
+  }
+  return json.EndArray().EndObject().Take();
+}
+
+// The page counts, the queues and every sequence of every live request.
+std::string StateJson(const EngineStateObj& estate, const PagedKvCache& kv) {
+  JsonWriter json;
+  AddPageCounts(estate, kv, &json.BeginObject());
+  AddQueue("waiting_queue", estate.waiting_queue, &json);
+  AddQueue("running_queue", estate.running_queue, &json);
+  json.Name("requests").BeginObject();
+  for (const auto& [id, rstate] : estate.request_states) {
+    json.Name(id).BeginArray();
+    for (const RequestStateEntry& entry : rstate->entries) WriteEntry(entry, &json);
+    json.EndArray();
+  }
+  return json.EndObject().EndObject().Take();
+}
+
 }  // namespace
 
 void DebugFunctions::Register(const std::string& name, const std::string& help, Function function) {
@@ -138,80 +223,31 @@ void AuditState(EngineStateObj& estate, const PagedKvCache& kv) {
       << " pinned";
 }
 
-std::string PagesJson(const EngineStateObj& estate, const PagedKvCache& kv) {
-  JsonWriter json;
-  AddPageCounts(estate, kv, &json.BeginObject());
-  return json.EndObject().Take();
-}
-
-std::string MemoryJson(const ModelMetadata& model, const EngineConfig& config,
-                       const PagedKvCache& kv) {
-  const int64_t page_bytes = model.kv_bytes_per_token * kv.page_size();
-  const int64_t workspace_bytes =
-      model.workspace_bytes_per_token * *config.prefill_chunk_size +
-      model.workspace_bytes_per_sequence *
-          MaxLogitsRows(*config.max_num_sequence, *config.prefill_chunk_size);
-  JsonWriter json;
-  json.BeginObject()
-      .Add("weights", model.weight_bytes)
-      .Add("kv_pool", kv.pool().num_total() * page_bytes)
-      .Add("kv_used", kv.pool().num_used() * page_bytes)
-      .Add("workspace", workspace_bytes)
-      .Add("process_resident", ResidentMemoryBytes())
-      .EndObject();
-  return json.Take();
-}
-
-std::string LoadSummaryJson(const ModelMetadata& model, const PagedKvCache& kv) {
-  const ModelDescription& description = model.description;
-  const int64_t kv_tokens = kv.pool().num_total() * kv.page_size();
-  JsonWriter json;
-  json.BeginObject()
-      .Add("num_parameters", description.num_parameters)
-      .Add("weight_format", description.weight_format)
-      .Add("weight_bytes", model.weight_bytes)
-      .Add("kv_tokens", kv_tokens)
-      .Add("kv_bytes", kv_tokens * model.kv_bytes_per_token)
-      .Add("kv_format", description.kv_format)
-      .Add("compute", description.compute)
-      .Name("unused_tensors")
-      .BeginArray();
-  for (const std::string& name : description.unused_tensors) json.Put(name);
-  json.EndArray().EndObject();
-  return json.Take();
-}
-
-std::string PrefixCacheJson(const EngineStateObj& estate) {
-  JsonWriter json;
-  const auto add = [&json](const char* name, const std::vector<int32_t>& values) {
-    json.Name(name).BeginArray();
-    for (const int32_t value : values) json.Put(value);
-    json.EndArray();
-  };
-  json.BeginObject().Name("paths").BeginArray();
-  if (estate.prefix_cache != nullptr) {
-    for (const PrefixCache::Path& path : estate.prefix_cache->Paths()) {
-      json.BeginObject();
-      add("token_ids", path.tokens);
-      add("page_ids", path.page_ids);
-      json.EndObject();
-    }
-  }
-  return json.EndArray().EndObject().Take();
-}
-
-std::string StateJson(const EngineStateObj& estate, const PagedKvCache& kv) {
-  JsonWriter json;
-  AddPageCounts(estate, kv, &json.BeginObject());
-  AddQueue("waiting_queue", estate.waiting_queue, &json);
-  AddQueue("running_queue", estate.running_queue, &json);
-  json.Name("requests").BeginObject();
-  for (const auto& [id, rstate] : estate.request_states) {
-    json.Name(id).BeginArray();
-    for (const RequestStateEntry& entry : rstate->entries) WriteEntry(entry, &json);
-    json.EndArray();
-  }
-  return json.EndObject().EndObject().Take();
+void RegisterDebugFunctions(StepContext& context, const EngineConfig& config,
+                            DebugFunctions* functions) {
+  EngineStateObj& state = context.state;
+  const PagedKvCache& kv = context.kv;
+  const Model& model = context.model;
+  StepProfiler& profiler = *context.profiler;
+  functions->Register("dump_state", "queues, and every sequence of every live request",
+                      [&] { return StateJson(state, kv); });
+  functions->Register("dump_prefix_cache", "tokens and pages of the prefix cache",
+                      [&] { return PrefixCacheJson(state); });
+  functions->Register("audit_pages", "checks pages, ids and queues; page counts", [&] {
+    AuditState(state, kv);
+    return PagesJson(state, kv);
+  });
+  functions->Register("memory_summary", "bytes of weights, KV cache, workspace and process",
+                      [&] { return MemoryJson(model.metadata(), config, kv); });
+  functions->Register("load_summary", "what is loaded: parameters, formats, tokens and bytes",
+                      [&] { return LoadSummaryJson(model.metadata(), kv); });
+  functions->Register("profiler_start", "times the phases of every step from now on",
+                      [&]() -> std::string {
+                        profiler.Start();
+                        return "{}";
+                      });
+  functions->Register("profiler_stop", "count, sum and maximum of each phase since the start",
+                      [&] { return profiler.Stop(); });
 }
 
 }  // namespace mlc_native

@@ -1,4 +1,4 @@
-// What Engine::DebugCall shows and checks. Engine's thread only.
+// What Engine::DebugCall and Engine::AuditPages show and check. Engine's thread only.
 #pragma once
 
 #include <functional>
@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "engine_state.h"
 #include "kv/paged_kv_cache.h"
+#include "step/step_context.h"
 
 namespace mlc_native {
 
@@ -32,22 +33,9 @@ class DebugFunctions {
 // states; at idle no id is in use and no page but the pinned ones. Throws InternalError.
 void AuditState(EngineStateObj& estate, const PagedKvCache& kv);
 
-// {"kv_pages_total", "kv_pages_used", "kv_pages_free", "kv_pages_cached", "kv_pages_pinned",
-// "num_sequences", "num_live_ids"}
-std::string PagesJson(const EngineStateObj& estate, const PagedKvCache& kv);
-
-// Bytes: {"weights", "kv_pool", "kv_used", "workspace", "process_resident"}. `config` is resolved.
-std::string MemoryJson(const ModelMetadata& model, const EngineConfig& config,
-                       const PagedKvCache& kv);
-
-// {"num_parameters", "weight_format", "weight_bytes", "kv_tokens", "kv_bytes", "kv_format",
-// "compute", "unused_tensors"}
-std::string LoadSummaryJson(const ModelMetadata& model, const PagedKvCache& kv);
-
-// For each leaf of the prefix cache: the tokens up to its end and the pages that hold them.
-std::string PrefixCacheJson(const EngineStateObj& estate);
-
-// The page counts, the queues and every sequence of every live request.
-std::string StateJson(const EngineStateObj& estate, const PagedKvCache& kv);
+// Registers every debug function. They refer to `context` and to `config`, which is resolved; both
+// outlive them.
+void RegisterDebugFunctions(StepContext& context, const EngineConfig& config,
+                            DebugFunctions* functions);
 
 }  // namespace mlc_native
