@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mlc_native import _core
@@ -111,3 +112,23 @@ class RequestStreamOutput:
             )
             for delta in output.group
         ]
+
+
+StreamCallback = Callable[[list[RequestStreamOutput]], None]
+
+
+class Unpacking:
+    """The callback of a C++ engine: wraps its outputs for the callback of the Python engine.
+
+    It holds the method that returns that callback weakly: a strong reference from C++ to the Python
+    engine would be a cycle that the garbage collector cannot see.
+    """
+
+    def __init__(self, get_callback: Callable[[], StreamCallback | None]) -> None:
+        self._get_callback = weakref.WeakMethod(get_callback)
+
+    def __call__(self, outputs: list[_core.RequestStreamOutput]) -> None:
+        get_callback = self._get_callback()
+        callback = get_callback() if get_callback is not None else None
+        if callback is not None:
+            callback([RequestStreamOutput(output) for output in outputs])

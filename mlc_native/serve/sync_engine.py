@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,9 +19,9 @@ from mlc_native.errors import (
     shown,
 )
 from mlc_native.protocol.generation_config import GenerationConfig
-from mlc_native.serve import data
 from mlc_native.serve.arguments import EngineSettings
 from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.data import RequestStreamOutput, StreamCallback, Unpacking
 from mlc_native.serve.echo_engine import refuse_mock
 from mlc_native.serve.engine_state import FORK_GUARD, FORKED, keep_forever
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
@@ -58,8 +57,6 @@ from mlc_native.serve.sync_answers import (
     as_config_list,
     as_prompt_list,
 )
-
-StreamCallback = Callable[[list[data.RequestStreamOutput]], None]
 
 
 def check_callback(callback: object) -> None:
@@ -147,8 +144,9 @@ class SyncMLCEngine:
     def _create_core(
         self, config_json: str, callback: StreamCallback | None, progress: Callable[..., None]
     ) -> None:
+        unpacking = Unpacking(self.get_request_stream_callback)
         self._core = _core.Engine.create(
-            config_json, self.device, _Unpacking(self), self.trace_recorder, progress
+            config_json, self.device, unpacking, self.trace_recorder, progress
         )
         self._request_stream_callback = callback
 
@@ -219,10 +217,15 @@ class SyncMLCEngine:
         generation_config: GenerationConfig | Mapping[str, Any] | None = None,
         *,
         add_special_tokens: bool = True,
+        begins_turn: bool = False,
     ) -> Request:
         """Returns a validated request. ``inputs`` is text, token ids, data or a list of these.
 
-        With ``add_special_tokens``, text gets what the tokenizer puts around a text (BOS).
+        Args:
+            add_special_tokens: text gets what the tokenizer puts around a text (BOS).
+            begins_turn: the prompt ends where a turn of a chat begins, as one of ``render_chat``
+                does: the answer loses the leading space that the tokenizer's decoder strips from a
+                text. An answer that continues the prompt keeps it.
 
         Raises:
             InvalidRequest: the request can never be served.
@@ -236,7 +239,7 @@ class SyncMLCEngine:
             *(self.max_input_sequence_length, self._input_length_reason),
         )
         config = generation_config.apply_to(engine.default_generation_config(), self.tokenizer)
-        return engine.create_request(request_id, token_ids, config)
+        return engine.create_request(request_id, token_ids, config, begins_turn)
 
     def add_request(self, request: Request) -> None:
         """Queues a request. Raises InvalidRequest if its id is in use."""
@@ -324,6 +327,7 @@ class SyncMLCEngine:
         generation_config: Config | list[Config] | None = None,
         *,
         add_special_tokens: bool = True,
+        begins_turn: bool = False,
     ) -> Generated:
         """Answers all prompts and returns when the last one is finished.
 
@@ -333,6 +337,7 @@ class SyncMLCEngine:
             generation_config: one for all prompts, or a list with one per prompt.
             add_special_tokens: put what the tokenizer puts around a text (BOS) around prompts that
                 are texts.
+            begins_turn: see ``create_request``; for all prompts.
 
         Returns:
             ``texts[i][j]``, the j-th of n answers to prompt i, and ``logprobs[i][j]``, one JSON
@@ -348,7 +353,9 @@ class SyncMLCEngine:
         run = next(self._generate_ids)
         requests = [
             self.create_request(
-                f"generate-{run}-{i}", prompt, config, add_special_tokens=add_special_tokens
+                *(f"generate-{run}-{i}", prompt, config),
+                add_special_tokens=add_special_tokens,
+                begins_turn=begins_turn,
             )
             for i, (prompt, config) in enumerate(zip(prompt_list, configs, strict=True))
         ]
@@ -375,7 +382,7 @@ class SyncMLCEngine:
         """
         saved = self.get_request_stream_callback()
 
-        def collect(outputs: list[data.RequestStreamOutput]) -> None:
+        def collect(outputs: list[RequestStreamOutput]) -> None:
             others = [output for output in outputs if output.request_id not in answers]
             for output in outputs:
                 if output.request_id in answers:
@@ -393,20 +400,3 @@ class SyncMLCEngine:
                         self.abort_request(request_id)
             finally:
                 self.set_request_stream_callback(saved)
-
-
-class _Unpacking:
-    """The C++ engine's callback: wraps its outputs for the Python one.
-
-    It holds the Python engine weakly: a strong reference from C++ would be a cycle that the
-    garbage collector cannot see.
-    """
-
-    def __init__(self, engine: SyncMLCEngine) -> None:
-        self._engine = weakref.ref(engine)
-
-    def __call__(self, outputs: list[_core.RequestStreamOutput]) -> None:
-        engine = self._engine()
-        callback = engine.get_request_stream_callback() if engine is not None else None
-        if callback is not None:
-            callback([data.RequestStreamOutput(output) for output in outputs])

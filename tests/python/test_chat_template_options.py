@@ -5,15 +5,19 @@ render_chat, which shows it.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from facades import ALL_FACADES, OPENAI_FACADES
 
+from mlc_native import SyncMLCEngine
 from mlc_native.conversation import ChatTemplate
 from mlc_native.errors import InvalidRequest
 from mlc_native.protocol.conversation_protocol import Conversation
+from mlc_native.protocol.generation_config import GenerationConfig
 
 MakeModel = Callable[..., str]
 # As Qwen3's: without thinking, an empty thought is put in front of the answer.
@@ -183,7 +187,6 @@ def test_a_continued_answer_keeps_its_leading_space(tmp_path: Any) -> None:
     """What continues a message is no text of its own, so the decoder's strip is not for it."""
     pytest.importorskip("transformers")
     import sys
-    from pathlib import Path
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
     from make_random_checkpoint import make_checkpoint
@@ -203,6 +206,22 @@ def test_a_continued_answer_keeps_its_leading_space(tmp_path: Any) -> None:
                 prompt=rendered.token_ids, temperature=0, max_tokens=6
             )
             assert chat.choices[0].message.content == completion.choices[0].text
+
+
+def test_a_request_of_a_sync_engine_says_whether_a_turn_begins(
+    make_model: Callable[..., str], fake_lib: str
+) -> None:
+    model = make_model(answer=" hello")
+    path = Path(model) / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    steps = [tokenizer["decoder"], {"type": "Fuse"}, strip]
+    tokenizer["decoder"] = {"type": "Sequence", "decoders": steps}
+    path.write_text(json.dumps(tokenizer))
+    engine = SyncMLCEngine(model, model_lib=fake_lib)
+    greedy = GenerationConfig(temperature=0)
+    assert engine.generate(["x"], greedy)[0] == [[" hello"]]
+    assert engine.generate(["x"], greedy, begins_turn=True)[0] == [["hello"]]
 
 
 def test_a_conversation_of_mlc_takes_one_system_message() -> None:
