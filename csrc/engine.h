@@ -97,9 +97,9 @@ class Engine {
   // Every page is free or held by a live sequence or the cache. Throws InternalError. At idle: no
   // page is used.
   virtual void AuditPages() const = 0;
-  // Calls a debug function ("dump_state", "dump_prefix_cache", "audit_pages", "memory_summary",
-  // "profiler_start", "profiler_stop") and returns its JSON answer. Throws InvalidRequest for a
-  // name that does not exist, saying which do.
+  // Calls one of the debug functions that engine_debug.cc registers ("dump_state", "audit_pages"
+  // and so on) and returns its JSON answer. Throws InvalidRequest for a name that does not exist;
+  // the message lists those that do.
   virtual std::string DebugCall(const std::string& name) = 0;
 };
 
