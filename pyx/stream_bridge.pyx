@@ -24,7 +24,8 @@ cdef class CallbackStreamOutput:
     delta_logprob_json_strs: one JSON object per token if logprobs were requested, else None.
     finish_reason: None before the end of the sequence. request_final_usage_json_str: set only in
     the last output of a request. scored_prompt: see ScoredPrompt in serve/prompt_logprobs.py; set
-    only in the first output of a request with prompt_logprobs. request_id: of the request.
+    only in the first output of the first sequence of a request with prompt_logprobs. Each access
+    makes it, which takes long for a long prompt. request_id: of the request.
     """
 
     cdef readonly str request_id
@@ -33,7 +34,15 @@ cdef class CallbackStreamOutput:
     cdef readonly list delta_logprob_json_strs
     cdef readonly str finish_reason
     cdef readonly str request_final_usage_json_str
-    cdef readonly list scored_prompt
+    cdef object _with_scores  # the RequestStreamOutput that has them, or None
+
+    @property
+    def has_scored_prompt(self):
+        return self._with_scores is not None
+
+    @property
+    def scored_prompt(self):
+        return None if self._with_scores is None else self._with_scores.scored_prompt
 
     def __repr__(self):
         return (
@@ -131,10 +140,8 @@ cdef class Channel:
             else:
                 for i in range(len(group)):
                     _append_delta(outputs[i], group[i])
-            scored_prompt = item.scored_prompt
-            if scored_prompt is not None:
-                for i in range(len(outputs)):
-                    (<CallbackStreamOutput>outputs[i]).scored_prompt = scored_prompt
+            if item.has_scored_prompt:
+                (<CallbackStreamOutput>outputs[0])._with_scores = item
             message = item.error_message
             if message:
                 self._error = EngineRequestError(request_id, message)

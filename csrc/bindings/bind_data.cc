@@ -35,28 +35,22 @@ std::vector<std::vector<int32_t>> RequestInputs(const Request& request) {
   return inputs;
 }
 
-std::vector<std::string> LogprobJsonStrs(const SequenceDelta& delta) {
+std::vector<std::string> LogprobJsonStrs(const std::vector<SampleResult>& results,
+                                         const TokenTable* token_table) {
   std::vector<std::string> strs;
-  strs.reserve(delta.logprobs.size());
-  for (const SampleResult& result : delta.logprobs) {
-    strs.push_back(LogprobJson(result, delta.token_table.get()));
-  }
+  strs.reserve(results.size());
+  for (const SampleResult& result : results) strs.push_back(LogprobJson(result, token_table));
   return strs;
 }
 
-using ScoredToken = std::pair<std::vector<int32_t>, std::string>;
+std::vector<std::string> DeltaLogprobs(const SequenceDelta& delta) {
+  return LogprobJsonStrs(delta.logprobs, delta.token_table.get());
+}
 
-std::optional<std::vector<ScoredToken>> ScoredPrompt(const RequestStreamOutput& output) {
+std::optional<std::vector<std::string>> ScoredPrompt(const RequestStreamOutput& output) {
   if (!output.prompt_logprobs) return std::nullopt;
   const auto& [tokens, token_table] = *output.prompt_logprobs;
-  std::vector<ScoredToken> scored;
-  scored.reserve(tokens.size());
-  for (const SampleResult& result : tokens) {
-    std::vector<int32_t> ids = {result.token.token_id};
-    for (const TokenLogprob& top : result.top_logprobs) ids.push_back(top.token_id);
-    scored.emplace_back(std::move(ids), LogprobJson(result, token_table.get()));
-  }
-  return scored;
+  return LogprobJsonStrs(tokens, token_table.get());
 }
 
 std::optional<std::string> FinalUsageJson(const RequestStreamOutput& output) {
@@ -71,7 +65,7 @@ nb::list UnpackDeltas(const RequestStreamOutput& output) {
     nb::object text = delta.extra_prefix_string.empty()
                           ? nb::cast(delta.text)
                           : nb::cast(delta.extra_prefix_string + delta.text);
-    nb::object logprobs = delta.logprobs.empty() ? nb::none() : nb::cast(LogprobJsonStrs(delta));
+    nb::object logprobs = delta.logprobs.empty() ? nb::none() : nb::cast(DeltaLogprobs(delta));
     nb::object reason = delta.finish_reason ? nb::cast(ToString(*delta.finish_reason)) : nb::none();
     deltas.append(nb::make_tuple(std::move(text), nb::cast(delta.token_ids), std::move(logprobs),
                                  std::move(reason)));
@@ -131,20 +125,23 @@ void BindData(nb::module_& m) {
   nb::class_<SequenceDelta>(m, "SequenceDelta", "What one sequence of a request has new.")
       .def_ro("token_ids", &SequenceDelta::token_ids)
       .def_ro("text", &SequenceDelta::text)
-      .def_prop_ro("logprob_json_strs", &LogprobJsonStrs)
+      .def_prop_ro("logprob_json_strs", &DeltaLogprobs)
       .def_prop_ro("finish_reason", &FinishReasonName,
                    "\"stop\", \"length\", \"abort\", \"error\", \"timeout\" or None.")
       .def_ro("extra_prefix_string", &SequenceDelta::extra_prefix_string);
 
   nb::class_<RequestStreamOutput>(m, "RequestStreamOutput",
-                                  "News of one request; the last one has is_final set.")
+                                  "The new output of one request; the last one has is_final set.")
       .def_ro("request_id", &RequestStreamOutput::request_id)
       .def_ro("group", &RequestStreamOutput::group, "One SequenceDelta per sequence, or empty.")
-      .def_prop_ro("scored_prompt", &ScoredPrompt,
-                   "For each token of the prompt, its id followed by those of the alternatives, "
-                   "and their log-probabilities as JSON. The first token has none: its \"logprob\" "
-                   "means nothing. None except in the first output of a request with "
-                   "prompt_logprobs.")
+      .def_prop_ro("has_scored_prompt",
+                   [](const RequestStreamOutput& self) { return self.prompt_logprobs.has_value(); })
+      .def_prop_ro(
+          "scored_prompt", &ScoredPrompt, nb::call_guard<nb::gil_scoped_release>(),
+          "One JSON object per token of the prompt, with its log-probability and those of "
+          "its alternatives. The first token has none: its \"logprob\" means nothing. None "
+          "except in the first output of a request with prompt_logprobs. Made on each "
+          "access, without the GIL.")
       .def_prop_ro("request_final_usage_json_str", &FinalUsageJson)
       .def_ro("error_message", &RequestStreamOutput::error_message)
       .def_prop_ro("is_final", &RequestStreamOutput::is_final)

@@ -368,7 +368,7 @@ class SequenceDelta:
     def extra_prefix_string(self) -> str: ...
 
 class RequestStreamOutput:
-    """News of one request; the last one has is_final set."""
+    """The new output of one request; the last one has is_final set."""
 
     @property
     def request_id(self) -> str: ...
@@ -378,9 +378,12 @@ class RequestStreamOutput:
         """One SequenceDelta per sequence, or empty."""
 
     @property
-    def scored_prompt(self) -> list[tuple[list[int], str]] | None:
+    def has_scored_prompt(self) -> bool: ...
+
+    @property
+    def scored_prompt(self) -> list[str] | None:
         """
-        For each token of the prompt, its id followed by those of the alternatives, and their log-probabilities as JSON. The first token has none: its "logprob" means nothing. None except in the first output of a request with prompt_logprobs.
+        One JSON object per token of the prompt, with its log-probability and those of its alternatives. The first token has none: its "logprob" means nothing. None except in the first output of a request with prompt_logprobs. Made on each access, without the GIL.
         """
 
     @property

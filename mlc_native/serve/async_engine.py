@@ -182,7 +182,7 @@ class AsyncMLCEngine(OpenAIEngine):
     async def _answer(self, call: PreparedCall) -> Any:
         stream = self._stream(call.requests, call.setup)
         if call.stream:
-            return AsyncChunkStream(stream, call.responder)
+            return AsyncChunkStream(stream, call.responder, self._work)
         outputs = [each async for each in stream]
         return await self._work(call.responder.response, outputs)
 

@@ -307,8 +307,9 @@ class Batch:
 def _add(result: GenerationResult, outputs: list[CallbackStreamOutput]) -> None:
     if not result.choices:
         result.choices = [GenerationChoice() for _ in outputs]
-    if outputs[0].scored_prompt is not None:
-        result.prompt_logprobs = prompt_logprobs(outputs[0].scored_prompt)
+    scored = outputs[0].scored_prompt
+    if scored is not None:
+        result.prompt_logprobs = prompt_logprobs(scored)
     for choice, output in zip(result.choices, outputs, strict=True):
         choice.text += output.delta_text
         choice.token_ids += output.delta_token_ids

@@ -64,7 +64,7 @@ class EchoOutput:
     request_id: str
     deltas: list[Delta] = field(default_factory=list)
     request_final_usage_json_str: str | None = None
-    scored_prompt: None = None
+    has_scored_prompt: bool = False
     error_message: str = ""
 
     @property

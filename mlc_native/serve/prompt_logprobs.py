@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from mlc_native.protocol.openai_api_protocol import (
@@ -11,9 +12,9 @@ from mlc_native.protocol.openai_api_protocol import (
     PromptLogProbs,
 )
 
-# The engine's form, for each token of the prompt: its id followed by those of the alternatives, and
-# the JSON of a LogProbsContent. The first token has no log-probability.
-ScoredPrompt = Sequence[tuple[list[int], str]]
+# The engine's form: the JSON of a LogProbsContent for each token of the prompt. The first token has
+# no log-probability.
+ScoredPrompt = Sequence[str]
 
 
 def prompt_logprobs(scored: ScoredPrompt, num_top: int | None = None) -> PromptLogProbs:
@@ -23,16 +24,20 @@ def prompt_logprobs(scored: ScoredPrompt, num_top: int | None = None) -> PromptL
         num_top: the number of alternatives; default: all that the engine was asked for.
     """
     entries: PromptLogProbs = [None]
-    for ids, content_json in scored[1:]:
-        content = LogProbsContent.model_validate_json(content_json)
-        ranked = list(zip(ids[1:], content.top_logprobs, strict=True))[:num_top]
-        ranks = {token_id: rank for rank, (token_id, _) in enumerate(ranked, start=1)}
-        entry: dict[int, PromptLogProb] = {}
-        for token_id, top in [(ids[0], content), *ranked]:
-            entry[token_id] = PromptLogProb(
-                logprob=top.logprob, rank=ranks.get(token_id), decoded_token=top.token
-            )
-        entries.append(entry)
+    for content_json in scored[1:]:
+        content = json.loads(content_json)
+        ranked = content["top_logprobs"][:num_top]
+        ranks = {top["token_id"]: rank for rank, top in enumerate(ranked, start=1)}
+        entries.append(
+            {
+                token["token_id"]: PromptLogProb(
+                    logprob=token["logprob"],
+                    rank=ranks.get(token["token_id"]),
+                    decoded_token=token["token"],
+                )
+                for token in (content, *ranked)
+            }
+        )
     return entries
 
 
@@ -53,7 +58,7 @@ def echo_logprobs(scored: ScoredPrompt, text: str, num_top: int) -> CompletionLo
         text: the prompt as it is echoed.
         num_top: as for ``prompt_logprobs``.
     """
-    contents = [LogProbsContent.model_validate_json(content_json) for _, content_json in scored]
+    contents = [LogProbsContent.model_validate_json(content_json) for content_json in scored]
     logprobs = CompletionLogProbs(
         text_offset=text_offsets([bytes(content.bytes or []) for content in contents], text),
         token_logprobs=[None],

@@ -59,7 +59,8 @@ class _Answer:
         self.token_ids += output.delta_token_ids
         if output.delta_logprob_json_strs:
             self.logprobs += output.delta_logprob_json_strs
-        self.scored_prompt = output.scored_prompt or self.scored_prompt
+        if output.has_scored_prompt:
+            self.scored_prompt = output.scored_prompt
         self.finish_reason = output.finish_reason or self.finish_reason
 
 
@@ -98,10 +99,9 @@ class ChatResponder:
                 return []
             return [self._chunk([], self._usage(completion_usage(usage_json)))]
         self._messages = self._messages or self._new_messages(len(outputs))
-        if outputs[0].scored_prompt is not None:
-            self._prompt_logprobs = prompt_logprobs(
-                outputs[0].scored_prompt, self._num_prompt_logprobs
-            )
+        scored = outputs[0].scored_prompt
+        if scored is not None:
+            self._prompt_logprobs = prompt_logprobs(scored, self._num_prompt_logprobs)
         return [
             self._chunk([choice], None)
             for index, output in enumerate(outputs)

@@ -7,6 +7,7 @@ or of the several requests that one call became.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from mlc_native._stream_bridge import AsyncChannel, CallbackStreamOutput, SyncChannel
@@ -125,9 +126,15 @@ class AsyncChunkStream(Generic[ChunkT]):
     Closing or dropping it before the end aborts the request. One task at a time.
     """
 
-    def __init__(self, stream: AsyncRequestStream, responder: Responder) -> None:
+    def __init__(
+        self,
+        stream: AsyncRequestStream,
+        responder: Responder,
+        work: Callable[..., Awaitable[Any]],  # runs a function on a thread
+    ) -> None:
         self._stream = stream
         self._responder = responder
+        self._work = work
         self._ready: deque[ChunkT] = deque(responder.opening())
 
     def __aiter__(self) -> Self:
@@ -135,8 +142,19 @@ class AsyncChunkStream(Generic[ChunkT]):
 
     async def __anext__(self) -> ChunkT:
         while not self._ready:
-            self._ready.extend(self._responder.chunks(await anext(self._stream)))
+            self._ready.extend(await self._chunks(await anext(self._stream)))
         return self._ready.popleft()
+
+    async def _chunks(self, outputs: Outputs) -> list[ChunkT]:
+        if not outputs[0].has_scored_prompt:
+            return self._responder.chunks(outputs)
+        # The scores of a long prompt are too much for the event loop.
+        try:
+            chunks: list[ChunkT] = await self._work(self._responder.chunks, outputs)
+        except BaseException:
+            self._stream.close()
+            raise
+        return chunks
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -65,6 +66,14 @@ def _num_values(fields: Fields, usage: Any) -> int:
         return num_tokens if fields.get("return_token_ids") else 0
     alternatives = integer(fields, "top_logprobs") or integer(fields, "logprobs") or 0
     return num_tokens * (1 + alternatives + (integer(fields, "prompt_logprobs") or 0))
+
+
+def _num_scores(chunk: Any) -> int:
+    """About the number of JSON values of the log-probabilities of a prompt in a chunk."""
+    pieces = [chunk, *chunk.choices]
+    scores = [getattr(piece, "prompt_logprobs", None) or () for piece in pieces]
+    scores += [getattr(getattr(piece, "logprobs", None), "top_logprobs", ()) for piece in pieces]
+    return sum(len(each) * (1 + len(each[-1] or ())) for each in scores if each)
 
 
 class Generation:
@@ -127,7 +136,9 @@ class Generation:
                 async for chunk in chunks:
                     if chunk.usage is not None:
                         self._state.metrics[model.name].observe(dialect.fields, chunk.usage)
-                    await stream.send(dialect.events(chunk))
+                    write = partial(dialect.events, chunk)
+                    is_long = _num_scores(chunk) > LONG_ANSWER_VALUES
+                    await stream.send(await self._state.on_thread(write) if is_long else write())
                 await stream.send(dialect.closing())
             except ClientGone:
                 raise

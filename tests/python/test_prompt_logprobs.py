@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +14,12 @@ from facades import ALL_FACADES, OPENAI_FACADES
 from fake_model import EOS
 from transformers import AutoModelForCausalLM
 
-from mlc_native import EngineConfig, MLCEngine, SyncMLCEngine
+from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine, SyncMLCEngine
 from mlc_native.errors import InvalidRequest
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import GenerationConfig
-from mlc_native.serve.prompt_logprobs import text_offsets
+from mlc_native.serve import responses
+from mlc_native.serve.prompt_logprobs import prompt_logprobs, text_offsets
 
 MakeModel = Callable[..., str]
 TEXT = "What is the capital of France? The capital of France is Paris, where 2 + 2 = 4."
@@ -201,6 +204,30 @@ def test_a_batch_has_them(make_model: MakeModel, fake_lib: str) -> None:
     assert first.prompt_logprobs is not None
     assert [entry and next(iter(entry)) for entry in first.prompt_logprobs] == [None, *b"ox"]
     assert plain.prompt_logprobs is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_event_loop_does_not_make_the_scores(
+    make_model: MakeModel, fake_lib: str, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    threads = []
+
+    def recorded(*arguments: Any) -> Any:
+        threads.append(threading.current_thread())
+        return prompt_logprobs(*arguments)
+
+    async def ask() -> None:
+        async with AsyncMLCEngine(make_model(peak=3), model_lib=fake_lib) as engine:
+            arguments: dict[str, Any] = {"prompt": "wox", "max_tokens": 1, "stream": stream}
+            arguments["extra_body"] = {"prompt_logprobs": 1}
+            answer: Any = await engine.completions.create(**arguments)
+            chunks = [chunk async for chunk in answer] if stream else [answer]
+            assert len(chunks[0].choices[0].prompt_logprobs) == len("wox")
+
+    monkeypatch.setattr(responses, "prompt_logprobs", recorded)
+    asyncio.run(ask())
+    assert len(threads) == 1
+    assert threading.current_thread() not in threads
 
 
 # ------------------------------------------------------------------------------- OpenAI's interface

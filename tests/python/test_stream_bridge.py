@@ -34,7 +34,7 @@ class Output:
     group: list[Delta] = field(default_factory=list)
     request_final_usage_json_str: str | None = None
     error_message: str = ""
-    scored_prompt: list[tuple[list[int], str]] | None = None
+    scored_prompt: list[str] | None = None
 
     def unpack_deltas(self) -> list[tuple[str, list[int], list[str] | None, str | None]]:
         return [
@@ -46,6 +46,10 @@ class Output:
             )
             for d in self.group
         ]
+
+    @property
+    def has_scored_prompt(self) -> bool:
+        return self.scored_prompt is not None
 
     @property
     def is_final(self) -> bool:
