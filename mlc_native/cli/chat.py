@@ -87,7 +87,7 @@ def _shown(path: Path) -> str:
 def run(args: argparse.Namespace) -> int:
     """Runs the chat. Exit status 0, or 1 if the model, a setting or a turn failed."""
     interactive = is_terminal() and not args.prompt
-    display = _make_display(args, interactive)
+    display = make_display(interactive, args.markdown)
     try:
         with _open_engine(args, verbose=interactive) as engine:
             loop = ChatLoop(ChatSession(engine), display, args.stats, interactive)
@@ -113,13 +113,14 @@ def _open_engine(args: argparse.Namespace, verbose: bool) -> MLCEngine | RemoteE
     return load_engine(MLCEngine, args.model or "demo", args, verbose=verbose)
 
 
-def _make_display(args: argparse.Namespace, interactive: bool) -> Display:
+def make_display(interactive: bool, markdown: bool = True) -> Display:
+    """Where a chat is shown: a terminal, or the two outputs of a program in a pipe."""
     if not interactive:
         return PipeDisplay()
     from rich.console import Console
 
     console = Console(file=sys.stdout)
-    return TerminalDisplay(console, args.markdown and not console.is_dumb_terminal)
+    return TerminalDisplay(console, markdown and not console.is_dumb_terminal)
 
 
 class _Prompts:
@@ -145,7 +146,7 @@ class ChatLoop:
         self._display = display
         self._stats = stats
         self._interactive = interactive
-        self._chat = Chat(session, display, self._turn)
+        self.chat = Chat(session, display, self.turn)
 
     def apply(self, args: argparse.Namespace) -> None:
         """Applies the settings of the command line. Raises InvalidConfig, InvalidRequest."""
@@ -186,15 +187,16 @@ class ChatLoop:
         """Handles one turn or command. What goes wrong is shown and does not end the chat."""
         try:
             if text.startswith("/") and not quoted:
-                run_command(self._chat, text)
+                run_command(self.chat, text)
             elif text:
-                self._turn(text)
+                self.turn(text)
         except BrokenPipeError:
             raise
         except _ERRORS as error:
             self._display.error(str(error))
 
-    def _turn(self, text: str) -> None:
+    def turn(self, text: str) -> None:
+        """Shows the answer to a turn. Raises the errors of ``create``."""
         with closing(self._session.answer(text)) as pieces:
             self._show(pieces)
         if self._session.finish_reason == "length":

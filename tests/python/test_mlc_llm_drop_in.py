@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import socket
+import sys
 import urllib.request
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from fake_model import write_model
 from mlc_native import AsyncMLCEngine, MLCEngine
 from mlc_native.conversation_template import Conversation, ConvTemplateRegistry
 from mlc_native.errors import InvalidConfig, InvalidRequest
+from mlc_native.interface.chat import ChatState
 from mlc_native.json_ffi import JSONFFIEngine
 from mlc_native.protocol.conversation_protocol import MessagePlaceholders
 from mlc_native.protocol.error_protocol import BadRequestError
@@ -296,3 +300,35 @@ def test_a_server_process_that_cannot_start(folder: str) -> None:
     server = PopenServer(folder + "/none", model_lib=MOCK_ECHO, port=0)
     with pytest.raises(RuntimeError, match="ended with status"):
         server.start()
+
+
+# ---- a chat ----
+
+
+def test_a_chat_state(
+    echo: MLCEngine, json_engine: JSONFFIEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for engine in (echo, json_engine):
+        state = ChatState(engine)
+        state.stats()
+        state.generate("hi")
+        assert capsys.readouterr() == ("user: hi\nassistant: \n", "no answer yet\n")
+        assert [message["role"] for message in state.history] == ["user", "assistant"]
+        assert state.last_finished_request_usage.prompt_tokens == 20
+        state.metrics()
+        assert "completion_tokens_sum" in capsys.readouterr().err
+        state.reset()
+        assert state.history == []
+
+
+def test_a_chat_state_reads_turns_and_commands(
+    echo: MLCEngine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("/set max_tokens=2\nhello\n/exit\nnever\n"))
+    state = ChatState(echo)
+    state.chat()
+    assert capsys.readouterr().out == "us\n"
+    assert state.overrides == {"max_tokens": 2}
+    no_metrics = ChatState(SimpleNamespace(chat=echo.chat))
+    with pytest.raises(InvalidRequest, match="no metrics"):
+        no_metrics.metrics()

@@ -1,0 +1,1 @@
+"""Programs on top of an engine, by MLC-LLM's names."""
