@@ -41,32 +41,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='model folder or hub id; default "demo". With --url: one of the server\'s models',
     )
     _add_server_flags(parser)
-    parser.add_argument(
+    group = parser.add_argument_group("turns and answers")
+    group.add_argument(
         "--prompt", action="append", help="a turn to run instead of reading input; repeatable"
     )
-    parser.add_argument("--system", metavar="TEXT", help="the system prompt")
+    group.add_argument("--system", metavar="TEXT", help="the system prompt")
     for name in FLAGS:
-        parser.add_argument(
+        group.add_argument(
             "--" + name.replace("_", "-"), metavar="X", help=f"the setting {name} of the answers"
         )
-    parser.add_argument(
+    group.add_argument(
         "--template-args", metavar="JSON", help="an object of variables for the chat template"
     )
-    parser.add_argument("--set", default="", help='further settings, "name=value;..."')
-    parser.add_argument("--stats", action="store_true", help="tokens and speed after each answer")
-    parser.add_argument(
+    group.add_argument("--set", default="", help='further settings, "name=value;..."')
+    group = parser.add_argument_group("display")
+    group.add_argument("--stats", action="store_true", help="tokens and speed after each answer")
+    group.add_argument(
         "--markdown",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="show answers as Markdown on a terminal",
     )
-    parser.add_argument(
+    group.add_argument(
         "--history",
         action=argparse.BooleanOptionalAction,
         default=True,
         help=f"keep typed turns in {_shown(history_file())}".replace("%", "%%"),
     )
-    parser.add_argument("--echo", action="store_true", help="print each turn before its answer")
+    group.add_argument("--echo", action="store_true", help="print each turn before its answer")
     add_engine_arguments(parser, mode="interactive")
 
 

@@ -102,13 +102,14 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_engine_arguments(parser: argparse.ArgumentParser, mode: str) -> None:
     """Adds everything that an engine takes except the model: device, mode, settings."""
-    parser.add_argument(
+    group = parser.add_argument_group("engine")
+    group.add_argument(
         "--device", default="auto",
         help='"cpu", "cuda" (the first GPU), "cuda:i", or "auto": a GPU where one is, else the CPU',
     )  # fmt: skip
-    parser.add_argument("--model-lib", help="plug-in library that creates the model")
-    parser.add_argument("--mode", default=mode, choices=get_args(Mode))
-    parser.add_argument("--overrides", default="", help='engine settings, "name=value;..."')
+    group.add_argument("--model-lib", help="plug-in library that creates the model")
+    group.add_argument("--mode", default=mode, choices=get_args(Mode))
+    group.add_argument("--overrides", default="", help='engine settings, "name=value;..."')
     add_engine_flags(parser)
 
 

@@ -50,7 +50,8 @@ class MLCEngine(OpenAIEngine):
         model: model folder, "demo" (the model inside this package) or hub id.
         device: "cpu", "cuda" (the first GPU), "cuda:i", or "auto" (a GPU where one can be used); or
             an object that prints as one of them, such as a torch.device.
-        model_lib: plug-in library that creates the model; None is the decoder of the device.
+        model_lib: plug-in library that creates the model; None is the decoder of the device, and
+            "mock://echo" an engine without weights that answers with the prompt.
         mode: "auto" (as many sequences as fit into memory), or MLC-LLM's "local" (at most 4
             sequences and 8192 tokens), "interactive" (one sequence) and "server" (as many as fit,
             with a limited queue).

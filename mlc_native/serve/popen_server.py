@@ -32,7 +32,7 @@ class PopenServer:
         model_lib: as for MLCEngine.
         mode: as for MLCEngine.
         engine_config: further settings, also as a dict.
-        enable_debug: for MLC-LLM's callers; not used.
+        enable_debug: MLC-LLM's argument; it changes nothing.
         enable_tracing: record events of requests.
         host: where the server listens.
         port: where the server listens.
