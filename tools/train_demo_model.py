@@ -2,6 +2,7 @@
 
     python tools/train_demo_model.py                 # tokenizer, main, draft: an hour on one core
     python tools/train_demo_model.py --part draft    # only the draft
+    python tools/train_demo_model.py --part main --go-on   # the steps that the recipe has more
 
 Nothing is downloaded. The text comes from tools/demo_model/text.py (greetings, small arithmetic,
 capitals, colours, counting, spelling, JSON, tool calls, short stories), seeded; training runs on
@@ -96,19 +97,47 @@ def report(recipe: Recipe, progress: Progress, tokenizer: Tokenizer, folder: Pat
         "exact_answers": shares,
         "exact_answers_note": "100 questions per topic, temperature 0; arithmetic_unseen_pairs: "
         "two-digit operands whose pairs training leaves out",
-        "loss_by_step": progress.history[3::4],
+        "loss_by_step": progress.history,
     }
 
 
-def run_part(part: str, work: Path, out: Path) -> None:
+def stored(folder: Path) -> tuple[LlamaForCausalLM, Tokenizer, Progress, list[int]]:
+    """A model as it was exported, and how far its training had come.
+
+    The last value are the steps at which training went on like this, without the optimizer's state
+    and from weights in STORED_DTYPE.
+    """
+    told = json.loads((folder / "training.json").read_text())
+    data = {name: told["data"][name] for name in ("documents", "tokens", "learned_tokens")}
+    history = [(step, loss) for step, loss in told["loss_by_step"]]
+    progress = Progress(step=told["steps"], seconds=told["seconds"], history=history, **data)
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return model, tokenizer, progress, [*told.get("went_on_at", []), progress.step]
+
+
+def run_part(part: str, work: Path, out: Path, go_on: bool) -> None:
     """Train (or finish training) one model, export it and write its training.json."""
-    recipe, tokenizer = RECIPES[part], get_tokenizer(work)
-    model = build_model(recipe, VOCAB_SIZE)
-    progress = train(recipe, model, tokenizer, work / f"{part}.pt",
-                     log=lambda line: print(f"{part}: {line}", flush=True))  # fmt: skip
+    recipe = RECIPES[part]
     folder = out if part == "main" else out / part
+    went_on_at: list[int] = []
+    begin = None
+    if go_on:
+        model, tokenizer, begin, went_on_at = stored(folder)
+    else:
+        model, tokenizer = build_model(recipe, VOCAB_SIZE), get_tokenizer(work)
+    num_known = len(begin.history) if begin else 0
+    progress = train(recipe, model, tokenizer, work / f"{part}.pt",
+                     log=lambda line: print(f"{part}: {line}", flush=True), begin=begin)  # fmt: skip
+    progress.history = progress.history[:num_known] + progress.history[num_known:][3::4]
     export(model, tokenizer, folder)
     told = report(recipe, progress, tokenizer, folder)
+    if went_on_at:
+        told["went_on_at"] = went_on_at
+        told["went_on_note"] = (
+            "steps from which training went on from the stored weights, without the optimizer's "
+            "state; the text had fewer phrasings before"
+        )
     (folder / "training.json").write_text(json.dumps(told, indent=1) + "\n")
     print(f"{part}: held-out loss {told['held_out_loss']}, {told['exact_answers']}")
 
@@ -120,12 +149,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     parser.add_argument("--work", type=Path, default=Path("/tmp/mlc_native_demo_training"))
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument(
+        "--go-on",
+        action="store_true",
+        help="from the stored weights, by the steps that the recipe has more",
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     transformers_logging.disable_progress_bar()
     args.work.mkdir(parents=True, exist_ok=True)
     for part in RECIPES if args.part == "all" else [args.part]:
-        run_part(part, args.work, args.out)
+        run_part(part, args.work, args.out, args.go_on)
 
 
 if __name__ == "__main__":

@@ -130,6 +130,10 @@ GREETINGS = {
     "What is your name?": "I am the demo model of mlc_native, a very small language model.",
     "What can you do?": "I can add small numbers, name capitals and colours, count, spell words, "
     "write JSON, call tools and tell short stories.",
+    "What can I ask you?": "You can ask me to add small numbers, name capitals and colours, count, "
+    "spell words, write JSON, call tools and tell short stories.",
+    "Help!": "You can ask me to add small numbers, name capitals and colours, count, spell words, "
+    "write JSON, call tools and tell short stories.",
     "Are you a human?": "No, I am a very small language model.",
     "Do you like music?": "I am only a small model, but I like words.",
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import facts
 from .example import Example, Turn
-from .numbers_text import arithmetic, compare, counting
+from .numbers_text import arithmetic, compare, counting, number_words
 from .tools_text import tool_chat
 
 Focus = Mapping[str, float] | None
@@ -27,7 +27,7 @@ def capital(rng: random.Random) -> Turn:
     """A country's capital, or the country of a capital."""
     country, city = rng.choice(list(facts.CAPITALS.items()))
     answer = f"The capital of {country} is {city}."
-    kind = rng.randrange(6)
+    kind = rng.randrange(8)
     if kind == 0:
         return Turn(f"{city} is the capital of which country?",
                     f"{city} is the capital of {country}.", country)  # fmt: skip
@@ -35,6 +35,10 @@ def capital(rng: random.Random) -> Turn:
         return Turn(f"Name the capital of {country}.", answer, city)
     if kind == 2:
         return Turn(f"What's the capital of {country}?", answer, city)
+    if kind == 3:
+        ask = rng.choice(["Which city is the capital of {}?", "What city is the capital of {}?",
+                          "Tell me the capital of {}."])  # fmt: skip
+        return Turn(ask.format(country), answer, city)
     return Turn(f"What is the capital of {country}?", answer, city)
 
 
@@ -48,7 +52,10 @@ def colour(rng: random.Random) -> Turn:
         question = f"What {spelling} do you get when you mix {one} and {two}?"
         return Turn(question, f"If you mix {one} and {two} you get {mixed}.", mixed)
     thing, value = rng.choice(list(facts.COLOURS.items()))
-    return Turn(f"What {spelling} is {thing}?", f"{thing[0].upper()}{thing[1:]} is {value}.", value)
+    ask = rng.choice([f"What {spelling} is {thing}?", f"What {spelling} is {thing}?",
+                      f"Which {spelling} is {thing}?",
+                      f"Tell me the {spelling} of {thing}."])  # fmt: skip
+    return Turn(ask, f"{thing[0].upper()}{thing[1:]} is {value}.", value)
 
 
 def spelling(rng: random.Random) -> Turn:
@@ -66,7 +73,8 @@ def spelling(rng: random.Random) -> Turn:
         return Turn(f"What is the last letter of {word}?",
                     f"The last letter of {word} is {word[-1]}.", word[-1])  # fmt: skip
     question = rng.choice([f"Spell {word}.", f"Spell {word}.", f"Spell the word {word}.",
-                           f"How do you spell {word}?"])  # fmt: skip
+                           f"How do you spell {word}?", f"Can you spell {word}?",
+                           f"Please spell {word}."])  # fmt: skip
     return Turn(question, "-".join(word))
 
 
@@ -143,6 +151,8 @@ def json_answer(rng: random.Random) -> Turn:
     listed = f"{', '.join(keys[:-1])} and {keys[-1]}"
     values = ", ".join(str(value) for _, value in fields)
     verb = rng.choice(["Give me", "Give me", "Write"])
+    if rng.random() < 0.2:
+        return Turn(f"{verb} JSON with {listed} for {values}.", json.dumps(dict(fields)))
     return Turn(f"{verb} a JSON object with {listed} for {values}.", json.dumps(dict(fields)))
 
 
@@ -158,6 +168,9 @@ def story(rng: random.Random) -> Turn:
         f' Then a {friend} came and asked, "What is that?" {name} told the {friend} everything.'
         f" {rng.choice(facts.STORY_ENDS)}"
     )
+    if rng.random() < 0.3:
+        return Turn(rng.choice(["Tell me a story.", "Tell me a short story.", "Write a story.",
+                                "Can you tell me a story?"]), text)  # fmt: skip
     article = "an" if hero[0] in "aeiou" else "a"
     ask = rng.choice(["Tell me a short story about", "Tell me a story about",
                       "Write a short story about"])  # fmt: skip
@@ -188,7 +201,7 @@ TOPICS: dict[str, tuple[float, Callable[[random.Random], Turn]]] = {
     "colour": (5, colour), "counting": (6, counting), "spelling": (11, spelling),
     "calendar": (5, calendar), "opposite": (5, opposite), "animal": (4, animal),
     "json": (10, json_answer), "story": (3, story), "repeat": (4, repeat),
-    "greeting": (4, greeting), "unknown": (3, unknown),
+    "greeting": (4, greeting), "unknown": (3, unknown), "number_words": (2, number_words),
 }  # fmt: skip
 
 

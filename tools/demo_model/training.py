@@ -67,13 +67,22 @@ SLOW_TOPICS = {
     "unknown": 0.5,
 }  # fmt: skip
 
+# Topics that people ask about in more ways than the text had up to step 3900.
+NEW_PHRASES = {"counting": 3.0, "story": 2.0, "greeting": 2.0, "capital": 1.5, "compare": 2.0,
+               "repeat": 2.0, "unknown": 0.7}  # fmt: skip
+
+# Numbers as words are a topic from step 4150 on.
+NUMBER_WORDS = {"number_words": 12.0, "counting": 2.0, "compare": 2.0, "repeat": 2.0,
+                "arithmetic": 0.7}  # fmt: skip
+
 RECIPES = {
     # Copying from the prompt forms only around step 1500, when the first cosine is half down. The
     # second cycle gives what follows from it (arithmetic, JSON) a full rate again, the others more
     # text of the topics that were still weak at step 3000.
     "main": Recipe(256, 640, 4, 4, 2, (
         Cycle(0, 2800, 2e-3), Cycle(2200, 3700, 1.2e-3), Cycle(3000, 3500, 1e-3, SLOW_TOPICS),
-        Cycle(3500, 3900, 1e-3, SLOW_TOPICS),
+        Cycle(3500, 3900, 1e-3, SLOW_TOPICS), Cycle(3900, 4150, 5e-4, NEW_PHRASES),
+        Cycle(4150, 4450, 8e-4, NUMBER_WORDS),
     )),
     "draft": Recipe(128, 320, 2, 4, 2, (Cycle(0, 1600, 3e-3),)),
 }  # fmt: skip
@@ -139,12 +148,14 @@ def train(
     tokenizer: Tokenizer,
     checkpoint: Path,
     log: Callable[[str], None] = print,
+    begin: Progress | None = None,
 ) -> Progress:
-    """Train in place; resumes from `checkpoint` if it exists and writes it every 4 chunks."""
+    """Train in place from `begin` on; resumes from `checkpoint` if it exists, and writes it every 4
+    chunks."""
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=recipe.cycles[0].peak, betas=(0.9, 0.98), weight_decay=0.01
     )
-    progress = Progress()
+    progress = begin or Progress()
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
         model.load_state_dict(state["model"])
