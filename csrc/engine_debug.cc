@@ -31,6 +31,8 @@ void AuditEntry(const RequestStateEntry& entry, const PagedKvCache& kv, std::set
   const std::string& request = entry.rstate->request->id;
   MLC_CHECK(entry.num_tokens_to_compute() >= 0) << request;
   MLC_CHECK(!entry.finished() || id == RequestModelState::kNoId) << request << " is finished";
+  MLC_CHECK(entry.num_scored <= entry.num_to_score())
+      << request << ": " << entry.num_scored << " rows scored of " << entry.num_to_score();
   if (id == RequestModelState::kNoId) {
     MLC_CHECK(entry.mstate.kv_len == 0) << request;
     return;

@@ -178,6 +178,24 @@ BUGS = [
         "must_collect_ |= entry.mask_needs_tokens() || !drafts.empty();",
         "must_collect_ |= !drafts.empty();",
     ),
+    Bug(
+        "the scored rows of a chunk are one off where the prompt goes on behind it",
+        "step/step_batch.cc",
+        "  const int64_t num_behind = slice.completes_input ? slice.num_drawn : 0;\n",
+        "  const int64_t num_behind = slice.num_drawn;\n",
+    ),
+    Bug(
+        "a prompt to be scored takes pages of the prefix cache",
+        "request/request_state.cc",
+        "  return num_scored < num_to_score() ? num_scored : num_tokens_to_compute() - 1;\n",
+        "  return num_tokens_to_compute() - 1;\n",
+    ),
+    Bug(
+        "a prompt that starts over is scored again",
+        "request/scheduler.cc",
+        "const int64_t first_scored = std::max(begin, entry.num_scored);",
+        "const int64_t first_scored = begin;",
+    ),
 ]
 
 
@@ -241,7 +259,7 @@ def table(rows: list[tuple[str, str | None, float]], arguments: argparse.Namespa
     for name, found, seconds in rows:
         seed = re.match(r"seed (\d+): (.*)", found or "missed")
         number, what = seed.groups() if seed else ("", found or "**missed**")
-        what = re.sub(r"\S*/csrc/", "csrc/", what).replace("|", "\\|")
+        what = re.sub(r"\S*/csrc/([\w/.]+):\d+", r"csrc/\1", what).replace("|", "\\|")
         lines.append(f"| {name} | {number} | {seconds:.1f} | {what[:120]} |")
     return "\n".join(lines) + "\n"
 
