@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from numbers import Integral
 from typing import Any, Literal, cast
@@ -121,10 +122,12 @@ class CompletionLogProbs(BaseModel):
     top_logprobs: list[dict[str, float] | None]
 
 
-class PromptLogProb(BaseModel):
+@dataclass(slots=True)
+class PromptLogProb:
     """A token of a prompt or an alternative; ``rank`` 1 is the most likely.
 
-    ``rank`` is None for a token of the prompt that is not among the alternatives.
+    ``rank`` is None for a token of the prompt that is not among the alternatives. A long prompt has
+    tens of thousands of these objects, so they are small.
     """
 
     logprob: float

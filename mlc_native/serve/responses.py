@@ -129,18 +129,18 @@ class ChatResponder:
         answers, usage = _collect(outputs)
         self._messages = self._new_messages(len(answers))
         choices = [self._choice(index, answer) for index, answer in enumerate(answers)]
-        scored = answers[0].scored_prompt
-        return ChatCompletionResponse(
+        response = ChatCompletionResponse(
             id=self._id,
             created=self._created,
             model=self._model,
             choices=choices,
-            prompt_logprobs=(
-                prompt_logprobs(scored, self._num_prompt_logprobs) if scored is not None else None
-            ),
             usage=usage and self._usage(usage),
             prompt_token_ids=self.prompt_token_ids,
         )
+        scored = answers[0].scored_prompt
+        if scored is not None:  # the constructor would check and copy them
+            response.prompt_logprobs = prompt_logprobs(scored, self._num_prompt_logprobs)
+        return response
 
     def _new_messages(self, count: int) -> list[MessageStream]:
         return [MessageStream(self._plan, self._token_table) for _ in range(count)]
@@ -169,16 +169,16 @@ class ChatResponder:
     def _chunk(
         self, choices: list[ChatCompletionStreamResponseChoice], usage: CompletionUsage | None
     ) -> ChatCompletionStreamResponse:
-        of_prompt, self._prompt_logprobs = self._prompt_logprobs, None
-        return ChatCompletionStreamResponse(
+        chunk = ChatCompletionStreamResponse(
             id=self._id,
             created=self._created,
             model=self._model,
             choices=choices,
-            prompt_logprobs=of_prompt,
             usage=usage,
             prompt_token_ids=self.prompt_token_ids,
         )
+        chunk.prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs, None
+        return chunk
 
 
 class CompletionResponder:
@@ -240,12 +240,13 @@ class CompletionResponder:
                 finish_reason=answer.finish_reason,
                 text=self._prefix + "".join(answer.texts),
                 logprobs=_joined(echoed, _completion_logprobs(answer.logprobs, len(self._prefix))),
-                prompt_logprobs=of_prompt,
                 token_ids=_returned(answer.token_ids, self.prompt_token_ids),
                 prompt_token_ids=self.prompt_token_ids,
             )
             for index, answer in enumerate(answers)
         ]
+        for choice in choices:  # the constructor would check and copy them
+            choice.prompt_logprobs = of_prompt
         return self._response(choices, usage)
 
     def _prompt_fields(
@@ -265,20 +266,15 @@ class CompletionResponder:
             return []
         self._prompt_is_delivered = True
         echoed, of_prompt = self._prompt_fields(scored)
-        return [
-            self._response(
-                [
-                    CompletionResponseChoice(
-                        index=self._first_index + i,
-                        text=self._prefix,
-                        logprobs=echoed,
-                        prompt_logprobs=of_prompt,
-                    )
-                ],
-                None,
+        choices = [
+            CompletionResponseChoice(
+                index=self._first_index + i, text=self._prefix, logprobs=echoed
             )
             for i in range(self._n)
         ]
+        for choice in choices:
+            choice.prompt_logprobs = of_prompt
+        return [self._response([choice], None) for choice in choices]
 
     def _choice(self, index: int, output: CallbackStreamOutput) -> CompletionResponseChoice:
         text = output.delta_text
