@@ -34,7 +34,6 @@ from mlc_native.serve.rendered_chat import (
 from mlc_native.serve.request_processing import (
     PIN_CONFIG,
     Prompt,
-    prompt_token_ids,
     random_request_id,
 )
 from mlc_native.serve.streams import AsyncChunkStream, AsyncRequestStream
@@ -116,10 +115,10 @@ class AsyncMLCEngine(OpenAIEngine):
 
     async def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
         """The same as ``MLCEngine.pin_prefix``."""
-        token_ids = await self._work(
-            prompt_token_ids, prompt, self.tokenizer, add_special_tokens=add_special_tokens
-        )
         setup = self._model.current
+        token_ids = await self._work(
+            self._token_ids, prompt, setup, PIN_CONFIG, add_special_tokens=add_special_tokens
+        )
         request_id = random_request_id("pin")
         request = await self._work(self._create_request, token_ids, PIN_CONFIG, request_id, setup)
         async for _ in self._stream([request], setup):

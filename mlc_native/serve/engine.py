@@ -37,7 +37,6 @@ from mlc_native.serve.rendered_chat import (
 from mlc_native.serve.request_processing import (
     PIN_CONFIG,
     Prompt,
-    prompt_token_ids,
     random_request_id,
 )
 from mlc_native.serve.streams import ChunkStream, RequestStream
@@ -159,7 +158,9 @@ class MLCEngine(OpenAIEngine):
             InvalidRequest: the prompt can never be served, no room is left for pins, or the prefix
                 cache is off.
         """
-        token_ids = prompt_token_ids(prompt, self.tokenizer, add_special_tokens=add_special_tokens)
+        token_ids = self._token_ids(
+            prompt, self._model.current, PIN_CONFIG, add_special_tokens=add_special_tokens
+        )
         for _ in self._generate(token_ids, PIN_CONFIG, random_request_id("pin")):
             pass
         pin_id: int = self._core.pin_prefix(token_ids)

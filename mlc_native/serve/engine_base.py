@@ -50,11 +50,10 @@ from mlc_native.serve.model_setup import (
 from mlc_native.serve.model_setup import ModelInfo as ModelInfo
 from mlc_native.serve.request_processing import (
     Prompt,
+    bounded_token_ids,
     check_name,
-    check_prompt_length,
     check_request_id,
     checked_pin_id,
-    prompt_token_ids,
 )
 from mlc_native.support.interrupt import call_interruptibly
 from mlc_native.tokenizers import Tokenizer
@@ -301,18 +300,27 @@ class MLCEngineBase:
         record = self.state.record_event
         record(request_id, "receive request")
         record(request_id, "start tokenization")
-        token_ids = prompt_token_ids(prompt, setup.tokenizer, add_special_tokens=add_special_tokens)
-        record(request_id, "finish tokenization")
-        check_prompt_length(
-            *(token_ids, generation_config),
-            *(setup.max_input_sequence_length, setup.input_length_reason),
+        token_ids = self._token_ids(
+            prompt, setup, generation_config, add_special_tokens=add_special_tokens
         )
+        record(request_id, "finish tokenization")
         defaults = self._core.get_default_generation_config()
         config = generation_config.apply_to(defaults, setup.tokenizer)
         create = self._core.create_request
         if generation_config.is_constrained:  # the grammar may take seconds to compile
             return call_interruptibly(None, create, request_id, token_ids, config, begins_turn)
         return create(request_id, token_ids, config, begins_turn)
+
+    @staticmethod
+    def _token_ids(
+        prompt: Prompt, setup: ModelSetup, config: GenerationConfig, *, add_special_tokens: bool
+    ) -> list[int]:
+        """The tokens of a prompt. Raises InvalidRequest if they cannot fit."""
+        return bounded_token_ids(
+            *(prompt, setup.tokenizer, config),
+            *(setup.max_input_sequence_length, setup.input_length_reason),
+            add_special_tokens=add_special_tokens,
+        )
 
     def _open_request(
         self, open_channel: Callable[[str], Any], request: _core.Request, setup: ModelSetup

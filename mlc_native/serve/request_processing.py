@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from mlc_native.conversation import ChatTemplate
@@ -20,6 +20,8 @@ from mlc_native.serve import data
 from mlc_native.tokenizers import Tokenizer
 
 Prompt = str | Sequence[int] | data.Data | Sequence[str | int | Sequence[int] | data.Data]
+
+_MOST_BYTES_PER_CHARACTER = 4  # of UTF-8
 
 # Computes and pins a prompt: the request generates one token, which is discarded.
 PIN_CONFIG = GenerationConfig(
@@ -174,7 +176,64 @@ def _plain_token_ids(prompt: Prompt, tokenizer: Tokenizer | None) -> list[int]:
     return token_ids
 
 
-def check_prompt_length(
+def _texts(prompt: Prompt) -> Iterator[str]:
+    """The texts of a prompt, as far as it is one."""
+    if isinstance(prompt, str):
+        yield prompt
+    elif isinstance(prompt, data.TextData):
+        yield prompt.text
+    elif isinstance(prompt, (list, tuple)):
+        for piece in prompt:
+            if isinstance(piece, (str, data.TextData)):
+                yield from _texts(piece)
+
+
+def bounded_token_ids(
+    prompt: Prompt,
+    tokenizer: Tokenizer | None,
+    config: GenerationConfig,
+    max_length: int,
+    reason: str,
+    *,
+    add_special_tokens: bool,
+) -> list[int]:
+    """``prompt_token_ids`` of a prompt that must fit; ``reason`` says what sets ``max_length``.
+
+    Raises:
+        InvalidRequest: see ``prompt_token_ids``; or no empty engine could hold the prompt.
+    """
+    _check_text_length(prompt, tokenizer, config, max_length, reason)
+    token_ids = prompt_token_ids(prompt, tokenizer, add_special_tokens=add_special_tokens)
+    _check_prompt_length(token_ids, config, max_length, reason)
+    return token_ids
+
+
+def _check_text_length(
+    prompt: Prompt,
+    tokenizer: Tokenizer | None,
+    config: GenerationConfig,
+    max_length: int,
+    reason: str,
+) -> None:
+    """Raises InvalidRequest for a text that has too many bytes to fit, before it is tokenized."""
+    if tokenizer is None or config.truncate_prompt_tokens is not None:
+        return
+    texts = list(_texts(prompt))
+    if sum(map(len, texts)) * _MOST_BYTES_PER_CHARACTER <= max_length:
+        return
+    bound = tokenizer.text_bound
+    num_tokens = sum(map(bound.least_tokens, texts))
+    if num_tokens > max_length:
+        raise invalid_request(
+            "prompt",
+            f"Request prompt has at least {num_tokens} tokens in total, larger than the model "
+            f"input length limit {max_length} ({reason}): it has "
+            f"{sum(map(bound.num_bytes, texts))} bytes, and a token at most {bound.most_bytes}.",
+            "context_length_exceeded",
+        )
+
+
+def _check_prompt_length(
     token_ids: Sequence[int], config: GenerationConfig, max_length: int, reason: str
 ) -> None:
     """Raises InvalidRequest for a prompt that no empty engine could hold."""

@@ -44,10 +44,9 @@ from mlc_native.serve.request import Request
 from mlc_native.serve.request_processing import (
     PIN_CONFIG,
     Prompt,
-    check_prompt_length,
+    bounded_token_ids,
     check_request_id,
     checked_pin_id,
-    prompt_token_ids,
 )
 from mlc_native.serve.sync_answers import (
     Answers,
@@ -233,13 +232,21 @@ class SyncMLCEngine:
         engine = self._engine()
         check_request_id(request_id)
         generation_config = GenerationConfig.of(generation_config)
-        token_ids = prompt_token_ids(inputs, self.tokenizer, add_special_tokens=add_special_tokens)
-        check_prompt_length(
-            *(token_ids, generation_config),
-            *(self.max_input_sequence_length, self._input_length_reason),
+        token_ids = self._token_ids(
+            inputs, generation_config, add_special_tokens=add_special_tokens
         )
         config = generation_config.apply_to(engine.default_generation_config(), self.tokenizer)
         return engine.create_request(request_id, token_ids, config, begins_turn)
+
+    def _token_ids(
+        self, prompt: Prompt, config: GenerationConfig, *, add_special_tokens: bool
+    ) -> list[int]:
+        """The tokens of a prompt. Raises InvalidRequest if they cannot fit."""
+        return bounded_token_ids(
+            *(prompt, self.tokenizer, config),
+            *(self.max_input_sequence_length, self._input_length_reason),
+            add_special_tokens=add_special_tokens,
+        )
 
     def add_request(self, request: Request) -> None:
         """Queues a request. Raises InvalidRequest if its id is in use."""
@@ -276,7 +283,7 @@ class SyncMLCEngine:
 
     def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
         """The same as ``MLCEngine.pin_prefix``."""
-        token_ids = prompt_token_ids(prompt, self.tokenizer, add_special_tokens=add_special_tokens)
+        token_ids = self._token_ids(prompt, PIN_CONFIG, add_special_tokens=add_special_tokens)
         self.generate([token_ids], PIN_CONFIG)
         pin_id: int = self._engine().pin_prefix(token_ids)
         return pin_id

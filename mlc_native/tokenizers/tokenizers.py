@@ -15,6 +15,7 @@ from mlc_native import _core
 from mlc_native.errors import LoadError, invalid_request, load_error, shown
 from mlc_native.support.git_lfs import refuse_lfs_pointer
 from mlc_native.tokenizers.special_tokens import read_special_tokens
+from mlc_native.tokenizers.text_bound import TextBound
 
 # About 10 ms of work. Of the package's functions only encode_batch releases the GIL.
 LONG_TEXT_CHARS = 8192
@@ -133,6 +134,11 @@ class Tokenizer:
     def token_table(self) -> _core.TokenTable:
         """The bytes that each token id stands for."""
         return _core.TokenTable.from_tokenizer_json(str(self.path))
+
+    @cached_property
+    def text_bound(self) -> TextBound:
+        """How few tokens a text can have."""
+        return TextBound(json.loads(self.path.read_text(encoding="utf-8")), self.token_table)
 
     @staticmethod
     def detect_tokenizer_info(tokenizer_path: str | Path) -> TokenizerInfo:
