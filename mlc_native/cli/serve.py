@@ -41,6 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_access_flags(parser)
     _add_limit_flags(parser)
     group = parser.add_argument_group("logs and metrics")
+    group.add_argument("--enable-debug", action="store_true", help="/debug/*, and debug_config")
+    group.add_argument("--enable-log-requests", action="store_true", help="what requests ask for")
+    group.add_argument(
+        "--max-log-len",
+        type=int,
+        default=0,
+        metavar="N",
+        help="characters of its texts that are logged with a request; default 0",
+    )
     group.add_argument("--access-log", action="store_true", help="a line of JSON per request")
     group.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     group.add_argument(
@@ -214,6 +223,9 @@ def _make_server(args: argparse.Namespace, models: list[ServedModel]) -> Any:
         stuck_step_timeout_s=args.stuck_step_timeout,
         metrics_compat=args.metrics_compat,
         page=not args.disable_page,
+        enable_debug=args.enable_debug,
+        request_log=args.enable_log_requests or args.max_log_len > 0,
+        max_log_len=args.max_log_len,
         access_log=args.access_log,
         **{name: value for name, value in given.items() if value is not None},
     )

@@ -166,9 +166,13 @@ class CompletionUsage(BaseModel):
 
 
 class StreamOptions(BaseModel):
-    """``include_usage``: a last chunk with the usage and no choices."""
+    """``include_usage``: a last chunk with the usage and no choices.
+
+    ``continuous_usage_stats``, which needs it: each chunk has the counts so far.
+    """
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class _SamplingRequest(SamplingOptions):
@@ -343,6 +347,11 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
     chat_template_kwargs: dict[str, Any] | None = Field(
         default=None,
         description="further variables of the chat template, such as Qwen3's `enable_thinking`.",
+    )
+    thinking_token_budget: int | None = Field(
+        default=None,
+        ge=0,
+        description="the reasoning ends after at most this many tokens; needs the extra `grammar`.",
     )
     documents: list[dict[str, Any]] | None = Field(
         default=None, description="objects for the chat templates of retrieval models."

@@ -16,7 +16,7 @@ from mlc_native.parsers.answer import AnswerSyntax
 from mlc_native.parsers.catalog import PLAIN_JSON
 from mlc_native.parsers.grammar import after_reasoning, forced_calls, possible_calls
 from mlc_native.parsers.reasoning import ReasoningFormat
-from mlc_native.parsers.tool_format import Format, Tool, ToolFormat, const, either
+from mlc_native.parsers.tool_format import Format, Tool, ToolFormat, const, either, sequence
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest
 from mlc_native.protocol.response_format import RequestResponseFormat, Schema
 from mlc_native.serve.answer_formats import AnswerFormats
@@ -31,16 +31,20 @@ class AnswerPlan:
     Attributes:
         syntax: for the parser of an answer.
         response_format: the constraint; None if there is none.
+        bounds: the field that bounds the reasoning, if the constraint does nothing else.
         is_named: the request names the function that is called, so the finish reason is "stop".
     """
 
     syntax: AnswerSyntax = field(default_factory=AnswerSyntax)
     response_format: RequestResponseFormat | None = None
     is_named: bool = False
+    bounds: str | None = None
 
     @property
     def constrained_by(self) -> str:
         """The field of the request that the constraint comes from."""
+        if self.bounds is not None:
+            return self.bounds
         return "response_format" if self.syntax.tools is None else "tools"
 
 
@@ -69,6 +73,9 @@ class _Planner:
         given = request.max_tokens
         # Reasoning leaves the other half for what is forced.
         self._max_reasoning = (max_tokens if given is None or given < 0 else given) // 2
+        self._budget = request.thinking_token_budget
+        if self._budget is not None:
+            self._max_reasoning = min(self._max_reasoning, self._budget)
         self._parallel = request.parallel_tool_calls is not False
         self._offered = _offered_tools(request)
         self._reasoning = formats.reasoning
@@ -90,7 +97,7 @@ class _Planner:
 
     def _plan_without_calls(self) -> AnswerPlan:
         if self._asked is None:
-            return AnswerPlan(self._syntax(None))
+            return self._unconstrained(None)
         if self._is_reasoning:
             return self._begins_with(_structural(self._asked), None)
         return AnswerPlan(response_format=self._asked)
@@ -110,7 +117,7 @@ class _Planner:
             return self._begins_with(either([calls, _structural(self._asked)]), tool_format)
         strict = [i for i, tool in enumerate(self._request.tools or []) if tool.function.strict]
         if not strict:
-            return AnswerPlan(self._syntax(tool_format))
+            return self._unconstrained(tool_format)
         body = tool_format and possible_calls(tool_format, self._tools(), self._parallel)
         if not body:
             raise invalid_request(
@@ -120,6 +127,18 @@ class _Planner:
                 'False, or tool_choice "required"',
             )
         return AnswerPlan(self._syntax(tool_format), _tag(body))
+
+    def _unconstrained(self, tool_format: ToolFormat | None) -> AnswerPlan:
+        """An answer of any text; only its reasoning may be bounded."""
+        syntax = self._syntax(tool_format)
+        if self._budget is None or self._reasoning is None:
+            return AnswerPlan(syntax)
+        plain: Format = {"type": "any_text", "excludes": self._reasoning.texts}
+        bounded = after_reasoning(self._reasoning, self._max_reasoning, plain)
+        if not self._is_reasoning:
+            opened = sequence(const(self._reasoning.opens[0]), bounded)
+            bounded = either([opened, plain])
+        return AnswerPlan(syntax, _tag(bounded), bounds="thinking_token_budget")
 
     def _plan_forced_calls(self) -> AnswerPlan:
         if self._asked is not None:

@@ -352,6 +352,9 @@ class ChatOptions(TypedDict, total=False):
     chat_template_kwargs: Mapping[str, Any] | None
     """further variables of the chat template, such as Qwen3's `enable_thinking`."""
 
+    thinking_token_budget: int | None
+    """the reasoning ends after at most this many tokens; needs the extra `grammar`."""
+
     documents: Sequence[Mapping[str, Any]] | None
     """objects for the chat templates of retrieval models."""
 

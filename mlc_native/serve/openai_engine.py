@@ -18,6 +18,7 @@ from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.protocol.validation import validated
 from mlc_native.serve.answer_plan import plan_answer
+from mlc_native.serve.continuous_usage import CountingResponder
 from mlc_native.serve.engine_base import MLCEngineBase
 from mlc_native.serve.group_responder import GroupResponder
 from mlc_native.serve.model_setup import ModelSetup
@@ -103,6 +104,10 @@ class OpenAIEngine(MLCEngineBase):
         responder = calls[0].responder
         if len(calls) > 1:
             responder = GroupResponder({call.request_id: call.responder for call in calls})
+        options = request.stream_options
+        if options and options.include_usage and options.continuous_usage_stats:
+            prompt_tokens = sum(len(piece) for each in requests for piece in each.inputs)
+            responder = CountingResponder(responder, prompt_tokens)
         if request.return_token_ids:
             for call, created in zip(calls, requests, strict=True):
                 call.responder.prompt_token_ids = [i for piece in created.inputs for i in piece]

@@ -32,7 +32,7 @@ class PopenServer:
         model_lib: as for MLCEngine.
         mode: as for MLCEngine.
         engine_config: further settings, also as a dict.
-        enable_debug: MLC-LLM's argument; it changes nothing.
+        enable_debug: serve ``/debug/*`` and honour ``debug_config``.
         enable_tracing: record events of requests.
         host: where the server listens.
         port: where the server listens.
@@ -76,6 +76,8 @@ class PopenServer:
         command += ["--host", self.host, "--port", str(self.port)]
         if self.model_lib is not None:
             command += ["--model-lib", self.model_lib]
+        if self.enable_debug:
+            command.append("--enable-debug")
         if self.enable_tracing:
             command.append("--enable-tracing")
         defaults = EngineConfig()

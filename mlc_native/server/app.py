@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from mlc_native.serve.async_engine import AsyncMLCEngine
 from mlc_native.server.config import ServerConfig
+from mlc_native.server.debug import NAMES, Debug
 from mlc_native.server.errors import HttpError
 from mlc_native.server.gate import Gate
 from mlc_native.server.generation import Generation
@@ -26,6 +27,7 @@ from mlc_native.server.responses import ResponsesDialect
 from mlc_native.server.state import ServerState
 from mlc_native.server.status import Status
 from mlc_native.server.tokens import Detokenize, Tokenize
+from mlc_native.server.unsupported import unsupported_routes
 
 
 def create_app(
@@ -95,7 +97,12 @@ def _routes(state: ServerState) -> list[BaseRoute]:
         Route("/openapi.json", status.openapi),
     ]
     if state.config.page:
-        routes.append(Route("/", Page().get))
+        routes.append(Route("/", Page().get, include_in_schema=False))
+    if state.config.enable_debug:
+        routes += [
+            Route(f"/debug/{name}", Debug(state, name), methods=["POST"], include_in_schema=False)
+            for name in NAMES
+        ]
     for prefix in ("/v1", ""):
         routes += [
             Route(f"{prefix}/chat/completions", chat, methods=["POST"]),
@@ -108,4 +115,4 @@ def _routes(state: ServerState) -> list[BaseRoute]:
             Route(f"{prefix}/tokenize", Tokenize(state), methods=["POST"]),
             Route(f"{prefix}/detokenize", Detokenize(state), methods=["POST"]),
         ]
-    return routes
+    return [*routes, *unsupported_routes()]

@@ -53,6 +53,11 @@ class ServerConfig:
         stuck_step_timeout_s: ``/health`` fails when a step of an engine takes longer.
         metrics_compat: "vllm" adds metrics with the names of vLLM's dashboards.
         page: serve the chat page at ``/``, which needs no key.
+        enable_debug: serve MLC-LLM's ``/debug/*``, honour ``debug_config`` of requests, and put the
+            times of a request into ``usage.extra``.
+        request_log: log what each request asks for as a line of JSON, to the logger
+            ``mlc_native.requests``, without its texts.
+        max_log_len: that many characters of the texts of a request are logged, too.
         access_log: log a line of JSON for each request, to the logger ``mlc_native.access``.
     """
 
@@ -74,10 +79,17 @@ class ServerConfig:
     stuck_step_timeout_s: float = 120
     metrics_compat: Literal["vllm", "none"] = "vllm"
     page: bool = True
+    enable_debug: bool = False
+    request_log: bool = False
+    max_log_len: int = 0
     access_log: bool = False
 
     def __post_init__(self) -> None:
         check_positive(self, _POSITIVE)
+        if self.max_log_len < 0:
+            raise invalid_config(
+                "max_log_len", f'"max_log_len" must be 0 or more, got {self.max_log_len!r}'
+            )
         if isinstance(self.api_keys, str) or not all(self.api_keys):
             raise invalid_config(
                 "api_keys", '"api_keys" must be a list of texts that are not empty'

@@ -59,7 +59,9 @@ def create_fields(kind: str, body: Fields, config: ServerConfig) -> tuple[Fields
     if not isinstance(wishes.get("stream", False), bool):
         raise invalid_request("stream", '"stream" must be true or false')
     _check_unsupported(wishes)
-    known = REQUESTS[kind].model_fields
+    known = set(REQUESTS[kind].model_fields)
+    if not config.enable_debug:
+        known.discard("debug_config")
     _translate(wishes)
     _check_limits(wishes, config)
     if kind == "completion":

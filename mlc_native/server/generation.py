@@ -23,6 +23,7 @@ from mlc_native.server.events import EventStream
 from mlc_native.server.fields import Fields, integer
 from mlc_native.server.gate import request_id_of, send_json
 from mlc_native.server.models import ServedModel
+from mlc_native.server.request_log import log_request
 from mlc_native.server.state import ServerState
 from mlc_native.server.wire import json_bytes
 
@@ -92,6 +93,7 @@ class Generation:
         body = await read_json(scope, receive, state.config, state.pool)
         model = state.models.find(body.get("model"))
         dialect = self._make_dialect(body, model.name, state.config)
+        log_request(state.config, request_id_of(scope), model.name, dialect)
         headers = state.ignored_fields.header(dialect.ignored)
         with state.running.admit():
             answer = self._stream if dialect.is_stream else self._whole
@@ -134,7 +136,7 @@ class Generation:
             try:
                 await stream.send(dialect.opening())
                 async for chunk in chunks:
-                    if chunk.usage is not None:
+                    if chunk.usage is not None and not chunk.choices:
                         self._state.metrics[model.name].observe(dialect.fields, chunk.usage)
                     write = partial(dialect.events, chunk)
                     is_long = _num_scores(chunk) > LONG_ANSWER_VALUES

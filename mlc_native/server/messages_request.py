@@ -37,9 +37,11 @@ def chat_body(body: Fields) -> tuple[Fields, list[str]]:
     if fields.get("tools"):
         chat["tools"] = [_tool(tool) for tool in list_field(fields, "tools")]
     chat.update(_tool_choice(object_field(fields, "tool_choice")))
-    thinking = object_field(fields, "thinking").get("type")
-    if thinking in ("enabled", "disabled"):
-        chat["chat_template_kwargs"] = {"enable_thinking": thinking == "enabled"}
+    thinking = object_field(fields, "thinking")
+    if thinking.get("type") in ("enabled", "disabled"):
+        chat["chat_template_kwargs"] = {"enable_thinking": thinking["type"] == "enabled"}
+    if thinking.get("type") == "enabled" and thinking.get("budget_tokens") is not None:
+        chat["thinking_token_budget"] = thinking["budget_tokens"]
     form = object_field(fields, "output_config").get("format")
     if isinstance(form, dict) and form.get("type") == "json_schema":
         schema = {"name": "answer", "schema": form.get("schema")}

@@ -51,7 +51,7 @@ class OpenAIDialect:
             "model": model_name,
         }
         self._is_chat = kind == "chat"
-        self._keeps_extra = self.fields.get("debug_config") is not None
+        self._keeps_extra = config.enable_debug
         self._includes_usage = self._ask_for_usage() if self.is_stream else False
         self._null_usage: Fields = {"usage": None} if self._includes_usage else {}
         self._prefixes: dict[int, bytes] = {}  # of the event that adds a text to a choice
@@ -104,9 +104,9 @@ class OpenAIDialect:
 
     def events(self, chunk: Any) -> bytes:
         """See Dialect: one event for each choice that has something new."""
-        if chunk.usage is not None:
-            return self._usage_event(chunk.usage)
         choices = chunk.choices
+        if chunk.usage is not None and not choices:
+            return self._usage_event(chunk.usage)
         if len(choices) == 1:
             choice = choices[0]
             if self._is_chat:
@@ -149,6 +149,8 @@ class OpenAIDialect:
     def _dumped(self, chunk: BaseModel) -> Iterator[bytes]:
         plain = chunk.model_dump(mode="json", exclude_none=True)
         more = {name: plain[name] for name in plain if name not in _PLAIN_FIELDS}
+        if "usage" in more:  # the counts so far
+            more["usage"] = self._wire_usage(more["usage"])
         for choice in plain["choices"]:
             has_new = self._complete(choice)
             wire_finish(choice, has_new or choice["index"] in self._started)
@@ -176,7 +178,7 @@ class OpenAIDialect:
         part = "delta" if self._is_chat else "text"
         first = {"index": choice["index"], part: choice[part]}
         full = {**first, "logprobs": None, "finish_reason": None, **choice}
-        return _sse({**self._head, "choices": [full], **more, **self._null_usage})
+        return _sse({**self._head, "choices": [full], **self._null_usage, **more})
 
 
 def _sse(value: object) -> bytes:

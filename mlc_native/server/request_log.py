@@ -1,0 +1,35 @@
+"""The log of requests: what each one asks for, as a line of JSON. Off by default.
+
+The texts of a request are only logged as far as ``max_log_len`` allows, which is 0 by default.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+from mlc_native.server.config import ServerConfig
+from mlc_native.server.dialect import Dialect
+
+request_logger = logging.getLogger("mlc_native.requests")
+
+# Fields that hold texts of a conversation, or what was made of one.
+_TEXTS = ("messages", "prompt", "tools", "documents", "response_format", "stop", "bad_words")
+
+
+def log_request(config: ServerConfig, request_id: str, model_name: str, dialect: Dialect) -> None:
+    """Logs a request that was read."""
+    if not config.request_log:
+        return
+    settings = {name: value for name, value in dialect.fields.items() if name not in _TEXTS}
+    entry: dict[str, Any] = {
+        "request_id": request_id,
+        "answer_id": dialect.request_id,
+        "model": model_name,
+        "settings": settings,
+    }
+    if config.max_log_len:
+        texts = {name: dialect.fields[name] for name in _TEXTS if name in dialect.fields}
+        entry["texts"] = json.dumps(texts, ensure_ascii=False)[: config.max_log_len]
+    request_logger.info(json.dumps(entry, default=str))

@@ -1,0 +1,62 @@
+"""Endpoints of other servers that this one does not have: each says so, instead of "not found"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from starlette.requests import Request
+from starlette.routing import BaseRoute, Route
+
+from mlc_native.server.errors import HttpError
+
+_NO_EMBEDDINGS = "this server generates text; embeddings and scores of pairs are not supported"
+_TEXT_ONLY = "this server reads and writes text only"
+_NOT_STORED = "responses are not stored: send the earlier items in input"
+_NO_LORA = "LoRA adapters are not supported"
+_PATHS = {
+    **dict.fromkeys(
+        ("embeddings", "rerank", "score", "pooling", "classify", "moderations"), _NO_EMBEDDINGS
+    ),
+    **dict.fromkeys(
+        ("audio/speech", "audio/transcriptions", "audio/translations", "images/generations"),
+        _TEXT_ONLY,
+    ),
+    **dict.fromkeys(("load_lora_adapter", "unload_lora_adapter"), _NO_LORA),
+}
+
+
+def _refusal(status: int, message: str, code: str) -> Callable[[Request], NoReturn]:
+    def refuse(_request: Request) -> NoReturn:
+        raise HttpError(status, message, code=code)
+
+    return refuse
+
+
+def unsupported_routes() -> list[BaseRoute]:
+    """The routes. Clients repeat a request that gets a status of 500 or more, so it is 400."""
+    routes: list[BaseRoute] = []
+    for prefix in ("/v1", ""):
+        for path, message in _PATHS.items():
+            refuse = _refusal(400, message, "unsupported_endpoint")
+            routes.append(
+                Route(f"{prefix}/{path}", refuse, methods=["POST"], include_in_schema=False)
+            )
+        stored = _refusal(404, _NOT_STORED, "response_not_found")
+        routes += [
+            Route(
+                f"{prefix}/responses/{{id}}",
+                stored,
+                methods=["GET", "DELETE"],
+                include_in_schema=False,
+            ),
+            Route(
+                f"{prefix}/responses/{{id}}/cancel",
+                stored,
+                methods=["POST"],
+                include_in_schema=False,
+            ),
+            Route(f"{prefix}/responses/{{id}}/input_items", stored, include_in_schema=False),
+        ]
+    rerank = _refusal(400, _NO_EMBEDDINGS, "unsupported_endpoint")
+    return [*routes, Route("/v2/rerank", rerank, methods=["POST"], include_in_schema=False)]
