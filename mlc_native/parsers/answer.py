@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mlc_native.parsers.harmony import HarmonyCalls, read_messages
 from mlc_native.parsers.reader import EndOfAnswer, NotACall, Reader, Steps
 from mlc_native.parsers.reasoning import ReasoningFormat
 from mlc_native.parsers.tool_format import Tool, ToolFormat
@@ -36,6 +37,14 @@ class CallDelta:
     call_id: str | None = None
     name: str | None = None
     arguments: str = ""
+
+
+@dataclass
+class Span:
+    """Characters of an answer that are reasoning with its marks. The end may not be known yet."""
+
+    begin: int
+    end: int | None = None
 
 
 Delta = TextDelta | CallDelta
@@ -73,8 +82,8 @@ class AnswerParser:
     """Parses one answer. ``feed`` takes its text piece by piece, ``finish`` its end.
 
     Attributes:
-        reasoning_end: the number of characters up to the end of the reasoning, with its closing
-            text; 0 if there is none, None while that is not known.
+        reasoning_spans: which characters of the answer are reasoning with its marks.
+        reasoning_is_known: whether no more reasoning can follow, so that the spans are complete.
     """
 
     def __init__(self, syntax: AnswerSyntax) -> None:
@@ -84,8 +93,8 @@ class AnswerParser:
         self._calls = _Calls(syntax, self._reader, self._add)
         self._steps = self._read()
         self._done = False
-        self._has_reasoning = False
-        self.reasoning_end: int | None = None if syntax.reasoning is not None else 0
+        self.reasoning_spans: list[Span] = []
+        self.reasoning_is_known = syntax.reasoning is None
 
     @property
     def has_complete_calls(self) -> bool:
@@ -103,8 +112,7 @@ class AnswerParser:
         """The deltas that were withheld. Nothing follows."""
         self._reader.ended = True
         deltas = self._go_on()
-        if self.reasoning_end is None:
-            self.reasoning_end = self._reader.position if self._has_reasoning else 0
+        self.reasoning_is_known = True
         return deltas
 
     def _go_on(self) -> list[Delta]:
@@ -133,11 +141,17 @@ class AnswerParser:
 
     def _read(self) -> Steps[None]:
         reader = self._reader
+        reasoning, tools = self._syntax.reasoning, self._syntax.tools
         try:
-            if self._syntax.reasoning is not None:
-                yield from self._read_reasoning(self._syntax.reasoning)
-            if self._syntax.tools is not None:
-                yield from self._read_text_and_calls(self._syntax.tools)
+            if reasoning is not None and reasoning.in_messages:
+                calls = self._calls if isinstance(tools, HarmonyCalls) else None
+                parts = _Parts(self, calls)
+                yield from read_messages(reader, parts, is_reasoning=self._syntax.is_reasoning)
+            if reasoning is not None:
+                yield from self._read_reasoning(reasoning)
+                self.reasoning_is_known = True
+            if tools is not None:
+                yield from self._read_text_and_calls(tools)
             while True:
                 yield from reader.more()
                 reader.take_all()
@@ -153,15 +167,20 @@ class AnswerParser:
         yield from reader.space()
         opened = (yield from reader.literal(*reasoning.opens)) is not None
         if not opened and not self._syntax.is_reasoning:
-            self.reasoning_end = 0
             return
-        self._has_reasoning = True
+        self._begin_span(0)
         yield from reader.space()
         yield from reader.before(reasoning.closes, _Reasoning(self._add).put)
         yield from reader.literal(*reasoning.closes)
-        self.reasoning_end = reader.position
+        self._end_span()
         yield from reader.space()
         reader.forget()
+
+    def _begin_span(self, begin: int) -> None:
+        self.reasoning_spans.append(Span(begin))
+
+    def _end_span(self) -> None:
+        self.reasoning_spans[-1].end = self._reader.position
 
     def _read_text_and_calls(self, tools: ToolFormat) -> Steps[None]:
         """Takes everything, or what comes before the place where no call can follow any more."""
@@ -201,6 +220,30 @@ class AnswerParser:
     def _settle_as_content(self) -> None:
         self._content("".join(self._reader.taken))
         self._reader.forget()
+
+
+class _Parts:
+    """Where the messages of an answer go."""
+
+    def __init__(self, parser: AnswerParser, calls: _Calls | None) -> None:
+        self._parser = parser
+        self._reasoning = _Reasoning(parser._add)
+        self.calls = calls
+
+    def content(self, text: str) -> None:
+        self._parser._content(text)
+
+    def reasoning(self, text: str) -> None:
+        self._reasoning.put(text)
+
+    def begin_reasoning(self) -> None:
+        self._parser._begin_span(self._parser._reader.position)
+
+    def end_reasoning(self) -> None:
+        self._parser._end_span()
+
+    def settle(self) -> None:
+        self._parser._settle_as_content()
 
 
 class _Reasoning:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from mlc_native.errors import invalid_config
+from mlc_native.parsers.gemma import GemmaCalls
+from mlc_native.parsers.harmony import CHANNEL, MESSAGE, START, HarmonyCalls
 from mlc_native.parsers.json_formats import JsonObjects, NamedJson
 from mlc_native.parsers.mistral import Mistral
 from mlc_native.parsers.python_formats import PythonCalls
@@ -84,9 +86,12 @@ _TOOL_FORMATS: tuple[ToolFormat, ...] = (
         middle="<｜tool▁sep｜>",
         call_end="<｜tool▁call▁end｜>",
     ),
-    PythonCalls("lfm2", ("<|tool_call_start|>",), end="<|tool_call_end|>"),
+    PythonCalls("lfm2", ("<|tool_call_start|>",), end="<|tool_call_end|>", or_json=True),
+    JsonObjects("lfm2_json", ("<|tool_call_start|>",), end="<|tool_call_end|>", listed=True),
     PythonCalls("olmo3", ("<function_calls>",), end="</function_calls>", lines=True),
     PythonCalls("pythonic", ("<|python_start|>",), bare="[", end="<|python_end|>"),
+    GemmaCalls("gemma4", ("<|tool_call>",), end="<tool_call|>", repeats=True),
+    HarmonyCalls("harmony", (CHANNEL, START)),
     PLAIN_JSON,
 )
 TOOL_FORMATS = {tool_format.name: tool_format for tool_format in _TOOL_FORMATS}
@@ -96,10 +101,14 @@ _ALIASES = {
     "llama4_json": "llama3_json",
     "llama4_pythonic": "pythonic",
     "glm47": "glm45",
+    "openai": "harmony",
 }
+_REASONING_ALIASES = {"openai_gptoss": "harmony"}
 
 # The first row whose texts are all in the template decides.
 _TOOLS_BY_TEMPLATE = (
+    ((CHANNEL, MESSAGE), "harmony"),
+    (("<|tool_call>",), "gemma4"),
     (("<minimax:tool_call>",), "minimax_m2"),
     (("<tool_call>", "<arg_key>"), "glm45"),
     (("<tool_call>", "<function="), "qwen3_coder"),
@@ -118,6 +127,8 @@ _TOOLS_BY_TEMPLATE = (
     (('"parameters": ', "<|eot_id|>"), "llama3_json"),
 )
 _REASONING_BY_TEMPLATE = (
+    (MESSAGE, "harmony"),
+    ("<|channel>", "gemma4"),
     ("[THINK]", "mistral"),
     ("<seed:think>", "seed_oss"),
     ("◁think▷", "kimi_vl"),
@@ -162,7 +173,7 @@ def reasoning_format(name: str | None, template: str) -> ReasoningFormat | None:
                 return REASONING_FORMATS[found]
         return None
     assert name is not None
-    chosen = REASONING_FORMATS.get(name)
+    chosen = REASONING_FORMATS.get(_REASONING_ALIASES.get(name, name))
     if chosen is None:
         raise invalid_config(
             "reasoning_parser", _unknown("reasoning_parser", name, REASONING_FORMATS)

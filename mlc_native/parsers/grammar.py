@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mlc_native.parsers.argument_grammar import ABOVE_ASCII
 from mlc_native.parsers.reasoning import ReasoningFormat
 from mlc_native.parsers.tool_format import (
     Format,
@@ -14,6 +15,7 @@ from mlc_native.parsers.tool_format import (
     ToolFormat,
     const,
     either,
+    optional,
     plus,
     regex,
     sequence,
@@ -37,11 +39,24 @@ def possible_calls(tool_format: ToolFormat, tools: Sequence[Tool], many: bool) -
     if parts is None:
         return None
     begin, rest = parts
-    if tool_format.bare:  # calls are at the beginning of an answer only
-        text: Format = {"type": "any_text", "excludes": [begin]}
-        return either([sequence(const(begin), rest), text])
+    if tool_format.bare:
+        return either([sequence(const(begin), rest), _text_without_calls(tool_format, begin)])
     loop = many and tool_format.repeats
-    return {"type": "dispatch", "rules": [[begin, rest]], "loop": loop}
+    rules = [[begin, rest], *map(list, tool_format.other_grammars(tools))]
+    return {"type": "dispatch", "rules": rules, "loop": loop}
+
+
+def _text_without_calls(tool_format: ToolFormat, begin: str) -> Format:
+    """An answer in which a format whose calls need no marker has none.
+
+    If a single character begins calls, the text begins with another one.
+    """
+    if len(begin) > 1:
+        return {"type": "any_text", "excludes": [begin, *tool_format.begins]}
+    letters = [chr(code) for code in range(0x21, 0x7F) if chr(code) not in tool_format.bare]
+    ascii_class = "".join(letter if letter.isalnum() else f"\\{letter}" for letter in letters)
+    first = regex(rf"[ \t\r\n]*([{ascii_class}]|{ABOVE_ASCII})")
+    return optional(sequence(first, {"type": "any_text", "excludes": list(tool_format.begins)}))
 
 
 def after_reasoning(reasoning: ReasoningFormat, max_tokens: int, body: Format) -> Format:

@@ -47,9 +47,9 @@ class JsonObjects(ToolFormat):
         """Reads one object, a list, or objects with separators."""
         yield from reader.space()
         if (yield from reader.literal("[")) is not None:
-            yield from self._read_list(reader, calls)
+            yield from read_list(reader, calls)
         else:
-            yield from _read_object(reader, calls)
+            yield from read_object(reader, calls)
         yield from reader.close(self.end)
         calls.end()
         while self.separator:
@@ -57,17 +57,7 @@ class JsonObjects(ToolFormat):
             if (yield from reader.literal(self.separator)) is None:
                 return
             yield from reader.space()
-            yield from _read_object(reader, calls)
-            calls.end()
-
-    def _read_list(self, reader: Reader, calls: Calls) -> Steps[None]:
-        """Reads all calls up to the closing bracket, and ends all except the last."""
-        while True:
-            yield from reader.space()
-            yield from _read_object(reader, calls)
-            yield from reader.space()
-            if (yield from reader.expect(",", "]")) == "]":
-                return
+            yield from read_object(reader, calls)
             calls.end()
 
     def grammar(self, tools: Sequence[Tool], many: bool) -> tuple[str, Format] | None:
@@ -90,7 +80,18 @@ class JsonObjects(ToolFormat):
         return sequence(name, arguments_of(tool), const("}"))
 
 
-def _read_object(reader: Reader, calls: Calls) -> Steps[None]:
+def read_list(reader: Reader, calls: Calls) -> Steps[None]:
+    """Takes all calls up to the closing bracket, and ends all except the last."""
+    while True:
+        yield from reader.space()
+        yield from read_object(reader, calls)
+        yield from reader.space()
+        if (yield from reader.expect(",", "]")) == "]":
+            return
+        calls.end()
+
+
+def read_object(reader: Reader, calls: Calls) -> Steps[None]:
     """Takes the object of a call. Members other than the name and the arguments are skipped."""
     yield from reader.expect("{")
     name: str | None = None

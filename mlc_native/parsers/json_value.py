@@ -17,6 +17,11 @@ _VALID_SCALAR = re.compile(
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 
+def is_scalar(text: str) -> bool:
+    """Whether a text is a JSON number, true, false or null."""
+    return _VALID_SCALAR.fullmatch(text) is not None
+
+
 def read_json(reader: Reader, put: Put) -> Steps[None]:
     """Takes one JSON value and puts its text. Raises NotACall if it is not valid JSON."""
     closers: list[str] = []  # of the objects and arrays that are open
@@ -78,7 +83,7 @@ def _read_number_or_word(reader: Reader, put: Put) -> Steps[None]:
     pieces: list[str] = []
     yield from reader.run(_SCALAR, pieces.append)
     text = "".join(pieces)
-    if _VALID_SCALAR.fullmatch(text) is None:
+    if not is_scalar(text):
         raise NotACall
     put(text)
 

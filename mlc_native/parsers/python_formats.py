@@ -2,124 +2,131 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from mlc_native.parsers.argument_grammar import arguments_of_schema, separated_grammar
+from mlc_native.parsers.json_formats import read_list, read_object
+from mlc_native.parsers.literal_value import PYTHON, read_literal
 from mlc_native.parsers.reader import NotACall, Reader, Steps
-from mlc_native.parsers.tool_format import Calls, ToolFormat
+from mlc_native.parsers.tool_format import (
+    Calls,
+    Format,
+    Tool,
+    ToolFormat,
+    const,
+    either,
+    regex,
+    sequence,
+    star,
+)
 
-MAX_DEPTH = 64
-_NAME = re.compile(r"[\w.]*")
-_PLAIN = re.compile(r"[^()\[\]{}'\"]*")
-_IN_STRING = {"'": re.compile(r"[^'\\\n]*"), '"': re.compile(r'[^"\\\n]*')}
-_CLOSERS = {"(": ")", "[": "]", "{": "}"}
-_WORDS = {"true": True, "false": False, "null": None}
+_NAME = re.compile(r"[\w.:/-]*")
+_KEYWORD = re.compile(r"\w*")
+_BLANK = regex(r"[ \n]?")
 
 
 @dataclass(frozen=True)
 class PythonCalls(ToolFormat):
     """Calls in brackets, or one per line between two texts.
 
-    The arguments of a call are keywords with literals, and arrive as a whole. There is no grammar.
+    The arguments of a call are keywords with literals. Those that the grammar makes the model write
+    are JSON, which the reader takes as well.
 
     Attributes:
         end: the text behind the calls; empty if there is none.
         lines: whether calls stand on lines of their own, without brackets.
+        or_json: whether calls may also be JSON objects, as the system prompt can ask for.
     """
 
     end: str = ""
     lines: bool = False
+    or_json: bool = False
 
     def read(self, reader: Reader, calls: Calls, begin: str) -> Steps[None]:
         """Reads all calls."""
         yield from reader.space()
-        if not self.lines:
+        if self.or_json and (yield from reader.peek()) == "{":
+            yield from read_object(reader, calls)
+        elif self.lines:
+            yield from self._read_lines(reader, calls)
+            return
+        else:
             yield from reader.expect("[")
-        closing = self.end if self.lines else "]"
-        while True:
             yield from reader.space()
-            name, arguments = yield from _read_call(reader)
-            calls.begin(name)
-            calls.arguments(arguments)
-            yield from reader.space()
-            found = yield from reader.literal(closing, ",")
-            if found == closing:
-                break
-            if found is None and not self.lines:
-                raise NotACall
-            calls.end()
-        if not self.lines:
-            yield from reader.close(self.end)
+            if self.or_json and (yield from reader.peek()) == "{":
+                yield from read_list(reader, calls)
+            else:
+                yield from self._read_list(reader, calls)
+        yield from reader.close(self.end)
         calls.end()
 
+    def _read_lines(self, reader: Reader, calls: Calls) -> Steps[None]:
+        while True:
+            yield from reader.space()
+            yield from _read_call(reader, calls)
+            yield from reader.space()
+            found = yield from reader.literal(self.end, ",")
+            calls.end()
+            if found == self.end:
+                return
 
-def _read_call(reader: Reader) -> Steps[tuple[str, str]]:
-    """Takes a call and returns the name and the JSON of the arguments."""
+    def _read_list(self, reader: Reader, calls: Calls) -> Steps[None]:
+        """Reads all calls up to the closing bracket, and ends all except the last."""
+        while True:
+            yield from reader.space()
+            yield from _read_call(reader, calls)
+            yield from reader.space()
+            if (yield from reader.expect(",", "]")) == "]":
+                return
+            calls.end()
+
+    def grammar(self, tools: Sequence[Tool], many: bool) -> tuple[str, Format] | None:
+        """The calls, if the arguments of all functions can be written one by one."""
+        calls = [_grammar_of_call(tool) for tool in tools]
+        if any(call is None for call in calls):
+            return None
+        call = either([call for call in calls if call is not None])
+        separator = "\n" if self.lines else ", "
+        rest = [star(sequence(const(separator), call))] if many else []
+        if self.lines:
+            return self.begins[0], sequence(_BLANK, call, *rest, const(f"\n{self.end}"))
+        if self.bare:
+            return "[", sequence(call, *rest, const("]"))
+        return self.begins[0], sequence(const("["), call, *rest, const(f"]{self.end}"))
+
+
+def _read_call(reader: Reader, calls: Calls) -> Steps[None]:
+    """Takes one call, with keywords as its arguments."""
     name: list[str] = []
     yield from reader.run(_NAME, name.append)
     yield from reader.expect("(")
-    text = ["f("]
-    closers = [")"]
-    while closers:
-        yield from reader.run(_PLAIN, text.append)
-        char = yield from reader.take()
-        text.append(char)
-        if char in _CLOSERS:
-            if len(closers) == MAX_DEPTH:
-                raise NotACall
-            closers.append(_CLOSERS[char])
-        elif char in _IN_STRING:
-            yield from _read_string(reader, char, text)
-        elif char != closers.pop():
-            raise NotACall
-    return "".join(name), _arguments("".join(text))
-
-
-def _read_string(reader: Reader, quote: str, text: list[str]) -> Steps[None]:
+    calls.begin("".join(name))
+    separator = "{"
     while True:
-        yield from reader.run(_IN_STRING[quote], text.append)
-        char = yield from reader.take()
-        if char == "\n":
+        yield from reader.space()
+        if (yield from reader.literal(")")) is not None:
+            break
+        key: list[str] = []
+        yield from reader.run(_KEYWORD, key.append)
+        yield from reader.space()
+        yield from reader.expect("=")
+        if not key:
             raise NotACall
-        text.append(char)
-        if char == quote:
-            return
-        text.append((yield from reader.take()))
+        calls.arguments(f"{separator}{json.dumps(''.join(key), ensure_ascii=False)}: ")
+        yield from read_literal(reader, calls.arguments, PYTHON)
+        separator = ", "
+        yield from reader.space()
+        if (yield from reader.expect(",", ")")) == ")":
+            break
+    calls.arguments("{}" if separator == "{" else "}")
 
 
-def _arguments(call: str) -> str:
-    try:
-        node = ast.parse(call, mode="eval").body
-        if not isinstance(node, ast.Call) or node.args:
-            raise NotACall
-        arguments = {}
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                raise NotACall
-            arguments[keyword.arg] = _literal(keyword.value)
-        return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        raise NotACall from None
-
-
-def _literal(node: ast.expr) -> Any:
-    """The value of a literal. JSON's words are allowed, too."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
-        return node.value
-    if isinstance(node, ast.List | ast.Tuple):
-        return [_literal(item) for item in node.elts]
-    if isinstance(node, ast.Dict):
-        keys = [None if key is None else _literal(key) for key in node.keys]
-        if not all(isinstance(key, str) for key in keys):
-            raise NotACall
-        return dict(zip(keys, map(_literal, node.values), strict=True))
-    if isinstance(node, ast.Name) and node.id in _WORDS:
-        return _WORDS[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _literal(node.operand)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return -value
-    raise NotACall
+def _grammar_of_call(tool: Tool) -> Format | None:
+    arguments = arguments_of_schema(tool.schema)
+    if arguments is None or not all(_KEYWORD.fullmatch(each.name) for each in arguments):
+        return None
+    elements = [(sequence(const(f"{each.name}="), each.value), each.required) for each in arguments]
+    return sequence(const(f"{tool.name}("), separated_grammar(elements, ", "), const(")"))

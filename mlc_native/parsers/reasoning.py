@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlc_native.parsers.harmony import ANALYSIS, CHANNEL, CONSTRAIN, ENDS, MESSAGE, START
+
 
 @dataclass(frozen=True)
 class ReasoningFormat:
-    """The reasoning is at the beginning of an answer, between an opening and a closing text.
+    """The reasoning is between an opening and a closing text, mostly at the beginning of an answer.
 
     The opening text may be the end of the prompt instead of the beginning of the answer.
 
@@ -15,16 +17,22 @@ class ReasoningFormat:
         name: the name in ``reasoning_parser``.
         opens: the opening text; further spellings follow the usual one.
         closes: the same of the closing text.
+        answer: the text between the prompt and an answer without reasoning; empty for most.
+        in_messages: the answer is a list of messages (``harmony``), some of which are reasoning.
+        others: further texts that are no part of the content.
     """
 
     name: str
     opens: tuple[str, ...]
     closes: tuple[str, ...]
+    answer: str = ""
+    in_messages: bool = False
+    others: tuple[str, ...] = ()
 
     @property
     def texts(self) -> list[str]:
         """All texts that mark reasoning."""
-        return [*self.opens, *self.closes]
+        return [*self.opens, *self.closes, *self.others]
 
     def is_open(self, prompt: str) -> bool:
         """Whether a prompt ends inside of the reasoning, at its beginning."""
@@ -54,5 +62,15 @@ REASONING_FORMATS = {
             ("Here is my thought process:", "Here's my thought process:"),
             ("Here is my response:", "Here's my response:"),
         ),
+        "gemma4": (("<|channel>thought",), ("<channel|>",)),
     }.items()
+} | {
+    "harmony": ReasoningFormat(
+        "harmony",
+        opens=(f"{CHANNEL}{ANALYSIS}{MESSAGE}",),
+        closes=ENDS[:1],
+        answer=f"{CHANNEL}final{MESSAGE}",
+        in_messages=True,
+        others=(START, CONSTRAIN, *ENDS),
+    )
 }

@@ -10,9 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlc_native.parsers.argument_grammar import (
+    arguments_of_schema,
+    elements_grammar,
+    is_string,
+    string_grammar,
+)
 from mlc_native.parsers.json_value import parse_strict
 from mlc_native.parsers.reader import NotACall, Put, Reader, Steps
-from mlc_native.parsers.tagged_grammar import arguments_grammar, is_string
 from mlc_native.parsers.tool_format import (
     Calls,
     Format,
@@ -124,15 +129,19 @@ class TaggedArguments(ToolFormat):
         return self.begins[0], sequence(_BLANK, call, *rest, _BLANK, const(self.section_end))
 
     def _grammar_of_call(self, tool: Tool) -> Format | None:
-        def argument(name: str, value: Format) -> Format:
-            front = "\n" + self.parameter + name + "\n".join(self.key_end) + self.value_blank
-            return sequence(const(front), value, const(self.value_blank + self.value_end))
-
-        arguments = arguments_grammar(tool.schema, argument, self.value_end)
+        arguments = arguments_of_schema(
+            tool.schema, lambda schema: string_grammar(schema, self.value_end)
+        )
         if arguments is None:
             return None
-        end = [_BLANK, const(self.call_end)] if self.call_end else []
-        return sequence(const(f"{self.call}{tool.name}{self.name_end}"), arguments, *end)
+        elements = []
+        for each in arguments:
+            front = f"\n{self.parameter}{each.name}" + "\n".join(self.key_end) + self.value_blank
+            end = const(self.value_blank + self.value_end)
+            elements.append((sequence(const(front), each.value, end), each.required))
+        ends = [_BLANK, const(self.call_end)] if self.call_end else []
+        name = const(f"{self.call}{tool.name}{self.name_end}")
+        return sequence(name, elements_grammar(elements), *ends)
 
 
 class _StringValue:

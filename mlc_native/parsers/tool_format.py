@@ -1,7 +1,8 @@
 """ToolFormat: how a family of models writes calls of tools, and what is shared by all formats.
 
-A format is data: an instance of one of the kinds in ``json_formats``, ``tagged_formats`` and
-``python_formats``. It reads calls out of an answer, and it writes the grammar of calls.
+A format is data: an instance of one of the kinds in ``json_formats``, ``tagged_formats``,
+``python_formats``, ``mistral``, ``gemma`` and ``harmony``. It reads calls out of an answer, and it
+writes the grammar of calls.
 """
 
 from __future__ import annotations
@@ -82,6 +83,10 @@ class ToolFormat(ABC):
         With ``many`` there may be several calls behind that text, if the format has such lists.
         """
         return None
+
+    def other_grammars(self, tools: Sequence[Tool]) -> list[tuple[str, Format]]:
+        """The same of other ways in which a model begins calls."""
+        return []
 
     # Several calls are written one after the other, each with its own beginning.
     repeats: bool = False

@@ -98,9 +98,18 @@ class _Planner:
     def _plan_without_calls(self) -> AnswerPlan:
         if self._asked is None:
             return self._unconstrained(None)
-        if self._is_reasoning:
-            return self._begins_with(_structural(self._asked), None)
+        if self._is_reasoning or self._answer_begin:
+            return self._begins_with(self._asked_answer(self._asked), None)
         return AnswerPlan(response_format=self._asked)
+
+    @property
+    def _answer_begin(self) -> str:
+        """What is in front of an answer that is no call."""
+        return "" if self._reasoning is None else self._reasoning.answer
+
+    def _asked_answer(self, asked: RequestResponseFormat) -> Format:
+        body = _structural(asked)
+        return sequence(const(self._answer_begin), body) if self._answer_begin else body
 
     def _plan_possible_calls(self) -> AnswerPlan:
         tool_format = self._tool_format
@@ -114,7 +123,7 @@ class _Planner:
             calls = tool_format and forced_calls(tool_format, self._tools(), self._parallel)
             if not calls:
                 return self._plan_without_calls()
-            return self._begins_with(either([calls, _structural(self._asked)]), tool_format)
+            return self._begins_with(either([calls, self._asked_answer(self._asked)]), tool_format)
         strict = [i for i, tool in enumerate(self._request.tools or []) if tool.function.strict]
         if not strict:
             return self._unconstrained(tool_format)
@@ -133,7 +142,10 @@ class _Planner:
         syntax = self._syntax(tool_format)
         if self._budget is None or self._reasoning is None:
             return AnswerPlan(syntax)
-        plain: Format = {"type": "any_text", "excludes": self._reasoning.texts}
+        # Messages have marks, too; only those of reasoning may not follow.
+        is_list = self._reasoning.in_messages
+        marks = self._reasoning.opens if is_list else self._reasoning.texts
+        plain: Format = {"type": "any_text", "excludes": list(marks)}
         bounded = after_reasoning(self._reasoning, self._max_reasoning, plain)
         if not self._is_reasoning:
             opened = sequence(const(self._reasoning.opens[0]), bounded)
@@ -169,7 +181,7 @@ class _Planner:
         if self._is_reasoning:
             assert self._reasoning is not None
             body = after_reasoning(self._reasoning, self._max_reasoning, body)
-        else:
+        elif not self._answer_begin or tool_format is PLAIN_JSON:
             self._reasoning = None
         return AnswerPlan(self._syntax(tool_format, is_certain), _tag(body), is_named)
 

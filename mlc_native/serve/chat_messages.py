@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mlc_native import _core
-from mlc_native.parsers.answer import AnswerParser, CallDelta, Delta, TextDelta
+from mlc_native.parsers.answer import AnswerParser, CallDelta, Delta, Span, TextDelta
 from mlc_native.protocol.chat_messages import (
     ChatCompletionDelta,
     ChatCompletionMessage,
@@ -18,7 +18,7 @@ from mlc_native.serve.answer_plan import AnswerPlan
 
 
 class _ReasoningTokens:
-    """Counts the tokens up to the end of the reasoning of an answer."""
+    """Counts the tokens of an answer that begin within its reasoning."""
 
     def __init__(self, table: _core.TokenTable) -> None:
         self._table = table
@@ -27,23 +27,38 @@ class _ReasoningTokens:
         self._is_known = False
         self.count = 0
 
-    def add(self, text: str, token_ids: list[int], end: int | None) -> None:
-        """``end``: see AnswerParser.reasoning_end, after it was given the text."""
+    def add(self, text: str, token_ids: list[int], parser: AnswerParser) -> None:
+        """Adds what the parser was given."""
         if self._is_known:
             return
         self._texts.append(text)
         self._token_ids += token_ids
-        if end is not None:
+        if parser.reasoning_is_known:
             self._is_known = True
-            self._count_up_to(end)
+            self._count(parser.reasoning_spans)
 
-    def _count_up_to(self, end: int) -> None:
-        num_bytes = len("".join(self._texts)[:end].encode())
+    def _count(self, spans: list[Span]) -> None:
+        bounds = _byte_bounds("".join(self._texts), spans)
+        begin = index = 0  # of the token, in bytes; of the spans that end behind it
         for token_id in self._token_ids:
-            if num_bytes <= 0:
+            while index < len(bounds) and begin >= bounds[index][1]:
+                index += 1
+            if index == len(bounds):
                 return
-            num_bytes -= len(self._table.bytes(token_id))
-            self.count += 1
+            self.count += begin >= bounds[index][0]
+            begin += len(self._table.bytes(token_id))
+
+
+def _byte_bounds(text: str, spans: list[Span]) -> list[tuple[int, int]]:
+    """Where spans of a text begin and end in its UTF-8."""
+    bounds = []
+    at = num_bytes = 0
+    for span in spans:
+        for bound in (span.begin, len(text) if span.end is None else span.end):
+            num_bytes += len(text[at:bound].encode())
+            at = bound
+            bounds.append(num_bytes)
+    return list(zip(bounds[::2], bounds[1::2], strict=True))
 
 
 class MessageStream:
@@ -70,7 +85,7 @@ class MessageStream:
         if finish_reason is not None:
             deltas += self._parser.finish()
         if self._reasoning is not None:
-            self._reasoning.add(text, token_ids, self._parser.reasoning_end)
+            self._reasoning.add(text, token_ids, self._parser)
         return [_message_delta(delta) for delta in deltas]
 
     def finish_reason(self, finish_reason: Any) -> Any:

@@ -72,6 +72,10 @@ def calls(*made: tuple[str, str], content: str = "") -> Read:
 PARIS = ("weather", '{"city": "Paris"}')
 ROME3 = ("weather", '{"city": "Rome", "days": 3}')
 NOW = ("time", "{}")
+EMPTY = '{"a": [], "b": {}, "c": [], "d": [1], "from": [1]}'
+NUMBERS = '{"a": 10, "b": 0.5, "c": 31, "d": -0.0, "e": 1E5}'
+ESCAPES = r"""[time(a='\u00e9\ud83d\ude42\x41\101\/\d\t', b='''x'"'''"y" '', c="")]"""
+ESCAPED = r"""{"a": "\u00e9\ud83d\ude42AA/\\d\t", "b": "x'\"y", "c": ""}"""
 TRICKY = r'{"city": "a </tool_call> \" \\ \u00e9 {[ ] }", "tags": [1, {"x": null}, -2.5e-3, true]}'
 
 HERMES = [
@@ -318,6 +322,10 @@ PYTHON = [
         "[weather(city='a\"\\'),(', tags=[1, -2.5, {'x': None}, (True, false)])]",
         calls(("weather", '{"city": "a\\"\'),(", "tags": [1, -2.5, {"x": null}, [true, false]]}')),
     ),
+    ("[time(a=1e999)]", calls(("time", '{"a": 1e999}'))),
+    ("[time(a=[], b={}, c=(), d=(1,), from=[1, ], )]", calls(("time", EMPTY))),
+    ("[ns.look-up(a=+1_0, b=.5, c=0x1F, d=-0.0, e=1E5)]", calls(("ns.look-up", NUMBERS))),
+    (ESCAPES, calls(("time", ESCAPED))),
     *(
         (malformed, text(malformed))
         for malformed in (
@@ -329,7 +337,16 @@ PYTHON = [
             "[time(a=b)]",
             "[time(a=[1)]",
             "[time(a='x\n')]",
-            "[time(a=1e999)]",
+            "[time(a=inf)]",
+            "[time(a=007x)]",
+            "[time(a=(1))]",
+            "[time(a={b: 1})]",
+            "[time(a={1: 1})]",
+            "[time(a=[1 2])]",
+            "[time(a=[,])]",
+            "[time(a='\\u12')]",
+            "[time(=1)]",
+            "[time(a=1 b=2)]",
             "[time(",
             "[time()",
             "print [time()]",
@@ -347,6 +364,65 @@ LFM2 = [
     (
         '<|tool_call_start|>[weather(city="Paris")]<|tool_call_end|>Done.',
         calls(PARIS, content="Done."),
+    ),
+    (
+        'Ok<|tool_call_start|>[{"name": "weather", "arguments": {"city": "Paris"}}, '
+        '{"name": "time"}]<|tool_call_end|>',
+        calls(PARIS, NOW, content="Ok"),
+    ),
+    ('<|tool_call_start|>{"name": "time", "arguments": {}}<|tool_call_end|>', calls(NOW)),
+    ('<|tool_call_start|>[{"name": "time"', text('<|tool_call_start|>[{"name": "time"')),
+]
+LFM2_JSON = [case for case in LFM2 if "weather(" not in case[0]]
+GEMMA4 = [
+    (
+        'Ok\n<|tool_call>call:weather{city:<|"|>Rome<|"|>,days:3}<tool_call|>'
+        "<|tool_call>call:time{}<tool_call|>",
+        calls(ROME3, NOW, content="Ok\n"),
+    ),
+    (
+        '<|tool_call>call:weather{city:<|"|>"b" \\n\n{}<|"|>,tags:[{x:null},-2.5,<|"|><|"|>]}',
+        calls(("weather", r'{"city": "\"b\" \\n\n{}", "tags": [{"x": null}, -2.5, ""]}')),
+    ),
+    ('<|tool_call>call:weather{"city": "Paris"}', calls(PARIS)),
+    *(
+        (malformed, text(malformed))
+        for malformed in (
+            "<|tool_call>call:{}<tool_call|>",
+            "<|tool_call>time{}<tool_call|>",
+            "<|tool_call>call:time<tool_call|>",
+            "<|tool_call>call:time{a}<tool_call|>",
+            "<|tool_call>call:time{a:b}<tool_call|>",
+            "<|tool_call>call:time{:1}<tool_call|>",
+            '<|tool_call>call:time{a:<|"|>b}<tool_call|>',
+            "<|tool_call>call:time{} ?<tool_call|>",
+        )
+    ),
+]
+TO_TIME = " to=functions.time<|channel|>commentary json<|message|>{}"
+TO_WEATHER = (
+    "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+    '{"city": "Paris"}<|call|>'
+)
+HARMONY = [
+    (TO_WEATHER, calls(PARIS)),
+    (f"<|start|>assistant{TO_TIME}<|call|>", calls(NOW)),
+    (
+        f"Ok<|start|>assistant{TO_WEATHER}<|start|>assistant{TO_TIME}",
+        calls(PARIS, NOW, content="Ok"),
+    ),
+    *(
+        (malformed, text(malformed))
+        for malformed in (
+            "<|channel|>final<|message|>Hi<|end|>",
+            "<|channel|>commentary to=functions.time<|message|>{",
+            "<|channel|>commentary to=functions.time<|message|>[]",
+            "<|channel|>commentary to=functions.<|message|>{}",
+            "<|channel|>commentary to=browser.search code<|message|>{}",
+            "<|channel|>commentary to=functions.time<|mess",
+            "<|start|>assistant",
+            "to=functions.time",
+        )
     ),
 ]
 PLAIN = [
@@ -370,5 +446,8 @@ ANSWERS: dict[str, list[tuple[str, Read]]] = {
     "pythonic": PYTHON,
     "olmo3": OLMO3,
     "lfm2": LFM2,
+    "lfm2_json": LFM2_JSON,
+    "gemma4": GEMMA4,
+    "harmony": HARMONY,
     "json": PLAIN,
 }

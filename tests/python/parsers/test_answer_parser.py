@@ -20,6 +20,7 @@ from mlc_native.parsers.reasoning import REASONING_FORMATS
 
 CASES = [(name, text, expected) for name, cases in ANSWERS.items() for text, expected in cases]
 THINK = REASONING_FORMATS["qwen3"]
+MESSAGES = REASONING_FORMATS["harmony"]
 
 
 def test_every_format_has_texts() -> None:
@@ -34,7 +35,7 @@ def test_reads(name: str, text: str, expected: Read) -> None:
 @pytest.mark.parametrize("is_certain", [False, True])
 @pytest.mark.parametrize(("name", "text", "expected"), CASES)
 def test_every_cut_gives_the_same(name: str, text: str, expected: Read, is_certain: bool) -> None:
-    of = syntax(name, is_certain=is_certain, reasoning=THINK)
+    of = syntax(name, is_certain=is_certain, reasoning=MESSAGES if name == "harmony" else THINK)
     whole = read(of, [text])
     assert read(of, text) == whole
     for i in range(len(text)):
@@ -58,6 +59,7 @@ def pieces_of(name: str) -> list[str]:
         part for text, _ in ANSWERS[name] for part in re.split(r"([\s\"{}\[\]<>|=:,;()])", text)
     }
     found |= {text for text, _ in ANSWERS[name]}
+    found |= {"<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant"}
     for begin in TOOL_FORMATS[name].begins:
         found |= {begin, begin[:-1], begin[1:]}
     return sorted(found | {"<think>", "</think>", "\\", '"', "'", "\n", " ", "é", "🙂"})
@@ -73,7 +75,7 @@ def test_hostile_texts(name: str, data: st.DataObject) -> None:
         {
             "is_certain": st.booleans(),
             "parallel": st.booleans(),
-            "reasoning": st.sampled_from([None, THINK]),
+            "reasoning": st.sampled_from([None, THINK, MESSAGES]),
         }
     )
     fields: dict[str, Any] = data.draw(flags)
@@ -226,6 +228,62 @@ def test_every_reasoning_format(name: str) -> None:
         assert not form.last_is_open("so")
 
 
+HARMONY_ANSWER = (
+    "<|channel|>analysis<|message|>Hm. <|end|><|start|>assistant<|channel|>commentary<|message|>"
+    "Wait.<|end|><|start|>assistant<|channel|>analysis<|message|>So<|end|><|start|>assistant"
+)
+FINAL = "<|channel|>final<|message|>Yes, <|x|> 1<2.\n"
+TO_TIME = "<|channel|>commentary to=functions.time <|constrain|>json<|message|>{}"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_reasoning", "expected"),
+    [
+        (HARMONY_ANSWER + FINAL, False, Read("Wait.\nYes, <|x|> 1<2.\n", "Hm. \nSo")),
+        (FINAL, False, Read("Yes, <|x|> 1<2.\n")),
+        (FINAL + "<|return|>", False, Read("Yes, <|x|> 1<2.\n")),
+        (HARMONY_ANSWER + TO_TIME, False, Read("Wait.", "Hm. \nSo", [("time", "{}")])),
+        (f"Why?<|end|>\n<|start|>assistant{TO_TIME}", True, Read("", "Why?", [("time", "{}")])),
+        ("<|start|>assistant to=functions.time<|channel|>commentary<|message|>{}<|call|>", False,
+         Read("", "", [("time", "{}")])),
+        ("Plain, <|start|> and <|channel|>no more", False,
+         Read("Plain, <|start|> and <|channel|>no more")),
+        ("to be <|end|>", False, Read("to be <|end|>")),
+        (TO_TIME + "}", False, Read("}", "", [("time", "{}")])),
+        (TO_TIME[:-1], False, Read(TO_TIME[:-1])),
+        ("<|channel|>analysis<|message|>Hm", False, Read("", "Hm")),
+        ("<|channel|>analysis<|message|>Hm<|en", False, Read("", "Hm<|en")),
+        (" ", False, Read(" ")),
+        ("", False, Read()),
+    ],
+)  # fmt: skip
+def test_messages(text: str, is_reasoning: bool, expected: Read) -> None:
+    of = syntax("harmony", reasoning=MESSAGES, is_reasoning=is_reasoning)
+    assert read(of, [text]) == expected
+    assert read(of, text) == expected
+    for i in range(len(text)):
+        assert read(of, [text[:i], text[i:]]) == expected, i
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("name", "text", "reasoning"),
+    [
+        ("qwen3", "<think>\nHm.\n</think>\n\nYes.", "<think>\nHm.\n</think>"),
+        ("qwen3", " <think>Hm", " <think>Hm"),
+        ("qwen3", "Yes. <think>Hm.</think>", ""),
+        ("harmony", HARMONY_ANSWER + FINAL, "Hm. <|end|>So<|end|>"),
+    ],
+)
+def test_spans_of_reasoning(name: str, text: str, reasoning: str, size: int) -> None:
+    parser = AnswerParser(syntax(None, reasoning=REASONING_FORMATS[name]))
+    for i in range(0, len(text), size):
+        parser.feed(text[i : i + size])
+    parser.finish()
+    assert parser.reasoning_is_known
+    assert "".join(text[span.begin : span.end] for span in parser.reasoning_spans) == reasoning
+
+
 # ----------------------------------------------------------------------------------------- effort
 
 UNITS = [
@@ -245,6 +303,15 @@ UNITS = [
     ("pythonic", "[time(a="),
     ("olmo3", "<function_calls>time()"),
     ("deepseek_v3", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>"),
+    ("gemma4", '<|tool_call>call:time{a:[<|"|>'),
+    ("gemma4", "<|tool_call>call:time{a:"),
+    ("lfm2", "<|tool_call_start|>[{"),
+    ("pythonic", "[time(a='\\"),
+    ("pythonic", "[time(a='' "),
+    ("harmony", "<|start|>assistant<|channel|>analysis"),
+    ("harmony", "<|channel|>analysis<|message|>"),
+    ("harmony", "<|channel|>commentary to=functions.time<|message|>{"),
+    ("harmony", " to="),
     ("llama3_json", "{"),
     ("llama3_json", "<|python_tag|>"),
 ]
@@ -259,7 +326,7 @@ def num_calls(name: str, text: str, size: int) -> int:
         count += event in ("call", "c_call")
 
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
-    of = syntax(name, reasoning=THINK)
+    of = syntax(name, reasoning=MESSAGES if name == "harmony" else THINK)
     sys.setprofile(profile)
     try:
         read(of, pieces)
@@ -282,4 +349,5 @@ def test_long_hostile_texts_end(name: str, unit: str, size: int) -> None:
     """A quadratic cost within a single operation, which num_calls does not see, takes minutes."""
     length = 120_000 if size > 1 else 24_000
     text = unit * (length // len(unit))
-    read(syntax(name), (text[i : i + size] for i in range(0, len(text), size)))
+    of = syntax(name, reasoning=MESSAGES if name == "harmony" else None)
+    read(of, (text[i : i + size] for i in range(0, len(text), size)))
