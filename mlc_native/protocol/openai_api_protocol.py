@@ -187,7 +187,9 @@ class _SamplingRequest(SamplingOptions):
         default=None, description="`include_usage`: a last chunk has the usage."
     )
     return_token_ids: bool = Field(
-        default=False, description="the answer has the token ids of the prompt and of its text."
+        default=False,
+        description="the answer has the token ids of the prompt and of its text. A stream has "
+        "those of the prompt once, in the first chunk (a completion: of each choice).",
     )
     add_special_tokens: bool | None = Field(
         default=None,

@@ -316,7 +316,9 @@ class CallArguments(AnswerArguments, total=False):
     """`include_usage`: a last chunk has the usage."""
 
     return_token_ids: bool
-    """the answer has the token ids of the prompt and of its text."""
+    """the answer has the token ids of the prompt and of its text. A stream has those of the
+    prompt once, in the first chunk (a completion: of each choice).
+    """
 
     user: str | None
     """accepted and not used."""

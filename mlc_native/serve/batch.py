@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from tqdm import tqdm
 
@@ -25,6 +25,7 @@ from mlc_native.errors import (
     invalid_request,
     shown,
 )
+from mlc_native.protocol.chat_messages import ChatToolCall
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionMessage,
@@ -41,7 +42,7 @@ from mlc_native.serve.keywords import check_keywords
 from mlc_native.serve.openai_engine import OpenAICall, OpenAIEngine
 from mlc_native.serve.prompt_logprobs import prompt_logprobs
 from mlc_native.serve.request_processing import Prompt, generation_config, random_request_id
-from mlc_native.serve.responses import completion_usage
+from mlc_native.serve.responses import ChatResponder, completion_usage
 
 Messages = Sequence[ChatCompletionMessage | Mapping[str, Any]]
 Item = Prompt | Messages | Mapping[str, Any]
@@ -63,24 +64,27 @@ class GenerationChoice:
     """One answer to a prompt.
 
     Attributes:
-        text: the answer, or what there is of it.
+        text: the answer as the model wrote it, or what there is of it.
         token_ids: its tokens, without stop tokens.
         logprobs: of each token, if requested.
-        finish_reason: "stop", "length", "timeout", "abort" or "error".
+        finish_reason: "stop", "length", "tool_calls", "timeout", "abort" or "error".
+        message: what the answer to a chat consists of: content, reasoning and calls of tools. None
+            for a prompt that is no chat.
     """
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[LogProbsContent] | None = None
     finish_reason: str | None = None
+    message: ChatCompletionMessage | None = None
 
 
 @dataclass
 class GenerationResult:
     """What became of one prompt of ``generate``.
 
-    ``text``, ``token_ids``, ``logprobs`` and ``finish_reason`` are those of the first of its n
-    answers.
+    ``text``, ``token_ids``, ``logprobs``, ``finish_reason``, ``reasoning_content``, ``content`` and
+    ``tool_calls`` are those of the first of its n answers.
 
     Attributes:
         choices: the n answers; none if the prompt was refused.
@@ -119,6 +123,44 @@ class GenerationResult:
     def finish_reason(self) -> str | None:
         """Why the first answer ended; "error" if there is none."""
         return self._first().finish_reason
+
+    @property
+    def content(self) -> str | None:
+        """The first answer without reasoning and calls of tools; None if nothing is left."""
+        message = self._first().message
+        return self.text if message is None else cast(str | None, message.content)
+
+    @property
+    def reasoning_content(self) -> str | None:
+        """The reasoning of the first answer to a chat, if the model marks it."""
+        message = self._first().message
+        return None if message is None else message.reasoning_content
+
+    @property
+    def tool_calls(self) -> list[ChatToolCall] | None:
+        """The calls of tools in the first answer to a chat; None if there are none."""
+        message = self._first().message
+        return None if message is None else message.tool_calls
+
+
+@dataclass
+class _OpenItem:
+    """A request in the engine. A chat has a responder, which reads its answers."""
+
+    result: GenerationResult
+    responder: ChatResponder | None
+
+    def close(self, finish_reason: str | None = None) -> None:
+        """All outputs have arrived. Answers that have no finish reason get this one."""
+        for choice in self.result.choices:
+            reason = choice.finish_reason or finish_reason
+            if self.responder is not None:
+                choice.message, reason = self.responder.message(
+                    choice.text, choice.token_ids, reason
+                )
+            choice.finish_reason = reason
+        if self.result.usage is not None and self.responder is not None:
+            self.responder.usage(self.result.usage)
 
 
 # ------------------------------------------------------------------------------------ the arguments
@@ -187,7 +229,7 @@ class Batch:
         self._progress = progress
         self._id = random_request_id("generate")
         self._results: list[GenerationResult] = []
-        self._open: dict[str, GenerationResult] = {}  # by the ids of requests in the engine
+        self._open: dict[str, _OpenItem] = {}  # by the ids of requests in the engine
         self._channel: SyncChannel | None = None
         self._waiting: tuple[int, Any] | None = None  # was refused by a full queue
         self._limit = self._max_open = MIN_OPEN
@@ -259,7 +301,7 @@ class Batch:
         result = self._results[index]
         result.prompt_token_ids = [token_id for piece in created.inputs for token_id in piece]
         self._channel = engine._open_request(self._open_channel, created, call.setup)
-        self._open[created.id] = result
+        self._open[created.id] = _OpenItem(result, call.responder)
 
     def _call(self, request_id: str, item: Any, settings: dict[str, Any]) -> OpenAICall:
         messages = item if is_list(item) and item and isinstance(item[0], MESSAGE) else None
@@ -288,19 +330,20 @@ class Batch:
         try:
             outputs = self._channel.next()
         except EngineRequestError as error:
-            result = self._open.pop(error.request_id)
-            result.error = error
-            for choice in result.choices:
-                choice.finish_reason = choice.finish_reason or "error"
+            item = self._open.pop(error.request_id)
+            item.result.error = error
+            item.close("error")
             bar.update()
             return
         if outputs is None:  # cancelled
             return
         request_id, usage_json = outputs[0].request_id, outputs[0].request_final_usage_json_str
         if usage_json is None:
-            _add(self._open[request_id], outputs)
+            _add(self._open[request_id].result, outputs)
             return
-        usage = self._open.pop(request_id).usage = completion_usage(usage_json)
+        item = self._open.pop(request_id)
+        usage = item.result.usage = completion_usage(usage_json)
+        item.close()
         bar.add_answer(usage.completion_tokens)
 
 

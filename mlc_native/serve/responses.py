@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from mlc_native._stream_bridge import CallbackStreamOutput
-from mlc_native.protocol.chat_messages import ChatCompletionDelta
+from mlc_native.protocol.chat_messages import ChatCompletionDelta, ChatCompletionMessage
 from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionRequest,
     ChatCompletionResponse,
@@ -86,6 +86,7 @@ class ChatResponder:
         self._messages: list[MessageStream] = []  # of a stream, one per sequence
         self._num_prompt_logprobs = request.prompt_logprobs
         self._prompt_logprobs: PromptLogProbs | None = None  # of the next chunk
+        self._has_chunks = False
 
     def opening(self) -> list[ChatCompletionStreamResponse]:
         """Chunks before the first output."""
@@ -97,7 +98,7 @@ class ChatResponder:
         if usage_json is not None:
             if not self._include_usage:
                 return []
-            return [self._chunk([], self._usage(completion_usage(usage_json)))]
+            return [self._chunk([], self.usage(completion_usage(usage_json)))]
         self._messages = self._messages or self._new_messages(len(outputs))
         scored = outputs[0].scored_prompt
         if scored is not None:
@@ -127,14 +128,13 @@ class ChatResponder:
     def response(self, outputs: list[list[CallbackStreamOutput]]) -> ChatCompletionResponse:
         """The response, from all batches of outputs."""
         answers, usage = _collect(outputs)
-        self._messages = self._new_messages(len(answers))
         choices = [self._choice(index, answer) for index, answer in enumerate(answers)]
         response = ChatCompletionResponse(
             id=self._id,
             created=self._created,
             model=self._model,
             choices=choices,
-            usage=usage and self._usage(usage),
+            usage=usage and self.usage(usage),
             prompt_token_ids=self.prompt_token_ids,
         )
         scored = answers[0].scored_prompt
@@ -145,7 +145,15 @@ class ChatResponder:
     def _new_messages(self, count: int) -> list[MessageStream]:
         return [MessageStream(self._plan, self._token_table) for _ in range(count)]
 
-    def _usage(self, usage: CompletionUsage) -> CompletionUsage:
+    def message(
+        self, text: str, token_ids: list[int], finish_reason: Any
+    ) -> tuple[ChatCompletionMessage, Any]:
+        """The message of the next sequence as a whole, and its finish reason."""
+        self._messages += self._new_messages(1)
+        return whole_message(self._messages[-1], text, token_ids, finish_reason)
+
+    def usage(self, usage: CompletionUsage) -> CompletionUsage:
+        """The usage with the tokens of the reasoning of all messages so far."""
         counts = [message.reasoning_tokens for message in self._messages]
         known = [count for count in counts if count is not None]
         if known:
@@ -155,9 +163,7 @@ class ChatResponder:
 
     def _choice(self, index: int, answer: _Answer) -> ChatCompletionResponseChoice:
         text = "".join(answer.texts)
-        message, finish_reason = whole_message(
-            self._messages[index], text, answer.token_ids, answer.finish_reason
-        )
+        message, finish_reason = self.message(text, answer.token_ids, answer.finish_reason)
         return ChatCompletionResponseChoice(
             index=index,
             finish_reason=finish_reason,
@@ -169,13 +175,15 @@ class ChatResponder:
     def _chunk(
         self, choices: list[ChatCompletionStreamResponseChoice], usage: CompletionUsage | None
     ) -> ChatCompletionStreamResponse:
+        token_ids = None if self._has_chunks else self.prompt_token_ids
+        self._has_chunks = True
         chunk = ChatCompletionStreamResponse(
             id=self._id,
             created=self._created,
             model=self._model,
             choices=choices,
             usage=usage,
-            prompt_token_ids=self.prompt_token_ids,
+            prompt_token_ids=token_ids,
         )
         chunk.prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs, None
         return chunk
@@ -209,6 +217,7 @@ class CompletionResponder:
         self._num_echoed_logprobs = request.logprobs if request.echo else None
         self._prompt_is_delivered = False
         self._offsets: dict[int, int] = {}  # characters delivered, per choice
+        self._begun: set[int] = set()  # choices that have a chunk
 
     def opening(self) -> list[CompletionResponse]:
         """Chunks before the first output: an echoed prompt without log-probabilities."""
@@ -223,7 +232,10 @@ class CompletionResponder:
         return self._prompt_chunks(outputs[0].scored_prompt) + [
             self._response([self._choice(index, output)], None)
             for index, output in enumerate(outputs)
-            if output.delta_text or output.finish_reason or output.delta_logprob_json_strs
+            if output.delta_text
+            or output.finish_reason
+            or output.delta_logprob_json_strs
+            or _returned(output.delta_token_ids, self.prompt_token_ids)
         ]
 
     def usage_chunks(self, usage: CompletionUsage) -> list[CompletionResponse]:
@@ -268,13 +280,23 @@ class CompletionResponder:
         echoed, of_prompt = self._prompt_fields(scored)
         choices = [
             CompletionResponseChoice(
-                index=self._first_index + i, text=self._prefix, logprobs=echoed
+                index=self._first_index + i,
+                text=self._prefix,
+                logprobs=echoed,
+                prompt_token_ids=self._prompt_ids_of_first_chunk(i),
             )
             for i in range(self._n)
         ]
         for choice in choices:
             choice.prompt_logprobs = of_prompt
         return [self._response([choice], None) for choice in choices]
+
+    def _prompt_ids_of_first_chunk(self, index: int) -> list[int] | None:
+        """``prompt_token_ids`` if a chunk is the first of its choice."""
+        if index in self._begun:
+            return None
+        self._begun.add(index)
+        return self.prompt_token_ids
 
     def _choice(self, index: int, output: CallbackStreamOutput) -> CompletionResponseChoice:
         text = output.delta_text
@@ -287,6 +309,7 @@ class CompletionResponder:
             text=text,
             logprobs=logprobs,
             token_ids=_returned(output.delta_token_ids, self.prompt_token_ids),
+            prompt_token_ids=self._prompt_ids_of_first_chunk(index),
         )
 
     def _response(

@@ -358,6 +358,35 @@ def test_an_engine_error_in_a_list_ends_the_call(facade: Any) -> None:
     assert len(engine.engine.state.bridge) == 0
 
 
+# ---------------------------------------------------------------------------- reasoning and calls
+
+TOOL = {"type": "function", "function": {"name": "time"}}
+
+
+def test_chats_have_reasoning_and_calls(facade: Any) -> None:
+    call = '<tool_call>{"name": "time"}</tool_call>'
+    answer = f"<think>Hm.</think>So.{call}"
+    engine = facade(
+        answer=answer,
+        chat_template="{% if tools %}<tool_call><think>{% endif %}{{ messages[0].content }}",
+    )
+    chat, prompt, cut = batch(
+        *(engine, [{"messages": [USER], "tools": [TOOL]}, "abc", [USER]]),
+        [{"n": 2}, {}, {"max_tokens": 9}],
+    )
+    assert (chat.text, chat.finish_reason) == (answer, "tool_calls")
+    assert (chat.reasoning_content, chat.content) == ("Hm.", "So.")
+    assert [(each.function.name, each.function.arguments) for each in chat.tool_calls] == [
+        ("time", "{}")
+    ]
+    assert all(choice.message.tool_calls for choice in chat.choices)
+    details = chat.usage.completion_tokens_details
+    assert details.reasoning_tokens == 2 * len("<think>Hm.</think>")
+    assert (prompt.text, prompt.content, prompt.finish_reason) == (answer, answer, "stop")
+    assert (prompt.reasoning_content, prompt.tool_calls) == (None, None)
+    assert (cut.reasoning_content, cut.content, cut.finish_reason) == ("Hm", "", "length")
+
+
 # --------------------------------------------------------------------------------- token ids
 
 
@@ -374,5 +403,17 @@ def test_token_ids_on_request(facade: Any) -> None:
         engine.chat(messages=[USER], return_token_ids=True, stream=True),
     ):
         assert [i for chunk in chunks for i in chunk.choices[0].token_ids] == list(b"Hi")
+    usage = {"stream_options": {"include_usage": True}}
+    for echo in (False, True):
+        chunks = engine.complete(
+            prompt=["abc", "x"], return_token_ids=True, stream=True, n=2, echo=echo, **usage
+        )
+        choices = [choice for chunk in chunks for choice in chunk.choices]
+        for index, prompt in enumerate([b"abc", b"abc", b"x", b"x"]):
+            ids = [each.prompt_token_ids for each in choices if each.index == index]
+            assert ids == [list(prompt), *[None] * (len(ids) - 1)]
+    chunks = engine.chat(messages=[USER], return_token_ids=True, stream=True, n=2, **usage)
+    ids = [chunk.prompt_token_ids for chunk in chunks]
+    assert ids == [list(b"user: hi\nassistant: "), *[None] * (len(ids) - 1)]
     assert engine.complete(prompt="abc").choices[0].token_ids is None
     assert engine.chat(messages=[USER]).prompt_token_ids is None
