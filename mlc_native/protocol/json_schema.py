@@ -1,18 +1,38 @@
-"""Makes JSON schemas that say the same in a form that a grammar can enforce."""
+"""Makes JSON schemas, as pydantic writes them, into some that a grammar can enforce.
+
+What the new schema accepts, the old one accepts, too.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
+_CONCERNED = ('"discriminator"', '"propertyNames"', '"uri"')
+# Their values are no schemas, and maps of schemas by name.
+_VALUES = ("const", "enum", "default", "examples")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
-def with_required_discriminators(text: str) -> str:
-    """The schemas in a JSON text, with each ``discriminator`` required in the branches it is for.
+_PATH = r"([A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-F]{2})"
+# Addresses of at most _MAX_URI_LENGTH characters: scheme, host, port, path, query, fragment.
+_URI = (
+    rf"^[a-z][a-z0-9+.-]{{0,14}}://[A-Za-z0-9][A-Za-z0-9.-]{{0,62}}(:[0-9]{{1,4}})?"
+    rf"(/{_PATH}{{0,120}})?(\?{_PATH}{{0,60}})?(#{_PATH}{{0,40}})?$"
+)
+_MAX_URI_LENGTH = 15 + 3 + 63 + 5 + 361 + 181 + 121
+_MIN_URI_LENGTH = 5
 
-    pydantic does not require a tag that has a default. An answer without the tag might then match
-    several branches of the ``oneOf``; with it, the branches exclude each other.
+
+def enforceable(text: str) -> str:
+    """The JSON schemas in a JSON text in a form that a grammar can enforce.
+
+    * A ``discriminator`` is required in the branches that it is for. pydantic does not require a
+      tag that has a default; an answer without it might match several branches of the ``oneOf``.
+    * ``propertyNames`` that list names, next to ``additionalProperties``, become ``properties``.
+    * A ``uri`` with a ``maxLength`` becomes a pattern of shorter ones with a scheme and a host.
     """
-    if '"discriminator"' not in text:
+    if not any(word in text for word in _CONCERNED):
         return text
     try:
         root = json.loads(text)
@@ -21,14 +41,24 @@ def with_required_discriminators(text: str) -> str:
     pending = [(root, root)]
     while pending:
         node, root_of_node = pending.pop()
-        if isinstance(node, dict):
+        if isinstance(node, list):
+            pending += [(value, root_of_node) for value in node]
+        elif isinstance(node, dict):
             if "$defs" in node:
                 root_of_node = node
             _require_discriminator(node, root_of_node)
-            pending += [(value, root_of_node) for value in node.values()]
-        elif isinstance(node, list):
-            pending += [(value, root_of_node) for value in node]
+            _list_properties(node, root_of_node)
+            _bound_uri(node)
+            pending += [(value, root_of_node) for value in _below(node)]
     return json.dumps(root)
+
+
+def _below(node: dict[str, Any]) -> Iterator[Any]:
+    for name, value in node.items():
+        if name in _MAPS and isinstance(value, dict):
+            yield from value.values()
+        elif name not in _VALUES:
+            yield value
 
 
 def _require_discriminator(node: dict[str, Any], root: Any) -> None:
@@ -44,6 +74,35 @@ def _require_discriminator(node: dict[str, Any], root: Any) -> None:
             schema["required"] = [*required, *({name} - {*map(str, required)})]
 
 
+def _list_properties(node: dict[str, Any], root: Any) -> None:
+    names = _definition(node.get("propertyNames"), root)
+    listed = [names["const"]] if "const" in names else names.get("enum")
+    of_values = node.get("additionalProperties")
+    others = ("properties", "patternProperties", "unevaluatedProperties", "required")
+    if not isinstance(of_values, dict) or any(node.get(name) for name in others):
+        return
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        return
+    if names.keys() - {"const", "enum", "type", "title", "description"}:
+        return
+    del node["propertyNames"]
+    # The same object for all: what is made of it is made once.
+    node["properties"] = dict.fromkeys(listed, of_values)
+    node["additionalProperties"] = False
+
+
+def _bound_uri(node: dict[str, Any]) -> None:
+    if (node.get("type"), node.get("format")) != ("string", "uri") or "pattern" in node:
+        return
+    low, high = node.get("minLength", 0), node.get("maxLength")
+    if not isinstance(low, int) or not isinstance(high, int):
+        return
+    if low <= _MIN_URI_LENGTH and high >= _MAX_URI_LENGTH:
+        for name in ("format", "minLength", "maxLength"):
+            node.pop(name, None)
+        node["pattern"] = _URI
+
+
 def _definition(schema: Any, root: Any) -> dict[str, Any]:
     """The schema that a ``$ref`` to ``#/$defs/...`` names, or the schema itself."""
     if not isinstance(schema, dict):
@@ -51,5 +110,6 @@ def _definition(schema: Any, root: Any) -> dict[str, Any]:
     reference = schema.get("$ref")
     if not isinstance(reference, str):
         return schema
-    definition = root.get("$defs", {}).get(reference.removeprefix("#/$defs/"))
+    definitions = root.get("$defs", {}) if isinstance(root, dict) else {}
+    definition = definitions.get(reference.removeprefix("#/$defs/"))
     return definition if isinstance(definition, dict) else {}

@@ -25,7 +25,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, mod
 
 from mlc_native import _core
 from mlc_native.errors import invalid_request
-from mlc_native.protocol.json_schema import with_required_discriminators
+from mlc_native.protocol.json_schema import enforceable
 from mlc_native.protocol.typed_answers import format_of_type, is_type
 
 Schema = dict[str, Any] | StrictBool | str
@@ -147,4 +147,4 @@ class RequestResponseFormat(BaseModel):
 
 def _json_text(value: Schema) -> str:
     text = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
-    return with_required_discriminators(text)
+    return enforceable(text)

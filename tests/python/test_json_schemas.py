@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -12,11 +13,12 @@ from typing import Annotated, Any, Literal
 import jsonschema
 import pytest
 from facades import ALL_FACADES
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl, TypeAdapter
 
 from mlc_native import EngineConfig, SyncMLCEngine
 from mlc_native.errors import InvalidRequest
 from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.protocol.json_schema import enforceable
 from mlc_native.protocol.response_format import RequestResponseFormat
 
 pytest.importorskip("xgrammar")
@@ -30,6 +32,12 @@ REFUSED: dict[str, Any] = {
     "/minLength": {"enum": ["a", "bcd"], "minLength": 2},
     "/oneOf": {"oneOf": [{"type": "integer"}, {"type": "number"}]},
     "/multipleOf": {"type": "number", "multipleOf": 0.1},
+    "/maxLength": {"type": "string", "format": "uri", "maxLength": 100},
+    "/propertyNames": {
+        "type": "object",
+        "propertyNames": {"maxLength": 2},
+        "additionalProperties": {"type": "null"},
+    },
     "/properties/a/items/contains": {
         "properties": {"a": {"type": "array", "items": {"contains": {"const": 1}, "items": {}}}}
     },
@@ -131,6 +139,7 @@ PYDANTIC: dict[str, Any] = {
     "enum": Color,
     "optional": int | None,
     "mapping": dict[Annotated[str, Field(pattern="^[a-c]{1,3}$")], bool],
+    "mapping of names": dict[Literal["a", "propertyNames"], dict[Color, bool]],
 }
 OTHERS: dict[str, Any] = {
     "typed const": {"const": "a", "type": "string", "minLength": 1},
@@ -146,6 +155,7 @@ OTHERS: dict[str, Any] = {
         "oneOf": [{"type": "boolean"}, {"const": "a"}, {"enum": [1, 2]}, {"type": "null"}]
     },
     "names": {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "maxProperties": 2},
+    "address": TypeAdapter(HttpUrl).json_schema(),
     "one of all": {"allOf": [{"type": "string", "maxLength": 3}], "title": "t"},
     "ignored": {"type": "boolean", "minimum": 3, "format": "x", "x-note": {"not": {}}},
     "several types": {"type": ["integer", "null", "string"], "minimum": 5, "maxLength": 2},
@@ -176,6 +186,37 @@ def test_samples_of_accepted_schemas_are_valid(engine: SyncMLCEngine, name: str)
     for value in (v for v in map(parsed, texts[0]) if v is not None):
         if name in PYDANTIC:
             TypeAdapter(PYDANTIC[name]).validate_python(value.value, strict=False)
+
+
+def test_what_only_looks_like_a_keyword_stays() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"propertyNames": {"enum": ["a"]}, "additionalProperties": {"const": 1}},
+        "const": {"propertyNames": {"enum": ["a"]}, "additionalProperties": {"uri": 1}},
+    }
+    assert json.loads(enforceable(json.dumps(schema))) == schema
+
+
+def test_addresses_are_addresses() -> None:
+    schema = json.loads(enforceable(json.dumps(OTHERS["address"])))
+    pattern = re.compile(schema["pattern"])
+    for address in ("https://example.com/a%20b?x=1&y=2#top", "ws://localhost:8000", "a://b"):
+        assert pattern.fullmatch(address)
+    for other in (
+        "example.com",
+        "http://",
+        "http:/a",
+        "http://a b",
+        "http://a/%zz",
+        "http://a#b#c",
+    ):
+        assert not pattern.fullmatch(other)
+    longest = f"{'a' * 15}://{'b' * 63}:1234/{'%20' * 120}?{'%20' * 60}#{'%20' * 40}"
+    assert pattern.fullmatch(longest)
+    assert not pattern.fullmatch(longest + "a")
+    for limit, is_bounded in ((len(longest), True), (len(longest) - 1, False)):
+        limited = json.loads(enforceable(json.dumps({**OTHERS["address"], "maxLength": limit})))
+        assert ("pattern" in limited) == is_bounded
 
 
 class Parsed(BaseModel):
