@@ -7,10 +7,10 @@ fields of ``extra_body`` and the ``/set`` command of the chat derive from Sampli
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from mlc_native import _core
 from mlc_native.errors import InvalidRequest, invalid_request, shown
@@ -18,6 +18,8 @@ from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.response_format import RequestResponseFormat
 from mlc_native.protocol.validation import invalid_fields
 from mlc_native.tokenizers import Tokenizer
+
+MAX_LOGIT_BIAS = 1 << 19  # more tokens than any vocabulary has
 
 
 class SamplingOptions(BaseModel):
@@ -48,6 +50,14 @@ class SamplingOptions(BaseModel):
     queue_timeout_s: float | None = None
     timeout_s: float | None = None
     response_format: RequestResponseFormat | None = None
+
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def check_logit_bias_size(cls, logit_bias: Any) -> Any:
+        """Refuses what no vocabulary can have before it is converted, which holds the GIL."""
+        if isinstance(logit_bias, Mapping) and len(logit_bias) > MAX_LOGIT_BIAS:
+            raise ValueError(f"must have at most {MAX_LOGIT_BIAS} tokens, got {len(logit_bias)}")
+        return logit_bias
 
 
 # Before any subclass copies the fields.
@@ -136,13 +146,29 @@ class GenerationConfig(SamplingOptions):
         return self.response_format is not None and self.response_format.type != "text"
 
     def apply_to(
-        self, config: _core.GenerationConfig, tokenizer: Tokenizer | None = None
+        self,
+        config: _core.GenerationConfig,
+        tokenizer: Tokenizer | None = None,
+        limits: Callable[[], _core.RequestLimits] | None = None,
     ) -> _core.GenerationConfig:
         """Writes what is set here over ``config`` (the engine's defaults) and returns it.
 
         Args:
             tokenizer: of the model; ``bad_words`` that are texts need it.
+            limits: returns those of the model.
+
+        Raises:
+            InvalidRequest: a value has no meaning for C++, or ``logit_bias`` has more tokens than
+                the vocabulary.
         """
+        if self.logit_bias and limits is not None:
+            vocab_size = limits().vocab_size
+            if len(self.logit_bias) > vocab_size:
+                raise invalid_request(
+                    "logit_bias",
+                    f'"logit_bias" must have at most {vocab_size} tokens, as the vocabulary has, '
+                    f"got {len(self.logit_bias)}",
+                )
         for name in type(self).model_fields:
             value = getattr(self, name)
             if isinstance(value, DebugConfig):

@@ -8,7 +8,7 @@ everything else (also NaN) by the engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from numbers import Integral
@@ -44,7 +44,6 @@ from mlc_native.protocol.response_format import RequestResponseFormat as Request
 
 COMPLETION_MAX_TOP_LOGPROBS = 5
 CHAT_COMPLETION_MAX_TOP_LOGPROBS = 20
-MAX_LOGIT_BIAS = 1 << 19  # more tokens than any vocabulary has
 MESSAGES_PER_SLICE = 512
 
 # The options of SamplingOptions that OpenAI has, too; create() takes the others in extra_body.
@@ -222,14 +221,6 @@ class _SamplingRequest(SamplingOptions):
                     "Logit bias value should be in range [-100, 100], "
                     f"while the value {bias} of token {token_id} is not."
                 )
-        return logit_bias
-
-    @field_validator("logit_bias", mode="before")
-    @classmethod
-    def check_logit_bias_size(cls, logit_bias: Any) -> Any:
-        """Refuses at once what no vocabulary can have."""
-        if isinstance(logit_bias, Mapping) and len(logit_bias) > MAX_LOGIT_BIAS:
-            raise ValueError(f"must have at most {MAX_LOGIT_BIAS} tokens, got {len(logit_bias)}")
         return logit_bias
 
     @model_validator(mode="after")

@@ -44,8 +44,8 @@ from mlc_native.serve.model_setup import (
     ModelSetup,
     ModelSlot,
     describe_engine,
+    loaded_config,
     prepare_model,
-    warn_about_cut_lengths,
 )
 from mlc_native.serve.model_setup import ModelInfo as ModelInfo
 from mlc_native.serve.request_processing import (
@@ -221,8 +221,8 @@ class MLCEngineBase:
 
     def _loaded(self, setup: ModelSetup, summary: LoadSummary) -> ModelSetup:
         """The setup with what the engine made of it."""
-        config = EngineConfig.from_json(self._core.get_complete_engine_config())
-        warn_about_cut_lengths(setup.engine_config, config)
+        engine_json = self._core.get_complete_engine_config()
+        config = loaded_config(setup.engine_config, engine_json, summary)
         limits = self._core.get_request_limits()
         return replace(
             setup,
@@ -305,7 +305,9 @@ class MLCEngineBase:
         )
         record(request_id, "finish tokenization")
         defaults = self._core.get_default_generation_config()
-        config = generation_config.apply_to(defaults, setup.tokenizer)
+        config = generation_config.apply_to(
+            defaults, setup.tokenizer, self._core.get_request_limits
+        )
         create = self._core.create_request
         if generation_config.is_constrained:  # the grammar may take seconds to compile
             return call_interruptibly(None, create, request_id, token_ids, config, begins_turn)

@@ -163,8 +163,20 @@ def parse_default_config(engine_config: EngineConfig | None, model_lib: str | No
     return config
 
 
-def warn_about_cut_lengths(given: EngineConfig, resolved: EngineConfig) -> None:
-    """Says what is in effect instead of a length that the other settings leave no room for."""
+def loaded_config(given: EngineConfig, engine_json: str, summary: LoadSummary) -> EngineConfig:
+    """The settings in effect, from what the engine made of those that were given.
+
+    Says what is in effect instead of a length that the other settings leave no room for.
+    """
+    resolved = EngineConfig.from_json(engine_json)
+    _warn_about_cut_lengths(given, resolved)
+    formats = summary.weight_format.split()
+    if formats:  # a plug-in may not say
+        resolved.quantization = "q4" if "q4" in formats else "q8" if "q8" in formats else "off"
+    return resolved
+
+
+def _warn_about_cut_lengths(given: EngineConfig, resolved: EngineConfig) -> None:
     name = "max_single_sequence_length"
     asked, effective = getattr(given, name), getattr(resolved, name)
     if asked is not None and asked > effective:

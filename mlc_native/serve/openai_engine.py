@@ -180,8 +180,9 @@ class OpenAIEngine(MLCEngineBase):
         """Raises InvalidRequest for settings that are wrong for every prompt."""
         self._check_running()
         defaults = self._core.get_default_generation_config()
-        checked = config.apply_to(defaults, self._model.current.tokenizer)
-        checked.validate(self._core.get_request_limits().vocab_size)
+        limits = self._core.get_request_limits
+        checked = config.apply_to(defaults, self._model.current.tokenizer, limits)
+        checked.validate(limits().vocab_size)
 
     def _completion_calls(
         self, request: CompletionRequest, request_id: str | None

@@ -31,8 +31,8 @@ from mlc_native.serve.model_setup import (
     Mode,
     ModelSetup,
     describe_engine,
+    loaded_config,
     prepare_model,
-    warn_about_cut_lengths,
 )
 from mlc_native.serve.rendered_chat import (
     Messages,
@@ -131,8 +131,7 @@ class SyncMLCEngine:
             summary = report.finish(self._core.debug_call("load_summary"), self.device)
         finally:
             report.close()
-        self.engine_config = EngineConfig.from_json(self._core.config_json())
-        warn_about_cut_lengths(setup.engine_config, self.engine_config)
+        self.engine_config = loaded_config(config, self._core.config_json(), summary)
         limits = self._core.request_limits()
         self.max_input_sequence_length = limits.max_sequence_length
         self._input_length_reason = limits.length_reason
@@ -235,7 +234,9 @@ class SyncMLCEngine:
         token_ids = self._token_ids(
             inputs, generation_config, add_special_tokens=add_special_tokens
         )
-        config = generation_config.apply_to(engine.default_generation_config(), self.tokenizer)
+        config = generation_config.apply_to(
+            engine.default_generation_config(), self.tokenizer, engine.request_limits
+        )
         return engine.create_request(request_id, token_ids, config, begins_turn)
 
     def _token_ids(

@@ -94,6 +94,7 @@ BAD_SAMPLING: list[tuple[str, Any]] = [
     *(("stop", value) for value in ("", ["a", ""], ["x"] * 10_000)),
     *(("stop_token_ids", value) for value in ([-1], [VOCAB_SIZE], [1 << 40])),
     *(("logit_bias", value) for value in ({VOCAB_SIZE: 1}, {-1: 1}, {1 << 40: 1}, {5: NAN})),
+    ("logit_bias", dict.fromkeys(range(-1, VOCAB_SIZE), 1)),
     *(("response_format", value) for value in BAD_RESPONSE_FORMATS),
 ]
 EXTRA = ("min_p", "top_k", "repetition_penalty", "stop_token_ids")
