@@ -5,6 +5,7 @@ tests.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -30,6 +31,14 @@ def pytest_configure(config: pytest.Config) -> None:
     would ignore Ctrl-C, which some tests send."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What exists before the first test (torch, thousands of test items) stays: the collections
+    that tests ask for need not look through it each time."""
+    del session
+    gc.collect()
+    gc.freeze()
 
 
 def emulates_cuda() -> bool:

@@ -10,12 +10,29 @@ from paged_driver import PagedModel
 DEMO = Path(__file__).resolve().parents[3] / "mlc_native" / "demo_model"
 
 
-@pytest.fixture(params=["", "avx512", "avx2", "portable"])
-def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An ISA of this machine ("": the best), forced on every model that the test loads."""
-    monkeypatch.setenv("MLC_NATIVE_ISA", request.param)
+ISAS = ["", "avx512", "avx2", "portable"]  # "": the best of this machine
+
+
+def force_isa(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLC_NATIVE_ISA", isa)
     try:
         PagedModel(DEMO)
     except ValueError:
-        pytest.skip(f"this machine lacks {request.param}")
+        pytest.skip(f"this machine lacks {isa}")
+
+
+@pytest.fixture(params=ISAS)
+def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An ISA of this machine, forced on every model that the test loads."""
+    force_isa(request.param, monkeypatch)
+    return str(request.param)
+
+
+@pytest.fixture(
+    params=[pytest.param(isa, marks=[pytest.mark.slow, pytest.mark.nightly] if isa else [])
+            for isa in ISAS]
+)  # fmt: skip
+def best_isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """As isa, for tests that take long: other ISAs than the best only at night."""
+    force_isa(request.param, monkeypatch)
     return str(request.param)

@@ -53,7 +53,7 @@ def demo_reference() -> tuple[list[Text], list[np.ndarray], Fidelity]:
     return texts, expected, compare(expected, expected, texts)
 
 
-@pytest.mark.usefixtures("isa")
+@pytest.mark.usefixtures("best_isa")
 @pytest.mark.parametrize(
     ("precision", "error", "perplexity"),
     [
@@ -83,13 +83,13 @@ def questions_reference() -> tuple[list[Text], list[np.ndarray]]:
     return texts, [reference.logits(text) for text in texts]
 
 
-@pytest.mark.usefixtures("isa")
+@pytest.mark.usefixtures("best_isa")
 @pytest.mark.parametrize(("precision", "error"), [("q8", 0.01), ("q4", 0.06)])
 def test_largest_error_on_the_demo_models_questions(precision: str, error: float) -> None:
     assert measure(DEMO, precision, *questions_reference()).max_error < error
 
 
-@pytest.mark.usefixtures("isa")
+@pytest.mark.usefixtures("best_isa")
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_demo_models_answers_are_those_of_float32(precision: str) -> None:
     with_engine = PRECISIONS[precision].engine(DEMO, THREADS)
