@@ -41,6 +41,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """The collection at the end of the process sees everything again."""
+    gc.unfreeze()
+
+
 def emulates_cuda() -> bool:
     """Whether there is no GPU to test on."""
     return CUDA_LIBRARY_VARIABLE not in os.environ

@@ -173,7 +173,11 @@ def test_chat_template_renders_tool_calls_of_both_forms(tokenizer: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, pytest.param(torch.bfloat16, marks=[pytest.mark.slow, pytest.mark.nightly])],
+    ids=str,
+)
 def test_questions_are_answered(tokenizer: Any, dtype: torch.dtype) -> None:
     assert len(QUESTIONS) == 23
     model = AutoModelForCausalLM.from_pretrained(MAIN, dtype=dtype)
