@@ -47,7 +47,7 @@ def test_every_entry_of_mlc_engine(no_tokenizing: None) -> None:
                 entry()
             check(refused.value)
         message = {"role": "user", "content": HUGE[:2_000_000]}  # more would stop the template
-        with pytest.raises(InvalidRequest, match="at least .* tokens in total"):
+        with pytest.raises(InvalidRequest, match=r"at least .* tokens in total"):
             engine.chat.completions.create(messages=[message])
         (result,) = engine.generate([HUGE])
         assert isinstance(result.error, InvalidRequest)
