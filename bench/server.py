@@ -1,11 +1,15 @@
 """Measures the HTTP server on the fake model: events per second, CPU per event, first token.
 
     python bench/server.py [--streams 64] [--tokens 1000] [--us-per-step 2000] [--repeats 3]
+    python bench/server.py --slow 200 --streams 16
 
 The server is a process of its own, as `mlc-native serve` starts it; the clients are one loop in
 this process, which only counts events. In pairs with the server, the same requests go to an
 AsyncMLCEngine of this process (`create(stream=True)`), which shows what HTTP adds. With
 --us-per-step 0 the model costs nothing: an event then has all that came while the loop was busy.
+
+With --slow, the pairs are the streams alone and alongside that many sockets, each of which sends a
+request byte by byte; the time between two pieces of a stream is measured.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ from mlc_native import AsyncMLCEngine
 ROOT = Path(__file__).resolve().parents[1]
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PATH = "/v1/chat/completions"
+SLOW_BYTE_S = 0.05
+SLOW_WRITES = 10
 NUM_FIRST = 50  # requests, one after the other, for the time to the first token
 
 
@@ -58,6 +64,12 @@ def body(tokens: int) -> dict[str, object]:
     }
 
 
+def request_head(length: int) -> bytes:
+    """The head of a request with a body of so many bytes."""
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    return (head + f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n").encode()
+
+
 class Client:
     """Counts the events of one request over a connection of its own."""
 
@@ -67,11 +79,9 @@ class Client:
     async def run(self, tokens: int) -> tuple[int, float]:
         """The number of events, and the seconds until the first text."""
         data = json.dumps(body(tokens)).encode()
-        head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         reader, writer = await asyncio.open_connection(*self._address)
         start = time.perf_counter()
-        writer.write(head.encode() + data)
+        writer.write(request_head(len(data)) + data)
         count, first_s = 0, 0.0
         while piece := await reader.read(1 << 16):
             count += piece.count(b"data: ")
@@ -79,6 +89,50 @@ class Client:
                 first_s = time.perf_counter() - start
         writer.close()
         return count, first_s
+
+
+async def gaps_s(address: tuple[str, int], tokens: int) -> list[float]:
+    """The times between two pieces of one stream."""
+    data = json.dumps(body(tokens)).encode()
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(request_head(len(data)) + data)
+    gaps: list[float] = []
+    await reader.read(1 << 16)
+    last = time.perf_counter()
+    while await reader.read(1 << 16):
+        now = time.perf_counter()
+        gaps.append(now - last)
+        last = now
+    writer.close()
+    return gaps
+
+
+async def send_slowly(address: tuple[str, int], count: int) -> None:
+    """Sockets that send a byte of a request now and then, until this is cancelled."""
+    connections = [await asyncio.open_connection(*address) for _ in range(count)]
+    data = json.dumps(body(1)).encode()
+    request = request_head(len(data)) + data
+    try:
+        for byte in request[:-1]:
+            for i, (_, writer) in enumerate(connections):
+                writer.write(bytes([byte]))
+                if i % SLOW_WRITES == 0:  # so that the streams of this loop do not wait long
+                    await asyncio.sleep(SLOW_BYTE_S * SLOW_WRITES / count)
+    finally:
+        for _, writer in connections:
+            writer.close()
+
+
+async def compare_slow(args: argparse.Namespace, model: str) -> None:
+    with server(model) as (_, address):
+        for _ in range(args.repeats):
+            for count in (0, args.slow):
+                slow = asyncio.create_task(send_slowly(address, count))
+                streams = (gaps_s(address, args.tokens) for _ in range(args.streams))
+                gaps = sorted(gap for each in await asyncio.gather(*streams) for gap in each)
+                slow.cancel()
+                middle, late = gaps[len(gaps) // 2] * 1e3, gaps[len(gaps) * 99 // 100] * 1e3
+                print(f"{count:4} slow sockets: {middle:.2f} ms p50, {late:.2f} ms p99")
 
 
 async def engine_stream(engine: AsyncMLCEngine, tokens: int) -> tuple[int, float]:
@@ -164,6 +218,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--us-per-step", type=float, default=2000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--slow", type=int, default=0, help="sockets that send slowly")
     args = parser.parse_args()
     print(f"{cpu_name()}, {args.streams} streams of {args.tokens} tokens")
     with tempfile.TemporaryDirectory() as folder:
@@ -171,7 +226,7 @@ def main() -> None:
         model = write_model(
             Path(folder) / "model", script=script, us_per_step=args.us_per_step, cost="sleep"
         )
-        asyncio.run(compare(args, model))
+        asyncio.run(compare_slow(args, model) if args.slow else compare(args, model))
 
 
 if __name__ == "__main__":

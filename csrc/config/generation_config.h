@@ -102,6 +102,7 @@ struct GenerationConfig {
   RequestPriority priority = RequestPriority::kNormal;
   std::optional<double> queue_timeout_s;
   std::optional<double> timeout_s;
+  int64_t cache_salt = 0;
 
   DebugConfig debug_config;
 
@@ -230,6 +231,11 @@ void VisitServiceFields(Visitor&& visit) {
               "seconds until its end, (0, 1e9]. It ends with \"timeout\" and what it has by then.",
               PositiveUpTo(kMaxTimeoutSeconds, "must be in (0, 1e9] seconds")},
         &GenerationConfig::timeout_s);
+  visit(Field{"cache_salt",
+              "a secret text: prompts find only what the prefix cache has of requests with the "
+              "same one, so others cannot find out by the times of answers what it has. None: what "
+              "it has of requests without one."},
+        &GenerationConfig::cache_salt);
 }
 
 // Calls visit(Field, member) for each field of a GenerationConfig.

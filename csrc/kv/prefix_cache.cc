@@ -44,8 +44,8 @@ std::vector<Page> PrefixCache::PagesOf(const Tree::Match& match) const {
   return pages;
 }
 
-PrefixCache::Prefix PrefixCache::Find(std::span<const int32_t> tokens) {
-  const Tree::Match match = tree_.Find(tokens);
+PrefixCache::Prefix PrefixCache::Find(std::span<const int32_t> tokens, int64_t space) {
+  const Tree::Match match = tree_.Find(tokens, space);
   Prefix prefix{.length = match.length};
   VisitPages(*match.node, match.length, [&](int64_t, const Page& page) {
     prefix.num_cached_pages += kv_->pool().is_cached(page.id()) ? 1 : 0;
@@ -53,8 +53,8 @@ PrefixCache::Prefix PrefixCache::Find(std::span<const int32_t> tokens) {
   return prefix;
 }
 
-void PrefixCache::StartSequence(int64_t seq_id, std::span<const int32_t> tokens) {
-  const Tree::Match match = tree_.Find(tokens);
+void PrefixCache::StartSequence(int64_t seq_id, std::span<const int32_t> tokens, int64_t space) {
+  const Tree::Match match = tree_.Find(tokens, space);
   MLC_CHECK(match.length == std::ssize(tokens)) << match.length << " of " << tokens.size();
   kv_->AddSequence(seq_id, match.length, PagesOf(match));
   tree_.Touch(*match.node);
@@ -62,11 +62,11 @@ void PrefixCache::StartSequence(int64_t seq_id, std::span<const int32_t> tokens)
 
 // ---- Insertion
 
-void PrefixCache::Insert(int64_t seq_id, std::span<const int32_t> tokens) {
+void PrefixCache::Insert(int64_t seq_id, std::span<const int32_t> tokens, int64_t space) {
   MLC_CHECK(std::ssize(tokens) <= kv_->length(seq_id)) << "sequence " << seq_id;
   try {
-    Tree::Match match = tree_.Find(tokens);
-    if (match.length < std::ssize(tokens)) Add(seq_id, tokens, &match);
+    Tree::Match match = tree_.Find(tokens, space);
+    if (match.length < std::ssize(tokens)) Add(seq_id, tokens, space, &match);
     VisitPages(*match.node, match.length, [&](int64_t slot, const Page& page) {
       const bool is_full = (slot + 1) * page_size_ <= match.length;
       if (is_full && kv_->block_table(seq_id)[slot] != page.id()) {
@@ -79,7 +79,8 @@ void PrefixCache::Insert(int64_t seq_id, std::span<const int32_t> tokens) {
   }
 }
 
-void PrefixCache::Add(int64_t seq_id, std::span<const int32_t> tokens, Tree::Match* match) {
+void PrefixCache::Add(int64_t seq_id, std::span<const int32_t> tokens, int64_t space,
+                      Tree::Match* match) {
   const auto rest = tokens.subspan(match->length);
   const auto pages =
       kv_->pages(seq_id).first(NumPages(std::ssize(tokens))).subspan(match->length / page_size_);
@@ -92,7 +93,7 @@ void PrefixCache::Add(int64_t seq_id, std::span<const int32_t> tokens, Tree::Mat
   if (extends) {
     ExtendLeaf(*node, rest, pages);
   } else {
-    node = &AddLeaf(*node, rest, pages);
+    node = &AddLeaf(*node, rest, space, pages);
   }
   kv_->ShowTokens(seq_id, std::ssize(tokens));
   *match = {node, std::ssize(tokens)};
@@ -118,12 +119,12 @@ void PrefixCache::ExtendLeaf(Node& leaf, std::span<const int32_t> tokens,
 }
 
 PrefixCache::Node& PrefixCache::AddLeaf(Node& parent, std::span<const int32_t> tokens,
-                                        std::span<const Page> pages) {
+                                        int64_t space, std::span<const Page> pages) {
   std::vector<CachedPage> held;
   held.reserve(pages.size());
   for (const Page& page : pages) held.emplace_back(page);
   held.back().set_hold(CacheHold::kTail);
-  Node& leaf = tree_.AddLeaf(parent, tokens);
+  Node& leaf = tree_.AddLeaf(parent, tokens, space);
   leaf.payload = std::move(held);
   return leaf;
 }
@@ -186,19 +187,20 @@ void PrefixCache::Clear() {
 
 // ---- Pins
 
-int64_t PrefixCache::Pin(std::span<const int32_t> tokens) {
+int64_t PrefixCache::Pin(std::span<const int32_t> tokens, int64_t space) {
   for (const PinEntry& pin : pins_) {
-    if (std::equal(pin.tokens.begin(), pin.tokens.end(), tokens.begin(), tokens.end())) {
+    if (pin.space == space &&
+        std::equal(pin.tokens.begin(), pin.tokens.end(), tokens.begin(), tokens.end())) {
       return pin.id;
     }
   }
-  const Tree::Match match = tree_.Find(tokens);
+  const Tree::Match match = tree_.Find(tokens, space);
   if (tokens.empty() || match.length < std::ssize(tokens)) {
     throw InvalidRequest("prompt", "Only a prompt that is in the prefix cache can be pinned; of " +
                                        std::to_string(tokens.size()) + " tokens " +
                                        std::to_string(match.length) + " are");
   }
-  PinEntry pin{next_pin_id_, {tokens.begin(), tokens.end()}, PagesOf(match)};
+  PinEntry pin{next_pin_id_, space, {tokens.begin(), tokens.end()}, PagesOf(match)};
   if (const int64_t num_pages = NumPinnedPages(pin.pages); num_pages > limits_.max_pinned_pages) {
     throw InvalidRequest(
         "prompt",

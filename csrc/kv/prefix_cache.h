@@ -11,6 +11,8 @@
 //   inner node   [ A A A A A A A A A A A )                      holds the page of slot 0
 //   leaf                                 [ B B B B B B B )      holds those of slots 1 and 2
 //
+// Each sequence belongs to a space, given by a number; a prompt finds what its own space has.
+//
 // A holder of a page holds all pages before it on the path: sequences start from whole paths, and
 // Insert makes them share the pages of their path. So no page behind a page that only the tree
 // holds is in use, and every such page can be reclaimed from the tails of leaves, one page at a
@@ -54,19 +56,19 @@ class PrefixCache {
     int64_t num_cached_pages = 0;  // available pages that using this prefix takes
   };
   // Returns the longest cached prefix of `tokens`. Does not count as a use.
-  Prefix Find(std::span<const int32_t> tokens);
+  Prefix Find(std::span<const int32_t> tokens, int64_t space = 0);
   // Adds a sequence to the KV cache that starts with these tokens. Requires: all are cached.
-  void StartSequence(int64_t seq_id, std::span<const int32_t> tokens);
+  void StartSequence(int64_t seq_id, std::span<const int32_t> tokens, int64_t space = 0);
   // Caches `tokens`, the first tokens of the sequence. Pages that the cache already has replace
   // the sequence's own. Tokens whose pages only a fork shares are not cached; nothing is without
   // memory. Requires: the sequence has no uncommitted reservation.
-  void Insert(int64_t seq_id, std::span<const int32_t> tokens);
+  void Insert(int64_t seq_id, std::span<const int32_t> tokens, int64_t space = 0);
   // Evicts leaves beyond max_num_recycling_seqs. Call it when a sequence has ended.
   void EvictExcess();
 
   // Returns the id of the pin for these tokens, a new one if there is none. Throws InvalidRequest
   // if the tokens are not cached or if more than max_pinned_pages would be pinned.
-  int64_t Pin(std::span<const int32_t> tokens);
+  int64_t Pin(std::span<const int32_t> tokens, int64_t space = 0);
   // Throws InvalidRequest for an id that is not pinned.
   void Unpin(int64_t pin_id);
   std::vector<PinnedPrefix> pinned_prefixes() const;
@@ -91,6 +93,7 @@ class PrefixCache {
   using Node = Tree::Node;
   struct PinEntry {
     int64_t id;
+    int64_t space;
     std::vector<int32_t> tokens;
     std::vector<Page> pages;  // covering the tokens
   };
@@ -102,9 +105,10 @@ class PrefixCache {
   std::vector<Page> PagesOf(const Tree::Match& match) const;
 
   // Adds the tokens behind the match, which then covers all tokens.
-  void Add(int64_t seq_id, std::span<const int32_t> tokens, Tree::Match* match);
+  void Add(int64_t seq_id, std::span<const int32_t> tokens, int64_t space, Tree::Match* match);
   void ExtendLeaf(Node& leaf, std::span<const int32_t> tokens, std::span<const Page> pages);
-  Node& AddLeaf(Node& parent, std::span<const int32_t> tokens, std::span<const Page> pages);
+  Node& AddLeaf(Node& parent, std::span<const int32_t> tokens, int64_t space,
+                std::span<const Page> pages);
   Node& Split(Node& node, int64_t position);
   // Returns the number of pinned pages if `more` were pinned too.
   int64_t NumPinnedPages(std::span<const Page> more) const;

@@ -1,10 +1,13 @@
 // RadixTree stores sequences of token ids with shared prefixes; each node has a payload.
 //
-// An edge has one or more tokens and belongs to the node that it leads to; siblings begin with
-// different tokens. One hash map finds all children, so a node may have any number of them. Nodes
-// are linked in order of use, and every parent is more recent than its children, so oldest() is
-// always a leaf. A change that throws (no memory) leaves the tree as it was. The tree has no notion
-// of pages or sequences. Not thread-safe.
+// Sequences belong to spaces, given by a number; those of different spaces share no node except the
+// root, whatever their tokens are.
+//
+// An edge has one or more tokens and belongs to the node that it leads to; siblings of a
+// space begin with different tokens. One hash map finds all children, so a node may have any number
+// of them. Nodes are linked in order of use, and every parent is more recent than its children, so
+// oldest() is always a leaf. A change that throws (no memory) leaves the tree as it was. The tree
+// has no notion of pages or sequences. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -25,6 +28,7 @@ class RadixTree {
  public:
   struct Node {
     std::vector<int32_t> tokens;  // of the edge that leads here; empty only at the root
+    int64_t space = 0;            // of the sequences that pass through; of the root, 0
     int64_t begin = 0;            // position of tokens[0] in the sequences that pass through
     Payload payload;
 
@@ -49,11 +53,11 @@ class RadixTree {
   RadixTree(const RadixTree&) = delete;
   RadixTree& operator=(const RadixTree&) = delete;
 
-  // Returns the longest prefix of `tokens` in the tree. Does not count as a use.
-  Match Find(std::span<const int32_t> tokens) {
+  // Returns the longest prefix of `tokens` in the space. Does not count as a use.
+  Match Find(std::span<const int32_t> tokens, int64_t space = 0) {
     Match match{&root_, 0};
     while (match.length < std::ssize(tokens)) {
-      const auto edge = edges_.find({match.node, tokens[match.length]});
+      const auto edge = edges_.find({match.node, tokens[match.length], space});
       if (edge == edges_.end()) break;
       match.node = edge->second.get();
       const auto rest = tokens.subspan(match.length);
@@ -74,10 +78,11 @@ class RadixTree {
     auto made = std::make_unique<Node>();
     Node& upper = *made;
     upper.tokens.assign(node.tokens.begin(), cut);
-    std::unique_ptr<Node>& lower_edge = edges_[{&upper, *cut}];
+    std::unique_ptr<Node>& lower_edge = edges_[{&upper, *cut, node.space}];
     // Nothing below throws: the tokens only move within their memory.
-    std::unique_ptr<Node>& upper_edge = edges_.find({node.parent, node.tokens[0]})->second;
+    std::unique_ptr<Node>& upper_edge = edges_.find(KeyOf(node))->second;
     lower_edge = std::exchange(upper_edge, std::move(made));
+    upper.space = node.space;
     upper.begin = std::exchange(node.begin, position);
     node.tokens.erase(node.tokens.begin(), cut);
     Node& parent = *node.parent;
@@ -88,14 +93,16 @@ class RadixTree {
     return upper;
   }
 
-  // Adds a leaf, which counts as used now.
-  Node& AddLeaf(Node& parent, std::span<const int32_t> tokens) {
+  // Adds a leaf, which counts as used now. Requires: the space is the parent's, or it is the root.
+  Node& AddLeaf(Node& parent, std::span<const int32_t> tokens, int64_t space = 0) {
     MLC_CHECK(!tokens.empty());
+    MLC_CHECK(&parent == &root_ || parent.space == space) << parent.space << " and " << space;
     auto made = std::make_unique<Node>();
     Node& leaf = *made;
     leaf.tokens.assign(tokens.begin(), tokens.end());
+    leaf.space = space;
     leaf.begin = parent.end();
-    const bool is_new = edges_.try_emplace({&parent, tokens[0]}, std::move(made)).second;
+    const bool is_new = edges_.try_emplace({&parent, tokens[0], space}, std::move(made)).second;
     MLC_CHECK(is_new) << "token " << tokens[0] << " leads somewhere already";
     LinkChild(parent, leaf);
     LinkNewerThan(*root_.older, leaf);
@@ -114,7 +121,7 @@ class RadixTree {
     UnlinkChild(leaf);
     leaf.older->newer = leaf.newer;
     leaf.newer->older = leaf.older;
-    edges_.erase(edges_.find({leaf.parent, leaf.tokens[0]}));
+    edges_.erase(edges_.find(KeyOf(leaf)));
   }
 
   void Clear() {
@@ -151,7 +158,8 @@ class RadixTree {
     std::unordered_map<const Node*, int64_t> age;
     ForEach([&](const Node& node) {
       MLC_CHECK(!node.tokens.empty() && node.begin == node.parent->end()) << node.begin;
-      MLC_CHECK(edges_.at({node.parent, node.tokens[0]}).get() == &node) << node.begin;
+      MLC_CHECK(edges_.at(KeyOf(node)).get() == &node) << node.begin;
+      MLC_CHECK(node.parent == &root_ || node.parent->space == node.space) << node.begin;
       MLC_CHECK(node.newer->older == &node && node.older->newer == &node) << node.begin;
       MLC_CHECK(!age.contains(node.parent)) << "older than its child: " << node.parent->begin;
       age[&node] = num_linked++;
@@ -165,14 +173,18 @@ class RadixTree {
   struct EdgeKey {
     const Node* parent;
     int32_t token;
+    int64_t space;
     bool operator==(const EdgeKey&) const = default;
   };
   struct EdgeHash {
     size_t operator()(const EdgeKey& key) const {
       return MixBits(reinterpret_cast<uintptr_t>(key.parent) ^
-                     (uint64_t{static_cast<uint32_t>(key.token)} << 32));
+                     (uint64_t{static_cast<uint32_t>(key.token)} << 32) ^
+                     MixBits(static_cast<uint64_t>(key.space)));
     }
   };
+
+  static EdgeKey KeyOf(const Node& node) { return {node.parent, node.tokens[0], node.space}; }
 
   // Inserts `node` as the next newer one of `other`, which is in the ring.
   static void LinkNewerThan(Node& other, Node& node) {

@@ -30,7 +30,8 @@ void StartSequence(StepContext& context, RequestStateEntry& entry, int64_t num_c
   if (num_cached == 0) {
     context.kv.AddSequence(id);
   } else {
-    context.state.prefix_cache->StartSequence(id, std::span(entry.tokens).first(num_cached));
+    context.state.prefix_cache->StartSequence(id, std::span(entry.tokens).first(num_cached),
+                                              entry.rstate->config().cache_salt);
     entry.mstate.kv_len = num_cached;
     Trace(context, *entry.rstate, "prefix cache hit");
   }
@@ -42,13 +43,14 @@ void CachePrefix(StepContext& context, const RequestStateEntry& entry) {
   if (context.state.prefix_cache == nullptr) return;
   const std::span<const int32_t> collected =
       std::span(entry.tokens).first(entry.mstate.num_collected());
-  context.state.prefix_cache->Insert(entry.mstate.internal_id, collected);
+  context.state.prefix_cache->Insert(entry.mstate.internal_id, collected,
+                                     entry.rstate->config().cache_salt);
 }
 
 void PinPrompt(StepContext& context, RequestState& rstate) {
   if (context.state.prefix_cache == nullptr) return;
   try {
-    context.state.prefix_cache->Pin(rstate.request->prompt_token_ids);
+    context.state.prefix_cache->Pin(rstate.request->prompt_token_ids, rstate.config().cache_salt);
     rstate.metrics.pinned_tokens = rstate.request->prompt_len();
   } catch (const InvalidRequest&) {
     // The usage reports it.

@@ -235,6 +235,15 @@ class GenerationConfig:
     def timeout_s(self, value: float | None) -> None: ...
 
     @property
+    def cache_salt(self) -> int:
+        """
+        a secret text: prompts find only what the prefix cache has of requests with the same one, so others cannot find out by the times of answers what it has. None: what it has of requests without one.
+        """
+
+    @cache_salt.setter
+    def cache_salt(self, arg: int, /) -> None: ...
+
+    @property
     def ignore_eos(self) -> bool:
         """
         the model's end-of-sequence ids do not stop; stop strings and `stop_token_ids` still do.

@@ -7,6 +7,7 @@ fields of ``extra_body`` and the ``/set`` command of the chat derive from Sampli
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,6 +50,7 @@ class SamplingOptions(BaseModel):
     priority: Literal["high", "normal", "low"] = "normal"
     queue_timeout_s: float | None = None
     timeout_s: float | None = None
+    cache_salt: str | None = Field(default=None, min_length=1)
     response_format: RequestResponseFormat | None = None
 
     @field_validator("logit_bias", mode="before")
@@ -178,9 +180,17 @@ class GenerationConfig(SamplingOptions):
                 config.response_format = value.core()
             elif name == "bad_words" and value is not None:
                 _assign(config, name, bad_word_tokens(value, tokenizer))
+            elif name == "cache_salt" and value is not None:
+                config.cache_salt = _salt_number(value)
             elif value is not None:
                 _assign(config, name, value)
         return config
+
+
+def _salt_number(salt: str) -> int:
+    """The number of a salt for the engine: not 0, and the same as another's by chance only."""
+    digest = hashlib.sha256(salt.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "little", signed=True) or 1
 
 
 def _assign(config: _core.GenerationConfig, name: str, value: Any) -> None:

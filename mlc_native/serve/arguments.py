@@ -288,6 +288,12 @@ class AnswerArguments(TypedDict, total=False):
     timeout_s: float | None
     """seconds until its end, (0, 1e9]. It ends with "timeout" and what it has by then."""
 
+    cache_salt: str | None
+    """a secret text: prompts find only what the prefix cache has of requests with the same one,
+    so others cannot find out by the times of answers what it has. None: what it has of
+    requests without one.
+    """
+
     response_format: RequestResponseFormat | Mapping[str, Any] | type[Any] | None
     """what the answer must look like."""
 

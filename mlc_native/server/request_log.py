@@ -22,7 +22,8 @@ def log_request(config: ServerConfig, request_id: str, model_name: str, dialect:
     """Logs a request that was read."""
     if not config.request_log:
         return
-    settings = {name: value for name, value in dialect.fields.items() if name not in _TEXTS}
+    hidden = {*_TEXTS, "cache_salt"}
+    settings = {name: value for name, value in dialect.fields.items() if name not in hidden}
     entry: dict[str, Any] = {
         "request_id": request_id,
         "answer_id": dialect.request_id,

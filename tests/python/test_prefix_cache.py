@@ -48,6 +48,20 @@ def test_usage_reports_cached_tokens(engine: MLCEngine) -> None:
     assert "mlc_native_prefix_cache_hits_total 2" in metrics.prometheus_text()
 
 
+def test_requests_find_what_their_own_salt_has(engine: MLCEngine) -> None:
+    def cached(salt: str | None) -> int:
+        answer = engine.completions.create(prompt=PROMPT, max_tokens=3, cache_salt=salt)
+        assert answer.usage is not None
+        return answer.usage.prompt_tokens_details.cached_tokens
+
+    for salt in (None, "a", "b"):
+        assert cached(salt) == 0
+    for salt in (None, "a", "b"):
+        assert cached(salt) == len(PROMPT) - 1
+    with pytest.raises(InvalidRequest, match="cache_salt"):
+        cached("")
+
+
 def test_pins_are_listed_and_stay(engine: MLCEngine) -> None:
     pin = engine.pin_prefix(PROMPT)
     assert engine.pin_prefix(PROMPT) == pin

@@ -526,5 +526,52 @@ TEST(PrefixCacheSimulation, EverySequenceReadsItsOwnTokens) {
   EXPECT_GT(num_evicted, 1000);
 }
 
+// Every sequence finds the longest prefix that its own space has, whatever others have.
+TEST(PrefixCache, SpacesShareNothing) {
+  constexpr int64_t kSpaces[] = {0, 7, -7, int64_t{1} << 62};
+  std::mt19937 random(3);
+  PagedKvCache kv(4096, kPageTokens);
+  PrefixCache cache(&kv, {});
+  std::map<int64_t, std::vector<Tokens>> known;
+  for (int64_t id = 0; id < 300; ++id) {
+    const int64_t space = kSpaces[random() % std::size(kSpaces)];
+    Tokens tokens(2 + random() % 60);
+    for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 8 == 0);
+    int64_t expected = 0;
+    for (const Tokens& other : known[space]) {
+      const auto end = std::ranges::mismatch(tokens, other).in1;
+      expected = std::max(expected, static_cast<int64_t>(end - tokens.begin()));
+    }
+    EXPECT_EQ(cache.Find(tokens, space).length, expected);
+    const int64_t length = std::min(expected, std::ssize(tokens) - 1);
+    cache.StartSequence(id, std::span(tokens).first(length), space);
+    std::vector<PageCopy> copies;
+    kv.Reserve(id, std::ssize(tokens) - length, &copies);
+    kv.Commit(id, std::ssize(tokens) - length);
+    cache.Insert(id, tokens, space);
+    kv.RemoveSequence(id);
+    known[space].push_back(tokens);
+    cache.Audit();
+  }
+}
+
+TEST(PrefixCache, PinsBelongToASpace) {
+  PagedKvCache kv(16, kPageTokens);
+  PrefixCache cache(&kv, {.max_pinned_pages = 8});
+  const Tokens tokens = Make(20);
+  for (const int64_t space : {0, 5}) {
+    std::vector<PageCopy> copies;
+    kv.AddSequence(space);
+    kv.Reserve(space, std::ssize(tokens), &copies);
+    kv.Commit(space, std::ssize(tokens));
+    cache.Insert(space, tokens, space);
+    kv.RemoveSequence(space);
+  }
+  EXPECT_THROW(cache.Pin(tokens, 6), InvalidRequest);
+  const int64_t pin = cache.Pin(tokens, 5);
+  EXPECT_EQ(cache.Pin(tokens, 5), pin);
+  EXPECT_NE(cache.Pin(tokens), pin);
+}
+
 }  // namespace
 }  // namespace mlc_native

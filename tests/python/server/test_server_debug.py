@@ -96,7 +96,12 @@ def test_the_log_of_requests(
     with caplog.at_level(logging.INFO, logger="mlc_native.requests"):
         server.post(
             CHAT,
-            {"messages": [{"role": "user", "content": "private"}], "max_tokens": 2, "stop": ["no"]},
+            {
+                "messages": [{"role": "user", "content": "private"}],
+                "max_tokens": 2,
+                "stop": ["no"],
+                "cache_salt": "secret",
+            },
             headers={"x-request-id": "mine", "authorization": "Bearer key"},
         )
     lines = [r.getMessage() for r in caplog.records if r.name == "mlc_native.requests"]
@@ -109,6 +114,7 @@ def test_the_log_of_requests(
     assert entry["settings"] == {"max_tokens": 2}
     assert entry.get("texts", "") == expected
     assert "private" not in line
+    assert "secret" not in line
     assert "key" not in line
 
 

@@ -203,6 +203,8 @@ def test_mutated_bodies(serve: Any) -> None:
         (CHAT, json.dumps(chat).encode()),
         (COMPLETIONS, json.dumps(completion).encode()),
         ("/detokenize", json.dumps(tokens).encode()),
+        ("/v1/messages", json.dumps({"messages": chat["messages"], "max_tokens": 1}).encode()),
+        ("/v1/responses", json.dumps({"input": chat["messages"], "stream": True}).encode()),
         ("/tokenize", json.dumps({"messages": chat["messages"]}).encode()),
     ]
     headers = {"content-type": "application/json"}
