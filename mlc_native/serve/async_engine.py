@@ -6,6 +6,8 @@ import asyncio
 import os
 import weakref
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
 from mlc_native import _core
@@ -37,16 +39,22 @@ from mlc_native.serve.request_processing import (
     random_request_id,
 )
 from mlc_native.serve.streams import AsyncChunkStream, AsyncRequestStream
-from mlc_native.serve.work_threads import WorkThreads
+from mlc_native.serve.work_threads import WorkThreads, run_on_thread
 
 T = TypeVar("T")
+
+
+def _terminate_made(made: Future[Any]) -> None:
+    if made.exception() is None:
+        made.result().terminate()
 
 
 class AsyncMLCEngine(OpenAIEngine):
     """An engine for asyncio: any number of tasks, on any number of event loops.
 
-    ``create`` is awaited; with ``stream=True`` the result is iterated with ``async for``.
-    Arguments, attributes and errors are those of MLCEngine.
+    ``chat.completions.create`` is awaited; with ``stream=True`` the result is iterated with ``async
+    for``. Arguments, attributes and errors are those of MLCEngine. The constructor blocks while the
+    model loads; ``await AsyncMLCEngine.create(...)`` does not.
     """
 
     def __init__(
@@ -63,6 +71,21 @@ class AsyncMLCEngine(OpenAIEngine):
         self._threads = WorkThreads()
         super().__init__(model, device, model_lib, mode, engine_config, enable_tracing, settings)
         weakref.finalize(self, self._threads.close)
+
+    @classmethod
+    async def create(
+        cls, model: str | os.PathLike[str], device: object = "auto", **arguments: Any
+    ) -> Self:
+        """Makes an engine as the constructor does, without blocking the event loop for the load.
+
+        If it is cancelled, the load ends in the background, and the engine is terminated.
+        """
+        made = run_on_thread(partial(cls, model, device, **arguments))
+        try:
+            return await asyncio.shield(asyncio.wrap_future(made))
+        except asyncio.CancelledError:
+            made.add_done_callback(_terminate_made)
+            raise
 
     @property
     def chat(self) -> AsyncChat:
@@ -150,7 +173,10 @@ class AsyncMLCEngine(OpenAIEngine):
         await self._work(self._unload)
 
     def terminate(self) -> None:
-        """Ends the engine: open requests end with finish reason "abort". Idempotent."""
+        """Ends the engine: open requests end with finish reason "abort". Idempotent.
+
+        Blocks until the engine's step has ended; ``aclose`` does not block the event loop.
+        """
         super().terminate()
         self._threads.close()
 
@@ -158,7 +184,11 @@ class AsyncMLCEngine(OpenAIEngine):
         return self
 
     async def __aexit__(self, *_exc_info: object) -> None:
-        await self._work(self.terminate)
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """``terminate`` on another thread, so that the event loop goes on. Idempotent."""
+        await asyncio.wrap_future(run_on_thread(self.terminate))
 
     async def _work(self, function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
         """Runs what would hold up the event loop on a thread of the engine's own."""

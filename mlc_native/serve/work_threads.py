@@ -16,6 +16,21 @@ T = TypeVar("T")
 MAX_THREADS = 32  # as many grammars may be compiled at a time
 
 
+def run_on_thread(function: Callable[[], T]) -> Future[T]:
+    """Runs a function on a thread of its own. The future cannot be cancelled."""
+    done: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            done.set_result(function())
+        except BaseException as error:
+            done.set_exception(error)
+
+    done.set_running_or_notify_cancel()
+    threading.Thread(target=call, name="mlc-native-long-work", daemon=True).start()
+    return done
+
+
 class WorkThreads:
     """Threads that start when they are needed and end with ``close``."""
 
@@ -37,17 +52,7 @@ class WorkThreads:
 
     async def run_long(self, function: Callable[[], T]) -> T:
         """``run`` for what may take hours: it has a thread of its own."""
-        done: Future[T] = Future()
-
-        def call() -> None:
-            try:
-                done.set_result(function())
-            except BaseException as error:
-                done.set_exception(error)
-
-        done.set_running_or_notify_cancel()
-        threading.Thread(target=call, name="mlc-native-batch", daemon=True).start()
-        return await asyncio.wrap_future(done)
+        return await asyncio.wrap_future(run_on_thread(function))
 
     def close(self) -> None:
         """Lets the threads end after the work that was handed to them."""

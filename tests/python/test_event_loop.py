@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mlc_native import AsyncMLCEngine, InvalidRequest, MLCEngine
+from mlc_native import AsyncMLCEngine, InvalidConfig, InvalidRequest, MLCEngine
 from mlc_native.conversation import ChatTemplate
 from mlc_native.errors import UnknownFieldWarning
 from mlc_native.protocol.generation_config import GenerationConfig
@@ -182,6 +182,44 @@ async def test_the_loop_goes_on_while_a_request_is_prepared(
     assert not task.done()
     go_on.set()
     assert (await task).choices[0].message.content == "Hi"
+
+
+async def test_a_load_and_an_end_leave_the_loop_alone(
+    make_model: MakeModel, fake_lib: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    terminated = threading.Event()
+    load, terminate = AsyncMLCEngine._load, AsyncMLCEngine.terminate
+
+    def spied_load(self: Any, setup: Any) -> Any:
+        threads.append(threading.current_thread())
+        return load(self, setup)
+
+    def spied_terminate(self: Any) -> None:
+        threads.append(threading.current_thread())
+        terminate(self)
+        terminated.set()
+
+    monkeypatch.setattr(AsyncMLCEngine, "_load", spied_load)
+    monkeypatch.setattr(AsyncMLCEngine, "terminate", spied_terminate)
+    arguments = {"model_lib": fake_lib, "max_num_sequence": 2}
+    engine = await AsyncMLCEngine.create(make_model(answer="Hi"), **arguments)
+    assert engine.engine_config.max_num_sequence == 2
+    assert (await engine.completions.create(prompt="x")).choices[0].text == "Hi"
+    await engine.aclose()
+    await engine.aclose()
+    async with engine:
+        pass
+    with pytest.raises(InvalidConfig):
+        await AsyncMLCEngine.create(make_model(), model_lib=fake_lib, mode="fast")  # type: ignore
+    terminated.clear()
+    task = asyncio.create_task(AsyncMLCEngine.create(make_model(), model_lib=fake_lib))
+    await asyncio.sleep(0)  # the load has begun
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert terminated.wait(120)
+    assert threading.current_thread() not in threads
 
 
 async def test_cancelling_while_a_request_is_prepared(

@@ -299,6 +299,12 @@ def test_truncated_shard(folder: Path) -> None:
     load_error(folder, SHARD, "truncated")
 
 
+@pytest.mark.parametrize("name", [SHARD, INDEX])
+def test_git_lfs_pointer(folder: Path, name: str) -> None:
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\n")
+    load_error(folder, name, "is a git-lfs pointer", "git lfs pull")
+
+
 def test_missing_list_of_tensors(folder: Path) -> None:
     (folder / INDEX).unlink()
     load_error(folder, "holds no weights", INDEX, "ndarray-cache.json")
