@@ -9,7 +9,8 @@
 #
 # A slow machine must not make a budget a failure: an optional check is skipped if its SECONDS, scaled
 # by how slow the machine is just now, exceed what is left, and stopped when the budget ends while it
-# runs. The summary names it as skipped in either case. A check that ends by itself and fails has failed.
+# runs. The summary names it as skipped in either case, and so when its status is 77: the machine lacks
+# what it needs. A check that ends by itself and fails has failed.
 
 results=() table=() failed=0 budget_end=
 say() { printf '\n== %s\n' "$*"; }
@@ -73,6 +74,8 @@ run_check() {
   cpu=$(($(cpu_seconds) - cpu))
   if [ $status -eq 0 ]; then
     record ok "$name" $wall $cpu
+  elif [ $status -eq 77 ]; then
+    record skipped "$name" $wall $cpu "what it needs is not there"
   elif [ -n "$limit" ] && [ $wall -ge "$limit" ]; then
     echo "stopped: the budget is used up"
     record skipped "$name" $wall $cpu "budget: stopped"

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Libraries of others against a live `mlc-native serve`: the tests of tests/clients.
+#
+#   tools/clients.sh [SET...]
+#
+# A SET is a folder of tests/clients. Libraries that cannot be installed together are in different
+# sets. Each has an environment of its own below build/clients, with the exact versions of its
+# requirements.txt, and mlc_native is not in it: the server runs in the environment of the checks.
+# Without a SET: those that CI runs. The exit status is 77 when there is no package index.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+. tools/setup_env.sh
+: "${PYTHON:=$VENV/bin/python}"
+[ $# -gt 0 ] || set -- current openai_2
+
+# environment SET: makes what is not there or was made from other requirements.
+environment() {
+  local home="build/clients/$1" requirements="tests/clients/$1/requirements.txt"
+  cmp -s "$requirements" "$home/requirements.txt" && return
+  rm -rf "$home" && mkdir -p "$home" && "$PYTHON" -m venv "$home" || return
+  # Bytecode is made of what the tests import, by and by.
+  "$home/bin/python" -m pip install -q --no-deps --no-compile -r "$requirements" \
+    >"$home/install.log" 2>&1 || { tail -n 20 "$home/install.log"; return 1; }
+  cp "$requirements" "$home/"
+}
+
+mkdir -p build/clients
+if ! "$PYTHON" -m pip download -q --no-deps -d build/clients/probe iniconfig >/dev/null 2>&1; then
+  echo "there is no package index"
+  exit 77
+fi
+for set in "$@"; do environment "$set" & installs[$!]=$set; done
+for pid in "${!installs[@]}"; do
+  wait "$pid" || die "the environment ${installs[$pid]} could not be made"
+done
+
+status=0
+for set in "$@"; do
+  MLC_NATIVE_PYTHON="$PYTHON" "build/clients/$set/bin/python" -m pytest -q "tests/clients/$set" ||
+    status=1
+done
+exit $status
