@@ -36,8 +36,8 @@
 #include <nlohmann/json.hpp>
 
 #include "arch/model_config.h"
-#include "engine.h"
 #include "kernels_machine.h"
+#include "mlc_native/engine.h"
 #include "models/kv_storage.h"
 
 namespace mlc_native {

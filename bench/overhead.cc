@@ -28,13 +28,13 @@
 #include <thread>
 #include <vector>
 
-#include "engine.h"
 #include "fake_model/fake_model.h"
+#include "mlc_native/engine.h"
+#include "mlc_native/threaded_engine.h"
+#include "mlc_native/tokenizer.h"
 #include "observe/event_trace.h"
-#include "threaded_engine.h"
 #include "tokenizer/stop_str_handler.h"
 #include "tokenizer/text_streamer.h"
-#include "tokenizer/token_table.h"
 
 namespace mlc_native {
 namespace {

@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "engine.h"
 #include "fake_model/fake_model.h"
+#include "mlc_native/engine.h"
 
 namespace mlc_native {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine.h"
+#include "mlc_native/engine.h"
 
 #include <algorithm>
 #include <utility>

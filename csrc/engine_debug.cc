@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/model.h"
+#include "mlc_native/model.h"
 #include "observe/step_profiler.h"
 #include "support/check.h"
 #include "support/error.h"

@@ -5,9 +5,9 @@
 #include <map>
 #include <string>
 
-#include "config/config.h"
 #include "engine_state.h"
 #include "kv/paged_kv_cache.h"
+#include "mlc_native/config.h"
 #include "step/step_context.h"
 
 namespace mlc_native {

@@ -14,12 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
-#include "grammar/grammar.h"
+#include "mlc_native/config.h"
+#include "mlc_native/grammar.h"
+#include "mlc_native/tokenizer.h"
 #include "request/request.h"
 #include "support/mutex.h"
 #include "tokenizer/retokenizer.h"
-#include "tokenizer/token_table.h"
 
 namespace mlc_native {
 

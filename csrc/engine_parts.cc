@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "config/device.h"
+#include "mlc_native/detail/page.h"
 #include "support/error.h"
 #include "support/machine_info.h"
-#include "support/page.h"
 
 namespace mlc_native {
 namespace {

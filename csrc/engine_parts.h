@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "config/config.h"
-#include "config/data.h"
-#include "models/model.h"
-#include "tokenizer/token_table.h"
+#include "mlc_native/config.h"
+#include "mlc_native/data.h"
+#include "mlc_native/model.h"
+#include "mlc_native/tokenizer.h"
 
 namespace mlc_native {
 

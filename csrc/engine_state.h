@@ -16,8 +16,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "config/data.h"
 #include "kv/prefix_cache.h"
+#include "mlc_native/data.h"
 #include "observe/metrics.h"
 #include "request/deadline_queue.h"
 #include "request/request.h"

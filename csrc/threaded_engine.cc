@@ -1,4 +1,4 @@
-#include "threaded_engine.h"
+#include "mlc_native/threaded_engine.h"
 
 #include <unistd.h>
 

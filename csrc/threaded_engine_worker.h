@@ -15,12 +15,12 @@
 #include <variant>
 #include <vector>
 
-#include "config/config.h"
-#include "config/data.h"
-#include "engine.h"
+#include "mlc_native/config.h"
+#include "mlc_native/data.h"
+#include "mlc_native/engine.h"
+#include "mlc_native/tokenizer.h"
 #include "request/request.h"
 #include "threaded_engine_instruction.h"
-#include "tokenizer/token_table.h"
 
 namespace mlc_native {
 

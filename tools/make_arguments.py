@@ -4,8 +4,8 @@
     python tools/make_arguments.py --check    # exit status 1 when the file is not current
 
 Type checkers and editors read that file. What it lists is declared elsewhere: engine settings in
-csrc/config/engine_config.h, the fields of requests in mlc_native/protocol. The sources are parsed,
-so no build is needed.
+include/mlc_native/detail/engine_config.h, the fields of requests in mlc_native/protocol. The
+sources are parsed, so no build is needed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 #include "arch/rope.h"
 #include "checkpoint/quantization.h"
 #include "kernels/kernels.h"
-#include "support/dtype.h"
+#include "mlc_native/detail/dtype.h"
 
 namespace mlc_native {
 

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "bindings/bindings.h"
-#include "config/config.h"
 #include "config/device.h"
+#include "mlc_native/config.h"
 #include "request/request.h"
 
 namespace nb = nanobind;

@@ -9,7 +9,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/merge_outputs.h"
-#include "config/data.h"
+#include "mlc_native/data.h"
 #include "observe/metrics.h"
 #include "request/request.h"
 #include "support/error.h"

@@ -7,7 +7,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/load_progress.h"
-#include "engine.h"
+#include "mlc_native/engine.h"
 #include "request/request.h"
 
 namespace nb = nanobind;

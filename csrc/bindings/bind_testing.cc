@@ -16,10 +16,10 @@
 
 #include "arch/model_config.h"
 #include "bindings/bindings.h"
-#include "models/model.h"
+#include "mlc_native/model.h"
+#include "mlc_native/tokenizer.h"
 #include "support/error.h"
 #include "tokenizer/text_encoder.h"
-#include "tokenizer/token_table.h"
 #include "weights/weight_set.h"
 
 namespace nb = nanobind;

@@ -8,7 +8,7 @@
 #include "bindings/bindings.h"
 #include "bindings/load_progress.h"
 #include "kv/prefix_cache.h"
-#include "threaded_engine.h"
+#include "mlc_native/threaded_engine.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

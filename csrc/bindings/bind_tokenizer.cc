@@ -4,9 +4,9 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
+#include "mlc_native/tokenizer.h"
 #include "tokenizer/stop_str_handler.h"
 #include "tokenizer/text_streamer.h"
-#include "tokenizer/token_table.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

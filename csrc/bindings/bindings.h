@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "config/data.h"
+#include "mlc_native/data.h"
 #include "request/request.h"
 
 namespace mlc_native::bindings {

@@ -4,7 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
-#include "models/model.h"
+#include "mlc_native/model.h"
 
 namespace mlc_native::bindings {
 

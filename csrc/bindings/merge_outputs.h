@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "config/data.h"
+#include "mlc_native/data.h"
 
 namespace mlc_native::bindings {
 

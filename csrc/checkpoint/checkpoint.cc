@@ -6,7 +6,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_cache.h"
-#include "config/config.h"
+#include "mlc_native/config.h"
 #include "support/config_fields.h"
 #include "support/error.h"
 

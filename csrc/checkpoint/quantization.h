@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "mlc_native/detail/dtype.h"
 #include "support/config_fields.h"
-#include "support/dtype.h"
 
 namespace mlc_native {
 

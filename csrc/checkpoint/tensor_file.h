@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "checkpoint/mapped_file.h"
-#include "support/dtype.h"
+#include "mlc_native/detail/dtype.h"
 
 namespace mlc_native {
 

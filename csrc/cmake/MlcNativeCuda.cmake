@@ -69,7 +69,7 @@ message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTU
 # all others together, so its architectures are compiled side by side.
 file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.cu)
 add_library(mlc_native_cuda_kernels OBJECT ${cuda_sources})
-target_include_directories(mlc_native_cuda_kernels PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_include_directories(mlc_native_cuda_kernels PRIVATE ${mlc_native_includes})
 set_target_properties(mlc_native_cuda_kernels PROPERTIES
   POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)
 target_compile_options(mlc_native_cuda_kernels PRIVATE

@@ -27,7 +27,7 @@ message(STATUS "grammars: ${tvm_ffi_root}")
 # The libraries lie next to libmlc_native, in wheels also next to site-packages/tvm_ffi.
 function(mlc_native_grammar_target name)
   target_compile_features(${name} PRIVATE cxx_std_20)
-  target_include_directories(${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_include_directories(${name} PRIVATE ${mlc_native_includes})
   target_include_directories(${name} SYSTEM PRIVATE ${tvm_ffi_root}/include)
   target_link_libraries(${name} PRIVATE mlc_native_options mlc_native_json
     ${tvm_ffi_root}/lib/libtvm_ffi.so ${CMAKE_DL_LIBS})

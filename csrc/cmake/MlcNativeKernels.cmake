@@ -33,7 +33,7 @@ foreach(isa IN LISTS isas)
   add_library(${kernels} OBJECT kernels/cpu/linear_kernels.cc kernels/cpu/attention_kernels.cc
     kernels/cpu/rowwise_kernels.cc)
   set_target_properties(${kernels} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_include_directories(${kernels} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  target_include_directories(${kernels} PRIVATE ${mlc_native_includes})
   target_compile_definitions(${kernels} PRIVATE
     MLC_NATIVE_ISA=${isa} MLC_NATIVE_ISA_HEADER="kernels/cpu/dot_${isa}.h")
   target_link_libraries(${kernels} PRIVATE mlc_native_options)

@@ -1,4 +1,4 @@
-#include "config/config.h"
+#include "mlc_native/config.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "mlc_native/config.h"
+#include "mlc_native/detail/dtype.h"
 #include "support/config_fields.h"
-#include "support/dtype.h"
 #include "support/error.h"
 #include "support/json.h"
 

@@ -1,4 +1,4 @@
-#include "config/data.h"
+#include "mlc_native/data.h"
 
 namespace mlc_native {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "config/config.h"
+#include "mlc_native/config.h"
 #include "support/config_fields.h"
 #include "support/error.h"
 

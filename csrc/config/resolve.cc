@@ -4,9 +4,9 @@
 #include <sstream>
 #include <string>
 
-#include "config/config.h"
+#include "mlc_native/config.h"
+#include "mlc_native/detail/page.h"
 #include "support/error.h"
-#include "support/page.h"
 
 namespace mlc_native {
 namespace {

@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "grammar/grammar.h"
+#include "mlc_native/grammar.h"
 
 namespace mlc_native {
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "grammar/grammar.h"
+#include "mlc_native/grammar.h"
 #include "support/mutex.h"
 
 namespace mlc_native {

@@ -13,7 +13,7 @@
 #include <span>
 #include <thread>
 
-#include "grammar/grammar.h"
+#include "mlc_native/grammar.h"
 #include "support/mutex.h"
 
 namespace mlc_native {

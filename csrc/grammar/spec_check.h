@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "grammar/grammar.h"
+#include "mlc_native/grammar.h"
 
 namespace mlc_native {
 

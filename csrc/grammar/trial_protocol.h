@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "grammar/grammar.h"
+#include "mlc_native/grammar.h"
 
 namespace mlc_native {
 

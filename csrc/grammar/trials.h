@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "grammar/grammar.h"
 #include "grammar/trial_protocol.h"
 #include "grammar/worker_process.h"
+#include "mlc_native/grammar.h"
 #include "support/mutex.h"
 
 namespace mlc_native {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "kernels/kv_format.h"
-#include "support/dtype.h"
+#include "mlc_native/detail/dtype.h"
 #include "support/thread_pool.h"
 
 namespace mlc_native::kernels {

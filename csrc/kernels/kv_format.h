@@ -19,8 +19,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "support/dtype.h"
-#include "support/page.h"
+#include "mlc_native/detail/dtype.h"
+#include "mlc_native/detail/page.h"
 
 namespace mlc_native::kernels {
 

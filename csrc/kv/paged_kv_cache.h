@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "kv/page_pool.h"
-#include "support/page.h"
+#include "mlc_native/detail/page.h"
 
 namespace mlc_native {
 

@@ -2,7 +2,7 @@
 // Pure; any thread.
 #pragma once
 
-#include "models/model.h"
+#include "mlc_native/model.h"
 
 namespace mlc_native {
 

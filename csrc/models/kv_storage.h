@@ -8,7 +8,7 @@
 
 #include "arch/model_config.h"
 #include "kernels/kernels.h"
-#include "support/page.h"
+#include "mlc_native/detail/page.h"
 #include "weights/tensor_storage.h"
 
 namespace mlc_native {

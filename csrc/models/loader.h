@@ -5,8 +5,8 @@
 #include <memory>
 #include <optional>
 
-#include "models/model.h"
-#include "support/dtype.h"
+#include "mlc_native/detail/dtype.h"
+#include "mlc_native/model.h"
 
 namespace mlc_native {
 

@@ -1,10 +1,10 @@
-// Loads models from plug-in libraries (model_lib=). The contract is at the end of models/model.h.
-// Any thread.
+// Loads models from plug-in libraries (model_lib=). The contract is at the end of
+// mlc_native/model.h. Any thread.
 #pragma once
 
 #include <memory>
 
-#include "models/model.h"
+#include "mlc_native/model.h"
 
 namespace mlc_native {
 

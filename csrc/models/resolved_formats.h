@@ -1,8 +1,8 @@
 // The formats of a loaded model as settings name them. Pure; any thread.
 #pragma once
 
-#include "config/config.h"
 #include "kernels/kv_format.h"
+#include "mlc_native/config.h"
 
 namespace mlc_native {
 

@@ -12,8 +12,8 @@
 
 #include "arch/model_config.h"
 #include "arch/rope.h"
+#include "mlc_native/model.h"
 #include "models/kv_storage.h"
-#include "models/model.h"
 #include "support/thread_pool.h"
 #include "weights/cpu_weights.h"
 

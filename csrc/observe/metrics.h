@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "config/data.h"
+#include "mlc_native/data.h"
 #include "support/clock.h"
 
 namespace mlc_native {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
-#include "config/data.h"
+#include "mlc_native/config.h"
+#include "mlc_native/data.h"
 
 namespace mlc_native {
 

@@ -28,15 +28,15 @@
 #include <string>
 #include <vector>
 
-#include "config/data.h"
-#include "grammar/grammar.h"
+#include "mlc_native/data.h"
+#include "mlc_native/grammar.h"
+#include "mlc_native/tokenizer.h"
 #include "observe/metrics.h"
 #include "request/queue_limit.h"
 #include "request/request.h"
 #include "sampling/token_counts.h"
 #include "tokenizer/stop_str_handler.h"
 #include "tokenizer/text_streamer.h"
-#include "tokenizer/token_table.h"
 
 namespace mlc_native {
 

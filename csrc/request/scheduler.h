@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "config/config.h"
+#include "mlc_native/config.h"
 
 namespace mlc_native {
 

@@ -7,7 +7,7 @@
 
 #include <span>
 
-#include "config/config.h"
+#include "mlc_native/config.h"
 #include "sampling/token_counts.h"
 
 namespace mlc_native {

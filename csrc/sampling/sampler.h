@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "config/config.h"
-#include "config/data.h"
+#include "mlc_native/config.h"
+#include "mlc_native/data.h"
 #include "sampling/candidates.h"
 #include "sampling/row_ops.h"
 #include "sampling/token_counts.h"

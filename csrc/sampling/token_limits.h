@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "config/generation_config.h"
+#include "mlc_native/detail/generation_config.h"
 
 namespace mlc_native {
 

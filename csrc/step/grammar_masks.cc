@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine_state.h"
-#include "models/model.h"
+#include "mlc_native/model.h"
 #include "request/scheduler.h"
 #include "sampling/sampler.h"
 #include "sampling/token_mask.h"

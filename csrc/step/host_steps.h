@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "models/model.h"
+#include "mlc_native/model.h"
 #include "sampling/sampler.h"
 
 namespace mlc_native {

@@ -8,7 +8,7 @@
 
 #include "engine_state.h"
 #include "kv/paged_kv_cache.h"
-#include "models/model.h"
+#include "mlc_native/model.h"
 #include "observe/event_trace.h"
 #include "step/sequence_life.h"
 #include "support/check.h"

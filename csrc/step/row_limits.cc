@@ -1,6 +1,6 @@
 #include "step/row_limits.h"
 
-#include "models/model.h"
+#include "mlc_native/model.h"
 #include "request/request_state.h"
 #include "sampling/token_limits.h"
 #include "sampling/token_mask.h"

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "models/model.h"
+#include "mlc_native/model.h"
 #include "sampling/token_counts.h"
 
 namespace mlc_native {

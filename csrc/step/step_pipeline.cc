@@ -6,7 +6,7 @@
 
 #include "engine_state.h"
 #include "kv/paged_kv_cache.h"
-#include "models/model.h"
+#include "mlc_native/model.h"
 #include "observe/step_profiler.h"
 #include "step/post_process.h"
 #include "step/sequence_life.h"

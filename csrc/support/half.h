@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "support/dtype.h"
+#include "mlc_native/detail/dtype.h"
 
 namespace mlc_native {
 

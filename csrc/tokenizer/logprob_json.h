@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "config/data.h"
-#include "tokenizer/token_table.h"
+#include "mlc_native/data.h"
+#include "mlc_native/tokenizer.h"
 
 namespace mlc_native {
 

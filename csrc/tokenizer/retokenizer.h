@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "mlc_native/tokenizer.h"
 #include "tokenizer/text_encoder.h"
-#include "tokenizer/token_table.h"
 
 namespace mlc_native {
 

@@ -18,9 +18,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "mlc_native/tokenizer.h"
 #include "tokenizer/bpe_merges.h"
 #include "tokenizer/pre_tokenizer.h"
-#include "tokenizer/token_table.h"
 
 namespace mlc_native {
 

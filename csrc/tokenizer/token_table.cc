@@ -1,7 +1,6 @@
-#include "tokenizer/token_table.h"
-
 #include <utility>
 
+#include "mlc_native/tokenizer.h"
 #include "support/check.h"
 
 namespace mlc_native {

@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include "mlc_native/tokenizer.h"
 #include "support/config_fields.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "tokenizer/token_decoder.h"
-#include "tokenizer/token_table.h"
 
 namespace mlc_native {
 namespace {

@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "support/dtype.h"
+#include "mlc_native/detail/dtype.h"
 #include "torch_ops/check_value.h"
 #include "torch_ops/tensor.h"
 

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "config/config.h"
+#include "mlc_native/config.h"
 #include "sampling/token_counts.h"
 #include "torch_ops/outputs.h"
 

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "config/config.h"
 #include "kernels/kernels.h"
+#include "mlc_native/config.h"
 #include "weights/decoder_weights.h"
 
 namespace mlc_native {

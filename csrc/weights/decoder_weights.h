@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "arch/arch_spec.h"
+#include "mlc_native/detail/dtype.h"
 #include "support/check.h"
-#include "support/dtype.h"
 
 namespace mlc_native {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "config/data.h"
+#include "mlc_native/data.h"
 #include "weights/cpu_weights.h"
 #include "weights/weight_plan.h"
 

@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "config/data.h"
+#include "mlc_native/data.h"
 #include "support/thread_pool.h"
 #include "weights/weight_form.h"
 #include "weights/weight_plan.h"

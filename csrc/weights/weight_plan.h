@@ -9,7 +9,7 @@
 
 #include "arch/model_config.h"
 #include "checkpoint/checkpoint.h"
-#include "config/config.h"
+#include "mlc_native/config.h"
 #include "weights/weight_map.h"
 #include "weights/weight_source.h"
 

@@ -1,4 +1,4 @@
-#include "config/config.h"
+#include "mlc_native/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 #include <filesystem>
 
 #include "fake_model/path.h"
-#include "models/model.h"
+#include "mlc_native/model.h"
 #include "support/companion.h"
 #include "support/error.h"
 

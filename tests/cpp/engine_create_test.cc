@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <string>
 
-#include "engine.h"
 #include "fake_model/path.h"
+#include "mlc_native/engine.h"
 #include "support/error.h"
 #include "testing/temp_folder.h"
 #include "testing/test_engine.h"

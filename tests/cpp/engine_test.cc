@@ -1,7 +1,7 @@
 // The engine's surface: admission, steps, information. What it computes when requests share it is
 // in engine_batching_test.cc, what it says in engine_output_test.cc, failures in
 // engine_fault_test.cc.
-#include "engine.h"
+#include "mlc_native/engine.h"
 
 #include <gtest/gtest.h>
 

@@ -12,10 +12,10 @@
 #include <nlohmann/json.hpp>
 
 #include "fake_model/path.h"
+#include "mlc_native/threaded_engine.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/threaded_harness.h"
-#include "threaded_engine.h"
 
 namespace mlc_native {
 namespace {

@@ -13,11 +13,11 @@
 #include <nlohmann/json.hpp>
 
 #include "fake_model/path.h"
+#include "mlc_native/threaded_engine.h"
 #include "support/error.h"
 #include "support/machine_info.h"
 #include "testing/threaded_harness.h"
 #include "testing/threads.h"
-#include "threaded_engine.h"
 
 namespace mlc_native {
 namespace {

@@ -1,4 +1,4 @@
-// Implements GrammarMatcher and CompiledGrammar (grammar/grammar.h) with xgrammar. A matcher
+// Implements GrammarMatcher and CompiledGrammar (mlc_native/grammar.h) with xgrammar. A matcher
 // refuses tokens without bytes and ids beyond the table itself, because xgrammar would log each of
 // them.
 #pragma once
@@ -7,8 +7,8 @@
 
 #include <memory>
 
-#include "grammar/grammar.h"
 #include "grammar/xgrammar/tokens.h"
+#include "mlc_native/grammar.h"
 
 namespace mlc_native {
 

@@ -23,8 +23,8 @@
 
 #include "kernels/cuda/runtime.h"
 #include "kernels/kernels.h"
-#include "support/dtype.h"
-#include "support/page.h"
+#include "mlc_native/detail/dtype.h"
+#include "mlc_native/detail/page.h"
 
 namespace mlc_native::kernels::cuda {
 

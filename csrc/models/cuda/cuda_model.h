@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "arch/model_config.h"
+#include "mlc_native/model.h"
 #include "models/cuda/cuda_steps.h"
 #include "models/cuda/device_kv.h"
 #include "models/cuda/device_weights.h"
-#include "models/model.h"
 
 namespace mlc_native {
 

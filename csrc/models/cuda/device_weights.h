@@ -3,8 +3,8 @@
 // Made on the loading thread; immutable.
 #pragma once
 
+#include "mlc_native/model.h"
 #include "models/cuda/decoder.h"
-#include "models/model.h"
 #include "support/thread_pool.h"
 #include "weights/weight_plan.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/kernels.h"
-#include "models/model.h"
+#include "mlc_native/model.h"
 
 namespace mlc_native {
 

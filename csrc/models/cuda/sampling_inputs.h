@@ -5,8 +5,8 @@
 #include <span>
 
 #include "kernels/cuda/kernels.h"
+#include "mlc_native/model.h"
 #include "models/cuda/upload_buffer.h"
-#include "models/model.h"
 
 namespace mlc_native {
 

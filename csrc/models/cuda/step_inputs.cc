@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "mlc_native/detail/page.h"
 #include "support/check.h"
-#include "support/page.h"
 
 namespace mlc_native {
 namespace {

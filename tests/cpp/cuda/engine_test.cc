@@ -1,5 +1,5 @@
 // The engine on a CudaModel: the same requests as on the CPU's decoder, with the same answers.
-#include "engine.h"
+#include "mlc_native/engine.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 
 #include "fake_model/fake_model_options.h"
 #include "fake_model/fake_steps.h"
-#include "models/model.h"
+#include "mlc_native/model.h"
 
 namespace mlc_native::testing {
 

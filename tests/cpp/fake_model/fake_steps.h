@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "fake_model/fake_model_options.h"
-#include "models/model.h"
+#include "mlc_native/model.h"
 #include "step/host_steps.h"
 
 namespace mlc_native::testing {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "arch/arch_spec.h"
-#include "models/model.h"
+#include "mlc_native/model.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/allocations.h"

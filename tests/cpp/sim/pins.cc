@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "config/config.h"
+#include "mlc_native/config.h"
+#include "mlc_native/detail/page.h"
 #include "support/error.h"
-#include "support/page.h"
 
 namespace mlc_native::sim {
 namespace {

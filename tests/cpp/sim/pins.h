@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine.h"
+#include "mlc_native/engine.h"
 #include "sim/random.h"
 
 namespace mlc_native::sim {

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "support/page.h"
+#include "mlc_native/detail/page.h"
 
 namespace mlc_native::sim {
 namespace {

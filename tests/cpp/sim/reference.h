@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "engine.h"
+#include "mlc_native/engine.h"
 #include "sim/scenario.h"
 #include "testing/history_checker.h"
 

@@ -4,7 +4,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "support/page.h"
+#include "mlc_native/detail/page.h"
 
 namespace mlc_native::sim {
 namespace {

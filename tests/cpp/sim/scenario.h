@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
 #include "fake_model/fake_model.h"
+#include "mlc_native/config.h"
 #include "sim/random.h"
 #include "sim/vocabulary.h"
 

@@ -9,8 +9,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "mlc_native/detail/page.h"
 #include "support/error.h"
-#include "support/page.h"
 #include "testing/fake_grammar.h"
 
 namespace mlc_native::sim {

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "engine.h"
+#include "mlc_native/engine.h"
 #include "sim/faults.h"
 #include "sim/pins.h"
 #include "sim/reference.h"

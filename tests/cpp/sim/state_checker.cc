@@ -6,8 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "mlc_native/detail/page.h"
 #include "request/request_state.h"
-#include "support/page.h"
 
 namespace mlc_native::sim {
 namespace {

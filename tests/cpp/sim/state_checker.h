@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "mlc_native/config.h"
 
 namespace mlc_native::sim {
 

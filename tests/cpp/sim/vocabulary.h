@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "mlc_native/tokenizer.h"
 #include "sim/random.h"
-#include "tokenizer/token_table.h"
 
 namespace mlc_native::sim {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "support/page.h"
+#include "mlc_native/detail/page.h"
 
 namespace mlc_native::sim {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "mlc_native/config.h"
 #include "sim/random.h"
 #include "sim/scenario.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <random>
 
-#include "support/dtype.h"
+#include "mlc_native/detail/dtype.h"
 
 namespace mlc_native {
 namespace {

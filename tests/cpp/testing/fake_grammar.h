@@ -6,8 +6,8 @@
 //   "!"         an invalid text
 //
 // Every kind of spec is read this way; EBNF as ToGrammarSpec writes choices: root ::= "cat" |
-// "cow". The library follows the contract of grammar/grammar.h exactly: masks, stop tokens where an
-// answer may end, rollback, jump-forward strings. Compilers are thread-safe.
+// "cow". The library follows the contract of mlc_native/grammar.h exactly: masks, stop tokens where
+// an answer may end, rollback, jump-forward strings. Compilers are thread-safe.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-#include "grammar/grammar.h"
+#include "mlc_native/grammar.h"
 #include "support/check.h"
 #include "support/error.h"
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "config/data.h"
+#include "mlc_native/data.h"
 #include "observe/metrics.h"
 #include "request/request.h"
 #include "tokenizer/logprob_json.h"

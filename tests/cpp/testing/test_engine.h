@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine.h"
 #include "fake_model/fake_model.h"
+#include "mlc_native/engine.h"
 #include "support/error.h"
 #include "testing/fake_grammar.h"
 #include "testing/history_checker.h"

@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "fake_model/fake_model.h"
+#include "mlc_native/threaded_engine.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/history_checker.h"
 #include "testing/test_engine.h"
-#include "threaded_engine.h"
 
 namespace mlc_native::testing {
 

@@ -1,10 +1,9 @@
-#include "tokenizer/token_table.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "mlc_native/tokenizer.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/temp_folder.h"

@@ -6,7 +6,7 @@
 
 #include "cuda/emulator/emulator.h"
 #include "cuda/model_driver.h"
-#include "engine.h"
+#include "mlc_native/engine.h"
 #include "support/error.h"
 
 namespace mlc_native {

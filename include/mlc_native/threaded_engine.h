@@ -23,14 +23,14 @@
 #include <utility>
 #include <vector>
 
-#include "config/config.h"
-#include "config/data.h"
-#include "engine.h"
-#include "models/model.h"
+#include "mlc_native/config.h"
+#include "mlc_native/data.h"
+#include "mlc_native/engine.h"
+#include "mlc_native/model.h"
+#include "mlc_native/tokenizer.h"
 #include "observe/event_trace.h"
 #include "request/request.h"
 #include "threaded_engine_instruction.h"
-#include "tokenizer/token_table.h"
 
 namespace mlc_native {
 

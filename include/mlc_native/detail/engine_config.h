@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "config/field.h"
+#include "mlc_native/detail/field.h"
 
 namespace mlc_native {
 

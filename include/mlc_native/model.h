@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "config/config.h"
-#include "config/data.h"
-#include "support/page.h"
+#include "mlc_native/config.h"
+#include "mlc_native/data.h"
+#include "mlc_native/detail/page.h"
 
 namespace mlc_native {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "config/engine_config.h"
-#include "config/generation_config.h"
-#include "support/dtype.h"
+#include "mlc_native/detail/dtype.h"
+#include "mlc_native/detail/engine_config.h"
+#include "mlc_native/detail/generation_config.h"
 
 namespace mlc_native {
 

@@ -13,16 +13,16 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
-#include "config/data.h"
 #include "engine_grammars.h"
 #include "kv/prefix_cache.h"
-#include "models/model.h"
+#include "mlc_native/config.h"
+#include "mlc_native/data.h"
+#include "mlc_native/model.h"
+#include "mlc_native/tokenizer.h"
 #include "observe/event_trace.h"
 #include "observe/metrics.h"
 #include "request/queue_limit.h"
 #include "request/request.h"
-#include "tokenizer/token_table.h"
 
 namespace mlc_native {
 
