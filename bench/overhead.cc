@@ -33,6 +33,7 @@
 #include "mlc_native/threaded_engine.h"
 #include "mlc_native/tokenizer.h"
 #include "observe/event_trace.h"
+#include "request/request.h"
 #include "tokenizer/stop_str_handler.h"
 #include "tokenizer/text_streamer.h"
 

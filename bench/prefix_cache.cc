@@ -19,6 +19,7 @@
 
 #include "fake_model/fake_model.h"
 #include "mlc_native/engine.h"
+#include "request/request.h"
 
 namespace mlc_native {
 namespace {

@@ -4,8 +4,11 @@
 #include <utility>
 
 #include "engine_debug.h"
+#include "engine_grammars.h"
 #include "engine_parts.h"
+#include "observe/event_trace.h"
 #include "observe/step_profiler.h"
+#include "request/queue_limit.h"
 #include "request/scheduler.h"
 #include "step/deliver.h"
 #include "step/grammar_masks.h"

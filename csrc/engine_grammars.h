@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,9 +21,6 @@
 #include "tokenizer/retokenizer.h"
 
 namespace mlc_native {
-
-using GrammarCompilerFactory =
-    std::function<std::unique_ptr<GrammarCompiler>(GrammarVocab, const GrammarLimits&)>;
 
 class EngineGrammars {
  public:

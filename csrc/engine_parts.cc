@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "config/device.h"
+#include "config/model_defaults.h"
 #include "mlc_native/detail/page.h"
 #include "support/error.h"
 #include "support/machine_info.h"

@@ -15,12 +15,15 @@
 #include <variant>
 #include <vector>
 
+#include "engine_grammars.h"
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
 #include "mlc_native/engine.h"
+#include "mlc_native/threaded_engine.h"
 #include "mlc_native/tokenizer.h"
+#include "observe/event_trace.h"
+#include "request/queue_limit.h"
 #include "request/request.h"
-#include "threaded_engine_instruction.h"
 
 namespace mlc_native {
 

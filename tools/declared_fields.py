@@ -1,4 +1,4 @@
-"""What csrc/config/*_config.h declare of the fields of a config, read from their text.
+"""What include/mlc_native/detail/*_config.h declare of the fields of a config, read from their text.
 
 The package asks the compiled engine instead (``_core.describe_engine_fields``); tools that run
 without a build read the sources. tests/python/test_declared_fields.py compares the two.
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-CONFIG = Path(__file__).resolve().parents[1] / "csrc" / "config"
+CONFIG = Path(__file__).resolve().parents[1] / "include/mlc_native/detail"
 LITERALS = r'((?:"(?:[^"\\]|\\.)*"\s*)+)'
 VISIT = re.compile(r'visit\(\s*Field\{\s*"(\w+)",\s*' + LITERALS)
 MEMBER = re.compile(r"^  ([\w:<>, ]+?)\s+(\w+)(?:\s+=\s+([^;]+)|\{\})?;", re.MULTILINE)

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "arch/rope_config.h"
+#include "config/model_defaults.h"
 #include "mlc_native/config.h"
 #include "support/config_fields.h"
 #include "support/error.h"

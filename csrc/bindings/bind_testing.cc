@@ -19,7 +19,6 @@
 #include "mlc_native/model.h"
 #include "mlc_native/tokenizer.h"
 #include "support/error.h"
-#include "tokenizer/text_encoder.h"
 #include "weights/weight_set.h"
 
 namespace nb = nanobind;

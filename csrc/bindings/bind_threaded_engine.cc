@@ -9,6 +9,8 @@
 #include "bindings/load_progress.h"
 #include "kv/prefix_cache.h"
 #include "mlc_native/threaded_engine.h"
+#include "mlc_native/tokenizer.h"
+#include "observe/event_trace.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

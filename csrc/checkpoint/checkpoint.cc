@@ -6,6 +6,7 @@
 
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_cache.h"
+#include "config/model_defaults.h"
 #include "mlc_native/config.h"
 #include "support/config_fields.h"
 #include "support/error.h"

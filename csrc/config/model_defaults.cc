@@ -1,5 +1,7 @@
 // Reads the generation defaults of a model folder from config.json and generation_config.json, or
 // from mlc-chat-config.json.
+#include "config/model_defaults.h"
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>

@@ -36,13 +36,6 @@ struct PrefixCacheLimits {
   int64_t max_pinned_pages = 0;
 };
 
-// A prompt that is never evicted.
-struct PinnedPrefix {
-  int64_t id = 0;
-  int64_t num_tokens = 0;
-  int64_t num_pages = 0;  // another pin may share some of them
-};
-
 class PrefixCache {
  public:
   // The cache reclaims pages whenever the pool of `kv` has no free one.

@@ -11,6 +11,8 @@
 #include <memory>
 #include <utility>
 
+#include "support/clock.h"
+
 namespace mlc_native {
 
 class QueueLimit {
@@ -49,6 +51,12 @@ class QueueLimit {
   std::atomic<int64_t> limit_ = kUnlimited;
   std::atomic<int64_t> length_ = 0;
   std::atomic<int64_t> num_refused_ = 0;
+};
+
+// When a request was accepted, and its place in the queue (empty if it needs none).
+struct Submission {
+  TimePoint time;
+  QueueLimit::Slot slot;
 };
 
 }  // namespace mlc_native

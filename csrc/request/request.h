@@ -38,18 +38,6 @@ struct Request {
   int64_t prompt_len() const { return static_cast<int64_t>(prompt_token_ids.size()); }
 };
 
-using RequestPtr = std::shared_ptr<const Request>;
-
-// What a loaded engine can serve; the numbers that admission is decided by.
-struct RequestLimits {
-  int64_t vocab_size = 0;
-  int64_t max_num_sequence = 0;
-  int64_t max_sequence_length = 0;  // tokens, prompt + generated: min(max_single, max_total)
-  std::string length_reason = {};   // what sets max_sequence_length, for messages
-  // Tokens, whole pages, that all pinned prompts may take; nullopt without a prefix cache.
-  std::optional<int64_t> max_pinned_length = {};
-};
-
 // The largest n of a request. Answers beyond max_num_sequence wait until others have ended.
 int64_t MaxAnswers(const RequestLimits& limits);
 

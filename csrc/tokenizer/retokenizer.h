@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "mlc_native/tokenizer.h"
-#include "tokenizer/text_encoder.h"
 
 namespace mlc_native {
 

@@ -4,7 +4,7 @@
 
 namespace mlc_native {
 
-bool TextEncoder::Encode(std::string_view text, std::vector<int32_t>* token_ids) const {
+bool BpeEncoder::Encode(std::string_view text, std::vector<int32_t>* token_ids) const {
   size_t plain_begin = 0;
   for (size_t at = 0; at < text.size();) {
     const AddedToken* added = AddedTokenAt(text.substr(at));
@@ -20,14 +20,14 @@ bool TextEncoder::Encode(std::string_view text, std::vector<int32_t>* token_ids)
   return EncodePlain(text.substr(plain_begin), token_ids);
 }
 
-const TextEncoder::AddedToken* TextEncoder::AddedTokenAt(std::string_view text) const {
+const BpeEncoder::AddedToken* BpeEncoder::AddedTokenAt(std::string_view text) const {
   for (const AddedToken& added : added_tokens_[static_cast<uint8_t>(text[0])]) {
     if (text.starts_with(added.text)) return &added;
   }
   return nullptr;
 }
 
-bool TextEncoder::EncodePlain(std::string_view text, std::vector<int32_t>* token_ids) const {
+bool BpeEncoder::EncodePlain(std::string_view text, std::vector<int32_t>* token_ids) const {
   if (text.empty()) return true;
   std::vector<std::string_view> words;
   std::vector<int32_t> word_ids;
@@ -44,7 +44,7 @@ bool TextEncoder::EncodePlain(std::string_view text, std::vector<int32_t>* token
   return true;
 }
 
-bool TextEncoder::SpellWord(std::string_view word, std::vector<int32_t>* token_ids) const {
+bool BpeEncoder::SpellWord(std::string_view word, std::vector<int32_t>* token_ids) const {
   token_ids->clear();
   while (!word.empty()) {
     const Utf8Step step = ReadUtf8(word);

@@ -1,13 +1,5 @@
-// TextEncoder turns short texts into tokens in C++, for the engine's thread. Immutable; any thread.
-//
-// It supports the BPE vocabularies of tokenizer.json: byte-level ones (GPT-2, Llama-3, Qwen) and
-// those of characters with U+2581 for spaces (Llama-2, Mistral). A text is treated as the
-// continuation of another one, so nothing is put in front of it. The tokens spell exactly the bytes
-// of the text. They are the tokens of the tokenizers package, with these exceptions:
-//   - A text never produces special tokens of the table. Other added tokens are produced.
-//   - There is no NFC normalization, since texts are normally in that form.
-//   - A Split by a pattern without a rule in PreTokenizer uses the rule of Llama-3, and other steps
-//     that only split are left out. Tokens may then be longer than those of the tokenizer.
+// BpeEncoder: the TextEncoder of the BPE vocabularies, which are all that it has. Immutable; any
+// thread.
 #pragma once
 
 #include <array>
@@ -24,20 +16,13 @@
 
 namespace mlc_native {
 
-class TextEncoder {
+class BpeEncoder final : public TextEncoder {
  public:
-  // Returns null for a tokenizer of another kind; *reason then names the kind. `table` is the table
-  // of the same file. Throws LoadError if the file is missing or damaged.
-  static std::shared_ptr<const TextEncoder> FromTokenizerJson(
-      const std::string& tokenizer_json_path, const TokenTable& table, std::string* reason);
-
-  // Appends the tokens of the text, in O(n log n). Returns false if a character or byte has no
-  // token; *token_ids is then incomplete.
-  bool Encode(std::string_view text, std::vector<int32_t>* token_ids) const;
+  class Reader;  // of a tokenizer.json
+  bool Encode(std::string_view text, std::vector<int32_t>* token_ids) const override;
 
  private:
-  class Reader;
-  TextEncoder() { byte_ids_.fill(kNoToken); }
+  BpeEncoder() { byte_ids_.fill(kNoToken); }
   static constexpr int32_t kNoToken = -1;
 
   struct AddedToken {

@@ -43,7 +43,7 @@ WordRule RuleOfPattern(const std::string& pattern) {
 
 }  // namespace
 
-class TextEncoder::Reader {
+class BpeEncoder::Reader {
  public:
   Reader(const std::string& path, const TokenTable& table)
       : file_(ConfigFields::ReadFile(path)), table_(table) {}
@@ -202,7 +202,7 @@ class TextEncoder::Reader {
 
   const ConfigFields file_;
   const TokenTable& table_;
-  std::shared_ptr<TextEncoder> encoder_{new TextEncoder};
+  std::shared_ptr<BpeEncoder> encoder_{new BpeEncoder};
   std::unordered_map<std::string, int32_t> token_ids_;  // as the vocabulary spells them
   bool byte_level_ = false;
   bool space_is_metaspace_ = false;
@@ -211,7 +211,7 @@ class TextEncoder::Reader {
 std::shared_ptr<const TextEncoder> TextEncoder::FromTokenizerJson(
     const std::string& tokenizer_json_path, const TokenTable& table, std::string* reason) {
   try {
-    return Reader(tokenizer_json_path, table).Read();
+    return BpeEncoder::Reader(tokenizer_json_path, table).Read();
   } catch (const Unsupported& unsupported) {
     *reason = unsupported.what();
     return nullptr;

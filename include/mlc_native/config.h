@@ -63,22 +63,11 @@ int64_t LongestSequence(const EngineConfig& config);
 std::string ExplainLongestSequence(const EngineConfig& given, const EngineConfig& resolved,
                                    const ModelMetadata& model);
 
-// ---- The model folder. Read before a model is unloaded for another one, so that a wrong path
-// costs nothing.
-
-// MLC-LLM's form of a folder: mlc-chat-config.json, and no config.json.
-bool IsMlcFolder(const std::string& folder);
-
 // Settings that a model folder gives to requests: generation_config.json and config.json, or
 // mlc-chat-config.json.
 struct ModelDefaults {
   GenerationConfig generation;         // sampling and lengths, see ReadModelDefaults
   std::vector<int32_t> eos_token_ids;  // end a sequence unless debug_config.ignore_eos
 };
-
-// Of generation_config.json, these fields count: eos_token_id, max_new_tokens and min_new_tokens;
-// with do_sample true temperature, top_p, top_k, min_p and repetition_penalty; do_sample false is
-// temperature 0, with repetition_penalty. Throws LoadError when a file is missing or damaged.
-ModelDefaults ReadModelDefaults(const std::string& model_path);
 
 }  // namespace mlc_native

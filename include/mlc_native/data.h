@@ -17,6 +17,18 @@
 namespace mlc_native {
 
 class TokenTable;
+struct Request;  // made by Engine::CreateRequest and ThreadedEngine::CreateRequest
+using RequestPtr = std::shared_ptr<const Request>;
+
+// What a loaded engine can serve: requests beyond these limits are refused.
+struct RequestLimits {
+  int64_t vocab_size = 0;
+  int64_t max_num_sequence = 0;
+  int64_t max_sequence_length = 0;  // tokens, prompt + generated: min(max_single, max_total)
+  std::string length_reason = {};   // what sets max_sequence_length, for messages
+  // Tokens, whole pages, that all pinned prompts may take; nullopt without a prefix cache.
+  std::optional<int64_t> max_pinned_length = {};
+};
 
 struct TextData {
   std::string text;  // UTF-8; tokenized on the caller's side, before the engine sees the request

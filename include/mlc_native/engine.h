@@ -7,24 +7,25 @@
 // CreateRequest; there are no globals.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "engine_grammars.h"
-#include "kv/prefix_cache.h"
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
+#include "mlc_native/detail/page.h"
+#include "mlc_native/grammar.h"
 #include "mlc_native/model.h"
-#include "mlc_native/tokenizer.h"
-#include "observe/event_trace.h"
-#include "observe/metrics.h"
-#include "request/queue_limit.h"
-#include "request/request.h"
 
 namespace mlc_native {
+
+class EngineGrammars;
+class EventTraceRecorder;
+class QueueLimit;
+struct Submission;
 
 struct EngineOptions {
   RequestStreamCallback request_stream_callback;       // may be empty: outputs are discarded
@@ -32,17 +33,11 @@ struct EngineOptions {
   std::string device = "cpu";
   LoadProgress load_progress;  // may be empty
   // The only source of time for deadlines and metrics; a simulation drives its own.
-  ClockFunction now = Clock::now;
+  std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
   // Counts waiting requests; the engine sets its limit to EngineConfig::max_queue_length. Null: the
   // engine has its own.
   std::shared_ptr<QueueLimit> queue;
   GrammarCompilerFactory create_grammar_compiler = CreateGrammarCompiler;
-};
-
-// When a request was accepted, and its place in the queue (empty where it needs none).
-struct Submission {
-  TimePoint time;
-  QueueLimit::Slot slot;
 };
 
 class Engine {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -91,5 +92,7 @@ class GrammarCompiler {
 // Throws InvalidConfig("grammar", ...), which says what to install, if it is missing.
 std::unique_ptr<GrammarCompiler> CreateGrammarCompiler(GrammarVocab vocab,
                                                        const GrammarLimits& limits);
+using GrammarCompilerFactory =
+    std::function<std::unique_ptr<GrammarCompiler>(GrammarVocab, const GrammarLimits&)>;
 
 }  // namespace mlc_native

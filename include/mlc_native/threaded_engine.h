@@ -26,13 +26,20 @@
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
 #include "mlc_native/engine.h"
-#include "mlc_native/model.h"
-#include "mlc_native/tokenizer.h"
-#include "observe/event_trace.h"
-#include "request/request.h"
-#include "threaded_engine_instruction.h"
 
 namespace mlc_native {
+
+// What other threads ask of the background loop.
+enum class InstructionKind {
+  kAddRequest,
+  kAbortRequest,
+  kAbortAllRequests,
+  kReloadEngine,
+  kUnloadEngine,
+  kResetEngine,
+  kCallEngine,
+  kDebugCallFuncOnAllAllWorker,
+};
 
 class ThreadedEngine {
  public:

@@ -1,11 +1,4 @@
-// TokenTable maps each token id to its bytes. Immutable; shared between threads.
-//
-// It is built from a tokenizer.json with a BPE, Unigram, WordPiece or WordLevel vocabulary, whose
-// tokens are read as the file's decoder reads them (tokenizer_json.cc): byte-level (GPT-2's map
-// between bytes and characters), byte-fallback ("<0x0A>" is a byte, U+2581 is a space), metaspace,
-// "##" continuations. Special tokens add nothing to a text, except those that the caller names:
-// they are like other added tokens. Unused ids, and ids beyond the vocabulary (padded embeddings),
-// are empty.
+// The tokens of a model as bytes, and short texts as tokens.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +9,14 @@
 
 namespace mlc_native {
 
+// TokenTable maps each token id to its bytes. Immutable; shared between threads.
+//
+// It is built from a tokenizer.json with a BPE, Unigram, WordPiece or WordLevel vocabulary, whose
+// tokens are read as the file's decoder reads them (tokenizer_json.cc): byte-level (GPT-2's map
+// between bytes and characters), byte-fallback ("<0x0A>" is a byte, U+2581 is a space), metaspace,
+// "##" continuations. Special tokens add nothing to a text, except those that the caller names:
+// they are like other added tokens. Unused ids, and ids beyond the vocabulary (padded embeddings),
+// are empty.
 class TokenTable {
  public:
   // `visible` are special tokens that add their text to a text. Throws LoadError if the file is
@@ -41,6 +42,29 @@ class TokenTable {
   std::vector<std::string> token_bytes_;
   std::vector<bool> is_special_;
   bool strip_leading_space_ = false;
+};
+
+// TextEncoder turns short texts into tokens. Immutable; any thread.
+//
+// It supports the BPE vocabularies of tokenizer.json: byte-level ones (GPT-2, Llama-3, Qwen) and
+// those of characters with U+2581 for spaces (Llama-2, Mistral). A text is treated as the
+// continuation of another one, so nothing is put in front of it. The tokens spell exactly the bytes
+// of the text. They are the tokens of the tokenizers package, with these exceptions:
+//   - A text never produces special tokens of the table. Other added tokens are produced.
+//   - There is no NFC normalization, since texts are normally in that form.
+//   - A Split by a pattern without a known rule uses the rule of Llama-3, and other steps that only
+//     split are left out. Tokens may then be longer than those of the tokenizer.
+class TextEncoder {
+ public:
+  // Returns null for a tokenizer of another kind; *reason then names the kind. `table` is the table
+  // of the same file. Throws LoadError if the file is missing or damaged.
+  static std::shared_ptr<const TextEncoder> FromTokenizerJson(
+      const std::string& tokenizer_json_path, const TokenTable& table, std::string* reason);
+  virtual ~TextEncoder() = default;
+
+  // Appends the tokens of the text, in O(n log n). Returns false if a character or byte has no
+  // token; *token_ids is then incomplete.
+  virtual bool Encode(std::string_view text, std::vector<int32_t>* token_ids) const = 0;
 };
 
 }  // namespace mlc_native

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/model_defaults.h"
 #include "support/error.h"
 #include "testing/temp_folder.h"
 

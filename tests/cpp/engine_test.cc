@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "observe/event_trace.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/test_engine.h"

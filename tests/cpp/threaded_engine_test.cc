@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fake_model/path.h"
+#include "observe/event_trace.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/threaded_harness.h"

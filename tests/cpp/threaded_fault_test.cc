@@ -11,8 +11,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine_grammars.h"
 #include "fake_model/path.h"
 #include "mlc_native/threaded_engine.h"
+#include "request/queue_limit.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "testing/threaded_harness.h"

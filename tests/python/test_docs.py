@@ -36,7 +36,7 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\s*$")
 MARK = re.compile(r"^ *<!-- test: (?P<mark>compile|parse|needs (?P<module>\w+)) -->\s*$")
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 PATH = re.compile(
-    r"`(?P<path>(?:csrc|tests|tools|bench|pyx|docs|examples|mlc_native/(?!lib/)[a-z_]+)/[\w./*{},-]*)`"
+    r"`(?P<path>(?:csrc|include|tests|tools|bench|pyx|docs|examples|mlc_native/(?!lib/)[a-z_]+)/[\w./*{},-]*)`"
 )
 HEADING = re.compile(r"^#+ +(?P<title>.*?)\s*$")
 OURS = re.compile(r"^(?:\./)?(?P<path>(?:tools|bench|tests|examples)/[\w./-]+\.(?:sh|py))$")
@@ -227,9 +227,10 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
 
 def test_missing_paths_are_found() -> None:
     text = (
-        "`csrc/engine.{h,cc}` `csrc/threaded_engine` `csrc/kv/` `tests/*.py` `csrc/no.{h,cc}` `x/y`"
+        "`csrc/engine_debug.{h,cc}` `csrc/threaded_engine` `csrc/kv/` `include/mlc_native/data.h` "
+        "`tests/*.py` `csrc/no.{h,cc}` `include/no.h` `x/y`"
     )
-    assert missing_paths(text) == ["csrc/no.h", "csrc/no.cc"]
+    assert missing_paths(text) == ["csrc/no.h", "csrc/no.cc", "include/no.h"]
 
 
 def test_missing_programs_are_found() -> None:

@@ -1,7 +1,7 @@
-"""The architecture as a test: include direction of csrc/, import direction of mlc_native/.
+"""The architecture as a test: include direction of C++, import direction of mlc_native/.
 
-A C++ file includes only files of a lower level or of its own group, and no two units of csrc/
-depend on each other: a header and its source files are one unit. In Python, protocol knows nothing
+A C++ file includes only files of a lower level or of its own group, and no two units depend on each
+other: a header and its source files are one unit, a public header is one by itself. In Python, protocol knows nothing
 of serve, and serve nothing of cli. The checkers themselves are tested on temporary trees with one
 planted violation each.
 """
@@ -44,6 +44,21 @@ ROOT_FILES = {
     "engine": (7, "drivers"),
     "threaded_engine": (7, "drivers"),
 }
+# The public headers, in include/: each belongs to the group that implements it.
+PUBLIC_HEADERS = {
+    "mlc_native/detail/page.h": (0, "support"),
+    "mlc_native/errors.h": (0, "support"),
+    "mlc_native/detail/field.h": (1, "config"),
+    "mlc_native/detail/engine_config.h": (1, "config"),
+    "mlc_native/detail/generation_config.h": (1, "config"),
+    "mlc_native/config.h": (1, "config"),
+    "mlc_native/data.h": (1, "config"),
+    "mlc_native/grammar.h": (2, "grammar"),
+    "mlc_native/tokenizer.h": (2, "tokenizer"),
+    "mlc_native/model.h": (5, "models"),
+    "mlc_native/engine.h": (7, "drivers"),
+    "mlc_native/threaded_engine.h": (7, "drivers"),
+}
 SUFFIXES = {".h", ".cc", ".inl", ".cuh", ".cu"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
@@ -54,7 +69,9 @@ THREADS = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "s
 
 
 def place(path: str) -> tuple[int, str] | None:
-    """Level and group of a path relative to csrc/; None when the table does not know it."""
+    """Level and group of a path relative to csrc/ or include/; None when no table knows it."""
+    if path.startswith("mlc_native/"):
+        return PUBLIC_HEADERS.get(path)
     folder, _, name = path.rpartition("/")
     if folder:
         # models/cuda is a library on top of the others: the innermost folder with a level counts.
@@ -67,12 +84,21 @@ def place(path: str) -> tuple[int, str] | None:
     return ROOT_FILES[max(known, key=len)] if known else None
 
 
+def sources(csrc: Path) -> Iterator[tuple[str, Path]]:
+    """The C++ files of csrc/ and include/, by the path that an include names."""
+    for root in (csrc, csrc.parent / "include"):
+        for path in sorted(p for p in root.rglob("*") if p.suffix in SUFFIXES):
+            yield path.relative_to(root).as_posix(), path
+
+
 def check_ours(source: str, target: str, csrc: Path) -> str | None:
     """What is wrong with `#include "target"` in source, or None."""
     here, there = place(source), place(target)
     assert here is not None
-    if there is None or not (csrc / target).is_file():
-        return f'"{target}" is no file of csrc/ that the table knows (includes are csrc-relative)'
+    if there is None or not any((r / target).is_file() for r in (csrc, csrc.parent / "include")):
+        return f'"{target}" is no file that the tables know (includes name it from csrc or include)'
+    if source.startswith("mlc_native/") and not target.startswith("mlc_native/"):
+        return f'a public header includes "{target}", which is not installed'
     if here == there:
         return None
     if there[0] >= here[0]:
@@ -111,8 +137,7 @@ def check_foreign(source: str, target: str) -> str | None:
 def violations(csrc: Path) -> list[str]:
     """Every broken rule below csrc, as "file: reason"."""
     found = []
-    for path in sorted(p for p in csrc.rglob("*") if p.suffix in SUFFIXES):
-        source = path.relative_to(csrc).as_posix()
+    for source, path in sources(csrc):
         if place(source) is None:
             found.append(f"{source}: give it a level in tests/python/test_layers.py")
             continue
@@ -140,12 +165,11 @@ def unit_includes(csrc: Path) -> dict[str, dict[str, str]]:
     A unit is a header with its source files: kv/page_pool is kv/page_pool.h and kv/page_pool.cc.
     """
     units: dict[str, dict[str, str]] = {}
-    for path in sorted(p for p in csrc.rglob("*") if p.suffix in SUFFIXES):
-        source = path.relative_to(csrc)
-        others = units.setdefault(source.with_suffix("").as_posix(), {})
+    for source, path in sources(csrc):
+        others = units.setdefault(Path(source).with_suffix("").as_posix(), {})
         for quote, target in INCLUDE.findall(path.read_text(encoding="utf-8")):
             if quote == '"':
-                others.setdefault(Path(target).with_suffix("").as_posix(), source.as_posix())
+                others.setdefault(Path(target).with_suffix("").as_posix(), source)
     return {
         unit: {other: file for other, file in others.items() if other in units and other != unit}
         for unit, others in units.items()
@@ -190,8 +214,11 @@ def test_no_two_units_depend_on_each_other() -> None:
 
 
 CLEAN = {
+    "../include/mlc_native/detail/page.h": "",
+    "../include/mlc_native/data.h": '#include "mlc_native/detail/page.h"\n',
+    "../include/mlc_native/engine.h": '#include "mlc_native/data.h"\n',
     "support/check.h": "",
-    "config/data.h": "",
+    "config/data.h": '#include "mlc_native/data.h"\n',
     "config/config.h": '#include "config/data.h"\n',
     "kernels/kernels.h": '#include "support/check.h"\n',
     "kv/page_pool.h": '#include "support/check.h"\n#include <vector>\n',
@@ -203,7 +230,7 @@ CLEAN = {
     "engine_state.h": '#include "config/data.h"\n#include "kv/page_pool.h"\n',
     "request/scheduler.h": '#include "engine_state.h"\n',
     "step/prefill.h": '#include "engine_state.h"\n',
-    "engine.cc": '#include "models/model.h"\n#include "step/prefill.h"\n',
+    "engine.cc": '#include "mlc_native/engine.h"\n#include "models/model.h"\n#include "step/prefill.h"\n',
     "threaded_engine.cc": "#include <thread>\n",
     "bindings/module.cc": '#include <nanobind/nanobind.h>\n#include "config/config.h"\n',
     "torch_ops/cpu.cc": '#include <torch/csrc/stable/ops.h>\n#include "kernels/kernels.h"\n',
@@ -219,7 +246,7 @@ def write_tree(root: Path, files: dict[str, str]) -> Path:
 
 
 def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
-    tree = write_tree(tmp_path, CLEAN)
+    tree = write_tree(tmp_path / "csrc", CLEAN)
     assert violations(tree) == []
     assert knots(tree) == []
 
@@ -233,6 +260,9 @@ def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
         ("tokenizer/token_table.h", '  #  include "sampling/sampler.h"'),  # sibling folders
         ("kv/page_pool.h", '#include "config/config.h"'),  # kv: level 0 only
         ("engine_state.h", '#include "engine.cc"'),
+        ("request/scheduler.h", '#include "mlc_native/engine.h"'),  # up
+        ("../include/mlc_native/data.h", '#include "config/config.h"'),  # not installed
+        ("../include/mlc_native/new.h", ""),  # a public header without a level
         ("step/prefill.h", '#include "bindings/module.cc"'),
         ("threaded_engine.cc", '#include "step/prefill.h"'),
         ("config/config.h", "#include <torch/torch.h>"),
@@ -253,9 +283,9 @@ def test_checker_accepts_a_clean_tree(tmp_path: Path) -> None:
     ],
 )
 def test_checker_finds_a_planted_violation(tmp_path: Path, name: str, text: str) -> None:
-    found = violations(write_tree(tmp_path, {**CLEAN, name: text + "\n"}))
+    found = violations(write_tree(tmp_path / "csrc", {**CLEAN, name: text + "\n"}))
     assert len(found) == 1, found
-    assert found[0].startswith(name)
+    assert found[0].startswith(name.removeprefix("../include/"))
 
 
 @pytest.mark.parametrize(
@@ -283,8 +313,7 @@ def test_checker_finds_a_planted_knot(
     tmp_path: Path, files: dict[str, str], members: set[str]
 ) -> None:
     includes = {name: f'#include "{target}"\n' for name, target in files.items()}
-    write_tree(tmp_path, {**CLEAN, **includes})
-    (knot,) = knots(tmp_path)
+    (knot,) = knots(write_tree(tmp_path / "csrc", {**CLEAN, **includes}))
     assert {
         Path(line.split()[0]).with_suffix("").as_posix() for line in knot.split("\n")
     } == members

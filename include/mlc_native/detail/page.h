@@ -1,4 +1,5 @@
-// Definitions that the bookkeeping (kv/) and the storage (models/) of the paged KV cache share.
+// What the bookkeeping, the storage and the users of the paged KV cache share. Plain values; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,13 @@ inline constexpr int kKvPageSize = 16;  // tokens
 struct PageCopy {
   int32_t src_page = 0;
   int32_t dst_page = 0;
+};
+
+// A prompt in the prefix cache that is never evicted.
+struct PinnedPrefix {
+  int64_t id = 0;
+  int64_t num_tokens = 0;
+  int64_t num_pages = 0;  // another pin may share some of them
 };
 
 }  // namespace mlc_native

@@ -2,7 +2,7 @@
 
     python tests/cpp/sim/planted_bugs.py [--seeds 2000] [--jobs 2] [--table FILE] [NAME ...]
 
-Each bug is one replacement in a scratch copy of csrc and tests/cpp, below TMPDIR, which is built
+Each bug is one replacement in a scratch copy of the C++ sources, below TMPDIR, which is built
 and given to mlc_native_sim. Exit status 1 when the simulation misses one. --table writes the
 results as a table in Markdown; bench/results/planted_bugs.md is one. A few minutes.
 tests/python/test_planted_bugs.py checks that the replacements still fit the sources.
@@ -276,7 +276,7 @@ def main() -> int:
     rows = []
     with tempfile.TemporaryDirectory(prefix="planted_bugs_") as folder:
         scratch = Path(folder)
-        for part in ("csrc", "tests/cpp"):
+        for part in ("csrc", "include", "tests/cpp"):
             shutil.copytree(ROOT / part, scratch / part)
         configure = ["cmake", "-S", str(scratch / "csrc"), "-B", str(scratch / BUILD)]
         for option in ("PYTHON=OFF", "CUDA=OFF", "BUILD_TESTS=ON"):

@@ -1,6 +1,4 @@
 // Equality with the tokenizers package is tested in tests/python/test_text_encoder.py.
-#include "tokenizer/text_encoder.h"
-
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -9,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "mlc_native/tokenizer.h"
 #include "support/error.h"
 
 namespace mlc_native {
