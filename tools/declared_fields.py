@@ -1,4 +1,4 @@
-"""What include/mlc_native/detail/*_config.h declare of the fields of a config, read from their text.
+"""The fields of the configs, read from the text of include/mlc_native/detail/*_config.h.
 
 The package asks the compiled engine instead (``_core.describe_engine_fields``); tools that run
 without a build read the sources. tests/python/test_declared_fields.py compares the two.
@@ -45,7 +45,7 @@ def docs(header: str) -> dict[str, str]:
 def engine_fields() -> list[DeclaredField]:
     """The fields of EngineConfig."""
     text = (CONFIG / "engine_config.h").read_text()
-    body = text.split("struct EngineConfig {")[1].split("\n};")[0]
+    body = text.split("EngineConfig {")[1].split("\n};")[0]
     members = {name: (kind, default) for kind, name, default in MEMBER.findall(body)}
     fields = []
     for name, doc in docs("engine_config.h").items():

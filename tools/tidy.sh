@@ -40,6 +40,7 @@ sources_of() { # reads names of files; a header stands for the source file of it
   while read -r file; do
     case "$file" in
       *.cc) echo "$file" ;;
+      include/*.h) git ls-files ":(glob)csrc/**/$(basename "${file%.h}").cc" ;;
       *.h | *.inl) git ls-files "${file%.*}.cc" ;;
     esac
   done

@@ -14,6 +14,7 @@
 #include "checkpoint/quantization.h"
 #include "kernels/kernels.h"
 #include "mlc_native/detail/dtype.h"
+#include "mlc_native/detail/export.h"
 
 namespace mlc_native {
 
@@ -28,7 +29,7 @@ struct LayerConfig {
 // multiplier m the residual is kept divided by m: its norms give the same with eps / m^2, the
 // embeddings are divided by m, and what a block adds needs no factor. A factor of the logits is one
 // of the final norm's weight.
-struct ModelConfig {
+struct MLC_NATIVE_PRIVATE_API ModelConfig {
   const ArchSpec* arch = nullptr;               // static
   std::span<const ProjectionName> projections;  // static; of this checkpoint
   float norm_weight_offset = 0;                 // what its norms lack
@@ -74,7 +75,7 @@ struct ModelConfig {
 // Reads config.json, or mlc-chat-config.json of an MLC folder. `longest`: the longest sequence that
 // will be served, on which longrope depends. Throws LoadError: missing or damaged, an architecture
 // or a feature that is not supported, numbers that do not fit together.
-ModelConfig ReadModelConfig(const std::string& folder,
-                            int64_t longest = std::numeric_limits<int64_t>::max());
+MLC_NATIVE_PRIVATE_API ModelConfig
+ReadModelConfig(const std::string& folder, int64_t longest = std::numeric_limits<int64_t>::max());
 
 }  // namespace mlc_native

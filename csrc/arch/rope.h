@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
 enum class RopeScaling : uint8_t {
@@ -43,6 +45,6 @@ struct RopeTable {
   std::vector<float> cos;
   std::vector<float> sin;
 };
-RopeTable MakeRopeTable(const RopeConfig& config, int64_t num_positions);
+MLC_NATIVE_PRIVATE_API RopeTable MakeRopeTable(const RopeConfig& config, int64_t num_positions);
 
 }  // namespace mlc_native

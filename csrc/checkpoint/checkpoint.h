@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "checkpoint/tensor_file.h"
+#include "mlc_native/detail/export.h"
 
 namespace mlc_native {
 
-class Checkpoint {
+class MLC_NATIVE_PRIVATE_API Checkpoint {
  public:
   // Throws LoadError for a folder without weights, damaged files, and an index that contradicts its
   // shards or names files outside of the folder.

@@ -6,9 +6,11 @@
 #include <span>
 #include <string>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
-class MappedFile {
+class MLC_NATIVE_PRIVATE_API MappedFile {
  public:
   // Throws LoadError if the file is missing, not regular or not readable.
   explicit MappedFile(std::string path);

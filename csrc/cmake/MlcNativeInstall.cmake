@@ -1,20 +1,19 @@
-# Installs into the prefix mlc_native/ of a wheel: lib/, lib/cuda_src/, include/mlc_native/,
-# lib/cmake/mlc_native/.
+# Installs into the prefix mlc_native/ of a wheel: lib/, lib/cuda_src/, include/mlc_native/ (the public
+# headers), lib/cmake/mlc_native/.
 # A C++ host says find_package(mlc_native) and links mlc_native::mlc_native; it needs no torch headers.
 include(CMakePackageConfigHelpers)
 install(TARGETS mlc_native EXPORT mlc_nativeTargets LIBRARY DESTINATION lib)
-file(GLOB public_headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}
-  *.h support/*.h config/*.h observe/*.h kernels/*.h kv/*.h sampling/*.h tokenizer/*.h grammar/*.h
-  checkpoint/*.h arch/*.h weights/*.h models/*.h request/*.h step/*.h)
-foreach(header ${public_headers})
-  get_filename_component(folder ${header} DIRECTORY)
-  install(FILES ${header} DESTINATION include/mlc_native/${folder})
-endforeach()
+install(DIRECTORY ${MLC_NATIVE_ROOT}/include/ DESTINATION include FILES_MATCHING PATTERN "*.h")
 
-# What mlc_native/support/cuda_build.py builds libmlc_native_cuda.so of, beside these headers.
+# What mlc_native/support/cuda_build.py builds libmlc_native_cuda.so of, on the public headers: its
+# sources, and the headers of the folders that it is built on.
 foreach(folder kernels/cuda models/cuda)
   install(DIRECTORY ${folder}/ DESTINATION lib/cuda_src/${folder} FILES_MATCHING
     PATTERN "*.cu" PATTERN "*.cuh" PATTERN "*.cc" PATTERN "*.h")
+endforeach()
+foreach(folder arch checkpoint config kernels models sampling support weights)
+  file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h)
+  install(FILES ${headers} DESTINATION lib/cuda_src/${folder})
 endforeach()
 
 set(config_dir lib/cmake/mlc_native)

@@ -32,7 +32,8 @@ foreach(isa IN LISTS isas)
   set(kernels mlc_native_kernels_${isa})
   add_library(${kernels} OBJECT kernels/cpu/linear_kernels.cc kernels/cpu/attention_kernels.cc
     kernels/cpu/rowwise_kernels.cc)
-  set_target_properties(${kernels} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  set_target_properties(${kernels} PROPERTIES POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_include_directories(${kernels} PRIVATE ${mlc_native_includes})
   target_compile_definitions(${kernels} PRIVATE
     MLC_NATIVE_ISA=${isa} MLC_NATIVE_ISA_HEADER="kernels/cpu/dot_${isa}.h")

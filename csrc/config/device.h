@@ -8,33 +8,36 @@
 #include <string>
 #include <vector>
 
+#include "mlc_native/detail/export.h"
 #include "support/cuda_driver.h"
 
 namespace mlc_native {
 
 // Returns i for "cuda:i", 0 for "cuda", and nullopt for "auto" and "cpu". Throws InvalidConfig for
 // other names.
-std::optional<int> CudaIndex(const std::string& device);
+MLC_NATIVE_PRIVATE_API std::optional<int> CudaIndex(const std::string& device);
 
 // Returns the library that runs models on GPUs: the one that MLC_NATIVE_CUDA_LIB names, else
 // libmlc_native_cuda.so in the folder of libmlc_native. Empty if there is none.
-std::string CudaLibraryPath();
+MLC_NATIVE_PRIVATE_API std::string CudaLibraryPath();
 
 // Returns "cpu" and, if there is a CUDA library, "cuda:i" for each GPU that is new enough.
-std::vector<std::string> AvailableDevices();
+MLC_NATIVE_PRIVATE_API std::vector<std::string> AvailableDevices();
 
 // Returns the GPU that "cuda[:i]" names, or for "auto" the first one that is new enough, with or
 // without a library. Returns nullopt for "cpu", and for "auto" if there is no such GPU. Throws
 // InvalidConfig, which names what is missing.
-std::optional<CudaDevice> FindGpu(const std::string& device);
+MLC_NATIVE_PRIVATE_API std::optional<CudaDevice> FindGpu(const std::string& device);
 
 // Resolves "auto" (the best device), "cpu" or "cuda[:i]" to the name of an existing device. A
 // model_lib determines its own devices, so with one "auto" stays and "cuda" becomes "cuda:0".
 // Throws InvalidConfig, which names what is missing.
-std::string ResolveDevice(const std::string& device, const std::string& model_lib);
+MLC_NATIVE_PRIVATE_API std::string ResolveDevice(const std::string& device,
+                                                 const std::string& model_lib);
 
 // The same with another CUDA library, or none, for tests.
-std::string ResolveDevice(const std::string& device, const std::string& model_lib,
-                          const std::string& cuda_library);
+MLC_NATIVE_PRIVATE_API std::string ResolveDevice(const std::string& device,
+                                                 const std::string& model_lib,
+                                                 const std::string& cuda_library);
 
 }  // namespace mlc_native

@@ -20,6 +20,7 @@
 
 #include "kernels/kv_format.h"
 #include "mlc_native/detail/dtype.h"
+#include "mlc_native/detail/export.h"
 #include "support/thread_pool.h"
 
 namespace mlc_native::kernels {
@@ -38,8 +39,8 @@ struct CpuKernels;  // function table of one ISA (kernels/cpu/table.h); static l
 // Returns the best ISA of this machine, or the one that the environment variable MLC_NATIVE_ISA
 // names (read at each call). Throws InvalidConfig, which lists the available ISAs, for a name that
 // is unknown or that this machine lacks.
-const CpuKernels& SelectCpuKernels();
-const CpuKernels& SelectCpuKernels(std::string_view isa);
+MLC_NATIVE_PRIVATE_API const CpuKernels& SelectCpuKernels();
+MLC_NATIVE_PRIVATE_API const CpuKernels& SelectCpuKernels(std::string_view isa);
 std::vector<std::string_view> AvailableIsas();  // best first; the last is "portable"
 std::string_view IsaName(const CpuKernels& kernels);
 
@@ -100,9 +101,10 @@ struct PackedLinear {
 };
 
 int64_t PanelWidth(const CpuKernels& isa);
-size_t PackedLinearBytes(const CpuKernels& isa, WeightFormat format, int64_t n, int64_t k);
-PackedLinear MakePackedLinear(const CpuKernels& isa, WeightFormat format, int64_t n, int64_t k,
-                              void* data);
+MLC_NATIVE_PRIVATE_API size_t PackedLinearBytes(const CpuKernels& isa, WeightFormat format,
+                                                int64_t n, int64_t k);
+MLC_NATIVE_PRIVATE_API PackedLinear MakePackedLinear(const CpuKernels& isa, WeightFormat format,
+                                                     int64_t n, int64_t k, void* data);
 
 // Rows [0, rows) of a row-major source with elements of type `dtype`.
 struct PackSource {
@@ -116,7 +118,8 @@ struct PackSource {
 // even or quantized. Each packed row depends only on its source row, on every ISA. Fused matrices
 // (q, k, v; gate, up) take one call per part, at any offset. The call that writes row n - 1 also
 // zeroes the tail columns. Calls for different panels may run in parallel.
-void PackLinear(const PackedLinear& packed, int64_t row_offset, const PackSource& source);
+MLC_NATIVE_PRIVATE_API void PackLinear(const PackedLinear& packed, int64_t row_offset,
+                                       const PackSource& source);
 
 // Rows [0, rows) of a weight that is already quantized: scale * code.
 struct PackCodes {
@@ -127,7 +130,8 @@ struct PackCodes {
   int64_t rows = 0;
 };
 // The same for kQ8 and kQ4, without rounding: the packed weight has these codes and scales.
-void PackLinear(const PackedLinear& packed, int64_t row_offset, const PackCodes& source);
+MLC_NATIVE_PRIVATE_API void PackLinear(const PackedLinear& packed, int64_t row_offset,
+                                       const PackCodes& source);
 
 // y[m, n] = x[m, k] w^T (+ bias[n]). y must not overlap x.
 struct LinearArgs {
@@ -140,8 +144,8 @@ struct LinearArgs {
   void* workspace = nullptr;  // LinearWorkspaceBytes bytes, aligned to kPackedAlignment
 };
 // Enough for m rows of k inputs in any format.
-size_t LinearWorkspaceBytes(int64_t m, int64_t k);
-void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args);
+MLC_NATIVE_PRIVATE_API size_t LinearWorkspaceBytes(int64_t m, int64_t k);
+MLC_NATIVE_PRIVATE_API void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args);
 
 // ---- Embedding ----
 
@@ -153,16 +157,18 @@ struct GatherArgs {
   float* out = nullptr;
   int64_t ldo = 0;
 };
-void GatherPackedRows(const Cpu& cpu, const PackedLinear& table,
-                      const GatherArgs& args);  // for a table that is also the head
-struct RowTable {                               // a row-major table that is not packed
+MLC_NATIVE_PRIVATE_API void GatherPackedRows(
+    const Cpu& cpu, const PackedLinear& table,
+    const GatherArgs& args);  // for a table that is also the head
+struct RowTable {             // a row-major table that is not packed
   DType dtype = DType::kFloat32;
   const void* data = nullptr;
   int64_t n = 0;
   int64_t k = 0;
   int64_t ld = 0;
 };
-void GatherRows(const Cpu& cpu, const RowTable& table, const GatherArgs& args);
+MLC_NATIVE_PRIVATE_API void GatherRows(const Cpu& cpu, const RowTable& table,
+                                       const GatherArgs& args);
 
 // ---- Norm, rope, activation ----
 
@@ -187,7 +193,7 @@ struct NormalizeArgs {
   int64_t dim = 0;
   bool accumulate = false;
 };
-void Normalize(const Cpu& cpu, const NormalizeArgs& args);
+MLC_NATIVE_PRIVATE_API void Normalize(const Cpu& cpu, const NormalizeArgs& args);
 
 // Rotates x[m, heads, head_dim] (row stride ld) in place. Of the first rotary_dim (even, <=
 // head_dim) elements of each head, element i is paired with i + rotary_dim / 2 ("rotate_half"). The
@@ -218,7 +224,7 @@ struct ActivateArgs {
   int64_t m = 0;
   int64_t ffn = 0;
 };
-void Activate(const Cpu& cpu, const ActivateArgs& args);
+MLC_NATIVE_PRIVATE_API void Activate(const Cpu& cpu, const ActivateArgs& args);
 
 struct MatrixView {
   float* data = nullptr;
@@ -226,7 +232,8 @@ struct MatrixView {
   int64_t m = 0;
   int64_t n = 0;
 };
-void SoftCap(const Cpu& cpu, const MatrixView& x, float cap);  // x = cap * tanh(x / cap)
+MLC_NATIVE_PRIVATE_API void SoftCap(const Cpu& cpu, const MatrixView& x,
+                                    float cap);  // x = cap * tanh(x / cap)
 
 // ---- Paged KV ----
 
@@ -241,8 +248,8 @@ struct KvPages {
   void* k_pages = nullptr;  // KvLayerBytes bytes each, aligned to kPackedAlignment
   void* v_pages = nullptr;
 };
-size_t KvLayerBytes(KvFormat format, int64_t num_pages, int64_t kv_heads,
-                    int64_t head_dim);  // for K; V takes as many
+MLC_NATIVE_PRIVATE_API size_t KvLayerBytes(KvFormat format, int64_t num_pages, int64_t kv_heads,
+                                           int64_t head_dim);  // for K; V takes as many
 
 // Writes row i of k and of v, [kv_heads, head_dim] each, to slot slots[i] = page * kPageSize +
 // offset. The slots of one call are distinct.
@@ -257,7 +264,7 @@ struct WriteKvArgs {
 void WriteKv(const Cpu& cpu, const KvPages& kv, const WriteKvArgs& args);
 
 // Copies K and V of a whole page, for copy-on-write.
-void CopyPage(const KvPages& kv, int64_t from_page, int64_t to_page);
+MLC_NATIVE_PRIVATE_API void CopyPage(const KvPages& kv, int64_t from_page, int64_t to_page);
 
 // Rows [row_begin, row_begin + num_rows) of the batch are consecutive positions of one sequence,
 // from first_position on. Position p of the sequence is in page block_table[p / kPageSize].
@@ -287,9 +294,10 @@ struct AttentionArgs {
   void* workspace = nullptr;  // AttentionWorkspaceBytes bytes, aligned to kPackedAlignment
 };
 // Does not depend on batch and context length, so one allocation per engine is enough.
-size_t AttentionWorkspaceBytes(int num_threads, int64_t q_heads, int64_t kv_heads,
-                               int64_t head_dim);
-void PagedAttention(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args);
+MLC_NATIVE_PRIVATE_API size_t AttentionWorkspaceBytes(int num_threads, int64_t q_heads,
+                                                      int64_t kv_heads, int64_t head_dim);
+MLC_NATIVE_PRIVATE_API void PagedAttention(const Cpu& cpu, const KvPages& kv,
+                                           const AttentionArgs& args);
 
 // ---- Several row-wise kernels in one loop ----
 
@@ -303,9 +311,9 @@ using RowStep = std::variant<NormalizeArgs, RopeArgs, ActivateArgs, WriteKvStep>
 
 // Runs the steps on the same m rows, in order. A thread takes some rows through all steps while
 // they are in its cache.
-void RunRows(const Cpu& cpu, std::span<const RowStep> steps);
+MLC_NATIVE_PRIVATE_API void RunRows(const Cpu& cpu, std::span<const RowStep> steps);
 // Runs the steps `before` and then Linear on the rows x that they produce.
-void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args,
-            std::span<const RowStep> before);
+MLC_NATIVE_PRIVATE_API void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args,
+                                   std::span<const RowStep> before);
 
 }  // namespace mlc_native::kernels

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "kernels/packed_format.h"
+#include "mlc_native/detail/export.h"
 
 namespace mlc_native::kernels {
 
@@ -21,12 +22,14 @@ inline constexpr int64_t kQ8Group = LayoutOf(WeightFormat::kQ8).group;
 inline constexpr int64_t kQ4Group = LayoutOf(WeightFormat::kQ4).group;
 
 // Maps the largest magnitude to code 1 or 255. The scale is rounded up, so no value is clipped.
-QuantizedGroup<kQ8Group> QuantizeQ8(const std::array<float, kQ8Group>& values);
+MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ8Group> QuantizeQ8(
+    const std::array<float, kQ8Group>& values);
 
 // Tries a few scales and takes the one with the least squared error. Several groups per call are
 // faster.
 using Q4Values = std::array<float, kQ4Group>;
-QuantizedGroup<kQ4Group> QuantizeQ4(const Q4Values& values);
-void QuantizeQ4(std::span<const Q4Values> groups, QuantizedGroup<kQ4Group>* out);
+MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ4Group> QuantizeQ4(const Q4Values& values);
+MLC_NATIVE_PRIVATE_API void QuantizeQ4(std::span<const Q4Values> groups,
+                                       QuantizedGroup<kQ4Group>* out);
 
 }  // namespace mlc_native::kernels

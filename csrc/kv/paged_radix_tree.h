@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "kv/radix_tree.h"
+#include "mlc_native/detail/export.h"
 
 namespace mlc_native {
 
-class PagedRadixTree {
+class MLC_NATIVE_PRIVATE_API PagedRadixTree {
  public:
   // `capacity` bounds the tokens of all edges together.
   explicit PagedRadixTree(int64_t capacity);

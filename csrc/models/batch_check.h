@@ -2,6 +2,7 @@
 // Pure; any thread.
 #pragma once
 
+#include "mlc_native/detail/export.h"
 #include "mlc_native/model.h"
 
 namespace mlc_native {
@@ -14,6 +15,6 @@ struct BatchLimits {
 
 // Throws InternalError for sizes beyond the limits, and for slices with gaps or without pages. Does
 // not check ids and page numbers.
-void CheckBatch(const ForwardBatch& batch, const BatchLimits& limits);
+MLC_NATIVE_PRIVATE_API void CheckBatch(const ForwardBatch& batch, const BatchLimits& limits);
 
 }  // namespace mlc_native

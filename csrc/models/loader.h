@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "mlc_native/detail/dtype.h"
+#include "mlc_native/detail/export.h"
 #include "mlc_native/model.h"
 
 namespace mlc_native {
@@ -14,7 +15,7 @@ namespace mlc_native {
 std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source);
 
 // Return checked settings of a source, for every loader. nullopt means "auto". Throw InvalidConfig.
-std::optional<DType> RequestedDType(const ModelSource& source);
-int RequestedThreads(const ModelSource& source);
+MLC_NATIVE_PRIVATE_API std::optional<DType> RequestedDType(const ModelSource& source);
+MLC_NATIVE_PRIVATE_API int RequestedThreads(const ModelSource& source);
 
 }  // namespace mlc_native

@@ -14,9 +14,11 @@
 #include <string>
 #include <string_view>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
-class EventTraceRecorder {
+class MLC_NATIVE_PRIVATE_API EventTraceRecorder {
  public:
   static constexpr int64_t kDefaultCapacity = 1 << 16;  // events
   // Throws InvalidConfig unless capacity is in [1, 2^24].

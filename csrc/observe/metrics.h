@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "mlc_native/data.h"
+#include "mlc_native/detail/export.h"
 #include "support/clock.h"
 
 namespace mlc_native {
@@ -62,7 +63,7 @@ struct RequestMetrics {
 
 // {"prompt_tokens", "completion_tokens", "total_tokens", "extra": {...}}. "extra" has the other
 // fields or, where there is one, engine_metrics_json.
-std::string UsageJSONString(const RequestUsage& usage);
+MLC_NATIVE_PRIVATE_API std::string UsageJSONString(const RequestUsage& usage);
 
 // What the engine looks like right now; filled in by the engine when metrics are asked for.
 struct EngineGauges {

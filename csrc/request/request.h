@@ -11,6 +11,7 @@
 
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
+#include "mlc_native/detail/export.h"
 
 namespace mlc_native {
 
@@ -61,6 +62,6 @@ RequestPtr CreateRequest(std::string id, std::vector<Data> inputs, GenerationCon
 
 // An integer of a caller as a token id. Throws InvalidRequest naming `field` for what no vocabulary
 // can hold.
-int32_t CheckedTokenId(const char* field, int64_t value);
+MLC_NATIVE_PRIVATE_API int32_t CheckedTokenId(const char* field, int64_t value);
 
 }  // namespace mlc_native

@@ -8,11 +8,12 @@
 #include <span>
 
 #include "mlc_native/config.h"
+#include "mlc_native/detail/export.h"
 #include "sampling/token_counts.h"
 
 namespace mlc_native {
 
-bool HasPenalties(const GenerationConfig& config);
+MLC_NATIVE_PRIVATE_API bool HasPenalties(const GenerationConfig& config);
 
 // True if ApplyLogitBiasAndPenalties would change a logit.
 bool HasLogitBiasOrPenalties(const GenerationConfig& config, TokenCountsView generated);

@@ -15,6 +15,7 @@
 
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
+#include "mlc_native/detail/export.h"
 #include "sampling/candidates.h"
 #include "sampling/row_ops.h"
 #include "sampling/token_counts.h"
@@ -23,9 +24,9 @@ namespace mlc_native {
 
 inline constexpr double kGreedyTemperature = 1e-5;
 
-bool IsGreedy(const GenerationConfig& config);
+MLC_NATIVE_PRIVATE_API bool IsGreedy(const GenerationConfig& config);
 // The bound keeps -inf / temperature at -inf, where 1 / temperature would round to zero.
-float InverseTemperature(const GenerationConfig& config);
+MLC_NATIVE_PRIVATE_API float InverseTemperature(const GenerationConfig& config);
 
 // Logits of a sequence that cannot be sampled from (NaN or +inf, or nothing above -inf that is
 // allowed): ends that sequence with an error.
@@ -47,7 +48,7 @@ struct SamplingContext {
   std::span<const int32_t> allowed = {};
 };
 
-class Sampler {
+class MLC_NATIVE_PRIVATE_API Sampler {
  public:
   // Draws one token. `logits` [vocab_size] is overwritten. Throws SamplingError.
   // The log-probabilities are filled in when config->logprobs is set; tokens at -inf are not among

@@ -7,12 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
 // (token id, occurrences), each token at most once.
 using TokenCountsView = std::span<const std::pair<int32_t, int32_t>>;
 
-class TokenCounts {
+class MLC_NATIVE_PRIVATE_API TokenCounts {
  public:
   void Add(int32_t token_id);
   // Removes one occurrence. Requires: there is one.

@@ -9,12 +9,13 @@
 #include <span>
 #include <vector>
 
+#include "mlc_native/detail/export.h"
 #include "mlc_native/model.h"
 #include "sampling/sampler.h"
 
 namespace mlc_native {
 
-class HostSteps : public StepQueue {
+class MLC_NATIVE_PRIVATE_API HostSteps : public StepQueue {
  public:
   explicit HostSteps(Model* model) : model_(model) {}
 

@@ -8,11 +8,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "mlc_native/detail/export.h"
 #include "support/message.h"
 
 namespace mlc_native {
 
-class InternalError : public std::logic_error {
+class MLC_NATIVE_PRIVATE_API InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };

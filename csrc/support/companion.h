@@ -5,12 +5,14 @@
 #include <optional>
 #include <string>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
 // Returns the value of an environment variable; nullopt if it is not set or empty.
-std::optional<std::string> EnvironmentValue(const char* variable);
+MLC_NATIVE_PRIVATE_API std::optional<std::string> EnvironmentValue(const char* variable);
 
 // Returns the path of `file` in the folder of libmlc_native. The file may not exist.
-std::string CompanionPath(const char* file);
+MLC_NATIVE_PRIVATE_API std::string CompanionPath(const char* file);
 
 }  // namespace mlc_native

@@ -12,6 +12,8 @@
 #include <memory>
 #include <type_traits>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
 // A non-owning reference to a callable, valid while the callable lives (during the call it is
@@ -36,7 +38,7 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
-class ThreadPool {
+class MLC_NATIVE_PRIVATE_API ThreadPool {
  public:
   // num_threads >= 1, counting the caller.
   explicit ThreadPool(int num_threads);

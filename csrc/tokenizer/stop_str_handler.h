@@ -17,9 +17,11 @@
 #include <string_view>
 #include <vector>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
-class StopStrSet {
+class MLC_NATIVE_PRIVATE_API StopStrSet {
  public:
   // Throws InvalidRequest for an empty string and above kMaxStopStrs strings or kMaxTotalBytes
   // bytes.
@@ -52,7 +54,7 @@ class StopStrSet {
   std::array<int32_t, 256> root_next_{};
 };
 
-class StopStrHandler {
+class MLC_NATIVE_PRIVATE_API StopStrHandler {
  public:
   static constexpr int32_t kNoToken = -1;
 

@@ -8,9 +8,11 @@
 #include <string>
 #include <string_view>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
-class TextStreamer {
+class MLC_NATIVE_PRIVATE_API TextStreamer {
  public:
   // With strip_leading_space, the first byte of the text is dropped if it is a space, like the
   // decoders of tokenizers that put a space before the text they encode

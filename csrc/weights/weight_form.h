@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/kernels.h"
+#include "mlc_native/detail/export.h"
 
 namespace mlc_native {
 
@@ -35,7 +36,7 @@ class WeightForm {
 };
 
 // Writes contiguous rows as elements of another type from `first` on, rounded to nearest even.
-void ConvertRows(DType to, std::byte* out, int64_t first, const kernels::PackSource& from,
-                 int64_t columns);
+MLC_NATIVE_PRIVATE_API void ConvertRows(DType to, std::byte* out, int64_t first,
+                                        const kernels::PackSource& from, int64_t columns);
 
 }  // namespace mlc_native

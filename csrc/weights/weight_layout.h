@@ -5,12 +5,13 @@
 
 #include <vector>
 
+#include "mlc_native/detail/export.h"
 #include "weights/weight_form.h"
 #include "weights/weight_plan.h"
 
 namespace mlc_native {
 
-class WeightLayout {
+class MLC_NATIVE_PRIVATE_API WeightLayout {
  public:
   WeightLayout(const WeightPlan& plan, const WeightForm& form);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mlc_native/data.h"
+#include "mlc_native/detail/export.h"
 #include "support/thread_pool.h"
 #include "weights/weight_form.h"
 #include "weights/weight_plan.h"
@@ -21,7 +22,7 @@ struct ParameterRows {
   int64_t end = 0;
 };
 
-class WeightPacker {
+class MLC_NATIVE_PRIVATE_API WeightPacker {
  public:
   // All references must outlive the packer. `progress` may be empty.
   WeightPacker(const WeightPlan& plan, const WeightForm& form, ThreadPool& pool,

@@ -10,6 +10,7 @@
 #include "arch/model_config.h"
 #include "checkpoint/checkpoint.h"
 #include "mlc_native/config.h"
+#include "mlc_native/detail/export.h"
 #include "weights/weight_map.h"
 #include "weights/weight_source.h"
 
@@ -39,7 +40,8 @@ struct WeightPlan {
 
 // Throws LoadError, which names the tensors that are missing, of a wrong shape or type, or, if the
 // options are strict, not used.
-WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                       const WeightOptions& options);
+MLC_NATIVE_PRIVATE_API WeightPlan PlanWeights(const ModelConfig& config,
+                                              const Checkpoint& checkpoint,
+                                              const WeightOptions& options);
 
 }  // namespace mlc_native

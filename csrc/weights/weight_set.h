@@ -13,11 +13,12 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/quantization.h"
+#include "mlc_native/detail/export.h"
 #include "weights/weight_source.h"
 
 namespace mlc_native {
 
-class WeightSet {
+class MLC_NATIVE_PRIVATE_API WeightSet {
  public:
   // `quantization` describes the matrices that are not stored as floats.
   WeightSet(const Checkpoint& checkpoint, const std::optional<Quantization>& quantization)

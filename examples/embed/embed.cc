@@ -1,9 +1,9 @@
 // A C++ program with a language model inside: continues a text and prints the words as they come.
 //
 //   build/embed/embed path/to/checkpoint "The capital of France is"
-#include <mlc_native/support/error.h>
+#include <mlc_native/errors.h>
 #include <mlc_native/threaded_engine.h>
-#include <mlc_native/tokenizer/text_encoder.h>
+#include <mlc_native/tokenizer.h>
 
 #include <exception>
 #include <future>

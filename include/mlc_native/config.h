@@ -8,6 +8,7 @@
 
 #include "mlc_native/detail/dtype.h"
 #include "mlc_native/detail/engine_config.h"
+#include "mlc_native/detail/export.h"
 #include "mlc_native/detail/generation_config.h"
 
 namespace mlc_native {
@@ -52,8 +53,9 @@ struct ModelMetadata {
 // Completes the optional fields by the mode's rules, on free instead of total memory, and checks
 // what the user gave against what fits. The memory is the model's device's, or what the host has
 // free after the weights were loaded. Throws InvalidConfig. Pure.
-EngineConfig ResolveEngineConfig(const EngineConfig& config, const ModelMetadata& model,
-                                 int64_t free_host_bytes);
+MLC_NATIVE_API EngineConfig ResolveEngineConfig(const EngineConfig& config,
+                                                const ModelMetadata& model,
+                                                int64_t free_host_bytes);
 
 // The longest sequence that the settings allow, before the model is known.
 int64_t LongestSequence(const EngineConfig& config);

@@ -14,6 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
 class TokenTable;
@@ -43,7 +45,7 @@ using Data = std::variant<TextData, TokenData>;
 enum class FinishReason { kStop, kLength, kAbort, kError, kTimeout };
 
 // "stop", "length", "abort", "error", "timeout"
-const char* ToString(FinishReason reason);
+MLC_NATIVE_API const char* ToString(FinishReason reason);
 
 struct TokenLogprob {
   int32_t token_id = 0;

@@ -16,6 +16,7 @@
 
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
+#include "mlc_native/detail/export.h"
 #include "mlc_native/detail/page.h"
 #include "mlc_native/grammar.h"
 #include "mlc_native/model.h"
@@ -40,7 +41,7 @@ struct EngineOptions {
   GrammarCompilerFactory create_grammar_compiler = CreateGrammarCompiler;
 };
 
-class Engine {
+class MLC_NATIVE_API Engine {
  public:
   // Loads the model named in the config, infers what is not set, allocates the KV cache. Throws
   // InvalidConfig, LoadError.

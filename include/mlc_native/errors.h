@@ -13,9 +13,11 @@
 #include <string>
 #include <utility>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
-class CallerError : public std::runtime_error {
+class MLC_NATIVE_API CallerError : public std::runtime_error {
  public:
   CallerError(std::string field, const std::string& message)
       : std::runtime_error(message), field_(std::move(field)) {}
@@ -26,13 +28,13 @@ class CallerError : public std::runtime_error {
   std::string field_;
 };
 
-class InvalidRequest : public CallerError {
+class MLC_NATIVE_API InvalidRequest : public CallerError {
  public:
   using CallerError::CallerError;
 };
 
 // Too many requests are waiting. The same request may be accepted later (HTTP 429).
-class QueueFull : public InvalidRequest {
+class MLC_NATIVE_API QueueFull : public InvalidRequest {
  public:
   QueueFull(int64_t queue_length, int64_t max_queue_length);
   int64_t queue_length() const { return queue_length_; }
@@ -43,12 +45,12 @@ class QueueFull : public InvalidRequest {
   int64_t max_queue_length_;
 };
 
-class InvalidConfig : public CallerError {
+class MLC_NATIVE_API InvalidConfig : public CallerError {
  public:
   using CallerError::CallerError;
 };
 
-class LoadError : public CallerError {
+class MLC_NATIVE_API LoadError : public CallerError {
  public:
   using CallerError::CallerError;
 };

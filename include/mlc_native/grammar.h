@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
 enum class GrammarKind { kJsonObject, kJsonSchema, kRegex, kEbnf, kStructuralTag };
@@ -46,7 +48,7 @@ struct GrammarLimits {
   int64_t max_compiled_bytes = int64_t{128} << 20;  // of one grammar
 };
 
-class GrammarMatcher {
+class MLC_NATIVE_API GrammarMatcher {
  public:
   virtual ~GrammarMatcher() = default;
 
@@ -68,7 +70,7 @@ class GrammarMatcher {
   virtual std::unique_ptr<GrammarMatcher> Fork() const = 0;
 };
 
-class CompiledGrammar {
+class MLC_NATIVE_API CompiledGrammar {
  public:
   virtual ~CompiledGrammar() = default;
   // Returns a matcher at the start of an answer. Any thread.
@@ -76,7 +78,7 @@ class CompiledGrammar {
   virtual int64_t memory_bytes() const = 0;
 };
 
-class GrammarCompiler {
+class MLC_NATIVE_API GrammarCompiler {
  public:
   virtual ~GrammarCompiler() = default;
   // Returns the grammar from the cache or compiles it within the limits; blocks meanwhile. Equal
@@ -90,8 +92,8 @@ class GrammarCompiler {
 
 // Loads the grammar library: MLC_NATIVE_GRAMMAR_LIB, else the one in the folder of libmlc_native.
 // Throws InvalidConfig("grammar", ...), which says what to install, if it is missing.
-std::unique_ptr<GrammarCompiler> CreateGrammarCompiler(GrammarVocab vocab,
-                                                       const GrammarLimits& limits);
+MLC_NATIVE_API std::unique_ptr<GrammarCompiler> CreateGrammarCompiler(GrammarVocab vocab,
+                                                                      const GrammarLimits& limits);
 using GrammarCompilerFactory =
     std::function<std::unique_ptr<GrammarCompiler>(GrammarVocab, const GrammarLimits&)>;
 

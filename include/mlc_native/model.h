@@ -17,6 +17,7 @@
 
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
+#include "mlc_native/detail/export.h"
 #include "mlc_native/detail/page.h"
 
 namespace mlc_native {
@@ -50,7 +51,7 @@ struct LogitsView {
 
 // Thrown by Forward when exactly one sequence of the batch is at fault: the engine ends that
 // request and repeats the step without it. Any other exception ends all requests of the step.
-class SequenceError : public std::runtime_error {
+class MLC_NATIVE_API SequenceError : public std::runtime_error {
  public:
   SequenceError(int sequence_idx, const std::string& message)
       : std::runtime_error(message), sequence_idx_(sequence_idx) {}
@@ -96,7 +97,7 @@ struct DrawnToken {
 // reads or writes may be given to the next step at once. A token id below zero in a batch is the
 // token that row -1 - id of the previous step draws (PendingToken). A call that throws submits
 // nothing, and neither does a Forward without a Sample; earlier steps can still be collected.
-class StepQueue {
+class MLC_NATIVE_API StepQueue {
  public:
   static constexpr int kMaxInFlight = 2;
 
@@ -112,7 +113,7 @@ class StepQueue {
 
 constexpr int32_t PendingToken(int32_t row) { return -1 - row; }
 
-class Model {
+class MLC_NATIVE_API Model {
  public:
   virtual ~Model() = default;
 
@@ -154,7 +155,7 @@ struct ModelSource {
 // Returns the plug-in's model if there is a model_lib, else the decoder for the folder's
 // architecture, which the CUDA library (device.h) has for "cuda:i". Throws LoadError,
 // InvalidConfig.
-std::unique_ptr<Model> LoadModel(const ModelSource& source);
+MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 
 // A plug-in exports `extern "C" mlc_native::Model* mlc_native_create_model(const
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns

@@ -25,6 +25,7 @@
 
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
+#include "mlc_native/detail/export.h"
 #include "mlc_native/engine.h"
 
 namespace mlc_native {
@@ -41,7 +42,7 @@ enum class InstructionKind {
   kDebugCallFuncOnAllAllWorker,
 };
 
-class ThreadedEngine {
+class MLC_NATIVE_API ThreadedEngine {
  public:
   static std::unique_ptr<ThreadedEngine> Create(EngineFactory factory = Engine::Create);
   // Stops.

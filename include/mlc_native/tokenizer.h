@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
 // TokenTable maps each token id to its bytes. Immutable; shared between threads.
@@ -17,7 +19,7 @@ namespace mlc_native {
 // "##" continuations. Special tokens add nothing to a text, except those that the caller names:
 // they are like other added tokens. Unused ids, and ids beyond the vocabulary (padded embeddings),
 // are empty.
-class TokenTable {
+class MLC_NATIVE_API TokenTable {
  public:
   // `visible` are special tokens that add their text to a text. Throws LoadError if the file is
   // missing, damaged or of an unsupported kind, which the message names.
@@ -54,7 +56,7 @@ class TokenTable {
 //   - There is no NFC normalization, since texts are normally in that form.
 //   - A Split by a pattern without a known rule uses the rule of Llama-3, and other steps that only
 //     split are left out. Tokens may then be longer than those of the tokenizer.
-class TextEncoder {
+class MLC_NATIVE_API TextEncoder {
  public:
   // Returns null for a tokenizer of another kind; *reason then names the kind. `table` is the table
   // of the same file. Throws LoadError if the file is missing or damaged.

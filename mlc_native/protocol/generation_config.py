@@ -1,8 +1,8 @@
 """SamplingOptions: what all kinds of requests let a caller set. GenerationConfig: all of a request.
 
 The documentation, the ranges and the defaults of the options are declared in
-include/mlc_native/detail/generation_config.h; this module declares their Python types. The OpenAI requests, the
-fields of ``extra_body`` and the ``/set`` command of the chat derive from SamplingOptions.
+include/mlc_native/detail/generation_config.h; this module declares their Python types. The OpenAI
+requests, the fields of ``extra_body`` and the ``/set`` command of the chat derive from SamplingOptions.
 """
 
 from __future__ import annotations

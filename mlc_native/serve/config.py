@@ -1,8 +1,8 @@
 """EngineConfig: how an engine is set up.
 
 Its fields (names, types, defaults, ranges, documentation) are declared in
-include/mlc_native/detail/engine_config.h; serve/arguments.py has them as a dataclass and as keyword arguments,
-and mlc_native.cli has them as flags.
+include/mlc_native/detail/engine_config.h; serve/arguments.py has them as a dataclass and as
+keyword arguments, and mlc_native.cli has them as flags.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class SourceTree:
     """The files that are compiled and linked: those of an installed package.
 
     Attributes:
-        sources: folder of ``.cu``, ``.cuh`` and ``.cc`` files, which are all compiled.
-        headers: folder that includes are relative to.
+        sources: folder of ``.cu`` and ``.cc`` files, which are all compiled, and their headers.
+        headers: folder of the public headers.
         library: libmlc_native.so, which the result links.
     """
 
@@ -75,7 +75,7 @@ class SourceTree:
         package = Path(mlc_native.__file__).parent
         return SourceTree(
             package / "lib" / "cuda_src",
-            package / "include" / "mlc_native",
+            package / "include",
             package / "lib" / "libmlc_native.so",
         )
 

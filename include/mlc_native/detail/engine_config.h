@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "mlc_native/detail/export.h"
 #include "mlc_native/detail/field.h"
 
 namespace mlc_native {
@@ -63,7 +64,7 @@ inline constexpr auto kEnumNames<SpeculativeMode> =
                                               {"eagle", SpeculativeMode::kEagle},
                                               {"medusa", SpeculativeMode::kMedusa}});
 
-struct EngineConfig {
+struct MLC_NATIVE_API EngineConfig {
   std::string model;
   std::string model_lib;
   std::vector<std::string> additional_models;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "mlc_native/detail/export.h"
 #include "mlc_native/detail/field.h"
 
 namespace mlc_native {
@@ -38,7 +39,7 @@ inline constexpr auto kEnumNames<ResponseFormatType> = std::to_array<EnumName<Re
 
 constexpr const char* ToString(ResponseFormatType type) { return NameOf(type); }
 // Throws InvalidRequest for an unknown name.
-ResponseFormatType ParseResponseFormatType(const std::string& name);
+MLC_NATIVE_API ResponseFormatType ParseResponseFormatType(const std::string& name);
 
 // What an answer must look like. All but kText becomes a grammar when the request is created.
 struct ResponseFormat {
@@ -58,7 +59,7 @@ inline constexpr auto kEnumNames<RequestPriority> =
                                               {"low", RequestPriority::kLow}});
 
 // Throws InvalidRequest for an unknown name.
-RequestPriority ParsePriority(const std::string& name);
+MLC_NATIVE_API RequestPriority ParsePriority(const std::string& name);
 
 struct DebugConfig {
   bool ignore_eos = false;
@@ -70,7 +71,7 @@ struct DebugConfig {
 // A bias of the logit of a token.
 using LogitBias = std::vector<std::pair<int32_t, double>>;
 
-struct GenerationConfig {
+struct MLC_NATIVE_API GenerationConfig {
   int32_t n = 1;
   int64_t max_tokens = -1;
   int64_t min_tokens = 0;
