@@ -36,38 +36,41 @@ function(mlc_native_grammar_target name)
     INSTALL_RPATH "$ORIGIN;$ORIGIN/../../tvm_ffi/lib;${MLC_NATIVE_EXTRA_RPATH}")
 endfunction()
 
-# What the plug-in and its worker share. The worker is never sanitized: it lives under a limit of its
-# address space, and sanitizers reserve terabytes.
+# What the plug-in and its worker share.
 set(xgrammar_shared compile.cc library.cc structural_tag.cc tokens.cc)
 list(TRANSFORM xgrammar_shared PREPEND grammar/xgrammar/)
-list(APPEND xgrammar_shared support/json.cc support/utf8.cc)
-set(xgrammar_objects ${xgrammar_shared})
-if(NOT MLC_NATIVE_SANITIZE)
-  add_library(mlc_native_grammar_shared OBJECT ${xgrammar_shared})
-  mlc_native_grammar_target(mlc_native_grammar_shared)
-  mlc_native_unity(mlc_native_grammar_shared ${xgrammar_shared})
-  set_target_properties(mlc_native_grammar_shared PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  set(xgrammar_objects $<TARGET_OBJECTS:mlc_native_grammar_shared>)
-endif()
+add_library(mlc_native_grammar_shared OBJECT ${xgrammar_shared})
+mlc_native_grammar_target(mlc_native_grammar_shared)
+mlc_native_unity(mlc_native_grammar_shared ${xgrammar_shared})
+set_target_properties(mlc_native_grammar_shared PROPERTIES POSITION_INDEPENDENT_CODE ON)
 
-add_library(mlc_native_grammar SHARED ${xgrammar_objects}
+add_library(mlc_native_grammar SHARED $<TARGET_OBJECTS:mlc_native_grammar_shared>
   grammar/xgrammar/matcher.cc grammar/xgrammar/plugin.cc)
 mlc_native_grammar_target(mlc_native_grammar)
 mlc_native_unity(mlc_native_grammar grammar/xgrammar/matcher.cc grammar/xgrammar/plugin.cc)
+# It has its own copy of what it needs of mlc_native_base, and exports nothing of it.
+target_link_libraries(mlc_native_grammar PRIVATE mlc_native_base)
+target_link_options(mlc_native_grammar PRIVATE -Wl,--exclude-libs,ALL)
 if(NOT MLC_NATIVE_SANITIZE)
   target_link_options(mlc_native_grammar PRIVATE -Wl,--no-undefined)
 endif()
 
-# The worker does not link libmlc_native, to start quickly.
+# The worker does not link libmlc_native, to start quickly. It is never sanitized, because it lives
+# under a limit of its address space and sanitizers reserve terabytes: a sanitized build compiles all
+# of it again.
 file(GLOB worker_sources CONFIGURE_DEPENDS grammar/worker/*.cc)
-add_executable(mlc_native_grammar_worker ${xgrammar_objects} ${worker_sources}
-  grammar/big_stack.cc grammar/trial_protocol.cc)
+add_executable(mlc_native_grammar_worker ${worker_sources})
 mlc_native_grammar_target(mlc_native_grammar_worker)
 mlc_native_unity(mlc_native_grammar_worker ${worker_sources})
 target_link_libraries(mlc_native_grammar_worker PRIVATE Threads::Threads)
 if(MLC_NATIVE_SANITIZE)
+  target_sources(mlc_native_grammar_worker PRIVATE ${xgrammar_shared} grammar/big_stack.cc
+    grammar/trial_protocol.cc support/json.cc support/utf8.cc)
   target_compile_options(mlc_native_grammar_worker PRIVATE -fno-sanitize=all)
   target_link_options(mlc_native_grammar_worker PRIVATE -fno-sanitize=all)
+else()
+  target_sources(mlc_native_grammar_worker PRIVATE $<TARGET_OBJECTS:mlc_native_grammar_shared>)
+  target_link_libraries(mlc_native_grammar_worker PRIVATE mlc_native_base)
 endif()
 add_dependencies(mlc_native_grammar mlc_native_grammar_worker)  # whoever loads one starts the other
 install(TARGETS mlc_native_grammar mlc_native_grammar_worker
