@@ -2,7 +2,8 @@
 
 The documentation, the ranges and the defaults of the options are declared in
 include/mlc_native/detail/generation_config.h; this module declares their Python types. The OpenAI
-requests, the fields of ``extra_body`` and the ``/set`` command of the chat derive from SamplingOptions.
+requests, the fields of ``extra_body`` and the ``/set`` command of the chat derive from
+SamplingOptions.
 """
 
 from __future__ import annotations

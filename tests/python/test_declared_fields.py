@@ -1,4 +1,4 @@
-"""The fields of a config are declared once, in a public header: everything else derives from that."""
+"""The fields of a config are declared once, in a public header: the rest derives from that."""
 
 from __future__ import annotations
 

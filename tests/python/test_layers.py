@@ -46,6 +46,8 @@ ROOT_FILES = {
 }
 # The public headers, in include/: each belongs to the group that implements it.
 PUBLIC_HEADERS = {
+    "mlc_native/detail/dtype.h": (0, "support"),
+    "mlc_native/detail/export.h": (0, "support"),
     "mlc_native/detail/page.h": (0, "support"),
     "mlc_native/errors.h": (0, "support"),
     "mlc_native/detail/field.h": (1, "config"),
