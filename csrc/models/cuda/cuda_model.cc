@@ -77,7 +77,8 @@ struct CudaModel::Memory {
   CudaSteps steps;
 };
 
-CudaModel::CudaModel(ModelConfig config, DeviceWeights weights, KvFormat kv_format, int device)
+CudaModel::CudaModel(ModelConfig config, DeviceWeights weights, kernels::KvFormat kv_format,
+                     int device)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       kv_format_(kv_format),
