@@ -12,6 +12,7 @@ from live_server import WAIT_S, LiveServer
 CLIENTS = Path(__file__).resolve().parents[3] / "examples/clients"
 
 
+@pytest.mark.nightly  # the libraries take seconds to import
 @pytest.mark.parametrize("client", sorted(CLIENTS.glob("*.py")), ids=lambda path: path.stem)
 def test_a_client(demo_server: LiveServer, client: Path) -> None:
     pytest.importorskip(client.stem.partition("_")[0])

@@ -74,9 +74,13 @@ def test_random_disconnects(serve: Any) -> None:
     expected = server.chat(**neighbour)["choices"][0]["message"]["content"]
     for i in range(NUM_DISCONNECTS):
         body = {"messages": USER, "max_tokens": 2000, "stream": rng.random() < 0.6, "seed": i}
+        path = CHAT
         if rng.random() < 0.2:
             body["n"] = 3
-        request = raw_request(CHAT, json.dumps(body).encode())
+        elif rng.random() < 0.3:
+            path = "/v1/responses"
+            body = {"input": "hi", "max_output_tokens": 2000, "stream": body["stream"]}
+        request = raw_request(path, json.dumps(body).encode())
         connection = server.connect()
         connection.sendall(request[: rng.choice([1, len(request) // 2, *[len(request)] * 4])])
         if body["stream"] and rng.random() < 0.5:
