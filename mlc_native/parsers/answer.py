@@ -88,7 +88,7 @@ class AnswerParser:
 
     def __init__(self, syntax: AnswerSyntax) -> None:
         self._syntax = syntax
-        self._reader = Reader()
+        self._reader = Reader(syntax.is_certain)
         self._deltas: list[Delta] = []
         self._calls = _Calls(syntax, self._reader, self._add)
         self._steps = self._read()

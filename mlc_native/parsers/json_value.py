@@ -98,7 +98,10 @@ def read_string(reader: Reader, put: Put) -> Steps[None]:
             put(char)
             return
         if char != "\\":  # a control character
-            raise NotACall
+            if not reader.is_certain:
+                raise NotACall
+            put(json.dumps(char)[1:-1])
+            continue
         escape = yield from reader.take()
         if escape == "u":
             for _ in range(4):

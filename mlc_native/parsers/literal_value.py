@@ -178,7 +178,9 @@ def _read_quoted(reader: Reader, put: Put, quote: str, *, is_long: bool) -> Step
         if char == "\\":
             put((yield from _read_escape(reader)))
         elif char != quote:  # the end of a line
-            raise NotACall
+            if not reader.is_certain:
+                raise NotACall
+            put(_escaped(char))
         elif not is_long or (yield from reader.literal(quote * 2)) is not None:
             return
         else:

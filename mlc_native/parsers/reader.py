@@ -63,11 +63,16 @@ def markers(texts: tuple[str, ...]) -> Markers:
 class Reader:
     """The text that has arrived and has not been taken.
 
-    ``taken`` holds what was taken since the last ``forget()``: the text to fall back to when it
-    turns out not to be a call.
+    Attributes:
+        taken: what was taken since the last ``forget()``: the text to fall back to when it turns
+            out not to be a call.
+        is_certain: a grammar forces calls. It lets strings have control characters, which are then
+            written as escapes instead of making a call malformed.
+        ended: no more text follows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_certain: bool = False) -> None:
+        self.is_certain = is_certain
         self._text = ""
         self._at = 0
         self._dropped = 0  # characters in front of _text

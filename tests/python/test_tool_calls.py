@@ -434,6 +434,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "refs": {"from": {"$ref": "#/$defs/point"}},
     "unicode": {"größe": {"enum": ["klein", "groß"]}, "市": {"enum": ["東京", "🙂"]}},
     "length": {"s": {"type": "string", "minLength": 3, "maxLength": 8}},
+    "long": {"s": {"type": "string", "maxLength": 300}},
     "values": {"e": {"enum": ["red", 3, True, None, ["a"]]}, "k": {"const": {"q": [1, "z"]}}},
     "nested": {"o": {"type": "object", "properties": {"p": WORD}, "required": ["p"]}},
 }

@@ -153,6 +153,21 @@ def test_a_cut_call_that_is_certain_keeps_its_arguments() -> None:
     assert result == Read("", "", [("weather", '{"city": "Pa')])
 
 
+@pytest.mark.parametrize(
+    ("name", "begin", "end"),
+    [
+        ("hermes", '<tool_call>{"name": "weather", "arguments": {"city": ', "}}</tool_call>"),
+        ("pythonic", "[weather(city=", ")]"),
+        ("gemma4", "<|tool_call>call:weather{city:", "}<tool_call|>"),
+    ],
+)
+def test_control_characters_of_a_certain_call_are_escaped(name: str, begin: str, end: str) -> None:
+    text = f'{begin}"a\n\t\x00b"{end}'
+    whole = read(syntax(name, is_certain=True), [text])
+    assert read(syntax(name, is_certain=True), text) == whole
+    assert [json.loads(arguments) for _, arguments in whole.calls] == [{"city": "a\n\t\x00b"}]
+
+
 def test_one_call_without_parallel_calls() -> None:
     call = '<tool_call>{"name": "time"}</tool_call>'
     assert read(syntax("hermes", parallel=False), [call * 3]) == Read("", "", [("time", "{}")])
