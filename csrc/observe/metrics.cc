@@ -29,6 +29,10 @@ std::vector<double> InterTokenBounds() {
           0.15,   0.2,   0.3,    0.4,   0.5,  0.75,  1,    2.5};
 }
 
+std::vector<double> StepTokenBounds() {
+  return {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+}
+
 std::string BoundName(double bound) {
   char name[32];
   std::snprintf(name, sizeof(name), "%g", bound);
@@ -55,7 +59,8 @@ void WriteExtra(const RequestUsage& usage, JsonWriter* json) {
       .Add("decode_tokens", usage.decode_tokens)
       .Add("jump_forward_tokens", usage.jump_forward_tokens)
       .Add("cached_tokens", usage.cached_tokens)
-      .Add("pinned_tokens", usage.pinned_tokens);
+      .Add("pinned_tokens", usage.pinned_tokens)
+      .Add("num_preemptions", usage.num_preemptions);
   if (usage.prefill_tokens != 0) json->Add("prefill_tokens_per_s", usage.prefill_tokens_per_s);
   if (usage.decode_tokens != 0) json->Add("decode_tokens_per_s", usage.decode_tokens_per_s);
   json->Add("end_to_end_latency_s", usage.end_to_end_latency_s)
@@ -129,6 +134,7 @@ void WriteEngine(const EngineMetrics& metrics, const EngineGauges& gauges, JsonW
   json->EndObject();
   AddHistogram("ttft_s", metrics.ttft_s, json);
   AddHistogram("inter_token_latency_s", metrics.inter_token_latency_s, json);
+  AddHistogram("step_tokens", metrics.step_tokens, json);
   json->EndObject();
 }
 
@@ -174,6 +180,7 @@ RequestUsage RequestMetrics::Usage() const {
           .jump_forward_tokens = jump_forward_tokens,
           .cached_tokens = cached_tokens,
           .pinned_tokens = pinned_tokens,
+          .num_preemptions = num_preemptions,
           .prefill_tokens_per_s = Rate(prefill_tokens, ttft_s()),
           .decode_tokens_per_s = Rate(decode_tokens, decode_seconds),
           .end_to_end_latency_s = end_to_end_latency_s(),
@@ -198,7 +205,10 @@ std::string UsageJSONString(const RequestUsage& usage) {
   return json.EndObject().Take();
 }
 
-EngineMetrics::EngineMetrics() : ttft_s(TtftBounds()), inter_token_latency_s(InterTokenBounds()) {}
+EngineMetrics::EngineMetrics()
+    : ttft_s(TtftBounds()),
+      inter_token_latency_s(InterTokenBounds()),
+      step_tokens(StepTokenBounds()) {}
 
 void EngineMetrics::RequestFinished(const RequestMetrics& request,
                                     const std::string& finish_reason) {

@@ -46,6 +46,7 @@ struct RequestMetrics {
   int64_t jump_forward_tokens = 0;  // that jump-forward decoding put in, some in place of others
   int64_t cached_tokens = 0;        // prompt tokens taken from the prefix cache
   int64_t pinned_tokens = 0;        // the prompt's, when pinned_system_prompt has pinned it
+  int64_t num_preemptions = 0;      // of its sequences
   TimePoint add_time_point;
   TimePoint start_time_point;        // of the first step that computes something of it
   TimePoint prefill_end_time_point;  // first token sampled; epoch while not reached
@@ -127,6 +128,8 @@ struct EngineMetrics {
 
   Histogram ttft_s;                 // observed when a request's first token is sampled
   Histogram inter_token_latency_s;  // observed at every later token of a sequence
+
+  Histogram step_tokens;  // rows of a step: tokens computed for all of its sequences
 
   EngineMetrics();
   // Adds a request's tokens to the sums, keeps it as last_finished_request and counts its finish

@@ -96,6 +96,7 @@ void Preempt(StepContext& context, RequestStateEntry& entry) {
   context.state.PushWaitingFront(rstate);
   context.state.running_rsentries_changed = true;
   ++context.state.metrics.num_preemptions;
+  ++rstate.metrics.num_preemptions;
   if (context.trace != nullptr && !rstate.queue_wait_traced) {
     Trace(context, rstate, "start queue wait");
     rstate.queue_wait_traced = true;

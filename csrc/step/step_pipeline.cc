@@ -341,6 +341,7 @@ void StepPipeline::UpdateMetrics(const Flight& flight, TimePoint now) {
   EngineMetrics& metrics = context_.state.metrics;
   const StepPlan& plan = flight.plan;
   ++metrics.num_steps;
+  metrics.step_tokens.Observe(static_cast<double>(plan.num_rows));
   metrics.grammar_mask_time_sum += masks_.TakeFillSeconds();
   if (context_.state.prefix_cache != nullptr && flight.num_started > 0) {
     metrics.prefix_cache_lookups += flight.num_started;

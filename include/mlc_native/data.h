@@ -97,6 +97,7 @@ struct RequestUsage {
   int64_t jump_forward_tokens = 0;   // put in by jump-forward decoding; some replaced others
   int64_t cached_tokens = 0;         // prompt tokens taken from the prefix cache
   int64_t pinned_tokens = 0;         // the prompt's, if pinned_system_prompt has pinned it
+  int64_t num_preemptions = 0;       // of its sequences
   double prefill_tokens_per_s = 0;   // until the first token
   double decode_tokens_per_s = 0;    // after it
   double end_to_end_latency_s = 0;   // the times are 0 if what they end with was not reached

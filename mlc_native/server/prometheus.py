@@ -51,6 +51,7 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[float, ...]]] = {
     "request_generation_tokens": ("tokens of all answers of a request", _TOKEN_BUCKETS),
     "request_max_num_generation_tokens": ("tokens of an answer, the mean of n", _TOKEN_BUCKETS),
     "request_params_max_tokens": ("max_tokens of a request", _TOKEN_BUCKETS),
+    "request_num_preemptions": ("times that a sequence of a request gave way", _N_BUCKETS),
     "request_params_n": ("n of a request", _N_BUCKETS),
 }
 _COUNTERS = {
@@ -65,6 +66,7 @@ _FINISHED_REASONS = ("stop", "length", "abort", "error", "timeout")
 _ENGINE_HISTOGRAMS = {
     "time_to_first_token_seconds": "ttft_s",
     "inter_token_latency_seconds": "inter_token_latency_s",
+    "iteration_tokens_total": "step_tokens",
 }
 
 
@@ -89,7 +91,10 @@ class RequestMetrics:
         max_tokens = integer(fields, "max_completion_tokens", "max_tokens")
         if max_tokens is not None:
             self._add("request_params_max_tokens", max_tokens)
-        self._add_times(usage.extra or {})
+        extra = usage.extra or {}
+        if "num_preemptions" in extra:
+            self._add("request_num_preemptions", extra["num_preemptions"])
+        self._add_times(extra)
 
     def collect(self) -> Iterator[Metric]:
         """The histograms as prometheus-client has them."""

@@ -92,6 +92,7 @@ TEST(EngineMetrics, Json) {
   metrics.decode_time_by_batch_size[2].Update(0.75);
   metrics.ttft_s.Observe(0.003);
   metrics.ttft_s.Observe(1000);
+  metrics.step_tokens.Observe(32);
   metrics.num_preemptions = 5;
   EngineGauges gauges;
   gauges.num_waiting = 1;
@@ -112,6 +113,8 @@ TEST(EngineMetrics, Json) {
   EXPECT_EQ(parsed["ttft_s"]["buckets"]["80"], 1);
   EXPECT_EQ(parsed["ttft_s"]["buckets"]["+Inf"], 2);
   EXPECT_EQ(parsed["inter_token_latency_s"]["count"], 0);
+  EXPECT_EQ(parsed["step_tokens"]["buckets"]["16"], 0);
+  EXPECT_EQ(parsed["step_tokens"]["buckets"]["32"], 1);
 
   RequestUsage answer;
   answer.engine_metrics_json = metrics.AsJSONString(gauges);

@@ -11,6 +11,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from mlc_native import EngineConfig
 from mlc_native.server import ServerConfig
 
 # What vLLM's Grafana dashboard draws.
@@ -93,6 +94,21 @@ def test_formats(serve: Any) -> None:
     families = {family.name for family in parse_openmetrics(openmetrics.text)}
     assert "vllm:prompt_tokens" in families
     assert "mlc_native_num_steps" in families
+
+
+def test_steps_and_preemptions(serve: Any) -> None:
+    # Two sequences have room for one: the later one gives way, and is computed again.
+    engine_config = EngineConfig(
+        max_num_sequence=2, max_single_sequence_length=128, max_total_sequence_length=128
+    )
+    server = serve(engine_config=engine_config)
+    server.chat(n=2, max_tokens=80, temperature=0, ignore_eos=True)
+    engine = server.metrics()
+    assert engine["num_preemptions"] > 0
+    assert total(server, "vllm:iteration_tokens_total_count") == engine["num_steps"]
+    assert total(server, "vllm:iteration_tokens_total_sum") >= engine["completion_tokens_sum"]
+    assert total(server, "vllm:request_num_preemptions_count") == 1
+    assert total(server, "vllm:request_num_preemptions_sum") == engine["num_preemptions"]
 
 
 def test_without_the_names_of_vllm(serve: Any) -> None:
