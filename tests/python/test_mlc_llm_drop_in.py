@@ -33,6 +33,7 @@ from mlc_native.serve import EngineConfig, PopenServer
 from mlc_native.serve.echo_engine import MOCK_ECHO
 from mlc_native.serve.sync_engine import SyncMLCEngine
 
+LONG = 500_000  # tokens, one per step: seconds in which an abort arrives
 HELLO = [{"role": "user", "content": "hello"}]
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("f", "g")]
 
@@ -196,15 +197,17 @@ def test_an_echo_refuses_what_the_engine_refuses(echo: MLCEngine, folder: str) -
 
 def test_many_echoes_at_once_and_an_abort(folder: str) -> None:
     async def run() -> None:
-        config = EngineConfig(max_num_sequence=2)
+        config = EngineConfig(max_num_sequence=2, max_single_sequence_length=LONG + 1)
         with AsyncMLCEngine(folder, model_lib=MOCK_ECHO, engine_config=config) as engine:
             prompts = [f"prompt {i}" * 9 for i in range(10)]
             answers = await asyncio.gather(
                 *(engine.completions.create(prompt=prompt) for prompt in prompts)
             )
             assert [answer.choices[0].text for answer in answers] == prompts
-            prompt = "x" * 4000
-            stream = await engine.completions.create(prompt=prompt, stream=True, request_id="long")
+            prompt_ids = [65] * LONG
+            stream = await engine.completions.create(
+                prompt=prompt_ids, stream=True, request_id="long"
+            )
             await engine.abort("long")
             reasons = [c.choices[0].finish_reason async for c in stream if c.choices]
             assert reasons[-1] == "abort"
@@ -213,8 +216,8 @@ def test_many_echoes_at_once_and_an_abort(folder: str) -> None:
 
 
 def test_an_echo_ends_with_its_engine(folder: str) -> None:
-    engine = MLCEngine(folder, model_lib=MOCK_ECHO)
-    stream = engine.completions.create(prompt="x" * 4000, stream=True)
+    engine = MLCEngine(folder, model_lib=MOCK_ECHO, max_single_sequence_length=LONG + 1)
+    stream = engine.completions.create(prompt=[65] * LONG, stream=True)
     engine.terminate()
     reasons = [choice.finish_reason for chunk in stream for choice in chunk.choices]
     assert reasons[-1] == "abort"
