@@ -1,4 +1,4 @@
-"""OpenAI's objects: completion and chat completion requests, responses and stream chunks.
+"""OpenAI's requests: completions and chat completions. Its responses can be imported from here.
 
 Requests also take the other fields of SamplingOptions, ``ignore_eos`` and ``debug_config``. A field
 that is not known is an error, never ignored. Ranges that OpenAI defines are checked here;
@@ -7,9 +7,7 @@ everything else (also NaN) by the engine.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from numbers import Integral
 from typing import Any, Literal, cast
@@ -25,7 +23,6 @@ from pydantic import (
 
 from mlc_native.errors import shown
 from mlc_native.protocol.chat_messages import (
-    ChatCompletionDelta,
     ChatCompletionMessage,
     ChatTool,
 )
@@ -34,13 +31,37 @@ from mlc_native.protocol.chat_messages import ChatFunctionCall as ChatFunctionCa
 from mlc_native.protocol.chat_messages import ChatToolCall as ChatToolCall
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import SamplingOptions
+from mlc_native.protocol.logprobs import CompletionLogProbs as CompletionLogProbs
+from mlc_native.protocol.logprobs import LogProbs as LogProbs
+from mlc_native.protocol.logprobs import LogProbsContent as LogProbsContent
+from mlc_native.protocol.logprobs import PromptLogProb as PromptLogProb
+from mlc_native.protocol.logprobs import PromptLogProbs as PromptLogProbs
+from mlc_native.protocol.logprobs import TopLogProbs as TopLogProbs
 from mlc_native.protocol.mlc_llm import ListResponse as ListResponse
 from mlc_native.protocol.mlc_llm import MLCChatChecks
 from mlc_native.protocol.mlc_llm import ModelResponse as ModelResponse
 from mlc_native.protocol.mlc_llm import (
     openai_api_get_unsupported_fields as openai_api_get_unsupported_fields,
 )
+from mlc_native.protocol.openai_responses import ChatCompletionResponse as ChatCompletionResponse
+from mlc_native.protocol.openai_responses import (
+    ChatCompletionResponseChoice as ChatCompletionResponseChoice,
+)
+from mlc_native.protocol.openai_responses import (
+    ChatCompletionStreamResponse as ChatCompletionStreamResponse,
+)
+from mlc_native.protocol.openai_responses import (
+    ChatCompletionStreamResponseChoice as ChatCompletionStreamResponseChoice,
+)
+from mlc_native.protocol.openai_responses import CompletionResponse as CompletionResponse
+from mlc_native.protocol.openai_responses import (
+    CompletionResponseChoice as CompletionResponseChoice,
+)
+from mlc_native.protocol.openai_responses import FinishReason as FinishReason
 from mlc_native.protocol.response_format import RequestResponseFormat as RequestResponseFormat
+from mlc_native.protocol.usage import CompletionTokensDetails as CompletionTokensDetails
+from mlc_native.protocol.usage import CompletionUsage as CompletionUsage
+from mlc_native.protocol.usage import PromptTokensDetails as PromptTokensDetails
 
 COMPLETION_MAX_TOP_LOGPROBS = 5
 CHAT_COMPLETION_MAX_TOP_LOGPROBS = 20
@@ -60,8 +81,6 @@ _MESSAGES = '[{"role": "user", "content": "Hi!"}]'  # for an error about others
 # What a chat template gets from the request or the engine.
 _TEMPLATE_ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
 
-FinishReason = Literal["stop", "length", "tool_calls", "abort", "error", "timeout"]
-
 
 def is_list(value: object) -> bool:
     """Whether a value has elements in an order and is no text."""
@@ -75,93 +94,7 @@ def is_token_ids(value: object) -> bool:
     )
 
 
-def _now() -> int:
-    return int(time.time())
-
-
 # ---------------------------------------------------------------------------------------- shared
-
-
-class TopLogProbs(BaseModel):
-    """An alternative token; ``logprob`` is a natural logarithm, ``bytes`` the token's UTF-8.
-
-    ``token_id`` is for programs and not part of what is serialized, as OpenAI's object has none.
-    """
-
-    token: str
-    logprob: float
-    bytes: list[int] | None = None
-    token_id: int | None = Field(default=None, exclude=True)
-
-
-class LogProbsContent(TopLogProbs):
-    """A generated token and the most likely ones at its place, most likely first."""
-
-    top_logprobs: list[TopLogProbs] = []
-
-
-class LogProbs(BaseModel):
-    """Log probabilities of a chat answer, one entry per token."""
-
-    content: list[LogProbsContent]
-
-
-class CompletionLogProbs(BaseModel):
-    """Log probabilities of a completion; lists of equal length, one entry per token.
-
-    With ``echo``, the tokens of the prompt come first; the first of them has None.
-    ``text_offset`` counts characters from the start of the choice's text. ``top_logprobs`` has the
-    generated token and the most likely ones by their text; a token whose text another one has
-    already is ``"token_id:123"``.
-    """
-
-    text_offset: list[int] | None = None
-    token_logprobs: list[float | None]
-    tokens: list[str]
-    top_logprobs: list[dict[str, float] | None]
-
-
-@dataclass(slots=True)
-class PromptLogProb:
-    """A token of a prompt or an alternative; ``rank`` 1 is the most likely.
-
-    ``rank`` is None for a token of the prompt that is not among the alternatives. A long prompt has
-    tens of thousands of these objects, so they are small.
-    """
-
-    logprob: float
-    rank: int | None = None
-    decoded_token: str | None = None
-
-
-# For each token of a prompt, itself and its alternatives by token id; None for the first.
-PromptLogProbs = list[dict[int, PromptLogProb] | None]
-
-
-class PromptTokensDetails(BaseModel):
-    """Where the prompt's tokens came from."""
-
-    cached_tokens: int = 0
-
-
-class CompletionTokensDetails(BaseModel):
-    """Of the answer's tokens, ``reasoning_tokens`` are those up to the end of its reasoning."""
-
-    reasoning_tokens: int = 0
-
-
-class CompletionUsage(BaseModel):
-    """Token counts of a finished request; ``extra`` holds its times (seconds) and rates.
-
-    ``completion_tokens_details`` is there if the model marks reasoning.
-    """
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    total_tokens: int = 0
-    prompt_tokens_details: PromptTokensDetails = Field(default_factory=PromptTokensDetails)
-    completion_tokens_details: CompletionTokensDetails | None = None
-    extra: dict[str, Any] | None = None
 
 
 class StreamOptions(BaseModel):
@@ -291,29 +224,6 @@ class CompletionRequest(_SamplingRequest):
         if logprobs is not None and not 0 <= logprobs <= COMPLETION_MAX_TOP_LOGPROBS:
             raise ValueError(f'"logprobs" must be in range [0, {COMPLETION_MAX_TOP_LOGPROBS}]')
         return logprobs
-
-
-class CompletionResponseChoice(BaseModel):
-    """One answer, or what a stream adds to it."""
-
-    finish_reason: FinishReason | None = None
-    index: int = 0
-    logprobs: CompletionLogProbs | None = None
-    prompt_logprobs: PromptLogProbs | None = None
-    text: str
-    token_ids: list[int] | None = None
-    prompt_token_ids: list[int] | None = None
-
-
-class CompletionResponse(BaseModel):
-    """A completion, or a chunk of one; the usage chunk has no choices."""
-
-    id: str
-    choices: list[CompletionResponseChoice]
-    created: int = Field(default_factory=_now)
-    model: str | None = None
-    object: str = "text_completion"
-    usage: CompletionUsage | None = None
 
 
 # ------------------------------------------------------------------------------ chat completions
@@ -468,54 +378,3 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
         if not chosen:
             raise ValueError(f"The tool_choice function {name} is not found in the tools list")
         return chosen
-
-
-class ChatCompletionResponseChoice(BaseModel):
-    """One answer."""
-
-    finish_reason: FinishReason | None = None
-    index: int = 0
-    message: ChatCompletionMessage
-    logprobs: LogProbs | None = None
-    token_ids: list[int] | None = None
-
-
-class ChatCompletionStreamResponseChoice(BaseModel):
-    """What a chunk adds to one answer."""
-
-    finish_reason: FinishReason | None = None
-    index: int = 0
-    delta: ChatCompletionDelta
-    logprobs: LogProbs | None = None
-    token_ids: list[int] | None = None
-
-
-class ChatCompletionResponse(BaseModel):
-    """A whole chat completion."""
-
-    id: str
-    choices: list[ChatCompletionResponseChoice]
-    prompt_logprobs: PromptLogProbs | None = None
-    created: int = Field(default_factory=_now)
-    model: str | None = None
-    system_fingerprint: str = ""
-    object: Literal["chat.completion"] = "chat.completion"
-    usage: CompletionUsage | None = None
-    prompt_token_ids: list[int] | None = None
-
-
-class ChatCompletionStreamResponse(BaseModel):
-    """A chunk of a chat completion; the usage chunk has no choices.
-
-    The first chunk has ``prompt_logprobs`` if they are requested.
-    """
-
-    id: str
-    choices: list[ChatCompletionStreamResponseChoice]
-    prompt_logprobs: PromptLogProbs | None = None
-    created: int = Field(default_factory=_now)
-    model: str | None = None
-    system_fingerprint: str = ""
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    usage: CompletionUsage | None = None
-    prompt_token_ids: list[int] | None = None

@@ -1,0 +1,33 @@
+"""CompletionUsage: what a finished request has used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class PromptTokensDetails(BaseModel):
+    """Where the prompt's tokens came from."""
+
+    cached_tokens: int = 0
+
+
+class CompletionTokensDetails(BaseModel):
+    """Of the answer's tokens, ``reasoning_tokens`` are those up to the end of its reasoning."""
+
+    reasoning_tokens: int = 0
+
+
+class CompletionUsage(BaseModel):
+    """Token counts of a finished request; ``extra`` holds its times (seconds) and rates.
+
+    ``completion_tokens_details`` is there if the model marks reasoning.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+    prompt_tokens_details: PromptTokensDetails = Field(default_factory=PromptTokensDetails)
+    completion_tokens_details: CompletionTokensDetails | None = None
+    extra: dict[str, Any] | None = None
