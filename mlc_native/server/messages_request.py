@@ -76,8 +76,9 @@ def _tool_choice(choice: dict[str, Any]) -> Fields:
 
 def _messages(fields: Fields) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    if fields.get("system"):
-        messages.append({"role": "system", "content": _text(fields["system"], "system")})
+    system = _text(fields.get("system", ""), "system")
+    if system:
+        messages.append({"role": "system", "content": system})
     for message in list_field(fields, "messages"):
         role = message.get("role") if isinstance(message, dict) else None
         if role not in ("user", "assistant"):

@@ -139,8 +139,8 @@ def _messages(fields: Fields) -> list[dict[str, Any]]:
     if not isinstance(given, list) or not given:
         raise invalid_request("input", '"input" must be a text or a list of items')
     messages: list[dict[str, Any]] = []
-    if fields.get("instructions"):
-        instructions = _text(fields["instructions"], "instructions")
+    instructions = _text(fields.get("instructions", ""), "instructions")
+    if instructions:
         messages.append({"role": "system", "content": instructions})
     for item in given:
         if not isinstance(item, dict):

@@ -289,6 +289,7 @@ def test_tools_of_openais_servers_are_ignored(server: LiveServer) -> None:
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input"),
         ({"input": [{"role": "user", "content": 5}]}, "input"),
         ({"instructions": 5}, "instructions"),
+        ({"instructions": {}}, "instructions"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"max_output_tokens": "9"}, "max_output_tokens"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),

@@ -251,6 +251,7 @@ def test_the_history_of_messages(server: LiveServer) -> None:
         ({"messages": [{"role": "user", "content": [1]}]}, 400, "invalid_request_error"),
         ({"tools": [{"type": "web_search_20250305", "name": "w"}]}, 400, "invalid_request_error"),
         ({"tools": [5]}, 400, "invalid_request_error"),
+        ({"system": {}}, 400, "invalid_request_error"),
         ({"tool_choice": {"type": "tool", "name": "nothing"}}, 400, "invalid_request_error"),
         ({"tool_choice": "auto"}, 400, "invalid_request_error"),
         ({"stop_sequences": [""]}, 400, "invalid_request_error"),
