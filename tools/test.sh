@@ -94,7 +94,8 @@ if [ $cpp = 1 ] && [ $mode != fast ]; then
 fi
 if [ $python = 1 ] && [ $mode != fast ]; then
   optional 300 "pytest: slow and packaging" run_pytest -m "$slow"
-  optional 120 "clients" tools/clients.sh
+  [ $mode = push ] || export MLC_NATIVE_OPENAPI_EXAMPLES=200
+  optional 150 "clients" tools/clients.sh
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 420 "ThreadSanitizer" tools/sanitize.sh thread "${sanitizers[@]}"

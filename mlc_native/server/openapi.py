@@ -1,6 +1,7 @@
-"""The description of the server for programs: ``/openapi.json``, made from the request classes.
+"""The description of the server for programs: ``/openapi.json``.
 
-Requests may have further fields, which are ignored, so no schema forbids any.
+The requests and answers of OpenAI's interface are described by the engine's own classes, all others
+by openapi_schemas. Requests may have further fields, which are ignored, so no schema forbids any.
 """
 
 from __future__ import annotations
@@ -16,89 +17,49 @@ from mlc_native.protocol.openai_api_protocol import (
     CompletionRequest,
     CompletionResponse,
 )
+from mlc_native.server.openapi_schemas import SCHEMAS
 
 _REF = "#/components/schemas/{model}"
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-            },
-        }
-    },
+_OPENAI, _ANTHROPIC = "Error", "AnthropicError"
+# path -> request, answer, error, and whether the answer may be a stream. Each is there without
+# /v1, too.
+_POSTS = {
+    "/v1/chat/completions": ("ChatCompletionRequest", "ChatCompletionResponse", _OPENAI, True),
+    "/v1/completions": ("CompletionRequest", "CompletionResponse", _OPENAI, True),
+    "/v1/responses": ("ResponsesRequest", "Response", _OPENAI, True),
+    "/v1/messages": ("MessagesRequest", "Message", _ANTHROPIC, True),
+    "/v1/messages/count_tokens": (
+        *("CountTokensRequest", "CountTokensResponse"),
+        *(_ANTHROPIC, False),
+    ),
+    "/v1/tokenize": ("TokenizeRequest", "TokenizeResponse", _OPENAI, False),
+    "/v1/detokenize": ("DetokenizeRequest", "DetokenizeResponse", _OPENAI, False),
 }
-_ANY_OBJECT = {"type": "object"}
-_TOKENIZE = {
-    "type": "object",
-    "properties": {
-        "model": {"type": ["string", "null"]},
-        "prompt": {"type": "string"},
-        "content": {"type": "string"},
-        "messages": {"type": "array", "items": _ANY_OBJECT},
-    },
+_GETS = {
+    "/v1/models": "Models",
+    "/models": "Models",
+    "/health": "Status",
+    "/ready": "Status",
+    "/version": "Version",
 }
-_DETOKENIZE = {
-    "type": "object",
-    "required": ["tokens"],
-    "properties": {"tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}}},
-}
-_MESSAGES = {
-    "type": "object",
-    "required": ["messages", "max_tokens"],
-    "properties": {
-        "max_tokens": {"type": "integer", "minimum": 1},
-        "messages": {"type": "array", "items": _ANY_OBJECT},
-    },
-}
-_RESPONSES = {
-    "type": "object",
-    "required": ["input"],
-    "properties": {
-        "input": {"anyOf": [{"type": "string"}, {"type": "array", "items": _ANY_OBJECT}]},
-        "instructions": {"type": ["string", "null"]},
-        "max_output_tokens": {"type": ["integer", "null"], "minimum": 1},
-        "tools": {"type": "array", "items": _ANY_OBJECT},
-    },
-}
-_STREAMS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
-_COUNT = {"type": "object", "required": ["messages"], "properties": _MESSAGES["properties"]}
 
 
 def description() -> dict[str, Any]:
     """The OpenAPI document."""
-    schemas = _schemas()
-    posts = {
-        "/v1/chat/completions": ("ChatCompletionRequest", "ChatCompletionResponse"),
-        "/v1/completions": ("CompletionRequest", "CompletionResponse"),
-        "/v1/responses": ("ResponsesRequest", None),
-        "/v1/messages": ("MessagesRequest", None),
-        "/v1/messages/count_tokens": ("CountTokensRequest", None),
-        "/v1/tokenize": ("TokenizeRequest", None),
-        "/v1/detokenize": ("DetokenizeRequest", None),
-    }
     paths: dict[str, Any] = {}
-    for path, (request, response) in posts.items():
-        is_stream = path in _STREAMS
-        operation = {"post": _post(request, response, is_stream)}
+    for path, (request, answer, error, is_stream) in _POSTS.items():
+        operation = {"post": _post(request, answer, error, is_stream)}
         paths[path] = paths[path.removeprefix("/v1")] = operation
-    gets = dict.fromkeys(
-        ("/v1/models", "/models", "/health", "/ready", "/version"), "application/json"
-    )
-    for path, content_type in {**gets, "/ping": "text/plain", "/metrics": "text/plain"}.items():
-        paths[path] = {"get": {"responses": _responses(None, content_type)}}
+    for path, answer in _GETS.items():
+        paths[path] = {"get": {"responses": _responses({"application/json": _schema(answer)})}}
+    paths["/metrics"] = {"get": {"responses": _responses({"text/plain": {}})}}
+    paths["/ping"] = {name: {"responses": _responses({})} for name in ("get", "post")}
     return {
         "openapi": "3.1.0",
         "info": {"title": "mlc_native", "version": mlc_native.__version__},
         "paths": paths,
         "components": {
-            "schemas": schemas,
+            "schemas": _openai_schemas() | SCHEMAS,
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -107,39 +68,31 @@ def description() -> dict[str, Any]:
     }
 
 
-def _schemas() -> dict[str, Any]:
+def _openai_schemas() -> dict[str, Any]:
     requests = [(ChatCompletionRequest, "validation"), (CompletionRequest, "validation")]
     answers = [(ChatCompletionResponse, "serialization"), (CompletionResponse, "serialization")]
     _, document = models_json_schema([*requests, *answers], ref_template=_REF)  # type: ignore[list-item]
     schemas: dict[str, Any] = document["$defs"]
     for name in ("ChatCompletionRequest", "CompletionRequest"):
         schemas[name].pop("additionalProperties", None)
-    return schemas | {
-        "Error": _ERROR,
-        "TokenizeRequest": _TOKENIZE,
-        "DetokenizeRequest": _DETOKENIZE,
-        "ResponsesRequest": _RESPONSES,
-        "MessagesRequest": _MESSAGES,
-        "CountTokensRequest": _COUNT,
-    }
+    return schemas
 
 
-def _ref(name: str) -> dict[str, str]:
-    return {"$ref": _REF.format(model=name)}
+def _schema(name: str) -> dict[str, Any]:
+    return {"schema": {"$ref": _REF.format(model=name)}}
 
 
-def _post(request: str, response: str | None, is_stream: bool) -> dict[str, Any]:
-    body = {"required": True, "content": {"application/json": {"schema": _ref(request)}}}
-    responses = _responses(response, "application/json")
+def _post(request: str, answer: str, error: str, is_stream: bool) -> dict[str, Any]:
+    content = {"application/json": _schema(answer)}
     if is_stream:
-        responses["200"]["content"]["text/event-stream"] = {"schema": {"type": "string"}}
-    return {"requestBody": body, "responses": responses}
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    body = {"required": True, "content": {"application/json": _schema(request)}}
+    return {"requestBody": body, "responses": _responses(content, error)}
 
 
-def _responses(response: str | None, content_type: str) -> dict[str, Any]:
-    schema = {} if response is None else {"schema": _ref(response)}
-    error = {"application/json": {"schema": _ref("Error")}}
-    return {
-        "200": {"description": "the answer", "content": {content_type: schema}},
-        "default": {"description": "an error", "content": error},
-    }
+def _responses(content: dict[str, Any], error: str = _OPENAI) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": "the answer"}
+    if content:
+        answer["content"] = content
+    error_content = {"application/json": _schema(error)}
+    return {"200": answer, "default": {"description": "an error", "content": error_content}}

@@ -1,0 +1,107 @@
+"""JSON schemas of requests and answers that no pydantic class describes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_TOKENS: Schema = {"type": "array", "items": _COUNT}
+_MESSAGES: Schema = {"type": "array", "items": {"type": "object"}, "minItems": 1}
+_TOOLS: Schema = {"type": ["array", "null"], "items": {"type": "object"}}
+
+
+def _object(required: str, **properties: Schema) -> Schema:
+    """An object with these properties. It must have those that ``required`` names."""
+    return {
+        "type": "object",
+        "required": required.split(),
+        "properties": properties,
+    }
+
+
+def _nullable(kind: str, **more: Any) -> Schema:
+    return {"type": [kind, "null"], **more}
+
+
+def _all_of(**properties: Schema) -> Schema:
+    return _object(" ".join(properties), **properties)
+
+
+_MODEL = _all_of(
+    id=_TEXT,
+    object={"const": "model"},
+    created=_COUNT,
+    owned_by=_TEXT,
+)
+_STATUS = _all_of(status={"const": "ok"})
+
+SCHEMAS: dict[str, Schema] = {
+    "Error": _all_of(
+        error=_all_of(
+            message=_TEXT, type=_TEXT, param=_nullable("string"), code=_nullable("string")
+        )
+    ),
+    "AnthropicError": _all_of(type={"const": "error"}, error=_all_of(type=_TEXT, message=_TEXT)),
+    "ResponsesRequest": _object(
+        "input",
+        input={"anyOf": [_TEXT, {"type": "array", "items": {"type": "object"}}]},
+        instructions={"anyOf": [_TEXT, {"type": ["array", "null"]}]},
+        max_output_tokens=_nullable("integer", minimum=1),
+        tools=_TOOLS,
+    ),
+    "Response": _all_of(
+        id=_TEXT,
+        object={"const": "response"},
+        created_at=_COUNT,
+        status={"enum": ["completed", "incomplete"]},
+        model=_TEXT,
+        output={"type": "array", "items": _object("type id", type=_TEXT, id=_TEXT)},
+        usage=_all_of(input_tokens=_COUNT, output_tokens=_COUNT, total_tokens=_COUNT),
+    ),
+    "MessagesRequest": _object(
+        "messages max_tokens",
+        messages=_MESSAGES,
+        max_tokens={"type": "integer", "minimum": 1},
+        tools=_TOOLS,
+    ),
+    "Message": _all_of(
+        id=_TEXT,
+        type={"const": "message"},
+        role={"const": "assistant"},
+        model=_TEXT,
+        content={"type": "array", "items": _object("type", type=_TEXT)},
+        stop_reason={"enum": ["end_turn", "max_tokens", "stop_sequence", "tool_use"]},
+        stop_sequence=_nullable("string"),
+        usage=_all_of(
+            input_tokens=_COUNT,
+            cache_read_input_tokens=_COUNT,
+            cache_creation_input_tokens=_COUNT,
+            output_tokens=_COUNT,
+        ),
+    ),
+    "CountTokensRequest": _object("messages", messages=_MESSAGES),
+    "CountTokensResponse": _all_of(input_tokens=_COUNT),
+    "TokenizeRequest": {
+        **_all_of(),
+        "anyOf": [_all_of(prompt=_TEXT), _all_of(content=_TEXT), _all_of(messages=_MESSAGES)],
+    },
+    "TokenizeResponse": _object(
+        "count max_model_len tokens",
+        count=_COUNT,
+        max_model_len=_COUNT,
+        tokens={
+            "type": "array",
+            "items": {"anyOf": [_COUNT, _object("id piece", id=_COUNT)]},
+        },
+        token_strs={"type": "array", "items": _nullable("string")},
+    ),
+    "DetokenizeRequest": _object("tokens", tokens=_TOKENS),
+    "DetokenizeResponse": _all_of(prompt=_TEXT, content=_TEXT),
+    "Models": _all_of(object={"const": "list"}, data={"type": "array", "items": _MODEL}),
+    "Model": _MODEL,
+    "Status": _STATUS,
+    "Version": _all_of(version=_TEXT),
+}
