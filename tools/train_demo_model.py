@@ -127,8 +127,11 @@ def run_part(part: str, work: Path, out: Path, go_on: bool) -> None:
     else:
         model, tokenizer = build_model(recipe, VOCAB_SIZE), get_tokenizer(work)
     num_known = len(begin.history) if begin else 0
-    progress = train(recipe, model, tokenizer, work / f"{part}.pt",
-                     log=lambda line: print(f"{part}: {line}", flush=True), begin=begin)  # fmt: skip
+    progress = train(
+        *(recipe, model, tokenizer, work / f"{part}.pt"),
+        log=lambda line: print(f"{part}: {line}", flush=True),
+        begin=begin,
+    )
     progress.history = progress.history[:num_known] + progress.history[num_known:][3::4]
     export(model, tokenizer, folder)
     told = report(recipe, progress, tokenizer, folder)
