@@ -3,10 +3,11 @@
 #
 #   tools/tidy.sh [--changed] [--quick] [--jobs N] [FILE...]
 #
-# Checks FILEs, or what --changed finds, or else every source file of csrc that a build without
-# Python compiles, except the kernels and what is CUDA's. --changed takes the files that are not committed, those that differ from
-# the merge base with main (on main itself: from the commit before), and the source files of headers
-# among them. --quick leaves out the static analyzer, which takes nine tenths of the time.
+# Checks FILEs, or what --changed finds, or else every source file of the library in csrc, except the
+# kernels and what is CUDA's. Bindings, torch ops, tests and benchmarks are not checked. --changed
+# takes the files that are not committed, those that differ from the merge base with main (on main
+# itself: from the commit before), and the source files of headers among them. --quick leaves out the
+# static analyzer, which takes nine tenths of the time.
 # --jobs: how many files at a time (default: all cores).
 # Needs clang-tidy, which `pip install .[test]` brings, and CMake, to configure build/tidy. Where one
 # is missing, it says that it was skipped, and succeeds. Exit status 1 when there is a finding.
@@ -20,7 +21,7 @@ while [ $# -gt 0 ]; do
     --changed) changed=1 ;;
     --quick) quick=(--checks='-clang-analyzer-*') ;;
     --jobs) jobs="${2:?}"; shift ;;
-    -*) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    -*) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
     *) files+=("$1") ;;
   esac
   shift
