@@ -10,9 +10,11 @@
 
 #include <cstdint>
 #include <deque>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,7 @@ class Simulation {
   SimResult Run();
 
  private:
+  struct CallbackError {};  // what the callback throws when it is told to
   struct LiveRequest {
     RequestPtr request;
     TimePoint added;
@@ -127,6 +130,26 @@ class Simulation {
   std::string last_state_;  // "dump_state"
   SimResult result_;
 };
+
+template <typename Call>
+void Simulation::CallEngine(const Call& call) {
+  try {
+    call();
+  } catch (const CallbackError&) {
+    callback_threw_ = true;
+    Note("the callback threw");
+  }
+  // Nested calls leave their outputs to the outermost one, which knows what was injected.
+  if (callback_depth_ == 0 && !faults_.armed()) ProcessOutputs();
+}
+
+template <typename... Parts>
+void Simulation::Note(const Parts&... parts) {
+  std::ostringstream line;
+  (line << ... << parts);
+  for (char c : line.str()) result_.digest = MixBits(result_.digest ^ static_cast<uint8_t>(c));
+  if (trace_) std::cout << step_ << ' ' << line.str() << '\n';
+}
 
 // With the features that are allowed.
 SimResult Simulate(uint64_t seed, const FeatureSet& allowed, bool trace);

@@ -1,0 +1,276 @@
+// The requests of a simulation: what comes in, and what comes out.
+#include <sstream>
+#include <utility>
+
+#include "sim/simulation.h"
+#include "support/error.h"
+
+namespace mlc_native::sim {
+namespace {
+
+using testing::RequestHistory;
+using testing::SequenceHistory;
+
+constexpr size_t kMaxLive = 40;
+
+std::string Describe(const std::string& id, const Request& request) {
+  const GenerationConfig& config = request.generation_cfg;
+  std::ostringstream out;
+  out << id << ": prompt of " << request.prompt_len() << ", max_tokens " << config.max_tokens
+      << ", n " << config.n << ", temperature " << config.temperature << ", "
+      << config.stop_strs.size() << " stop strings, " << config.stop_token_ids.size()
+      << " stop tokens, seed " << config.seed.value_or(-1);
+  return out.str();
+}
+
+}  // namespace
+
+// ---- What comes in
+
+void Simulation::Arrive(SimRandom& rng) {
+  if (!rng.Chance(scenario_.arrivals_per_step)) return;
+  for (int64_t i = rng.Range(1, scenario_.max_burst); i > 0 && live_.size() < kMaxLive; --i) {
+    SubmitDrawn(rng);
+  }
+}
+
+void Simulation::SubmitDrawn(SimRandom& rng) {
+  if (Happens(rng, Feature::kInvalid)) return SubmitInvalid(rng);
+  std::vector<int32_t> prompt = workload_.DrawPrompt(rng);
+  GenerationConfig config = workload_.DrawGeneration(rng, std::ssize(prompt));
+  if (rng.Chance(0.01)) config.debug_config.special_request = "query_engine_metrics";
+  // A prompt that exceeds the room for pins is refused.
+  config.debug_config.pinned_system_prompt &=
+      std::ssize(prompt) <= engine_->request_limits().max_pinned_length.value_or(0);
+  Submit(rng, std::move(config), std::move(prompt));
+}
+
+void Simulation::Submit(SimRandom& rng, GenerationConfig config, std::vector<int32_t> prompt) {
+  const std::string id = DrawId(rng);
+  std::vector<Data> inputs;
+  inputs.emplace_back(TokenData{std::move(prompt)});
+  const RequestPtr request = engine_->CreateRequest(id, std::move(inputs), std::move(config));
+  if (!request->generation_cfg.stop_strs.empty() && scenario_.vocabulary.table == nullptr) {
+    return Fail("the workload drew stop strings without text");
+  }
+  Note("add ", Describe(id, *request));
+  ++result_.num_requests;
+  history_.Add(*request);
+  live_[id] = {.request = request, .added = clock_.now()};
+  state_.Added(id, request->generation_cfg.priority, request->retokenizer != nullptr);
+  if (AddToEngine(rng, request)) return;
+  Note("  refused");
+  history_.Forget(id);
+  live_.erase(id);
+  state_.Ended(id);
+}
+
+// False when it was refused for a good reason: a full queue, no memory, a grammar that fails.
+bool Simulation::AddToEngine(SimRandom& rng, const RequestPtr& request) {
+  const int64_t limit = scenario_.config.max_queue_length.value_or(-1);
+  bool added = true;
+  // Only of the simulation's own calls: a callback has no business with memory that fails.
+  const bool armed = callback_depth_ == 0 && faults_.ArmAdmission(rng);
+  CallEngine([&] {
+    try {
+      faults_.Run([&] { engine_->AddRequest(request); });
+    } catch (const QueueFull&) {
+      if (limit < 0 || std::ssize(live_) <= limit) Fail("the queue was not full");
+      added = false;
+    } catch (const std::bad_alloc&) {
+      added = false;
+    } catch (const GrammarError&) {
+      added = false;
+    }
+  });
+  if (armed) {
+    faults_.DisarmAdmission();
+    if (added) ProcessOutputs();
+  }
+  return added;
+}
+
+// Must be refused, and then nothing may come of it.
+void Simulation::SubmitInvalid(SimRandom& rng) {
+  // Inside the callback it is not known which requests are still live.
+  const bool duplicate = callback_depth_ == 0 && !live_.empty() && rng.Chance(0.5);
+  const std::string id = duplicate ? AnyId(rng) : "invalid";
+  const RequestLimits limits = engine_->request_limits();
+  std::vector<int32_t> prompt(duplicate ? 1 : limits.max_sequence_length + rng.Range(1, 20));
+  try {
+    RequestLimits generous = limits;
+    generous.max_sequence_length += 100;  // as if created for another model
+    const bool create_checks = rng.Chance(0.5);
+    std::vector<Data> inputs;
+    inputs.emplace_back(TokenData{std::move(prompt)});
+    GenerationConfig config = workload_.DrawGeneration(rng, 1);
+    config.response_format = {};
+    const RequestPtr request =
+        CreateRequest(id, std::move(inputs), std::move(config), create_checks ? limits : generous);
+    engine_->AddRequest(request);
+  } catch (const InvalidRequest&) {
+    return;
+  }
+  Fail("an invalid request was accepted");
+}
+
+std::string Simulation::DrawId(SimRandom& rng) {
+  if (!used_ids_.empty() && Happens(rng, Feature::kIdReuse)) {
+    const std::string& id = rng.Pick(used_ids_);
+    if (!live_.contains(id)) {
+      history_.Forget(id);
+      return id;
+    }
+  }
+  return "r" + std::to_string(result_.num_requests);
+}
+
+std::string Simulation::AnyId(SimRandom& rng) const {
+  return std::next(live_.begin(), rng.Range(0, std::ssize(live_) - 1))->first;
+}
+
+void Simulation::Abort(const std::string& id) {
+  Note("abort ", id);
+  if (const auto found = live_.find(id); found != live_.end()) found->second.may_abort = true;
+  CallEngine([&] { engine_->AbortRequest(id); });
+}
+
+void Simulation::Disturb(SimRandom& rng) {
+  if (Happens(rng, Feature::kAborts)) {
+    std::string id = "nobody";
+    if (!live_.empty() && rng.Chance(0.9)) id = AnyId(rng);
+    Abort(id);
+    if (callback_depth_ == 0 && live_.contains(id)) Fail("\"" + id + "\" lives on after an abort");
+    if (rng.Chance(0.2)) Abort(id);
+  }
+  if (Happens(rng, Feature::kEndAll)) EndAll(rng);
+  if (Happens(rng, Feature::kPinCalls)) {
+    Note(pins_.Act(*engine_, rng, workload_.DrawRemembered(rng)));
+  }
+  if (rng.Chance(0.02)) engine_->JSONMetrics();
+}
+
+void Simulation::AllowEnds(bool by_failure) {
+  for (auto& [id, live] : live_) (by_failure ? live.may_fail : live.may_abort) = true;
+}
+
+void Simulation::EndAll(SimRandom& rng) {
+  const int64_t kind = rng.Range(0, 3);
+  AllowEnds(kind == 0);
+  const char* const names[] = {"fail all", "abort all", "reset", "new engine"};
+  Note(names[kind]);
+  CallEngine([&] {
+    if (kind == 0) return engine_->FailAllRequests("told to fail");
+    if (kind == 2) return engine_->Reset();
+    engine_->AbortAllRequests();
+  });
+  if (kind >= 2) pins_.Clear();
+  // The callback may have added new ones.
+  if (kind != 3) return engine_->AuditPages();
+  calm_ = true;
+  AllowEnds(/*by_failure=*/false);
+  CallEngine([&] { engine_->AbortAllRequests(); });
+  calm_ = false;
+  CreateEngine();
+}
+
+// ---- What comes out
+
+void Simulation::OnOutputs(std::vector<RequestStreamOutput> outputs) {
+  received_.push_back(std::move(outputs));
+  if (calm_ || callback_depth_ > 1 || faults_.allocations_fail()) return;
+  ++callback_depth_;
+  if (Happens(callback_random_, Feature::kCallbackCalls)) {
+    if (callback_random_.Chance(0.5)) {
+      SubmitDrawn(callback_random_);
+    } else if (!live_.empty()) {
+      Abort(AnyId(callback_random_));
+    }
+  }
+  --callback_depth_;
+  if (Happens(callback_random_, Feature::kCallbackThrows)) {
+    throw CallbackError();  // NOLINT(bugprone-std-exception-baseclass): callbacks throw anything
+  }
+}
+
+void Simulation::ProcessOutputs() {
+  std::vector<std::vector<RequestStreamOutput>> received;
+  received.reserve(received_.capacity());
+  received.swap(received_);
+  for (const auto& outputs : received) {
+    history_.Receive(outputs);
+    for (const RequestStreamOutput& output : outputs) ProcessOutput(output);
+  }
+}
+
+void Simulation::ProcessOutput(const RequestStreamOutput& output) {
+  for (size_t i = 0; i < output.group.size(); ++i) {
+    const SequenceDelta& delta = output.group[i];
+    result_.num_tokens += std::ssize(delta.token_ids);
+    std::ostringstream text;
+    for (int32_t token : delta.token_ids) text << ' ' << token;
+    if (delta.finish_reason) text << ' ' << ToString(*delta.finish_reason);
+    Note("  ", output.request_id, '[', i, "]:", text.str());
+  }
+  if (!output.is_final()) return;
+  result_.num_jumped += output.usage->jump_forward_tokens;
+  Note("  ", output.request_id, " is final: ", UsageJSONString(*output.usage), ' ',
+       output.error_message);
+  Settle(output.request_id);
+}
+
+void Simulation::Settle(const std::string& id) {
+  const auto found = live_.find(id);
+  if (found == live_.end()) return Fail("a final output for \"" + id + "\", which is not live");
+  const LiveRequest live = std::move(found->second);
+  live_.erase(found);
+  state_.Ended(id);
+  used_ids_.push_back(id);
+  const RequestHistory& answer = history_.of(id);
+  const bool fails_alone = reference_.Check(*live.request, answer);
+  CheckCause(live, answer, fails_alone);
+  SimRandom rng = SimRandom(scenario_.seed).Fork(7).Fork(used_ids_.size());
+  workload_.Remember(live.request->prompt_token_ids, answer.sequences.front().token_ids, rng);
+}
+
+bool Simulation::DeadlineHasPassed(const LiveRequest& live, const std::optional<double>& asked,
+                                   const std::optional<double>& preset) const {
+  const std::optional<double> seconds = asked ? asked : preset;
+  return seconds && std::chrono::duration<double>(clock_.now() - live.added).count() > *seconds;
+}
+
+// Time stands still during a step, so a request that is late now was late when the step began.
+void Simulation::CheckDeadlines() {
+  for (const auto& [id, live] : live_) {
+    if (DeadlineHasPassed(live, live.request->generation_cfg.timeout_s,
+                          scenario_.config.timeout_s)) {
+      Fail("\"" + id + "\" lives on after its deadline");
+    }
+  }
+}
+
+// No request ends without a cause, and an error names its cause.
+void Simulation::CheckCause(const LiveRequest& live, const RequestHistory& answer,
+                            bool fails_alone) {
+  const std::string& id = live.request->id;
+  bool failed = false;
+  for (const SequenceHistory& sequence : answer.sequences) {
+    if (sequence.finish_reason == FinishReason::kAbort && !live.may_abort) {
+      Fail("\"" + id + "\" was aborted without a cause");
+    }
+    const GenerationConfig& config = live.request->generation_cfg;
+    if (sequence.finish_reason == FinishReason::kTimeout &&
+        !DeadlineHasPassed(live, config.timeout_s, scenario_.config.timeout_s) &&
+        !DeadlineHasPassed(live, config.queue_timeout_s, scenario_.config.queue_timeout_s)) {
+      Fail("\"" + id + "\" timed out early");
+    }
+    if (sequence.finish_reason != FinishReason::kError) continue;
+    failed = true;
+    if (!live.may_fail && !fails_alone && !faults_.excuses_errors()) {
+      Fail("\"" + id + "\" failed without a cause: " + answer.error_message);
+    }
+  }
+  if (failed && answer.error_message.empty()) Fail("\"" + id + "\" failed without a message");
+}
+
+}  // namespace mlc_native::sim
