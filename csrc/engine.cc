@@ -139,7 +139,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
       jump_forward_(context_) {
   CreatePrefixCache();
   estate_->request_stream_callback_ = options.request_stream_callback;
-  RegisterDebugFunctions(context_, config(), &debug_functions_);
+  RegisterDebugFunctions({*estate_, kv_, *loaded_.model, config(), profiler_}, &debug_functions_);
   queue_->set_limit(config().max_queue_length.value_or(QueueLimit::kUnlimited));
 }
 

@@ -225,31 +225,27 @@ void AuditState(EngineStateObj& estate, const PagedKvCache& kv) {
       << " pinned";
 }
 
-void RegisterDebugFunctions(StepContext& context, const EngineConfig& config,
-                            DebugFunctions* functions) {
-  EngineStateObj& state = context.state;
-  const PagedKvCache& kv = context.kv;
-  const Model& model = context.model;
-  StepProfiler& profiler = *context.profiler;
+void RegisterDebugFunctions(const DebugSources& sources, DebugFunctions* functions) {
   functions->Register("dump_state", "queues, and every sequence of every live request",
-                      [&] { return StateJson(state, kv); });
+                      [sources] { return StateJson(sources.state, sources.kv); });
   functions->Register("dump_prefix_cache", "tokens and pages of the prefix cache",
-                      [&] { return PrefixCacheJson(state); });
-  functions->Register("audit_pages", "checks pages, ids and queues; page counts", [&] {
-    AuditState(state, kv);
-    return PagesJson(state, kv);
+                      [sources] { return PrefixCacheJson(sources.state); });
+  functions->Register("audit_pages", "checks pages, ids and queues; page counts", [sources] {
+    AuditState(sources.state, sources.kv);
+    return PagesJson(sources.state, sources.kv);
   });
-  functions->Register("memory_summary", "bytes of weights, KV cache, workspace and process",
-                      [&] { return MemoryJson(model.metadata(), config, kv); });
+  functions->Register(
+      "memory_summary", "bytes of weights, KV cache, workspace and process",
+      [sources] { return MemoryJson(sources.model.metadata(), sources.config, sources.kv); });
   functions->Register("load_summary", "what is loaded: parameters, formats, tokens and bytes",
-                      [&] { return LoadSummaryJson(model.metadata(), kv); });
+                      [sources] { return LoadSummaryJson(sources.model.metadata(), sources.kv); });
   functions->Register("profiler_start", "times the phases of every step from now on",
-                      [&]() -> std::string {
-                        profiler.Start();
+                      [sources]() -> std::string {
+                        sources.profiler.Start();
                         return "{}";
                       });
   functions->Register("profiler_stop", "count, sum and maximum of each phase since the start",
-                      [&] { return profiler.Stop(); });
+                      [sources] { return sources.profiler.Stop(); });
 }
 
 }  // namespace mlc_native

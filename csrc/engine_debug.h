@@ -8,9 +8,11 @@
 #include "engine_state.h"
 #include "kv/paged_kv_cache.h"
 #include "mlc_native/config.h"
-#include "step/step_context.h"
 
 namespace mlc_native {
+
+class Model;
+class StepProfiler;
 
 // Functions by name. Each call looks its own name up.
 class DebugFunctions {
@@ -33,9 +35,16 @@ class DebugFunctions {
 // states; at idle no id is in use and no page but the pinned ones. Throws InternalError.
 void AuditState(EngineStateObj& estate, const PagedKvCache& kv);
 
-// Registers every debug function. They refer to `context` and to `config`, which is resolved; both
-// outlive them.
-void RegisterDebugFunctions(StepContext& context, const EngineConfig& config,
-                            DebugFunctions* functions);
+// What the debug functions refer to; all of it outlives them.
+struct DebugSources {
+  EngineStateObj& state;
+  const PagedKvCache& kv;
+  const Model& model;
+  const EngineConfig& config;  // resolved
+  StepProfiler& profiler;
+};
+
+// Registers every debug function.
+void RegisterDebugFunctions(const DebugSources& sources, DebugFunctions* functions);
 
 }  // namespace mlc_native
