@@ -94,7 +94,7 @@ if [ $cpp = 1 ] && [ $mode != fast ]; then
 fi
 if [ $python = 1 ] && [ $mode != fast ]; then
   optional 300 "pytest: slow and packaging" run_pytest -m "$slow"
-  [ $mode = push ] || export MLC_NATIVE_OPENAPI_EXAMPLES=200
+  [ $mode = push ] || export MLC_NATIVE_OPENAPI_EXAMPLES=200 MLC_NATIVE_NPM_CLIENTS=1
   optional 150 "clients" tools/clients.sh
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
