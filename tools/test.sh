@@ -96,6 +96,7 @@ if [ $python = 1 ] && [ $mode != fast ]; then
   optional 300 "pytest: slow and packaging" run_pytest -m "$slow"
   [ $mode = push ] || export MLC_NATIVE_OPENAPI_EXAMPLES=200 MLC_NATIVE_NPM_CLIENTS=1
   optional 150 "clients" tools/clients.sh
+  [ $mode = push ] || optional 120 "clients: lm_eval" tools/clients.sh lm_eval
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 420 "ThreadSanitizer" tools/sanitize.sh thread "${sanitizers[@]}"
