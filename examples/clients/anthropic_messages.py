@@ -12,7 +12,6 @@ import os
 
 import anthropic
 
-
 EXACT = {"temperature": 0}  # the library has no argument of this name
 
 
