@@ -8,7 +8,6 @@ temporary trees with one planted violation each.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -319,64 +318,3 @@ def test_checker_finds_a_planted_knot(
     assert {
         Path(line.split()[0]).with_suffix("").as_posix() for line in knot.split("\n")
     } == members
-
-
-PACKAGE_LEVELS = {
-    "protocol": 0,
-    "serve": 1,
-    "server": 2,
-    "cli": 3,
-    "__main__.py": 4,
-}  # the rest is below all
-
-
-def imported(path: Path, package: str) -> Iterator[str]:
-    """Absolute names of what a Python file of `package` imports, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")
-            base = parents[: len(parents) - node.level + 1] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
-
-
-def import_violations(root: Path) -> list[str]:
-    """Every import of mlc_native/PART that points up, as "file: imports module"."""
-    found = []
-    for path in sorted((root / "mlc_native").rglob("*.py")):
-        relative = path.relative_to(root)
-        if relative.name == "__init__.py" and len(relative.parts) == 2:
-            continue  # the package's front door re-exports what serve/ offers
-        here = PACKAGE_LEVELS.get(relative.parts[1], -1)
-        for module in set(imported(path, ".".join(relative.parts[:-1]))):
-            parts = module.split(".")
-            if parts[0] != "mlc_native" or len(parts) < 2:
-                continue
-            if PACKAGE_LEVELS.get(parts[1], -1) > here:
-                found.append(f"{relative.as_posix()}: imports {module}")
-    return sorted(found)
-
-
-def test_imports_point_down() -> None:
-    assert import_violations(ROOT) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "wrong"),
-    [
-        ("protocol/a.py", "from mlc_native.serve import engine", True),
-        ("protocol/a.py", "from ..serve.engine import MLCEngine", True),
-        ("protocol/a.py", "def f():\n    import mlc_native.cli.main", True),
-        ("serve/a.py", "from mlc_native import cli", True),
-        ("conversation.py", "import mlc_native.serve.engine", True),
-        ("serve/a.py", "from ..protocol import b\nfrom . import c\nimport json", False),
-        ("cli/a.py", "from mlc_native.serve import engine", False),
-        ("__init__.py", "from mlc_native.serve import engine", False),
-    ],
-)
-def test_import_checker(tmp_path: Path, name: str, text: str, wrong: bool) -> None:
-    write_tree(tmp_path / "mlc_native", {name: text})
-    assert bool(import_violations(tmp_path)) == wrong
