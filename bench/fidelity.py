@@ -101,7 +101,7 @@ def held_out_texts(num_documents: int = 200, num_long: int = 8) -> list[Text]:
 
 
 def question_texts() -> list[Text]:
-    """The demo model's 20 questions, each with its answer; the answers are scored."""
+    """The demo model's questions, each with its answer; the answers are scored."""
     prompts = question_prompts()
     tokenizer = AutoTokenizer.from_pretrained(DEMO)
     texts = []

@@ -5,7 +5,7 @@
     python bench/quality.py --random qwen3-0.6b:28 --no-demo
 
 The demo model is measured on held-out text (its generator with a seed that training never draws; it
-asks about the same facts, so this is recall) and on the 20 questions of the tests. Random
+asks about the same facts, so this is recall) and on the questions of the tests. Random
 checkpoints have a shape and a depth, NAME:LAYERS, float32 weights and one text of random tokens.
 They have no redundancy and are the worst case: see bench/results/quality.md. Everything is seeded.
 """

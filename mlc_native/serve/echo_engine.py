@@ -43,6 +43,7 @@ _METRICS = {
     **{"num_waiting_requests": 0, "kv_pages_used": 0, "kv_pages_total": 0, "num_preemptions": 0},
     **{"cached_tokens_sum": 0, "prefix_cache_tokens_saved": 0, "num_queue_full": 0},
     **{"ttft_s": _EMPTY_HISTOGRAM, "inter_token_latency_s": _EMPTY_HISTOGRAM},
+    "step_tokens": _EMPTY_HISTOGRAM,
 }
 
 Delta = tuple[str, list[int], list[str] | None, str | None]

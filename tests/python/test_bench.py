@@ -123,7 +123,7 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     out = json.loads(path.read_text())
     assert out["demo"]["float32"]["error"] < 1e-4
-    assert out["demo"]["float32"]["equal"] == out["demo"]["q4"]["answers"] == 20
+    assert out["demo"]["float32"]["equal"] == out["demo"]["q4"]["answers"] == 23
     assert out["random"]["tiny-llama"]["q4"]["error"] > 0.05
     assert out["random"]["tiny-llama"]["q4"]["perplexity"] is None
     assert "| float32 | 0.00% |" in capsys.readouterr().out

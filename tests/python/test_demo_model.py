@@ -1,4 +1,4 @@
-"""The demo model of the package answers 20 questions at temperature 0, through every engine."""
+"""The demo model of the package answers its questions at temperature 0, through every engine."""
 
 from __future__ import annotations
 

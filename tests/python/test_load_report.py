@@ -123,7 +123,10 @@ def summary_json(**changes: Any) -> str:
 
 
 @pytest.mark.parametrize("verbose", [True, False])
-def test_a_bar_and_a_line_on_a_terminal(verbose: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_and_a_line_on_a_terminal(
+    verbose: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "mlc_native")
     monkeypatch.setattr("mlc_native.serve.load_report.PROGRESS_BAR_AFTER_S", 0)
     screen = FakeTerminal()
     monkeypatch.setattr(sys, "stderr", screen)

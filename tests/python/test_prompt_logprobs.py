@@ -74,7 +74,7 @@ def test_they_are_those_of_transformers(
         row = expected[i - 1]
         assert next(iter(entry)) == token
         for token_id, scored_token in entry.items():
-            assert scored_token.logprob == pytest.approx(row[token_id].item(), abs=1e-4)
+            assert scored_token.logprob == pytest.approx(row[token_id].item(), abs=2e-4)
         ranked = sorted((s.rank, t) for t, s in entry.items() if s.rank is not None)
         assert [rank for rank, _ in ranked] == [1, 2, 3]
         top = torch.topk(row, 4).values.tolist()

@@ -119,18 +119,19 @@ def test_the_log_of_requests(
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
-def test_continuous_usage(demo_server: LiveServer, path: str) -> None:
+def test_continuous_usage(serve: Any, path: str) -> None:
+    server = serve(answer="abcdef", us_per_step=50_000, cost="sleep")  # else steps share a chunk
     prompt: dict[str, Any] = {"messages": USER} if path == CHAT else {"prompt": ["hi", "you"]}
     options = {"include_usage": True, "continuous_usage_stats": True}
     body = {**prompt, "max_tokens": 6, "temperature": 0}
-    *events, last = demo_server.stream(path, {**body, "stream_options": options})
+    *events, last = server.stream(path, {**body, "stream_options": options})
     counts = [event["usage"]["completion_tokens"] for event in events if event["usage"]]
     assert len(counts) >= 2
     assert counts == sorted(counts)
     assert counts[-1] <= last["usage"]["completion_tokens"]
     prompts = {event["usage"]["prompt_tokens"] for event in events if event["usage"]}
     assert prompts == {last["usage"]["prompt_tokens"]}
-    plain = demo_server.post(path, body).json()["usage"]
+    plain = server.post(path, body).json()["usage"]
     assert plain["completion_tokens"] == last["usage"]["completion_tokens"]
 
 
