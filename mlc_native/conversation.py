@@ -126,9 +126,14 @@ def _cut_at_mark(text: str, content: str) -> str:
 
 
 def load_chat_template(
-    folder: Path, limits: Limits | None = None, stop_strs: Sequence[str] = ()
+    folder: Path,
+    limits: Limits | None = None,
+    stop_strs: Sequence[str] = (),
+    source: str | None = None,
 ) -> ChatTemplate | None:
     """Returns the default chat template of a model folder, or None if it has none.
+
+    A ``source`` takes the place of the folder's; the special tokens remain those of the folder.
 
     The template is searched in ``chat_template.jinja``, ``chat_template.json`` and
     ``tokenizer_config.json``, in this order, as in transformers. ``stop_strs`` end its answers,
@@ -138,7 +143,7 @@ def load_chat_template(
         LoadError: a file is damaged or the template is invalid.
     """
     config = read_json_object(folder / "tokenizer_config.json")
-    source = _read_source(folder, config)
+    source = _read_source(folder, config) if source is None else source
     if source is None:
         return None
     tokens = {name: token_text(config, name) for name in _SPECIAL_TOKENS}

@@ -130,6 +130,11 @@ class EngineFields:
     grammar_cache_bytes: int = 268435456
     """compiled grammars that are kept for reuse; 0 keeps none."""
 
+    chat_template: str | None = None
+    """a Jinja template, or the path of a file with one, that renders chats instead of the
+    model's. For the Python engines.
+    """
+
     tool_call_parser: str = "auto"
     """how answers write calls of tools: a format of docs/tools.md, "auto" (that of the chat
     template) or "none" (calls stay in the content). For the Python engines.
@@ -195,6 +200,7 @@ class EngineSettings(TypedDict, total=False):
     prefill_mode: Literal["chunked", "hybrid"]
     grammar_compile_timeout_s: float
     grammar_cache_bytes: int
+    chat_template: str | None
     tool_call_parser: str
     reasoning_parser: str
     visible_special_tokens: list[str]

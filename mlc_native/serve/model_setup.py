@@ -31,6 +31,7 @@ from mlc_native.serve.echo_engine import MOCK_ECHO
 from mlc_native.serve.load_report import LoadSummary
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.git_lfs import refuse_lfs_pointer
+from mlc_native.support.json_file import read_text
 from mlc_native.support.model_source import resolve_model
 from mlc_native.tokenizers import Tokenizer
 
@@ -118,27 +119,43 @@ def detect_device(device: str, model_lib: str | None, verbose: bool) -> tuple[st
 
 
 def load_tokenizer(
-    folder: Path, chat_config: MLCChatConfig
+    folder: Path, chat_config: MLCChatConfig, chat_template: str | None = None
 ) -> tuple[Tokenizer | None, ChatTemplate | None]:
     """Returns the tokenizer and chat template of a model folder; None for a missing one.
 
     The template of the model's authors (tokenizer_config.json, chat_template.jinja), if there is
     one, renders the messages, because the ``conv_template`` of an MLC folder cannot show tools. The
-    stop strings of a ``conv_template`` end answers in either case.
+    stop strings of a ``conv_template`` end answers in either case. ``chat_template`` is the setting
+    of this name.
     """
     if not (folder / "tokenizer.json").is_file():
         _refuse_sentencepiece(folder)
         return None, None
     tokenizer = Tokenizer(folder)
+    source = None if chat_template is None else _template_source(chat_template)
     conversation = chat_config.conv_template
     if not isinstance(conversation, Conversation):
-        return tokenizer, load_chat_template(folder)
-    template = load_chat_template(folder, stop_strs=conversation.stop_str)
+        return tokenizer, load_chat_template(folder, source=source)
+    template = load_chat_template(folder, stop_strs=conversation.stop_str, source=source)
     if template is None:
         prefix = conversation.system_prefix_token_ids or []
         text = tokenizer.decode(prefix, skip_special_tokens=False)
         template = conversation.chat_template(text)
     return tokenizer, template
+
+
+def _template_source(setting: str) -> str:
+    """The template that is or is named by the setting ``chat_template``."""
+    if "{" in setting or "\n" in setting:
+        return setting
+    path = Path(setting)
+    if not path.is_file():
+        raise invalid_config(
+            "chat_template",
+            '"chat_template" must be a Jinja template or the path of a file with one, got '
+            f"{shown(setting)}, which is neither",
+        )
+    return read_text(path)
 
 
 def _refuse_sentencepiece(folder: Path) -> None:
@@ -236,7 +253,7 @@ def prepare_model(
     check_engine_config(model, model_lib, mode, config)
     folders, config = resolve_models(model, replace(config, mode=mode))
     chat_configs = [MLCChatConfig.from_folder(folder) for folder in folders]
-    tokenizer, template = load_tokenizer(folders[0], chat_configs[0])
+    tokenizer, template = load_tokenizer(folders[0], chat_configs[0], config.chat_template)
     formats = choose_formats(config, tokenizer, template)
     # Last, as it may build.
     name, config.model_lib = detect_device(

@@ -15,7 +15,7 @@ from facades import ALL_FACADES, OPENAI_FACADES
 
 from mlc_native import SyncMLCEngine
 from mlc_native.conversation import ChatTemplate
-from mlc_native.errors import InvalidRequest
+from mlc_native.errors import InvalidConfig, InvalidRequest, LoadError
 from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.generation_config import GenerationConfig
 
@@ -231,3 +231,32 @@ def test_a_conversation_of_mlc_takes_one_system_message() -> None:
     assert template.render(messages) == "aUb|A"
     with pytest.raises(InvalidRequest, match="position 0 only, got one at 1"):
         template.render([messages[0], {"role": "system", "content": "c"}, messages[1]])
+
+
+@pytest.mark.parametrize("named", ["by its text", "by its file"])
+def test_another_template(named: str, make_model: MakeModel, fake_lib: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.jinja"
+    path.write_text(TEMPLATE)
+    chat_template = TEMPLATE if named == "by its text" else str(path)
+    for folder_has_one in (None, "{{ messages[0].content }}"):
+        model = make_model(chat_template=folder_has_one)
+        engine = SyncMLCEngine(model, model_lib=fake_lib, chat_template=chat_template)
+        assert engine.render_chat([USER]).text == ANSWER
+        assert engine.engine_config.chat_template == chat_template
+        engine.unload()
+
+
+@pytest.mark.parametrize(
+    ("chat_template", "message"),
+    [
+        ("/no/such/file.jinja", "which is neither"),
+        ("", "which is neither"),
+        ("{% for %}", "the chat template is invalid"),
+    ],
+)
+def test_a_template_that_cannot_be_used(
+    chat_template: str, message: str, make_model: MakeModel, fake_lib: str
+) -> None:
+    with pytest.raises((InvalidConfig, LoadError), match=message) as error:
+        SyncMLCEngine(make_model(), model_lib=fake_lib, chat_template=chat_template)
+    assert error.value.field == "chat_template"

@@ -100,6 +100,7 @@ struct MLC_NATIVE_API EngineConfig {
 
   double grammar_compile_timeout_s = 10;
   int64_t grammar_cache_bytes = 268435456;  // 256 MiB
+  std::optional<std::string> chat_template;
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   std::vector<std::string> visible_special_tokens;
@@ -247,6 +248,10 @@ void VisitTextFields(Visitor&& visit) {
   visit(Field{"grammar_cache_bytes", "compiled grammars that are kept for reuse; 0 keeps none.",
               Between(0, static_cast<double>(int64_t{1} << 50))},
         &EngineConfig::grammar_cache_bytes);
+  visit(Field{"chat_template",
+              "a Jinja template, or the path of a file with one, that renders chats instead of the "
+              "model's. For the Python engines."},
+        &EngineConfig::chat_template);
   visit(Field{"tool_call_parser",
               "how answers write calls of tools: a format of docs/tools.md, \"auto\" (that of the "
               "chat template) or \"none\" (calls stay in the content). For the Python engines."},
