@@ -6,7 +6,8 @@
 # A SET is a folder of tests/clients. Libraries that cannot be installed together are in different
 # sets. Each has an environment of its own below build/clients, with the exact versions of its
 # requirements.txt, and mlc_native is not in it: the server runs in the environment of the checks.
-# Without a SET: those that CI runs. The exit status is 77 when there is no package index.
+# Without a SET: those that CI runs. The exit status is 77 when the package index is not there or lacks
+# one of them. Tests that fail are run again, once: some wait for what a busy machine does late.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/setup_env.sh
@@ -31,12 +32,15 @@ if ! "$PYTHON" -m pip download -q --no-deps -d build/clients/probe iniconfig >/d
 fi
 for set in "$@"; do environment "$set" & installs[$!]=$set; done
 for pid in "${!installs[@]}"; do
-  wait "$pid" || die "the environment ${installs[$pid]} could not be made"
+  wait "$pid" || { echo "the environment ${installs[$pid]} could not be made"; exit 77; }
 done
 
+run() { # run SET [OPTIONS...]
+  MLC_NATIVE_PYTHON="$PYTHON" "build/clients/$1/bin/python" -m pytest -q "tests/clients/$1" \
+    -o cache_dir="$ROOT/build/clients/$1/cache" "${@:2}"
+}
 status=0
 for set in "$@"; do
-  MLC_NATIVE_PYTHON="$PYTHON" "build/clients/$set/bin/python" -m pytest -q "tests/clients/$set" ||
-    status=1
+  run "$set" || { say "again: what failed" && run "$set" --lf; } || status=1
 done
 exit $status

@@ -6,7 +6,8 @@
 #
 #   tools/test.sh [--fast | --nightly] [--cpp-only | --python-only] [--budget MINUTES] [--times FILE]
 #
-# --fast     the build and what always runs, without Python tests marked slow or packaging
+# --fast     after a change of the engine: the build and what always runs, without the emulator of CUDA, the
+#            Python tests of models, ops, parsers and the server, and those marked slow or packaging
 # --nightly  everything in full: 20,000 simulations, sanitizers on every program, every GPU architecture,
 #            clang-tidy on every file
 # --budget   optional checks that do not fit in MINUTES are skipped, and the summary names them
@@ -16,7 +17,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/setup_env.sh
 
-usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2; }
+usage() { sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2; }
 cpp=1 python=1 mode=push times=
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -46,9 +47,9 @@ build_cuda() { # build_cuda ARCHITECTURES
 }
 simulate() { "$1/tests/mlc_native_sim" --seeds "$2..$(($2 + $3 - 1))" --jobs "$jobs"; }
 # Limits against hanging tests grow with the time that this machine takes.
-run_ctest() {
+run_ctest() { # run_ctest BUILD [OPTIONS...]
   ctest --test-dir "$1" -j "$jobs" --timeout $((600 * MLC_NATIVE_PATIENCE)) --output-on-failure \
-    --no-tests=error
+    --no-tests=error "${@:2}"
 }
 # A few tests that fail are run again, one by one: what fails twice has failed, and what passes the
 # second time is named in the summary as unstable, for someone to mend.
@@ -75,10 +76,15 @@ print("build/%s-%s" % (sys.implementation.cache_tag, sysconfig.get_platform()))'
 export MLC_NATIVE_BUILD_DIR="$ROOT/$MLC_NATIVE_BUILD_DIR"
 export MLC_NATIVE_PATIENCE=$((1 + $(slowness) / 10))
 
-[ $cpp = 1 ] && check "C++ tests" run_ctest "$MLC_NATIVE_BUILD_DIR"
+ctest_options=() pytest_options=()
+if [ $mode = fast ]; then
+  ctest_options=(-E '^cuda_')
+  pytest_options=(--ignore-glob='tests/python/*/*' --ignore=tests/newcomer)
+fi
+[ $cpp = 1 ] && check "C++ tests" run_ctest "$MLC_NATIVE_BUILD_DIR" "${ctest_options[@]}"
 if [ $python = 1 ]; then
   check "lint" tools/lint.sh
-  check "pytest" run_pytest -m "not slow and not packaging"
+  check "pytest" run_pytest -m "not slow and not packaging" "${pytest_options[@]}"
 fi
 if [ $mode = push ]; then
   # Each commit has seeds of its own.

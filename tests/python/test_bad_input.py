@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
@@ -216,6 +217,17 @@ def test_unsupported_and_unknown_arguments(engine: Any) -> None:
 # ------------------------------------------------------------------------------------- templates
 
 
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """No garbage is collected in a stack as deep as it may be: a finalizer of something else
+    would fail there."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
 @pytest.mark.parametrize("facade", OPENAI_FACADES.values())
 @pytest.mark.parametrize(
     ("template", "message"),
