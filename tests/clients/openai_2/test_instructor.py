@@ -45,6 +45,6 @@ def test_partial(client: openai.OpenAI, mode: Any) -> None:
             model="demo", messages=MESSAGES, response_model=Person, temperature=0
         )
     )
-    assert len(people) > 1
+    assert people  # at least one, as steps may share a chunk
     assert people[-1].name
     assert isinstance(people[-1].age, int)
