@@ -149,7 +149,11 @@ def _template_source(setting: str) -> str:
     if "{" in setting or "\n" in setting:
         return setting
     path = Path(setting)
-    if not path.is_file():
+    try:
+        is_file = path.is_file()
+    except (OSError, ValueError):  # as of a name that is too long
+        is_file = False
+    if not is_file:
         raise invalid_config(
             "chat_template",
             '"chat_template" must be a Jinja template or the path of a file with one, got '

@@ -55,6 +55,7 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   config.quantization = WeightQuantization::kQ4;
   config.weight_cache_dir = "/cache";
   config.kv_cache_dtype = KvCacheDType::kInt8;
+  config.chat_template = "{{ messages }}";
   config.tool_call_parser = "hermes";
   config.reasoning_parser = "none";
   config.visible_special_tokens = {"<think>"};
@@ -91,7 +92,7 @@ TEST(EngineConfigJson, RoundTripOfEveryField) {
   EXPECT_EQ(parsed["weight_cache_dir"], "/cache");
   EXPECT_EQ(parsed["kv_cache_dtype"], "int8");
   EXPECT_EQ(parsed["tool_call_parser"], "hermes");
-  EXPECT_EQ(parsed.size(), 38u);
+  EXPECT_EQ(parsed.size(), 39u);
 }
 
 TEST(EngineConfigJson, AcceptsTheSettingsOfMlcLlmsCompiler) {
