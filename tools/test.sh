@@ -95,21 +95,21 @@ else
   first=1 seeds=20000 sanitizers=() architectures=release slow="slow or packaging"
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
-  optional 60 "$seeds simulations" simulate "$MLC_NATIVE_BUILD_DIR" $first $seeds
-  optional 420 "AddressSanitizer" tools/sanitize.sh address "${sanitizers[@]}"
+  optional 10 "$seeds simulations" simulate "$MLC_NATIVE_BUILD_DIR" $first $seeds
+  optional 370 "AddressSanitizer" tools/sanitize.sh address "${sanitizers[@]}"
 fi
 if [ $python = 1 ] && [ $mode != fast ]; then
-  optional 300 "pytest: slow and packaging" run_pytest -m "$slow"
+  optional 150 "pytest: slow and packaging" run_pytest -m "$slow"
   [ $mode = push ] || export MLC_NATIVE_OPENAPI_EXAMPLES=200 MLC_NATIVE_NPM_CLIENTS=1
-  optional 150 "clients" tools/clients.sh
+  optional 80 "clients" tools/clients.sh
   [ $mode = push ] || optional 120 "clients: lm_eval" tools/clients.sh lm_eval
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
-  optional 420 "ThreadSanitizer" tools/sanitize.sh thread "${sanitizers[@]}"
-  optional 300 "AArch64 in qemu" tools/cross_aarch64.sh
+  optional 320 "ThreadSanitizer" tools/sanitize.sh thread "${sanitizers[@]}"
+  optional 320 "AArch64 in qemu" tools/cross_aarch64.sh
   [ $mode = push ] || optional 3600 "clang-tidy" tools/tidy.sh
   if command -v nvcc >/dev/null; then
-    optional 300 "CUDA for $architectures" build_cuda "$architectures"
+    optional 90 "CUDA for $architectures" build_cuda "$architectures"
   fi
 fi
 [ -f build/unstable ] && mapfile -t -O ${#results[@]} results <build/unstable
