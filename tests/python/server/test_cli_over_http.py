@@ -79,7 +79,7 @@ def test_chats_that_cannot_begin(serve: Serve, chat: Callable[..., Any]) -> None
     assert status == 1
     assert 'no model "other"' in err
     with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))  # nobody listens
+        closed.bind(("127.0.0.1", 0))  # then nothing listens on this port
         status, _, err = chat(f"http://127.0.0.1:{closed.getsockname()[1]}", "hi\n")
     assert status == 1
     assert "error" in err
