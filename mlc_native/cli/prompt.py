@@ -125,6 +125,10 @@ def _make_history(notice: Callable[[str], None], path: Path | None) -> Any:
     return FileHistory(str(path))
 
 
+class _CtrlCKey(Exception):
+    """Ctrl-C was pressed while a line was edited."""
+
+
 class EditingReader:
     """A terminal with editing, history, completion, and pasted text as one turn."""
 
@@ -134,6 +138,7 @@ class EditingReader:
 
         self._session: Any = PromptSession(
             history=history,
+            interrupt_exception=_CtrlCKey,
             completer=_completer(),
             complete_while_typing=True,
             key_bindings=_key_bindings(),
@@ -148,11 +153,13 @@ class EditingReader:
         """The next turn."""
         while True:
             try:
-                text: str = self._session.prompt(PROMPT)
+                # While a line is edited, Ctrl-C is a key. Afterwards it is a signal, which the handler
+                # of prompt_toolkit would drop until its event loop has ended.
+                text: str = self._session.prompt(PROMPT, handle_sigint=False)
                 return text
-            except KeyboardInterrupt:
+            except _CtrlCKey:
                 if not self._session.default_buffer.text:
-                    raise
+                    raise KeyboardInterrupt from None
 
 
 def _key_bindings() -> Any:
