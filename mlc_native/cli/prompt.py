@@ -153,8 +153,8 @@ class EditingReader:
         """The next turn."""
         while True:
             try:
-                # While a line is edited, Ctrl-C is a key. Afterwards it is a signal, which the handler
-                # of prompt_toolkit would drop until its event loop has ended.
+                # While a line is edited, Ctrl-C is a key. Afterwards it is a signal, which the
+                # handler of prompt_toolkit would drop until its event loop has ended.
                 text: str = self._session.prompt(PROMPT, handle_sigint=False)
                 return text
             except _CtrlCKey:
