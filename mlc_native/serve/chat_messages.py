@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from mlc_native import _core
 from mlc_native.parsers.answer import AnswerParser, CallDelta, Delta, Span, TextDelta
@@ -75,18 +75,16 @@ class MessageStream:
         """The number of tokens of the reasoning; None if the model does not mark it."""
         return self._reasoning.count if self._reasoning is not None else None
 
-    def add(
-        self, text: str, token_ids: list[int], finish_reason: str | None
-    ) -> list[ChatCompletionDelta]:
+    def add(self, text: str, token_ids: list[int], finish_reason: str | None) -> list[Delta]:
         """The deltas of more text, which are its tokens. With a finish reason, it is the last."""
         if self._parser is None:
-            return [ChatCompletionDelta(content=text)] if text else []
+            return [TextDelta("content", text)] if text else []
         deltas = self._parser.feed(text)
         if finish_reason is not None:
             deltas += self._parser.finish()
         if self._reasoning is not None:
             self._reasoning.add(text, token_ids, self._parser)
-        return [_message_delta(delta) for delta in deltas]
+        return deltas
 
     def finish_reason(self, finish_reason: Any) -> Any:
         """ "tool_calls" if the model ended the answer itself and all calls are complete."""
@@ -104,14 +102,14 @@ def whole_message(
     reasoning: list[str] = []
     calls: list[ChatToolCall] = []
     for delta in stream.add(text, token_ids, finish_reason or "stop"):
-        content.append(delta.content or "")
-        reasoning.append(delta.reasoning_content or "")
-        for call in delta.tool_calls or ():
-            if call.id is not None:
-                function = ChatFunctionCall(name=call.function.name or "", arguments="")
-                calls.append(ChatToolCall(id=call.id, function=function))
-            function = calls[call.index].function
-            function.arguments = f"{function.arguments}{call.function.arguments or ''}"
+        if isinstance(delta, TextDelta):
+            (reasoning if delta.kind == "reasoning" else content).append(delta.text)
+            continue
+        if delta.call_id is not None:
+            function = ChatFunctionCall(name=delta.name or "", arguments="")
+            calls.append(ChatToolCall(id=delta.call_id, function=function))
+        function = calls[delta.index].function
+        function.arguments = f"{function.arguments}{delta.arguments}"
     message = ChatCompletionMessage(
         role="assistant",
         content="".join(content) or (None if calls else ""),
@@ -121,12 +119,18 @@ def whole_message(
     return message, stream.finish_reason(finish_reason)
 
 
-def _message_delta(delta: Delta) -> ChatCompletionDelta:
+def message_delta(delta: Delta) -> ChatCompletionDelta:
+    """What a chunk has of a delta."""
     if isinstance(delta, TextDelta):
-        if delta.kind == "reasoning":
-            return ChatCompletionDelta(reasoning_content=delta.text)
-        return ChatCompletionDelta(content=delta.text)
+        return text_delta(delta.kind, delta.text)
     return ChatCompletionDelta(tool_calls=[_call_delta(delta)])
+
+
+def text_delta(kind: Literal["content", "reasoning"], text: str) -> ChatCompletionDelta:
+    """What a chunk has of more text."""
+    if kind == "reasoning":
+        return ChatCompletionDelta(reasoning_content=text)
+    return ChatCompletionDelta(content=text)
 
 
 def _call_delta(delta: CallDelta) -> ChatToolCallDelta:

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlc_native._stream_bridge import CallbackStreamOutput
 from mlc_native.protocol.openai_api_protocol import CompletionUsage
-from mlc_native.serve.streams import Responder
+from mlc_native.serve.streams import AddedText, Responder, made_chunks
 
 Outputs = list[CallbackStreamOutput]
 
@@ -26,11 +26,15 @@ class CountingResponder:
         """See Responder."""
         return self._counted(self._responder.opening())
 
-    def chunks(self, outputs: Outputs) -> list[Any]:
-        """See Responder."""
+    def pieces(self, outputs: Outputs) -> list[Any]:
+        """See Responder. All pieces are chunks, since they have counts."""
         if outputs[0].request_final_usage_json_str is None:
             self._completion_tokens += sum(len(output.delta_token_ids) for output in outputs)
-        return self._counted(self._responder.chunks(outputs))
+        return self._counted(made_chunks(self._responder, outputs))
+
+    def chunk(self, added: AddedText) -> Any:
+        """See Responder."""
+        return self._responder.chunk(added)
 
     def response(self, outputs: list[Outputs]) -> Any:
         """See Responder."""

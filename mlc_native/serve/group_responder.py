@@ -11,6 +11,7 @@ from mlc_native.protocol.openai_api_protocol import (
     PromptTokensDetails,
 )
 from mlc_native.serve.responses import CompletionResponder, completion_usage
+from mlc_native.serve.streams import AddedText
 
 Outputs = list[CallbackStreamOutput]
 
@@ -43,15 +44,19 @@ class GroupResponder:
         """Chunks before the first output: the echoed prompts."""
         return [chunk for each in self._responders.values() for chunk in each.opening()]
 
-    def chunks(self, outputs: Outputs) -> list[CompletionResponse]:
-        """Chunks for one batch of outputs of a prompt. The last chunk has the usage of all."""
+    def pieces(self, outputs: Outputs) -> list[CompletionResponse | AddedText]:
+        """See Responder: for outputs of one prompt. The last chunk has the usage of all."""
         responder = self._responders[outputs[0].request_id]
         usage_json = outputs[0].request_final_usage_json_str
         if usage_json is None:
-            return responder.chunks(outputs)
+            return responder.pieces(outputs)
         self._usages.append(completion_usage(usage_json))
         is_last = len(self._usages) == len(self._responders)
-        return responder.usage_chunks(total_usage(self._usages)) if is_last else []
+        return [*responder.usage_chunks(total_usage(self._usages))] if is_last else []
+
+    def chunk(self, added: AddedText) -> CompletionResponse:
+        """See Responder."""
+        return next(iter(self._responders.values())).chunk(added)  # they differ in the index only
 
     def response(self, outputs: list[Outputs]) -> CompletionResponse:
         """The response, from all batches of outputs of all prompts."""

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from mlc_native._stream_bridge import CallbackStreamOutput
+from mlc_native.parsers.answer import Delta, TextDelta
 from mlc_native.protocol.chat_messages import ChatCompletionDelta, ChatCompletionMessage
 from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionRequest,
@@ -20,19 +21,23 @@ from mlc_native.protocol.openai_api_protocol import (
     CompletionResponseChoice,
     CompletionTokensDetails,
     CompletionUsage,
-    LogProbs,
-    LogProbsContent,
     PromptLogProbs,
     PromptTokensDetails,
 )
 from mlc_native.serve.answer_plan import AnswerPlan
-from mlc_native.serve.chat_messages import MessageStream, whole_message
+from mlc_native.serve.chat_messages import (
+    MessageStream,
+    message_delta,
+    text_delta,
+    whole_message,
+)
+from mlc_native.serve.logprobs import chat_logprobs, completion_logprobs, joined_logprobs
 from mlc_native.serve.prompt_logprobs import (
     ScoredPrompt,
     echo_logprobs,
     prompt_logprobs,
-    top_logprobs_by_text,
 )
+from mlc_native.serve.streams import AddedText
 from mlc_native.tokenizers import Tokenizer
 
 
@@ -92,8 +97,10 @@ class ChatResponder:
         """Chunks before the first output."""
         return []
 
-    def chunks(self, outputs: list[CallbackStreamOutput]) -> list[ChatCompletionStreamResponse]:
-        """Chunks for one batch of outputs; none if nothing is new."""
+    def pieces(
+        self, outputs: list[CallbackStreamOutput]
+    ) -> list[ChatCompletionStreamResponse | AddedText]:
+        """See Responder."""
         usage_json = outputs[0].request_final_usage_json_str
         if usage_json is not None:
             if not self._include_usage:
@@ -104,26 +111,47 @@ class ChatResponder:
         if scored is not None:
             self._prompt_logprobs = prompt_logprobs(scored, self._num_prompt_logprobs)
         return [
-            self._chunk([choice], None)
-            for index, output in enumerate(outputs)
-            for choice in self._choices(index, output)
+            piece for index, output in enumerate(outputs) for piece in self._pieces(index, output)
         ]
 
-    def _choices(
+    def chunk(self, added: AddedText) -> ChatCompletionStreamResponse:
+        """See Responder."""
+        return self._delta_chunk(added.choice, text_delta(added.kind, added.text))
+
+    def _pieces(
         self, index: int, output: CallbackStreamOutput
-    ) -> list[ChatCompletionStreamResponseChoice]:
-        """One choice per delta. The first has what belongs to the tokens, the last the end."""
+    ) -> list[ChatCompletionStreamResponse | AddedText]:
+        """One piece per delta."""
         message = self._messages[index]
         deltas = message.add(output.delta_text, output.delta_token_ids, output.finish_reason)
+        has_prompt = self.prompt_token_ids is not None or self._prompt_logprobs is not None
+        if not has_prompt and _has_only_text(output):
+            return [
+                AddedText(index, delta.kind, delta.text)
+                if isinstance(delta, TextDelta)
+                else self._delta_chunk(index, message_delta(delta))
+                for delta in deltas
+            ]
+        return [self._chunk([choice], None) for choice in self._choices(index, output, deltas)]
+
+    def _choices(
+        self, index: int, output: CallbackStreamOutput, deltas: list[Delta]
+    ) -> list[ChatCompletionStreamResponseChoice]:
+        """One choice per delta. The first has what belongs to the tokens, the last the end."""
         token_ids = _returned(output.delta_token_ids, self.prompt_token_ids)
-        if not deltas and (output.finish_reason or output.delta_logprob_json_strs or token_ids):
-            deltas = [ChatCompletionDelta(content="")]
-        choices = [ChatCompletionStreamResponseChoice(index=index, delta=each) for each in deltas]
+        parts = [message_delta(delta) for delta in deltas]
+        if not parts and (output.finish_reason or output.delta_logprob_json_strs or token_ids):
+            parts = [text_delta("content", "")]
+        choices = [ChatCompletionStreamResponseChoice(index=index, delta=each) for each in parts]
         if choices:
-            choices[0].logprobs = _chat_logprobs(output.delta_logprob_json_strs)
+            choices[0].logprobs = chat_logprobs(output.delta_logprob_json_strs)
             choices[0].token_ids = token_ids
-            choices[-1].finish_reason = message.finish_reason(output.finish_reason)
+            finish_reason = self._messages[index].finish_reason(output.finish_reason)
+            choices[-1].finish_reason = finish_reason
         return choices
+
+    def _delta_chunk(self, index: int, delta: ChatCompletionDelta) -> ChatCompletionStreamResponse:
+        return self._chunk([ChatCompletionStreamResponseChoice(index=index, delta=delta)], None)
 
     def response(self, outputs: list[list[CallbackStreamOutput]]) -> ChatCompletionResponse:
         """The response, from all batches of outputs."""
@@ -168,7 +196,7 @@ class ChatResponder:
             index=index,
             finish_reason=finish_reason,
             message=message,
-            logprobs=_chat_logprobs(answer.logprobs),
+            logprobs=chat_logprobs(answer.logprobs),
             token_ids=_returned(answer.token_ids, self.prompt_token_ids),
         )
 
@@ -224,19 +252,32 @@ class CompletionResponder:
         is_scored = (self._num_prompt_logprobs, self._num_echoed_logprobs) != (None, None)
         return [] if is_scored else self._prompt_chunks(None)
 
-    def chunks(self, outputs: list[CallbackStreamOutput]) -> list[CompletionResponse]:
-        """Chunks for one batch of outputs; none if nothing is new."""
+    def pieces(self, outputs: list[CallbackStreamOutput]) -> list[CompletionResponse | AddedText]:
+        """See Responder."""
         usage_json = outputs[0].request_final_usage_json_str
         if usage_json is not None:
-            return self.usage_chunks(completion_usage(usage_json))
-        return self._prompt_chunks(outputs[0].scored_prompt) + [
-            self._response([self._choice(index, output)], None)
-            for index, output in enumerate(outputs)
-            if output.delta_text
-            or output.finish_reason
-            or output.delta_logprob_json_strs
-            or _returned(output.delta_token_ids, self.prompt_token_ids)
-        ]
+            return [*self.usage_chunks(completion_usage(usage_json))]
+        pieces: list[CompletionResponse | AddedText] = []
+        pieces += self._prompt_chunks(outputs[0].scored_prompt)
+        for index, output in enumerate(outputs):
+            text = output.delta_text
+            if self.prompt_token_ids is None and _has_only_text(output):
+                if text:
+                    pieces.append(AddedText(self._first_index + index, "content", text))
+            elif (
+                text
+                or output.finish_reason
+                or output.delta_logprob_json_strs
+                or _returned(output.delta_token_ids, self.prompt_token_ids)
+            ):
+                pieces.append(self._response([self._choice(index, output)], None))
+            self._offsets[index] = self._offset(index) + len(text)
+        return pieces
+
+    def chunk(self, added: AddedText) -> CompletionResponse:
+        """See Responder."""
+        choice = CompletionResponseChoice(index=added.choice, text=added.text)
+        return self._response([choice], None)
 
     def usage_chunks(self, usage: CompletionUsage) -> list[CompletionResponse]:
         """The last chunk, if the request asks for it."""
@@ -251,7 +292,9 @@ class CompletionResponder:
                 index=self._first_index + index,
                 finish_reason=answer.finish_reason,
                 text=self._prefix + "".join(answer.texts),
-                logprobs=_joined(echoed, _completion_logprobs(answer.logprobs, len(self._prefix))),
+                logprobs=joined_logprobs(
+                    echoed, completion_logprobs(answer.logprobs, len(self._prefix))
+                ),
                 token_ids=_returned(answer.token_ids, self.prompt_token_ids),
                 prompt_token_ids=self.prompt_token_ids,
             )
@@ -299,18 +342,18 @@ class CompletionResponder:
         return self.prompt_token_ids
 
     def _choice(self, index: int, output: CallbackStreamOutput) -> CompletionResponseChoice:
-        text = output.delta_text
-        offset = self._offsets.get(index, len(self._prefix))
-        logprobs = _completion_logprobs(output.delta_logprob_json_strs, offset)
-        self._offsets[index] = offset + len(text)
         return CompletionResponseChoice(
             index=self._first_index + index,
             finish_reason=output.finish_reason,
-            text=text,
-            logprobs=logprobs,
+            text=output.delta_text,
+            logprobs=completion_logprobs(output.delta_logprob_json_strs, self._offset(index)),
             token_ids=_returned(output.delta_token_ids, self.prompt_token_ids),
             prompt_token_ids=self._prompt_ids_of_first_chunk(index),
         )
+
+    def _offset(self, index: int) -> int:
+        """The number of characters that a choice has so far."""
+        return self._offsets.get(index, len(self._prefix))
 
     def _response(
         self, choices: list[CompletionResponseChoice], usage: CompletionUsage | None
@@ -323,6 +366,11 @@ class CompletionResponder:
 def _returned(token_ids: list[int], prompt_token_ids: list[int] | None) -> list[int] | None:
     """Token ids of an answer for a response; None unless it is to have them."""
     return token_ids if prompt_token_ids is not None else None
+
+
+def _has_only_text(output: CallbackStreamOutput) -> bool:
+    """Whether an output has nothing except a text and its tokens."""
+    return output.finish_reason is None and not output.delta_logprob_json_strs
 
 
 def _include_usage(request: ChatCompletionRequest | CompletionRequest) -> bool:
@@ -344,41 +392,3 @@ def _collect(
         for answer, output in zip(answers, outputs, strict=True):
             answer.add(output)
     return answers, usage
-
-
-def _chat_logprobs(logprob_json_strs: list[str] | None) -> LogProbs | None:
-    if not logprob_json_strs:
-        return None
-    return LogProbs(content=[LogProbsContent.model_validate_json(s) for s in logprob_json_strs])
-
-
-def _joined(
-    first: CompletionLogProbs | None, second: CompletionLogProbs | None
-) -> CompletionLogProbs | None:
-    """The logprobs of a text that continues another one. Both are left as they are."""
-    if first is None or second is None:
-        return first or second
-    return CompletionLogProbs(
-        text_offset=[*(first.text_offset or []), *(second.text_offset or [])],
-        token_logprobs=first.token_logprobs + second.token_logprobs,
-        tokens=first.tokens + second.tokens,
-        top_logprobs=first.top_logprobs + second.top_logprobs,
-    )
-
-
-def _completion_logprobs(
-    logprob_json_strs: list[str] | None, offset: int
-) -> CompletionLogProbs | None:
-    """Lists over tokens. ``offset`` is the position of the first token's text in the choice."""
-    if not logprob_json_strs:
-        return None
-    logprobs = CompletionLogProbs(text_offset=[], token_logprobs=[], tokens=[], top_logprobs=[])
-    for string in logprob_json_strs:
-        content = LogProbsContent.model_validate_json(string)
-        assert logprobs.text_offset is not None
-        logprobs.text_offset.append(offset)
-        logprobs.tokens.append(content.token)
-        logprobs.token_logprobs.append(content.logprob)
-        logprobs.top_logprobs.append(top_logprobs_by_text(content))
-        offset += len(content.token)
-    return logprobs

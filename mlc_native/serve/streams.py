@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from mlc_native._stream_bridge import AsyncChannel, CallbackStreamOutput, SyncChannel
 from mlc_native.serve.engine_base import MLCEngineBase
@@ -17,17 +17,42 @@ ChunkT = TypeVar("ChunkT")
 Outputs = list[CallbackStreamOutput]
 
 
+class AddedText(NamedTuple):
+    """What almost every output is: more text of a choice, given by its index, and nothing else."""
+
+    choice: int
+    kind: Literal["content", "reasoning"]
+    text: str
+
+
 class Responder(Protocol):
     """Makes what a caller gets from the outputs of its requests."""
 
     def opening(self) -> list[Any]:
         """Chunks before the first output."""
 
-    def chunks(self, outputs: Outputs) -> list[Any]:
-        """Chunks for one batch of outputs; none if nothing is new."""
+    def pieces(self, outputs: Outputs) -> list[Any]:
+        """What one batch of outputs adds: chunks, and an AddedText for each chunk that would have
+        nothing but a text.
+        """
+
+    def chunk(self, added: AddedText) -> Any:
+        """The chunk of an AddedText."""
 
     def response(self, outputs: list[Outputs]) -> Any:
         """The response, from all batches of outputs."""
+
+
+def _pieces(responder: Responder, outputs: Outputs) -> list[Any]:
+    return responder.pieces(outputs)
+
+
+def made_chunks(responder: Responder, outputs: Outputs) -> list[Any]:
+    """The chunks of one batch of outputs; none if nothing is new."""
+    return [
+        responder.chunk(piece) if isinstance(piece, AddedText) else piece
+        for piece in responder.pieces(outputs)
+    ]
 
 
 class RequestStream:
@@ -105,7 +130,7 @@ class ChunkStream(Generic[ChunkT]):
 
     def __next__(self) -> ChunkT:
         while not self._ready:
-            self._ready.extend(self._responder.chunks(next(self._stream)))
+            self._ready.extend(made_chunks(self._responder, next(self._stream)))
         return self._ready.popleft()
 
     def __enter__(self) -> Self:
@@ -142,19 +167,35 @@ class AsyncChunkStream(Generic[ChunkT]):
 
     async def __anext__(self) -> ChunkT:
         while not self._ready:
-            self._ready.extend(await self._chunks(await anext(self._stream)))
+            self._ready.extend(await self._made(made_chunks))
         return self._ready.popleft()
 
-    async def _chunks(self, outputs: Outputs) -> list[ChunkT]:
+    async def next_pieces(self) -> list[ChunkT | AddedText] | None:
+        """All that has arrived; None at the end. A caller uses either this or the iteration.
+
+        A chunk that would have nothing but a text is an ``AddedText(choice, kind, text)`` instead,
+        which takes much less time. The kind is "content" or "reasoning".
+        """
+        if self._ready:
+            opening, self._ready = self._ready, deque()
+            return [*opening]
+        try:
+            return await self._made(_pieces)
+        except StopAsyncIteration:
+            return None
+
+    async def _made(self, make: Callable[[Responder, Outputs], list[Any]]) -> list[Any]:
+        """What a function makes of the next outputs. Raises StopAsyncIteration at the end."""
+        outputs = await anext(self._stream)
         if not outputs[0].has_scored_prompt:
-            return self._responder.chunks(outputs)
+            return make(self._responder, outputs)
         # The scores of a long prompt are too much for the event loop.
         try:
-            chunks: list[ChunkT] = await self._work(self._responder.chunks, outputs)
+            made: list[Any] = await self._work(make, self._responder, outputs)
         except BaseException:
             self._stream.close()
             raise
-        return chunks
+        return made
 
     async def __aenter__(self) -> Self:
         return self

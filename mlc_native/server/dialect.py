@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from mlc_native.errors import MLCNativeError
+from mlc_native.serve.streams import AddedText
 from mlc_native.server.fields import Fields
 
 
@@ -37,6 +38,9 @@ class Dialect(Protocol):
 
     def opening(self) -> bytes:
         """The events before the first chunk."""
+
+    def text_events(self, added: AddedText) -> bytes:
+        """The events of a text that was added: the same as those of its chunk."""
 
     def events(self, chunk: Any) -> bytes:
         """The events of a chunk, which may be the one with the usage. Raises HttpError."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from mlc_native.serve.streams import AddedText
 from mlc_native.server.body import read_json
 from mlc_native.server.config import ServerConfig
 from mlc_native.server.dialect import Dialect
@@ -112,9 +113,13 @@ class Generation:
         if dialect.fields.get("stream") is True:
             response = None
             async with aclosing(created):
-                async for chunk in created:
-                    usage = chunk.usage or usage
-                    dialect.events(chunk)
+                while (pieces := await created.next_pieces()) is not None:
+                    for piece in pieces:
+                        if isinstance(piece, AddedText):
+                            dialect.text_events(piece)
+                        else:
+                            usage = piece.usage or usage
+                            dialect.events(piece)
         else:
             usage = created.usage
         self._state.metrics[model.name].observe(dialect.fields, usage)
@@ -135,15 +140,31 @@ class Generation:
         async with aclosing(chunks), stream:
             try:
                 await stream.send(dialect.opening())
-                async for chunk in chunks:
-                    if chunk.usage is not None and not chunk.choices:
-                        self._state.metrics[model.name].observe(dialect.fields, chunk.usage)
-                    write = partial(dialect.events, chunk)
-                    is_long = _num_scores(chunk) > LONG_ANSWER_VALUES
-                    await stream.send(await self._state.on_thread(write) if is_long else write())
+                while (pieces := await chunks.next_pieces()) is not None:
+                    await self._send_pieces(pieces, dialect, model, stream)
                 await stream.send(dialect.closing())
             except ClientGone:
                 raise
             except Exception as error:
                 told = public_error(error, request_id_of(scope))
                 await stream.send(dialect.error_events(told))
+
+    async def _send_pieces(
+        self, pieces: list[Any], dialect: Dialect, model: ServedModel, stream: EventStream
+    ) -> None:
+        """Sends the events of all pieces at once; those in front of an error, too."""
+        events: list[bytes] = []
+        try:
+            for piece in pieces:
+                if isinstance(piece, AddedText):
+                    events.append(dialect.text_events(piece))
+                    continue
+                if piece.usage is not None and not piece.choices:
+                    self._state.metrics[model.name].observe(dialect.fields, piece.usage)
+                write = partial(dialect.events, piece)
+                is_long = _num_scores(piece) > LONG_ANSWER_VALUES
+                events.append(await self._state.on_thread(write) if is_long else write())
+        except Exception:
+            await stream.send(b"".join(events))
+            raise
+        await stream.send(events[0] if len(events) == 1 else b"".join(events))

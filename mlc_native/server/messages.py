@@ -9,6 +9,7 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mlc_native.errors import MLCNativeError
+from mlc_native.serve.streams import AddedText
 from mlc_native.server.body import read_json
 from mlc_native.server.config import ServerConfig
 from mlc_native.server.fields import Fields, create_fields
@@ -110,6 +111,13 @@ class MessagesDialect:
         usage = {"input_tokens": 0, "output_tokens": 0}  # the last event has the counts
         message = {**self._message([]), "stop_reason": None, "stop_sequence": None, "usage": usage}
         return named_event("message_start", message=message)
+
+    def text_events(self, added: AddedText) -> bytes:
+        """See Dialect."""
+        if added.kind == "reasoning":
+            return self._blocks.thinking(added.text)
+        text = self._stops.add(added.text)
+        return self._blocks.text(text) if text else b""
 
     def events(self, chunk: Any) -> bytes:
         """See Dialect."""

@@ -1,7 +1,8 @@
 """OpenAIDialect: chat completions and completions in OpenAI's JSON.
 
-Almost every chunk of a stream adds a piece of text to one choice. Its JSON is written by hand
-around the escaped text; all other chunks are dumped and completed. Both forms have the same keys.
+Almost every event of a stream adds a text to one choice, and differs from the one before only in
+this text: a TextEvent writes it. All other chunks are dumped and completed. Both ways give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
-from functools import cache
-from json.encoder import encode_basestring as quote
 from typing import Any
 
 from pydantic import BaseModel
 
+from mlc_native._text_event import TextEvent
 from mlc_native.errors import MLCNativeError
+from mlc_native.serve.streams import AddedText
 from mlc_native.server.config import ServerConfig
 from mlc_native.server.errors import error_body
 from mlc_native.server.fields import Fields, create_fields, integer
@@ -26,11 +27,8 @@ _NAMES = {
     "chat": ("chatcmpl", "chat.completion", "chat.completion.chunk"),
     "completion": ("cmpl", "text_completion", "text_completion"),
 }
-# The fields of a chunk that only adds a text.
-_PLAIN_FIELDS = {
-    *("id", "object", "created", "model", "system_fingerprint", "choices"),
-    *("index", "delta", "role", "content", "text"),
-}
+# The fields of a chunk that events have from elsewhere.
+_KNOWN_FIELDS = {"id", "object", "created", "model", "system_fingerprint", "choices"}
 DONE = b"data: [DONE]\n\n"
 
 
@@ -54,8 +52,7 @@ class OpenAIDialect:
         self._keeps_extra = config.enable_debug
         self._includes_usage = self._ask_for_usage() if self.is_stream else False
         self._null_usage: Fields = {"usage": None} if self._includes_usage else {}
-        self._prefixes: dict[int, bytes] = {}  # of the event that adds a text to a choice
-        self._suffix = self._text_suffix()
+        self._text_events: dict[tuple[int, str], TextEvent] = {}  # by choice and kind
         self._started: set[int] = set()  # choices with a text, a call, ...
 
     def _ask_for_usage(self) -> bool:
@@ -102,19 +99,19 @@ class OpenAIDialect:
         choices = range(integer(self.fields, "n") or 1)
         return b"".join(self._event({"index": index, "delta": delta}) for index in choices)
 
+    def text_events(self, added: AddedText) -> bytes:
+        """See Dialect: one event."""
+        key = added.choice, added.kind
+        event = self._text_events.get(key)
+        if event is None:
+            event = self._text_events[key] = self._text_event(*key)
+            self._started.add(added.choice)
+        return event.write(added.text)
+
     def events(self, chunk: Any) -> bytes:
         """See Dialect: one event for each choice that has something new."""
-        choices = chunk.choices
-        if chunk.usage is not None and not choices:
+        if chunk.usage is not None and not chunk.choices:
             return self._usage_event(chunk.usage)
-        if len(choices) == 1:
-            choice = choices[0]
-            if self._is_chat:
-                text, is_plain = choice.delta.content, _is_plain(chunk, choice, choice.delta)
-            else:
-                text, is_plain = choice.text, _is_plain(chunk, choice)
-            if text and is_plain:
-                return self._text_event(choice.index, text)
         return b"".join(self._dumped(chunk))
 
     def closing(self) -> bytes:
@@ -125,20 +122,20 @@ class OpenAIDialect:
         """See Dialect."""
         return b"data: " + error_body(error) + b"\n\n" + DONE
 
-    def _text_event(self, index: int, text: str) -> bytes:
-        prefix = self._prefixes.get(index)
-        if prefix is None:
-            self._started.add(index)
-            opened = '"delta":{"content":' if self._is_chat else '"text":'
-            choice = f',"choices":[{{"index":{index},{opened}'
-            prefix = b"data: " + json_bytes(self._head)[:-1] + choice.encode()
-            self._prefixes[index] = prefix
-        return prefix + quote(text).encode() + self._suffix
+    def _text_event(self, index: int, kind: str) -> TextEvent:
+        """The event that adds a text to a choice, cut where the text is."""
+        mark = uuid.uuid4().hex
+        choice: Fields = {"index": index, "text": mark}
+        if self._is_chat:
+            choice = {"index": index, "delta": self._text_delta(kind, mark)}
+        return TextEvent(*self._event(choice).split(mark.encode()))
 
-    def _text_suffix(self) -> bytes:
-        closing = "}" if self._is_chat else ""
-        usage = ',"usage":null' if self._includes_usage else ""
-        return f'{closing},"logprobs":null,"finish_reason":null}}]{usage}}}\n\n'.encode()
+    def _text_delta(self, kind: str, text: str) -> Fields:
+        if kind == "content":
+            return {"content": text}
+        delta = {"reasoning_content": text}
+        both_reasoning_names(delta)
+        return delta
 
     def _usage_event(self, usage: BaseModel) -> bytes:
         if not self._includes_usage:
@@ -148,7 +145,7 @@ class OpenAIDialect:
 
     def _dumped(self, chunk: BaseModel) -> Iterator[bytes]:
         plain = chunk.model_dump(mode="json", exclude_none=True)
-        more = {name: plain[name] for name in plain if name not in _PLAIN_FIELDS}
+        more = {name: plain[name] for name in plain if name not in _KNOWN_FIELDS}
         if "usage" in more:  # the counts so far
             more["usage"] = self._wire_usage(more["usage"])
         for choice in plain["choices"]:
@@ -183,17 +180,3 @@ class OpenAIDialect:
 
 def _sse(value: object) -> bytes:
     return b"data: " + json_bytes(value) + b"\n\n"
-
-
-@cache
-def _other_fields(kind: type[BaseModel]) -> tuple[str, ...]:
-    return tuple(name for name in kind.model_fields if name not in _PLAIN_FIELDS)
-
-
-def _is_plain(*parts: BaseModel) -> bool:
-    """Whether the parts of a chunk have nothing but a text."""
-    for part in parts:
-        for name in _other_fields(type(part)):
-            if getattr(part, name) is not None:
-                return False
-    return True

@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 from mlc_native.errors import MLCNativeError
+from mlc_native.serve.streams import AddedText
 from mlc_native.server.config import ServerConfig
 from mlc_native.server.fields import Fields, create_fields
 from mlc_native.server.responses_output import Events, ResponseOutput
@@ -72,6 +73,11 @@ class ResponsesDialect:
         return self._events.event("created", response=begun) + self._events.event(
             "in_progress", response=begun
         )
+
+    def text_events(self, added: AddedText) -> bytes:
+        """See Dialect."""
+        name = "reasoning_content" if added.kind == "reasoning" else "content"
+        return self._output.add({name: added.text}, [])
 
     def events(self, chunk: Any) -> bytes:
         """See Dialect."""

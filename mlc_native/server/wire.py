@@ -11,8 +11,9 @@ _WIRE_REASONS = ("stop", "length", "tool_calls")
 
 
 def json_bytes(value: object) -> bytes:
-    """JSON without spaces."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    """JSON without spaces. A lone surrogate, which UTF-8 cannot have, becomes its escape."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace")
 
 
 def named_event(kind: str, **fields: Any) -> bytes:

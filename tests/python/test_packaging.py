@@ -206,7 +206,7 @@ def test_contents(wheel: Path) -> None:
         "mlc_native/demo_model/model.safetensors",
     ]:
         assert wanted in names
-    for module in ("_core", "_stream_bridge"):
+    for module in ("_core", "_stream_bridge", "_text_event"):
         assert any(n.startswith(f"mlc_native/{module}.") and n.endswith(".so") for n in names)
     built_later = [n for n in names if n.startswith("mlc_native/lib/cuda_src/")]
     assert "mlc_native/lib/cuda_src/kernels/cuda/gemv.cu" in built_later

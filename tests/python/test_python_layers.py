@@ -20,6 +20,7 @@ LEVELS = {
     "tokenizers": 1,
     "support": 1,
     "_stream_bridge": 1,
+    "_text_event": 1,
     "serve": 2,
     "conversation_template": 2,
     "json_ffi": 3,

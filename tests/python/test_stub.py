@@ -8,8 +8,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
-from mlc_native import _stream_bridge
+import pytest
+
+from mlc_native import _stream_bridge, _text_event
 
 PACKAGE = Path(__file__).resolve().parents[2] / "mlc_native"
 UPDATE = "python -m nanobind.stubgen -q -r -m mlc_native._core -O mlc_native"
@@ -41,13 +44,14 @@ def test_stubs_match_the_module(tmp_path: Path) -> None:
         assert kept[name] == text, "\n".join([advice, *lines])
 
 
-def test_the_stub_of_the_stream_bridge_has_its_names() -> None:
-    tree = ast.parse((PACKAGE / "_stream_bridge.pyi").read_text())
+@pytest.mark.parametrize("module", [_stream_bridge, _text_event], ids=lambda m: m.__name__)
+def test_the_stubs_of_cython_modules_have_their_names(module: ModuleType) -> None:
+    tree = ast.parse((PACKAGE / f"{module.__name__.rpartition('.')[2]}.pyi").read_text())
     stubbed = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     compiled = {
         name: value
-        for name, value in vars(_stream_bridge).items()
-        if isinstance(value, type) and value.__module__ == _stream_bridge.__name__
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__
     }
     assert set(stubbed) == set(compiled)
     for name, cls in compiled.items():
