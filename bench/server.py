@@ -4,9 +4,14 @@
     python bench/server.py --slow 200 --streams 16
 
 The server is a process of its own, as `mlc-native serve` starts it; the clients are one loop in
-this process, which only counts events. In pairs with the server, the same requests go to an
-AsyncMLCEngine of this process (`create(stream=True)`), which shows what HTTP adds. With
---us-per-step 0 the model costs nothing: an event then has all that came while the loop was busy.
+this process, which only counts events. The same requests go in turn to
+  server  the HTTP server;
+  dummy   the same app in a process of its own, on a generator that has all texts ready: a step is a
+          timer of the event loop, so this is what the app and its libraries cost;
+  engine  an AsyncMLCEngine of this process (`create(stream=True)`): what HTTP adds is the rest.
+An event has all the text that came while the loop was busy, so tokens per event are also printed.
+The CPU time is that of the answering process; the clients' is told apart. With --us-per-step 0 the
+model costs nothing.
 
 With --slow, the pairs are the streams alone and alongside that many sockets, each of which sends a
 request byte by byte; the time between two pieces of a stream is measured.
@@ -26,8 +31,12 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+
+import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "python"))
 from fake_model import find_fake_model_lib, write_model
@@ -36,6 +45,7 @@ from machine import cpu_name
 from mlc_native import AsyncMLCEngine
 
 ROOT = Path(__file__).resolve().parents[1]
+DUMMY = ROOT / "bench" / "dummy_server.py"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PATH = "/v1/chat/completions"
 SLOW_BYTE_S = 0.05
@@ -48,12 +58,17 @@ class Result:
     """What the streams of one run have done. Times in seconds."""
 
     seconds: float
+    tokens: int
     events: int
-    cpu_s: float  # of the server, or of this process
+    cpu_s: float  # of what answers
+    client_cpu_s: float  # of what asks, in another process
 
     def line(self, name: str) -> str:
-        rate = self.events / self.seconds
-        return f"{name:8} {rate:9.0f} events/s {1e6 * self.cpu_s / self.events:7.1f} us CPU/event"
+        events, tokens = self.events / self.seconds, self.tokens / self.seconds
+        rates = f"{events:7.0f} events/s, {tokens:7.0f} tokens/s"
+        cpu = f"{1e6 * self.cpu_s / self.events:6.1f} us CPU/event"
+        client = f"{1e6 * self.client_cpu_s / self.events:5.1f} us of the clients"
+        return f"{name:7} {rates}, {cpu}, {client}"
 
 
 def body(tokens: int) -> dict[str, object]:
@@ -70,25 +85,34 @@ def request_head(length: int) -> bytes:
     return (head + f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n").encode()
 
 
-class Client:
+class Client(asyncio.Protocol):
     """Counts the events of one request over a connection of its own."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._address = address
-
-    async def run(self, tokens: int) -> tuple[int, float]:
-        """The number of events, and the seconds until the first text."""
+    def __init__(self, tokens: int) -> None:
         data = json.dumps(body(tokens)).encode()
-        reader, writer = await asyncio.open_connection(*self._address)
-        start = time.perf_counter()
-        writer.write(request_head(len(data)) + data)
-        count, first_s = 0, 0.0
-        while piece := await reader.read(1 << 16):
-            count += piece.count(b"data: ")
-            if not first_s and b'"content":' in piece.replace(b'"content":""', b""):
-                first_s = time.perf_counter() - start
-        writer.close()
-        return count, first_s
+        self._request = request_head(len(data)) + data
+        self._start = self._first_s = 0.0
+        self._num_events = 0
+        self.done: asyncio.Future[tuple[int, float]] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self._start = time.perf_counter()
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._num_events += data.count(b"data: ")
+        if not self._first_s and b'"content":' in data.replace(b'"content":""', b""):
+            self._first_s = time.perf_counter() - self._start
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.done.set_result((self._num_events, self._first_s))
+
+
+async def http_stream(address: tuple[str, int], tokens: int) -> tuple[int, float]:
+    """The number of events of a request, and the seconds until its first text."""
+    loop = asyncio.get_running_loop()
+    _, client = await loop.create_connection(lambda: Client(tokens), *address)
+    return await client.done
 
 
 async def gaps_s(address: tuple[str, int], tokens: int) -> list[float]:
@@ -124,7 +148,7 @@ async def send_slowly(address: tuple[str, int], count: int) -> None:
 
 
 async def compare_slow(args: argparse.Namespace, model: str) -> None:
-    with server(model) as (_, address):
+    with server(*serve_command(model)) as (_, address):
         for _ in range(args.repeats):
             for count in (0, args.slow):
                 slow = asyncio.create_task(send_slowly(address, count))
@@ -155,13 +179,18 @@ def cpu_s(pid: int | str) -> float:
 
 
 async def measure(
-    run: Callable[[int], Awaitable[tuple[int, float]]], args: argparse.Namespace, pid: int | str
+    run: Callable[[int], Awaitable[tuple[int, float]]], args: argparse.Namespace, pid: int | None
 ) -> Result:
+    """One run of all streams. ``pid``: of the process that answers, unless it is this one."""
     await run(10)
-    start, cpu_start = time.perf_counter(), cpu_s(pid)
+    start, own_start = time.perf_counter(), cpu_s("self")
+    cpu_start = own_start if pid is None else cpu_s(pid)
     counts = await asyncio.gather(*(run(args.tokens) for _ in range(args.streams)))
     seconds = time.perf_counter() - start
-    return Result(seconds, sum(count for count, _ in counts), cpu_s(pid) - cpu_start)
+    own = cpu_s("self") - own_start
+    used, client = (own, 0.0) if pid is None else (cpu_s(pid) - cpu_start, own)
+    num_events = sum(count for count, _ in counts)
+    return Result(seconds, args.tokens * args.streams, num_events, used, client)
 
 
 async def first_token_s(run: Callable[[int], Awaitable[tuple[int, float]]]) -> float:
@@ -169,11 +198,10 @@ async def first_token_s(run: Callable[[int], Awaitable[tuple[int, float]]]) -> f
 
 
 @contextmanager
-def server(model: str) -> Iterator[tuple[int, tuple[str, int]]]:
-    """A server's process id and address."""
-    command = ["serve", model, "--model-lib", find_fake_model_lib(), "--port", "0"]
+def server(*command: str) -> Iterator[tuple[int, tuple[str, int]]]:
+    """The process id and the address of a server that a command of Python starts."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "mlc_native.cli.main", *command],
+        [sys.executable, *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -192,22 +220,29 @@ def server(model: str) -> Iterator[tuple[int, tuple[str, int]]]:
         process.communicate()
 
 
+def serve_command(model: str) -> list[str]:
+    """The arguments of Python that serve a model."""
+    command = ["serve", model, "--model-lib", find_fake_model_lib(), "--port", "0"]
+    return ["-m", "mlc_native.cli.main", *command]
+
+
 async def compare(args: argparse.Namespace, model: str) -> None:
     lib = find_fake_model_lib()
     with (
-        server(model) as (pid, address),
+        server(*serve_command(model)) as (pid, address),
+        server(str(DUMMY), model, str(args.us_per_step)) as (
+            dummy_pid,
+            dummy_address,
+        ),
         AsyncMLCEngine(model, model_lib=lib, mode="server") as engine,
     ):
-
-        async def over_http(tokens: int) -> tuple[int, float]:
-            return await Client(address).run(tokens)
-
-        async def in_process(tokens: int) -> tuple[int, float]:
-            return await engine_stream(engine, tokens)
-
+        over_http = partial(http_stream, address)
+        to_dummy = partial(http_stream, dummy_address)
+        in_process = partial(engine_stream, engine)
         for _ in range(args.repeats):
             print((await measure(over_http, args, pid)).line("server"))
-            print((await measure(in_process, args, "self")).line("engine"))
+            print((await measure(to_dummy, args, dummy_pid)).line("dummy"))
+            print((await measure(in_process, args, None)).line("engine"))
             first, alone = await first_token_s(over_http), await first_token_s(in_process)
             print(f"first token: {first * 1e3:.2f} ms over HTTP, {alone * 1e3:.2f} ms in process")
 
@@ -226,7 +261,7 @@ def main() -> None:
         model = write_model(
             Path(folder) / "model", script=script, us_per_step=args.us_per_step, cost="sleep"
         )
-        asyncio.run(compare_slow(args, model) if args.slow else compare(args, model))
+        uvloop.run(compare_slow(args, model) if args.slow else compare(args, model))
 
 
 if __name__ == "__main__":
