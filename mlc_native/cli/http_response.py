@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 client without sockets: bytes of requests, and a parser of responses.
+"""Requests to an OpenAI server as bytes, and its responses with their server-sent events.
 
-It does what ``chat --url`` and ``bench`` need of an OpenAI server: one request per connection or
-several, bodies by length, in chunks or to the end, and server-sent events as they arrive.
+``chat --url`` and ``bench`` have sockets and event loops of their own; httptools parses HTTP for
+both.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from mlc_native.errors import InvalidRequest, QueueFull, invalid_config
 
@@ -63,23 +65,22 @@ class ServerUrl:
         return "\r\n".join([*lines, "", ""]).encode() + content
 
 
-@dataclass
 class ResponseParser:
     """Reads a response as its bytes arrive.
 
     Attributes:
-        status: 0 until the status line is there.
-        headers: by lower-case name.
+        status: 0 until the headers are there.
+        keeps_connection: another request may follow on the connection.
         done: the response is complete.
     """
 
-    status: int = 0
-    headers: dict[str, str] = field(default_factory=dict)
-    done: bool = False
-    _data: bytearray = field(default_factory=bytearray)  # not yet parsed
-    _body: bytearray = field(default_factory=bytearray)  # not yet taken
-    _left: int | None = None  # of the body or the chunk; None: until the end
-    _chunked: bool = False
+    def __init__(self) -> None:
+        self.status = 0
+        self.keeps_connection = False
+        self.done = False
+        self._parser = HttpResponseParser(self)
+        self._has_length = False  # otherwise the body ends with the connection
+        self._body = bytearray()  # not yet taken
 
     def feed(self, data: bytes) -> None:
         """Adds received bytes; none mean that the server has closed the connection.
@@ -87,76 +88,31 @@ class ResponseParser:
         Raises:
             ConnectionError: what has arrived is no response, or the connection ended within one.
         """
-        if not data:
-            self._end()
+        if data:
+            try:
+                self._parser.feed_data(data)
+            except (HttpParserError, HttpParserUpgrade) as error:
+                raise ConnectionError(f"the server sent no HTTP/1.1: {error}") from None
             return
-        self._data += data
-        if not self.status and not self._read_head():
-            return
-        if self._chunked:
-            self._read_chunks()
-            return
-        size = len(self._data) if self._left is None else min(self._left, len(self._data))
-        self._take(size)
-        if self._left is not None:
-            self._left -= size
-            self.done = self._left == 0
-
-    def _end(self) -> None:
-        if not self.done and (not self.status or self._chunked or self._left is not None):
+        if not self.done and (not self.status or self._has_length):
             raise ConnectionError("the server closed the connection before the end of its answer")
         self.done = True
 
-    def _read_head(self) -> bool:
-        head, separator, rest = bytes(self._data).partition(b"\r\n\r\n")
-        if not separator:
-            return False
-        first, *lines = head.decode("latin-1").split("\r\n")
-        parts = first.split(" ", 2)
-        if not parts[0].startswith("HTTP/1.") or len(parts) < 2 or not parts[1].isdigit():
-            raise ConnectionError(f"the server does not speak HTTP/1.1, it began with {first!r}")
-        self._data = bytearray(rest)
-        if parts[1] == "100":
-            return self._read_head()
-        self.status = int(parts[1])
-        for line in lines:
-            name, _, value = line.partition(":")
-            self.headers[name.strip().lower()] = value.strip()
-        self._chunked = "chunked" in self.headers.get("transfer-encoding", "").lower()
-        length = self.headers.get("content-length")
-        if self._chunked:
-            self._left = 0
-        elif length is not None and length.isdigit():
-            self._left = int(length)
-            self.done = self._left == 0
-        return True
+    def on_header(self, name: bytes, _value: bytes) -> None:
+        """Called by httptools, as the next three are."""
+        self._has_length |= name.lower() in (b"content-length", b"transfer-encoding")
 
-    def _read_chunks(self) -> None:
-        """``_left`` is what is missing of the chunk with the line end behind it."""
-        while self._data and not self.done:
-            if self._left:
-                size = min(self._left, len(self._data))
-                self._take(size)
-                self._left -= size
-                if self._left == 0:
-                    del self._body[-2:]
-                continue
-            line, separator, _ = bytes(self._data[:64]).partition(b"\r\n")
-            if not separator:
-                return
-            try:
-                size = int(line.partition(b";")[0], 16)
-            except ValueError:
-                raise ConnectionError("the server sent a broken chunk") from None
-            del self._data[: len(line) + 2]
-            if size == 0:
-                self.done = True
-            else:
-                self._left = size + 2
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status >= 200:  # others announce the response
+            self.status = status
+            self.keeps_connection = self._parser.should_keep_alive()
 
-    def _take(self, size: int) -> None:
-        self._body += self._data[:size]
-        del self._data[:size]
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        self.done = self.status != 0
 
     def events(self) -> list[bytes]:
         """The data of the complete server-sent events since the last call."""

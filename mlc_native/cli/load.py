@@ -97,10 +97,10 @@ class ServerTarget:
         except BaseException:
             writer.close()
             raise
-        if parser.headers.get("connection", "").lower() == "close":
-            writer.close()
-        else:
+        if parser.keeps_connection:
             self._idle.append((reader, writer))
+        else:
+            writer.close()
 
     async def close(self) -> None:
         """Closes the connections."""

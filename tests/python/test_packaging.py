@@ -250,6 +250,7 @@ def requirements(wheel: Path, extra: str = "") -> dict[str, Requirement]:
 def test_requirements(wheel: Path) -> None:
     """No torch, nor anything that draws it, except in extras."""
     assert set(requirements(wheel)) == {
+        "httptools",
         "huggingface_hub",
         "jinja2",
         "markdown-it-py",
@@ -262,7 +263,7 @@ def test_requirements(wheel: Path) -> None:
     }
     assert set(requirements(wheel, "grammar")) == {"apache-tvm-ffi", "xgrammar"}
     assert set(requirements(wheel, "ops")) == {"torch"}
-    serve = {"httptools", "starlette", "uvicorn", "uvloop"}
+    serve = {"starlette", "uvicorn", "uvloop"}
     assert set(requirements(wheel, "serve")) == serve
     (everything,) = requirements(wheel, "all").values()
     assert everything.extras == {"chat", "grammar", "ops", "serve"}
