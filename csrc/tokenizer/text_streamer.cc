@@ -10,7 +10,7 @@ void TextStreamer::Put(std::string_view bytes, std::string* text) {
   at_start_ = false;
   if (pending_.empty()) {
     const size_t held = AppendValidUtf8(bytes, text);
-    pending_.assign(bytes.substr(bytes.size() - held));
+    if (held > 0) pending_.assign(bytes.substr(bytes.size() - held));
     return;
   }
   pending_.append(bytes);
