@@ -307,7 +307,7 @@ EXPORT = re.compile(r"MLC_NATIVE_(?:PRIVATE_)?API\b[^;{(]*?(\w+)(?=\s*(?:[({]|:(
 
 def test_the_library_exports_what_is_declared_so(site: Path) -> None:
     """Of libmlc_native: what public headers declare, and what our other libraries need."""
-    declared = {"kEnumNames"}  # GCC does not hide specializations of a variable template
+    declared = set()
     for root in (ROOT / "include", ROOT / "csrc"):
         for header in root.rglob("*.h"):
             declared |= set(EXPORT.findall(header.read_text()))

@@ -20,7 +20,7 @@ namespace mlc_native {
 
 enum class EngineMode { kAuto, kLocal, kInteractive, kServer };
 template <>
-inline constexpr auto kEnumNames<EngineMode> =
+MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<EngineMode> =
     std::to_array<EnumName<EngineMode>>({{"auto", EngineMode::kAuto},
                                          {"local", EngineMode::kLocal},
                                          {"interactive", EngineMode::kInteractive},
@@ -28,14 +28,15 @@ inline constexpr auto kEnumNames<EngineMode> =
 
 enum class PrefillMode { kChunked, kHybrid };
 template <>
-inline constexpr auto kEnumNames<PrefillMode> = std::to_array<EnumName<PrefillMode>>(
-    {{"chunked", PrefillMode::kChunked}, {"hybrid", PrefillMode::kHybrid}});
+MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<PrefillMode> =
+    std::to_array<EnumName<PrefillMode>>(
+        {{"chunked", PrefillMode::kChunked}, {"hybrid", PrefillMode::kHybrid}});
 
 // Matrix weights. kAuto (null): integers of the checkpoint that the kernels can run stay integers,
 // everything else becomes `dtype`; kOff: everything becomes `dtype`.
 enum class WeightQuantization { kAuto, kOff, kQ8, kQ4 };
 template <>
-inline constexpr auto kEnumNames<WeightQuantization> =
+MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<WeightQuantization> =
     std::to_array<EnumName<WeightQuantization>>({{"off", WeightQuantization::kOff},
                                                  {"q8", WeightQuantization::kQ8},
                                                  {"q4", WeightQuantization::kQ4}});
@@ -43,7 +44,7 @@ inline constexpr auto kEnumNames<WeightQuantization> =
 // Keys and values. kAuto: the type of the weights that are floats.
 enum class KvCacheDType { kAuto, kBFloat16, kFloat16, kFloat32, kInt8, kFloat8 };
 template <>
-inline constexpr auto kEnumNames<KvCacheDType> =
+MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<KvCacheDType> =
     std::to_array<EnumName<KvCacheDType>>({{"auto", KvCacheDType::kAuto},
                                            {"bfloat16", KvCacheDType::kBFloat16},
                                            {"float16", KvCacheDType::kFloat16},
@@ -53,12 +54,13 @@ inline constexpr auto kEnumNames<KvCacheDType> =
 
 enum class PrefixCacheMode { kDisable, kRadix };
 template <>
-inline constexpr auto kEnumNames<PrefixCacheMode> = std::to_array<EnumName<PrefixCacheMode>>(
-    {{"disable", PrefixCacheMode::kDisable}, {"radix", PrefixCacheMode::kRadix}});
+MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<PrefixCacheMode> =
+    std::to_array<EnumName<PrefixCacheMode>>(
+        {{"disable", PrefixCacheMode::kDisable}, {"radix", PrefixCacheMode::kRadix}});
 
 enum class SpeculativeMode { kDisable, kSmallDraft, kEagle, kMedusa };
 template <>
-inline constexpr auto kEnumNames<SpeculativeMode> =
+MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<SpeculativeMode> =
     std::to_array<EnumName<SpeculativeMode>>({{"disable", SpeculativeMode::kDisable},
                                               {"small_draft", SpeculativeMode::kSmallDraft},
                                               {"eagle", SpeculativeMode::kEagle},

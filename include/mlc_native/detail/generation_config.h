@@ -28,14 +28,15 @@ enum class ResponseFormatType {
   kStructuralTag
 };
 template <>
-inline constexpr auto kEnumNames<ResponseFormatType> = std::to_array<EnumName<ResponseFormatType>>(
-    {{"text", ResponseFormatType::kText},
-     {"json_object", ResponseFormatType::kJsonObject},
-     {"json_schema", ResponseFormatType::kJsonSchema},
-     {"regex", ResponseFormatType::kRegex},
-     {"grammar", ResponseFormatType::kGrammar},
-     {"choice", ResponseFormatType::kChoice},
-     {"structural_tag", ResponseFormatType::kStructuralTag}});
+MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<ResponseFormatType> =
+    std::to_array<EnumName<ResponseFormatType>>(
+        {{"text", ResponseFormatType::kText},
+         {"json_object", ResponseFormatType::kJsonObject},
+         {"json_schema", ResponseFormatType::kJsonSchema},
+         {"regex", ResponseFormatType::kRegex},
+         {"grammar", ResponseFormatType::kGrammar},
+         {"choice", ResponseFormatType::kChoice},
+         {"structural_tag", ResponseFormatType::kStructuralTag}});
 
 constexpr const char* ToString(ResponseFormatType type) { return NameOf(type); }
 // Throws InvalidRequest for an unknown name.
@@ -53,7 +54,7 @@ struct ResponseFormat {
 
 enum class RequestPriority { kHigh, kNormal, kLow };
 template <>
-inline constexpr auto kEnumNames<RequestPriority> =
+MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<RequestPriority> =
     std::to_array<EnumName<RequestPriority>>({{"high", RequestPriority::kHigh},
                                               {"normal", RequestPriority::kNormal},
                                               {"low", RequestPriority::kLow}});
