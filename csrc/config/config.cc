@@ -1,6 +1,7 @@
 #include "mlc_native/config.h"
 
 #include <algorithm>
+#include <concepts>
 #include <cstdio>
 #include <sstream>
 #include <string>
@@ -130,8 +131,12 @@ void CheckTokenLimits(const GenerationConfig& config) {
                                     "\" cannot be combined with a response_format, got type \"" +
                                     ToString(config.response_format.type) + '"');
   };
-  if (!config.allowed_token_ids.empty()) refuse("allowed_token_ids");
-  if (!config.bad_words.empty()) refuse("bad_words");
+  const GenerationConfig defaults;
+  VisitGenerationFields([&]<typename T>(const Field& field, T GenerationConfig::* member) {
+    if constexpr (std::equality_comparable<T>) {
+      if (field.forbids_tokens && config.*member != defaults.*member) refuse(field.name);
+    }
+  });
 }
 
 void CheckDebugConfig(const DebugConfig& debug) {

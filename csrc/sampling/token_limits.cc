@@ -29,16 +29,17 @@ bool LimitsDependOnTokens(const GenerationConfig& config) {
 }
 
 void ForbidByLimits(const GenerationConfig& config, std::span<const int32_t> eos_token_ids,
-                    std::span<const int32_t> generated, int64_t num_generated,
-                    std::span<int32_t> mask) {
+                    const TokenHistory& history, std::span<int32_t> mask) {
   if (!config.allowed_token_ids.empty()) KeepTokenBits(mask, config.allowed_token_ids);
-  if (num_generated < config.min_tokens) {
+  if (history.num_generated < config.min_tokens) {
     for (int32_t id : config.stop_token_ids) SetTokenBit(mask, id, false);
     if (!config.debug_config.ignore_eos) {
       for (int32_t id : eos_token_ids) SetTokenBit(mask, id, false);
     }
   }
-  for (const std::vector<int32_t>& bad : config.bad_words) ForbidLastOf(bad, generated, mask);
+  for (const std::vector<int32_t>& bad : config.bad_words) {
+    ForbidLastOf(bad, history.generated(), mask);
+  }
 }
 
 }  // namespace mlc_native

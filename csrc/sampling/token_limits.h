@@ -1,10 +1,11 @@
-// Which tokens the settings of a request forbid at one place of its answer: min_tokens,
-// allowed_token_ids and bad_words. Pure; any thread.
+// Which tokens the options of a request forbid at one place of its answer. Pure; any thread.
 //
 // They become a mask of the row before the draw, like the mask of a grammar, so every device that
-// takes masks takes them.
+// takes masks takes them. Such an option is declared with Field::ForbidsTokens, and applied here
+// alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -12,17 +13,28 @@
 
 namespace mlc_native {
 
+// The place in a sequence where a token is drawn.
+struct TokenHistory {
+  // The tokens before it, first those of the prompt. If the limits do not depend on them, only
+  // their number counts, and the last ones may be missing.
+  std::span<const int32_t> tokens;
+  int64_t prompt_len = 0;
+  int64_t num_generated = 0;  // tokens of the answer before it
+
+  std::span<const int32_t> generated() const {
+    return tokens.subspan(std::min(static_cast<size_t>(prompt_len), tokens.size()));
+  }
+};
+
 // Whether anything is forbidden behind `num_generated` tokens of the answer.
 bool LimitsTokens(const GenerationConfig& config, int64_t num_generated);
 
-// Whether what is forbidden depends on the tokens of the answer, not only on their number.
+// Whether what is forbidden depends on the tokens before, not only on their number.
 bool LimitsDependOnTokens(const GenerationConfig& config);
 
-// Clears the bits of the forbidden tokens; bit t % 32 of mask[t / 32] is token t. `generated` is
-// the answer so far; if the limits do not depend on it, only its length counts and it may be
-// shorter than `num_generated`. `eos_token_ids` are those of the model.
+// Clears the bits of the forbidden tokens; bit t % 32 of mask[t / 32] is token t. `eos_token_ids`
+// are those of the model.
 void ForbidByLimits(const GenerationConfig& config, std::span<const int32_t> eos_token_ids,
-                    std::span<const int32_t> generated, int64_t num_generated,
-                    std::span<int32_t> mask);
+                    const TokenHistory& history, std::span<int32_t> mask);
 
 }  // namespace mlc_native

@@ -9,10 +9,13 @@ namespace mlc_native {
 
 std::span<const int32_t> RowLimits::Restrict(const RequestStateEntry& leaf, int64_t position,
                                              std::span<const int32_t> allowed) {
-  const GenerationConfig& config = leaf.rstate->config();
   const int64_t prompt_len = leaf.rstate->request->prompt_len();
-  const int64_t num_generated = position - prompt_len;
-  if (!LimitsTokens(config, num_generated)) return allowed;
+  if (!LimitsTokens(leaf.rstate->config(), position - prompt_len)) return allowed;
+  return MaskOf(leaf, position, allowed);
+}
+
+std::span<const int32_t> RowLimits::MaskOf(const RequestStateEntry& leaf, int64_t position,
+                                           std::span<const int32_t> allowed) {
   if (num_used_ == masks_.size()) masks_.emplace_back();
   std::vector<int32_t>& mask = masks_[num_used_++];
   if (allowed.empty()) {
@@ -21,8 +24,10 @@ std::span<const int32_t> RowLimits::Restrict(const RequestStateEntry& leaf, int6
     mask.assign(allowed.begin(), allowed.end());
   }
   const std::span<const int32_t> tokens(leaf.tokens);
-  const auto generated = tokens.subspan(std::min<size_t>(prompt_len, tokens.size()));
-  ForbidByLimits(config, context_.eos_token_ids, generated, num_generated, mask);
+  const size_t num_known = std::min(static_cast<size_t>(position), tokens.size());
+  const int64_t prompt_len = leaf.rstate->request->prompt_len();
+  const TokenHistory history = {tokens.first(num_known), prompt_len, position - prompt_len};
+  ForbidByLimits(leaf.rstate->config(), context_.eos_token_ids, history, mask);
   return mask;
 }
 

@@ -25,6 +25,10 @@ class RowLimits {
                                     std::span<const int32_t> allowed);
 
  private:
+  // The same for a request that forbids something there.
+  std::span<const int32_t> MaskOf(const RequestStateEntry& leaf, int64_t position,
+                                  std::span<const int32_t> allowed);
+
   const StepContext& context_;
   std::deque<std::vector<int32_t>> masks_;  // their addresses stay
   size_t num_used_ = 0;

@@ -2,9 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -170,6 +174,71 @@ INSTANTIATE_TEST_SUITE_P(
                           [](auto* c) { c->debug_config.special_request = "x"; }},
                BadRequest{"grammar_execution_mode", "Unknown grammar execution mode \"x\"",
                           [](auto* c) { c->debug_config.grammar_execution_mode = "x"; }}));
+
+// Every option: a new one needs no line here.
+
+// Sets a number, optional or not. Returns false for other types.
+template <typename T>
+bool SetNumber(T* member, double value) {
+  if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+    *member = static_cast<T>(value);
+    return true;
+  }
+  return false;
+}
+template <typename T>
+bool SetNumber(std::optional<T>* member, double value) {
+  return SetNumber(&member->emplace(), value);
+}
+
+TEST(GenerationConfigFields, NumbersOutOfRangeAreRefusedByName) {
+  int num_ranges = 0;
+  VisitGenerationFields([&]<typename T>(const Field& field, T GenerationConfig::* member) {
+    const auto set = [&](double value) {
+      GenerationConfig config;
+      config.logprobs = true;  // which top_logprobs needs
+      config.max_tokens = 1 << 20;
+      return SetNumber(&(config.*member), value) ? std::optional(config) : std::nullopt;
+    };
+    const FieldRange& range = field.range;
+    if (!std::isfinite(range.low) || !set(range.low)) return;
+    ++num_ranges;
+    const auto refuses = [&](double value) {
+      EXPECT_THAT(
+          RequestError(field.name, [&](GenerationConfig* config) { *config = *set(value); }),
+          HasSubstr("\"" + std::string(field.name) + "\""))
+          << value;
+    };
+    const auto takes = [&](double value) {
+      EXPECT_NO_THROW(set(value)->Validate(kVocabSize)) << field.name << ' ' << value;
+    };
+    refuses(range.low - 1);
+    range.above_low ? refuses(range.low) : takes(range.low);
+    if (!std::isfinite(range.high)) return;
+    takes(range.high);
+    refuses(range.high + 1);
+  });
+  EXPECT_GE(num_ranges, 14);
+}
+
+TEST(GenerationConfigFields, WhatForbidsTokensHasNoGrammar) {
+  std::vector<std::string> names;
+  VisitGenerationFields([&]<typename T>(const Field& field, T GenerationConfig::* member) {
+    if (!field.forbids_tokens) return;
+    names.emplace_back(field.name);
+    GenerationConfig config;
+    if (!SetNumber(&(config.*member), 1)) {
+      if constexpr (requires { (config.*member).resize(1); }) (config.*member).resize(1);
+    }
+    config.response_format = {ResponseFormatType::kRegex, "a", {}};
+    if constexpr (std::is_same_v<T, std::vector<std::vector<int32_t>>>) {
+      (config.*member)[0] = {1};
+    }
+    EXPECT_THAT(MessageOf<InvalidRequest>(field.name, [&] { config.Validate(kVocabSize); }),
+                HasSubstr("cannot be combined with a response_format, got type \"regex\""));
+  });
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"allowed_token_ids", "bad_words"}));
+}
 
 TEST(ResponseFormat, TypesHaveNames) {
   for (const char* name :

@@ -70,6 +70,15 @@ struct Field {
   const char* doc;                            // what follows "name: " in Python's documentation
   FieldRange range = {};                      // of a number, or of each number
   std::span<const char* const> choices = {};  // of a string; empty: any
+  // It forbids tokens, which a grammar may put into an answer without a draw. So a request that
+  // sets it has no response_format.
+  bool forbids_tokens = false;
+
+  constexpr Field ForbidsTokens() const {
+    Field field = *this;
+    field.forbids_tokens = true;
+    return field;
+  }
 };
 
 // `"a", "b" or "c"`

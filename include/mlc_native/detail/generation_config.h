@@ -197,11 +197,13 @@ void VisitSamplingFields(Visitor&& visit) {
         &GenerationConfig::repetition_penalty);
   visit(Field{"logit_bias", "token id -> [-100, 100].", Between(-100, 100)},
         &GenerationConfig::logit_bias);
-  visit(Field{"allowed_token_ids", "the only tokens that an answer may have; not empty."},
+  visit(Field{"allowed_token_ids", "the only tokens that an answer may have; not empty."}
+            .ForbidsTokens(),
         &GenerationConfig::allowed_token_ids);
   visit(Field{"bad_words",
               "texts that an answer never has, as the tokens that the tokenizer makes of them at "
-              "the beginning of a text and behind a space."},
+              "the beginning of a text and behind a space."}
+            .ForbidsTokens(),
         &GenerationConfig::bad_words);
   visit(Field{"seed", "of the draws; None draws one."}, &GenerationConfig::seed);
   visit(Field{"logprobs", "report the log probability of each token."},

@@ -16,6 +16,7 @@ using ::testing::IsEmpty;
 
 constexpr int64_t kVocabSize = 70;
 constexpr int32_t kEos = 69;
+const std::vector<int32_t> kPrompt = {3, 1, 2};
 
 // The tokens that stay allowed of those in `before`, all by default.
 std::vector<int32_t> Allowed(const GenerationConfig& config, std::vector<int32_t> generated,
@@ -23,7 +24,9 @@ std::vector<int32_t> Allowed(const GenerationConfig& config, std::vector<int32_t
   std::vector<int32_t> mask(TokenMaskWords(kVocabSize), before.empty() ? -1 : 0);
   for (int32_t id : before) SetTokenBit(mask, id, true);
   const int32_t eos[] = {kEos};
-  ForbidByLimits(config, eos, generated, std::ssize(generated), mask);
+  std::vector<int32_t> tokens = kPrompt;
+  tokens.insert(tokens.end(), generated.begin(), generated.end());
+  ForbidByLimits(config, eos, {tokens, std::ssize(kPrompt), std::ssize(generated)}, mask);
   std::vector<int32_t> allowed;
   for (int32_t id = 0; id < kVocabSize; ++id) {
     if (HasTokenBit(mask, id)) allowed.push_back(id);
