@@ -1,4 +1,5 @@
-"""Builds mlc_native: csrc/CMakeLists.txt for the C++ part, Cython for pyx/.
+"""Builds mlc_native: csrc/CMakeLists.txt for the C++ part, Cython for pyx/, and the Python files
+that tools/make_arguments.py writes.
 
 The C++ build directory is build/<tag>, so wheels, editable installs and tools/test.sh share one
 incremental build. Environment: MLC_NATIVE_BUILD_TESTS=1 and MLC_NATIVE_BUILD_BENCH=1 add the C++
@@ -144,6 +145,7 @@ def index_page() -> str:
     return re.sub(r"^ *<!-- test: .* -->\n", "", "".join(blocks), flags=re.MULTILINE)
 
 
+run([sys.executable, ROOT / "tools" / "make_arguments.py"])
 setup(
     long_description=index_page(),
     long_description_content_type="text/markdown",

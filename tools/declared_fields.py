@@ -1,7 +1,8 @@
 """The fields of the configs, read from the text of include/mlc_native/detail/*_config.h.
 
-The package asks the compiled engine instead (``_core.describe_engine_fields``); tools that run
-without a build read the sources. tests/python/test_declared_fields.py compares the two.
+The package asks the compiled engine instead (``_core.describe_engine_fields`` and
+``_core.generation_field_docs``); tools that run without a build read the sources.
+tests/python/test_declared_fields.py compares the two.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ MEMBER = re.compile(r"^  ([\w:<>, ]+?)\s+(\w+)(?:\s+=\s+([^;]+)|\{\})?;", re.MUL
 TYPES = {
     "bool": "bool",
     "double": "float",
+    "int32_t": "int",
     "int64_t": "int",
     "std::string": "str",
+    "std::vector<int32_t>": "list[int]",
     "std::vector<std::string>": "list[str]",
 }
 
@@ -44,18 +47,29 @@ def docs(header: str) -> dict[str, str]:
 
 def engine_fields() -> list[DeclaredField]:
     """The fields of EngineConfig."""
-    text = (CONFIG / "engine_config.h").read_text()
-    body = text.split("EngineConfig {")[1].split("\n};")[0]
+    return _fields("engine_config.h", "EngineConfig")
+
+
+def generation_fields() -> list[DeclaredField]:
+    """The fields of GenerationConfig that are numbers, texts, booleans, enums or lists of them."""
+    return _fields("generation_config.h", "GenerationConfig")
+
+
+def _fields(header: str, config: str) -> list[DeclaredField]:
+    text = (CONFIG / header).read_text()
+    body = re.split(rf"struct (?:MLC_NATIVE_API )?{config} {{", text)[1].split("\n};")[0]
     members = {name: (kind, default) for kind, name, default in MEMBER.findall(body)}
     fields = []
-    for name, doc in docs("engine_config.h").items():
+    for name, doc in docs(header).items():
+        if name not in members:  # of a struct in it
+            continue
         kind, default = members[name]
         optional = re.fullmatch(r"std::optional<([\w:]+)>", kind)
         if optional:
             fields.append(DeclaredField(name, TYPES[optional[1]], [], None, doc))
         elif kind in TYPES:
             fields.append(DeclaredField(name, TYPES[kind], [], _value(kind, default), doc))
-        else:
+        elif f"kEnumNames<{kind}> =" in text:
             names = _enum_names(text, kind)
             fields.append(DeclaredField(name, "str", [*names.values()], names.get(default), doc))
     return fields

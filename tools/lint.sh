@@ -14,6 +14,7 @@ if [ "${1:-}" = --fix ]; then
   exit
 fi
 failed=0
+python3 tools/make_arguments.py || failed=1 # which mypy reads
 ruff check . || failed=1
 mypy || failed=1
 clang-format --dry-run -Werror "${cpp[@]}" 2>&1 | grep -E 'error:' | cut -d: -f1 | sort | uniq -c | head -40

@@ -78,7 +78,7 @@ class Sources:
             candidates = [base.with_suffix(".py"), base / "__init__.py", base / "__init__.pyi"]
             path = next((path for path in candidates if path.is_file()), None)
             if path is None:
-                raise SystemExit(f"{name}: no such module")
+                raise SystemExit(f"{name}: no such module (tools/make_arguments.py writes two)")
             self._modules[name] = ast.parse(path.read_text(), str(path))
         return self._modules[name]
 

@@ -1,22 +1,23 @@
 """SamplingOptions: what all kinds of requests let a caller set. GenerationConfig: all of a request.
 
-The documentation, the ranges and the defaults of the options are declared in
-include/mlc_native/detail/generation_config.h; this module declares their Python types. The OpenAI
-requests, the fields of ``extra_body`` and the ``/set`` command of the chat derive from
-SamplingOptions.
+The options, their ranges and their documentation are declared in
+include/mlc_native/detail/generation_config.h. Those that have the same type in Python are fields of
+DeclaredOptions, which the build writes; the others are declared here. The OpenAI requests, the
+fields of ``extra_body`` and the ``/set`` command of the chat derive from SamplingOptions.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from mlc_native import _core
 from mlc_native.errors import InvalidRequest, invalid_request, shown
 from mlc_native.protocol.debug_protocol import DebugConfig
+from mlc_native.protocol.declared_options import DeclaredOptions
 from mlc_native.protocol.response_format import RequestResponseFormat
 from mlc_native.protocol.validation import invalid_fields
 from mlc_native.tokenizers import Tokenizer
@@ -24,33 +25,14 @@ from mlc_native.tokenizers import Tokenizer
 MAX_LOGIT_BIAS = 1 << 19  # more tokens than any vocabulary has
 
 
-class SamplingOptions(BaseModel):
+class SamplingOptions(DeclaredOptions):
     """Options that every kind of request has by the same name, and that the engine has, too."""
 
     model_config = ConfigDict(extra="forbid")
 
-    n: int = 1
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = Field(default=None, min_length=1)
     bad_words: list[str | list[int]] | None = None
-    max_tokens: int | None = None
-    min_tokens: int | None = None
-    seed: int | None = None
-    stop_token_ids: list[int] | None = None
-    include_stop_str_in_output: bool = False
-    skip_special_tokens: bool = True
-    truncate_prompt_tokens: int | None = None
-    prompt_logprobs: int | None = None
-    priority: Literal["high", "normal", "low"] = "normal"
-    queue_timeout_s: float | None = None
-    timeout_s: float | None = None
     cache_salt: str | None = Field(default=None, min_length=1)
     response_format: RequestResponseFormat | None = None
 

@@ -7,12 +7,14 @@ import json
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from mlc_native import EngineConfig, _core
 from mlc_native.cli.overrides import add_engine_flags, engine_config_from_flags
 from mlc_native.errors import InvalidConfig
+from mlc_native.protocol.declared_options import DeclaredOptions
 from mlc_native.protocol.generation_config import GenerationConfig, SamplingOptions
 from mlc_native.protocol.openai_api_protocol import (
     EXTRA_FIELDS,
@@ -80,6 +82,24 @@ def test_a_generation_config_has_the_fields_of_the_engine() -> None:
     # A default that Python names is the engine's.
     written = json.loads(GenerationConfig().apply_to(_core.GenerationConfig()).as_json())
     assert written == json.loads(_core.GenerationConfig().as_json())
+
+
+def other_value(kind: Any, default: Any) -> Any:
+    """A value of a type that is not the default."""
+    kinds = [arg for arg in get_args(kind) if arg is not type(None)] or [kind]
+    values = {bool: not default, int: 3, float: 0.25, str: "x", list[int]: [3, 4]}
+    return values[kinds[0]] if kinds[0] in values else next(k for k in kinds if k != default)
+
+
+def test_every_declared_option_reaches_the_engine() -> None:
+    kinds = get_type_hints(DeclaredOptions)
+    assert {"temperature", "min_tokens", "priority", "stop_token_ids"} < set(kinds)
+    unset = json.loads(GenerationConfig().apply_to(_core.GenerationConfig()).as_json())
+    for name, field in DeclaredOptions.model_fields.items():
+        value = other_value(kinds[name], field.get_default())
+        config = GenerationConfig(**{name: value}).apply_to(_core.GenerationConfig())
+        assert json.loads(config.as_json()) == {**unset, name: value}
+        assert getattr(config, name) == value
 
 
 def test_requests_take_every_sampling_option() -> None:

@@ -14,8 +14,10 @@ import pytest
 
 from mlc_native import _stream_bridge, _text_event
 
-PACKAGE = Path(__file__).resolve().parents[2] / "mlc_native"
-UPDATE = "python -m nanobind.stubgen -q -r -m mlc_native._core -O mlc_native"
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "mlc_native"
+PATTERNS = "tools/stub_patterns.txt"
+UPDATE = f"python -m nanobind.stubgen -q -p {PATTERNS} -r -m mlc_native._core -O mlc_native"
 
 
 def stubs(package: Path) -> dict[str, str]:
@@ -25,7 +27,8 @@ def stubs(package: Path) -> dict[str, str]:
 
 def generated(out: Path) -> dict[str, str]:
     """The stubs of the installed module, as nanobind's generator writes them now."""
-    command = [sys.executable, *UPDATE.split()[1:-1], str(out)]
+    arguments = [str(ROOT / arg) if arg == PATTERNS else arg for arg in UPDATE.split()[1:-1]]
+    command = [sys.executable, *arguments, str(out)]
     environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=out)
     assert done.returncode == 0, done.stdout + done.stderr
