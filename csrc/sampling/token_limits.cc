@@ -17,15 +17,28 @@ void ForbidLastOf(std::span<const int32_t> bad, std::span<const int32_t> generat
   }
 }
 
+// What would repeat a sequence of `size` tokens.
+void ForbidRepeats(std::span<const int32_t> tokens, int64_t size, std::span<int32_t> mask) {
+  const auto num_before = static_cast<size_t>(size - 1);
+  if (tokens.size() <= num_before) return;
+  const std::span<const int32_t> before = tokens.last(num_before);
+  for (size_t next = num_before; next < tokens.size(); ++next) {
+    if (std::ranges::equal(tokens.subspan(next - num_before, num_before), before)) {
+      SetTokenBit(mask, tokens[next], false);
+    }
+  }
+}
+
 }  // namespace
 
 bool LimitsTokens(const GenerationConfig& config, int64_t num_generated) {
   return num_generated < config.min_tokens || !config.allowed_token_ids.empty() ||
-         !config.bad_words.empty();
+         !config.bad_words.empty() || config.no_repeat_ngram_size > 0;
 }
 
 bool LimitsDependOnTokens(const GenerationConfig& config) {
-  return std::ranges::any_of(config.bad_words, [](const auto& bad) { return bad.size() > 1; });
+  return config.no_repeat_ngram_size > 0 ||
+         std::ranges::any_of(config.bad_words, [](const auto& bad) { return bad.size() > 1; });
 }
 
 void ForbidByLimits(const GenerationConfig& config, std::span<const int32_t> eos_token_ids,
@@ -39,6 +52,9 @@ void ForbidByLimits(const GenerationConfig& config, std::span<const int32_t> eos
   }
   for (const std::vector<int32_t>& bad : config.bad_words) {
     ForbidLastOf(bad, history.generated(), mask);
+  }
+  if (config.no_repeat_ngram_size > 0) {
+    ForbidRepeats(history.tokens, config.no_repeat_ngram_size, mask);
   }
 }
 

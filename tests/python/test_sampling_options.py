@@ -1,18 +1,21 @@
-"""min_tokens, allowed_token_ids, bad_words, skip_special_tokens, include_stop_str_in_output and
-truncate_prompt_tokens, through every façade."""
+"""min_tokens, allowed_token_ids, bad_words, no_repeat_ngram_size, skip_special_tokens,
+include_stop_str_in_output and truncate_prompt_tokens, through every façade."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
-from facades import ALL_FACADES, OPENAI_FACADES
+from facades import ALL_FACADES, OPENAI_FACADES, SyncFacade
 from fake_model import EOS
 
 from mlc_native import EngineConfig, MLCEngine, SyncMLCEngine
 from mlc_native.errors import InvalidRequest
 from mlc_native.protocol.generation_config import GenerationConfig, bad_word_tokens
+from mlc_native.support.model_source import resolve_model
+from mlc_native.tokenizers import Tokenizer
 
 MakeModel = Callable[..., str]
 pytestmark = pytest.mark.both_step_kinds
@@ -123,6 +126,38 @@ def test_bad_words_are_spelled_with_and_without_a_space() -> None:
     assert bad_word_tokens([[7]], None) == [[7]]
 
 
+def test_no_sequence_of_tokens_comes_twice(facade: Any) -> None:
+    prompt = [*b"xbcy"]
+    tokens = prompt + facade.generate(prompt, greedy(no_repeat_ngram_size=2)).token_ids[0]
+    assert len(tokens) > len(prompt) + 3
+    assert tokens[4:6] == [*b"ab"]
+    assert tokens[6] != ord("c")  # "bc" is in the prompt
+    pairs = [*pairwise(tokens)]
+    assert len(set(pairs)) == len(pairs)
+    assert text(facade, no_repeat_ngram_size=100) == (ANSWER, "stop")
+    with pytest.raises(InvalidRequest, match=r"should be at least 0 \(0 is off\), got -1"):
+        text(facade, no_repeat_ngram_size=-1)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_no_repeat_ngram_size_is_that_of_transformers(size: int) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = resolve_model("demo")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="float32")
+    engine = SyncFacade(folder, dtype="float32", device="cpu", verbose=False)
+    prompt = Tokenizer(folder).encode("Count to five. Count to five. Count")
+    config = greedy(no_repeat_ngram_size=size, max_tokens=40)
+    found = engine.generate(prompt, config).token_ids[0]
+    inputs = transformers.BatchEncoding({"input_ids": [prompt]}, tensor_type="pt")
+    wanted = model.generate(
+        **inputs, max_new_tokens=40, do_sample=False, no_repeat_ngram_size=size
+    )[0].tolist()
+    plain = engine.generate(prompt, greedy(max_tokens=40)).token_ids[0]
+    engine.terminate()
+    assert prompt + found == wanted[: len(prompt) + len(found)]
+    assert found != plain
+
+
 @pytest.mark.parametrize("name", ["allowed_token_ids", "bad_words"])
 def test_token_limits_and_a_grammar_contradict_each_other(facade: Any, name: str) -> None:
     values: dict[str, Any] = {"allowed_token_ids": [1], "bad_words": [[1]]}
@@ -203,6 +238,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"allowed_token_ids": [*range(40, 90)]},
     {"bad_words": [[byte] for byte in range(0, 256, 2)]},
     {"bad_words": [[first, second] for first in range(60, 90) for second in range(0, 256, 5)]},
+    {"no_repeat_ngram_size": 1},
     {"bad_words": [[70], [71, 72]], "min_tokens": 4, "presence_penalty": 1.5},
 ]
 

@@ -94,6 +94,7 @@ struct MLC_NATIVE_API GenerationConfig {
   LogitBias logit_bias;
   std::vector<int32_t> allowed_token_ids;
   std::vector<std::vector<int32_t>> bad_words;
+  int64_t no_repeat_ngram_size = 0;
   std::optional<int64_t> seed;
 
   bool logprobs = false;
@@ -205,6 +206,12 @@ void VisitSamplingFields(Visitor&& visit) {
               "the beginning of a text and behind a space."}
             .ForbidsTokens(),
         &GenerationConfig::bad_words);
+  visit(Field{"no_repeat_ngram_size",
+              "no sequence of this many tokens occurs twice in the prompt and the answer, as in "
+              "transformers; 0 is off.",
+              AtLeast(0, "should be at least 0 (0 is off)")}
+            .ForbidsTokens(),
+        &GenerationConfig::no_repeat_ngram_size);
   visit(Field{"seed", "of the draws; None draws one."}, &GenerationConfig::seed);
   visit(Field{"logprobs", "report the log probability of each token."},
         &GenerationConfig::logprobs);

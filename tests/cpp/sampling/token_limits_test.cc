@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <map>
 #include <random>
 #include <vector>
 
@@ -98,6 +100,44 @@ TEST(TokenLimits, OnlySequencesOfSeveralTokensDependOnTheAnswer) {
   EXPECT_FALSE(LimitsDependOnTokens(config));
   config.bad_words.push_back({1, 2});
   EXPECT_TRUE(LimitsDependOnTokens(config));
+}
+
+// Against a count of the sequences that there would be.
+TEST(TokenLimits, NoSequenceComesTwice) {
+  std::mt19937 random(12);
+  int num_forbidden = 0;
+  for (int run = 0; run < 300; ++run) {
+    GenerationConfig config;
+    config.no_repeat_ngram_size = 1 + static_cast<int64_t>(random() % 4);
+    const auto size = static_cast<size_t>(config.no_repeat_ngram_size);
+    std::vector<int32_t> generated(random() % 12);
+    for (int32_t& id : generated) id = static_cast<int32_t>(random() % 4);
+    std::vector<int32_t> expected;
+    for (int32_t next = 0; next < 4; ++next) {
+      std::vector<int32_t> all = kPrompt;
+      all.insert(all.end(), generated.begin(), generated.end());
+      all.push_back(next);
+      std::map<std::vector<int32_t>, int> counts;
+      for (size_t i = 0; i + size <= all.size(); ++i) {
+        ++counts[std::vector<int32_t>(all.begin() + i, all.begin() + i + size)];
+      }
+      const bool repeats =
+          all.size() >= size && counts[std::vector<int32_t>(all.end() - size, all.end())] > 1;
+      repeats ? void(++num_forbidden) : expected.push_back(next);
+    }
+    EXPECT_TRUE(LimitsTokens(config, 0));
+    EXPECT_TRUE(LimitsDependOnTokens(config));
+    EXPECT_EQ(Allowed(config, generated, {0, 1, 2, 3}), expected) << size;
+  }
+  EXPECT_GT(num_forbidden, 300);
+}
+
+TEST(TokenLimits, ASequenceLongerThanTheTokensForbidsNothing) {
+  GenerationConfig config;
+  for (const int64_t size : {int64_t{5}, std::numeric_limits<int64_t>::max()}) {
+    config.no_repeat_ngram_size = size;
+    EXPECT_EQ(std::ssize(Allowed(config, {3})), kVocabSize);
+  }
 }
 
 }  // namespace
