@@ -57,6 +57,7 @@ EngineParts LoadParts(const EngineConfig& config, const std::string& device,
   if (!config.num_threads) with_threads.num_threads = AvailableCpus();
   EngineParts parts;
   parts.defaults = ReadModelDefaults(config.model);
+  if (config.sampling_defaults == "openai") parts.defaults.generation = {};
   const std::string tokenizer = TokenizerJson(config.model);
   if (!tokenizer.empty()) {
     parts.token_table = TokenTable::FromTokenizerJson(tokenizer, config.visible_special_tokens);

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from facades import ALL_FACADES, OPENAI_FACADES
 
+from mlc_native.errors import InvalidConfig
 from mlc_native.protocol.generation_config import GenerationConfig
 
 MakeModel = Callable[..., str]
@@ -44,13 +45,23 @@ def openai_engine(request: pytest.FixtureRequest, fake_lib: str) -> Iterator[Mad
 def _make(facade: Any, fake_lib: str) -> Iterator[Made]:
     engines: list[Any] = []
 
-    def make(model: str) -> Any:
-        engines.append(facade(model, model_lib=fake_lib))
+    def make(model: str, **settings: Any) -> Any:
+        engines.append(facade(model, model_lib=fake_lib, **settings))
         return engines[-1]
 
     yield make
     for engine in engines:
         engine.terminate()
+
+
+def test_sampling_defaults_of_openai(with_defaults: Callable[..., str], any_engine: Made) -> None:
+    fields = {"max_new_tokens": 3, "do_sample": False, "eos_token_id": ord("e")}
+    model = with_defaults(fields, answer="abcdef")
+    assert any_engine(model).generate("x", GenerationConfig()).texts == ["abc"]
+    engine = any_engine(model, sampling_defaults="openai")
+    assert engine.generate("x", GenerationConfig()).texts == ["abcd"]
+    with pytest.raises(InvalidConfig, match='"sampling_defaults" must be one of "model" or'):
+        any_engine(model, sampling_defaults="x")
 
 
 def test_max_new_tokens(with_defaults: Callable[..., str], any_engine: Made) -> None:

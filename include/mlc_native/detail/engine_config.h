@@ -102,6 +102,7 @@ struct MLC_NATIVE_API EngineConfig {
 
   double grammar_compile_timeout_s = 10;
   int64_t grammar_cache_bytes = 268435456;  // 256 MiB
+  std::string sampling_defaults = "model";
   std::optional<std::string> chat_template;
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
@@ -242,6 +243,7 @@ void VisitStepFields(Visitor&& visit) {
 
 template <typename Visitor>
 void VisitTextFields(Visitor&& visit) {
+  static constexpr const char* kDefaults[] = {"model", "openai"};
   visit(Field{"grammar_compile_timeout_s",
               "for the grammar of one response_format, (0, 3600] "
               "seconds.",
@@ -250,6 +252,12 @@ void VisitTextFields(Visitor&& visit) {
   visit(Field{"grammar_cache_bytes", "compiled grammars that are kept for reuse; 0 keeps none.",
               Between(0, static_cast<double>(int64_t{1} << 50))},
         &EngineConfig::grammar_cache_bytes);
+  visit(Field{"sampling_defaults",
+              "what applies where a request says nothing, as in SGLang: \"model\" (its "
+              "generation_config.json) or \"openai\" (temperature 1 and no limits).",
+              {},
+              kDefaults},
+        &EngineConfig::sampling_defaults);
   visit(Field{"chat_template",
               "a Jinja template, or the path of a file with one, that renders chats instead of the "
               "model's. For the Python engines."},
