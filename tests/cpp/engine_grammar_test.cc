@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "mlc_native/tokenizer.h"
 #include "support/error.h"
 #include "testing/test_engine.h"
 #include "testing/threaded_harness.h"

@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "mlc_native/tokenizer.h"
 #include "testing/failing_steps.h"
 #include "testing/test_engine.h"
 #include "testing/threaded_harness.h"

@@ -4,6 +4,7 @@
 #include <new>
 #include <string>
 
+#include "mlc_native/tokenizer.h"
 #include "testing/failing_steps.h"
 #include "testing/test_engine.h"
 

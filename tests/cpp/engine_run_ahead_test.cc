@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "mlc_native/tokenizer.h"
 #include "observe/event_trace.h"
 #include "testing/test_engine.h"
 #include "testing/virtual_clock.h"

@@ -1,0 +1,121 @@
+#include "testing/test_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/error.h"
+
+namespace mlc_native::testing {
+
+EngineConfig TestEngineSetup::Apply(EngineConfig config) const {
+  if (!model_folder.empty()) config.model = model_folder;
+  config.max_num_sequence = max_num_sequence;
+  config.prefill_chunk_size = prefill_chunk_size;
+  config.max_total_sequence_length = max_total_sequence_length.value_or(num_pages * kKvPageSize);
+  config.max_single_sequence_length = max_single_sequence_length;
+  config.prefill_mode = prefill_mode;
+  config.prefix_cache_mode = prefix_cache_mode;
+  config.prefix_cache_max_num_recycling_seqs = max_num_recycling_seqs;
+  config.timeout_s = timeout_s;
+  config.queue_timeout_s = queue_timeout_s;
+  config.max_queue_length = max_queue_length;
+  return config;
+}
+
+GenerationConfig Greedy(int64_t max_tokens, int32_t n) {
+  GenerationConfig config;
+  config.temperature = 0;
+  config.max_tokens = max_tokens;
+  config.n = n;
+  config.seed = 0;
+  return config;
+}
+
+GenerationConfig Sampled(int64_t max_tokens, int64_t seed, int32_t n) {
+  GenerationConfig config = Greedy(max_tokens, n);
+  config.temperature = 1;
+  config.seed = seed;
+  return config;
+}
+
+std::vector<int32_t> Prompt(int64_t length, int32_t salt) {
+  std::vector<int32_t> tokens(length);
+  for (int64_t i = 0; i < length; ++i) {
+    tokens[i] = static_cast<int32_t>((i * 7 + salt * 13 + 1) % 200);
+  }
+  return tokens;
+}
+
+std::vector<int32_t> Oracle(const FakeModelOptions& model, std::vector<int32_t> history,
+                            int64_t num_tokens) {
+  std::vector<int32_t> answer;
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    answer.push_back(FakeModel::NextToken(model, history));
+    history.push_back(answer.back());
+  }
+  return answer;
+}
+
+TestEngine::TestEngine(const TestEngineSetup& setup) {
+  auto model = std::make_unique<FakeModel>(setup.model);
+  model_ = model.get();
+  ModelDefaults defaults;
+  defaults.eos_token_ids = setup.eos_token_ids;
+  EngineOptions options;
+  options.trace_recorder = setup.trace;
+  options.now = setup.now;
+  options.create_grammar_compiler = FakeGrammarFactory(setup.grammar);
+  options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
+    if (intercept) return intercept(std::move(outputs));
+    Receive(outputs);
+  };
+  engine_ =
+      Engine::FromModel(std::move(model), setup.Apply({}), defaults, setup.token_table, options);
+}
+
+TestEngine::~TestEngine() = default;
+
+void TestEngine::Receive(const std::vector<RequestStreamOutput>& outputs) {
+  checker_.Receive(outputs);
+  if (on_outputs) on_outputs(outputs);
+}
+
+void TestEngine::Add(const std::string& id, std::vector<int32_t> prompt,
+                     const GenerationConfig& config) {
+  std::vector<Data> inputs;
+  inputs.emplace_back(TokenData{std::move(prompt)});
+  AddRequest(engine_->CreateRequest(id, std::move(inputs), config));
+}
+
+void TestEngine::AddRequest(RequestPtr request) {
+  checker_.Add(*request);
+  try {
+    engine_->AddRequest(request);
+  } catch (const QueueFull&) {
+    checker_.Forget(request->id);
+    throw;
+  }
+}
+
+void TestEngine::Step() {
+  engine_->Step();
+  engine_->AuditPages();
+  ++num_steps_;
+}
+
+void TestEngine::Run(int64_t max_steps) {
+  while (!engine_->Empty() && max_steps-- > 0) Step();
+  ExpectIdle();
+}
+
+void TestEngine::ExpectIdle() {
+  EXPECT_TRUE(engine_->Empty()) << engine_->DebugCall("dump_state");
+  engine_->AuditPages();
+  checker_.ExpectAllFinal();
+}
+
+}  // namespace mlc_native::testing
