@@ -45,4 +45,4 @@ mkdir -p $build
 quietly core
 tests="$(printf '%s\n' "${targets[@]}" | grep '_test$' | paste -sd '|')"
 [ -z "$tests" ] || ctest --test-dir $build/core -j "$(nproc)" --timeout 3600 \
-  --output-on-failure --no-tests=error -R "^($tests)\$"
+  --output-on-failure --no-tests=error -R "^($tests)(_[0-9]+)?\$"

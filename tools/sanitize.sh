@@ -41,7 +41,7 @@ run_tests() { # run_tests KIND [FOLDERS...]
   local pattern
   pattern="$(IFS='|'; echo "${*:2}")"
   ctest --test-dir "build/$1" -j "$jobs" --timeout 3600 --output-on-failure --no-tests=error \
-    -R "^(${pattern:-.*})_.*test\$"
+    -R "^(${pattern:-.*})_.*test(_[0-9]+)?\$"
 }
 simulate() { "build/$1/tests/mlc_native_sim" --seeds "1..$seeds" --jobs "$jobs"; }
 

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,12 +51,29 @@ def test_every_test_file_has_tests() -> None:
 
 
 def ctest_programs(build_dir: str) -> list[str]:
-    """The programs that ctest runs, each without arguments that would leave tests out."""
+    """The programs that ctest runs, none with arguments, which could leave tests out."""
     command = ["ctest", "--test-dir", build_dir, "--show-only=json-v1"]
     answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    commands = [test["command"] for test in json.loads(answer)["tests"]]
-    assert [c for c in commands if len(c) != 1] == []
-    return [program for (program,) in commands]
+    return programs_of(json.loads(answer)["tests"])
+
+
+def programs_of(entries: list[dict[str, Any]]) -> list[str]:
+    """The programs of ctest's entries, each once; of what is run in shards, all must be there."""
+    assert [e["name"] for e in entries if len(e["command"]) != 1] == []
+    shards: dict[tuple[str, ...], list[int]] = {}  # by the ways to run a program
+    totals: dict[tuple[str, ...], int] = {}
+    for entry in entries:
+        properties = {p["name"]: p["value"] for p in entry.get("properties", [])}
+        variables = dict(v.split("=", 1) for v in properties.get("ENVIRONMENT", []))
+        total = int(variables.pop("GTEST_TOTAL_SHARDS", "1"))
+        index = int(variables.pop("GTEST_SHARD_INDEX", "0"))
+        way = (*entry["command"], *(f"{name}={value}" for name, value in variables.items()))
+        assert totals.setdefault(way, total) == total, way
+        shards.setdefault(way, []).append(index)
+    assert {way: sorted(indices) for way, indices in shards.items()} == {
+        way: list(range(total)) for way, total in totals.items()
+    }
+    return sorted({way[0] for way in shards})
 
 
 def test_ctest_runs_every_test() -> None:
@@ -74,6 +92,24 @@ def test_ctest_runs_every_test() -> None:
         if not test.startswith("DISABLED_") and not listed(names, suite, test)
     ]
     assert missing == []
+
+
+def test_the_shards_of_a_program() -> None:
+    def entry(total: int, index: int, *more: str) -> dict[str, Any]:
+        values = [f"GTEST_TOTAL_SHARDS={total}", f"GTEST_SHARD_INDEX={index}", *more]
+        properties = [{"name": "ENVIRONMENT", "value": values}]
+        return {"name": "a", "command": ["a_test"], "properties": properties}
+
+    whole = {"name": "b", "command": ["b_test"]}
+    assert programs_of([entry(2, 1), entry(2, 0), whole]) == ["a_test", "b_test"]
+    for incomplete in (
+        [entry(2, 0)],
+        [entry(2, 0), entry(2, 0)],
+        [entry(2, 0), entry(3, 1)],
+        [entry(2, 0), entry(2, 1, "MODE=1")],
+    ):
+        with pytest.raises(AssertionError):
+            programs_of(incomplete)
 
 
 def test_the_macro_reader() -> None:
