@@ -10,6 +10,8 @@ file(GLOB binding_sources CONFIGURE_DEPENDS bindings/*.cc)
 list(FILTER binding_sources EXCLUDE REGEX "/c_api[^/]*\\.cc$")
 nanobind_add_module(_core NB_STATIC NOMINSIZE ${binding_sources})
 mlc_native_unity(_core ${binding_sources})
+# nanobind's own sources may be compiled as one file (its src/nb_combined.cpp), in a third of the time.
+set_target_properties(nanobind-static PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
 target_link_libraries(_core PRIVATE mlc_native mlc_native_options mlc_native_json)
 set_target_properties(_core PROPERTIES
   INSTALL_RPATH "$ORIGIN/lib" LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/python)
