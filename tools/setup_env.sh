@@ -94,7 +94,8 @@ system_packages() {
 }
 
 # python_environment [torch]: the environment with the build requirements; `torch` comes first and
-# with an exact version, so that no later package draws another build of it.
+# with an exact version, so that no later package draws another build of it. Python makes the bytecode
+# of what is imported; pip would make that of every file.
 python_environment() {
   local python
   python="$(find_python)"
@@ -114,10 +115,10 @@ PY
   [ ${#requires[@]} -gt 1 ] || die "no build requirements in pyproject.toml"
   if [[ " $* " = *" torch "* ]]; then
     say "torch"
-    logged "$PYTHON" -m pip install -q "torch==${MLC_NATIVE_TORCH:-2.13.0}" || die "torch could not be installed"
+    logged "$PYTHON" -m pip install -q --no-compile "torch==${MLC_NATIVE_TORCH:-2.13.0}" || die "torch could not be installed"
   fi
   say "build requirements"
-  logged "$PYTHON" -m pip install -q "${requires[@]}" || die "build requirements could not be installed"
+  logged "$PYTHON" -m pip install -q --no-compile "${requires[@]}" || die "build requirements could not be installed"
 }
 
 # install_package [extras]: editable, from the shared build directory; output only when it fails.
@@ -125,7 +126,7 @@ install_package() {
   say "building and installing mlc_native (log: build/install.log)"
   mkdir -p "$ROOT/build"
   if ! with_progress "$ROOT/build/install.log" \
-      "$PYTHON" -m pip install -v --no-build-isolation -e "$ROOT${1:-}"; then
+      "$PYTHON" -m pip install -v --no-compile --no-build-isolation -e "$ROOT${1:-}"; then
     tail -n 80 "$ROOT/build/install.log"
     die "the build failed (see above, or build/install.log)"
   fi
