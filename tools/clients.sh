@@ -39,8 +39,21 @@ run() { # run SET [OPTIONS...]
   MLC_NATIVE_PYTHON="$PYTHON" "build/clients/$1/bin/python" -m pytest -q "tests/clients/$1" \
     -o cache_dir="$ROOT/build/clients/$1/cache" "${@:2}"
 }
-status=0
+# The sets wait for servers most of the time, so they run at once.
+declare -A runs
+again=()
 for set in "$@"; do
-  run "$set" || { say "again: what failed" && run "$set" --lf; } || status=1
+  run "$set" >"build/clients/$set.log" 2>&1 &
+  runs[$set]=$!
+done
+for set in "$@"; do
+  wait "${runs[$set]}" && failed=0 || failed=1
+  cat "build/clients/$set.log"
+  [ $failed = 0 ] || again+=("$set")
+done
+status=0
+for set in "${again[@]}"; do
+  say "again: what failed of $set"
+  run "$set" --lf || status=1
 done
 exit $status
