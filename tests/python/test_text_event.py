@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlc_native._text_event import TextEvent
 
+EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates, too
 
 
@@ -23,6 +24,7 @@ def event_of(*names: str) -> TextEvent:
     return TextEvent(*json_bytes(dict.fromkeys(names, "?")).split(b"?"))
 
 
+@EXAMPLES
 @given(ANY_TEXT)
 def test_an_event_is_what_json_writes(text: str) -> None:
     for names in [("a",), ("a", "b")]:

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
@@ -26,10 +26,12 @@ MESSAGES = [{"role": "user", "content": "hi"}]
 CONFIG = ServerConfig()
 CHAT = ChatResponder(ChatCompletionRequest(messages=MESSAGES), "id", "m")
 COMPLETION = CompletionResponder(CompletionRequest(prompt="hi"), "id", "m", echo="")
+EXAMPLES = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 ANY_TEXT = st.text(st.characters(exclude_categories=()), min_size=1)
 KINDS = st.sampled_from(["content", "reasoning"])
 
 
+@EXAMPLES
 @given(ANY_TEXT, st.integers(0, 3), KINDS, st.booleans())
 def test_both_ways_write_the_same_for_chats(
     text: str, index: int, kind: Any, has_usage: bool
@@ -41,6 +43,7 @@ def test_both_ways_write_the_same_for_chats(
     assert dialect.text_events(added) == dialect.events(CHAT.chunk(added))
 
 
+@EXAMPLES
 @given(ANY_TEXT, st.integers(0, 3), st.booleans())
 def test_both_ways_write_the_same_for_completions(text: str, index: int, has_usage: bool) -> None:
     options = {"stream_options": {"include_usage": True}} if has_usage else {}
@@ -49,6 +52,7 @@ def test_both_ways_write_the_same_for_completions(text: str, index: int, has_usa
     assert dialect.text_events(added) == dialect.events(COMPLETION.chunk(added))
 
 
+@EXAMPLES
 @given(st.lists(st.tuples(KINDS, ANY_TEXT)))
 def test_both_ways_write_the_same_messages(texts: list[tuple[Any, str]]) -> None:
     body = {"messages": MESSAGES, "max_tokens": 9, "stream": True, "stop_sequences": ["<end>"]}
@@ -58,6 +62,7 @@ def test_both_ways_write_the_same_messages(texts: list[tuple[Any, str]]) -> None
         assert direct.text_events(added) == over_chunks.events(CHAT.chunk(added))
 
 
+@EXAMPLES
 @given(st.lists(st.tuples(KINDS, ANY_TEXT)))
 def test_both_ways_write_the_same_responses(texts: list[tuple[Any, str]]) -> None:
     body = {"input": "hi", "stream": True}
