@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mlc_native._text_event import TextEvent
 from mlc_native.errors import MLCNativeError
 from mlc_native.serve.streams import AddedText
 from mlc_native.server.body import read_json
@@ -17,7 +18,7 @@ from mlc_native.server.gate import ERROR_BODY_KEY, send_json
 from mlc_native.server.messages_request import chat_body
 from mlc_native.server.state import ServerState
 from mlc_native.server.tokens import chat_tokens
-from mlc_native.server.wire import named_event, wire_finish
+from mlc_native.server.wire import named_event, text_event, wire_finish
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _ERROR_TYPES = {
@@ -208,17 +209,24 @@ class _Blocks:
     def __init__(self) -> None:
         self.count = 0
         self._kind: tuple[str, int] | None = None  # of the open block; the index of a call
+        self._event = TextEvent()  # that adds to the open block, if that is text or reasoning
 
     def text(self, text: str) -> bytes:
         """Events that add text."""
         opened = self._open(("text", 0), {"type": "text", "text": ""})
-        return opened + self._delta({"type": "text_delta", "text": text})
+        if opened:
+            self._event = text_event(lambda text: self._delta({"type": "text_delta", "text": text}))
+        return opened + self._event.write(text)
 
     def thinking(self, text: str) -> bytes:
         """Events that add reasoning."""
         block = {"type": "thinking", "thinking": "", "signature": ""}
         opened = self._open(("thinking", 0), block)
-        return opened + self._delta({"type": "thinking_delta", "thinking": text})
+        if opened:
+            self._event = text_event(
+                lambda text: self._delta({"type": "thinking_delta", "thinking": text})
+            )
+        return opened + self._event.write(text)
 
     def call(self, call: dict[str, Any]) -> bytes:
         """Events that add to a call."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
@@ -20,7 +21,7 @@ from mlc_native.serve.streams import AddedText
 from mlc_native.server.config import ServerConfig
 from mlc_native.server.errors import error_body
 from mlc_native.server.fields import Fields, create_fields, integer
-from mlc_native.server.wire import both_reasoning_names, json_bytes, wire_finish
+from mlc_native.server.wire import both_reasoning_names, json_bytes, text_event, wire_finish
 
 # kind -> prefix of ids, object of a whole answer, object of a chunk
 _NAMES = {
@@ -104,7 +105,7 @@ class OpenAIDialect:
         key = added.choice, added.kind
         event = self._text_events.get(key)
         if event is None:
-            event = self._text_events[key] = self._text_event(*key)
+            event = self._text_events[key] = text_event(partial(self._text_event, *key))
             self._started.add(added.choice)
         return event.write(added.text)
 
@@ -122,20 +123,12 @@ class OpenAIDialect:
         """See Dialect."""
         return b"data: " + error_body(error) + b"\n\n" + DONE
 
-    def _text_event(self, index: int, kind: str) -> TextEvent:
-        """The event that adds a text to a choice, cut where the text is."""
-        mark = uuid.uuid4().hex
-        choice: Fields = {"index": index, "text": mark}
-        if self._is_chat:
-            choice = {"index": index, "delta": self._text_delta(kind, mark)}
-        return TextEvent(*self._event(choice).split(mark.encode()))
-
-    def _text_delta(self, kind: str, text: str) -> Fields:
-        if kind == "content":
-            return {"content": text}
-        delta = {"reasoning_content": text}
+    def _text_event(self, index: int, kind: str, text: str) -> bytes:
+        if not self._is_chat:
+            return self._event({"index": index, "text": text})
+        delta = {"reasoning_content" if kind == "reasoning" else "content": text}
         both_reasoning_names(delta)
-        return delta
+        return self._event({"index": index, "delta": delta})
 
     def _usage_event(self, usage: BaseModel) -> bytes:
         if not self._includes_usage:

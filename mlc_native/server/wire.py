@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import uuid
+from collections.abc import Callable
 from typing import Any
 
+from mlc_native._text_event import TextEvent
 from mlc_native.server.errors import HttpError
 
 _WIRE_REASONS = ("stop", "length", "tool_calls")
@@ -19,6 +22,12 @@ def json_bytes(value: object) -> bytes:
 def named_event(kind: str, **fields: Any) -> bytes:
     """A server-sent event that has its type as a name and in its JSON."""
     return b"event: " + kind.encode() + b"\ndata: " + json_bytes({"type": kind, **fields}) + b"\n\n"
+
+
+def text_event(write: Callable[[str], bytes]) -> TextEvent:
+    """An event for any text. ``write`` makes it for one text."""
+    mark = uuid.uuid4().hex
+    return TextEvent(*write(mark).split(mark.encode()))
 
 
 def wire_finish(choice: dict[str, Any], has_output: bool) -> None:
