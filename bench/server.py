@@ -14,7 +14,7 @@ The CPU time is that of the answering process; the clients' is told apart. With 
 model costs nothing.
 
 With --slow, the pairs are the streams alone and alongside that many sockets, each of which sends a
-request byte by byte; the time between two pieces of a stream is measured.
+request byte by byte; the time between two arrivals of text is measured.
 """
 
 from __future__ import annotations
@@ -50,7 +50,37 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PATH = "/v1/chat/completions"
 SLOW_BYTE_S = 0.05
 SLOW_WRITES = 10
-NUM_FIRST = 50  # requests, one after the other, for the time to the first token
+NUM_FIRST = 100  # requests, one after the other, for the time to the first token
+
+
+class Seen:
+    """What one stream has shown. Times in seconds."""
+
+    def __init__(self) -> None:
+        self.num_events = 0
+        self.first_s = 0.0  # from the request to its first text
+        self.gaps_s: list[float] = []  # between arrivals of text
+        self._last = time.perf_counter()
+
+    def add(self, num_events: int) -> None:
+        """Text has arrived in so many events."""
+        now = time.perf_counter()
+        if self.first_s:
+            self.gaps_s.append(now - self._last)
+        else:
+            self.first_s = now - self._last
+        self._last = now
+        self.num_events += num_events
+
+
+Run = Callable[[int], Awaitable[Seen]]  # a stream of so many tokens
+
+
+def gaps_of(streams: list[Seen]) -> str:
+    """Percentiles of the times between arrivals of text."""
+    gaps = sorted(gap for seen in streams for gap in seen.gaps_s)
+    middle, late = gaps[len(gaps) // 2] * 1e3, gaps[len(gaps) * 99 // 100] * 1e3
+    return f"{middle:.2f} ms p50, {late:.2f} ms p99"
 
 
 @dataclass
@@ -59,16 +89,17 @@ class Result:
 
     seconds: float
     tokens: int
-    events: int
+    streams: list[Seen]
     cpu_s: float  # of what answers
     client_cpu_s: float  # of what asks, in another process
 
     def line(self, name: str) -> str:
-        events, tokens = self.events / self.seconds, self.tokens / self.seconds
+        num_events = sum(seen.num_events for seen in self.streams)
+        events, tokens = num_events / self.seconds, self.tokens / self.seconds
         rates = f"{events:7.0f} events/s, {tokens:7.0f} tokens/s"
-        cpu = f"{1e6 * self.cpu_s / self.events:6.1f} us CPU/event"
-        client = f"{1e6 * self.client_cpu_s / self.events:5.1f} us of the clients"
-        return f"{name:7} {rates}, {cpu}, {client}"
+        cpu = f"{1e6 * self.cpu_s / num_events:6.1f} us CPU/event"
+        client = f"{1e6 * self.client_cpu_s / num_events:5.1f} us of the clients"
+        return f"{name:7} {rates}, {cpu}, {client}, gaps {gaps_of(self.streams)}"
 
 
 def body(tokens: int) -> dict[str, object]:
@@ -91,44 +122,29 @@ class Client(asyncio.Protocol):
     def __init__(self, tokens: int) -> None:
         data = json.dumps(body(tokens)).encode()
         self._request = request_head(len(data)) + data
-        self._start = self._first_s = 0.0
-        self._num_events = 0
-        self.done: asyncio.Future[tuple[int, float]] = asyncio.get_running_loop().create_future()
+        self._seen = Seen()
+        self.done: asyncio.Future[Seen] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: Any) -> None:
-        self._start = time.perf_counter()
+        self._seen = Seen()
         transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        self._num_events += data.count(b"data: ")
-        if not self._first_s and b'"content":' in data.replace(b'"content":""', b""):
-            self._first_s = time.perf_counter() - self._start
+        num_events = data.count(b"data: ")
+        if self._seen.first_s or b'"content":' in data.replace(b'"content":""', b""):
+            self._seen.add(num_events)
+        else:
+            self._seen.num_events += num_events  # the role of the answer
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.done.set_result((self._num_events, self._first_s))
+        self.done.set_result(self._seen)
 
 
-async def http_stream(address: tuple[str, int], tokens: int) -> tuple[int, float]:
-    """The number of events of a request, and the seconds until its first text."""
+async def http_stream(address: tuple[str, int], tokens: int) -> Seen:
+    """A request over a connection of its own."""
     loop = asyncio.get_running_loop()
     _, client = await loop.create_connection(lambda: Client(tokens), *address)
     return await client.done
-
-
-async def gaps_s(address: tuple[str, int], tokens: int) -> list[float]:
-    """The times between two pieces of one stream."""
-    data = json.dumps(body(tokens)).encode()
-    reader, writer = await asyncio.open_connection(*address)
-    writer.write(request_head(len(data)) + data)
-    gaps: list[float] = []
-    await reader.read(1 << 16)
-    last = time.perf_counter()
-    while await reader.read(1 << 16):
-        now = time.perf_counter()
-        gaps.append(now - last)
-        last = now
-    writer.close()
-    return gaps
 
 
 async def send_slowly(address: tuple[str, int], count: int) -> None:
@@ -152,23 +168,20 @@ async def compare_slow(args: argparse.Namespace, model: str) -> None:
         for _ in range(args.repeats):
             for count in (0, args.slow):
                 slow = asyncio.create_task(send_slowly(address, count))
-                streams = (gaps_s(address, args.tokens) for _ in range(args.streams))
-                gaps = sorted(gap for each in await asyncio.gather(*streams) for gap in each)
+                streams = (http_stream(address, args.tokens) for _ in range(args.streams))
+                seen = await asyncio.gather(*streams)
                 slow.cancel()
-                middle, late = gaps[len(gaps) // 2] * 1e3, gaps[len(gaps) * 99 // 100] * 1e3
-                print(f"{count:4} slow sockets: {middle:.2f} ms p50, {late:.2f} ms p99")
+                print(f"{count:4} slow sockets: {gaps_of(seen)}")
 
 
-async def engine_stream(engine: AsyncMLCEngine, tokens: int) -> tuple[int, float]:
+async def engine_stream(engine: AsyncMLCEngine, tokens: int) -> Seen:
     """The same with the Python engine."""
-    start = time.perf_counter()
+    seen = Seen()
     fields = body(tokens)
     stream = await engine.chat.completions.create(**fields)  # type: ignore[arg-type]
-    count, first_s = 0, 0.0
     async for _ in stream:
-        first_s = first_s or time.perf_counter() - start
-        count += 1
-    return count, first_s
+        seen.add(1)
+    return seen
 
 
 def cpu_s(pid: int | str) -> float:
@@ -178,23 +191,22 @@ def cpu_s(pid: int | str) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
-async def measure(
-    run: Callable[[int], Awaitable[tuple[int, float]]], args: argparse.Namespace, pid: int | None
-) -> Result:
+async def measure(run: Run, args: argparse.Namespace, pid: int | None) -> Result:
     """One run of all streams. ``pid``: of the process that answers, unless it is this one."""
     await run(10)
     start, own_start = time.perf_counter(), cpu_s("self")
     cpu_start = own_start if pid is None else cpu_s(pid)
-    counts = await asyncio.gather(*(run(args.tokens) for _ in range(args.streams)))
+    streams = await asyncio.gather(*(run(args.tokens) for _ in range(args.streams)))
     seconds = time.perf_counter() - start
     own = cpu_s("self") - own_start
     used, client = (own, 0.0) if pid is None else (cpu_s(pid) - cpu_start, own)
-    num_events = sum(count for count, _ in counts)
-    return Result(seconds, args.tokens * args.streams, num_events, used, client)
+    return Result(seconds, args.tokens * args.streams, streams, used, client)
 
 
-async def first_token_s(run: Callable[[int], Awaitable[tuple[int, float]]]) -> float:
-    return statistics.median([(await run(2))[1] for _ in range(NUM_FIRST)])
+async def first_tokens(*runs: Run) -> list[float]:
+    """Milliseconds to the first text, medians of single requests that take turns."""
+    times = [[1e3 * (await run(2)).first_s for run in runs] for _ in range(NUM_FIRST)]
+    return [statistics.median(each) for each in zip(*times, strict=True)]
 
 
 @contextmanager
@@ -230,10 +242,7 @@ async def compare(args: argparse.Namespace, model: str) -> None:
     lib = find_fake_model_lib()
     with (
         server(*serve_command(model)) as (pid, address),
-        server(str(DUMMY), model, str(args.us_per_step)) as (
-            dummy_pid,
-            dummy_address,
-        ),
+        server(str(DUMMY), model, str(args.us_per_step)) as (dummy_pid, dummy_address),
         AsyncMLCEngine(model, model_lib=lib, mode="server") as engine,
     ):
         over_http = partial(http_stream, address)
@@ -243,8 +252,8 @@ async def compare(args: argparse.Namespace, model: str) -> None:
             print((await measure(over_http, args, pid)).line("server"))
             print((await measure(to_dummy, args, dummy_pid)).line("dummy"))
             print((await measure(in_process, args, None)).line("engine"))
-            first, alone = await first_token_s(over_http), await first_token_s(in_process)
-            print(f"first token: {first * 1e3:.2f} ms over HTTP, {alone * 1e3:.2f} ms in process")
+            first, alone = await first_tokens(over_http, in_process)
+            print(f"first token: {first:.2f} ms over HTTP, {alone:.2f} ms in process")
 
 
 def main() -> None:
