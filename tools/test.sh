@@ -12,12 +12,13 @@
 #            clang-tidy on every file
 # --budget   optional checks that do not fit in MINUTES are skipped, and the summary names them
 # --times    writes wall and CPU seconds of each check to FILE, as a table in Markdown
-# Sanitizers run in their short form unless nightly: see tools/sanitize.sh for what it leaves out.
+# Sanitizers and AArch64 run in their short form unless nightly: tools/sanitize.sh and
+# tools/cross_aarch64.sh say what it leaves out.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/setup_env.sh
 
-usage() { sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2; }
+usage() { sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2; }
 cpp=1 python=1 mode=push times=
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -89,14 +90,14 @@ fi
 if [ $mode = push ]; then
   # Each commit has seeds of its own.
   commit="$(git rev-parse --short=7 HEAD 2>/dev/null)"
-  first=$((0x${commit:-0} % 1000000 * 1000 + 1)) seeds=600 sanitizers=(--short) architectures=90-real
+  first=$((0x${commit:-0} % 1000000 * 1000 + 1)) seeds=600 short=(--short) architectures=90-real
   slow="(slow or packaging) and not nightly"
 else
-  first=1 seeds=20000 sanitizers=() architectures=release slow="slow or packaging"
+  first=1 seeds=20000 short=() architectures=release slow="slow or packaging"
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 10 "$seeds simulations" simulate "$MLC_NATIVE_BUILD_DIR" $first $seeds
-  optional 370 "AddressSanitizer" tools/sanitize.sh address "${sanitizers[@]}"
+  optional 370 "AddressSanitizer" tools/sanitize.sh address "${short[@]}"
 fi
 if [ $python = 1 ] && [ $mode != fast ]; then
   optional 150 "pytest: slow and packaging" run_pytest -m "$slow"
@@ -105,8 +106,8 @@ if [ $python = 1 ] && [ $mode != fast ]; then
   [ $mode = push ] || optional 120 "clients: lm_eval" tools/clients.sh lm_eval
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
-  optional 320 "ThreadSanitizer" tools/sanitize.sh thread "${sanitizers[@]}"
-  optional 320 "AArch64 in qemu" tools/cross_aarch64.sh
+  optional 320 "ThreadSanitizer" tools/sanitize.sh thread "${short[@]}"
+  optional 320 "AArch64 in qemu" tools/cross_aarch64.sh "${short[@]}"
   [ $mode = push ] || optional 3600 "clang-tidy" tools/tidy.sh
   if command -v nvcc >/dev/null; then
     optional 90 "CUDA for $architectures" build_cuda "$architectures"
