@@ -29,7 +29,7 @@ class ModelResponse(BaseModel):
     id: str
     created: int = Field(default_factory=lambda: int(time.time()))
     object: str = "model"
-    owned_by: str = "mlc_native"
+    owned_by: str = "MLC-LLM"
 
 
 class MLCChatChecks:

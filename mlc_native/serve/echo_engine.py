@@ -2,10 +2,10 @@
 
 It stands in for the C++ ThreadedEngine behind MLCEngine and AsyncMLCEngine, so that programs and
 their tests run without weights. It needs a model folder with a configuration and a tokenizer only.
-Each of the ``n`` answers is the prompt, one token per step; the finish reason is "stop", or
-"length" at ``max_tokens``. Requests are checked as by the real engine, and ``usage.extra`` reports
-the settings in effect. Nothing is sampled, so stop strings, constraints, log-probabilities and time
-limits have no effect.
+Each of the ``n`` answers is the prompt, one token per step, up to a stop string; the finish reason
+is "stop", or "length" at ``max_tokens``. Requests are checked as by the real engine, what an echo
+cannot do is refused (echo_settings), and ``usage.extra`` reports the settings in effect. Nothing is
+sampled, so the settings of sampling, JSON formats, stop tokens and time limits have no effect.
 
 One thread runs the loop and the callback; any thread may call the other methods.
 """
@@ -22,8 +22,13 @@ from typing import Any
 from mlc_native import _core
 from mlc_native.errors import invalid_config, invalid_request
 from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.echo_settings import (
+    MOCK_ECHO,
+    StopText,
+    refuse_unserved,
+    reported_settings,
+)
 
-MOCK_ECHO = "mock://echo"
 _SIZES = {
     "max_num_sequence": 32,
     "max_total_sequence_length": 32 * 4096,
@@ -100,15 +105,19 @@ class _Echo:
         self._num_answered = 0
         self._table = table
         self._streamer = None if table is None else _core.TextStreamer(table)
+        self._stop_text = StopText(self._config)
 
     def step(self) -> list[EchoOutput]:
         """The outputs of one step; the last one is final."""
         token_ids = self._prompt[self._num_answered : self._num_answered + 1]
         token_ids = token_ids if self._num_answered < self._length else []
         self._num_answered += len(token_ids)
-        if self._num_answered < self._length:
-            return [self._output(self._text(token_ids), token_ids, None)]
-        text = self._text(token_ids) + ("" if self._streamer is None else self._streamer.finish())
+        is_last = self._num_answered >= self._length
+        text = self._stop_text.put(self._text(token_ids, is_last), is_last)
+        if self._stop_text.is_triggered:
+            return self._end(text, token_ids, "stop")
+        if not is_last:
+            return [self._output(text, token_ids, None)]
         return self._end(text, token_ids, "stop" if self._length == len(self._prompt) else "length")
 
     def abort(self) -> list[EchoOutput]:
@@ -125,12 +134,13 @@ class _Echo:
         """The tokens of the prompt."""
         return len(self._prompt)
 
-    def _text(self, token_ids: list[int]) -> str:
+    def _text(self, token_ids: list[int], is_last: bool) -> str:
         if self._streamer is None or self._table is None:
             return ""
         if self._config.skip_special_tokens:
             token_ids = [i for i in token_ids if not self._table.is_special(i)]
-        return self._streamer.put(token_ids)
+        text = self._streamer.put(token_ids)
+        return text + self._streamer.finish() if is_last else text
 
     def _output(self, text: str, token_ids: list[int], reason: str | None) -> EchoOutput:
         return EchoOutput(
@@ -142,22 +152,10 @@ class _Echo:
             "prompt_tokens": len(self._prompt),
             "completion_tokens": self.num_completion_tokens,
             "total_tokens": len(self._prompt) + self.num_completion_tokens,
-            "extra": _settings(self._config),
+            "extra": reported_settings(self._config),
         }
         final = EchoOutput(self._id, request_final_usage_json_str=json.dumps(usage))
         return [self._output(text, token_ids, reason), final]
-
-
-def _settings(config: _core.GenerationConfig) -> dict[str, Any]:
-    """The settings by name; a schema is a ``json_object`` with ``schema``, as in MLC-LLM."""
-    settings: dict[str, Any] = json.loads(config.as_json())
-    form = config.response_format
-    settings["response_format"] = {"type": form.type}
-    if form.type == "json_schema":
-        settings["response_format"] = {"type": "json_object", "schema": form.text}
-    elif form.text or form.choices:
-        settings["response_format"] |= {"text": form.text, "choices": form.choices}
-    return settings
 
 
 class EchoEngine:
@@ -296,6 +294,7 @@ class EchoEngine:
         """A request for ``add_request``. Raises InvalidRequest."""
         config = generation_config.copy()
         config.validate(self.get_request_limits().vocab_size)
+        refuse_unserved(config, self._table is not None)
         tokens = list(token_ids)
         if not tokens:
             raise invalid_request("prompt", "the prompt has no tokens")

@@ -27,7 +27,8 @@ from mlc_native.errors import (
 )
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve.config import EngineConfig
-from mlc_native.serve.echo_engine import MOCK_ECHO, EchoEngine, is_mock
+from mlc_native.serve.echo_engine import EchoEngine, is_mock
+from mlc_native.serve.echo_settings import MOCK_ECHO
 from mlc_native.serve.engine_state import (
     FORK_GUARD,
     FORKED,

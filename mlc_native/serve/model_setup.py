@@ -27,7 +27,7 @@ from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.protocol.mlc_chat_config import MLCChatConfig
 from mlc_native.serve.answer_formats import AnswerFormats, choose_formats
 from mlc_native.serve.config import EngineConfig, device_argument, path_argument
-from mlc_native.serve.echo_engine import MOCK_ECHO
+from mlc_native.serve.echo_settings import MOCK_ECHO
 from mlc_native.serve.load_report import LoadSummary
 from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.git_lfs import refuse_lfs_pointer

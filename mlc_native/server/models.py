@@ -53,7 +53,7 @@ class ServedModel:
                 "id": name,
                 "object": "model",
                 "created": self.created,
-                "owned_by": "mlc_native",
+                "owned_by": "MLC-LLM",
                 "root": self.name,
                 "parent": None,
                 "max_model_len": max_model_len,

@@ -52,7 +52,6 @@ class OpenAIDialect:
         self._is_chat = kind == "chat"
         self._keeps_extra = config.enable_debug
         self._includes_usage = self._ask_for_usage() if self.is_stream else False
-        self._null_usage: Fields = {"usage": None} if self._includes_usage else {}
         self._text_events: dict[tuple[int, str], TextEvent] = {}  # by choice and kind
         self._started: set[int] = set()  # choices with a text, a call, ...
 
@@ -168,7 +167,7 @@ class OpenAIDialect:
         part = "delta" if self._is_chat else "text"
         first = {"index": choice["index"], part: choice[part]}
         full = {**first, "logprobs": None, "finish_reason": None, **choice}
-        return _sse({**self._head, "choices": [full], **self._null_usage, **more})
+        return _sse({**self._head, "choices": [full], "usage": None, **more})
 
 
 def _sse(value: object) -> bytes:

@@ -30,7 +30,7 @@ from mlc_native.protocol.openai_api_protocol import (
     openai_api_get_unsupported_fields,
 )
 from mlc_native.serve import EngineConfig, PopenServer
-from mlc_native.serve.echo_engine import MOCK_ECHO
+from mlc_native.serve.echo_settings import MOCK_ECHO
 from mlc_native.serve.sync_engine import SyncMLCEngine
 
 LONG = 500_000  # tokens, one per step: seconds in which an abort arrives
@@ -153,6 +153,7 @@ def test_checks_of_requests() -> None:
     assert openai_api_get_unsupported_fields(request) == []
     models = ListResponse(data=[ModelResponse(id="m")]).model_dump()
     assert models["data"][0]["object"] == "model"
+    assert models["data"][0]["owned_by"] == "MLC-LLM"
 
 
 # ---- the mock engine ----
@@ -180,6 +181,42 @@ def test_an_echo_reports_the_settings(echo: MLCEngine) -> None:
     assert settings.items() <= extra.items()
     assert extra["stop_strs"] == ["x"]
     assert response.choices[0].message.content == "user: hello\nassistant: "
+
+
+def test_an_echo_ends_at_a_stop_string(echo: MLCEngine) -> None:
+    def answers(text: str, **settings: Any) -> set[tuple[str, str | None]]:
+        answer = echo.completions.create(prompt=text, **settings)
+        chunks = list(echo.completions.create(prompt=text, stream=True, **settings))
+        streamed = "".join(choice.text for chunk in chunks for choice in chunk.choices)
+        return {
+            (answer.choices[0].text, answer.choices[0].finish_reason),
+            (streamed, chunks[-1].choices[0].finish_reason),
+        }
+
+    assert answers("one, two, 🤔 three", stop=["three", "🤔"]) == {("one, two, ", "stop")}
+    assert answers("aababc", stop=["abc", "never"]) == {("aab", "stop")}
+    assert answers("aabab", stop="abc") == {("aabab", "stop")}
+    assert answers("aababc", stop="abc", max_tokens=5) == {("aabab", "length")}
+    kept = answers("one, two", stop=",", include_stop_str_in_output=True)
+    assert kept == {("one,", "stop")}
+
+
+@pytest.mark.parametrize(
+    ("field", "settings"),
+    [
+        ("logprobs", {"logprobs": True}),
+        ("logprobs", {"logprobs": True, "top_logprobs": 2}),
+        ("prompt_logprobs", {"prompt_logprobs": 1}),
+        ("response_format", {"response_format": {"type": "regex", "regex": "a+"}}),
+        ("bad_words", {"bad_words": ["hell"]}),
+        ("allowed_token_ids", {"allowed_token_ids": [1]}),
+    ],
+    ids=str,
+)
+def test_an_echo_refuses_what_it_cannot_do(echo: MLCEngine, field: str, settings: Any) -> None:
+    with pytest.raises(InvalidRequest, match="mock://echo samples nothing") as refused:
+        echo.chat.completions.create(messages=HELLO, **settings)
+    assert refused.value.field == field
 
 
 def test_an_echo_refuses_what_the_engine_refuses(echo: MLCEngine, folder: str) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from mlc_native import AsyncMLCEngine, EngineConfig, MLCEngine
 from mlc_native.errors import InvalidRequest
+from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import GenerationConfig
+from mlc_native.serve.data import RequestStreamOutput, TokenData
 from mlc_native.serve.sync_engine import SyncMLCEngine
 
 # Room for pins in addition to the longest sequence.
@@ -151,6 +153,57 @@ def test_pins_of_the_sync_engine(make_model: MakeModel, fake_lib: str) -> None:
     assert engine.pinned_prefixes() == []
     with pytest.raises(InvalidRequest):
         engine.unpin_prefix(pin)
+
+
+PROMPTS = [[first, *range(20, 20 + 9 * first)] for first in range(1, 11)]
+EIGHT = GenerationConfig(temperature=0, max_tokens=8)
+
+
+def prefilled(engine: SyncMLCEngine, prompts: list[list[int]], generation: GenerationConfig) -> int:
+    """Serves prompts; returns how many of their tokens were computed."""
+    before = engine.metrics()["prefill_tokens_sum"]
+    engine.generate(prompts, generation)
+    return int(engine.metrics()["prefill_tokens_sum"] - before)
+
+
+def test_mlc_llms_counts_with_a_pinned_prompt(make_model: MakeModel, fake_lib: str) -> None:
+    """MLC-LLM's test_engine_system_prompt, whose texts are another number of tokens here."""
+    config = EngineConfig(
+        max_total_sequence_length=4096,
+        max_single_sequence_length=1024,
+        prefix_cache_max_num_recycling_seqs=5,
+    )
+    engine = SyncMLCEngine(make_model(), model_lib=fake_lib, mode="local", engine_config=config)
+    pinned = GenerationConfig(
+        temperature=0, max_tokens=8, debug_config=DebugConfig(pinned_system_prompt=True)
+    )
+    system = list(range(200, 230))
+    assert prefilled(engine, [system], pinned) == len(system)
+    assert prefilled(engine, PROMPTS, EIGHT) == sum(map(len, PROMPTS))
+    assert prefilled(engine, [[*system, 1, 2, 3]], EIGHT) == 3
+    assert prefilled(engine, PROMPTS[:4], EIGHT) == sum(map(len, PROMPTS[:4]))  # evicted
+
+
+def test_mlc_llms_counts_of_a_second_round(make_model: MakeModel, fake_lib: str) -> None:
+    """MLC-LLM's test_engine_multi_round: the last token of an answer, which was not computed."""
+    config = EngineConfig(max_total_sequence_length=4096, max_single_sequence_length=1024)
+    engine = SyncMLCEngine(make_model(), model_lib=fake_lib, mode="server", engine_config=config)
+    answers: dict[str, list[int]] = {}
+
+    def collect(outputs: list[RequestStreamOutput]) -> None:
+        for output in outputs:
+            request_id, [delta] = output.unpack()
+            answers.setdefault(request_id, []).extend(delta.delta_token_ids)
+
+    engine.set_request_stream_callback(collect)
+    for index, prompt in enumerate(PROMPTS):
+        engine.add_request(engine.create_request(str(index), TokenData(prompt), EIGHT))
+    while not engine.empty():
+        engine.step()
+    assert engine.metrics()["prefill_tokens_sum"] == sum(map(len, PROMPTS))
+    second = [[*prompt, *answers[str(i)], 19] for i, prompt in enumerate(PROMPTS)]
+    assert {len(new) - len(old) for old, new in zip(PROMPTS, second, strict=True)} == {9}
+    assert prefilled(engine, second, EIGHT) == 2 * len(PROMPTS)
 
 
 @pytest.mark.emulated(slow=True)

@@ -94,7 +94,7 @@ def test_structured_parse(client: Any) -> None:
 
 def test_models(client: Any) -> None:
     assert [model.id for model in client.models.list()] == ["demo"]
-    assert client.models.retrieve("demo").owned_by == "mlc_native"
+    assert client.models.retrieve("demo").owned_by == "MLC-LLM"
 
 
 def test_errors(client: Any) -> None:
