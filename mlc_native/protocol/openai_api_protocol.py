@@ -62,6 +62,7 @@ from mlc_native.protocol.response_format import RequestResponseFormat as Request
 from mlc_native.protocol.usage import CompletionTokensDetails as CompletionTokensDetails
 from mlc_native.protocol.usage import CompletionUsage as CompletionUsage
 from mlc_native.protocol.usage import PromptTokensDetails as PromptTokensDetails
+from mlc_native.protocol.validation import FieldError
 
 COMPLETION_MAX_TOP_LOGPROBS = 5
 CHAT_COMPLETION_MAX_TOP_LOGPROBS = 20
@@ -160,7 +161,9 @@ class _SamplingRequest(SamplingOptions):
     def check_stream_options(self) -> _SamplingRequest:
         """Options of a stream need a stream."""
         if self.stream_options is not None and not self.stream:
-            raise ValueError("stream must be set to True when stream_options is present")
+            raise FieldError(
+                "stream_options", "stream must be set to True when stream_options is present"
+            )
         return self
 
     @model_validator(mode="after")
@@ -169,9 +172,12 @@ class _SamplingRequest(SamplingOptions):
         if self.debug_config is None or self.debug_config.special_request is None:
             return self
         if not self.stream:
-            raise ValueError("DebugConfig.special_request requires stream=True")
+            raise FieldError("debug_config", "DebugConfig.special_request requires stream=True")
         if self.stream_options is None or not self.stream_options.include_usage:
-            raise ValueError("DebugConfig.special_request requires include_usage in stream_options")
+            raise FieldError(
+                "debug_config",
+                "DebugConfig.special_request requires include_usage in stream_options",
+            )
         return self
 
 
@@ -302,11 +308,12 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
     def check_logprobs(self) -> ChatCompletionRequest:
         """OpenAI's range."""
         if not 0 <= self.top_logprobs <= CHAT_COMPLETION_MAX_TOP_LOGPROBS:
-            raise ValueError(
-                f'"top_logprobs" must be in range [0, {CHAT_COMPLETION_MAX_TOP_LOGPROBS}]'
+            raise FieldError(
+                "top_logprobs",
+                f'"top_logprobs" must be in range [0, {CHAT_COMPLETION_MAX_TOP_LOGPROBS}]',
             )
         if self.top_logprobs > 0 and not self.logprobs:
-            raise ValueError('"logprobs" must be True to support "top_logprobs"')
+            raise FieldError("top_logprobs", '"logprobs" must be True to support "top_logprobs"')
         return self
 
     @model_validator(mode="after")
@@ -314,9 +321,10 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
         """Two names for one limit."""
         if self.max_completion_tokens is not None:
             if self.max_tokens not in (None, self.max_completion_tokens):
-                raise ValueError(
+                raise FieldError(
+                    "max_completion_tokens",
                     f'"max_tokens" ({self.max_tokens}) and "max_completion_tokens" '
-                    f"({self.max_completion_tokens}) contradict each other"
+                    f"({self.max_completion_tokens}) contradict each other",
                 )
             self.max_tokens = self.max_completion_tokens
         return self
@@ -335,11 +343,15 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
         """A message that is continued has content, and nothing is put behind it."""
         if self.continue_final_message:
             if self.add_generation_prompt:
-                raise ValueError(
-                    '"continue_final_message" and "add_generation_prompt" exclude each other'
+                raise FieldError(
+                    "continue_final_message",
+                    '"continue_final_message" and "add_generation_prompt" exclude each other',
                 )
             if not self.messages[-1].content:
-                raise ValueError('"continue_final_message" needs a last message with content')
+                raise FieldError(
+                    "continue_final_message",
+                    '"continue_final_message" needs a last message with content',
+                )
         return self
 
     @property
@@ -355,7 +367,9 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
         if isinstance(self.tool_choice, dict):
             self._chosen_tools(self.tool_choice)
         elif self.tool_choice == "required" and not self.tools:
-            raise ValueError('"tool_choice": "required" needs "tools", of which there are none')
+            raise FieldError(
+                "tool_choice", '"tool_choice": "required" needs "tools", of which there are none'
+            )
         return self
 
     def template_tools(self) -> list[dict[str, Any]] | None:
@@ -369,12 +383,14 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
 
     def _chosen_tools(self, choice: dict[str, Any]) -> list[ChatTool]:
         if choice.get("type") != "function":
-            raise ValueError("Only 'function' tool choice is supported")
+            raise FieldError("tool_choice", "Only 'function' tool choice is supported")
         function = choice.get("function")
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str):
-            raise ValueError(f"Invalid tool_choice value: {choice}")
+            raise FieldError("tool_choice", f"Invalid tool_choice value: {choice}")
         chosen = [tool for tool in self.tools or [] if tool.function.name == name]
         if not chosen:
-            raise ValueError(f"The tool_choice function {name} is not found in the tools list")
+            raise FieldError(
+                "tool_choice", f"The tool_choice function {name} is not found in the tools list"
+            )
         return chosen

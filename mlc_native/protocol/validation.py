@@ -12,6 +12,14 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 MAX_PROBLEMS = 3  # in one message
 
 
+class FieldError(ValueError):
+    """What a check of several fields finds wrong: ``field`` is the one to change."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
 def validated(kind: type[ModelT], fields: dict[str, Any]) -> ModelT:
     """Returns ``kind(**fields)``. Raises InvalidRequest about the first field that is wrong."""
     try:
@@ -24,12 +32,18 @@ def validated(kind: type[ModelT], fields: dict[str, Any]) -> ModelT:
 
 def invalid_fields(error: ValidationError) -> InvalidRequest:
     """The InvalidRequest for a ValidationError: its field is the first wrong one."""
-    found = error.errors(include_url=False, include_context=False)
+    found = error.errors(include_url=False)
     problems = [_problem(each) for each in found[:MAX_PROBLEMS]]
     if len(found) > MAX_PROBLEMS:
         problems.append(f"and {len(found) - MAX_PROBLEMS} more")
-    location = found[0]["loc"]
-    return invalid_request(str(location[0]) if location else "request", "; ".join(problems))
+    return invalid_request(_field(found[0]), "; ".join(problems))
+
+
+def _field(found: Any) -> str:
+    if found["loc"]:
+        return str(found["loc"][0])
+    cause = found.get("ctx", {}).get("error")
+    return cause.field if isinstance(cause, FieldError) else "request"
 
 
 def _problem(found: Any) -> str:

@@ -129,7 +129,7 @@ USER = {"role": "user", "content": "x"}
             {"messages": [USER], "frequency_penalty": 3},
             "should be in range [-2, 2]",
         ),
-        ("request", {"messages": [USER], "top_logprobs": 2}, '"logprobs" must be True'),
+        ("top_logprobs", {"messages": [USER], "top_logprobs": 2}, '"logprobs" must be True'),
         ("n", {"messages": [USER], "n": [], "temperature": "hot"}, "; temperature: Input should"),
     ],
     ids=range(7),

@@ -120,13 +120,13 @@ def test_chats_use_the_same_prompt(openai_engine: Any) -> None:
         (
             [USER, ASSISTANT],
             {"continue_final_message": True, "add_generation_prompt": True},
-            "request",
+            "continue_final_message",
             "exclude each other",
         ),
         (
             [USER, {"role": "assistant", "content": ""}],
             {"continue_final_message": True},
-            "request",
+            "continue_final_message",
             "content",
         ),
         ([], {}, "messages", "empty"),

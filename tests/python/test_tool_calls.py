@@ -595,8 +595,8 @@ def test_json_or_a_call(random_model: Callable[..., MLCEngine]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "field", "text"),
     [
-        ({"tool_choice": "required"}, "request", '"tool_choice": "required" needs "tools"'),
-        ({"tool_choice": "required", "tools": []}, "request", 'needs "tools"'),
+        ({"tool_choice": "required"}, "tool_choice", '"tool_choice": "required" needs "tools"'),
+        ({"tool_choice": "required", "tools": []}, "tool_choice", 'needs "tools"'),
         (
             {
                 "tools": TOOLS,

@@ -86,7 +86,20 @@ def test_unknown_fields_are_ignored_and_reported(
         (CHAT, {"messages": []}, "messages"),
         (CHAT, {}, "messages"),
         (CHAT, {"messages": USER, "structured_outputs": "regex"}, "structured_outputs"),
-        (CHAT, {"messages": USER, "top_logprobs": 3}, None),
+        (CHAT, {"messages": USER, "top_logprobs": 3}, "top_logprobs"),
+        (CHAT, {"messages": USER, "top_logprobs": 21, "logprobs": True}, "top_logprobs"),
+        (CHAT, {"messages": USER, "tool_choice": "required"}, "tool_choice"),
+        (CHAT, {"messages": USER, "tool_choice": {"type": "x"}}, "tool_choice"),
+        (
+            CHAT,
+            {"messages": USER, "max_tokens": 1, "max_completion_tokens": 2},
+            "max_completion_tokens",
+        ),
+        (
+            CHAT,
+            {"messages": [{"role": "user"}], "continue_final_message": True},
+            "continue_final_message",
+        ),
         (
             CHAT,
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
