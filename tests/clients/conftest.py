@@ -20,17 +20,22 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 120
+SERVE = ("-m", "mlc_native.cli.main", "serve", "--port", "0")
 SERVER_PYTHON = os.environ.get("MLC_NATIVE_PYTHON", sys.executable)
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 
 class Server:
-    """`mlc-native serve` with these arguments. ``stop`` ends it, which must succeed."""
+    """`mlc-native serve` with these arguments. ``stop`` ends it, which must succeed.
 
-    def __init__(self, *arguments: str) -> None:
+    Another ``program`` prints its address, too, and has the server's app below ``prefix``.
+    """
+
+    def __init__(self, *arguments: str, program: tuple[str, ...] = SERVE, prefix: str = "") -> None:
+        self._prefix = prefix
         self._process = subprocess.Popen(
-            [SERVER_PYTHON, "-m", "mlc_native.cli.main", "serve", *arguments, "--port", "0"],
+            [SERVER_PYTHON, *program, *arguments],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -45,7 +50,7 @@ class Server:
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
-                urllib.request.urlopen(f"{self.url}/ready", timeout=WAIT_S).close()
+                urllib.request.urlopen(f"{self.url}{self._prefix}/ready", timeout=WAIT_S).close()
                 return
             except urllib.error.HTTPError as error:
                 error.close()
