@@ -53,11 +53,7 @@ class ChatToolCall(_OfHistory):
 
 
 class ChatCompletionMessage(_OfHistory):
-    """One message; the content of a user message may be a list of parts.
-
-    In an answer, ``reasoning_content`` is what the model thought, ``tool_calls`` are complete
-    unless the finish reason is "length", and ``content`` is None if there are only calls.
-    """
+    """One message; the content of a user message may be a list of parts."""
 
     content: str | list[dict[str, Any]] | None = None
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -68,6 +64,31 @@ class ChatCompletionMessage(_OfHistory):
         default=None, validation_alias=AliasChoices("reasoning_content", "reasoning")
     )
     refusal: str | None = None
+
+
+class AnswerFunctionCall(ChatFunctionCall):
+    """A call by the model: ``arguments`` is a JSON text."""
+
+    arguments: str = ""
+
+
+class AnswerToolCall(ChatToolCall):
+    """A call of a tool by the model."""
+
+    id: str
+    function: AnswerFunctionCall
+
+
+class AnswerMessage(ChatCompletionMessage):
+    """The message of an answer, which may be put into the history as it is.
+
+    ``reasoning_content`` is what the model thought, ``tool_calls`` are complete unless the finish
+    reason is "length", and ``content`` is None if there are only calls.
+    """
+
+    content: str | None = None
+    role: Literal["assistant"] = "assistant"
+    tool_calls: list[AnswerToolCall] | None = None  # type: ignore[assignment]
 
 
 class ChatFunctionCallDelta(BaseModel):

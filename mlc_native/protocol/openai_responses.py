@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from mlc_native.protocol.chat_messages import ChatCompletionDelta, ChatCompletionMessage
+from mlc_native.protocol.chat_messages import AnswerMessage, ChatCompletionDelta
 from mlc_native.protocol.logprobs import CompletionLogProbs, LogProbs, PromptLogProbs
 from mlc_native.protocol.usage import CompletionUsage
 
@@ -46,7 +46,7 @@ class ChatCompletionResponseChoice(BaseModel):
 
     finish_reason: FinishReason | None = None
     index: int = 0
-    message: ChatCompletionMessage
+    message: AnswerMessage
     logprobs: LogProbs | None = None
     token_ids: list[int] | None = None
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from mlc_native.errors import AnswerParseError, LengthFinishReasonError, invalid_request, shown
-from mlc_native.protocol.chat_messages import ChatCompletionMessage
+from mlc_native.protocol.chat_messages import AnswerMessage
 from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionResponse,
     ChatCompletionResponseChoice,
@@ -18,7 +18,7 @@ from mlc_native.protocol.typed_answers import is_type, value_of_type
 ContentT = TypeVar("ContentT")
 
 
-class ParsedChatCompletionMessage(ChatCompletionMessage, Generic[ContentT]):
+class ParsedChatCompletionMessage(AnswerMessage, Generic[ContentT]):
     """A message with the value of its content; ``parsed`` is None if it has only calls."""
 
     parsed: ContentT | None = None
@@ -87,7 +87,7 @@ def _value(response: ChatCompletionResponse, index: int, kind: type[ContentT]) -
             index,
         )
     content = choice.message.content
-    assert isinstance(content, str)
+    assert content is not None
     try:
         value: ContentT = value_of_type(kind, content)
     except ValidationError as error:

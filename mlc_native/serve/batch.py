@@ -25,7 +25,7 @@ from mlc_native.errors import (
     invalid_request,
     shown,
 )
-from mlc_native.protocol.chat_messages import ChatToolCall
+from mlc_native.protocol.chat_messages import AnswerMessage, ChatToolCall
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionMessage,
@@ -76,7 +76,7 @@ class GenerationChoice:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[LogProbsContent] | None = None
     finish_reason: str | None = None
-    message: ChatCompletionMessage | None = None
+    message: AnswerMessage | None = None
 
 
 @dataclass

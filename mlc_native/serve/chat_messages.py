@@ -7,11 +7,11 @@ from typing import Any, Literal
 from mlc_native import _core
 from mlc_native.parsers.answer import AnswerParser, CallDelta, Delta, Span, TextDelta
 from mlc_native.protocol.chat_messages import (
+    AnswerFunctionCall,
+    AnswerMessage,
+    AnswerToolCall,
     ChatCompletionDelta,
-    ChatCompletionMessage,
-    ChatFunctionCall,
     ChatFunctionCallDelta,
-    ChatToolCall,
     ChatToolCallDelta,
 )
 from mlc_native.serve.answer_plan import AnswerPlan
@@ -96,22 +96,21 @@ class MessageStream:
 
 def whole_message(
     stream: MessageStream, text: str, token_ids: list[int], finish_reason: Any
-) -> tuple[ChatCompletionMessage, Any]:
+) -> tuple[AnswerMessage, Any]:
     """The message of a whole answer, which ``stream`` has had nothing of, and its finish reason."""
     content: list[str] = []
     reasoning: list[str] = []
-    calls: list[ChatToolCall] = []
+    calls: list[AnswerToolCall] = []
     for delta in stream.add(text, token_ids, finish_reason or "stop"):
         if isinstance(delta, TextDelta):
             (reasoning if delta.kind == "reasoning" else content).append(delta.text)
             continue
         if delta.call_id is not None:
-            function = ChatFunctionCall(name=delta.name or "", arguments="")
-            calls.append(ChatToolCall(id=delta.call_id, function=function))
+            function = AnswerFunctionCall(name=delta.name or "", arguments="")
+            calls.append(AnswerToolCall(id=delta.call_id, function=function))
         function = calls[delta.index].function
-        function.arguments = f"{function.arguments}{delta.arguments}"
-    message = ChatCompletionMessage(
-        role="assistant",
+        function.arguments += delta.arguments
+    message = AnswerMessage(
         content="".join(content) or (None if calls else ""),
         reasoning_content="".join(reasoning) or None,
         tool_calls=calls or None,

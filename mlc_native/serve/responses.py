@@ -8,7 +8,7 @@ from typing import Any
 
 from mlc_native._stream_bridge import CallbackStreamOutput
 from mlc_native.parsers.answer import Delta, TextDelta
-from mlc_native.protocol.chat_messages import ChatCompletionDelta, ChatCompletionMessage
+from mlc_native.protocol.chat_messages import AnswerMessage, ChatCompletionDelta
 from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionRequest,
     ChatCompletionResponse,
@@ -175,7 +175,7 @@ class ChatResponder:
 
     def message(
         self, text: str, token_ids: list[int], finish_reason: Any
-    ) -> tuple[ChatCompletionMessage, Any]:
+    ) -> tuple[AnswerMessage, Any]:
         """The message of the next sequence as a whole, and its finish reason."""
         self._messages += self._new_messages(1)
         return whole_message(self._messages[-1], text, token_ids, finish_reason)

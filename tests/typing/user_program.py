@@ -48,6 +48,12 @@ def threads() -> None:
         assert_type(response, ChatCompletionResponse)
         assert response.usage is not None
         assert_type(response.usage.prompt_tokens, int)
+        message = response.choices[0].message
+        assert_type(message.content, str | None)
+        for call in message.tool_calls or ():
+            assert_type(call.id, str)
+            assert_type(call.function.arguments, str)
+        engine.chat.completions.create(messages=[messages[0], message])
         with engine.chat.completions.create(messages=messages, stream=True) as chunks:
             assert_type(chunks, ChunkStream[ChatCompletionStreamResponse])
             for chunk in chunks:
