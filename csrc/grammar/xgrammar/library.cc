@@ -36,6 +36,7 @@ constexpr MethodRow kMethods[] = {
     {&XGrammar::parse_ebnf, "Grammar", "from_ebnf", "Object(String,String)"},
     {&XGrammar::parse_structural_tag, "Grammar", "from_structural_tag", "Object(String)"},
     {&XGrammar::serialize_grammar, "Grammar", "serialize_json", "String(Grammar)"},
+    {&XGrammar::print_grammar, "Grammar", "to_string", "String(Grammar)"},
     {&XGrammar::new_compiler, "GrammarCompiler", "__ffi_init__", "Object(Object,int,bool,int)"},
     {&XGrammar::compile_json_schema, "GrammarCompiler", "compile_json_schema",
      "Object(GrammarCompiler,String,bool,Any,Any,bool,Any,bool)"},

@@ -26,6 +26,7 @@ struct XGrammar {
   tvm::ffi::Function parse_ebnf;
   tvm::ffi::Function parse_structural_tag;
   tvm::ffi::Function serialize_grammar;
+  tvm::ffi::Function print_grammar;
   tvm::ffi::Function new_compiler;
   tvm::ffi::Function compile_json_schema;
   tvm::ffi::Function compile_regex;

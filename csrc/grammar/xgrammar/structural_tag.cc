@@ -34,7 +34,8 @@ bool IsString(const JsonValue* type) {
 
 // The limits of the length of a string as a pattern; empty if the schema has none, or if other
 // keywords decide. Within a structural tag the library lets a string with such limits have control
-// characters, which are not JSON. (It knows no tokens with them in a schema that is alone.)
+// characters, which are not JSON. (It knows no tokens with them in a schema that is alone.) Longer
+// limits stay, and compile.cc corrects the library's rule.
 std::string LengthPattern(const JsonValue& schema) {
   if (!IsString(schema.Find("type"))) return {};
   for (const char* name : {"pattern", "format", "enum", "const", "$ref", "anyOf", "oneOf"}) {

@@ -100,6 +100,28 @@ TEST_F(JsonStringsTest, StructuralTagsCountCharacters) {
   EXPECT_FALSE(Matches(*grammar, "\"a\nb\""));
 }
 
+TEST_F(JsonStringsTest, LongLimitsInStructuralTagsKeepControlCharactersOut) {
+  const auto grammar = Compile(GrammarKind::kStructuralTag, R"({"format": {"type": "sequence",
+      "elements": [{"type": "any_text", "excludes": ["</think>"]},
+                   {"type": "const_string", "value": "</think>"},
+                   {"type": "json_schema", "json_schema": {"type": "object", "properties": {
+                       "a": {"type": "string", "minLength": 300, "maxLength": 1000},
+                       "b": {"type": "string", "maxLength": 9}}, "required": ["a", "b"]}}]}})");
+  const auto answer = [](size_t length, const std::string& last) {
+    const std::string a = std::string(length - 1, 'x') + last;
+    return R"(Thoughts.</think>{"a": ")" + a + R"(", "b": "y"})";
+  };
+  for (const char* last : {"x", "\xC3\xA9", "\xF0\x9F\x98\x80"}) {
+    for (size_t length : {300, 999, 1000}) EXPECT_TRUE(Matches(*grammar, answer(length, last)));
+    for (size_t length : {299, 1001}) EXPECT_FALSE(Matches(*grammar, answer(length, last)));
+  }
+  for (char control = 0; control < ' '; ++control) {
+    EXPECT_FALSE(Matches(*grammar, answer(400, std::string(1, control)))) << int{control};
+  }
+  EXPECT_FALSE(Matches(*grammar, answer(400, "\"")));
+  EXPECT_FALSE(Matches(*grammar, answer(400, "\\")));
+}
+
 TEST_F(JsonStringsTest, LengthsCountCharacters) {
   const auto grammar =
       Compile(GrammarKind::kJsonSchema, R"({"type": "string", "minLength": 2, "maxLength": 3})");
