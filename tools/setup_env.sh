@@ -106,6 +106,7 @@ python_environment() {
   fi
   PYTHON="$VENV/bin/python"
   export PYTHON PATH="$VENV/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1
+  unset PYTHONDONTWRITEBYTECODE # each process would compile all that it imports
   local requires
   mapfile -t requires < <("$PYTHON" - "$ROOT/pyproject.toml" <<'PY'
 import sys, tomllib
