@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from tqdm import tqdm
 
@@ -25,7 +25,7 @@ from mlc_native.errors import (
     invalid_request,
     shown,
 )
-from mlc_native.protocol.chat_messages import AnswerMessage, ChatToolCall
+from mlc_native.protocol.chat_messages import AnswerMessage, AnswerToolCall
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import (
     ChatCompletionMessage,
@@ -128,7 +128,7 @@ class GenerationResult:
     def content(self) -> str | None:
         """The first answer without reasoning and calls of tools; None if nothing is left."""
         message = self._first().message
-        return self.text if message is None else cast(str | None, message.content)
+        return self.text if message is None else message.content
 
     @property
     def reasoning_content(self) -> str | None:
@@ -137,7 +137,7 @@ class GenerationResult:
         return None if message is None else message.reasoning_content
 
     @property
-    def tool_calls(self) -> list[ChatToolCall] | None:
+    def tool_calls(self) -> list[AnswerToolCall] | None:
         """The calls of tools in the first answer to a chat; None if there are none."""
         message = self._first().message
         return None if message is None else message.tool_calls
