@@ -35,10 +35,6 @@ void RequestStateEntry::TakeBackTokens(int64_t num_tokens) {
   }
 }
 
-bool RequestStateEntry::mask_needs_tokens() const {
-  return grammar_matcher != nullptr || LimitsDependOnTokens(rstate->config());
-}
-
 int64_t RequestStateEntry::num_to_score() const {
   const bool is_first = this == rstate->entries.data();  // the others have the same prompt
   return is_first && rstate->config().prompt_logprobs ? rstate->request->prompt_len() - 1 : 0;
@@ -73,7 +69,13 @@ RequestState::RequestState(RequestPtr request_in,
   const int n = config().n;
   entries.resize(n == 1 ? 1 : n + 1);
   entries[0].tokens = request->prompt_token_ids;
-  for (size_t i = 0; i < entries.size(); ++i) entries[i].rstate = this;
+  const bool is_limited = LimitsTokens(config(), 0);  // if not there, then nowhere
+  const bool limits_need_tokens = LimitsDependOnTokens(config());
+  for (RequestStateEntry& entry : entries) {
+    entry.rstate = this;
+    entry.is_limited = is_limited;
+    entry.limits_need_tokens = limits_need_tokens;
+  }
   if (n > 1) {
     for (int i = 1; i <= n; ++i) {
       if (i <= max_children) {

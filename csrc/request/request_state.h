@@ -70,7 +70,10 @@ struct RequestStateEntry {
   // The rows of steps in flight that draw the tokens behind `tokens`, in order. Each step numbers
   // its rows from 0.
   std::vector<int32_t> pending_rows;
-  bool last_is_pending = false;     // the sequence surely ends with the last pending token
+  bool last_is_pending = false;  // the sequence surely ends with the last pending token
+  // What the request's config says of sampling/token_limits.h, here because every step asks.
+  bool is_limited = false;          // tokens may be forbidden
+  bool limits_need_tokens = false;  // and which ones depends on the tokens before
   int64_t num_prompt_counted = 0;   // prompt tokens that are in RequestMetrics::prefill_tokens
   TimePoint last_token_time_point;  // epoch before the first generated token
   // What may follow `tokens`; null if anything may. It does not depend on the KV cache, so it stays
@@ -111,7 +114,7 @@ struct RequestStateEntry {
   // Whether the answer ends because of its length when the sequence has num_tokens tokens.
   bool EndsAt(int64_t num_tokens, int64_t max_sequence_length) const;
   // Which tokens may come next depends on the tokens before, not only on their number.
-  bool mask_needs_tokens() const;
+  bool mask_needs_tokens() const { return grammar_matcher != nullptr || limits_need_tokens; }
   bool is_root_of_branches() const { return !child_indices.empty(); }
   bool finished() const { return status == RequestStateStatus::kFinished; }
   // Has tokens to prefill, for the first time or again.

@@ -26,7 +26,8 @@ struct TokenHistory {
   }
 };
 
-// Whether anything is forbidden behind `num_generated` tokens of the answer.
+// Whether anything is forbidden behind `num_generated` tokens of the answer. If not, nothing is
+// behind more tokens either.
 bool LimitsTokens(const GenerationConfig& config, int64_t num_generated);
 
 // Whether what is forbidden depends on the tokens before, not only on their number.

@@ -9,6 +9,7 @@ namespace mlc_native {
 
 std::span<const int32_t> RowLimits::Restrict(const RequestStateEntry& leaf, int64_t position,
                                              std::span<const int32_t> allowed) {
+  if (!leaf.is_limited) return allowed;
   const int64_t prompt_len = leaf.rstate->request->prompt_len();
   if (!LimitsTokens(leaf.rstate->config(), position - prompt_len)) return allowed;
   return MaskOf(leaf, position, allowed);
