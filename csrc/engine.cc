@@ -16,6 +16,7 @@
 #include "step/make_room.h"
 #include "step/post_process.h"
 #include "step/sequence_life.h"
+#include "step/speculation.h"
 #include "step/step_pipeline.h"
 #include "support/check.h"
 #include "support/error.h"
@@ -97,6 +98,7 @@ class EngineImpl final : public Engine {
   StepContext context_;
   StepPipeline steps_;
   JumpForward jump_forward_;
+  Speculation speculation_;
   StepPlan plan_;  // of the step that Compute submits
   DebugFunctions debug_functions_;
 };
@@ -136,7 +138,8 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                .trace = trace_.get(),
                .profiler = &profiler_},
       steps_(context_),
-      jump_forward_(context_) {
+      jump_forward_(context_),
+      speculation_(context_, loaded_.config, options.make_drafter) {
   CreatePrefixCache();
   estate_->request_stream_callback_ = options.request_stream_callback;
   RegisterDebugFunctions({*estate_, kv_, *loaded_.model, config(), profiler_}, &debug_functions_);
@@ -219,6 +222,7 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
   }
   rstate->queue_slot = std::move(submission.slot);
   rstate->SetDeadlines(config());
+  rstate->may_draft = speculation_.IsWantedFor(*request);
   RequestState& admitted = estate_->Admit(std::move(rstate));
   if (trace_) {
     trace_->AddEvent(request->id, "start queue wait");
@@ -253,12 +257,15 @@ void EngineImpl::Step() {
 // Plans and submits one step. The step before it, if it is still in flight, is collected
 // afterwards, so that the model always has something to compute.
 void EngineImpl::Compute() {
-  if (steps_.MustCollect()) steps_.CatchUp();
+  // A draft goes on from the last token, which must be known.
+  if (steps_.MustCollect() || speculation_.is_wanted()) steps_.CatchUp();
   if (Empty()) return;
   const bool was_in_flight = steps_.num_in_flight() > 0;
   jump_forward_.Run();
+  bool may_draft = true;
   do {
     PlanStep();
+    if (std::exchange(may_draft, false)) speculation_.AddDrafts(&plan_);
   } while (!plan_.empty() && steps_.Submit(plan_) == StepPipeline::Outcome::kPlanAnew);
   steps_.CollectUntil(!plan_.empty() && steps_.runs_ahead() ? 1 : 0);
   // Every request may have failed; otherwise an empty plan means that the head can never be served.

@@ -1,5 +1,6 @@
 #include "engine_debug.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
@@ -47,7 +48,8 @@ void AuditEntry(const RequestStateEntry& entry, const PagedKvCache& kv, std::set
   const bool complete = entry.status == RequestStateStatus::kAlive &&
                         entry.num_tokens_to_compute() == 1 &&
                         entry.rstate->request->retokenizer == nullptr;
-  const int64_t num_covered = complete ? entry.mstate.kv_len : std::ssize(entry.tokens);
+  const int64_t num_known = std::max<int64_t>(std::ssize(entry.tokens), entry.mstate.kv_len);
+  const int64_t num_covered = complete ? entry.mstate.kv_len : num_known;
   MLC_CHECK(num_pages <= kv.PagesNeededForNew(num_covered))
       << request << " holds " << num_pages << " pages for " << num_covered << " tokens";
 }
@@ -72,6 +74,7 @@ void WriteEntry(const RequestStateEntry& entry, JsonWriter* json) {
       .Add("internal_id", entry.mstate.internal_id)
       .Add("num_tokens", entry.tokens.size())
       .Add("kv_len", entry.mstate.kv_len)
+      .Add("num_pending", entry.pending_rows.size())
       .Add("num_generated", entry.num_generated())
       .EndObject();
 }

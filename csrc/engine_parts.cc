@@ -13,14 +13,25 @@ namespace mlc_native {
 namespace {
 
 void CheckSupported(const EngineConfig& config) {
-  if (config.speculative_mode != SpeculativeMode::kDisable) {
-    throw InvalidConfig("speculative_mode",
-                        "\"speculative_mode\" other than \"disable\" is not supported yet");
+  if (!IsSupported(config.speculative_mode)) {
+    throw InvalidConfig(
+        "speculative_mode",
+        "\"speculative_mode\" other than \"disable\" and \"ngram\" is not supported "
+        "yet");
   }
   if (config.kv_cache_page_size != kKvPageSize) {
     throw InvalidConfig("kv_cache_page_size",
                         OutOfRangeMessage("kv_cache_page_size", config.kv_cache_page_size, "16"));
   }
+}
+
+void CheckSupportedBy(const Model& model, const EngineConfig& config) {
+  if (config.speculative_mode == SpeculativeMode::kDisable) return;
+  if (!model.metadata().rows_depend_on_step) return;
+  throw InvalidConfig("speculative_mode", std::string("\"speculative_mode\" must be \"disable\" on "
+                                                      "this device, got \"") +
+                                              NameOf(config.speculative_mode) +
+                                              "\": draft tokens might change answers there");
 }
 
 }  // namespace
@@ -73,6 +84,7 @@ EngineParts LoadParts(const EngineConfig& config, const std::string& device,
                            .weight_cache_dir = config.weight_cache_dir,
                            .longest_sequence = LongestSequence(config),
                            .strict_weights = config.strict_weights});
+  CheckSupportedBy(*parts.model, config);
   parts.config = ResolveEngineConfig(with_threads, parts.model->metadata(), AvailableMemoryBytes());
   CheckResolved(parts.config);
   parts.length_reason = ExplainLongestSequence(with_threads, parts.config, parts.model->metadata());

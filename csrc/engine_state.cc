@@ -40,6 +40,8 @@ void EngineStateObj::Reset() {
   if (prefix_cache != nullptr) prefix_cache->Clear();
   running_rsentries_changed = true;
   num_jump_forward_requests = 0;
+  num_drafting_requests = 0;
+  step_costs = StepCosts();
   cached_running_rsentries_.clear();
   spec_draft_length = 0;
   disaggregation = false;
@@ -82,6 +84,7 @@ RequestState& EngineStateObj::Admit(std::shared_ptr<RequestState> rstate) {
     throw;
   }
   num_jump_forward_requests += admitted.request->retokenizer != nullptr ? 1 : 0;
+  num_drafting_requests += admitted.may_draft ? 1 : 0;
   ++num_arrived;
   return admitted;
 }
@@ -171,6 +174,7 @@ void EngineStateObj::Erase(std::vector<const Request*>* finished) {
     const auto position = request_states.find(request->id);
     deadlines.Remove(*position->second);
     num_jump_forward_requests -= request->retokenizer != nullptr ? 1 : 0;
+    num_drafting_requests -= position->second->may_draft ? 1 : 0;
     request_states.erase(position);
   }
   finished->clear();

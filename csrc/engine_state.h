@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "draft/draft_length.h"
 #include "kv/prefix_cache.h"
 #include "mlc_native/data.h"
 #include "observe/metrics.h"
@@ -63,8 +64,10 @@ struct EngineStateObj {
   std::unique_ptr<PrefixCache> prefix_cache;  // null when it is off
   bool running_rsentries_changed = true;
   int64_t num_jump_forward_requests = 0;  // live ones with a retokenizer
-  // MLC-LLM's state has these two. Nothing sets them: this engine neither speculates nor splits
-  // prefill and decode between engines.
+  int64_t num_drafting_requests = 0;      // live ones that may have draft tokens
+  StepCosts step_costs;
+  // MLC-LLM's state has these two. Nothing sets them: the length of a draft is chosen for each
+  // sequence, and no engine splits prefill and decode with another.
   int spec_draft_length = 0;
   bool disaggregation = false;
   RequestStreamCallback request_stream_callback_;

@@ -113,10 +113,15 @@ void CheckSupported(const EngineConfig& config) {
                         OutOfRangeMessage("attention_sink_size", *config.attention_sink_size,
                                           "0 or null: attention sinks are not supported"));
   }
-  if (config.speculative_mode != SpeculativeMode::kDisable) {
-    throw InvalidConfig("speculative_mode", std::string("speculative_mode \"") +
-                                                NameOf(config.speculative_mode) +
-                                                "\" is not supported yet; use \"disable\"");
+  if (!IsSupported(config.speculative_mode)) {
+    throw InvalidConfig("speculative_mode",
+                        std::string("speculative_mode \"") + NameOf(config.speculative_mode) +
+                            "\" is not supported yet; use \"disable\" or \"ngram\"");
+  }
+  if (config.speculative_mode != SpeculativeMode::kDisable && config.spec_tree_width != 1) {
+    throw InvalidConfig("spec_tree_width",
+                        OutOfRangeMessage("spec_tree_width", config.spec_tree_width,
+                                          "1: a draft is one chain of tokens"));
   }
   if (config.max_queue_length == 0) {
     throw InvalidConfig("max_queue_length",
@@ -125,18 +130,22 @@ void CheckSupported(const EngineConfig& config) {
 }
 
 void CheckTogether(const EngineConfig& config) {
-  if (config.speculative_mode == SpeculativeMode::kDisable) {
-    if (!config.additional_models.empty()) {
-      throw InvalidConfig("additional_models",
-                          "\"additional_models\" must be empty while \"speculative_mode\" is "
-                          "\"disable\", got " +
-                              std::to_string(config.additional_models.size()) + " models");
-    }
-    if (config.spec_draft_length != 0) {
-      throw InvalidConfig("spec_draft_length",
-                          OutOfRangeMessage("spec_draft_length", config.spec_draft_length,
-                                            "0 while \"speculative_mode\" is \"disable\""));
-    }
+  if (!config.additional_models.empty()) {
+    throw InvalidConfig("additional_models",
+                        "\"additional_models\" must be empty while \"speculative_mode\" is \"" +
+                            std::string(NameOf(config.speculative_mode)) + "\", got " +
+                            std::to_string(config.additional_models.size()) + " models");
+  }
+  if (config.speculative_mode == SpeculativeMode::kDisable && config.spec_draft_length != 0) {
+    throw InvalidConfig("spec_draft_length",
+                        OutOfRangeMessage("spec_draft_length", config.spec_draft_length,
+                                          "0 while \"speculative_mode\" is \"disable\""));
+  }
+  if (config.prompt_lookup_min > config.prompt_lookup_max) {
+    throw InvalidConfig("prompt_lookup_max",
+                        OutOfRangeMessage("prompt_lookup_max", config.prompt_lookup_max,
+                                          "at least \"prompt_lookup_min\" (" +
+                                              std::to_string(config.prompt_lookup_min) + ')'));
   }
   if (config.prefill_chunk_size && config.max_num_sequence &&
       *config.prefill_chunk_size < *config.max_num_sequence) {

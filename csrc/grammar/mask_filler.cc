@@ -5,16 +5,52 @@
 #include <system_error>
 #include <utility>
 
+#include "support/check.h"
+
 namespace mlc_native {
 namespace {
 
-// Never throws, not even without memory: the owner handles the error of the row later.
-void FillRow(MaskRow* row) noexcept {
+void FillMask(GrammarMatcher& matcher, MaskRow* row) noexcept {
   row->constrained = false;
   row->error = nullptr;
   try {
-    row->constrained = row->matcher->FillMask(row->mask);
+    row->constrained = matcher.FillMask(row->mask);
   } catch (...) {
+    row->error = std::current_exception();
+  }
+}
+
+void FillBehind(MaskRow* row) {
+  GrammarMatcher& matcher = *row->matcher;
+  int64_t num_accepted = 0;
+  std::exception_ptr error;
+  for (size_t i = 0; i < row->behind.size(); ++i) {
+    MaskRow& behind = row->behind[i];
+    try {
+      if (error == nullptr) {
+        MLC_CHECK(matcher.AcceptToken(row->draft_tokens[i])) << "token " << row->draft_tokens[i];
+        ++num_accepted;
+        behind.completed = matcher.IsCompleted();
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+    if (error == nullptr) {
+      FillMask(matcher, &behind);
+    } else {
+      behind.error = error;  // and of all behind it
+    }
+  }
+  if (num_accepted > 0) matcher.Rollback(num_accepted);
+}
+
+// Never throws, not even without memory: the owner handles the errors of the rows later.
+void FillRow(MaskRow* row) noexcept {
+  FillMask(*row->matcher, row);
+  if (row->behind.empty()) return;
+  try {
+    FillBehind(row);
+  } catch (...) {  // the matcher is not where it was
     row->error = std::current_exception();
   }
 }

@@ -23,6 +23,13 @@ struct MaskRow {
   std::span<int32_t> mask;   // [(vocab_size + 31) / 32]
   bool constrained = false;  // result: false if every token is allowed; mask is then unspecified
   std::exception_ptr error;  // result: the exception of FillMask
+  bool completed = false;    // result, of a row behind draft tokens: IsCompleted
+
+  // Further rows of the same sequence: behind[i] is filled behind the first i + 1 draft tokens. The
+  // matcher is where it was when all are filled. It accepts the draft tokens and can take them
+  // back.
+  std::span<const int32_t> draft_tokens = {};
+  std::span<MaskRow> behind = {};  // as draft_tokens; each has `mask` only
 };
 
 class MaskFiller {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <utility>
 
 #include "support/check.h"
@@ -51,6 +52,13 @@ void AddHistogram(const char* name, const Histogram& histogram, JsonWriter* json
   json->Add("count", histogram.count()).Add("sum", histogram.sum()).EndObject();
 }
 
+void AddDrafts(const RequestUsage& usage, JsonWriter* json) {
+  if (usage.num_drafts == 0) return;
+  json->Add("num_drafts", usage.num_drafts)
+      .Add("draft_tokens", usage.draft_tokens)
+      .Add("accepted_draft_tokens", usage.accepted_draft_tokens);
+}
+
 void WriteExtra(const RequestUsage& usage, JsonWriter* json) {
   json->BeginObject()
       .Add("prompt_tokens", usage.prompt_tokens)
@@ -61,6 +69,7 @@ void WriteExtra(const RequestUsage& usage, JsonWriter* json) {
       .Add("cached_tokens", usage.cached_tokens)
       .Add("pinned_tokens", usage.pinned_tokens)
       .Add("num_preemptions", usage.num_preemptions);
+  AddDrafts(usage, json);
   if (usage.prefill_tokens != 0) json->Add("prefill_tokens_per_s", usage.prefill_tokens_per_s);
   if (usage.decode_tokens != 0) json->Add("decode_tokens_per_s", usage.decode_tokens_per_s);
   json->Add("end_to_end_latency_s", usage.end_to_end_latency_s)
@@ -81,6 +90,39 @@ void AddTimeByBatchSize(const char* name, const std::array<TimeCost, N>& costs, 
   json->EndObject();
 }
 
+// As MLC-LLM has it, if anything was drafted; `num_failures` is ours.
+void AddSpecDecode(const SpecDecodeMetrics& metrics, JsonWriter* json) {
+  if (metrics.draft_count.empty() && metrics.num_failures == 0) return;
+  json->Name("spec_decode").BeginObject();
+  const auto add_counts = [&](const char* name, const std::vector<int64_t>& counts) {
+    json->Name(name).BeginArray();
+    for (int64_t count : counts) json->Put(count);
+    json->EndArray();
+  };
+  add_counts("draft_count", metrics.draft_count);
+  add_counts("accept_count", metrics.accept_count);
+  const auto add_ratios = [&](const std::string& name, size_t first, const auto& ratio) {
+    json->Name(name).BeginObject();
+    for (size_t i = first; i < metrics.draft_count.size(); ++i) {
+      json->Add(name + "{step=" + std::to_string(i) + '}', ratio(i));
+    }
+    json->EndObject();
+  };
+  const auto share = [](int64_t count, int64_t total) {
+    return total == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(total);
+  };
+  const auto& [drafts, accepts, num_failures] = metrics;
+  add_ratios("accept_prob", 0, [&](size_t i) { return share(accepts[i], drafts[i]); });
+  add_ratios("accept_rate", 1, [&](size_t i) { return share(accepts[i], accepts[i - 1]); });
+  double length = 0;
+  add_ratios("accept_len", 0, [&](size_t i) { return length += share(accepts[i], drafts[i]); });
+  json->Add("num_drafts", metrics.num_drafts())
+      .Add("num_draft_tokens", metrics.num_draft_tokens())
+      .Add("num_accepted_tokens", metrics.num_accepted_tokens())
+      .Add("num_failures", num_failures)
+      .EndObject();
+}
+
 void AddTimesAndTokens(const EngineMetrics& metrics, JsonWriter* json) {
   json->Add("engine_prefill_time_sum", metrics.engine_prefill_time_sum)
       .Add("engine_decode_time_sum", metrics.engine_decode_time_sum)
@@ -97,6 +139,7 @@ void AddTimesAndTokens(const EngineMetrics& metrics, JsonWriter* json) {
       .Add("decode_tokens_per_s", Rate(metrics.decode_tokens_sum, metrics.engine_decode_time_sum));
   json->Name("last_finished_request");
   WriteExtra(metrics.last_finished_request.Usage(), json);
+  AddSpecDecode(metrics.spec_decode, json);
   AddTimeByBatchSize("decode_time_by_batch_size", metrics.decode_time_by_batch_size, json);
 }
 
@@ -171,7 +214,32 @@ double RequestMetrics::inter_token_latency_s() const {
   return SecondsBetween(prefill_end_time_point, finish_time_point) / decode_steps;
 }
 
+void SpecDecodeMetrics::Drafted(int64_t num_tokens) {
+  const auto num_places = static_cast<size_t>(num_tokens) + 1;
+  if (draft_count.size() < num_places) {
+    accept_count.resize(num_places);
+    draft_count.resize(num_places);
+  }
+  for (size_t i = 0; i < num_places; ++i) ++draft_count[i];
+}
+
+int64_t SpecDecodeMetrics::num_draft_tokens() const {
+  return std::accumulate(draft_count.begin(), draft_count.end(), int64_t{0}) - num_drafts();
+}
+
+int64_t SpecDecodeMetrics::num_accepted_tokens() const {
+  const int64_t num_verified = accept_count.empty() ? 0 : accept_count[0];
+  return std::accumulate(accept_count.begin(), accept_count.end(), int64_t{0}) - num_verified;
+}
+
 RequestUsage RequestMetrics::Usage() const {
+  std::optional<int64_t> accepted_of_prediction;
+  std::optional<int64_t> rejected_of_prediction;
+  if (prediction_len >= 0) {
+    const int64_t num_left = std::max<int64_t>(prediction_len - accepted_prediction_tokens, 0);
+    accepted_of_prediction = accepted_prediction_tokens;
+    rejected_of_prediction = std::min(prediction_tokens - accepted_prediction_tokens, num_left);
+  }
   const double decode_seconds = SecondsBetween(prefill_end_time_point, finish_time_point);
   return {.prompt_tokens = prompt_tokens,
           .completion_tokens = completion_tokens,
@@ -181,6 +249,11 @@ RequestUsage RequestMetrics::Usage() const {
           .cached_tokens = cached_tokens,
           .pinned_tokens = pinned_tokens,
           .num_preemptions = num_preemptions,
+          .num_drafts = num_drafts,
+          .draft_tokens = draft_tokens,
+          .accepted_draft_tokens = accepted_draft_tokens,
+          .accepted_prediction_tokens = accepted_of_prediction,
+          .rejected_prediction_tokens = rejected_of_prediction,
           .prefill_tokens_per_s = Rate(prefill_tokens, ttft_s()),
           .decode_tokens_per_s = Rate(decode_tokens, decode_seconds),
           .end_to_end_latency_s = end_to_end_latency_s(),
@@ -195,8 +268,15 @@ std::string UsageJSONString(const RequestUsage& usage) {
   json.BeginObject()
       .Add("prompt_tokens", usage.prompt_tokens)
       .Add("completion_tokens", usage.completion_tokens)
-      .Add("total_tokens", usage.prompt_tokens + usage.completion_tokens)
-      .Name("extra");
+      .Add("total_tokens", usage.prompt_tokens + usage.completion_tokens);
+  if (usage.accepted_prediction_tokens) {
+    json.Name("completion_tokens_details")
+        .BeginObject()
+        .Add("accepted_prediction_tokens", *usage.accepted_prediction_tokens)
+        .Add("rejected_prediction_tokens", usage.rejected_prediction_tokens.value_or(0))
+        .EndObject();
+  }
+  json.Name("extra");
   if (usage.engine_metrics_json.empty()) {
     WriteExtra(usage, &json);
   } else {

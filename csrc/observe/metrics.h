@@ -43,10 +43,16 @@ struct RequestMetrics {
       0;                      // prompt tokens computed, recomputation after preemption not included
   int64_t decode_tokens = 0;  // sampled, except the first of each sequence
   int64_t num_answers = 0;    // sequences that have a token
-  int64_t jump_forward_tokens = 0;  // that jump-forward decoding put in, some in place of others
-  int64_t cached_tokens = 0;        // prompt tokens taken from the prefix cache
-  int64_t pinned_tokens = 0;        // the prompt's, when pinned_system_prompt has pinned it
-  int64_t num_preemptions = 0;      // of its sequences
+  int64_t jump_forward_tokens = 0;    // that jump-forward decoding put in, some in place of others
+  int64_t cached_tokens = 0;          // prompt tokens taken from the prefix cache
+  int64_t pinned_tokens = 0;          // the prompt's, when pinned_system_prompt has pinned it
+  int64_t num_preemptions = 0;        // of its sequences
+  int64_t num_drafts = 0;             // steps of a sequence that verified draft tokens
+  int64_t draft_tokens = 0;           // that those verified
+  int64_t accepted_draft_tokens = 0;  // of those, the ones that became part of the answer
+  int64_t prediction_tokens = 0;      // draft tokens that came from the prediction
+  int64_t accepted_prediction_tokens = 0;
+  int64_t prediction_len = -1;  // of the request's prediction, times its answers; -1 without one
   TimePoint add_time_point;
   TimePoint start_time_point;        // of the first step that computes something of it
   TimePoint prefill_end_time_point;  // first token sampled; epoch while not reached
@@ -83,6 +89,20 @@ struct EngineGauges {
   int64_t grammar_cache_bytes = 0;
 };
 
+// Draft tokens and what became of them, by their place in the draft. Place 0 is the token in front
+// of the draft, which every step yields; place i is its i-th token.
+struct SpecDecodeMetrics {
+  std::vector<int64_t> draft_count;   // steps of a sequence that computed the row of the place
+  std::vector<int64_t> accept_count;  // and that yielded a token at the place
+  int64_t num_failures = 0;           // drafts that were given up because something threw
+
+  void Drafted(int64_t num_tokens);
+  void Accepted(size_t place) { ++accept_count[place]; }
+  int64_t num_drafts() const { return draft_count.empty() ? 0 : draft_count[0]; }
+  int64_t num_draft_tokens() const;
+  int64_t num_accepted_tokens() const;
+};
+
 class TimeCost {
  public:
   void Update(double seconds) {
@@ -109,6 +129,7 @@ struct EngineMetrics {
   int64_t jump_forward_tokens_sum = 0;
   int64_t cached_tokens_sum = 0;
   RequestMetrics last_finished_request;
+  SpecDecodeMetrics spec_decode;
 
   int64_t prefix_cache_lookups = 0;       // sequences that started, also after a preemption
   int64_t prefix_cache_hits = 0;          // of those, the ones that started with cached tokens

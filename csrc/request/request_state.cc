@@ -50,6 +50,14 @@ bool RequestStateEntry::EndsAt(int64_t num_tokens, int64_t max_sequence_length) 
          (max_tokens >= 0 && num_tokens - rstate->request->prompt_len() >= max_tokens);
 }
 
+int64_t RequestStateEntry::RoomBeforeDraw(int64_t max_sequence_length) const {
+  const int64_t max_tokens = rstate->config().max_tokens;
+  const int64_t of_sequence = max_sequence_length - std::ssize(tokens);
+  const int64_t of_answer =
+      max_tokens < 0 ? std::numeric_limits<int64_t>::max() : max_tokens - num_generated();
+  return std::min(of_sequence, of_answer) - 1;
+}
+
 void RequestStateEntry::CountPromptTokens(int64_t num_cached) {
   const int64_t prompt_len = rstate->request->prompt_len();
   const auto count = [&](int64_t num_tokens, int64_t* counter) {
@@ -95,10 +103,11 @@ RequestState::RequestState(RequestPtr request_in,
     }
     leaf.text_streamer = TextStreamer(strip_leading_space);
     if (request->grammar != nullptr) {
-      leaf.grammar_matcher = request->grammar->NewMatcher(kMaxGrammarRollback);
+      leaf.grammar_matcher = request->grammar->NewMatcher(kMaxGrammarRollback + kMaxDraftLength);
     }
   }
   metrics.prompt_tokens = request->prompt_len();
+  if (!config().prediction.empty()) metrics.prediction_len = n * std::ssize(config().prediction);
   metrics.add_time_point = now;
 }
 

@@ -28,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "draft/sequence_drafts.h"
 #include "mlc_native/data.h"
 #include "mlc_native/grammar.h"
 #include "mlc_native/tokenizer.h"
@@ -40,14 +41,14 @@
 
 namespace mlc_native {
 
-// Tokens that a grammar matcher can take back.
+// Tokens that jump-forward decoding can take back from a grammar matcher.
 inline constexpr int64_t kMaxGrammarRollback = 10;
 
 enum class RequestStateStatus { kPending, kAlive, kFinished };
 
 struct RequestState;
 
-// State of one sequence in one model. One model today; draft models get their own.
+// State of one sequence in one model.
 struct RequestModelState {
   static constexpr int64_t kNoId = -1;
   int64_t internal_id = kNoId;  // of the KV cache; kNoId while the sequence holds no pages
@@ -81,6 +82,8 @@ struct RequestStateEntry {
   std::unique_ptr<GrammarMatcher> grammar_matcher;
   bool grammar_ended = false;       // only the end may follow
   bool tries_jump_forward = false;  // a token was sampled since jump-forward decoding looked
+  // Made for the first draft; null while the sequence prefills or waits.
+  std::unique_ptr<SequenceDrafts> drafts;
 
   // Results of scored rows (PlannedSlice::num_scored), in the order of their positions: the scores
   // of tokens [1, 1 + num_scored). An output takes them when the prompt is complete.
@@ -113,6 +116,9 @@ struct RequestStateEntry {
   int64_t max_cached() const;
   // Whether the answer ends because of its length when the sequence has num_tokens tokens.
   bool EndsAt(int64_t num_tokens, int64_t max_sequence_length) const;
+  // Tokens that may be put in front of the next one that is drawn: with that one, the answer has
+  // the length at which it ends. Below 1 if none.
+  int64_t RoomBeforeDraw(int64_t max_sequence_length) const;
   // Which tokens may come next depends on the tokens before, not only on their number.
   bool mask_needs_tokens() const { return grammar_matcher != nullptr || limits_need_tokens; }
   bool is_root_of_branches() const { return !child_indices.empty(); }
@@ -148,6 +154,7 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   // part of the answer, and no grammar applies to it.
   std::optional<FinishReason> ends_with_prompt;
   bool prompt_logprobs_delivered = false;
+  bool may_draft = false;  // its settings and the engine's ask for it
 
   // Which queues of EngineStateObj hold the request, and whether the next post-process processes
   // it.

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "mlc_native/config.h"
@@ -36,14 +37,19 @@ struct PlannedSlice {
   bool completes_input = false;  // tokens are drawn from its last rows
 
   // Rows that tokens are drawn from, if the slice completes the input: its last ones. More than one
-  // only for a running sequence without a grammar that has one token to compute: the rows behind
-  // that one are draft tokens. The drawn tokens are kept up to and including the first that differs
-  // from its draft token; the rows behind it are given back. num_tokens includes the draft tokens.
+  // only for a running sequence that has one token to compute, which is known: the rows behind that
+  // one are draft tokens. The drawn tokens are kept up to and including the first that differs from
+  // its draft token; the rows behind it are given back. num_tokens includes the draft tokens. The
+  // grammar of the sequence accepts them, and none of them ends the answer.
   int64_t num_drawn = 1;
   const int32_t* draft_tokens = nullptr;  // [num_drawn - 1], valid until Submit returns
   // Rows directly before the drawn ones whose next token is known: it gets its log-probability
   // (RequestStateEntry::scores).
   int64_t num_scored = 0;
+
+  std::span<const int32_t> drafts() const {
+    return {draft_tokens, static_cast<size_t>(num_drawn - 1)};
+  }
 };
 
 struct StepPlan {

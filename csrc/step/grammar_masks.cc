@@ -40,45 +40,68 @@ size_t GrammarMasks::words_per_row() const {
 
 void GrammarMasks::Start(const StepPlan& plan) {
   leaves_.clear();
+  rows_.clear();
   for (const PlannedSlice& slice : plan.slices) {
     if (!slice.completes_input) continue;
     if (!slice.entry->is_root_of_branches()) {
-      AddRow(*slice.entry);
+      AddRow(*slice.entry, slice.drafts());
       continue;
     }
-    for (int child : slice.entry->child_indices) AddRow(slice.entry->rstate->entries[child]);
+    for (int child : slice.entry->child_indices) AddRow(slice.entry->rstate->entries[child], {});
   }
   if (leaves_.empty()) return;
-  const size_t num_words = words_per_row();
-  words_.resize(leaves_.size() * num_words);
-  rows_.resize(leaves_.size());
-  for (size_t i = 0; i < leaves_.size(); ++i) {
-    rows_[i].matcher = leaves_[i]->grammar_matcher.get();
-    rows_[i].mask = std::span(words_).subspan(i * num_words, num_words);
-  }
+  PlaceMasks();
   next_row_ = 0;
   context_.mask_filler.Start(rows_);
 }
 
-void GrammarMasks::AddRow(const RequestStateEntry& leaf) {
-  if (leaf.grammar_matcher != nullptr) leaves_.push_back(&leaf);
+void GrammarMasks::AddRow(const RequestStateEntry& leaf, std::span<const int32_t> draft_tokens) {
+  if (leaf.grammar_matcher == nullptr) return;
+  leaves_.push_back(&leaf);
+  MaskRow& row = rows_.emplace_back();
+  row.matcher = leaf.grammar_matcher.get();
+  row.draft_tokens = draft_tokens;
+}
+
+void GrammarMasks::PlaceMasks() {
+  size_t num_behind = 0;
+  for (const MaskRow& row : rows_) num_behind += row.draft_tokens.size();
+  const size_t num_words = words_per_row();
+  words_.resize((rows_.size() + num_behind) * num_words);
+  behind_.assign(num_behind, MaskRow());
+  size_t num_placed = 0;
+  const auto place = [&](MaskRow& row) {
+    row.mask = std::span(words_).subspan(num_placed++ * num_words, num_words);
+  };
+  std::span<MaskRow> left(behind_);
+  for (MaskRow& row : rows_) {
+    place(row);
+    row.behind = left.first(row.draft_tokens.size());
+    left = left.subspan(row.draft_tokens.size());
+    for (MaskRow& behind : row.behind) place(behind);
+  }
 }
 
 void GrammarMasks::Wait() {
   if (!leaves_.empty()) fill_seconds_ += context_.mask_filler.Wait();
 }
 
-std::span<const int32_t> GrammarMasks::AllowedTokens(const RequestStateEntry& leaf) {
+std::span<const int32_t> GrammarMasks::AllowedTokens(const RequestStateEntry& leaf,
+                                                     size_t num_drafts) {
   if (leaf.grammar_matcher == nullptr) return {};
   while (next_row_ < leaves_.size() && leaves_[next_row_] != &leaf) ++next_row_;
   MLC_CHECK(next_row_ < leaves_.size()) << "no mask for " << leaf.rstate->request->id;
-  const MaskRow& row = rows_[next_row_++];
+  const MaskRow& first = rows_[next_row_];
+  const MaskRow& row = num_drafts == 0 ? first : first.behind[num_drafts - 1];
   if (row.error != nullptr) ThrowSamplingError(row.error);
-  return WithStopTokens(leaf, row);
+  const bool may_end = num_drafts > 0 ? row.completed
+                                      : !leaf.rstate->config().stop_token_ids.empty() &&
+                                            first.matcher->IsCompleted();
+  return WithStopTokens(leaf, row, may_end);
 }
 
 std::span<const int32_t> GrammarMasks::WithStopTokens(const RequestStateEntry& leaf,
-                                                      const MaskRow& row) const {
+                                                      const MaskRow& row, bool may_end) const {
   const GenerationConfig& config = leaf.rstate->config();
   const bool ignore_eos = config.debug_config.ignore_eos;
   if (!row.constrained) {
@@ -88,7 +111,7 @@ std::span<const int32_t> GrammarMasks::WithStopTokens(const RequestStateEntry& l
   if (ignore_eos) {
     for (int32_t token_id : context_.eos_token_ids) SetTokenBit(row.mask, token_id, false);
   }
-  if (!config.stop_token_ids.empty() && row.matcher->IsCompleted()) {
+  if (may_end) {
     for (int32_t token_id : config.stop_token_ids) SetTokenBit(row.mask, token_id, true);
   }
   return row.mask;

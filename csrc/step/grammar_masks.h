@@ -29,22 +29,26 @@ class GrammarMasks {
   void Wait();
   // Seconds of filling since the last call.
   double TakeFillSeconds() { return std::exchange(fill_seconds_, 0); }
-  // One bit per token, or empty when every token is allowed. Leaves are asked for in the order of
-  // the plan, each at most once. Throws SamplingError when the grammar library failed.
-  std::span<const int32_t> AllowedTokens(const RequestStateEntry& leaf);
+  // One bit per token, or empty when every token is allowed, of the row behind the first num_drafts
+  // draft tokens of the plan. Leaves are asked for in the order of the plan, each row at most once.
+  // Throws SamplingError when the grammar library failed.
+  std::span<const int32_t> AllowedTokens(const RequestStateEntry& leaf, size_t num_drafts);
 
   // Whether the grammar leaves nothing but the end to come.
   bool MustEnd(const RequestStateEntry& leaf);
 
  private:
-  void AddRow(const RequestStateEntry& leaf);
-  std::span<const int32_t> WithStopTokens(const RequestStateEntry& leaf, const MaskRow& row) const;
+  void AddRow(const RequestStateEntry& leaf, std::span<const int32_t> draft_tokens);
+  void PlaceMasks();
+  std::span<const int32_t> WithStopTokens(const RequestStateEntry& leaf, const MaskRow& row,
+                                          bool may_end) const;
   size_t words_per_row() const;
 
   StepContext& context_;
   std::vector<const RequestStateEntry*> leaves_;  // constrained ones of the plan, in its order
   std::vector<MaskRow> rows_;                     // as leaves_
-  std::vector<int32_t> words_;                    // [rows, words_per_row]
+  std::vector<MaskRow> behind_;                   // the rows behind their draft tokens
+  std::vector<int32_t> words_;                    // [rows and those behind, words_per_row]
   size_t next_row_ = 0;                           // AllowedTokens searches from here on
   std::vector<int32_t> scratch_;                  // [words_per_row]
   double fill_seconds_ = 0;

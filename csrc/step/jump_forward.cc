@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <limits>
 #include <utility>
 
 #include "engine_state.h"
@@ -32,7 +31,7 @@ void JumpForward::Run() {
 }
 
 void JumpForward::JumpEntry(RequestStateEntry& entry) {
-  MLC_CHECK(entry.num_tokens_to_compute() == 1) << entry.rstate->request->id;
+  MLC_CHECK(entry.length() == entry.mstate.kv_len + 1) << entry.rstate->request->id;
   if (RoomFor(entry) <= 0) return;
   const std::string text = entry.grammar_matcher->FindJumpForwardString();
   if (text.empty()) return;
@@ -43,11 +42,7 @@ void JumpForward::JumpEntry(RequestStateEntry& entry) {
 // ---- What the tokens will be ----
 
 int64_t JumpForward::RoomFor(const RequestStateEntry& entry) const {
-  const GenerationConfig& config = entry.rstate->config();
-  const int64_t of_sequence = context_.max_sequence_length - std::ssize(entry.tokens);
-  const int64_t of_answer = config.max_tokens < 0 ? std::numeric_limits<int64_t>::max()
-                                                  : config.max_tokens - entry.num_generated();
-  return std::min(of_sequence, of_answer) - 1;
+  return entry.RoomBeforeDraw(context_.max_sequence_length);
 }
 
 std::span<const int32_t> JumpForward::Replaceable(const RequestStateEntry& entry) const {
@@ -131,6 +126,7 @@ bool JumpForward::IsLeftToTheModel(const RequestStateEntry& entry, int32_t token
 
 void JumpForward::Commit(RequestStateEntry& entry, const Jump& jump) {
   RequestState& rstate = *entry.rstate;
+  GiveBackDraftRows(entry);
   const int64_t num_kept = std::ssize(entry.tokens) - jump.num_taken_back;
   const int64_t num_popped = entry.mstate.kv_len - num_kept;
   if (num_popped > 0) {
@@ -144,6 +140,16 @@ void JumpForward::Commit(RequestStateEntry& entry, const Jump& jump) {
   if (context_.trace != nullptr) context_.trace->AddEvent(rstate.request->id, "jump forward");
   context_.state.MarkDirty(rstate);
   if (masks_.MustEnd(entry)) FinishEntry(context_, entry, FinishReason::kStop);
+}
+
+// The rows behind draft tokens that are not collected yet: other tokens stand in their place now.
+void JumpForward::GiveBackDraftRows(RequestStateEntry& entry) const {
+  const int64_t num_rows = std::exchange(entry.mstate.kv_in_flight, 0);
+  if (num_rows == 0) return;
+  context_.kv.PopN(entry.mstate.internal_id, num_rows);
+  entry.mstate.kv_len -= num_rows;
+  entry.pending_rows.clear();
+  entry.last_is_pending = false;
 }
 
 // Tokens behind the text that was there are delivered; of one that reaches from it into the new

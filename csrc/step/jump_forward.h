@@ -1,6 +1,7 @@
 // Jump-forward decoding: text that a grammar forces becomes tokens without being sampled.
 //
-// Run is called before every step is planned; without a live request that may jump it costs one
+// Run is called before every step is planned, and between two tokens that one step has yielded;
+// without a live request that may jump it costs one
 // look at a counter. Each sequence is examined once after each token that was sampled for it, so
 // what it jumps over depends only on its own tokens. The last tokens are encoded again together
 // with the forced text; those that come out different are taken back from tokens, grammar and KV
@@ -27,8 +28,8 @@ class JumpForward {
  public:
   explicit JumpForward(StepContext& context) : context_(context), masks_(context) {}
 
-  // Requires: every step has been collected, if a running sequence may jump. A request that fails
-  // is ended.
+  // Requires: every step has been collected, if a running sequence may jump; rows behind draft
+  // tokens of a sequence may be left, which a jump of it gives back. A request that fails is ended.
   void Run();
 
  private:
@@ -50,6 +51,7 @@ class JumpForward {
   bool Match(const RequestStateEntry& entry, Jump* jump);
   bool IsLeftToTheModel(const RequestStateEntry& entry, int32_t token_id);
   void Commit(RequestStateEntry& entry, const Jump& jump);
+  void GiveBackDraftRows(RequestStateEntry& entry) const;
   void Append(RequestStateEntry& entry, const Jump& jump) const;
   size_t NumBytes(const RequestStateEntry& entry, std::span<const int32_t> tokens) const;
 

@@ -1,5 +1,7 @@
 #include "step/row_limits.h"
 
+#include <algorithm>
+
 #include "mlc_native/model.h"
 #include "request/request_state.h"
 #include "sampling/token_limits.h"
@@ -7,15 +9,17 @@
 
 namespace mlc_native {
 
-std::span<const int32_t> RowLimits::Restrict(const RequestStateEntry& leaf, int64_t position,
+std::span<const int32_t> RowLimits::Restrict(const RequestStateEntry& leaf,
+                                             std::span<const int32_t> drafts, int64_t position,
                                              std::span<const int32_t> allowed) {
   if (!leaf.is_limited) return allowed;
   const int64_t prompt_len = leaf.rstate->request->prompt_len();
   if (!LimitsTokens(leaf.rstate->config(), position - prompt_len)) return allowed;
-  return MaskOf(leaf, position, allowed);
+  return MaskOf(leaf, drafts, position, allowed);
 }
 
-std::span<const int32_t> RowLimits::MaskOf(const RequestStateEntry& leaf, int64_t position,
+std::span<const int32_t> RowLimits::MaskOf(const RequestStateEntry& leaf,
+                                           std::span<const int32_t> drafts, int64_t position,
                                            std::span<const int32_t> allowed) {
   if (num_used_ == masks_.size()) masks_.emplace_back();
   std::vector<int32_t>& mask = masks_[num_used_++];
@@ -24,12 +28,23 @@ std::span<const int32_t> RowLimits::MaskOf(const RequestStateEntry& leaf, int64_
   } else {
     mask.assign(allowed.begin(), allowed.end());
   }
-  const std::span<const int32_t> tokens(leaf.tokens);
-  const size_t num_known = std::min(static_cast<size_t>(position), tokens.size());
   const int64_t prompt_len = leaf.rstate->request->prompt_len();
-  const TokenHistory history = {tokens.first(num_known), prompt_len, position - prompt_len};
+  const TokenHistory history = {TokensBefore(leaf, drafts, position), prompt_len,
+                                position - prompt_len};
   ForbidByLimits(leaf.rstate->config(), context_.eos_token_ids, history, mask);
   return mask;
+}
+
+std::span<const int32_t> RowLimits::TokensBefore(const RequestStateEntry& leaf,
+                                                 std::span<const int32_t> drafts,
+                                                 int64_t position) {
+  const std::span<const int32_t> tokens(leaf.tokens);
+  if (drafts.empty() || !LimitsDependOnTokens(leaf.rstate->config())) {
+    return tokens.first(std::min(static_cast<size_t>(position), tokens.size()));
+  }
+  with_drafts_.assign(tokens.begin(), tokens.end());
+  with_drafts_.insert(with_drafts_.end(), drafts.begin(), drafts.end());
+  return with_drafts_;
 }
 
 }  // namespace mlc_native

@@ -91,6 +91,7 @@ void Preempt(StepContext& context, RequestStateEntry& entry) {
   MLC_CHECK(entry.status == RequestStateStatus::kAlive) << rstate.request->id;
   Trace(context, rstate, "preempt");
   ReleaseSequence(context, entry);
+  entry.drafts.reset();
   entry.status = RequestStateStatus::kPending;
   if (!rstate.any_leaf_alive()) context.state.RemoveFromRunning(rstate);
   context.state.PushWaitingFront(rstate);
@@ -123,6 +124,7 @@ bool DropPrefillProgress(StepContext& context) {
 void FinishEntry(StepContext& context, RequestStateEntry& leaf, FinishReason reason) {
   leaf.finish_reason = reason;
   leaf.status = RequestStateStatus::kFinished;
+  leaf.drafts.reset();
   ReleaseSequence(context, leaf);
   context.state.running_rsentries_changed = true;
 }

@@ -18,6 +18,7 @@ void StepBatch::Clear() {
   rows_.clear();
   if (!draft_counts_.empty()) draft_counts_.clear();  // otherwise the deque is rebuilt each step
   must_collect_ = false;
+  max_drafts_ = 0;
 }
 
 void StepBatch::Add(const PlannedSlice& slice, const PagedKvCache& kv) {
@@ -46,7 +47,7 @@ void StepBatch::AddInputs(const PlannedSlice& slice) {
                     entry.tokens.begin() + known);
   if (known < end) token_ids_.push_back(PendingToken(entry.pending_rows.back()));
   if (num_drafts == 0) return;
-  MLC_CHECK(slice.completes_input && known == end && !entry.mask_needs_tokens())
+  MLC_CHECK(slice.completes_input && known == end)
       << num_drafts << " draft tokens for " << entry.rstate->request->id;
   token_ids_.insert(token_ids_.end(), slice.draft_tokens, slice.draft_tokens + num_drafts);
 }
@@ -72,7 +73,8 @@ void StepBatch::AddDrawnRows(const PlannedSlice& slice, int64_t end) {
     for (int child : entry.child_indices) AddDrawnRow(entry.rstate->entries[child], end, {}, 0);
     return;
   }
-  const std::span drafts(slice.draft_tokens, static_cast<size_t>(slice.num_drawn - 1));
+  const std::span<const int32_t> drafts = slice.drafts();
+  max_drafts_ = std::max(max_drafts_, drafts.size());
   must_collect_ |= entry.mask_needs_tokens() || !drafts.empty();
   for (size_t i = 0; i <= drafts.size(); ++i) AddDrawnRow(entry, end, drafts, i);
 }
@@ -82,7 +84,9 @@ void StepBatch::AddDrawnRows(const PlannedSlice& slice, int64_t end) {
 void StepBatch::AddDrawnRow(RequestStateEntry& leaf, int64_t end, std::span<const int32_t> drafts,
                             size_t num_before) {
   const auto num_behind = static_cast<int64_t>(drafts.size() - num_before);
-  rows_.push_back({.entry = &leaf, .draft_token = num_behind > 0 ? drafts[num_before] : kNoToken});
+  rows_.push_back({.entry = &leaf,
+                   .num_drafts = num_before,
+                   .draft_token = num_behind > 0 ? drafts[num_before] : kNoToken});
   logits_rows_.push_back(static_cast<int32_t>(std::ssize(token_ids_) - 1 - num_behind));
   TokenRow& token_row = token_rows_.emplace_back();
   token_row.config = &leaf.rstate->config();

@@ -28,6 +28,7 @@ class StepBatch {
   struct Row {
     RequestStateEntry* entry = nullptr;
     bool is_scored = false;          // otherwise a token is drawn
+    size_t num_drafts = 0;           // guesses that it was computed for
     int32_t draft_token = kNoToken;  // the next row was computed for this guess of what is drawn
     bool is_rejected = false;        // a guess that it was computed for has turned out wrong
   };
@@ -44,6 +45,13 @@ class StepBatch {
   std::span<TokenRow> token_rows() { return token_rows_; }
   std::span<Row> rows() { return rows_; }
   std::span<const Row> rows() const { return rows_; }
+  // The guesses that row i was computed for.
+  std::span<const int32_t> drafts_before(size_t i) const {
+    const auto end = static_cast<size_t>(logits_rows_[i]) + 1;
+    return std::span(token_ids_).subspan(end - rows_[i].num_drafts, rows_[i].num_drafts);
+  }
+  // The most guesses of a sequence.
+  size_t max_drafts() const { return max_drafts_; }
   // The next plan depends on what is drawn.
   bool must_collect() const { return must_collect_; }
 
@@ -62,6 +70,7 @@ class StepBatch {
   std::vector<Row> rows_;
   std::deque<TokenCounts> draft_counts_;  // of rows behind draft tokens; their addresses stay
   bool must_collect_ = false;
+  size_t max_drafts_ = 0;
 };
 
 }  // namespace mlc_native

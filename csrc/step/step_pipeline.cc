@@ -8,7 +8,6 @@
 #include "kv/paged_kv_cache.h"
 #include "mlc_native/model.h"
 #include "observe/step_profiler.h"
-#include "step/post_process.h"
 #include "step/sequence_life.h"
 #include "support/check.h"
 
@@ -23,6 +22,7 @@ StepPipeline::StepPipeline(StepContext& context)
     : context_(context),
       masks_(context),
       limits_(context),
+      jump_forward_(context),
       trace_(context.trace),
       queue_(context.model.step_queue()) {
   if (queue_ == nullptr) queue_ = &host_steps_.emplace(&context.model);
@@ -96,7 +96,8 @@ void StepPipeline::ForwardAndFillMasks(Flight* flight) {
   if (!copies_.empty()) context_.model.CopyPages(copies_);
   for (const PlannedSlice& slice : flight->plan.slices) {
     flight->batch.Add(slice, context_.kv);
-    if (runs_ahead()) flight->kept.push_back(slice.entry->rstate->shared_from_this());
+    if (runs_ahead() || slice.num_drawn > 1)
+      flight->kept.push_back(slice.entry->rstate->shared_from_this());
   }
   queue_->Forward(flight->batch.forward());
 }
@@ -111,8 +112,9 @@ void StepPipeline::Sample(Flight* flight) {
     if (rows[i].is_scored) continue;
     try {
       token_rows[i].allowed =
-          limits_.Restrict(*rows[i].entry, static_cast<int64_t>(token_rows[i].position),
-                           masks_.AllowedTokens(*rows[i].entry));
+          limits_.Restrict(*rows[i].entry, flight->batch.drafts_before(i),
+                           static_cast<int64_t>(token_rows[i].position),
+                           masks_.AllowedTokens(*rows[i].entry, rows[i].num_drafts));
     } catch (const SamplingError& error) {
       flight->mask_errors.emplace_back(i, error.what());
     }
@@ -163,6 +165,10 @@ StepPipeline::Outcome StepPipeline::Fail(const StepPlan& plan, Flight* flight, i
                                          const std::string& message) {
   Undo(plan, flight);
   if (CatchUp()) return Outcome::kPlanAnew;
+  if (std::ranges::any_of(plan.slices, [](const auto& slice) { return slice.num_drawn > 1; })) {
+    ++context_.state.metrics.spec_decode.num_failures;
+    return Outcome::kPlanAnew;
+  }
   if (sequence_idx >= 0 && sequence_idx < std::ssize(plan.slices)) {
     RequestState& rstate = *plan.slices[sequence_idx].entry->rstate;
     EndRequest(context_, rstate, FinishReason::kError, message);
@@ -172,167 +178,6 @@ StepPipeline::Outcome StepPipeline::Fail(const StepPlan& plan, Flight* flight, i
     EndRequest(context_, *slice.entry->rstate, FinishReason::kError, message);
   }
   return Outcome::kDone;
-}
-
-// ---- Collect ----
-
-StepPipeline::Flight& StepPipeline::PopOldest() {
-  Flight& oldest = OldestFlight();
-  oldest_ = (oldest_ + 1) % std::ssize(flights_);
-  --num_in_flight_;
-  return oldest;
-}
-
-void StepPipeline::CollectUntil(int num_left) {
-  while (num_in_flight_ > num_left) Collect();
-}
-
-bool StepPipeline::CatchUp() {
-  if (num_in_flight_ == 0) return false;
-  CollectUntil(0);
-  const StepProfiler::Scope scope(context_.profiler, StepPhase::kPostProcess);
-  PostProcess(context_);
-  return true;
-}
-
-void StepPipeline::Collect() {
-  const StepProfiler::Scope scope(context_.profiler, StepPhase::kCollect);
-  try {
-    queue_->Collect(&drawn_);
-  } catch (const std::exception& error) {
-    return FailInFlight(error.what());
-  } catch (...) {
-    return FailInFlight("the model threw what is no std::exception");
-  }
-  Flight& flight = PopOldest();
-  const std::span<StepBatch::Row> rows = flight.batch.rows();
-  MLC_CHECK(drawn_.size() == rows.size()) << drawn_.size() << " of " << rows.size();
-  TraceFinish(&flight);
-  if (num_in_flight_ > 0) TraceStart(&OldestFlight());
-  const TimePoint now = context_.now();
-  MarkRejected(rows);
-  EndFailed(flight);
-  for (const PlannedSlice& slice : flight.plan.slices) CollectSlice(slice);
-  for (size_t i = 0; i < rows.size(); ++i) CollectRow(rows[i], &drawn_[i].result, now);
-  UpdateMetrics(flight, now);
-  flight.kept.clear();
-}
-
-void StepPipeline::FailInFlight(const std::string& message) {
-  const int num_lost = std::exchange(num_in_flight_, 0);
-  for (int i = 0; i < num_lost; ++i) {
-    Flight& flight = OldestFlight(i);
-    TraceFinish(&flight);
-    for (const PlannedSlice& slice : flight.plan.slices) {
-      if (slice.entry->finished()) continue;
-      EndRequest(context_, *slice.entry->rstate, FinishReason::kError, message);
-    }
-    flight.kept.clear();
-  }
-}
-
-// Rejects the rows behind a draft token that is not the token drawn before it.
-void StepPipeline::MarkRejected(std::span<StepBatch::Row> rows) const {
-  bool rejects = false;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    StepBatch::Row& row = rows[i];
-    row.is_rejected = rejects;
-    const bool is_right =
-        drawn_[i].error.empty() && drawn_[i].result.token.token_id == row.draft_token;
-    rejects = row.draft_token != StepBatch::kNoToken && (rejects || !is_right);
-  }
-}
-
-// Called first, so that nothing that the step has computed for these requests is kept.
-void StepPipeline::EndFailed(const Flight& flight) {
-  const std::span<const StepBatch::Row> rows = flight.batch.rows();
-  const auto end = [&](const RequestStateEntry& leaf, const std::string& error) {
-    if (leaf.finished()) return;
-    EndRequest(context_, *leaf.rstate, FinishReason::kError, error);
-  };
-  for (const auto& [row, error] : flight.mask_errors) end(*rows[row].entry, error);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (!drawn_[i].error.empty() && !rows[i].is_rejected) end(*rows[i].entry, drawn_[i].error);
-  }
-}
-
-void StepPipeline::CollectSlice(const PlannedSlice& slice) {
-  RequestStateEntry& entry = *slice.entry;
-  if (entry.finished()) return;
-  entry.mstate.kv_in_flight -= slice.num_tokens;
-  if (slice.is_decode) return;
-
-  RequestState& rstate = *entry.rstate;
-  CachePrefix(context_, entry);
-  entry.CountPromptTokens(slice.num_cached);
-  if (!slice.completes_input) return;
-  if (rstate.config().debug_config.pinned_system_prompt) PinPrompt(context_, rstate);
-  if (!entry.is_root_of_branches()) return;
-  ForkChildren(context_, entry);
-  context_.state.running_rsentries_changed = true;
-}
-
-void StepPipeline::CollectRow(const StepBatch::Row& row, SampleResult* result, TimePoint now) {
-  RequestStateEntry& entry = *row.entry;
-  if (row.is_scored) {
-    if (entry.finished()) return;
-    entry.scores.push_back(std::move(*result));  // StepBatch::Add made room
-    ++entry.num_scored;
-    return;
-  }
-  entry.pending_rows.erase(entry.pending_rows.begin());
-  if (entry.pending_rows.empty()) entry.last_is_pending = false;
-  if (entry.finished()) return;
-  if (!row.is_rejected) return CommitToken(entry, result, now);
-  context_.kv.PopN(entry.mstate.internal_id, 1);
-  --entry.mstate.kv_len;
-}
-
-void StepPipeline::CommitToken(RequestStateEntry& leaf, SampleResult* result, TimePoint now) {
-  RequestMetrics& metrics = leaf.rstate->metrics;
-  ++metrics.completion_tokens;
-  if (leaf.num_generated() > 0) {
-    ++metrics.decode_tokens;
-    context_.state.metrics.inter_token_latency_s.Observe(
-        std::chrono::duration<double>(now - leaf.last_token_time_point).count());
-  } else if (++metrics.num_answers == 1) {
-    metrics.prefill_end_time_point = now;
-    context_.state.metrics.ttft_s.Observe(metrics.ttft_s());
-  }
-  leaf.last_token_time_point = now;
-  metrics.last_token_time_point = now;
-  try {
-    leaf.CommitToken(std::move(*result));
-    leaf.grammar_ended = masks_.MustEnd(leaf);
-  } catch (const std::exception& error) {
-    return EndRequest(context_, *leaf.rstate, FinishReason::kError, error.what());
-  }
-  context_.state.MarkDirty(*leaf.rstate);
-}
-
-void StepPipeline::Discard() noexcept {
-  while (num_in_flight_ > 0) {
-    Flight& flight = PopOldest();
-    try {
-      queue_->Collect(&drawn_);
-    } catch (...) {
-      num_in_flight_ = 0;
-    }
-    try {
-      TraceFinish(&flight);
-    } catch (...) {  // no memory: an event less
-    }
-    flight.kept.clear();
-  }
-}
-
-void StepPipeline::DiscardDead() noexcept {
-  for (int i = 0; i < num_in_flight_; ++i) {
-    for (const PlannedSlice& slice : OldestFlight(i).plan.slices) {
-      if (!slice.entry->finished()) return;
-    }
-  }
-  Discard();
 }
 
 // ---- Records ----
@@ -358,6 +203,7 @@ void StepPipeline::UpdateMetrics(const Flight& flight, TimePoint now) {
       seconds * static_cast<double>(plan.num_prefill_rows) / static_cast<double>(plan.num_rows);
   metrics.engine_prefill_time_sum += prefill_seconds;
   metrics.engine_decode_time_sum += seconds - prefill_seconds;
+  if (plan.num_prefill_rows == 0) context_.state.step_costs.Observe(plan.num_rows, seconds);
   if (plan.num_prefill_rows == 0 &&
       plan.slices.size() < EngineMetrics::kEndFineGrainedTrackingBatchSize) {
     metrics.decode_time_by_batch_size[plan.slices.size()].Update(seconds);

@@ -7,8 +7,12 @@
 // after each Submit; a device computes one step while the engine processes the tokens of the step
 // before. The prefix cache gets nothing of a step before the step is collected. Results of
 // sequences that have ended meanwhile are dropped; their pages are free at once, because the next
-// owner writes to them in a later step. Buffers are reused, so a step in steady state allocates
-// nothing here. Owned by the engine; engine's thread only.
+// owner writes to them in a later step.
+//
+// A step may yield several tokens of a sequence: those that equal its draft tokens, and one more.
+// They are collected one after another, and what happens between two steps happens between them, so
+// that an answer cannot depend on which steps its tokens came from. Buffers are reused, so a step
+// in steady state allocates nothing here. Owned by the engine; engine's thread only.
 #pragma once
 
 #include <array>
@@ -22,6 +26,7 @@
 #include "request/scheduler.h"
 #include "step/grammar_masks.h"
 #include "step/host_steps.h"
+#include "step/jump_forward.h"
 #include "step/row_limits.h"
 #include "step/step_batch.h"
 #include "step/step_context.h"
@@ -34,8 +39,10 @@ struct RequestState;
 class StepPipeline {
  public:
   enum class Outcome {
-    kDone,      // the step is in flight, or all requests of the plan were ended
-    kPlanAnew,  // nothing was computed; a request was ended, or the steps in flight were collected
+    kDone,  // the step is in flight, or all requests of the plan were ended
+    // Nothing was computed. A request was ended, the steps in flight were collected, or the plan
+    // had draft tokens, without which it may succeed.
+    kPlanAnew,
   };
 
   explicit StepPipeline(StepContext& context);
@@ -66,7 +73,7 @@ class StepPipeline {
     StepPlan plan;
     StepBatch batch;
     std::vector<std::pair<size_t, std::string>> mask_errors;  // of rows that have no mask
-    // Keeps the plan's requests alive until the step is collected. Empty on the host.
+    // Keeps the plan's requests alive until the step is collected. On the host, those with drafts.
     std::vector<std::shared_ptr<RequestState>> kept;
     int64_t num_started = 0;  // sequences that this step started
     bool is_traced = false;   // the trace has its "start" and not yet its "finish"
@@ -90,9 +97,12 @@ class StepPipeline {
   void Collect();
   void FailInFlight(const std::string& message);
   void MarkRejected(std::span<StepBatch::Row> rows) const;
-  void EndFailed(const Flight& flight);
+  void CollectRound(const Flight& flight, size_t num_drafts, TimePoint now);
+  void EndFailed(const Flight& flight, size_t num_drafts);
   void CollectSlice(const PlannedSlice& slice);
   void CollectRow(const StepBatch::Row& row, SampleResult* result, TimePoint now);
+  void CountDrafts(const PlannedSlice& slice);
+  void CountVerified(const StepBatch::Row& row, int32_t token_id);
   void CommitToken(RequestStateEntry& leaf, SampleResult* result, TimePoint now);
   void UpdateMetrics(const Flight& flight, TimePoint now);
 
@@ -103,6 +113,7 @@ class StepPipeline {
   StepContext& context_;
   GrammarMasks masks_;
   RowLimits limits_;
+  JumpForward jump_forward_;
   StepTrace trace_;
   std::optional<HostSteps> host_steps_;                  // of a model without a queue
   StepQueue* queue_;                                     // the model's or host_steps_

@@ -47,6 +47,9 @@ struct ModelMetadata {
   int64_t workspace_bytes_per_sequence = 0;  // per row of logits
   // Of the device, after the weights; nullopt: the model lives in the memory of the host.
   std::optional<int64_t> free_memory_bytes{};
+  // The logits of a row depend on how many rows of its sequence the step has, in their last bits.
+  // Such a model is given no draft tokens.
+  bool rows_depend_on_step = false;
   ModelDescription description{};
 };
 

@@ -94,10 +94,17 @@ struct RequestUsage {
   int64_t completion_tokens = 0;  // of all answers, with the token that ended each
   int64_t prefill_tokens = 0;     // prompt tokens computed, without recomputation after preemption
   int64_t decode_tokens = 0;      // sampled tokens, except the first of each sequence
-  int64_t jump_forward_tokens = 0;   // put in by jump-forward decoding; some replaced others
-  int64_t cached_tokens = 0;         // prompt tokens taken from the prefix cache
-  int64_t pinned_tokens = 0;         // the prompt's, if pinned_system_prompt has pinned it
-  int64_t num_preemptions = 0;       // of its sequences
+  int64_t jump_forward_tokens = 0;    // put in by jump-forward decoding; some replaced others
+  int64_t cached_tokens = 0;          // prompt tokens taken from the prefix cache
+  int64_t pinned_tokens = 0;          // the prompt's, if pinned_system_prompt has pinned it
+  int64_t num_preemptions = 0;        // of its sequences
+  int64_t num_drafts = 0;             // steps of a sequence that verified draft tokens
+  int64_t draft_tokens = 0;           // that those verified
+  int64_t accepted_draft_tokens = 0;  // of those, the ones that became part of the answer
+  // Of GenerationConfig::prediction, if it was given: the draft tokens that became part of the
+  // answer, and those that did not.
+  std::optional<int64_t> accepted_prediction_tokens = {};
+  std::optional<int64_t> rejected_prediction_tokens = {};
   double prefill_tokens_per_s = 0;   // until the first token
   double decode_tokens_per_s = 0;    // after it
   double end_to_end_latency_s = 0;   // the times are 0 if what they end with was not reached

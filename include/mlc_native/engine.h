@@ -23,9 +23,11 @@
 
 namespace mlc_native {
 
+class Drafter;
 class EngineGrammars;
 class EventTraceRecorder;
 class QueueLimit;
+struct DraftSource;
 struct Submission;
 
 struct EngineOptions {
@@ -39,6 +41,8 @@ struct EngineOptions {
   // engine has its own.
   std::shared_ptr<QueueLimit> queue;
   GrammarCompilerFactory create_grammar_compiler = CreateGrammarCompiler;
+  // Makes a drafter of each sequence that is asked before those of the settings; null for none.
+  std::function<std::unique_ptr<Drafter>(const DraftSource&)> make_drafter;
 };
 
 class MLC_NATIVE_API Engine {

@@ -224,8 +224,11 @@ class ChatLoop:
     def _speed(self) -> str:
         usage = self._session.last_usage
         extra = usage.extra or {}
+        guesses = ""
+        if "draft_tokens" in extra:
+            guesses = f"; {extra['accepted_draft_tokens']} of {extra['draft_tokens']} guesses right"
         return (
             f"[{usage.prompt_tokens} + {usage.completion_tokens} tokens; first token after "
             f"{extra.get('ttft_s', 0):.3f} s, then {extra.get('decode_tokens_per_s', 0):.1f} "
-            "tokens per second]"
+            f"tokens per second{guesses}]"
         )

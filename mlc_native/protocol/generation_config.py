@@ -18,6 +18,7 @@ from mlc_native import _core
 from mlc_native.errors import InvalidRequest, invalid_request, shown
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.declared_options import DeclaredOptions
+from mlc_native.protocol.prediction import Prediction
 from mlc_native.protocol.response_format import RequestResponseFormat
 from mlc_native.protocol.validation import invalid_fields
 from mlc_native.tokenizers import Tokenizer
@@ -34,6 +35,7 @@ class SamplingOptions(DeclaredOptions):
     allowed_token_ids: list[int] | None = Field(default=None, min_length=1)
     bad_words: list[str | list[int]] | None = None
     cache_salt: str | None = Field(default=None, min_length=1)
+    prediction: Prediction | None = None
     response_format: RequestResponseFormat | None = None
 
     @field_validator("logit_bias", mode="before")
@@ -139,7 +141,7 @@ class GenerationConfig(SamplingOptions):
         """Writes what is set here over ``config`` (the engine's defaults) and returns it.
 
         Args:
-            tokenizer: of the model; ``bad_words`` that are texts need it.
+            tokenizer: of the model; ``prediction`` and ``bad_words`` that are texts need it.
             limits: returns those of the model.
 
         Raises:
@@ -161,6 +163,8 @@ class GenerationConfig(SamplingOptions):
                     _assign(config, debug_name, "" if debug_value is None else debug_value)
             elif isinstance(value, RequestResponseFormat):
                 config.response_format = value.core()
+            elif isinstance(value, Prediction):
+                _assign(config, name, value.token_ids(tokenizer))
             elif name == "bad_words" and value is not None:
                 _assign(config, name, bad_word_tokens(value, tokenizer))
             elif name == "cache_salt" and value is not None:

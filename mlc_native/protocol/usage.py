@@ -14,15 +14,22 @@ class PromptTokensDetails(BaseModel):
 
 
 class CompletionTokensDetails(BaseModel):
-    """Of the answer's tokens, ``reasoning_tokens`` are those up to the end of its reasoning."""
+    """Of the answer's tokens, ``reasoning_tokens`` are those up to the end of its reasoning.
+
+    The others are there if the request has a ``prediction``: tokens of it that became part of the
+    answer, and tokens of it that were tried and did not.
+    """
 
     reasoning_tokens: int = 0
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
 
 
 class CompletionUsage(BaseModel):
     """Token counts of a finished request; ``extra`` holds its times (seconds) and rates.
 
-    ``completion_tokens_details`` is there if the model marks reasoning.
+    ``completion_tokens_details`` is there if the model marks reasoning or the request has a
+    ``prediction``.
     """
 
     prompt_tokens: int = 0

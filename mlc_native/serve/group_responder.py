@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from mlc_native._stream_bridge import CallbackStreamOutput
 from mlc_native.protocol.openai_api_protocol import (
     CompletionResponse,
+    CompletionTokensDetails,
     CompletionUsage,
     PromptTokensDetails,
 )
@@ -25,8 +26,19 @@ def total_usage(usages: Iterable[CompletionUsage]) -> CompletionUsage:
         total.completion_tokens += usage.completion_tokens
         total.total_tokens += usage.total_tokens
         cached_tokens += usage.prompt_tokens_details.cached_tokens
+        _add_predictions(total, usage)
     total.prompt_tokens_details = PromptTokensDetails(cached_tokens=cached_tokens)
     return total
+
+
+def _add_predictions(total: CompletionUsage, usage: CompletionUsage) -> None:
+    details = usage.completion_tokens_details
+    if details is None or details.accepted_prediction_tokens is None:
+        return
+    sums = total.completion_tokens_details or CompletionTokensDetails()
+    for name in ("accepted_prediction_tokens", "rejected_prediction_tokens"):
+        setattr(sums, name, (getattr(sums, name) or 0) + (getattr(details, name) or 0))
+    total.completion_tokens_details = sums
 
 
 class GroupResponder:

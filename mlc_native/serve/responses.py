@@ -185,7 +185,8 @@ class ChatResponder:
         counts = [message.reasoning_tokens for message in self._messages]
         known = [count for count in counts if count is not None]
         if known:
-            details = CompletionTokensDetails(reasoning_tokens=sum(known))
+            details = usage.completion_tokens_details or CompletionTokensDetails()
+            details.reasoning_tokens = sum(known)
             usage.completion_tokens_details = details
         return usage
 

@@ -31,7 +31,7 @@ DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
 # They say nothing about the answer, or what they ask for is the case anyway.
 _WITHOUT_EFFECT = {
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
-    *("prompt_cache_retention", "prediction", "verbosity", "request_id"),
+    *("prompt_cache_retention", "verbosity", "request_id"),
 }
 # field -> whether a value asks for nothing special.
 _UNSUPPORTED: dict[str, Callable[[Any], bool]] = {

@@ -62,6 +62,12 @@ _COUNTERS = {
     "prefix_cache_queries": "prompt_tokens_sum",
     "prefix_cache_hits": "prefix_cache_tokens_saved",
 }
+_DRAFT_COUNTERS = {
+    "spec_decode_num_drafts": "num_drafts",
+    "spec_decode_num_draft_tokens": "num_draft_tokens",
+    "spec_decode_num_accepted_tokens": "num_accepted_tokens",
+    "spec_decode_draft_failures": "num_failures",
+}
 _FINISHED_REASONS = ("stop", "length", "abort", "error", "timeout")
 _ENGINE_HISTOGRAMS = {
     "time_to_first_token_seconds": "ttft_s",
@@ -153,6 +159,20 @@ def _vllm_metrics(model_name: str, engine: EngineMetrics, num_rejected: int) -> 
         counter = family(CounterMetricFamily, name, name.replace("_", " "))
         counter.add_metric(labels, engine[own])
         yield counter
+    drafts = engine.metrics.get("spec_decode", {})
+    for name, own in _DRAFT_COUNTERS.items():
+        counter = family(CounterMetricFamily, name, name.replace("_", " "))
+        counter.add_metric(labels, drafts.get(own, 0))
+        yield counter
+    by_position = family(
+        CounterMetricFamily,
+        "spec_decode_num_accepted_tokens_per_pos",
+        "accepted draft tokens by their position in the draft",
+        "position",
+    )
+    for position, count in enumerate(drafts.get("accept_count", [])[1:]):
+        by_position.add_metric([*labels, str(position)], count)
+    yield by_position
     success = family(
         CounterMetricFamily, "request_success", "requests that ended", "finished_reason"
     )

@@ -15,7 +15,10 @@ from mlc_native.server.dialect import Dialect
 request_logger = logging.getLogger("mlc_native.requests")
 
 # Fields that hold texts of a conversation, or what was made of one.
-_TEXTS = ("messages", "prompt", "tools", "documents", "response_format", "stop", "bad_words")
+_TEXTS = (
+    *("messages", "prompt", "tools", "documents", "response_format", "stop", "bad_words"),
+    "prediction",
+)
 
 
 def log_request(config: ServerConfig, request_id: str, model_name: str, dialect: Dialect) -> None:

@@ -23,6 +23,7 @@ FOLDERS = {
     "config": 1,
     "kernels": 1,
     "checkpoint": 2,
+    "draft": 2,
     "grammar": 2,
     "kv": 2,
     "observe": 2,

@@ -58,13 +58,18 @@ MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<PrefixCacheMode> =
     std::to_array<EnumName<PrefixCacheMode>>(
         {{"disable", PrefixCacheMode::kDisable}, {"radix", PrefixCacheMode::kRadix}});
 
-enum class SpeculativeMode { kDisable, kSmallDraft, kEagle, kMedusa };
+enum class SpeculativeMode { kDisable, kNGram, kSmallDraft, kEagle, kMedusa };
 template <>
 MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<SpeculativeMode> =
     std::to_array<EnumName<SpeculativeMode>>({{"disable", SpeculativeMode::kDisable},
+                                              {"ngram", SpeculativeMode::kNGram},
                                               {"small_draft", SpeculativeMode::kSmallDraft},
                                               {"eagle", SpeculativeMode::kEagle},
                                               {"medusa", SpeculativeMode::kMedusa}});
+
+constexpr bool IsSupported(SpeculativeMode mode) {
+  return mode == SpeculativeMode::kDisable || mode == SpeculativeMode::kNGram;
+}
 
 struct MLC_NATIVE_API EngineConfig {
   std::string model;
@@ -95,6 +100,8 @@ struct MLC_NATIVE_API EngineConfig {
 
   SpeculativeMode speculative_mode = SpeculativeMode::kDisable;
   int64_t spec_draft_length = 0;
+  int64_t prompt_lookup_min = 2;
+  int64_t prompt_lookup_max = 5;
   int64_t spec_tree_width = 1;
   PrefixCacheMode prefix_cache_mode = PrefixCacheMode::kRadix;
   std::optional<int64_t> prefix_cache_max_num_recycling_seqs;
@@ -224,11 +231,28 @@ void VisitQueueFields(Visitor&& visit) {
 
 template <typename Visitor>
 void VisitStepFields(Visitor&& visit) {
-  visit(Field{"speculative_mode", "\"disable\"; the others are not supported yet."},
-        &EngineConfig::speculative_mode);
-  visit(Field{"spec_draft_length", "tokens of a draft; only 0.", Between(0, 1024)},
+  visit(
+      Field{"speculative_mode",
+            "how the next tokens of an answer are guessed, so that one step yields several: "
+            "\"disable\" (only requests with a `prediction`) or \"ngram\" (what followed the same "
+            "tokens before, in the prompt or in the answer). Guesses never change an answer. The "
+            "others are not supported yet."},
+      &EngineConfig::speculative_mode);
+  visit(Field{"spec_draft_length",
+              "guesses per sequence and step, [1, 10]; 0: as many as pay, by how often they are "
+              "right and by the measured times of steps.",
+              Between(0, 10)},
         &EngineConfig::spec_draft_length);
-  visit(Field{"spec_tree_width", "branches of a draft.", Between(1, 1024)},
+  visit(Field{"prompt_lookup_min",
+              "tokens that have to be the same for \"ngram\" and `prediction` to go on from there.",
+              Between(1, 64)},
+        &EngineConfig::prompt_lookup_min);
+  visit(Field{"prompt_lookup_max",
+              "tokens that are compared at most to choose among several such places.",
+              Between(1, 64)},
+        &EngineConfig::prompt_lookup_max);
+  visit(Field{"spec_tree_width", "branches of a draft; only 1 with a `speculative_mode`.",
+              Between(1, 1024)},
         &EngineConfig::spec_tree_width);
   visit(Field{"prefix_cache_mode", "\"radix\" or \"disable\"."}, &EngineConfig::prefix_cache_mode);
   visit(Field{"prefix_cache_max_num_recycling_seqs",

@@ -106,6 +106,9 @@ struct MLC_NATIVE_API GenerationConfig {
   std::optional<double> queue_timeout_s;
   std::optional<double> timeout_s;
   int64_t cache_salt = 0;
+  bool speculative = true;
+  std::optional<int64_t> spec_draft_length;
+  std::vector<int32_t> prediction;
 
   DebugConfig debug_config;
 
@@ -247,6 +250,20 @@ void VisitServiceFields(Visitor&& visit) {
               "same one, so others cannot find out by the times of answers what it has. None: what "
               "it has of requests without one."},
         &GenerationConfig::cache_salt);
+  visit(
+      Field{
+          "speculative",
+          "whether tokens of the answer may be guessed ahead; the answer is the same either way."},
+      &GenerationConfig::speculative);
+  visit(Field{"spec_draft_length",
+              "guesses per step, [1, 10], at most the engine's; 0: as many as pay. None: the "
+              "engine's.",
+              Between(0, 10, "must be in range [0, 10]")},
+        &GenerationConfig::spec_draft_length);
+  visit(Field{"prediction",
+              "a text that the answer is expected to repeat in large parts, such as the file that "
+              "it edits. It makes the answer come faster and never changes it."},
+        &GenerationConfig::prediction);
 }
 
 // Calls visit(Field, member) for each field of a GenerationConfig.

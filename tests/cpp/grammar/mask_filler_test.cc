@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <exception>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -56,6 +57,55 @@ TEST(MaskFiller, FillsEveryRowOnceInEveryBatch) {
       EXPECT_EQ(rows[i].error != nullptr, number < 0);
       if (number < 0) EXPECT_THROW(std::rethrow_exception(rows[i].error), std::runtime_error);
     }
+  }
+}
+
+// The mask is the sum of the accepted tokens. Refuses token 9, and throws for token 8.
+class SumMatcher : public GrammarMatcher {
+ public:
+  bool FillMask(std::span<int32_t> mask) override {
+    mask[0] = Sum();
+    return true;
+  }
+  bool AcceptToken(int32_t token) override {
+    if (token == 8) throw std::runtime_error("eight");
+    if (token != 9) accepted_.push_back(token);
+    return token != 9;
+  }
+  void Rollback(int64_t num_tokens) override { accepted_.resize(accepted_.size() - num_tokens); }
+  std::string FindJumpForwardString() override { return ""; }
+  bool IsTerminated() const override { return false; }
+  bool IsCompleted() const override { return Sum() % 2 == 0; }
+  std::unique_ptr<GrammarMatcher> Fork() const override { return nullptr; }
+  int32_t Sum() const { return std::accumulate(accepted_.begin(), accepted_.end(), 0); }
+
+ private:
+  std::vector<int32_t> accepted_ = {100};
+};
+
+TEST(MaskFiller, FillsTheRowsBehindDraftTokens) {
+  MaskFiller filler;
+  for (const int32_t bad : {0, 8, 9}) {
+    const std::vector<int32_t> drafts = {1, 2, bad, 4};
+    SumMatcher matcher;
+    std::vector<int32_t> words(5, -1);
+    std::vector<MaskRow> behind(4);
+    for (size_t i = 0; i < 4; ++i) behind[i].mask = std::span(words).subspan(i + 1, 1);
+    std::vector<MaskRow> rows(1);
+    rows[0].matcher = &matcher;
+    rows[0].mask = std::span(words).first(1);
+    rows[0].draft_tokens = drafts;
+    rows[0].behind = behind;
+    filler.Start(rows);
+    filler.Wait();
+    EXPECT_EQ(matcher.Sum(), 100) << "the draft tokens are taken back";
+    EXPECT_EQ(rows[0].error, nullptr);
+    EXPECT_EQ(std::vector(words.begin(), words.begin() + 3), std::vector({100, 101, 103}));
+    EXPECT_FALSE(behind[0].completed);
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(behind[i].error != nullptr, bad > 0 && i >= 2);
+    if (bad > 0) continue;
+    EXPECT_EQ(words[4], 107);
+    EXPECT_TRUE(behind[3].constrained);
   }
 }
 

@@ -104,12 +104,13 @@ class Runner {
     for (std::thread& worker : workers) worker.join();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     std::printf(
-        "%s: %llu seeds, %lld steps, %lld requests, %lld tokens (%lld jumped), "
-        "%lld faults in %.1f s\n",
+        "%s: %llu seeds, %lld steps, %lld requests, %lld tokens (%lld jumped, %lld "
+        "guessed), %lld faults in %.1f s\n",
         failed_ ? "FAILED" : "ok", static_cast<unsigned long long>(num_seeds_),
         static_cast<long long>(sum_.num_steps), static_cast<long long>(sum_.num_requests),
         static_cast<long long>(sum_.num_tokens), static_cast<long long>(sum_.num_jumped),
-        static_cast<long long>(sum_.num_injected), seconds.count());
+        static_cast<long long>(sum_.num_drafted), static_cast<long long>(sum_.num_injected),
+        seconds.count());
     return !failed_;
   }
 
@@ -130,6 +131,7 @@ class Runner {
     sum_.num_tokens += result.num_tokens;
     sum_.num_injected += result.num_injected;
     sum_.num_jumped += result.num_jumped;
+    sum_.num_drafted += result.num_drafted;
     if (options_.first_seed == options_.last_seed) {
       std::printf("digest %016llx\n", static_cast<unsigned long long>(result.digest));
     }

@@ -150,7 +150,7 @@ BUGS = [
     ),
     Bug(
         "a token of a sequence that has ended is taken",
-        "step/step_pipeline.cc",
+        "step/step_pipeline_collect.cc",
         "entry.last_is_pending = false;\n  if (entry.finished()) return;\n",
         "entry.last_is_pending = false;\n",
     ),
@@ -168,9 +168,9 @@ BUGS = [
     ),
     Bug(
         "a row that failed is sampled from",
-        "step/step_pipeline.cc",
-        "    if (!drawn_[i].error.empty() && !rows[i].is_rejected) end(",
-        "    if (!drawn_[i].error.empty() && !rows[i].is_rejected && !runs_ahead()) end(",
+        "step/step_pipeline_collect.cc",
+        "    if (!drawn_[i].error.empty()) end(",
+        "    if (!drawn_[i].error.empty() && !runs_ahead()) end(",
     ),
     Bug(
         "a grammar is not waited for",
@@ -195,6 +195,72 @@ BUGS = [
         "request/scheduler.cc",
         "const int64_t first_scored = std::max(begin, entry.num_scored);",
         "const int64_t first_scored = begin;",
+    ),
+    Bug(
+        "a wrong draft token is accepted",
+        "step/step_pipeline_collect.cc",
+        "drawn_[i].error.empty() && drawn_[i].result.token.token_id == row.draft_token;",
+        "drawn_[i].error.empty() && row.draft_token >= 0;",
+    ),
+    Bug(
+        "penalties behind draft tokens do not count them",
+        "step/step_batch.cc",
+        "  for (int32_t token_id : drafts) counts.Add(token_id);\n",
+        "",
+    ),
+    Bug(
+        "a row behind draft tokens has the mask of the first row",
+        "step/grammar_masks.cc",
+        "num_drafts == 0 ? first : first.behind[num_drafts - 1];",
+        "num_drafts < 99 ? first : first.behind[num_drafts - 1];",
+    ),
+    Bug(
+        "a grammar does not take draft tokens back",
+        "grammar/mask_filler.cc",
+        "  if (num_accepted > 0) matcher.Rollback(num_accepted);\n",
+        "",
+    ),
+    Bug(
+        "draft tokens that were not accepted are cached",
+        "step/step_pipeline_collect.cc",
+        "kv_in_flight -= slice.num_tokens - (slice.num_drawn - 1);",
+        "kv_in_flight -= slice.num_tokens;",
+    ),
+    Bug(
+        "what was computed for rejected draft tokens stays",
+        "step/step_pipeline_collect.cc",
+        "  context_.kv.PopN(entry.mstate.internal_id, 1);\n  --entry.mstate.kv_len;\n",
+        "",
+    ),
+    Bug(
+        "draft tokens behind a stop are taken",
+        "step/step_pipeline_collect.cc",
+        "    PostProcess(context_);\n    jump_forward_.Run();\n",
+        "    jump_forward_.Run();\n",
+    ),
+    Bug(
+        "text that a grammar forces is not looked for between draft tokens",
+        "step/step_pipeline_collect.cc",
+        "    PostProcess(context_);\n    jump_forward_.Run();\n",
+        "    PostProcess(context_);\n",
+    ),
+    Bug(
+        "drafts take pages that others need",
+        "step/speculation.cc",
+        "int64_t pages = context_.kv.pool().num_free();",
+        "int64_t pages = context_.kv.pool().num_total();",
+    ),
+    Bug(
+        "a sequence ends because its draft cannot be computed",
+        "step/step_pipeline.cc",
+        "    ++context_.state.metrics.spec_decode.num_failures;\n    return Outcome::kPlanAnew;\n",
+        "    ++context_.state.metrics.spec_decode.num_failures;\n",
+    ),
+    Bug(
+        "a row behind a rejected draft token ends its sequence",
+        "step/step_pipeline_collect.cc",
+        "row.num_drafts != num_drafts || row.is_rejected || ",
+        "row.num_drafts != num_drafts || ",
     ),
 ]
 

@@ -70,6 +70,8 @@ EngineConfig RoomyConfig(const Scenario& scenario) {
   config.timeout_s.reset();
   config.queue_timeout_s.reset();
   config.max_queue_length.reset();
+  config.speculative_mode = SpeculativeMode::kDisable;
+  config.spec_draft_length = 0;
   return config;
 }
 
@@ -95,6 +97,7 @@ const RequestHistory& Reference::AnswerAlone(const Request& request) {
   auto patient = std::make_shared<Request>(request);
   patient->generation_cfg.timeout_s.reset();
   patient->generation_cfg.queue_timeout_s.reset();
+  patient->generation_cfg.speculative = false;
   patient->generation_cfg.debug_config.pinned_system_prompt = false;  // there is no cache here
   engine_->AddRequest(std::move(patient));
   while (!engine_->Empty()) engine_->Step();
@@ -243,6 +246,11 @@ void Reference::CheckUsage(const Request& request, const RequestHistory& answer,
   if (complete && AllEndedByThemselves(alone)) {
     const auto usage_alone = nlohmann::json::parse(*alone.usage);
     if (completion != usage_alone["completion_tokens"]) fail("other completion_tokens than alone");
+    // What is drawn behind forced text that ends an answer counts, if it is drawn at once.
+    if (request.retokenizer == nullptr &&
+        usage["extra"]["decode_tokens"] != usage_alone["extra"]["decode_tokens"]) {
+      fail("other decode_tokens than alone");
+    }
     if (usage["extra"]["jump_forward_tokens"] != usage_alone["extra"]["jump_forward_tokens"]) {
       fail("other jump_forward_tokens than alone");
     }

@@ -45,6 +45,9 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "jump_forward",
     "pin_calls",
     "prompt_logprobs",
+    "speculation",
+    "predictions",
+    "adversarial_drafts",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.
@@ -125,6 +128,15 @@ void DrawSizes(SimRandom rng, Scenario* scenario) {
       scenario->has(Feature::kChunkedMode) ? PrefillMode::kChunked : PrefillMode::kHybrid;
 }
 
+void DrawSpeculation(SimRandom rng, Scenario* scenario) {
+  if (!scenario->has(Feature::kSpeculation)) return;
+  EngineConfig& config = scenario->config;
+  config.speculative_mode = SpeculativeMode::kNGram;
+  config.spec_draft_length = rng.Chance(0.5) ? 0 : rng.Range(1, 10);
+  config.prompt_lookup_min = rng.Range(1, 3);
+  config.prompt_lookup_max = config.prompt_lookup_min + rng.Range(0, 4);
+}
+
 void DrawPrefixCache(SimRandom rng, Scenario* scenario) {
   EngineConfig& config = scenario->config;
   const bool on = scenario->has(Feature::kPrefixCache);
@@ -186,6 +198,7 @@ Scenario DrawScenario(uint64_t seed, const FeatureSet& allowed) {
   DrawSizes(rng.Fork(3), &scenario);
   DrawService(rng.Fork(8), &scenario);
   DrawPrefixCache(rng.Fork(9), &scenario);
+  DrawSpeculation(rng.Fork(11), &scenario);
   SimRandom arrivals = rng.Fork(4);
   scenario.num_steps = arrivals.LogRange(50, 1500);
   scenario.max_burst = arrivals.Chance(0.5) ? 1 : arrivals.LogRange(1, 20);

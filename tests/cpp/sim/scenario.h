@@ -54,6 +54,9 @@ enum class Feature {
   kJumpForward,      // with grammar: text that it forces becomes tokens without a forward
   kPinCalls,         // PinPrefix and UnpinPrefix between steps
   kPromptLogprobs,
+  kSpeculation,        // speculative_mode, and requests that change it
+  kPredictions,        // requests with a prediction
+  kAdversarialDrafts,  // drafters that guess anything, or throw
   kNumFeatures
 };
 

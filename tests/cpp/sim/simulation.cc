@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mlc_native/detail/page.h"
+#include "testing/adversarial_drafter.h"
 #include "testing/fake_grammar.h"
 
 namespace mlc_native::sim {
@@ -48,6 +49,11 @@ void Simulation::CreateEngine() {
   options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
     OnOutputs(std::move(outputs));
   };
+  if (scenario_.has(Feature::kAdversarialDrafts)) {
+    options.make_drafter = [this](const DraftSource&) {
+      return std::make_unique<testing::AdversarialDrafter>(scenario_.model, ++num_drafters_);
+    };
+  }
   EngineConfig config = scenario_.config;
   if (folder_) config.model = folder_->path();
   engine_ = Engine::FromModel(std::move(model), config, std::move(defaults),

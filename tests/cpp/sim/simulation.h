@@ -39,6 +39,7 @@ struct SimResult {
   int64_t num_tokens = 0;
   int64_t num_injected = 0;  // faults that fired
   int64_t num_jumped = 0;    // tokens that jump-forward put in
+  int64_t num_drafted = 0;   // tokens of the answers that were guessed
 };
 
 class Simulation {
@@ -123,6 +124,8 @@ class Simulation {
   SimRandom callback_random_;
   int callback_depth_ = 0;
   bool calm_ = false;  // the callback neither throws nor calls the engine
+
+  uint64_t num_drafters_ = 0;
 
   bool callback_threw_ = false;  // which ends a step early
 

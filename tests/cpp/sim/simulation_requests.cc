@@ -214,6 +214,7 @@ void Simulation::ProcessOutput(const RequestStreamOutput& output) {
   }
   if (!output.is_final()) return;
   result_.num_jumped += output.usage->jump_forward_tokens;
+  result_.num_drafted += output.usage->accepted_draft_tokens;
   Note("  ", output.request_id, " is final: ", UsageJSONString(*output.usage), ' ',
        output.error_message);
   Settle(output.request_id);

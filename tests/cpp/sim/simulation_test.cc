@@ -16,12 +16,14 @@ TEST(Simulation, Seeds) {
     sum.num_tokens += result.num_tokens;
     sum.num_injected += result.num_injected;
     sum.num_jumped += result.num_jumped;
+    sum.num_drafted += result.num_drafted;
   }
   // What simulations are made of happened.
   EXPECT_GT(sum.num_requests, 1000);
   EXPECT_GT(sum.num_tokens, 10000);
   EXPECT_GT(sum.num_injected, 100);
   EXPECT_GT(sum.num_jumped, 100);
+  EXPECT_GT(sum.num_drafted, 1000);
 }
 
 TEST(Simulation, ASeedIsAHistory) {

@@ -27,6 +27,7 @@ struct EntryView {
   int64_t internal_id = -1;
   int64_t num_tokens = 0;
   int64_t kv_len = 0;
+  int64_t num_pending = 0;
   int64_t num_generated = 0;
 
   bool alive() const { return status == "alive"; }

@@ -177,7 +177,19 @@ GenerationConfig Workload::DrawGeneration(SimRandom& rng, int64_t prompt_len) co
   if (config.logprobs) config.top_logprobs = static_cast<int32_t>(rng.Range(0, 5));
   SimRandom own = rng.Fork(static_cast<uint64_t>(*config.seed));
   if (Happens(own, Feature::kPromptLogprobs)) config.prompt_logprobs = own.Range(0, 3);
+  DrawSpeculation(own, &config);
   return config;
+}
+
+void Workload::DrawSpeculation(SimRandom& rng, GenerationConfig* config) const {
+  if (Happens(rng, Feature::kSpeculation)) {
+    config->speculative = rng.Chance(0.8);
+    if (rng.Chance(0.3)) config->spec_draft_length = rng.Range(0, 10);
+  }
+  if (!Happens(rng, Feature::kPredictions)) return;
+  // An earlier answer, or anything.
+  config->prediction = DrawRemembered(rng);
+  for (int64_t i = rng.Range(1, 30); i > 0; --i) config->prediction.push_back(DrawToken(rng));
 }
 
 std::vector<int32_t> Workload::DrawRemembered(SimRandom& rng) const {

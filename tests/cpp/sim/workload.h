@@ -41,6 +41,7 @@ class Workload {
   void DrawDistribution(SimRandom& rng, GenerationConfig* config) const;
   void DrawPenalties(SimRandom& rng, GenerationConfig* config) const;
   void DrawService(SimRandom& rng, GenerationConfig* config) const;
+  void DrawSpeculation(SimRandom& rng, GenerationConfig* config) const;
   std::string DrawForcedAnswers(SimRandom& rng) const;
   void DrawGrammar(SimRandom& rng, GenerationConfig* config) const;
   void DrawStops(SimRandom& rng, GenerationConfig* config) const;

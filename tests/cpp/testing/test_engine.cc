@@ -23,6 +23,8 @@ EngineConfig TestEngineSetup::Apply(EngineConfig config) const {
   config.timeout_s = timeout_s;
   config.queue_timeout_s = queue_timeout_s;
   config.max_queue_length = max_queue_length;
+  config.speculative_mode = speculative_mode;
+  config.spec_draft_length = spec_draft_length;
   return config;
 }
 
@@ -68,6 +70,7 @@ TestEngine::TestEngine(const TestEngineSetup& setup) {
   EngineOptions options;
   options.trace_recorder = setup.trace;
   options.now = setup.now;
+  options.make_drafter = setup.make_drafter;
   options.create_grammar_compiler = FakeGrammarFactory(setup.grammar);
   options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
     if (intercept) return intercept(std::move(outputs));

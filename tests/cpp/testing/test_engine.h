@@ -43,6 +43,9 @@ struct TestEngineSetup {
   std::optional<double> timeout_s = std::nullopt;
   std::optional<double> queue_timeout_s = std::nullopt;
   std::optional<int64_t> max_queue_length = std::nullopt;
+  SpeculativeMode speculative_mode = SpeculativeMode::kDisable;
+  int64_t spec_draft_length = 0;
+  std::function<std::unique_ptr<Drafter>(const DraftSource&)> make_drafter = {};
 
   // What the engine reads from a resolved config; `config` keeps what else it says.
   EngineConfig Apply(EngineConfig config) const;

@@ -1,0 +1,100 @@
+"""Tokens per second with and without speculation, in pairs, and what became of the guesses.
+
+    python bench/speculation.py [--model demo] [--batch 1 4] [--tokens 200] [--rounds 5]
+
+Tasks: `repeat` goes on with a text that repeats itself (lookup), `edit` writes a text with one
+change (a prediction of the text before the change), `random` samples at temperature 1.5, where
+hardly a guess is right. Both engines answer in turn; the figure is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+from mlc_native import MLCEngine
+
+REPEATED = "one, two, three, four, five, " * 4
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="demo")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int)
+    return parser.parse_args()
+
+
+def request(task: str, off: MLCEngine, num_tokens: int) -> dict[str, Any]:
+    """What is asked of both engines."""
+    asked: dict[str, Any] = {
+        "prompt": REPEATED,
+        "temperature": 1.5 if task == "random" else 0,
+        "seed": 1,
+        "max_tokens": num_tokens,
+        "ignore_eos": True,
+    }
+    if task == "edit":
+        asked["prompt"] = "The quick brown fox"
+        text = off.completions.create(**asked).choices[0].text
+        middle = len(text) // 2
+        changed = text[:middle] + " zebra" + text[middle:]
+        asked["prediction"] = {"type": "content", "content": changed}
+    return asked
+
+
+def measure(engine: MLCEngine, asked: dict[str, Any], batch: int) -> tuple[float, int, Any]:
+    """Tokens per second, steps, and the answers."""
+    prompts = [asked["prompt"]] * batch
+    steps = engine.metrics()["num_steps"]
+    start = time.perf_counter()
+    response = engine.completions.create(**{**asked, "prompt": prompts})
+    seconds = time.perf_counter() - start
+    assert response.usage is not None
+    texts = [choice.text for choice in response.choices]
+    rate = response.usage.completion_tokens / seconds
+    return rate, engine.metrics()["num_steps"] - steps, texts
+
+
+def compare(off: MLCEngine, on: MLCEngine, task: str, batch: int, args: argparse.Namespace) -> None:
+    """Prints one row of the table."""
+    asked = request(task, off, args.tokens)
+    without = {**asked, "extra_body": {"speculative": False}}
+    rates: tuple[list[float], list[float]] = ([], [])
+    for _ in range(args.rounds + 1):  # the first one warms up
+        rate_off, steps_off, texts_off = measure(off, without, batch)
+        rate_on, steps_on, texts_on = measure(on, asked, batch)
+        assert texts_off == texts_on, "speculation has changed an answer"
+        rates[0].append(rate_off)
+        rates[1].append(rate_on)
+    speedup = statistics.median(b / a for a, b in zip(rates[0][1:], rates[1][1:], strict=True))
+    tokens = [statistics.median(rate[1:]) for rate in rates]
+    print(
+        f"| {task} | {batch} | {tokens[0]:.0f} | {tokens[1]:.0f} | {speedup:.2f} "
+        f"| {steps_off} | {steps_on} | {args.tokens / max(1, steps_on):.2f} |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    args = arguments()
+    settings: dict[str, Any] = {"max_num_sequence": max(args.batch), "num_threads": args.threads}
+    settings["max_total_sequence_length"] = 2 * max(args.batch) * (args.tokens + 512)
+    off = MLCEngine(args.model, **settings)
+    on = MLCEngine(args.model, speculative_mode="ngram", **settings)
+    print("| task | batch | tok/s off | tok/s on | speed-up | steps off | on | tokens per step |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    for batch in args.batch:
+        for task in ("repeat", "edit", "random"):
+            compare(off, on, task, batch, args)
+    print(on.metrics()["spec_decode"])
+    off.terminate()
+    on.terminate()
+
+
+if __name__ == "__main__":
+    main()

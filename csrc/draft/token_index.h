@@ -1,0 +1,47 @@
+// TokenIndex finds earlier occurrences of the end of a text: hash chains over the tokens, as LZ77
+// compressors have them.
+//
+// Every position is filed under the min_match tokens before it. A new token costs O(1) amortized,
+// and a search looks at the kMaxCandidates latest positions only, however long the text is. The
+// text itself belongs to the caller and is passed to each call. It may lose tokens at its end and
+// grow again; an entry that has become wrong costs a missed match, because what is found is
+// compared with the text. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace mlc_native {
+
+class TokenIndex {
+ public:
+  static constexpr int kMaxCandidates = 16;
+
+  // Requires: 1 <= min_match <= max_match.
+  TokenIndex(int64_t min_match, int64_t max_match)
+      : min_match_(min_match), max_match_(max_match), next_(min_match) {}
+
+  // Files the positions of `text` that are new since the last call.
+  void Extend(std::span<const int32_t> text);
+
+  // Returns the position in `text` behind the longest match of the end of `context`, or nothing if
+  // fewer than min_match tokens match. Matches longer than max_match count as that long. Of equally
+  // long ones, the one nearest to position `near` is taken.
+  std::optional<int64_t> Find(std::span<const int32_t> text, std::span<const int32_t> context,
+                              int64_t near) const;
+
+ private:
+  // The place in heads_ of the positions behind these tokens, of which the last min_match count.
+  size_t SlotOf(std::span<const int32_t> tokens) const;
+  void File(std::span<const int32_t> text, int64_t position);
+
+  const int64_t min_match_;
+  const int64_t max_match_;
+  int64_t next_;                   // the first position that is not filed
+  std::vector<int32_t> heads_;     // the latest position of each chain, or -1; a power of two
+  std::vector<int32_t> previous_;  // [position] the one before it in its chain, or -1
+};
+
+}  // namespace mlc_native

@@ -1,0 +1,205 @@
+"""Speculation on the demo model: the same answers, in fewer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from mlc_native import MLCEngine
+from mlc_native.errors import InvalidConfig, InvalidRequest
+from mlc_native.protocol.prediction import MAX_PREDICTION_CHARS
+
+REPEATED = "one, two, three, four, five, one, two, three, four, five, one, two,"
+PROMPTS = [REPEATED, "The capital of France is", "red blue red blue red", "2 + 2 ="]
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "nucleus": {"temperature": 0.8, "top_p": 0.9},
+    "top_k": {"temperature": 1.3, "top_k": 20, "min_p": 0.02},
+    "penalties": {"temperature": 0.7, "frequency_penalty": 0.6, "repetition_penalty": 1.2},
+    "logit_bias": {"temperature": 0.9, "logit_bias": {5: 3.0, 40: -5.0}},
+    "stop": {"temperature": 0, "stop": ["ee, fo", " blue red bl", "Paris"]},
+    "bad_words": {"temperature": 0, "bad_words": ["three", "red blue"]},
+    "no_repeat": {"temperature": 0, "no_repeat_ngram_size": 4},
+    "logprobs": {"temperature": 0.8, "logprobs": 3},
+    "n": {"temperature": 0.8, "n": 3},
+    "ignore_eos": {"temperature": 0, "ignore_eos": True},
+    "one": {"temperature": 0, "max_tokens": 1},
+    "two": {"temperature": 0, "max_tokens": 2},
+    "regex": {
+        "temperature": 0.8,
+        "response_format": {"type": "regex", "regex": r"( (one|two|three|four),){2,9}"},
+    },
+    "json": {
+        "temperature": 0.8,
+        "response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}},
+    },
+    "constraint": {
+        "temperature": 0.8,
+        "debug_config": {"grammar_execution_mode": "constraint"},
+        "response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}},
+    },
+}
+
+
+def engine_of(**settings: Any) -> MLCEngine:
+    return MLCEngine(
+        "demo", max_num_sequence=8, max_total_sequence_length=2048, num_threads=1, **settings
+    )
+
+
+@pytest.fixture(scope="module")
+def off() -> Iterator[MLCEngine]:
+    engine = engine_of()
+    yield engine
+    engine.terminate()
+
+
+@pytest.fixture(scope="module", params=[{}, {"spec_draft_length": 4, "prefill_chunk_size": 16}])
+def on(request: pytest.FixtureRequest) -> Iterator[MLCEngine]:
+    engine = engine_of(speculative_mode="ngram", **request.param)
+    yield engine
+    engine.terminate()
+
+
+def answers(engine: MLCEngine, **fields: Any) -> Any:
+    """All that must be equal of the answers to the prompts, in one batch."""
+    asked = {"max_tokens": 48, "seed": 7, **fields}
+    response = engine.completions.create(prompt=PROMPTS, **asked)
+    assert response.usage is not None
+    return [
+        [
+            (choice.text, choice.finish_reason, choice.logprobs and choice.logprobs.model_dump())
+            for choice in response.choices
+        ],
+        (response.usage.prompt_tokens, response.usage.completion_tokens),
+    ]
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_answers_are_those_without(off: MLCEngine, on: MLCEngine, options: dict[str, Any]) -> None:
+    assert answers(on, **options) == answers(off, **options)
+
+
+def test_text_that_repeats_takes_fewer_steps(off: MLCEngine, on: MLCEngine) -> None:
+    asked: dict[str, Any] = {
+        "extra_body": {"spec_draft_length": 4},  # otherwise it depends on times
+        "prompt": "1, 2, 3, 4, 5, 6, 1, 2, 3, 4,",
+        "temperature": 0,
+        "max_tokens": 120,
+        "ignore_eos": True,
+    }
+    steps = []
+    for engine in (off, on):
+        before = engine.metrics()["num_steps"]
+        response = engine.completions.create(**asked)
+        steps.append(engine.metrics()["num_steps"] - before)
+    assert steps[1] <= 0.9 * steps[0]
+    assert response.usage is not None
+    assert response.usage.extra is not None
+    extra = response.usage.extra
+    assert 10 < extra["accepted_draft_tokens"] <= extra["draft_tokens"]
+    assert extra["num_drafts"] <= extra["draft_tokens"]
+    assert response.usage.completion_tokens_details is None
+    spec = on.metrics()["spec_decode"]
+    assert len(spec["draft_count"]) == len(spec["accept_count"])
+    assert spec["accept_len"]["accept_len{step=1}"] > 1
+
+
+def test_a_request_can_do_without(on: MLCEngine) -> None:
+    response = on.completions.create(
+        prompt=REPEATED, temperature=0, max_tokens=20, extra_body={"speculative": False}
+    )
+    assert response.usage is not None
+    assert "num_drafts" not in (response.usage.extra or {})
+    limited = on.completions.create(
+        prompt=REPEATED, temperature=0, max_tokens=20, extra_body={"spec_draft_length": 1}
+    )
+    assert limited.usage is not None
+    assert limited.usage.extra is not None
+    assert limited.usage.extra["draft_tokens"] == limited.usage.extra["num_drafts"]
+    assert limited.choices[0].text == response.choices[0].text
+
+
+@pytest.mark.parametrize("as_parts", [False, True])
+def test_a_prediction_is_followed_without_a_mode(off: MLCEngine, as_parts: bool) -> None:
+    asked: dict[str, Any] = {
+        "extra_body": {"spec_draft_length": 8},
+        "prompt": "The quick brown fox",
+        "temperature": 0,
+        "max_tokens": 60,
+        "ignore_eos": True,
+    }
+    alone = off.completions.create(**asked)
+    text = alone.choices[0].text
+    middle = len(text) // 2
+    changed = text[:middle] + " zebra" + text[middle:]
+    content: Any = changed
+    if as_parts:
+        parts = (changed[:middle], changed[middle:])
+        content = [{"type": "text", "text": part} for part in parts]
+    before = off.metrics()["num_steps"]
+    response = off.completions.create(prediction={"type": "content", "content": content}, **asked)
+    assert response.choices[0].text == text
+    assert off.metrics()["num_steps"] - before <= 30
+    assert response.usage is not None
+    details = response.usage.completion_tokens_details
+    assert details is not None
+    assert details.accepted_prediction_tokens is not None
+    assert details.accepted_prediction_tokens >= 30
+    assert details.rejected_prediction_tokens is not None
+    num_tokens = len(off.tokenizer.encode(changed)) if off.tokenizer is not None else 0
+    total = details.accepted_prediction_tokens + details.rejected_prediction_tokens
+    assert total <= num_tokens
+
+
+@pytest.mark.parametrize("content", ["", "x", "abc " * 20_000])
+def test_predictions_of_any_length(off: MLCEngine, content: str) -> None:
+    asked: dict[str, Any] = {"prompt": "2 + 2 =", "temperature": 0, "max_tokens": 8}
+    expected = off.completions.create(**asked).choices[0].text
+    prediction = {"type": "content", "content": content}
+    assert off.completions.create(prediction=prediction, **asked).choices[0].text == expected
+
+
+@pytest.mark.parametrize(
+    "prediction",
+    [
+        "text",
+        {"type": "content"},
+        {"type": "other", "content": "x"},
+        {"type": "content", "content": 3},
+        {"type": "content", "content": [{"type": "image", "text": "x"}]},
+        {"type": "content", "content": "x" * (MAX_PREDICTION_CHARS + 1)},
+    ],
+    ids=["a text", "no content", "type", "number", "part", "too long"],
+)
+def test_a_wrong_prediction_is_refused(off: MLCEngine, prediction: Any) -> None:
+    with pytest.raises(InvalidRequest, match="prediction"):
+        off.completions.create(prompt="x", max_tokens=1, prediction=prediction)
+
+
+@pytest.mark.parametrize(
+    ("field", "settings"),
+    [
+        ("speculative_mode", {"speculative_mode": "small_draft"}),
+        ("spec_draft_length", {"spec_draft_length": 3}),
+        ("spec_draft_length", {"speculative_mode": "ngram", "spec_draft_length": 11}),
+        ("spec_tree_width", {"speculative_mode": "ngram", "spec_tree_width": 2}),
+        ("prompt_lookup_min", {"speculative_mode": "ngram", "prompt_lookup_min": 6}),
+        ("additional_models", {"speculative_mode": "ngram", "additional_models": ["demo-draft"]}),
+    ],
+)
+def test_wrong_settings_are_refused(field: str, settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig, match=field):
+        engine_of(**settings)
+
+
+def test_a_wrong_length_of_a_request_is_refused(off: MLCEngine) -> None:
+    with pytest.raises(InvalidRequest, match="spec_draft_length"):
+        off.completions.create(prompt="x", max_tokens=1, extra_body={"spec_draft_length": 11})
