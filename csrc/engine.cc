@@ -11,6 +11,7 @@
 #include "request/queue_limit.h"
 #include "request/scheduler.h"
 #include "step/deliver.h"
+#include "step/draft_model.h"
 #include "step/grammar_masks.h"
 #include "step/jump_forward.h"
 #include "step/make_room.h"
@@ -48,7 +49,13 @@ class EngineImpl final : public Engine {
   std::shared_ptr<const TokenTable> token_table() const override { return loaded_.token_table; }
   std::shared_ptr<EngineGrammars> grammars() const override { return grammars_; }
   std::string JSONMetrics() const override { return estate_->metrics.AsJSONString(Gauges()); }
-  void AuditPages() const override { AuditState(*estate_, kv_); }
+  void AuditPages() const override {
+    AuditState(*estate_, kv_);
+    if (draft_model_ == nullptr) return;
+    draft_model_->Audit();
+    MLC_CHECK(!Empty() || draft_model_->kv().num_sequences() == 0)
+        << draft_model_->kv().num_sequences() << " sequences of the draft model have ended";
+  }
   int64_t PinPrefix(const std::vector<int32_t>& token_ids) override {
     return RequirePrefixCache().Pin(token_ids);
   }
@@ -91,7 +98,8 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<QueueLimit> queue_;
   const std::shared_ptr<EngineGrammars> grammars_;
   PagedKvCache kv_;
-  EngineState estate_;  // after kv_: its prefix cache holds pages
+  const std::unique_ptr<DraftModel> draft_model_;  // may be null
+  EngineState estate_;                             // after kv_: its prefix cache holds pages
   StepProfiler profiler_;
   MaskFiller mask_filler_;
   const SchedulerLimits limits_;
@@ -110,6 +118,16 @@ EngineParts Allocated(EngineParts loaded) {
   return loaded;
 }
 
+// It has as many pages as the model, so what the model has room for never lacks guesses for long.
+std::unique_ptr<DraftModel> MakeDraftModel(EngineParts* loaded) {
+  if (loaded->draft_model == nullptr) return nullptr;
+  const EngineConfig& config = loaded->config;
+  return std::make_unique<DraftModel>(std::move(loaded->draft_model),
+                                      DraftModel::Sizes{.num_pages = NumPages(config),
+                                                        .max_rows = *config.prefill_chunk_size,
+                                                        .max_sequences = *config.max_num_sequence});
+}
+
 EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
     : loaded_(Allocated(std::move(loaded))),
       trace_(options.trace_recorder),
@@ -121,6 +139,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                                 .tokenizer_json = TokenizerJson(loaded_.config.model)},
           loaded_.config, options.create_grammar_compiler)),
       kv_(NumPages(loaded_.config), kKvPageSize),
+      draft_model_(MakeDraftModel(&loaded_)),
       profiler_(options.now),
       limits_{.max_num_sequence = *config().max_num_sequence,
               .prefill_chunk_size = *config().prefill_chunk_size,
@@ -135,6 +154,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                .max_sequence_length = max_sequence_length(),
                .now = options.now,
                .token_table = loaded_.token_table,
+               .draft_model = draft_model_.get(),
                .trace = trace_.get(),
                .profiler = &profiler_},
       steps_(context_),
@@ -343,6 +363,7 @@ void EngineImpl::Reset() {
   PostProcess(context_);
   std::vector<RequestStreamOutput> outputs = std::move(estate_->postproc_workspace.outputs);
   estate_->Reset();
+  if (draft_model_ != nullptr) draft_model_->Clear();
   queue_->ResetCounters();
   estate_->postproc_workspace.outputs = std::move(outputs);
   Deliver();
@@ -393,7 +414,10 @@ std::unique_ptr<Engine> Engine::FromModel(std::unique_ptr<Model> model, const En
                                           std::shared_ptr<const TokenTable> token_table,
                                           const EngineOptions& options) {
   CheckResolved(config);
+  std::unique_ptr<Model> draft_model;
+  if (options.make_draft_model) draft_model = options.make_draft_model();
   return std::make_unique<EngineImpl>(EngineParts{.model = std::move(model),
+                                                  .draft_model = std::move(draft_model),
                                                   .config = config,
                                                   .defaults = std::move(defaults),
                                                   .token_table = std::move(token_table)},

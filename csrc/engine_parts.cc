@@ -1,12 +1,15 @@
 #include "engine_parts.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "config/device.h"
 #include "config/model_defaults.h"
 #include "mlc_native/detail/page.h"
 #include "support/error.h"
+#include "support/json.h"
 #include "support/machine_info.h"
 
 namespace mlc_native {
@@ -16,8 +19,8 @@ void CheckSupported(const EngineConfig& config) {
   if (!IsSupported(config.speculative_mode)) {
     throw InvalidConfig(
         "speculative_mode",
-        "\"speculative_mode\" other than \"disable\" and \"ngram\" is not supported "
-        "yet");
+        "\"speculative_mode\" other than \"disable\", \"ngram\" and \"small_draft\" is not "
+        "supported yet");
   }
   if (config.kv_cache_page_size != kKvPageSize) {
     throw InvalidConfig("kv_cache_page_size",
@@ -32,6 +35,52 @@ void CheckSupportedBy(const Model& model, const EngineConfig& config) {
                                                       "this device, got \"") +
                                               NameOf(config.speculative_mode) +
                                               "\": draft tokens might change answers there");
+}
+
+ModelSource SourceOf(const EngineConfig& config, const std::string& device) {
+  return {.path = config.model,
+          .model_lib = config.model_lib,
+          .device = device,
+          .dtype = config.dtype,
+          .quantization = config.quantization,
+          .kv_cache_dtype = config.kv_cache_dtype,
+          .num_threads = *config.num_threads,
+          .weight_cache_dir = config.weight_cache_dir,
+          .longest_sequence = LongestSequence(config),
+          .strict_weights = config.strict_weights};
+}
+
+// A guess is a token id, so both models must mean the same by it.
+void CheckSameTokens(const std::string& path, const TokenTable* table,
+                     const std::vector<std::string>& visible) {
+  const std::string file = TokenizerJson(path);
+  if (table == nullptr || file.empty()) return;
+  const auto draft = TokenTable::FromTokenizerJson(file, visible);
+  const auto shown = [](const TokenTable& of, int32_t id) {
+    const std::string_view bytes = of.bytes(id);
+    if (bytes.empty()) return std::string("not a token");
+    return JsonExcerpt(JsonValue(std::string(bytes)));
+  };
+  for (int32_t id = 0; id < std::max(table->size(), draft->size()); ++id) {
+    if (table->bytes(id) == draft->bytes(id) && table->is_special(id) == draft->is_special(id)) {
+      continue;
+    }
+    throw InvalidConfig("additional_models", "the draft model " + path +
+                                                 " has another tokenizer than the model: token " +
+                                                 std::to_string(id) + " is " + shown(*draft, id) +
+                                                 " there and " + shown(*table, id) + " here");
+  }
+}
+
+// What both models need together, for the sizes of the caches.
+ModelMetadata Together(ModelMetadata model, const ModelMetadata& draft) {
+  model.weight_bytes += draft.weight_bytes;
+  model.mapped_weight_bytes += draft.mapped_weight_bytes;
+  model.kv_bytes_per_token += draft.kv_bytes_per_token;
+  model.workspace_bytes_per_token += draft.workspace_bytes_per_token;
+  model.workspace_bytes_per_sequence += draft.workspace_bytes_per_sequence;
+  if (draft.free_memory_bytes) model.free_memory_bytes = draft.free_memory_bytes;  // loaded last
+  return model;
 }
 
 }  // namespace
@@ -63,6 +112,11 @@ void CheckResolved(const EngineConfig& config) {
 EngineParts LoadParts(const EngineConfig& config, const std::string& device,
                       const LoadProgress& progress) {
   CheckSupported(config);
+  const bool has_draft_model = config.speculative_mode == SpeculativeMode::kSmallDraft;
+  if (has_draft_model && config.additional_models.size() != 1) {
+    throw InvalidConfig("additional_models", "\"additional_models\" must name one model, got " +
+                                                 std::to_string(config.additional_models.size()));
+  }
   const std::string resolved_device = ResolveDevice(device, config.model_lib);
   EngineConfig with_threads = config;
   if (!config.num_threads) with_threads.num_threads = AvailableCpus();
@@ -73,19 +127,18 @@ EngineParts LoadParts(const EngineConfig& config, const std::string& device,
   if (!tokenizer.empty()) {
     parts.token_table = TokenTable::FromTokenizerJson(tokenizer, config.visible_special_tokens);
   }
-  parts.model = LoadModel({.path = config.model,
-                           .model_lib = config.model_lib,
-                           .device = resolved_device,
-                           .dtype = config.dtype,
-                           .quantization = config.quantization,
-                           .kv_cache_dtype = config.kv_cache_dtype,
-                           .num_threads = *with_threads.num_threads,
-                           .progress = progress,
-                           .weight_cache_dir = config.weight_cache_dir,
-                           .longest_sequence = LongestSequence(config),
-                           .strict_weights = config.strict_weights});
+  ModelSource source = SourceOf(with_threads, resolved_device);
+  source.progress = progress;
+  parts.model = LoadModel(source);
   CheckSupportedBy(*parts.model, config);
-  parts.config = ResolveEngineConfig(with_threads, parts.model->metadata(), AvailableMemoryBytes());
+  ModelMetadata needs = parts.model->metadata();
+  if (has_draft_model) {
+    source.path = config.additional_models[0];
+    CheckSameTokens(source.path, parts.token_table.get(), config.visible_special_tokens);
+    parts.draft_model = LoadModel(source);
+    needs = Together(std::move(needs), parts.draft_model->metadata());
+  }
+  parts.config = ResolveEngineConfig(with_threads, needs, AvailableMemoryBytes());
   CheckResolved(parts.config);
   parts.length_reason = ExplainLongestSequence(with_threads, parts.config, parts.model->metadata());
   return parts;

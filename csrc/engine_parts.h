@@ -14,14 +14,15 @@ namespace mlc_native {
 
 struct EngineParts {
   std::unique_ptr<Model> model;
-  EngineConfig config;          // resolved
-  std::string length_reason{};  // ExplainLongestSequence
+  std::unique_ptr<Model> draft_model{};  // null unless speculative_mode is "small_draft"
+  EngineConfig config;                   // resolved
+  std::string length_reason{};           // ExplainLongestSequence
   ModelDefaults defaults;
   std::shared_ptr<const TokenTable> token_table;  // may be null
 };
 
-// Loads the model that the config names on `device` and completes the config. Throws InvalidConfig,
-// LoadError.
+// Loads the models that the config names on `device` and completes the config. Throws
+// InvalidConfig, LoadError.
 EngineParts LoadParts(const EngineConfig& config, const std::string& device,
                       const LoadProgress& progress);
 

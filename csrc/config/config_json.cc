@@ -116,7 +116,8 @@ void CheckSupported(const EngineConfig& config) {
   if (!IsSupported(config.speculative_mode)) {
     throw InvalidConfig("speculative_mode",
                         std::string("speculative_mode \"") + NameOf(config.speculative_mode) +
-                            "\" is not supported yet; use \"disable\" or \"ngram\"");
+                            "\" is not supported yet; use \"disable\", \"ngram\" or "
+                            "\"small_draft\"");
   }
   if (config.speculative_mode != SpeculativeMode::kDisable && config.spec_tree_width != 1) {
     throw InvalidConfig("spec_tree_width",
@@ -130,9 +131,12 @@ void CheckSupported(const EngineConfig& config) {
 }
 
 void CheckTogether(const EngineConfig& config) {
-  if (!config.additional_models.empty()) {
+  const bool has_draft_model = config.speculative_mode == SpeculativeMode::kSmallDraft;
+  if (config.additional_models.size() != (has_draft_model ? 1 : 0)) {
     throw InvalidConfig("additional_models",
-                        "\"additional_models\" must be empty while \"speculative_mode\" is \"" +
+                        std::string("\"additional_models\" must ") +
+                            (has_draft_model ? "name one model" : "be empty") +
+                            " while \"speculative_mode\" is \"" +
                             std::string(NameOf(config.speculative_mode)) + "\", got " +
                             std::to_string(config.additional_models.size()) + " models");
   }

@@ -14,11 +14,16 @@ namespace mlc_native {
 class StepCosts {
  public:
   void Observe(int64_t num_rows, double seconds);
+  // Returns the time of a step of num_rows rows; 0 while none has been seen.
+  double Seconds(int64_t num_rows) const;
   // Returns the share of the time of a step of num_rows rows that one row more would add. 0 while
   // steps of different sizes have not been seen, so that they are tried.
   double RowShare(int64_t num_rows) const;
 
  private:
+  // 0 while steps of different sizes have not been seen.
+  double SecondsPerRow() const;
+
   // Sums over the steps, which lose weight with each new one: rows are x, seconds y.
   double weight_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;
 };

@@ -6,6 +6,7 @@
 #include "engine_state.h"
 #include "kv/paged_kv_cache.h"
 #include "observe/event_trace.h"
+#include "step/draft_model.h"
 #include "support/check.h"
 #include "support/error.h"
 
@@ -67,6 +68,7 @@ void ReleaseSequence(StepContext& context, RequestStateEntry& entry) {
     context.kv.RemoveSequence(id);
     if (context.state.prefix_cache != nullptr) context.state.prefix_cache->EvictExcess();
   }
+  if (context.draft_model != nullptr) context.draft_model->Forget(id);
   entry.mstate = RequestModelState();
   context.state.id_manager.RecycleId(id);
 }

@@ -23,7 +23,7 @@ bool Speculation::IsWantedFor(const Request& request) const {
   if (context_.model.metadata().rows_depend_on_step) return false;
   const GenerationConfig& generation = request.generation_cfg;
   return SequenceDrafts::Wanted({.engine = config_, .request = generation}) ||
-         (make_extra_ && generation.speculative);
+         ((make_extra_ || context_.draft_model != nullptr) && generation.speculative);
 }
 
 bool Speculation::is_wanted() const { return context_.state.num_drafting_requests > 0; }
@@ -31,10 +31,12 @@ bool Speculation::is_wanted() const { return context_.state.num_drafting_request
 void Speculation::AddDrafts(StepPlan* plan) {
   if (!is_wanted()) return;
   Leftover left = LeftBy(*plan);
+  if (left.rows <= 0) return;
+  Propose(*plan, left);
   for (PlannedSlice& slice : plan->slices) {
     if (left.rows <= 0) return;
     if (!TakesDrafts(slice)) continue;
-    const int64_t num_drafts = Draft(*slice.entry, left);
+    const int64_t num_drafts = NumTaken(*slice.entry, left);
     if (num_drafts == 0) continue;
     slice.draft_tokens = slice.entry->drafts->proposal().data();
     slice.num_drawn += num_drafts;
@@ -67,8 +69,15 @@ Speculation::Leftover Speculation::LeftBy(const StepPlan& plan) const {
   return {.rows = std::min(context_.limits.prefill_chunk_size - plan.num_rows,
                            context_.limits.max_num_scored - num_scored),
           .pages = FreePages(plan),
-          .least_yield = context_.state.step_costs.RowShare(plan.num_rows) *
-                         static_cast<double>(num_decoding)};
+          .least_yield = LeastYield(plan.num_rows, num_decoding)};
+}
+
+double Speculation::LeastYield(int64_t num_rows, int64_t num_decoding) const {
+  const StepCosts& costs = context_.state.step_costs;
+  const double verifying = costs.RowShare(num_rows) * static_cast<double>(num_decoding);
+  // The sequences share the forwards of the draft model.
+  const double seconds = costs.Seconds(num_rows);
+  return verifying + (seconds > 0 ? draft_costs_.Seconds(num_decoding) / seconds : 0);
 }
 
 int64_t Speculation::FreePages(const StepPlan& plan) const {
@@ -90,15 +99,49 @@ int64_t Speculation::NumExtraPages(const RequestStateEntry& entry, int64_t num_d
 
 // ---- The draft of a sequence
 
-int64_t Speculation::Draft(RequestStateEntry& entry, const Leftover& left) {
-  try {
-    Propose(entry, left);
-  } catch (const std::exception&) {  // of a drafter or of the grammar library, or no memory
-    ++context_.state.metrics.spec_decode.num_failures;
-    return 0;
+void Speculation::Propose(const StepPlan& plan, const Leftover& left) {
+  wishes_.clear();
+  for (const PlannedSlice& slice : plan.slices) {
+    if (!TakesDrafts(slice)) continue;
+    try {
+      Propose(*slice.entry, left);
+    } catch (const std::exception&) {  // of a drafter, or no memory
+      ++context_.state.metrics.spec_decode.num_failures;
+    }
   }
-  int64_t num_drafts = std::ssize(entry.drafts->proposal());
+  if (!wishes_.empty()) AskDraftModel();
+}
+
+void Speculation::AskDraftModel() {
+  DraftModel& model = *context_.draft_model;
+  const TimePoint start = context_.now();
+  const int64_t num_forwards = model.num_forwards();
+  const int64_t num_rows = model.num_rows();
+  try {
+    model.Propose(wishes_);
+  } catch (const std::exception&) {
+    ++context_.state.metrics.spec_decode.num_failures;
+    for (const DraftModel::Wish& wish : wishes_) wish.drafts->clear();
+  }
+  const int64_t forwards = model.num_forwards() - num_forwards;
+  if (forwards == 0) return;
+  const double seconds = std::chrono::duration<double>(context_.now() - start).count();
+  draft_costs_.Observe((model.num_rows() - num_rows) / forwards,
+                       seconds / static_cast<double>(forwards));
+}
+
+int64_t Speculation::NumTaken(const RequestStateEntry& entry, const Leftover& left) {
+  if (entry.drafts == nullptr) return 0;
+  std::vector<int32_t>& proposal = entry.drafts->proposal();
+  if (std::ssize(proposal) > left.rows) proposal.resize(static_cast<size_t>(left.rows));
+  int64_t num_drafts = 0;
+  try {
+    num_drafts = NumAllowed(entry, proposal);
+  } catch (const std::exception&) {  // of the grammar library
+    ++context_.state.metrics.spec_decode.num_failures;
+  }
   while (num_drafts > 0 && NumExtraPages(entry, num_drafts) > left.pages) --num_drafts;
+  proposal.resize(static_cast<size_t>(num_drafts));
   return num_drafts;
 }
 
@@ -113,7 +156,12 @@ void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
   if (max_length <= 0) return proposal.clear();
   entry.drafts->Propose(entry.tokens, entry.rstate->request->prompt_len(), max_length);
   if (std::ssize(proposal) > max_length) proposal.resize(static_cast<size_t>(max_length));
-  proposal.resize(static_cast<size_t>(NumAllowed(entry, proposal)));
+  if (!proposal.empty() || context_.draft_model == nullptr) return;
+  wishes_.push_back({.sequence_id = entry.mstate.internal_id,
+                     .space = entry.rstate->config().cache_salt,
+                     .tokens = entry.tokens,
+                     .max_tokens = max_length,
+                     .drafts = &proposal});
 }
 
 int64_t Speculation::MaxLength(RequestStateEntry& entry, const Leftover& left) const {

@@ -4,7 +4,8 @@
 // that are free and that neither the plan nor the prefix cache holds, and rows of logits that
 // nothing else asks for. So they never delay, preempt or refuse anything, and what is not accepted
 // goes back with the step. A draft ends in front of the first token that would end the answer or
-// that its grammar refuses. Owned by the engine; engine's thread only.
+// that its grammar refuses. The drafters of a sequence are asked first, then the draft model for
+// all sequences that have no draft yet. Owned by the engine; engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "draft/draft_length.h"
 #include "draft/drafter.h"
+#include "step/draft_model.h"
 #include "step/step_context.h"
 
 namespace mlc_native {
@@ -46,11 +49,15 @@ class Speculation {
   };
 
   Leftover LeftBy(const StepPlan& plan) const;
+  double LeastYield(int64_t num_rows, int64_t num_decoding) const;
   int64_t FreePages(const StepPlan& plan) const;
   static bool TakesDrafts(const PlannedSlice& slice);
-  // Returns the number of tokens in the entry's proposal, which may be 0.
-  int64_t Draft(RequestStateEntry& entry, const Leftover& left);
+  // Makes the proposals of the entries of a plan.
+  void Propose(const StepPlan& plan, const Leftover& left);
   void Propose(RequestStateEntry& entry, const Leftover& left);
+  void AskDraftModel();
+  // Returns how many tokens of the entry's proposal its slice takes.
+  int64_t NumTaken(const RequestStateEntry& entry, const Leftover& left);
   int64_t MaxLength(RequestStateEntry& entry, const Leftover& left) const;
   int64_t NumAllowed(const RequestStateEntry& entry, const std::vector<int32_t>& drafts) const;
   bool MayBeDrafted(const RequestStateEntry& entry, int32_t token_id) const;
@@ -59,6 +66,8 @@ class Speculation {
   StepContext& context_;
   const EngineConfig& config_;
   const DrafterFactory make_extra_;
+  std::vector<DraftModel::Wish> wishes_;  // of the plan
+  StepCosts draft_costs_;                 // of the forwards of the draft model
 };
 
 }  // namespace mlc_native

@@ -43,6 +43,8 @@ struct EngineOptions {
   GrammarCompilerFactory create_grammar_compiler = CreateGrammarCompiler;
   // Makes a drafter of each sequence that is asked before those of the settings; null for none.
   std::function<std::unique_ptr<Drafter>(const DraftSource&)> make_drafter;
+  // Makes the draft model of an engine that FromModel makes. Empty: it has none.
+  std::function<std::unique_ptr<Model>()> make_draft_model;
 };
 
 class MLC_NATIVE_API Engine {

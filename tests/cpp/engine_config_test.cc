@@ -166,6 +166,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "the integer 1, got 2"},
         BadField{"speculative_mode", R"({"speculative_mode": "eagle"})", "not supported yet"},
         BadField{"speculative_mode", R"({"speculative_mode": "x"})", "\"small_draft\""},
+        BadField{"additional_models", R"({"speculative_mode": "small_draft"})",
+                 "must name one model while \"speculative_mode\" is \"small_draft\", got 0"},
         BadField{"spec_draft_length", R"({"spec_draft_length": 4})", "\"disable\""},
         BadField{"spec_tree_width", R"({"spec_tree_width": 0})", "got 0"},
         BadField{"prefix_cache_mode", R"({"prefix_cache_mode": "lru"})", "\"radix\""},

@@ -152,14 +152,18 @@ TEST(Engine, RefusesConfigsItCanNotRun) {
   EXPECT_THROW(create({.max_num_sequence = 0}), InvalidConfig);
   EXPECT_THROW(create({.max_num_sequence = 65, .prefill_chunk_size = 64}), InvalidConfig);
   EXPECT_THROW(create({.num_pages = 0}), InvalidConfig);
-  EngineConfig config;
-  config.speculative_mode = SpeculativeMode::kSmallDraft;
-  try {
-    Engine::Create(config, {});
-    FAIL();
-  } catch (const InvalidConfig& error) {
-    EXPECT_EQ(error.field(), "speculative_mode");
-  }
+  const auto refused_field = [](SpeculativeMode mode) -> std::string {
+    EngineConfig config;
+    config.speculative_mode = mode;
+    try {
+      Engine::Create(config, {});
+    } catch (const InvalidConfig& error) {
+      return error.field();
+    }
+    return "none";
+  };
+  EXPECT_EQ(refused_field(SpeculativeMode::kEagle), "speculative_mode");
+  EXPECT_EQ(refused_field(SpeculativeMode::kSmallDraft), "additional_models");
 }
 
 TEST(Engine, CreateNamesTheDevicesThereCanBe) {

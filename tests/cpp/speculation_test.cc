@@ -41,7 +41,7 @@ FakeModelOptions Model() {
   return model;
 }
 
-enum class Drafts { kNone, kLookup, kAdversarial };
+enum class Drafts { kNone, kLookup, kModel, kAdversarial };
 
 struct Settings {
   Drafts drafts = Drafts::kNone;
@@ -100,6 +100,10 @@ TestEngineSetup MakeSetup(const Settings& settings) {
   setup.eos_token_ids = {kEos};
   setup.token_table = Letters();
   if (settings.drafts == Drafts::kLookup) setup.speculative_mode = SpeculativeMode::kNGram;
+  if (settings.drafts == Drafts::kModel) {
+    setup.speculative_mode = SpeculativeMode::kSmallDraft;
+    setup.draft_model = setup.model;
+  }
   setup.spec_draft_length = settings.length;
   // Time stands still, so that what is chosen by measured times is always the same.
   setup.now = [] { return TimePoint(std::chrono::hours(1)); };
@@ -180,7 +184,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Settings{Drafts::kLookup, 1}, Settings{Drafts::kLookup, 3},
                       Settings{Drafts::kLookup, 10}, Settings{Drafts::kLookup, 0},
                       Settings{Drafts::kLookup, 10, 16}, Settings{Drafts::kLookup, 5, 64, 40},
-                      Settings{Drafts::kAdversarial, 0}, Settings{Drafts::kAdversarial, 10, 32},
+                      Settings{Drafts::kModel, 0}, Settings{Drafts::kModel, 1},
+                      Settings{Drafts::kModel, 10}, Settings{Drafts::kModel, 4, 32},
+                      Settings{Drafts::kModel, 5, 64, 9},
+                      Settings{Drafts::kModel, 5, 64, 256, true}, Settings{Drafts::kAdversarial, 0},
+                      Settings{Drafts::kAdversarial, 10, 32},
                       Settings{Drafts::kAdversarial, 4, 64, 9},
                       Settings{Drafts::kAdversarial, 10, 64, 256, true}));
 
@@ -239,6 +247,49 @@ TEST(Speculation, ARequestCanDoWithout) {
   engine.Run();
   EXPECT_EQ(SpecDecode(engine)["draft_count"].size(), 3);
   EXPECT_EQ(engine.Answer("two").token_ids, engine.Answer("off").token_ids);
+}
+
+TEST(Speculation, ADraftModelThatIsRightSavesSteps) {
+  TestEngine without(MakeSetup({}));
+  TestEngine with(MakeSetup({.drafts = Drafts::kModel, .length = 5}));
+  for (TestEngine* engine : {&without, &with}) {
+    for (int i = 0; i < 3; ++i) engine->Add(std::to_string(i), LetterPrompt(i), Greedy(60));
+    engine->Run();
+  }
+  for (const char* id : {"0", "1", "2"}) {
+    EXPECT_EQ(with.Answer(id).token_ids, without.Answer(id).token_ids);
+  }
+  EXPECT_LT(4 * with.model().num_forwards(), without.model().num_forwards());
+}
+
+// The next turn of a conversation begins with what the draft model has read before.
+TEST(Speculation, TheDraftModelKeepsConversations) {
+  TestEngine engine(MakeSetup({.drafts = Drafts::kModel, .length = 2}));
+  std::vector<int32_t> tokens = LetterPrompt(30);
+  engine.Add("a", tokens, Greedy(6));
+  engine.Run();
+  const auto& answer = engine.Answer("a").token_ids;
+  tokens.insert(tokens.end(), answer.begin(), answer.end());
+  const int64_t num_rows = engine.draft_model().num_rows();
+  engine.Add("b", tokens, Greedy(6));
+  engine.Run();
+  EXPECT_LT(engine.draft_model().num_rows() - num_rows, 20);
+}
+
+TEST(Speculation, AFailingDraftModelCostsDraftsOnly) {
+  for (const bool always : {false, true}) {
+    TestEngine expected(MakeSetup({}));
+    TestEngineSetup setup = MakeSetup({.drafts = Drafts::kModel, .length = 4});
+    setup.draft_model->fail_at_forward = {2, 7, 8};
+    setup.draft_model->fail_always = always;
+    TestEngine engine(setup);
+    for (TestEngine* e : {&engine, &expected}) {
+      AddAll(*e);
+      e->Run();
+    }
+    ExpectSameAnswers(engine, expected);
+    EXPECT_GT(SpecDecode(engine)["num_failures"], 2);
+  }
 }
 
 // Drafts take pages that are free and rows that nothing else needs.

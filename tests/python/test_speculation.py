@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,9 @@ import pytest
 from mlc_native import MLCEngine
 from mlc_native.errors import InvalidConfig, InvalidRequest
 from mlc_native.protocol.prediction import MAX_PREDICTION_CHARS
+from mlc_native.support.model_source import demo_model_folder
+
+QUESTIONS = json.loads((Path(__file__).parent / "data" / "demo_questions.json").read_text())
 
 REPEATED = "one, two, three, four, five, one, two, three, four, five, one, two,"
 PROMPTS = [REPEATED, "The capital of France is", "red blue red blue red", "2 + 2 ="]
@@ -61,9 +67,25 @@ def off() -> Iterator[MLCEngine]:
     engine.terminate()
 
 
-@pytest.fixture(scope="module", params=[{}, {"spec_draft_length": 4, "prefill_chunk_size": 16}])
+LOOKUP: dict[str, Any] = {"speculative_mode": "ngram"}
+DRAFT_MODEL: dict[str, Any] = {
+    "speculative_mode": "small_draft",
+    "additional_models": ["demo-draft"],
+}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        LOOKUP,
+        {**LOOKUP, "spec_draft_length": 4, "prefill_chunk_size": 16},
+        DRAFT_MODEL,
+        {**DRAFT_MODEL, "spec_draft_length": 4, "prefill_chunk_size": 16},
+    ],
+    ids=["lookup", "lookup-4", "draft model", "draft model-4"],
+)
 def on(request: pytest.FixtureRequest) -> Iterator[MLCEngine]:
-    engine = engine_of(speculative_mode="ngram", **request.param)
+    engine = engine_of(**request.param)
     yield engine
     engine.terminate()
 
@@ -187,7 +209,9 @@ def test_a_wrong_prediction_is_refused(off: MLCEngine, prediction: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "settings"),
     [
-        ("speculative_mode", {"speculative_mode": "small_draft"}),
+        ("speculative_mode", {"speculative_mode": "eagle"}),
+        ("additional_models", {"speculative_mode": "small_draft"}),
+        ("additional_models", {**DRAFT_MODEL, "additional_models": ["demo-draft"] * 2}),
         ("spec_draft_length", {"spec_draft_length": 3}),
         ("spec_draft_length", {"speculative_mode": "ngram", "spec_draft_length": 11}),
         ("spec_tree_width", {"speculative_mode": "ngram", "spec_tree_width": 2}),
@@ -198,6 +222,32 @@ def test_a_wrong_prediction_is_refused(off: MLCEngine, prediction: Any) -> None:
 def test_wrong_settings_are_refused(field: str, settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match=field):
         engine_of(**settings)
+
+
+def test_a_draft_model_with_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    draft = tmp_path / "draft"
+    shutil.copytree(demo_model_folder("demo-draft"), draft)
+    tokenizer = json.loads((draft / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    (first, second) = (token for token, i in vocabulary.items() if i in (700, 900))
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (draft / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(InvalidConfig, match="another tokenizer than the model: token 700") as error:
+        engine_of(**{**DRAFT_MODEL, "additional_models": [str(draft)]})
+    assert error.value.field == "additional_models"
+
+
+def test_the_questions_of_the_demo_model(off: MLCEngine) -> None:
+    chats = [[{"role": "user", "content": question["question"]}] for question in QUESTIONS]
+    engine = engine_of(**DRAFT_MODEL)
+    try:
+        asked: dict[str, Any] = {"max_tokens": 40, "temperature": 0}
+        alone = [result.text for result in off.generate(chats, **asked)]
+        assert [result.text for result in engine.generate(chats, **asked)] == alone
+        spec = engine.metrics()["spec_decode"]
+        assert spec["num_accepted_tokens"] >= 0.5 * spec["num_draft_tokens"] > 0
+    finally:
+        engine.terminate()
 
 
 def test_a_wrong_length_of_a_request_is_refused(off: MLCEngine) -> None:

@@ -68,7 +68,8 @@ MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<SpeculativeMode> =
                                               {"medusa", SpeculativeMode::kMedusa}});
 
 constexpr bool IsSupported(SpeculativeMode mode) {
-  return mode == SpeculativeMode::kDisable || mode == SpeculativeMode::kNGram;
+  return mode == SpeculativeMode::kDisable || mode == SpeculativeMode::kNGram ||
+         mode == SpeculativeMode::kSmallDraft;
 }
 
 struct MLC_NATIVE_API EngineConfig {
@@ -141,7 +142,10 @@ void VisitModelFields(Visitor&& visit) {
               "plug-in library that creates the model; None is the decoder of the "
               "device."},
         &EngineConfig::model_lib);
-  visit(Field{"additional_models", "draft models of speculative decoding."},
+  visit(Field{"additional_models",
+              "the draft model of `speculative_mode` \"small_draft\": one folder, with the "
+              "tokenizer of the model. It is loaded with the settings of the model, and the KV "
+              "cache has room for both."},
         &EngineConfig::additional_models);
   visit(
       Field{"mode",
@@ -234,9 +238,10 @@ void VisitStepFields(Visitor&& visit) {
   visit(
       Field{"speculative_mode",
             "how the next tokens of an answer are guessed, so that one step yields several: "
-            "\"disable\" (only requests with a `prediction`) or \"ngram\" (what followed the same "
-            "tokens before, in the prompt or in the answer). Guesses never change an answer. The "
-            "others are not supported yet."},
+            "\"disable\" (only requests with a `prediction`), \"ngram\" (what followed the same "
+            "tokens before, in the prompt or in the answer) or \"small_draft\" (a smaller model, "
+            "which `additional_models` names). Guesses never change an answer. The others are not "
+            "supported yet."},
       &EngineConfig::speculative_mode);
   visit(Field{"spec_draft_length",
               "guesses per sequence and step, [1, 10]; 0: as many as pay, by how often they are "

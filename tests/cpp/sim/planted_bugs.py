@@ -257,6 +257,24 @@ BUGS = [
         "    ++context_.state.metrics.spec_decode.num_failures;\n",
     ),
     Bug(
+        "a draft model goes on from tokens that were taken back",
+        "step/draft_model.cc",
+        "  kv_.PopN(sequence_id, std::ssize(known) - same);\n  known.resize(same);\n",
+        "",
+    ),
+    Bug(
+        "a draft model keeps the pages of sequences that have ended",
+        "step/sequence_life.cc",
+        "  if (context.draft_model != nullptr) context.draft_model->Forget(id);\n",
+        "",
+    ),
+    Bug(
+        "a failing draft model fails its sequences",
+        "step/speculation.cc",
+        "    model.Propose(wishes_);\n  } catch (const std::exception&) {\n",
+        "    model.Propose(wishes_);\n  } catch (const std::bad_alloc&) {\n",
+    ),
+    Bug(
         "a row behind a rejected draft token ends its sequence",
         "step/step_pipeline_collect.cc",
         "row.num_drafts != num_drafts || row.is_rejected || ",

@@ -48,6 +48,7 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "speculation",
     "predictions",
     "adversarial_drafts",
+    "draft_model",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.
@@ -135,6 +136,16 @@ void DrawSpeculation(SimRandom rng, Scenario* scenario) {
   config.spec_draft_length = rng.Chance(0.5) ? 0 : rng.Range(1, 10);
   config.prompt_lookup_min = rng.Range(1, 3);
   config.prompt_lookup_max = config.prompt_lookup_min + rng.Range(0, 4);
+  if (!scenario->has(Feature::kDraftModel)) return;
+  config.speculative_mode = SpeculativeMode::kSmallDraft;
+  testing::FakeModelOptions& draft = scenario->draft_model.emplace(scenario->model);
+  if (rng.Chance(0.3)) draft.history_window = rng.Range(1, 8);
+  if (rng.Chance(0.3)) draft.context_window_size = rng.LogRange(1, 700);
+  if (rng.Chance(0.3)) draft.vocab_size = std::max<int64_t>(1, draft.vocab_size - rng.Range(1, 3));
+  draft.run_ahead = rng.Chance(0.3);
+  for (int64_t i = rng.Range(0, 20); i > 0; --i) {
+    draft.fail_at_forward.push_back(rng.LogRange(1, 2000));
+  }
 }
 
 void DrawPrefixCache(SimRandom rng, Scenario* scenario) {

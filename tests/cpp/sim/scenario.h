@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,7 @@ enum class Feature {
   kSpeculation,        // speculative_mode, and requests that change it
   kPredictions,        // requests with a prediction
   kAdversarialDrafts,  // drafters that guess anything, or throw
+  kDraftModel,         // with speculation: a draft model, which fails now and then
   kNumFeatures
 };
 
@@ -74,6 +76,7 @@ struct Scenario {
   // How often a feature happens when it could, 0 when it is off.
   std::array<double, kNumFeatures> rates = {};
   testing::FakeModelOptions model;
+  std::optional<testing::FakeModelOptions> draft_model;
   EngineConfig config;  // as Engine::FromModel takes it
   std::vector<int32_t> eos_token_ids;
   Vocabulary vocabulary;  // its table is null: no text

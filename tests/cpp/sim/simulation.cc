@@ -54,6 +54,11 @@ void Simulation::CreateEngine() {
       return std::make_unique<testing::AdversarialDrafter>(scenario_.model, ++num_drafters_);
     };
   }
+  if (scenario_.draft_model) {
+    options.make_draft_model = [this] {
+      return std::make_unique<FakeModel>(*scenario_.draft_model);
+    };
+  }
   EngineConfig config = scenario_.config;
   if (folder_) config.model = folder_->path();
   engine_ = Engine::FromModel(std::move(model), config, std::move(defaults),

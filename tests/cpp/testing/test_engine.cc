@@ -71,6 +71,13 @@ TestEngine::TestEngine(const TestEngineSetup& setup) {
   options.trace_recorder = setup.trace;
   options.now = setup.now;
   options.make_drafter = setup.make_drafter;
+  if (setup.draft_model) {
+    options.make_draft_model = [&] {
+      auto draft_model = std::make_unique<FakeModel>(*setup.draft_model);
+      draft_model_ = draft_model.get();
+      return draft_model;
+    };
+  }
   options.create_grammar_compiler = FakeGrammarFactory(setup.grammar);
   options.request_stream_callback = [this](std::vector<RequestStreamOutput> outputs) {
     if (intercept) return intercept(std::move(outputs));

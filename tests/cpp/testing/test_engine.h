@@ -46,6 +46,7 @@ struct TestEngineSetup {
   SpeculativeMode speculative_mode = SpeculativeMode::kDisable;
   int64_t spec_draft_length = 0;
   std::function<std::unique_ptr<Drafter>(const DraftSource&)> make_drafter = {};
+  std::optional<FakeModelOptions> draft_model = std::nullopt;
 
   // What the engine reads from a resolved config; `config` keeps what else it says.
   EngineConfig Apply(EngineConfig config) const;
@@ -88,13 +89,15 @@ class TestEngine {
 
   Engine& engine() { return *engine_; }
   FakeModel& model() { return *model_; }
+  FakeModel& draft_model() { return *draft_model_; }
   HistoryChecker& checker() { return checker_; }
   int64_t num_steps() const { return num_steps_; }
 
  private:
   HistoryChecker checker_;
   std::unique_ptr<Engine> engine_;
-  FakeModel* model_ = nullptr;  // owned by engine_
+  FakeModel* model_ = nullptr;  // owned by engine_, like the next one
+  FakeModel* draft_model_ = nullptr;
   int64_t num_steps_ = 0;
 };
 

@@ -1,0 +1,150 @@
+#include "step/draft_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "support/check.h"
+
+namespace mlc_native {
+
+DraftModel::DraftModel(std::unique_ptr<Model> model, const Sizes& sizes)
+    : model_(std::move(model)),
+      sizes_(sizes),
+      queue_(model_->step_queue() != nullptr ? model_->step_queue()
+                                             : &host_steps_.emplace(model_.get())),
+      kv_(sizes.num_pages, kKvPageSize),
+      cache_(&kv_, {}) {
+  MLC_CHECK(sizes.max_rows >= sizes.max_sequences) << sizes.max_rows;
+  model_->Allocate(sizes.num_pages, sizes.max_rows, sizes.max_sequences);
+  greedy_.temperature = 0;
+}
+
+void DraftModel::Propose(std::span<const Wish> wishes) {
+  try {
+    active_.clear();
+    copies_.clear();
+    int64_t rows_left = sizes_.max_rows;
+    for (const Wish& wish : wishes) {
+      if (rows_left == 0 || std::ssize(active_) == sizes_.max_sequences) break;
+      Active active;
+      if (!Prepare(wish, rows_left, &active)) continue;
+      active_.push_back(active);
+      rows_left -= active.num_fed;
+    }
+    while (!active_.empty()) Feed();
+  } catch (...) {
+    for (const Wish& wish : wishes) Drop(wish.sequence_id);
+    throw;
+  }
+}
+
+bool DraftModel::Prepare(const Wish& wish, int64_t max_rows, Active* active) {
+  const auto& [vocab_size, longest] =
+      std::pair(model_->metadata().vocab_size, model_->metadata().context_window_size);
+  const int64_t length = std::ssize(wish.tokens);
+  const int64_t end = length + wish.max_tokens - 1;  // the last guess is not fed
+  if (longest > 0 && end > longest) return false;
+  if (!kv_.HasSequence(wish.sequence_id)) StartSequence(wish);
+  RollBack(wish.sequence_id, wish.tokens.first(length - 1));
+  const int64_t from = kv_.length(wish.sequence_id);
+  const std::span<const int32_t> fed = wish.tokens.subspan(from, std::min(length - from, max_rows));
+  // A target may have more rows in its embeddings than its tokenizer has tokens.
+  if (std::ranges::any_of(fed, [&](int32_t token) { return token >= vocab_size; })) return false;
+  const int64_t reserved = from + std::ssize(fed) == length ? end - from : std::ssize(fed);
+  if (kv_.PagesNeeded(wish.sequence_id, reserved) > kv_.pool().num_available()) return false;
+  kv_.Reserve(wish.sequence_id, reserved, &copies_);
+  *active = {.wish = &wish, .num_fed = std::ssize(fed)};
+  return true;
+}
+
+void DraftModel::StartSequence(const Wish& wish) {
+  if (wish.sequence_id >= std::ssize(known_)) known_.resize(wish.sequence_id + 1);
+  const auto known =
+      wish.tokens.first(cache_.Find(wish.tokens.first(wish.tokens.size() - 1), wish.space).length);
+  Known& entry = known_[wish.sequence_id];
+  entry.tokens.assign(known.begin(), known.end());
+  entry.space = wish.space;
+  cache_.StartSequence(wish.sequence_id, known, wish.space);
+}
+
+void DraftModel::RollBack(int64_t sequence_id, std::span<const int32_t> tokens) {
+  std::vector<int32_t>& known = known_[sequence_id].tokens;
+  const int64_t same = std::ranges::mismatch(known, tokens).in1 - known.begin();
+  kv_.PopN(sequence_id, std::ssize(known) - same);
+  known.resize(same);
+}
+
+void DraftModel::Feed() {
+  token_ids_.clear();
+  slices_.clear();
+  logits_rows_.clear();
+  for (const Active& active : active_) AddSlice(active);
+  if (!copies_.empty()) model_->CopyPages(copies_);
+  copies_.clear();
+  queue_->Forward({.token_ids = token_ids_, .sequences = slices_, .logits_rows = logits_rows_});
+  TokenRow row;
+  row.config = &greedy_;
+  token_rows_.assign(logits_rows_.size(), row);
+  queue_->Sample(token_rows_);
+  queue_->Collect(&drawn_);
+  ++num_forwards_;
+  num_rows_ += std::ssize(token_ids_);
+
+  size_t next_drawn = 0;
+  std::erase_if(active_, [&](Active& active) {
+    const Wish& wish = *active.wish;
+    kv_.Commit(wish.sequence_id, active.num_fed);
+    const int64_t length = kv_.length(wish.sequence_id);
+    if (length < std::ssize(wish.tokens)) return true;  // goes on in the next call
+    const DrawnToken& drawn = drawn_[next_drawn++];
+    if (!drawn.error.empty()) return true;
+    wish.drafts->push_back(drawn.result.token.token_id);
+    active.num_fed = 1;
+    return length - std::ssize(wish.tokens) + 1 >= wish.max_tokens;
+  });
+}
+
+void DraftModel::AddSlice(const Active& active) {
+  const Wish& wish = *active.wish;
+  std::vector<int32_t>& known = known_[wish.sequence_id].tokens;
+  const int64_t position = kv_.length(wish.sequence_id);
+  const int64_t first_row = std::ssize(token_ids_);
+  for (int64_t i = position; i < position + active.num_fed; ++i) {
+    known.push_back(i < std::ssize(wish.tokens) ? wish.tokens[i] : wish.drafts->back());
+    token_ids_.push_back(known.back());
+  }
+  // More may be reserved, for the guesses to come.
+  const int64_t num_pages = (position + active.num_fed + kKvPageSize - 1) / kKvPageSize;
+  slices_.push_back({.first_row = static_cast<int32_t>(first_row),
+                     .num_tokens = static_cast<int32_t>(active.num_fed),
+                     .position = position,
+                     .block_table = kv_.block_table(wish.sequence_id).first(num_pages)});
+  if (position + active.num_fed >= std::ssize(wish.tokens)) {
+    logits_rows_.push_back(static_cast<int32_t>(token_ids_.size()) - 1);
+  }
+}
+
+void DraftModel::Forget(int64_t sequence_id) {
+  if (!kv_.HasSequence(sequence_id)) return;
+  const Known& known = known_[sequence_id];
+  kv_.PopN(sequence_id, 0);
+  cache_.Insert(sequence_id, known.tokens, known.space);
+  Drop(sequence_id);
+}
+
+void DraftModel::Drop(int64_t sequence_id) noexcept {
+  if (!kv_.HasSequence(sequence_id)) return;
+  kv_.RemoveSequence(sequence_id);
+  known_[sequence_id].tokens.clear();
+}
+
+void DraftModel::Audit() const {
+  kv_.Audit(cache_.CountHolders());
+  cache_.Audit();
+  for (size_t id = 0; id < known_.size(); ++id) {
+    if (!kv_.HasSequence(static_cast<int64_t>(id))) continue;
+    MLC_CHECK(kv_.length(static_cast<int64_t>(id)) == std::ssize(known_[id].tokens)) << id;
+  }
+}
+
+}  // namespace mlc_native
