@@ -193,8 +193,11 @@ def test_the_session_runs_as_recorded(tmp_path: Path) -> None:
 
     def answers(recording: str) -> list[str]:
         # How far the load had come and how long the answer was is up to the moment of Ctrl-C, and
-        # the threads, the instruction set and the size of the cache to the machine.
-        varying = re.compile(r"Loading |^y+$|loaded in|^[a-z_]+: #|tokens per second|threads?,")
+        # the threads, the instruction set and the size of the cache to the machine. The names of
+        # the settings, at the end of the help, become more.
+        varying = re.compile(
+            r"Loading |^y+$|loaded in|^[a-z_]+: #|tokens per second|threads?,|^settings  | {22}"
+        )
         return [line for line in shown(recording) if line and not varying.search(line)]
 
     assert answers(live) == answers(recorded)
