@@ -206,7 +206,7 @@ BUGS = [
         "penalties behind draft tokens do not count them",
         "step/step_batch.cc",
         "  for (int32_t token_id : drafts) counts.Add(token_id);\n",
-        "",
+        "  for (int32_t token_id : drafts.first(0)) counts.Add(token_id);\n",
     ),
     Bug(
         "a row behind draft tokens has the mask of the first row",
@@ -259,7 +259,7 @@ BUGS = [
     Bug(
         "a draft model goes on from tokens that were taken back",
         "step/draft_model.cc",
-        "  kv_.PopN(sequence_id, std::ssize(known) - same);\n  known.resize(same);\n",
+        "  known.resize(same);\n",
         "",
     ),
     Bug(
