@@ -21,18 +21,6 @@ std::optional<int64_t> OrRequired(int64_t absent) {
   return absent == 0 ? std::nullopt : std::optional<int64_t>(absent);
 }
 
-ConfigFields ReadConfigJson(const std::string& folder) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored)) {
-    throw LoadError("model", folder + ": is not a model folder (there is no such folder)");
-  }
-  const std::string path = folder + "/config.json";
-  if (!std::filesystem::exists(path, ignored)) {
-    throw LoadError("config.json", folder + ": is not a model folder (no config.json)");
-  }
-  return ConfigFields::ReadFile(path);
-}
-
 // For a config.json that names none: that of its model_type, else an example.
 std::string LikelyArchitecture(const ConfigFields& root) {
   const MlcFamily* family = FindMlcFamily(root.String("model_type", ""));
@@ -133,6 +121,7 @@ void ReadMultipliers(const ConfigFields& fields, ModelConfig& config) {
                                ? std::sqrt(static_cast<double>(config.hidden_size))
                                : ReadMultiplier(fields, names.embedding, 1.0);
   const double residual = ReadMultiplier(fields, names.residual, 1.0);
+  config.residual_scale = static_cast<float>(residual);
   config.embedding_scale = static_cast<float>(embedding / residual);
   config.residual_norm_eps = static_cast<float>(config.rms_norm_eps / (residual * residual));
   const double divisor = names.attention_divisor.empty()
@@ -250,8 +239,9 @@ std::optional<DType> ReadDType(const ConfigFields& fields) {
   return std::nullopt;
 }
 
-// Sets everything that follows from the family and the fields of the text model.
-ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& fields, bool tied_by_default,
+// Sets everything that follows from the family and the fields of the text model, except how the
+// weights are stored.
+ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, bool tied_by_default,
                         int64_t longest) {
   ModelConfig config;
   config.arch = &arch;
@@ -271,20 +261,16 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& fields, bool t
 
 ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   const ConfigFields root = ReadConfigJson(folder);
+  if (DescribesDraftHead(root)) {
+    root.Fail("model", "is a draft head, which only guesses the tokens of another model");
+  }
   const ArchSpec& arch = ReadArchitecture(root);
   const std::string section(arch.config_section);
   if (!section.empty() && !root.HasObject(section.c_str())) {
     root.FailValue(section.c_str(), "a JSON object");
   }
   const ConfigFields fields = section.empty() ? root : root.Object(section.c_str());
-  RefuseUnsupported(root);
-  RefuseUnsupported(fields);
-  ModelConfig config = ReadDecoder(
-      arch, fields, root.Bool("tie_word_embeddings", arch.defaults.tie_word_embeddings), longest);
-  config.quantization = FindQuantization(root, fields);
-  config.dtype = ReadDType(fields);
-  if (!config.dtype) config.dtype = ReadDType(root);
-  return config;
+  return ReadDecoder(arch, root, fields, longest);
 }
 
 // The sizes of an MLC folder under the names of config.json. In an MLC folder, 0 and -1 mean "not
@@ -318,7 +304,7 @@ ModelConfig ReadMlcModelConfig(const std::string& folder, int64_t longest) {
   }
   const ArchSpec& arch = *FindArchitecture(family->architecture);
   ModelConfig config =
-      ReadDecoder(arch, MlcFields(root), arch.defaults.tie_word_embeddings, longest);
+      ReadNumbers(arch, MlcFields(root), arch.defaults.tie_word_embeddings, longest);
   config.projections = family->projections;
   config.norm_weight_offset = 0;
   config.quantization = quantization->matrices;
@@ -346,6 +332,7 @@ int64_t ModelConfig::linear_rows(LinearRole role) const {
 int64_t ModelConfig::linear_columns(LinearRole role) const {
   switch (role) {
     case LinearRole::kQkv:
+      return attends_to_joined() ? 2 * hidden_size : hidden_size;
     case LinearRole::kGateUp:
       return hidden_size;
     case LinearRole::kOut:
@@ -374,6 +361,30 @@ float ModelConfig::EmbeddingScale(DType weights) const {
   float rounded = 0;
   StoreElement(weights, &rounded, 0, embedding_scale);
   return LoadElement(weights, &rounded, 0);
+}
+
+ConfigFields ReadConfigJson(const std::string& folder) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(folder, ignored)) {
+    throw LoadError("model", folder + ": is not a model folder (there is no such folder)");
+  }
+  const std::string path = folder + "/config.json";
+  if (!std::filesystem::exists(path, ignored)) {
+    throw LoadError("config.json", folder + ": is not a model folder (no config.json)");
+  }
+  return ConfigFields::ReadFile(path);
+}
+
+ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const ConfigFields& fields,
+                        int64_t longest) {
+  RefuseUnsupported(root);
+  RefuseUnsupported(fields);
+  ModelConfig config = ReadNumbers(
+      arch, fields, root.Bool("tie_word_embeddings", arch.defaults.tie_word_embeddings), longest);
+  config.quantization = FindQuantization(root, fields);
+  config.dtype = ReadDType(fields);
+  if (!config.dtype) config.dtype = ReadDType(root);
+  return config;
 }
 
 ModelConfig ReadModelConfig(const std::string& folder, int64_t longest) {

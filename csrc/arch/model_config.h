@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "arch/arch_spec.h"
+#include "arch/draft_layout.h"
 #include "arch/rope.h"
 #include "checkpoint/quantization.h"
 #include "kernels/kernels.h"
 #include "mlc_native/detail/dtype.h"
 #include "mlc_native/detail/export.h"
+#include "support/config_fields.h"
 
 namespace mlc_native {
 
@@ -50,6 +52,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   bool ffn_bias = false;
   bool tie_word_embeddings = false;
   float embedding_scale = 1;  // see EmbeddingScale
+  float residual_scale = 1;   // the family's residual is the residual times this
   float attention_scale = 0;
   float final_norm_scale = 1;    // of the final norm's weight
   float attention_soft_cap = 0;  // 0: none
@@ -61,6 +64,14 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::optional<DType> dtype;                // what the folder says of the weights
   std::optional<Quantization> quantization;  // of the stored matrices
 
+  std::optional<DraftHeadConfig> draft_head;  // of a draft head
+
+  // What a draft head reads of its target in a row; 0 of another decoder.
+  int64_t draft_input_size() const {
+    return draft_head ? draft_head->num_target_states() * draft_head->target_hidden_size : 0;
+  }
+  // Whether attention reads the tokens' embeddings alongside the hidden states.
+  bool attends_to_joined() const { return draft_head && draft_head->layout->joins_in_attention; }
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
@@ -71,6 +82,13 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   // What the embeddings are multiplied with in a decoder whose weights have this type.
   float EmbeddingScale(DType weights) const;
 };
+
+// The parts of ReadModelConfig for a Hugging Face folder: its config.json, and what follows from
+// the family and from the fields of the text model, which are in `root` or are those of an object
+// in it.
+ConfigFields ReadConfigJson(const std::string& folder);
+ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const ConfigFields& fields,
+                        int64_t longest);
 
 // Reads config.json, or mlc-chat-config.json of an MLC folder. `longest`: the longest sequence that
 // will be served, on which longrope depends. Throws LoadError: missing or damaged, an architecture

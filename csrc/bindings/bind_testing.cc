@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -18,6 +19,7 @@
 #include "bindings/bindings.h"
 #include "mlc_native/model.h"
 #include "mlc_native/tokenizer.h"
+#include "models/draft_loader.h"
 #include "support/error.h"
 #include "weights/weight_set.h"
 
@@ -101,11 +103,28 @@ class TestModel {
       const nb::gil_scoped_release release;
       view = model_->Forward({batch.token_ids, batch.slices, batch.logits_rows});
     }
-    const auto size = static_cast<size_t>(view.num_rows * view.vocab_size);
-    auto copy = std::make_unique<float[]>(size);
-    if (size > 0) std::memcpy(copy.get(), view.data, size * sizeof(float));
-    return ToNumpy(std::move(copy), view.num_rows, view.vocab_size);
+    return CopyLogits(view);
   }
+
+  // Logits of the last rows, and the streams of `rows` (of all without any).
+  std::tuple<Matrix, Matrix> ForwardStates(const std::vector<Sequence>& sequences,
+                                           const std::vector<int32_t>& streams,
+                                           std::vector<int32_t> rows, const std::string& logits) {
+    const Batch batch(sequences, logits);
+    if (rows.empty()) {
+      rows.resize(batch.token_ids.size());
+      std::iota(rows.begin(), rows.end(), 0);
+    }
+    const auto columns = std::ssize(streams) * model_->metadata().hidden_size;
+    const auto size = static_cast<size_t>(std::ssize(rows) * columns);
+    auto states = std::make_unique<float[]>(size);
+    ForwardBatch forward{batch.token_ids, batch.slices, batch.logits_rows};
+    forward.hidden = {rows, streams, {states.get(), size}};
+    Matrix copy = CopyLogits(model_->Forward(forward));
+    return {copy, ToNumpy(std::move(states), std::ssize(rows), columns)};
+  }
+
+  const Model& model() const { return *model_; }
 
   void CopyPages(const std::vector<std::tuple<int32_t, int32_t>>& pairs) {
     std::vector<PageCopy> copies;
@@ -117,6 +136,8 @@ class TestModel {
     const ModelMetadata& m = model_->metadata();
     nb::dict out;
     out["vocab_size"] = m.vocab_size;
+    out["num_layers"] = m.num_layers;
+    out["hidden_size"] = m.hidden_size;
     out["context_window_size"] = m.context_window_size;
     out["preferred_prefill_chunk_size"] = m.preferred_prefill_chunk_size;
     out["weight_bytes"] = m.weight_bytes;
@@ -128,7 +149,51 @@ class TestModel {
   }
 
  private:
+  static Matrix CopyLogits(const LogitsView& view) {
+    const auto size = static_cast<size_t>(view.num_rows * view.vocab_size);
+    auto copy = std::make_unique<float[]>(size);
+    if (size > 0) std::memcpy(copy.get(), view.data, size * sizeof(float));
+    return ToNumpy(std::move(copy), view.num_rows, view.vocab_size);
+  }
+
   std::unique_ptr<Model> model_;
+};
+
+// A draft head without an engine. The caller plays the page bookkeeping.
+class TestDraftHead {
+ public:
+  // The next tokens, the states [tokens, streams * hidden], the position, the block table.
+  using Work = std::tuple<std::vector<int32_t>,
+                          nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>,
+                          int64_t, std::vector<int32_t>>;
+
+  TestDraftHead(const std::string& path, const TestModel& target, const std::string& quantization) {
+    ModelSource source;
+    source.path = path;
+    if (!quantization.empty()) {
+      source.quantization =
+          EngineConfig::FromJSONString(R"({"quantization": ")" + quantization + "\"}").quantization;
+    }
+    source.strict_weights = true;
+    head_ = LoadDraftHead(source, target.model());
+  }
+
+  void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_sequences) {
+    head_->Allocate(num_pages, max_num_rows, max_num_sequences);
+  }
+
+  std::vector<std::vector<int32_t>> Propose(const std::vector<Work>& work, int64_t length) {
+    std::vector<DraftWork> items;
+    for (const auto& [tokens, states, position, block_table] : work) {
+      items.push_back({tokens, {states.data(), states.size()}, position, block_table});
+    }
+    return head_->Propose(items, length);
+  }
+
+  std::vector<int32_t> TargetStreams() const { return head_->info().target_streams; }
+
+ private:
+  std::unique_ptr<DraftHead> head_;
 };
 
 // The engine's encoder.
@@ -171,7 +236,20 @@ void BindTesting(nb::module_& m) {
            "One batch of (token_ids, position, block_table). Returns float32 logits [rows, vocab] "
            "of each sequence's last row (logits=\"last\"), of \"all\" rows or of \"none\".")
       .def("copy_pages", &TestModel::CopyPages, "pairs"_a, "pairs: (from, to) page ids.")
+      .def("forward_states", &TestModel::ForwardStates, "sequences"_a, "streams"_a,
+           "rows"_a = std::vector<int32_t>(), "logits"_a = "last",
+           "As forward. Returns also the hidden states float32 [rows, streams * hidden] of these "
+           "rows of the batch, of all without any.")
       .def_prop_ro("metadata", &TestModel::Metadata);
+  nb::class_<TestDraftHead>(testing, "TestDraftHead", "A draft head without an engine.")
+      .def(nb::init<const std::string&, const TestModel&, const std::string&>(), "path"_a,
+           "target"_a, "quantization"_a = "",
+           "Load the draft head of a folder. Raises LoadError, InvalidConfig.")
+      .def("allocate", &TestDraftHead::Allocate, "num_pages"_a, "max_num_rows"_a,
+           "max_num_sequences"_a)
+      .def("propose", &TestDraftHead::Propose, "work"_a, "length"_a,
+           "Drafts of (next tokens, states, position, block_table), one list per sequence.")
+      .def_prop_ro("target_streams", &TestDraftHead::TargetStreams);
   nb::class_<TestEncoder>(testing, "TextEncoder", "Texts to tokens, as the engine encodes them.")
       .def(nb::init<const std::string&>(), "path"_a,
            "Read a tokenizer.json. Raises LoadError, also for a kind that is not encoded.")

@@ -22,6 +22,17 @@ bool IsFile(const std::string& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
+// A pickle can run code when it is read, so it is not.
+std::string AdviceForPickles(const std::string& folder) {
+  constexpr char kPickle[] = "pytorch_model.bin";
+  if (!IsFile(folder + "/" + kPickle)) return "";
+  return std::string("; ") + kPickle +
+         " is not read, because reading it may run code. If its source can be trusted, convert it "
+         "there: python -c \"import torch, safetensors.torch as s; s.save_file({k: "
+         "v.clone().contiguous() for k, v in torch.load('" +
+         kPickle + "', weights_only=True).items()}, '" + kSingleFile + "')\"";
+}
+
 // File -> names of its tensors.
 using Shards = std::map<std::string, std::set<std::string>>;
 
@@ -56,11 +67,8 @@ Checkpoint::Checkpoint(const std::string& folder) {
   } else if (IsFile(single)) {
     AddFile(single);
   } else {
-    throw LoadError(kSingleFile,
-                    folder + ": holds no weights (neither " + kSingleFile + " nor " + kIndexFile +
-                        (IsFile(folder + "/pytorch_model.bin")
-                             ? "; pytorch_model.bin is not read, save it as safetensors)"
-                             : ")"));
+    throw LoadError(kSingleFile, folder + ": holds no weights (neither " + kSingleFile + " nor " +
+                                     kIndexFile + ")" + AdviceForPickles(folder));
   }
   for (const TensorFile& file : files_) {
     for (const TensorInfo& tensor : file.tensors) {

@@ -9,7 +9,6 @@
 #include "weights/weight_loader.h"
 
 namespace mlc_native {
-namespace {
 
 void CheckKvCacheDType(KvCacheDType requested) {
   if (requested != KvCacheDType::kFloat8) return;
@@ -36,8 +35,6 @@ kernels::KvFormat KvFormatFor(KvCacheDType requested, DType weights) {
   }
   return kernels::KvFormatOf(weights);
 }
-
-}  // namespace
 
 std::optional<DType> RequestedDType(const ModelSource& source) {
   if (source.dtype == "auto") return std::nullopt;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/kv_format.h"
 #include "mlc_native/detail/dtype.h"
 #include "mlc_native/detail/export.h"
 #include "mlc_native/model.h"
@@ -17,5 +18,9 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source);
 // Return checked settings of a source, for every loader. nullopt means "auto". Throw InvalidConfig.
 MLC_NATIVE_PRIVATE_API std::optional<DType> RequestedDType(const ModelSource& source);
 MLC_NATIVE_PRIVATE_API int RequestedThreads(const ModelSource& source);
+void CheckKvCacheDType(KvCacheDType requested);  // on the CPU
+
+// Requires: CheckKvCacheDType has not thrown. `weights`: their type.
+kernels::KvFormat KvFormatFor(KvCacheDType requested, DType weights);
 
 }  // namespace mlc_native

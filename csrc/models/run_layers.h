@@ -37,10 +37,20 @@ concept DecoderOps = requires(Ops ops, const Vector& weight, size_t layer, Linea
   ops.Attend(layer);
   // act(gate) * up.
   ops.Activate();
-  // Forgets the rows whose logits are not wanted. False: none is wanted.
+  // Forgets the rows of which nothing is wanted behind the last keys and values. False: all rows.
   { ops.KeepLogitsRows() } -> std::same_as<bool>;
   // The logits of the rows that are left, from the input.
   ops.Head();
+};
+
+// An Ops of a model that gives hidden states.
+template <typename Ops>
+concept CopiesStreams = requires(Ops ops, size_t layer) {
+  // Copies what is asked of the stream that enters the layer, whose first linear has run.
+  ops.CopyStream(layer);
+  // Copies what is asked behind the last layer, then forgets the rows whose logits are not wanted.
+  // False: none is wanted.
+  { ops.CopyLastStreams() } -> std::same_as<bool>;
 };
 
 // The feed-forward block of a layer: from the input to the output.
@@ -60,9 +70,10 @@ void RunLayers(const DecoderWeights<Matrix, Vector>& weights, Ops& ops) {
     const LayerWeights<Matrix, Vector>& w = weights.layers[layer];
     const bool is_last = layer + 1 == num_layers;
     ops.Project(layer, LinearRole::kQkv);
+    if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
     ops.RotateAndWriteKv(layer);
     ops.Attend(layer);
-    // Past the last keys and values, only rows whose logits are wanted matter.
+    // Past the last keys and values, only rows whose results are wanted matter.
     if (is_last && !ops.KeepLogitsRows()) return;
     ops.Project(layer, LinearRole::kOut);
     ops.AddAndNormalize(w.norm(NormRole::kPostAttention), w.norm(NormRole::kPreFfn));
@@ -70,6 +81,9 @@ void RunLayers(const DecoderWeights<Matrix, Vector>& weights, Ops& ops) {
     ops.AddAndNormalize(
         w.norm(NormRole::kPostFfn),
         is_last ? weights.final_norm : weights.layers[layer + 1].norm(NormRole::kPreAttention));
+  }
+  if constexpr (CopiesStreams<Ops>) {
+    if (!ops.CopyLastStreams()) return;
   }
   ops.Head();
 }

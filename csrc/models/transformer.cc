@@ -18,9 +18,15 @@ int64_t BlockWidth(const ModelConfig& config) {
   return std::max(config.qkv_size() + config.q_size(), 2 * config.ffn_size);
 }
 
+// Floats per row of the tokens and hidden states that a draft head joins.
+int64_t JoinedWidth(const ModelConfig& config) {
+  return config.draft_head ? 2 * config.hidden_size : 0;
+}
+
 // Floats of the workspace of a linear, per row.
 int64_t LinearInputWidth(const ModelConfig& config) {
-  const int64_t k = std::max({config.hidden_size, config.q_size(), config.ffn_size});
+  const int64_t k = std::max({config.hidden_size, config.q_size(), config.ffn_size,
+                              JoinedWidth(config), config.draft_input_size()});
   return static_cast<int64_t>(kernels::LinearWorkspaceBytes(1, k) / sizeof(float));
 }
 
@@ -51,7 +57,11 @@ void Transformer::DescribeMetadata() {
   metadata_.description.compute = std::to_string(threads) +
                                   (threads == 1 ? " thread, " : " threads, ") +
                                   std::string(kernels::IsaName(*cpu_.isa));
-  const int64_t widths = 2 * config_.hidden_size + BlockWidth(config_) + LinearInputWidth(config_);
+  metadata_.num_layers = std::ssize(config_.layers);
+  metadata_.hidden_size = config_.hidden_size;
+  if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
+  const int64_t widths = 2 * config_.hidden_size + BlockWidth(config_) + LinearInputWidth(config_) +
+                         JoinedWidth(config_) + config_.draft_input_size();
   metadata_.workspace_bytes_per_token =
       widths * static_cast<int64_t>(sizeof(float)) +
       static_cast<int64_t>(sizeof(int32_t) + sizeof(int64_t) + sizeof(kernels::AttentionSequence));
@@ -78,6 +88,8 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
       {&buffers_.residual, max_num_rows, config_.hidden_size},
       {&buffers_.hidden, max_num_rows, config_.hidden_size},
       {&block, max_num_rows, BlockWidth(config_)},
+      {&buffers_.joined, max_num_rows, JoinedWidth(config_)},
+      {&buffers_.states, max_num_rows, config_.draft_input_size()},
       {&buffers_.linear_inputs, std::max(max_num_rows, max_num_logits), LinearInputWidth(config_)},
       {&buffers_.logits, max_num_logits, config_.vocab_size},
   };
@@ -104,6 +116,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   positions_.resize(static_cast<size_t>(max_num_rows));
   slots_.resize(static_cast<size_t>(max_num_rows));
   sequences_.resize(static_cast<size_t>(max_num_rows));
+  last_rows_.reserve(static_cast<size_t>(max_num_rows));
 }
 
 void Transformer::CopyPages(std::span<const PageCopy> copies) { kv_.CopyPages(copies); }

@@ -26,12 +26,14 @@ class Transformer : public Model {
               const kernels::CpuKernels& isa, std::unique_ptr<ThreadPool> pool);
 
   const ModelMetadata& metadata() const override { return metadata_; }
+  const ModelConfig& config() const { return config_; }
+  const CpuDecoderWeights& weights() const { return weights_; }
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
 
  private:
-  class Ops;  // a forward in progress (transformer_forward.cc)
+  class Ops;  // a forward in progress (transformer_ops.h)
 
   // Row-major activations [rows, width] within the workspace.
   struct Activations {
@@ -44,6 +46,8 @@ class Transformer : public Model {
     Activations qkv;            // [rows, q + 2 kv]
     Activations attention;      // [rows, q]
     Activations ffn;            // [rows, 2 ffn], in the memory of qkv and attention
+    Activations joined;         // of a draft head: [rows, 2 hidden], tokens and hidden states
+    Activations states;         // of a draft head: [rows, what it reads of its target]
     Activations linear_inputs;  // workspace of the linears
     Activations logits;         // [logits rows, vocab]
     void* attention_workspace = nullptr;
@@ -51,6 +55,7 @@ class Transformer : public Model {
 
   void DescribeMetadata();
   void PlacePositions(const ForwardBatch& batch);
+  void ChooseLastRows(const ForwardBatch& batch);
 
   const ModelConfig config_;
   const CpuDecoderWeights weights_;
@@ -70,6 +75,7 @@ class Transformer : public Model {
   std::vector<int32_t> positions_;  // [rows]
   std::vector<int64_t> slots_;      // [rows] page * kKvPageSize + offset
   std::vector<kernels::AttentionSequence> sequences_;
+  std::vector<int32_t> last_rows_;  // rows of the batch that are computed to the end, ascending
 };
 
 }  // namespace mlc_native

@@ -1,85 +1,25 @@
-// Transformer::Forward: the operations of run_layers.h on the CPU's kernels.
-//
-// Row-wise operations in front of a linear are only remembered; the linear's threads run them on
-// the rows they are about to read, while these are in their caches.
+// Transformer::Forward, and the operations of a layer on the CPU's kernels.
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <functional>
+#include <iterator>
 
 #include "models/batch_check.h"
 #include "models/run_layers.h"
-#include "models/transformer.h"
+#include "models/transformer_ops.h"
 #include "support/check.h"
 
 namespace mlc_native {
-namespace {
-
-// Row-wise operations that run in one loop over the rows.
-class RowSteps {
- public:
-  void Add(const kernels::RowStep& step) { steps_.at(size_++) = step; }
-  void Clear() { size_ = 0; }
-  bool empty() const { return size_ == 0; }
-  std::span<const kernels::RowStep> span() const { return {steps_.data(), size_}; }
-
- private:
-  std::array<kernels::RowStep, 4> steps_;
-  size_t size_ = 0;
-};
-
-}  // namespace
-
-class Transformer::Ops {
- public:
-  Ops(const Transformer& model, const ForwardBatch& batch)
-      : model_(model),
-        config_(model.config_),
-        buffers_(model.buffers_),
-        batch_(batch),
-        num_rows_(static_cast<int64_t>(batch.token_ids.size())) {}
-
-  void Embed();
-  void Normalize(const float* pre_norm);
-  void AddAndNormalize(const float* post_norm, const float* pre_norm);
-  void Project(size_t layer, LinearRole role);
-  void RotateAndWriteKv(size_t layer);
-  void Attend(size_t layer);
-  void Activate();
-  bool KeepLogitsRows();
-  void Head();
-
-  LogitsView logits() const {
-    return {
-        .data = buffers_.logits.data, .num_rows = num_logits_, .vocab_size = config_.vocab_size};
-  }
-
- private:
-  using Linear = CpuDecoderWeights::Linear;
-
-  kernels::NormalizeArgs Norm(const Activations& x, const float* weight,
-                              const Activations& y) const;
-  kernels::NormalizeArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
-  // Runs the remembered operations first.
-  void RunLinear(const Linear& linear, const Activations& x, const Activations& y);
-
-  const Transformer& model_;
-  const ModelConfig& config_;
-  const Buffers& buffers_;
-  const ForwardBatch& batch_;
-  int64_t num_rows_;
-  int64_t num_logits_ = 0;
-  RowSteps remembered_;                 // for the next linear
-  const Activations* input_ = nullptr;  // of the next block
-};
-
 LogitsView Transformer::Forward(const ForwardBatch& batch) {
   CheckBatch(batch, {.max_num_rows = max_num_rows_,
                      .max_num_logits = max_num_logits_,
-                     .num_positions = num_positions_});
+                     .num_positions = num_positions_,
+                     .num_streams = std::ssize(config_.layers) + 2,
+                     .hidden_size = config_.hidden_size,
+                     .draft_input_size = config_.draft_input_size()});
   MLC_CHECK(std::ranges::is_sorted(batch.logits_rows, std::ranges::less_equal()))
       << "logits rows are not ascending";
   PlacePositions(batch);
+  ChooseLastRows(batch);
   Ops ops(*this, batch);
   RunLayers(weights_, ops);
   return ops.logits();
@@ -102,15 +42,30 @@ void Transformer::PlacePositions(const ForwardBatch& batch) {
   }
 }
 
+// The rows that matter behind the last keys and values.
+void Transformer::ChooseLastRows(const ForwardBatch& batch) {
+  const auto last = static_cast<int32_t>(config_.layers.size());
+  const bool asked =
+      std::ranges::any_of(batch.hidden.streams, [&](int32_t s) { return s >= last; });
+  last_rows_.clear();
+  const std::span<const int32_t> hidden = asked ? batch.hidden.rows : std::span<const int32_t>();
+  std::ranges::set_union(batch.logits_rows, hidden, std::back_inserter(last_rows_));
+}
+
 void Transformer::Ops::Embed() {
+  if (config_.draft_head) return JoinTokensAndStates();
+  GatherEmbeddings(buffers_.residual);
+}
+
+void Transformer::Ops::GatherEmbeddings(const Activations& out) {
   const kernels::GatherArgs args{.ids = batch_.token_ids.data(),
                                  .m = num_rows_,
                                  .scale = config_.EmbeddingScale(model_.weights_.dtype),
-                                 .out = buffers_.residual.data,
-                                 .ldo = buffers_.residual.width};
+                                 .out = out.data,
+                                 .ldo = out.width};
   const CpuDecoderWeights& weights = model_.weights_;
   if (weights.embeddings.data == nullptr) {
-    kernels::GatherPackedRows(model_.cpu_, weights.head.matrix, args);
+    kernels::GatherPackedRows(model_.cpu_, weights.packed_embeddings, args);
   } else {
     kernels::GatherRows(model_.cpu_, weights.embeddings, args);
   }
@@ -144,7 +99,7 @@ kernels::NormalizeArgs Transformer::Ops::HeadNorm(const float* weight, float* x,
 
 void Transformer::Ops::Normalize(const float* pre_norm) {
   if (pre_norm == nullptr) {
-    input_ = &buffers_.residual;
+    input_ = config_.attends_to_joined() ? &buffers_.joined : &buffers_.residual;
     return;
   }
   kernels::NormalizeArgs norm = Norm(buffers_.residual, pre_norm, buffers_.hidden);
@@ -160,13 +115,25 @@ void Transformer::Ops::AddAndNormalize(const float* post_norm, const float* pre_
     remembered_.Add(norm);
     return Normalize(pre_norm);
   }
-  MLC_CHECK(pre_norm != nullptr) << "neither a norm after the block nor one before the next";
+  if (pre_norm == nullptr) {
+    AddOutput();
+    return Normalize(nullptr);
+  }
   kernels::NormalizeArgs norm = Norm(buffers_.hidden, pre_norm, buffers_.hidden);
   norm.residual = buffers_.residual.data;
   norm.ld_residual = buffers_.residual.width;
   norm.eps = config_.residual_norm_eps;
   remembered_.Add(norm);
   input_ = &buffers_.hidden;
+}
+
+void Transformer::Ops::AddOutput() {
+  MLC_CHECK(remembered_.empty()) << "the output is not complete";
+  for (int64_t row = 0; row < num_rows_; ++row) {
+    float* sum = buffers_.residual.data + row * buffers_.residual.width;
+    const float* output = buffers_.hidden.data + row * buffers_.hidden.width;
+    std::transform(sum, sum + config_.hidden_size, output, sum, std::plus<>());
+  }
 }
 
 // ---- Linears ----
@@ -264,22 +231,6 @@ void Transformer::Ops::Attend(size_t layer) {
                            .sequences = model_.sequences_.data(),
                            .num_sequences = static_cast<int64_t>(batch_.sequences.size()),
                            .workspace = buffers_.attention_workspace});
-}
-
-// Moves these rows of the residual and of attention's output to the front.
-bool Transformer::Ops::KeepLogitsRows() {
-  MLC_CHECK(remembered_.empty()) << "rows are moved before all that is remembered has run";
-  const std::span<const int32_t> rows = batch_.logits_rows;
-  for (const Activations& a : {buffers_.residual, buffers_.attention}) {
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const auto to = static_cast<int64_t>(i);
-      if (rows[i] == to) continue;
-      std::memcpy(a.data + to * a.width, a.data + rows[i] * a.width,
-                  static_cast<size_t>(a.width) * sizeof(float));
-    }
-  }
-  num_rows_ = static_cast<int64_t>(rows.size());
-  return num_rows_ > 0;
 }
 
 }  // namespace mlc_native

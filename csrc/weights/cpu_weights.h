@@ -19,8 +19,10 @@ struct WeightMemory {
 };
 
 struct CpuDecoderWeights : DecoderWeights<kernels::PackedLinear, const float*> {
-  kernels::RowTable embeddings;  // data is null if tied
+  kernels::RowTable embeddings;             // data is null if they are packed
+  kernels::PackedLinear packed_embeddings;  // tied: the head
   WeightMemory memory;
+  WeightMemory shared;  // of a draft head: its target's, where it has no matrices of its own
   ModelDescription description;  // without what the device adds
 };
 

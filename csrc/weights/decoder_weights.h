@@ -75,6 +75,16 @@ struct DecoderWeights {
   std::vector<Layer> layers;
   Vector final_norm{};
   Linear head;  // [vocab, hidden], without a bias; tied: the embeddings, too
+
+  // Of a draft head (draft_layout.h).
+  struct Entry {
+    Linear fuse;
+    Vector embedding_norm{};
+    Vector state_norm{};
+    Vector fuse_norm{};               // of all states of the target together
+    std::vector<Vector> state_norms;  // of each of them
+  };
+  Entry entry;
 };
 
 }  // namespace mlc_native

@@ -43,7 +43,8 @@ CpuDecoderWeights View(const WeightLayout& layout, const PanelForm& form, Weight
     const Parameter& parameter = map.parameters[p];
     return form.Linear({layout.plan().formats[p], parameter.rows, parameter.columns, data(p)});
   };
-  CpuDecoderWeights weights{map.View(layout.plan().dtype, matrix, vector), {}, {}, {}};
+  CpuDecoderWeights weights{map.View(layout.plan().dtype, matrix, vector), {}, {}, {}, {}, {}};
+  weights.packed_embeddings = weights.head.matrix;
   if (map.embeddings != kAbsent) {
     const Parameter& table = map.parameters[map.embeddings];
     weights.embeddings = {.dtype = weights.dtype,

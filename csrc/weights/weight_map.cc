@@ -48,6 +48,7 @@ class Builder {
                     &filled[static_cast<size_t>(projection.role)], &layer);
     }
     for (const NormName& norm : config_.arch->norms) {
+      if (norm.role == NormRole::kPreAttention && !HasAttentionNorm()) continue;
       layer.norms[static_cast<size_t>(norm.role)] =
           AddWhole(ParameterForm::kVector, prefix + std::string(norm.name) + ".weight",
                    {config_.norm_size(norm.role)});
@@ -60,9 +61,50 @@ class Builder {
     map_.layers.push_back(std::move(layer));
   }
 
+  // The parameters of a draft head: its entry, its layer, and the rest as far as it has them.
+  void AddDraftHead(const WeightNames& names) {
+    const DraftHeadConfig& head = *config_.draft_head;
+    const DraftLayout& layout = *head.layout;
+    const int64_t hidden = config_.hidden_size;
+    const int64_t states = config_.draft_input_size();
+    const int64_t fused = layout.joins_in_attention ? states : 2 * hidden;
+    map_.entry.fuse = AddWhole(ParameterForm::kPacked, WeightName(layout.fuse), {hidden, fused});
+    if (head.fuse_bias) {
+      map_.entry.fuse_bias =
+          AddWhole(ParameterForm::kVector, std::string(layout.fuse) + ".bias", {hidden});
+    }
+    map_.entry.embedding_norm = AddNorm(layout.embedding_norm, hidden);
+    map_.entry.state_norm = AddNorm(layout.state_norm, hidden);
+    if (head.norm_before_fuse) map_.entry.fuse_norm = AddNorm("input_norm", states);
+    for (int64_t i = 0; head.norm_each_state && i < head.num_target_states(); ++i) {
+      map_.entry.state_norms.push_back(
+          AddNorm("fc_norm." + std::to_string(i), head.target_hidden_size));
+    }
+    AddLayer(std::string(layout.layer));
+    map_.final_norm = AddNorm(layout.final_norm, hidden);
+    map_.head = kAbsent;
+    if (!names.head.empty()) {
+      map_.head = AddWhole(ParameterForm::kPacked, names.head, {config_.vocab_size, hidden});
+    }
+    if (!names.embeddings.empty()) {
+      map_.embeddings =
+          AddWhole(ParameterForm::kTable, names.embeddings, {head.num_embeddings, hidden});
+    }
+  }
+
   WeightMap& map() { return map_; }
 
  private:
+  static std::string WeightName(std::string_view name) { return std::string(name) + ".weight"; }
+
+  size_t AddNorm(std::string_view name, int64_t size) {
+    return name.empty() ? kAbsent : AddWhole(ParameterForm::kVector, WeightName(name), {size});
+  }
+
+  bool HasAttentionNorm() const {
+    return !config_.draft_head || config_.draft_head->layout->has_attention_norm;
+  }
+
   // The tensors of a projection fill the rows of its linear from *row_offset on.
   void AddProjection(const std::string& name, const ProjectionName& projection, int64_t* row_offset,
                      LayerParameters* layer) {
@@ -101,6 +143,10 @@ bool WeightMap::IsSensitive(size_t parameter) const {
 
 WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
   Builder builder(config);
+  if (config.draft_head) {
+    builder.AddDraftHead(names);
+    return std::move(builder.map());
+  }
   const TensorNames& tensors = config.arch->names;
   const std::string embeddings = names.prefix + std::string(tensors.embeddings);
   const std::vector<int64_t> shape = {config.vocab_size, config.hidden_size};

@@ -48,14 +48,25 @@ struct LayerParameters {
   std::array<size_t, kNumNormRoles> norms;  // by NormRole
 };
 
+// Those of DecoderWeights::Entry.
+struct EntryParameters {
+  size_t fuse = kAbsent;
+  size_t fuse_bias = kAbsent;
+  size_t embedding_norm = kAbsent;
+  size_t state_norm = kAbsent;
+  size_t fuse_norm = kAbsent;
+  std::vector<size_t> state_norms;
+};
+
 struct WeightMap {
   std::vector<Parameter> parameters;
   std::vector<WeightSlot> slots;
 
   std::vector<LayerParameters> layers;
+  EntryParameters entry;
   size_t final_norm = 0;
-  size_t head = 0;
-  size_t embeddings = kAbsent;  // absent when tied
+  size_t head = 0;              // absent of a draft head that has its target's
+  size_t embeddings = kAbsent;  // absent when tied, and when they are the target's
 
   // What all devices have of a decoder's weights; matrix(p) and vector(p) make views of parameters.
   template <typename MatrixFn, typename VectorFn>
@@ -75,8 +86,13 @@ struct WeightMap {
       for (size_t i = 0; i < norms.size(); ++i) norms[i] = optional(layer.norms[i]);
       weights.layers.push_back(Layer(std::move(linears), std::move(norms)));
     }
-    weights.final_norm = vector(final_norm);
-    weights.head = {matrix(head), Vector{}};
+    weights.final_norm = optional(final_norm);
+    if (head != kAbsent) weights.head = {matrix(head), Vector{}};
+    if (entry.fuse != kAbsent) weights.entry.fuse = {matrix(entry.fuse), optional(entry.fuse_bias)};
+    weights.entry.embedding_norm = optional(entry.embedding_norm);
+    weights.entry.state_norm = optional(entry.state_norm);
+    weights.entry.fuse_norm = optional(entry.fuse_norm);
+    for (size_t p : entry.state_norms) weights.entry.state_norms.push_back(vector(p));
     return weights;
   }
 
@@ -85,10 +101,11 @@ struct WeightMap {
   bool IsSensitive(size_t parameter) const;
 };
 
-// Which of the names in ArchSpec::names a checkpoint uses.
+// Which of the names in ArchSpec::names a checkpoint uses, or a draft head has.
 struct WeightNames {
-  std::string prefix;  // of names inside the decoder
-  std::string head;    // "" when tied
+  std::string prefix;        // of names inside the decoder
+  std::string head;          // "" when tied; of a draft head: when it is the target's
+  std::string embeddings{};  // of a draft head; "" when they are the target's
 };
 WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names);
 

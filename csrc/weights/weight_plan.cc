@@ -53,8 +53,18 @@ std::string FirstThatIsThere(const WeightSet& weights, std::span<const std::stri
   return std::string(found == names.end() ? names.front() : *found);
 }
 
+// Where a draft head has these matrices, they have the plain names.
+WeightNames FindNamesOfDraftHead(const ModelConfig& config, const WeightSet& weights) {
+  WeightNames names;
+  if (config.draft_head->layout->in_target_folder) return names;
+  if (weights.Has("lm_head.weight")) names.head = "lm_head.weight";
+  if (weights.Has("embed_tokens.weight")) names.embeddings = "embed_tokens.weight";
+  return names;
+}
+
 // Which of the family's names this checkpoint uses.
 WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
+  if (config.draft_head) return FindNamesOfDraftHead(config, weights);
   const TensorNames& tensors = config.arch->names;
   WeightNames names;
   names.prefix = FirstThatIsThere(weights, tensors.prefixes, tensors.embeddings);
@@ -91,6 +101,7 @@ void CheckMissing(const ModelConfig& config, const WeightSet& weights, const Wei
 
 std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& weights,
                                     const WeightSources& sources) {
+  if (config.draft_head && config.draft_head->layout->in_target_folder) return {};
   std::set<const TensorInfo*> used;
   for (const auto& source : sources) {
     for (const Checkpoint::Entry* part : source->parts()) used.insert(part->tensor);
@@ -101,7 +112,8 @@ std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& 
     const auto& ignored = config.arch->ignored_prefixes;
     const auto& heads = config.arch->names.heads;
     const bool known =
-        used.contains(entry.tensor) || IsDerivedBuffer(name) || weights.IsEmptyBias(entry) ||
+        used.contains(entry.tensor) || IsDerivedBuffer(name) ||
+        (config.draft_head && (name == "d2t" || name == "t2d")) || weights.IsEmptyBias(entry) ||
         (config.tie_word_embeddings && name.ends_with(heads.front())) ||
         std::any_of(ignored.begin(), ignored.end(),
                     [&](std::string_view prefix) { return name.starts_with(prefix); });

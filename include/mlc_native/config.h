@@ -32,6 +32,15 @@ inline int64_t MaxLogitsRows(int64_t max_num_sequence, int64_t prefill_chunk_siz
   return max_num_sequence + MaxScoredRows(prefill_chunk_size);
 }
 
+// What a draft head reads and what its tokens mean (DraftInput in model.h).
+struct DraftHeadInfo {
+  std::vector<int32_t> target_streams{};  // of the target's hidden states, in this order
+  int32_t own_stream = 0;                 // of its own hidden states, for the token after a draft
+  // The target's token of each token of the head, in [0, vocabulary of the target). Empty: the same
+  // ids.
+  std::vector<int32_t> target_ids{};
+};
+
 // What a model costs and allows; given by the model, input of the inference.
 struct ModelMetadata {
   int64_t vocab_size = 0;
@@ -45,6 +54,10 @@ struct ModelMetadata {
   int64_t kv_bytes_per_token = 0;            // all layers, K and V
   int64_t workspace_bytes_per_token = 0;     // per token of a prefill chunk
   int64_t workspace_bytes_per_sequence = 0;  // per row of logits
+  // Hidden states that the model gives (HiddenStates in model.h); hidden_size 0: it gives none.
+  int64_t num_layers = 0;
+  int64_t hidden_size = 0;
+  std::optional<DraftHeadInfo> draft_head{};  // of a model that is one
   // Of the device, after the weights; nullopt: the model lives in the memory of the host.
   std::optional<int64_t> free_memory_bytes{};
   // The logits of a row depend on how many rows of its sequence the step has, in their last bits.

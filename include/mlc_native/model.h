@@ -4,6 +4,9 @@
 // grouped by sequence, writes their keys and values into the pages of the block tables and returns
 // the logits of the requested rows. Rows of one batch never influence each other. Engine's thread
 // only.
+//
+// A draft head is a model, too: it guesses the tokens that another model, its target, will choose,
+// and reads hidden states alongside the tokens.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +34,29 @@ struct SequenceSlice {
   std::span<const int32_t> block_table;  // page ids covering [0, position + num_tokens)
 };
 
+// Asks a forward for hidden states. Stream i < num_layers of ModelMetadata is the residual stream
+// that enters layer i, stream num_layers is the one that leaves the last layer, and stream
+// num_layers + 1 is its final norm, which the head of the model reads. The logits have the same
+// bits as in a forward that is not asked.
+struct HiddenStates {
+  std::span<const int32_t> rows;     // ascending rows of the batch; empty: none are asked for
+  std::span<const int32_t> streams;  // in any order
+  std::span<float> out;              // [rows, streams, hidden_size] in host memory, written
+};
+
+// What a draft head reads alongside the tokens. Its row at position p takes the token at position
+// p + 1 and the hidden states at position p. One of the two is given.
+struct DraftInput {
+  std::span<const float> target;  // [num_rows, target_streams, hidden_size of the target]
+  std::span<const float> own;     // [num_rows, hidden_size], the head's stream own_stream
+};
+
 struct ForwardBatch {
   std::span<const int32_t> token_ids;        // [num_rows]
   std::span<const SequenceSlice> sequences;  // in row order, without gaps
   std::span<const int32_t> logits_rows;      // [num_logits], ascending rows whose logits are wanted
+  HiddenStates hidden{};                     // of a model whose metadata has hidden_size
+  DraftInput draft{};                        // of a model whose metadata has draft_head
 };
 
 // [num_logits, vocab_size] float32 in host memory, writable, valid until the next call into the
@@ -161,6 +183,6 @@ MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 7;
+inline constexpr int kModelPluginAbi = 8;
 
 }  // namespace mlc_native

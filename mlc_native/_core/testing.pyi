@@ -7,7 +7,7 @@ import numpy
 from numpy.typing import NDArray
 
 
-MODEL_PLUGIN_ABI: int = 7
+MODEL_PLUGIN_ABI: int = 8
 
 def read_weight(path: str, name: str, rows: int, columns: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
     """
@@ -30,8 +30,29 @@ class TestModel:
     def copy_pages(self, pairs: Sequence[tuple[int, int]]) -> None:
         """pairs: (from, to) page ids."""
 
+    def forward_states(self, sequences: Sequence[tuple[Sequence[int], int, Sequence[int]]], streams: Sequence[int], rows: Sequence[int] = [], logits: str = 'last') -> tuple[Annotated[NDArray[numpy.float32], dict(shape=(None, None))], Annotated[NDArray[numpy.float32], dict(shape=(None, None))]]:
+        """
+        As forward. Returns also the hidden states float32 [rows, streams * hidden] of these rows of the batch, of all without any.
+        """
+
     @property
     def metadata(self) -> dict: ...
+
+class TestDraftHead:
+    """A draft head without an engine."""
+
+    def __init__(self, path: str, target: TestModel, quantization: str = '') -> None:
+        """Load the draft head of a folder. Raises LoadError, InvalidConfig."""
+
+    def allocate(self, num_pages: int, max_num_rows: int, max_num_sequences: int) -> None: ...
+
+    def propose(self, work: Sequence[tuple[Sequence[int], Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], int, Sequence[int]]], length: int) -> list[list[int]]:
+        """
+        Drafts of (next tokens, states, position, block_table), one list per sequence.
+        """
+
+    @property
+    def target_streams(self) -> list[int]: ...
 
 class TextEncoder:
     """Texts to tokens, as the engine encodes them."""

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,6 +85,38 @@ TEST(RunLayers, EndsAfterTheLastKeysAndValuesWhereNoLogitsAreWanted) {
   RunLayers(TwoLayers(), ops);
   EXPECT_EQ(ops.calls.back(), "keep");
   EXPECT_EQ(ops.calls[ops.calls.size() - 2], "attend1");
+}
+
+// Also writes down when it may copy hidden states.
+struct CopyingOps : RecordingOps {
+  void CopyStream(size_t layer) { Add("stream" + std::to_string(layer)); }
+  bool CopyLastStreams() {
+    Add("last streams");
+    return wants_logits;
+  }
+  bool KeepLogitsRows() {
+    Add("keep");
+    return true;
+  }
+};
+
+TEST(RunLayers, StreamsAreCopiedWhereTheyAreComplete) {
+  CopyingOps ops;
+  RunLayers(TwoLayers(), ops);
+  const auto before = [&](const std::string& call) {
+    return *(std::ranges::find(ops.calls, call) - 1);
+  };
+  EXPECT_EQ(before("stream0"), "qkv0");
+  EXPECT_EQ(before("stream1"), "qkv1");
+  EXPECT_EQ(before("last streams"), "add done1 norm final");
+  EXPECT_EQ(before("head"), "last streams");
+}
+
+TEST(RunLayers, EndsAfterTheLastStreamsWhereNoLogitsAreWanted) {
+  CopyingOps ops;
+  ops.wants_logits = false;
+  RunLayers(TwoLayers(), ops);
+  EXPECT_EQ(ops.calls.back(), "last streams");
 }
 
 using Layer = NamedWeights::Layer;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arch/arch_spec.h"
@@ -64,6 +65,78 @@ TEST(Transformer, RepeatingAForwardGivesTheSameBits) {
   const std::vector<float> first = Copy(model->Forward(sequence.batch()));
   EXPECT_EQ(first.size(), 20u * 50u);
   EXPECT_EQ(Copy(model->Forward(sequence.batch())), first);
+}
+
+// Asks for streams of some rows.
+struct AskedStates {
+  std::vector<int32_t> rows;
+  std::vector<int32_t> streams;
+  std::vector<float> out;
+
+  AskedStates(std::vector<int32_t> asked_rows, std::vector<int32_t> asked_streams)
+      : rows(std::move(asked_rows)),
+        streams(std::move(asked_streams)),
+        out(rows.size() * streams.size() * 32) {}
+  HiddenStates request() { return {rows, streams, out}; }
+};
+
+TEST(Transformer, AskingForHiddenStatesChangesNoBitAndAllocatesNothing) {
+  const auto model = LoadTiny("Gemma2ForCausalLM", 2);
+  EXPECT_EQ(model->metadata().num_layers, 2);
+  EXPECT_EQ(model->metadata().hidden_size, 32);
+  model->Allocate(4, 32, 32);
+  OneSequence sequence;
+  sequence.rows = {4, 19};
+  const std::vector<float> logits = Copy(model->Forward(sequence.batch()));
+  AskedStates all({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19},
+                  {0, 1, 2, 3});
+  AskedStates some({3, 4, 17}, {3, 1, 3});
+  ForwardBatch batch = sequence.batch();
+  for (AskedStates* asked : {&all, &some}) {
+    batch.hidden = asked->request();
+    const int64_t before = testing::NumAllocations();
+    const LogitsView view = model->Forward(batch);
+    EXPECT_EQ(testing::NumAllocations(), before);
+    EXPECT_EQ(Copy(view), logits);
+  }
+  for (size_t i = 0; i < some.rows.size(); ++i) {
+    for (size_t j = 0; j < some.streams.size(); ++j) {
+      const auto* in_some = some.out.data() + (i * 3 + j) * 32;
+      const auto row = static_cast<size_t>(some.rows[i]);
+      const auto* in_all = all.out.data() + (row * 4 + static_cast<size_t>(some.streams[j])) * 32;
+      EXPECT_TRUE(std::equal(in_some, in_some + 32, in_all)) << i << ' ' << j;
+    }
+  }
+  sequence.rows = {};
+  batch.logits_rows = sequence.rows;
+  const std::vector<float> expected = some.out;
+  std::ranges::fill(some.out, 0.0f);
+  batch.hidden = some.request();
+  EXPECT_EQ(model->Forward(batch).num_rows, 0);
+  EXPECT_EQ(some.out, expected);
+}
+
+TEST(Transformer, HiddenStatesThatItLacksAreInternalErrors) {
+  const auto model = LoadTiny("LlamaForCausalLM");
+  model->Allocate(4, 20, 20);
+  const OneSequence sequence;
+  ForwardBatch batch = sequence.batch();
+  const auto fails = [&](AskedStates asked) {
+    batch.hidden = asked.request();
+    EXPECT_THROW(model->Forward(batch), InternalError);
+  };
+  fails({{0}, {4}});
+  fails({{0}, {-1}});
+  fails({{20}, {0}});
+  fails({{1, 1}, {0}});
+  AskedStates small({0, 1}, {0});
+  batch.hidden = small.request();
+  batch.hidden.out = batch.hidden.out.first(33);
+  EXPECT_THROW(model->Forward(batch), InternalError);
+  batch.hidden = {};
+  const std::vector<float> states(20 * 32);
+  batch.draft.own = states;  // it is no draft head
+  EXPECT_THROW(model->Forward(batch), InternalError);
 }
 
 TEST(Transformer, AllocatingAgainStartsAnew) {

@@ -1,0 +1,131 @@
+#include "arch/draft_config.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+using HasTensor = std::function<bool(const std::string&)>;
+
+const DraftLayout& FindLayout(const std::string& folder, const HasTensor& has_tensor) {
+  const auto has = [&](std::string_view name) {
+    return name.empty() || has_tensor(std::string(name) + ".weight");
+  };
+  const auto is_it = [&](const DraftLayout& layout) {
+    return has(layout.fuse) && has(layout.state_norm) &&
+           has(std::string(layout.layer) + "self_attn.o_proj");
+  };
+  const auto found = std::ranges::find_if(DraftLayouts(), is_it);
+  if (found == DraftLayouts().end()) {
+    throw LoadError("model", folder + ": holds no draft head of a supported layout; supported: " +
+                                 DraftLayoutList());
+  }
+  return *found;
+}
+
+// The layer is that of a plain decoder; whether q and k have norms shows in the tensors.
+const ArchSpec& ArchOfLayer(const DraftLayout& layout, const HasTensor& has_tensor) {
+  const bool qk_norm = has_tensor(std::string(layout.layer) + "self_attn.q_norm.weight");
+  return *FindArchitecture(qk_norm ? "Qwen3ForCausalLM" : "LlamaForCausalLM");
+}
+
+// What enters layers 2, n / 2 and n - 3 of the target unless the file says otherwise.
+std::vector<int32_t> ReadTargetStreams(const ConfigFields& root, int64_t num_layers) {
+  const ConfigFields eagle = root.Object("eagle_config");
+  const ConfigFields& fields = root.Has(kDraftStreamIds) ? root : eagle;
+  std::vector<int64_t> ids = {2, num_layers / 2, num_layers - 3};
+  if (fields.Has(kDraftStreamIds)) ids = fields.Sizes(kDraftStreamIds);
+  const auto is_layer = [&](int64_t id) { return id >= 0 && id <= num_layers; };
+  if (ids.empty() || !std::ranges::all_of(ids, is_layer)) {
+    fields.FailValue(kDraftStreamIds, "a list of layers of the target, which has " +
+                                          std::to_string(num_layers) +
+                                          (fields.Has(kDraftStreamIds) ? "" : " and needs 3"));
+  }
+  return {ids.begin(), ids.end()};
+}
+
+void CheckFormat(const ConfigFields& root, const ConfigFields& fields) {
+  constexpr char kType[] = "speculators_model_type";
+  if (root.String(kType, "eagle3") != "eagle3") root.FailValue(kType, "\"eagle3\"");
+  if (root.Object("eagle_config").Bool("use_aux_hidden_state", true) == false) {
+    root.Fail("use_aux_hidden_state", "= false is not supported");
+  }
+  if (fields.Integer("num_hidden_layers", 1, 1, 4096) != 1) {
+    fields.FailValue("num_hidden_layers", "1 for a draft head");
+  }
+}
+
+void CheckEqual(const ConfigFields& fields, const char* field, int64_t value, int64_t of_target) {
+  if (value == of_target) return;
+  fields.Fail(field, "= " + std::to_string(value) + ", that of the model it drafts for is " +
+                         std::to_string(of_target));
+}
+
+// An EAGLE-1 head reads what the target's own head reads.
+std::vector<int32_t> StreamsOf(const DraftLayout& layout, const ConfigFields& root,
+                               int64_t num_layers) {
+  if (layout.joins_in_attention) return ReadTargetStreams(root, num_layers);
+  return {static_cast<int32_t>(num_layers + 1)};
+}
+
+ModelConfig ReadEagle(const std::string& folder, const ModelConfig& target,
+                      const DraftLayout& layout, const HasTensor& has_tensor, int64_t longest) {
+  const ConfigFields root = ReadConfigJson(folder);
+  const ConfigFields fields = root.Flattened("transformer_layer_config");
+  CheckFormat(root, fields);
+  ModelConfig config = ReadDecoder(ArchOfLayer(layout, has_tensor), root, fields, longest);
+  const auto num_layers = static_cast<int64_t>(target.layers.size());
+  DraftHeadConfig head{.layout = &layout,
+                       .info = {.target_streams = StreamsOf(layout, root, num_layers)}};
+  head.fuse_bias = has_tensor(std::string(layout.fuse) + ".bias");
+  head.num_embeddings = config.vocab_size;
+  head.target_hidden_size = root.Integer("target_hidden_size", config.hidden_size, 1, 1 << 24);
+  CheckEqual(root, "vocab_size", head.num_embeddings, target.vocab_size);
+  CheckEqual(root, "target_hidden_size", head.target_hidden_size, target.hidden_size);
+  config.vocab_size = root.Integer("draft_vocab_size", config.vocab_size, 1, config.vocab_size);
+  const bool has_head = has_tensor("lm_head.weight");
+  if (!has_head) CheckEqual(root, "draft_vocab_size", config.vocab_size, target.vocab_size);
+  if (!has_head || !has_tensor("embed_tokens.weight") || !layout.joins_in_attention) {
+    CheckEqual(root, "hidden_size", config.hidden_size, target.hidden_size);
+  }
+  head.info.own_stream = root.Bool("norm_output", false) ? 2 : 1;
+  head.norm_before_residual = root.Bool("norm_before_residual", root.Has("speculators_model_type"));
+  head.norm_before_fuse = root.Bool("norm_before_fc", false);
+  head.norm_each_state = root.Bool("fc_norm", false);
+  if (head.norm_before_fuse && head.norm_each_state) {
+    root.Fail("fc_norm", "and \"norm_before_fc\" exclude each other");
+  }
+  config.draft_head = std::move(head);
+  return config;
+}
+
+ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const DraftLayout& layout,
+                    int64_t longest) {
+  ModelConfig config = ReadModelConfig(folder, longest);
+  const auto num_layers = static_cast<int32_t>(config.layers.size());
+  config.layers = {config.layers.back()};
+  DraftHeadConfig head{.layout = &layout, .info = {.target_streams = {num_layers + 1}}};
+  head.info.own_stream = layout.feeds_back_norm ? 2 : 1;
+  head.target_hidden_size = config.hidden_size;
+  head.num_embeddings = config.vocab_size;
+  const ConfigFields root = ReadConfigJson(folder);
+  CheckEqual(root, "vocab_size", config.vocab_size, target.vocab_size);
+  CheckEqual(root, "hidden_size", config.hidden_size, target.hidden_size);
+  CheckEqual(root, "num_hidden_layers", num_layers, std::ssize(target.layers));
+  config.draft_head = std::move(head);
+  return config;
+}
+
+}  // namespace
+
+ModelConfig ReadDraftHeadConfig(const std::string& folder, const ModelConfig& target,
+                                const HasTensor& has_tensor, int64_t longest) {
+  const DraftLayout& layout = FindLayout(folder, has_tensor);
+  if (layout.in_target_folder) return ReadMtp(folder, target, layout, longest);
+  return ReadEagle(folder, target, layout, has_tensor, longest);
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,20 @@
+// The numbers of a draft head, from its folder and its target. Pure; any thread.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "arch/model_config.h"
+#include "support/config_fields.h"
+
+namespace mlc_native {
+
+// Reads the config.json of a folder with a draft head for `target`. `has_tensor` tells whether the
+// folder has a tensor. info.target_ids stays empty. Throws LoadError: missing or damaged, no head
+// of a layout that is supported, numbers that do not fit the target.
+ModelConfig ReadDraftHeadConfig(const std::string& folder, const ModelConfig& target,
+                                const std::function<bool(const std::string&)>& has_tensor,
+                                int64_t longest = std::numeric_limits<int64_t>::max());
+
+}  // namespace mlc_native

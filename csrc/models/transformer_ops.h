@@ -1,0 +1,86 @@
+// The operations of run_layers.h on the CPU's kernels, for one forward of a Transformer.
+//
+// Row-wise operations in front of a linear are only remembered; the linear's threads run them on
+// the rows they are about to read, while these are in their caches. Implemented in
+// transformer_forward.cc (a layer), transformer_states.cc (hidden states) and transformer_draft.cc
+// (the entry of a draft head). Lives as long as the forward.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "models/transformer.h"
+
+namespace mlc_native {
+
+// Row-wise operations that run in one loop over the rows.
+class RowSteps {
+ public:
+  void Add(const kernels::RowStep& step) { steps_.at(size_++) = step; }
+  void Clear() { size_ = 0; }
+  bool empty() const { return size_ == 0; }
+  std::span<const kernels::RowStep> span() const { return {steps_.data(), size_}; }
+
+ private:
+  std::array<kernels::RowStep, 4> steps_;
+  size_t size_ = 0;
+};
+
+class Transformer::Ops {
+ public:
+  Ops(const Transformer& model, const ForwardBatch& batch)
+      : model_(model),
+        config_(model.config_),
+        buffers_(model.buffers_),
+        batch_(batch),
+        num_rows_(static_cast<int64_t>(batch.token_ids.size())) {}
+
+  void Embed();
+  void Normalize(const float* pre_norm);
+  void AddAndNormalize(const float* post_norm, const float* pre_norm);
+  void Project(size_t layer, LinearRole role);
+  void RotateAndWriteKv(size_t layer);
+  void Attend(size_t layer);
+  void Activate();
+  void CopyStream(size_t layer);
+  bool KeepLogitsRows();
+  bool CopyLastStreams();
+  void Head();
+
+  LogitsView logits() const {
+    return {
+        .data = buffers_.logits.data, .num_rows = num_logits_, .vocab_size = config_.vocab_size};
+  }
+
+ private:
+  using Linear = CpuDecoderWeights::Linear;
+
+  // residual += output, where no norm follows that could do it.
+  void AddOutput();
+  void GatherEmbeddings(const Activations& out);
+  // Of a draft head (transformer_draft.cc): the residual from the tokens and the hidden states.
+  void JoinTokensAndStates();
+  // Writes what the head reads as the hidden states of the rows.
+  void TakeStates(const Activations& out);
+  // Copies the asked rows to the places of a stream. Row i of `x` is row rows[i] of the batch;
+  // empty `rows`: row i.
+  void CopyStates(const Activations& x, std::span<const int32_t> rows, size_t stream, float scale);
+
+  kernels::NormalizeArgs Norm(const Activations& x, const float* weight,
+                              const Activations& y) const;
+  kernels::NormalizeArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
+  // Runs the remembered operations first.
+  void RunLinear(const Linear& linear, const Activations& x, const Activations& y);
+
+  const Transformer& model_;
+  const ModelConfig& config_;
+  const Buffers& buffers_;
+  const ForwardBatch& batch_;
+  int64_t num_rows_;
+  int64_t num_logits_ = 0;
+  RowSteps remembered_;                 // for the next linear
+  const Activations* input_ = nullptr;  // of the next block
+};
+
+}  // namespace mlc_native

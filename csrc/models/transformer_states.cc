@@ -1,0 +1,75 @@
+// Hidden states out of a forward, and the rows that a forward keeps behind its last layer.
+#include <algorithm>
+#include <cstring>
+
+#include "models/transformer_ops.h"
+#include "support/check.h"
+
+namespace mlc_native {
+namespace {
+
+// The index of a row that `rows` has.
+size_t IndexOf(std::span<const int32_t> rows, int32_t row) {
+  return static_cast<size_t>(std::ranges::lower_bound(rows, row) - rows.begin());
+}
+
+// Requires: to <= from.
+template <typename Activations>
+void MoveRow(const Activations& x, size_t from, size_t to) {
+  if (from == to) return;
+  const auto width = static_cast<size_t>(x.width);
+  std::memcpy(x.data + to * width, x.data + from * width, width * sizeof(float));
+}
+
+}  // namespace
+
+void Transformer::Ops::CopyStates(const Activations& x, std::span<const int32_t> rows,
+                                  size_t stream, float scale) {
+  const HiddenStates& asked = batch_.hidden;
+  const auto hidden = static_cast<size_t>(config_.hidden_size);
+  for (size_t i = 0; i < asked.streams.size(); ++i) {
+    if (static_cast<size_t>(asked.streams[i]) != stream) continue;
+    for (size_t j = 0; j < asked.rows.size(); ++j) {
+      const auto row = static_cast<size_t>(asked.rows[j]);
+      const size_t from = rows.empty() ? row : IndexOf(rows, asked.rows[j]);
+      const float* state = x.data + from * static_cast<size_t>(x.width);
+      float* out = asked.out.data() + (j * asked.streams.size() + i) * hidden;
+      std::transform(state, state + hidden, out, [scale](float value) { return value * scale; });
+    }
+  }
+}
+
+void Transformer::Ops::CopyStream(size_t layer) {
+  if (batch_.hidden.rows.empty()) return;
+  MLC_CHECK(remembered_.empty()) << "the stream is copied before all that is remembered has run";
+  CopyStates(buffers_.residual, {}, layer, config_.residual_scale);
+}
+
+bool Transformer::Ops::KeepLogitsRows() {
+  MLC_CHECK(remembered_.empty()) << "rows are moved before all that is remembered has run";
+  for (const Activations& x : {buffers_.residual, buffers_.attention}) {
+    for (size_t i = 0; i < model_.last_rows_.size(); ++i) {
+      MoveRow(x, static_cast<size_t>(model_.last_rows_[i]), i);
+    }
+  }
+  num_rows_ = std::ssize(model_.last_rows_);
+  return num_rows_ > 0;
+}
+
+bool Transformer::Ops::CopyLastStreams() {
+  const std::span<const int32_t> rows = model_.last_rows_;
+  const std::span<const int32_t> logits_rows = batch_.logits_rows;
+  if (batch_.hidden.rows.empty()) return true;
+  const size_t num_layers = config_.layers.size();
+  kernels::RunRows(model_.cpu_, remembered_.span());
+  remembered_.Clear();
+  CopyStates(buffers_.residual, rows, num_layers, config_.residual_scale);
+  CopyStates(*input_, rows, num_layers + 1, 1.0f / config_.final_norm_scale);
+  for (size_t i = 0; i < logits_rows.size(); ++i) {
+    MoveRow(*input_, IndexOf(rows, logits_rows[i]), i);
+  }
+  num_rows_ = std::ssize(logits_rows);
+  return num_rows_ > 0;
+}
+
+}  // namespace mlc_native

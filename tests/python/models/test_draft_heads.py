@@ -1,0 +1,249 @@
+"""Draft heads: the tokens that they propose against torch, and the folders that are refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from paged_driver import PagedModel, random_tokens
+from safetensors.torch import load_file, save_file
+from torch_drafts import (
+    FFN,
+    HEADS,
+    HIDDEN,
+    KV_HEADS,
+    VOCAB,
+    TorchHead,
+    add_mtp,
+    target_states,
+    write_eagle1,
+    write_eagle3,
+)
+
+from mlc_native._core import InvalidConfig, LoadError, testing
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from fake_model import find_fake_model_lib, write_model
+from make_random_checkpoint import make_checkpoint
+
+PROMPT, POSITIONS, LENGTH = 5, 20, 4
+WEIGHTS = "model.safetensors"
+SIZES = {
+    "hidden_size": HIDDEN,
+    "intermediate_size": FFN,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "vocab_size": VOCAB,
+    "num_hidden_layers": 7,
+}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("target") / "llama"
+    return make_checkpoint("tiny-llama", path, overrides=SIZES)
+
+
+@pytest.fixture(scope="module")
+def mimo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("target") / "mimo"
+    return add_mtp(make_checkpoint("tiny-qwen2", path, overrides=SIZES))
+
+
+class Drafting:
+    """One sequence on a head of ours: the target's states, the pages, and what has been fed."""
+
+    def __init__(self, tokens: Sequence[int], states: np.ndarray, pages: list[int]) -> None:
+        self.tokens, self.states, self.pages = list(tokens), states, pages
+        self.fed = 0
+
+    def work(self, count: int) -> tuple[list[int], np.ndarray, int, list[int]]:
+        begin, self.fed = self.fed, self.fed + count
+        states = np.ascontiguousarray(self.states[begin : self.fed])
+        return self.tokens[begin + 1 : self.fed + 1], states, begin, self.pages
+
+
+def check_drafts(folder: Path, target: Path, streams: list[int]) -> None:
+    """The drafts at 20 positions of two sequences are torch's, fed in chunks of unequal sizes."""
+    model = PagedModel(target).model
+    head = testing.TestDraftHead(str(folder), model)
+    head.allocate(8, 64, 2)
+    assert head.target_streams == streams
+    texts = [random_tokens(PROMPT + POSITIONS + 1, VOCAB, seed=seed) for seed in (1, 2)]
+    ours, theirs = [], []
+    for text, pages in zip(texts, ([5, 2, 0], [1, 7, 3]), strict=True):
+        _, states = model.forward_states([(text, 0, [9, 4, 6])], streams)
+        ours.append(Drafting(text, states, pages))
+        theirs.append((TorchHead(folder, target), target_states(target, text, streams)))
+    assert head.propose([ours[0].work(PROMPT), ours[1].work(PROMPT - 2)], 0) == [[], []]
+    begins = [0, 0]
+    seen = set()
+    for position in range(POSITIONS):
+        drafts = head.propose([d.work(PROMPT + position + 1 - d.fed) for d in ours], LENGTH)
+        for i, (reference, states) in enumerate(theirs):
+            rows = slice(begins[i], ours[i].fed)
+            tokens = texts[i][begins[i] + 1 : ours[i].fed + 1]
+            assert drafts[i] == reference.propose(tokens, states[rows], LENGTH), (position, i)
+            begins[i] = ours[i].fed
+            seen.update(drafts[i])
+    assert len(seen) > POSITIONS  # the drafts differ from position to position
+
+
+DEFAULT = [2, 3, 4]  # of 7 layers
+EAGLE3: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "SafeAILab": ({"draft_vocab": 200}, DEFAULT),
+    "speculators": ({"style": "speculators", "draft_vocab": 200}, DEFAULT),
+    "AngelSlim": ({"style": "AngelSlim", "own_embeddings": True, "draft_vocab": 200}, DEFAULT),
+    "whole-vocabulary": ({}, DEFAULT),
+    "shared-lm-head": ({"own_head": False}, DEFAULT),
+    "norm-before-residual": ({"fields": {"norm_before_residual": True}}, DEFAULT),
+    "speculators-norm-after": (
+        {"style": "speculators", "fields": {"norm_before_residual": False}},
+        DEFAULT,
+    ),
+    "given-streams": ({"fields": {"eagle_aux_hidden_state_layer_ids": [1, 5, 7]}}, [1, 5, 7]),
+    "given-in-eagle-config": (
+        {"fields": {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [6, 0]}}, "num_states": 2},
+        [6, 0],
+    ),
+    "norm-of-all-states": ({"fields": {"norm_before_fc": True, "norm_output": True}}, DEFAULT),
+    "norms-of-states": ({"fields": {"fc_norm": True}}, DEFAULT),
+    "qk-norm": ({"style": "speculators", "qk_norm": True}, DEFAULT),
+}
+
+
+@pytest.mark.parametrize("variant", EAGLE3)
+def test_eagle3_drafts_are_those_of_torch(variant: str, llama: Path, tmp_path: Path) -> None:
+    options, streams = EAGLE3[variant]
+    check_drafts(write_eagle3(tmp_path / "head", **options), llama, streams)
+
+
+@pytest.mark.parametrize("norm", ["norm_before_fc", "fc_norm"])
+def test_a_target_of_another_width(norm: str, tmp_path: Path) -> None:
+    target = make_checkpoint("tiny-qwen3", tmp_path / "wide", overrides={"hidden_size": 96})
+    fields = {"target_hidden_size": 96, norm: True}
+    head = write_eagle3(
+        tmp_path / "head", own_embeddings=True, target_hidden=96, fields=fields, draft_vocab=200
+    )
+    check_drafts(head, target, [2, 1, 0])  # of 3 layers
+    edit_tensors(head, lambda tensors: tensors.pop("embed_tokens.weight"))
+    refused(head, target, "hidden_size", "64", "96")
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_eagle1_drafts_are_those_of_torch(bias: bool, llama: Path, tmp_path: Path) -> None:
+    check_drafts(write_eagle1(tmp_path / "head", bias), llama, [SIZES["num_hidden_layers"] + 1])
+
+
+def test_mtp_drafts_are_those_of_torch(mimo: Path) -> None:
+    """The embeddings, which are tied to the head, are the target's."""
+    check_drafts(mimo, mimo, [SIZES["num_hidden_layers"] + 1])
+
+
+# ---- Refusals ----
+
+
+def refused(folder: Path, target: Path, *parts: str) -> None:
+    model = PagedModel(target).model
+    with pytest.raises(LoadError) as error:
+        testing.TestDraftHead(str(folder), model)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def edit_config(folder: Path, **fields: Any) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    return folder
+
+
+def edit_tensors(folder: Path, edit: Callable[[dict[str, torch.Tensor]], Any]) -> Path:
+    tensors = load_file(folder / WEIGHTS)
+    edit(tensors)
+    save_file(tensors, folder / WEIGHTS)
+    return folder
+
+
+def test_a_head_is_no_model_and_a_model_no_head(llama: Path, tmp_path: Path) -> None:
+    for style in ("SafeAILab", "speculators", "AngelSlim"):
+        head = write_eagle3(tmp_path / style, style=style)
+        with pytest.raises(LoadError, match="is a draft head, which only guesses the tokens of an"):
+            testing.TestModel(str(head))
+    # What some trainers write.
+    with pytest.raises(LoadError, match="draft head"):
+        testing.TestModel(
+            str(edit_config(tmp_path / "SafeAILab", architectures=["LlamaForCausalLM"]))
+        )
+    refused(llama, llama, "holds no draft head", "EAGLE-3 (midlayer)", "MTP of MiMo")
+
+
+def test_pickles_are_refused_with_the_command_that_converts_them(
+    llama: Path, tmp_path: Path
+) -> None:
+    head = write_eagle3(tmp_path / "head")
+    expected = load_file(head / WEIGHTS)
+    torch.save(expected, head / "pytorch_model.bin")
+    (head / WEIGHTS).unlink()
+    with pytest.raises(LoadError, match=r"pytorch_model\.bin is not read") as error:
+        testing.TestDraftHead(str(head), PagedModel(llama).model)
+    command = str(error.value).partition('python -c "')[2].rpartition('"')[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(head)
+        exec(command, {})
+    assert load_file(head / WEIGHTS).keys() == expected.keys()
+    testing.TestDraftHead(str(head), PagedModel(llama).model)
+
+
+@pytest.mark.parametrize(
+    ("fields", "parts"),
+    [
+        ({"vocab_size": 600}, ["vocab_size", "600", "512"]),
+        ({"num_hidden_layers": 2}, ["num_hidden_layers", "1 for a draft head"]),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 8, 2]}, ["eagle_aux", "7"]),
+        ({"eagle_aux_hidden_state_layer_ids": []}, ["eagle_aux"]),
+        ({"speculators_model_type": "dflash"}, ["speculators_model_type", "eagle3"]),
+        ({"eagle_config": {"use_aux_hidden_state": False}}, ["use_aux_hidden_state"]),
+        ({"fc_norm": True, "norm_before_fc": True}, ["fc_norm", "norm_before_fc"]),
+        ({"target_hidden_size": 32}, ["target_hidden_size", "32", "64"]),
+        ({"draft_vocab_size": 513}, ["draft_vocab_size", "512"]),
+        ({"draft_vocab_size": 100}, ["d2t", "100", "512"]),
+    ],
+)
+def test_a_config_that_fits_no_target(
+    llama: Path, tmp_path: Path, fields: dict[str, Any], parts: list[str]
+) -> None:
+    refused(edit_config(write_eagle3(tmp_path / "head"), **fields), llama, *parts)
+
+
+def test_offsets_that_leave_the_vocabulary(llama: Path, tmp_path: Path) -> None:
+    for i, (row, offset) in enumerate([(0, -1), (3, 509), (99, 2**62), (99, -(2**63))]):
+        head = write_eagle3(tmp_path / f"head{i}", draft_vocab=100)
+        edit_tensors(head, lambda t, row=row, offset=offset: t["d2t"].__setitem__(row, offset))
+        refused(head, llama, "d2t", f"token {row}", "512")
+    edit_tensors(head, lambda tensors: tensors.update(d2t=tensors["d2t"].int()))
+    refused(head, llama, "d2t", "I64 [100]")
+
+
+def test_a_smaller_vocabulary_needs_a_head_of_its_own(llama: Path, tmp_path: Path) -> None:
+    head = write_eagle3(tmp_path / "head", draft_vocab=100, own_head=False)
+    refused(head, llama, "draft_vocab_size", "100", "512")
+
+
+def test_a_missing_tensor_is_named(llama: Path, tmp_path: Path) -> None:
+    head = write_eagle3(tmp_path / "head")
+    edit_tensors(head, lambda tensors: tensors.pop("midlayer.mlp.up_proj.weight"))
+    refused(head, llama, "midlayer.mlp.up_proj.weight")
+
+
+def test_a_head_needs_a_decoder_on_the_cpu(tmp_path: Path) -> None:
+    fake = write_model(tmp_path / "fake")
+    model = testing.TestModel(fake, model_lib=find_fake_model_lib())
+    with pytest.raises(InvalidConfig, match="model that gives hidden states"):
+        testing.TestDraftHead(str(write_eagle3(tmp_path / "head")), model)

@@ -1,0 +1,292 @@
+"""Draft heads in torch, by the computation that their authors published, and their checkpoints.
+
+`TorchHead` reads a folder as its authors' code does. It shares nothing with the engine: neither the
+reading of config.json nor the states of the target, which are transformers'.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import linear, silu
+from transformers import AutoModelForCausalLM
+
+
+@functools.lru_cache(maxsize=4)
+def all_streams(path: Path, tokens: tuple[int, ...]) -> list[Tensor]:
+    """Each stream of transformers' hidden states: [tokens, hidden]."""
+    model = AutoModelForCausalLM.from_pretrained(path, dtype="auto").float().eval()
+    last: list[Tensor] = []
+    model.model.norm.register_forward_pre_hook(lambda _, args: last.append(args[0]))
+    with torch.inference_mode():
+        states = model(torch.tensor([tokens]), output_hidden_states=True).hidden_states
+    return [state[0] for state in (*states[:-1], last[0], states[-1])]
+
+
+def target_states(path: Path, tokens: Sequence[int], streams: Sequence[int]) -> Tensor:
+    """Streams of transformers' hidden states: [tokens, streams * hidden]."""
+    states = all_streams(path, tuple(tokens))
+    return torch.cat([states[stream] for stream in streams], dim=-1)
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
+
+
+def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
+    """x: [rows, heads, head_dim]."""
+    half = x.shape[-1] // 2
+    frequencies = theta ** (-torch.arange(half, dtype=torch.float32) / half)
+    angles = positions[:, None].float() * frequencies
+    cos = torch.cat([angles.cos()] * 2, -1)[:, None]
+    sin = torch.cat([angles.sin()] * 2, -1)[:, None]
+    return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+
+class TorchHead:
+    """A draft head of one sequence, with its keys and values."""
+
+    def __init__(self, folder: Path, target: Path) -> None:
+        self.root = json.loads((folder / "config.json").read_text())
+        self.config = {**self.root, **self.root.get("transformer_layer_config", {})}
+        rope = self.config.get("rope_parameters", self.config)
+        self.theta = rope["rope_theta"]
+        heads = self.config["num_attention_heads"]
+        self.head_dim = self.config.get("head_dim") or self.config["hidden_size"] // heads
+        self.tensors = {k: v.float() for k, v in load_file(folder / "model.safetensors").items()}
+        of_target = load_file(target / "model.safetensors")
+        embeddings = of_target["model.embed_tokens.weight"]
+        head = of_target.get("lm_head.weight", embeddings)
+        self.embeddings = self.tensors.get("embed_tokens.weight", embeddings.float())
+        self.head = self.tensors.get("lm_head.weight", head.float())
+        self.is_mtp = "model.mtp_layers.0.input_proj.weight" in self.tensors
+        if self.is_mtp:
+            self.layer = "model.mtp_layers.0."
+        else:
+            self.layer = (
+                "midlayer." if "midlayer.hidden_norm.weight" in self.tensors else "layers.0."
+            )
+        self.is_eagle1 = not self.is_mtp and "norm.weight" not in self.tensors
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+        self.length = 0
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        return linear(x, self.tensors[name + ".weight"], self.tensors.get(name + ".bias"))
+
+    def norm(self, name: str, x: Tensor) -> Tensor:
+        return rms_norm(x, self.tensors[name + ".weight"], self.config["rms_norm_eps"])
+
+    def heads(self, name: str, x: Tensor) -> Tensor:
+        y = self.linear(f"{self.layer}self_attn.{name}_proj", x)
+        y = y.view(len(x), -1, self.head_dim)
+        norm = f"{self.layer}self_attn.{name}_norm"
+        return self.norm(norm, y) if norm + ".weight" in self.tensors else y
+
+    def attention(self, x: Tensor) -> Tensor:
+        positions = torch.arange(self.length, self.length + len(x))
+        theta = self.theta
+        q = rotate(self.heads("q", x), positions, theta)
+        k, v = rotate(self.heads("k", x), positions, theta), self.heads("v", x)
+        before = self.length
+        self.keys = k if self.keys is None else torch.cat([self.keys[:before], k])
+        self.values = v if self.values is None else torch.cat([self.values[:before], v])
+        self.length += len(x)
+        group = q.shape[1] // k.shape[1]
+        keys = self.keys.repeat_interleave(group, 1)
+        values = self.values.repeat_interleave(group, 1)
+        scores = torch.einsum("qhd,khd->hqk", q, keys) / q.shape[-1] ** 0.5
+        mask = positions[:, None] >= torch.arange(self.length)
+        weights = scores.masked_fill(~mask, -torch.inf).softmax(-1)
+        attended = torch.einsum("hqk,khd->qhd", weights, values).flatten(1)
+        return self.linear(f"{self.layer}self_attn.o_proj", attended)
+
+    def block(self, residual: Tensor, x: Tensor) -> Tensor:
+        residual = residual + self.attention(x)
+        x = self.norm(f"{self.layer}post_attention_layernorm", residual)
+        gate = silu(self.linear(f"{self.layer}mlp.gate_proj", x))
+        up = self.linear(f"{self.layer}mlp.up_proj", x)
+        return residual + self.linear(f"{self.layer}mlp.down_proj", gate * up)
+
+    def fuse(self, states: Tensor) -> Tensor:
+        """EAGLE-3: one state of those of several layers of the target."""
+        if self.root.get("norm_before_fc"):
+            states = self.norm("input_norm", states)
+        if self.root.get("fc_norm"):
+            parts = states.chunk(3, dim=-1)
+            states = torch.cat([self.norm(f"fc_norm.{i}", x) for i, x in enumerate(parts)], -1)
+        return self.linear("fc", states)
+
+    def step(self, tokens: Sequence[int], states: Tensor) -> tuple[int, Tensor]:
+        """The next token of the last row, and the state that its forward reads."""
+        embedded = self.embeddings[torch.tensor(list(tokens))]
+        if self.is_mtp:
+            embedded = self.norm(self.layer + "token_layernorm", embedded)
+            states = self.norm(self.layer + "hidden_layernorm", states)
+            x = self.linear(self.layer + "input_proj", torch.cat([states, embedded], -1))
+            x = self.block(x, self.norm(self.layer + "input_layernorm", x))
+            out = normed = self.norm(self.layer + "final_layernorm", x)
+        elif self.is_eagle1:
+            x = self.linear("fc", torch.cat([embedded, states], -1))
+            out = normed = self.block(x, x)
+        else:
+            embedded = self.norm(self.layer + "input_layernorm", embedded)
+            normed = self.norm(self.layer + "hidden_norm", states)
+            first = self.root.get("norm_before_residual", "speculators_model_type" in self.root)
+            out = self.block(normed if first else states, torch.cat([embedded, normed], -1))
+            normed = self.norm("norm", out)
+            out = normed if self.root.get("norm_output") else out
+        token = int(linear(normed[-1], self.head).argmax())
+        if "d2t" in self.tensors:
+            token += int(self.tensors["d2t"][token])
+        return token, out[-1:]
+
+    @torch.inference_mode()
+    def propose(self, tokens: Sequence[int], states: Tensor, length: int) -> list[int]:
+        """Feed what the target has computed, then draft `length` tokens and forget their keys."""
+        takes_one = self.is_mtp or self.is_eagle1
+        token, state = self.step(tokens, states if takes_one else self.fuse(states))
+        fed, drafts = self.length, [token]
+        while len(drafts) < length:
+            token, state = self.step([token], state)
+            drafts.append(token)
+        self.length = fed
+        return drafts
+
+
+# ---- Checkpoints ----
+
+HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 64, 96, 4, 2, 16, 512
+
+
+class RandomTensors:
+    """Matrices whose outputs vary enough for clear maxima, and norms around 1."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+        self.tensors: dict[str, Tensor] = {}
+
+    def matrix(self, name: str, rows: int, columns: int, bias: bool = False) -> None:
+        scale = columns**-0.5
+        weight = torch.randn(rows, columns, generator=self.generator) * scale
+        self.tensors[name + ".weight"] = weight
+        if bias:
+            self.tensors[name + ".bias"] = torch.randn(rows, generator=self.generator) * 0.1
+
+    def norm(self, name: str, size: int = HIDDEN) -> None:
+        self.tensors[name + ".weight"] = 1 + 0.3 * torch.randn(size, generator=self.generator)
+
+    def layer(self, prefix: str, columns: int, qkv_bias: bool = False) -> None:
+        for name, heads in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
+            self.matrix(f"{prefix}self_attn.{name}_proj", heads * HEAD_DIM, columns, qkv_bias)
+        self.matrix(f"{prefix}self_attn.o_proj", HIDDEN, HEADS * HEAD_DIM)
+        self.matrix(f"{prefix}mlp.gate_proj", FFN, HIDDEN)
+        self.matrix(f"{prefix}mlp.up_proj", FFN, HIDDEN)
+        self.matrix(f"{prefix}mlp.down_proj", HIDDEN, FFN)
+        self.norm(f"{prefix}input_layernorm")
+        self.norm(f"{prefix}post_attention_layernorm")
+
+
+LAYER_CONFIG: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": HIDDEN,
+    "intermediate_size": FFN,
+    "num_hidden_layers": 1,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": HEAD_DIM,
+    "vocab_size": VOCAB,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 20000.0,
+}
+
+
+def write_eagle3(
+    folder: Path,
+    *,
+    style: str = "SafeAILab",
+    draft_vocab: int = VOCAB,
+    own_embeddings: bool = False,
+    own_head: bool = True,
+    qk_norm: bool = False,
+    num_states: int = 3,
+    target_hidden: int = HIDDEN,
+    fields: Mapping[str, Any] | None = None,
+    seed: int = 5,
+) -> Path:
+    """A random EAGLE-3 head as one of its trainers writes it."""
+    fields = fields or {}
+    prefix = "layers.0." if style == "speculators" else "midlayer."
+    if style == "speculators":
+        config = {
+            "architectures": ["Eagle3Speculator"],
+            "speculators_model_type": "eagle3",
+            "transformer_layer_config": LAYER_CONFIG,
+            "draft_vocab_size": draft_vocab,
+        }
+    else:
+        name = {"SafeAILab": "LlamaForCausalLMEagle3", "AngelSlim": "Eagle3LlamaForCausalLM"}[style]
+        config = {**LAYER_CONFIG, "architectures": [name], "draft_vocab_size": draft_vocab}
+    random = RandomTensors(seed)
+    random.matrix("fc", HIDDEN, num_states * target_hidden)
+    random.layer(prefix, 2 * HIDDEN)
+    random.norm(prefix + "hidden_norm")
+    random.norm("norm")
+    if own_head:
+        random.matrix("lm_head", draft_vocab, HIDDEN)
+    if own_embeddings:
+        random.matrix("embed_tokens", VOCAB, HIDDEN)
+    if qk_norm:
+        random.norm(prefix + "self_attn.q_norm", HEAD_DIM)
+        random.norm(prefix + "self_attn.k_norm", HEAD_DIM)
+    if fields.get("norm_before_fc"):
+        random.norm("input_norm", num_states * target_hidden)
+    if fields.get("fc_norm"):
+        for i in range(num_states):
+            random.norm(f"fc_norm.{i}", target_hidden)
+    if draft_vocab < VOCAB:
+        ids = torch.randperm(VOCAB, generator=random.generator)[:draft_vocab].sort().values
+        random.tensors["d2t"] = ids - torch.arange(draft_vocab)
+        random.tensors["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True)
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+    save_file(random.tensors, folder / "model.safetensors")
+    return folder
+
+
+def write_eagle1(folder: Path, bias: bool, seed: int = 7) -> Path:
+    """A random EAGLE-1 head, which has its target's lm_head."""
+    random = RandomTensors(seed)
+    random.matrix("fc", HIDDEN, 2 * HIDDEN, bias)
+    random.layer("layers.0.", HIDDEN)
+    del random.tensors["layers.0.input_layernorm.weight"]
+    random.matrix("embed_tokens", VOCAB, HIDDEN)
+    folder.mkdir()
+    config = {**LAYER_CONFIG, "architectures": ["EagleLlamaForCausalLM"], "bias": bias}
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(random.tensors, folder / "model.safetensors")
+    return folder
+
+
+def add_mtp(target: Path, seed: int = 6) -> Path:
+    """Make a folder of Qwen2 with the sizes above one of MiMo, with a head for drafts in it."""
+    config = json.loads((target / "config.json").read_text())
+    config |= {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
+    (target / "config.json").write_text(json.dumps(config))
+    random = RandomTensors(seed)
+    prefix = "model.mtp_layers.0."
+    random.layer(prefix, HIDDEN, qkv_bias=True)
+    for name in ("token_layernorm", "hidden_layernorm", "final_layernorm"):
+        random.norm(prefix + name)
+    random.matrix(prefix + "input_proj", HIDDEN, 2 * HIDDEN)
+    weights = load_file(target / "model.safetensors")
+    save_file({**weights, **random.tensors}, target / "model.safetensors")
+    return target
