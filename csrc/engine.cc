@@ -278,7 +278,7 @@ void EngineImpl::Step() {
 // afterwards, so that the model always has something to compute.
 void EngineImpl::Compute() {
   // A draft goes on from the last token, which must be known.
-  if (steps_.MustCollect() || speculation_.is_wanted()) steps_.CatchUp();
+  if (steps_.MustCollect() || speculation_.MustCollect()) steps_.CatchUp();
   if (Empty()) return;
   const bool was_in_flight = steps_.num_in_flight() > 0;
   jump_forward_.Run();
@@ -364,6 +364,7 @@ void EngineImpl::Reset() {
   std::vector<RequestStreamOutput> outputs = std::move(estate_->postproc_workspace.outputs);
   estate_->Reset();
   if (draft_model_ != nullptr) draft_model_->Clear();
+  speculation_.Clear();
   queue_->ResetCounters();
   estate_->postproc_workspace.outputs = std::move(outputs);
   Deliver();

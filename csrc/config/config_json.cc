@@ -116,7 +116,7 @@ void CheckSupported(const EngineConfig& config) {
   if (!IsSupported(config.speculative_mode)) {
     throw InvalidConfig("speculative_mode",
                         std::string("speculative_mode \"") + NameOf(config.speculative_mode) +
-                            "\" is not supported yet; use \"disable\", \"ngram\" or "
+                            "\" is not supported yet; use \"disable\", \"ngram\", \"suffix\" or "
                             "\"small_draft\"");
   }
   if (config.speculative_mode != SpeculativeMode::kDisable && config.spec_tree_width != 1) {

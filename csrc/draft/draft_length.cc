@@ -29,28 +29,27 @@ double StepCosts::Seconds(int64_t num_rows) const {
   return std::max(0.0, y_ / weight_ + SecondsPerRow() * more_rows);
 }
 
-double StepCosts::RowShare(int64_t num_rows) const {
-  const double seconds_per_row = SecondsPerRow();
-  const double seconds = Seconds(num_rows);
-  if (seconds_per_row <= 0) return 0;
-  return seconds <= seconds_per_row ? 1 : seconds_per_row / seconds;
+void AcceptanceRate::Update(bool is_right) {
+  const double gain = std::max(kLeastGain, 1.0 / (2 + num_updates_++));
+  rate_ += gain * ((is_right ? 1.0 : 0.0) - rate_);
 }
 
-int64_t AcceptanceRate::ChooseLength(double least_yield, int64_t max_length) {
-  least_yield = std::max(least_yield, kLeastYield);
+int64_t AcceptanceRate::ChooseLength(double cost, int64_t max_length) const {
   int64_t length = 0;
   double yield = rate_;
-  while (length < max_length && yield >= least_yield) {
-    yield *= rate_;
+  double tokens = 1;
+  double time = 1;
+  while (length < max_length && yield >= kLeastYield && yield * time >= cost * tokens) {
     ++length;
+    tokens += yield;
+    time += cost;
+    yield *= rate_;
   }
-  if (length > 0 || max_length <= 0) {
-    num_skipped_ = 0;
-    return length;
-  }
-  if (++num_skipped_ < kProbePeriod) return 0;
-  num_skipped_ = 0;
-  return 1;
+  return length;
+}
+
+void ProbeBudget::Earn(double seconds) {
+  seconds_ = std::min(seconds_ + kShare * seconds, kMaxSaved);
 }
 
 }  // namespace mlc_native

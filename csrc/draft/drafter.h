@@ -19,6 +19,8 @@ namespace mlc_native {
 // The most draft tokens of one sequence in one step.
 inline constexpr int64_t kMaxDraftLength = 10;
 
+class PastAnswers;
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -29,18 +31,22 @@ class Drafter {
   // An exception costs the sequence its draft of this step and nothing else.
   virtual void Propose(std::span<const int32_t> tokens, int64_t prompt_len, int64_t max_tokens,
                        std::vector<int32_t>* drafts) = 0;
+  // The sequence has ended with these tokens.
+  virtual void OnEnd(std::span<const int32_t> /*tokens*/, int64_t /*prompt_len*/) noexcept {}
 };
 
 // What a drafter is made from. The references outlive the drafter.
 struct DraftSource {
   const EngineConfig& engine;
   const GenerationConfig& request;
+  PastAnswers* past_answers = nullptr;  // null unless the mode is "suffix"
 };
 
 // One way to draft. Returns null when the settings do not ask for it.
 using MakeDrafter = std::unique_ptr<Drafter> (*)(const DraftSource&);
 
 std::unique_ptr<Drafter> MakeLookupDrafter(const DraftSource& source);      // lookup.cc
+std::unique_ptr<Drafter> MakeSuffixDrafter(const DraftSource& source);      // suffix.cc
 std::unique_ptr<Drafter> MakePredictionDrafter(const DraftSource& source);  // prediction.cc
 
 }  // namespace mlc_native

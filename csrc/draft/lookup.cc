@@ -14,13 +14,7 @@ class LookupDrafter final : public Drafter {
                std::vector<int32_t>* drafts) override {
     index_.Extend(tokens);
     const auto found = index_.Find(tokens, tokens, /*near=*/std::ssize(tokens));
-    if (!found) return;
-    const size_t begin = drafts->size();
-    for (auto from = static_cast<size_t>(*found); max_tokens > 0; ++from, --max_tokens) {
-      // A text that repeats itself goes on with its own guesses.
-      drafts->push_back(from < tokens.size() ? tokens[from]
-                                             : (*drafts)[begin + from - tokens.size()]);
-    }
+    if (found) GoOn(tokens, found->position, max_tokens, drafts);
   }
 
  private:

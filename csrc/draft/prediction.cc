@@ -39,9 +39,9 @@ class PredictionDrafter final : public Drafter {
     }
     num_seen_ = generated.size();
     if (follows_) return;
-    const std::optional<int64_t> found = index_.Find(text_, generated, cursor_);
+    const std::optional<TokenIndex::Match> found = index_.Find(text_, generated, cursor_);
     if (!found) return;
-    cursor_ = *found;
+    cursor_ = found->position;
     follows_ = true;
   }
 

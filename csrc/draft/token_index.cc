@@ -39,10 +39,11 @@ void TokenIndex::Extend(std::span<const int32_t> text) {
   for (; next_ < size; ++next_) File(text, next_);
 }
 
-std::optional<int64_t> TokenIndex::Find(std::span<const int32_t> text,
-                                        std::span<const int32_t> context, int64_t near) const {
+std::optional<TokenIndex::Match> TokenIndex::Find(std::span<const int32_t> text,
+                                                  std::span<const int32_t> context,
+                                                  int64_t near) const {
   if (std::ssize(context) < min_match_ || heads_.empty()) return std::nullopt;
-  std::optional<int64_t> best;
+  std::optional<Match> best;
   int64_t longest = min_match_ - 1;
   int64_t at = heads_[SlotOf(context)];
   for (int i = 0; i < kMaxCandidates && at >= 0; ++i) {
@@ -52,9 +53,9 @@ std::optional<int64_t> TokenIndex::Find(std::span<const int32_t> text,
            text[at - 1 - length] == context[context.size() - 1 - length]) {
       ++length;
     }
-    const bool is_nearer = best && std::abs(at - near) < std::abs(*best - near);
+    const bool is_nearer = best && std::abs(at - near) < std::abs(best->position - near);
     if (length > longest || (length == longest && is_nearer)) {
-      best = at;
+      best = {.position = at, .length = length};
       longest = length;
     }
     const int64_t next = previous_[static_cast<size_t>(at)];
@@ -62,6 +63,14 @@ std::optional<int64_t> TokenIndex::Find(std::span<const int32_t> text,
     at = next;
   }
   return best;
+}
+
+void GoOn(std::span<const int32_t> text, int64_t from, int64_t max_tokens,
+          std::vector<int32_t>* drafts) {
+  const size_t begin = drafts->size();
+  for (auto at = static_cast<size_t>(from); max_tokens > 0; ++at, --max_tokens) {
+    drafts->push_back(at < text.size() ? text[at] : (*drafts)[begin + at - text.size()]);
+  }
 }
 
 }  // namespace mlc_native

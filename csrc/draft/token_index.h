@@ -18,6 +18,10 @@ namespace mlc_native {
 class TokenIndex {
  public:
   static constexpr int kMaxCandidates = 16;
+  struct Match {
+    int64_t position = 0;  // behind it
+    int64_t length = 0;    // at most max_match
+  };
 
   // Requires: 1 <= min_match <= max_match.
   TokenIndex(int64_t min_match, int64_t max_match)
@@ -26,11 +30,11 @@ class TokenIndex {
   // Files the positions of `text` that are new since the last call.
   void Extend(std::span<const int32_t> text);
 
-  // Returns the position in `text` behind the longest match of the end of `context`, or nothing if
-  // fewer than min_match tokens match. Matches longer than max_match count as that long. Of equally
-  // long ones, the one nearest to position `near` is taken.
-  std::optional<int64_t> Find(std::span<const int32_t> text, std::span<const int32_t> context,
-                              int64_t near) const;
+  // Returns the longest match of the end of `context` in `text`, or nothing if fewer than min_match
+  // tokens match. Matches longer than max_match count as that long. Of equally long ones, the one
+  // nearest to position `near` is taken.
+  std::optional<Match> Find(std::span<const int32_t> text, std::span<const int32_t> context,
+                            int64_t near) const;
 
  private:
   // The place in heads_ of the positions behind these tokens, of which the last min_match count.
@@ -43,5 +47,10 @@ class TokenIndex {
   std::vector<int32_t> heads_;     // the latest position of each chain, or -1; a power of two
   std::vector<int32_t> previous_;  // [position] the one before it in its chain, or -1
 };
+
+// Appends the max_tokens tokens of `text` from a position on. A text that repeats itself goes on
+// with its own guesses.
+void GoOn(std::span<const int32_t> text, int64_t from, int64_t max_tokens,
+          std::vector<int32_t>* drafts);
 
 }  // namespace mlc_native

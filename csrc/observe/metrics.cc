@@ -57,6 +57,9 @@ void AddDrafts(const RequestUsage& usage, JsonWriter* json) {
   json->Add("num_drafts", usage.num_drafts)
       .Add("draft_tokens", usage.draft_tokens)
       .Add("accepted_draft_tokens", usage.accepted_draft_tokens);
+  json->Name("acceptance_histogram").BeginArray();
+  for (int64_t count : usage.acceptance_histogram) json->Put(count);
+  json->EndArray();
 }
 
 void WriteExtra(const RequestUsage& usage, JsonWriter* json) {
@@ -232,6 +235,13 @@ int64_t SpecDecodeMetrics::num_accepted_tokens() const {
   return std::accumulate(accept_count.begin(), accept_count.end(), int64_t{0}) - num_verified;
 }
 
+// Up to the longest that was accepted.
+std::vector<int64_t> RequestMetrics::AcceptanceHistogram() const {
+  std::vector<int64_t> counts(acceptance_histogram.begin(), acceptance_histogram.end());
+  while (!counts.empty() && counts.back() == 0) counts.pop_back();
+  return counts;
+}
+
 RequestUsage RequestMetrics::Usage() const {
   std::optional<int64_t> accepted_of_prediction;
   std::optional<int64_t> rejected_of_prediction;
@@ -252,6 +262,7 @@ RequestUsage RequestMetrics::Usage() const {
           .num_drafts = num_drafts,
           .draft_tokens = draft_tokens,
           .accepted_draft_tokens = accepted_draft_tokens,
+          .acceptance_histogram = AcceptanceHistogram(),
           .accepted_prediction_tokens = accepted_of_prediction,
           .rejected_prediction_tokens = rejected_of_prediction,
           .prefill_tokens_per_s = Rate(prefill_tokens, ttft_s()),

@@ -36,6 +36,9 @@ class Histogram {
   double sum_ = 0;
 };
 
+// Of one sequence in one step.
+inline constexpr int64_t kMaxDraftTokens = 10;
+
 struct RequestMetrics {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;  // of all answers, with the token that ended each
@@ -50,7 +53,8 @@ struct RequestMetrics {
   int64_t num_drafts = 0;             // steps of a sequence that verified draft tokens
   int64_t draft_tokens = 0;           // that those verified
   int64_t accepted_draft_tokens = 0;  // of those, the ones that became part of the answer
-  int64_t prediction_tokens = 0;      // draft tokens that came from the prediction
+  std::array<int64_t, kMaxDraftTokens + 1> acceptance_histogram = {};  // drafts by such tokens
+  int64_t prediction_tokens = 0;  // draft tokens that came from the prediction
   int64_t accepted_prediction_tokens = 0;
   int64_t prediction_len = -1;  // of the request's prediction, times its answers; -1 without one
   TimePoint add_time_point;
@@ -66,6 +70,9 @@ struct RequestMetrics {
   // Mean time between two tokens of a sequence: (finish - first token) / decode steps.
   double inter_token_latency_s() const;
   RequestUsage Usage() const;
+
+ private:
+  std::vector<int64_t> AcceptanceHistogram() const;
 };
 
 // {"prompt_tokens", "completion_tokens", "total_tokens", "extra": {...}}. "extra" has the other

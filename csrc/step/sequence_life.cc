@@ -126,6 +126,7 @@ bool DropPrefillProgress(StepContext& context) {
 void FinishEntry(StepContext& context, RequestStateEntry& leaf, FinishReason reason) {
   leaf.finish_reason = reason;
   leaf.status = RequestStateStatus::kFinished;
+  if (leaf.drafts != nullptr) leaf.drafts->OnEnd(leaf.tokens, leaf.rstate->request->prompt_len());
   leaf.drafts.reset();
   ReleaseSequence(context, leaf);
   context.state.running_rsentries_changed = true;

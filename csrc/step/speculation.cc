@@ -17,7 +17,25 @@ bool IsAmong(int32_t value, const std::vector<int32_t>& values) {
   return std::ranges::find(values, value) != values.end();
 }
 
+static_assert(kMaxDraftLength == kMaxDraftTokens);
+
+// That run ahead after guesses have paid nowhere.
+constexpr int kStepsWithout = 7;
+
 }  // namespace
+
+Speculation::Speculation(StepContext& context, const EngineConfig& config,
+                         DrafterFactory make_extra)
+    : context_(context), config_(config), make_extra_(std::move(make_extra)) {
+  if (config.speculative_mode == SpeculativeMode::kSuffix) {
+    past_answers_ =
+        std::make_unique<PastAnswers>(config.suffix_cache_bytes, config.prompt_lookup_min);
+  }
+}
+
+void Speculation::Clear() {
+  if (past_answers_ != nullptr) past_answers_->Clear();
+}
 
 bool Speculation::IsWantedFor(const Request& request) const {
   if (context_.model.metadata().rows_depend_on_step) return false;
@@ -26,10 +44,15 @@ bool Speculation::IsWantedFor(const Request& request) const {
          ((make_extra_ || context_.draft_model != nullptr) && generation.speculative);
 }
 
-bool Speculation::is_wanted() const { return context_.state.num_drafting_requests > 0; }
+bool Speculation::MustCollect() {
+  if (context_.state.num_drafting_requests == 0) return false;
+  if (num_steps_without_ == 0) return true;
+  --num_steps_without_;
+  return false;
+}
 
 void Speculation::AddDrafts(StepPlan* plan) {
-  if (!is_wanted()) return;
+  if (context_.state.num_drafting_requests == 0) return;
   Leftover left = LeftBy(*plan);
   if (left.rows <= 0) return;
   Propose(*plan, left);
@@ -66,18 +89,21 @@ Speculation::Leftover Speculation::LeftBy(const StepPlan& plan) const {
     num_decoding += slice.is_decode ? 1 : 0;
   }
   // The model has room for the logits of one row per sequence and of max_num_scored others.
-  return {.rows = std::min(context_.limits.prefill_chunk_size - plan.num_rows,
-                           context_.limits.max_num_scored - num_scored),
-          .pages = FreePages(plan),
-          .least_yield = LeastYield(plan.num_rows, num_decoding)};
+  Leftover left{.rows = std::min(context_.limits.prefill_chunk_size - plan.num_rows,
+                                 context_.limits.max_num_scored - num_scored),
+                .pages = FreePages(plan),
+                .num_decoding = num_decoding};
+  AddCosts(plan.num_rows, &left);
+  return left;
 }
 
-double Speculation::LeastYield(int64_t num_rows, int64_t num_decoding) const {
+void Speculation::AddCosts(int64_t num_rows, Leftover* left) const {
   const StepCosts& costs = context_.state.step_costs;
-  const double verifying = costs.RowShare(num_rows) * static_cast<double>(num_decoding);
-  // The sequences share the forwards of the draft model.
   const double seconds = costs.Seconds(num_rows);
-  return verifying + (seconds > 0 ? draft_costs_.Seconds(num_decoding) / seconds : 0);
+  if (seconds <= 0) return;
+  left->cost = costs.SecondsPerRow() * static_cast<double>(left->num_decoding) / seconds;
+  // The sequences share the forwards of the draft model.
+  left->model_cost = left->cost + draft_costs_.Seconds(left->num_decoding) / seconds;
 }
 
 int64_t Speculation::FreePages(const StepPlan& plan) const {
@@ -101,15 +127,48 @@ int64_t Speculation::NumExtraPages(const RequestStateEntry& entry, int64_t num_d
 
 void Speculation::Propose(const StepPlan& plan, const Leftover& left) {
   wishes_.clear();
+  probe_.reset();
+  expected_yield_ = 0;
+  is_length_fixed_ = false;
+  bool is_any_known = false;
+  bool is_any_asked = false;
   for (const PlannedSlice& slice : plan.slices) {
     if (!TakesDrafts(slice)) continue;
+    is_any_known = true;
     try {
       Propose(*slice.entry, left);
     } catch (const std::exception&) {  // of a drafter, or no memory
       ++context_.state.metrics.spec_decode.num_failures;
     }
+    is_any_asked |= slice.entry->drafts != nullptr && !slice.entry->drafts->proposal().empty();
   }
-  if (!wishes_.empty()) AskDraftModel();
+  if (context_.draft_model != nullptr) AskDraftModelIfItPays(left);
+  is_any_asked |= !wishes_.empty();
+  if (is_any_known) num_steps_without_ = is_any_asked ? 0 : kStepsWithout;
+}
+
+void Speculation::AskDraftModelIfItPays(const Leftover& left) {
+  const TimePoint start = context_.now();
+  probe_budget_.Earn(std::chrono::duration<double>(start - last_time_).count());
+  last_time_ = start;
+  if (!wishes_.empty() && DraftModelPays(left)) return AskDraftModel();
+  wishes_.clear();
+  if (!probe_ || !probe_budget_.MayProbe()) return;
+  wishes_.push_back(*probe_);
+  AskDraftModel();
+  const double verifying = context_.state.step_costs.SecondsPerRow();
+  probe_budget_.Spend(verifying + std::chrono::duration<double>(context_.now() - start).count());
+}
+
+// A forward of the draft model for few sequences may take as long as one for all of them.
+bool Speculation::DraftModelPays(const Leftover& left) const {
+  if (is_length_fixed_) return true;
+  const StepCosts& costs = context_.state.step_costs;
+  const int64_t num_asked = std::ssize(wishes_);
+  const double seconds =
+      draft_costs_.Seconds(num_asked) + costs.SecondsPerRow() * static_cast<double>(num_asked);
+  const double tokens_without = static_cast<double>(left.num_decoding);
+  return expected_yield_ * costs.Seconds(left.num_decoding) >= seconds * tokens_without;
 }
 
 void Speculation::AskDraftModel() {
@@ -145,32 +204,43 @@ int64_t Speculation::NumTaken(const RequestStateEntry& entry, const Leftover& le
   return num_drafts;
 }
 
-void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
-  if (entry.drafts == nullptr) {
-    const DraftSource source{.engine = config_, .request = entry.rstate->config()};
-    entry.drafts =
-        std::make_unique<SequenceDrafts>(source, make_extra_ ? make_extra_(source) : nullptr);
-  }
-  std::vector<int32_t>& proposal = entry.drafts->proposal();
-  const int64_t max_length = MaxLength(entry, left);
-  if (max_length <= 0) return proposal.clear();
-  entry.drafts->Propose(entry.tokens, entry.rstate->request->prompt_len(), max_length);
-  if (std::ssize(proposal) > max_length) proposal.resize(static_cast<size_t>(max_length));
-  if (!proposal.empty() || context_.draft_model == nullptr) return;
-  wishes_.push_back({.sequence_id = entry.mstate.internal_id,
-                     .space = entry.rstate->config().cache_salt,
-                     .tokens = entry.tokens,
-                     .max_tokens = max_length,
-                     .drafts = &proposal});
+SequenceDrafts& Speculation::DraftsOf(RequestStateEntry& entry) {
+  if (entry.drafts != nullptr) return *entry.drafts;
+  const DraftSource source{
+      .engine = config_, .request = entry.rstate->config(), .past_answers = past_answers_.get()};
+  std::vector<std::unique_ptr<Drafter>> extra;
+  if (make_extra_) extra.push_back(make_extra_(source));
+  entry.drafts = std::make_unique<SequenceDrafts>(source, std::move(extra), &model_rate_);
+  return *entry.drafts;
 }
 
-int64_t Speculation::MaxLength(RequestStateEntry& entry, const Leftover& left) const {
+void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
+  SequenceDrafts& drafts = DraftsOf(entry);
+  DraftLimits limits = LimitsOf(entry, left);
+  if (limits.max_length <= 0) return drafts.proposal().clear();
+  drafts.Propose(entry.tokens, entry.rstate->request->prompt_len(), limits);
+  if (!drafts.proposal().empty() || context_.draft_model == nullptr) return;
+  limits.cost = left.model_cost;
+  const int64_t length = drafts.ChooseModelLength(limits);
+  DraftModel::Wish wish{.sequence_id = entry.mstate.internal_id,
+                        .space = entry.rstate->config().cache_salt,
+                        .tokens = entry.tokens,
+                        .max_tokens = 1,
+                        .drafts = &drafts.proposal()};
+  if (!probe_) probe_ = wish;
+  if (length == 0) return;
+  wish.max_tokens = length;
+  wishes_.push_back(wish);
+  expected_yield_ += drafts.model_acceptance();
+  is_length_fixed_ |= limits.length > 0;
+}
+
+DraftLimits Speculation::LimitsOf(const RequestStateEntry& entry, const Leftover& left) const {
   const int64_t of_engine = config_.spec_draft_length;
-  int64_t length = entry.rstate->config().spec_draft_length.value_or(of_engine);
-  int64_t max_length = std::min({left.rows, entry.RoomBeforeDraw(context_.max_sequence_length),
-                                 of_engine > 0 ? of_engine : kMaxDraftLength});
-  if (length > 0) return std::min(length, max_length);
-  return entry.drafts->acceptance().ChooseLength(left.least_yield, max_length);
+  return {.max_length = std::min({left.rows, entry.RoomBeforeDraw(context_.max_sequence_length),
+                                  of_engine > 0 ? of_engine : kMaxDraftLength}),
+          .length = entry.rstate->config().spec_draft_length.value_or(of_engine),
+          .cost = left.cost};
 }
 
 // Draft tokens up to the first that cannot come or that has nothing behind it.

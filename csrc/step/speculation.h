@@ -5,17 +5,21 @@
 // nothing else asks for. So they never delay, preempt or refuse anything, and what is not accepted
 // goes back with the step. A draft ends in front of the first token that would end the answer or
 // that its grammar refuses. The drafters of a sequence are asked first, then the draft model for
-// all sequences that have no draft yet. Owned by the engine; engine's thread only.
+// all sequences that have no draft yet, if its guesses pay for all of them together. Owned by the
+// engine; engine's thread only.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "draft/draft_length.h"
 #include "draft/drafter.h"
+#include "draft/past_answers.h"
+#include "draft/sequence_drafts.h"
 #include "step/draft_model.h"
 #include "step/step_context.h"
 
@@ -31,34 +35,44 @@ class Speculation {
   using DrafterFactory = std::function<std::unique_ptr<Drafter>(const DraftSource&)>;
 
   // make_extra, which may be empty, makes one more drafter for each sequence.
-  Speculation(StepContext& context, const EngineConfig& config, DrafterFactory make_extra)
-      : context_(context), config_(config), make_extra_(std::move(make_extra)) {}
+  Speculation(StepContext& context, const EngineConfig& config, DrafterFactory make_extra);
 
   bool IsWantedFor(const Request& request) const;
-  // A live request may have draft tokens.
-  bool is_wanted() const;
-  // Requires: no step is in flight, if is_wanted().
+  // The next draft goes on from tokens that must be known. False for a few steps after guesses have
+  // paid nowhere, so that steps may run ahead.
+  bool MustCollect();
+  // Sequences whose last token is not known get no draft.
   void AddDrafts(StepPlan* plan);
+  // Forgets past answers.
+  void Clear();
 
  private:
   // What a step has left over.
   struct Leftover {
     int64_t rows = 0;
     int64_t pages = 0;
-    double least_yield = 0;  // tokens that a further row has to yield on average
+    int64_t num_decoding = 0;  // sequences
+    // The shares of the time of the step that a guess of each decoding sequence adds: if it is
+    // there for nothing, and if the draft model makes it for all of them.
+    double cost = 0;
+    double model_cost = 0;
   };
 
   Leftover LeftBy(const StepPlan& plan) const;
-  double LeastYield(int64_t num_rows, int64_t num_decoding) const;
+  void AddCosts(int64_t num_rows, Leftover* left) const;
   int64_t FreePages(const StepPlan& plan) const;
   static bool TakesDrafts(const PlannedSlice& slice);
   // Makes the proposals of the entries of a plan.
   void Propose(const StepPlan& plan, const Leftover& left);
   void Propose(RequestStateEntry& entry, const Leftover& left);
+  SequenceDrafts& DraftsOf(RequestStateEntry& entry);
+  // Asks the draft model what pays, or for a guess that shows whether it would.
+  void AskDraftModelIfItPays(const Leftover& left);
+  bool DraftModelPays(const Leftover& left) const;
   void AskDraftModel();
   // Returns how many tokens of the entry's proposal its slice takes.
   int64_t NumTaken(const RequestStateEntry& entry, const Leftover& left);
-  int64_t MaxLength(RequestStateEntry& entry, const Leftover& left) const;
+  DraftLimits LimitsOf(const RequestStateEntry& entry, const Leftover& left) const;
   int64_t NumAllowed(const RequestStateEntry& entry, const std::vector<int32_t>& drafts) const;
   bool MayBeDrafted(const RequestStateEntry& entry, int32_t token_id) const;
   int64_t NumExtraPages(const RequestStateEntry& entry, int64_t num_drafts) const;
@@ -66,8 +80,18 @@ class Speculation {
   StepContext& context_;
   const EngineConfig& config_;
   const DrafterFactory make_extra_;
-  std::vector<DraftModel::Wish> wishes_;  // of the plan
-  StepCosts draft_costs_;                 // of the forwards of the draft model
+  std::unique_ptr<PastAnswers> past_answers_;  // of the mode "suffix"
+  int num_steps_without_ = 0;                  // that may run ahead
+
+  // The wishes of the plan: guesses that pay, and one that is to show whether they would.
+  std::vector<DraftModel::Wish> wishes_;
+  std::optional<DraftModel::Wish> probe_;
+  double expected_yield_ = 0;     // tokens of the first guesses of wishes_
+  bool is_length_fixed_ = false;  // of a wish
+  StepCosts draft_costs_;         // of the forwards of the draft model
+  AcceptanceRate model_rate_;
+  ProbeBudget probe_budget_;
+  TimePoint last_time_;
 };
 
 }  // namespace mlc_native

@@ -152,6 +152,7 @@ void StepPipeline::CountDrafts(const PlannedSlice& slice) {
   const int64_t num_drafts = slice.num_drawn - 1;
   RequestMetrics& metrics = slice.entry->rstate->metrics;
   ++metrics.num_drafts;
+  ++metrics.acceptance_histogram[0];
   metrics.draft_tokens += num_drafts;
   const bool is_prediction = slice.entry->drafts != nullptr && slice.entry->drafts->is_prediction();
   if (is_prediction) metrics.prediction_tokens += num_drafts;
@@ -163,10 +164,12 @@ void StepPipeline::CountVerified(const StepBatch::Row& row, int32_t token_id) {
   SpecDecodeMetrics& spec_decode = context_.state.metrics.spec_decode;
   if (row.num_drafts == 0) spec_decode.Accepted(0);
   SequenceDrafts* const drafts = row.entry->drafts.get();
-  if (drafts != nullptr) drafts->acceptance().Update(is_right);
+  if (drafts != nullptr) drafts->Verified(is_right);
   if (!is_right) return;
   RequestMetrics& metrics = row.entry->rstate->metrics;
   ++metrics.accepted_draft_tokens;
+  --metrics.acceptance_histogram[row.num_drafts];
+  ++metrics.acceptance_histogram[row.num_drafts + 1];
   if (drafts != nullptr && drafts->is_prediction()) ++metrics.accepted_prediction_tokens;
   spec_decode.Accepted(row.num_drafts + 1);
 }

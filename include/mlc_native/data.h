@@ -101,6 +101,7 @@ struct RequestUsage {
   int64_t num_drafts = 0;             // steps of a sequence that verified draft tokens
   int64_t draft_tokens = 0;           // that those verified
   int64_t accepted_draft_tokens = 0;  // of those, the ones that became part of the answer
+  std::vector<int64_t> acceptance_histogram = {};  // [k]: drafts of which k tokens did
   // Of GenerationConfig::prediction, if it was given: the draft tokens that became part of the
   // answer, and those that did not.
   std::optional<int64_t> accepted_prediction_tokens = {};

@@ -2,12 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "draft/draft_length.h"
 #include "draft/drafter.h"
+#include "draft/past_answers.h"
 #include "draft/sequence_drafts.h"
 #include "draft/token_index.h"
 
@@ -41,8 +44,9 @@ TEST(TokenIndex, FindsOnlyWhatMatchesInATextThatLosesTokens) {
       const auto found = index.Find(text, text, std::ssize(text));
       if (!found) continue;
       ++num_found;
-      ASSERT_LT(*found, std::ssize(text));
-      ASSERT_GE(MatchAt(text, *found, text, max_match), min_match);
+      ASSERT_LT(found->position, std::ssize(text));
+      ASSERT_GE(found->length, min_match);
+      ASSERT_EQ(MatchAt(text, found->position, text, max_match), found->length);
     }
   }
   EXPECT_GT(num_found, 1000);
@@ -56,7 +60,9 @@ TEST(TokenIndex, MissesNoMatchOfATextThatOnlyGrows) {
     text.push_back(100 + 3 * i);
     text.push_back(101 + 3 * i);
     index.Extend(text);
-    EXPECT_EQ(index.Find(text, text, 0), 102 + 3 * i);
+    const auto found = index.Find(text, text, 0);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->position, 102 + 3 * i);
   }
 }
 
@@ -65,15 +71,117 @@ TEST(TokenIndex, TakesTheNearestOfEquallyLongMatches) {
   TokenIndex index(2, 4);
   index.Extend(text);
   const Tokens context = {5, 7, 8};
-  EXPECT_EQ(index.Find(text, context, 0), 2);
-  EXPECT_EQ(index.Find(text, context, 5), 5);
-  EXPECT_EQ(index.Find(text, context, 9), 8);
-  EXPECT_EQ(index.Find(text, Tokens{8, 7}, 0), std::nullopt);
-  EXPECT_EQ(index.Find(text, Tokens{7}, 0), std::nullopt);
+  for (const auto& [near, position] : {std::pair(0, 2), std::pair(5, 5), std::pair(9, 8)}) {
+    const auto found = index.Find(text, context, near);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->position, position);
+  }
+  EXPECT_FALSE(index.Find(text, Tokens{8, 7}, 0).has_value());
+  EXPECT_FALSE(index.Find(text, Tokens{7}, 0).has_value());
 }
 
+// ---- Past answers
+
+constexpr int64_t kSpace = 77;
+
+Tokens GoOnFrom(const PastAnswers& past, const Tokens& context, int64_t max_tokens = 10,
+                int64_t space = kSpace, int64_t min_length = 1) {
+  Tokens drafts;
+  past.Find(space, context, min_length, max_tokens, &drafts);
+  return drafts;
+}
+
+TEST(PastAnswers, GoOnAsMostOfThemDid) {
+  PastAnswers past(PastAnswers::kMinBytes, 2);
+  past.Add(kSpace, Tokens{1, 2, 3, 4, 5, 6, 7}, 1);
+  EXPECT_EQ(GoOnFrom(past, {9, 3, 4}), Tokens({5, 6})) << "as many as match";
+  EXPECT_EQ(GoOnFrom(past, {9, 3, 4}, 1), Tokens({5}));
+  EXPECT_EQ(GoOnFrom(past, {2, 3, 4}), Tokens({5, 6, 7})) << "up to the end of the answer";
+  EXPECT_EQ(GoOnFrom(past, {2, 3, 4}, 10, kSpace, 4), Tokens()) << "a longer match is known";
+  EXPECT_EQ(GoOnFrom(past, {1, 2}), Tokens({3, 4})) << "the prompt counts as what was before";
+  EXPECT_EQ(GoOnFrom(past, {6, 7}), Tokens());
+  EXPECT_EQ(GoOnFrom(past, {4}), Tokens());
+  past.Add(kSpace, Tokens{0, 2, 3, 4, 8, 8}, 1);
+  EXPECT_EQ(GoOnFrom(past, {2, 3, 4}), Tokens({8, 8})) << "the latest of two";
+  past.Add(kSpace, Tokens{0, 2, 3, 4, 5, 9, 9}, 1);
+  EXPECT_EQ(GoOnFrom(past, {2, 3, 4}), Tokens({5, 9, 9})) << "the one that was said more often";
+}
+
+TEST(PastAnswers, StopWhereTheyDisagree) {
+  PastAnswers past(1 << 16, 2);
+  for (int32_t i = 0; i < 15; ++i) past.Add(kSpace, Tokens{0, 1, 2, 3, 100 + i, 200 + i}, 1);
+  EXPECT_EQ(GoOnFrom(past, {0, 1, 2, 3}), Tokens()) << "one of fifteen";
+  EXPECT_EQ(GoOnFrom(past, {0, 1, 2}), Tokens({3}));
+}
+
+TEST(PastAnswers, BelongToTheirSpace) {
+  PastAnswers past(1 << 16, 2);
+  past.Add(1, Tokens{5, 6, 7, 8}, 1);
+  past.Add(2, Tokens{5, 6, 9, 9}, 1);
+  EXPECT_EQ(GoOnFrom(past, {5, 6}, 10, 1), Tokens({7, 8}));
+  EXPECT_EQ(GoOnFrom(past, {5, 6}, 10, 2), Tokens({9, 9}));
+  EXPECT_EQ(GoOnFrom(past, {5, 6}, 10, 3), Tokens());
+  // Neither does an answer of another space go on behind the end of one.
+  EXPECT_EQ(GoOnFrom(past, {7, 8}, 10, 1), Tokens());
+}
+
+// Every bound of the ring is passed many times. What is found was said behind the same tokens in
+// the same space, and what was said last is found.
+TEST(PastAnswers, ForgetTheOldestAndKeepWithinTheirMemory) {
+  constexpr int64_t kBytes = 1 << 14;
+  PastAnswers past(kBytes, 2);
+  const int64_t num_bytes = past.max_bytes();
+  EXPECT_LE(num_bytes, kBytes);
+  std::mt19937 random(3);
+  std::vector<std::pair<int64_t, Tokens>> said;
+  int64_t num_found = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const int64_t space = random() % 3;
+    Tokens tokens(1 + random() % (round % 50 == 0 ? 3000 : 60));
+    for (int32_t& token : tokens) token = static_cast<int32_t>(random() % (round % 2 ? 4 : 900));
+    const auto prompt_len = static_cast<int64_t>(random() % tokens.size());
+    past.Add(space, tokens, prompt_len);
+    said.emplace_back(space, tokens);
+    const auto& [other_space, other] =
+        said[said.size() - 1 - random() % std::min<size_t>(said.size(), 20)];
+    const auto length = static_cast<int64_t>(2 + random() % 5);
+    if (std::ssize(other) <= length) continue;
+    const auto from = static_cast<int64_t>(random() % (other.size() - length));
+    const Tokens context(other.begin() + from, other.begin() + from + length);
+    const Tokens found = GoOnFrom(past, context, 5, other_space, 2);
+    if (found.empty()) continue;
+    ++num_found;
+    const auto was_said = [&](const auto& answer) {
+      const auto& [its_space, text] = answer;
+      Tokens wanted(context.end() - 2, context.end());
+      wanted.push_back(found.front());
+      return its_space == other_space && !std::ranges::search(text, wanted).empty();
+    };
+    ASSERT_TRUE(std::ranges::any_of(said, was_said));
+  }
+  EXPECT_GT(num_found, 500);
+  EXPECT_EQ(past.max_bytes(), num_bytes);
+  past.Clear();
+  EXPECT_EQ(past.num_tokens(), 0);
+  past.Add(kSpace, Tokens{1, 2, 3}, 1);
+  EXPECT_EQ(GoOnFrom(past, {1, 2}), Tokens({3}));
+}
+
+// However often the same has been said, a search looks at few places.
+TEST(PastAnswers, AreSearchedInBoundedTime) {
+  PastAnswers past(1 << 24, 2);
+  const Tokens same(1000, 7);
+  for (int i = 0; i < 500; ++i) past.Add(kSpace, same, 1);
+  // 10,000 searches that looked at all of the 500,000 places would take minutes.
+  int64_t num_guesses = 0;
+  for (int i = 0; i < 10000; ++i) num_guesses += std::ssize(GoOnFrom(past, same, 4));
+  EXPECT_EQ(num_guesses, 40000);
+}
+
+// ---- Drafters
+
 Tokens Guess(SequenceDrafts& drafts, const Tokens& tokens, int64_t prompt_len, int64_t max_tokens) {
-  drafts.Propose(tokens, prompt_len, max_tokens);
+  drafts.Propose(tokens, prompt_len, {.max_length = max_tokens, .length = max_tokens});
   return drafts.proposal();
 }
 
@@ -81,7 +189,8 @@ TEST(Lookup, GoesOnAsBefore) {
   EngineConfig engine;
   engine.speculative_mode = SpeculativeMode::kNGram;
   const GenerationConfig request;
-  SequenceDrafts drafts({.engine = engine, .request = request}, nullptr);
+  AcceptanceRate model_rate;
+  SequenceDrafts drafts({.engine = engine, .request = request}, {}, &model_rate);
   EXPECT_EQ(Guess(drafts, {1, 2, 3, 4, 1, 2}, 6, 2), Tokens({3, 4}));
   EXPECT_EQ(Guess(drafts, {1, 2, 3, 4, 1, 2, 9}, 6, 2), Tokens());
   // A text that repeats itself, for longer than it is.
@@ -89,11 +198,68 @@ TEST(Lookup, GoesOnAsBefore) {
   EXPECT_FALSE(drafts.is_prediction());
 }
 
+TEST(Suffix, TakesTheLongestMatchAndThenItsOwnSequence) {
+  EngineConfig engine;
+  engine.speculative_mode = SpeculativeMode::kSuffix;
+  GenerationConfig request;
+  request.cache_salt = 5;
+  PastAnswers past(PastAnswers::kMinBytes, engine.prompt_lookup_min);
+  AcceptanceRate model_rate;
+  const DraftSource source{.engine = engine, .request = request, .past_answers = &past};
+  SequenceDrafts first(source, {}, &model_rate);
+  EXPECT_EQ(Guess(first, {1, 2, 3, 4, 1, 2}, 6, 9), Tokens({3, 4}));
+  first.OnEnd(Tokens{9, 1, 2, 3, 5, 6, 7}, 1);
+  SequenceDrafts second(source, {}, &model_rate);
+  EXPECT_EQ(Guess(second, {1, 2, 3}, 2, 9), Tokens({5, 6, 7}));
+  EXPECT_EQ(Guess(second, {8, 2, 3, 8, 8, 2, 3}, 2, 9), Tokens({8, 8, 2}));
+  EXPECT_EQ(Guess(second, {2, 3, 8, 9, 1, 2, 3}, 2, 9), Tokens({5, 6, 7})) << "it is longer";
+  SequenceDrafts third(source, {}, &model_rate);
+  EXPECT_EQ(Guess(third, {2, 3, 8, 8, 2, 3}, 2, 9), Tokens({8, 8})) << "it is as long";
+  request.cache_salt = 6;
+  SequenceDrafts other(source, {}, &model_rate);
+  EXPECT_EQ(Guess(other, {1, 2, 3}, 2, 9), Tokens());
+}
+
+// Guesses that do not pay are compared with what comes, so that it is noticed when they would pay.
+TEST(SequenceDrafts, WatchWhatTheyWouldHaveGuessed) {
+  EngineConfig engine;
+  engine.speculative_mode = SpeculativeMode::kNGram;
+  const GenerationConfig request;
+  AcceptanceRate model_rate;
+  SequenceDrafts drafts({.engine = engine, .request = request}, {}, &model_rate);
+  const DraftLimits limits{.max_length = 4, .cost = 0.3};
+  const auto num_guessed = [&](const Tokens& tokens) {
+    drafts.Propose(tokens, 1, limits);
+    const int64_t length = std::ssize(drafts.proposal());
+    if (length > 0) drafts.Verified(false);
+    return length;
+  };
+  Tokens tokens = {1, 2};
+  int64_t num_tried = 0;
+  for (int32_t i = 0; i < 20; ++i) {
+    tokens.insert(tokens.end(), {1, 2});
+    num_tried += num_guessed(tokens) > 0 ? 1 : 0;
+    tokens.push_back(100 + i);  // never what was guessed
+  }
+  EXPECT_LT(num_tried, 5);
+  EXPECT_GE(num_tried, 1);
+  tokens.insert(tokens.end(), {1, 2});
+  EXPECT_EQ(num_guessed(tokens), 0);
+  for (int i = 0; i < 8; ++i) {
+    tokens.insert(tokens.end(), {3, 4, 1, 2});
+    drafts.Propose(tokens, 1, limits);
+    if (!drafts.proposal().empty()) break;
+    drafts.Propose(tokens, 1, limits);
+  }
+  EXPECT_GT(std::ssize(drafts.proposal()), 0);
+}
+
 TEST(Prediction, IsFollowedAndFoundAgain) {
   const EngineConfig engine;
   GenerationConfig request;
   request.prediction = {10, 11, 12, 13, 14, 15, 16, 17};
-  SequenceDrafts drafts({.engine = engine, .request = request}, nullptr);
+  AcceptanceRate model_rate;
+  SequenceDrafts drafts({.engine = engine, .request = request}, {}, &model_rate);
   Tokens tokens = {1, 2};
   EXPECT_EQ(Guess(drafts, tokens, 2, 3), Tokens({10, 11, 12}));
   EXPECT_TRUE(drafts.is_prediction());
@@ -109,28 +275,74 @@ TEST(Prediction, IsFollowedAndFoundAgain) {
   EXPECT_EQ(Guess(drafts, tokens, 2, 1), Tokens({10}));
 }
 
+// ---- Lengths
+
 TEST(StepCosts, AreALineOverTheRows) {
   StepCosts costs;
-  EXPECT_EQ(costs.RowShare(1), 0);
+  EXPECT_EQ(costs.SecondsPerRow(), 0);
   for (int i = 0; i < 100; ++i) costs.Observe(4, 0.010);
-  EXPECT_EQ(costs.RowShare(4), 0) << "a price that is not known is tried";
+  EXPECT_EQ(costs.SecondsPerRow(), 0) << "a price that is not known is tried";
+  EXPECT_NEAR(costs.Seconds(9), 0.010, 1e-9);
   for (int i = 0; i < 100; ++i) costs.Observe(1 + i % 8, 0.008 + 0.0005 * (1 + i % 8));
-  EXPECT_NEAR(costs.RowShare(4), 0.05, 0.001);
-  EXPECT_NEAR(costs.RowShare(84), 0.01, 0.001);
+  EXPECT_NEAR(costs.SecondsPerRow(), 0.0005, 0.00001);
+  EXPECT_NEAR(costs.Seconds(84), 0.050, 0.001);
+}
+
+AcceptanceRate RateOf(bool first, bool second) {
+  AcceptanceRate rate;
+  for (int i = 0; i < 50; ++i) rate.Update(i % 2 == 0 ? first : second);
+  return rate;
 }
 
 TEST(AcceptanceRate, ChoosesLongDraftsWhileTheyAreRight) {
-  AcceptanceRate acceptance;
-  for (int i = 0; i < 50; ++i) acceptance.Update(true);
-  EXPECT_EQ(acceptance.ChooseLength(0.5, 10), 10);
-  EXPECT_EQ(acceptance.ChooseLength(0.5, 4), 4);
-  EXPECT_EQ(acceptance.ChooseLength(1.5, 10), 0);
-  for (int i = 0; i < 50; ++i) acceptance.Update(i % 2 == 1);
-  EXPECT_EQ(acceptance.ChooseLength(0.2, 10), 2);
-  for (int i = 0; i < 50; ++i) acceptance.Update(false);
-  int64_t num_tried = 0;
-  for (int i = 0; i < 80; ++i) num_tried += acceptance.ChooseLength(0, 10);
-  EXPECT_EQ(num_tried, 10) << "now and then";
+  const AcceptanceRate right = RateOf(true, true);
+  EXPECT_EQ(right.ChooseLength(0.5, 10), 10);
+  EXPECT_EQ(right.ChooseLength(0.5, 4), 4);
+  EXPECT_EQ(right.ChooseLength(1.5, 10), 0);
+  const AcceptanceRate half = RateOf(false, true);
+  EXPECT_EQ(half.ChooseLength(0, 10), 5) << "whatever it costs, one of twenty is too few";
+  EXPECT_EQ(half.ChooseLength(0.7, 10), 0);
+  const AcceptanceRate wrong = RateOf(false, false);
+  EXPECT_EQ(wrong.ChooseLength(0, 10), 0);
+}
+
+// The chosen length is the one with the most tokens in the time.
+TEST(AcceptanceRate, ChoosesTheFastestLength) {
+  for (const double rate : {0.3, 0.5, 0.7, 0.8, 0.9}) {
+    for (const double cost : {0.05, 0.1, 0.2, 0.4, 0.6}) {
+      const auto speed = [&](int64_t length) {
+        double tokens = 1;
+        for (int64_t i = 1; i <= length; ++i) tokens += std::pow(rate, i);
+        return tokens / (1 + cost * static_cast<double>(length));
+      };
+      const int64_t chosen = AcceptanceRate(rate).ChooseLength(cost, 10);
+      for (int64_t length = 0; length <= 10; ++length) {
+        if (std::pow(rate, length) < 0.05) break;
+        EXPECT_GE(speed(chosen), speed(length) - 1e-9) << rate << ' ' << cost << ' ' << length;
+      }
+    }
+  }
+}
+
+TEST(AcceptanceRate, ForgetsInFavourOfOthers) {
+  AcceptanceRate rate = RateOf(false, false);
+  for (int i = 0; i < 30; ++i) rate.Approach(0.9);
+  EXPECT_GT(rate.rate(), 0.3);
+}
+
+TEST(ProbeBudget, IsAHundredthOfTheTime) {
+  ProbeBudget budget;
+  EXPECT_TRUE(budget.MayProbe());
+  double seconds = 0;
+  double probing = 0;
+  for (int step = 0; step < 10000; ++step) {
+    budget.Earn(0.02);
+    seconds += 0.02;
+    if (!budget.MayProbe()) continue;
+    budget.Spend(0.1);
+    probing += 0.1;
+  }
+  EXPECT_NEAR(probing / seconds, 0.01, 0.002);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "mlc_native/tokenizer.h"
 #include "testing/adversarial_drafter.h"
 #include "testing/test_engine.h"
+#include "testing/virtual_clock.h"
 
 namespace mlc_native::testing {
 namespace {
@@ -41,7 +42,7 @@ FakeModelOptions Model() {
   return model;
 }
 
-enum class Drafts { kNone, kLookup, kModel, kAdversarial };
+enum class Drafts { kNone, kLookup, kSuffix, kModel, kAdversarial };
 
 struct Settings {
   Drafts drafts = Drafts::kNone;
@@ -100,6 +101,7 @@ TestEngineSetup MakeSetup(const Settings& settings) {
   setup.eos_token_ids = {kEos};
   setup.token_table = Letters();
   if (settings.drafts == Drafts::kLookup) setup.speculative_mode = SpeculativeMode::kNGram;
+  if (settings.drafts == Drafts::kSuffix) setup.speculative_mode = SpeculativeMode::kSuffix;
   if (settings.drafts == Drafts::kModel) {
     setup.speculative_mode = SpeculativeMode::kSmallDraft;
     setup.draft_model = setup.model;
@@ -184,6 +186,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Settings{Drafts::kLookup, 1}, Settings{Drafts::kLookup, 3},
                       Settings{Drafts::kLookup, 10}, Settings{Drafts::kLookup, 0},
                       Settings{Drafts::kLookup, 10, 16}, Settings{Drafts::kLookup, 5, 64, 40},
+                      Settings{Drafts::kSuffix, 0}, Settings{Drafts::kSuffix, 10, 16},
                       Settings{Drafts::kModel, 0}, Settings{Drafts::kModel, 1},
                       Settings{Drafts::kModel, 10}, Settings{Drafts::kModel, 4, 32},
                       Settings{Drafts::kModel, 5, 64, 9},
@@ -206,6 +209,27 @@ TEST(Speculation, ComputesFewerStepsForTextThatRepeats) {
   const json usage = json::parse(with.History("a").usage.value());
   EXPECT_GT(usage["extra"]["accepted_draft_tokens"], 50);
   EXPECT_FALSE(usage.contains("completion_tokens_details"));
+}
+
+// What was said before is guessed, in its own space only; a reset forgets it.
+TEST(Speculation, EarlierAnswersAreGuessed) {
+  TestEngine engine(MakeSetup({.drafts = Drafts::kSuffix, .length = 8}));
+  GenerationConfig config = Endless(Sampled(60, 5));
+  config.temperature = 3;
+  int num_requests = 0;
+  const auto num_accepted = [&](int64_t space) {
+    config.cache_salt = space;
+    const std::string id = std::to_string(num_requests++);
+    engine.Add(id, LetterPrompt(1), config);
+    engine.Run();
+    EXPECT_EQ(engine.Answer(id).token_ids, engine.Answer("0").token_ids);
+    return json::parse(*engine.History(id).usage)["extra"].value("accepted_draft_tokens", 0);
+  };
+  const int first = num_accepted(1);
+  EXPECT_GT(num_accepted(1), first + 30);
+  EXPECT_EQ(num_accepted(2), first) << "another space";
+  engine.engine().Reset();
+  EXPECT_EQ(num_accepted(1), first) << "forgotten";
 }
 
 TEST(Speculation, APredictionIsFollowedInAnyMode) {
@@ -261,6 +285,49 @@ TEST(Speculation, ADraftModelThatIsRightSavesSteps) {
   }
   EXPECT_LT(4 * with.model().num_forwards(), without.model().num_forwards());
 }
+
+// Times are those of a clock that the forwards move: the target takes 1 ms and 0.1 ms a row.
+struct Costs {
+  double draft_ms = 0;  // of a forward
+  bool is_right = true;
+  double max_share = 0;  // of the time without a draft model
+};
+
+class SpeculationCosts : public ::testing::TestWithParam<Costs> {};
+
+TEST_P(SpeculationCosts, AreNotHigherThanWithout) {
+  const auto seconds = [&](Drafts drafts) {
+    VirtualClock clock;
+    TestEngineSetup setup = MakeSetup({.drafts = drafts});
+    setup.model.run_ahead = false;
+    setup.max_single_sequence_length = 700;
+    setup.now = clock.function();
+    if (setup.draft_model) {
+      setup.draft_model->run_ahead = false;
+      if (!GetParam().is_right) setup.draft_model->history_window = 3;
+    }
+    TestEngine engine(setup);
+    engine.model().set_on_forward([&](const ForwardBatch& batch) {
+      clock.Advance(1e-3 + 1e-4 * static_cast<double>(batch.token_ids.size()));
+    });
+    if (setup.draft_model) {
+      engine.draft_model().set_on_forward(
+          [&](const ForwardBatch&) { clock.Advance(1e-3 * GetParam().draft_ms); });
+    }
+    const TimePoint start = clock.now();
+    for (int i = 0; i < 3; ++i) {
+      engine.Add(std::to_string(i), LetterPrompt(i), Endless(Greedy(600)));
+    }
+    engine.Run();
+    return std::chrono::duration<double>(clock.now() - start).count();
+  };
+  EXPECT_LT(seconds(Drafts::kModel), GetParam().max_share * seconds(Drafts::kNone));
+}
+
+INSTANTIATE_TEST_SUITE_P(DraftModels, SpeculationCosts,
+                         ::testing::Values(Costs{0.1, true, 0.5}, Costs{0.1, false, 1.03},
+                                           Costs{0.5, false, 1.03}, Costs{2, true, 1.03},
+                                           Costs{2, false, 1.05}));
 
 // The next turn of a conversation begins with what the draft model has read before.
 TEST(Speculation, TheDraftModelKeepsConversations) {

@@ -79,10 +79,11 @@ DRAFT_MODEL: dict[str, Any] = {
     params=[
         LOOKUP,
         {**LOOKUP, "spec_draft_length": 4, "prefill_chunk_size": 16},
+        {"speculative_mode": "suffix"},
         DRAFT_MODEL,
         {**DRAFT_MODEL, "spec_draft_length": 4, "prefill_chunk_size": 16},
     ],
-    ids=["lookup", "lookup-4", "draft model", "draft model-4"],
+    ids=["lookup", "lookup-4", "suffix", "draft model", "draft model-4"],
 )
 def on(request: pytest.FixtureRequest) -> Iterator[MLCEngine]:
     engine = engine_of(**request.param)
@@ -128,6 +129,10 @@ def test_text_that_repeats_takes_fewer_steps(off: MLCEngine, on: MLCEngine) -> N
     extra = response.usage.extra
     assert 10 < extra["accepted_draft_tokens"] <= extra["draft_tokens"]
     assert extra["num_drafts"] <= extra["draft_tokens"]
+    histogram = extra["acceptance_histogram"]
+    assert sum(histogram) == extra["num_drafts"]
+    accepted = sum(length * count for length, count in enumerate(histogram))
+    assert accepted == extra["accepted_draft_tokens"]
     assert response.usage.completion_tokens_details is None
     spec = on.metrics()["spec_decode"]
     assert len(spec["draft_count"]) == len(spec["accept_count"])
@@ -216,6 +221,7 @@ def test_a_wrong_prediction_is_refused(off: MLCEngine, prediction: Any) -> None:
         ("spec_draft_length", {"speculative_mode": "ngram", "spec_draft_length": 11}),
         ("spec_tree_width", {"speculative_mode": "ngram", "spec_tree_width": 2}),
         ("prompt_lookup_min", {"speculative_mode": "ngram", "prompt_lookup_min": 6}),
+        ("suffix_cache_bytes", {"speculative_mode": "suffix", "suffix_cache_bytes": 4095}),
         ("additional_models", {"speculative_mode": "ngram", "additional_models": ["demo-draft"]}),
     ],
 )
@@ -246,6 +252,89 @@ def test_the_questions_of_the_demo_model(off: MLCEngine) -> None:
         assert [result.text for result in engine.generate(chats, **asked)] == alone
         spec = engine.metrics()["spec_decode"]
         assert spec["num_accepted_tokens"] >= 0.5 * spec["num_draft_tokens"] > 0
+    finally:
+        engine.terminate()
+
+
+def test_answers_are_remembered_for_their_salt() -> None:
+    engine = engine_of(speculative_mode="suffix", spec_draft_length=8)
+    try:
+        asked: dict[str, Any] = {
+            "prompt": "The quick brown fox",
+            "temperature": 0.8,
+            "seed": 3,
+            "max_tokens": 60,
+            "ignore_eos": True,
+        }
+
+        def accepted(salt: str) -> int:
+            response = engine.completions.create(**asked, extra_body={"cache_salt": salt})
+            assert response.usage is not None
+            texts.add(response.choices[0].text)
+            return int((response.usage.extra or {}).get("accepted_draft_tokens", 0))
+
+        texts: set[str] = set()
+        first = accepted("a")
+        assert accepted("a") >= 45  # it said the same before
+        assert accepted("b") == first
+        assert accepted("a") >= 45
+        assert len(texts) == 1
+    finally:
+        engine.terminate()
+
+
+# The grammar of an answer with reasoning: any text, and behind a mark what the format says.
+AFTER_REASONING = 'root ::= [a-z ]{8,20} "</think>" "{\\"n\\": " [0-9]{3,4} "}"'
+
+
+@pytest.mark.parametrize("mode", ["constraint", "jump_forward"])
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_grammar_that_starts_within_a_guess(off: MLCEngine, mode: str, is_right: bool) -> None:
+    asked: dict[str, Any] = {
+        "prompt": "The quick brown fox",
+        "temperature": 0,
+        "max_tokens": 60,
+        "response_format": {"type": "grammar", "grammar": AFTER_REASONING},
+        "debug_config": {"grammar_execution_mode": mode},
+    }
+    text = off.completions.create(**asked).choices[0].text
+    reasoning, mark, answer = text.partition("</think>")
+    assert mark
+    assert answer
+    content = text if is_right else reasoning + mark + "not what may follow"
+    response = off.completions.create(
+        **asked,
+        prediction={"type": "content", "content": content},
+        extra_body={"spec_draft_length": 10},
+    )
+    assert response.choices[0].text == text
+    assert response.usage is not None
+    assert response.usage.extra is not None
+    assert response.usage.extra["accepted_draft_tokens"] >= 3
+
+
+def test_forced_text_is_guessed(off: MLCEngine) -> None:
+    engine = engine_of(speculative_mode="ngram", spec_draft_length=8)
+    try:
+        asked: dict[str, Any] = {
+            "prompt": "A record:",
+            "temperature": 0,
+            "max_tokens": 60,
+            "response_format": {
+                "type": "regex",
+                "regex": r'\{"identifier": [0-9], "availability": (true|false)\}',
+            },
+            "debug_config": {"grammar_execution_mode": "constraint"},
+        }
+        alone = off.completions.create(**asked)
+        response = engine.completions.create(**asked)
+        assert response.choices[0].text == alone.choices[0].text
+        assert response.usage is not None
+        assert alone.usage is not None
+        assert response.usage.completion_tokens == alone.usage.completion_tokens
+        extra = response.usage.extra
+        assert extra is not None
+        assert extra["accepted_draft_tokens"] >= 0.4 * response.usage.completion_tokens
     finally:
         engine.terminate()
 

@@ -58,18 +58,19 @@ MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<PrefixCacheMode> =
     std::to_array<EnumName<PrefixCacheMode>>(
         {{"disable", PrefixCacheMode::kDisable}, {"radix", PrefixCacheMode::kRadix}});
 
-enum class SpeculativeMode { kDisable, kNGram, kSmallDraft, kEagle, kMedusa };
+enum class SpeculativeMode { kDisable, kNGram, kSuffix, kSmallDraft, kEagle, kMedusa };
 template <>
 MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<SpeculativeMode> =
     std::to_array<EnumName<SpeculativeMode>>({{"disable", SpeculativeMode::kDisable},
                                               {"ngram", SpeculativeMode::kNGram},
+                                              {"suffix", SpeculativeMode::kSuffix},
                                               {"small_draft", SpeculativeMode::kSmallDraft},
                                               {"eagle", SpeculativeMode::kEagle},
                                               {"medusa", SpeculativeMode::kMedusa}});
 
 constexpr bool IsSupported(SpeculativeMode mode) {
   return mode == SpeculativeMode::kDisable || mode == SpeculativeMode::kNGram ||
-         mode == SpeculativeMode::kSmallDraft;
+         mode == SpeculativeMode::kSuffix || mode == SpeculativeMode::kSmallDraft;
 }
 
 struct MLC_NATIVE_API EngineConfig {
@@ -103,6 +104,7 @@ struct MLC_NATIVE_API EngineConfig {
   int64_t spec_draft_length = 0;
   int64_t prompt_lookup_min = 2;
   int64_t prompt_lookup_max = 5;
+  int64_t suffix_cache_bytes = 67108864;  // 64 MiB
   int64_t spec_tree_width = 1;
   PrefixCacheMode prefix_cache_mode = PrefixCacheMode::kRadix;
   std::optional<int64_t> prefix_cache_max_num_recycling_seqs;
@@ -236,12 +238,15 @@ void VisitQueueFields(Visitor&& visit) {
 template <typename Visitor>
 void VisitStepFields(Visitor&& visit) {
   visit(
-      Field{"speculative_mode",
-            "how the next tokens of an answer are guessed, so that one step yields several: "
-            "\"disable\" (only requests with a `prediction`), \"ngram\" (what followed the same "
-            "tokens before, in the prompt or in the answer) or \"small_draft\" (a smaller model, "
-            "which `additional_models` names). Guesses never change an answer. The others are not "
-            "supported yet."},
+      Field{
+          "speculative_mode",
+          "how the next tokens of an answer are guessed, so that one step yields several: "
+          "\"disable\" (only requests with a `prediction`), \"ngram\" (what followed the same "
+          "tokens before, in the prompt or in the answer), \"suffix\" (also in earlier answers of "
+          "the engine, of requests with the same `cache_salt`) or \"small_draft\" (a smaller "
+          "model, "
+          "which `additional_models` names). Guesses never change an answer. The others are not "
+          "supported yet."},
       &EngineConfig::speculative_mode);
   visit(Field{"spec_draft_length",
               "guesses per sequence and step, [1, 10]; 0: as many as pay, by how often they are "
@@ -249,13 +254,20 @@ void VisitStepFields(Visitor&& visit) {
               Between(0, 10)},
         &EngineConfig::spec_draft_length);
   visit(Field{"prompt_lookup_min",
-              "tokens that have to be the same for \"ngram\" and `prediction` to go on from there.",
+              "tokens that have to be the same for \"ngram\", \"suffix\" and `prediction` to go on "
+              "from there.",
               Between(1, 64)},
         &EngineConfig::prompt_lookup_min);
   visit(Field{"prompt_lookup_max",
-              "tokens that are compared at most to choose among several such places.",
+              "tokens that are compared at most to choose among several such places; \"suffix\" "
+              "compares 24.",
               Between(1, 64)},
         &EngineConfig::prompt_lookup_max);
+  visit(Field{"suffix_cache_bytes",
+              "memory for earlier answers in `speculative_mode` \"suffix\", 16 bytes a token; the "
+              "oldest are dropped first.",
+              Between(4096, static_cast<double>(int64_t{1} << 35))},
+        &EngineConfig::suffix_cache_bytes);
   visit(Field{"spec_tree_width", "branches of a draft; only 1 with a `speculative_mode`.",
               Between(1, 1024)},
         &EngineConfig::spec_tree_width);
