@@ -46,8 +46,7 @@ void AuditEntry(const RequestStateEntry& entry, const PagedKvCache& kv, std::set
   // A single one may be the rest of what jump-forward has put in.
   const int64_t num_pages = std::ssize(kv.block_table(id));
   const bool complete = entry.status == RequestStateStatus::kAlive &&
-                        entry.num_tokens_to_compute() == 1 &&
-                        entry.rstate->request->retokenizer == nullptr;
+                        entry.num_tokens_to_compute() == 1 && !entry.rstate->request->jumps();
   const int64_t num_known = std::max<int64_t>(std::ssize(entry.tokens), entry.mstate.kv_len);
   const int64_t num_covered = complete ? entry.mstate.kv_len : num_known;
   MLC_CHECK(num_pages <= kv.PagesNeededForNew(num_covered))
@@ -173,6 +172,7 @@ std::string PrefixCacheJson(const EngineStateObj& estate) {
 std::string StateJson(const EngineStateObj& estate, const PagedKvCache& kv) {
   JsonWriter json;
   AddPageCounts(estate, kv, &json.BeginObject());
+  json.Add("num_draft_failures", estate.metrics.spec_decode.num_failures);
   AddQueue("waiting_queue", estate.waiting_queue, &json);
   AddQueue("running_queue", estate.running_queue, &json);
   json.Name("requests").BeginObject();

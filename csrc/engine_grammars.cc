@@ -70,6 +70,7 @@ EngineGrammars::EngineGrammars(Model model, const EngineConfig& config,
                                GrammarCompilerFactory factory)
     : model_(std::move(model)),
       limits_(LimitsOf(config)),
+      has_drafts_(config.speculative_mode != SpeculativeMode::kDisable),
       verbose_(config.verbose),
       factory_(std::move(factory)) {}
 
@@ -83,8 +84,10 @@ void EngineGrammars::CompileFor(Request* request) {
   }
   request->grammar = Compiler().Compile(ToGrammarSpec(format));
   request->grammar_tokens = model_.token_table;
-  if (request->generation_cfg.debug_config.grammar_execution_mode == "jump_forward") {
-    request->retokenizer = JumpForwardTokens();
+  const GenerationConfig& generation = request->generation_cfg;
+  if (generation.debug_config.grammar_execution_mode == "jump_forward" ||
+      (has_drafts_ && generation.speculative)) {
+    request->retokenizer = ForcedTextTokens();
   }
 }
 
@@ -112,7 +115,7 @@ int64_t EngineGrammars::cached_bytes() const {
   return compiler == nullptr ? 0 : compiler->cached_bytes();
 }
 
-std::shared_ptr<const Retokenizer> EngineGrammars::JumpForwardTokens() {
+std::shared_ptr<const Retokenizer> EngineGrammars::ForcedTextTokens() {
   const MutexLock lock(mutex_);
   if (!retokenizer_) retokenizer_ = MakeRetokenizer();
   return *retokenizer_;

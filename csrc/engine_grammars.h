@@ -32,9 +32,9 @@ class EngineGrammars {
   };
   EngineGrammars(Model model, const EngineConfig& config, GrammarCompilerFactory factory);
 
-  // Fills in grammar, grammar_tokens and, in the mode "jump_forward", retokenizer. Throws
-  // InvalidRequest("response_format", ...), and InvalidConfig when the grammar library is not
-  // there.
+  // Fills in grammar, grammar_tokens and, in the mode "jump_forward" or for drafts, retokenizer.
+  // Throws InvalidRequest("response_format", ...), and InvalidConfig when the grammar library is
+  // not there.
   void CompileFor(Request* request);
   // Throws InvalidRequest when the request is constrained and its grammar is not for this model.
   void Check(const Request& request) const;
@@ -46,11 +46,12 @@ class EngineGrammars {
  private:
   GrammarCompiler& Compiler();
   // Null when texts cannot be encoded for this model; says so once on stderr when verbose.
-  std::shared_ptr<const Retokenizer> JumpForwardTokens();
+  std::shared_ptr<const Retokenizer> ForcedTextTokens();
   std::shared_ptr<const Retokenizer> MakeRetokenizer() const;
 
   const Model model_;
   const GrammarLimits limits_;
+  const bool has_drafts_;
   const bool verbose_;
   const GrammarCompilerFactory factory_;
   Mutex mutex_;  // held while one of these is made, once each

@@ -83,7 +83,7 @@ RequestState& EngineStateObj::Admit(std::shared_ptr<RequestState> rstate) {
     request_states.erase(position);
     throw;
   }
-  num_jump_forward_requests += admitted.request->retokenizer != nullptr ? 1 : 0;
+  num_jump_forward_requests += admitted.request->jumps() ? 1 : 0;
   num_drafting_requests += admitted.may_draft ? 1 : 0;
   ++num_arrived;
   return admitted;
@@ -173,7 +173,7 @@ void EngineStateObj::Erase(std::vector<const Request*>* finished) {
   for (const Request* request : *finished) {
     const auto position = request_states.find(request->id);
     deadlines.Remove(*position->second);
-    num_jump_forward_requests -= request->retokenizer != nullptr ? 1 : 0;
+    num_jump_forward_requests -= request->jumps() ? 1 : 0;
     num_drafting_requests -= position->second->may_draft ? 1 : 0;
     request_states.erase(position);
   }

@@ -63,7 +63,7 @@ struct EngineStateObj {
   EngineMetrics metrics;
   std::unique_ptr<PrefixCache> prefix_cache;  // null when it is off
   bool running_rsentries_changed = true;
-  int64_t num_jump_forward_requests = 0;  // live ones with a retokenizer
+  int64_t num_jump_forward_requests = 0;  // live ones that may jump
   int64_t num_drafting_requests = 0;      // live ones that may have draft tokens
   StepCosts step_costs;
   // MLC-LLM's state has these two. Nothing sets them: the length of a draft is chosen for each

@@ -31,11 +31,16 @@ struct Request {
   // the answer is not constrained.
   std::shared_ptr<const CompiledGrammar> grammar;
   std::shared_ptr<const TokenTable> grammar_tokens;
-  // Set when what the grammar forces may be put in without a forward (jump-forward decoding).
+  // Encodes text that the grammar forces, for jump-forward decoding or as drafts. May be null.
   std::shared_ptr<const Retokenizer> retokenizer;
 
   // False for what is answered at once, however long the queue.
   bool needs_queue_slot() const { return generation_cfg.debug_config.special_request.empty(); }
+  // What the grammar forces is put in without a forward (jump-forward decoding).
+  bool jumps() const {
+    return retokenizer != nullptr &&
+           generation_cfg.debug_config.grammar_execution_mode == "jump_forward";
+  }
   int64_t prompt_len() const { return static_cast<int64_t>(prompt_token_ids.size()); }
 };
 

@@ -19,7 +19,7 @@ void JumpForward::Run() {
   const TimePoint start = context_.now();
   for (RequestStateEntry* entry : context_.state.GetRunningRequestStateEntries()) {
     if (!std::exchange(entry->tries_jump_forward, false)) continue;
-    if (entry->finished() || entry->rstate->request->retokenizer == nullptr) continue;
+    if (entry->finished() || !entry->rstate->request->jumps()) continue;
     try {
       JumpEntry(*entry);
     } catch (const std::exception& error) {  // of the grammar library, or no memory

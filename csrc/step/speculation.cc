@@ -9,6 +9,7 @@
 #include "mlc_native/model.h"
 #include "observe/event_trace.h"
 #include "request/scheduler.h"
+#include "step/forced_text.h"
 
 namespace mlc_native {
 namespace {
@@ -209,6 +210,7 @@ SequenceDrafts& Speculation::DraftsOf(RequestStateEntry& entry) {
   const DraftSource source{
       .engine = config_, .request = entry.rstate->config(), .past_answers = past_answers_.get()};
   std::vector<std::unique_ptr<Drafter>> extra;
+  extra.push_back(MakeForcedTextDrafter(entry));
   if (make_extra_) extra.push_back(make_extra_(source));
   entry.drafts = std::make_unique<SequenceDrafts>(source, std::move(extra), &model_rate_);
   return *entry.drafts;

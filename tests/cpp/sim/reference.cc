@@ -179,7 +179,8 @@ void Reference::CheckGrammar(const Request& request, const SequenceHistory& answ
 void Reference::CheckOracle(const Request& request, const SequenceHistory& answer) {
   const GenerationConfig& config = request.generation_cfg;
   if (config.temperature > 0 || request.grammar != nullptr || !config.stop_strs.empty() ||
-      !config.logit_bias.empty() || config.frequency_penalty != 0 || config.presence_penalty != 0 ||
+      !config.logit_bias.empty() || !config.bad_words.empty() || config.no_repeat_ngram_size > 0 ||
+      config.min_tokens > 0 || config.frequency_penalty != 0 || config.presence_penalty != 0 ||
       config.repetition_penalty != 1) {
     return;
   }
@@ -239,7 +240,7 @@ void Reference::CheckUsage(const Request& request, const RequestHistory& answer,
   if (usage["prompt_tokens"] != request.prompt_len()) fail("wrong prompt_tokens");
   const int64_t completion = usage["completion_tokens"];
   // Jump-forward takes back tokens that were delivered already, except where there are logprobs.
-  const bool all_count = request.retokenizer == nullptr || request.generation_cfg.logprobs;
+  const bool all_count = !request.jumps() || request.generation_cfg.logprobs;
   if (all_count && (completion < delivered || (exact && completion != delivered))) {
     fail("wrong completion_tokens");
   }
@@ -247,7 +248,7 @@ void Reference::CheckUsage(const Request& request, const RequestHistory& answer,
     const auto usage_alone = nlohmann::json::parse(*alone.usage);
     if (completion != usage_alone["completion_tokens"]) fail("other completion_tokens than alone");
     // What is drawn behind forced text that ends an answer counts, if it is drawn at once.
-    if (request.retokenizer == nullptr &&
+    if (!request.jumps() &&
         usage["extra"]["decode_tokens"] != usage_alone["extra"]["decode_tokens"]) {
       fail("other decode_tokens than alone");
     }

@@ -57,7 +57,7 @@ void Simulation::Submit(SimRandom& rng, GenerationConfig config, std::vector<int
   ++result_.num_requests;
   history_.Add(*request);
   live_[id] = {.request = request, .added = clock_.now()};
-  state_.Added(id, request->generation_cfg.priority, request->retokenizer != nullptr);
+  state_.Added(id, request->generation_cfg.priority, request->jumps());
   if (AddToEngine(rng, request)) return;
   Note("  refused");
   history_.Forget(id);

@@ -1,0 +1,23 @@
+// The drafter of text that the grammar of an answer forces, encoded as the tokenizer would.
+//
+// Jump-forward decoding (jump_forward.h) stays apart from it, because it does something else: its
+// tokens become part of the answer without being drawn, and it encodes tokens before them again. A
+// draft is a guess of what the model draws, which may spell the same text in other tokens. So a
+// request with jumps has the same answer with and without drafts, and so has one without jumps,
+// where a guess saves the forwards that a jump would have saved. Where a jump leaves the last token
+// of its text to the model, that token is guessed.
+#pragma once
+
+#include <memory>
+
+#include "draft/drafter.h"
+
+namespace mlc_native {
+
+struct RequestStateEntry;
+
+// Returns null if the answer has no grammar or its text is not encoded here. The entry outlives the
+// drafter.
+std::unique_ptr<Drafter> MakeForcedTextDrafter(const RequestStateEntry& entry);
+
+}  // namespace mlc_native
