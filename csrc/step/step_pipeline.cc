@@ -78,11 +78,23 @@ void StepPipeline::ReservePages(Flight* flight) {
   }
   flight->num_started = std::ssize(started_);
   for (const PlannedSlice& slice : flight->plan.slices) {
-    const RequestStateEntry& entry = *slice.entry;
-    // Pages for all that the entry has to compute, not only for this chunk, and for draft tokens.
-    const int64_t num_tokens = entry.num_tokens_to_compute() + slice.num_drawn - 1;
-    context_.kv.Reserve(entry.mstate.internal_id, num_tokens, &copies_);
+    // Pages for all that the entry has to compute, not only for this chunk.
+    context_.kv.Reserve(slice.entry->mstate.internal_id, slice.entry->num_tokens_to_compute(),
+                        &copies_);
   }
+  for (const PlannedSlice& slice : flight->plan.slices) {
+    if (slice.num_drawn > 1) ReserveForDrafts(slice);
+  }
+}
+
+// Draft tokens take free pages only.
+void StepPipeline::ReserveForDrafts(const PlannedSlice& slice) {
+  const int64_t id = slice.entry->mstate.internal_id;
+  const int64_t num_tokens = slice.entry->num_tokens_to_compute() + slice.num_drawn - 1;
+  const int64_t num_pages = context_.kv.PagesNeeded(id, num_tokens);
+  MLC_CHECK(num_pages <= context_.kv.pool().num_free())
+      << num_pages << " pages for drafts, " << context_.kv.pool().num_free() << " are free";
+  context_.kv.Reserve(id, num_tokens, &copies_);
 }
 
 void StepPipeline::ForwardAndFillMasks(Flight* flight) {

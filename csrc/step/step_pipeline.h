@@ -84,6 +84,7 @@ class StepPipeline {
 
   void Prepare(const StepPlan& plan, Flight* flight);
   void ReservePages(Flight* flight);
+  void ReserveForDrafts(const PlannedSlice& slice);
   // Masks are filled while the model computes; filling has ended even if this throws.
   void ForwardAndFillMasks(Flight* flight);
   void Sample(Flight* flight);

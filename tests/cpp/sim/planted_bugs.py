@@ -209,6 +209,18 @@ BUGS = [
         "  for (int32_t token_id : drafts.first(0)) counts.Add(token_id);\n",
     ),
     Bug(
+        "what is forbidden behind draft tokens does not depend on them",
+        "step/step_pipeline.cc",
+        "limits_.Restrict(*rows[i].entry, flight->batch.drafts_before(i),",
+        "limits_.Restrict(*rows[i].entry, flight->batch.drafts_before(i).first(0),",
+    ),
+    Bug(
+        "min_tokens counts as if there were no draft tokens",
+        "step/step_pipeline.cc",
+        "static_cast<int64_t>(token_rows[i].position),",
+        "static_cast<int64_t>(token_rows[i].position - rows[i].num_drafts),",
+    ),
+    Bug(
         "a row behind draft tokens has the mask of the first row",
         "step/grammar_masks.cc",
         "num_drafts == 0 ? first : first.behind[num_drafts - 1];",

@@ -49,6 +49,8 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "predictions",
     "adversarial_drafts",
     "draft_model",
+    "token_limits",
+    "past_answers",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.
@@ -136,6 +138,10 @@ void DrawSpeculation(SimRandom rng, Scenario* scenario) {
   config.spec_draft_length = rng.Chance(0.5) ? 0 : rng.Range(1, 10);
   config.prompt_lookup_min = rng.Range(1, 3);
   config.prompt_lookup_max = config.prompt_lookup_min + rng.Range(0, 4);
+  if (scenario->has(Feature::kPastAnswers)) {
+    config.speculative_mode = SpeculativeMode::kSuffix;
+    config.suffix_cache_bytes = rng.Fork(1).LogRange(4096, 1 << 16);
+  }
   if (!scenario->has(Feature::kDraftModel)) return;
   config.speculative_mode = SpeculativeMode::kSmallDraft;
   testing::FakeModelOptions& draft = scenario->draft_model.emplace(scenario->model);

@@ -59,6 +59,8 @@ enum class Feature {
   kPredictions,        // requests with a prediction
   kAdversarialDrafts,  // drafters that guess anything, or throw
   kDraftModel,         // with speculation: a draft model, which fails now and then
+  kTokenLimits,        // bad_words, no_repeat_ngram_size, min_tokens
+  kPastAnswers,        // with speculation and no draft model: speculative_mode "suffix"
   kNumFeatures
 };
 

@@ -51,12 +51,15 @@ void Simulation::CreateEngine() {
   };
   if (scenario_.has(Feature::kAdversarialDrafts)) {
     options.make_drafter = [this](const DraftSource&) {
-      return std::make_unique<testing::AdversarialDrafter>(scenario_.model, ++num_drafters_);
+      return std::make_unique<testing::AdversarialDrafter>(scenario_.model, ++num_drafters_,
+                                                           &num_drafter_failures_);
     };
   }
   if (scenario_.draft_model) {
     options.make_draft_model = [this] {
-      return std::make_unique<FakeModel>(*scenario_.draft_model);
+      auto model = std::make_unique<FakeModel>(*scenario_.draft_model);
+      draft_model_ = model.get();
+      return model;
     };
   }
   EngineConfig config = scenario_.config;
@@ -124,10 +127,21 @@ void Simulation::CheckState(bool undisturbed) {
   engine_->AuditPages();
   pins_.Check(*engine_);
   last_state_ = engine_->DebugCall("dump_state");
-  state_.AfterStep(last_state_, undisturbed);
+  state_.AfterStep(last_state_, undisturbed, NumDraftFailuresWithCause());
   // The cache may be large, and mostly what is wrong in it stays wrong for a while.
   const int64_t period = scenario_.has(Feature::kJumpForward) ? 1 : 8;
   if (scenario_.has(Feature::kPrefixCache) && step_ % period == 0) CheckCachedTokens();
+}
+
+// Drafts that were given up for a reason that the simulation knows, so far.
+std::optional<int64_t> Simulation::NumDraftFailuresWithCause() const {
+  if (scenario_.model.poison_token >= 0) return std::nullopt;  // each draft with it fails
+  int64_t count = num_drafter_failures_;
+  if (draft_model_ == nullptr) return count;
+  for (int64_t forward : draft_model_->options().fail_at_forward) {
+    count += forward <= draft_model_->num_forwards() ? 1 : 0;
+  }
+  return count;
 }
 
 // What the prefix cache shows is what the pages hold.

@@ -65,6 +65,7 @@ class Simulation {
   void Drain();
   void CheckState(bool undisturbed);
   void CheckCachedTokens();
+  std::optional<int64_t> NumDraftFailuresWithCause() const;
   void CheckIdle();
   void StepEngine(SimRandom& rng);
 
@@ -116,7 +117,8 @@ class Simulation {
   Faults faults_;
   std::optional<testing::TempFolder> folder_;  // with the tokenizer of a vocabulary that has one
   std::unique_ptr<Engine> engine_;
-  testing::FakeModel* model_ = nullptr;  // owned by engine_
+  testing::FakeModel* model_ = nullptr;        // owned by engine_, like the next one
+  testing::FakeModel* draft_model_ = nullptr;  // null if there is none
 
   std::map<std::string, LiveRequest> live_;
   std::vector<std::string> used_ids_;  // of requests that ended
@@ -126,6 +128,7 @@ class Simulation {
   bool calm_ = false;  // the callback neither throws nor calls the engine
 
   uint64_t num_drafters_ = 0;
+  int64_t num_drafter_failures_ = 0;
 
   bool callback_threw_ = false;  // which ends a step early
 

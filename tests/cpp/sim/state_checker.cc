@@ -60,7 +60,8 @@ void StateChecker::Ended(const std::string& id) {
   best_.erase(id);
 }
 
-void StateChecker::AfterStep(const std::string& dump, bool undisturbed) {
+void StateChecker::AfterStep(const std::string& dump, bool undisturbed,
+                             std::optional<int64_t> draft_failures) {
   const json state = json::parse(dump);
   const int64_t cached = state.value("kv_pages_cached", int64_t{0});
   if (state["kv_pages_free"].get<int64_t>() + state["kv_pages_used"].get<int64_t>() + cached !=
@@ -86,6 +87,7 @@ void StateChecker::AfterStep(const std::string& dump, bool undisturbed) {
     if (now.contains(id)) CheckEntries(id, before, now[id], undisturbed);
   }
   requests_ = std::move(now);
+  CheckDraftFailures(state["num_draft_failures"], undisturbed, draft_failures);
   CheckIds();
   CheckOrder();
   CheckProgress(undisturbed);
@@ -121,6 +123,16 @@ void StateChecker::CheckTransition(const std::string& id, const EntryView& befor
   if (advances && !jumps && before.alive() && now.alive() && now.num_tokens == before.num_tokens) {
     fail("runs but did not advance");
   }
+}
+
+// A step that fails is repeated without its drafts, which hides why it failed: drafts that take
+// what is not left over, say.
+void StateChecker::CheckDraftFailures(int64_t num_failures, bool undisturbed,
+                                      std::optional<int64_t> excused) {
+  const int64_t num_new = num_failures - std::exchange(draft_failures_, num_failures);
+  if (!excused) return;
+  const int64_t num_excused = *excused - std::exchange(excused_failures_, *excused);
+  if (undisturbed && num_new > num_excused) fail_("a draft was given up without a cause");
 }
 
 void StateChecker::CheckIds() {

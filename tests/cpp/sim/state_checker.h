@@ -3,15 +3,16 @@
 //
 // Checked: states take only the allowed transitions and nothing is forgotten while a request lives;
 // internal ids are unique; free + used + cached == total; no more than max_num_sequence sequences
-// generate; no request is overtaken by a later one of its priority or a lower one, and by few of a
-// higher one; in hybrid mode every running sequence advances
-// in every step; the engine as a whole advances in a bounded number of steps. Pages and reference
-// counts are swept by Engine::AuditPages. One thread.
+// generate; drafts are given up for a reason only; no request is overtaken by a later one of its
+// priority or a lower one, and by few of a higher one; in hybrid mode every running sequence
+// advances in every step; the engine as a whole advances in a bounded number of steps. Pages and
+// reference counts are swept by Engine::AuditPages. One thread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -43,8 +44,9 @@ class StateChecker {
   void Added(const std::string& id, RequestPriority priority, bool jumps);
   void Ended(const std::string& id);
   // `dump`: the answer of DebugCall("dump_state"). `undisturbed`: nothing was injected into the
-  // step that ended now, so every request had to advance.
-  void AfterStep(const std::string& dump, bool undisturbed);
+  // step that ended now, so every request had to advance. draft_failures: drafts that were given up
+  // for a known reason since the beginning; absent if that is not known.
+  void AfterStep(const std::string& dump, bool undisturbed, std::optional<int64_t> draft_failures);
 
  private:
   using Entries = std::vector<EntryView>;
@@ -60,6 +62,7 @@ class StateChecker {
                     bool undisturbed);
   void CheckTransition(const std::string& id, const EntryView& before, const EntryView& now,
                        bool jumps, bool undisturbed);
+  void CheckDraftFailures(int64_t num_failures, bool undisturbed, std::optional<int64_t> excused);
   void CheckIds();
   void CheckOrder();
   void CheckOvertaken(const Arrival& started);
@@ -73,6 +76,8 @@ class StateChecker {
   std::set<std::string> started_;            // of those, the ones that have computed something
   // Per entry: the most tokens that it ever generated, and prompt tokens that it had in the cache.
   std::map<std::string, std::vector<int64_t>> best_;
+  int64_t draft_failures_ = 0;    // as of the last step
+  int64_t excused_failures_ = 0;  // of those, the ones with a known reason
   int64_t num_arrivals_ = 0;
   int64_t ended_progress_ = 0;  // of the requests that ended
   int64_t last_progress_ = -1;  // a count that grows with progress

@@ -178,6 +178,7 @@ GenerationConfig Workload::DrawGeneration(SimRandom& rng, int64_t prompt_len) co
   SimRandom own = rng.Fork(static_cast<uint64_t>(*config.seed));
   if (Happens(own, Feature::kPromptLogprobs)) config.prompt_logprobs = own.Range(0, 3);
   DrawSpeculation(own, &config);
+  DrawTokenLimits(own, &config);
   return config;
 }
 
@@ -190,6 +191,19 @@ void Workload::DrawSpeculation(SimRandom& rng, GenerationConfig* config) const {
   // An earlier answer, or anything.
   config->prediction = DrawRemembered(rng);
   for (int64_t i = rng.Range(1, 30); i > 0; --i) config->prediction.push_back(DrawToken(rng));
+}
+
+void Workload::DrawTokenLimits(SimRandom& rng, GenerationConfig* config) const {
+  if (Happens(rng, Feature::kPastAnswers)) config->cache_salt = rng.Range(0, 2);
+  if (!Happens(rng, Feature::kTokenLimits) || config->response_format.is_constrained()) return;
+  if (rng.Chance(0.5)) {
+    for (int64_t i = rng.Range(1, 4); i > 0; --i) {
+      std::vector<int32_t>& word = config->bad_words.emplace_back();
+      for (int64_t length = rng.Range(1, 3); length > 0; --length) word.push_back(DrawToken(rng));
+    }
+  }
+  if (rng.Chance(0.5)) config->no_repeat_ngram_size = rng.Range(1, 5);
+  if (rng.Chance(0.3)) config->min_tokens = rng.Range(0, std::max<int64_t>(config->max_tokens, 0));
 }
 
 std::vector<int32_t> Workload::DrawRemembered(SimRandom& rng) const {

@@ -42,6 +42,7 @@ class Workload {
   void DrawPenalties(SimRandom& rng, GenerationConfig* config) const;
   void DrawService(SimRandom& rng, GenerationConfig* config) const;
   void DrawSpeculation(SimRandom& rng, GenerationConfig* config) const;
+  void DrawTokenLimits(SimRandom& rng, GenerationConfig* config) const;
   std::string DrawForcedAnswers(SimRandom& rng) const;
   void DrawGrammar(SimRandom& rng, GenerationConfig* config) const;
   void DrawStops(SimRandom& rng, GenerationConfig* config) const;

@@ -16,13 +16,17 @@ namespace mlc_native::testing {
 
 class AdversarialDrafter final : public Drafter {
  public:
-  AdversarialDrafter(FakeModelOptions model, uint64_t seed)
-      : model_(std::move(model)), seed_(seed) {}
+  // Counts its exceptions in num_failures, which outlives it.
+  AdversarialDrafter(FakeModelOptions model, uint64_t seed, int64_t* num_failures = nullptr)
+      : model_(std::move(model)), seed_(seed), num_failures_(num_failures) {}
 
   void Propose(std::span<const int32_t> tokens, int64_t /*prompt_len*/, int64_t max_tokens,
                std::vector<int32_t>* drafts) override {
     const uint64_t kind = Draw(10);
-    if (kind == 0) throw std::runtime_error("the drafter fails");
+    if (kind == 0) {
+      if (num_failures_ != nullptr) ++*num_failures_;
+      throw std::runtime_error("the drafter fails");
+    }
     if (kind == 1) return;
     const int64_t length = kind == 2 ? 3 * max_tokens : max_tokens;
     const uint64_t one_wrong_of = 1 + Draw(12);
@@ -40,6 +44,7 @@ class AdversarialDrafter final : public Drafter {
 
   const FakeModelOptions model_;
   const uint64_t seed_;
+  int64_t* const num_failures_;
   uint64_t num_drawn_ = 0;
 };
 
