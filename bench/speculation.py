@@ -1,10 +1,12 @@
 """Tokens per second with and without speculation, in pairs, and what became of the guesses.
 
-    python bench/speculation.py [--model demo] [--batch 1 4] [--tokens 200] [--rounds 5]
+    python bench/speculation.py [--model demo] [--mode ngram] [--draft demo-draft] [--batch 1 4]
+        [--task repeat edit random] [--tokens 200] [--rounds 5]
 
 Tasks: `repeat` goes on with a text that repeats itself (lookup), `edit` writes a text with one
-change (a prediction of the text before the change), `random` samples at temperature 1.5, where
-hardly a guess is right. Both engines answer in turn; the figure is the median of the rounds.
+change (a prediction of the text before the change), `json` writes records that a schema forces in
+part, `random` samples at temperature 1.5, where hardly a guess is right. Both engines answer in
+turn; the figure is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -17,27 +19,50 @@ from typing import Any
 from mlc_native import MLCEngine
 
 REPEATED = "one, two, three, four, five, " * 4
+RECORDS: dict[str, Any] = {
+    "type": "array",
+    "minItems": 8,
+    "items": {
+        "type": "object",
+        "properties": {
+            "identifier": {"type": "integer", "maximum": 999},
+            "description": {"type": "string", "maxLength": 8},
+            "available": {"type": "boolean"},
+        },
+        "required": ["identifier", "description", "available"],
+    },
+}
+TASKS = ("repeat", "edit", "json", "random")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="demo")
+    parser.add_argument("--mode", default="ngram", choices=["ngram", "suffix", "small_draft"])
+    parser.add_argument("--draft", default="demo-draft", help="the model of small_draft")
+    parser.add_argument("--length", type=int, default=0, help="spec_draft_length")
+    parser.add_argument("--jump", action="store_true", help="json: jump-forward decoding, too")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 4])
+    parser.add_argument("--task", nargs="+", default=TASKS, choices=TASKS)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int)
     return parser.parse_args()
 
 
-def request(task: str, off: MLCEngine, num_tokens: int) -> dict[str, Any]:
+def request(task: str, off: MLCEngine, args: argparse.Namespace) -> dict[str, Any]:
     """What is asked of both engines."""
     asked: dict[str, Any] = {
         "prompt": REPEATED,
         "temperature": 1.5 if task == "random" else 0,
         "seed": 1,
-        "max_tokens": num_tokens,
-        "ignore_eos": True,
+        "max_tokens": args.tokens,
+        "ignore_eos": task != "json",
     }
+    if task == "json":
+        asked["response_format"] = {"type": "json_schema", "json_schema": {"schema": RECORDS}}
+        if not args.jump:
+            asked["debug_config"] = {"grammar_execution_mode": "constraint"}
     if task == "edit":
         asked["prompt"] = "The quick brown fox"
         text = off.completions.create(**asked).choices[0].text
@@ -62,7 +87,7 @@ def measure(engine: MLCEngine, asked: dict[str, Any], batch: int) -> tuple[float
 
 def compare(off: MLCEngine, on: MLCEngine, task: str, batch: int, args: argparse.Namespace) -> None:
     """Prints one row of the table."""
-    asked = request(task, off, args.tokens)
+    asked = request(task, off, args)
     without = {**asked, "extra_body": {"speculative": False}}
     rates: tuple[list[float], list[float]] = ([], [])
     for _ in range(args.rounds + 1):  # the first one warms up
@@ -85,11 +110,13 @@ def main() -> None:
     settings: dict[str, Any] = {"max_num_sequence": max(args.batch), "num_threads": args.threads}
     settings["max_total_sequence_length"] = 2 * max(args.batch) * (args.tokens + 512)
     off = MLCEngine(args.model, **settings)
-    on = MLCEngine(args.model, speculative_mode="ngram", **settings)
+    settings["additional_models"] = [args.draft] if args.mode == "small_draft" else []
+    settings["spec_draft_length"] = args.length
+    on = MLCEngine(args.model, speculative_mode=args.mode, **settings)
     print("| task | batch | tok/s off | tok/s on | speed-up | steps off | on | tokens per step |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
     for batch in args.batch:
-        for task in ("repeat", "edit", "random"):
+        for task in args.task:
             compare(off, on, task, batch, args)
     print(on.metrics()["spec_decode"])
     off.terminate()
