@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable
 from typing import Any
 
-from mlc_native.server.wire import named_event
+from mlc_native.server.wire import named_event, text_event
+
+_FIRST = b'"sequence_number":0'
 
 
 class Events:
@@ -21,8 +24,26 @@ class Events:
 
     def event(self, kind: str, **fields: Any) -> bytes:
         """The next event."""
+        return named_event(f"response.{kind}", sequence_number=self._next(), **fields)
+
+    def writer(self, kind: str, **fields: Any) -> Callable[[str], bytes]:
+        """A function that makes the next event of a text, which is the field "delta".
+
+        Only the number and the text differ from event to event, so the bytes around them are made
+        once.
+        """
+
+        def first(text: str) -> list[bytes]:
+            event = named_event(f"response.{kind}", sequence_number=0, **{**fields, "delta": text})
+            return event.split(_FIRST, 1)
+
+        head = first("")[0] + _FIRST[:-1]
+        rest = text_event(lambda text: first(text)[1])
+        return lambda text: b"%b%d%b" % (head, self._next(), rest.write(text))
+
+    def _next(self) -> int:
         number, self._number = self._number, self._number + 1
-        return named_event(f"response.{kind}", sequence_number=number, **fields)
+        return number
 
 
 class ResponseOutput:
@@ -33,6 +54,7 @@ class ResponseOutput:
         self._events = events
         self._kind: tuple[str, int] | None = None  # of the open item; the index of a call
         self._texts: list[str] = []  # of the open item
+        self._writer: Callable[[str], bytes] | None = None  # of events that add to it
         self._logprobs = _Logprobs()
 
     def add(self, delta: dict[str, Any], logprobs: list[dict[str, Any]]) -> bytes:
@@ -63,8 +85,7 @@ class ResponseOutput:
         item = {"id": _id("rs"), "type": "reasoning", "summary": [], "content": []}
         part = {"type": "reasoning_text", "text": ""}
         opened = self._open(("reasoning", 0), item, part)
-        self._texts.append(text)
-        return opened + self._part_event("reasoning_text.delta", delta=text)
+        return opened + self._added("reasoning_text.delta", text, content_index=0, delta="")
 
     def _text(self, text: str) -> bytes:
         item = {"id": _id("msg"), "type": "message", "role": "assistant", "content": []}
@@ -72,8 +93,11 @@ class ResponseOutput:
         opened = self._open(("message", 0), item, part)
         if not text:
             return opened
-        self._texts.append(text)
         logprobs = self._logprobs.of(text) if len(self.items) == 1 else []
+        if not logprobs:
+            fields = {"content_index": 0, "delta": "", "logprobs": []}
+            return opened + self._added("output_text.delta", text, **fields)
+        self._texts.append(text)
         return opened + self._part_event("output_text.delta", delta=text, logprobs=logprobs)
 
     def _call(self, call: dict[str, Any]) -> bytes:
@@ -89,8 +113,14 @@ class ResponseOutput:
         arguments = function.get("arguments")
         if not arguments:
             return opened
-        self._texts.append(arguments)
-        return opened + self._item_event("function_call_arguments.delta", delta=arguments)
+        return opened + self._added("function_call_arguments.delta", arguments, delta="")
+
+    def _added(self, kind: str, text: str, **fields: Any) -> bytes:
+        """The event of a text that is added to the open item."""
+        self._texts.append(text)
+        if self._writer is None:
+            self._writer = self._events.writer(kind, **self._place(), **fields)
+        return self._writer(text)
 
     # ------------------------------------------------------------------------------------ items
 
@@ -123,7 +153,7 @@ class ResponseOutput:
             events = self._item_event("function_call_arguments.done", arguments=text)
         else:
             events = self._close_part(kind, text)
-        self._texts = []
+        self._texts, self._writer = [], None
         index = len(self.items) - 1
         return events + self._events.event("output_item.done", output_index=index, item=item)
 
@@ -138,10 +168,11 @@ class ResponseOutput:
         return done + self._part_event("content_part.done", part=part)
 
     def _item_event(self, kind: str, **fields: Any) -> bytes:
-        item = self.items[-1]
-        return self._events.event(
-            kind, item_id=item["id"], output_index=len(self.items) - 1, **fields
-        )
+        return self._events.event(kind, **self._place(), **fields)
+
+    def _place(self) -> dict[str, Any]:
+        """Where the open item is."""
+        return {"item_id": self.items[-1]["id"], "output_index": len(self.items) - 1}
 
     def _part_event(self, kind: str, **fields: Any) -> bytes:
         return self._item_event(kind, content_index=0, **fields)
