@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from mlc_native.cli.failure import print_error
 from mlc_native.cli.load import (
     EngineTarget,
     Fields,
@@ -116,10 +117,10 @@ def run(args: argparse.Namespace) -> int:
             make_target = _target(args, endpoint, stack)
             figures = asyncio.run(_measure(args, make_target, prompts, endpoint))
     except ExceptionGroup as group:  # of the tasks: the first one is the cause
-        print(f"error: {group.exceptions[0]}", file=sys.stderr)
+        print_error(group.exceptions[0])
         return 1
     except (MLCNativeError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(error)
         return 1
     print(json.dumps(figures, indent=2) if args.json else _table(figures))
     for message in figures["errors"]:

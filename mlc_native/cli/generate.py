@@ -27,6 +27,7 @@ from mlc_native.cli.batch_file import (
     numbered_lines,
     parse_request,
 )
+from mlc_native.cli.failure import print_error
 from mlc_native.cli.overrides import add_engine_arguments, load_engine
 from mlc_native.errors import EngineRequestError, InvalidRequest, invalid_config
 from mlc_native.serve.engine import AsyncMLCEngine
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             finally:
                 answers.close()
     except (ValueError, RuntimeError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(error)
         return 1
     print(f"{batch.counts} in {output}", file=sys.stderr)
     return 1 if batch.counts.failed else 0

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from mlc_native.cli.failure import print_error
 from mlc_native.cli.overrides import (
     add_engine_flags,
     engine_config_from_flags,
@@ -167,7 +168,7 @@ def run(args: argparse.Namespace) -> int:
             http_server.serve(server, listener)
             return loading.finish()
     except (InvalidConfig, InvalidRequest, LoadError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_error(error)
         return 2
 
 

@@ -73,12 +73,12 @@ def app_of(state: ServerState) -> Starlette:
 
 async def _no_such_route(request: Request, error: HTTPException) -> NoReturn:
     """What Starlette finds: no such path, or no such method there. The gate answers it."""
-    raise HttpError(
-        error.status_code,
-        f"there is no {request.method} {request.url.path}",
-        code="method_not_allowed" if error.status_code == 405 else "not_found",
-        headers=dict(error.headers or {}),
-    )
+    method, path, headers = request.method, request.url.path, dict(error.headers or {})
+    if error.status_code == 405:
+        message, code = f"{path} takes {headers['Allow']}, not {method}", "method_not_allowed"
+    else:
+        message, code = f"there is no {method} {path}", "not_found"
+    raise HttpError(error.status_code, message, code=code, headers=headers)
 
 
 def _routes(state: ServerState) -> list[BaseRoute]:

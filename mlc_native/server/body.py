@@ -52,7 +52,9 @@ def _check_content_type(scope: Scope) -> None:
     # Anything else could be sent by a web page of a foreign origin without asking the server.
     if kind != b"application/json" and not kind.endswith(b"+json"):
         raise HttpError(
-            415, "the content type must be application/json", code="unsupported_media_type"
+            415,
+            f"the content type must be application/json, got {kind.decode('latin-1')[:100]}",
+            code="unsupported_media_type",
         )
 
 

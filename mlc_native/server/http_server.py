@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -47,9 +48,22 @@ class Address:
     def __post_init__(self) -> None:
         if not 0 <= self.port < 1 << 16:
             raise invalid_config("port", f'"port" must be in [0, 65535], got {self.port}')
+        for name in ("ssl_keyfile", "ssl_certfile", "ssl_ca_certs"):
+            file = getattr(self, name)
+            if file is not None and self.ssl_certfile is None:
+                raise invalid_config(name, f'"{name}" needs "ssl_certfile"')
+            if file is not None and not Path(file).is_file():
+                raise invalid_config(name, f'"{name}": there is no file "{file}"')
 
     def bind(self) -> socket.socket:
         """The listening socket. Raises OSError."""
+        try:
+            return self._bind()
+        except OSError as error:
+            place = self.uds if self.uds is not None else f"{self.host}:{self.port}"
+            raise OSError(error.errno, error.strerror, place) from None
+
+    def _bind(self) -> socket.socket:
         if self.uds is not None:
             if Path(self.uds).is_socket():  # a server that was killed leaves it
                 Path(self.uds).unlink()
@@ -98,6 +112,12 @@ class HttpServer(uvicorn.Server):
                 f'"shutdown_timeout" must be 0 or more, got {shutdown_timeout_s}',
             )
         super().__init__(config)
+        try:
+            config.load()
+        except ssl.SSLError as error:
+            raise invalid_config(
+                "ssl_certfile", f"the certificate and the key cannot be used: {error}"
+            ) from None
         self._state = state
         self._shutdown_timeout_s = shutdown_timeout_s
         self._drain: asyncio.Task[None] | None = None
@@ -121,7 +141,7 @@ class HttpServer(uvicorn.Server):
         self._num_signals += 1
         if self._num_signals == 1:
             self._state.running.draining = True
-            logger.info("the server ends when %d requests have ended", self._state.running.count)
+            logger.info("the server ends; requests that still run: %d", self._state.running.count)
             self._drain = asyncio.ensure_future(self._drain_requests())
         elif self._num_signals == 2:
             self._ending = asyncio.ensure_future(self._state.end_requests())

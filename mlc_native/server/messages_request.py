@@ -26,6 +26,8 @@ def chat_body(body: Fields) -> tuple[Fields, list[str]]:
     """
     fields = {name: value for name, value in body.items() if value is not None}
     max_tokens = fields.get("max_tokens")
+    if max_tokens is None:
+        raise invalid_request("max_tokens", '"max_tokens" is required')
     if type(max_tokens) is not int or max_tokens < 1:
         raise invalid_request(
             "max_tokens", f'"max_tokens" must be 1 or more, got {shown(max_tokens)}'

@@ -258,7 +258,10 @@ def test_the_access_log(start_fake: Callable[..., Process]) -> None:
         (["demo", "--header-timeout", "0"], "header_timeout_s"),
         (["demo", "--max-connections", "-1"], "max_connections"),
         (["demo", "--shutdown-timeout", "-1"], "shutdown_timeout"),
-        (["demo", "--ssl-certfile", "/nothing.pem"], "error"),
+        (["demo", "--ssl-certfile", "/nothing.pem"], 'there is no file "/nothing.pem"'),
+        (["demo", "--ssl-keyfile", "/nothing.pem"], '"ssl_keyfile" needs "ssl_certfile"'),
+        (["demo", "--ssl-certfile", __file__], "the certificate and the key cannot be used"),
+        (["demo", "--uds", "/nothing/here"], "error: /nothing/here: No such file"),
     ],
     ids=str,
 )
