@@ -1,4 +1,6 @@
-"""Two replicas on a local Ray: equal answers, prompts that meet their cache, one that dies."""
+"""Replicas on a local Ray: equal answers, prompts that meet their cache, one that dies, one more
+under load.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +51,9 @@ def url() -> Iterator[str]:
     ray.shutdown()
 
 
-def two_replicas(model: str, **settings: Any) -> None:
+def serve_replicas(model: str, at_least: int, at_most: int, **settings: Any) -> None:
     fields = {"model": model, "device": "cpu", "num_cpus": 0.1, **settings}
-    serve.run(build_app(Settings(**fields, min_replicas=2, max_replicas=2)))
+    serve.run(build_app(Settings(**fields, min_replicas=at_least, max_replicas=at_most)))
 
 
 def replica_names() -> set[str]:
@@ -60,7 +62,7 @@ def replica_names() -> set[str]:
 
 
 def test_answers_are_those_of_one_engine_and_prompts_meet_their_cache(url: str) -> None:
-    two_replicas("demo", engine_config={"max_total_sequence_length": 8192})
+    serve_replicas("demo", 2, 2, engine_config={"max_total_sequence_length": 8192})
     fields = {"max_tokens": 8, "temperature": 0}
     prompts = [f"{name} likes to play with a ball. " * 60 for name in ("Tom", "Ann", "Sue")]
     with MLCEngine("demo", "cpu") as engine:
@@ -80,6 +82,13 @@ def test_answers_are_those_of_one_engine_and_prompts_meet_their_cache(url: str) 
         assert streamed.endswith("data: [DONE]\n\n")
         assert client.post("/v1/completions", content=b"{").status_code == 400
         assert client.get("/health").status_code == 200
+
+
+def await_that(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 class Stream:
@@ -111,7 +120,7 @@ class Stream:
 def test_a_replica_that_dies_takes_its_own_streams_only(url: str, tmp_path: Path) -> None:
     # 300 steps of at least 20 ms each, so that the streams are alive when the replica is killed.
     model = write_model(tmp_path / "slow", cost="sleep", us_per_step=20_000)
-    two_replicas(model, model_lib=find_fake_model_lib())
+    serve_replicas(model, 2, 2, model_lib=find_fake_model_lib())
     before = replica_names()
     assert len(before) == 2
     with httpx.Client(base_url=url, timeout=WAIT_S) as client:
@@ -124,9 +133,32 @@ def test_a_replica_that_dies_takes_its_own_streams_only(url: str, tmp_path: Path
             stream.wait()
         assert [stream.failed for stream in streams].count(True) == 1
         assert all("[DONE]" in stream.text for stream in streams if not stream.failed)
-        deadline = time.monotonic() + WAIT_S
-        while len(replica_names() - {min(before)}) < 2:
-            assert time.monotonic() < deadline, "the replica was not replaced"
-            time.sleep(0.2)
+        await_that(lambda: len(replica_names() - {min(before)}) >= 2)
         answer = client.post("/v1/completions", json={"prompt": "x", "max_tokens": 2})
         assert answer.status_code == 200
+
+
+def test_requests_that_last_start_another_replica(url: str, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "slow", cost="sleep", us_per_step=20_000)
+    others = replica_names()
+    serve_replicas(model, 1, 2, model_lib=find_fake_model_lib(), target_ongoing_requests=1)
+    await_that(lambda: len(replica_names() - others) == 1)
+    is_enough = threading.Event()
+    statuses: list[int] = []
+
+    def ask(letter: str) -> None:
+        while not is_enough.is_set():
+            body = {"prompt": letter * 300, "max_tokens": 50, "ignore_eos": True}
+            statuses.append(client.post("/v1/completions", json=body).status_code)
+
+    with httpx.Client(base_url=url, timeout=WAIT_S) as client:
+        askers = [threading.Thread(target=ask, args=(letter,)) for letter in "abcd"]
+        for asker in askers:
+            asker.start()
+        try:
+            await_that(lambda: len(replica_names() - others) == 2)
+        finally:
+            is_enough.set()
+            for asker in askers:
+                asker.join()
+    assert set(statuses) == {200}
