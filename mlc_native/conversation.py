@@ -57,6 +57,12 @@ class ChatTemplate:
         except (jinja2.TemplateError, SyntaxError, RecursionError) as error:
             raise load_error("chat_template", f"the chat template is invalid: {error}") from error
 
+    def with_source(self, source: str) -> ChatTemplate:
+        """Another template for the same model."""
+        return ChatTemplate(
+            source, self.special_tokens, self.limits, self._variables, self.stop_strs
+        )
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],

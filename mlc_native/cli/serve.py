@@ -112,6 +112,11 @@ def _add_access_flags(parser: argparse.ArgumentParser) -> None:
         "$MLC_NATIVE_API_KEY, or several separated by commas in $MLC_NATIVE_API_KEYS",
     )
     group.add_argument("--disable-page", action="store_true", help="no chat page at /")
+    group.add_argument(
+        "--trust-request-chat-template",
+        action="store_true",
+        help="a request may bring its own chat_template",
+    )
     group.add_argument("--metrics-key", default="same", choices=["same", "none"])
     group.add_argument(
         "--allow-origins",
@@ -224,6 +229,7 @@ def _make_server(args: argparse.Namespace, models: list[ServedModel]) -> Any:
         stuck_step_timeout_s=args.stuck_step_timeout,
         metrics_compat=args.metrics_compat,
         page=not args.disable_page,
+        trust_request_chat_template=args.trust_request_chat_template,
         enable_debug=args.enable_debug,
         request_log=args.enable_log_requests or args.max_log_len > 0,
         max_log_len=args.max_log_len,

@@ -257,6 +257,9 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
         default=None,
         description="further variables of the chat template, such as Qwen3's `enable_thinking`.",
     )
+    chat_template: str | None = Field(
+        default=None, description="Jinja text that renders this chat instead of the model's."
+    )
     thinking_token_budget: int | None = Field(
         default=None,
         ge=0,

@@ -27,6 +27,11 @@ class AnswerFormats:
     shows_tools: bool = False
 
 
+def shows_tools(source: str) -> bool:
+    """Whether a chat template tells the model about tools."""
+    return "tools" in source
+
+
 def choose_formats(
     config: EngineConfig, tokenizer: Tokenizer | None, template: ChatTemplate | None
 ) -> AnswerFormats:
@@ -41,7 +46,7 @@ def choose_formats(
     formats = AnswerFormats(
         tool_format(config.tool_call_parser, shape),
         reasoning_format(config.reasoning_parser, shape),
-        shows_tools=template is not None and "tools" in template.source,
+        shows_tools=template is not None and shows_tools(template.source),
     )
     config.tool_call_parser = NONE if formats.tools is None else formats.tools.name
     config.reasoning_parser = NONE if formats.reasoning is None else formats.reasoning.name

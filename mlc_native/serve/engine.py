@@ -134,8 +134,9 @@ class MLCEngine(OpenAIEngine):
 
         Args:
             messages: as in ``chat.completions.create``.
-            arguments: ``tools``, ``tool_choice``, ``documents``, ``chat_template_kwargs``,
-                ``add_generation_prompt``, ``continue_final_message``, ``add_special_tokens``.
+            arguments: ``tools``, ``tool_choice``, ``documents``, ``chat_template``,
+                ``chat_template_kwargs``, ``add_generation_prompt``, ``continue_final_message``,
+                ``add_special_tokens``.
 
         Raises:
             InvalidRequest: an argument is wrong, or the model has no chat template.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlc_native import _core
@@ -17,6 +17,7 @@ from mlc_native.errors import InvalidRequest, UnknownFieldWarning, invalid_reque
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.protocol.validation import validated
+from mlc_native.serve.answer_formats import shows_tools
 from mlc_native.serve.answer_plan import plan_answer
 from mlc_native.serve.continuous_usage import CountingResponder
 from mlc_native.serve.engine_base import MLCEngineBase
@@ -140,7 +141,10 @@ class OpenAIEngine(MLCEngineBase):
         request_id = request_id or random_request_id("chatcmpl")
         prompt = chat_prompt(request, setup.conv_template)
         limit = setup.max_input_sequence_length
-        plan = plan_answer(request, prompt, setup.answer_formats, limit)
+        formats = setup.answer_formats
+        if request.chat_template is not None:
+            formats = replace(formats, shows_tools=shows_tools(request.chat_template))
+        plan = plan_answer(request, prompt, formats, limit)
         config = generation_config(request, setup.chat_stop_token_ids, setup.chat_stop_strs)
         config.response_format = plan.response_format
         return OpenAICall(

@@ -26,6 +26,7 @@ class RenderArguments(TypedDict, total=False):
     tools: Sequence[ChatTool | Mapping[str, Any]] | None
     tool_choice: str | Mapping[str, Any] | None
     documents: Sequence[Mapping[str, Any]] | None
+    chat_template: str | None
     chat_template_kwargs: Mapping[str, Any] | None
     add_generation_prompt: bool | None
     continue_final_message: bool

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from mlc_native.conversation import ChatTemplate
-from mlc_native.errors import invalid_request, shown
+from mlc_native.errors import LoadError, invalid_request, shown
 from mlc_native.protocol.debug_protocol import DebugConfig
 from mlc_native.protocol.generation_config import GenerationConfig, SamplingOptions
 from mlc_native.protocol.openai_api_protocol import (
@@ -256,8 +256,11 @@ def chat_prompt(request: ChatCompletionRequest, template: ChatTemplate | None) -
     """The prompt text of a chat request.
 
     Raises:
-        InvalidRequest: the model has no chat template, or the template refused the messages.
+        InvalidRequest: the model has no chat template, the request's is invalid, or the template
+            refused the messages.
     """
+    if request.chat_template is not None:
+        template = _template_of_request(request.chat_template, template)
     if template is None:
         raise invalid_request(
             "messages",
@@ -273,6 +276,13 @@ def chat_prompt(request: ChatCompletionRequest, template: ChatTemplate | None) -
         continue_final_message=request.continue_final_message,
         **(request.chat_template_kwargs or {}),
     )
+
+
+def _template_of_request(source: str, template: ChatTemplate | None) -> ChatTemplate:
+    try:
+        return ChatTemplate(source) if template is None else template.with_source(source)
+    except LoadError as error:
+        raise invalid_request("chat_template", str(error)) from None
 
 
 def _template_message(message: ChatCompletionMessage) -> dict[str, Any]:

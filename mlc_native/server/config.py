@@ -53,6 +53,8 @@ class ServerConfig:
         stuck_step_timeout_s: ``/health`` fails when a step of an engine takes longer.
         metrics_compat: "vllm" adds metrics with the names of vLLM's dashboards.
         page: serve the chat page at ``/``, which needs no key.
+        trust_request_chat_template: a request may bring its own ``chat_template``, which runs in
+            the sandbox of all templates.
         enable_debug: serve MLC-LLM's ``/debug/*``, honour ``debug_config`` of requests, and put the
             times of a request into ``usage.extra``.
         request_log: log what each request asks for as a line of JSON, to the logger
@@ -79,6 +81,7 @@ class ServerConfig:
     stuck_step_timeout_s: float = 120
     metrics_compat: Literal["vllm", "none"] = "vllm"
     page: bool = True
+    trust_request_chat_template: bool = False
     enable_debug: bool = False
     request_log: bool = False
     max_log_len: int = 0

@@ -32,6 +32,7 @@ DEFAULT_COMPLETION_TOKENS = 16  # OpenAI's, for /v1/completions
 _WITHOUT_EFFECT = {
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
     *("prompt_cache_retention", "verbosity", "request_id"),
+    "include_reasoning",  # the Dialect leaves it out
 }
 # field -> whether a value asks for nothing special.
 _UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
@@ -42,7 +43,6 @@ _UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
     "function_call": lambda value: value == "none",
     "suffix": lambda value: value == "",
     "use_beam_search": lambda value: value is False,
-    "chat_template": lambda value: False,
 }
 _MAX_NAMES = 32
 _MAX_REPORTED = 1000
@@ -59,6 +59,7 @@ def create_fields(kind: str, body: Fields, config: ServerConfig) -> tuple[Fields
     if not isinstance(wishes.get("stream", False), bool):
         raise invalid_request("stream", '"stream" must be true or false')
     _check_unsupported(wishes)
+    check_template(wishes, config)
     known = set(REQUESTS[kind].model_fields)
     if not config.enable_debug:
         known.discard("debug_config")
@@ -104,6 +105,16 @@ def texts_field(fields: Fields, name: str) -> list[str]:
     if not all(isinstance(text, str) and text for text in texts):
         raise invalid_request(name, f'"{name}" must be a list of texts that are not empty')
     return texts
+
+
+def check_template(wishes: Fields, config: ServerConfig) -> None:
+    """Raises InvalidRequest for a chat template that the server is not told to trust."""
+    if "chat_template" in wishes and not config.trust_request_chat_template:
+        raise invalid_request(
+            "chat_template",
+            '"chat_template" is not supported by this server; --trust-request-chat-template '
+            "allows it",
+        )
 
 
 def _check_unsupported(wishes: Fields) -> None:

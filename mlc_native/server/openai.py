@@ -50,6 +50,7 @@ class OpenAIDialect:
             "model": model_name,
         }
         self._is_chat = kind == "chat"
+        self._hides_reasoning = self._is_chat and body.get("include_reasoning") is False
         self._keeps_extra = config.enable_debug
         self._includes_usage = self._ask_for_usage() if self.is_stream else False
         self._text_events: dict[tuple[int, str], TextEvent] = {}  # by choice and kind
@@ -75,6 +76,7 @@ class OpenAIDialect:
                 message = choice["message"]
                 both_reasoning_names(message)
                 has_output = any(message.get(k) for k in ("content", "tool_calls", "reasoning"))
+                self._hide_reasoning(message)
                 message["content"] = message.get("content", "")
                 if message.get("tool_calls") and not message["content"]:
                     message["content"] = None
@@ -100,8 +102,11 @@ class OpenAIDialect:
         return b"".join(self._event({"index": index, "delta": delta}) for index in choices)
 
     def text_events(self, added: AddedText) -> bytes:
-        """See Dialect: one event."""
+        """See Dialect: one event, or none for reasoning that is not shown."""
         key = added.choice, added.kind
+        if added.kind == "reasoning" and self._hides_reasoning:
+            self._started.add(added.choice)
+            return b""
         event = self._text_events.get(key)
         if event is None:
             event = self._text_events[key] = text_event(partial(self._text_event, *key))
@@ -158,10 +163,19 @@ class OpenAIDialect:
         del delta["role"]
         if delta.get("content") == "":
             del delta["content"]
+        if self._hide_reasoning(delta):
+            self._started.add(choice["index"])
         both_reasoning_names(delta)
         for call in delta.get("tool_calls", ()):
             call["function"].setdefault("arguments", "")  # clients add to it
         return bool(delta)
+
+    def _hide_reasoning(self, part: dict[str, Any]) -> bool:
+        """Takes the reasoning out of a message or delta that is not to show any."""
+        if not self._hides_reasoning:
+            return False
+        found = [part.pop(name, None) for name in ("reasoning_content", "reasoning")]
+        return any(found)
 
     def _event(self, choice: dict[str, Any], **more: Any) -> bytes:
         part = "delta" if self._is_chat else "text"

@@ -11,7 +11,7 @@ from mlc_native.serve.async_engine import AsyncMLCEngine
 from mlc_native.serve.rendered_chat import RenderArguments
 from mlc_native.serve.request_processing import prompt_token_ids
 from mlc_native.server.body import read_json
-from mlc_native.server.fields import Fields
+from mlc_native.server.fields import Fields, check_template
 from mlc_native.server.gate import send_json
 from mlc_native.server.state import ServerState
 from mlc_native.server.wire import json_bytes
@@ -57,7 +57,9 @@ async def _read(
     """The engine that a request names, and its fields that are not null."""
     body = await read_json(scope, receive, state.config, state.pool)
     engine = state.models.find(body.get("model")).loaded()
-    return engine, {name: value for name, value in body.items() if value is not None}
+    fields = {name: value for name, value in body.items() if value is not None}
+    check_template(fields, state.config)
+    return engine, fields
 
 
 def _answer(

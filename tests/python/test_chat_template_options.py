@@ -38,6 +38,7 @@ RENDERED: list[tuple[list[dict[str, str]], dict[str, Any], str]] = [
     ([USER], {}, ANSWER),
     ([USER], {"chat_template_kwargs": {"enable_thinking": False}}, ANSWER + "<think></think>"),
     ([USER], {"chat_template_kwargs": {"enable_thinking": True, "self": 1}}, ANSWER),
+    ([USER], {"chat_template": "{{ messages[0].content }}:"}, "Hi:"),
     ([USER], {"documents": [{"title": "a"}, {"title": "b"}]}, "[a][b]" + ANSWER),
     ([USER], {"add_generation_prompt": False}, "<user>Hi</>"),
     ([USER], {"tools": [TOOL]}, "<user>Hi</>(f)<assistant>"),
@@ -116,6 +117,7 @@ def test_chats_use_the_same_prompt(openai_engine: Any) -> None:
             "add_generation_prompt",
         ),
         ([USER], {"chat_template_kwargs": 3}, "chat_template_kwargs", "dictionary"),
+        ([USER], {"chat_template": "{% if %}"}, "chat_template", "template is invalid"),
         ([USER], {"documents": "a"}, "documents", "list"),
         (
             [USER, ASSISTANT],

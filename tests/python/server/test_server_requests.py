@@ -125,6 +125,24 @@ def test_wishes_that_are_refused(serve: Any, path: str, fields: Any, param: str 
     assert server.chat()["choices"][0]["message"]["content"] == ANSWER
 
 
+def test_a_template_of_the_request_is_served_where_it_is_trusted(serve: Any) -> None:
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}:"
+    fields = {"messages": USER, "chat_template": template}
+    careful = serve(answer=ANSWER)
+    for path in (CHAT, "/tokenize"):
+        response = careful.post(path, fields)
+        assert response.status_code == 400
+        assert error_of(response)["param"] == "chat_template"
+    trusting = serve(ServerConfig(trust_request_chat_template=True), answer=ANSWER)
+    text = f"{USER[0]['content']}:"
+    counted = trusting.post("/tokenize", fields).json()["count"]
+    assert counted == trusting.post("/tokenize", {"prompt": text}).json()["count"]
+    assert trusting.post(CHAT, fields).json()["usage"]["prompt_tokens"] == counted
+    refused = trusting.post(CHAT, {**fields, "chat_template": "{% if %}"})
+    assert refused.status_code == 400
+    assert error_of(refused)["param"] == "chat_template"
+
+
 @pytest.mark.parametrize("value", ["true", 1, [], 0.0], ids=str)
 def test_stream_is_a_boolean(serve: Any, value: Any) -> None:
     response = serve(answer=ANSWER).post(CHAT, {"messages": USER, "stream": value})

@@ -64,6 +64,17 @@ def test_a_plain_answer(server: LiveServer) -> None:
     assert len({call["id"] for call in message["tool_calls"]}) == 2
 
 
+def test_reasoning_may_be_left_out(server: LiveServer) -> None:
+    fields = {"messages": ASK, "tools": TOOLS, "include_reasoning": False}
+    (choice,) = server.chat(**fields)["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] == "Let me look."
+    assert not {"reasoning", "reasoning_content"} & set(choice["message"])
+    deltas = [event["choices"][0]["delta"] for event in server.stream(CHAT, fields)]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "Let me look."
+    assert not any({"reasoning", "reasoning_content"} & set(delta) for delta in deltas)
+
+
 def test_a_stream_says_the_same(server: LiveServer) -> None:
     events = server.stream(CHAT, {"messages": ASK, "tools": TOOLS})
     parts = {"content": "", "reasoning": "", "reasoning_content": ""}
