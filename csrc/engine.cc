@@ -227,6 +227,10 @@ void EngineImpl::AddRequest(RequestPtr request, Submission submission) {
     AnswerWithMetrics(context_, *request, Gauges());
     return Deliver();
   }
+  if (request->is_aborted) {
+    AnswerEmpty(context_, *request, FinishReason::kAbort);
+    return Deliver();
+  }
   std::shared_ptr<const StopStrSet> stop_strs;
   if (!generation.stop_strs.empty()) {
     stop_strs = std::make_shared<StopStrSet>(generation.stop_strs);
@@ -404,10 +408,11 @@ std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineO
 }
 
 RequestPtr Engine::CreateRequest(std::string id, std::vector<Data> inputs,
-                                 GenerationConfig generation_cfg, bool begins_turn) const {
+                                 GenerationConfig generation_cfg, bool begins_turn,
+                                 const std::stop_token& stop) const {
   return mlc_native::CreateRequest(
       std::move(id), std::move(inputs), std::move(generation_cfg), request_limits(),
-      [this](Request* request) { grammars()->CompileFor(request); }, begins_turn);
+      [&](Request* request) { grammars()->CompileFor(request, stop); }, begins_turn);
 }
 
 std::unique_ptr<Engine> Engine::FromModel(std::unique_ptr<Model> model, const EngineConfig& config,

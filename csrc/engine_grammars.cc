@@ -74,7 +74,7 @@ EngineGrammars::EngineGrammars(Model model, const EngineConfig& config,
       verbose_(config.verbose),
       factory_(std::move(factory)) {}
 
-void EngineGrammars::CompileFor(Request* request) {
+void EngineGrammars::CompileFor(Request* request, const std::stop_token& stop) {
   const ResponseFormat& format = request->generation_cfg.response_format;
   if (model_.token_table == nullptr) {
     throw InvalidRequest("response_format",
@@ -82,7 +82,11 @@ void EngineGrammars::CompileFor(Request* request) {
                              "\" needs a model folder with tokenizer.json; this one has none, so "
                              "tokens have no text");
   }
-  request->grammar = Compiler().Compile(ToGrammarSpec(format));
+  request->grammar = Compiler().Compile(ToGrammarSpec(format), stop);
+  if (request->grammar == nullptr) {
+    request->is_aborted = true;
+    return;
+  }
   request->grammar_tokens = model_.token_table;
   const GenerationConfig& generation = request->generation_cfg;
   if (generation.debug_config.grammar_execution_mode == "jump_forward" ||
@@ -92,7 +96,7 @@ void EngineGrammars::CompileFor(Request* request) {
 }
 
 void EngineGrammars::Check(const Request& request) const {
-  if (!request.generation_cfg.response_format.is_constrained()) return;
+  if (!request.generation_cfg.response_format.is_constrained() || request.is_aborted) return;
   if (request.grammar == nullptr) {
     throw InvalidRequest("response_format",
                          "The response_format of this request is not compiled: create the request "

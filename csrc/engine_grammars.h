@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,11 @@ class EngineGrammars {
   };
   EngineGrammars(Model model, const EngineConfig& config, GrammarCompilerFactory factory);
 
-  // Fills in grammar, grammar_tokens and, in the mode "jump_forward" or for drafts, retokenizer.
-  // Throws InvalidRequest("response_format", ...), and InvalidConfig when the grammar library is
-  // not there.
-  void CompileFor(Request* request);
+  // Fills in grammar, grammar_tokens and, in the mode "jump_forward" or for drafts, retokenizer; or
+  // only is_aborted, if `stop` is requested before the grammar is there. Throws
+  // InvalidRequest("response_format", ...), and InvalidConfig when the grammar library is not
+  // there.
+  void CompileFor(Request* request, const std::stop_token& stop);
   // Throws InvalidRequest when the request is constrained and its grammar is not for this model.
   void Check(const Request& request) const;
 

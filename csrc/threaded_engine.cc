@@ -113,11 +113,12 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   void Reset() override { Ask(InstructionKind::kResetEngine); }
 
   RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
-                           GenerationConfig generation_cfg, bool begins_turn) override {
+                           GenerationConfig generation_cfg, bool begins_turn,
+                           const std::stop_token& stop) override {
     const std::shared_ptr<const LoadedModel> loaded = Loaded();
     return mlc_native::CreateRequest(
         std::move(id), std::move(inputs), std::move(generation_cfg), loaded->limits,
-        [&loaded](Request* request) { loaded->grammars->CompileFor(request); }, begins_turn);
+        [&](Request* request) { loaded->grammars->CompileFor(request, stop); }, begins_turn);
   }
 
   void AddRequest(RequestPtr request) override {

@@ -6,6 +6,7 @@
 
 #include <limits>
 #include <memory>
+#include <stop_token>
 
 #include "bindings/bindings.h"
 #include "bindings/merge_outputs.h"
@@ -121,6 +122,15 @@ void BindData(nb::module_& m) {
       .def_prop_ro("generation_config",
                    [](const Request& self) { return GenerationConfig(self.generation_cfg); })
       .def_prop_ro("prompt_len", &Request::prompt_len);
+
+  nb::class_<std::stop_source>(m, "Cancellation",
+                               "Lets any thread give up a create_request that compiles a grammar.")
+      .def(nb::init<>())
+      .def(
+          "cancel", [](std::stop_source& self) { self.request_stop(); },
+          nb::call_guard<nb::gil_scoped_release>(),
+          "From now on the request, or a later one, ends with \"abort\" as soon as it is added.")
+      .def_prop_ro("cancelled", [](const std::stop_source& self) { return self.stop_requested(); });
 
   nb::class_<SequenceDelta>(m, "SequenceDelta", "What one sequence of a request has new.")
       .def_ro("token_ids", &SequenceDelta::token_ids)

@@ -74,10 +74,13 @@ void BindEngine(nb::module_& m) {
       .def(
           "create_request",
           [](const PyEngine& self, std::string id, const std::vector<int64_t>& token_ids,
-             const GenerationConfig& config, bool begins_turn) {
-            return CreateEngineRequest(*self.engine, std::move(id), token_ids, config, begins_turn);
+             const GenerationConfig& config, bool begins_turn,
+             const std::stop_source* cancellation) {
+            return CreateEngineRequest(*self.engine, std::move(id), token_ids, config, begins_turn,
+                                       cancellation);
           },
           "id"_a, "token_ids"_a, "generation_config"_a, "begins_turn"_a = false,
+          "cancellation"_a.none() = nb::none(),
           "Validates, and compiles a grammar without the GIL. Raises InvalidRequest, "
           "InvalidConfig.")
       .def(

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,17 +44,21 @@ std::vector<int32_t> CheckedTokenIds(const char* field, const std::vector<int64_
 // The same as the inputs of a request.
 std::vector<Data> TokenInputs(const std::vector<int64_t>& token_ids);
 
-// AnyEngine::CreateRequest. Releases the GIL if there is a grammar to compile.
+// AnyEngine::CreateRequest. Releases the GIL if there is a grammar to compile. The cancellation may
+// be null.
 template <typename AnyEngine>
 std::shared_ptr<Request> CreateEngineRequest(AnyEngine& engine, std::string id,
                                              const std::vector<int64_t>& token_ids,
-                                             const GenerationConfig& config, bool begins_turn) {
+                                             const GenerationConfig& config, bool begins_turn,
+                                             const std::stop_source* cancellation) {
   std::vector<Data> inputs = TokenInputs(token_ids);
   GenerationConfig own_config = config;  // the object may change once the GIL is released
+  const std::stop_token stop =
+      cancellation != nullptr ? cancellation->get_token() : std::stop_token();
   std::optional<nanobind::gil_scoped_release> release;
   if (own_config.response_format.is_constrained()) release.emplace();
-  return std::const_pointer_cast<Request>(
-      engine.CreateRequest(std::move(id), std::move(inputs), std::move(own_config), begins_turn));
+  return std::const_pointer_cast<Request>(engine.CreateRequest(
+      std::move(id), std::move(inputs), std::move(own_config), begins_turn, stop));
 }
 
 }  // namespace mlc_native::bindings

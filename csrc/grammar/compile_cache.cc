@@ -12,52 +12,83 @@ size_t CompileCache::SpecHash::operator()(const GrammarSpec& spec) const {
   return std::hash<std::string_view>()(spec.text) ^ (kind * 0x9E3779B97F4A7C15);
 }
 
-CompileCache::Grammar CompileCache::Get(const GrammarSpec& spec,
-                                        const std::function<Grammar()>& compile) {
+CompileCache::Grammar CompileCache::Get(const GrammarSpec& spec, const Compile& compile,
+                                        const std::stop_token& stop) {
   for (;;) {
-    std::promise<Outcome> promise;
-    std::shared_future<Outcome> other;
+    bool is_first = false;
+    std::shared_ptr<Job> job;
     {
       const MutexLock lock(mutex_);
       if (Grammar found = Find(spec)) return found;
-      const auto [position, is_first] = compiling_.try_emplace(spec);
-      if (is_first) {
-        position->second = promise.get_future().share();
-      } else {
-        other = position->second;
-      }
+      job = Join(spec, &is_first);
     }
-    const Outcome outcome =
-        other.valid() ? other.get() : CompileFirst(spec, compile, std::move(promise));
+    Outcome outcome;
+    {
+      const std::stop_callback leave(stop, [&] { Leave(spec, *job); });
+      outcome = is_first ? Run(spec, compile, *job) : Await(*job, stop);
+    }
     if (outcome.grammar != nullptr) return outcome.grammar;
     if (outcome.refusal) throw GrammarError(*outcome.refusal);
+    if (stop.stop_requested()) return nullptr;
   }
 }
 
-CompileCache::Outcome CompileCache::CompileFirst(const GrammarSpec& spec,
-                                                 const std::function<Grammar()>& compile,
-                                                 std::promise<Outcome> promise) {
+std::shared_ptr<CompileCache::Job> CompileCache::Join(const GrammarSpec& spec, bool* is_first) {
+  std::shared_ptr<Job>& job = compiling_[spec];
+  *is_first = job == nullptr;
+  if (*is_first) job = std::make_shared<Job>();
+  ++job->num_callers;
+  return job;
+}
+
+void CompileCache::Leave(const GrammarSpec& spec, Job& job) {
+  {
+    const MutexLock lock(mutex_);
+    changed_.NotifyAll();
+    if (--job.num_callers > 0) return;
+    Forget(spec, job);
+  }
+  job.stop.request_stop();  // without the lock: what it calls has locks of its own
+}
+
+CompileCache::Outcome CompileCache::Run(const GrammarSpec& spec, const Compile& compile, Job& job) {
   Outcome outcome;
   try {
-    outcome.grammar = compile();
+    outcome.grammar = compile(job.stop.get_token());
   } catch (const GrammarError& error) {
     outcome.refusal = error.what();
   } catch (...) {
-    Finish(spec, outcome, &promise);
+    Finish(spec, outcome, job);
     throw;
   }
-  Finish(spec, outcome, &promise);
+  Finish(spec, outcome, job);
   return outcome;
 }
 
-void CompileCache::Finish(const GrammarSpec& spec, const Outcome& outcome,
-                          std::promise<Outcome>* promise) {
-  {
-    const MutexLock lock(mutex_);
-    compiling_.erase(spec);
-    if (outcome.grammar != nullptr) Insert(spec, outcome.grammar);
-  }
-  promise->set_value(outcome);
+CompileCache::Outcome CompileCache::Await(const Job& job, const std::stop_token& stop) {
+  const MutexLock lock(mutex_);
+  while (!job.outcome && !stop.stop_requested()) changed_.Wait(mutex_);
+  return job.outcome.value_or(Outcome{});
+}
+
+void CompileCache::Finish(const GrammarSpec& spec, const Outcome& outcome, Job& job) {
+  const MutexLock lock(mutex_);
+  Forget(spec, job);
+  // After a stop that came too late, another compilation may have put it there.
+  if (outcome.grammar != nullptr && !by_spec_.contains(spec)) Insert(spec, outcome.grammar);
+  job.outcome = outcome;
+  changed_.NotifyAll();
+}
+
+void CompileCache::Forget(const GrammarSpec& spec, const Job& job) {
+  const auto found = compiling_.find(spec);
+  if (found != compiling_.end() && found->second.get() == &job) compiling_.erase(found);
+}
+
+int CompileCache::num_callers(const GrammarSpec& spec) const {
+  const MutexLock lock(mutex_);
+  const auto found = compiling_.find(spec);
+  return found == compiling_.end() ? 0 : found->second->num_callers;
 }
 
 int64_t CompileCache::num_cached() const {

@@ -1,4 +1,6 @@
 // CreateGrammarCompiler: text checks, cache, trial in a helper process, then the compilation here.
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -20,9 +22,11 @@ class IsolatingCompiler final : public GrammarCompiler {
         trials_(GrammarWorkerPath(), vocab, limits),
         cache_(limits.cache_bytes) {}
 
-  std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec) override {
+  std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec,
+                                                 const std::stop_token& stop) override {
     try {
-      return cache_.Get(spec, [&] { return CompileNew(spec); });
+      return cache_.Get(
+          spec, [&](const std::stop_token& all_stop) { return CompileNew(spec, all_stop); }, stop);
     } catch (const GrammarError& error) {
       throw InvalidRequest("response_format", std::string("\"response_format\": ") + error.what());
     }
@@ -31,11 +35,15 @@ class IsolatingCompiler final : public GrammarCompiler {
   int64_t cached_bytes() const override { return cache_.cached_bytes(); }
 
  private:
-  std::shared_ptr<const CompiledGrammar> CompileNew(const GrammarSpec& spec) {
+  // Stops only while the helper process works; the compilation here has no way to.
+  std::shared_ptr<const CompiledGrammar> CompileNew(const GrammarSpec& spec,
+                                                    const std::stop_token& stop) {
     bool forced_text_is_bounded = true;
     if (spec.kind != GrammarKind::kJsonObject) {  // its text is built in and harmless
       CheckGrammarText(spec, limits_);
-      forced_text_is_bounded = trials_.Run(spec).forced_text_is_bounded;
+      const std::optional<TrialReply> reply = trials_.Run(spec, stop);
+      if (!reply) return nullptr;
+      forced_text_is_bounded = reply->forced_text_is_bounded;
     }
     std::shared_ptr<const CompiledGrammar> grammar;
     RunOnBigStack(kCompileStackBytes,

@@ -44,6 +44,16 @@ std::string Postmortem(int signal, const GrammarLimits& limits) {
   }
 }
 
+// Sends a message and receives the answer to it. A stop ends it at once and makes the worker
+// useless.
+Transfer Exchange(WorkerProcess& worker, const std::string& message, TrialDeadline deadline,
+                  const std::stop_token& stop, std::string* answer) {
+  const std::stop_callback hang_up(stop, [&worker] { worker.HangUp(); });
+  const Transfer sent = SendMessage(worker.socket(), message, deadline);
+  if (sent != Transfer::kDone) return sent;
+  return ReceiveMessage(worker.socket(), kMaxReplyBytes, deadline, answer);
+}
+
 InvalidConfig NoWorker(const std::string& what) {
   return InvalidConfig("grammar", "grammars cannot be compiled: " + what);
 }
@@ -56,39 +66,52 @@ GrammarTrials::GrammarTrials(std::string program, const GrammarVocab& vocab,
   if (access(program_.c_str(), X_OK) != 0) throw NoWorker(program_ + " is missing");
 }
 
-TrialReply GrammarTrials::Run(const GrammarSpec& spec) {
+std::optional<TrialReply> GrammarTrials::Run(const GrammarSpec& spec, const std::stop_token& stop) {
   Worker worker;
-  TrialReply reply;
+  if (!TakeTurn(stop, &worker)) return std::nullopt;
+  std::optional<TrialReply> reply;
   try {
-    worker = Take();
-    reply = Ask(*worker, spec);
+    if (worker != nullptr && !worker->IsIdle()) worker.reset();  // it died between two trials
+    if (worker == nullptr) worker = Start(stop);
+    if (worker != nullptr) reply = Ask(*worker, spec, stop);
   } catch (...) {
     worker.reset();
-    GiveBack(nullptr);
+    EndTurn(nullptr);
     throw;
   }
-  GiveBack(std::move(worker));
-  if (reply.status == TrialStatus::kCompiled) return reply;
-  throw GrammarError(reply.message);
+  if (!reply) worker.reset();
+  EndTurn(std::move(worker));
+  if (reply && reply->status != TrialStatus::kCompiled) throw GrammarError(reply->message);
+  return reply;
 }
 
-GrammarTrials::Worker GrammarTrials::Take() {
-  Worker worker;
+bool GrammarTrials::TakeTurn(const std::stop_token& stop, Worker* worker) {
+  const std::stop_callback wake(stop, [this] {
+    const MutexLock lock(mutex_);
+    freed_.NotifyAll();
+  });
+  const MutexLock lock(mutex_);
+  while (num_taken_ == kMaxWorkers && !stop.stop_requested()) freed_.Wait(mutex_);
+  if (stop.stop_requested()) return false;
+  ++num_taken_;
+  if (!idle_.empty()) {
+    *worker = std::move(idle_.back());
+    idle_.pop_back();
+  }
+  return true;
+}
+
+// The worker is null if it was lost.
+void GrammarTrials::EndTurn(Worker worker) {
   {
     const MutexLock lock(mutex_);
-    while (num_taken_ == kMaxWorkers) freed_.Wait(mutex_);
-    ++num_taken_;
-    if (!idle_.empty()) {
-      worker = std::move(idle_.back());
-      idle_.pop_back();
-    }
+    --num_taken_;
+    if (worker != nullptr && idle_.empty()) idle_.push_back(std::move(worker));
   }
-  if (worker != nullptr && worker->IsIdle()) return worker;
-  worker.reset();  // it died between two trials
-  return Start();
+  freed_.NotifyAll();  // one of those that wait may have been stopped
 }
 
-GrammarTrials::Worker GrammarTrials::Start() const {
+GrammarTrials::Worker GrammarTrials::Start(const std::stop_token& stop) const {
   Worker worker;
   try {
     worker = std::make_unique<WorkerProcess>(
@@ -100,8 +123,9 @@ GrammarTrials::Worker GrammarTrials::Start() const {
   }
   const TrialDeadline deadline = std::chrono::steady_clock::now() + kStartTime;
   std::string bytes;
-  if (SendMessage(worker->socket(), encoded_vocab_, deadline) != Transfer::kDone ||
-      ReceiveMessage(worker->socket(), kMaxReplyBytes, deadline, &bytes) != Transfer::kDone) {
+  const Transfer transfer = Exchange(*worker, encoded_vocab_, deadline, stop, &bytes);
+  if (stop.stop_requested()) return nullptr;
+  if (transfer != Transfer::kDone) {
     throw NoWorker(program_ + " does not start (signal " + std::to_string(worker->Kill()) +
                    "); is compile_memory_bytes = " + std::to_string(limits_.compile_memory_bytes) +
                    " enough for the vocabulary?");
@@ -111,23 +135,12 @@ GrammarTrials::Worker GrammarTrials::Start() const {
   return worker;
 }
 
-// Returns null if the worker was lost.
-void GrammarTrials::GiveBack(Worker worker) {
-  {
-    const MutexLock lock(mutex_);
-    --num_taken_;
-    if (worker != nullptr && idle_.empty()) idle_.push_back(std::move(worker));
-  }
-  freed_.NotifyOne();
-}
-
-TrialReply GrammarTrials::Ask(WorkerProcess& worker, const GrammarSpec& spec) const {
-  const TrialDeadline deadline = After(limits_.compile_seconds);
+std::optional<TrialReply> GrammarTrials::Ask(WorkerProcess& worker, const GrammarSpec& spec,
+                                             const std::stop_token& stop) const {
   std::string bytes;
-  Transfer transfer = SendMessage(worker.socket(), EncodeSpec(spec), deadline);
-  if (transfer == Transfer::kDone) {
-    transfer = ReceiveMessage(worker.socket(), kMaxReplyBytes, deadline, &bytes);
-  }
+  const Transfer transfer =
+      Exchange(worker, EncodeSpec(spec), After(limits_.compile_seconds), stop, &bytes);
+  if (stop.stop_requested()) return std::nullopt;
   if (transfer == Transfer::kTimeout) throw GrammarError(TooSlow(limits_));
   if (transfer == Transfer::kClosed) throw GrammarError(Postmortem(worker.Kill(), limits_));
   return DecodeReply(bytes);

@@ -93,6 +93,8 @@ WorkerProcess::~WorkerProcess() {
   close(socket_);
 }
 
+void WorkerProcess::HangUp() const { shutdown(socket_, SHUT_RDWR); }
+
 bool WorkerProcess::IsIdle() const {
   pollfd entry{socket_, POLLIN, 0};
   return poll(&entry, 1, 0) == 0;

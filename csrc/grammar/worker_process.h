@@ -1,11 +1,10 @@
 // WorkerProcess is one running helper program and the socket to it. Not movable; one thread at a
-// time. The destructor kills and reaps the process and leaves no file open.
+// time, except for HangUp. The destructor kills and reaps the process and leaves no file open.
 //
 // The child is started with posix_spawn, which copies nothing of the parent's memory, with default
 // signal handlers, in its own process group, with standard streams on /dev/null and the socket as
-// file
-// 3. It closes every other file itself. It is reaped by its pid, so no SIGCHLD handler is affected.
-// It ends when the socket closes, and so with its parent.
+// file number 3. It closes every other file itself. It is reaped by its pid, so no SIGCHLD handler
+// is affected. It ends when the socket closes, and so with its parent.
 #pragma once
 
 #include <sys/types.h>
@@ -26,6 +25,9 @@ class WorkerProcess {
   WorkerProcess& operator=(const WorkerProcess&) = delete;
 
   int socket() const { return socket_; }
+  // Ends all transfers over the socket, those that wait, too; the program ends then. Any thread
+  // that knows that the object lives.
+  void HangUp() const;
   // True if the process runs and has sent nothing unexpected.
   bool IsIdle() const;
   // Kills and reaps the process. Returns the signal that ended it: 0 if it had exited by itself,

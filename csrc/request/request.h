@@ -33,9 +33,13 @@ struct Request {
   std::shared_ptr<const TokenTable> grammar_tokens;
   // Encodes text that the grammar forces, for jump-forward decoding or as drafts. May be null.
   std::shared_ptr<const Retokenizer> retokenizer;
+  // It was given up while its grammar compiled: it has none and ends as soon as it is added.
+  bool is_aborted = false;
 
   // False for what is answered at once, however long the queue.
-  bool needs_queue_slot() const { return generation_cfg.debug_config.special_request.empty(); }
+  bool needs_queue_slot() const {
+    return !is_aborted && generation_cfg.debug_config.special_request.empty();
+  }
   // What the grammar forces is put in without a forward (jump-forward decoding).
   bool jumps() const {
     return retokenizer != nullptr &&
@@ -55,7 +59,7 @@ void CheckPin(int64_t prompt_len, const RequestLimits& limits);
 // CheckPin refuses. A prompt of exactly max_sequence_length tokens is served.
 void CheckRequest(const Request& request, const RequestLimits& limits);
 
-// Fills in the grammar of a request that is right otherwise; may take seconds.
+// Fills in the grammar of a request that is right otherwise, or is_aborted; may take seconds.
 using CompileGrammar = std::function<void(Request*)>;
 
 // Flattens the inputs and checks the request. Throws InvalidRequest, also for an empty id and for

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -61,10 +62,12 @@ class MLC_NATIVE_API Engine {
   virtual ~Engine() = default;
 
   // A validated request for this engine, with its grammar compiled, which may block for a while.
-  // begins_turn: the answer is a turn of a chat; see Request. Throws InvalidRequest, and
-  // InvalidConfig when the grammar library is not there. Any thread.
+  // begins_turn: the answer is a turn of a chat; see Request. If `stop` is requested while the
+  // grammar compiles, the request is returned at once; AddRequest ends it with "abort". Throws
+  // InvalidRequest, and InvalidConfig when the grammar library is not there. Any thread.
   RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
-                           GenerationConfig generation_cfg, bool begins_turn = false) const;
+                           GenerationConfig generation_cfg, bool begins_turn = false,
+                           const std::stop_token& stop = {}) const;
   // Throws InvalidRequest (also for an id that is live) and QueueFull; the request is then not
   // known to the engine.
   virtual void AddRequest(RequestPtr request) = 0;

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -82,10 +83,12 @@ class MLC_NATIVE_API GrammarCompiler {
  public:
   virtual ~GrammarCompiler() = default;
   // Returns the grammar from the cache or compiles it within the limits; blocks meanwhile. Equal
-  // specs that are requested at the same time are compiled once. Throws
-  // InvalidRequest("response_format", ...) for a text that is not a valid grammar or exceeds a
-  // limit. Any thread except the engine's.
-  virtual std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec) = 0;
+  // specs that are requested at the same time are compiled once. Returns null if `stop` is
+  // requested before the grammar is there; a compilation ends when all of its callers have given
+  // it up. Throws InvalidRequest("response_format", ...) for a text that is not a valid grammar or
+  // exceeds a limit. Any thread except the engine's.
+  virtual std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec,
+                                                         const std::stop_token& stop = {}) = 0;
   virtual int64_t num_cached() const = 0;
   virtual int64_t cached_bytes() const = 0;
 };

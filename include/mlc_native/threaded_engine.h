@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -77,9 +78,10 @@ class MLC_NATIVE_API ThreadedEngine {
   // Validates on the caller's thread against the loaded model and compiles the grammar of a
   // constrained answer, which may block for a while. Throws InvalidRequest, also if nothing is
   // loaded, like the getters below. A constrained request fits only the model that it was created
-  // for: after a Reload it ends with an error. begins_turn: see Request.
+  // for: after a Reload it ends with an error. begins_turn and stop: see Engine::CreateRequest.
   virtual RequestPtr CreateRequest(std::string id, std::vector<Data> inputs,
-                                   GenerationConfig generation_cfg, bool begins_turn = false) = 0;
+                                   GenerationConfig generation_cfg, bool begins_turn = false,
+                                   const std::stop_token& stop = {}) = 0;
   // Throws InvalidRequest if the id is live or the engine has exited, QueueFull if too many
   // requests wait. Returns at once. An id is live until its final output is about to be handed to
   // the callback.

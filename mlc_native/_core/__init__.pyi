@@ -119,6 +119,19 @@ class Request:
     @property
     def prompt_len(self) -> int: ...
 
+class Cancellation:
+    """Lets any thread give up a create_request that compiles a grammar."""
+
+    def __init__(self) -> None: ...
+
+    def cancel(self) -> None:
+        """
+        From now on the request, or a later one, ends with "abort" as soon as it is added.
+        """
+
+    @property
+    def cancelled(self) -> bool: ...
+
 class SequenceDelta:
     """What one sequence of a request has new."""
 
@@ -282,7 +295,7 @@ class Engine:
     def create(config_json: str, device: str, callback: object | None = None, trace_recorder: EventTraceRecorder | None = None, progress: object | None = None) -> Engine:
         """Loads the model named in the config. Raises InvalidConfig, LoadError."""
 
-    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False) -> Request:
+    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None) -> Request:
         """
         Validates, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
         """
@@ -341,7 +354,7 @@ class ThreadedEngine:
 
     def reset(self) -> None: ...
 
-    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False) -> Request:
+    def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None) -> Request:
         """
         Validates against the loaded model, and compiles a grammar without the GIL. Raises InvalidRequest, InvalidConfig.
         """

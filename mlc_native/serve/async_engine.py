@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
 from mlc_native import _core
-from mlc_native._core import PinnedPrefix
+from mlc_native._core import Cancellation, PinnedPrefix
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.serve.arguments import EngineSettings, GenerateArguments
@@ -196,17 +196,28 @@ class AsyncMLCEngine(OpenAIEngine):
         return await self._threads.run(function, *arguments, **keywords)
 
     async def _create(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> Any:
-        return await self._answer(await self._work(self._prepare, kind, arguments, is_body))
+        return await self._answer(await self._prepared(self._prepare, kind, arguments, is_body))
 
     async def _handle_chat_completion(
         self, request: ChatCompletionRequest, request_id: str | None = None
     ) -> Any:
-        return await self._answer(await self._work(self._prepare_request, request, request_id))
+        return await self._answer(await self._prepared(self._prepare_request, request, request_id))
 
     async def _handle_completion(
         self, request: CompletionRequest, request_id: str | None = None
     ) -> Any:
-        return await self._answer(await self._work(self._prepare_request, request, request_id))
+        return await self._answer(await self._prepared(self._prepare_request, request, request_id))
+
+    async def _prepared(
+        self, prepare: Callable[..., PreparedCall], *arguments: Any
+    ) -> PreparedCall:
+        """A call, prepared on a thread. Cancelling it ends a compilation of its grammar."""
+        cancellation = Cancellation()
+        try:
+            return await self._work(prepare, *arguments, cancellation)
+        except asyncio.CancelledError:
+            cancellation.cancel()
+            raise
 
     async def _answer(self, call: PreparedCall) -> Any:
         stream = self._stream(call.requests, call.setup)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from mlc_native._core import Cancellation
 from mlc_native._stream_bridge import CallbackStreamOutput, SyncChannel
 from mlc_native.errors import (
     EngineRequestError,
@@ -233,7 +234,7 @@ class Batch:
         self._channel: SyncChannel | None = None
         self._waiting: tuple[int, Any] | None = None  # was refused by a full queue
         self._limit = self._max_open = MIN_OPEN
-        self._cancelled = False
+        self._cancellation = Cancellation()
 
     def _settings(self, configs: Configs, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The settings of each item. All are checked before the first request."""
@@ -254,7 +255,7 @@ class Batch:
 
     def cancel(self) -> None:
         """Makes ``run`` stop; what has not been answered is aborted."""
-        self._cancelled = True
+        self._cancellation.cancel()
         if self._channel is not None:
             self._channel.interrupt()
 
@@ -273,7 +274,7 @@ class Batch:
 
     def _fill(self, bar: _ProgressBar) -> bool:
         """Hands requests to the engine. Returns whether any is in it."""
-        while len(self._open) < self._limit and not self._cancelled:
+        while len(self._open) < self._limit and not self._cancellation.cancelled:
             entry = self._waiting or next(self._items, None)
             if entry is None:
                 break
@@ -292,12 +293,12 @@ class Batch:
             except (InvalidRequest, InvalidConfig) as error:
                 self._results[index].error = error
                 bar.update()
-        return bool(self._open) and not self._cancelled
+        return bool(self._open) and not self._cancellation.cancelled
 
     def _submit(self, index: int, item: Any, settings: dict[str, Any]) -> None:
         engine = self._engine
         call = self._call(f"{self._id}-{index}", item, settings)
-        created = engine._create_request(*call.create_arguments())
+        created = engine._create_request(*call.create_arguments(), cancellation=self._cancellation)
         result = self._results[index]
         result.prompt_token_ids = [token_id for piece in created.inputs for token_id in piece]
         self._channel = engine._open_request(self._open_channel, created, call.setup)

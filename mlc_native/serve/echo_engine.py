@@ -290,8 +290,9 @@ class EchoEngine:
         token_ids: Iterable[int],
         generation_config: _core.GenerationConfig,
         begins_turn: bool = False,
+        cancellation: _core.Cancellation | None = None,
     ) -> EchoRequest:
-        """A request for ``add_request``. Raises InvalidRequest."""
+        """A request for ``add_request``, made at once. Raises InvalidRequest."""
         config = generation_config.copy()
         config.validate(self.get_request_limits().vocab_size)
         refuse_unserved(config, self._table is not None)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from mlc_native import _core
-from mlc_native._core import PinnedPrefix
+from mlc_native._core import Cancellation, PinnedPrefix
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
 from mlc_native.serve.arguments import EngineSettings, GenerateArguments
@@ -198,15 +198,15 @@ class MLCEngine(OpenAIEngine):
         self._unload()
 
     def _create(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> Any:
-        return self._answer(self._prepare(kind, arguments, is_body))
+        return self._answer(self._prepare(kind, arguments, is_body, Cancellation()))
 
     def _handle_chat_completion(
         self, request: ChatCompletionRequest, request_id: str | None = None
     ) -> Any:
-        return self._answer(self._prepare_request(request, request_id))
+        return self._answer(self._prepare_request(request, request_id, Cancellation()))
 
     def _handle_completion(self, request: CompletionRequest, request_id: str | None = None) -> Any:
-        return self._answer(self._prepare_request(request, request_id))
+        return self._answer(self._prepare_request(request, request_id, Cancellation()))
 
     def _answer(self, call: PreparedCall) -> Any:
         stream = self._stream(call.requests, call.setup)

@@ -18,6 +18,7 @@ from mlc_native import _core
 from mlc_native._stream_bridge import StreamBridge
 from mlc_native.serve.echo_engine import EchoEngine
 from mlc_native.serve.event_trace_recorder import EventTraceRecorder
+from mlc_native.serve.preparations import Preparations
 
 TERMINATED = "the engine was terminated"
 FORKED = (
@@ -72,9 +73,13 @@ def keep_forever(core: Any) -> None:
 
 
 def shut_down(
-    core: _core.ThreadedEngine | EchoEngine, bridge: StreamBridge, threads: list[Any]
+    core: _core.ThreadedEngine | EchoEngine,
+    bridge: StreamBridge,
+    threads: list[Any],
+    preparations: Preparations,
 ) -> None:
     """Ends all requests and both loops and joins the threads."""
+    preparations.abort_all()
     core.exit_background_loop()
     for thread in threads:
         # Not from a thread of its own: a callback may drop the last reference to the engine.

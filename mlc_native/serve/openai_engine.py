@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlc_native import _core
+from mlc_native._core import Cancellation
 from mlc_native.errors import InvalidRequest, UnknownFieldWarning, invalid_request
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.protocol.openai_api_protocol import ChatCompletionRequest, CompletionRequest
@@ -20,7 +21,7 @@ from mlc_native.protocol.validation import validated
 from mlc_native.serve.answer_formats import shows_tools
 from mlc_native.serve.answer_plan import plan_answer
 from mlc_native.serve.continuous_usage import CountingResponder
-from mlc_native.serve.engine_base import MLCEngineBase
+from mlc_native.serve.engine_requests import EngineRequests
 from mlc_native.serve.group_responder import GroupResponder
 from mlc_native.serve.model_setup import ModelSetup
 from mlc_native.serve.openai_interface import (
@@ -58,7 +59,7 @@ class OpenAICall:
     add_special_tokens: bool  # around a prompt that is text
 
     def create_arguments(self) -> tuple[Prompt, GenerationConfig, str, ModelSetup, bool, bool]:
-        """The arguments of ``MLCEngineBase._create_request``."""
+        """The arguments of ``EngineRequests._create_request``."""
         return (
             *(self.prompt, self.config, self.request_id, self.setup),
             *(self.begins_turn, self.add_special_tokens),
@@ -75,25 +76,31 @@ class PreparedCall:
     setup: ModelSetup
 
 
-class OpenAIEngine(MLCEngineBase):
+class OpenAIEngine(EngineRequests):
     """The parts of both engines that do not wait."""
 
     def __init__(self, *arguments: Any) -> None:
         self._reported_fields: set[str] = set()
         super().__init__(*arguments)
 
-    def _prepare(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> PreparedCall:
+    def _prepare(
+        self, kind: RequestKind, arguments: Arguments, is_body: bool, cancellation: Cancellation
+    ) -> PreparedCall:
         """A call of ``create`` or, with ``is_body``, of ``create_from``."""
         self._check_running()
         if is_body:
             fields, unknown = body_fields(kind, arguments)
             self._report_unknown_fields(unknown)
-            return self._prepare_request(validated(kind, fields), None)
+            return self._prepare_request(validated(kind, fields), None, cancellation)
         fields = request_fields(kind, arguments)
-        return self._prepare_request(validated(kind, fields), arguments.get("request_id"))
+        request_id = arguments.get("request_id")
+        return self._prepare_request(validated(kind, fields), request_id, cancellation)
 
     def _prepare_request(
-        self, request: ChatCompletionRequest | CompletionRequest, request_id: str | None
+        self,
+        request: ChatCompletionRequest | CompletionRequest,
+        request_id: str | None,
+        cancellation: Cancellation,
     ) -> PreparedCall:
         if request_id is not None:
             check_request_id(request_id)
@@ -101,7 +108,7 @@ class OpenAIEngine(MLCEngineBase):
             calls = [self._chat_call(request, request_id)]
         else:
             calls = self._completion_calls(request, request_id)
-        requests = [self._request_of(call) for call in calls]
+        requests = [self._request_of(call, cancellation) for call in calls]
         responder = calls[0].responder
         if len(calls) > 1:
             responder = GroupResponder({call.request_id: call.responder for call in calls})
@@ -114,10 +121,10 @@ class OpenAIEngine(MLCEngineBase):
                 call.responder.prompt_token_ids = [i for piece in created.inputs for i in piece]
         return PreparedCall(requests, responder, request.stream, calls[0].setup)
 
-    def _request_of(self, call: OpenAICall) -> _core.Request:
+    def _request_of(self, call: OpenAICall, cancellation: Cancellation) -> _core.Request:
         """The request of the engine. An error of a constraint is about the field it comes from."""
         try:
-            return self._create_request(*call.create_arguments())
+            return self._create_request(*call.create_arguments(), cancellation=cancellation)
         except InvalidRequest as error:
             if error.field != "response_format" or call.constrained_by == error.field:
                 raise

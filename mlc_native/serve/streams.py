@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from mlc_native._stream_bridge import AsyncChannel, CallbackStreamOutput, SyncChannel
-from mlc_native.serve.engine_base import MLCEngineBase
+from mlc_native.serve.engine_requests import EngineRequests
 
 ChunkT = TypeVar("ChunkT")
 Outputs = list[CallbackStreamOutput]
@@ -61,7 +61,7 @@ class RequestStream:
     Closing or dropping it before the end, and an error, abort its requests. One thread at a time.
     """
 
-    def __init__(self, engine: MLCEngineBase, channel: SyncChannel) -> None:
+    def __init__(self, engine: EngineRequests, channel: SyncChannel) -> None:
         self._engine = engine
         self._channel = channel
 
@@ -89,7 +89,7 @@ class RequestStream:
 class AsyncRequestStream:
     """A RequestStream for the event loop that it was made on. One task at a time."""
 
-    def __init__(self, engine: MLCEngineBase, channel: AsyncChannel) -> None:
+    def __init__(self, engine: EngineRequests, channel: AsyncChannel) -> None:
         self._engine = engine
         self._channel = channel
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
 from mlc_native import _core
@@ -56,6 +57,7 @@ from mlc_native.serve.sync_answers import (
     as_config_list,
     as_prompt_list,
 )
+from mlc_native.support.interrupt import call_interruptibly
 
 
 def check_callback(callback: object) -> None:
@@ -237,7 +239,11 @@ class SyncMLCEngine:
         config = generation_config.apply_to(
             engine.default_generation_config(), self.tokenizer, engine.request_limits
         )
-        return engine.create_request(request_id, token_ids, config, begins_turn)
+        if not generation_config.is_constrained:
+            return engine.create_request(request_id, token_ids, config, begins_turn)
+        cancellation = _core.Cancellation()
+        create = partial(engine.create_request, request_id, token_ids, config, begins_turn)
+        return call_interruptibly(cancellation.cancel, create, cancellation)
 
     def _token_ids(
         self, prompt: Prompt, config: GenerationConfig, *, add_special_tokens: bool

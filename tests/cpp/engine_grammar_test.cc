@@ -9,12 +9,10 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <thread>
 
 #include <nlohmann/json.hpp>
 
-#include "mlc_native/tokenizer.h"
-#include "support/error.h"
+#include "testing/letter_engine.h"
 #include "testing/test_engine.h"
 #include "testing/threaded_harness.h"
 
@@ -24,42 +22,6 @@ namespace {
 using nlohmann::json;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
-
-constexpr int32_t kCa = 26;
-constexpr int32_t kCat = 27;
-constexpr int32_t kEos = 31;
-constexpr int32_t kEnd = 32;  // a special token that is no end of sequence of the model
-
-// Letters a to z are 0 to 25.
-std::shared_ptr<const TokenTable> Letters() {
-  std::vector<std::string> bytes(256);
-  for (int i = 0; i < 26; ++i) bytes[i] = std::string(1, static_cast<char>('a' + i));
-  bytes[kCa] = "ca";
-  bytes[kCat] = "cat";
-  bytes[kEos] = "</s>";
-  bytes[kEnd] = "<end>";
-  std::vector<bool> special(256, false);
-  special[kEos] = special[kEnd] = true;
-  return std::make_shared<TokenTable>(bytes, special, /*strip_leading_space=*/false);
-}
-
-TestEngineSetup LetterSetup() {
-  TestEngineSetup setup;
-  setup.token_table = Letters();
-  setup.eos_token_ids = {kEos};
-  setup.model.peak = 3;  // so that draws differ
-  return setup;
-}
-
-GenerationConfig Constrained(GenerationConfig config, const std::string& answers) {
-  config.response_format = {ResponseFormatType::kRegex, answers, {}};
-  return config;
-}
-
-void ExpectStopped(const TestEngine& engine, const std::string& id, const std::string& text) {
-  EXPECT_EQ(engine.Answer(id).text, text);
-  EXPECT_EQ(engine.Answer(id).finish_reason, FinishReason::kStop) << text;
-}
 
 // The answer of an engine of its own.
 SequenceHistory Alone(const TestEngineSetup& setup, const GenerationConfig& config,
@@ -317,42 +279,6 @@ TEST(EngineGrammarTest, WhatTheLibraryThrowsEndsOneRequest) {
   }
 }
 
-// ---- creation
-
-template <typename Call>
-std::string MessageOf(const Call& call) {
-  try {
-    call();
-  } catch (const InvalidRequest& error) {
-    EXPECT_EQ(error.field(), "response_format");
-    return error.what();
-  }
-  ADD_FAILURE() << "accepted";
-  return "";
-}
-
-TEST(EngineGrammarTest, RefusesWhatCannotBeConstrained) {
-  TestEngine engine(LetterSetup());
-  const GenerationConfig config = Constrained(Greedy(5), "dog");
-  EXPECT_THAT(MessageOf([&] { engine.Add("a", Prompt(3), Constrained(Greedy(5), "!")); }),
-              HasSubstr("is no grammar"));
-  const RequestPtr uncompiled =
-      CreateRequest("a", {TokenData{Prompt(3)}}, config, engine.engine().request_limits());
-  EXPECT_THAT(MessageOf([&] { engine.engine().AddRequest(uncompiled); }),
-              HasSubstr("is not compiled"));
-  TestEngine other(LetterSetup());
-  const RequestPtr foreign = other.engine().CreateRequest("a", {TokenData{Prompt(3)}}, config);
-  EXPECT_THAT(MessageOf([&] { engine.engine().AddRequest(foreign); }),
-              HasSubstr("no longer loaded"));
-  TestEngineSetup no_tokenizer = LetterSetup();
-  no_tokenizer.token_table = nullptr;
-  TestEngine mute(no_tokenizer);
-  EXPECT_THAT(MessageOf([&] { mute.Add("a", Prompt(3), config); }), HasSubstr("tokenizer.json"));
-  engine.Add("a", Prompt(3), config);
-  engine.Run();
-  ExpectStopped(engine, "a", "dog");
-}
-
 TEST(EngineGrammarTest, CountsInTheMetrics) {
   TestEngine engine(LetterSetup());
   engine.Add("a", Prompt(3), Constrained(Greedy(5), "dog"));
@@ -377,50 +303,6 @@ TEST(EngineGrammarTest, MasksAreFilledWhileTheModelComputes) {
   engine.Add("a", Prompt(3), Constrained(Greedy(5), "dog"));
   engine.Run();
   ExpectStopped(engine, "a", "dog");
-}
-
-// ---- behind the threads
-
-TEST(ThreadedGrammarTest, CompilesOnTheCallersThreadBesideTheEngine) {
-  TestEngineSetup setup = LetterSetup();
-  Gate compiling;
-  std::atomic<std::thread::id> compiled_on;
-  setup.grammar.on_compile = [&](const GrammarSpec&) {
-    compiled_on = std::this_thread::get_id();
-    compiling.Pass();
-  };
-  ThreadedHarness harness(setup);
-  harness.StartAndLoad();
-  std::thread caller([&] { harness.Add("constrained", Prompt(3), Constrained(Greedy(5), "dog")); });
-  const std::thread::id caller_id = caller.get_id();
-  compiling.AwaitArrival();
-  harness.Add("free", Prompt(3), Greedy(4));  // served while the other one compiles
-  EXPECT_EQ(harness.Await("free").only().token_ids, Oracle(setup.model, Prompt(3), 4));
-  compiling.Open();
-  caller.join();
-  EXPECT_EQ(compiled_on.load(), caller_id);
-  EXPECT_EQ(harness.Await("constrained").only().text, "dog");
-}
-
-TEST(ThreadedGrammarTest, ARequestOfAModelThatWasReloadedEndsWithAnError) {
-  const auto factory = [](const EngineConfig& given, const EngineOptions& options) {
-    EngineConfig config = given;
-    config.max_num_sequence = config.prefill_chunk_size = 8;
-    config.max_total_sequence_length = config.max_single_sequence_length = 256;
-    EngineOptions with_grammar = options;
-    with_grammar.create_grammar_compiler = FakeGrammarFactory();
-    return Engine::FromModel(std::make_unique<FakeModel>(FakeModelOptions{}), config, {}, Letters(),
-                             with_grammar);
-  };
-  ThreadedHarness harness({}, factory);
-  harness.StartAndLoad();
-  const GenerationConfig config = Constrained(Greedy(5), "dog");
-  RequestPtr old = harness.engine().CreateRequest("old", {TokenData{Prompt(3)}}, config);
-  harness.Load();
-  harness.AddRequest(std::move(old));
-  EXPECT_THAT(harness.Await("old").error_message, HasSubstr("no longer loaded"));
-  harness.Add("new", Prompt(3), config);
-  EXPECT_EQ(harness.Await("new").only().text, "dog");
 }
 
 }  // namespace

@@ -414,11 +414,11 @@ def test_compiling_holds_up_neither_the_event_loop_nor_others() -> None:
             create_request = engine._create_request
             entered, go_on = threading.Event(), threading.Event()
 
-            def slowly(prompt: Any, config: GenerationConfig, *arguments: Any) -> Any:
+            def slowly(prompt: Any, config: GenerationConfig, *arguments: Any, **named: Any) -> Any:
                 if config.is_constrained:
                     entered.set()
                     assert go_on.wait(60)
-                return create_request(prompt, config, *arguments)
+                return create_request(prompt, config, *arguments, **named)
 
             engine._create_request = slowly  # type: ignore[method-assign]
             constrained = asyncio.create_task(

@@ -28,7 +28,7 @@ TEST(CompileCacheTest, EvictsTheLeastRecentlyUsedByBytes) {
   CompileCache cache(300);
   int num_compiled = 0;
   const auto get = [&](const std::string& text, int64_t bytes) {
-    return cache.Get(Regex(text), [&] {
+    return cache.Get(Regex(text), [&](const std::stop_token&) {
       ++num_compiled;
       return std::make_shared<const FakeGrammar>(bytes - static_cast<int64_t>(text.size()));
     });
@@ -59,7 +59,7 @@ TEST(CompileCacheTest, SpecsDifferInKindAndStrictness) {
        {GrammarSpec{GrammarKind::kRegex, "1"}, GrammarSpec{GrammarKind::kEbnf, "1"},
         GrammarSpec{GrammarKind::kJsonSchema, "1", true},
         GrammarSpec{GrammarKind::kJsonSchema, "1", false}}) {
-    cache.Get(spec, [&] {
+    cache.Get(spec, [&](const std::stop_token&) {
       ++num_compiled;
       return std::make_shared<const FakeGrammar>(1);
     });
@@ -70,7 +70,7 @@ TEST(CompileCacheTest, SpecsDifferInKindAndStrictness) {
 constexpr int kThreads = 8;
 
 // Asks for one grammar on many threads at once; the number of them that got none.
-int AskTogether(CompileCache& cache, const std::function<CompileCache::Grammar()>& compile) {
+int AskTogether(CompileCache& cache, const CompileCache::Compile& compile) {
   std::atomic<int> num_failed = 0;
   testing::Threads threads(kThreads, [&](int) {
     try {
@@ -87,7 +87,7 @@ TEST(CompileCacheTest, EqualSpecsAreCompiledOnce) {
   CompileCache cache(1 << 20);
   std::atomic<int> num_compiled = 0;
   EXPECT_EQ(AskTogether(cache,
-                        [&] {
+                        [&](const std::stop_token&) {
                           ++num_compiled;
                           return std::make_shared<const FakeGrammar>(1);
                         }),
@@ -100,7 +100,7 @@ TEST(CompileCacheTest, EqualSpecsAreCompiledOnce) {
 TEST(CompileCacheTest, FailuresAreForgotten) {
   CompileCache cache(1 << 20);
   std::atomic<int> num_compiled = 0;
-  const auto refuse = [&]() -> CompileCache::Grammar {
+  const auto refuse = [&](const std::stop_token&) -> CompileCache::Grammar {
     ++num_compiled;
     throw GrammarError("refused");
   };
@@ -111,7 +111,7 @@ TEST(CompileCacheTest, FailuresAreForgotten) {
   EXPECT_EQ(num_compiled, 1);
   num_compiled = 0;
   EXPECT_EQ(AskTogether(cache,
-                        [&]() -> CompileCache::Grammar {
+                        [&](const std::stop_token&) -> CompileCache::Grammar {
                           ++num_compiled;
                           throw std::runtime_error("no process");
                         }),

@@ -6,13 +6,13 @@
 
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "grammar/real_grammar.h"
+#include "grammar/workers.h"
 #include "support/error.h"
 
 namespace mlc_native {
@@ -32,33 +32,6 @@ int CountOpenFiles() {
   while (readdir(folder) != nullptr) ++count;
   closedir(folder);
   return count;
-}
-
-// Workers that this thread has started and that have not been reaped.
-std::vector<pid_t> Children() {
-  std::ifstream file("/proc/thread-self/children");
-  std::vector<pid_t> children;
-  for (pid_t pid = 0; file >> pid;) children.push_back(pid);
-  return children;
-}
-
-// CPU time in user mode; -1 when there is no such process or only its zombie.
-int64_t CpuTicks(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::vector<std::string> fields(14);  // the name has no space in it
-  for (std::string& field : fields) file >> field;
-  return !file || fields[2] == "Z" ? -1 : std::stoll(fields[13]);
-}
-
-// What takes far longer than any limit in these tests: alternatives that all share their first
-// half.
-std::string SlowEbnf() {
-  std::string rules = "root ::= r0\n";
-  for (int i = 0; i < 4000; ++i) {
-    rules += "r" + std::to_string(i) + " ::= [a-z]* r" + std::to_string((i * 7 + 1) % 4000) +
-             " | [a-y]* r" + std::to_string((i * 5 + 3) % 4000) + " | \"\"\n";
-  }
-  return rules;
 }
 
 void HostHandler(int signal) { std::signal(signal, SIG_DFL); }
@@ -182,10 +155,11 @@ TEST_F(IsolationTest, AWorkerKilledInTheMiddle) {
   ExpectServing(*compiler);
   const std::vector<pid_t> workers = Children();
   ASSERT_EQ(workers.size(), 1);
-  const int64_t ticks_before = CpuTicks(workers[0]);
   std::string refusal;
-  std::thread caller([&] { refusal = Refusal(*compiler, {GrammarKind::kEbnf, SlowEbnf()}); });
-  while (CpuTicks(workers[0]) < ticks_before + 3) std::this_thread::yield();  // idle it uses none
+  std::thread caller;
+  AwaitWork(workers[0], [&] {
+    caller = std::thread([&] { refusal = Refusal(*compiler, {GrammarKind::kEbnf, SlowEbnf()}); });
+  });
   kill(workers[0], SIGKILL);
   caller.join();
   EXPECT_THAT(refusal, HasSubstr("signal 9"));
@@ -237,9 +211,9 @@ TEST_F(IsolationTest, AWorkerEndsWithItsEngine) {
     const auto compiler = NewCompiler(limits);
     ExpectServing(*compiler);
     const pid_t worker = Children().at(0);
-    const int64_t ticks_before = CpuTicks(worker);
-    std::thread([&] { Refusal(*compiler, {GrammarKind::kEbnf, SlowEbnf()}); }).detach();
-    while (CpuTicks(worker) < ticks_before + 3) std::this_thread::yield();
+    AwaitWork(worker, [&] {
+      std::thread([&] { Refusal(*compiler, {GrammarKind::kEbnf, SlowEbnf()}); }).detach();
+    });
     if (write(pipe_ends[1], &worker, sizeof(worker)) == sizeof(worker)) kill(getpid(), SIGKILL);
     _exit(1);
   }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -176,8 +177,10 @@ class FakeGrammarCompiler : public GrammarCompiler {
       : vocab_(std::make_shared<const GrammarVocab>(std::move(vocab))),
         hooks_(std::make_shared<const FakeGrammarHooks>(std::move(hooks))) {}
 
-  std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec) override {
+  std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec,
+                                                 const std::stop_token& stop) override {
     if (hooks_->on_compile) hooks_->on_compile(spec);
+    if (stop.stop_requested()) return nullptr;
     if (spec.text == "!") throw InvalidRequest("response_format", "\"!\" is no grammar");
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [cached_spec, grammar] : cache_) {
