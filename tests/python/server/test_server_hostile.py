@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from grammar_workers import GrammarWorkers, slow_grammar
 from live_server import CHAT, COMPLETIONS, USER, WAIT_S, LiveServer, raw_request
 
 from mlc_native import EngineConfig
@@ -64,6 +65,20 @@ def test_a_disconnect_ends_the_request(serve: Any, run_ahead: bool, where: str) 
         reset(busy)
     check_nothing_is_left(server)
     assert server.metrics()["completion_tokens_sum"] < 2 * 3000
+
+
+@pytest.mark.parametrize("is_stream", [True, False], ids=["stream", "plain"])
+def test_a_disconnect_ends_a_compilation(serve: Any, is_stream: bool) -> None:
+    pytest.importorskip("xgrammar")
+    workers = GrammarWorkers()
+    server = serve(engine_config=EngineConfig(grammar_compile_timeout_s=3600))
+    body = {"messages": USER, "response_format": slow_grammar(), "stream": is_stream}
+    connection = server.connect()
+    connection.sendall(raw_request(CHAT, json.dumps(body).encode()))
+    workers.await_some()
+    reset(connection)
+    workers.await_none()
+    check_nothing_is_left(server)
 
 
 def test_random_disconnects(serve: Any) -> None:
