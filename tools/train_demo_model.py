@@ -1,14 +1,16 @@
-"""Train the demo model and its draft model on text written by this script, and export both.
+"""Train the demo model, its draft model and its draft heads on text written by this script.
 
-    python tools/train_demo_model.py                 # tokenizer, main, draft: an hour on one core
+    python tools/train_demo_model.py                 # everything: three hours on one core
     python tools/train_demo_model.py --part draft    # only the draft
     python tools/train_demo_model.py --part main --go-on   # the steps that the recipe has more
+    python tools/train_demo_model.py --part eagle3   # only a head, for the main model in --out
 
 Nothing is downloaded. The text comes from tools/demo_model/text.py (greetings, small arithmetic,
 capitals, colours, counting, spelling, JSON, tool calls, short stories), seeded; training runs on
 CPU and resumes from --work if it was stopped. The results are two Hugging Face folders,
-mlc_native/demo_model and mlc_native/demo_model/draft, with the same tokenizer; each holds a
-training.json that says how its weights came about.
+mlc_native/demo_model and mlc_native/demo_model/draft, with the same tokenizer, and the heads in
+mlc_native/demo_model/eagle3 and mtp; each holds a training.json that says how its weights came
+about. A head belongs to the weights of its main model: train it again after them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch
+from demo_model import heads
 from demo_model.tokenizer import BOS, END, EOS, PAD, save_tokenizer, train_tokenizer
 from demo_model.training import (
     CONTEXT,
@@ -35,6 +38,7 @@ from demo_model.training import (
     held_out_loss,
     train,
 )
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 from transformers.utils import logging as transformers_logging
@@ -145,10 +149,69 @@ def run_part(part: str, work: Path, out: Path, go_on: bool) -> None:
     print(f"{part}: held-out loss {told['held_out_loss']}, {told['exact_answers']}")
 
 
+def head_config(kind: str, main: dict) -> dict:
+    """The config.json of a head: that of its target, except what differs."""
+    recipe = heads.RECIPES[kind]
+    names = ("bos_token_id", "eos_token_id", "head_dim", "hidden_act", "max_position_embeddings",
+             "rms_norm_eps", "rope_parameters", "vocab_size")  # fmt: skip
+    config = {name: main[name] for name in names} | {
+        "dtype": str(STORED_DTYPE).removeprefix("torch."),
+        "hidden_size": recipe.hidden,
+        "intermediate_size": recipe.ffn,
+        "num_attention_heads": recipe.heads,
+        "num_key_value_heads": recipe.kv_heads,
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+    }
+    if kind == "eagle3":
+        return config | {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "model_type": "llama",
+            "num_hidden_layers": 1,
+            "draft_vocab_size": heads.DRAFT_VOCAB,
+            "eagle_config": {"eagle_aux_hidden_state_layer_ids": list(heads.AUX_LAYERS)},
+        }
+    return config | {
+        "architectures": ["MiMoForCausalLM"],
+        "model_type": "mimo",
+        "num_hidden_layers": main["num_hidden_layers"],
+        "num_nextn_predict_layers": 1,
+    }
+
+
+def run_head(kind: str, out: Path) -> None:
+    """Train a head for the main model in `out`, export it and write its training.json."""
+    model = LlamaForCausalLM.from_pretrained(out, dtype=torch.float32)
+    tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
+    head, seconds = heads.train_head(
+        *(kind, model, tokenizer), log=lambda line: print(f"{kind}: {line}", flush=True)
+    )
+    folder = out / kind
+    folder.mkdir(exist_ok=True)
+    head.to(STORED_DTYPE)
+    save_file(heads.tensors(head), folder / "model.safetensors")
+    head.float()
+    config = head_config(kind, json.loads((out / "config.json").read_text()))
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    told = {
+        "recipe": dataclasses.asdict(heads.RECIPES[kind]),
+        "parameters": sum(p.numel() for p in head.parameters()),
+        "stored_dtype": str(STORED_DTYPE).removeprefix("torch."),
+        "seconds": round(seconds),
+        "taken": heads.taken(head, model, tokenizer),
+        "taken_note": "shares of the positions of held-out answers at which the target would take "
+        f"the first, the first two and all {heads.STEPS} greedy drafts",
+        "target_training_steps": json.loads((out / "training.json").read_text())["steps"],
+    }
+    (folder / "training.json").write_text(json.dumps(told, indent=1) + "\n")
+    print(f"{kind}: taken {told['taken']}")
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--part", choices=["all", *RECIPES], default="all")
+    parts = [*RECIPES, *heads.RECIPES]
+    parser.add_argument("--part", choices=["all", *parts], default="all")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     parser.add_argument("--work", type=Path, default=Path("/tmp/mlc_native_demo_training"))
     parser.add_argument("--threads", type=int, default=1)
@@ -161,8 +224,11 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     transformers_logging.disable_progress_bar()
     args.work.mkdir(parents=True, exist_ok=True)
-    for part in RECIPES if args.part == "all" else [args.part]:
-        run_part(part, args.work, args.out, args.go_on)
+    for part in parts if args.part == "all" else [args.part]:
+        if part in RECIPES:
+            run_part(part, args.work, args.out, args.go_on)
+        else:
+            run_head(part, args.out)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,12 @@ from typing import Any
 from mlc_native.errors import LoadError, load_error
 
 DEMO_MODEL = "demo"
-_DEMO_FOLDERS = {DEMO_MODEL: "demo_model", "demo-draft": "demo_model/draft"}
+_DEMO_FOLDERS = {
+    DEMO_MODEL: "demo_model",
+    "demo-draft": "demo_model/draft",
+    "demo-eagle3": "demo_model/eagle3",
+    "demo-mtp": "demo_model/mtp",
+}
 _HUB_PREFIX = "HF://"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.bin"]

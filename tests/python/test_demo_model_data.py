@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 import re
 import sys
@@ -50,6 +51,23 @@ def generate(model: Any, tokenizer: Any, ids: torch.Tensor) -> str:
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=100, do_sample=False
     )
     return tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "mtp"])
+def test_heads(kind: str) -> None:
+    """Their training.json tells what they were trained for, and together they take 2 MB."""
+    told = json.loads((MAIN / kind / "training.json").read_text())
+    assert (
+        told["target_training_steps"] == json.loads((MAIN / "training.json").read_text())["steps"]
+    )
+    first, _, third = told["taken"]
+    assert first > 0.85
+    assert third > 0.6
+    with safe_open(MAIN / kind / "model.safetensors", "pt") as file:
+        names = file.keys()
+        sizes = [math.prod(file.get_slice(name).get_shape()) for name in names]
+    assert sum(sizes) - 512 * (kind == "eagle3") == told["parameters"]  # without d2t
+    assert sum(f.stat().st_size for f in MAIN.glob("[em]*/model.safetensors")) <= 2_000_000
 
 
 @pytest.mark.parametrize("folder", [MAIN, DRAFT], ids=["main", "draft"])
