@@ -13,6 +13,7 @@
 #include "step/deliver.h"
 #include "step/draft_model.h"
 #include "step/grammar_masks.h"
+#include "step/head_drafter.h"
 #include "step/jump_forward.h"
 #include "step/make_room.h"
 #include "step/post_process.h"
@@ -51,10 +52,10 @@ class EngineImpl final : public Engine {
   std::string JSONMetrics() const override { return estate_->metrics.AsJSONString(Gauges()); }
   void AuditPages() const override {
     AuditState(*estate_, kv_);
-    if (draft_model_ == nullptr) return;
-    draft_model_->Audit();
-    MLC_CHECK(!Empty() || draft_model_->kv().num_sequences() == 0)
-        << draft_model_->kv().num_sequences() << " sequences of the draft model have ended";
+    if (batch_drafter_ == nullptr) return;
+    batch_drafter_->Audit();
+    MLC_CHECK(!Empty() || batch_drafter_->kv().num_sequences() == 0)
+        << batch_drafter_->kv().num_sequences() << " sequences of the batch drafter have ended";
   }
   int64_t PinPrefix(const std::vector<int32_t>& token_ids) override {
     return RequirePrefixCache().Pin(token_ids);
@@ -98,8 +99,8 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<QueueLimit> queue_;
   const std::shared_ptr<EngineGrammars> grammars_;
   PagedKvCache kv_;
-  const std::unique_ptr<DraftModel> draft_model_;  // may be null
-  EngineState estate_;                             // after kv_: its prefix cache holds pages
+  const std::unique_ptr<BatchDrafter> batch_drafter_;  // may be null
+  EngineState estate_;                                 // after kv_: its prefix cache holds pages
   StepProfiler profiler_;
   MaskFiller mask_filler_;
   const SchedulerLimits limits_;
@@ -119,13 +120,16 @@ EngineParts Allocated(EngineParts loaded) {
 }
 
 // It has as many pages as the model, so what the model has room for never lacks guesses for long.
-std::unique_ptr<DraftModel> MakeDraftModel(EngineParts* loaded) {
+std::unique_ptr<BatchDrafter> MakeBatchDrafter(EngineParts* loaded) {
   if (loaded->draft_model == nullptr) return nullptr;
   const EngineConfig& config = loaded->config;
-  return std::make_unique<DraftModel>(std::move(loaded->draft_model),
-                                      DraftModel::Sizes{.num_pages = NumPages(config),
-                                                        .max_rows = *config.prefill_chunk_size,
-                                                        .max_sequences = *config.max_num_sequence});
+  const BatchDrafter::Sizes sizes{.num_pages = NumPages(config),
+                                  .max_rows = *config.prefill_chunk_size,
+                                  .max_sequences = *config.max_num_sequence};
+  std::unique_ptr<Model> model = std::move(loaded->draft_model);
+  if (!model->metadata().draft_head) return std::make_unique<DraftModel>(std::move(model), sizes);
+  const int64_t hidden_size = loaded->model->metadata().hidden_size;
+  return std::make_unique<HeadDrafter>(std::move(model), hidden_size, sizes);
 }
 
 EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
@@ -139,7 +143,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                                 .tokenizer_json = TokenizerJson(loaded_.config.model)},
           loaded_.config, options.create_grammar_compiler)),
       kv_(NumPages(loaded_.config), kKvPageSize),
-      draft_model_(MakeDraftModel(&loaded_)),
+      batch_drafter_(MakeBatchDrafter(&loaded_)),
       profiler_(options.now),
       limits_{.max_num_sequence = *config().max_num_sequence,
               .prefill_chunk_size = *config().prefill_chunk_size,
@@ -154,7 +158,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                .max_sequence_length = max_sequence_length(),
                .now = options.now,
                .token_table = loaded_.token_table,
-               .draft_model = draft_model_.get(),
+               .batch_drafter = batch_drafter_.get(),
                .trace = trace_.get(),
                .profiler = &profiler_},
       steps_(context_),
@@ -367,7 +371,7 @@ void EngineImpl::Reset() {
   PostProcess(context_);
   std::vector<RequestStreamOutput> outputs = std::move(estate_->postproc_workspace.outputs);
   estate_->Reset();
-  if (draft_model_ != nullptr) draft_model_->Clear();
+  if (batch_drafter_ != nullptr) batch_drafter_->Clear();
   speculation_.Clear();
   queue_->ResetCounters();
   estate_->postproc_workspace.outputs = std::move(outputs);

@@ -7,7 +7,10 @@
 
 #include "config/device.h"
 #include "config/model_defaults.h"
+#include "config/speculation_checks.h"
 #include "mlc_native/detail/page.h"
+#include "models/draft_head.h"
+#include "models/draft_loader.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/machine_info.h"
@@ -16,12 +19,7 @@ namespace mlc_native {
 namespace {
 
 void CheckSupported(const EngineConfig& config) {
-  if (!IsSupported(config.speculative_mode)) {
-    throw InvalidConfig(
-        "speculative_mode",
-        "\"speculative_mode\" other than \"disable\", \"ngram\" and \"small_draft\" is not "
-        "supported yet");
-  }
+  CheckSpeculativeMode(config.speculative_mode);
   if (config.kv_cache_page_size != kKvPageSize) {
     throw InvalidConfig("kv_cache_page_size",
                         OutOfRangeMessage("kv_cache_page_size", config.kv_cache_page_size, "16"));
@@ -72,8 +70,46 @@ void CheckSameTokens(const std::string& path, const TokenTable* table,
   }
 }
 
+// The mode that "auto" stands for.
+SpeculativeMode ChosenMode(const EngineConfig& config) {
+  if (config.speculative_mode != SpeculativeMode::kAuto) return config.speculative_mode;
+  if (!config.additional_models.empty()) {
+    return DraftHeadIn(config.additional_models[0]).value_or(SpeculativeMode::kSmallDraft);
+  }
+  if (!config.model_lib.empty()) return SpeculativeMode::kNGram;
+  return DraftHeadIn(config.model).value_or(SpeculativeMode::kNGram);
+}
+
+// Returns the draft model or the draft head of the mode; null if it has none.
+std::unique_ptr<Model> LoadDraftModel(const EngineConfig& config, ModelSource source,
+                                      const EngineParts& parts) {
+  const SpeculativeMode mode = config.speculative_mode;
+  const bool has_head = mode == SpeculativeMode::kEagle3 || mode == SpeculativeMode::kEagle ||
+                        mode == SpeculativeMode::kMtp;
+  if (!has_head && mode != SpeculativeMode::kSmallDraft) return nullptr;
+  if (!config.additional_models.empty()) {
+    source.path = config.additional_models[0];
+    CheckSameTokens(source.path, parts.token_table.get(), config.visible_special_tokens);
+  }
+  if (!has_head) return LoadModel(source);
+  if (const auto found = DraftHeadIn(source.path); found && *found != mode) {
+    throw InvalidConfig("speculative_mode", std::string("\"speculative_mode\" is \"") +
+                                                NameOf(mode) + "\", but the head in " +
+                                                source.path + " is for \"" + NameOf(*found) + '"');
+  }
+  return LoadDraftHead(source, *parts.model);
+}
+
 // What both models need together, for the sizes of the caches.
 ModelMetadata Together(ModelMetadata model, const ModelMetadata& draft) {
+  if (draft.draft_head) {
+    // The hidden states of a step, as the target gives them and as the head takes them, and those
+    // that are kept.
+    const int64_t bytes = std::ssize(draft.draft_head->target_streams) * model.hidden_size *
+                          static_cast<int64_t>(sizeof(float));
+    model.workspace_bytes_per_token += 2 * bytes;
+    model.workspace_bytes_per_sequence += DraftHead::kBulk * bytes;
+  }
   model.weight_bytes += draft.weight_bytes;
   model.mapped_weight_bytes += draft.mapped_weight_bytes;
   model.kv_bytes_per_token += draft.kv_bytes_per_token;
@@ -112,14 +148,11 @@ void CheckResolved(const EngineConfig& config) {
 EngineParts LoadParts(const EngineConfig& config, const std::string& device,
                       const LoadProgress& progress) {
   CheckSupported(config);
-  const bool has_draft_model = config.speculative_mode == SpeculativeMode::kSmallDraft;
-  if (has_draft_model && config.additional_models.size() != 1) {
-    throw InvalidConfig("additional_models", "\"additional_models\" must name one model, got " +
-                                                 std::to_string(config.additional_models.size()));
-  }
+  CheckAdditionalModels(config);
   const std::string resolved_device = ResolveDevice(device, config.model_lib);
   EngineConfig with_threads = config;
   if (!config.num_threads) with_threads.num_threads = AvailableCpus();
+  with_threads.speculative_mode = ChosenMode(config);
   EngineParts parts;
   parts.defaults = ReadModelDefaults(config.model);
   if (config.sampling_defaults == "openai") parts.defaults.generation = {};
@@ -132,10 +165,8 @@ EngineParts LoadParts(const EngineConfig& config, const std::string& device,
   parts.model = LoadModel(source);
   CheckSupportedBy(*parts.model, config);
   ModelMetadata needs = parts.model->metadata();
-  if (has_draft_model) {
-    source.path = config.additional_models[0];
-    CheckSameTokens(source.path, parts.token_table.get(), config.visible_special_tokens);
-    parts.draft_model = LoadModel(source);
+  parts.draft_model = LoadDraftModel(with_threads, std::move(source), parts);
+  if (parts.draft_model != nullptr) {
     needs = Together(std::move(needs), parts.draft_model->metadata());
   }
   parts.config = ResolveEngineConfig(with_threads, needs, AvailableMemoryBytes());

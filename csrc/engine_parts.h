@@ -14,7 +14,7 @@ namespace mlc_native {
 
 struct EngineParts {
   std::unique_ptr<Model> model;
-  std::unique_ptr<Model> draft_model{};  // null unless speculative_mode is "small_draft"
+  std::unique_ptr<Model> draft_model{};  // or draft head; null if the mode has none
   EngineConfig config;                   // resolved
   std::string length_reason{};           // ExplainLongestSequence
   ModelDefaults defaults;

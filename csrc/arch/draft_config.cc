@@ -8,24 +8,6 @@
 namespace mlc_native {
 namespace {
 
-using HasTensor = std::function<bool(const std::string&)>;
-
-const DraftLayout& FindLayout(const std::string& folder, const HasTensor& has_tensor) {
-  const auto has = [&](std::string_view name) {
-    return name.empty() || has_tensor(std::string(name) + ".weight");
-  };
-  const auto is_it = [&](const DraftLayout& layout) {
-    return has(layout.fuse) && has(layout.state_norm) &&
-           has(std::string(layout.layer) + "self_attn.o_proj");
-  };
-  const auto found = std::ranges::find_if(DraftLayouts(), is_it);
-  if (found == DraftLayouts().end()) {
-    throw LoadError("model", folder + ": holds no draft head of a supported layout; supported: " +
-                                 DraftLayoutList());
-  }
-  return *found;
-}
-
 // The layer is that of a plain decoder; whether q and k have norms shows in the tensors.
 const ArchSpec& ArchOfLayer(const DraftLayout& layout, const HasTensor& has_tensor) {
   const bool qk_norm = has_tensor(std::string(layout.layer) + "self_attn.q_norm.weight");
@@ -103,8 +85,9 @@ ModelConfig ReadEagle(const std::string& folder, const ModelConfig& target,
 }
 
 ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const DraftLayout& layout,
-                    int64_t longest) {
+                    const HasTensor& has_tensor, int64_t longest) {
   ModelConfig config = ReadModelConfig(folder, longest);
+  config.qkv_bias = has_tensor(std::string(layout.layer) + "self_attn.q_proj.bias");
   const auto num_layers = static_cast<int32_t>(config.layers.size());
   config.layers = {config.layers.back()};
   DraftHeadConfig head{.layout = &layout, .info = {.target_streams = {num_layers + 1}}};
@@ -121,11 +104,27 @@ ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const 
 
 }  // namespace
 
+const DraftLayout* FindDraftLayout(const HasTensor& has_tensor) {
+  const auto has = [&](std::string_view name) {
+    return name.empty() || has_tensor(std::string(name) + ".weight");
+  };
+  const auto is_it = [&](const DraftLayout& layout) {
+    return has(layout.fuse) && has(layout.state_norm) &&
+           has(std::string(layout.layer) + "self_attn.o_proj");
+  };
+  const auto found = std::ranges::find_if(DraftLayouts(), is_it);
+  return found == DraftLayouts().end() ? nullptr : &*found;
+}
+
 ModelConfig ReadDraftHeadConfig(const std::string& folder, const ModelConfig& target,
                                 const HasTensor& has_tensor, int64_t longest) {
-  const DraftLayout& layout = FindLayout(folder, has_tensor);
-  if (layout.in_target_folder) return ReadMtp(folder, target, layout, longest);
-  return ReadEagle(folder, target, layout, has_tensor, longest);
+  const DraftLayout* const layout = FindDraftLayout(has_tensor);
+  if (layout == nullptr) {
+    throw LoadError("model", folder + ": holds no draft head of a supported layout; supported: " +
+                                 DraftLayoutList());
+  }
+  if (layout->in_target_folder) return ReadMtp(folder, target, *layout, has_tensor, longest);
+  return ReadEagle(folder, target, *layout, has_tensor, longest);
 }
 
 }  // namespace mlc_native

@@ -10,11 +10,16 @@
 
 namespace mlc_native {
 
-// Reads the config.json of a folder with a draft head for `target`. `has_tensor` tells whether the
-// folder has a tensor. info.target_ids stays empty. Throws LoadError: missing or damaged, no head
-// of a layout that is supported, numbers that do not fit the target.
+using HasTensor = std::function<bool(const std::string&)>;
+
+// Returns the layout of the draft head in a folder that has these tensors; null if there is none.
+const DraftLayout* FindDraftLayout(const HasTensor& has_tensor);
+
+// Reads the config.json of a folder with a draft head for `target`. info.target_ids stays empty.
+// Throws LoadError: missing or damaged, no head of a layout that is supported, numbers that do not
+// fit the target.
 ModelConfig ReadDraftHeadConfig(const std::string& folder, const ModelConfig& target,
-                                const std::function<bool(const std::string&)>& has_tensor,
+                                const HasTensor& has_tensor,
                                 int64_t longest = std::numeric_limits<int64_t>::max());
 
 }  // namespace mlc_native

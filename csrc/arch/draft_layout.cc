@@ -8,6 +8,7 @@ namespace {
 constexpr DraftLayout kLayouts[] = {
     // SafeAILab, SpecForge, AngelSlim
     {.name = "EAGLE-3 (midlayer)",
+     .mode = SpeculativeMode::kEagle3,
      .fuse = "fc",
      .embedding_norm = "midlayer.input_layernorm",
      .state_norm = "midlayer.hidden_norm",
@@ -16,6 +17,7 @@ constexpr DraftLayout kLayouts[] = {
      .joins_in_attention = true},
     // speculators, AngelSlim
     {.name = "EAGLE-3 (layers.0)",
+     .mode = SpeculativeMode::kEagle3,
      .fuse = "fc",
      .embedding_norm = "layers.0.input_layernorm",
      .state_norm = "layers.0.hidden_norm",
@@ -23,8 +25,9 @@ constexpr DraftLayout kLayouts[] = {
      .final_norm = "norm",
      .joins_in_attention = true},
     // SafeAILab
-    {.name = "EAGLE-1", .fuse = "fc", .layer = "layers.0."},
+    {.name = "EAGLE-1", .mode = SpeculativeMode::kEagle, .fuse = "fc", .layer = "layers.0."},
     {.name = "MTP of MiMo",
+     .mode = SpeculativeMode::kMtp,
      .fuse = "model.mtp_layers.0.input_proj",
      .embedding_norm = "model.mtp_layers.0.token_layernorm",
      .state_norm = "model.mtp_layers.0.hidden_layernorm",

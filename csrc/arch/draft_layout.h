@@ -19,6 +19,7 @@ namespace mlc_native {
 
 struct DraftLayout {
   std::string_view name;              // for messages
+  SpeculativeMode mode{};             // that it is for
   std::string_view fuse;              // names without ".weight"; "": the head has no such norm
   std::string_view embedding_norm{};  // of the token's embedding
   std::string_view state_norm{};      // of the hidden state

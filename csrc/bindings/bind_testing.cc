@@ -19,6 +19,7 @@
 #include "bindings/bindings.h"
 #include "mlc_native/model.h"
 #include "mlc_native/tokenizer.h"
+#include "models/draft_head.h"
 #include "models/draft_loader.h"
 #include "support/error.h"
 #include "weights/weight_set.h"
@@ -175,7 +176,7 @@ class TestDraftHead {
           EngineConfig::FromJSONString(R"({"quantization": ")" + quantization + "\"}").quantization;
     }
     source.strict_weights = true;
-    head_ = LoadDraftHead(source, target.model());
+    head_ = std::make_unique<DraftHead>(LoadDraftHead(source, target.model()));
   }
 
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_sequences) {
@@ -185,9 +186,9 @@ class TestDraftHead {
   std::vector<std::vector<int32_t>> Propose(const std::vector<Work>& work, int64_t length) {
     std::vector<DraftWork> items;
     for (const auto& [tokens, states, position, block_table] : work) {
-      items.push_back({tokens, {states.data(), states.size()}, position, block_table});
+      items.push_back({tokens, {states.data(), states.size()}, position, block_table, length});
     }
-    return head_->Propose(items, length);
+    return head_->Propose(items);
   }
 
   std::vector<int32_t> TargetStreams() const { return head_->info().target_streams; }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "config/speculation_checks.h"
 #include "mlc_native/config.h"
 #include "mlc_native/detail/dtype.h"
 #include "support/config_fields.h"
@@ -113,12 +114,7 @@ void CheckSupported(const EngineConfig& config) {
                         OutOfRangeMessage("attention_sink_size", *config.attention_sink_size,
                                           "0 or null: attention sinks are not supported"));
   }
-  if (!IsSupported(config.speculative_mode)) {
-    throw InvalidConfig("speculative_mode",
-                        std::string("speculative_mode \"") + NameOf(config.speculative_mode) +
-                            "\" is not supported yet; use \"disable\", \"ngram\", \"suffix\" or "
-                            "\"small_draft\"");
-  }
+  CheckSpeculativeMode(config.speculative_mode);
   if (config.speculative_mode != SpeculativeMode::kDisable && config.spec_tree_width != 1) {
     throw InvalidConfig("spec_tree_width",
                         OutOfRangeMessage("spec_tree_width", config.spec_tree_width,
@@ -131,15 +127,7 @@ void CheckSupported(const EngineConfig& config) {
 }
 
 void CheckTogether(const EngineConfig& config) {
-  const bool has_draft_model = config.speculative_mode == SpeculativeMode::kSmallDraft;
-  if (config.additional_models.size() != (has_draft_model ? 1 : 0)) {
-    throw InvalidConfig("additional_models",
-                        std::string("\"additional_models\" must ") +
-                            (has_draft_model ? "name one model" : "be empty") +
-                            " while \"speculative_mode\" is \"" +
-                            std::string(NameOf(config.speculative_mode)) + "\", got " +
-                            std::to_string(config.additional_models.size()) + " models");
-  }
+  CheckAdditionalModels(config);
   if (config.speculative_mode == SpeculativeMode::kDisable && config.spec_draft_length != 0) {
     throw InvalidConfig("spec_draft_length",
                         OutOfRangeMessage("spec_draft_length", config.spec_draft_length,

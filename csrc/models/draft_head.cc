@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "mlc_native/detail/page.h"
 #include "support/check.h"
 
 namespace mlc_native {
@@ -10,6 +11,12 @@ namespace {
 
 int32_t MostLikely(std::span<const float> logits) {
   return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+}
+
+SequenceSlice MakeSlice(int32_t first_row, int32_t num_tokens, int64_t position,
+                        std::span<const int32_t> block_table) {
+  const int64_t num_pages = (position + num_tokens + kKvPageSize - 1) / kKvPageSize;
+  return {first_row, num_tokens, position, block_table.first(static_cast<size_t>(num_pages))};
 }
 
 }  // namespace
@@ -22,58 +29,76 @@ void DraftHead::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_nu
   model_->Allocate(num_pages, max_num_rows, max_num_sequences);
 }
 
-LogitsView DraftHead::Feed(std::span<const DraftWork> work, bool proposes) {
+LogitsView DraftHead::Feed(std::span<const DraftWork> work) {
   target_states_.clear();
   for (const DraftWork& w : work) {
     const auto first_row = static_cast<int32_t>(tokens_.size());
     tokens_.insert(tokens_.end(), w.next_tokens.begin(), w.next_tokens.end());
     target_states_.insert(target_states_.end(), w.states.begin(), w.states.end());
     const auto end = static_cast<int32_t>(tokens_.size());
-    slices_.push_back({first_row, end - first_row, w.position, w.block_table});
-    if (proposes) rows_.push_back(end - 1);
+    slices_.push_back(MakeSlice(first_row, end - first_row, w.position, w.block_table));
+    if (w.length > 0) rows_.push_back(end - 1);
   }
-  ForwardBatch batch{.token_ids = tokens_, .sequences = slices_, .logits_rows = rows_};
-  batch.draft.target = target_states_;
-  const int32_t streams[] = {info().own_stream};
-  batch.hidden = {.rows = rows_, .streams = streams, .out = own_states_};
-  return model_->Forward(batch);
+  return Forward({.target = target_states_, .own = {}});
 }
 
-// tokens_ are the drafts of the step before.
+// tokens_ and read_states_ are those of the active drafts.
 LogitsView DraftHead::Continue(std::span<const DraftWork> work, int64_t step) {
-  for (const DraftWork& w : work) {
+  for (size_t i : active_) {
+    const DraftWork& w = work[i];
     const auto row = static_cast<int32_t>(slices_.size());
-    slices_.push_back({row, 1, w.position + std::ssize(w.next_tokens) - 1 + step, w.block_table});
+    const int64_t position = w.position + std::ssize(w.next_tokens) - 1 + step;
+    slices_.push_back(MakeSlice(row, 1, position, w.block_table));
     rows_.push_back(row);
   }
-  std::swap(own_states_, read_states_);
-  ForwardBatch batch{.token_ids = tokens_, .sequences = slices_, .logits_rows = rows_};
-  batch.draft.own = read_states_;
-  const int32_t streams[] = {info().own_stream};
-  batch.hidden = {.rows = rows_, .streams = streams, .out = own_states_};
-  return model_->Forward(batch);
+  return Forward({.target = {}, .own = read_states_});
 }
 
-std::vector<std::vector<int32_t>> DraftHead::Propose(std::span<const DraftWork> work,
-                                                     int64_t length) {
-  std::vector<std::vector<int32_t>> drafts(work.size());
-  const size_t states = length == 0 ? 0 : work.size();
+LogitsView DraftHead::Forward(const DraftInput& input) {
+  own_states_.resize(rows_.size() * static_cast<size_t>(model_->metadata().hidden_size));
+  const int32_t streams[] = {info().own_stream};
+  return model_->Forward({.token_ids = tokens_,
+                          .sequences = slices_,
+                          .logits_rows = rows_,
+                          .hidden = {.rows = rows_, .streams = streams, .out = own_states_},
+                          .draft = input});
+}
+
+void DraftHead::Guess(std::span<const DraftWork> work, const LogitsView& logits, Drafts* drafts) {
+  const auto& target_ids = info().target_ids;
   const auto hidden = static_cast<size_t>(model_->metadata().hidden_size);
-  own_states_.resize(states * hidden);
-  read_states_.resize(states * hidden);
   tokens_.clear();
-  for (int64_t step = 0; step < std::max<int64_t>(length, 1); ++step) {
+  read_states_.clear();
+  size_t num_active = 0;
+  for (size_t row = 0; row < active_.size(); ++row) {
+    const size_t i = active_[row];
+    std::vector<int32_t>& draft = (*drafts)[i];
+    const int32_t id = MostLikely(logits.row(static_cast<int64_t>(row)));
+    draft.push_back(target_ids.empty() ? id : target_ids[static_cast<size_t>(id)]);
+    if (std::ssize(draft) == work[i].length) continue;
+    tokens_.push_back(draft.back());
+    const auto state = std::span(own_states_).subspan(row * hidden, hidden);
+    read_states_.insert(read_states_.end(), state.begin(), state.end());
+    active_[num_active++] = i;
+  }
+  active_.resize(num_active);
+}
+
+std::vector<std::vector<int32_t>> DraftHead::Propose(std::span<const DraftWork> work) {
+  Drafts drafts(work.size());
+  active_.clear();
+  for (size_t i = 0; i < work.size(); ++i) {
+    if (work[i].length > 0) active_.push_back(i);
+  }
+  tokens_.clear();
+  int64_t step = 0;
+  do {
     slices_.clear();
     rows_.clear();
-    const LogitsView logits = step == 0 ? Feed(work, length > 0) : Continue(work, step);
-    tokens_.clear();
-    for (int64_t i = 0; i < logits.num_rows; ++i) {
-      const int32_t id = MostLikely(logits.row(i));
-      const auto& target_ids = info().target_ids;
-      tokens_.push_back(target_ids.empty() ? id : target_ids[static_cast<size_t>(id)]);
-      drafts[static_cast<size_t>(i)].push_back(tokens_.back());
-    }
-  }
+    const LogitsView logits = step == 0 ? Feed(work) : Continue(work, step);
+    Guess(work, logits, &drafts);
+    ++step;
+  } while (!active_.empty());
   return drafts;
 }
 

@@ -23,10 +23,14 @@ struct DraftWork {
   std::span<const float> states;           // [next_tokens, target_streams, hidden of the target]
   int64_t position = 0;                    // of the first state
   std::span<const int32_t> block_table{};  // covers position + next_tokens + length - 1 tokens
+  int64_t length = 0;                      // tokens to guess; 0: the work is only fed
 };
 
 class MLC_NATIVE_PRIVATE_API DraftHead {
  public:
+  // So many states of a sequence are fed together where it gets no guesses; fewer are kept.
+  static constexpr int64_t kBulk = 16;
+
   // Requires: the metadata of the model has a draft_head.
   explicit DraftHead(std::unique_ptr<Model> model);
 
@@ -36,24 +40,31 @@ class MLC_NATIVE_PRIVATE_API DraftHead {
   // As Model::Allocate, for at most max_num_sequences sequences at once.
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_sequences);
 
-  // Feeds the work of each sequence and returns its most likely next tokens, `length` of them in
-  // the ids of the target; the token of lowest id where several are most likely. length 0 only
-  // feeds. Repeating a call after an exception gives the same result. Requires: there is work, of
-  // at most max_num_sequences sequences and max_num_rows tokens.
-  std::vector<std::vector<int32_t>> Propose(std::span<const DraftWork> work, int64_t length);
+  // Feeds the work of each sequence and returns its most likely next tokens, in the ids of the
+  // target; the token of lowest id where several are most likely. Repeating a call after an
+  // exception gives the same result. Requires: there is work, of at most max_num_sequences
+  // sequences and max_num_rows tokens.
+  std::vector<std::vector<int32_t>> Propose(std::span<const DraftWork> work);
 
  private:
-  LogitsView Feed(std::span<const DraftWork> work, bool proposes);
+  using Drafts = std::vector<std::vector<int32_t>>;  // of each work
+
+  LogitsView Feed(std::span<const DraftWork> work);
   LogitsView Continue(std::span<const DraftWork> work, int64_t step);
+  LogitsView Forward(const DraftInput& input);
+  // Appends a guess to each active draft and keeps active those that are to be longer.
+  void Guess(std::span<const DraftWork> work, const LogitsView& logits, Drafts* drafts);
 
   std::unique_ptr<Model> model_;
+
+  std::vector<size_t> active_;  // indices of the work that is guessed for: one row of logits each
 
   // Of the forward being made.
   std::vector<int32_t> tokens_;
   std::vector<SequenceSlice> slices_;
   std::vector<int32_t> rows_;
   std::vector<float> target_states_;
-  std::vector<float> own_states_;   // [sequences, hidden], of the latest forward
+  std::vector<float> own_states_;   // [active, hidden], of the latest forward
   std::vector<float> read_states_;  // those that the next forward reads
 };
 

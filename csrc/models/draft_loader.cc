@@ -1,6 +1,7 @@
 #include "models/draft_loader.h"
 
 #include <cstring>
+#include <filesystem>
 #include <utility>
 #include <vector>
 
@@ -67,15 +68,14 @@ void ShareWeights(const CpuDecoderWeights& target, CpuDecoderWeights* weights) {
 
 }  // namespace
 
-std::unique_ptr<DraftHead> LoadDraftHead(const ModelSource& source, const Model& target) {
+std::unique_ptr<Model> LoadDraftHead(const ModelSource& source, const Model& target) {
   const Transformer& decoder = TargetOnCpu(target);
   CheckKvCacheDType(source.kv_cache_dtype);
   const std::optional<DType> dtype = RequestedDType(source);
   auto pool = std::make_unique<ThreadPool>(RequestedThreads(source));
   const Checkpoint checkpoint(source.path);
-  const auto has_tensor = [&](const std::string& name) {
-    return WeightSet(checkpoint, decoder.config().quantization).Has(name);
-  };
+  const WeightSet names(checkpoint, decoder.config().quantization);
+  const auto has_tensor = [&](const std::string& name) { return names.Has(name); };
   ModelConfig config =
       ReadDraftHeadConfig(source.path, decoder.config(), has_tensor, source.longest_sequence);
   config.draft_head->info.target_ids = ReadTargetIds(checkpoint, config);
@@ -89,8 +89,18 @@ std::unique_ptr<DraftHead> LoadDraftHead(const ModelSource& source, const Model&
                                            .progress = source.progress});
   ShareWeights(decoder.weights(), &weights);
   const kernels::KvFormat kv_format = KvFormatFor(source.kv_cache_dtype, weights.dtype);
-  return std::make_unique<DraftHead>(std::make_unique<Transformer>(
-      std::move(config), std::move(weights), kv_format, isa, std::move(pool)));
+  return std::make_unique<Transformer>(std::move(config), std::move(weights), kv_format, isa,
+                                       std::move(pool));
+}
+
+std::optional<SpeculativeMode> DraftHeadIn(const std::string& folder) {
+  if (!std::filesystem::exists(std::filesystem::path(folder) / "config.json")) return std::nullopt;
+  const Checkpoint checkpoint(folder);
+  const WeightSet weights(checkpoint, {});
+  const DraftLayout* const layout =
+      FindDraftLayout([&](const std::string& name) { return weights.Has(name); });
+  if (layout == nullptr) return std::nullopt;
+  return layout->mode;
 }
 
 }  // namespace mlc_native

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "mlc_native/detail/export.h"
-#include "models/draft_head.h"
+#include "mlc_native/model.h"
 
 namespace mlc_native {
 
@@ -12,7 +14,11 @@ namespace mlc_native {
 // target where the head is in it. A head without embeddings or an lm_head reads those of the
 // target, whose memory then stays. Throws LoadError (files, a folder without a head, a head for
 // another model), InvalidConfig (settings, a target that is not a decoder on the CPU).
-MLC_NATIVE_PRIVATE_API std::unique_ptr<DraftHead> LoadDraftHead(const ModelSource& source,
-                                                                const Model& target);
+MLC_NATIVE_PRIVATE_API std::unique_ptr<Model> LoadDraftHead(const ModelSource& source,
+                                                            const Model& target);
+
+// Returns the mode of the draft head in a folder; nullopt if there is none, or no such folder.
+// Throws LoadError for damaged files.
+MLC_NATIVE_PRIVATE_API std::optional<SpeculativeMode> DraftHeadIn(const std::string& folder);
 
 }  // namespace mlc_native

@@ -87,8 +87,7 @@ void DraftModel::Feed() {
   token_rows_.assign(logits_rows_.size(), row);
   queue_->Sample(token_rows_);
   queue_->Collect(&drawn_);
-  ++num_forwards_;
-  num_rows_ += std::ssize(token_ids_);
+  Count(1, std::ssize(token_ids_));
 
   size_t next_drawn = 0;
   std::erase_if(active_, [&](Active& active) {

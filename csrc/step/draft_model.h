@@ -18,45 +18,22 @@
 #include "kv/paged_kv_cache.h"
 #include "kv/prefix_cache.h"
 #include "mlc_native/model.h"
+#include "step/batch_drafter.h"
 #include "step/host_steps.h"
 
 namespace mlc_native {
 
-class DraftModel {
+class DraftModel final : public BatchDrafter {
  public:
-  struct Sizes {
-    int64_t num_pages = 0;
-    int64_t max_rows = 0;       // of one forward, >= max_sequences
-    int64_t max_sequences = 0;  // that are guessed for in one call
-  };
-  // What one sequence wants.
-  struct Wish {
-    int64_t sequence_id = 0;          // a small number, until Forget
-    int64_t space = 0;                // of the prefix cache
-    std::span<const int32_t> tokens;  // prompt and answer so far; not empty
-    int64_t max_tokens = 0;           // >= 1
-    std::vector<int32_t>* drafts = nullptr;
-  };
-
   // Allocates the memory of the model.
   DraftModel(std::unique_ptr<Model> model, const Sizes& sizes);
 
-  // Appends up to max_tokens guesses to the drafts of each wish: none if the sequence is not
-  // prefilled yet, if no pages are left, or if it is longer than the model can read. Between two
-  // calls a sequence may have lost tokens at its end and got others. If anything fails, the
-  // sequences of these wishes are forgotten, and their drafts may be incomplete.
-  void Propose(std::span<const Wish> wishes);
-  // The sequence has ended or waits: its pages go to the prefix cache. Unknown ids are ignored.
-  void Forget(int64_t sequence_id);
-
-  // Drops what is cached. Requires: no sequence is known.
-  void Clear() { cache_.Clear(); }
-
-  int64_t num_forwards() const { return num_forwards_; }
-  int64_t num_rows() const { return num_rows_; }  // of all forwards
-  const PagedKvCache& kv() const { return kv_; }
-  // Throws InternalError.
-  void Audit() const;
+  void Propose(std::span<const Wish> wishes) override;
+  // Its pages go to the prefix cache.
+  void Forget(int64_t sequence_id) override;
+  void Clear() override { cache_.Clear(); }
+  const PagedKvCache& kv() const override { return kv_; }
+  void Audit() const override;
 
  private:
   // A sequence that is guessed for, and the row of the last forward that gives its next token.
@@ -95,8 +72,6 @@ class DraftModel {
   std::vector<TokenRow> token_rows_;
   std::vector<DrawnToken> drawn_;
   GenerationConfig greedy_;
-  int64_t num_forwards_ = 0;
-  int64_t num_rows_ = 0;
 };
 
 }  // namespace mlc_native

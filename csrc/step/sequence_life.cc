@@ -6,7 +6,7 @@
 #include "engine_state.h"
 #include "kv/paged_kv_cache.h"
 #include "observe/event_trace.h"
-#include "step/draft_model.h"
+#include "step/batch_drafter.h"
 #include "support/check.h"
 #include "support/error.h"
 
@@ -68,7 +68,7 @@ void ReleaseSequence(StepContext& context, RequestStateEntry& entry) {
     context.kv.RemoveSequence(id);
     if (context.state.prefix_cache != nullptr) context.state.prefix_cache->EvictExcess();
   }
-  if (context.draft_model != nullptr) context.draft_model->Forget(id);
+  if (context.batch_drafter != nullptr) context.batch_drafter->Forget(id);
   entry.mstate = RequestModelState();
   context.state.id_manager.RecycleId(id);
 }
@@ -80,6 +80,9 @@ void ForkChildren(StepContext& context, RequestStateEntry& root) {
     child.tokens = root.tokens;
     child.mstate.internal_id = context.state.id_manager.GetNewId();
     context.kv.ForkSequence(root.mstate.internal_id, child.mstate.internal_id, prompt_len);
+    if (context.batch_drafter != nullptr) {
+      context.batch_drafter->Fork(root.mstate.internal_id, child.mstate.internal_id, child.tokens);
+    }
     child.mstate.kv_len = prompt_len;
     child.num_prompt_counted = prompt_len;
     child.status = RequestStateStatus::kAlive;

@@ -42,7 +42,7 @@ bool Speculation::IsWantedFor(const Request& request) const {
   if (context_.model.metadata().rows_depend_on_step) return false;
   const GenerationConfig& generation = request.generation_cfg;
   return SequenceDrafts::Wanted({.engine = config_, .request = generation}) ||
-         ((make_extra_ || context_.draft_model != nullptr) && generation.speculative);
+         ((make_extra_ || context_.batch_drafter != nullptr) && generation.speculative);
 }
 
 bool Speculation::MustCollect() {
@@ -55,7 +55,6 @@ bool Speculation::MustCollect() {
 void Speculation::AddDrafts(StepPlan* plan) {
   if (context_.state.num_drafting_requests == 0) return;
   Leftover left = LeftBy(*plan);
-  if (left.rows <= 0) return;
   Propose(*plan, left);
   for (PlannedSlice& slice : plan->slices) {
     if (left.rows <= 0) return;
@@ -103,7 +102,7 @@ void Speculation::AddCosts(int64_t num_rows, Leftover* left) const {
   const double seconds = costs.Seconds(num_rows);
   if (seconds <= 0) return;
   left->cost = costs.SecondsPerRow() * static_cast<double>(left->num_decoding) / seconds;
-  // The sequences share the forwards of the draft model.
+  // The sequences share the forwards of the batch drafter.
   left->model_cost = left->cost + draft_costs_.Seconds(left->num_decoding) / seconds;
 }
 
@@ -143,26 +142,27 @@ void Speculation::Propose(const StepPlan& plan, const Leftover& left) {
     }
     is_any_asked |= slice.entry->drafts != nullptr && !slice.entry->drafts->proposal().empty();
   }
-  if (context_.draft_model != nullptr) AskDraftModelIfItPays(left);
+  if (context_.batch_drafter != nullptr) AskBatchDrafterIfItPays(left);
   is_any_asked |= !wishes_.empty();
   if (is_any_known) num_steps_without_ = is_any_asked ? 0 : kStepsWithout;
 }
 
-void Speculation::AskDraftModelIfItPays(const Leftover& left) {
+void Speculation::AskBatchDrafterIfItPays(const Leftover& left) {
   const TimePoint start = context_.now();
   probe_budget_.Earn(std::chrono::duration<double>(start - last_time_).count());
   last_time_ = start;
-  if (!wishes_.empty() && DraftModelPays(left)) return AskDraftModel();
+  if (!wishes_.empty() && BatchDrafterPays(left)) return AskBatchDrafter();
   wishes_.clear();
-  if (!probe_ || !probe_budget_.MayProbe()) return;
+  // A draft head reads what the model has computed even if it is asked for nothing.
+  if (!probe_ || !probe_budget_.MayProbe()) return AskBatchDrafter();
   wishes_.push_back(*probe_);
-  AskDraftModel();
+  AskBatchDrafter();
   const double verifying = context_.state.step_costs.SecondsPerRow();
   probe_budget_.Spend(verifying + std::chrono::duration<double>(context_.now() - start).count());
 }
 
-// A forward of the draft model for few sequences may take as long as one for all of them.
-bool Speculation::DraftModelPays(const Leftover& left) const {
+// A forward for few sequences may take as long as one for all of them.
+bool Speculation::BatchDrafterPays(const Leftover& left) const {
   if (is_length_fixed_) return true;
   const StepCosts& costs = context_.state.step_costs;
   const int64_t num_asked = std::ssize(wishes_);
@@ -172,21 +172,21 @@ bool Speculation::DraftModelPays(const Leftover& left) const {
   return expected_yield_ * costs.Seconds(left.num_decoding) >= seconds * tokens_without;
 }
 
-void Speculation::AskDraftModel() {
-  DraftModel& model = *context_.draft_model;
+void Speculation::AskBatchDrafter() {
+  BatchDrafter& drafter = *context_.batch_drafter;
   const TimePoint start = context_.now();
-  const int64_t num_forwards = model.num_forwards();
-  const int64_t num_rows = model.num_rows();
+  const int64_t num_forwards = drafter.num_forwards();
+  const int64_t num_rows = drafter.num_rows();
   try {
-    model.Propose(wishes_);
+    drafter.Propose(wishes_);
   } catch (const std::exception&) {
     ++context_.state.metrics.spec_decode.num_failures;
-    for (const DraftModel::Wish& wish : wishes_) wish.drafts->clear();
+    for (const BatchDrafter::Wish& wish : wishes_) wish.drafts->clear();
   }
-  const int64_t forwards = model.num_forwards() - num_forwards;
+  const int64_t forwards = drafter.num_forwards() - num_forwards;
   if (forwards == 0) return;
   const double seconds = std::chrono::duration<double>(context_.now() - start).count();
-  draft_costs_.Observe((model.num_rows() - num_rows) / forwards,
+  draft_costs_.Observe((drafter.num_rows() - num_rows) / forwards,
                        seconds / static_cast<double>(forwards));
 }
 
@@ -221,14 +221,14 @@ void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
   DraftLimits limits = LimitsOf(entry, left);
   if (limits.max_length <= 0) return drafts.proposal().clear();
   drafts.Propose(entry.tokens, entry.rstate->request->prompt_len(), limits);
-  if (!drafts.proposal().empty() || context_.draft_model == nullptr) return;
+  if (!drafts.proposal().empty() || context_.batch_drafter == nullptr) return;
   limits.cost = left.model_cost;
   const int64_t length = drafts.ChooseModelLength(limits);
-  DraftModel::Wish wish{.sequence_id = entry.mstate.internal_id,
-                        .space = entry.rstate->config().cache_salt,
-                        .tokens = entry.tokens,
-                        .max_tokens = 1,
-                        .drafts = &drafts.proposal()};
+  BatchDrafter::Wish wish{.sequence_id = entry.mstate.internal_id,
+                          .space = entry.rstate->config().cache_salt,
+                          .tokens = entry.tokens,
+                          .max_tokens = 1,
+                          .drafts = &drafts.proposal()};
   if (!probe_) probe_ = wish;
   if (length == 0) return;
   wish.max_tokens = length;

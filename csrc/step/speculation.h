@@ -4,7 +4,7 @@
 // that are free and that neither the plan nor the prefix cache holds, and rows of logits that
 // nothing else asks for. So they never delay, preempt or refuse anything, and what is not accepted
 // goes back with the step. A draft ends in front of the first token that would end the answer or
-// that its grammar refuses. The drafters of a sequence are asked first, then the draft model for
+// that its grammar refuses. The drafters of a sequence are asked first, then the batch drafter for
 // all sequences that have no draft yet, if its guesses pay for all of them together. Owned by the
 // engine; engine's thread only.
 #pragma once
@@ -20,7 +20,7 @@
 #include "draft/drafter.h"
 #include "draft/past_answers.h"
 #include "draft/sequence_drafts.h"
-#include "step/draft_model.h"
+#include "step/batch_drafter.h"
 #include "step/step_context.h"
 
 namespace mlc_native {
@@ -53,7 +53,7 @@ class Speculation {
     int64_t pages = 0;
     int64_t num_decoding = 0;  // sequences
     // The shares of the time of the step that a guess of each decoding sequence adds: if it is
-    // there for nothing, and if the draft model makes it for all of them.
+    // there for nothing, and if the batch drafter makes it for all of them.
     double cost = 0;
     double model_cost = 0;
   };
@@ -66,10 +66,10 @@ class Speculation {
   void Propose(const StepPlan& plan, const Leftover& left);
   void Propose(RequestStateEntry& entry, const Leftover& left);
   SequenceDrafts& DraftsOf(RequestStateEntry& entry);
-  // Asks the draft model what pays, or for a guess that shows whether it would.
-  void AskDraftModelIfItPays(const Leftover& left);
-  bool DraftModelPays(const Leftover& left) const;
-  void AskDraftModel();
+  // Asks the batch drafter what pays, or for a guess that shows whether it would.
+  void AskBatchDrafterIfItPays(const Leftover& left);
+  bool BatchDrafterPays(const Leftover& left) const;
+  void AskBatchDrafter();
   // Returns how many tokens of the entry's proposal its slice takes.
   int64_t NumTaken(const RequestStateEntry& entry, const Leftover& left);
   DraftLimits LimitsOf(const RequestStateEntry& entry, const Leftover& left) const;
@@ -84,11 +84,11 @@ class Speculation {
   int num_steps_without_ = 0;                  // that may run ahead
 
   // The wishes of the plan: guesses that pay, and one that is to show whether they would.
-  std::vector<DraftModel::Wish> wishes_;
-  std::optional<DraftModel::Wish> probe_;
+  std::vector<BatchDrafter::Wish> wishes_;
+  std::optional<BatchDrafter::Wish> probe_;
   double expected_yield_ = 0;     // tokens of the first guesses of wishes_
   bool is_length_fixed_ = false;  // of a wish
-  StepCosts draft_costs_;         // of the forwards of the draft model
+  StepCosts draft_costs_;         // of the forwards of the batch drafter
   AcceptanceRate model_rate_;
   ProbeBudget probe_budget_;
   TimePoint last_time_;

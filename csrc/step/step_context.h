@@ -13,7 +13,7 @@
 
 namespace mlc_native {
 
-class DraftModel;
+class BatchDrafter;
 class EventTraceRecorder;
 class MaskFiller;
 class Model;
@@ -33,7 +33,7 @@ struct StepContext {
   int64_t max_sequence_length;                    // tokens, prompt and generated
   ClockFunction now;                              // EngineOptions::now
   std::shared_ptr<const TokenTable> token_table;  // null: outputs have no text
-  DraftModel* draft_model = nullptr;              // may be null
+  BatchDrafter* batch_drafter = nullptr;          // may be null
   EventTraceRecorder* trace = nullptr;            // may be null
   StepProfiler* profiler = nullptr;               // may be null
 };

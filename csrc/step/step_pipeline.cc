@@ -111,7 +111,34 @@ void StepPipeline::ForwardAndFillMasks(Flight* flight) {
     if (runs_ahead() || slice.num_drawn > 1)
       flight->kept.push_back(slice.entry->rstate->shared_from_this());
   }
-  queue_->Forward(flight->batch.forward());
+  ForwardBatch batch = flight->batch.forward();
+  batch.hidden = Watch(flight->plan);
+  queue_->Forward(batch);
+}
+
+HiddenStates StepPipeline::Watch(const StepPlan& plan) {
+  if (context_.batch_drafter == nullptr) return {};
+  watched_.clear();
+  int64_t first_row = 0;
+  for (const PlannedSlice& slice : plan.slices) {
+    const RequestStateEntry& entry = *slice.entry;
+    if (entry.rstate->may_draft) {
+      watched_.push_back({.sequence_id = entry.mstate.internal_id,
+                          .space = entry.rstate->config().cache_salt,
+                          .tokens = &entry.tokens,
+                          .position = entry.mstate.kv_len,
+                          .first_row = static_cast<int32_t>(first_row),
+                          .num_rows = static_cast<int32_t>(slice.num_tokens)});
+    }
+    first_row += slice.num_tokens;
+  }
+  try {
+    return context_.batch_drafter->Watch(watched_);
+  } catch (const std::exception&) {  // no memory
+    ++context_.state.metrics.spec_decode.num_failures;
+    context_.batch_drafter->Unwatch();
+    return {};
+  }
 }
 
 void StepPipeline::Sample(Flight* flight) {
@@ -168,6 +195,7 @@ void StepPipeline::Undo(const StepPlan& plan, Flight* flight) {
     const int64_t id = entry.mstate.internal_id;
     if (id != RequestModelState::kNoId && context_.kv.HasSequence(id)) context_.kv.PopN(id, 0);
   }
+  if (context_.batch_drafter != nullptr) context_.batch_drafter->Unwatch();
   for (RequestStateEntry* entry : started_) ReleaseSequence(context_, *entry);
   TraceFinish(flight);
   flight->kept.clear();

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "request/scheduler.h"
+#include "step/batch_drafter.h"
 #include "step/grammar_masks.h"
 #include "step/host_steps.h"
 #include "step/jump_forward.h"
@@ -87,6 +88,8 @@ class StepPipeline {
   void ReserveForDrafts(const PlannedSlice& slice);
   // Masks are filled while the model computes; filling has ended even if this throws.
   void ForwardAndFillMasks(Flight* flight);
+  // The hidden states that the batch drafter asks for, if there is one.
+  HiddenStates Watch(const StepPlan& plan);
   void Sample(Flight* flight);
   void Commit(Flight* flight);
   void CommitSlice(const PlannedSlice& slice);
@@ -126,6 +129,7 @@ class StepPipeline {
   // Of the step that is being submitted.
   std::vector<RequestStateEntry*> started_;  // entries whose sequences it has started
   std::vector<PageCopy> copies_;
+  std::vector<BatchDrafter::WatchedSlice> watched_;
   // Of the step that is being collected.
   std::vector<DrawnToken> drawn_;  // as its rows
 };

@@ -162,8 +162,11 @@ TEST(Engine, RefusesConfigsItCanNotRun) {
     }
     return "none";
   };
-  EXPECT_EQ(refused_field(SpeculativeMode::kEagle), "speculative_mode");
-  EXPECT_EQ(refused_field(SpeculativeMode::kSmallDraft), "additional_models");
+  EXPECT_EQ(refused_field(SpeculativeMode::kMedusa), "speculative_mode");
+  for (const auto mode :
+       {SpeculativeMode::kSmallDraft, SpeculativeMode::kEagle3, SpeculativeMode::kEagle}) {
+    EXPECT_EQ(refused_field(mode), "additional_models");
+  }
 }
 
 TEST(Engine, CreateNamesTheDevicesThereCanBe) {

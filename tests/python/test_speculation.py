@@ -72,6 +72,8 @@ DRAFT_MODEL: dict[str, Any] = {
     "speculative_mode": "small_draft",
     "additional_models": ["demo-draft"],
 }
+EAGLE3: dict[str, Any] = {"speculative_mode": "eagle3", "additional_models": ["demo-eagle3"]}
+MTP: dict[str, Any] = {"speculative_mode": "mtp", "additional_models": ["demo-mtp"]}
 
 
 @pytest.fixture(
@@ -82,8 +84,10 @@ DRAFT_MODEL: dict[str, Any] = {
         {"speculative_mode": "suffix"},
         DRAFT_MODEL,
         {**DRAFT_MODEL, "spec_draft_length": 4, "prefill_chunk_size": 16},
+        EAGLE3,
+        {**MTP, "spec_draft_length": 4, "prefill_chunk_size": 16},
     ],
-    ids=["lookup", "lookup-4", "suffix", "draft model", "draft model-4"],
+    ids=["lookup", "lookup-4", "suffix", "draft model", "draft model-4", "eagle3", "mtp-4"],
 )
 def on(request: pytest.FixtureRequest) -> Iterator[MLCEngine]:
     engine = engine_of(**request.param)
@@ -214,7 +218,7 @@ def test_a_wrong_prediction_is_refused(off: MLCEngine, prediction: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "settings"),
     [
-        ("speculative_mode", {"speculative_mode": "eagle"}),
+        ("speculative_mode", {"speculative_mode": "medusa"}),
         ("additional_models", {"speculative_mode": "small_draft"}),
         ("additional_models", {**DRAFT_MODEL, "additional_models": ["demo-draft"] * 2}),
         ("spec_draft_length", {"spec_draft_length": 3}),

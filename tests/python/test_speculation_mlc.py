@@ -31,6 +31,7 @@ DRAFT_MODEL: dict[str, Any] = {
     "speculative_mode": "small_draft",
     "additional_models": ["demo-draft"],
 }
+EAGLE3: dict[str, Any] = {"speculative_mode": "eagle3", "additional_models": ["demo-eagle3"]}
 
 
 @pytest.fixture(
@@ -40,8 +41,14 @@ DRAFT_MODEL: dict[str, Any] = {
         {**DRAFT_MODEL, "spec_draft_length": 6},
         {"speculative_mode": "ngram", "spec_draft_length": 6},
         {"speculative_mode": "suffix", "spec_draft_length": 0},
+        {**EAGLE3, "spec_draft_length": 0},
+        {**EAGLE3, "spec_draft_length": 6},
+        {"speculative_mode": "mtp", "additional_models": ["demo-mtp"], "spec_draft_length": 6},
     ],
-    ids=["draft model-0", "draft model-6", "lookup-6", "suffix-0"],
+    ids=[
+        *("draft model-0", "draft model-6", "lookup-6", "suffix-0"),
+        *("eagle3-0", "eagle3-6", "mtp-6"),
+    ],
 )
 def on(request: pytest.FixtureRequest) -> Iterator[SyncMLCEngine]:
     engine = engine_of(**request.param)

@@ -58,20 +58,28 @@ MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<PrefixCacheMode> =
     std::to_array<EnumName<PrefixCacheMode>>(
         {{"disable", PrefixCacheMode::kDisable}, {"radix", PrefixCacheMode::kRadix}});
 
-enum class SpeculativeMode { kDisable, kNGram, kSuffix, kSmallDraft, kEagle, kMedusa };
+enum class SpeculativeMode {
+  kDisable,
+  kNGram,
+  kSuffix,
+  kSmallDraft,
+  kEagle3,
+  kEagle,
+  kMtp,
+  kAuto,
+  kMedusa
+};
 template <>
 MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<SpeculativeMode> =
     std::to_array<EnumName<SpeculativeMode>>({{"disable", SpeculativeMode::kDisable},
                                               {"ngram", SpeculativeMode::kNGram},
                                               {"suffix", SpeculativeMode::kSuffix},
                                               {"small_draft", SpeculativeMode::kSmallDraft},
+                                              {"eagle3", SpeculativeMode::kEagle3},
                                               {"eagle", SpeculativeMode::kEagle},
+                                              {"mtp", SpeculativeMode::kMtp},
+                                              {"auto", SpeculativeMode::kAuto},
                                               {"medusa", SpeculativeMode::kMedusa}});
-
-constexpr bool IsSupported(SpeculativeMode mode) {
-  return mode == SpeculativeMode::kDisable || mode == SpeculativeMode::kNGram ||
-         mode == SpeculativeMode::kSuffix || mode == SpeculativeMode::kSmallDraft;
-}
 
 struct MLC_NATIVE_API EngineConfig {
   std::string model;
@@ -145,7 +153,7 @@ void VisitModelFields(Visitor&& visit) {
               "device."},
         &EngineConfig::model_lib);
   visit(Field{"additional_models",
-              "the draft model of `speculative_mode` \"small_draft\": one folder, with the "
+              "the draft model or draft head of a `speculative_mode`: one folder, with the "
               "tokenizer of the model. It is loaded with the settings of the model, and the KV "
               "cache has room for both."},
         &EngineConfig::additional_models);
@@ -243,10 +251,12 @@ void VisitStepFields(Visitor&& visit) {
           "how the next tokens of an answer are guessed, so that one step yields several: "
           "\"disable\" (only requests with a `prediction`), \"ngram\" (what followed the same "
           "tokens before, in the prompt or in the answer), \"suffix\" (also in earlier answers of "
-          "the engine, of requests with the same `cache_salt`) or \"small_draft\" (a smaller "
-          "model, "
-          "which `additional_models` names). Guesses never change an answer. The others are not "
-          "supported yet."},
+          "the engine, of requests with the same `cache_salt`), \"small_draft\" (a smaller "
+          "model, which `additional_models` names), \"eagle3\", \"eagle\" (EAGLE-1) or \"mtp\" (a "
+          "head that reads hidden states of the model, in the folder that `additional_models` "
+          "names; an MTP head may also be in the model's own). \"auto\" takes what that folder "
+          "holds, or the model's own MTP head, or else \"ngram\". Guesses never change an answer. "
+          "\"medusa\" is not supported."},
       &EngineConfig::speculative_mode);
   visit(Field{"spec_draft_length",
               "guesses per sequence and step, [1, 10]; 0: as many as pay, by how often they are "

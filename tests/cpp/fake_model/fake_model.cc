@@ -13,6 +13,10 @@
 namespace mlc_native::testing {
 namespace {
 
+constexpr int64_t kStateSize = 2;  // the token and the stream
+const std::vector<int32_t> kHeadReads = {2, 0};
+constexpr int32_t kHeadGives = 1;
+
 bool Contains(const std::vector<int64_t>& values, int64_t value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
@@ -41,6 +45,13 @@ FakeModel::FakeModel(FakeModelOptions options) : options_(std::move(options)) {
   metadata_.max_batch_size = options_.max_batch_size;
   metadata_.preferred_prefill_chunk_size = options_.prefill_chunk_size;
   metadata_.kv_bytes_per_token = options_.kv_bytes_per_token;
+  if (options_.gives_states || options_.is_draft_head) {
+    metadata_.num_layers = 1;
+    metadata_.hidden_size = kStateSize;
+  }
+  if (options_.is_draft_head) {
+    metadata_.draft_head = DraftHeadInfo{.target_streams = kHeadReads, .own_stream = kHeadGives};
+  }
   if (options_.free_memory_bytes >= 0) metadata_.free_memory_bytes = options_.free_memory_bytes;
 }
 
@@ -77,7 +88,14 @@ LogitsView FakeModel::Forward(const ForwardBatch& batch) {
     throw std::runtime_error("fake model: forward " + std::to_string(num_forwards_) + " fails");
   }
   if (options_.poison_token >= 0) CheckPoison(batch);
-
+  WriteStates(batch);
+  const LogitsView logits{logits_.data(), static_cast<int64_t>(batch.logits_rows.size()),
+                          options_.vocab_size};
+  if (options_.is_draft_head) {
+    ReadStates(batch);
+    FillGuesses(batch);
+    return logits;
+  }
   size_t sequence = 0;
   for (size_t i = 0; i < batch.logits_rows.size(); ++i) {
     const int32_t row = batch.logits_rows[i];
@@ -87,8 +105,54 @@ LogitsView FakeModel::Forward(const ForwardBatch& batch) {
     const SequenceSlice& slice = batch.sequences[sequence];
     FillRow(static_cast<int64_t>(i), slice, slice.position + (row - slice.first_row) + 1);
   }
-  return LogitsView{logits_.data(), static_cast<int64_t>(batch.logits_rows.size()),
-                    options_.vocab_size};
+  return logits;
+}
+
+void FakeModel::WriteStates(const ForwardBatch& batch) const {
+  float* out = batch.hidden.out.data();
+  for (int32_t row : batch.hidden.rows) {
+    for (int32_t stream : batch.hidden.streams) {
+      *out++ = static_cast<float>(batch.token_ids[row]);
+      *out++ = static_cast<float>(stream);
+    }
+  }
+}
+
+void FakeModel::ReadStates(const ForwardBatch& batch) {
+  const bool of_target = !batch.draft.target.empty();
+  const std::vector<int32_t> streams = of_target ? kHeadReads : std::vector<int32_t>{kHeadGives};
+  const std::span<const float> states = of_target ? batch.draft.target : batch.draft.own;
+  MLC_CHECK(states.size() == batch.token_ids.size() * streams.size() * kStateSize)
+      << states.size() << " floats for " << batch.token_ids.size() << " rows";
+  state_tokens_.clear();
+  const float* state = states.data();
+  for (size_t row = 0; row < batch.token_ids.size(); ++row) {
+    state_tokens_.push_back(static_cast<int32_t>(*state));
+    for (int32_t stream : streams) {
+      MLC_CHECK(static_cast<int32_t>(state[0]) == state_tokens_.back()) << "row " << row;
+      MLC_CHECK(static_cast<int32_t>(state[1]) == stream) << "row " << row;
+      state += kStateSize;
+    }
+  }
+  for (const SequenceSlice& slice : batch.sequences) {
+    for (int32_t i = 0; i < slice.num_tokens; ++i) {
+      const int64_t before = slice.position + i - 1;
+      if (before < 0) continue;
+      const int32_t token =
+          stored_token(slice.block_table[before / kKvPageSize], before % kKvPageSize);
+      num_misaligned_ += token == state_tokens_[slice.first_row + i] ? 0 : 1;
+    }
+  }
+}
+
+void FakeModel::FillGuesses(const ForwardBatch& batch) {
+  for (size_t i = 0; i < batch.logits_rows.size(); ++i) {
+    const int32_t row = batch.logits_rows[i];
+    float* logits = logits_.data() + static_cast<int64_t>(i) * options_.vocab_size;
+    std::fill_n(logits, options_.vocab_size, 0.0f);
+    logits[NextToken(options_, std::vector<int32_t>{state_tokens_[row], batch.token_ids[row]})] =
+        options_.peak;
+  }
 }
 
 void FakeModel::CheckBatch(const ForwardBatch& batch) const {

@@ -1,6 +1,9 @@
 // FakeModel is a Model without weights. The next token is a hash of the sequence's history, which
 // is read through the block table, so that any error in the bookkeeping of pages changes tokens.
 //
+// A hidden state is the token of its row and the number of its stream. A fake draft head counts the
+// states that do not belong to the tokens in its pages.
+//
 // It stores token ids instead of keys and values. Options inject costs and failures; a failing
 // forward has already written its rows, like a real one. Deterministic; one thread.
 #pragma once
@@ -51,8 +54,9 @@ class FakeModel : public Model {
 
   int64_t num_forwards() const { return num_forwards_; }
   int64_t num_rows() const { return num_rows_; }
-  int64_t max_batch() const { return max_batch_; }    // most sequences in one forward
-  int64_t num_copies() const { return num_copies_; }  // number of calls of CopyPages
+  int64_t max_batch() const { return max_batch_; }            // most sequences in one forward
+  int64_t num_copies() const { return num_copies_; }          // number of calls of CopyPages
+  int64_t num_misaligned() const { return num_misaligned_; }  // states that a draft head was given
 
  private:
   void CheckBatch(const ForwardBatch& batch) const;
@@ -60,6 +64,10 @@ class FakeModel : public Model {
   void CheckPoison(const ForwardBatch& batch);
   std::span<const int32_t> History(const SequenceSlice& slice, int64_t length, int64_t window);
   void FillRow(int64_t row, const SequenceSlice& slice, int64_t length);
+  void WriteStates(const ForwardBatch& batch) const;
+  // Of the draft head: what it is given, and the guesses.
+  void ReadStates(const ForwardBatch& batch);
+  void FillGuesses(const ForwardBatch& batch);
 
   FakeModelOptions options_;
   FakeSteps steps_{this};
@@ -75,6 +83,8 @@ class FakeModel : public Model {
   int64_t num_rows_ = 0;
   int64_t max_batch_ = 0;
   int64_t num_copies_ = 0;
+  int64_t num_misaligned_ = 0;
+  std::vector<int32_t> state_tokens_;  // of the rows of a draft head
 };
 
 }  // namespace mlc_native::testing

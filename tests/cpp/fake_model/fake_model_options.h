@@ -27,6 +27,9 @@ struct FakeModelOptions {
 
   bool run_ahead = RunsAheadByDefault();  // offers a StepQueue (fake_steps.h)
 
+  bool gives_states = false;   // hidden states, for a draft head
+  bool is_draft_head = false;  // guesses what a model with history_window 2 says
+
   int64_t load_parts = 0;  // reported, one by one, while it is loaded
   double us_per_load_part = 0;
 

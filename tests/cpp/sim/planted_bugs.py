@@ -277,14 +277,20 @@ BUGS = [
     Bug(
         "a draft model keeps the pages of sequences that have ended",
         "step/sequence_life.cc",
-        "  if (context.draft_model != nullptr) context.draft_model->Forget(id);\n",
+        "  if (context.batch_drafter != nullptr) context.batch_drafter->Forget(id);\n",
         "",
     ),
     Bug(
         "a failing draft model fails its sequences",
         "step/speculation.cc",
-        "    model.Propose(wishes_);\n  } catch (const std::exception&) {\n",
-        "    model.Propose(wishes_);\n  } catch (const std::bad_alloc&) {\n",
+        "    drafter.Propose(wishes_);\n  } catch (const std::exception&) {\n",
+        "    drafter.Propose(wishes_);\n  } catch (const std::bad_alloc&) {\n",
+    ),
+    Bug(
+        "a draft head keeps the pages of sequences that have ended",
+        "step/head_drafter.cc",
+        "                  known.space);\n  }\n  Drop(sequence_id);\n",
+        "                  known.space);\n  }\n",
     ),
     Bug(
         "a row behind a rejected draft token ends its sequence",

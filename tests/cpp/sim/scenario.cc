@@ -131,6 +131,19 @@ void DrawSizes(SimRandom rng, Scenario* scenario) {
       scenario->has(Feature::kChunkedMode) ? PrefillMode::kChunked : PrefillMode::kHybrid;
 }
 
+// Makes the draft model a draft head.
+void DrawDraftHead(SimRandom& rng, Scenario* scenario) {
+  scenario->config.speculative_mode = SpeculativeMode::kEagle3;
+  scenario->model.gives_states = true;
+  scenario->model.run_ahead = false;
+  if (rng.Chance(0.5)) scenario->model.history_window = rng.Range(1, 2);
+  testing::FakeModelOptions& head = *scenario->draft_model;
+  head.is_draft_head = true;
+  head.vocab_size = scenario->model.vocab_size;
+  head.run_ahead = false;
+  head.history_window = rng.Range(1, 2);
+}
+
 void DrawSpeculation(SimRandom rng, Scenario* scenario) {
   if (!scenario->has(Feature::kSpeculation)) return;
   EngineConfig& config = scenario->config;
@@ -152,6 +165,7 @@ void DrawSpeculation(SimRandom rng, Scenario* scenario) {
   for (int64_t i = rng.Range(0, 20); i > 0; --i) {
     draft.fail_at_forward.push_back(rng.LogRange(1, 2000));
   }
+  if (rng.Chance(0.4)) DrawDraftHead(rng, scenario);
 }
 
 void DrawPrefixCache(SimRandom rng, Scenario* scenario) {

@@ -58,7 +58,7 @@ enum class Feature {
   kSpeculation,        // speculative_mode, and requests that change it
   kPredictions,        // requests with a prediction
   kAdversarialDrafts,  // drafters that guess anything, or throw
-  kDraftModel,         // with speculation: a draft model, which fails now and then
+  kDraftModel,         // with speculation: a draft model or head, which fails now and then
   kTokenLimits,        // bad_words, no_repeat_ngram_size, min_tokens
   kPastAnswers,        // with speculation and no draft model: speculative_mode "suffix"
   kNumFeatures

@@ -26,6 +26,7 @@ from torch_drafts import (
     write_eagle3,
 )
 
+from mlc_native import MLCEngine
 from mlc_native._core import InvalidConfig, LoadError, testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
@@ -145,6 +146,42 @@ def test_eagle1_drafts_are_those_of_torch(bias: bool, llama: Path, tmp_path: Pat
 def test_mtp_drafts_are_those_of_torch(mimo: Path) -> None:
     """The embeddings, which are tied to the head, are the target's."""
     check_drafts(mimo, mimo, [SIZES["num_hidden_layers"] + 1])
+
+
+# ---- In engines ----
+
+
+def check_engine(target: Path, settings: dict[str, Any]) -> None:
+    """Random heads are nearly always wrong, which changes no answer."""
+    asked: dict[str, Any] = {
+        "prompt": ["The quick brown fox", "abc", "x" * 40],
+        "n": 2,
+        "seed": 5,
+        "max_tokens": 30,
+        "ignore_eos": True,
+    }
+    texts = []
+    sizes = {"max_num_sequence": 6, "max_total_sequence_length": 1024, "num_threads": 1}
+    for used in ({}, {"spec_draft_length": 4, **settings}):
+        with MLCEngine(str(target), prefill_chunk_size=16, **sizes, **used) as engine:
+            answers = [engine.completions.create(temperature=t, **asked) for t in (0, 0.9)]
+            texts.append([choice.text for answer in answers for choice in answer.choices])
+            spec = engine.metrics().metrics.get("spec_decode", {})
+    assert texts[0] == texts[1]
+    assert spec["num_draft_tokens"] > 100
+    assert spec["num_failures"] == 0
+
+
+@pytest.mark.parametrize("mode", ["eagle3", "eagle", "auto"])
+def test_an_engine_with_a_random_head(mode: str, llama: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "head"
+    head = write_eagle1(folder, True) if mode == "eagle" else write_eagle3(folder)
+    check_engine(llama, {"speculative_mode": mode, "additional_models": [str(head)]})
+
+
+@pytest.mark.parametrize("mode", ["mtp", "auto"])
+def test_an_engine_with_the_head_in_its_folder(mode: str, mimo: Path) -> None:
+    check_engine(mimo, {"speculative_mode": mode})
 
 
 # ---- Refusals ----

@@ -1,0 +1,99 @@
+// HeadDrafter: a draft head (models/draft_head.h) that guesses for running sequences.
+//
+// The head reads hidden states of the target. Each step of the target writes those of its rows to
+// a buffer, of prompts, too, while they are prefilled. The row of position p reads the state at p
+// and the token at p + 1, so a row waits until that token is known. It is fed with the next guess
+// of its sequence; while a sequence gets none, DraftHead::kBulk rows are fed together, which costs
+// little more than one. Guesses are greedy, and those of all sequences are computed together.
+//
+// The head has pages of its own, as many as its Model was allocated with, and keeps what it has
+// computed in a prefix cache of its own. A sequence of which the target takes the first tokens from
+// its cache starts from the head's rows of the same tokens. (The last of them may have read another
+// next token.) Where the head lacks some, it starts with the first state that it sees; then the
+// head's positions begin there, and nothing of the sequence is cached.
+//
+// Owned by the engine; engine's thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kv/paged_kv_cache.h"
+#include "kv/prefix_cache.h"
+#include "models/draft_head.h"
+#include "step/batch_drafter.h"
+
+namespace mlc_native {
+
+class HeadDrafter final : public BatchDrafter {
+ public:
+  // Allocates the memory of the head. Requires: its metadata has a draft_head.
+  HeadDrafter(std::unique_ptr<Model> head, int64_t target_hidden_size, const Sizes& sizes);
+
+  void Propose(std::span<const Wish> wishes) override;
+  HiddenStates Watch(std::span<const WatchedSlice> slices) override;
+  void Unwatch() noexcept override;
+  void Fork(int64_t parent_id, int64_t child_id, const std::vector<int32_t>& child_tokens) override;
+  // Its rows go to the prefix cache, also those whose states have not been fed yet.
+  void Forget(int64_t sequence_id) override;
+
+  void Clear() override { cache_.Clear(); }
+  const PagedKvCache& kv() const override { return kv_; }
+  void Audit() const override;
+
+ private:
+  // A sequence of the target. The head's rows of positions [begin, end) are in kv_. The states from
+  // `end` on are kept and, behind them, those of the last step, in states_.
+  struct Known {
+    const std::vector<int32_t>* tokens = nullptr;
+    int64_t space = 0;
+    int64_t begin = 0;
+    std::vector<float> kept{};
+    int64_t first_fresh = 0;  // the row of states_
+    int64_t num_fresh = 0;
+    const Wish* wish = nullptr;  // of the call that is being served
+  };
+
+  int64_t EndOf(int64_t id) const { return known_[id].begin + kv_.length(id); }
+  int64_t NumKept(int64_t id) const { return std::ssize(known_[id].kept) / state_size_; }
+  // Appends states of the last step to those that are kept.
+  void Keep(int64_t id, int64_t num_rows);
+  // Makes the rows and the kept states of the sequence end where the slice begins.
+  void Align(const WatchedSlice& slice);
+  // The sequence has no rows then, and the first one will be that of this position.
+  void Restart(int64_t id, int64_t position);
+  // The number of states whose next tokens are known.
+  int64_t NumReady(int64_t id) const;
+  // Adds what the sequence can feed to work_, if anything, and feeds what is there before if there
+  // is no room.
+  void AddReady(int64_t id);
+  // Adds the first states of the sequence. Requires: they are ready, and there is room.
+  void AddWork(int64_t id, int64_t num_rows);
+  // Feeds work_ and hands out the guesses.
+  void RunWork();
+  void ClearWork() noexcept;
+  // Feeds what the sequence has; if that fails, the sequence is dropped.
+  void FeedReady(int64_t id) noexcept;
+  void Drop(int64_t id) noexcept;
+
+  DraftHead head_;
+  const Sizes sizes_;
+  const int64_t state_size_;  // floats that one row reads
+  PagedKvCache kv_;
+  PrefixCache cache_;
+  std::vector<Known> known_;  // by sequence id
+
+  // Of the step that was watched last.
+  std::vector<float> states_;  // [rows_, state_size_]
+  std::vector<int32_t> rows_;
+
+  // Of the forwards that are being made.
+  std::vector<DraftWork> work_;
+  std::vector<int64_t> work_ids_;  // as work_
+  int64_t work_rows_ = 0;
+  std::vector<PageCopy> copies_;
+};
+
+}  // namespace mlc_native
