@@ -1,19 +1,22 @@
 """Tokens per second with and without speculation, in pairs, and what became of the guesses.
 
-    python bench/speculation.py [--model demo] [--mode ngram] [--draft demo-draft] [--batch 1 4]
+    python bench/speculation.py [--model demo] [--mode ngram] [--draft FOLDER] [--batch 1 4]
         [--task repeat edit random] [--tokens 200] [--rounds 5]
 
 Tasks: `repeat` goes on with a text that repeats itself (lookup), `edit` writes a text with one
 change (a prediction of the text before the change), `json` writes records that a schema forces in
-part, `random` samples at temperature 1.5, where hardly a guess is right. Both engines answer in
-turn; the figure is the median of the rounds.
+part, `questions` asks the demo model what it was trained for, `random` samples at temperature 1.5,
+where hardly a guess is right. Both engines answer in turn; the figure is the median of the rounds.
+`accepted` is the mean number of tokens that a step with guesses yields.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 from mlc_native import MLCEngine
@@ -32,14 +35,16 @@ RECORDS: dict[str, Any] = {
         "required": ["identifier", "description", "available"],
     },
 }
-TASKS = ("repeat", "edit", "json", "random")
+TASKS = ("repeat", "edit", "json", "questions", "random")
+DRAFTS = {"small_draft": "demo-draft", "eagle3": "demo-eagle3", "mtp": "demo-mtp"}
+QUESTIONS = Path(__file__).parents[1] / "tests" / "python" / "data" / "demo_questions.json"
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="demo")
-    parser.add_argument("--mode", default="ngram", choices=["ngram", "suffix", "small_draft"])
-    parser.add_argument("--draft", default="demo-draft", help="the model of small_draft")
+    parser.add_argument("--mode", default="ngram", choices=["ngram", "suffix", *DRAFTS])
+    parser.add_argument("--draft", help="the draft model or head; default: the demo model's")
     parser.add_argument("--length", type=int, default=0, help="spec_draft_length")
     parser.add_argument("--jump", action="store_true", help="json: jump-forward decoding, too")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 4])
@@ -59,6 +64,8 @@ def request(task: str, off: MLCEngine, args: argparse.Namespace) -> dict[str, An
         "max_tokens": args.tokens,
         "ignore_eos": task != "json",
     }
+    if task == "questions":
+        return {"temperature": 0, "max_tokens": args.tokens}
     if task == "json":
         asked["response_format"] = {"type": "json_schema", "json_schema": {"schema": RECORDS}}
         if not args.jump:
@@ -74,6 +81,8 @@ def request(task: str, off: MLCEngine, args: argparse.Namespace) -> dict[str, An
 
 def measure(engine: MLCEngine, asked: dict[str, Any], batch: int) -> tuple[float, int, Any]:
     """Tokens per second, steps, and the answers."""
+    if "prompt" not in asked:
+        return measure_questions(engine, asked, batch)
     prompts = [asked["prompt"]] * batch
     steps = engine.metrics()["num_steps"]
     start = time.perf_counter()
@@ -85,6 +94,31 @@ def measure(engine: MLCEngine, asked: dict[str, Any], batch: int) -> tuple[float
     return rate, engine.metrics()["num_steps"] - steps, texts
 
 
+def measure_questions(
+    engine: MLCEngine, asked: dict[str, Any], batch: int
+) -> tuple[float, int, Any]:
+    """The same for the questions, `batch` of them at once."""
+    questions = [question["question"] for question in json.loads(QUESTIONS.read_text())]
+    chats = [[{"role": "user", "content": question}] for question in questions]
+    settings = dict(asked)
+    settings |= settings.pop("extra_body", {})
+    steps = engine.metrics()["num_steps"]
+    start = time.perf_counter()
+    results = []
+    for begin in range(0, len(chats), batch):
+        results += engine.generate(chats[begin : begin + batch], **settings)
+    seconds = time.perf_counter() - start
+    num_tokens = sum(len(result.token_ids) for result in results)
+    texts = [result.text for result in results]
+    return num_tokens / seconds, engine.metrics()["num_steps"] - steps, texts
+
+
+def drafted(engine: MLCEngine) -> tuple[int, int]:
+    """Drafts so far, and tokens of them that were right."""
+    spec = engine.metrics().metrics.get("spec_decode", {})
+    return spec.get("num_drafts", 0), spec.get("num_accepted_tokens", 0)
+
+
 def compare(off: MLCEngine, on: MLCEngine, task: str, batch: int, args: argparse.Namespace) -> None:
     """Prints one row of the table."""
     asked = request(task, off, args)
@@ -92,7 +126,9 @@ def compare(off: MLCEngine, on: MLCEngine, task: str, batch: int, args: argparse
     rates: tuple[list[float], list[float]] = ([], [])
     for _ in range(args.rounds + 1):  # the first one warms up
         rate_off, steps_off, texts_off = measure(off, without, batch)
+        before = drafted(on)
         rate_on, steps_on, texts_on = measure(on, asked, batch)
+        drafts, right = (b - a for a, b in zip(before, drafted(on), strict=True))
         assert texts_off == texts_on, "speculation has changed an answer"
         rates[0].append(rate_off)
         rates[1].append(rate_on)
@@ -100,7 +136,7 @@ def compare(off: MLCEngine, on: MLCEngine, task: str, batch: int, args: argparse
     tokens = [statistics.median(rate[1:]) for rate in rates]
     print(
         f"| {task} | {batch} | {tokens[0]:.0f} | {tokens[1]:.0f} | {speedup:.2f} "
-        f"| {steps_off} | {steps_on} | {args.tokens / max(1, steps_on):.2f} |",
+        f"| {steps_off} | {steps_on} | {1 + right / max(1, drafts):.2f} |",
         flush=True,
     )
 
@@ -110,10 +146,11 @@ def main() -> None:
     settings: dict[str, Any] = {"max_num_sequence": max(args.batch), "num_threads": args.threads}
     settings["max_total_sequence_length"] = 2 * max(args.batch) * (args.tokens + 512)
     off = MLCEngine(args.model, **settings)
-    settings["additional_models"] = [args.draft] if args.mode == "small_draft" else []
+    draft = args.draft or DRAFTS.get(args.mode)
+    settings["additional_models"] = [draft] if draft else []
     settings["spec_draft_length"] = args.length
     on = MLCEngine(args.model, speculative_mode=args.mode, **settings)
-    print("| task | batch | tok/s off | tok/s on | speed-up | steps off | on | tokens per step |")
+    print("| task | batch | tok/s off | tok/s on | speed-up | steps off | on | accepted |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
     for batch in args.batch:
         for task in args.task:
