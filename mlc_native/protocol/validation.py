@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -10,6 +12,7 @@ from mlc_native.errors import InvalidRequest, invalid_request, shown
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 MAX_PROBLEMS = 3  # in one message
+_KIND = re.compile(r"\w+\[.+\]|str|int|float|bool")  # as pydantic names them
 
 
 class FieldError(ValueError):
@@ -33,10 +36,23 @@ def validated(kind: type[ModelT], fields: dict[str, Any]) -> ModelT:
 def invalid_fields(error: ValidationError) -> InvalidRequest:
     """The InvalidRequest for a ValidationError: its field is the first wrong one."""
     found = error.errors(include_url=False)
-    problems = [_problem(each) for each in found[:MAX_PROBLEMS]]
-    if len(found) > MAX_PROBLEMS:
-        problems.append(f"and {len(found) - MAX_PROBLEMS} more")
+    places: dict[tuple[int | str, ...], list[Any]] = {}
+    for each in found:
+        places.setdefault(_place(each["loc"]), []).append(each)
+    problems = [_problem(place, group) for place, group in places.items()]
+    if len(problems) > MAX_PROBLEMS:
+        problems[MAX_PROBLEMS:] = [f"and {len(problems) - MAX_PROBLEMS} more"]
     return invalid_request(_field(found[0]), "; ".join(problems))
+
+
+def _is_kind(part: int | str) -> bool:
+    """Whether a part of a location is one of the kinds that a field may have, not a name."""
+    return isinstance(part, str) and _KIND.fullmatch(part) is not None
+
+
+def _place(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """The field of an error, which has one for each kind that the field may have."""
+    return tuple(itertools.takewhile(lambda part: not _is_kind(part), location))
 
 
 def _field(found: Any) -> str:
@@ -46,11 +62,17 @@ def _field(found: Any) -> str:
     return cause.field if isinstance(cause, FieldError) else "request"
 
 
-def _problem(found: Any) -> str:
-    message = found["msg"].removeprefix("Value error, ")
+def _problem(place: tuple[int | str, ...], group: list[Any]) -> str:
+    inner = max(group, key=lambda each: len(each["loc"]))
+    inner_place = tuple(part for part in inner["loc"] if not _is_kind(part))
+    if len(inner_place) > len(place):  # of the right kind, with something wrong within it
+        place, group = inner_place, [inner]
+    first, *others = (each["msg"].removeprefix("Value error, ") for each in group)
+    message = " or ".join([first, *(text.removeprefix("Input should be ") for text in others)])
     # A message of ours names the value where that helps.
+    found = group[0]
     value = "" if found["type"] == "value_error" else f", got {shown(found['input'])}"
-    return ": ".join([*_path(found["loc"]), message]) + value
+    return ": ".join([*_path(place), message]) + value
 
 
 def _path(location: tuple[int | str, ...]) -> list[str]:

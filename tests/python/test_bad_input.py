@@ -131,8 +131,14 @@ USER = {"role": "user", "content": "x"}
         ),
         ("top_logprobs", {"messages": [USER], "top_logprobs": 2}, '"logprobs" must be True'),
         ("n", {"messages": [USER], "n": [], "temperature": "hot"}, "; temperature: Input should"),
+        (
+            "tool_choice",
+            {"messages": [USER], "tool_choice": "maybe"},
+            "tool_choice: Input should be 'none', 'auto' or 'required' or a valid dictionary, got",
+        ),
+        ("stop", {"messages": [USER], "stop": [5]}, "stop[0]: Input should be a valid string, got"),
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_a_wrong_request_names_the_field(
     engine: Any, field: str, arguments: Any, message: str
