@@ -74,8 +74,7 @@ def engine_config_from_overrides(text: str) -> EngineConfig:
     return EngineConfig(**values)
 
 
-# Settings that are arguments of an engine's constructor, and lists.
-_WITHOUT_A_FLAG = ("model", "model_lib", "mode", "additional_models", "visible_special_tokens")
+_WITHOUT_A_FLAG = ("model", "model_lib", "mode")  # arguments of an engine's constructor
 _FLAG_TYPES: dict[str, Any] = {"int": int, "float": float, "str": str}
 
 
@@ -91,6 +90,8 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
         text = setting["doc"].replace("%", "%%")
         if setting["type"] == "bool":
             group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
+        elif setting["type"].startswith("list"):
+            group.add_argument(flag, nargs="+", metavar="TEXT", help=text)
         else:
             group.add_argument(
                 flag,

@@ -66,6 +66,8 @@ def test_every_setting_has_a_flag() -> None:
     assert (config.dtype, config.num_threads, config.timeout_s) == ("float32", 3, 1.5)
     assert config.verbose is True
     assert parse("--no-verbose").verbose is False
+    assert parse("--additional-models", "a", "b").additional_models == ["a", "b"]
+    assert parse().additional_models == EngineConfig().additional_models
     config = parse("--overrides", "dtype=float32;spec_tree_width=2", "--dtype", "bfloat16")
     assert (config.dtype, config.spec_tree_width) == ("bfloat16", 2)
     with pytest.raises(SystemExit):
