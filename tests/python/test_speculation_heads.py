@@ -107,7 +107,9 @@ def test_with_little_memory(off: MLCEngine, head: dict[str, Any]) -> None:
         "ignore_eos": True,
     }
     expected = [choice.text for choice in off.completions.create(**asked).choices]
-    engine = engine_of(max_total_sequence_length=256, prefill_chunk_size=16, **head)
+    engine = engine_of(
+        max_total_sequence_length=256, prefill_chunk_size=16, spec_draft_length=3, **head
+    )
     try:
         for _ in range(2):
             answer = engine.completions.create(**asked)
