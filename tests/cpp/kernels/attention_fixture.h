@@ -28,23 +28,10 @@ struct Shape {
 inline constexpr KvFormat kKvFormats[] = {KvFormat::kFloat32, KvFormat::kBFloat16,
                                           KvFormat::kFloat16, KvFormat::kInt8};
 
-inline float RoundTo(KvFormat format, float x) {
-  if (format == KvFormat::kBFloat16) return RoundTo(DType::kBFloat16, x);
-  return format == KvFormat::kFloat16 ? RoundTo(DType::kFloat16, x) : x;
-}
+float RoundTo(KvFormat format, float x);
 
 // Returns rows of head_dim as pages of that format store them.
-inline void RoundAsStored(KvFormat format, int64_t head_dim, Floats& rows) {
-  for (size_t at = 0; at < rows.size(); at += head_dim) {
-    float largest = 0;
-    for (int64_t d = 0; d < head_dim; ++d) largest = std::max(largest, std::abs(rows[at + d]));
-    for (int64_t d = 0; d < head_dim; ++d) {
-      float& x = rows[at + d];
-      x = format == KvFormat::kInt8 ? std::nearbyint(x * (127 / largest)) * (largest / 127)
-                                    : RoundTo(format, x);
-    }
-  }
-}
+void RoundAsStored(KvFormat format, int64_t head_dim, Floats& rows);
 
 class AttentionTest : public KernelTest {
  protected:
@@ -58,93 +45,13 @@ class AttentionTest : public KernelTest {
     return (s.cached + s.rows + kPageSize - 1) / kPageSize;
   }
 
-  Sequence MakeSequence(const Shape& shape, int64_t cached, int64_t rows) {
-    Sequence s;
-    s.cached = cached;
-    s.rows = rows;
-    const int64_t kv = (cached + rows) * shape.kv_heads * shape.head_dim;
-    s.q = Random(rows * shape.q_heads * shape.head_dim, 2.0f);
-    s.k = Random(kv, 2.0f);
-    s.v = Random(kv);
-    RoundAsStored(shape.format, shape.head_dim, s.k);
-    RoundAsStored(shape.format, shape.head_dim, s.v);
-    return s;
-  }
-
-  Cache MakeCache(const Shape& shape, std::vector<Sequence>& sequences) {
-    int64_t num_pages = 3;
-    for (const Sequence& s : sequences) num_pages += PagesOf(s);
-    std::vector<int32_t> free(num_pages);
-    std::iota(free.begin(), free.end(), 0);
-    std::shuffle(free.begin(), free.end(), random_);
-    Cache cache;
-    const size_t bytes = KvLayerBytes(shape.format, num_pages, shape.kv_heads, shape.head_dim);
-    cache.k_pages = AlignedBuffer(bytes);
-    cache.v_pages = AlignedBuffer(bytes);
-    std::memset(cache.k_pages.data(), 0xff, bytes);
-    std::memset(cache.v_pages.data(), 0xff, bytes);
-    cache.layer = {.format = shape.format,
-                   .kv_heads = shape.kv_heads,
-                   .head_dim = shape.head_dim,
-                   .num_pages = num_pages,
-                   .k_pages = cache.k_pages.data(),
-                   .v_pages = cache.v_pages.data()};
-    for (Sequence& s : sequences) {
-      s.table.assign(free.end() - PagesOf(s), free.end());
-      free.resize(free.size() - PagesOf(s));
-      Write(cache.layer, s);
-    }
-    return cache;
-  }
-
-  void Write(const KvPages& layer, const Sequence& s) {
-    std::vector<int64_t> slots;
-    for (int64_t p = 0; p < s.cached + s.rows; ++p) {
-      slots.push_back(s.table[p / kPageSize] * kPageSize + p % kPageSize);
-    }
-    const int64_t width = layer.kv_heads * layer.head_dim;
-    WriteKv(Threads(2), layer,
-            {.k = s.k.data(),
-             .ldk = width,
-             .v = s.v.data(),
-             .ldv = width,
-             .m = static_cast<int64_t>(slots.size()),
-             .slots = slots.data()});
-  }
+  Sequence MakeSequence(const Shape& shape, int64_t cached, int64_t rows);
+  Cache MakeCache(const Shape& shape, std::vector<Sequence>& sequences);
+  void Write(const KvPages& layer, const Sequence& s);
 
   // Computes the rows of all sequences in one call. Returns the dense output.
   Floats Run(const Cpu& cpu, const Shape& shape, const KvPages& layer,
-             const std::vector<Sequence>& sequences) {
-    Floats q;
-    std::vector<AttentionSequence> batch;
-    const int64_t width = shape.q_heads * shape.head_dim;
-    for (const Sequence& s : sequences) {
-      batch.push_back({.row_begin = static_cast<int64_t>(q.size()) / width,
-                       .num_rows = s.rows,
-                       .first_position = s.cached,
-                       .block_table = s.table.data()});
-      q.insert(q.end(), s.q.begin(), s.q.end());
-    }
-    const int64_t m = static_cast<int64_t>(q.size()) / width;
-    Poisoned out(m, width, 5);
-    const AlignedBuffer workspace(AttentionWorkspaceBytes(cpu.pool->num_threads(), shape.q_heads,
-                                                          shape.kv_heads, shape.head_dim));
-    std::memset(workspace.data(), 0xff, workspace.size());
-    PagedAttention(cpu, layer,
-                   {.q = q.data(),
-                    .ldq = width,
-                    .out = out.data.data(),
-                    .ldo = out.ld,
-                    .q_heads = shape.q_heads,
-                    .scale = Scale(shape),
-                    .soft_cap = shape.soft_cap,
-                    .window = shape.window,
-                    .sequences = batch.data(),
-                    .num_sequences = static_cast<int64_t>(batch.size()),
-                    .workspace = workspace.data()});
-    out.ExpectPaddingUntouched();
-    return out.Dense();
-  }
+             const std::vector<Sequence>& sequences);
 
   // Tolerances where q and the softmax weights are rounded to bfloat16, and where nothing is.
   double Tolerance(KvFormat format) const {
@@ -155,25 +62,10 @@ class AttentionTest : public KernelTest {
     return 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
   }
 
-  reference::Matrix Truth(const Shape& shape, const Sequence& s) {
-    return reference::Attention({.q_heads = shape.q_heads,
-                                 .kv_heads = shape.kv_heads,
-                                 .head_dim = shape.head_dim,
-                                 .scale = Scale(shape),
-                                 .soft_cap = shape.soft_cap,
-                                 .window = shape.window},
-                                ToDouble(s.q), ToDouble(s.k), ToDouble(s.v), s.cached);
-  }
+  reference::Matrix Truth(const Shape& shape, const Sequence& s);
 
   // Returns rows [from, to) of a sequence, for a separate call.
-  static Sequence Slice(const Shape& shape, const Sequence& s, int64_t from, int64_t to) {
-    Sequence part = s;
-    const int64_t width = shape.q_heads * shape.head_dim;
-    part.q.assign(s.q.begin() + from * width, s.q.begin() + to * width);
-    part.cached = s.cached + from;
-    part.rows = to - from;
-    return part;
-  }
+  static Sequence Slice(const Shape& shape, const Sequence& s, int64_t from, int64_t to);
 };
 
 }  // namespace mlc_native::kernels
