@@ -5,9 +5,10 @@
 #
 # address  AddressSanitizer with leak detection and UndefinedBehaviorSanitizer, in build/address
 # thread   ThreadSanitizer, in build/thread; tests/cpp/tsan.supp says what is suppressed and why
-# Default: both. --short is for CI: of the programs, those of the engine's core, its pages and its
-# threads. It leaves out the tests of kernels, sampling, tokenizer, grammar and models; run the long
-# form after a change there. The CUDA tests are in neither (the emulator checks them by itself).
+# Default: both. --short is for CI: address checks the engine's core, its pages and its threads, thread
+# only what has threads. It leaves out the tests of kernels, sampling, tokenizer, grammar and models; run
+# the long form after a change there. Steps that run ahead are checked in the simulation. The CUDA tests
+# are in neither form (the emulator checks them by itself).
 # --seeds: how many simulations under each (default 1000, short 120); sim_test leaves out its own, which
 # are the first 120. A failing check does not stop the later ones; the summary names it and the exit
 # status is not 0.
@@ -28,8 +29,9 @@ done
 [ ${#kinds[@]} -gt 0 ] || kinds=(address thread)
 [ -n "$seeds" ] || seeds=$((short ? 120 : 1000))
 jobs="$(nproc)"
-# Folders of tests/cpp whose programs make up the short form, in addition to the simulation.
-declare -A short_folders=([address]="core kv sim" [thread]="core sim support")
+# The programs of tests/cpp that make up the short form, in addition to the simulation.
+declare -A short_programs=(
+  [address]="core_test threads_test kv_test sim_test" [thread]="threads_test sim_test support_test")
 
 build() { # build KIND SANITIZERS [TARGETS...]
   local log="build/$1.log" targets=("${@:3}")
@@ -38,11 +40,11 @@ build() { # build KIND SANITIZERS [TARGETS...]
     -DMLC_NATIVE_BUILD_TESTS=ON -DMLC_NATIVE_SANITIZE="$2" >"$log" 2>&1 &&
     cmake --build "build/$1" -j "$jobs" ${targets[@]:+--target "${targets[@]}"} >>"$log" 2>&1 || { tail -n 60 "$log"; false; }
 }
-run_tests() { # run_tests KIND [FOLDERS...]
+run_tests() { # run_tests KIND [PROGRAMS...]
   local pattern
   pattern="$(IFS='|'; echo "${*:2}")"
   GTEST_FILTER=-Simulation.Seeds ctest --test-dir "build/$1" -j "$jobs" --timeout 3600 \
-    --output-on-failure --no-tests=error -R "^(${pattern:-.*})_.*test(_[0-9]+)?\$"
+    --output-on-failure --no-tests=error -R "^(${pattern:-.*_test})(_[0-9]+)?\$"
 }
 simulate() { "build/$1/tests/mlc_native_sim" --seeds "1..$seeds" --jobs "$jobs"; }
 
@@ -50,12 +52,12 @@ export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_afte
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 export TSAN_OPTIONS="suppressions=$PWD/tests/cpp/tsan.supp:halt_on_error=1:second_deadlock_stack=1"
 for kind in "${kinds[@]}"; do
-  sanitizers="$kind" folders=()
+  sanitizers="$kind" programs=()
   [ "$kind" = address ] && sanitizers=address,undefined
-  [ "$short" = 1 ] && read -ra folders <<<"${short_folders[$kind]}"
+  [ "$short" = 1 ] && read -ra programs <<<"${short_programs[$kind]}"
   check "$sanitizers: build" \
-    build "$kind" "$sanitizers" ${folders[@]:+"${folders[@]/%/_test}" mlc_native_sim} || continue
-  check "$sanitizers: C++ tests" run_tests "$kind" "${folders[@]}"
+    build "$kind" "$sanitizers" ${programs[@]:+"${programs[@]}" mlc_native_sim} || continue
+  check "$sanitizers: C++ tests" run_tests "$kind" "${programs[@]}"
   # One engine is on one thread, but several engines are in the process.
   check "$sanitizers: $seeds simulations" simulate "$kind"
 done
