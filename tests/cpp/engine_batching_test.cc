@@ -14,10 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-int64_t Metric(TestEngine& engine, const char* name) {
-  return json::parse(engine.engine().JSONMetrics())[name];
-}
-
 TEST(EngineBatching, ChunkSizesDoNotChangeTokens) {
   for (int64_t chunk = 1; chunk <= 64; ++chunk) {
     TestEngineSetup setup{.max_num_sequence = std::min<int64_t>(chunk, 4),
@@ -50,8 +46,8 @@ TEST(EngineBatching, PreemptionIsCountedAndDoesNotChangeTokens) {
     EXPECT_EQ(usage["extra"]["prefill_tokens"], 16) << "recomputation is not counted";
     EXPECT_EQ(usage["extra"]["decode_tokens"], 59);
   }
-  EXPECT_GT(Metric(engine, "num_preemptions"), 0);
-  EXPECT_EQ(Metric(engine, "prefill_tokens_sum"), 64);
+  EXPECT_GT(engine.Metric("num_preemptions"), 0);
+  EXPECT_EQ(engine.Metric("prefill_tokens_sum"), 64);
 }
 
 TEST(EngineBatching, TheLastRunningRequestIsPreemptedAndTheFirstFinishesFirst) {
@@ -76,7 +72,7 @@ TEST(EngineBatching, ALoneSequenceFillsThePoolAndEndsWithLength) {
   engine.Run(200);
   EXPECT_EQ(engine.Answer("a").token_ids, Oracle(setup.model, Prompt(20), 28));
   EXPECT_EQ(engine.Answer("a").finish_reason, FinishReason::kLength);
-  EXPECT_EQ(Metric(engine, "num_preemptions"), 0);
+  EXPECT_EQ(engine.Metric("num_preemptions"), 0);
 }
 
 TEST(EngineBatching, BranchesShareThePromptAndDivergeBySeed) {
@@ -118,8 +114,8 @@ TEST(EngineBatching, BranchesThatDoNotFitTogetherAreComputedOneAfterTheOther) {
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(engine.Answer("a", i).token_ids, Oracle(setup.model, Prompt(20), 50));
   }
-  EXPECT_GT(Metric(engine, "num_preemptions"), 0);
-  EXPECT_EQ(Metric(engine, "prefill_tokens_sum"), 20);
+  EXPECT_GT(engine.Metric("num_preemptions"), 0);
+  EXPECT_EQ(engine.Metric("prefill_tokens_sum"), 20);
 }
 
 // W16: ids come back from preempted requests and from those that are aborted while they wait.
@@ -192,7 +188,7 @@ class RandomWorkload {
       engine.Step();
     }
     engine.Run();
-    preemptions_ = Metric(engine, "num_preemptions");
+    preemptions_ = engine.Metric("num_preemptions");
     for (size_t i = 0; i < requests_.size(); ++i) ExpectSameAlone(engine, std::to_string(i), i);
   }
 

@@ -23,7 +23,7 @@ using nlohmann::json;
 
 // Printable ASCII is itself; then these, merged in this order, and the end.
 const std::vector<std::string> kMerged = {"ca", "cat", "Ġa", "na", "\"na", "me", "\"name", "\":"};
-constexpr int32_t kEos = 150;
+constexpr int32_t kEndOfText = 150;
 
 // A byte-level tokenizer.json and its table.
 class Tokenizer {
@@ -39,7 +39,7 @@ class Tokenizer {
       merges.push_back({token.substr(0, cut), token.substr(cut)});
       vocab[token] = id++;
     }
-    const json end = {{"id", kEos}, {"content", "</s>"}, {"special", true}};
+    const json end = {{"id", kEndOfText}, {"content", "</s>"}, {"special", true}};
     folder_.Write("tokenizer.json",
                   json{{"added_tokens", {end}},
                        {"pre_tokenizer", {{"type", "ByteLevel"}}},
@@ -77,7 +77,7 @@ class JumpForwardTest : public ::testing::Test {
     TestEngineSetup setup;
     setup.token_table = tokenizer_.table();
     setup.model_folder = tokenizer_.folder();
-    setup.eos_token_ids = {kEos};
+    setup.eos_token_ids = {kEndOfText};
     setup.model.peak = 3;  // so that draws differ
     return setup;
   }

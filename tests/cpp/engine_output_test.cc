@@ -18,11 +18,11 @@ constexpr int32_t kHello = 27;
 constexpr int32_t kWorld = 28;
 constexpr int32_t kEuroStart = 29;
 constexpr int32_t kEuroEnd = 30;
-constexpr int32_t kEos = 31;
+constexpr int32_t kEosToken = 31;
 constexpr int32_t kSpaceA = 32;
 
 // Letters a to z are 0 to 25.
-std::shared_ptr<const TokenTable> Letters(bool strip_leading_space = false) {
+std::shared_ptr<const TokenTable> LettersAndWords(bool strip_leading_space = false) {
   std::vector<std::string> bytes(256);
   for (int i = 0; i < 26; ++i) bytes[i] = std::string(1, static_cast<char>('a' + i));
   bytes[kSpace] = " ";
@@ -30,10 +30,10 @@ std::shared_ptr<const TokenTable> Letters(bool strip_leading_space = false) {
   bytes[kWorld] = " world";
   bytes[kEuroStart] = "\xe2\x82";
   bytes[kEuroEnd] = "\xac";
-  bytes[kEos] = "</s>";
+  bytes[kEosToken] = "</s>";
   bytes[kSpaceA] = " a";
   std::vector<bool> special(256, false);
-  special[kEos] = true;
+  special[kEosToken] = true;
   return std::make_shared<TokenTable>(bytes, special, strip_leading_space);
 }
 
@@ -48,14 +48,14 @@ class Script {
  public:
   explicit Script(std::vector<int32_t> script) {
     setup_.model.script = std::move(script);
-    setup_.token_table = Letters();
+    setup_.token_table = LettersAndWords();
   }
   Script& Eos(int32_t id) {
     setup_.eos_token_ids = {id};
     return *this;
   }
   Script& Strip() {
-    setup_.token_table = Letters(/*strip_leading_space=*/true);
+    setup_.token_table = LettersAndWords(/*strip_leading_space=*/true);
     return *this;
   }
   Script& BeginTurn() {
@@ -95,7 +95,7 @@ TEST(EngineOutput, ATurnOfAChatLosesTheSpaceThatTheTokenizerAdds) {
   };
   EXPECT_EQ(answer({kSpaceA, kSpaceA}), "a a");
   EXPECT_EQ(answer({kSpace, kSpaceA}), " a");
-  EXPECT_EQ(answer({kEos, kSpaceA}), "a");
+  EXPECT_EQ(answer({kEosToken, kSpaceA}), "a");
   EXPECT_EQ(Script({kSpaceA}).BeginTurn().Ask(Greedy(1)).only().text, " a") << "it adds none";
 }
 
@@ -120,14 +120,15 @@ TEST(EngineOutput, AStopTokenEndsTheAnswerAndIsNotPartOfIt) {
 }
 
 TEST(EngineOutput, IgnoreEosIgnoresOnlyTheModelsIds) {
-  Script script({0, kEos, 1});
+  Script script({0, kEosToken, 1});
   GenerationConfig config = Greedy(5);
-  EXPECT_EQ(script.Eos(kEos).Ask(config).only().token_ids, Spell("a"));
+  EXPECT_EQ(script.Eos(kEosToken).Ask(config).only().token_ids, Spell("a"));
   config.debug_config.ignore_eos = true;
-  EXPECT_EQ(script.Ask(config).only().token_ids, (std::vector<int32_t>{0, kEos, 1, 0, kEos}));
+  EXPECT_EQ(script.Ask(config).only().token_ids,
+            (std::vector<int32_t>{0, kEosToken, 1, 0, kEosToken}));
   EXPECT_EQ(script.Ask(config).only().text, "aba") << "special tokens have no text";
   config.stop_token_ids = {1};
-  EXPECT_EQ(script.Ask(config).only().token_ids, (std::vector<int32_t>{0, kEos}));
+  EXPECT_EQ(script.Ask(config).only().token_ids, (std::vector<int32_t>{0, kEosToken}));
   config.stop_token_ids = {};
   config.stop_strs = {"b"};
   EXPECT_EQ(script.Ask(config).only().finish_reason, FinishReason::kStop);

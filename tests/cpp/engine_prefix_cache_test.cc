@@ -20,10 +20,6 @@ namespace {
 using nlohmann::json;
 using Tokens = std::vector<int32_t>;
 
-int64_t Metric(TestEngine& engine, const char* name) {
-  return json::parse(engine.engine().JSONMetrics())[name];
-}
-
 json Usage(const TestEngine& engine, const std::string& id) {
   return json::parse(*engine.History(id).usage)["extra"];
 }
@@ -59,10 +55,10 @@ TEST(EnginePrefixCache, ASecondRoundComputesOnlyTheNewTokens) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(engine.Answer("3", i).token_ids, Oracle(setup.model, history, 10));
   }
-  EXPECT_EQ(Metric(engine, "prefix_cache_lookups"), 3);
-  EXPECT_EQ(Metric(engine, "prefix_cache_hits"), 2);
-  EXPECT_EQ(Metric(engine, "prefix_cache_tokens_saved"), 49 + 62);
-  EXPECT_EQ(Metric(engine, "cached_tokens_sum"), 49 + 62);
+  EXPECT_EQ(engine.Metric("prefix_cache_lookups"), 3);
+  EXPECT_EQ(engine.Metric("prefix_cache_hits"), 2);
+  EXPECT_EQ(engine.Metric("prefix_cache_tokens_saved"), 49 + 62);
+  EXPECT_EQ(engine.Metric("cached_tokens_sum"), 49 + 62);
 }
 
 TEST(EnginePrefixCache, APromptIsSharedWhileItIsInUse) {
@@ -82,8 +78,8 @@ TEST(EnginePrefixCache, DisabledItComputesEverything) {
   TestEngine engine({.prefix_cache_mode = PrefixCacheMode::kDisable});
   EXPECT_EQ(Serve(engine, "1", Prompt(40), Greedy(5)), 40);
   EXPECT_EQ(Serve(engine, "2", Prompt(40), Greedy(5)), 40);
-  EXPECT_EQ(Metric(engine, "prefix_cache_lookups"), 0);
-  EXPECT_EQ(Metric(engine, "kv_pages_free"), 256);
+  EXPECT_EQ(engine.Metric("prefix_cache_lookups"), 0);
+  EXPECT_EQ(engine.Metric("kv_pages_free"), 256);
 }
 
 TEST(EnginePrefixCache, ColdWarmAndAfterEvictionTheTokensAreTheSame) {
@@ -94,7 +90,7 @@ TEST(EnginePrefixCache, ColdWarmAndAfterEvictionTheTokensAreTheSame) {
   EXPECT_EQ(Serve(engine, "cold", Prompt(50), config), 50);
   EXPECT_EQ(Serve(engine, "warm", Prompt(50), config), 1);
   EXPECT_EQ(Serve(engine, "other", Prompt(100, 1), Greedy(20)), 100);
-  EXPECT_GT(Metric(engine, "prefix_cache_evicted_pages"), 0);
+  EXPECT_GT(engine.Metric("prefix_cache_evicted_pages"), 0);
   EXPECT_EQ(Serve(engine, "evicted", Prompt(50), config), 50);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(engine.Answer("warm", i).token_ids, engine.Answer("cold", i).token_ids);
@@ -107,9 +103,9 @@ TEST(EnginePrefixCache, WhatIsComputedAgainAfterAPreemptionIsMostlyAHit) {
   TestEngine engine(setup);
   for (int i = 0; i < 3; ++i) engine.Add(std::to_string(i), Prompt(20, i), Greedy(50));
   engine.Run();
-  EXPECT_GT(Metric(engine, "num_preemptions"), 0);
-  EXPECT_GT(Metric(engine, "prefix_cache_tokens_saved"), 0);
-  EXPECT_EQ(Metric(engine, "cached_tokens_sum"), 0) << "usage is about prompts";
+  EXPECT_GT(engine.Metric("num_preemptions"), 0);
+  EXPECT_GT(engine.Metric("prefix_cache_tokens_saved"), 0);
+  EXPECT_EQ(engine.Metric("cached_tokens_sum"), 0) << "usage is about prompts";
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(engine.Answer(std::to_string(i)).token_ids, Oracle(setup.model, Prompt(20, i), 50));
   }
@@ -143,7 +139,7 @@ TEST(EnginePrefixCache, ResetForgetsEverything) {
   engine.Add("live", Prompt(20, 1), Greedy(5));
   engine.Step();
   engine.engine().Reset();
-  EXPECT_EQ(Metric(engine, "kv_pages_free"), 256);
+  EXPECT_EQ(engine.Metric("kv_pages_free"), 256);
   EXPECT_EQ(Serve(engine, "2", Prompt(40), Greedy(5)), 40);
 }
 
@@ -190,13 +186,13 @@ TEST(EnginePrefixCache, APinnedPromptStaysWhateverComes) {
   const PinnedPrefix pin = engine.engine().PinnedPrefixes()[0];
   EXPECT_EQ(pin.num_tokens, 40);
   EXPECT_EQ(pin.num_pages, 3);
-  EXPECT_EQ(Metric(engine, "kv_pages_pinned"), 3);
-  EXPECT_EQ(Metric(engine, "kv_pages_used"), 3);
+  EXPECT_EQ(engine.Metric("kv_pages_pinned"), 3);
+  EXPECT_EQ(engine.Metric("kv_pages_used"), 3);
   for (int32_t i = 1; i < 5; ++i) Serve(engine, std::to_string(i), Prompt(100, i), Greedy(28));
   EXPECT_EQ(Serve(engine, "hit", Join(Prompt(40), {1, 2, 3}), Greedy(3)), 3);
   EXPECT_EQ(engine.engine().PinPrefix(Prompt(40)), pin.id) << "it is pinned already";
   engine.engine().UnpinPrefix(pin.id);
-  EXPECT_EQ(Metric(engine, "kv_pages_used"), 0);
+  EXPECT_EQ(engine.Metric("kv_pages_used"), 0);
   EXPECT_THROW(engine.engine().UnpinPrefix(pin.id), InvalidRequest);
   for (int32_t i = 5; i < 9; ++i) Serve(engine, std::to_string(i), Prompt(100, i), Greedy(28));
   EXPECT_EQ(Serve(engine, "gone", Prompt(40), Greedy(3)), 40);
@@ -229,7 +225,7 @@ TEST(EnginePrefixCache, ResetUnpins) {
   EXPECT_EQ(roomy.engine().PinnedPrefixes().size(), 1u);
   roomy.engine().Reset();
   EXPECT_TRUE(roomy.engine().PinnedPrefixes().empty());
-  EXPECT_EQ(Metric(roomy, "kv_pages_free"), 256);
+  EXPECT_EQ(roomy.Metric("kv_pages_free"), 256);
 }
 
 TEST(EnginePrefixCache, WithoutACacheThereAreNoPins) {
@@ -271,9 +267,9 @@ class SharedPrompts {
     }
     engine.Run();
     for (size_t i = 0; i < requests_.size(); ++i) ExpectSameAlone(engine, i);
-    saved_ = Metric(engine, "prefix_cache_tokens_saved");
-    evicted_ = Metric(engine, "prefix_cache_evicted_pages");
-    preemptions_ = Metric(engine, "num_preemptions");
+    saved_ = engine.Metric("prefix_cache_tokens_saved");
+    evicted_ = engine.Metric("prefix_cache_evicted_pages");
+    preemptions_ = engine.Metric("num_preemptions");
   }
 
   int64_t saved_ = 0;

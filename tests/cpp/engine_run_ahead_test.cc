@@ -26,7 +26,7 @@ TestEngineSetup RunAhead(TestEngineSetup setup = {}) {
 }
 
 // Letters a to z are 0 to 25.
-std::shared_ptr<const TokenTable> Letters() {
+std::shared_ptr<const TokenTable> LettersAlone() {
   std::vector<std::string> bytes(256);
   for (int i = 0; i < 26; ++i) bytes[i] = std::string(1, static_cast<char>('a' + i));
   return std::make_shared<TokenTable>(bytes, std::vector<bool>(256), false);
@@ -49,10 +49,6 @@ class Calls {
  private:
   std::vector<std::string> log_;
 };
-
-int64_t Metric(TestEngine& engine, const char* name) {
-  return json::parse(engine.engine().JSONMetrics())[name];
-}
 
 void ExpectServesTheNext(TestEngine& engine) {
   engine.Add("next", Prompt(33, 9), Greedy(9));
@@ -88,7 +84,7 @@ TEST(EngineRunAhead, ATokenIsDeliveredWhenItsStepIsCollected) {
 
 TEST(EngineRunAhead, AGrammarIsWaitedFor) {
   TestEngineSetup setup = RunAhead();
-  setup.token_table = Letters();
+  setup.token_table = LettersAlone();
   TestEngine engine(setup);
   Calls calls(engine);
   GenerationConfig config = Greedy(10);
@@ -121,7 +117,7 @@ TEST(EngineRunAhead, NobodyIsPreemptedBecauseOfWhoHasEnded) {
   engine.Add("a", Prompt(40), Greedy(9));
   engine.Add("b", Prompt(40, 1), Greedy(20));
   engine.Run();
-  EXPECT_EQ(Metric(engine, "num_preemptions"), 0);
+  EXPECT_EQ(engine.Metric("num_preemptions"), 0);
   EXPECT_EQ(engine.Answer("b").token_ids, Oracle(engine.model().options(), Prompt(40, 1), 20));
 }
 
@@ -223,8 +219,8 @@ TEST(EngineRunAhead, AResetForgetsWhatIsInFlight) {
   engine.Add("a", Prompt(20), Greedy(50));
   for (int i = 0; i < 4; ++i) engine.Step();
   engine.engine().Reset();
-  EXPECT_EQ(Metric(engine, "kv_pages_free"), 256);
-  EXPECT_EQ(Metric(engine, "num_steps"), 0);
+  EXPECT_EQ(engine.Metric("kv_pages_free"), 256);
+  EXPECT_EQ(engine.Metric("num_steps"), 0);
   ExpectServesTheNext(engine);
 }
 
@@ -268,7 +264,7 @@ TEST(EngineRunAhead, NothingOfARowThatFailedIsCached) {
     engine.Run();
     EXPECT_EQ(engine.Answer(id).finish_reason, FinishReason::kError);
   }
-  EXPECT_EQ(Metric(engine, "prefix_cache_hits"), 0);
+  EXPECT_EQ(engine.Metric("prefix_cache_hits"), 0);
 }
 
 TEST(EngineRunAhead, TheCacheKeepsWhatAWaitingEngineKeeps) {

@@ -15,13 +15,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using testing::MessageOf;
 
-constexpr int64_t kVocabSize = 100;
+constexpr int64_t kModelVocabSize = 100;
 constexpr int64_t kGiB = int64_t{1} << 30;
 
 // A model of 1 KiB per token: a capacity in tokens is a number of KiB.
 ModelMetadata SmallModel() {
   ModelMetadata model;
-  model.vocab_size = kVocabSize;
+  model.vocab_size = kModelVocabSize;
   model.context_window_size = 4096;
   model.max_batch_size = 128;
   model.preferred_prefill_chunk_size = 1024;

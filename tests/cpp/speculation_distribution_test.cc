@@ -16,13 +16,13 @@
 namespace mlc_native::testing {
 namespace {
 
-constexpr int64_t kVocabSize = 10;
+constexpr int64_t kNumLetters = 10;
 constexpr int64_t kNumTokens = 4;  // of an answer; a draft begins behind the first
 constexpr int32_t kFirst = 3;      // the prompt
 // Behind this, a chi-squared value of 9 degrees of freedom has a probability below 1e-6.
 constexpr double kMaxChiSquared = 46;
 
-using Distribution = std::array<double, kVocabSize>;
+using Distribution = std::array<double, kNumLetters>;
 
 // The next token depends on the last one only. Each guess is made from the guess before it.
 struct Case {
@@ -35,7 +35,7 @@ struct Case {
 
 FakeModelOptions Model(const Case& c) {
   FakeModelOptions model;
-  model.vocab_size = kVocabSize;
+  model.vocab_size = kNumLetters;
   model.history_window = 1;
   model.peak = c.peak;
   return model;
@@ -44,7 +44,7 @@ FakeModelOptions Model(const Case& c) {
 int32_t Guess(const Case& c, int32_t last) {
   if (c.guess_of == 7) return 7;
   const int32_t likely = FakeModel::NextToken(Model(c), std::vector<int32_t>{last});
-  return static_cast<int32_t>((likely + c.guess_of) % kVocabSize);
+  return static_cast<int32_t>((likely + c.guess_of) % kNumLetters);
 }
 
 class CaseDrafter final : public Drafter {
@@ -64,7 +64,7 @@ Distribution Next(const Case& c, int32_t last) {
   const int32_t likely = FakeModel::NextToken(Model(c), std::vector<int32_t>{last});
   Distribution next;
   double sum = 0;
-  for (int32_t token = 0; token < kVocabSize; ++token) {
+  for (int32_t token = 0; token < kNumLetters; ++token) {
     next[token] = std::exp((token == likely ? c.peak : 0) + (token == 7 ? c.bias : 0));
     sum += next[token];
   }
@@ -79,9 +79,9 @@ std::vector<Distribution> Expected(const Case& c) {
   std::vector<Distribution> all;
   for (int64_t i = 0; i < kNumTokens; ++i) {
     Distribution next = {};
-    for (int32_t last = 0; last < kVocabSize; ++last) {
+    for (int32_t last = 0; last < kNumLetters; ++last) {
       const Distribution row = Next(c, last);
-      for (int64_t token = 0; token < kVocabSize; ++token) next[token] += now[last] * row[token];
+      for (int64_t token = 0; token < kNumLetters; ++token) next[token] += now[last] * row[token];
     }
     all.push_back(now = next);
   }
@@ -102,7 +102,7 @@ TEST_P(SpeculationDistribution, IsThatOfTheModel) {
   setup.speculative_mode = SpeculativeMode::kNGram;
   setup.make_drafter = [&](const DraftSource&) { return std::make_unique<CaseDrafter>(c); };
   TestEngine engine(setup);
-  std::vector<std::array<int64_t, kVocabSize>> counts(kNumTokens);
+  std::vector<std::array<int64_t, kNumLetters>> counts(kNumTokens);
   for (int request = 0; request < kNumRequests; ++request) {
     GenerationConfig config = Sampled(kNumTokens, request, kNumAnswers);
     config.logit_bias = {{7, c.bias}};
@@ -119,7 +119,7 @@ TEST_P(SpeculationDistribution, IsThatOfTheModel) {
   constexpr double kNumSamples = kNumRequests * kNumAnswers;
   for (int64_t i = 0; i < kNumTokens; ++i) {
     double chi_squared = 0;
-    for (int64_t token = 0; token < kVocabSize; ++token) {
+    for (int64_t token = 0; token < kNumLetters; ++token) {
       const double mean = kNumSamples * expected[i][token];
       const auto count = static_cast<double>(counts[i][token]);
       if (mean < 1e-6) {

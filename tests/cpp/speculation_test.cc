@@ -25,9 +25,9 @@ using nlohmann::json;
 // Tokens are letters, so that stop strings and grammars have something to do. The model goes round
 // in a few letters, which is what lookup finds.
 constexpr int64_t kVocabSize = 32;
-constexpr int32_t kEos = 31;
+constexpr int32_t kStopToken = 31;
 
-std::shared_ptr<const TokenTable> Letters() {
+std::shared_ptr<const TokenTable> EightLetters() {
   std::vector<std::string> bytes(kVocabSize);
   for (int64_t i = 0; i < kVocabSize; ++i)
     bytes[i] = std::string(1, static_cast<char>('a' + i % 8));
@@ -98,8 +98,8 @@ TestEngineSetup MakeSetup(const Settings& settings) {
   setup.num_pages = settings.num_pages;
   setup.prefill_chunk_size = settings.chunk;
   setup.max_single_sequence_length = 120;
-  setup.eos_token_ids = {kEos};
-  setup.token_table = Letters();
+  setup.eos_token_ids = {kStopToken};
+  setup.token_table = EightLetters();
   if (settings.drafts == Drafts::kLookup) setup.speculative_mode = SpeculativeMode::kNGram;
   if (settings.drafts == Drafts::kSuffix) setup.speculative_mode = SpeculativeMode::kSuffix;
   if (settings.drafts == Drafts::kModel) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "grammar/compile_cache.h"
+#include "grammar/fake_compiled.h"
 #include "grammar/real_grammar.h"
 #include "grammar/workers.h"
 #include "testing/threads.h"
@@ -18,14 +19,6 @@ namespace mlc_native {
 namespace {
 
 using Grammar = CompileCache::Grammar;
-
-class FakeGrammar final : public CompiledGrammar {
- public:
-  std::unique_ptr<GrammarMatcher> NewMatcher(int64_t) const override { return nullptr; }
-  int64_t memory_bytes() const override { return 1; }
-};
-
-GrammarSpec Regex(const std::string& text) { return {GrammarKind::kRegex, text}; }
 
 template <typename Condition>
 void AwaitThat(const Condition& condition) {  // the time limit of the test ends it

@@ -6,23 +6,12 @@
 
 #include "grammar/backend.h"
 #include "grammar/compile_cache.h"
+#include "grammar/fake_compiled.h"
 #include "grammar/real_grammar.h"
 #include "testing/threads.h"
 
 namespace mlc_native {
 namespace {
-
-class FakeGrammar final : public CompiledGrammar {
- public:
-  explicit FakeGrammar(int64_t bytes) : bytes_(bytes) {}
-  std::unique_ptr<GrammarMatcher> NewMatcher(int64_t) const override { return nullptr; }
-  int64_t memory_bytes() const override { return bytes_; }
-
- private:
-  const int64_t bytes_;
-};
-
-GrammarSpec Regex(const std::string& text) { return {GrammarKind::kRegex, text}; }
 
 TEST(CompileCacheTest, EvictsTheLeastRecentlyUsedByBytes) {
   CompileCache cache(300);

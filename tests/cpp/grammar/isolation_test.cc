@@ -18,7 +18,7 @@
 namespace mlc_native {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 std::string Repeat(const std::string& text, int count) {
   std::string repeated;
@@ -145,7 +145,7 @@ TEST_F(IsolationTest, CheapChecksComeFirst) {
   EXPECT_THAT(refusal(GrammarKind::kRegex, "a\xFF"), HasSubstr("UTF-8"));
   EXPECT_THAT(refusal(GrammarKind::kRegex, std::string("a\0b", 3)), HasSubstr("NUL"));
   EXPECT_THAT(refusal(GrammarKind::kJsonSchema, "{\"a\": 1,}"), HasSubstr("JSON"));
-  EXPECT_THAT(Children(), testing::SizeIs(1));  // for the three that passed
+  EXPECT_THAT(Children(), ::testing::SizeIs(1));  // for the three that passed
 }
 
 TEST_F(IsolationTest, AWorkerKilledInTheMiddle) {
@@ -188,7 +188,7 @@ TEST_F(IsolationTest, NothingIsLeftBehind) {
     ExpectServing(*compiler);
     EXPECT_EQ(Children().size(), 1);
   }
-  EXPECT_THAT(Children(), testing::IsEmpty());
+  EXPECT_THAT(Children(), ::testing::IsEmpty());
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);  // no zombie either
   EXPECT_EQ(CountOpenFiles(), files);
 }

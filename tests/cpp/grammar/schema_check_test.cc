@@ -14,7 +14,7 @@
 namespace mlc_native {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // The message; empty if the schema is accepted.
 std::string Check(const std::string& schema, bool strict = true) {

@@ -11,12 +11,12 @@
 namespace mlc_native {
 namespace {
 
-constexpr int64_t kPageTokens = 16;
+constexpr int64_t kTokensOfAPage = 16;
 
 // A cache with one sequence operation per line.
 class PagedKvCacheTest : public ::testing::Test {
  protected:
-  explicit PagedKvCacheTest(int64_t num_pages = 8) : kv_(num_pages, kPageTokens) {}
+  explicit PagedKvCacheTest(int64_t num_pages = 8) : kv_(num_pages, kTokensOfAPage) {}
   ~PagedKvCacheTest() override { kv_.Audit(); }
 
   void Add(int64_t id, int64_t length) {
@@ -150,7 +150,7 @@ TEST_F(PagedKvCacheTest, CommitIntoASharedPageIsAnInternalError) {
 // the block table.
 class KvSimulation {
  public:
-  explicit KvSimulation(uint32_t seed) : rng_(seed), kv_(12, kPageTokens) {}
+  explicit KvSimulation(uint32_t seed) : rng_(seed), kv_(12, kTokensOfAPage) {}
 
   void Run(int num_operations) {
     for (int i = 0; i < num_operations; ++i) {
@@ -205,12 +205,13 @@ class KvSimulation {
     EXPECT_EQ(kv_.pool().num_free(), free_before - needed);
     if (fail && Random(2) == 0) return kv_.PopN(id, 0);  // before the copies were made
     for (const PageCopy& copy : copies) {
-      for (int i = 0; i < kPageTokens; ++i) Slot(copy.dst_page, i) = Slot(copy.src_page, i);
+      for (int i = 0; i < kTokensOfAPage; ++i) Slot(copy.dst_page, i) = Slot(copy.src_page, i);
     }
     std::vector<int>& tokens = expected_[id];
     for (int i = 0; i < count; ++i) {
       const int64_t position = kv_.length(id) + i;
-      Slot(kv_.block_table(id)[position / kPageTokens], position % kPageTokens) = next_token_ + i;
+      Slot(kv_.block_table(id)[position / kTokensOfAPage], position % kTokensOfAPage) =
+          next_token_ + i;
     }
     if (fail) return kv_.PopN(id, 0);
     kv_.Commit(id, count);
@@ -225,11 +226,11 @@ class KvSimulation {
   void Check(int64_t id, const std::vector<int>& tokens) {
     ASSERT_EQ(kv_.length(id), static_cast<int64_t>(tokens.size()));
     for (size_t i = 0; i < tokens.size(); ++i) {
-      ASSERT_EQ(Slot(kv_.block_table(id)[i / kPageTokens], i % kPageTokens), tokens[i]);
+      ASSERT_EQ(Slot(kv_.block_table(id)[i / kTokensOfAPage], i % kTokensOfAPage), tokens[i]);
     }
   }
 
-  int& Slot(int32_t page, int64_t offset) { return stored_[page * kPageTokens + offset]; }
+  int& Slot(int32_t page, int64_t offset) { return stored_[page * kTokensOfAPage + offset]; }
 
   std::mt19937 rng_;
   PagedKvCache kv_;

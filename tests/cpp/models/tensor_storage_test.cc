@@ -31,7 +31,7 @@ TEST(TensorStorage, NamesTheFieldAndTheBytesThatAreMissing) {
     FAIL() << "2^60 bytes were allocated";
   } catch (const InvalidConfig& error) {
     EXPECT_EQ(error.field(), "max_total_sequence_length");
-    EXPECT_THAT(error.what(), testing::HasSubstr("needs 1152921504606846976 bytes"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("needs 1152921504606846976 bytes"));
   }
 }
 

@@ -3,16 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 #include <random>
 #include <vector>
 
+#include "sampling/infinity.h"
 #include "support/check.h"
 
 namespace mlc_native {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<int32_t> Ids(const Candidates& candidates) {
   std::vector<int32_t> ids;

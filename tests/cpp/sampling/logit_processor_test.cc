@@ -3,15 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
+#include "sampling/infinity.h"
 #include "support/check.h"
 
 namespace mlc_native {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<float> Apply(std::vector<float> logits, const GenerationConfig& config,
                          const std::vector<int32_t>& generated = {}) {

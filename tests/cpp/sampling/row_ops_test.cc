@@ -9,10 +9,11 @@
 #include <random>
 #include <vector>
 
+#include "sampling/infinity.h"
+
 namespace mlc_native {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<float> RandomRow(size_t size, float deviation, std::mt19937& random) {

@@ -13,12 +13,11 @@
 #include <tuple>
 #include <vector>
 
+#include "sampling/infinity.h"
 #include "sampling/logit_processor.h"
 
 namespace mlc_native {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // Draws at positions 0, 1, ... of one sequence.
 class Row {

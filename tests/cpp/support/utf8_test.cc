@@ -91,7 +91,7 @@ TEST(Utf8, ReplacesAsPythonDoes) {
   for (const auto& [bytes, marked] : cases) {
     std::string expected;
     for (char c : marked) c == '?' ? expected += kReplacementCharacter : expected += c;
-    EXPECT_EQ(ToValidUtf8(bytes), expected) << testing::PrintToString(bytes);
+    EXPECT_EQ(ToValidUtf8(bytes), expected) << ::testing::PrintToString(bytes);
   }
 }
 
@@ -99,8 +99,8 @@ TEST(Utf8, ReplacesAsTheOracleDoes) {
   std::mt19937 random(1);
   for (int i = 0; i < 200000; ++i) {
     const std::string bytes = RandomBytes(random, 12);
-    ASSERT_EQ(ToValidUtf8(bytes), OracleReplace(bytes)) << testing::PrintToString(bytes);
-    ASSERT_EQ(IsValidUtf8(bytes), OracleReplace(bytes) == bytes) << testing::PrintToString(bytes);
+    ASSERT_EQ(ToValidUtf8(bytes), OracleReplace(bytes)) << ::testing::PrintToString(bytes);
+    ASSERT_EQ(IsValidUtf8(bytes), OracleReplace(bytes) == bytes) << ::testing::PrintToString(bytes);
     ASSERT_TRUE(IsValidUtf8(ToValidUtf8(bytes)));
   }
 }

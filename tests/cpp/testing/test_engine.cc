@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "support/error.h"
 
 namespace mlc_native::testing {
@@ -109,6 +111,10 @@ void TestEngine::AddRequest(RequestPtr request) {
     checker_.Forget(request->id);
     throw;
   }
+}
+
+int64_t TestEngine::Metric(const char* name) const {
+  return nlohmann::json::parse(engine_->JSONMetrics())[name];
 }
 
 void TestEngine::Step() {

@@ -87,6 +87,9 @@ class TestEngine {
   }
   const RequestHistory& History(const std::string& id) const { return checker_.of(id); }
 
+  // A value of JSONMetrics.
+  int64_t Metric(const char* name) const;
+
   Engine& engine() { return *engine_; }
   FakeModel& model() { return *model_; }
   FakeModel& draft_model() { return *draft_model_; }

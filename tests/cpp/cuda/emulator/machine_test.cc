@@ -13,9 +13,9 @@
 namespace mlc_native::kernels::cuda {
 namespace {
 
-constexpr int64_t kCount = 8;
+constexpr int64_t kNumFloats = 8;
 
-void PutWork(float* x, Stream stream) { SoftCap(x, kCount, 1, stream); }
+void PutWork(float* x, Stream stream) { SoftCap(x, kNumFloats, 1, stream); }
 
 class EmulatedMachineTest : public ::testing::Test {
  protected:
@@ -26,15 +26,15 @@ class EmulatedMachineTest : public ::testing::Test {
   }
 
   static void Fill(const PinnedMemory& memory, float value) {
-    std::fill_n(reinterpret_cast<float*>(memory.data()), kCount, value);
+    std::fill_n(reinterpret_cast<float*>(memory.data()), kNumFloats, value);
   }
   static float First(const PinnedMemory& memory) {
     return *reinterpret_cast<const float*>(memory.data());
   }
 
   const OwnedStream stream_;
-  const DeviceArray<float> x_{std::vector<float>(kCount, 0.5f)};
-  const PinnedMemory pinned_{kCount * sizeof(float)};
+  const DeviceArray<float> x_{std::vector<float>(kNumFloats, 0.5f)};
+  const PinnedMemory pinned_{kNumFloats * sizeof(float)};
 };
 
 TEST_F(EmulatedMachineTest, AHostThatReadsTooEarlyFindsPoison) {
@@ -62,8 +62,8 @@ TEST_F(EmulatedMachineTest, AGraphPoisonsWhatItWillCopyTo) {
 }
 
 TEST_F(EmulatedMachineTest, PointersOfTheHostAreNoArguments) {
-  std::vector<float> host(kCount);
-  float on_stack[kCount] = {};
+  std::vector<float> host(kNumFloats);
+  float on_stack[kNumFloats] = {};
   EXPECT_THROW(PutWork(host.data(), stream_.get()), DeviceError);
   EXPECT_THROW(PutWork(on_stack, stream_.get()), DeviceError);
   EXPECT_THROW(PutWork(reinterpret_cast<float*>(pinned_.data()), stream_.get()), DeviceError);
