@@ -9,8 +9,8 @@
 # only what has threads. It leaves out the tests of kernels, sampling, tokenizer, grammar and models; run
 # the long form after a change there. Steps that run ahead are checked in the simulation. The CUDA tests
 # are in neither form (the emulator checks them by itself).
-# --seeds: how many simulations under each (default 1000, short 120); sim_test leaves out its own, which
-# are the first 120. A failing check does not stop the later ones; the summary names it and the exit
+# --seeds: how many simulations under each (default 1000; short 120, thread 60); sim_test leaves out its
+# own, which are the first 120. A failing check does not stop the later ones; the summary names it and the exit
 # status is not 0.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -27,9 +27,9 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ ${#kinds[@]} -gt 0 ] || kinds=(address thread)
-[ -n "$seeds" ] || seeds=$((short ? 120 : 1000))
 jobs="$(nproc)"
-# The programs of tests/cpp that make up the short form, in addition to the simulation.
+# The short form: how many simulations, and which other programs of tests/cpp.
+declare -A short_seeds=([address]=120 [thread]=60)
 declare -A short_programs=(
   [address]="core_test threads_test kv_test sim_test" [thread]="threads_test sim_test support_test")
 
@@ -46,7 +46,7 @@ run_tests() { # run_tests KIND [PROGRAMS...]
   GTEST_FILTER=-Simulation.Seeds ctest --test-dir "build/$1" -j "$jobs" --timeout 3600 \
     --output-on-failure --no-tests=error -R "^(${pattern:-.*_test})(_[0-9]+)?\$"
 }
-simulate() { "build/$1/tests/mlc_native_sim" --seeds "1..$seeds" --jobs "$jobs"; }
+simulate() { "build/$1/tests/mlc_native_sim" --seeds "1..$2" --jobs "$jobs"; }
 
 export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
@@ -59,6 +59,7 @@ for kind in "${kinds[@]}"; do
     build "$kind" "$sanitizers" ${programs[@]:+"${programs[@]}" mlc_native_sim} || continue
   check "$sanitizers: C++ tests" run_tests "$kind" "${programs[@]}"
   # One engine is on one thread, but several engines are in the process.
-  check "$sanitizers: $seeds simulations" simulate "$kind"
+  num_seeds="${seeds:-$((short ? short_seeds[$kind] : 1000))}"
+  check "$sanitizers: $num_seeds simulations" simulate "$kind" "$num_seeds"
 done
 finish
