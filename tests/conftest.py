@@ -100,7 +100,8 @@ def make_model(tmp_path: Path, run_ahead: bool) -> Callable[..., str]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A GPU runs all tests of its device, the emulator those that are marked for it."""
+    """A GPU runs all tests of its device, the emulator those that are marked for it, and what takes
+    long there only at night."""
     if not emulates_cuda():
         return
     kept = []
@@ -112,6 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 continue
             if marker.kwargs.get("slow", False):
                 item.add_marker(pytest.mark.slow)
+                item.add_marker(pytest.mark.nightly)
         kept.append(item)
     items[:] = kept
 
