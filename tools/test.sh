@@ -85,7 +85,10 @@ fi
 [ $cpp = 1 ] && check "C++ tests" run_ctest "$MLC_NATIVE_BUILD_DIR" "${ctest_options[@]}"
 if [ $python = 1 ]; then
   check "lint" tools/lint.sh
-  check "pytest" run_pytest -m "not slow and not packaging" "${pytest_options[@]}"
+  # In the order of the files: those of models and the server, which take longest, come first, so that
+  # no core waits for another at the end.
+  check "pytest" run_pytest -m "not slow and not packaging" --no-loadscope-reorder \
+    "${pytest_options[@]}"
 fi
 if [ $mode = push ]; then
   # Each commit has seeds of its own.
