@@ -34,6 +34,13 @@ void AcceptanceRate::Update(bool is_right) {
   rate_ += gain * ((is_right ? 1.0 : 0.0) - rate_);
 }
 
+double AcceptanceRate::Speedup(double cost, int64_t length) const {
+  double tokens = 1;
+  double yield = rate_;
+  for (int64_t i = 0; i < length; ++i, yield *= rate_) tokens += yield;
+  return tokens / (1 + cost * static_cast<double>(length));
+}
+
 int64_t AcceptanceRate::ChooseLength(double cost, int64_t max_length) const {
   int64_t length = 0;
   double yield = rate_;
@@ -48,8 +55,6 @@ int64_t AcceptanceRate::ChooseLength(double cost, int64_t max_length) const {
   return length;
 }
 
-void ProbeBudget::Earn(double seconds) {
-  seconds_ = std::min(seconds_ + kShare * seconds, kMaxSaved);
-}
+void ProbeBudget::Earn(double seconds) { seconds_ = std::min(seconds_ + kShare * seconds, 0.0); }
 
 }  // namespace mlc_native

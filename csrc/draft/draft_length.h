@@ -36,6 +36,9 @@ class AcceptanceRate {
   void Approach(double rate) { rate_ += kApproach * (rate - rate_); }
   double rate() const { return rate_; }
 
+  // Returns the tokens of a step with `length` guesses over its time, as a multiple of those of a
+  // step without.
+  double Speedup(double cost, int64_t length) const;
   // Returns how many guesses pay, at most max_length. `cost` is what one of each sequence adds to
   // the time of the step, as a share of it.
   int64_t ChooseLength(double cost, int64_t max_length) const;
@@ -60,9 +63,8 @@ class ProbeBudget {
 
  private:
   static constexpr double kShare = 0.01;
-  static constexpr double kMaxSaved = 0.01;  // seconds
 
-  double seconds_ = 0;
+  double seconds_ = 0;  // never positive: time that was not used is not saved
 };
 
 }  // namespace mlc_native

@@ -49,7 +49,7 @@ class SequenceDrafts {
 
   // Returns how many guesses of the model pay, and how often its guesses are right here.
   int64_t ChooseModelLength(const DraftLimits& limits);
-  double model_acceptance() const { return model_acceptance_.rate(); }
+  const AcceptanceRate& model_acceptance() const { return model_acceptance_; }
 
  private:
   struct Source {

@@ -50,6 +50,10 @@ class BatchDrafter {
   // are forgotten, and their drafts may be incomplete.
   virtual void Propose(std::span<const Wish> wishes) = 0;
 
+  // Tokens that have to be read before the first guess for the wish, as far as that is known; none
+  // by default.
+  virtual int64_t NumUnread(const Wish& /*wish*/) const { return 0; }
+
   // The hidden states that the next forward of the target is asked for, none by default. The target
   // writes them to memory of the drafter. Slices are in row order.
   virtual HiddenStates Watch(std::span<const WatchedSlice> /*slices*/) { return {}; }

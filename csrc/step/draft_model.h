@@ -34,6 +34,10 @@ class DraftModel final : public BatchDrafter {
   void Clear() override { cache_.Clear(); }
   const PagedKvCache& kv() const override { return kv_; }
   void Audit() const override;
+  int64_t NumUnread(const Wish& wish) const override {
+    const bool is_known = kv_.HasSequence(wish.sequence_id);
+    return std::ssize(wish.tokens) - (is_known ? kv_.length(wish.sequence_id) : 0);
+  }
 
  private:
   // A sequence that is guessed for, and the row of the last forward that gives its next token.

@@ -32,7 +32,8 @@ class ForcedTextDrafter final : public Drafter {
 }  // namespace
 
 std::unique_ptr<Drafter> MakeForcedTextDrafter(const RequestStateEntry& entry) {
-  if (entry.grammar_matcher == nullptr || entry.rstate->request->retokenizer == nullptr) {
+  const Request& request = *entry.rstate->request;
+  if (entry.grammar_matcher == nullptr || request.retokenizer == nullptr || request.jumps()) {
     return nullptr;
   }
   return std::make_unique<ForcedTextDrafter>(entry);

@@ -4,8 +4,8 @@
 // tokens become part of the answer without being drawn, and it encodes tokens before them again. A
 // draft is a guess of what the model draws, which may spell the same text in other tokens. So a
 // request with jumps has the same answer with and without drafts, and so has one without jumps,
-// where a guess saves the forwards that a jump would have saved. Where a jump leaves the last token
-// of its text to the model, that token is guessed.
+// where a guess saves the forwards that a jump would have saved. What a jump leaves to the model is
+// not guessed: finding the text once more costs more than it saves.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace mlc_native {
 
 struct RequestStateEntry;
 
-// Returns null if the answer has no grammar or its text is not encoded here. The entry outlives the
-// drafter.
+// Returns null if the answer has no grammar, if its text is not encoded here or if it jumps. The
+// entry outlives the drafter.
 std::unique_ptr<Drafter> MakeForcedTextDrafter(const RequestStateEntry& entry);
 
 }  // namespace mlc_native

@@ -55,7 +55,16 @@ bool Speculation::MustCollect() {
 void Speculation::AddDrafts(StepPlan* plan) {
   if (context_.state.num_drafting_requests == 0) return;
   Leftover left = LeftBy(*plan);
+  const TimePoint start = context_.now();
+  const int64_t num_rows = plan->num_rows;
+  draft_seconds_ = 0;
   Propose(*plan, left);
+  AddProposals(left, plan);
+  const double seconds = std::chrono::duration<double>(context_.now() - start).count();
+  proposal_costs_.Observe(plan->num_rows - num_rows, seconds - draft_seconds_);
+}
+
+void Speculation::AddProposals(Leftover left, StepPlan* plan) {
   for (PlannedSlice& slice : plan->slices) {
     if (left.rows <= 0) return;
     if (!TakesDrafts(slice)) continue;
@@ -101,7 +110,8 @@ void Speculation::AddCosts(int64_t num_rows, Leftover* left) const {
   const StepCosts& costs = context_.state.step_costs;
   const double seconds = costs.Seconds(num_rows);
   if (seconds <= 0) return;
-  left->cost = costs.SecondsPerRow() * static_cast<double>(left->num_decoding) / seconds;
+  const double of_guess = costs.SecondsPerRow() + proposal_costs_.SecondsPerRow();
+  left->cost = of_guess * static_cast<double>(left->num_decoding) / seconds;
   // The sequences share the forwards of the batch drafter.
   left->model_cost = left->cost + draft_costs_.Seconds(left->num_decoding) / seconds;
 }
@@ -186,6 +196,7 @@ void Speculation::AskBatchDrafter() {
   const int64_t forwards = drafter.num_forwards() - num_forwards;
   if (forwards == 0) return;
   const double seconds = std::chrono::duration<double>(context_.now() - start).count();
+  draft_seconds_ += seconds;
   draft_costs_.Observe((drafter.num_rows() - num_rows) / forwards,
                        seconds / static_cast<double>(forwards));
 }
@@ -232,9 +243,25 @@ void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
   if (!probe_) probe_ = wish;
   if (length == 0) return;
   wish.max_tokens = length;
+  if (limits.length == 0 && !ReadingPays(entry, wish, left)) return;
   wishes_.push_back(wish);
-  expected_yield_ += drafts.model_acceptance();
+  expected_yield_ += drafts.model_acceptance().rate();
   is_length_fixed_ |= limits.length > 0;
+}
+
+// A draft model reads a sequence before it guesses. How long the answer will be is not known: it
+// is taken to go on for as long as it is already, and until then the guesses must have saved the
+// time.
+bool Speculation::ReadingPays(const RequestStateEntry& entry, const BatchDrafter::Wish& wish,
+                              const Leftover& left) const {
+  const int64_t num_unread = context_.batch_drafter->NumUnread(wish) - wish.max_tokens;
+  if (num_unread <= kMaxDraftLength) return true;  // it goes on
+  const double reading = static_cast<double>(num_unread) * draft_costs_.SecondsPerRow();
+  const double per_token =
+      context_.state.step_costs.Seconds(left.num_decoding) / static_cast<double>(left.num_decoding);
+  const double speedup = entry.drafts->model_acceptance().Speedup(left.model_cost, wish.max_tokens);
+  const double saved = per_token * (1 - 1 / speedup);
+  return static_cast<double>(entry.num_generated()) * saved >= reading;
 }
 
 DraftLimits Speculation::LimitsOf(const RequestStateEntry& entry, const Leftover& left) const {

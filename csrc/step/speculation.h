@@ -66,6 +66,8 @@ class Speculation {
   void Propose(const StepPlan& plan, const Leftover& left);
   void Propose(RequestStateEntry& entry, const Leftover& left);
   SequenceDrafts& DraftsOf(RequestStateEntry& entry);
+  // Adds what they may take of a step.
+  void AddProposals(Leftover left, StepPlan* plan);
   // Asks the batch drafter what pays, or for a guess that shows whether it would.
   void AskBatchDrafterIfItPays(const Leftover& left);
   bool BatchDrafterPays(const Leftover& left) const;
@@ -73,6 +75,8 @@ class Speculation {
   // Returns how many tokens of the entry's proposal its slice takes.
   int64_t NumTaken(const RequestStateEntry& entry, const Leftover& left);
   DraftLimits LimitsOf(const RequestStateEntry& entry, const Leftover& left) const;
+  bool ReadingPays(const RequestStateEntry& entry, const BatchDrafter::Wish& wish,
+                   const Leftover& left) const;
   int64_t NumAllowed(const RequestStateEntry& entry, const std::vector<int32_t>& drafts) const;
   bool MayBeDrafted(const RequestStateEntry& entry, int32_t token_id) const;
   int64_t NumExtraPages(const RequestStateEntry& entry, int64_t num_drafts) const;
@@ -88,7 +92,9 @@ class Speculation {
   std::optional<BatchDrafter::Wish> probe_;
   double expected_yield_ = 0;     // tokens of the first guesses of wishes_
   bool is_length_fixed_ = false;  // of a wish
+  StepCosts proposal_costs_;      // of all that is done for guesses but forwards; rows are guesses
   StepCosts draft_costs_;         // of the forwards of the batch drafter
+  double draft_seconds_ = 0;      // of those in this step
   AcceptanceRate model_rate_;
   ProbeBudget probe_budget_;
   TimePoint last_time_;

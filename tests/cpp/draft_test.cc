@@ -319,6 +319,7 @@ TEST(AcceptanceRate, ChoosesTheFastestLength) {
       for (int64_t length = 0; length <= 10; ++length) {
         if (std::pow(rate, length) < 0.05) break;
         EXPECT_GE(speed(chosen), speed(length) - 1e-9) << rate << ' ' << cost << ' ' << length;
+        EXPECT_NEAR(AcceptanceRate(rate).Speedup(cost, length), speed(length), 1e-9);
       }
     }
   }

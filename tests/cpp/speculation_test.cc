@@ -291,6 +291,9 @@ struct Costs {
   double draft_ms = 0;  // of a forward
   bool is_right = true;
   double max_share = 0;  // of the time without a draft model
+  int64_t num_requests = 3;
+  int64_t prompt_len = 8;
+  int64_t num_tokens = 600;
 };
 
 class SpeculationCosts : public ::testing::TestWithParam<Costs> {};
@@ -301,6 +304,7 @@ TEST_P(SpeculationCosts, AreNotHigherThanWithout) {
     TestEngineSetup setup = MakeSetup({.drafts = drafts});
     setup.model.run_ahead = false;
     setup.max_single_sequence_length = 700;
+    setup.prefill_chunk_size = 512;
     setup.now = clock.function();
     if (setup.draft_model) {
       setup.draft_model->run_ahead = false;
@@ -311,12 +315,16 @@ TEST_P(SpeculationCosts, AreNotHigherThanWithout) {
       clock.Advance(1e-3 + 1e-4 * static_cast<double>(batch.token_ids.size()));
     });
     if (setup.draft_model) {
-      engine.draft_model().set_on_forward(
-          [&](const ForwardBatch&) { clock.Advance(1e-3 * GetParam().draft_ms); });
+      engine.draft_model().set_on_forward([&](const ForwardBatch& batch) {
+        const auto num_rows = static_cast<double>(batch.token_ids.size());
+        clock.Advance(1e-3 * GetParam().draft_ms * (0.9 + 0.1 * num_rows));
+      });
     }
     const TimePoint start = clock.now();
-    for (int i = 0; i < 3; ++i) {
-      engine.Add(std::to_string(i), LetterPrompt(i), Endless(Greedy(600)));
+    for (int i = 0; i < GetParam().num_requests; ++i) {
+      std::vector<int32_t> prompt(GetParam().prompt_len, i % 30);
+      engine.Add(std::to_string(i), std::move(prompt), Endless(Greedy(GetParam().num_tokens)));
+      if (GetParam().prompt_len > 100) engine.Run();
     }
     engine.Run();
     return std::chrono::duration<double>(clock.now() - start).count();
@@ -327,7 +335,9 @@ TEST_P(SpeculationCosts, AreNotHigherThanWithout) {
 INSTANTIATE_TEST_SUITE_P(DraftModels, SpeculationCosts,
                          ::testing::Values(Costs{0.1, true, 0.5}, Costs{0.1, false, 1.03},
                                            Costs{0.5, false, 1.03}, Costs{2, true, 1.03},
-                                           Costs{2, false, 1.05}));
+                                           Costs{2, false, 1.05},
+                                           // Prompts that are long for such answers.
+                                           Costs{0.2, true, 1.05, 20, 500, 3}));
 
 // The next turn of a conversation begins with what the draft model has read before.
 TEST(Speculation, TheDraftModelKeepsConversations) {

@@ -249,7 +249,7 @@ def test_a_draft_model_with_another_tokenizer_is_refused(tmp_path: Path) -> None
 
 def test_the_questions_of_the_demo_model(off: MLCEngine) -> None:
     chats = [[{"role": "user", "content": question["question"]}] for question in QUESTIONS]
-    engine = engine_of(**DRAFT_MODEL)
+    engine = engine_of(**DRAFT_MODEL, spec_draft_length=4)
     try:
         asked: dict[str, Any] = {"max_tokens": 40, "temperature": 0}
         alone = [result.text for result in off.generate(chats, **asked)]

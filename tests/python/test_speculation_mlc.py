@@ -140,11 +140,14 @@ def test_engine_multi_round(off: SyncMLCEngine, on: SyncMLCEngine) -> None:
 
 def test_metrics(on: SyncMLCEngine) -> None:
     serve(on, prompts_of(5), [config_of(30, debug_config={"ignore_eos": True})] * NUM_REQUESTS)
-    spec = on.metrics()["spec_decode"]
+    spec = on.metrics().metrics.get("spec_decode", {"draft_count": [], "accept_count": []})
     drafted, accepted = spec["draft_count"], spec["accept_count"]
-    assert len(drafted) == len(accepted) >= 2
+    if on.engine_config.spec_draft_length > 0:  # otherwise it depends on times
+        assert len(drafted) >= 2
+        assert drafted[0] > 0
+        assert accepted[1] > 0
+    assert len(drafted) == len(accepted)
     assert drafted == sorted(drafted, reverse=True)
     assert accepted == sorted(accepted, reverse=True)
-    assert accepted[0] == drafted[0] > 0
+    assert accepted[:1] == drafted[:1]
     assert all(b <= a for a, b in zip(drafted, accepted, strict=True))
-    assert accepted[1] > 0
