@@ -7,7 +7,8 @@ Tasks: `repeat` goes on with a text that repeats itself (lookup), `edit` writes 
 change (a prediction of the text before the change), `json` writes records that a schema forces in
 part, `questions` asks the demo model what it was trained for, `random` samples at temperature 1.5,
 where hardly a guess is right. Both engines answer in turn; the figure is the median of the rounds.
-`accepted` is the mean number of tokens that a step with guesses yields.
+`accepted` is the mean number of tokens that a step with guesses yields. Programs in real shapes:
+bench/speculation_pair.cc.
 """
 
 from __future__ import annotations
