@@ -55,6 +55,9 @@ int64_t AcceptanceRate::ChooseLength(double cost, int64_t max_length) const {
   return length;
 }
 
-void ProbeBudget::Earn(double seconds) { seconds_ = std::min(seconds_ + kShare * seconds, 0.0); }
+void ProbeBudget::Earn(double seconds) {
+  seconds_ = std::min(seconds_ + kShare * seconds, 0.0);
+  since_last_ += seconds;
+}
 
 }  // namespace mlc_native

@@ -58,13 +58,21 @@ class ProbeBudget {
  public:
   // `seconds` have passed.
   void Earn(double seconds);
-  bool MayProbe() const { return seconds_ >= 0; }
-  void Spend(double seconds) { seconds_ -= seconds; }
+  // `reading` is what it takes to get ready for the guess: at most a hundredth of the time since
+  // the last one.
+  bool MayProbe(double reading = 0) const {
+    return seconds_ >= 0 && reading <= kShare * since_last_;
+  }
+  void Spend(double seconds) {
+    seconds_ -= seconds;
+    since_last_ = 0;
+  }
 
  private:
   static constexpr double kShare = 0.01;
 
   double seconds_ = 0;  // never positive: time that was not used is not saved
+  double since_last_ = 0;
 };
 
 }  // namespace mlc_native

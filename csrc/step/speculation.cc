@@ -159,12 +159,14 @@ void Speculation::Propose(const StepPlan& plan, const Leftover& left) {
 
 void Speculation::AskBatchDrafterIfItPays(const Leftover& left) {
   const TimePoint start = context_.now();
-  probe_budget_.Earn(std::chrono::duration<double>(start - last_time_).count());
+  if (last_time_ != TimePoint()) {
+    probe_budget_.Earn(std::chrono::duration<double>(start - last_time_).count());
+  }
   last_time_ = start;
   if (!wishes_.empty() && BatchDrafterPays(left)) return AskBatchDrafter();
   wishes_.clear();
   // A draft head reads what the model has computed even if it is asked for nothing.
-  if (!probe_ || !probe_budget_.MayProbe()) return AskBatchDrafter();
+  if (!probe_ || !probe_budget_.MayProbe(SecondsToRead(*probe_))) return AskBatchDrafter();
   wishes_.push_back(*probe_);
   AskBatchDrafter();
   const double verifying = context_.state.step_costs.SecondsPerRow();
@@ -234,7 +236,10 @@ void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
   drafts.Propose(entry.tokens, entry.rstate->request->prompt_len(), limits);
   if (!drafts.proposal().empty() || context_.batch_drafter == nullptr) return;
   limits.cost = left.model_cost;
-  const int64_t length = drafts.ChooseModelLength(limits);
+  int64_t length = drafts.ChooseModelLength(limits);
+  // One guess shows what guesses cost.
+  const bool is_cost_known = left.model_cost > 0 && draft_costs_.Seconds(1) > 0;
+  if (limits.length == 0 && !is_cost_known) length = std::min<int64_t>(length, 1);
   BatchDrafter::Wish wish{.sequence_id = entry.mstate.internal_id,
                           .space = entry.rstate->config().cache_salt,
                           .tokens = entry.tokens,
@@ -256,12 +261,16 @@ bool Speculation::ReadingPays(const RequestStateEntry& entry, const BatchDrafter
                               const Leftover& left) const {
   const int64_t num_unread = context_.batch_drafter->NumUnread(wish) - wish.max_tokens;
   if (num_unread <= kMaxDraftLength) return true;  // it goes on
-  const double reading = static_cast<double>(num_unread) * draft_costs_.SecondsPerRow();
   const double per_token =
       context_.state.step_costs.Seconds(left.num_decoding) / static_cast<double>(left.num_decoding);
   const double speedup = entry.drafts->model_acceptance().Speedup(left.model_cost, wish.max_tokens);
   const double saved = per_token * (1 - 1 / speedup);
-  return static_cast<double>(entry.num_generated()) * saved >= reading;
+  return static_cast<double>(entry.num_generated()) * saved >= SecondsToRead(wish);
+}
+
+double Speculation::SecondsToRead(const BatchDrafter::Wish& wish) const {
+  const int64_t num_unread = context_.batch_drafter->NumUnread(wish) - wish.max_tokens;
+  return static_cast<double>(std::max<int64_t>(num_unread, 0)) * draft_costs_.SecondsPerRow();
 }
 
 DraftLimits Speculation::LimitsOf(const RequestStateEntry& entry, const Leftover& left) const {

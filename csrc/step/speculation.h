@@ -75,6 +75,8 @@ class Speculation {
   // Returns how many tokens of the entry's proposal its slice takes.
   int64_t NumTaken(const RequestStateEntry& entry, const Leftover& left);
   DraftLimits LimitsOf(const RequestStateEntry& entry, const Leftover& left) const;
+  // The time that the batch drafter takes to read what it has not read of a sequence.
+  double SecondsToRead(const BatchDrafter::Wish& wish) const;
   bool ReadingPays(const RequestStateEntry& entry, const BatchDrafter::Wish& wish,
                    const Leftover& left) const;
   int64_t NumAllowed(const RequestStateEntry& entry, const std::vector<int32_t>& drafts) const;
