@@ -83,7 +83,8 @@ void EngineGrammars::CompileFor(Request* request, const std::stop_token& stop) {
                              "tokens have no text");
   }
   request->grammar = Compiler().Compile(ToGrammarSpec(format), stop);
-  if (request->grammar == nullptr) {
+  if (stop.stop_requested()) {  // the grammar may be there, because others wait for it
+    request->grammar = nullptr;
     request->is_aborted = true;
     return;
   }

@@ -180,12 +180,12 @@ class FakeGrammarCompiler : public GrammarCompiler {
   std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec,
                                                  const std::stop_token& stop) override {
     if (hooks_->on_compile) hooks_->on_compile(spec);
-    if (stop.stop_requested()) return nullptr;
     if (spec.text == "!") throw InvalidRequest("response_format", "\"!\" is no grammar");
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [cached_spec, grammar] : cache_) {
       if (cached_spec == spec) return grammar;
     }
+    if (stop.stop_requested()) return nullptr;
     FakeGrammarRules rules;
     rules.anything = spec.text == "*";
     rules.answers = Answers(spec);

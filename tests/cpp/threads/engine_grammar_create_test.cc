@@ -80,6 +80,21 @@ TEST(EngineGrammarCreateTest, ARequestThatIsGivenUpEndsAsSoonAsItIsAdded) {
   EXPECT_EQ(metrics["finished_requests"]["abort"], 1);
 }
 
+// As when it compiles for another request, too, which waits on another thread.
+TEST(EngineGrammarCreateTest, ARequestIsGivenUpAlsoIfItsGrammarIsThere) {
+  std::stop_source source;
+  TestEngineSetup setup = LetterSetup();
+  TestEngine engine(setup);
+  const GenerationConfig config = Constrained(Greedy(5), "dog");
+  engine.Add("first", Prompt(3), config);
+  engine.Run();
+  source.request_stop();
+  const RequestPtr request = engine.engine().CreateRequest("second", {TokenData{Prompt(3)}}, config,
+                                                           false, source.get_token());
+  EXPECT_TRUE(request->is_aborted);
+  EXPECT_EQ(request->grammar, nullptr);
+}
+
 TEST(EngineGrammarCreateTest, GivingUpConcernsGrammarsOnly) {
   std::stop_source stopped;
   stopped.request_stop();
