@@ -26,15 +26,6 @@ void CheckSupported(const EngineConfig& config) {
   }
 }
 
-void CheckSupportedBy(const Model& model, const EngineConfig& config) {
-  if (config.speculative_mode == SpeculativeMode::kDisable) return;
-  if (!model.metadata().rows_depend_on_step) return;
-  throw InvalidConfig("speculative_mode", std::string("\"speculative_mode\" must be \"disable\" on "
-                                                      "this device, got \"") +
-                                              NameOf(config.speculative_mode) +
-                                              "\": draft tokens might change answers there");
-}
-
 ModelSource SourceOf(const EngineConfig& config, const std::string& device) {
   return {.path = config.model,
           .model_lib = config.model_lib,
@@ -163,7 +154,6 @@ EngineParts LoadParts(const EngineConfig& config, const std::string& device,
   ModelSource source = SourceOf(with_threads, resolved_device);
   source.progress = progress;
   parts.model = LoadModel(source);
-  CheckSupportedBy(*parts.model, config);
   ModelMetadata needs = parts.model->metadata();
   parts.draft_model = LoadDraftModel(with_threads, std::move(source), parts);
   if (parts.draft_model != nullptr) {

@@ -39,7 +39,6 @@ void Speculation::Clear() {
 }
 
 bool Speculation::IsWantedFor(const Request& request) const {
-  if (context_.model.metadata().rows_depend_on_step) return false;
   const GenerationConfig& generation = request.generation_cfg;
   return SequenceDrafts::Wanted({.engine = config_, .request = generation}) ||
          ((make_extra_ || context_.batch_drafter != nullptr) && generation.speculative);
@@ -97,11 +96,13 @@ Speculation::Leftover Speculation::LeftBy(const StepPlan& plan) const {
     num_scored += slice.num_scored;
     num_decoding += slice.is_decode ? 1 : 0;
   }
+  const int64_t max_rows =
+      std::min(context_.limits.prefill_chunk_size, context_.model.metadata().max_equal_rows);
   // The model has room for the logits of one row per sequence and of max_num_scored others.
-  Leftover left{.rows = std::min(context_.limits.prefill_chunk_size - plan.num_rows,
-                                 context_.limits.max_num_scored - num_scored),
-                .pages = FreePages(plan),
-                .num_decoding = num_decoding};
+  Leftover left{
+      .rows = std::min(max_rows - plan.num_rows, context_.limits.max_num_scored - num_scored),
+      .pages = FreePages(plan),
+      .num_decoding = num_decoding};
   AddCosts(plan.num_rows, &left);
   return left;
 }

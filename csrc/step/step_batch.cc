@@ -30,7 +30,8 @@ void StepBatch::Add(const PlannedSlice& slice, const PagedKvCache& kv) {
   sequences_.push_back({.first_row = static_cast<int32_t>(token_ids_.size()),
                         .num_tokens = static_cast<int32_t>(slice.num_tokens),
                         .position = position,
-                        .block_table = block_table.first((end + page_size - 1) / page_size)});
+                        .block_table = block_table.first((end + page_size - 1) / page_size),
+                        .rows_alone = slice.num_drawn > 1});
   AddInputs(slice);
   if (slice.num_scored > 0) AddScoredRows(slice, end);
   if (slice.completes_input) AddDrawnRows(slice, end);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,9 +61,9 @@ struct ModelMetadata {
   std::optional<DraftHeadInfo> draft_head{};  // of a model that is one
   // Of the device, after the weights; nullopt: the model lives in the memory of the host.
   std::optional<int64_t> free_memory_bytes{};
-  // The logits of a row depend on how many rows of its sequence the step has, in their last bits.
-  // Such a model is given no draft tokens.
-  bool rows_depend_on_step = false;
+  // In a step of at most this many rows, the logits of a slice of one row, and of each row of a
+  // slice with rows_alone, have the same bits in any batch. Larger steps have no draft tokens.
+  int64_t max_equal_rows = std::numeric_limits<int64_t>::max();
   ModelDescription description{};
 };
 

@@ -32,6 +32,9 @@ struct SequenceSlice {
   int32_t num_tokens = 0;
   int64_t position = 0;  // of the first row, == tokens of this sequence already in the KV cache
   std::span<const int32_t> block_table;  // page ids covering [0, position + num_tokens)
+  // Each row must have the bits that it has in a slice of its own (see
+  // ModelMetadata::max_equal_rows).
+  bool rows_alone = false;
 };
 
 // Asks a forward for hidden states. Stream i < num_layers of ModelMetadata is the residual stream

@@ -247,6 +247,25 @@ def test_a_draft_model_with_another_tokenizer_is_refused(tmp_path: Path) -> None
     assert error.value.field == "additional_models"
 
 
+@pytest.mark.emulated
+def test_every_device(device: dict[str, Any], demo: str) -> None:
+    asked: dict[str, Any] = {"prompt": REPEATED, "temperature": 0.5, "seed": 3, "max_tokens": 12}
+    asked |= {"logprobs": 2, "ignore_eos": True, "extra_body": {"spec_draft_length": 4}}
+    # Without the prefix cache, which leaves other rows to compute.
+    with MLCEngine(demo, prefix_cache_mode="disable", **device) as engine:
+        alone = engine.completions.create(**asked)
+        content = alone.choices[0].text[1:]
+        predicted = engine.completions.create(
+            prediction={"type": "content", "content": content}, **asked
+        )
+    assert predicted.choices == alone.choices
+    assert predicted.usage is not None
+    details = predicted.usage.completion_tokens_details
+    assert details is not None
+    assert details.accepted_prediction_tokens is not None
+    assert details.accepted_prediction_tokens > 0
+
+
 def test_the_questions_of_the_demo_model(off: MLCEngine) -> None:
     chats = [[{"role": "user", "content": question["question"]}] for question in QUESTIONS]
     engine = engine_of(**DRAFT_MODEL, spec_draft_length=4)

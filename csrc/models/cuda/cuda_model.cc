@@ -102,7 +102,7 @@ void CudaModel::DescribeMetadata() {
   metadata_.max_batch_size = kMaxBatch;
   metadata_.weight_bytes = weights_.bytes();
   metadata_.kv_bytes_per_token = DeviceKv::BytesPerToken(config_, kv_format_);
-  metadata_.rows_depend_on_step = true;  // rows that are computed alone use the decode kernel
+  metadata_.max_equal_rows = kMaxGemvRows;  // cuBLAS computes larger products
   metadata_.description = weights_.description();
   metadata_.description.kv_format = kernels::KvFormatName(kv_format_);
   metadata_.description.compute = GetDeviceInfo(device_.index()).name;

@@ -35,8 +35,8 @@ struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
   std::vector<CudaRope> ropes;       // as ModelConfig::ropes
 };
 
-// The rows of a forward, all arrays on the device. The first num_decode_rows are single rows of
-// running sequences, the rest the rows of `tiles`.
+// The rows of a forward, all arrays on the device. The first num_decode_rows are computed one by
+// one, the rest are the rows of `tiles`.
 struct CudaBatch {
   int64_t num_rows = 0;
   int64_t num_decode_rows = 0;

@@ -14,6 +14,8 @@ int64_t PagesOf(int64_t tokens) { return (tokens + kKvPageSize - 1) / kKvPageSiz
 
 int64_t PagesOf(const SequenceSlice& s) { return PagesOf(s.position + s.num_tokens); }
 
+bool HasDecodeRows(const SequenceSlice& s) { return s.num_tokens == 1 || s.rows_alone; }
+
 }  // namespace
 
 StepInputs::StepInputs(const Limits& limits)
@@ -44,7 +46,8 @@ int64_t StepInputs::PaddedRows(int64_t rows, int64_t max_rows) {
 
 bool StepInputs::IsDecode(const ForwardBatch& batch) {
   const size_t rows = batch.token_ids.size();
-  if (batch.sequences.size() != rows || batch.logits_rows.size() != rows) return false;
+  if (batch.logits_rows.size() != rows) return false;
+  if (!std::ranges::all_of(batch.sequences, HasDecodeRows)) return false;
   for (size_t i = 0; i < rows; ++i) {
     if (batch.logits_rows[i] != static_cast<int32_t>(i)) return false;
   }
@@ -67,7 +70,7 @@ void StepInputs::CheckContents(const ForwardBatch& batch, int64_t num_pending) c
 int64_t StepInputs::NumTiles(const ForwardBatch& batch) const {
   int64_t tiles = 0;
   for (const SequenceSlice& s : batch.sequences) {
-    if (s.num_tokens > 1) tiles += (s.num_tokens + limits_.tile_rows - 1) / limits_.tile_rows;
+    if (!HasDecodeRows(s)) tiles += (s.num_tokens + limits_.tile_rows - 1) / limits_.tile_rows;
   }
   return tiles;
 }
@@ -82,7 +85,11 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   const int64_t most = std::min(limits_.batch.max_num_rows, limits_.batch.max_num_logits);
   const int64_t rows = is_decode_ ? PaddedRows(used, most) : used;
   int64_t table_pages = 0;
-  for (const SequenceSlice& s : batch.sequences) table_pages += PagesOf(s);
+  int64_t decode_rows = 0;
+  for (const SequenceSlice& s : batch.sequences) {
+    table_pages += PagesOf(s);
+    if (HasDecodeRows(s)) decode_rows += s.num_tokens;
+  }
 
   CudaBatch out;
   out.num_rows = rows;
@@ -101,16 +108,15 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   Pack(batch, arrays);
   buffer_.Upload(stream);
   if (is_decode_) out.logits_rows = nullptr;
-  out.num_decode_rows =
-      is_decode_ ? rows : std::ranges::count(batch.sequences, 1, &SequenceSlice::num_tokens);
+  out.num_decode_rows = is_decode_ ? rows : decode_rows;
   return out;
 }
 
 void StepInputs::Pack(const ForwardBatch& batch, const Arrays& arrays) {
   num_rows_ = num_tiles_ = num_table_pages_ = 0;
-  for (const bool single : {true, false}) {
+  for (const bool is_decode : {true, false}) {
     for (const SequenceSlice& slice : batch.sequences) {
-      if ((slice.num_tokens == 1) == single) PackSlice(batch, slice, arrays);
+      if (HasDecodeRows(slice) == is_decode) PackSlice(batch, slice, arrays);
     }
   }
   for (auto row = static_cast<size_t>(num_rows_); row < arrays.ids.size(); ++row) {
@@ -146,7 +152,7 @@ void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice
     arrays.slots[row] = page * kKvPageSize + position % kKvPageSize;
     arrays.tables[row] = table;
   }
-  if (slice.num_tokens == 1) return;
+  if (HasDecodeRows(slice)) return;
   const auto most = static_cast<int32_t>(limits_.tile_rows);
   for (int32_t at = 0; at < slice.num_tokens; at += most) {
     arrays.tiles[static_cast<size_t>(num_tiles_++)] = {

@@ -1,7 +1,8 @@
 // StepInputs holds the rows of a forward for the kernels: one buffer with ids, positions, slots,
 // lengths, tables and tiles, packed by the host and copied at once. Engine's thread only.
 //
-// Sequences with one token come first, so that a row goes through the same kernel in every batch.
+// Slices of one token, and those with rows_alone, come first: each of their rows goes through the
+// decode kernel, in every batch. Rows of one slice share its block table.
 // Block tables are adjacent without gaps: a "table" is the position where a sequence's pages begin,
 // and ld_block_tables is 1.
 //

@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include <nlohmann/json.hpp>
+
 #include "cuda/model_driver.h"
 #include "tokenizer/logprob_json.h"
 
@@ -38,8 +40,8 @@ struct Answer {
 class CudaEngine : public ::testing::Test {
  protected:
   static std::unique_ptr<Engine> MakeEngine(std::unique_ptr<Model> model,
-                                            std::map<std::string, Answer>* answers) {
-    EngineConfig config;
+                                            std::map<std::string, Answer>* answers,
+                                            EngineConfig config = {}) {
     config.max_num_sequence = 4;
     config.prefill_chunk_size = 16;
     config.max_total_sequence_length = 320;
@@ -56,10 +58,17 @@ class CudaEngine : public ::testing::Test {
     engine.AddRequest(engine.CreateRequest(id, {TokenData{prompt}}, config));
   }
 
+  static int64_t NumAccepted(const Engine& engine) {
+    const auto metrics = nlohmann::json::parse(engine.JSONMetrics());
+    return metrics.at("spec_decode").at("num_accepted_tokens");
+  }
+
   // Of all kinds of requests at once, more than run at a time.
-  static std::map<std::string, Answer> Serve(std::unique_ptr<Model> model) {
+  static std::map<std::string, Answer> Serve(std::unique_ptr<Model> model,
+                                             const EngineConfig& config = {},
+                                             int64_t* num_accepted = nullptr) {
     std::map<std::string, Answer> answers;
-    const auto engine = MakeEngine(std::move(model), &answers);
+    const auto engine = MakeEngine(std::move(model), &answers, config);
     GenerationConfig greedy;
     greedy.temperature = 0;
     greedy.max_tokens = 8;
@@ -86,6 +95,7 @@ class CudaEngine : public ::testing::Test {
     Add(*engine, "again", SomeTokens(21, 1), greedy);
     while (!engine->Empty()) engine->Step();
     engine->AuditPages();
+    if (num_accepted != nullptr) *num_accepted = NumAccepted(*engine);
     return answers;
   }
 };
@@ -112,6 +122,26 @@ TEST_F(CudaEngine, AnswersAreTheCpus) {
     ASSERT_EQ(one.top_logprobs.size(), 3);
     EXPECT_EQ(one.top_logprobs[0].token_id, other.top_logprobs[0].token_id);
     EXPECT_NEAR(one.top_logprobs[0].logprob, other.top_logprobs[0].logprob, 1e-4);
+  }
+}
+
+TEST_F(CudaEngine, DraftsDoNotChangeAnswers) {
+  TinyModel tiny("LlamaForCausalLM", R"("head_dim": 16)");
+  const auto load = [&] { return LoadCudaModel(tiny.Source("bfloat16")); };
+  auto want = Serve(load());
+  EngineConfig config;
+  config.speculative_mode = SpeculativeMode::kNGram;
+  config.prompt_lookup_min = 1;
+  config.spec_draft_length = 4;
+  int64_t num_accepted = 0;
+  auto got = Serve(load(), config, &num_accepted);
+  EXPECT_GT(num_accepted, 0);
+  ASSERT_EQ(got.size(), want.size());
+  for (auto& [id, answer] : want) {
+    EXPECT_EQ(got[id].tokens, answer.tokens) << id;
+    EXPECT_EQ(got[id].logprobs, answer.logprobs) << id;
+    EXPECT_EQ(got[id].error, "") << id;
+    EXPECT_TRUE(got[id].is_final) << id;
   }
 }
 

@@ -71,6 +71,16 @@ class TestBatch {
     logits_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
     return *this;
   }
+  // A draft: asks for the logits of all its rows.
+  TestBatch& AddRowsAlone(TestSequence& sequence, const std::vector<int32_t>& tokens) {
+    Add(sequence, tokens);
+    slices_.back().rows_alone = true;
+    logits_rows_.pop_back();
+    for (int32_t row = slices_.back().first_row; row < std::ssize(tokens_); ++row) {
+      logits_rows_.push_back(row);
+    }
+    return *this;
+  }
   // Asks for the logits of the last row once more.
   TestBatch& Again() {
     logits_rows_.push_back(logits_rows_.back());

@@ -154,6 +154,39 @@ TEST(CudaModel, ARowIsTheSameInEveryBatch) {
   }
 }
 
+// The rows of a draft, alone, with decode rows (replayed from a graph at the end) and with a
+// prompt.
+TEST(CudaModel, TheRowsOfADraftAreThoseOfStepsOfTheirOwn) {
+  const std::vector<int32_t> draft = SomeTokens(7, 6);
+  for (const char* architecture : {"Gemma2ForCausalLM", "Qwen3ForCausalLM"}) {  // with windows
+    TinyModel tiny(architecture, R"("head_dim": 16)");
+    const auto model = tiny.OnDevice("bfloat16");
+    const auto prefilled = [&](int64_t index) {
+      TestSequence sequence(index);
+      Logits(*model, TestBatch().Add(sequence, SomeTokens(13 + index, 2)));
+      return sequence;
+    };
+    TestSequence single = prefilled(0);
+    std::vector<float> want;
+    for (int32_t token : draft) {
+      const std::vector<float> logits = Logits(*model, TestBatch().Add(single, {token}));
+      want.insert(want.end(), logits.begin(), logits.end());
+    }
+    for (int with = 0; with < 5; ++with) {
+      TestSequence drafting = prefilled(0);
+      TestSequence other = prefilled(1);
+      TestBatch batch;
+      batch.AddRowsAlone(drafting, draft);
+      if (with > 0) batch.Add(other, {3});
+      TestSequence prompt(2);
+      if (with == 1) batch.Add(prompt, SomeTokens(20, 4));
+      std::vector<float> logits = Logits(*model, batch);
+      logits.resize(want.size());
+      EXPECT_EQ(logits, want) << architecture << " " << with;
+    }
+  }
+}
+
 // Steps of three decode rows, as often as graphs need to be recorded and replayed.
 std::vector<std::vector<float>> DecodeSteps(Model& model, int num_steps) {
   std::vector<TestSequence> sequences;
