@@ -114,7 +114,12 @@ void Speculation::AddCosts(int64_t num_rows, Leftover* left) const {
   const double of_guess = costs.SecondsPerRow() + proposal_costs_.SecondsPerRow();
   left->cost = of_guess * static_cast<double>(left->num_decoding) / seconds;
   // The sequences share the forwards of the batch drafter.
-  left->model_cost = left->cost + draft_costs_.Seconds(left->num_decoding) / seconds;
+  left->model_cost = left->cost + SecondsToGuess(left->num_decoding) / seconds;
+}
+
+double Speculation::SecondsToGuess(int64_t num_rows) const {
+  const double seconds = guess_costs_.Seconds(num_rows);
+  return seconds > 0 ? seconds : draft_costs_.Seconds(num_rows);
 }
 
 int64_t Speculation::FreePages(const StepPlan& plan) const {
@@ -180,7 +185,7 @@ bool Speculation::BatchDrafterPays(const Leftover& left) const {
   const StepCosts& costs = context_.state.step_costs;
   const int64_t num_asked = std::ssize(wishes_);
   const double seconds =
-      draft_costs_.Seconds(num_asked) + costs.SecondsPerRow() * static_cast<double>(num_asked);
+      SecondsToGuess(num_asked) + costs.SecondsPerRow() * static_cast<double>(num_asked);
   const double tokens_without = static_cast<double>(left.num_decoding);
   return expected_yield_ * costs.Seconds(left.num_decoding) >= seconds * tokens_without;
 }
@@ -190,6 +195,9 @@ void Speculation::AskBatchDrafter() {
   const TimePoint start = context_.now();
   const int64_t num_forwards = drafter.num_forwards();
   const int64_t num_rows = drafter.num_rows();
+  const bool reads = std::ranges::any_of(wishes_, [&](const BatchDrafter::Wish& wish) {
+    return drafter.NumUnread(wish) > kMaxDraftLength + 1;
+  });
   try {
     drafter.Propose(wishes_);
   } catch (const std::exception&) {
@@ -200,8 +208,9 @@ void Speculation::AskBatchDrafter() {
   if (forwards == 0) return;
   const double seconds = std::chrono::duration<double>(context_.now() - start).count();
   draft_seconds_ += seconds;
-  draft_costs_.Observe((drafter.num_rows() - num_rows) / forwards,
-                       seconds / static_cast<double>(forwards));
+  const int64_t rows = (drafter.num_rows() - num_rows) / forwards;
+  draft_costs_.Observe(rows, seconds / static_cast<double>(forwards));
+  if (!reads) guess_costs_.Observe(rows, seconds / static_cast<double>(forwards));
 }
 
 int64_t Speculation::NumTaken(const RequestStateEntry& entry, const Leftover& left) {
@@ -239,7 +248,7 @@ void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
   limits.cost = left.model_cost;
   int64_t length = drafts.ChooseModelLength(limits);
   // One guess shows what guesses cost.
-  const bool is_cost_known = left.model_cost > 0 && draft_costs_.Seconds(1) > 0;
+  const bool is_cost_known = left.model_cost > 0 && SecondsToGuess(1) > 0;
   if (limits.length == 0 && !is_cost_known) length = std::min<int64_t>(length, 1);
   BatchDrafter::Wish wish{.sequence_id = entry.mstate.internal_id,
                           .space = entry.rstate->config().cache_salt,

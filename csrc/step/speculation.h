@@ -60,6 +60,8 @@ class Speculation {
 
   Leftover LeftBy(const StepPlan& plan) const;
   void AddCosts(int64_t num_rows, Leftover* left) const;
+  // A forward of the batch drafter. Until one has read no prompt, what those take that have.
+  double SecondsToGuess(int64_t num_rows) const;
   int64_t FreePages(const StepPlan& plan) const;
   static bool TakesDrafts(const PlannedSlice& slice);
   // Makes the proposals of the entries of a plan.
@@ -96,6 +98,7 @@ class Speculation {
   bool is_length_fixed_ = false;  // of a wish
   StepCosts proposal_costs_;      // of all that is done for guesses but forwards; rows are guesses
   StepCosts draft_costs_;         // of the forwards of the batch drafter
+  StepCosts guess_costs_;         // of those in calls that have read no prompt
   double draft_seconds_ = 0;      // of those in this step
   AcceptanceRate model_rate_;
   ProbeBudget probe_budget_;
