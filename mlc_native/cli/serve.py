@@ -87,7 +87,29 @@ def _add_model_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--enable-auto-tool-choice", action="store_true", help="for vLLM's users: it always is"
     )
+    group.add_argument(
+        "--enable-request-id-headers",
+        action="store_true",
+        help="for vLLM's users: X-Request-Id is always there",
+    )
+    group.add_argument(
+        "--generation-config",
+        dest="sampling_defaults",
+        type=_sampling_defaults,
+        default=argparse.SUPPRESS,
+        metavar="{auto,vllm}",
+        help='as in vLLM: "vllm" is --sampling-defaults openai, "auto" is the default',
+    )
     group.add_argument("--enable-tracing", action="store_true", help="record events of requests")
+
+
+def _sampling_defaults(generation_config: str) -> str:
+    try:
+        return {"auto": "model", "vllm": "openai"}[generation_config]
+    except KeyError:
+        raise argparse.ArgumentTypeError(
+            f'must be "auto" or "vllm", got "{generation_config}"'
+        ) from None
 
 
 def _add_address_flags(parser: argparse.ArgumentParser) -> None:

@@ -115,7 +115,9 @@ class _SamplingRequest(SamplingOptions):
     stop: str | list[str] | None = Field(
         default=None, description="texts at which an answer ends; not part of the answer."
     )
-    stream: bool = Field(default=False, description="answer in chunks, as they are generated.")
+    stream: bool = Field(
+        default=False, strict=True, description="answer in chunks, as they are generated."
+    )
     stream_options: StreamOptions | None = Field(
         default=None, description="`include_usage`: a last chunk has the usage."
     )
@@ -156,6 +158,19 @@ class _SamplingRequest(SamplingOptions):
                     f"while the value {bias} of token {token_id} is not."
                 )
         return logit_bias
+
+    @model_validator(mode="before")
+    @classmethod
+    def take_null_as_absent(cls, values: Any) -> Any:
+        """A field that is null has its default, as in OpenAI's API."""
+        if not isinstance(values, dict) or None not in values.values():
+            return values
+        fields = cls.model_fields
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None or name not in fields or fields[name].is_required()
+        }
 
     @model_validator(mode="after")
     def check_stream_options(self) -> _SamplingRequest:

@@ -13,6 +13,7 @@ import pytest
 
 from mlc_native import EngineConfig, _core
 from mlc_native.cli.overrides import add_engine_flags, engine_config_from_flags
+from mlc_native.cli.serve import add_arguments as add_serve_arguments
 from mlc_native.errors import InvalidConfig
 from mlc_native.protocol.declared_options import DeclaredOptions
 from mlc_native.protocol.generation_config import GenerationConfig, SamplingOptions
@@ -31,6 +32,16 @@ def parse(*arguments: str) -> EngineConfig:
     parser.add_argument("--overrides", default="")
     add_engine_flags(parser)
     return engine_config_from_flags(parser.parse_args(arguments))
+
+
+def test_the_server_knows_names_of_vllm() -> None:
+    parser = argparse.ArgumentParser()
+    add_serve_arguments(parser)
+    for arguments, expected in (([], "model"), (["--generation-config", "vllm"], "openai")):
+        args = parser.parse_args(["demo", "--enable-request-id-headers", *arguments])
+        assert engine_config_from_flags(args).sampling_defaults == expected
+    with pytest.raises(SystemExit):
+        parser.parse_args(["demo", "--generation-config", "a/folder"])
 
 
 def test_the_tools_read_what_the_engine_declares() -> None:

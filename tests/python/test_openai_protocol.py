@@ -32,6 +32,14 @@ def completion(**fields: Any) -> CompletionRequest:
     return CompletionRequest(**{"prompt": "hi", **fields})
 
 
+@pytest.mark.parametrize("kind", [chat, completion])
+def test_null_is_the_default(kind: Any) -> None:
+    names = [name for name in type(kind()).model_fields if name not in ("messages", "prompt")]
+    assert kind(**dict.fromkeys(names)) == kind()
+    with pytest.raises(ValueError, match=r"messages|prompt"):
+        kind(messages=None, prompt=None)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -40,6 +48,7 @@ def completion(**fields: Any) -> CompletionRequest:
         ({"presence_penalty": float("nan")}, "range [-2, 2]"),
         ({"logit_bias": {5: 101}}, "Logit bias value should be in range [-100, 100]"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"stream": "yes"}, "stream\n  Input should be a valid boolean"),
         ({"stream_options": {"include_usage": True}}, "stream must be set to True"),
         ({"debug_config": {"special_request": "query_engine_metrics"}}, "requires stream=True"),
         (
