@@ -100,20 +100,20 @@ else
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 10 "$seeds simulations" simulate "$MLC_NATIVE_BUILD_DIR" $first $seeds
-  optional 370 "AddressSanitizer" tools/sanitize.sh address "${short[@]}"
+  optional 260 "AddressSanitizer" tools/sanitize.sh address "${short[@]}"
 fi
 if [ $python = 1 ] && [ $mode != fast ]; then
-  optional 150 "pytest: slow and packaging" run_pytest -m "$slow"
+  optional 80 "pytest: slow and packaging" run_pytest -m "$slow"
   [ $mode = push ] || export MLC_NATIVE_OPENAPI_EXAMPLES=200 MLC_NATIVE_NPM_CLIENTS=1
-  optional 80 "clients" tools/clients.sh
+  optional 100 "clients" tools/clients.sh
   [ $mode = push ] || optional 120 "clients: lm_eval" tools/clients.sh lm_eval
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
-  optional 320 "ThreadSanitizer" tools/sanitize.sh thread "${short[@]}"
-  optional 320 "AArch64 in qemu" tools/cross_aarch64.sh "${short[@]}"
+  optional 140 "ThreadSanitizer" tools/sanitize.sh thread "${short[@]}"
+  optional 210 "AArch64 in qemu" tools/cross_aarch64.sh "${short[@]}"
   [ $mode = push ] || optional 3600 "clang-tidy" tools/tidy.sh
   if command -v nvcc >/dev/null; then
-    optional 90 "CUDA for $architectures" build_cuda "$architectures"
+    optional 60 "CUDA for $architectures" build_cuda "$architectures"
   fi
 fi
 [ -f build/unstable ] && mapfile -t -O ${#results[@]} results <build/unstable

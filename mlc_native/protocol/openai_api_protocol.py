@@ -163,7 +163,7 @@ class _SamplingRequest(SamplingOptions):
     @classmethod
     def take_null_as_absent(cls, values: Any) -> Any:
         """A field that is null has its default, as in OpenAI's API."""
-        if not isinstance(values, dict) or None not in values.values():
+        if not isinstance(values, dict):
             return values
         fields = cls.model_fields
         return {
