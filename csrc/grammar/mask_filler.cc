@@ -40,6 +40,8 @@ void FillBehind(MaskRow* row) {
     } else {
       behind.error = error;  // and of all behind it
     }
+    // After an error the matcher may not be where it was, so that no row of it can be used.
+    if (behind.error != nullptr) row->error = behind.error;
   }
   if (num_accepted > 0) matcher.Rollback(num_accepted);
 }

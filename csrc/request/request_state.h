@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -80,6 +81,9 @@ struct RequestStateEntry {
   // What may follow `tokens`; null if anything may. It does not depend on the KV cache, so it stays
   // as it is while the sequence is preempted and computed again.
   std::unique_ptr<GrammarMatcher> grammar_matcher;
+  // What the matcher has thrown when it was asked about draft tokens. It may not be where it was,
+  // so the next draw fails.
+  std::exception_ptr matcher_error;
   bool grammar_ended = false;       // only the end may follow
   bool tries_jump_forward = false;  // a token was sampled since jump-forward decoding looked
   // Made for the first draft; null while the sequence prefills or waits.

@@ -1,6 +1,7 @@
 #include "step/forced_text.h"
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <string>
 
@@ -12,11 +13,11 @@ namespace {
 
 class ForcedTextDrafter final : public Drafter {
  public:
-  explicit ForcedTextDrafter(const RequestStateEntry& entry) : entry_(entry) {}
+  explicit ForcedTextDrafter(RequestStateEntry& entry) : entry_(entry) {}
 
   void Propose(std::span<const int32_t> /*tokens*/, int64_t /*prompt_len*/, int64_t max_tokens,
                std::vector<int32_t>* drafts) override {
-    const std::string text = entry_.grammar_matcher->FindJumpForwardString();
+    const std::string text = Forced();
     if (text.empty()) return;
     const std::optional<Retokenizer::Extension> forced =
         entry_.rstate->request->retokenizer->Extend({}, text);
@@ -26,12 +27,21 @@ class ForcedTextDrafter final : public Drafter {
   }
 
  private:
-  const RequestStateEntry& entry_;
+  std::string Forced() {
+    try {
+      return entry_.grammar_matcher->FindJumpForwardString();
+    } catch (...) {
+      entry_.matcher_error = std::current_exception();
+      throw;
+    }
+  }
+
+  RequestStateEntry& entry_;
 };
 
 }  // namespace
 
-std::unique_ptr<Drafter> MakeForcedTextDrafter(const RequestStateEntry& entry) {
+std::unique_ptr<Drafter> MakeForcedTextDrafter(RequestStateEntry& entry) {
   const Request& request = *entry.rstate->request;
   if (entry.grammar_matcher == nullptr || request.retokenizer == nullptr || request.jumps()) {
     return nullptr;

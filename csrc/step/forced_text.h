@@ -18,6 +18,6 @@ struct RequestStateEntry;
 
 // Returns null if the answer has no grammar, if its text is not encoded here or if it jumps. The
 // entry outlives the drafter.
-std::unique_ptr<Drafter> MakeForcedTextDrafter(const RequestStateEntry& entry);
+std::unique_ptr<Drafter> MakeForcedTextDrafter(RequestStateEntry& entry);
 
 }  // namespace mlc_native

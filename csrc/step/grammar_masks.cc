@@ -89,6 +89,7 @@ void GrammarMasks::Wait() {
 std::span<const int32_t> GrammarMasks::AllowedTokens(const RequestStateEntry& leaf,
                                                      size_t num_drafts) {
   if (leaf.grammar_matcher == nullptr) return {};
+  if (leaf.matcher_error != nullptr) ThrowSamplingError(leaf.matcher_error);
   while (next_row_ < leaves_.size() && leaves_[next_row_] != &leaf) ++next_row_;
   MLC_CHECK(next_row_ < leaves_.size()) << "no mask for " << leaf.rstate->request->id;
   const MaskRow& first = rows_[next_row_];

@@ -134,9 +134,8 @@ void JumpForward::Commit(RequestStateEntry& entry, const Jump& jump) {
     entry.mstate.kv_len -= num_popped;
   }
   entry.TakeBackTokens(jump.num_taken_back);
+  rstate.metrics.completion_tokens -= jump.num_taken_back;
   Append(entry, jump);
-  rstate.metrics.jump_forward_tokens += std::ssize(jump.added);
-  rstate.metrics.completion_tokens += std::ssize(jump.added) - jump.num_taken_back;
   if (context_.trace != nullptr) context_.trace->AddEvent(rstate.request->id, "jump forward");
   context_.state.MarkDirty(rstate);
   if (masks_.MustEnd(entry)) FinishEntry(context_, entry, FinishReason::kStop);
@@ -153,8 +152,10 @@ void JumpForward::GiveBackDraftRows(RequestStateEntry& entry) const {
 }
 
 // Tokens behind the text that was there are delivered; of one that reaches from it into the new
-// text only that part.
+// text only that part. Each is counted at once: if there is no memory for the next one, those
+// before it are delivered all the same.
 void JumpForward::Append(RequestStateEntry& entry, const Jump& jump) const {
+  RequestMetrics& metrics = entry.rstate->metrics;
   size_t begin = 0;
   for (int32_t token_id : jump.added) {
     const std::string_view text = entry.rstate->request->retokenizer->TextOf(token_id);
@@ -165,6 +166,8 @@ void JumpForward::Append(RequestStateEntry& entry, const Jump& jump) const {
       entry.extra_prefix = text.substr(jump.num_old_bytes - begin);
     }
     begin += text.size();
+    ++metrics.jump_forward_tokens;
+    ++metrics.completion_tokens;
   }
 }
 

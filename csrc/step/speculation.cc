@@ -213,7 +213,7 @@ void Speculation::AskBatchDrafter() {
   if (!reads) guess_costs_.Observe(rows, seconds / static_cast<double>(forwards));
 }
 
-int64_t Speculation::NumTaken(const RequestStateEntry& entry, const Leftover& left) {
+int64_t Speculation::NumTaken(RequestStateEntry& entry, const Leftover& left) {
   if (entry.drafts == nullptr) return 0;
   std::vector<int32_t>& proposal = entry.drafts->proposal();
   if (std::ssize(proposal) > left.rows) proposal.resize(static_cast<size_t>(left.rows));
@@ -292,7 +292,7 @@ DraftLimits Speculation::LimitsOf(const RequestStateEntry& entry, const Leftover
 }
 
 // Draft tokens up to the first that cannot come or that has nothing behind it.
-int64_t Speculation::NumAllowed(const RequestStateEntry& entry,
+int64_t Speculation::NumAllowed(RequestStateEntry& entry,
                                 const std::vector<int32_t>& drafts) const {
   GrammarMatcher* const matcher = entry.grammar_matcher.get();
   int64_t num_allowed = 0;
@@ -301,11 +301,11 @@ int64_t Speculation::NumAllowed(const RequestStateEntry& entry,
   };
   try {
     while (num_allowed < std::ssize(drafts) && allows(drafts[num_allowed])) ++num_allowed;
+    if (matcher != nullptr && num_allowed > 0) matcher->Rollback(num_allowed);
   } catch (...) {
-    matcher->Rollback(num_allowed);
+    entry.matcher_error = std::current_exception();
     throw;
   }
-  if (matcher != nullptr && num_allowed > 0) matcher->Rollback(num_allowed);
   return num_allowed;
 }
 

@@ -75,13 +75,13 @@ class Speculation {
   bool BatchDrafterPays(const Leftover& left) const;
   void AskBatchDrafter();
   // Returns how many tokens of the entry's proposal its slice takes.
-  int64_t NumTaken(const RequestStateEntry& entry, const Leftover& left);
+  int64_t NumTaken(RequestStateEntry& entry, const Leftover& left);
   DraftLimits LimitsOf(const RequestStateEntry& entry, const Leftover& left) const;
   // The time that the batch drafter takes to read what it has not read of a sequence.
   double SecondsToRead(const BatchDrafter::Wish& wish) const;
   bool ReadingPays(const RequestStateEntry& entry, const BatchDrafter::Wish& wish,
                    const Leftover& left) const;
-  int64_t NumAllowed(const RequestStateEntry& entry, const std::vector<int32_t>& drafts) const;
+  int64_t NumAllowed(RequestStateEntry& entry, const std::vector<int32_t>& drafts) const;
   bool MayBeDrafted(const RequestStateEntry& entry, int32_t token_id) const;
   int64_t NumExtraPages(const RequestStateEntry& entry, int64_t num_drafts) const;
 
