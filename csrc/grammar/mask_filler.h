@@ -22,7 +22,7 @@ struct MaskRow {
   GrammarMatcher* matcher = nullptr;
   std::span<int32_t> mask;   // [(vocab_size + 31) / 32]
   bool constrained = false;  // result: false if every token is allowed; mask is then unspecified
-  std::exception_ptr error;  // result: the exception of FillMask
+  std::exception_ptr error;  // result: an exception of the matcher, for this row or behind it
   bool completed = false;    // result, of a row behind draft tokens: IsCompleted
 
   // Further rows of the same sequence: behind[i] is filled behind the first i + 1 draft tokens. The

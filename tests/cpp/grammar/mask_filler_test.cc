@@ -99,7 +99,8 @@ TEST(MaskFiller, FillsTheRowsBehindDraftTokens) {
     filler.Start(rows);
     filler.Wait();
     EXPECT_EQ(matcher.Sum(), 100) << "the draft tokens are taken back";
-    EXPECT_EQ(rows[0].error, nullptr);
+    // After an error the matcher may be anywhere, so that no row of it can be used.
+    EXPECT_EQ(rows[0].error != nullptr, bad > 0);
     EXPECT_EQ(std::vector(words.begin(), words.begin() + 3), std::vector({100, 101, 103}));
     EXPECT_FALSE(behind[0].completed);
     for (size_t i = 0; i < 4; ++i) EXPECT_EQ(behind[i].error != nullptr, bad > 0 && i >= 2);
