@@ -15,6 +15,7 @@ GrammarLimits LimitsOf(const EngineConfig& config) {
   GrammarLimits limits;
   limits.compile_seconds = config.grammar_compile_timeout_s;
   limits.cache_bytes = config.grammar_cache_bytes;
+  limits.max_waiting = config.max_grammar_queue_length;
   return limits;
 }
 

@@ -97,6 +97,8 @@ class InvalidRequest(MLCNativeError, ValueError):
 class QueueFull(InvalidRequest):
     """Too many requests wait already; the same request may be accepted later.
 
+    ``field`` is the setting that limits them.
+
     Attributes:
         queue_length: the number of requests that wait.
         max_queue_length: the number of requests that may wait.
@@ -105,8 +107,14 @@ class QueueFull(InvalidRequest):
     status = 429
     _openai_type = "rate_limit_error"
 
-    def __init__(self, message: str, queue_length: int = 0, max_queue_length: int = 0) -> None:
-        super().__init__(message, "max_queue_length", "queue_full")
+    def __init__(
+        self,
+        message: str,
+        queue_length: int = 0,
+        max_queue_length: int = 0,
+        field: str = "max_queue_length",
+    ) -> None:
+        super().__init__(message, field, "queue_full")
         self.queue_length = queue_length
         self.max_queue_length = max_queue_length
 

@@ -17,7 +17,8 @@ void SetError(nb::handle module, const char* name, const char* message, const st
 
 void SetQueueFull(nb::handle module, const QueueFull& full) {
   const nb::object type = nb::getattr(module, "QueueFull");
-  const nb::object error = type(full.what(), full.queue_length(), full.max_queue_length());
+  const nb::object error =
+      type(full.what(), full.queue_length(), full.max_queue_length(), full.field().c_str());
   PyErr_SetObject(type.ptr(), error.ptr());
 }
 

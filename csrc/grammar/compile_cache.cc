@@ -1,11 +1,24 @@
 #include "grammar/compile_cache.h"
 
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "grammar/backend.h"
+#include "support/error.h"
 
 namespace mlc_native {
+namespace {
+
+[[noreturn]] void ThrowQueueFull(int64_t num_waiting, int64_t max_waiting) {
+  const char* const field = "max_grammar_queue_length";
+  throw QueueFull(field,
+                  std::to_string(num_waiting) + " requests wait for their grammars to compile, \"" +
+                      field + "\" is " + std::to_string(max_waiting),
+                  num_waiting, max_waiting);
+}
+
+}  // namespace
 
 size_t CompileCache::SpecHash::operator()(const GrammarSpec& spec) const {
   const size_t kind = static_cast<size_t>(spec.kind) * 2 + (spec.strict ? 1 : 0);
@@ -14,6 +27,25 @@ size_t CompileCache::SpecHash::operator()(const GrammarSpec& spec) const {
 
 CompileCache::Grammar CompileCache::Get(const GrammarSpec& spec, const Compile& compile,
                                         const std::stop_token& stop) {
+  {
+    const MutexLock lock(mutex_);
+    if (Grammar found = Find(spec)) return found;
+    if (num_waiting_ >= max_waiting_) ThrowQueueFull(num_waiting_, max_waiting_);
+    ++num_waiting_;
+  }
+  struct Leaving {
+    CompileCache& cache;
+    ~Leaving() {
+      const MutexLock lock(cache.mutex_);
+      --cache.num_waiting_;
+    }
+  };
+  const Leaving leaving{*this};
+  return GetNew(spec, compile, stop);
+}
+
+CompileCache::Grammar CompileCache::GetNew(const GrammarSpec& spec, const Compile& compile,
+                                           const std::stop_token& stop) {
   for (;;) {
     bool is_first = false;
     std::shared_ptr<Job> job;
@@ -89,6 +121,11 @@ int CompileCache::num_callers(const GrammarSpec& spec) const {
   const MutexLock lock(mutex_);
   const auto found = compiling_.find(spec);
   return found == compiling_.end() ? 0 : found->second->num_callers;
+}
+
+int64_t CompileCache::num_waiting() const {
+  const MutexLock lock(mutex_);
+  return num_waiting_;
 }
 
 int64_t CompileCache::num_cached() const {

@@ -6,10 +6,12 @@
 // because they depend on limits and load; a client that repeats a hostile grammar only costs a
 // helper process its time limit. The least recently used grammars are evicted when the cache
 // exceeds its bytes. A grammar in use lives on through its shared_ptr.
+// Callers that wait are bounded in number.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <list>
 #include <memory>
 #include <optional>
@@ -26,19 +28,24 @@ class CompileCache {
  public:
   using Grammar = std::shared_ptr<const CompiledGrammar>;
 
-  explicit CompileCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
+  explicit CompileCache(int64_t max_bytes,
+                        int64_t max_waiting = std::numeric_limits<int64_t>::max())
+      : max_bytes_(max_bytes), max_waiting_(max_waiting) {}
 
   // Compiles on the thread that calls it. Returns null only if the stop was requested.
   using Compile = std::function<Grammar(const std::stop_token& stop)>;
 
   // Returns the grammar from the cache, from a compilation in progress, or by calling `compile` on
   // this thread. Returns null as soon as `stop` is requested, except while `compile` runs on this
-  // thread for others that still wait: then it returns what they get. Throws GrammarError, or the
-  // exception of `compile`.
+  // thread for others that still wait: then it returns what they get. Throws GrammarError, the
+  // exception of `compile`, or QueueFull if the grammar is not in the cache and max_waiting callers
+  // are inside.
   Grammar Get(const GrammarSpec& spec, const Compile& compile, const std::stop_token& stop = {});
 
   // Those that wait for the compilation of a grammar.
   int num_callers(const GrammarSpec& spec) const;
+  // Those that wait for any, or compile.
+  int64_t num_waiting() const;
   int64_t num_cached() const;
   int64_t cached_bytes() const;
 
@@ -77,13 +84,18 @@ class CompileCache {
   Grammar Find(const GrammarSpec& spec) MLC_REQUIRES(mutex_);
   void Insert(const GrammarSpec& spec, const Grammar& grammar) MLC_REQUIRES(mutex_);
 
+  // Counts a caller that waits.
+  Grammar GetNew(const GrammarSpec& spec, const Compile& compile, const std::stop_token& stop);
+
   const int64_t max_bytes_;
+  const int64_t max_waiting_;
   mutable Mutex mutex_;
   Entries entries_ MLC_GUARDED_BY(mutex_);
   std::unordered_map<GrammarSpec, Entries::iterator, SpecHash> by_spec_ MLC_GUARDED_BY(mutex_);
   std::unordered_map<GrammarSpec, std::shared_ptr<Job>, SpecHash> compiling_ MLC_GUARDED_BY(mutex_);
   CondVar changed_;  // a job has an outcome, or a caller gives up
   int64_t bytes_ MLC_GUARDED_BY(mutex_) = 0;
+  int64_t num_waiting_ MLC_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace mlc_native

@@ -20,7 +20,7 @@ class IsolatingCompiler final : public GrammarCompiler {
       : limits_(limits),
         backend_(LoadGrammarBackend(vocab)),
         trials_(GrammarWorkerPath(), vocab, limits),
-        cache_(limits.cache_bytes) {}
+        cache_(limits.cache_bytes, limits.max_waiting) {}
 
   std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec,
                                                  const std::stop_token& stop) override {

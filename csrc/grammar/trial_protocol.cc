@@ -143,6 +143,8 @@ TrialReply DecodeReply(std::string_view bytes) {
   return reply;
 }
 
+bool AwaitMessage(int socket, TrialDeadline deadline) { return WaitFor(socket, POLLIN, deadline); }
+
 Transfer SendMessage(int socket, std::string_view bytes, TrialDeadline deadline) {
   const uint64_t size = bytes.size();
   const Transfer header =

@@ -37,6 +37,8 @@ using TrialDeadline = std::chrono::steady_clock::time_point;
 
 enum class Transfer : uint8_t { kDone, kClosed, kTimeout };
 
+// Waits until a message arrives or the socket closes. False if neither happens in time.
+bool AwaitMessage(int socket, TrialDeadline deadline);
 // Transfers one message of any size over a connected stream socket. Never raises SIGPIPE.
 Transfer SendMessage(int socket, std::string_view bytes, TrialDeadline deadline);
 // A message of more than max_bytes counts as closed.

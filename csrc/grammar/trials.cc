@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <sstream>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "grammar/backend.h"
 #include "support/error.h"
@@ -16,16 +18,29 @@ namespace {
 constexpr std::chrono::seconds kStartTime{60};  // for loading the library, sorting the vocabulary
 constexpr uint64_t kMaxReplyBytes = 1 << 20;
 
-TrialDeadline After(double seconds) {
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-             std::chrono::duration<double>(seconds));
+std::chrono::steady_clock::duration Seconds(double seconds) {
+  return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(seconds));
 }
 
 std::string TooSlow(const GrammarLimits& limits) {
   std::ostringstream message;
   message << "compiling the grammar takes more than compile_seconds = " << limits.compile_seconds;
   return message.str();
+}
+
+[[noreturn]] void ThrowNoTurn(const GrammarLimits& limits, int num_waiting) {
+  std::ostringstream message;
+  message << "The grammar has waited for its compilation for compile_seconds = "
+          << limits.compile_seconds << ", behind those of other requests; " << num_waiting
+          << " more wait";
+  throw QueueFull("grammar_compile_timeout_s", message.str(), num_waiting, limits.max_waiting);
+}
+
+// Whether a helper that ended by the signal has exceeded a limit. Otherwise it was killed from
+// outside.
+bool IsOfLimits(int signal) {
+  return signal == SIGXCPU || signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT;
 }
 
 // Explains why a helper ended during a trial.
@@ -40,7 +55,8 @@ std::string Postmortem(int signal, const GrammarLimits& limits) {
       return "compiling the grammar takes more than compile_memory_bytes = " +
              std::to_string(limits.compile_memory_bytes);
     default:
-      return "the process that compiles grammars ended (signal " + std::to_string(signal) + ")";
+      return "the process that compiles grammars was ended from outside, twice (signal " +
+             std::to_string(signal) + ")";
   }
 }
 
@@ -67,83 +83,129 @@ GrammarTrials::GrammarTrials(std::string program, const GrammarVocab& vocab,
 }
 
 std::optional<TrialReply> GrammarTrials::Run(const GrammarSpec& spec, const std::stop_token& stop) {
+  Trial trial{.spec = spec, .stop = stop, .left = Seconds(limits_.compile_seconds)};
+  while (TakeTurn(&trial)) {
+    const std::optional<TrialReply> reply = RunInTurn(&trial);
+    if (!reply) continue;
+    if (reply->status != TrialStatus::kCompiled) throw GrammarError(reply->message);
+    return reply;
+  }
+  return std::nullopt;
+}
+
+bool GrammarTrials::TakeTurn(Trial* trial) {
+  const Clock::time_point start = Clock::now();
+  const TrialTurns::Outcome outcome =
+      turns_.Take(trial->kind, trial->spec.text.size(), start + trial->left, trial->stop);
+  trial->left -= Clock::now() - start;
+  if (outcome == TrialTurns::Outcome::kTimeout) ThrowNoTurn(limits_, turns_.num_waiting());
+  return outcome == TrialTurns::Outcome::kTaken;
+}
+
+std::optional<TrialReply> GrammarTrials::RunInTurn(Trial* trial) {
+  // A trial may become a long one in its turn, and is to wait as one after it.
+  struct Turn {
+    TrialTurns& turns;
+    const TrialTurns::Kind& kind;
+    ~Turn() { turns.End(kind); }
+  };
+  Ending ending = Ending::kStopped;
+  TrialReply reply;
   Worker worker;
-  if (!TakeTurn(stop, &worker)) return std::nullopt;
-  std::optional<TrialReply> reply;
-  try {
-    if (worker != nullptr && !worker->IsIdle()) worker.reset();  // it died between two trials
-    if (worker == nullptr) worker = Start(stop);
-    if (worker != nullptr) reply = Ask(*worker, spec, stop);
-  } catch (...) {
-    worker.reset();
-    EndTurn(nullptr);
-    throw;
+  {
+    const Turn turn{turns_, trial->kind};
+    worker = GetWorker(trial->stop);
+    if (worker != nullptr) ending = Ask(*worker, trial, &reply);
+    if (ending == Ending::kReplied) {
+      const MutexLock lock(mutex_);
+      if (idle_ == nullptr) idle_ = std::move(worker);
+    }
   }
-  if (!reply) worker.reset();
-  EndTurn(std::move(worker));
-  if (reply && reply->status != TrialStatus::kCompiled) throw GrammarError(reply->message);
-  return reply;
+  switch (ending) {
+    case Ending::kReplied:
+      return reply;
+    case Ending::kStopped:
+      return std::nullopt;  // and so is the next turn
+    case Ending::kTimeout:
+      throw GrammarError(TooSlow(limits_));
+    case Ending::kTooLong:
+      trial->kind = TrialTurns::Kind::kLong;
+      return std::nullopt;
+    case Ending::kLost:
+      break;
+  }
+  const int signal = worker->Kill();
+  if (IsOfLimits(signal) || ++trial->num_lost > 1) throw GrammarError(Postmortem(signal, limits_));
+  return std::nullopt;
 }
 
-bool GrammarTrials::TakeTurn(const std::stop_token& stop, Worker* worker) {
-  const std::stop_callback wake(stop, [this] {
-    const MutexLock lock(mutex_);
-    freed_.NotifyAll();
-  });
-  const MutexLock lock(mutex_);
-  while (num_taken_ == kMaxWorkers && !stop.stop_requested()) freed_.Wait(mutex_);
-  if (stop.stop_requested()) return false;
-  ++num_taken_;
-  if (!idle_.empty()) {
-    *worker = std::move(idle_.back());
-    idle_.pop_back();
-  }
-  return true;
-}
-
-// The worker is null if it was lost.
-void GrammarTrials::EndTurn(Worker worker) {
+GrammarTrials::Worker GrammarTrials::GetWorker(const std::stop_token& stop) {
+  Worker worker;
   {
     const MutexLock lock(mutex_);
-    --num_taken_;
-    if (worker != nullptr && idle_.empty()) idle_.push_back(std::move(worker));
+    worker = std::move(idle_);
   }
-  freed_.NotifyAll();  // one of those that wait may have been stopped
+  if (worker != nullptr && worker->IsIdle()) return worker;  // otherwise it died between two trials
+  worker.reset();
+  return Start(stop);
 }
 
 GrammarTrials::Worker GrammarTrials::Start(const std::stop_token& stop) const {
-  Worker worker;
-  try {
-    worker = std::make_unique<WorkerProcess>(
-        program_, std::vector<std::string>{std::to_string(limits_.compile_memory_bytes),
-                                           std::to_string(limits_.compile_seconds),
-                                           std::to_string(limits_.max_compiled_bytes)});
-  } catch (const std::system_error& error) {
-    throw NoWorker(error.what());
-  }
-  const TrialDeadline deadline = std::chrono::steady_clock::now() + kStartTime;
-  std::string bytes;
-  const Transfer transfer = Exchange(*worker, encoded_vocab_, deadline, stop, &bytes);
-  if (stop.stop_requested()) return nullptr;
-  if (transfer != Transfer::kDone) {
-    throw NoWorker(program_ + " does not start (signal " + std::to_string(worker->Kill()) +
+  const std::vector<std::string> arguments = {std::to_string(limits_.compile_memory_bytes),
+                                              std::to_string(limits_.compile_seconds),
+                                              std::to_string(limits_.max_compiled_bytes)};
+  for (bool is_repeated = false;; is_repeated = true) {
+    Worker worker;
+    try {
+      worker = std::make_unique<WorkerProcess>(program_, arguments);
+    } catch (const std::system_error& error) {
+      throw NoWorker(error.what());
+    }
+    std::string bytes;
+    const Transfer transfer =
+        Exchange(*worker, encoded_vocab_, Clock::now() + kStartTime, stop, &bytes);
+    if (stop.stop_requested()) return nullptr;
+    if (transfer == Transfer::kDone) {
+      const TrialReply reply = DecodeReply(bytes);
+      if (reply.status != TrialStatus::kReady) throw NoWorker(reply.message);
+      return worker;
+    }
+    const int signal = worker->Kill();
+    if (transfer == Transfer::kClosed && signal == SIGKILL && !is_repeated) continue;
+    throw NoWorker(program_ + " does not start (signal " + std::to_string(signal) +
                    "); is compile_memory_bytes = " + std::to_string(limits_.compile_memory_bytes) +
                    " enough for the vocabulary?");
   }
-  const TrialReply reply = DecodeReply(bytes);
-  if (reply.status != TrialStatus::kReady) throw NoWorker(reply.message);
-  return worker;
 }
 
-std::optional<TrialReply> GrammarTrials::Ask(WorkerProcess& worker, const GrammarSpec& spec,
-                                             const std::stop_token& stop) const {
+GrammarTrials::Ending GrammarTrials::Ask(WorkerProcess& worker, Trial* trial, TrialReply* reply) {
+  const std::stop_callback hang_up(trial->stop, [&worker] { worker.HangUp(); });
+  const Clock::time_point start = Clock::now();
+  const Clock::time_point deadline = start + trial->left;
+  Ending ending = Ending::kReplied;
   std::string bytes;
-  const Transfer transfer =
-      Exchange(worker, EncodeSpec(spec), After(limits_.compile_seconds), stop, &bytes);
-  if (stop.stop_requested()) return std::nullopt;
-  if (transfer == Transfer::kTimeout) throw GrammarError(TooSlow(limits_));
-  if (transfer == Transfer::kClosed) throw GrammarError(Postmortem(worker.Kill(), limits_));
-  return DecodeReply(bytes);
+  Transfer transfer = SendMessage(worker.socket(), EncodeSpec(trial->spec), deadline);
+  if (transfer == Transfer::kDone) ending = AwaitReply(worker, trial, deadline);
+  if (transfer == Transfer::kDone && ending == Ending::kReplied) {
+    transfer = ReceiveMessage(worker.socket(), kMaxReplyBytes, deadline, &bytes);
+  }
+  trial->left -= Clock::now() - start;
+  if (trial->stop.stop_requested()) return Ending::kStopped;
+  if (transfer == Transfer::kTimeout) return Ending::kTimeout;
+  if (transfer == Transfer::kClosed) return Ending::kLost;
+  if (ending == Ending::kReplied) *reply = DecodeReply(bytes);
+  return ending;
+}
+
+GrammarTrials::Ending GrammarTrials::AwaitReply(WorkerProcess& worker, Trial* trial,
+                                                Clock::time_point deadline) {
+  if (trial->kind == TrialTurns::Kind::kShort) {
+    const Clock::time_point end = Clock::now() + Seconds(TrialTurns::kShortSeconds);
+    if (AwaitMessage(worker.socket(), std::min(end, deadline))) return Ending::kReplied;
+    if (end < deadline && !turns_.BecomeLong()) return Ending::kTooLong;
+    if (end < deadline) trial->kind = TrialTurns::Kind::kLong;
+  }
+  return AwaitMessage(worker.socket(), deadline) ? Ending::kReplied : Ending::kTimeout;
 }
 
 }  // namespace mlc_native

@@ -37,6 +37,12 @@ class MLC_NATIVE_API InvalidRequest : public CallerError {
 class MLC_NATIVE_API QueueFull : public InvalidRequest {
  public:
   QueueFull(int64_t queue_length, int64_t max_queue_length);
+  // Of another queue than that of requests that wait to be started.
+  QueueFull(std::string field, const std::string& message, int64_t queue_length,
+            int64_t max_queue_length)
+      : InvalidRequest(std::move(field), message),
+        queue_length_(queue_length),
+        max_queue_length_(max_queue_length) {}
   int64_t queue_length() const { return queue_length_; }
   int64_t max_queue_length() const { return max_queue_length_; }
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -47,6 +48,7 @@ struct GrammarLimits {
   int64_t max_depth = 128;                          // nesting of brackets in the text
   int64_t cache_bytes = int64_t{256} << 20;         // compiled grammars that are kept, LRU
   int64_t max_compiled_bytes = int64_t{128} << 20;  // of one grammar
+  int64_t max_waiting = std::numeric_limits<int64_t>::max();  // callers of Compile, see there
 };
 
 class MLC_NATIVE_API GrammarMatcher {
@@ -86,7 +88,8 @@ class MLC_NATIVE_API GrammarCompiler {
   // specs that are requested at the same time are compiled once. Returns null if `stop` is
   // requested before the grammar is there; a compilation ends when all of its callers have given
   // it up. Throws InvalidRequest("response_format", ...) for a text that is not a valid grammar or
-  // exceeds a limit. Any thread except the engine's.
+  // exceeds a limit, and QueueFull if max_waiting other callers wait for grammars that are not in
+  // the cache. Any thread except the engine's.
   virtual std::shared_ptr<const CompiledGrammar> Compile(const GrammarSpec& spec,
                                                          const std::stop_token& stop = {}) = 0;
   virtual int64_t num_cached() const = 0;

@@ -19,7 +19,7 @@ from mlc_native.serve.batch import Batch, Configs, GenerationResult, Items
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import Mode, ModelSetup
-from mlc_native.serve.openai_engine import OpenAIEngine, PreparedCall
+from mlc_native.serve.openai_engine import OpenAIEngine, PlannedCall, PreparedCall
 from mlc_native.serve.openai_interface import (
     Arguments,
     AsyncChat,
@@ -196,28 +196,36 @@ class AsyncMLCEngine(OpenAIEngine):
         return await self._threads.run(function, *arguments, **keywords)
 
     async def _create(self, kind: RequestKind, arguments: Arguments, is_body: bool) -> Any:
-        return await self._answer(await self._prepared(self._prepare, kind, arguments, is_body))
+        return await self._answer(await self._prepared(self._plan, kind, arguments, is_body))
 
     async def _handle_chat_completion(
         self, request: ChatCompletionRequest, request_id: str | None = None
     ) -> Any:
-        return await self._answer(await self._prepared(self._prepare_request, request, request_id))
+        return await self._answer(await self._prepared(self._plan_request, request, request_id))
 
     async def _handle_completion(
         self, request: CompletionRequest, request_id: str | None = None
     ) -> Any:
-        return await self._answer(await self._prepared(self._prepare_request, request, request_id))
+        return await self._answer(await self._prepared(self._plan_request, request, request_id))
 
-    async def _prepared(
-        self, prepare: Callable[..., PreparedCall], *arguments: Any
-    ) -> PreparedCall:
-        """A call, prepared on a thread. Cancelling it ends a compilation of its grammar."""
+    async def _prepared(self, plan: Callable[..., PlannedCall], *arguments: Any) -> PreparedCall:
+        """A call, prepared on threads. Cancelling it ends a compilation of its grammar."""
         cancellation = Cancellation()
         try:
-            return await self._work(prepare, *arguments, cancellation)
+            half = await self._work(self._prepare_texts, plan, *arguments, cancellation)
+            if isinstance(half, PlannedCall):
+                return await self._threads.run_grammar(self._finish_preparing, half)
+            return half
         except asyncio.CancelledError:
             cancellation.cancel()
             raise
+
+    def _prepare_texts(
+        self, plan: Callable[..., PlannedCall], *arguments: Any
+    ) -> PlannedCall | PreparedCall:
+        """All of a call that needs no grammar; otherwise what goes before the grammar."""
+        planned = plan(*arguments)
+        return planned if planned.is_constrained else self._finish_preparing(planned)
 
     async def _answer(self, call: PreparedCall) -> Any:
         stream = self._stream(call.requests, call.setup)

@@ -67,6 +67,20 @@ class OpenAICall:
 
 
 @dataclass
+class PlannedCall:
+    """A call of ``create`` with all that is known before its prompts are tokenized."""
+
+    request: ChatCompletionRequest | CompletionRequest
+    calls: list[OpenAICall]  # one per prompt
+    cancellation: Cancellation
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether a grammar is compiled for it."""
+        return any(call.config.is_constrained for call in self.calls)
+
+
+@dataclass
 class PreparedCall:
     """A call of ``create`` whose requests can be handed to the engine: one per prompt."""
 
@@ -87,14 +101,7 @@ class OpenAIEngine(EngineRequests):
         self, kind: RequestKind, arguments: Arguments, is_body: bool, cancellation: Cancellation
     ) -> PreparedCall:
         """A call of ``create`` or, with ``is_body``, of ``create_from``."""
-        self._check_running()
-        if is_body:
-            fields, unknown = body_fields(kind, arguments)
-            self._report_unknown_fields(unknown)
-            return self._prepare_request(validated(kind, fields), None, cancellation)
-        fields = request_fields(kind, arguments)
-        request_id = arguments.get("request_id")
-        return self._prepare_request(validated(kind, fields), request_id, cancellation)
+        return self._finish_preparing(self._plan(kind, arguments, is_body, cancellation))
 
     def _prepare_request(
         self,
@@ -102,13 +109,38 @@ class OpenAIEngine(EngineRequests):
         request_id: str | None,
         cancellation: Cancellation,
     ) -> PreparedCall:
+        return self._finish_preparing(self._plan_request(request, request_id, cancellation))
+
+    def _plan(
+        self, kind: RequestKind, arguments: Arguments, is_body: bool, cancellation: Cancellation
+    ) -> PlannedCall:
+        """The first half of ``_prepare``, which waits for no grammar."""
+        self._check_running()
+        if is_body:
+            fields, unknown = body_fields(kind, arguments)
+            self._report_unknown_fields(unknown)
+            return self._plan_request(validated(kind, fields), None, cancellation)
+        fields = request_fields(kind, arguments)
+        request_id = arguments.get("request_id")
+        return self._plan_request(validated(kind, fields), request_id, cancellation)
+
+    def _plan_request(
+        self,
+        request: ChatCompletionRequest | CompletionRequest,
+        request_id: str | None,
+        cancellation: Cancellation,
+    ) -> PlannedCall:
         if request_id is not None:
             check_request_id(request_id)
         if isinstance(request, ChatCompletionRequest):
             calls = [self._chat_call(request, request_id)]
         else:
             calls = self._completion_calls(request, request_id)
-        requests = [self._request_of(call, cancellation) for call in calls]
+        return PlannedCall(request, calls, cancellation)
+
+    def _finish_preparing(self, planned: PlannedCall) -> PreparedCall:
+        request, calls = planned.request, planned.calls
+        requests = [self._request_of(call, planned.cancellation) for call in calls]
         responder = calls[0].responder
         if len(calls) > 1:
             responder = GroupResponder({call.request_id: call.responder for call in calls})
@@ -140,7 +172,7 @@ class OpenAIEngine(EngineRequests):
                 continue
             self._reported_fields.add(name)
             message = f'the field "{name}" of a request is not known and was ignored'
-            warnings.warn(message, UnknownFieldWarning, stacklevel=5)
+            warnings.warn(message, UnknownFieldWarning, stacklevel=6)
 
     def _chat_call(self, request: ChatCompletionRequest, request_id: str | None) -> OpenAICall:
         self._check_running()

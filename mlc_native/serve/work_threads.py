@@ -1,4 +1,8 @@
-"""WorkThreads: what would hold up an event loop runs here. Owned by an engine; any thread."""
+"""WorkThreads: what would hold up an event loop runs here. Owned by an engine; any thread.
+
+Texts and grammars have pools of their own, because a grammar may wait for seconds until its turn to
+compile comes, and a text never waits.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,9 @@ from mlc_native.errors import EngineTerminatedError
 from mlc_native.serve.engine_state import TERMINATED
 
 T = TypeVar("T")
-MAX_THREADS = 32  # as many grammars may be compiled at a time
+MAX_TEXT_THREADS = 16
+# More than the largest max_grammar_queue_length, so that a grammar of the cache finds a thread.
+MAX_GRAMMAR_THREADS = 216
 
 
 def run_on_thread(function: Callable[[], T]) -> Future[T]:
@@ -35,7 +41,10 @@ class WorkThreads:
     """Threads that start when they are needed and end with ``close``."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="mlc-native-work")
+        self._texts = ThreadPoolExecutor(MAX_TEXT_THREADS, thread_name_prefix="mlc-native-text")
+        self._grammars = ThreadPoolExecutor(
+            MAX_GRAMMAR_THREADS, thread_name_prefix="mlc-native-grammar"
+        )
 
     async def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Returns ``function(*args, **kwargs)``, computed on one of the threads.
@@ -43,9 +52,15 @@ class WorkThreads:
         Raises:
             EngineTerminatedError: the threads were closed.
         """
-        call = partial(function, *args, **kwargs)
+        return await self._run_on(self._texts, partial(function, *args, **kwargs))
+
+    async def run_grammar(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """``run`` for what may wait until a grammar is compiled."""
+        return await self._run_on(self._grammars, partial(function, *args, **kwargs))
+
+    async def _run_on(self, pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
         try:
-            future = asyncio.get_running_loop().run_in_executor(self._pool, call)
+            future = asyncio.get_running_loop().run_in_executor(pool, call)
         except RuntimeError:
             raise EngineTerminatedError(TERMINATED) from None
         return await future
@@ -56,4 +71,5 @@ class WorkThreads:
 
     def close(self) -> None:
         """Lets the threads end after the work that was handed to them."""
-        self._pool.shutdown(wait=False)
+        self._texts.shutdown(wait=False)
+        self._grammars.shutdown(wait=False)

@@ -17,7 +17,7 @@ import pytest
 from grammar_workers import GrammarWorkers, await_that, slow_grammar
 
 from mlc_native import AsyncMLCEngine, GenerationConfig, MLCEngine, SyncMLCEngine
-from mlc_native.errors import EngineTerminatedError
+from mlc_native.errors import EngineTerminatedError, QueueFull
 
 pytest.importorskip("xgrammar")
 
@@ -153,4 +153,49 @@ def test_the_end_of_the_engine(workers: GrammarWorkers) -> None:
     engine.terminate()
     thread.join()
     assert isinstance(results[0], EngineTerminatedError)
+    workers.await_none()
+
+
+async def wait_for_grammars(engine: AsyncMLCEngine, number: int) -> list[asyncio.Task[Any]]:
+    """Calls that all wait for one grammar."""
+    tasks = [asyncio.create_task(engine.completions.create(**SLOW)) for _ in range(number)]
+    while len(engine._preparations) < number:
+        await asyncio.sleep(0.001)
+    return tasks
+
+
+async def cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_texts_do_not_wait_for_grammars(workers: GrammarWorkers) -> None:
+    async def main() -> None:
+        async with AsyncMLCEngine("demo", **SETTINGS) as engine:
+            tasks = await wait_for_grammars(engine, 40)
+            answer = await engine.completions.create(prompt="x", max_tokens=3)
+            assert answer.choices[0].finish_reason in ("stop", "length")
+            assert not any(task.done() for task in tasks)
+            await cancel(tasks)
+
+    asyncio.run(main())
+    workers.await_none()
+
+
+def test_too_many_that_wait_are_refused(workers: GrammarWorkers) -> None:
+    async def main() -> None:
+        async with AsyncMLCEngine("demo", max_grammar_queue_length=2, **SETTINGS) as engine:
+            await engine.completions.create(**QUICK)
+            tasks = await wait_for_grammars(engine, 2)
+            other = {"type": "choice", "choice": ["no"]}
+            with pytest.raises(QueueFull, match='"max_grammar_queue_length" is 2') as refused:
+                await engine.completions.create(prompt="x", response_format=other)
+            assert refused.value.field == "max_grammar_queue_length"
+            assert (refused.value.queue_length, refused.value.max_queue_length) == (2, 2)
+            assert (refused.value.status, refused.value.code) == (429, "queue_full")
+            await engine.completions.create(**QUICK)  # it is in the cache
+            await cancel(tasks)
+
+    asyncio.run(main())
     workers.await_none()

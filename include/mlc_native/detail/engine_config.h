@@ -119,6 +119,7 @@ struct MLC_NATIVE_API EngineConfig {
   PrefillMode prefill_mode = PrefillMode::kHybrid;
 
   double grammar_compile_timeout_s = 10;
+  int64_t max_grammar_queue_length = 64;
   int64_t grammar_cache_bytes = 268435456;  // 256 MiB
   std::string sampling_defaults = "model";
   std::optional<std::string> chat_template;
@@ -296,10 +297,16 @@ template <typename Visitor>
 void VisitTextFields(Visitor&& visit) {
   static constexpr const char* kDefaults[] = {"model", "openai"};
   visit(Field{"grammar_compile_timeout_s",
-              "for the grammar of one response_format, (0, 3600] "
-              "seconds.",
+              "for the grammar of one response_format, with the time that it waits for its turn, "
+              "(0, 3600] seconds.",
               PositiveUpTo(3600)},
         &EngineConfig::grammar_compile_timeout_s);
+  visit(Field{"max_grammar_queue_length",
+              "requests that may wait for their grammars to compile, with those that compile, "
+              "[1, 200]; beyond it a request whose grammar is not in the cache is refused with "
+              "QueueFull.",
+              Between(1, 200)},
+        &EngineConfig::max_grammar_queue_length);
   visit(Field{"grammar_cache_bytes", "compiled grammars that are kept for reuse; 0 keeps none.",
               Between(0, static_cast<double>(int64_t{1} << 50))},
         &EngineConfig::grammar_cache_bytes);

@@ -13,6 +13,7 @@
 #include "grammar/fake_compiled.h"
 #include "grammar/real_grammar.h"
 #include "grammar/workers.h"
+#include "support/error.h"
 #include "testing/threads.h"
 
 namespace mlc_native {
@@ -166,6 +167,31 @@ TEST_F(CancelTest, ManyCallersGiveUpAtAnyTime) {
   EXPECT_EQ(small.num_callers(Regex("0")) + small.num_callers(Regex("1")), 0);
 }
 
+TEST_F(CancelTest, CallersBeyondTheLimitAreRefused) {
+  CompileCache limited(1 << 20, /*max_waiting=*/2);
+  const auto compile = [this](const std::stop_token& stop) { return Compile(stop); };
+  const auto get = [&](const std::string& text) { return limited.Get(Regex(text), compile); };
+  may_finish_ = true;
+  EXPECT_NE(get("cached"), nullptr);
+  may_finish_ = false;
+  std::array<std::jthread, 2> callers;  // of one compilation
+  for (std::jthread& caller : callers) caller = std::jthread([&] { get("slow"); });
+  AwaitThat([&] { return limited.num_waiting() == 2; });
+  try {
+    get("other");
+    ADD_FAILURE() << "a third caller waits";
+  } catch (const QueueFull& full) {
+    EXPECT_EQ(full.field(), "max_grammar_queue_length");
+    EXPECT_EQ(full.queue_length(), 2);
+    EXPECT_EQ(full.max_queue_length(), 2);
+  }
+  EXPECT_NE(get("cached"), nullptr);  // it waits for nothing
+  may_finish_ = true;
+  for (std::jthread& caller : callers) caller.join();
+  EXPECT_EQ(limited.num_waiting(), 0);
+  EXPECT_NE(get("other"), nullptr);
+}
+
 // ---- the helper processes
 
 class CancelTrialTest : public GrammarTest {
@@ -213,6 +239,43 @@ TEST_F(CancelTrialTest, AllThatWorkStartOrWait) {
     for (std::stop_source& source : sources) source.request_stop();
   }
   EXPECT_EQ(num_grammars, 0);
+  ExpectServing();
+}
+
+// They take every turn that long ones may have, and all of the others wait.
+TEST_F(CancelTrialTest, LongCompilationsDoNotKeepAShortOneWaiting) {
+  constexpr int kLong = 6;
+  std::array<std::stop_source, kLong> sources;
+  {
+    testing::Threads callers(kLong, [&](int i) {
+      compiler_->Compile({GrammarKind::kEbnf, SlowEbnf(i)}, sources[i].get_token());
+    });
+    ExpectServing();  // the time limit of the test ends it otherwise
+    for (std::stop_source& source : sources) source.request_stop();
+  }
+}
+
+// The wait for a turn counts: in this time, there are not enough of them for all.
+TEST_F(CancelTrialTest, ATurnThatDoesNotComeInTime) {
+  GrammarLimits limits;
+  limits.compile_seconds = 1.5;
+  compiler_ = NewCompiler(limits);
+  constexpr int kCallers = 12;
+  std::atomic<int> num_slow = 0, num_without_turn = 0;
+  testing::Threads callers(kCallers, [&](int i) {
+    try {
+      compiler_->Compile({GrammarKind::kEbnf, SlowEbnf(i)});
+    } catch (const QueueFull& full) {
+      EXPECT_EQ(full.field(), "grammar_compile_timeout_s");
+      EXPECT_THAT(full.what(), ::testing::HasSubstr("compile_seconds = 1.5"));
+      ++num_without_turn;
+    } catch (const InvalidRequest&) {
+      ++num_slow;
+    }
+  });
+  callers.Join();
+  EXPECT_EQ(num_slow + num_without_turn, kCallers);
+  EXPECT_GT(num_without_turn, 0);
   ExpectServing();
 }
 

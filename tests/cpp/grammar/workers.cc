@@ -5,8 +5,9 @@
 
 namespace mlc_native {
 
-std::vector<pid_t> Children() {
-  std::ifstream file("/proc/thread-self/children");
+std::vector<pid_t> Children(const std::string& thread) {
+  const std::string folder = thread.empty() ? "thread-self" : "self/task/" + thread;
+  std::ifstream file("/proc/" + folder + "/children");
   std::vector<pid_t> children;
   for (pid_t pid = 0; file >> pid;) children.push_back(pid);
   return children;

@@ -11,8 +11,9 @@
 
 namespace mlc_native {
 
-// Workers that this thread has started and that have not been reaped.
-std::vector<pid_t> Children();
+// Workers that a thread of this process has started and that have not been reaped; of this thread
+// unless its id is given.
+std::vector<pid_t> Children(const std::string& thread = {});
 
 // CPU time in user mode; -1 when there is no such process or only its zombie.
 int64_t CpuTicks(pid_t pid);
