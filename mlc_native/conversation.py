@@ -10,7 +10,7 @@ import jinja2
 
 from mlc_native.errors import invalid_request, load_error
 from mlc_native.support.json_file import read_json_object, read_text, token_text
-from mlc_native.template_sandbox import Limits, TemplateLimitError, chat_environment
+from mlc_native.template_sandbox import MAX_REASON, Limits, TemplateLimitError, chat_environment
 
 MAX_SOURCE_CHARS = 1 << 20
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -54,8 +54,9 @@ class ChatTemplate:
         self._environment = chat_environment()
         try:
             self._template = self._environment.from_string(source)
-        except (jinja2.TemplateError, SyntaxError, RecursionError) as error:
-            raise load_error("chat_template", f"the chat template is invalid: {error}") from error
+        except (jinja2.TemplateError, SyntaxError, RecursionError, MemoryError) as error:
+            reason = str(error)[:MAX_REASON]
+            raise load_error("chat_template", f"the chat template is invalid: {reason}") from error
 
     def with_source(self, source: str) -> ChatTemplate:
         """Another template for the same model."""
@@ -72,6 +73,7 @@ class ChatTemplate:
         documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        allow_special_tokens_in_content: bool = False,
         **variables: Any,
     ) -> str:
         """Returns the prompt for ``messages`` (objects with ``role`` and ``content``).
@@ -79,26 +81,30 @@ class ChatTemplate:
         With ``continue_final_message``, the prompt ends with the content of the last message, so
         that the answer continues it. Other ``variables`` are passed to the template.
 
+        The prompt is a PromptText, which knows what the template wrote, unless
+        ``allow_special_tokens_in_content``.
+
         Raises:
             InvalidRequest: the template refused the messages, failed, or exceeded its limits; or
                 it does not show the message to be continued.
         """
         shown = _with_mark(messages) if continue_final_message else messages
-        names = {
-            **self.special_tokens,
+        given = {
             **variables,
-            **self._variables,
             "messages": shown,
             "tools": tools,
             "documents": documents,
             "add_generation_prompt": add_generation_prompt,
         }
-        text = self._render(names)
+        own = {name: token for name, token in self.special_tokens.items() if name not in variables}
+        text = self._render(given, {**own, **self._variables}, allow_special_tokens_in_content)
         return _cut_at_mark(text, messages[-1]["content"]) if continue_final_message else text
 
-    def _render(self, names: dict[str, Any]) -> str:
+    def _render(self, given: dict[str, Any], own: dict[str, Any], trusted: bool) -> str:
         try:
-            return self._environment.render(self._template, names, self.limits)
+            return self._environment.render(
+                *(self._template, given, self.limits), own=own, trusted=trusted
+            )
         except TemplateLimitError as error:
             message = f"the chat template was stopped: {error}"
         except RecursionError:
@@ -106,7 +112,7 @@ class ChatTemplate:
         except MemoryError:
             message = "the chat template was stopped: it used too much memory"
         except Exception as error:  # any failure of a template concerns only this request
-            message = f"the chat template refused the messages: {error}"
+            message = f"the chat template refused the messages: {str(error)[:MAX_REASON]}"
         raise invalid_request("messages", message)
 
 

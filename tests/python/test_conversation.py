@@ -245,3 +245,18 @@ def test_conversation_refuses_a_role_it_lacks() -> None:
     template = Conversation(**CONVERSATION).chat_template("")
     with pytest.raises(InvalidRequest, match="no role judge"):
         template.render([{"role": "judge", "content": "x"}])
+
+
+@pytest.mark.parametrize("tail", ["{{ messages[loop.index0:] | length }}", "{{ m | tojson }}", ""])
+def test_the_limits_grow_with_the_chat(tail: str) -> None:
+    """A megabyte in 4,096 messages is rendered, also by a template that looks at all of them."""
+    source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}" + tail
+    messages = [{"role": "user", "content": "word " * 50}] * 4096
+    text = ChatTemplate(source + "{% endfor %}").render(messages)
+    assert text.count("<|im_start|>user\nword word") == 4096
+
+
+def test_the_same_chat_in_a_template_that_repeats_it_is_stopped() -> None:
+    source = "{% for m in messages %}{{ messages | tojson }}{% endfor %}"
+    with pytest.raises(InvalidRequest, match="chat template was stopped"):
+        ChatTemplate(source).render([{"role": "user", "content": "word " * 50}] * 4096)
