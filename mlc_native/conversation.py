@@ -9,7 +9,8 @@ from typing import Any
 import jinja2
 
 from mlc_native.errors import invalid_request, load_error
-from mlc_native.support.json_file import read_json_object, read_text, token_text
+from mlc_native.support.json_file import read_optional_json_object, read_text, token_text
+from mlc_native.support.regular_file import MAX_TEMPLATE_BYTES
 from mlc_native.template_sandbox import MAX_REASON, Limits, TemplateLimitError, chat_environment
 
 MAX_SOURCE_CHARS = 1 << 20
@@ -154,7 +155,7 @@ def load_chat_template(
     Raises:
         LoadError: a file is damaged or the template is invalid.
     """
-    config = read_json_object(folder / "tokenizer_config.json")
+    config = read_optional_json_object(folder / "tokenizer_config.json")
     source = _read_source(folder, config) if source is None else source
     if source is None:
         return None
@@ -165,10 +166,10 @@ def load_chat_template(
 
 def _read_source(folder: Path, config: dict[str, Any]) -> str | None:
     jinja_file = folder / "chat_template.jinja"
-    if jinja_file.is_file():
-        return read_text(jinja_file)
+    if jinja_file.exists():
+        return read_text(jinja_file, MAX_TEMPLATE_BYTES)
     for template in (
-        read_json_object(folder / "chat_template.json").get("chat_template"),
+        read_optional_json_object(folder / "chat_template.json").get("chat_template"),
         config.get("chat_template"),
     ):
         if isinstance(template, list):  # named templates

@@ -65,7 +65,9 @@ Matrix ReadWeight(const std::string& path, const std::string& name, int64_t rows
   const WeightSet weights(checkpoint, ReadModelConfig(path).quantization);
   const int64_t shape[] = {rows, columns};
   auto data = std::make_unique<float[]>(static_cast<size_t>(rows * columns));
-  weights.Open(name, shape)->Decode(0, rows, data.get());
+  const std::unique_ptr<WeightSource> weight = weights.Open(name, shape);
+  weight->Load();
+  weight->Decode(0, rows, data.get());
   return ToNumpy(std::move(data), rows, columns);
 }
 

@@ -17,15 +17,16 @@ namespace {
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
-bool IsFile(const std::string& path) {
+// What is no regular file is found when it is opened.
+bool Exists(const std::string& path) {
   std::error_code ignored;
-  return std::filesystem::is_regular_file(path, ignored);
+  return std::filesystem::exists(path, ignored);
 }
 
 // A pickle can run code when it is read, so it is not.
 std::string AdviceForPickles(const std::string& folder) {
   constexpr char kPickle[] = "pytorch_model.bin";
-  if (!IsFile(folder + "/" + kPickle)) return "";
+  if (!Exists(folder + "/" + kPickle)) return "";
   return std::string("; ") + kPickle +
          " is not read, because reading it may run code. If its source can be trusted, convert it "
          "there: python -c \"import torch, safetensors.torch as s; s.save_file({k: "
@@ -62,9 +63,9 @@ Checkpoint::Checkpoint(const std::string& folder) {
   const std::string single = folder + "/" + kSingleFile;
   if (IsMlcFolder(folder)) {
     files_ = ReadTensorCache(folder);
-  } else if (IsFile(index)) {
+  } else if (Exists(index)) {
     ReadIndex(folder, index);
-  } else if (IsFile(single)) {
+  } else if (Exists(single)) {
     AddFile(single);
   } else {
     throw LoadError(kSingleFile, folder + ": holds no weights (neither " + kSingleFile + " nor " +
@@ -73,10 +74,14 @@ Checkpoint::Checkpoint(const std::string& folder) {
   for (const TensorFile& file : files_) {
     for (const TensorInfo& tensor : file.tensors) {
       if (!by_name_.emplace(tensor.name, entries_.size()).second) {
-        throw LoadError(tensor.name, file.path() + ": tensor \"" + tensor.name +
+        throw LoadError(tensor.name, file.path + ": tensor \"" + tensor.name +
                                          "\" is in another file of the checkpoint too");
       }
       entries_.push_back({&tensor, &file});
+      if (entries_.size() > kMaxTensors) {
+        throw LoadError(folder, folder + ": has more than " + std::to_string(kMaxTensors) +
+                                    " tensors, which is the limit");
+      }
     }
   }
 }
@@ -86,7 +91,7 @@ void Checkpoint::AddFile(const std::string& path) { files_.push_back(ReadSafeten
 void Checkpoint::ReadIndex(const std::string& folder, const std::string& index_path) {
   for (auto& [file_name, names] : ParseIndex(index_path)) {
     const std::string path = folder + "/" + file_name;
-    if (!IsFile(path)) {
+    if (!Exists(path)) {
       throw LoadError(file_name, path + ": is missing, but " + kIndexFile + " names it");
     }
     AddFile(path);

@@ -21,6 +21,8 @@ class MLC_NATIVE_PRIVATE_API Checkpoint {
   struct Entry {
     const TensorInfo* tensor;
     const TensorFile* file;
+
+    TensorReader Open() const { return TensorReader(*file, *tensor); }
   };
   const std::vector<TensorFile>& files() const { return files_; }
   // The tensors in the order of the files. They live as long as the checkpoint.

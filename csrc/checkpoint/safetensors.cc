@@ -1,6 +1,7 @@
 #include "checkpoint/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -13,24 +14,31 @@ namespace {
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as in the reference implementation
 constexpr size_t kMaxDepth = 3;                    // header > tensor > shape
+// Of all tensors: name, type, two offsets, and generously dimensions.
+constexpr size_t kMaxValues = 16 * kMaxTensors;
 
 // Reads one file's header; every error names the file.
 class HeaderReader {
  public:
-  explicit HeaderReader(const MappedFile& file) : file_(file) {}
+  explicit HeaderReader(const RegularFile& file) : file_(file) {}
 
   std::vector<TensorInfo> Read() {
     const JsonValue header = ParseHeader();
     std::vector<TensorInfo> tensors;
+    if (header.AsObject().size() > kMaxTensors) {
+      Fail("has " + std::to_string(header.AsObject().size()) + " tensors, allowed are " +
+           std::to_string(kMaxTensors));
+    }
     for (const auto& [name, entry] : header.AsObject()) {
       if (name == "__metadata__") continue;
       const Range range = ReadRange(name, entry);
       TensorInfo tensor = ReadType(name, entry);
       CheckSize(tensor, range);
-      tensor.data = data_.subspan(range.begin, range.end - range.begin);
+      tensor.begin = data_begin_ + range.begin;
+      tensor.bytes = range.end - range.begin;
       tensors.push_back(std::move(tensor));
     }
-    return InFileOrder(file_.path(), std::move(tensors), data_);
+    return InFileOrder(file_, std::move(tensors), data_begin_);
   }
 
  private:
@@ -47,22 +55,26 @@ class HeaderReader {
   }
 
   JsonValue ParseHeader() {
-    const std::span<const std::byte> bytes = file_.bytes();
-    if (bytes.size() < kLengthBytes) {
-      Fail("truncated: " + std::to_string(bytes.size()) + " bytes, no safetensors header");
+    if (file_.size() < kLengthBytes) {
+      Fail("truncated: " + std::to_string(file_.size()) + " bytes, no safetensors header");
     }
+    std::array<std::byte, kLengthBytes> length_bytes;
+    file_.Read(0, length_bytes);
     uint64_t length = 0;  // little-endian
-    for (uint64_t i = 0; i < kLengthBytes; ++i)
-      length |= std::to_integer<uint64_t>(bytes[i]) << 8 * i;
-    if (length > kMaxHeaderBytes || length > bytes.size() - kLengthBytes) {
-      Fail("truncated or no safetensors file: header length " + std::to_string(length) +
-           ", file size " + std::to_string(bytes.size()));
+    for (uint64_t i = 0; i < kLengthBytes; ++i) {
+      length |= std::to_integer<uint64_t>(length_bytes[i]) << 8 * i;
     }
-    data_ = bytes.subspan(kLengthBytes + length);
-    const auto* text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
-    if (length == 0 || text[0] != '{') Fail("header is not a JSON object");
+    if (length > kMaxHeaderBytes || length > file_.size() - kLengthBytes) {
+      Fail("truncated or no safetensors file: header length " + std::to_string(length) +
+           ", file size " + std::to_string(file_.size()));
+    }
+    data_begin_ = kLengthBytes + length;
+    std::string text(length, '\0');
+    file_.Read(kLengthBytes, std::as_writable_bytes(std::span(text)));
+    if (text.empty() || text[0] != '{') Fail("header is not a JSON object");
     try {
-      return ParseJson({text, length}, {.max_depth = kMaxDepth, .refuse_duplicates = true});
+      return ParseJson(
+          text, {.max_depth = kMaxDepth, .max_values = kMaxValues, .refuse_duplicates = true});
     } catch (const JsonParseError& error) {
       FailHeader(error);
     }
@@ -77,6 +89,8 @@ class HeaderReader {
         Fail("header has a number that is out of range");
       case JsonParseError::Kind::kDepth:
         Fail("header is nested too deeply");
+      case JsonParseError::Kind::kSize:
+        Fail("header " + std::string(error.what()));
       case JsonParseError::Kind::kDuplicateName:
         FailTensor(error.name, "key is there twice");
     }
@@ -114,10 +128,11 @@ class HeaderReader {
     const std::vector<int64_t> offsets = Integers(name, entry, "data_offsets");
     if (offsets.size() != 2) FailTensor(name, "data_offsets are not two integers");
     const Range range{static_cast<uint64_t>(offsets[0]), static_cast<uint64_t>(offsets[1])};
-    if (range.begin > range.end || range.end > data_.size()) {
+    const uint64_t data_bytes = file_.size() - data_begin_;
+    if (range.begin > range.end || range.end > data_bytes) {
       FailTensor(name, "data_offsets [" + std::to_string(range.begin) + ", " +
                            std::to_string(range.end) + "] leave the file's " +
-                           std::to_string(data_.size()) + " data bytes (truncated?)");
+                           std::to_string(data_bytes) + " data bytes (truncated?)");
     }
     return range;
   }
@@ -144,16 +159,15 @@ class HeaderReader {
     }
   }
 
-  const MappedFile& file_;
-  std::span<const std::byte> data_;
+  const RegularFile& file_;
+  uint64_t data_begin_ = 0;
 };
 
 }  // namespace
 
 TensorFile ReadSafetensors(const std::string& path) {
-  MappedFile file = MapTensors(path);
-  std::vector<TensorInfo> tensors = HeaderReader(file).Read();
-  return {std::move(file), std::move(tensors)};
+  const RegularFile file = OpenTensors(path);
+  return {path, file.stamp(), HeaderReader(file).Read()};
 }
 
 }  // namespace mlc_native

@@ -17,7 +17,7 @@ std::string IndexPath(const std::string& folder) {
   std::error_code ignored;
   for (const char* name : kIndexFiles) {
     std::string path = folder + "/" + name;
-    if (std::filesystem::is_regular_file(path, ignored)) return path;
+    if (std::filesystem::exists(path, ignored)) return path;
   }
   throw LoadError(kIndexFiles[0], folder + ": holds no weights (neither " + kIndexFiles[0] +
                                       " nor " + kIndexFiles[1] + ")");
@@ -41,7 +41,7 @@ std::string DTypeName(const ConfigFields& record) {
   record.FailValue("dtype", "one of float32, float16, bfloat16, uint32, int32, uint8, int8");
 }
 
-TensorInfo ReadTensor(const ConfigFields& record, const MappedFile& file) {
+TensorInfo ReadTensor(const ConfigFields& record, const RegularFile& file) {
   TensorInfo tensor;
   tensor.name = record.String("name", "");
   if (tensor.name.empty()) record.FailValue("name", "a string that is not empty");
@@ -51,7 +51,7 @@ TensorInfo ReadTensor(const ConfigFields& record, const MappedFile& file) {
   const auto begin =
       static_cast<uint64_t>(record.Integer("byteOffset", std::nullopt, 0, kMaxBytes));
   const auto bytes = static_cast<uint64_t>(record.Integer("nbytes", std::nullopt, 0, kMaxBytes));
-  const uint64_t size = file.bytes().size();
+  const uint64_t size = file.size();
   if (begin > size || bytes > size - begin) {
     FailTensor(file.path(), tensor.name,
                std::to_string(bytes) + " bytes at " + std::to_string(begin) + " leave the file's " +
@@ -63,7 +63,8 @@ TensorInfo ReadTensor(const ConfigFields& record, const MappedFile& file) {
                "shape " + ShapeString(tensor.shape) + " of " + tensor.dtype_name + " needs " +
                    std::to_string(needed) + " bytes, nbytes is " + std::to_string(bytes));
   }
-  tensor.data = file.bytes().subspan(begin, bytes);
+  tensor.begin = begin;
+  tensor.bytes = bytes;
   return tensor;
 }
 
@@ -73,8 +74,8 @@ TensorFile ReadShard(const std::string& folder, const ConfigFields& shard) {
   if (shard.String("format", "raw-shard") != "raw-shard") {
     shard.FailValue("format", "\"raw-shard\"");
   }
-  MappedFile file = MapTensors(folder + "/" + name);
-  const auto size = static_cast<int64_t>(file.bytes().size());
+  const RegularFile file = OpenTensors(folder + "/" + name);
+  const auto size = static_cast<int64_t>(file.size());
   if (shard.Integer("nbytes", size, 0, kMaxBytes) != size) {
     throw LoadError(
         name, file.path() + ": has " + std::to_string(size) + " bytes, the list of tensors says " +
@@ -84,8 +85,7 @@ TensorFile ReadShard(const std::string& folder, const ConfigFields& shard) {
   for (const ConfigFields& record : shard.Objects("records")) {
     tensors.push_back(ReadTensor(record, file));
   }
-  tensors = InFileOrder(file.path(), std::move(tensors), file.bytes());
-  return {std::move(file), std::move(tensors)};
+  return {file.path(), file.stamp(), InFileOrder(file, std::move(tensors), 0)};
 }
 
 }  // namespace

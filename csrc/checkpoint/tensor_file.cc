@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "support/check.h"
 #include "support/error.h"
 #include "support/git_lfs.h"
 
@@ -57,13 +58,24 @@ std::string ShapeString(std::span<const int64_t> shape) {
   return out + "]";
 }
 
-MappedFile MapTensors(const std::string& path) {
-  MappedFile file(path);
-  const std::span<const std::byte> bytes = file.bytes();
-  if (IsLfsPointer({reinterpret_cast<const char*>(bytes.data()), bytes.size()})) {
-    throw LoadError(path, path + ": " + kIsLfsPointer);
-  }
+RegularFile OpenTensors(const std::string& path) {
+  constexpr uint64_t kPointerBytes = 64;
+  RegularFile file(path);
+  std::string beginning(std::min(file.size(), kPointerBytes), '\0');
+  file.Read(0, std::as_writable_bytes(std::span(beginning)));
+  if (IsLfsPointer(beginning)) throw LoadError(path, path + ": " + kIsLfsPointer);
   return file;
+}
+
+TensorReader::TensorReader(const TensorFile& file, const TensorInfo& tensor)
+    : file_(file.path), tensor_(tensor) {
+  file_.RequireStamp(file.stamp);
+}
+
+void TensorReader::Read(uint64_t offset, std::span<std::byte> out) const {
+  MLC_CHECK(offset <= tensor_.bytes && out.size() <= tensor_.bytes - offset)
+      << tensor_.name << ": " << out.size() << " bytes at " << offset;
+  file_.Read(tensor_.begin + offset, out);
 }
 
 std::optional<uint64_t> TensorBytes(const std::string& path, const TensorInfo& tensor) {
@@ -80,26 +92,26 @@ std::optional<uint64_t> TensorBytes(const std::string& path, const TensorInfo& t
   return bytes;
 }
 
-std::vector<TensorInfo> InFileOrder(const std::string& path, std::vector<TensorInfo> tensors,
-                                    std::span<const std::byte> data) {
+std::vector<TensorInfo> InFileOrder(const RegularFile& file, std::vector<TensorInfo> tensors,
+                                    uint64_t begin) {
+  const std::string& path = file.path();
   // Empty tensors come before the one that starts at the same place.
   std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
-    return std::pair(a.data.data(), a.data.size()) < std::pair(b.data.data(), b.data.size());
+    return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
   });
-  const std::byte* end = data.data();
+  uint64_t end = begin;
   const TensorInfo* last = nullptr;
   for (const TensorInfo& tensor : tensors) {
-    if (last != nullptr && tensor.data.data() < end) {
+    if (last != nullptr && tensor.begin < end) {
       FailTensor(path, tensor.name, "overlaps \"" + last->name + '"');
     }
-    if (tensor.data.data() > end) FailTensor(path, tensor.name, "a hole in the data precedes it");
-    end = tensor.data.data() + tensor.data.size();
+    if (tensor.begin > end) FailTensor(path, tensor.name, "a hole in the data precedes it");
+    end = tensor.end();
     last = &tensor;
   }
-  const auto rest = data.data() + data.size() - end;
-  if (rest != 0) {
-    throw LoadError(
-        path, path + ": a hole at the end: " + std::to_string(rest) + " bytes belong to no tensor");
+  if (end != file.size()) {
+    throw LoadError(path, path + ": a hole at the end: " + std::to_string(file.size() - end) +
+                              " bytes belong to no tensor");
   }
   return tensors;
 }

@@ -1,5 +1,6 @@
-// TensorFile is a mapped file of tensors, which the readers of all container formats return.
-// Immutable; any thread.
+// TensorFile is what a file of tensors says that it holds, which the readers of all container
+// formats return. The file is closed; a tensor's bytes are read when they are needed. Immutable;
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/mapped_file.h"
 #include "mlc_native/detail/dtype.h"
+#include "mlc_native/detail/export.h"
+#include "support/regular_file.h"
 
 namespace mlc_native {
 
@@ -19,27 +21,49 @@ struct TensorInfo {
   std::string dtype_name;      // name in safetensors: "F32", "BF16", "I64", ...
   std::optional<DType> dtype;  // nullopt for types that weights cannot have
   std::vector<int64_t> shape;
-  std::span<const std::byte> data;  // row-major, into the map; may be unaligned
+  uint64_t begin = 0;  // of the data in the file, row-major and in no alignment
+  uint64_t bytes = 0;
+
+  uint64_t end() const { return begin + bytes; }
 };
 
 struct TensorFile {
-  MappedFile file;
+  std::string path;
+  FileStamp stamp;
   std::vector<TensorInfo> tensors;  // in file order
-
-  const std::string& path() const { return file.path(); }
 };
 
-// Maps a file of tensors. Throws LoadError as MappedFile does, and for a git-lfs pointer.
-MappedFile MapTensors(const std::string& path);
+// Reads the data of one tensor. Throws LoadError as RegularFile does, and if the file is no longer
+// the one whose tensors were listed.
+class MLC_NATIVE_PRIVATE_API TensorReader {
+ public:
+  // Opens the file. The tensor must outlive the reader.
+  TensorReader(const TensorFile& file, const TensorInfo& tensor);
+
+  // Fills `out` with the tensor's bytes from `offset` on. Requires: it has that many.
+  void Read(uint64_t offset, std::span<std::byte> out) const;
+  // Checks once more, after the last read.
+  void Finish() const { file_.RequireStamp(file_.stamp()); }
+
+ private:
+  RegularFile file_;
+  const TensorInfo& tensor_;
+};
+
+// At most as many tensors in a checkpoint.
+inline constexpr size_t kMaxTensors = 200'000;
+
+// Opens a file of tensors. Throws LoadError as RegularFile does, and for a git-lfs pointer.
+RegularFile OpenTensors(const std::string& path);
 
 // Returns the size of a tensor in bytes; nullopt for an unknown type. Throws LoadError if the size
 // overflows.
 std::optional<uint64_t> TensorBytes(const std::string& path, const TensorInfo& tensor);
 
 // Returns the tensors in the order of their data. Throws LoadError if they overlap or leave holes
-// in `data`, the part of the file for tensors.
-std::vector<TensorInfo> InFileOrder(const std::string& path, std::vector<TensorInfo> tensors,
-                                    std::span<const std::byte> data);
+// in the file from byte `begin` on.
+std::vector<TensorInfo> InFileOrder(const RegularFile& file, std::vector<TensorInfo> tensors,
+                                    uint64_t begin);
 
 // True if an index may name this file, which must be in the index's own folder.
 bool IsPlainFileName(const std::string& name);

@@ -1,7 +1,7 @@
 #include "models/draft_loader.h"
 
-#include <cstring>
 #include <filesystem>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -38,17 +38,17 @@ std::vector<int32_t> ReadTargetIds(const Checkpoint& checkpoint, const ModelConf
   }
   const TensorInfo& tensor = *entry->tensor;
   if (tensor.dtype_name != "I64" || tensor.shape != std::vector<int64_t>{config.vocab_size}) {
-    FailTensor(entry->file->path(), kOffsets,
+    FailTensor(entry->file->path, kOffsets,
                "is " + tensor.dtype_name + ' ' + ShapeString(tensor.shape) + ", must be I64 [" +
                    std::to_string(config.vocab_size) + "]");
   }
+  std::vector<int64_t> offsets(static_cast<size_t>(config.vocab_size));
+  entry->Open().Read(0, std::as_writable_bytes(std::span(offsets)));
   std::vector<int32_t> ids;
   for (int64_t id = 0; id < config.vocab_size; ++id) {
-    int64_t offset = 0;
-    std::memcpy(&offset, tensor.data.data() + static_cast<size_t>(id) * sizeof(offset),
-                sizeof(offset));
+    const int64_t offset = offsets[static_cast<size_t>(id)];
     if (offset < -id || offset >= num_targets - id) {
-      FailTensor(entry->file->path(), kOffsets,
+      FailTensor(entry->file->path, kOffsets,
                  "maps token " + std::to_string(id) + " by " + std::to_string(offset) +
                      " out of the model's " + std::to_string(num_targets));
     }
@@ -94,7 +94,10 @@ std::unique_ptr<Model> LoadDraftHead(const ModelSource& source, const Model& tar
 }
 
 std::optional<SpeculativeMode> DraftHeadIn(const std::string& folder) {
-  if (!std::filesystem::exists(std::filesystem::path(folder) / "config.json")) return std::nullopt;
+  std::error_code ignored;
+  if (!std::filesystem::exists(std::filesystem::path(folder) / "config.json", ignored)) {
+    return std::nullopt;
+  }
   const Checkpoint checkpoint(folder);
   const WeightSet weights(checkpoint, {});
   const DraftLayout* const layout =

@@ -7,6 +7,7 @@
 #include "models/run_layers.h"
 #include "models/transformer_ops.h"
 #include "support/check.h"
+#include "support/error.h"
 
 namespace mlc_native {
 LogitsView Transformer::Forward(const ForwardBatch& batch) {
@@ -18,6 +19,11 @@ LogitsView Transformer::Forward(const ForwardBatch& batch) {
                      .draft_input_size = config_.draft_input_size()});
   MLC_CHECK(std::ranges::is_sorted(batch.logits_rows, std::ranges::less_equal()))
       << "logits rows are not ascending";
+  if (weights_.memory.lost != nullptr && *weights_.memory.lost) {
+    throw LoadError("weight_cache_dir",
+                    "The file of the weights was cut short by another process before it could be "
+                    "copied; load the model again");
+  }
   PlacePositions(batch);
   ChooseLastRows(batch);
   Ops ops(*this, batch);

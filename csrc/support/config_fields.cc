@@ -2,30 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <utility>
 
 #include "support/check.h"
 #include "support/error.h"
 #include "support/git_lfs.h"
+#include "support/regular_file.h"
 
 namespace mlc_native {
 namespace {
-
-constexpr std::streamoff kMaxTextBytes = int64_t{1} << 30;
-
-std::string ReadText(const std::string& path, const std::string& name) {
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  if (!in) throw LoadError(name, path + ": cannot be opened");
-  const std::streamoff size = in.tellg();  // a directory opens, too, but cannot be read
-  std::string text(size > 0 && size < kMaxTextBytes ? static_cast<size_t>(size) : 0, '\0');
-  in.seekg(0);
-  if (!in.read(text.data(), std::ssize(text)) || std::ssize(text) != size) {
-    throw LoadError(name, path + ": cannot be read");
-  }
-  return text;
-}
 
 // Whether a value is a list of items that are all right.
 template <typename Predicate>
@@ -45,15 +31,19 @@ void Assign(const JsonMember& member, JsonObject* members) {
 
 }  // namespace
 
-ConfigFields ConfigFields::ReadFile(const std::string& path, const JsonParseOptions& options) {
+ConfigFields ConfigFields::ReadFile(const std::string& path, std::string_view skipped_list) {
   const std::string name = path.substr(path.rfind('/') + 1);
-  const std::string text = ReadText(path, name);
+  const std::string text = RegularFile(path, name).ReadAll(kMaxFileBytes);
   Shared value;
   try {
-    value = std::make_shared<const JsonValue>(ParseJson(text, options));
+    value = std::make_shared<const JsonValue>(ParseJson(
+        text,
+        {.max_depth = kMaxFileDepth, .max_values = kMaxFileValues, .skipped_list = skipped_list}));
   } catch (const JsonParseError& error) {
     if (IsLfsPointer(text)) throw LoadError(name, path + ": " + kIsLfsPointer);
-    throw LoadError(name, path + ": is not valid JSON: " + error.what());
+    const bool is_limit =
+        error.kind == JsonParseError::Kind::kDepth || error.kind == JsonParseError::Kind::kSize;
+    throw LoadError(name, path + (is_limit ? ": " : ": is not valid JSON: ") + error.what());
   }
   if (!value->is_object()) throw LoadError(name, path + ": is not a JSON object");
   return ConfigFields(path, ThrowFieldError<LoadError>, std::move(value));

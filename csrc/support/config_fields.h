@@ -19,8 +19,13 @@ class ConfigFields {
   // Throws what a wrong field becomes, as ThrowFieldError<LoadError> does.
   using Thrower = void (*)(const std::string& field, const std::string& message);
 
-  // Errors are LoadErrors that begin with the path. Throws one unless the file holds a JSON object.
-  static ConfigFields ReadFile(const std::string& path, const JsonParseOptions& options = {});
+  // Reads a file of a model folder. Errors are LoadErrors that begin with the path. Throws one
+  // unless the file holds a JSON object within these limits. Members named `skipped_list` that are
+  // lists are left out.
+  static constexpr uint64_t kMaxFileBytes = uint64_t{64} << 20;  // the largest known has 34 MB
+  static constexpr size_t kMaxFileDepth = 128;
+  static constexpr size_t kMaxFileValues = 4'000'000;  // the largest known has 1.9 million
+  static ConfigFields ReadFile(const std::string& path, std::string_view skipped_list = {});
   // `what` names the text in messages ("The engine config"), `field` it in errors about the whole.
   static ConfigFields Parse(std::string_view text, const std::string& what,
                             const std::string& field, Thrower thrower);

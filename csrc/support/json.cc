@@ -77,7 +77,9 @@ class Builder {
   }
 
   bool Scalar(JsonValue::Data value) {
-    if (skipped_depth_ == 0) Place(std::move(value));
+    if (skipped_depth_ > 0) return true;
+    if (!Count()) return false;
+    Place(std::move(value));
     return true;
   }
 
@@ -101,8 +103,15 @@ class Builder {
       return Fail(Kind::kDepth,
                   "is nested more than " + std::to_string(options_.max_depth) + " levels deep");
     }
+    if (!Count()) return false;
     open_.push_back(std::move(container));
     return true;
+  }
+
+  bool Count() {
+    return ++num_values_ <= options_.max_values ||
+           Fail(Kind::kSize, "has more than " + std::to_string(options_.max_values) +
+                                 " values, which is the limit");
   }
 
   bool Close() {
@@ -142,6 +151,7 @@ class Builder {
   const JsonParseOptions& options_;
   std::vector<JsonValue::Data> open_;  // containers that are not complete, outermost first
   JsonValue::Data root_;
+  size_t num_values_ = 0;
   int64_t skipped_depth_ = 0;  // open containers that are left out
   std::optional<JsonParseError> error_;
 };

@@ -27,7 +27,7 @@ class JsonError : public std::runtime_error {
 // A text is no JSON, or breaks one of the JsonParseOptions.
 class JsonParseError : public JsonError {
  public:
-  enum class Kind { kSyntax, kNumberRange, kDepth, kDuplicateName };
+  enum class Kind { kSyntax, kNumberRange, kDepth, kSize, kDuplicateName };
   JsonParseError(Kind kind, const std::string& message) : JsonError(message), kind(kind) {}
 
   Kind kind;
@@ -105,6 +105,7 @@ inline JsonValue::~JsonValue() = default;
 
 struct JsonParseOptions {
   size_t max_depth = 1000;             // of objects and arrays within each other
+  size_t max_values = SIZE_MAX;        // in all, without those that are left out
   bool refuse_duplicates = false;      // of the names of one object
   std::string_view skipped_list = {};  // members of this name that are arrays are left out
 };

@@ -18,6 +18,8 @@ namespace mlc_native {
 namespace {
 
 constexpr int64_t kMaxEncodedId = std::numeric_limits<int32_t>::max();
+constexpr int kMaxSteps = 32;
+constexpr size_t kMaxAddedTokens = size_t{64} << 10;
 constexpr std::string_view kMetaspace = "\xE2\x96\x81";  // U+2581
 
 // A kind of tokenizer that is not supported; what() names it.
@@ -94,6 +96,7 @@ class BpeEncoder::Reader {
   }
 
   void ReadPreTokenizer(const ConfigFields& step) {
+    if (++num_steps_ > kMaxSteps) throw Unsupported("more than 32 pre-tokenizers");
     const std::string type = step.String("type");
     if (type == "Sequence") {
       for (const ConfigFields& inner : step.Objects("pretokenizers")) ReadPreTokenizer(inner);
@@ -183,7 +186,9 @@ class BpeEncoder::Reader {
     }
   }
 
+  // Each is searched for at every place of a text where its first byte is.
   void ReadAddedTokens(const std::vector<ConfigFields>& added_tokens) {
+    if (added_tokens.size() > kMaxAddedTokens) throw Unsupported("more than 65536 added tokens");
     for (const ConfigFields& added : added_tokens) {
       const std::string text = added.String("content");
       const bool strips = added.Bool("lstrip", false) || added.Bool("rstrip", false) ||
@@ -204,6 +209,7 @@ class BpeEncoder::Reader {
   const TokenTable& table_;
   std::shared_ptr<BpeEncoder> encoder_{new BpeEncoder};
   std::unordered_map<std::string, int32_t> token_ids_;  // as the vocabulary spells them
+  int num_steps_ = 0;
   bool byte_level_ = false;
   bool space_is_metaspace_ = false;
 };

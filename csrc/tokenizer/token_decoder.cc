@@ -9,16 +9,23 @@
 namespace mlc_native {
 namespace {
 
+constexpr size_t kStepWork = 32;  // of a step, whatever the token
+
 std::string ReplaceAll(const std::string& text, const std::string& pattern,
                        const std::string& content) {
   std::string result;
+  const auto append = [&](std::string_view part) {
+    if (part.size() > kMaxTokenBytes - result.size()) throw TokenTooLong();
+    result += part;
+  };
   size_t begin = 0;
   for (size_t at; (at = text.find(pattern, begin)) != std::string::npos;
        begin = at + pattern.size()) {
-    result.append(text, begin, at - begin);
-    result.append(content);
+    append(std::string_view(text).substr(begin, at - begin));
+    append(content);
   }
-  return result.append(text, begin);
+  append(std::string_view(text).substr(begin));
+  return result;
 }
 
 std::optional<std::string> DecodeByteLevel(const ByteLevelAlphabet& alphabet,
@@ -43,14 +50,14 @@ std::string DecodeByteFallback(const std::string& token) {
   return std::string(1, static_cast<char>(byte));
 }
 
-std::string DecodeStrip(const decoder_step::Strip& step, std::string token) {
+std::string DecodeStrip(const decoder_step::Strip& step, std::string_view token) {
   for (int64_t i = 0; i < step.start && token.starts_with(step.content); ++i) {
-    token.erase(0, step.content.size());
+    token.remove_prefix(step.content.size());
   }
   for (int64_t i = 0; i < step.stop && token.ends_with(step.content); ++i) {
-    token.erase(token.size() - step.content.size());
+    token.remove_suffix(step.content.size());
   }
-  return token;
+  return std::string(token);
 }
 
 std::string DecodeWordPiece(const decoder_step::WordPiece& step, const std::string& token) {
@@ -99,9 +106,19 @@ ByteLevelAlphabet::ByteLevelAlphabet() {
   }
 }
 
-std::string TokenDecoder::Decode(const std::string& token, bool is_added) const {
+TokenTooLong::TokenTooLong()
+    : std::runtime_error("has a token that decodes to more than " + std::to_string(kMaxTokenBytes) +
+                         " bytes, which is the limit") {}
+
+std::string TokenDecoder::Decode(const std::string& token, bool is_added, size_t* work) const {
+  if (token.size() > kMaxTokenBytes) throw TokenTooLong();
   std::string bytes = token;
-  for (const Step& step : steps) bytes = std::visit(StepRunner{std::move(bytes), is_added}, step);
+  for (const Step& step : steps) {
+    const auto* replace = std::get_if<decoder_step::Replace>(&step);
+    *work += bytes.size() * (replace == nullptr ? 1 : replace->pattern.size());
+    bytes = std::visit(StepRunner{std::move(bytes), is_added}, step);
+    *work += bytes.size() + kStepWork;
+  }
   return bytes;
 }
 

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -28,6 +29,14 @@ class ByteLevelAlphabet {
 
  private:
   std::array<int16_t, 0x144> bytes_;
+};
+
+// The longest known token has 2 KB. A chain of Replace steps can double a token with each step.
+inline constexpr size_t kMaxTokenBytes = size_t{64} << 10;
+
+class TokenTooLong : public std::runtime_error {
+ public:
+  TokenTooLong();
 };
 
 namespace decoder_step {
@@ -59,8 +68,9 @@ struct TokenDecoder {
   bool strip_leading_space = false;
 
   // Returns the bytes of a token. Added tokens are spelled literally, not in the byte-level
-  // alphabet.
-  std::string Decode(const std::string& token, bool is_added) const;
+  // alphabet. Adds to `work` what it took: bytes, of a Replace step times the length of its
+  // pattern. Throws TokenTooLong if a step makes more than kMaxTokenBytes of a token.
+  std::string Decode(const std::string& token, bool is_added, size_t* work) const;
 };
 
 }  // namespace mlc_native

@@ -24,17 +24,18 @@
 namespace mlc_native {
 namespace {
 
-constexpr int64_t kMaxTokenId =
-    1 << 24;                            // far above any vocabulary; bounds what a bad id allocates
+// Far above any vocabulary, a decoder and what it makes of the largest one. They bound the memory
+// and the time that a bad file costs.
+constexpr int64_t kMaxTokenId = 1 << 22;
+constexpr size_t kMaxDecoderSteps = 32;
+constexpr size_t kMaxDecoderWork = size_t{1} << 30;
 constexpr int64_t kMaxStrip = 1 << 24;  // characters at an end of a token
 
 class Reader {
  public:
   // Merges are the larger part of the file and concern encoding only.
   Reader(const std::string& path, const std::vector<std::string>& visible)
-      : path_(path),
-        file_(ConfigFields::ReadFile(path, {.skipped_list = "merges"})),
-        visible_(visible) {}
+      : path_(path), file_(ConfigFields::ReadFile(path, "merges")), visible_(visible) {}
 
   std::shared_ptr<const TokenTable> Read() {
     decoder_ = ReadDecoder();
@@ -83,7 +84,7 @@ class Reader {
       const std::string content = added.String("content");
       SetToken(id, content, true);
       if (added.Bool("special", false)) {
-        is_special_[id] = std::find(visible_.begin(), visible_.end(), content) == visible_.end();
+        is_special_[id] = std::ranges::count(visible_, content) == 0;
         token_bytes_[id] = content;
       }
     }
@@ -98,7 +99,13 @@ class Reader {
       token_bytes_.resize(id + 1);
       is_special_.resize(id + 1);
     }
-    token_bytes_[id] = decoder_.Decode(token, is_added);
+    token_bytes_[id] = decoder_.Decode(token, is_added, &decoder_work_);
+    if (decoder_work_ > kMaxDecoderWork) {
+      Fail(
+          "its decoder takes too long for its vocabulary (more than 2^30 bytes of texts and "
+          "patterns in " +
+          std::to_string(decoder_.steps.size()) + " steps)");
+    }
   }
 
   // ---- decoder ----
@@ -112,6 +119,10 @@ class Reader {
     }
     bool fused = false;
     AddSteps(file_.Object("decoder"), &decoder, &fused);
+    if (decoder.steps.size() > kMaxDecoderSteps) {
+      Fail("its decoder has " + std::to_string(decoder.steps.size()) + " steps, allowed are " +
+           std::to_string(kMaxDecoderSteps));
+    }
     return decoder;
   }
 
@@ -189,6 +200,7 @@ class Reader {
   TokenDecoder decoder_;
   std::vector<std::string> token_bytes_;
   std::vector<bool> is_special_;
+  size_t decoder_work_ = 0;
 };
 
 }  // namespace
@@ -199,6 +211,8 @@ std::shared_ptr<const TokenTable> TokenTable::FromTokenizerJson(
     return Reader(tokenizer_json_path, visible).Read();
   } catch (const LoadError& e) {  // about a field of it
     throw LoadError("tokenizer.json", e.what());
+  } catch (const TokenTooLong& e) {
+    throw LoadError("tokenizer.json", tokenizer_json_path + ": " + e.what());
   } catch (const JsonError& e) {  // an entry of the vocabulary has a wrong type
     throw LoadError("tokenizer.json", tokenizer_json_path + ": " + e.what());
   }

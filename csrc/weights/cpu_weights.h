@@ -2,6 +2,7 @@
 // Immutable after loading; any thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "kernels/kernels.h"
@@ -15,6 +16,8 @@ struct WeightMemory {
   std::byte* data = nullptr;  // aligned to kPackedAlignment
   size_t size = 0;
   bool mapped = false;  // mapped from a file, so it must not be written to
+  // Set when bytes of the map are gone (leased_map.h); null: that cannot happen.
+  const std::atomic<bool>* lost = nullptr;
   std::shared_ptr<const void> owner;
 };
 

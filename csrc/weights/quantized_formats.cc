@@ -1,7 +1,8 @@
 #include "weights/quantized_formats.h"
 
 #include <algorithm>
-#include <cstring>
+#include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -53,12 +54,19 @@ class Parts {
   }
 
   // Returns a tensor of 32-bit integers.
-  const std::byte* Words(const char* suffix, const Shape& shape) {
-    return Take(suffix, {"I32", "U32"}, shape).data.data();
+  const LoadedTensor* Words(const char* suffix, const Shape& shape) {
+    return Hold(Take(suffix, {"I32", "U32"}, shape));
   }
 
-  const TensorInfo& Take(const char* suffix, const std::vector<std::string_view>& dtypes,
-                         const Shape& shape) {
+  // Notes a tensor whose bytes the weight needs when it is packed.
+  const LoadedTensor* Hold(const Checkpoint::Entry& entry) {
+    held_.push_back(std::make_unique<LoadedTensor>(entry));
+    return held_.back().get();
+  }
+
+  // Returns a tensor of the matrix, after checking its type and shape.
+  const Checkpoint::Entry& Take(const char* suffix, const std::vector<std::string_view>& dtypes,
+                                const Shape& shape) {
     const Checkpoint::Entry* entry = checkpoint_.Find(base_ + suffix);
     if (entry == nullptr) {
       throw LoadError(base_ + suffix, "the checkpoint lacks tensor \"" + base_ + suffix +
@@ -73,14 +81,22 @@ class Parts {
       Fail(suffix, "dtype " + tensor.dtype_name + ", must be " + std::string(dtypes[0]));
     }
     taken_.push_back(entry);
-    return tensor;
+    return *entry;
+  }
+
+  // Reads a small tensor of integers, of as many as its shape says.
+  template <typename T>
+  static std::vector<T> ReadAll(const Checkpoint::Entry& entry) {
+    std::vector<T> values(entry.tensor->bytes / sizeof(T));
+    entry.Open().Read(0, std::as_writable_bytes(std::span(values)));
+    return values;
   }
 
   Scales TakeScales(const char* suffix, const Shape& shape, int64_t row_stride,
                     int64_t group_stride) {
-    const TensorInfo& tensor = Take(suffix, {"F16", "BF16", "F32"}, shape);
-    return {.dtype = *tensor.dtype,
-            .data = tensor.data.data(),
+    const Checkpoint::Entry& entry = Take(suffix, {"F16", "BF16", "F32"}, shape);
+    return {.dtype = *entry.tensor->dtype,
+            .tensor = Hold(entry),
             .row_stride = row_stride,
             .group_stride = group_stride};
   }
@@ -92,10 +108,8 @@ class Parts {
   // Groups as listed by a tensor [columns]. In compressed-tensors a -1 means the usual order; GPTQ
   // lists that order explicitly.
   ColumnGroups TakeGroups(const char* suffix, bool may_be_unset) {
-    const TensorInfo& tensor = Take(suffix, {"I32"}, {columns});
     ColumnGroups groups = Groups();
-    groups.of_column.resize(static_cast<size_t>(columns));
-    std::memcpy(groups.of_column.data(), tensor.data.data(), tensor.data.size());
+    groups.of_column = ReadAll<int32_t>(Take(suffix, {"I32"}, {columns}));
     if (may_be_unset && std::ranges::count(groups.of_column, -1) > 0) return Groups();
     for (int32_t group : groups.of_column) {
       if (group < 0 || group >= num_groups) {
@@ -113,19 +127,21 @@ class Parts {
   }
 
   std::unique_ptr<WeightSource> Finish(QuantizedParts parts) {
+    parts.tensors = std::move(held_);
     return std::make_unique<QuantizedWeight>(std::move(taken_), rows, columns, std::move(parts));
   }
 
  private:
   std::string Where(const char* suffix) const {
     const Checkpoint::Entry* entry = checkpoint_.Find(base_ + suffix);
-    const std::string file = entry == nullptr ? "" : entry->file->path() + ": ";
+    const std::string file = entry == nullptr ? "" : entry->file->path + ": ";
     return file + "tensor \"" + base_ + suffix + "\": ";
   }
 
   const Checkpoint& checkpoint_;
   std::string base_;
   std::vector<const Checkpoint::Entry*> taken_;
+  LoadedTensors held_;
 };
 
 ZeroPoints Offset(int offset) {
@@ -139,9 +155,10 @@ ZeroPoints Offset(int offset) {
 std::unique_ptr<WeightSource> OpenMlc(Parts parts) {
   const int bits = parts.quantization.bits;
   const int64_t words = parts.num_groups * (parts.group_size / parts.per_word);
-  const std::byte* integers = parts.Words(".q_weight", {parts.rows, words});
+  const LoadedTensor* integers = parts.Words(".q_weight", {parts.rows, words});
   return parts.Finish(
-      {.integers = {.words = integers, .bits = bits, .row_stride = words, .column_stride = 1},
+      {.tensors = {},
+       .integers = {.words = integers, .bits = bits, .row_stride = words, .column_stride = 1},
        .scales = parts.TakeScales(".q_scale", {parts.rows, parts.num_groups}, parts.num_groups, 1),
        .zeros = Offset((1 << (bits - 1)) - 1),
        .groups = parts.Groups()});
@@ -154,7 +171,7 @@ std::unique_ptr<WeightSource> OpenGptq(Parts parts) {
   const int64_t rows = parts.rows;
   parts.RequireWholeWords(".qweight", parts.columns, "columns");
   parts.RequireWholeWords(".qzeros", rows, "rows");
-  const std::byte* integers = parts.Words(".qweight", {parts.columns / parts.per_word, rows});
+  const LoadedTensor* integers = parts.Words(".qweight", {parts.columns / parts.per_word, rows});
   const int64_t zero_words = rows / parts.per_word;
   ZeroPoints zeros = Offset(parts.quantization.zeros_minus_one ? 1 : 0);
   zeros.packed = {.words = parts.Words(".qzeros", {parts.num_groups, zero_words}),
@@ -163,7 +180,8 @@ std::unique_ptr<WeightSource> OpenGptq(Parts parts) {
                   .row_stride = 1,
                   .column_stride = zero_words};
   return parts.Finish(
-      {.integers = {.words = integers, .bits = bits, .row_stride = 1, .column_stride = rows},
+      {.tensors = {},
+       .integers = {.words = integers, .bits = bits, .row_stride = 1, .column_stride = rows},
        .scales = parts.TakeScales(".scales", {parts.num_groups, rows}, 1, rows),
        .zeros = zeros,
        .groups = parts.Has(".g_idx") ? parts.TakeGroups(".g_idx", /*may_be_unset=*/false)
@@ -185,16 +203,15 @@ std::unique_ptr<WeightSource> OpenAwq(Parts parts) {
   ZeroPoints zeros = Offset(0);
   zeros.packed = integers;
   zeros.packed->words = parts.Words(".qzeros", {parts.num_groups, words});
-  return parts.Finish({.integers = integers,
+  return parts.Finish({.tensors = {},
+                       .integers = integers,
                        .scales = parts.TakeScales(".scales", {parts.num_groups, rows}, 1, rows),
                        .zeros = zeros,
                        .groups = parts.Groups()});
 }
 
 void CheckStoredShape(Parts& parts) {
-  const TensorInfo& tensor = parts.Take(".weight_shape", {"I64"}, {2});
-  int64_t shape[2];
-  std::memcpy(shape, tensor.data.data(), sizeof shape);
+  const Shape shape = Parts::ReadAll<int64_t>(parts.Take(".weight_shape", {"I64"}, {2}));
   if (shape[0] != parts.rows || shape[1] != parts.columns) {
     parts.Fail(".weight_shape", "says " + ShapeString(shape) + ", the configuration asks for " +
                                     ShapeString(Shape{parts.rows, parts.columns}));
@@ -210,7 +227,7 @@ ZeroPoints CompressedZeros(Parts& parts, const Shape& scales) {
   const int64_t per_row = scales.back();
   if (parts.Has(kSuffix) && parts.IsBytes(kSuffix)) {
     ZeroPoints zeros = Offset(half);
-    zeros.bytes = reinterpret_cast<const int8_t*>(parts.Take(kSuffix, {"I8"}, scales).data.data());
+    zeros.bytes = parts.Hold(parts.Take(kSuffix, {"I8"}, scales));
     zeros.row_stride = scales.size() == 1 ? 0 : per_row;
     return zeros;
   }
@@ -230,9 +247,10 @@ std::unique_ptr<WeightSource> OpenCompressedTensors(Parts parts) {
   const int64_t words = CeilDiv(parts.columns, parts.per_word);
   const bool one = parts.quantization.per_tensor;
   const Shape scales = one ? Shape{1} : Shape{parts.rows, parts.num_groups};
-  const std::byte* integers = parts.Words(".weight_packed", {parts.rows, words});
+  const LoadedTensor* integers = parts.Words(".weight_packed", {parts.rows, words});
   return parts.Finish(
-      {.integers = {.words = integers,
+      {.tensors = {},
+       .integers = {.words = integers,
                     .bits = parts.quantization.bits,
                     .row_stride = words,
                     .column_stride = 1},

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "support/check.h"
 #include "support/half.h"
 
 namespace mlc_native {
@@ -22,18 +24,28 @@ int64_t Interleaved(int64_t i) { return i % 2 * 4 + i / 2; }
 
 }  // namespace
 
+void LoadedTensor::Load() {
+  if (bytes_) return;
+  const size_t size = entry_.tensor->bytes;
+  TensorStorage bytes(size, "tensor \"" + entry_.tensor->name + '"');
+  const TensorReader reader = entry_.Open();
+  reader.Read(0, {bytes.data(), size});
+  reader.Finish();
+  bytes_ = std::move(bytes);
+}
+
 void PackedIntegers::UnpackRow(int64_t row, int64_t count, uint8_t* out) const {
   const uint32_t mask = (1u << bits) - 1;
   const int64_t per = per_word();
   if (along_rows) {
     const int64_t place = interleaved ? Interleaved(row % per) : row % per;
-    const std::byte* first = words + row / per * row_stride * 4;
+    const std::byte* first = words->data() + row / per * row_stride * 4;
     for (int64_t i = 0; i < count; ++i) {
       out[i] = static_cast<uint8_t>(LoadWord(first, i * column_stride) >> place * bits & mask);
     }
     return;
   }
-  const std::byte* first = words + row * row_stride * 4;
+  const std::byte* first = words->data() + row * row_stride * 4;
   for (int64_t i = 0; i < count; i += per) {
     const uint32_t word = LoadWord(first, i / per * column_stride);
     for (int64_t j = 0; j < per; ++j) {
@@ -49,13 +61,22 @@ struct QuantizedWeight::Row {
   std::vector<int> zeros;
 };
 
-QuantizedWeight::QuantizedWeight(std::vector<const Checkpoint::Entry*> tensors, int64_t rows,
+QuantizedWeight::QuantizedWeight(std::vector<const Checkpoint::Entry*> stored, int64_t rows,
                                  int64_t columns, QuantizedParts parts)
-    : WeightSource(std::move(tensors)),
-      rows_(rows),
-      columns_(columns),
-      parts_(std::move(parts)),
-      code_form_(FindCodeForm()) {}
+    : WeightSource(std::move(stored)), rows_(rows), columns_(columns), parts_(std::move(parts)) {
+  code_form_ = FindCodeForm();
+}
+
+void QuantizedWeight::Load() {
+  if (is_loaded_) return;
+  for (const auto& tensor : parts_.tensors) tensor->Load();
+  is_loaded_ = true;
+}
+
+void QuantizedWeight::Drop() {
+  for (const auto& tensor : parts_.tensors) tensor->Drop();
+  is_loaded_ = false;
+}
 
 QuantizedWeight::Row QuantizedWeight::MakeRow() const {
   constexpr size_t kMaxPerWord = 32;
@@ -69,22 +90,25 @@ QuantizedWeight::Row QuantizedWeight::MakeRow() const {
 }
 
 void QuantizedWeight::ReadRow(int64_t row, Row& scratch) const {
+  MLC_CHECK(is_loaded_) << "the weight is not loaded";
   parts_.integers.UnpackRow(row, columns_, scratch.integers.data());
   ReadGroups(row, scratch);
 }
 
 void QuantizedWeight::ReadGroups(int64_t row, Row& scratch) const {
-  const auto& [integers, scales, zeros, groups] = parts_;
+  const auto& [tensors, integers, scales, zeros, groups] = parts_;
+  const auto* zero_bytes =
+      zeros.bytes == nullptr ? nullptr : reinterpret_cast<const int8_t*>(zeros.bytes->data());
   if (zeros.packed) zeros.packed->UnpackRow(row, groups.count, scratch.packed_zeros.data());
   for (int64_t g = 0; g < groups.count; ++g) {
     const auto at = static_cast<size_t>(g);
-    scratch.scales[at] =
-        LoadElement(scales.dtype, scales.data, row * scales.row_stride + g * scales.group_stride);
+    scratch.scales[at] = LoadElement(scales.dtype, scales.tensor->data(),
+                                     row * scales.row_stride + g * scales.group_stride);
     int zero = zeros.offset;
     if (zeros.packed) {
       zero = (zero + scratch.packed_zeros[at]) & ((1 << integers.bits) - 1);
-    } else if (zeros.bytes != nullptr) {
-      zero += zeros.bytes[row * zeros.row_stride + g];
+    } else if (zero_bytes != nullptr) {
+      zero += zero_bytes[row * zeros.row_stride + g];
     }
     scratch.zeros[at] = zero;
   }
@@ -127,21 +151,28 @@ bool QuantizedWeight::FitsHalf(int zero, int half) const {
   return zero <= half && LargestInteger() - zero <= half;
 }
 
-std::optional<CodeForm> QuantizedWeight::FindCodeForm() const {
-  const auto& [integers, scales, zeros, groups] = parts_;
+// Reads scales and zero points, and only where rows may differ.
+std::optional<CodeForm> QuantizedWeight::FindCodeForm() {
+  const auto& [tensors, integers, scales, zeros, groups] = parts_;
   if (!groups.of_column.empty()) return std::nullopt;
-  bool fits_4 = true, fits_8 = true;
   const bool alike = scales.dtype == DType::kFloat16 && !zeros.packed && zeros.bytes == nullptr;
+  bool fits_4 = FitsHalf(zeros.offset, 8) || !alike, fits_8 = FitsHalf(zeros.offset, 128) || !alike;
+  if (!alike) {
+    for (const auto& tensor : tensors) {
+      if (tensor.get() != integers.words) tensor->Load();
+    }
+  }
   Row scratch = MakeRow();
-  for (int64_t row = 0; row < (alike ? 1 : rows_); ++row) {
+  for (int64_t row = 0; row < (alike ? 0 : rows_) && fits_8; ++row) {
     ReadGroups(row, scratch);
     for (int zero : scratch.zeros) {
       fits_4 &= FitsHalf(zero, 8);
       fits_8 &= FitsHalf(zero, 128);
     }
     for (float scale : scratch.scales) fits_8 &= IsFloat16(scale);
-    if (!fits_8) return std::nullopt;
   }
+  Drop();
+  if (!fits_8) return std::nullopt;
   return CodeForm{.bits = fits_4 ? 4 : 8, .group = groups.group_size, .num_groups = groups.count};
 }
 
@@ -162,12 +193,6 @@ void QuantizedWeight::ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint1
       }
     }
   }
-}
-
-// Rows of some formats are scattered over the tensors, so nothing is released before the last row.
-void QuantizedWeight::Drop(int64_t /*begin*/, int64_t end) const {
-  if (end < rows_) return;
-  for (const Checkpoint::Entry* part : parts()) part->file->file.Drop(part->tensor->data);
 }
 
 }  // namespace mlc_native

@@ -3,21 +3,41 @@
 //   weight[row, column] = (q[row, column] - zero[row, group]) * scale[row, group]
 //
 // in float32, where the difference is exact and the product is rounded once. Formats differ only in
-// the places of these integers. Views into the checkpoint; immutable; any thread.
+// the places of these integers. Rows may be scattered over the tensors, which are therefore read as
+// a whole.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "weights/tensor_storage.h"
 #include "weights/weight_source.h"
 
 namespace mlc_native {
 
+// The bytes of a stored tensor, in memory from Load to Drop. Owned by a source.
+class LoadedTensor {
+ public:
+  // The entry must outlive it.
+  explicit LoadedTensor(const Checkpoint::Entry& entry) : entry_(entry) {}
+
+  const Checkpoint::Entry& entry() const { return entry_; }
+  void Load();
+  void Drop() { bytes_.reset(); }
+  // Requires: it is loaded.
+  const std::byte* data() const { return bytes_->data(); }
+
+ private:
+  const Checkpoint::Entry& entry_;
+  std::optional<TensorStorage> bytes_;
+};
+
 // Unsigned integers of `bits` bits in little-endian 32-bit words, lowest bits first. A word holds
 // 32 / bits neighbours of one row, or of one column; its remaining bits are unused.
 struct PackedIntegers {
-  const std::byte* words = nullptr;
+  const LoadedTensor* words = nullptr;
   int bits = 4;
   bool along_rows = false;   // a word holds neighbouring rows of one column
   bool interleaved = false;  // of 8 integers the even ones come first, as in AWQ
@@ -32,7 +52,7 @@ struct PackedIntegers {
 
 struct Scales {
   DType dtype = DType::kFloat32;
-  const std::byte* data = nullptr;
+  const LoadedTensor* tensor = nullptr;
   int64_t row_stride = 0;  // elements
   int64_t group_stride = 0;
 };
@@ -40,8 +60,8 @@ struct Scales {
 // packed + offset (modulo 2^bits), or bytes + offset, or offset.
 struct ZeroPoints {
   std::optional<PackedIntegers> packed;  // [rows, groups]
-  const int8_t* bytes = nullptr;
-  int64_t row_stride = 0;  // of bytes
+  const LoadedTensor* bytes = nullptr;   // int8
+  int64_t row_stride = 0;                // of bytes
   int offset = 0;
 };
 
@@ -52,7 +72,10 @@ struct ColumnGroups {
   std::vector<int32_t> of_column;  // empty: by group_size
 };
 
+using LoadedTensors = std::vector<std::unique_ptr<LoadedTensor>>;
+
 struct QuantizedParts {
+  LoadedTensors tensors;  // which the others refer to
   PackedIntegers integers;
   Scales scales;
   ZeroPoints zeros;
@@ -61,14 +84,16 @@ struct QuantizedParts {
 
 class QuantizedWeight : public WeightSource {
  public:
-  QuantizedWeight(std::vector<const Checkpoint::Entry*> tensors, int64_t rows, int64_t columns,
+  // `stored` are all tensors of the weight, also those that the parts do not need any more.
+  QuantizedWeight(std::vector<const Checkpoint::Entry*> stored, int64_t rows, int64_t columns,
                   QuantizedParts parts);
 
+  void Load() override;
+  void Drop() override;
   DType dtype() const override { return parts_.scales.dtype; }
   void Decode(int64_t begin, int64_t end, float* out) const override;
   std::optional<CodeForm> code_form() const override { return code_form_; }
   void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override;
-  void Drop(int64_t begin, int64_t end) const override;
 
  private:
   struct Row;  // scratch of one row
@@ -79,12 +104,13 @@ class QuantizedWeight : public WeightSource {
   int LargestInteger() const { return (1 << parts_.integers.bits) - 1; }
   // True if each q - zero, or each zero - q, is in [-half, half).
   bool FitsHalf(int zero, int half) const;
-  std::optional<CodeForm> FindCodeForm() const;
+  std::optional<CodeForm> FindCodeForm();
 
   int64_t rows_;
   int64_t columns_;
   QuantizedParts parts_;
   std::optional<CodeForm> code_form_;
+  bool is_loaded_ = false;
 };
 
 }  // namespace mlc_native

@@ -1,11 +1,6 @@
 #include "weights/weight_cache.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -13,21 +8,23 @@
 #include <memory>
 #include <sstream>
 #include <utility>
+#include <vector>
 
-#include "checkpoint/mapped_file.h"
 #include "kernels/packed_format.h"
 #include "support/error.h"
+#include "support/hash64.h"
+#include "weights/cache_folder.h"
+#include "weights/leased_map.h"
+#include "weights/tensor_storage.h"
 
 namespace mlc_native {
 namespace {
 
-constexpr char kMagic[] = "mlc_native packed weights\n";
-// The alignment of the data in the file, for huge pages.
-constexpr size_t kDataAlignment = size_t{2} << 20;
-constexpr size_t kWriteBytes = size_t{64} << 20;  // bytes per write
+constexpr char kMagic[] = "mlc_native packed weights 2\n";
+constexpr size_t kBlock = size_t{2} << 20;  // bytes with one checksum; also aligns the data
 
 // FNV-1a. It only names the file: the key itself is compared.
-std::string Hash(const std::string& text) {
+std::string NameOf(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (unsigned char byte : text) hash = (hash ^ byte) * 0x100000001b3u;
   char name[17];
@@ -35,62 +32,41 @@ std::string Hash(const std::string& text) {
   return name;
 }
 
-void Warn(const std::string& path, const std::string& what) {
-  std::fprintf(stderr, "[mlc_native] weight_cache_dir: %s: %s\n", path.c_str(), what.c_str());
+void Report(const std::string& what) {
+  std::fprintf(stderr, "[mlc_native] weight_cache_dir: %s\n", what.c_str());
 }
 
-// A temporary file, which the destructor removes unless it was renamed.
-class TemporaryFile {
- public:
-  // Opens a file in the folder of `path`. ok() reports failures.
-  explicit TemporaryFile(const std::string& path) : name_(path + ".XXXXXX") {
-    fd_ = mkstemp(name_.data());
-    if (fd_ < 0) name_.clear();
-  }
-  ~TemporaryFile() {
-    if (fd_ >= 0) close(fd_);
-    if (!name_.empty()) unlink(name_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
+size_t NumBlocks(size_t bytes) { return (bytes + kBlock - 1) / kBlock; }
 
-  bool ok() const { return fd_ >= 0; }
-  bool WriteAt(size_t offset, const char* data, size_t size) {
-    while (size > 0) {
-      const ssize_t written =
-          pwrite(fd_, data, std::min(size, kWriteBytes), static_cast<off_t>(offset));
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return false;
-      offset += static_cast<size_t>(written);
-      data += written;
-      size -= static_cast<size_t>(written);
-    }
-    return true;
-  }
-  // Written to disk before the rename: after a power cut the file is either complete or missing.
-  bool Publish(const std::string& path) {
-    constexpr mode_t kReadableByAll = 0644;
-    if (fchmod(fd_, kReadableByAll) != 0 || fdatasync(fd_) != 0) return false;
-    if (rename(name_.c_str(), path.c_str()) != 0) return false;
-    name_.clear();
-    return true;
-  }
+template <typename Byte>
+std::span<Byte> BlockOf(std::span<Byte> data, size_t block) {
+  return data.subspan(block * kBlock, std::min(kBlock, data.size() - block * kBlock));
+}
 
- private:
-  std::string name_;
-  int fd_ = -1;
-};
+// The checksum of what precedes the data: the text, and the checksums of all blocks.
+uint64_t SumOfBeginning(const std::string& text, std::span<const uint64_t> sums) {
+  const auto blocks = sums.first(sums.size() - 1);
+  return Hash64(std::as_bytes(blocks), Hash64(std::as_bytes(std::span(text))));
+}
+
+[[noreturn]] void FailDamaged(const std::string& path, const std::string& what) {
+  throw LoadError(path, path + ": " + what + "; the weights are packed anew");
+}
+
+[[noreturn]] void FailBlock(const std::string& path, size_t block) {
+  FailDamaged(path, "is damaged in the 2 MiB at block " + std::to_string(block));
+}
 
 void DescribeFiles(const Checkpoint& checkpoint, std::ostream& out) {
   for (const TensorFile& file : checkpoint.files()) {
     std::ostringstream tensors;
     for (const TensorInfo& tensor : file.tensors) {
       tensors << tensor.name << ' ' << tensor.dtype_name << ' ' << ShapeString(tensor.shape) << ' '
-              << tensor.data.data() - file.file.bytes().data() << '\n';
+              << tensor.begin << '\n';
     }
-    out << "file " << std::filesystem::path(file.path()).filename().string() << " size "
-        << file.file.bytes().size() << " modified " << file.file.modified_ns() << " tensors "
-        << Hash(tensors.str()) << '\n';
+    out << "file " << std::filesystem::path(file.path).filename().string() << " size "
+        << file.stamp.size << " modified " << file.stamp.modified_ns << " tensors "
+        << NameOf(tensors.str()) << '\n';
   }
 }
 
@@ -128,48 +104,99 @@ std::string WeightCacheKey(const Checkpoint& checkpoint,
   return out.str();
 }
 
-WeightCache::WeightCache(const std::string& folder, const std::string& key, size_t bytes)
-    : folder_(folder),
-      path_(folder + "/" + Hash(key) + ".weights"),
-      header_(kMagic + key),
-      bytes_(bytes) {
-  header_.resize((header_.size() / kDataAlignment + 1) * kDataAlignment);
+WeightCache::WeightCache(std::string folder, const std::string& key, size_t bytes, ThreadPool& pool)
+    : folder_(std::move(folder)),
+      name_(NameOf(key) + ".weights"),
+      beginning_(kMagic + key + '\0'),
+      bytes_(bytes),
+      pool_(pool) {
+  const size_t sums = (NumBlocks(bytes_) + 1) * sizeof(uint64_t);
+  data_begin_ = (beginning_.size() + sums + kBlock - 1) / kBlock * kBlock;
 }
 
-std::optional<WeightMemory> WeightCache::Map() const {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path_, ignored)) return std::nullopt;
-  std::shared_ptr<const MappedFile> file;
+std::optional<WeightMemory> WeightCache::Read() const {
   try {
-    file = std::make_shared<const MappedFile>(path_);
+    const CacheFolder folder(folder_);
+    if (!folder.Has(name_)) return std::nullopt;
+    const RegularFile file = folder.Open(name_);
+    const std::vector<uint64_t> sums = ReadSums(file);
+    std::optional<WeightMemory> memory = Map(folder.Open(name_), sums);
+    return memory ? memory : Copy(file, sums);
   } catch (const LoadError& error) {
-    Warn(path_, error.what());
+    Report(error.what());
     return std::nullopt;
   }
-  const std::span<const std::byte> bytes = file->bytes();
-  if (bytes.size() != header_.size() + bytes_ ||
-      std::memcmp(bytes.data(), header_.data(), header_.size()) != 0) {
-    Warn(path_, "is damaged or another file; it is made anew");
-    return std::nullopt;
+}
+
+std::vector<uint64_t> WeightCache::ReadSums(const RegularFile& file) const {
+  std::string text(beginning_.size(), '\0');
+  std::vector<uint64_t> sums(NumBlocks(bytes_) + 1);
+  const bool right_size = file.size() == data_begin_ + bytes_;
+  if (right_size) {
+    file.Read(0, std::as_writable_bytes(std::span(text)));
+    file.Read(text.size(), std::as_writable_bytes(std::span(sums)));
   }
-  file->UseHugePages();
+  if (!right_size || text != beginning_ || sums.back() != SumOfBeginning(text, sums)) {
+    FailDamaged(file.path(), "is damaged or another file");
+  }
+  return sums;
+}
+
+std::optional<WeightMemory> WeightCache::Map(RegularFile file,
+                                             std::span<const uint64_t> sums) const {
+  const std::string path = file.path();
+  const auto report = [path] {
+    Report(path + ": another process opens it for writing, so its content was copied to memory");
+  };
+  const std::shared_ptr<LeasedMap> map = LeasedMap::Make(std::move(file), report);
+  if (map == nullptr || map->bytes().size() != data_begin_ + bytes_) return std::nullopt;
+  const std::span<const std::byte> data = map->bytes().subspan(data_begin_);
+  ForEachBlock([&](size_t block) {
+    if (Hash64(BlockOf(data, block)) != sums[block]) FailBlock(path, block);
+  });
   // PackedLinear has no const form, but kernels never write to weights.
-  return WeightMemory{.data = const_cast<std::byte*>(bytes.data() + header_.size()),
+  return WeightMemory{.data = const_cast<std::byte*>(data.data()),
                       .size = bytes_,
                       .mapped = true,
-                      .owner = file};
+                      .lost = &map->lost(),
+                      .owner = map};
+}
+
+WeightMemory WeightCache::Copy(const RegularFile& file, std::span<const uint64_t> sums) const {
+  auto storage = std::make_shared<TensorStorage>(bytes_, "the model's weights");
+  const std::span<std::byte> data(storage->data(), bytes_);
+  ForEachBlock([&](size_t block) {
+    const std::span<std::byte> bytes = BlockOf(data, block);
+    file.Read(data_begin_ + block * kBlock, bytes);
+    if (Hash64(bytes) != sums[block]) FailBlock(file.path(), block);
+  });
+  return {.data = storage->data(), .size = bytes_, .owner = storage};
 }
 
 bool WeightCache::Write(const WeightMemory& memory) const {
-  std::error_code ignored;  // the next line detects a failure
-  std::filesystem::create_directories(folder_, ignored);
-  TemporaryFile file(path_);
-  const bool written =
-      file.ok() && file.WriteAt(0, header_.data(), header_.size()) &&
-      file.WriteAt(header_.size(), reinterpret_cast<const char*>(memory.data), memory.size) &&
-      file.Publish(path_);
-  if (!written) Warn(path_, std::string("cannot be written: ") + std::strerror(errno));
-  return written;
+  const std::span<const std::byte> data(memory.data, bytes_);
+  std::vector<uint64_t> sums(NumBlocks(bytes_) + 1);
+  ForEachBlock([&](size_t block) { sums[block] = Hash64(BlockOf(data, block)); });
+  sums.back() = SumOfBeginning(beginning_, sums);
+  try {
+    CacheFolder(folder_).Write(name_, data_begin_ + bytes_, [&](const CacheFolder::PutFn& put) {
+      put(0, std::as_bytes(std::span(beginning_)));
+      put(beginning_.size(), std::as_bytes(std::span(sums)));
+      put(data_begin_, data);
+    });
+    return true;
+  } catch (const LoadError& error) {
+    Report(error.what());
+    return false;
+  }
+}
+
+// On all threads; rethrows what the calls throw.
+template <typename Fn>
+void WeightCache::ForEachBlock(const Fn& fn) const {
+  pool_.ParallelFor(static_cast<int64_t>(NumBlocks(bytes_)), [&](int64_t begin, int64_t end, int) {
+    for (int64_t block = begin; block < end; ++block) fn(static_cast<size_t>(block));
+  });
 }
 
 }  // namespace mlc_native

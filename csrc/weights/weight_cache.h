@@ -1,20 +1,30 @@
 // WeightCache keeps packed weights on disk. The first start writes them and later starts map them;
 // processes that serve the same model share the memory.
 //
-// A file holds a key and the memory of a WeightLayout. Its name is the hash of the key, which lists
-// everything that determines the content: the files of the checkpoint, how they are read, and the
-// layout. A file whose beginning or length does not match its key counts as missing. Files are
-// written under a temporary name and then renamed, so any number of processes may read and write a
-// folder. A failure never fails a load; it is reported on stderr. Immutable; any thread.
+// A file holds a key, checksums and the memory of a WeightLayout. Its name is the hash of the key,
+// which lists everything that determines the content: the files of the checkpoint, how they are
+// read, and the layout. Read compares the key and the checksum of every block of 2 MiB, on all
+// threads, so no weight is used before it was checked. A file with any damage counts as missing as
+// a whole, and the next Write replaces it: damage is rare, comes seldom alone, and packing again
+// checks everything. From then on nothing changes the weights of this process (leased_map.h); where
+// a file cannot be mapped so, it is copied to memory. Folder and file must be trustworthy
+// (cache_folder.h). A failure never fails a load; it is reported on stderr.
+//
+// The beginning of a file is the key's text and a zero byte, one checksum (Hash64) per block, and
+// the checksum of all that. The data begins at a multiple of 2 MiB. Immutable; one call at a time,
+// since the pool runs one loop at a time.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/quantization.h"
+#include "support/thread_pool.h"
 #include "weights/cpu_weights.h"
 #include "weights/weight_layout.h"
 
@@ -27,20 +37,28 @@ std::string WeightCacheKey(const Checkpoint& checkpoint,
 
 class WeightCache {
  public:
-  // Creates the folder when it is needed. `bytes` is the size of the layout.
-  WeightCache(const std::string& folder, const std::string& key, size_t bytes);
+  // Creates the folder when it is needed. `bytes` is the size of the layout. The pool must outlive
+  // it.
+  WeightCache(std::string folder, const std::string& key, size_t bytes, ThreadPool& pool);
 
-  const std::string& path() const { return path_; }
   // Returns read-only memory, or nullopt if there is no valid file.
-  std::optional<WeightMemory> Map() const;
+  std::optional<WeightMemory> Read() const;
   // Returns false if it could not be written.
   bool Write(const WeightMemory& memory) const;
 
  private:
+  std::vector<uint64_t> ReadSums(const RegularFile& file) const;
+  std::optional<WeightMemory> Map(RegularFile file, std::span<const uint64_t> sums) const;
+  WeightMemory Copy(const RegularFile& file, std::span<const uint64_t> sums) const;
+  template <typename Fn>
+  void ForEachBlock(const Fn& fn) const;
+
   std::string folder_;
-  std::string path_;
-  std::string header_;  // the beginning of the file
+  std::string name_;
+  std::string beginning_;  // of the file, without the checksums
   size_t bytes_;
+  size_t data_begin_ = 0;
+  ThreadPool& pool_;
 };
 
 }  // namespace mlc_native

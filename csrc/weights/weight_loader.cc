@@ -19,20 +19,21 @@ WeightMemory Pack(const WeightLayout& layout, const WeightLoadOptions& options) 
     packer.Fill({parameter, 0, layout.plan().map.parameters[parameter].rows},
                 layout.Data(parameter, storage->data()));
   }
-  return {.data = storage->data(), .size = layout.bytes(), .mapped = false, .owner = storage};
+  return {.data = storage->data(), .size = layout.bytes(), .owner = storage};
 }
 
 // The process that packs also uses the file afterwards, whose memory other processes share.
 template <typename PackFn>
-WeightMemory MapOrPack(const WeightCache& cache, const PackFn& pack, const LoadProgress& progress) {
-  if (std::optional<WeightMemory> mapped = cache.Map()) {
-    const auto bytes = static_cast<int64_t>(mapped->size);
+WeightMemory ReadOrPack(const WeightCache& cache, const PackFn& pack,
+                        const LoadProgress& progress) {
+  if (std::optional<WeightMemory> kept = cache.Read()) {
+    const auto bytes = static_cast<int64_t>(kept->size);
     if (progress) progress(bytes, bytes);
-    return *mapped;
+    return *kept;
   }
   WeightMemory packed = pack();
   if (!cache.Write(packed)) return packed;
-  return cache.Map().value_or(packed);
+  return cache.Read().value_or(packed);
 }
 
 CpuDecoderWeights View(const WeightLayout& layout, const PanelForm& form, WeightMemory memory) {
@@ -68,8 +69,9 @@ CpuDecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& check
   const auto pack = [&] { return Pack(layout, options); };
   if (options.cache_dir.empty()) return View(layout, form, pack());
   const WeightCache cache(options.cache_dir,
-                          WeightCacheKey(checkpoint, config.quantization, layout), layout.bytes());
-  return View(layout, form, MapOrPack(cache, pack, options.progress));
+                          WeightCacheKey(checkpoint, config.quantization, layout), layout.bytes(),
+                          *options.cpu.pool);
+  return View(layout, form, ReadOrPack(cache, pack, options.progress));
 }
 
 }  // namespace mlc_native

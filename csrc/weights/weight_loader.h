@@ -1,5 +1,6 @@
 // Loads CpuDecoderWeights from a checkpoint: plans them (weight_plan.h), and packs
-// (weight_packer.h) or maps them (weight_cache.h). Runs on the loading thread and its pool.
+// (weight_packer.h) or takes them from a cache (weight_cache.h). Runs on the loading thread and its
+// pool.
 #pragma once
 
 #include <string>

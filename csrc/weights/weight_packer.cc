@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "support/check.h"
 #include "support/half.h"
@@ -10,26 +11,21 @@
 namespace mlc_native {
 namespace {
 
-constexpr int64_t kBlockBytes = 8 << 20;  // bytes of the checkpoint per block
+constexpr int64_t kBlockBytes = 8 << 20;     // bytes of the checkpoint per block
+constexpr int64_t kReadElements = 32 << 10;  // read at a time, so that they stay in the L2 cache
 
-// Returns the rows of a source in the form that the kernels read: those of the file, or in
-// `scratch`.
+// Returns rows of a source, which are in `scratch`, in the form that the kernels read.
 kernels::PackSource ReadRows(const WeightSource& source, int64_t begin, int64_t end,
                              int64_t columns, std::vector<std::byte>& scratch) {
-  const std::byte* stored = source.StoredRows(begin);
-  const DType dtype = stored != nullptr ? source.dtype() : DType::kFloat32;
-  const size_t bytes = static_cast<size_t>((end - begin) * columns) * DTypeSize(dtype);
-  const std::byte* data = stored;
-  if (stored == nullptr) {
-    scratch.resize(bytes);
+  const bool stored = source.is_stored_as_floats();
+  const DType dtype = stored ? source.dtype() : DType::kFloat32;
+  scratch.resize(static_cast<size_t>((end - begin) * columns) * DTypeSize(dtype));
+  if (stored) {
+    source.ReadRows(begin, end, scratch);
+  } else {
     source.Decode(begin, end, reinterpret_cast<float*>(scratch.data()));
-    data = scratch.data();
-  } else if (reinterpret_cast<uintptr_t>(stored) % DTypeSize(dtype) != 0) {
-    // Data in a file may be unaligned, but the kernels read whole elements.
-    scratch.assign(stored, stored + bytes);
-    data = scratch.data();
   }
-  return {.dtype = dtype, .data = data, .ld = columns, .rows = end - begin};
+  return {.dtype = dtype, .data = scratch.data(), .ld = columns, .rows = end - begin};
 }
 
 // To `type` with the precision of `dtype`, times `scale`.
@@ -68,7 +64,8 @@ std::vector<size_t> WeightPacker::FileOrder() const {
   std::vector<size_t> order(slots_.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::sort(order, {}, [&](size_t parameter) {
-    return plan_.sources[slots_[parameter].front()]->parts().front()->tensor->data.data();
+    const Checkpoint::Entry& part = *plan_.sources[slots_[parameter].front()]->parts().front();
+    return std::pair(part.file, part.tensor->begin);
   });
   return order;
 }
@@ -99,6 +96,7 @@ void WeightPacker::FillSlot(const Task& task, int64_t first_row, int64_t last_ro
   const auto bytes_before = [&](int64_t row) { return task.source.stored_bytes() * row / rows; };
   const int64_t row_bytes = std::max<int64_t>(bytes_before(1), 1);
   const int64_t step = std::max<int64_t>(kBlockBytes / row_bytes / width, 1) * width;
+  task.source.Load();
   for (int64_t begin = first_row; begin < last_row; begin += step) {
     const int64_t end = std::min(last_row, begin + step);
     const int64_t first = (task.row_offset + begin) / width;
@@ -107,10 +105,10 @@ void WeightPacker::FillSlot(const Task& task, int64_t first_row, int64_t last_ro
       FillRows(task, std::max((first + from) * width - task.row_offset, begin),
                std::min((first + to) * width - task.row_offset, end));
     });
-    task.source.Drop(begin, end);
     done_ += bytes_before(end) - bytes_before(begin);
     if (progress_) progress_(done_, total_);
   }
+  if (last_row == rows) task.source.Drop();
 }
 
 void WeightPacker::FillRows(const Task& task, int64_t begin, int64_t end) const {
@@ -143,7 +141,8 @@ void WeightPacker::PackCodes(const Task& task, int64_t begin, int64_t end) const
 }
 
 void WeightPacker::PackFloats(const Task& task, int64_t begin, int64_t end) const {
-  const int64_t step = form_.panel_width();
+  const int64_t width = form_.panel_width();
+  const int64_t step = std::max<int64_t>(kReadElements / (task.matrix.k * width), 1) * width;
   std::vector<std::byte> scratch;
   for (int64_t row = begin; row < end; row += step) {
     Place(task, task.row_offset + row,

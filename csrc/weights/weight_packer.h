@@ -1,8 +1,8 @@
 // WeightPacker packs the parameters of a plan into memory, in the layout of a form.
 //
-// Tensors are packed directly from the file map, one block at a time, and the pages of the map are
-// released behind it, so the peak is the packed memory plus one panel per thread. Runs on the
-// loading thread and its pool.
+// Each thread reads a few rows of a tensor at a time and packs them, so the peak is the packed
+// memory plus a few rows per thread, and with quantized checkpoints the matrix that is packed. Runs
+// on the loading thread and its pool.
 #pragma once
 
 #include <vector>
@@ -40,7 +40,7 @@ class MLC_NATIVE_PRIVATE_API WeightPacker {
   // begin.
   struct Task {
     const WeightSlot& slot;
-    const WeightSource& source;
+    WeightSource& source;
     ParameterForm form;
     float scale;          // of a vector
     PackedMatrix matrix;  // also of tables and vectors; they have no format

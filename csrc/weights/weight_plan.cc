@@ -1,7 +1,6 @@
 #include "weights/weight_plan.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <span>
 #include <string>
@@ -16,22 +15,23 @@ namespace {
 
 using kernels::WeightFormat;
 
-constexpr size_t kComparedBytes = 8 << 20;  // mapped at a time
+constexpr uint64_t kComparedBytes = 1 << 20;  // in memory at a time
 constexpr size_t kMaxNamesInError = 8;
 
 // Buffers of old checkpoints that are not needed.
 bool IsDerivedBuffer(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
 
 bool SameBytes(const Checkpoint::Entry& a, const Checkpoint::Entry& b) {
-  const auto x = a.tensor->data;
-  const auto y = b.tensor->data;
-  if (x.size() != y.size() || a.tensor->dtype_name != b.tensor->dtype_name) return false;
-  for (size_t at = 0; at < x.size(); at += kComparedBytes) {
-    const size_t bytes = std::min(kComparedBytes, x.size() - at);
-    const bool same = std::memcmp(x.data() + at, y.data() + at, bytes) == 0;
-    a.file->file.Drop(x.subspan(at, bytes));
-    b.file->file.Drop(y.subspan(at, bytes));
-    if (!same) return false;
+  const uint64_t bytes = a.tensor->bytes;
+  if (bytes != b.tensor->bytes || a.tensor->dtype_name != b.tensor->dtype_name) return false;
+  const TensorReader reader_a = a.Open(), reader_b = b.Open();
+  std::vector<std::byte> part_a, part_b;
+  for (uint64_t at = 0; at < bytes; at += kComparedBytes) {
+    part_a.resize(std::min(kComparedBytes, bytes - at));
+    part_b.resize(part_a.size());
+    reader_a.Read(at, part_a);
+    reader_b.Read(at, part_b);
+    if (part_a != part_b) return false;
   }
   return true;
 }

@@ -1,9 +1,11 @@
 #include "weights/weight_set.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "support/check.h"
 #include "support/error.h"
 #include "support/half.h"
 #include "weights/quantized_formats.h"
@@ -20,29 +22,46 @@ class PlainWeight : public WeightSource {
         columns_(entry.tensor->shape.size() > 1 ? entry.tensor->shape[1] : 1) {}
 
   DType dtype() const override { return *entry_.tensor->dtype; }
-  const std::byte* StoredRows(int64_t row) const override {
-    return entry_.tensor->data.data() + row * row_bytes();
+  void Load() override {
+    if (!reader_) reader_.emplace(entry_.Open());
+  }
+  void Drop() override {
+    if (reader_) reader_->Finish();
+    reader_.reset();
+  }
+  bool is_stored_as_floats() const override { return true; }
+  void ReadRows(int64_t begin, int64_t /*end*/, std::span<std::byte> out) const override {
+    MLC_CHECK(reader_.has_value()) << entry_.tensor->name << " is not loaded";
+    reader_->Read(static_cast<uint64_t>(begin * columns_) * DTypeSize(dtype()), out);
   }
   void Decode(int64_t begin, int64_t end, float* out) const override {
-    for (int64_t i = begin * columns_; i < end * columns_; ++i) {
-      *out++ = LoadElement(dtype(), entry_.tensor->data.data(), i);
-    }
-  }
-  void Drop(int64_t begin, int64_t end) const override {
-    const auto bytes = static_cast<size_t>((end - begin) * row_bytes());
-    entry_.file->file.Drop({StoredRows(begin), bytes});
+    const int64_t count = (end - begin) * columns_;
+    std::vector<std::byte> rows(static_cast<size_t>(count) * DTypeSize(dtype()));
+    ReadRows(begin, end, rows);
+    for (int64_t i = 0; i < count; ++i) out[i] = LoadElement(dtype(), rows.data(), i);
   }
 
  private:
-  int64_t row_bytes() const { return columns_ * static_cast<int64_t>(DTypeSize(dtype())); }
-
   const Checkpoint::Entry& entry_;
   int64_t columns_;
+  std::optional<TensorReader> reader_;
 };
+
+bool HoldsZeros(const Checkpoint::Entry& entry) {
+  constexpr uint64_t kPart = 1 << 20;
+  const TensorReader reader = entry.Open();
+  std::vector<std::byte> part;
+  for (uint64_t at = 0; at < entry.tensor->bytes; at += part.size()) {
+    part.resize(std::min(kPart, entry.tensor->bytes - at));
+    reader.Read(at, part);
+    if (!std::ranges::all_of(part, [](std::byte b) { return b == std::byte{0}; })) return false;
+  }
+  return true;
+}
 
 void CheckPlain(const Checkpoint::Entry& entry, std::span<const int64_t> shape) {
   const TensorInfo& tensor = *entry.tensor;
-  const std::string where = entry.file->path() + ": tensor \"" + tensor.name + "\": ";
+  const std::string where = entry.file->path + ": tensor \"" + tensor.name + "\": ";
   if (!std::ranges::equal(tensor.shape, shape)) {
     throw LoadError(tensor.name, where + "shape " + ShapeString(tensor.shape) +
                                      ", the configuration asks for " + ShapeString(shape));
@@ -71,8 +90,7 @@ bool WeightSet::IsEmptyBias(const Checkpoint::Entry& entry) const {
   const std::string& name = entry.tensor->name;
   if (!name.ends_with(kBias)) return false;
   const std::string base = name.substr(0, name.size() - kBias.size());
-  return !QuantizedBase(base + ".weight").empty() &&
-         std::ranges::all_of(entry.tensor->data, [](std::byte b) { return b == std::byte{0}; });
+  return !QuantizedBase(base + ".weight").empty() && HoldsZeros(entry);
 }
 
 std::unique_ptr<WeightSource> WeightSet::Open(const std::string& name,

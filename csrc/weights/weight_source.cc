@@ -13,8 +13,12 @@ bool CodeForm::HeldBy(kernels::WeightFormat format) const {
 
 int64_t WeightSource::stored_bytes() const {
   size_t bytes = 0;
-  for (const Checkpoint::Entry* part : parts_) bytes += part->tensor->data.size();
+  for (const Checkpoint::Entry* part : parts_) bytes += part->tensor->bytes;
   return static_cast<int64_t>(bytes);
+}
+
+void WeightSource::ReadRows(int64_t, int64_t, std::span<std::byte>) const {
+  MLC_CHECK(false) << "a weight of integers has no rows of floats";
 }
 
 void WeightSource::ReadCodes(int64_t, int64_t, int8_t*, uint16_t*) const {

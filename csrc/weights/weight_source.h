@@ -1,7 +1,8 @@
 // WeightSource is a weight of a checkpoint as rows of floats, or as the integers that are stored.
 // The loader packs it.
 //
-// It is a matrix [rows, columns] or a vector [rows] (columns = 1). Immutable; thread-safe.
+// It is a matrix [rows, columns] or a vector [rows] (columns = 1). Owned by a plan; its rows are
+// read by the threads of the pool.
 #pragma once
 
 #include <cstdint>
@@ -36,9 +37,15 @@ class WeightSource {
 
   // The precision of the values: the type of the stored weight, or of its scales.
   virtual DType dtype() const = 0;
-  // Returns the rows from `row` on as stored in the file: dtype(), row-major, possibly unaligned.
-  // Null if they are not stored as floats; use Decode then.
-  virtual const std::byte* StoredRows(int64_t /*row*/) const { return nullptr; }
+  // Between Load and Drop the rows can be read, by many threads. The loading thread calls both;
+  // Load has no effect on a source that is loaded. Drop throws LoadError if a file has changed.
+  virtual void Load() = 0;
+  virtual void Drop() = 0;
+
+  // Whether the rows are stored as floats, so that ReadRows can read them.
+  virtual bool is_stored_as_floats() const { return false; }
+  // out = rows [begin, end), row-major in dtype().
+  virtual void ReadRows(int64_t begin, int64_t end, std::span<std::byte> out) const;
   // out[(end - begin) * columns] = rows [begin, end).
   virtual void Decode(int64_t begin, int64_t end, float* out) const = 0;
 
@@ -47,9 +54,6 @@ class WeightSource {
   // Fills codes[(end - begin) * columns] and scales[(end - begin) * num_groups] (float16 bits).
   // Requires: there is a code_form.
   virtual void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const;
-
-  // Releases the memory of the map behind rows [begin, end), which are no longer needed.
-  virtual void Drop(int64_t begin, int64_t end) const = 0;
 
   // Returns the stored tensors of the weight.
   const std::vector<const Checkpoint::Entry*>& parts() const { return parts_; }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mlc_native.errors import load_error
 from mlc_native.protocol.conversation_protocol import Conversation
-from mlc_native.support.git_lfs import refuse_lfs_pointer
+from mlc_native.support.json_file import read_json_object
 
 MLC_CHAT_CONFIG = "mlc-chat-config.json"
 HF_CONFIG = "config.json"
@@ -49,18 +48,12 @@ class MLCChatConfig(BaseModel):
     def from_folder(cls, folder: Path) -> MLCChatConfig:
         """Reads the description. Raises LoadError, which names a missing or damaged file."""
         for name in (HF_CONFIG, MLC_CHAT_CONFIG):
-            if (folder / name).is_file():
+            if (folder / name).exists():
                 break
         else:
             raise load_error(HF_CONFIG, f"{folder} is not a model folder: it has no {HF_CONFIG}")
         path = folder / name
-        try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-        except (ValueError, OSError) as error:
-            refuse_lfs_pointer(path)
-            raise load_error(str(path), f"{path} is damaged: {error}") from error
-        if not isinstance(fields, dict):
-            raise load_error(str(path), f"{path} is damaged: it must hold a JSON object")
+        fields = read_json_object(path)
         known = {key: value for key, value in fields.items() if key in cls.model_fields}
         # A Hugging Face config of a larger model has the sizes of its text model one level down.
         text = fields.get("text_config")

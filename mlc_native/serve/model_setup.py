@@ -33,6 +33,7 @@ from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.git_lfs import refuse_lfs_pointer
 from mlc_native.support.json_file import read_text
 from mlc_native.support.model_source import resolve_model
+from mlc_native.support.regular_file import MAX_TEMPLATE_BYTES
 from mlc_native.tokenizers import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ def load_tokenizer(
     stop strings of a ``conv_template`` end answers in either case. ``chat_template`` is the setting
     of this name.
     """
-    if not (folder / "tokenizer.json").is_file():
+    if not (folder / "tokenizer.json").exists():
         _refuse_sentencepiece(folder)
         return None, None
     tokenizer = Tokenizer(folder)
@@ -159,7 +160,7 @@ def _template_source(setting: str) -> str:
             '"chat_template" must be a Jinja template or the path of a file with one, got '
             f"{shown(setting)}, which is neither",
         )
-    return read_text(path)
+    return read_text(path, MAX_TEMPLATE_BYTES)
 
 
 def _refuse_sentencepiece(folder: Path) -> None:

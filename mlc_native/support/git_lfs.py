@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlc_native.errors import load_error
+from mlc_native.errors import LoadError, load_error
+from mlc_native.support.regular_file import open_regular
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
 
@@ -12,9 +13,9 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 def refuse_lfs_pointer(path: Path) -> None:
     """Raises LoadError if the file is a git-lfs pointer. A file that cannot be read is not one."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             is_pointer = file.read(len(_POINTER)) == _POINTER
-    except OSError:
+    except LoadError:
         return
     if is_pointer:
         raise load_error(

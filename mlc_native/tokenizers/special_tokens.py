@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tokenizers
 
-from mlc_native.support.json_file import read_json_object, token_text
+from mlc_native.support.json_file import read_optional_json_object, token_text
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def read_special_tokens(tokenizer: tokenizers.Tokenizer, folder: Path) -> Specia
     adds it to what the post-processor adds, False removes it. Raises LoadError for a damaged file.
     """
     special = _added_by_post_processor(tokenizer)
-    config = read_json_object(folder / "tokenizer_config.json")
+    config = read_optional_json_object(folder / "tokenizer_config.json")
     bos = token_text(config, "bos_token")
     bos_id = None if bos is None else tokenizer.token_to_id(bos)
     if bos_id is None:

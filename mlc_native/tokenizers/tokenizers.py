@@ -14,6 +14,8 @@ import tokenizers
 from mlc_native import _core
 from mlc_native.errors import LoadError, invalid_request, load_error, shown
 from mlc_native.support.git_lfs import refuse_lfs_pointer
+from mlc_native.support.json_file import read_json_object
+from mlc_native.support.regular_file import MAX_JSON_BYTES, read_bytes
 from mlc_native.tokenizers.special_tokens import read_special_tokens
 from mlc_native.tokenizers.text_bound import TextBound
 
@@ -62,7 +64,8 @@ class Tokenizer:
     def __init__(self, tokenizer_path: str | Path) -> None:
         self.path = _tokenizer_json(Path(tokenizer_path))
         try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(self.path))
+            content = read_bytes(self.path, MAX_JSON_BYTES)
+            self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
             # A tokenizer.json may ask for truncation and padding; prompts are neither cut nor
             # padded.
             self._tokenizer.no_truncation()
@@ -138,16 +141,13 @@ class Tokenizer:
     @cached_property
     def text_bound(self) -> TextBound:
         """How few tokens a text can have."""
-        return TextBound(json.loads(self.path.read_text(encoding="utf-8")), self.token_table)
+        return TextBound(read_json_object(self.path), self.token_table)
 
     @staticmethod
     def detect_tokenizer_info(tokenizer_path: str | Path) -> TokenizerInfo:
         """Returns how the vocabulary in ``tokenizer.json`` relates to bytes."""
         path = _tokenizer_json(Path(tokenizer_path))
-        try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise load_error(str(path), f"{path} is damaged: {error}") from error
+        fields = read_json_object(path)
         info = TokenizerInfo()
         for decoder in _components(fields.get("decoder"), "decoders"):
             if decoder.get("type") == "ByteLevel":
@@ -165,7 +165,7 @@ def _tokenizer_json(path: Path) -> Path:
     """Returns the path of tokenizer.json in a folder, or of the file itself."""
     if path.is_dir():
         path = path / "tokenizer.json"
-    if not path.is_file():
+    if not path.exists():
         raise load_error(str(path), f"there is no tokenizer: {path} is missing")
     return path
 

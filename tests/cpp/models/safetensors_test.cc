@@ -2,12 +2,15 @@
 // that are wrong anywhere.
 #include "checkpoint/safetensors.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "support/error.h"
 #include "testing/tiny_checkpoint.h"
@@ -15,6 +18,7 @@
 namespace mlc_native {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::TempFolder;
 
 std::string ReadAll(const std::string& path) {
@@ -23,10 +27,16 @@ std::string ReadAll(const std::string& path) {
   return content.str();
 }
 
+std::vector<std::byte> DataOf(const TensorFile& file, const TensorInfo& tensor) {
+  std::vector<std::byte> data(tensor.bytes);
+  TensorReader(file, tensor).Read(0, data);
+  return data;
+}
+
 uint64_t SumOfBytes(const TensorFile& file) {
   uint64_t sum = 0;
   for (const TensorInfo& tensor : file.tensors) {
-    for (std::byte b : tensor.data) sum += std::to_integer<uint64_t>(b);
+    for (std::byte b : DataOf(file, tensor)) sum += std::to_integer<uint64_t>(b);
   }
   return sum;
 }
@@ -48,23 +58,70 @@ TEST(Safetensors, ReadsNamesShapesTypesAndData) {
   EXPECT_EQ(a.name, "a");
   EXPECT_EQ(a.dtype, DType::kBFloat16);
   EXPECT_TRUE(a.shape.empty());
-  EXPECT_EQ(a.data[1], std::byte{'1'});
+  EXPECT_EQ(DataOf(file, a).at(1), std::byte{'1'});
   EXPECT_EQ(file.tensors[1].name, "empty");
   EXPECT_EQ(file.tensors[1].dtype, std::nullopt);
-  EXPECT_TRUE(file.tensors[1].data.empty());
+  EXPECT_EQ(file.tensors[1].bytes, 0u);
   const TensorInfo& b = file.tensors[2];
   EXPECT_EQ(b.shape, (std::vector<int64_t>{1, 2}));
-  EXPECT_EQ(b.data[0], std::byte{'2'});
-  EXPECT_EQ(b.data.size(), 8u);
+  EXPECT_EQ(DataOf(file, b).at(0), std::byte{'2'});
+  EXPECT_EQ(b.bytes, 8u);
 }
 
-TEST(Safetensors, DroppedPagesKeepTheirValue) {
+// The message of the LoadError that an action throws.
+template <typename Action>
+std::string LoadErrorOf(Action action) {
+  try {
+    action();
+  } catch (const LoadError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+TEST(Safetensors, AFileThatIsCutShortOrReplacedIsAnError) {
   TempFolder folder;
   WriteTinyCheckpoint(folder, testing::TinyConfig("LlamaForCausalLM"));
-  const TensorFile file = ReadSafetensors(folder.file("model.safetensors"));
-  const uint64_t before = SumOfBytes(file);
-  for (const TensorInfo& tensor : file.tensors) file.file.Drop(tensor.data);
-  EXPECT_EQ(SumOfBytes(file), before);
+  const std::string path = folder.file("model.safetensors");
+  const TensorFile file = ReadSafetensors(path);
+  const TensorInfo& last = file.tensors.back();
+  std::vector<std::byte> data(last.bytes);
+
+  const TensorReader open(file, last);
+  std::filesystem::resize_file(path, last.end() - 1);
+  EXPECT_THAT(LoadErrorOf([&] { open.Read(0, data); }), HasSubstr("was cut short"));
+  EXPECT_THAT(LoadErrorOf([&] { open.Finish(); }), HasSubstr("was changed while it was loaded"));
+  EXPECT_THAT(LoadErrorOf([&] { TensorReader(file, last); }), HasSubstr(path + ": was changed"));
+  std::filesystem::remove(path);
+  EXPECT_THAT(LoadErrorOf([&] { TensorReader(file, last); }), HasSubstr("cannot be opened"));
+}
+
+// A header of `num_tensors` empty tensors with names that descend, each with a shape of `dims`.
+std::string HeaderOf(size_t num_tensors, const std::string& dims) {
+  std::string header = "{";
+  for (size_t i = num_tensors; i > 0; --i) {
+    header += (header.size() > 1 ? ",\"" : "\"") + std::to_string(i) +
+              R"(":{"dtype":"F32","shape":[)" + dims + R"(],"data_offsets":[0,0]})";
+  }
+  header += "}";
+  std::string length(8, '\0');
+  for (size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> 8 * i);
+  return length + header;
+}
+
+TEST(Safetensors, TheNumberOfTensorsAndOfTheirDimensionsIsLimited) {
+  TempFolder folder;
+  folder.Write("most", HeaderOf(kMaxTensors, "0"));
+  EXPECT_EQ(ReadSafetensors(folder.file("most")).tensors.size(), kMaxTensors);
+  folder.Write("more", HeaderOf(kMaxTensors + 1, "0"));
+  EXPECT_THAT(LoadErrorOf([&] { ReadSafetensors(folder.file("more")); }),
+              HasSubstr("has 200001 tensors, allowed are 200000"));
+  std::string dims = "0";
+  for (int i = 0; i < 4'000'000; ++i) dims += ",0";
+  folder.Write("dims", HeaderOf(1, dims));
+  EXPECT_THAT(LoadErrorOf([&] { ReadSafetensors(folder.file("dims")); }),
+              HasSubstr("header has more than 3200000 values"));
 }
 
 // Whatever the damage: a LoadError, or a file all of whose tensors can be read.

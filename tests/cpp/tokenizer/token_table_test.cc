@@ -244,5 +244,40 @@ TEST_F(TokenTableTest, NamesWhatIsNotSupported) {
             std::string::npos);
 }
 
+// A file of 2 KB would otherwise make terabytes, or take minutes.
+TEST_F(TokenTableTest, WhatExpandsIsLimited) {
+  const auto with = [](const std::string& steps, const std::string& vocab) {
+    return R"({"decoder": {"type": "Sequence", "decoders": [)" + steps +
+           R"(]}, "model": {"type": "BPE", "merges": [], "vocab": {)" + vocab + "}}}";
+  };
+  const auto times = [](int count, const std::string& text) {
+    std::string all = text;
+    for (int i = 1; i < count; ++i) all += "," + text;
+    return all;
+  };
+  const std::string doubles = R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
+  EXPECT_EQ(Load(with(times(16, doubles), R"("a": 0)"))->bytes(0).size(), kMaxTokenBytes);
+  EXPECT_NE(LoadFailure(with(times(17, doubles), R"("a": 0)")).find("more than 65536 bytes"),
+            std::string::npos);
+  EXPECT_NE(LoadFailure(with(times(33, doubles), R"("b": 0)")).find("33 steps, allowed are 32"),
+            std::string::npos);
+
+  const std::string longest(kMaxTokenBytes, 'a');
+  const std::string strips =
+      R"({"type": "Strip", "content": "a", "start": 60000, "stop": 9000000})";
+  EXPECT_EQ(Load(with(strips, '"' + longest + "\": 0"))->bytes(0), "");
+  EXPECT_NE(LoadFailure(with(strips, '"' + longest + "a\": 0")).find("more than 65536 bytes"),
+            std::string::npos);
+  EXPECT_NE(LoadFailure(with("", R"("a": 4194305)")).find("must be in [0, 4194304]"),
+            std::string::npos);
+
+  // A search for a long pattern that almost matches everywhere.
+  const std::string pattern = std::string(30000, 'a') + 'b';
+  const std::string slow =
+      R"({"type": "Replace", "pattern": {"String": ")" + pattern + R"("}, "content": ""})";
+  EXPECT_NE(LoadFailure(with(times(2, slow), '"' + longest + "\": 0")).find("takes too long"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace mlc_native

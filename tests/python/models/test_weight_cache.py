@@ -1,12 +1,13 @@
-"""Packed weights on disk: mapped by the next start, made anew when they do not fit, never fatal."""
+"""Packed weights on disk: mapped by the next start, made anew when they are wrong, never fatal."""
 
 from __future__ import annotations
 
 import os
 import resource
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,7 +115,20 @@ def test_a_changed_checkpoint_is_packed_again(model: Path, cache: Path, tmp_path
     assert len(files(cache)) == 3
 
 
-@pytest.mark.parametrize("damage", ["empty", "truncated", "longer", "magic", "key", "foreign"])
+BLOCK = 2 << 20  # bytes with a checksum of their own; the data begins at the second one
+BLOCK_DAMAGES = ("first block", "last byte", "a checksum")
+
+
+def flipped(content: bytes, at: int) -> bytes:
+    """The content with one bit changed."""
+    changed = bytearray(content)
+    changed[at] ^= 4
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    "damage", [*("empty", "truncated", "longer", "magic", "key", "foreign"), *BLOCK_DAMAGES]
+)
 def test_a_file_that_is_not_right_is_made_anew(
     model: Path, cache: Path, capfd: pytest.CaptureFixture[str], damage: str
 ) -> None:
@@ -129,6 +143,9 @@ def test_a_file_that_is_not_right_is_made_anew(
             "magic": b"M" + content[1:],
             "key": content.replace(b"modified 1", b"modified 2", 1),
             "foreign": b"?" * len(content),
+            "first block": flipped(content, -len(content) + BLOCK),
+            "last byte": flipped(content, -1),
+            "a checksum": flipped(content, content.index(b"\0") + 1),
         }[damage]
     )
     capfd.readouterr()
@@ -172,6 +189,105 @@ def test_a_folder_that_cannot_be_made_is_a_warning(
     assert not start.mapped
     assert np.array_equal(start.logits, Start(model).logits)
     assert "weight_cache_dir" in capfd.readouterr().err
+
+
+CUT_SHORT = """
+import os, sys
+import numpy as np
+from mlc_native._core import testing
+
+model, cache, prompt = sys.argv[1], sys.argv[2], [int(i) for i in sys.argv[3].split()]
+used = testing.TestModel(model, weight_cache_dir=cache)
+used.allocate(8, 64, 1)
+assert used.metadata["mapped_weight_bytes"] > 0
+before = used.forward([(prompt, 0, [3, 1, 2])])
+(file,) = os.scandir(cache)
+os.truncate(file.path, int(sys.argv[4]))
+assert np.array_equal(used.forward([(prompt, 0, [3, 1, 2])]), before)
+again = testing.TestModel(model, weight_cache_dir=cache)
+again.allocate(8, 64, 1)
+assert np.array_equal(again.forward([(prompt, 0, [3, 1, 2])]), before)
+print("the same")
+"""
+
+
+@pytest.mark.parametrize("size", [0, BLOCK, BLOCK + 4096])
+def test_a_file_that_is_cut_short_while_it_is_used(model: Path, cache: Path, size: int) -> None:
+    Start(model, cache)
+    arguments = [str(model), str(cache), " ".join(map(str, PROMPT)), str(size)]
+    child = subprocess.run(
+        [sys.executable, "-c", CUT_SHORT, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert (child.returncode, child.stdout) == (0, "the same\n"), child.stderr
+    assert "another process opens it for writing" in child.stderr
+    assert "is damaged" in child.stderr
+
+
+def world_writable_folder(cache: Path) -> None:
+    cache.chmod(0o777)
+
+
+def world_writable_file(cache: Path) -> None:
+    files(cache)[0].chmod(0o666)
+
+
+def foreign_folder(cache: Path) -> None:
+    os.chown(cache, 54321, -1)
+
+
+def foreign_file(cache: Path) -> None:
+    os.chown(files(cache)[0], 54321, -1)
+
+
+def fifo(cache: Path) -> None:
+    (file,) = files(cache)
+    file.unlink()
+    os.mkfifo(file)
+
+
+def link_elsewhere(cache: Path) -> None:
+    (file,) = files(cache)
+    file.symlink_to(file.rename(cache.parent / "elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (world_writable_folder, "cache: is not used, because every user may write to it"),
+        (world_writable_file, ".weights: is not used, because every user may write to it"),
+        (foreign_folder, "cache: is not used, because it belongs to user 54321"),
+        (foreign_file, ".weights: is not used, because it belongs to user 54321"),
+        (fifo, "is a FIFO, must be a regular file"),
+        (link_elsewhere, "is a symbolic link, must be a regular file"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_cannot_be_trusted_is_not_used(
+    model: Path, cache: Path, capfd: pytest.CaptureFixture[str], make: Callable, reason: str
+) -> None:
+    expected = Start(model, cache).logits
+    if "foreign" in make.__name__ and os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    make(cache)
+    capfd.readouterr()
+    start = Start(model, cache)
+    assert np.array_equal(start.logits, expected)
+    assert reason in capfd.readouterr().err
+    assert start.mapped == ("folder" not in make.__name__)  # a file is replaced
+
+
+def test_a_new_folder_is_for_its_owner_alone(model: Path, cache: Path) -> None:
+    old = os.umask(0)
+    try:
+        Start(model, cache)
+    finally:
+        os.umask(old)
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert files(cache)[0].stat().st_mode & 0o777 == 0o644
 
 
 def test_many_first_starts_at_once(model: Path, cache: Path) -> None:
