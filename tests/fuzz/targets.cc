@@ -1,0 +1,117 @@
+#include "targets.h"
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "arch/model_config.h"
+#include "checkpoint/checkpoint.h"
+#include "config/model_defaults.h"
+#include "grammar/spec_check.h"
+#include "mlc_native/config.h"
+#include "mlc_native/errors.h"
+#include "mlc_native/grammar.h"
+#include "mlc_native/tokenizer.h"
+#include "testing/temp_folder.h"
+
+namespace mlc_native::fuzz {
+namespace {
+
+// The folder of this process.
+const testing::TempFolder& Folder() {
+  static const testing::TempFolder folder;
+  return folder;
+}
+
+std::string Write(const std::string& name, std::string_view content) {
+  Folder().Write(name, std::string(content));
+  return Folder().file(name);
+}
+
+void ReadTensors(const Checkpoint& checkpoint) {
+  std::vector<std::byte> data;
+  for (const Checkpoint::Entry& entry : checkpoint.entries()) {
+    data.resize(entry.tensor->bytes);
+    entry.Open().Read(0, data);
+  }
+}
+
+// A folder of one kind of file at a time.
+void Safetensors(Bytes input) {
+  Write("safetensors/model.safetensors", TextOf(input));
+  ReadTensors(Checkpoint(Folder().file("safetensors")));
+}
+
+// An index with a shard that holds one tensor, "a" of two floats.
+void SafetensorsIndex(Bytes input) {
+  std::string shard = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+  shard = std::string{static_cast<char>(shard.size())} + std::string(7, '\0') + shard + "12345678";
+  Write("index/shard.safetensors", shard);
+  Write("index/model.safetensors.index.json", TextOf(input));
+  ReadTensors(Checkpoint(Folder().file("index")));
+}
+
+void TensorCache(Bytes input) {
+  Write("mlc/mlc-chat-config.json", "{}");
+  Write("mlc/params_shard_0.bin", std::string(64, 'x'));
+  Write("mlc/tensor-cache.json", TextOf(input));
+  ReadTensors(Checkpoint(Folder().file("mlc")));
+}
+
+void TokenizerJson(Bytes input) {
+  const std::string path = Write("tokenizer.json", TextOf(input));
+  const auto table = TokenTable::FromTokenizerJson(path);
+  std::string reason;
+  const auto encoder = TextEncoder::FromTokenizerJson(path, *table, &reason);
+  std::vector<int32_t> ids;
+  if (encoder != nullptr) encoder->Encode("Hello, 12 w\xC3\xB6rlds!\n", &ids);
+}
+
+void ModelConfigJson(Bytes input) {
+  static constexpr std::array<const char*, 3> kFiles{"config.json", "mlc-chat-config.json",
+                                                     "generation_config.json"};
+  const int choice = TakeChoice(input, 3);
+  const std::string folder = "config" + std::to_string(choice);
+  if (choice == 2) Write(folder + "/config.json", R"({"eos_token_id": 2})");
+  Write(folder + "/" + kFiles[static_cast<size_t>(choice)], TextOf(input));
+  const std::string path = Folder().file(folder);
+  ReadModelDefaults(path);
+  if (choice != 2) ReadModelConfig(path);
+}
+
+void EngineJson(Bytes input) {
+  const EngineConfig config = EngineConfig::FromJSONString(std::string(TextOf(input)));
+  EngineConfig::FromJSONString(config.AsJSONString());
+}
+
+void Grammar(GrammarKind kind, Bytes input) {
+  const bool strict = TakeChoice(input, 2) == 1;
+  CheckGrammarText({.kind = kind, .text = std::string(TextOf(input)), .strict = strict},
+                   GrammarLimits());
+}
+
+void Schema(Bytes input) { Grammar(GrammarKind::kJsonSchema, input); }
+
+void GrammarText(Bytes input) {
+  static constexpr std::array kKinds{GrammarKind::kRegex, GrammarKind::kEbnf,
+                                     GrammarKind::kStructuralTag, GrammarKind::kJsonObject};
+  Grammar(kKinds[static_cast<size_t>(TakeChoice(input, 4))], input);
+}
+
+}  // namespace
+
+std::span<const Target> Targets() {
+  static constexpr Target kTargets[] = {
+      {"safetensors", Safetensors},
+      {"safetensors_index", SafetensorsIndex},
+      {"tensor_cache", TensorCache},
+      {"tokenizer_json", TokenizerJson},
+      {"model_config", ModelConfigJson},
+      {"engine_json", EngineJson},
+      {"schema", Schema},
+      {"grammar", GrammarText},
+  };
+  return kTargets;
+}
+
+}  // namespace mlc_native::fuzz
