@@ -119,7 +119,8 @@ int64_t NumPages(const EngineConfig& config) {
 
 std::string TokenizerJson(const std::string& model_path) {
   const std::filesystem::path path = std::filesystem::path(model_path) / "tokenizer.json";
-  return !model_path.empty() && std::filesystem::exists(path) ? path.string() : "";
+  std::error_code ignored;
+  return !model_path.empty() && std::filesystem::exists(path, ignored) ? path.string() : "";
 }
 
 void CheckResolved(const EngineConfig& config) {

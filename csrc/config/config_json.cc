@@ -45,9 +45,10 @@ class FieldReader {
   void RefuseUnknown() const {
     for (const std::string& name : fields_.Names()) {
       if (std::ranges::count(known_, name) > 0) continue;
+      const std::string beginning = name.substr(0, 64);
       const auto nearest = std::ranges::min_element(
-          known_, {}, [&](const std::string& known) { return EditDistance(name, known); });
-      throw InvalidConfig(name, "Unknown field \"" + name.substr(0, 64) +
+          known_, {}, [&](const std::string& known) { return EditDistance(beginning, known); });
+      throw InvalidConfig(name, "Unknown field \"" + beginning +
                                     "\" in the engine config; did you mean \"" + *nearest + "\"?");
     }
   }

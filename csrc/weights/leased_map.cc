@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -98,7 +99,9 @@ void LeasedMap::Watch() {
   lease_.notify_one();
   if (!ok) return;
   const auto is_held = [&] { return fcntl(file_.descriptor(), F_GETLEASE) == F_RDLCK; };
-  while (!stop_ && is_held()) sigwaitinfo(&signal, nullptr);
+  // The notice ends the wait. Emulators of a processor may lose it, so the lease is also looked at.
+  constexpr timespec kWait{.tv_sec = 5, .tv_nsec = 0};
+  while (!stop_ && is_held()) sigtimedwait(&signal, nullptr, &kWait);
   if (!stop_) KeepCopy();
   fcntl(file_.descriptor(), F_SETLEASE, F_UNLCK);
 }

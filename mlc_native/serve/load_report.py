@@ -139,7 +139,7 @@ class LoadReport:
     def _warn(self, unused_tensors: tuple[str, ...]) -> None:
         if not unused_tensors:
             return
-        names = ", ".join(unused_tensors[:_MAX_NAMES])
+        names = ", ".join(name[:200] for name in unused_tensors[:_MAX_NAMES])
         if len(unused_tensors) > _MAX_NAMES:
             names += f" and {len(unused_tensors) - _MAX_NAMES} more"
         logger.warning(

@@ -41,12 +41,14 @@ def open_regular(path: Path) -> Iterator[FileIO]:
 def read_bytes(path: Path, max_bytes: int) -> bytes:
     """The content of a file. Raises LoadError, also for a file of more than ``max_bytes``."""
     with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise damaged(path, f"it has {size} bytes, allowed are {max_bytes}")
         content = file.read(max_bytes + 1)
         while content and (more := file.read(max_bytes + 1 - len(content))):
             content += more
-        size = os.fstat(file.fileno()).st_size
-    if len(content) > max_bytes:
-        raise damaged(path, f"it has {size} bytes, allowed are {max_bytes}")
+    if len(content) > max_bytes:  # it grows
+        raise damaged(path, f"it has more than the allowed {max_bytes} bytes")
     return content
 
 

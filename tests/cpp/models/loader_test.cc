@@ -1,0 +1,54 @@
+#include "models/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "support/error.h"
+#include "testing/tiny_checkpoint.h"
+
+namespace mlc_native {
+namespace {
+
+// The error of loading a model whose weights `damage` changes when the first of them are packed.
+template <typename Damage>
+std::string ErrorOfWeightsThatChange(const testing::TempFolder& folder, Damage damage) {
+  WriteTinyCheckpoint(folder, testing::TinyConfig("LlamaForCausalLM"));
+  const std::string weights = folder.file("model.safetensors");
+  bool damaged = false;
+  ModelSource source;
+  source.path = folder.path();
+  source.num_threads = 1;
+  source.progress = [&](int64_t, int64_t) {
+    if (!damaged) damage(weights);
+    damaged = true;
+  };
+  try {
+    LoadBuiltinModel(source);
+  } catch (const LoadError& error) {
+    EXPECT_TRUE(damaged);
+    return error.what();
+  }
+  ADD_FAILURE() << "loaded";
+  return "";
+}
+
+// A map of the file would end the process with SIGBUS.
+TEST(Loader, WeightsThatChangeWhileTheyLoadAreAnError) {
+  const testing::TempFolder folder;
+  const std::string changed = "model.safetensors: was changed while it was loaded";
+  EXPECT_THAT(ErrorOfWeightsThatChange(
+                  folder, [](const std::string& path) { std::filesystem::resize_file(path, 100); }),
+              ::testing::HasSubstr(changed));
+  EXPECT_THAT(ErrorOfWeightsThatChange(folder,
+                                       [](const std::string& path) {
+                                         std::filesystem::copy(path, path + ".new");
+                                         std::filesystem::rename(path + ".new", path);
+                                       }),
+              ::testing::HasSubstr(changed));
+}
+
+}  // namespace
+}  // namespace mlc_native
