@@ -5,9 +5,9 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 [ -x "${MLC_NATIVE_VENV:-.venv}/bin/ruff" ] && PATH="${MLC_NATIVE_VENV:-.venv}/bin:$PATH"
 
-mapfile -t cpp < <(git ls-files 'csrc/*' 'include/*' 'tests/cpp/*' 'bench/*' 2>/dev/null |
+mapfile -t cpp < <(git ls-files 'csrc/*' 'include/*' 'tests/cpp/*' 'tests/fuzz/*' 'bench/*' 2>/dev/null |
   grep -E '\.(h|cc|inl|cu|cuh)$' | while read -r f; do [ -f "$f" ] && echo "$f"; done)
-[ ${#cpp[@]} -gt 0 ] || mapfile -t cpp < <(find csrc include tests/cpp bench -name '*.h' -o -name '*.cc' -o -name '*.inl')
+[ ${#cpp[@]} -gt 0 ] || mapfile -t cpp < <(find csrc include tests/cpp tests/fuzz bench -name '*.h' -o -name '*.cc' -o -name '*.inl')
 
 if [ "${1:-}" = --fix ]; then
   ruff check --fix -q . ; clang-format -i "${cpp[@]}"

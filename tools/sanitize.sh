@@ -8,7 +8,8 @@
 # Default: both. --short is for CI: address checks the engine's core, its pages and its threads, thread
 # only what has threads. It leaves out the tests of kernels, sampling, tokenizer, grammar and models; run
 # the long form after a change there. Steps that run ahead are checked in the simulation. The CUDA tests
-# are in neither form (the emulator checks them by itself).
+# are in neither form (the emulator checks them by itself). address also fuzzes each target for two seconds
+# (tools/fuzz.sh does so for longer).
 # --seeds: how many simulations under each (default 1000; short 120, thread 60); sim_test leaves out its
 # own, which are the first 120. A failing check does not stop the later ones; the summary names it and the exit
 # status is not 0.
@@ -22,7 +23,7 @@ while [ $# -gt 0 ]; do
     address | thread) kinds+=("$1") ;;
     --short) short=1 ;;
     --seeds) seeds="${2:?}"; shift ;;
-    *) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
@@ -46,6 +47,11 @@ run_tests() { # run_tests KIND [PROGRAMS...]
   GTEST_FILTER=-Simulation.Seeds ctest --test-dir "build/$1" -j "$jobs" --timeout 3600 \
     --output-on-failure --no-tests=error -R "^(${pattern:-.*_test})(_[0-9]+)?\$"
 }
+# fuzz SECONDS SEED: of each target; a finding stays in the folder as TARGET.last.
+fuzz() {
+  mkdir -p build/address/work &&
+    (cd build/address/work && ../fuzz/mlc_native_fuzz --seconds "$1" --seed "$2" "$OLDPWD/tests/fuzz/corpus")
+}
 simulate() { "build/$1/tests/mlc_native_sim" --seeds "1..$2" --jobs "$jobs"; }
 
 export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
@@ -55,9 +61,14 @@ for kind in "${kinds[@]}"; do
   sanitizers="$kind" programs=()
   [ "$kind" = address ] && sanitizers=address,undefined
   [ "$short" = 1 ] && read -ra programs <<<"${short_programs[$kind]}"
+  also=(mlc_native_sim)
+  [ "$kind" = address ] && also+=(mlc_native_fuzz)
   check "$sanitizers: build" \
-    build "$kind" "$sanitizers" ${programs[@]:+"${programs[@]}" mlc_native_sim} || continue
+    build "$kind" "$sanitizers" ${programs[@]:+"${programs[@]}" "${also[@]}"} || continue
   check "$sanitizers: C++ tests" run_tests "$kind" "${programs[@]}"
+  # Each commit has a seed of its own.
+  [ "$kind" = address ] &&
+    check "$sanitizers: fuzzing" fuzz 2 "$((0x$(git rev-parse --short=7 HEAD 2>/dev/null || echo 1)))"
   # One engine is on one thread, but several engines are in the process.
   num_seeds="${seeds:-$((short ? short_seeds[$kind] : 1000))}"
   check "$sanitizers: $num_seeds simulations" simulate "$kind" "$num_seeds"
