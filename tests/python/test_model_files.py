@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mlc_native.conversation import load_chat_template
 from mlc_native.errors import LoadError
@@ -121,3 +126,41 @@ def test_ends_of_lines_are_those_of_a_text_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"a\r\nb\rc\n")
     assert read_text(path, 100) == path.read_text() == "a\nb\nc\n"
+
+
+# ------------------------------------------------------------------------------- any content at all
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    [
+        *MLCChatConfig.model_fields,
+        *("text_config", "max_position_embeddings", "chat_template", "bos_token", "eos_token"),
+    ]
+)
+
+
+def readers(folder: Path) -> list[Callable[[], object]]:
+    """What reads the fields of a folder's files in Python."""
+    return [
+        lambda: MLCChatConfig.from_folder(folder),
+        lambda: load_chat_template(folder),
+        lambda: read_text(folder / "config.json", MAX_TEMPLATE_BYTES),
+    ]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    content=st.binary(max_size=64)
+    | st.dictionaries(FIELDS, VALUES, max_size=6).map(lambda fields: json.dumps(fields).encode())
+)
+def test_any_content_is_read_or_a_load_error(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        for file in ("config.json", "tokenizer_config.json", "chat_template.json"):
+            (Path(name) / file).write_bytes(content)
+        for read in readers(Path(name)):
+            with suppress(LoadError):
+                read()
