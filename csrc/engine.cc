@@ -176,7 +176,8 @@ void EngineImpl::CreatePrefixCache() {
   estate_->prefix_cache = std::make_unique<PrefixCache>(
       &kv_, PrefixCacheLimits{
                 .max_num_recycling_seqs = config().prefix_cache_max_num_recycling_seqs.value_or(-1),
-                .max_pinned_pages = *max_pinned_length / kv_.page_size()});
+                .max_pinned_pages = *max_pinned_length / kv_.page_size(),
+                .max_pins = config().max_pinned_prefixes});
 }
 
 std::optional<int64_t> EngineImpl::MaxPinnedLength() const {

@@ -25,9 +25,11 @@ void BindPrefixCache(nb::module_& m) {
       .def_ro("id", &PinnedPrefix::id)
       .def_ro("num_tokens", &PinnedPrefix::num_tokens)
       .def_ro("num_pages", &PinnedPrefix::num_pages, "Pages, some maybe shared with other pins.")
+      .def_ro("owner", &PinnedPrefix::owner,
+              "The id of the request that pinned it; empty if the host did (pin_prefix).")
       .def("__repr__", [](const PinnedPrefix& self) {
-        return nb::str("PinnedPrefix(id={}, num_tokens={}, num_pages={})")
-            .format(self.id, self.num_tokens, self.num_pages);
+        return nb::str("PinnedPrefix(id={}, num_tokens={}, num_pages={}, owner={!r})")
+            .format(self.id, self.num_tokens, self.num_pages, self.owner);
       });
   nb::class_<PagedRadixTree>(
       m, "PagedRadixTree",

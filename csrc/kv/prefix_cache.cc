@@ -187,12 +187,19 @@ void PrefixCache::Clear() {
 
 // ---- Pins
 
-int64_t PrefixCache::Pin(std::span<const int32_t> tokens, int64_t space) {
-  for (const PinEntry& pin : pins_) {
+int64_t PrefixCache::Pin(std::span<const int32_t> tokens, int64_t space, std::string_view owner) {
+  for (PinEntry& pin : pins_) {
     if (pin.space == space &&
         std::equal(pin.tokens.begin(), pin.tokens.end(), tokens.begin(), tokens.end())) {
+      if (owner.empty()) pin.owner.clear();
       return pin.id;
     }
+  }
+  if (std::ssize(pins_) >= limits_.max_pins) {
+    throw InvalidRequest("max_pinned_prefixes", std::to_string(pins_.size()) +
+                                                    " prefixes are pinned, at most " +
+                                                    std::to_string(limits_.max_pins) +
+                                                    " may be (\"max_pinned_prefixes\")");
   }
   const Tree::Match match = tree_.Find(tokens, space);
   if (tokens.empty() || match.length < std::ssize(tokens)) {
@@ -200,7 +207,8 @@ int64_t PrefixCache::Pin(std::span<const int32_t> tokens, int64_t space) {
                                        std::to_string(tokens.size()) + " tokens " +
                                        std::to_string(match.length) + " are");
   }
-  PinEntry pin{next_pin_id_, space, {tokens.begin(), tokens.end()}, PagesOf(match)};
+  PinEntry pin{
+      next_pin_id_, space, {tokens.begin(), tokens.end()}, PagesOf(match), std::string(owner)};
   if (const int64_t num_pages = NumPinnedPages(pin.pages); num_pages > limits_.max_pinned_pages) {
     throw InvalidRequest(
         "prompt",
@@ -226,7 +234,7 @@ std::vector<PinnedPrefix> PrefixCache::pinned_prefixes() const {
   std::vector<PinnedPrefix> prefixes;
   prefixes.reserve(pins_.size());
   for (const PinEntry& pin : pins_) {
-    prefixes.push_back({pin.id, std::ssize(pin.tokens), std::ssize(pin.pages)});
+    prefixes.push_back({pin.id, std::ssize(pin.tokens), std::ssize(pin.pages), pin.owner});
   }
   return prefixes;
 }

@@ -22,7 +22,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "kv/page_pool.h"
@@ -34,6 +37,7 @@ namespace mlc_native {
 struct PrefixCacheLimits {
   int64_t max_num_recycling_seqs = -1;  // unused leaves to keep; -1: any number
   int64_t max_pinned_pages = 0;
+  int64_t max_pins = std::numeric_limits<int64_t>::max();
 };
 
 class PrefixCache {
@@ -59,9 +63,11 @@ class PrefixCache {
   // Evicts leaves beyond max_num_recycling_seqs. Call it when a sequence has ended.
   void EvictExcess();
 
-  // Returns the id of the pin for these tokens, a new one if there is none. Throws InvalidRequest
-  // if the tokens are not cached or if more than max_pinned_pages would be pinned.
-  int64_t Pin(std::span<const int32_t> tokens, int64_t space = 0);
+  // Returns the id of the pin for these tokens, a new one if there is none. A pin belongs to the
+  // request that made it; the host (no owner) takes over the pin of a request. Throws
+  // InvalidRequest if the tokens are not cached, or more than max_pinned_pages or max_pins would be
+  // pinned.
+  int64_t Pin(std::span<const int32_t> tokens, int64_t space = 0, std::string_view owner = {});
   // Throws InvalidRequest for an id that is not pinned.
   void Unpin(int64_t pin_id);
   std::vector<PinnedPrefix> pinned_prefixes() const;
@@ -89,6 +95,7 @@ class PrefixCache {
     int64_t space;
     std::vector<int32_t> tokens;
     std::vector<Page> pages;  // covering the tokens
+    std::string owner;        // the id of a request; empty: the host
   };
 
   int64_t NumPages(int64_t num_tokens) const { return (num_tokens + page_size_ - 1) / page_size_; }

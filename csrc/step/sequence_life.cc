@@ -51,7 +51,8 @@ void CachePrefix(StepContext& context, const RequestStateEntry& entry) {
 void PinPrompt(StepContext& context, RequestState& rstate) {
   if (context.state.prefix_cache == nullptr) return;
   try {
-    context.state.prefix_cache->Pin(rstate.request->prompt_token_ids, rstate.config().cache_salt);
+    context.state.prefix_cache->Pin(rstate.request->prompt_token_ids, rstate.config().cache_salt,
+                                    rstate.request->id);
     rstate.metrics.pinned_tokens = rstate.request->prompt_len();
   } catch (const InvalidRequest&) {
     // The usage reports it.

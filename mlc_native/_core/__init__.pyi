@@ -249,6 +249,12 @@ class PinnedPrefix:
     def num_pages(self) -> int:
         """Pages, some maybe shared with other pins."""
 
+    @property
+    def owner(self) -> str:
+        """
+        The id of the request that pinned it; empty if the host did (pin_prefix).
+        """
+
     def __repr__(self) -> str: ...
 
 class PagedRadixTree:

@@ -21,6 +21,7 @@ from mlc_native.serve.engine import MLCEngine
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import Mode
 from mlc_native.serve.openai_interface import request_fields
+from mlc_native.serve.request_caps import check_fields
 from mlc_native.serve.request_processing import random_request_id
 from mlc_native.tokenizers import Tokenizer
 
@@ -85,6 +86,7 @@ class JSONFFIEngine:
     def _chunks(self, fields: dict[str, Any], include_usage: bool, request_id: str) -> Chunks:
         streamed = {**fields, "stream": True, "stream_options": {"include_usage": True}}
         try:
+            check_fields(streamed, self._engine.engine_config)
             request = validated(ChatCompletionRequest, streamed)
             with self._engine._handle_chat_completion(request, request_id) as stream:
                 for chunk in stream:

@@ -80,7 +80,10 @@ EXTRA_FIELDS = (
 
 _MESSAGES = '[{"role": "user", "content": "Hi!"}]'  # for an error about others
 # What a chat template gets from the request or the engine.
-_TEMPLATE_ARGUMENTS = ("messages", "tools", "documents", "add_generation_prompt")
+_TEMPLATE_ARGUMENTS = (
+    *("messages", "tools", "documents", "add_generation_prompt", "continue_final_message"),
+    "allow_special_tokens_in_content",
+)
 
 
 def is_list(value: object) -> bool:
@@ -292,6 +295,12 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
         default=False, description="the answer continues the last message."
     )
 
+    allow_special_tokens_in_content: bool = Field(
+        default=False,
+        description="texts of the request, such as `<|im_end|>` in a message, may become control "
+        "tokens. Only what the chat template writes does otherwise.",
+    )
+
     @field_validator("messages", mode="wrap")
     @classmethod
     def validate_in_slices(cls, messages: Any, validate: ValidatorFunctionWrapHandler) -> Any:
@@ -405,10 +414,11 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
         function = choice.get("function")
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str):
-            raise FieldError("tool_choice", f"Invalid tool_choice value: {choice}")
+            raise FieldError("tool_choice", f"Invalid tool_choice value: {shown(choice)}")
         chosen = [tool for tool in self.tools or [] if tool.function.name == name]
         if not chosen:
             raise FieldError(
-                "tool_choice", f"The tool_choice function {name} is not found in the tools list"
+                "tool_choice",
+                f"The tool_choice function {name[:200]} is not found in the tools list",
             )
         return chosen

@@ -12,6 +12,7 @@ from mlc_native.errors import InvalidRequest, invalid_request, shown
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 MAX_PROBLEMS = 3  # in one message
+_MAX_NAME = 64  # characters of a name within a value
 _KIND = re.compile(r"\w+\[.+\]|str|int|float|bool")  # as pydantic names them
 
 
@@ -79,5 +80,5 @@ def _path(location: tuple[int | str, ...]) -> list[str]:
     """``messages[0].role``, or nothing for an error that concerns several fields."""
     if not location:
         return []
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part[:_MAX_NAME]}" for part in location]
     return ["".join(parts).removeprefix(".")]

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlc_native.errors import invalid_request
+from mlc_native.errors import invalid_request, shown
 from mlc_native.parsers.answer import AnswerSyntax
 from mlc_native.parsers.catalog import PLAIN_JSON
 from mlc_native.parsers.grammar import after_reasoning, forced_calls, possible_calls
@@ -212,7 +212,8 @@ def _offered_tools(request: ChatCompletionRequest) -> dict[str, Tool]:
         if _TOOL_NAME.fullmatch(name) is None:
             raise invalid_request(
                 "tools",
-                f"the name of a function has 1 to 256 letters, digits and . : / _ -, got {name!r}",
+                "the name of a function has 1 to 256 letters, digits and . : / _ -, got "
+                + shown(name),
             )
         offered[name] = Tool(name, tool.function.parameters)
     return offered

@@ -133,7 +133,8 @@ class AsyncMLCEngine(OpenAIEngine):
     ) -> RenderedChat:
         """The same as ``MLCEngine.render_chat``."""
         return await self._work(
-            render_chat, self.conv_template, self.tokenizer, messages, arguments
+            *(render_chat, self.conv_template, self.tokenizer, messages, arguments),
+            self.engine_config,
         )
 
     async def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:

@@ -136,13 +136,15 @@ class MLCEngine(OpenAIEngine):
             messages: as in ``chat.completions.create``.
             arguments: ``tools``, ``tool_choice``, ``documents``, ``chat_template``,
                 ``chat_template_kwargs``, ``add_generation_prompt``, ``continue_final_message``,
-                ``add_special_tokens``.
+                ``add_special_tokens``, ``allow_special_tokens_in_content``.
 
         Raises:
             InvalidRequest: an argument is wrong, or the model has no chat template.
         """
         self._check_running()
-        return render_chat(self.conv_template, self.tokenizer, messages, arguments)
+        return render_chat(
+            *(self.conv_template, self.tokenizer, messages, arguments), self.engine_config
+        )
 
     def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
         """Keeps a prompt in the prefix cache until it is unpinned, and returns the id of the pin.

@@ -14,6 +14,7 @@ from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve.engine_base import MLCEngineBase
 from mlc_native.serve.metrics import EngineMetrics
 from mlc_native.serve.model_setup import ModelSetup
+from mlc_native.serve.request_caps import check_generation_config
 from mlc_native.serve.request_processing import (
     Prompt,
     bounded_token_ids,
@@ -62,6 +63,11 @@ class EngineRequests(MLCEngineBase):
             prompt, setup, generation_config, add_special_tokens=add_special_tokens
         )
         record(request_id, "finish tokenization")
+        check_generation_config(
+            *(generation_config, setup.engine_config),
+            extra_stop_strs=len(setup.chat_stop_strs),
+            extra_stop_token_ids=len(setup.chat_stop_token_ids),
+        )
         defaults = self._core.get_default_generation_config()
         config = generation_config.apply_to(
             defaults, setup.tokenizer, self._core.get_request_limits

@@ -30,6 +30,7 @@ from mlc_native.serve.openai_interface import (
     body_fields,
     request_fields,
 )
+from mlc_native.serve.request_caps import check_fields, check_generation_config
 from mlc_native.serve.request_processing import (
     Prompt,
     chat_prompt,
@@ -119,8 +120,10 @@ class OpenAIEngine(EngineRequests):
         if is_body:
             fields, unknown = body_fields(kind, arguments)
             self._report_unknown_fields(unknown)
+            check_fields(fields, self._model.current.engine_config)
             return self._plan_request(validated(kind, fields), None, cancellation)
         fields = request_fields(kind, arguments)
+        check_fields(fields, self._model.current.engine_config)
         request_id = arguments.get("request_id")
         return self._plan_request(validated(kind, fields), request_id, cancellation)
 
@@ -131,7 +134,7 @@ class OpenAIEngine(EngineRequests):
         cancellation: Cancellation,
     ) -> PlannedCall:
         if request_id is not None:
-            check_request_id(request_id)
+            check_request_id(request_id, self._model.current.engine_config)
         if isinstance(request, ChatCompletionRequest):
             calls = [self._chat_call(request, request_id)]
         else:
@@ -177,8 +180,9 @@ class OpenAIEngine(EngineRequests):
     def _chat_call(self, request: ChatCompletionRequest, request_id: str | None) -> OpenAICall:
         self._check_running()
         setup = self._model.current
+        check_fields(dict(request), setup.engine_config)
         request_id = request_id or random_request_id("chatcmpl")
-        prompt = chat_prompt(request, setup.conv_template)
+        prompt = chat_prompt(request, setup.conv_template, setup.engine_config)
         limit = setup.max_input_sequence_length
         formats = setup.answer_formats
         if request.chat_template is not None:
@@ -222,6 +226,7 @@ class OpenAIEngine(EngineRequests):
     def _check_generation_config(self, config: GenerationConfig) -> None:
         """Raises InvalidRequest for settings that are wrong for every prompt."""
         self._check_running()
+        check_generation_config(config, self._model.current.engine_config)
         defaults = self._core.get_default_generation_config()
         limits = self._core.get_request_limits
         checked = config.apply_to(defaults, self._model.current.tokenizer, limits)

@@ -41,6 +41,8 @@ Arguments = Mapping[str, Any]
 Messages = Sequence[ChatCompletionMessage | Mapping[str, Any]]
 Prompts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]]
 
+MAX_NAME = 64  # characters of a name that does not exist, in an error
+
 # Arguments of every call that are no fields of the request.
 _OF_A_CALL = {
     "request_id": "for `abort`; default: a fresh one.",
@@ -67,8 +69,8 @@ def request_fields(kind: type[BaseModel], arguments: Arguments) -> dict[str, Any
     for name, value in extra.items():
         if name not in kind.model_fields:
             raise invalid_request(
-                str(name),
-                f'extra_body has no field "{name}"'
+                str(name)[:MAX_NAME],
+                f'extra_body has no field "{str(name)[:MAX_NAME]}"'
                 + (name_hint(name, kind.model_fields) or _known_fields(kind)),
             )
         fields[name] = value

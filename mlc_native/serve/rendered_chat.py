@@ -13,7 +13,9 @@ from mlc_native.protocol.openai_api_protocol import (
     ChatTool,
 )
 from mlc_native.protocol.validation import validated
+from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.keywords import check_keywords
+from mlc_native.serve.request_caps import check_fields
 from mlc_native.serve.request_processing import chat_prompt, prompt_token_ids
 from mlc_native.tokenizers import Tokenizer
 
@@ -31,6 +33,7 @@ class RenderArguments(TypedDict, total=False):
     add_generation_prompt: bool | None
     continue_final_message: bool
     add_special_tokens: bool | None
+    allow_special_tokens_in_content: bool
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class RenderedChat:
     """The prompt of a chat.
 
     Attributes:
-        text: what the chat template wrote.
+        text: what the chat template wrote. It knows which of its characters are the template's own,
+            so that the engine encodes it into the same tokens; a copy of it does not.
         token_ids: its tokens.
     """
 
@@ -51,6 +55,7 @@ def render_chat(
     tokenizer: Tokenizer | None,
     messages: Messages,
     arguments: RenderArguments,
+    config: EngineConfig,
 ) -> RenderedChat:
     """The prompt of ``chat.completions.create`` with these arguments.
 
@@ -59,8 +64,10 @@ def render_chat(
         TypeError: a keyword argument does not exist.
     """
     check_keywords("render_chat", arguments, RenderArguments.__optional_keys__)
-    request = validated(ChatCompletionRequest, {"messages": messages, **arguments})
-    text = chat_prompt(request, template)
+    fields = {"messages": messages, **arguments}
+    check_fields(fields, config)
+    request = validated(ChatCompletionRequest, fields)
+    text = chat_prompt(request, template, config)
     token_ids = prompt_token_ids(
         text, tokenizer, add_special_tokens=request.add_special_tokens is True
     )

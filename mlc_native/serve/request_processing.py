@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -17,6 +16,9 @@ from mlc_native.protocol.openai_api_protocol import (
     CompletionRequest,
 )
 from mlc_native.serve import data
+from mlc_native.serve.config import EngineConfig
+from mlc_native.serve.request_caps import check_id_length, check_value_depth
+from mlc_native.support import bounded_json
 from mlc_native.tokenizers import Tokenizer
 
 Prompt = str | Sequence[int] | data.Data | Sequence[str | int | Sequence[int] | data.Data]
@@ -42,9 +44,11 @@ def check_name(field: str, value: object) -> None:
         )
 
 
-def check_request_id(request_id: object) -> None:
-    """Raises InvalidRequest for what cannot be the id of a request."""
+def check_request_id(request_id: object, config: EngineConfig | None = None) -> None:
+    """Raises InvalidRequest for what cannot be the id of a request, or of one with this config."""
     check_name("request_id", request_id)
+    if config is not None:
+        check_id_length(str(request_id), config)
 
 
 def checked_pin_id(pin_id: object) -> int:
@@ -252,8 +256,10 @@ def _check_prompt_length(
         )
 
 
-def chat_prompt(request: ChatCompletionRequest, template: ChatTemplate | None) -> str:
-    """The prompt text of a chat request.
+def chat_prompt(
+    request: ChatCompletionRequest, template: ChatTemplate | None, config: EngineConfig
+) -> str:
+    """The prompt text of a chat request; ``config`` has the caps of one.
 
     Raises:
         InvalidRequest: the model has no chat template, the request's is invalid, or the template
@@ -267,13 +273,14 @@ def chat_prompt(request: ChatCompletionRequest, template: ChatTemplate | None) -
             "this model has no chat template (chat_template.jinja, or chat_template in "
             "tokenizer_config.json): use completions.create with a prompt of your own",
         )
-    messages = [_template_message(message) for message in request.messages]
+    messages = [_template_message(message, config) for message in request.messages]
     return template.render(
         messages,
         tools=request.template_tools(),
         documents=request.documents,
         add_generation_prompt=request.adds_generation_prompt,
         continue_final_message=request.continue_final_message,
+        allow_special_tokens_in_content=request.allow_special_tokens_in_content,
         **(request.chat_template_kwargs or {}),
     )
 
@@ -285,7 +292,7 @@ def _template_of_request(source: str, template: ChatTemplate | None) -> ChatTemp
         raise invalid_request("chat_template", str(error)) from None
 
 
-def _template_message(message: ChatCompletionMessage) -> dict[str, Any]:
+def _template_message(message: ChatCompletionMessage, config: EngineConfig) -> dict[str, Any]:
     """A message as templates expect it: text content, arguments of calls as objects."""
     plain: dict[str, Any] = {"role": message.role, "content": _text_content(message)}
     if message.role == "developer":
@@ -299,7 +306,9 @@ def _template_message(message: ChatCompletionMessage) -> dict[str, Any]:
     if message.tool_calls is not None:
         plain["tool_calls"] = [call.model_dump(exclude_none=True) for call in message.tool_calls]
         for call in plain["tool_calls"]:
-            call["function"]["arguments"] = _arguments_object(call["function"].get("arguments"))
+            call["function"]["arguments"] = _arguments_object(
+                call["function"].get("arguments"), config
+            )
     return plain
 
 
@@ -313,17 +322,20 @@ def _text_content(message: ChatCompletionMessage) -> str:
         if part.get("type") != "text" or not isinstance(part.get("text"), str):
             raise invalid_request(
                 "messages",
-                f"content parts of type {part.get('type')!r} are not supported: "
+                f"content parts of type {shown(part.get('type'))} are not supported: "
                 "this engine serves text",
             )
         texts.append(part["text"])
     return "".join(texts)
 
 
-def _arguments_object(arguments: Any) -> Any:
+def _arguments_object(arguments: Any, config: EngineConfig) -> Any:
     if not isinstance(arguments, str):
+        check_value_depth("messages", arguments, config)
         return arguments or {}
     try:
-        return json.loads(arguments)
+        return bounded_json.loads(arguments, config.max_json_depth)
+    except bounded_json.TooDeepError as error:
+        raise invalid_request("messages", f"the arguments of a call: {error}") from None
     except ValueError:
         return arguments  # a template that prints them still can

@@ -42,6 +42,7 @@ from mlc_native.serve.rendered_chat import (
     render_chat,
 )
 from mlc_native.serve.request import Request
+from mlc_native.serve.request_caps import check_generation_config
 from mlc_native.serve.request_processing import (
     PIN_CONFIG,
     Prompt,
@@ -231,8 +232,9 @@ class SyncMLCEngine:
             InvalidRequest: the request can never be served.
         """
         engine = self._engine()
-        check_request_id(request_id)
+        check_request_id(request_id, self.engine_config)
         generation_config = GenerationConfig.of(generation_config)
+        check_generation_config(generation_config, self.engine_config)
         token_ids = self._token_ids(
             inputs, generation_config, add_special_tokens=add_special_tokens
         )
@@ -286,7 +288,9 @@ class SyncMLCEngine:
     def render_chat(self, messages: Messages, **arguments: Unpack[RenderArguments]) -> RenderedChat:
         """The same as ``MLCEngine.render_chat``."""
         self._engine()
-        return render_chat(self.conv_template, self.tokenizer, messages, arguments)
+        return render_chat(
+            *(self.conv_template, self.tokenizer, messages, arguments), self.engine_config
+        )
 
     def pin_prefix(self, prompt: Prompt, *, add_special_tokens: bool = True) -> int:
         """The same as ``MLCEngine.pin_prefix``."""

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope
 
 from mlc_native.server.config import ServerConfig
 from mlc_native.server.errors import ClientGone, HttpError
+from mlc_native.support.bounded_json import TooDeepError, check_depth
 
 # About a millisecond of parsing, which is done on a thread above that. The parser keeps the GIL:
 # other threads wait for about 10 ms per MB.
@@ -124,7 +125,10 @@ def parse_object(body: bytes, max_depth: int) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _bad_json("the request must be a JSON object")
     if body.count(b"[") + body.count(b"{") > max_depth:
-        _check_depth(value, max_depth)
+        try:
+            check_depth((value,), max_depth)
+        except TooDeepError:
+            raise _too_deep(max_depth) from None
     if b"\\ud" in body or b"\\uD" in body:
         _check_unicode(value)
     return value
@@ -132,21 +136,6 @@ def parse_object(body: bytes, max_depth: int) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise _bad_json(f"the request is not valid JSON: {name} is no number of JSON")
-
-
-def _check_depth(value: dict[str, Any], max_depth: int) -> None:
-    level: list[Any] = [value]
-    depth = 1
-    while level:
-        if depth > max_depth:
-            raise _too_deep(max_depth)
-        level = [
-            member
-            for container in level
-            for member in (container.values() if isinstance(container, dict) else container)
-            if isinstance(member, (dict, list))
-        ]
-        depth += 1
 
 
 def _too_deep(max_depth: int) -> HttpError:

@@ -120,7 +120,7 @@ class Models:
             served = ", ".join(name for name in names if name != ANY_NAME)
             raise HttpError(
                 404,
-                f"the model `{name[:256]}` does not exist; this server has: {served}",
+                f"the model `{name[:200]}` does not exist; this server has: {served}",
                 param="model",
                 code="model_not_found",
             )

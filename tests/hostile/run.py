@@ -14,7 +14,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 def main() -> int:
     """The command."""
-    sys.path[:0] = [str(TESTS), str(TESTS / "python")]
+    sys.path[:0] = [str(TESTS), str(TESTS / "python"), str(TESTS.parent)]
     from hostile import CLASSES, hostile_class
     from hostile.frame import run, sample
 

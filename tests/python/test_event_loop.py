@@ -27,7 +27,8 @@ ENDLESS: dict[str, Any] = {"max_tokens": -1, "ignore_eos": True}
 
 @pytest.fixture
 async def engine(make_model: MakeModel, fake_lib: str) -> Any:
-    async with AsyncMLCEngine(make_model(answer="Hi"), model_lib=fake_lib) as made:
+    caps = {"max_messages": 1 << 20, "max_logit_bias": 1 << 20}  # large requests are validated
+    async with AsyncMLCEngine(make_model(answer="Hi"), model_lib=fake_lib, **caps) as made:
         yield made
 
 

@@ -126,6 +126,17 @@ struct MLC_NATIVE_API EngineConfig {
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   std::vector<std::string> visible_special_tokens;
+  bool trust_tokenizer_regexes = false;
+
+  int64_t max_messages = 4096;
+  int64_t max_tools = 128;
+  int64_t max_logit_bias = 1024;
+  int64_t max_stop_strs = 64;
+  int64_t max_stop_str_bytes = 1024;
+  int64_t max_stop_token_ids = 1024;
+  int64_t max_request_id_bytes = 256;
+  int64_t max_json_depth = 64;
+  int64_t max_pinned_prefixes = 64;
 
   // Settings of MLC-LLM's compiler, accepted with the values that have a meaning here.
   std::optional<int64_t> tensor_parallel_shards;
@@ -333,6 +344,39 @@ void VisitTextFields(Visitor&& visit) {
             "special tokens of the tokenizer that add their text to answers and to grammars. The "
             "Python engines add those that mark calls and reasoning in the formats of the model."},
       &EngineConfig::visible_special_tokens);
+  visit(Field{"trust_tokenizer_regexes",
+              "load a tokenizer.json whose regular expressions may take a time that grows faster "
+              "than the text. False refuses it. For the Python engines."},
+        &EngineConfig::trust_tokenizer_regexes);
+}
+
+// What one request may have. The Python engines check it, except for the pins.
+template <typename Visitor>
+void VisitRequestCaps(Visitor&& visit) {
+  visit(Field{"max_messages", "messages of a chat.", Between(1, kMaxSize)},
+        &EngineConfig::max_messages);
+  visit(Field{"max_tools", "tools of a chat.", Between(0, kMaxSize)}, &EngineConfig::max_tools);
+  visit(Field{"max_logit_bias", "tokens in `logit_bias`; at most the vocabulary.",
+              Between(0, kMaxSize)},
+        &EngineConfig::max_logit_bias);
+  visit(Field{"max_stop_strs", "texts in `stop`, [0, 1024].", Between(0, 1024)},
+        &EngineConfig::max_stop_strs);
+  visit(Field{"max_stop_str_bytes", "bytes of a text in `stop`, [1, 65536].", Between(1, 65536)},
+        &EngineConfig::max_stop_str_bytes);
+  visit(Field{"max_stop_token_ids", "tokens in `stop_token_ids`.", Between(0, kMaxSize)},
+        &EngineConfig::max_stop_token_ids);
+  visit(Field{"max_request_id_bytes", "bytes of a `request_id`.", Between(1, kMaxSize)},
+        &EngineConfig::max_request_id_bytes);
+  visit(Field{"max_json_depth",
+              "lists and objects within each other, in a field of a request and in the arguments "
+              "of a call in its history, [1, 128].",
+              Between(1, 128)},
+        &EngineConfig::max_json_depth);
+  visit(Field{"max_pinned_prefixes",
+              "prompts that are pinned at the same time. A request that would pin another one is "
+              "served without a pin.",
+              Between(0, kMaxSize)},
+        &EngineConfig::max_pinned_prefixes);
 }
 
 template <typename Visitor>
@@ -360,6 +404,7 @@ void VisitEngineFields(Visitor&& visit) {
   VisitQueueFields(visit);
   VisitStepFields(visit);
   VisitTextFields(visit);
+  VisitRequestCaps(visit);
   VisitCompilerFields(visit);
   visit(Field{"verbose",
               "show the progress of loads, downloads and builds of a CUDA library on a terminal, "

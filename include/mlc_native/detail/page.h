@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace mlc_native {
 
@@ -18,7 +19,8 @@ struct PageCopy {
 struct PinnedPrefix {
   int64_t id = 0;
   int64_t num_tokens = 0;
-  int64_t num_pages = 0;  // another pin may share some of them
+  int64_t num_pages = 0;   // another pin may share some of them
+  std::string owner = {};  // the id of the request that pinned it; empty: the host
 };
 
 }  // namespace mlc_native

@@ -280,5 +280,28 @@ TEST(PrefixCache, PinsBelongToASpace) {
   EXPECT_NE(cache.Pin(tokens), pin);
 }
 
+TEST(PrefixCache, PinsHaveAnOwnerAndALimit) {
+  PagedKvCache kv(16, kPageTokens);
+  PrefixCache cache(&kv, {.max_pinned_pages = 8, .max_pins = 2});
+  for (const int64_t space : {1, 2, 3}) {
+    std::vector<PageCopy> copies;
+    kv.AddSequence(space);
+    kv.Reserve(space, 20, &copies);
+    kv.Commit(space, 20);
+    cache.Insert(space, Make(20), space);
+    kv.RemoveSequence(space);
+  }
+  const int64_t first = cache.Pin(Make(20), 1, "a request");
+  cache.Pin(Make(20), 2);
+  EXPECT_THROW(cache.Pin(Make(20), 3), InvalidRequest);
+  EXPECT_EQ(cache.Pin(Make(20), 1, "another request"), first);
+  EXPECT_EQ(cache.pinned_prefixes().at(0).owner, "a request");
+  EXPECT_EQ(cache.pinned_prefixes().at(1).owner, "");
+  EXPECT_EQ(cache.Pin(Make(20), 1), first) << "the host takes it over";
+  EXPECT_EQ(cache.pinned_prefixes().at(0).owner, "");
+  cache.Unpin(first);
+  EXPECT_NO_THROW(cache.Pin(Make(20), 3, "a third request"));
+}
+
 }  // namespace
 }  // namespace mlc_native
