@@ -120,19 +120,23 @@ def detect_device(device: str, model_lib: str | None, verbose: bool) -> tuple[st
 
 
 def load_tokenizer(
-    folder: Path, chat_config: MLCChatConfig, chat_template: str | None = None
+    folder: Path,
+    chat_config: MLCChatConfig,
+    chat_template: str | None = None,
+    *,
+    trust_regexes: bool = False,
 ) -> tuple[Tokenizer | None, ChatTemplate | None]:
     """Returns the tokenizer and chat template of a model folder; None for a missing one.
 
     The template of the model's authors (tokenizer_config.json, chat_template.jinja), if there is
     one, renders the messages, because the ``conv_template`` of an MLC folder cannot show tools. The
     stop strings of a ``conv_template`` end answers in either case. ``chat_template`` is the setting
-    of this name.
+    of this name, and ``trust_regexes`` is ``trust_tokenizer_regexes``.
     """
     if not (folder / "tokenizer.json").exists():
         _refuse_sentencepiece(folder)
         return None, None
-    tokenizer = Tokenizer(folder)
+    tokenizer = Tokenizer(folder, trust_regexes=trust_regexes)
     source = None if chat_template is None else _template_source(chat_template)
     conversation = chat_config.conv_template
     if not isinstance(conversation, Conversation):
@@ -258,7 +262,10 @@ def prepare_model(
     check_engine_config(model, model_lib, mode, config)
     folders, config = resolve_models(model, replace(config, mode=mode))
     chat_configs = [MLCChatConfig.from_folder(folder) for folder in folders]
-    tokenizer, template = load_tokenizer(folders[0], chat_configs[0], config.chat_template)
+    tokenizer, template = load_tokenizer(
+        *(folders[0], chat_configs[0], config.chat_template),
+        trust_regexes=config.trust_tokenizer_regexes,
+    )
     formats = choose_formats(config, tokenizer, template)
     # Last, as it may build.
     name, config.model_lib = detect_device(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import tokenizers
 
 from mlc_native import _core
-from mlc_native.errors import LoadError, invalid_request, load_error, shown
+from mlc_native.errors import InvalidRequest, LoadError, invalid_request, load_error, shown
 from mlc_native.support.git_lfs import refuse_lfs_pointer
 from mlc_native.support.json_file import read_json_object
 from mlc_native.support.regular_file import MAX_JSON_BYTES, read_bytes
+from mlc_native.template_sandbox import PromptText
+from mlc_native.tokenizers.library import library_errors
+from mlc_native.tokenizers.linear_regex import is_linear
+from mlc_native.tokenizers.own_tokens import OwnTokenEncoder
 from mlc_native.tokenizers.special_tokens import read_special_tokens
 from mlc_native.tokenizers.text_bound import TextBound
 
@@ -53,17 +57,18 @@ class Tokenizer:
 
     Args:
         tokenizer_path: the folder, or the file itself.
+        trust_regexes: take regular expressions whose time may grow faster than the text.
 
     Attributes:
         special_tokens: what the tokenizer puts around a text, such as BOS.
 
     Raises:
-        LoadError: the file is missing or damaged.
+        LoadError: the file is missing or damaged, or has such an expression.
     """
 
-    def __init__(self, tokenizer_path: str | Path) -> None:
+    def __init__(self, tokenizer_path: str | Path, *, trust_regexes: bool = False) -> None:
         self.path = _tokenizer_json(Path(tokenizer_path))
-        try:
+        with library_errors(self._damaged):
             content = read_bytes(self.path, MAX_JSON_BYTES)
             self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
             # A tokenizer.json may ask for truncation and padding; prompts are neither cut nor
@@ -71,22 +76,41 @@ class Tokenizer:
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
             self.special_tokens = read_special_tokens(self._tokenizer, self.path.parent)
-        except LoadError:
-            raise
-        except Exception as error:  # the package raises bare Exception
-            refuse_lfs_pointer(self.path)
-            raise load_error(str(self.path), f"{self.path} is damaged: {error}") from error
+        if not trust_regexes:
+            self._check_regexes()
+
+    def _damaged(self, reason: str) -> LoadError:
+        refuse_lfs_pointer(self.path)
+        return load_error(str(self.path), f"{self.path} is damaged: {reason}")
+
+    def _check_regexes(self) -> None:
+        tokenizer = self._tokenizer
+        for component in (tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder):
+            for pattern in _regexes(component):
+                if not is_linear(pattern):
+                    raise load_error(
+                        str(self.path),
+                        f"{self.path} has a regular expression whose time may grow faster than the "
+                        f"text: {pattern[:200]!r}; trust_tokenizer_regexes=True loads it",
+                    )
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of ``text``. No special tokens are added.
 
+        Of a rendered chat, which is a PromptText, only what the chat template wrote becomes control
+        tokens.
+
         Raises:
             InvalidRequest: the text is not valid Unicode (lone surrogates).
         """
-        if isinstance(text, str) and len(text) > LONG_TEXT_CHARS:
-            return self.encode_batch([text])[0]
         _check_unicode(text)
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        if self._own_tokens.is_needed(text):
+            with library_errors():
+                return self._own_tokens.encode(cast(PromptText, text))
+        if len(text) > LONG_TEXT_CHARS:
+            return self.encode_batch([text])[0]
+        with library_errors():
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -95,19 +119,18 @@ class Tokenizer:
             raise invalid_request("texts", f'"texts" must be a list of texts, got {shown(texts)}')
         for text in texts:
             _check_unicode(text)
-        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        with library_errors():
+            encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Returns the text of ``token_ids``, without special tokens unless requested."""
         try:
-            text: str = self._tokenizer.decode(
-                list(token_ids), skip_special_tokens=bool(skip_special_tokens)
-            )
-        except (TypeError, OverflowError):
-            raise invalid_request(
-                "token_ids", f'"token_ids" must be a list of token ids, got {shown(token_ids)}'
-            ) from None
+            ids = list(token_ids)
+        except TypeError:
+            raise _not_ids("token_ids", token_ids) from None
+        with library_errors(lambda _reason: _not_ids("token_ids", token_ids)):
+            text: str = self._tokenizer.decode(ids, skip_special_tokens=bool(skip_special_tokens))
         return text
 
     def token_to_id(self, token: str) -> int | None:
@@ -118,7 +141,8 @@ class Tokenizer:
 
     def id_to_token(self, token_id: int) -> str | None:
         """Returns a token as written in the vocabulary; None for an id that has none."""
-        token: str | None = self._tokenizer.id_to_token(token_id)
+        with library_errors(lambda _reason: _not_ids("token_id", token_id)):
+            token: str | None = self._tokenizer.id_to_token(token_id)
         return token
 
     @property
@@ -132,6 +156,10 @@ class Tokenizer:
         """The number of tokens, including added ones. The model's vocabulary may be larger."""
         size: int = self._tokenizer.get_vocab_size()
         return size
+
+    @cached_property
+    def _own_tokens(self) -> OwnTokenEncoder:
+        return OwnTokenEncoder(self._tokenizer)
 
     @cached_property
     def token_table(self) -> _core.TokenTable:
@@ -159,6 +187,25 @@ class Tokenizer:
             if normalizer.get("type") == "Prepend" and normalizer.get("prepend") == "\u2581":
                 info.prepend_space_in_encode = True
         return info
+
+
+def _not_ids(name: str, value: object) -> InvalidRequest:
+    what = "a list of token ids" if name == "token_ids" else "a token id"
+    return invalid_request(name, f'"{name}" must be {what}, got {shown(value)}')
+
+
+def _regexes(component: Any) -> Iterator[str]:
+    """The regular expressions of a part of a tokenizer."""
+    values = [] if component is None else [json.loads(component.__getstate__())]
+    while values:
+        value = values.pop()
+        if isinstance(value, dict):
+            pattern = value.get("Regex")
+            if isinstance(pattern, str):
+                yield pattern
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
 
 
 def _tokenizer_json(path: Path) -> Path:
