@@ -95,12 +95,11 @@ def _with_names(
         other.normalizer = tokenizer.normalizer
     if tokenizer.pre_tokenizer is not None:
         other.pre_tokenizer = tokenizer.pre_tokenizer
+    tokens = []
     for token in added.values():
         name = names.get(token.content)
-        if name is None:
-            other.add_tokens([token])
-        else:
-            other.add_special_tokens(
-                [AddedToken(name, lstrip=token.lstrip, rstrip=token.rstrip, normalized=False)]
-            )
+        if name is not None:
+            token = AddedToken(name, lstrip=token.lstrip, rstrip=token.rstrip, normalized=False)
+        tokens.append(token)
+    other.add_tokens(tokens)  # all at once: each call looks at all tokens
     return other
