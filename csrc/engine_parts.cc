@@ -19,7 +19,6 @@ namespace mlc_native {
 namespace {
 
 void CheckSupported(const EngineConfig& config) {
-  CheckSpeculativeMode(config.speculative_mode);
   if (config.kv_cache_page_size != kKvPageSize) {
     throw InvalidConfig("kv_cache_page_size",
                         OutOfRangeMessage("kv_cache_page_size", config.kv_cache_page_size, "16"));
@@ -75,8 +74,7 @@ SpeculativeMode ChosenMode(const EngineConfig& config) {
 std::unique_ptr<Model> LoadDraftModel(const EngineConfig& config, ModelSource source,
                                       const EngineParts& parts) {
   const SpeculativeMode mode = config.speculative_mode;
-  const bool has_head = mode == SpeculativeMode::kEagle3 || mode == SpeculativeMode::kEagle ||
-                        mode == SpeculativeMode::kMtp;
+  const bool has_head = HasDraftHead(mode);
   if (!has_head && mode != SpeculativeMode::kSmallDraft) return nullptr;
   if (!config.additional_models.empty()) {
     source.path = config.additional_models[0];

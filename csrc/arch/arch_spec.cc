@@ -62,9 +62,6 @@ constexpr auto kSandwichNormsQk = Join(kSandwichNorms, kQkNorms);
 constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_modal_projector.",
                                              "model.vision_tower.", "model.multi_modal_projector."};
 
-// Draft heads in the folder of their model (draft_layout.cc).
-constexpr std::string_view kMtpLayers[] = {"model.mtp_layers."};
-
 constexpr Multipliers kGemmaMultipliers = {.sqrt_hidden_size = true};
 constexpr Multipliers kGemma2Multipliers = {.sqrt_hidden_size = true,
                                             .attention_divisor = "query_pre_attn_scalar"};
@@ -130,7 +127,6 @@ constexpr ArchSpec kArchitectures[] = {
     {.architecture = "MiMoForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNorms,
-     .ignored_prefixes = kMtpLayers,
      .qkv_bias = true,
      .window_rule = WindowRule::kFromLayer,
      .defaults = {.max_position_embeddings = 32768, .sliding_window = 4096}},

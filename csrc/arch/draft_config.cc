@@ -53,6 +53,26 @@ std::vector<int32_t> StreamsOf(const DraftLayout& layout, const ConfigFields& ro
   return {static_cast<int32_t>(num_layers + 1)};
 }
 
+// Parts of a layer that the heads here cannot have, by a tensor that shows them.
+constexpr struct {
+  std::string_view tensor;
+  std::string_view what;
+} kUnsupportedParts[] = {
+    {"self_attn.kv_a_proj_with_mqa", "latent attention (MLA)"},
+    {"mlp.experts.0.gate_proj", "experts (MoE)"},
+    {"mlp.experts.gate_up_proj", "experts (MoE)"},
+    {"mlp.gate", "experts (MoE)"},
+};
+
+void CheckParts(const std::string& folder, const std::string& layer, const HasTensor& has_tensor) {
+  for (const auto& part : kUnsupportedParts) {
+    const std::string tensor = layer + std::string(part.tensor);
+    if (!has_tensor(tensor + ".weight") && !has_tensor(tensor)) continue;
+    throw LoadError(tensor, folder + ": the draft head has \"" + tensor + "\": " +
+                                std::string(part.what) + " in a draft head is not supported");
+  }
+}
+
 ModelConfig ReadEagle(const std::string& folder, const ModelConfig& target,
                       const DraftLayout& layout, const HasTensor& has_tensor, int64_t longest) {
   const ConfigFields root = ReadConfigJson(folder);
@@ -61,7 +81,8 @@ ModelConfig ReadEagle(const std::string& folder, const ModelConfig& target,
   ModelConfig config = ReadDecoder(ArchOfLayer(layout, has_tensor), root, fields, longest);
   const auto num_layers = static_cast<int64_t>(target.layers.size());
   DraftHeadConfig head{.layout = &layout,
-                       .info = {.target_streams = StreamsOf(layout, root, num_layers)}};
+                       .info = {.target_streams = StreamsOf(layout, root, num_layers)},
+                       .num_target_layers = num_layers};
   head.fuse_bias = has_tensor(std::string(layout.fuse) + ".bias");
   head.num_embeddings = config.vocab_size;
   head.target_hidden_size = root.Integer("target_hidden_size", config.hidden_size, 1, 1 << 24);
@@ -87,10 +108,14 @@ ModelConfig ReadEagle(const std::string& folder, const ModelConfig& target,
 ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const DraftLayout& layout,
                     const HasTensor& has_tensor, int64_t longest) {
   ModelConfig config = ReadModelConfig(folder, longest);
-  config.qkv_bias = has_tensor(std::string(layout.layer) + "self_attn.q_proj.bias");
   const auto num_layers = static_cast<int32_t>(config.layers.size());
+  DraftHeadConfig head{.layout = &layout,
+                       .info = {.target_streams = {num_layers + 1}},
+                       .num_target_layers = num_layers};
+  const std::string layer = head.Name(layout.layer);
+  CheckParts(folder, layer, has_tensor);
+  config.qkv_bias = has_tensor(layer + "self_attn.q_proj.bias");
   config.layers = {config.layers.back()};
-  DraftHeadConfig head{.layout = &layout, .info = {.target_streams = {num_layers + 1}}};
   head.info.own_stream = layout.feeds_back_norm ? 2 : 1;
   head.target_hidden_size = config.hidden_size;
   head.num_embeddings = config.vocab_size;
@@ -102,28 +127,67 @@ ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const 
   return config;
 }
 
+// The heads of a folder of their own, without a decoder: the sizes that its config.json leaves out
+// are the target's.
+ModelConfig ReadMedusa(const std::string& folder, const ModelConfig& target,
+                       const DraftLayout& layout, const HasTensor& has_tensor) {
+  constexpr int64_t kMost = 64;
+  const ConfigFields root = ReadConfigJson(folder);
+  const bool of_vllm = !root.Has("medusa_num_heads");
+  for (const auto& [field, of_target] : {std::pair("vocab_size", target.vocab_size),
+                                         std::pair("truncated_vocab_size", target.vocab_size),
+                                         std::pair("hidden_size", target.hidden_size)}) {
+    CheckEqual(root, field, root.Integer(field, of_target, 1, 1 << 24), of_target);
+  }
+  ModelConfig config = target;
+  config.layers.clear();
+  config.dtype.reset();
+  config.quantization.reset();
+  const auto num_layers = static_cast<int32_t>(target.layers.size());
+  DraftHeadConfig head{.layout = &layout,
+                       .info = {.target_streams = {num_layers + 1}},
+                       .num_target_layers = num_layers};
+  head.info.max_length =
+      root.Integer(of_vllm ? "num_heads" : "medusa_num_heads", std::nullopt, 1, kMost);
+  head.target_hidden_size = target.hidden_size;
+  head.num_embeddings = target.vocab_size;
+  head.medusa_blocks =
+      root.Integer(of_vllm ? "num_hidden_layers" : "medusa_num_layers", 1, 1, kMost);
+  head.medusa_bias = has_tensor(NumberedName(layout.medusa_block, {0, 0}) + ".bias");
+  head.medusa_shares_head =
+      !has_tensor(NumberedName(layout.medusa_head, {0, head.medusa_blocks}) + ".weight");
+  config.draft_head = std::move(head);
+  return config;
+}
+
 }  // namespace
 
-const DraftLayout* FindDraftLayout(const HasTensor& has_tensor) {
-  const auto has = [&](std::string_view name) {
-    return name.empty() || has_tensor(std::string(name) + ".weight");
-  };
+const DraftLayout* FindDraftLayout(int64_t num_layers, const HasTensor& has_tensor) {
+  const auto has = [&](const std::string& name) { return has_tensor(name + ".weight"); };
   const auto is_it = [&](const DraftLayout& layout) {
-    return has(layout.fuse) && has(layout.state_norm) &&
-           has(std::string(layout.layer) + "self_attn.o_proj");
+    if (!layout.medusa_block.empty()) return has(NumberedName(layout.medusa_block, {0, 0}));
+    const auto name = [&](std::string_view of) { return NumberedName(of, {num_layers}); };
+    return has(name(layout.fuse)) && (layout.state_norm.empty() || has(name(layout.state_norm))) &&
+           has(name(layout.layer) + "self_attn.o_proj");
   };
   const auto found = std::ranges::find_if(DraftLayouts(), is_it);
   return found == DraftLayouts().end() ? nullptr : &*found;
 }
 
+const DraftLayout* FindDraftLayout(const std::string& folder, const HasTensor& has_tensor) {
+  return FindDraftLayout(ReadConfigJson(folder).Integer("num_hidden_layers", 0, 0, 4096),
+                         has_tensor);
+}
+
 ModelConfig ReadDraftHeadConfig(const std::string& folder, const ModelConfig& target,
                                 const HasTensor& has_tensor, int64_t longest) {
-  const DraftLayout* const layout = FindDraftLayout(has_tensor);
+  const DraftLayout* const layout = FindDraftLayout(folder, has_tensor);
   if (layout == nullptr) {
     throw LoadError("model", folder + ": holds no draft head of a supported layout; supported: " +
                                  DraftLayoutList());
   }
-  if (layout->in_target_folder) return ReadMtp(folder, target, *layout, has_tensor, longest);
+  if (!layout->in_target.empty()) return ReadMtp(folder, target, *layout, has_tensor, longest);
+  if (!layout->medusa_block.empty()) return ReadMedusa(folder, target, *layout, has_tensor);
   return ReadEagle(folder, target, *layout, has_tensor, longest);
 }
 

@@ -13,7 +13,10 @@ namespace mlc_native {
 using HasTensor = std::function<bool(const std::string&)>;
 
 // Returns the layout of the draft head in a folder that has these tensors; null if there is none.
-const DraftLayout* FindDraftLayout(const HasTensor& has_tensor);
+// num_layers: those of the model in the folder, 0 if it has none.
+const DraftLayout* FindDraftLayout(int64_t num_layers, const HasTensor& has_tensor);
+// The same; the number is in the folder's config.json. Throws LoadError.
+const DraftLayout* FindDraftLayout(const std::string& folder, const HasTensor& has_tensor);
 
 // Reads the config.json of a folder with a draft head for `target`. info.target_ids stays empty.
 // Throws LoadError: missing or damaged, no head of a layout that is supported, numbers that do not

@@ -1,6 +1,8 @@
 #include "checkpoint/checkpoint.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -17,6 +19,16 @@ namespace {
 constexpr char kSingleFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
 
+// Files with all tensors of a folder, and what they are called as pickles.
+struct SingleFile {
+  const char* name;
+  const char* pickle;
+};
+constexpr SingleFile kSingleFiles[] = {
+    {kSingleFile, "pytorch_model.bin"},
+    {"medusa_lm_head.safetensors", "medusa_lm_head.pt"},  // of Medusa's trainers
+};
+
 // What is no regular file is found when it is opened.
 bool Exists(const std::string& path) {
   std::error_code ignored;
@@ -25,13 +37,15 @@ bool Exists(const std::string& path) {
 
 // A pickle can run code when it is read, so it is not.
 std::string AdviceForPickles(const std::string& folder) {
-  constexpr char kPickle[] = "pytorch_model.bin";
-  if (!Exists(folder + "/" + kPickle)) return "";
-  return std::string("; ") + kPickle +
+  const auto* const file = std::ranges::find_if(kSingleFiles, [&](const SingleFile& candidate) {
+    return Exists(folder + "/" + candidate.pickle);
+  });
+  if (file == std::end(kSingleFiles)) return "";
+  return std::string("; ") + file->pickle +
          " is not read, because reading it may run code. If its source can be trusted, convert it "
          "there: python -c \"import torch, safetensors.torch as s; s.save_file({k: "
          "v.clone().contiguous() for k, v in torch.load('" +
-         kPickle + "', weights_only=True).items()}, '" + kSingleFile + "')\"";
+         file->pickle + "', weights_only=True).items()}, '" + file->name + "')\"";
 }
 
 // File -> names of its tensors.
@@ -60,13 +74,15 @@ Shards ParseIndex(const std::string& path) {
 
 Checkpoint::Checkpoint(const std::string& folder) {
   const std::string index = folder + "/" + kIndexFile;
-  const std::string single = folder + "/" + kSingleFile;
+  const auto* const single = std::ranges::find_if(kSingleFiles, [&](const SingleFile& candidate) {
+    return Exists(folder + "/" + candidate.name);
+  });
   if (IsMlcFolder(folder)) {
     files_ = ReadTensorCache(folder);
   } else if (Exists(index)) {
     ReadIndex(folder, index);
-  } else if (Exists(single)) {
-    AddFile(single);
+  } else if (single != std::end(kSingleFiles)) {
+    AddFile(folder + "/" + single->name);
   } else {
     throw LoadError(kSingleFile, folder + ": holds no weights (neither " + kSingleFile + " nor " +
                                      kIndexFile + ")" + AdviceForPickles(folder));

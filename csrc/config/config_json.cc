@@ -115,7 +115,6 @@ void CheckSupported(const EngineConfig& config) {
                         OutOfRangeMessage("attention_sink_size", *config.attention_sink_size,
                                           "0 or null: attention sinks are not supported"));
   }
-  CheckSpeculativeMode(config.speculative_mode);
   if (config.speculative_mode != SpeculativeMode::kDisable && config.spec_tree_width != 1) {
     throw InvalidConfig("spec_tree_width",
                         OutOfRangeMessage("spec_tree_width", config.spec_tree_width,

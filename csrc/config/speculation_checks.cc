@@ -14,6 +14,7 @@ std::pair<size_t, size_t> NumAdditionalModels(SpeculativeMode mode) {
     case SpeculativeMode::kSmallDraft:
     case SpeculativeMode::kEagle3:
     case SpeculativeMode::kEagle:
+    case SpeculativeMode::kMedusa:
       return {1, 1};
     case SpeculativeMode::kMtp:
     case SpeculativeMode::kAuto:
@@ -25,12 +26,9 @@ std::pair<size_t, size_t> NumAdditionalModels(SpeculativeMode mode) {
 
 }  // namespace
 
-void CheckSpeculativeMode(SpeculativeMode mode) {
-  if (mode != SpeculativeMode::kMedusa) return;
-  throw InvalidConfig("speculative_mode",
-                      "speculative_mode \"medusa\" is not supported: its heads guess each token "
-                      "without the guesses before it, which needs trees of guesses to pay, and a "
-                      "draft is one chain; use \"eagle3\", \"eagle\" or \"mtp\"");
+bool HasDraftHead(SpeculativeMode mode) {
+  return mode == SpeculativeMode::kEagle3 || mode == SpeculativeMode::kEagle ||
+         mode == SpeculativeMode::kMtp || mode == SpeculativeMode::kMedusa;
 }
 
 void CheckAdditionalModels(const EngineConfig& config) {

@@ -5,9 +5,10 @@
 
 namespace mlc_native {
 
-// Throw InvalidConfig: a mode that is understood and not supported; a number of additional models
-// that does not go with the mode.
-void CheckSpeculativeMode(SpeculativeMode mode);
+// True if a draft head guesses in this mode.
+bool HasDraftHead(SpeculativeMode mode);
+
+// Throws InvalidConfig for a number of additional models that does not go with the mode.
 void CheckAdditionalModels(const EngineConfig& config);
 
 }  // namespace mlc_native

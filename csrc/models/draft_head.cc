@@ -39,7 +39,7 @@ LogitsView DraftHead::Feed(std::span<const DraftWork> work) {
     slices_.push_back(MakeSlice(first_row, end - first_row, w.position, w.block_table));
     if (w.length > 0) rows_.push_back(end - 1);
   }
-  return Forward({.target = target_states_, .own = {}});
+  return Forward({.target = target_states_, .own = {}, .num_guessed = 0});
 }
 
 // tokens_ and read_states_ are those of the active drafts.
@@ -51,7 +51,7 @@ LogitsView DraftHead::Continue(std::span<const DraftWork> work, int64_t step) {
     slices_.push_back(MakeSlice(row, 1, position, w.block_table));
     rows_.push_back(row);
   }
-  return Forward({.target = {}, .own = read_states_});
+  return Forward({.target = {}, .own = read_states_, .num_guessed = step});
 }
 
 LogitsView DraftHead::Forward(const DraftInput& input) {

@@ -8,6 +8,7 @@
 #include "arch/draft_config.h"
 #include "checkpoint/checkpoint.h"
 #include "models/loader.h"
+#include "models/medusa_heads.h"
 #include "models/transformer.h"
 #include "support/error.h"
 #include "weights/weight_loader.h"
@@ -88,6 +89,9 @@ std::unique_ptr<Model> LoadDraftHead(const ModelSource& source, const Model& tar
                                            .cpu = {&isa, pool.get()},
                                            .progress = source.progress});
   ShareWeights(decoder.weights(), &weights);
+  if (config.layers.empty()) {
+    return std::make_unique<MedusaHeads>(config, std::move(weights), isa, std::move(pool));
+  }
   const kernels::KvFormat kv_format = KvFormatFor(source.kv_cache_dtype, weights.dtype);
   return std::make_unique<Transformer>(std::move(config), std::move(weights), kv_format, isa,
                                        std::move(pool));
@@ -101,7 +105,7 @@ std::optional<SpeculativeMode> DraftHeadIn(const std::string& folder) {
   const Checkpoint checkpoint(folder);
   const WeightSet weights(checkpoint, {});
   const DraftLayout* const layout =
-      FindDraftLayout([&](const std::string& name) { return weights.Has(name); });
+      FindDraftLayout(folder, [&](const std::string& name) { return weights.Has(name); });
   if (layout == nullptr) return std::nullopt;
   return layout->mode;
 }

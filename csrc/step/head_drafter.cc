@@ -133,7 +133,8 @@ void HeadDrafter::AddWork(int64_t id, int64_t num_rows) {
   Known& known = known_[id];
   const int64_t end = EndOf(id);
   const bool is_whole = end + num_rows == std::ssize(*known.tokens) - 1;
-  const int64_t length = is_whole && known.wish != nullptr ? known.wish->max_tokens : 0;
+  const bool is_asked = is_whole && known.wish != nullptr;
+  const int64_t length = is_asked ? std::min(known.wish->max_tokens, head_.info().max_length) : 0;
   const int64_t num_tokens = num_rows + std::max<int64_t>(length - 1, 0);
   const int64_t longest = head_.model().metadata().context_window_size;
   // Old tokens are given up for new ones.

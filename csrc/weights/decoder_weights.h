@@ -85,6 +85,13 @@ struct DecoderWeights {
     std::vector<Vector> state_norms;  // of each of them
   };
   Entry entry;
+
+  // Of Medusa: what makes its guess k is medusa[k].
+  struct MedusaHead {
+    std::vector<Linear> blocks;
+    Linear head;  // without a matrix: the one above
+  };
+  std::vector<MedusaHead> medusa;
 };
 
 }  // namespace mlc_native

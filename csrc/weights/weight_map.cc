@@ -68,37 +68,60 @@ class Builder {
     const int64_t hidden = config_.hidden_size;
     const int64_t states = config_.draft_input_size();
     const int64_t fused = layout.joins_in_attention ? states : 2 * hidden;
-    map_.entry.fuse = AddWhole(ParameterForm::kPacked, WeightName(layout.fuse), {hidden, fused});
-    if (head.fuse_bias) {
-      map_.entry.fuse_bias =
-          AddWhole(ParameterForm::kVector, std::string(layout.fuse) + ".bias", {hidden});
-    }
-    map_.entry.embedding_norm = AddNorm(layout.embedding_norm, hidden);
-    map_.entry.state_norm = AddNorm(layout.state_norm, hidden);
+    map_.entry.fuse = AddLinear(head.Name(layout.fuse), {hidden, fused}, head.fuse_bias);
+    map_.entry.embedding_norm = AddNorm(head.Name(layout.embedding_norm), hidden);
+    map_.entry.state_norm = AddNorm(head.Name(layout.state_norm), hidden);
     if (head.norm_before_fuse) map_.entry.fuse_norm = AddNorm("input_norm", states);
     for (int64_t i = 0; head.norm_each_state && i < head.num_target_states(); ++i) {
       map_.entry.state_norms.push_back(
           AddNorm("fc_norm." + std::to_string(i), head.target_hidden_size));
     }
-    AddLayer(std::string(layout.layer));
-    map_.final_norm = AddNorm(layout.final_norm, hidden);
-    map_.head = kAbsent;
-    if (!names.head.empty()) {
-      map_.head = AddWhole(ParameterForm::kPacked, names.head, {config_.vocab_size, hidden});
-    }
+    AddLayer(head.Name(layout.layer));
+    map_.final_norm = AddNorm(head.Name(layout.final_norm), hidden);
+    AddHead(names);
     if (!names.embeddings.empty()) {
       map_.embeddings =
           AddWhole(ParameterForm::kTable, names.embeddings, {head.num_embeddings, hidden});
     }
   }
 
+  // The parameters of Medusa's heads.
+  void AddMedusa(const WeightNames& names) {
+    const DraftHeadConfig& medusa = *config_.draft_head;
+    const int64_t hidden = config_.hidden_size;
+    for (int64_t i = 0; i < medusa.info.max_length; ++i) {
+      MedusaParameters& head = map_.medusa.emplace_back();
+      for (int64_t block = 0; block < medusa.medusa_blocks; ++block) {
+        head.blocks.push_back(AddLinear(NumberedName(medusa.layout->medusa_block, {i, block}),
+                                        {hidden, hidden}, medusa.medusa_bias));
+      }
+      if (medusa.medusa_shares_head) continue;
+      const std::string name = NumberedName(medusa.layout->medusa_head, {i, medusa.medusa_blocks});
+      head.head = AddWhole(ParameterForm::kPacked, name + ".weight", {config_.vocab_size, hidden});
+    }
+    map_.final_norm = kAbsent;
+    AddHead(names);
+  }
+
   WeightMap& map() { return map_; }
 
  private:
-  static std::string WeightName(std::string_view name) { return std::string(name) + ".weight"; }
+  LinearParameters AddLinear(const std::string& name, const std::vector<int64_t>& shape,
+                             bool has_bias) {
+    LinearParameters linear;
+    linear.matrix = AddWhole(ParameterForm::kPacked, name + ".weight", shape);
+    if (has_bias) linear.bias = AddWhole(ParameterForm::kVector, name + ".bias", {shape[0]});
+    return linear;
+  }
 
-  size_t AddNorm(std::string_view name, int64_t size) {
-    return name.empty() ? kAbsent : AddWhole(ParameterForm::kVector, WeightName(name), {size});
+  size_t AddNorm(const std::string& name, int64_t size) {
+    return name.empty() ? kAbsent : AddWhole(ParameterForm::kVector, name + ".weight", {size});
+  }
+
+  // Of a draft head, if it has one.
+  void AddHead(const WeightNames& names) {
+    const std::vector<int64_t> shape = {config_.vocab_size, config_.hidden_size};
+    map_.head = names.head.empty() ? kAbsent : AddWhole(ParameterForm::kPacked, names.head, shape);
   }
 
   bool HasAttentionNorm() const {
@@ -137,14 +160,19 @@ class Builder {
 }  // namespace
 
 bool WeightMap::IsSensitive(size_t parameter) const {
-  return parameter == head ||
+  if (parameter == head) return true;
+  return !layers.empty() &&
          std::ranges::count(layers.front().linears, parameter, &LinearParameters::matrix) > 0;
 }
 
 WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
   Builder builder(config);
   if (config.draft_head) {
-    builder.AddDraftHead(names);
+    if (config.layers.empty()) {
+      builder.AddMedusa(names);
+    } else {
+      builder.AddDraftHead(names);
+    }
     return std::move(builder.map());
   }
   const TensorNames& tensors = config.arch->names;

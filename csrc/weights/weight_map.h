@@ -37,7 +37,7 @@ struct WeightSlot {
 // The parameters of one layer, as indices into WeightMap::parameters or kAbsent.
 inline constexpr size_t kAbsent = static_cast<size_t>(-1);
 struct LinearParameters {
-  LinearKey key;
+  LinearKey key{};
   size_t matrix = kAbsent;
   size_t bias = kAbsent;
 };
@@ -50,12 +50,17 @@ struct LayerParameters {
 
 // Those of DecoderWeights::Entry.
 struct EntryParameters {
-  size_t fuse = kAbsent;
-  size_t fuse_bias = kAbsent;
+  LinearParameters fuse;
   size_t embedding_norm = kAbsent;
   size_t state_norm = kAbsent;
   size_t fuse_norm = kAbsent;
   std::vector<size_t> state_norms;
+};
+
+// Those of DecoderWeights::MedusaHead.
+struct MedusaParameters {
+  std::vector<LinearParameters> blocks;
+  size_t head = kAbsent;
 };
 
 struct WeightMap {
@@ -64,6 +69,7 @@ struct WeightMap {
 
   std::vector<LayerParameters> layers;
   EntryParameters entry;
+  std::vector<MedusaParameters> medusa;
   size_t final_norm = 0;
   size_t head = 0;              // absent of a draft head that has its target's
   size_t embeddings = kAbsent;  // absent when tied, and when they are the target's
@@ -74,25 +80,32 @@ struct WeightMap {
     using Matrix = decltype(matrix(size_t{}));
     using Vector = decltype(vector(size_t{}));
     using Layer = LayerWeights<Matrix, Vector>;
+    using Linear = typename Layer::Linear;
     const auto optional = [&](size_t p) { return p == kAbsent ? Vector{} : vector(p); };
+    const auto linear = [&](const LinearParameters& p) {
+      return p.matrix == kAbsent ? Linear{} : Linear{matrix(p.matrix), optional(p.bias)};
+    };
     DecoderWeights<Matrix, Vector> weights;
     weights.dtype = dtype;
     for (const LayerParameters& layer : layers) {
       typename Layer::Linears linears;
-      for (const LinearParameters& linear : layer.linears) {
-        linears.push_back({linear.key, {matrix(linear.matrix), optional(linear.bias)}});
-      }
+      for (const LinearParameters& p : layer.linears) linears.push_back({p.key, linear(p)});
       typename Layer::Norms norms;
       for (size_t i = 0; i < norms.size(); ++i) norms[i] = optional(layer.norms[i]);
       weights.layers.push_back(Layer(std::move(linears), std::move(norms)));
     }
     weights.final_norm = optional(final_norm);
-    if (head != kAbsent) weights.head = {matrix(head), Vector{}};
-    if (entry.fuse != kAbsent) weights.entry.fuse = {matrix(entry.fuse), optional(entry.fuse_bias)};
+    weights.head = linear({.matrix = head});
+    weights.entry.fuse = linear(entry.fuse);
     weights.entry.embedding_norm = optional(entry.embedding_norm);
     weights.entry.state_norm = optional(entry.state_norm);
     weights.entry.fuse_norm = optional(entry.fuse_norm);
     for (size_t p : entry.state_norms) weights.entry.state_norms.push_back(vector(p));
+    for (const MedusaParameters& p : medusa) {
+      auto& of_guess = weights.medusa.emplace_back();
+      for (const LinearParameters& block : p.blocks) of_guess.blocks.push_back(linear(block));
+      of_guess.head = linear({.matrix = p.head});
+    }
     return weights;
   }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "arch/draft_config.h"
 #include "kernels/packed_format.h"
 #include "support/error.h"
 #include "weights/weight_set.h"
@@ -56,7 +57,7 @@ std::string FirstThatIsThere(const WeightSet& weights, std::span<const std::stri
 // Where a draft head has these matrices, they have the plain names.
 WeightNames FindNamesOfDraftHead(const ModelConfig& config, const WeightSet& weights) {
   WeightNames names;
-  if (config.draft_head->layout->in_target_folder) return names;
+  if (!config.draft_head->layout->in_target.empty()) return names;
   if (weights.Has("lm_head.weight")) names.head = "lm_head.weight";
   if (weights.Has("embed_tokens.weight")) names.embeddings = "embed_tokens.weight";
   return names;
@@ -88,20 +89,33 @@ std::string JoinNames(const std::vector<std::string>& names) {
   return out;
 }
 
+// For messages.
+std::string_view NameOf(const ModelConfig& config) {
+  return config.draft_head ? config.draft_head->layout->name : config.arch->architecture;
+}
+
 void CheckMissing(const ModelConfig& config, const WeightSet& weights, const WeightMap& map) {
   std::vector<std::string> missing;
   for (const WeightSlot& slot : map.slots) {
     if (!weights.Has(slot.name)) missing.push_back(slot.name);
   }
   if (missing.empty()) return;
-  throw LoadError(missing[0], "the checkpoint lacks tensors of " +
-                                  std::string(config.arch->architecture) + ": " +
-                                  JoinNames(missing));
+  throw LoadError(missing[0], "the checkpoint lacks tensors of " + std::string(NameOf(config)) +
+                                  ": " + JoinNames(missing));
+}
+
+// The prefix of the tensors of a draft head that is in the folder of the model; "" without one.
+std::string PrefixOfDraftHead(const ModelConfig& config, const WeightSet& weights) {
+  const auto num_layers = static_cast<int64_t>(config.layers.size());
+  const DraftLayout* const layout =
+      FindDraftLayout(num_layers, [&](const std::string& name) { return weights.Has(name); });
+  return layout == nullptr ? "" : NumberedName(layout->in_target, {num_layers});
 }
 
 std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& weights,
                                     const WeightSources& sources) {
-  if (config.draft_head && config.draft_head->layout->in_target_folder) return {};
+  if (config.draft_head && !config.draft_head->layout->in_target.empty()) return {};
+  const std::string of_head = PrefixOfDraftHead(config, weights);
   std::set<const TensorInfo*> used;
   for (const auto& source : sources) {
     for (const Checkpoint::Entry* part : source->parts()) used.insert(part->tensor);
@@ -115,6 +129,7 @@ std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& 
         used.contains(entry.tensor) || IsDerivedBuffer(name) ||
         (config.draft_head && (name == "d2t" || name == "t2d")) || weights.IsEmptyBias(entry) ||
         (config.tie_word_embeddings && name.ends_with(heads.front())) ||
+        (!of_head.empty() && name.starts_with(of_head)) ||
         std::any_of(ignored.begin(), ignored.end(),
                     [&](std::string_view prefix) { return name.starts_with(prefix); });
     if (!known) unused.push_back(name);
@@ -123,8 +138,7 @@ std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& 
 }
 
 [[noreturn]] void RefuseUnused(const ModelConfig& config, const std::vector<std::string>& unused) {
-  throw LoadError(unused[0], "the checkpoint has tensors that " +
-                                 std::string(config.arch->architecture) +
+  throw LoadError(unused[0], "the checkpoint has tensors that " + std::string(NameOf(config)) +
                                  " does not use: " + JoinNames(unused) +
                                  "; without \"strict_weights\" they are ignored");
 }

@@ -40,6 +40,8 @@ struct DraftHeadInfo {
   // The target's token of each token of the head, in [0, vocabulary of the target). Empty: the same
   // ids.
   std::vector<int32_t> target_ids{};
+  // Guesses of a draft at most.
+  int64_t max_length = std::numeric_limits<int64_t>::max();
 };
 
 // What a model costs and allows; given by the model, input of the inference.

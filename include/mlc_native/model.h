@@ -52,6 +52,7 @@ struct HiddenStates {
 struct DraftInput {
   std::span<const float> target;  // [num_rows, target_streams, hidden_size of the target]
   std::span<const float> own;     // [num_rows, hidden_size], the head's stream own_stream
+  int64_t num_guessed = 0;        // tokens of the draft so far; 0 with the states of the target
 };
 
 struct ForwardBatch {
@@ -186,6 +187,6 @@ MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 8;
+inline constexpr int kModelPluginAbi = 9;
 
 }  // namespace mlc_native

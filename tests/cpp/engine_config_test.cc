@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"opt", R"({"opt": "O4"})", "\"O2\" or \"O3\""},
         BadField{"tensor_parallel_shards", R"({"tensor_parallel_shards": 2})",
                  "the integer 1, got 2"},
-        BadField{"speculative_mode", R"({"speculative_mode": "medusa"})", "not supported"},
+        BadField{"additional_models", R"({"speculative_mode": "medusa"})", "must name one model"},
         BadField{"speculative_mode", R"({"speculative_mode": "x"})", "\"small_draft\""},
         BadField{"additional_models", R"({"speculative_mode": "small_draft"})",
                  "must name one model while \"speculative_mode\" is \"small_draft\", got 0"},

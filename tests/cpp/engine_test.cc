@@ -162,9 +162,8 @@ TEST(Engine, RefusesConfigsItCanNotRun) {
     }
     return "none";
   };
-  EXPECT_EQ(refused_field(SpeculativeMode::kMedusa), "speculative_mode");
-  for (const auto mode :
-       {SpeculativeMode::kSmallDraft, SpeculativeMode::kEagle3, SpeculativeMode::kEagle}) {
+  for (const auto mode : {SpeculativeMode::kSmallDraft, SpeculativeMode::kEagle3,
+                          SpeculativeMode::kEagle, SpeculativeMode::kMedusa}) {
     EXPECT_EQ(refused_field(mode), "additional_models");
   }
 }

@@ -56,7 +56,6 @@ def construct(request: pytest.FixtureRequest, fake_lib: str) -> Iterator[Callabl
         ("mode", "turbo"),
         ("prefill_mode", "fast"),
         ("prefix_cache_mode", "magic"),
-        ("speculative_mode", "medusa"),
         ("speculative_mode", "psychic"),
         ("tensor_parallel_shards", 2),
         ("kv_state_kind", "rnn_state"),

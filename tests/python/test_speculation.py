@@ -218,7 +218,7 @@ def test_a_wrong_prediction_is_refused(off: MLCEngine, prediction: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "settings"),
     [
-        ("speculative_mode", {"speculative_mode": "medusa"}),
+        ("additional_models", {"speculative_mode": "medusa"}),
         ("additional_models", {"speculative_mode": "small_draft"}),
         ("additional_models", {**DRAFT_MODEL, "additional_models": ["demo-draft"] * 2}),
         ("spec_draft_length", {"spec_draft_length": 3}),

@@ -66,8 +66,8 @@ enum class SpeculativeMode {
   kEagle3,
   kEagle,
   kMtp,
-  kAuto,
-  kMedusa
+  kMedusa,
+  kAuto
 };
 template <>
 MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<SpeculativeMode> =
@@ -78,8 +78,8 @@ MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<SpeculativeMode> =
                                               {"eagle3", SpeculativeMode::kEagle3},
                                               {"eagle", SpeculativeMode::kEagle},
                                               {"mtp", SpeculativeMode::kMtp},
-                                              {"auto", SpeculativeMode::kAuto},
-                                              {"medusa", SpeculativeMode::kMedusa}});
+                                              {"medusa", SpeculativeMode::kMedusa},
+                                              {"auto", SpeculativeMode::kAuto}});
 
 struct MLC_NATIVE_API EngineConfig {
   std::string model;
@@ -264,11 +264,11 @@ void VisitStepFields(Visitor&& visit) {
           "\"disable\" (only requests with a `prediction`), \"ngram\" (what followed the same "
           "tokens before, in the prompt or in the answer), \"suffix\" (also in earlier answers of "
           "the engine, of requests with the same `cache_salt`), \"small_draft\" (a smaller "
-          "model, which `additional_models` names), \"eagle3\", \"eagle\" (EAGLE-1) or \"mtp\" (a "
-          "head that reads hidden states of the model, in the folder that `additional_models` "
-          "names; an MTP head may also be in the model's own). \"auto\" takes what that folder "
-          "holds, or the model's own MTP head, or else \"ngram\". Guesses never change an answer. "
-          "\"medusa\" is not supported."},
+          "model, which `additional_models` names), \"eagle3\", \"eagle\" (EAGLE-1), \"mtp\" or "
+          "\"medusa\" (a head that reads hidden states of the model, in the folder that "
+          "`additional_models` names; an MTP head may also be in the model's own). \"auto\" takes "
+          "what that folder holds, or the model's own MTP head, or else \"ngram\". Guesses never "
+          "change an answer."},
       &EngineConfig::speculative_mode);
   visit(Field{"spec_draft_length",
               "guesses per sequence and step, [1, 10]; 0: as many as pay, by how often they are "

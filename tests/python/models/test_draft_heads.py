@@ -19,11 +19,12 @@ from torch_drafts import (
     HIDDEN,
     KV_HEADS,
     VOCAB,
-    TorchHead,
     add_mtp,
     target_states,
+    torch_head,
     write_eagle1,
     write_eagle3,
+    write_medusa,
 )
 
 from mlc_native import MLCEngine
@@ -82,7 +83,7 @@ def check_drafts(folder: Path, target: Path, streams: list[int]) -> None:
     for text, pages in zip(texts, ([5, 2, 0], [1, 7, 3]), strict=True):
         _, states = model.forward_states([(text, 0, [9, 4, 6])], streams)
         ours.append(Drafting(text, states, pages))
-        theirs.append((TorchHead(folder, target), target_states(target, text, streams)))
+        theirs.append((torch_head(folder, target), target_states(target, text, streams)))
     assert head.propose([ours[0].work(PROMPT), ours[1].work(PROMPT - 2)], 0) == [[], []]
     begins = [0, 0]
     seen = set()
@@ -148,6 +149,33 @@ def test_mtp_drafts_are_those_of_torch(mimo: Path) -> None:
     check_drafts(mimo, mimo, [SIZES["num_hidden_layers"] + 1])
 
 
+@pytest.mark.parametrize(
+    ("style", "preset"),
+    [("DeepSeek", "tiny-qwen2"), ("DeepSeek", "tiny-qwen3"), ("Qwen3-Next", "tiny-qwen3")],
+)
+def test_mtp_drafts_of_other_layouts(style: str, preset: str, tmp_path: Path) -> None:
+    """Their layers are dense here; the model itself does not read the tensors of the head."""
+    sizes = {**SIZES, "head_dim": HIDDEN // HEADS}
+    target = add_mtp(make_checkpoint(preset, tmp_path / "target", overrides=sizes), style)
+    check_drafts(target, target, [SIZES["num_hidden_layers"] + 1])
+
+
+MEDUSA: dict[str, dict[str, Any]] = {
+    "FasterDecoding": {},
+    "with-module": {"style": "with-module"},
+    "vLLM": {"style": "vLLM"},
+    "blocks": {"num_blocks": 3},
+    "shared-lm-head": {"own_heads": False},
+    "vLLM-shared-lm-head": {"style": "vLLM", "own_heads": False, "num_blocks": 2},
+}
+
+
+@pytest.mark.parametrize("variant", MEDUSA)
+def test_medusa_drafts_are_those_of_torch(variant: str, llama: Path, tmp_path: Path) -> None:
+    head = write_medusa(tmp_path / "head", **MEDUSA[variant])
+    check_drafts(head, llama, [SIZES["num_hidden_layers"] + 1])
+
+
 # ---- In engines ----
 
 
@@ -172,10 +200,15 @@ def check_engine(target: Path, settings: dict[str, Any]) -> None:
     assert spec["num_failures"] == 0
 
 
-@pytest.mark.parametrize("mode", ["eagle3", "eagle", "auto"])
+@pytest.mark.parametrize("mode", ["eagle3", "eagle", "medusa", "auto"])
 def test_an_engine_with_a_random_head(mode: str, llama: Path, tmp_path: Path) -> None:
     folder = tmp_path / "head"
-    head = write_eagle1(folder, True) if mode == "eagle" else write_eagle3(folder)
+    if mode == "eagle":
+        head = write_eagle1(folder, True)
+    elif mode == "medusa":
+        head = write_medusa(folder, num_heads=2)
+    else:
+        head = write_eagle3(folder)
     check_engine(llama, {"speculative_mode": mode, "additional_models": [str(head)]})
 
 
@@ -218,23 +251,34 @@ def test_a_head_is_no_model_and_a_model_no_head(llama: Path, tmp_path: Path) -> 
         testing.TestModel(
             str(edit_config(tmp_path / "SafeAILab", architectures=["LlamaForCausalLM"]))
         )
-    refused(llama, llama, "holds no draft head", "EAGLE-3 (midlayer)", "MTP of MiMo")
+    for style in ("FasterDecoding", "vLLM"):
+        head = write_medusa(tmp_path / f"medusa-{style}", style=style)
+        with pytest.raises(LoadError, match="is a draft head"):
+            testing.TestModel(str(head))
+    refused(llama, llama, "holds no draft head", "EAGLE-3 (midlayer)", "MTP of MiMo", "Medusa")
 
 
+@pytest.mark.parametrize(
+    ("write", "file", "pickle"),
+    [
+        (write_eagle3, WEIGHTS, "pytorch_model.bin"),
+        (write_medusa, "medusa_lm_head.safetensors", "medusa_lm_head.pt"),
+    ],
+)
 def test_pickles_are_refused_with_the_command_that_converts_them(
-    llama: Path, tmp_path: Path
+    write: Callable[[Path], Path], file: str, pickle: str, llama: Path, tmp_path: Path
 ) -> None:
-    head = write_eagle3(tmp_path / "head")
-    expected = load_file(head / WEIGHTS)
-    torch.save(expected, head / "pytorch_model.bin")
-    (head / WEIGHTS).unlink()
-    with pytest.raises(LoadError, match=r"pytorch_model\.bin is not read") as error:
+    head = write(tmp_path / "head")
+    expected = load_file(head / file)
+    torch.save(expected, head / pickle)
+    (head / file).unlink()
+    with pytest.raises(LoadError, match=f"{pickle} is not read") as error:
         testing.TestDraftHead(str(head), PagedModel(llama).model)
     command = str(error.value).partition('python -c "')[2].rpartition('"')[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(head)
         exec(command, {})
-    assert load_file(head / WEIGHTS).keys() == expected.keys()
+    assert load_file(head / file).keys() == expected.keys()
     testing.TestDraftHead(str(head), PagedModel(llama).model)
 
 
@@ -257,6 +301,39 @@ def test_a_config_that_fits_no_target(
     llama: Path, tmp_path: Path, fields: dict[str, Any], parts: list[str]
 ) -> None:
     refused(edit_config(write_eagle3(tmp_path / "head"), **fields), llama, *parts)
+
+
+@pytest.mark.parametrize(
+    ("fields", "parts"),
+    [
+        ({"medusa_num_heads": 5}, ["4.0.linear.weight", "Medusa"]),
+        ({"medusa_num_layers": 2}, ["0.1.linear.weight"]),
+        ({"medusa_num_heads": 0}, ["medusa_num_heads", "[1, 64]"]),
+        ({"medusa_num_heads": None}, ["num_heads"]),
+        ({"hidden_size": 32}, ["hidden_size", "32", "64"]),
+        ({"vocab_size": 600}, ["vocab_size", "600", "512"]),
+        ({"truncated_vocab_size": 100}, ["truncated_vocab_size", "100", "512"]),
+    ],
+)
+def test_medusa_heads_that_fit_no_target(
+    llama: Path, tmp_path: Path, fields: dict[str, Any], parts: list[str]
+) -> None:
+    refused(edit_config(write_medusa(tmp_path / "head"), **fields), llama, *parts)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "what"),
+    [
+        ("mlp.experts.0.gate_proj.weight", "experts"),
+        ("mlp.experts.gate_up_proj", "experts"),
+        ("self_attn.kv_a_proj_with_mqa.weight", "latent attention"),
+    ],
+)
+def test_parts_that_a_head_cannot_have(tensor: str, what: str, tmp_path: Path) -> None:
+    target = make_checkpoint("tiny-llama", tmp_path / "target", overrides=SIZES)
+    add_mtp(target, "DeepSeek")
+    edit_tensors(target, lambda t: t.update({"model.layers.7." + tensor: torch.zeros(2, 2)}))
+    refused(target, target, "model.layers.7." + tensor.removesuffix(".weight"), what)
 
 
 def test_offsets_that_leave_the_vocabulary(llama: Path, tmp_path: Path) -> None:

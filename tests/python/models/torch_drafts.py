@@ -36,6 +36,38 @@ def target_states(path: Path, tokens: Sequence[int], streams: Sequence[int]) -> 
     return torch.cat([states[stream] for stream in streams], dim=-1)
 
 
+MTP_STYLES = ("MiMo", "DeepSeek", "Qwen3-Next")
+
+
+def mtp_names(style: str, num_layers: int) -> dict[str, str]:
+    """What the tensors of an MTP head are called in the folder of a model with `num_layers`."""
+    if style == "MiMo":
+        layer = "model.mtp_layers.0."
+        return {
+            "layer": layer,
+            "embedding_norm": layer + "token_layernorm",
+            "state_norm": layer + "hidden_layernorm",
+            "fuse": layer + "input_proj",
+            "final_norm": layer + "final_layernorm",
+        }
+    if style == "DeepSeek":
+        layer = f"model.layers.{num_layers}."
+        return {
+            "layer": layer,
+            "embedding_norm": layer + "enorm",
+            "state_norm": layer + "hnorm",
+            "fuse": layer + "eh_proj",
+            "final_norm": layer + "shared_head.norm",
+        }
+    return {
+        "layer": "mtp.layers.0.",
+        "embedding_norm": "mtp.pre_fc_norm_embedding",
+        "state_norm": "mtp.pre_fc_norm_hidden",
+        "fuse": "mtp.fc",
+        "final_norm": "mtp.norm",
+    }
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
@@ -66,14 +98,15 @@ class TorchHead:
         head = of_target.get("lm_head.weight", embeddings)
         self.embeddings = self.tensors.get("embed_tokens.weight", embeddings.float())
         self.head = self.tensors.get("lm_head.weight", head.float())
-        self.is_mtp = "model.mtp_layers.0.input_proj.weight" in self.tensors
-        if self.is_mtp:
-            self.layer = "model.mtp_layers.0."
+        names = (mtp_names(style, self.config["num_hidden_layers"]) for style in MTP_STYLES)
+        self.mtp = next((n for n in names if n["fuse"] + ".weight" in self.tensors), None)
+        if self.mtp:
+            self.layer = self.mtp["layer"]
         else:
             self.layer = (
                 "midlayer." if "midlayer.hidden_norm.weight" in self.tensors else "layers.0."
             )
-        self.is_eagle1 = not self.is_mtp and "norm.weight" not in self.tensors
+        self.is_eagle1 = not self.mtp and "norm.weight" not in self.tensors
         self.keys: Tensor | None = None
         self.values: Tensor | None = None
         self.length = 0
@@ -127,12 +160,14 @@ class TorchHead:
     def step(self, tokens: Sequence[int], states: Tensor) -> tuple[int, Tensor]:
         """The next token of the last row, and the state that its forward reads."""
         embedded = self.embeddings[torch.tensor(list(tokens))]
-        if self.is_mtp:
-            embedded = self.norm(self.layer + "token_layernorm", embedded)
-            states = self.norm(self.layer + "hidden_layernorm", states)
-            x = self.linear(self.layer + "input_proj", torch.cat([states, embedded], -1))
+        if self.mtp:
+            embedded = self.norm(self.mtp["embedding_norm"], embedded)
+            states = self.norm(self.mtp["state_norm"], states)
+            states_first = self.mtp["fuse"].endswith("input_proj")
+            joined = [states, embedded] if states_first else [embedded, states]
+            x = self.linear(self.mtp["fuse"], torch.cat(joined, -1))
             x = self.block(x, self.norm(self.layer + "input_layernorm", x))
-            out = normed = self.norm(self.layer + "final_layernorm", x)
+            out = normed = self.norm(self.mtp["final_norm"], x)
         elif self.is_eagle1:
             x = self.linear("fc", torch.cat([embedded, states], -1))
             out = normed = self.block(x, x)
@@ -151,7 +186,7 @@ class TorchHead:
     @torch.inference_mode()
     def propose(self, tokens: Sequence[int], states: Tensor, length: int) -> list[int]:
         """Feed what the target has computed, then draft `length` tokens and forget their keys."""
-        takes_one = self.is_mtp or self.is_eagle1
+        takes_one = self.mtp or self.is_eagle1
         token, state = self.step(tokens, states if takes_one else self.fuse(states))
         fed, drafts = self.length, [token]
         while len(drafts) < length:
@@ -159,6 +194,43 @@ class TorchHead:
             drafts.append(token)
         self.length = fed
         return drafts
+
+
+class TorchMedusa:
+    """Medusa's heads, which all read the state of the last token that the target has computed."""
+
+    def __init__(self, folder: Path, target: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        of_vllm = "num_heads" in config
+        self.heads = range(config["num_heads" if of_vllm else "medusa_num_heads"])
+        self.blocks = range(config["num_hidden_layers" if of_vllm else "medusa_num_layers"])
+        self.block = "blocks.{}.layers.{}" if of_vllm else "{}.{}.linear"
+        self.head = "lm_heads.{}.weight" if of_vllm else "{}.{}.weight"
+        (file,) = folder.glob("*.safetensors")
+        stored = load_file(file).items()
+        self.tensors = {k.removeprefix("medusa_head."): v.float() for k, v in stored}
+        of_target = load_file(target / "model.safetensors")
+        self.shared = self.tensors.get("lm_head.weight", of_target["lm_head.weight"].float())
+
+    @torch.inference_mode()
+    def propose(self, tokens: Sequence[int], states: Tensor, length: int) -> list[int]:
+        drafts = []
+        for head in self.heads[:length]:
+            x = states[-1]
+            for block in self.blocks:
+                name = self.block.format(head, block)
+                bias = self.tensors.get(name + ".bias")
+                x = x + silu(linear(x, self.tensors[name + ".weight"], bias))
+            matrix = self.tensors.get(self.head.format(head, len(self.blocks)), self.shared)
+            drafts.append(int(linear(x, matrix).argmax()))
+        return drafts
+
+
+def torch_head(folder: Path, target: Path) -> TorchHead | TorchMedusa:
+    """The head in a folder as its authors' code computes it."""
+    config = json.loads((folder / "config.json").read_text())
+    is_medusa = "medusa_num_heads" in config or config.get("model_type") == "medusa"
+    return TorchMedusa(folder, target) if is_medusa else TorchHead(folder, target)
 
 
 # ---- Checkpoints ----
@@ -276,17 +348,61 @@ def write_eagle1(folder: Path, bias: bool, seed: int = 7) -> Path:
     return folder
 
 
-def add_mtp(target: Path, seed: int = 6) -> Path:
-    """Make a folder of Qwen2 with the sizes above one of MiMo, with a head for drafts in it."""
+def add_mtp(target: Path, style: str = "MiMo", seed: int = 6) -> Path:
+    """Put a random head into the folder of a model with the sizes above; MiMo's is a Qwen2."""
     config = json.loads((target / "config.json").read_text())
-    config |= {"architectures": ["MiMoForCausalLM"], "num_nextn_predict_layers": 1}
+    config |= {"num_nextn_predict_layers": 1}
+    if style == "MiMo":
+        config |= {"architectures": ["MiMoForCausalLM"]}
     (target / "config.json").write_text(json.dumps(config))
-    random = RandomTensors(seed)
-    prefix = "model.mtp_layers.0."
-    random.layer(prefix, HIDDEN, qkv_bias=True)
-    for name in ("token_layernorm", "hidden_layernorm", "final_layernorm"):
-        random.norm(prefix + name)
-    random.matrix(prefix + "input_proj", HIDDEN, 2 * HIDDEN)
     weights = load_file(target / "model.safetensors")
+    random = RandomTensors(seed)
+    names = mtp_names(style, config["num_hidden_layers"])
+    layer = names["layer"]
+    random.layer(layer, HIDDEN, qkv_bias="model.layers.0.self_attn.q_proj.bias" in weights)
+    if "model.layers.0.self_attn.q_norm.weight" in weights:
+        random.norm(layer + "self_attn.q_norm", HEAD_DIM)
+        random.norm(layer + "self_attn.k_norm", HEAD_DIM)
+    for norm in ("embedding_norm", "state_norm", "final_norm"):
+        random.norm(names[norm])
+    random.matrix(names["fuse"], HIDDEN, 2 * HIDDEN)
+    if style == "DeepSeek":  # which stores these twice
+        embeddings = weights["model.embed_tokens.weight"]
+        random.tensors[layer + "embed_tokens.weight"] = embeddings.clone()
+        head = weights.get("lm_head.weight", embeddings)
+        random.tensors[layer + "shared_head.head.weight"] = head.clone()
     save_file({**weights, **random.tensors}, target / "model.safetensors")
     return target
+
+
+def write_medusa(
+    folder: Path,
+    *,
+    style: str = "FasterDecoding",
+    num_heads: int = 4,
+    num_blocks: int = 1,
+    own_heads: bool = True,
+    seed: int = 8,
+) -> Path:
+    """Random heads of Medusa as one of its trainers writes them."""
+    random = RandomTensors(seed)
+    of_vllm = style == "vLLM"
+    prefix = "medusa_head." if style == "with-module" else ""
+    for head in range(num_heads):
+        for block in range(num_blocks):
+            name = f"blocks.{head}.layers.{block}" if of_vllm else f"{prefix}{head}.{block}.linear"
+            random.matrix(name, HIDDEN, HIDDEN, bias=not of_vllm)
+            random.tensors[name + ".weight"] *= 3
+        if own_heads:
+            name = f"lm_heads.{head}" if of_vllm else f"{prefix}{head}.{num_blocks}"
+            random.matrix(name, VOCAB, HIDDEN)
+    config: dict[str, Any] = {"medusa_num_heads": num_heads, "medusa_num_layers": num_blocks}
+    if of_vllm:
+        sizes = {"hidden_size": HIDDEN, "vocab_size": VOCAB, "truncated_vocab_size": VOCAB}
+        config = {"model_type": "medusa", "architectures": ["MedusaModel"], **sizes}
+        config |= {"num_heads": num_heads, "num_hidden_layers": num_blocks}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    file = "medusa_lm_head.safetensors" if style == "FasterDecoding" else "model.safetensors"
+    save_file(random.tensors, folder / file)
+    return folder
