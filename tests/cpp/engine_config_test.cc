@@ -92,9 +92,8 @@ TEST(EngineConfigJson, EveryFieldIsReadAndWritten) {
       refused.emplace_back(field.name);
     }
   });
-  EXPECT_THAT(refused,
-              UnorderedElementsAre("additional_models", "sliding_window_size", "speculative_mode",
-                                   "spec_draft_length", "prompt_lookup_max"));
+  EXPECT_THAT(refused, UnorderedElementsAre("additional_models", "sliding_window_size",
+                                            "spec_draft_length", "prompt_lookup_max"));
 }
 
 TEST(EngineConfigJson, AcceptsTheSettingsOfMlcLlmsCompiler) {
