@@ -41,7 +41,7 @@ void EngineStateObj::Reset() {
   running_rsentries_changed = true;
   num_jump_forward_requests = 0;
   num_drafting_requests = 0;
-  step_costs = StepCosts();
+  decode_costs = DecodeCosts();
   cached_running_rsentries_.clear();
   spec_draft_length = 0;
   disaggregation = false;

@@ -1,6 +1,7 @@
 #include "draft/draft_length.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace mlc_native {
 
@@ -16,17 +17,52 @@ void StepCosts::Observe(int64_t num_rows, double seconds) {
 }
 
 double StepCosts::SecondsPerRow() const {
-  // Both are weight^2 times the variance of the rows and their covariance with the seconds.
-  const double variance = weight_ * xx_ - x_ * x_;
   const double covariance = weight_ * xy_ - x_ * y_;
-  if (variance < 1e-3 * weight_ * weight_ || covariance <= 0) return 0;
-  return covariance / variance;
+  return has_different_sizes() && covariance > 0 ? covariance / Variance() : 0;
+}
+
+bool StepCosts::has_different_sizes() const {
+  return weight_ > 0 && Variance() >= 1e-3 * weight_ * weight_;
 }
 
 double StepCosts::Seconds(int64_t num_rows) const {
   if (weight_ == 0) return 0;
   const double more_rows = static_cast<double>(num_rows) - x_ / weight_;
   return std::max(0.0, y_ / weight_ + SecondsPerRow() * more_rows);
+}
+
+void DecodeCosts::Observe(const Step& step) {
+  all_.Observe(step.num_rows, step.seconds);
+  if (step.num_guesses == 0) without_.Observe(step.num_rows, step.seconds);
+  if (step.num_masks == 0) return;
+  constexpr double kGain = 0.02;
+  const double per_mask = step.mask_seconds / static_cast<double>(step.num_masks);
+  seconds_per_mask_ += (seconds_per_mask_ == 0 ? 1 : kGain) * (per_mask - seconds_per_mask_);
+}
+
+double DecodeCosts::Seconds(int64_t num_rows, int64_t num_masks) const {
+  const StepCosts& costs = without_.weight() >= kEnough ? without_ : all_;
+  const double seconds = costs.Seconds(num_rows);
+  return seconds > 0 ? seconds + static_cast<double>(num_masks) * seconds_per_mask_ : 0;
+}
+
+void GuessRest::AfterStep(bool pays, double rate) {
+  if (pays) {
+    if (std::exchange(rests_, false)) num_awake_ = 0;
+    steps_left_ = kPatience;
+    next_rest_ = kShortest;
+    return;
+  }
+  if (!rests_) ++num_awake_;
+  if (--steps_left_ > 0) return;
+  rests_ = !rests_;
+  num_awake_ = 0;
+  steps_left_ = kPatience;
+  if (!rests_) return;
+  if (rate > rate_) next_rest_ = kShortest;
+  steps_left_ = next_rest_;
+  next_rest_ = std::min(2 * next_rest_, kLongest);
+  rate_ = rate;
 }
 
 void AcceptanceRate::Update(bool is_right) {

@@ -19,10 +19,45 @@ class StepCosts {
   // Returns the time that a row adds. 0 while steps of different sizes have not been seen, so that
   // they are tried.
   double SecondsPerRow() const;
+  bool has_different_sizes() const;
+  double weight() const { return weight_; }  // of the steps, the recent ones 1
 
  private:
   // Sums over the steps, which lose weight with each new one: rows are x, seconds y.
   double weight_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0;
+
+  // Times weight^2, as the covariance.
+  double Variance() const { return weight_ * xx_ - x_ * x_; }
+};
+
+// The times of decode steps. What a grammar costs is apart: its masks are slow where the text is
+// free and guesses are few, so that a line over all rows would be too flat.
+class DecodeCosts {
+ public:
+  struct Step {
+    int64_t num_rows = 0;
+    int64_t num_guesses = 0;  // of the rows
+    int64_t num_masks = 0;    // of the rows
+    double seconds = 0;       // without waiting for the masks
+    double mask_seconds = 0;
+  };
+  void Observe(const Step& step);
+
+  // Returns the time of a step without guesses that has these rows, of which num_masks have masks;
+  // 0 while none has been seen.
+  double Seconds(int64_t num_rows, int64_t num_masks) const;
+  // As StepCosts. Of a row without a mask.
+  double SecondsPerRow() const { return all_.SecondsPerRow(); }
+  bool is_row_known() const { return all_.has_different_sizes(); }
+  bool has_steps_without() const { return without_.weight() > 0; }  // guesses
+  double SecondsPerMask() const { return seconds_per_mask_; }
+
+ private:
+  static constexpr double kEnough = 8;  // steps without guesses
+
+  StepCosts all_;
+  StepCosts without_;  // guesses
+  double seconds_per_mask_ = 0;
 };
 
 // How often the next guess is right: a moving average that the first guesses move most.
@@ -50,6 +85,30 @@ class AcceptanceRate {
 
   double rate_ = 0.8;  // optimistic, so that it is tried
   int num_updates_ = 0;
+};
+
+// When the model that guesses rests because its guesses do not pay. While it rests, it reads
+// nothing of the sequences and is asked for nothing. Rests become longer unless its guesses become
+// better.
+class GuessRest {
+ public:
+  // A step has ended in which there could have been guesses. `rate`: of the guesses so far.
+  void AfterStep(bool pays, double rate);
+  bool rests() const { return rests_; }
+  // It has read enough since the last rest for a guess that shows what it can do.
+  bool is_ready() const { return !rests_ && num_awake_ >= kFirstSteps; }
+
+ private:
+  static constexpr int64_t kPatience = 32;  // steps without guesses that pay
+  static constexpr int64_t kFirstSteps = 16;
+  static constexpr int64_t kShortest = 64;
+  static constexpr int64_t kLongest = 4096;
+
+  bool rests_ = false;
+  int64_t num_awake_ = kFirstSteps;  // steps since the last rest
+  int64_t steps_left_ = kPatience;
+  int64_t next_rest_ = kShortest;
+  double rate_ = 0;  // at the last rest
 };
 
 // Lets guesses be made that do not seem to pay, so that it is noticed when they do: for a hundredth

@@ -57,6 +57,8 @@ class BatchDrafter {
   // The hidden states that the next forward of the target is asked for, none by default. The target
   // writes them to memory of the drafter. Slices are in row order.
   virtual HiddenStates Watch(std::span<const WatchedSlice> /*slices*/) { return {}; }
+  // While it rests, it is not asked for guesses, and what the target computes then is not read.
+  virtual void Rest(bool /*rests*/) {}
   // The forward has failed: nothing was written.
   virtual void Unwatch() noexcept {}
   // The child goes on from the tokens of the parent, which is forgotten next.

@@ -20,7 +20,14 @@ HeadDrafter::HeadDrafter(std::unique_ptr<Model> head, int64_t target_hidden_size
 
 // ---- Watching the target
 
+// States of a rest would be missing behind what is known now.
+void HeadDrafter::Rest(bool rests) {
+  rests_ = rests;
+  for (int64_t id = 0; rests && id < std::ssize(known_); ++id) Drop(id);
+}
+
 HiddenStates HeadDrafter::Watch(std::span<const WatchedSlice> slices) {
+  if (rests_) return {};
   for (int64_t id = 0; id < std::ssize(known_); ++id) {
     const int64_t num_rows = NumReady(id) - NumKept(id);
     if (num_rows > 0) Keep(id, num_rows);

@@ -10,7 +10,8 @@
 // computed in a prefix cache of its own. A sequence of which the target takes the first tokens from
 // its cache starts from the head's rows of the same tokens. (The last of them may have read another
 // next token.) Where the head lacks some, it starts with the first state that it sees; then the
-// head's positions begin there, and nothing of the sequence is cached.
+// head's positions begin there, and nothing of the sequence is cached. A rest drops what is known
+// of running sequences.
 //
 // Owned by the engine; engine's thread only.
 #pragma once
@@ -34,6 +35,7 @@ class HeadDrafter final : public BatchDrafter {
 
   void Propose(std::span<const Wish> wishes) override;
   HiddenStates Watch(std::span<const WatchedSlice> slices) override;
+  void Rest(bool rests) override;
   void Unwatch() noexcept override;
   void Fork(int64_t parent_id, int64_t child_id, const std::vector<int32_t>& child_tokens) override;
   // Its rows go to the prefix cache, also those whose states have not been fed yet.
@@ -84,6 +86,7 @@ class HeadDrafter final : public BatchDrafter {
   PagedKvCache kv_;
   PrefixCache cache_;
   std::vector<Known> known_;  // by sequence id
+  bool rests_ = false;
 
   // Of the step that was watched last.
   std::vector<float> states_;  // [rows_, state_size_]

@@ -92,9 +92,11 @@ bool Speculation::TakesDrafts(const PlannedSlice& slice) {
 Speculation::Leftover Speculation::LeftBy(const StepPlan& plan) const {
   int64_t num_scored = 0;
   int64_t num_decoding = 0;
+  int64_t num_masked = 0;
   for (const PlannedSlice& slice : plan.slices) {
     num_scored += slice.num_scored;
     num_decoding += slice.is_decode ? 1 : 0;
+    num_masked += slice.is_decode && slice.entry->grammar_matcher != nullptr ? 1 : 0;
   }
   const int64_t max_rows =
       std::min(context_.limits.prefill_chunk_size, context_.model.metadata().max_equal_rows);
@@ -102,19 +104,26 @@ Speculation::Leftover Speculation::LeftBy(const StepPlan& plan) const {
   Leftover left{
       .rows = std::min(max_rows - plan.num_rows, context_.limits.max_num_scored - num_scored),
       .pages = FreePages(plan),
-      .num_decoding = num_decoding};
+      .num_decoding = num_decoding,
+      .num_masked = num_masked};
   AddCosts(plan.num_rows, &left);
   return left;
 }
 
 void Speculation::AddCosts(int64_t num_rows, Leftover* left) const {
-  const StepCosts& costs = context_.state.step_costs;
-  const double seconds = costs.Seconds(num_rows);
+  const DecodeCosts& costs = context_.state.decode_costs;
+  const double seconds = costs.Seconds(num_rows, left->num_masked);
+  left->is_cost_known = seconds <= 0 || costs.is_row_known();
   if (seconds <= 0) return;
   const double of_guess = costs.SecondsPerRow() + proposal_costs_.SecondsPerRow();
-  left->cost = of_guess * static_cast<double>(left->num_decoding) / seconds;
+  const double of_masks = costs.SecondsPerMask() * static_cast<double>(left->num_masked);
+  left->cost = (of_guess * static_cast<double>(left->num_decoding) + of_masks) / seconds;
   // The sequences share the forwards of the batch drafter.
   left->model_cost = left->cost + SecondsToGuess(left->num_decoding) / seconds;
+}
+
+double Speculation::SecondsWithout(const Leftover& left) const {
+  return context_.state.decode_costs.Seconds(left.num_decoding, left.num_masked);
 }
 
 double Speculation::SecondsToGuess(int64_t num_rows) const {
@@ -158,36 +167,50 @@ void Speculation::Propose(const StepPlan& plan, const Leftover& left) {
     }
     is_any_asked |= slice.entry->drafts != nullptr && !slice.entry->drafts->proposal().empty();
   }
-  if (context_.batch_drafter != nullptr) AskBatchDrafterIfItPays(left);
+  if (context_.batch_drafter != nullptr) {
+    const bool pays = AskBatchDrafterIfItPays(left);
+    if (is_any_known) Rest(pays);
+  }
   is_any_asked |= !wishes_.empty();
   if (is_any_known) num_steps_without_ = is_any_asked ? 0 : kStepsWithout;
 }
 
-void Speculation::AskBatchDrafterIfItPays(const Leftover& left) {
+void Speculation::Rest(bool pays) {
+  const bool rested = rest_.rests();
+  rest_.AfterStep(pays, model_rate_.rate());
+  if (rest_.rests() != rested) context_.batch_drafter->Rest(!rested);
+}
+
+bool Speculation::AskBatchDrafterIfItPays(const Leftover& left) {
   const TimePoint start = context_.now();
   if (last_time_ != TimePoint()) {
     probe_budget_.Earn(std::chrono::duration<double>(start - last_time_).count());
   }
   last_time_ = start;
-  if (!wishes_.empty() && BatchDrafterPays(left)) return AskBatchDrafter();
+  if (!wishes_.empty() && (is_length_fixed_ || (!rest_.rests() && BatchDrafterPays(left)))) {
+    AskBatchDrafter();
+    return true;
+  }
   wishes_.clear();
+  if (rest_.rests()) return false;
+  const bool probes = probe_ && rest_.is_ready() && probe_budget_.MayProbe(SecondsToRead(*probe_));
+  if (probes) wishes_.push_back(*probe_);
   // A draft head reads what the model has computed even if it is asked for nothing.
-  if (!probe_ || !probe_budget_.MayProbe(SecondsToRead(*probe_))) return AskBatchDrafter();
-  wishes_.push_back(*probe_);
   AskBatchDrafter();
-  const double verifying = context_.state.step_costs.SecondsPerRow();
+  if (!probes) return false;
+  const double verifying = context_.state.decode_costs.SecondsPerRow();
   probe_budget_.Spend(verifying + std::chrono::duration<double>(context_.now() - start).count());
+  return false;
 }
 
 // A forward for few sequences may take as long as one for all of them.
 bool Speculation::BatchDrafterPays(const Leftover& left) const {
-  if (is_length_fixed_) return true;
-  const StepCosts& costs = context_.state.step_costs;
   const int64_t num_asked = std::ssize(wishes_);
-  const double seconds =
-      SecondsToGuess(num_asked) + costs.SecondsPerRow() * static_cast<double>(num_asked);
+  const double per_row =
+      context_.state.decode_costs.SecondsPerRow() + proposal_costs_.SecondsPerRow();
+  const double seconds = SecondsToGuess(num_asked) + per_row * static_cast<double>(num_asked);
   const double tokens_without = static_cast<double>(left.num_decoding);
-  return expected_yield_ * costs.Seconds(left.num_decoding) >= seconds * tokens_without;
+  return expected_yield_ * SecondsWithout(left) >= seconds * tokens_without;
 }
 
 void Speculation::AskBatchDrafter() {
@@ -242,6 +265,11 @@ SequenceDrafts& Speculation::DraftsOf(RequestStateEntry& entry) {
 void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
   SequenceDrafts& drafts = DraftsOf(entry);
   DraftLimits limits = LimitsOf(entry, left);
+  // A step without guesses and one with one of each sequence show what guesses cost.
+  if (limits.length == 0 && !left.is_cost_known) {
+    const int64_t enough = context_.state.decode_costs.has_steps_without() ? 1 : 0;
+    limits.max_length = std::min(limits.max_length, enough);
+  }
   if (limits.max_length <= 0) return drafts.proposal().clear();
   drafts.Propose(entry.tokens, entry.rstate->request->prompt_len(), limits);
   if (!drafts.proposal().empty() || context_.batch_drafter == nullptr) return;
@@ -271,8 +299,7 @@ bool Speculation::ReadingPays(const RequestStateEntry& entry, const BatchDrafter
                               const Leftover& left) const {
   const int64_t num_unread = context_.batch_drafter->NumUnread(wish) - wish.max_tokens;
   if (num_unread <= kMaxDraftLength) return true;  // it goes on
-  const double per_token =
-      context_.state.step_costs.Seconds(left.num_decoding) / static_cast<double>(left.num_decoding);
+  const double per_token = SecondsWithout(left) / static_cast<double>(left.num_decoding);
   const double speedup = entry.drafts->model_acceptance().Speedup(left.model_cost, wish.max_tokens);
   const double saved = per_token * (1 - 1 / speedup);
   return static_cast<double>(entry.num_generated()) * saved >= SecondsToRead(wish);

@@ -52,14 +52,18 @@ class Speculation {
     int64_t rows = 0;
     int64_t pages = 0;
     int64_t num_decoding = 0;  // sequences
+    int64_t num_masked = 0;    // of them, those with a grammar
     // The shares of the time of the step that a guess of each decoding sequence adds: if it is
     // there for nothing, and if the batch drafter makes it for all of them.
     double cost = 0;
     double model_cost = 0;
+    bool is_cost_known = false;
   };
 
   Leftover LeftBy(const StepPlan& plan) const;
   void AddCosts(int64_t num_rows, Leftover* left) const;
+  // The time of a step without guesses for the sequences that decode.
+  double SecondsWithout(const Leftover& left) const;
   // A forward of the batch drafter. Until one has read no prompt, what those take that have.
   double SecondsToGuess(int64_t num_rows) const;
   int64_t FreePages(const StepPlan& plan) const;
@@ -70,9 +74,12 @@ class Speculation {
   SequenceDrafts& DraftsOf(RequestStateEntry& entry);
   // Adds what they may take of a step.
   void AddProposals(Leftover left, StepPlan* plan);
-  // Asks the batch drafter what pays, or for a guess that shows whether it would.
-  void AskBatchDrafterIfItPays(const Leftover& left);
+  // Asks the batch drafter what pays, or for a guess that shows whether it would. True if guesses
+  // pay.
+  bool AskBatchDrafterIfItPays(const Leftover& left);
   bool BatchDrafterPays(const Leftover& left) const;
+  // Lets the batch drafter rest, or wakes it.
+  void Rest(bool pays);
   void AskBatchDrafter();
   // Returns how many tokens of the entry's proposal its slice takes.
   int64_t NumTaken(RequestStateEntry& entry, const Leftover& left);
@@ -102,6 +109,7 @@ class Speculation {
   double draft_seconds_ = 0;      // of those in this step
   AcceptanceRate model_rate_;
   ProbeBudget probe_budget_;
+  GuessRest rest_;  // of the batch drafter
   TimePoint last_time_;
 };
 

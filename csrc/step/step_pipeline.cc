@@ -99,11 +99,16 @@ void StepPipeline::ReserveForDrafts(const PlannedSlice& slice) {
 
 void StepPipeline::ForwardAndFillMasks(Flight* flight) {
   struct Waiting {
-    GrammarMasks& masks;
-    ~Waiting() { masks.Wait(); }
+    StepPipeline& pipeline;
+    double* seconds;
+    ~Waiting() {
+      const TimePoint start = pipeline.context_.now();
+      pipeline.masks_.Wait();
+      *seconds = std::chrono::duration<double>(pipeline.context_.now() - start).count();
+    }
   };
   masks_.Start(flight->plan);
-  const Waiting waiting{masks_};
+  const Waiting waiting{*this, &flight->mask_seconds};
   const StepProfiler::Scope scope(context_.profiler, StepPhase::kForward);
   if (!copies_.empty()) context_.model.CopyPages(copies_);
   for (const PlannedSlice& slice : flight->plan.slices) {
@@ -243,11 +248,23 @@ void StepPipeline::UpdateMetrics(const Flight& flight, TimePoint now) {
       seconds * static_cast<double>(plan.num_prefill_rows) / static_cast<double>(plan.num_rows);
   metrics.engine_prefill_time_sum += prefill_seconds;
   metrics.engine_decode_time_sum += seconds - prefill_seconds;
-  if (plan.num_prefill_rows == 0) context_.state.step_costs.Observe(plan.num_rows, seconds);
+  if (plan.num_prefill_rows == 0) ObserveCosts(flight, seconds);
   if (plan.num_prefill_rows == 0 &&
       plan.slices.size() < EngineMetrics::kEndFineGrainedTrackingBatchSize) {
     metrics.decode_time_by_batch_size[plan.slices.size()].Update(seconds);
   }
+}
+
+void StepPipeline::ObserveCosts(const Flight& flight, double seconds) {
+  DecodeCosts::Step step{.num_rows = flight.plan.num_rows, .seconds = seconds};
+  for (const PlannedSlice& slice : flight.plan.slices) {
+    step.num_guesses += slice.num_drawn - 1;
+    if (slice.entry->grammar_matcher != nullptr) step.num_masks += slice.num_drawn;
+  }
+  // A device computes while the masks are waited for.
+  if (!runs_ahead()) step.mask_seconds = std::min(flight.mask_seconds, seconds);
+  step.seconds -= step.mask_seconds;
+  context_.state.decode_costs.Observe(step);
 }
 
 void StepPipeline::TraceStart(Flight* flight) {

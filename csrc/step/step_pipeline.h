@@ -78,6 +78,7 @@ class StepPipeline {
     std::vector<std::shared_ptr<RequestState>> kept;
     int64_t num_started = 0;  // sequences that this step started
     bool is_traced = false;   // the trace has its "start" and not yet its "finish"
+    double mask_seconds = 0;  // that the masks were waited for
     TimePoint start;
   };
 
@@ -109,6 +110,7 @@ class StepPipeline {
   void CountVerified(const StepBatch::Row& row, int32_t token_id);
   void CommitToken(RequestStateEntry& leaf, SampleResult* result, TimePoint now);
   void UpdateMetrics(const Flight& flight, TimePoint now);
+  void ObserveCosts(const Flight& flight, double seconds);
 
   // Spans of one request do not overlap: the span of a step begins when it is the oldest.
   void TraceStart(Flight* flight);

@@ -288,6 +288,66 @@ TEST(StepCosts, AreALineOverTheRows) {
   EXPECT_NEAR(costs.Seconds(84), 0.050, 0.001);
 }
 
+TEST(DecodeCosts, AreThoseWithoutGuessesAndMasks) {
+  DecodeCosts costs;
+  EXPECT_EQ(costs.Seconds(4, 0), 0);
+  EXPECT_FALSE(costs.is_row_known());
+  // With guesses, the masks are fast.
+  for (int i = 0; i < 100; ++i) {
+    costs.Observe({.num_rows = 4, .num_masks = 2, .seconds = 0.004, .mask_seconds = 0.006});
+    const int64_t guesses = 1 + i % 8;
+    costs.Observe({.num_rows = 4 + guesses,
+                   .num_guesses = guesses,
+                   .num_masks = 2,
+                   .seconds = 0.004 + 0.001 * static_cast<double>(guesses),
+                   .mask_seconds = 0.002});
+  }
+  EXPECT_TRUE(costs.is_row_known());
+  EXPECT_NEAR(costs.SecondsPerRow(), 0.001, 1e-5);
+  EXPECT_NEAR(costs.SecondsPerMask(), 0.002, 0.0003);
+  EXPECT_NEAR(costs.Seconds(4, 0), 0.004, 1e-5);
+  EXPECT_NEAR(costs.Seconds(4, 3), 0.004 + 3 * costs.SecondsPerMask(), 1e-5);
+}
+
+TEST(GuessRest, BecomesLongerWhileNothingSpeaksForGuesses) {
+  GuessRest rest;
+  EXPECT_TRUE(rest.is_ready());
+  const auto steps_until = [&](bool rests) {
+    int steps = 0;
+    for (; rest.rests() != rests; ++steps) rest.AfterStep(false, 0.1);
+    return steps;
+  };
+  for (const int length : {64, 128, 256, 512, 1024, 2048, 4096, 4096}) {
+    EXPECT_EQ(steps_until(true), 32);
+    EXPECT_EQ(steps_until(false), length);
+    EXPECT_FALSE(rest.is_ready()) << "it has to read first";
+  }
+  for (int i = 0; i < 16; ++i) rest.AfterStep(false, 0.1);
+  EXPECT_TRUE(rest.is_ready());
+}
+
+TEST(GuessRest, IsShortForGuessesThatHaveBecomeBetter) {
+  GuessRest rest;
+  double rate = 0.1;
+  const auto next_rest = [&] {
+    while (!rest.rests()) rest.AfterStep(false, rate);
+    int steps = 0;
+    for (; rest.rests(); ++steps) rest.AfterStep(false, rate);
+    return steps;
+  };
+  EXPECT_EQ(next_rest(), 64);
+  EXPECT_EQ(next_rest(), 128);
+  rate = 0.2;
+  EXPECT_EQ(next_rest(), 64);
+  EXPECT_EQ(next_rest(), 128);
+  for (int i = 0; i < 100; ++i) rest.AfterStep(true, rate);
+  EXPECT_FALSE(rest.rests());
+  EXPECT_EQ(next_rest(), 64);
+  while (!rest.rests()) rest.AfterStep(false, rate);
+  rest.AfterStep(true, rate);
+  EXPECT_FALSE(rest.rests()) << "guesses of a given length are asked for";
+}
+
 AcceptanceRate RateOf(bool first, bool second) {
   AcceptanceRate rate;
   for (int i = 0; i < 50; ++i) rate.Update(i % 2 == 0 ? first : second);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def engine_of(**settings: Any) -> MLCEngine:
 
 
 @pytest.fixture(scope="module")
-def off() -> Any:
+def off() -> Iterator[MLCEngine]:
     engine = engine_of()
     yield engine
     engine.terminate()
@@ -34,6 +35,7 @@ def off() -> Any:
 @pytest.fixture(scope="module")
 def medusa(off: MLCEngine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Heads that map each state of one answer to the token that follows 2, 3, ... tokens later."""
+    assert off.tokenizer is not None
     prompt = off.tokenizer.encode(PROMPT)
     answer = off.generate(PROMPT, temperature=0, max_tokens=60, ignore_eos=True)[0].token_ids
     tokens = [*prompt, *answer]

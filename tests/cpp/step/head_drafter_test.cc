@@ -255,6 +255,27 @@ TEST_F(HeadDrafterTest, ForksGoOnFromTheirParent) {
   EXPECT_EQ(head_->num_misaligned(), 0);
 }
 
+TEST_F(HeadDrafterTest, BehindARestItStartsWithTheStatesThatItSees) {
+  Make();
+  tokens_[0] = tokens_[1] = Prompt(20);
+  Compute({{0, 0, 20}});
+  tokens_[0].push_back(1);
+  drafter_->Rest(true);
+  const BatchDrafter::WatchedSlice slice{.sequence_id = 1, .tokens = &tokens_[1], .num_rows = 20};
+  EXPECT_TRUE(drafter_->Watch({&slice, 1}).rows.empty());
+  EXPECT_TRUE(Guess(0, 2).empty());
+  drafter_->Forget(1);
+  EXPECT_EQ(head_->num_forwards(), 0);
+  EXPECT_EQ(drafter_->kv().num_sequences(), 0);
+  drafter_->Rest(false);
+  tokens_[0].push_back(2);
+  Compute({{0, 21, 1}});
+  tokens_[0].push_back(3);
+  EXPECT_EQ(Guess(0, 2), Next(0, 2));
+  EXPECT_EQ(drafter_->kv().length(0), 1);
+  EXPECT_EQ(head_->num_misaligned(), 0);
+}
+
 TEST_F(HeadDrafterTest, WithoutPagesThereAreNoGuesses) {
   Make({.num_pages = 3, .max_rows = 64, .max_sequences = 4});
   tokens_[0] = tokens_[1] = Prompt(20);
