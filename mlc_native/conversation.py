@@ -12,6 +12,7 @@ from mlc_native.errors import invalid_request, load_error
 from mlc_native.support.json_file import read_optional_json_object, read_text, token_text
 from mlc_native.support.regular_file import MAX_TEMPLATE_BYTES
 from mlc_native.template_sandbox import MAX_REASON, Limits, TemplateLimitError, chat_environment
+from mlc_native.template_sandbox.prompt_text import stripped
 
 MAX_SOURCE_CHARS = 1 << 20
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -135,7 +136,7 @@ def _cut_at_mark(text: str, content: str) -> str:
             "the chat template does not show the content of the last message as it is, so the "
             "answer cannot continue it",
         )
-    return text[:end] if text[end:].startswith(_MARK) else text[:end].rstrip()
+    return text[:end] if text[end:].startswith(_MARK) else stripped(text[:end], "rstrip")
 
 
 def load_chat_template(
