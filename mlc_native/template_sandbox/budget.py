@@ -21,6 +21,7 @@ MAX_DEPTH = 200  # of lists and objects within each other
 _MESSAGE_DEPTH = 2  # of a message in the variables
 _STEPS_PER_CHECK = 512  # of the time
 _CHARS_PER_STEP = 256
+_STEPS_PER_VALUE = 2  # that is weighed: about 0.5 us each
 _SCALARS = {bool, type(None), float}
 _VIEWS: Any = (type({}.keys()), type({}.values()), type({}.items()))
 
@@ -223,7 +224,7 @@ class Budget:
             depth += 1
             if depth > MAX_DEPTH:
                 refuse(f"a value is nested deeper than {MAX_DEPTH} levels")
-            self.pay(len(level))
+            self.pay(_STEPS_PER_VALUE * len(level))
             deeper: list[Any] = []
             for each in level:
                 kind = type(each)
