@@ -64,8 +64,10 @@ mlc_native_grammar_target(mlc_native_grammar_worker)
 mlc_native_unity(mlc_native_grammar_worker ${worker_sources})
 target_link_libraries(mlc_native_grammar_worker PRIVATE Threads::Threads)
 if(MLC_NATIVE_SANITIZE)
-  target_sources(mlc_native_grammar_worker PRIVATE ${xgrammar_shared} grammar/big_stack.cc
-    grammar/trial_protocol.cc support/json.cc support/utf8.cc)
+  file(GLOB rewriting CONFIGURE_DEPENDS grammar/regex*.cc grammar/schema_*.cc)
+  target_sources(mlc_native_grammar_worker PRIVATE ${xgrammar_shared} ${rewriting}
+    grammar/big_stack.cc grammar/spec_check.cc grammar/trial_protocol.cc support/json.cc
+    support/json_in_order.cc support/utf8.cc)
   target_compile_options(mlc_native_grammar_worker PRIVATE -fno-sanitize=all)
   target_link_options(mlc_native_grammar_worker PRIVATE -fno-sanitize=all)
 else()

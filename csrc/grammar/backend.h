@@ -1,8 +1,8 @@
 // GrammarBackend is the grammar library bound to one vocabulary. The plug-in libmlc_native_grammar
 // implements it on top of xgrammar (csrc/grammar/xgrammar).
 //
-// Thread-safe. Compiled grammars stay valid after the backend is destroyed. Texts must have passed
-// CheckGrammarText (spec_check.h).
+// Thread-safe. Compiled grammars stay valid after the backend is destroyed. Texts are those
+// of RewriteGrammar (spec_check.h).
 #pragma once
 
 #include <memory>

@@ -46,8 +46,9 @@ class IsolatingCompiler final : public GrammarCompiler {
       forced_text_is_bounded = reply->forced_text_is_bounded;
     }
     std::shared_ptr<const CompiledGrammar> grammar;
-    RunOnBigStack(kCompileStackBytes,
-                  [&] { grammar = backend_->Compile(spec, forced_text_is_bounded); });
+    RunOnBigStack(kCompileStackBytes, [&] {
+      grammar = backend_->Compile(RewriteGrammar(spec), forced_text_is_bounded);
+    });
     return grammar;
   }
 

@@ -1,13 +1,11 @@
-// What a JSON schema says about the values that it accepts, for schema_check.cc: their types, the
-// list of them, and whether two schemas exclude each other. Views of a parsed schema; pure; any
-// thread.
+// What a JSON schema says about the values that it accepts: their types, and the list of them.
+// Views of a parsed schema; pure; any thread.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "support/json.h"
 
@@ -35,17 +33,5 @@ bool JsonEqual(const JsonValue& a, const JsonValue& b);
 
 // The values of "const" or "enum"; nullopt if the schema has neither.
 std::optional<std::span<const JsonValue>> ListedValues(const JsonValue& schema);
-
-// The schema that a "$ref" within `root` names; null if it is none that the library can find.
-const JsonValue* ResolveRef(const JsonValue& root, std::string_view uri);
-// Follows "$ref" and "allOf" of one schema to a schema that has neither. Null for a circle.
-const JsonValue* Resolve(const JsonValue& root, const JsonValue& schema);
-
-// Whether no text that the library makes for one of the schemas is accepted by another. False if
-// that cannot be shown.
-bool ExcludeEachOther(const JsonValue& root, std::span<const JsonValue> schemas, bool strict);
-
-// Whether the library makes objects of the listed properties only.
-bool IsClosed(const JsonValue& schema, bool strict);
 
 }  // namespace mlc_native

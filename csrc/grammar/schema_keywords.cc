@@ -64,32 +64,6 @@ constexpr JsonFormat kFormats[] = {
     {"relative-json-pointer", 1, kNoJsonLimit},
 };
 
-double NumCharacters(std::string_view text) {
-  return static_cast<double>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
-// Whether a listed value satisfies a keyword next to the list. False for keywords that are not
-// looked at here.
-bool Satisfies(const JsonValue& value, std::string_view keyword, const JsonValue& limit) {
-  if (keyword == "type") {
-    if (limit.is_string()) return (TypesNamed(limit.AsString()) & TypeOf(value)) != 0;
-    if (!limit.is_array()) return false;
-    return std::any_of(limit.AsArray().begin(), limit.AsArray().end(), [&](const JsonValue& name) {
-      return name.is_string() && Satisfies(value, "type", name);
-    });
-  }
-  if (!limit.is_number()) return false;
-  const double bound = limit.AsNumber();
-  if (keyword == "minLength") return NumCharacters(value.AsString()) >= bound;
-  if (keyword == "maxLength") return NumCharacters(value.AsString()) <= bound;
-  if (keyword == "minimum") return value.AsNumber() >= bound;
-  if (keyword == "maximum") return value.AsNumber() <= bound;
-  if (keyword == "exclusiveMinimum") return value.AsNumber() > bound;
-  if (keyword == "exclusiveMaximum") return value.AsNumber() < bound;
-  return false;
-}
-
 }  // namespace
 
 std::span<const SchemaKeyword> AssertionKeywords() { return kKeywords; }
@@ -98,9 +72,8 @@ bool IsBool(const JsonValue& value, bool expected) {
   return value.is_bool() && value.AsBool() == expected;
 }
 
-// Whether every value satisfies the keyword.
 bool AllowsAll(const JsonValue& schema, std::string_view keyword, const JsonValue& value) {
-  if (keyword == "uniqueItems") return IsBool(value, false);
+  if (keyword == "uniqueItems" || keyword == "not") return IsBool(value, false);
   if (keyword == "if") return schema.Find("then") == nullptr && schema.Find("else") == nullptr;
   if (keyword == "required") return value.is_array() && value.AsArray().empty();
   if (keyword.starts_with("min") && keyword != "minimum") {
@@ -109,7 +82,10 @@ bool AllowsAll(const JsonValue& schema, std::string_view keyword, const JsonValu
   if (keyword == "properties" || keyword == "patternProperties" || keyword.starts_with("depend")) {
     return value.is_object() && value.AsObject().empty();
   }
-  return IsBool(value, true);
+  const bool is_schema_of_parts = keyword == "items" || keyword == "propertyNames" ||
+                                  keyword.starts_with("additional") ||
+                                  keyword.starts_with("unevaluated");
+  return is_schema_of_parts && IsBool(value, true);
 }
 
 double NumberOf(const JsonValue& schema, const char* name, double absent) {
@@ -117,14 +93,21 @@ double NumberOf(const JsonValue& schema, const char* name, double absent) {
   return value != nullptr && value->is_number() ? value->AsNumber() : absent;
 }
 
-bool AllSatisfy(std::span<const JsonValue> listed, std::string_view keyword,
-                const JsonValue& value) {
-  const auto found =
-      std::find_if(std::begin(kKeywords), std::end(kKeywords),
-                   [&](const SchemaKeyword& known) { return known.name == keyword; });
-  return std::all_of(listed.begin(), listed.end(), [&](const JsonValue& item) {
-    return (found->concerned & TypeOf(item)) == 0 || Satisfies(item, keyword, value);
-  });
+long double ExactNumber(const JsonValue& number) {
+  if (const auto* whole = std::get_if<int64_t>(&number.data())) return *whole;
+  if (const auto* whole = std::get_if<uint64_t>(&number.data())) return *whole;
+  return number.AsNumber();
+}
+
+std::string_view LiteralStart(std::string_view pattern) {
+  if (!pattern.starts_with('^')) return {};
+  pattern.remove_prefix(1);
+  if (pattern.find('|') != std::string_view::npos) return {};
+  const size_t end = std::min(pattern.find_first_of("\\.[](){}*+?$^"), pattern.size());
+  // A quantifier is about the character before it.
+  const bool quantified =
+      end < pattern.size() && std::string_view("{*?").find(pattern[end]) != std::string_view::npos;
+  return pattern.substr(0, quantified && end > 0 ? end - 1 : end);
 }
 
 bool LooksAround(std::string_view regex) {

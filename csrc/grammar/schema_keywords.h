@@ -1,5 +1,5 @@
-// The keywords of JSON Schema 2020-12 that can make a value invalid, for schema_check.cc: which
-// values they concern and which they allow. Pure; any thread.
+// The keywords of JSON Schema 2020-12 that can make a value invalid: which values they concern and
+// which they allow. Pure; any thread.
 #pragma once
 
 #include <span>
@@ -22,11 +22,14 @@ bool IsBool(const JsonValue& value, bool expected);
 // A number of the schema, else `absent`.
 double NumberOf(const JsonValue& schema, const char* name, double absent);
 
+// Holds every int64_t exactly.
+long double ExactNumber(const JsonValue& number);
+
 // Whether the keyword of `schema`, as its `value` is, surely allows every value.
 bool AllowsAll(const JsonValue& schema, std::string_view keyword, const JsonValue& value);
-// Whether the listed values surely satisfy a keyword.
-bool AllSatisfy(std::span<const JsonValue> listed, std::string_view keyword,
-                const JsonValue& value);
+
+// The characters that every match of a pattern starts with; empty if they are not plain.
+std::string_view LiteralStart(std::string_view pattern);
 
 // Whether a regex has a lookahead or lookbehind, which the grammar library ignores.
 bool LooksAround(std::string_view regex);

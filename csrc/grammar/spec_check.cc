@@ -1,11 +1,13 @@
 #include "grammar/spec_check.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "grammar/backend.h"
-#include "grammar/schema_check.h"
+#include "grammar/regex.h"
 #include "grammar/schema_keywords.h"
+#include "grammar/schema_rewrite.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/utf8.h"
@@ -18,18 +20,21 @@ bool IsJson(GrammarKind kind) {
 }
 
 void CheckJson(const GrammarSpec& spec) {
-  JsonValue json;
   try {
     // Of equal names, one would be checked and the other enforced.
-    json = ParseJson(spec.text, {.refuse_duplicates = true});
+    ParseJson(spec.text, {.refuse_duplicates = true});
   } catch (const JsonParseError& error) {
     throw GrammarError(std::string("the grammar is not valid JSON: ") + error.what());
   }
-  if (spec.kind == GrammarKind::kJsonSchema) {
-    CheckSchemaIsEnforced(json, spec.strict);
-  } else {
-    CheckTagIsEnforced(json);
-  }
+}
+
+// An anchor in the middle of a regex, which the library ignores, is not needed where a match
+// begins or ends anyway ("^a$|^b$").
+std::string WithoutInnerAnchors(const std::string& text) {
+  const bool has_anchor = text.find('^', 1) != std::string::npos ||
+                          std::min(text.find('$'), text.size()) + 1 < text.size();
+  const std::optional<Regex> regex = has_anchor ? Regex::Parse(text) : std::nullopt;
+  return regex ? regex->ForLibrary(Regex::Place::kText).value_or(text) : text;
 }
 
 }  // namespace
@@ -79,6 +84,16 @@ void CheckGrammarText(const GrammarSpec& spec, const GrammarLimits& limits) {
   if (spec.kind == GrammarKind::kRegex && LooksAround(spec.text)) {
     throw GrammarError("the regex has a lookahead or lookbehind, which cannot be enforced");
   }
+}
+
+GrammarSpec RewriteGrammar(const GrammarSpec& spec) {
+  GrammarSpec rewritten = spec;
+  if (spec.kind == GrammarKind::kJsonSchema) {
+    rewritten.text = RewriteSchema(spec.text, spec.strict);
+  }
+  if (spec.kind == GrammarKind::kStructuralTag) rewritten.text = RewriteTag(spec.text);
+  if (spec.kind == GrammarKind::kRegex) rewritten.text = WithoutInnerAnchors(spec.text);
+  return rewritten;
 }
 
 }  // namespace mlc_native

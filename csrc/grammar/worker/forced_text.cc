@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -93,6 +94,7 @@ class RegexScan {
   // What `c`, and what it escapes, matches is not empty.
   bool IsMatched(char c) {
     constexpr std::string_view kNever = "\"^$", kEscapes = "dws.-+*?()[]{}|/$^";
+    if (c == '\\' && rest_.starts_with('u')) return IsUnescaped(CodePoint());
     if (c == '\\') return !rest_.empty() && kEscapes.find(Take()) != kEscapes.npos;
     return static_cast<unsigned char>(c) >= ' ' && kNever.find(c) == kNever.npos;
   }
@@ -103,10 +105,23 @@ class RegexScan {
       const char c = Take();
       if (c == ']') return matches;
       if (c == '[' || !IsMatched(c)) return false;
-      matches |= std::isalnum(static_cast<unsigned char>(c)) != 0;
+      matches |= std::isalnum(static_cast<unsigned char>(c)) != 0 || c == ' ' ||
+                 (c == '\\' && last_code_ >= 0x80);
     }
     return false;
   }
+  // The code of \uXXXX or \u{X...}, after the backslash; 0 for another form.
+  int64_t CodePoint() {
+    Take();
+    const bool is_in_braces = rest_.starts_with('{');
+    const size_t end = is_in_braces ? rest_.find('}') : std::min<size_t>(4, rest_.size());
+    if (end == rest_.npos) return 0;
+    const std::string digits(rest_.substr(is_in_braces ? 1 : 0, end - (is_in_braces ? 1 : 0)));
+    rest_.remove_prefix(end + (is_in_braces ? 1 : 0));
+    last_code_ = std::strtoll(digits.c_str(), nullptr, 16);
+    return last_code_;
+  }
+  static bool IsUnescaped(int64_t code) { return code >= ' ' && code != '"' && code != '\\'; }
   bool SkipGroupKind() {
     if (!rest_.starts_with('?')) return true;
     if (!rest_.starts_with("?:")) return false;
@@ -122,6 +137,7 @@ class RegexScan {
   }
 
   std::string_view rest_;
+  int64_t last_code_ = 0;  // of the last \u
 };
 
 class ShortestTexts {

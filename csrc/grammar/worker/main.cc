@@ -20,8 +20,10 @@
 #include <thread>
 
 #include "grammar/big_stack.h"
+#include "grammar/spec_check.h"
 #include "grammar/trial_protocol.h"
 #include "grammar/worker/forced_text.h"
+#include "grammar/worker/warnings.h"
 #include "grammar/worker_process.h"
 #include "grammar/xgrammar/compile.h"
 #include "support/error.h"
@@ -69,8 +71,10 @@ void Isolate(const Limits& limits) {
 
 TrialReply Refused(const std::string& message) { return {TrialStatus::kRefused, false, message}; }
 
-TrialReply Try(const GrammarTokens& tokens, const GrammarSpec& spec, const Limits& limits) {
+TrialReply Try(const GrammarTokens& tokens, const GrammarSpec& asked, const Limits& limits) {
   try {
+    const GrammarSpec spec = RewriteGrammar(asked);
+    const CapturedWarnings warnings;
     const ForcedText forced = AnalyzeForcedText(SerializeGrammar(tokens.library(), spec));
     if (forced.matches_nothing) return Refused("no finite text matches the grammar");
     const int64_t size = CompiledBytes(tokens.library(), CompileWithXGrammar(tokens, spec));
@@ -78,6 +82,9 @@ TrialReply Try(const GrammarTokens& tokens, const GrammarSpec& spec, const Limit
       return Refused(OutOfRangeMessage(
           "size of the compiled grammar", size,
           "at most max_compiled_bytes = " + std::to_string(limits.max_compiled_bytes) + " bytes"));
+    }
+    if (const std::string warning = warnings.First(); !warning.empty()) {
+      return Refused("the grammar library does not enforce all of it: " + warning);
     }
     return {TrialStatus::kCompiled, forced.is_bounded, ""};
   } catch (const GrammarError& error) {

@@ -147,26 +147,14 @@ TEST_F(CompileTest, MatchersOfOneGrammarAreIndependent) {
 
 // A pattern whose every part can be matched keeps the text round it forced.
 TEST_F(CompileTest, TextRoundAHarmlessPatternIsForced) {
-  for (const std::string pattern :
-       {"^[0-9]{5}$", "[A-Z][a-z_]+ (?:x|y)?", R"(\\d{2,}\\.\\w*)", "(ab{2}){3}.", "caf\xC3\xA9"}) {
+  for (const std::string pattern : {"^[0-9]{5}$", "[A-Z][a-z_]+ (?:x|y)?", R"(\\d{2,}\\.\\w*)",
+                                    "(ab{2}){3}.", "caf\xC3\xA9", "[^a]b", R"(\\u0041[0-9])"}) {
     const auto matcher =
         Compile(GrammarKind::kJsonSchema,
                 R"({"type": "object", "properties": {"code": {"type": "string", "pattern": ")" +
                     pattern + R"("}}, "required": ["code"]})")
             ->NewMatcher(0);
     EXPECT_TRUE(matcher->FindJumpForwardString().starts_with(R"({"code": ")")) << pattern;
-  }
-}
-
-// Not looked into closely: what may hide a place where nothing can follow but more of the same.
-TEST_F(CompileTest, NothingIsForcedBesideOtherPatterns) {
-  for (const std::string pattern : {R"([^a]b)", "(a{90}){91}", R"(\\u0041[0-9])"}) {
-    const auto matcher =
-        Compile(GrammarKind::kJsonSchema,
-                R"({"type": "object", "properties": {"code": {"type": "string", "pattern": ")" +
-                    pattern + R"("}}, "required": ["code"]})")
-            ->NewMatcher(0);
-    EXPECT_EQ(matcher->FindJumpForwardString(), "") << pattern;
   }
 }
 
