@@ -13,11 +13,13 @@
 #include "step/deliver.h"
 #include "step/draft_model.h"
 #include "step/grammar_masks.h"
+#include "step/grammar_timer.h"
 #include "step/head_drafter.h"
 #include "step/jump_forward.h"
 #include "step/make_room.h"
 #include "step/post_process.h"
 #include "step/sequence_life.h"
+#include "step/slow_grammars.h"
 #include "step/speculation.h"
 #include "step/step_pipeline.h"
 #include "support/check.h"
@@ -102,9 +104,11 @@ class EngineImpl final : public Engine {
   const std::unique_ptr<BatchDrafter> batch_drafter_;  // may be null
   EngineState estate_;                                 // after kv_: its prefix cache holds pages
   StepProfiler profiler_;
+  const std::shared_ptr<SlowCalls> slow_calls_;
   MaskFiller mask_filler_;
   const SchedulerLimits limits_;
   StepContext context_;
+  SlowGrammars slow_grammars_;
   StepPipeline steps_;
   JumpForward jump_forward_;
   Speculation speculation_;
@@ -145,6 +149,9 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
       kv_(NumPages(loaded_.config), kKvPageSize),
       batch_drafter_(MakeBatchDrafter(&loaded_)),
       profiler_(options.now),
+      slow_calls_(options.slow_calls != nullptr ? options.slow_calls
+                                                : std::make_shared<SlowCallThreads>()),
+      mask_filler_(slow_calls_.get()),
       limits_{.max_num_sequence = *config().max_num_sequence,
               .prefill_chunk_size = *config().prefill_chunk_size,
               .prefill_mode = config().prefill_mode,
@@ -158,9 +165,14 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                .max_sequence_length = max_sequence_length(),
                .now = options.now,
                .token_table = loaded_.token_table,
+               .slow_calls = slow_calls_.get(),
+               .slow_grammars = &slow_grammars_,
                .batch_drafter = batch_drafter_.get(),
                .trace = trace_.get(),
                .profiler = &profiler_},
+      slow_grammars_(context_, *slow_calls_,
+                     {.step_seconds = loaded_.config.grammar_step_budget_s,
+                      .total_seconds = loaded_.config.grammar_time_limit_s}),
       steps_(context_),
       jump_forward_(context_),
       speculation_(context_, loaded_.config, options.make_drafter) {
@@ -265,6 +277,7 @@ std::optional<FinishReason> EngineImpl::EmptyAnswer(RequestState& rstate) {
     reason = FinishReason::kLength;
   } else if (rstate.request->grammar != nullptr) {
     ++estate_->metrics.num_constrained_requests;
+    const GrammarTimer timer(context_, rstate.leaves()[0]);
     if (GrammarMasks(context_).MustEnd(rstate.leaves()[0])) reason = FinishReason::kStop;
   }
   if (reason) {
@@ -290,6 +303,8 @@ void EngineImpl::Compute() {
   if (steps_.MustCollect() || speculation_.MustCollect()) steps_.CatchUp();
   if (Empty()) return;
   const bool was_in_flight = steps_.num_in_flight() > 0;
+  slow_grammars_.Run();
+  if (Empty()) return;
   jump_forward_.Run();
   bool may_draft = true;
   do {
@@ -297,10 +312,13 @@ void EngineImpl::Compute() {
     if (std::exchange(may_draft, false)) speculation_.AddDrafts(&plan_);
   } while (!plan_.empty() && steps_.Submit(plan_) == StepPipeline::Outcome::kPlanAnew);
   steps_.CollectUntil(!plan_.empty() && steps_.runs_ahead() ? 1 : 0);
+  const bool has_worked =
+      !plan_.empty() || was_in_flight || !estate_->postproc_workspace.dirty.empty();
+  if (!has_worked && slow_grammars_.any_sits_out()) return slow_grammars_.Wait();
   // Every request may have failed; otherwise an empty plan means that the head can never be served.
-  MLC_CHECK(!plan_.empty() || was_in_flight || !estate_->postproc_workspace.dirty.empty())
-      << "nothing to compute for " << estate_->waiting_queue.size() << " waiting requests, "
-      << kv_.pool().num_available() << " of " << kv_.pool().num_total() << " pages available";
+  MLC_CHECK(has_worked) << "nothing to compute for " << estate_->waiting_queue.size()
+                        << " waiting requests, " << kv_.pool().num_available() << " of "
+                        << kv_.pool().num_total() << " pages available";
 }
 
 // Waiting prompts if any can be admitted (in hybrid mode together with the running sequences),

@@ -75,6 +75,7 @@ void WriteEntry(const RequestStateEntry& entry, JsonWriter* json) {
       .Add("kv_len", entry.mstate.kv_len)
       .Add("num_pending", entry.pending_rows.size())
       .Add("num_generated", entry.num_generated())
+      .Add("sits_out", entry.sits_out())
       .EndObject();
 }
 

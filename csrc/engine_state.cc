@@ -41,6 +41,7 @@ void EngineStateObj::Reset() {
   running_rsentries_changed = true;
   num_jump_forward_requests = 0;
   num_drafting_requests = 0;
+  num_grammar_requests = 0;
   decode_costs = DecodeCosts();
   cached_running_rsentries_.clear();
   spec_draft_length = 0;
@@ -85,6 +86,7 @@ RequestState& EngineStateObj::Admit(std::shared_ptr<RequestState> rstate) {
   }
   num_jump_forward_requests += admitted.request->jumps() ? 1 : 0;
   num_drafting_requests += admitted.may_draft ? 1 : 0;
+  num_grammar_requests += admitted.request->grammar != nullptr ? 1 : 0;
   ++num_arrived;
   return admitted;
 }
@@ -175,6 +177,7 @@ void EngineStateObj::Erase(std::vector<const Request*>* finished) {
     deadlines.Remove(*position->second);
     num_jump_forward_requests -= request->jumps() ? 1 : 0;
     num_drafting_requests -= position->second->may_draft ? 1 : 0;
+    num_grammar_requests -= request->grammar != nullptr ? 1 : 0;
     request_states.erase(position);
   }
   finished->clear();

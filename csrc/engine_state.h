@@ -65,6 +65,7 @@ struct EngineStateObj {
   bool running_rsentries_changed = true;
   int64_t num_jump_forward_requests = 0;  // live ones that may jump
   int64_t num_drafting_requests = 0;      // live ones that may have draft tokens
+  int64_t num_grammar_requests = 0;       // live ones with a grammar
   DecodeCosts decode_costs;
   // MLC-LLM's state has these two. Nothing sets them: the length of a draft is chosen for each
   // sequence, and no engine splits prefill and decode with another.

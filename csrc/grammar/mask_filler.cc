@@ -126,7 +126,10 @@ double MaskFiller::FillRows(std::span<MaskRow> rows) {
   const auto start = std::chrono::steady_clock::now();
   bool any = false;
   for (size_t i = next_row_.fetch_add(1); i < rows.size(); i = next_row_.fetch_add(1)) {
+    MatcherCost* const cost = calls_ != nullptr ? rows[i].cost : nullptr;
+    const double row_start = cost != nullptr ? cost->Start(*calls_) : 0;
     FillRow(&rows[i]);
+    if (cost != nullptr) cost->Stop(*calls_, row_start);
     any = true;
   }
   if (!any) return 0;

@@ -13,6 +13,7 @@
 #include <span>
 #include <thread>
 
+#include "grammar/slow_calls.h"
 #include "mlc_native/grammar.h"
 #include "support/mutex.h"
 
@@ -20,10 +21,11 @@ namespace mlc_native {
 
 struct MaskRow {
   GrammarMatcher* matcher = nullptr;
-  std::span<int32_t> mask;   // [(vocab_size + 31) / 32]
-  bool constrained = false;  // result: false if every token is allowed; mask is then unspecified
-  std::exception_ptr error;  // result: an exception of the matcher, for this row or behind it
-  bool completed = false;    // result, of a row behind draft tokens: IsCompleted
+  std::span<int32_t> mask;      // [(vocab_size + 31) / 32]
+  bool constrained = false;     // result: false if every token is allowed; mask is then unspecified
+  std::exception_ptr error;     // result: an exception of the matcher, for this row or behind it
+  bool completed = false;       // result, of a row behind draft tokens: IsCompleted
+  MatcherCost* cost = nullptr;  // of the matcher, which filling is added to; may be null
 
   // Further rows of the same sequence: behind[i] is filled behind the first i + 1 draft tokens. The
   // matcher is where it was when all are filled. It accepts the draft tokens and can take them
@@ -34,7 +36,8 @@ struct MaskRow {
 
 class MaskFiller {
  public:
-  MaskFiller() = default;
+  // Costs are measured by the clocks of `calls`; null: they are not.
+  explicit MaskFiller(const SlowCalls* calls = nullptr) : calls_(calls) {}
   ~MaskFiller();
   MaskFiller(const MaskFiller&) = delete;
   MaskFiller& operator=(const MaskFiller&) = delete;
@@ -52,6 +55,7 @@ class MaskFiller {
   // Returns the seconds it took.
   double FillRows(std::span<MaskRow> rows);
 
+  const SlowCalls* const calls_;
   std::atomic<size_t> next_row_ = 0;
   Mutex mutex_;
   CondVar changed_;

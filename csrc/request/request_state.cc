@@ -11,15 +11,21 @@ namespace mlc_native {
 
 void RequestStateEntry::CommitToken(SampleResult&& result) {
   const int32_t token_id = result.token.token_id;
-  const std::vector<int32_t>& stops = rstate->config().stop_token_ids;
-  // A stop token of the request ends the answer; the grammar need not know it.
-  if (grammar_matcher != nullptr &&
-      std::find(stops.begin(), stops.end(), token_id) == stops.end()) {
+  if (grammar_matcher != nullptr && IsOfGrammar(token_id)) {
     MLC_CHECK(grammar_matcher->AcceptToken(token_id)) << "the grammar forbids token " << token_id;
   }
   AppendToken(token_id);
+  Deliver(std::move(result));
+}
+
+void RequestStateEntry::Deliver(SampleResult&& result) {
   undelivered.push_back(std::move(result));
   tries_jump_forward = true;
+}
+
+bool RequestStateEntry::IsOfGrammar(int32_t token_id) const {
+  return std::ranges::find(rstate->config().stop_token_ids, token_id) ==
+         rstate->config().stop_token_ids.end();
 }
 
 void RequestStateEntry::AppendToken(int32_t token_id) {

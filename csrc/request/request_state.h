@@ -36,6 +36,7 @@
 #include "observe/metrics.h"
 #include "request/queue_limit.h"
 #include "request/request.h"
+#include "request/slow_grammar.h"
 #include "sampling/token_counts.h"
 #include "tokenizer/stop_str_handler.h"
 #include "tokenizer/text_streamer.h"
@@ -80,7 +81,9 @@ struct RequestStateEntry {
   TimePoint last_token_time_point;  // epoch before the first generated token
   // What may follow `tokens`; null if anything may. It does not depend on the KV cache, so it stays
   // as it is while the sequence is preempted and computed again.
-  std::unique_ptr<GrammarMatcher> grammar_matcher;
+  std::shared_ptr<GrammarMatcher> grammar_matcher;
+  MatcherCost grammar_cost;           // since SlowGrammars has looked
+  std::unique_ptr<SlowGrammar> slow;  // null unless the grammar takes long
   // What the matcher has thrown when it was asked about draft tokens. It may not be where it was,
   // so the next draw fails.
   std::exception_ptr matcher_error;
@@ -125,6 +128,8 @@ struct RequestStateEntry {
   int64_t RoomBeforeDraw(int64_t max_sequence_length) const;
   // Which tokens may come next depends on the tokens before, not only on their number.
   bool mask_needs_tokens() const { return grammar_matcher != nullptr || limits_need_tokens; }
+  // Its mask is not there, so that nothing can be drawn for it.
+  bool sits_out() const { return slow != nullptr && !slow->has_mask; }
   bool is_root_of_branches() const { return !child_indices.empty(); }
   bool finished() const { return status == RequestStateStatus::kFinished; }
   // Has tokens to prefill, for the first time or again.
@@ -143,6 +148,10 @@ struct RequestStateEntry {
   // Appends a sampled token, which the next post-process delivers. Throws what the grammar library
   // throws, and InternalError if the grammar forbids the token; then the request must end.
   void CommitToken(SampleResult&& result);
+  // The next post-process delivers the last token.
+  void Deliver(SampleResult&& result);
+  // The grammar need not know a stop token of the request, which ends the answer.
+  bool IsOfGrammar(int32_t token_id) const;
   // Change `tokens` and their counts only; the caller sees to the grammar matcher, the delivery and
   // the KV cache.
   void AppendToken(int32_t token_id);
@@ -158,7 +167,9 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   // part of the answer, and no grammar applies to it.
   std::optional<FinishReason> ends_with_prompt;
   bool prompt_logprobs_delivered = false;
-  bool may_draft = false;  // its settings and the engine's ask for it
+  bool may_draft = false;      // its settings and the engine's ask for it
+  double grammar_seconds = 0;  // CPU time of its matchers, as far as SlowGrammars has looked
+  int num_slow = 0;            // times that a sequence of it has become slow
 
   // Which queues of EngineStateObj hold the request, and whether the next post-process processes
   // it.

@@ -136,6 +136,7 @@ void PlanDecode(EngineStateObj& state, int64_t max_rows, StepPlan* plan) {
   const auto& running = state.GetRunningRequestStateEntries();
   int64_t spare_rows = max_rows - std::ssize(running);
   for (RequestStateEntry* entry : running) {
+    if (entry->sits_out()) continue;
     const int64_t to_compute = entry->num_tokens_to_compute();
     if (to_compute == 0) continue;  // it ends with the token that is pending
     const int64_t num_tokens = std::min(to_compute, 1 + spare_rows);

@@ -69,9 +69,10 @@ struct StepPlan {
 void PlanPrefill(EngineStateObj& state, const PagedKvCache& kv, const SchedulerLimits& limits,
                  StepPlan* plan);
 
-// Appends the rows of the running sequences, at most max_rows: one for each, so that each
-// advances, and what is left first come, first served to those with more to compute. The caller has
-// made sure that the pages suffice; max_rows is at least the number of running sequences.
+// Appends the rows of the running sequences that do not sit out, at most max_rows: one for each, so
+// that each advances, and what is left first come, first served to those with more to compute. The
+// caller has made sure that the pages suffice; max_rows is at least the number of running
+// sequences.
 void PlanDecode(EngineStateObj& state, int64_t max_rows, StepPlan* plan);
 
 // Pages that all running sequences take from the pool for all that they have to compute.

@@ -14,13 +14,6 @@
 namespace mlc_native {
 namespace {
 
-bool AnyBit(std::span<const int32_t> mask, int64_t vocab_size) {
-  const auto tail = static_cast<uint32_t>(vocab_size % kTokensPerWord);
-  const uint32_t last_word = tail == 0 ? ~uint32_t{0} : (uint32_t{1} << tail) - 1;
-  if ((static_cast<uint32_t>(mask.back()) & last_word) != 0) return true;
-  return std::any_of(mask.begin(), mask.end() - 1, [](int32_t word) { return word != 0; });
-}
-
 [[noreturn]] void ThrowSamplingError(const std::exception_ptr& cause) {
   const std::string what = "the grammar of the answer failed";
   try {
@@ -34,9 +27,7 @@ bool AnyBit(std::span<const int32_t> mask, int64_t vocab_size) {
 
 }  // namespace
 
-size_t GrammarMasks::words_per_row() const {
-  return TokenMaskWords(context_.model.metadata().vocab_size);
-}
+GrammarMasks::GrammarMasks(StepContext& context) : context_(context), ends_(EndTokensOf(context)) {}
 
 void GrammarMasks::Start(const StepPlan& plan) {
   leaves_.clear();
@@ -55,18 +46,19 @@ void GrammarMasks::Start(const StepPlan& plan) {
   context_.mask_filler.Start(rows_);
 }
 
-void GrammarMasks::AddRow(const RequestStateEntry& leaf, std::span<const int32_t> draft_tokens) {
-  if (leaf.grammar_matcher == nullptr) return;
+void GrammarMasks::AddRow(RequestStateEntry& leaf, std::span<const int32_t> draft_tokens) {
+  if (leaf.grammar_matcher == nullptr || leaf.slow != nullptr) return;
   leaves_.push_back(&leaf);
   MaskRow& row = rows_.emplace_back();
   row.matcher = leaf.grammar_matcher.get();
+  row.cost = &leaf.grammar_cost;
   row.draft_tokens = draft_tokens;
 }
 
 void GrammarMasks::PlaceMasks() {
   size_t num_behind = 0;
   for (const MaskRow& row : rows_) num_behind += row.draft_tokens.size();
-  const size_t num_words = words_per_row();
+  const size_t num_words = ends_.mask_size();
   words_.resize((rows_.size() + num_behind) * num_words);
   behind_.assign(num_behind, MaskRow());
   size_t num_placed = 0;
@@ -90,6 +82,11 @@ std::span<const int32_t> GrammarMasks::AllowedTokens(const RequestStateEntry& le
                                                      size_t num_drafts) {
   if (leaf.grammar_matcher == nullptr) return {};
   if (leaf.matcher_error != nullptr) ThrowSamplingError(leaf.matcher_error);
+  if (leaf.slow != nullptr) {
+    MLC_CHECK(leaf.slow->has_mask) << leaf.rstate->request->id;
+    return WithStopTokens(leaf, leaf.slow->mask, leaf.slow->constrained,
+                          !leaf.rstate->config().stop_token_ids.empty() && leaf.slow->completed);
+  }
   while (next_row_ < leaves_.size() && leaves_[next_row_] != &leaf) ++next_row_;
   MLC_CHECK(next_row_ < leaves_.size()) << "no mask for " << leaf.rstate->request->id;
   const MaskRow& first = rows_[next_row_];
@@ -98,36 +95,30 @@ std::span<const int32_t> GrammarMasks::AllowedTokens(const RequestStateEntry& le
   const bool may_end = num_drafts > 0 ? row.completed
                                       : !leaf.rstate->config().stop_token_ids.empty() &&
                                             first.matcher->IsCompleted();
-  return WithStopTokens(leaf, row, may_end);
+  return WithStopTokens(leaf, row.mask, row.constrained, may_end);
 }
 
 std::span<const int32_t> GrammarMasks::WithStopTokens(const RequestStateEntry& leaf,
-                                                      const MaskRow& row, bool may_end) const {
+                                                      std::span<int32_t> mask, bool constrained,
+                                                      bool may_end) const {
   const GenerationConfig& config = leaf.rstate->config();
   const bool ignore_eos = config.debug_config.ignore_eos;
-  if (!row.constrained) {
+  if (!constrained) {
     if (!ignore_eos) return {};
-    std::fill(row.mask.begin(), row.mask.end(), -1);
+    std::fill(mask.begin(), mask.end(), -1);
   }
   if (ignore_eos) {
-    for (int32_t token_id : context_.eos_token_ids) SetTokenBit(row.mask, token_id, false);
+    for (int32_t token_id : context_.eos_token_ids) SetTokenBit(mask, token_id, false);
   }
   if (may_end) {
-    for (int32_t token_id : config.stop_token_ids) SetTokenBit(row.mask, token_id, true);
+    for (int32_t token_id : config.stop_token_ids) SetTokenBit(mask, token_id, true);
   }
-  return row.mask;
+  return mask;
 }
 
 bool GrammarMasks::MustEnd(const RequestStateEntry& leaf) {
-  GrammarMatcher* const matcher = leaf.grammar_matcher.get();
-  if (matcher == nullptr || !matcher->IsCompleted()) return false;
-  if (matcher->IsTerminated()) return true;
-  scratch_.resize(words_per_row());
-  if (!matcher->FillMask(scratch_)) return false;
-  for (int32_t token_id : context_.eos_token_ids) SetTokenBit(scratch_, token_id, false);
-  for (int32_t token_id : leaf.rstate->config().stop_token_ids)
-    SetTokenBit(scratch_, token_id, false);
-  return !AnyBit(scratch_, context_.model.metadata().vocab_size);
+  if (leaf.grammar_matcher == nullptr) return false;
+  return mlc_native::MustEnd(*leaf.rstate->request, ends_, *leaf.grammar_matcher, &scratch_);
 }
 
 }  // namespace mlc_native

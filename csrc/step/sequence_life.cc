@@ -132,8 +132,24 @@ void FinishEntry(StepContext& context, RequestStateEntry& leaf, FinishReason rea
   leaf.status = RequestStateStatus::kFinished;
   if (leaf.drafts != nullptr) leaf.drafts->OnEnd(leaf.tokens, leaf.rstate->request->prompt_len());
   leaf.drafts.reset();
+  leaf.slow.reset();
   ReleaseSequence(context, leaf);
   context.state.running_rsentries_changed = true;
+}
+
+void CountToken(StepContext& context, RequestStateEntry& leaf, bool is_first, TimePoint now) {
+  RequestMetrics& metrics = leaf.rstate->metrics;
+  ++metrics.completion_tokens;
+  if (!is_first) {
+    ++metrics.decode_tokens;
+    context.state.metrics.inter_token_latency_s.Observe(
+        std::chrono::duration<double>(now - leaf.last_token_time_point).count());
+  } else if (++metrics.num_answers == 1) {
+    metrics.prefill_end_time_point = now;
+    context.state.metrics.ttft_s.Observe(metrics.ttft_s());
+  }
+  leaf.last_token_time_point = now;
+  metrics.last_token_time_point = now;
 }
 
 void EndRequest(StepContext& context, RequestState& rstate, FinishReason reason,

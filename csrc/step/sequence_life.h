@@ -41,6 +41,9 @@ void Preempt(StepContext& context, RequestStateEntry& entry);
 // there is none.
 bool DropPrefillProgress(StepContext& context);
 
+// Counts a token that is drawn for a sequence, the first of its answer or a further one.
+void CountToken(StepContext& context, RequestStateEntry& leaf, bool is_first, TimePoint now);
+
 // Ends one sequence.
 void FinishEntry(StepContext& context, RequestStateEntry& leaf, FinishReason reason);
 

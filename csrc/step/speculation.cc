@@ -10,6 +10,7 @@
 #include "observe/event_trace.h"
 #include "request/scheduler.h"
 #include "step/forced_text.h"
+#include "step/grammar_timer.h"
 
 namespace mlc_native {
 namespace {
@@ -84,7 +85,7 @@ void Speculation::AddProposals(Leftover left, StepPlan* plan) {
 bool Speculation::TakesDrafts(const PlannedSlice& slice) {
   const RequestStateEntry& entry = *slice.entry;
   return slice.is_decode && slice.completes_input && slice.num_tokens == 1 &&
-         entry.pending_rows.empty() && entry.rstate->may_draft;
+         entry.slow == nullptr && entry.pending_rows.empty() && entry.rstate->may_draft;
 }
 
 // ---- What is left over
@@ -241,6 +242,7 @@ int64_t Speculation::NumTaken(RequestStateEntry& entry, const Leftover& left) {
   std::vector<int32_t>& proposal = entry.drafts->proposal();
   if (std::ssize(proposal) > left.rows) proposal.resize(static_cast<size_t>(left.rows));
   int64_t num_drafts = 0;
+  const GrammarTimer timer(context_, entry);
   try {
     num_drafts = NumAllowed(entry, proposal);
   } catch (const std::exception&) {  // of the grammar library

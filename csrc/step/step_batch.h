@@ -30,7 +30,8 @@ class StepBatch {
     bool is_scored = false;          // otherwise a token is drawn
     size_t num_drafts = 0;           // guesses that it was computed for
     int32_t draft_token = kNoToken;  // the next row was computed for this guess of what is drawn
-    bool is_rejected = false;        // a guess that it was computed for has turned out wrong
+    bool is_withheld = false;        // the mask is not there yet; what is drawn is dropped
+    bool is_rejected = false;        // so is this: a guess that it was computed for is wrong
   };
 
   void Clear();

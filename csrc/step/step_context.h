@@ -18,6 +18,8 @@ class EventTraceRecorder;
 class MaskFiller;
 class Model;
 class PagedKvCache;
+class SlowCalls;
+class SlowGrammars;
 class StepProfiler;
 class TokenTable;
 struct EngineStateObj;
@@ -33,6 +35,8 @@ struct StepContext {
   int64_t max_sequence_length;                    // tokens, prompt and generated
   ClockFunction now;                              // EngineOptions::now
   std::shared_ptr<const TokenTable> token_table;  // null: outputs have no text
+  const SlowCalls* slow_calls = nullptr;          // null: what grammars take is not measured
+  SlowGrammars* slow_grammars = nullptr;          // null: no grammar is slow
   BatchDrafter* batch_drafter = nullptr;          // may be null
   EventTraceRecorder* trace = nullptr;            // may be null
   StepProfiler* profiler = nullptr;               // may be null

@@ -149,11 +149,13 @@ HiddenStates StepPipeline::Watch(const StepPlan& plan) {
 void StepPipeline::Sample(Flight* flight) {
   const StepProfiler::Scope scope(context_.profiler, StepPhase::kSample);
   if (!runs_ahead()) trace_.Add(flight->plan, "start sampling", "start sampling");
-  const std::span<const StepBatch::Row> rows = flight->batch.rows();
+  const std::span<StepBatch::Row> rows = flight->batch.rows();
   const std::span<TokenRow> token_rows = flight->batch.token_rows();
   limits_.Clear();
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].is_scored) continue;
+    rows[i].is_withheld = rows[i].entry->sits_out();
+    if (rows[i].is_withheld) continue;
     try {
       token_rows[i].allowed =
           limits_.Restrict(*rows[i].entry, flight->batch.drafts_before(i),

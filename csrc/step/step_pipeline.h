@@ -11,8 +11,9 @@
 //
 // A step may yield several tokens of a sequence: those that equal its draft tokens, and one more.
 // They are collected one after another, and what happens between two steps happens between them, so
-// that an answer cannot depend on which steps its tokens came from. Buffers are reused, so a step
-// in steady state allocates nothing here. Owned by the engine; engine's thread only.
+// that an answer cannot depend on which steps its tokens came from. A sequence whose mask is not
+// there when its prompt is computed gives its last row back (slow_grammars.h). Buffers are reused,
+// so a step in steady state allocates nothing here. Owned by the engine; engine's thread only.
 #pragma once
 
 #include <array>

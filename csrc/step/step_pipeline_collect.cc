@@ -6,8 +6,10 @@
 #include "engine_state.h"
 #include "kv/paged_kv_cache.h"
 #include "observe/step_profiler.h"
+#include "step/grammar_timer.h"
 #include "step/post_process.h"
 #include "step/sequence_life.h"
+#include "step/slow_grammars.h"
 #include "step/step_pipeline.h"
 #include "support/check.h"
 
@@ -87,7 +89,7 @@ void StepPipeline::MarkRejected(std::span<StepBatch::Row> rows) const {
   bool rejects = false;
   for (size_t i = 0; i < rows.size(); ++i) {
     StepBatch::Row& row = rows[i];
-    row.is_rejected = rejects;
+    row.is_rejected = rejects || row.is_withheld;
     const bool is_right =
         drawn_[i].error.empty() && drawn_[i].result.token.token_id == row.draft_token;
     rejects = row.draft_token != StepBatch::kNoToken && (rejects || !is_right);
@@ -175,19 +177,12 @@ void StepPipeline::CountVerified(const StepBatch::Row& row, int32_t token_id) {
 }
 
 void StepPipeline::CommitToken(RequestStateEntry& leaf, SampleResult* result, TimePoint now) {
-  RequestMetrics& metrics = leaf.rstate->metrics;
-  ++metrics.completion_tokens;
-  if (leaf.num_generated() > 0) {
-    ++metrics.decode_tokens;
-    context_.state.metrics.inter_token_latency_s.Observe(
-        std::chrono::duration<double>(now - leaf.last_token_time_point).count());
-  } else if (++metrics.num_answers == 1) {
-    metrics.prefill_end_time_point = now;
-    context_.state.metrics.ttft_s.Observe(metrics.ttft_s());
-  }
-  leaf.last_token_time_point = now;
-  metrics.last_token_time_point = now;
   try {
+    if (leaf.slow != nullptr && !context_.slow_grammars->MakeFast(leaf)) {
+      return context_.slow_grammars->Accept(leaf, std::move(*result));
+    }
+    CountToken(context_, leaf, leaf.num_generated() == 0, now);
+    const GrammarTimer timer(context_, leaf);
     leaf.CommitToken(std::move(*result));
     leaf.grammar_ended = masks_.MustEnd(leaf);
   } catch (const std::exception& error) {

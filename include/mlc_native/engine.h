@@ -28,6 +28,7 @@ class Drafter;
 class EngineGrammars;
 class EventTraceRecorder;
 class QueueLimit;
+class SlowCalls;
 struct DraftSource;
 struct Submission;
 
@@ -42,6 +43,8 @@ struct EngineOptions {
   // engine has its own.
   std::shared_ptr<QueueLimit> queue;
   GrammarCompilerFactory create_grammar_compiler = CreateGrammarCompiler;
+  // Runs calls of grammars that take long. Null: the engine's own threads do.
+  std::shared_ptr<SlowCalls> slow_calls;
   // Makes a drafter of each sequence that is asked before those of the settings; null for none.
   std::function<std::unique_ptr<Drafter>(const DraftSource&)> make_drafter;
   // Makes the draft model of an engine that FromModel makes. Empty: it has none.

@@ -2,10 +2,10 @@
 // per sequence.
 //
 // GrammarCompiler is thread-safe and blocks its caller, which is never the engine's thread.
-// CompiledGrammar is immutable and shared. GrammarMatcher is the state of one sequence; it belongs
-// to the engine's thread, except that FillMask may run on another thread while the engine's thread
-// does not use the matcher. The grammar library is loaded by CreateGrammarCompiler, so an engine
-// without constrained requests never loads it.
+// CompiledGrammar is immutable and shared. GrammarMatcher is the state of one sequence; one thread
+// at a time uses it, mostly the engine's: masks and what takes long are computed on others. The
+// grammar library is loaded by CreateGrammarCompiler, so an engine without constrained requests
+// never loads it.
 #pragma once
 
 #include <cstddef>

@@ -120,6 +120,8 @@ struct MLC_NATIVE_API EngineConfig {
 
   double grammar_compile_timeout_s = 10;
   int64_t max_grammar_queue_length = 64;
+  double grammar_step_budget_s = 0.005;
+  double grammar_time_limit_s = 10;
   int64_t grammar_cache_bytes = 268435456;  // 256 MiB
   std::string sampling_defaults = "model";
   std::optional<std::string> chat_template;
@@ -318,6 +320,18 @@ void VisitTextFields(Visitor&& visit) {
               "QueueFull.",
               Between(1, 200)},
         &EngineConfig::max_grammar_queue_length);
+  visit(
+      Field{"grammar_step_budget_s",
+            "CPU time that the grammar of an answer may take per token, (0, 3600] seconds, in "
+            "steps of 20 ms or more, and less in proportion in shorter ones. If it takes more, the "
+            "answer sits out steps, which then do not wait for it.",
+            PositiveUpTo(3600)},
+      &EngineConfig::grammar_step_budget_s);
+  visit(Field{"grammar_time_limit_s",
+              "CPU time that the grammar of a request may take in all while it is answered, "
+              "(0, 3600] seconds; beyond it the request ends with an error.",
+              PositiveUpTo(3600)},
+        &EngineConfig::grammar_time_limit_s);
   visit(Field{"grammar_cache_bytes", "compiled grammars that are kept for reuse; 0 keeps none.",
               Between(0, static_cast<double>(int64_t{1} << 50))},
         &EngineConfig::grammar_cache_bytes);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "support/error.h"
+#include "testing/fake_slow_calls.h"
 
 namespace mlc_native::sim {
 namespace {
@@ -23,7 +24,8 @@ void Faults::Attach(testing::FakeModel* model) {
 testing::FakeGrammarHooks Faults::grammar_hooks() {
   return {.on_compile = {},
           .on_fill = [this] { OnFill(); },
-          .on_accept = [this](int32_t) { OnAccept(); }};
+          .on_accept = [this](int32_t) { OnAccept(); },
+          .on_work = testing::FakeSlowCalls::Spend};
 }
 
 void Faults::ArmStep(SimRandom& rng) {

@@ -132,6 +132,7 @@ class Runner {
     sum_.num_injected += result.num_injected;
     sum_.num_jumped += result.num_jumped;
     sum_.num_drafted += result.num_drafted;
+    sum_.num_slow += result.num_slow;
     if (options_.first_seed == options_.last_seed) {
       std::printf("digest %016llx\n", static_cast<unsigned long long>(result.digest));
     }

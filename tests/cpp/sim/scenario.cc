@@ -51,6 +51,7 @@ constexpr std::array<const char*, kNumFeatures> kFeatureNames = {
     "draft_model",
     "token_limits",
     "past_answers",
+    "slow_grammars",
 };
 
 // Things that end requests in numbers are rare, or nothing else would be seen.

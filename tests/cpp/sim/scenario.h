@@ -61,6 +61,7 @@ enum class Feature {
   kDraftModel,         // with speculation: a draft model or head, which fails now and then
   kTokenLimits,        // bad_words, no_repeat_ngram_size, min_tokens
   kPastAnswers,        // with speculation and no draft model: speculative_mode "suffix"
+  kSlowGrammars,       // with grammar: matchers that get slower with every token
   kNumFeatures
 };
 

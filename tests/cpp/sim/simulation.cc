@@ -62,7 +62,9 @@ void Simulation::CreateEngine() {
       return model;
     };
   }
+  options.slow_calls = slow_calls_ = std::make_shared<testing::FakeSlowCalls>();
   EngineConfig config = scenario_.config;
+  config.grammar_time_limit_s = 3600;
   if (folder_) config.model = folder_->path();
   engine_ = Engine::FromModel(std::move(model), config, std::move(defaults),
                               scenario_.vocabulary.table, options);
@@ -96,8 +98,18 @@ void Simulation::SimulateStep(int64_t step) {
   StepEngine(faults);
 }
 
+// Some of them, before a step, so that none of its faults happens in them.
+void Simulation::RunSlowCalls(SimRandom& rng) {
+  slow_calls_->Run([&] {
+    ++result_.num_slow;
+    return rng.Chance(0.5);
+  });
+}
+
 void Simulation::StepEngine(SimRandom& rng) {
   ++result_.num_steps;
+  SimRandom slow = rng.Fork(20);
+  RunSlowCalls(slow);
   const bool was_empty = engine_->Empty();
   clock_.Advance(rng.Uniform() * 0.1);
   faults_.ArmStep(rng);
@@ -116,6 +128,7 @@ void Simulation::Drain() {
   while (!engine_->Empty() && result_.failure.empty()) {
     ++step_;
     ++result_.num_steps;
+    slow_calls_->RunAll();
     CallEngine([this] { engine_->Step(); });
     DisarmFaults();
     CheckState(true);

@@ -25,6 +25,7 @@
 #include "sim/scenario.h"
 #include "sim/state_checker.h"
 #include "sim/workload.h"
+#include "testing/fake_slow_calls.h"
 #include "testing/history_checker.h"
 #include "testing/temp_folder.h"
 #include "testing/virtual_clock.h"
@@ -40,6 +41,7 @@ struct SimResult {
   int64_t num_injected = 0;  // faults that fired
   int64_t num_jumped = 0;    // tokens that jump-forward put in
   int64_t num_drafted = 0;   // tokens of the answers that were guessed
+  int64_t num_slow = 0;      // calls of slow grammars
 };
 
 class Simulation {
@@ -68,6 +70,7 @@ class Simulation {
   std::optional<int64_t> NumDraftFailuresWithCause() const;
   void CheckIdle();
   void StepEngine(SimRandom& rng);
+  void RunSlowCalls(SimRandom& rng);
 
   // ---- what comes in
   void Arrive(SimRandom& rng);
@@ -133,7 +136,8 @@ class Simulation {
   bool callback_threw_ = false;  // which ends a step early
 
   int64_t step_ = 0;
-  std::string last_state_;  // "dump_state"
+  std::string last_state_;                              // "dump_state"
+  std::shared_ptr<testing::FakeSlowCalls> slow_calls_;  // of engine_
   SimResult result_;
 };
 

@@ -17,6 +17,7 @@ TEST(Simulation, Seeds) {
     sum.num_injected += result.num_injected;
     sum.num_jumped += result.num_jumped;
     sum.num_drafted += result.num_drafted;
+    sum.num_slow += result.num_slow;
   }
   // What simulations are made of happened.
   EXPECT_GT(sum.num_requests, 1000);
@@ -24,6 +25,7 @@ TEST(Simulation, Seeds) {
   EXPECT_GT(sum.num_injected, 100);
   EXPECT_GT(sum.num_jumped, 100);
   EXPECT_GT(sum.num_drafted, 1000);
+  EXPECT_GT(sum.num_slow, 100);
 }
 
 TEST(Simulation, ASeedIsAHistory) {

@@ -30,6 +30,7 @@ struct EntryView {
   int64_t kv_len = 0;
   int64_t num_pending = 0;
   int64_t num_generated = 0;
+  bool sits_out = false;
 
   bool alive() const { return status == "alive"; }
   bool finished() const { return status == "finished"; }

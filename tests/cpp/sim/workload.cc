@@ -156,6 +156,10 @@ void Workload::DrawGrammar(SimRandom& rng, GenerationConfig* config) const {
   config->response_format.text = scenario_.has(Feature::kJumpForward) && rng.Chance(0.7)
                                      ? DrawForcedAnswers(rng)
                                      : rng.Pick(grammars);
+  SimRandom own = rng.Fork(20);
+  if (Happens(own, Feature::kSlowGrammars)) {
+    config->response_format.text.insert(config->response_format.text.begin(), '~');
+  }
   if (!Happens(rng, Feature::kJumpForward)) {
     config->debug_config.grammar_execution_mode = "constraint";
   }

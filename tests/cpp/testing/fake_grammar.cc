@@ -20,6 +20,7 @@ namespace {
 struct FakeGrammarRules {
   std::vector<std::string> answers;
   bool anything = false;
+  bool is_slow = false;
   int64_t max_rollback = 0;
   std::shared_ptr<const GrammarVocab> vocab;
   std::shared_ptr<const FakeGrammarHooks> hooks;
@@ -33,6 +34,7 @@ class FakeGrammarMatcher : public GrammarMatcher {
   }
 
   bool FillMask(std::span<int32_t> mask) override {
+    Work();
     if (rules_->hooks->on_fill) rules_->hooks->on_fill();
     MLC_CHECK(std::ssize(mask) == (rules_->vocab->vocab_size + 31) / 32) << mask.size();
     if (rules_->anything && !terminated_) return false;
@@ -44,8 +46,10 @@ class FakeGrammarMatcher : public GrammarMatcher {
   }
 
   bool AcceptToken(int32_t token_id) override {
+    Work();
     if (rules_->hooks->on_accept) rules_->hooks->on_accept(token_id);
     if (!Allows(token_id)) return false;
+    ++num_accepted_;
     history_.emplace_back(positions_, terminated_);
     if (std::ssize(history_) > rules_->max_rollback) history_.erase(history_.begin());
     if (IsStop(token_id)) {
@@ -61,6 +65,7 @@ class FakeGrammarMatcher : public GrammarMatcher {
     for (; num_tokens > 0; --num_tokens) {
       std::tie(positions_, terminated_) = std::move(history_.back());
       history_.pop_back();
+      --num_accepted_;
     }
   }
 
@@ -93,6 +98,10 @@ class FakeGrammarMatcher : public GrammarMatcher {
     size_t answer = 0;
     size_t byte = 0;
   };
+
+  void Work() const {
+    if (rules_->is_slow && rules_->hooks->on_work) rules_->hooks->on_work(1e-3 * num_accepted_);
+  }
 
   bool IsStop(int32_t token) const {
     for (int32_t stop : rules_->vocab->stop_token_ids) {
@@ -153,6 +162,7 @@ class FakeGrammarMatcher : public GrammarMatcher {
   std::shared_ptr<const FakeGrammarRules> rules_;
   std::vector<Position> positions_;  // positions in the answers that are still possible
   bool terminated_ = false;
+  int num_accepted_ = 0;
   std::vector<std::pair<std::vector<Position>, bool>> history_;
 };
 
@@ -187,7 +197,8 @@ class FakeGrammarCompiler : public GrammarCompiler {
     }
     if (stop.stop_requested()) return nullptr;
     FakeGrammarRules rules;
-    rules.anything = spec.text == "*";
+    rules.is_slow = spec.text.starts_with('~');
+    rules.anything = spec.text == "*" || spec.text == "~*";
     rules.answers = Answers(spec);
     rules.vocab = vocab_;
     rules.hooks = hooks_;
@@ -204,6 +215,7 @@ class FakeGrammarCompiler : public GrammarCompiler {
  private:
   static std::vector<std::string> Answers(const GrammarSpec& spec) {
     std::string text = spec.text;
+    if (text.starts_with('~')) text.erase(0, 1);
     const std::string ebnf = "root ::= ";
     if (text.starts_with(ebnf)) {
       std::erase_if(text, [](char c) { return c == ' ' || c == '"'; });

@@ -4,6 +4,7 @@
 //   "ab*"       an 'a' and any number of 'b'
 //   "*"         anything: no token is forbidden
 //   "!"         an invalid text
+//   "~cat|cow"  the same as without the "~", by a matcher that gets slower with every token
 //
 // Every kind of spec is read this way; EBNF as ToGrammarSpec writes choices: root ::= "cat" |
 // "cow". The library follows the contract of mlc_native/grammar.h exactly: masks, stop tokens where
@@ -22,6 +23,7 @@ struct FakeGrammarHooks {
   std::function<void(const GrammarSpec&)> on_compile;  // on the caller's thread, before compiling
   std::function<void()> on_fill;                       // at the start of every FillMask
   std::function<void(int32_t)> on_accept;              // at the start of every AcceptToken
+  std::function<void(double)> on_work;  // what a call of a slow matcher takes, in seconds
 };
 
 // For EngineOptions::create_grammar_compiler.

@@ -27,6 +27,8 @@ EngineConfig TestEngineSetup::Apply(EngineConfig config) const {
   config.max_queue_length = max_queue_length;
   config.speculative_mode = speculative_mode;
   config.spec_draft_length = spec_draft_length;
+  config.grammar_step_budget_s = grammar_step_budget_s;
+  config.grammar_time_limit_s = grammar_time_limit_s;
   return config;
 }
 
@@ -73,6 +75,7 @@ TestEngine::TestEngine(const TestEngineSetup& setup) {
   options.trace_recorder = setup.trace;
   options.now = setup.now;
   options.make_drafter = setup.make_drafter;
+  options.slow_calls = setup.slow_calls;
   if (setup.draft_model) {
     options.make_draft_model = [&] {
       auto draft_model = std::make_unique<FakeModel>(*setup.draft_model);

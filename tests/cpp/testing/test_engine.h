@@ -47,6 +47,10 @@ struct TestEngineSetup {
   int64_t spec_draft_length = 0;
   std::function<std::unique_ptr<Drafter>(const DraftSource&)> make_drafter = {};
   std::optional<FakeModelOptions> draft_model = std::nullopt;
+  // Time decides nothing unless a test wants it.
+  double grammar_step_budget_s = 3600;
+  double grammar_time_limit_s = 3600;
+  std::shared_ptr<SlowCalls> slow_calls = nullptr;
 
   // What the engine reads from a resolved config; `config` keeps what else it says.
   EngineConfig Apply(EngineConfig config) const;
