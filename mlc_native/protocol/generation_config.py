@@ -23,6 +23,7 @@ from mlc_native.protocol.response_format import RequestResponseFormat
 from mlc_native.protocol.validation import invalid_fields
 from mlc_native.tokenizers import Tokenizer
 
+MAX_BAD_WORDS = 4096  # as the engine checks
 MAX_LOGIT_BIAS = 1 << 19  # more tokens than any vocabulary has
 
 
@@ -45,6 +46,14 @@ class SamplingOptions(DeclaredOptions):
         if isinstance(logit_bias, Mapping) and len(logit_bias) > MAX_LOGIT_BIAS:
             raise ValueError(f"must have at most {MAX_LOGIT_BIAS} tokens, got {len(logit_bias)}")
         return logit_bias
+
+    @field_validator("bad_words", mode="before")
+    @classmethod
+    def check_bad_words_size(cls, bad_words: Any) -> Any:
+        """Refuses too many before each of them is checked."""
+        if isinstance(bad_words, (list, tuple)) and len(bad_words) > MAX_BAD_WORDS:
+            raise ValueError(f"holds at most {MAX_BAD_WORDS} words, got {len(bad_words)}")
+        return bad_words
 
 
 # Before any subclass copies the fields.

@@ -350,8 +350,8 @@ class ChatCompletionRequest(_SamplingRequest, MLCChatChecks):
             if self.max_tokens not in (None, self.max_completion_tokens):
                 raise FieldError(
                     "max_completion_tokens",
-                    f'"max_tokens" ({self.max_tokens}) and "max_completion_tokens" '
-                    f"({self.max_completion_tokens}) contradict each other",
+                    f'"max_tokens" ({shown(self.max_tokens)}) and "max_completion_tokens" '
+                    f"({shown(self.max_completion_tokens)}) contradict each other",
                 )
             self.max_tokens = self.max_completion_tokens
         return self

@@ -69,7 +69,7 @@ def request_fields(kind: type[BaseModel], arguments: Arguments) -> dict[str, Any
     for name, value in extra.items():
         if name not in kind.model_fields:
             raise invalid_request(
-                str(name)[:MAX_NAME],
+                str(name)[:MAX_NAME] or "extra_body",
                 f'extra_body has no field "{str(name)[:MAX_NAME]}"'
                 + (name_hint(name, kind.model_fields) or _known_fields(kind)),
             )
