@@ -25,7 +25,7 @@ namespace {
 struct DeleteWithGil {
   void operator()(nb::object* callable) const {
     if (!nb::is_alive()) return;
-    nb::gil_scoped_acquire gil;
+    const AcquiredGil gil;
     delete callable;
   }
 };
@@ -92,7 +92,7 @@ RequestStreamCallback WrapStreamCallback(nb::object callable) {
   return [shared](std::vector<RequestStreamOutput> outputs) {
     if (!nb::is_alive()) return;
     outputs = MergeOutputs(std::move(outputs));
-    nb::gil_scoped_acquire gil;
+    const AcquiredGil gil;
     try {
       CallWithOutputs(*shared, std::move(outputs));
     } catch (nb::python_error& error) {
@@ -127,8 +127,7 @@ void BindData(nb::module_& m) {
                                "Lets any thread give up a create_request that compiles a grammar.")
       .def(nb::init<>())
       .def(
-          "cancel", [](std::stop_source& self) { self.request_stop(); },
-          nb::call_guard<nb::gil_scoped_release>(),
+          "cancel", [](std::stop_source& self) { self.request_stop(); }, ReleaseGil(),
           "From now on the request, or a later one, ends with \"abort\" as soon as it is added.")
       .def_prop_ro("cancelled", [](const std::stop_source& self) { return self.stop_requested(); });
 
@@ -147,7 +146,7 @@ void BindData(nb::module_& m) {
       .def_prop_ro("has_scored_prompt",
                    [](const RequestStreamOutput& self) { return self.prompt_logprobs.has_value(); })
       .def_prop_ro(
-          "scored_prompt", &ScoredPrompt, nb::call_guard<nb::gil_scoped_release>(),
+          "scored_prompt", &ScoredPrompt, ReleaseGil(),
           "One JSON object per token of the prompt, with its log-probability and those of "
           "its alternatives. The first token has none: its \"logprob\" means nothing. None "
           "except in the first output of a request with prompt_logprobs. Made on each "

@@ -15,7 +15,6 @@
 
 namespace nb = nanobind;
 using namespace nb::literals;
-using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 
 namespace mlc_native::bindings {
 namespace {
@@ -52,13 +51,13 @@ std::unique_ptr<PyEngine> CreatePyEngine(const std::string& config_json, std::st
   EngineOptions options;
   options.request_stream_callback = [self =
                                          result.get()](std::vector<RequestStreamOutput> outputs) {
-    nb::gil_scoped_acquire gil;
+    const AcquiredGil gil;
     if (!self->callback.is_none()) CallWithOutputs(self->callback, std::move(outputs));
   };
   options.trace_recorder = std::move(trace_recorder);
   options.device = std::move(device);
   options.load_progress = WrapLoadProgress(std::move(progress));
-  nb::gil_scoped_release release;
+  const ReleasedGil release;
   result->engine = Engine::Create(EngineConfig::FromJSONString(config_json), options);
   return result;
 }

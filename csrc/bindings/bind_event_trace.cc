@@ -20,8 +20,7 @@ void BindEventTrace(nb::module_& m) {
             self.AddEvent(request_id, event);
           },
           "request_id"_a, "event"_a)
-      .def("dump_json", &EventTraceRecorder::DumpJSON, nb::call_guard<nb::gil_scoped_release>(),
-           "Chrome trace JSON.")
+      .def("dump_json", &EventTraceRecorder::DumpJSON, ReleaseGil(), "Chrome trace JSON.")
       .def_prop_ro("num_dropped", &EventTraceRecorder::num_dropped);
 }
 

@@ -91,7 +91,7 @@ class TestModel {
     source.weight_cache_dir = weight_cache_dir;
     if (longest_sequence) source.longest_sequence = *longest_sequence;
     source.strict_weights = strict_weights;
-    const nb::gil_scoped_release release;
+    const ReleasedGil release;
     model_ = LoadModel(source);
   }
 
@@ -103,7 +103,7 @@ class TestModel {
     const Batch batch(sequences, logits);
     LogitsView view;
     {
-      const nb::gil_scoped_release release;
+      const ReleasedGil release;
       view = model_->Forward({batch.token_ids, batch.slices, batch.logits_rows});
     }
     return CopyLogits(view);

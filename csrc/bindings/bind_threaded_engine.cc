@@ -14,7 +14,6 @@
 
 namespace nb = nanobind;
 using namespace nb::literals;
-using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 
 namespace mlc_native::bindings {
 namespace {
@@ -27,7 +26,7 @@ void Init(ThreadedEngine& self, std::string device, nb::object callback,
 
 void Reload(ThreadedEngine& self, const std::string& config_json, nb::object progress) {
   LoadProgress load_progress = WrapLoadProgress(std::move(progress));
-  nb::gil_scoped_release release;
+  const ReleasedGil release;
   self.Reload(config_json, std::move(load_progress));
 }
 
@@ -40,7 +39,7 @@ LoadProgress WrapLoadProgress(nb::object callable) {
   nb::handle handle = callable;
   return [handle](int64_t done, int64_t total) {
     if (!nb::is_alive()) return;
-    nb::gil_scoped_acquire gil;
+    const AcquiredGil gil;
     handle(done, total);
   };
 }
@@ -82,7 +81,7 @@ void BindThreadedEngine(nb::module_& m) {
           "pin_prefix",
           [](ThreadedEngine& self, const std::vector<int64_t>& token_ids) {
             const std::vector<int32_t> checked = CheckedTokenIds("prompt", token_ids);
-            nb::gil_scoped_release release;
+            const ReleasedGil release;
             return self.Call([&](Engine& engine) { return engine.PinPrefix(checked); });
           },
           "token_ids"_a)

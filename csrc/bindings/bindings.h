@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/gil.h"
 #include "mlc_native/data.h"
 #include "request/request.h"
 
@@ -55,7 +56,7 @@ std::shared_ptr<Request> CreateEngineRequest(AnyEngine& engine, std::string id,
   GenerationConfig own_config = config;  // the object may change once the GIL is released
   const std::stop_token stop =
       cancellation != nullptr ? cancellation->get_token() : std::stop_token();
-  std::optional<nanobind::gil_scoped_release> release;
+  std::optional<ReleasedGil> release;
   if (own_config.response_format.is_constrained()) release.emplace();
   return std::const_pointer_cast<Request>(engine.CreateRequest(
       std::move(id), std::move(inputs), std::move(own_config), begins_turn, stop));

@@ -19,7 +19,9 @@ class CompiledGrammar;
 class Retokenizer;
 class TokenTable;
 
-struct Request {
+// Python shares it with C++: a Python object refers to the same owners, so that the last of them is
+// free to go without the GIL.
+struct Request : std::enable_shared_from_this<Request> {
   std::string id;
   std::vector<Data> inputs;               // as given
   std::vector<int32_t> prompt_token_ids;  // all inputs flattened; never empty
