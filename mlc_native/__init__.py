@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         LengthFinishReasonError,
         LoadError,
         MLCNativeError,
+        ModelNotLoaded,
         QueueFull,
     )
     from mlc_native.protocol.generation_config import GenerationConfig
@@ -51,6 +52,7 @@ _PUBLIC = {
     "LoadError": "mlc_native.errors",
     "MLCEngine": "mlc_native.serve.engine",
     "MLCNativeError": "mlc_native.errors",
+    "ModelNotLoaded": "mlc_native.errors",
     "QueueFull": "mlc_native.errors",
     "SyncMLCEngine": "mlc_native.serve.sync_engine",
 }
@@ -70,6 +72,7 @@ __all__ = [
     "LoadError",
     "MLCEngine",
     "MLCNativeError",
+    "ModelNotLoaded",
     "QueueFull",
     "SyncMLCEngine",
     "__version__",

@@ -5,6 +5,7 @@ error                   is also       status  meaning
 ======================  ============  ======  ======================================================
 InvalidRequest          ValueError    400     one request, or an argument of a call, is wrong
 QueueFull               ValueError    429     an InvalidRequest that may succeed later
+ModelNotLoaded          ValueError    503     an InvalidRequest that came while no model was there
 InvalidConfig           ValueError    400     an engine setting is wrong
 LoadError               RuntimeError  500     files of a model are missing, damaged or unsupported
 EngineRequestError      RuntimeError  500     an accepted request ended with an error
@@ -33,6 +34,7 @@ __all__ = [
     "LoadError",
     "MLCNativeError",
     "ModelLibraryNotFound",
+    "ModelNotLoaded",
     "QueueFull",
     "UnknownFieldWarning",
     "invalid_config",
@@ -117,6 +119,19 @@ class QueueFull(InvalidRequest):
         super().__init__(message, field, "queue_full")
         self.queue_length = queue_length
         self.max_queue_length = max_queue_length
+
+
+class ModelNotLoaded(InvalidRequest):
+    """No model is there, or another one than the request was prepared for.
+
+    The same request may be accepted later.
+    """
+
+    status = 503
+    _openai_type = "unavailable_error"
+
+    def __init__(self, message: str = "No model is loaded") -> None:
+        super().__init__(message, "engine", "model_not_loaded")
 
 
 class InvalidConfig(MLCNativeError, ValueError):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_native import _core
-from mlc_native.errors import invalid_config, invalid_request
+from mlc_native.errors import ModelNotLoaded, invalid_config, invalid_request
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.echo_settings import (
     MOCK_ECHO,
@@ -279,7 +279,7 @@ class EchoEngine:
     def _loaded(self) -> dict[str, Any]:
         config = self._config
         if config is None:
-            raise invalid_request("engine", "No model is loaded")
+            raise ModelNotLoaded
         return config
 
     # ---------------------------------------------------------------------------- the requests

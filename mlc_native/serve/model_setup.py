@@ -18,8 +18,8 @@ from mlc_native import _core
 from mlc_native.conversation import ChatTemplate, load_chat_template
 from mlc_native.errors import (
     ModelLibraryNotFound,
+    ModelNotLoaded,
     invalid_config,
-    invalid_request,
     load_error,
     shown,
 )
@@ -318,10 +318,10 @@ class ModelSlot:
 
     @property
     def current(self) -> ModelSetup:
-        """The loaded model. Raises InvalidRequest if there is none."""
+        """The loaded model. Raises ModelNotLoaded if there is none."""
         setup = self._setup
         if setup is None:
-            raise invalid_request("engine", "No model is loaded")
+            raise ModelNotLoaded
         return setup
 
     def peek(self) -> ModelSetup | None:
@@ -330,11 +330,11 @@ class ModelSlot:
 
     @contextmanager
     def hold(self, setup: ModelSetup) -> Iterator[None]:
-        """Holds the model. Raises InvalidRequest if another one, or none, is loaded now."""
+        """Holds the model. Raises ModelNotLoaded if another one, or none, is loaded now."""
         with self._changed:
             if self._setup is not setup:
-                raise invalid_request(
-                    "engine", "the model was unloaded or replaced while the request was prepared"
+                raise ModelNotLoaded(
+                    "the model was unloaded or replaced while the request was prepared"
                 )
             self._num_holders += 1
         try:

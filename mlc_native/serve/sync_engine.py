@@ -16,6 +16,7 @@ from mlc_native._core import PinnedPrefix
 from mlc_native.errors import (
     EngineRequestError,
     EngineTerminatedError,
+    ModelNotLoaded,
     invalid_request,
     shown,
 )
@@ -206,7 +207,7 @@ class SyncMLCEngine:
     def _engine(self) -> Any:
         self._check_not_forked()
         if self._core is None:
-            raise invalid_request("engine", "No model is loaded")
+            raise ModelNotLoaded
         return self._core
 
     # ------------------------------------------------------------------------------- step by step

@@ -6,7 +6,13 @@ import json
 import logging
 from typing import Any
 
-from mlc_native.errors import EngineRequestError, EngineTerminatedError, MLCNativeError, QueueFull
+from mlc_native.errors import (
+    EngineRequestError,
+    EngineTerminatedError,
+    MLCNativeError,
+    ModelNotLoaded,
+    QueueFull,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +67,7 @@ def public_error(error: BaseException, request_id: str) -> MLCNativeError:
     """What the caller is told. An error that is not the caller's is logged and loses its text."""
     if isinstance(error, MLCNativeError) and error.status < 500:
         return error
-    if isinstance(error, HttpError):
+    if isinstance(error, (HttpError, ModelNotLoaded)):
         return error
     if isinstance(error, EngineTerminatedError):
         return HttpError(503, "the engine is not running", code="engine_not_running")
@@ -76,7 +82,7 @@ def error_headers(error: MLCNativeError) -> dict[str, str]:
     """Headers that go with an error."""
     if isinstance(error, HttpError):
         return error.headers
-    if isinstance(error, QueueFull):
+    if isinstance(error, (QueueFull, ModelNotLoaded)):
         return {"retry-after": str(RETRY_AFTER_S)}
     return {}
 

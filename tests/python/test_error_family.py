@@ -16,6 +16,7 @@ from mlc_native import (
     InvalidRequest,
     LoadError,
     MLCNativeError,
+    ModelNotLoaded,
     QueueFull,
     _core,
     errors,
@@ -25,6 +26,7 @@ from mlc_native.errors import ModelLibraryNotFound, invalid_config, invalid_requ
 ERRORS: list[tuple[MLCNativeError, int, type[Exception], str]] = [
     (invalid_request("n", "no"), 400, ValueError, "invalid_request_error"),
     (QueueFull("full", 3, 2), 429, InvalidRequest, "rate_limit_error"),
+    (ModelNotLoaded(), 503, InvalidRequest, "unavailable_error"),
     (invalid_config("mode", "no"), 400, ValueError, "invalid_request_error"),
     (load_error("config.json", "no"), 500, RuntimeError, "server_error"),
     (ModelLibraryNotFound("no"), 500, FileNotFoundError, "server_error"),
