@@ -45,6 +45,7 @@ class Sample:
 
     minutes: float
     rss_mib: float
+    heap_mib: float  # in use, of malloc
     num_threads: int
     num_fds: int
     num_requests: int
@@ -120,13 +121,14 @@ class Subject:
             os.kill(pid, signal.SIGKILL)
         return len(helpers)
 
-    def sample(self, run: Run) -> Sample:
+    def sample(self, run: Run, heap_bytes: int) -> Sample:
         status = dict(
             line.split(":", 1) for line in (self._proc / "status").read_text().splitlines()
         )
         return Sample(
             round(run.minutes(), 3),
             int(status["VmRSS"].split()[0]) / 1024,
+            heap_bytes / (1 << 20),
             int(status["Threads"]),
             len(list((self._proc / "fd").iterdir())),
             run.num_requests(),
@@ -144,7 +146,8 @@ class Subject:
 async def send(traffic: Traffic, run: Run, args: argparse.Namespace) -> None:
     """Starts requests at random times until the end, then waits for those in flight."""
     draw = random.Random(args.seed)
-    kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
+    kinds = [kind for kind in WEIGHTS if kind.__name__ in (args.only or kind.__name__)]
+    weights = [WEIGHTS[kind] for kind in kinds]
     in_flight: set[asyncio.Task[None]] = set()
 
     async def one(kind: Kind) -> None:
@@ -178,8 +181,8 @@ async def soak(subject: Subject, args: argparse.Namespace) -> Run:
         return answer
 
     async def watch() -> None:
-        await command("audit")
-        run.samples.append(subject.sample(run))
+        heap_bytes = (await command("audit")).get("heap_bytes", 0)
+        run.samples.append(subject.sample(run, heap_bytes))
 
     async def generate() -> None:
         answer = await command("generate")
@@ -191,10 +194,10 @@ async def soak(subject: Subject, args: argparse.Namespace) -> Run:
 
     await asyncio.gather(
         send(traffic, run, args),
-        every(15, run, args, watch),
+        every(min(15, 2 * args.minutes), run, args, watch),
         every(args.reload_s, run, args, lambda: command("reload")),
         every(41, run, args, kill),
-        every(5, run, args, generate),
+        every(5, run, args, generate) if args.only is None else asyncio.sleep(0),
     )
     for number in range(NUM_CANARIES):  # alone again
         answer = await traffic.ask_canary(number)
@@ -207,10 +210,10 @@ async def soak(subject: Subject, args: argparse.Namespace) -> Run:
 # ------------------------------------------------------------------------------ the judgement
 
 
-def slope(samples: list[Sample]) -> float:
+def slope(samples: list[Sample], name: str = "rss_mib") -> float:
     """MiB per hour: the median of the slopes of all pairs (Theil and Sen)."""
     slopes = [
-        60 * (b.rss_mib - a.rss_mib) / (b.minutes - a.minutes)
+        60 * (getattr(b, name) - getattr(a, name)) / (b.minutes - a.minutes)
         for i, a in enumerate(samples)
         for b in samples[i + 1 :]
     ]
@@ -242,12 +245,17 @@ def report(run: Run, exit_status: int, args: argparse.Namespace) -> tuple[str, b
         "",
         ", ".join(f"{name}: {number}" for name, number in run.events.items()) + ".",
         "",
-        f"After the warm-up: memory {warm[0].rss_mib:.1f} to {warm[-1].rss_mib:.1f} MiB, slope "
-        f"{growth:.2f} MiB per hour; threads {extent([s.num_threads for s in warm])}; open files "
+        f"After the warm-up: memory {change(warm, 'rss_mib')}; of it malloc "
+        f"{change(warm, 'heap_mib')}; threads {extent([s.num_threads for s in warm])}; open files "
         f"{extent([s.num_fds for s in warm])}.",
         *(f"- {problem}" for problem in problems),
     ]
     return "\n".join(lines) + "\n", not problems and num_faults == 0
+
+
+def change(samples: list[Sample], name: str) -> str:
+    first, last = getattr(samples[0], name), getattr(samples[-1], name)
+    return f"{first:.1f} to {last:.1f} MiB, slope {slope(samples, name):.2f} MiB per hour"
 
 
 def extent(numbers: list[int]) -> str:
@@ -260,10 +268,11 @@ def plot(samples: list[Sample], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(3, 1, sharex=True, figsize=(8, 7))
+    figure, axes = pyplot.subplots(4, 1, sharex=True, figsize=(8, 9))
     minutes = [s.minutes for s in samples]
     rows = {
         "memory (MiB)": [s.rss_mib for s in samples],
+        "malloc (MiB)": [s.heap_mib for s in samples],
         "threads": [s.num_threads for s in samples],
         "open files": [s.num_fds for s in samples],
     }
@@ -285,6 +294,12 @@ def main() -> None:
     parser.add_argument("--reload-s", type=float, default=300, help="seconds between reloads")
     parser.add_argument("--max-slope", type=float, default=1, help="MiB per hour")
     parser.add_argument("--leak", type=int, default=0, help="bytes kept per request")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=[kind.__name__ for kind in WEIGHTS],
+        help="kinds of requests; to find out which one costs memory",
+    )
     parser.add_argument("--model", default="demo")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, help="folder for soak.md, soak.json and soak.png")

@@ -42,6 +42,20 @@ def settings(args: argparse.Namespace) -> EngineConfig:
     )
 
 
+class MallInfo(ctypes.Structure):
+    """struct mallinfo2 of glibc."""
+
+    _fields_ = (
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
+        *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks")),
+        ("keepcost", ctypes.c_size_t),
+    )
+
+
+LIBC = ctypes.CDLL(None)
+LIBC.mallinfo2.restype = MallInfo
+
+
 class Subject:
     """The engine and what the commands do with it."""
 
@@ -58,8 +72,9 @@ class Subject:
         """Checks pages, ids and queues, and takes the garbage out before memory is read."""
         pages = self._engine._debug_call_func_on_all_worker("audit_pages")
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
-        return {"pages": json.loads(pages)}
+        LIBC.malloc_trim(0)
+        heap = LIBC.mallinfo2()
+        return {"pages": json.loads(pages), "heap_bytes": heap.uordblks + heap.hblkhd}
 
     async def metrics(self) -> dict[str, Any]:
         return {"metrics": (await self._engine.metrics()).metrics}
