@@ -168,10 +168,12 @@ class AsyncMLCEngine(OpenAIEngine):
     ) -> None:
         """Replaces the model, as ``MLCEngine.reload`` does, without blocking the event loop."""
         await self._work(self._reload, model, engine_config, model_lib, mode, settings)
+        self._threads.renew()
 
     async def unload(self) -> None:
         """Drops the model. Requests end with "abort"; new ones are refused until a reload."""
         await self._work(self._unload)
+        self._threads.renew()
 
     def terminate(self) -> None:
         """Ends the engine: open requests end with finish reason "abort". Idempotent.

@@ -37,14 +37,23 @@ def run_on_thread(function: Callable[[], T]) -> Future[T]:
     return done
 
 
+TEXTS, GRAMMARS = 0, 1
+
+
+def _new_pools() -> tuple[ThreadPoolExecutor, ThreadPoolExecutor]:
+    return (
+        ThreadPoolExecutor(MAX_TEXT_THREADS, thread_name_prefix="mlc-native-text"),
+        ThreadPoolExecutor(MAX_GRAMMAR_THREADS, thread_name_prefix="mlc-native-grammar"),
+    )
+
+
 class WorkThreads:
     """Threads that start when they are needed and end with ``close``."""
 
     def __init__(self) -> None:
-        self._texts = ThreadPoolExecutor(MAX_TEXT_THREADS, thread_name_prefix="mlc-native-text")
-        self._grammars = ThreadPoolExecutor(
-            MAX_GRAMMAR_THREADS, thread_name_prefix="mlc-native-grammar"
-        )
+        self._lock = threading.Lock()  # of which pools there are, and their end
+        self._closed = False
+        self._pools = _new_pools()
 
     async def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Returns ``function(*args, **kwargs)``, computed on one of the threads.
@@ -52,18 +61,30 @@ class WorkThreads:
         Raises:
             EngineTerminatedError: the threads were closed.
         """
-        return await self._run_on(self._texts, partial(function, *args, **kwargs))
+        return await self._run_on(TEXTS, partial(function, *args, **kwargs))
 
     async def run_grammar(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """``run`` for what may wait until a grammar is compiled."""
-        return await self._run_on(self._grammars, partial(function, *args, **kwargs))
+        return await self._run_on(GRAMMARS, partial(function, *args, **kwargs))
 
-    async def _run_on(self, pool: ThreadPoolExecutor, call: Callable[[], T]) -> T:
-        try:
-            future = asyncio.get_running_loop().run_in_executor(pool, call)
-        except RuntimeError:
-            raise EngineTerminatedError(TERMINATED) from None
+    async def _run_on(self, pool: int, call: Callable[[], T]) -> T:
+        with self._lock:
+            try:
+                future = asyncio.get_running_loop().run_in_executor(self._pools[pool], call)
+            except RuntimeError:
+                raise EngineTerminatedError(TERMINATED) from None
         return await future
+
+    def renew(self) -> None:
+        """Lets other threads do what comes from now on; the present ones end after their work.
+
+        A thread keeps a cache of words for each tokenizer that it has encoded with, also after the
+        tokenizer is gone.
+        """
+        with self._lock:
+            if not self._closed:
+                self._shut_down()
+                self._pools = _new_pools()
 
     async def run_long(self, function: Callable[[], T]) -> T:
         """``run`` for what may take hours: it has a thread of its own."""
@@ -71,5 +92,10 @@ class WorkThreads:
 
     def close(self) -> None:
         """Lets the threads end after the work that was handed to them."""
-        self._texts.shutdown(wait=False)
-        self._grammars.shutdown(wait=False)
+        with self._lock:
+            self._closed = True
+            self._shut_down()
+
+    def _shut_down(self) -> None:
+        for pool in self._pools:
+            pool.shutdown(wait=False)
