@@ -78,8 +78,8 @@ class MLC_NATIVE_PRIVATE_API SlowCalls {
 
 // What the calls of one matcher take. Calls are measured by the time that passes, which costs
 // little to read, until one takes more than kShortSeconds: that one may have been interrupted. It
-// counts as kShortSeconds, and from then on CPU time is measured, until calls are short again. One
-// thread at a time.
+// counts as kShortSeconds, and from then on CPU time is measured, until all calls between two Takes
+// were short. One thread at a time.
 class MatcherCost {
  public:
   static constexpr double kShortSeconds = 50e-6;
@@ -89,17 +89,22 @@ class MatcherCost {
   }
   void Stop(const SlowCalls& calls, double start) {
     const double seconds = Start(calls) - start;
-    const bool was_short = seconds <= kShortSeconds;
-    seconds_ += measures_cpu_ || was_short ? seconds : kShortSeconds;
-    measures_cpu_ = !was_short;
+    const bool is_long = seconds > kShortSeconds;
+    seconds_ += is_long && !measures_cpu_ ? kShortSeconds : seconds;
+    any_long_ |= is_long;
+    measures_cpu_ |= is_long;
   }
   void Add(double cpu_seconds) { seconds_ += cpu_seconds; }
   // Since the last call of it.
-  double Take() { return std::exchange(seconds_, 0); }
+  double Take() {
+    measures_cpu_ = std::exchange(any_long_, false);
+    return std::exchange(seconds_, 0);
+  }
 
  private:
   double seconds_ = 0;
   bool measures_cpu_ = false;
+  bool any_long_ = false;  // since Take
 };
 
 class SlowCallThreads final : public SlowCalls {

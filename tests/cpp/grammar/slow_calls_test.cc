@@ -31,6 +31,43 @@ class ThrowingCall : public SlowCall {
   void Run() override { throw std::runtime_error("it fails"); }
 };
 
+// Clocks that the test sets.
+class Clocks final : public SlowCalls {
+ public:
+  void Start(std::shared_ptr<SlowCall>) override {}
+  void WaitForAny(std::chrono::microseconds) override {}
+  Progress ProgressOf(const SlowCall&) const override { return {}; }
+  double CpuSeconds() const override { return cpu_seconds; }
+  double Seconds() const override { return seconds; }
+
+  double cpu_seconds = 0;
+  double seconds = 0;
+};
+
+TEST(MatcherCost, CountsLongCallsAmongShortOnes) {
+  Clocks clocks;
+  MatcherCost cost;
+  const auto call = [&](double cpu_seconds, double seconds) {
+    const double start = cost.Start(clocks);
+    clocks.cpu_seconds += cpu_seconds;
+    clocks.seconds += seconds;
+    cost.Stop(clocks, start);
+  };
+  for (int i = 0; i < 3; ++i) call(0, 1e-5);
+  EXPECT_NEAR(cost.Take(), 3e-5, 1e-12);
+  call(1e-5, 10);  // interrupted, as far as is known
+  EXPECT_NEAR(cost.Take(), MatcherCost::kShortSeconds, 1e-12);
+  for (int token = 0; token < 3; ++token) {  // an accept, then a mask
+    call(0.03, 0.04);
+    call(1e-5, 10);
+    EXPECT_NEAR(cost.Take(), 0.03001, 1e-12);
+  }
+  call(1e-5, 10);
+  EXPECT_NEAR(cost.Take(), 1e-5, 1e-12);
+  call(1e-5, 2e-5);  // the clock of time again
+  EXPECT_NEAR(cost.Take(), 2e-5, 1e-12);
+}
+
 class SlowCallsTest : public ::testing::Test {
  protected:
   std::shared_ptr<HeldCall> Held() { return std::make_shared<HeldCall>(may_return_); }
