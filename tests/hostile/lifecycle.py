@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_model import find_fake_model_lib, write_model
+
 from hostile.frame import PATIENCE, Case, HostileClass
 
 TIMEOUT_S = 60
