@@ -111,8 +111,10 @@ void StepPipeline::ForwardAndFillMasks(Flight* flight) {
   const Waiting waiting{*this, &flight->mask_seconds};
   const StepProfiler::Scope scope(context_.profiler, StepPhase::kForward);
   if (!copies_.empty()) context_.model.CopyPages(copies_);
+  flight->num_masks = 0;
   for (const PlannedSlice& slice : flight->plan.slices) {
     flight->batch.Add(slice, context_.kv);
+    if (slice.entry->grammar_matcher != nullptr) flight->num_masks += slice.num_drawn;
     if (runs_ahead() || slice.num_drawn > 1)
       flight->kept.push_back(slice.entry->rstate->shared_from_this());
   }
@@ -258,11 +260,10 @@ void StepPipeline::UpdateMetrics(const Flight& flight, TimePoint now) {
 }
 
 void StepPipeline::ObserveCosts(const Flight& flight, double seconds) {
-  DecodeCosts::Step step{.num_rows = flight.plan.num_rows, .seconds = seconds};
-  for (const PlannedSlice& slice : flight.plan.slices) {
-    step.num_guesses += slice.num_drawn - 1;
-    if (slice.entry->grammar_matcher != nullptr) step.num_masks += slice.num_drawn;
-  }
+  // Requests of the step may have ended, and their entries with them.
+  DecodeCosts::Step step{
+      .num_rows = flight.plan.num_rows, .num_masks = flight.num_masks, .seconds = seconds};
+  for (const PlannedSlice& slice : flight.plan.slices) step.num_guesses += slice.num_drawn - 1;
   // A device computes while the masks are waited for.
   if (!runs_ahead()) step.mask_seconds = std::min(flight.mask_seconds, seconds);
   step.seconds -= step.mask_seconds;

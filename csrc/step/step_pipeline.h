@@ -79,6 +79,7 @@ class StepPipeline {
     std::vector<std::shared_ptr<RequestState>> kept;
     int64_t num_started = 0;  // sequences that this step started
     bool is_traced = false;   // the trace has its "start" and not yet its "finish"
+    int64_t num_masks = 0;    // rows of sequences with a grammar
     double mask_seconds = 0;  // that the masks were waited for
     TimePoint start;
   };
