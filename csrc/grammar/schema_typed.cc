@@ -67,7 +67,10 @@ void AddText(const JsonValue& schema, TextLimits* text) {
 SchemaForm SchemaNormalizer::Typed(const JsonValue& schema, bool is_exact) const {
   const JsonTypes types = TypesOf(schema, is_exact);
   if (types == 0 || !NamesTypes(schema)) {
-    RefusePart(source_, schema, "type", "it names no type of JSON");
+    const JsonValue* type = schema.Find("type");
+    const bool is_name = type != nullptr && type->is_string();
+    const std::string name = is_name ? '"' + type->AsString().substr(0, 100) + '"' : "it";
+    RefusePart(source_, schema, "type", name + " names no type of JSON");
   }
   SchemaForm form;
   for (Alternative& alternative : AnyForm()) {

@@ -54,7 +54,7 @@ def _text_without_calls(tool_format: ToolFormat, begin: str) -> Format:
     if len(begin) > 1:
         return {"type": "any_text", "excludes": [begin, *tool_format.begins]}
     letters = [chr(code) for code in range(0x21, 0x7F) if chr(code) not in tool_format.bare]
-    ascii_class = "".join(letter if letter.isalnum() else f"\\{letter}" for letter in letters)
+    ascii_class = "".join(f"\\{letter}" if letter in "\\[]^-" else letter for letter in letters)
     first = regex(rf"[ \t\r\n]*([{ascii_class}]|{ABOVE_ASCII})")
     return optional(sequence(first, {"type": "any_text", "excludes": list(tool_format.begins)}))
 

@@ -1,5 +1,6 @@
 #include "grammar/worker/warnings.h"
 
+#include <cctype>
 #include <iostream>
 #include <string_view>
 
@@ -7,6 +8,16 @@ namespace mlc_native {
 namespace {
 
 constexpr std::string_view kMark = ": Warning: ";
+
+// "Escape sequence '\!' is not recognized. The character itself will be matched": a character that
+// is no letter or digit means itself with and without the escape.
+bool IsHarmless(std::string_view warning) {
+  constexpr std::string_view kEscape = "Escape sequence '\\";
+  const size_t at = warning.find(kEscape);
+  if (at == warning.npos || at + kEscape.size() >= warning.size()) return false;
+  const auto escaped = static_cast<unsigned char>(warning[at + kEscape.size()]);
+  return escaped < 0x80 && std::ispunct(escaped) != 0;
+}
 
 }  // namespace
 
@@ -21,11 +32,13 @@ CapturedWarnings::~CapturedWarnings() {
 }
 
 std::string CapturedWarnings::First() const {
-  const std::string text = log_.str();
-  const size_t mark = text.find(kMark);
-  if (mark == text.npos) return "";
-  const size_t start = mark + kMark.size();
-  return text.substr(start, text.find('\n', start) - start);
+  std::istringstream lines(log_.str());
+  for (std::string line; std::getline(lines, line);) {
+    const size_t mark = line.find(kMark);
+    if (mark == line.npos || IsHarmless(line)) continue;
+    return line.substr(mark + kMark.size());
+  }
+  return "";
 }
 
 }  // namespace mlc_native
