@@ -7,6 +7,7 @@ compile comes, and a text never waits.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -51,7 +52,7 @@ class WorkThreads:
     """Threads that start when they are needed and end with ``close``."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # of which pools there are, and their end
+        self._pid = os.getpid()
         self._closed = False
         self._pools = _new_pools()
 
@@ -68,12 +69,15 @@ class WorkThreads:
         return await self._run_on(GRAMMARS, partial(function, *args, **kwargs))
 
     async def _run_on(self, pool: int, call: Callable[[], T]) -> T:
-        with self._lock:
+        while True:
+            pools = self._pools
             try:
-                future = asyncio.get_running_loop().run_in_executor(self._pools[pool], call)
+                future = asyncio.get_running_loop().run_in_executor(pools[pool], call)
             except RuntimeError:
-                raise EngineTerminatedError(TERMINATED) from None
-        return await future
+                if pools is self._pools:
+                    raise EngineTerminatedError(TERMINATED) from None
+            else:
+                return await future
 
     def renew(self) -> None:
         """Lets other threads do what comes from now on; the present ones end after their work.
@@ -81,10 +85,10 @@ class WorkThreads:
         A thread keeps a cache of words for each tokenizer that it has encoded with, also after the
         tokenizer is gone.
         """
-        with self._lock:
-            if not self._closed:
-                self._shut_down()
-                self._pools = _new_pools()
+        old, self._pools = self._pools, _new_pools()
+        self._shut_down(old)
+        if self._closed:
+            self._shut_down(self._pools)
 
     async def run_long(self, function: Callable[[], T]) -> T:
         """``run`` for what may take hours: it has a thread of its own."""
@@ -92,10 +96,11 @@ class WorkThreads:
 
     def close(self) -> None:
         """Lets the threads end after the work that was handed to them."""
-        with self._lock:
-            self._closed = True
-            self._shut_down()
+        self._closed = True
+        self._shut_down(self._pools)
 
-    def _shut_down(self) -> None:
-        for pool in self._pools:
+    def _shut_down(self, pools: tuple[ThreadPoolExecutor, ...]) -> None:
+        if os.getpid() != self._pid:
+            return  # of a fork, which has no such threads, but perhaps their locks
+        for pool in pools:
             pool.shutdown(wait=False)
