@@ -31,6 +31,7 @@ def test_a_sample(name: str) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSES)
 def test_all(name: str) -> None:
     kind = hostile_class(name)
