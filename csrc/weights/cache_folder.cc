@@ -74,7 +74,7 @@ class TemporaryFile {
   // Written to disk before the rename: after a power cut the file is either complete or missing.
   void Publish(const std::string& name) {
     if (fdatasync(fd_) != 0) FailWrite();
-    // Closed first, since nobody may map a file that is open for writing.
+    // Closed first, because a read lease is refused while the file is open for writing.
     if (close(std::exchange(fd_, -1)) != 0) FailWrite();
     if (renameat(folder_, name_.c_str(), folder_, name.c_str()) != 0) FailWrite();
     name_.clear();

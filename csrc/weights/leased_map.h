@@ -3,7 +3,7 @@
 //
 // The map holds a read lease (fcntl F_SETLEASE). A process that opens the file for writing, or
 // truncates it, waits in that call until a thread of the map has copied the content to memory of
-// this process and put the copy in the place of the map, at the same addresses; the lease ends
+// this process and put the copy over the mapping, at the same addresses; the lease ends
 // then. The kernel lets the other process wait for /proc/sys/fs/lease-break-time seconds, 45 by
 // default. If reading takes longer and the file is cut short, the missing bytes read as zeros and
 // lost() is true. Deleting and renaming the file need no copy. No signal handler is used: the

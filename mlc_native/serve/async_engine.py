@@ -226,7 +226,7 @@ class AsyncMLCEngine(OpenAIEngine):
     def _prepare_texts(
         self, plan: Callable[..., PlannedCall], *arguments: Any
     ) -> PlannedCall | PreparedCall:
-        """All of a call that needs no grammar; otherwise what goes before the grammar."""
+        """All of a call that needs no grammar; otherwise the part that precedes the grammar."""
         planned = plan(*arguments)
         return planned if planned.is_constrained else self._finish_preparing(planned)
 
