@@ -83,6 +83,7 @@ struct RequestStateEntry {
   // as it is while the sequence is preempted and computed again.
   std::shared_ptr<GrammarMatcher> grammar_matcher;
   MatcherCost grammar_cost;           // since SlowGrammars has looked
+  double grammar_excess = 0;          // of its recent tokens, in budgets (SlowGrammars)
   std::unique_ptr<SlowGrammar> slow;  // null unless the grammar takes long
   // What the matcher has thrown when it was asked about draft tokens. It may not be where it was,
   // so the next draw fails.

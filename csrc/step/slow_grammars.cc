@@ -19,7 +19,11 @@ namespace {
 constexpr double kStepSeconds = 0.02;
 constexpr double kLeastShare = 0.02;
 
-// Tokens in a row that have taken at most half of the budget, after which a sequence is fast again.
+// Budgets by which the tokens of a sequence may exceed theirs, one after another, until it is slow.
+// Ordinary grammars have a token among many that takes long, which is no reason to sit out steps.
+constexpr double kMaxExcess = 8;
+
+// Tokens in a row, with an excess of at most half of that, after which a sequence is fast again.
 constexpr int kCheapTokens = 32;
 constexpr int kMaxDoublings = 10;
 
@@ -125,21 +129,26 @@ double SlowGrammars::StepBudget() const {
 
 // ---- Which sequences are slow, and which requests too slow
 
+double SlowGrammars::AddExcess(RequestStateEntry& leaf, double seconds) const {
+  const double budgets = leaf.grammar_excess + seconds / StepBudget() - 1;
+  return leaf.grammar_excess = std::clamp(budgets, 0.0, 2 * kMaxExcess);
+}
+
 void SlowGrammars::Classify(RequestStateEntry& leaf) {
   if (leaf.slow != nullptr || !leaf.pending_rows.empty() || leaf.matcher_error != nullptr) return;
   RequestState& rstate = *leaf.rstate;
   const double seconds = leaf.grammar_cost.Take();
   rstate.grammar_seconds += seconds;
-  if (seconds <= StepBudget()) return;
+  if (AddExcess(leaf, seconds) <= kMaxExcess) return;
   leaf.slow = std::make_unique<SlowGrammar>();
   leaf.drafts.reset();
   ++rstate.num_slow;
 }
 
 bool SlowGrammars::MakeFast(RequestStateEntry& leaf) const {
-  const double seconds = leaf.grammar_cost.Take();
+  const double excess = AddExcess(leaf, leaf.grammar_cost.Take());
   int& num_cheap = leaf.slow->num_cheap;
-  num_cheap = seconds <= StepBudget() / 2 ? num_cheap + 1 : 0;
+  num_cheap = excess <= kMaxExcess / 2 ? num_cheap + 1 : 0;
   if (num_cheap < kCheapTokens << std::min(leaf.rstate->num_slow - 1, kMaxDoublings)) return false;
   leaf.slow.reset();
   return true;

@@ -1,8 +1,9 @@
 // SlowGrammars keeps grammars that take long from holding up steps.
 //
 // A matcher cannot be interrupted, and some grammars make it slower with every token. So the CPU
-// time of each sequence's matcher is counted. Once a token has taken more than the budget of a
-// step, the sequence is slow: from then on each call of its matcher runs on a thread of SlowCalls,
+// time of each sequence's matcher is counted. A token may take the budget of a step. What it takes
+// more adds up and what it takes less is taken off; beyond a few budgets, which one token may reach
+// alone, the sequence is slow: from then on each call of its matcher runs on a thread of SlowCalls,
 // one at a time, and no step waits for it. The sequence is planned when its mask is there and sits
 // out the steps before; a token that was drawn is delivered when the matcher has accepted it. All
 // calls are those of a fast sequence in the same order, so answers are the same. After enough
@@ -61,6 +62,9 @@ class SlowGrammars {
   void Start(RequestStateEntry& leaf, std::shared_ptr<Call> call);
   std::shared_ptr<Call> NewCall(const RequestStateEntry& leaf) const;
   double StepBudget() const;
+  // A token of the leaf has taken this time. Returns by how many budgets the recent ones exceed
+  // theirs.
+  double AddExcess(RequestStateEntry& leaf, double seconds) const;
 
   StepContext& context_;
   SlowCalls& calls_;

@@ -97,6 +97,23 @@ TEST_F(SlowGrammarTest, AnswersAreTheSame) {
   }
 }
 
+// A token among many takes long with ordinary grammars, too.
+TEST_F(SlowGrammarTest, AFewBudgetsMayBeExceededNowAndThen) {
+  for (const bool often : {false, true}) {
+    TestEngineSetup setup = Setup();
+    int num_calls = 0;
+    setup.grammar.on_work = [&](double) {
+      if (++num_calls % (often ? 4 : 16) == 0)
+        FakeSlowCalls::Spend(8 * setup.grammar_step_budget_s);
+    };
+    TestEngine engine(setup);
+    const int64_t num_started = calls_->num_started();
+    engine.Add("a", Prompt(5), Slow(Sampled(40, 1)));
+    RunWithCalls(engine);
+    EXPECT_EQ(calls_->num_started() > num_started, often);
+  }
+}
+
 TEST_F(SlowGrammarTest, ItEndsWhereItsGrammarEnds) {
   TestEngine engine(Setup());
   engine.Add("slow", Prompt(5), Constrained(Greedy(40), "~abcdefghijklmnop"));
