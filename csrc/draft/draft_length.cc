@@ -46,6 +46,27 @@ double DecodeCosts::Seconds(int64_t num_rows, int64_t num_masks) const {
   return seconds > 0 ? seconds + static_cast<double>(num_masks) * seconds_per_mask_ : 0;
 }
 
+void GuessTrial::Speed::Observe(int64_t num_tokens, double step_seconds) {
+  for (double* sum : {&weight, &tokens, &seconds}) *sum *= kDecay;
+  weight += 1;
+  tokens += static_cast<double>(num_tokens);
+  seconds += step_seconds;
+}
+
+void GuessTrial::Observe(int64_t num_tokens, double seconds) {
+  (may_guess_ ? with_ : without_).Observe(num_tokens, seconds);
+}
+
+bool GuessTrial::MayGuess(double rate_without) {
+  const bool is_turn = num_steps_++ % kPeriod < kTurn;
+  const bool is_without_known = without_.weight >= kEnough;
+  if (is_without_known) rate_without = without_.rate();
+  if (with_.weight < kEnough) return may_guess_ = true;
+  if (rate_without > 0 && with_.rate() >= kSure * rate_without) return may_guess_ = true;
+  if (!is_without_known) return may_guess_ = false;
+  return may_guess_ = (with_.rate() >= rate_without) != is_turn;
+}
+
 void GuessRest::AfterStep(bool pays, double rate) {
   if (pays) {
     if (std::exchange(rests_, false)) num_awake_ = 0;

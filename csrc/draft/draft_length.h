@@ -87,6 +87,36 @@ class AcceptanceRate {
   int num_updates_ = 0;
 };
 
+// Whether guesses pay at all: tokens per second in turns with and without them. The costs above are
+// a model of the step; this is the step itself, with all that guesses cost in it. One per number of
+// sequences, because a row costs more the more there are, and apart for grammars.
+class GuessTrial {
+ public:
+  // Tokens that a step has yielded, of which the caller has asked MayGuess before.
+  void Observe(int64_t num_tokens, double seconds);
+  // To be asked once before each step that is observed. `rate_without` is a guess of the tokens per
+  // second without guesses, until steps without them have been seen; 0 if there is none.
+  bool MayGuess(double rate_without);
+
+ private:
+  // Of the recent steps, each with the weight kDecay of the one behind it.
+  struct Speed {
+    static constexpr double kDecay = 0.95;
+    double weight = 0, tokens = 0, seconds = 0;
+
+    void Observe(int64_t num_tokens, double step_seconds);
+    double rate() const { return seconds > 0 ? tokens / seconds : 0; }
+  };
+  static constexpr double kEnough = 6;    // steps, by weight
+  static constexpr double kSure = 2;      // so much faster that no step without guesses is tried
+  static constexpr int64_t kPeriod = 64;  // steps, of which kTurn are for the slower way
+  static constexpr int64_t kTurn = 4;
+
+  Speed with_, without_;
+  bool may_guess_ = true;
+  int64_t num_steps_ = 0;
+};
+
 // When the model that guesses rests because its guesses do not pay. While it rests, it reads
 // nothing of the sequences and is asked for nothing. Rests become longer unless its guesses become
 // better.

@@ -1,7 +1,9 @@
 #include "step/speculation.h"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
+#include <limits>
 #include <utility>
 
 #include "engine_state.h"
@@ -53,8 +55,12 @@ bool Speculation::MustCollect() {
 }
 
 void Speculation::AddDrafts(StepPlan* plan) {
-  if (context_.state.num_drafting_requests == 0) return;
+  if (context_.state.num_drafting_requests == 0) {
+    last_step_ = {};
+    return;
+  }
   Leftover left = LeftBy(*plan);
+  TryWithout(*plan, &left);
   const TimePoint start = context_.now();
   const int64_t num_rows = plan->num_rows;
   draft_seconds_ = 0;
@@ -121,6 +127,26 @@ void Speculation::AddCosts(int64_t num_rows, Leftover* left) const {
   left->cost = (of_guess * static_cast<double>(left->num_decoding) + of_masks) / seconds;
   // The sequences share the forwards of the batch drafter.
   left->model_cost = left->cost + SecondsToGuess(left->num_decoding) / seconds;
+}
+
+void Speculation::TryWithout(const StepPlan& plan, Leftover* left) {
+  const LastStep last = std::exchange(last_step_, {});
+  if (plan.slices.empty() || left->num_decoding < std::ssize(plan.slices)) return;
+  int64_t num_tokens = 0;
+  for (const PlannedSlice& slice : plan.slices) num_tokens += slice.entry->num_generated();
+  const TimePoint now = context_.now();
+  if (last.trial != nullptr && last.num_decoding == left->num_decoding) {
+    last.trial->Observe(num_tokens - last.num_tokens,
+                        std::chrono::duration<double>(now - last.start).count());
+  }
+  const size_t size =
+      static_cast<size_t>(std::bit_width(static_cast<uint64_t>(left->num_decoding)));
+  GuessTrial& trial = trials_[left->num_masked > 0][std::min(size, kNumSizes) - 1];
+  last_step_ = {&trial, left->num_decoding, num_tokens, now};
+  const double seconds = SecondsWithout(*left);
+  const double rate_without = seconds > 0 ? static_cast<double>(left->num_decoding) / seconds : 0;
+  if (trial.MayGuess(rate_without)) return;
+  left->cost = left->model_cost = std::numeric_limits<double>::infinity();
 }
 
 double Speculation::SecondsWithout(const Leftover& left) const {

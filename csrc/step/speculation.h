@@ -9,6 +9,7 @@
 // engine; engine's thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -62,6 +63,9 @@ class Speculation {
 
   Leftover LeftBy(const StepPlan& plan) const;
   void AddCosts(int64_t num_rows, Leftover* left) const;
+  // Observes what the last step has yielded, and forbids guesses that the next one is faster
+  // without.
+  void TryWithout(const StepPlan& plan, Leftover* left);
   // The time of a step without guesses for the sequences that decode.
   double SecondsWithout(const Leftover& left) const;
   // A forward of the batch drafter. Until one has read no prompt, what those take that have.
@@ -111,6 +115,18 @@ class Speculation {
   ProbeBudget probe_budget_;
   GuessRest rest_;  // of the batch drafter
   TimePoint last_time_;
+
+  // By whether there are grammars, and by the power of two below the number of sequences.
+  static constexpr size_t kNumSizes = 12;
+  std::array<std::array<GuessTrial, kNumSizes>, 2> trials_;
+  // The last step, if it only decoded.
+  struct LastStep {
+    GuessTrial* trial = nullptr;
+    int64_t num_decoding = 0;
+    int64_t num_tokens = 0;  // that the answers had before it
+    TimePoint start;
+  };
+  LastStep last_step_;
 };
 
 }  // namespace mlc_native

@@ -391,6 +391,29 @@ TEST(AcceptanceRate, ForgetsInFavourOfOthers) {
   EXPECT_GT(rate.rate(), 0.3);
 }
 
+// How many of the last steps have guesses that yield `tokens` in `seconds`; a step without yields
+// one token in a second.
+int NumGuessed(GuessTrial* trial, double seconds, int64_t tokens, double rate_without = 0) {
+  constexpr int kSteps = 640;
+  int num_guessed = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    const bool may_guess = trial->MayGuess(rate_without);
+    num_guessed += may_guess ? 1 : 0;
+    trial->Observe(may_guess ? tokens : 1, may_guess ? seconds : 1);
+  }
+  return num_guessed * 100 / kSteps;
+}
+
+TEST(GuessTrial, GuessesWhereTheyPay) {
+  GuessTrial gains, sure, loses, changes;
+  EXPECT_GT(NumGuessed(&gains, 1.8, 2), 85);
+  EXPECT_EQ(NumGuessed(&sure, 0.9, 2, 1), 100);
+  EXPECT_LT(NumGuessed(&loses, 2.2, 2), 10);
+  EXPECT_LT(NumGuessed(&changes, 2.5, 2), 10);
+  EXPECT_GT(NumGuessed(&changes, 1.4, 2), 60);  // which a few steps have shown
+  EXPECT_LT(NumGuessed(&changes, 4, 2), 20);
+}
+
 TEST(ProbeBudget, IsAHundredthOfTheTime) {
   ProbeBudget budget;
   EXPECT_TRUE(budget.MayProbe());
