@@ -14,5 +14,6 @@ NB_MODULE(_core, m) {
   BindPrefixCache(m);
   BindEngine(m);
   BindThreadedEngine(m);
+  BindInspect(m);
   BindTesting(m);
 }
