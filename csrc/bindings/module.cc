@@ -14,6 +14,5 @@ NB_MODULE(_core, m) {
   BindPrefixCache(m);
   BindEngine(m);
   BindThreadedEngine(m);
-  BindInspect(m);
   BindTesting(m);
 }

@@ -388,6 +388,3 @@ class ThreadedEngine:
     def pinned_prefixes(self) -> list[PinnedPrefix]: ...
 
     def debug_call_func_on_all_worker(self, name: str) -> str: ...
-
-def inspect_model(folder: str) -> str:
-    """What a model folder holds, as JSON (models/inspect.h)."""
