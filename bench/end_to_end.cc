@@ -13,8 +13,9 @@
 //                               + attention operations / peak of the KV type)
 //
 // with everything counted once, whatever the engine does:
-//   bytes                packed weights of all matrices with their scales, K and V of every
-//                        sequence's context read, K and V of the new rows written
+//   bytes                packed weights of all matrices with their scales (of experts: of those
+//                        that the rows choose on average), K and V of every sequence's context
+//                        read, K and V of the new rows written
 //   linear operations    2 n k per row; per row of logits alone: the head and, in the last layer,
 //                        what comes after attention
 //   attention operations 4 heads head_dim per row and key that it attends
@@ -23,6 +24,7 @@
 // is the part of the time outside Model::Forward: planning, pages, sampling, text, callback.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -36,6 +38,7 @@
 #include <nlohmann/json.hpp>
 
 #include "arch/model_config.h"
+#include "kernels/packed_format.h"
 #include "kernels_machine.h"
 #include "mlc_native/engine.h"
 #include "models/kv_storage.h"
@@ -89,10 +92,9 @@ class Limit {
   // weight_bytes: all that is loaded, as it is packed.
   Limit(const ModelConfig& config, const Quantization& quantization, int64_t weight_bytes)
       : config_(config), quantization_(quantization) {
-    for (const LinearRole role : kLinearRoles) {
-      const int64_t size = config.linear_rows(role) * config.linear_columns(role);
-      (role == LinearRole::kQkv ? qkv_size_ : rest_size_) += static_cast<double>(size);
-    }
+    for (const LayerConfig& layer : config.layers) AddLayer(layer);
+    qkv_size_ /= num_layers();
+    rest_size_ /= num_layers();
     if (!config.tie_word_embeddings) {  // a step reads some rows only
       weight_bytes -= config.vocab_size * config.hidden_size *
                       static_cast<int64_t>(DTypeSize(DType::kBFloat16));
@@ -110,10 +112,43 @@ class Limit {
  private:
   double num_layers() const { return static_cast<double>(config_.layers.size()); }
 
+  void AddLayer(const LayerConfig& layer) {
+    for (const LinearRole role : kLinearRoles) {
+      const int64_t count = config_.num_linears(layer, role);
+      if (count == 0) continue;
+      const auto size =
+          static_cast<double>(config_.linear_rows(role) * config_.linear_columns(role));
+      const bool of_experts = role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
+      const int64_t used = of_experts ? config_.experts->router.num_chosen : count;
+      (role == LinearRole::kQkv ? qkv_size_ : rest_size_) += size * static_cast<double>(used);
+      if (!of_experts) continue;
+      // With 4 bits asked for, the first layer has 8.
+      const bool is_first = &layer == &config_.layers.front();
+      const bool q8 = quantization_.quantization == WeightQuantization::kQ8 || is_first;
+      const kernels::WeightFormat format = quantization_.quantization == WeightQuantization::kOff
+                                               ? kernels::WeightFormat::kBFloat16
+                                           : q8 ? kernels::WeightFormat::kQ8
+                                                : kernels::WeightFormat::kQ4;
+      const kernels::PanelLayout panel = kernels::LayoutOf(format);
+      expert_bytes_ += size * static_cast<double>(count * panel.GroupBytes(1)) /
+                       static_cast<double>(panel.group);
+    }
+  }
+
+  // The part of the experts that the rows of a step choose, if their choices are independent and
+  // all experts equally good.
+  double UsedExperts(const StepShape& step) const {
+    if (!config_.experts) return 1;
+    const kernels::RouterRule& router = config_.experts->router;
+    const double chosen =
+        static_cast<double>(router.num_chosen) / static_cast<double>(router.num_experts);
+    return 1 - std::pow(1 - chosen, static_cast<double>(step.sequences * step.rows));
+  }
+
   double StepBytes(const StepShape& step) const {
     const auto kv_per_token =
         static_cast<double>(KvStorage::BytesPerToken(config_, kernels::KvFormat::kBFloat16));
-    return weight_bytes_ +
+    return weight_bytes_ - (1 - UsedExperts(step)) * expert_bytes_ +
            static_cast<double>(step.sequences * (step.context + 2 * step.rows)) * kv_per_token;
   }
   double LinearOperations(const StepShape& step) const {
@@ -129,7 +164,8 @@ class Limit {
 
   const ModelConfig& config_;
   const Quantization& quantization_;
-  double qkv_size_ = 0, rest_size_ = 0;  // elements of a layer's matrices
+  double qkv_size_ = 0, rest_size_ = 0;  // elements of a layer's matrices that a row passes, mean
+  double expert_bytes_ = 0;              // of all experts
   double weight_bytes_ = 0;
 };
 

@@ -19,7 +19,7 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -97,6 +97,11 @@ SHAPES: dict[str, dict[str, Any]] = {
     "tiny-qwen3": {
         "model_type": "qwen3", **_TINY, "head_dim": 32, "tie_word_embeddings": True,
     },
+    "tiny-qwen3_moe": {
+        "model_type": "qwen3_moe", **_TINY, "num_hidden_layers": 4, "head_dim": 32,
+        "moe_intermediate_size": 48, "num_experts": 12, "num_experts_per_tok": 3,
+        "norm_topk_prob": True, "mlp_only_layers": [1], "tie_word_embeddings": False,
+    },
     "tiny-phi3": {
         "model_type": "phi3", **_TINY, "tie_word_embeddings": False, "sliding_window": None,
         "original_max_position_embeddings": 1024,
@@ -137,6 +142,19 @@ SHAPES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+# How the hub spells what the models of transformers call otherwise: where a parameter has the name
+# of a key, the checkpoint has these, with a number for each expert if there is a place for it. Two
+# names share the rows of the parameter.
+_QWEN_EXPERTS = {
+    "mlp.experts.gate_up_proj": (
+        "mlp.experts.{}.gate_proj.weight",
+        "mlp.experts.{}.up_proj.weight",
+    ),
+    "mlp.experts.down_proj": ("mlp.experts.{}.down_proj.weight",),
+}
+HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {"qwen3_moe": _QWEN_EXPERTS}
+
+
 def byte_tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level tokenizer with one token per byte and the special tokens above, no merges."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -161,6 +179,7 @@ def make_checkpoint(
     shards: int = 1,
     std: float | None = None,
     overrides: Mapping[str, Any] | None = None,
+    hub_names: bool = True,
     device: str = "cpu",
 ) -> Path:
     """Write a random checkpoint shaped like `like` (a key of SHAPES) into the folder `out`.
@@ -172,6 +191,8 @@ def make_checkpoint(
         std: standard deviation of the matrices; None is 0.02 for real shapes and 0.15 for tiny
             ones, where attention and logits would otherwise be almost uniform.
         overrides: config fields to set over the row, e.g. {"tie_word_embeddings": True}.
+        hub_names: whether experts have a tensor each, as on the hub, or share one, as in
+            transformers (`save_original_format=False`).
         device: where torch draws; a GPU makes 16 GB in seconds.
 
     Raises:
@@ -188,7 +209,8 @@ def make_checkpoint(
         model = AutoModelForCausalLM.from_config(config)
     if std is None:
         std = 0.15 if like.startswith("tiny-") else 0.02
-    weights = _weights(model, dtype, std)
+    names = HUB_NAMES.get(fields["model_type"], {}) if hub_names else {}
+    weights = _spelled(_weights(model, dtype, std), names)
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     _write_weights(out, _split(weights, shards), torch.Generator(device).manual_seed(seed))
@@ -226,11 +248,18 @@ class Weight:
             left -= piece.numel()
 
 
+def _stored(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The parameters, and the buffers that a checkpoint has."""
+    yield from model.named_parameters()
+    stored = model.state_dict(keep_vars=True)
+    yield from ((name, buffer) for name, buffer in model.named_buffers() if name in stored)
+
+
 def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
     """The weights of a model, tied ones once; Gemma's norms multiply by 1 + weight."""
     zero_centred = model.config.model_type.startswith("gemma")
     weights = []
-    for name, parameter in model.named_parameters():
+    for name, parameter in _stored(model):
         mean, spread = 0.0, std
         if zero_centred and "embed_tokens" in name:
             # Scaled by sqrt(hidden) on entry and tied to the head: at full size every token would
@@ -241,6 +270,26 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
             mean, spread = 1.0 if is_norm and not zero_centred else 0.0, 0.2
         weights.append(Weight(name, list(parameter.shape), dtype, mean, spread))
     return weights
+
+
+def _spelled(weights: list[Weight], names: Mapping[str, tuple[str, ...]]) -> list[Weight]:
+    """The same weights under the names that HUB_NAMES has for them."""
+    spelled = []
+    for weight in weights:
+        own = next((own for own in names if weight.name.endswith(own)), None)
+        if own is None:
+            spelled.append(weight)
+            continue
+        before = weight.name.removesuffix(own)
+        numbered = "{}" in names[own][0]
+        shape = weight.shape[1:] if numbered else list(weight.shape)
+        shape[0] //= len(names[own])
+        spelled += [
+            replace(weight, name=before + name.format(expert), shape=shape)
+            for expert in range(weight.shape[0] if numbered else 1)
+            for name in names[own]
+        ]
+    return spelled
 
 
 def _split(weights: list[Weight], shards: int) -> list[list[Weight]]:

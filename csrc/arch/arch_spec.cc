@@ -37,6 +37,21 @@ constexpr auto kFusedProjections = Join(kFusedQkv, kOut, kFusedFfn);
 constexpr auto kMlcQwen = Join(kMlcQwenQkv, kOut, kFusedFfn);
 constexpr auto kMlcGemma3 = Join(kSeparateQkv, kOut, kFusedFfn);
 
+// The spellings of experts: a tensor of each, as the hub has them, or all in one, as they are in
+// the memory of transformers.
+constexpr ProjectionName kQwenExperts[] = {
+    {"mlp.gate", LinearRole::kRouter, Rows::kExperts},
+    {"mlp.experts.#.gate_proj", LinearRole::kExpertGateUp, Rows::kExpertFfn},
+    {"mlp.experts.#.up_proj", LinearRole::kExpertGateUp, Rows::kExpertFfn},
+    {"mlp.experts.#.down_proj", LinearRole::kExpertDown, Rows::kHidden},
+};
+constexpr ProjectionName kJoinedExperts[] = {
+    {"mlp.gate", LinearRole::kRouter, Rows::kExperts},
+    {"mlp.experts.gate_up_proj", LinearRole::kExpertGateUp, Rows::kExpertGateUp, ""},
+    {"mlp.experts.down_proj", LinearRole::kExpertDown, Rows::kHidden, ""},
+};
+constexpr std::span<const ProjectionName> kQwenSpellings[] = {kQwenExperts, kJoinedExperts};
+
 constexpr NormName kPreNorms[] = {
     {"input_layernorm", NormRole::kPreAttention},
     {"post_attention_layernorm", NormRole::kPreFfn},
@@ -137,6 +152,20 @@ constexpr ArchSpec kArchitectures[] = {
      .reads_attention_bias = true,
      .window_rule = WindowRule::kFromLayer,
      .defaults = {.head_dim = 128, .max_position_embeddings = 32768, .sliding_window = 4096}},
+    {.architecture = "Qwen3MoeForCausalLM",
+     .projections = kSeparateProjections,
+     .norms = kPreNormsQk,
+     .qk_norm = QkNorm::kPerHead,
+     .reads_attention_bias = true,
+     .window_rule = WindowRule::kAllIfAsked,
+     .experts = {.num_experts = "num_experts",
+                 .renormalize = "norm_topk_prob",
+                 .layers = SparseLayers::kEveryStep,
+                 .spellings = kQwenSpellings,
+                 .absent = {.num_experts = 128, .num_chosen = 8, .ffn_size = 768}},
+     .defaults = {.num_key_value_heads = 4,
+                  .max_position_embeddings = 32768,
+                  .sliding_window = 4096}},
     {.architecture = "Phi3ForCausalLM",
      .projections = kFusedProjections,
      .norms = kPreNorms,

@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/experts.h"
+
 namespace mlc_native {
 
 // ---- Parameters of a layer, after fusion ----
@@ -20,11 +22,18 @@ namespace mlc_native {
 enum class LinearRole : uint8_t {
   kQkv,     // [q + 2 kv, hidden]: q heads, k heads, v heads
   kOut,     // [hidden, q]
-  kGateUp,  // [2 ffn, hidden]
+  kGateUp,  // [2 ffn, hidden]; it and kDown are of layers without experts
   kDown,    // [hidden, ffn]
+  kRouter,  // [experts, hidden]: the logits of the choice; a row more weighs the shared expert
+  kExpertGateUp,  // of each expert: [2 ffn, hidden]
+  kExpertDown,    // of each expert: [hidden, ffn]
+  kSharedGateUp,  // of the expert that every row passes
+  kSharedDown,
 };
-inline constexpr LinearRole kLinearRoles[] = {LinearRole::kQkv, LinearRole::kOut,
-                                              LinearRole::kGateUp, LinearRole::kDown};
+inline constexpr LinearRole kLinearRoles[] = {
+    LinearRole::kQkv,        LinearRole::kOut,          LinearRole::kGateUp,
+    LinearRole::kDown,       LinearRole::kRouter,       LinearRole::kExpertGateUp,
+    LinearRole::kExpertDown, LinearRole::kSharedGateUp, LinearRole::kSharedDown};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
 
 // What a norm is for. A family has some of them.
@@ -54,13 +63,28 @@ struct TensorNames {
   std::span<const std::string_view> heads = kHeadNames;  // whole names
 };
 
-enum class Rows : uint8_t { kQ, kKv, kQkv, kHidden, kFfn, kGateUp };
+enum class Rows : uint8_t {
+  kQ,
+  kKv,
+  kQkv,
+  kHidden,
+  kFfn,
+  kGateUp,
+  kExperts,
+  kOne,
+  kExpertFfn,
+  kExpertGateUp,
+  kSharedFfn,
+  kSharedGateUp,
+};
 
-// "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix.
+// "model.layers.7.<name>.weight" (and ".bias") -> the next rows of a fused matrix. Of an expert,
+// the name has a "#" for its number; without one, the tensor [experts, rows, columns] has all.
 struct ProjectionName {
   std::string_view name;
   LinearRole role;
   Rows rows;
+  std::string_view ending = ".weight";
 };
 
 struct NormName {
@@ -69,6 +93,10 @@ struct NormName {
 };
 
 // ---- Families ----
+
+// The greatest dimension, so that products never overflow, and number of layers.
+inline constexpr int64_t kMaxDimension = int64_t{1} << 24;
+inline constexpr int64_t kMaxLayers = 4096;
 
 enum class QkNorm : uint8_t { kNone, kPerHead, kWholeProjection };
 
@@ -87,9 +115,47 @@ struct Multipliers {
 enum class WindowRule : uint8_t {
   kNever,
   kAllLayers,    // unless sliding_window is null
+  kAllIfAsked,   // use_sliding_window: all layers; or layer_types
   kFromLayer,    // use_sliding_window: layers max_window_layers and up; or layer_types
   kWithoutRope,  // use_sliding_window: the layers without rope; or layer_types
   kEveryButNth,  // all but each n-th layer, n = sliding_window_pattern; or layer_types
+};
+
+// Which layers have experts instead of one feed-forward block.
+enum class SparseLayers : uint8_t {
+  kAll,
+  kEveryStep,    // each decoder_sparse_step-th layer, except those of mlp_only_layers
+  kBehindFirst,  // those from first_k_dense_replace on
+  kInterval,     // each moe_layer_interval-th one in [moe_layer_start_index, moe_layer_end_index]
+};
+
+// The experts of a family, by fields of config.json; an empty name is one that the family lacks.
+struct ExpertRule {
+  std::string_view num_experts{};  // empty: no experts; also read: num_local_experts
+  std::string_view num_chosen = "num_experts_per_tok";
+  std::string_view ffn_size = "moe_intermediate_size";
+  std::string_view shared_size{};   // of the shared expert,
+  std::string_view num_shared{};    // or how many experts it is as large as
+  std::string_view renormalize{};   // empty: as in `absent`
+  std::string_view smallest_sum{};  // of weights that are renormalized
+  std::string_view scale{};         // of the weights
+  bool reads_groups = false;        // n_group, topk_group
+  bool shared_gate = false;         // the shared expert is weighed by the sigmoid of a logit
+  SparseLayers layers = SparseLayers::kAll;
+  kernels::RouterScore score = kernels::RouterScore::kSoftmax;
+  // What stands in for kGateUp and kDown in `projections`, in the spellings of checkpoints. The one
+  // counts whose tensors are there, else the first.
+  std::span<const std::span<const ProjectionName>> spellings{};
+
+  struct Absent {             // values of absent fields
+    int64_t num_experts = 0;  // 0: must be given
+    int64_t num_chosen = 0;
+    int64_t ffn_size = 0;
+    int64_t shared_size = 0;
+    int64_t num_shared = 0;
+    bool renormalize = false;
+    double smallest_sum = 1e-20;
+  } absent{};
 };
 
 // Values of absent fields; 0 where config.json must give the number.
@@ -132,6 +198,7 @@ struct ArchSpec {
   bool local_rope = false;                    // layers with a window have a rope of their own
   std::string_view local_rope_theta_field{};  // its theta outside rope_parameters; empty: none
   bool reads_no_rope_layers = false;  // no_rope_layers, or every no_rope_layer_interval-th layer
+  ExpertRule experts{};
 
   ArchDefaults defaults{};
 };

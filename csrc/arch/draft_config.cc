@@ -116,6 +116,7 @@ ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const 
   CheckParts(folder, layer, has_tensor);
   config.qkv_bias = has_tensor(layer + "self_attn.q_proj.bias");
   config.layers = {config.layers.back()};
+  config.layers.front().has_experts = false;  // as checked above
   head.info.own_stream = layout.feeds_back_norm ? 2 : 1;
   head.target_hidden_size = config.hidden_size;
   head.num_embeddings = config.vocab_size;

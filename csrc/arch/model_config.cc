@@ -9,13 +9,9 @@
 #include "mlc_native/config.h"
 #include "support/config_fields.h"
 #include "support/error.h"
-#include "support/half.h"
 
 namespace mlc_native {
 namespace {
-
-constexpr int64_t kMaxSize = int64_t{1} << 24;  // of any dimension, so that products never overflow
-constexpr int64_t kMaxLayers = 4096;
 
 std::optional<int64_t> OrRequired(int64_t absent) {
   return absent == 0 ? std::nullopt : std::optional<int64_t>(absent);
@@ -63,7 +59,7 @@ std::optional<Quantization> FindQuantization(const ConfigFields& root, const Con
 void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
   const ArchDefaults& absent = config.arch->defaults;
   const auto size = [&](const char* field, int64_t or_else) {
-    return fields.Integer(field, OrRequired(or_else), 1, kMaxSize);
+    return fields.Integer(field, OrRequired(or_else), 1, kMaxDimension);
   };
   config.vocab_size = size("vocab_size", absent.vocab_size);
   config.hidden_size = size("hidden_size", 0);
@@ -87,8 +83,8 @@ void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
   }
   config.head_dim =
       size("head_dim", derive ? config.hidden_size / config.num_heads : absent.head_dim);
-  if (config.num_heads * config.head_dim > kMaxSize) {
-    fields.FailValue("head_dim", "at most " + std::to_string(kMaxSize / config.num_heads));
+  if (config.num_heads * config.head_dim > kMaxDimension) {
+    fields.FailValue("head_dim", "at most " + std::to_string(kMaxDimension / config.num_heads));
   }
 }
 
@@ -181,6 +177,7 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ModelConfig& 
   for (int64_t i = 0; i < num_layers; ++i) {
     const bool has_rope = config.layers[static_cast<size_t>(i)].rope != LayerConfig::kNoRope;
     has[static_cast<size_t>(i)] = (rule == WindowRule::kAllLayers && window > 0) ||
+                                  (rule == WindowRule::kAllIfAsked && window > 0) ||
                                   (rule == WindowRule::kFromLayer && window > 0 && i >= from) ||
                                   (rule == WindowRule::kWithoutRope && window > 0 && !has_rope) ||
                                   (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0);
@@ -214,7 +211,8 @@ void ReadWindows(const ConfigFields& fields, ModelConfig& config) {
                        ? 0
                        : fields.Integer("sliding_window", config.arch->defaults.sliding_window, 1,
                                         kMaxPositions);
-  const bool is_optional = rule == WindowRule::kFromLayer || rule == WindowRule::kWithoutRope;
+  const bool is_optional = rule == WindowRule::kAllIfAsked || rule == WindowRule::kFromLayer ||
+                           rule == WindowRule::kWithoutRope;
   if (is_optional && !fields.Bool("use_sliding_window", false)) window = 0;
   const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
   const std::vector<bool> has = by_type ? WindowsOfLayerTypes(fields, config.layers.size())
@@ -225,6 +223,13 @@ void ReadWindows(const ConfigFields& fields, ModelConfig& config) {
     config.layers[i].window = window;
     if (config.arch->local_rope) config.layers[i].rope = 1;
   }
+}
+
+void ReadExpertLayers(const ConfigFields& fields, ModelConfig& config) {
+  const ExpertRule& rule = config.arch->experts;
+  config.experts = ReadExperts(fields, rule);
+  const std::vector<bool> sparse = ReadSparseLayers(fields, rule, config.layers.size());
+  for (size_t i = 0; i < sparse.size(); ++i) config.layers[i].has_experts = sparse[i];
 }
 
 // "auto" is what transformers writes for "as stored".
@@ -252,6 +257,7 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, bool t
   ReadMultipliers(fields, config);
   ReadNoRopeLayers(fields, config);
   ReadWindows(fields, config);
+  ReadExpertLayers(fields, config);
   const SequenceLengths lengths{.max_positions = config.max_positions, .longest = longest};
   config.ropes = ReadRopes(fields, arch, config.head_dim, lengths);
   config.max_positions = ExactPositions(config.ropes, lengths);
@@ -315,53 +321,6 @@ ModelConfig ReadMlcModelConfig(const std::string& folder, int64_t longest) {
 }
 
 }  // namespace
-
-int64_t ModelConfig::linear_rows(LinearRole role) const {
-  switch (role) {
-    case LinearRole::kQkv:
-      return qkv_size();
-    case LinearRole::kGateUp:
-      return 2 * ffn_size;
-    case LinearRole::kOut:
-    case LinearRole::kDown:
-      return hidden_size;
-  }
-  return 0;
-}
-
-int64_t ModelConfig::linear_columns(LinearRole role) const {
-  switch (role) {
-    case LinearRole::kQkv:
-      return attends_to_joined() ? 2 * hidden_size : hidden_size;
-    case LinearRole::kGateUp:
-      return hidden_size;
-    case LinearRole::kOut:
-      return q_size();
-    case LinearRole::kDown:
-      return ffn_size;
-  }
-  return 0;
-}
-
-bool ModelConfig::has_bias(LinearRole role) const {
-  if (role == LinearRole::kQkv) return qkv_bias;
-  return role == LinearRole::kOut ? out_bias : ffn_bias;
-}
-
-int64_t ModelConfig::norm_size(NormRole role) const {
-  const bool whole = arch->qk_norm == QkNorm::kWholeProjection;
-  if (role == NormRole::kQ) return whole ? q_size() : head_dim;
-  if (role == NormRole::kK) return whole ? kv_size() : head_dim;
-  return hidden_size;
-}
-
-// Gemma's scale is a number of the weights' type in transformers.
-float ModelConfig::EmbeddingScale(DType weights) const {
-  if (!arch->multipliers.sqrt_hidden_size) return embedding_scale;
-  float rounded = 0;
-  StoreElement(weights, &rounded, 0, embedding_scale);
-  return LoadElement(weights, &rounded, 0);
-}
 
 ConfigFields ReadConfigJson(const std::string& folder) {
   std::error_code ignored;

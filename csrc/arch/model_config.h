@@ -11,6 +11,7 @@
 
 #include "arch/arch_spec.h"
 #include "arch/draft_layout.h"
+#include "arch/expert_config.h"
 #include "arch/rope.h"
 #include "checkpoint/quantization.h"
 #include "kernels/kernels.h"
@@ -25,6 +26,7 @@ struct LayerConfig {
 
   int64_t window = 0;  // 0: whole context
   int rope = 0;        // index into ModelConfig::ropes, or kNoRope
+  bool has_experts = false;
 };
 
 // Multipliers of a family are folded into numbers that every decoder has. With a residual
@@ -61,6 +63,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   std::vector<RopeConfig> ropes;
   std::vector<LayerConfig> layers;
 
+  std::optional<ExpertConfig> experts;  // of the layers that have them
+
   std::optional<DType> dtype;                // what the folder says of the weights
   std::optional<Quantization> quantization;  // of the stored matrices
 
@@ -75,6 +79,8 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
   int64_t qkv_size() const { return q_size() + 2 * kv_size(); }
+  // How many linears of the role the layer has: 0, 1, or one of each expert.
+  int64_t num_linears(const LayerConfig& layer, LinearRole role) const;
   int64_t linear_rows(LinearRole role) const;
   int64_t linear_columns(LinearRole role) const;
   bool has_bias(LinearRole role) const;

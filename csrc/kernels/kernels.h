@@ -137,6 +137,7 @@ MLC_NATIVE_PRIVATE_API void PackLinear(const PackedLinear& packed, int64_t row_o
 struct LinearArgs {
   const float* x = nullptr;
   int64_t ldx = 0;
+  const int32_t* rows = nullptr;  // row i of y comes from row rows[i] of x; null: from row i
   int64_t m = 0;
   const float* bias = nullptr;  // null: none
   float* y = nullptr;
@@ -299,6 +300,27 @@ MLC_NATIVE_PRIVATE_API size_t AttentionWorkspaceBytes(int num_threads, int64_t q
 MLC_NATIVE_PRIVATE_API void PagedAttention(const Cpu& cpu, const KvPages& kv,
                                            const AttentionArgs& args);
 
+// ---- Mixtures of experts (experts.h has the rest) ----
+
+// out[i, n] = the sum over j of weights[i, j] * x[places[i, j], n], in the order of j, and then
+// sigmoid(shared_gate[i]) * shared[i, n]. out overlaps neither x nor shared.
+struct MixArgs {
+  const float* x = nullptr;
+  int64_t ldx = 0;
+  const int32_t* places = nullptr;  // [m, num_chosen]
+  const float* weights = nullptr;   // [m, num_chosen]
+  int64_t num_chosen = 0;
+  const float* shared = nullptr;  // null: none
+  int64_t ld_shared = 0;
+  const float* shared_gate = nullptr;  // null: its factor is 1
+  int64_t ld_gate = 0;
+  float* out = nullptr;
+  int64_t ldo = 0;
+  int64_t m = 0;
+  int64_t n = 0;
+};
+void Mix(const Cpu& cpu, const MixArgs& args);
+
 // ---- Several row-wise kernels in one loop ----
 
 struct WriteKvStep {
@@ -306,13 +328,14 @@ struct WriteKvStep {
   WriteKvArgs rows{};
 };
 
-// A kernel whose output row i depends only on input row i.
-using RowStep = std::variant<NormalizeArgs, RopeArgs, ActivateArgs, WriteKvStep>;
+// A kernel whose output row i depends only on the inputs of row i, which no other row's step
+// writes.
+using RowStep = std::variant<NormalizeArgs, RopeArgs, ActivateArgs, WriteKvStep, MixArgs>;
 
 // Runs the steps on the same m rows, in order. A thread takes some rows through all steps while
 // they are in its cache.
 MLC_NATIVE_PRIVATE_API void RunRows(const Cpu& cpu, std::span<const RowStep> steps);
-// Runs the steps `before` and then Linear on the rows x that they produce.
+// Runs the steps `before` and then Linear on the rows x that they produce. Requires: no args.rows.
 MLC_NATIVE_PRIVATE_API void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args,
                                    std::span<const RowStep> before);
 

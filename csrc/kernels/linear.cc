@@ -1,7 +1,8 @@
-// Threading of packed linears; the loops are in cpu/linear.inl.
+// Threading of packed linears, of one matrix and of many; the loops are in cpu/linear.inl.
 #include <algorithm>
 
 #include "kernels/cpu/table.h"
+#include "kernels/experts.h"
 #include "kernels/kernels.h"
 #include "kernels/packed_format.h"
 #include "kernels/row_loop.h"
@@ -20,6 +21,53 @@ constexpr int64_t kMaxGroup = 64;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// The fewest panels of a part whose panels are multiplied with m rows each.
+int64_t PanelsPerPart(const PackedLinear& w, int64_t m) {
+  const int64_t panel_bytes = LayoutOf(w.format).PanelBytes(w.k, w.panel_width);
+  return std::min(CeilDiv(kMinWorkPerPart, m * w.k * w.panel_width),
+                  CeilDiv(kMinBytesPerPart, panel_bytes));
+}
+
+void CheckWeight(const CpuKernels& isa, const PackedLinear& w) {
+  MLC_CHECK(w.n > 0 && w.k > 0 && w.data != nullptr) << "n " << w.n << " k " << w.k;
+  MLC_CHECK(w.panel_width == isa.panel_width) << "packed for another ISA";
+}
+
+void CheckGroups(const CpuKernels& isa, std::span<const LinearGroup> groups) {
+  const PackedLinear& first = *groups.front().weight;
+  int64_t begin = 0;
+  for (const LinearGroup& group : groups) {
+    CheckWeight(isa, *group.weight);
+    MLC_CHECK(group.weight->n == first.n && group.weight->k == first.k)
+        << "expert " << group.expert << ": n " << group.weight->n << " k " << group.weight->k;
+    MLC_CHECK(group.begin == begin && group.end > begin) << group.begin << " to " << group.end;
+    begin = group.end;
+  }
+}
+
+// A group as a linear of its own, in its part of the workspace.
+LinearArgs ArgsOf(const GroupedLinearArgs& a, const LinearGroup& group) {
+  const size_t workspace = LinearWorkspaceBytes(group.begin, group.weight->k);
+  return {.x = a.rows == nullptr ? a.x + group.begin * a.ldx : a.x,
+          .ldx = a.ldx,
+          .rows = a.rows == nullptr ? nullptr : a.rows + group.begin,
+          .m = group.end - group.begin,
+          .bias = group.bias,
+          .y = a.y + group.begin * a.ldy,
+          .ldy = a.ldy,
+          .workspace = static_cast<std::byte*>(a.workspace) + workspace};
+}
+
+// Converts the rows [begin, end) of all groups.
+void ConvertInputs(const CpuKernels& isa, const GroupedLinearArgs& a, int64_t begin, int64_t end) {
+  auto group = std::ranges::upper_bound(a.groups, begin, {}, &LinearGroup::end);
+  for (; begin < end; ++group) {
+    const int64_t last = std::min(end, group->end);
+    isa.linear_input(*group->weight, ArgsOf(a, *group), begin - group->begin, last - group->begin);
+    begin = last;
+  }
+}
+
 }  // namespace
 
 size_t LinearWorkspaceBytes(int64_t m, int64_t k) {
@@ -32,23 +80,47 @@ void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args) {
 
 void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args,
             std::span<const RowStep> before) {
-  MLC_CHECK(w.n > 0 && w.k > 0 && w.data != nullptr) << "n " << w.n << " k " << w.k;
-  MLC_CHECK(w.panel_width == cpu.isa->panel_width) << "packed for another ISA";
+  CheckWeight(*cpu.isa, w);
   MLC_CHECK(args.m >= 0 && args.ldx >= w.k && args.ldy >= w.n && args.workspace != nullptr);
+  MLC_CHECK(args.rows == nullptr || before.empty()) << "steps produce the rows in order";
   if (args.m == 0) return;
   CheckSteps(before, args.m);
   ForRows(cpu, args.m, ElementsPerRow(before) + w.k, [&](int64_t begin, int64_t end) {
     RunSteps(*cpu.isa, before, begin, end);
     cpu.isa->linear_input(w, args, begin, end);
   });
-
-  const int64_t panels = CeilDiv(w.n, w.panel_width);
-  const int64_t panel_bytes = LayoutOf(w.format).PanelBytes(w.k, w.panel_width);
-  const int64_t grain = std::min(CeilDiv(kMinWorkPerPart, args.m * w.k * w.panel_width),
-                                 CeilDiv(kMinBytesPerPart, panel_bytes));
   cpu.pool->ParallelFor(
-      panels, [&](int64_t begin, int64_t end, int) { cpu.isa->linear(w, args, begin, end); },
-      grain);
+      CeilDiv(w.n, w.panel_width),
+      [&](int64_t begin, int64_t end, int) { cpu.isa->linear(w, args, begin, end); },
+      PanelsPerPart(w, args.m));
+}
+
+void GroupedLinear(const Cpu& cpu, const GroupedLinearArgs& args, std::span<const RowStep> before) {
+  if (args.groups.empty()) return;
+  CheckGroups(*cpu.isa, args.groups);
+  const PackedLinear& w = *args.groups.front().weight;
+  const auto num_groups = static_cast<int64_t>(args.groups.size());
+  const int64_t m = args.groups.back().end;
+  MLC_CHECK(args.ldx >= w.k && args.ldy >= w.n && args.workspace != nullptr);
+  MLC_CHECK(args.rows == nullptr || before.empty()) << "steps produce the rows in order";
+  CheckSteps(before, m);
+  ForRows(cpu, m, ElementsPerRow(before) + w.k, [&](int64_t begin, int64_t end) {
+    RunSteps(*cpu.isa, before, begin, end);
+    ConvertInputs(*cpu.isa, args, begin, end);
+  });
+
+  // Panel p of group g is item g * panels + p of the loop.
+  const int64_t panels = CeilDiv(w.n, w.panel_width);
+  const auto run = [&](int64_t begin, int64_t end, int) {
+    for (int64_t item = begin; item < end;) {
+      const LinearGroup& group = args.groups[static_cast<size_t>(item / panels)];
+      const int64_t first = item % panels;
+      const int64_t last = std::min(panels, first + end - item);
+      cpu.isa->linear(*group.weight, ArgsOf(args, group), first, last);
+      item += last - first;
+    }
+  };
+  cpu.pool->ParallelFor(num_groups * panels, run, PanelsPerPart(w, CeilDiv(m, num_groups)));
 }
 
 }  // namespace mlc_native::kernels

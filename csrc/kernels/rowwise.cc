@@ -54,6 +54,16 @@ void Run(const CpuKernels& isa, const WriteKvStep& step, int64_t begin, int64_t 
   isa.write_kv(*step.kv, step.rows, begin, end);
 }
 
+void Check(const MixArgs& a) {
+  MLC_CHECK(a.num_chosen > 0 && a.ldx >= a.n && a.ldo >= a.n && a.x != a.out)
+      << "num_chosen " << a.num_chosen << " n " << a.n;
+  MLC_CHECK(a.shared == nullptr || (a.ld_shared >= a.n && a.shared != a.out));
+}
+int64_t Elements(const MixArgs& a) { return (a.num_chosen + 1) * a.n; }
+void Run(const CpuKernels& isa, const MixArgs& a, int64_t begin, int64_t end) {
+  isa.mix(a, begin, end);
+}
+
 template <typename Args>
 int64_t NumRows(const Args& args) {
   return args.m;
@@ -103,6 +113,8 @@ void Activate(const Cpu& cpu, const ActivateArgs& args) { RunOne(cpu, args); }
 void WriteKv(const Cpu& cpu, const KvPages& kv, const WriteKvArgs& args) {
   RunOne(cpu, WriteKvStep{&kv, args});
 }
+
+void Mix(const Cpu& cpu, const MixArgs& args) { RunOne(cpu, args); }
 
 void SoftCap(const Cpu& cpu, const MatrixView& x, float cap) {
   MLC_CHECK(cap > 0) << "cap " << cap;

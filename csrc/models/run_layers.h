@@ -29,7 +29,8 @@ concept DecoderOps = requires(Ops ops, const Vector& weight, size_t layer, Linea
   // residual += post_norm(output), with the family's multiplier; then as Normalize.
   ops.AddAndNormalize(weight, weight);
   // A linear of the layer. kQkv and kGateUp read the input, kOut reads attention's output and kDown
-  // the activated rows; kOut and kDown leave the block's output.
+  // the activated rows; kOut and kDown leave the block's output. Of experts (RunsExperts), all but
+  // the downs read the input, and an expert's are run for the rows that have chosen it.
   ops.Project(layer, role);
   // Norms of q and k, rope; keys and values go to their pages.
   ops.RotateAndWriteKv(layer);
@@ -53,9 +54,40 @@ concept CopiesStreams = requires(Ops ops, size_t layer) {
   { ops.CopyLastStreams() } -> std::same_as<bool>;
 };
 
-// The feed-forward block of a layer: from the input to the output.
+// An Ops of a model whose layers may have experts.
 template <typename Ops>
-void FeedForward(size_t layer, Ops& ops) {
+concept RunsExperts = requires(Ops ops) {
+  // Chooses the experts of each row by the router's logits.
+  ops.ChooseExperts();
+  // act(gate) * up, of the shared expert and of the chosen ones.
+  ops.ActivateShared();
+  ops.ActivateExperts();
+  // The block's output: what the experts of a row give, weighed, and the shared one.
+  ops.MixExperts();
+};
+
+// The experts of a layer: from the input to the output.
+template <typename Weights, typename Ops>
+void MixtureOfExperts(const Weights& weights, size_t layer, Ops& ops) {
+  ops.Project(layer, LinearRole::kRouter);
+  ops.ChooseExperts();
+  if (weights.num_experts(LinearRole::kSharedGateUp) > 0) {
+    ops.Project(layer, LinearRole::kSharedGateUp);
+    ops.ActivateShared();
+    ops.Project(layer, LinearRole::kSharedDown);
+  }
+  ops.Project(layer, LinearRole::kExpertGateUp);
+  ops.ActivateExperts();
+  ops.Project(layer, LinearRole::kExpertDown);
+  ops.MixExperts();
+}
+
+// The feed-forward block of a layer: from the input to the output.
+template <typename Weights, typename Ops>
+void FeedForward(const Weights& weights, size_t layer, Ops& ops) {
+  if constexpr (RunsExperts<Ops>) {
+    if (weights.num_experts(LinearRole::kRouter) > 0) return MixtureOfExperts(weights, layer, ops);
+  }
   ops.Project(layer, LinearRole::kGateUp);
   ops.Activate();
   ops.Project(layer, LinearRole::kDown);
@@ -77,7 +109,7 @@ void RunLayers(const DecoderWeights<Matrix, Vector>& weights, Ops& ops) {
     if (is_last && !ops.KeepLogitsRows()) return;
     ops.Project(layer, LinearRole::kOut);
     ops.AddAndNormalize(w.norm(NormRole::kPostAttention), w.norm(NormRole::kPreFfn));
-    FeedForward(layer, ops);
+    FeedForward(w, layer, ops);
     ops.AddAndNormalize(
         w.norm(NormRole::kPostFfn),
         is_last ? weights.final_norm : weights.layers[layer + 1].norm(NormRole::kPreAttention));

@@ -13,9 +13,23 @@ namespace {
 // do not wait long.
 constexpr int64_t kPrefillChunk = 512;
 
+// Floats per row of what the experts work on: the shared one, and then the chosen ones.
+int64_t ExpertWidth(const ModelConfig& config) {
+  if (!config.experts) return 0;
+  const ExpertConfig& experts = *config.experts;
+  const int64_t chosen =
+      experts.router.num_chosen * std::max(2 * experts.ffn_size, config.hidden_size);
+  const int64_t shared = 2 * experts.shared_ffn_size;
+  return std::max(chosen, shared) + (shared > 0 ? config.hidden_size : 0);
+}
+
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
-  return std::max(config.qkv_size() + config.q_size(), 2 * config.ffn_size);
+  return std::max({config.qkv_size() + config.q_size(), 2 * config.ffn_size, ExpertWidth(config)});
+}
+
+int64_t RouterWidth(const ModelConfig& config) {
+  return config.experts ? config.experts->router_rows() : 0;
 }
 
 // Floats per row of the tokens and hidden states that a draft head joins.
@@ -25,9 +39,16 @@ int64_t JoinedWidth(const ModelConfig& config) {
 
 // Floats of the workspace of a linear, per row.
 int64_t LinearInputWidth(const ModelConfig& config) {
-  const int64_t k = std::max({config.hidden_size, config.q_size(), config.ffn_size,
-                              JoinedWidth(config), config.draft_input_size()});
-  return static_cast<int64_t>(kernels::LinearWorkspaceBytes(1, k) / sizeof(float));
+  const auto width = [](int64_t k) {
+    return static_cast<int64_t>(kernels::LinearWorkspaceBytes(1, k) / sizeof(float));
+  };
+  const int64_t dense = width(std::max({config.hidden_size, config.q_size(), config.ffn_size,
+                                        JoinedWidth(config), config.draft_input_size()}));
+  if (!config.experts) return dense;
+  const ExpertConfig& experts = *config.experts;
+  return std::max(
+      {dense, width(experts.shared_ffn_size),
+       experts.router.num_chosen * width(std::max(config.hidden_size, experts.ffn_size))});
 }
 
 }  // namespace
@@ -61,7 +82,7 @@ void Transformer::DescribeMetadata() {
   metadata_.hidden_size = config_.hidden_size;
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
   const int64_t widths = 2 * config_.hidden_size + BlockWidth(config_) + LinearInputWidth(config_) +
-                         JoinedWidth(config_) + config_.draft_input_size();
+                         RouterWidth(config_) + JoinedWidth(config_) + config_.draft_input_size();
   metadata_.workspace_bytes_per_token =
       widths * static_cast<int64_t>(sizeof(float)) +
       static_cast<int64_t>(sizeof(int32_t) + sizeof(int64_t) + sizeof(kernels::AttentionSequence));
@@ -88,6 +109,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
       {&buffers_.residual, max_num_rows, config_.hidden_size},
       {&buffers_.hidden, max_num_rows, config_.hidden_size},
       {&block, max_num_rows, BlockWidth(config_)},
+      {&buffers_.router, max_num_rows, RouterWidth(config_)},
       {&buffers_.joined, max_num_rows, JoinedWidth(config_)},
       {&buffers_.states, max_num_rows, config_.draft_input_size()},
       {&buffers_.linear_inputs, std::max(max_num_rows, max_num_logits), LinearInputWidth(config_)},
@@ -107,16 +129,28 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
     *w.activations = {reinterpret_cast<float*>(data), w.width};
     data += kernels::AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
   }
-  // In the same memory, so that a long chunk's activations stay in the last-level cache.
-  buffers_.ffn = {block.data, 2 * config_.ffn_size};
-  buffers_.qkv = {block.data, config_.qkv_size()};
-  buffers_.attention = {block.data + max_num_rows * config_.qkv_size(), config_.q_size()};
+  PlaceBlock(block.data, max_num_rows);
   max_num_rows_ = max_num_rows;
   max_num_logits_ = max_num_logits;
   positions_.resize(static_cast<size_t>(max_num_rows));
   slots_.resize(static_cast<size_t>(max_num_rows));
   sequences_.resize(static_cast<size_t>(max_num_rows));
   last_rows_.reserve(static_cast<size_t>(max_num_rows));
+}
+
+// In the same memory, so that a long chunk's activations stay in the last-level cache.
+void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
+  buffers_.ffn = {data, 2 * config_.ffn_size};
+  buffers_.qkv = {data, config_.qkv_size()};
+  buffers_.attention = {data + max_num_rows * config_.qkv_size(), config_.q_size()};
+  if (!config_.experts) return;
+  const ExpertConfig& experts = *config_.experts;
+  buffers_.shared = {data, config_.hidden_size};
+  if (experts.shared_ffn_size > 0) data += max_num_rows * config_.hidden_size;
+  buffers_.shared_ffn = {data, 2 * experts.shared_ffn_size};
+  buffers_.expert_ffn = {data, 2 * experts.ffn_size};
+  buffers_.expert_output = {data, config_.hidden_size};
+  choices_.Resize(max_num_rows, experts.router);
 }
 
 void Transformer::CopyPages(std::span<const PageCopy> copies) { kv_.CopyPages(copies); }

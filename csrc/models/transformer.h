@@ -12,6 +12,7 @@
 
 #include "arch/model_config.h"
 #include "arch/rope.h"
+#include "kernels/experts.h"
 #include "mlc_native/model.h"
 #include "models/kv_storage.h"
 #include "support/thread_pool.h"
@@ -46,6 +47,11 @@ class Transformer : public Model {
     Activations qkv;            // [rows, q + 2 kv]
     Activations attention;      // [rows, q]
     Activations ffn;            // [rows, 2 ffn], in the memory of qkv and attention
+    Activations router;         // [rows, experts]: logits
+    Activations shared;         // [rows, hidden]: what the shared expert gives
+    Activations shared_ffn;     // [rows, 2 ffn of the shared expert]
+    Activations expert_ffn;     // [choices, 2 ffn of an expert], in the memory of shared_ffn
+    Activations expert_output;  // [choices, hidden], in the memory of expert_ffn
     Activations joined;         // of a draft head: [rows, 2 hidden], tokens and hidden states
     Activations states;         // of a draft head: [rows, what it reads of its target]
     Activations linear_inputs;  // workspace of the linears
@@ -54,6 +60,7 @@ class Transformer : public Model {
   };
 
   void DescribeMetadata();
+  void PlaceBlock(float* data, int64_t max_num_rows);
   void PlacePositions(const ForwardBatch& batch);
   void ChooseLastRows(const ForwardBatch& batch);
 
@@ -75,6 +82,7 @@ class Transformer : public Model {
   std::vector<int32_t> positions_;  // [rows]
   std::vector<int64_t> slots_;      // [rows] page * kKvPageSize + offset
   std::vector<kernels::AttentionSequence> sequences_;
+  kernels::ExpertChoices choices_;
   std::vector<int32_t> last_rows_;  // rows of the batch that are computed to the end, ascending
 };
 

@@ -168,17 +168,27 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
       return RunLinear(linear, *input_, buffers_.ffn);
     case LinearRole::kDown:
       return RunLinear(linear, buffers_.ffn, buffers_.hidden);
+    case LinearRole::kRouter:
+      return RunLinear(linear, *input_, buffers_.router);
+    case LinearRole::kSharedGateUp:
+      return RunLinear(linear, *input_, buffers_.shared_ffn);
+    case LinearRole::kSharedDown:
+      return RunLinear(linear, buffers_.shared_ffn, buffers_.shared);
+    case LinearRole::kExpertGateUp:
+      return RunExperts(layer, role, *input_, choices_.rows.data(), buffers_.expert_ffn);
+    case LinearRole::kExpertDown:
+      return RunExperts(layer, role, buffers_.expert_ffn, nullptr, buffers_.expert_output);
   }
 }
 
-void Transformer::Ops::Activate() {
+void Transformer::Ops::ActivateRows(const Activations& x, int64_t ffn, int64_t num_rows) {
   remembered_.Add(kernels::ActivateArgs{.activation = config_.activation,
-                                        .x = buffers_.ffn.data,
-                                        .ldx = buffers_.ffn.width,
-                                        .out = buffers_.ffn.data,
-                                        .ldo = buffers_.ffn.width,
-                                        .m = num_rows_,
-                                        .ffn = config_.ffn_size});
+                                        .x = x.data,
+                                        .ldx = x.width,
+                                        .out = x.data,
+                                        .ldo = x.width,
+                                        .m = num_rows,
+                                        .ffn = ffn});
 }
 
 void Transformer::Ops::Head() {

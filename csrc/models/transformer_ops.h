@@ -2,8 +2,9 @@
 //
 // Row-wise operations in front of a linear are only remembered; the linear's threads run them on
 // the rows they are about to read, while these are in their caches. Implemented in
-// transformer_forward.cc (a layer), transformer_states.cc (hidden states) and transformer_draft.cc
-// (the entry of a draft head). Lives as long as the forward.
+// transformer_forward.cc (a layer), transformer_experts.cc (its experts), transformer_states.cc
+// (hidden states) and transformer_draft.cc (the entry of a draft head). Lives as long as the
+// forward.
 #pragma once
 
 #include <array>
@@ -29,10 +30,11 @@ class RowSteps {
 
 class Transformer::Ops {
  public:
-  Ops(const Transformer& model, const ForwardBatch& batch)
+  Ops(Transformer& model, const ForwardBatch& batch)
       : model_(model),
         config_(model.config_),
         buffers_(model.buffers_),
+        choices_(model.choices_),
         batch_(batch),
         num_rows_(static_cast<int64_t>(batch.token_ids.size())) {}
 
@@ -42,7 +44,11 @@ class Transformer::Ops {
   void Project(size_t layer, LinearRole role);
   void RotateAndWriteKv(size_t layer);
   void Attend(size_t layer);
-  void Activate();
+  void Activate() { ActivateRows(buffers_.ffn, config_.ffn_size, num_rows_); }
+  void ChooseExperts();
+  void ActivateShared();
+  void ActivateExperts();
+  void MixExperts();
   void CopyStream(size_t layer);
   bool KeepLogitsRows();
   bool CopyLastStreams();
@@ -72,10 +78,17 @@ class Transformer::Ops {
   kernels::NormalizeArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
   // Runs the remembered operations first.
   void RunLinear(const Linear& linear, const Activations& x, const Activations& y);
+  // The same for the rows of each chosen expert: row i of y comes from row rows[i] of x, or from
+  // row i without rows.
+  void RunExperts(size_t layer, LinearRole role, const Activations& x, const int32_t* rows,
+                  const Activations& y);
+  // In place, on the first ffn of 2 ffn columns.
+  void ActivateRows(const Activations& x, int64_t ffn, int64_t num_rows);
 
   const Transformer& model_;
   const ModelConfig& config_;
   const Buffers& buffers_;
+  kernels::ExpertChoices& choices_;
   const ForwardBatch& batch_;
   int64_t num_rows_;
   int64_t num_logits_ = 0;

@@ -88,7 +88,9 @@ void DescribeLayout(const WeightLayout& layout, std::ostream& out) {
         << " scale " << p.scale << '\n';
   }
   for (const WeightSlot& slot : map.slots) {
-    out << "slot " << slot.name << ' ' << slot.parameter << ' ' << slot.row_offset << '\n';
+    out << "slot " << slot.name << ' ' << slot.parameter << ' ' << slot.row_offset;
+    if (slot.slice) out << " slice " << *slot.slice;
+    out << '\n';
   }
 }
 

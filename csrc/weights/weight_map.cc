@@ -21,6 +21,18 @@ int64_t RowsOf(const ModelConfig& config, Rows rows) {
       return config.ffn_size;
     case Rows::kGateUp:
       return 2 * config.ffn_size;
+    case Rows::kExperts:
+      return config.experts->router.num_experts;
+    case Rows::kOne:
+      return 1;
+    case Rows::kExpertFfn:
+      return config.experts->ffn_size;
+    case Rows::kExpertGateUp:
+      return 2 * config.experts->ffn_size;
+    case Rows::kSharedFfn:
+      return config.experts->shared_ffn_size;
+    case Rows::kSharedGateUp:
+      return 2 * config.experts->shared_ffn_size;
   }
   return 0;
 }
@@ -40,12 +52,14 @@ class Builder {
     return index;
   }
 
-  void AddLayer(const std::string& prefix) {
+  void AddLayer(const LayerConfig& config, const WeightNames& names, const std::string& prefix) {
     LayerParameters layer;
     std::array<int64_t, kNumLinearRoles> filled{};  // rows
     for (const ProjectionName& projection : config_.projections) {
-      AddProjection(prefix + std::string(projection.name), projection,
-                    &filled[static_cast<size_t>(projection.role)], &layer);
+      AddProjection(prefix, projection, config, &filled, &layer);
+    }
+    for (const ProjectionName& projection : names.experts) {
+      AddProjection(prefix, projection, config, &filled, &layer);
     }
     for (const NormName& norm : config_.arch->norms) {
       if (norm.role == NormRole::kPreAttention && !HasAttentionNorm()) continue;
@@ -55,6 +69,7 @@ class Builder {
     }
     for (const LinearRole role : kLinearRoles) {
       const auto i = static_cast<size_t>(role);
+      if (config_.num_linears(config, role) == 0) continue;
       MLC_CHECK(filled[i] == config_.linear_rows(role))
           << config_.arch->architecture << " linear " << i << ": " << filled[i] << " rows";
     }
@@ -76,7 +91,7 @@ class Builder {
       map_.entry.state_norms.push_back(
           AddNorm("fc_norm." + std::to_string(i), head.target_hidden_size));
     }
-    AddLayer(head.Name(layout.layer));
+    AddLayer(config_.layers.front(), names, head.Name(layout.layer));
     map_.final_norm = AddNorm(head.Name(layout.final_norm), hidden);
     AddHead(names);
     if (!names.embeddings.empty()) {
@@ -128,18 +143,35 @@ class Builder {
     return !config_.draft_head || config_.draft_head->layout->has_attention_norm;
   }
 
-  // The tensors of a projection fill the rows of its linear from *row_offset on.
-  void AddProjection(const std::string& name, const ProjectionName& projection, int64_t* row_offset,
+  // The tensors of a projection, if the layer has it, fill the next rows of its linear, or of that
+  // of each expert.
+  void AddProjection(const std::string& prefix, const ProjectionName& projection,
+                     const LayerConfig& config, std::array<int64_t, kNumLinearRoles>* filled,
                      LayerParameters* layer) {
     const LinearRole role = projection.role;
+    const int64_t count = config_.num_linears(config, role);
+    if (count == 0) return;
     const int64_t rows = RowsOf(config_, projection.rows);
     const int64_t columns = config_.linear_columns(role);
-    const LinearParameters& linear = FindOrAdd({.role = role}, layer);
-    map_.slots.push_back({name + ".weight", {rows, columns}, linear.matrix, *row_offset});
-    if (linear.bias != kAbsent) {
-      map_.slots.push_back({name + ".bias", {rows}, linear.bias, *row_offset});
+    const bool of_experts = role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
+    const bool joined = of_experts && projection.name.find('#') == projection.name.npos;
+    int64_t& row_offset = (*filled)[static_cast<size_t>(role)];
+    for (int64_t i = 0; i < count; ++i) {
+      const std::string name = prefix + NumberedName(projection.name, {i});
+      const LinearParameters& linear =
+          FindOrAdd({.role = role, .expert = static_cast<int>(i)}, layer);
+      WeightSlot slot{
+          name + std::string(projection.ending), {rows, columns}, linear.matrix, row_offset};
+      if (joined) {
+        slot.shape.insert(slot.shape.begin(), count);
+        slot.slice = i;
+      }
+      map_.slots.push_back(std::move(slot));
+      if (linear.bias != kAbsent) {
+        map_.slots.push_back({name + ".bias", {rows}, linear.bias, row_offset});
+      }
     }
-    *row_offset += rows;
+    row_offset += rows;
   }
 
   const LinearParameters& FindOrAdd(const LinearKey& key, LayerParameters* layer) {
@@ -149,6 +181,7 @@ class Builder {
     LinearParameters& linear = layer->linears.emplace_back();
     linear.key = key;
     linear.matrix = AddParameter(ParameterForm::kPacked, rows, config_.linear_columns(key.role));
+    map_.parameters.back().in_float32 = key.role == LinearRole::kRouter;
     if (config_.has_bias(key.role)) linear.bias = AddParameter(ParameterForm::kVector, rows, 1);
     return linear;
   }
@@ -185,7 +218,8 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
     builder.map().head = builder.AddWhole(ParameterForm::kPacked, names.head, shape);
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
-    builder.AddLayer(names.prefix + std::string(tensors.layer) + std::to_string(i) + ".");
+    builder.AddLayer(config.layers[i], names,
+                     names.prefix + std::string(tensors.layer) + std::to_string(i) + ".");
   }
   builder.map().final_norm = builder.AddWhole(
       ParameterForm::kVector, names.prefix + std::string(tensors.final_norm), {config.hidden_size});

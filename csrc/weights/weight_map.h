@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,14 +26,21 @@ struct Parameter {
   int64_t rows = 0;  // of a vector: its elements
   int64_t columns = 1;
   float scale = 1.0f;  // of a vector: what the checkpoint's values are multiplied with
+  // Neither quantized nor rounded, whatever the others are: what a small error could change wholly,
+  // as the choice of experts.
+  bool in_float32 = false;
 };
 
-// Tensor `name` of `shape` fills the rows from row_offset of parameters[parameter].
+// Tensor `name` of `shape` fills the rows from row_offset of parameters[parameter]; of a tensor
+// that joins several matrices, only the one with this index does.
 struct WeightSlot {
   std::string name;
   std::vector<int64_t> shape;
   size_t parameter = 0;
   int64_t row_offset = 0;
+  std::optional<int64_t> slice{};
+
+  int64_t rows() const { return shape[slice ? 1 : 0]; }
 };
 
 // The parameters of one layer, as indices into WeightMap::parameters or kAbsent.
@@ -119,6 +128,7 @@ struct WeightNames {
   std::string prefix;        // of names inside the decoder
   std::string head;          // "" when tied; of a draft head: when it is the target's
   std::string embeddings{};  // of a draft head; "" when they are the target's
+  std::span<const ProjectionName> experts{};  // one of ExpertRule::spellings
 };
 WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names);
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <utility>
+#include <tuple>
 
 #include "support/check.h"
 #include "support/half.h"
@@ -51,7 +51,7 @@ WeightPacker::WeightPacker(const WeightPlan& plan, const WeightForm& form, Threa
   for (size_t i = 0; i < plan_.map.slots.size(); ++i) {
     const WeightSlot& slot = plan_.map.slots[i];
     slots_[slot.parameter].push_back(i);
-    filled[slot.parameter] += slot.shape[0];
+    filled[slot.parameter] += slot.rows();
     total_ += plan_.sources[i]->stored_bytes();
   }
   for (size_t i = 0; i < filled.size(); ++i) {
@@ -65,7 +65,7 @@ std::vector<size_t> WeightPacker::FileOrder() const {
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::sort(order, {}, [&](size_t parameter) {
     const Checkpoint::Entry& part = *plan_.sources[slots_[parameter].front()]->parts().front();
-    return std::pair(part.file, part.tensor->begin);
+    return std::tuple(part.file, part.tensor->begin, parameter);
   });
   return order;
 }
@@ -85,14 +85,14 @@ void WeightPacker::Fill(const ParameterRows& rows, std::byte* data) {
                                .data = data},
                     .row_offset = slot.row_offset - rows.begin};
     FillSlot(task, std::max<int64_t>(-task.row_offset, 0),
-             std::min(slot.shape[0], rows.end - slot.row_offset));
+             std::min(slot.rows(), rows.end - slot.row_offset));
   }
 }
 
 // Threads divide the panels of a block, so that no two threads write to the same panel.
 void WeightPacker::FillSlot(const Task& task, int64_t first_row, int64_t last_row) {
   const int64_t width = form_.panel_width();
-  const int64_t rows = task.slot.shape[0];
+  const int64_t rows = task.slot.rows();
   const auto bytes_before = [&](int64_t row) { return task.source.stored_bytes() * row / rows; };
   const int64_t row_bytes = std::max<int64_t>(bytes_before(1), 1);
   const int64_t step = std::max<int64_t>(kBlockBytes / row_bytes / width, 1) * width;

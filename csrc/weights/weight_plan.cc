@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "arch/draft_config.h"
+#include "arch/draft_layout.h"
 #include "kernels/packed_format.h"
 #include "support/error.h"
 #include "weights/weight_set.h"
@@ -63,6 +64,25 @@ WeightNames FindNamesOfDraftHead(const ModelConfig& config, const WeightSet& wei
   return names;
 }
 
+// The spelling of the experts of which there is one in the first layer that has some.
+std::span<const ProjectionName> FindSpelling(const ModelConfig& config, const WeightSet& weights,
+                                             const std::string& prefix) {
+  const auto layer = std::ranges::find(config.layers, true, &LayerConfig::has_experts);
+  if (layer == config.layers.end()) return {};
+  const std::string before = prefix + std::string(config.arch->names.layer) +
+                             std::to_string(layer - config.layers.begin()) + '.';
+  const auto& spellings = config.arch->experts.spellings;
+  const auto is_there = [&](std::span<const ProjectionName> spelling) {
+    return std::ranges::any_of(spelling, [&](const ProjectionName& projection) {
+      return projection.role == LinearRole::kExpertGateUp &&
+             weights.Has(before + NumberedName(projection.name, {0}) +
+                         std::string(projection.ending));
+    });
+  };
+  const auto found = std::ranges::find_if(spellings, is_there);
+  return found == spellings.end() ? spellings.front() : *found;
+}
+
 // Which of the family's names this checkpoint uses.
 WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
   if (config.draft_head) return FindNamesOfDraftHead(config, weights);
@@ -75,6 +95,7 @@ WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
   const bool tied = config.tie_word_embeddings &&
                     (!weights.Has(head) || SameTensor(weights.checkpoint(), head, embeddings));
   if (!tied) names.head = head;
+  names.experts = FindSpelling(config, weights, names.prefix);
   return names;
 }
 
@@ -174,6 +195,7 @@ DType ChooseDType(const ModelConfig& config, const WeightSources& sources,
 // The format that the options request for a parameter, regardless of the checkpoint.
 WeightFormat AskedFormat(const WeightMap& map, size_t parameter, DType dtype,
                          WeightQuantization quantization) {
+  if (map.parameters[parameter].in_float32) return WeightFormat::kFloat32;
   switch (quantization) {
     case WeightQuantization::kAuto:
     case WeightQuantization::kOff:
@@ -204,7 +226,7 @@ std::vector<WeightFormat> ChooseFormats(const WeightMap& map, const WeightSource
     for (size_t i = 0; i < formats.size(); ++i) {
       const bool narrower =
           kernels::LayoutOf(format).code_bits < kernels::LayoutOf(formats[i]).code_bits;
-      if (held[i] && narrower) formats[i] = format;
+      if (held[i] && narrower && !map.parameters[i].in_float32) formats[i] = format;
     }
   }
   return formats;
@@ -235,7 +257,7 @@ WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
   plan.map = MakeWeightMap(config, FindNames(config, weights));
   CheckMissing(config, weights, plan.map);
   for (const WeightSlot& slot : plan.map.slots) {
-    plan.sources.push_back(weights.Open(slot.name, slot.shape));
+    plan.sources.push_back(weights.Open(slot.name, slot.shape, slot.slice));
   }
   plan.description.unused_tensors = FindUnused(config, weights, plan.sources);
   if (options.strict && !plan.description.unused_tensors.empty()) {

@@ -13,13 +13,20 @@
 namespace mlc_native {
 namespace {
 
-// A tensor of floats.
+// A tensor of floats, or a slice of one.
 class PlainWeight : public WeightSource {
  public:
-  explicit PlainWeight(const Checkpoint::Entry& entry)
-      : WeightSource({&entry}),
-        entry_(entry),
-        columns_(entry.tensor->shape.size() > 1 ? entry.tensor->shape[1] : 1) {}
+  PlainWeight(const Checkpoint::Entry& entry, std::optional<int64_t> slice)
+      : WeightSource({&entry}), entry_(entry) {
+    std::span<const int64_t> shape = entry.tensor->shape;
+    bytes_ = entry.tensor->bytes;
+    if (slice) {
+      bytes_ /= static_cast<uint64_t>(shape.front());
+      begin_ = bytes_ * static_cast<uint64_t>(*slice);
+      shape = shape.subspan(1);
+    }
+    columns_ = shape.size() > 1 ? shape[1] : 1;
+  }
 
   DType dtype() const override { return *entry_.tensor->dtype; }
   void Load() override {
@@ -32,8 +39,9 @@ class PlainWeight : public WeightSource {
   bool is_stored_as_floats() const override { return true; }
   void ReadRows(int64_t begin, int64_t /*end*/, std::span<std::byte> out) const override {
     MLC_CHECK(reader_.has_value()) << entry_.tensor->name << " is not loaded";
-    reader_->Read(static_cast<uint64_t>(begin * columns_) * DTypeSize(dtype()), out);
+    reader_->Read(begin_ + static_cast<uint64_t>(begin * columns_) * DTypeSize(dtype()), out);
   }
+  int64_t stored_bytes() const override { return static_cast<int64_t>(bytes_); }
   void Decode(int64_t begin, int64_t end, float* out) const override {
     const int64_t count = (end - begin) * columns_;
     std::vector<std::byte> rows(static_cast<size_t>(count) * DTypeSize(dtype()));
@@ -43,7 +51,9 @@ class PlainWeight : public WeightSource {
 
  private:
   const Checkpoint::Entry& entry_;
-  int64_t columns_;
+  uint64_t begin_ = 0;  // of the slice within the tensor
+  uint64_t bytes_ = 0;
+  int64_t columns_ = 1;
   std::optional<TensorReader> reader_;
 };
 
@@ -94,13 +104,14 @@ bool WeightSet::IsEmptyBias(const Checkpoint::Entry& entry) const {
 }
 
 std::unique_ptr<WeightSource> WeightSet::Open(const std::string& name,
-                                              std::span<const int64_t> shape) const {
+                                              std::span<const int64_t> shape,
+                                              std::optional<int64_t> slice) const {
   const std::string base = QuantizedBase(name);
   if (!base.empty()) return OpenQuantized(*quantization_, checkpoint_, base, shape);
   const Checkpoint::Entry* entry = checkpoint_.Find(name);
   if (entry == nullptr) throw LoadError(name, "the checkpoint lacks tensor \"" + name + '"');
   CheckPlain(*entry, shape);
-  return std::make_unique<PlainWeight>(*entry);
+  return std::make_unique<PlainWeight>(*entry, slice);
 }
 
 }  // namespace mlc_native

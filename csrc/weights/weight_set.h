@@ -30,8 +30,9 @@ class MLC_NATIVE_PRIVATE_API WeightSet {
   // decoder does not need them.
   bool IsEmptyBias(const Checkpoint::Entry& entry) const;
   // Throws LoadError if the weight is missing, damaged, of another shape, or of a type that no
-  // weight has.
-  std::unique_ptr<WeightSource> Open(const std::string& name, std::span<const int64_t> shape) const;
+  // weight has. With a slice, only that part of the first dimension is the source.
+  std::unique_ptr<WeightSource> Open(const std::string& name, std::span<const int64_t> shape,
+                                     std::optional<int64_t> slice = std::nullopt) const;
 
  private:
   // The base name of the quantized matrix that stores the weight `name`, or "".

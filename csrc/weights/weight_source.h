@@ -57,7 +57,8 @@ class WeightSource {
 
   // Returns the stored tensors of the weight.
   const std::vector<const Checkpoint::Entry*>& parts() const { return parts_; }
-  int64_t stored_bytes() const;
+  // Bytes of the checkpoint that the weight takes.
+  virtual int64_t stored_bytes() const;
 
  private:
   std::vector<const Checkpoint::Entry*> parts_;

@@ -99,7 +99,8 @@ void LinearInputRows(const PackedLinear& w, const LinearArgs& a, int64_t begin, 
     for (int64_t row = begin; row < end; ++row) {
       const int64_t tile = split.TileOf(row);
       const int64_t first = split.Begin(tile);
-      ConvertRow<F>(a.x + row * a.ldx, w.k, split.Rows(tile),
+      const int64_t from = a.rows == nullptr ? row : a.rows[row];
+      ConvertRow<F>(a.x + from * a.ldx, w.k, split.Rows(tile),
                     inputs + first * Groups<F>(w.k) + (row - first));
     }
   });

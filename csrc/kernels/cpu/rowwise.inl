@@ -1,4 +1,4 @@
-// Kernels whose rows are independent: norms, rope, activations, element-wise. Included by
+// Kernels whose rows are independent: norms, rope, activations, sums. Included by
 // cpu/rowwise_kernels.cc only.
 #pragma once
 
@@ -97,6 +97,26 @@ void SoftCapRows(const MatrixView& x, float cap, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     float* p = x.data + row * x.ld;
     ForVectors(x.n, [&](int64_t, auto load, auto store) { store(p, CapScore(load(p), cap)); });
+  }
+}
+
+void MixRows(const MixArgs& a, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const int32_t* places = a.places + row * a.num_chosen;
+    const float* weights = a.weights + row * a.num_chosen;
+    const float* shared = a.shared == nullptr ? nullptr : a.shared + row * a.ld_shared;
+    Vec factor = Vec::Set(1.0f);
+    if (a.shared_gate != nullptr) {
+      factor = TimesSigmoid(factor, Vec::Set(a.shared_gate[row * a.ld_gate]));
+    }
+    float* out = a.out + row * a.ldo;
+    ForVectors(a.n, [&](int64_t, auto load, auto store) {
+      Vec sum = Vec::Zero();
+      for (int64_t j = 0; j < a.num_chosen; ++j) {
+        sum = Fma(Vec::Set(weights[j]), load(a.x + places[j] * a.ldx), sum);
+      }
+      store(out, shared == nullptr ? sum : Fma(factor, load(shared), sum));
+    });
   }
 }
 

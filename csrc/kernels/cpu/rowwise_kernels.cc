@@ -13,6 +13,7 @@ constinit const RowKernels kRows = {
     .rope = RopeRows,
     .activate = ActivateRows,
     .soft_cap = SoftCapRows,
+    .mix = MixRows,
 };
 
 }  // namespace mlc_native::kernels::MLC_NATIVE_ISA

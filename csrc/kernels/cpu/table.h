@@ -85,6 +85,7 @@ struct RowKernels {
   void (*rope)(const RopeArgs&, int64_t row_begin, int64_t row_end);
   void (*activate)(const ActivateArgs&, int64_t row_begin, int64_t row_end);
   void (*soft_cap)(const MatrixView&, float cap, int64_t row_begin, int64_t row_end);
+  void (*mix)(const MixArgs&, int64_t row_begin, int64_t row_end);
 };
 
 struct CpuKernels : LinearKernels, AttentionKernels, RowKernels {

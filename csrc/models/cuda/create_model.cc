@@ -46,6 +46,14 @@ void CheckSize(const char* field, int64_t value, int64_t multiple, int64_t most)
                                                ", at most " + std::to_string(most) + ", on CUDA"));
 }
 
+// Refuses what the decoder has no kernels for.
+void CheckParts(const ModelConfig& config) {
+  if (!config.experts) return;
+  throw LoadError("device", std::string(config.arch->architecture) +
+                                " has a mixture of experts, which is not supported on CUDA; run it "
+                                "with \"device\" = \"cpu\"");
+}
+
 // Checks the requirements of the kernels.
 void CheckSizes(const ModelConfig& config) {
   constexpr int64_t kVector = 8;
@@ -95,6 +103,7 @@ DeviceWeights LoadWeights(const WeightPlan& plan, const ModelSource& source, int
 std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const int device = DeviceIndex(source.device);
   ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
+  CheckParts(config);
   CheckSizes(config);
   const Checkpoint checkpoint(source.path);
   const WeightPlan plan = MakePlan(config, checkpoint, source);

@@ -112,6 +112,8 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
       return LaunchLinear(LinearArgs(linear, buffers_.hidden, buffers_.ffn));
     case LinearRole::kDown:
       return LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.hidden));
+    default:
+      MLC_CHECK(false) << "models with experts are refused on CUDA";
   }
 }
 

@@ -107,6 +107,7 @@ class TestModel {
     ReferenceWeights::Layer::Linears reference_linears;
     CudaDecoderWeights::Layer::Linears device_linears;
     for (const LinearRole role : kLinearRoles) {
+      if (config.num_linears(LayerConfig{}, role) == 0) continue;
       CudaDecoderWeights::Linear device;
       ReferenceWeights::Linear linear;
       linear.matrix =

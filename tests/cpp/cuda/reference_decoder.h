@@ -59,6 +59,8 @@ class ReferenceOps {
         return RunLinear(linear, input_, &ffn_);
       case LinearRole::kDown:
         return RunLinear(linear, ffn_, &output_);
+      default:
+        MLC_CHECK(false) << "a decoder without experts";
     }
   }
 

@@ -22,12 +22,16 @@ std::string TinyConfig(const std::string& architecture, const std::string& field
 void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config) {
   folder.Write("config.json", config);
   const ModelConfig parsed = ReadModelConfig(folder.path());
-  const WeightMap map = MakeWeightMap(
-      parsed, {.prefix = "model.", .head = parsed.tie_word_embeddings ? "" : "lm_head.weight"});
+  const WeightMap map =
+      MakeWeightMap(parsed, {.prefix = "model.",
+                             .head = parsed.tie_word_embeddings ? "" : "lm_head.weight",
+                             .experts = parsed.experts ? parsed.arch->experts.spellings.front()
+                                                       : std::span<const ProjectionName>()});
   std::minstd_rand random(1);
   nlohmann::json header;
   std::string data;
   for (const WeightSlot& slot : map.slots) {
+    if (slot.slice.value_or(0) > 0) continue;  // written with the first
     const size_t begin = data.size();
     int64_t elements = 1;
     for (int64_t size : slot.shape) elements *= size;

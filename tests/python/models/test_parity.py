@@ -20,7 +20,7 @@ from paged_driver import (
 )
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-from make_random_checkpoint import SHAPES, make_checkpoint
+from make_random_checkpoint import HUB_NAMES, SHAPES, make_checkpoint
 
 FAMILIES = sorted(name for name in SHAPES if name.startswith("tiny-"))
 PROMPT_LEN = 300
@@ -92,6 +92,13 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
             }
         },
     ),
+    "moe-every-second-layer": (
+        "tiny-qwen3_moe",
+        {"decoder_sparse_step": 2, "mlp_only_layers": [], "norm_topk_prob": False},
+    ),
+    "moe-one-of-one": ("tiny-qwen3_moe", {"num_experts": 1, "num_experts_per_tok": 1}),
+    "moe-all-of-them": ("tiny-qwen3_moe", {"num_experts": 5, "num_experts_per_tok": 5}),
+    "moe-window": ("tiny-qwen3_moe", {"use_sliding_window": True, "sliding_window": 37}),
     "gemma3-linear": (
         "tiny-gemma3_text",
         {
@@ -130,6 +137,11 @@ def test_logits_and_greedy_tokens(checkpoint: Path, chunk: int) -> None:
 def test_variants(tmp_path: Path, variant: str) -> None:
     like, overrides = VARIANTS[variant]
     check_generation(make_checkpoint(like, tmp_path / like, overrides=overrides), 64, 8, 2)
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if SHAPES[f]["model_type"] in HUB_NAMES])
+def test_experts_in_one_tensor(tmp_path: Path, family: str) -> None:
+    check_generation(make_checkpoint(family, tmp_path / family, hub_names=False), 64, 8, 2)
 
 
 def test_portable_kernels(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +209,8 @@ def test_asked_rows_are_those_of_all(checkpoint: Path) -> None:
     assert model.forward([(PagedSequence(prompts[0]), 20)], "none").shape == (0, model.vocab_size)
 
 
-# Keys and values are stored in the weights' type, the reference keeps them in float32.
+# Keys and values are stored in the weights' type, the reference keeps them in float32. What that
+# rounds off may be enough for another choice of experts, and so for wholly other rows.
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 3e-2)])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_half_checkpoints(tmp_path: Path, family: str, dtype: str, tolerance: float) -> None:
@@ -205,4 +218,7 @@ def test_half_checkpoints(tmp_path: Path, family: str, dtype: str, tolerance: fl
     model = PagedModel(path)
     prompt = random_tokens(100, model.vocab_size, seed=4)
     logits = model.forward([(PagedSequence(prompt), 100)], "all")
-    assert relative_error(logits, transformers_logits(path, prompt)) < tolerance
+    reference = transformers_logits(path, prompt)
+    errors = np.abs(logits - reference).max(-1) / np.abs(reference).max()  # of each row
+    has_experts = "num_experts_per_tok" in SHAPES[family]
+    assert np.quantile(errors, 0.9 if has_experts else 1.0) < tolerance

@@ -1,0 +1,126 @@
+#include "arch/expert_config.h"
+
+#include <algorithm>
+#include <string>
+
+namespace mlc_native {
+namespace {
+
+class Reader {
+ public:
+  Reader(const ConfigFields& fields, const ExpertRule& rule) : fields_(fields), rule_(rule) {}
+
+  ExpertConfig Read() const {
+    ExpertConfig config;
+    config.router = ReadRouter();
+    config.ffn_size = Size(rule_.ffn_size, rule_.absent.ffn_size);
+    config.shared_ffn_size = ReadSharedSize(config.ffn_size);
+    config.shared_gate = rule_.shared_gate && config.shared_ffn_size > 0;
+    return config;
+  }
+
+ private:
+  // 0: must be given.
+  int64_t Size(std::string_view field, int64_t absent, int64_t most = kMaxDimension) const {
+    const std::string name(field);
+    return fields_.Integer(name.c_str(),
+                           absent == 0 ? std::nullopt : std::optional<int64_t>(absent), 1, most);
+  }
+
+  kernels::RouterRule ReadRouter() const {
+    kernels::RouterRule router{.score = rule_.score};
+    // transformers has names of its own for some of them.
+    const bool renamed = !fields_.Has(std::string(rule_.num_experts).c_str());
+    const bool has_local = fields_.Has("num_local_experts");
+    router.num_experts = Size(renamed && has_local ? "num_local_experts" : rule_.num_experts,
+                              rule_.absent.num_experts, kernels::kMaxExperts);
+    router.num_chosen = Size(rule_.num_chosen, rule_.absent.num_chosen, router.num_experts);
+    ReadGroups(router);
+    router.renormalize =
+        rule_.renormalize.empty()
+            ? rule_.absent.renormalize
+            : fields_.Bool(std::string(rule_.renormalize).c_str(), rule_.absent.renormalize);
+    if (!rule_.smallest_sum.empty()) {
+      router.smallest_sum = static_cast<float>(
+          fields_.Positive(std::string(rule_.smallest_sum).c_str(), rule_.absent.smallest_sum));
+    }
+    if (!rule_.scale.empty()) {
+      router.scale = static_cast<float>(fields_.Number(std::string(rule_.scale).c_str(), 1.0));
+    }
+    if (rule_.score == kernels::RouterScore::kSparseMixer) {
+      router.jitter = static_cast<float>(fields_.Number("router_jitter_noise", 0.01));
+    }
+    return router;
+  }
+
+  void ReadGroups(kernels::RouterRule& router) const {
+    if (!rule_.reads_groups) return;
+    router.num_groups = fields_.Integer("n_group", 1, 1, router.num_experts);
+    router.num_chosen_groups = fields_.Integer("topk_group", 1, 1, router.num_groups);
+    if (router.num_experts % router.num_groups != 0) {
+      fields_.FailValue("n_group", "a divisor of the number of experts, which is " +
+                                       std::to_string(router.num_experts));
+    }
+    if (!router.IsValid()) {
+      fields_.Fail("topk_group", "= " + std::to_string(router.num_chosen_groups) +
+                                     " leaves fewer experts than \"" +
+                                     std::string(rule_.num_chosen) +
+                                     "\" = " + std::to_string(router.num_chosen));
+    }
+  }
+
+  int64_t ReadSharedSize(int64_t ffn_size) const {
+    if (!rule_.shared_size.empty()) {
+      return Size(rule_.shared_size, rule_.absent.shared_size);
+    }
+    if (rule_.num_shared.empty()) return 0;
+    const std::string field(rule_.num_shared);
+    return ffn_size *
+           fields_.Integer(field.c_str(), rule_.absent.num_shared, 0, kMaxDimension / ffn_size);
+  }
+
+  const ConfigFields& fields_;
+  const ExpertRule& rule_;
+};
+
+bool IsSparse(const ConfigFields& fields, SparseLayers rule, int64_t layer, int64_t num_layers) {
+  switch (rule) {
+    case SparseLayers::kAll:
+      return true;
+    case SparseLayers::kEveryStep: {
+      const int64_t step = fields.Integer("decoder_sparse_step", 1, 1, kMaxLayers);
+      const std::vector<int64_t> dense =
+          fields.Has("mlp_only_layers") ? fields.Sizes("mlp_only_layers") : std::vector<int64_t>();
+      return (layer + 1) % step == 0 && std::ranges::find(dense, layer) == dense.end();
+    }
+    case SparseLayers::kBehindFirst:
+      return layer >= fields.Integer("first_k_dense_replace", 1, 0, kMaxLayers);
+    case SparseLayers::kInterval: {
+      const int64_t end = fields.Integer("moe_layer_end_index", -1, -1, kMaxLayers);
+      return (layer + 1) % fields.Integer("moe_layer_interval", 1, 1, kMaxLayers) == 0 &&
+             layer >= fields.Integer("moe_layer_start_index", 1, 0, kMaxLayers) &&
+             layer <= (end < 0 ? num_layers - 1 : end);
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<ExpertConfig> ReadExperts(const ConfigFields& fields, const ExpertRule& rule) {
+  if (rule.num_experts.empty()) return std::nullopt;
+  return Reader(fields, rule).Read();
+}
+
+std::vector<bool> ReadSparseLayers(const ConfigFields& fields, const ExpertRule& rule,
+                                   size_t num_layers) {
+  std::vector<bool> sparse(num_layers);
+  if (rule.num_experts.empty()) return sparse;
+  for (size_t i = 0; i < num_layers; ++i) {
+    sparse[i] =
+        IsSparse(fields, rule.layers, static_cast<int64_t>(i), static_cast<int64_t>(num_layers));
+  }
+  return sparse;
+}
+
+}  // namespace mlc_native

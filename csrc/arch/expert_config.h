@@ -1,0 +1,30 @@
+// The experts of a decoder in numbers: how many, how they are chosen, and which layers have them.
+// A value; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "arch/arch_spec.h"
+#include "kernels/experts.h"
+#include "support/config_fields.h"
+
+namespace mlc_native {
+
+struct ExpertConfig {
+  kernels::RouterRule router;
+  int64_t ffn_size = 0;         // of each expert
+  int64_t shared_ffn_size = 0;  // of the expert that every row passes; 0: there is none
+  bool shared_gate = false;     // a row of the router's matrix weighs the shared expert
+
+  int64_t router_rows() const { return router.num_experts + (shared_gate ? 1 : 0); }
+};
+
+// Absent of a family without experts. Throws LoadError.
+std::optional<ExpertConfig> ReadExperts(const ConfigFields& fields, const ExpertRule& rule);
+// Which of the layers have experts. Throws LoadError.
+std::vector<bool> ReadSparseLayers(const ConfigFields& fields, const ExpertRule& rule,
+                                   size_t num_layers);
+
+}  // namespace mlc_native

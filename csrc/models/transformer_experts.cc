@@ -1,0 +1,62 @@
+// The experts of a layer on the CPU's kernels.
+#include "models/transformer_ops.h"
+
+namespace mlc_native {
+
+void Transformer::Ops::ChooseExperts() {
+  kernels::Route(model_.cpu_, config_.experts->router,
+                 {.logits = buffers_.router.data, .ld = buffers_.router.width, .m = num_rows_},
+                 &choices_);
+}
+
+void Transformer::Ops::RunExperts(size_t layer, LinearRole role, const Activations& x,
+                                  const int32_t* rows, const Activations& y) {
+  for (kernels::LinearGroup& group : choices_.groups) {
+    const Linear& linear = model_.weights_.layers[layer].linear(role, group.expert);
+    group.weight = &linear.matrix;
+    group.bias = linear.bias;
+  }
+  kernels::GroupedLinear(model_.cpu_,
+                         {.groups = choices_.groups,
+                          .x = x.data,
+                          .ldx = x.width,
+                          .rows = rows,
+                          .y = y.data,
+                          .ldy = y.width,
+                          .workspace = buffers_.linear_inputs.data},
+                         remembered_.span());
+  remembered_.Clear();
+}
+
+void Transformer::Ops::ActivateShared() {
+  ActivateRows(buffers_.shared_ffn, config_.experts->shared_ffn_size, num_rows_);
+}
+
+void Transformer::Ops::ActivateExperts() {
+  ActivateRows(buffers_.expert_ffn, config_.experts->ffn_size,
+               num_rows_ * config_.experts->router.num_chosen);
+}
+
+void Transformer::Ops::MixExperts() {
+  const ExpertConfig& experts = *config_.experts;
+  kernels::MixArgs mix{.x = buffers_.expert_output.data,
+                       .ldx = buffers_.expert_output.width,
+                       .places = choices_.places.data(),
+                       .weights = choices_.weights.data(),
+                       .num_chosen = experts.router.num_chosen,
+                       .out = buffers_.hidden.data,
+                       .ldo = buffers_.hidden.width,
+                       .m = num_rows_,
+                       .n = config_.hidden_size};
+  if (experts.shared_ffn_size > 0) {
+    mix.shared = buffers_.shared.data;
+    mix.ld_shared = buffers_.shared.width;
+  }
+  if (experts.shared_gate) {
+    mix.shared_gate = buffers_.router.data + experts.router.num_experts;
+    mix.ld_gate = buffers_.router.width;
+  }
+  remembered_.Add(mix);
+}
+
+}  // namespace mlc_native

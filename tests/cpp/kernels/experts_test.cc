@@ -1,0 +1,378 @@
+#include "kernels/experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/test_util.h"
+#include "support/check.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+constexpr int64_t kRouterRows = 70;
+
+class ExpertsTest : public KernelTest {
+ protected:
+  ExpertChoices Choose(const Cpu& cpu, const RouterRule& rule, const Floats& logits,
+                       const Floats& correction = {}) {
+    const int64_t m = static_cast<int64_t>(logits.size()) / rule.num_experts;
+    ExpertChoices choices;
+    choices.Resize(m, rule);
+    Route(cpu, rule,
+          {.logits = logits.data(),
+           .ld = rule.num_experts,
+           .m = m,
+           .correction = correction.empty() ? nullptr : correction.data()},
+          &choices);
+    return choices;
+  }
+
+  // Rows without two logits that are nearly equal, of which either may be the better one.
+  Floats Logits(int64_t m, int64_t num_experts) {
+    Floats row(num_experts), all;
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t e = 0; e < num_experts; ++e) row[e] = -2.0f + 0.07f * static_cast<float>(e);
+      std::shuffle(row.begin(), row.end(), random_);
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    return all;
+  }
+};
+
+// Expert -> weight of one row, in double.
+using Chosen = std::vector<std::pair<int64_t, double>>;
+
+std::vector<double> ScoresOf(const RouterRule& rule, const float* logits) {
+  std::vector<double> scores(rule.num_experts);
+  double sum = 0;
+  for (int64_t e = 0; e < rule.num_experts; ++e) {
+    scores[e] = rule.score == RouterScore::kSigmoid ? 1 / (1 + std::exp(-double{logits[e]}))
+                                                    : std::exp(double{logits[e]});
+    sum += scores[e];
+  }
+  if (rule.score == RouterScore::kSoftmax) {
+    for (double& score : scores) score /= sum;
+  }
+  return scores;
+}
+
+// The experts of the best groups, by their two best.
+std::vector<int64_t> Candidates(const RouterRule& rule, const std::vector<double>& choice) {
+  const int64_t size = rule.num_experts / rule.num_groups;
+  std::vector<std::pair<double, int64_t>> groups;
+  for (int64_t group = 0; group < rule.num_groups; ++group) {
+    std::vector<double> of_group(choice.begin() + group * size,
+                                 choice.begin() + (group + 1) * size);
+    std::ranges::sort(of_group, std::greater<>());
+    groups.push_back({-of_group[0] - (size > 1 ? of_group[1] : 0), group});
+  }
+  std::ranges::sort(groups);
+  std::vector<int64_t> candidates;
+  for (int64_t i = 0; i < rule.num_chosen_groups; ++i) {
+    for (int64_t j = 0; j < size; ++j) candidates.push_back(groups[i].second * size + j);
+  }
+  return candidates;
+}
+
+Chosen ReferenceChoice(const RouterRule& rule, const float* logits, const Floats& correction) {
+  const std::vector<double> scores = ScoresOf(rule, logits);
+  std::vector<double> choice = scores;
+  for (size_t e = 0; e < correction.size(); ++e) choice[e] += correction[e];
+  std::vector<int64_t> candidates = Candidates(rule, choice);
+  std::ranges::sort(candidates, {}, [&](int64_t e) { return std::pair(-choice[e], e); });
+  candidates.resize(rule.num_chosen);
+  std::ranges::sort(candidates);
+  double sum = 0;
+  for (int64_t e : candidates) sum += scores[e];
+  Chosen chosen;
+  for (int64_t e : candidates) {
+    chosen.push_back({e, scores[e] * rule.scale / (rule.renormalize ? sum : 1)});
+  }
+  return chosen;
+}
+
+TEST_P(ExpertsTest, ChoiceMatchesReference) {
+  for (const RouterRule& rule :
+       {RouterRule{.num_experts = 8, .num_chosen = 2, .renormalize = true},
+        RouterRule{.num_experts = 60, .num_chosen = 4},
+        RouterRule{.score = RouterScore::kSigmoid, .num_experts = 32, .num_chosen = 8},
+        RouterRule{.score = RouterScore::kSigmoid,
+                   .num_experts = 32,
+                   .num_chosen = 5,
+                   .num_groups = 8,
+                   .num_chosen_groups = 3,
+                   .renormalize = true,
+                   .scale = 2.5f},
+        RouterRule{.num_experts = 6, .num_chosen = 2, .num_groups = 6, .num_chosen_groups = 4},
+        RouterRule{.num_experts = 1, .num_chosen = 1}}) {
+    for (bool corrected : {false, true}) {
+      SCOPED_TRACE(testing::Message() << rule.num_experts << " experts, corrected " << corrected);
+      const Floats logits = Logits(kRouterRows, rule.num_experts);
+      Floats correction;
+      if (corrected) correction = Random(rule.num_experts, 0.4f);
+      const ExpertChoices choices = Choose(Threads(2), rule, logits, correction);
+      for (int64_t row = 0; row < kRouterRows; ++row) {
+        const Chosen want = ReferenceChoice(rule, &logits[row * rule.num_experts], correction);
+        for (int64_t i = 0; i < rule.num_chosen; ++i) {
+          ASSERT_EQ(choices.experts[row * rule.num_chosen + i], want[i].first) << row;
+          ASSERT_NEAR(choices.weights[row * rule.num_chosen + i], want[i].second,
+                      2e-6 * want[i].second);
+        }
+      }
+    }
+  }
+}
+
+// Two experts, as Phi's router has.
+TEST_P(ExpertsTest, SparseMixerWeighsEachExpertAmongThoseThatAreNear) {
+  const RouterRule rule{
+      .score = RouterScore::kSparseMixer, .num_experts = 4, .num_chosen = 2, .jitter = 0.1f};
+  // Near 2 within a fifth of its size: 1.9 alone. Near 1.9: of the others, 1.6.
+  const ExpertChoices choices = Choose(Threads(1), rule, {1.6f, 2.0f, -3.0f, 1.9f});
+  EXPECT_EQ(choices.experts, (std::vector<int32_t>{1, 3}));
+  EXPECT_NEAR(choices.weights[0], 1 / (1 + std::exp(-0.1) + std::exp(-0.4)), 1e-6);
+  EXPECT_NEAR(choices.weights[1], 1 / (1 + std::exp(-0.3)), 1e-6);
+  const ExpertChoices far = Choose(Threads(1), rule, {1.5f, 2.0f, -3.0f, 1.0f});
+  EXPECT_EQ(far.experts, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(far.weights, (Floats{1, 1}));
+}
+
+TEST_P(ExpertsTest, OfEqualExpertsTheLowerOnesAreChosen) {
+  const RouterRule rule{.num_experts = 5, .num_chosen = 3, .renormalize = true};
+  const ExpertChoices choices = Choose(Threads(1), rule, {1, 2, 1, 1, 1});
+  EXPECT_EQ(choices.experts, (std::vector<int32_t>{0, 1, 2}));
+  const float nan = std::nanf("");
+  EXPECT_EQ(Choose(Threads(1), rule, {nan, nan, nan, nan, nan}).experts,
+            (std::vector<int32_t>{0, 1, 2}));
+}
+
+TEST_P(ExpertsTest, ChoicesAreSortedByExpertAndThenByRow) {
+  const RouterRule rule{.num_experts = 12, .num_chosen = 3};
+  const ExpertChoices choices = Choose(Threads(3), rule, Logits(kRouterRows, 12));
+  std::vector<std::pair<int32_t, int32_t>> by_place(kRouterRows * 3);
+  for (int32_t i = 0; i < kRouterRows * 3; ++i) {
+    by_place[choices.places[i]] = {choices.experts[i], i / 3};
+  }
+  EXPECT_TRUE(std::ranges::is_sorted(by_place));
+  int64_t end = 0;
+  for (const LinearGroup& group : choices.groups) {
+    EXPECT_EQ(group.begin, end);
+    end = group.end;
+    for (int64_t place = group.begin; place < group.end; ++place) {
+      EXPECT_EQ(by_place[place].first, group.expert);
+      EXPECT_EQ(by_place[place].second, choices.rows[place]);
+    }
+  }
+  EXPECT_EQ(end, kRouterRows * 3);
+}
+
+TEST_P(ExpertsTest, RowsOfTheRouterAreTheSameAloneAndInAnyBatch) {
+  const RouterRule rule{.num_experts = 100, .num_chosen = 7, .renormalize = true};
+  const Floats logits = Random(kRouterRows * 100, 3);
+  const ExpertChoices all = Choose(Threads(3), rule, logits);
+  for (int64_t row = 0; row < kRouterRows; ++row) {
+    const Floats alone(logits.begin() + row * 100, logits.begin() + (row + 1) * 100);
+    const ExpertChoices one = Choose(Threads(1), rule, alone);
+    ASSERT_TRUE(std::equal(one.experts.begin(), one.experts.end(), all.experts.begin() + row * 7));
+    ASSERT_TRUE(SameBits(one.weights.data(), &all.weights[row * 7], 7));
+  }
+}
+
+TEST_P(ExpertsTest, RefusesRulesThatCannotHold) {
+  EXPECT_THROW(Choose(Threads(1), {.num_experts = 4, .num_chosen = 5}, Floats(4)), InternalError);
+  EXPECT_THROW(Choose(Threads(1),
+                      {.num_experts = 4, .num_chosen = 3, .num_groups = 2, .num_chosen_groups = 1},
+                      Floats(4)),
+               InternalError);
+}
+
+// Some packed matrices of one shape, with biases.
+struct Matrices {
+  std::vector<AlignedBuffer> buffers;
+  std::vector<PackedLinear> packed;
+  std::vector<Floats> biases;
+};
+
+class GroupedLinearTest : public ExpertsTest {
+ protected:
+  Matrices MakeMatrices(const std::vector<WeightFormat>& formats, int64_t n, int64_t k) {
+    Matrices all;
+    for (const WeightFormat format : formats) {
+      const Floats dense = Random(n * k);
+      all.buffers.emplace_back(PackedLinearBytes(isa(), format, n, k));
+      all.packed.push_back(MakePackedLinear(isa(), format, n, k, all.buffers.back().data()));
+      PackLinear(all.packed.back(), 0, {.data = dense.data(), .ld = k, .rows = n});
+      all.biases.push_back(Random(n));
+    }
+    return all;
+  }
+
+  // Row by row, each alone.
+  Floats OneByOne(const Matrices& matrices, const std::vector<LinearGroup>& groups,
+                  const std::vector<int32_t>& rows, const Floats& x) {
+    const int64_t n = matrices.packed.front().n, k = matrices.packed.front().k;
+    const AlignedBuffer workspace(LinearWorkspaceBytes(1, k));
+    Floats y(rows.size() * n);
+    for (const LinearGroup& group : groups) {
+      for (int64_t i = group.begin; i < group.end; ++i) {
+        Linear(Threads(1), *group.weight,
+               {.x = &x[rows[i] * k],
+                .ldx = k,
+                .m = 1,
+                .bias = group.bias,
+                .y = &y[i * n],
+                .ldy = n,
+                .workspace = workspace.data()});
+      }
+    }
+    return y;
+  }
+};
+
+TEST_P(GroupedLinearTest, EveryRowHasTheBitsOfItsOwnLinear) {
+  constexpr WeightFormat kMixed[] = {WeightFormat::kQ4, WeightFormat::kFloat32, WeightFormat::kQ8,
+                                     WeightFormat::kBFloat16, WeightFormat::kFloat16};
+  const int64_t n = 70, k = 203, num_rows = 40;
+  const Matrices matrices = MakeMatrices({std::begin(kMixed), std::end(kMixed)}, n, k);
+  const Floats x = Random(num_rows * k);
+  for (const std::vector<int64_t>& sizes :
+       {std::vector<int64_t>{1, 1, 1, 1, 1}, {30, 2, 1, 17, 33}, {1}, {40, 1, 6}}) {
+    std::vector<LinearGroup> groups;
+    std::vector<int32_t> rows;
+    for (size_t g = 0; g < sizes.size(); ++g) {
+      const auto begin = static_cast<int64_t>(rows.size());
+      groups.push_back({.expert = static_cast<int32_t>(g),
+                        .begin = begin,
+                        .end = begin + sizes[g],
+                        .weight = &matrices.packed[g],
+                        .bias = g % 2 == 0 ? matrices.biases[g].data() : nullptr});
+      for (int64_t i = 0; i < sizes[g]; ++i) {
+        rows.push_back(static_cast<int32_t>(RandomInt(0, num_rows - 1)));
+      }
+    }
+    const auto m = static_cast<int64_t>(rows.size());
+    const Floats want = OneByOne(matrices, groups, rows, x);
+    for (int threads : {1, 2, 3}) {
+      const AlignedBuffer workspace(LinearWorkspaceBytes(m, k));
+      std::memset(workspace.data(), 0xff, workspace.size());
+      Poisoned y(m, n, 3);
+      const GroupedLinearArgs args{.groups = groups,
+                                   .x = x.data(),
+                                   .ldx = k,
+                                   .rows = rows.data(),
+                                   .y = y.data.data(),
+                                   .ldy = y.ld,
+                                   .workspace = workspace.data()};
+      GroupedLinear(Threads(threads), args);
+      y.ExpectPaddingUntouched();
+      ASSERT_TRUE(SameBits(y.Dense().data(), want.data(), m * n)) << threads << " threads";
+
+      // The rows themselves instead of their numbers, in the memory of the results.
+      Floats gathered(m * std::max(n, k));
+      for (int64_t i = 0; i < m; ++i) std::copy_n(&x[rows[i] * k], k, &gathered[i * k]);
+      GroupedLinear(Threads(threads), {.groups = groups,
+                                       .x = gathered.data(),
+                                       .ldx = k,
+                                       .y = gathered.data(),
+                                       .ldy = n,
+                                       .workspace = workspace.data()});
+      ASSERT_TRUE(SameBits(gathered.data(), want.data(), m * n)) << threads << " threads";
+    }
+  }
+}
+
+TEST_P(GroupedLinearTest, RunsTheStepsBeforeOnEveryRow) {
+  const int64_t n = 40, k = 64, m = 23;
+  const Matrices matrices = MakeMatrices({WeightFormat::kFloat32, WeightFormat::kFloat32}, n, k);
+  const std::vector<LinearGroup> groups = {
+      {.begin = 0, .end = 5, .weight = &matrices.packed[0]},
+      {.expert = 1, .begin = 5, .end = m, .weight = &matrices.packed[1]}};
+  const Floats x = Random(m * 2 * k);
+  Floats activated = x, in_one = x;
+  const auto act = [&](Floats& rows) {
+    return ActivateArgs{
+        .x = rows.data(), .ldx = 2 * k, .out = rows.data(), .ldo = 2 * k, .m = m, .ffn = k};
+  };
+  Activate(Threads(1), act(activated));
+  const AlignedBuffer workspace(LinearWorkspaceBytes(m, k));
+  Floats want(m * n), got(m * n);
+  GroupedLinearArgs args{.groups = groups,
+                         .x = activated.data(),
+                         .ldx = 2 * k,
+                         .y = want.data(),
+                         .ldy = n,
+                         .workspace = workspace.data()};
+  GroupedLinear(Threads(1), args);
+  args.x = in_one.data();
+  args.y = got.data();
+  const RowStep step = act(in_one);
+  GroupedLinear(Threads(2), args, {&step, 1});
+  EXPECT_EQ(got, want);
+}
+
+TEST_P(GroupedLinearTest, RefusesGroupsWithHolesAndMatricesOfTwoShapes) {
+  const Matrices matrices = MakeMatrices({WeightFormat::kFloat32}, 8, 8);
+  const Matrices others = MakeMatrices({WeightFormat::kFloat32}, 8, 9);
+  const Floats x(100);
+  Floats y(100);
+  const AlignedBuffer workspace(LinearWorkspaceBytes(10, 9));
+  const auto run = [&](const std::vector<LinearGroup>& groups) {
+    GroupedLinear(Threads(1), {.groups = groups,
+                               .x = x.data(),
+                               .ldx = 9,
+                               .y = y.data(),
+                               .ldy = 8,
+                               .workspace = workspace.data()});
+  };
+  const PackedLinear* weight = &matrices.packed[0];
+  run({});
+  EXPECT_THROW(run({{.begin = 1, .end = 2, .weight = weight}}), InternalError);
+  EXPECT_THROW(run({{.begin = 0, .end = 0, .weight = weight}}), InternalError);
+  EXPECT_THROW(run({{.begin = 0, .end = 1, .weight = weight},
+                    {.begin = 1, .end = 2, .weight = &others.packed[0]}}),
+               InternalError);
+}
+
+TEST_P(ExpertsTest, MixMatchesReference) {
+  const int64_t m = 37, n = 83, chosen = 3;
+  const Floats x = Random(m * chosen * n), weights = Random(m * chosen), shared = Random(m * n);
+  const Floats gate = Random(m * 2, 3);
+  std::vector<int32_t> places(m * chosen);
+  std::iota(places.begin(), places.end(), 0);
+  std::shuffle(places.begin(), places.end(), random_);
+  for (int kind = 0; kind < 3; ++kind) {  // no shared expert, one, one with a gate
+    Poisoned out(m, n, 2);
+    MixArgs args{.x = x.data(),
+                 .ldx = n,
+                 .places = places.data(),
+                 .weights = weights.data(),
+                 .num_chosen = chosen,
+                 .out = out.data.data(),
+                 .ldo = out.ld,
+                 .m = m,
+                 .n = n};
+    if (kind > 0) args.shared = shared.data();
+    if (kind > 0) args.ld_shared = n;
+    if (kind > 1) args.shared_gate = gate.data() + 1;
+    if (kind > 1) args.ld_gate = 2;
+    Mix(Threads(2), args);
+    reference::Matrix want(m * n);
+    for (int64_t i = 0; i < m * n; ++i) {
+      const int64_t row = i / n;
+      for (int64_t j = 0; j < chosen; ++j) {
+        want[i] += double{weights[row * chosen + j]} * x[places[row * chosen + j] * n + i % n];
+      }
+      const double factor = kind > 1 ? 1 / (1 + std::exp(-double{gate[row * 2 + 1]})) : 1;
+      if (kind > 0) want[i] += factor * shared[i];
+    }
+    out.ExpectPaddingUntouched();
+    ExpectClose(out.Dense(), want, 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, ExpertsTest, ::testing::ValuesIn(IsaNames()));
+INSTANTIATE_TEST_SUITE_P(Isas, GroupedLinearTest, ::testing::ValuesIn(IsaNames()));
+
+}  // namespace
+}  // namespace mlc_native::kernels
