@@ -27,6 +27,7 @@ constexpr Format kFormats[] = {
     {"bfloat16", WeightFormat::kBFloat16, Arithmetic::kBFloat16},
     {"q8", WeightFormat::kQ8, Arithmetic::kInt8},
     {"q4", WeightFormat::kQ4, Arithmetic::kInt8},
+    {"mxfp4", WeightFormat::kMxfp4, Arithmetic::kInt8},
     {"float16", WeightFormat::kFloat16, Arithmetic::kFloat32},
     {"float32", WeightFormat::kFloat32, Arithmetic::kFloat32},
 };

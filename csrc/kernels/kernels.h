@@ -59,7 +59,9 @@ struct Cpu {
 //   kQ8, kQ4            8 or 4 bits and a float16 scale per group of 64 or 32 k. Activations are
 //                       rounded to 8 bits with a scale per row and group (kQ4: a power of two), and
 //                       products are summed in integers.
-enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kQ8, kQ4 };
+//   kMxfp4              OCP's MXFP4: values of 4 bits (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their
+//                       negatives) and a power of two per group of 32 k. As kQ4.
+enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kQ8, kQ4, kMxfp4 };
 
 constexpr std::string_view FormatName(WeightFormat format) {
   switch (format) {
@@ -73,6 +75,8 @@ constexpr std::string_view FormatName(WeightFormat format) {
       return "q8";
     case WeightFormat::kQ4:
       return "q4";
+    case WeightFormat::kMxfp4:
+      return "mxfp4";
   }
   return "invalid";
 }
@@ -123,13 +127,13 @@ MLC_NATIVE_PRIVATE_API void PackLinear(const PackedLinear& packed, int64_t row_o
 
 // Rows [0, rows) of a weight that is already quantized: scale * code.
 struct PackCodes {
-  const int8_t* codes = nullptr;     // [-8, 7] for kQ4
+  const int8_t* codes = nullptr;     // [-8, 7] for kQ4, indices into kMxfp4Doubled for kMxfp4
   int64_t ld = 0;                    // elements from row to row, >= k
-  const uint16_t* scales = nullptr;  // float16 bits, [rows, ceil(k / group)]
+  const uint16_t* scales = nullptr;  // float16 bits (kMxfp4: bfloat16), [rows, ceil(k / group)]
   int64_t group = 0;                 // k per scale: a multiple of the format's group, or >= k
   int64_t rows = 0;
 };
-// The same for kQ8 and kQ4, without rounding: the packed weight has these codes and scales.
+// The same for kQ8, kQ4 and kMxfp4, without rounding: the packed weight has these codes and scales.
 MLC_NATIVE_PRIVATE_API void PackLinear(const PackedLinear& packed, int64_t row_offset,
                                        const PackCodes& source);
 

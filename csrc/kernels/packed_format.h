@@ -11,6 +11,8 @@
 //   q4         32    [4][width][4] bytes, then [width] float16 scales. In byte j of step s, the low
 //                    4 bits are the code of k = 8 s + j and the high 4 bits that of k = 8 s + 4 +
 //                    j.
+//   mxfp4      32    as q4, with bfloat16 scales. A code is an index into kMxfp4Doubled, and the
+//                    scale is half of the format's, so that values are integers times scales.
 //
 // A q8 or q4 weight is scale * (code - offset) with offset 128 or 8. The dot product instructions
 // multiply unsigned codes by signed activations; the offset contributes -offset * (sum of the
@@ -26,6 +28,10 @@ namespace mlc_native::kernels {
 
 // Must be raised with every change of the bytes that PackLinear writes, including its rounding.
 inline constexpr int kPackedVersion = 1;
+
+// Twice the values of MXFP4's codes.
+inline constexpr int8_t kMxfp4Doubled[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                             0, -1, -2, -3, -4, -6, -8, -12};
 
 struct PanelLayout {
   int64_t group;        // k
@@ -55,6 +61,7 @@ constexpr PanelLayout LayoutOf(WeightFormat format) {
     case WeightFormat::kQ8:
       return {.group = 64, .code_bits = 8, .chunk_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kQ4:
+    case WeightFormat::kMxfp4:
       return {.group = 32, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 2};
   }
   return {.group = 32, .code_bits = 32, .chunk_bytes = 4, .scale_bytes = 0};

@@ -123,6 +123,34 @@ struct QuantGroup {
   }
 };
 
+// The codes are placed as those of q4.
+struct Mxfp4Group {
+  using Places = QuantGroup<WeightFormat::kQ4>;
+  using Stored = Places::Stored;
+  static constexpr PanelLayout kLayout = LayoutOf(WeightFormat::kMxfp4);
+  static constexpr int kOffset = 0;
+
+  template <typename From>
+  static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
+    for (int64_t k = 0; k < count; k += kLayout.group) {
+      Mxfp4Values values = {};
+      for (int64_t i = 0; i < std::min(kLayout.group, count - k); ++i) {
+        values[i] = From::Decode(x[k + i]);
+      }
+      *out++ = Store(QuantizeMxfp4(values));
+    }
+  }
+  static Stored Store(const QuantizedGroup<kLayout.group>& group) { return Places::Store(group); }
+  static void Decode(const Stored& stored, float* values) {
+    const float scale = BFloat16ToFloat(stored.scale);
+    for (size_t at = 0; at < sizeof(stored.codes); ++at) {
+      const int code = stored.codes[at];
+      values[Places::Low(at)] = scale * static_cast<float>(kMxfp4Doubled[code & 15]);
+      values[Places::High(at)] = scale * static_cast<float>(kMxfp4Doubled[code >> 4]);
+    }
+  }
+};
+
 // A view of column `c` in a group of `width` columns.
 template <typename Group>
 void StoreColumn(const typename Group::Stored& from, char* group, int64_t width, int64_t c) {
@@ -172,6 +200,8 @@ void WithGroup(WeightFormat format, F f) {
       return f(QuantGroup<WeightFormat::kQ8>{});
     case WeightFormat::kQ4:
       return f(QuantGroup<WeightFormat::kQ4>{});
+    case WeightFormat::kMxfp4:
+      return f(Mxfp4Group{});
   }
 }
 
@@ -234,9 +264,8 @@ void CheckRows(const PackedLinear& w, int64_t row_offset, int64_t rows, int64_t 
       << "rows " << row_offset << " + " << rows << " of " << w.n << ", ld " << ld;
 }
 
-template <WeightFormat kFormat>
+template <typename Group>
 void PackCodeRows(const PackedLinear& w, int64_t row_offset, const PackCodes& source) {
-  using Group = QuantGroup<kFormat>;
   constexpr int64_t kGroup = Group::kLayout.group;
   MLC_CHECK(source.group >= w.k || (source.group > 0 && source.group % kGroup == 0))
       << "group " << source.group << " of k " << w.k << ", the format's is " << kGroup;
@@ -308,10 +337,14 @@ void PackLinear(const PackedLinear& w, int64_t row_offset, const PackSource& sou
 
 void PackLinear(const PackedLinear& w, int64_t row_offset, const PackCodes& source) {
   CheckRows(w, row_offset, source.rows, source.ld);
-  MLC_CHECK(w.format == WeightFormat::kQ8 || w.format == WeightFormat::kQ4)
-      << "codes for a weight of floats";
-  if (w.format == WeightFormat::kQ8) return PackCodeRows<WeightFormat::kQ8>(w, row_offset, source);
-  PackCodeRows<WeightFormat::kQ4>(w, row_offset, source);
+  WithGroup(w.format, [&](auto group) {
+    using Group = decltype(group);
+    if constexpr (requires { Group::kOffset; }) {
+      PackCodeRows<Group>(w, row_offset, source);
+    } else {
+      MLC_CHECK(false) << "codes for a weight of floats";
+    }
+  });
 }
 
 void GatherPackedRows(const Cpu& cpu, const PackedLinear& table, const GatherArgs& args) {

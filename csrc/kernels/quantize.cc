@@ -154,6 +154,32 @@ void QuantizeQ4(std::span<const Q4Values> groups, QuantizedGroup<kQ4Group>* out)
   }
 }
 
+QuantizedGroup<kMxfp4Group> QuantizeMxfp4(const Mxfp4Values& values) {
+  constexpr uint16_t kBFloat16NaN = 0x7fc0;
+  const Vectors<kMxfp4Group> x(values);
+  if (!x.AllFinite()) return {.scale = kBFloat16NaN, .codes = {}};
+  QuantizedGroup<kMxfp4Group> group{};
+  const float largest = std::fmax(x.Highest(), -x.Lowest());
+  if (largest == 0) return group;
+  constexpr int kLargestExponent = 2;  // of 4 bits
+  constexpr int kLeastScale = -127;
+  const int exponent = std::max(std::ilogb(largest) - kLargestExponent, kLeastScale);
+  group.scale = FloatToBFloat16(std::ldexp(1.0f, exponent - 1));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float magnitude = std::fabs(std::ldexp(values[i], 1 - exponent));  // in halves
+    // Between two codes, the even one.
+    constexpr float kMidpoints[] = {0.5f, 1.5f, 2.5f, 3.5f, 5.0f, 7.0f, 10.0f};
+    uint8_t code = 0;
+    for (const float midpoint : kMidpoints) {
+      const bool is_above = code % 2 == 0 ? magnitude > midpoint : magnitude >= midpoint;
+      code = static_cast<uint8_t>(code + (is_above ? 1 : 0));
+      if (!is_above) break;
+    }
+    group.codes[i] = static_cast<uint8_t>(code | (std::signbit(values[i]) ? 8 : 0));
+  }
+  return group;
+}
+
 QuantizedGroup<kQ4Group> QuantizeQ4(const Q4Values& values) {
   QuantizedGroup<kQ4Group> group;
   QuantizeQ4({&values, 1}, &group);

@@ -32,4 +32,12 @@ MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ4Group> QuantizeQ4(const Q4Values& value
 MLC_NATIVE_PRIVATE_API void QuantizeQ4(std::span<const Q4Values> groups,
                                        QuantizedGroup<kQ4Group>* out);
 
+// The group of MXFP4 whose scale is the power of two that OCP's specification gives it: the largest
+// magnitude has the largest exponent of the 4 bits, and is cut if it is above 6. Values that are
+// MXFP4 stay as they are. `scale` has bfloat16 bits and is half of the format's; `codes` are
+// indices into kMxfp4Doubled.
+inline constexpr int64_t kMxfp4Group = LayoutOf(WeightFormat::kMxfp4).group;
+using Mxfp4Values = std::array<float, kMxfp4Group>;
+MLC_NATIVE_PRIVATE_API QuantizedGroup<kMxfp4Group> QuantizeMxfp4(const Mxfp4Values& values);
+
 }  // namespace mlc_native::kernels

@@ -8,8 +8,8 @@
 //                          ISAs with a dot product of bfloat16, else in dot_bf16_as_float.inl.
 //   IntVec                 As many int32 as Vec has floats. ToFloat converts the values,
 //                          BitsAsFloat reinterprets them.
-//   Q8Codes, Q4Codes       Load: kQuads vectors of 4 codes per column. Dot adds the 4 products of
-//                          each column, with codes that are kOffset too large.
+//   Q8Codes, Q4Codes,      Load: kQuads vectors of 4 codes per column. Dot adds the 4 products of
+//   Mxfp4Codes             each column, with codes that are kOffset too large.
 //   QuantizeInputs         Quantizes a group of inputs to 8 bits: codes = x * Scale::inverse,
 //                          rounded to nearest even, with the same bits on every ISA.
 #pragma once
@@ -68,6 +68,15 @@ struct Q4Codes {
     w[1] = _mm256_and_si256(_mm256_srli_epi16(codes, 4), mask);
   }
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
+};
+
+struct Mxfp4Codes : Q4Codes {
+  static constexpr int kOffset = kMxfp4Offset;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    Q4Codes::Load(p, w);
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMxfp4Bytes.codes));
+    for (Quad& quad : w) quad = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), quad);
+  }
 };
 
 template <typename Scale, int kGroup>

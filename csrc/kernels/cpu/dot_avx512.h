@@ -38,5 +38,7 @@ struct Q4Codes : Nibbles {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
 };
 
+using Mxfp4Codes = Mxfp4CodesOf<Q4Codes>;
+
 }  // namespace
 }  // namespace mlc_native::kernels

@@ -48,6 +48,8 @@ struct Q4Codes : Nibbles {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return Q8Codes::Dot(sum, w, x); }
 };
 
+using Mxfp4Codes = Mxfp4CodesOf<Q4Codes>;
+
 }  // namespace
 }  // namespace mlc_native::kernels
 

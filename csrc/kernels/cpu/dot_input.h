@@ -8,6 +8,17 @@
 namespace mlc_native::kernels {
 namespace {
 
+// kMxfp4Doubled as unsigned bytes, which are kMxfp4Offset too large.
+constexpr int kMxfp4Offset = 12;
+struct Mxfp4Bytes {
+  uint8_t codes[16] = {};
+
+  constexpr Mxfp4Bytes() {
+    for (int i = 0; i < 16; ++i) codes[i] = static_cast<uint8_t>(kMxfp4Doubled[i] + kMxfp4Offset);
+  }
+};
+constexpr Mxfp4Bytes kMxfp4Bytes;
+
 // A group of inputs of one row, quantized to 8 bits.
 template <int kGroup>
 struct QuantInput {

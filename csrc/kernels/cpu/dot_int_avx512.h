@@ -27,6 +27,18 @@ struct Nibbles {
   }
 };
 
+// MXFP4, with the nibbles and the dot product of Q4Codes.
+template <typename Q4Codes>
+struct Mxfp4CodesOf : Q4Codes {
+  static constexpr int kOffset = kMxfp4Offset;
+  using Quad = typename Q4Codes::Quad;
+  static void Load(const uint8_t* p, Quad (&w)[Q4Codes::kQuads]) {
+    Q4Codes::Load(p, w);
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMxfp4Bytes.codes));
+    for (Quad& quad : w) quad = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), quad);
+  }
+};
+
 template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
   constexpr int kVectors = kGroup / Vec::kLanes;

@@ -49,6 +49,19 @@ struct Nibbles {
   }
 };
 
+// Signed, so without an offset.
+struct Mxfp4Nibbles : Nibbles {
+  static constexpr int kOffset = 0;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    Nibbles::Load(p, w);
+    const int8x16_t table = vld1q_s8(kMxfp4Doubled);
+    for (Quad& quad : w) {
+      quad.lo = vqtbl1q_s8(table, vreinterpretq_u8_s8(quad.lo));
+      quad.hi = vqtbl1q_s8(table, vreinterpretq_u8_s8(quad.hi));
+    }
+  }
+};
+
 // Codes, with the level's instruction for adding 4 products to each of 4 sums.
 template <typename Codes, int32x4_t (*kAddQuads)(int32x4_t sum, int8x16_t w, int8x16_t x)>
 struct DotOf : Codes {

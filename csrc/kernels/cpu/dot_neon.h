@@ -17,6 +17,7 @@ inline int32x4_t AddQuads(int32x4_t sum, int8x16_t w, int8x16_t x) {
 
 using Q8Codes = DotOf<Q8Bytes, AddQuads>;
 using Q4Codes = DotOf<Nibbles, AddQuads>;
+using Mxfp4Codes = DotOf<Mxfp4Nibbles, AddQuads>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

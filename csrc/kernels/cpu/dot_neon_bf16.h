@@ -51,6 +51,7 @@ inline Vec Dot(Vec sum, const BFloat16Vec& x, const BFloat16Vec& y) {
 
 using Q8Codes = DotOf<Q8Bytes, vdotq_s32>;
 using Q4Codes = DotOf<Nibbles, vdotq_s32>;
+using Mxfp4Codes = DotOf<Mxfp4Nibbles, vdotq_s32>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

@@ -65,6 +65,18 @@ struct Q4Codes {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x); }
 };
 
+struct Mxfp4Codes : Q4Codes {
+  static constexpr int kOffset = kMxfp4Offset;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    Q4Codes::Load(p, w);
+    for (Quad& quad : w) {
+      for (auto& column : quad.codes) {
+        for (uint8_t& code : column) code = kMxfp4Bytes.codes[code];
+      }
+    }
+  }
+};
+
 template <typename Scale, int kGroup>
 inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
   uint32_t bits = 0;  // bits of absolute values, ordered like integers, NaN last

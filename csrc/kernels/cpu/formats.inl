@@ -76,8 +76,9 @@ struct PairFormat : FormatBase<WeightFormat::kBFloat16> {
   }
 };
 
-// Sums a group in integers, and multiplies by the scale of the inputs and that of the weights.
-template <WeightFormat kFormat, typename Codes, typename Scale>
+// Sums a group in integers, and multiplies by the scale of the inputs and that of the weights,
+// whose type is WeightScale.
+template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16>
 struct QuantFormat : FormatBase<kFormat> {
   using Base = FormatBase<kFormat>;
   static constexpr int kMaxRows = kQuantTileRows;
@@ -121,8 +122,8 @@ struct QuantFormat : FormatBase<kFormat> {
       }
     }
     const auto* scales = reinterpret_cast<const uint16_t*>(codes);
-    const Vec lo_scale = Float16::LoadAs(scales);
-    const Vec hi_scale = Float16::LoadAs(scales + Vec::kLanes);
+    const Vec lo_scale = WeightScale::LoadAs(scales);
+    const Vec hi_scale = WeightScale::LoadAs(scales + Vec::kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       const Vec factor = Vec::Set(x[r].factor);
@@ -146,6 +147,8 @@ inline void WithFormat(WeightFormat format, F f) {
       return f(QuantFormat<WeightFormat::kQ8, Q8Codes, InputScale>{});
     case WeightFormat::kQ4:
       return f(QuantFormat<WeightFormat::kQ4, Q4Codes, ExponentScale>{});
+    case WeightFormat::kMxfp4:
+      return f(QuantFormat<WeightFormat::kMxfp4, Mxfp4Codes, ExponentScale, BFloat16>{});
   }
 }
 

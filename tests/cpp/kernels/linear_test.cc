@@ -9,10 +9,13 @@ namespace mlc_native::kernels {
 namespace {
 
 constexpr WeightFormat kFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
-                                     WeightFormat::kFloat16, WeightFormat::kQ8, WeightFormat::kQ4};
+                                     WeightFormat::kFloat16, WeightFormat::kQ8,
+                                     WeightFormat::kQ4,      WeightFormat::kMxfp4};
+// Of them, those whose inputs are rounded to 8 bits.
+constexpr WeightFormat kQuantized[] = {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4};
 
 bool IsQuantized(WeightFormat format) {
-  return format == WeightFormat::kQ8 || format == WeightFormat::kQ4;
+  return std::ranges::find(kQuantized, format) != std::end(kQuantized);
 }
 
 class LinearTest : public KernelTest {
@@ -57,7 +60,7 @@ class LinearTest : public KernelTest {
         float largest = 0;
         for (int64_t i = at; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
         const float scale = InputScaleOf(format, largest);
-        const float inverse = format == WeightFormat::kQ4 ? 1 / scale : 127.0f / largest;
+        const float inverse = format == WeightFormat::kQ8 ? 127.0f / largest : 1 / scale;
         for (int64_t i = at; i < end; ++i) {
           x[i] = largest > 0 ? std::nearbyint(x[i] * inverse) * scale : 0;
         }
@@ -85,13 +88,13 @@ class LinearTest : public KernelTest {
 };
 
 TEST_P(LinearTest, MatchesReference) {
-  for (int trial = 0; trial < 100; ++trial) {
-    const WeightFormat format = kFormats[trial % 5];
+  for (int trial = 0; trial < 120; ++trial) {
+    const WeightFormat format = kFormats[trial % std::size(kFormats)];
     const int64_t n = RandomInt(1, 200);
     const int64_t k = RandomInt(1, trial % 4 == 0 ? 1500 : 90);
     const int64_t m = RandomInt(1, trial % 3 == 0 ? 70 : 14);
     SCOPED_TRACE(testing::Message()
-                 << "format " << trial % 5 << " m " << m << " n " << n << " k " << k);
+                 << FormatName(format) << " m " << m << " n " << n << " k " << k);
     const Weight w = MakeWeight(format, n, k);
     const Floats x = Random(m * k);
     const Floats bias = trial % 2 == 0 ? Random(n) : Floats();
@@ -198,7 +201,7 @@ TEST_P(LinearTest, InputStrideIsUsed) {
 }
 
 TEST_P(LinearTest, InputsOfZerosAndDustGiveTheBias) {
-  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+  for (WeightFormat format : kQuantized) {
     const Weight w = MakeWeight(format, 20, 70);
     Floats x(2 * 70, 0.0f);
     std::fill(x.begin() + 70, x.end(), 1e-38f);
@@ -211,7 +214,7 @@ TEST_P(LinearTest, InputsOfZerosAndDustGiveTheBias) {
 
 // Sums of products of 8 bits at their extremes: nothing may saturate.
 TEST_P(LinearTest, LargestCodesDoNotOverflow) {
-  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+  for (WeightFormat format : kQuantized) {
     const int64_t n = 33, k = 96;
     const AlignedBuffer buffer(PackedLinearBytes(isa(), format, n, k));
     const PackedLinear packed = MakePackedLinear(isa(), format, n, k, buffer.data());

@@ -1,6 +1,7 @@
 // Weights that come as codes and scales: what is packed is what was given.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/packed_format.h"
@@ -16,20 +17,32 @@ struct Codes {
   std::vector<int8_t> codes;
   std::vector<uint16_t> scales;
 
+  bool is_mxfp4;
+
   Codes(WeightFormat format, int64_t rows, int64_t k, int64_t group)
-      : rows(rows), k(k), group(group), codes(rows * k), scales(rows * groups()) {
+      : rows(rows),
+        k(k),
+        group(group),
+        codes(rows * k),
+        scales(rows * groups()),
+        is_mxfp4(format == WeightFormat::kMxfp4) {
     const int half = 1 << (LayoutOf(format).code_bits - 1);
     for (size_t i = 0; i < codes.size(); ++i) {
-      codes[i] = static_cast<int8_t>(static_cast<int>(i * 7 % (2 * half)) - half);
+      const int code = static_cast<int>(i * 7 % (2 * half));
+      codes[i] = static_cast<int8_t>(is_mxfp4 ? code : code - half);
     }
     for (size_t i = 0; i < scales.size(); ++i) {
-      scales[i] = FloatToFloat16(0.01f * static_cast<float>(i + 1) * (i % 3 == 0 ? -1 : 1));
+      const float scale = 0.01f * static_cast<float>(i + 1) * (i % 3 == 0 ? -1 : 1);
+      scales[i] = is_mxfp4 ? FloatToBFloat16(std::ldexp(1.0f, static_cast<int>(i * 5 % 250) - 126))
+                           : FloatToFloat16(scale);
     }
   }
   int64_t groups() const { return (k + group - 1) / group; }
   float Value(int64_t row, int64_t column) const {
-    return Float16ToFloat(scales[row * groups() + column / group]) *
-           static_cast<float>(codes[row * k + column]);
+    const uint16_t scale = scales[row * groups() + column / group];
+    const int code = codes[row * k + column];
+    if (is_mxfp4) return BFloat16ToFloat(scale) * static_cast<float>(kMxfp4Doubled[code]);
+    return Float16ToFloat(scale) * static_cast<float>(code);
   }
   PackCodes Rows(int64_t begin, int64_t end) const {
     return {.codes = codes.data() + begin * k,
@@ -43,7 +56,7 @@ struct Codes {
 class PackingTest : public KernelTest {};
 
 TEST_P(PackingTest, CodesAndScalesAreKept) {
-  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
     const int64_t own = LayoutOf(format).group;
     for (const auto& [k, group] : {std::pair<int64_t, int64_t>{2 * own, own},
                                    {4 * own + 5, 2 * own},

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "support/half.h"
 
@@ -79,9 +80,41 @@ TEST(QuantizeQ4, KeepsWhatTheFormatCanHold) {
   }
 }
 
+float Mxfp4Value(const QuantizedGroup<kMxfp4Group>& group, int i) {
+  return BFloat16ToFloat(group.scale) * static_cast<float>(kMxfp4Doubled[group.codes[i]]);
+}
+
+TEST(QuantizeMxfp4, KeepsWhatTheFormatCanHold) {
+  for (int exponent = -127; exponent <= 125; ++exponent) {
+    for (const int largest : {1, 2, 3, 4, 6, 8, 12}) {  // doubled
+      Mxfp4Values x = {};
+      for (int i = 0; i < kMxfp4Group; ++i) {
+        const int doubled = kMxfp4Doubled[i % 16];
+        if (std::abs(doubled) > largest) continue;
+        x[i] = std::ldexp(static_cast<float>(doubled), exponent - 1);
+      }
+      const auto group = QuantizeMxfp4(x);
+      for (int i = 0; i < kMxfp4Group; ++i) ASSERT_EQ(Mxfp4Value(group, i), x[i]) << exponent;
+    }
+  }
+}
+
+TEST(QuantizeMxfp4, GoesToTheNearestValueAndFromTheMiddleToTheEvenOne) {
+  Mxfp4Values x = {4.0f};
+  const std::pair<float, float> kRounded[] = {{0.25f, 0},  {0.26f, 0.5f}, {0.75f, 1}, {0.74f, 0.5f},
+                                              {1.25f, 1},  {1.75f, 2},    {2.5f, 2},  {2.51f, 3},
+                                              {-3.5f, -4}, {5, 4},        {5.1f, 6},  {-7.9f, -6}};
+  int at = 1;
+  for (const auto& [value, want] : kRounded) x[at++] = value;
+  const auto group = QuantizeMxfp4(x);
+  at = 1;
+  for (const auto& [value, want] : kRounded) EXPECT_EQ(Mxfp4Value(group, at++), want) << value;
+}
+
 TEST(Quantize, ZerosStayZeros) {
   for (int i = 0; i < kQ8Group; ++i) EXPECT_EQ(Value(QuantizeQ8({}), i, 128), 0);
   for (int i = 0; i < kQ4Group; ++i) EXPECT_EQ(Value(QuantizeQ4({}), i, 8), 0);
+  for (int i = 0; i < kMxfp4Group; ++i) EXPECT_EQ(Mxfp4Value(QuantizeMxfp4({}), i), 0);
 }
 
 TEST(Quantize, ValuesThatAreNotFiniteMakeTheGroupNaN) {
@@ -92,6 +125,7 @@ TEST(Quantize, ValuesThatAreNotFiniteMakeTheGroupNaN) {
     eight[5] = four[5] = bad;
     EXPECT_TRUE(std::isnan(Float16ToFloat(QuantizeQ8(eight).scale)));
     EXPECT_TRUE(std::isnan(Float16ToFloat(QuantizeQ4(four).scale)));
+    EXPECT_TRUE(std::isnan(BFloat16ToFloat(QuantizeMxfp4(four).scale)));
   }
 }
 

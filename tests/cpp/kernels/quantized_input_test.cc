@@ -34,19 +34,24 @@ class QuantizedInputTest : public KernelTest {
     float largest = 0;
     for (float value : x) largest = std::max(largest, std::fabs(value));
     const float scale = InputScaleOf(format, largest);
-    const float inverse = format == WeightFormat::kQ4 ? 1 / scale : 127.0f / largest;
+    const float inverse = format == WeightFormat::kQ8 ? 127.0f / largest : 1 / scale;
     int dot = 0;
     for (size_t i = 0; i < kGroup; ++i) {
       const int code = static_cast<int>(std::nearbyint(x[i] * inverse));  // ties to even
-      dot += code * (quantized.codes[i] - offset);
+      const int weight = quantized.codes[i];
+      dot += code * (format == WeightFormat::kMxfp4 ? kMxfp4Doubled[weight] : weight - offset);
     }
-    const float want = static_cast<float>(dot) * scale * Float16ToFloat(quantized.scale);
+    const float weight_scale = format == WeightFormat::kMxfp4 ? BFloat16ToFloat(quantized.scale)
+                                                              : Float16ToFloat(quantized.scale);
+    const float want = static_cast<float>(dot) * scale * weight_scale;
     const float got = Run(format, weights, x);
     EXPECT_TRUE(SameBits(&got, &want, 1)) << got << " is not " << want;
   }
   void ExpectExact(const Floats& q8, const Floats& q4) {
     ExpectExact<kQ8Group>(WeightFormat::kQ8, 128, [](const auto& x) { return QuantizeQ8(x); }, q8);
     ExpectExact<kQ4Group>(WeightFormat::kQ4, 8, [](const auto& x) { return QuantizeQ4(x); }, q4);
+    ExpectExact<kMxfp4Group>(
+        WeightFormat::kMxfp4, 0, [](const auto& x) { return QuantizeMxfp4(x); }, q4);
   }
 };
 
@@ -72,7 +77,7 @@ TEST_P(QuantizedInputTest, HalvesGoToTheEvenCode) {
 }
 
 TEST_P(QuantizedInputTest, DustIsZeroAndWhatIsNotFiniteSpoilsTheRow) {
-  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
     const auto group = static_cast<size_t>(LayoutOf(format).group);
     const Floats weights = Random(static_cast<int64_t>(group));
     EXPECT_EQ(Run(format, weights, Floats(group, 1e-31f)), 0.0f);
