@@ -54,7 +54,9 @@ fuzz() {
 }
 simulate() { "build/$1/tests/mlc_native_sim" --seeds "1..$2" --jobs "$jobs"; }
 
+# A size that no machine has is std::bad_alloc, as without a sanitizer: tests ask for such sizes.
 export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
+ASAN_OPTIONS+=":allocator_may_return_null=1"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 export TSAN_OPTIONS="suppressions=$PWD/tests/cpp/tsan.supp:halt_on_error=1:second_deadlock_stack=1"
 for kind in "${kinds[@]}"; do

@@ -7,6 +7,7 @@
 #include "arch/model_config.h"
 #include "checkpoint/checkpoint.h"
 #include "config/model_defaults.h"
+#include "grammar/big_stack.h"
 #include "grammar/spec_check.h"
 #include "mlc_native/config.h"
 #include "mlc_native/errors.h"
@@ -84,10 +85,12 @@ void EngineJson(Bytes input) {
   EngineConfig::FromJSONString(config.AsJSONString());
 }
 
+// What the helper process does before it calls the grammar library, on a stack like its own.
 void Grammar(GrammarKind kind, Bytes input) {
   const bool strict = TakeChoice(input, 2) == 1;
-  CheckGrammarText({.kind = kind, .text = std::string(TextOf(input)), .strict = strict},
-                   GrammarLimits());
+  const GrammarSpec spec{.kind = kind, .text = std::string(TextOf(input)), .strict = strict};
+  CheckGrammarText(spec, GrammarLimits());
+  RunOnBigStack(kCompileStackBytes, [&] { RewriteGrammar(spec); });
 }
 
 void Schema(Bytes input) { Grammar(GrammarKind::kJsonSchema, input); }

@@ -51,10 +51,12 @@ inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) 
   }
   const Scale scale(__builtin_bit_cast(float, _mm512_reduce_max_epu32(bits)));
   const __m512 inverse = _mm512_set1_ps(scale.inverse);
+  // NaN would convert to the smallest integer, which the sum of the codes has no room for.
+  const __mmask16 any = scale.inverse != 0 ? 0xffff : 0;
   __m512i sum = _mm512_setzero_si512();
   for (int i = 0; i < kVectors; ++i) {
     const __m512 v = _mm512_loadu_ps(x + i * Vec::kLanes);
-    const __m512i codes = _mm512_cvtps_epi32(_mm512_mul_ps(v, inverse));
+    const __m512i codes = _mm512_maskz_cvtps_epi32(any, _mm512_mul_ps(v, inverse));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out->codes) + i, _mm512_cvtepi32_epi8(codes));
     sum = _mm512_add_epi32(sum, codes);
   }
