@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-_CONCERNED = ('"discriminator"', '"propertyNames"', '"uri"')
+_CONCERNED = ('"discriminator"', '"uri"')
 # Their values are no schemas, and maps of schemas by name.
 _VALUES = ("const", "enum", "default", "examples")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -29,7 +29,6 @@ def enforceable(text: str) -> str:
 
     * A ``discriminator`` is required in the branches that it is for. pydantic does not require a
       tag that has a default; an answer without it might match several branches of the ``oneOf``.
-    * ``propertyNames`` that list names, next to ``additionalProperties``, become ``properties``.
     * A ``uri`` with a ``maxLength`` becomes a pattern of shorter ones with a scheme and a host.
     """
     if not any(word in text for word in _CONCERNED):
@@ -47,7 +46,6 @@ def enforceable(text: str) -> str:
             if "$defs" in node:
                 root_of_node = node
             _require_discriminator(node, root_of_node)
-            _list_properties(node, root_of_node)
             _bound_uri(node)
             pending += [(value, root_of_node) for value in _below(node)]
     return json.dumps(root)
@@ -72,23 +70,6 @@ def _require_discriminator(node: dict[str, Any], root: Any) -> None:
         properties, required = schema.get("properties"), schema.get("required", [])
         if isinstance(properties, dict) and isinstance(required, list) and name in properties:
             schema["required"] = [*required, *({name} - {*map(str, required)})]
-
-
-def _list_properties(node: dict[str, Any], root: Any) -> None:
-    names = _definition(node.get("propertyNames"), root)
-    listed = [names["const"]] if "const" in names else names.get("enum")
-    of_values = node.get("additionalProperties")
-    others = ("properties", "patternProperties", "unevaluatedProperties", "required")
-    if not isinstance(of_values, dict) or any(node.get(name) for name in others):
-        return
-    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-        return
-    if names.keys() - {"const", "enum", "type", "title", "description"}:
-        return
-    del node["propertyNames"]
-    # The same object for all: what is made of it is made once.
-    node["properties"] = dict.fromkeys(listed, of_values)
-    node["additionalProperties"] = False
 
 
 def _bound_uri(node: dict[str, Any]) -> None:

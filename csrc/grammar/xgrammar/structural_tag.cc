@@ -7,6 +7,7 @@
 
 #include "grammar/backend.h"
 #include "support/json.h"
+#include "support/json_in_order.h"
 
 namespace mlc_native {
 namespace {
@@ -53,28 +54,47 @@ std::string LengthPattern(const JsonValue& schema) {
          (high == nullptr ? "" : std::to_string(high->AsInteger())) + "}$";
 }
 
+// A part of a tag, whose members are sorted by name, and the same part in the order of the text
+// (json_in_order.h), which decides the order of properties in an answer.
+struct Part {
+  const JsonValue& value;
+  const JsonValue& in_order;
+
+  Part operator[](size_t i) const { return {value.AsArray()[i], in_order.AsArray()[i]}; }
+  size_t size() const { return value.AsArray().size(); }
+  Part Of(const JsonMember& member) const { return {value.At(member.name), member.value}; }
+  Part At(const char* name) const {
+    const JsonValue& named = value.At(name);
+    return {named, std::ranges::find(members(), name, &JsonMember::name)->value};
+  }
+  // In the order of the text; their values have the shape only.
+  const JsonObject& members() const { return in_order.AsObject(); }
+};
+
 // A schema with limits of lengths as patterns.
-void WriteSchema(const JsonValue& schema, JsonWriter* json) {
-  if (schema.is_array()) {
+void WriteSchema(const Part& schema, JsonWriter* json) {
+  if (schema.value.is_array()) {
     json->BeginArray();
-    for (const JsonValue& below : schema.AsArray()) WriteSchema(below, json);
+    for (size_t i = 0; i < schema.size(); ++i) WriteSchema(schema[i], json);
     json->EndArray();
     return;
   }
-  if (!schema.is_object()) return void(json->Put(schema));
-  const std::string pattern = LengthPattern(schema);
+  if (!schema.value.is_object()) return void(json->Put(schema.value));
+  const std::string pattern = LengthPattern(schema.value);
   json->BeginObject();
-  for (const auto& [name, below] : schema.AsObject()) {
+  for (const JsonMember& member : schema.members()) {
+    const std::string& name = member.name;
     if (!pattern.empty() && IsOneOf(name, {"minLength", "maxLength"})) continue;
+    const Part below = schema.Of(member);
     json->Name(name);
     if (IsOneOf(name, {"const", "enum", "default", "examples"})) {
-      json->Put(below);
-    } else if (below.is_object() &&
+      json->Put(below.value);
+    } else if (below.value.is_object() &&
                IsOneOf(name, {"properties", "patternProperties", "$defs", "definitions"})) {
       json->BeginObject();
-      for (const auto& [key, of_key] : below.AsObject()) {
-        json->Name(key);
-        WriteSchema(of_key, json);
+      for (const JsonMember& key : below.members()) {
+        json->Name(key.name);
+        WriteSchema(below.Of(key), json);
       }
       json->EndObject();
     } else {
@@ -85,14 +105,16 @@ void WriteSchema(const JsonValue& schema, JsonWriter* json) {
   json->EndObject();
 }
 
-void WriteTriggeredTags(const JsonValue& tag, JsonWriter* json) {
-  json->BeginObject().Add("type", "triggered_tags").Add("triggers", tag.At("triggers"));
+void WriteTriggeredTags(const Part& tag, JsonWriter* json) {
+  json->BeginObject().Add("type", "triggered_tags").Add("triggers", tag.value.At("triggers"));
   json->Name("tags").BeginArray();
-  for (const JsonValue& structure : tag.At("structures").AsArray()) {
+  const Part structures = tag.At("structures");
+  for (size_t i = 0; i < structures.size(); ++i) {
+    const Part structure = structures[i];
     json->BeginObject()
         .Add("type", "tag")
-        .Add("begin", structure.At("begin"))
-        .Add("end", structure.At("end"));
+        .Add("begin", structure.value.At("begin"))
+        .Add("end", structure.value.At("end"));
     json->Name("content").BeginObject();
     json->Add("type", "json_schema").Name("json_schema");
     WriteSchema(structure.At("schema"), json);
@@ -103,21 +125,22 @@ void WriteTriggeredTags(const JsonValue& tag, JsonWriter* json) {
 
 // `format` with a limit of white space everywhere in it, except inside of schemas. Their depth is
 // bounded by GrammarLimits.
-void WriteLimited(const JsonValue& format, JsonWriter* json) {
-  if (format.is_array()) {
+void WriteLimited(const Part& format, JsonWriter* json) {
+  if (format.value.is_array()) {
     json->BeginArray();
-    for (const JsonValue& below : format.AsArray()) WriteLimited(below, json);
+    for (size_t i = 0; i < format.size(); ++i) WriteLimited(format[i], json);
     json->EndArray();
-  } else if (!format.is_object()) {
-    json->Put(format);
+  } else if (!format.value.is_object()) {
+    json->Put(format.value);
   } else {
-    const bool has_schema = format.Find("json_schema") != nullptr;
+    const bool has_schema = format.value.Find("json_schema") != nullptr;
     json->BeginObject();
-    for (const auto& [name, below] : format.AsObject()) {
-      json->Name(name);
+    for (const JsonMember& member : format.members()) {
+      const Part below = format.Of(member);
+      json->Name(member.name);
       has_schema ? WriteSchema(below, json) : WriteLimited(below, json);
     }
-    if (has_schema && format.Find("max_whitespace_cnt") == nullptr) {
+    if (has_schema && format.value.Find("max_whitespace_cnt") == nullptr) {
       json->Add("max_whitespace_cnt", kMaxWhitespace);
     }
     json->EndObject();
@@ -128,11 +151,12 @@ void WriteLimited(const JsonValue& format, JsonWriter* json) {
 
 std::string PrepareStructuralTag(const std::string& text) {
   try {
-    const JsonValue tag = ParseJson(text);
+    const JsonValue value = ParseJson(text), in_order = ReadOrder(text);
+    const Part tag{value, in_order};
     JsonWriter json;
     json.BeginObject().Add("type", "structural_tag").Name("format");
-    tag.Find("structures") != nullptr ? WriteTriggeredTags(tag, &json)
-                                      : WriteLimited(tag.At("format"), &json);
+    value.Find("structures") != nullptr ? WriteTriggeredTags(tag, &json)
+                                        : WriteLimited(tag.At("format"), &json);
     return json.EndObject().Take();
   } catch (const JsonError& error) {
     throw GrammarError(std::string("no structural tag: ") + error.what());

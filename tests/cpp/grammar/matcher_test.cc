@@ -12,6 +12,10 @@ constexpr char kPerson[] = R"({"type": "object", "properties": {"name": {"type":
     "age": {"type": "integer", "minimum": 0, "maximum": 120}}, "required": ["name", "age"]})";
 constexpr char kTool[] = R"({"type": "structural_tag", "format": {"type": "tag", "begin": "<tool>",
     "content": {"type": "json_schema", "json_schema": {"type": "boolean"}}, "end": "</tool>"}})";
+// Properties are written in the order in which they are declared.
+constexpr char kOrder[] = R"({"type": "structural_tag", "format": {"end": "</t>", "type": "tag",
+    "begin": "<t>", "content": {"type": "json_schema", "json_schema": {"type": "object",
+    "required": ["z", "a"], "properties": {"z": {"type": "integer"}, "a": {"type": "boolean"}}}}}})";
 
 // The older shape: free text until a trigger.
 constexpr char kTriggers[] = R"({"type": "structural_tag", "triggers": ["<tool>"], "structures":
@@ -40,6 +44,9 @@ std::vector<Example> Examples() {
       {{GrammarKind::kRegex, "[a-c]{2,4}(x|yz)+"}, {"abx", "aaaayzx"}, {"ax", "abcde", "abz"}},
       {{GrammarKind::kEbnf, "root ::= \"(\" root \")\" | \"1\""}, {"1", "((1))"}, {"", "(1"}},
       {{GrammarKind::kStructuralTag, kTool}, {"<tool>true</tool>"}, {"true", "<tool>1</tool>"}},
+      {{GrammarKind::kStructuralTag, kOrder},
+       {R"(<t>{"z": 1, "a": true}</t>)"},
+       {R"(<t>{"a": true, "z": 1}</t>)"}},
       {{GrammarKind::kStructuralTag, kTriggers},
        {"", "any text", "a<tool>[null,\n null]</tool>b<tool>[]</tool>"},
        {"<tool>", "<tool>[1]</tool>", "<tool>[   ]</tool>"}},
