@@ -172,7 +172,8 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                .profiler = &profiler_},
       slow_grammars_(context_, *slow_calls_,
                      {.step_seconds = loaded_.config.grammar_step_budget_s,
-                      .total_seconds = loaded_.config.grammar_time_limit_s}),
+                      .total_seconds = loaded_.config.grammar_time_limit_s,
+                      .state_bytes = loaded_.config.grammar_state_bytes}),
       steps_(context_),
       jump_forward_(context_),
       speculation_(context_, loaded_.config, options.make_drafter) {

@@ -170,6 +170,7 @@ struct RequestState : std::enable_shared_from_this<RequestState> {
   bool prompt_logprobs_delivered = false;
   bool may_draft = false;      // its settings and the engine's ask for it
   double grammar_seconds = 0;  // CPU time of its matchers, as far as SlowGrammars has looked
+  double slow_seconds = 0;     // of grammar_seconds: in calls that no step waited for
   int num_slow = 0;            // times that a sequence of it has become slow
 
   // Which queues of EngineStateObj hold the request, and whether the next post-process processes

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iomanip>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -91,6 +92,7 @@ void SlowGrammars::Run() {
     }
     CheckLimits(*rstate);
   }
+  LimitStates();
   if (!context_.state.postproc_workspace.dirty.empty()) {
     PostProcess(context_);
     ListRequests();
@@ -176,6 +178,24 @@ void SlowGrammars::CheckLimits(RequestState& rstate) {
   EndRequest(context_, rstate, FinishReason::kError, message.str());
 }
 
+// Ends at most one request per step.
+void SlowGrammars::LimitStates() {
+  const auto bytes = [](double seconds) { return seconds * kStateBytesPerSecond; };
+  RequestState* largest = nullptr;
+  double total = 0;
+  for (RequestState* rstate : requests_) {
+    if (rstate->all_leaves_finished()) continue;
+    total += rstate->slow_seconds;
+    if (largest == nullptr || rstate->slow_seconds > largest->slow_seconds) largest = rstate;
+  }
+  if (bytes(total) <= static_cast<double>(budgets_.state_bytes)) return;
+  std::ostringstream message;
+  message << "matching the grammars of all answers takes about " << std::fixed
+          << std::setprecision(0) << bytes(total) << " bytes, \"grammar_state_bytes\" is "
+          << budgets_.state_bytes << "; this answer's takes most of them";
+  EndRequest(context_, *largest, FinishReason::kError, message.str());
+}
+
 // ---- Calls
 
 // A call that has accepted a token may change tokens and pages, which nothing in flight may use.
@@ -192,6 +212,7 @@ void SlowGrammars::Finish(RequestStateEntry& leaf) {
   const auto call = std::static_pointer_cast<Call>(std::exchange(leaf.slow->call, nullptr));
   leaf.grammar_cost.Add(call->seconds());
   rstate.grammar_seconds += call->seconds();
+  rstate.slow_seconds += call->seconds();
   if (call->error() != nullptr) {
     return EndRequest(context_, rstate, FinishReason::kError, ErrorText(call->error()));
   }

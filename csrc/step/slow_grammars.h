@@ -11,7 +11,11 @@
 //
 // A request whose matchers have taken more than the limit in all ends with an error, and so does
 // one whose call has waited that long for a thread. A call that runs then, or when its request ends
-// in another way, goes on, and its result is dropped. Owned by the engine; its thread only.
+// in another way, goes on, and its result is dropped.
+//
+// The states of matchers grow with the time of slow calls. The library does not tell their size, so
+// they are taken as kStateBytesPerSecond; when those of all requests exceed the limit, the request
+// with most of them ends with an error. Owned by the engine; its thread only.
 #pragma once
 
 #include <chrono>
@@ -30,6 +34,7 @@ namespace mlc_native {
 struct GrammarBudgets {
   double step_seconds = 0;   // EngineConfig::grammar_step_budget_s
   double total_seconds = 0;  // EngineConfig::grammar_time_limit_s
+  int64_t state_bytes = 0;   // EngineConfig::grammar_state_bytes
 };
 
 class SlowGrammars {
@@ -54,7 +59,11 @@ class SlowGrammars {
   static constexpr std::chrono::microseconds kPatience{2000};
 
   void ListRequests();
+  // The worst of bench/ambiguous_grammars.py has 12 MiB.
+  static constexpr double kStateBytesPerSecond = 16 << 20;
+
   void CheckLimits(RequestState& rstate);
+  void LimitStates();
   bool MayFinish(const RequestStateEntry& leaf) const;
   void Finish(RequestStateEntry& leaf);
   void Classify(RequestStateEntry& leaf);

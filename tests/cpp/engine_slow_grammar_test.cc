@@ -136,6 +136,21 @@ TEST_F(SlowGrammarTest, BeyondTheLimitItEndsWithAnErrorAndKeepsItsText) {
   EXPECT_EQ(tokens, std::vector(alone.token_ids.begin(), alone.token_ids.begin() + tokens.size()));
 }
 
+// The one that has most ends; with what is left the others go on.
+TEST_F(SlowGrammarTest, StatesOfAllRequestsHaveALimit) {
+  TestEngineSetup setup = Setup();
+  setup.grammar_state_bytes = 4 << 20;  // a quarter of a second
+  TestEngine engine(setup);
+  engine.Add("long", Prompt(5), Slow(Sampled(60, 1)));
+  engine.Add("short", Prompt(5), Slow(Sampled(8, 2)));
+  RunWithCalls(engine);
+  EXPECT_EQ(engine.Answer("long").finish_reason, FinishReason::kError);
+  EXPECT_THAT(engine.History("long").error_message,
+              HasSubstr("\"grammar_state_bytes\" is 4194304"));
+  EXPECT_EQ(engine.Answer("short").finish_reason, FinishReason::kLength);
+  EXPECT_EQ(engine.Answer("short").token_ids, Alone(Slow(Sampled(8, 2))).token_ids);
+}
+
 // As a call that never returns does.
 TEST_F(SlowGrammarTest, ACallInProgressCounts) {
   for (const bool waits : {false, true}) {

@@ -29,6 +29,7 @@ EngineConfig TestEngineSetup::Apply(EngineConfig config) const {
   config.spec_draft_length = spec_draft_length;
   config.grammar_step_budget_s = grammar_step_budget_s;
   config.grammar_time_limit_s = grammar_time_limit_s;
+  config.grammar_state_bytes = grammar_state_bytes;
   return config;
 }
 

@@ -50,6 +50,7 @@ struct TestEngineSetup {
   // Time decides nothing unless a test wants it.
   double grammar_step_budget_s = 3600;
   double grammar_time_limit_s = 3600;
+  int64_t grammar_state_bytes = int64_t{1} << 50;
   std::shared_ptr<SlowCalls> slow_calls = nullptr;
 
   // What the engine reads from a resolved config; `config` keeps what else it says.
