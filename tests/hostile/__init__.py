@@ -13,7 +13,7 @@ from importlib import import_module
 from hostile.frame import HostileClass
 
 # The modules, each of which has a function ``hostile_class``.
-CLASSES = ("templates", "model_folders", "request_values", "lifecycle")
+CLASSES = ("templates", "model_folders", "request_values", "grammars", "lifecycle")
 
 
 def hostile_class(name: str) -> HostileClass:

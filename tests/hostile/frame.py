@@ -13,6 +13,7 @@ import resource
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -45,7 +46,8 @@ class HostileClass:
         cpu_s: processor time that a case may take.
         memory_mib: memory that a case may take.
         sample: the number of cases that CI tries.
-        prepared: what a child holds while it tries cases.
+        prepared: what a child holds while it tries cases. It may yield what a neighbour does: the
+            longest time that one call of it takes is reported.
     """
 
     name: str
@@ -54,7 +56,7 @@ class HostileClass:
     cpu_s: float = 2
     memory_mib: float = 256
     sample: int = 60
-    prepared: Callable[[], AbstractContextManager[Any]] = nullcontext
+    prepared: Callable[[], AbstractContextManager[Callable[[], object] | None]] = nullcontext
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Result:
     outcome: str
     cpu_s: float = 0
     memory_mib: float = 0
+    neighbour_s: float = 0
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,7 @@ class Report:
         """One line."""
         slowest = max(self.results, key=lambda each: each.cpu_s)
         largest = max(self.results, key=lambda each: each.memory_mib)
+        beside = max(self.results, key=lambda each: each.neighbour_s)
         counts = ", ".join(
             f"{sum(each.outcome == outcome for each in self.results)} {outcome}"
             for outcome in _OUTCOMES
@@ -96,7 +100,8 @@ class Report:
         return (
             f"{self.kind.name}: {len(self.results)} of {len(self.kind.cases)} inputs: {counts}, "
             f"{len(self.findings())} findings; slowest {slowest.cpu_s * 1000:.0f} ms "
-            f"({slowest.name}), largest {largest.memory_mib:.0f} MiB ({largest.name})"
+            f"({slowest.name}), largest {largest.memory_mib:.0f} MiB ({largest.name}), "
+            f"a neighbour waited {beside.neighbour_s * 1000:.0f} ms at most ({beside.name})"
         )
 
 
@@ -158,11 +163,14 @@ def child() -> None:
     kind = hostile_class(asked["class"])
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a case prints is no result
-    with kind.prepared():
+    with kind.prepared() as tick:
         _limit_memory()
+        neighbour = _Neighbour(tick or (lambda: time.sleep(0.001)))
+        neighbour.start()
         for index in asked["indices"]:
-            out.write(json.dumps(_tried(kind, kind.cases[index])) + "\n")
+            out.write(json.dumps(_tried(kind, kind.cases[index], neighbour)) + "\n")
             out.flush()
+        neighbour.stop()
     os._exit(0)  # what a case has left behind is not waited for
 
 
@@ -172,7 +180,41 @@ def _limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + _ADDRESS_SPACE, hard))
 
 
-def _tried(kind: HostileClass, case: Case) -> dict[str, Any]:
+class _Neighbour(threading.Thread):
+    """Does something small again and again, and keeps the longest time that it took.
+
+    By default it sleeps for a moment: a case that keeps the interpreter for itself delays it.
+    """
+
+    def __init__(self, tick: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._tick = tick
+        self._begin: float | None = None  # of the call that runs
+        self._longest = 0.0
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopped.wait(0.002):
+            self._begin = time.perf_counter()
+            self._tick()
+            self._longest = max(self._longest, time.perf_counter() - self._begin)
+            self._begin = None
+
+    def take(self) -> float:
+        """The longest time since the last call of it."""
+        begin = self._begin
+        running = 0.0 if begin is None else time.perf_counter() - begin
+        longest, self._longest = max(self._longest, running), 0.0
+        return longest
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._stopped.set()
+        self.join()
+
+
+def _tried(kind: HostileClass, case: Case, neighbour: _Neighbour) -> dict[str, Any]:
+    neighbour.take()
     before = _reset_peak()
     start = time.process_time()
     try:
@@ -183,6 +225,7 @@ def _tried(kind: HostileClass, case: Case) -> dict[str, Any]:
         "outcome": outcome,
         "cpu_s": time.process_time() - start,
         "memory_mib": max(0, _status("VmHWM") - before) / 1024,
+        "neighbour_s": neighbour.take(),
     }
 
 

@@ -124,7 +124,7 @@ _engines: list[Any] = []
 
 
 @contextmanager
-def _prepared() -> Iterator[None]:
+def _prepared() -> Iterator[Callable[[], object]]:
     from fake_model import find_fake_model_lib, write_model
 
     from mlc_native import MLCEngine, SyncMLCEngine
@@ -134,7 +134,7 @@ def _prepared() -> Iterator[None]:
         library = find_fake_model_lib()
         engine = MLCEngine(model, model_lib=library, mode="server", verbose=False)
         _engines[:] = [engine, SyncMLCEngine(model, model_lib=library, verbose=False)]
-        yield
+        yield lambda: engine.completions.create(prompt="abc", max_tokens=1)
         engine.terminate()
 
 

@@ -30,6 +30,7 @@ def main() -> int:
         report = run(kind, range(len(kind.cases)) if is_whole else sample(kind, arguments.sample))
         for each in report.results if arguments.show else ():
             figures = f"{each.cpu_s * 1000:.0f} ms, {each.memory_mib:.0f} MiB"
+            figures += f", a neighbour {each.neighbour_s * 1000:.0f} ms"
             print(f"  {each.name}: {each.outcome}, {figures}")
         for finding in report.findings():
             print("  FINDING " + finding)
