@@ -28,6 +28,7 @@ void BindEventTrace(nanobind::module_& m);
 void BindEngine(nanobind::module_& m);
 void BindThreadedEngine(nanobind::module_& m);
 void BindPrefixCache(nanobind::module_& m);
+void BindCheckpoint(nanobind::module_& m);
 void BindTesting(nanobind::module_& m);
 
 // Calls callable(list of outputs) and passes Python's exceptions on. Requires: the GIL is held.

@@ -12,6 +12,7 @@ NB_MODULE(_core, m) {
   BindTokenizer(m);
   BindEventTrace(m);
   BindPrefixCache(m);
+  BindCheckpoint(m);
   BindEngine(m);
   BindThreadedEngine(m);
   BindTesting(m);

@@ -70,9 +70,58 @@ Shards ParseIndex(const std::string& path) {
   return shards;
 }
 
+std::string FileName(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
+// "a, b and 3 more"
+std::string FirstOf(const std::vector<std::string>& names) {
+  constexpr size_t kMaxNames = 8;
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i) {
+    list += (i > 0 ? ", " : "") + names[i];
+  }
+  const size_t left = names.size() - std::min(names.size(), kMaxNames);
+  return left == 0 ? list : list + " and " + std::to_string(left) + " more";
+}
+
+void RequireAll(const std::string& folder, const Shards& shards) {
+  std::vector<std::string> missing;
+  for (const auto& [name, tensors] : shards) {
+    if (!Exists(folder + "/" + name)) missing.push_back(name);
+  }
+  if (missing.empty()) return;
+  throw LoadError(missing[0], folder + ": " + std::to_string(missing.size()) + " of the " +
+                                  std::to_string(shards.size()) + " files that " + kIndexFile +
+                                  " names are missing: " + FirstOf(missing));
+}
+
+// "model-00001-of-00004.safetensors"
+bool LooksLikeShard(const std::string& name) {
+  static constexpr std::string_view kEnding = ".safetensors";
+  return name.ends_with(kEnding) && name.find("-of-") != std::string::npos;
+}
+
+std::vector<std::string> FindExtraShards(const std::string& folder, const Shards& shards) {
+  std::vector<std::string> extra;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (LooksLikeShard(name) && !shards.contains(name)) extra.push_back(name);
+  }
+  std::ranges::sort(extra);
+  return extra;
+}
+
+// For a folder of shards that lacks the index.
+std::string AdviceForShards(const std::string& folder) {
+  const std::vector<std::string> found = FindExtraShards(folder, {});
+  return found.empty() ? "" : "; it has " + FirstOf(found) + ", whose index is missing";
+}
+
 }  // namespace
 
-Checkpoint::Checkpoint(const std::string& folder) {
+Checkpoint::Checkpoint(const std::string& folder, Access access) : access_(access) {
   const std::string index = folder + "/" + kIndexFile;
   const auto* const single = std::ranges::find_if(kSingleFiles, [&](const SingleFile& candidate) {
     return Exists(folder + "/" + candidate.name);
@@ -85,19 +134,23 @@ Checkpoint::Checkpoint(const std::string& folder) {
     AddFile(folder + "/" + single->name);
   } else {
     throw LoadError(kSingleFile, folder + ": holds no weights (neither " + kSingleFile + " nor " +
-                                     kIndexFile + ")" + AdviceForPickles(folder));
+                                     kIndexFile + ")" + AdviceForShards(folder) +
+                                     AdviceForPickles(folder));
   }
-  for (const TensorFile& file : files_) {
-    for (const TensorInfo& tensor : file.tensors) {
-      if (!by_name_.emplace(tensor.name, entries_.size()).second) {
-        throw LoadError(tensor.name, file.path + ": tensor \"" + tensor.name +
-                                         "\" is in another file of the checkpoint too");
-      }
-      entries_.push_back({&tensor, &file});
-      if (entries_.size() > kMaxTensors) {
-        throw LoadError(folder, folder + ": has more than " + std::to_string(kMaxTensors) +
-                                    " tensors, which is the limit");
-      }
+  for (const TensorFile& file : files_) AddTensors(file);
+}
+
+void Checkpoint::AddTensors(const TensorFile& file) {
+  for (const TensorInfo& tensor : file.tensors) {
+    const auto [other, is_new] = by_name_.emplace(tensor.name, entries_.size());
+    if (!is_new) {
+      throw LoadError(tensor.name, file.path + ": tensor \"" + tensor.name + "\" is also in " +
+                                       FileName(entries_[other->second].file->path));
+    }
+    entries_.push_back({&tensor, &file});
+    if (entries_.size() > kMaxTensors) {
+      throw LoadError(file.path, file.path + ": the checkpoint has more than " +
+                                     std::to_string(kMaxTensors) + " tensors, which is the limit");
     }
   }
 }
@@ -105,11 +158,11 @@ Checkpoint::Checkpoint(const std::string& folder) {
 void Checkpoint::AddFile(const std::string& path) { files_.push_back(ReadSafetensors(path)); }
 
 void Checkpoint::ReadIndex(const std::string& folder, const std::string& index_path) {
-  for (auto& [file_name, names] : ParseIndex(index_path)) {
+  Shards shards = ParseIndex(index_path);
+  RequireAll(folder, shards);
+  extra_shards_ = FindExtraShards(folder, shards);
+  for (auto& [file_name, names] : shards) {
     const std::string path = folder + "/" + file_name;
-    if (!Exists(path)) {
-      throw LoadError(file_name, path + ": is missing, but " + kIndexFile + " names it");
-    }
     AddFile(path);
     for (const TensorInfo& tensor : files_.back().tensors) names.erase(tensor.name);
     if (!names.empty()) {

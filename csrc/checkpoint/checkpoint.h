@@ -3,6 +3,7 @@
 // thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -14,9 +15,14 @@ namespace mlc_native {
 
 class MLC_NATIVE_PRIVATE_API Checkpoint {
  public:
+  // kHeaders: no data of tensors is read, so what follows from it is taken as it usually is.
+  enum class Access : uint8_t { kData, kHeaders };
+
   // Throws LoadError for a folder without weights, damaged files, and an index that contradicts its
   // shards or names files outside of the folder.
-  explicit Checkpoint(const std::string& folder);
+  explicit Checkpoint(const std::string& folder, Access access = Access::kData);
+
+  bool reads_data() const { return access_ == Access::kData; }
 
   struct Entry {
     const TensorInfo* tensor;
@@ -27,16 +33,22 @@ class MLC_NATIVE_PRIVATE_API Checkpoint {
   const std::vector<TensorFile>& files() const { return files_; }
   // The tensors in the order of the files. They live as long as the checkpoint.
   const std::vector<Entry>& entries() const { return entries_; }
+  // The names of safetensors files in the folder that look like shards and that the index does not
+  // name.
+  const std::vector<std::string>& extra_shards() const { return extra_shards_; }
   // Returns null if there is no such tensor.
   const Entry* Find(const std::string& name) const;
 
  private:
   void ReadIndex(const std::string& folder, const std::string& index_path);
   void AddFile(const std::string& path);
+  void AddTensors(const TensorFile& file);
 
+  Access access_;
   std::vector<TensorFile> files_;
   std::vector<Entry> entries_;
   std::unordered_map<std::string, size_t> by_name_;
+  std::vector<std::string> extra_shards_;
 };
 
 }  // namespace mlc_native

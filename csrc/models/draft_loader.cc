@@ -85,7 +85,7 @@ std::unique_ptr<Model> LoadDraftHead(const ModelSource& source, const Model& tar
                                           {.weights = {.dtype = dtype,
                                                        .quantization = source.quantization,
                                                        .strict = source.strict_weights},
-                                           .cache_dir = {},
+                                           .cache = {},
                                            .cpu = {&isa, pool.get()},
                                            .progress = source.progress});
   ShareWeights(decoder.weights(), &weights);

@@ -9,6 +9,20 @@
 #include "weights/weight_loader.h"
 
 namespace mlc_native {
+namespace {
+
+WeightLoadOptions LoadOptionsOf(const ModelSource& source, const kernels::Cpu& cpu) {
+  std::optional<uint64_t> max_bytes;
+  if (source.weight_cache_bytes) max_bytes = static_cast<uint64_t>(*source.weight_cache_bytes);
+  return {.weights = {.dtype = RequestedDType(source),
+                      .quantization = source.quantization,
+                      .strict = source.strict_weights},
+          .cache = {.folder = source.weight_cache_dir, .max_bytes = max_bytes},
+          .cpu = cpu,
+          .progress = source.progress};
+}
+
+}  // namespace
 
 void CheckKvCacheDType(KvCacheDType requested) {
   if (requested != KvCacheDType::kFloat8) return;
@@ -57,21 +71,21 @@ int RequestedThreads(const ModelSource& source) {
 
 std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
   CheckKvCacheDType(source.kv_cache_dtype);
-  const std::optional<DType> dtype = RequestedDType(source);
   auto pool = std::make_unique<ThreadPool>(RequestedThreads(source));
-  ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
-  const Checkpoint checkpoint(source.path);
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
-  CpuDecoderWeights weights = LoadWeights(config, checkpoint,
-                                          {.weights = {.dtype = dtype,
-                                                       .quantization = source.quantization,
-                                                       .strict = source.strict_weights},
-                                           .cache_dir = source.weight_cache_dir,
-                                           .cpu = {&isa, pool.get()},
-                                           .progress = source.progress});
+  const WeightLoadOptions options = LoadOptionsOf(source, {&isa, pool.get()});
+  ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
+  CpuDecoderWeights weights = LoadWeights(config, Checkpoint(source.path), options);
   const kernels::KvFormat kv_format = KvFormatFor(source.kv_cache_dtype, weights.dtype);
   return std::make_unique<Transformer>(std::move(config), std::move(weights), kv_format, isa,
                                        std::move(pool));
+}
+
+PackedFile PackBuiltinModel(const ModelSource& source) {
+  ThreadPool pool(RequestedThreads(source));
+  const WeightLoadOptions options = LoadOptionsOf(source, {&kernels::SelectCpuKernels(), &pool});
+  const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
+  return PackWeights(config, Checkpoint(source.path), options);
 }
 
 }  // namespace mlc_native

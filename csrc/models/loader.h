@@ -9,11 +9,17 @@
 #include "mlc_native/detail/dtype.h"
 #include "mlc_native/detail/export.h"
 #include "mlc_native/model.h"
+#include "weights/weight_loader.h"
 
 namespace mlc_native {
 
 // Throws LoadError (files), InvalidConfig (dtype, kv_cache_dtype, num_threads).
 std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source);
+
+// Writes the packed weights that LoadBuiltinModel takes from source.weight_cache_dir, without
+// holding them in memory. Throws as LoadBuiltinModel does, and LoadError if they cannot be written.
+// Requires: there is a weight_cache_dir.
+MLC_NATIVE_PRIVATE_API PackedFile PackBuiltinModel(const ModelSource& source);
 
 // Return checked settings of a source, for every loader. nullopt means "auto". Throw InvalidConfig.
 MLC_NATIVE_PRIVATE_API std::optional<DType> RequestedDType(const ModelSource& source);

@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "support/error.h"
 
@@ -20,7 +22,7 @@ namespace {
 constexpr size_t kWriteBytes = size_t{64} << 20;  // per write
 
 [[noreturn]] void Fail(const std::string& path, const std::string& what) {
-  throw LoadError(path, path + ": " + what);
+  throw CacheError(path, path + ": " + what);
 }
 
 std::string LastError() { return std::strerror(errno); }
@@ -38,7 +40,7 @@ void RequireTrusted(int descriptor, const std::string& path) {
 }
 
 // A file under a name of its own, which the destructor removes unless it was published.
-class TemporaryFile {
+class TemporaryFile final : public CacheFolder::NewFile {
  public:
   TemporaryFile(int folder, const std::string& name, std::string path)
       : folder_(folder), path_(std::move(path)) {
@@ -46,22 +48,21 @@ class TemporaryFile {
     name_ = name + "." + std::to_string(getpid()) + "-" + std::to_string(counter++);
     unlinkat(folder_, name_.c_str(), 0);  // of an earlier process of this number
     constexpr mode_t kReadableByAll = 0644;
-    fd_ = openat(folder_, name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+    fd_ = openat(folder_, name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                  kReadableByAll);
     if (fd_ < 0) FailWrite();
   }
-  ~TemporaryFile() {
+  ~TemporaryFile() override {
     if (fd_ >= 0) close(fd_);
     if (!name_.empty()) unlinkat(folder_, name_.c_str(), 0);
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
 
-  // Bytes that are not put are zeros.
   void SetSize(size_t size) {
     if (ftruncate(fd_, static_cast<off_t>(size)) != 0) FailWrite();
   }
-  void Put(size_t offset, std::span<const std::byte> bytes) {
+  void Put(size_t offset, std::span<const std::byte> bytes) override {
     while (!bytes.empty()) {
       const ssize_t written = pwrite(fd_, bytes.data(), std::min(bytes.size(), kWriteBytes),
                                      static_cast<off_t>(offset));
@@ -69,6 +70,15 @@ class TemporaryFile {
       if (written <= 0) FailWrite();
       offset += static_cast<size_t>(written);
       bytes = bytes.subspan(static_cast<size_t>(written));
+    }
+  }
+  void Read(size_t offset, std::span<std::byte> out) const override {
+    while (!out.empty()) {
+      const ssize_t got = pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) Fail(path_, "cannot be read again: " + LastError());
+      offset += static_cast<size_t>(got);
+      out = out.subspan(static_cast<size_t>(got));
     }
   }
   // Written to disk before the rename: after a power cut the file is either complete or missing.
@@ -125,11 +135,48 @@ RegularFile CacheFolder::Open(const std::string& name) const {
 }
 
 void CacheFolder::Write(const std::string& name, size_t size,
-                        const std::function<void(const PutFn&)>& fill) const {
+                        const std::function<void(NewFile&)>& fill) const {
   TemporaryFile file(descriptor_, name, PathOf(name));
   file.SetSize(size);
-  fill([&](size_t offset, std::span<const std::byte> bytes) { file.Put(offset, bytes); });
+  fill(file);
   file.Publish(name);
+}
+
+// The time of the last change stays: it tells whether a file is still the same (FileStamp).
+void CacheFolder::Touch(const std::string& name) const {
+  const timespec times[] = {{.tv_sec = 0, .tv_nsec = UTIME_NOW},
+                            {.tv_sec = 0, .tv_nsec = UTIME_OMIT}};
+  utimensat(descriptor_, name.c_str(), times, AT_SYMLINK_NOFOLLOW);
+}
+
+void CacheFolder::MakeRoom(std::string_view ending, const std::string& kept,
+                           uint64_t max_bytes) const {
+  struct Found {
+    timespec used;
+    std::string name;
+    uint64_t bytes;
+  };
+  std::vector<Found> files;
+  uint64_t total = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
+    std::string name = entry.path().filename().string();
+    struct stat info;
+    if (!name.ends_with(ending) || name == kept ||
+        fstatat(descriptor_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(info.st_mode)) {
+      continue;
+    }
+    total += static_cast<uint64_t>(info.st_size);
+    files.push_back({info.st_atim, std::move(name), static_cast<uint64_t>(info.st_size)});
+  }
+  std::ranges::sort(files, {}, [](const Found& file) {
+    return std::tuple(file.used.tv_sec, file.used.tv_nsec, file.name);
+  });
+  for (const Found& file : files) {
+    if (total <= max_bytes) return;
+    if (unlinkat(descriptor_, file.name.c_str(), 0) == 0) total -= file.bytes;
+  }
 }
 
 }  // namespace mlc_native

@@ -4,17 +4,26 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "mlc_native/errors.h"
 #include "support/regular_file.h"
 
 namespace mlc_native {
 
+// The message begins with a path.
+class CacheError : public LoadError {
+ public:
+  using LoadError::LoadError;
+};
+
 class CacheFolder {
  public:
-  // Every function that fails throws a LoadError whose message begins with the path.
+  // Every function that fails throws a CacheError, or what RegularFile throws.
 
   // Makes the folder, for its owner alone, if there is none.
   explicit CacheFolder(std::string path);
@@ -26,10 +35,22 @@ class CacheFolder {
   bool Has(const std::string& name) const;
   RegularFile Open(const std::string& name) const;
 
-  // Writes a file. `fill` calls the function that it is given for each part: its offset, its bytes.
-  using PutFn = std::function<void(size_t offset, std::span<const std::byte> bytes)>;
-  void Write(const std::string& name, size_t size,
-             const std::function<void(const PutFn&)>& fill) const;
+  // A file that is being written. Bytes that are not put are zeros.
+  class NewFile {
+   public:
+    virtual ~NewFile() = default;
+    virtual void Put(size_t offset, std::span<const std::byte> bytes) = 0;
+    // Fills `out` with the bytes from `offset` on. Any thread.
+    virtual void Read(size_t offset, std::span<std::byte> out) const = 0;
+  };
+  // Writes a file, which `fill` puts part by part.
+  void Write(const std::string& name, size_t size, const std::function<void(NewFile&)>& fill) const;
+
+  // Notes that a file is used now, for MakeRoom; without the right to, it has no effect.
+  void Touch(const std::string& name) const;
+  // Deletes the files of this ending that were used longest ago, except `kept`, until the others
+  // have at most `max_bytes`. Processes that have mapped a file keep it.
+  void MakeRoom(std::string_view ending, const std::string& kept, uint64_t max_bytes) const;
 
  private:
   std::string path_;

@@ -128,6 +128,7 @@ class Parts {
 
   std::unique_ptr<WeightSource> Finish(QuantizedParts parts) {
     parts.tensors = std::move(held_);
+    parts.reads_data = checkpoint_.reads_data();
     return std::make_unique<QuantizedWeight>(std::move(taken_), rows, columns, std::move(parts));
   }
 

@@ -96,7 +96,7 @@ void QuantizedWeight::ReadRow(int64_t row, Row& scratch) const {
 }
 
 void QuantizedWeight::ReadGroups(int64_t row, Row& scratch) const {
-  const auto& [tensors, integers, scales, zeros, groups] = parts_;
+  const auto& [tensors, integers, scales, zeros, groups, reads_data] = parts_;
   const auto* zero_bytes =
       zeros.bytes == nullptr ? nullptr : reinterpret_cast<const int8_t*>(zeros.bytes->data());
   if (zeros.packed) zeros.packed->UnpackRow(row, groups.count, scratch.packed_zeros.data());
@@ -153,10 +153,13 @@ bool QuantizedWeight::FitsHalf(int zero, int half) const {
 
 // Reads scales and zero points, and only where rows may differ.
 std::optional<CodeForm> QuantizedWeight::FindCodeForm() {
-  const auto& [tensors, integers, scales, zeros, groups] = parts_;
+  const auto& [tensors, integers, scales, zeros, groups, reads_data] = parts_;
   if (!groups.of_column.empty()) return std::nullopt;
   const bool alike = scales.dtype == DType::kFloat16 && !zeros.packed && zeros.bytes == nullptr;
   bool fits_4 = FitsHalf(zeros.offset, 8) || !alike, fits_8 = FitsHalf(zeros.offset, 128) || !alike;
+  if (!alike && !reads_data) {
+    return CodeForm{.bits = 8, .group = groups.group_size, .num_groups = groups.count};
+  }
   if (!alike) {
     for (const auto& tensor : tensors) {
       if (tensor.get() != integers.words) tensor->Load();

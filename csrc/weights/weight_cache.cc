@@ -13,7 +13,6 @@
 #include "kernels/packed_format.h"
 #include "support/error.h"
 #include "support/hash64.h"
-#include "weights/cache_folder.h"
 #include "weights/leased_map.h"
 #include "weights/tensor_storage.h"
 
@@ -21,7 +20,9 @@ namespace mlc_native {
 namespace {
 
 constexpr char kMagic[] = "mlc_native packed weights 2\n";
+constexpr char kEnding[] = ".weights";
 constexpr size_t kBlock = size_t{2} << 20;  // bytes with one checksum; also aligns the data
+constexpr size_t kBlocksPerReport = 64;
 
 // FNV-1a. It only names the file: the key itself is compared.
 std::string NameOf(const std::string& text) {
@@ -30,10 +31,6 @@ std::string NameOf(const std::string& text) {
   char name[17];
   std::snprintf(name, sizeof name, "%016" PRIx64, hash);
   return name;
-}
-
-void Report(const std::string& what) {
-  std::fprintf(stderr, "[mlc_native] weight_cache_dir: %s\n", what.c_str());
 }
 
 size_t NumBlocks(size_t bytes) { return (bytes + kBlock - 1) / kBlock; }
@@ -96,6 +93,10 @@ void DescribeLayout(const WeightLayout& layout, std::ostream& out) {
 
 }  // namespace
 
+void ReportCache(const std::string& what) {
+  std::fprintf(stderr, "[mlc_native] weight_cache_dir: %s\n", what.c_str());
+}
+
 std::string WeightCacheKey(const Checkpoint& checkpoint,
                            const std::optional<Quantization>& quantization,
                            const WeightLayout& layout) {
@@ -106,9 +107,10 @@ std::string WeightCacheKey(const Checkpoint& checkpoint,
   return out.str();
 }
 
-WeightCache::WeightCache(std::string folder, const std::string& key, size_t bytes, ThreadPool& pool)
-    : folder_(std::move(folder)),
-      name_(NameOf(key) + ".weights"),
+WeightCache::WeightCache(WeightCacheOptions options, const std::string& key, size_t bytes,
+                         ThreadPool& pool)
+    : options_(std::move(options)),
+      name_(NameOf(key) + kEnding),
       beginning_(kMagic + key + '\0'),
       bytes_(bytes),
       pool_(pool) {
@@ -116,16 +118,17 @@ WeightCache::WeightCache(std::string folder, const std::string& key, size_t byte
   data_begin_ = (beginning_.size() + sums + kBlock - 1) / kBlock * kBlock;
 }
 
-std::optional<WeightMemory> WeightCache::Read() const {
+std::optional<WeightMemory> WeightCache::Read(const LoadProgress& progress) const {
   try {
-    const CacheFolder folder(folder_);
+    const CacheFolder folder(options_.folder);
     if (!folder.Has(name_)) return std::nullopt;
     const RegularFile file = folder.Open(name_);
     const std::vector<uint64_t> sums = ReadSums(file);
-    std::optional<WeightMemory> memory = Map(folder.Open(name_), sums);
-    return memory ? memory : Copy(file, sums);
+    folder.Touch(name_);
+    std::optional<WeightMemory> memory = Map(folder.Open(name_), sums, progress);
+    return memory ? memory : Copy(file, sums, progress);
   } catch (const LoadError& error) {
-    Report(error.what());
+    ReportCache(error.what());
     return std::nullopt;
   }
 }
@@ -144,16 +147,17 @@ std::vector<uint64_t> WeightCache::ReadSums(const RegularFile& file) const {
   return sums;
 }
 
-std::optional<WeightMemory> WeightCache::Map(RegularFile file,
-                                             std::span<const uint64_t> sums) const {
+std::optional<WeightMemory> WeightCache::Map(RegularFile file, std::span<const uint64_t> sums,
+                                             const LoadProgress& progress) const {
   const std::string path = file.path();
   const auto report = [path] {
-    Report(path + ": another process opens it for writing, so its content was copied to memory");
+    ReportCache(path +
+                ": another process opens it for writing, so its content was copied to memory");
   };
   const std::shared_ptr<LeasedMap> map = LeasedMap::Make(std::move(file), report);
   if (map == nullptr || map->bytes().size() != data_begin_ + bytes_) return std::nullopt;
   const std::span<const std::byte> data = map->bytes().subspan(data_begin_);
-  ForEachBlock([&](size_t block) {
+  ForEachBlock(progress, [&](size_t block) {
     if (Hash64(BlockOf(data, block)) != sums[block]) FailBlock(path, block);
   });
   // PackedLinear has no const form, but kernels never write to weights.
@@ -164,10 +168,11 @@ std::optional<WeightMemory> WeightCache::Map(RegularFile file,
                       .owner = map};
 }
 
-WeightMemory WeightCache::Copy(const RegularFile& file, std::span<const uint64_t> sums) const {
+WeightMemory WeightCache::Copy(const RegularFile& file, std::span<const uint64_t> sums,
+                               const LoadProgress& progress) const {
   auto storage = std::make_shared<TensorStorage>(bytes_, "the model's weights");
   const std::span<std::byte> data(storage->data(), bytes_);
-  ForEachBlock([&](size_t block) {
+  ForEachBlock(progress, [&](size_t block) {
     const std::span<std::byte> bytes = BlockOf(data, block);
     file.Read(data_begin_ + block * kBlock, bytes);
     if (Hash64(bytes) != sums[block]) FailBlock(file.path(), block);
@@ -175,30 +180,49 @@ WeightMemory WeightCache::Copy(const RegularFile& file, std::span<const uint64_t
   return {.data = storage->data(), .size = bytes_, .owner = storage};
 }
 
-bool WeightCache::Write(const WeightMemory& memory) const {
-  const std::span<const std::byte> data(memory.data, bytes_);
-  std::vector<uint64_t> sums(NumBlocks(bytes_) + 1);
-  ForEachBlock([&](size_t block) { sums[block] = Hash64(BlockOf(data, block)); });
-  sums.back() = SumOfBeginning(beginning_, sums);
-  try {
-    CacheFolder(folder_).Write(name_, data_begin_ + bytes_, [&](const CacheFolder::PutFn& put) {
-      put(0, std::as_bytes(std::span(beginning_)));
-      put(beginning_.size(), std::as_bytes(std::span(sums)));
-      put(data_begin_, data);
+void WeightCache::Write(const std::function<void(const PutFn&)>& fill) const {
+  const CacheFolder folder(options_.folder);
+  MakeRoom(folder);
+  folder.Write(name_, data_begin_ + bytes_, [&](CacheFolder::NewFile& file) {
+    fill([&](size_t offset, std::span<const std::byte> bytes) {
+      file.Put(data_begin_ + offset, bytes);
     });
-    return true;
-  } catch (const LoadError& error) {
-    Report(error.what());
-    return false;
+    std::vector<uint64_t> sums(NumBlocks(bytes_) + 1);
+    ForEachBlock({}, [&](size_t block) {
+      std::vector<std::byte> bytes(std::min(kBlock, bytes_ - block * kBlock));
+      file.Read(data_begin_ + block * kBlock, bytes);
+      sums[block] = Hash64(bytes);
+    });
+    sums.back() = SumOfBeginning(beginning_, sums);
+    file.Put(0, std::as_bytes(std::span(beginning_)));
+    file.Put(beginning_.size(), std::as_bytes(std::span(sums)));
+  });
+}
+
+void WeightCache::MakeRoom(const CacheFolder& folder) const {
+  if (!options_.max_bytes) return;
+  const uint64_t bytes = data_begin_ + bytes_;
+  if (bytes > *options_.max_bytes) {
+    throw CacheError(
+        "weight_cache_bytes",
+        path() + ": is not written, because its " + std::to_string(bytes) +
+            " bytes are more than \"weight_cache_bytes\" = " + std::to_string(*options_.max_bytes));
   }
+  folder.MakeRoom(kEnding, name_, *options_.max_bytes - bytes);
 }
 
 // On all threads; rethrows what the calls throw.
 template <typename Fn>
-void WeightCache::ForEachBlock(const Fn& fn) const {
-  pool_.ParallelFor(static_cast<int64_t>(NumBlocks(bytes_)), [&](int64_t begin, int64_t end, int) {
-    for (int64_t block = begin; block < end; ++block) fn(static_cast<size_t>(block));
-  });
+void WeightCache::ForEachBlock(const LoadProgress& progress, const Fn& fn) const {
+  const size_t num_blocks = NumBlocks(bytes_);
+  for (size_t first = 0; first < num_blocks; first += kBlocksPerReport) {
+    const size_t last = std::min(num_blocks, first + kBlocksPerReport);
+    pool_.ParallelFor(static_cast<int64_t>(last - first), [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) fn(first + static_cast<size_t>(i));
+    });
+    if (!progress) continue;
+    progress(static_cast<int64_t>(std::min(last * kBlock, bytes_)), static_cast<int64_t>(bytes_));
+  }
 }
 
 }  // namespace mlc_native

@@ -8,7 +8,7 @@
 // a whole, and the next Write replaces it: damage is rare, comes seldom alone, and packing again
 // checks everything. From then on nothing changes the weights of this process (leased_map.h); where
 // a file cannot be mapped so, it is copied to memory. Folder and file must be trustworthy
-// (cache_folder.h). A failure never fails a load; it is reported on stderr.
+// (cache_folder.h). With a limit, files that were used longest ago make room for new ones.
 //
 // The beginning of a file is the key's text and a zero byte, one checksum (Hash64) per block, and
 // the checksum of all that. The data begins at a multiple of 2 MiB. Immutable; one call at a time,
@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,36 +25,54 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/quantization.h"
+#include "mlc_native/data.h"
 #include "support/thread_pool.h"
+#include "weights/cache_folder.h"
 #include "weights/cpu_weights.h"
 #include "weights/weight_layout.h"
 
 namespace mlc_native {
+
+// Says on stderr what is wrong with a cache.
+void ReportCache(const std::string& what);
 
 // The properties that identify a packed copy.
 std::string WeightCacheKey(const Checkpoint& checkpoint,
                            const std::optional<Quantization>& quantization,
                            const WeightLayout& layout);
 
+struct WeightCacheOptions {
+  std::string folder;                 // made when it is needed
+  std::optional<uint64_t> max_bytes;  // of all files of packed weights in it; nullopt: no limit
+};
+
 class WeightCache {
  public:
-  // Creates the folder when it is needed. `bytes` is the size of the layout. The pool must outlive
-  // it.
-  WeightCache(std::string folder, const std::string& key, size_t bytes, ThreadPool& pool);
+  // `bytes` is the size of the layout. The pool must outlive it.
+  WeightCache(WeightCacheOptions options, const std::string& key, size_t bytes, ThreadPool& pool);
 
-  // Returns read-only memory, or nullopt if there is no valid file.
-  std::optional<WeightMemory> Read() const;
-  // Returns false if it could not be written.
-  bool Write(const WeightMemory& memory) const;
+  std::string path() const { return options_.folder + "/" + name_; }
+
+  // Returns read-only memory, or nullopt if there is no valid file; stderr says what is wrong with
+  // one that is there. `progress` may be empty.
+  std::optional<WeightMemory> Read(const LoadProgress& progress) const;
+
+  // Writes the file. `fill` puts the memory part by part: its offset in the layout, its bytes.
+  // Throws CacheError if it cannot be written, and what `fill` throws.
+  using PutFn = std::function<void(size_t offset, std::span<const std::byte> bytes)>;
+  void Write(const std::function<void(const PutFn&)>& fill) const;
 
  private:
   std::vector<uint64_t> ReadSums(const RegularFile& file) const;
-  std::optional<WeightMemory> Map(RegularFile file, std::span<const uint64_t> sums) const;
-  WeightMemory Copy(const RegularFile& file, std::span<const uint64_t> sums) const;
+  std::optional<WeightMemory> Map(RegularFile file, std::span<const uint64_t> sums,
+                                  const LoadProgress& progress) const;
+  WeightMemory Copy(const RegularFile& file, std::span<const uint64_t> sums,
+                    const LoadProgress& progress) const;
+  void MakeRoom(const CacheFolder& folder) const;
   template <typename Fn>
-  void ForEachBlock(const Fn& fn) const;
+  void ForEachBlock(const LoadProgress& progress, const Fn& fn) const;
 
-  std::string folder_;
+  WeightCacheOptions options_;
   std::string name_;
   std::string beginning_;  // of the file, without the checksums
   size_t bytes_;

@@ -9,19 +9,19 @@ WeightLayout::WeightLayout(const WeightPlan& plan, const WeightForm& form)
   static_assert(kAlign % kernels::kPackedAlignment == 0);
   for (size_t i = 0; i < plan_.map.parameters.size(); ++i) {
     offsets_.push_back(bytes_);
-    bytes_ += (Bytes(i) + kAlign - 1) / kAlign * kAlign;
+    bytes_ += (BytesOfRows(i, plan_.map.parameters[i].rows) + kAlign - 1) / kAlign * kAlign;
   }
 }
 
-size_t WeightLayout::Bytes(size_t parameter) const {
+size_t WeightLayout::BytesOfRows(size_t parameter, int64_t rows) const {
   const Parameter& p = plan_.map.parameters[parameter];
   switch (p.form) {
     case ParameterForm::kPacked:
-      return form_.MatrixBytes(plan_.formats[parameter], p.rows, p.columns);
+      return form_.MatrixBytes(plan_.formats[parameter], rows, p.columns);
     case ParameterForm::kTable:
-      return static_cast<size_t>(p.rows * p.columns) * DTypeSize(plan_.dtype);
+      return static_cast<size_t>(rows * p.columns) * DTypeSize(plan_.dtype);
     case ParameterForm::kVector:
-      return static_cast<size_t>(p.rows) * DTypeSize(form_.VectorType(plan_.dtype));
+      return static_cast<size_t>(rows) * DTypeSize(form_.VectorType(plan_.dtype));
   }
   return 0;
 }

@@ -19,13 +19,12 @@ class MLC_NATIVE_PRIVATE_API WeightLayout {
   const WeightForm& form() const { return form_; }
   size_t bytes() const { return bytes_; }
 
-  std::byte* Data(size_t parameter, std::byte* memory) const {
-    return memory + offsets_[parameter];
-  }
+  size_t Offset(size_t parameter) const { return offsets_[parameter]; }
+  std::byte* Data(size_t parameter, std::byte* memory) const { return memory + Offset(parameter); }
+  // The bytes of the first `rows` rows of a parameter. Requires: all its rows, or whole panels.
+  size_t BytesOfRows(size_t parameter, int64_t rows) const;
 
  private:
-  size_t Bytes(size_t parameter) const;
-
   const WeightPlan& plan_;
   const WeightForm& form_;
   std::vector<size_t> offsets_;

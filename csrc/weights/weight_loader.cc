@@ -1,16 +1,18 @@
 #include "weights/weight_loader.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "weights/panel_form.h"
 #include "weights/tensor_storage.h"
-#include "weights/weight_cache.h"
 #include "weights/weight_layout.h"
 #include "weights/weight_packer.h"
 
 namespace mlc_native {
 namespace {
+
+constexpr size_t kPartBytes = size_t{64} << 20;  // of packed weights that are not written yet
 
 WeightMemory Pack(const WeightLayout& layout, const WeightLoadOptions& options) {
   auto storage = std::make_shared<TensorStorage>(layout.bytes(), "the model's weights");
@@ -22,18 +24,60 @@ WeightMemory Pack(const WeightLayout& layout, const WeightLoadOptions& options) 
   return {.data = storage->data(), .size = layout.bytes(), .owner = storage};
 }
 
-// The process that packs also uses the file afterwards, whose memory other processes share.
-template <typename PackFn>
-WeightMemory ReadOrPack(const WeightCache& cache, const PackFn& pack,
-                        const LoadProgress& progress) {
-  if (std::optional<WeightMemory> kept = cache.Read()) {
-    const auto bytes = static_cast<int64_t>(kept->size);
-    if (progress) progress(bytes, bytes);
-    return *kept;
+// Packs parts of parameters and puts each where the layout has it, so that they are never in memory
+// as a whole.
+class PartsPacker {
+ public:
+  PartsPacker(const WeightLayout& layout, const WeightLoadOptions& options)
+      : layout_(layout),
+        packer_(layout.plan(), layout.form(), *options.cpu.pool, options.progress) {}
+
+  void PutAll(const WeightCache::PutFn& put) {
+    for (size_t parameter : packer_.FileOrder()) {
+      const int64_t rows = layout_.plan().map.parameters[parameter].rows;
+      const int64_t step = RowsPerPart(parameter);
+      for (int64_t begin = 0; begin < rows; begin += step) {
+        PutRows({parameter, begin, std::min(begin + step, rows)}, put);
+      }
+    }
   }
-  WeightMemory packed = pack();
-  if (!cache.Write(packed)) return packed;
-  return cache.Read().value_or(packed);
+
+ private:
+  int64_t RowsPerPart(size_t parameter) const {
+    const int64_t width = layout_.form().panel_width();
+    const size_t panel_bytes = layout_.BytesOfRows(parameter, width);
+    return std::max<int64_t>(static_cast<int64_t>(kPartBytes / panel_bytes), 1) * width;
+  }
+
+  void PutRows(const ParameterRows& rows, const WeightCache::PutFn& put) {
+    const size_t bytes = layout_.BytesOfRows(rows.parameter, rows.end - rows.begin);
+    if (part_.size() < bytes) part_ = TensorStorage(bytes, "a part of the model's weights");
+    packer_.Fill(rows, part_.data());
+    put(layout_.Offset(rows.parameter) + layout_.BytesOfRows(rows.parameter, rows.begin),
+        {part_.data(), bytes});
+  }
+
+  const WeightLayout& layout_;
+  WeightPacker packer_;
+  TensorStorage part_;
+};
+
+void Write(const WeightCache& cache, const WeightLayout& layout, const WeightLoadOptions& options) {
+  cache.Write([&](const WeightCache::PutFn& put) { PartsPacker(layout, options).PutAll(put); });
+}
+
+// The process that packs also uses the file, whose memory other processes share. Without a file it
+// packs to memory; a failure of the cache never fails a load.
+WeightMemory ReadOrPack(const WeightCache& cache, const WeightLayout& layout,
+                        const WeightLoadOptions& options) {
+  if (std::optional<WeightMemory> kept = cache.Read(options.progress)) return *kept;
+  try {
+    Write(cache, layout, options);
+    if (std::optional<WeightMemory> kept = cache.Read({})) return *kept;
+  } catch (const CacheError& error) {
+    ReportCache(error.what());
+  }
+  return Pack(layout, options);
 }
 
 CpuDecoderWeights View(const WeightLayout& layout, const PanelForm& form, WeightMemory memory) {
@@ -59,6 +103,12 @@ CpuDecoderWeights View(const WeightLayout& layout, const PanelForm& form, Weight
   return weights;
 }
 
+WeightCache CacheOf(const ModelConfig& config, const Checkpoint& checkpoint,
+                    const WeightLayout& layout, const WeightLoadOptions& options) {
+  return {options.cache, WeightCacheKey(checkpoint, config.quantization, layout), layout.bytes(),
+          *options.cpu.pool};
+}
+
 }  // namespace
 
 CpuDecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
@@ -66,12 +116,20 @@ CpuDecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& check
   const WeightPlan plan = PlanWeights(config, checkpoint, options.weights);
   const PanelForm form(*options.cpu.isa);
   const WeightLayout layout(plan, form);
-  const auto pack = [&] { return Pack(layout, options); };
-  if (options.cache_dir.empty()) return View(layout, form, pack());
-  const WeightCache cache(options.cache_dir,
-                          WeightCacheKey(checkpoint, config.quantization, layout), layout.bytes(),
-                          *options.cpu.pool);
-  return View(layout, form, ReadOrPack(cache, pack, options.progress));
+  if (options.cache.folder.empty()) return View(layout, form, Pack(layout, options));
+  const WeightCache cache = CacheOf(config, checkpoint, layout, options);
+  return View(layout, form, ReadOrPack(cache, layout, options));
+}
+
+PackedFile PackWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                       const WeightLoadOptions& options) {
+  const WeightPlan plan = PlanWeights(config, checkpoint, options.weights);
+  const PanelForm form(*options.cpu.isa);
+  const WeightLayout layout(plan, form);
+  const WeightCache cache = CacheOf(config, checkpoint, layout, options);
+  const bool is_there = cache.Read(options.progress).has_value();
+  if (!is_there) Write(cache, layout, options);
+  return {cache.path(), layout.bytes(), is_there, plan.description};
 }
 
 }  // namespace mlc_native

@@ -7,13 +7,14 @@
 
 #include "mlc_native/data.h"
 #include "weights/cpu_weights.h"
+#include "weights/weight_cache.h"
 #include "weights/weight_plan.h"
 
 namespace mlc_native {
 
 struct WeightLoadOptions {
   WeightOptions weights;
-  std::string cache_dir;  // folder of packed copies (weight_cache.h); empty: none
+  WeightCacheOptions cache;  // of packed copies; without a folder there is none
   kernels::Cpu cpu;
   LoadProgress progress;  // may be empty
 };
@@ -21,5 +22,17 @@ struct WeightLoadOptions {
 // Throws LoadError as PlanWeights does.
 CpuDecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                               const WeightLoadOptions& options);
+
+struct PackedFile {
+  std::string path;
+  size_t bytes = 0;        // of the weights
+  bool was_there = false;  // it was valid and is the same as before
+  ModelDescription description;
+};
+
+// Writes the file of the cache that LoadWeights reads with the same options, part by part. Throws
+// LoadError as PlanWeights does, and if the file cannot be written. Requires: there is a folder.
+PackedFile PackWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+                       const WeightLoadOptions& options);
 
 }  // namespace mlc_native

@@ -42,7 +42,8 @@ bool SameBytes(const Checkpoint::Entry& a, const Checkpoint::Entry& b) {
 bool SameTensor(const Checkpoint& checkpoint, const std::string& a, const std::string& b) {
   const Checkpoint::Entry* x = checkpoint.Find(a);
   const Checkpoint::Entry* y = checkpoint.Find(b);
-  return x != nullptr && y != nullptr && SameBytes(*x, *y);
+  if (x == nullptr || y == nullptr) return false;
+  return !checkpoint.reads_data() || SameBytes(*x, *y);
 }
 
 // The first of the names that is there with this ending, else the first of all.
@@ -155,6 +156,9 @@ std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& 
                     [&](std::string_view prefix) { return name.starts_with(prefix); });
     if (!known) unused.push_back(name);
   }
+  for (const std::string& file : weights.checkpoint().extra_shards()) {
+    unused.push_back("all of " + file + ", which the index does not name");
+  }
   return unused;
 }
 
@@ -209,8 +213,8 @@ WeightFormat AskedFormat(const WeightMap& map, size_t parameter, DType dtype,
 }
 
 // A parameter that the checkpoint holds in fewer bits than requested stays as it is.
-std::vector<WeightFormat> ChooseFormats(const WeightMap& map, const WeightSources& sources,
-                                        DType dtype, WeightQuantization quantization) {
+std::vector<WeightFormat> FormatsFor(const WeightMap& map, const WeightSources& sources,
+                                     DType dtype, WeightQuantization quantization) {
   std::vector<WeightFormat> formats;
   formats.reserve(map.parameters.size());
   for (size_t i = 0; i < map.parameters.size(); ++i) {
@@ -250,6 +254,12 @@ void AddTable(const WeightSet& weights, WeightPlan* plan) {
 
 }  // namespace
 
+void ChooseFormats(const ModelConfig& config, const WeightOptions& options, WeightPlan* plan) {
+  plan->dtype = ChooseDType(config, plan->sources, options);
+  plan->formats = FormatsFor(plan->map, plan->sources, plan->dtype, options.quantization);
+  plan->description.weight_format = DescribeFormats(*plan);
+}
+
 WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                        const WeightOptions& options) {
   const WeightSet weights(checkpoint, config.quantization);
@@ -264,9 +274,7 @@ WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
     RefuseUnused(config, plan.description.unused_tensors);
   }
   plan.description.num_parameters = CountParameters(plan.map);
-  plan.dtype = ChooseDType(config, plan.sources, options);
-  plan.formats = ChooseFormats(plan.map, plan.sources, plan.dtype, options.quantization);
-  plan.description.weight_format = DescribeFormats(plan);
+  ChooseFormats(config, options, &plan);
   if (options.table_of_floats) AddTable(weights, &plan);
   return plan;
 }

@@ -38,6 +38,10 @@ struct WeightPlan {
   ModelDescription description;                // without what the device adds
 };
 
+// Chooses type and formats of a plan without a table of floats again, for other options.
+MLC_NATIVE_PRIVATE_API void ChooseFormats(const ModelConfig& config, const WeightOptions& options,
+                                          WeightPlan* plan);
+
 // Throws LoadError, which names the tensors that are missing, of a wrong shape or type, or, if the
 // options are strict, not used.
 MLC_NATIVE_PRIVATE_API WeightPlan PlanWeights(const ModelConfig& config,

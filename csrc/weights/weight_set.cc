@@ -100,7 +100,8 @@ bool WeightSet::IsEmptyBias(const Checkpoint::Entry& entry) const {
   const std::string& name = entry.tensor->name;
   if (!name.ends_with(kBias)) return false;
   const std::string base = name.substr(0, name.size() - kBias.size());
-  return !QuantizedBase(base + ".weight").empty() && HoldsZeros(entry);
+  if (QuantizedBase(base + ".weight").empty()) return false;
+  return !checkpoint_.reads_data() || HoldsZeros(entry);
 }
 
 std::unique_ptr<WeightSource> WeightSet::Open(const std::string& name,

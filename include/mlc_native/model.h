@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -171,8 +172,9 @@ struct ModelSource {
   WeightQuantization quantization = WeightQuantization::kAuto;
   KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
   int64_t num_threads = 1;
-  LoadProgress progress{};         // may be empty
-  std::string weight_cache_dir{};  // folder of packed copies of weights; empty: none
+  LoadProgress progress{};                      // may be empty
+  std::string weight_cache_dir{};               // folder of packed copies of weights; empty: none
+  std::optional<int64_t> weight_cache_bytes{};  // of all files in it; nullopt: no limit
   // The longest sequence that will be served, as far as settings say (LongestSequence).
   int64_t longest_sequence = std::numeric_limits<int64_t>::max();
   bool strict_weights = false;  // a tensor that the model does not use is an error
@@ -187,6 +189,6 @@ MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 9;
+inline constexpr int kModelPluginAbi = 10;
 
 }  // namespace mlc_native

@@ -18,6 +18,8 @@ _COMMANDS = (
     ("bench", "mlc_native.cli.bench", "measure a server or an engine under load"),
     ("chat", "mlc_native.cli.chat", "talk to a model"),
     ("generate", "mlc_native.cli.generate", "answer the requests in a file"),
+    ("inspect", "mlc_native.cli.inspect_model", "say what a model folder holds, and if it loads"),
+    ("pack", "mlc_native.cli.pack", "write the packed weights of a model ahead of time"),
     ("serve", "mlc_native.cli.serve", "serve a model over HTTP, with OpenAI's interface"),
 )
 INTERRUPTED = 130  # what a shell reports for a program that SIGINT ended

@@ -1,6 +1,7 @@
-"""What a load shows: a progress bar, and a summary as one line.
+"""What a load shows: its progress, and a summary as one line.
 
-Both go to stderr if that is a terminal. The line is also logged, at level INFO; tensors that the
+A terminal gets a bar with an estimate of the time that is left, and the line. Without one, the
+progress is logged at level INFO, at most once per second, and so is the line. Tensors that the
 model does not use are named in a warning.
 """
 
@@ -16,22 +17,13 @@ from typing import Any
 
 from tqdm import tqdm
 
+from mlc_native.support.quantity import quantity
+
 logger = logging.getLogger(__name__)
 
 PROGRESS_BAR_AFTER_S = 0.5
+PROGRESS_EVERY_S = 1.0  # in a log
 _MAX_NAMES = 8
-
-
-def quantity(number: float, unit: str) -> str:
-    """A number with three digits and a decimal prefix: ``"3.28 MB"``, ``"3.28 M parameters"``."""
-    prefixes = ["", "k", "M", "G", "T"]
-    while abs(number) >= 999.5 and len(prefixes) > 1:
-        number /= 1000
-        del prefixes[0]
-    prefix = prefixes[0]
-    digits = f"{number:.3g}" if abs(number) < 100 else f"{number:.0f}"
-    separator = "" if len(unit) == 1 or not prefix else " "
-    return f"{digits} {prefix}{separator}{unit}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +86,7 @@ class LoadReport:
         self._verbose = verbose
         self._on_terminal = verbose and sys.stderr.isatty()
         self._bar: Any = None
-        self._begin = time.monotonic()
+        self._begin = self._logged = time.monotonic()
         self._stopped = False
 
     def __call__(self, done: int, total: int) -> None:
@@ -102,6 +94,8 @@ class LoadReport:
         if self._stopped:
             raise KeyboardInterrupt
         if not self._on_terminal:
+            if self._verbose:
+                self._log(done, total)
             return
         if self._bar is None:
             self._bar = tqdm(
@@ -114,6 +108,15 @@ class LoadReport:
                 leave=False,
             )
         self._bar.update(done - self._bar.n)
+
+    def _log(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._logged < PROGRESS_EVERY_S or not 0 < done < total:
+            return
+        self._logged = now
+        left = (now - self._begin) * (total - done) / done
+        progress = f"{quantity(done, 'B')} of {quantity(total, 'B')}"
+        logger.info("loading %s: %s, about %.0f s left", self._model, progress, left)
 
     def stop(self) -> None:
         """Ends the load at its next report of progress. Any thread."""

@@ -23,9 +23,10 @@ import pytest
 import mlc_native
 from mlc_native import EngineConfig, MLCEngine, SyncMLCEngine
 from mlc_native.errors import LoadError
-from mlc_native.serve.load_report import LoadReport, LoadSummary, quantity
+from mlc_native.serve.load_report import LoadReport, LoadSummary
 from mlc_native.support.interrupt import call_interruptibly
 from mlc_native.support.model_source import resolve_model
+from mlc_native.support.quantity import quantity
 
 MakeModel = Callable[..., str]
 ROOT = Path(__file__).resolve().parents[2]

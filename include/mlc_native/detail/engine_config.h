@@ -90,6 +90,7 @@ struct MLC_NATIVE_API EngineConfig {
   std::string dtype = "auto";
   WeightQuantization quantization = WeightQuantization::kAuto;
   std::string weight_cache_dir;
+  std::optional<int64_t> weight_cache_bytes;
   bool strict_weights = false;
   KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
   std::optional<int64_t> num_threads;
@@ -122,7 +123,8 @@ struct MLC_NATIVE_API EngineConfig {
   int64_t max_grammar_queue_length = 64;
   double grammar_step_budget_s = 0.005;
   double grammar_time_limit_s = 10;
-  int64_t grammar_cache_bytes = 268435456;  // 256 MiB
+  int64_t grammar_state_bytes = 2147483648;  // 2 GiB
+  int64_t grammar_cache_bytes = 268435456;   // 256 MiB
   std::string sampling_defaults = "model";
   std::optional<std::string> chat_template;
   std::string tool_call_parser = "auto";
@@ -193,6 +195,11 @@ void VisitModelFields(Visitor&& visit) {
               "folder where packed weights are kept, so that the next start maps them; None keeps "
               "none. What is in it may be deleted at any time."},
         &EngineConfig::weight_cache_dir);
+  visit(Field{"weight_cache_bytes",
+              "size of all files of packed weights in `weight_cache_dir`; those that were used "
+              "longest ago are deleted before one is written. None: no limit.",
+              Between(1, static_cast<double>(int64_t{1} << 53))},
+        &EngineConfig::weight_cache_bytes);
   visit(
       Field{"strict_weights",
             "refuse a checkpoint with tensors that the model does not use, instead of naming them "
@@ -332,6 +339,11 @@ void VisitTextFields(Visitor&& visit) {
               "(0, 3600] seconds; beyond it the request ends with an error.",
               PositiveUpTo(3600)},
         &EngineConfig::grammar_time_limit_s);
+  visit(Field{"grammar_state_bytes",
+              "memory that matchers of grammars that take long may have, as it follows from their "
+              "CPU time; beyond it the request with most of it ends with an error.",
+              Between(1 << 20, static_cast<double>(int64_t{1} << 50))},
+        &EngineConfig::grammar_state_bytes);
   visit(Field{"grammar_cache_bytes", "compiled grammars that are kept for reuse; 0 keeps none.",
               Between(0, static_cast<double>(int64_t{1} << 50))},
         &EngineConfig::grammar_cache_bytes);

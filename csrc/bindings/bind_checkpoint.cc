@@ -1,0 +1,60 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <optional>
+#include <string>
+
+#include "bindings/bindings.h"
+#include "bindings/load_progress.h"
+#include "mlc_native/config.h"
+#include "mlc_native/model.h"
+#include "models/inspect.h"
+#include "models/loader.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace mlc_native::bindings {
+namespace {
+
+std::string Inspect(const std::string& path) {
+  const ReleasedGil release;
+  return InspectModel(path);
+}
+
+// `engine_config_json` names the model, the folder of packed weights and the formats.
+PackedFile Pack(const std::string& engine_config_json, nb::object progress) {
+  const EngineConfig config = EngineConfig::FromJSONString(engine_config_json);
+  ModelSource source{.path = config.model,
+                     .dtype = config.dtype,
+                     .quantization = config.quantization,
+                     .num_threads = config.num_threads.value_or(1),
+                     .progress = WrapLoadProgress(std::move(progress)),
+                     .weight_cache_dir = config.weight_cache_dir,
+                     .weight_cache_bytes = config.weight_cache_bytes,
+                     .strict_weights = config.strict_weights};
+  const ReleasedGil release;
+  return PackBuiltinModel(source);
+}
+
+}  // namespace
+
+void BindCheckpoint(nb::module_& m) {
+  m.def("inspect_model", &Inspect, "path"_a,
+        "What a model folder holds and whether it loads, as JSON (csrc/models/inspect.h). Raises "
+        "LoadError if it is no model folder.");
+  nb::class_<PackedFile>(m, "PackedFile", "The packed weights of a model on disk.")
+      .def_ro("path", &PackedFile::path)
+      .def_ro("bytes", &PackedFile::bytes, "Of the weights.")
+      .def_ro("was_there", &PackedFile::was_there, "It was valid and is the same as before.")
+      .def_prop_ro("weight_format",
+                   [](const PackedFile& self) { return self.description.weight_format; })
+      .def_prop_ro("num_parameters",
+                   [](const PackedFile& self) { return self.description.num_parameters; });
+  m.def("pack_model", &Pack, "engine_config_json"_a, "progress"_a = nb::none(),
+        "Writes the packed weights of a model to its weight_cache_dir. Raises LoadError, "
+        "InvalidConfig.");
+}
+
+}  // namespace mlc_native::bindings
