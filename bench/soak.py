@@ -45,7 +45,9 @@ class Sample:
 
     minutes: float
     rss_mib: float
+    file_mib: float  # of it: files that are mapped
     heap_mib: float  # in use, of malloc
+    python_mib: float  # of Python's allocator of small objects
     num_threads: int
     num_fds: int
     num_requests: int
@@ -121,14 +123,16 @@ class Subject:
             os.kill(pid, signal.SIGKILL)
         return len(helpers)
 
-    def sample(self, run: Run, heap_bytes: int) -> Sample:
+    def sample(self, run: Run, audit: dict[str, Any]) -> Sample:
         status = dict(
             line.split(":", 1) for line in (self._proc / "status").read_text().splitlines()
         )
         return Sample(
             round(run.minutes(), 3),
             int(status["VmRSS"].split()[0]) / 1024,
-            heap_bytes / (1 << 20),
+            int(status["RssFile"].split()[0]) / 1024,
+            audit.get("heap_bytes", 0) / (1 << 20),
+            audit.get("python_bytes", 0) / (1 << 20),
             int(status["Threads"]),
             len(list((self._proc / "fd").iterdir())),
             run.num_requests(),
@@ -181,8 +185,7 @@ async def soak(subject: Subject, args: argparse.Namespace) -> Run:
         return answer
 
     async def watch() -> None:
-        heap_bytes = (await command("audit")).get("heap_bytes", 0)
-        run.samples.append(subject.sample(run, heap_bytes))
+        run.samples.append(subject.sample(run, await command("audit")))
 
     async def generate() -> None:
         answer = await command("generate")
@@ -245,9 +248,10 @@ def report(run: Run, exit_status: int, args: argparse.Namespace) -> tuple[str, b
         "",
         ", ".join(f"{name}: {number}" for name, number in run.events.items()) + ".",
         "",
-        f"After the warm-up: memory {change(warm, 'rss_mib')}; of it malloc "
-        f"{change(warm, 'heap_mib')}; threads {extent([s.num_threads for s in warm])}; open files "
-        f"{extent([s.num_fds for s in warm])}.",
+        f"After the warm-up: memory {change(warm, 'rss_mib')}; of it files that are mapped "
+        f"{change(warm, 'file_mib')}, malloc {change(warm, 'heap_mib')}, Python's small objects "
+        f"{change(warm, 'python_mib')}; threads {extent([s.num_threads for s in warm])}; open "
+        f"files {extent([s.num_fds for s in warm])}.",
         *(f"- {problem}" for problem in problems),
     ]
     return "\n".join(lines) + "\n", not problems and num_faults == 0

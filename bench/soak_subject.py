@@ -15,7 +15,9 @@ import gc
 import json
 import os
 import random
+import re
 import sys
+import tempfile
 from typing import Any
 
 from http_throughput import server
@@ -56,6 +58,24 @@ LIBC = ctypes.CDLL(None)
 LIBC.mallinfo2.restype = MallInfo
 
 
+def arena_bytes() -> int:
+    """What Python's allocator for small objects has from the system; 0 if it does not say.
+
+    It writes its state to stderr, which is a file meanwhile.
+    """
+    with tempfile.TemporaryFile("w+") as told:
+        stderr = os.dup(2)
+        os.dup2(told.fileno(), 2)
+        try:
+            sys._debugmallocstats()
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+        told.seek(0)
+        found = re.search(r"(\d+) arenas \* (\d+) bytes/arena", told.read())
+    return int(found[1]) * int(found[2]) if found else 0
+
+
 class Subject:
     """The engine and what the commands do with it."""
 
@@ -74,7 +94,11 @@ class Subject:
         gc.collect()
         LIBC.malloc_trim(0)
         heap = LIBC.mallinfo2()
-        return {"pages": json.loads(pages), "heap_bytes": heap.uordblks + heap.hblkhd}
+        return {
+            "pages": json.loads(pages),
+            "heap_bytes": heap.uordblks + heap.hblkhd,
+            "python_bytes": arena_bytes(),
+        }
 
     async def metrics(self) -> dict[str, Any]:
         return {"metrics": (await self._engine.metrics()).metrics}

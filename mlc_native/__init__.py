@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mlc_native.serve.batch import GenerationResult
     from mlc_native.serve.config import EngineConfig
     from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
+    from mlc_native.serve.inspection import inspect_model
     from mlc_native.serve.sync_engine import SyncMLCEngine
 
 # Imported on first use: the engines bring pydantic, jinja2 and tokenizers with them.
@@ -55,6 +56,7 @@ _PUBLIC = {
     "ModelNotLoaded": "mlc_native.errors",
     "QueueFull": "mlc_native.errors",
     "SyncMLCEngine": "mlc_native.serve.sync_engine",
+    "inspect_model": "mlc_native.serve.inspection",
 }
 
 __all__ = [
@@ -77,6 +79,7 @@ __all__ = [
     "SyncMLCEngine",
     "__version__",
     "cmake_dir",
+    "inspect_model",
 ]
 
 

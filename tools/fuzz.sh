@@ -4,15 +4,16 @@
 #
 #   tools/fuzz.sh SECONDS [--seed N] [TARGET...]
 #
-# With clang (apt-get install clang), libFuzzer runs the targets and follows which code an input reaches;
-# what it adds to the corpus stays in build/fuzz/corpus. Else a driver of our own mutates the committed
-# corpus (tests/fuzz/main.cc), in build/address, which tools/sanitize.sh also uses. A finding is copied to
-# tests/fuzz/corpus/TARGET/found-HASH: once it is mended, commit it, and every run tries it again.
+# With clang (Debian: apt-get install clang-19 libclang-rt-19-dev), libFuzzer runs the targets and follows
+# which code an input reaches; what it adds to the corpus stays in build/fuzz/corpus. Else a driver of our
+# own mutates the committed corpus (tests/fuzz/main.cc), in build/address, which tools/sanitize.sh also uses.
+# A finding is copied to tests/fuzz/corpus/TARGET/found-HASH: once it is mended, commit it, and every run
+# tries it again.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . tools/summary.sh
 
-[[ "${1:-}" =~ ^[0-9]+$ ]] || { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
+[[ "${1:-}" =~ ^[0-9]+$ ]] || { sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2; }
 seconds="$1" seed=1 targets=()
 shift
 while [ $# -gt 0 ]; do
@@ -27,9 +28,12 @@ corpus="$PWD/tests/fuzz/corpus"
 export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:allocator_may_return_null=0"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 folder="$PWD/build/address" program=mlc_native_fuzz options=()
-if command -v clang++ >/dev/null; then
+for clang in clang++ clang++-{22..14} ""; do
+  command -v "$clang" >/dev/null && break
+done
+if [ -n "$clang" ]; then
   folder="$PWD/build/fuzz" program=mlc_native_libfuzzer
-  options=(-DCMAKE_CXX_COMPILER=clang++ -DMLC_NATIVE_WERROR=OFF
+  options=(-DCMAKE_CXX_COMPILER="$clang" -DMLC_NATIVE_WERROR=OFF
     -DCMAKE_CXX_FLAGS=-fsanitize=fuzzer-no-link)
 fi
 

@@ -144,7 +144,8 @@ void Checkpoint::AddTensors(const TensorFile& file) {
   for (const TensorInfo& tensor : file.tensors) {
     const auto [other, is_new] = by_name_.emplace(tensor.name, entries_.size());
     if (!is_new) {
-      throw LoadError(tensor.name, file.path + ": tensor \"" + tensor.name + "\" is also in " +
+      throw LoadError(tensor.name, file.path + ": tensor \"" + tensor.name +
+                                       "\" is in another file too, " +
                                        FileName(entries_[other->second].file->path));
     }
     entries_.push_back({&tensor, &file});

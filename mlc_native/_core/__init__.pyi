@@ -294,6 +294,36 @@ class PagedRadixTree:
     def free_capacity(self) -> int:
         """Tokens that may still be added."""
 
+def inspect_model(path: str) -> str:
+    """
+    What a model folder holds and whether it loads, as JSON (csrc/models/inspect.h). Raises LoadError if it is no model folder.
+    """
+
+class PackedFile:
+    """The packed weights of a model on disk."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def bytes(self) -> int:
+        """Of the weights."""
+
+    @property
+    def was_there(self) -> bool:
+        """It was valid and is the same as before."""
+
+    @property
+    def weight_format(self) -> str: ...
+
+    @property
+    def num_parameters(self) -> int: ...
+
+def pack_model(engine_config_json: str, progress: object | None = None) -> PackedFile:
+    """
+    Writes the packed weights of a model to its weight_cache_dir. Raises LoadError, InvalidConfig.
+    """
+
 class Engine:
     """The single-threaded engine; one thread at a time."""
 

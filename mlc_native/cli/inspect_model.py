@@ -10,10 +10,9 @@ import argparse
 import json
 from typing import Any
 
-from mlc_native import _core
 from mlc_native.cli.failure import print_error
 from mlc_native.errors import LoadError
-from mlc_native.support.model_source import resolve_model
+from mlc_native.serve.inspection import inspect_model
 from mlc_native.support.quantity import quantity
 
 _MAX_UNUSED = 10
@@ -28,11 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints what the folder holds. Returns the exit status."""
     try:
-        text = _core.inspect_model(str(resolve_model(args.path)))
+        found = inspect_model(args.path)
     except LoadError as error:
         print_error(error)
         return 2
-    found = json.loads(text)
     print(json.dumps(found, indent=2) if args.json else "\n".join(_lines(found)))
     return 0 if found["loads"] else 1
 

@@ -46,7 +46,7 @@ class Limits:
         output_chars: of the prompt. A character adds 4, a value of the input 64.
     """
 
-    seconds: float = 0.25
+    seconds: float = 0.2
     steps: int = 300_000
     memory_bytes: int = 48 << 20
     output_chars: int = 8 << 20

@@ -143,6 +143,27 @@ def test_a_bar_and_a_line_on_a_terminal(
         assert screen.getvalue() == ""
 
 
+def test_a_log_tells_the_time_that_is_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At most once per second, and only with `verbose`."""
+    caplog.set_level(logging.INFO, "mlc_native")
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    now = 100.0
+    monkeypatch.setattr("mlc_native.serve.load_report.time.monotonic", lambda: now)
+    for verbose in (False, True):
+        now = 100.0
+        report = LoadReport("model", verbose)
+        for percent in range(101):
+            now = 100.0 + percent / 25  # four seconds in all
+            report(percent * 10_000_000, 1_000_000_000)
+    assert [record.getMessage() for record in caplog.records] == [
+        "loading model: 250 MB of 1 GB, about 3 s left",
+        "loading model: 500 MB of 1 GB, about 2 s left",
+        "loading model: 750 MB of 1 GB, about 1 s left",
+    ]
+
+
 def test_nothing_is_said_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that logs to the terminal at level INFO sees the line once."""
     screen = FakeTerminal()

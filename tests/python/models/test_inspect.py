@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 import subprocess
@@ -14,18 +15,13 @@ from typing import Any
 import pytest
 from quantized_checkpoints import FORMATS, quantize_checkpoint
 
-from mlc_native import _core
+from mlc_native import inspect_model
 from mlc_native._core import testing
 from mlc_native.cli.main import main
 from mlc_native.errors import LoadError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import make_checkpoint
-
-
-def inspect(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_core.inspect_model(str(path)))
-    return found
 
 
 def edit_config(path: Path, **changes: Any) -> None:
@@ -49,21 +45,22 @@ def model(tmp_path: Path) -> Path:
     ],
 )
 def test_it_foretells_what_a_load_takes(model: Path, choice: str, options: dict[str, str]) -> None:
-    found = inspect(model)
+    found = inspect_model(model)
     metadata = testing.TestModel(str(model), **options).metadata
     assert found["loads"]
     assert found["problems"] == []
     assert found["memory"][choice] == metadata["weight_bytes"]
-    assert found["num_parameters"] == metadata["num_parameters"]
-    if choice == "auto":
-        assert found["kv_bytes_per_token"] == metadata["kv_bytes_per_token"]
-        assert found["weight_format"] == metadata["weight_format"]
+    assert (
+        found["kv_bytes_per_token"] == testing.TestModel(str(model)).metadata["kv_bytes_per_token"]
+    )
+    elements = (each["count"] * math.prod(each["shape"]) for each in found["matrices"])
+    assert found["num_parameters"] == sum(elements)
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_quantized_matrices(model: Path, tmp_path: Path, name: str) -> None:
     quantize_checkpoint(model, tmp_path / "quantized", tmp_path / "floats", FORMATS[name])
-    found = inspect(tmp_path / "quantized")
+    found = inspect_model(tmp_path / "quantized")
     assert found["loads"], found["problems"]
     (matrix,) = [
         each for each in found["matrices"] if each["name"].endswith("*.mlp.down_proj.weight")
@@ -72,7 +69,7 @@ def test_quantized_matrices(model: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_kinds_of_tensors(model: Path) -> None:
-    found = inspect(model)
+    found = inspect_model(model)
     (matrix,) = [each for each in found["matrices"] if each["name"].endswith("q_proj.weight")]
     assert matrix["name"] == "model.layers.*.self_attn.q_proj.weight"
     assert matrix["count"] == found["decoder"]["num_layers"]
@@ -84,7 +81,7 @@ def test_kinds_of_tensors(model: Path) -> None:
 
 def test_why_a_family_does_not_load(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edit_config(model, architectures=["NoSuchForCausalLM"])
-    found = inspect(model)
+    found = inspect_model(model)
     assert not found["loads"]
     assert found["architecture"] == "NoSuchForCausalLM"
     assert "NoSuchForCausalLM is not supported" in found["problems"][0]
@@ -96,27 +93,27 @@ def test_why_a_family_does_not_load(model: Path, capsys: pytest.CaptureFixture[s
 def test_all_problems_are_named(model: Path) -> None:
     edit_config(model, architectures=["NoSuchForCausalLM"])
     (model / "model.safetensors").write_bytes(b"short")
-    problems = inspect(model)["problems"]
+    problems = inspect_model(model)["problems"]
     assert len(problems) == 2
     assert "truncated" in problems[1]
 
 
 def test_a_missing_tensor(model: Path) -> None:
     edit_config(model, num_hidden_layers=9)
-    (problem,) = inspect(model)["problems"]
+    (problem,) = inspect_model(model)["problems"]
     assert "lacks tensors" in problem
 
 
 def test_no_model_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(LoadError, match=r"no config\.json"):
-        inspect(tmp_path)
+        inspect_model(tmp_path)
     assert main(["inspect", str(tmp_path)]) == 2
     assert "no config.json" in capsys.readouterr().err
 
 
 def test_the_command(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(model), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == inspect(model)
+    assert json.loads(capsys.readouterr().out) == inspect_model(model)
     assert main(["inspect", str(model)]) == 0
     shown = capsys.readouterr().out
     assert "LlamaForCausalLM, loads on the CPU" in shown
@@ -176,7 +173,7 @@ def test_a_large_folder_is_not_read(tmp_path: Path) -> None:
     size = sparse_folder(tmp_path / "large", 12, 16, (8192, 28672, 128256))
     assert size > 30e9
     begin = time.process_time()
-    found = inspect(tmp_path / "large")
+    found = inspect_model(tmp_path / "large")
     assert time.process_time() - begin < 2
     assert found["loads"], found["problems"]
     assert found["file_bytes"] == size
@@ -188,7 +185,7 @@ def test_shards_that_are_missing_are_all_named(tmp_path: Path) -> None:
     sparse_folder(tmp_path / "large", 5, 1)
     for shard in (2, 4):
         (tmp_path / "large" / f"model-{shard:05}-of-00005.safetensors").unlink()
-    (problem,) = inspect(tmp_path / "large")["problems"]
+    (problem,) = inspect_model(tmp_path / "large")["problems"]
     assert "2 of the 5 files" in problem
     assert "model-00002-of-00005.safetensors, model-00004-of-00005.safetensors" in problem
 
@@ -197,7 +194,7 @@ def test_a_shard_that_the_index_does_not_name(tmp_path: Path) -> None:
     folder = tmp_path / "large"
     sparse_folder(folder, 2, 1)
     (folder / "model-00003-of-00003.safetensors").write_bytes(b"")
-    (unused,) = inspect(folder)["unused"]
+    (unused,) = inspect_model(folder)["unused"]
     assert unused == "all of model-00003-of-00003.safetensors, which the index does not name"
     with pytest.raises(LoadError, match=r"model-00003-of-00003\.safetensors"):
         testing.TestModel(str(folder), strict_weights=True)
@@ -212,8 +209,8 @@ def test_a_tensor_in_two_shards(tmp_path: Path) -> None:
     os.link(first, folder / copy)
     index["weight_map"]["model.embed_tokens.weight"] = copy
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    problems = inspect(folder)["problems"]
-    assert "is also in " in problems[0]
+    problems = inspect_model(folder)["problems"]
+    assert "is in another file too, " in problems[0]
     assert copy in problems[0]
     assert first.name in problems[0]
 
@@ -222,7 +219,7 @@ def test_shards_without_an_index(tmp_path: Path) -> None:
     folder = tmp_path / "large"
     sparse_folder(folder, 2, 1)
     (folder / "model.safetensors.index.json").unlink()
-    (problem,) = inspect(folder)["problems"]
+    (problem,) = inspect_model(folder)["problems"]
     assert "model-00001-of-00002.safetensors" in problem
     assert "index is missing" in problem
 

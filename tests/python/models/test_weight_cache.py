@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -311,3 +312,36 @@ def test_a_file_that_is_deleted_stays_mapped(model: Path, cache: Path) -> None:
     shutil.rmtree(cache)
     mapped.allocate(8, 64, 1)
     assert np.array_equal(mapped.forward([(PROMPT, 0, [3, 1, 2])]), Start(model).logits)
+
+
+def start_engine(model: Path, cache: Path, **options: Any) -> None:
+    config = EngineConfig(weight_cache_dir=str(cache), verbose=False, **options)
+    SyncMLCEngine(str(model), device="cpu", engine_config=config).unload()
+
+
+def test_the_file_that_was_used_longest_ago_makes_room(model: Path, cache: Path) -> None:
+    start_engine(model, cache)
+    (floats,) = files(cache)
+    start_engine(model, cache, quantization="q8")
+    (q8,) = set(files(cache)) - {floats}
+    stamp = floats.stat().st_mtime_ns
+    for time_ns, file in enumerate((floats, q8), start=1):
+        os.utime(file, ns=(time_ns, file.stat().st_mtime_ns))
+    start_engine(model, cache)  # uses the older one
+    assert floats.stat().st_mtime_ns == stamp
+    limit = floats.stat().st_size + q8.stat().st_size
+    start_engine(model, cache, quantization="q4", weight_cache_bytes=limit)
+    assert floats in files(cache)
+    assert q8 not in files(cache)
+    assert len(files(cache)) == 2
+    assert sum(file.stat().st_size for file in files(cache)) <= limit
+
+
+def test_a_file_beyond_the_limit_is_not_written(
+    model: Path, cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    start_engine(model, cache)
+    before = files(cache)
+    start_engine(model, cache, quantization="q8", weight_cache_bytes=1000)
+    assert '"weight_cache_bytes" = 1000' in capfd.readouterr().err
+    assert files(cache) == before
