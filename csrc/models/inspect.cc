@@ -102,6 +102,7 @@ Kinds KindsOf(const WeightPlan& plan) {
   Kinds kinds;
   for (size_t i = 0; i < plan.map.slots.size(); ++i) {
     const WeightSlot& slot = plan.map.slots[i];
+    if (slot.slice.value_or(0) > 0) continue;  // the tensor has been counted
     kinds.Add({KindOf(slot.name), slot.shape, StoredForm(*plan.sources[i]),
                LoadedForm(plan, slot.parameter)});
   }
@@ -146,6 +147,11 @@ void WriteNumbers(const ModelConfig& config, JsonWriter* json) {
       .Add("max_positions", config.max_positions)
       .Add("layers_with_window", num_windows);
   if (window > 0) json->Add("window", window);
+  if (config.experts) {
+    json->Add("num_experts", config.experts->router.num_experts)
+        .Add("experts_per_token", config.experts->router.num_chosen)
+        .Add("expert_ffn_size", config.experts->ffn_size);
+  }
   json->EndObject();
 }
 
