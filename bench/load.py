@@ -1,12 +1,13 @@
-"""Measures the seconds for loading a model in each precision, from the page cache.
+"""Measures seconds and peak memory of loading a model in each precision, from the page cache.
 
     python bench/load.py --like qwen3-0.6b --threads 2
 
 Each row loads the folder `--repeats` times and shows the first load, which may include the cost of
 memory that the machine has not used before, and the fastest. `limit` is the time for copying as
-many bytes at the speed at which all threads read the file from the page cache. The cache rows use
-`weight_cache_dir`: the first start packs and writes, the second one maps. GPTQ (4 bits, symmetric,
-groups of 128) and MLC's q4f16_1 checkpoints are made in numpy, which takes minutes.
+many bytes at the speed at which all threads read the file from the page cache. `beyond` is the peak
+of the process's memory during a load, less what it had before and less the weights. The cache rows
+use `weight_cache_dir`: the first start packs and writes, the second one maps. GPTQ (4 bits,
+symmetric, groups of 128) and MLC's q4f16_1 checkpoints are made in numpy, which takes minutes.
 """
 
 from __future__ import annotations
@@ -59,11 +60,21 @@ def weight_files(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.safetensors"), *folder.glob("params_shard_*.bin")])
 
 
-def load(folder: Path, threads: int, **options: str) -> tuple[float, int]:
-    """Seconds, and bytes of the weights."""
+def memory(name: str) -> int:
+    """Bytes that the kernel says of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) << 10
+
+
+def load(folder: Path, threads: int, **options: str) -> tuple[float, int, int]:
+    """Seconds, bytes of the weights, and bytes of the peak beyond them."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = memory("VmRSS")
     start = time.perf_counter()
     model = testing.TestModel(str(folder), num_threads=threads, **options)
-    return time.perf_counter() - start, model.metadata["weight_bytes"]
+    seconds = time.perf_counter() - start
+    weights = model.metadata["weight_bytes"]
+    return seconds, weights, memory("VmHWM") - before - weights
 
 
 def quantized_folders(like: str, work: Path) -> Iterator[tuple[str, Path]]:
@@ -82,10 +93,11 @@ def report(name: str, folder: Path, args: argparse.Namespace, **options: str) ->
     size = sum(file.stat().st_size for file in files)
     speed = copy_speed(files, args.threads)
     times = [load(folder, args.threads, **options) for _ in range(args.repeats)]
-    seconds, weights = min(times)
+    seconds, weights, _ = min(times)
+    beyond = max(each[2] for each in times)
     limit = (size + weights) / speed
     print(f"{name:24} {size / 1e6:8.0f} {weights / 1e6:8.0f} {times[0][0]:8.2f} {seconds:8.2f} "
-          f"{limit:8.2f}", flush=True)  # fmt: skip
+          f"{limit:8.2f} {beyond / 1e6:9.0f}", flush=True)  # fmt: skip
 
 
 def main() -> None:
@@ -96,7 +108,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quantized", action="store_true", help="also make quantized folders")
     args = parser.parse_args()
-    print(f"{'':24} {'file MB':>8} {'MB':>8} {'first s':>8} {'best s':>8} {'limit s':>8}")
+    columns = ("file MB", "MB", "first s", "best s", "limit s", "beyond MB")
+    print(f"{'':24} " + " ".join(f"{name:>{max(len(name), 8)}}" for name in columns))
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
         floats = args.path or make_checkpoint(args.like, work / "bfloat16", "bfloat16")
@@ -104,10 +117,13 @@ def main() -> None:
             report(json.dumps(options), floats, args, **options)
         for options in ({}, {"quantization": "q4"}):
             cache = str(work / "cache")
-            first, _ = load(floats, args.threads, weight_cache_dir=cache, **options)
-            second, _ = load(floats, args.threads, weight_cache_dir=cache, **options)
+            starts = [
+                load(floats, args.threads, weight_cache_dir=cache, **options) for _ in range(2)
+            ]
+            (first, _, packed), (second, _, mapped) = starts
             row = "cache " + json.dumps(options)
-            print(f"{row:24} first {first:.2f} s, second {second:.3f} s")
+            print(f"{row:24} first {first:.2f} s, {packed / 1e6:.0f} MB beyond the weights; "
+                  f"second {second:.3f} s, {mapped / 1e6:.0f} MB")  # fmt: skip
             shutil.rmtree(cache)
         if args.quantized:
             for row, folder in quantized_folders(args.like, work):
