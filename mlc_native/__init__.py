@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from mlc_native.serve.batch import GenerationResult
     from mlc_native.serve.config import EngineConfig
     from mlc_native.serve.engine import AsyncMLCEngine, MLCEngine
-    from mlc_native.serve.inspection import inspect_model
     from mlc_native.serve.sync_engine import SyncMLCEngine
+    from mlc_native.support.inspection import inspect_model
 
 # Imported on first use: the engines bring pydantic, jinja2 and tokenizers with them.
 _PUBLIC = {
@@ -56,7 +56,7 @@ _PUBLIC = {
     "ModelNotLoaded": "mlc_native.errors",
     "QueueFull": "mlc_native.errors",
     "SyncMLCEngine": "mlc_native.serve.sync_engine",
-    "inspect_model": "mlc_native.serve.inspection",
+    "inspect_model": "mlc_native.support.inspection",
 }
 
 __all__ = [

@@ -32,7 +32,7 @@ CHAPTERS: dict[str, dict[str, str]] = {
     "Engines": {
         "mlc_native.serve.engine": "MLCEngine AsyncMLCEngine",
         "mlc_native.serve.sync_engine": "SyncMLCEngine",
-        "mlc_native.serve.inspection": "inspect_model",
+        "mlc_native.support.inspection": "inspect_model",
     },
     "Requests": {
         "mlc_native.serve.openai_interface": "ChatCompletions Completions",

@@ -12,7 +12,7 @@ from typing import Any
 
 from mlc_native.cli.failure import print_error
 from mlc_native.errors import LoadError
-from mlc_native.serve.inspection import inspect_model
+from mlc_native.support.inspection import inspect_model
 from mlc_native.support.quantity import quantity
 
 _MAX_UNUSED = 10

@@ -191,6 +191,7 @@ class _Neighbour(threading.Thread):
         self._tick = tick
         self._begin: float | None = None  # of the call that runs
         self._longest = 0.0
+        self.cpu_s = 0.0  # of this thread
         self._stopped = threading.Event()
 
     def run(self) -> None:
@@ -199,6 +200,7 @@ class _Neighbour(threading.Thread):
             self._tick()
             self._longest = max(self._longest, time.perf_counter() - self._begin)
             self._begin = None
+            self.cpu_s = time.thread_time()
 
     def take(self) -> float:
         """The longest time since the last call of it."""
@@ -216,14 +218,14 @@ class _Neighbour(threading.Thread):
 def _tried(kind: HostileClass, case: Case, neighbour: _Neighbour) -> dict[str, Any]:
     neighbour.take()
     before = _reset_peak()
-    start = time.process_time()
+    start = time.process_time() - neighbour.cpu_s
     try:
         outcome = kind.attempt(case.value)
     except BaseException as error:  # such as the panics of libraries
         outcome = f"{type(error).__name__}: {error}"[:500]
     return {
         "outcome": outcome,
-        "cpu_s": time.process_time() - start,
+        "cpu_s": max(0, time.process_time() - neighbour.cpu_s - start),
         "memory_mib": max(0, _status("VmHWM") - before) / 1024,
         "neighbour_s": neighbour.take(),
     }

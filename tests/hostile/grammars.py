@@ -157,7 +157,7 @@ _SCHEMAS: dict[str, Any | Callable[[], Any]] = {
     "a reference to nothing": {"$ref": "#/$defs/nothing"},
     "a dynamic reference": {"$dynamicRef": "#x", "$dynamicAnchor": "x"},
     "deep objects": lambda: _deep(60),
-    "too deep objects": lambda: _deep(3000),
+    "too deep objects": lambda: '{"properties": {"a": ' * 3000 + "{}" + "}}" * 3000,
     "deep lists": lambda: _deep(120, "items"),
     "many properties": lambda: {
         "type": "object",
