@@ -178,11 +178,12 @@ MLC_NATIVE_PRIVATE_API void GatherRows(const Cpu& cpu, const RowTable& table,
 // ---- Norm, rope, activation ----
 
 // For each row and each of `groups` consecutive spans of `dim`:
-//   y = x / sqrt(mean(x^2) + eps) * (weight + weight_offset)
+//   y = x / sqrt(mean(x^2) + eps) * (weight + weight_offset)                      (RMSNorm)
+//   y = (x - mean(x)) / sqrt(variance(x) + eps) * (weight + weight_offset) + bias (LayerNorm)
 // groups = 1 is the usual norm; groups = heads with dim = head_dim is qk-norm, where the heads
-// share weight[dim]. y may be x. With `accumulate`, the result is added to y (post-norms that add
-// to the residual). With a residual[m, groups * dim], x is first added to the residual, and the
-// residual is what is normalized; it overlaps neither x nor y.
+// share weight[dim], or have weight[groups, dim]. y may be x. With `accumulate`, the result is
+// added to y (post-norms that add to the residual). With a residual[m, groups * dim], x is first
+// added to the residual, and the residual is what is normalized; it overlaps neither x nor y.
 struct NormalizeArgs {
   const float* x = nullptr;
   int64_t ldx = 0;
@@ -191,18 +192,21 @@ struct NormalizeArgs {
   float* y = nullptr;
   int64_t ldy = 0;
   const float* weight = nullptr;  // [dim]
+  int64_t ld_weight = 0;          // from group to group; 0: they share it
   float weight_offset = 0.0f;     // 1 for Gemma
+  const float* bias = nullptr;    // [dim], of LayerNorm; null: none
   float eps = 1e-6f;
   int64_t m = 0;
   int64_t groups = 1;
   int64_t dim = 0;
+  bool subtract_mean = false;  // LayerNorm
   bool accumulate = false;
 };
 MLC_NATIVE_PRIVATE_API void Normalize(const Cpu& cpu, const NormalizeArgs& args);
 
 // Rotates x[m, heads, head_dim] (row stride ld) in place. Of the first rotary_dim (even, <=
-// head_dim) elements of each head, element i is paired with i + rotary_dim / 2 ("rotate_half"). The
-// other elements stay as they are.
+// head_dim) elements of each head, element i is paired with i + rotary_dim / 2 ("rotate_half"), or,
+// interleaved, element 2 i with 2 i + 1. The other elements stay as they are.
 struct RopeArgs {
   float* x = nullptr;
   int64_t ld = 0;
@@ -213,15 +217,44 @@ struct RopeArgs {
   const int32_t* positions = nullptr;  // [m]
   const float* cos = nullptr;          // [max_position, rotary_dim / 2]
   const float* sin = nullptr;
+  bool interleaved = false;
 };
 void Rope(const Cpu& cpu, const RopeArgs& args);
 
-enum class Activation : uint8_t { kSilu, kGeluTanh };
+// x[m, n] *= scales[positions[row]].
+struct ScaleArgs {
+  float* x = nullptr;
+  int64_t ld = 0;
+  int64_t m = 0;
+  int64_t n = 0;
+  const int32_t* positions = nullptr;  // [m]
+  const float* scales = nullptr;       // [max_position]
+};
+void Scale(const Cpu& cpu, const ScaleArgs& args);
 
-// out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn]. out is x (with the same ld) or does not overlap
-// it.
+// sum[m, n] += x[m, n]. They do not overlap.
+struct AddArgs {
+  const float* x = nullptr;
+  int64_t ldx = 0;
+  float* sum = nullptr;
+  int64_t ld_sum = 0;
+  int64_t m = 0;
+  int64_t n = 0;
+};
+void Add(const Cpu& cpu, const AddArgs& args);
+
+//   kReluSquared  max(x, 0)^2
+//   kXielu        alpha_p x^2 + x / 2 for x > 0, else alpha_n (e^min(x, -1e-6) - 1 - x) + x / 2
+//                 (arXiv:2411.13010)
+enum class Activation : uint8_t { kSilu, kGeluTanh, kReluSquared, kXielu };
+
+// out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn], or act(x[m, ffn]) without a gate. out is x
+// (with the same ld) or does not overlap it.
 struct ActivateArgs {
   Activation activation = Activation::kSilu;
+  bool gated = true;
+  float alpha_p = 0.0f;  // of kXielu
+  float alpha_n = 0.0f;
   const float* x = nullptr;
   int64_t ldx = 0;
   float* out = nullptr;
@@ -282,7 +315,8 @@ struct AttentionSequence {
 };
 
 // out[row, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over the keys max(0, p -
-// window + 1) .. p for a row at position p. Query head h reads kv head h / (q_heads / kv_heads).
+// window + 1) .. p for a row at position p. Query head h reads kv head h / (q_heads / kv_heads). A
+// head with a sink has e^sink as another term of its softmax's denominator.
 // Slots that no row may attend to never affect the result; they may hold anything. Entries of the
 // block table for pages wholly outside the window are never read.
 struct AttentionArgs {
@@ -292,8 +326,9 @@ struct AttentionArgs {
   int64_t ldo = 0;
   int64_t q_heads = 0;
   float scale = 1.0f;
-  float soft_cap = 0.0f;  // 0: none; else s = cap * tanh(s / cap) (Gemma-2)
-  int64_t window = 0;     // 0: none
+  float soft_cap = 0.0f;         // 0: none; else s = cap * tanh(s / cap) (Gemma-2)
+  int64_t window = 0;            // 0: none
+  const float* sinks = nullptr;  // [q_heads]; null: none
   const AttentionSequence* sequences = nullptr;
   int64_t num_sequences = 0;
   void* workspace = nullptr;  // AttentionWorkspaceBytes bytes, aligned to kPackedAlignment
@@ -334,7 +369,8 @@ struct WriteKvStep {
 
 // A kernel whose output row i depends only on the inputs of row i, which no other row's step
 // writes.
-using RowStep = std::variant<NormalizeArgs, RopeArgs, ActivateArgs, WriteKvStep, MixArgs>;
+using RowStep =
+    std::variant<NormalizeArgs, RopeArgs, ScaleArgs, AddArgs, ActivateArgs, WriteKvStep, MixArgs>;
 
 // Runs the steps on the same m rows, in order. A thread takes some rows through all steps while
 // they are in its cache.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace mlc_native::kernels::reference {
@@ -32,8 +33,27 @@ Matrix Normalize(const Matrix& x, const Matrix& weight, double weight_offset, do
   return y;
 }
 
+Matrix LayerNormalize(const Matrix& x, const Matrix& weight, const Matrix& bias,
+                      double weight_offset, double eps) {
+  const size_t dim = weight.size();
+  Matrix y(x.size());
+  for (size_t at = 0; at < x.size(); at += dim) {
+    const auto begin = x.begin() + static_cast<int64_t>(at);
+    const auto end = begin + static_cast<int64_t>(dim);
+    const double mean = std::accumulate(begin, end, 0.0) / static_cast<double>(dim);
+    double squares = 0;
+    for (auto i = begin; i != end; ++i) squares += (*i - mean) * (*i - mean);
+    const double inverse = 1 / std::sqrt(squares / static_cast<double>(dim) + eps);
+    for (size_t i = 0; i < dim; ++i) {
+      y[at + i] = (x[at + i] - mean) * inverse * (weight[i] + weight_offset);
+      if (!bias.empty()) y[at + i] += bias[i];
+    }
+  }
+  return y;
+}
+
 Matrix Rope(const Matrix& x, int64_t head_dim, const std::vector<int32_t>& positions,
-            const std::vector<double>& inverse_frequencies) {
+            const std::vector<double>& inverse_frequencies, bool interleaved) {
   const auto half = static_cast<int64_t>(inverse_frequencies.size());
   const auto m = static_cast<int64_t>(positions.size());
   const int64_t row = static_cast<int64_t>(x.size()) / m;
@@ -41,25 +61,12 @@ Matrix Rope(const Matrix& x, int64_t head_dim, const std::vector<int32_t>& posit
   for (int64_t at = 0; at < static_cast<int64_t>(x.size()); at += head_dim) {
     for (int64_t i = 0; i < half; ++i) {
       const double angle = positions[at / row] * inverse_frequencies[i];
-      const double a = x[at + i];
-      const double b = x[at + half + i];
-      y[at + i] = a * std::cos(angle) - b * std::sin(angle);
-      y[at + half + i] = b * std::cos(angle) + a * std::sin(angle);
-    }
-  }
-  return y;
-}
-
-Matrix Activate(const Matrix& x, int64_t ffn, Activation activation) {
-  const auto m = static_cast<int64_t>(x.size()) / (2 * ffn);
-  Matrix y(m * ffn);
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t j = 0; j < ffn; ++j) {
-      const double g = x[i * 2 * ffn + j];
-      const double gelu =
-          0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
-      const double silu = g / (1 + std::exp(-g));
-      y[i * ffn + j] = (activation == Activation::kSilu ? silu : gelu) * x[i * 2 * ffn + ffn + j];
+      const int64_t first = at + (interleaved ? 2 * i : i);
+      const int64_t second = interleaved ? first + 1 : first + half;
+      const double a = x[first];
+      const double b = x[second];
+      y[first] = a * std::cos(angle) - b * std::sin(angle);
+      y[second] = b * std::cos(angle) + a * std::sin(angle);
     }
   }
   return y;
@@ -67,9 +74,42 @@ Matrix Activate(const Matrix& x, int64_t ffn, Activation activation) {
 
 namespace {
 
-// One query over keys [first, last]; k and v point at the head's first position.
-void AttendOne(const AttentionShape& shape, const double* q, const double* k, const double* v,
-               int64_t first, int64_t last, double* out) {
+double Activated(double x, const ActivationShape& shape) {
+  switch (shape.activation) {
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kReluSquared:
+      return x > 0 ? x * x : 0;
+    case Activation::kXielu:
+      return x > 0 ? shape.alpha_p * x * x + 0.5 * x
+                   : shape.alpha_n * (std::expm1(std::min(x, -1e-6)) - x) + 0.5 * x;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Matrix Activate(const Matrix& x, const ActivationShape& shape) {
+  const int64_t width = (shape.gated ? 2 : 1) * shape.ffn;
+  const auto m = static_cast<int64_t>(x.size()) / width;
+  Matrix y(m * shape.ffn);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < shape.ffn; ++j) {
+      const double* row = &x[i * width];
+      y[i * shape.ffn + j] = Activated(row[j], shape) * (shape.gated ? row[shape.ffn + j] : 1);
+    }
+  }
+  return y;
+}
+
+namespace {
+
+// One query over keys [first, last]; k and v point at the head's first position. The sink is -inf
+// where there is none.
+void AttendOne(const AttentionShape& shape, double sink, const double* q, const double* k,
+               const double* v, int64_t first, int64_t last, double* out) {
   const int64_t stride = shape.kv_heads * shape.head_dim;
   std::vector<double> scores;
   for (int64_t p = first; p <= last; ++p) {
@@ -77,8 +117,8 @@ void AttendOne(const AttentionShape& shape, const double* q, const double* k, co
     if (shape.soft_cap > 0) s = shape.soft_cap * std::tanh(s / shape.soft_cap);
     scores.push_back(s);
   }
-  const double best = *std::max_element(scores.begin(), scores.end());
-  double sum = 0;
+  const double best = std::max(sink, *std::max_element(scores.begin(), scores.end()));
+  double sum = std::exp(sink - best);
   for (double& s : scores) sum += s = std::exp(s - best);
   for (int64_t d = 0; d < shape.head_dim; ++d) {
     double value = 0;
@@ -101,7 +141,9 @@ Matrix Attention(const AttentionShape& shape, const Matrix& q, const Matrix& k, 
     for (int64_t head = 0; head < shape.q_heads; ++head) {
       const int64_t at = row * row_size + head * shape.head_dim;
       const int64_t kv = head / group * shape.head_dim;
-      AttendOne(shape, &q[at], &k[kv], &v[kv], first, last, &out[at]);
+      const double sink = shape.sinks.empty() ? -std::numeric_limits<double>::infinity()
+                                              : shape.sinks[static_cast<size_t>(head)];
+      AttendOne(shape, sink, &q[at], &k[kv], &v[kv], first, last, &out[at]);
     }
   }
   return out;

@@ -16,13 +16,23 @@ Matrix Linear(const Matrix& x, const Matrix& w, const Matrix& bias, int64_t m);
 
 // Normalizes every span of weight.size() values of x by itself.
 Matrix Normalize(const Matrix& x, const Matrix& weight, double weight_offset, double eps);
+// Likewise, with the mean subtracted. An empty bias: none.
+Matrix LayerNormalize(const Matrix& x, const Matrix& weight, const Matrix& bias,
+                      double weight_offset, double eps);
 
 // x[m, heads, head_dim]; angle of pair i at position p is p * inverse_frequencies[i].
 Matrix Rope(const Matrix& x, int64_t head_dim, const std::vector<int32_t>& positions,
-            const std::vector<double>& inverse_frequencies);
+            const std::vector<double>& inverse_frequencies, bool interleaved = false);
 
-// x[m, 2 * ffn] -> [m, ffn]
-Matrix Activate(const Matrix& x, int64_t ffn, Activation activation);
+// x[m, 2 * ffn] -> [m, ffn]; [m, ffn] -> [m, ffn] without a gate.
+struct ActivationShape {
+  int64_t ffn = 0;
+  Activation activation = Activation::kSilu;
+  bool gated = true;
+  double alpha_p = 0;
+  double alpha_n = 0;
+};
+Matrix Activate(const Matrix& x, const ActivationShape& shape);
 
 struct AttentionShape {
   int64_t q_heads = 0;
@@ -31,6 +41,7 @@ struct AttentionShape {
   double scale = 1;
   double soft_cap = 0;
   int64_t window = 0;
+  std::vector<double> sinks{};  // by query head; empty: none
 };
 // q[rows, q_heads, head_dim] at positions first_position...; k, v [positions, kv_heads, head_dim].
 Matrix Attention(const AttentionShape& shape, const Matrix& q, const Matrix& k, const Matrix& v,

@@ -14,7 +14,8 @@ namespace {
 void Check(const NormalizeArgs& a) {
   const int64_t width = a.groups * a.dim;
   MLC_CHECK(a.dim > 0 && a.groups > 0 && a.ldx >= width && a.ldy >= width &&
-            (a.residual == nullptr || a.ld_residual >= width))
+            (a.residual == nullptr || a.ld_residual >= width) &&
+            (a.subtract_mean || a.bias == nullptr))
       << "dim " << a.dim << " groups " << a.groups;
 }
 int64_t Elements(const NormalizeArgs& a) { return a.groups * a.dim; }
@@ -31,7 +32,21 @@ void Run(const CpuKernels& isa, const RopeArgs& a, int64_t begin, int64_t end) {
   isa.rope(a, begin, end);
 }
 
-void Check(const ActivateArgs& a) { MLC_CHECK(a.ldx >= 2 * a.ffn && a.ldo >= a.ffn); }
+void Check(const ScaleArgs& a) { MLC_CHECK(a.ld >= a.n) << "n " << a.n; }
+int64_t Elements(const ScaleArgs& a) { return a.n; }
+void Run(const CpuKernels& isa, const ScaleArgs& a, int64_t begin, int64_t end) {
+  isa.scale(a, begin, end);
+}
+
+void Check(const AddArgs& a) { MLC_CHECK(a.ldx >= a.n && a.ld_sum >= a.n) << "n " << a.n; }
+int64_t Elements(const AddArgs& a) { return a.n; }
+void Run(const CpuKernels& isa, const AddArgs& a, int64_t begin, int64_t end) {
+  isa.add(a, begin, end);
+}
+
+void Check(const ActivateArgs& a) {
+  MLC_CHECK(a.ldx >= (a.gated ? 2 : 1) * a.ffn && a.ldo >= a.ffn) << "ffn " << a.ffn;
+}
 int64_t Elements(const ActivateArgs& a) {
   return 8 * a.ffn;  // an exponential and a division cost about eight plain operations
 }
@@ -109,6 +124,8 @@ void RunRows(const Cpu& cpu, std::span<const RowStep> steps) {
 
 void Normalize(const Cpu& cpu, const NormalizeArgs& args) { RunOne(cpu, args); }
 void Rope(const Cpu& cpu, const RopeArgs& args) { RunOne(cpu, args); }
+void Scale(const Cpu& cpu, const ScaleArgs& args) { RunOne(cpu, args); }
+void Add(const Cpu& cpu, const AddArgs& args) { RunOne(cpu, args); }
 void Activate(const Cpu& cpu, const ActivateArgs& args) { RunOne(cpu, args); }
 void WriteKv(const Cpu& cpu, const KvPages& kv, const WriteKvArgs& args) {
   RunOne(cpu, WriteKvStep{&kv, args});

@@ -302,6 +302,17 @@ void FoldSegment(const BlockContext& c, int64_t segment, const State& part, cons
   }
 }
 
+// What the sums of a query are multiplied with when e^sink is added to those of its weights. Either
+// may be the larger by far.
+inline float ScaleWithSink(const State& s, int64_t query, float sink) {
+  const float weight = sink * kLog2E;
+  const float maximum = s.maxima[query] > weight ? s.maxima[query] : weight;
+  const Vec lowered = Vec::Set(s.maxima[query] - maximum);
+  const float factor = MaxLane(Exp2(lowered));
+  const float rest = MaxLane(Exp2(Vec::Set(weight - maximum)));
+  return factor / (Sum(Vec::Load(s.sums + query * kMaxLanes)) * factor + rest);
+}
+
 void EndBlock(const BlockContext& c, const State& s) {
   const AttentionBlock& b = c.block;
   const int64_t head_dim = c.kv.head_dim;
@@ -310,7 +321,11 @@ void EndBlock(const BlockContext& c, const State& s) {
     float* out =
         c.args.out + (b.sequence->row_begin + row) * c.args.ldo + b.kv_head * c.group * head_dim;
     for (int64_t head = 0; head < c.group; ++head, ++query, out += head_dim) {
-      const Vec inverse = Vec::Set(1.0f / Sum(Vec::Load(s.sums + query * kMaxLanes)));
+      float scale = 1.0f / Sum(Vec::Load(s.sums + query * kMaxLanes));
+      if (c.args.sinks != nullptr) {
+        scale = ScaleWithSink(s, query, c.args.sinks[b.kv_head * c.group + head]);
+      }
+      const Vec inverse = Vec::Set(scale);
       ForVectors(head_dim, [&](int64_t at, auto, auto store) {
         store(out, Vec::Load(s.out + query * s.row + at) * inverse);
       });

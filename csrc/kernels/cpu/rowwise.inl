@@ -25,12 +25,55 @@ inline float SumOfSquares(const float* x, int64_t n) {
   return Sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
 
+inline float SumOf(const float* x, int64_t n) {
+  Vec sum = Vec::Zero();
+  ForVectors(n, [&](int64_t, auto load, auto) { sum = sum + load(x); });
+  return Sum(sum);
+}
+
+inline float SumOfSquaredDifferences(const float* x, int64_t n, float mean) {
+  const Vec middle = Vec::Set(mean);
+  Vec sum = Vec::Zero();
+  int64_t i = 0;
+  for (; i + Vec::kLanes <= n; i += Vec::kLanes) {
+    const Vec difference = Vec::Load(x + i) - middle;
+    sum = Fma(difference, difference, sum);
+  }
+  float total = Sum(sum);
+  for (; i < n; ++i) total += (x[i] - mean) * (x[i] - mean);
+  return total;
+}
+
 inline void AddRow(float* x, const float* r, int64_t n) {
   ForVectors(n, [&](int64_t, auto load, auto store) { store(x, load(x) + load(r)); });
 }
 
-void NormalizeRows(const NormalizeArgs& a, int64_t begin, int64_t end) {
+// One span of a row.
+inline void RmsNormalize(const NormalizeArgs& a, const float* x, const float* weight, float* y) {
   const Vec offset = Vec::Set(a.weight_offset);
+  const float mean = SumOfSquares(x, a.dim) / static_cast<float>(a.dim);
+  const Vec inverse = Vec::Set(1.0f / __builtin_sqrtf(mean + a.eps));
+  ForVectors(a.dim, [&](int64_t, auto load, auto store) {
+    const Vec normed = load(x) * inverse * (load(weight) + offset);
+    store(y, a.accumulate ? load(y) + normed : normed);
+  });
+}
+
+inline void LayerNormalize(const NormalizeArgs& a, const float* x, const float* weight, float* y) {
+  const Vec offset = Vec::Set(a.weight_offset);
+  const auto dim = static_cast<float>(a.dim);
+  const float mean = SumOf(x, a.dim) / dim;
+  const float variance = SumOfSquaredDifferences(x, a.dim, mean) / dim;
+  const Vec middle = Vec::Set(mean);
+  const Vec inverse = Vec::Set(1.0f / __builtin_sqrtf(variance + a.eps));
+  ForVectors(a.dim, [&](int64_t, auto load, auto store) {
+    Vec normed = (load(x) - middle) * inverse * (load(weight) + offset);
+    if (a.bias != nullptr) normed = normed + load(a.bias);
+    store(y, a.accumulate ? load(y) + normed : normed);
+  });
+}
+
+void NormalizeRows(const NormalizeArgs& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const float* x_row = a.x + row * a.ldx;
     if (a.residual != nullptr) {
@@ -40,14 +83,37 @@ void NormalizeRows(const NormalizeArgs& a, int64_t begin, int64_t end) {
     }
     for (int64_t group = 0; group < a.groups; ++group) {
       const float* x = x_row + group * a.dim;
+      const float* weight = a.weight + group * a.ld_weight;
       float* y = a.y + row * a.ldy + group * a.dim;
-      const float mean = SumOfSquares(x, a.dim) / static_cast<float>(a.dim);
-      const Vec inverse = Vec::Set(1.0f / __builtin_sqrtf(mean + a.eps));
-      ForVectors(a.dim, [&](int64_t, auto load, auto store) {
-        const Vec normed = load(x) * inverse * (load(a.weight) + offset);
-        store(y, a.accumulate ? load(y) + normed : normed);
-      });
+      if (a.subtract_mean) {
+        LayerNormalize(a, x, weight, y);
+      } else {
+        RmsNormalize(a, x, weight, y);
+      }
     }
+  }
+}
+
+void ScaleRows(const ScaleArgs& a, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const Vec scale = Vec::Set(a.scales[a.positions[row]]);
+    float* x = a.x + row * a.ld;
+    ForVectors(a.n, [&](int64_t, auto load, auto store) { store(x, load(x) * scale); });
+  }
+}
+
+void AddRows(const AddArgs& a, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    AddRow(a.sum + row * a.ld_sum, a.x + row * a.ldx, a.n);
+  }
+}
+
+// The pairs lie side by side, so that the compiler finds the vectors.
+inline void RotateNeighbours(float* x, const float* cos, const float* sin, int64_t pairs) {
+  for (int64_t i = 0; i < pairs; ++i) {
+    const float even = x[2 * i], odd = x[2 * i + 1];
+    x[2 * i] = even * cos[i] - odd * sin[i];
+    x[2 * i + 1] = odd * cos[i] + even * sin[i];
   }
 }
 
@@ -58,6 +124,10 @@ void RopeRows(const RopeArgs& a, int64_t begin, int64_t end) {
     const float* sin = a.sin + a.positions[row] * half;
     for (int64_t head = 0; head < a.heads; ++head) {
       float* first = a.x + row * a.ld + head * a.head_dim;
+      if (a.interleaved) {
+        RotateNeighbours(first, cos, sin, half);
+        continue;
+      }
       float* second = first + half;
       ForVectors(half, [&](int64_t, auto load, auto store) {
         const Vec x = load(first), y = load(second), c = load(cos), s = load(sin);
@@ -75,22 +145,47 @@ inline Vec GeluTanh(Vec x) {
   return TimesSigmoid(x, twice_u);
 }
 
-void ActivateRows(const ActivateArgs& a, int64_t begin, int64_t end) {
-  for (int64_t row = begin; row < end; ++row) {
-    const float* gate = a.x + row * a.ldx;
-    const float* up = gate + a.ffn;
-    float* out = a.out + row * a.ldo;
-    if (a.activation == Activation::kSilu) {
-      ForVectors(a.ffn, [&](int64_t, auto load, auto store) {
-        const Vec g = load(gate);
-        store(out, TimesSigmoid(g, g) * load(up));
-      });
-    } else {
-      ForVectors(a.ffn, [&](int64_t, auto load, auto store) {
-        store(out, GeluTanh(load(gate)) * load(up));
-      });
-    }
+inline Vec ReluSquared(Vec x) {
+  const Vec positive = Max(x, Vec::Zero());
+  return positive * positive;
+}
+
+inline Vec Xielu(Vec x, float alpha_p, float alpha_n) {
+  const Vec half = Vec::Set(0.5f) * x;
+  const Vec below = ClampedExp(Min(x, Vec::Set(-1e-6f))) - Vec::Set(1.0f) - x;
+  const Vec negative = Fma(Vec::Set(alpha_n), below, half);
+  return SelectLess(Vec::Zero(), x, Fma(Vec::Set(alpha_p) * x, x, half), negative);
+}
+
+// Calls f(act), where act is the function on a vector.
+template <typename F>
+inline void WithActivation(const ActivateArgs& a, F f) {
+  switch (a.activation) {
+    case Activation::kSilu:
+      return f([](Vec x) { return TimesSigmoid(x, x); });
+    case Activation::kGeluTanh:
+      return f([](Vec x) { return GeluTanh(x); });
+    case Activation::kReluSquared:
+      return f([](Vec x) { return ReluSquared(x); });
+    case Activation::kXielu:
+      return f([&](Vec x) { return Xielu(x, a.alpha_p, a.alpha_n); });
   }
+}
+
+void ActivateRows(const ActivateArgs& a, int64_t begin, int64_t end) {
+  WithActivation(a, [&](auto act) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* x = a.x + row * a.ldx;
+      const float* up = x + a.ffn;
+      float* out = a.out + row * a.ldo;
+      if (a.gated) {
+        ForVectors(a.ffn,
+                   [&](int64_t, auto load, auto store) { store(out, act(load(x)) * load(up)); });
+      } else {
+        ForVectors(a.ffn, [&](int64_t, auto load, auto store) { store(out, act(load(x))); });
+      }
+    }
+  });
 }
 
 void SoftCapRows(const MatrixView& x, float cap, int64_t begin, int64_t end) {

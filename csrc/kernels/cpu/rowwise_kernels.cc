@@ -11,6 +11,8 @@ namespace mlc_native::kernels::MLC_NATIVE_ISA {
 constinit const RowKernels kRows = {
     .normalize = NormalizeRows,
     .rope = RopeRows,
+    .scale = ScaleRows,
+    .add = AddRows,
     .activate = ActivateRows,
     .soft_cap = SoftCapRows,
     .mix = MixRows,

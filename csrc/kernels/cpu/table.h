@@ -83,6 +83,8 @@ struct AttentionKernels {
 struct RowKernels {
   void (*normalize)(const NormalizeArgs&, int64_t row_begin, int64_t row_end);
   void (*rope)(const RopeArgs&, int64_t row_begin, int64_t row_end);
+  void (*scale)(const ScaleArgs&, int64_t row_begin, int64_t row_end);
+  void (*add)(const AddArgs&, int64_t row_begin, int64_t row_end);
   void (*activate)(const ActivateArgs&, int64_t row_begin, int64_t row_end);
   void (*soft_cap)(const MatrixView&, float cap, int64_t row_begin, int64_t row_end);
   void (*mix)(const MixArgs&, int64_t row_begin, int64_t row_end);

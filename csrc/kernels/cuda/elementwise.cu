@@ -52,19 +52,27 @@ __device__ float GeluTanh(float x) {
   return 0.5f * x * (1.0f + tanhf(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
 }
 
+__device__ inline float Activated(Activation activation, float x) {
+  if (activation == Activation::kSilu) return Silu(x);
+  if (activation == Activation::kGeluTanh) return GeluTanh(x);
+  return x > 0.0f ? x * x : 0.0f;
+}
+
 template <typename T>
 __global__ void ActivateKernel(const ActivateArgs args) {
   const int64_t vectors = args.ffn / kVector;
   const int64_t i = GlobalThread();
   if (i >= args.m * vectors) return;
   const int64_t row = i / vectors;
-  const T* gate = static_cast<const T*>(args.x) + row * 2 * args.ffn + i % vectors * kVector;
+  const int64_t width = args.gated ? 2 * args.ffn : args.ffn;
+  const T* gate = static_cast<const T*>(args.x) + row * width + i % vectors * kVector;
   float g[kVector], up[kVector];
   LoadFloats(gate, g);
-  LoadFloats(gate + args.ffn, up);
+  if (args.gated) LoadFloats(gate + args.ffn, up);
 #pragma unroll
   for (int j = 0; j < kVector; ++j) {
-    g[j] = (args.activation == Activation::kSilu ? Silu(g[j]) : GeluTanh(g[j])) * up[j];
+    g[j] = Activated(args.activation, g[j]);
+    if (args.gated) g[j] *= up[j];
   }
   StoreFloats(static_cast<T*>(args.out) + i * kVector, g);
 }
@@ -117,6 +125,7 @@ void GatherRows(const void* in, const int32_t* rows, int64_t m, int64_t row_byte
 
 void Activate(const ActivateArgs& args, Stream stream) {
   MLC_CHECK(args.ffn % kVector == 0) << args.ffn;
+  MLC_CHECK(args.activation != Activation::kXielu);
   if (args.m == 0) return;
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;

@@ -97,8 +97,8 @@ inline constexpr int64_t kMaxHeadDim = 256;
 
 // qkv[i] consists of q_heads, kv_heads and kv_heads vectors of head_dim. q and k of each head are
 // normalized (if there are weights) and rotated: element j of the first rotary_dim is paired with j
-// + rotary_dim / 2. q is changed in place; k and v go to slot slots[i] = page * 16 + offset. Rows
-// with a negative slot are skipped.
+// + rotary_dim / 2, or, interleaved, 2 j with 2 j + 1. q is changed in place; k and v go to slot
+// slots[i] = page * 16 + offset. Rows with a negative slot are skipped.
 struct QkRopeWriteKvArgs {
   DType dtype = DType::kBFloat16;
   void* qkv = nullptr;
@@ -114,13 +114,16 @@ struct QkRopeWriteKvArgs {
   const int64_t* slots = nullptr;      // [m]
   const float* cos = nullptr;          // [max_position, rotary_dim / 2]
   const float* sin = nullptr;
+  bool interleaved = false;
 };
 void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stream);
 
-// out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn]; ffn is a multiple of 8.
+// out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn], or act(x[m, ffn]) without a gate; ffn is a
+// multiple of 8. kXielu is for the CPU only.
 struct ActivateArgs {
   DType dtype = DType::kBFloat16;
   Activation activation = Activation::kSilu;
+  bool gated = true;
   const void* x = nullptr;
   void* out = nullptr;
   int64_t m = 0;

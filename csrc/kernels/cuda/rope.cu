@@ -42,9 +42,12 @@ __device__ inline void RotateHead(const KernelArgs& args, int64_t row, int colum
   for (int j = 0; j < kVector; ++j) {
     const int i = column + j;
     if (i >= 2 * half) continue;
-    const bool first = i < half;
-    const int64_t angle = angles + (first ? i : i - half);
-    const float other = head[first ? i + half : i - half];
+    const bool interleaved = args.a.interleaved;
+    const bool first = interleaved ? i % 2 == 0 : i < half;
+    const int distance = interleaved ? 1 : half;
+    const int pair = first ? i : i - distance;
+    const int64_t angle = angles + (interleaved ? pair / 2 : pair);
+    const float other = head[first ? i + distance : i - distance];
     const float sin = args.a.sin[angle];
     x[j] = x[j] * args.a.cos[angle] + (first ? -other : other) * sin;
   }

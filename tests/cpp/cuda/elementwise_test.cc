@@ -46,19 +46,25 @@ TEST_F(ElementwiseTest, GathersRows) {
 
 TEST_F(ElementwiseTest, Activates) {
   for (DType dtype : kDTypes) {
-    for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    for (const reference::ActivationShape shape :
+         {reference::ActivationShape{.activation = Activation::kSilu},
+          {.activation = Activation::kGeluTanh},
+          {.activation = Activation::kReluSquared, .gated = false}}) {
       const int64_t m = 3;
       const int64_t ffn = 776;
-      const Floats x = Random(dtype, m * 2 * ffn, 20);
+      const Floats x = Random(dtype, m * (shape.gated ? 2 : 1) * ffn, 20);
       DeviceBytes device_x(Encode(dtype, x)), out(m * ffn * DTypeSize(dtype));
       Activate({.dtype = dtype,
-                .activation = activation,
+                .activation = shape.activation,
+                .gated = shape.gated,
                 .x = device_x.data(),
                 .out = out.data(),
                 .m = m,
                 .ffn = ffn},
                nullptr);
-      ExpectClose(Decode(dtype, out.Download()), reference::Activate(ToDouble(x), ffn, activation),
+      reference::ActivationShape want = shape;
+      want.ffn = ffn;
+      ExpectClose(Decode(dtype, out.Download()), reference::Activate(ToDouble(x), want),
                   Epsilon(dtype) + 2e-6);
     }
   }

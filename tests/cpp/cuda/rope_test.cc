@@ -5,7 +5,8 @@ namespace {
 
 class RopeTest : public CudaKernelTest {
  protected:
-  void Check(DType dtype, KvFormat format, int64_t head_dim, int64_t rotary_dim, bool has_norm) {
+  void Check(DType dtype, KvFormat format, int64_t head_dim, int64_t rotary_dim, bool has_norm,
+             bool interleaved = false) {
     const int64_t m = 4;
     const int64_t q_heads = 6;
     KvPages kv{.format = format, .kv_heads = 3, .head_dim = head_dim, .num_pages = 3};
@@ -51,7 +52,8 @@ class RopeTest : public CudaKernelTest {
                    .positions = device_positions.data(),
                    .slots = device_slots.data(),
                    .cos = device_cos.data(),
-                   .sin = device_sin.data()},
+                   .sin = device_sin.data(),
+                   .interleaved = interleaved},
                   nullptr);
 
     const Floats got = Decode(dtype, qkv.Download());
@@ -67,7 +69,9 @@ class RopeTest : public CudaKernelTest {
         if (has_norm && !is_v) {
           want = reference::Normalize(want, ToDouble(is_q ? q_norm : k_norm), 1.0, 1e-5);
         }
-        if (!is_v) want = reference::Rope(want, head_dim, {positions[row]}, frequencies);
+        if (!is_v) {
+          want = reference::Rope(want, head_dim, {positions[row]}, frequencies, interleaved);
+        }
         if (is_q) {
           const auto at = got.begin() + row * ld + h * head_dim;
           if (slots[row] >= 0) ExpectClose(Floats(at, at + head_dim), want, tolerance);
@@ -118,6 +122,7 @@ TEST_F(RopeTest, MatchesTheReference) {
     Check(dtype, same, 256, 256, true);
     Check(dtype, same, 8, 6, true);
     Check(dtype, same, 16, 0, true);
+    Check(dtype, same, 80, 20, true, true);
     if (dtype != DType::kFloat32) Check(dtype, KvFormat::kFloat8, 96, 96, false);
   }
 }

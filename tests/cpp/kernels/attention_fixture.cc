@@ -103,6 +103,7 @@ Floats AttentionTest::Run(const Cpu& cpu, const Shape& shape, const KvPages& lay
                   .scale = Scale(shape),
                   .soft_cap = shape.soft_cap,
                   .window = shape.window,
+                  .sinks = shape.sinks.empty() ? nullptr : shape.sinks.data(),
                   .sequences = batch.data(),
                   .num_sequences = static_cast<int64_t>(batch.size()),
                   .workspace = workspace.data()});
@@ -116,7 +117,8 @@ reference::Matrix AttentionTest::Truth(const Shape& shape, const Sequence& s) {
                                .head_dim = shape.head_dim,
                                .scale = Scale(shape),
                                .soft_cap = shape.soft_cap,
-                               .window = shape.window},
+                               .window = shape.window,
+                               .sinks = {shape.sinks.begin(), shape.sinks.end()}},
                               ToDouble(s.q), ToDouble(s.k), ToDouble(s.v), s.cached);
 }
 

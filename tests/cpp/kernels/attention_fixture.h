@@ -23,6 +23,7 @@ struct Shape {
   int64_t head_dim = 32;
   float soft_cap = 0;
   int64_t window = 0;
+  Floats sinks{};  // [q_heads]; empty: none
 };
 
 inline constexpr KvFormat kKvFormats[] = {KvFormat::kFloat32, KvFormat::kBFloat16,

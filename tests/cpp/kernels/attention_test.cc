@@ -12,6 +12,7 @@ TEST_P(AttentionTest, MatchesReference) {
     shape.head_dim = std::vector<int64_t>{32, 64, 6, 20, 128, 80, 7}[trial % 7];
     if (trial % 5 == 1) shape.soft_cap = 2.0f;
     if (trial % 3 == 1) shape.window = RandomInt(1, 150);
+    if (trial % 4 >= 2) shape.sinks = Random(shape.q_heads, 6.0f);
     std::vector<Sequence> sequences;
     for (int i = 0; i < 3; ++i) {
       const int64_t cached = i == 0 ? 0 : RandomInt(0, 300);
@@ -36,6 +37,7 @@ TEST_P(AttentionTest, ChunksBatchesAndThreadsDoNotChangeABit) {
     shape.q_heads = trial % 2 == 0 ? 4 : 6;
     shape.soft_cap = trial % 5 == 2 ? 5.0f : 0.0f;
     shape.window = trial % 3 == 2 ? RandomInt(1, 170) : 0;
+    if (trial % 4 == 1) shape.sinks = Random(shape.q_heads, 3.0f);
     const int64_t width = shape.q_heads * shape.head_dim;
     std::vector<Sequence> sequences = {MakeSequence(shape, 37, 200), MakeSequence(shape, 150, 1),
                                        MakeSequence(shape, 0, 33)};
@@ -102,6 +104,23 @@ TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
   for (float& x : sequences[0].q) x *= 300;
   const Cache cache = MakeCache(shape, sequences);
   ExpectClose(Run(Threads(1), shape, cache.layer, sequences), Truth(shape, sequences[0]), 3e-4);
+}
+
+// However far a sink is above or below the scores, nothing overflows and nothing gets lost.
+TEST_P(AttentionTest, SinksOfAnySize) {
+  Shape shape;
+  shape.sinks = {-300.0f, 300.0f, 0.0f, -std::numeric_limits<float>::infinity()};
+  std::vector<Sequence> sequences = {MakeSequence(shape, 20, 2)};
+  const Cache cache = MakeCache(shape, sequences);
+  const Floats got = Run(Threads(1), shape, cache.layer, sequences);
+  ExpectClose(got, Truth(shape, sequences[0]), 3e-6);
+  const auto head = [&](int64_t h) { return got[h * shape.head_dim]; };
+  EXPECT_EQ(head(1), 0.0f);
+  shape.sinks = {};
+  const Floats without = Run(Threads(1), shape, cache.layer, sequences);
+  EXPECT_EQ(head(0), without[0]);
+  EXPECT_EQ(head(3), without[3 * shape.head_dim]);
+  EXPECT_NE(head(2), without[2 * shape.head_dim]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Isa, AttentionTest, testing::ValuesIn(IsaNames()),

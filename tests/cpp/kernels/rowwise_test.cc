@@ -41,6 +41,93 @@ TEST_P(RowwiseTest, NormalizeMatchesReference) {
   }
 }
 
+// A mean far from zero, which a variance from sums of squares would lose.
+TEST_P(RowwiseTest, LayerNormMatchesReference) {
+  for (int64_t dim : {1, 7, 8, 31, 64, 200, 1000}) {
+    for (bool has_bias : {false, true}) {
+      const int64_t m = 5;
+      Floats x = Random(m * dim, 3);
+      for (float& value : x) value += 40;
+      const Floats weight = Random(dim), bias = has_bias ? Random(dim) : Floats();
+      Poisoned in(m, dim, 2), out(m, dim, 4);
+      in.Fill(x);
+      const NormalizeArgs args{.x = in.data.data(),
+                               .ldx = in.ld,
+                               .y = out.data.data(),
+                               .ldy = out.ld,
+                               .weight = weight.data(),
+                               .weight_offset = 1.0f,
+                               .bias = has_bias ? bias.data() : nullptr,
+                               .eps = 1e-5f,
+                               .m = m,
+                               .dim = dim,
+                               .subtract_mean = true};
+      Normalize(Threads(2), args);
+      out.ExpectPaddingUntouched();
+      const auto want =
+          reference::LayerNormalize(ToDouble(x), ToDouble(weight), ToDouble(bias), 1, 1e-5f);
+      ExpectClose(out.Dense(), want, 3e-5);
+    }
+  }
+}
+
+TEST_P(RowwiseTest, EachHeadMayHaveAWeightOfItsOwn) {
+  const int64_t m = 4, heads = 3, dim = 20;
+  const Floats x = Random(m * heads * dim, 3), weight = Random(heads * dim);
+  for (bool subtract_mean : {false, true}) {
+    Floats y(x.size());
+    Normalize(Threads(1), {.x = x.data(),
+                           .ldx = heads * dim,
+                           .y = y.data(),
+                           .ldy = heads * dim,
+                           .weight = weight.data(),
+                           .ld_weight = dim,
+                           .m = m,
+                           .groups = heads,
+                           .dim = dim,
+                           .subtract_mean = subtract_mean});
+    for (int64_t at = 0; at < m * heads; ++at) {
+      const auto part = [&](const Floats& all, int64_t index) {
+        return ToDouble(Floats(all.begin() + index * dim, all.begin() + (index + 1) * dim));
+      };
+      const reference::Matrix w = part(weight, at % heads), from = part(x, at);
+      ExpectClose(Floats(y.begin() + at * dim, y.begin() + (at + 1) * dim),
+                  subtract_mean ? reference::LayerNormalize(from, w, {}, 0, 1e-6)
+                                : reference::Normalize(from, w, 0, 1e-6),
+                  2e-6);
+    }
+  }
+}
+
+TEST_P(RowwiseTest, ScalesByPosition) {
+  const int64_t m = 6, n = 37;
+  const Floats x = Random(m * n), scales = Random(9);
+  const std::vector<int32_t> positions{3, 0, 8, 8, 1, 5};
+  Poisoned view(m, n, 3);
+  view.Fill(x);
+  Scale(Threads(2), {.x = view.data.data(),
+                     .ld = view.ld,
+                     .m = m,
+                     .n = n,
+                     .positions = positions.data(),
+                     .scales = scales.data()});
+  view.ExpectPaddingUntouched();
+  const Floats got = view.Dense();
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(got[i], x[i] * scales[positions[i / n]]) << i;
+}
+
+TEST_P(RowwiseTest, Adds) {
+  const int64_t m = 6, n = 37;
+  const Floats x = Random(m * n), before = Random(m * n);
+  Poisoned sum(m, n, 3);
+  sum.Fill(before);
+  Add(Threads(2),
+      {.x = x.data(), .ldx = n, .sum = sum.data.data(), .ld_sum = sum.ld, .m = m, .n = n});
+  sum.ExpectPaddingUntouched();
+  const Floats got = sum.Dense();
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(got[i], before[i] + x[i]) << i;
+}
+
 TEST_P(RowwiseTest, NormalizeInPlace) {
   const Floats x = Random(3 * 50), weight = Random(50);
   Floats y(x.size()), in_place = x;
@@ -80,8 +167,14 @@ TEST_P(RowwiseTest, NormalizeAddsToTheResidualFirst) {
 }
 
 TEST_P(RowwiseTest, RopeMatchesReferenceAndLeavesTheRestAlone) {
-  for (auto [head_dim, rotary] :
-       {std::pair<int64_t, int64_t>{64, 64}, {80, 32}, {20, 20}, {6, 2}}) {
+  struct Case {
+    int64_t head_dim;
+    int64_t rotary;
+    bool interleaved;
+  };
+  for (const auto& [head_dim, rotary, interleaved] :
+       {Case{64, 64, false}, Case{80, 32, false}, Case{20, 20, false}, Case{6, 2, false},
+        Case{64, 64, true}, Case{80, 36, true}, Case{6, 2, true}}) {
     const int64_t m = 7, heads = 3, half = rotary / 2, max_position = 50;
     std::vector<double> frequencies(half);
     for (int64_t i = 0; i < half; ++i)
@@ -106,14 +199,17 @@ TEST_P(RowwiseTest, RopeMatchesReferenceAndLeavesTheRestAlone) {
                       .rotary_dim = rotary,
                       .positions = positions.data(),
                       .cos = cos.data(),
-                      .sin = sin.data()});
+                      .sin = sin.data(),
+                      .interleaved = interleaved});
     out.ExpectPaddingUntouched();
-    ExpectClose(out.Dense(), reference::Rope(ToDouble(x), head_dim, positions, frequencies), 1e-6);
+    ExpectClose(out.Dense(),
+                reference::Rope(ToDouble(x), head_dim, positions, frequencies, interleaved), 1e-6);
   }
 }
 
 TEST_P(RowwiseTest, ActivateMatchesReferenceAlsoInPlace) {
-  for (Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+  for (Activation activation :
+       {Activation::kSilu, Activation::kGeluTanh, Activation::kReluSquared}) {
     for (int64_t ffn : {1, 5, 8, 33, 256}) {
       const int64_t m = 6;
       Floats x = Random(m * 2 * ffn, 12);
@@ -129,7 +225,8 @@ TEST_P(RowwiseTest, ActivateMatchesReferenceAlsoInPlace) {
                             .m = m,
                             .ffn = ffn});
       out.ExpectPaddingUntouched();
-      ExpectClose(out.Dense(), reference::Activate(ToDouble(x), ffn, activation), 2e-6);
+      ExpectClose(out.Dense(),
+                  reference::Activate(ToDouble(x), {.ffn = ffn, .activation = activation}), 2e-6);
       Activate(Threads(2), {.activation = activation,
                             .x = in.data.data(),
                             .ldx = in.ld,
@@ -142,6 +239,32 @@ TEST_P(RowwiseTest, ActivateMatchesReferenceAlsoInPlace) {
         ASSERT_TRUE(SameBits(&in.data[i * in.ld] + ffn, &x[i * 2 * ffn] + ffn, ffn));
       }
     }
+  }
+}
+
+TEST_P(RowwiseTest, ActivateWithoutAGate) {
+  for (Activation activation :
+       {Activation::kSilu, Activation::kGeluTanh, Activation::kReluSquared, Activation::kXielu}) {
+    const int64_t m = 3, ffn = 41;
+    const reference::ActivationShape shape{
+        .ffn = ffn, .activation = activation, .gated = false, .alpha_p = 0.8, .alpha_n = 1.3};
+    Floats x = Random(m * ffn, 6);
+    x[0] = 0.0f;
+    x[1] = -5e-7f;
+    x[2] = -100.0f;
+    Poisoned out(m, ffn, 2);
+    Activate(Threads(2), {.activation = activation,
+                          .gated = false,
+                          .alpha_p = 0.8f,
+                          .alpha_n = 1.3f,
+                          .x = x.data(),
+                          .ldx = ffn,
+                          .out = out.data.data(),
+                          .ldo = out.ld,
+                          .m = m,
+                          .ffn = ffn});
+    out.ExpectPaddingUntouched();
+    ExpectClose(out.Dense(), reference::Activate(ToDouble(x), shape), 2e-6);
   }
 }
 
