@@ -19,35 +19,33 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from dense_shapes import DENSE_SHAPES
+from dense_shapes import TINY as _TINY
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+)
 
 SPECIAL_TOKENS = ("<|bos|>", "<|eos|>", "<|pad|>", "<|im_start|>", "<|im_end|>")
 BOS_ID, EOS_ID, PAD_ID = 256, 257, 258
 DTYPES = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}  # ours to safetensors'
 PIECE = 1 << 24  # elements drawn at a time
+CONSTANTS = {"act_fn.beta": 0.5, "act_fn.eps": -1e-6}  # of xIELU
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-
-# The row of a family has all other fields. The numbers are small and differ from one another,
-# so that a mix-up of two dimensions changes a shape.
-_TINY: dict[str, Any] = {
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "intermediate_size": 160,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 1024,
-}
 
 SHAPES: dict[str, dict[str, Any]] = {
     "qwen3-0.6b": {
@@ -139,6 +137,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "smollm3", **_TINY, "num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0],
         "use_sliding_window": True, "sliding_window": 40, "tie_word_embeddings": True,
     },
+    **DENSE_SHAPES,
 }  # fmt: skip
 
 
@@ -202,11 +201,11 @@ def make_checkpoint(
         raise ValueError(f"like={like!r} is none of: {', '.join(SHAPES)}")
     if dtype not in DTYPES:
         raise ValueError(f"dtype={dtype!r} is none of: {', '.join(DTYPES)}")
-    fields = {**SHAPES[like], **(overrides or {})}
+    fields = {**deepcopy(SHAPES[like]), **(overrides or {})}  # configs change what is nested
     fields |= {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID}
     config = AutoConfig.for_model(**fields)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = model_class(config).from_config(config)
     if std is None:
         std = 0.15 if like.startswith("tiny-") else 0.02
     names = HUB_NAMES.get(fields["model_type"], {}) if hub_names else {}
@@ -221,6 +220,12 @@ def make_checkpoint(
         model.generation_config.save_pretrained(out)
     byte_tokenizer().save_pretrained(out, save_jinja_files=False)
     return out
+
+
+def model_class(config: PreTrainedConfig) -> Any:
+    """The auto class for a model that makes texts, which may be one that sees images, too."""
+    sees = hasattr(config, "vision_config")
+    return AutoModelForImageTextToText if sees else AutoModelForCausalLM
 
 
 @dataclass
@@ -256,8 +261,8 @@ def _stored(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
-    """The weights of a model, tied ones once; Gemma's norms multiply by 1 + weight."""
-    zero_centred = model.config.model_type.startswith("gemma")
+    """The weights of a model, tied ones once; Gemma's and Nemotron's norms are 1 + weight."""
+    zero_centred = model.config.model_type.startswith(("gemma", "nemotron"))
     weights = []
     for name, parameter in _stored(model):
         mean, spread = 0.0, std
@@ -265,7 +270,11 @@ def _weights(model: torch.nn.Module, dtype: str, std: float) -> list[Weight]:
             # Scaled by sqrt(hidden) on entry and tied to the head: at full size every token would
             # predict itself.
             spread = std / 4
-        elif parameter.dim() < 2:
+        elif name.endswith(tuple(CONSTANTS)):
+            mean, spread = next(v for end, v in CONSTANTS.items() if name.endswith(end)), 0.0
+        elif name.endswith("sinks"):
+            spread = 2.0  # as far apart as scores are
+        elif parameter.dim() < 2 or name.endswith(("q_norm.weight", "k_norm.weight")):
             is_norm = not name.endswith("bias")
             mean, spread = 1.0 if is_norm and not zero_centred else 0.0, 0.2
         weights.append(Weight(name, list(parameter.shape), dtype, mean, spread))

@@ -22,7 +22,8 @@ namespace mlc_native {
 enum class LinearRole : uint8_t {
   kQkv,     // [q + 2 kv, hidden]: q heads, k heads, v heads
   kOut,     // [hidden, q]
-  kGateUp,  // [2 ffn, hidden]; it and kDown are of layers without experts
+  kGateUp,  // [2 ffn, hidden]; [ffn, hidden] where the feed-forward block has no gate. It and kDown
+            // are of layers without experts
   kDown,    // [hidden, ffn]
   kRouter,  // [experts, hidden]: the logits of the choice; a row more weighs the shared expert
   kExpertGateUp,  // of each expert: [2 ffn, hidden]
@@ -47,6 +48,13 @@ enum class NormRole : uint8_t {
 };
 inline constexpr size_t kNumNormRoles = 6;
 
+// What other vectors of a layer are for.
+enum class VectorRole : uint8_t {
+  kSinks,       // [q heads]: a logit of each head that only the denominator of its softmax has
+  kActivation,  // [2]: the two parameters of xIELU
+};
+inline constexpr size_t kNumVectorRoles = 2;
+
 // ---- Names of tensors ----
 
 // Names outside the layers. Those of the decoder begin with one of the prefixes, whichever the
@@ -58,8 +66,8 @@ inline constexpr std::string_view kHeadNames[] = {"lm_head.weight",
 struct TensorNames {
   std::span<const std::string_view> prefixes = kDecoderPrefixes;
   std::string_view embeddings = "embed_tokens.weight";
-  std::string_view layer = "layers.";  // "<prefix>layers.7.<name of a projection or norm>"
-  std::string_view final_norm = "norm.weight";
+  std::string_view layer = "layers.";    // "<prefix>layers.7.<name of a projection or norm>"
+  std::string_view final_norm = "norm";  // and ".weight"
   std::span<const std::string_view> heads = kHeadNames;  // whole names
 };
 
@@ -87,9 +95,17 @@ struct ProjectionName {
   std::string_view ending = ".weight";
 };
 
+// "model.layers.7.<name>.weight" (and ".bias"). "#" in the name stands for the number of a head,
+// for norms of which each head has its own tensor.
 struct NormName {
   std::string_view name;
   NormRole role;
+};
+
+// "model.layers.7.<name>" -> the next elements of a vector.
+struct VectorName {
+  std::string_view name;
+  VectorRole role;
 };
 
 // ---- Families ----
@@ -98,7 +114,21 @@ struct NormName {
 inline constexpr int64_t kMaxDimension = int64_t{1} << 24;
 inline constexpr int64_t kMaxLayers = 4096;
 
-enum class QkNorm : uint8_t { kNone, kPerHead, kWholeProjection };
+// A yes or no of a family: what a field of config.json says, else `absent`; always `absent` without
+// the name of a field.
+struct Switch {
+  std::string_view field{};
+  bool absent = false;
+};
+inline constexpr Switch kAlways{.absent = true};
+
+// What a norm divides by: the root of the mean of the squares (RMSNorm), or the standard deviation
+// after the mean is subtracted (LayerNorm).
+enum class NormKind : uint8_t { kRms, kLayer };
+
+// Norms of q and k. The heads share a weight [head_dim], or each has its own; or q (and k) is
+// normalized as one vector.
+enum class QkNorm : uint8_t { kNone, kPerHead, kPerHeadOwnWeight, kWholeProjection };
 
 // What scales the values on their way through a decoder, by fields of config.json. An empty name is
 // a multiplier that the family lacks; an absent field is 1.
@@ -108,17 +138,27 @@ struct Multipliers {
   std::string_view residual{};           // scales what a block adds; only with norms before blocks
   std::string_view attention{};          // scales q k^T, instead of 1 / sqrt(head_dim)
   std::string_view logits_divisor{};     // only with norm_weight_offset 0
+  std::string_view logits{};             // likewise, and without norm_bias; absent: 1 / 16
   std::string_view attention_divisor{};  // instead of head_dim in 1 / sqrt(head_dim); absent: 256
 };
 
 // Which layers attend only to the last sliding_window tokens.
 enum class WindowRule : uint8_t {
   kNever,
-  kAllLayers,    // unless sliding_window is null
-  kAllIfAsked,   // use_sliding_window: all layers; or layer_types
-  kFromLayer,    // use_sliding_window: layers max_window_layers and up; or layer_types
-  kWithoutRope,  // use_sliding_window: the layers without rope; or layer_types
-  kEveryButNth,  // all but each n-th layer, n = sliding_window_pattern; or layer_types
+  kAllLayers,         // unless sliding_window is null
+  kAllIfAsked,        // use_sliding_window: all layers; or layer_types
+  kFromLayer,         // use_sliding_window: layers max_window_layers and up; or layer_types
+  kWithoutRope,       // use_sliding_window: the layers without rope; or layer_types
+  kEveryButNth,       // all but each n-th layer, n = sliding_window_pattern; or layer_types
+  kEveryButNthIfAny,  // likewise; none where sliding_window is null
+};
+
+// Which layers have rope.
+enum class RopeRule : uint8_t {
+  kAllLayers,
+  kFieldSays,       // no_rope_layers (0: none), else all but each no_rope_layer_interval-th
+  kInWindows,       // those with a window
+  kInWindowsIfAny,  // likewise; all layers where sliding_window is null
 };
 
 // Which layers have experts instead of one feed-forward block.
@@ -165,9 +205,11 @@ struct ArchDefaults {
   int64_t num_key_value_heads = 0;  // 0: as many as attention heads
   int64_t head_dim = 0;             // 0: hidden_size / num_attention_heads
   int64_t max_position_embeddings = 2048;
-  double rms_norm_eps = 1e-6;
+  double norm_eps = 1e-6;
   double rope_theta = 1e4;
   double local_rope_theta = 1e4;
+  double partial_rotary_factor = 1;
+  std::string_view rope_parameters{};  // JSON; empty: rope_theta alone
   int64_t sliding_window = 0;
   int64_t sliding_window_pattern = 0;
   bool tie_word_embeddings = false;
@@ -177,27 +219,41 @@ struct ArchDefaults {
 
 struct ArchSpec {
   std::string_view architecture;
-  std::string_view config_section{};  // object of config.json with the text model's fields, or ""
+  // Object of config.json with the text model's fields, or "". Older files may have them outside.
+  std::string_view config_section{};
   std::span<const ProjectionName> projections;
   std::span<const NormName> norms;
   TensorNames names{};
   // Tensors of the checkpoint that are no part of the text model.
   std::span<const std::string_view> ignored_prefixes{};
 
+  std::span<const VectorName> vectors{};
+
   QkNorm qk_norm = QkNorm::kNone;
-  float norm_weight_offset = 0.0f;    // y = norm(x) * (offset + weight)
-  bool qkv_bias = false;              // always
-  bool reads_attention_bias = false;  // attention_bias: biases on q, k, v and o
-  bool reads_mlp_bias = false;
+  Switch has_qk_norm = kAlways;  // whether it has those of qk_norm
+  bool rope_before_qk_norm = false;
+  NormKind norm_kind = NormKind::kRms;
+  std::string_view norm_eps_field = "rms_norm_eps";
+  float norm_weight_offset = 0.0f;  // y = norm(x) * (offset + weight)
+  bool norm_bias = false;           // of the norms other than those of q and k
+  Switch qkv_bias{};
+  Switch out_bias{};
+  Switch ffn_bias{};
+  bool plain_ffn = false;    // act(up(x)) without a gate
+  Switch parallel_blocks{};  // both blocks of a layer read the norm in front of attention
   std::string_view activation_field = "hidden_act";
   std::string_view default_activation = "silu";
   Multipliers multipliers{};
   bool reads_soft_caps = false;
   bool reads_partial_rotary_factor = false;
+  bool interleaved_rope = false;     // rotates pairs of neighbours
+  bool yarn_is_longrope = false;     // in its old checkpoints, as is "su"
+  bool reads_mrope = false;          // positions of images, which are one number in texts
+  bool reads_query_scaling = false;  // llama_4_scaling_beta
   WindowRule window_rule = WindowRule::kNever;
   bool local_rope = false;                    // layers with a window have a rope of their own
   std::string_view local_rope_theta_field{};  // its theta outside rope_parameters; empty: none
-  bool reads_no_rope_layers = false;  // no_rope_layers, or every no_rope_layer_interval-th layer
+  RopeRule rope_rule = RopeRule::kAllLayers;
   ExpertRule experts{};
 
   ArchDefaults defaults{};

@@ -13,6 +13,8 @@
 namespace mlc_native {
 namespace {
 
+constexpr char kTiedField[] = "tie_word_embeddings";
+
 std::optional<int64_t> OrRequired(int64_t absent) {
   return absent == 0 ? std::nullopt : std::optional<int64_t>(absent);
 }
@@ -93,11 +95,14 @@ kernels::Activation ReadActivation(const ConfigFields& fields, const ArchSpec& a
   const std::string name = fields.String(field.c_str(), std::string(arch.default_activation));
   if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new") return kernels::Activation::kGeluTanh;
+  if (name == "relu2") return kernels::Activation::kReluSquared;
+  if (name == "xielu" && arch.plain_ffn) return kernels::Activation::kXielu;
   // Gemma's first releases say gelu but mean this.
   if (name == "gelu" && arch.default_activation == "gelu_pytorch_tanh") {
     return kernels::Activation::kGeluTanh;
   }
-  fields.FailValue(field.c_str(), "one of silu, swish, gelu_pytorch_tanh, gelu_new");
+  fields.FailValue(field.c_str(), "one of silu, swish, gelu_pytorch_tanh, gelu_new, relu2" +
+                                      std::string(arch.plain_ffn ? ", xielu" : ""));
 }
 
 // An absent cap means that of the family, and null means none.
@@ -119,109 +124,47 @@ void ReadMultipliers(const ConfigFields& fields, ModelConfig& config) {
   const double residual = ReadMultiplier(fields, names.residual, 1.0);
   config.residual_scale = static_cast<float>(residual);
   config.embedding_scale = static_cast<float>(embedding / residual);
-  config.residual_norm_eps = static_cast<float>(config.rms_norm_eps / (residual * residual));
+  config.residual_norm_eps = static_cast<float>(config.norm_eps / (residual * residual));
   const double divisor = names.attention_divisor.empty()
                              ? static_cast<double>(config.head_dim)
                              : ReadMultiplier(fields, names.attention_divisor, 256.0);
   config.attention_scale =
       static_cast<float>(names.attention.empty() ? 1.0 / std::sqrt(divisor)
                                                  : ReadMultiplier(fields, names.attention, 1.0));
+  const double logits = names.logits.empty() ? 1.0 : ReadMultiplier(fields, names.logits, 0.0625);
   config.final_norm_scale =
-      static_cast<float>(1.0 / ReadMultiplier(fields, names.logits_divisor, 1.0));
+      static_cast<float>(logits / ReadMultiplier(fields, names.logits_divisor, 1.0));
+}
+
+// Llama 4's name for it; Ministral 3 has it, too.
+void ReadQueryScaling(const ConfigFields& fields, ModelConfig& config) {
+  const ConfigFields params = RopeParameters(fields, *config.arch);
+  config.query_scaling = static_cast<float>(params.Number("llama_4_scaling_beta", 0.0));
+  if (config.query_scaling == 0) return;
+  config.query_scaling_period =
+      params.Integer("original_max_position_embeddings", std::nullopt, 1, kMaxPositions);
+}
+
+bool ReadSwitch(const ConfigFields& fields, const Switch& rule) {
+  return rule.field.empty() ? rule.absent
+                            : fields.Bool(std::string(rule.field).c_str(), rule.absent);
 }
 
 void ReadLayerMath(const ConfigFields& fields, ModelConfig& config) {
   const ArchSpec& arch = *config.arch;
-  config.rms_norm_eps =
-      static_cast<float>(fields.Positive("rms_norm_eps", arch.defaults.rms_norm_eps));
+  const std::string eps(arch.norm_eps_field);
+  config.norm_eps = static_cast<float>(fields.Positive(eps.c_str(), arch.defaults.norm_eps));
   config.activation = ReadActivation(fields, arch);
-  const bool attention_bias = arch.reads_attention_bias && fields.Bool("attention_bias", false);
-  config.qkv_bias = arch.qkv_bias || attention_bias;
-  config.out_bias = attention_bias;
-  config.ffn_bias = arch.reads_mlp_bias && fields.Bool("mlp_bias", false);
+  config.qkv_bias = ReadSwitch(fields, arch.qkv_bias);
+  config.out_bias = ReadSwitch(fields, arch.out_bias);
+  config.ffn_bias = ReadSwitch(fields, arch.ffn_bias);
+  config.parallel_blocks = ReadSwitch(fields, arch.parallel_blocks);
+  if (ReadSwitch(fields, arch.has_qk_norm)) config.qk_norm = arch.qk_norm;
   if (arch.reads_soft_caps) {
     config.attention_soft_cap =
         ReadSoftCap(fields, "attn_logit_softcapping", arch.defaults.attn_soft_cap);
     config.final_soft_cap =
         ReadSoftCap(fields, "final_logit_softcapping", arch.defaults.final_soft_cap);
-  }
-}
-
-void ReadNoRopeLayers(const ConfigFields& fields, ModelConfig& config) {
-  if (!config.arch->reads_no_rope_layers) return;
-  constexpr char kField[] = "no_rope_layers";
-  const int64_t interval = fields.Integer("no_rope_layer_interval", 4, 1, kMaxLayers);
-  const std::vector<int64_t> has_rope =
-      fields.Has(kField) ? fields.Sizes(kField) : std::vector<int64_t>();
-  if (fields.Has(kField) && has_rope.size() < config.layers.size()) {
-    fields.Fail(kField, "has " + std::to_string(has_rope.size()) +
-                            " entries, \"num_hidden_layers\" is " +
-                            std::to_string(config.layers.size()));
-  }
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    const bool rope =
-        has_rope.empty() ? static_cast<int64_t>(i + 1) % interval != 0 : has_rope[i] != 0;
-    if (!rope) config.layers[i].rope = LayerConfig::kNoRope;
-  }
-}
-
-// Which layers have a window, when `layer_types` does not say so.
-std::vector<bool> DefaultWindows(const ConfigFields& fields, const ModelConfig& config,
-                                 int64_t window) {
-  const auto num_layers = static_cast<int64_t>(config.layers.size());
-  const WindowRule rule = config.arch->window_rule;
-  const int64_t from = fields.Integer("max_window_layers", 28, 0, kMaxPositions);
-  const int64_t nth = fields.Integer("sliding_window_pattern",
-                                     config.arch->defaults.sliding_window_pattern, 1, kMaxLayers);
-  std::vector<bool> has(config.layers.size());
-  for (int64_t i = 0; i < num_layers; ++i) {
-    const bool has_rope = config.layers[static_cast<size_t>(i)].rope != LayerConfig::kNoRope;
-    has[static_cast<size_t>(i)] = (rule == WindowRule::kAllLayers && window > 0) ||
-                                  (rule == WindowRule::kAllIfAsked && window > 0) ||
-                                  (rule == WindowRule::kFromLayer && window > 0 && i >= from) ||
-                                  (rule == WindowRule::kWithoutRope && window > 0 && !has_rope) ||
-                                  (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0);
-  }
-  return has;
-}
-
-std::vector<bool> WindowsOfLayerTypes(const ConfigFields& fields, size_t num_layers) {
-  const std::vector<std::string> types = fields.Strings("layer_types");
-  if (types.size() != num_layers) {
-    fields.Fail("layer_types", "has " + std::to_string(types.size()) +
-                                   " entries, \"num_hidden_layers\" is " +
-                                   std::to_string(num_layers));
-  }
-  std::vector<bool> has;
-  for (const std::string& type : types) {
-    if (type != "sliding_attention" && type != "full_attention") {
-      fields.Fail("layer_types", "= \"" + type +
-                                     "\" is not supported; supported: full_attention, "
-                                     "sliding_attention");
-    }
-    has.push_back(type == "sliding_attention");
-  }
-  return has;
-}
-
-void ReadWindows(const ConfigFields& fields, ModelConfig& config) {
-  const WindowRule rule = config.arch->window_rule;
-  if (rule == WindowRule::kNever) return;
-  int64_t window = fields.IsNull("sliding_window")
-                       ? 0
-                       : fields.Integer("sliding_window", config.arch->defaults.sliding_window, 1,
-                                        kMaxPositions);
-  const bool is_optional = rule == WindowRule::kAllIfAsked || rule == WindowRule::kFromLayer ||
-                           rule == WindowRule::kWithoutRope;
-  if (is_optional && !fields.Bool("use_sliding_window", false)) window = 0;
-  const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
-  const std::vector<bool> has = by_type ? WindowsOfLayerTypes(fields, config.layers.size())
-                                        : DefaultWindows(fields, config, window);
-  for (size_t i = 0; i < has.size(); ++i) {
-    if (!has[i]) continue;
-    if (window == 0) fields.FailValue("sliding_window", "given: layers of the model need it");
-    config.layers[i].window = window;
-    if (config.arch->local_rope) config.layers[i].rope = 1;
   }
 }
 
@@ -246,8 +189,7 @@ std::optional<DType> ReadDType(const ConfigFields& fields) {
 
 // Sets everything that follows from the family and the fields of the text model, except how the
 // weights are stored.
-ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, bool tied_by_default,
-                        int64_t longest) {
+ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, int64_t longest) {
   ModelConfig config;
   config.arch = &arch;
   config.projections = arch.projections;
@@ -255,13 +197,13 @@ ModelConfig ReadNumbers(const ArchSpec& arch, const ConfigFields& fields, bool t
   ReadSizes(fields, config);
   ReadLayerMath(fields, config);
   ReadMultipliers(fields, config);
-  ReadNoRopeLayers(fields, config);
-  ReadWindows(fields, config);
+  config.layers = ReadLayers(fields, arch, config.layers.size());
   ReadExpertLayers(fields, config);
   const SequenceLengths lengths{.max_positions = config.max_positions, .longest = longest};
   config.ropes = ReadRopes(fields, arch, config.head_dim, lengths);
   config.max_positions = ExactPositions(config.ropes, lengths);
-  config.tie_word_embeddings = fields.Bool("tie_word_embeddings", tied_by_default);
+  if (arch.reads_query_scaling) ReadQueryScaling(fields, config);
+  config.tie_word_embeddings = fields.Bool(kTiedField, arch.defaults.tie_word_embeddings);
   return config;
 }
 
@@ -272,10 +214,12 @@ ModelConfig ReadHuggingFaceConfig(const std::string& folder, int64_t longest) {
   }
   const ArchSpec& arch = ReadArchitecture(root);
   const std::string section(arch.config_section);
-  if (!section.empty() && !root.HasObject(section.c_str())) {
+  const bool outside =
+      section.empty() || (!root.HasObject(section.c_str()) && root.Has("hidden_size"));
+  if (!outside && !root.HasObject(section.c_str())) {
     root.FailValue(section.c_str(), "a JSON object");
   }
-  const ConfigFields fields = section.empty() ? root : root.Object(section.c_str());
+  const ConfigFields fields = outside ? root : root.Object(section.c_str());
   return ReadDecoder(arch, root, fields, longest);
 }
 
@@ -309,8 +253,7 @@ ModelConfig ReadMlcModelConfig(const std::string& folder, int64_t longest) {
               "= \"" + name + "\" is not supported; supported: " + MlcQuantizationList());
   }
   const ArchSpec& arch = *FindArchitecture(family->architecture);
-  ModelConfig config =
-      ReadNumbers(arch, MlcFields(root), arch.defaults.tie_word_embeddings, longest);
+  ModelConfig config = ReadNumbers(arch, MlcFields(root), longest);
   config.projections = family->projections;
   config.norm_weight_offset = 0;
   config.quantization = quantization->matrices;
@@ -338,8 +281,12 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const Co
                         int64_t longest) {
   RefuseUnsupported(root);
   RefuseUnsupported(fields);
-  ModelConfig config = ReadNumbers(
-      arch, fields, root.Bool("tie_word_embeddings", arch.defaults.tie_word_embeddings), longest);
+  ModelConfig config = ReadNumbers(arch, fields, longest);
+  // Wrappers of a text model say it inside or outside; a head that is stored all the same counts.
+  if (root.Bool(kTiedField, false)) config.tie_word_embeddings = true;
+  if (root.Has(kTiedField) && !fields.Has(kTiedField)) {
+    config.tie_word_embeddings = root.Bool(kTiedField, false);
+  }
   config.quantization = FindQuantization(root, fields);
   config.dtype = ReadDType(fields);
   if (!config.dtype) config.dtype = ReadDType(root);

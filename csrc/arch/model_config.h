@@ -12,6 +12,7 @@
 #include "arch/arch_spec.h"
 #include "arch/draft_layout.h"
 #include "arch/expert_config.h"
+#include "arch/layer_rules.h"
 #include "arch/rope.h"
 #include "checkpoint/quantization.h"
 #include "kernels/kernels.h"
@@ -20,14 +21,6 @@
 #include "support/config_fields.h"
 
 namespace mlc_native {
-
-struct LayerConfig {
-  static constexpr int kNoRope = -1;
-
-  int64_t window = 0;  // 0: whole context
-  int rope = 0;        // index into ModelConfig::ropes, or kNoRope
-  bool has_experts = false;
-};
 
 // Multipliers of a family are folded into numbers that every decoder has. With a residual
 // multiplier m the residual is kept divided by m: its norms give the same with eps / m^2, the
@@ -46,16 +39,22 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t head_dim = 0;
   int64_t max_positions = 0;
 
-  float rms_norm_eps = 0;       // of norms within a block: of its output, of q and k
+  float norm_eps = 0;           // of norms within a block: of its output, of q and k
   float residual_norm_eps = 0;  // of norms of the residual
   kernels::Activation activation = kernels::Activation::kSilu;
   bool qkv_bias = false;
   bool out_bias = false;
   bool ffn_bias = false;
+  QkNorm qk_norm = QkNorm::kNone;
+  bool parallel_blocks = false;  // both blocks of a layer read the norm in front of attention
   bool tie_word_embeddings = false;
   float embedding_scale = 1;  // see EmbeddingScale
   float residual_scale = 1;   // the family's residual is the residual times this
   float attention_scale = 0;
+  // The query at position p is scaled by 1 + query_scaling * log(1 + floor(p /
+  // query_scaling_period)).
+  float query_scaling = 0;  // 0: not at all
+  int64_t query_scaling_period = 1;
   float final_norm_scale = 1;    // of the final norm's weight
   float attention_soft_cap = 0;  // 0: none
   float final_soft_cap = 0;      // 0: none
@@ -84,7 +83,11 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   int64_t linear_rows(LinearRole role) const;
   int64_t linear_columns(LinearRole role) const;
   bool has_bias(LinearRole role) const;
-  int64_t norm_size(NormRole role) const;
+  bool has_norm(NormRole role) const;
+  // The shape of its weight.
+  std::vector<int64_t> norm_shape(NormRole role) const;
+  // What the queries at positions [0, num_positions) are multiplied with; empty: nothing.
+  std::vector<float> QueryScales(int64_t num_positions) const;
   // What the embeddings are multiplied with in a decoder whose weights have this type.
   float EmbeddingScale(DType weights) const;
 };

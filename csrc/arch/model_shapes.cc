@@ -1,4 +1,7 @@
 // The sizes of a decoder's parameters, and what is scaled by their type.
+#include <algorithm>
+#include <cmath>
+
 #include "arch/model_config.h"
 #include "support/half.h"
 
@@ -29,7 +32,7 @@ int64_t ModelConfig::linear_rows(LinearRole role) const {
     case LinearRole::kQkv:
       return qkv_size();
     case LinearRole::kGateUp:
-      return 2 * ffn_size;
+      return arch->plain_ffn ? ffn_size : 2 * ffn_size;
     case LinearRole::kOut:
     case LinearRole::kDown:
     case LinearRole::kExpertDown:
@@ -80,11 +83,35 @@ bool ModelConfig::has_bias(LinearRole role) const {
   }
 }
 
-int64_t ModelConfig::norm_size(NormRole role) const {
-  const bool whole = arch->qk_norm == QkNorm::kWholeProjection;
-  if (role == NormRole::kQ) return whole ? q_size() : head_dim;
-  if (role == NormRole::kK) return whole ? kv_size() : head_dim;
-  return hidden_size;
+bool ModelConfig::has_norm(NormRole role) const {
+  if (std::ranges::find(arch->norms, role, &NormName::role) == arch->norms.end()) return false;
+  if (role == NormRole::kQ || role == NormRole::kK) return qk_norm != QkNorm::kNone;
+  if (role == NormRole::kPreFfn) return !parallel_blocks;
+  return role != NormRole::kPreAttention || !draft_head || draft_head->layout->has_attention_norm;
+}
+
+std::vector<int64_t> ModelConfig::norm_shape(NormRole role) const {
+  if (role != NormRole::kQ && role != NormRole::kK) return {hidden_size};
+  const int64_t heads = role == NormRole::kQ ? num_heads : num_kv_heads;
+  switch (qk_norm) {
+    case QkNorm::kWholeProjection:
+      return {heads * head_dim};
+    case QkNorm::kPerHeadOwnWeight:
+      return {heads, head_dim};
+    case QkNorm::kPerHead:
+    case QkNorm::kNone:
+      break;
+  }
+  return {head_dim};
+}
+
+std::vector<float> ModelConfig::QueryScales(int64_t num_positions) const {
+  std::vector<float> scales;
+  for (int64_t p = 0; query_scaling != 0 && p < num_positions; ++p) {
+    const auto periods = static_cast<float>(p / query_scaling_period);
+    scales.push_back(1.0f + query_scaling * std::log(1.0f + periods));
+  }
+  return scales;
 }
 
 // Gemma's scale is a number of the weights' type in transformers.

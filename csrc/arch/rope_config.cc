@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "support/error.h"
+
 namespace mlc_native {
 namespace {
 
@@ -25,14 +27,15 @@ struct RopeReader {
     rope.theta = params.Positive("rope_theta", default_theta);
     rope.rotary_dim = RotaryDim(params);
     const std::string type = params.String("rope_type", params.String("type", "default"));
-    const bool is_phi = arch.reads_partial_rotary_factor;
-    if (type == "default" || type == "dynamic") return rope;
+    if (type == "dynamic" && params.Has("alpha")) StretchBase(params, rope);
+    if (type == "default" || type == "dynamic" || (type == "mrope" && arch.reads_mrope))
+      return rope;
     if (type == "linear") {
       rope.scaling = RopeScaling::kLinear;
       rope.factor = params.Positive("factor", std::nullopt);
     } else if (type == "llama3") {
       ReadLlama3(params, rope);
-    } else if (type == "longrope" || (is_phi && (type == "su" || type == "yarn"))) {
+    } else if (type == "longrope" || (arch.yarn_is_longrope && (type == "su" || type == "yarn"))) {
       ReadLongRope(params, rope);
     } else if (type == "yarn") {
       ReadYarn(params, rope);
@@ -46,8 +49,9 @@ struct RopeReader {
 
  private:
   int64_t RotaryDim(const ConfigFields& params) const {
-    const double part =
-        params.Positive("partial_rotary_factor", fields.Positive("partial_rotary_factor", 1.0));
+    const double part = params.Positive(
+        "partial_rotary_factor",
+        fields.Positive("partial_rotary_factor", arch.defaults.partial_rotary_factor));
     if (part > 1.0) params.FailValue("partial_rotary_factor", "a number in (0, 1]");
     if (part != 1.0 && !arch.reads_partial_rotary_factor) {
       params.Fail("partial_rotary_factor",
@@ -66,6 +70,12 @@ struct RopeReader {
     constexpr char kField[] = "original_max_position_embeddings";
     const int64_t absent = params.Integer(kField, lengths.max_positions, 1, kMaxPositions);
     return fields.Integer(kField, absent, 1, kMaxPositions);
+  }
+
+  // HunYuan's "dynamic": a fixed stretch of the base, whatever the length.
+  static void StretchBase(const ConfigFields& params, RopeConfig& rope) {
+    const auto dim = static_cast<double>(rope.rotary_dim);
+    rope.theta *= std::pow(params.Positive("alpha", std::nullopt), dim / (dim - 2));
   }
 
   double FactorOrRatio(const ConfigFields& params, const RopeConfig& rope) const {
@@ -127,15 +137,20 @@ struct RopeReader {
   }
 };
 
-ConfigFields RopeParameters(const ConfigFields& fields) {
-  return fields.Object(fields.HasObject("rope_scaling") ? "rope_scaling" : "rope_parameters");
-}
-
 }  // namespace
+
+ConfigFields RopeParameters(const ConfigFields& fields, const ArchSpec& arch) {
+  for (const char* field : {"rope_scaling", "rope_parameters"}) {
+    if (fields.HasObject(field)) return fields.Object(field);
+  }
+  if (arch.defaults.rope_parameters.empty()) return fields.Object("rope_parameters");
+  return ConfigFields::Parse(arch.defaults.rope_parameters, fields.place(), "rope_parameters",
+                             ThrowFieldError<LoadError>);
+}
 
 std::vector<RopeConfig> ReadRopes(const ConfigFields& fields, const ArchSpec& arch,
                                   int64_t head_dim, const SequenceLengths& lengths) {
-  const ConfigFields params = RopeParameters(fields);
+  const ConfigFields params = RopeParameters(fields, arch);
   const bool by_layer_type =
       params.HasObject("full_attention") || params.HasObject("sliding_attention");
   if (by_layer_type && !arch.local_rope) {

@@ -20,6 +20,9 @@ struct SequenceLengths {
   int64_t longest = 0;        // what will be served
 };
 
+// The object with the parameters of the ropes; the family's default where there is none.
+ConfigFields RopeParameters(const ConfigFields& fields, const ArchSpec& arch);
+
 // One rope, or with arch.local_rope two: of the layers without a window and with one.
 //
 // longrope has two lists of factors: transformers takes the long one for a sequence that exceeds

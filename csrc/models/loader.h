@@ -1,5 +1,5 @@
 // Loads the built-in decoders on the CPU from Hugging Face and MLC folders of the families in
-// arch_spec.cc. Any thread.
+// arch_table.cc. Any thread.
 #pragma once
 
 #include <memory>

@@ -4,7 +4,8 @@
 // order; it has the memory and the kernels, and keeps these values per row:
 //
 //   residual   the residual stream
-//   input      what a block of the layer reads: the normalized residual
+//   input      what a block of the layer reads: the normalized residual. Where the blocks of a
+//              layer are parallel, both read that of the first one.
 //   output     what a block has computed, until AddAndNormalize adds it to the residual
 //
 // An operation may remember its work and fuse it into the next one (the CPU does: the rows of a
@@ -21,28 +22,34 @@
 namespace mlc_native {
 
 template <typename Ops, typename Vector>
-concept DecoderOps = requires(Ops ops, const Vector& weight, size_t layer, LinearRole role) {
-  // residual = the embeddings of the tokens.
-  ops.Embed();
-  // input = norm(residual); the residual itself where the weight is absent.
-  ops.Normalize(weight);
-  // residual += post_norm(output), with the family's multiplier; then as Normalize.
-  ops.AddAndNormalize(weight, weight);
-  // A linear of the layer. kQkv and kGateUp read the input, kOut reads attention's output and kDown
-  // the activated rows; kOut and kDown leave the block's output. Of experts (RunsExperts), all but
-  // the downs read the input, and an expert's are run for the rows that have chosen it.
-  ops.Project(layer, role);
-  // Norms of q and k, rope; keys and values go to their pages.
-  ops.RotateAndWriteKv(layer);
-  // Attention of q over the pages of the layer.
-  ops.Attend(layer);
-  // act(gate) * up.
-  ops.Activate();
-  // Forgets the rows of which nothing is wanted behind the last keys and values. False: all rows.
-  { ops.KeepLogitsRows() } -> std::same_as<bool>;
-  // The logits of the rows that are left, from the input.
-  ops.Head();
-};
+concept DecoderOps =
+    requires(Ops ops, const NormWeights<Vector>& norm, size_t layer, LinearRole role) {
+      // residual = the embeddings of the tokens.
+      ops.Embed();
+      // input = norm(residual); the residual itself where the weight is absent.
+      ops.Normalize(norm);
+      // residual += post_norm(output), with the family's multiplier; then as Normalize.
+      ops.AddAndNormalize(norm, norm);
+      // residual += output, and the input stays as it is: between blocks that are parallel.
+      ops.AddAndKeepInput();
+      { ops.HasParallelBlocks() } -> std::same_as<bool>;
+      // A linear of the layer. kQkv and kGateUp read the input, kOut reads attention's output and
+      // kDown the activated rows; kOut and kDown leave the block's output. Of experts
+      // (RunsExperts), all but the downs read the input, and an expert's are run for the rows that
+      // have chosen it.
+      ops.Project(layer, role);
+      // Norms of q and k, rope; keys and values go to their pages.
+      ops.RotateAndWriteKv(layer);
+      // Attention of q over the pages of the layer.
+      ops.Attend(layer);
+      // act(gate) * up, or act(up).
+      ops.Activate(layer);
+      // Forgets the rows of which nothing is wanted behind the last keys and values. False: all
+      // rows.
+      { ops.KeepLogitsRows() } -> std::same_as<bool>;
+      // The logits of the rows that are left, from the input.
+      ops.Head();
+    };
 
 // An Ops of a model that gives hidden states.
 template <typename Ops>
@@ -89,7 +96,7 @@ void FeedForward(const Weights& weights, size_t layer, Ops& ops) {
     if (weights.num_experts(LinearRole::kRouter) > 0) return MixtureOfExperts(weights, layer, ops);
   }
   ops.Project(layer, LinearRole::kGateUp);
-  ops.Activate();
+  ops.Activate(layer);
   ops.Project(layer, LinearRole::kDown);
 }
 
@@ -108,7 +115,11 @@ void RunLayers(const DecoderWeights<Matrix, Vector>& weights, Ops& ops) {
     // Past the last keys and values, only rows whose results are wanted matter.
     if (is_last && !ops.KeepLogitsRows()) return;
     ops.Project(layer, LinearRole::kOut);
-    ops.AddAndNormalize(w.norm(NormRole::kPostAttention), w.norm(NormRole::kPreFfn));
+    if (ops.HasParallelBlocks()) {
+      ops.AddAndKeepInput();
+    } else {
+      ops.AddAndNormalize(w.norm(NormRole::kPostAttention), w.norm(NormRole::kPreFfn));
+    }
     FeedForward(w, layer, ops);
     ops.AddAndNormalize(
         w.norm(NormRole::kPostFfn),

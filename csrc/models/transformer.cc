@@ -25,11 +25,17 @@ int64_t ExpertWidth(const ModelConfig& config) {
 
 // Floats per row of what attention and the feed-forward block work on, one after the other.
 int64_t BlockWidth(const ModelConfig& config) {
-  return std::max({config.qkv_size() + config.q_size(), 2 * config.ffn_size, ExpertWidth(config)});
+  return std::max({config.qkv_size() + config.q_size(), config.linear_rows(LinearRole::kGateUp),
+                   ExpertWidth(config)});
 }
 
 int64_t RouterWidth(const ModelConfig& config) {
   return config.experts ? config.experts->router_rows() : 0;
+}
+
+// Floats per row of outputs of blocks that are not in the memory of their inputs.
+int64_t OutputWidth(const ModelConfig& config) {
+  return config.parallel_blocks ? config.hidden_size : 0;
 }
 
 // Floats per row of the tokens and hidden states that a draft head joins.
@@ -81,8 +87,9 @@ void Transformer::DescribeMetadata() {
   metadata_.num_layers = std::ssize(config_.layers);
   metadata_.hidden_size = config_.hidden_size;
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
-  const int64_t widths = 2 * config_.hidden_size + BlockWidth(config_) + LinearInputWidth(config_) +
-                         RouterWidth(config_) + JoinedWidth(config_) + config_.draft_input_size();
+  const int64_t widths = 2 * config_.hidden_size + OutputWidth(config_) + BlockWidth(config_) +
+                         LinearInputWidth(config_) + RouterWidth(config_) + JoinedWidth(config_) +
+                         config_.draft_input_size();
   metadata_.workspace_bytes_per_token =
       widths * static_cast<int64_t>(sizeof(float)) +
       static_cast<int64_t>(sizeof(int32_t) + sizeof(int64_t) + sizeof(kernels::AttentionSequence));
@@ -98,6 +105,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   for (const RopeConfig& rope : config_.ropes) {
     ropes_.push_back(MakeRopeTable(rope, num_positions_));
   }
+  query_scales_ = config_.QueryScales(num_positions_);
 
   Activations block;
   struct Wanted {
@@ -108,6 +116,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
   const Wanted wanted[] = {
       {&buffers_.residual, max_num_rows, config_.hidden_size},
       {&buffers_.hidden, max_num_rows, config_.hidden_size},
+      {&buffers_.output, max_num_rows, OutputWidth(config_)},
       {&block, max_num_rows, BlockWidth(config_)},
       {&buffers_.router, max_num_rows, RouterWidth(config_)},
       {&buffers_.joined, max_num_rows, JoinedWidth(config_)},
@@ -129,6 +138,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
     *w.activations = {reinterpret_cast<float*>(data), w.width};
     data += kernels::AlignUp(static_cast<size_t>(w.rows * w.width) * sizeof(float));
   }
+  if (!config_.parallel_blocks) buffers_.output = buffers_.hidden;
   PlaceBlock(block.data, max_num_rows);
   max_num_rows_ = max_num_rows;
   max_num_logits_ = max_num_logits;
@@ -140,7 +150,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
 
 // In the same memory, so that a long chunk's activations stay in the last-level cache.
 void Transformer::PlaceBlock(float* data, int64_t max_num_rows) {
-  buffers_.ffn = {data, 2 * config_.ffn_size};
+  buffers_.ffn = {data, config_.linear_rows(LinearRole::kGateUp)};
   buffers_.qkv = {data, config_.qkv_size()};
   buffers_.attention = {data + max_num_rows * config_.qkv_size(), config_.q_size()};
   if (!config_.experts) return;

@@ -1,6 +1,6 @@
 // The decoder on the CPU: one forward for all families, driven by ModelConfig (and, through it, by
-// the rows of arch_spec.cc), in the order of run_layers.h. Activations are float32; KV pages have a
-// format of their own.
+// the rows of arch_table.cc), in the order of run_layers.h. Activations are float32; KV pages have
+// a format of their own.
 //
 // Every output row depends on its own sequence only, bit by bit (the contract of kernels.h).
 // Forward allocates nothing. Used by the engine's thread only; its pool works inside Forward.
@@ -43,10 +43,12 @@ class Transformer : public Model {
   };
   struct Buffers {
     Activations residual;       // [rows, hidden]
-    Activations hidden;         // [rows, hidden]: a block's input and output
+    Activations hidden;         // [rows, hidden]: a block's input
+    Activations output;         // [rows, hidden]: its output; in the memory of `hidden`, except
+                                // where both blocks of a layer read the same input
     Activations qkv;            // [rows, q + 2 kv]
     Activations attention;      // [rows, q]
-    Activations ffn;            // [rows, 2 ffn], in the memory of qkv and attention
+    Activations ffn;            // [rows, 2 ffn] or [rows, ffn], in the memory of qkv and attention
     Activations router;         // [rows, experts]: logits
     Activations shared;         // [rows, hidden]: what the shared expert gives
     Activations shared_ffn;     // [rows, 2 ffn of the shared expert]
@@ -74,6 +76,7 @@ class Transformer : public Model {
   // Set by Allocate.
   KvStorage kv_;
   std::vector<RopeTable> ropes_;
+  std::vector<float> query_scales_;  // by position; empty: none
   TensorStorage workspace_;
   int64_t num_positions_ = 0;  // of the rope tables
   int64_t max_num_rows_ = 0;

@@ -44,8 +44,8 @@ void Transformer::Ops::MixExperts() {
                        .places = choices_.places.data(),
                        .weights = choices_.weights.data(),
                        .num_chosen = experts.router.num_chosen,
-                       .out = buffers_.hidden.data,
-                       .ldo = buffers_.hidden.width,
+                       .out = buffers_.output.data,
+                       .ldo = buffers_.output.width,
                        .m = num_rows_,
                        .n = config_.hidden_size};
   if (experts.shared_ffn_size > 0) {

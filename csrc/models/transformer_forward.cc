@@ -1,5 +1,6 @@
 // Transformer::Forward, and the operations of a layer on the CPU's kernels.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <iterator>
 
@@ -10,6 +11,12 @@
 #include "support/error.h"
 
 namespace mlc_native {
+namespace {
+
+float Softplus(float x) { return std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(x))); }
+
+}  // namespace
+
 LogitsView Transformer::Forward(const ForwardBatch& batch) {
   CheckBatch(batch, {.max_num_rows = max_num_rows_,
                      .max_num_logits = max_num_logits_,
@@ -87,24 +94,34 @@ kernels::NormalizeArgs Transformer::Ops::Norm(const Activations& x, const float*
           .ldy = y.width,
           .weight = weight,
           .weight_offset = config_.norm_weight_offset,
-          .eps = config_.rms_norm_eps,
+          .eps = config_.norm_eps,
           .m = num_rows_,
           .groups = 1,
           .dim = config_.hidden_size};
 }
 
+kernels::NormalizeArgs Transformer::Ops::Norm(const Activations& x,
+                                              const NormWeights<const float*>& norm,
+                                              const Activations& y) const {
+  kernels::NormalizeArgs args = Norm(x, norm.weight, y);
+  args.bias = norm.bias;
+  args.subtract_mean = config_.arch->norm_kind == NormKind::kLayer;
+  return args;
+}
+
 kernels::NormalizeArgs Transformer::Ops::HeadNorm(const float* weight, float* x,
                                                   int64_t heads) const {
   const Activations rows{.data = x, .width = buffers_.qkv.width};
-  kernels::NormalizeArgs norm = Norm(rows, weight, rows);
-  const bool whole = config_.arch->qk_norm == QkNorm::kWholeProjection;
+  kernels::NormalizeArgs norm = Norm(rows, {.weight = weight}, rows);
+  const bool whole = config_.qk_norm == QkNorm::kWholeProjection;
   norm.groups = whole ? 1 : heads;
   norm.dim = whole ? heads * config_.head_dim : config_.head_dim;
+  if (config_.qk_norm == QkNorm::kPerHeadOwnWeight) norm.ld_weight = config_.head_dim;
   return norm;
 }
 
-void Transformer::Ops::Normalize(const float* pre_norm) {
-  if (pre_norm == nullptr) {
+void Transformer::Ops::Normalize(const NormWeights<const float*>& pre_norm) {
+  if (pre_norm.weight == nullptr) {
     input_ = config_.attends_to_joined() ? &buffers_.joined : &buffers_.residual;
     return;
   }
@@ -114,18 +131,19 @@ void Transformer::Ops::Normalize(const float* pre_norm) {
   input_ = &buffers_.hidden;
 }
 
-void Transformer::Ops::AddAndNormalize(const float* post_norm, const float* pre_norm) {
-  if (post_norm != nullptr) {
-    kernels::NormalizeArgs norm = Norm(buffers_.hidden, post_norm, buffers_.residual);
+void Transformer::Ops::AddAndNormalize(const NormWeights<const float*>& post_norm,
+                                       const NormWeights<const float*>& pre_norm) {
+  if (post_norm.weight != nullptr) {
+    kernels::NormalizeArgs norm = Norm(buffers_.output, post_norm, buffers_.residual);
     norm.accumulate = true;
     remembered_.Add(norm);
     return Normalize(pre_norm);
   }
-  if (pre_norm == nullptr) {
-    AddOutput();
-    return Normalize(nullptr);
+  if (pre_norm.weight == nullptr) {
+    AddAndKeepInput();
+    return Normalize(pre_norm);
   }
-  kernels::NormalizeArgs norm = Norm(buffers_.hidden, pre_norm, buffers_.hidden);
+  kernels::NormalizeArgs norm = Norm(buffers_.output, pre_norm, buffers_.hidden);
   norm.residual = buffers_.residual.data;
   norm.ld_residual = buffers_.residual.width;
   norm.eps = config_.residual_norm_eps;
@@ -133,13 +151,13 @@ void Transformer::Ops::AddAndNormalize(const float* post_norm, const float* pre_
   input_ = &buffers_.hidden;
 }
 
-void Transformer::Ops::AddOutput() {
-  MLC_CHECK(remembered_.empty()) << "the output is not complete";
-  for (int64_t row = 0; row < num_rows_; ++row) {
-    float* sum = buffers_.residual.data + row * buffers_.residual.width;
-    const float* output = buffers_.hidden.data + row * buffers_.hidden.width;
-    std::transform(sum, sum + config_.hidden_size, output, sum, std::plus<>());
-  }
+void Transformer::Ops::AddAndKeepInput() {
+  remembered_.Add(kernels::AddArgs{.x = buffers_.output.data,
+                                   .ldx = buffers_.output.width,
+                                   .sum = buffers_.residual.data,
+                                   .ld_sum = buffers_.residual.width,
+                                   .m = num_rows_,
+                                   .n = config_.hidden_size});
 }
 
 // ---- Linears ----
@@ -163,11 +181,11 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kQkv:
       return RunLinear(linear, *input_, buffers_.qkv);
     case LinearRole::kOut:
-      return RunLinear(linear, buffers_.attention, buffers_.hidden);
+      return RunLinear(linear, buffers_.attention, buffers_.output);
     case LinearRole::kGateUp:
       return RunLinear(linear, *input_, buffers_.ffn);
     case LinearRole::kDown:
-      return RunLinear(linear, buffers_.ffn, buffers_.hidden);
+      return RunLinear(linear, buffers_.ffn, buffers_.output);
     case LinearRole::kRouter:
       return RunLinear(linear, *input_, buffers_.router);
     case LinearRole::kSharedGateUp:
@@ -191,6 +209,23 @@ void Transformer::Ops::ActivateRows(const Activations& x, int64_t ffn, int64_t n
                                         .ffn = ffn});
 }
 
+void Transformer::Ops::Activate(size_t layer) {
+  kernels::ActivateArgs args{.activation = config_.activation,
+                             .gated = !config_.arch->plain_ffn,
+                             .x = buffers_.ffn.data,
+                             .ldx = buffers_.ffn.width,
+                             .out = buffers_.ffn.data,
+                             .ldo = buffers_.ffn.width,
+                             .m = num_rows_,
+                             .ffn = config_.ffn_size};
+  if (config_.activation == kernels::Activation::kXielu) {
+    const float* alphas = model_.weights_.layers[layer].vector(VectorRole::kActivation);
+    args.alpha_p = Softplus(alphas[0]);
+    args.alpha_n = 0.5f + Softplus(alphas[1]);
+  }
+  remembered_.Add(args);
+}
+
 void Transformer::Ops::Head() {
   RunLinear(model_.weights_.head, *input_, buffers_.logits);
   num_logits_ = num_rows_;
@@ -203,26 +238,44 @@ void Transformer::Ops::Head() {
 
 // ---- Attention ----
 
-void Transformer::Ops::RotateAndWriteKv(size_t layer) {
+void Transformer::Ops::AddHeadNorms(size_t layer, RowSteps* steps) const {
+  if (config_.qk_norm == QkNorm::kNone) return;
   const auto& w = model_.weights_.layers[layer];
+  float* q = buffers_.qkv.data;
+  steps->Add(HeadNorm(w.norm(NormRole::kQ).weight, q, config_.num_heads));
+  steps->Add(HeadNorm(w.norm(NormRole::kK).weight, q + config_.q_size(), config_.num_kv_heads));
+}
+
+void Transformer::Ops::AddRope(size_t layer, RowSteps* steps) const {
+  if (config_.layers[layer].rope == LayerConfig::kNoRope) return;
+  const auto rope = static_cast<size_t>(config_.layers[layer].rope);
+  steps->Add(kernels::RopeArgs{.x = buffers_.qkv.data,
+                               .ld = buffers_.qkv.width,
+                               .m = num_rows_,
+                               .heads = config_.num_heads + config_.num_kv_heads,  // side by side
+                               .head_dim = config_.head_dim,
+                               .rotary_dim = config_.ropes[rope].rotary_dim,
+                               .positions = model_.positions_.data(),
+                               .cos = model_.ropes_[rope].cos.data(),
+                               .sin = model_.ropes_[rope].sin.data(),
+                               .interleaved = config_.arch->interleaved_rope});
+}
+
+void Transformer::Ops::RotateAndWriteKv(size_t layer) {
   const Activations& qkv = buffers_.qkv;
   float* k = qkv.data + config_.q_size();
   RowSteps steps;
-  if (config_.arch->qk_norm != QkNorm::kNone) {
-    steps.Add(HeadNorm(w.norm(NormRole::kQ), qkv.data, config_.num_heads));
-    steps.Add(HeadNorm(w.norm(NormRole::kK), k, config_.num_kv_heads));
-  }
-  if (config_.layers[layer].rope != LayerConfig::kNoRope) {
-    const auto rope = static_cast<size_t>(config_.layers[layer].rope);
-    steps.Add(kernels::RopeArgs{.x = qkv.data,
-                                .ld = qkv.width,
-                                .m = num_rows_,
-                                .heads = config_.num_heads + config_.num_kv_heads,  // side by side
-                                .head_dim = config_.head_dim,
-                                .rotary_dim = config_.ropes[rope].rotary_dim,
-                                .positions = model_.positions_.data(),
-                                .cos = model_.ropes_[rope].cos.data(),
-                                .sin = model_.ropes_[rope].sin.data()});
+  const bool rope_first = config_.arch->rope_before_qk_norm;
+  if (!rope_first) AddHeadNorms(layer, &steps);
+  AddRope(layer, &steps);
+  if (rope_first) AddHeadNorms(layer, &steps);
+  if (!model_.query_scales_.empty()) {
+    steps.Add(kernels::ScaleArgs{.x = qkv.data,
+                                 .ld = qkv.width,
+                                 .m = num_rows_,
+                                 .n = config_.q_size(),
+                                 .positions = model_.positions_.data(),
+                                 .scales = model_.query_scales_.data()});
   }
   steps.Add(kernels::WriteKvStep{.kv = &model_.kv_.layer(layer),
                                  .rows = {.k = k,
@@ -244,6 +297,7 @@ void Transformer::Ops::Attend(size_t layer) {
                            .scale = config_.attention_scale,
                            .soft_cap = config_.attention_soft_cap,
                            .window = config_.layers[layer].window,
+                           .sinks = model_.weights_.layers[layer].vector(VectorRole::kSinks),
                            .sequences = model_.sequences_.data(),
                            .num_sequences = static_cast<int64_t>(batch_.sequences.size()),
                            .workspace = buffers_.attention_workspace});

@@ -24,7 +24,7 @@ class RowSteps {
   std::span<const kernels::RowStep> span() const { return {steps_.data(), size_}; }
 
  private:
-  std::array<kernels::RowStep, 4> steps_;
+  std::array<kernels::RowStep, 5> steps_;
   size_t size_ = 0;
 };
 
@@ -39,12 +39,15 @@ class Transformer::Ops {
         num_rows_(static_cast<int64_t>(batch.token_ids.size())) {}
 
   void Embed();
-  void Normalize(const float* pre_norm);
-  void AddAndNormalize(const float* post_norm, const float* pre_norm);
+  void Normalize(const NormWeights<const float*>& pre_norm);
+  void AddAndNormalize(const NormWeights<const float*>& post_norm,
+                       const NormWeights<const float*>& pre_norm);
+  void AddAndKeepInput();
+  bool HasParallelBlocks() const { return config_.parallel_blocks; }
   void Project(size_t layer, LinearRole role);
   void RotateAndWriteKv(size_t layer);
   void Attend(size_t layer);
-  void Activate() { ActivateRows(buffers_.ffn, config_.ffn_size, num_rows_); }
+  void Activate(size_t layer);
   void ChooseExperts();
   void ActivateShared();
   void ActivateExperts();
@@ -62,8 +65,6 @@ class Transformer::Ops {
  private:
   using Linear = CpuDecoderWeights::Linear;
 
-  // residual += output, where no norm follows that could do it.
-  void AddOutput();
   void GatherEmbeddings(const Activations& out);
   // Of a draft head (transformer_draft.cc): the residual from the tokens and the hidden states.
   void JoinTokensAndStates();
@@ -73,9 +74,15 @@ class Transformer::Ops {
   // empty `rows`: row i.
   void CopyStates(const Activations& x, std::span<const int32_t> rows, size_t stream, float scale);
 
+  // An RMSNorm.
   kernels::NormalizeArgs Norm(const Activations& x, const float* weight,
                               const Activations& y) const;
+  // The family's.
+  kernels::NormalizeArgs Norm(const Activations& x, const NormWeights<const float*>& norm,
+                              const Activations& y) const;
   kernels::NormalizeArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
+  void AddHeadNorms(size_t layer, RowSteps* steps) const;
+  void AddRope(size_t layer, RowSteps* steps) const;
   // Runs the remembered operations first.
   void RunLinear(const Linear& linear, const Activations& x, const Activations& y);
   // The same for the rows of each chosen expert: row i of y comes from row rows[i] of x, or from

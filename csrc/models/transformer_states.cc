@@ -47,7 +47,8 @@ void Transformer::Ops::CopyStream(size_t layer) {
 
 bool Transformer::Ops::KeepLogitsRows() {
   MLC_CHECK(remembered_.empty()) << "rows are moved before all that is remembered has run";
-  for (const Activations& x : {buffers_.residual, buffers_.attention}) {
+  const Activations kept[] = {buffers_.residual, buffers_.attention, *input_};
+  for (const Activations& x : std::span(kept).first(config_.parallel_blocks ? 3 : 2)) {
     for (size_t i = 0; i < model_.last_rows_.size(); ++i) {
       MoveRow(x, static_cast<size_t>(model_.last_rows_[i]), i);
     }

@@ -22,8 +22,14 @@ struct LinearKey {
   auto operator<=>(const LinearKey&) const = default;
 };
 
-// The linears and norms of one layer. `Matrix` is a view of a packed matrix; `Vector` is a view of
-// a bias or of a norm's weight, and Vector{} where the family has none.
+template <typename Vector>
+struct NormWeights {
+  Vector weight{};
+  Vector bias{};
+};
+
+// The linears, norms and other vectors of one layer. `Matrix` is a view of a packed matrix;
+// `Vector` is a view of a vector, and Vector{} where the family has none.
 template <typename Matrix, typename Vector>
 class LayerWeights {
  public:
@@ -32,11 +38,14 @@ class LayerWeights {
     Vector bias{};
   };
   using Linears = std::vector<std::pair<LinearKey, Linear>>;
-  using Norms = std::array<Vector, kNumNormRoles>;  // by NormRole
+  using Norm = NormWeights<Vector>;
+  using Norms = std::array<Norm, kNumNormRoles>;        // by NormRole
+  using Vectors = std::array<Vector, kNumVectorRoles>;  // by VectorRole
 
   LayerWeights() = default;  // no linears
   // Requires: the experts of each role in `linears` are 0, 1, 2, ..., each once. The order is free.
-  LayerWeights(Linears linears, Norms norms) : norms_(std::move(norms)) {
+  LayerWeights(Linears linears, Norms norms, Vectors vectors = {})
+      : norms_(std::move(norms)), vectors_(std::move(vectors)) {
     std::ranges::sort(linears, {}, [](const auto& entry) { return entry.first; });
     for (auto& [key, linear] : linears) {
       Span& span = spans_[static_cast<size_t>(key.role)];
@@ -52,7 +61,8 @@ class LayerWeights {
   const Linear& linear(LinearRole role, int expert = 0) const {
     return linears_[spans_[static_cast<size_t>(role)].begin + static_cast<size_t>(expert)];
   }
-  const Vector& norm(NormRole role) const { return norms_[static_cast<size_t>(role)]; }
+  const Norm& norm(NormRole role) const { return norms_[static_cast<size_t>(role)]; }
+  const Vector& vector(VectorRole role) const { return vectors_[static_cast<size_t>(role)]; }
 
  private:
   // The experts of one role within linears_.
@@ -64,6 +74,7 @@ class LayerWeights {
   std::vector<Linear> linears_;
   std::array<Span, kNumLinearRoles> spans_{};
   Norms norms_{};
+  Vectors vectors_{};
 };
 
 template <typename Matrix, typename Vector>
@@ -73,7 +84,7 @@ struct DecoderWeights {
 
   DType dtype = DType::kFloat32;  // of what is not quantized
   std::vector<Layer> layers;
-  Vector final_norm{};
+  NormWeights<Vector> final_norm;
   Linear head;  // [vocab, hidden], without a bias; tied: the embeddings, too
 
   // Of a draft head (draft_layout.h).

@@ -62,10 +62,13 @@ class Builder {
       AddProjection(prefix, projection, config, &filled, &layer);
     }
     for (const NormName& norm : config_.arch->norms) {
-      if (norm.role == NormRole::kPreAttention && !HasAttentionNorm()) continue;
+      if (!config_.has_norm(norm.role)) continue;
       layer.norms[static_cast<size_t>(norm.role)] =
-          AddWhole(ParameterForm::kVector, prefix + std::string(norm.name) + ".weight",
-                   {config_.norm_size(norm.role)});
+          AddLayerNorm(prefix + std::string(norm.name), norm.role);
+    }
+    for (const VectorName& vector : config_.arch->vectors) {
+      AddVector(prefix + std::string(vector.name), vector.role,
+                &layer.vectors[static_cast<size_t>(vector.role)]);
     }
     for (const LinearRole role : kLinearRoles) {
       const auto i = static_cast<size_t>(role);
@@ -92,7 +95,7 @@ class Builder {
           AddNorm("fc_norm." + std::to_string(i), head.target_hidden_size));
     }
     AddLayer(config_.layers.front(), names, head.Name(layout.layer));
-    map_.final_norm = AddNorm(head.Name(layout.final_norm), hidden);
+    map_.final_norm.weight = AddNorm(head.Name(layout.final_norm), hidden);
     AddHead(names);
     if (!names.embeddings.empty()) {
       map_.embeddings =
@@ -114,7 +117,6 @@ class Builder {
       const std::string name = NumberedName(medusa.layout->medusa_head, {i, medusa.medusa_blocks});
       head.head = AddWhole(ParameterForm::kPacked, name + ".weight", {config_.vocab_size, hidden});
     }
-    map_.final_norm = kAbsent;
     AddHead(names);
   }
 
@@ -133,14 +135,37 @@ class Builder {
     return name.empty() ? kAbsent : AddWhole(ParameterForm::kVector, name + ".weight", {size});
   }
 
+  NormParameters AddLayerNorm(const std::string& name, NormRole role) {
+    const std::vector<int64_t> shape = config_.norm_shape(role);
+    NormParameters norm;
+    if (name.find('#') == std::string::npos) {
+      norm.weight = AddWhole(ParameterForm::kVector, name + ".weight", shape);
+    } else {  // [heads, head_dim], a tensor for each head
+      norm.weight = AddParameter(ParameterForm::kVector, shape[0] * shape[1], 1);
+      for (int64_t head = 0; head < shape[0]; ++head) {
+        map_.slots.push_back(
+            {NumberedName(name, {head}) + ".weight", {shape[1]}, norm.weight, head * shape[1]});
+      }
+    }
+    if (config_.arch->norm_bias && role != NormRole::kQ && role != NormRole::kK) {
+      norm.bias = AddWhole(ParameterForm::kVector, name + ".bias", shape);
+    }
+    return norm;
+  }
+
+  // The tensor is the next part of the vector *index, which it begins if there is none yet.
+  void AddVector(const std::string& name, VectorRole role, size_t* index) {
+    const int64_t size = role == VectorRole::kSinks ? config_.num_heads : 1;
+    if (*index == kAbsent) *index = AddParameter(ParameterForm::kVector, 0, 1);
+    int64_t& rows = map_.parameters[*index].rows;
+    map_.slots.push_back({name, {size}, *index, rows});
+    rows += size;
+  }
+
   // Of a draft head, if it has one.
   void AddHead(const WeightNames& names) {
     const std::vector<int64_t> shape = {config_.vocab_size, config_.hidden_size};
     map_.head = names.head.empty() ? kAbsent : AddWhole(ParameterForm::kPacked, names.head, shape);
-  }
-
-  bool HasAttentionNorm() const {
-    return !config_.draft_head || config_.draft_head->layout->has_attention_norm;
   }
 
   // The tensors of a projection, if the layer has it, fill the next rows of its linear, or of that
@@ -221,11 +246,18 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
     builder.AddLayer(config.layers[i], names,
                      names.prefix + std::string(tensors.layer) + std::to_string(i) + ".");
   }
-  builder.map().final_norm = builder.AddWhole(
-      ParameterForm::kVector, names.prefix + std::string(tensors.final_norm), {config.hidden_size});
-  MLC_CHECK(config.final_norm_scale == 1 || config.norm_weight_offset == 0)
-      << config.arch->architecture << ": the final norm's weight lacks its offset";
+  const std::string final_norm = names.prefix + std::string(tensors.final_norm);
+  NormParameters& norm = builder.map().final_norm;
+  norm.weight =
+      builder.AddWhole(ParameterForm::kVector, final_norm + ".weight", {config.hidden_size});
   builder.map().parameters.back().scale = config.final_norm_scale;
+  const bool has_bias = config.arch->norm_bias;
+  if (has_bias) {
+    norm.bias =
+        builder.AddWhole(ParameterForm::kVector, final_norm + ".bias", {config.hidden_size});
+  }
+  MLC_CHECK(config.final_norm_scale == 1 || (config.norm_weight_offset == 0 && !has_bias))
+      << config.arch->architecture << ": the final norm is more than its weight";
   return std::move(builder.map());
 }
 

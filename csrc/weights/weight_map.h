@@ -18,12 +18,12 @@ namespace mlc_native {
 enum class ParameterForm : uint8_t {
   kPacked,  // matrix for Linear
   kTable,   // row-major matrix for look-ups
-  kVector,  // float32
+  kVector,  // float32; with columns: a vector for each head, one after the other
 };
 
 struct Parameter {
   ParameterForm form = ParameterForm::kPacked;
-  int64_t rows = 0;  // of a vector: its elements
+  int64_t rows = 0;
   int64_t columns = 1;
   float scale = 1.0f;  // of a vector: what the checkpoint's values are multiplied with
   // Neither quantized nor rounded, whatever the others are: what a small error could change wholly,
@@ -50,11 +50,16 @@ struct LinearParameters {
   size_t matrix = kAbsent;
   size_t bias = kAbsent;
 };
+struct NormParameters {
+  size_t weight = kAbsent;
+  size_t bias = kAbsent;
+};
 struct LayerParameters {
-  LayerParameters() { norms.fill(kAbsent); }
+  LayerParameters() { vectors.fill(kAbsent); }
 
   std::vector<LinearParameters> linears;
-  std::array<size_t, kNumNormRoles> norms;  // by NormRole
+  std::array<NormParameters, kNumNormRoles> norms;  // by NormRole
+  std::array<size_t, kNumVectorRoles> vectors;      // by VectorRole
 };
 
 // Those of DecoderWeights::Entry.
@@ -79,7 +84,7 @@ struct WeightMap {
   std::vector<LayerParameters> layers;
   EntryParameters entry;
   std::vector<MedusaParameters> medusa;
-  size_t final_norm = 0;
+  NormParameters final_norm;
   size_t head = 0;              // absent of a draft head that has its target's
   size_t embeddings = kAbsent;  // absent when tied, and when they are the target's
 
@@ -91,6 +96,9 @@ struct WeightMap {
     using Layer = LayerWeights<Matrix, Vector>;
     using Linear = typename Layer::Linear;
     const auto optional = [&](size_t p) { return p == kAbsent ? Vector{} : vector(p); };
+    const auto norm = [&](const NormParameters& p) {
+      return NormWeights<Vector>{optional(p.weight), optional(p.bias)};
+    };
     const auto linear = [&](const LinearParameters& p) {
       return p.matrix == kAbsent ? Linear{} : Linear{matrix(p.matrix), optional(p.bias)};
     };
@@ -100,10 +108,12 @@ struct WeightMap {
       typename Layer::Linears linears;
       for (const LinearParameters& p : layer.linears) linears.push_back({p.key, linear(p)});
       typename Layer::Norms norms;
-      for (size_t i = 0; i < norms.size(); ++i) norms[i] = optional(layer.norms[i]);
-      weights.layers.push_back(Layer(std::move(linears), std::move(norms)));
+      for (size_t i = 0; i < norms.size(); ++i) norms[i] = norm(layer.norms[i]);
+      typename Layer::Vectors vectors;
+      for (size_t i = 0; i < vectors.size(); ++i) vectors[i] = optional(layer.vectors[i]);
+      weights.layers.push_back(Layer(std::move(linears), std::move(norms), std::move(vectors)));
     }
-    weights.final_norm = optional(final_norm);
+    weights.final_norm = norm(final_norm);
     weights.head = linear({.matrix = head});
     weights.entry.fuse = linear(entry.fuse);
     weights.entry.embedding_norm = optional(entry.embedding_norm);

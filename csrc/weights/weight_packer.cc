@@ -31,7 +31,7 @@ kernels::PackSource ReadRows(const WeightSource& source, int64_t begin, int64_t 
 // To `type` with the precision of `dtype`, times `scale`.
 void ConvertVector(DType dtype, DType type, float scale, std::byte* out, int64_t first,
                    const kernels::PackSource& from) {
-  for (int64_t i = 0; i < from.rows; ++i) {
+  for (int64_t i = 0; i < from.rows * from.ld; ++i) {
     float rounded = 0;
     StoreElement(dtype, &rounded, 0, LoadElement(from.dtype, from.data, i));
     StoreElement(type, out, first + i, scale * LoadElement(dtype, &rounded, 0));
@@ -158,8 +158,8 @@ void WeightPacker::Place(const Task& task, int64_t row, const kernels::PackSourc
     case ParameterForm::kTable:
       return ConvertRows(plan_.dtype, matrix.data, row * matrix.k, rows, matrix.k);
     case ParameterForm::kVector:
-      return ConvertVector(plan_.dtype, form_.VectorType(plan_.dtype), task.scale, matrix.data, row,
-                           rows);
+      return ConvertVector(plan_.dtype, form_.VectorType(plan_.dtype), task.scale, matrix.data,
+                           row * matrix.k, rows);
   }
 }
 

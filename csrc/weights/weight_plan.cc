@@ -20,8 +20,11 @@ using kernels::WeightFormat;
 constexpr uint64_t kComparedBytes = 1 << 20;  // in memory at a time
 constexpr size_t kMaxNamesInError = 8;
 
-// Buffers of old checkpoints that are not needed.
-bool IsDerivedBuffer(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
+// Buffers that are not needed: derived ones of old checkpoints, and the constants of xIELU.
+bool IsKnownBuffer(const std::string& name) {
+  constexpr std::string_view kEndings[] = {"rotary_emb.inv_freq", "act_fn.beta", "act_fn.eps"};
+  return std::ranges::any_of(kEndings, [&](std::string_view end) { return name.ends_with(end); });
+}
 
 bool SameBytes(const Checkpoint::Entry& a, const Checkpoint::Entry& b) {
   const uint64_t bytes = a.tensor->bytes;
@@ -148,7 +151,7 @@ std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& 
     const auto& ignored = config.arch->ignored_prefixes;
     const auto& heads = config.arch->names.heads;
     const bool known =
-        used.contains(entry.tensor) || IsDerivedBuffer(name) ||
+        used.contains(entry.tensor) || IsKnownBuffer(name) ||
         (config.draft_head && (name == "d2t" || name == "t2d")) || weights.IsEmptyBias(entry) ||
         (config.tie_word_embeddings && name.ends_with(heads.front())) ||
         (!of_head.empty() && name.starts_with(of_head)) ||

@@ -46,12 +46,31 @@ void CheckSize(const char* field, int64_t value, int64_t multiple, int64_t most)
                                                ", at most " + std::to_string(most) + ", on CUDA"));
 }
 
-// Refuses what the decoder has no kernels for.
-void CheckParts(const ModelConfig& config) {
-  if (!config.experts) return;
-  throw LoadError("device", std::string(config.arch->architecture) +
-                                " has a mixture of experts, which is not supported on CUDA; run it "
-                                "with \"device\" = \"cpu\"");
+// Refuses a model that needs what the kernels lack.
+void CheckMechanisms(const ModelConfig& config) {
+  const ArchSpec& arch = *config.arch;
+  const auto has_vector = [&](VectorRole role) {
+    return std::ranges::find(arch.vectors, role, &VectorName::role) != arch.vectors.end();
+  };
+  const struct {
+    bool needed;
+    const char* what;
+  } lacks[] = {
+      {arch.norm_kind == NormKind::kLayer, "LayerNorm"},
+      {config.qk_norm == QkNorm::kPerHeadOwnWeight, "norms of q and k with weights of each head"},
+      {config.qk_norm != QkNorm::kNone && arch.rope_before_qk_norm,
+       "norms of q and k behind their rope"},
+      {config.activation == kernels::Activation::kXielu, "xIELU"},
+      {config.query_scaling != 0, "queries that are scaled by their positions"},
+      {has_vector(VectorRole::kSinks), "attention sinks"},
+      {config.experts.has_value(), "a mixture of experts"},
+  };
+  for (const auto& lack : lacks) {
+    if (!lack.needed) continue;
+    throw LoadError("device", std::string(arch.architecture) + " needs " + lack.what +
+                                  ", which is not supported on CUDA; run it "
+                                  "with \"device\" = \"cpu\"");
+  }
 }
 
 // Checks the requirements of the kernels.
@@ -61,7 +80,7 @@ void CheckSizes(const ModelConfig& config) {
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);
   CheckSize("head_dim", config.head_dim, kVector, kernels::cuda::kMaxHeadDim);
-  if (config.arch->qk_norm == QkNorm::kWholeProjection) {
+  if (config.qk_norm == QkNorm::kWholeProjection) {
     CheckSize("num_attention_heads * head_dim", config.q_size(), kVector,
               kernels::cuda::kMaxNormDim);
   }
@@ -103,7 +122,7 @@ DeviceWeights LoadWeights(const WeightPlan& plan, const ModelSource& source, int
 std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const int device = DeviceIndex(source.device);
   ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
-  CheckParts(config);
+  CheckMechanisms(config);
   CheckSizes(config);
   const Checkpoint checkpoint(source.path);
   const WeightPlan plan = MakePlan(config, checkpoint, source);

@@ -41,13 +41,17 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   buffers.decode = take(static_cast<int64_t>(decode_bytes), 1);
   buffers.residual = static_cast<float*>(take(limits.max_rows * config.hidden_size, sizeof(float)));
   buffers.hidden = rows(config.hidden_size);
+  buffers.output = config.parallel_blocks ? rows(config.hidden_size) : buffers.hidden;
   buffers.qkv = rows(config.qkv_size());
   buffers.attention = rows(config.q_size());
-  buffers.ffn = rows(2 * config.ffn_size);
+  buffers.ffn = rows(config.linear_rows(LinearRole::kGateUp));
   buffers.activated = rows(config.ffn_size);
   buffers.kept_residual =
       static_cast<float*>(take(limits.max_logits * config.hidden_size, sizeof(float)));
   buffers.kept_attention = take(limits.max_logits * config.q_size(), DTypeSize(dtype));
+  if (config.parallel_blocks) {
+    buffers.kept_input = take(limits.max_logits * config.hidden_size, DTypeSize(dtype));
+  }
   buffers.logits = static_cast<float*>(take(limits.max_logits * LdLogits(config), sizeof(float)));
   *bytes = at;
   return buffers;

@@ -83,13 +83,16 @@ class CudaDecoder {
   // Device memory of max_rows or max_logits rows.
   struct Buffers {
     float* residual;       // [rows, hidden]
-    void* hidden;          // [rows, hidden]: a block's input and output
+    void* hidden;          // [rows, hidden]: a block's input
+    void* output;          // [rows, hidden]: its output; `hidden`, except where both blocks of a
+                           // layer read the same input
     void* qkv;             // [rows, q + 2 kv]
     void* attention;       // [rows, q]
-    void* ffn;             // [rows, 2 ffn]
+    void* ffn;             // [rows, 2 ffn] or [rows, ffn]
     void* activated;       // [rows, ffn]
     float* kept_residual;  // [logits, hidden]
     void* kept_attention;  // [logits, q]
+    void* kept_input;      // [logits, hidden] where both blocks of a layer read the same input
     float* logits;         // [logits, ld_logits]
     void* decode;          // DecodeAttention's
   };

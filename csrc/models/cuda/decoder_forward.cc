@@ -19,6 +19,8 @@ void* Advance(const void* data, int64_t elements, DType dtype) {
 
 class CudaDecoder::Ops {
  public:
+  using Norm = NormWeights<const void*>;
+
   Ops(const CudaDecoder& decoder, const CudaBatch& batch)
       : decoder_(decoder),
         config_(decoder.config_),
@@ -28,24 +30,28 @@ class CudaDecoder::Ops {
         batch_(batch),
         num_rows_(batch.num_rows),
         residual_(buffers_.residual),
-        attention_(buffers_.attention) {}
+        attention_(buffers_.attention),
+        input_(buffers_.hidden) {}
 
   void Embed();
-  void Normalize(const void* pre_norm) { LaunchAddNorm(nullptr, nullptr, pre_norm); }
-  void AddAndNormalize(const void* post_norm, const void* pre_norm) {
-    LaunchAddNorm(buffers_.hidden, post_norm, pre_norm);
+  void Normalize(const Norm& pre_norm) { LaunchAddNorm(nullptr, {}, pre_norm, input_); }
+  void AddAndNormalize(const Norm& post_norm, const Norm& pre_norm) {
+    LaunchAddNorm(buffers_.output, post_norm, pre_norm, input_);
   }
+  void AddAndKeepInput() { LaunchAddNorm(buffers_.output, {}, {}, nullptr); }
+  bool HasParallelBlocks() const { return config_.parallel_blocks; }
   void Project(size_t layer, LinearRole role);
   void RotateAndWriteKv(size_t layer);
   void Attend(size_t layer);
-  void Activate();
+  void Activate(size_t layer);
   bool KeepLogitsRows();
   void Head();
 
  private:
   using Linear = CudaDecoderWeights::Linear;
 
-  void LaunchAddNorm(const void* output, const void* post_norm, const void* pre_norm);
+  void LaunchAddNorm(const void* output, const Norm& post_norm, const Norm& pre_norm,
+                     void* input) const;
   GemvArgs LinearArgs(const Linear& linear, const void* x, void* y) const;
   void LaunchLinear(const GemvArgs& args) const;
   void NormalizeWholeProjections(size_t layer) const;
@@ -62,6 +68,7 @@ class CudaDecoder::Ops {
   int64_t num_rows_;
   float* residual_;
   void* attention_;
+  void* input_;  // of the next block
 };
 
 float* CudaDecoder::Forward(const CudaBatch& batch) {
@@ -84,14 +91,14 @@ void CudaDecoder::Ops::Embed() {
                        stream_);
 }
 
-void CudaDecoder::Ops::LaunchAddNorm(const void* output, const void* post_norm,
-                                     const void* pre_norm) {
+void CudaDecoder::Ops::LaunchAddNorm(const void* output, const Norm& post_norm,
+                                     const Norm& pre_norm, void* input) const {
   AddNorm({.dtype = weights_.dtype,
            .residual = residual_,
            .x = output,
-           .post_weight = post_norm,
-           .pre_weight = pre_norm,
-           .y = buffers_.hidden,
+           .post_weight = post_norm.weight,
+           .pre_weight = pre_norm.weight,
+           .y = input,
            .weight_offset = config_.norm_weight_offset,
            .eps = config_.residual_norm_eps,
            .m = num_rows_,
@@ -105,21 +112,22 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
   const Linear& linear = weights_.layers[layer].linear(role);
   switch (role) {
     case LinearRole::kQkv:
-      return LaunchLinear(LinearArgs(linear, buffers_.hidden, buffers_.qkv));
+      return LaunchLinear(LinearArgs(linear, input_, buffers_.qkv));
     case LinearRole::kOut:
-      return LaunchLinear(LinearArgs(linear, attention_, buffers_.hidden));
+      return LaunchLinear(LinearArgs(linear, attention_, buffers_.output));
     case LinearRole::kGateUp:
-      return LaunchLinear(LinearArgs(linear, buffers_.hidden, buffers_.ffn));
+      return LaunchLinear(LinearArgs(linear, input_, buffers_.ffn));
     case LinearRole::kDown:
-      return LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.hidden));
+      return LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.output));
     default:
       MLC_CHECK(false) << "models with experts are refused on CUDA";
   }
 }
 
-void CudaDecoder::Ops::Activate() {
+void CudaDecoder::Ops::Activate(size_t /*layer*/) {
   kernels::cuda::Activate({.dtype = weights_.dtype,
                            .activation = config_.activation,
+                           .gated = !config_.arch->plain_ffn,
                            .x = buffers_.ffn,
                            .out = buffers_.activated,
                            .m = num_rows_,
@@ -128,7 +136,7 @@ void CudaDecoder::Ops::Activate() {
 }
 
 void CudaDecoder::Ops::Head() {
-  GemvArgs args = LinearArgs(weights_.head, buffers_.hidden, buffers_.logits);
+  GemvArgs args = LinearArgs(weights_.head, input_, buffers_.logits);
   args.ldy = decoder_.ld_logits();
   args.float_output = true;
   LaunchLinear(args);
@@ -169,8 +177,8 @@ void CudaDecoder::Ops::LaunchLinear(const GemvArgs& args) const {
 
 void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   const auto& w = weights_.layers[layer];
-  const bool per_head = config_.arch->qk_norm == QkNorm::kPerHead;
-  if (config_.arch->qk_norm == QkNorm::kWholeProjection) NormalizeWholeProjections(layer);
+  const bool per_head = config_.qk_norm == QkNorm::kPerHead;
+  if (config_.qk_norm == QkNorm::kWholeProjection) NormalizeWholeProjections(layer);
   const int rope = config_.layers[layer].rope;
   const bool has_rope = rope != LayerConfig::kNoRope;
   const CudaRope tables = has_rope ? weights_.ropes[static_cast<size_t>(rope)] : CudaRope();
@@ -180,15 +188,16 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
                  .ld = config_.qkv_size(),
                  .m = num_rows_,
                  .q_heads = config_.num_heads,
-                 .q_norm = per_head ? w.norm(NormRole::kQ) : nullptr,
-                 .k_norm = per_head ? w.norm(NormRole::kK) : nullptr,
+                 .q_norm = per_head ? w.norm(NormRole::kQ).weight : nullptr,
+                 .k_norm = per_head ? w.norm(NormRole::kK).weight : nullptr,
                  .weight_offset = config_.norm_weight_offset,
-                 .eps = config_.rms_norm_eps,
+                 .eps = config_.norm_eps,
                  .rotary_dim = has_rope ? config_.ropes[static_cast<size_t>(rope)].rotary_dim : 0,
                  .positions = batch_.positions,
                  .slots = batch_.slots,
                  .cos = tables.cos,
-                 .sin = tables.sin},
+                 .sin = tables.sin,
+                 .interleaved = config_.arch->interleaved_rope},
                 stream_);
 }
 
@@ -197,14 +206,14 @@ void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
   NormalizeArgs args{.dtype = weights_.dtype,
                      .x = buffers_.qkv,
                      .ld = config_.qkv_size(),
-                     .weight = w.norm(NormRole::kQ),
+                     .weight = w.norm(NormRole::kQ).weight,
                      .weight_offset = config_.norm_weight_offset,
-                     .eps = config_.rms_norm_eps,
+                     .eps = config_.norm_eps,
                      .m = num_rows_,
                      .dim = config_.q_size()};
   kernels::cuda::Normalize(args, stream_);
   args.x = Advance(buffers_.qkv, config_.q_size(), weights_.dtype);
-  args.weight = w.norm(NormRole::kK);
+  args.weight = w.norm(NormRole::kK).weight;
   args.dim = config_.kv_size();
   kernels::cuda::Normalize(args, stream_);
 }
@@ -269,6 +278,12 @@ bool CudaDecoder::Ops::KeepLogitsRows() {
              buffers_.kept_attention, stream_);
   residual_ = buffers_.kept_residual;
   attention_ = buffers_.kept_attention;
+  if (config_.parallel_blocks) {
+    GatherRows(buffers_.hidden, batch_.logits_rows, num_rows_,
+               config_.hidden_size * static_cast<int64_t>(DTypeSize(weights_.dtype)),
+               buffers_.kept_input, stream_);
+    input_ = buffers_.kept_input;
+  }
   return true;
 }
 

@@ -34,8 +34,13 @@ ModelConfig SmallConfig(const char* architecture) {
   config.num_kv_heads = 2;
   config.head_dim = 16;
   config.max_positions = kMaxPositions;
-  config.rms_norm_eps = config.residual_norm_eps = 1e-5f;
-  config.qkv_bias = config.arch->qkv_bias;
+  config.norm_eps = config.residual_norm_eps = 1e-5f;
+  config.qkv_bias = config.arch->qkv_bias.absent;
+  config.qk_norm = config.arch->qk_norm;
+  config.parallel_blocks = config.arch->parallel_blocks.absent;
+  if (config.arch->default_activation == "relu2") {
+    config.activation = kernels::Activation::kReluSquared;
+  }
   config.attention_scale = 0.25f;
   if (config.arch->multipliers.sqrt_hidden_size) config.embedding_scale = std::sqrt(48.0f);
   if (!config.arch->multipliers.residual.empty()) {
@@ -48,7 +53,8 @@ ModelConfig SmallConfig(const char* architecture) {
     config.activation = kernels::Activation::kGeluTanh;
   }
   RopeConfig rope;
-  rope.rotary_dim = config.head_dim;
+  rope.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) *
+                                         config.arch->defaults.partial_rotary_factor);
   rope.theta = 100;
   config.ropes = {rope};
   config.layers.resize(2);
@@ -58,7 +64,7 @@ ModelConfig SmallConfig(const char* architecture) {
     config.layers[1].rope = 1;
   }
   if (config.arch->window_rule != WindowRule::kNever) config.layers[1].window = 12;
-  if (config.arch->reads_no_rope_layers) config.layers[1].rope = LayerConfig::kNoRope;
+  if (config.arch->rope_rule == RopeRule::kFieldSays) config.layers[1].rope = LayerConfig::kNoRope;
   return config;
 }
 
@@ -70,7 +76,7 @@ class TestModel {
     for (size_t i = 0; i < config.layers.size(); ++i) AddLayer();
     reference_.embeddings =
         Values64(config.vocab_size * config.hidden_size, 1, &weights.embeddings);
-    reference_.final_norm = Values64(config.hidden_size, 0.5, &weights.final_norm);
+    reference_.final_norm.weight = Values64(config.hidden_size, 0.5, &weights.final_norm.weight);
     reference_.head.matrix = AddMatrix(config.vocab_size, config.hidden_size, &weights.head.matrix);
     for (const RopeConfig& rope : config.ropes) {
       const RopeTable table = MakeRopeTable(rope, kMaxPositions);
@@ -121,7 +127,9 @@ class TestModel {
     CudaDecoderWeights::Layer::Norms device_norms{};
     for (const NormName& norm : config.arch->norms) {
       const auto i = static_cast<size_t>(norm.role);
-      reference_norms[i] = Values64(config.norm_size(norm.role), 0.5, &device_norms[i]);
+      if (!config.has_norm(norm.role)) continue;
+      reference_norms[i].weight =
+          Values64(config.norm_shape(norm.role)[0], 0.5, &device_norms[i].weight);
     }
     reference_.layers.push_back({reference_linears, reference_norms});
     weights.layers.push_back({device_linears, device_norms});
@@ -301,7 +309,8 @@ class CudaDecoderTest : public kernels::cuda::CudaKernelTest {
 TEST_F(CudaDecoderTest, EveryKindOfFamilyInFloat32) {
   for (const char* architecture :
        {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "Gemma2ForCausalLM",
-        "Olmo2ForCausalLM", "Olmo3ForCausalLM", "GraniteForCausalLM", "SmolLM3ForCausalLM"}) {
+        "Olmo2ForCausalLM", "Olmo3ForCausalLM", "GraniteForCausalLM", "SmolLM3ForCausalLM",
+        "Glm4ForCausalLM", "ArceeForCausalLM"}) {
     Check(architecture, DType::kFloat32, KvFormat::kFloat32, 2e-5);
   }
 }

@@ -38,15 +38,20 @@ class ReferenceOps {
     }
   }
 
-  void Normalize(const Values& pre_norm) {
+  void Normalize(const NormWeights<Values>& pre_norm) {
     input_ = Norm(residual_, pre_norm, config_.residual_norm_eps);
   }
 
-  void AddAndNormalize(const Values& post_norm, const Values& pre_norm) {
-    const Values added = Norm(output_, post_norm, config_.rms_norm_eps);
-    for (size_t i = 0; i < residual_.size(); ++i) residual_[i] += added[i];
+  void AddAndNormalize(const NormWeights<Values>& post_norm, const NormWeights<Values>& pre_norm) {
+    output_ = Norm(output_, post_norm, config_.norm_eps);
+    AddAndKeepInput();
     Normalize(pre_norm);
   }
+
+  void AddAndKeepInput() {
+    for (size_t i = 0; i < residual_.size(); ++i) residual_[i] += output_[i];
+  }
+  bool HasParallelBlocks() const { return config_.parallel_blocks; }
 
   void Project(size_t layer, LinearRole role) {
     const auto& linear = weights_.layers[layer].linear(role);
@@ -67,7 +72,7 @@ class ReferenceOps {
   void RotateAndWriteKv(size_t layer) {
     const auto& w = weights_.layers[layer];
     const auto head_columns = [&](int64_t begin, int64_t width, NormRole norm) {
-      return Rotated(Norm(QkvColumns(begin, width), w.norm(norm), config_.rms_norm_eps), layer);
+      return Rotated(Norm(QkvColumns(begin, width), w.norm(norm), config_.norm_eps), layer);
     };
     q_ = head_columns(0, config_.q_size(), NormRole::kQ);
     k_ = head_columns(config_.q_size(), config_.kv_size(), NormRole::kK);
@@ -84,7 +89,11 @@ class ReferenceOps {
                                       q_, k_, v_, 0);
   }
 
-  void Activate() { ffn_ = reference::Activate(ffn_, config_.ffn_size, config_.activation); }
+  void Activate(size_t /*layer*/) {
+    ffn_ = reference::Activate(ffn_, {.ffn = config_.ffn_size,
+                                      .activation = config_.activation,
+                                      .gated = !config_.arch->plain_ffn});
+  }
 
   bool KeepLogitsRows() { return true; }  // all are
 
@@ -99,9 +108,9 @@ class ReferenceOps {
   const Values& logits() const { return logits_; }  // [tokens, vocab]
 
  private:
-  Values Norm(const Values& x, const Values& weight, double eps) const {
-    if (weight.empty()) return x;
-    return reference::Normalize(x, weight, config_.norm_weight_offset, eps);
+  Values Norm(const Values& x, const NormWeights<Values>& norm, double eps) const {
+    if (norm.weight.empty()) return x;
+    return reference::Normalize(x, norm.weight, config_.norm_weight_offset, eps);
   }
 
   void RunLinear(const ReferenceWeights::Linear& linear, const Values& x, Values* y) const {
@@ -123,7 +132,8 @@ class ReferenceOps {
     const std::vector<float> frequencies =
         RopeFrequencies(config_.ropes[static_cast<size_t>(rope)]);
     return reference::Rope(x, config_.head_dim, positions_,
-                           {frequencies.begin(), frequencies.end()});
+                           {frequencies.begin(), frequencies.end()},
+                           config_.arch->interleaved_rope);
   }
 
   const ModelConfig& config_;

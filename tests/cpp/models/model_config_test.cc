@@ -124,12 +124,12 @@ TEST(ModelConfig, MultipliersAreFolded) {
       "logits_scaling": 8)");
   EXPECT_EQ(config.EmbeddingScale(DType::kBFloat16), 12.0f);
   EXPECT_FLOAT_EQ(config.residual_norm_eps, 4e-4f);
-  EXPECT_FLOAT_EQ(config.rms_norm_eps, 1e-4f);
+  EXPECT_FLOAT_EQ(config.norm_eps, 1e-4f);
   EXPECT_EQ(config.attention_scale, 0.25f);
   EXPECT_EQ(config.final_norm_scale, 0.125f);
   const ModelConfig absent = Read("GraniteForCausalLM");
   EXPECT_EQ(absent.EmbeddingScale(DType::kFloat32), 1.0f);
-  EXPECT_EQ(absent.residual_norm_eps, absent.rms_norm_eps);
+  EXPECT_EQ(absent.residual_norm_eps, absent.norm_eps);
   EXPECT_EQ(absent.attention_scale, 1.0f);
   EXPECT_EQ(absent.final_norm_scale, 1.0f);
 }

@@ -16,22 +16,27 @@ using NamedWeights = DecoderWeights<std::string, std::string>;
 
 // Writes down what it is asked to do.
 struct RecordingOps {
+  using Norm = NormWeights<std::string>;
+
   bool wants_logits = true;
+  bool parallel = false;
   std::vector<std::string> calls{};
 
   void Add(const std::string& call) { calls.push_back(call); }
   void Embed() { Add("embed"); }
-  void Normalize(const std::string& pre) { Add("norm " + pre); }
-  void AddAndNormalize(const std::string& post, const std::string& pre) {
-    Add("add " + post + " norm " + pre);
+  void Normalize(const Norm& pre) { Add("norm " + pre.weight); }
+  void AddAndNormalize(const Norm& post, const Norm& pre) {
+    Add("add " + post.weight + " norm " + pre.weight);
   }
+  void AddAndKeepInput() { Add("add"); }
+  bool HasParallelBlocks() const { return parallel; }
   void Project(size_t layer, LinearRole role) {
     const char* names[] = {"qkv", "out", "gate_up", "down"};
     Add(names[static_cast<size_t>(role)] + std::to_string(layer));
   }
   void RotateAndWriteKv(size_t layer) { Add("kv" + std::to_string(layer)); }
   void Attend(size_t layer) { Add("attend" + std::to_string(layer)); }
-  void Activate() { Add("activate"); }
+  void Activate(size_t layer) { Add("activate" + std::to_string(layer)); }
   bool KeepLogitsRows() {
     Add("keep");
     return wants_logits;
@@ -43,13 +48,13 @@ NamedWeights TwoLayers() {
   NamedWeights weights;
   for (const std::string i : {"0", "1"}) {
     NamedWeights::Layer::Norms norms;
-    norms[static_cast<size_t>(NormRole::kPreAttention)] = "in" + i;
-    norms[static_cast<size_t>(NormRole::kPostAttention)] = "attended" + i;
-    norms[static_cast<size_t>(NormRole::kPreFfn)] = "ffn" + i;
-    norms[static_cast<size_t>(NormRole::kPostFfn)] = "done" + i;
+    norms[static_cast<size_t>(NormRole::kPreAttention)].weight = "in" + i;
+    norms[static_cast<size_t>(NormRole::kPostAttention)].weight = "attended" + i;
+    norms[static_cast<size_t>(NormRole::kPreFfn)].weight = "ffn" + i;
+    norms[static_cast<size_t>(NormRole::kPostFfn)].weight = "done" + i;
     weights.layers.push_back({{}, norms});
   }
-  weights.final_norm = "final";
+  weights.final_norm.weight = "final";
   return weights;
 }
 
@@ -64,7 +69,7 @@ TEST(RunLayers, CallsEachOperationInTheOrderOfADecoder) {
                                                  "out0",
                                                  "add attended0 norm ffn0",  //
                                                  "gate_up0",
-                                                 "activate",
+                                                 "activate0",
                                                  "down0",
                                                  "add done0 norm in1",  //
                                                  "qkv1",
@@ -74,10 +79,19 @@ TEST(RunLayers, CallsEachOperationInTheOrderOfADecoder) {
                                                  "out1",
                                                  "add attended1 norm ffn1",  //
                                                  "gate_up1",
-                                                 "activate",
+                                                 "activate1",
                                                  "down1",
                                                  "add done1 norm final",
                                                  "head"}));
+}
+
+TEST(RunLayers, ParallelBlocksReadTheSameInput) {
+  RecordingOps ops{.parallel = true};
+  RunLayers(TwoLayers(), ops);
+  const std::vector<std::string> of_a_layer = {
+      "norm in0", "qkv0",     "kv0",       "attend0", "out0",
+      "add",      "gate_up0", "activate0", "down0",   "add done0 norm in1"};
+  EXPECT_EQ(std::vector<std::string>(ops.calls.begin() + 1, ops.calls.begin() + 11), of_a_layer);
 }
 
 TEST(RunLayers, EndsAfterTheLastKeysAndValuesWhereNoLogitsAreWanted) {

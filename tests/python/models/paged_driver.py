@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig
 
 from mlc_native._core import testing
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import model_class
 
 PAGE_SIZE = 16
 NUM_PAGES = 512
@@ -97,9 +102,15 @@ def random_tokens(count: int, vocab_size: int, seed: int) -> list[int]:
     return torch.randint(0, vocab_size, (count,), generator=generator).tolist()
 
 
+def reference_model(path: Path, dtype: str | torch.dtype) -> Any:
+    """The model of transformers in a folder."""
+    config = AutoConfig.from_pretrained(path)
+    return model_class(config).from_pretrained(path, dtype=dtype).eval()
+
+
 def transformers_logits(path: Path, tokens: Sequence[int]) -> np.ndarray:
     """Float32 logits [len(tokens), vocab_size] of transformers; weights as stored, math in fp32."""
-    model = AutoModelForCausalLM.from_pretrained(path, dtype="auto").float().eval()
+    model = reference_model(path, "auto").float()
     with torch.inference_mode():
         return model(torch.tensor([list(tokens)])).logits[0].numpy()
 

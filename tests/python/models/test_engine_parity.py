@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from families import FAMILIES, vocab_size
+from paged_driver import reference_model
 
 from mlc_native import _core
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-from make_random_checkpoint import SHAPES, make_checkpoint
+from make_random_checkpoint import make_checkpoint
 
-FAMILIES = sorted(name for name in SHAPES if name.startswith("tiny-"))
 PROMPT_LENGTHS = (300, 17, 64, 1, 33, 100, 16, 128)  # tokens; page and chunk edges among them
 NUM_NEW_TOKENS = 64
 
@@ -41,9 +41,8 @@ def reference(
 ) -> Reference:
     path = make_checkpoint(request.param, tmp_path_factory.mktemp("checkpoint") / request.param)
     generator = torch.Generator().manual_seed(7)
-    vocab_size = SHAPES[request.param]["vocab_size"]
     prompts = [
-        torch.randint(0, vocab_size, (length,), generator=generator).tolist()
+        torch.randint(0, vocab_size(request.param), (length,), generator=generator).tolist()
         for length in PROMPT_LENGTHS
     ]
     driver = Driver(path, max_total_sequence_length=4096, prefill_chunk_size=512)
@@ -101,7 +100,7 @@ class Driver:
 
 
 def test_alone(reference: Reference) -> None:
-    model = AutoModelForCausalLM.from_pretrained(reference.path, dtype=torch.float32).eval()
+    model = reference_model(reference.path, torch.float32)
     for prompt, answer in zip(reference.prompts, reference.tokens, strict=True):
         assert len(answer) == NUM_NEW_TOKENS
         assert greedy_after(model, prompt, answer) == answer

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from families import FAMILIES
 from paged_driver import PagedModel, random_tokens, relative_error
 from torch_drafts import target_states
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-from make_random_checkpoint import SHAPES, make_checkpoint
+from make_random_checkpoint import make_checkpoint
 
-FAMILIES = sorted(name for name in SHAPES if name.startswith("tiny-"))
 TOLERANCE = 1e-4
 LENGTH = 60
 

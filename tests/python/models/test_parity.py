@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from families import ALL, FAMILIES
 from paged_driver import (
     PagedModel,
     PagedSequence,
@@ -22,7 +23,6 @@ from paged_driver import (
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import HUB_NAMES, SHAPES, make_checkpoint
 
-FAMILIES = sorted(name for name in SHAPES if name.startswith("tiny-"))
 PROMPT_LEN = 300
 NUM_NEW_TOKENS = 64
 FP32_TOLERANCE = 1e-4
@@ -139,7 +139,7 @@ def test_variants(tmp_path: Path, variant: str) -> None:
     check_generation(make_checkpoint(like, tmp_path / like, overrides=overrides), 64, 8, 2)
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if SHAPES[f]["model_type"] in HUB_NAMES])
+@pytest.mark.parametrize("family", [f for f in ALL if SHAPES[f]["model_type"] in HUB_NAMES])
 def test_experts_in_one_tensor(tmp_path: Path, family: str) -> None:
     check_generation(make_checkpoint(family, tmp_path / family, hub_names=False), 64, 8, 2)
 

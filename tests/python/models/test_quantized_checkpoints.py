@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from families import FAMILIES
 from paged_driver import (
     PagedModel,
     PagedSequence,
@@ -33,9 +34,8 @@ from quantized_checkpoints import (
 from mlc_native._core import LoadError, testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-from make_random_checkpoint import SHAPES, make_checkpoint
+from make_random_checkpoint import make_checkpoint
 
-FAMILIES = sorted(name for name in SHAPES if name.startswith("tiny-"))
 PROMPT = random_tokens(150, 512, seed=11)  # longer than every window
 BASE = "model.layers.1.mlp.down_proj"
 

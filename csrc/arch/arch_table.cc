@@ -1,41 +1,12 @@
-#include "arch/arch_spec.h"
-
+// The table of families (arch_spec.h), and how they are found.
 #include <algorithm>
-#include <array>
+
+#include "arch/arch_spec.h"
+#include "arch/dense_rows.h"
+#include "arch/tensor_names.h"
 
 namespace mlc_native {
 namespace {
-
-// The rows of the arrays, one array after another.
-template <typename T, size_t... kSizes>
-constexpr auto Join(const T (&... parts)[kSizes]) {
-  std::array<T, (kSizes + ...)> joined;
-  auto end = joined.begin();
-  ((end = std::copy(std::begin(parts), std::end(parts), end)), ...);
-  return joined;
-}
-
-constexpr ProjectionName kSeparateQkv[] = {
-    {"self_attn.q_proj", LinearRole::kQkv, Rows::kQ},
-    {"self_attn.k_proj", LinearRole::kQkv, Rows::kKv},
-    {"self_attn.v_proj", LinearRole::kQkv, Rows::kKv},
-};
-constexpr ProjectionName kFusedQkv[] = {{"self_attn.qkv_proj", LinearRole::kQkv, Rows::kQkv}};
-constexpr ProjectionName kMlcQwenQkv[] = {{"self_attn.c_attn", LinearRole::kQkv, Rows::kQkv}};
-constexpr ProjectionName kOut[] = {{"self_attn.o_proj", LinearRole::kOut, Rows::kHidden}};
-constexpr ProjectionName kSeparateFfn[] = {
-    {"mlp.gate_proj", LinearRole::kGateUp, Rows::kFfn},
-    {"mlp.up_proj", LinearRole::kGateUp, Rows::kFfn},
-    {"mlp.down_proj", LinearRole::kDown, Rows::kHidden},
-};
-constexpr ProjectionName kFusedFfn[] = {
-    {"mlp.gate_up_proj", LinearRole::kGateUp, Rows::kGateUp},
-    {"mlp.down_proj", LinearRole::kDown, Rows::kHidden},
-};
-constexpr auto kSeparateProjections = Join(kSeparateQkv, kOut, kSeparateFfn);
-constexpr auto kFusedProjections = Join(kFusedQkv, kOut, kFusedFfn);
-constexpr auto kMlcQwen = Join(kMlcQwenQkv, kOut, kFusedFfn);
-constexpr auto kMlcGemma3 = Join(kSeparateQkv, kOut, kFusedFfn);
 
 // The spellings of experts: a tensor of each, as the hub has them, or all in one, as they are in
 // the memory of transformers.
@@ -51,31 +22,6 @@ constexpr ProjectionName kJoinedExperts[] = {
     {"mlp.experts.down_proj", LinearRole::kExpertDown, Rows::kHidden, ""},
 };
 constexpr std::span<const ProjectionName> kQwenSpellings[] = {kQwenExperts, kJoinedExperts};
-
-constexpr NormName kPreNorms[] = {
-    {"input_layernorm", NormRole::kPreAttention},
-    {"post_attention_layernorm", NormRole::kPreFfn},
-};
-constexpr NormName kPostNorms[] = {
-    {"post_attention_layernorm", NormRole::kPostAttention},
-    {"post_feedforward_layernorm", NormRole::kPostFfn},
-};
-constexpr NormName kSandwichNorms[] = {
-    {"input_layernorm", NormRole::kPreAttention},
-    {"post_attention_layernorm", NormRole::kPostAttention},
-    {"pre_feedforward_layernorm", NormRole::kPreFfn},
-    {"post_feedforward_layernorm", NormRole::kPostFfn},
-};
-constexpr NormName kQkNorms[] = {
-    {"self_attn.q_norm", NormRole::kQ},
-    {"self_attn.k_norm", NormRole::kK},
-};
-constexpr auto kPreNormsQk = Join(kPreNorms, kQkNorms);
-constexpr auto kPostNormsQk = Join(kPostNorms, kQkNorms);
-constexpr auto kSandwichNormsQk = Join(kSandwichNorms, kQkNorms);
-
-constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_modal_projector.",
-                                             "model.vision_tower.", "model.multi_modal_projector."};
 
 constexpr Multipliers kGemmaMultipliers = {.sqrt_hidden_size = true};
 constexpr Multipliers kGemma2Multipliers = {.sqrt_hidden_size = true,
@@ -93,7 +39,8 @@ constexpr ArchSpec Gemma3(std::string_view architecture) {
       .norms = kSandwichNormsQk,
       .qk_norm = QkNorm::kPerHead,
       .norm_weight_offset = 1.0f,
-      .reads_attention_bias = true,
+      .qkv_bias = kAttentionBias,
+      .out_bias = kAttentionBias,
       .activation_field = "hidden_activation",
       .default_activation = "gelu_pytorch_tanh",
       .multipliers = kGemma2Multipliers,
@@ -120,12 +67,13 @@ constexpr ArchSpec Gemma3WithVision() {
   return spec;
 }
 
-constexpr ArchSpec kArchitectures[] = {
+constexpr ArchSpec kFirstRows[] = {
     {.architecture = "LlamaForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNorms,
-     .reads_attention_bias = true,
-     .reads_mlp_bias = true},
+     .qkv_bias = kAttentionBias,
+     .out_bias = kAttentionBias,
+     .ffn_bias = kMlpBias},
     {.architecture = "MistralForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNorms,
@@ -136,27 +84,29 @@ constexpr ArchSpec kArchitectures[] = {
     {.architecture = "Qwen2ForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNorms,
-     .qkv_bias = true,
+     .qkv_bias = kAlways,
      .window_rule = WindowRule::kFromLayer,
      .defaults = {.max_position_embeddings = 32768, .sliding_window = 4096}},
     {.architecture = "MiMoForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNorms,
-     .qkv_bias = true,
+     .qkv_bias = kAlways,
      .window_rule = WindowRule::kFromLayer,
      .defaults = {.max_position_embeddings = 32768, .sliding_window = 4096}},
     {.architecture = "Qwen3ForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNormsQk,
      .qk_norm = QkNorm::kPerHead,
-     .reads_attention_bias = true,
+     .qkv_bias = kAttentionBias,
+     .out_bias = kAttentionBias,
      .window_rule = WindowRule::kFromLayer,
      .defaults = {.head_dim = 128, .max_position_embeddings = 32768, .sliding_window = 4096}},
     {.architecture = "Qwen3MoeForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNormsQk,
      .qk_norm = QkNorm::kPerHead,
-     .reads_attention_bias = true,
+     .qkv_bias = kAttentionBias,
+     .out_bias = kAttentionBias,
      .window_rule = WindowRule::kAllIfAsked,
      .experts = {.num_experts = "num_experts",
                  .renormalize = "norm_topk_prob",
@@ -170,13 +120,15 @@ constexpr ArchSpec kArchitectures[] = {
      .projections = kFusedProjections,
      .norms = kPreNorms,
      .reads_partial_rotary_factor = true,
+     .yarn_is_longrope = true,
      .window_rule = WindowRule::kAllLayers,
-     .defaults = {.max_position_embeddings = 4096, .rms_norm_eps = 1e-5}},
+     .defaults = {.max_position_embeddings = 4096, .norm_eps = 1e-5}},
     {.architecture = "GemmaForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNorms,
      .norm_weight_offset = 1.0f,
-     .reads_attention_bias = true,
+     .qkv_bias = kAttentionBias,
+     .out_bias = kAttentionBias,
      .activation_field = "hidden_activation",
      .default_activation = "gelu_pytorch_tanh",
      .multipliers = kGemmaMultipliers,
@@ -185,7 +137,8 @@ constexpr ArchSpec kArchitectures[] = {
      .projections = kSeparateProjections,
      .norms = kSandwichNorms,
      .norm_weight_offset = 1.0f,
-     .reads_attention_bias = true,
+     .qkv_bias = kAttentionBias,
+     .out_bias = kAttentionBias,
      .activation_field = "hidden_activation",
      .default_activation = "gelu_pytorch_tanh",
      .multipliers = kGemma2Multipliers,
@@ -204,16 +157,18 @@ constexpr ArchSpec kArchitectures[] = {
      .projections = kSeparateProjections,
      .norms = kPostNormsQk,
      .qk_norm = QkNorm::kWholeProjection,
-     .reads_attention_bias = true,
-     .defaults = {.rms_norm_eps = 1e-5}},
+     .qkv_bias = kAttentionBias,
+     .out_bias = kAttentionBias,
+     .defaults = {.norm_eps = 1e-5}},
     {.architecture = "Olmo3ForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPostNormsQk,
      .qk_norm = QkNorm::kWholeProjection,
-     .reads_attention_bias = true,
+     .qkv_bias = kAttentionBias,
+     .out_bias = kAttentionBias,
      .window_rule = WindowRule::kEveryButNth,
      .local_rope = true,
-     .defaults = {.rms_norm_eps = 1e-5,
+     .defaults = {.norm_eps = 1e-5,
                   .rope_theta = 5e5,
                   .local_rope_theta = 5e5,
                   .sliding_window = 4096,
@@ -221,16 +176,18 @@ constexpr ArchSpec kArchitectures[] = {
     {.architecture = "GraniteForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNorms,
-     .reads_attention_bias = true,
-     .reads_mlp_bias = true,
+     .qkv_bias = kAttentionBias,
+     .out_bias = kAttentionBias,
+     .ffn_bias = kMlpBias,
      .multipliers = kGraniteMultipliers},
     {.architecture = "SmolLM3ForCausalLM",
      .projections = kSeparateProjections,
      .norms = kPreNorms,
-     .reads_attention_bias = true,
-     .reads_mlp_bias = true,
+     .qkv_bias = kAttentionBias,
+     .out_bias = kAttentionBias,
+     .ffn_bias = kMlpBias,
      .window_rule = WindowRule::kWithoutRope,
-     .reads_no_rope_layers = true,
+     .rope_rule = RopeRule::kFieldSays,
      .defaults = {.vocab_size = 128256,
                   .num_attention_heads = 16,
                   .num_key_value_heads = 4,
@@ -239,6 +196,8 @@ constexpr ArchSpec kArchitectures[] = {
                   .tie_word_embeddings = true}},
 };
 
+constexpr auto kArchitectures = Join(kFirstRows, kGatedRows, kPlainRows, kLayerNormRows);
+
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},
     {"mistral", "MistralForCausalLM", kFusedProjections},
@@ -246,8 +205,8 @@ constexpr MlcFamily kMlcFamilies[] = {
     {"qwen3", "Qwen3ForCausalLM", kMlcQwen},
     {"gemma", "GemmaForCausalLM", kFusedProjections},
     {"gemma2", "Gemma2ForCausalLM", kFusedProjections},
-    {"gemma3", "Gemma3ForCausalLM", kMlcGemma3},
-    {"gemma3_text", "Gemma3ForCausalLM", kMlcGemma3},
+    {"gemma3", "Gemma3ForCausalLM", kSeparateQkvFusedFfn},
+    {"gemma3_text", "Gemma3ForCausalLM", kSeparateQkvFusedFfn},
 };
 
 }  // namespace

@@ -1,0 +1,105 @@
+#include "arch/layer_rules.h"
+
+#include <string>
+
+#include "arch/rope_config.h"
+
+namespace mlc_native {
+namespace {
+
+using Layers = std::vector<LayerConfig>;
+
+void ReadNoRopeLayers(const ConfigFields& fields, const ArchSpec& arch, Layers& layers) {
+  if (arch.rope_rule != RopeRule::kFieldSays) return;
+  constexpr char kField[] = "no_rope_layers";
+  const int64_t interval = fields.Integer("no_rope_layer_interval", 4, 1, kMaxLayers);
+  const std::vector<int64_t> has_rope =
+      fields.Has(kField) ? fields.Sizes(kField) : std::vector<int64_t>();
+  if (fields.Has(kField) && has_rope.size() < layers.size()) {
+    fields.Fail(kField, "has " + std::to_string(has_rope.size()) +
+                            " entries, \"num_hidden_layers\" is " + std::to_string(layers.size()));
+  }
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const bool rope =
+        has_rope.empty() ? static_cast<int64_t>(i + 1) % interval != 0 : has_rope[i] != 0;
+    if (!rope) layers[i].rope = LayerConfig::kNoRope;
+  }
+}
+
+// Which layers have a window, when `layer_types` does not say so.
+std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arch,
+                                 const Layers& layers, int64_t window) {
+  const auto num_layers = static_cast<int64_t>(layers.size());
+  const WindowRule rule = arch.window_rule;
+  const int64_t from = fields.Integer("max_window_layers", 28, 0, kMaxPositions);
+  const int64_t nth =
+      fields.Integer("sliding_window_pattern", arch.defaults.sliding_window_pattern, 1, kMaxLayers);
+  std::vector<bool> has(layers.size());
+  for (int64_t i = 0; i < num_layers; ++i) {
+    const bool has_rope = layers[static_cast<size_t>(i)].rope != LayerConfig::kNoRope;
+    has[static_cast<size_t>(i)] =
+        (rule == WindowRule::kAllLayers && window > 0) ||
+        (rule == WindowRule::kAllIfAsked && window > 0) ||
+        (rule == WindowRule::kFromLayer && window > 0 && i >= from) ||
+        (rule == WindowRule::kWithoutRope && window > 0 && !has_rope) ||
+        (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0) ||
+        (rule == WindowRule::kEveryButNthIfAny && window > 0 && (i + 1) % nth != 0);
+  }
+  return has;
+}
+
+std::vector<bool> WindowsOfLayerTypes(const ConfigFields& fields, size_t num_layers) {
+  const std::vector<std::string> types = fields.Strings("layer_types");
+  if (types.size() != num_layers) {
+    fields.Fail("layer_types", "has " + std::to_string(types.size()) +
+                                   " entries, \"num_hidden_layers\" is " +
+                                   std::to_string(num_layers));
+  }
+  std::vector<bool> has;
+  for (const std::string& type : types) {
+    if (type != "sliding_attention" && type != "full_attention") {
+      fields.Fail("layer_types", "= \"" + type +
+                                     "\" is not supported; supported: full_attention, "
+                                     "sliding_attention");
+    }
+    has.push_back(type == "sliding_attention");
+  }
+  return has;
+}
+
+void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layers) {
+  const WindowRule rule = arch.window_rule;
+  if (rule == WindowRule::kNever) return;
+  int64_t window =
+      fields.IsNull("sliding_window")
+          ? 0
+          : fields.Integer("sliding_window", arch.defaults.sliding_window, 1, kMaxPositions);
+  const bool is_optional = rule == WindowRule::kAllIfAsked || rule == WindowRule::kFromLayer ||
+                           rule == WindowRule::kWithoutRope;
+  if (is_optional && !fields.Bool("use_sliding_window", false)) window = 0;
+  const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
+  const std::vector<bool> has = by_type ? WindowsOfLayerTypes(fields, layers.size())
+                                        : DefaultWindows(fields, arch, layers, window);
+  for (size_t i = 0; i < has.size(); ++i) {
+    if (!has[i]) continue;
+    if (window == 0) fields.FailValue("sliding_window", "given: layers of the model need it");
+    layers[i].window = window;
+    if (arch.local_rope) layers[i].rope = 1;
+  }
+  const RopeRule ropes = arch.rope_rule;
+  if (ropes != RopeRule::kInWindows && (ropes != RopeRule::kInWindowsIfAny || window == 0)) return;
+  for (LayerConfig& layer : layers) {
+    if (layer.window == 0) layer.rope = LayerConfig::kNoRope;
+  }
+}
+
+}  // namespace
+
+Layers ReadLayers(const ConfigFields& fields, const ArchSpec& arch, size_t num_layers) {
+  Layers layers(num_layers);
+  ReadNoRopeLayers(fields, arch, layers);
+  ReadWindows(fields, arch, layers);
+  return layers;
+}
+
+}  // namespace mlc_native

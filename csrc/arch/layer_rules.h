@@ -1,0 +1,25 @@
+// Which layers of a decoder have a window and which rope they have, from the fields of its family.
+// A value; any thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "arch/arch_spec.h"
+#include "support/config_fields.h"
+
+namespace mlc_native {
+
+struct LayerConfig {
+  static constexpr int kNoRope = -1;
+
+  int64_t window = 0;  // 0: whole context
+  int rope = 0;        // index into ModelConfig::ropes, or kNoRope
+  bool has_experts = false;
+};
+
+// Layers with their windows and ropes. Throws LoadError.
+std::vector<LayerConfig> ReadLayers(const ConfigFields& fields, const ArchSpec& arch,
+                                    size_t num_layers);
+
+}  // namespace mlc_native

@@ -1,0 +1,111 @@
+"""A compact case of every family that the other tests run only at night.
+
+One sequence is computed alone, then beside two others in chunks of another size on two threads: the
+same bits, and the greedy tokens and logits of transformers. Prompts are longer than windows, the
+original contexts of ropes, and the periods of scaled queries.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from families import COMPACT
+from paged_driver import (
+    PagedModel,
+    PagedSequence,
+    random_tokens,
+    relative_error,
+    transformers_logits,
+)
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import make_checkpoint
+
+PROMPT_LEN = 150
+NUM_NEW_TOKENS = 24
+LONGROPE = {
+    "rope_type": "longrope",
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 1.7],
+    "long_factor": [1.5, 2.0, 3.0, 4.0, 6.0, 9.0],
+}
+VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
+    "stablelm-parallel": ("tiny-stablelm", {"use_parallel_residual": True, "qk_layernorm": False}),
+    "exaone4-no-windows": (
+        "tiny-exaone4",
+        {"sliding_window": None, "layer_types": ["full_attention"] * 4},
+    ),
+    "phi4-mini": (
+        "tiny-phi3",
+        {
+            "tie_word_embeddings": True,
+            "original_max_position_embeddings": 64,
+            "rope_parameters": LONGROPE,
+        },
+    ),
+    "cohere-biases": ("tiny-cohere", {"use_qk_norm": False, "attention_bias": True}),
+    "falcon3": ("tiny-llama", {"head_dim": 32, "rope_parameters": None, "rope_theta": 1000042}),
+}
+
+
+def check(path: Path) -> None:
+    alone = PagedModel(path)
+    prompt = random_tokens(PROMPT_LEN, alone.vocab_size, seed=1)
+    tokens, logits = alone.generate(prompt, 512, NUM_NEW_TOKENS)
+    reference = transformers_logits(path, prompt + tokens[:-1])[PROMPT_LEN - 1 :]
+    for position in range(NUM_NEW_TOKENS):
+        assert relative_error(logits[position], reference[position]) < 1e-4, position
+    assert tokens == reference.argmax(-1).tolist()
+
+    model = PagedModel(path, num_threads=2)
+    text = prompt + tokens
+    sequences = [PagedSequence(text), PagedSequence(text[:40]), PagedSequence(text[60:])]
+    rows = []
+    while sequences[0].kv_len < PROMPT_LEN + NUM_NEW_TOKENS - 1:
+        # The last rows one by one, as a decode.
+        left = PROMPT_LEN - sequences[0].kv_len
+        first = (sequences[0], min(17, left) if left > 0 else 1)
+        others = [(s, min(5, len(s.tokens) - s.kv_len)) for s in sequences[1:]]
+        row = model.forward([first, *(w for w in others if w[1] > 0)])[0]
+        if sequences[0].kv_len >= PROMPT_LEN:
+            rows.append(row)
+    assert np.array_equal(np.stack(rows), logits)
+
+
+@pytest.mark.parametrize("family", COMPACT)
+def test_is_transformers_and_the_same_in_company(family: str, tmp_path: Path) -> None:
+    check(make_checkpoint(family, tmp_path / family))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants(variant: str, tmp_path: Path) -> None:
+    like, overrides = VARIANTS[variant]
+    check(make_checkpoint(like, tmp_path / like, overrides=overrides))
+
+
+def test_internlm3_as_its_own_code_writes_it(tmp_path: Path) -> None:
+    """transformers saves it as a Llama; the hub's files have names of their own."""
+    path = make_checkpoint("tiny-internlm3", tmp_path / "m")
+    expected = PagedModel(path).generate([5, 6, 7], 512, 8)[1]
+    config = json.loads((path / "config.json").read_text())
+    config["architectures"] = ["InternLM3ForCausalLM"]
+    config["qkv_bias"] = config.pop("attention_bias")
+    config["bias"] = config.pop("mlp_bias")
+    (path / "config.json").write_text(json.dumps(config))
+    assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
+
+
+def test_text_fields_outside_of_text_config(tmp_path: Path) -> None:
+    """The first Qwen2.5-VL folders have them there."""
+    path = make_checkpoint("tiny-qwen2_5_vl", tmp_path / "m")
+    expected = PagedModel(path).generate([5, 6, 7], 512, 8)[1]
+    config = json.loads((path / "config.json").read_text())
+    text = config.pop("text_config")
+    config["rope_scaling"] = {"type": "mrope", "mrope_section": [2, 3, 3]}
+    config["rope_theta"] = text.pop("rope_parameters")["rope_theta"]
+    (path / "config.json").write_text(json.dumps(text | config))
+    assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)

@@ -1,0 +1,125 @@
+"""Tiny models of dense families that differ from Llama in more than sizes.
+
+For make_random_checkpoint.py. Windows, original contexts of ropes and periods of scaled queries are
+short, so that a prompt of a few hundred tokens exceeds them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# The numbers are small and differ from one another, so that a mix-up of two dimensions changes a
+# shape.
+TINY: dict[str, Any] = {
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+}
+
+MINISTRAL3: dict[str, Any] = {
+    "model_type": "ministral3", **TINY, "head_dim": 32, "tie_word_embeddings": False,
+    "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "beta_fast": 4.0, "beta_slow": 1.0,
+        "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 64,
+        "llama_4_scaling_beta": 0.3,
+    },
+}  # fmt: skip
+
+QWEN_VISION = {
+    "depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 48, "out_hidden_size": 64,
+    "patch_size": 4,
+}  # fmt: skip
+
+DENSE_SHAPES: dict[str, dict[str, Any]] = {
+    "tiny-glm": {"model_type": "glm", **TINY, "head_dim": 16, "tie_word_embeddings": False},
+    "tiny-glm4": {"model_type": "glm4", **TINY, "head_dim": 24, "tie_word_embeddings": False},
+    "tiny-ministral3": MINISTRAL3,
+    "tiny-mistral3": {
+        "model_type": "mistral3", "text_config": MINISTRAL3, "tie_word_embeddings": False,
+        "vision_config": {
+            "model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16, "patch_size": 4,
+            "head_dim": 16,
+        },
+    },
+    "tiny-seed_oss": {
+        "model_type": "seed_oss", **TINY, "head_dim": 32, "attention_out_bias": True,
+        "mlp_bias": True, "tie_word_embeddings": False,
+    },
+    "tiny-exaone4": {
+        "model_type": "exaone4", **TINY, "num_hidden_layers": 4, "sliding_window": 40,
+        "tie_word_embeddings": False,
+        "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+    },
+    "tiny-ernie4_5": {
+        "model_type": "ernie4_5", **TINY, "head_dim": 32, "use_bias": True,
+        "tie_word_embeddings": True,
+    },
+    "tiny-hunyuan_v1_dense": {
+        "model_type": "hunyuan_v1_dense", **TINY, "head_dim": 16, "attention_bias": True,
+        "tie_word_embeddings": True,
+        "rope_parameters": {
+            "rope_type": "dynamic", "rope_theta": 1e4, "alpha": 50.0, "factor": 1.0,
+        },
+    },
+    "tiny-internlm3": {
+        "model_type": "internlm3", **TINY, "head_dim": 16, "attention_bias": True,
+        "mlp_bias": True, "tie_word_embeddings": False,
+    },
+    "tiny-qwen2_5_vl": {
+        "model_type": "qwen2_5_vl", "vision_config": {**QWEN_VISION, "fullatt_block_indexes": [0]},
+        "text_config": {
+            **TINY, "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3],
+            },
+        },
+        "tie_word_embeddings": True,
+    },
+    "tiny-qwen3_vl": {
+        "model_type": "qwen3_vl",
+        "vision_config": {**QWEN_VISION, "deepstack_visual_indexes": [0]},
+        "text_config": {
+            **TINY, "head_dim": 32,
+            "rope_parameters": {
+                "rope_type": "default", "rope_theta": 1e6, "mrope_section": [6, 5, 5],
+                "mrope_interleaved": True,
+            },
+        },
+        "tie_word_embeddings": False,
+    },
+    "tiny-arcee": {
+        "model_type": "arcee", **TINY, "mlp_bias": True, "tie_word_embeddings": False,
+    },
+    "tiny-nemotron": {
+        "model_type": "nemotron", **TINY, "head_dim": 24, "attention_bias": True,
+        "mlp_bias": True, "tie_word_embeddings": False,
+    },
+    "tiny-starcoder2": {
+        "model_type": "starcoder2", **TINY, "sliding_window": 40, "tie_word_embeddings": True,
+    },
+    "tiny-apertus": {
+        "model_type": "apertus", **TINY, "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+        },
+    },
+    "tiny-cohere": {
+        "model_type": "cohere", **TINY, "use_qk_norm": True, "logit_scale": 0.3,
+        "tie_word_embeddings": True,
+    },
+    "tiny-cohere2": {
+        "model_type": "cohere2", **TINY, "num_hidden_layers": 4, "sliding_window": 40,
+        "logit_scale": 0.3, "tie_word_embeddings": True,
+        "layer_types": ["sliding_attention"] * 2 + ["full_attention", "sliding_attention"],
+    },
+    "tiny-stablelm": {
+        "model_type": "stablelm", **TINY, "num_key_value_heads": 4, "partial_rotary_factor": 0.5,
+        "use_qkv_bias": True, "qk_layernorm": True, "tie_word_embeddings": False,
+    },
+}  # fmt: skip
