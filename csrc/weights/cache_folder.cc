@@ -1,6 +1,7 @@
 #include "weights/cache_folder.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <tuple>
 #include <utility>
@@ -51,6 +53,7 @@ class TemporaryFile final : public CacheFolder::NewFile {
     fd_ = openat(folder_, name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                  kReadableByAll);
     if (fd_ < 0) FailWrite();
+    flock(fd_, LOCK_EX | LOCK_NB);  // until it is closed: its process lives
   }
   ~TemporaryFile() override {
     if (fd_ >= 0) close(fd_);
@@ -132,6 +135,26 @@ RegularFile CacheFolder::Open(const std::string& name) const {
   RegularFile file(descriptor_, name, PathOf(name));
   RequireTrusted(file.descriptor(), file.path());
   return file;
+}
+
+// The lock of a new file is missing for a moment, so that young ones are left alone.
+void CacheFolder::RemoveAbandoned(std::string_view ending) const {
+  constexpr int64_t kYoungSeconds = 60;
+  const std::string in_name = std::string(ending) + ".";
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
+    const std::string name = entry.path().filename().string();
+    struct stat info;
+    if (name.find(in_name) == std::string::npos ||
+        fstatat(descriptor_, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(info.st_mode) || time(nullptr) - info.st_mtim.tv_sec < kYoungSeconds) {
+      continue;
+    }
+    const int fd = openat(descriptor_, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) continue;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlinkat(descriptor_, name.c_str(), 0);
+    close(fd);
+  }
 }
 
 void CacheFolder::Write(const std::string& name, size_t size,

@@ -46,6 +46,8 @@ class CacheFolder {
   // Writes a file, which `fill` puts part by part.
   void Write(const std::string& name, size_t size, const std::function<void(NewFile&)>& fill) const;
 
+  // Deletes what processes that ended while they wrote files of this ending have left behind.
+  void RemoveAbandoned(std::string_view ending) const;
   // Notes that a file is used now, for MakeRoom; without the right to, it has no effect.
   void Touch(const std::string& name) const;
   // Deletes the files of this ending that were used longest ago, except `kept`, until the others

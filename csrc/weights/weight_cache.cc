@@ -182,6 +182,7 @@ WeightMemory WeightCache::Copy(const RegularFile& file, std::span<const uint64_t
 
 void WeightCache::Write(const std::function<void(const PutFn&)>& fill) const {
   const CacheFolder folder(options_.folder);
+  folder.RemoveAbandoned(kEnding);
   MakeRoom(folder);
   folder.Write(name_, data_begin_ + bytes_, [&](CacheFolder::NewFile& file) {
     fill([&](size_t offset, std::span<const std::byte> bytes) {

@@ -57,6 +57,18 @@ def test_it_foretells_what_a_load_takes(model: Path, choice: str, options: dict[
     assert found["num_parameters"] == sum(elements)
 
 
+def test_experts(tmp_path: Path) -> None:
+    """The tensors of experts are one kind."""
+    model = make_checkpoint("tiny-qwen3_moe", tmp_path / "model")
+    found = inspect_model(model)
+    decoder = found["decoder"]
+    (matrix,) = [each for each in found["matrices"] if each["name"].endswith("*.down_proj.weight")]
+    assert matrix["name"] == "model.layers.*.mlp.experts.*.down_proj.weight"
+    assert matrix["count"] == decoder["num_layers"] * decoder["num_experts"]
+    assert 0 < decoder["experts_per_token"] < decoder["num_experts"]
+    assert found["memory"]["auto"] == testing.TestModel(str(model)).metadata["weight_bytes"]
+
+
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_quantized_matrices(model: Path, tmp_path: Path, name: str) -> None:
     quantize_checkpoint(model, tmp_path / "quantized", tmp_path / "floats", FORMATS[name])

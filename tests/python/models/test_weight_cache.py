@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import shutil
@@ -345,3 +346,18 @@ def test_a_file_beyond_the_limit_is_not_written(
     start_engine(model, cache, quantization="q8", weight_cache_bytes=1000)
     assert '"weight_cache_bytes" = 1000' in capfd.readouterr().err
     assert files(cache) == before
+
+
+def test_what_a_killed_process_has_left_is_removed(model: Path, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    names = ("0.weights.123-0", "0.weights.123-1", "0.weights.123-2", "other.123-0")
+    abandoned, used, young, foreign = (cache / name for name in names)
+    for file in (abandoned, used, young, foreign):
+        file.write_bytes(b"part")
+        if file != young:
+            os.utime(file, (1, 1))
+    with used.open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert Start(model, cache).mapped
+    assert not abandoned.exists()
+    assert {used, young, foreign} < set(files(cache))
