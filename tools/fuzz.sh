@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.." || exit 1
 . tools/summary.sh
 
 [[ "${1:-}" =~ ^[0-9]+$ ]] || { sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2; }
-seconds="$1" seed=1 targets=()
+duration="$1" seed=1 targets=()
 shift
 while [ $# -gt 0 ]; do
   case "$1" in
@@ -56,11 +56,11 @@ run_one() { # run_one TARGET
   local work="$folder/work/$1" status=0
   mkdir -p "$work" && rm -f "$work"/*.last "$work"/crash-* "$work"/timeout-* "$work"/oom-*
   if [ $program = mlc_native_fuzz ]; then
-    (cd "$work" && "$folder/fuzz/$program" --seconds "$seconds" --seed "$seed" "$corpus" "$1") ||
+    (cd "$work" && "$folder/fuzz/$program" --seconds "$duration" --seed "$seed" "$corpus" "$1") ||
       status=$?
   else
     mkdir -p "$folder/corpus/$1"
-    (cd "$work" && MLC_NATIVE_FUZZ_TARGET="$1" "$folder/fuzz/$program" -max_total_time="$seconds" \
+    (cd "$work" && MLC_NATIVE_FUZZ_TARGET="$1" "$folder/fuzz/$program" -max_total_time="$duration" \
       -seed="$seed" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1 \
       "$folder/corpus/$1" "$corpus/$1" >"$work/log" 2>&1) || status=$?
     [ $status = 0 ] || tail -n 60 "$work/log"
@@ -72,6 +72,6 @@ run_one() { # run_one TARGET
 
 check "fuzz: build" build || finish
 for target in "${targets[@]}"; do
-  check "fuzz: $target, $seconds s" run_one "$target"
+  check "fuzz: $target, $duration s" run_one "$target"
 done
 finish

@@ -396,7 +396,7 @@ def main() -> int:
     rows = []
     with tempfile.TemporaryDirectory(prefix="planted_bugs_") as folder:
         scratch = Path(folder)
-        for part in ("csrc", "include", "tests/cpp"):
+        for part in ("csrc", "include", "tests/cpp", "tests/fuzz"):
             shutil.copytree(ROOT / part, scratch / part)
         configure = ["cmake", "-S", str(scratch / "csrc"), "-B", str(scratch / BUILD)]
         for option in ("PYTHON=OFF", "CUDA=OFF", "BUILD_TESTS=ON"):
