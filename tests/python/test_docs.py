@@ -179,6 +179,12 @@ def test_named_files_exist(document: Path) -> None:
     assert missing_paths(document.read_text()) == []
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_merges_are_finished(document: Path) -> None:
+    left = re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", document.read_text(), re.MULTILINE)
+    assert left == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= MAX_README_LINES
 
