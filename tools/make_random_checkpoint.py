@@ -137,6 +137,15 @@ SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "smollm3", **_TINY, "num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0],
         "use_sliding_window": True, "sliding_window": 40, "tie_word_embeddings": True,
     },
+    "tiny-gpt_oss": {
+        "model_type": "gpt_oss", **_TINY, "intermediate_size": 96, "num_hidden_layers": 4,
+        "head_dim": 32, "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 40,
+        "swiglu_limit": 1.5, "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 1.5e5, "factor": 8.0, "beta_fast": 4.0,
+            "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 128,
+        },
+    },
     **DENSE_SHAPES,
 }  # fmt: skip
 

@@ -93,6 +93,12 @@ struct ProjectionName {
   LinearRole role;
   Rows rows;
   std::string_view ending = ".weight";
+  std::string_view bias_ending = ".bias";
+  // Of a tensor of all experts: it is [experts, columns, rows], and its rows alternate between
+  // those of the first half and those of the second (gate and up). Matrices that are stored as
+  // MXFP4 are not transposed.
+  bool transposed = false;
+  bool alternating = false;
 };
 
 // "model.layers.7.<name>.weight" (and ".bias"). "#" in the name stands for the number of a head,
@@ -181,6 +187,8 @@ struct ExpertRule {
   std::string_view scale{};         // of the weights
   bool reads_groups = false;        // n_group, topk_group
   bool shared_gate = false;         // the shared expert is weighed by the sigmoid of a logit
+  bool biases = false;              // of the router and of the experts
+  bool clamped_swiglu = false;      // swiglu_alpha, swiglu_limit
   SparseLayers layers = SparseLayers::kAll;
   kernels::RouterScore score = kernels::RouterScore::kSoftmax;
   // What stands in for kGateUp and kDown in `projections`, in the spellings of checkpoints. The one

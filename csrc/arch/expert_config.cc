@@ -15,6 +15,11 @@ class Reader {
     config.router = ReadRouter();
     config.ffn_size = Size(rule_.ffn_size, rule_.absent.ffn_size);
     config.shared_ffn_size = ReadSharedSize(config.ffn_size);
+    config.biases = rule_.biases;
+    if (rule_.clamped_swiglu) {
+      config.swiglu_limit = static_cast<float>(fields_.Positive("swiglu_limit", 7.0));
+      config.swiglu_sharpness = static_cast<float>(fields_.Positive("swiglu_alpha", 1.702));
+    }
     config.shared_gate = rule_.shared_gate && config.shared_ffn_size > 0;
     return config;
   }

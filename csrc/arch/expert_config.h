@@ -17,6 +17,9 @@ struct ExpertConfig {
   int64_t ffn_size = 0;         // of each expert
   int64_t shared_ffn_size = 0;  // of the expert that every row passes; 0: there is none
   bool shared_gate = false;     // a row of the router's matrix weighs the shared expert
+  bool biases = false;          // of the router and of the experts
+  float swiglu_limit = 0;       // of kClampedSwiGlu; 0: the decoder's activation
+  float swiglu_sharpness = 1;
 
   int64_t router_rows() const { return router.num_experts + (shared_gate ? 1 : 0); }
 };

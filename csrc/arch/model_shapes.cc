@@ -78,6 +78,10 @@ bool ModelConfig::has_bias(LinearRole role) const {
     case LinearRole::kGateUp:
     case LinearRole::kDown:
       return ffn_bias;
+    case LinearRole::kRouter:
+    case LinearRole::kExpertGateUp:
+    case LinearRole::kExpertDown:
+      return experts->biases;
     default:
       return false;
   }

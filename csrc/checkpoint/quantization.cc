@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kSupported[] =
     "; supported: gptq (4 and 8 bits), awq (4 bits, version gemm), compressed-tensors "
-    "(pack-quantized, int 4 and 8 bits)";
+    "(pack-quantized, int 4 and 8 bits), mxfp4";
 constexpr int64_t kMaxGroup = int64_t{1} << 24;
 
 constexpr Quantization MlcGroup(int bits, int64_t group_size) {
@@ -121,6 +121,7 @@ Quantization ReadQuantization(const ConfigFields& fields) {
   const std::string method = Lower(fields.String("quant_method", ""));
   if (method == "gptq") return ReadGptq(fields);
   if (method == "awq") return ReadAwq(fields);
+  if (method == "mxfp4") return {.format = QuantizedFormat::kMxfp4};
   if (method == "compressed-tensors") return ReadCompressedTensors(fields);
   fields.Fail("quant_method", "= \"" + method + "\" is not supported" + kSupported);
 }

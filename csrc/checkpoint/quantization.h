@@ -12,7 +12,7 @@
 
 namespace mlc_native {
 
-enum class QuantizedFormat : uint8_t { kMlcGroup, kGptq, kAwq, kCompressedTensors };
+enum class QuantizedFormat : uint8_t { kMlcGroup, kGptq, kAwq, kCompressedTensors, kMxfp4 };
 
 struct Quantization {
   QuantizedFormat format = QuantizedFormat::kMlcGroup;

@@ -246,7 +246,10 @@ void Add(const Cpu& cpu, const AddArgs& args);
 //   kReluSquared  max(x, 0)^2
 //   kXielu        alpha_p x^2 + x / 2 for x > 0, else alpha_n (e^min(x, -1e-6) - 1 - x) + x / 2
 //                 (arXiv:2411.13010)
-enum class Activation : uint8_t { kSilu, kGeluTanh, kReluSquared, kXielu };
+//   kClampedSwiGlu  with a gate g and u, which is cut to [-limit, limit]: (u + 1) h / (1 +
+//   e^(-sharpness
+//                 h)) for h = min(g, limit)
+enum class Activation : uint8_t { kSilu, kGeluTanh, kReluSquared, kXielu, kClampedSwiGlu };
 
 // out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn], or act(x[m, ffn]) without a gate. out is x
 // (with the same ld) or does not overlap it.
@@ -255,6 +258,8 @@ struct ActivateArgs {
   bool gated = true;
   float alpha_p = 0.0f;  // of kXielu
   float alpha_n = 0.0f;
+  float sharpness = 1.0f;  // of kClampedSwiGlu
+  float limit = 0.0f;
   const float* x = nullptr;
   int64_t ldx = 0;
   float* out = nullptr;

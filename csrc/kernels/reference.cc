@@ -85,8 +85,17 @@ double Activated(double x, const ActivationShape& shape) {
     case Activation::kXielu:
       return x > 0 ? shape.alpha_p * x * x + 0.5 * x
                    : shape.alpha_n * (std::expm1(std::min(x, -1e-6)) - x) + 0.5 * x;
+    case Activation::kClampedSwiGlu: {
+      const double gate = std::min(x, shape.limit);
+      return gate / (1 + std::exp(-shape.sharpness * gate));
+    }
   }
   return 0;
+}
+
+double Factor(double up, const ActivationShape& shape) {
+  if (shape.activation != Activation::kClampedSwiGlu) return up;
+  return std::clamp(up, -shape.limit, shape.limit) + 1;
 }
 
 }  // namespace
@@ -98,7 +107,8 @@ Matrix Activate(const Matrix& x, const ActivationShape& shape) {
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < shape.ffn; ++j) {
       const double* row = &x[i * width];
-      y[i * shape.ffn + j] = Activated(row[j], shape) * (shape.gated ? row[shape.ffn + j] : 1);
+      y[i * shape.ffn + j] =
+          Activated(row[j], shape) * (shape.gated ? Factor(row[shape.ffn + j], shape) : 1);
     }
   }
   return y;

@@ -31,6 +31,8 @@ struct ActivationShape {
   bool gated = true;
   double alpha_p = 0;
   double alpha_n = 0;
+  double sharpness = 1;
+  double limit = 0;
 };
 Matrix Activate(const Matrix& x, const ActivationShape& shape);
 

@@ -102,8 +102,8 @@ Kinds KindsOf(const WeightPlan& plan) {
   Kinds kinds;
   for (size_t i = 0; i < plan.map.slots.size(); ++i) {
     const WeightSlot& slot = plan.map.slots[i];
-    if (slot.slice.value_or(0) > 0) continue;  // the tensor has been counted
-    kinds.Add({KindOf(slot.name), slot.shape, StoredForm(*plan.sources[i]),
+    if (slot.joined.index > 0) continue;  // the tensor has been counted
+    kinds.Add({KindOf(slot.name), slot.joined.StoredShape(slot.shape), StoredForm(*plan.sources[i]),
                LoadedForm(plan, slot.parameter)});
   }
   return kinds;

@@ -200,13 +200,19 @@ void Transformer::Ops::Project(size_t layer, LinearRole role) {
 }
 
 void Transformer::Ops::ActivateRows(const Activations& x, int64_t ffn, int64_t num_rows) {
-  remembered_.Add(kernels::ActivateArgs{.activation = config_.activation,
-                                        .x = x.data,
-                                        .ldx = x.width,
-                                        .out = x.data,
-                                        .ldo = x.width,
-                                        .m = num_rows,
-                                        .ffn = ffn});
+  kernels::ActivateArgs args{.activation = config_.activation,
+                             .x = x.data,
+                             .ldx = x.width,
+                             .out = x.data,
+                             .ldo = x.width,
+                             .m = num_rows,
+                             .ffn = ffn};
+  if (config_.experts->swiglu_limit > 0) {
+    args.activation = kernels::Activation::kClampedSwiGlu;
+    args.sharpness = config_.experts->swiglu_sharpness;
+    args.limit = config_.experts->swiglu_limit;
+  }
+  remembered_.Add(args);
 }
 
 void Transformer::Ops::Activate(size_t layer) {

@@ -272,6 +272,8 @@ std::string QuantizedTensorName(QuantizedFormat format, const std::string& base)
       return base + ".qweight";
     case QuantizedFormat::kCompressedTensors:
       return base + ".weight_packed";
+    case QuantizedFormat::kMxfp4:
+      break;  // mxfp4_weight.h
   }
   return base;
 }
@@ -289,6 +291,8 @@ std::unique_ptr<WeightSource> OpenQuantized(const Quantization& quantization,
       return OpenAwq(std::move(parts));
     case QuantizedFormat::kCompressedTensors:
       return OpenCompressedTensors(std::move(parts));
+    case QuantizedFormat::kMxfp4:
+      break;
   }
   return nullptr;
 }

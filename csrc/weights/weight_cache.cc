@@ -86,7 +86,7 @@ void DescribeLayout(const WeightLayout& layout, std::ostream& out) {
   }
   for (const WeightSlot& slot : map.slots) {
     out << "slot " << slot.name << ' ' << slot.parameter << ' ' << slot.row_offset;
-    if (slot.slice) out << " slice " << *slot.slice;
+    if (slot.joined.count > 0) out << " joined " << slot.joined.index;
     out << '\n';
   }
 }

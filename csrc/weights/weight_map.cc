@@ -185,15 +185,22 @@ class Builder {
       const std::string name = prefix + NumberedName(projection.name, {i});
       const LinearParameters& linear =
           FindOrAdd({.role = role, .expert = static_cast<int>(i)}, layer);
-      WeightSlot slot{
-          name + std::string(projection.ending), {rows, columns}, linear.matrix, row_offset};
+      JoinedPlace place;
       if (joined) {
-        slot.shape.insert(slot.shape.begin(), count);
-        slot.slice = i;
+        place = {.count = count,
+                 .index = i,
+                 .transposed = projection.transposed,
+                 .alternating = projection.alternating};
       }
-      map_.slots.push_back(std::move(slot));
+      map_.slots.push_back({name + std::string(projection.ending),
+                            {rows, columns},
+                            linear.matrix,
+                            row_offset,
+                            place});
       if (linear.bias != kAbsent) {
-        map_.slots.push_back({name + ".bias", {rows}, linear.bias, row_offset});
+        place.transposed = false;
+        map_.slots.push_back(
+            {name + std::string(projection.bias_ending), {rows}, linear.bias, row_offset, place});
       }
     }
     row_offset += rows;

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include "arch/model_config.h"
 #include "weights/decoder_weights.h"
+#include "weights/weight_source.h"
 
 namespace mlc_native {
 
@@ -32,15 +32,15 @@ struct Parameter {
 };
 
 // Tensor `name` of `shape` fills the rows from row_offset of parameters[parameter]; of a tensor
-// that joins several matrices, only the one with this index does.
+// that joins several matrices, only the one of this place does.
 struct WeightSlot {
   std::string name;
-  std::vector<int64_t> shape;
+  std::vector<int64_t> shape;  // without the number of joined matrices
   size_t parameter = 0;
   int64_t row_offset = 0;
-  std::optional<int64_t> slice{};
+  JoinedPlace joined{};
 
-  int64_t rows() const { return shape[slice ? 1 : 0]; }
+  int64_t rows() const { return shape[0]; }
 };
 
 // The parameters of one layer, as indices into WeightMap::parameters or kAbsent.

@@ -180,7 +180,7 @@ int64_t CountParameters(const WeightMap& map) {
 // "bfloat16", or the quantized formats "with bfloat16".
 std::string DescribeFormats(const WeightPlan& plan) {
   std::string quantized;
-  for (const WeightFormat format : {WeightFormat::kQ4, WeightFormat::kQ8}) {
+  for (const WeightFormat format : {WeightFormat::kMxfp4, WeightFormat::kQ4, WeightFormat::kQ8}) {
     for (size_t i = 0; i < plan.formats.size(); ++i) {
       if (plan.map.parameters[i].form != ParameterForm::kPacked || plan.formats[i] != format) {
         continue;
@@ -215,25 +215,27 @@ WeightFormat AskedFormat(const WeightMap& map, size_t parameter, DType dtype,
   return kernels::FormatOf(dtype);
 }
 
-// A parameter that the checkpoint holds in fewer bits than requested stays as it is.
+// A parameter that the checkpoint holds in no more bits than requested stays as it is.
 std::vector<WeightFormat> FormatsFor(const WeightMap& map, const WeightSources& sources,
-                                     DType dtype, WeightQuantization quantization) {
+                                     DType dtype, const WeightOptions& options) {
+  const WeightQuantization quantization = options.quantization;
   std::vector<WeightFormat> formats;
   formats.reserve(map.parameters.size());
   for (size_t i = 0; i < map.parameters.size(); ++i) {
     formats.push_back(AskedFormat(map, i, dtype, quantization));
   }
   if (quantization == WeightQuantization::kOff) return formats;
-  for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+  for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+    if (format == WeightFormat::kMxfp4 && !options.computes_mxfp4) continue;
     std::vector<bool> held(formats.size(), true);  // by all tensors that it is made of
     for (size_t i = 0; i < sources.size(); ++i) {
       const std::optional<CodeForm> form = sources[i]->code_form();
       if (!form || !form->HeldBy(format)) held[map.slots[i].parameter] = false;
     }
     for (size_t i = 0; i < formats.size(); ++i) {
-      const bool narrower =
-          kernels::LayoutOf(format).code_bits < kernels::LayoutOf(formats[i]).code_bits;
-      if (held[i] && narrower && !map.parameters[i].in_float32) formats[i] = format;
+      const bool not_wider =
+          kernels::LayoutOf(format).code_bits <= kernels::LayoutOf(formats[i]).code_bits;
+      if (held[i] && not_wider && !map.parameters[i].in_float32) formats[i] = format;
     }
   }
   return formats;
@@ -259,7 +261,7 @@ void AddTable(const WeightSet& weights, WeightPlan* plan) {
 
 void ChooseFormats(const ModelConfig& config, const WeightOptions& options, WeightPlan* plan) {
   plan->dtype = ChooseDType(config, plan->sources, options);
-  plan->formats = FormatsFor(plan->map, plan->sources, plan->dtype, options.quantization);
+  plan->formats = FormatsFor(plan->map, plan->sources, plan->dtype, options);
   plan->description.weight_format = DescribeFormats(*plan);
 }
 
@@ -270,7 +272,7 @@ WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
   plan.map = MakeWeightMap(config, FindNames(config, weights));
   CheckMissing(config, weights, plan.map);
   for (const WeightSlot& slot : plan.map.slots) {
-    plan.sources.push_back(weights.Open(slot.name, slot.shape, slot.slice));
+    plan.sources.push_back(weights.Open(slot.name, slot.shape, slot.joined));
   }
   plan.description.unused_tensors = FindUnused(config, weights, plan.sources);
   if (options.strict && !plan.description.unused_tensors.empty()) {

@@ -19,13 +19,14 @@ namespace mlc_native {
 struct WeightOptions {
   std::optional<DType> dtype;  // nullopt: that of the checkpoint
   // Quantization of the matrices. With 4 bits the sensitive ones (WeightMap) get 8, including the
-  // head, which may also be the embeddings. A matrix that the checkpoint holds in fewer bits, in a
-  // form that the kernels support, stays as it is (except with kOff). A separate table of
+  // head, which may also be the embeddings. A matrix that the checkpoint holds in no more bits, in
+  // a form that the kernels support, stays as it is (except with kOff). A separate table of
   // embeddings keeps the dtype, because only rows of it are read. Vectors have the dtype.
   WeightQuantization quantization = WeightQuantization::kAuto;
   // The device reads rows only as floats, so a quantized head that is tied also gets a table.
   bool table_of_floats = false;
-  bool strict = false;  // a tensor that the model does not use is an error
+  bool computes_mxfp4 = true;  // the device; otherwise such matrices become floats
+  bool strict = false;         // a tensor that the model does not use is an error
 };
 
 using WeightSources = std::vector<std::unique_ptr<WeightSource>>;  // by slot of the map

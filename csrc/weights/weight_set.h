@@ -30,11 +30,13 @@ class MLC_NATIVE_PRIVATE_API WeightSet {
   // decoder does not need them.
   bool IsEmptyBias(const Checkpoint::Entry& entry) const;
   // Throws LoadError if the weight is missing, damaged, of another shape, or of a type that no
-  // weight has. With a slice, only that part of the first dimension is the source.
+  // weight has. `shape` is that of the weight, wherever it lies in the tensor.
   std::unique_ptr<WeightSource> Open(const std::string& name, std::span<const int64_t> shape,
-                                     std::optional<int64_t> slice = std::nullopt) const;
+                                     const JoinedPlace& joined = {}) const;
 
  private:
+  std::unique_ptr<WeightSource> OpenStored(const std::string& name, std::span<const int64_t> shape,
+                                           const JoinedPlace& joined) const;
   // The base name of the quantized matrix that stores the weight `name`, or "".
   std::string QuantizedBase(const std::string& name) const;
 

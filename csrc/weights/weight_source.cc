@@ -1,12 +1,22 @@
 #include "weights/weight_source.h"
 
+#include <algorithm>
+
 #include "kernels/packed_format.h"
 #include "support/check.h"
 
 namespace mlc_native {
 
+std::vector<int64_t> JoinedPlace::StoredShape(std::span<const int64_t> shape) const {
+  std::vector<int64_t> stored(shape.begin(), shape.end());
+  if (transposed) std::ranges::reverse(stored);
+  if (count > 0) stored.insert(stored.begin(), count);
+  return stored;
+}
+
 bool CodeForm::HeldBy(kernels::WeightFormat format) const {
   const kernels::PanelLayout layout = kernels::LayoutOf(format);
+  if (is_mxfp4 != (format == kernels::WeightFormat::kMxfp4)) return false;
   return layout.scale_bytes > 0 && bits <= layout.code_bits &&
          (num_groups == 1 || group % layout.group == 0);
 }

@@ -18,14 +18,27 @@
 
 namespace mlc_native {
 
-// A weight that is stored as scale * code: signed codes of 4 or 8 bits, float16 scales.
+// A weight that is stored as scale * code: signed codes of 4 or 8 bits, float16 scales; or codes
+// and scales of WeightFormat::kMxfp4.
 struct CodeForm {
   int bits = 4;
   int64_t group = 0;       // columns per scale
   int64_t num_groups = 0;  // groups of a row
+  bool is_mxfp4 = false;
 
   // True if a weight of this format can hold exactly these codes and scales.
   bool HeldBy(kernels::WeightFormat format) const;
+};
+
+// Where a matrix [rows, columns] or a vector [rows] lies in a tensor that joins several.
+struct JoinedPlace {
+  int64_t count = 0;  // of them, the first dimension; 0: the tensor is of one alone
+  int64_t index = 0;
+  bool transposed = false;   // [count, columns, rows]
+  bool alternating = false;  // stored row 2 i is row i, and 2 i + 1 is row rows / 2 + i
+
+  // Returns the shape of the tensor.
+  std::vector<int64_t> StoredShape(std::span<const int64_t> shape) const;
 };
 
 class WeightSource {
@@ -51,8 +64,8 @@ class WeightSource {
 
   // Returns nullopt for floats, and for integers of another form.
   virtual std::optional<CodeForm> code_form() const { return std::nullopt; }
-  // Fills codes[(end - begin) * columns] and scales[(end - begin) * num_groups] (float16 bits).
-  // Requires: there is a code_form.
+  // Fills codes[(end - begin) * columns] and scales[(end - begin) * num_groups]
+  // (kernels::PackCodes). Requires: there is a code_form.
   virtual void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const;
 
   // Returns the stored tensors of the weight.

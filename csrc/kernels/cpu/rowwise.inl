@@ -157,30 +157,45 @@ inline Vec Xielu(Vec x, float alpha_p, float alpha_n) {
   return SelectLess(Vec::Zero(), x, Fma(Vec::Set(alpha_p) * x, x, half), negative);
 }
 
-// Calls f(act), where act is the function on a vector.
+// NaN stays NaN.
+inline Vec NotAbove(Vec x, Vec limit) { return SelectLess(limit, x, limit, x); }
+inline Vec NotBelow(Vec x, Vec limit) { return SelectLess(x, limit, limit, x); }
+
+// Calls f(act, factor) with the functions on a vector: the gate's, and what the other half becomes
+// before they are multiplied.
 template <typename F>
 inline void WithActivation(const ActivateArgs& a, F f) {
+  const auto itself = [](Vec x) { return x; };
   switch (a.activation) {
     case Activation::kSilu:
-      return f([](Vec x) { return TimesSigmoid(x, x); });
+      return f([](Vec x) { return TimesSigmoid(x, x); }, itself);
     case Activation::kGeluTanh:
-      return f([](Vec x) { return GeluTanh(x); });
+      return f([](Vec x) { return GeluTanh(x); }, itself);
     case Activation::kReluSquared:
-      return f([](Vec x) { return ReluSquared(x); });
+      return f([](Vec x) { return ReluSquared(x); }, itself);
     case Activation::kXielu:
-      return f([&](Vec x) { return Xielu(x, a.alpha_p, a.alpha_n); });
+      return f([&](Vec x) { return Xielu(x, a.alpha_p, a.alpha_n); }, itself);
+    case Activation::kClampedSwiGlu: {
+      const Vec most = Vec::Set(a.limit), least = Vec::Set(-a.limit);
+      const auto gate = [&](Vec x) {
+        const Vec cut = NotAbove(x, most);
+        return TimesSigmoid(cut, Vec::Set(a.sharpness) * cut);
+      };
+      return f(gate, [&](Vec x) { return NotBelow(NotAbove(x, most), least) + Vec::Set(1.0f); });
+    }
   }
 }
 
 void ActivateRows(const ActivateArgs& a, int64_t begin, int64_t end) {
-  WithActivation(a, [&](auto act) {
+  WithActivation(a, [&](auto act, auto factor) {
     for (int64_t row = begin; row < end; ++row) {
       const float* x = a.x + row * a.ldx;
       const float* up = x + a.ffn;
       float* out = a.out + row * a.ldo;
       if (a.gated) {
-        ForVectors(a.ffn,
-                   [&](int64_t, auto load, auto store) { store(out, act(load(x)) * load(up)); });
+        ForVectors(a.ffn, [&](int64_t, auto load, auto store) {
+          store(out, act(load(x)) * factor(load(up)));
+        });
       } else {
         ForVectors(a.ffn, [&](int64_t, auto load, auto store) { store(out, act(load(x))); });
       }

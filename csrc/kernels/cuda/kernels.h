@@ -119,7 +119,7 @@ struct QkRopeWriteKvArgs {
 void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stream);
 
 // out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn], or act(x[m, ffn]) without a gate; ffn is a
-// multiple of 8. kXielu is for the CPU only.
+// multiple of 8. kXielu and kClampedSwiGlu are for the CPU only.
 struct ActivateArgs {
   DType dtype = DType::kBFloat16;
   Activation activation = Activation::kSilu;

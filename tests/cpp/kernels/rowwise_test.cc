@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "kernels/test_util.h"
 #include "support/check.h"
@@ -265,6 +266,35 @@ TEST_P(RowwiseTest, ActivateWithoutAGate) {
                           .ffn = ffn});
     out.ExpectPaddingUntouched();
     ExpectClose(out.Dense(), reference::Activate(ToDouble(x), shape), 2e-6);
+  }
+}
+
+TEST_P(RowwiseTest, ActivateWithClampedHalves) {
+  const int64_t m = 3, ffn = 41;
+  const reference::ActivationShape shape{
+      .ffn = ffn, .activation = Activation::kClampedSwiGlu, .sharpness = 1.702, .limit = 2.5};
+  Floats x = Random(m * 2 * ffn, 6);
+  x[0] = -100.0f;
+  x[ffn] = 2.5f;
+  Poisoned out(m, ffn, 2);
+  const ActivateArgs args{.activation = Activation::kClampedSwiGlu,
+                          .sharpness = 1.702f,
+                          .limit = 2.5f,
+                          .x = x.data(),
+                          .ldx = 2 * ffn,
+                          .out = out.data.data(),
+                          .ldo = out.ld,
+                          .m = m,
+                          .ffn = ffn};
+  Activate(Threads(2), args);
+  out.ExpectPaddingUntouched();
+  ExpectClose(out.Dense(), reference::Activate(ToDouble(x), shape), 2e-6);
+  for (const int64_t at : {int64_t{3}, ffn + 3}) {
+    x[at] = std::numeric_limits<float>::quiet_NaN();
+    Activate(Threads(2), args);
+    EXPECT_TRUE(std::isnan(out.data[3]));
+    EXPECT_FALSE(std::isnan(out.data[4]));
+    x[at] = 1.0f;
   }
 }
 

@@ -31,10 +31,11 @@ void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config) {
   nlohmann::json header;
   std::string data;
   for (const WeightSlot& slot : map.slots) {
-    if (slot.slice.value_or(0) > 0) continue;  // written with the first
+    if (slot.joined.index > 0) continue;  // written with the first
     const size_t begin = data.size();
+    const std::vector<int64_t> shape = slot.joined.StoredShape(slot.shape);
     int64_t elements = 1;
-    for (int64_t size : slot.shape) elements *= size;
+    for (int64_t size : shape) elements *= size;
     const float centre = slot.shape.size() == 1 ? 1.0f : 0.0f;
     std::uniform_real_distribution<float> uniform(centre - 0.2f, centre + 0.2f);
     for (int64_t i = 0; i < elements; ++i) {
@@ -42,7 +43,7 @@ void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config) {
       data.append(reinterpret_cast<const char*>(&value), sizeof(value));
     }
     header[slot.name] = {
-        {"dtype", "F32"}, {"shape", slot.shape}, {"data_offsets", {begin, data.size()}}};
+        {"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};
   }
   const std::string text = header.dump();
   const uint64_t length = text.size();

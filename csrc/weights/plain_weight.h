@@ -1,0 +1,20 @@
+// Weights that a checkpoint stores as floats, alone or joined with others in one tensor. Any
+// thread.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "weights/weight_source.h"
+
+namespace mlc_native {
+
+// Requires: the entry is of floats and has room for the weight of `shape` at that place.
+std::unique_ptr<WeightSource> OpenPlain(const Checkpoint::Entry& entry,
+                                        std::span<const int64_t> shape, const JoinedPlace& joined);
+
+// The rows of `stored`, whose rows alternate (JoinedPlace), in their own order.
+std::unique_ptr<WeightSource> InOrder(std::unique_ptr<WeightSource> stored,
+                                      std::span<const int64_t> shape);
+
+}  // namespace mlc_native
