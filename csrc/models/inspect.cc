@@ -1,6 +1,6 @@
 #include "models/inspect.h"
 
-#include <filesystem>
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -82,6 +82,7 @@ std::string StoredForm(const WeightSource& source) {
   }
   const std::optional<CodeForm> codes = source.code_form();
   if (!codes) return form;
+  if (codes->is_mxfp4) return form + ", MXFP4";
   return form + ", " + std::to_string(codes->bits) + " bits in groups of " +
          std::to_string(codes->group);
 }
@@ -148,7 +149,9 @@ void WriteNumbers(const ModelConfig& config, JsonWriter* json) {
       .Add("layers_with_window", num_windows);
   if (window > 0) json->Add("window", window);
   if (config.experts) {
-    json->Add("num_experts", config.experts->router.num_experts)
+    json->Add("layers_with_experts",
+              std::ranges::count(config.layers, true, &LayerConfig::has_experts))
+        .Add("num_experts", config.experts->router.num_experts)
         .Add("experts_per_token", config.experts->router.num_chosen)
         .Add("expert_ffn_size", config.experts->ffn_size);
   }
