@@ -60,6 +60,14 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40960,
         "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": True,
     },
+    "qwen3-30b-a3b": {
+        "model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048,
+        "intermediate_size": 6144, "num_hidden_layers": 48, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "max_position_embeddings": 40960,
+        "rope_theta": 1e6, "rms_norm_eps": 1e-6, "tie_word_embeddings": False,
+        "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+    },
     "llama-3.2-1b": {
         "model_type": "llama", "vocab_size": 128256, "hidden_size": 2048,
         "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
@@ -99,6 +107,50 @@ SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "qwen3_moe", **_TINY, "num_hidden_layers": 4, "head_dim": 32,
         "moe_intermediate_size": 48, "num_experts": 12, "num_experts_per_tok": 3,
         "norm_topk_prob": True, "mlp_only_layers": [1], "tie_word_embeddings": False,
+    },
+    "tiny-olmoe": {
+        "model_type": "olmoe", **_TINY, "intermediate_size": 48, "num_experts": 10,
+        "num_experts_per_tok": 4, "tie_word_embeddings": False,
+    },
+    "tiny-mixtral": {
+        "model_type": "mixtral", **_TINY, "head_dim": 16, "intermediate_size": 96,
+        "num_local_experts": 5, "sliding_window": 48, "tie_word_embeddings": False,
+    },
+    "tiny-qwen2_moe": {
+        "model_type": "qwen2_moe", **_TINY, "moe_intermediate_size": 48, "num_experts": 9,
+        "num_experts_per_tok": 2, "shared_expert_intermediate_size": 80,
+        "tie_word_embeddings": False,
+    },
+    "tiny-granitemoe": {
+        "model_type": "granitemoe", **_TINY, "intermediate_size": 48, "num_local_experts": 7,
+        "num_experts_per_tok": 3, "embedding_multiplier": 6.0, "residual_multiplier": 0.4,
+        "attention_multiplier": 0.15, "logits_scaling": 3.0, "tie_word_embeddings": True,
+    },
+    "tiny-granitemoeshared": {
+        "model_type": "granitemoeshared", **_TINY, "intermediate_size": 48, "num_local_experts": 7,
+        "num_experts_per_tok": 2, "shared_intermediate_size": 72, "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2, "tie_word_embeddings": True,
+    },
+    "tiny-phimoe": {
+        "model_type": "phimoe", **_TINY, "intermediate_size": 48, "num_local_experts": 6,
+        "attention_bias": True, "lm_head_bias": True, "router_jitter_noise": 0.2,
+        "tie_word_embeddings": False,
+    },
+    "tiny-glm4_moe": {
+        "model_type": "glm4_moe", **_TINY, "head_dim": 16, "moe_intermediate_size": 48,
+        "n_routed_experts": 12, "num_experts_per_tok": 3, "n_shared_experts": 2, "n_group": 4,
+        "topk_group": 2, "routed_scaling_factor": 1.7, "attention_bias": True,
+        "use_qk_norm": True, "tie_word_embeddings": False,
+    },
+    "tiny-minimax_m2": {
+        "model_type": "minimax_m2", **_TINY, "head_dim": 32, "intermediate_size": 48,
+        "num_local_experts": 8, "num_experts_per_tok": 3, "rotary_dim": 16,
+        "tie_word_embeddings": False,
+    },
+    "tiny-ernie4_5_moe": {
+        "model_type": "ernie4_5_moe", **_TINY, "num_hidden_layers": 4, "moe_intermediate_size": 48,
+        "moe_num_experts": 8, "moe_k": 3, "moe_layer_start_index": 1, "moe_layer_end_index": 2,
+        "tie_word_embeddings": True,
     },
     "tiny-phi3": {
         "model_type": "phi3", **_TINY, "tie_word_embeddings": False, "sliding_window": None,
@@ -160,7 +212,41 @@ _QWEN_EXPERTS = {
     ),
     "mlp.experts.down_proj": ("mlp.experts.{}.down_proj.weight",),
 }
-HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {"qwen3_moe": _QWEN_EXPERTS}
+_MIXTRAL_EXPERTS = {
+    "mlp.gate.weight": ("block_sparse_moe.gate.weight",),
+    "mlp.experts.gate_up_proj": (
+        "block_sparse_moe.experts.{}.w1.weight",
+        "block_sparse_moe.experts.{}.w3.weight",
+    ),
+    "mlp.experts.down_proj": ("block_sparse_moe.experts.{}.w2.weight",),
+}
+_GRANITE_EXPERTS = {
+    "block_sparse_moe.router.weight": ("block_sparse_moe.router.layer.weight",),
+    "block_sparse_moe.experts.gate_up_proj": ("block_sparse_moe.input_linear.weight",),
+    "block_sparse_moe.experts.down_proj": ("block_sparse_moe.output_linear.weight",),
+}
+_PHI_EXPERTS = {
+    "mlp.router.weight" if name == "mlp.gate.weight" else name: spelled
+    for name, spelled in _MIXTRAL_EXPERTS.items()
+}
+_MINIMAX_EXPERTS = _MIXTRAL_EXPERTS | {
+    "mlp.e_score_correction_bias": ("block_sparse_moe.e_score_correction_bias",)
+}
+_ERNIE_EXPERTS = _QWEN_EXPERTS | {
+    "mlp.gate.moe_statics.e_score_correction_bias": ("mlp.moe_statics.e_score_correction_bias",)
+}
+HUB_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "qwen3_moe": _QWEN_EXPERTS,
+    "olmoe": _QWEN_EXPERTS,
+    "qwen2_moe": _QWEN_EXPERTS,
+    "glm4_moe": _QWEN_EXPERTS,
+    "ernie4_5_moe": _ERNIE_EXPERTS,
+    "mixtral": _MIXTRAL_EXPERTS,
+    "minimax_m2": _MINIMAX_EXPERTS,
+    "phimoe": _PHI_EXPERTS,
+    "granitemoe": _GRANITE_EXPERTS,
+    "granitemoeshared": _GRANITE_EXPERTS,
+}
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:

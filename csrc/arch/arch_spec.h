@@ -52,8 +52,9 @@ inline constexpr size_t kNumNormRoles = 6;
 enum class VectorRole : uint8_t {
   kSinks,       // [q heads]: a logit of each head that only the denominator of its softmax has
   kActivation,  // [2]: the two parameters of xIELU
+  kCorrection,  // [experts]: added to the scores of experts for the choice only
 };
-inline constexpr size_t kNumVectorRoles = 2;
+inline constexpr size_t kNumVectorRoles = 3;
 
 // ---- Names of tensors ----
 
@@ -151,11 +152,12 @@ struct Multipliers {
 // Which layers attend only to the last sliding_window tokens.
 enum class WindowRule : uint8_t {
   kNever,
-  kAllLayers,         // unless sliding_window is null
-  kAllIfAsked,        // use_sliding_window: all layers; or layer_types
-  kFromLayer,         // use_sliding_window: layers max_window_layers and up; or layer_types
-  kWithoutRope,       // use_sliding_window: the layers without rope; or layer_types
-  kEveryButNth,       // all but each n-th layer, n = sliding_window_pattern; or layer_types
+  kAllLayers,       // unless sliding_window is null
+  kAllIfAsked,      // use_sliding_window: all layers; or layer_types
+  kEvenBelowLayer,  // use_sliding_window: layers 0, 2, ... below max_window_layers; or layer_types
+  kFromLayer,       // use_sliding_window: layers max_window_layers and up; or layer_types
+  kWithoutRope,     // use_sliding_window: the layers without rope; or layer_types
+  kEveryButNth,     // all but each n-th layer, n = sliding_window_pattern; or layer_types
   kEveryButNthIfAny,  // likewise; none where sliding_window is null
 };
 
@@ -173,6 +175,13 @@ enum class SparseLayers : uint8_t {
   kEveryStep,    // each decoder_sparse_step-th layer, except those of mlp_only_layers
   kBehindFirst,  // those from first_k_dense_replace on
   kInterval,     // each moe_layer_interval-th one in [moe_layer_start_index, moe_layer_end_index]
+};
+
+// How checkpoints spell the tensors of experts.
+struct ExpertSpelling {
+  std::span<const ProjectionName> projections{};
+  std::string_view correction{};     // whole name of kCorrection; empty: the family has none
+  bool correction_is_a_row = false;  // of a tensor [1, experts]
 };
 
 // The experts of a family, by fields of config.json; an empty name is one that the family lacks.
@@ -193,7 +202,7 @@ struct ExpertRule {
   kernels::RouterScore score = kernels::RouterScore::kSoftmax;
   // What stands in for kGateUp and kDown in `projections`, in the spellings of checkpoints. The one
   // counts whose tensors are there, else the first.
-  std::span<const std::span<const ProjectionName>> spellings{};
+  std::span<const ExpertSpelling> spellings{};
 
   struct Absent {             // values of absent fields
     int64_t num_experts = 0;  // 0: must be given
@@ -247,6 +256,7 @@ struct ArchSpec {
   Switch qkv_bias{};
   Switch out_bias{};
   Switch ffn_bias{};
+  Switch head_bias{};
   bool plain_ffn = false;    // act(up(x)) without a gate
   Switch parallel_blocks{};  // both blocks of a layer read the norm in front of attention
   std::string_view activation_field = "hidden_act";

@@ -3,54 +3,15 @@
 
 #include "arch/arch_spec.h"
 #include "arch/dense_rows.h"
+#include "arch/expert_rows.h"
 #include "arch/tensor_names.h"
 
 namespace mlc_native {
 namespace {
 
-// The spellings of experts: a tensor of each, as the hub has them, or all in one, as they are in
-// the memory of transformers.
-constexpr ProjectionName kQwenExperts[] = {
-    {"mlp.gate", LinearRole::kRouter, Rows::kExperts},
-    {"mlp.experts.#.gate_proj", LinearRole::kExpertGateUp, Rows::kExpertFfn},
-    {"mlp.experts.#.up_proj", LinearRole::kExpertGateUp, Rows::kExpertFfn},
-    {"mlp.experts.#.down_proj", LinearRole::kExpertDown, Rows::kHidden},
-};
-constexpr ProjectionName kJoinedExperts[] = {
-    {"mlp.gate", LinearRole::kRouter, Rows::kExperts},
-    {"mlp.experts.gate_up_proj", LinearRole::kExpertGateUp, Rows::kExpertGateUp, ""},
-    {"mlp.experts.down_proj", LinearRole::kExpertDown, Rows::kHidden, ""},
-};
-constexpr std::span<const ProjectionName> kQwenSpellings[] = {kQwenExperts, kJoinedExperts};
-
-constexpr ProjectionName GptOssExperts(std::string_view name, LinearRole role, Rows rows) {
-  return {.name = name,
-          .role = role,
-          .rows = rows,
-          .ending = "",
-          .bias_ending = "_bias",
-          .transposed = true,
-          .alternating = role == LinearRole::kExpertGateUp};
-}
-constexpr ProjectionName kGptOssExperts[] = {
-    {"mlp.router", LinearRole::kRouter, Rows::kExperts},
-    GptOssExperts("mlp.experts.gate_up_proj", LinearRole::kExpertGateUp, Rows::kExpertGateUp),
-    GptOssExperts("mlp.experts.down_proj", LinearRole::kExpertDown, Rows::kHidden),
-};
-constexpr std::span<const ProjectionName> kGptOssSpellings[] = {kGptOssExperts};
-constexpr VectorName kGptOssVectors[] = {{"self_attn.sinks", VectorRole::kSinks}};
-constexpr std::string_view kGptOssRope =
-    R"({"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,
-        "beta_slow": 1.0, "truncate": false, "original_max_position_embeddings": 4096})";
-
 constexpr Multipliers kGemmaMultipliers = {.sqrt_hidden_size = true};
 constexpr Multipliers kGemma2Multipliers = {.sqrt_hidden_size = true,
                                             .attention_divisor = "query_pre_attn_scalar"};
-
-constexpr Multipliers kGraniteMultipliers = {.embedding = "embedding_multiplier",
-                                             .residual = "residual_multiplier",
-                                             .attention = "attention_multiplier",
-                                             .logits_divisor = "logits_scaling"};
 
 constexpr ArchSpec Gemma3(std::string_view architecture) {
   return {
@@ -121,44 +82,6 @@ constexpr ArchSpec kFirstRows[] = {
      .out_bias = kAttentionBias,
      .window_rule = WindowRule::kFromLayer,
      .defaults = {.head_dim = 128, .max_position_embeddings = 32768, .sliding_window = 4096}},
-    {.architecture = "Qwen3MoeForCausalLM",
-     .projections = kSeparateProjections,
-     .norms = kPreNormsQk,
-     .qk_norm = QkNorm::kPerHead,
-     .qkv_bias = kAttentionBias,
-     .out_bias = kAttentionBias,
-     .window_rule = WindowRule::kAllIfAsked,
-     .experts = {.num_experts = "num_experts",
-                 .renormalize = "norm_topk_prob",
-                 .layers = SparseLayers::kEveryStep,
-                 .spellings = kQwenSpellings,
-                 .absent = {.num_experts = 128, .num_chosen = 8, .ffn_size = 768}},
-     .defaults = {.num_key_value_heads = 4,
-                  .max_position_embeddings = 32768,
-                  .sliding_window = 4096}},
-    {.architecture = "GptOssForCausalLM",
-     .projections = kSeparateProjections,
-     .norms = kPreNorms,
-     .vectors = kGptOssVectors,
-     .qkv_bias = {.field = "attention_bias", .absent = true},
-     .out_bias = {.field = "attention_bias", .absent = true},
-     .window_rule = WindowRule::kEveryButNth,
-     .experts =
-         {.num_experts = "num_local_experts",
-          .ffn_size = "intermediate_size",
-          .biases = true,
-          .clamped_swiglu = true,
-          .spellings = kGptOssSpellings,
-          .absent = {.num_experts = 128, .num_chosen = 4, .ffn_size = 2880, .renormalize = true}},
-     .defaults = {.vocab_size = 201088,
-                  .num_attention_heads = 64,
-                  .num_key_value_heads = 8,
-                  .head_dim = 64,
-                  .max_position_embeddings = 131072,
-                  .norm_eps = 1e-5,
-                  .rope_parameters = kGptOssRope,
-                  .sliding_window = 128,
-                  .sliding_window_pattern = 2}},
     {.architecture = "Phi3ForCausalLM",
      .projections = kFusedProjections,
      .norms = kPreNorms,
@@ -239,7 +162,8 @@ constexpr ArchSpec kFirstRows[] = {
                   .tie_word_embeddings = true}},
 };
 
-constexpr auto kArchitectures = Join(kFirstRows, kGatedRows, kPlainRows, kLayerNormRows);
+constexpr auto kArchitectures =
+    Join(kFirstRows, kGatedRows, kPlainRows, kLayerNormRows, kExpertRows);
 
 constexpr MlcFamily kMlcFamilies[] = {
     {"llama", "LlamaForCausalLM", kFusedProjections},

@@ -45,7 +45,6 @@ inline constexpr VectorName kXieluVectors[] = {
 
 inline constexpr std::string_view kQwenVisionParts[] = {"visual.", "model.visual."};
 
-inline constexpr Switch kUseBias = {.field = "use_bias"};
 inline constexpr Switch kUseBiasByDefault = {.field = "use_bias", .absent = true};
 inline constexpr Switch kAttentionBiasByDefault = {.field = "attention_bias", .absent = true};
 

@@ -76,7 +76,8 @@ class Reader {
 
   int64_t ReadSharedSize(int64_t ffn_size) const {
     if (!rule_.shared_size.empty()) {
-      return Size(rule_.shared_size, rule_.absent.shared_size);
+      const std::string field(rule_.shared_size);
+      return fields_.Integer(field.c_str(), rule_.absent.shared_size, 0, kMaxDimension);
     }
     if (rule_.num_shared.empty()) return 0;
     const std::string field(rule_.num_shared);

@@ -40,6 +40,7 @@ std::vector<bool> DefaultWindows(const ConfigFields& fields, const ArchSpec& arc
     has[static_cast<size_t>(i)] =
         (rule == WindowRule::kAllLayers && window > 0) ||
         (rule == WindowRule::kAllIfAsked && window > 0) ||
+        (rule == WindowRule::kEvenBelowLayer && window > 0 && i % 2 == 0 && i < from) ||
         (rule == WindowRule::kFromLayer && window > 0 && i >= from) ||
         (rule == WindowRule::kWithoutRope && window > 0 && !has_rope) ||
         (rule == WindowRule::kEveryButNth && (i + 1) % nth != 0) ||
@@ -70,13 +71,13 @@ std::vector<bool> WindowsOfLayerTypes(const ConfigFields& fields, size_t num_lay
 void ReadWindows(const ConfigFields& fields, const ArchSpec& arch, Layers& layers) {
   const WindowRule rule = arch.window_rule;
   if (rule == WindowRule::kNever) return;
-  int64_t window =
-      fields.IsNull("sliding_window")
-          ? 0
-          : fields.Integer("sliding_window", arch.defaults.sliding_window, 1, kMaxPositions);
-  const bool is_optional = rule == WindowRule::kAllIfAsked || rule == WindowRule::kFromLayer ||
-                           rule == WindowRule::kWithoutRope;
-  if (is_optional && !fields.Bool("use_sliding_window", false)) window = 0;
+  const bool is_optional = rule == WindowRule::kAllIfAsked || rule == WindowRule::kEvenBelowLayer ||
+                           rule == WindowRule::kFromLayer || rule == WindowRule::kWithoutRope;
+  const bool has_window = !fields.IsNull("sliding_window") &&
+                          (!is_optional || fields.Bool("use_sliding_window", false));
+  const int64_t window =
+      has_window ? fields.Integer("sliding_window", arch.defaults.sliding_window, 1, kMaxPositions)
+                 : 0;
   const bool by_type = rule != WindowRule::kAllLayers && fields.Has("layer_types");
   const std::vector<bool> has = by_type ? WindowsOfLayerTypes(fields, layers.size())
                                         : DefaultWindows(fields, arch, layers, window);

@@ -45,6 +45,7 @@ void RefuseUnsupported(const ConfigFields& fields) {
   if (fields.Bool("use_bidirectional_attention", false)) {
     fields.Fail("use_bidirectional_attention", "is not supported");
   }
+  if (fields.Has("clip_qkv")) fields.Fail("clip_qkv", "is not supported");
 }
 
 // `root`: config.json; `fields`: of the text model.
@@ -158,6 +159,7 @@ void ReadLayerMath(const ConfigFields& fields, ModelConfig& config) {
   config.qkv_bias = ReadSwitch(fields, arch.qkv_bias);
   config.out_bias = ReadSwitch(fields, arch.out_bias);
   config.ffn_bias = ReadSwitch(fields, arch.ffn_bias);
+  config.head_bias = ReadSwitch(fields, arch.head_bias);
   config.parallel_blocks = ReadSwitch(fields, arch.parallel_blocks);
   if (ReadSwitch(fields, arch.has_qk_norm)) config.qk_norm = arch.qk_norm;
   if (arch.reads_soft_caps) {

@@ -45,6 +45,7 @@ struct MLC_NATIVE_PRIVATE_API ModelConfig {
   bool qkv_bias = false;
   bool out_bias = false;
   bool ffn_bias = false;
+  bool head_bias = false;
   QkNorm qk_norm = QkNorm::kNone;
   bool parallel_blocks = false;  // both blocks of a layer read the norm in front of attention
   bool tie_word_embeddings = false;

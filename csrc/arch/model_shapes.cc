@@ -77,6 +77,8 @@ bool ModelConfig::has_bias(LinearRole role) const {
       return out_bias;
     case LinearRole::kGateUp:
     case LinearRole::kDown:
+    case LinearRole::kSharedGateUp:
+    case LinearRole::kSharedDown:
       return ffn_bias;
     case LinearRole::kRouter:
     case LinearRole::kExpertGateUp:

@@ -50,8 +50,7 @@ struct RopeReader {
  private:
   int64_t RotaryDim(const ConfigFields& params) const {
     const double part = params.Positive(
-        "partial_rotary_factor",
-        fields.Positive("partial_rotary_factor", arch.defaults.partial_rotary_factor));
+        "partial_rotary_factor", fields.Positive("partial_rotary_factor", PartWithoutField()));
     if (part > 1.0) params.FailValue("partial_rotary_factor", "a number in (0, 1]");
     if (part != 1.0 && !arch.reads_partial_rotary_factor) {
       params.Fail("partial_rotary_factor",
@@ -117,11 +116,26 @@ struct RopeReader {
     rope.factor = FactorOrRatio(params, rope);
     const std::vector<double> short_factors = LongRopeFactors(params, rope, "short_factor");
     const std::vector<double> long_factors = LongRopeFactors(params, rope, "long_factor");
-    rope.factors = HasLongSequences(rope, lengths) ? long_factors : short_factors;
+    const bool is_long = HasLongSequences(rope, lengths);
+    rope.factors = is_long ? long_factors : short_factors;
+    const char* scale = is_long ? "long_mscale" : "short_mscale";  // of Phi-3.5-MoE
+    if (params.Has(scale)) {
+      rope.attention_factor = params.Positive(scale, std::nullopt);
+      return;
+    }
     const double context = std::log(static_cast<double>(rope.original_max_positions));
     rope.attention_factor = params.Positive(
         "attention_factor",
         rope.factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(rope.factor) / context));
+  }
+
+  // The first releases of MiniMax-M2 state the number of dimensions instead of the part.
+  double PartWithoutField() const {
+    if (!arch.reads_partial_rotary_factor || !fields.Has("rotary_dim")) {
+      return arch.defaults.partial_rotary_factor;
+    }
+    const int64_t dim = fields.Integer("rotary_dim", std::nullopt, 1, head_dim);
+    return static_cast<double>(dim) / static_cast<double>(head_dim);
   }
 
   static std::vector<double> LongRopeFactors(const ConfigFields& params, const RopeConfig& rope,

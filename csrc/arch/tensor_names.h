@@ -75,5 +75,11 @@ inline constexpr std::string_view kVisionParts[] = {"vision_tower.", "multi_moda
 
 inline constexpr Switch kAttentionBias = {.field = "attention_bias"};
 inline constexpr Switch kMlpBias = {.field = "mlp_bias"};
+inline constexpr Switch kUseBias = {.field = "use_bias"};
+
+inline constexpr Multipliers kGraniteMultipliers = {.embedding = "embedding_multiplier",
+                                                    .residual = "residual_multiplier",
+                                                    .attention = "attention_multiplier",
+                                                    .logits_divisor = "logits_scaling"};
 
 }  // namespace mlc_native

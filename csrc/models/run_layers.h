@@ -63,9 +63,9 @@ concept CopiesStreams = requires(Ops ops, size_t layer) {
 
 // An Ops of a model whose layers may have experts.
 template <typename Ops>
-concept RunsExperts = requires(Ops ops) {
+concept RunsExperts = requires(Ops ops, size_t layer) {
   // Chooses the experts of each row by the router's logits.
-  ops.ChooseExperts();
+  ops.ChooseExperts(layer);
   // act(gate) * up, of the shared expert and of the chosen ones.
   ops.ActivateShared();
   ops.ActivateExperts();
@@ -77,7 +77,7 @@ concept RunsExperts = requires(Ops ops) {
 template <typename Weights, typename Ops>
 void MixtureOfExperts(const Weights& weights, size_t layer, Ops& ops) {
   ops.Project(layer, LinearRole::kRouter);
-  ops.ChooseExperts();
+  ops.ChooseExperts(layer);
   if (weights.num_experts(LinearRole::kSharedGateUp) > 0) {
     ops.Project(layer, LinearRole::kSharedGateUp);
     ops.ActivateShared();

@@ -3,9 +3,12 @@
 
 namespace mlc_native {
 
-void Transformer::Ops::ChooseExperts() {
+void Transformer::Ops::ChooseExperts(size_t layer) {
   kernels::Route(model_.cpu_, config_.experts->router,
-                 {.logits = buffers_.router.data, .ld = buffers_.router.width, .m = num_rows_},
+                 {.logits = buffers_.router.data,
+                  .ld = buffers_.router.width,
+                  .m = num_rows_,
+                  .correction = model_.weights_.layers[layer].vector(VectorRole::kCorrection)},
                  &choices_);
 }
 

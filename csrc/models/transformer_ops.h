@@ -48,7 +48,7 @@ class Transformer::Ops {
   void RotateAndWriteKv(size_t layer);
   void Attend(size_t layer);
   void Activate(size_t layer);
-  void ChooseExperts();
+  void ChooseExperts(size_t layer);
   void ActivateShared();
   void ActivateExperts();
   void MixExperts();

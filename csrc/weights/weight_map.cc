@@ -58,9 +58,7 @@ class Builder {
     for (const ProjectionName& projection : config_.projections) {
       AddProjection(prefix, projection, config, &filled, &layer);
     }
-    for (const ProjectionName& projection : names.experts) {
-      AddProjection(prefix, projection, config, &filled, &layer);
-    }
+    if (config.has_experts) AddExperts(prefix, *names.experts, config, &filled, &layer);
     for (const NormName& norm : config_.arch->norms) {
       if (!config_.has_norm(norm.role)) continue;
       layer.norms[static_cast<size_t>(norm.role)] =
@@ -168,6 +166,24 @@ class Builder {
     map_.head = names.head.empty() ? kAbsent : AddWhole(ParameterForm::kPacked, names.head, shape);
   }
 
+  void AddExperts(const std::string& prefix, const ExpertSpelling& spelling,
+                  const LayerConfig& config, std::array<int64_t, kNumLinearRoles>* filled,
+                  LayerParameters* layer) {
+    for (const ProjectionName& projection : spelling.projections) {
+      AddProjection(prefix, projection, config, filled, layer);
+    }
+    if (spelling.correction.empty()) return;
+    const int64_t num_experts = config_.experts->router.num_experts;
+    const size_t correction = AddParameter(ParameterForm::kVector, num_experts, 1);
+    map_.parameters.back().in_float32 = true;
+    layer->vectors[static_cast<size_t>(VectorRole::kCorrection)] = correction;
+    map_.slots.push_back({prefix + std::string(spelling.correction),
+                          {num_experts},
+                          correction,
+                          0,
+                          {.count = spelling.correction_is_a_row ? 1 : 0}});
+  }
+
   // The tensors of a projection, if the layer has it, fill the next rows of its linear, or of that
   // of each expert.
   void AddProjection(const std::string& prefix, const ProjectionName& projection,
@@ -248,6 +264,10 @@ WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {
   } else {
     builder.map().embeddings = builder.AddWhole(ParameterForm::kTable, embeddings, shape);
     builder.map().head = builder.AddWhole(ParameterForm::kPacked, names.head, shape);
+  }
+  if (config.head_bias) {
+    builder.map().head_bias =
+        builder.AddWhole(ParameterForm::kVector, names.head_bias, {config.vocab_size});
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
     builder.AddLayer(config.layers[i], names,

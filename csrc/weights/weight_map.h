@@ -85,7 +85,8 @@ struct WeightMap {
   EntryParameters entry;
   std::vector<MedusaParameters> medusa;
   NormParameters final_norm;
-  size_t head = 0;              // absent of a draft head that has its target's
+  size_t head = 0;  // absent of a draft head that has its target's
+  size_t head_bias = kAbsent;
   size_t embeddings = kAbsent;  // absent when tied, and when they are the target's
 
   // What all devices have of a decoder's weights; matrix(p) and vector(p) make views of parameters.
@@ -114,7 +115,7 @@ struct WeightMap {
       weights.layers.push_back(Layer(std::move(linears), std::move(norms), std::move(vectors)));
     }
     weights.final_norm = norm(final_norm);
-    weights.head = linear({.matrix = head});
+    weights.head = linear({.matrix = head, .bias = head_bias});
     weights.entry.fuse = linear(entry.fuse);
     weights.entry.embedding_norm = optional(entry.embedding_norm);
     weights.entry.state_norm = optional(entry.state_norm);
@@ -138,7 +139,8 @@ struct WeightNames {
   std::string prefix;        // of names inside the decoder
   std::string head;          // "" when tied; of a draft head: when it is the target's
   std::string embeddings{};  // of a draft head; "" when they are the target's
-  std::span<const ProjectionName> experts{};  // one of ExpertRule::spellings
+  std::string head_bias{};   // if it has one
+  const ExpertSpelling* experts = nullptr;  // one of ExpertRule::spellings
 };
 WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names);
 

@@ -79,6 +79,7 @@ void WeightPacker::Fill(const ParameterRows& rows, std::byte* data) {
                     .source = *plan_.sources[i],
                     .form = parameter.form,
                     .scale = parameter.scale,
+                    .precision = parameter.in_float32 ? DType::kFloat32 : plan_.dtype,
                     .matrix = {.format = plan_.formats[rows.parameter],
                                .n = rows.end - rows.begin,
                                .k = parameter.columns,
@@ -158,7 +159,7 @@ void WeightPacker::Place(const Task& task, int64_t row, const kernels::PackSourc
     case ParameterForm::kTable:
       return ConvertRows(plan_.dtype, matrix.data, row * matrix.k, rows, matrix.k);
     case ParameterForm::kVector:
-      return ConvertVector(plan_.dtype, form_.VectorType(plan_.dtype), task.scale, matrix.data,
+      return ConvertVector(task.precision, form_.VectorType(plan_.dtype), task.scale, matrix.data,
                            row * matrix.k, rows);
   }
 }

@@ -43,6 +43,7 @@ class MLC_NATIVE_PRIVATE_API WeightPacker {
     WeightSource& source;
     ParameterForm form;
     float scale;          // of a vector
+    DType precision;      // of a vector
     PackedMatrix matrix;  // also of tables and vectors; they have no format
     int64_t row_offset;
   };

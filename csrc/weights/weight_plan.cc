@@ -69,22 +69,22 @@ WeightNames FindNamesOfDraftHead(const ModelConfig& config, const WeightSet& wei
 }
 
 // The spelling of the experts of which there is one in the first layer that has some.
-std::span<const ProjectionName> FindSpelling(const ModelConfig& config, const WeightSet& weights,
-                                             const std::string& prefix) {
+const ExpertSpelling* FindSpelling(const ModelConfig& config, const WeightSet& weights,
+                                   const std::string& prefix) {
   const auto layer = std::ranges::find(config.layers, true, &LayerConfig::has_experts);
-  if (layer == config.layers.end()) return {};
+  if (layer == config.layers.end()) return nullptr;
   const std::string before = prefix + std::string(config.arch->names.layer) +
                              std::to_string(layer - config.layers.begin()) + '.';
-  const auto& spellings = config.arch->experts.spellings;
-  const auto is_there = [&](std::span<const ProjectionName> spelling) {
-    return std::ranges::any_of(spelling, [&](const ProjectionName& projection) {
+  const std::span<const ExpertSpelling> spellings = config.arch->experts.spellings;
+  const auto is_there = [&](const ExpertSpelling& spelling) {
+    return std::ranges::any_of(spelling.projections, [&](const ProjectionName& projection) {
       return projection.role == LinearRole::kExpertGateUp &&
              weights.Has(before + NumberedName(projection.name, {0}) +
                          std::string(projection.ending));
     });
   };
   const auto found = std::ranges::find_if(spellings, is_there);
-  return found == spellings.end() ? spellings.front() : *found;
+  return found == spellings.end() ? &spellings.front() : &*found;
 }
 
 // Which of the family's names this checkpoint uses.
@@ -99,6 +99,7 @@ WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
   const bool tied = config.tie_word_embeddings &&
                     (!weights.Has(head) || SameTensor(weights.checkpoint(), head, embeddings));
   if (!tied) names.head = head;
+  names.head_bias = head.substr(0, head.rfind('.')) + ".bias";
   names.experts = FindSpelling(config, weights, names.prefix);
   return names;
 }

@@ -68,6 +68,13 @@ TEST(ModelConfig, WindowRules) {
       (std::vector<int64_t>{0, 9}));
   EXPECT_EQ(Windows(Read("Qwen2ForCausalLM", R"("sliding_window": 9, "max_window_layers": 1)")),
             (std::vector<int64_t>{0, 0}));
+  const std::string asked = R"("use_sliding_window": true, "sliding_window": 9)";
+  EXPECT_EQ(Windows(Read("Qwen3MoeForCausalLM", asked)), (std::vector<int64_t>{9, 9}));
+  EXPECT_EQ(Windows(Read("Qwen3MoeForCausalLM", R"("sliding_window": 0)")),
+            (std::vector<int64_t>{0, 0}));
+  EXPECT_EQ(Windows(Read("Qwen2MoeForCausalLM",
+                         asked + R"(, "max_window_layers": 3, "num_hidden_layers": 6)")),
+            (std::vector<int64_t>{9, 0, 9, 0, 0, 0}));
   EXPECT_EQ(Windows(Read("Gemma2ForCausalLM", R"("sliding_window": 5, )" + layers)),
             (std::vector<int64_t>{5, 0, 5, 0, 5, 0, 5}));
   const ModelConfig gemma3 = Read("Gemma3ForCausalLM", R"("sliding_window": 5, )" + layers);
@@ -75,6 +82,46 @@ TEST(ModelConfig, WindowRules) {
   ASSERT_EQ(gemma3.ropes.size(), 2u);
   EXPECT_EQ(gemma3.ropes[static_cast<size_t>(gemma3.layers[5].rope)].theta, 1e6);
   EXPECT_EQ(gemma3.ropes[static_cast<size_t>(gemma3.layers[0].rope)].theta, 1e4);
+}
+
+std::vector<bool> Sparse(const ModelConfig& config) {
+  std::vector<bool> sparse;
+  for (const LayerConfig& layer : config.layers) sparse.push_back(layer.has_experts);
+  return sparse;
+}
+
+TEST(ModelConfig, LayersWithExperts) {
+  const std::string layers = R"("num_hidden_layers": 6)";
+  const auto read = [&](const std::string& fields) {
+    return Sparse(Read("Qwen3MoeForCausalLM", layers + fields));
+  };
+  EXPECT_EQ(read(""), std::vector<bool>(6, true));
+  EXPECT_EQ(read(R"(, "decoder_sparse_step": 3, "mlp_only_layers": [5, 9])"),
+            (std::vector<bool>{false, false, true, false, false, false}));
+  EXPECT_EQ(Sparse(Read("LlamaForCausalLM", layers)), std::vector<bool>(6, false));
+}
+
+TEST(ModelConfig, ExpertsByTheFieldsOfTheFamily) {
+  const ModelConfig qwen = Read("Qwen2MoeForCausalLM", R"("num_experts": 6,
+      "num_experts_per_tok": 3, "moe_intermediate_size": 7, "shared_expert_intermediate_size": 9)");
+  ASSERT_TRUE(qwen.experts.has_value());
+  EXPECT_EQ(qwen.experts->router.num_experts, 6);
+  EXPECT_EQ(qwen.experts->router.num_chosen, 3);
+  EXPECT_FALSE(qwen.experts->router.renormalize);
+  const LayerConfig& layer = qwen.layers.front();
+  EXPECT_EQ(qwen.num_linears(layer, LinearRole::kExpertGateUp), 6);
+  EXPECT_EQ(qwen.num_linears(layer, LinearRole::kGateUp), 0);
+  EXPECT_EQ(qwen.linear_rows(LinearRole::kRouter), 7);  // and the shared expert's gate
+  EXPECT_EQ(qwen.linear_rows(LinearRole::kExpertGateUp), 14);
+  EXPECT_EQ(qwen.linear_columns(LinearRole::kSharedDown), 9);
+  // What the family calls otherwise is also found under the name that transformers gives it.
+  EXPECT_EQ(Read("Qwen2MoeForCausalLM", R"("num_local_experts": 5)").experts->router.num_experts,
+            5);
+  EXPECT_EQ(Read("Qwen2MoeForCausalLM").experts->shared_ffn_size, 5632);
+  const ModelConfig mixtral = Read("MixtralForCausalLM");
+  EXPECT_EQ(mixtral.experts->ffn_size, 48);
+  EXPECT_TRUE(mixtral.experts->router.renormalize);
+  EXPECT_EQ(mixtral.num_linears(mixtral.layers.front(), LinearRole::kSharedDown), 0);
 }
 
 TEST(ModelConfig, ScaledRopeIsOnlyThatOfLayersWithoutAWindow) {

@@ -22,11 +22,11 @@ std::string TinyConfig(const std::string& architecture, const std::string& field
 void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config) {
   folder.Write("config.json", config);
   const ModelConfig parsed = ReadModelConfig(folder.path());
-  const WeightMap map =
-      MakeWeightMap(parsed, {.prefix = "model.",
-                             .head = parsed.tie_word_embeddings ? "" : "lm_head.weight",
-                             .experts = parsed.experts ? parsed.arch->experts.spellings.front()
-                                                       : std::span<const ProjectionName>()});
+  const WeightMap map = MakeWeightMap(
+      parsed, {.prefix = "model.",
+               .head = parsed.tie_word_embeddings ? "" : "lm_head.weight",
+               .head_bias = "lm_head.bias",
+               .experts = parsed.experts ? &parsed.arch->experts.spellings.front() : nullptr});
   std::minstd_rand random(1);
   nlohmann::json header;
   std::string data;

@@ -241,6 +241,80 @@ def test_weights_of_a_type_that_is_no_weight(llama: Path, dtype: torch.dtype) ->
     load_error(llama, NORM, "F32, BF16 or F16")
 
 
+# ---- Experts ----
+
+EXPERTS = "model.layers.0.mlp.experts"
+
+
+@pytest.fixture
+def moe(tmp_path: Path) -> Path:
+    return make_checkpoint("tiny-qwen3_moe", tmp_path / "moe")
+
+
+@pytest.fixture
+def joined_moe(tmp_path: Path) -> Path:
+    return make_checkpoint("tiny-qwen3_moe", tmp_path / "joined", hub_names=False)
+
+
+@pytest.mark.parametrize("name", ["0.gate_proj.weight", "7.down_proj.weight", "11.up_proj.weight"])
+def test_missing_part_of_an_expert(moe: Path, name: str) -> None:
+    edit_tensors(moe, lambda tensors: tensors.pop(f"{EXPERTS}.{name}"))
+    load_error(moe, "Qwen3MoeForCausalLM", f"{EXPERTS}.{name}")
+
+
+def test_fewer_experts_than_the_configuration_asks_for(moe: Path) -> None:
+    edit_config(moe, num_local_experts=13)
+    load_error(moe, f"{EXPERTS}.12.gate_proj.weight", "and 1 more")
+
+
+def test_experts_that_the_configuration_denies(moe: Path) -> None:
+    name = f"{EXPERTS}.12.up_proj.weight"
+    edit_tensors(moe, lambda t: t.update({name: torch.zeros(48, 64)}))
+    load_error(moe, "does not use", name)
+
+
+def test_expert_of_a_wrong_shape(moe: Path) -> None:
+    name = f"{EXPERTS}.3.down_proj.weight"
+    edit_tensors(moe, lambda t: t.update({name: t[name].T.contiguous()}))
+    load_error(moe, name, "[48, 64]", "[64, 48]")
+
+
+def test_joined_experts_of_a_wrong_shape(joined_moe: Path) -> None:
+    name = f"{EXPERTS}.gate_up_proj"
+    edit_tensors(joined_moe, lambda t: t.update({name: t[name][:11].clone()}))
+    load_error(joined_moe, name, "[11, 96, 64]", "[12, 96, 64]")
+
+
+def test_missing_tensor_of_all_experts(joined_moe: Path) -> None:
+    edit_tensors(joined_moe, lambda tensors: tensors.pop(f"{EXPERTS}.down_proj"))
+    load_error(joined_moe, f"{EXPERTS}.down_proj")
+
+
+@pytest.mark.parametrize(
+    ("like", "fields", "message"),
+    [
+        (
+            "tiny-qwen3_moe",
+            {"num_local_experts": 0},
+            '"num_local_experts" must be an integer in [1, 1024]',
+        ),
+        ("tiny-qwen3_moe", {"num_local_experts": 1025}, '"num_local_experts" must be'),
+        ("tiny-qwen3_moe", {"num_experts_per_tok": 13}, "must be an integer in [1, 12], got 13"),
+        ("tiny-qwen3_moe", {"moe_intermediate_size": -1}, '"moe_intermediate_size" must be'),
+        ("tiny-qwen3_moe", {"mlp_only_layers": [-1]}, '"mlp_only_layers"'),
+        ("tiny-qwen3_moe", {"decoder_sparse_step": 0}, '"decoder_sparse_step" must be'),
+        ("tiny-qwen2_moe", {"shared_expert_intermediate_size": -3}, "shared_expert_intermediate"),
+        ("tiny-olmoe", {"clip_qkv": 8.0}, '"clip_qkv" is not supported'),
+    ],
+)
+def test_wrong_field_of_experts(
+    tmp_path: Path, like: str, fields: dict[str, Any], message: str
+) -> None:
+    path = make_checkpoint(like, tmp_path / like)
+    edit_config(path, **fields)
+    load_error(path, "config.json", message)
+
+
 # ---- Shards ----
 
 
