@@ -4,7 +4,7 @@
 //
 //   python tools/make_random_checkpoint.py --like qwen3-0.6b --dtype bfloat16 --out /tmp/qwen3
 //   build/torch/bench/end_to_end --model /tmp/qwen3 [--rows prefill,decode1,decode16,decode4096]
-//                                [--quantization none,q8,q4]
+//                                [--quantization none,q8,q4,auto]
 //
 // Threads: MLC_NATIVE_BENCH_THREADS (default 2). ISA: MLC_NATIVE_ISA. A figure is that of the
 // median step of a row. The limit of a step is
@@ -70,6 +70,7 @@ struct Quantization {
 };
 constexpr Quantization kQuantizations[] = {
     {"none", WeightQuantization::kOff, Arithmetic::kBFloat16},
+    {"auto", WeightQuantization::kAuto, Arithmetic::kInt8},  // as the folder has it
     {"q8", WeightQuantization::kQ8, Arithmetic::kInt8},
     {"q4", WeightQuantization::kQ4, Arithmetic::kInt8},
 };
@@ -122,17 +123,31 @@ class Limit {
       const int64_t used = of_experts ? config_.experts->router.num_chosen : count;
       (role == LinearRole::kQkv ? qkv_size_ : rest_size_) += size * static_cast<double>(used);
       if (!of_experts) continue;
-      // With 4 bits asked for, the first layer has 8.
-      const bool is_first = &layer == &config_.layers.front();
-      const bool q8 = quantization_.quantization == WeightQuantization::kQ8 || is_first;
-      const kernels::WeightFormat format = quantization_.quantization == WeightQuantization::kOff
-                                               ? kernels::WeightFormat::kBFloat16
-                                           : q8 ? kernels::WeightFormat::kQ8
-                                                : kernels::WeightFormat::kQ4;
-      const kernels::PanelLayout panel = kernels::LayoutOf(format);
+      const kernels::PanelLayout panel =
+          kernels::LayoutOf(ExpertFormat(&layer == &config_.layers.front()));
       expert_bytes_ += size * static_cast<double>(count * panel.GroupBytes(1)) /
                        static_cast<double>(panel.group);
     }
+  }
+
+  // With 4 bits asked for, the first layer has 8.
+  kernels::WeightFormat ExpertFormat(bool is_first_layer) const {
+    const bool is_mxfp4 =
+        config_.quantization && config_.quantization->format == QuantizedFormat::kMxfp4;
+    switch (quantization_.quantization) {
+      case WeightQuantization::kOff:
+        break;
+      case WeightQuantization::kAuto:
+        if (!is_mxfp4) break;
+        return kernels::WeightFormat::kMxfp4;
+      case WeightQuantization::kQ8:
+      case WeightQuantization::kQ4:
+        if (is_mxfp4) return kernels::WeightFormat::kMxfp4;
+        return quantization_.quantization == WeightQuantization::kQ8 || is_first_layer
+                   ? kernels::WeightFormat::kQ8
+                   : kernels::WeightFormat::kQ4;
+    }
+    return kernels::WeightFormat::kBFloat16;
   }
 
   // The part of the experts that the rows of a step choose, if their choices are independent and

@@ -189,6 +189,13 @@ SHAPES: dict[str, dict[str, Any]] = {
         "model_type": "smollm3", **_TINY, "num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0],
         "use_sliding_window": True, "sliding_window": 40, "tie_word_embeddings": True,
     },
+    "gpt-oss-20b": {
+        "model_type": "gpt_oss", "vocab_size": 201088, "hidden_size": 2880,
+        "intermediate_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64,
+        "num_key_value_heads": 8, "head_dim": 64, "num_local_experts": 32,
+        "num_experts_per_tok": 4, "sliding_window": 128, "max_position_embeddings": 131072,
+        "tie_word_embeddings": False,
+    },
     "tiny-gpt_oss": {
         "model_type": "gpt_oss", **_TINY, "intermediate_size": 96, "num_hidden_layers": 4,
         "head_dim": 32, "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 40,
@@ -274,6 +281,7 @@ def make_checkpoint(
     std: float | None = None,
     overrides: Mapping[str, Any] | None = None,
     hub_names: bool = True,
+    mxfp4: bool = False,
     device: str = "cpu",
 ) -> Path:
     """Write a random checkpoint shaped like `like` (a key of SHAPES) into the folder `out`.
@@ -287,6 +295,7 @@ def make_checkpoint(
         overrides: config fields to set over the row, e.g. {"tie_word_embeddings": True}.
         hub_names: whether experts have a tensor each, as on the hub, or share one, as in
             transformers (`save_original_format=False`).
+        mxfp4: experts are stored as MXFP4, as those of gpt-oss on the hub.
         device: where torch draws; a GPU makes 16 GB in seconds.
 
     Raises:
@@ -305,6 +314,9 @@ def make_checkpoint(
         std = 0.15 if like.startswith("tiny-") else 0.02
     names = HUB_NAMES.get(fields["model_type"], {}) if hub_names else {}
     weights = _spelled(_weights(model, dtype, std), names)
+    if mxfp4:
+        weights = [part for weight in weights for part in _in_mxfp4(weight)]
+        config.quantization_config = {"quant_method": "mxfp4"}
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     _write_weights(out, _split(weights, shards), torch.Generator(device).manual_seed(seed))
@@ -346,6 +358,33 @@ class Weight:
             piece = torch.empty(min(left, PIECE), dtype=dtype, device=generator.device)
             yield piece.normal_(self.mean, self.std, generator=generator).cpu()
             left -= piece.numel()
+
+
+@dataclass
+class Bytes(Weight):
+    """A tensor of bytes that are drawn uniformly from [mean - std, mean + std]."""
+
+    def draw(self, generator: torch.Generator) -> Iterator[torch.Tensor]:
+        """The values in order, in pieces."""
+        left = math.prod(self.shape)
+        low, high = int(self.mean - self.std), int(self.mean + self.std) + 1
+        while left > 0:
+            piece = torch.empty(min(left, PIECE), dtype=torch.uint8, device=generator.device)
+            yield piece.random_(low, high, generator=generator).cpu()
+            left -= piece.numel()
+
+
+def _in_mxfp4(weight: Weight) -> list[Weight]:
+    """The blocks and scales of a tensor [experts, columns, rows]; other weights as they are."""
+    if not weight.name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+        return [weight]
+    experts, columns, rows = weight.shape
+    groups = [experts, rows, columns // 32]
+    exponent = 127 + round(math.log2(weight.std)) - 1
+    return [
+        Bytes(f"{weight.name}_blocks", [*groups, 16], "uint8", 127.5, 127.5),
+        Bytes(f"{weight.name}_scales", groups, "uint8", exponent, 1),
+    ]
 
 
 def _stored(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -436,7 +475,7 @@ def _write_safetensors(file: BinaryIO, part: list[Weight], generator: torch.Gene
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for w in part:
-        header[w.name] = {"dtype": DTYPES[w.dtype], "shape": w.shape,
+        header[w.name] = {"dtype": {**DTYPES, "uint8": "U8"}[w.dtype], "shape": w.shape,
                           "data_offsets": [end, end + w.num_bytes]}  # fmt: skip
         end += w.num_bytes
     text = json.dumps(header).encode()
@@ -456,6 +495,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--vocab", type=int, help="vocab_size in place of the shape's")
+    parser.add_argument("--mxfp4", action="store_true", help="experts as gpt-oss has them")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=JSON",
                         help="a config field, e.g. --set tie_word_embeddings=true")  # fmt: skip
     args = parser.parse_args()
@@ -463,7 +503,7 @@ def main() -> None:
     if args.vocab is not None:
         overrides["vocab_size"] = args.vocab
     make_checkpoint(args.like, args.out, args.dtype, args.seed,
-                    shards=args.shards, overrides=overrides)  # fmt: skip
+                    shards=args.shards, overrides=overrides, mxfp4=args.mxfp4)  # fmt: skip
     size = sum(path.stat().st_size for path in args.out.glob("*.safetensors"))
     print(f"{args.out}: {args.like}, {args.dtype}, {math.ceil(size / 2**20)} MiB of weights")
 
