@@ -26,6 +26,7 @@ struct Format {
 constexpr Format kFormats[] = {
     {"bfloat16", WeightFormat::kBFloat16, Arithmetic::kBFloat16},
     {"q8", WeightFormat::kQ8, Arithmetic::kInt8},
+    {"q8 of 32", WeightFormat::kQ8Group32, Arithmetic::kInt8},
     {"q4", WeightFormat::kQ4, Arithmetic::kInt8},
     {"mxfp4", WeightFormat::kMxfp4, Arithmetic::kInt8},
     {"float16", WeightFormat::kFloat16, Arithmetic::kFloat32},

@@ -61,7 +61,17 @@ struct Cpu {
 //                       products are summed in integers.
 //   kMxfp4              OCP's MXFP4: values of 4 bits (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their
 //                       negatives) and a power of two per group of 32 k. As kQ4.
-enum class WeightFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kQ8, kQ4, kMxfp4 };
+//   kQ8Group32          kQ8 with groups of 32 k, as GGUF's Q8_0 has them.
+// What a checkpoint holds in one of the last two keeps it; nothing else is quantized to them.
+enum class WeightFormat : uint8_t {
+  kFloat32,
+  kBFloat16,
+  kFloat16,
+  kQ8,
+  kQ4,
+  kMxfp4,
+  kQ8Group32,
+};
 
 constexpr std::string_view FormatName(WeightFormat format) {
   switch (format) {
@@ -72,6 +82,7 @@ constexpr std::string_view FormatName(WeightFormat format) {
     case WeightFormat::kFloat16:
       return "float16";
     case WeightFormat::kQ8:
+    case WeightFormat::kQ8Group32:
       return "q8";
     case WeightFormat::kQ4:
       return "q4";
@@ -133,7 +144,7 @@ struct PackCodes {
   int64_t group = 0;                 // k per scale: a multiple of the format's group, or >= k
   int64_t rows = 0;
 };
-// The same for kQ8, kQ4 and kMxfp4, without rounding: the packed weight has these codes and scales.
+// The same for formats with scales, without rounding: the packed weight has these codes and scales.
 MLC_NATIVE_PRIVATE_API void PackLinear(const PackedLinear& packed, int64_t row_offset,
                                        const PackCodes& source);
 

@@ -8,6 +8,7 @@
 //                    ISAs get both k from one load by a shift and a mask.
 //   float16    32    [32][width] float16
 //   q8         64    [16][width][4] codes of 8 bits, then [width] float16 scales
+//   q8 of 32   32    [8][width][4] codes of 8 bits, then [width] float16 scales
 //   q4         32    [4][width][4] bytes, then [width] float16 scales. In byte j of step s, the low
 //                    4 bits are the code of k = 8 s + j and the high 4 bits that of k = 8 s + 4 +
 //                    j.
@@ -60,6 +61,8 @@ constexpr PanelLayout LayoutOf(WeightFormat format) {
       return {.group = 32, .code_bits = 16, .chunk_bytes = 2, .scale_bytes = 0};
     case WeightFormat::kQ8:
       return {.group = 64, .code_bits = 8, .chunk_bytes = 4, .scale_bytes = 2};
+    case WeightFormat::kQ8Group32:
+      return {.group = 32, .code_bits = 8, .chunk_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kQ4:
     case WeightFormat::kMxfp4:
       return {.group = 32, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 2};

@@ -202,6 +202,8 @@ void WithGroup(WeightFormat format, F f) {
       return f(QuantGroup<WeightFormat::kQ4>{});
     case WeightFormat::kMxfp4:
       return f(Mxfp4Group{});
+    case WeightFormat::kQ8Group32:
+      return f(QuantGroup<WeightFormat::kQ8Group32>{});
   }
 }
 

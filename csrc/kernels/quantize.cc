@@ -129,12 +129,20 @@ Lanes BestScales(const Q4Groups& groups) {
   return best.scale;
 }
 
+template <int64_t kGroup>
+QuantizedGroup<kGroup> QuantizeTo8Bits(const Group<kGroup>& values) {
+  const Vectors<kGroup> x(values);
+  if (!x.AllFinite()) return {.scale = kNaN, .codes = {}};
+  return WithScale<128>(x, Float16NotBelow(std::fmax(x.Highest(), -x.Lowest()) / 127));
+}
+
 }  // namespace
 
 QuantizedGroup<kQ8Group> QuantizeQ8(const Group<kQ8Group>& values) {
-  const Vectors<kQ8Group> x(values);
-  if (!x.AllFinite()) return {.scale = kNaN, .codes = {}};
-  return WithScale<128>(x, Float16NotBelow(std::fmax(x.Highest(), -x.Lowest()) / 127));
+  return QuantizeTo8Bits<kQ8Group>(values);
+}
+QuantizedGroup<kShortQ8Group> QuantizeQ8(const Group<kShortQ8Group>& values) {
+  return QuantizeTo8Bits<kShortQ8Group>(values);
 }
 
 void QuantizeQ4(std::span<const Q4Values> groups, QuantizedGroup<kQ4Group>* out) {

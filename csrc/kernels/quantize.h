@@ -19,11 +19,14 @@ struct QuantizedGroup {
 };
 
 inline constexpr int64_t kQ8Group = LayoutOf(WeightFormat::kQ8).group;
+inline constexpr int64_t kShortQ8Group = LayoutOf(WeightFormat::kQ8Group32).group;
 inline constexpr int64_t kQ4Group = LayoutOf(WeightFormat::kQ4).group;
 
 // Maps the largest magnitude to code 1 or 255. The scale is rounded up, so no value is clipped.
 MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ8Group> QuantizeQ8(
     const std::array<float, kQ8Group>& values);
+MLC_NATIVE_PRIVATE_API QuantizedGroup<kShortQ8Group> QuantizeQ8(
+    const std::array<float, kShortQ8Group>& values);
 
 // Tries a few scales and takes the one with the least squared error. Several groups per call are
 // faster.

@@ -149,6 +149,8 @@ inline void WithFormat(WeightFormat format, F f) {
       return f(QuantFormat<WeightFormat::kQ4, Q4Codes, ExponentScale>{});
     case WeightFormat::kMxfp4:
       return f(QuantFormat<WeightFormat::kMxfp4, Mxfp4Codes, ExponentScale, BFloat16>{});
+    case WeightFormat::kQ8Group32:
+      return f(QuantFormat<WeightFormat::kQ8Group32, Q8Codes, InputScale>{});
   }
 }
 

@@ -8,11 +8,12 @@
 namespace mlc_native::kernels {
 namespace {
 
-constexpr WeightFormat kFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
-                                     WeightFormat::kFloat16, WeightFormat::kQ8,
-                                     WeightFormat::kQ4,      WeightFormat::kMxfp4};
+constexpr WeightFormat kFormats[] = {
+    WeightFormat::kFloat32, WeightFormat::kBFloat16, WeightFormat::kFloat16,  WeightFormat::kQ8,
+    WeightFormat::kQ4,      WeightFormat::kMxfp4,    WeightFormat::kQ8Group32};
 // Of them, those whose inputs are rounded to 8 bits.
-constexpr WeightFormat kQuantized[] = {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4};
+constexpr WeightFormat kQuantized[] = {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
+                                       WeightFormat::kQ8Group32};
 
 bool IsQuantized(WeightFormat format) {
   return std::ranges::find(kQuantized, format) != std::end(kQuantized);
@@ -60,7 +61,7 @@ class LinearTest : public KernelTest {
         float largest = 0;
         for (int64_t i = at; i < end; ++i) largest = std::max(largest, std::fabs(x[i]));
         const float scale = InputScaleOf(format, largest);
-        const float inverse = format == WeightFormat::kQ8 ? 127.0f / largest : 1 / scale;
+        const float inverse = HasExponentScale(format) ? 1 / scale : 127.0f / largest;
         for (int64_t i = at; i < end; ++i) {
           x[i] = largest > 0 ? std::nearbyint(x[i] * inverse) * scale : 0;
         }
@@ -88,7 +89,7 @@ class LinearTest : public KernelTest {
 };
 
 TEST_P(LinearTest, MatchesReference) {
-  for (int trial = 0; trial < 120; ++trial) {
+  for (int trial = 0; trial < 140; ++trial) {
     const WeightFormat format = kFormats[trial % std::size(kFormats)];
     const int64_t n = RandomInt(1, 200);
     const int64_t k = RandomInt(1, trial % 4 == 0 ? 1500 : 90);

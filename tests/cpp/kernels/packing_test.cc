@@ -56,7 +56,8 @@ struct Codes {
 class PackingTest : public KernelTest {};
 
 TEST_P(PackingTest, CodesAndScalesAreKept) {
-  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+  for (WeightFormat format :
+       {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4, WeightFormat::kQ8Group32}) {
     const int64_t own = LayoutOf(format).group;
     for (const auto& [k, group] : {std::pair<int64_t, int64_t>{2 * own, own},
                                    {4 * own + 5, 2 * own},

@@ -112,7 +112,7 @@ TEST(QuantizeMxfp4, GoesToTheNearestValueAndFromTheMiddleToTheEvenOne) {
 }
 
 TEST(Quantize, ZerosStayZeros) {
-  for (int i = 0; i < kQ8Group; ++i) EXPECT_EQ(Value(QuantizeQ8({}), i, 128), 0);
+  for (int i = 0; i < kQ8Group; ++i) EXPECT_EQ(Value(QuantizeQ8(Group<kQ8Group>{}), i, 128), 0);
   for (int i = 0; i < kQ4Group; ++i) EXPECT_EQ(Value(QuantizeQ4({}), i, 8), 0);
   for (int i = 0; i < kMxfp4Group; ++i) EXPECT_EQ(Mxfp4Value(QuantizeMxfp4({}), i), 0);
 }

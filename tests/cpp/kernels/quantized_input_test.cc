@@ -34,7 +34,7 @@ class QuantizedInputTest : public KernelTest {
     float largest = 0;
     for (float value : x) largest = std::max(largest, std::fabs(value));
     const float scale = InputScaleOf(format, largest);
-    const float inverse = format == WeightFormat::kQ8 ? 127.0f / largest : 1 / scale;
+    const float inverse = HasExponentScale(format) ? 1 / scale : 127.0f / largest;
     int dot = 0;
     for (size_t i = 0; i < kGroup; ++i) {
       const int code = static_cast<int>(std::nearbyint(x[i] * inverse));  // ties to even
@@ -49,6 +49,9 @@ class QuantizedInputTest : public KernelTest {
   }
   void ExpectExact(const Floats& q8, const Floats& q4) {
     ExpectExact<kQ8Group>(WeightFormat::kQ8, 128, [](const auto& x) { return QuantizeQ8(x); }, q8);
+    ExpectExact<kShortQ8Group>(
+        WeightFormat::kQ8Group32, 128, [](const auto& x) { return QuantizeQ8(x); },
+        Floats(q8.begin(), q8.begin() + kShortQ8Group));
     ExpectExact<kQ4Group>(WeightFormat::kQ4, 8, [](const auto& x) { return QuantizeQ4(x); }, q4);
     ExpectExact<kMxfp4Group>(
         WeightFormat::kMxfp4, 0, [](const auto& x) { return QuantizeMxfp4(x); }, q4);
@@ -77,7 +80,8 @@ TEST_P(QuantizedInputTest, HalvesGoToTheEvenCode) {
 }
 
 TEST_P(QuantizedInputTest, DustIsZeroAndWhatIsNotFiniteSpoilsTheRow) {
-  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+  for (WeightFormat format :
+       {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4, WeightFormat::kQ8Group32}) {
     const auto group = static_cast<size_t>(LayoutOf(format).group);
     const Floats weights = Random(static_cast<int64_t>(group));
     EXPECT_EQ(Run(format, weights, Floats(group, 1e-31f)), 0.0f);

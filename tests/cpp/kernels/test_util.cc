@@ -13,7 +13,7 @@ float RoundTo(DType dtype, float x) {
 }
 
 float InputScaleOf(WeightFormat format, float largest) {
-  if (format == WeightFormat::kQ8) return largest / 127.0f;
+  if (!HasExponentScale(format)) return largest / 127.0f;
   int exponent = 0;
   std::frexp(largest * (128.0f / 127.0f), &exponent);
   return std::ldexp(1.0f, exponent - 7);

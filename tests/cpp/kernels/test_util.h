@@ -29,7 +29,11 @@ using Floats = std::vector<float>;
 reference::Matrix ToDouble(const Floats& x);
 float RoundTo(DType dtype, float x);
 
-// Returns the scale of a group of inputs of kQ8 or kQ4 with this largest magnitude > 0.
+// Whether the scales of a format's inputs are powers of two.
+inline bool HasExponentScale(WeightFormat format) {
+  return format == WeightFormat::kQ4 || format == WeightFormat::kMxfp4;
+}
+// Returns the scale of a group of inputs of a quantized format with this largest magnitude > 0.
 float InputScaleOf(WeightFormat format, float largest);
 
 // Checks |got - want| <= tolerance * (1 + |want|), and that NaNs are at the same places.
