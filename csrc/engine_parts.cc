@@ -5,10 +5,11 @@
 #include <string_view>
 #include <utility>
 
+#include "checkpoint/model_defaults.h"
 #include "config/device.h"
-#include "config/model_defaults.h"
 #include "config/speculation_checks.h"
 #include "mlc_native/detail/page.h"
+#include "model_files/model_files.h"
 #include "models/draft_head.h"
 #include "models/draft_loader.h"
 #include "support/error.h"
@@ -118,8 +119,7 @@ int64_t NumPages(const EngineConfig& config) {
 
 std::string TokenizerJson(const std::string& model_path) {
   const std::filesystem::path path = std::filesystem::path(model_path) / "tokenizer.json";
-  std::error_code ignored;
-  return !model_path.empty() && std::filesystem::exists(path, ignored) ? path.string() : "";
+  return !model_path.empty() && HasModelFile(path.string()) ? path.string() : "";
 }
 
 void CheckResolved(const EngineConfig& config) {

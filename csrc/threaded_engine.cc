@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "config/model_defaults.h"
+#include "checkpoint/model_defaults.h"
 #include "support/channel.h"
 #include "support/error.h"
 #include "support/mutex.h"

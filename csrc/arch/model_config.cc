@@ -5,8 +5,9 @@
 #include <filesystem>
 
 #include "arch/rope_config.h"
-#include "config/model_defaults.h"
+#include "checkpoint/model_defaults.h"
 #include "mlc_native/config.h"
+#include "model_files/model_files.h"
 #include "support/config_fields.h"
 #include "support/error.h"
 
@@ -14,6 +15,8 @@ namespace mlc_native {
 namespace {
 
 constexpr char kTiedField[] = "tie_word_embeddings";
+// Of a GGUF file's metadata: the norms are stored with the family's norm_weight_offset.
+constexpr char kFoldedNorms[] = "norms_hold_offset";
 
 std::optional<int64_t> OrRequired(int64_t absent) {
   return absent == 0 ? std::nullopt : std::optional<int64_t>(absent);
@@ -269,14 +272,14 @@ ModelConfig ReadMlcModelConfig(const std::string& folder, int64_t longest) {
 
 ConfigFields ReadConfigJson(const std::string& folder) {
   std::error_code ignored;
-  if (!std::filesystem::is_directory(folder, ignored)) {
+  if (!std::filesystem::exists(folder, ignored)) {
     throw LoadError("model", folder + ": is not a model folder (there is no such folder)");
   }
   const std::string path = folder + "/config.json";
-  if (!std::filesystem::exists(path, ignored)) {
+  if (!HasModelFile(path)) {
     throw LoadError("config.json", folder + ": is not a model folder (no config.json)");
   }
-  return ConfigFields::ReadFile(path);
+  return ReadModelFile(path);
 }
 
 ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const ConfigFields& fields,
@@ -290,6 +293,7 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const Co
     config.tie_word_embeddings = root.Bool(kTiedField, false);
   }
   config.quantization = FindQuantization(root, fields);
+  if (root.Bool(kFoldedNorms, false)) config.norm_weight_offset = 0;
   config.dtype = ReadDType(fields);
   if (!config.dtype) config.dtype = ReadDType(root);
   return config;

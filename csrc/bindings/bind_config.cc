@@ -9,6 +9,7 @@
 #include "bindings/bindings.h"
 #include "config/device.h"
 #include "mlc_native/config.h"
+#include "model_files/model_files.h"
 #include "request/request.h"
 
 namespace nb = nanobind;
@@ -230,6 +231,12 @@ void BindConfig(nb::module_& m) {
       nb::sig("def describe_engine_fields() -> list[dict[str, typing.Any]]"),
       "{\"name\", \"type\", \"default\", \"choices\", \"doc\"} of each field of an engine config.");
   BindDevices(m);
+  m.def("has_model_file", &HasModelFile, "path"_a,
+        "Whether there is such a file, or a text of this path that is made of a GGUF file.");
+  m.def(
+      "gguf_text", [](const std::string& path) { return GgufText(path); }, "path"_a,
+      "The text of x.gguf/config.json and other names, made of the file's metadata. None for the "
+      "path of a file, and for what does not exist. Raises LoadError.");
 }
 
 }  // namespace mlc_native::bindings

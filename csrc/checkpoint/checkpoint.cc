@@ -6,10 +6,12 @@
 #include <map>
 #include <set>
 
+#include "checkpoint/gguf.h"
+#include "checkpoint/model_defaults.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/tensor_cache.h"
-#include "config/model_defaults.h"
 #include "mlc_native/config.h"
+#include "model_files/model_files.h"
 #include "support/config_fields.h"
 #include "support/error.h"
 
@@ -126,7 +128,9 @@ Checkpoint::Checkpoint(const std::string& folder, Access access) : access_(acces
   const auto* const single = std::ranges::find_if(kSingleFiles, [&](const SingleFile& candidate) {
     return Exists(folder + "/" + candidate.name);
   });
-  if (IsMlcFolder(folder)) {
+  if (const std::string gguf = GgufOf(folder); !gguf.empty()) {
+    files_ = ReadGguf(gguf);
+  } else if (IsMlcFolder(folder)) {
     files_ = ReadTensorCache(folder);
   } else if (Exists(index)) {
     ReadIndex(folder, index);

@@ -1,6 +1,6 @@
-// Checkpoint is the set of tensors of a model folder: those of model.safetensors, of the shards
-// that model.safetensors.index.json lists, or of an MLC folder. Immutable after construction; any
-// thread.
+// Checkpoint is the set of tensors of a model: those of model.safetensors, of the shards that
+// model.safetensors.index.json lists, of an MLC folder, or of a GGUF file. Immutable after
+// construction; any thread.
 #pragma once
 
 #include <cstdint>

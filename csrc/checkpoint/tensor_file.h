@@ -18,11 +18,14 @@ namespace mlc_native {
 
 struct TensorInfo {
   std::string name;
-  std::string dtype_name;      // name in safetensors: "F32", "BF16", "I64", ...
+  std::string dtype_name;      // as safetensors names it, "BF16", or GGUF, "Q8_0"
   std::optional<DType> dtype;  // nullopt for types that weights cannot have
   std::vector<int64_t> shape;
   uint64_t begin = 0;  // of the data in the file, row-major and in no alignment
   uint64_t bytes = 0;
+  // Of a GGUF file: the rows are those of so many heads, and in each head they alternate between
+  // its first and its second half. 0: in order.
+  int64_t interleaved_heads = 0;
 
   uint64_t end() const { return begin + bytes; }
 };

@@ -1,12 +1,12 @@
 #include "models/draft_loader.h"
 
-#include <filesystem>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "arch/draft_config.h"
 #include "checkpoint/checkpoint.h"
+#include "model_files/model_files.h"
 #include "models/loader.h"
 #include "models/medusa_heads.h"
 #include "models/transformer.h"
@@ -98,10 +98,7 @@ std::unique_ptr<Model> LoadDraftHead(const ModelSource& source, const Model& tar
 }
 
 std::optional<SpeculativeMode> DraftHeadIn(const std::string& folder) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(std::filesystem::path(folder) / "config.json", ignored)) {
-    return std::nullopt;
-  }
+  if (!HasModelFile(folder + "/config.json")) return std::nullopt;
   const Checkpoint checkpoint(folder);
   const WeightSet weights(checkpoint, {});
   const DraftLayout* const layout =

@@ -10,7 +10,7 @@
 
 #include "arch/model_config.h"
 #include "checkpoint/checkpoint.h"
-#include "config/model_defaults.h"
+#include "checkpoint/model_defaults.h"
 #include "kernels/packed_format.h"
 #include "models/kv_storage.h"
 #include "models/loader.h"

@@ -33,7 +33,12 @@ void Assign(const JsonMember& member, JsonObject* members) {
 
 ConfigFields ConfigFields::ReadFile(const std::string& path, std::string_view skipped_list) {
   const std::string name = path.substr(path.rfind('/') + 1);
-  const std::string text = RegularFile(path, name).ReadAll(kMaxFileBytes);
+  return ParseFile(path, RegularFile(path, name).ReadAll(kMaxFileBytes), skipped_list);
+}
+
+ConfigFields ConfigFields::ParseFile(const std::string& path, const std::string& text,
+                                     std::string_view skipped_list) {
+  const std::string name = path.substr(path.rfind('/') + 1);
   Shared value;
   try {
     value = std::make_shared<const JsonValue>(ParseJson(

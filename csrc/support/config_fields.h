@@ -26,6 +26,9 @@ class ConfigFields {
   static constexpr size_t kMaxFileDepth = 128;
   static constexpr size_t kMaxFileValues = 4'000'000;  // the largest known has 1.9 million
   static ConfigFields ReadFile(const std::string& path, std::string_view skipped_list = {});
+  // The same for the text of such a file.
+  static ConfigFields ParseFile(const std::string& path, const std::string& text,
+                                std::string_view skipped_list = {});
   // `what` names the text in messages ("The engine config"), `field` it in errors about the whole.
   static ConfigFields Parse(std::string_view text, const std::string& what,
                             const std::string& field, Thrower thrower);

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "model_files/model_files.h"
 #include "support/config_fields.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -48,7 +49,7 @@ WordRule RuleOfPattern(const std::string& pattern) {
 class BpeEncoder::Reader {
  public:
   Reader(const std::string& path, const TokenTable& table)
-      : file_(ConfigFields::ReadFile(path)), table_(table) {}
+      : file_(ReadModelFile(path)), table_(table) {}
 
   std::shared_ptr<const TextEncoder> Read() {
     const ConfigFields model = file_.Object("model");

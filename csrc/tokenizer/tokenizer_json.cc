@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "mlc_native/tokenizer.h"
+#include "model_files/model_files.h"
 #include "support/config_fields.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -35,7 +36,7 @@ class Reader {
  public:
   // Merges are the larger part of the file and concern encoding only.
   Reader(const std::string& path, const std::vector<std::string>& visible)
-      : path_(path), file_(ConfigFields::ReadFile(path, "merges")), visible_(visible) {}
+      : path_(path), file_(ReadModelFile(path, "merges")), visible_(visible) {}
 
   std::shared_ptr<const TokenTable> Read() {
     decoder_ = ReadDecoder();

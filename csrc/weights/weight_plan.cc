@@ -20,9 +20,15 @@ using kernels::WeightFormat;
 constexpr uint64_t kComparedBytes = 1 << 20;  // in memory at a time
 constexpr size_t kMaxNamesInError = 8;
 
-// Buffers that are not needed: derived ones of old checkpoints, and the constants of xIELU.
+// Buffers that are not needed: derived ones of old checkpoints, the constants of xIELU, and what is
+// part of the configuration of a GGUF file.
 bool IsKnownBuffer(const std::string& name) {
-  constexpr std::string_view kEndings[] = {"rotary_emb.inv_freq", "act_fn.beta", "act_fn.eps"};
+  constexpr std::string_view kEndings[] = {"rotary_emb.inv_freq",
+                                           "act_fn.beta",
+                                           "act_fn.eps",
+                                           "rope_freqs.weight",
+                                           "rope_factors_long.weight",
+                                           "rope_factors_short.weight"};
   return std::ranges::any_of(kEndings, [&](std::string_view end) { return name.ends_with(end); });
 }
 
@@ -181,12 +187,13 @@ int64_t CountParameters(const WeightMap& map) {
 // "bfloat16", or the quantized formats "with bfloat16".
 std::string DescribeFormats(const WeightPlan& plan) {
   std::string quantized;
-  for (const WeightFormat format : {WeightFormat::kMxfp4, WeightFormat::kQ4, WeightFormat::kQ8}) {
+  for (const std::string_view name : {"mxfp4", "q4", "q8"}) {
     for (size_t i = 0; i < plan.formats.size(); ++i) {
-      if (plan.map.parameters[i].form != ParameterForm::kPacked || plan.formats[i] != format) {
+      if (plan.map.parameters[i].form != ParameterForm::kPacked ||
+          kernels::FormatName(plan.formats[i]) != name) {
         continue;
       }
-      quantized.append(quantized.empty() ? "" : " and ").append(kernels::FormatName(format));
+      quantized.append(quantized.empty() ? "" : " and ").append(name);
       break;
     }
   }
@@ -219,15 +226,13 @@ WeightFormat AskedFormat(const WeightMap& map, size_t parameter, DType dtype,
 // A parameter that the checkpoint holds in no more bits than requested stays as it is.
 std::vector<WeightFormat> FormatsFor(const WeightMap& map, const WeightSources& sources,
                                      DType dtype, const WeightOptions& options) {
-  const WeightQuantization quantization = options.quantization;
   std::vector<WeightFormat> formats;
   formats.reserve(map.parameters.size());
   for (size_t i = 0; i < map.parameters.size(); ++i) {
-    formats.push_back(AskedFormat(map, i, dtype, quantization));
+    formats.push_back(AskedFormat(map, i, dtype, options.quantization));
   }
-  if (quantization == WeightQuantization::kOff) return formats;
-  for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
-    if (format == WeightFormat::kMxfp4 && !options.computes_mxfp4) continue;
+  if (options.quantization == WeightQuantization::kOff) return formats;
+  for (const WeightFormat format : options.held) {
     std::vector<bool> held(formats.size(), true);  // by all tensors that it is made of
     for (size_t i = 0; i < sources.size(); ++i) {
       const std::optional<CodeForm> form = sources[i]->code_form();

@@ -25,8 +25,11 @@ struct WeightOptions {
   WeightQuantization quantization = WeightQuantization::kAuto;
   // The device reads rows only as floats, so a quantized head that is tied also gets a table.
   bool table_of_floats = false;
-  bool computes_mxfp4 = true;  // the device; otherwise such matrices become floats
-  bool strict = false;         // a tensor that the model does not use is an error
+  // Formats in which a matrix may stay; the last one that holds it counts.
+  std::vector<kernels::WeightFormat> held{kernels::WeightFormat::kQ8Group32,
+                                          kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4,
+                                          kernels::WeightFormat::kMxfp4};
+  bool strict = false;  // a tensor that the model does not use is an error
 };
 
 using WeightSources = std::vector<std::unique_ptr<WeightSource>>;  // by slot of the map

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "support/error.h"
+#include "weights/gguf_blocks.h"
 #include "weights/mxfp4_weight.h"
 #include "weights/plain_weight.h"
 #include "weights/quantized_formats.h"
@@ -33,11 +34,61 @@ void CheckPlain(const Checkpoint::Entry& entry, std::span<const int64_t> shape) 
     throw LoadError(tensor.name, where + "shape " + ShapeString(tensor.shape) +
                                      ", the configuration asks for " + ShapeString(shape));
   }
-  if (!tensor.dtype) {
-    throw LoadError(tensor.name,
-                    where + "dtype " + tensor.dtype_name + ", weights must be F32, BF16 or F16");
+  if (!tensor.dtype && (!IsGgufBlockType(tensor.dtype_name) || shape.size() != 2)) {
+    throw LoadError(
+        tensor.name,
+        where + "dtype " + tensor.dtype_name + ", weights must be F32, BF16 or F16" +
+            (entry.file->path.ends_with(".gguf") ? "; matrices also " + GgufBlockTypeList() : ""));
   }
 }
+
+// The rows of another source in the order that attention expects: those of the first half of a head
+// and then those of the second one.
+class SortedHeads : public WeightSource {
+ public:
+  SortedHeads(std::unique_ptr<WeightSource> source, const TensorInfo& tensor)
+      : WeightSource(source->parts()),
+        source_(std::move(source)),
+        head_rows_(tensor.shape[0] / tensor.interleaved_heads),
+        columns_(tensor.shape.size() > 1 ? tensor.shape[1] : 1) {}
+
+  DType dtype() const override { return source_->dtype(); }
+  void Load() override { source_->Load(); }
+  void Drop() override { source_->Drop(); }
+  bool is_stored_as_floats() const override { return source_->is_stored_as_floats(); }
+  void ReadRows(int64_t begin, int64_t end, std::span<std::byte> out) const override {
+    const size_t bytes = static_cast<size_t>(columns_) * DTypeSize(dtype());
+    ForRows(begin, end, [&](int64_t row, int64_t i) {
+      source_->ReadRows(row, row + 1, out.subspan(static_cast<size_t>(i) * bytes, bytes));
+    });
+  }
+  void Decode(int64_t begin, int64_t end, float* out) const override {
+    ForRows(begin, end,
+            [&](int64_t row, int64_t i) { source_->Decode(row, row + 1, out + i * columns_); });
+  }
+  std::optional<CodeForm> code_form() const override { return source_->code_form(); }
+  void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override {
+    const int64_t groups = code_form()->num_groups;
+    ForRows(begin, end, [&](int64_t row, int64_t i) {
+      source_->ReadCodes(row, row + 1, codes + i * columns_, scales + i * groups);
+    });
+  }
+
+ private:
+  // Calls f(stored row, index) for each row.
+  template <typename F>
+  void ForRows(int64_t begin, int64_t end, const F& f) const {
+    const int64_t half = head_rows_ / 2;
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t in_head = row % head_rows_;
+      f(row - in_head + 2 * (in_head % half) + in_head / half, row - begin);
+    }
+  }
+
+  std::unique_ptr<WeightSource> source_;
+  int64_t head_rows_;
+  int64_t columns_;
+};
 
 }  // namespace
 
@@ -49,7 +100,11 @@ std::string WeightSet::QuantizedBase(const std::string& name) const {
   }
   if (!name.ends_with(kWeight)) return "";
   const std::string base = name.substr(0, name.size() - kWeight.size());
-  return checkpoint_.Find(QuantizedTensorName(quantization_->format, base)) == nullptr ? "" : base;
+  const Checkpoint::Entry* entry =
+      checkpoint_.Find(QuantizedTensorName(quantization_->format, base));
+  // FP8 has the name of floats.
+  const bool is_there = entry != nullptr && (entry->tensor->name != name || !entry->tensor->dtype);
+  return is_there ? base : "";
 }
 
 bool WeightSet::Has(const std::string& name) const {
@@ -85,7 +140,10 @@ std::unique_ptr<WeightSource> WeightSet::OpenStored(const std::string& name,
   const Checkpoint::Entry* entry = checkpoint_.Find(name);
   if (entry == nullptr) throw LoadError(name, "the checkpoint lacks tensor \"" + name + '"');
   CheckPlain(*entry, joined.StoredShape(shape));
-  return OpenPlain(*entry, shape, joined);
+  std::unique_ptr<WeightSource> source =
+      entry->tensor->dtype ? OpenPlain(*entry, shape, joined) : OpenGgufBlocks(*entry);
+  if (entry->tensor->interleaved_heads == 0) return source;
+  return std::make_unique<SortedHeads>(std::move(source), *entry->tensor);
 }
 
 }  // namespace mlc_native

@@ -104,6 +104,16 @@ def resolve_device(device: str, model_lib: str = '') -> str:
     "auto" is the best there is. Raises InvalidConfig for a device that is not there.
     """
 
+def has_model_file(path: str) -> bool:
+    """
+    Whether there is such a file, or a text of this path that is made of a GGUF file.
+    """
+
+def gguf_text(path: str) -> str | None:
+    """
+    The text of x.gguf/config.json and other names, made of the file's metadata. None for the path of a file, and for what does not exist. Raises LoadError.
+    """
+
 class Request:
     """A validated request. Immutable."""
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mlc_native.errors import load_error
 from mlc_native.protocol.conversation_protocol import Conversation
 from mlc_native.support.json_file import read_json_object
+from mlc_native.support.regular_file import has_file
 
 MLC_CHAT_CONFIG = "mlc-chat-config.json"
 HF_CONFIG = "config.json"
@@ -48,7 +49,7 @@ class MLCChatConfig(BaseModel):
     def from_folder(cls, folder: Path) -> MLCChatConfig:
         """Reads the description. Raises LoadError, which names a missing or damaged file."""
         for name in (HF_CONFIG, MLC_CHAT_CONFIG):
-            if (folder / name).exists():
+            if has_file(folder / name):
                 break
         else:
             raise load_error(HF_CONFIG, f"{folder} is not a model folder: it has no {HF_CONFIG}")

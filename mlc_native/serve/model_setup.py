@@ -33,7 +33,7 @@ from mlc_native.support.cuda_build import CudaBuildError, cuda_library
 from mlc_native.support.git_lfs import refuse_lfs_pointer
 from mlc_native.support.json_file import read_text
 from mlc_native.support.model_source import resolve_model
-from mlc_native.support.regular_file import MAX_TEMPLATE_BYTES
+from mlc_native.support.regular_file import MAX_TEMPLATE_BYTES, has_file
 from mlc_native.tokenizers import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ def load_tokenizer(
     stop strings of a ``conv_template`` end answers in either case. ``chat_template`` is the setting
     of this name, and ``trust_regexes`` is ``trust_tokenizer_regexes``.
     """
-    if not (folder / "tokenizer.json").exists():
+    if not has_file(folder / "tokenizer.json"):
         _refuse_sentencepiece(folder)
         return None, None
     tokenizer = Tokenizer(folder, trust_regexes=trust_regexes)

@@ -64,16 +64,16 @@ class ServedModel:
 
 
 def served_as(model: str, names: Sequence[str] = ()) -> ServedModel:
-    """A model that is not loaded yet, under the given names or its own: of a folder, the last part.
+    """A model that is not loaded yet, under the given names or its own: of a path, the last part.
 
-    Whoever asks for the folder gets it, too; its path is not told to others.
+    Whoever asks for the path gets it, too; its path is not told to others.
     """
     if names:
         return ServedModel(tuple(names))
     path = Path(model)
     return (
         ServedModel((path.resolve().name,), folder=model)
-        if path.is_dir()
+        if path.is_dir() or (path.is_file() and path.suffix == ".gguf")
         else ServedModel((model,))
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from mlc_native import _core
 from mlc_native.support.model_source import resolve_model
+from mlc_native.support.regular_file import has_file
 
 
 def inspect_model(model: str | Path) -> dict[str, Any]:
@@ -38,4 +39,4 @@ def inspect_model(model: str | Path) -> dict[str, Any]:
     """
     folder = resolve_model(model)
     found: dict[str, Any] = json.loads(_core.inspect_model(str(folder)))
-    return {**found, "has_tokenizer": (folder / "tokenizer.json").is_file()}
+    return {**found, "has_tokenizer": has_file(folder / "tokenizer.json")}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_native.support.git_lfs import refuse_lfs_pointer
-from mlc_native.support.regular_file import MAX_JSON_BYTES, damaged, read_bytes
+from mlc_native.support.regular_file import MAX_JSON_BYTES, damaged, has_file, read_bytes
 
 # As in csrc/support/config_fields.h.
 MAX_JSON_DEPTH = 128
@@ -49,7 +49,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 def read_optional_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file, which is empty if the file does not exist. Raises LoadError."""
-    return read_json_object(path) if path.exists() else {}
+    return read_json_object(path) if has_file(path) else {}
 
 
 def _depth(value: Any) -> int:

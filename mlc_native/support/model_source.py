@@ -25,11 +25,11 @@ _HUB_IGNORED = ["*.onnx*", "original/*", "pytorch_model*", "consolidated*", "tra
 
 
 def resolve_model(model: str | Path, *, verbose: bool = True) -> Path:
-    """Returns the folder of a model, and downloads it if the name is a hub id.
+    """Returns the folder or GGUF file of a model, and downloads it if the name is a hub id.
 
     Args:
-        model: a folder; "demo", the model inside this package; or "HF://org/name" or "org/name",
-            optionally with "@revision".
+        model: a folder; a GGUF file; "demo", the model inside this package; or "HF://org/name" or
+            "org/name", optionally with "@revision".
         verbose: show the progress of a download.
 
     Raises:
@@ -39,10 +39,12 @@ def resolve_model(model: str | Path, *, verbose: bool = True) -> Path:
     if name.startswith(_HUB_PREFIX):
         return _download(name.removeprefix(_HUB_PREFIX), verbose)
     path = Path(name).expanduser()
-    if path.is_dir():
+    if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
         return path
     if path.exists():
-        raise load_error("model", f'"{name}" is a file; a model is a folder with config.json')
+        raise load_error(
+            "model", f'"{name}" is a file; a model is a folder with config.json, or a .gguf file'
+        )
     if name in _DEMO_FOLDERS:
         return demo_model_folder(name)
     if _HUB_ID.fullmatch(name):

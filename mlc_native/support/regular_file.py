@@ -2,6 +2,8 @@
 
 They are regular files: a FIFO, a socket, a device or a folder of that name is an error, so neither
 opening nor reading ever waits for another process.
+
+A GGUF file is like a folder: ``x.gguf/config.json`` is a text that is made of its metadata.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 
+from mlc_native import _core
 from mlc_native.errors import LoadError, load_error
 
 # Of a JSON file. The largest that are known have 34 MB (tokenizer.json).
@@ -38,8 +41,16 @@ def open_regular(path: Path) -> Iterator[FileIO]:
         raise damaged(path, error) from error
 
 
+def has_file(path: Path) -> bool:
+    """Whether ``read_bytes`` finds this file of a model."""
+    return path.exists() or _core.has_model_file(str(path))
+
+
 def read_bytes(path: Path, max_bytes: int) -> bytes:
     """The content of a file. Raises LoadError, also for a file of more than ``max_bytes``."""
+    text = _core.gguf_text(str(path))
+    if text is not None:
+        return text.encode("utf-8")
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:

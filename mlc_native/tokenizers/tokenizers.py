@@ -15,7 +15,7 @@ from mlc_native import _core
 from mlc_native.errors import InvalidRequest, LoadError, invalid_request, load_error, shown
 from mlc_native.support.git_lfs import refuse_lfs_pointer
 from mlc_native.support.json_file import read_json_object
-from mlc_native.support.regular_file import MAX_JSON_BYTES, read_bytes
+from mlc_native.support.regular_file import MAX_JSON_BYTES, has_file, read_bytes
 from mlc_native.template_sandbox import PromptText
 from mlc_native.tokenizers.library import library_errors
 from mlc_native.tokenizers.linear_regex import is_linear
@@ -209,10 +209,10 @@ def _regexes(component: Any) -> Iterator[str]:
 
 
 def _tokenizer_json(path: Path) -> Path:
-    """Returns the path of tokenizer.json in a folder, or of the file itself."""
-    if path.is_dir():
+    """Returns the path of tokenizer.json in a folder or a GGUF file, or of the file itself."""
+    if path.is_dir() or path.suffix == ".gguf":
         path = path / "tokenizer.json"
-    if not path.exists():
+    if not has_file(path):
         raise load_error(str(path), f"there is no tokenizer: {path} is missing")
     return path
 

@@ -1,5 +1,5 @@
 // ReadModelDefaults: what the files of a model folder say.
-#include "config/model_defaults.h"
+#include "checkpoint/model_defaults.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,13 +6,14 @@
 
 #include "arch/model_config.h"
 #include "checkpoint/checkpoint.h"
-#include "config/model_defaults.h"
+#include "checkpoint/model_defaults.h"
 #include "grammar/big_stack.h"
 #include "grammar/spec_check.h"
 #include "mlc_native/config.h"
 #include "mlc_native/errors.h"
 #include "mlc_native/grammar.h"
 #include "mlc_native/tokenizer.h"
+#include "model_files/model_files.h"
 #include "testing/temp_folder.h"
 
 namespace mlc_native::fuzz {
@@ -57,6 +58,15 @@ void TensorCache(Bytes input) {
   Write("mlc/params_shard_0.bin", std::string(64, 'x'));
   Write("mlc/tensor-cache.json", TextOf(input));
   ReadTensors(Checkpoint(Folder().file("mlc")));
+}
+
+// What loading reads of a GGUF file.
+void Gguf(Bytes input) {
+  const std::string path = Write("x.gguf", TextOf(input));
+  ReadModelDefaults(path);
+  ReadModelConfig(path);
+  ReadTensors(Checkpoint(path));
+  for (const char* name : {"/tokenizer.json", "/tokenizer_config.json"}) GgufText(path + name);
 }
 
 void TokenizerJson(Bytes input) {
@@ -105,13 +115,10 @@ void GrammarText(Bytes input) {
 
 std::span<const Target> Targets() {
   static constexpr Target kTargets[] = {
-      {"safetensors", Safetensors},
-      {"safetensors_index", SafetensorsIndex},
-      {"tensor_cache", TensorCache},
-      {"tokenizer_json", TokenizerJson},
-      {"model_config", ModelConfigJson},
-      {"engine_json", EngineJson},
-      {"schema", Schema},
+      {"safetensors", Safetensors},      {"safetensors_index", SafetensorsIndex},
+      {"tensor_cache", TensorCache},     {"gguf", Gguf},
+      {"tokenizer_json", TokenizerJson}, {"model_config", ModelConfigJson},
+      {"engine_json", EngineJson},       {"schema", Schema},
       {"grammar", GrammarText},
   };
   return kTargets;

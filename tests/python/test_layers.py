@@ -22,6 +22,7 @@ FOLDERS = {
     "support": 0,
     "config": 1,
     "kernels": 1,
+    "model_files": 1,
     "checkpoint": 2,
     "draft": 2,
     "grammar": 2,

@@ -92,7 +92,7 @@ WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
   WeightOptions options{.dtype = RequestedDType(source),
                         .quantization = source.quantization,
                         .table_of_floats = true,
-                        .computes_mxfp4 = false,
+                        .held = {kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4},
                         .strict = source.strict_weights};
   WeightPlan plan = PlanWeights(config, checkpoint, options);
   if (plan.dtype != DType::kFloat32) return plan;

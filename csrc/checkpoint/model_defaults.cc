@@ -1,6 +1,6 @@
 // Reads the generation defaults of a model folder from config.json and generation_config.json, or
 // from mlc-chat-config.json.
-#include "config/model_defaults.h"
+#include "checkpoint/model_defaults.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "mlc_native/config.h"
+#include "model_files/model_files.h"
 #include "support/config_fields.h"
 #include "support/error.h"
 
@@ -116,7 +117,7 @@ ModelDefaults ReadMlcDefaults(const fs::path& path) {
 
 // Multi-modal checkpoints keep their language model's settings one level deeper.
 ConfigFields ReadGenerationFields(const fs::path& config_path) {
-  const ConfigFields config = ConfigFields::ReadFile(config_path.string());
+  const ConfigFields config = ReadModelFile(config_path.string());
   const JsonValue* text_config = config.Find("text_config");
   const bool is_nested = text_config != nullptr && text_config->is_object();
   return is_nested && !config.Has(kEosTokenId) ? config.Object("text_config") : config;
@@ -133,12 +134,12 @@ bool IsMlcFolder(const std::string& folder) {
 ModelDefaults ReadModelDefaults(const std::string& model_path) {
   const fs::path folder(model_path);
   std::error_code error;
-  if (!fs::is_directory(folder, error)) {
+  if (!fs::exists(folder, error)) {
     throw LoadError("model", "The model folder \"" + model_path + "\" does not exist");
   }
   if (IsMlcFolder(model_path)) return ReadMlcDefaults(folder / kMlcConfig);
   const fs::path config_path = folder / "config.json";
-  if (!fs::exists(config_path, error)) {
+  if (!HasModelFile(config_path.string())) {
     throw LoadError("config.json",
                     "\"" + model_path + "\" is no model folder: it has no config.json");
   }

@@ -1,0 +1,77 @@
+// The names of pre-tokenizers that converters write, and the expressions of the tokenizer.json that
+// each was taken from.
+#include <algorithm>
+#include <iterator>
+
+#include "model_files/gguf_tokenizer.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr std::string_view kLlama3Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen2Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kTekkenWords =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kGpt4oWords =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+constexpr GgufPreTokenizer kGpt2{};
+constexpr GgufPreTokenizer kGpt2Digits{.regex = "", .single_digits = true};
+constexpr GgufPreTokenizer kLlama3{.regex = kLlama3Words, .ignore_merges = true, .adds_bos = true};
+constexpr GgufPreTokenizer kLlama3Spelled{.regex = kLlama3Words};
+constexpr GgufPreTokenizer kQwen2{.regex = kQwen2Words, .composes = true};
+constexpr GgufPreTokenizer kStableLm2{.regex = kQwen2Words};
+constexpr GgufPreTokenizer kTekken{.regex = kTekkenWords, .ignore_merges = true, .adds_bos = true};
+constexpr GgufPreTokenizer kGpt4o{.regex = kGpt4oWords};
+
+struct Named {
+  std::string_view name;
+  const GgufPreTokenizer& words;
+};
+constexpr Named kNamed[] = {
+    {"gpt-2", kGpt2},
+    {"phi-2", kGpt2},
+    {"mpt", kGpt2},
+    {"olmo", kGpt2},
+    {"exaone4", kGpt2},
+    {"smollm", kGpt2Digits},
+    {"starcoder", kGpt2Digits},
+    {"refact", kGpt2Digits},
+    {"command-r", kGpt2Digits},
+    {"codeshell", kGpt2Digits},
+    {"exaone", kGpt2Digits},
+    {"llama-bpe", kLlama3},
+    {"llama3", kLlama3},
+    {"llama-v3", kLlama3},
+    {"falcon3", kLlama3},
+    {"pixtral", kLlama3},
+    {"lfm2", kLlama3},
+    {"dbrx", kLlama3Spelled},
+    {"smaug-bpe", kLlama3Spelled},
+    {"glm4", kLlama3Spelled},
+    {"chatglm-bpe", kLlama3Spelled},
+    {"qwen2", kQwen2},
+    {"deepseek-r1-qwen", kQwen2},
+    {"stablelm2", kStableLm2},
+    {"tekken", kTekken},
+    {"gpt-4o", kGpt4o},
+};
+
+}  // namespace
+
+const GgufPreTokenizer* FindGgufPreTokenizer(std::string_view name) {
+  const auto* found = std::ranges::find(kNamed, name, &Named::name);
+  return found == std::end(kNamed) ? nullptr : &found->words;
+}
+
+std::string GgufPreTokenizerList() {
+  std::string list;
+  for (const Named& named : kNamed) {
+    list += (list.empty() ? "" : ", ") + std::string(named.name);
+  }
+  return list;
+}
+
+}  // namespace mlc_native

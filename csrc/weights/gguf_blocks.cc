@@ -1,0 +1,263 @@
+#include "weights/gguf_blocks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kernels/packed_format.h"
+#include "support/check.h"
+#include "support/half.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr int kGroup = 32;        // elements of a block, or of a part of a larger one
+constexpr int kSuperBlock = 256;  // elements of a block of Q4_K, Q5_K and Q6_K
+constexpr int kParts = kSuperBlock / kGroup;
+
+uint16_t LoadHalf(const uint8_t* from) {
+  uint16_t bits;
+  std::memcpy(&bits, from, sizeof bits);
+  return bits;
+}
+float LoadScale(const uint8_t* from) { return Float16ToFloat(LoadHalf(from)); }
+
+// 32 codes of 4 bits: the low ones of the bytes are the first half.
+void UnpackNibbles(const uint8_t* packed, int8_t* codes) {
+  for (int i = 0; i < kGroup / 2; ++i) {
+    codes[i] = static_cast<int8_t>(packed[i] & 15);
+    codes[i + kGroup / 2] = static_cast<int8_t>(packed[i] >> 4);
+  }
+}
+
+// The fifth bits of 32 codes, which follow, are the bits of 4 bytes.
+void UnpackFiveBits(const uint8_t* packed, int8_t* codes) {
+  UnpackNibbles(packed + 4, codes);
+  for (int i = 0; i < kGroup; ++i) {
+    codes[i] = static_cast<int8_t>(codes[i] | (packed[i / 8] >> i % 8 & 1) << 4);
+  }
+}
+
+// ---- Blocks of 32 with one scale: a float16, then the codes ----
+
+void ReadQ8(const uint8_t* block, int8_t* codes) { std::memcpy(codes, block + 2, kGroup); }
+
+void ReadQ4(const uint8_t* block, int8_t* codes) {
+  UnpackNibbles(block + 2, codes);
+  for (int i = 0; i < kGroup; ++i) codes[i] = static_cast<int8_t>(codes[i] - 8);
+}
+
+void ReadQ5(const uint8_t* block, int8_t* codes) {
+  UnpackFiveBits(block + 2, codes);
+  for (int i = 0; i < kGroup; ++i) codes[i] = static_cast<int8_t>(codes[i] - 16);
+}
+
+// IQ4_NL: indices of 16 values that are denser around 0.
+void ReadIq4(const uint8_t* block, int8_t* codes) {
+  static constexpr int8_t kValues[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                         1,    13,   25,  38,  53,  69,  89,  113};
+  UnpackNibbles(block + 2, codes);
+  for (int i = 0; i < kGroup; ++i) codes[i] = kValues[codes[i]];
+}
+
+// MXFP4: an exponent of 2 plus 127, and indices of kMxfp4Doubled. The scale is half of the power of
+// two, in bfloat16 (kernels/packed_format.h).
+uint16_t ReadMxfp4Scale(const uint8_t* block) {
+  constexpr uint8_t kNaN = 255;
+  if (block[0] == kNaN) return FloatToBFloat16(std::numeric_limits<float>::quiet_NaN());
+  return FloatToBFloat16(std::ldexp(0.5f, block[0] - 127));
+}
+void ReadMxfp4(const uint8_t* block, int8_t* codes) { UnpackNibbles(block + 1, codes); }
+void DecodeMxfp4(const uint8_t* block, float* out) {
+  int8_t codes[kGroup];
+  ReadMxfp4(block, codes);
+  const float scale = BFloat16ToFloat(ReadMxfp4Scale(block));
+  for (int i = 0; i < kGroup; ++i) {
+    out[i] = scale * static_cast<float>(kernels::kMxfp4Doubled[codes[i]]);
+  }
+}
+
+template <void (*kReadCodes)(const uint8_t*, int8_t*)>
+void DecodeGroup(const uint8_t* block, float* out) {
+  int8_t codes[kGroup];
+  kReadCodes(block, codes);
+  const float scale = LoadScale(block);
+  for (int i = 0; i < kGroup; ++i) out[i] = scale * static_cast<float>(codes[i]);
+}
+
+// Q4_1 and Q5_1: scale, minimum, codes; value = scale * code + minimum.
+template <void (*kUnpack)(const uint8_t*, int8_t*)>
+void DecodeAffine(const uint8_t* block, float* out) {
+  int8_t codes[kGroup];
+  kUnpack(block + 4, codes);
+  const float scale = LoadScale(block), minimum = LoadScale(block + 2);
+  for (int i = 0; i < kGroup; ++i) {
+    const float product = scale * static_cast<float>(codes[i]);
+    out[i] = product + minimum;
+  }
+}
+
+// ---- Blocks of 256 in parts of 32 with scales of their own ----
+
+// Q4_K and Q5_K: the 6-bit scales and minima of the parts, in 12 bytes.
+struct PartScales {
+  uint8_t scale[kParts];
+  uint8_t minimum[kParts];
+
+  explicit PartScales(const uint8_t* packed) {
+    for (int i = 0; i < kParts / 2; ++i) {
+      const uint8_t high = packed[8 + i];
+      scale[i] = packed[i] & 63;
+      minimum[i] = packed[4 + i] & 63;
+      scale[i + 4] = static_cast<uint8_t>((high & 15) | (packed[i] >> 6) << 4);
+      minimum[i + 4] = static_cast<uint8_t>((high >> 4) | (packed[4 + i] >> 6) << 4);
+    }
+  }
+};
+
+// value = scale * code - minimum. Part 2 i has the low and part 2 i + 1 the high 4 bits of the same
+// bytes. Of Q5_K, bit i of byte j of `fifth` is the fifth bit of element j of part i.
+void DecodeParts(const uint8_t* block, const uint8_t* codes, const uint8_t* fifth, float* out) {
+  const float scale = LoadScale(block), minimum = LoadScale(block + 2);
+  const PartScales parts(block + 4);
+  for (int part = 0; part < kParts; ++part) {
+    const float part_scale = scale * static_cast<float>(parts.scale[part]);
+    const float part_minimum = minimum * static_cast<float>(parts.minimum[part]);
+    for (int i = 0; i < kGroup; ++i) {
+      const uint8_t byte = codes[part / 2 * kGroup + i];
+      int code = part % 2 == 0 ? byte & 15 : byte >> 4;
+      if (fifth != nullptr) code |= (fifth[i] >> part & 1) << 4;
+      const float product = part_scale * static_cast<float>(code);
+      out[part * kGroup + i] = product - part_minimum;
+    }
+  }
+}
+void DecodeQ4K(const uint8_t* block, float* out) { DecodeParts(block, block + 16, nullptr, out); }
+void DecodeQ5K(const uint8_t* block, float* out) {
+  DecodeParts(block, block + 48, block + 16, out);
+}
+
+// The low 4 bits of the codes, their high 2 bits, 16 scales of 8 bits for 16 elements each, and the
+// scale of the block. Of 128 elements, two quarters share the bytes of the low bits, and all four
+// those of the high bits.
+void DecodeQ6K(const uint8_t* block, float* out) {
+  const uint8_t* low = block;
+  const uint8_t* high = block + 128;
+  const auto* scales = reinterpret_cast<const int8_t*>(block + 192);
+  const float scale = LoadScale(block + 208);
+  for (int at = 0; at < kSuperBlock; ++at) {
+    const int half = at / 128, quarter = at % 128 / 32, i = at % 32;
+    const uint8_t byte = low[half * 64 + quarter % 2 * 32 + i];
+    const int low_bits = quarter < 2 ? byte & 15 : byte >> 4;
+    const int high_bits = high[half * 32 + i] >> 2 * quarter & 3;
+    const float part_scale = scale * static_cast<float>(scales[at / 16]);
+    out[at] = part_scale * static_cast<float>((low_bits | high_bits << 4) - 32);
+  }
+}
+
+struct BlockType {
+  std::string_view name;
+  int64_t elements;
+  int64_t bytes;
+  DType precision;
+  void (*decode)(const uint8_t* block, float* out);
+  int bits = 0;  // of codes with one scale, which a kernel may hold; 0: others
+  void (*read_codes)(const uint8_t* block, int8_t* codes) = nullptr;
+  uint16_t (*read_scale)(const uint8_t* block) = LoadHalf;
+  bool is_mxfp4 = false;
+};
+constexpr BlockType kBlockTypes[] = {
+    {"Q8_0", kGroup, 34, DType::kFloat16, DecodeGroup<ReadQ8>, 8, ReadQ8},
+    {"Q4_0", kGroup, 18, DType::kFloat16, DecodeGroup<ReadQ4>, 4, ReadQ4},
+    {"Q5_0", kGroup, 22, DType::kFloat16, DecodeGroup<ReadQ5>, 5, ReadQ5},
+    {"IQ4_NL", kGroup, 18, DType::kFloat16, DecodeGroup<ReadIq4>, 8, ReadIq4},
+    {"Q4_1", kGroup, 20, DType::kFloat32, DecodeAffine<UnpackNibbles>},
+    {"Q5_1", kGroup, 24, DType::kFloat32, DecodeAffine<UnpackFiveBits>},
+    {"MXFP4", kGroup, 17, DType::kBFloat16, DecodeMxfp4, 4, ReadMxfp4, ReadMxfp4Scale, true},
+    {"Q4_K", kSuperBlock, 144, DType::kFloat32, DecodeQ4K},
+    {"Q5_K", kSuperBlock, 176, DType::kFloat32, DecodeQ5K},
+    {"Q6_K", kSuperBlock, 210, DType::kFloat32, DecodeQ6K},
+};
+
+const BlockType* FindBlockType(std::string_view name) {
+  const auto* found = std::ranges::find(kBlockTypes, name, &BlockType::name);
+  return found == std::end(kBlockTypes) ? nullptr : found;
+}
+
+class BlockWeight : public WeightSource {
+ public:
+  BlockWeight(const Checkpoint::Entry& entry, const BlockType& type)
+      : WeightSource({&entry}),
+        entry_(entry),
+        type_(type),
+        blocks_(entry.tensor->shape.back() / type.elements) {}
+
+  DType dtype() const override { return type_.precision; }
+  void Load() override {
+    if (!reader_) reader_.emplace(entry_.Open());
+  }
+  void Drop() override {
+    if (reader_) reader_->Finish();
+    reader_.reset();
+  }
+  void Decode(int64_t begin, int64_t end, float* out) const override {
+    ForBlocks(begin, end, [&](const uint8_t* block) {
+      type_.decode(block, out);
+      out += type_.elements;
+    });
+  }
+  std::optional<CodeForm> code_form() const override {
+    if (type_.bits == 0) return std::nullopt;
+    return CodeForm{.bits = type_.bits,
+                    .group = type_.elements,
+                    .num_groups = blocks_,
+                    .is_mxfp4 = type_.is_mxfp4};
+  }
+  void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override {
+    ForBlocks(begin, end, [&](const uint8_t* block) {
+      *scales++ = type_.read_scale(block);
+      type_.read_codes(block, codes);
+      codes += type_.elements;
+    });
+  }
+
+ private:
+  template <typename F>
+  void ForBlocks(int64_t begin, int64_t end, const F& f) const {
+    MLC_CHECK(reader_.has_value()) << entry_.tensor->name << " is not loaded";
+    const auto row_bytes = static_cast<size_t>(blocks_ * type_.bytes);
+    std::vector<uint8_t> rows(static_cast<size_t>(end - begin) * row_bytes);
+    reader_->Read(static_cast<size_t>(begin) * row_bytes, std::as_writable_bytes(std::span(rows)));
+    for (size_t at = 0; at < rows.size(); at += static_cast<size_t>(type_.bytes)) f(&rows[at]);
+  }
+
+  const Checkpoint::Entry& entry_;
+  const BlockType& type_;
+  int64_t blocks_;  // of a row
+  std::optional<TensorReader> reader_;
+};
+
+}  // namespace
+
+bool IsGgufBlockType(std::string_view dtype_name) { return FindBlockType(dtype_name) != nullptr; }
+
+std::string GgufBlockTypeList() {
+  std::string list;
+  for (const BlockType& type : kBlockTypes) {
+    list += (list.empty() ? "" : ", ") + std::string(type.name);
+  }
+  return list;
+}
+
+std::unique_ptr<WeightSource> OpenGgufBlocks(const Checkpoint::Entry& entry) {
+  const BlockType* type = FindBlockType(entry.tensor->dtype_name);
+  MLC_CHECK(type != nullptr) << entry.tensor->dtype_name;
+  return std::make_unique<BlockWeight>(entry, *type);
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,218 @@
+"""GGUF files: the values of their tensors, logits, tokenizers, and what is refused.
+
+The oracles are the package ``gguf`` (llama.cpp's own writer and dequantization), and the Hugging
+Face folder that holds the same values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf import GGMLQuantizationType as Type
+from gguf_files import write_gguf
+from paged_driver import PagedModel, PagedSequence, random_tokens, relative_error
+from quantized_checkpoints import WEIGHTS, load_file
+
+from mlc_native import MLCEngine, inspect_model
+from mlc_native import tokenizers as ours
+from mlc_native._core import LoadError, testing
+from mlc_native.serve.config import EngineConfig
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import make_checkpoint
+
+DEMO = Path(__file__).resolve().parents[3] / "mlc_native" / "demo_model"
+PROMPT = random_tokens(150, 512, seed=11)  # longer than every window
+# What llama.cpp takes for granted of a family, the tests' shapes must have.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "tiny-llama": {},
+    "tiny-mistral": {"sliding_window": None},
+    "tiny-qwen2": {},
+    "tiny-qwen3": {},
+    "tiny-qwen3_moe": {"mlp_only_layers": [], "moe_intermediate_size": 64},
+    "tiny-phi3": {},
+    "tiny-gemma": {},
+    "tiny-gemma2": {"query_pre_attn_scalar": 32},
+    "tiny-gemma3_text": {
+        "query_pre_attn_scalar": 32,
+        "num_hidden_layers": 6,
+        "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+    },
+    "tiny-olmo2": {},
+    "tiny-olmo3": {},
+    "tiny-granite": {},
+    "tiny-smollm3": {"no_rope_layers": [1, 1, 1, 0], "sliding_window": None},
+}
+KEPT = {Type.Q8_0: 8.5, Type.Q4_0: 4.5, Type.Q5_0: 8.5, Type.IQ4_NL: 8.5, Type.MXFP4: 4.5}
+EXACT = [Type.F32, Type.F16, Type.BF16, *KEPT, Type.Q4_1, Type.Q5_1]
+SUPER_BLOCKS = [Type.Q4_K, Type.Q5_K, Type.Q6_K]
+
+
+def logits(path: Path, dtype: str = "float32", quantization: str = "off") -> np.ndarray:
+    model = PagedModel(path, dtype, quantization=quantization)
+    return model.forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+
+
+def in_turn(kinds: list[Type]) -> Any:
+    """A type for each matrix, all of them in turn."""
+    turn = itertools.cycle(kinds)
+    return lambda _name: next(turn)
+
+
+@pytest.mark.parametrize("like", FAMILIES)
+def test_logits_are_those_of_the_folder_with_the_same_values(tmp_path: Path, like: str) -> None:
+    source = make_checkpoint(like, tmp_path / "source", overrides=FAMILIES[like])
+    file = write_gguf(source, tmp_path / "x.gguf", in_turn(EXACT), floats=tmp_path / "floats")
+    ours, theirs = logits(file), logits(tmp_path / "floats")
+    # Llama 3.1's wavelengths are numbers of the file, and products of its settings in a folder.
+    # Gemma's norms and 1 are rounded when they are stored.
+    exact = like not in ("tiny-llama",) and "gemma" not in like
+    assert np.array_equal(ours, theirs) if exact else relative_error(ours, theirs) < 1e-5
+
+
+@pytest.mark.parametrize("kind", [*EXACT, *SUPER_BLOCKS], ids=lambda kind: kind.name)
+def test_every_matrix_is_the_reference_bit_for_bit(tmp_path: Path, kind: Type) -> None:
+    shape = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 1}
+    source = make_checkpoint("tiny-llama", tmp_path / "source", overrides=shape)
+    file = write_gguf(source, tmp_path / "x.gguf", lambda _: kind, floats=tmp_path / "floats")
+    for name, weight in load_file(tmp_path / "floats" / WEIGHTS).items():
+        if weight.ndim == 2:
+            ours = testing.read_weight(str(file), name, *weight.shape)
+            assert np.array_equal(ours.view(np.uint32), weight.view(np.uint32)), name
+
+
+@pytest.mark.parametrize("kind", KEPT, ids=lambda kind: kind.name)
+def test_codes_are_kept(tmp_path: Path, kind: Type) -> None:
+    """The matrices are multiplied as they are stored; only activations are rounded."""
+    source = make_checkpoint("tiny-qwen3", tmp_path / "source")
+    file = write_gguf(source, tmp_path / "x.gguf", lambda _: kind, floats=tmp_path / "floats")
+    size = PagedModel(file, "float32").model.metadata["weight_bytes"]
+    bits = KEPT[kind]  # with the scales, of 16 bits
+    matrices = [w for w in load_file(tmp_path / "floats" / WEIGHTS).values() if w.ndim == 2]
+    assert size == pytest.approx(sum(w.size for w in matrices) * bits / 8, rel=0.05)
+    name = {Type.Q4_0: "q4", Type.MXFP4: "mxfp4"}.get(kind, "q8")
+    found = inspect_model(file)
+    assert found["loads"]
+    assert found["weight_format"] == f"{name} with float16"
+    error = relative_error(logits(file, quantization=""), logits(tmp_path / "floats"))
+    assert 1e-6 < error < 0.15  # attention over random keys amplifies what is rounded
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo model as a GGUF file."""
+    folder = tmp_path_factory.mktemp("demo")
+    return write_gguf(DEMO, folder / "demo.gguf", lambda _: Type.BF16, pre="smollm")
+
+
+@pytest.fixture(scope="module")
+def answers(demo: Path) -> dict[str, Any]:
+    """What two engines say, one on the file and one on the folder."""
+    results: dict[str, Any] = {}
+    for name, model in {"file": demo, "folder": DEMO}.items():
+        engine = MLCEngine(str(model), device="cpu", mode="local",
+                           engine_config=EngineConfig(verbose=False))  # fmt: skip
+        try:
+            chat = engine.chat.completions.create(
+                messages=[{"role": "user", "content": "Tell me a story about 12 cats."}],
+                max_tokens=24, temperature=0)  # fmt: skip
+            text = engine.completions.create(prompt="Once upon", max_tokens=24, temperature=0)
+            results[name] = (
+                chat.choices[0].message.content,
+                chat.choices[0].finish_reason,
+                chat.usage.prompt_tokens,
+                text.choices[0].text,
+            )
+        finally:
+            engine.terminate()
+    return results
+
+
+def test_an_engine_answers_as_from_the_folder(answers: dict[str, Any]) -> None:
+    assert answers["file"] == answers["folder"]
+    assert answers["file"][0]
+
+
+def damaged(path: Path, field: str, *parts: str) -> None:
+    with pytest.raises(LoadError) as error:
+        PagedModel(path)
+    message = str(error.value)
+    assert all(part in message for part in parts), message
+    assert error.value.field == field
+
+
+def test_parts_are_one_model(tmp_path: Path) -> None:
+    source = make_checkpoint("tiny-qwen2", tmp_path / "source")
+    whole = write_gguf(source, tmp_path / "whole.gguf", in_turn(EXACT))
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    write_gguf(source, parts / "x.gguf", in_turn(EXACT), split_max_tensors=12)
+    names = sorted(path.name for path in parts.iterdir())
+    assert names == [f"x-0000{i}-of-00004.gguf" for i in range(1, 5)]
+    assert np.array_equal(logits(parts), logits(whole))  # a folder with one model
+    assert np.array_equal(logits(parts / names[0]), logits(whole))
+    (parts / names[2]).rename(parts / "away")
+    damaged(parts, str(parts / names[2]), "is missing, it is part 3 of 4")
+    (parts / "away").rename(parts / names[2])
+    (parts / names[2]).write_bytes((parts / names[1]).read_bytes())
+    damaged(parts, "split.no", "are not those of part 3 of 4")
+
+
+def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
+    source = make_checkpoint("tiny-qwen2", tmp_path / "source",
+                             overrides={"hidden_size": 256, "intermediate_size": 256})  # fmt: skip
+    path = tmp_path / "x.gguf"
+    write_gguf(source, path, lambda _: Type.F32)
+    content = path.read_bytes()
+
+    def replace(old: bytes, new: bytes) -> None:
+        assert old in content
+        assert len(old) == len(new)
+        path.write_bytes(content.replace(old, new, 1))
+
+    replace(b"qwen2", b"qwen9")
+    damaged(path, "general.architecture", '"qwen9" is not supported', "qwen2, qwen3")
+    replace(b"blk.1.attn_k.weight", b"blk.1.attn_x.weight")
+    name = "model.layers.1.self_attn.k_proj.weight"
+    damaged(path, name, "lacks tensors of Qwen2ForCausalLM", name)
+    replace(b"qwen2.embedding_length", b"qwen2.embedding_lengtx")
+    damaged(path, "hidden_size", "config.json", "got nothing")
+    # Of the type Q3_K, whose tensor needs fewer bytes than are there.
+    place = content.index(b"blk.0.attn_k.weight") + len(b"blk.0.attn_k.weight") + 4 + 16
+    path.write_bytes(content[:place] + (11).to_bytes(4, "little") + content[place + 4 :])
+    damaged(path, "model.layers.0.self_attn.k_proj.weight", "dtype Q3_K", "Q8_0, Q4_0, Q5_0")
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_damaged_headers_are_errors_in_little_memory(tmp_path: Path) -> None:
+    """5,000 files with a few wrong bytes in the header; 300 of another file are tried in C++."""
+    source = make_checkpoint("tiny-llama", tmp_path / "source")
+    path = write_gguf(source, tmp_path / "x.gguf", in_turn(EXACT), pre="gpt-2")
+    whole = path.read_bytes()
+    header = whole.index(b"ffn_up.weight")
+    rng = np.random.default_rng(3)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused, fields = 0, set()
+    for _ in range(5000):
+        content = bytearray(whole)
+        for place in rng.integers(0, header, rng.integers(1, 4)):
+            content[place] = rng.integers(0, 256)
+        path.write_bytes(
+            content[: rng.integers(0, len(content))] if rng.random() < 0.1 else content
+        )
+        try:
+            testing.TestModel(str(path))
+            ours.Tokenizer(path)
+        except LoadError as error:
+            refused += 1
+            fields.add(error.field)
+    assert refused > 2000
+    assert all(fields)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB

@@ -1,0 +1,218 @@
+"""Tokenizers of GGUF files: the ids are those of the tokenizer.json that the file was made from.
+
+No real tokenizer is at hand, so some are trained, with the splitting of well-known models as their
+tokenizer.json has it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import pytest
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
+from tokenizers import pre_tokenizers as splits
+
+from mlc_native import tokenizers as ours
+from mlc_native._core import LoadError
+
+ROOT = Path(__file__).resolve().parents[3]
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+CONTROL = ["<|begin|>", "<|end|>", "<|im_end|>"]
+USER = ["<think>", "  "]
+
+
+def byte_level(use_regex: bool) -> splits.PreTokenizer:
+    return splits.ByteLevel(add_prefix_space=False, use_regex=use_regex)
+
+
+def by_regex(pattern: str) -> splits.PreTokenizer:
+    return splits.Sequence([splits.Split(Regex(pattern), "isolated"), byte_level(False)])
+
+
+# tokenizer.ggml.pre -> the splitting, NFC, ignore_merges.
+SPLITS: dict[str, tuple[Callable[[], splits.PreTokenizer], bool, bool]] = {
+    "gpt-2": (lambda: byte_level(True), False, False),
+    "smollm": (
+        lambda: splits.Sequence([splits.Digits(individual_digits=True), byte_level(True)]),
+        False,
+        False,
+    ),
+    "llama-bpe": (lambda: by_regex(LLAMA3), False, True),
+    "qwen2": (lambda: by_regex(QWEN2), True, False),
+    "tekken": (lambda: by_regex(TEKKEN), False, True),
+}
+
+
+def corpus() -> list[str]:
+    files = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "csrc" / "kv").glob("*.cc"))]
+    return [line for file in files for line in file.read_text().splitlines(keepends=True)]
+
+
+def added() -> list[AddedToken]:
+    return [
+        *(AddedToken(text, special=True, normalized=False) for text in CONTROL),
+        *(AddedToken(text, special=False, normalized=False) for text in USER),
+    ]
+
+
+def train_byte_level(pre: str) -> Tokenizer:
+    make, composes, ignore_merges = SPLITS[pre]
+    core = Tokenizer(models.BPE(ignore_merges=ignore_merges))
+    core.pre_tokenizer = make()
+    core.decoder = decoders.ByteLevel()
+    if composes:
+        core.normalizer = normalizers.NFC()
+    alphabet = splits.ByteLevel.alphabet()
+    core.train_from_iterator(
+        corpus(),
+        trainers.BpeTrainer(vocab_size=1500, initial_alphabet=alphabet, show_progress=False),
+    )
+    core.add_tokens(added())
+    return core
+
+
+def train_sentencepiece(adds_space: bool) -> Tokenizer:
+    """As the tokenizer.json of Llama 2 (with a space in front of a text) and of Gemma."""
+    spaces = [normalizers.Prepend("▁")] if adds_space else []
+    core = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    core.normalizer = normalizers.Sequence([*spaces, normalizers.Replace(" ", "▁")])
+    texts = [f"▁{word}" for line in corpus() for word in line.split()]
+    texts += [word for line in corpus() for word in line.split()]
+    trained = Tokenizer(models.BPE())
+    trainer = trainers.BpeTrainer(vocab_size=1200, show_progress=False)
+    trained.train_from_iterator(texts, trainer)
+    learned = json.loads(trained.to_str())["model"]
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    letters = {text for text in learned["vocab"] if len(text) == 1}
+    words = [text for text in learned["vocab"] if len(text) > 1]  # in the order of their merges
+    pieces += [*words, *sorted(letters)]
+    file = json.loads(core.to_str())
+    file["model"]["vocab"] = {piece: i for i, piece in enumerate(pieces)}
+    file["model"]["merges"] = merges_of(words, set(pieces[259:]))
+    core = Tokenizer.from_str(json.dumps(file))
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    core.decoder = decoders.Sequence([*steps, *([decoders.Strip(" ", 1, 0)] if adds_space else [])])
+    core.add_tokens([AddedToken(t, special=True, normalized=False) for t in pieces[:3]])
+    core.add_tokens(added())
+    return core
+
+
+def merges_of(words: list[str], pieces: set[str]) -> list[list[str]]:
+    """All ways to join two pieces, better scores first, as SentencePiece joins."""
+    return [
+        [word[:at], word[at:]]
+        for word in words
+        for at in sorted(range(1, len(word)), reverse=True)
+        if word[:at] in pieces and word[at:] in pieces
+    ]
+
+
+def write_tokenizer(core: Tokenizer, path: Path, **options: Any) -> Path:
+    """The metadata that llama.cpp's converter makes of a tokenizer."""
+    file = json.loads(core.to_str())
+    vocab = {**file["model"]["vocab"], **{t["content"]: t["id"] for t in file["added_tokens"]}}
+    special = {t["content"]: t["special"] for t in file["added_tokens"]}
+    is_bytes = file["model"]["byte_fallback"]
+    texts = sorted(vocab, key=lambda text: vocab[text])
+    kinds = []
+    for text in texts:
+        kind = gguf.TokenType.NORMAL
+        if text == "<unk>":
+            kind = gguf.TokenType.UNKNOWN
+        elif text in special:
+            kind = gguf.TokenType.CONTROL if special[text] else gguf.TokenType.USER_DEFINED
+        elif is_bytes and text.startswith("<0x"):
+            kind = gguf.TokenType.BYTE
+        kinds.append(kind)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("llama" if is_bytes else "gpt2")
+    writer.add_token_list(texts)
+    writer.add_token_types(kinds)
+    if is_bytes:
+        writer.add_token_scores([-float(i) for i in range(len(texts))])
+    else:
+        writer.add_tokenizer_pre(options["pre"])
+        writer.add_token_merges([" ".join(merge) for merge in file["model"]["merges"]])
+    writer.add_bos_token_id(vocab["<s>" if is_bytes else CONTROL[0]])
+    writer.add_eos_token_id(vocab["</s>" if is_bytes else CONTROL[1]])
+    if "adds_space" in options:
+        writer.add_add_space_prefix(options["adds_space"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def strings(count: int) -> list[str]:
+    """Texts of words, spaces, digits, marks of many scripts, and tokens."""
+    rng = random.Random(5)
+    words = [word for line in corpus() for word in line.split()]
+    odd = [" ", "  ", "\n", "\r\n\n", "\t", "12345", "3.14", "don't", "WE'LL", "é", "e\u0301", "ﬁ"]
+    odd += ["日本語", "ไทย", "🙂", "\u200b", "ǅ", "Ω", "½", "\x00", "<", "|>", *CONTROL, *USER]
+    texts = []
+    for _ in range(count):
+        parts = [
+            rng.choice(odd) if rng.random() < 0.4 else rng.choice(["", " "]) + rng.choice(words)
+            for _ in range(rng.randint(0, 12))
+        ]
+        texts.append("".join(parts))
+    return texts
+
+
+COUNTS = [300, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.nightly])]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("pre", SPLITS)
+def test_byte_level_ids(tmp_path: Path, pre: str, count: int) -> None:
+    core = train_byte_level(pre)
+    path = write_tokenizer(core, tmp_path / "x.gguf", pre=pre)
+    check_ids(core, ours.Tokenizer(path, trust_regexes=True), count)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("adds_space", [True, False])
+def test_sentencepiece_ids(tmp_path: Path, adds_space: bool, count: int) -> None:
+    core = train_sentencepiece(adds_space)
+    path = write_tokenizer(core, tmp_path / "x.gguf", adds_space=adds_space)
+    check_ids(core, ours.Tokenizer(path), count)
+
+
+def check_ids(core: Tokenizer, tokenizer: ours.Tokenizer, count: int) -> None:
+    texts = strings(count)
+    expected = [encoding.ids for encoding in core.encode_batch(texts, add_special_tokens=False)]
+    assert tokenizer.encode_batch(texts) == expected
+    for ids in expected[:300]:
+        plain = core.decode(ids, skip_special_tokens=False)
+        assert tokenizer.decode(ids, skip_special_tokens=False) == plain
+
+
+def test_bos_and_special_tokens(tmp_path: Path) -> None:
+    core = train_byte_level("llama-bpe")
+    path = write_tokenizer(core, tmp_path / "x.gguf", pre="llama-bpe")
+    tokenizer = ours.Tokenizer(path)
+    assert tokenizer.special_tokens.front == (core.token_to_id(CONTROL[0]),)
+    assert tokenizer.special_tokens.back == ()
+    assert sorted(tokenizer.special_texts) == sorted(CONTROL)
+
+
+def test_unknown_splitting_is_named(tmp_path: Path) -> None:
+    path = write_tokenizer(train_byte_level("gpt-2"), tmp_path / "x.gguf", pre="other")
+    with pytest.raises(LoadError, match='"other" is not supported; supported: gpt-2') as error:
+        ours.Tokenizer(path)
+    assert error.value.field == "tokenizer.ggml.pre"
