@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <initializer_list>
 #include <optional>
 #include <vector>
 
@@ -9,8 +10,8 @@ namespace mlc_native {
 namespace {
 
 constexpr char kSupported[] =
-    "; supported: gptq (4 and 8 bits), awq (4 bits, version gemm), compressed-tensors "
-    "(pack-quantized, int 4 and 8 bits), mxfp4";
+    "; supported: gptq (2, 3, 4 and 8 bits), awq (4 bits, versions gemm and gemv), "
+    "compressed-tensors (pack-quantized, int 4 and 8 bits; float-quantized, 8 bits), fp8, mxfp4";
 constexpr int64_t kMaxGroup = int64_t{1} << 24;
 
 constexpr Quantization MlcGroup(int bits, int64_t group_size) {
@@ -42,9 +43,9 @@ void RefuseObject(const ConfigFields& fields, const char* field) {
   if (fields.HasObject(field)) fields.Fail(field, std::string("is not supported") + kSupported);
 }
 
-int Bits(const ConfigFields& fields, const char* field, bool eight) {
+int Bits(const ConfigFields& fields, const char* field, std::initializer_list<int64_t> allowed) {
   const int64_t bits = fields.Integer(field, std::nullopt, 1, 64);
-  if (bits != 4 && !(eight && bits == 8)) {
+  if (std::find(allowed.begin(), allowed.end(), bits) == allowed.end()) {
     fields.Fail(field, "= " + std::to_string(bits) + " is not supported" + kSupported);
   }
   return static_cast<int>(bits);
@@ -63,25 +64,59 @@ Quantization ReadGptq(const ConfigFields& fields) {
   Require(fields, "pack_dtype", fields.String("pack_dtype", "int32"), {"int32"});
   RefuseObject(fields, "dynamic");
   return {.format = QuantizedFormat::kGptq,
-          .bits = Bits(fields, "bits", /*eight=*/true),
+          .bits = Bits(fields, "bits", {2, 3, 4, 8}),
           .group_size = GroupSize(fields),
           .symmetric = false,
           .zeros_minus_one = format == "gptq"};
 }
 
 Quantization ReadAwq(const ConfigFields& fields) {
-  Require(fields, "version", Lower(fields.String("version", "gemm")), {"gemm"});
+  const std::string version = Lower(fields.String("version", "gemm"));
+  Require(fields, "version", version, {"gemm", "gemv"});
   if (!fields.Bool("zero_point", true)) {
     fields.Fail("zero_point", std::string("= false is not supported") + kSupported);
   }
-  return {.format = QuantizedFormat::kAwq,
-          .bits = Bits(fields, "bits", /*eight=*/false),
+  return {.format = version == "gemm" ? QuantizedFormat::kAwq : QuantizedFormat::kAwqGemv,
+          .bits = Bits(fields, "bits", {4}),
           .group_size = GroupSize(fields),
           .symmetric = false};
 }
 
-Quantization ReadCompressedGroup(const ConfigFields& group) {
-  Require(group, "format", group.String("format", "pack-quantized"), {"pack-quantized"});
+// "weight_block_size": [128, 128]. Scales of activations, which are not rounded, are ignored.
+void ReadBlock(const ConfigFields& fields, const char* field, Quantization* out) {
+  const std::vector<int64_t> block = fields.Sizes(field);
+  const auto is_wrong = [](int64_t size) { return size < 1 || size > kMaxGroup; };
+  if (block.size() != 2 || std::ranges::any_of(block, is_wrong)) {
+    fields.FailValue(field, "a list of two integers in [1, " + std::to_string(kMaxGroup) + "]");
+  }
+  out->block_rows = block[0];
+  out->block_columns = block[1];
+}
+
+Quantization ReadFloat8(const ConfigFields& fields) {
+  Require(fields, "fmt", Lower(fields.String("fmt", "e4m3")), {"e4m3", "float8_e4m3fn"});
+  Quantization quantization{.format = QuantizedFormat::kFloat8, .bits = 8, .scale_inv = true};
+  if (fields.Has("weight_block_size")) ReadBlock(fields, "weight_block_size", &quantization);
+  return quantization;
+}
+
+Quantization ReadCompressedFloats(const ConfigFields& group) {
+  const ConfigFields weights = group.Object("weights");
+  Require(weights, "type", weights.String("type", "float"), {"float"});
+  Quantization quantization{.format = QuantizedFormat::kFloat8, .bits = 8};
+  if (weights.Integer("num_bits", std::nullopt, 1, 64) != 8) {
+    weights.Fail("num_bits", std::string("is not 8, which is not supported") + kSupported);
+  }
+  const std::string strategy = weights.String("strategy", "tensor");
+  Require(weights, "strategy", strategy, {"tensor", "channel", "block"});
+  if (strategy == "channel") quantization.block_rows = 1;
+  if (strategy == "block") ReadBlock(weights, "block_structure", &quantization);
+  return quantization;
+}
+
+Quantization ReadCompressedGroup(const ConfigFields& group, const std::string& format) {
+  if (group.String("format", format) == "float-quantized") return ReadCompressedFloats(group);
+  Require(group, "format", group.String("format", format), {"pack-quantized"});
   RefuseObject(group, "input_activations");
   RefuseObject(group, "output_activations");
   const ConfigFields weights = group.Object("weights");
@@ -94,14 +129,15 @@ Quantization ReadCompressedGroup(const ConfigFields& group) {
   Require(weights, "strategy", strategy, {"group", "channel", "tensor"});
   if (strategy == "group" && group_size == 0) weights.FailValue("group_size", "above 0");
   return {.format = QuantizedFormat::kCompressedTensors,
-          .bits = Bits(weights, "num_bits", /*eight=*/true),
+          .bits = Bits(weights, "num_bits", {4, 8}),
           .group_size = strategy == "group" ? group_size : 0,
           .per_tensor = strategy == "tensor",
           .symmetric = weights.Bool("symmetric", true)};
 }
 
 Quantization ReadCompressedTensors(const ConfigFields& fields) {
-  Require(fields, "format", fields.String("format", ""), {"pack-quantized"});
+  const std::string format = fields.String("format", "");
+  Require(fields, "format", format, {"pack-quantized", "float-quantized"});
   RefuseObject(fields, "kv_cache_scheme");
   RefuseObject(fields, "transform_config");
   const ConfigFields sparsity = fields.Object("sparsity_config");
@@ -112,7 +148,7 @@ Quantization ReadCompressedTensors(const ConfigFields& fields) {
     fields.Fail("config_groups", "has " + std::to_string(names.size()) +
                                      " groups, only one is supported" + kSupported);
   }
-  return ReadCompressedGroup(groups.Object(names[0].c_str()));
+  return ReadCompressedGroup(groups.Object(names[0].c_str()), format);
 }
 
 }  // namespace
@@ -123,6 +159,7 @@ Quantization ReadQuantization(const ConfigFields& fields) {
   if (method == "awq") return ReadAwq(fields);
   if (method == "mxfp4") return {.format = QuantizedFormat::kMxfp4};
   if (method == "compressed-tensors") return ReadCompressedTensors(fields);
+  if (method == "fp8") return ReadFloat8(fields);
   fields.Fail("quant_method", "= \"" + method + "\" is not supported" + kSupported);
 }
 

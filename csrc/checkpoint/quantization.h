@@ -12,7 +12,15 @@
 
 namespace mlc_native {
 
-enum class QuantizedFormat : uint8_t { kMlcGroup, kGptq, kAwq, kCompressedTensors, kMxfp4 };
+enum class QuantizedFormat : uint8_t {
+  kMlcGroup,
+  kGptq,
+  kAwq,
+  kCompressedTensors,
+  kMxfp4,
+  kAwqGemv,
+  kFloat8,
+};
 
 struct Quantization {
   QuantizedFormat format = QuantizedFormat::kMlcGroup;
@@ -21,6 +29,9 @@ struct Quantization {
   bool per_tensor = false;       // compressed-tensors: one scale for all
   bool symmetric = true;         // no zero points are stored
   bool zeros_minus_one = false;  // GPTQ, except v2: zero points are stored less one
+  int64_t block_rows = 0;        // FP8: rows and columns with one scale; 0: all
+  int64_t block_columns = 0;
+  bool scale_inv = false;  // FP8: the scale is weight_scale_inv, if there is no weight_scale
 };
 
 // `quantization_config` of config.json. Throws LoadError for anything but what is supported, and

@@ -15,11 +15,12 @@ struct ElementType {
   std::string_view name;
   uint64_t bytes;
 };
-constexpr std::array<ElementType, 15> kElementTypes{{{"BOOL", 1},
+constexpr std::array<ElementType, 16> kElementTypes{{{"BOOL", 1},
                                                      {"U8", 1},
                                                      {"I8", 1},
                                                      {"F8_E5M2", 1},
                                                      {"F8_E4M3", 1},
+                                                     {"F8_E8M0", 1},
                                                      {"I16", 2},
                                                      {"U16", 2},
                                                      {"F16", 2},

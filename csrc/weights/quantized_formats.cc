@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/error.h"
+#include "weights/float8_weight.h"
 #include "weights/quantized_weight.h"
 
 namespace mlc_native {
@@ -47,6 +48,12 @@ class Parts {
   bool Has(const char* suffix) const { return checkpoint_.Find(base_ + suffix) != nullptr; }
   bool IsBytes(const char* suffix) const {
     return checkpoint_.Find(base_ + suffix)->tensor->dtype_name == "I8";
+  }
+
+  // Of a tensor that may be missing, which is found when it is taken.
+  size_t RankOf(const char* suffix) const {
+    const Checkpoint::Entry* entry = checkpoint_.Find(base_ + suffix);
+    return entry == nullptr ? 2 : entry->tensor->shape.size();
   }
 
   [[noreturn]] void Fail(const char* suffix, const std::string& what) const {
@@ -120,16 +127,22 @@ class Parts {
     return IsUsualOrder(groups) ? Groups() : groups;
   }
 
-  void RequireWholeWords(const char* suffix, int64_t size, const char* what) const {
-    if (size % per_word == 0) return;
+  // Dense integers fill words in multiples of 32.
+  void RequireWholeWords(const char* suffix, int64_t size, const char* what,
+                         bool dense = false) const {
+    const int64_t multiple = dense ? 32 : per_word;
+    if (size % multiple == 0) return;
     Fail(suffix,
-         std::to_string(size) + " " + what + " do not fill words of " + std::to_string(per_word));
+         std::to_string(size) + " " + what + " do not fill words of " + std::to_string(multiple));
   }
 
   std::unique_ptr<WeightSource> Finish(QuantizedParts parts) {
     parts.tensors = std::move(held_);
     parts.reads_data = checkpoint_.reads_data();
     return std::make_unique<QuantizedWeight>(std::move(taken_), rows, columns, std::move(parts));
+  }
+  std::unique_ptr<WeightSource> FinishFloat8(const Float8Parts& parts) {
+    return std::make_unique<Float8Weight>(std::move(taken_), std::move(held_), parts);
   }
 
  private:
@@ -165,27 +178,33 @@ std::unique_ptr<WeightSource> OpenMlc(Parts parts) {
        .groups = parts.Groups()});
 }
 
-// GPTQ: the matrix is transposed; qweight [columns / per word, rows], qzeros [groups, rows / per
-// word], scales [groups, rows], g_idx [columns].
+// GPTQ: the matrix is transposed; qweight [columns * bits / 32, rows], qzeros [groups, rows * bits
+// / 32], scales [groups, rows], g_idx [columns]. 32 integers of 3 bits fill 3 words.
 std::unique_ptr<WeightSource> OpenGptq(Parts parts) {
   const int bits = parts.quantization.bits;
   const int64_t rows = parts.rows;
-  parts.RequireWholeWords(".qweight", parts.columns, "columns");
-  parts.RequireWholeWords(".qzeros", rows, "rows");
-  const LoadedTensor* integers = parts.Words(".qweight", {parts.columns / parts.per_word, rows});
-  const int64_t zero_words = rows / parts.per_word;
+  const bool dense = 32 % bits != 0;
+  parts.RequireWholeWords(".qweight", parts.columns, "columns", dense);
+  parts.RequireWholeWords(".qzeros", rows, "rows", dense);
+  const LoadedTensor* integers = parts.Words(".qweight", {parts.columns * bits / 32, rows});
+  const int64_t zero_words = rows * bits / 32;
   ZeroPoints zeros = Offset(parts.quantization.zeros_minus_one ? 1 : 0);
   zeros.packed = {.words = parts.Words(".qzeros", {parts.num_groups, zero_words}),
                   .bits = bits,
                   .along_rows = true,
+                  .dense = dense,
                   .row_stride = 1,
                   .column_stride = zero_words};
-  return parts.Finish(
-      {.tensors = {},
-       .integers = {.words = integers, .bits = bits, .row_stride = 1, .column_stride = rows},
-       .scales = parts.TakeScales(".scales", {parts.num_groups, rows}, 1, rows),
-       .zeros = zeros,
-       .groups = parts.Has(".g_idx") ? parts.TakeGroups(".g_idx", /*may_be_unset=*/false)
+  return parts.Finish({.tensors = {},
+                       .integers = {.words = integers,
+                                    .bits = bits,
+                                    .dense = dense,
+                                    .row_stride = 1,
+                                    .column_stride = rows},
+                       .scales = parts.TakeScales(".scales", {parts.num_groups, rows}, 1, rows),
+                       .zeros = zeros,
+                       .groups = parts.Has(".g_idx")
+                                     ? parts.TakeGroups(".g_idx", /*may_be_unset=*/false)
                                      : parts.Groups()});
 }
 
@@ -207,6 +226,29 @@ std::unique_ptr<WeightSource> OpenAwq(Parts parts) {
   return parts.Finish({.tensors = {},
                        .integers = integers,
                        .scales = parts.TakeScales(".scales", {parts.num_groups, rows}, 1, rows),
+                       .zeros = zeros,
+                       .groups = parts.Groups()});
+}
+
+// AWQ (gemv): qweight [rows, columns / 8], qzeros [rows, width], scales [rows, 8 width]. The width
+// is that of the groups in words, rounded up for groups below 128.
+std::unique_ptr<WeightSource> OpenAwqGemv(Parts parts) {
+  parts.RequireWholeWords(".qweight", parts.columns, "columns");
+  const int64_t words = parts.columns / parts.per_word;
+  const int64_t multiple = parts.group_size >= 128 ? 1 : parts.group_size >= 64 ? 2 : 4;
+  const int64_t width = CeilDiv(CeilDiv(parts.num_groups, parts.per_word), multiple) * multiple;
+  PackedIntegers integers{.words = parts.Words(".qweight", {parts.rows, words}),
+                          .bits = parts.quantization.bits,
+                          .row_stride = words,
+                          .column_stride = 1};
+  ZeroPoints zeros = Offset(0);
+  zeros.packed = integers;
+  zeros.packed->words = parts.Words(".qzeros", {parts.rows, width});
+  zeros.packed->row_stride = width;
+  const int64_t scales = width * parts.per_word;
+  return parts.Finish({.tensors = {},
+                       .integers = integers,
+                       .scales = parts.TakeScales(".scales", {parts.rows, scales}, scales, 1),
                        .zeros = zeros,
                        .groups = parts.Groups()});
 }
@@ -261,6 +303,30 @@ std::unique_ptr<WeightSource> OpenCompressedTensors(Parts parts) {
            parts.Has(".weight_g_idx") ? parts.TakeGroups(".weight_g_idx", true) : parts.Groups()});
 }
 
+// weight [rows, columns] in E4M3, and weight_scale_inv or weight_scale: one scale, in a tensor
+// without dimensions or of one element, or [row blocks, column blocks]; that of a channel is [rows]
+// or [rows, 1].
+std::unique_ptr<WeightSource> OpenFloat8(Parts parts) {
+  const Quantization& q = parts.quantization;
+  const bool is_inv = q.scale_inv && !parts.Has(".weight_scale");
+  const char* scale = is_inv ? ".weight_scale_inv" : ".weight_scale";
+  const int64_t block_rows = q.block_rows == 0 ? parts.rows : q.block_rows;
+  const int64_t block_columns = q.block_columns == 0 ? parts.columns : q.block_columns;
+  const LoadedTensor* elements =
+      parts.Hold(parts.Take(".weight", {"F8_E4M3"}, {parts.rows, parts.columns}));
+  Shape blocks{CeilDiv(parts.rows, block_rows), CeilDiv(parts.columns, block_columns)};
+  const size_t rank = parts.RankOf(scale);
+  if (blocks[1] == 1 && rank == 1) blocks.pop_back();
+  if (q.block_rows == 0 && rank == 0) blocks.clear();
+  const Scales scales = parts.TakeScales(scale, blocks, 0, 0);
+  return parts.FinishFloat8({.elements = elements,
+                             .scales = scales.tensor,
+                             .scale_dtype = scales.dtype,
+                             .columns = parts.columns,
+                             .block_rows = block_rows,
+                             .block_columns = block_columns});
+}
+
 }  // namespace
 
 std::string QuantizedTensorName(QuantizedFormat format, const std::string& base) {
@@ -269,11 +335,14 @@ std::string QuantizedTensorName(QuantizedFormat format, const std::string& base)
       return base + ".q_weight";
     case QuantizedFormat::kGptq:
     case QuantizedFormat::kAwq:
+    case QuantizedFormat::kAwqGemv:
       return base + ".qweight";
     case QuantizedFormat::kCompressedTensors:
       return base + ".weight_packed";
     case QuantizedFormat::kMxfp4:
       break;  // mxfp4_weight.h
+    case QuantizedFormat::kFloat8:
+      return base + ".weight";
   }
   return base;
 }
@@ -289,8 +358,12 @@ std::unique_ptr<WeightSource> OpenQuantized(const Quantization& quantization,
       return OpenGptq(std::move(parts));
     case QuantizedFormat::kAwq:
       return OpenAwq(std::move(parts));
+    case QuantizedFormat::kAwqGemv:
+      return OpenAwqGemv(std::move(parts));
     case QuantizedFormat::kCompressedTensors:
       return OpenCompressedTensors(std::move(parts));
+    case QuantizedFormat::kFloat8:
+      return OpenFloat8(std::move(parts));
     case QuantizedFormat::kMxfp4:
       break;
   }

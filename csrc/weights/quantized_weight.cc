@@ -34,7 +34,21 @@ void LoadedTensor::Load() {
   bytes_ = std::move(bytes);
 }
 
+void PackedIntegers::UnpackDenseRow(int64_t row, int64_t count, uint8_t* out) const {
+  const uint32_t mask = (1u << bits) - 1;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t bit = (along_rows ? row : i) * bits;
+    const int64_t stride = along_rows ? row_stride : column_stride;
+    const int64_t word = bit / 32 * stride + (along_rows ? i * column_stride : row * row_stride);
+    const auto shift = static_cast<int>(bit % 32);
+    uint32_t value = LoadWord(words->data(), word) >> shift;
+    if (shift + bits > 32) value |= LoadWord(words->data(), word + stride) << (32 - shift);
+    out[i] = static_cast<uint8_t>(value & mask);
+  }
+}
+
 void PackedIntegers::UnpackRow(int64_t row, int64_t count, uint8_t* out) const {
+  if (dense) return UnpackDenseRow(row, count, out);
   const uint32_t mask = (1u << bits) - 1;
   const int64_t per = per_word();
   if (along_rows) {

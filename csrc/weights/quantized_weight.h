@@ -35,19 +35,24 @@ class LoadedTensor {
 };
 
 // Unsigned integers of `bits` bits in little-endian 32-bit words, lowest bits first. A word holds
-// 32 / bits neighbours of one row, or of one column; its remaining bits are unused.
+// 32 / bits neighbours of one row, or of one column; its remaining bits are unused. Dense ones have
+// no unused bits: an integer may begin in one word and end in the next.
 struct PackedIntegers {
   const LoadedTensor* words = nullptr;
   int bits = 4;
   bool along_rows = false;   // a word holds neighbouring rows of one column
   bool interleaved = false;  // of 8 integers the even ones come first, as in AWQ
-  int64_t row_stride = 0;    // words from one (packed) row to the next
+  bool dense = false;
+  int64_t row_stride = 0;  // words from one (packed) row to the next
   int64_t column_stride = 0;
 
   int64_t per_word() const { return 32 / bits; }
   // Writes the first `count` integers of a row. Requires: `out` has room for a multiple of
   // per_word().
   void UnpackRow(int64_t row, int64_t count, uint8_t* out) const;
+
+ private:
+  void UnpackDenseRow(int64_t row, int64_t count, uint8_t* out) const;
 };
 
 struct Scales {

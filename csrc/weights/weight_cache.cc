@@ -70,7 +70,8 @@ void DescribeFiles(const Checkpoint& checkpoint, std::ostream& out) {
 void DescribeQuantization(const Quantization& q, std::ostream& out) {
   out << "stored as " << static_cast<int>(q.format) << " bits " << q.bits << " group "
       << q.group_size << " per_tensor " << q.per_tensor << " symmetric " << q.symmetric
-      << " zeros_minus_one " << q.zeros_minus_one << '\n';
+      << " zeros_minus_one " << q.zeros_minus_one << " block " << q.block_rows << ' '
+      << q.block_columns << '\n';
 }
 
 void DescribeLayout(const WeightLayout& layout, std::ostream& out) {

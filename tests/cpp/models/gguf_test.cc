@@ -163,7 +163,7 @@ TEST_F(GgufTest, TensorsHaveTheNamesOfTransformers) {
   const ModelConfig config = ReadModelConfig(path);
   EXPECT_TRUE(config.tie_word_embeddings);
   EXPECT_EQ(config.vocab_size, 4);
-  EXPECT_EQ(config.rms_norm_eps, 1e-5f);
+  EXPECT_EQ(config.norm_eps, 1e-5f);
   EXPECT_EQ(ReadModelDefaults(path).eos_token_ids, std::vector<int32_t>{3});
 }
 

@@ -20,7 +20,10 @@ import numpy as np
 
 Tensors = dict[str, np.ndarray]  # bfloat16 as its bits, in uint16
 WEIGHTS = "model.safetensors"
-DTYPES = {"F32": "f4", "F16": "f2", "BF16": "u2", "F64": "f8", "I64": "i8", "I32": "i4", "I8": "i1"}
+DTYPES = {
+    "F32": "f4", "F16": "f2", "BF16": "u2", "F64": "f8", "I64": "i8", "I32": "i4", "I8": "i1",
+    "F8_E4M3": "V1",
+}  # fmt: skip
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # column of the i-th nibble of a word
 
 
@@ -134,6 +137,19 @@ def usual_groups(columns: int, group_size: int) -> np.ndarray:
 # ------------------------------------------------------------------------------------------- GPTQ
 
 
+def pack_dense(values: np.ndarray, bits: int) -> np.ndarray:
+    """Unsigned integers [..., count] into words [..., count * bits / 32] without unused bits."""
+    stream = (values.astype(np.uint8)[..., None] >> np.arange(bits, dtype=np.uint8)) & 1
+    stream = stream.reshape(*values.shape[:-1], -1)
+    return np.packbits(stream, axis=-1, bitorder="little").view("<u4")
+
+
+def unpack_dense(words: np.ndarray, bits: int) -> np.ndarray:
+    stream = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little")
+    values = stream.reshape(*words.shape[:-1], -1, bits).astype(np.int64)
+    return values @ (1 << np.arange(bits))
+
+
 def write_gptq(f: Format, base: str, weight: np.ndarray, rng: np.random.Generator) -> Tensors:
     """qweight [columns / per, rows], qzeros [groups, rows / per], scales [groups, rows]."""
     columns = weight.shape[1]
@@ -143,8 +159,8 @@ def write_gptq(f: Format, base: str, weight: np.ndarray, rng: np.random.Generato
     n = quantize(weight, f.bits, f.group(columns), f.symmetric, group_of)
     stored_zero = (n.zero - f.options.get("less", 1)) & ((1 << f.bits) - 1)
     tensors = {
-        f"{base}.qweight": pack(n.q, f.bits).T.astype(np.int32),
-        f"{base}.qzeros": pack(stored_zero.T, f.bits).astype(np.int32),
+        f"{base}.qweight": pack_dense(n.q, f.bits).T.astype(np.int32),
+        f"{base}.qzeros": pack_dense(np.ascontiguousarray(stored_zero.T), f.bits).astype(np.int32),
         f"{base}.scales": n.scale.T,
         f"{base}.g_idx": group_of.astype(np.int32),
     }
@@ -154,9 +170,9 @@ def write_gptq(f: Format, base: str, weight: np.ndarray, rng: np.random.Generato
 
 
 def read_gptq(f: Format, base: str, t: Tensors) -> np.ndarray:
-    columns, rows = t[f"{base}.qweight"].shape[0] * 32 // f.bits, t[f"{base}.scales"].shape[1]
-    q = unpack(t[f"{base}.qweight"].T, f.bits, columns)
-    zero = unpack(t[f"{base}.qzeros"], f.bits, rows) + f.options.get("less", 1)
+    q = unpack_dense(t[f"{base}.qweight"].T, f.bits)
+    columns = q.shape[1]
+    zero = unpack_dense(t[f"{base}.qzeros"], f.bits) + f.options.get("less", 1)
     zero = zero & ((1 << f.bits) - 1)  # [groups, rows]
     group_of = t.get(f"{base}.g_idx", usual_groups(columns, f.group(columns)))
     return dequantized(q, zero[group_of].T, t[f"{base}.scales"][group_of].T)
@@ -200,6 +216,34 @@ def read_awq(f: Format, base: str, t: Tensors) -> np.ndarray:
     return dequantized(
         q.T, straight(t[f"{base}.qzeros"])[group_of].T, t[f"{base}.scales"][group_of].T
     )
+
+
+def awq_gemv_width(f: Format, columns: int) -> int:
+    """Words of the zero points of a row, padded as AutoAWQ pads them."""
+    multiple = {64: 2, 32: 4}.get(f.group(columns), 1)
+    words = -(-(columns // f.group(columns)) // 8)
+    return -(-words // multiple) * multiple
+
+
+def write_awq_gemv(f: Format, base: str, weight: np.ndarray, rng: np.random.Generator) -> Tensors:
+    """qweight [rows, columns / 8], qzeros [rows, width], scales [rows, 8 width]."""
+    del rng
+    columns = weight.shape[1]
+    n = quantize(weight, 4, f.group(columns), False, usual_groups(columns, f.group(columns)))
+    padding = [(0, 0), (0, 8 * awq_gemv_width(f, columns) - n.scale.shape[1])]
+    return {
+        f"{base}.qweight": pack(n.q, 4).astype(np.int32),
+        f"{base}.qzeros": pack(np.pad(n.zero, padding), 4).astype(np.int32),
+        f"{base}.scales": np.pad(n.scale, padding),
+    }
+
+
+def read_awq_gemv(f: Format, base: str, t: Tensors) -> np.ndarray:
+    columns = t[f"{base}.qweight"].shape[1] * 8
+    q = unpack(t[f"{base}.qweight"], 4, columns)
+    group_of = usual_groups(columns, f.group(columns))
+    zero = unpack(t[f"{base}.qzeros"], 4, t[f"{base}.scales"].shape[1])
+    return dequantized(q, zero[:, group_of], t[f"{base}.scales"][:, group_of])
 
 
 # ----------------------------------------------------------------------------- compressed-tensors
@@ -267,6 +311,76 @@ def compressed_config(bits: int, strategy: str, symmetric: bool, group_size: Any
     }  # fmt: skip
 
 
+# -------------------------------------------------------------------------------------------- FP8
+
+
+def float8_values() -> np.ndarray:
+    """What the 256 bytes of E4M3 mean: sign, 4 bits of exponent, 3 of mantissa; two NaNs."""
+    byte = np.arange(256)
+    exponent, mantissa = byte >> 3 & 15, byte & 7
+    normal = np.ldexp(1 + mantissa / 8, exponent - 7)
+    values = np.where(exponent == 0, np.ldexp(mantissa / 8, -6), normal)
+    values[(exponent == 15) & (mantissa == 7)] = np.nan
+    return np.where(byte < 128, values, -values).astype(np.float32)
+
+
+def spread(scale: np.ndarray, shape: tuple[int, int], block: tuple[int, int]) -> np.ndarray:
+    """The scale of each element, from those of blocks."""
+    rows = np.arange(shape[0]) // block[0]
+    columns = np.arange(shape[1]) // block[1]
+    return scale[rows][:, columns]
+
+
+def write_float8(f: Format, base: str, weight: np.ndarray, rng: np.random.Generator) -> Tensors:
+    """weight in E4M3, and the scales of blocks that make the largest magnitude 448."""
+    del rng
+    block = block_of(f, weight.shape)
+    grid = tuple(-(-size // step) for size, step in zip(weight.shape, block, strict=True))
+    padded = np.zeros([n * step for n, step in zip(grid, block, strict=True)], np.float32)
+    padded[: weight.shape[0], : weight.shape[1]] = weight
+    tiles = padded.reshape(grid[0], block[0], grid[1], block[1])
+    scale = (np.abs(tiles).max((1, 3)) / 448).astype(np.float32)
+    if f.bfloat16_scales:
+        scale = from_bfloat16(to_bfloat16(scale))
+    values = float8_values()
+    finite = np.flatnonzero(~np.isnan(values))
+    order = finite[np.argsort(values[finite], kind="stable")]
+    scaled = weight / spread(scale, weight.shape, block)
+    place = np.searchsorted(values[order], scaled).clip(1, len(order) - 1)
+    lower = scaled - values[order[place - 1]] < values[order[place]] - scaled
+    codes = order[place - lower].astype(np.uint8)
+    shape = f.options["scale_shape"](grid)
+    stored = to_bfloat16(scale) if f.bfloat16_scales else scale
+    return {
+        f"{base}.weight": codes.view("V1"),
+        f"{base}.{f.options['scale']}": stored.reshape(shape),
+    }
+
+
+def block_of(f: Format, shape: tuple[int, ...]) -> tuple[int, int]:
+    rows, columns = f.options["block"]
+    return rows or shape[0], columns or shape[1]
+
+
+def read_float8(f: Format, base: str, t: Tensors) -> np.ndarray:
+    codes = t[f"{base}.weight"].view(np.uint8)
+    scale = t[f"{base}.{f.options['scale']}"]
+    scale = from_bfloat16(scale) if f.bfloat16_scales else scale
+    block = block_of(f, codes.shape)
+    grid = [-(-size // step) for size, step in zip(codes.shape, block, strict=True)]
+    return float8_values()[codes] * spread(scale.reshape(grid), codes.shape, block)
+
+
+def compressed_floats(strategy: str, **fields: Any) -> dict[str, Any]:
+    weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": strategy, **fields}
+    activations = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True}
+    group = {"weights": weights, "input_activations": activations, "targets": ["Linear"]}
+    return {
+        "quant_method": "compressed-tensors", "format": "float-quantized", "ignore": ["lm_head"],
+        "config_groups": {"group_0": group},
+    }  # fmt: skip
+
+
 FORMATS: dict[str, Format] = {
     "gptq-4": Format(write_gptq, read_gptq, gptq_config(4, 32, sym=False)),
     "gptq-4-sym": Format(write_gptq, read_gptq, gptq_config(4, 32, sym=True), symmetric=True),
@@ -281,6 +395,12 @@ FORMATS: dict[str, Format] = {
     "gptq-8-act-order": Format(
         write_gptq, read_gptq, gptq_config(8, 16, desc_act=True), bits=8, group_size=16,
         options={"desc_act": True},
+    ),
+    "gptq-2": Format(write_gptq, read_gptq, gptq_config(2, 32), bits=2),
+    "gptq-3-sym": Format(write_gptq, read_gptq, gptq_config(3, 32), bits=3, symmetric=True),
+    "awq-gemv": Format(
+        write_awq_gemv, read_awq_gemv,
+        {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemv"},
     ),
     "awq": Format(
         write_awq, read_awq,
@@ -312,6 +432,30 @@ FORMATS: dict[str, Format] = {
     "compressed-int8-tensor": Format(
         write_compressed, read_compressed, compressed_config(8, "tensor", False, None), bits=8,
         group_size=-1, options={"per_tensor": True},
+    ),
+    "fp8-block": Format(
+        write_float8, read_float8,
+        {"quant_method": "fp8", "weight_block_size": [32, 48], "activation_scheme": "dynamic"},
+        options={"block": (32, 48), "scale": "weight_scale_inv", "scale_shape": list},
+    ),
+    "fp8-tensor": Format(
+        write_float8, read_float8,
+        {"quant_method": "fp8", "weight_block_size": None, "activation_scheme": "static"},
+        options={"block": (0, 0), "scale": "weight_scale_inv", "scale_shape": lambda _: []},
+        bfloat16_scales=True,
+    ),
+    "compressed-float8-tensor": Format(
+        write_float8, read_float8, compressed_floats("tensor"),
+        options={"block": (0, 0), "scale": "weight_scale", "scale_shape": lambda _: [1]},
+    ),
+    "compressed-float8-channel": Format(
+        write_float8, read_float8, compressed_floats("channel"),
+        options={"block": (1, 0), "scale": "weight_scale", "scale_shape": list},
+        bfloat16_scales=True,
+    ),
+    "compressed-float8-block": Format(
+        write_float8, read_float8, compressed_floats("block", block_structure=[64, 64]),
+        options={"block": (64, 64), "scale": "weight_scale", "scale_shape": list},
     ),
 }  # fmt: skip
 

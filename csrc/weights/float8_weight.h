@@ -1,0 +1,45 @@
+// A matrix of FP8 (E4M3) with a scale per block. A value is element * scale in float32, rounded
+// once. The tensors are in memory between Load and Drop.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "weights/quantized_weight.h"
+#include "weights/weight_source.h"
+
+namespace mlc_native {
+
+// The elements of a matrix [rows, columns] and the scale of each block of them.
+struct Float8Parts {
+  const LoadedTensor* elements = nullptr;
+  const LoadedTensor* scales = nullptr;  // [row blocks, column blocks], row-major
+  DType scale_dtype = DType::kFloat32;
+  int64_t columns = 0;
+  int64_t block_rows = 1;
+  int64_t block_columns = 1;
+};
+
+class Float8Weight : public WeightSource {
+ public:
+  // `tensors` own what the parts refer to.
+  Float8Weight(std::vector<const Checkpoint::Entry*> stored, LoadedTensors tensors,
+               const Float8Parts& parts)
+      : WeightSource(std::move(stored)), tensors_(std::move(tensors)), parts_(parts) {}
+
+  DType dtype() const override { return parts_.scale_dtype; }
+  void Load() override {
+    for (const auto& tensor : tensors_) tensor->Load();
+  }
+  void Drop() override {
+    for (const auto& tensor : tensors_) tensor->Drop();
+  }
+  void Decode(int64_t begin, int64_t end, float* out) const override;
+
+ private:
+  LoadedTensors tensors_;
+  Float8Parts parts_;
+};
+
+}  // namespace mlc_native
