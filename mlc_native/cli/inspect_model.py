@@ -1,4 +1,4 @@
-"""``mlc-native inspect PATH``: what a model folder holds, and whether it loads.
+"""``mlc-native inspect PATH``: what a model folder or a GGUF file holds, and whether it loads.
 
 It reads the configuration and the headers of the files, no weights. The exit status is 0 if the
 CPU's decoder loads the folder, and 1 if it does not.
@@ -20,7 +20,7 @@ _MAX_UNUSED = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``mlc-native inspect``."""
-    parser.add_argument("path", metavar="PATH", help="model folder, demo or hub id")
+    parser.add_argument("path", metavar="PATH", help="model folder, GGUF file, demo or hub id")
     parser.add_argument("--json", action="store_true", help="everything, as a JSON object")
 
 

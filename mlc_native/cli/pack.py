@@ -23,7 +23,7 @@ from mlc_native.support.quantity import quantity
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``mlc-native pack``."""
-    parser.add_argument("path", metavar="PATH", help="model folder, demo or hub id")
+    parser.add_argument("path", metavar="PATH", help="model folder, GGUF file, demo or hub id")
     parser.add_argument("out", metavar="OUT", help="folder of packed weights; made if needed")
     parser.add_argument("--quantization", choices=["q8", "q4", "off"], help="as the engine's")
     parser.add_argument("--dtype", default="auto", help="as the engine's")

@@ -191,12 +191,6 @@ BUGS = [
         "",
     ),
     Bug(
-        "a call of a slow grammar is taken while its sequence is in flight",
-        "step/slow_grammars.cc",
-        "                        leaf.mstate.kv_in_flight == 0);\n",
-        "                        true);\n",
-    ),
-    Bug(
         "the scored rows of a chunk are one off where the prompt goes on behind it",
         "step/step_batch.cc",
         "  const int64_t num_behind = slice.completes_input ? slice.num_drawn : 0;\n",
