@@ -51,17 +51,20 @@ void GatherRows(const void* in, const int32_t* rows, int64_t m, int64_t row_byte
 
 // With x:             residual[i] += post_weight ? norm(x[i], post_weight) : x[i]
 // With y:             y[i] = pre_weight ? norm(residual[i], pre_weight) : residual[i]
-// where norm(v, w) = v / sqrt(mean(v^2) + eps) * (w + weight_offset). Either part may be absent. y
-// may be x.
+// where norm(v, w) = v / sqrt(mean(v^2) + eps) * (w + weight_offset), or, with subtract_mean, that
+// of v - mean(v), plus the bias if there is one. Either part may be absent. y may be x.
 struct AddNormArgs {
   DType dtype = DType::kBFloat16;  // of x, y and the weights
   float* residual = nullptr;       // [m, dim]
   const void* x = nullptr;         // [m, dim]
   const void* post_weight = nullptr;
+  const void* post_bias = nullptr;
   const void* pre_weight = nullptr;
+  const void* pre_bias = nullptr;
   void* y = nullptr;  // [m, dim]
   float weight_offset = 0.0f;
   float eps = 1e-6f;
+  bool subtract_mean = false;
   int64_t m = 0;
   int64_t dim = 0;  // a multiple of 8, at most kMaxNormDim
 };
@@ -96,7 +99,8 @@ struct KvPages {
 inline constexpr int64_t kMaxHeadDim = 256;
 
 // qkv[i] consists of q_heads, kv_heads and kv_heads vectors of head_dim. q and k of each head are
-// normalized (if there are weights) and rotated: element j of the first rotary_dim is paired with j
+// normalized (if there are weights; behind the rope if asked) and rotated, and q is scaled by
+// q_scales[position] (if there are any): element j of the first rotary_dim is paired with j
 // + rotary_dim / 2, or, interleaved, 2 j with 2 j + 1. q is changed in place; k and v go to slot
 // slots[i] = page * 16 + offset. Rows with a negative slot are skipped.
 struct QkRopeWriteKvArgs {
@@ -107,14 +111,18 @@ struct QkRopeWriteKvArgs {
   int64_t q_heads = 0;
   const void* q_norm = nullptr;  // [head_dim], and k_norm likewise; both or none
   const void* k_norm = nullptr;
+  int64_t ld_norm = 0;  // from head to head; 0: they share the weights
   float weight_offset = 0.0f;
   float eps = 1e-6f;
+  bool subtract_mean = false;
+  bool rope_first = false;
   int64_t rotary_dim = 0;              // even, at most head_dim; 0: no rope
   const int32_t* positions = nullptr;  // [m]
   const int64_t* slots = nullptr;      // [m]
   const float* cos = nullptr;          // [max_position, rotary_dim / 2]
   const float* sin = nullptr;
   bool interleaved = false;
+  const float* q_scales = nullptr;  // [max_position]
 };
 void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stream);
 

@@ -17,6 +17,23 @@ struct RowPart {
     return (static_cast<int64_t>(i) * blockDim.x + threadIdx.x) * kVector;
   }
 
+  // Subtracts the mean of the whole row. `shared` as in ReduceBlock.
+  __device__ void Centre(int64_t dim, float* shared) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) sum += values[i][j];
+    }
+    const float mean = ReduceBlock(sum, Plus(), shared) / static_cast<float>(dim);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (Column(i) >= dim) continue;
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) values[i][j] -= mean;
+    }
+  }
+
   // 1 / sqrt(mean of squares + eps) of the whole row. `shared` as in ReduceBlock.
   __device__ float InverseNorm(int64_t dim, float eps, float* shared) const {
     float squares = 0.0f;
@@ -39,11 +56,23 @@ __device__ void ScaleBy(const T* weight, float offset, float scale, float (&x)[k
   for (int j = 0; j < kVector; ++j) x[j] *= scale * (w[j] + offset);
 }
 
+// x[j] += bias[j], if there is one.
+template <typename T>
+__device__ void AddBias(const T* bias, int64_t column, float (&x)[kVector]) {
+  if (bias == nullptr) return;
+  float b[kVector];
+  LoadFloats(bias + column, b);
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) x[j] += b[j];
+}
+
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kThreads)
     AddNormKernel(const __grid_constant__ AddNormArgs args) {
   __shared__ float post_sums[kThreads / kWarp];
   __shared__ float pre_sums[kThreads / kWarp];
+  __shared__ float post_means[kThreads / kWarp];
+  __shared__ float pre_means[kThreads / kWarp];
   using Part = RowPart<kVectors>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * args.dim;
   float* residual = args.residual + row;
@@ -60,12 +89,14 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < kVectors; ++i) {
       if (Part::Column(i) < args.dim) LoadFloats(x + Part::Column(i), added.values[i]);
     }
+    if (weight != nullptr && args.subtract_mean) added.Centre(args.dim, post_means);
     const float scale = weight != nullptr ? added.InverseNorm(args.dim, args.eps, post_sums) : 1.0f;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       const int64_t column = Part::Column(i);
       if (column >= args.dim) continue;
       if (weight != nullptr) ScaleBy(weight + column, args.weight_offset, scale, added.values[i]);
+      AddBias(static_cast<const T*>(args.post_bias), column, added.values[i]);
 #pragma unroll
       for (int j = 0; j < kVector; ++j) sum.values[i][j] += added.values[i][j];
       StoreFloats(residual + column, sum.values[i]);
@@ -73,12 +104,14 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (args.y == nullptr) return;
   const T* weight = static_cast<const T*>(args.pre_weight);
+  if (weight != nullptr && args.subtract_mean) sum.Centre(args.dim, pre_means);
   const float scale = weight != nullptr ? sum.InverseNorm(args.dim, args.eps, pre_sums) : 1.0f;
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = Part::Column(i);
     if (column >= args.dim) continue;
     if (weight != nullptr) ScaleBy(weight + column, args.weight_offset, scale, sum.values[i]);
+    AddBias(static_cast<const T*>(args.pre_bias), column, sum.values[i]);
     StoreFloats(static_cast<T*>(args.y) + row + column, sum.values[i]);
   }
 }

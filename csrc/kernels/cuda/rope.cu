@@ -18,11 +18,19 @@ struct KernelArgs {
 template <typename T>
 __device__ void NormalizeHead(const KernelArgs& args, const T* weight, int column,
                               float (&x)[kVector]) {
+  const auto dim = static_cast<float>(args.kv.head_dim);
+  if (args.a.subtract_mean) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) sum += x[j];
+    const float mean = ReduceWarp(sum, Plus()) / dim;
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) x[j] -= column < args.kv.head_dim ? mean : 0.0f;
+  }
   float squares = 0.0f;
 #pragma unroll
   for (int j = 0; j < kVector; ++j) squares += x[j] * x[j];
   squares = ReduceWarp(squares, Plus());
-  const auto dim = static_cast<float>(args.kv.head_dim);
   const float scale = ReciprocalSqrt(squares / dim + args.a.eps);
   if (column >= args.kv.head_dim) return;
   float w[kVector];
@@ -71,9 +79,17 @@ __global__ void __launch_bounds__(kThreads)
   const bool is_q = head < args.a.q_heads;
   const bool is_v = head >= args.a.q_heads + args.kv.kv_heads;
   if (!is_v) {
-    const void* weight = is_q ? args.a.q_norm : args.a.k_norm;
-    if (weight != nullptr) NormalizeHead(args, static_cast<const T*>(weight), column, x);
+    const T* weight = static_cast<const T*>(is_q ? args.a.q_norm : args.a.k_norm);
+    const bool has_norm = weight != nullptr;
+    weight += (is_q ? head : head - args.a.q_heads) * args.a.ld_norm;
+    if (has_norm && !args.a.rope_first) NormalizeHead(args, weight, column, x);
     RotateHead(args, row, column, heads[warp], x);
+    if (has_norm && args.a.rope_first) NormalizeHead(args, weight, column, x);
+  }
+  if (is_q && args.a.q_scales != nullptr) {
+    const float scale = args.a.q_scales[args.a.positions[row]];
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) x[j] *= scale;
   }
   if (column >= dim) return;
   if (is_q) return StoreFloats(data + column, x);

@@ -56,12 +56,7 @@ void CheckMechanisms(const ModelConfig& config) {
     bool needed;
     const char* what;
   } lacks[] = {
-      {arch.norm_kind == NormKind::kLayer, "LayerNorm"},
-      {config.qk_norm == QkNorm::kPerHeadOwnWeight, "norms of q and k with weights of each head"},
-      {config.qk_norm != QkNorm::kNone && arch.rope_before_qk_norm,
-       "norms of q and k behind their rope"},
       {config.activation == kernels::Activation::kXielu, "xIELU"},
-      {config.query_scaling != 0, "queries that are scaled by their positions"},
       {has_vector(VectorRole::kSinks), "attention sinks"},
       {config.experts.has_value(), "a mixture of experts"},
   };

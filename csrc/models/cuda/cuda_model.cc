@@ -15,18 +15,24 @@ using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
 constexpr int64_t kMaxBatch = 256;
 
-// cos and sin of each rope, in device memory.
-class RopeTables {
+// What depends on positions, in device memory: cos and sin of each rope, and scales of queries.
+class PositionTables {
  public:
-  RopeTables(const ModelConfig& config, int64_t num_positions, Stream stream) {
+  PositionTables(const ModelConfig& config, int64_t num_positions, Stream stream) {
     for (const RopeConfig& rope : config.ropes) {
       const RopeTable table = MakeRopeTable(rope, num_positions);
       const float* cos = Upload(table.cos, stream);
       ropes_.push_back({.cos = cos, .sin = Upload(table.sin, stream)});
     }
+    const std::vector<float> scales = config.QueryScales(num_positions);
+    if (!scales.empty()) query_scales_ = Upload(scales, stream);
   }
 
-  const std::vector<CudaRope>& ropes() const { return ropes_; }
+  CudaDecoderWeights AddTo(CudaDecoderWeights weights) const {
+    weights.ropes = ropes_;
+    weights.query_scales = query_scales_;
+    return weights;
+  }
 
  private:
   const float* Upload(const std::vector<float>& values, Stream stream) {
@@ -38,12 +44,8 @@ class RopeTables {
 
   std::vector<DeviceMemory> memory_;
   std::vector<CudaRope> ropes_;
+  const float* query_scales_ = nullptr;
 };
-
-CudaDecoderWeights WithRopes(CudaDecoderWeights weights, const RopeTables& ropes) {
-  weights.ropes = ropes.ropes();
-  return weights;
-}
 
 CudaDecoder::Limits DecoderLimits(const StepInputs::Limits& limits) {
   return {.max_rows = limits.batch.max_num_rows,
@@ -57,20 +59,20 @@ CudaDecoder::Limits DecoderLimits(const StepInputs::Limits& limits) {
 struct CudaModel::Memory {
   Memory(CudaModel& model, const StepInputs::Limits& limits, Stream stream)
       : kv(model.config_, model.kv_format_, limits.num_pages),
-        ropes(model.config_, limits.batch.num_positions, stream),
+        tables(model.config_, limits.batch.num_positions, stream),
         cublas(model.device_.index()),
         workspace(CudaDecoder::WorkspaceBytes(model.config_, model.weights_.view().dtype,
                                               DecoderLimits(limits))),
         decoder(
-            model.config_, WithRopes(model.weights_.view(), ropes), kv.layers(),
-            DecoderLimits(limits), workspace.data(),
+            model.config_, tables.AddTo(model.weights_.view()), kv.layers(), DecoderLimits(limits),
+            workspace.data(),
             [this](const GemvArgs& args, Stream s) { return cublas.Multiply(args, s); }, stream),
         steps(model.device_, decoder, limits, stream) {
     SetToZero(workspace.data(), ZeroedDecodeBytes(model.config_.num_heads), stream);
   }
 
   DeviceKv kv;
-  RopeTables ropes;
+  PositionTables tables;
   CublasLt cublas;
   DeviceMemory workspace;
   CudaDecoder decoder;
@@ -141,7 +143,7 @@ int64_t CudaModel::WorkspaceBytes(const StepInputs::Limits& limits) const {
 }
 
 int64_t CudaModel::RopeBytes() const {
-  int64_t elements = 0;  // of cos and sin
+  int64_t elements = config_.query_scaling != 0 ? config_.max_positions : 0;  // also cos and sin
   for (const RopeConfig& rope : config_.ropes) elements += config_.max_positions * rope.rotary_dim;
   return elements * static_cast<int64_t>(sizeof(float));
 }

@@ -31,8 +31,9 @@ struct CudaRope {
 
 // Vectors (norms and biases) have the decoder's type.
 struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
-  const void* embeddings = nullptr;  // [vocab, hidden]
-  std::vector<CudaRope> ropes;       // as ModelConfig::ropes
+  const void* embeddings = nullptr;     // [vocab, hidden]
+  std::vector<CudaRope> ropes;          // as ModelConfig::ropes
+  const float* query_scales = nullptr;  // [positions]; null: none
 };
 
 // The rows of a forward, all arrays on the device. The first num_decode_rows are computed one by

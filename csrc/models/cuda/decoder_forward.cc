@@ -97,10 +97,13 @@ void CudaDecoder::Ops::LaunchAddNorm(const void* output, const Norm& post_norm,
            .residual = residual_,
            .x = output,
            .post_weight = post_norm.weight,
+           .post_bias = post_norm.bias,
            .pre_weight = pre_norm.weight,
+           .pre_bias = pre_norm.bias,
            .y = input,
            .weight_offset = config_.norm_weight_offset,
            .eps = config_.residual_norm_eps,
+           .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
            .m = num_rows_,
            .dim = config_.hidden_size},
           stream_);
@@ -177,7 +180,8 @@ void CudaDecoder::Ops::LaunchLinear(const GemvArgs& args) const {
 
 void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   const auto& w = weights_.layers[layer];
-  const bool per_head = config_.qk_norm == QkNorm::kPerHead;
+  const bool own_weights = config_.qk_norm == QkNorm::kPerHeadOwnWeight;
+  const bool per_head = config_.qk_norm == QkNorm::kPerHead || own_weights;
   if (config_.qk_norm == QkNorm::kWholeProjection) NormalizeWholeProjections(layer);
   const int rope = config_.layers[layer].rope;
   const bool has_rope = rope != LayerConfig::kNoRope;
@@ -190,14 +194,18 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
                  .q_heads = config_.num_heads,
                  .q_norm = per_head ? w.norm(NormRole::kQ).weight : nullptr,
                  .k_norm = per_head ? w.norm(NormRole::kK).weight : nullptr,
+                 .ld_norm = own_weights ? config_.head_dim : 0,
                  .weight_offset = config_.norm_weight_offset,
                  .eps = config_.norm_eps,
+                 .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
+                 .rope_first = config_.arch->rope_before_qk_norm,
                  .rotary_dim = has_rope ? config_.ropes[static_cast<size_t>(rope)].rotary_dim : 0,
                  .positions = batch_.positions,
                  .slots = batch_.slots,
                  .cos = tables.cos,
                  .sin = tables.sin,
-                 .interleaved = config_.arch->interleaved_rope},
+                 .interleaved = config_.arch->interleaved_rope,
+                 .q_scales = weights_.query_scales},
                 stream_);
 }
 

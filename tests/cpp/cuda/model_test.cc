@@ -47,7 +47,17 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"LlamaForCausalLM", ""},
       {"Qwen2ForCausalLM", ""},
       {"Phi3ForCausalLM", ""},
-      {"GraniteForCausalLM", R"("residual_multiplier": 0.4, "logits_scaling": 3)"}};
+      {"GraniteForCausalLM", R"("residual_multiplier": 0.4, "logits_scaling": 3)"},
+      // What a family has between its linears.
+      {"Glm4ForCausalLM", R"("head_dim": 16)"},
+      {"NemotronForCausalLM", R"("head_dim": 16)"},
+      {"Starcoder2ForCausalLM", R"("sliding_window": 9)"},
+      {"CohereForCausalLM", R"("use_qk_norm": true)"},
+      {"Cohere2ForCausalLM", R"("sliding_window": 9, "sliding_window_pattern": 2)"},
+      {"StableLmForCausalLM", R"("qk_layernorm": true, "use_parallel_residual": true)"},
+      {"HunYuanDenseV1ForCausalLM", ""},
+      {"Ministral3ForCausalLM", R"("head_dim": 16, "rope_parameters": {
+          "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 8})"}};
   for (const auto& [architecture, fields] : models) {
     TinyModel tiny(architecture, fields);
     EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice()), SomeSteps(*tiny.OnCpu())), 1e-4)
@@ -102,6 +112,8 @@ TEST(CudaModel, WhatDoesNotFitIsRefusedByName) {
     EXPECT_EQ(field_of(tiny.Source("float32", device)), "device") << device;
   }
   EXPECT_EQ(field_of(TinyModel("LlamaForCausalLM", R"("head_dim": 12)").Source()), "head_dim");
+  // Its xIELU.
+  EXPECT_EQ(field_of(TinyModel("ApertusForCausalLM").Source()), "device");
 }
 
 TEST(CudaModel, MetadataSaysWhatItTakes) {
