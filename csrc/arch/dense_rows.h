@@ -90,11 +90,12 @@ constexpr ArchSpec Ministral3(std::string_view architecture) {
   };
 }
 
-// Its text model is a Mistral or a Ministral 3, whose config.json gives all that differs.
+// Its text model is a Mistral or a Ministral 3; what differs is given.
 constexpr ArchSpec Mistral3WithVision() {
   ArchSpec spec = Ministral3("Mistral3ForConditionalGeneration");
   spec.config_section = "text_config";
   spec.ignored_prefixes = kVisionParts;
+  spec.defaults.rope_parameters = {};
   spec.defaults.tie_word_embeddings = true;
   return spec;
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "arch/rope_config.h"
+#include "arch/unsupported.h"
 #include "checkpoint/model_defaults.h"
 #include "mlc_native/config.h"
 #include "model_files/model_files.h"
@@ -39,6 +40,12 @@ const ArchSpec& ReadArchitecture(const ConfigFields& root) {
     root.Fail("architectures",
               "names no architecture; add the one of the model to the file, as [\"" +
                   LikelyArchitecture(root) + "\"]; supported: " + SupportedArchitectureList());
+  }
+  for (const std::string& name : names) {
+    const std::string_view lacks = WhatItLacks(name);
+    if (lacks.empty()) continue;
+    root.Fail("architectures", "= " + name + " is not supported: it needs " + std::string(lacks) +
+                                   "; supported: " + SupportedArchitectureList());
   }
   root.Fail("architectures",
             "= " + list + " is not supported; supported: " + SupportedArchitectureList());

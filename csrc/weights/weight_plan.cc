@@ -144,6 +144,21 @@ std::string PrefixOfDraftHead(const ModelConfig& config, const WeightSet& weight
   return layout == nullptr ? "" : NumberedName(layout->in_target, {num_layers});
 }
 
+// Whether it belongs to a part of the model that reads no text.
+bool IsOfIgnoredPart(const ModelConfig& config, const std::string& name) {
+  return std::ranges::any_of(config.arch->ignored_prefixes,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// What is said of such tensors, once.
+void NoteIgnored(const ModelConfig& config, const WeightSet& weights,
+                 std::vector<std::string>* unused) {
+  const auto count = std::ranges::count_if(weights.checkpoint().entries(), [&](const auto& entry) {
+    return IsOfIgnoredPart(config, entry.tensor->name);
+  });
+  if (count > 0) unused->push_back(std::to_string(count) + " of parts that read no text");
+}
+
 std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& weights,
                                     const WeightSources& sources) {
   if (config.draft_head && !config.draft_head->layout->in_target.empty()) return {};
@@ -155,15 +170,12 @@ std::vector<std::string> FindUnused(const ModelConfig& config, const WeightSet& 
   std::vector<std::string> unused;
   for (const Checkpoint::Entry& entry : weights.checkpoint().entries()) {
     const std::string& name = entry.tensor->name;
-    const auto& ignored = config.arch->ignored_prefixes;
     const auto& heads = config.arch->names.heads;
     const bool known =
         used.contains(entry.tensor) || IsKnownBuffer(name) ||
         (config.draft_head && (name == "d2t" || name == "t2d")) || weights.IsEmptyBias(entry) ||
         (config.tie_word_embeddings && name.ends_with(heads.front())) ||
-        (!of_head.empty() && name.starts_with(of_head)) ||
-        std::any_of(ignored.begin(), ignored.end(),
-                    [&](std::string_view prefix) { return name.starts_with(prefix); });
+        (!of_head.empty() && name.starts_with(of_head)) || IsOfIgnoredPart(config, name);
     if (!known) unused.push_back(name);
   }
   for (const std::string& file : weights.checkpoint().extra_shards()) {
@@ -284,6 +296,7 @@ WeightPlan PlanWeights(const ModelConfig& config, const Checkpoint& checkpoint,
   if (options.strict && !plan.description.unused_tensors.empty()) {
     RefuseUnused(config, plan.description.unused_tensors);
   }
+  NoteIgnored(config, weights, &plan.description.unused_tensors);
   plan.description.num_parameters = CountParameters(plan.map);
   ChooseFormats(config, options, &plan);
   if (options.table_of_floats) AddTable(weights, &plan);

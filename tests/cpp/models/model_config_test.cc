@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "arch/unsupported.h"
 #include "support/error.h"
 #include "testing/tiny_checkpoint.h"
 
@@ -209,6 +210,55 @@ TEST(ModelConfig, EveryArchitectureHasARowThatParses) {
     EXPECT_EQ(config.arch, &arch);
     EXPECT_NE(SupportedArchitectureList().find(arch.architecture), std::string::npos);
   }
+}
+
+TEST(ModelConfig, WhatAnArchitectureLacksIsNamed) {
+  for (const UnsupportedArchitecture& row : UnsupportedArchitectures()) {
+    EXPECT_EQ(FindArchitecture(row.architecture), nullptr) << row.architecture;
+    try {
+      Read(std::string(row.architecture));
+      ADD_FAILURE() << row.architecture;
+    } catch (const LoadError& error) {
+      EXPECT_EQ(error.field(), "architectures");
+      const std::string what =
+          std::string(row.architecture) + " is not supported: it needs " + std::string(row.lacks);
+      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(ModelConfig, RopeRules) {
+  const auto ropes = [](const std::string& architecture, const std::string& fields) {
+    std::vector<int> ropes;
+    const ModelConfig config = Read(architecture, R"("num_hidden_layers": 4)" + fields);
+    for (const LayerConfig& layer : config.layers) ropes.push_back(layer.rope);
+    return ropes;
+  };
+  constexpr int kNone = LayerConfig::kNoRope;
+  EXPECT_EQ(ropes("Cohere2ForCausalLM", ""), (std::vector<int>{0, 0, 0, kNone}));
+  EXPECT_EQ(ropes("Exaone4ForCausalLM", ""), (std::vector<int>{0, 0, 0, kNone}));
+  EXPECT_EQ(ropes("Exaone4ForCausalLM", R"(, "sliding_window": null)"),
+            (std::vector<int>{0, 0, 0, 0}));
+}
+
+TEST(ModelConfig, AbsentRopesOfAFamily) {
+  const ModelConfig ministral = Read("Ministral3ForCausalLM");
+  EXPECT_EQ(ministral.ropes[0].scaling, RopeScaling::kYarn);
+  EXPECT_EQ(ministral.ropes[0].theta, 1e6);
+  EXPECT_FLOAT_EQ(ministral.query_scaling, 0.1f);
+  const std::vector<float> scales = ministral.QueryScales(32769);
+  EXPECT_EQ(scales[16383], 1.0f);
+  EXPECT_FLOAT_EQ(scales[16384], 1.0f + 0.1f * std::log(2.0f));
+  EXPECT_FLOAT_EQ(scales[32768], 1.0f + 0.1f * std::log(3.0f));
+  const ModelConfig given =
+      Read("Ministral3ForCausalLM", R"("rope_parameters": {"rope_theta": 5})");
+  EXPECT_EQ(given.ropes[0].scaling, RopeScaling::kNone);
+  EXPECT_TRUE(given.QueryScales(4).empty());
+  EXPECT_EQ(Read("ApertusForCausalLM").ropes[0].scaling, RopeScaling::kLlama3);
+  // A Mistral in a folder with images.
+  const ModelConfig mistral = Read("Mistral3ForConditionalGeneration", R"("rope_theta": 7)");
+  EXPECT_EQ(mistral.ropes[0].scaling, RopeScaling::kNone);
+  EXPECT_EQ(mistral.ropes[0].theta, 7);
 }
 
 TEST(RopeFrequencies, OfEachScaling) {

@@ -21,6 +21,9 @@ from paged_driver import (
     relative_error,
     transformers_logits,
 )
+from safetensors.torch import load_file
+
+from mlc_native import EngineConfig, MLCEngine
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import make_checkpoint
@@ -97,6 +100,16 @@ def test_internlm3_as_its_own_code_writes_it(tmp_path: Path) -> None:
     config["bias"] = config.pop("mlp_bias")
     (path / "config.json").write_text(json.dumps(config))
     assert np.array_equal(PagedModel(path).generate([5, 6, 7], 512, 8)[1], expected)
+
+
+def test_tensors_of_a_vision_tower_are_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = make_checkpoint("tiny-qwen3_vl", tmp_path / "m")
+    count = sum("visual" in name for name in load_file(path / "model.safetensors"))
+    MLCEngine(str(path), "cpu", engine_config=EngineConfig(strict_weights=True)).terminate()
+    (record,) = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert record.getMessage().endswith(f"does not use: {count} of parts that read no text")
 
 
 def test_text_fields_outside_of_text_config(tmp_path: Path) -> None:

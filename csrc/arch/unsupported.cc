@@ -1,0 +1,93 @@
+#include "arch/unsupported.h"
+
+#include <algorithm>
+
+namespace mlc_native {
+namespace {
+
+constexpr UnsupportedArchitecture kTable[] = {
+    {"Qwen3NextForCausalLM", "layers with linear attention (gated delta rule)"},
+    {"Qwen3_5ForCausalLM", "layers with linear attention (gated delta rule)"},
+    {"Qwen3_5ForConditionalGeneration", "layers with linear attention (gated delta rule)"},
+    {"Qwen3_5MoeForCausalLM", "layers with linear attention (gated delta rule)"},
+    {"Qwen3_5MoeForConditionalGeneration", "layers with linear attention (gated delta rule)"},
+    {"OlmoHybridForCausalLM", "layers with linear attention (gated delta rule)"},
+    {"MiniMaxForCausalLM", "layers with linear attention (lightning attention)"},
+    {"MiniMaxText01ForCausalLM", "layers with linear attention (lightning attention)"},
+    {"BailingHybridForCausalLM", "layers with linear attention (lightning attention)"},
+    {"KimiLinearForCausalLM", "layers with linear attention and latent attention (MLA)"},
+    {"MambaForCausalLM", "state-space layers (Mamba)"},
+    {"Mamba2ForCausalLM", "state-space layers (Mamba)"},
+    {"FalconMambaForCausalLM", "state-space layers (Mamba)"},
+    {"FalconH1ForCausalLM", "state-space layers (Mamba)"},
+    {"BambaForCausalLM", "state-space layers (Mamba)"},
+    {"ZambaForCausalLM", "state-space layers (Mamba)"},
+    {"Zamba2ForCausalLM", "state-space layers (Mamba)"},
+    {"JambaForCausalLM", "state-space layers (Mamba)"},
+    {"NemotronHForCausalLM", "state-space layers (Mamba)"},
+    {"GraniteMoeHybridForCausalLM", "state-space layers (Mamba)"},
+    {"Lfm2ForCausalLM", "layers with short convolutions"},
+    {"Lfm2MoeForCausalLM", "layers with short convolutions"},
+    {"Lfm2VlForConditionalGeneration", "layers with short convolutions"},
+    {"RecurrentGemmaForCausalLM", "recurrent layers"},
+    {"RwkvForCausalLM", "recurrent layers"},
+    {"xLSTMForCausalLM", "recurrent layers"},
+    {"DeepseekV2ForCausalLM", "latent attention (MLA)"},
+    {"DeepseekV3ForCausalLM", "latent attention (MLA)"},
+    {"Glm4MoeLiteForCausalLM", "latent attention (MLA)"},
+    {"LongcatFlashForCausalLM", "latent attention (MLA)"},
+    {"MiniCPM3ForCausalLM", "latent attention (MLA)"},
+    {"DeepseekV32ForCausalLM", "latent attention (MLA) with a choice of keys"},
+    {"GlmMoeDsaForCausalLM", "latent attention (MLA) with a choice of keys"},
+    {"Gemma3nForCausalLM", "layers that share keys and values, with embeddings of their own"},
+    {"Gemma3nForConditionalGeneration",
+     "layers that share keys and values, with embeddings of their own"},
+    {"Gemma4ForCausalLM", "layers that share keys and values, with embeddings of their own"},
+    {"Gemma4ForConditionalGeneration",
+     "layers that share keys and values, with embeddings of their own"},
+    {"Llama4ForCausalLM", "chunked attention"},
+    {"Llama4ForConditionalGeneration", "chunked attention"},
+    {"MllamaForConditionalGeneration", "cross-attention to images"},
+    {"MllamaForCausalLM", "cross-attention to images"},
+    {"BertModel", "attention in both directions: it makes embeddings"},
+    {"BertForMaskedLM", "attention in both directions: it makes embeddings"},
+    {"RobertaModel", "attention in both directions: it makes embeddings"},
+    {"RobertaForMaskedLM", "attention in both directions: it makes embeddings"},
+    {"XLMRobertaModel", "attention in both directions: it makes embeddings"},
+    {"XLMRobertaForMaskedLM", "attention in both directions: it makes embeddings"},
+    {"ModernBertModel", "attention in both directions: it makes embeddings"},
+    {"ModernBertForMaskedLM", "attention in both directions: it makes embeddings"},
+    {"NomicBertModel", "attention in both directions: it makes embeddings"},
+    {"T5ForConditionalGeneration", "an encoder"},
+    {"T5GemmaForConditionalGeneration", "an encoder"},
+    {"BartForConditionalGeneration", "an encoder"},
+    {"WhisperForConditionalGeneration", "an encoder"},
+    {"GPT2LMHeadModel", "learned embeddings of positions"},
+    {"GPTBigCodeForCausalLM", "learned embeddings of positions"},
+    {"OPTForCausalLM", "learned embeddings of positions"},
+    {"BloomForCausalLM", "attention biases by distance (ALiBi)"},
+    {"MptForCausalLM", "attention biases by distance (ALiBi)"},
+    {"MPTForCausalLM", "attention biases by distance (ALiBi)"},
+    {"BaichuanForCausalLM", "attention biases by distance (ALiBi)"},
+    {"GPTNeoXForCausalLM", "tensors in which q, k and v of the heads alternate"},
+    {"InternLM2ForCausalLM", "tensors in which q, k and v of the heads alternate"},
+    {"FalconForCausalLM", "tensors in which q, k and v of the heads alternate"},
+    {"ChatGLMModel", "a layout of its own; the folder for transformers (\"...-hf\") runs"},
+    {"ChatGLMForConditionalGeneration",
+     "a layout of its own; the folder for transformers (\"...-hf\") runs"},
+    {"QWenLMHeadModel", "a layout of its own; Qwen2 and later run"},
+    {"PhiForCausalLM", "a head with a bias"},
+    {"OlmoForCausalLM", "norms without weights"},
+};
+
+}  // namespace
+
+std::span<const UnsupportedArchitecture> UnsupportedArchitectures() { return kTable; }
+
+std::string_view WhatItLacks(std::string_view architecture) {
+  const auto* const found =
+      std::ranges::find(kTable, architecture, &UnsupportedArchitecture::architecture);
+  return found == std::end(kTable) ? std::string_view() : found->lacks;
+}
+
+}  // namespace mlc_native
