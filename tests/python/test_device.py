@@ -12,8 +12,11 @@ import pytest
 from fake_model import find_test_library
 
 from mlc_native import EngineConfig, SyncMLCEngine
-from mlc_native.errors import InvalidConfig
+from mlc_native.errors import InvalidConfig, LoadError
 from mlc_native.protocol.generation_config import GenerationConfig
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+from make_random_checkpoint import make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 MakeModel = Callable[..., str]
@@ -120,6 +123,21 @@ def test_memory_is_that_of_the_device(make_model: MakeModel, fake_lib: str) -> N
     config = EngineConfig(gpu_memory_utilization=0.5)
     engine = SyncMLCEngine(model, "cuda", model_lib=fake_lib, mode="server", engine_config=config)
     assert engine.engine_config.max_total_sequence_length == 2048
+
+
+@pytest.mark.parametrize(
+    ("like", "what"),
+    [
+        ("tiny-qwen3_moe", "a mixture of experts"),
+        ("tiny-gpt_oss", "attention sinks"),
+        ("tiny-starcoder2", "LayerNorm"),
+    ],
+)
+def test_what_the_kernels_of_gpus_lack_is_named(tmp_path: Path, like: str, what: str) -> None:
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    path = make_checkpoint(like, tmp_path / like)
+    with pytest.raises(LoadError, match=f"ForCausalLM needs {what}, which is not supported"):
+        SyncMLCEngine(str(path), "cuda:0", model_lib=library)
 
 
 def test_engines_share_the_memory_of_a_gpu() -> None:
