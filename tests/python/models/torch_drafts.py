@@ -13,18 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from paged_driver import reference_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import linear, silu
-from transformers import AutoModelForCausalLM
 
 
 @functools.lru_cache(maxsize=4)
 def all_streams(path: Path, tokens: tuple[int, ...]) -> list[Tensor]:
     """Each stream of transformers' hidden states: [tokens, hidden]."""
-    model = AutoModelForCausalLM.from_pretrained(path, dtype="auto").float().eval()
+    model = reference_model(path, "auto").float()
     last: list[Tensor] = []
-    model.model.norm.register_forward_pre_hook(lambda _, args: last.append(args[0]))
+    decoder = getattr(model.model, "language_model", model.model)
+    decoder.norm.register_forward_pre_hook(lambda _, args: last.append(args[0]))
     with torch.inference_mode():
         states = model(torch.tensor([tokens]), output_hidden_states=True).hidden_states
     return [state[0] for state in (*states[:-1], last[0], states[-1])]
