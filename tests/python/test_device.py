@@ -130,7 +130,7 @@ def test_memory_is_that_of_the_device(make_model: MakeModel, fake_lib: str) -> N
     [
         ("tiny-qwen3_moe", "a mixture of experts"),
         ("tiny-gpt_oss", "attention sinks"),
-        ("tiny-starcoder2", "LayerNorm"),
+        ("tiny-apertus", "xIELU"),
     ],
 )
 def test_what_the_kernels_of_gpus_lack_is_named(tmp_path: Path, like: str, what: str) -> None:
