@@ -125,8 +125,7 @@ void GatherRows(const void* in, const int32_t* rows, int64_t m, int64_t row_byte
 
 void Activate(const ActivateArgs& args, Stream stream) {
   MLC_CHECK(args.ffn % kVector == 0) << args.ffn;
-  MLC_CHECK(args.activation != Activation::kXielu &&
-            args.activation != Activation::kClampedSwiGlu);
+  MLC_CHECK(args.activation != Activation::kXielu && args.activation != Activation::kClampedSwiGlu);
   if (args.m == 0) return;
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;

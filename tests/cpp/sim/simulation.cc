@@ -64,6 +64,7 @@ void Simulation::CreateEngine() {
   }
   options.slow_calls = slow_calls_ = std::make_shared<testing::FakeSlowCalls>();
   EngineConfig config = scenario_.config;
+  config.grammar_step_budget_s = 0.001;  // so that sequences become slow soon
   config.grammar_time_limit_s = 3600;
   config.grammar_state_bytes = int64_t{1} << 50;
   if (folder_) config.model = folder_->path();

@@ -202,11 +202,13 @@ void StateChecker::CheckProgress(bool undisturbed) {
     progress += std::accumulate(best.begin(), best.end(), int64_t{0});
   if (requests_.empty() || progress != last_progress_) {
     last_progress_ = progress;
-    steps_without_progress_ = 0;
+    steps_without_progress_ = steps_allowed_ = 0;
     return;
   }
   if (undisturbed) ++steps_without_progress_;
-  if (steps_without_progress_ > StepsAllowed()) {
+  // A sequence that sat out during these steps may be ready now.
+  steps_allowed_ = std::max(steps_allowed_, StepsAllowed());
+  if (steps_without_progress_ > steps_allowed_) {
     fail_("no progress in " + std::to_string(steps_without_progress_) + " steps");
   }
 }

@@ -83,6 +83,7 @@ class StateChecker {
   int64_t ended_progress_ = 0;  // of the requests that ended
   int64_t last_progress_ = -1;  // a count that grows with progress
   int64_t steps_without_progress_ = 0;
+  int64_t steps_allowed_ = 0;  // since the last progress
 };
 
 }  // namespace mlc_native::sim
