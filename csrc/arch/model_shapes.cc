@@ -114,8 +114,8 @@ std::vector<int64_t> ModelConfig::norm_shape(NormRole role) const {
 std::vector<float> ModelConfig::QueryScales(int64_t num_positions) const {
   std::vector<float> scales;
   for (int64_t p = 0; query_scaling != 0 && p < num_positions; ++p) {
-    const auto periods = static_cast<float>(p / query_scaling_period);
-    scales.push_back(1.0f + query_scaling * std::log(1.0f + periods));
+    const int64_t periods = p / query_scaling_period;
+    scales.push_back(1.0f + query_scaling * std::log(1.0f + static_cast<float>(periods)));
   }
   return scales;
 }

@@ -227,6 +227,7 @@ class GgufFile::Reader {
 
   void CheckOverlaps() const {
     std::vector<const GgufTensor*> order;
+    order.reserve(out_.tensors_.size());
     for (const GgufTensor& tensor : out_.tensors_) order.push_back(&tensor);
     std::ranges::sort(order, {}, [](const GgufTensor* t) { return t->begin; });
     for (size_t i = 1; i < order.size(); ++i) {

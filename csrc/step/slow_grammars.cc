@@ -29,13 +29,13 @@ constexpr int kCheapTokens = 32;
 constexpr int kMaxDoublings = 10;
 
 std::string ErrorText(const std::exception_ptr& error) {
-  const std::string what = "the grammar of the answer failed";
+  constexpr char kWhat[] = "the grammar of the answer failed";
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& thrown) {
-    return what + ": " + thrown.what();
+    return std::string(kWhat) + ": " + thrown.what();
   } catch (...) {
-    return what;
+    return kWhat;
   }
 }
 
@@ -49,7 +49,8 @@ class SlowGrammars::Call : public SlowCall {
     if (token) {
       MLC_CHECK(matcher->AcceptToken(*token)) << "the grammar forbids token " << *token;
     }
-    if (asks_end && (must_end = MustEnd(*request, *ends, *matcher, &mask))) return;
+    must_end = asks_end && MustEnd(*request, *ends, *matcher, &mask);
+    if (must_end) return;
     if (jump_input) jump = FindJump(*jump_input, *ends, *matcher, &mask);
     if (!fills || (jump && jump->ends)) return;
     mask.resize(ends->mask_size());

@@ -155,7 +155,8 @@ void DecodeQ6K(const uint8_t* block, float* out) {
     const uint8_t byte = low[half * 64 + quarter % 2 * 32 + i];
     const int low_bits = quarter < 2 ? byte & 15 : byte >> 4;
     const int high_bits = high[half * 32 + i] >> 2 * quarter & 3;
-    const float part_scale = scale * static_cast<float>(scales[at / 16]);
+    const int part = at / 16;
+    const float part_scale = scale * static_cast<float>(scales[part]);
     out[at] = part_scale * static_cast<float>((low_bits | high_bits << 4) - 32);
   }
 }
