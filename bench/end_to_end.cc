@@ -3,9 +3,9 @@
 // hits it).
 //
 //   python tools/make_random_checkpoint.py --like qwen3-0.6b --dtype bfloat16 --out /tmp/qwen3
-//   build/torch/bench/end_to_end --model /tmp/qwen3 [--rows prefill,decode1,decode16,decode4096]
+//   build/torch/bench/end_to_end --model /tmp/qwen3
+//                                [--rows prefill,decode1,decode4,decode16,decode4096]
 //                                [--quantization none,q8,q4,auto]
-//
 // Threads: MLC_NATIVE_BENCH_THREADS (default 2). ISA: MLC_NATIVE_ISA. A figure is that of the
 // median step of a row. The limit of a step is
 //
@@ -59,6 +59,7 @@ struct RowKind {
 constexpr RowKind kRows[] = {
     {"prefill", 1, 512, 5, true},
     {"decode1", 1, 128, 48, false},
+    {"decode4", 4, 128, 32, false},
     {"decode16", 16, 128, 24, false},
     {"decode4096", 1, 4080, 32, false},  // the middle of its steps has 4,096 tokens of context
 };
