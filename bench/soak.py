@@ -6,12 +6,13 @@ A process of its own serves the demo model over HTTP with little memory (bench/s
 Requests arrive at random times: streams, canaries with known answers, clients that leave or read
 slowly, deadlines, grammars, invalid bodies (bench/soak_traffic.py), and requests within the
 process, some of them aborted. Meanwhile the model is reloaded, the helper processes of the grammars
-are killed, and the engine's state is audited. Memory, threads and open files are read from /proc
-after each audit.
+are killed, and the engine's state is audited. Every --rest-s seconds no request starts until those
+in flight have ended; memory, threads and open files are then read (bench/soak_report.py).
 
-The exit status is 1 if a request was lost, answered twice or wrongly, if an audit failed, or if the
-memory grows by more than --max-slope MiB per hour after the warm-up (a third of the run, at most
-15 minutes). --leak keeps that many bytes per request: the run must then fail.
+The exit status is 1 if a request was lost, answered twice or wrongly, if an audit failed, if there
+are more threads or open files at the end, or if the memory grows by more than --max-slope MiB per
+hour after the warm-up (a third of the run, at most 15 minutes). --leak keeps that many bytes per
+request: the run must then fail.
 """
 
 from __future__ import annotations
@@ -23,59 +24,19 @@ import json
 import os
 import random
 import signal
-import statistics
 import subprocess
 import sys
-import time
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
-from machine import ROOT, cpu_name
-from soak_traffic import FAULTS, WEIGHTS, Kind, Traffic, run_one
+from machine import ROOT
+from soak_report import Run, Sample, plot, report, warm_up
+from soak_traffic import WEIGHTS, Kind, Traffic, run_one
 
 MAX_IN_FLIGHT = 64
 NUM_CANARIES = 12
-
-
-@dataclass
-class Sample:
-    """What /proc says about the subject."""
-
-    minutes: float
-    rss_mib: float
-    file_mib: float  # of it: files that are mapped
-    heap_mib: float  # in use, of malloc
-    python_mib: float  # of Python's allocator of small objects
-    num_threads: int
-    num_fds: int
-    num_requests: int
-
-
-@dataclass
-class Run:
-    """What a run has seen so far."""
-
-    start: float = field(default_factory=time.monotonic)
-    outcomes: dict[str, Counter[str]] = field(default_factory=dict)
-    samples: list[Sample] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    events: Counter[str] = field(default_factory=Counter)
-
-    def minutes(self) -> float:
-        return (time.monotonic() - self.start) / 60
-
-    def count(self, kind: str, outcome: str, number: int = 1) -> None:
-        if number == 0:
-            return
-        outcome, _, detail = outcome.partition(": ")
-        self.outcomes.setdefault(kind, Counter())[outcome] += number
-        if outcome in FAULTS and len(self.problems) < 50:
-            self.problems.append(f"{self.minutes():.1f} min: {kind}: {outcome} {detail}")
-
-    def num_requests(self) -> int:
-        return sum(outcome.total() for outcome in self.outcomes.values())
 
 
 class Subject:
@@ -123,19 +84,23 @@ class Subject:
             os.kill(pid, signal.SIGKILL)
         return len(helpers)
 
-    def sample(self, run: Run, audit: dict[str, Any]) -> Sample:
+    def sample(self, run: Run, told: dict[str, float]) -> Sample:
+        """What it has told of its memory, and what /proc says."""
         status = dict(
             line.split(":", 1) for line in (self._proc / "status").read_text().splitlines()
         )
         return Sample(
-            round(run.minutes(), 3),
-            int(status["VmRSS"].split()[0]) / 1024,
-            int(status["RssFile"].split()[0]) / 1024,
-            audit.get("heap_bytes", 0) / (1 << 20),
-            audit.get("python_bytes", 0) / (1 << 20),
-            int(status["Threads"]),
-            len(list((self._proc / "fd").iterdir())),
-            run.num_requests(),
+            minutes=round(run.minutes(), 3),
+            rss=int(status["VmRSS"].split()[0]) / 1024,
+            mapped_files=int(status["RssFile"].split()[0]) / 1024,
+            malloc_used=told["malloc_used"] / (1 << 20),
+            malloc_free=told["malloc_free"] / (1 << 20),
+            python_used=told["python_used"] / (1 << 20),
+            python_arenas=told["python_arenas"] / (1 << 20),
+            python_blocks=int(told["python_blocks"]),
+            threads=int(status["Threads"]),
+            fds=len(list((self._proc / "fd").iterdir())),
+            requests=run.num_requests(),
         )
 
     def stop(self) -> int:
@@ -147,23 +112,54 @@ class Subject:
 # ------------------------------------------------------------------------------ what happens
 
 
-async def send(traffic: Traffic, run: Run, args: argparse.Namespace) -> None:
+class Gate:
+    """The requests in flight; further ones wait while the subject is to be at rest."""
+
+    def __init__(self) -> None:
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._opened = asyncio.Event()
+        self._opened.set()
+
+    def has_room(self) -> bool:
+        return len(self._in_flight) < MAX_IN_FLIGHT
+
+    def start(self, request: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(request)
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+
+    async def opened(self) -> None:
+        await self._opened.wait()
+
+    async def drained(self) -> None:
+        while self._in_flight:
+            await asyncio.wait(self._in_flight)
+
+    @contextlib.asynccontextmanager
+    async def rest(self) -> AsyncIterator[None]:
+        self._opened.clear()
+        try:
+            await self.drained()
+            yield
+        finally:
+            self._opened.set()
+
+
+async def send(traffic: Traffic, gate: Gate, run: Run, args: argparse.Namespace) -> None:
     """Starts requests at random times until the end, then waits for those in flight."""
     draw = random.Random(args.seed)
     kinds = [kind for kind in WEIGHTS if kind.__name__ in (args.only or kind.__name__)]
     weights = [WEIGHTS[kind] for kind in kinds]
-    in_flight: set[asyncio.Task[None]] = set()
 
     async def one(kind: Kind) -> None:
         run.count(kind.__name__, await run_one(traffic, kind))
 
     while run.minutes() < args.minutes:
         await asyncio.sleep(draw.expovariate(args.rate))
-        if len(in_flight) < MAX_IN_FLIGHT:
-            task = asyncio.create_task(one(draw.choices(kinds, weights)[0]))
-            in_flight.add(task)
-            task.add_done_callback(in_flight.discard)
-    await asyncio.gather(*in_flight)
+        await gate.opened()
+        if gate.has_room():
+            gate.start(one(draw.choices(kinds, weights)[0]))
+    await gate.drained()
 
 
 async def every(seconds: float, run: Run, args: argparse.Namespace, action: Any) -> None:
@@ -172,121 +168,65 @@ async def every(seconds: float, run: Run, args: argparse.Namespace, action: Any)
         await action()
 
 
-async def soak(subject: Subject, args: argparse.Namespace) -> Run:
-    traffic = Traffic(subject.url, args.seed)
-    await traffic.learn_canaries(NUM_CANARIES)
-    run = Run()
+class Soak:
+    """One run: the commands to the subject, and what they tell."""
 
-    async def command(name: str) -> dict[str, Any]:
-        answer = await subject.do(name)
-        run.events[name] += 1
+    def __init__(self, subject: Subject, args: argparse.Namespace) -> None:
+        self._subject = subject
+        self._args = args
+        self._gate = Gate()
+        self._run = Run()
+
+    async def run(self) -> Run:
+        run, args = self._run, self._args
+        traffic = Traffic(self._subject.url, args.seed)
+        await traffic.learn_canaries(NUM_CANARIES)
+        run.restart()
+        await asyncio.gather(
+            send(traffic, self._gate, run, args),
+            every(15, run, args, lambda: self._command("audit")),
+            every(args.rest_s, run, args, self._rest),
+            every(args.reload_s, run, args, lambda: self._command("reload")),
+            every(41, run, args, self._kill),
+            every(5, run, args, self._generate) if args.only is None else asyncio.sleep(0),
+        )
+        for number in range(NUM_CANARIES):  # alone again
+            answer = await traffic.ask_canary(number)
+            run.count("canary", "ended" if answer == traffic.expected(number) else "wrong_answer")
+        await self._rest()
+        run.objects["end"] = await self._objects()
+        metrics = (await self._command("metrics")).get("metrics", {})
+        run.events["preemptions"] = int(metrics.get("num_preemptions", 0))
+        return run
+
+    async def _command(self, name: str) -> dict[str, Any]:
+        answer = await self._subject.do(name)
+        self._run.events[name] += 1
         if "failed" in answer:
-            run.problems.append(f"{run.minutes():.1f} min: {name}: {answer['failed']}")
+            self._run.problem(f"{name}: {answer['failed']}")
         return answer
 
-    async def watch() -> None:
-        run.samples.append(subject.sample(run, await command("audit")))
+    async def _rest(self) -> None:
+        run = self._run
+        async with self._gate.rest():
+            told = await self._command("rest")
+            if "failed" in told:
+                return
+            run.samples.append(self._subject.sample(run, told))
+            if "warm" not in run.objects and run.minutes() > warm_up(self._args.minutes):
+                run.objects["warm"] = await self._objects()
+        print(run.samples[-1], file=sys.stderr, flush=True)
 
-    async def generate() -> None:
-        answer = await command("generate")
-        run.count("in_process", "ended", answer.get("ended", 0))
-        run.count("in_process", "lost", answer.get("asked", 0) - answer.get("ended", 0))
+    async def _objects(self) -> Counter[str]:
+        return Counter((await self._command("objects")).get("objects", {}))
 
-    async def kill() -> None:
-        run.events["helpers killed"] += subject.kill_helpers()
+    async def _generate(self) -> None:
+        answer = await self._command("generate")
+        self._run.count("in_process", "ended", answer.get("ended", 0))
+        self._run.count("in_process", "lost", answer.get("asked", 0) - answer.get("ended", 0))
 
-    await asyncio.gather(
-        send(traffic, run, args),
-        every(min(15, 2 * args.minutes), run, args, watch),
-        every(args.reload_s, run, args, lambda: command("reload")),
-        every(41, run, args, kill),
-        every(5, run, args, generate) if args.only is None else asyncio.sleep(0),
-    )
-    for number in range(NUM_CANARIES):  # alone again
-        answer = await traffic.ask_canary(number)
-        run.count("canary", "ended" if answer == traffic.expected(number) else "wrong_answer")
-    await watch()
-    run.events["preemptions"] = int((await command("metrics"))["metrics"]["num_preemptions"])
-    return run
-
-
-# ------------------------------------------------------------------------------ the judgement
-
-
-def slope(samples: list[Sample], name: str = "rss_mib") -> float:
-    """MiB per hour: the median of the slopes of all pairs (Theil and Sen)."""
-    slopes = [
-        60 * (getattr(b, name) - getattr(a, name)) / (b.minutes - a.minutes)
-        for i, a in enumerate(samples)
-        for b in samples[i + 1 :]
-    ]
-    return statistics.median(slopes) if slopes else 0.0
-
-
-def report(run: Run, exit_status: int, args: argparse.Namespace) -> tuple[str, bool]:
-    """The report as Markdown, and whether the run was good."""
-    warm = [s for s in run.samples if s.minutes > min(15, args.minutes / 3)]
-    growth = slope(warm)
-    problems = list(run.problems)
-    num_faults = sum(outcome[name] for outcome in run.outcomes.values() for name in FAULTS)
-    if exit_status != 0:
-        problems.append(f"the subject ended with status {exit_status}")
-    if growth > args.max_slope:
-        problems.append(f"memory grows by {growth:.2f} MiB per hour")
-    names = sorted({name for outcome in run.outcomes.values() for name in outcome})
-    lines = [
-        f"`python bench/soak.py --minutes {args.minutes:g} --rate {args.rate:g} --seed {args.seed}"
-        + (f" --leak {args.leak}`" if args.leak else "`")
-        + f" on {cpu_name()}: {run.num_requests()} requests, {num_faults} faults.",
-        "",
-        "| kind | " + " | ".join(names) + " |",
-        "|---|" + "--:|" * len(names),
-        *(
-            f"| {kind} | " + " | ".join(str(outcome[name]) for name in names) + " |"
-            for kind, outcome in sorted(run.outcomes.items())
-        ),
-        "",
-        ", ".join(f"{name}: {number}" for name, number in run.events.items()) + ".",
-        "",
-        f"After the warm-up: memory {change(warm, 'rss_mib')}; of it files that are mapped "
-        f"{change(warm, 'file_mib')}, malloc {change(warm, 'heap_mib')}, Python's small objects "
-        f"{change(warm, 'python_mib')}; threads {extent([s.num_threads for s in warm])}; open "
-        f"files {extent([s.num_fds for s in warm])}.",
-        *(f"- {problem}" for problem in problems),
-    ]
-    return "\n".join(lines) + "\n", not problems and num_faults == 0
-
-
-def change(samples: list[Sample], name: str) -> str:
-    first, last = getattr(samples[0], name), getattr(samples[-1], name)
-    return f"{first:.1f} to {last:.1f} MiB, slope {slope(samples, name):.2f} MiB per hour"
-
-
-def extent(numbers: list[int]) -> str:
-    return f"{min(numbers)} to {max(numbers)}"
-
-
-def plot(samples: list[Sample], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(4, 1, sharex=True, figsize=(8, 9))
-    minutes = [s.minutes for s in samples]
-    rows = {
-        "memory (MiB)": [s.rss_mib for s in samples],
-        "malloc (MiB)": [s.heap_mib for s in samples],
-        "threads": [s.num_threads for s in samples],
-        "open files": [s.num_fds for s in samples],
-    }
-    for axis, (name, values) in zip(axes, rows.items(), strict=True):
-        axis.plot(minutes, values)
-        axis.set_ylabel(name)
-        axis.grid(alpha=0.3)
-    axes[-1].set_xlabel("minutes")
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    async def _kill(self) -> None:
+        self._run.events["helpers killed"] += self._subject.kill_helpers()
 
 
 def main() -> None:
@@ -296,6 +236,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--rate", type=float, default=8, help="requests per second")
     parser.add_argument("--reload-s", type=float, default=300, help="seconds between reloads")
+    parser.add_argument("--rest-s", type=float, default=60, help="seconds between samples")
     parser.add_argument("--max-slope", type=float, default=1, help="MiB per hour")
     parser.add_argument("--leak", type=int, default=0, help="bytes kept per request")
     parser.add_argument(
@@ -309,7 +250,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for soak.md, soak.json and soak.png")
     args = parser.parse_args()
     subject = Subject(args)
-    run = asyncio.run(soak(subject, args))
+    run = asyncio.run(Soak(subject, args).run())
     text, is_good = report(run, subject.stop(), args)
     print(text)
     if args.out is not None:

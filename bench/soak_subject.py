@@ -1,8 +1,9 @@
 """The process that bench/soak.py watches: an AsyncMLCEngine and its HTTP server.
 
 It reads commands from its standard input, one JSON object per line, and answers each with one line:
-"reload", "audit", "metrics", "generate" (a round of requests within the process, some of them
-aborted) and "stop". The first line that it writes holds the URL and the process id.
+"reload", "audit", "rest" (an audit of an idle engine, and its memory), "objects" (of Python, by
+type), "metrics", "generate" (a round of requests within the process, some of them aborted) and
+"stop". The first line that it writes holds the URL and the process id.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import random
 import re
 import sys
 import tempfile
+from collections import Counter
 from typing import Any
 
 from http_throughput import server
@@ -26,6 +28,7 @@ from mlc_native import AsyncMLCEngine, EngineConfig
 from mlc_native.errors import EngineRequestError
 
 KEPT: list[bytes] = []  # the planted leak
+IDLE_S = 60
 END_REASONS = {"stop", "length", "abort", "error", "timeout", "tool_calls"}
 
 
@@ -58,8 +61,8 @@ LIBC = ctypes.CDLL(None)
 LIBC.mallinfo2.restype = MallInfo
 
 
-def arena_bytes() -> int:
-    """What Python's allocator for small objects has from the system; 0 if it does not say.
+def python_memory() -> dict[str, int]:
+    """What Python's allocator for small objects has from the system and in use.
 
     It writes its state to stderr, which is a file meanwhile.
     """
@@ -72,8 +75,16 @@ def arena_bytes() -> int:
             os.dup2(stderr, 2)
             os.close(stderr)
         told.seek(0)
-        found = re.search(r"(\d+) arenas \* (\d+) bytes/arena", told.read())
-    return int(found[1]) * int(found[2]) if found else 0
+        text = told.read()
+    arenas = re.search(r"(\d+) arenas \* (\d+) bytes/arena", text)
+    used = re.search(r"# bytes in allocated blocks += +([\d,]+)", text)
+    assert arenas is not None
+    assert used is not None
+    return {
+        "python_arenas": int(arenas[1]) * int(arenas[2]),
+        "python_used": int(used[1].replace(",", "")),
+        "python_blocks": sys.getallocatedblocks(),
+    }
 
 
 class Subject:
@@ -89,16 +100,36 @@ class Subject:
         return {}
 
     async def audit(self) -> dict[str, Any]:
-        """Checks pages, ids and queues, and takes the garbage out before memory is read."""
-        pages = self._engine._debug_call_func_on_all_worker("audit_pages")
-        gc.collect()
+        """Checks pages, ids and queues."""
+        return {"pages": json.loads(self._engine._debug_call_func_on_all_worker("audit_pages"))}
+
+    async def rest(self) -> dict[str, Any]:
+        """The memory that is held when no request is in flight any more."""
+        await asyncio.wait_for(self._idle(), IDLE_S)
+        await self.audit()
+        for _ in range(2):  # finalizers make garbage, too
+            gc.collect()
         LIBC.malloc_trim(0)
         heap = LIBC.mallinfo2()
         return {
-            "pages": json.loads(pages),
-            "heap_bytes": heap.uordblks + heap.hblkhd,
-            "python_bytes": arena_bytes(),
+            "malloc_used": heap.uordblks + heap.hblkhd,
+            "malloc_free": heap.fordblks,
+            **python_memory(),
         }
+
+    async def objects(self) -> dict[str, Any]:
+        """How many objects of each type there are, of those that may be in cycles."""
+        gc.collect()
+        types = map(type, gc.get_objects())
+        return {"objects": Counter(f"{each.__module__}.{each.__qualname__}" for each in types)}
+
+    async def _idle(self) -> None:
+        """Waits until requests whose clients have left are gone."""
+        while True:
+            metrics = (await self._engine.metrics()).metrics
+            if metrics["num_running_requests"] + metrics["num_waiting_requests"] == 0:
+                return
+            await asyncio.sleep(0.05)
 
     async def metrics(self) -> dict[str, Any]:
         return {"metrics": (await self._engine.metrics()).metrics}
