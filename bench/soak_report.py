@@ -106,6 +106,8 @@ def warm_up(minutes: float) -> float:
 
 def judge(run: Run, warm: list[Sample], args: argparse.Namespace) -> list[str]:
     """What is wrong with the memory, the threads and the files of the subject."""
+    if len(warm) < 3:
+        return [f"only {len(warm)} samples after the warm-up"]
     problems = []
     for name, figure in (("memory", _rss), ("memory in use", _used)):
         growth = slope(warm, figure)
@@ -115,8 +117,6 @@ def judge(run: Run, warm: list[Sample], args: argparse.Namespace) -> list[str]:
         more = increase(warm, figure)
         if more > MAX_MORE:
             problems.append(f"there are {more:g} more {name} at the end")
-    if len(warm) < 3:
-        problems.append(f"only {len(warm)} samples after the warm-up")
     return problems
 
 

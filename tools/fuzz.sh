@@ -28,7 +28,7 @@ corpus="$PWD/tests/fuzz/corpus"
 export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:allocator_may_return_null=0"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 folder="$PWD/build/address" program=mlc_native_fuzz options=()
-for clang in clang++ clang++-{22..14} ""; do
+for clang in clang++-{22..16} clang++ ""; do
   command -v "$clang" >/dev/null && break
 done
 if [ -n "$clang" ]; then

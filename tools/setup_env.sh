@@ -61,10 +61,11 @@ has_python_dev() {
 raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null
 }
 
-# system_packages [tests] [aarch64]: what is missing of compiler, Python headers, (tests) test libraries
-# and (aarch64) what it takes to compile for AArch64 and to run that.
+# system_packages [tests] [aarch64] [fuzzing]: what is missing of compiler, Python headers, (tests) test
+# libraries, (aarch64) what it takes to compile for AArch64 and to run that. What only helps is installed
+# if it can be: ccache, and (fuzzing) a clang with libFuzzer.
 system_packages() {
-  local missing=() python
+  local missing=() helpful=() python
   command -v g++ >/dev/null || missing+=(g++)
   python="$(find_python)"
   if [ -z "$python" ] || { [ ! -x "$VENV/bin/python" ] && ! has_python_dev "$python"; }; then
@@ -80,17 +81,26 @@ system_packages() {
     command -v qemu-aarch64 >/dev/null || missing+=(qemu-user)
     [ -d /usr/src/googletest ] || missing+=(googletest)
   fi
-  local wanted=("${missing[@]}")
-  command -v ccache >/dev/null || wanted+=(ccache)
-  [ ${#wanted[@]} -gt 0 ] || return 0
-  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    say "installing ${wanted[*]}"
-    export DEBIAN_FRONTEND=noninteractive
-    logged apt-get update -qq || true
-    logged apt-get install -y -qq --no-install-recommends "${wanted[@]}" && return 0
+  command -v ccache >/dev/null || helpful+=(ccache)
+  if [[ " $* " = *" fuzzing "* ]]; then
+    command -v clang++-19 >/dev/null || helpful+=("clang-19 libclang-rt-19-dev")
   fi
-  [ ${#missing[@]} -eq 0 ] && return 0 # ccache is only a convenience
-  die "missing: ${missing[*]}. On Debian or Ubuntu: sudo apt-get install ${wanted[*]}"
+  [ $((${#missing[@]} + ${#helpful[@]})) -gt 0 ] || return 0
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing ${missing[*]} ${helpful[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    local packages
+    logged apt-get update -qq || true
+    if logged apt-get install -y -qq --no-install-recommends "${missing[@]}"; then
+      for packages in "${helpful[@]}"; do
+        # shellcheck disable=SC2086  # several names
+        logged apt-get install -y -qq --no-install-recommends $packages || true
+      done
+      return 0
+    fi
+  fi
+  [ ${#missing[@]} -eq 0 ] && return 0
+  die "missing: ${missing[*]}. On Debian or Ubuntu: sudo apt-get install ${missing[*]}"
 }
 
 # python_environment [torch]: the environment with the build requirements; `torch` comes first and

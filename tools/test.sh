@@ -67,7 +67,9 @@ run_pytest() { # run_pytest OPTIONS...
 }
 
 mkdir -p build && rm -f build/unstable
-system_packages tests
+fuzzing=
+[ $mode = nightly ] && fuzzing=fuzzing
+system_packages tests $fuzzing
 python_environment torch
 export MLC_NATIVE_BUILD_TESTS=1 MLC_NATIVE_BUILD_BENCH=1
 export CMAKE_ARGS="-DMLC_NATIVE_CUDA=OFF ${CMAKE_ARGS:-}" # a check of its own, below
@@ -101,7 +103,7 @@ fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 10 "$seeds simulations" simulate "$MLC_NATIVE_BUILD_DIR" $first $seeds
   optional 260 "AddressSanitizer" tools/sanitize.sh address "${short[@]}"
-  [ $mode = push ] || optional 5000 "fuzzing" tools/fuzz.sh 600
+  [ $mode = push ] || optional 6500 "fuzzing" tools/fuzz.sh 600
 fi
 if [ $python = 1 ] && [ $mode != fast ]; then
   optional 80 "pytest: slow and packaging" run_pytest -m "$slow"

@@ -43,7 +43,8 @@ class SlowGrammarTest : public ::testing::Test {
     return engine.Answer("a", sequence);
   }
   void RunWithCalls(TestEngine& engine) {
-    while (!engine.engine().Empty()) {
+    for (int i = 0; !engine.engine().Empty(); ++i) {
+      ASSERT_LT(i, kMaxSteps) << "the requests do not end";
       engine.Step();
       calls_->RunAll();
     }
@@ -51,9 +52,14 @@ class SlowGrammarTest : public ::testing::Test {
   }
   // Steps until nothing but a call could make the sequence advance.
   void StepUntilItSitsOut(TestEngine& engine) {
-    while (calls_->num_waiting() == 0) engine.Step();
+    for (int i = 0; calls_->num_waiting() == 0; ++i) {
+      ASSERT_LT(i, kMaxSteps) << "no sequence sits out";
+      engine.Step();
+    }
     for (int i = 0; i < 3; ++i) engine.Step();
   }
+
+  static constexpr int kMaxSteps = 10000;  // none of these tests needs a thousand
 
   const std::shared_ptr<FakeSlowCalls> calls_ = std::make_shared<FakeSlowCalls>();
 };

@@ -1,19 +1,24 @@
 #include "targets.h"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "arch/draft_config.h"
 #include "arch/model_config.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_defaults.h"
 #include "grammar/big_stack.h"
+#include "grammar/regex.h"
 #include "grammar/spec_check.h"
 #include "mlc_native/config.h"
 #include "mlc_native/errors.h"
 #include "mlc_native/grammar.h"
 #include "mlc_native/tokenizer.h"
 #include "model_files/model_files.h"
+#include "support/utf8.h"
 #include "testing/temp_folder.h"
 
 namespace mlc_native::fuzz {
@@ -90,6 +95,33 @@ void ModelConfigJson(Bytes input) {
   if (choice != 2) ReadModelConfig(path);
 }
 
+// The config.json of a folder with draft heads. The first byte chooses their layout by the names of
+// the tensors that the folder has: all that begin with these.
+void DraftConfig(Bytes input) {
+  struct Prefixes {
+    std::string_view first, second;
+  };
+  static constexpr std::array<Prefixes, 7> kLayouts{{{"midlayer.", "fc"},
+                                                     {"layers.0.", "fc"},
+                                                     {"model.mtp_layers.", "lm_head"},
+                                                     {"model.layers.2.", "lm_head"},
+                                                     {"mtp.", "lm_head"},
+                                                     {"0.", "1."},
+                                                     {"blocks.", "lm_heads."}}};
+  static constexpr char kTarget[] =
+      R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+          "num_hidden_layers": 8, "num_attention_heads": 4, "vocab_size": 512})";
+  static const ModelConfig target = [] {
+    Write("target/config.json", kTarget);
+    return ReadModelConfig(Folder().file("target"));
+  }();
+  const Prefixes& names = kLayouts[static_cast<size_t>(TakeChoice(input, kLayouts.size()))];
+  Write("draft/config.json", TextOf(input));
+  ReadDraftHeadConfig(Folder().file("draft"), target, [&names](const std::string& name) {
+    return name.starts_with(names.first) || name.starts_with(names.second);
+  });
+}
+
 void EngineJson(Bytes input) {
   const EngineConfig config = EngineConfig::FromJSONString(std::string(TextOf(input)));
   EngineConfig::FromJSONString(config.AsJSONString());
@@ -105,6 +137,19 @@ void Grammar(GrammarKind kind, Bytes input) {
 
 void Schema(Bytes input) { Grammar(GrammarKind::kJsonSchema, input); }
 
+// A pattern of a schema, and what follows in another line is a text that it may match.
+void Pattern(Bytes input) {
+  const std::string_view all = TextOf(input);
+  const size_t end = std::min(all.find('\n'), all.size());
+  const std::optional<Regex> regex = Regex::Parse(all.substr(0, end));
+  if (!regex) return;
+  const auto [least, most] = regex->lengths();
+  regex->WithLengths(least, most < 0 ? least + 2 : most);
+  regex->ForLibrary(Regex::Place::kText);
+  regex->ForLibrary(Regex::Place::kJsonString);
+  regex->IsFoundIn(ToValidUtf8(all.substr(end)));
+}
+
 void GrammarText(Bytes input) {
   static constexpr std::array kKinds{GrammarKind::kRegex, GrammarKind::kEbnf,
                                      GrammarKind::kStructuralTag, GrammarKind::kJsonObject};
@@ -119,7 +164,8 @@ std::span<const Target> Targets() {
       {"tensor_cache", TensorCache},     {"gguf", Gguf},
       {"tokenizer_json", TokenizerJson}, {"model_config", ModelConfigJson},
       {"engine_json", EngineJson},       {"schema", Schema},
-      {"grammar", GrammarText},
+      {"grammar", GrammarText},          {"pattern", Pattern},
+      {"draft_config", DraftConfig},
   };
   return kTargets;
 }
