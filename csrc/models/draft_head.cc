@@ -23,13 +23,14 @@ SequenceSlice MakeSlice(int32_t first_row, int32_t num_tokens, int64_t position,
 
 DraftHead::DraftHead(std::unique_ptr<Model> model) : model_(std::move(model)) {
   MLC_CHECK(model_->metadata().draft_head.has_value()) << "the model is no draft head";
+  greedy_.temperature = 0;
 }
 
 void DraftHead::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_sequences) {
   model_->Allocate(num_pages, max_num_rows, max_num_sequences);
 }
 
-LogitsView DraftHead::Feed(std::span<const DraftWork> work) {
+void DraftHead::Feed(std::span<const DraftWork> work) {
   target_states_.clear();
   for (const DraftWork& w : work) {
     const auto first_row = static_cast<int32_t>(tokens_.size());
@@ -39,11 +40,11 @@ LogitsView DraftHead::Feed(std::span<const DraftWork> work) {
     slices_.push_back(MakeSlice(first_row, end - first_row, w.position, w.block_table));
     if (w.length > 0) rows_.push_back(end - 1);
   }
-  return Forward({.target = target_states_, .own = {}, .num_guessed = 0});
+  Forward({.target = target_states_, .own = {}, .num_guessed = 0});
 }
 
 // tokens_ and read_states_ are those of the active drafts.
-LogitsView DraftHead::Continue(std::span<const DraftWork> work, int64_t step) {
+void DraftHead::Continue(std::span<const DraftWork> work, int64_t step) {
   for (size_t i : active_) {
     const DraftWork& w = work[i];
     const auto row = static_cast<int32_t>(slices_.size());
@@ -51,20 +52,40 @@ LogitsView DraftHead::Continue(std::span<const DraftWork> work, int64_t step) {
     slices_.push_back(MakeSlice(row, 1, position, w.block_table));
     rows_.push_back(row);
   }
-  return Forward({.target = {}, .own = read_states_, .num_guessed = step});
+  Forward({.target = {}, .own = read_states_, .num_guessed = step});
 }
 
-LogitsView DraftHead::Forward(const DraftInput& input) {
+void DraftHead::Forward(const DraftInput& input) {
   own_states_.resize(rows_.size() * static_cast<size_t>(model_->metadata().hidden_size));
   const int32_t streams[] = {info().own_stream};
-  return model_->Forward({.token_ids = tokens_,
-                          .sequences = slices_,
-                          .logits_rows = rows_,
-                          .hidden = {.rows = rows_, .streams = streams, .out = own_states_},
-                          .draft = input});
+  Run({.token_ids = tokens_,
+       .sequences = slices_,
+       .logits_rows = rows_,
+       .hidden = {.rows = rows_, .streams = streams, .out = own_states_},
+       .draft = input});
 }
 
-void DraftHead::Guess(std::span<const DraftWork> work, const LogitsView& logits, Drafts* drafts) {
+void DraftHead::Run(const ForwardBatch& batch) {
+  likely_.clear();
+  StepQueue* const queue = model_->step_queue();
+  if (queue == nullptr) {
+    const LogitsView logits = model_->Forward(batch);
+    for (int64_t i = 0; i < logits.num_rows; ++i) likely_.push_back(MostLikely(logits.row(i)));
+    return;
+  }
+  queue->Forward(batch);
+  TokenRow row;
+  row.config = &greedy_;
+  token_rows_.assign(rows_.size(), row);
+  queue->Sample(token_rows_);
+  queue->Collect(&drawn_);
+  // Where nothing can be drawn, any token may be guessed.
+  for (const DrawnToken& drawn : drawn_) {
+    likely_.push_back(drawn.error.empty() ? drawn.result.token.token_id : 0);
+  }
+}
+
+void DraftHead::Guess(std::span<const DraftWork> work, Drafts* drafts) {
   const auto& target_ids = info().target_ids;
   const auto hidden = static_cast<size_t>(model_->metadata().hidden_size);
   tokens_.clear();
@@ -73,7 +94,7 @@ void DraftHead::Guess(std::span<const DraftWork> work, const LogitsView& logits,
   for (size_t row = 0; row < active_.size(); ++row) {
     const size_t i = active_[row];
     std::vector<int32_t>& draft = (*drafts)[i];
-    const int32_t id = MostLikely(logits.row(static_cast<int64_t>(row)));
+    const int32_t id = likely_[row];
     draft.push_back(target_ids.empty() ? id : target_ids[static_cast<size_t>(id)]);
     if (std::ssize(draft) == work[i].length) continue;
     tokens_.push_back(draft.back());
@@ -95,8 +116,12 @@ std::vector<std::vector<int32_t>> DraftHead::Propose(std::span<const DraftWork> 
   do {
     slices_.clear();
     rows_.clear();
-    const LogitsView logits = step == 0 ? Feed(work) : Continue(work, step);
-    Guess(work, logits, &drafts);
+    if (step == 0) {
+      Feed(work);
+    } else {
+      Continue(work, step);
+    }
+    Guess(work, &drafts);
     ++step;
   } while (!active_.empty());
   return drafts;

@@ -49,13 +49,16 @@ class MLC_NATIVE_PRIVATE_API DraftHead {
  private:
   using Drafts = std::vector<std::vector<int32_t>>;  // of each work
 
-  LogitsView Feed(std::span<const DraftWork> work);
-  LogitsView Continue(std::span<const DraftWork> work, int64_t step);
-  LogitsView Forward(const DraftInput& input);
+  void Feed(std::span<const DraftWork> work);
+  void Continue(std::span<const DraftWork> work, int64_t step);
+  void Forward(const DraftInput& input);
+  // Finds the most likely tokens of the rows, on the device of the model if it has one.
+  void Run(const ForwardBatch& batch);
   // Appends a guess to each active draft and keeps active those that are to be longer.
-  void Guess(std::span<const DraftWork> work, const LogitsView& logits, Drafts* drafts);
+  void Guess(std::span<const DraftWork> work, Drafts* drafts);
 
   std::unique_ptr<Model> model_;
+  GenerationConfig greedy_;
 
   std::vector<size_t> active_;  // indices of the work that is guessed for: one row of logits each
 
@@ -63,6 +66,9 @@ class MLC_NATIVE_PRIVATE_API DraftHead {
   std::vector<int32_t> tokens_;
   std::vector<SequenceSlice> slices_;
   std::vector<int32_t> rows_;
+  std::vector<TokenRow> token_rows_;  // as rows_
+  std::vector<DrawnToken> drawn_;     // as rows_
+  std::vector<int32_t> likely_;       // as rows_, in the ids of the head
   std::vector<float> target_states_;
   std::vector<float> own_states_;   // [active, hidden], of the latest forward
   std::vector<float> read_states_;  // those that the next forward reads

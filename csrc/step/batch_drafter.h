@@ -55,11 +55,14 @@ class BatchDrafter {
   virtual int64_t NumUnread(const Wish& /*wish*/) const { return 0; }
 
   // The hidden states that the next forward of the target is asked for, none by default. The target
-  // writes them to memory of the drafter. Slices are in row order.
+  // writes them to memory of the drafter until Collected or Unwatch, which come before the next
+  // call. Slices are in row order.
   virtual HiddenStates Watch(std::span<const WatchedSlice> /*slices*/) { return {}; }
+  // The step that was watched last has been collected: what it was asked for is there.
+  virtual void Collected() {}
   // While it rests, it is not asked for guesses, and what the target computes then is not read.
   virtual void Rest(bool /*rests*/) {}
-  // The forward has failed: nothing was written.
+  // The forward has failed, or its step is lost: nothing was written.
   virtual void Unwatch() noexcept {}
   // The child goes on from the tokens of the parent, which is forgotten next.
   virtual void Fork(int64_t /*parent_id*/, int64_t /*child_id*/,

@@ -33,6 +33,7 @@ HiddenStates HeadDrafter::Watch(std::span<const WatchedSlice> slices) {
     if (num_rows > 0) Keep(id, num_rows);
   }
   Unwatch();
+  are_states_there_ = false;
   rows_.clear();
   for (const WatchedSlice& slice : slices) {
     Align(slice);
@@ -116,7 +117,7 @@ void HeadDrafter::FeedReady(int64_t id) noexcept {
 
 int64_t HeadDrafter::NumReady(int64_t id) const {
   const Known& known = known_[id];
-  const int64_t num_states = NumKept(id) + known.num_fresh;
+  const int64_t num_states = NumKept(id) + (are_states_there_ ? known.num_fresh : 0);
   if (num_states == 0) return 0;
   const int64_t num_with_token = std::ssize(*known.tokens) - 1 - EndOf(id);
   return std::clamp<int64_t>(num_with_token, 0, num_states);

@@ -35,6 +35,7 @@ class HeadDrafter final : public BatchDrafter {
 
   void Propose(std::span<const Wish> wishes) override;
   HiddenStates Watch(std::span<const WatchedSlice> slices) override;
+  void Collected() override { are_states_there_ = true; }
   void Rest(bool rests) override;
   void Unwatch() noexcept override;
   void Fork(int64_t parent_id, int64_t child_id, const std::vector<int32_t>& child_tokens) override;
@@ -89,6 +90,7 @@ class HeadDrafter final : public BatchDrafter {
   bool rests_ = false;
 
   // Of the step that was watched last.
+  bool are_states_there_ = false;
   std::vector<float> states_;  // [rows_, state_size_]
   std::vector<int32_t> rows_;
 

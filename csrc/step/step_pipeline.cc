@@ -29,8 +29,10 @@ StepPipeline::StepPipeline(StepContext& context)
 }
 
 bool StepPipeline::MustCollect() const {
-  return num_in_flight_ == StepQueue::kMaxInFlight ||
-         (num_in_flight_ > 0 && flights_[oldest_].batch.must_collect());
+  if (num_in_flight_ == 0) return false;
+  const Flight& oldest = flights_[oldest_];
+  return num_in_flight_ == StepQueue::kMaxInFlight || oldest.batch.must_collect() ||
+         oldest.is_watched;
 }
 
 StepPipeline::Outcome StepPipeline::Submit(const StepPlan& plan) {
@@ -120,6 +122,7 @@ void StepPipeline::ForwardAndFillMasks(Flight* flight) {
   }
   ForwardBatch batch = flight->batch.forward();
   batch.hidden = Watch(flight->plan);
+  flight->is_watched = !batch.hidden.rows.empty();
   queue_->Forward(batch);
 }
 

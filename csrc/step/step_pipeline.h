@@ -53,7 +53,7 @@ class StepPipeline {
   bool runs_ahead() const { return !host_steps_.has_value(); }
   int num_in_flight() const { return num_in_flight_; }
   // True if the next plan depends on results that are not known yet: the token from which a grammar
-  // goes on, or a prompt whose branches start when it is computed.
+  // goes on, a prompt whose branches start when it is computed, or hidden states.
   bool MustCollect() const;
 
   // Requires: !MustCollect(). A failure ends a request only if nothing was in flight; otherwise the
@@ -79,6 +79,7 @@ class StepPipeline {
     std::vector<std::shared_ptr<RequestState>> kept;
     int64_t num_started = 0;  // sequences that this step started
     bool is_traced = false;   // the trace has its "start" and not yet its "finish"
+    bool is_watched = false;  // the batch drafter waits for hidden states of it
     int64_t num_masks = 0;    // rows of sequences with a grammar
     double mask_seconds = 0;  // that the masks were waited for
     TimePoint start;

@@ -57,6 +57,9 @@ class FakeModel : public Model {
   int64_t max_batch() const { return max_batch_; }            // most sequences in one forward
   int64_t num_copies() const { return num_copies_; }          // number of calls of CopyPages
   int64_t num_misaligned() const { return num_misaligned_; }  // states that a draft head was given
+  int64_t num_wrong_states() const {
+    return num_wrong_states_;
+  }  // what it was given in their place
 
  private:
   void CheckBatch(const ForwardBatch& batch) const;
@@ -84,6 +87,7 @@ class FakeModel : public Model {
   int64_t max_batch_ = 0;
   int64_t num_copies_ = 0;
   int64_t num_misaligned_ = 0;
+  int64_t num_wrong_states_ = 0;
   std::vector<int32_t> state_tokens_;  // of the rows of a draft head
 };
 

@@ -47,8 +47,17 @@ void FakeSteps::Forward(const ForwardBatch& batch) {
     if (token < 0) token = DrawnBefore(-1 - int64_t{token});
   }
   has_forward_ = false;
-  steps_.Forward(
-      {.token_ids = token_ids, .sequences = batch.sequences, .logits_rows = batch.logits_rows});
+  ForwardBatch computed = batch;
+  computed.token_ids = token_ids;
+  if (!batch.hidden.rows.empty()) {
+    MLC_CHECK(std::ranges::all_of(in_flight_, [](const Step& step) { return step.out.empty(); }))
+        << "hidden states of a step are asked for, and those of another one are in flight";
+    states_.resize(batch.hidden.out.size());
+    computed.hidden.out = states_;
+    std::ranges::fill(batch.hidden.out, -1.0f);  // no token and no stream
+  }
+  steps_.Forward(computed);
+  out_ = batch.hidden.out;
   has_forward_ = true;
 }
 
@@ -71,7 +80,7 @@ void FakeSteps::Sample(std::span<const TokenRow> rows) {
   for (const DrawnToken& token : drawn) newest.push_back(token.result.token.token_id);
   const auto cost = model_.CostOf(std::ssize(model_.written()));
   if (cost.count() > 0) done_ = std::max(done_, std::chrono::steady_clock::now()) + cost;
-  in_flight_.push_back({std::move(drawn), model_.written(), done_});
+  in_flight_.push_back({std::move(drawn), model_.written(), out_, done_});
   newest_ = std::move(newest);
 }
 
@@ -87,6 +96,8 @@ void FakeSteps::Collect(std::vector<DrawnToken>* tokens) {
     throw;
   }
   model_.SpendTimeUntil(in_flight_.front().done);
+  std::ranges::copy(states_.begin(), states_.begin() + std::ssize(in_flight_.front().out),
+                    in_flight_.front().out.begin());
   *tokens = std::move(in_flight_.front().drawn);
   in_flight_.pop_front();
 }

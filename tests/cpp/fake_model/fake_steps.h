@@ -1,9 +1,9 @@
 // FakeSteps is the StepQueue of a FakeModel with "run_ahead", for an engine that does not wait.
 //
 // The tokens of a step are drawn at once, in the order of the steps, but become known only in
-// Collect. It refuses what a device cannot do: a third step in flight, a pending token of no step
-// or of no row. The model's options inject failures, and the places that lost steps have written
-// are spoiled. One thread.
+// Collect, as its hidden states do. It refuses what a device cannot do: a third step in flight, a
+// pending token of no step or of no row, hidden states of two steps. The model's options inject
+// failures, and the places that lost steps have written are spoiled. One thread.
 #pragma once
 
 #include <chrono>
@@ -41,6 +41,7 @@ class FakeSteps : public StepQueue {
   struct Step {
     std::vector<DrawnToken> drawn;
     std::vector<int64_t> written;                // FakeModel::written
+    std::span<float> out;                        // where its hidden states belong
     std::chrono::steady_clock::time_point done;  // with the costs of the model's options
   };
 
@@ -51,6 +52,8 @@ class FakeSteps : public StepQueue {
   std::deque<Step> in_flight_;
   std::vector<int32_t> newest_;                 // token ids that the step put last draws
   bool has_forward_ = false;                    // without its Sample
+  std::span<float> out_;                        // of the last Forward: HiddenStates::out
+  std::vector<float> states_;                   // of the step that is asked for some
   std::chrono::steady_clock::time_point done_;  // of the newest step
   std::function<void()> on_sample_;
   std::function<void()> on_collect_;

@@ -60,12 +60,13 @@ TEST(MaskFiller, FillsEveryRowOnceInEveryBatch) {
   }
 }
 
-// The mask is the sum of the accepted tokens. Refuses token 9, and throws for token 8.
+// The mask is the sum of the accepted tokens, which binds from 101 on. Refuses token 9, and throws
+// for token 8.
 class SumMatcher : public GrammarMatcher {
  public:
   bool FillMask(std::span<int32_t> mask) override {
     mask[0] = Sum();
-    return true;
+    return Sum() > 100;
   }
   bool AcceptToken(int32_t token) override {
     if (token == 8) throw std::runtime_error("eight");
@@ -104,6 +105,8 @@ TEST(MaskFiller, FillsTheRowsBehindDraftTokens) {
     EXPECT_EQ(std::vector(words.begin(), words.begin() + 3), std::vector({100, 101, 103}));
     EXPECT_FALSE(behind[0].completed);
     for (size_t i = 0; i < 4; ++i) EXPECT_EQ(behind[i].error != nullptr, bad > 0 && i >= 2);
+    EXPECT_FALSE(rows[0].constrained);
+    EXPECT_TRUE(behind[0].constrained && behind[1].constrained) << "it begins within the draft";
     if (bad > 0) continue;
     EXPECT_EQ(words[4], 107);
     EXPECT_TRUE(behind[3].constrained);

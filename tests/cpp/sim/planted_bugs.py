@@ -3,8 +3,9 @@
     python tests/cpp/sim/planted_bugs.py [--seeds 2000] [--jobs 2] [--table FILE] [NAME ...]
 
 Each bug is one replacement in a scratch copy of the C++ sources, below TMPDIR, which is built
-and given to mlc_native_sim. Exit status 1 when the simulation misses one. --table writes the
-results as a table in Markdown; bench/results/planted_bugs.md is one. A few minutes.
+and given to mlc_native_sim, or to the named test of a bug that costs no more than speed. Exit
+status 1 when one is missed. --table writes the results as a table in Markdown;
+bench/results/planted_bugs.md is one. A few minutes.
 tests/python/test_planted_bugs.py checks that the replacements still fit the sources.
 """
 
@@ -31,6 +32,7 @@ class Bug:
     file: str
     old: str
     new: str
+    test: str = ""  # "PROGRAM FILTER": the test that finds it; "": the simulation
 
 
 BUGS = [
@@ -310,6 +312,106 @@ BUGS = [
         "row.num_drafts != num_drafts || row.is_rejected || ",
         "row.num_drafts != num_drafts || ",
     ),
+    Bug(
+        "a draft goes on behind a token that its grammar refuses",
+        "step/speculation.cc",
+        "  GrammarMatcher* const matcher = entry.grammar_matcher.get();\n"
+        "  int64_t num_allowed = 0;\n",
+        "  GrammarMatcher* const matcher =\n"
+        "      entry.num_scored < 0 ? entry.grammar_matcher.get() : nullptr;\n"
+        "  int64_t num_allowed = 0;\n",
+    ),
+    Bug(
+        "a grammar stays where a draft has been tried",
+        "step/speculation.cc",
+        "    if (matcher != nullptr && num_allowed > 0) matcher->Rollback(num_allowed);\n",
+        "",
+    ),
+    Bug(
+        "a grammar that begins within a draft does not bind the rows behind it",
+        "grammar/mask_filler.cc",
+        "    if (error == nullptr) {\n      FillMask(matcher, &behind);\n",
+        "    if (error == nullptr) {\n      FillMask(matcher, &behind);\n"
+        "      behind.constrained = row->constrained;\n",
+        test="grammar_test MaskFiller.*",
+    ),
+    Bug(
+        "a token behind a draft token has the log-probability of the one before it",
+        "step/step_pipeline_collect.cc",
+        "    if (rows[i].num_drafts == num_drafts) CollectRow(rows[i], &drawn_[i].result, now);\n",
+        "    if (rows[i].num_drafts != num_drafts) continue;\n"
+        "    const size_t other = num_drafts > 0 ? i - 1 : i;\n"
+        "    drawn_[i].result.token.logprob = drawn_[other].result.token.logprob;\n"
+        "    CollectRow(rows[i], &drawn_[i].result, now);\n",
+    ),
+    Bug(
+        "all draws of a draft are that of its last position",
+        "step/step_batch.cc",
+        "token_row.position = static_cast<uint64_t>(end - num_behind);",
+        "token_row.position = static_cast<uint64_t>(end);",
+    ),
+    Bug(
+        "branches share what a draft model has read",
+        "step/speculation.cc",
+        "wish{.sequence_id = entry.mstate.internal_id,",
+        "wish{.sequence_id = entry.rstate->leaves()[0].mstate.internal_id,",
+    ),
+    Bug(
+        "drafts take rows that the model lacks",
+        "step/speculation.cc",
+        ".rows = std::min(max_rows - plan.num_rows, context_.limits.max_num_scored - num_scored),",
+        ".rows = std::min(max_rows, context_.limits.max_num_scored - num_scored),",
+    ),
+    Bug(
+        "a prompt is followed by draft tokens",
+        "step/speculation.cc",
+        "return slice.is_decode && slice.completes_input && slice.num_tokens == 1 &&",
+        "return slice.completes_input && slice.num_tokens == 1 &&",
+    ),
+    Bug(
+        "a draft goes on from a token that is not known",
+        "step/speculation.cc",
+        "entry.slow == nullptr && entry.pending_rows.empty() && entry.rstate->may_draft;",
+        "entry.slow == nullptr && entry.rstate->may_draft;",
+    ),
+    Bug(
+        "a request that wants no guesses gets some",
+        "step/speculation.cc",
+        "((make_extra_ || context_.batch_drafter != nullptr) && generation.speculative);",
+        "make_extra_ || context_.batch_drafter != nullptr;",
+    ),
+    Bug(
+        "a request's own draft length is ignored",
+        "step/speculation.cc",
+        ".length = entry.rstate->config().spec_draft_length.value_or(of_engine),",
+        ".length = of_engine,",
+    ),
+    Bug(
+        "a draft head takes the rows in its cache for those of all tokens before",
+        "step/head_drafter.cc",
+        "    if (found < position) return Restart(id, position);\n"
+        "    return cache_.StartSequence(id, tokens, slice.space);\n",
+        "    return cache_.StartSequence(id, tokens.first(found), slice.space);\n",
+        test="step_test *HeadDraft*",
+    ),
+    Bug(
+        "hidden states are read before their step is collected",
+        "step/head_drafter.cc",
+        "  are_states_there_ = false;\n",
+        "  are_states_there_ = true;\n",
+    ),
+    Bug(
+        "a step with hidden states is not waited for",
+        "step/step_pipeline.cc",
+        "oldest.batch.must_collect() ||\n         oldest.is_watched;",
+        "oldest.batch.must_collect();",
+    ),
+    Bug(
+        "hidden states of a lost step are read",
+        "step/step_pipeline_collect.cc",
+        "  if (context_.batch_drafter != nullptr) context_.batch_drafter->Unwatch();\n",
+        "  if (context_.batch_drafter != nullptr) context_.batch_drafter->Collected();\n",
+    ),
 ]
 
 
@@ -333,24 +435,30 @@ def apply_bug(bug: Bug, csrc: Path) -> str:
 BUILD = "build/core"  # as tools/test.sh has it, so that a compiler cache knows the files
 
 
-def build(scratch: Path, jobs: int) -> bool:
-    """Whether the simulation could be built."""
-    command = ["cmake", "--build", str(scratch / BUILD), "--target", "mlc_native_sim"]
+def build(bug: Bug, scratch: Path, jobs: int) -> bool:
+    """Whether the simulation, or the program of the bug's test, could be built."""
+    target = bug.test.split()[0] if bug.test else "mlc_native_sim"
+    command = ["cmake", "--build", str(scratch / BUILD), "--target", target]
     run = subprocess.run([*command, "-j", str(jobs)], check=False, capture_output=True, text=True)
     if run.returncode != 0:
         print(run.stdout[-2000:], file=sys.stderr)
     return run.returncode == 0
 
 
-def find(scratch: Path, seeds: int, jobs: int) -> str | None:
-    """The first failure that the simulation reports, None when it finds nothing."""
-    program = str(scratch / BUILD / "tests/mlc_native_sim")
-    command = [program, "--seeds", f"1..{seeds}", "--jobs", str(jobs)]
+def find(bug: Bug, scratch: Path, seeds: int, jobs: int) -> str | None:
+    """The first failure that the simulation or the test reports, None when there is none."""
+    program, tests = bug.test.split() if bug.test else ("mlc_native_sim", "")
+    command = [str(next((scratch / BUILD).rglob(program)))]
+    command += (
+        [f"--gtest_filter={tests}", "--gtest_brief=0"]
+        if bug.test
+        else ["--seeds", f"1..{seeds}", "--jobs", str(jobs)]
+    )
     try:
         run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
     except subprocess.TimeoutExpired:
         return "hangs"
-    found = re.search(r"^seed .*", run.stdout, re.MULTILINE)
+    found = re.search(r"^seed .*|(?<=^\[  FAILED  \] )\S+", run.stdout, re.MULTILINE)
     if found is None and run.returncode != 0:
         return f"status {run.returncode}"
     return found.group(0) if found else None
@@ -401,9 +509,11 @@ def main() -> int:
             if arguments.names and not any(name in bug.name for name in arguments.names):
                 continue
             original = apply_bug(bug, scratch / "csrc")
-            built = build(scratch, arguments.jobs)
+            built = build(bug, scratch, arguments.jobs)
             start = time.monotonic()
-            found = find(scratch, arguments.seeds, arguments.jobs) if built else "does not compile"
+            found = "does not compile"
+            if built:
+                found = find(bug, scratch, arguments.seeds, arguments.jobs)
             rows.append((bug.name, found, time.monotonic() - start))
             (scratch / "csrc" / bug.file).write_text(original)
             is_missed = not built or found is None

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "mlc_native/detail/page.h"
+#include "observe/metrics.h"
 
 namespace mlc_native::sim {
 namespace {
@@ -59,6 +60,16 @@ bool Matches(std::string grammar, const std::string& text, bool complete) {
     if (complete ? text == answer : answer.starts_with(text)) return true;
   }
   return false;
+}
+
+// Whether what was guessed for a request is what it and the engine let it have.
+bool KeepsToDraftLength(const Request& request, const nlohmann::json& extra) {
+  const int64_t num_drafts = extra.value("num_drafts", int64_t{0});
+  const int64_t num_tokens = extra.value("draft_tokens", int64_t{0});
+  const GenerationConfig& config = request.generation_cfg;
+  if (!config.speculative) return num_drafts == 0;
+  const int64_t own = config.spec_draft_length.value_or(0);
+  return num_tokens <= num_drafts * (own > 0 ? own : kMaxDraftTokens);
 }
 
 EngineConfig RoomyConfig(const Scenario& scenario) {
@@ -258,9 +269,10 @@ void Reference::CheckUsage(const Request& request, const RequestHistory& answer,
       fail("other jump_forward_tokens than alone");
     }
   }
+  const auto& extra = usage["extra"];
+  if (!KeepsToDraftLength(request, extra)) fail("more guesses than it asked for");
   // Nothing is computed for an answer that has nothing to say.
   if (!complete || completion == 0) return;
-  const auto& extra = usage["extra"];
   const int64_t computed = extra["prefill_tokens"];
   const int64_t cached = extra["cached_tokens"];
   if (computed + cached != request.prompt_len() || cached < 0 || computed < 1) {

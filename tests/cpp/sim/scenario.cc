@@ -136,12 +136,10 @@ void DrawSizes(SimRandom rng, Scenario* scenario) {
 void DrawDraftHead(SimRandom& rng, Scenario* scenario) {
   scenario->config.speculative_mode = SpeculativeMode::kEagle3;
   scenario->model.gives_states = true;
-  scenario->model.run_ahead = false;
   if (rng.Chance(0.5)) scenario->model.history_window = rng.Range(1, 2);
   testing::FakeModelOptions& head = *scenario->draft_model;
   head.is_draft_head = true;
   head.vocab_size = scenario->model.vocab_size;
-  head.run_ahead = false;
   head.history_window = rng.Range(1, 2);
 }
 

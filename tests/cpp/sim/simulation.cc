@@ -143,6 +143,9 @@ void Simulation::CheckState(bool undisturbed) {
   pins_.Check(*engine_);
   last_state_ = engine_->DebugCall("dump_state");
   state_.AfterStep(last_state_, undisturbed, NumDraftFailuresWithCause());
+  if (draft_model_ != nullptr && draft_model_->num_wrong_states() > 0) {
+    Fail("the draft head was given what is no hidden state");
+  }
   // The cache may be large, and mostly what is wrong in it stays wrong for a while.
   const int64_t period = scenario_.has(Feature::kJumpForward) ? 1 : 8;
   if (scenario_.has(Feature::kPrefixCache) && step_ % period == 0) CheckCachedTokens();

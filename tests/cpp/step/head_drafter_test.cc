@@ -51,7 +51,7 @@ class HeadDrafterTest : public ::testing::Test {
   }
 
   // The target computes these rows of `tokens_`.
-  void Compute(const std::vector<Computed>& parts) {
+  void Compute(const std::vector<Computed>& parts, bool is_collected = true) {
     std::vector<BatchDrafter::WatchedSlice> slices;
     std::vector<int32_t> ids;
     for (const Computed& part : parts) {
@@ -72,6 +72,7 @@ class HeadDrafterTest : public ::testing::Test {
         *out++ = static_cast<float>(stream);
       }
     }
+    if (is_collected) drafter_->Collected();
   }
 
   std::vector<int32_t> Guess(int64_t id, int64_t count) {
@@ -276,6 +277,25 @@ TEST_F(HeadDrafterTest, BehindARestItStartsWithTheStatesThatItSees) {
   EXPECT_EQ(head_->num_misaligned(), 0);
 }
 
+TEST_F(HeadDrafterTest, StatesOfAStepInFlightAreNotRead) {
+  Make();
+  for (int64_t id : {0, 1}) tokens_[id] = Prompt(40, static_cast<int32_t>(id));
+  Compute({{0, 0, 20}, {1, 0, 20}}, /*is_collected=*/false);
+  EXPECT_TRUE(Guess(0, 2).empty());
+  drafter_->Forget(1);
+  EXPECT_EQ(head_->num_forwards(), 0);
+  drafter_->Collected();
+  Compute({{0, 20, 20}}, /*is_collected=*/false);
+  tokens_[0].push_back(1);
+  drafter_->Unwatch();  // it is lost
+  EXPECT_TRUE(Guess(0, 2).empty());
+  EXPECT_EQ(head_->num_forwards(), 1) << "what was there before is read";
+  Compute({{0, 20, 21}});
+  tokens_[0].push_back(2);
+  EXPECT_EQ(Guess(0, 2), Next(0, 2));
+  EXPECT_EQ(head_->num_misaligned(), 0);
+}
+
 TEST_F(HeadDrafterTest, WithoutPagesThereAreNoGuesses) {
   Make({.num_pages = 3, .max_rows = 64, .max_sequences = 4});
   tokens_[0] = tokens_[1] = Prompt(20);
@@ -323,20 +343,27 @@ TEST_F(HeadDrafterTest, AFailureForgetsTheSequences) {
 
 // ---- In an engine
 
-TestEngineSetup MakeSetup(bool has_head) {
+TestEngineSetup MakeSetup(bool has_head, bool runs_ahead) {
   TestEngineSetup setup;
   setup.model = Target();
+  setup.model.run_ahead = runs_ahead;
   if (!has_head) return setup;
   setup.speculative_mode = SpeculativeMode::kEagle3;
   setup.spec_draft_length = 4;
   setup.draft_model = Head();
+  setup.draft_model->run_ahead = runs_ahead;
   return setup;
 }
 
-TEST(HeadDrafting, EveryGuessIsRight) {
-  TestEngineSetup setup = MakeSetup(true);
+class HeadDrafting : public ::testing::TestWithParam<bool> {};
+
+// On the host, and with models that compute alongside it.
+INSTANTIATE_TEST_SUITE_P(RunsAhead, HeadDrafting, ::testing::Bool());
+
+TEST_P(HeadDrafting, EveryGuessIsRight) {
+  TestEngineSetup setup = MakeSetup(true, GetParam());
   setup.prefill_chunk_size = 16;
-  TestEngine without(MakeSetup(false));
+  TestEngine without(MakeSetup(false, GetParam()));
   TestEngine with(setup);
   for (TestEngine* engine : {&without, &with}) {
     for (int32_t i = 0; i < 4; ++i) {
