@@ -66,11 +66,13 @@ inline constexpr auto kGraniteJoinedShared = Join(kGraniteJoined, kGraniteShared
 
 inline constexpr ExpertSpelling kQwenSpellings[] = {{kQwenEach}, {kQwenJoined}};
 inline constexpr ExpertSpelling kQwenSharedSpellings[] = {{kQwenEachShared}, {kQwenJoinedShared}};
-inline constexpr ExpertSpelling kMixtralSpellings[] = {{kMixtralEach}, {kQwenJoined}};
-inline constexpr ExpertSpelling kPhiSpellings[] = {{kMixtralEach}, {kPhiJoined}};
-inline constexpr ExpertSpelling kGraniteSpellings[] = {{kGraniteHub}, {kGraniteJoined}};
-inline constexpr ExpertSpelling kGraniteSharedSpellings[] = {{kGraniteHubShared},
-                                                             {kGraniteJoinedShared}};
+// The last spellings are those that GGUF files get.
+inline constexpr ExpertSpelling kMixtralSpellings[] = {{kMixtralEach}, {kQwenJoined}, {kQwenEach}};
+inline constexpr ExpertSpelling kPhiSpellings[] = {{kMixtralEach}, {kPhiJoined}, {kQwenEach}};
+inline constexpr ExpertSpelling kGraniteSpellings[] = {
+    {kGraniteHub}, {kGraniteJoined}, {kQwenEach}};
+inline constexpr ExpertSpelling kGraniteSharedSpellings[] = {
+    {kGraniteHubShared}, {kGraniteJoinedShared}, {kGlmEach}};
 inline constexpr ExpertSpelling kGlmSpellings[] = {
     {kGlmEach, "mlp.gate.e_score_correction_bias"},
     {kGlmJoined, "mlp.gate.e_score_correction_bias"},
@@ -78,6 +80,7 @@ inline constexpr ExpertSpelling kGlmSpellings[] = {
 inline constexpr ExpertSpelling kMiniMaxSpellings[] = {
     {kMixtralEach, "block_sparse_moe.e_score_correction_bias"},
     {kQwenJoined, "mlp.e_score_correction_bias"},
+    {kQwenEach, "mlp.gate.e_score_correction_bias"},
 };
 inline constexpr ExpertSpelling kErnieSpellings[] = {
     {kGlmEach, "mlp.moe_statics.e_score_correction_bias", true},
@@ -98,7 +101,7 @@ inline constexpr ProjectionName kGptOssExperts[] = {
     GptOssExperts("mlp.experts.gate_up_proj", LinearRole::kExpertGateUp, Rows::kExpertGateUp),
     GptOssExperts("mlp.experts.down_proj", LinearRole::kExpertDown, Rows::kHidden),
 };
-inline constexpr ExpertSpelling kGptOssSpellings[] = {{kGptOssExperts}};
+inline constexpr ExpertSpelling kGptOssSpellings[] = {{kGptOssExperts}, {kQwenEach}};
 inline constexpr VectorName kGptOssVectors[] = {{"self_attn.sinks", VectorRole::kSinks}};
 inline constexpr std::string_view kGptOssRope =
     R"({"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,

@@ -4,62 +4,15 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
-#include <iterator>
-#include <optional>
 #include <string_view>
 #include <utility>
 
-#include "model_files/gguf_config.h"
+#include "model_files/gguf_families.h"
 #include "model_files/gguf_file.h"
 #include "support/error.h"
 
 namespace mlc_native {
 namespace {
-
-struct TensorName {
-  std::string_view stored;
-  std::string_view plain;
-};
-constexpr TensorName kOutside[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-};
-// "blk.7.<stored>.weight"; what the family says is added.
-constexpr TensorName kInLayers[] = {
-    {"attn_norm", "input_layernorm"},
-    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},
-    {"attn_qkv", "self_attn.qkv_proj"},
-    {"attn_output", "self_attn.o_proj"},
-    {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},
-    {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_gate_inp", "mlp.gate"},
-    {"ffn_down", "mlp.down_proj"},
-    {"post_attention_norm", "post_attention_layernorm"},
-    {"post_ffw_norm", "post_feedforward_layernorm"},
-};
-
-// One tensor with the matrices of all experts; "model.layers.7.mlp.experts.3.<plain>.weight".
-constexpr TensorName kOfExperts[] = {
-    {"ffn_gate_exps", "gate_proj"},
-    {"ffn_up_exps", "up_proj"},
-    {"ffn_down_exps", "down_proj"},
-};
-
-template <size_t kSize>
-std::optional<std::string_view> Find(const TensorName (&names)[kSize], std::string_view stored) {
-  const auto* found = std::ranges::find(names, stored, &TensorName::stored);
-  return found == std::end(names) ? std::nullopt : std::optional(found->plain);
-}
-
-std::optional<std::string_view> FindInLayer(const GgufFamily& family, std::string_view stored) {
-  if (stored == "ffn_norm") return family.ffn_norm;
-  if (stored == "ffn_up") return family.ffn_up;
-  return Find(kInLayers, stored);
-}
 
 // Cuts "blk.7.attn_q.weight" into "7", "attn_q" and "weight"; outside of layers the first is "".
 std::array<std::string_view, 3> Cut(std::string_view name) {
@@ -73,19 +26,10 @@ std::array<std::string_view, 3> Cut(std::string_view name) {
           suffix};
 }
 
-// A tensor that has no other name keeps its own; nothing uses it.
-std::string PlainName(const GgufFamily& family, const std::string& name) {
-  const auto [layer, stored, suffix] = Cut(name);
-  const auto plain = layer.empty() ? Find(kOutside, stored) : FindInLayer(family, stored);
-  if (!plain) return name;
-  const std::string place = layer.empty() ? "" : "model.layers." + std::string(layer) + ".";
-  return place + std::string(*plain) + "." + std::string(suffix);
-}
-
+// The tensors of a file under the names of transformers.
 class Converter {
  public:
   explicit Converter(const GgufFile& first) : family_(FamilyOf(first)) {
-    if (!family_.interleaves_heads) return;
     const std::string key = std::string(family_.name) + ".attention.head_count";
     heads_ = first.Integer(key).value_or(0);
     kv_heads_ = first.Integer(key + "_kv").value_or(heads_);
@@ -93,57 +37,120 @@ class Converter {
 
   TensorFile Convert(const GgufFile& file) const {
     TensorFile out{file.path(), file.stamp(), {}};
-    for (const GgufTensor& tensor : file.tensors()) {
-      if (!AddExperts(file, tensor, &out.tensors)) out.tensors.push_back(Convert(file, tensor));
-    }
+    for (const GgufTensor& tensor : file.tensors()) Add(file, tensor, &out);
+    AddActivations(file, &out);
     std::ranges::sort(out.tensors, {}, &TensorInfo::begin);
     return out;
   }
 
  private:
-  // Returns false for a tensor of no experts.
-  static bool AddExperts(const GgufFile& file, const GgufTensor& tensor,
-                         std::vector<TensorInfo>* out) {
-    const auto [layer, stored, suffix] = Cut(tensor.name);
-    const auto plain = Find(kOfExperts, stored);
-    if (!plain) return false;
-    const int64_t count = tensor.shape[0];
-    if (tensor.shape.size() != 3 || static_cast<uint64_t>(count) > kMaxTensors) {
-      FailTensor(file.path(), tensor.name,
-                 "shape " + ShapeString(tensor.shape) + " is not [experts, rows, columns]");
-    }
-    const uint64_t bytes = tensor.bytes / static_cast<uint64_t>(count);
-    for (int64_t expert = 0; expert < count; ++expert) {
-      out->push_back({.name = "model.layers." + std::string(layer) + ".mlp.experts." +
-                              std::to_string(expert) + "." + std::string(*plain) + "." +
-                              std::string(suffix),
-                      .dtype_name = std::string(tensor.type->name),
-                      .dtype = WeightDType(tensor.type->name),
-                      .shape = {tensor.shape[1], tensor.shape[2]},
-                      .begin = tensor.begin + static_cast<uint64_t>(expert) * bytes,
-                      .bytes = bytes});
-    }
-    return true;
-  }
-
-  TensorInfo Convert(const GgufFile& file, const GgufTensor& tensor) const {
-    TensorInfo info{.name = PlainName(family_, tensor.name),
+  void Add(const GgufFile& file, const GgufTensor& tensor, TensorFile* out) const {
+    const auto [layer, stored, ending] = Cut(tensor.name);
+    TensorInfo info{.name = tensor.name,
                     .dtype_name = std::string(tensor.type->name),
                     .dtype = WeightDType(tensor.type->name),
                     .shape = tensor.shape,
                     .begin = tensor.begin,
                     .bytes = tensor.bytes};
-    if (!family_.interleaves_heads) return info;
-    const std::string_view stored = Cut(tensor.name)[1];
-    if (stored == "attn_q") info.interleaved_heads = heads_;
-    if (stored == "attn_k") info.interleaved_heads = kv_heads_;
-    const int64_t heads = info.interleaved_heads;
-    if (heads != 0 && (heads < 0 || info.shape[0] % (2 * heads) != 0)) {
-      FailTensor(file.path(), info.name,
-                 std::to_string(info.shape[0]) + " rows are not those of " + std::to_string(heads) +
-                     " heads of even size");
+    const GgufTensorName* name =
+        layer.empty() ? FindGgufTensorOutside(stored) : FindGgufTensor(family_, stored);
+    const std::string before = layer.empty() ? "" : "model.layers." + std::string(layer) + '.';
+    const std::string after = '.' + std::string(ending);
+    if (name == nullptr) {
+      if (stored == "attn_qkv") return AddFusedQkv(file, info, before + "self_attn.", after, out);
+      return Put(std::move(info), out);  // which nothing uses
     }
-    return info;
+    info.name = before + std::string(name->plain) + (name->has_ending ? after : "");
+    if (name->plain.find('#') != name->plain.npos) return AddEach(file, std::move(info), out);
+    FitDimensions(name->num_dimensions, &info.shape);
+    if (family_.interleaves_heads && stored == "attn_q") Interleave(file, heads_, &info);
+    if (family_.interleaves_heads && stored == "attn_k") Interleave(file, kv_heads_, &info);
+    Put(std::move(info), out);
+  }
+
+  static void Put(TensorInfo info, TensorFile* out) {
+    if (out->tensors.size() >= kMaxTensors) {
+      FailTensor(out->path, info.name,
+                 "is more than tensor " + std::to_string(kMaxTensors) + ", which is the limit");
+    }
+    out->tensors.push_back(std::move(info));
+  }
+
+  static void FitDimensions(size_t count, std::vector<int64_t>* shape) {
+    while (count > shape->size()) shape->insert(shape->begin(), 1);
+    while (count != 0 && count < shape->size() && shape->front() == 1) shape->erase(shape->begin());
+  }
+
+  static void Interleave(const GgufFile& file, int64_t heads, TensorInfo* info) {
+    const int64_t rows = info->shape[0];
+    info->interleaved_heads = heads;
+    if (heads == 0 || (heads > 0 && heads <= rows && rows % (2 * heads) == 0)) return;
+    FailTensor(file.path(), info->name,
+               std::to_string(rows) + " rows are not those of " + std::to_string(heads) +
+                   " heads of even size");
+  }
+
+  // A tensor for each element of the first dimension.
+  static void AddEach(const GgufFile& file, const TensorInfo& joined, TensorFile* out) {
+    const int64_t count = joined.shape[0];
+    if (joined.shape.size() < 2 || static_cast<uint64_t>(count) > kMaxTensors) {
+      FailTensor(file.path(), joined.name,
+                 "shape " + ShapeString(joined.shape) + " is not that of 1 to " +
+                     std::to_string(kMaxTensors) + " tensors");
+    }
+    const size_t place = joined.name.find('#');
+    const uint64_t bytes = joined.bytes / static_cast<uint64_t>(count);
+    for (int64_t i = 0; i < count; ++i) {
+      TensorInfo info = joined;
+      info.name.replace(place, 1, std::to_string(i));
+      info.shape.erase(info.shape.begin());
+      info.begin += static_cast<uint64_t>(i) * bytes;
+      info.bytes = bytes;
+      Put(std::move(info), out);
+    }
+  }
+
+  // The rows of q, of k and of v.
+  void AddFusedQkv(const GgufFile& file, const TensorInfo& fused, const std::string& before,
+                   const std::string& after, TensorFile* out) const {
+    const int64_t rows = fused.shape[0];
+    const bool sane = heads_ > 0 && heads_ <= rows && kv_heads_ > 0 && kv_heads_ <= heads_;
+    const int64_t all = sane ? heads_ + 2 * kv_heads_ : 1;  // as many heads
+    if (!sane || rows % all != 0) {
+      FailTensor(file.path(), fused.name,
+                 std::to_string(rows) + " rows are not those of " + std::to_string(heads_) +
+                     " heads of q and " + std::to_string(kv_heads_) + " of k and of v");
+    }
+    const uint64_t row_bytes = fused.bytes / static_cast<uint64_t>(rows);
+    int64_t row = 0;
+    for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+      const bool is_q = row == 0;
+      TensorInfo info = fused;
+      info.name = before + part + after;
+      info.shape[0] = rows / all * (is_q ? heads_ : kv_heads_);
+      info.begin += static_cast<uint64_t>(row) * row_bytes;
+      info.bytes = static_cast<uint64_t>(info.shape[0]) * row_bytes;
+      row += info.shape[0];
+      const bool is_v = row == rows;
+      if (family_.interleaves_heads && !is_v) Interleave(file, is_q ? heads_ : kv_heads_, &info);
+      Put(std::move(info), out);
+    }
+  }
+
+  // The numbers of xIELU are lists of the metadata, with an element for each layer.
+  static void AddActivations(const GgufFile& file, TensorFile* out) {
+    for (const char* name : {"alpha_p", "alpha_n"}) {
+      const auto place = file.PlaceOfFloats(std::string("xielu.") + name);
+      for (uint64_t i = 0; place && i < place->count; ++i) {
+        Put({.name = "model.layers." + std::to_string(i) + ".mlp.act_fn." + name,
+             .dtype_name = "F32",
+             .dtype = DType::kFloat32,
+             .shape = {1},
+             .begin = place->begin + i * sizeof(float),
+             .bytes = sizeof(float)},
+            out);
+      }
+    }
   }
 
   const GgufFamily& family_;

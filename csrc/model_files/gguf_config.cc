@@ -1,40 +1,18 @@
 #include "model_files/gguf_config.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <optional>
+#include <string_view>
 #include <vector>
 
+#include "model_files/gguf_families.h"
 #include "model_files/gguf_tokenizer.h"
 #include "support/json.h"
 
 namespace mlc_native {
 namespace {
-
-constexpr char kArchitecture[] = "general.architecture";
-constexpr std::string_view kBeforeFfn = "pre_feedforward_layernorm";
-
-constexpr GgufFamily kFamilies[] = {
-    {.name = "llama", .architecture = "LlamaForCausalLM", .interleaves_heads = true},
-    {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
-    {.name = "qwen3", .architecture = "Qwen3ForCausalLM"},
-    {.name = "qwen3moe", .architecture = "Qwen3MoeForCausalLM", .has_experts = true},
-    {.name = "phi3", .architecture = "Phi3ForCausalLM", .ffn_up = "mlp.gate_up_proj"},
-    {.name = "gemma", .architecture = "GemmaForCausalLM", .adds_one_to_norms = true},
-    {.name = "gemma2",
-     .architecture = "Gemma2ForCausalLM",
-     .ffn_norm = kBeforeFfn,
-     .adds_one_to_norms = true},
-    {.name = "gemma3",
-     .architecture = "Gemma3ForCausalLM",
-     .ffn_norm = kBeforeFfn,
-     .adds_one_to_norms = true},
-    {.name = "olmo2", .architecture = "Olmo2ForCausalLM"},
-    {.name = "granite", .architecture = "GraniteForCausalLM", .interleaves_heads = true},
-    {.name = "smollm3", .architecture = "SmolLM3ForCausalLM", .interleaves_heads = true},
-};
 
 // A key of the family ("llama.<key>") and what it is called in config.json.
 struct Renamed {
@@ -44,19 +22,29 @@ struct Renamed {
 constexpr Renamed kIntegers[] = {
     {"embedding_length", "hidden_size"},
     {"feed_forward_length", "intermediate_size"},
-    {"block_count", "num_hidden_layers"},
     {"attention.head_count", "num_attention_heads"},
     {"attention.head_count_kv", "num_key_value_heads"},
     {"attention.key_length", "head_dim"},
     {"context_length", "max_position_embeddings"},
-    {"attention.sliding_window", "sliding_window"},
-    {"expert_count", "num_experts"},
+    {"expert_count", "num_local_experts"},
     {"expert_used_count", "num_experts_per_tok"},
+    {"expert_used_count", "moe_k"},
     {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"},
+    {"expert_shared_count", "moe_num_shared_experts"},
+    {"expert_group_count", "n_group"},
+    {"expert_group_used_count", "topk_group"},
+    {"leading_dense_block_count", "first_k_dense_replace"},
+    {"leading_dense_block_count", "moe_layer_start_index"},
+    {"interleave_moe_layer_step", "moe_layer_interval"},
 };
 constexpr Renamed kNumbers[] = {
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-    {"rope.freq_base", "rope_theta"},
+    {"attention.layer_norm_epsilon", "layer_norm_eps"},
+    {"attention.layer_norm_epsilon", "norm_epsilon"},
+    {"attention.layer_norm_epsilon", "norm_eps"},
     {"rope.freq_base_swa", "rope_local_base_freq"},
     {"attn_logit_softcapping", "attn_logit_softcapping"},
     {"final_logit_softcapping", "final_logit_softcapping"},
@@ -64,6 +52,8 @@ constexpr Renamed kNumbers[] = {
     {"embedding_scale", "embedding_multiplier"},
     {"residual_scale", "residual_multiplier"},
     {"logit_scale", "logits_scaling"},
+    {"logit_scale", "logit_scale"},
+    {"expert_weights_scale", "routed_scaling_factor"},
 };
 
 class ConfigWriter {
@@ -71,16 +61,15 @@ class ConfigWriter {
   ConfigWriter(const GgufFile& file, const GgufFamily& family) : file_(file), family_(family) {}
 
   std::string Write() {
-    const std::vector<int64_t> windows = WindowPattern();
-    const bool is_olmo3 = family_.name == "olmo2" && !windows.empty();
     json_.BeginObject();
-    json_.Name("architectures").BeginArray();
-    json_.Put(is_olmo3 ? "Olmo3ForCausalLM" : family_.architecture).EndArray();
+    json_.Name("architectures").BeginArray().Put(Architecture()).EndArray();
     for (const Renamed& r : kIntegers) Add(r.field, file_.Integer(Key(r.key)));
     for (const Renamed& r : kNumbers) Add(r.field, file_.Number(Key(r.key)));
+    WriteLayers();
     WriteExperts();
+    WriteProperties();
     WriteDerivedSizes();
-    WriteLayerTypes(windows);
+    WriteWindows();
     WriteRope();
     if (family_.adds_one_to_norms) json_.Add("norms_hold_offset", true);
     json_.Add("dtype", DTypeOfMatrices());
@@ -90,12 +79,6 @@ class ConfigWriter {
   }
 
  private:
-  // Which layers have a window; empty: every layer but each n-th one.
-  std::vector<int64_t> WindowPattern() const {
-    const std::string key = Key("attention.sliding_window_pattern");
-    return file_.IsList(key) ? file_.Integers(key) : std::vector<int64_t>();
-  }
-
   std::string Key(std::string_view name) const {
     return std::string(family_.name) + "." + std::string(name);
   }
@@ -105,46 +88,89 @@ class ConfigWriter {
     if (value) json_.Add(field, *value);
   }
 
-  // llama.cpp renormalizes the chosen experts' weights of every family here.
-  void WriteExperts() {
-    if (family_.has_experts) {
-      json_.Add("norm_topk_prob", true);
-    } else if (file_.Integer(Key("expert_count")).value_or(0) != 0) {
-      file_.Fail(Key("expert_count"), "is given; experts of this family are not supported");
-    }
+  std::string_view Architecture() const {
+    const std::string key = Key(family_.variant_key);
+    const bool is_variant =
+        !family_.variant_key.empty() && (file_.IsList(key) || file_.Integer(key).value_or(0) != 0);
+    return is_variant ? family_.variant : family_.architecture;
   }
 
-  // What config.json says and the metadata leaves to the tensors, or to the family.
-  void WriteDerivedSizes() {
+  // Layers that guess further tokens are the last ones of the file.
+  void WriteLayers() {
+    const std::optional<int64_t> count = file_.Integer(Key("block_count"));
+    const int64_t guess = file_.Integer(Key("nextn_predict_layers")).value_or(0);
+    if (count && guess >= 0 && guess < *count) json_.Add("num_hidden_layers", *count - guess);
+  }
+
+  void WriteExperts() {
+    if (file_.Integer(Key("expert_count")).value_or(0) == 0) return;
+    if (family_.gating == GgufGating::kNone) {
+      file_.Fail(Key("expert_count"), "is given; experts of this family are not supported");
+    }
+    const std::string key = Key("expert_gating_func");
+    const auto known = static_cast<int64_t>(family_.gating);
+    const int64_t given = file_.Integer(key).value_or(0);
+    if (given != 0 && given != known) {
+      file_.Fail(key, "= " + std::to_string(given) + " is not supported for this family (only " +
+                          std::to_string(known) + ")");
+    }
+    json_.Add("norm_topk_prob",
+              file_.Bool(Key("expert_weights_norm")).value_or(family_.renormalizes));
+  }
+
+  bool Has(std::string_view tensor) const { return file_.FindTensor(tensor) != nullptr; }
+
+  // What the metadata leaves to the tensors.
+  void WriteProperties() {
+    const bool qkv_bias = Has("blk.0.attn_q.bias") || Has("blk.0.attn_qkv.bias");
+    for (const char* field : {"attention_bias", "qkv_bias", "use_qkv_bias", "use_bias"}) {
+      json_.Add(field, qkv_bias);
+    }
+    for (const char* field : {"use_qk_norm", "qk_layernorm"}) {
+      json_.Add(field, Has("blk.0.attn_q_norm.weight"));
+    }
+    json_.Add("attention_out_bias", Has("blk.0.attn_output.bias"));
+    json_.Add("mlp_bias", Has("blk.0.ffn_up.bias")).Add("lm_head_bias", Has("output.bias"));
+    json_.Add("use_parallel_residual", !Has("blk.0.ffn_norm.weight"));
+    json_.Add("tie_word_embeddings", !Has("output.weight"));
     if (const GgufTensor* embeddings = file_.FindTensor("token_embd.weight")) {
       json_.Add("vocab_size", embeddings->shape[0]);
     }
-    json_.Add("tie_word_embeddings", file_.FindTensor("output.weight") == nullptr);
-    json_.Add("attention_bias", file_.FindTensor("blk.0.attn_q.bias") != nullptr);
-    json_.Add("mlp_bias", file_.FindTensor("blk.0.ffn_up.bias") != nullptr);
-    const std::optional<int64_t> rotated = file_.Integer(Key("rope.dimension_count"));
+  }
+
+  // What llama.cpp knows by the family.
+  void WriteDerivedSizes() {
     const std::optional<int64_t> heads = file_.Integer(Key("attention.head_count"));
     const std::optional<int64_t> hidden = file_.Integer(Key("embedding_length"));
     if (!heads || *heads < 1 || !hidden) return;  // which the reader of the configuration refuses
     const int64_t dim = file_.Integer(Key("attention.key_length")).value_or(*hidden / *heads);
-    if (family_.name == "phi3" && rotated && dim > 0) {
-      json_.Add("partial_rotary_factor", static_cast<double>(*rotated) / static_cast<double>(dim));
+    const int64_t rotated = file_.Integer(Key("rope.dimension_count")).value_or(dim);
+    if (dim > 0) {
+      json_.Add("partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(dim));
     }
     if (family_.name == "gemma2" || family_.name == "gemma3") {
-      // llama.cpp knows the two models with another scale by their number of layers.
+      // The two models with another scale have a number of layers of their own.
       const int64_t layers = file_.Integer(Key("block_count")).value_or(0);
       const bool is_27b = layers == (family_.name == "gemma2" ? 46 : 62);
       json_.Add("query_pre_attn_scalar", is_27b ? *hidden / *heads : dim);
     }
-    const std::string pattern = Key("attention.sliding_window_pattern");
-    if (!file_.IsList(pattern)) Add("sliding_window_pattern", file_.Integer(pattern));
   }
 
-  void WriteLayerTypes(const std::vector<int64_t>& windows) {
-    if (windows.empty()) return;
+  // A window of 0 is none. The pattern is a list, or says that every n-th layer has no window.
+  void WriteWindows() {
+    if (const std::optional<int64_t> window = file_.Integer(Key("attention.sliding_window"))) {
+      json_.Name("sliding_window");
+      if (*window == 0) {
+        json_.Null();
+      } else {
+        json_.Put(*window);
+      }
+    }
+    const std::string key = Key("attention.sliding_window_pattern");
+    if (!file_.IsList(key)) return Add("sliding_window_pattern", file_.Integer(key));
     json_.Name("layer_types").BeginArray();
-    for (int64_t window : windows) {
-      json_.Put(window != 0 ? "sliding_attention" : "full_attention");
+    for (int64_t has_window : file_.Integers(key)) {
+      json_.Put(has_window != 0 ? "sliding_attention" : "full_attention");
     }
     json_.EndArray();
   }
@@ -157,18 +183,17 @@ class ConfigWriter {
 
   // Factors of the wavelengths are tensors, if there are some.
   void WriteRope() {
+    json_.Add("rope_theta", file_.Number(Key("rope.freq_base")).value_or(10000.0));
     const GgufTensor* one = file_.FindTensor("rope_freqs.weight");
     const GgufTensor* longer = file_.FindTensor("rope_factors_long.weight");
     const GgufTensor* shorter = file_.FindTensor("rope_factors_short.weight");
     const std::string type = file_.String(Key("rope.scaling.type")).value_or("none");
     const bool by_factors = one != nullptr || (longer != nullptr && shorter != nullptr);
-    if (!by_factors && type == "none") return;
-    json_.Name("rope_scaling").BeginObject();
-    json_.Add("rope_type", by_factors ? "longrope" : type);
-    Add("factor", file_.Number(Key("rope.scaling.factor")));
-    const std::optional<int64_t> original =
-        file_.Integer(Key("rope.scaling.original_context_length"));
     std::optional<double> attention = file_.Number(Key("rope.scaling.attn_factor"));
+    if (!attention) attention = file_.Number(Key("rope.scaling.yarn_attn_factor"));
+    json_.Name("rope_scaling").BeginObject();
+    json_.Add("rope_type", by_factors ? "longrope" : type == "none" ? "default" : type);
+    Add("factor", file_.Number(Key("rope.scaling.factor")));
     if (one != nullptr) {  // those of Llama 3.1, which hold for every length
       PutNumbers("short_factor", file_.ReadFloats(*one));
       PutNumbers("long_factor", file_.ReadFloats(*one));
@@ -178,12 +203,31 @@ class ConfigWriter {
         PutNumbers("short_factor", file_.ReadFloats(*shorter));
         PutNumbers("long_factor", file_.ReadFloats(*longer));
       }
-      Add("original_max_position_embeddings", original);
+      Add("original_max_position_embeddings",
+          file_.Integer(Key("rope.scaling.original_context_length")));
     }
     Add("attention_factor", attention);
+    if (type == "yarn") WriteYarn();
+    json_.EndObject();
+  }
+
+  void WriteYarn() {
+    json_.Add("truncate", family_.truncates_yarn);
     Add("beta_fast", file_.Number(Key("rope.scaling.yarn_beta_fast")));
     Add("beta_slow", file_.Number(Key("rope.scaling.yarn_beta_slow")));
-    json_.EndObject();
+    if (const auto all_dim = file_.Number(Key("rope.scaling.yarn_log_multiplier"))) {
+      json_.Add("mscale", 1.0).Add("mscale_all_dim", *all_dim);
+    }
+    Add("llama_4_scaling_beta", file_.Number(Key("attention.temperature_scale")));
+  }
+
+  // Vectors, joined or not, and the matrices of routers are stored as floats of 32 bits, whatever
+  // the others are.
+  static bool SaysNothingOfOthers(const GgufTensor& tensor) {
+    const std::string_view name = tensor.name;
+    return tensor.shape.size() < 2 || name.ends_with(".bias") ||
+           name.find("_norm.") != std::string_view::npos ||
+           name.find("ffn_gate_inp") != std::string_view::npos;
   }
 
   // The type of what is not kept in its stored form: that of the matrices of floats; float32 where
@@ -195,7 +239,7 @@ class ConfigWriter {
     for (const GgufTensor& tensor : file_.tensors()) {
       const std::string_view type = tensor.type->name;
       const bool is_kept = std::ranges::find(kKept, type) != std::end(kKept);
-      if (tensor.shape.size() < 2 || type == "F16" || is_kept) continue;
+      if (SaysNothingOfOthers(tensor) || type == "F16" || is_kept) continue;
       if (type != "BF16") return "float32";
       dtype = "bfloat16";
     }
@@ -218,18 +262,6 @@ class ConfigWriter {
 };
 
 }  // namespace
-
-const GgufFamily& FamilyOf(const GgufFile& file) {
-  const std::string name = file.String(kArchitecture).value_or("");
-  const auto* found = std::ranges::find(kFamilies, name, &GgufFamily::name);
-  if (found != std::end(kFamilies)) return *found;
-  std::string list;
-  for (const GgufFamily& family : kFamilies) {
-    list += (list.empty() ? "" : ", ") + std::string(family.name);
-  }
-  file.Fail(kArchitecture, "= " + JsonExcerpt(JsonValue(name)) +
-                               " is not supported in a GGUF file; supported: " + list);
-}
 
 std::string GgufConfigJson(const GgufFile& file) {
   return ConfigWriter(file, FamilyOf(file)).Write();

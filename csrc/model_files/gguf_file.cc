@@ -406,4 +406,11 @@ std::vector<double> GgufFile::Numbers(std::string_view key) const {
   return numbers;
 }
 
+std::optional<GgufFile::Place> GgufFile::PlaceOfFloats(std::string_view key) const {
+  const Value* value = Find(key, true);
+  if (value == nullptr) return std::nullopt;
+  if (value->kind != Kind::kFloat32) Fail(key, "must be a list of numbers of type float32");
+  return Place{.begin = value->begin, .count = value->count};
+}
+
 }  // namespace mlc_native

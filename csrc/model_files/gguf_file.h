@@ -55,6 +55,12 @@ class MLC_NATIVE_PRIVATE_API GgufFile {
   std::vector<std::string_view> Strings(std::string_view key) const;  // views of this object
   std::vector<int64_t> Integers(std::string_view key) const;          // also of booleans
   std::vector<double> Numbers(std::string_view key) const;
+  // Where the elements of a list of float32 are in the file, and how many; nullopt: no such key.
+  struct Place {
+    uint64_t begin = 0;
+    uint64_t count = 0;
+  };
+  std::optional<Place> PlaceOfFloats(std::string_view key) const;
 
   // <path>: "<key>" <what>
   [[noreturn]] void Fail(std::string_view key, const std::string& what) const;

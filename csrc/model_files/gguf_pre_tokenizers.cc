@@ -17,14 +17,19 @@ constexpr std::string_view kTekkenWords =
 constexpr std::string_view kGpt4oWords =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr std::string_view kSeedWords =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 constexpr GgufPreTokenizer kGpt2{};
 constexpr GgufPreTokenizer kGpt2Digits{.regex = "", .single_digits = true};
 constexpr GgufPreTokenizer kLlama3{.regex = kLlama3Words, .ignore_merges = true, .adds_bos = true};
 constexpr GgufPreTokenizer kLlama3Spelled{.regex = kLlama3Words};
+constexpr GgufPreTokenizer kLlama3Whole{.regex = kLlama3Words, .ignore_merges = true};
 constexpr GgufPreTokenizer kQwen2{.regex = kQwen2Words, .composes = true};
 constexpr GgufPreTokenizer kStableLm2{.regex = kQwen2Words};
 constexpr GgufPreTokenizer kTekken{.regex = kTekkenWords, .ignore_merges = true, .adds_bos = true};
 constexpr GgufPreTokenizer kGpt4o{.regex = kGpt4oWords};
+constexpr GgufPreTokenizer kSeed{.regex = kSeedWords};
 
 struct Named {
   std::string_view name;
@@ -36,6 +41,7 @@ constexpr Named kNamed[] = {
     {"mpt", kGpt2},
     {"olmo", kGpt2},
     {"exaone4", kGpt2},
+    {"granite-docling", kGpt2},
     {"smollm", kGpt2Digits},
     {"starcoder", kGpt2Digits},
     {"refact", kGpt2Digits},
@@ -50,13 +56,15 @@ constexpr Named kNamed[] = {
     {"lfm2", kLlama3},
     {"dbrx", kLlama3Spelled},
     {"smaug-bpe", kLlama3Spelled},
-    {"glm4", kLlama3Spelled},
     {"chatglm-bpe", kLlama3Spelled},
+    {"glm4", kLlama3Whole},
     {"qwen2", kQwen2},
     {"deepseek-r1-qwen", kQwen2},
     {"stablelm2", kStableLm2},
     {"tekken", kTekken},
     {"gpt-4o", kGpt4o},
+    {"minimax-m2", kGpt4o},
+    {"seed-coder", kSeed},
 };
 
 }  // namespace

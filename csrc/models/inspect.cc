@@ -99,12 +99,21 @@ std::string LoadedForm(const WeightPlan& plan, size_t parameter) {
   return "";
 }
 
+// Matrices that are stored as MXFP4 are not transposed.
+std::vector<int64_t> ShapeInFile(const WeightSlot& slot, const WeightSource& source) {
+  const std::optional<CodeForm> codes = source.code_form();
+  JoinedPlace place = slot.joined;
+  if (codes && codes->is_mxfp4) place.transposed = false;
+  return place.StoredShape(slot.shape);
+}
+
 Kinds KindsOf(const WeightPlan& plan) {
   Kinds kinds;
   for (size_t i = 0; i < plan.map.slots.size(); ++i) {
     const WeightSlot& slot = plan.map.slots[i];
     if (slot.joined.index > 0) continue;  // the tensor has been counted
-    kinds.Add({KindOf(slot.name), slot.joined.StoredShape(slot.shape), StoredForm(*plan.sources[i]),
+    const WeightSource& source = *plan.sources[i];
+    kinds.Add({KindOf(slot.name), ShapeInFile(slot, source), StoredForm(source),
                LoadedForm(plan, slot.parameter)});
   }
   return kinds;

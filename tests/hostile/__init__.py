@@ -13,7 +13,15 @@ from importlib import import_module
 from hostile.frame import HostileClass
 
 # The modules, each of which has a function ``hostile_class``.
-CLASSES = ("templates", "model_folders", "request_values", "grammars", "lifecycle")
+CLASSES = (
+    "templates",
+    "model_folders",
+    "expert_folders",
+    "gguf_headers",
+    "request_values",
+    "grammars",
+    "lifecycle",
+)
 
 
 def hostile_class(name: str) -> HostileClass:

@@ -176,7 +176,7 @@ TEST_F(GgufTest, SaysWhatIsWrong) {
   EXPECT_THAT(Refused(path, TinyLlama().header().substr(0, 200)), HasSubstr("truncated"));
   EXPECT_THAT(Refused("token_embd.weight", TinyLlama().header()), HasSubstr("(truncated?)"));
   EXPECT_THAT(Refused("general.architecture", GgufWriter().text()),
-              AllOf(HasSubstr("is not supported"), HasSubstr("llama, qwen2")));
+              AllOf(HasSubstr("is not supported"), HasSubstr("llama, mistral3")));
   EXPECT_THAT(Refused("a", GgufWriter().Integer("a", 1).Integer("a", 1).text()),
               HasSubstr("\"a\" is there twice"));
   EXPECT_THAT(Refused("general.alignment", TinyLlama().Integer("general.alignment", 48).text()),

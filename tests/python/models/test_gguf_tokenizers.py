@@ -31,6 +31,12 @@ TEKKEN = (
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+SEED = QWEN2.replace(r"\p{N}|", r"\p{N}{1}|").replace(r"\p{N}]+[\r\n]*", r"\p{N}\r\n]+")
+GPT4O = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 CONTROL = ["<|begin|>", "<|end|>", "<|im_end|>"]
 USER = ["<think>", "  "]
 
@@ -54,6 +60,8 @@ SPLITS: dict[str, tuple[Callable[[], splits.PreTokenizer], bool, bool]] = {
     "llama-bpe": (lambda: by_regex(LLAMA3), False, True),
     "qwen2": (lambda: by_regex(QWEN2), True, False),
     "tekken": (lambda: by_regex(TEKKEN), False, True),
+    "gpt-4o": (lambda: by_regex(GPT4O), False, False),
+    "seed-coder": (lambda: by_regex(SEED), False, False),
 }
 
 

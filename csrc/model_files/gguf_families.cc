@@ -1,0 +1,175 @@
+#include "model_files/gguf_families.h"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "support/json.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr char kArchitecture[] = "general.architecture";
+
+// ---- Names of tensors ----
+
+constexpr GgufTensorName kOutside[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+};
+// Experts have the spelling that transformers writes for most families.
+constexpr GgufTensorName kInLayers[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"attn_sinks", "self_attn.sinks", false},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"exp_probs_b", "mlp.gate.e_score_correction_bias", false, 1},
+    {"ffn_gate_exps", "mlp.experts.#.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.#.up_proj"},
+    {"ffn_down_exps", "mlp.experts.#.down_proj"},
+    {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_experts.down_proj"},
+};
+
+constexpr GgufTensorName kSandwich[] = {{"ffn_norm", "pre_feedforward_layernorm"}};
+constexpr GgufTensorName kFusedFfn[] = {{"ffn_up", "mlp.gate_up_proj"}};
+constexpr GgufTensorName kPhi3[] = {
+    {"attn_qkv", "self_attn.qkv_proj"},
+    {"ffn_up", "mlp.gate_up_proj"},
+};
+constexpr GgufTensorName kGlm4[] = {
+    {"ffn_up", "mlp.gate_up_proj"},
+    {"post_attention_norm", "post_self_attn_layernorm"},
+    {"post_ffw_norm", "post_mlp_layernorm"},
+};
+constexpr GgufTensorName kApertus[] = {
+    {"attn_norm", "attention_layernorm"},
+    {"ffn_norm", "feedforward_layernorm"},
+};
+constexpr GgufTensorName kStarcoder2[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
+constexpr GgufTensorName kStableLm[] = {
+    {"attn_q_norm", "self_attn.q_layernorm.norms.#"},
+    {"attn_k_norm", "self_attn.k_layernorm.norms.#"},
+};
+constexpr GgufTensorName kQwen2Moe[] = {
+    {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", true, 2},
+    {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+    {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+    {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+};
+constexpr GgufTensorName kErnieMoe[] = {
+    {"exp_probs_b", "mlp.moe_statics.e_score_correction_bias", false, 2},
+};
+
+// ---- Families ----
+
+constexpr GgufFamily kFamilies[] = {
+    {.name = "llama",
+     .architecture = "LlamaForCausalLM",
+     .variant_key = "expert_count",
+     .variant = "MixtralForCausalLM",
+     .interleaves_heads = true,
+     .gating = GgufGating::kSoftmax},
+    {.name = "mistral3", .architecture = "Ministral3ForCausalLM", .interleaves_heads = true},
+    {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
+    {.name = "qwen2moe",
+     .architecture = "Qwen2MoeForCausalLM",
+     .gating = GgufGating::kSoftmax,
+     .names = kQwen2Moe},
+    {.name = "qwen2vl", .architecture = "Qwen2_5_VLForConditionalGeneration"},
+    {.name = "qwen3", .architecture = "Qwen3ForCausalLM"},
+    {.name = "qwen3moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .gating = GgufGating::kSoftmax,
+     .renormalizes = true},
+    {.name = "qwen3vl", .architecture = "Qwen3VLForConditionalGeneration"},
+    {.name = "phi3", .architecture = "Phi3ForCausalLM", .names = kPhi3},
+    {.name = "phimoe", .architecture = "PhimoeForCausalLM", .gating = GgufGating::kSoftmax},
+    {.name = "gemma", .architecture = "GemmaForCausalLM", .adds_one_to_norms = true},
+    {.name = "gemma2",
+     .architecture = "Gemma2ForCausalLM",
+     .adds_one_to_norms = true,
+     .names = kSandwich},
+    {.name = "gemma3",
+     .architecture = "Gemma3ForCausalLM",
+     .adds_one_to_norms = true,
+     .names = kSandwich},
+    {.name = "olmo2",
+     .architecture = "Olmo2ForCausalLM",
+     .variant_key = "attention.sliding_window_pattern",
+     .variant = "Olmo3ForCausalLM"},
+    {.name = "olmoe", .architecture = "OlmoeForCausalLM", .gating = GgufGating::kSoftmax},
+    {.name = "granite", .architecture = "GraniteForCausalLM", .interleaves_heads = true},
+    {.name = "granitemoe",
+     .architecture = "GraniteMoeForCausalLM",
+     .variant_key = "expert_shared_feed_forward_length",
+     .variant = "GraniteMoeSharedForCausalLM",
+     .interleaves_heads = true,
+     .gating = GgufGating::kSoftmax},
+    {.name = "smollm3", .architecture = "SmolLM3ForCausalLM", .interleaves_heads = true},
+    {.name = "chatglm", .architecture = "GlmForCausalLM", .names = kFusedFfn},
+    {.name = "glm4", .architecture = "Glm4ForCausalLM", .names = kGlm4},
+    {.name = "glm4moe", .architecture = "Glm4MoeForCausalLM", .gating = GgufGating::kSigmoid},
+    {.name = "minimax-m2", .architecture = "MiniMaxM2ForCausalLM", .gating = GgufGating::kSigmoid},
+    {.name = "gpt-oss",
+     .architecture = "GptOssForCausalLM",
+     .truncates_yarn = false,
+     .gating = GgufGating::kSoftmaxOfChosen},
+    {.name = "command-r", .architecture = "CohereForCausalLM"},
+    {.name = "cohere2", .architecture = "Cohere2ForCausalLM"},
+    {.name = "exaone4", .architecture = "Exaone4ForCausalLM"},
+    {.name = "seed_oss", .architecture = "SeedOssForCausalLM"},
+    {.name = "ernie4_5", .architecture = "Ernie4_5ForCausalLM"},
+    {.name = "ernie4_5-moe",
+     .architecture = "Ernie4_5_MoeForCausalLM",
+     .gating = GgufGating::kSoftmax,
+     .names = kErnieMoe},
+    {.name = "stablelm", .architecture = "StableLmForCausalLM", .names = kStableLm},
+    {.name = "starcoder2", .architecture = "Starcoder2ForCausalLM", .names = kStarcoder2},
+    {.name = "nemotron", .architecture = "NemotronForCausalLM", .adds_one_to_norms = true},
+    {.name = "arcee", .architecture = "ArceeForCausalLM", .interleaves_heads = true},
+    {.name = "apertus", .architecture = "ApertusForCausalLM", .names = kApertus},
+};
+
+const GgufTensorName* Find(std::span<const GgufTensorName> names, std::string_view stored) {
+  const auto found = std::ranges::find(names, stored, &GgufTensorName::stored);
+  return found == names.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+const GgufFamily& FamilyOf(const GgufFile& file) {
+  const std::string name = file.String(kArchitecture).value_or("");
+  const auto* found = std::ranges::find(kFamilies, name, &GgufFamily::name);
+  if (found != std::end(kFamilies)) return *found;
+  std::string list;
+  for (const GgufFamily& family : kFamilies) {
+    list += (list.empty() ? "" : ", ") + std::string(family.name);
+  }
+  file.Fail(kArchitecture, "= " + JsonExcerpt(JsonValue(name)) +
+                               " is not supported in a GGUF file; supported: " + list);
+}
+
+const GgufTensorName* FindGgufTensor(const GgufFamily& family, std::string_view stored) {
+  const GgufTensorName* own = Find(family.names, stored);
+  return own != nullptr ? own : Find(kInLayers, stored);
+}
+
+const GgufTensorName* FindGgufTensorOutside(std::string_view stored) {
+  return Find(kOutside, stored);
+}
+
+}  // namespace mlc_native

@@ -1,0 +1,50 @@
+// GgufFamily is how llama.cpp stores a family: the names of its keys and tensors, and what its
+// converter does to the values. A table of rows. Immutable; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "mlc_native/detail/export.h"
+#include "model_files/gguf_file.h"
+
+namespace mlc_native {
+
+// What a tensor of a GGUF file is called in a folder of transformers.
+struct GgufTensorName {
+  std::string_view stored;  // "blk.7.<stored>.weight"; outside of layers "<stored>.weight"
+  // "model.layers.7.<plain>.weight". A "#" stands for a number: the tensor joins one of these for
+  // each element of its first dimension.
+  std::string_view plain;
+  bool has_ending = true;     // ".weight" or ".bias" follows `plain`
+  size_t num_dimensions = 0;  // with as many of size 1 in front as that takes; 0: as stored
+};
+
+// Values of the key expert_gating_func: how the scores of experts become weights.
+enum class GgufGating : int64_t { kNone, kSoftmax, kSigmoid, kSoftmaxOfChosen };
+
+struct GgufFamily {
+  std::string_view name;          // general.architecture
+  std::string_view architecture;  // of config.json
+  // Where the metadata has this key, other than 0, the architecture is another one.
+  std::string_view variant_key{};
+  std::string_view variant{};
+  // The rows of a head of q and k alternate between its halves, for a rotation of neighbours.
+  bool interleaves_heads = false;
+  bool adds_one_to_norms = false;           // they are stored as norm_weight_offset + weight
+  bool truncates_yarn = true;               // what "truncate" of config.json says
+  GgufGating gating = GgufGating::kNone;    // kNone: the family has no experts
+  bool renormalizes = false;                // the weights of experts, unless a key says it
+  std::span<const GgufTensorName> names{};  // that differ from those of other families
+};
+
+// Throws LoadError for a family that is not supported, and says which are.
+MLC_NATIVE_PRIVATE_API const GgufFamily& FamilyOf(const GgufFile& file);
+
+// Returns what `stored` is in the layers of a family, or outside of them; nullptr: nothing.
+const GgufTensorName* FindGgufTensor(const GgufFamily& family, std::string_view stored);
+const GgufTensorName* FindGgufTensorOutside(std::string_view stored);
+
+}  // namespace mlc_native
