@@ -21,6 +21,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "kernels/cuda/experts.h"
 #include "support/half.h"
 
 namespace mlc_native::kernels::cuda {
@@ -197,6 +198,43 @@ void Products(Bench& bench) {
   }
 }
 
+// The gate_up products of one layer of a mixture of experts: every row chooses `chosen` of them.
+void Experts(Bench& bench, int64_t m) {
+  constexpr int64_t kExperts = 128, kChosen = 8, kN = 1536, kK = 2048;  // qwen3-30b-a3b
+  const int64_t bytes = kN * kK * 2;
+  const int64_t active = std::min(kExperts, m * kChosen);
+  const Buffer weights(kExperts * bytes), x(m * kK * 2), y(m * kChosen * kN * 2);
+  std::vector<ExpertGroup> groups;
+  std::vector<int32_t> rows;
+  for (int64_t i = 0; i < active; ++i) {
+    const auto begin = static_cast<int32_t>(rows.size());
+    for (int64_t row = i; row < m * kChosen; row += active) {
+      rows.push_back(static_cast<int32_t>(row % m));
+    }
+    const auto expert = static_cast<int32_t>(i * kExperts / active);
+    groups.push_back({expert, begin, static_cast<int32_t>(rows.size())});
+  }
+  const Buffer device_groups(groups), device_rows(rows);
+  bench.Run("grouped_gemv bf16 qwen3-30b-a3b gate_up m=" + std::to_string(m),
+            {.bytes = static_cast<double>(active * bytes),
+             .operations = 2.0 * static_cast<double>(m * kChosen * kN * kK)},
+            4, [&](int, Stream stream) {
+              GroupedGemv({.first = {.weight = weights.data(),
+                                     .n = kN,
+                                     .k = kK,
+                                     .x = x.data(),
+                                     .ldx = kK,
+                                     .m = m,
+                                     .y = y.data(),
+                                     .ldy = kN},
+                           .weight_stride = bytes,
+                           .groups = device_groups.data<ExpertGroup>(),
+                           .num_groups = active,
+                           .rows = device_rows.data<int32_t>()},
+                          stream);
+            });
+}
+
 void Dequantizations(Bench& bench) {
   const Product& p = kProducts[std::size(kProducts) - 3];  // the largest of 8B
   for (const auto& [name, format] :
@@ -370,6 +408,7 @@ void Sampling(Bench& bench, const std::string& name, const SamplingRow& settings
 void RunAll(Bench& bench) {
   Copy(bench);
   Products(bench);
+  for (int64_t m : {1, 16, 2048}) Experts(bench, m);
   Dequantizations(bench);
   Decode(bench, kQwen06, 1, 512);
   Decode(bench, kLlama1, 1, 4096);

@@ -68,7 +68,7 @@ struct ExpertChoices {
   std::vector<LinearGroup> groups;  // the places of each expert that has some, ascending
 
   // Makes room for as many rows. Route allocates nothing for up to that many.
-  void Resize(int64_t max_rows, const RouterRule& rule);
+  MLC_NATIVE_PRIVATE_API void Resize(int64_t max_rows, const RouterRule& rule);
 };
 
 struct RouteArgs {

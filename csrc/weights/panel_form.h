@@ -26,7 +26,7 @@ class PanelForm : public WeightForm {
             const kernels::PackCodes& rows) const override {
     kernels::PackLinear(Linear(matrix), row, rows);
   }
-  DType VectorType(DType /*dtype*/) const override { return DType::kFloat32; }
+  DType VectorType(DType /*precision*/) const override { return DType::kFloat32; }
 
  private:
   const kernels::CpuKernels& isa_;

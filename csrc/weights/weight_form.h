@@ -31,8 +31,8 @@ class WeightForm {
                     const kernels::PackSource& rows) const = 0;
   virtual void Pack(const PackedMatrix& matrix, int64_t row,
                     const kernels::PackCodes& rows) const = 0;
-  // The storage type of vectors. Their values have the precision of `dtype`.
-  virtual DType VectorType(DType dtype) const = 0;
+  // The storage type of vectors whose values have this precision.
+  virtual DType VectorType(DType precision) const = 0;
 };
 
 // Writes contiguous rows as elements of another type from `first` on, rounded to nearest even.

@@ -21,7 +21,8 @@ size_t WeightLayout::BytesOfRows(size_t parameter, int64_t rows) const {
     case ParameterForm::kTable:
       return static_cast<size_t>(rows * p.columns) * DTypeSize(plan_.dtype);
     case ParameterForm::kVector:
-      return static_cast<size_t>(rows * p.columns) * DTypeSize(form_.VectorType(plan_.dtype));
+      return static_cast<size_t>(rows * p.columns) *
+             DTypeSize(form_.VectorType(plan_.vector_precision(parameter)));
   }
   return 0;
 }

@@ -79,7 +79,7 @@ void WeightPacker::Fill(const ParameterRows& rows, std::byte* data) {
                     .source = *plan_.sources[i],
                     .form = parameter.form,
                     .scale = parameter.scale,
-                    .precision = parameter.in_float32 ? DType::kFloat32 : plan_.dtype,
+                    .precision = plan_.vector_precision(rows.parameter),
                     .matrix = {.format = plan_.formats[rows.parameter],
                                .n = rows.end - rows.begin,
                                .k = parameter.columns,
@@ -159,8 +159,8 @@ void WeightPacker::Place(const Task& task, int64_t row, const kernels::PackSourc
     case ParameterForm::kTable:
       return ConvertRows(plan_.dtype, matrix.data, row * matrix.k, rows, matrix.k);
     case ParameterForm::kVector:
-      return ConvertVector(task.precision, form_.VectorType(plan_.dtype), task.scale, matrix.data,
-                           row * matrix.k, rows);
+      return ConvertVector(task.precision, form_.VectorType(task.precision), task.scale,
+                           matrix.data, row * matrix.k, rows);
   }
 }
 

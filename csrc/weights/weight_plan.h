@@ -40,6 +40,11 @@ struct WeightPlan {
   DType dtype = DType::kFloat32;               // type of parameters that are not quantized
   std::vector<kernels::WeightFormat> formats;  // by parameter, for those that are packed
   ModelDescription description;                // without what the device adds
+
+  // Of the values of a vector.
+  DType vector_precision(size_t parameter) const {
+    return map.parameters[parameter].in_float32 ? DType::kFloat32 : dtype;
+  }
 };
 
 // Chooses type and formats of a plan without a table of floats again, for other options.

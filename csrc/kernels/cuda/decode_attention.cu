@@ -229,7 +229,8 @@ class Worker {
       float sum = 0.0f;
       for (int warp = 0; warp < kWarps; ++warp) sum += shared_[warp * kHeads * dim + i];
       if (item_.num_splits == 1) {
-        StoreOutput(i, sum / softmax[i / dim].y);
+        const float2 of_head = softmax[i / dim];
+        StoreOutput(i, sum / (of_head.y + Sink(item_.first_head + i / dim, of_head.x)));
       } else {
         to.parts[first * dim + i] = sum;
       }
@@ -239,6 +240,12 @@ class Worker {
       to.softmax[first + h] = softmax[h];
     }
     if (IsLastOfRow()) Merge();
+  }
+
+  // What the head's sink adds to a sum of weights in front of which 2^-max is left out.
+  __device__ float Sink(int64_t head, float max) const {
+    if (args_.a.sinks == nullptr) return 0.0f;
+    return Exp2(kLog2E * ToFloat(static_cast<const T*>(args_.a.sinks)[head]) - max);
   }
 
   __device__ void StoreOutput(int i, float value) const {
@@ -281,7 +288,7 @@ class Worker {
         value = value * old_factor + part * factor;
         max = new_max;
       }
-      StoreOutput(i, value / sum);
+      StoreOutput(i, value / (sum + Sink(head, max)));
     }
   }
 

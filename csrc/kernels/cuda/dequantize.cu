@@ -48,8 +48,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void Dequantize(const DequantizeArgs& args, Stream stream) {
-  MLC_CHECK(args.format == WeightFormat::kQ8 || args.format == WeightFormat::kQ4)
-      << "format " << static_cast<int>(args.format);
+  MLC_CHECK(args.format != FormatOf(args.dtype)) << "format " << static_cast<int>(args.format);
   MLC_CHECK(args.k % kVector == 0 && args.first_row + args.num_rows <= args.n)
       << args.first_row << " + " << args.num_rows << " of " << args.n << " x " << args.k;
   if (args.num_rows == 0) return;
@@ -63,10 +62,12 @@ void Dequantize(const DequantizeArgs& args, Stream stream) {
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (sizeof(T) == 2) {
-      if (args.format == WeightFormat::kQ8) {
-        return Launch(DequantizeKernel<Q8Format<T>>, shape, stream, kernel_args);
-      }
-      Launch(DequantizeKernel<Q4Format<T>>, shape, stream, kernel_args);
+      WithGemvFormat<T>(args.format, args.dtype, [&](auto format) {
+        using Format = typename decltype(format)::Type;
+        if constexpr (Format::kGroupBlocks > 0) {
+          Launch(DequantizeKernel<Format>, shape, stream, kernel_args);
+        }
+      });
     } else {
       MLC_CHECK(false) << "quantized weights as float32";
     }

@@ -52,14 +52,49 @@ __device__ float GeluTanh(float x) {
   return 0.5f * x * (1.0f + tanhf(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
 }
 
-__device__ inline float Activated(Activation activation, float x) {
-  if (activation == Activation::kSilu) return Silu(x);
-  if (activation == Activation::kGeluTanh) return GeluTanh(x);
-  return x > 0.0f ? x * x : 0.0f;
+__device__ float Softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
+
+struct XieluAlphas {
+  float positive = 0.0f;
+  float negative = 0.0f;
+};
+
+template <typename T>
+__device__ XieluAlphas LoadAlphas(const ActivateArgs& args) {
+  const T* x = static_cast<const T*>(args.xielu);
+  return {Softplus(ToFloat(x[0])), 0.5f + Softplus(ToFloat(x[1]))};
+}
+
+__device__ inline float Xielu(const XieluAlphas& alphas, float x) {
+  if (x > 0.0f) return alphas.positive * x * x + 0.5f * x;
+  return alphas.negative * (expm1f(fminf(x, -1e-6f)) - x) + 0.5f * x;
+}
+
+__device__ inline float Activated(const ActivateArgs& args, const XieluAlphas& alphas, float x) {
+  switch (args.activation) {
+    case Activation::kSilu:
+      return Silu(x);
+    case Activation::kGeluTanh:
+      return GeluTanh(x);
+    case Activation::kReluSquared:
+      return x > 0.0f ? x * x : 0.0f;
+    case Activation::kXielu:
+      return Xielu(alphas, x);
+    case Activation::kClampedSwiGlu:
+      break;
+  }
+  const float gate = x > args.limit ? args.limit : x;
+  return gate / (1.0f + expf(-args.sharpness * gate));
+}
+
+__device__ inline float Factor(const ActivateArgs& args, float up) {
+  if (args.activation != Activation::kClampedSwiGlu) return up;
+  const float below = up > args.limit ? args.limit : up;
+  return (below < -args.limit ? -args.limit : below) + 1.0f;
 }
 
 template <typename T>
-__global__ void ActivateKernel(const ActivateArgs args) {
+__global__ void ActivateKernel(const __grid_constant__ ActivateArgs args) {
   const int64_t vectors = args.ffn / kVector;
   const int64_t i = GlobalThread();
   if (i >= args.m * vectors) return;
@@ -69,10 +104,12 @@ __global__ void ActivateKernel(const ActivateArgs args) {
   float g[kVector], up[kVector];
   LoadFloats(gate, g);
   if (args.gated) LoadFloats(gate + args.ffn, up);
+  XieluAlphas alphas;
+  if (args.activation == Activation::kXielu) alphas = LoadAlphas<T>(args);
 #pragma unroll
   for (int j = 0; j < kVector; ++j) {
-    g[j] = Activated(args.activation, g[j]);
-    if (args.gated) g[j] *= up[j];
+    g[j] = Activated(args, alphas, g[j]);
+    if (args.gated) g[j] *= Factor(args, up[j]);
   }
   StoreFloats(static_cast<T*>(args.out) + i * kVector, g);
 }
@@ -125,7 +162,7 @@ void GatherRows(const void* in, const int32_t* rows, int64_t m, int64_t row_byte
 
 void Activate(const ActivateArgs& args, Stream stream) {
   MLC_CHECK(args.ffn % kVector == 0) << args.ffn;
-  MLC_CHECK(args.activation != Activation::kXielu && args.activation != Activation::kClampedSwiGlu);
+  MLC_CHECK((args.activation == Activation::kXielu) == (args.xielu != nullptr));
   if (args.m == 0) return;
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;

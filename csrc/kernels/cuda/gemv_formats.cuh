@@ -10,8 +10,9 @@
 //   q4       16                       lane t: blocks 0 ... 3, a 32-bit word each. Element 2 j of
 //   the
 //                                     block's eight is in bits 4 j, element 2 j + 1 in 4 j + 16.
+//   mxfp4    16                       as q4
 //
-// Scales [n, steps * groups of a step] follow the codes, in float16.
+// Scales [n, steps * groups of a step] follow the codes, in float16 (mxfp4: bfloat16).
 #pragma once
 
 #include "kernels/cuda/numbers.cuh"
@@ -144,5 +145,52 @@ struct Q4Format : QuantizedFormat<T, 1, 1> {
     }
   }
 };
+
+// MXFP4: a code is an index into kMxfp4Doubled (packed_format.h), groups of 32.
+template <typename T>
+struct Mxfp4Format : QuantizedFormat<T, 1, 1> {
+  using Step = typename QuantizedFormat<T, 1, 1>::Step;
+
+  __device__ static Pairs Block(const Step& step, int b) {
+    const uint32_t word = Word(step.raw[0], b);
+    Pairs out;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) out.pair[j] = Pair(word >> (4 * j) & 0x000f000fu);
+    return out;
+  }
+  __device__ static float Scale(const Step& step, int group) {
+    return ToFloat(BFloat16{step.scales[group]});
+  }
+
+  // The bytes of 0, 1, 2, 3, 4, 6, 8 and 12 are looked up by the lower three bits of a code, and
+  // the fourth is the sign.
+  __device__ static uint32_t Pair(uint32_t codes) {
+    const uint32_t selector = (codes & 7u) | (codes >> 8 & 0x700u);
+    uint32_t pair;
+    if constexpr (std::is_same_v<T, Float16>) {
+      pair = __byte_perm(0x42403c00u, 0x4a484644u, selector) << 8;
+    } else {
+      pair = __byte_perm(0x40403f00u, 0x41414040u, selector) << 8 |
+             __byte_perm(0x40008000u, 0x4000c080u, selector);
+    }
+    return pair | (codes & 0x00080008u) << 12;
+  }
+};
+
+// Calls f(TypeTag of the format with activations of type T) (host).
+template <typename T, typename F>
+void WithGemvFormat(WeightFormat format, DType dtype, const F& f) {
+  switch (format) {
+    case WeightFormat::kQ8:
+      return f(TypeTag<Q8Format<T>>());
+    case WeightFormat::kQ4:
+      return f(TypeTag<Q4Format<T>>());
+    case WeightFormat::kMxfp4:
+      return f(TypeTag<Mxfp4Format<T>>());
+    default:
+      MLC_CHECK(format == FormatOf(dtype)) << "format " << static_cast<int>(format);
+      f(TypeTag<PlainFormat<T>>());
+  }
+}
 
 }  // namespace mlc_native::kernels::cuda

@@ -127,11 +127,15 @@ struct QkRopeWriteKvArgs {
 void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stream);
 
 // out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn], or act(x[m, ffn]) without a gate; ffn is a
-// multiple of 8. kXielu and kClampedSwiGlu are for the CPU only.
+// multiple of 8.
 struct ActivateArgs {
   DType dtype = DType::kBFloat16;
   Activation activation = Activation::kSilu;
   bool gated = true;
+  float sharpness = 1.0f;  // of kClampedSwiGlu
+  float limit = 0.0f;
+  const void* xielu = nullptr;  // of kXielu: [2], alpha_p = softplus of the first and alpha_n = 0.5
+                                // + softplus of the second
   const void* x = nullptr;
   void* out = nullptr;
   int64_t m = 0;
@@ -156,7 +160,8 @@ void CopyPages(const CopyPagesArgs& args, Stream stream);
 // ---- Attention ----
 
 // out[i, q_heads, head_dim] = softmax(scale * q k^T, soft-capped) v over the keys
-// max(0, p - window + 1) .. p; q head h reads kv head h / (q_heads / kv_heads).
+// max(0, p - window + 1) .. p; q head h reads kv head h / (q_heads / kv_heads). A head with a sink
+// has e^sink as another term of its softmax's denominator.
 struct AttentionArgs {
   DType dtype = DType::kBFloat16;
   const void* q = nullptr;  // row stride ldq
@@ -167,6 +172,7 @@ struct AttentionArgs {
   float scale = 1.0f;
   float soft_cap = 0.0f;                  // 0: none; else s = cap * tanh(s / cap)
   int64_t window = 0;                     // 0: none
+  const void* sinks = nullptr;            // [q_heads] of `dtype`; null: none
   const int32_t* block_tables = nullptr;  // position p of table t: page block_tables[t, p / 16]
   int64_t ld_block_tables = 0;
 };
@@ -210,7 +216,7 @@ void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const Prefil
 
 // y[m, n] = x[m, k] w^T (+ bias[n]), m at most kMaxGemvRows, k a multiple of 8. Weights:
 //   kFloat32, kBFloat16, kFloat16   row-major [n, k], of the type of x
-//   kQ8, kQ4                        PackGemvWeights' layout; x of 16 bits
+//   kQ8, kQ4, kMxfp4                PackGemvWeights' layout; x of 16 bits
 struct GemvArgs {
   WeightFormat format = WeightFormat::kBFloat16;
   DType dtype = DType::kBFloat16;  // of x, y and bias
@@ -229,9 +235,10 @@ struct GemvArgs {
 inline constexpr int64_t kMaxGemvRows = 32;
 void Gemv(const GemvArgs& args, Stream stream);
 
-// Packs codes and float16 scales of a quantized weight [n, k] in the order in which lanes load
-// them. Values are scale * (code - offset), with offset 128 or 8 and groups of 64 or 32 k. k is
-// padded to a multiple of kGemvStep with zeros. Runs on the host.
+// Packs codes and scales of a quantized weight [n, k] in the order in which lanes load them. Values
+// are scale * (code - offset), with float16 scales, offset 128 or 8 and groups of 64 or 32 k; of
+// kMxfp4 they are scale * kMxfp4Doubled[code] (packed_format.h), with bfloat16 scales and groups of
+// 32. k is padded to a multiple of kGemvStep with zeros. Runs on the host.
 inline constexpr int64_t kGemvStep = 128;
 size_t GemvWeightBytes(WeightFormat format, int64_t n, int64_t k);
 struct QuantizedRows {
@@ -241,8 +248,8 @@ struct QuantizedRows {
 void PackGemvWeights(WeightFormat format, int64_t n, int64_t k, const QuantizedRows& rows,
                      void* packed);
 
-// out[i, 0:k] = row first_row + i of such a weight, with each number scale * (code - offset)
-// rounded to `dtype`. For products of many rows.
+// out[i, 0:k] = row first_row + i of such a weight, with each value rounded to `dtype`. For
+// products of many rows.
 struct DequantizeArgs {
   WeightFormat format = WeightFormat::kQ8;
   DType dtype = DType::kBFloat16;  // of 16 bits

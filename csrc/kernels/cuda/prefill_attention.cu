@@ -232,14 +232,21 @@ class Worker {
     }
   }
 
+  // What the sink of the row's head adds to a sum of weights in front of which 2^-max is left out.
+  __device__ float Sink(int row, float max) const {
+    if (args_.a.sinks == nullptr) return 0.0f;
+    const int64_t head = kv_head_ * args_.group + row % args_.group;
+    return Exp2(kLog2E * ToFloat(static_cast<const T*>(args_.a.sinks)[head]) - max);
+  }
+
   __device__ void StoreOutput() {
     const int64_t dim = args_.kv.head_dim;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float total = ReduceWarp<4>(total_[half], Plus());
-      const float scale = args_.kv.v_scale / total;
       if (last_[half] < 0) continue;
       const int row = first_row_ + lane_ / 4 + 8 * half;
+      const float scale = args_.kv.v_scale / (total + Sink(row, max_[half]));
       T* out = static_cast<T*>(args_.a.out) + (tile_.row_begin + row / args_.group) * args_.a.ldo +
                (kv_head_ * args_.group + row % args_.group) * dim + lane_ % 4 * 2;
 #pragma unroll

@@ -1,4 +1,5 @@
 // The entry points of the CUDA plug-in, which makes a CudaModel from a ModelSource.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -46,25 +47,18 @@ void CheckSize(const char* field, int64_t value, int64_t multiple, int64_t most)
                                                ", at most " + std::to_string(most) + ", on CUDA"));
 }
 
-// Refuses a model that needs what the kernels lack.
-void CheckMechanisms(const ModelConfig& config) {
-  const ArchSpec& arch = *config.arch;
-  const auto has_vector = [&](VectorRole role) {
-    return std::ranges::find(arch.vectors, role, &VectorName::role) != arch.vectors.end();
-  };
-  const struct {
-    bool needed;
-    const char* what;
-  } lacks[] = {
-      {config.activation == kernels::Activation::kXielu, "xIELU"},
-      {has_vector(VectorRole::kSinks), "attention sinks"},
-      {config.experts.has_value(), "a mixture of experts"},
-  };
-  for (const auto& lack : lacks) {
-    if (!lack.needed) continue;
-    throw LoadError("device", std::string(arch.architecture) + " needs " + lack.what +
-                                  ", which is not supported on CUDA; run it "
-                                  "with \"device\" = \"cpu\"");
+// Refuses experts that a grouped product cannot compute: their matrices have one format.
+void CheckExperts(const WeightPlan& plan) {
+  for (const LayerParameters& layer : plan.map.layers) {
+    for (const LinearParameters& linear : layer.linears) {
+      const auto first = std::ranges::find_if(
+          layer.linears, [&](const auto& other) { return other.key.role == linear.key.role; });
+      if (plan.formats[linear.matrix] == plan.formats[first->matrix]) continue;
+      throw LoadError("device",
+                      "the experts of a layer are stored in several formats, which is not "
+                      "supported on CUDA; run the model with \"device\" = \"cpu\" or "
+                      "another \"quantization\"");
+    }
   }
 }
 
@@ -75,6 +69,12 @@ void CheckSizes(const ModelConfig& config) {
   CheckSize("hidden_size", config.hidden_size, kVector, kernels::cuda::kMaxNormDim);
   CheckSize("intermediate_size", config.ffn_size, kVector, kAnySize);
   CheckSize("head_dim", config.head_dim, kVector, kernels::cuda::kMaxHeadDim);
+  if (config.experts) {
+    const ExpertRule& rule = config.arch->experts;
+    CheckSize(std::string(rule.ffn_size).c_str(), config.experts->ffn_size, kVector, kAnySize);
+    CheckSize(std::string(rule.shared_size).c_str(), config.experts->shared_ffn_size, kVector,
+              kAnySize);
+  }
   if (config.qk_norm == QkNorm::kWholeProjection) {
     CheckSize("num_attention_heads * head_dim", config.q_size(), kVector,
               kernels::cuda::kMaxNormDim);
@@ -87,7 +87,8 @@ WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
   WeightOptions options{.dtype = RequestedDType(source),
                         .quantization = source.quantization,
                         .table_of_floats = true,
-                        .held = {kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4},
+                        .held = {kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4,
+                                 kernels::WeightFormat::kMxfp4},
                         .strict = source.strict_weights};
   WeightPlan plan = PlanWeights(config, checkpoint, options);
   if (plan.dtype != DType::kFloat32) return plan;
@@ -118,10 +119,10 @@ DeviceWeights LoadWeights(const WeightPlan& plan, const ModelSource& source, int
 std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const int device = DeviceIndex(source.device);
   ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
-  CheckMechanisms(config);
   CheckSizes(config);
   const Checkpoint checkpoint(source.path);
   const WeightPlan plan = MakePlan(config, checkpoint, source);
+  CheckExperts(plan);
   const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
   kernels::cuda::UseDevice(device);
   return std::make_unique<CudaModel>(std::move(config), LoadWeights(plan, source, device),

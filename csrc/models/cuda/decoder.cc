@@ -1,6 +1,7 @@
 #include "models/cuda/decoder.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "support/check.h"
@@ -44,8 +45,12 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   buffers.output = config.parallel_blocks ? rows(config.hidden_size) : buffers.hidden;
   buffers.qkv = rows(config.qkv_size());
   buffers.attention = rows(config.q_size());
-  buffers.ffn = rows(config.linear_rows(LinearRole::kGateUp));
-  buffers.activated = rows(config.ffn_size);
+  const bool is_dense = !std::ranges::all_of(config.layers, &LayerConfig::has_experts);
+  const int64_t shared_ffn = config.experts ? config.experts->shared_ffn_size : 0;
+  buffers.ffn = rows(
+      std::max(is_dense ? config.linear_rows(LinearRole::kGateUp) : int64_t{0}, 2 * shared_ffn));
+  buffers.activated = rows(std::max(is_dense ? config.ffn_size : int64_t{0}, shared_ffn));
+  if (config.experts) PlaceExperts(config, dtype, limits.max_rows, take, &buffers);
   buffers.kept_residual =
       static_cast<float*>(take(limits.max_logits * config.hidden_size, sizeof(float)));
   buffers.kept_attention = take(limits.max_logits * config.q_size(), DTypeSize(dtype));
@@ -55,6 +60,27 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   buffers.logits = static_cast<float*>(take(limits.max_logits * LdLogits(config), sizeof(float)));
   *bytes = at;
   return buffers;
+}
+
+void CudaDecoder::PlaceExperts(const ModelConfig& config, DType dtype, int64_t max_rows,
+                               const std::function<void*(int64_t, size_t)>& take,
+                               Buffers* buffers) {
+  const ExpertConfig& experts = *config.experts;
+  const int64_t choices = max_rows * experts.router.num_chosen;
+  MLC_CHECK(choices <= std::numeric_limits<int32_t>::max()) << choices;
+  const size_t size = DTypeSize(dtype);
+  const auto numbers = [&] { return static_cast<int32_t*>(take(choices, sizeof(int32_t))); };
+  buffers->router = static_cast<float*>(take(max_rows * experts.router_rows(), sizeof(float)));
+  buffers->choices.experts = numbers();
+  buffers->choices.places = numbers();
+  buffers->choices.rows = numbers();
+  buffers->choices.weights = static_cast<float*>(take(choices, sizeof(float)));
+  buffers->choices.groups =
+      static_cast<ExpertGroup*>(take(experts.router.num_experts, sizeof(ExpertGroup)));
+  buffers->expert_ffn = take(choices * std::max(2 * experts.ffn_size, config.hidden_size), size);
+  buffers->expert_output = buffers->expert_ffn;
+  buffers->expert_activated = take(choices * experts.ffn_size, size);
+  if (experts.shared_ffn_size > 0) buffers->shared = take(max_rows * config.hidden_size, size);
 }
 
 size_t CudaDecoder::WorkspaceBytes(const ModelConfig& config, DType dtype, const Limits& limits) {
@@ -78,6 +104,7 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
       }()) {
   MLC_CHECK(weights_.layers.size() == config_.layers.size() && kv_.size() == weights_.layers.size())
       << weights_.layers.size() << " layers";
+  CheckExperts();
 }
 
 }  // namespace mlc_native

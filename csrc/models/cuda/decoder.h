@@ -7,10 +7,12 @@
 // Engine's thread only.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
 #include "arch/model_config.h"
+#include "kernels/cuda/experts.h"
 #include "kernels/cuda/kernels.h"
 #include "weights/decoder_weights.h"
 
@@ -29,7 +31,9 @@ struct CudaRope {
   const float* sin = nullptr;
 };
 
-// Vectors (norms and biases) have the decoder's type.
+// Vectors have the decoder's type, and kCorrection and the matrix kRouter are float32. The matrices
+// of a layer's experts have one format and one distance from each to the next, and so do their
+// biases.
 struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
   const void* embeddings = nullptr;     // [vocab, hidden]
   std::vector<CudaRope> ropes;          // as ModelConfig::ropes
@@ -79,23 +83,29 @@ class CudaDecoder {
   int64_t ld_logits() const { return LdLogits(config_); }
 
  private:
-  class Ops;  // a forward in progress (decoder_forward.cc)
+  class Ops;  // a forward in progress (decoder_ops.h)
 
   // Device memory of max_rows or max_logits rows.
   struct Buffers {
-    float* residual;       // [rows, hidden]
-    void* hidden;          // [rows, hidden]: a block's input
-    void* output;          // [rows, hidden]: its output; `hidden`, except where both blocks of a
-                           // layer read the same input
-    void* qkv;             // [rows, q + 2 kv]
-    void* attention;       // [rows, q]
-    void* ffn;             // [rows, 2 ffn] or [rows, ffn]
-    void* activated;       // [rows, ffn]
-    float* kept_residual;  // [logits, hidden]
-    void* kept_attention;  // [logits, q]
-    void* kept_input;      // [logits, hidden] where both blocks of a layer read the same input
-    float* logits;         // [logits, ld_logits]
-    void* decode;          // DecodeAttention's
+    float* residual;  // [rows, hidden]
+    void* hidden;     // [rows, hidden]: a block's input
+    void* output;     // [rows, hidden]: its output; `hidden`, except where both blocks of a
+                      // layer read the same input
+    void* qkv;        // [rows, q + 2 kv]
+    void* attention;  // [rows, q]
+    void* ffn;        // [rows, 2 ffn] or [rows, ffn], of the shared expert likewise
+    void* activated;  // [rows, ffn]
+    float* router;    // [rows, router's rows]; what follows is of the experts, by place
+    kernels::cuda::ExpertChoices choices;
+    void* expert_ffn;        // [rows * chosen, 2 ffn]
+    void* expert_activated;  // [rows * chosen, ffn]
+    void* expert_output;     // [rows * chosen, hidden], in the memory of expert_ffn
+    void* shared;            // [rows, hidden]: output of the shared expert
+    float* kept_residual;    // [logits, hidden]
+    void* kept_attention;    // [logits, q]
+    void* kept_input;        // [logits, hidden] where both blocks of a layer read the same input
+    float* logits;           // [logits, ld_logits]
+    void* decode;            // DecodeAttention's
   };
   // Rows of logits start at multiples of 16 bytes.
   static int64_t LdLogits(const ModelConfig& config) { return (config.vocab_size + 3) / 4 * 4; }
@@ -103,6 +113,17 @@ class CudaDecoder {
   static int64_t DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits);
   static Buffers Place(const ModelConfig& config, DType dtype, const Limits& limits, void* data,
                        size_t* bytes);
+  // take(elements, bytes of one) is the next part of the memory.
+  static void PlaceExperts(const ModelConfig& config, DType dtype, int64_t max_rows,
+                           const std::function<void*(int64_t, size_t)>& take, Buffers* buffers);
+
+  // From each expert to the next, in bytes.
+  struct ExpertStrides {
+    ptrdiff_t matrix = 0;
+    ptrdiff_t bias = 0;
+  };
+  static ExpertStrides StridesOf(const CudaDecoderWeights::Layer& layer, LinearRole role);
+  void CheckExperts() const;  // what CudaDecoderWeights says of them
 
   const ModelConfig config_;
   const CudaDecoderWeights weights_;

@@ -1,7 +1,7 @@
 // CudaDecoder::Forward: the operations of run_layers.h as launches of the CUDA kernels.
 #include <algorithm>
 
-#include "models/cuda/decoder.h"
+#include "models/cuda/decoder_ops.h"
 #include "models/run_layers.h"
 #include "support/check.h"
 
@@ -16,60 +16,6 @@ void* Advance(const void* data, int64_t elements, DType dtype) {
 }
 
 }  // namespace
-
-class CudaDecoder::Ops {
- public:
-  using Norm = NormWeights<const void*>;
-
-  Ops(const CudaDecoder& decoder, const CudaBatch& batch)
-      : decoder_(decoder),
-        config_(decoder.config_),
-        weights_(decoder.weights_),
-        buffers_(decoder.buffers_),
-        stream_(decoder.stream_),
-        batch_(batch),
-        num_rows_(batch.num_rows),
-        residual_(buffers_.residual),
-        attention_(buffers_.attention),
-        input_(buffers_.hidden) {}
-
-  void Embed();
-  void Normalize(const Norm& pre_norm) { LaunchAddNorm(nullptr, {}, pre_norm, input_); }
-  void AddAndNormalize(const Norm& post_norm, const Norm& pre_norm) {
-    LaunchAddNorm(buffers_.output, post_norm, pre_norm, input_);
-  }
-  void AddAndKeepInput() { LaunchAddNorm(buffers_.output, {}, {}, nullptr); }
-  bool HasParallelBlocks() const { return config_.parallel_blocks; }
-  void Project(size_t layer, LinearRole role);
-  void RotateAndWriteKv(size_t layer);
-  void Attend(size_t layer);
-  void Activate(size_t layer);
-  bool KeepLogitsRows();
-  void Head();
-
- private:
-  using Linear = CudaDecoderWeights::Linear;
-
-  void LaunchAddNorm(const void* output, const Norm& post_norm, const Norm& pre_norm,
-                     void* input) const;
-  GemvArgs LinearArgs(const Linear& linear, const void* x, void* y) const;
-  void LaunchLinear(const GemvArgs& args) const;
-  void NormalizeWholeProjections(size_t layer) const;
-  bool HasTiles() const;
-  void AttendDecode(size_t layer, int64_t first, int64_t num_rows) const;
-  AttentionArgs MakeAttentionArgs(size_t layer) const;
-
-  const CudaDecoder& decoder_;
-  const ModelConfig& config_;
-  const CudaDecoderWeights& weights_;
-  const Buffers& buffers_;
-  const Stream stream_;
-  const CudaBatch& batch_;
-  int64_t num_rows_;
-  float* residual_;
-  void* attention_;
-  void* input_;  // of the next block
-};
 
 float* CudaDecoder::Forward(const CudaBatch& batch) {
   MLC_CHECK(batch.num_rows > 0 && batch.num_rows <= limits_.max_rows) << batch.num_rows;
@@ -122,15 +68,24 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
       return LaunchLinear(LinearArgs(linear, input_, buffers_.ffn));
     case LinearRole::kDown:
       return LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.output));
-    default:
-      MLC_CHECK(false) << "models with experts are refused on CUDA";
+    case LinearRole::kRouter:
+      return LaunchRouter(linear);
+    case LinearRole::kSharedGateUp:
+      return LaunchLinear(LinearArgs(linear, input_, buffers_.ffn));
+    case LinearRole::kSharedDown:
+      return LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.shared));
+    case LinearRole::kExpertGateUp:
+      return LaunchExperts(layer, role, input_, buffers_.choices.rows, buffers_.expert_ffn);
+    case LinearRole::kExpertDown:
+      return LaunchExperts(layer, role, buffers_.expert_activated, nullptr, buffers_.expert_output);
   }
 }
 
-void CudaDecoder::Ops::Activate(size_t /*layer*/) {
+void CudaDecoder::Ops::Activate(size_t layer) {
   kernels::cuda::Activate({.dtype = weights_.dtype,
                            .activation = config_.activation,
                            .gated = !config_.arch->plain_ffn,
+                           .xielu = weights_.layers[layer].vector(VectorRole::kActivation),
                            .x = buffers_.ffn,
                            .out = buffers_.activated,
                            .m = num_rows_,
@@ -236,6 +191,7 @@ AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
           .scale = config_.attention_scale,
           .soft_cap = config_.attention_soft_cap,
           .window = config_.layers[layer].window,
+          .sinks = weights_.layers[layer].vector(VectorRole::kSinks),
           .block_tables = batch_.block_tables,
           .ld_block_tables = batch_.ld_block_tables};
 }
@@ -278,6 +234,7 @@ bool CudaDecoder::Ops::KeepLogitsRows() {
   num_rows_ = batch_.num_logits;
   if (num_rows_ == 0) return false;
   if (batch_.logits_rows == nullptr) return true;
+  lengths_ = nullptr;
   GatherRows(buffers_.residual, batch_.logits_rows, num_rows_,
              config_.hidden_size * static_cast<int64_t>(sizeof(float)), buffers_.kept_residual,
              stream_);

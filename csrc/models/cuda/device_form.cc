@@ -102,7 +102,8 @@ void DeviceForm::Pack(const PackedMatrix& matrix, int64_t row,
 void DeviceForm::Pack(const PackedMatrix& matrix, int64_t row,
                       const kernels::PackCodes& rows) const {
   const kernels::PanelLayout layout = kernels::LayoutOf(matrix.format);
-  const int offset = 1 << (layout.code_bits - 1);
+  const bool has_table = matrix.format == WeightFormat::kMxfp4;
+  const int offset = has_table ? 0 : 1 << (layout.code_bits - 1);
   QuantizedRow out(matrix.format, matrix.k);
   const int64_t stored_groups = (matrix.k + rows.group - 1) / rows.group;
   for (int64_t i = 0; i < rows.rows; ++i) {

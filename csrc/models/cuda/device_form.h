@@ -1,5 +1,5 @@
-// DeviceForm is the layout of weights on a CUDA device: row-major floats, q8 and q4 in the layout
-// of PackGemvWeights (with the codes and scales of the CPU), vectors in the decoder's type.
+// DeviceForm is the layout of weights on a CUDA device: row-major floats; q8, q4 and mxfp4 in the
+// layout of PackGemvWeights (with the codes and scales of the CPU); vectors in the decoder's type.
 // Stateless; any thread.
 #pragma once
 
@@ -19,7 +19,7 @@ class DeviceForm : public WeightForm {
   void Pack(const PackedMatrix& matrix, int64_t row,
             const kernels::PackSource& rows) const override;
   void Pack(const PackedMatrix& matrix, int64_t row, const kernels::PackCodes& rows) const override;
-  DType VectorType(DType dtype) const override { return dtype; }
+  DType VectorType(DType precision) const override { return precision; }
 
  private:
   static constexpr int64_t kRows = 8;  // rows per call; they are independent

@@ -57,7 +57,7 @@ class Uploader {
     if (p.form == ParameterForm::kPacked) {
       return DeviceForm::RowBytes(layout_.plan().formats[parameter], p.columns);
     }
-    return {static_cast<size_t>(p.columns) * DTypeSize(layout_.plan().dtype), 0};
+    return {layout_.BytesOfRows(parameter, 1), 0};
   }
 
   std::byte* NextStage(size_t bytes) {

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "cuda/paged_kv.h"
 
 namespace mlc_native::kernels::cuda {
@@ -8,6 +10,7 @@ struct DecodeCase {
   std::vector<int64_t> lengths;  // 0: an unused row
   float soft_cap = 0;
   int64_t window = 0;
+  Floats sinks{};  // [q_heads]; empty: none
 };
 
 class DecodeAttentionTest : public CudaKernelTest {
@@ -29,7 +32,7 @@ class DecodeAttentionTest : public CudaKernelTest {
       const Floats row = Queries(c.shape, seed);
       q.insert(q.end(), row.begin(), row.end());
     }
-    DeviceBytes device_q(Encode(c.shape.dtype, q));
+    DeviceBytes device_q(Encode(c.shape.dtype, q)), sinks(Encode(c.shape.dtype, c.sinks));
     DeviceArray<int32_t> lengths(std::vector<int32_t>(c.lengths.begin(), c.lengths.end()));
     const int64_t max_length = *std::max_element(c.lengths.begin(), c.lengths.end());
     DeviceArray<uint8_t> workspace(
@@ -50,6 +53,7 @@ class DecodeAttentionTest : public CudaKernelTest {
                        .scale = kScale,
                        .soft_cap = c.soft_cap,
                        .window = c.window,
+                       .sinks = c.sinks.empty() ? nullptr : sinks.data(),
                        .block_tables = paged.tables->data(),
                        .ld_block_tables = paged.ld_tables},
                       {.lengths = lengths.data(),
@@ -79,7 +83,7 @@ class DecodeAttentionTest : public CudaKernelTest {
         continue;
       }
       const auto want = paged.Reference(i, Queries(c.shape, seeds[i]), c.lengths[i] - 1, kScale,
-                                        c.soft_cap, c.window);
+                                        c.soft_cap, c.window, c.sinks);
       ExpectClose(row, want, Epsilon(c.shape.dtype) + 1e-5);
     }
   }
@@ -125,6 +129,15 @@ TEST_F(DecodeAttentionTest, WindowsAndSoftCap) {
   }
   Check({.shape = shape, .lengths = {77, 130}, .soft_cap = 0.7f});
   Check({.shape = shape, .lengths = {77, 130}, .soft_cap = 0.7f, .window = 40});
+}
+
+TEST_F(DecodeAttentionTest, SinksOfAnySize) {
+  const Floats sinks{-300, 300, 0.5f, -std::numeric_limits<float>::infinity()};
+  for (DType dtype : kDTypes) {
+    const KvShape shape{dtype, KvFormatOf(dtype), 4, 2, 32};
+    Check({.shape = shape, .lengths = {1, 77, 3000}, .sinks = sinks});
+    Check({.shape = shape, .lengths = {130}, .window = 40, .sinks = sinks});
+  }
 }
 
 TEST_F(DecodeAttentionTest, ARowIsTheSameInEveryBatch) {

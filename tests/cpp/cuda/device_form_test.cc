@@ -113,5 +113,28 @@ TEST_F(DeviceFormTest, CodesStayWhatTheyAre) {
   }
 }
 
+TEST_F(DeviceFormTest, CodesOfMxfp4StayWhatTheyAre) {
+  constexpr int64_t kGroup = 32;
+  constexpr int64_t kGroups = (kK + kGroup - 1) / kGroup;
+  std::vector<int8_t> codes(kN * kK);
+  for (int8_t& code : codes) code = static_cast<int8_t>(RandomInt(0, 15));
+  std::vector<uint16_t> scales(kN * kGroups);
+  for (uint16_t& scale : scales) {
+    scale = FloatToBFloat16(std::ldexp(1.0f, static_cast<int>(RandomInt(-9, 9))));
+  }
+  const auto rows = [&](int64_t begin, int64_t end) {
+    return kernels::PackCodes{.codes = codes.data() + begin * kK,
+                              .ld = kK,
+                              .scales = scales.data() + begin * kGroups,
+                              .group = kGroup,
+                              .rows = end - begin};
+  };
+  const Floats got = Read(WeightFormat::kMxfp4, Pack(WeightFormat::kMxfp4, rows));
+  for (int64_t i = 0; i < kN * kK; ++i) {
+    const float scale = BFloat16ToFloat(scales[i / kK * kGroups + i % kK / kGroup]);
+    ASSERT_EQ(got[i], scale * static_cast<float>(kernels::kMxfp4Doubled[codes[i]])) << i;
+  }
+}
+
 }  // namespace
 }  // namespace mlc_native

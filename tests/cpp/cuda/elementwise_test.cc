@@ -49,14 +49,22 @@ TEST_F(ElementwiseTest, Activates) {
     for (const reference::ActivationShape shape :
          {reference::ActivationShape{.activation = Activation::kSilu},
           {.activation = Activation::kGeluTanh},
-          {.activation = Activation::kReluSquared, .gated = false}}) {
+          {.activation = Activation::kReluSquared, .gated = false},
+          {.activation = Activation::kXielu, .gated = false},
+          {.activation = Activation::kClampedSwiGlu, .sharpness = 1.702, .limit = 7}}) {
       const int64_t m = 3;
       const int64_t ffn = 776;
       const Floats x = Random(dtype, m * (shape.gated ? 2 : 1) * ffn, 20);
-      DeviceBytes device_x(Encode(dtype, x)), out(m * ffn * DTypeSize(dtype));
+      const Floats alphas = Random(dtype, 2, 3);
+      DeviceBytes device_x(Encode(dtype, x)), out(m * ffn * DTypeSize(dtype)),
+          device_alphas(Encode(dtype, alphas));
+      const bool is_xielu = shape.activation == Activation::kXielu;
       Activate({.dtype = dtype,
                 .activation = shape.activation,
                 .gated = shape.gated,
+                .sharpness = static_cast<float>(shape.sharpness),
+                .limit = static_cast<float>(shape.limit),
+                .xielu = is_xielu ? device_alphas.data() : nullptr,
                 .x = device_x.data(),
                 .out = out.data(),
                 .m = m,
@@ -64,6 +72,10 @@ TEST_F(ElementwiseTest, Activates) {
                nullptr);
       reference::ActivationShape want = shape;
       want.ffn = ffn;
+      if (is_xielu) {
+        want.alpha_p = std::log1p(std::exp(alphas[0]));
+        want.alpha_n = 0.5 + std::log1p(std::exp(alphas[1]));
+      }
       ExpectClose(Decode(dtype, out.Download()), reference::Activate(ToDouble(x), want),
                   Epsilon(dtype) + 2e-6);
     }

@@ -1,58 +1,17 @@
-#include "cuda/test_util.h"
+#include "cuda/gemv_weights.h"
 
 namespace mlc_native::kernels::cuda {
 namespace {
 
-struct Weights {
-  WeightFormat format;
-  Floats dense;  // [n, k]
-  std::vector<uint8_t> bytes;
-};
-
-class GemvTest : public CudaKernelTest {
+class GemvTest : public GemvWeightsTest {
  protected:
-  Weights RandomWeights(WeightFormat format, int64_t n, int64_t k) {
-    switch (format) {
-      case WeightFormat::kQ8:
-        return Quantized(format, n, k, 64, 256);
-      case WeightFormat::kQ4:
-        return Quantized(format, n, k, 32, 16);
-      default:
-        break;
-    }
-    const auto dtype = format == WeightFormat::kFloat32    ? DType::kFloat32
-                       : format == WeightFormat::kBFloat16 ? DType::kBFloat16
-                                                           : DType::kFloat16;
-    const Floats dense = Random(dtype, n * k);
-    return {format, dense, Encode(dtype, dense)};
-  }
-
-  Weights Quantized(WeightFormat format, int64_t n, int64_t k, int64_t group, int num_codes) {
-    const int64_t groups = (k + group - 1) / group;
-    std::vector<uint8_t> codes(n * k);
-    std::vector<uint16_t> scales(n * groups);
-    for (uint8_t& code : codes) code = static_cast<uint8_t>(RandomInt(0, num_codes - 1));
-    for (uint16_t& scale : scales) {
-      scale = FloatToFloat16(static_cast<float>(RandomInt(1, 100)) * 0.01f / num_codes);
-    }
-    Weights weights{format, Floats(n * k),
-                    std::vector<uint8_t>(GemvWeightBytes(format, n, k), 0xff)};
-    for (int64_t i = 0; i < n * k; ++i) {
-      const uint16_t scale = scales[i / k * groups + i % k / group];
-      weights.dense[i] = Float16ToFloat(scale) * static_cast<float>(codes[i] - num_codes / 2);
-    }
-    PackGemvWeights(format, n, k, {.codes = codes.data(), .scales = scales.data()},
-                    weights.bytes.data());
-    return weights;
-  }
-
   struct Shape {
     int64_t n, k, m;
     bool has_bias = false;
     bool float_output = false;
   };
 
-  static Floats Run(DType dtype, const Weights& weights, const Shape& s, const Floats& x,
+  static Floats Run(DType dtype, const GemvWeights& weights, const Shape& s, const Floats& x,
                     const Floats& bias) {
     const int64_t ldx = s.k + 8;
     const int64_t ldy = s.n + 8;
@@ -84,7 +43,7 @@ class GemvTest : public CudaKernelTest {
   }
 
   void Check(DType dtype, WeightFormat format, const Shape& s) {
-    const Weights weights = RandomWeights(format, s.n, s.k);
+    const GemvWeights weights = RandomWeights(format, s.n, s.k);
     const Floats x = Random(dtype, s.m * s.k);
     const Floats bias = Random(dtype, s.n, 4);
     const auto want = reference::Linear(ToDouble(x), ToDouble(weights.dense),
@@ -96,7 +55,8 @@ class GemvTest : public CudaKernelTest {
 
 TEST_F(GemvTest, EveryFormatAndOddShapes) {
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    for (WeightFormat format : {FormatOf(dtype), WeightFormat::kQ8, WeightFormat::kQ4}) {
+    for (WeightFormat format :
+         {FormatOf(dtype), WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
       Check(dtype, format, {.n = 1, .k = 8, .m = 1});
       Check(dtype, format, {.n = 17, .k = 40, .m = 3, .has_bias = true});
       Check(dtype, format, {.n = 100, .k = 264, .m = 8, .float_output = true});
@@ -110,8 +70,9 @@ TEST_F(GemvTest, EveryFormatAndOddShapes) {
 TEST_F(GemvTest, ARowIsTheSameInEveryBatch) {
   const int64_t n = 104;
   const int64_t k = 520;
-  for (WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kQ8, WeightFormat::kQ4}) {
-    const Weights weights = RandomWeights(format, n, k);
+  for (WeightFormat format :
+       {WeightFormat::kBFloat16, WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+    const GemvWeights weights = RandomWeights(format, n, k);
     const Floats x = Random(DType::kBFloat16, 20 * k);
     const Shape all{.n = n, .k = k, .m = 20, .float_output = true};
     const Floats batch = Run(DType::kBFloat16, weights, all, x, Floats(n));
@@ -128,7 +89,7 @@ TEST_F(GemvTest, ARowIsTheSameInEveryBatch) {
 TEST_F(GemvTest, AddsToTheResidual) {
   const int64_t n = 20;
   const int64_t k = 64;
-  const Weights weights = RandomWeights(WeightFormat::kBFloat16, n, k);
+  const GemvWeights weights = RandomWeights(WeightFormat::kBFloat16, n, k);
   const Floats x = Random(DType::kBFloat16, k);
   const Floats residual = Random(DType::kFloat32, n, 5);
   DeviceBytes weight(weights.bytes), device_x(Encode(DType::kBFloat16, x));
@@ -152,8 +113,8 @@ TEST_F(GemvTest, DequantizesSlicesOfRows) {
   const int64_t n = 17;
   const int64_t k = 264;  // the last step is not full
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
-      const Weights weights = RandomWeights(format, n, k);
+    for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+      const GemvWeights weights = RandomWeights(format, n, k);
       const Floats want = Decode(dtype, Encode(dtype, weights.dense));
       DeviceBytes packed(weights.bytes);
       for (const auto& [first, rows] : {std::pair{0, 17}, std::pair{5, 7}, std::pair{16, 1}}) {

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "cuda/paged_kv.h"
 
 namespace mlc_native::kernels::cuda {
@@ -13,6 +15,7 @@ struct PrefillCase {
   std::vector<Slice> slices;  // one sequence each
   float soft_cap = 0;
   int64_t window = 0;
+  Floats sinks{};  // [q_heads]; empty: none
 };
 
 class PrefillAttentionTest : public CudaKernelTest {
@@ -39,7 +42,8 @@ class PrefillAttentionTest : public CudaKernelTest {
   // `q` [rows of all slices, q_heads, head_dim]
   static Floats Run(const PrefillCase& c, const Floats& q, const PagedKv& paged) {
     const int64_t width = c.shape.q_heads * c.shape.head_dim;
-    DeviceBytes device_q(Encode(c.shape.dtype, q)), out(q.size() * DTypeSize(c.shape.dtype));
+    DeviceBytes device_q(Encode(c.shape.dtype, q)), out(q.size() * DTypeSize(c.shape.dtype)),
+        sinks(Encode(c.shape.dtype, c.sinks));
     const std::vector<PrefillTile> tiles = Tiles(c);
     DeviceArray<PrefillTile> device_tiles(tiles);
     PrefillAttention(paged.kv,
@@ -52,6 +56,7 @@ class PrefillAttentionTest : public CudaKernelTest {
                       .scale = kScale,
                       .soft_cap = c.soft_cap,
                       .window = c.window,
+                      .sinks = c.sinks.empty() ? nullptr : sinks.data(),
                       .block_tables = paged.tables->data(),
                       .ld_block_tables = paged.ld_tables},
                      device_tiles.data(), static_cast<int64_t>(tiles.size()), nullptr);
@@ -80,8 +85,8 @@ class PrefillAttentionTest : public CudaKernelTest {
       const auto part = [&](const Floats& x) {
         return Floats(x.begin() + row * width, x.begin() + end * width);
       };
-      const auto want =
-          paged.Reference(i, part(q), c.slices[i].first_position, kScale, c.soft_cap, c.window);
+      const auto want = paged.Reference(i, part(q), c.slices[i].first_position, kScale, c.soft_cap,
+                                        c.window, c.sinks);
       // The weights are rounded to the type, too.
       ExpectClose(part(got), want, 2 * Epsilon(c.shape.dtype));
       row = end;
@@ -116,6 +121,15 @@ TEST_F(PrefillAttentionTest, WindowsAndSoftCap) {
   }
   Check({.shape = shape, .slices = {{0, 70}}, .soft_cap = 0.7f});
   Check({.shape = shape, .slices = {{80, 70}}, .soft_cap = 0.7f, .window = 40});
+}
+
+TEST_F(PrefillAttentionTest, SinksOfAnySize) {
+  const Floats sinks{-300, 300, 0.5f, -std::numeric_limits<float>::infinity()};
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const KvShape shape{dtype, KvFormatOf(dtype), 4, 2, 32};
+    Check({.shape = shape, .slices = {{0, 70}, {130, 9}}, .sinks = sinks});
+    Check({.shape = shape, .slices = {{80, 20}}, .window = 40, .sinks = sinks});
+  }
 }
 
 TEST_F(PrefillAttentionTest, ARowIsTheSameInEveryChunk) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/reference_router.h"
 #include "kernels/test_util.h"
 #include "support/check.h"
 
@@ -27,93 +28,19 @@ class ExpertsTest : public KernelTest {
           &choices);
     return choices;
   }
-
-  // Rows without two logits that are nearly equal, of which either may be the better one.
-  Floats Logits(int64_t m, int64_t num_experts) {
-    Floats row(num_experts), all;
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t e = 0; e < num_experts; ++e) row[e] = -2.0f + 0.07f * static_cast<float>(e);
-      std::shuffle(row.begin(), row.end(), random_);
-      all.insert(all.end(), row.begin(), row.end());
-    }
-    return all;
-  }
 };
 
-// Expert -> weight of one row, in double.
-using Chosen = std::vector<std::pair<int64_t, double>>;
-
-std::vector<double> ScoresOf(const RouterRule& rule, const float* logits) {
-  std::vector<double> scores(rule.num_experts);
-  double sum = 0;
-  for (int64_t e = 0; e < rule.num_experts; ++e) {
-    scores[e] = rule.score == RouterScore::kSigmoid ? 1 / (1 + std::exp(-double{logits[e]}))
-                                                    : std::exp(double{logits[e]});
-    sum += scores[e];
-  }
-  if (rule.score == RouterScore::kSoftmax) {
-    for (double& score : scores) score /= sum;
-  }
-  return scores;
-}
-
-// The experts of the best groups, by their two best.
-std::vector<int64_t> Candidates(const RouterRule& rule, const std::vector<double>& choice) {
-  const int64_t size = rule.num_experts / rule.num_groups;
-  std::vector<std::pair<double, int64_t>> groups;
-  for (int64_t group = 0; group < rule.num_groups; ++group) {
-    std::vector<double> of_group(choice.begin() + group * size,
-                                 choice.begin() + (group + 1) * size);
-    std::ranges::sort(of_group, std::greater<>());
-    groups.push_back({-of_group[0] - (size > 1 ? of_group[1] : 0), group});
-  }
-  std::ranges::sort(groups);
-  std::vector<int64_t> candidates;
-  for (int64_t i = 0; i < rule.num_chosen_groups; ++i) {
-    for (int64_t j = 0; j < size; ++j) candidates.push_back(groups[i].second * size + j);
-  }
-  return candidates;
-}
-
-Chosen ReferenceChoice(const RouterRule& rule, const float* logits, const Floats& correction) {
-  const std::vector<double> scores = ScoresOf(rule, logits);
-  std::vector<double> choice = scores;
-  for (size_t e = 0; e < correction.size(); ++e) choice[e] += correction[e];
-  std::vector<int64_t> candidates = Candidates(rule, choice);
-  std::ranges::sort(candidates, {}, [&](int64_t e) { return std::pair(-choice[e], e); });
-  candidates.resize(rule.num_chosen);
-  std::ranges::sort(candidates);
-  double sum = 0;
-  for (int64_t e : candidates) sum += scores[e];
-  Chosen chosen;
-  for (int64_t e : candidates) {
-    chosen.push_back({e, scores[e] * rule.scale / (rule.renormalize ? sum : 1)});
-  }
-  return chosen;
-}
-
 TEST_P(ExpertsTest, ChoiceMatchesReference) {
-  for (const RouterRule& rule :
-       {RouterRule{.num_experts = 8, .num_chosen = 2, .renormalize = true},
-        RouterRule{.num_experts = 60, .num_chosen = 4},
-        RouterRule{.score = RouterScore::kSigmoid, .num_experts = 32, .num_chosen = 8},
-        RouterRule{.score = RouterScore::kSigmoid,
-                   .num_experts = 32,
-                   .num_chosen = 5,
-                   .num_groups = 8,
-                   .num_chosen_groups = 3,
-                   .renormalize = true,
-                   .scale = 2.5f},
-        RouterRule{.num_experts = 6, .num_chosen = 2, .num_groups = 6, .num_chosen_groups = 4},
-        RouterRule{.num_experts = 1, .num_chosen = 1}}) {
+  for (const RouterRule& rule : kRouterRules) {
     for (bool corrected : {false, true}) {
       SCOPED_TRACE(testing::Message() << rule.num_experts << " experts, corrected " << corrected);
-      const Floats logits = Logits(kRouterRows, rule.num_experts);
+      const Floats logits = DistinctLogits(kRouterRows, rule.num_experts, random_);
       Floats correction;
       if (corrected) correction = Random(rule.num_experts, 0.4f);
       const ExpertChoices choices = Choose(Threads(2), rule, logits, correction);
       for (int64_t row = 0; row < kRouterRows; ++row) {
-        const Chosen want = ReferenceChoice(rule, &logits[row * rule.num_experts], correction);
+        const ChosenExperts want =
+            ReferenceChoice(rule, &logits[row * rule.num_experts], correction);
         for (int64_t i = 0; i < rule.num_chosen; ++i) {
           ASSERT_EQ(choices.experts[row * rule.num_chosen + i], want[i].first) << row;
           ASSERT_NEAR(choices.weights[row * rule.num_chosen + i], want[i].second,
@@ -149,7 +76,7 @@ TEST_P(ExpertsTest, OfEqualExpertsTheLowerOnesAreChosen) {
 
 TEST_P(ExpertsTest, ChoicesAreSortedByExpertAndThenByRow) {
   const RouterRule rule{.num_experts = 12, .num_chosen = 3};
-  const ExpertChoices choices = Choose(Threads(3), rule, Logits(kRouterRows, 12));
+  const ExpertChoices choices = Choose(Threads(3), rule, DistinctLogits(kRouterRows, 12, random_));
   std::vector<std::pair<int32_t, int32_t>> by_place(kRouterRows * 3);
   for (int32_t i = 0; i < kRouterRows * 3; ++i) {
     by_place[choices.places[i]] = {choices.experts[i], i / 3};

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fake_model import find_test_library
 from paged_driver import (
     PagedModel,
     PagedSequence,
@@ -20,8 +21,9 @@ from paged_driver import (
 from safetensors.torch import load_file, save_file
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-from mlc_native import MLCEngine, inspect_model
+from mlc_native import EngineConfig, MLCEngine, SyncMLCEngine, inspect_model
 from mlc_native._core import LoadError
+from mlc_native.protocol.generation_config import GenerationConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import make_checkpoint
@@ -104,6 +106,26 @@ def test_an_engine_answers(folders: tuple[Path, Path]) -> None:
         assert answers[0].usage is not None
         assert answers[0].usage.completion_tokens == 8
         assert answers[0].choices[0].text == answers[1].choices[0].text
+
+
+def test_gpus_keep_4_bits(folders: tuple[Path, Path]) -> None:
+    """Through the emulator, the next token's logprobs are near those of the widened experts, from
+    several chunks and from a prompt of one token."""
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    config = GenerationConfig(max_tokens=1, temperature=0, logprobs=True, top_logprobs=5)
+    logprobs, formats = [], []
+    for quantization in (None, "off"):
+        settings = EngineConfig(
+            dtype="bfloat16", quantization=quantization, prefill_chunk_size=16, max_num_sequence=2
+        )
+        engine = SyncMLCEngine(str(folders[0]), "cuda:0", model_lib=library, engine_config=settings)
+        formats.append(repr(engine))
+        answers = engine.generate([PROMPT[:20], PROMPT[:1]], config)[1]
+        logprobs.append([json.loads(answer[0][0])["logprob"] for answer in answers])
+        engine.unload()
+    assert "parameters in mxfp4 with bfloat16" in formats[0]
+    assert "parameters in bfloat16" in formats[1]
+    assert np.allclose(logprobs[0], logprobs[1], atol=0.02)
 
 
 def test_rows_have_their_bits_in_every_batch(folders: tuple[Path, Path]) -> None:

@@ -1,0 +1,158 @@
+// GemvWorker: a block's part of a product with few rows, on tensor cores.
+//
+// A block owns kTileRows rows of the weight. Its warps take the steps of k in turn (a step is 128
+// k) and add their sums in a fixed order. The weights are the first operand of the tensor cores and
+// the rows of x the second, eight at a time, so eight rows cost as much as one, and a row's sums
+// are the same in every batch. Each lane loads the weights of a step (64 bytes of two rows in 16
+// bits) while it computes the previous step.
+#pragma once
+
+#include "kernels/cuda/gemv_formats.cuh"
+
+namespace mlc_native::kernels::cuda {
+
+inline constexpr int kGemvWarps = 8;
+inline constexpr int kGemvThreads = kGemvWarps * kWarp;
+
+template <typename T>
+__device__ void StoreY(const GemvArgs& args, int64_t row, int64_t column, float value) {
+  if (args.bias != nullptr) value += ToFloat(static_cast<const T*>(args.bias)[column]);
+  const int64_t at = row * args.ldy + column;
+  if (args.float_output) {
+    float* y = static_cast<float*>(args.y) + at;
+    *y = args.accumulate ? *y + value : value;
+  } else {
+    static_cast<T*>(args.y)[at] = FromFloat<T>(value);
+  }
+}
+
+// kTiles: of eight rows of x. kHalves: 8 weight rows each. kGathers: rows of x may be chosen.
+template <typename Format, int kTiles, int kHalves, bool kGathers = false>
+class GemvWorker {
+ public:
+  using T = typename Format::Element;
+  static constexpr int kTileRows = 8 * kHalves;
+
+  // With kGathers and `rows`, row i of y comes from row rows[i] of x.
+  __device__ explicit GemvWorker(const GemvArgs& args, const int32_t* rows = nullptr)
+      : args_(args),
+        first_row_(static_cast<int64_t>(blockIdx.x) * kTileRows),
+        line_(static_cast<int>(threadIdx.x) % kWarp / kRowLanes),
+        lane_(static_cast<int>(threadIdx.x) % kRowLanes) {
+    if constexpr (kGathers) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const int row = 8 * tile + line_;
+        x_rows_[tile] = rows == nullptr || row >= args.m ? row : rows[row];
+      }
+    }
+  }
+
+  __device__ void Run(float (*shared)[kTiles * 8][kTileRows]) {
+    const int num_steps = static_cast<int>((args_.k + kGemvStep - 1) / kGemvStep);
+    int step = static_cast<int>(threadIdx.x) / kWarp;
+    Weights next = Load(step, num_steps);
+    for (; step < num_steps; step += kGemvWarps) {
+      const Weights weights = next;
+      next = Load(step + kGemvWarps, num_steps);
+      Add(step, weights);
+    }
+    AddUpWarps(shared);
+  }
+
+ private:
+  struct Weights {
+    typename Format::Step halves[kHalves];
+  };
+
+  __device__ Weights Load(int step, int num_steps) const {
+    Weights weights{};
+    if (step >= num_steps) return weights;
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      weights.halves[h] = Format::Load(args_, first_row_ + 8 * h + line_, step, lane_);
+    }
+    return weights;
+  }
+
+  __device__ Pairs LoadX(int tile, int64_t k) const {
+    const int64_t row = 8 * tile + line_;
+    if (row >= args_.m || k >= args_.k) return {};
+    const int64_t from = kGathers ? x_rows_[tile] : row;
+    return PairsOf(
+        *reinterpret_cast<const uint4*>(static_cast<const T*>(args_.x) + from * args_.ldx + k));
+  }
+
+  __device__ void Add(int step, const Weights& weights) {
+    constexpr bool kScaled = Format::kGroupBlocks > 0;
+    constexpr int kGroupBlocks = kScaled ? Format::kGroupBlocks : kBlocks;
+#pragma unroll
+    for (int group = 0; group < kBlocks / kGroupBlocks; ++group) {
+      float sums[kTiles][4] = {};
+#pragma unroll
+      for (int i = 0; i < kGroupBlocks; ++i) {
+        AddBlock(step, group * kGroupBlocks + i, weights, kScaled ? sums : sums_);
+      }
+      if constexpr (kScaled) AddScaled(group, weights, sums);
+    }
+  }
+
+  __device__ void AddBlock(int step, int b, const Weights& weights,
+                           float (&sums)[kTiles][4]) const {
+    const int64_t k = static_cast<int64_t>(step) * kGemvStep + b * kBlock + lane_ * kVector;
+    const Pairs low = Format::Block(weights.halves[0], b);
+    Pairs high{};
+    if constexpr (kHalves == 2) high = Format::Block(weights.halves[1], b);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const Pairs x = LoadX(tile, k);
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const uint32_t a[4] = {low.pair[i], high.pair[i], low.pair[i + 1], high.pair[i + 1]};
+        Mma<T>(sums[tile], a, x.pair[i], x.pair[i + 1]);
+      }
+    }
+  }
+
+  __device__ void AddScaled(int group, const Weights& weights, const float (&sums)[kTiles][4]) {
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      const float scale = Format::Scale(weights.halves[h], group);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        sums_[tile][2 * h] += scale * sums[tile][2 * h];
+        sums_[tile][2 * h + 1] += scale * sums[tile][2 * h + 1];
+      }
+    }
+  }
+
+  // shared[warp, row of x, row of the weight]
+  __device__ void AddUpWarps(float (*shared)[kTiles * 8][kTileRows]) const {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 2 * kHalves; ++i) {
+        shared[warp][8 * tile + 2 * lane_ + i % 2][line_ + 8 * (i / 2)] = sums_[tile][i];
+      }
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kTiles * 8 * kTileRows; i += kGemvThreads) {
+      const int row = i / kTileRows;
+      const int64_t column = first_row_ + i % kTileRows;
+      if (row >= args_.m || column >= args_.n) continue;
+      float sum = 0.0f;
+      for (int w = 0; w < kGemvWarps; ++w) sum += shared[w][row][i % kTileRows];
+      StoreY<T>(args_, row, column, sum);
+    }
+  }
+
+  const GemvArgs& args_;
+  const int64_t first_row_;  // of the weight
+  const int line_;           // row of the weight, and of x, within eight
+  const int lane_;           // of a row
+  int x_rows_[kTiles];       // of kGathers: the lane's rows of x
+  float sums_[kTiles][4] = {};
+};
+
+}  // namespace mlc_native::kernels::cuda

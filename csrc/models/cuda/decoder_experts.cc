@@ -1,0 +1,123 @@
+// The experts of a layer: which kernels on which memory.
+#include <algorithm>
+#include <cstddef>
+
+#include "models/cuda/decoder_ops.h"
+#include "support/check.h"
+
+namespace mlc_native {
+
+void CudaDecoder::Ops::LaunchRouter(const Linear& router) const {
+  kernels::cuda::RouterLogits({.dtype = weights_.dtype,
+                               .weight = static_cast<const float*>(router.matrix.data),
+                               .n = router.matrix.n,
+                               .k = router.matrix.k,
+                               .x = input_,
+                               .ldx = router.matrix.k,
+                               .m = num_rows_,
+                               .bias = router.bias,
+                               .logits = buffers_.router,
+                               .ld = router.matrix.n},
+                              stream_);
+}
+
+void CudaDecoder::Ops::ChooseExperts(size_t layer) {
+  const void* correction = weights_.layers[layer].vector(VectorRole::kCorrection);
+  kernels::cuda::Route(config_.experts->router,
+                       {.logits = buffers_.router,
+                        .ld = config_.experts->router_rows(),
+                        .m = num_rows_,
+                        .lengths = lengths_,
+                        .correction = static_cast<const float*>(correction)},
+                       buffers_.choices, stream_);
+}
+
+void CudaDecoder::Ops::LaunchExperts(size_t layer, LinearRole role, const void* x,
+                                     const int32_t* rows, void* y) const {
+  const Linear& first = weights_.layers[layer].linear(role);
+  const ExpertStrides strides = StridesOf(weights_.layers[layer], role);
+  kernels::cuda::GroupedGemv(
+      {.first = LinearArgs(first, x, y),
+       .weight_stride = strides.matrix,
+       .bias_stride = strides.bias,
+       .groups = buffers_.choices.groups,
+       .num_groups = kernels::cuda::MaxExpertGroups(config_.experts->router, num_rows_),
+       .rows = rows},
+      stream_);
+}
+
+void CudaDecoder::Ops::ActivateShared() {
+  ActivateRows(buffers_.ffn, buffers_.activated, config_.experts->shared_ffn_size, num_rows_);
+}
+
+void CudaDecoder::Ops::ActivateExperts() {
+  ActivateRows(buffers_.expert_ffn, buffers_.expert_activated, config_.experts->ffn_size,
+               num_rows_ * config_.experts->router.num_chosen);
+}
+
+void CudaDecoder::Ops::ActivateRows(const void* x, void* out, int64_t ffn, int64_t num_rows) const {
+  kernels::cuda::ActivateArgs args{.dtype = weights_.dtype,
+                                   .activation = config_.activation,
+                                   .x = x,
+                                   .out = out,
+                                   .m = num_rows,
+                                   .ffn = ffn};
+  if (config_.experts->swiglu_limit > 0) {
+    args.activation = kernels::Activation::kClampedSwiGlu;
+    args.sharpness = config_.experts->swiglu_sharpness;
+    args.limit = config_.experts->swiglu_limit;
+  }
+  kernels::cuda::Activate(args, stream_);
+}
+
+void CudaDecoder::Ops::MixExperts() {
+  const ExpertConfig& experts = *config_.experts;
+  kernels::cuda::MixArgs args{.dtype = weights_.dtype,
+                              .x = buffers_.expert_output,
+                              .places = buffers_.choices.places,
+                              .weights = buffers_.choices.weights,
+                              .num_chosen = experts.router.num_chosen,
+                              .out = buffers_.output,
+                              .m = num_rows_,
+                              .n = config_.hidden_size};
+  if (experts.shared_ffn_size > 0) args.shared = buffers_.shared;
+  if (experts.shared_gate) {
+    args.shared_gate = buffers_.router + experts.router.num_experts;
+    args.ld_gate = experts.router_rows();
+  }
+  kernels::cuda::Mix(args, stream_);
+}
+
+CudaDecoder::ExpertStrides CudaDecoder::StridesOf(const CudaDecoderWeights::Layer& layer,
+                                                  LinearRole role) {
+  if (layer.num_experts(role) < 2) return {};
+  const auto distance = [](const void* from, const void* to) {
+    return static_cast<const std::byte*>(to) - static_cast<const std::byte*>(from);
+  };
+  const auto& first = layer.linear(role);
+  const auto& second = layer.linear(role, 1);
+  return {.matrix = distance(first.matrix.data, second.matrix.data),
+          .bias = distance(first.bias, second.bias)};
+}
+
+void CudaDecoder::CheckExperts() const {
+  for (const auto& layer : weights_.layers) {
+    for (const LinearRole role : {LinearRole::kExpertGateUp, LinearRole::kExpertDown}) {
+      const ExpertStrides strides = StridesOf(layer, role);
+      for (int expert = 0; expert < layer.num_experts(role); ++expert) {
+        const auto& first = layer.linear(role);
+        const auto& linear = layer.linear(role, expert);
+        const auto is_there = [&](const void* at, const void* base, ptrdiff_t stride) {
+          return at == (base == nullptr ? nullptr
+                                        : static_cast<const std::byte*>(base) + expert * stride);
+        };
+        MLC_CHECK(linear.matrix.format == first.matrix.format &&
+                  is_there(linear.matrix.data, first.matrix.data, strides.matrix) &&
+                  is_there(linear.bias, first.bias, strides.bias))
+            << "expert " << expert;
+      }
+    }
+  }
+}
+
+}  // namespace mlc_native

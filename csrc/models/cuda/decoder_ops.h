@@ -1,0 +1,79 @@
+// The operations of run_layers.h as launches of the CUDA kernels, for one forward of a CudaDecoder.
+//
+// Implemented in decoder_forward.cc (a layer) and decoder_experts.cc (its experts). Lives as long
+// as the forward.
+#pragma once
+
+#include <cstdint>
+
+#include "models/cuda/decoder.h"
+
+namespace mlc_native {
+
+class CudaDecoder::Ops {
+ public:
+  using Norm = NormWeights<const void*>;
+
+  Ops(const CudaDecoder& decoder, const CudaBatch& batch)
+      : decoder_(decoder),
+        config_(decoder.config_),
+        weights_(decoder.weights_),
+        buffers_(decoder.buffers_),
+        stream_(decoder.stream_),
+        batch_(batch),
+        num_rows_(batch.num_rows),
+        lengths_(batch.lengths),
+        residual_(buffers_.residual),
+        attention_(buffers_.attention),
+        input_(buffers_.hidden) {}
+
+  void Embed();
+  void Normalize(const Norm& pre_norm) { LaunchAddNorm(nullptr, {}, pre_norm, input_); }
+  void AddAndNormalize(const Norm& post_norm, const Norm& pre_norm) {
+    LaunchAddNorm(buffers_.output, post_norm, pre_norm, input_);
+  }
+  void AddAndKeepInput() { LaunchAddNorm(buffers_.output, {}, {}, nullptr); }
+  bool HasParallelBlocks() const { return config_.parallel_blocks; }
+  void Project(size_t layer, LinearRole role);
+  void RotateAndWriteKv(size_t layer);
+  void Attend(size_t layer);
+  void Activate(size_t layer);
+  void ChooseExperts(size_t layer);
+  void ActivateShared();
+  void ActivateExperts();
+  void MixExperts();
+  bool KeepLogitsRows();
+  void Head();
+
+ private:
+  using Linear = CudaDecoderWeights::Linear;
+
+  void LaunchAddNorm(const void* output, const Norm& post_norm, const Norm& pre_norm,
+                     void* input) const;
+  kernels::cuda::GemvArgs LinearArgs(const Linear& linear, const void* x, void* y) const;
+  void LaunchLinear(const kernels::cuda::GemvArgs& args) const;
+  void LaunchRouter(const Linear& router) const;
+  // The linear of each chosen expert. Row i of y comes from row rows[i] of x, or from row i without
+  // rows.
+  void LaunchExperts(size_t layer, LinearRole role, const void* x, const int32_t* rows,
+                     void* y) const;
+  void ActivateRows(const void* x, void* out, int64_t ffn, int64_t num_rows) const;
+  void NormalizeWholeProjections(size_t layer) const;
+  bool HasTiles() const;
+  void AttendDecode(size_t layer, int64_t first, int64_t num_rows) const;
+  kernels::cuda::AttentionArgs MakeAttentionArgs(size_t layer) const;
+
+  const CudaDecoder& decoder_;
+  const ModelConfig& config_;
+  const CudaDecoderWeights& weights_;
+  const Buffers& buffers_;
+  const kernels::cuda::Stream stream_;
+  const CudaBatch& batch_;
+  int64_t num_rows_;
+  const int32_t* lengths_;  // of the rows, 0: an unused row; null: all are used
+  float* residual_;
+  void* attention_;
+  void* input_;  // of the next block
+};
+
+}  // namespace mlc_native
