@@ -1,9 +1,11 @@
 """Greedy tokens of the whole engine equal transformers' in fp32, for every family.
 
-The same prompts run alone, in a batch of 8, with chunks of 16, 64 and 512 tokens and with so few
-pages that sequences are preempted and recomputed; every way must give the same tokens. That these
-are transformers' is known without generating there, which takes ten times as long: one forward over
-a prompt and its answer shows that each token has the greatest logit after those before it.
+The same prompts run alone, in a batch of 8, with chunks of 16, 64 and 512 tokens, on 1, 2 and 3
+threads, three answers at once, behind a prefix that is cached, with weights of a weight cache, and
+with so few pages that sequences are preempted and recomputed; every way must give the same tokens.
+That these are transformers' is known without generating there, which takes ten times as long: one
+forward over a prompt and its answer shows that each token has the greatest logit after those before
+it.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class Driver:
     """Runs prompts through one engine and collects each one's tokens."""
 
     def __init__(self, path: Path, **settings: object) -> None:
-        self.tokens: dict[str, list[int]] = {}
+        self.tokens: dict[str, list[list[int]]] = {}  # [request][answer]
         self.finals: list[str] = []
         config = {
             "model": str(path),
@@ -79,17 +81,25 @@ class Driver:
             assert output.error_message == ""
             if output.is_final:
                 self.finals.append(output.request_id)
-            for delta in output.group:
-                self.tokens[output.request_id] += delta.token_ids
+            answers = self.tokens[output.request_id]
+            assert len(output.group) in (0, len(answers))  # none: only the usage
+            for tokens, delta in zip(answers, output.group, strict=False):
+                tokens += delta.token_ids
 
     def run(self, prompts: list[list[int]]) -> list[list[int]]:
+        """The tokens of one answer to each prompt."""
+        return [tokens for (tokens,) in self.answers(prompts)]
+
+    def answers(self, prompts: list[list[int]], n: int = 1) -> list[list[list[int]]]:
+        """The tokens of n answers to each prompt."""
         config = _core.GenerationConfig()
+        config.n = n
         config.temperature = 0.0
         config.max_tokens = NUM_NEW_TOKENS
         config.ignore_eos = True
         ids = [str(i) for i in range(len(prompts))]
         for request_id, prompt in zip(ids, prompts, strict=True):
-            self.tokens[request_id] = []
+            self.tokens[request_id] = [[] for _ in range(n)]
             self.engine.add_request(self.engine.create_request(request_id, prompt, config))
         while not self.engine.empty():
             self.engine.step()
@@ -123,17 +133,43 @@ def test_forced_preemption(reference: Reference) -> None:
     driver = Driver(reference.path, max_total_sequence_length=512, prefill_chunk_size=64)
     assert needed > 2 * 512
     assert driver.run(reference.prompts) == reference.tokens
-    assert preemptions(driver) > 0
+    assert metric(driver, "num_preemptions") > 0
 
 
-def preemptions(driver: Driver) -> int:
-    return int(json.loads(driver.engine.json_metrics())["num_preemptions"])
+def metric(driver: Driver, name: str) -> int:
+    return int(json.loads(driver.engine.json_metrics())[name])
 
 
 def test_thread_counts_agree(reference: Reference) -> None:
     for num_threads in (1, 3):
         driver = Driver(reference.path, num_threads=num_threads, max_total_sequence_length=4096)
         assert driver.run(reference.prompts[:3]) == reference.tokens[:3]
+
+
+def test_three_answers(reference: Reference) -> None:
+    driver = Driver(reference.path, max_total_sequence_length=4096, prefill_chunk_size=64)
+    answers = driver.answers(reference.prompts[:2], n=3)
+    assert answers == [[tokens] * 3 for tokens in reference.tokens[:2]]
+
+
+def test_cached_prefixes(reference: Reference) -> None:
+    """The second time, and as the history of a longer prompt."""
+    driver = Driver(reference.path, max_total_sequence_length=4096)
+    assert driver.run(reference.prompts[:2]) == reference.tokens[:2]
+    assert metric(driver, "prefix_cache_hits") == 0
+    assert driver.run(reference.prompts[:2]) == reference.tokens[:2]
+    turns = [p + t[:40] for p, t in zip(reference.prompts[:2], reference.tokens[:2], strict=True)]
+    continued = [tokens[: NUM_NEW_TOKENS - 40] for tokens in driver.run(turns)]
+    assert continued == [tokens[40:] for tokens in reference.tokens[:2]]
+    assert metric(driver, "prefix_cache_hits") >= 3
+
+
+def test_cached_weights(reference: Reference, tmp_path: Path) -> None:
+    for _ in range(2):  # which packs, and which maps
+        driver = Driver(reference.path, weight_cache_dir=str(tmp_path / "packed"),
+                        max_total_sequence_length=4096)  # fmt: skip
+        assert driver.run(reference.prompts[:2]) == reference.tokens[:2]
+    assert list((tmp_path / "packed").iterdir())
 
 
 @pytest.fixture(autouse=True)
