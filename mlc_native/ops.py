@@ -45,6 +45,7 @@ __all__ = [
     "embedding",
     "gated_activation",
     "linear",
+    "moe",
     "new_kv_pages",
     "pack_weight",
     "paged_decode_attention",
@@ -138,7 +139,8 @@ def pack_weight(weight: Tensor, format: str) -> Tensor:
 
     weight: [n, k] of float32, bfloat16 or float16; format: "float32", "bfloat16", "float16", "q8"
     (8 bits, a scale per 64 k) or "q4" (4 bits, a scale per 32 k) -> uint8 [n, ...], opaque.
-    The CPU quantizes, so the result is the same for every device.
+    Weights of experts, [experts, n, k] -> uint8 [experts, n, ...], are for ``moe``. The CPU
+    quantizes, so the result is the same for every device.
     """
     return _ops.pack_weight(weight, format)
 
@@ -163,6 +165,69 @@ def linear(
     for few rows; more than 32 are computed 32 at a time.
     """
     return _ops.linear(x, packed, format, bias, float_output)
+
+
+def moe(
+    x: Tensor,
+    router_logits: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    format: str,
+    num_chosen: int,
+    *,
+    score: str = "softmax",
+    correction: Tensor | None = None,
+    num_groups: int = 1,
+    num_chosen_groups: int = 1,
+    renormalize: bool = False,
+    smallest_sum: float = 1e-20,
+    scale: float = 1.0,
+    jitter: float = 0.0,
+    gate_up_bias: Tensor | None = None,
+    down_bias: Tensor | None = None,
+    activation: str = "silu",
+    limit: float = 0.0,
+    sharpness: float = 1.0,
+) -> Tensor:
+    """A mixture of experts: what the ``num_chosen`` best experts of each row give, weighed.
+
+    An expert gives ``gated_activation(x @ gate_up[e].T + gate_up_bias[e]) @ down[e].T +
+    down_bias[e]``. x: [m, k]; router_logits: float32 [m, experts], at most 1024 experts; gate_up,
+    down: what pack_weight made of [experts, 2 * ffn, k] and [experts, k, ffn] in this format;
+    gate_up_bias: [experts, 2 * ffn] and down_bias: [experts, k] like x -> [m, k] like x. Types of x
+    and what is rounded are as in ``linear``. Only the matrices of chosen experts are read.
+
+    score: "softmax" (an expert's probability among all), "sigmoid" (its own), or "sparse_mixer"
+    (one after the other, each weighed among those that are left and within twice the ``jitter``).
+    correction: float32 [experts], added to the scores for the choice only. The experts come in
+    num_groups groups of equal size; only those of the num_chosen_groups best ones are chosen, where
+    a group is as good as its best two experts together. Of equal experts, the lower one is better.
+    The weights are divided by their sum (at least smallest_sum) with renormalize, and multiplied
+    with scale. limit: 0 means none, else the activation is that of gpt-oss: with g the first half,
+    at most limit, and u the second one within [-limit, limit], it is
+    ``g * sigmoid(sharpness * g) * (u + 1)``.
+    """
+    return _ops.moe(
+        x,
+        router_logits,
+        gate_up,
+        down,
+        format,
+        num_chosen,
+        score,
+        correction,
+        num_groups,
+        num_chosen_groups,
+        renormalize,
+        smallest_sum,
+        scale,
+        jitter,
+        gate_up_bias,
+        down_bias,
+        activation,
+        limit,
+        sharpness,
+    )
 
 
 def new_kv_pages(

@@ -21,6 +21,15 @@ Rows Floats(const char* name, const Tensor& x) {
   return Rows(x, sizeof(float));
 }
 
+int64_t PackedRowBytes(const kernels::CpuKernels& isa, kernels::WeightFormat format, int64_t n,
+                       int64_t k, bool of_experts) {
+  if (n == 0) return 0;
+  const auto bytes = static_cast<int64_t>(kernels::PackedLinearBytes(isa, format, n, k));
+  const int64_t unit =
+      of_experts ? kernels::kPackedAlignment / std::gcd(kernels::kPackedAlignment, n) : 1;
+  return ((bytes + n - 1) / n + unit - 1) / unit * unit;
+}
+
 namespace {
 
 // ---- Row by row ----
@@ -123,35 +132,36 @@ void SoftCap(const Tensor& x, double cap) {
 
 // ---- Linear ----
 
-// A packed weight is uint8 [n, bytes of a row], rounded up, because panels do not consist of rows.
-int64_t PackedRowBytes(const kernels::CpuKernels& isa, kernels::WeightFormat format, int64_t n,
-                       int64_t k) {
-  const auto bytes = static_cast<int64_t>(kernels::PackedLinearBytes(isa, format, n, k));
-  return n == 0 ? 0 : (bytes + n - 1) / n;
-}
-
 kernels::PackedLinear Packed(const kernels::CpuKernels& isa, const Tensor& packed,
                              std::string_view format, int64_t k) {
   const kernels::WeightFormat parsed = ParseFormat(format);
   const int64_t n = packed.size(0);
-  CheckValue(packed.is_contiguous() && packed.size(1) == PackedRowBytes(isa, parsed, n, k),
+  CheckValue(packed.is_contiguous() && packed.size(1) == PackedRowBytes(isa, parsed, n, k, false),
              "packed must be what pack_weight made of [", n, ", ", k, "] in ", format,
              " here, got ", packed.sizes());
   return kernels::MakePackedLinear(isa, parsed, n, k, packed.data_ptr());
 }
 
 Tensor PackWeight(const Tensor& weight, std::string_view format) {
-  CheckActivations("weight", weight);
-  Check("weight", weight, weight, {}, {kAny, kAny});
+  CheckPackable(weight);
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
+  const kernels::WeightFormat parsed = ParseFormat(format);
   const Rows rows(weight, weight.element_size());
-  const Tensor packed =
-      Empty({rows.m(), PackedRowBytes(isa, ParseFormat(format), rows.m(), rows.n())}, weight,
-            ScalarType::Byte);
-  kernels::PackLinear(
-      Packed(isa, packed, format, rows.n()), 0,
-      kernels::PackSource{
-          .dtype = DTypeOf(weight), .data = rows.data(), .ld = rows.ld(), .rows = rows.m()});
+  std::vector<int64_t> sizes = weight.sizes().vec();
+  const int64_t n = weight.size(-2), k = weight.size(-1);
+  sizes.back() = PackedRowBytes(isa, parsed, n, k, weight.dim() == 3);
+  const Tensor packed = Empty(sizes, weight, ScalarType::Byte);
+  for (int64_t row = 0; row < rows.m(); row += n) {
+    const int64_t element = row * rows.ld() * static_cast<int64_t>(weight.element_size());
+    kernels::PackLinear(
+        kernels::MakePackedLinear(isa, parsed, n, k,
+                                  static_cast<char*>(packed.data_ptr()) + row * sizes.back()),
+        0,
+        kernels::PackSource{.dtype = DTypeOf(weight),
+                            .data = rows.data<char>() + element,
+                            .ld = rows.ld(),
+                            .rows = n});
+  }
   return packed;
 }
 

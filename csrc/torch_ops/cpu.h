@@ -37,6 +37,12 @@ void Run(const F& kernel) {
   CpuRunner::Shared().Run(kernel);
 }
 
+// Of weights [n, k] that are packed into uint8 [n, bytes of a row], or [experts, n, bytes of a
+// row]: the bytes are rounded up, because panels do not consist of rows, and so that the matrix of
+// every expert is aligned.
+int64_t PackedRowBytes(const kernels::CpuKernels& isa, kernels::WeightFormat format, int64_t n,
+                       int64_t k, bool of_experts);
+
 // Returns the rows of x, which is float32.
 Rows Floats(const char* name, const Tensor& x);
 inline const float* FloatsOf(const std::optional<Rows>& rows) {

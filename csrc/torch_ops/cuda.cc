@@ -37,6 +37,38 @@ void CheckRowSize(const char* name, int64_t size, int64_t most, int64_t unit) {
 
 namespace {
 
+bool IsQuantized(kernels::WeightFormat format) {
+  return format == kernels::WeightFormat::kQ8 || format == kernels::WeightFormat::kQ4;
+}
+
+ScalarType PlainType(kernels::WeightFormat format) {
+  if (format == kernels::WeightFormat::kFloat32) return ScalarType::Float;
+  return format == kernels::WeightFormat::kBFloat16 ? ScalarType::BFloat16 : ScalarType::Half;
+}
+
+int64_t PackedRowBytes(kernels::WeightFormat format, int64_t k) {
+  const auto [codes, scales] = DeviceForm::RowBytes(format, k);
+  return static_cast<int64_t>(codes + scales);
+}
+
+}  // namespace
+
+void CheckPacked(const char* name, const Tensor& packed, std::string_view format, int64_t k) {
+  CheckValue(packed.is_contiguous() && packed.size(-1) == PackedRowBytes(ParseFormat(format), k),
+             name, " must be what pack_weight made of [..., ", packed.size(-2), ", ", k, "] in ",
+             format, " here, got ", packed.sizes());
+}
+
+void CheckWeightType(const Tensor& x, std::string_view format) {
+  const kernels::WeightFormat parsed = ParseFormat(format);
+  CheckValue(IsQuantized(parsed) ? x.scalar_type() != ScalarType::Float
+                                 : x.scalar_type() == PlainType(parsed),
+             "x must be of ", IsQuantized(parsed) ? "a 16-bit type" : "the weight's type", " for ",
+             format, ", got ", x.scalar_type());
+}
+
+namespace {
+
 // ---- Row by row ----
 
 Tensor Embedding(const Tensor& table, const Tensor& ids, double scale) {
@@ -126,38 +158,23 @@ void SoftCap(const Tensor& x, double cap) {
 
 // ---- Products ----
 
-bool IsQuantized(kernels::WeightFormat format) {
-  return format == kernels::WeightFormat::kQ8 || format == kernels::WeightFormat::kQ4;
-}
-
-ScalarType PlainType(kernels::WeightFormat format) {
-  if (format == kernels::WeightFormat::kFloat32) return ScalarType::Float;
-  return format == kernels::WeightFormat::kBFloat16 ? ScalarType::BFloat16 : ScalarType::Half;
-}
-
-int64_t PackedRowBytes(kernels::WeightFormat format, int64_t k) {
-  const auto [codes, scales] = DeviceForm::RowBytes(format, k);
-  return static_cast<int64_t>(codes + scales);
-}
-
-void CheckPacked(const Tensor& packed, std::string_view format, int64_t k) {
-  CheckValue(packed.is_contiguous() && packed.size(1) == PackedRowBytes(ParseFormat(format), k),
-             "packed must be what pack_weight made of [", packed.size(0), ", ", k, "] in ", format,
-             " here, got ", packed.sizes());
-}
-
 Tensor PackWeight(const Tensor& weight, std::string_view format) {
-  CheckActivations("weight", weight);
-  Check("weight", weight, weight, {}, {kAny, kAny});
-  CheckRowSize("weight", weight.size(1));
+  CheckPackable(weight);
+  CheckRowSize("weight", weight.size(-1));
   const kernels::WeightFormat parsed = ParseFormat(format);
-  const Tensor host = ToHost(weight);
-  const int64_t n = host.size(0), k = host.size(1);
-  const Tensor packed = Empty({n, PackedRowBytes(parsed, k)}, host, ScalarType::Byte);
-  DeviceForm().Pack(
-      {.format = parsed, .n = n, .k = k, .data = static_cast<std::byte*>(packed.data_ptr())}, 0,
-      kernels::PackSource{
-          .dtype = DTypeOf(host), .data = host.const_data_ptr(), .ld = k, .rows = n});
+  const Rows rows(ToHost(weight), 1);
+  std::vector<int64_t> sizes = weight.sizes().vec();
+  const int64_t n = weight.size(-2), k = weight.size(-1);
+  sizes.back() = PackedRowBytes(parsed, k);
+  const Tensor packed = Empty(sizes, rows.tensor(), ScalarType::Byte);
+  for (int64_t row = 0; row < rows.m(); row += n) {
+    auto* const to = static_cast<std::byte*>(packed.data_ptr()) + row * sizes.back();
+    const int64_t element = row * k * static_cast<int64_t>(weight.element_size());
+    DeviceForm().Pack(
+        {.format = parsed, .n = n, .k = k, .data = to}, 0,
+        kernels::PackSource{
+            .dtype = DTypeOf(weight), .data = rows.data<char>() + element, .ld = k, .rows = n});
+  }
   return torch::stable::to(packed, weight.device());
 }
 
@@ -165,12 +182,9 @@ Tensor Linear(const Tensor& x, const Tensor& packed, std::string_view format,
               const OptionalTensor& bias, bool float_output) {
   Tensor out = outputs::Linear(x, packed, format, bias, float_output);
   const kernels::WeightFormat parsed = ParseFormat(format);
-  CheckPacked(packed, format, x.size(-1));
+  CheckPacked("packed", packed, format, x.size(-1));
   CheckRowSize("x", x.size(-1));
-  CheckValue(IsQuantized(parsed) ? x.scalar_type() != ScalarType::Float
-                                 : x.scalar_type() == PlainType(parsed),
-             "x must be of ", IsQuantized(parsed) ? "a 16-bit type" : "the weight's type", " for ",
-             format, ", got ", x.scalar_type());
+  CheckWeightType(x, format);
   const Rows rows(x, kCudaAlignment);
   std::optional<Rows> b;
   if (bias) b = Dense(torch::stable::unsqueeze(*bias, 0));
@@ -199,7 +213,7 @@ Tensor Linear(const Tensor& x, const Tensor& packed, std::string_view format,
 
 Tensor UnpackWeight(const Tensor& packed, std::string_view format, int64_t k) {
   Tensor out = outputs::UnpackWeight(packed, format, k);
-  CheckPacked(packed, format, k);
+  CheckPacked("packed", packed, format, k);
   const kernels::WeightFormat parsed = ParseFormat(format);
   if (!IsQuantized(parsed)) return torch::stable::copy_(out, ViewAs(packed, PlainType(parsed)));
   // One product and zeros per sum, so nothing is rounded.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstring>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -42,6 +43,12 @@ void OnDevice(const Tensor& x, const F& launch) {
 // `unit` and at most `most`.
 void CheckRowSize(const char* name, int64_t size, int64_t most = INT64_MAX,
                   int64_t unit = kCudaUnit);
+
+// Of packed weights [n, k] or [experts, n, k]: throws ValueError unless it is what pack_weight
+// makes.
+void CheckPacked(const char* name, const Tensor& packed, std::string_view format, int64_t k);
+// Throws ValueError unless x can be multiplied with such a weight.
+void CheckWeightType(const Tensor& x, std::string_view format);
 
 // Returns x without a row stride.
 inline Rows Dense(const Tensor& x) { return {torch::stable::contiguous(x), kCudaAlignment}; }

@@ -20,6 +20,12 @@ kernels::Activation ParseActivation(std::string_view activation) {
   return kernels::Activation::kGeluTanh;
 }
 
+void CheckPackable(const Tensor& weight) {
+  CheckActivations("weight", weight);
+  CheckValue(weight.dim() == 2 || weight.dim() == 3,
+             "weight must have 2 dimensions, or 3 of experts, got shape ", weight.sizes());
+}
+
 int64_t KvRowSize(ScalarType dtype, int64_t head_dim) {
   return kernels::KvRow(head_dim) + (dtype == ScalarType::Char ? 4 : 0);
 }

@@ -19,6 +19,9 @@ kernels::WeightFormat ParseFormat(std::string_view format);
 // "silu", "gelu_tanh"
 kernels::Activation ParseActivation(std::string_view activation);
 
+// Checks a weight [n, k], or [experts, n, k].
+void CheckPackable(const Tensor& weight);
+
 // KV pages are a tensor [2 (K, V), num_pages, kv_heads, 16, D]. The order of its elements depends
 // on the device. D is head_dim rounded up to 16, and 4 more for the scales of int8.
 int64_t KvRowSize(ScalarType dtype, int64_t head_dim);

@@ -1,6 +1,7 @@
 // The schemas of torch.ops.mlc_native, the same for all devices. mlc_native/ops.py documents the
 // ops and their shapes. cpu.cc and cuda.cc register the kernels.
 #include "torch_ops/library.h"
+#include "torch_ops/moe.h"
 #include "torch_ops/outputs.h"
 #include "torch_ops/sampling.h"
 
@@ -18,6 +19,12 @@ MLC_NATIVE_OPS_LIBRARY(m) {
   m.def(
       "linear(Tensor x, Tensor packed, str format, Tensor? bias=None, bool float_output=False) -> "
       "Tensor");
+  m.def(
+      "moe(Tensor x, Tensor router_logits, Tensor gate_up, Tensor down, str format, "
+      "int num_chosen, str score='softmax', Tensor? correction=None, int num_groups=1, "
+      "int num_chosen_groups=1, bool renormalize=False, float smallest_sum=1e-20, "
+      "float scale=1.0, float jitter=0.0, Tensor? gate_up_bias=None, Tensor? down_bias=None, "
+      "str activation='silu', float limit=0.0, float sharpness=1.0) -> Tensor");
 
   m.def("new_kv_pages(Tensor like, int num_pages, int kv_heads, int head_dim) -> Tensor");
   m.def(
@@ -59,6 +66,7 @@ MLC_NATIVE_OPS_IMPL(Meta, m) {
   m.impl("soft_cap_", TORCH_BOX(&outputs::SoftCap));
   m.impl("unpack_weight", TORCH_BOX(&outputs::UnpackWeight));
   m.impl("linear", TORCH_BOX(&outputs::Linear));
+  m.impl("moe", TORCH_BOX(&mlc_native::ops::Moe<nullptr>));
   m.impl("read_kv", TORCH_BOX(&outputs::ReadKv));
   m.impl("qk_rope_write_kv", TORCH_BOX(&outputs::QkRopeWriteKv));
   m.impl("copy_pages_", TORCH_BOX(&outputs::CopyPages));

@@ -61,6 +61,40 @@ def attention(
     return torch.einsum("hqk,khd->qhd", scores.softmax(-1), v)
 
 
+@dataclass
+class Router:
+    """How ``moe`` chooses experts."""
+
+    num_chosen: int
+    score: str = "softmax"
+    correction: Tensor | None = None
+    num_groups: int = 1
+    num_chosen_groups: int = 1
+    renormalize: bool = False
+    scale: float = 1.0
+
+    def weights(self, logits: Tensor) -> Tensor:
+        """[m, experts], 0 for those that are not chosen."""
+        logits = f64(logits)
+        scores = logits.softmax(-1) if self.score == "softmax" else logits.sigmoid()
+        choice = scores if self.correction is None else scores + f64(self.correction)
+        groups = choice.unflatten(-1, (self.num_groups, -1))
+        best = groups.topk(min(2, groups.shape[-1])).values.sum(-1)
+        left = torch.zeros_like(best).scatter(-1, best.topk(self.num_chosen_groups).indices, 1.0)
+        choice = groups.masked_fill(left.unsqueeze(-1) == 0, -torch.inf).flatten(-2)
+        chosen = torch.zeros_like(scores).scatter(-1, choice.topk(self.num_chosen).indices, 1.0)
+        weights = scores * chosen
+        if self.renormalize:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return self.scale * weights
+
+
+def clamped_swiglu(x: Tensor, limit: float, sharpness: float) -> Tensor:
+    gate, up = f64(x).chunk(2, -1)
+    gate = gate.clamp(max=limit)
+    return gate * torch.sigmoid(sharpness * gate) * (up.clamp(-limit, limit) + 1)
+
+
 _WORD = (1 << 64) - 1
 
 

@@ -50,6 +50,18 @@ def rope(**changes: Any) -> None:
     ops.qk_rope_write_kv(**{**arguments, **changes})
 
 
+def moe(**changes: Any) -> torch.Tensor:
+    arguments: dict[str, Any] = {
+        "x": zeros(3, 8),
+        "router_logits": zeros(3, 4),
+        "gate_up": ops.pack_weight(zeros(4, 16, 8), "float32"),
+        "down": ops.pack_weight(zeros(4, 8, 8), "float32"),
+        "format": "float32",
+        "num_chosen": 2,
+    }
+    return ops.moe(**{**arguments, **changes})
+
+
 WRONG: list[tuple[str, Callable[[], object]]] = [
     ("table must have shape", lambda: ops.embedding(zeros(8), ints(0))),
     ("table must be of type", lambda: ops.embedding(ints(0).view(1, 1), ints(0))),
@@ -69,6 +81,25 @@ WRONG: list[tuple[str, Callable[[], object]]] = [
     ("packed must be", lambda: ops.linear(zeros(3, 8), zeros(3, 9, dtype=torch.uint8), "q8")),
     ("bias must have", lambda: ops.linear(
         zeros(3, 8), ops.pack_weight(zeros(4, 8), "float32"), "float32", zeros(3))),
+    ("weight must have 2", lambda: ops.pack_weight(zeros(8), "q8")),
+    ("router_logits must have shape", lambda: moe(router_logits=zeros(2, 4))),
+    ("router_logits must have 1 to 1024", lambda: moe(router_logits=zeros(3, 1025))),
+    ("gate_up must have shape", lambda: moe(router_logits=zeros(3, 5))),
+    ("gate_up must have an even", lambda: moe(
+        gate_up=ops.pack_weight(zeros(4, 15, 8), "float32"))),
+    ("gate_up must be what", lambda: moe(gate_up=ops.pack_weight(zeros(4, 16, 80), "float32"))),
+    ("down must have shape", lambda: moe(down=ops.pack_weight(zeros(4, 9, 8), "float32"))),
+    ("down must be what", lambda: moe(down=ops.pack_weight(zeros(4, 8, 80), "float32"))),
+    ("num_chosen must be in", lambda: moe(num_chosen=5)),
+    ("num_chosen must be in", lambda: moe(num_chosen=3, num_groups=2)),
+    ("num_groups must divide", lambda: moe(num_groups=3)),
+    ("num_chosen_groups must be in", lambda: moe(num_groups=2, num_chosen_groups=3)),
+    ("score must be one of", lambda: moe(score="relu")),
+    ("correction must not", lambda: moe(score="sparse_mixer", correction=zeros(4))),
+    ("correction must have", lambda: moe(correction=zeros(3))),
+    ("down_bias must have", lambda: moe(down_bias=zeros(8))),
+    ("limit must not be", lambda: moe(limit=-1.0)),
+    ("activation must be 'silu'", lambda: moe(limit=1.0, activation="gelu_tanh")),
     ("kv must have shape", lambda: decode(zeros(1, 2, 40))),
     ("q must have a multiple", lambda: decode(zeros(1, 3, 8))),
     ("lengths must be in", lambda: decode(zeros(1, 2, 8), lengths=ints(33))),
@@ -123,6 +154,14 @@ CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
         "float32",
         torch.randn(5),
         True,
+    ),
+    "moe": lambda: (
+        torch.randn(3, 8),
+        torch.randn(3, 4),
+        ops.pack_weight(torch.randn(4, 16, 8), "float32"),
+        ops.pack_weight(torch.randn(4, 8, 8), "float32"),
+        "float32",
+        2,
     ),
     "new_kv_pages": lambda: (torch.empty(0), 4, 2, 8),
     "read_kv": lambda: (pages(), SLOTS, 8),
