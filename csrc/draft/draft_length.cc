@@ -54,11 +54,14 @@ void GuessTrial::Speed::Observe(int64_t num_tokens, double step_seconds) {
 }
 
 void GuessTrial::Observe(int64_t num_tokens, double seconds) {
+  if (static_cast<double>(num_tokens) < better_rate() * seconds) turn_left_ = 0;
   (may_guess_ ? with_ : without_).Observe(num_tokens, seconds);
 }
 
 bool GuessTrial::MayGuess(double rate_without) {
-  const bool is_turn = num_steps_++ % kPeriod < kTurn;
+  if (num_steps_++ % kPeriod == 0) turn_left_ = kTurn;
+  const bool is_turn = turn_left_ > 0;
+  if (is_turn) --turn_left_;
   const bool is_without_known = without_.weight >= kEnough;
   if (is_without_known) rate_without = without_.rate();
   if (with_.weight < kEnough) return may_guess_ = true;

@@ -6,6 +6,7 @@
 // never tokens. Engine's thread only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace mlc_native {
@@ -109,12 +110,15 @@ class GuessTrial {
   };
   static constexpr double kEnough = 6;    // steps, by weight
   static constexpr double kSure = 2;      // so much faster that no step without guesses is tried
-  static constexpr int64_t kPeriod = 64;  // steps, of which kTurn are for the slower way
-  static constexpr int64_t kTurn = 4;
+  static constexpr int64_t kPeriod = 64;  // steps, of which up to kTurn are for the slower way:
+  static constexpr int64_t kTurn = 4;     // those up to the first that is slower
+
+  double better_rate() const { return std::max(with_.rate(), without_.rate()); }
 
   Speed with_, without_;
   bool may_guess_ = true;
   int64_t num_steps_ = 0;
+  int64_t turn_left_ = 0;  // steps
 };
 
 // When the model that guesses rests because its guesses do not pay. While it rests, it reads

@@ -14,6 +14,9 @@ struct DrafterKind {
 constexpr DrafterKind kDrafters[] = {
     {MakePredictionDrafter, /*is_prediction=*/true}, {MakeLookupDrafter}, {MakeSuffixDrafter}};
 
+// How often a prediction is right, until it has been seen: the caller expects it to be.
+constexpr double kPredicted = 0.95;
+
 }  // namespace
 
 SequenceDrafts::SequenceDrafts(const DraftSource& source,
@@ -25,7 +28,8 @@ SequenceDrafts::SequenceDrafts(const DraftSource& source,
   }
   for (const DrafterKind& kind : kDrafters) {
     if (auto drafter = kind.make(source)) {
-      sources_.push_back({std::move(drafter), kind.is_prediction});
+      sources_.push_back({.drafter = std::move(drafter), .is_prediction = kind.is_prediction});
+      if (kind.is_prediction) sources_.back().acceptance = AcceptanceRate(kPredicted);
     }
   }
 }

@@ -25,8 +25,9 @@ class PredictionDrafter final : public Drafter {
   }
 
  private:
-  // Moves the cursor over what was generated. Where the answer leaves the text, the place where it
-  // comes back is searched for from the next tokens on.
+  // Moves the cursor over what was generated. Where the answer leaves the text, it is taken to come
+  // back at the next occurrence of its latest token, if that is near; otherwise where its latest
+  // tokens are.
   void Follow(std::span<const int32_t> generated) {
     if (generated.size() < num_seen_) {
       num_seen_ = generated.size();
@@ -36,20 +37,33 @@ class PredictionDrafter final : public Drafter {
     for (; num_seen_ < generated.size() && follows_; ++num_seen_) {
       follows_ = cursor_ < std::ssize(text_) && text_[cursor_] == generated[num_seen_];
       if (follows_) ++cursor_;
+      left_at_ = num_seen_;
     }
     num_seen_ = generated.size();
     if (follows_) return;
     const std::optional<TokenIndex::Match> found = index_.Find(text_, generated, cursor_);
-    if (!found) return;
-    cursor_ = found->position;
+    if (found) return FollowFrom(found->position);
+    if (num_seen_ - left_at_ > kSoon) return;
+    const auto begin = text_.begin() + cursor_;
+    const auto end = begin + std::min(kNear, std::ssize(text_) - cursor_);
+    const auto next = std::find(begin, end, generated.back());
+    if (next != end) FollowFrom(next - text_.begin() + 1);
+  }
+
+  void FollowFrom(int64_t position) {
+    cursor_ = position;
     follows_ = true;
   }
+
+  static constexpr int64_t kNear = 16;  // tokens of the text
+  static constexpr size_t kSoon = 4;    // tokens of the answer
 
   const std::vector<int32_t>& text_;
   TokenIndex index_;
   int64_t cursor_ = 0;   // the token of the text that is expected next
   bool follows_ = true;  // otherwise cursor_ is where the answer left the text
   size_t num_seen_ = 0;  // generated tokens that the cursor has moved over
+  size_t left_at_ = 0;   // the generated token with which the answer left the text
 };
 
 }  // namespace

@@ -273,6 +273,16 @@ TEST(Prediction, IsFollowedAndFoundAgain) {
   EXPECT_EQ(Guess(drafts, tokens, 2, 10), Tokens());
   tokens.resize(2);  // all of it was taken back
   EXPECT_EQ(Guess(drafts, tokens, 2, 1), Tokens({10}));
+  // One token shows where the answer goes on that leaves some out, or has others in their place.
+  tokens.insert(tokens.end(), {10, 13});
+  EXPECT_EQ(Guess(drafts, tokens, 2, 2), Tokens({14, 15}));
+  tokens.push_back(99);
+  EXPECT_EQ(Guess(drafts, tokens, 2, 2), Tokens());
+  tokens.push_back(15);
+  EXPECT_EQ(Guess(drafts, tokens, 2, 10), Tokens({16, 17}));
+  // Far behind the place where the answer has left the text, it takes more.
+  tokens.insert(tokens.end(), {99, 99, 99, 99, 17});
+  EXPECT_EQ(Guess(drafts, tokens, 2, 10), Tokens());
 }
 
 // ---- Lengths

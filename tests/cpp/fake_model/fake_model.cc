@@ -170,6 +170,8 @@ void FakeModel::CheckBatch(const ForwardBatch& batch) const {
     MLC_CHECK(static_cast<int64_t>(slice.block_table.size()) ==
               (end + kKvPageSize - 1) / kKvPageSize)
         << slice.block_table.size() << " pages for " << end << " tokens";
+    MLC_CHECK(options_.context_window_size <= 0 || end <= options_.context_window_size)
+        << end << " tokens of " << options_.context_window_size;
   }
   MLC_CHECK(row == static_cast<int64_t>(batch.token_ids.size())) << row;
 }

@@ -313,6 +313,12 @@ BUGS = [
         "row.num_drafts != num_drafts || ",
     ),
     Bug(
+        "a draft is longer than the sequence may become",
+        "step/speculation.cc",
+        "entry.RoomBeforeDraw(context_.max_sequence_length),",
+        "entry.RoomBeforeDraw(context_.max_sequence_length) + 9,",
+    ),
+    Bug(
         "a draft goes on behind a token that its grammar refuses",
         "step/speculation.cc",
         "  GrammarMatcher* const matcher = entry.grammar_matcher.get();\n"

@@ -122,6 +122,7 @@ void DrawSizes(SimRandom rng, Scenario* scenario) {
                                           : *config.max_total_sequence_length + rng.Range(-2, 2);
   config.max_single_sequence_length =
       std::clamp<int64_t>(*config.max_single_sequence_length, 1, 700);
+  scenario->model.context_window_size = scenario->max_sequence_length();
   config.max_num_sequence = rng.LogRange(1, 12);
   const int64_t least = *config.max_num_sequence;
   config.prefill_chunk_size =
