@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <future>
 #include <optional>
 #include <thread>
 #include <unordered_set>
@@ -274,11 +273,10 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   // Sends an instruction and waits until it is done. Rethrows what it threw.
   void Ask(InstructionKind kind, Argument argument = {}) {
     RequireBackgroundLoop();
-    Instruction instruction{
-        .kind = kind, .argument = std::move(argument), .done = std::promise<void>()};
-    std::future<void> done = instruction.done->get_future();
+    Instruction instruction{.kind = kind, .argument = std::move(argument), .done = Completion()};
+    Completion::Waiter done = instruction.done->waiter();
     if (!sync_->instructions.Push(std::move(instruction))) ThrowNoLoop("The engine has exited");
-    done.get();
+    done.Wait();
   }
 
   void JoinThreads() {

@@ -34,9 +34,9 @@ void EngineWorker::Execute(Instruction instruction) {
   if (instruction.done) {
     try {
       Run(instruction);
-      instruction.done->set_value();
+      instruction.done->Finish();
     } catch (...) {
-      instruction.done->set_exception(std::current_exception());
+      instruction.done->Finish(std::current_exception());
     }
   } else {
     Run(instruction);

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <set>
@@ -24,6 +23,7 @@
 #include "observe/event_trace.h"
 #include "request/queue_limit.h"
 #include "request/request.h"
+#include "support/completion.h"
 
 namespace mlc_native {
 
@@ -44,7 +44,7 @@ struct Instruction {
   InstructionKind kind;
   std::variant<std::monostate, AddRequestArgument, std::string, ReloadArgument, EngineFunction>
       argument;
-  std::optional<std::promise<void>> done;  // of one that the caller waits for
+  std::optional<Completion> done;  // of one that the caller waits for
 };
 
 // What other threads may know of a loaded model. Immutable.

@@ -1,8 +1,13 @@
 # Installs into the prefix mlc_native/ of a wheel: lib/, lib/cuda_src/, include/mlc_native/ (the public
 # headers), lib/cmake/mlc_native/.
-# A C++ host says find_package(mlc_native) and links mlc_native::mlc_native; it needs no torch headers.
+# A C++ host says find_package(mlc_native) and links mlc_native::mlc_native; it needs no torch headers. A
+# host in C, or in a language that calls C, links mlc_native::c. lib/pkgconfig/ has the same for others.
 include(CMakePackageConfigHelpers)
-install(TARGETS mlc_native EXPORT mlc_nativeTargets LIBRARY DESTINATION lib)
+install(TARGETS mlc_native mlc_native_c EXPORT mlc_nativeTargets LIBRARY DESTINATION lib)
+foreach(name mlc_native mlc_native_c)
+  configure_file(cmake/${name}.pc.in ${CMAKE_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/${name}.pc DESTINATION lib/pkgconfig)
+endforeach()
 install(DIRECTORY ${MLC_NATIVE_ROOT}/include/ DESTINATION include FILES_MATCHING PATTERN "*.h")
 
 # What mlc_native/support/cuda_build.py builds libmlc_native_cuda.so of, on the public headers: its

@@ -7,7 +7,6 @@ set(nanobind_DIR ${nanobind_dir} CACHE PATH "" FORCE)  # never that of another e
 find_package(nanobind CONFIG REQUIRED)
 
 file(GLOB binding_sources CONFIGURE_DEPENDS bindings/*.cc)
-list(FILTER binding_sources EXCLUDE REGEX "/c_api[^/]*\\.cc$")
 nanobind_add_module(_core NB_STATIC NOMINSIZE ${binding_sources})
 mlc_native_unity(_core ${binding_sources})
 # nanobind's own sources may be compiled as one file (its src/nb_combined.cpp), in a third of the time.

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "config/field_reader.h"
 #include "config/speculation_checks.h"
 #include "mlc_native/config.h"
 #include "mlc_native/detail/dtype.h"
@@ -29,72 +30,6 @@ size_t EditDistance(const std::string& a, const std::string& b) {
   }
   return row[b.size()];
 }
-
-// Reads members of a config from a JSON object; an absent or null field leaves a member as it is.
-class FieldReader {
- public:
-  FieldReader(const ConfigFields& fields, EngineConfig* config)
-      : fields_(fields), config_(config) {}
-
-  template <typename T>
-  void operator()(const Field& field, T EngineConfig::* member) {
-    known_.emplace_back(field.name);
-    if (fields_.Has(field.name)) Read(field, config_->*member);
-  }
-
-  void RefuseUnknown() const {
-    for (const std::string& name : fields_.Names()) {
-      if (std::ranges::count(known_, name) > 0) continue;
-      const std::string beginning = name.substr(0, 64);
-      const auto nearest = std::ranges::min_element(
-          known_, {}, [&](const std::string& known) { return EditDistance(beginning, known); });
-      throw InvalidConfig(name, "Unknown field \"" + beginning +
-                                    "\" in the engine config; did you mean \"" + *nearest + "\"?");
-    }
-  }
-
- private:
-  void Read(const Field& field, std::string& out) {
-    out = fields_.String(field.name);
-    const auto is_out = [&](const char* choice) { return out == choice; };
-    if (!field.choices.empty() && std::ranges::none_of(field.choices, is_out)) {
-      fields_.FailValue(field.name, "one of " + ListNames(field.choices));
-    }
-  }
-  void Read(const Field& field, bool& out) { out = fields_.Bool(field.name, out); }
-  void Read(const Field& field, std::vector<std::string>& out) {
-    out = fields_.Strings(field.name);
-  }
-  void Read(const Field& field, int64_t& out) {
-    out = fields_.Integer(field.name, std::nullopt, static_cast<int64_t>(field.range.low),
-                          static_cast<int64_t>(field.range.high));
-  }
-  void Read(const Field& field, double& out) {
-    const JsonValue& value = *fields_.Find(field.name);
-    if (!value.is_number() || !field.range.Contains(value.AsNumber())) {
-      fields_.FailValue(field.name, RangeText(field.range));
-    }
-    out = value.AsNumber();
-  }
-  template <typename T>
-  void Read(const Field& field, std::optional<T>& out) {
-    T value{};
-    Read(field, value);
-    out = value;
-  }
-  template <typename Enum>
-    requires std::is_enum_v<Enum>
-  void Read(const Field& field, Enum& out) {
-    const JsonValue& value = *fields_.Find(field.name);
-    const auto named = value.is_string() ? ValueOf<Enum>(value.AsString()) : std::nullopt;
-    if (!named) fields_.FailValue(field.name, "one of " + ListNamesOf<Enum>());
-    out = *named;
-  }
-
-  const ConfigFields& fields_;
-  EngineConfig* config_;
-  std::vector<std::string> known_;
-};
 
 // What is understood but not there.
 void CheckSupported(const EngineConfig& config) {
@@ -203,13 +138,25 @@ class FieldWriter {
 
 }  // namespace
 
+void RefuseUnknownFields(const ConfigFields& fields, const std::vector<std::string>& known,
+                         const std::string& what) {
+  for (const std::string& name : fields.Names()) {
+    if (std::ranges::count(known, name) > 0) continue;
+    const std::string beginning = name.substr(0, 64);
+    const auto nearest = std::ranges::min_element(
+        known, {}, [&](const std::string& other) { return EditDistance(beginning, other); });
+    fields.Refuse(name, "Unknown field \"" + beginning + "\" in " + what + "; did you mean \"" +
+                            *nearest + "\"?");
+  }
+}
+
 EngineConfig EngineConfig::FromJSONString(const std::string& json_text) {
   const ConfigFields fields = ConfigFields::Parse(json_text, "The engine config", "engine_config",
                                                   ThrowFieldError<InvalidConfig>);
   EngineConfig config;
-  FieldReader read(fields, &config);
+  FieldReader<EngineConfig> read(fields, &config);
   VisitEngineFields(read);
-  read.RefuseUnknown();
+  RefuseUnknownFields(fields, read.known(), "the engine config");
   CheckSupported(config);
   CheckTogether(config);
   return config;

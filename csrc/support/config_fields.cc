@@ -55,10 +55,10 @@ ConfigFields ConfigFields::ParseFile(const std::string& path, const std::string&
 }
 
 ConfigFields ConfigFields::Parse(std::string_view text, const std::string& what,
-                                 const std::string& field, Thrower thrower) {
+                                 const std::string& field, Thrower thrower, size_t max_depth) {
   Shared value;
   try {
-    value = std::make_shared<const JsonValue>(ParseJson(text));
+    value = std::make_shared<const JsonValue>(ParseJson(text, {.max_depth = max_depth}));
   } catch (const JsonParseError& error) {
     thrower(field, what + " is not valid JSON: " + error.what());
   }
@@ -87,9 +87,13 @@ bool ConfigFields::IsNull(const char* field) const {
   return value != nullptr && value->is_null();
 }
 
-void ConfigFields::Fail(const std::string& field, const std::string& what) const {
-  thrower_(field, (place_.empty() ? "\"" : place_ + ": \"") + field + "\" " + what);
+void ConfigFields::Refuse(const std::string& field, const std::string& message) const {
+  thrower_(field, message);
   throw InternalError("a Thrower returned");
+}
+
+void ConfigFields::Fail(const std::string& field, const std::string& what) const {
+  Refuse(field, (place_.empty() ? "\"" : place_ + ": \"") + field + "\" " + what);
 }
 
 void ConfigFields::FailValue(const char* field, const std::string& allowed) const {

@@ -31,7 +31,8 @@ class ConfigFields {
                                 std::string_view skipped_list = {});
   // `what` names the text in messages ("The engine config"), `field` it in errors about the whole.
   static ConfigFields Parse(std::string_view text, const std::string& what,
-                            const std::string& field, Thrower thrower);
+                            const std::string& field, Thrower thrower,
+                            size_t max_depth = JsonParseOptions().max_depth);
 
   // The value of a field; null when it is absent or null.
   const JsonValue* Find(const char* field) const;
@@ -65,6 +66,8 @@ class ConfigFields {
 
   // The file, and the place in it.
   const std::string& place() const { return place_; }
+  // The message as it is.
+  [[noreturn]] void Refuse(const std::string& field, const std::string& message) const;
   // <place>: "<field>" <what>
   [[noreturn]] void Fail(const std::string& field, const std::string& what) const;
   // <place>: "<field>" must be <allowed>, got <value>

@@ -37,6 +37,7 @@ FOLDERS = {
     "models/cuda": 6,
     "step": 6,
     "bindings": 8,
+    "c_api": 8,
     "torch_ops": 8,
 }
 # The drivers lie at the root; engine_state is the state that request/ and step/ work on.
@@ -60,6 +61,7 @@ PUBLIC_HEADERS = {
     "mlc_native/tokenizer.h": (2, "tokenizer"),
     "mlc_native/model.h": (5, "models"),
     "mlc_native/engine.h": (7, "drivers"),
+    "mlc_native/mlc_native.h": (8, "c_api"),
     "mlc_native/threaded_engine.h": (7, "drivers"),
 }
 SUFFIXES = {".h", ".cc", ".inl", ".cuh", ".cu"}

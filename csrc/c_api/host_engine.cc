@@ -1,0 +1,284 @@
+#include "c_api/host_engine.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <thread>
+#include <utility>
+
+#include "c_api/call.h"
+#include "c_api/request_body.h"
+#include "support/error.h"
+#include "support/json.h"
+
+namespace mlc_native::c_api {
+namespace {
+
+[[noreturn]] void ThrowInvalidState(const std::string& message) {
+  throw CallError(MLCN_INVALID_STATE, "engine", message);
+}
+
+EngineConfig ReadConfig(const std::string& model, std::string_view config_json) {
+  EngineConfig config = EngineConfig::FromJSONString(std::string(config_json));
+  if (!config.model.empty() && config.model != model) {
+    throw InvalidConfig("model", "the argument \"model\" is \"" + model +
+                                     "\", and the config names \"" + config.model + '"');
+  }
+  config.model = model;
+  return config;
+}
+
+}  // namespace
+
+HostEngine::HostEngine(const std::string& device, LoadProgress progress)
+    : process_(getpid()),
+      device_(device),
+      progress_(std::move(progress)),
+      event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      engine_(ThreadedEngine::Create()) {
+  if (event_fd_ < 0) ThrowInvalidState("no file descriptor is left for the event of outputs");
+}
+
+std::shared_ptr<HostEngine> HostEngine::Create(const std::string& model,
+                                               std::string_view config_json,
+                                               const std::string& device, LoadProgress progress) {
+  EngineConfig config = ReadConfig(model, config_json);
+  std::shared_ptr<const ModelText> text = ModelText::Load(config);
+  const std::shared_ptr<HostEngine> host(new HostEngine(device, std::move(progress)));
+  // The engine is a member, and its last callback is over when it is destroyed.
+  host->engine_->InitThreadedEngine(
+      device,
+      [raw = host.get()](std::vector<RequestStreamOutput> outputs) {
+        raw->Deliver(std::move(outputs));
+      },
+      nullptr);
+  host->engine_->Start();
+  host->Load(std::move(config), std::move(text));
+  return host;
+}
+
+HostEngine::~HostEngine() {
+  engine_.reset();
+  if (event_fd_ >= 0) close(event_fd_);
+}
+
+void HostEngine::Load(EngineConfig config, std::shared_ptr<const ModelText> text) {
+  engine_->Reload(config.AsJSONString(), progress_);
+  auto model = std::make_shared<HostModel>();
+  model->name = config.model;
+  model->text = std::move(text);
+  model->config = engine_->GetCompleteEngineConfig();
+  model->limits = engine_->GetRequestLimits();
+  model->defaults = engine_->GetDefaultGenerationConfig();
+  const MutexLock lock(mutex_);
+  model_ = std::move(model);
+}
+
+void HostEngine::Reload(const std::string& model, std::string_view config_json) {
+  RefuseInCallback("load a model");
+  EngineConfig config = ReadConfig(model, config_json);
+  std::shared_ptr<const ModelText> text = ModelText::Load(config);
+  std::shared_ptr<const HostModel> before;
+  {
+    // From here on requests are refused, so that none reaches a model that it was not made for.
+    const MutexLock lock(mutex_);
+    before = std::exchange(model_, nullptr);
+  }
+  try {
+    Load(std::move(config), std::move(text));
+  } catch (...) {
+    try {
+      engine_->GetRequestLimits();
+    } catch (const InvalidRequest&) {
+      before = nullptr;  // it was unloaded
+    }
+    const MutexLock lock(mutex_);
+    if (model_ == nullptr) model_ = std::move(before);
+    throw;
+  }
+}
+
+void HostEngine::Stop() {
+  RefuseInCallback("stop the engine");
+  engine_->Stop();
+  {
+    const MutexLock lock(mutex_);
+    model_ = nullptr;
+  }
+  {
+    const MutexLock lock(queue_mutex_);
+    stopped_ = true;
+  }
+  queue_changed_.NotifyAll();
+}
+
+void HostEngine::CancelAll() { engine_->AbortAllRequests(); }
+
+void HostEngine::Cancel(const std::string& request_id) { engine_->AbortRequest(request_id); }
+
+bool HostEngine::IsForked() const { return getpid() != process_; }
+
+void HostEngine::RefuseAfterFork() const {
+  if (!IsForked()) return;
+  ThrowInvalidState("The engine belongs to the process that forked this one: create another one");
+}
+
+void HostEngine::RefuseInCallback(const char* what) const {
+  if (delivering_.load() == std::this_thread::get_id()) {
+    ThrowInvalidState(std::string("a callback cannot ") + what + ", which waits for callbacks");
+  }
+}
+
+std::shared_ptr<const HostModel> HostEngine::model() const {
+  const MutexLock lock(mutex_);
+  if (model_ == nullptr) ThrowInvalidState("No model is loaded, or the engine was stopped");
+  return model_;
+}
+
+void HostEngine::Submit(std::string_view body, const SubmitArguments& arguments,
+                        mlcn_request** handle) {
+  const std::shared_ptr<const HostModel> model = this->model();
+  RequestBody read = ReadRequestBody(body, *model, arguments.tokens);
+  const RequestRef request = Register(arguments);
+  try {
+    RequestPtr created = engine_->CreateRequest(request->id, {TokenData{std::move(read.tokens)}},
+                                                std::move(read.generation), read.begins_turn);
+    RequestRef held = request;
+    const MutexLock lock(mutex_);
+    if (model_ != model) ThrowInvalidState("The model was replaced while the request was prepared");
+    *handle = held.get();
+    engine_->AddRequest(std::move(created));
+    static_cast<void>(held.Release());
+  } catch (...) {
+    *handle = nullptr;
+    Forget(request->id);
+    throw;
+  }
+}
+
+RequestRef HostEngine::Register(const SubmitArguments& arguments) {
+  const MutexLock lock(mutex_);
+  std::string id =
+      arguments.request_id ? *arguments.request_id : "request-" + std::to_string(++next_id_);
+  if (live_.contains(id)) {
+    throw InvalidRequest("request_id", "\"request_id\" \"" + id +
+                                           "\" is in use by a request that has not ended yet");
+  }
+  RequestRef request = RequestRef::Adopt(
+      new mlcn_request(id, arguments.on_output, arguments.user_data, weak_from_this()));
+  live_.emplace(std::move(id), request);
+  return request;
+}
+
+void HostEngine::Forget(const std::string& id) {
+  const MutexLock lock(mutex_);
+  live_.erase(id);
+}
+
+void HostEngine::Deliver(std::vector<RequestStreamOutput> outputs) {
+  delivering_ = std::this_thread::get_id();
+  std::vector<RequestRef> requests;
+  {
+    // All at once: a name may be used again from the moment that its request has ended.
+    const MutexLock lock(mutex_);
+    for (const RequestStreamOutput& output : outputs) {
+      const auto found = live_.find(output.request_id);
+      requests.push_back(found->second);
+      if (output.is_final()) live_.erase(found);
+    }
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) DeliverTo(requests[i], std::move(outputs[i]));
+  delivering_ = std::thread::id();
+}
+
+void HostEngine::DeliverTo(const RequestRef& request, RequestStreamOutput output) {
+  const bool is_final = output.is_final();
+  std::vector<std::unique_ptr<OutputView>> views;
+  OutputView::Append(request, std::move(output), &views);
+  if (request->on_output == nullptr) {
+    Enqueue(std::move(views));
+  } else {
+    for (const auto& view : views) request->on_output(view->get());
+  }
+  if (is_final) request->Finish();
+}
+
+// ---- polling
+
+void HostEngine::Enqueue(std::vector<std::unique_ptr<OutputView>> views) {
+  if (views.empty()) return;
+  {
+    const MutexLock lock(queue_mutex_);
+    if (queue_.empty()) SignalEvent();
+    std::ranges::move(views, std::back_inserter(queue_));
+  }
+  queue_changed_.NotifyAll();
+}
+
+std::unique_ptr<mlcn_outputs> HostEngine::Poll(
+    size_t max_outputs, std::optional<std::chrono::steady_clock::time_point> deadline) {
+  auto batch = std::make_unique<mlcn_outputs>();
+  const MutexLock lock(queue_mutex_);
+  while (queue_.empty() && !stopped_) {
+    if (!deadline) {
+      queue_changed_.Wait(queue_mutex_);
+    } else if (!queue_changed_.WaitUntil(queue_mutex_, *deadline)) {
+      break;
+    }
+  }
+  if (queue_.empty()) return nullptr;
+  const auto end =
+      queue_.begin() +
+      std::min(std::ssize(queue_), static_cast<ptrdiff_t>(std::min(max_outputs, queue_.size())));
+  batch->views.assign(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
+  queue_.erase(queue_.begin(), end);
+  if (queue_.empty()) ClearEvent();
+  return batch;
+}
+
+// Requires: the queue is locked, so that the descriptor is readable exactly while it has outputs.
+void HostEngine::SignalEvent() {
+  const uint64_t one = 1;
+  static_cast<void>(!write(event_fd_, &one, sizeof(one)));
+}
+
+void HostEngine::ClearEvent() {
+  uint64_t count = 0;
+  static_cast<void>(!read(event_fd_, &count, sizeof(count)));
+}
+
+// ---- what else an engine answers
+
+std::string HostEngine::Info() const {
+  const std::shared_ptr<const HostModel> model = this->model();
+  JsonWriter json;
+  json.BeginObject()
+      .Add("model", model->name)
+      .Add("device", device_)
+      .Add("vocab_size", model->limits.vocab_size)
+      .Add("max_sequence_length", model->limits.max_sequence_length)
+      .Add("has_tokenizer", model->text->has_tokenizer())
+      .Add("has_chat_template", model->text->has_chat_template());
+  json.Name("config").Raw(model->config.AsJSONString());
+  return json.EndObject().Take();
+}
+
+std::string HostEngine::Metrics() {
+  RefuseInCallback("wait for a step");
+  return engine_->JSONMetrics();
+}
+
+int64_t HostEngine::PinPrefix(std::span<const int32_t> tokens) {
+  RefuseInCallback("wait for a step");
+  const std::vector<int32_t> prefix(tokens.begin(), tokens.end());
+  return engine_->Call([&](Engine& engine) { return engine.PinPrefix(prefix); });
+}
+
+void HostEngine::UnpinPrefix(int64_t pin_id) {
+  RefuseInCallback("wait for a step");
+  engine_->Call([=](Engine& engine) { engine.UnpinPrefix(pin_id); });
+}
+
+}  // namespace mlc_native::c_api

@@ -1,0 +1,461 @@
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "c_api/harness.h"
+#include "mlc_native/mlc_native.h"
+
+namespace mlc_native::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const std::vector<int32_t> kPrompt = {1, 2, 3, 4, 5};
+constexpr const char* kGreedy = "{\"temperature\": 0, \"max_tokens\": 20}";
+
+bool IsReadable(int fd) {
+  pollfd event{fd, POLLIN, 0};
+  return poll(&event, 1, 0) == 1;
+}
+
+TEST(CApi, AnswersWithOneFinalOutput) {
+  const HostedEngine engine;
+  Received received;
+  mlcn_request* request = engine.Submit(kGreedy, OptionsFor(&received, kPrompt));
+  EXPECT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
+  EXPECT_EQ(received.tokens.size(), 20u);
+  EXPECT_THAT(received.reasons, ElementsAre(MLCN_FINISH_LENGTH));
+  EXPECT_EQ(received.num_finals, 1);
+  EXPECT_EQ(received.usage.size, sizeof(mlcn_usage));
+  EXPECT_EQ(received.usage.prompt_tokens, 5);
+  EXPECT_EQ(received.usage.completion_tokens, 20);
+  EXPECT_GT(received.usage.end_to_end_latency, 0);
+  mlcn_request_release(request);
+}
+
+TEST(CApi, PolledOutputsEqualThoseOfCallbacks) {
+  const HostedEngine engine;
+  Received received;
+  mlcn_request* request = engine.Submit(kGreedy, OptionsFor(&received, kPrompt));
+  ASSERT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
+  mlcn_request_release(request);
+
+  mlcn_submit_options options = OptionsFor(nullptr, kPrompt);
+  options.on_output = nullptr;
+  EXPECT_FALSE(IsReadable(mlcn_event_fd(engine)));
+  mlcn_request* polled = engine.Submit(kGreedy, options);
+  std::vector<int32_t> tokens;
+  bool ended = false;
+  while (!ended) {
+    mlcn_outputs* outputs = nullptr;
+    ASSERT_EQ(mlcn_poll(engine, 3, MLCN_FOREVER, &outputs, nullptr), MLCN_OK);
+    ASSERT_GE(mlcn_outputs_count(outputs), 1u);
+    ASSERT_LE(mlcn_outputs_count(outputs), 3u);
+    for (size_t i = 0; i < mlcn_outputs_count(outputs); ++i) {
+      const mlcn_output* output = mlcn_outputs_at(outputs, i);
+      EXPECT_EQ(output->request, polled);
+      EXPECT_EQ(std::strlen(output->text), output->text_length);
+      tokens.insert(tokens.end(), output->tokens, output->tokens + output->num_tokens);
+      ended = ended || output->is_final != 0;
+    }
+    EXPECT_EQ(mlcn_outputs_at(outputs, mlcn_outputs_count(outputs)), nullptr);
+    mlcn_outputs_release(outputs);
+  }
+  EXPECT_EQ(tokens, received.tokens);
+  EXPECT_FALSE(IsReadable(mlcn_event_fd(engine)));
+  mlcn_outputs* none = nullptr;
+  EXPECT_EQ(mlcn_poll(engine, 1, 0, &none, nullptr), MLCN_OK);
+  EXPECT_EQ(none, nullptr);
+  mlcn_request_release(polled);
+}
+
+TEST(CApi, ReportsLogprobsOfAnswerAndPrompt) {
+  const HostedEngine engine;
+  struct Seen {
+    size_t count = 0, num_top = 0, prompt_count = 0;
+    bool agree = true;
+  } seen;
+  mlcn_submit_options options = OptionsFor(nullptr, kPrompt);
+  options.user_data = &seen;
+  options.on_output = [](const mlcn_output* output) {
+    auto& result = *static_cast<Seen*>(output->user_data);
+    if (output->prompt_logprobs != nullptr) result.prompt_count = output->prompt_logprobs->count;
+    if (output->num_tokens == 0) return;
+    const mlcn_logprobs& logprobs = *output->logprobs;
+    result.count += logprobs.count;
+    result.num_top = logprobs.num_top;
+    for (size_t i = 0; i < logprobs.count; ++i) {
+      // Greedy: the token is the most likely one.
+      result.agree = result.agree && logprobs.tokens[i] == output->tokens[i] &&
+                     logprobs.top_tokens[i * logprobs.num_top] == output->tokens[i] &&
+                     logprobs.values[i] == logprobs.top_values[i * logprobs.num_top];
+    }
+  };
+  mlcn_request* request = engine.Submit(
+      "{\"temperature\": 0, \"max_tokens\": 7, \"logprobs\": true, \"top_logprobs\": 3,"
+      " \"prompt_logprobs\": 0}",
+      options);
+  ASSERT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
+  mlcn_request_release(request);
+  EXPECT_EQ(seen.count, 7u);
+  EXPECT_EQ(seen.num_top, 3u);
+  EXPECT_EQ(seen.prompt_count, kPrompt.size());
+  EXPECT_TRUE(seen.agree);
+}
+
+TEST(CApi, SeparatesTheAnswersOfOneRequest) {
+  const HostedEngine engine;
+  struct Seen {
+    std::vector<int32_t> tokens[3];
+  } seen;
+  mlcn_submit_options options = OptionsFor(nullptr, kPrompt);
+  options.user_data = &seen;
+  options.on_output = [](const mlcn_output* output) {
+    if (output->is_final) return;
+    auto& tokens = static_cast<Seen*>(output->user_data)->tokens[output->index];
+    tokens.insert(tokens.end(), output->tokens, output->tokens + output->num_tokens);
+  };
+  mlcn_request* request =
+      engine.Submit("{\"temperature\": 0, \"max_tokens\": 9, \"n\": 3}", options);
+  ASSERT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
+  mlcn_request_release(request);
+  EXPECT_EQ(seen.tokens[0].size(), 9u);
+  EXPECT_EQ(seen.tokens[1], seen.tokens[0]);
+  EXPECT_EQ(seen.tokens[2], seen.tokens[0]);
+}
+
+// ---- the end of requests and engines
+
+TEST(CApi, CancelsARequestAndAllOfThem) {
+  const HostedEngine engine("{\"us_per_step\": 200, \"cost\": \"sleep\"}");
+  Received one, two;
+  mlcn_request* first = engine.Submit("{}", OptionsFor(&one, kPrompt));
+  mlcn_request* second = engine.Submit("{}", OptionsFor(&two, kPrompt));
+  EXPECT_EQ(OutcomeOf([&](mlcn_error** e) { return mlcn_request_wait(first, 1, e); }).code,
+            MLCN_TIMEOUT);
+  mlcn_request_cancel(first);
+  EXPECT_EQ(mlcn_request_wait(first, MLCN_FOREVER, nullptr), MLCN_OK);
+  EXPECT_THAT(one.reasons, ElementsAre(MLCN_FINISH_ABORT));
+  EXPECT_EQ(mlcn_engine_cancel_all(engine, nullptr), MLCN_OK);
+  EXPECT_EQ(mlcn_request_wait(second, MLCN_FOREVER, nullptr), MLCN_OK);
+  EXPECT_THAT(two.reasons, ElementsAre(MLCN_FINISH_ABORT));
+  mlcn_request_cancel(second);  // nothing happens
+  mlcn_request_release(first);
+  mlcn_request_release(second);
+}
+
+TEST(CApi, ARequestOutlivesItsHandleAndItsEngine) {
+  Received received, kept;
+  mlcn_request* handle = nullptr;
+  {
+    const HostedEngine engine("{\"us_per_step\": 200, \"cost\": \"sleep\"}");
+    mlcn_request_release(engine.Submit("{}", OptionsFor(&received, kPrompt)));
+    handle = engine.Submit("{}", OptionsFor(&kept, kPrompt));
+  }
+  EXPECT_EQ(received.num_finals, 1);
+  EXPECT_EQ(received.num_after_final, 0);
+  EXPECT_EQ(kept.num_finals, 1);
+  EXPECT_EQ(mlcn_request_wait(handle, 0, nullptr), MLCN_OK);
+  EXPECT_STREQ(mlcn_request_id(handle), "request-2");
+  mlcn_request_cancel(handle);
+  mlcn_request_release(handle);
+}
+
+TEST(CApi, AStoppedEngineKeepsWhatWasNotPolled) {
+  const HostedEngine engine("{\"us_per_step\": 200, \"cost\": \"sleep\"}");
+  mlcn_submit_options options = OptionsFor(nullptr, kPrompt);
+  options.on_output = nullptr;
+  mlcn_request_release(engine.Submit("{}", options));
+  EXPECT_EQ(mlcn_engine_stop(engine, nullptr), MLCN_OK);
+  EXPECT_EQ(mlcn_engine_stop(engine, nullptr), MLCN_OK);
+  mlcn_outputs* outputs = nullptr;
+  ASSERT_EQ(mlcn_poll(engine, 1u << 20, MLCN_FOREVER, &outputs, nullptr), MLCN_OK);
+  ASSERT_GE(mlcn_outputs_count(outputs), 2u);
+  EXPECT_EQ(mlcn_outputs_at(outputs, mlcn_outputs_count(outputs) - 1)->is_final, 1);
+  mlcn_outputs_release(outputs);
+  EXPECT_EQ(mlcn_poll(engine, 1, MLCN_FOREVER, &outputs, nullptr), MLCN_OK);  // does not block
+  EXPECT_EQ(outputs, nullptr);
+  mlcn_request* request = nullptr;
+  EXPECT_EQ(mlcn_submit(engine, "{}", 2, &options, &request, nullptr), MLCN_INVALID_STATE);
+  EXPECT_EQ(request, nullptr);
+}
+
+TEST(CApi, ACallbackMaySubmitAndCancelButNotWait) {
+  const HostedEngine engine;
+  struct Host {
+    mlcn_engine* engine;
+    Received inner;
+    mlcn_request* second = nullptr;
+    std::vector<int32_t> codes;
+  } host{.engine = engine, .inner = {}, .second = nullptr, .codes = {}};
+  mlcn_submit_options options = OptionsFor(nullptr, kPrompt);
+  options.user_data = &host;
+  options.on_output = [](const mlcn_output* output) {
+    auto& self = *static_cast<Host*>(output->user_data);
+    if (self.second != nullptr) return;
+    const mlcn_submit_options inner = OptionsFor(&self.inner, kPrompt);
+    self.codes.push_back(
+        mlcn_submit(self.engine, kGreedy, MLCN_NUL_TERMINATED, &inner, &self.second, nullptr));
+    self.codes.push_back(mlcn_engine_destroy(self.engine, nullptr));
+    self.codes.push_back(mlcn_engine_stop(self.engine, nullptr));
+    self.codes.push_back(mlcn_request_wait(self.second, MLCN_FOREVER, nullptr));
+    char* json = nullptr;
+    self.codes.push_back(mlcn_engine_metrics(self.engine, &json, nullptr, nullptr));
+    mlcn_request_cancel(output->request);
+  };
+  mlcn_request* first = engine.Submit("{\"max_tokens\": 2000}", options);
+  ASSERT_EQ(mlcn_request_wait(first, MLCN_FOREVER, nullptr), MLCN_OK);
+  EXPECT_THAT(host.codes, ElementsAre(MLCN_OK, MLCN_INVALID_STATE, MLCN_INVALID_STATE,
+                                      MLCN_INVALID_STATE, MLCN_INVALID_STATE));
+  ASSERT_EQ(mlcn_request_wait(host.second, MLCN_FOREVER, nullptr), MLCN_OK);
+  EXPECT_EQ(host.inner.tokens.size(), 20u);
+  mlcn_request_release(first);
+  mlcn_request_release(host.second);
+}
+
+TEST(CApi, LoadsAnotherModel) {
+  const HostedEngine engine("{\"us_per_step\": 200, \"cost\": \"sleep\"}");
+  const HostedEngine other("{\"vocab_size\": 300}");
+  Received received;
+  mlcn_request* request = engine.Submit("{}", OptionsFor(&received, kPrompt));
+  EXPECT_EQ(mlcn_engine_reload(engine, "/nonexistent", engine.config(), nullptr), MLCN_LOAD_ERROR);
+  EXPECT_EQ(mlcn_request_wait(request, 0, nullptr), MLCN_TIMEOUT);  // it was not disturbed
+  EXPECT_EQ(mlcn_engine_reload(engine, other.path().c_str(), engine.config(), nullptr), MLCN_OK);
+  EXPECT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
+  EXPECT_THAT(received.reasons, ElementsAre(MLCN_FINISH_ABORT));
+  mlcn_request_release(request);
+  char* json = nullptr;
+  ASSERT_EQ(mlcn_engine_info(engine, &json, nullptr, nullptr), MLCN_OK);
+  EXPECT_THAT(json, HasSubstr("\"vocab_size\":300"));
+  mlcn_free(json);
+  Received again;
+  request = engine.Submit(kGreedy, OptionsFor(&again, kPrompt));
+  EXPECT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
+  EXPECT_EQ(again.tokens.size(), 20u);
+  mlcn_request_release(request);
+}
+
+TEST(CApi, AnEngineBelongsToItsProcess) {
+  const HostedEngine engine;
+  const pid_t child = fork();
+  if (child == 0) {
+    char* json = nullptr;
+    mlcn_request* request = nullptr;
+    const bool refused =
+        mlcn_submit(engine, "{}", 2, nullptr, &request, nullptr) == MLCN_INVALID_STATE &&
+        mlcn_engine_metrics(engine, &json, nullptr, nullptr) == MLCN_INVALID_STATE &&
+        mlcn_engine_destroy(engine, nullptr) == MLCN_OK;
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+// ---- what is refused
+
+TEST(CApi, NullIsAnErrorOrNothing) {
+  const HostedEngine engine;
+  mlcn_error* error = nullptr;
+  mlcn_engine* made = nullptr;
+  mlcn_request* request = nullptr;
+  mlcn_outputs* outputs = nullptr;
+  char* text = nullptr;
+  int32_t* tokens = nullptr;
+  size_t count = 0;
+  int64_t pin = 0;
+  const int32_t token = 1;
+  const auto is_refused = [&](int32_t code, const char* argument) {
+    EXPECT_EQ(code, MLCN_INVALID_ARGUMENT) << argument;
+    EXPECT_STREQ(mlcn_error_field(error), argument);
+    EXPECT_THAT(mlcn_error_message(error), HasSubstr("must not be NULL"));
+    mlcn_error_release(error);
+    error = nullptr;
+  };
+  is_refused(mlcn_engine_create(nullptr, nullptr, nullptr, &made, &error), "model");
+  is_refused(mlcn_engine_create("x", nullptr, nullptr, nullptr, &error), "engine");
+  is_refused(mlcn_engine_reload(nullptr, "x", nullptr, &error), "engine");
+  is_refused(mlcn_engine_reload(engine, nullptr, nullptr, &error), "model");
+  is_refused(mlcn_engine_stop(nullptr, &error), "engine");
+  is_refused(mlcn_engine_cancel_all(nullptr, &error), "engine");
+  is_refused(mlcn_engine_info(nullptr, &text, &count, &error), "engine");
+  is_refused(mlcn_engine_info(engine, nullptr, &count, &error), "json");
+  is_refused(mlcn_engine_metrics(nullptr, &text, &count, &error), "engine");
+  is_refused(mlcn_engine_metrics(engine, nullptr, &count, &error), "json");
+  is_refused(mlcn_submit(nullptr, "{}", 2, nullptr, &request, &error), "engine");
+  is_refused(mlcn_submit(engine, nullptr, 2, nullptr, &request, &error), "body");
+  is_refused(mlcn_submit(engine, "{}", 2, nullptr, nullptr, &error), "request");
+  is_refused(mlcn_request_wait(nullptr, 0, &error), "request");
+  is_refused(mlcn_poll(nullptr, 1, 0, &outputs, &error), "engine");
+  is_refused(mlcn_poll(engine, 1, 0, nullptr, &error), "outputs");
+  is_refused(mlcn_tokenize(nullptr, "a", 1, 0, &tokens, &count, &error), "engine");
+  is_refused(mlcn_tokenize(engine, nullptr, 1, 0, &tokens, &count, &error), "text");
+  is_refused(mlcn_tokenize(engine, "a", 1, 0, nullptr, &count, &error), "tokens");
+  is_refused(mlcn_tokenize(engine, "a", 1, 0, &tokens, nullptr, &error), "num_tokens");
+  is_refused(mlcn_detokenize(nullptr, &token, 1, 0, &text, &count, &error), "engine");
+  is_refused(mlcn_detokenize(engine, nullptr, 1, 0, &text, &count, &error), "tokens");
+  is_refused(mlcn_detokenize(engine, &token, 1, 0, nullptr, &count, &error), "text");
+  is_refused(mlcn_apply_chat_template(nullptr, "{}", 2, &text, &count, &error), "engine");
+  is_refused(mlcn_apply_chat_template(engine, nullptr, 2, &text, &count, &error), "body");
+  is_refused(mlcn_apply_chat_template(engine, "{}", 2, nullptr, &count, &error), "prompt");
+  is_refused(mlcn_pin_prefix(nullptr, &token, 1, &pin, &error), "engine");
+  is_refused(mlcn_pin_prefix(engine, nullptr, 1, &pin, &error), "tokens");
+  is_refused(mlcn_pin_prefix(engine, &token, 1, nullptr, &error), "pin_id");
+  is_refused(mlcn_unpin_prefix(nullptr, 1, &error), "engine");
+  // These have nothing to do.
+  EXPECT_EQ(mlcn_engine_destroy(nullptr, nullptr), MLCN_OK);
+  EXPECT_EQ(mlcn_error_code(nullptr), MLCN_OK);
+  EXPECT_STREQ(mlcn_error_field(nullptr), "");
+  EXPECT_STREQ(mlcn_error_message(nullptr), "");
+  EXPECT_STREQ(mlcn_request_id(nullptr), "");
+  EXPECT_EQ(mlcn_event_fd(nullptr), -1);
+  EXPECT_EQ(mlcn_outputs_count(nullptr), 0u);
+  EXPECT_EQ(mlcn_outputs_at(nullptr, 0), nullptr);
+  mlcn_error_release(nullptr);
+  mlcn_request_cancel(nullptr);
+  mlcn_request_release(nullptr);
+  mlcn_outputs_release(nullptr);
+  mlcn_free(nullptr);
+  EXPECT_EQ(made, nullptr);
+  EXPECT_EQ(request, nullptr);
+}
+
+TEST(CApi, WrongSizesBytesAndTimesAreRefused) {
+  const HostedEngine engine;
+  mlcn_request* request = nullptr;
+  mlcn_outputs* outputs = nullptr;
+  for (const uint32_t size : {0u, 7u, uint32_t{sizeof(mlcn_submit_options)} + 8}) {
+    mlcn_submit_options options = MLCN_SUBMIT_OPTIONS_INIT;
+    options.size = size;
+    const Outcome outcome = OutcomeOf(
+        [&](mlcn_error** e) { return mlcn_submit(engine, "{}", 2, &options, &request, e); });
+    EXPECT_EQ(outcome.code, MLCN_INVALID_ARGUMENT);
+    EXPECT_EQ(outcome.field, "options");
+    EXPECT_THAT(outcome.message, HasSubstr(std::to_string(size)));
+  }
+  EXPECT_EQ(OutcomeOf([&](mlcn_error** e) {
+              return mlcn_submit(engine, "{\"\xff\": 1}", 8, nullptr, &request, e);
+            }).field,
+            "body");
+  EXPECT_EQ(OutcomeOf([&](mlcn_error** e) { return mlcn_poll(engine, 0, 0, &outputs, e); }).field,
+            "max_outputs");
+  EXPECT_EQ(OutcomeOf([&](mlcn_error** e) { return mlcn_poll(engine, 1, -2, &outputs, e); }).field,
+            "timeout_ms");
+}
+
+struct BadBody {
+  const char* body;
+  const char* field;
+  const char* said;
+};
+
+class BadBodies : public ::testing::TestWithParam<BadBody> {};
+
+TEST_P(BadBodies, AreRefusedByField) {
+  const HostedEngine engine;
+  const BadBody& bad = GetParam();
+  mlcn_request* request = nullptr;
+  const Outcome outcome = OutcomeOf([&](mlcn_error** e) {
+    return mlcn_submit(engine, bad.body, MLCN_NUL_TERMINATED, nullptr, &request, e);
+  });
+  EXPECT_EQ(outcome.code, MLCN_INVALID_REQUEST) << bad.body;
+  EXPECT_EQ(outcome.field, bad.field) << outcome.message;
+  EXPECT_THAT(outcome.message, HasSubstr(bad.said));
+  EXPECT_EQ(request, nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    CApi, BadBodies,
+    ::testing::Values(
+        BadBody{"", "body", "JSON"}, BadBody{"[1]", "body", "object"}, BadBody{"{", "body", "JSON"},
+        BadBody{"{\"max_tokens\": 5}", "prompt", "exactly one"},
+        BadBody{"{\"prompt\": [1], \"messages\": []}", "prompt", "exactly one"},
+        BadBody{"{\"prompt\": [1], \"max_token\": 5}", "max_token", "did you mean \"max_tokens\""},
+        BadBody{"{\"prompt\": [-1]}", "prompt", "token ids"},
+        BadBody{"{\"prompt\": [256]}", "inputs", "[0, 256)"},
+        BadBody{"{\"prompt\": [1], \"max_tokens\": 1.5}", "max_tokens", "integer"},
+        BadBody{"{\"prompt\": [1], \"max_tokens\": 5, \"max_completion_tokens\": 6}",
+                "max_completion_tokens", "contradict"},
+        BadBody{"{\"prompt\": [1], \"temperature\": -1}", "temperature", "got -1"},
+        BadBody{"{\"prompt\": [1], \"stop\": [1]}", "stop", "stop"},
+        BadBody{"{\"prompt\": [1], \"logit_bias\": {\"x\": 1}}", "logit_bias", "token ids"},
+        BadBody{"{\"prompt\": [1], \"logprobs\": 6}", "logprobs", "[0, 5]"},
+        BadBody{"{\"prompt\": [1], \"bad_words\": [[]]}", "bad_words", "at least 1"},
+        BadBody{"{\"prompt\": [1], \"debug_config\": {\"x\": 1}}", "x", "debug option"},
+        BadBody{"{\"prompt\": [1], \"response_format\": {\"type\": \"xml\"}}", "response_format",
+                "\"json_schema\""},
+        BadBody{"{\"prompt\": [1], \"response_format\": {\"type\": \"regex\"}}", "response_format",
+                "needs \"regex\""},
+        BadBody{"{\"prompt\": [1], \"response_format\": {\"type\": \"regex\", \"regex\": \"a\","
+                " \"choice\": []}}",
+                "response_format", "takes no \"choice\""},
+        BadBody{"{\"prompt\": [1], \"n\": 0}", "n", "got 0"},
+        BadBody{"{\"prompt\": \"text\"}", "prompt", "tokenizer.json"}));
+
+TEST(CApi, ErrorsOfModelsAndSettingsHaveTheirCodes) {
+  mlcn_engine* engine = nullptr;
+  const auto create = [&](const char* model, const char* config) {
+    return OutcomeOf(
+        [&](mlcn_error** e) { return mlcn_engine_create(model, config, nullptr, &engine, e); });
+  };
+  EXPECT_EQ(create("/nonexistent", nullptr).code, MLCN_LOAD_ERROR);
+  EXPECT_EQ(create("/nonexistent", "{\"mod\": 1}").code, MLCN_INVALID_CONFIG);
+  EXPECT_EQ(create("/nonexistent", "{").code, MLCN_INVALID_CONFIG);
+  EXPECT_EQ(create("/nonexistent", "{\"model\": \"other\"}").field, "model");
+  EXPECT_EQ(engine, nullptr);
+}
+
+TEST(CApi, TwoLiveRequestsHaveDifferentNames) {
+  const HostedEngine engine("{\"us_per_step\": 200, \"cost\": \"sleep\"}");
+  Received received, again;
+  mlcn_submit_options options = OptionsFor(&received, kPrompt);
+  options.request_id = "mine";
+  mlcn_request* request = engine.Submit("{}", options);
+  EXPECT_STREQ(mlcn_request_id(request), "mine");
+  mlcn_request* second = nullptr;
+  EXPECT_EQ(OutcomeOf([&](mlcn_error** e) {
+              return mlcn_submit(engine, "{}", 2, &options, &second, e);
+            }).field,
+            "request_id");
+  mlcn_request_cancel(request);
+  ASSERT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
+  options.user_data = &again;
+  mlcn_request_release(engine.Submit(kGreedy, options));  // the name is free again
+  mlcn_request_release(request);
+}
+
+TEST(CApi, PinsAPrompt) {
+  const HostedEngine engine;
+  Received received;
+  std::vector<int32_t> prompt(64, 7);
+  mlcn_request* request = engine.Submit(kGreedy, OptionsFor(&received, prompt));
+  ASSERT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
+  mlcn_request_release(request);
+  int64_t pin = -1;
+  EXPECT_EQ(mlcn_pin_prefix(engine, prompt.data(), 32, &pin, nullptr), MLCN_OK);
+  EXPECT_EQ(mlcn_unpin_prefix(engine, pin, nullptr), MLCN_OK);
+  EXPECT_EQ(mlcn_unpin_prefix(engine, pin, nullptr), MLCN_INVALID_REQUEST);
+}
+
+TEST(CApi, MetricsAndVersion) {
+  const HostedEngine engine;
+  char* json = nullptr;
+  size_t length = 0;
+  ASSERT_EQ(mlcn_engine_metrics(engine, &json, &length, nullptr), MLCN_OK);
+  EXPECT_EQ(std::strlen(json), length);
+  EXPECT_EQ(json[0], '{');
+  mlcn_free(json);
+  EXPECT_EQ(mlcn_abi_version() >> 16, uint32_t{MLCN_ABI_MAJOR});
+  EXPECT_NE(std::string(mlcn_version()), "");
+}
+
+}  // namespace
+}  // namespace mlc_native::testing
