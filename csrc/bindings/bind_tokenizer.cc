@@ -1,6 +1,9 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings/bindings.h"
@@ -67,9 +70,81 @@ class TokenStopStrHandler {
   std::string text_;
 };
 
+// Pairs of characters' positions as spans of bytes. Requires: the pairs ascend.
+std::vector<TextSpan> SpansOfCharacters(std::string_view text,
+                                        const std::vector<std::pair<size_t, size_t>>& pairs) {
+  std::vector<TextSpan> spans;
+  size_t character = 0, byte = 0;
+  const auto byte_of = [&](size_t wanted) {
+    for (; byte < text.size(); ++byte) {
+      const bool begins = (static_cast<unsigned char>(text[byte]) & 0xC0) != 0x80;
+      if (begins && character++ == wanted) {
+        --character;
+        break;
+      }
+    }
+    return byte;
+  };
+  for (const auto& [begin, end] : pairs) {
+    const size_t first = byte_of(begin);
+    spans.push_back({first, byte_of(end)});
+  }
+  return spans;
+}
+
+void BindEncoding(nb::module_& m) {
+  nb::class_<Tokenizer>(m, "Tokenizer", "The tokenizer of a tokenizer.json. Immutable.")
+      .def_static(
+          "from_tokenizer_json",
+          [](const std::string& path) {
+            std::string reason;
+            auto tokenizer =
+                std::const_pointer_cast<Tokenizer>(Tokenizer::FromTokenizerJson(path, &reason));
+            return std::make_pair(std::move(tokenizer), std::move(reason));
+          },
+          "path"_a, ReleaseGil(),
+          "The tokenizer, or None and the part of the file that is not supported. Raises LoadError "
+          "for a missing or damaged file.")
+      .def(
+          "encode",
+          [](const Tokenizer& self, const std::string& text) { return self.Encode(text); },
+          "text"_a, ReleaseGil(),
+          "Token ids of a text. Raises InvalidRequest for one that cannot be encoded.")
+      .def(
+          "encode_prompt",
+          [](const Tokenizer& self, const std::string& text,
+             const std::vector<std::pair<size_t, size_t>>& own) {
+            return self.Encode(text, SpansOfCharacters(text, own));
+          },
+          "text"_a, "own"_a, ReleaseGil(),
+          "The same with control tokens in these ranges of characters alone.")
+      .def(
+          "encode_batch",
+          [](const Tokenizer& self, const std::vector<std::string>& texts) {
+            std::vector<std::vector<int32_t>> ids;
+            for (const std::string& text : texts) ids.push_back(self.Encode(text));
+            return ids;
+          },
+          "texts"_a, ReleaseGil(), "Token ids of each text.")
+      .def(
+          "decode",
+          [](const Tokenizer& self, const std::vector<int32_t>& token_ids, bool skip) {
+            return self.Decode(token_ids, skip);
+          },
+          "token_ids"_a, "skip_special_tokens"_a, ReleaseGil())
+      .def("id_of", &Tokenizer::IdOf, "token"_a)
+      .def("token_of", &Tokenizer::TokenOf, "token_id"_a)
+      .def_prop_ro("special_tokens",
+                   [](const Tokenizer& self) {
+                     return std::make_pair(self.special_tokens().front, self.special_tokens().back);
+                   })
+      .def_prop_ro("vocab_size", &Tokenizer::vocab_size);
+}
+
 }  // namespace
 
 void BindTokenizer(nb::module_& m) {
+  BindEncoding(m);
   nb::class_<TokenTable>(m, "TokenTable", "The bytes of every token id. Immutable.")
       .def_static(
           "from_tokenizer_json",

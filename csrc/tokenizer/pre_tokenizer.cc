@@ -1,217 +1,193 @@
 #include "tokenizer/pre_tokenizer.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdint>
-#include <iterator>
-#include <utility>
-
-#include "support/utf8.h"
 
 namespace mlc_native {
 namespace {
 
-enum CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };
-
-struct ClassRange {
-  char32_t first;
-  char32_t last;
-  CharClass kind;
+// A part of a piece: a match of the splitting rule, or what lies between two.
+struct SplitPart {
+  size_t begin;
+  size_t end;
+  bool is_match;
 };
 
-// Ascending. A character in no range is kOther.
-constexpr ClassRange kRanges[] = {
-#include "tokenizer/unicode_ranges.inc"
-};
-
-CharClass ClassOfAscii(char c) {
-  if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return kLetter;
-  if (c >= '0' && c <= '9') return kNumber;
-  return c == ' ' || (c >= '\t' && c <= '\r') ? kSpace : kOther;
-}
-
-// Returns the code point of a valid character of at least 2 bytes.
-char32_t DecodeChar(std::string_view bytes) {
-  char32_t code_point = static_cast<uint8_t>(bytes[0]) & (0x7F >> bytes.size());
-  for (char c : bytes.substr(1)) code_point = code_point << 6 | (static_cast<uint8_t>(c) & 0x3F);
-  return code_point;
-}
-
-CharClass ClassOf(char32_t code_point) {
-  const auto* range =
-      std::lower_bound(std::begin(kRanges), std::end(kRanges), code_point,
-                       [](const ClassRange& r, char32_t value) { return r.last < value; });
-  return range != std::end(kRanges) && range->first <= code_point ? range->kind : kOther;
-}
-
-// A position in a text and the character there.
-class Cursor {
- public:
-  explicit Cursor(std::string_view text, size_t at = 0) : text_(text), at_(at) { Read(); }
-
-  size_t at() const { return at_; }
-  bool at_end() const { return at_ == text_.size(); }
-  bool Is(CharClass kind) const { return !at_end() && kind_ == kind; }
-  bool Is(char c) const { return !at_end() && text_[at_] == c; }
-  bool IsNewline() const { return Is('\r') || Is('\n'); }
-  std::string_view rest() const { return text_.substr(at_); }
-
-  void Next() {
-    at_ += length_;
-    Read();
+// Lets every match that follows what is no match join its neighbour. `parts` are in the order in
+// which neighbours are met.
+template <typename Join>
+std::vector<SplitPart> JoinMatches(const std::vector<SplitPart>& parts, Join join) {
+  std::vector<SplitPart> joined;
+  bool after_match = false;
+  for (const SplitPart& part : parts) {
+    if (part.is_match && !after_match && !joined.empty()) {
+      join(&joined.back(), part);
+    } else {
+      joined.push_back(part);
+    }
+    after_match = part.is_match;
   }
-  // Skips a run of one class. Returns false if there is none.
-  bool Skip(CharClass kind) {
-    const size_t begin = at_;
-    while (Is(kind)) Next();
-    return at_ > begin;
+  return joined;
+}
+
+void ApplyBehavior(SplitBehavior behavior, std::vector<SplitPart>* parts) {
+  switch (behavior) {
+    case SplitBehavior::kIsolated:
+      return;
+    case SplitBehavior::kRemoved:
+      std::erase_if(*parts, [](const SplitPart& part) { return part.is_match; });
+      return;
+    case SplitBehavior::kMergedWithPrevious:
+      *parts =
+          JoinMatches(*parts, [](SplitPart* last, const SplitPart& part) { last->end = part.end; });
+      return;
+    case SplitBehavior::kMergedWithNext:
+      std::ranges::reverse(*parts);
+      *parts = JoinMatches(
+          *parts, [](SplitPart* last, const SplitPart& part) { last->begin = part.begin; });
+      std::ranges::reverse(*parts);
+      return;
+    case SplitBehavior::kContiguous: {
+      std::vector<SplitPart> joined;
+      for (const SplitPart& part : *parts) {
+        if (!joined.empty() && joined.back().is_match == part.is_match) {
+          joined.back().end = part.end;
+        } else {
+          joined.push_back(part);
+        }
+      }
+      *parts = std::move(joined);
+      return;
+    }
+  }
+}
+
+class PreTokenizerRunner {
+ public:
+  PreTokenizerRunner(bool continues, TextPool* pool) : continues_(continues), pool_(*pool) {}
+
+  void Run(const PreTokenizer::Step& step, std::vector<TextPiece>* pieces) {
+    words_.clear();
+    for (const TextPiece& piece : *pieces) {
+      if (piece.token_id != TextPiece::kNoToken) {
+        words_.push_back(piece);
+        continue;
+      }
+      piece_ = piece;
+      std::visit(*this, step);
+    }
+    std::swap(words_, *pieces);
+  }
+
+  void operator()(const pre_tokenizer_step::Split& step) {
+    step.pattern->FindAll(piece_.text, &matches_);
+    parts_.clear();
+    size_t at = 0;
+    for (const TextRegex::Match& match : matches_) {
+      if (match.begin > at) parts_.push_back({at, match.begin, step.invert});
+      parts_.push_back({match.begin, match.end, !step.invert});
+      at = match.end;
+    }
+    if (at < piece_.text.size()) parts_.push_back({at, piece_.text.size(), step.invert});
+    AddWords(step.behavior);
+  }
+
+  void operator()(const pre_tokenizer_step::SplitChars& step) {
+    FindParts([&](char32_t c) { return step.set->Has(c); });
+    AddWords(step.behavior);
+  }
+
+  void operator()(const pre_tokenizer_step::Words&) {
+    const std::string_view text = piece_.text;
+    enum class Kind : uint8_t { kSpace, kWord, kOther };
+    const auto kind_of = [](char32_t c) {
+      if (unicode::WordChars().Has(c)) return Kind::kWord;
+      return unicode::Spaces().Has(c) ? Kind::kSpace : Kind::kOther;
+    };
+    parts_.clear();
+    Kind last = Kind::kSpace;
+    for (size_t at = 0; at < text.size();) {
+      const TextChar c = FirstChar(text.substr(at));
+      const Kind kind = kind_of(c.code_point);
+      if (kind != last || parts_.empty()) parts_.push_back({at, at, kind == Kind::kSpace});
+      at += c.length;
+      parts_.back().end = at;
+      last = kind;
+    }
+    AddWords(SplitBehavior::kRemoved);
+  }
+
+  void operator()(const pre_tokenizer_step::Metaspace& step) {
+    using Prepend = pre_tokenizer_step::Metaspace::Prepend;
+    const bool may_prepend =
+        step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && piece_.at_start);
+    const bool begins_so =
+        piece_.text.starts_with(' ') || piece_.text.starts_with(step.replacement);
+    std::string text;
+    if (may_prepend && !begins_so && !continues_) text = step.replacement;
+    for (char c : piece_.text) {
+      if (c == ' ') {
+        text += step.replacement;
+      } else {
+        text += c;
+      }
+    }
+    piece_.text = pool_.emplace_back(std::move(text));
+    if (!step.split) {
+      words_.push_back(piece_);
+      return;
+    }
+    const char32_t replacement = FirstChar(step.replacement).code_point;
+    FindParts([=](char32_t c) { return c == replacement; });
+    AddWords(SplitBehavior::kMergedWithNext);
+  }
+
+  void operator()(const pre_tokenizer_step::PrefixSpace&) {
+    if (!continues_ && !piece_.text.starts_with(' ')) {
+      piece_.text = pool_.emplace_back(' ' + std::string(piece_.text));
+    }
+    words_.push_back(piece_);
   }
 
  private:
-  void Read() {
-    if (at_end()) return;
-    length_ = 1;
-    kind_ = ClassOfAscii(text_[at_]);
-    if (static_cast<uint8_t>(text_[at_]) < 0x80) return;
-    const Utf8Step step = ReadUtf8(rest());
-    const bool valid = step.status == Utf8Status::kValid;
-    length_ = valid ? step.length : 1;
-    kind_ = valid ? ClassOf(DecodeChar(text_.substr(at_, length_))) : kLetter;
-  }
-
-  std::string_view text_;
-  size_t at_;
-  size_t length_ = 0;
-  CharClass kind_ = kOther;
-};
-
-char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
-// Returns the length of 's, 't, 're, 've, 'm, 'll or 'd at the beginning, else 0.
-size_t Contraction(std::string_view text, bool any_case) {
-  if (text[0] != '\'') return 0;
-  static constexpr std::array<std::string_view, 7> kEndings = {"s", "t",  "re", "ve",
-                                                               "m", "ll", "d"};
-  for (std::string_view ending : kEndings) {
-    const std::string_view there = text.substr(1, ending.size());
-    const auto equal = [any_case](char a, char b) { return (any_case ? Lower(a) : a) == b; };
-    if (std::equal(there.begin(), there.end(), ending.begin(), ending.end(), equal)) {
-      return 1 + ending.size();
+  // Sets parts_ to the characters that match, one by one, and what lies between them.
+  template <typename Matches>
+  void FindParts(Matches matches) {
+    const std::string_view text = piece_.text;
+    parts_.clear();
+    bool after_match = true;
+    for (size_t at = 0; at < text.size();) {
+      const TextChar c = FirstChar(text.substr(at));
+      const bool is_match = c.is_valid && matches(c.code_point);
+      if (is_match || is_match != after_match || parts_.empty()) {
+        parts_.push_back({at, at, is_match});
+      }
+      at += c.length;
+      parts_.back().end = at;
+      after_match = is_match;
     }
   }
-  return 0;
-}
 
-// \s+(?!\S)|\s+ at a space: the run of spaces except its last one, which belongs to the next word.
-size_t Spaces(std::string_view text) {
-  Cursor cursor(text);
-  size_t last = 0;
-  while (cursor.Is(kSpace)) {
-    last = cursor.at();
-    cursor.Next();
+  void AddWords(SplitBehavior behavior) {
+    ApplyBehavior(behavior, &parts_);
+    for (const SplitPart& part : parts_) {
+      words_.push_back({.text = piece_.text.substr(part.begin, part.end - part.begin),
+                        .at_start = piece_.at_start && part.begin == 0});
+    }
   }
-  return cursor.at_end() || last == 0 ? cursor.at() : last;
-}
 
-// " ?X+", where X is *kind, the class of the character after the optional space. Returns 0 if that
-// is a space.
-size_t SpaceAndRun(std::string_view text, CharClass* kind) {
-  Cursor cursor(text);
-  if (cursor.Is(' ')) cursor.Next();
-  for (CharClass candidate : {kLetter, kNumber, kOther}) {
-    *kind = candidate;
-    if (cursor.Skip(candidate)) return cursor.at();
-  }
-  return 0;
-}
-
-// [^\r\n\p{L}\p{N}]?\p{L}+
-size_t LettersAndOneBefore(std::string_view text) {
-  Cursor cursor(text);
-  if (!cursor.IsNewline() && !cursor.Is(kLetter) && !cursor.Is(kNumber)) cursor.Next();
-  return cursor.Skip(kLetter) ? cursor.at() : 0;
-}
-
-// \s*[\r\n]+: up to the last line break of a run of spaces.
-size_t SpacesToLineBreak(std::string_view text) {
-  size_t end = 0;
-  for (Cursor cursor(text); cursor.Is(kSpace);) {
-    const bool newline = cursor.IsNewline();
-    cursor.Next();
-    if (newline) end = cursor.at();
-  }
-  return end;
-}
-
-size_t DigitsUpTo(std::string_view text, int max_digits) {
-  Cursor cursor(text);
-  for (int i = 0; i < max_digits && cursor.Is(kNumber); ++i) cursor.Next();
-  return cursor.at();
-}
-
-size_t Llama3WithDigits(std::string_view text, int max_digits) {
-  if (const size_t length = Contraction(text, /*any_case=*/true)) return length;
-  if (const size_t length = LettersAndOneBefore(text)) return length;
-  if (const size_t length = DigitsUpTo(text, max_digits)) return length;
-  CharClass kind;
-  const size_t length = SpaceAndRun(text, &kind);
-  if (length > 0 && kind == kOther) {
-    Cursor cursor(text, length);
-    while (cursor.IsNewline()) cursor.Next();
-    return cursor.at();
-  }
-  if (const size_t to_line_break = SpacesToLineBreak(text)) return to_line_break;
-  return Spaces(text);
-}
-
-// Returns the length of the text before its first number.
-size_t UntilNumber(std::string_view text) {
-  Cursor cursor(text);
-  while (!cursor.at_end() && !cursor.Is(kNumber)) cursor.Next();
-  return cursor.at();
-}
+  const bool continues_;
+  TextPool& pool_;
+  TextPiece piece_;  // the one that is split
+  std::vector<TextPiece> words_;
+  std::vector<SplitPart> parts_;  // of the piece
+  std::vector<TextRegex::Match> matches_;
+};
 
 }  // namespace
 
-size_t word_rule::Gpt2(std::string_view text) {
-  if (const size_t length = Contraction(text, /*any_case=*/false)) return length;
-  CharClass kind;
-  if (const size_t length = SpaceAndRun(text, &kind)) return length;
-  return Spaces(text);
-}
-
-size_t word_rule::Llama3(std::string_view text) { return Llama3WithDigits(text, 3); }
-
-size_t word_rule::Qwen2(std::string_view text) { return Llama3WithDigits(text, 1); }
-
-size_t word_rule::SingleDigits(std::string_view text) {
-  if (const size_t digit = DigitsUpTo(text, 1)) return digit;
-  return UntilNumber(text);
-}
-
-size_t word_rule::RunsOfDigits(std::string_view text) {
-  Cursor cursor(text);
-  return cursor.Skip(kNumber) ? cursor.at() : UntilNumber(text);
-}
-
-size_t word_rule::SpaceBegins(std::string_view text) {
-  return std::min(text.find(' ', 1), text.size());
-}
-
-void PreTokenizer::Split(std::string_view text, std::vector<std::string_view>* words) const {
-  words->assign(1, text);
-  std::vector<std::string_view> pieces;
-  for (WordRule rule : rules_) {
-    pieces.clear();
-    for (std::string_view piece : *words) {
-      while (!piece.empty()) {
-        const size_t length = rule(piece);
-        pieces.push_back(piece.substr(0, length));
-        piece.remove_prefix(length);
-      }
-    }
-    std::swap(pieces, *words);
-  }
+void PreTokenizer::Apply(bool continues, TextPool* pool, std::vector<TextPiece>* pieces) const {
+  PreTokenizerRunner runner(continues, pool);
+  for (const Step& step : steps_) runner.Run(step, pieces);
 }
 
 }  // namespace mlc_native

@@ -1,45 +1,79 @@
-// PreTokenizer splits a text into words; BPE never merges across words. It is the "pre_tokenizer"
-// of tokenizer.json. Immutable after building; any thread.
-//
-// It is a chain of rules, each applied to every piece of the previous one. A rule returns the
-// length of the first word of a text. The regular expressions of the well-known tokenizers are
-// written by hand, with the letters, numbers and spaces of Unicode. A byte of invalid UTF-8 counts
-// as a letter.
+// PreTokenizer splits a text into words, across which no token reaches: the "pre_tokenizer" of
+// tokenizer.json. Immutable after building; any thread.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
+
+#include "tokenizer/text_regex.h"
+#include "tokenizer/unicode.h"
 
 namespace mlc_native {
 
-// Returns the length in bytes of the first word of `text`, at least 1. Requires: text is not empty.
-using WordRule = size_t (*)(std::string_view text);
+inline constexpr std::string_view kGpt2Words =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-namespace word_rule {
+// A part of a text that is encoded.
+struct TextPiece {
+  static constexpr int32_t kNoToken = -1;
+  std::string_view text;
+  bool at_start = false;        // it begins with the first character of the whole text
+  int32_t token_id = kNoToken;  // of an added token, which is not split any further
+};
 
-// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
-size_t Gpt2(std::string_view text);
-// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
-// \s*[\r\n]+|\s+(?!\S)|\s+
-size_t Llama3(std::string_view text);
-// The same with \p{N} instead of \p{N}{1,3}.
-size_t Qwen2(std::string_view text);
-size_t SingleDigits(std::string_view text);
-size_t RunsOfDigits(std::string_view text);
-// Every space begins a word.
-size_t SpaceBegins(std::string_view text);
+// The texts that steps have made, which pieces point into.
+using TextPool = std::deque<std::string>;
 
-}  // namespace word_rule
+// What becomes of the matches of a splitting rule.
+enum class SplitBehavior : uint8_t {
+  kRemoved,
+  kIsolated,
+  kMergedWithPrevious,
+  kMergedWithNext,
+  kContiguous,
+};
+
+namespace pre_tokenizer_step {
+
+struct Split {
+  std::shared_ptr<const TextRegex> pattern;
+  SplitBehavior behavior = SplitBehavior::kIsolated;
+  bool invert = false;
+};
+struct SplitChars {  // the characters of a set, each a match
+  const CharSet* set = nullptr;
+  SplitBehavior behavior = SplitBehavior::kIsolated;
+};
+struct Words {};  // runs of word characters, and of others that are no spaces
+struct Metaspace {
+  enum class Prepend : uint8_t { kAlways, kFirst, kNever };
+  std::string replacement;  // of a space
+  Prepend prepend = Prepend::kAlways;
+  bool split = true;  // a replacement begins a word
+};
+struct PrefixSpace {};  // a space in front of a text that has none
+
+}  // namespace pre_tokenizer_step
 
 class PreTokenizer {
  public:
-  void Add(WordRule rule) { rules_.push_back(rule); }
-  // Sets *words to the consecutive pieces of the text. Without rules there is one piece.
-  void Split(std::string_view text, std::vector<std::string_view>* words) const;
+  using Step = std::variant<pre_tokenizer_step::Split, pre_tokenizer_step::SplitChars,
+                            pre_tokenizer_step::Words, pre_tokenizer_step::Metaspace,
+                            pre_tokenizer_step::PrefixSpace>;
+  void Add(Step step) { steps_.push_back(std::move(step)); }
+
+  // Replaces the pieces that are no tokens by the words in them. With `continues`, the text
+  // continues another one, so that nothing is put in front of it. Throws TextTooCostly.
+  void Apply(bool continues, TextPool* pool, std::vector<TextPiece>* pieces) const;
 
  private:
-  std::vector<WordRule> rules_;
+  std::vector<Step> steps_;
 };
 
 }  // namespace mlc_native

@@ -1,66 +1,83 @@
-#include "tokenizer/text_encoder.h"
+// TextEncoder: the parts of a tokenizer on texts that continue other ones.
+#include <algorithm>
+#include <utility>
 
-#include "support/utf8.h"
+#include "mlc_native/tokenizer.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/tokenizer_parts.h"
 
 namespace mlc_native {
+namespace {
 
-bool BpeEncoder::Encode(std::string_view text, std::vector<int32_t>* token_ids) const {
-  size_t plain_begin = 0;
-  for (size_t at = 0; at < text.size();) {
-    const AddedToken* added = AddedTokenAt(text.substr(at));
-    if (added == nullptr) {
-      ++at;
-      continue;
-    }
-    if (!EncodePlain(text.substr(plain_begin, at - plain_begin), token_ids)) return false;
-    token_ids->push_back(added->token_id);
-    at += added->text.size();
-    plain_begin = at;
+// The added tokens that a text may become.
+AddedTokens TokensOfTexts(const TokenizerParts& parts, const TokenTable& table) {
+  std::vector<AddedToken> tokens;
+  for (AddedToken token : parts.added_tokens) {
+    if (token.lstrip || token.rstrip || token.single_word || table.is_special(token.id)) continue;
+    token.normalized = false;
+    tokens.push_back(std::move(token));
   }
-  return EncodePlain(text.substr(plain_begin), token_ids);
+  return AddedTokens(std::move(tokens), Normalizer());
 }
 
-const BpeEncoder::AddedToken* BpeEncoder::AddedTokenAt(std::string_view text) const {
-  for (const AddedToken& added : added_tokens_[static_cast<uint8_t>(text[0])]) {
-    if (text.starts_with(added.text)) return &added;
+class ContinuationEncoder final : public TextEncoder {
+ public:
+  ContinuationEncoder(TokenizerParts parts, const TokenTable& table)
+      : parts_(std::move(parts)), added_tokens_(TokensOfTexts(parts_, table)) {
+    for (int32_t id = 0; id < table.size(); ++id) is_special_.push_back(table.is_special(id));
+  }
+
+  bool Encode(std::string_view text, std::vector<int32_t>* token_ids) const override {
+    try {
+      return EncodeText(text, token_ids);
+    } catch (const TextTooCostly&) {
+      return false;
+    }
+  }
+
+ private:
+  bool EncodeText(std::string_view text, std::vector<int32_t>* token_ids) const {
+    TextPool pool;
+    std::vector<TextPiece> pieces;
+    added_tokens_.Split(text, &pieces);
+    for (TextPiece& piece : pieces) {
+      if (piece.token_id != TextPiece::kNoToken || parts_.spelling.empty()) continue;
+      piece.text = pool.emplace_back(parts_.spelling.Apply(piece.text).text);
+    }
+    parts_.pre_tokenizer.Apply(/*continues=*/true, &pool, &pieces);
+    const size_t begin = token_ids->size();
+    for (const TextPiece& piece : pieces) {
+      if (piece.token_id != TextPiece::kNoToken) {
+        token_ids->push_back(piece.token_id);
+      } else if (!parts_.model->Encode(piece.text, /*allows_unknown=*/false, token_ids)) {
+        return false;
+      }
+    }
+    return std::none_of(token_ids->begin() + static_cast<std::ptrdiff_t>(begin), token_ids->end(),
+                        [this](int32_t id) {
+                          return static_cast<size_t>(id) < is_special_.size() && is_special_[id];
+                        });
+  }
+
+  const TokenizerParts parts_;
+  const AddedTokens added_tokens_;
+  std::vector<bool> is_special_;  // by token
+};
+
+}  // namespace
+
+std::shared_ptr<const TextEncoder> TextEncoder::FromTokenizerJson(
+    const std::string& tokenizer_json_path, const TokenTable& table, std::string* reason) {
+  try {
+    TokenizerParts parts = ReadTokenizerParts(tokenizer_json_path);
+    if (parts.changes_texts.empty()) {
+      return std::make_shared<const ContinuationEncoder>(std::move(parts), table);
+    }
+    *reason = parts.changes_texts;
+  } catch (const UnsupportedPart& unsupported) {
+    *reason = unsupported.what();
   }
   return nullptr;
-}
-
-bool BpeEncoder::EncodePlain(std::string_view text, std::vector<int32_t>* token_ids) const {
-  if (text.empty()) return true;
-  std::vector<std::string_view> words;
-  std::vector<int32_t> word_ids;
-  pre_tokenizer_.Split(text, &words);
-  for (std::string_view word : words) {
-    if (const auto whole = word_ids_.find(std::string(word)); whole != word_ids_.end()) {
-      token_ids->push_back(whole->second);
-      continue;
-    }
-    if (!SpellWord(word, &word_ids)) return false;
-    merges_.Apply(&word_ids);
-    token_ids->insert(token_ids->end(), word_ids.begin(), word_ids.end());
-  }
-  return true;
-}
-
-bool BpeEncoder::SpellWord(std::string_view word, std::vector<int32_t>* token_ids) const {
-  token_ids->clear();
-  while (!word.empty()) {
-    const Utf8Step step = ReadUtf8(word);
-    const std::string_view bytes = word.substr(0, step.length);
-    word.remove_prefix(step.length);
-    if (const auto found = char_ids_.find(std::string(bytes)); found != char_ids_.end()) {
-      token_ids->push_back(found->second);
-      continue;
-    }
-    for (char byte : bytes) {
-      const int32_t id = byte_ids_[static_cast<uint8_t>(byte)];
-      if (id == kNoToken) return false;
-      token_ids->push_back(id);
-    }
-  }
-  return true;
 }
 
 }  // namespace mlc_native

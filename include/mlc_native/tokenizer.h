@@ -1,8 +1,11 @@
-// The tokens of a model as bytes, and short texts as tokens.
+// The tokens of a model as bytes, and texts as tokens.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,26 +49,72 @@ class MLC_NATIVE_API TokenTable {
   bool strip_leading_space_ = false;
 };
 
-// TextEncoder turns short texts into tokens. Immutable; any thread.
+// A part of a text, in bytes.
+struct TextSpan {
+  size_t begin;
+  size_t end;
+};
+
+// The tokens that a tokenizer puts around a text, such as BOS.
+struct MLC_NATIVE_API SpecialTokens {
+  std::vector<int32_t> front;
+  std::vector<int32_t> back;
+
+  // Puts them around the tokens. Those that are there already are not repeated.
+  void PutAround(std::vector<int32_t>* token_ids) const;
+};
+
+// Tokenizer turns texts into tokens and back, as the tokenizers package does. Immutable; any
+// thread.
 //
-// It supports the BPE vocabularies of tokenizer.json: byte-level ones (GPT-2, Llama-3, Qwen) and
-// those of characters with U+2581 for spaces (Llama-2, Mistral). A text is treated as the
-// continuation of another one, so nothing is put in front of it. The tokens spell exactly the bytes
-// of the text. They are the tokens of the tokenizers package, with these exceptions:
-//   - A text never produces special tokens of the table. Other added tokens are produced.
-//   - There is no NFC normalization, since texts are normally in that form.
-//   - A Split by a pattern without a known rule uses the rule of Llama-3, and other steps that only
-//     split are left out. Tokens may then be longer than those of the tokenizer.
+// It supports the BPE and Unigram vocabularies of tokenizer.json with their normalizers, added
+// tokens, pre-tokenizers and post-processors. Encoding takes a time that grows as the text does.
+// Texts are UTF-8.
+class MLC_NATIVE_API Tokenizer {
+ public:
+  // Returns null for a file with a part that is not supported, which *reason then names. Throws
+  // LoadError if the file is missing or damaged. `add_bos_token` of a tokenizer_config.json in the
+  // same folder decides about the BOS token of special_tokens().
+  static std::shared_ptr<const Tokenizer> FromTokenizerJson(const std::string& tokenizer_json_path,
+                                                            std::string* reason);
+  virtual ~Tokenizer() = default;
+
+  // The tokens of a text, without special_tokens(). A text of a control token becomes that token.
+  // Throws InvalidRequest for a text that cannot be encoded.
+  virtual std::vector<int32_t> Encode(std::string_view text) const = 0;
+  // The same for a prompt of which the chat template wrote the parts `own`: in other parts, texts
+  // of control tokens stay texts. Control tokens are the special ones, and those that look like
+  // <|user|>. Requires: the parts ascend and do not overlap.
+  virtual std::vector<int32_t> Encode(std::string_view text,
+                                      std::span<const TextSpan> own) const = 0;
+  // The text of tokens; bytes that are no UTF-8 become U+FFFD.
+  virtual std::string Decode(std::span<const int32_t> token_ids,
+                             bool skip_special_tokens) const = 0;
+
+  virtual const SpecialTokens& special_tokens() const = 0;
+  virtual int64_t vocab_size() const = 0;  // tokens, including added ones
+  // By the token as the vocabulary writes it.
+  virtual std::optional<int32_t> IdOf(std::string_view token) const = 0;
+  virtual std::optional<std::string> TokenOf(int32_t token_id) const = 0;
+};
+
+// TextEncoder turns texts that continue other ones into tokens. Immutable; any thread.
+//
+// It is a Tokenizer without what applies to whole texts: nothing is put in front of a text, and a
+// text never becomes a special token of the table. Bytes that are no UTF-8 are encoded, since a
+// text may begin within a character. The tokens spell exactly the bytes of the text, which is why
+// tokenizers that change texts are not supported; NFC is left out, since texts are normally in that
+// form.
 class MLC_NATIVE_API TextEncoder {
  public:
-  // Returns null for a tokenizer of another kind; *reason then names the kind. `table` is the table
-  // of the same file. Throws LoadError if the file is missing or damaged.
+  // Returns null for a tokenizer with a part that is not supported; *reason then names it. `table`
+  // is the table of the same file. Throws LoadError if the file is missing or damaged.
   static std::shared_ptr<const TextEncoder> FromTokenizerJson(
       const std::string& tokenizer_json_path, const TokenTable& table, std::string* reason);
   virtual ~TextEncoder() = default;
 
-  // Appends the tokens of the text, in O(n log n). Returns false if a character or byte has no
-  // token; *token_ids is then incomplete.
+  // Appends the tokens of the text. Returns false if a character or byte has no token; *token_ids
+  // is then incomplete.
   virtual bool Encode(std::string_view text, std::vector<int32_t>* token_ids) const = 0;
 };
 

@@ -194,6 +194,38 @@ class RequestStreamOutput:
         All of `group` in one call: (text with its extra prefix, token_ids, logprob_json_strs or None, finish_reason or None) per sequence.
         """
 
+class Tokenizer:
+    """The tokenizer of a tokenizer.json. Immutable."""
+
+    @staticmethod
+    def from_tokenizer_json(path: str) -> tuple[Tokenizer | None, str]:
+        """
+        The tokenizer, or None and the part of the file that is not supported. Raises LoadError for a missing or damaged file.
+        """
+
+    def encode(self, text: str) -> list[int]:
+        """
+        Token ids of a text. Raises InvalidRequest for one that cannot be encoded.
+        """
+
+    def encode_prompt(self, text: str, own: Sequence[tuple[int, int]]) -> list[int]:
+        """The same with control tokens in these ranges of characters alone."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text."""
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool) -> str: ...
+
+    def id_of(self, token: str) -> int | None: ...
+
+    def token_of(self, token_id: int) -> str | None: ...
+
+    @property
+    def special_tokens(self) -> tuple[list[int], list[int]]: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
 class TokenTable:
     """The bytes of every token id. Immutable."""
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,8 +20,10 @@
 #include "mlc_native/grammar.h"
 #include "mlc_native/tokenizer.h"
 #include "model_files/model_files.h"
+#include "support/json.h"
 #include "support/utf8.h"
 #include "testing/temp_folder.h"
+#include "tokenizer/token_decoder.h"
 
 namespace mlc_native::fuzz {
 namespace {
@@ -80,7 +84,60 @@ void TokenizerJson(Bytes input) {
   std::string reason;
   const auto encoder = TextEncoder::FromTokenizerJson(path, *table, &reason);
   std::vector<int32_t> ids;
-  if (encoder != nullptr) encoder->Encode("Hello, 12 w\xC3\xB6rlds!\n", &ids);
+  constexpr std::string_view kText = "Hello, 12 w\xC3\xB6rlds!\n";
+  if (encoder != nullptr) encoder->Encode(kText, &ids);
+  const auto tokenizer = Tokenizer::FromTokenizerJson(path, &reason);
+  if (tokenizer != nullptr) tokenizer->Decode(tokenizer->Encode(kText), false);
+}
+
+// The tokens of "<s>" and of all bytes, and of some pairs.
+std::string BytesTokenizer(const std::string& normalizer, const std::string& words) {
+  JsonWriter vocab;
+  vocab.BeginObject();
+  int id = 0;
+  const ByteLevelAlphabet alphabet;
+  for (char32_t c = 0; c < 0x144; ++c) {
+    std::string text;
+    AppendCodePoint(c, &text);
+    if (alphabet.ByteOf(c) >= 0) vocab.Add(text, id++);
+  }
+  for (const char* text : {"th", "he", "the", "\xC4\xA0t"}) vocab.Add(text, id++);
+  vocab.EndObject();
+  return R"({"added_tokens": [{"id": 260, "content": "<s>", "special": true, "rstrip": true},
+             {"id": 261, "content": "<t>", "lstrip": true, "single_word": true}],
+             "normalizer": )" +
+         normalizer + R"(, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [)" + words +
+         R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}]},
+             "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": )" +
+         vocab.Take() + R"(, "merges": ["t h", "h e", "th e", "\u0120 t"]}})";
+}
+
+// The first byte chooses a tokenizer and the template's part of a text, which is the rest.
+void EncodeText(Bytes input) {
+  static const std::vector<std::shared_ptr<const Tokenizer>> tokenizers = [] {
+    std::vector<std::shared_ptr<const Tokenizer>> made;
+    for (const std::string& json :
+         {BytesTokenizer("null", ""), BytesTokenizer(R"({"type": "NFC"})", ""),
+          BytesTokenizer(R"({"type": "NFKD"})",
+                         R"({"type": "Metaspace", "replacement": "_", "split": true},)"),
+          std::string(R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["?", 0],
+              ["a", -1], ["ab", -1.5], ["b", -2], ["\u2581", -1], ["\u2581a", -3]]},
+              "pre_tokenizer": {"type": "Metaspace", "replacement": "\u2581"}})")}) {
+      std::string reason;
+      made.push_back(Tokenizer::FromTokenizerJson(Write("encoder.json", json), &reason));
+      if (made.back() == nullptr) throw std::logic_error(reason);
+    }
+    return made;
+  }();
+  const int choice = TakeChoice(input, 32);
+  const std::string_view text = TextOf(input);
+  const TextSpan own{0, text.size() * static_cast<size_t>(choice / 4) / 7};
+  const Tokenizer& tokenizer = *tokenizers[static_cast<size_t>(choice % 4)];
+  const std::string decoded = tokenizer.Decode(tokenizer.Encode(text, {&own, 1}), false);
+  // A tokenizer of bytes without a normalizer only takes spaces around added tokens.
+  const bool has_added =
+      text.find("<s>") != std::string_view::npos || text.find("<t>") != std::string_view::npos;
+  if (choice % 4 == 0 && !has_added && decoded != text) throw std::logic_error("another text");
 }
 
 void ModelConfigJson(Bytes input) {
@@ -165,7 +222,7 @@ std::span<const Target> Targets() {
       {"tokenizer_json", TokenizerJson}, {"model_config", ModelConfigJson},
       {"engine_json", EngineJson},       {"schema", Schema},
       {"grammar", GrammarText},          {"pattern", Pattern},
-      {"draft_config", DraftConfig},
+      {"draft_config", DraftConfig},     {"encoder", EncodeText},
   };
   return kTargets;
 }

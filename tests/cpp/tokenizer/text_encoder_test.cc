@@ -37,13 +37,13 @@ class TextEncoderTest : public ::testing::Test {
 };
 
 constexpr char kByteLevel[] = R"({
-  "added_tokens": [{"id": 9, "content": "<s>", "special": true},
-                   {"id": 10, "content": "<t>", "special": false}],
+  "added_tokens": [{"id": 11, "content": "<s>", "special": true},
+                   {"id": 12, "content": "<t>", "special": false}],
   "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
   "decoder": {"type": "ByteLevel"},
   "model": {"type": "BPE",
             "vocab": {"a": 0, "b": 1, "c": 2, "Ġ": 3, "ab": 4, "bc": 5, "Ġa": 6, "<": 7, "aba": 8,
-                      "s": 11, ">": 12},
+                      "s": 9, ">": 10},
             "merges": ["a b", "b c", "Ġ a", ["ab", "a"]]}})";
 
 TEST_F(TextEncoderTest, MergesByRankThenFromTheLeft) {
@@ -62,12 +62,12 @@ TEST_F(TextEncoderTest, AByteWithoutATokenCannotBeEncoded) {
 
 TEST_F(TextEncoderTest, AddedTokensComeOutOfTextUnlessTheyAreSpecial) {
   const auto encoder = Read(kByteLevel);
-  EXPECT_EQ(Encode(*encoder, "a<t>a<s>"), (Ids{{0, 10, 0, 7, 11, 12}}));
+  EXPECT_EQ(Encode(*encoder, "a<t>a<s>"), (Ids{{0, 12, 0, 7, 9, 10}}));
 }
 
 TEST_F(TextEncoderTest, VisibleSpecialTokensAreLikeOtherAddedTokens) {
   const auto encoder = Read(kByteLevel, {"<s>"});
-  EXPECT_EQ(Encode(*encoder, "a<t>a<s>"), (Ids{{0, 10, 0, 9}}));
+  EXPECT_EQ(Encode(*encoder, "a<t>a<s>"), (Ids{{0, 12, 0, 11}}));
 }
 
 TEST_F(TextEncoderTest, SpacesAreMetaspaceAndUnknownCharactersBytes) {

@@ -1,0 +1,47 @@
+// The parts of a tokenizer.json (format: huggingface/tokenizers), read into what encodes. Used
+// while a file is loaded.
+#pragma once
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "mlc_native/tokenizer.h"
+#include "support/config_fields.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/normalizer.h"
+#include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/token_model.h"
+
+namespace mlc_native {
+
+// A part of a file is not supported; what() names it.
+class UnsupportedPart : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// All parts of a file.
+struct TokenizerParts {
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  std::shared_ptr<const TokenIds> vocab;
+  std::unique_ptr<const TokenModel> model;
+  std::vector<AddedToken> added_tokens;
+  SpecialTokens special_tokens;
+
+  // Of a TextEncoder: the steps that spell spaces.
+  Normalizer spelling;
+  std::string changes_texts;  // the first part that may change more of a text than spaces
+};
+
+// Each throws LoadError, UnsupportedPart.
+TokenizerParts ReadTokenizerParts(const std::string& path);
+void ReadNormalizer(const ConfigFields& normalizer, TokenizerParts* parts);
+// Returns whether words are written in the alphabet of ByteLevel.
+bool ReadPreTokenizer(const ConfigFields& pre_tokenizer, TokenizerParts* parts);
+void ReadModel(const ConfigFields& model, bool byte_level, TokenizerParts* parts);
+SpecialTokens ReadPostProcessor(const ConfigFields& post_processor);
+
+}  // namespace mlc_native
