@@ -1,4 +1,8 @@
-"""Tokenizer: the ``tokenizers`` package behind the interface of MLC-LLM."""
+"""Tokenizer: the tokenizer in C++, or the ``tokenizers`` package, by the interface of MLC-LLM.
+
+Texts are encoded in C++ where it has all parts of a tokenizer. What else is asked, and the other
+tokenizers, are left to the package.
+"""
 
 from __future__ import annotations
 
@@ -76,23 +80,23 @@ class Tokenizer:
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
             self.special_tokens = read_special_tokens(self._tokenizer, self.path.parent)
-        if not trust_regexes:
-            self._check_regexes()
+        refused = next((each for each in self._regexes() if not is_linear(each)), None)
+        if refused is not None and not trust_regexes:
+            raise load_error(
+                str(self.path),
+                f"{self.path} has a regular expression whose time may grow faster than the "
+                f"text: {refused[:200]!r}; trust_tokenizer_regexes=True loads it",
+            )
+        self._native = _native(self.path) if refused is None else None
 
     def _damaged(self, reason: str) -> LoadError:
         refuse_lfs_pointer(self.path)
         return load_error(str(self.path), f"{self.path} is damaged: {reason}")
 
-    def _check_regexes(self) -> None:
+    def _regexes(self) -> Iterator[str]:
         tokenizer = self._tokenizer
         for component in (tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder):
-            for pattern in _regexes(component):
-                if not is_linear(pattern):
-                    raise load_error(
-                        str(self.path),
-                        f"{self.path} has a regular expression whose time may grow faster than the "
-                        f"text: {pattern[:200]!r}; trust_tokenizer_regexes=True loads it",
-                    )
+            yield from _regexes(component)
 
     def encode(self, text: str) -> list[int]:
         """Returns the token ids of ``text``. No special tokens are added.
@@ -104,6 +108,10 @@ class Tokenizer:
             InvalidRequest: the text is not valid Unicode (lone surrogates).
         """
         _check_unicode(text)
+        if self._native is not None:
+            if isinstance(text, PromptText):
+                return self._native.encode_prompt(text, text.own)
+            return self._native.encode(text)
         if self._own_tokens.is_needed(text):
             with library_errors():
                 return self._own_tokens.encode(cast(PromptText, text))
@@ -114,11 +122,13 @@ class Tokenizer:
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns ``encode`` of each text, computed in parallel."""
+        """Returns the token ids of each text. All control tokens in it are found."""
         if isinstance(texts, str) or not isinstance(texts, Sequence):
             raise invalid_request("texts", f'"texts" must be a list of texts, got {shown(texts)}')
         for text in texts:
             _check_unicode(text)
+        if self._native is not None:
+            return self._native.encode_batch(texts)
         with library_errors():
             encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
@@ -187,6 +197,14 @@ class Tokenizer:
             if normalizer.get("type") == "Prepend" and normalizer.get("prepend") == "\u2581":
                 info.prepend_space_in_encode = True
         return info
+
+
+def _native(path: Path) -> _core.Tokenizer | None:
+    """The tokenizer in C++; None if it lacks a part of this one, or is stricter about the file."""
+    try:
+        return _core.Tokenizer.from_tokenizer_json(str(path))[0]
+    except LoadError:
+        return None
 
 
 def _not_ids(name: str, value: object) -> InvalidRequest:

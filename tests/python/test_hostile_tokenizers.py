@@ -136,6 +136,7 @@ def test_a_panic_while_encoding_is_about_the_request(
     engine = SyncMLCEngine(str(folder), model_lib=fake_lib)
     assert engine.tokenizer is not None
     broken = engine.tokenizer._tokenizer
+    monkeypatch.setattr(engine.tokenizer, "_native", None)  # as for a tokenizer that it lacks
     monkeypatch.setattr(engine.tokenizer, "_tokenizer", _Panicking(broken))
     for call in (
         lambda: engine.generate(["abc"]),
