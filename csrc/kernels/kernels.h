@@ -62,7 +62,9 @@ struct Cpu {
 //   kMxfp4              OCP's MXFP4: values of 4 bits (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their
 //                       negatives) and a power of two per group of 32 k. As kQ4.
 //   kQ8Group32          kQ8 with groups of 32 k, as GGUF's Q8_0 has them.
-// What a checkpoint holds in one of the last two keeps it; nothing else is quantized to them.
+//   kFloat8             FP8 (E4M3) and a float32 scale per group of 64 k. As kBFloat16; the sum of
+//                       a group is multiplied by its scale.
+// What a checkpoint holds in one of the last three keeps it; nothing else is quantized to them.
 enum class WeightFormat : uint8_t {
   kFloat32,
   kBFloat16,
@@ -71,6 +73,7 @@ enum class WeightFormat : uint8_t {
   kQ4,
   kMxfp4,
   kQ8Group32,
+  kFloat8,
 };
 
 constexpr std::string_view FormatName(WeightFormat format) {
@@ -88,6 +91,8 @@ constexpr std::string_view FormatName(WeightFormat format) {
       return "q4";
     case WeightFormat::kMxfp4:
       return "mxfp4";
+    case WeightFormat::kFloat8:
+      return "fp8";
   }
   return "invalid";
 }
@@ -138,10 +143,12 @@ MLC_NATIVE_PRIVATE_API void PackLinear(const PackedLinear& packed, int64_t row_o
 
 // Rows [0, rows) of a weight that is already quantized: scale * code.
 struct PackCodes {
-  const int8_t* codes = nullptr;     // [-8, 7] for kQ4, indices into kMxfp4Doubled for kMxfp4
-  int64_t ld = 0;                    // elements from row to row, >= k
-  const uint16_t* scales = nullptr;  // float16 bits (kMxfp4: bfloat16), [rows, ceil(k / group)]
-  int64_t group = 0;                 // k per scale: a multiple of the format's group, or >= k
+  // [-8, 7] for kQ4, indices into kMxfp4Doubled for kMxfp4, the bits of E4M3 for kFloat8
+  const int8_t* codes = nullptr;
+  int64_t ld = 0;  // elements from row to row, >= k
+  // float16 bits (kMxfp4: bfloat16; kFloat8: float32, in two), [rows, ceil(k / group)]
+  const uint16_t* scales = nullptr;
+  int64_t group = 0;  // k per scale: a multiple of the format's group, or >= k
   int64_t rows = 0;
 };
 // The same for formats with scales, without rounding: the packed weight has these codes and scales.

@@ -14,6 +14,7 @@
 //                    j.
 //   mxfp4      32    as q4, with bfloat16 scales. A code is an index into kMxfp4Doubled, and the
 //                    scale is half of the format's, so that values are integers times scales.
+//   fp8        64    [32][width][2] elements of 8 bits, then [width] float scales
 //
 // A q8 or q4 weight is scale * (code - offset) with offset 128 or 8. The dot product instructions
 // multiply unsigned codes by signed activations; the offset contributes -offset * (sum of the
@@ -63,6 +64,8 @@ constexpr PanelLayout LayoutOf(WeightFormat format) {
       return {.group = 64, .code_bits = 8, .chunk_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kQ8Group32:
       return {.group = 32, .code_bits = 8, .chunk_bytes = 4, .scale_bytes = 2};
+    case WeightFormat::kFloat8:
+      return {.group = 64, .code_bits = 8, .chunk_bytes = 2, .scale_bytes = 4};
     case WeightFormat::kQ4:
     case WeightFormat::kMxfp4:
       return {.group = 32, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 2};

@@ -2,6 +2,7 @@
 // the loops of cpu/linear.inl, only this file depends on the layout of panels.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -11,6 +12,7 @@
 #include "kernels/quantize.h"
 #include "kernels/row_loop.h"
 #include "support/check.h"
+#include "support/float8.h"
 #include "support/half.h"
 
 namespace mlc_native::kernels {
@@ -70,6 +72,16 @@ struct FloatGroup {
   }
 };
 
+// A group of signed codes; those behind `count` mean zero.
+template <int64_t kGroup>
+QuantizedGroup<kGroup> GroupOf(const int8_t* codes, int64_t count, int offset, uint16_t scale) {
+  QuantizedGroup<kGroup> group;
+  group.scale = scale;
+  group.codes.fill(static_cast<uint8_t>(offset));
+  for (int64_t i = 0; i < count; ++i) group.codes[i] = static_cast<uint8_t>(codes[i] + offset);
+  return group;
+}
+
 template <WeightFormat kFormat>
 struct QuantGroup {
   static constexpr PanelLayout kLayout = LayoutOf(kFormat);
@@ -101,6 +113,9 @@ struct QuantGroup {
     }
     for (size_t g = 0; g < groups; ++g) out[g] = Store(quantized[g]);
   }
+  static Stored FromCodes(const int8_t* codes, int64_t count, const uint16_t* scale) {
+    return Store(GroupOf<kLayout.group>(codes, count, kOffset, *scale));
+  }
   static Stored Store(const QuantizedGroup<kLayout.group>& group) {
     Stored stored;
     stored.scale = group.scale;
@@ -128,7 +143,6 @@ struct Mxfp4Group {
   using Places = QuantGroup<WeightFormat::kQ4>;
   using Stored = Places::Stored;
   static constexpr PanelLayout kLayout = LayoutOf(WeightFormat::kMxfp4);
-  static constexpr int kOffset = 0;
 
   template <typename From>
   static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
@@ -140,6 +154,9 @@ struct Mxfp4Group {
       *out++ = Store(QuantizeMxfp4(values));
     }
   }
+  static Stored FromCodes(const int8_t* codes, int64_t count, const uint16_t* scale) {
+    return Store(GroupOf<kLayout.group>(codes, count, 0, *scale));
+  }
   static Stored Store(const QuantizedGroup<kLayout.group>& group) { return Places::Store(group); }
   static void Decode(const Stored& stored, float* values) {
     const float scale = BFloat16ToFloat(stored.scale);
@@ -147,6 +164,41 @@ struct Mxfp4Group {
       const int code = stored.codes[at];
       values[Places::Low(at)] = scale * static_cast<float>(kMxfp4Doubled[code & 15]);
       values[Places::High(at)] = scale * static_cast<float>(kMxfp4Doubled[code >> 4]);
+    }
+  }
+};
+
+// The largest magnitude becomes the largest element.
+struct Float8Group {
+  static constexpr PanelLayout kLayout = LayoutOf(WeightFormat::kFloat8);
+  struct Stored {
+    uint8_t codes[kLayout.group];
+    float scale;
+  };
+
+  template <typename From>
+  static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
+    for (int64_t k = 0; k < count; k += kLayout.group, ++out) {
+      const int64_t size = std::min(kLayout.group, count - k);
+      float largest = 0;
+      for (int64_t i = 0; i < size; ++i) {
+        largest = std::max(largest, std::fabs(From::Decode(x[k + i])));
+      }
+      out->scale = largest / kMaxFloat8;
+      for (int64_t i = 0; largest > 0 && i < size; ++i) {
+        out->codes[i] = FloatToFloat8(From::Decode(x[k + i]) / out->scale);
+      }
+    }
+  }
+  static Stored FromCodes(const int8_t* codes, int64_t count, const uint16_t* scale) {
+    Stored stored = {};
+    std::memcpy(stored.codes, codes, static_cast<size_t>(count));
+    std::memcpy(&stored.scale, scale, sizeof stored.scale);
+    return stored;
+  }
+  static void Decode(const Stored& stored, float* values) {
+    for (int64_t i = 0; i < kLayout.group; ++i) {
+      values[i] = Float8ToFloat(stored.codes[i]) * stored.scale;
     }
   }
 };
@@ -204,6 +256,8 @@ void WithGroup(WeightFormat format, F f) {
       return f(Mxfp4Group{});
     case WeightFormat::kQ8Group32:
       return f(QuantGroup<WeightFormat::kQ8Group32>{});
+    case WeightFormat::kFloat8:
+      return f(Float8Group{});
   }
 }
 
@@ -271,17 +325,14 @@ void PackCodeRows(const PackedLinear& w, int64_t row_offset, const PackCodes& so
   constexpr int64_t kGroup = Group::kLayout.group;
   MLC_CHECK(source.group >= w.k || (source.group > 0 && source.group % kGroup == 0))
       << "group " << source.group << " of k " << w.k << ", the format's is " << kGroup;
+  constexpr int64_t kScaleWords = Group::kLayout.scale_bytes / sizeof(uint16_t);
   const int64_t scales = (w.k + source.group - 1) / source.group;
   const auto encode = [&](int64_t row, int64_t begin, int64_t count, typename Group::Stored* out) {
     const int8_t* codes = source.codes + (row - row_offset) * source.ld;
     for (int64_t k = begin; k < begin + count; k += kGroup) {
-      QuantizedGroup<kGroup> group;
-      group.scale = source.scales[(row - row_offset) * scales + k / source.group];
-      group.codes.fill(Group::kOffset);
-      for (int64_t i = 0; i < std::min(kGroup, w.k - k); ++i) {
-        group.codes[i] = static_cast<uint8_t>(codes[k + i] + Group::kOffset);
-      }
-      *out++ = Group::Store(group);
+      const int64_t scale = (row - row_offset) * scales + k / source.group;
+      *out++ = Group::FromCodes(codes + k, std::min(kGroup, w.k - k),
+                                source.scales + scale * kScaleWords);
     }
   };
   PackRows<Group>(w, row_offset, row_offset + source.rows, encode);
@@ -341,7 +392,7 @@ void PackLinear(const PackedLinear& w, int64_t row_offset, const PackCodes& sour
   CheckRows(w, row_offset, source.rows, source.ld);
   WithGroup(w.format, [&](auto group) {
     using Group = decltype(group);
-    if constexpr (requires { Group::kOffset; }) {
+    if constexpr (Group::kLayout.scale_bytes > 0) {
       PackCodeRows<Group>(w, row_offset, source);
     } else {
       MLC_CHECK(false) << "codes for a weight of floats";

@@ -1,45 +1,53 @@
 #include "weights/float8_weight.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <limits>
+#include <cstring>
 
+#include "support/error.h"
+#include "support/float8.h"
 #include "support/half.h"
 
 namespace mlc_native {
-namespace {
 
-// E4M3 has no infinities; the largest exponent with the largest mantissa is NaN.
-constexpr float Float8ToFloat(unsigned bits) {
-  const unsigned exponent = bits >> 3 & 15, mantissa = bits & 7;
-  const float sign = (bits & 0x80) != 0 ? -1.0f : 1.0f;
-  if (exponent == 15 && mantissa == 7) return std::numeric_limits<float>::quiet_NaN();
-  if (exponent == 0) return sign * static_cast<float>(mantissa) * 0x1p-9f;
-  const float power = std::bit_cast<float>((exponent + 120) << 23);
-  return sign * (1.0f + static_cast<float>(mantissa) / 8.0f) * power;
+float Float8Weight::ScaleOf(int64_t row, int64_t block) const {
+  return LoadElement(parts_.scale_dtype, parts_.scales->data(),
+                     row / parts_.block_rows * num_blocks() + block);
 }
-
-constexpr std::array<float, 256> MakeFloat8Table() {
-  std::array<float, 256> table{};
-  for (unsigned i = 0; i < table.size(); ++i) table[i] = Float8ToFloat(i);
-  return table;
-}
-constexpr std::array<float, 256> kFloat8 = MakeFloat8Table();
-
-}  // namespace
 
 void Float8Weight::Decode(int64_t begin, int64_t end, float* out) const {
-  const auto& [elements, scales, scale_dtype, columns, block_rows, block_columns] = parts_;
-  const int64_t blocks = (columns + block_columns - 1) / block_columns;
+  const int64_t columns = parts_.columns;
   for (int64_t row = begin; row < end; ++row) {
-    for (int64_t block = 0; block < blocks; ++block) {
-      const float scale =
-          LoadElement(scale_dtype, scales->data(), row / block_rows * blocks + block);
-      const int64_t stop = std::min(columns, (block + 1) * block_columns);
-      for (int64_t c = block * block_columns; c < stop; ++c) {
-        *out++ = kFloat8[std::to_integer<uint8_t>(elements->data()[row * columns + c])] * scale;
+    const std::byte* elements = parts_.elements->data() + row * columns;
+    for (int64_t block = 0; block < num_blocks(); ++block) {
+      const float scale = ScaleOf(row, block);
+      const int64_t stop = std::min(columns, (block + 1) * parts_.block_columns);
+      for (int64_t c = block * parts_.block_columns; c < stop; ++c) {
+        *out++ = Float8ToFloat(std::to_integer<uint8_t>(elements[c])) * scale;
       }
+    }
+  }
+}
+
+std::optional<CodeForm> Float8Weight::code_form() const {
+  return CodeForm{
+      .bits = 8, .group = parts_.block_columns, .num_groups = num_blocks(), .is_float8 = true};
+}
+
+void Float8Weight::ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const {
+  constexpr std::byte kMagnitude{0x7f};
+  const std::byte* elements = parts_.elements->data() + begin * parts_.columns;
+  const auto count = static_cast<size_t>((end - begin) * parts_.columns);
+  if (std::any_of(elements, elements + count,
+                  [&](std::byte b) { return (b & kMagnitude) == std::byte{kNaNFloat8}; })) {
+    const Checkpoint::Entry& entry = *parts().front();
+    throw LoadError(entry.tensor->name, entry.file->path + ": tensor \"" + entry.tensor->name +
+                                            "\": has elements that are no numbers");
+  }
+  std::memcpy(codes, elements, count);
+  for (int64_t row = begin; row < end; ++row) {
+    for (int64_t block = 0; block < num_blocks(); ++block, scales += 2) {
+      const float scale = ScaleOf(row, block);
+      std::memcpy(scales, &scale, sizeof scale);
     }
   }
 }

@@ -1,8 +1,9 @@
 // A matrix of FP8 (E4M3) with a scale per block. A value is element * scale in float32, rounded
-// once. The tensors are in memory between Load and Drop.
+// once where it is not kept as FP8. The tensors are in memory between Load and Drop.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -36,8 +37,16 @@ class Float8Weight : public WeightSource {
     for (const auto& tensor : tensors_) tensor->Drop();
   }
   void Decode(int64_t begin, int64_t end, float* out) const override;
+  std::optional<CodeForm> code_form() const override;
+  // Throws LoadError for an element that is no number.
+  void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override;
 
  private:
+  int64_t num_blocks() const {  // of a row
+    return (parts_.columns + parts_.block_columns - 1) / parts_.block_columns;
+  }
+  float ScaleOf(int64_t row, int64_t block) const;
+
   LoadedTensors tensors_;
   Float8Parts parts_;
 };

@@ -111,7 +111,8 @@ class AlternatingRows : public WeightSource {
     });
   }
   void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override {
-    const int64_t groups = code_form()->num_groups;
+    const CodeForm form = *code_form();
+    const int64_t groups = form.num_groups * form.scale_words();
     ForRuns(begin, end, [&](const Run& run) {
       std::vector<int8_t> stored_codes(static_cast<size_t>(2 * run.count * columns_));
       std::vector<uint16_t> stored_scales(static_cast<size_t>(2 * run.count * groups));

@@ -128,7 +128,8 @@ void WeightPacker::PackCodes(const Task& task, int64_t begin, int64_t end) const
   const int64_t columns = task.matrix.k;
   const int64_t step = form_.panel_width();
   std::vector<int8_t> codes(static_cast<size_t>(step * columns));
-  std::vector<uint16_t> scales(static_cast<size_t>(step * codes_form.num_groups));
+  std::vector<uint16_t> scales(
+      static_cast<size_t>(step * codes_form.num_groups * codes_form.scale_words()));
   for (int64_t row = begin; row < end; row += step) {
     const int64_t next = std::min(end, row + step);
     task.source.ReadCodes(row, next, codes.data(), scales.data());

@@ -26,9 +26,9 @@ struct WeightOptions {
   // The device reads rows only as floats, so a quantized head that is tied also gets a table.
   bool table_of_floats = false;
   // Formats in which a matrix may stay; the last one that holds it counts.
-  std::vector<kernels::WeightFormat> held{kernels::WeightFormat::kQ8Group32,
-                                          kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4,
-                                          kernels::WeightFormat::kMxfp4};
+  std::vector<kernels::WeightFormat> held{
+      kernels::WeightFormat::kQ8Group32, kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4,
+      kernels::WeightFormat::kMxfp4, kernels::WeightFormat::kFloat8};
   bool strict = false;  // a tensor that the model does not use is an error
 };
 

@@ -68,7 +68,8 @@ class SortedHeads : public WeightSource {
   }
   std::optional<CodeForm> code_form() const override { return source_->code_form(); }
   void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override {
-    const int64_t groups = code_form()->num_groups;
+    const CodeForm form = *code_form();
+    const int64_t groups = form.num_groups * form.scale_words();
     ForRows(begin, end, [&](int64_t row, int64_t i) {
       source_->ReadCodes(row, row + 1, codes + i * columns_, scales + i * groups);
     });

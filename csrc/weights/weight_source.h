@@ -19,13 +19,16 @@
 namespace mlc_native {
 
 // A weight that is stored as scale * code: signed codes of 4 or 8 bits, float16 scales; or codes
-// and scales of WeightFormat::kMxfp4.
+// and scales of WeightFormat::kMxfp4 or kFloat8.
 struct CodeForm {
   int bits = 4;
   int64_t group = 0;       // columns per scale
   int64_t num_groups = 0;  // groups of a row
   bool is_mxfp4 = false;
+  bool is_float8 = false;
 
+  // Elements of `scales` that a scale takes.
+  int64_t scale_words() const { return is_float8 ? 2 : 1; }
   // True if a weight of this format can hold exactly these codes and scales.
   bool HeldBy(kernels::WeightFormat format) const;
 };
@@ -64,7 +67,7 @@ class WeightSource {
 
   // Returns nullopt for floats, and for integers of another form.
   virtual std::optional<CodeForm> code_form() const { return std::nullopt; }
-  // Fills codes[(end - begin) * columns] and scales[(end - begin) * num_groups]
+  // Fills codes[(end - begin) * columns] and scales[(end - begin) * num_groups * scale_words]
   // (kernels::PackCodes). Requires: there is a code_form.
   virtual void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const;
 

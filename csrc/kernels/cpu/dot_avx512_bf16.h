@@ -22,6 +22,10 @@ struct BFloat16Vec {
     };
     return {__builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(floats(16), floats(0)))};
   }
+  static BFloat16Vec Load(const uint8_t* p) {
+    const __m512bh v = _mm512_cvtne2ps_pbh(Float8::LoadAs(p + 16).v, Float8::LoadAs(p).v);
+    return {__builtin_bit_cast(__m512i, v)};
+  }
   static BFloat16Vec Round(const float* x) {
     const __m512bh v = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 16), _mm512_loadu_ps(x));
     return {__builtin_bit_cast(__m512i, v)};

@@ -22,6 +22,9 @@ struct BFloat16Dot {
     explicit Weights(const uint16_t* w)
         : even{BFloat16::LoadEven(w), BFloat16::LoadEven(w + 2 * Vec::kLanes)},
           odd{BFloat16::LoadOdd(w), BFloat16::LoadOdd(w + 2 * Vec::kLanes)} {}
+    explicit Weights(const uint8_t* w)  // of FP8
+        : even{Float8::LoadEven(w), Float8::LoadEven(w + 2 * Vec::kLanes)},
+          odd{Float8::LoadOdd(w), Float8::LoadOdd(w + 2 * Vec::kLanes)} {}
     void AddTo(Vec (&sums)[2], const Input& x) const {
       const Vec first = Vec::Set(x[0]), second = Vec::Set(x[1]);
 #pragma GCC unroll 2

@@ -3,7 +3,7 @@
 //
 // The ISA's BFloat16Vec holds a pair of bfloat16 for each lane of Vec:
 //   Set       one pair (the first element in the low half) in all lanes
-//   Load      2 * kLanes bfloat16, or as many codes of 8 bits (which are exact)
+//   Load      2 * kLanes bfloat16, or as many codes of 8 bits or elements of FP8 (which are exact)
 //   Round     2 * kLanes floats, to nearest even
 //   Store, &
 //   Dot       sum + the two products of each lane, with the rounding of the ISA
@@ -26,6 +26,8 @@ struct BFloat16Dot {
     BFloat16Vec v[2];
 
     explicit Weights(const uint16_t* w)
+        : v{BFloat16Vec::Load(w), BFloat16Vec::Load(w + 2 * Vec::kLanes)} {}
+    explicit Weights(const uint8_t* w)  // of FP8
         : v{BFloat16Vec::Load(w), BFloat16Vec::Load(w + 2 * Vec::kLanes)} {}
     void AddTo(Vec (&sums)[2], Input x) const {
       const BFloat16Vec input = BFloat16Vec::Set(x);

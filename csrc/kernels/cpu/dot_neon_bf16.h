@@ -22,6 +22,10 @@ struct BFloat16Vec {
     const int8x16_t codes = vld1q_s8(p);
     return {FromCodes(vmovl_s8(vget_low_s8(codes))), FromCodes(vmovl_high_s8(codes))};
   }
+  static BFloat16Vec Load(const uint8_t* p) {
+    const Vec first = Float8::LoadAs(p), second = Float8::LoadAs(p + 8);
+    return {Narrow(first.lo, first.hi), Narrow(second.lo, second.hi)};
+  }
   static BFloat16Vec Round(const float* x) {
     return {Narrow(vld1q_f32(x), vld1q_f32(x + 4)), Narrow(vld1q_f32(x + 8), vld1q_f32(x + 12))};
   }

@@ -76,6 +76,39 @@ struct PairFormat : FormatBase<WeightFormat::kBFloat16> {
   }
 };
 
+// FP8: two k per step, as bfloat16, which holds the elements exactly. The sum of a group is
+// multiplied by the scales of its columns.
+struct Float8Format : FormatBase<WeightFormat::kFloat8> {
+  static constexpr int kMaxRows = kQuantTileRows;
+  static constexpr int kSteps = kGroup / 2;
+  struct Input {
+    BFloat16Dot::Input x[kSteps];
+  };
+
+  static void Convert(const float* x, Input* out) { BFloat16Dot::Convert(x, kSteps, out->x); }
+  template <int kRows, typename Step>
+  static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
+    Vec products[kRows][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) products[r][0] = products[r][1] = Vec::Zero();
+    const auto* w = reinterpret_cast<const uint8_t*>(group);
+    for (int i = 0; i < kSteps; ++i, w += 2 * kPanel) {
+      step(i);
+      BFloat16Dot::Weights weights(w);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) weights.AddTo(products[r], x[r].x[i]);
+    }
+    const auto* scales = reinterpret_cast<const float*>(w);
+    const Vec lo_scale = Vec::Load(scales);
+    const Vec hi_scale = Vec::Load(scales + Vec::kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      sums[r][0] = Fma(products[r][0], lo_scale, sums[r][0]);
+      sums[r][1] = Fma(products[r][1], hi_scale, sums[r][1]);
+    }
+  }
+};
+
 // Sums a group in integers, and multiplies by the scale of the inputs and that of the weights,
 // whose type is WeightScale.
 template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16>
@@ -151,6 +184,8 @@ inline void WithFormat(WeightFormat format, F f) {
       return f(QuantFormat<WeightFormat::kMxfp4, Mxfp4Codes, ExponentScale, BFloat16>{});
     case WeightFormat::kQ8Group32:
       return f(QuantFormat<WeightFormat::kQ8Group32, Q8Codes, InputScale>{});
+    case WeightFormat::kFloat8:
+      return f(Float8Format{});
   }
 }
 

@@ -8,7 +8,8 @@
 //   Max, Min, Round, Abs, CopySign, SelectLess, Exp2Int, Prefetch   documented at each function
 //   Float32, BFloat16, Float16   in memory: Storage; LoadAs: kLanes consecutive elements; StoreAs:
 //                 rounds to nearest even and keeps NaN
-//   BFloat16, Int8   LoadEven, LoadOdd: every other one of 2 * kLanes elements
+//   BFloat16, Int8, Float8   LoadEven, LoadOdd: every other one of 2 * kLanes elements; Float8 also
+//                 has LoadAs where the dot_*.h reads it
 //
 // AVX2 + FMA + F16C here: 8 floats. Included by the translation units of AVX2 only,
 // hence the unnamed namespace: nothing compiled with AVX2 flags may be visible to, or shared with,
@@ -92,6 +93,23 @@ struct BFloat16 {
     const __m256i packed = _mm256_packus_epi32(half, half);  // per 128-bit half
     const __m256i joined = _mm256_permute4x64_epi64(packed, 0x08);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(joined));
+  }
+};
+
+// E4M3, except its NaN. The bits in the places of float32's are 2^-120 of the value.
+struct Float8 {
+  static Vec LoadEven(const uint8_t* p) {
+    return FromPlaces(_mm256_srai_epi32(_mm256_slli_epi32(Pairs(p), 24), 4));
+  }
+  static Vec LoadOdd(const uint8_t* p) { return FromPlaces(_mm256_slli_epi32(Pairs(p), 12)); }
+
+ private:
+  static __m256i Pairs(const uint8_t* p) {
+    return _mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Vec FromPlaces(__m256i bits) {
+    const __m256i places = _mm256_and_si256(bits, _mm256_set1_epi32(static_cast<int>(0x87f00000)));
+    return {_mm256_mul_ps(_mm256_castsi256_ps(places), _mm256_set1_ps(0x1p120f))};
   }
 };
 

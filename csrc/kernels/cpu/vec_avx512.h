@@ -78,6 +78,27 @@ struct BFloat16 {
   }
 };
 
+// E4M3, except its NaN. The bits in the places of float32's are 2^-120 of the value.
+struct Float8 {
+  static Vec LoadAs(const uint8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return FromPlaces(_mm512_slli_epi32(_mm512_cvtepi8_epi32(bytes), 20));
+  }
+  static Vec LoadEven(const uint8_t* p) {
+    return FromPlaces(_mm512_srai_epi32(_mm512_slli_epi32(Pairs(p), 24), 4));
+  }
+  static Vec LoadOdd(const uint8_t* p) { return FromPlaces(_mm512_slli_epi32(Pairs(p), 12)); }
+
+ private:
+  static __m512i Pairs(const uint8_t* p) {
+    return _mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static Vec FromPlaces(__m512i bits) {
+    const __m512i places = _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0x87f00000)));
+    return {_mm512_mul_ps(_mm512_castsi512_ps(places), _mm512_set1_ps(0x1p120f))};
+  }
+};
+
 struct Float16 {
   using Storage = uint16_t;
   static Vec LoadAs(const uint16_t* p) {

@@ -92,6 +92,33 @@ struct BFloat16 {
   }
 };
 
+// E4M3, except its NaN. The bits in the places of float32's are 2^-120 of the value.
+struct Float8 {
+  static Vec LoadAs(const uint8_t* p) {
+    const int16x8_t codes = vmovl_s8(vreinterpret_s8_u8(vld1_u8(p)));
+    return {FromPlaces(vshlq_n_s32(vmovl_s16(vget_low_s16(codes)), 20)),
+            FromPlaces(vshlq_n_s32(vmovl_high_s16(codes), 20))};
+  }
+  static Vec LoadEven(const uint8_t* p) {
+    const int16x8_t pairs = vreinterpretq_s16_u8(vld1q_u8(p));
+    return {Even(vmovl_s16(vget_low_s16(pairs))), Even(vmovl_high_s16(pairs))};
+  }
+  static Vec LoadOdd(const uint8_t* p) {
+    const int16x8_t pairs = vreinterpretq_s16_u8(vld1q_u8(p));
+    return {FromPlaces(vshlq_n_s32(vmovl_s16(vget_low_s16(pairs)), 12)),
+            FromPlaces(vshlq_n_s32(vmovl_high_s16(pairs), 12))};
+  }
+
+ private:
+  static float32x4_t Even(int32x4_t pairs) {
+    return FromPlaces(vshrq_n_s32(vshlq_n_s32(pairs, 24), 4));
+  }
+  static float32x4_t FromPlaces(int32x4_t bits) {
+    const uint32x4_t places = vandq_u32(vreinterpretq_u32_s32(bits), vdupq_n_u32(0x87f00000));
+    return vmulq_n_f32(vreinterpretq_f32_u32(places), 0x1p120f);
+  }
+};
+
 struct Float16 {
   using Storage = uint16_t;
   static Vec LoadAs(const uint16_t* p) {

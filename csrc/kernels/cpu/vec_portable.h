@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "support/float8.h"
 #include "support/half.h"
 
 namespace mlc_native::kernels {
@@ -111,6 +112,15 @@ struct BFloat16 {
   }
   static void StoreAs(uint16_t* p, Vec x) {
     for (int i = 0; i < Vec::kLanes; ++i) p[i] = FloatToBFloat16(x.v[i]);
+  }
+};
+
+struct Float8 {
+  static Vec LoadEven(const uint8_t* p) {
+    return Lanewise([&](int i) { return Float8ToFloat(p[2 * i]); });
+  }
+  static Vec LoadOdd(const uint8_t* p) {
+    return Lanewise([&](int i) { return Float8ToFloat(p[2 * i + 1]); });
   }
 };
 

@@ -8,9 +8,10 @@
 namespace mlc_native::kernels {
 namespace {
 
-constexpr WeightFormat kFormats[] = {
-    WeightFormat::kFloat32, WeightFormat::kBFloat16, WeightFormat::kFloat16,  WeightFormat::kQ8,
-    WeightFormat::kQ4,      WeightFormat::kMxfp4,    WeightFormat::kQ8Group32};
+constexpr WeightFormat kFormats[] = {WeightFormat::kFloat32,   WeightFormat::kBFloat16,
+                                     WeightFormat::kFloat16,   WeightFormat::kQ8,
+                                     WeightFormat::kQ4,        WeightFormat::kMxfp4,
+                                     WeightFormat::kQ8Group32, WeightFormat::kFloat8};
 // Of them, those whose inputs are rounded to 8 bits.
 constexpr WeightFormat kQuantized[] = {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
                                        WeightFormat::kQ8Group32};
@@ -50,7 +51,8 @@ class LinearTest : public KernelTest {
 
   // x as the kernel multiplies it: rounded to bfloat16, or to 8 bits group by group.
   Floats Rounded(WeightFormat format, Floats x, int64_t k) {
-    if (format == WeightFormat::kBFloat16 && GetParam().ends_with("_bf16")) {
+    const bool as_bfloat16 = format == WeightFormat::kBFloat16 || format == WeightFormat::kFloat8;
+    if (as_bfloat16 && GetParam().ends_with("_bf16")) {
       for (float& value : x) value = RoundTo(DType::kBFloat16, value);
     }
     if (!IsQuantized(format)) return x;

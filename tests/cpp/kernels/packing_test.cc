@@ -7,6 +7,7 @@
 #include "kernels/packed_format.h"
 #include "kernels/test_util.h"
 #include "support/check.h"
+#include "support/float8.h"
 #include "support/half.h"
 
 namespace mlc_native::kernels {
@@ -16,38 +17,50 @@ struct Codes {
   int64_t rows, k, group;
   std::vector<int8_t> codes;
   std::vector<uint16_t> scales;
-
-  bool is_mxfp4;
+  bool is_mxfp4, is_float8;
 
   Codes(WeightFormat format, int64_t rows, int64_t k, int64_t group)
       : rows(rows),
         k(k),
         group(group),
         codes(rows * k),
-        scales(rows * groups()),
-        is_mxfp4(format == WeightFormat::kMxfp4) {
+        is_mxfp4(format == WeightFormat::kMxfp4),
+        is_float8(format == WeightFormat::kFloat8) {
+    scales.resize(rows * groups() * words());
     const int half = 1 << (LayoutOf(format).code_bits - 1);
     for (size_t i = 0; i < codes.size(); ++i) {
       const int code = static_cast<int>(i * 7 % (2 * half));
       codes[i] = static_cast<int8_t>(is_mxfp4 ? code : code - half);
+      if (is_float8 && code % half == kNaNFloat8) codes[i] = 0;
     }
-    for (size_t i = 0; i < scales.size(); ++i) {
+    for (size_t i = 0; i < scales.size(); i += words()) {
       const float scale = 0.01f * static_cast<float>(i + 1) * (i % 3 == 0 ? -1 : 1);
+      if (is_float8) {
+        std::memcpy(&scales[i], &scale, sizeof scale);
+        continue;
+      }
       scales[i] = is_mxfp4 ? FloatToBFloat16(std::ldexp(1.0f, static_cast<int>(i * 5 % 250) - 126))
                            : FloatToFloat16(scale);
     }
   }
   int64_t groups() const { return (k + group - 1) / group; }
+  int64_t words() const { return is_float8 ? 2 : 1; }  // of a scale
   float Value(int64_t row, int64_t column) const {
-    const uint16_t scale = scales[row * groups() + column / group];
+    const uint16_t* stored = &scales[(row * groups() + column / group) * words()];
+    const uint16_t scale = *stored;
     const int code = codes[row * k + column];
+    if (is_float8) {
+      float wide;
+      std::memcpy(&wide, stored, sizeof wide);
+      return Float8ToFloat(static_cast<uint8_t>(code)) * wide;
+    }
     if (is_mxfp4) return BFloat16ToFloat(scale) * static_cast<float>(kMxfp4Doubled[code]);
     return Float16ToFloat(scale) * static_cast<float>(code);
   }
   PackCodes Rows(int64_t begin, int64_t end) const {
     return {.codes = codes.data() + begin * k,
             .ld = k,
-            .scales = scales.data() + begin * groups(),
+            .scales = scales.data() + begin * groups() * words(),
             .group = group,
             .rows = end - begin};
   }
@@ -56,8 +69,8 @@ struct Codes {
 class PackingTest : public KernelTest {};
 
 TEST_P(PackingTest, CodesAndScalesAreKept) {
-  for (WeightFormat format :
-       {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4, WeightFormat::kQ8Group32}) {
+  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
+                              WeightFormat::kQ8Group32, WeightFormat::kFloat8}) {
     const int64_t own = LayoutOf(format).group;
     for (const auto& [k, group] : {std::pair<int64_t, int64_t>{2 * own, own},
                                    {4 * own + 5, 2 * own},

@@ -34,6 +34,7 @@ from quantized_checkpoints import (
 )
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 
+from mlc_native import inspect_model
 from mlc_native._core import LoadError, testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
@@ -233,6 +234,44 @@ def test_codes_are_kept_exactly(tmp_path: Path, form: str) -> None:
     asked = PagedModel(tmp_path / "ours", "float32", quantization="q8")
     # Asked for 8 bits, a matrix of 4 keeps them.
     assert asked.model.metadata["weight_bytes"] < got.model.metadata["weight_bytes"]
+
+
+FLOAT8 = ["fp8-tensor", "compressed-float8-channel", "compressed-float8-block"]
+
+
+@pytest.mark.parametrize("like", ["tiny-llama", "tiny-qwen3_moe"])
+@pytest.mark.parametrize("form", FLOAT8)
+def test_float8_stays_float8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, like: str
+) -> None:
+    """A byte for each weight and a float for 64. Where no inputs are rounded, as they are on ISAs
+    with a dot product of bfloat16, only sums are."""
+    monkeypatch.setenv("MLC_NATIVE_ISA", "portable")
+    overrides = {"moe_intermediate_size": 64} if "moe" in like else GROUP_OF_64
+    source = make_checkpoint(like, tmp_path / "source", overrides=overrides)
+    quantized, floats = tmp_path / "quantized", tmp_path / "floats"
+    quantize_checkpoint(source, quantized, floats, FORMATS[form])
+    ours = PagedModel(quantized, "float32")
+    got = ours.forward([(PagedSequence(PROMPT), len(PROMPT))], "all")
+    assert relative_error(got, logits(floats)) < 1e-4
+    found = inspect_model(quantized)
+    (matrix,) = [m for m in found["matrices"] if m["name"].endswith(".self_attn.o_proj.weight")]
+    assert matrix["loads_as"] == "fp8"
+    matrices = sum(w.size for name, w in load_file(floats / WEIGHTS).items() if "_proj." in name)
+    saved = weight_bytes(quantized, "off", "float32") - ours.model.metadata["weight_bytes"]
+    assert saved == pytest.approx(matrices * (4 - 1 - 4 / 64), rel=0.05)
+
+
+def test_float8_that_is_no_number_is_named(tmp_path: Path) -> None:
+    quantized, _ = make_quantized(tmp_path, "tiny-llama", "compressed-float8-block")
+    bad = np.full((1, 1), 0xFF, np.uint8).view("V1")
+    name = f"{BASE}.weight"
+    damage(
+        quantized,
+        name,
+        lambda t: np.concatenate([bad, t.reshape(1, -1)[:, 1:]], 1).reshape(t.shape),
+    )
+    load_error(quantized, name, "has elements that are no numbers")
 
 
 # ---- Errors ----
