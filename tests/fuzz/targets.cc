@@ -22,6 +22,7 @@
 #include "model_files/model_files.h"
 #include "support/json.h"
 #include "support/utf8.h"
+#include "template/chat_template.h"
 #include "testing/temp_folder.h"
 #include "tokenizer/token_decoder.h"
 
@@ -213,6 +214,17 @@ void GrammarText(Bytes input) {
   Grammar(kKinds[static_cast<size_t>(TakeChoice(input, 4))], input);
 }
 
+// A template, and what follows a line of "----" are its variables.
+void Template(Bytes input) {
+  constexpr std::string_view kLine = "\n----\n";
+  const std::string_view all = TextOf(input);
+  const size_t end = std::min(all.find(kLine), all.size());
+  const std::string_view variables = all.substr(std::min(end + kLine.size(), all.size()));
+  const auto chat_template = ChatTemplate::Compile(ToValidUtf8(all.substr(0, end)));
+  constexpr RenderLimits kLimits{.seconds = 10, .steps = 100'000, .memory_bytes = 4 << 20};
+  chat_template->Render(variables.empty() ? "{}" : variables, "{}", kLimits);
+}
+
 }  // namespace
 
 std::span<const Target> Targets() {
@@ -223,6 +235,7 @@ std::span<const Target> Targets() {
       {"engine_json", EngineJson},       {"schema", Schema},
       {"grammar", GrammarText},          {"pattern", Pattern},
       {"draft_config", DraftConfig},     {"encoder", EncodeText},
+      {"template", Template},
   };
   return kTargets;
 }

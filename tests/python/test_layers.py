@@ -29,6 +29,7 @@ FOLDERS = {
     "kv": 2,
     "observe": 2,
     "sampling": 2,
+    "template": 2,
     "tokenizer": 2,
     "arch": 3,
     "request": 3,
