@@ -94,6 +94,8 @@ def test_experts_stay_in_4_bits(folders: tuple[Path, Path]) -> None:
     matrices = [m for name, m in stored.items() if not name.endswith("_bias")]
     assert len(matrices) == 2
     assert {m["loads_as"] for m in matrices} == {"mxfp4"}
+    # As they are stored: those of floats have rows and columns the other way round.
+    assert sorted(m["shape"] for m in matrices) == [[6, 64, 96], [6, 192, 64]]
     assert report["memory"]["auto"] < 0.7 * inspect_model(floats)["memory"]["auto"]
 
 
