@@ -109,7 +109,11 @@ def judge(run: Run, warm: list[Sample], args: argparse.Namespace) -> list[str]:
     if len(warm) < 3:
         return [f"only {len(warm)} samples after the warm-up"]
     problems = []
-    for name, figure in (("memory", _rss), ("memory in use", _used)):
+    for name, figure in (
+        ("memory", _rss),
+        ("memory in use", _used),
+        ("memory in use by Python's small objects", _python),
+    ):
         growth = slope(warm, figure)
         if growth > args.max_slope:
             problems.append(f"{name} grows by {growth:.2f} MiB per hour")
@@ -165,6 +169,10 @@ def _used(sample: Sample) -> float:
     return sample.used
 
 
+def _python(sample: Sample) -> float:
+    return sample.python_used
+
+
 def _threads(sample: Sample) -> float:
     return sample.threads
 
@@ -178,7 +186,7 @@ FIGURES: dict[str, Figure] = {
     "of it: files that are mapped": lambda s: s.mapped_files,
     "in use, of malloc and of Python's small objects": _used,
     "of malloc": lambda s: s.malloc_used,
-    "of Python's small objects": lambda s: s.python_used,
+    "of Python's small objects": _python,
     "free in malloc": lambda s: s.malloc_free,
     "free in Python's arenas": lambda s: s.python_arenas - s.python_used,
     "blocks of Python's small objects": lambda s: s.python_blocks,

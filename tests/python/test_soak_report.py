@@ -60,6 +60,7 @@ def test_noise_passes() -> None:
         ({"rss": 2.5}, "memory grows by 2."),
         ({"malloc_used": 2.5}, "memory in use grows by 2."),
         ({"python_used": 4}, "memory in use grows by 4."),
+        ({"python_used": 4, "malloc_used": -4}, "Python's small objects grows by 4."),
         ({"threads": 12}, "more threads at the end"),
         ({"fds": 12}, "more open files at the end"),
     ],
