@@ -84,12 +84,22 @@ class Run:
 Figure = Callable[[Sample], float]
 
 
-def slope(samples: list[Sample], figure: Figure) -> float:
-    """Per hour: the median of the slopes of all pairs (Theil and Sen)."""
-    slopes = [
-        60 * (figure(b) - figure(a)) / (b.minutes - a.minutes) for a, b in combinations(samples, 2)
-    ]
+def slope(samples: list[Sample], figure: Figure, period_s: float) -> float:
+    """Per hour: the median of the slopes of all pairs (Theil and Sen).
+
+    A figure rises and falls with each reload of the model, as caches fill. So pairs count that are
+    a multiple of that period apart, if there are any.
+    """
+    pairs = [(a, b, 60 * (b.minutes - a.minutes)) for a, b in combinations(samples, 2)]
+    like = [pair for pair in pairs if _is_multiple(pair[2], period_s)]
+    slopes = [3600 * (figure(b) - figure(a)) / seconds for a, b, seconds in like or pairs]
     return statistics.median(slopes) if slopes else 0.0
+
+
+def _is_multiple(seconds: float, period_s: float) -> bool:
+    """Within a fifth of the period."""
+    periods = seconds / period_s
+    return periods > 0.8 and abs(periods - round(periods)) < 0.2
 
 
 def increase(samples: list[Sample], figure: Figure) -> float:
@@ -114,7 +124,7 @@ def judge(run: Run, warm: list[Sample], args: argparse.Namespace) -> list[str]:
         ("memory in use", _used),
         ("memory in use by Python's small objects", _python),
     ):
-        growth = slope(warm, figure)
+        growth = slope(warm, figure, args.reload_s)
         if growth > args.max_slope:
             problems.append(f"{name} grows by {growth:.2f} MiB per hour")
     for name, figure in (("threads", _threads), ("open files", _fds)):
@@ -146,7 +156,7 @@ def report(run: Run, exit_status: int, args: argparse.Namespace) -> tuple[str, b
         "",
         ", ".join(f"{name}: {number}" for name, number in run.events.items()) + ".",
         "",
-        *_growth(warm),
+        *_growth(warm, args.reload_s),
         "",
         more_objects(run),
         *(f"- {problem}" for problem in problems),
@@ -195,7 +205,7 @@ FIGURES: dict[str, Figure] = {
 }
 
 
-def _growth(warm: list[Sample]) -> list[str]:
+def _growth(warm: list[Sample], period_s: float) -> list[str]:
     """A table of what the samples after the warm-up show."""
     if not warm:
         return ["No samples."]
@@ -206,7 +216,9 @@ def _growth(warm: list[Sample]) -> list[str]:
     for name, figure in FIGURES.items():
         values = [figure(sample) for sample in warm]
         cells = [f"{v:.1f}" for v in (values[0], values[-1], min(values), max(values))]
-        lines.append(f"| {name} | " + " | ".join([*cells, f"{slope(warm, figure):.2f}"]) + " |")
+        lines.append(
+            f"| {name} | " + " | ".join([*cells, f"{slope(warm, figure, period_s):.2f}"]) + " |"
+        )
     return lines
 
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import soak_report
 from soak_report import Run, Sample
 
-ARGS = argparse.Namespace(minutes=60, rate=8, seed=1, leak=0, max_slope=1)
+ARGS = argparse.Namespace(minutes=60, rate=8, seed=1, leak=0, max_slope=1, reload_s=300)
 SAMPLE = Sample(
     minutes=0,
     rss=130,
@@ -31,14 +31,15 @@ SAMPLE = Sample(
 
 
 def hour(**per_hour: float) -> Run:
-    """An hour with a sample each minute, with noise and fields that grow."""
+    """An hour with a sample each minute, with noise, reloads, and fields that grow."""
     run = Run()
     draw = random.Random(3)
     for minute in range(1, 61):
         grown = {
             name: getattr(SAMPLE, name) + amount * minute / 60 for name, amount in per_hour.items()
         }
-        noise = {"rss": draw.gauss(0, 0.3), "malloc_used": draw.gauss(0, 0.1)}
+        cache = minute % 5
+        noise = {"rss": cache + draw.gauss(0, 0.3), "malloc_used": cache + draw.gauss(0, 0.1)}
         sample = replace(SAMPLE, minutes=minute, requests=480 * minute, **grown)
         for name, amount in noise.items():
             setattr(sample, name, getattr(sample, name) + amount)
