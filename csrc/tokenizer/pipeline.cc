@@ -92,6 +92,10 @@ TokenizerPipeline::TokenizerPipeline(TokenizerParts parts, std::shared_ptr<const
     tokens_.insert_or_assign(token.id, token.content);
     added_ids_.emplace(token.content, token.id);
   }
+  for (int64_t id = 0; id < table_->size(); ++id) {
+    most_text_bytes_ = std::max(most_text_bytes_, table_->bytes(static_cast<int32_t>(id)).size());
+  }
+  most_text_bytes_ *= parts_.most_shrinking;
 }
 
 std::vector<int32_t> TokenizerPipeline::Encode(std::string_view text) const {

@@ -25,6 +25,7 @@ class TokenizerPipeline final : public Tokenizer {
   std::string Decode(std::span<const int32_t> token_ids, bool skip_special_tokens) const override;
   const SpecialTokens& special_tokens() const override { return parts_.special_tokens; }
   int64_t vocab_size() const override { return vocab_size_; }
+  size_t most_text_bytes() const override { return most_text_bytes_; }
   std::optional<int32_t> IdOf(std::string_view token) const override;
   std::optional<std::string> TokenOf(int32_t token_id) const override;
 
@@ -42,6 +43,7 @@ class TokenizerPipeline final : public Tokenizer {
   std::unordered_map<int32_t, std::string_view> tokens_;  // by id
   std::unordered_map<std::string_view, int32_t> added_ids_;
   int64_t vocab_size_ = 0;
+  size_t most_text_bytes_ = 0;
 };
 
 }  // namespace mlc_native

@@ -55,6 +55,7 @@ void ReadBpe(const ConfigFields& model, bool byte_level, TokenizerParts* parts) 
     ids.emplace(token, ModelId(id));
   }
   parts->vocab = std::make_shared<const TokenIds>(std::move(ids));
+  if (!byte_level && !model.Bool("byte_fallback", false)) parts->most_shrinking = 0;
   std::vector<BpeModel::Merge> merges;
   for (const JsonValue& merge : RequiredMember(model, "merges").AsArray()) {
     merges.push_back(MergeOf(merge));
@@ -94,6 +95,7 @@ void ReadUnigram(const ConfigFields& model, bool byte_level, TokenizerParts* par
     unk_id = static_cast<int32_t>(model.Integer("unk_id", std::nullopt, 0, kMaxModelId));
   }
   parts->changes_texts = "model type \"Unigram\"";
+  if (!model.Bool("byte_fallback", false)) parts->most_shrinking = 0;
   parts->model = std::make_unique<const UnigramModel>(parts->vocab, std::move(scores), unk_id,
                                                       model.Bool("byte_fallback", false));
 }
@@ -200,6 +202,9 @@ TokenizerParts ReadParts(const std::string& path) {
       file.Has("pre_tokenizer") && ReadPreTokenizer(file.Object("pre_tokenizer"), &parts);
   ReadModel(file.Object("model"), byte_level, &parts);
   parts.added_tokens = ReadAddedTokens(file, *parts.vocab);
+  const bool takes_spaces = std::ranges::any_of(
+      parts.added_tokens, [](const AddedToken& token) { return token.lstrip || token.rstrip; });
+  if (takes_spaces) parts.most_shrinking = 0;
   if (file.Has("post_processor")) {
     parts.special_tokens = ReadPostProcessor(file.Object("post_processor"));
   }

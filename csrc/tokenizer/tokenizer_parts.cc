@@ -12,6 +12,8 @@ namespace mlc_native {
 namespace {
 
 constexpr size_t kMaxPartSteps = 32;
+// Bytes that become one: of the Kelvin sign, or of a character and its marks.
+constexpr size_t kMostComposed = 4;
 
 std::shared_ptr<const TextRegex> ReadRegex(const std::string& pattern) {
   return std::make_shared<const TextRegex>(pattern);
@@ -41,6 +43,7 @@ class NormalizerReader {
     }
     std::optional<Normalizer::Step> made = StepOf(type, step);
     if (!made) throw UnsupportedPart("normalizer \"" + type + '"');
+    parts_.most_shrinking *= ShrinkingOf(type, step);
     if (type == "Replace") {
       const bool is_space = step.Object("pattern").String("String", "") == " ";
       if (is_space) {
@@ -57,6 +60,14 @@ class NormalizerReader {
  private:
   void NoteChange(const std::string& what) {
     if (parts_.changes_texts.empty()) parts_.changes_texts = what;
+  }
+
+  static size_t ShrinkingOf(const std::string& type, const ConfigFields& step) {
+    if (type == "Prepend") return 1;
+    if (type == "NFC" || type == "NFD") return kMostComposed;
+    if (type != "Replace") return 0;
+    const std::string from = step.Object("pattern").String("String", "");
+    return !from.empty() && from.size() <= step.String("content").size() ? 1 : 0;
   }
 
   static std::optional<Normalizer::Step> StepOf(const std::string& type, const ConfigFields& step) {
@@ -138,7 +149,7 @@ class PreTokenizerReader {
   void ReadSplit(const ConfigFields& step) {
     const SplitBehavior behavior = ReadBehavior(step, nullptr);
     const bool invert = step.Bool("invert", false);
-    if (behavior == SplitBehavior::kRemoved) NoteChange("pre-tokenizer \"Split\" that removes");
+    if (behavior == SplitBehavior::kRemoved) NoteRemoval("pre-tokenizer \"Split\" that removes");
     Add(pre_tokenizer_step::Split{ReadPattern(step, "pre-tokenizer \"Split\""), behavior, invert});
   }
 
@@ -169,13 +180,13 @@ class PreTokenizerReader {
                                                                    : SplitBehavior::kContiguous});
     } else if (type == "Punctuation") {
       const SplitBehavior behavior = ReadBehavior(step, "Isolated");
-      if (behavior == SplitBehavior::kRemoved) NoteChange("pre-tokenizer \"Punctuation\"");
+      if (behavior == SplitBehavior::kRemoved) NoteRemoval("pre-tokenizer \"Punctuation\"");
       Add(pre_tokenizer_step::SplitChars{&unicode::Punctuation(), behavior});
     } else if (type == "WhitespaceSplit") {
-      NoteChange("pre-tokenizer \"WhitespaceSplit\"");
+      NoteRemoval("pre-tokenizer \"WhitespaceSplit\"");
       Add(pre_tokenizer_step::SplitChars{&unicode::Spaces(), SplitBehavior::kRemoved});
     } else if (type == "Whitespace") {
-      NoteChange("pre-tokenizer \"Whitespace\"");
+      NoteRemoval("pre-tokenizer \"Whitespace\"");
       Add(pre_tokenizer_step::Words{});
     } else {
       throw UnsupportedPart("pre-tokenizer \"" + type + '"');
@@ -183,7 +194,8 @@ class PreTokenizerReader {
   }
 
   void Add(PreTokenizer::Step step) { parts_.pre_tokenizer.Add(std::move(step)); }
-  void NoteChange(const std::string& what) {
+  void NoteRemoval(const std::string& what) {
+    parts_.most_shrinking = 0;
     if (parts_.changes_texts.empty()) parts_.changes_texts = what;
   }
 

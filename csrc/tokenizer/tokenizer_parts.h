@@ -31,6 +31,9 @@ struct TokenizerParts {
   std::vector<AddedToken> added_tokens;
   SpecialTokens special_tokens;
 
+  // By how much texts may become shorter before they are tokens; 0: that is not known.
+  size_t most_shrinking = 1;
+
   // Of a TextEncoder: the steps that spell spaces.
   Normalizer spelling;
   std::string changes_texts;  // the first part that may change more of a text than spaces

@@ -93,6 +93,9 @@ class MLC_NATIVE_API Tokenizer {
 
   virtual const SpecialTokens& special_tokens() const = 0;
   virtual int64_t vocab_size() const = 0;  // tokens, including added ones
+  // No token stands for more bytes of a text. 0: a token may stand for any number of them, such as
+  // one for a run of unknown characters.
+  virtual size_t most_text_bytes() const = 0;
   // By the token as the vocabulary writes it.
   virtual std::optional<int32_t> IdOf(std::string_view token) const = 0;
   virtual std::optional<std::string> TokenOf(int32_t token_id) const = 0;

@@ -88,6 +88,19 @@ TEST_F(TokenizerTest, TextsThatAreNoUtf8AreRefused) {
   EXPECT_THROW(tokenizer->Encode("a\xFF"), InvalidRequest);
 }
 
+TEST_F(TokenizerTest, SaysHowManyBytesATokenMayStandFor) {
+  const auto of_normalizer = [this](const std::string& normalizer) {
+    return Load(R"({"normalizer": )" + normalizer + R"(, "pre_tokenizer": {"type": "ByteLevel"},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": {"a": 0, "aa": 1}, "merges": ["a a"]}})")
+        ->most_text_bytes();
+  };
+  EXPECT_EQ(of_normalizer("null"), 2);
+  EXPECT_EQ(of_normalizer(R"({"type": "NFC"})"), 8);
+  EXPECT_EQ(of_normalizer(R"({"type": "Strip"})"), 0) << "any number of spaces";
+  EXPECT_EQ(Load(kUnigram)->most_text_bytes(), 0) << "a run of unknown characters is one token";
+}
+
 TEST_F(TokenizerTest, OtherPartsAreNamed) {
   EXPECT_EQ(Load(R"({"model": {"type": "WordLevel", "vocab": {}}})"), nullptr);
   EXPECT_EQ(reason_, "model type \"WordLevel\"");
