@@ -1,6 +1,9 @@
 // Small decoders on a device, and sequences to feed them, for tests of CudaModel. One thread.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +16,12 @@ namespace mlc_native {
 constexpr int64_t kTestPages = 64;
 constexpr int64_t kTestRows = 96;
 constexpr int64_t kTestLogits = 40;
+
+// Fields of tiny families with experts.
+inline constexpr const char* kQwenExperts =
+    R"("head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24)";
+inline constexpr const char* kGptOssExperts =
+    R"("head_dim": 16, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 9)";
 
 // A tiny checkpoint, which a test can load several times.
 class TinyModel {
@@ -110,6 +119,35 @@ inline std::vector<DrawnToken> Step(Model& model, const TestBatch& batch,
   model.step_queue()->Forward(batch.batch());
   model.step_queue()->Sample(rows);
   return Collect(model);
+}
+
+// Relative, of the 2-norm.
+inline double Difference(const std::vector<float>& got, const std::vector<float>& want) {
+  EXPECT_EQ(got.size(), want.size());
+  double error = 0;
+  double norm = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += std::pow(got[i] - want[i], 2);
+    norm += std::pow(want[i], 2);
+  }
+  return std::sqrt(error / norm);
+}
+
+// A prompt in two chunks, then decode alone and alongside another prompt.
+inline std::vector<float> SomeSteps(Model& model) {
+  TestSequence a(0);
+  TestSequence b(1);
+  std::vector<float> all;
+  const auto run = [&](const TestBatch& batch) {
+    const std::vector<float> logits = Logits(model, batch);
+    all.insert(all.end(), logits.begin(), logits.end());
+  };
+  run(TestBatch().Add(a, SomeTokens(17, 1)));
+  run(TestBatch().Add(a, SomeTokens(4, 2)));
+  run(TestBatch().Add(a, {3}));
+  run(TestBatch().Add(a, {5}).Add(b, SomeTokens(6, 3)));
+  run(TestBatch().Add(a, {7}).Add(b, {8}));
+  return all;
 }
 
 }  // namespace mlc_native

@@ -12,35 +12,6 @@
 namespace mlc_native {
 namespace {
 
-// Relative, of the 2-norm.
-double Difference(const std::vector<float>& got, const std::vector<float>& want) {
-  EXPECT_EQ(got.size(), want.size());
-  double error = 0;
-  double norm = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    error += std::pow(got[i] - want[i], 2);
-    norm += std::pow(want[i], 2);
-  }
-  return std::sqrt(error / norm);
-}
-
-// A prompt in two chunks, then decode alone and alongside another prompt.
-std::vector<float> SomeSteps(Model& model) {
-  TestSequence a(0);
-  TestSequence b(1);
-  std::vector<float> all;
-  const auto run = [&](const TestBatch& batch) {
-    const std::vector<float> logits = Logits(model, batch);
-    all.insert(all.end(), logits.begin(), logits.end());
-  };
-  run(TestBatch().Add(a, SomeTokens(17, 1)));
-  run(TestBatch().Add(a, SomeTokens(4, 2)));
-  run(TestBatch().Add(a, {3}));
-  run(TestBatch().Add(a, {5}).Add(b, SomeTokens(6, 3)));
-  run(TestBatch().Add(a, {7}).Add(b, {8}));
-  return all;
-}
-
 TEST(CudaModel, LogitsAreTheCpusInFloat32) {
   // The kinds of families are decoder_test.cc's; these differ in how they are loaded.
   const std::pair<const char*, const char*> models[] = {
@@ -59,35 +30,6 @@ TEST(CudaModel, LogitsAreTheCpusInFloat32) {
       {"ApertusForCausalLM", ""},
       {"Ministral3ForCausalLM", R"("head_dim": 16, "rope_parameters": {
           "llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 8})"}};
-  for (const auto& [architecture, fields] : models) {
-    TinyModel tiny(architecture, fields);
-    EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice()), SomeSteps(*tiny.OnCpu())), 1e-4)
-        << architecture;
-  }
-}
-
-constexpr const char* kQwenExperts =
-    R"("head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24)";
-constexpr const char* kGptOssExperts =
-    R"("head_dim": 16, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 9)";
-
-// Every way of choosing experts, with and without shared ones and biases.
-TEST(CudaModel, MixturesOfExpertsAreTheCpusInFloat32) {
-  const std::pair<const char*, const char*> models[] = {
-      {"Qwen3MoeForCausalLM", kQwenExperts},
-      {"GptOssForCausalLM", kGptOssExperts},
-      {"MixtralForCausalLM", R"("num_local_experts": 3, "num_experts_per_tok": 2)"},
-      {"Qwen2MoeForCausalLM", R"("num_experts": 5, "num_experts_per_tok": 2,
-          "moe_intermediate_size": 16, "shared_expert_intermediate_size": 40,
-          "mlp_only_layers": [0])"},
-      {"Glm4MoeForCausalLM", R"("head_dim": 16, "n_routed_experts": 8, "num_experts_per_tok": 3,
-          "n_group": 4, "topk_group": 2, "moe_intermediate_size": 16, "n_shared_experts": 2,
-          "routed_scaling_factor": 1.5)"},
-      {"MiniMaxM2ForCausalLM", R"("head_dim": 16, "rotary_dim": 8, "num_local_experts": 6,
-          "num_experts_per_tok": 2)"},
-      {"PhimoeForCausalLM", R"("num_local_experts": 4, "num_experts_per_tok": 2)"},
-      {"GraniteMoeSharedForCausalLM", R"("num_local_experts": 4, "num_experts_per_tok": 2,
-          "shared_intermediate_size": 24)"}};
   for (const auto& [architecture, fields] : models) {
     TinyModel tiny(architecture, fields);
     EXPECT_LT(Difference(SomeSteps(*tiny.OnDevice()), SomeSteps(*tiny.OnCpu())), 1e-4)
@@ -142,7 +84,7 @@ TEST(CudaModel, WhatDoesNotFitIsRefusedByName) {
     EXPECT_EQ(field_of(tiny.Source("float32", device)), "device") << device;
   }
   EXPECT_EQ(field_of(TinyModel("LlamaForCausalLM", R"("head_dim": 12)").Source()), "head_dim");
-  EXPECT_EQ(field_of(TinyModel("MixtralForCausalLM", R"("intermediate_size": 44)").Source()),
+  EXPECT_EQ(field_of(TinyModel("LlamaForCausalLM", R"("intermediate_size": 44)").Source()),
             "intermediate_size");
 }
 
