@@ -13,6 +13,7 @@
 #include "support/channel.h"
 #include "support/error.h"
 #include "support/mutex.h"
+#include "support/thread_name.h"
 #include "threaded_engine_worker.h"
 
 namespace mlc_native {
@@ -67,8 +68,14 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   void Start() override {
     RefuseAfterFork();
     const MutexLock lock(sync_->threads_mutex);
-    StartThread(&engine_loop_, [this] { BackgroundLoop(); });
-    StartThread(&stream_back_loop_, [this] { StreamBackLoop(); });
+    StartThread(&engine_loop_, [this] {
+      NameThisThread("mlcn-engine");
+      BackgroundLoop();
+    });
+    StartThread(&stream_back_loop_, [this] {
+      NameThisThread("mlcn-outputs");
+      StreamBackLoop();
+    });
   }
 
   void Stop() override {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "support/check.h"
+#include "support/thread_name.h"
 
 namespace mlc_native {
 namespace {
@@ -78,7 +79,10 @@ void MaskFiller::Start(std::span<MaskRow> rows) {
   }
   if (!thread_.joinable()) {
     try {
-      thread_ = std::thread([this] { RunThread(); });
+      thread_ = std::thread([this] {
+        NameThisThread("mlcn-masks");
+        RunThread();
+      });
     } catch (const std::system_error&) {
       return;  // no thread can be started: Wait fills all rows
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/clock.h"
+#include "support/thread_name.h"
 
 namespace mlc_native {
 namespace {
@@ -90,6 +91,7 @@ void SlowCallThreads::Start(std::shared_ptr<SlowCall> call) {
 
 void SlowCallThreads::RunThread(const std::shared_ptr<State>& shared) {
   State& state = *shared;
+  NameThisThread("mlcn-grammar");
   LowerPriority();
   State::Job job;
   pthread_getcpuclockid(pthread_self(), &job.clock);

@@ -10,6 +10,7 @@
 
 #include "support/check.h"
 #include "support/mutex.h"
+#include "support/thread_name.h"
 
 namespace mlc_native {
 namespace {
@@ -144,6 +145,7 @@ struct ThreadPool::State {
   }
 
   void WorkerMain(int thread) {
+    NameThisThread("mlcn-compute");
     while (true) {
       start.Wait([this] { return HasUnclaimed() || stopping.load(); });
       if (stopping.load()) return;

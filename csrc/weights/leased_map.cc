@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "support/error.h"
+#include "support/thread_name.h"
 
 namespace mlc_native {
 namespace {
@@ -91,7 +92,7 @@ bool LeasedMap::TakeLease() const {
 }
 
 void LeasedMap::Watch() {
-  pthread_setname_np(pthread_self(), "mlcn-lease");
+  NameThisThread("mlcn-lease");
   const sigset_t signal = LeaseSignal();
   pthread_sigmask(SIG_BLOCK, &signal, nullptr);
   const bool ok = TakeLease();

@@ -52,7 +52,8 @@
  * fork. An engine belongs to the process that created it. In a child process its functions fail
  *   with MLCN_INVALID_STATE, and mlcn_engine_destroy only frees memory.
  * Guest. The library installs no signal handlers, changes neither the locale nor the environment,
- *   and writes nothing to stdout. Its threads are named "mlcn-...".
+ *   and writes nothing to stdout; what an engine has to report besides errors (a weight cache that
+ *   cannot be used) goes to stderr, a line each. Its threads are named "mlcn-...".
  */
 #ifndef MLC_NATIVE_MLC_NATIVE_H_
 #define MLC_NATIVE_MLC_NATIVE_H_
@@ -115,20 +116,15 @@ MLCN_API void mlcn_free(void* memory);
 
 typedef struct mlcn_engine mlcn_engine;
 
-enum { MLCN_LOG_ERROR = 0, MLCN_LOG_WARNING = 1, MLCN_LOG_INFO = 2 };
-
 typedef struct mlcn_engine_options {
   uint32_t size;
   /* "cpu", "cuda", "cuda:1", or "auto" for the best that there is. NULL: "auto". */
   const char* device;
   /* Called while weights are loaded, with bytes, on a thread of the library. May be NULL. */
   void (*on_progress)(void* user_data, int64_t done, int64_t total);
-  /* Called for messages of the engine, on any thread; `message` ends with the call. NULL: errors
-   * and warnings go to stderr. */
-  void (*on_log)(void* user_data, int32_t level, const char* message);
-  void* user_data; /* of these two */
+  void* user_data; /* of on_progress */
 } mlcn_engine_options;
-#define MLCN_ENGINE_OPTIONS_INIT {(uint32_t)sizeof(mlcn_engine_options), NULL, NULL, NULL, NULL}
+#define MLCN_ENGINE_OPTIONS_INIT {(uint32_t)sizeof(mlcn_engine_options), NULL, NULL, NULL}
 
 /* Loads a model and starts an engine, with two threads of its own and those that compute.
  *

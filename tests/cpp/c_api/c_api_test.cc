@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -443,6 +445,20 @@ TEST(CApi, PinsAPrompt) {
   EXPECT_EQ(mlcn_pin_prefix(engine, prompt.data(), 32, &pin, nullptr), MLCN_OK);
   EXPECT_EQ(mlcn_unpin_prefix(engine, pin, nullptr), MLCN_OK);
   EXPECT_EQ(mlcn_unpin_prefix(engine, pin, nullptr), MLCN_INVALID_REQUEST);
+}
+
+TEST(CApi, ThreadsHaveNames) {
+  const HostedEngine engine;
+  Received received;
+  mlcn_request* request = engine.Submit(kGreedy, OptionsFor(&received, kPrompt));
+  ASSERT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
+  mlcn_request_release(request);
+  std::vector<std::string> names;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(thread.path() / "comm");
+    std::getline(file, names.emplace_back());
+  }
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"mlcn-engine", "mlcn-outputs"}));
 }
 
 TEST(CApi, MetricsAndVersion) {
