@@ -99,8 +99,9 @@ void PutCalls(const JsonValue& calls, std::string_view raw, size_t i, size_t max
   json->EndArray();
 }
 
+// The content of a message that is continued has a mark behind it.
 void PutMessage(const JsonValue& message, std::string_view raw, size_t i, size_t max_depth,
-                JsonWriter* json) {
+                bool is_continued, JsonWriter* json) {
   if (!message.is_object()) ThrowInMessage(i, "must be an object, got " + JsonExcerpt(message));
   const std::string* role = TextMember(message, "role", i);
   if (role == nullptr || std::ranges::count(kRoles, *role) == 0) {
@@ -108,7 +109,9 @@ void PutMessage(const JsonValue& message, std::string_view raw, size_t i, size_t
   }
   json->BeginObject();
   json->Add("role", *role == "developer" ? "system" : *role);
-  json->Add("content", ContentText(message, i));
+  std::string content = ContentText(message, i);
+  if (is_continued) content += kContinueMark;
+  json->Add("content", content);
   for (const char* name : {"name", "reasoning_content", "tool_call_id"}) {
     if (const std::string* text = TextMember(message, name, i)) json->Add(name, *text);
   }
@@ -121,7 +124,7 @@ void PutMessage(const JsonValue& message, std::string_view raw, size_t i, size_t
 }
 
 void PutMessages(const ConfigFields& fields, const RawMembers& raw, const EngineConfig& config,
-                 JsonWriter* json) {
+                 bool continues_final, JsonWriter* json) {
   const JsonValue* messages = fields.Find("messages");
   if (messages == nullptr || !messages->is_array() || messages->AsArray().empty()) {
     fields.FailValue("messages", "a list of at least one message");
@@ -134,7 +137,8 @@ void PutMessages(const ConfigFields& fields, const RawMembers& raw, const Engine
   const std::vector<std::string_view> raw_messages = ReadRawItems(FindRaw(raw, "messages"));
   json->Name("messages").BeginArray();
   for (size_t i = 0; i < list.size(); ++i) {
-    PutMessage(list[i], raw_messages[i], i, static_cast<size_t>(config.max_json_depth), json);
+    PutMessage(list[i], raw_messages[i], i, static_cast<size_t>(config.max_json_depth),
+               continues_final && i + 1 == list.size(), json);
   }
   json->EndArray();
 }
@@ -211,12 +215,20 @@ const std::vector<std::string>& ChatFields() {
                                                   "documents",
                                                   "add_generation_prompt",
                                                   "add_special_tokens",
+                                                  "continue_final_message",
                                                   "allow_special_tokens_in_content"};
   return fields;
 }
 
-std::string ChatVariables(const ConfigFields& fields, const RawMembers& raw,
-                          const EngineConfig& config) {
+ChatInput ReadChatInput(const ConfigFields& fields, const RawMembers& raw,
+                        const EngineConfig& config) {
+  ChatInput input;
+  input.is_trusted = fields.Bool("allow_special_tokens_in_content", false);
+  input.continues_final = fields.Bool("continue_final_message", false);
+  const bool adds_prompt = fields.Bool("add_generation_prompt", !input.continues_final);
+  if (input.continues_final && adds_prompt) {
+    fields.Fail("continue_final_message", "and \"add_generation_prompt\" exclude each other");
+  }
   JsonWriter json;
   json.BeginObject();
   if (fields.Has("chat_template_kwargs")) {
@@ -231,11 +243,12 @@ std::string ChatVariables(const ConfigFields& fields, const RawMembers& raw,
       json.Name(name).Raw(value);
     }
   }
-  PutMessages(fields, raw, config, &json);
+  PutMessages(fields, raw, config, input.continues_final, &json);
   PutTools(fields, raw, config, &json);
   json.Name("documents").Raw(FindRaw(raw, "documents"));
-  json.Add("add_generation_prompt", fields.Bool("add_generation_prompt", true));
-  return json.EndObject().Take();
+  json.Add("add_generation_prompt", adds_prompt);
+  input.variables = json.EndObject().Take();
+  return input;
 }
 
 }  // namespace mlc_native::c_api

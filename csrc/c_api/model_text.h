@@ -2,9 +2,9 @@
 // thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,11 +12,15 @@
 
 #include "mlc_native/config.h"
 #include "mlc_native/tokenizer.h"
+#include "template/chat_template.h"
 
 namespace mlc_native::c_api {
 
-struct RenderedPrompt {
-  std::string text;
+// What a chat template is rendered with.
+struct ChatInput {
+  std::string variables;         // a JSON object
+  bool is_trusted = false;       // texts of the request may become control tokens
+  bool continues_final = false;  // the prompt ends with the content of the last message
 };
 
 class ModelText {
@@ -25,27 +29,38 @@ class ModelText {
   // Python, is served with prompts of token ids. Throws LoadError, InvalidConfig.
   static std::shared_ptr<const ModelText> Load(const EngineConfig& config);
 
-  // Each throws InvalidRequest when the model has no tokenizer, or no template, that runs here.
+  // Each throws InvalidRequest if the model has no tokenizer, or no template, that runs here.
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens) const;
   // Only what the template wrote becomes control tokens.
   std::vector<int32_t> EncodeChat(const RenderedPrompt& prompt, bool add_special_tokens) const;
   std::string Decode(std::span<const int32_t> tokens, bool skip_special_tokens) const;
-  // `variables` is the JSON object of the template's variables.
-  RenderedPrompt RenderChat(std::string_view variables) const;
+  RenderedPrompt RenderChat(const ChatInput& input) const;
 
   bool has_tokenizer() const { return tokenizer_ != nullptr; }
-  bool has_chat_template() const { return false; }
+  bool has_chat_template() const { return template_ != nullptr; }
   // The template's end of a turn, which config.json may not list.
   const std::vector<int32_t>& chat_stop_tokens() const { return chat_stop_tokens_; }
   // No token has more bytes; 0 without a tokenizer.
   size_t most_bytes_per_token() const { return most_bytes_per_token_; }
 
  private:
-  std::shared_ptr<const TokenTable> table_;
-  std::shared_ptr<const TextEncoder> tokenizer_;  // may be null
+  void LoadTokenizer(const EngineConfig& config);
+  void LoadTemplate(const EngineConfig& config);
+  const Tokenizer& RequiredTokenizer() const;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;    // may be null
   std::string no_tokenizer_;                      // why
+  std::shared_ptr<const ChatTemplate> template_;  // may be null
+  std::string no_template_;                       // why
+  std::string template_constants_;                // JSON: bos_token and others
   std::vector<int32_t> chat_stop_tokens_;
   size_t most_bytes_per_token_ = 0;
 };
+
+// Marks the end of a message that the answer continues. The space behind it shows whether the
+// template strips the content, as in transformers.
+inline constexpr std::string_view kContinueMark =
+    "\xEE\x83\xB7"
+    "CONTINUE_FINAL_MESSAGE\xEE\x83\xB7 ";
 
 }  // namespace mlc_native::c_api

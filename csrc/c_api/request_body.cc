@@ -38,14 +38,14 @@ class BodyReader {
     RequestBody body;
     body.generation = model_.defaults;
     ReadGeneration(&body.generation);
-    body.begins_turn = IsChat() && !tokens;
-    if (body.begins_turn) AddChatStops(&body.generation);
+    body.begins_turn = IsChat() && !tokens && !fields_.Bool("continue_final_message", false);
+    if (IsChat()) AddChatStops(&body.generation);
     body.tokens = ReadPrompt(body.generation, tokens);
     return body;
   }
 
   RenderedPrompt Render() const {
-    return model_.text->RenderChat(ChatVariables(fields_, raw_, model_.config));
+    return model_.text->RenderChat(ReadChatInput(fields_, raw_, model_.config));
   }
 
  private:
