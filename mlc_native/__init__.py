@@ -80,7 +80,13 @@ __all__ = [
     "__version__",
     "cmake_dir",
     "inspect_model",
+    "lib_dir",
 ]
+
+
+def lib_dir() -> str:
+    """The folder of libmlc_native_c.so, which hosts in C and other languages link or load."""
+    return str(Path(__file__).parent / "lib")
 
 
 def cmake_dir() -> str:

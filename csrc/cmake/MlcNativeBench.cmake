@@ -9,6 +9,8 @@ foreach(source ${bench_sources})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
 endforeach()
 
+target_link_libraries(native PRIVATE mlc_native_c_api)
+
 # Grammars are looked for in the folder of the program.
 if(TARGET mlc_native_grammar)
   foreach(name grammar overhead)

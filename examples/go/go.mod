@@ -1,0 +1,3 @@
+module example.com/mlcn
+
+go 1.19
