@@ -1,0 +1,171 @@
+"""The C API through ctypes, as a host in another language sees it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_size_t, c_void_p
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlc_native
+
+LIBRARY = Path(mlc_native.__file__).parent / "lib/libmlc_native_c.so"
+
+
+class Output(Structure):
+    """mlcn_output."""
+
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("index", c_int32),
+        ("is_final", c_int32),
+        ("finish_reason", c_int32),
+        ("request", c_void_p),
+        ("user_data", c_void_p),
+        ("text", POINTER(ctypes.c_char)),
+        ("text_length", c_size_t),
+        ("tokens", POINTER(c_int32)),
+        ("num_tokens", c_size_t),
+        ("logprobs", c_void_p),
+        ("prompt_logprobs", c_void_p),
+        ("usage", c_void_p),
+        ("error_message", c_char_p),
+    ]
+
+
+class SubmitOptions(Structure):
+    """mlcn_submit_options."""
+
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("on_output", c_void_p),
+        ("user_data", c_void_p),
+        ("request_id", c_char_p),
+        ("tokens", POINTER(c_int32)),
+        ("num_tokens", c_size_t),
+    ]
+
+
+FINISH_REASONS = (None, "stop", "length", "abort", "error", "timeout")
+
+
+class CError(Exception):
+    """What a function reports: its code, the field and the message."""
+
+    def __init__(self, code: int, field: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.field = code, field
+
+
+@dataclass
+class Answer:
+    """One answer of a request."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+
+
+class CEngine:
+    """An mlcn_engine. Outputs are polled."""
+
+    def __init__(self, model: str | Path, **config: Any) -> None:
+        self._lib = ctypes.CDLL(str(LIBRARY))
+        for name in ("mlcn_error_field", "mlcn_error_message"):
+            getattr(self._lib, name).restype = c_char_p
+        self._lib.mlcn_outputs_at.restype = POINTER(Output)
+        self._lib.mlcn_outputs_count.restype = c_size_t
+        self._engine = c_void_p()
+        self._call(
+            "mlcn_engine_create",
+            *(str(model).encode(), json.dumps(config).encode(), None, byref(self._engine)),
+        )
+
+    def __enter__(self) -> CEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        engine, self._engine = self._engine, c_void_p()
+        self._call("mlcn_engine_destroy", engine)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        error = c_void_p()
+        code = getattr(self._lib, name)(*arguments, byref(error))
+        if code == 0:
+            return
+        which = self._lib.mlcn_error_field(error).decode()
+        message = self._lib.mlcn_error_message(error).decode()
+        self._lib.mlcn_error_release(error)
+        raise CError(code, which, message)
+
+    def answers(self, body: dict[str, Any], tokens: list[int] | None = None) -> list[Answer]:
+        """All answers of a request, which is submitted and waited for."""
+        options = SubmitOptions(size=ctypes.sizeof(SubmitOptions))
+        if tokens is not None:
+            options.tokens = (c_int32 * len(tokens))(*tokens)
+            options.num_tokens = len(tokens)
+        request = c_void_p()
+        text = json.dumps(body, ensure_ascii=False).encode()
+        self._call(
+            "mlcn_submit",
+            *(self._engine, text, c_size_t(len(text)), byref(options), byref(request)),
+        )
+        self._lib.mlcn_request_release(request)
+        pieces = [b""] * body.get("n", 1)
+        answers = [Answer() for _ in pieces]
+        while True:
+            outputs = c_void_p()
+            self._call("mlcn_poll", self._engine, c_size_t(64), c_int64(-1), byref(outputs))
+            done = False
+            for i in range(self._lib.mlcn_outputs_count(outputs)):
+                output = self._lib.mlcn_outputs_at(outputs, c_size_t(i)).contents
+                done = bool(output.is_final)
+                if done:
+                    break
+                pieces[output.index] += output.text[: output.text_length]
+                answers[output.index].tokens += output.tokens[: output.num_tokens]
+                if output.finish_reason:
+                    answers[output.index].finish_reason = FINISH_REASONS[output.finish_reason]
+            self._lib.mlcn_outputs_release(outputs)
+            if done:
+                break
+        for answer, piece in zip(answers, pieces, strict=True):
+            answer.text = piece.decode()
+        return answers
+
+    def tokenize(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """mlcn_tokenize."""
+        encoded, tokens, count = text.encode(), POINTER(c_int32)(), c_size_t()
+        self._call(
+            "mlcn_tokenize",
+            *(self._engine, encoded, c_size_t(len(encoded)), int(add_special_tokens)),
+            *(byref(tokens), byref(count)),
+        )
+        result = tokens[: count.value]
+        self._lib.mlcn_free(tokens)
+        return result
+
+    def detokenize(self, tokens: list[int], *, skip_special_tokens: bool = False) -> str:
+        """mlcn_detokenize."""
+        ids = (c_int32 * len(tokens))(*tokens)
+        return self._text(
+            "mlcn_detokenize", self._engine, ids, c_size_t(len(tokens)), int(skip_special_tokens)
+        )
+
+    def render_chat(self, body: dict[str, Any]) -> str:
+        """mlcn_apply_chat_template."""
+        text = json.dumps(body, ensure_ascii=False).encode()
+        return self._text("mlcn_apply_chat_template", self._engine, text, c_size_t(len(text)))
+
+    def info(self) -> dict[str, Any]:
+        """mlcn_engine_info."""
+        return json.loads(self._text("mlcn_engine_info", self._engine))
+
+    def _text(self, name: str, *arguments: Any) -> str:
+        text, length = POINTER(ctypes.c_char)(), c_size_t()
+        self._call(name, *arguments, byref(text), byref(length))
+        result = text[: length.value].decode()
+        self._lib.mlcn_free(text)
+        return result
