@@ -69,8 +69,8 @@ class Arena {
   void Reserve(size_t bytes) const {
     if (bytes > limit_ || used_ > limit_ - bytes) Refuse(bytes);
   }
-  // The same for a text that is put together elsewhere and then copied.
-  void ReserveText(size_t bytes) const { Reserve(bytes > SIZE_MAX / 2 ? SIZE_MAX : 2 * bytes); }
+  // The same for a text that is put together elsewhere, in a string that doubles, and then copied.
+  void ReserveText(size_t bytes) const { Reserve(bytes > SIZE_MAX / 3 ? SIZE_MAX : 3 * bytes); }
   // Further bytes that may be used.
   void SetRoom(size_t bytes) { limit_ = bytes > SIZE_MAX - used_ ? SIZE_MAX : used_ + bytes; }
 

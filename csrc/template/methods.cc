@@ -1,6 +1,7 @@
 #include "template/methods.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "template/dict.h"
 #include "template/iterate.h"
@@ -73,14 +74,12 @@ Value SplitMethod(Rendering& rendering, const Value& self, const CallArguments& 
   if (separator.bytes.empty()) rendering.Fail("empty separator");
   const Value parts = from_right ? SplitFromRight(rendering, text, separator, count)
                                  : Split(rendering, text, separator, count);
-  if (!foreign) return parts;
-  if (!from_right && arguments.named.empty()) return parts;  // each knows what is the template's
-  const auto items = parts.list->items;
-  Value* const marked = rendering.arena().NewArray<Value>(items.size());
-  std::ranges::transform(items, marked, [&](const Value& part) -> Value {
-    return WithoutOwn(rendering.arena(), *part.text);
-  });
-  return rendering.arena().New<List>(List{{marked, items.size()}});
+  if (!foreign || (!from_right && arguments.named.empty())) return parts;
+  std::vector<Value> marked;
+  for (const Value& part : parts.list->items) {
+    marked.push_back(WithoutOwn(rendering.arena(), *part.text));
+  }
+  return NewList(rendering, marked);
 }
 
 Value SplitLinesMethod(Rendering& rendering, const Value& self, const Bound& arguments) {

@@ -39,10 +39,12 @@ size_t TrailingChars(std::string_view text, std::string_view chars) {
   return text.size() - end;
 }
 
-// Parts of one text, as a list.
+// Parts of one text, as a list. Without `keeps_own`, all of a foreign text counts as the input's.
 class Parts {
  public:
-  Parts(Rendering& rendering, const Text& text) : rendering_(rendering), text_(text) {
+  Parts(Rendering& rendering, const Text& text, bool keeps_own = false)
+      : rendering_(rendering), text_(text) {
+    if (!keeps_own) text_.own = {};
     rendering.PayBytes(text.bytes.size());
   }
   bool Takes(int64_t count) const {
@@ -57,7 +59,7 @@ class Parts {
 
  private:
   Rendering& rendering_;
-  const Text& text_;
+  Text text_;
   std::vector<Value> parts_;
 };
 
@@ -114,7 +116,7 @@ const Text* Join(Rendering& rendering, const Text& separator, const Value& value
 }
 
 Value Split(Rendering& rendering, const Text& text, const Text& separator, int64_t count) {
-  Parts parts(rendering, text);
+  Parts parts(rendering, text, /*keeps_own=*/true);
   size_t at = 0;
   while (parts.Takes(count)) {
     const size_t found = FindPart(text.bytes, separator.bytes, at);
