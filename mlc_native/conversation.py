@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from mlc_native.errors import invalid_request, load_error
 from mlc_native.support.json_file import read_optional_json_object, read_text, token_text
 from mlc_native.support.regular_file import MAX_TEMPLATE_BYTES
 from mlc_native.template_sandbox import MAX_REASON, Limits, TemplateLimitError, chat_environment
+from mlc_native.template_sandbox.environment import BoundedEnvironment
+from mlc_native.template_sandbox.native import NativeTemplate, TemplateRaisedError
 from mlc_native.template_sandbox.prompt_text import stripped
 
 MAX_SOURCE_CHARS = 1 << 20
@@ -20,6 +23,8 @@ _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 class ChatTemplate:
     """A compiled chat template. Thread-safe.
+
+    The C++ renderer renders it, and jinja2's sandbox what that one does not know.
 
     Args:
         source: jinja2 text, as in Hugging Face checkpoints.
@@ -53,9 +58,18 @@ class ChatTemplate:
         self.stop_strs = tuple(stop_strs)
         self.shape = source if shape is None else shape
         self._variables = dict(variables or {})
-        self._environment = chat_environment()
+        self._native = NativeTemplate.compile(source)
+        if self._native is None:
+            _ = self._template  # compiled now, so that it does not load if it is wrong
+
+    @cached_property
+    def _environment(self) -> BoundedEnvironment:
+        return chat_environment()
+
+    @cached_property
+    def _template(self) -> jinja2.Template:
         try:
-            self._template = self._environment.from_string(source)
+            return self._environment.from_string(self.source)
         except (jinja2.TemplateError, SyntaxError, RecursionError, MemoryError) as error:
             reason = str(error)[:MAX_REASON]
             raise load_error("chat_template", f"the chat template is invalid: {reason}") from error
@@ -104,6 +118,10 @@ class ChatTemplate:
 
     def _render(self, given: dict[str, Any], own: dict[str, Any], trusted: bool) -> str:
         try:
+            if self._native is not None:
+                text = self._native.render(given, own, self.limits, trusted=trusted)
+                if text is not None:
+                    return text
             return self._environment.render(
                 *(self._template, given, self.limits), own=own, trusted=trusted
             )
@@ -113,6 +131,8 @@ class ChatTemplate:
             message = "the chat template was stopped: its macros call each other without end"
         except MemoryError:
             message = "the chat template was stopped: it used too much memory"
+        except TemplateRaisedError as error:
+            message = f"the chat template refused the messages: {error}"
         except Exception as error:  # any failure of a template concerns only this request
             message = f"the chat template refused the messages: {str(error)[:MAX_REASON]}"
         raise invalid_request("messages", message)

@@ -24,6 +24,7 @@ void BindErrors(nanobind::module_& m);
 void BindConfig(nanobind::module_& m);
 void BindData(nanobind::module_& m);
 void BindTokenizer(nanobind::module_& m);
+void BindTemplate(nanobind::module_& m);
 void BindEventTrace(nanobind::module_& m);
 void BindEngine(nanobind::module_& m);
 void BindThreadedEngine(nanobind::module_& m);

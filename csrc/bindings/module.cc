@@ -10,6 +10,7 @@ NB_MODULE(_core, m) {
   BindConfig(m);
   BindData(m);
   BindTokenizer(m);
+  BindTemplate(m);
   BindEventTrace(m);
   BindPrefixCache(m);
   BindCheckpoint(m);

@@ -265,6 +265,22 @@ class StopStrHandler:
     @property
     def stop_triggered(self) -> bool: ...
 
+class TemplateError(Exception):
+    pass
+
+class ChatTemplate:
+    """
+    A compiled chat template. Immutable. Its errors are TemplateErrors, whose arguments are the kind ("syntax", "not_supported", "failed", "raised", "limit"), a message and the line.
+    """
+
+    @staticmethod
+    def compile(source: str) -> ChatTemplate: ...
+
+    def render(self, given: dict, own: dict, trusted: bool, seconds: float, steps: int, memory_bytes: int, output_chars: int) -> tuple:
+        """
+        Returns the prompt and the ranges of it that the template wrote, None for all of it.
+        """
+
 class EventTraceRecorder:
     """Bounded recorder of request events. Thread-safe."""
 

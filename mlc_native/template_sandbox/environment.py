@@ -288,14 +288,14 @@ class BoundedEnvironment(BoundedOperators, ImmutableSandboxedEnvironment):
                 self._budget.get().reserve(sum(map(len, pieces or ())), "a format")
                 return None if pieces is None else joined(pieces)
             return None
+        if name == "join" and not named and len(args) == 1:
+            return self._join(args[0], receiver)
         if not isinstance(receiver, PromptText) and not holds_foreign(args):
             return None
         if name == "encode":
             raise jinja2.exceptions.SecurityError("a text of the request is not encoded")
         if name in _STRIPS:
             return stripped(receiver, name, *args, **named)
-        if name == "join" and not named and len(args) == 1:
-            return self._join(args[0], receiver)
         if name == "replace" and len(args) >= 2:
             return self._replace(receiver, *args, **named)
         if name == "split" and not named and args and isinstance(args[0], str) and args[0]:

@@ -15,6 +15,7 @@ from hostile.frame import HostileClass
 # The modules, each of which has a function ``hostile_class``.
 CLASSES = (
     "templates",
+    "native_templates",
     "model_folders",
     "expert_folders",
     "gguf_headers",

@@ -139,6 +139,7 @@ def test_placeholders_of_mlc_folders_cannot_join_a_control_token(tmp_path: Path)
         "{% for c in messages[0].content %}{{ c }}{% endfor %}",
         "{{ messages[0].content | list | join }}",
         "{{ ''.join(messages[0].content | list) }}",
+        "{{ ''.join(messages | map(attribute='content')) }}",
         "{{ '' ~ messages[0].content }}",
         "{{ messages[0].content | upper | lower }}",
         "{{ messages[0].content.upper().lower() }}",
