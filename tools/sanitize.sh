@@ -6,7 +6,7 @@
 # address  AddressSanitizer with leak detection and UndefinedBehaviorSanitizer, in build/address
 # thread   ThreadSanitizer, in build/thread; tests/cpp/tsan.supp says what is suppressed and why
 # Default: both. --short is for CI: address checks the engine's core, its pages and its threads, thread
-# only what has threads. It leaves out the tests of kernels, sampling, tokenizer, grammar and models; run
+# only what has threads; both check the C API. It leaves out the tests of kernels, sampling, tokenizer, grammar and models; run
 # the long form after a change there. Steps that run ahead are checked in the simulation. The CUDA tests
 # are in neither form (the emulator checks them by itself). address also fuzzes each target for two seconds
 # (tools/fuzz.sh does so for longer).
@@ -32,7 +32,8 @@ jobs="$(nproc)"
 # The short form: how many simulations, and which other programs of tests/cpp.
 declare -A short_seeds=([address]=120 [thread]=60)
 declare -A short_programs=(
-  [address]="core_test threads_test kv_test sim_test" [thread]="threads_test sim_test support_test")
+  [address]="core_test threads_test kv_test sim_test c_api_test"
+  [thread]="threads_test sim_test support_test c_api_test")
 
 build() { # build KIND SANITIZERS [TARGETS...]
   local log="build/$1.log" targets=("${@:3}")
