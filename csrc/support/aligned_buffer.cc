@@ -28,10 +28,6 @@ constexpr size_t kCacheLine = 64;
 
 size_t AlignmentOf(size_t bytes) { return bytes >= kHugePage ? kHugePage : kCacheLine; }
 
-size_t RoundUp(size_t value, size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 // For whole huge pages only: the rest of a partial one would be allocated but not used.
 void AdviseHugePages([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
 #if defined(__linux__)
@@ -46,6 +42,10 @@ void* Allocate(size_t bytes) {
 }
 
 #if defined(MLC_NATIVE_MAPS_BUFFERS)
+size_t RoundUp(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
 // Returns null if the system has no such mapping, also because it has too many. What the alignment
 // leaves over at both ends is given back. Requires: a multiple of the page size.
 void* Map(size_t bytes, size_t alignment, size_t page) {
