@@ -102,12 +102,6 @@ void ModelText::LoadTokenizer(const EngineConfig& config) {
     return;
   }
   tokenizer_ = Tokenizer::FromTokenizerJson(path, &no_tokenizer_);
-  if (tokenizer_ == nullptr) return;
-  const auto table = TokenTable::FromTokenizerJson(path);
-  for (int64_t i = 0; i < table->size(); ++i) {
-    most_bytes_per_token_ =
-        std::max(most_bytes_per_token_, table->bytes(static_cast<int32_t>(i)).size());
-  }
 }
 
 void ModelText::LoadTemplate(const EngineConfig& config) {

@@ -40,8 +40,10 @@ class ModelText {
   bool has_chat_template() const { return template_ != nullptr; }
   // The template's end of a turn, which config.json may not list.
   const std::vector<int32_t>& chat_stop_tokens() const { return chat_stop_tokens_; }
-  // No token has more bytes; 0 without a tokenizer.
-  size_t most_bytes_per_token() const { return most_bytes_per_token_; }
+  // A token stands for at most so many bytes of a text; 0: it is not known.
+  size_t most_text_bytes() const {
+    return tokenizer_ == nullptr ? 0 : static_cast<size_t>(tokenizer_->most_text_bytes());
+  }
 
  private:
   void LoadTokenizer(const EngineConfig& config);
@@ -54,7 +56,6 @@ class ModelText {
   std::string no_template_;                       // why
   std::string template_constants_;                // JSON: bos_token and others
   std::vector<int32_t> chat_stop_tokens_;
-  size_t most_bytes_per_token_ = 0;
 };
 
 // Marks the end of a message that the answer continues. The space behind it shows whether the

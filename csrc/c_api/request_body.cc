@@ -88,7 +88,7 @@ class BodyReader {
   // Before the text is tokenized, which takes its time.
   void CheckLength(const char* field, std::string_view text,
                    const GenerationConfig& generation) const {
-    const size_t most = model_.text->most_bytes_per_token();
+    const size_t most = model_.text->most_text_bytes();
     if (most == 0 || generation.truncate_prompt_tokens) return;
     const auto least = static_cast<int64_t>(text.size() / most);
     if (least <= model_.limits.max_sequence_length) return;
