@@ -3,6 +3,7 @@
 #include "mlc_native/mlc_native.h"
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,8 +15,9 @@
 namespace mlc_native::c_api {
 namespace {
 
-constexpr uint32_t kFirstEngineOptions = sizeof(mlcn_engine_options);
-constexpr uint32_t kFirstSubmitOptions = sizeof(mlcn_submit_options);
+// Of version 1.0, which ended with these members.
+constexpr uint32_t kFirstEngineOptions = offsetof(mlcn_engine_options, user_data) + sizeof(void*);
+constexpr uint32_t kFirstSubmitOptions = offsetof(mlcn_submit_options, num_tokens) + sizeof(size_t);
 
 HostEngine& HostOf(mlcn_engine* engine) {
   HostEngine& host = *Required(engine, "engine").host;
