@@ -88,14 +88,15 @@ std::unique_ptr<Model> LoadDraftModel(const EngineConfig& config, ModelSource so
                                                 NameOf(mode) + "\", but the head in " +
                                                 source.path + " is for \"" + NameOf(*found) + '"');
   }
-  return LoadDraftHead(source, *parts.model);
+  source.target = parts.model.get();
+  return LoadModel(source);
 }
 
 // What both models need together, for the sizes of the caches.
 ModelMetadata Together(ModelMetadata model, const ModelMetadata& draft) {
-  if (draft.draft_head) {
+  if (draft.draft_head && !model.free_memory_bytes) {
     // The hidden states of a step, as the target gives them and as the head takes them, and those
-    // that are kept.
+    // that are kept. They are in the memory of the host.
     const int64_t bytes = std::ssize(draft.draft_head->target_streams) * model.hidden_size *
                           static_cast<int64_t>(sizeof(float));
     model.workspace_bytes_per_token += 2 * bytes;

@@ -87,7 +87,8 @@ class TestModel {
     source.path = path;
     source.dtype = dtype;
     source.num_threads = num_threads;
-    source.model_lib = model_lib;
+    source.model_lib = model_lib_ = model_lib;
+    if (!model_lib.empty()) source.device = "auto";
     source.weight_cache_dir = weight_cache_dir;
     if (longest_sequence) source.longest_sequence = *longest_sequence;
     source.strict_weights = strict_weights;
@@ -128,6 +129,7 @@ class TestModel {
   }
 
   const Model& model() const { return *model_; }
+  const std::string& model_lib() const { return model_lib_; }
 
   void CopyPages(const std::vector<std::tuple<int32_t, int32_t>>& pairs) {
     std::vector<PageCopy> copies;
@@ -159,6 +161,7 @@ class TestModel {
     return ToNumpy(std::move(copy), view.num_rows, view.vocab_size);
   }
 
+  std::string model_lib_;
   std::unique_ptr<Model> model_;
 };
 
@@ -178,7 +181,10 @@ class TestDraftHead {
           EngineConfig::FromJSONString(R"({"quantization": ")" + quantization + "\"}").quantization;
     }
     source.strict_weights = true;
-    head_ = std::make_unique<DraftHead>(LoadDraftHead(source, target.model()));
+    source.model_lib = target.model_lib();
+    if (!source.model_lib.empty()) source.device = "auto";
+    source.target = &target.model();
+    head_ = std::make_unique<DraftHead>(LoadModel(source));
   }
 
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_sequences) {

@@ -23,8 +23,8 @@ const Transformer& TargetOnCpu(const Model& target) {
   const auto* decoder = dynamic_cast<const Transformer*>(&target);
   if (decoder != nullptr && !decoder->config().draft_head) return *decoder;
   throw InvalidConfig("speculative_mode",
-                      "\"speculative_mode\": a draft head needs a model that gives hidden states, "
-                      "which are the built-in decoders on the CPU");
+                      "\"speculative_mode\": a draft head needs a model that gives hidden states "
+                      "on its own device");
 }
 
 // The target's token of each token of the head, which is stored as the difference of both.
@@ -69,17 +69,23 @@ void ShareWeights(const CpuDecoderWeights& target, CpuDecoderWeights* weights) {
 
 }  // namespace
 
-std::unique_ptr<Model> LoadDraftHead(const ModelSource& source, const Model& target) {
-  const Transformer& decoder = TargetOnCpu(target);
+ModelConfig ReadDraftHead(const Checkpoint& checkpoint, const ModelSource& source,
+                          const ModelConfig& target) {
+  const WeightSet names(checkpoint, target.quantization);
+  const auto has_tensor = [&](const std::string& name) { return names.Has(name); };
+  ModelConfig config =
+      ReadDraftHeadConfig(source.path, target, has_tensor, source.longest_sequence);
+  config.draft_head->info.target_ids = ReadTargetIds(checkpoint, config);
+  return config;
+}
+
+std::unique_ptr<Model> LoadDraftHead(const ModelSource& source) {
+  const Transformer& decoder = TargetOnCpu(*source.target);
   CheckKvCacheDType(source.kv_cache_dtype);
   const std::optional<DType> dtype = RequestedDType(source);
   auto pool = std::make_unique<ThreadPool>(RequestedThreads(source));
   const Checkpoint checkpoint(source.path);
-  const WeightSet names(checkpoint, decoder.config().quantization);
-  const auto has_tensor = [&](const std::string& name) { return names.Has(name); };
-  ModelConfig config =
-      ReadDraftHeadConfig(source.path, decoder.config(), has_tensor, source.longest_sequence);
-  config.draft_head->info.target_ids = ReadTargetIds(checkpoint, config);
+  ModelConfig config = ReadDraftHead(checkpoint, source, decoder.config());
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
   CpuDecoderWeights weights = LoadWeights(config, checkpoint,
                                           {.weights = {.dtype = dtype,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "config/device.h"
+#include "models/draft_loader.h"
 #include "models/loader.h"
 #include "support/error.h"
 
@@ -49,9 +50,13 @@ std::unique_ptr<Model> LoadPluginModel(const ModelSource& source) {
   return model;
 }
 
-std::unique_ptr<Model> LoadModel(const ModelSource& source) {
+namespace {
+
+std::unique_ptr<Model> LoadFrom(const ModelSource& source) {
   if (!source.model_lib.empty()) return LoadPluginModel(source);
-  if (source.device == "cpu") return LoadBuiltinModel(source);
+  if (source.device == "cpu") {
+    return source.target != nullptr ? LoadDraftHead(source) : LoadBuiltinModel(source);
+  }
   ModelSource from_library = source;
   from_library.model_lib = CudaLibraryPath();
   if (from_library.model_lib.empty()) {
@@ -59,6 +64,18 @@ std::unique_ptr<Model> LoadModel(const ModelSource& source) {
                                                     "\"cpu\" where there is no CUDA library"));
   }
   return LoadPluginModel(from_library);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> LoadModel(const ModelSource& source) {
+  if (source.target == nullptr) return LoadFrom(source);
+  std::unique_ptr<Model> head;
+  if (source.target->metadata().hidden_size > 0) head = LoadFrom(source);
+  if (head != nullptr && head->metadata().draft_head) return head;
+  throw InvalidConfig("speculative_mode",
+                      "\"speculative_mode\": a draft head needs a model that gives hidden states, "
+                      "which are the built-in decoders");
 }
 
 }  // namespace mlc_native

@@ -44,9 +44,9 @@ concept DecoderOps =
       ops.Attend(layer);
       // act(gate) * up, or act(up).
       ops.Activate(layer);
-      // Forgets the rows of which nothing is wanted behind the last keys and values. False: all
-      // rows.
-      { ops.KeepLogitsRows() } -> std::same_as<bool>;
+      // Keeps the next rows of which something is wanted behind the last keys and values, which
+      // are computed to the end then; false: there are no more. Mostly all of them come at once.
+      { ops.KeepLastRows() } -> std::same_as<bool>;
       // The logits of the rows that are left, from the input.
       ops.Head();
     };
@@ -56,8 +56,8 @@ template <typename Ops>
 concept CopiesStreams = requires(Ops ops, size_t layer) {
   // Copies what is asked of the stream that enters the layer, whose first linear has run.
   ops.CopyStream(layer);
-  // Copies what is asked behind the last layer, then forgets the rows whose logits are not wanted.
-  // False: none is wanted.
+  // Copies what is asked behind the last layer, then forgets those of the kept rows whose logits
+  // are not wanted. False: all of them.
   { ops.CopyLastStreams() } -> std::same_as<bool>;
 };
 
@@ -100,35 +100,43 @@ void FeedForward(const Weights& weights, size_t layer, Ops& ops) {
   ops.Project(layer, LinearRole::kDown);
 }
 
+// The part of a layer behind attention.
+template <typename Matrix, typename Vector, DecoderOps<Vector> Ops>
+void FinishLayer(const DecoderWeights<Matrix, Vector>& weights, size_t layer, Ops& ops) {
+  const LayerWeights<Matrix, Vector>& w = weights.layers[layer];
+  const bool is_last = layer + 1 == weights.layers.size();
+  ops.Project(layer, LinearRole::kOut);
+  if (ops.HasParallelBlocks()) {
+    ops.AddAndKeepInput();
+  } else {
+    ops.AddAndNormalize(w.norm(NormRole::kPostAttention), w.norm(NormRole::kPreFfn));
+  }
+  FeedForward(w, layer, ops);
+  ops.AddAndNormalize(
+      w.norm(NormRole::kPostFfn),
+      is_last ? weights.final_norm : weights.layers[layer + 1].norm(NormRole::kPreAttention));
+}
+
 template <typename Matrix, typename Vector, DecoderOps<Vector> Ops>
 void RunLayers(const DecoderWeights<Matrix, Vector>& weights, Ops& ops) {
-  const size_t num_layers = weights.layers.size();
+  const size_t last = weights.layers.size() - 1;
   ops.Embed();
   ops.Normalize(weights.layers.front().norm(NormRole::kPreAttention));
-  for (size_t layer = 0; layer < num_layers; ++layer) {
-    const LayerWeights<Matrix, Vector>& w = weights.layers[layer];
-    const bool is_last = layer + 1 == num_layers;
+  for (size_t layer = 0; layer <= last; ++layer) {
     ops.Project(layer, LinearRole::kQkv);
     if constexpr (CopiesStreams<Ops>) ops.CopyStream(layer);
     ops.RotateAndWriteKv(layer);
     ops.Attend(layer);
-    // Past the last keys and values, only rows whose results are wanted matter.
-    if (is_last && !ops.KeepLogitsRows()) return;
-    ops.Project(layer, LinearRole::kOut);
-    if (ops.HasParallelBlocks()) {
-      ops.AddAndKeepInput();
-    } else {
-      ops.AddAndNormalize(w.norm(NormRole::kPostAttention), w.norm(NormRole::kPreFfn));
+    if (layer < last) FinishLayer(weights, layer, ops);
+  }
+  // Past the last keys and values, only rows whose results are wanted matter.
+  while (ops.KeepLastRows()) {
+    FinishLayer(weights, last, ops);
+    if constexpr (CopiesStreams<Ops>) {
+      if (!ops.CopyLastStreams()) continue;
     }
-    FeedForward(w, layer, ops);
-    ops.AddAndNormalize(
-        w.norm(NormRole::kPostFfn),
-        is_last ? weights.final_norm : weights.layers[layer + 1].norm(NormRole::kPreAttention));
+    ops.Head();
   }
-  if constexpr (CopiesStreams<Ops>) {
-    if (!ops.CopyLastStreams()) return;
-  }
-  ops.Head();
 }
 
 }  // namespace mlc_native

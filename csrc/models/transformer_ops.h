@@ -53,7 +53,7 @@ class Transformer::Ops {
   void ActivateExperts();
   void MixExperts();
   void CopyStream(size_t layer);
-  bool KeepLogitsRows();
+  bool KeepLastRows();
   bool CopyLastStreams();
   void Head();
 
@@ -99,6 +99,7 @@ class Transformer::Ops {
   const ForwardBatch& batch_;
   int64_t num_rows_;
   int64_t num_logits_ = 0;
+  bool has_last_rows_ = false;          // KeepLastRows was called
   RowSteps remembered_;                 // for the next linear
   const Activations* input_ = nullptr;  // of the next block
 };

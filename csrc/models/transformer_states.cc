@@ -1,6 +1,7 @@
 // Hidden states out of a forward, and the rows that a forward keeps behind its last layer.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "models/transformer_ops.h"
 #include "support/check.h"
@@ -45,7 +46,9 @@ void Transformer::Ops::CopyStream(size_t layer) {
   CopyStates(buffers_.residual, {}, layer, config_.residual_scale);
 }
 
-bool Transformer::Ops::KeepLogitsRows() {
+// All at once.
+bool Transformer::Ops::KeepLastRows() {
+  if (std::exchange(has_last_rows_, true)) return false;
   MLC_CHECK(remembered_.empty()) << "rows are moved before all that is remembered has run";
   const Activations kept[] = {buffers_.residual, buffers_.attention, *input_};
   for (const Activations& x : std::span(kept).first(config_.parallel_blocks ? 3 : 2)) {

@@ -41,7 +41,8 @@ struct SequenceSlice {
 // Asks a forward for hidden states. Stream i < num_layers of ModelMetadata is the residual stream
 // that enters layer i, stream num_layers is the one that leaves the last layer, and stream
 // num_layers + 1 is its final norm, which the head of the model reads. The logits have the same
-// bits as in a forward that is not asked.
+// bits as in a forward that is not asked. What a StepQueue is asked for is there when its step is
+// collected; until then no other step is asked for any.
 struct HiddenStates {
   std::span<const int32_t> rows;     // ascending rows of the batch; empty: none are asked for
   std::span<const int32_t> streams;  // in any order
@@ -165,9 +166,10 @@ class MLC_NATIVE_API Model {
 // ---------------------------------------------------------------------------------------------------------
 
 struct ModelSource {
-  std::string path{};          // model folder
-  std::string model_lib{};     // plug-in library, or empty
-  std::string device = "cpu";  // or "cuda:i", or "auto" if the plug-in library chooses
+  std::string path{};             // model folder
+  const Model* target = nullptr;  // load the draft head of the folder for this model
+  std::string model_lib{};        // plug-in library, or empty
+  std::string device = "cpu";     // or "cuda:i", or "auto" if the plug-in library chooses
   std::string dtype = "auto";
   WeightQuantization quantization = WeightQuantization::kAuto;
   KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
@@ -181,14 +183,15 @@ struct ModelSource {
 };
 
 // Returns the plug-in's model if there is a model_lib, else the decoder for the folder's
-// architecture, which the CUDA library (device.h) has for "cuda:i". Throws LoadError,
-// InvalidConfig.
+// architecture, which the CUDA library (device.h) has for "cuda:i". With a target, the result has a
+// draft_head and may read memory of the target, which outlives it and comes from the same library.
+// Throws LoadError, InvalidConfig.
 MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 
 // A plug-in exports `extern "C" mlc_native::Model* mlc_native_create_model(const
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 10;
+inline constexpr int kModelPluginAbi = 11;
 
 }  // namespace mlc_native

@@ -122,6 +122,28 @@ def test_with_little_memory(off: MLCEngine, head: dict[str, Any]) -> None:
         engine.terminate()
 
 
+@pytest.mark.emulated(slow=True)
+def test_every_device(device: dict[str, Any]) -> None:
+    """A head runs where its model runs, and changes no answer there."""
+    asked: dict[str, Any] = {
+        "prompt": "The capital of France is",
+        "max_tokens": 8,
+        "temperature": 0,
+    }
+    told = []
+    # Without the prefix cache, which leaves other rows to compute.
+    for head in ({}, HEADS["eagle3"], HEADS["mtp"]):
+        length = {"spec_draft_length": 2} if head else {}
+        engine = engine_of(prefix_cache_mode="disable", **length, **head, **device)
+        try:
+            told.append(engine.completions.create(logprobs=2, **asked).choices[0])
+            assert (counted(engine)[1] > 0) == bool(head)
+        finally:
+            engine.terminate()
+    assert told[1] == told[0]
+    assert told[2] == told[0]
+
+
 @pytest.mark.parametrize(
     ("models", "mode"),
     [

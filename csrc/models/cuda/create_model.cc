@@ -6,7 +6,9 @@
 #include "checkpoint/checkpoint.h"
 #include "config/device.h"
 #include "models/cuda/cuda_model.h"
+#include "models/draft_loader.h"
 #include "models/loader.h"
+#include "support/check.h"
 #include "support/error.h"
 #include "weights/weight_plan.h"
 
@@ -86,7 +88,7 @@ WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
                     const ModelSource& source) {
   WeightOptions options{.dtype = RequestedDType(source),
                         .quantization = source.quantization,
-                        .table_of_floats = true,
+                        .table_of_floats = !config.draft_head,
                         .held = {kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4,
                                  kernels::WeightFormat::kMxfp4},
                         .strict = source.strict_weights};
@@ -102,10 +104,10 @@ WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
   return PlanWeights(config, checkpoint, options);
 }
 
-DeviceWeights LoadWeights(const WeightPlan& plan, const ModelSource& source, int device) {
+CudaModel::Weights LoadWeights(const WeightPlan& plan, const ModelSource& source, int device) {
   ThreadPool pool(RequestedThreads(source));
   try {
-    return DeviceWeights(plan, pool, source.progress);
+    return std::make_shared<DeviceWeights>(plan, pool, source.progress);
   } catch (const kernels::cuda::OutOfDeviceMemory& error) {
     const int64_t free = kernels::cuda::GetDeviceInfo(device).free_bytes;
     throw InvalidConfig("device", "\"device\": the weights do not fit into the memory of " +
@@ -114,10 +116,44 @@ DeviceWeights LoadWeights(const WeightPlan& plan, const ModelSource& source, int
   }
 }
 
+// Checks the requirements of the kernels at the entry of a draft head.
+void CheckEntry(const ModelConfig& config) {
+  const DraftHeadConfig& head = *config.draft_head;
+  if (config.layers.empty()) {
+    throw InvalidConfig("speculative_mode", std::string("\"speculative_mode\": ") +
+                                                std::string(head.layout->name) +
+                                                " is not supported on CUDA; run the model with "
+                                                "\"device\" = \"cpu\"");
+  }
+  constexpr int64_t kVector = 8;
+  CheckSize("target_hidden_size", head.target_hidden_size, kVector, kernels::cuda::kMaxNormDim);
+  if (!head.norm_before_fuse) return;
+  CheckSize("target_hidden_size * states", config.draft_input_size(), kVector,
+            kernels::cuda::kMaxNormDim);
+}
+
+// A head has the type of its target, whose embeddings it may read.
+std::unique_ptr<Model> LoadCudaDraftHead(const ModelSource& source, int device) {
+  const auto* target = dynamic_cast<const CudaModel*>(source.target);
+  MLC_CHECK(target != nullptr) << "the target of " << source.path << " is no model of this library";
+  const Checkpoint checkpoint(source.path);
+  ModelConfig config = ReadDraftHead(checkpoint, source, target->config());
+  CheckEntry(config);
+  CheckSizes(config);
+  ModelSource of_head = source;
+  of_head.dtype = DTypeName(target->weights()->view().dtype);
+  const WeightPlan plan = MakePlan(config, checkpoint, of_head);
+  const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
+  kernels::cuda::UseDevice(device);
+  return std::make_unique<CudaModel>(std::move(config), LoadWeights(plan, source, device),
+                                     kv_format, device, target->weights());
+}
+
 }  // namespace
 
 std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const int device = DeviceIndex(source.device);
+  if (source.target != nullptr) return LoadCudaDraftHead(source, device);
   ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   CheckSizes(config);
   const Checkpoint checkpoint(source.path);

@@ -47,6 +47,13 @@ class PositionTables {
   const float* query_scales_ = nullptr;
 };
 
+// Requires: without a target nothing is missing.
+CudaDecoderWeights WithMatricesOf(const DeviceWeights* target, CudaDecoderWeights weights) {
+  if (weights.embeddings == nullptr) weights.embeddings = target->view().embeddings;
+  if (weights.head.matrix.data == nullptr) weights.head = target->view().head;
+  return weights;
+}
+
 CudaDecoder::Limits DecoderLimits(const StepInputs::Limits& limits) {
   return {.max_rows = limits.batch.max_num_rows,
           .max_logits = limits.batch.max_num_logits,
@@ -61,10 +68,10 @@ struct CudaModel::Memory {
       : kv(model.config_, model.kv_format_, limits.num_pages),
         tables(model.config_, limits.batch.num_positions, stream),
         cublas(model.device_.index()),
-        workspace(CudaDecoder::WorkspaceBytes(model.config_, model.weights_.view().dtype,
-                                              DecoderLimits(limits))),
+        workspace(
+            CudaDecoder::WorkspaceBytes(model.config_, model.view_.dtype, DecoderLimits(limits))),
         decoder(
-            model.config_, tables.AddTo(model.weights_.view()), kv.layers(), DecoderLimits(limits),
+            model.config_, tables.AddTo(model.view_), kv.layers(), DecoderLimits(limits),
             workspace.data(),
             [this](const GemvArgs& args, Stream s) { return cublas.Multiply(args, s); }, stream),
         steps(model.device_, decoder, limits, stream) {
@@ -79,10 +86,12 @@ struct CudaModel::Memory {
   CudaSteps steps;
 };
 
-CudaModel::CudaModel(ModelConfig config, DeviceWeights weights, kernels::KvFormat kv_format,
-                     int device)
+CudaModel::CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device,
+                     Weights target)
     : config_(std::move(config)),
       weights_(std::move(weights)),
+      target_(std::move(target)),
+      view_(WithMatricesOf(target_.get(), weights_->view())),
       kv_format_(kv_format),
       device_(device) {
   DescribeMetadata();
@@ -98,14 +107,17 @@ CudaModel::~CudaModel() {
 
 void CudaModel::DescribeMetadata() {
   metadata_.vocab_size = config_.vocab_size;
-  metadata_.dtype = weights_.view().dtype;
+  metadata_.dtype = view_.dtype;
   metadata_.kv_cache_dtype = KvCacheDTypeOf(kv_format_);
   metadata_.context_window_size = config_.max_positions;
   metadata_.max_batch_size = kMaxBatch;
-  metadata_.weight_bytes = weights_.bytes();
+  metadata_.weight_bytes = weights_->bytes();
   metadata_.kv_bytes_per_token = DeviceKv::BytesPerToken(config_, kv_format_);
   metadata_.max_equal_rows = kMaxGemvRows;  // cuBLAS computes larger products
-  metadata_.description = weights_.description();
+  metadata_.num_layers = std::ssize(config_.layers);
+  metadata_.hidden_size = config_.hidden_size;
+  if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
+  metadata_.description = weights_->description();
   metadata_.description.kv_format = kernels::KvFormatName(kv_format_);
   metadata_.description.compute = GetDeviceInfo(device_.index()).name;
   const auto bytes = [&](int64_t rows, int64_t logits) {
@@ -129,15 +141,19 @@ StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows
   const int64_t in_pages = num_pages > 0 ? num_pages * kKvPageSize : config_.max_positions;
   return {.batch = {.max_num_rows = max_num_rows,
                     .max_num_logits = max_num_logits,
-                    .num_positions = std::min(config_.max_positions, in_pages)},
+                    .num_positions = std::min(config_.max_positions, in_pages),
+                    .num_streams = std::ssize(config_.layers) + 2,
+                    .hidden_size = config_.hidden_size,
+                    .draft_input_size = config_.draft_input_size()},
           .num_pages = num_pages,
           .vocab_size = config_.vocab_size,
+          .num_ids = config_.draft_head ? config_.draft_head->num_embeddings : config_.vocab_size,
           .tile_rows = PrefillTileRows(config_.num_heads, config_.num_kv_heads)};
 }
 
 int64_t CudaModel::WorkspaceBytes(const StepInputs::Limits& limits) const {
   return static_cast<int64_t>(
-      CudaDecoder::WorkspaceBytes(config_, weights_.view().dtype, DecoderLimits(limits)) +
+      CudaDecoder::WorkspaceBytes(config_, view_.dtype, DecoderLimits(limits)) +
       CublasLt::kMemoryBytes + StepInputs::Bytes(limits) +
       CudaSteps::SamplingBytes(config_.vocab_size, limits.batch.max_num_logits));
 }
@@ -183,6 +199,7 @@ LogitsView CudaModel::Forward(const ForwardBatch& batch) {
     }
     stream_.Synchronize();
   });
+  steps().WriteStates();
   return {.data = logits_.data(), .num_rows = rows, .vocab_size = config_.vocab_size};
 }
 

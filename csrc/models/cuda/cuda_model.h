@@ -19,11 +19,17 @@ namespace mlc_native {
 
 class CudaModel : public Model {
  public:
-  // On device `device`, which is current and has the weights.
-  CudaModel(ModelConfig config, DeviceWeights weights, kernels::KvFormat kv_format, int device);
+  using Weights = std::shared_ptr<const DeviceWeights>;
+
+  // On device `device`, which is current and has the weights. A draft head takes the matrices that
+  // it lacks from `target`, the weights of its target.
+  CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device,
+            Weights target = nullptr);
   ~CudaModel() override;
 
   const ModelMetadata& metadata() const override { return metadata_; }
+  const ModelConfig& config() const { return config_; }
+  const Weights& weights() const { return weights_; }
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
@@ -54,7 +60,9 @@ class CudaModel : public Model {
   CudaSteps& steps();
 
   const ModelConfig config_;
-  const DeviceWeights weights_;
+  const Weights weights_;
+  const Weights target_;           // of a draft head
+  const CudaDecoderWeights view_;  // of both
   const kernels::KvFormat kv_format_;
   ModelDevice device_;
   ModelMetadata metadata_;
@@ -64,7 +72,8 @@ class CudaModel : public Model {
   std::vector<float> logits_;       // result of Forward
 };
 
-// Loads the model of a folder. Throws LoadError, InvalidConfig.
+// Loads the model of a folder, or the draft head for source.target. Throws LoadError,
+// InvalidConfig.
 std::unique_ptr<Model> LoadCudaModel(const ModelSource& source);
 
 }  // namespace mlc_native

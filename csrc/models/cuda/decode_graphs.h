@@ -2,10 +2,10 @@
 // launch instead of hundreds. The results have the same bits either way. Engine's thread only.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <utility>
 
 #include "kernels/cuda/runtime.h"
 
@@ -15,13 +15,21 @@ class DecodeGraphs {
  public:
   explicit DecodeGraphs(kernels::cuda::Stream stream) : stream_(stream) {}
 
-  // The number of rows, and the address that their tokens are read from.
-  using Key = std::pair<int64_t, const int32_t*>;
+  struct Key {
+    int64_t num_rows = 0;
+    const int32_t* sampled = nullptr;  // where their tokens are read
+    bool copies_states = false;
+    bool has_states_of_target = false;
+
+    auto operator<=>(const Key&) const = default;
+  };
 
   // Requires: the arguments of the launches of forward() depend only on the key. The first call
   // runs it directly, because it looks up algorithms and loads modules, which cannot be recorded.
   // The second call records it, and later calls replay the recording.
   void Run(const Key& key, const std::function<void()>& forward);
+  // Forgets the recordings, because what depends only on the key has changed.
+  void Clear() { graphs_.clear(); }
 
   size_t size() const { return graphs_.size(); }
 

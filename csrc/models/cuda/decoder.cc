@@ -58,6 +58,11 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
     buffers.kept_input = take(limits.max_logits * config.hidden_size, DTypeSize(dtype));
   }
   buffers.logits = static_cast<float*>(take(limits.max_logits * LdLogits(config), sizeof(float)));
+  if (config.draft_head) {
+    buffers.halves = rows(2 * config.hidden_size);
+    buffers.joined = rows(2 * config.hidden_size);
+    buffers.states = rows(config.draft_input_size());
+  }
   *bytes = at;
   return buffers;
 }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "arch/model_config.h"
@@ -40,6 +41,17 @@ struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
   const float* query_scales = nullptr;  // [positions]; null: none
 };
 
+// Where a forward copies streams of HiddenStates.
+struct CudaStreams {
+  std::span<const int32_t> streams{};
+  // The asked rows are those of the logits, in the same order.
+  bool of_logits_rows = false;
+  std::byte* out = nullptr;  // pinned memory: the rows of each stream, as they are on the device
+  int64_t stream_bytes = 0;  // from one stream to the next
+
+  std::byte* PlaceOf(size_t i) const { return out + static_cast<int64_t>(i) * stream_bytes; }
+};
+
 // The rows of a forward, all arrays on the device. The first num_decode_rows are computed one by
 // one, the rest are the rows of `tiles`.
 struct CudaBatch {
@@ -57,6 +69,11 @@ struct CudaBatch {
   int64_t num_tiles = 0;
   const int32_t* logits_rows = nullptr;  // [num_logits]; null: all rows, in order
   int64_t num_logits = 0;
+  CudaStreams streams{};
+  // Of a draft head: DraftInput, and where the two halves of its joined rows lie.
+  const float* states = nullptr;
+  bool states_of_target = false;
+  const int32_t* joined_rows = nullptr;  // [2 * num_rows]: i, max_rows + i
 };
 
 class CudaDecoder {
@@ -81,6 +98,8 @@ class CudaDecoder {
   // Logits [num_logits, ld_logits] float32 on the device, valid until the next forward.
   float* Forward(const CudaBatch& batch);
   int64_t ld_logits() const { return LdLogits(config_); }
+  const ModelConfig& config() const { return config_; }
+  DType dtype() const { return weights_.dtype; }
 
  private:
   class Ops;  // a forward in progress (decoder_ops.h)
@@ -104,6 +123,9 @@ class CudaDecoder {
     float* kept_residual;    // [logits, hidden]
     void* kept_attention;    // [logits, q]
     void* kept_input;        // [logits, hidden] where both blocks of a layer read the same input
+    void* halves;            // of a draft head: [2 * rows, hidden], tokens and hidden states
+    void* joined;            // [rows, 2 hidden]: the same
+    void* states;            // [rows, what it reads of its target]
     float* logits;           // [logits, ld_logits]
     void* decode;            // DecodeAttention's
   };

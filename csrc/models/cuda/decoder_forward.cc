@@ -10,11 +10,6 @@ namespace {
 
 using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
-void* Advance(const void* data, int64_t elements, DType dtype) {
-  return static_cast<char*>(const_cast<void*>(data)) +
-         elements * static_cast<int64_t>(DTypeSize(dtype));
-}
-
 }  // namespace
 
 float* CudaDecoder::Forward(const CudaBatch& batch) {
@@ -26,6 +21,11 @@ float* CudaDecoder::Forward(const CudaBatch& batch) {
 }
 
 void CudaDecoder::Ops::Embed() {
+  if (config_.draft_head) return JoinTokensAndStates();
+  GatherEmbeddings();
+}
+
+void CudaDecoder::Ops::GatherEmbeddings() const {
   kernels::cuda::Embed({.dtype = weights_.dtype,
                         .table = weights_.embeddings,
                         .k = config_.hidden_size,
@@ -61,7 +61,8 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
   const Linear& linear = weights_.layers[layer].linear(role);
   switch (role) {
     case LinearRole::kQkv:
-      return LaunchLinear(LinearArgs(linear, input_, buffers_.qkv));
+      return LaunchLinear(
+          LinearArgs(linear, config_.attends_to_joined() ? buffers_.joined : input_, buffers_.qkv));
     case LinearRole::kOut:
       return LaunchLinear(LinearArgs(linear, attention_, buffers_.output));
     case LinearRole::kGateUp:
@@ -228,28 +229,6 @@ void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_row
                    .max_length = decoder_.limits_.max_length,
                    .workspace = buffers_.decode},
                   stream_);
-}
-
-bool CudaDecoder::Ops::KeepLogitsRows() {
-  num_rows_ = batch_.num_logits;
-  if (num_rows_ == 0) return false;
-  if (batch_.logits_rows == nullptr) return true;
-  lengths_ = nullptr;
-  GatherRows(buffers_.residual, batch_.logits_rows, num_rows_,
-             config_.hidden_size * static_cast<int64_t>(sizeof(float)), buffers_.kept_residual,
-             stream_);
-  GatherRows(buffers_.attention, batch_.logits_rows, num_rows_,
-             config_.q_size() * static_cast<int64_t>(DTypeSize(weights_.dtype)),
-             buffers_.kept_attention, stream_);
-  residual_ = buffers_.kept_residual;
-  attention_ = buffers_.kept_attention;
-  if (config_.parallel_blocks) {
-    GatherRows(buffers_.hidden, batch_.logits_rows, num_rows_,
-               config_.hidden_size * static_cast<int64_t>(DTypeSize(weights_.dtype)),
-               buffers_.kept_input, stream_);
-    input_ = buffers_.kept_input;
-  }
-  return true;
 }
 
 }  // namespace mlc_native

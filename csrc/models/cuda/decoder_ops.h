@@ -28,7 +28,9 @@ class CudaDecoder::Ops {
         input_(buffers_.hidden) {}
 
   void Embed();
-  void Normalize(const Norm& pre_norm) { LaunchAddNorm(nullptr, {}, pre_norm, input_); }
+  void Normalize(const Norm& pre_norm) {
+    if (!config_.attends_to_joined()) LaunchAddNorm(nullptr, {}, pre_norm, input_);
+  }
   void AddAndNormalize(const Norm& post_norm, const Norm& pre_norm) {
     LaunchAddNorm(buffers_.output, post_norm, pre_norm, input_);
   }
@@ -42,11 +44,38 @@ class CudaDecoder::Ops {
   void ActivateShared();
   void ActivateExperts();
   void MixExperts();
-  bool KeepLogitsRows();
+  void CopyStream(size_t layer);
+  bool KeepLastRows();
+  bool CopyLastStreams();
   void Head();
 
  private:
   using Linear = CudaDecoderWeights::Linear;
+  enum class LastRows { kNone, kOfLogits, kAll };
+
+  // `data` with an offset of so many elements.
+  static void* Advance(const void* data, int64_t elements, DType dtype) {
+    return static_cast<char*>(const_cast<void*>(data)) +
+           elements * static_cast<int64_t>(DTypeSize(dtype));
+  }
+
+  void GatherEmbeddings() const;
+  // Of a draft head (decoder_draft.cc): the residual from the tokens and the hidden states.
+  void JoinTokensAndStates();
+  // Writes what the head reads as the hidden states of the rows.
+  void TakeStates(void* out);
+  // out = norm(x), or x without a weight, in the decoder's type.
+  void Round(const float* x, const void* weight, int64_t dim, int64_t num_rows, void* out) const;
+  // Normalizes some columns of rows of this width in place, if there is a weight.
+  void NormalizeColumns(void* x, int64_t width, const void* weight, int64_t begin,
+                        int64_t columns) const;
+  // residual = x; then, with a weight, x = norm(x).
+  void KeepAsResidual(void* x, const void* weight) const;
+
+  // Copies the rows if the stream is asked for (decoder_states.cc).
+  void CopyRows(const void* rows, DType dtype, size_t stream) const;
+  bool KeepLogitsRows();
+  void KeepAllRows();
 
   void LaunchAddNorm(const void* output, const Norm& post_norm, const Norm& pre_norm,
                      void* input) const;
@@ -73,7 +102,8 @@ class CudaDecoder::Ops {
   const int32_t* lengths_;  // of the rows, 0: an unused row; null: all are used
   float* residual_;
   void* attention_;
-  void* input_;  // of the next block
+  void* input_;                           // of the next block
+  LastRows last_rows_ = LastRows::kNone;  // that are kept
 };
 
 }  // namespace mlc_native

@@ -85,10 +85,12 @@ CudaDecoderWeights View(const WeightLayout& layout, std::byte* memory) {
     return CudaMatrix{
         .format = plan.formats[p], .data = vector(p), .n = parameter.rows, .k = parameter.columns};
   };
-  const bool tied = plan.map.embeddings == kAbsent;
-  return {plan.map.View(plan.dtype, matrix, vector),
-          vector(tied ? plan.map.head : plan.map.embeddings),
-          {}};
+  CudaDecoderWeights view{plan.map.View(plan.dtype, matrix, vector), nullptr, {}};
+  const bool is_draft_head = plan.map.entry.fuse.matrix != kAbsent;
+  const bool tied = plan.map.embeddings == kAbsent && !is_draft_head;
+  const size_t table = tied ? plan.map.head : plan.map.embeddings;
+  if (table != kAbsent) view.embeddings = vector(table);
+  return view;
 }
 
 }  // namespace

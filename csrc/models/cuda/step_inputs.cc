@@ -16,12 +16,21 @@ int64_t PagesOf(const SequenceSlice& s) { return PagesOf(s.position + s.num_toke
 
 bool HasDecodeRows(const SequenceSlice& s) { return s.num_tokens == 1 || s.rows_alone; }
 
+int64_t MostStateFloats(const BatchLimits& limits) {
+  return std::max(limits.draft_input_size, limits.hidden_size);
+}
+
 }  // namespace
 
 StepInputs::StepInputs(const Limits& limits)
     : limits_(limits),
       buffer_(Bytes(limits)),
       packed_rows_(static_cast<size_t>(limits.batch.max_num_rows)) {}
+
+int64_t StepInputs::StateSize(const DraftInput& draft) const {
+  if (limits_.batch.draft_input_size == 0) return 0;
+  return draft.target.empty() ? limits_.batch.hidden_size : limits_.batch.draft_input_size;
+}
 
 // Every sequence of a batch has a row of logits at some time, which bounds the number of sequences.
 size_t StepInputs::Bytes(const Limits& limits) {
@@ -32,7 +41,11 @@ size_t StepInputs::Bytes(const Limits& limits) {
          kArraysOfRows * UploadBuffer::ArrayBytes(rows, sizeof(int32_t)) +
          UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(int32_t)) +
          UploadBuffer::ArrayBytes(rows, sizeof(PrefillTile)) +
-         UploadBuffer::ArrayBytes(pages, sizeof(int32_t));
+         UploadBuffer::ArrayBytes(pages, sizeof(int32_t)) +
+         (limits.batch.draft_input_size == 0
+              ? 0
+              : UploadBuffer::ArrayBytes(2 * rows, sizeof(int32_t)) +
+                    UploadBuffer::ArrayBytes(rows * MostStateFloats(limits.batch), sizeof(float)));
 }
 
 int64_t StepInputs::PaddedRows(int64_t rows, int64_t max_rows) {
@@ -57,8 +70,8 @@ bool StepInputs::IsDecode(const ForwardBatch& batch) {
 // A wrong value would not throw on the device but crash it.
 void StepInputs::CheckContents(const ForwardBatch& batch, int64_t num_pending) const {
   for (int32_t id : batch.token_ids) {
-    MLC_CHECK(id >= -num_pending && id < limits_.vocab_size)
-        << "id " << id << " of " << limits_.vocab_size << ", " << num_pending << " pending";
+    MLC_CHECK(id >= -num_pending && id < limits_.num_ids)
+        << "id " << id << " of " << limits_.num_ids << ", " << num_pending << " pending";
   }
   for (const SequenceSlice& s : batch.sequences) {
     for (int32_t page : s.block_table.first(static_cast<size_t>(PagesOf(s)))) {
@@ -91,7 +104,9 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
     if (HasDecodeRows(s)) decode_rows += s.num_tokens;
   }
 
+  const bool is_draft = limits_.batch.draft_input_size > 0;
   CudaBatch out;
+  out.states_of_target = !batch.draft.target.empty();
   out.num_rows = rows;
   out.num_tiles = NumTiles(batch);
   out.num_logits = is_decode_ ? rows : static_cast<int64_t>(batch.logits_rows.size());
@@ -104,8 +119,11 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
                       .tables = buffer_.Add(rows, &out.tables),
                       .logits_rows = buffer_.Add(out.num_logits, &out.logits_rows),
                       .block_tables = buffer_.Add(table_pages, &out.block_tables),
-                      .tiles = buffer_.Add(out.num_tiles, &out.tiles)};
+                      .tiles = buffer_.Add(out.num_tiles, &out.tiles),
+                      .joined_rows = buffer_.Add(is_draft ? 2 * rows : 0, &out.joined_rows),
+                      .states = buffer_.Add(rows * StateSize(batch.draft), &out.states)};
   Pack(batch, arrays);
+  if (is_draft) PackDraft(batch.draft, arrays);
   buffer_.Upload(stream);
   if (is_decode_) out.logits_rows = nullptr;
   out.num_decode_rows = is_decode_ ? rows : decode_rows;
@@ -160,6 +178,20 @@ void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice
         .num_rows = std::min(most, slice.num_tokens - at),
         .first_position = static_cast<int32_t>(slice.position) + at,
         .table = table};
+  }
+}
+
+void StepInputs::PackDraft(const DraftInput& draft, const Arrays& arrays) const {
+  const std::span<const float> states = draft.target.empty() ? draft.own : draft.target;
+  const int64_t size = StateSize(draft);
+  std::ranges::fill(arrays.states, 0.0f);
+  for (int64_t row = 0; row < num_rows_; ++row) {
+    const int64_t packed = packed_rows_[static_cast<size_t>(row)];
+    std::copy_n(states.begin() + row * size, size, arrays.states.begin() + packed * size);
+  }
+  const auto max_rows = static_cast<int32_t>(limits_.batch.max_num_rows);
+  for (size_t i = 0; i < arrays.joined_rows.size(); ++i) {
+    arrays.joined_rows[i] = static_cast<int32_t>(i / 2) + (i % 2 == 0 ? 0 : max_rows);
   }
 }
 

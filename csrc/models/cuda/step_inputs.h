@@ -24,8 +24,9 @@ class StepInputs {
   struct Limits {
     BatchLimits batch;
     int64_t num_pages = 0;
-    int64_t vocab_size = 0;
-    int64_t tile_rows = 0;  // of prefill
+    int64_t vocab_size = 0;  // of the logits
+    int64_t num_ids = 0;     // of the tokens: a draft head reads those of its target
+    int64_t tile_rows = 0;   // of prefill
   };
 
   explicit StepInputs(const Limits& limits);
@@ -39,12 +40,16 @@ class StepInputs {
   CudaBatch Upload(const ForwardBatch& batch, int64_t num_pending, kernels::cuda::Stream stream);
   // True if the last batch was a decode batch.
   bool is_decode() const { return is_decode_; }
+  // Where each row of it is on the device.
+  std::span<const int32_t> packed_rows() const { return packed_rows_; }
 
  private:
   struct Arrays {
     std::span<int64_t> slots;
     std::span<int32_t> ids, positions, lengths, tables, logits_rows, block_tables;
     std::span<kernels::cuda::PrefillTile> tiles;
+    std::span<int32_t> joined_rows;
+    std::span<float> states;
   };
 
   static bool IsDecode(const ForwardBatch& batch);
@@ -52,6 +57,8 @@ class StepInputs {
   int64_t NumTiles(const ForwardBatch& batch) const;
   void Pack(const ForwardBatch& batch, const Arrays& arrays);
   void PackSlice(const ForwardBatch& batch, const SequenceSlice& slice, const Arrays& arrays);
+  void PackDraft(const DraftInput& draft, const Arrays& arrays) const;
+  int64_t StateSize(const DraftInput& draft) const;  // floats of a row
 
   Limits limits_;
   UploadBuffer buffer_;

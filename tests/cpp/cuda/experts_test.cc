@@ -84,7 +84,7 @@ TEST_F(CudaExpertsTest, ChoiceMatchesTheReference) {
   constexpr int64_t kRows = 7;
   for (const RouterRule& rule : kRouterRules) {
     for (bool corrected : {false, true}) {
-      SCOPED_TRACE(testing::Message() << rule.num_experts << " experts, corrected " << corrected);
+      SCOPED_TRACE(::testing::Message() << rule.num_experts << " experts, corrected " << corrected);
       const Floats logits = DistinctLogits(kRows, rule.num_experts, random_);
       Floats correction;
       if (corrected) correction = Random(DType::kFloat32, rule.num_experts, 0.4f);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "arch/model_config.h"
@@ -95,7 +96,7 @@ class ReferenceOps {
                                       .gated = !config_.arch->plain_ffn});
   }
 
-  bool KeepLogitsRows() { return true; }  // all are
+  bool KeepLastRows() { return !std::exchange(has_last_rows_, true); }  // all are
 
   void Head() {
     RunLinear(weights_.head, input_, &logits_);
@@ -143,6 +144,7 @@ class ReferenceOps {
   Values residual_, input_, output_;
   Values qkv_, q_, k_, v_, attention_, ffn_;
   Values logits_;
+  bool has_last_rows_ = false;
 };
 
 // Logits [tokens, vocab].

@@ -18,7 +18,7 @@ using NamedWeights = DecoderWeights<std::string, std::string>;
 struct RecordingOps {
   using Norm = NormWeights<std::string>;
 
-  bool wants_logits = true;
+  int num_parts = 1;  // of the rows that are kept
   bool parallel = false;
   std::vector<std::string> calls{};
 
@@ -37,9 +37,9 @@ struct RecordingOps {
   void RotateAndWriteKv(size_t layer) { Add("kv" + std::to_string(layer)); }
   void Attend(size_t layer) { Add("attend" + std::to_string(layer)); }
   void Activate(size_t layer) { Add("activate" + std::to_string(layer)); }
-  bool KeepLogitsRows() {
+  bool KeepLastRows() {
     Add("keep");
-    return wants_logits;
+    return num_parts-- > 0;
   }
   void Head() { Add("head"); }
 };
@@ -82,7 +82,8 @@ TEST(RunLayers, CallsEachOperationInTheOrderOfADecoder) {
                                                  "activate1",
                                                  "down1",
                                                  "add done1 norm final",
-                                                 "head"}));
+                                                 "head",
+                                                 "keep"}));
 }
 
 TEST(RunLayers, ParallelBlocksReadTheSameInput) {
@@ -95,7 +96,7 @@ TEST(RunLayers, ParallelBlocksReadTheSameInput) {
 }
 
 TEST(RunLayers, EndsAfterTheLastKeysAndValuesWhereNoLogitsAreWanted) {
-  RecordingOps ops{.wants_logits = false};
+  RecordingOps ops{.num_parts = 0};
   RunLayers(TwoLayers(), ops);
   EXPECT_EQ(ops.calls.back(), "keep");
   EXPECT_EQ(ops.calls[ops.calls.size() - 2], "attend1");
@@ -103,14 +104,12 @@ TEST(RunLayers, EndsAfterTheLastKeysAndValuesWhereNoLogitsAreWanted) {
 
 // Also writes down when it may copy hidden states.
 struct CopyingOps : RecordingOps {
+  bool wants_logits = true;  // of the first part
+
   void CopyStream(size_t layer) { Add("stream" + std::to_string(layer)); }
   bool CopyLastStreams() {
     Add("last streams");
-    return wants_logits;
-  }
-  bool KeepLogitsRows() {
-    Add("keep");
-    return true;
+    return std::exchange(wants_logits, false);
   }
 };
 
@@ -130,7 +129,18 @@ TEST(RunLayers, EndsAfterTheLastStreamsWhereNoLogitsAreWanted) {
   CopyingOps ops;
   ops.wants_logits = false;
   RunLayers(TwoLayers(), ops);
-  EXPECT_EQ(ops.calls.back(), "last streams");
+  EXPECT_EQ(ops.calls.end()[-2], "last streams");
+}
+
+TEST(RunLayers, FinishesTheLastLayerForEachPartOfTheRows) {
+  CopyingOps ops;
+  ops.num_parts = 2;
+  RunLayers(TwoLayers(), ops);
+  const auto first = std::ranges::find(ops.calls, "keep");
+  const auto second = std::ranges::find(first + 1, ops.calls.end(), "keep");
+  ASSERT_NE(second, ops.calls.end());
+  ASSERT_EQ(*(second - 1), "head");
+  EXPECT_EQ(std::vector(first, second - 1), std::vector(second, ops.calls.end() - 1));
 }
 
 using Layer = NamedWeights::Layer;

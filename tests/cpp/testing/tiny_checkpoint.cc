@@ -7,26 +7,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "arch/draft_config.h"
 #include "arch/model_config.h"
 #include "weights/weight_map.h"
 
 namespace mlc_native::testing {
+namespace {
 
-std::string TinyConfig(const std::string& architecture, const std::string& fields) {
-  return R"({"architectures": [")" + architecture + R"("], "vocab_size": 50, "hidden_size": 32,
-    "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 256)" +
-         (fields.empty() ? "" : ", " + fields) + "}";
-}
-
-void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config) {
-  folder.Write("config.json", config);
-  const ModelConfig parsed = ReadModelConfig(folder.path());
-  const WeightMap map = MakeWeightMap(
-      parsed, {.prefix = "model.",
-               .head = parsed.tie_word_embeddings ? "" : "lm_head.weight",
-               .head_bias = "lm_head.bias",
-               .experts = parsed.experts ? &parsed.arch->experts.spellings.front() : nullptr});
+void WriteTensors(const TempFolder& folder, const WeightMap& map) {
   std::minstd_rand random(1);
   nlohmann::json header;
   std::string data;
@@ -50,6 +38,40 @@ void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config) {
   std::string prefix(8, '\0');
   std::memcpy(prefix.data(), &length, 8);
   folder.Write("model.safetensors", prefix + text + data);
+}
+
+}  // namespace
+
+std::string TinyConfig(const std::string& architecture, const std::string& fields) {
+  return R"({"architectures": [")" + architecture + R"("], "vocab_size": 50, "hidden_size": 32,
+    "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256)" +
+         (fields.empty() ? "" : ", " + fields) + "}";
+}
+
+void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config) {
+  folder.Write("config.json", config);
+  const ModelConfig parsed = ReadModelConfig(folder.path());
+  const WeightMap map = MakeWeightMap(
+      parsed, {.prefix = "model.",
+               .head = parsed.tie_word_embeddings ? "" : "lm_head.weight",
+               .head_bias = "lm_head.bias",
+               .experts = parsed.experts ? &parsed.arch->experts.spellings.front() : nullptr});
+  WriteTensors(folder, map);
+}
+
+void WriteTinyDraftHead(const TempFolder& folder, const std::string& target_folder,
+                        const std::string& layer, const std::string& fields) {
+  folder.Write("config.json", R"({"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48,
+    "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 256, "eagle_aux_hidden_state_layer_ids": [0, 1, 2])" +
+                                  (fields.empty() ? "" : ", " + fields) + "}");
+  const auto has_tensor = [&](const std::string& name) {
+    return name == "fc.weight" || name == layer + "self_attn.o_proj.weight" ||
+           (layer == "midlayer." && name == layer + "hidden_norm.weight");
+  };
+  const ModelConfig target = ReadModelConfig(target_folder);
+  WriteTensors(folder, MakeWeightMap(ReadDraftHeadConfig(folder.path(), target, has_tensor), {}));
 }
 
 }  // namespace mlc_native::testing

@@ -15,4 +15,10 @@ std::string TinyConfig(const std::string& architecture, const std::string& field
 // same ones.
 void WriteTinyCheckpoint(const TempFolder& folder, const std::string& config);
 
+// Writes a draft head for such a decoder of two layers, with the decoder's embeddings and head.
+// `layer` is the prefix of its layer, as draft_layout.cc has it; a config.json for EAGLE also gets
+// the fields.
+void WriteTinyDraftHead(const TempFolder& folder, const std::string& target_folder,
+                        const std::string& layer, const std::string& fields = "");
+
 }  // namespace mlc_native::testing

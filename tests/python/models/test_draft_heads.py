@@ -32,7 +32,7 @@ from mlc_native._core import InvalidConfig, LoadError, testing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from fake_model import find_fake_model_lib, write_model
+from fake_model import find_fake_model_lib, find_test_library, write_model
 from make_random_checkpoint import make_checkpoint
 
 PROMPT, POSITIONS, LENGTH = 5, 20, 4
@@ -72,9 +72,13 @@ class Drafting:
         return self.tokens[begin + 1 : self.fed + 1], states, begin, self.pages
 
 
-def check_drafts(folder: Path, target: Path, streams: list[int]) -> None:
+def check_drafts(
+    folder: Path, target: Path, streams: list[int], device: dict[str, Any] | None = None
+) -> None:
     """The drafts at 20 positions of two sequences are torch's, fed in chunks of unequal sizes."""
-    model = PagedModel(target).model
+    model_lib = (device or {}).get("model_lib", "")
+    model = testing.TestModel(str(target), "float32" if model_lib else "auto", model_lib=model_lib)
+    model.allocate(32, 64, 32)
     head = testing.TestDraftHead(str(folder), model)
     head.allocate(8, 64, 2)
     assert head.target_streams == streams
@@ -121,10 +125,19 @@ EAGLE3: dict[str, tuple[dict[str, Any], list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("variant", EAGLE3)
-def test_eagle3_drafts_are_those_of_torch(variant: str, llama: Path, tmp_path: Path) -> None:
+@pytest.mark.emulated(slow=True)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param("SafeAILab", marks=pytest.mark.emulated),
+        *[v for v in EAGLE3 if v != "SafeAILab"],
+    ],
+)
+def test_eagle3_drafts_are_those_of_torch(
+    variant: str, llama: Path, tmp_path: Path, device: dict[str, Any]
+) -> None:
     options, streams = EAGLE3[variant]
-    check_drafts(write_eagle3(tmp_path / "head", **options), llama, streams)
+    check_drafts(write_eagle3(tmp_path / "head", **options), llama, streams, device)
 
 
 @pytest.mark.parametrize("norm", ["norm_before_fc", "fc_norm"])
@@ -139,14 +152,19 @@ def test_a_target_of_another_width(norm: str, tmp_path: Path) -> None:
     refused(head, target, "hidden_size", "64", "96")
 
 
+@pytest.mark.emulated(slow=True)
 @pytest.mark.parametrize("bias", [False, True])
-def test_eagle1_drafts_are_those_of_torch(bias: bool, llama: Path, tmp_path: Path) -> None:
-    check_drafts(write_eagle1(tmp_path / "head", bias), llama, [SIZES["num_hidden_layers"] + 1])
+def test_eagle1_drafts_are_those_of_torch(
+    bias: bool, llama: Path, tmp_path: Path, device: dict[str, Any]
+) -> None:
+    streams = [SIZES["num_hidden_layers"] + 1]
+    check_drafts(write_eagle1(tmp_path / "head", bias), llama, streams, device)
 
 
-def test_mtp_drafts_are_those_of_torch(mimo: Path) -> None:
+@pytest.mark.emulated
+def test_mtp_drafts_are_those_of_torch(mimo: Path, device: dict[str, Any]) -> None:
     """The embeddings, which are tied to the head, are the target's."""
-    check_drafts(mimo, mimo, [SIZES["num_hidden_layers"] + 1])
+    check_drafts(mimo, mimo, [SIZES["num_hidden_layers"] + 1], device)
 
 
 @pytest.mark.parametrize(
@@ -356,7 +374,14 @@ def test_a_missing_tensor_is_named(llama: Path, tmp_path: Path) -> None:
     refused(head, llama, "midlayer.mlp.up_proj.weight")
 
 
-def test_a_head_needs_a_decoder_on_the_cpu(tmp_path: Path) -> None:
+def test_medusa_runs_on_the_cpu_only(llama: Path, tmp_path: Path) -> None:
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    model = testing.TestModel(str(llama), "float32", model_lib=library)
+    with pytest.raises(InvalidConfig, match="Medusa is not supported on CUDA"):
+        testing.TestDraftHead(str(write_medusa(tmp_path / "head")), model)
+
+
+def test_a_head_needs_a_model_that_gives_states(tmp_path: Path) -> None:
     fake = write_model(tmp_path / "fake")
     model = testing.TestModel(fake, model_lib=find_fake_model_lib())
     with pytest.raises(InvalidConfig, match="model that gives hidden states"):

@@ -1,0 +1,81 @@
+// CudaDecoder: hidden states out of a forward, and the rows that it keeps behind its last layer.
+#include <algorithm>
+
+#include "models/cuda/decoder_ops.h"
+
+namespace mlc_native {
+
+using kernels::cuda::CopyToHost;
+using kernels::cuda::GatherRows;
+
+void CudaDecoder::Ops::CopyRows(const void* rows, DType dtype, size_t stream) const {
+  const CudaStreams& asked = batch_.streams;
+  const size_t bytes = static_cast<size_t>(num_rows_ * config_.hidden_size) * DTypeSize(dtype);
+  for (size_t i = 0; i < asked.streams.size(); ++i) {
+    if (static_cast<size_t>(asked.streams[i]) != stream) continue;
+    CopyToHost(asked.PlaceOf(i), rows, bytes, stream_);
+  }
+}
+
+void CudaDecoder::Ops::CopyStream(size_t layer) { CopyRows(residual_, DType::kFloat32, layer); }
+
+// The rows of the logits come first, as if no states were asked for, because larger products have
+// other bits (cuBLAS). Then come all rows, if states of others are wanted behind the last layer.
+bool CudaDecoder::Ops::KeepLastRows() {
+  const auto num_layers = static_cast<int32_t>(config_.layers.size());
+  const auto is_last = [&](int32_t stream) { return stream >= num_layers; };
+  const bool wants_all = batch_.logits_rows != nullptr && !batch_.streams.of_logits_rows &&
+                         std::ranges::any_of(batch_.streams.streams, is_last);
+  const LastRows before = last_rows_;
+  if (before == LastRows::kNone) {
+    last_rows_ = LastRows::kOfLogits;
+    if (KeepLogitsRows()) return true;
+  }
+  if (before == LastRows::kAll || !wants_all) return false;
+  last_rows_ = LastRows::kAll;
+  KeepAllRows();
+  return true;
+}
+
+void CudaDecoder::Ops::KeepAllRows() {
+  num_rows_ = batch_.num_rows;
+  lengths_ = batch_.lengths;
+  residual_ = buffers_.residual;
+  attention_ = buffers_.attention;
+  input_ = buffers_.hidden;
+}
+
+bool CudaDecoder::Ops::KeepLogitsRows() {
+  num_rows_ = batch_.num_logits;
+  if (num_rows_ == 0) return false;
+  if (batch_.logits_rows == nullptr) return true;
+  lengths_ = nullptr;
+  GatherRows(buffers_.residual, batch_.logits_rows, num_rows_,
+             config_.hidden_size * static_cast<int64_t>(sizeof(float)), buffers_.kept_residual,
+             stream_);
+  GatherRows(buffers_.attention, batch_.logits_rows, num_rows_,
+             config_.q_size() * static_cast<int64_t>(DTypeSize(weights_.dtype)),
+             buffers_.kept_attention, stream_);
+  residual_ = buffers_.kept_residual;
+  attention_ = buffers_.kept_attention;
+  if (config_.parallel_blocks) {
+    GatherRows(buffers_.hidden, batch_.logits_rows, num_rows_,
+               config_.hidden_size * static_cast<int64_t>(DTypeSize(weights_.dtype)),
+               buffers_.kept_input, stream_);
+    input_ = buffers_.kept_input;
+  }
+  return true;
+}
+
+bool CudaDecoder::Ops::CopyLastStreams() {
+  const bool has_asked_rows = last_rows_ == LastRows::kAll || batch_.logits_rows == nullptr ||
+                              batch_.streams.of_logits_rows;
+  if (has_asked_rows) {
+    const size_t num_layers = config_.layers.size();
+    CopyRows(residual_, DType::kFloat32, num_layers);
+    CopyRows(input_, weights_.dtype, num_layers + 1);
+  }
+  return last_rows_ == LastRows::kOfLogits;
+}
+
+}  // namespace mlc_native
