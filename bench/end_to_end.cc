@@ -57,10 +57,8 @@ struct RowKind {
   bool prefill;   // a step is a prompt; else a token of each sequence
 };
 constexpr RowKind kRows[] = {
-    {"prefill", 1, 512, 5, true},
-    {"decode1", 1, 128, 48, false},
-    {"decode4", 4, 128, 32, false},
-    {"decode16", 16, 128, 24, false},
+    {"prefill", 1, 512, 5, true},       {"decode1", 1, 128, 48, false},
+    {"decode4", 4, 128, 32, false},     {"decode16", 16, 128, 24, false},
     {"decode4096", 1, 4080, 32, false},  // the middle of its steps has 4,096 tokens of context
 };
 

@@ -44,7 +44,7 @@ HostEngine::HostEngine(const std::string& device, LoadProgress progress)
 std::shared_ptr<HostEngine> HostEngine::Create(const std::string& model,
                                                std::string_view config_json,
                                                const std::string& device, LoadProgress progress) {
-  EngineConfig config = ReadConfig(model, config_json);
+  const EngineConfig config = ReadConfig(model, config_json);
   std::shared_ptr<const ModelText> text = ModelText::Load(config);
   const std::shared_ptr<HostEngine> host(new HostEngine(device, std::move(progress)));
   // The engine is a member, and its last callback is over when it is destroyed.
@@ -55,7 +55,7 @@ std::shared_ptr<HostEngine> HostEngine::Create(const std::string& model,
       },
       nullptr);
   host->engine_->Start();
-  host->Load(std::move(config), std::move(text));
+  host->Load(config, std::move(text));
   return host;
 }
 
@@ -64,7 +64,7 @@ HostEngine::~HostEngine() {
   if (event_fd_ >= 0) close(event_fd_);
 }
 
-void HostEngine::Load(EngineConfig config, std::shared_ptr<const ModelText> text) {
+void HostEngine::Load(const EngineConfig& config, std::shared_ptr<const ModelText> text) {
   engine_->Reload(config.AsJSONString(), progress_);
   auto model = std::make_shared<HostModel>();
   model->name = config.model;
@@ -78,7 +78,7 @@ void HostEngine::Load(EngineConfig config, std::shared_ptr<const ModelText> text
 
 void HostEngine::Reload(const std::string& model, std::string_view config_json) {
   RefuseInCallback("load a model");
-  EngineConfig config = ReadConfig(model, config_json);
+  const EngineConfig config = ReadConfig(model, config_json);
   std::shared_ptr<const ModelText> text = ModelText::Load(config);
   std::shared_ptr<const HostModel> before;
   {
@@ -87,7 +87,7 @@ void HostEngine::Reload(const std::string& model, std::string_view config_json) 
     before = std::exchange(model_, nullptr);
   }
   try {
-    Load(std::move(config), std::move(text));
+    Load(config, std::move(text));
   } catch (...) {
     try {
       engine_->GetRequestLimits();

@@ -155,6 +155,7 @@ std::vector<int32_t> ModelText::EncodeChat(const RenderedPrompt& prompt,
   if (!prompt.has_input) return Encode(prompt.text, add_special_tokens);
   const Tokenizer& tokenizer = RequiredTokenizer();
   std::vector<TextSpan> own;
+  own.reserve(prompt.own.size());
   for (const PromptRange& range : prompt.own) own.push_back({range.begin, range.end});
   std::vector<int32_t> tokens = tokenizer.Encode(prompt.text, own);
   if (add_special_tokens) tokenizer.special_tokens().PutAround(&tokens);

@@ -61,7 +61,7 @@ class Converter {
       return Put(std::move(info), out);  // which nothing uses
     }
     info.name = before + std::string(name->plain) + (name->has_ending ? after : "");
-    if (name->plain.find('#') != name->plain.npos) return AddEach(file, std::move(info), out);
+    if (name->plain.find('#') != name->plain.npos) return AddEach(file, info, out);
     FitDimensions(name->num_dimensions, &info.shape);
     if (family_.interleaves_heads && stored == "attn_q") Interleave(file, heads_, &info);
     if (family_.interleaves_heads && stored == "attn_k") Interleave(file, kv_heads_, &info);

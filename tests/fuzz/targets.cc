@@ -229,12 +229,18 @@ void Template(Bytes input) {
 
 std::span<const Target> Targets() {
   static constexpr Target kTargets[] = {
-      {"safetensors", Safetensors},      {"safetensors_index", SafetensorsIndex},
-      {"tensor_cache", TensorCache},     {"gguf", Gguf},
-      {"tokenizer_json", TokenizerJson}, {"model_config", ModelConfigJson},
-      {"engine_json", EngineJson},       {"schema", Schema},
-      {"grammar", GrammarText},          {"pattern", Pattern},
-      {"draft_config", DraftConfig},     {"encoder", EncodeText},
+      {"safetensors", Safetensors},
+      {"safetensors_index", SafetensorsIndex},
+      {"tensor_cache", TensorCache},
+      {"gguf", Gguf},
+      {"tokenizer_json", TokenizerJson},
+      {"model_config", ModelConfigJson},
+      {"engine_json", EngineJson},
+      {"schema", Schema},
+      {"grammar", GrammarText},
+      {"pattern", Pattern},
+      {"draft_config", DraftConfig},
+      {"encoder", EncodeText},
       {"template", Template},
   };
   return kTargets;
