@@ -104,10 +104,11 @@ class VariableReader {
     const bool begins = !number.empty() && (templates::IsAsciiDigit(number[0]) || number[0] == '-');
     if (!begins) Fail("a value");
     rest_.remove_prefix(size);
-    const char* const end = number.data() + size;
+    const char* const begin = number.data();
+    const char* const end = begin + size;
     if (number.find_first_of(".eE") == std::string_view::npos) {
       int64_t value = 0;
-      const auto [last, error] = std::from_chars(number.data(), end, value);
+      const auto [last, error] = std::from_chars(begin, end, value);
       if (error == std::errc::result_out_of_range) {
         throw TemplateError(TemplateError::Kind::kNotSupported,
                             "an integer of more than 64 bits in the input", 0);
@@ -117,7 +118,7 @@ class VariableReader {
       return;
     }
     double value = 0;
-    const auto [last, error] = std::from_chars(number.data(), end, value);
+    const auto [last, error] = std::from_chars(begin, end, value);
     if (error == std::errc::result_out_of_range) {
       throw TemplateError(TemplateError::Kind::kNotSupported, "a number out of range", 0);
     }
@@ -164,8 +165,9 @@ class VariableReader {
   uint32_t ReadUnit() {
     uint32_t unit = 0;
     if (!Skip("u") || rest_.size() < 4) Fail("an escape");
-    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + 4, unit, 16);
-    if (error != std::errc() || end != rest_.data() + 4) Fail("an escape");
+    const char* const begin = rest_.data();
+    const auto [end, error] = std::from_chars(begin, begin + 4, unit, 16);
+    if (error != std::errc() || end != begin + 4) Fail("an escape");
     rest_.remove_prefix(4);
     return unit;
   }

@@ -16,8 +16,9 @@ namespace {
 int64_t HexDigits(std::string_view text, size_t count) {
   if (text.size() < count) return -1;
   uint32_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + count, value, 16);
-  return error == std::errc() && end == text.data() + count ? int64_t{value} : -1;
+  const char* const begin = text.data();
+  const auto [end, error] = std::from_chars(begin, begin + count, value, 16);
+  return error == std::errc() && end == begin + count ? int64_t{value} : -1;
 }
 
 [[noreturn]] void RefuseEscape(int line) {
@@ -118,16 +119,17 @@ ExpressionPtr ExpressionParser::ParseString() {
 ExpressionPtr ExpressionParser::ParseNumber() {
   auto made = New(Op::kConstant);
   const Token token = Take();
-  const char* const end = token.text.data() + token.text.size();
+  const char* const begin = token.text.data();
+  const char* const end = begin + token.text.size();
   if (token.kind == TokenKind::kInteger) {
     int64_t value = 0;
-    if (std::from_chars(token.text.data(), end, value).ec != std::errc()) {
+    if (std::from_chars(begin, end, value).ec != std::errc()) {
       NotSupported("an integer of more than 64 bits");
     }
     made->constant = Value::Int(value);
   } else {
     double value = 0;
-    if (std::from_chars(token.text.data(), end, value).ec != std::errc()) {
+    if (std::from_chars(begin, end, value).ec != std::errc()) {
       NotSupported("a number out of range");
     }
     made->constant = Value::Float(value);

@@ -17,7 +17,7 @@ std::string FloatText(double value) {
       std::to_chars(digits, digits + sizeof(digits), value, std::chars_format::scientific);
   const std::string shortest(digits, scientific.ptr);
   const size_t e = shortest.find('e');
-  const int exponent = std::atoi(shortest.c_str() + e + 1);
+  const int exponent = static_cast<int>(std::strtol(shortest.c_str() + e + 1, nullptr, 10));
   if (exponent < -4 || exponent >= 16) {
     char suffix[16];
     std::snprintf(suffix, sizeof(suffix), "e%c%02d", exponent < 0 ? '-' : '+', std::abs(exponent));

@@ -45,7 +45,7 @@ class KeyOf {
 // Stable, also backwards, as Python's sorted().
 void SortByKeys(Rendering& rendering, bool reverse, std::vector<Keyed>* members) {
   const auto count = static_cast<int64_t>(members->size());
-  rendering.Pay(1 + count * std::bit_width(members->size()) / 4);
+  rendering.Pay(1 + count * static_cast<int64_t>(std::bit_width(members->size())) / 4);
   std::ranges::stable_sort(*members, [&](const Keyed& one, const Keyed& other) {
     const Keyed& left = reverse ? other : one;
     const Keyed& right = reverse ? one : other;

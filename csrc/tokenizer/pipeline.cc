@@ -114,7 +114,7 @@ std::vector<int32_t> TokenizerPipeline::Encode(std::string_view text,
     if (foreign.empty()) {
       std::vector<TextPiece> pieces;
       added_tokens_.Split(text, &pieces);
-      return EncodePieces(std::move(pieces), /*wants_controls=*/true, &has_control);
+      return EncodePieces(pieces, /*wants_controls=*/true, &has_control);
     }
     std::vector<int32_t> ids = EncodeOwn(text, own, &has_control);
     if (!has_control) return ids;
@@ -143,10 +143,10 @@ std::vector<int32_t> TokenizerPipeline::EncodeOwn(std::string_view text,
                                                   bool* has_control) const {
   std::vector<TextPiece> pieces;
   added_tokens_.SplitOwn(text, own, &pieces);
-  return EncodePieces(std::move(pieces), /*wants_controls=*/false, has_control);
+  return EncodePieces(pieces, /*wants_controls=*/false, has_control);
 }
 
-std::vector<int32_t> TokenizerPipeline::EncodePieces(std::vector<TextPiece> raw,
+std::vector<int32_t> TokenizerPipeline::EncodePieces(const std::vector<TextPiece>& raw,
                                                      bool wants_controls, bool* has_control) const {
   TextPool pool;
   std::vector<TextPiece> pieces;

@@ -34,7 +34,7 @@ class TokenizerPipeline final : public Tokenizer {
   // model made a control token of what is none.
   std::vector<int32_t> EncodeOwn(std::string_view text, std::span<const TextSpan> own,
                                  bool* has_control) const;
-  std::vector<int32_t> EncodePieces(std::vector<TextPiece> raw, bool wants_controls,
+  std::vector<int32_t> EncodePieces(const std::vector<TextPiece>& raw, bool wants_controls,
                                     bool* has_control) const;
 
   const TokenizerParts parts_;
