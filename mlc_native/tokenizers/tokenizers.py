@@ -123,7 +123,7 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the token ids of each text. All control tokens in it are found."""
-        if isinstance(texts, str) or not isinstance(texts, Sequence):
+        if isinstance(texts, (str, bytes, bytearray)) or not isinstance(texts, Sequence):
             raise invalid_request("texts", f'"texts" must be a list of texts, got {shown(texts)}')
         for text in texts:
             _check_unicode(text)

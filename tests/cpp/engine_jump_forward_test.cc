@@ -39,6 +39,7 @@ class Tokenizer {
       merges.push_back({token.substr(0, cut), token.substr(cut)});
       vocab[token] = id++;
     }
+    vocab["</s>"] = kEndOfText;
     const json end = {{"id", kEndOfText}, {"content", "</s>"}, {"special", true}};
     folder_.Write("tokenizer.json",
                   json{{"added_tokens", {end}},

@@ -158,9 +158,11 @@ def test_ctrl_c_stops_an_answer(start: Callable[..., Terminal]) -> None:
 
 
 def test_ctrl_c_stops_a_template(start: Callable[..., Terminal]) -> None:
-    # The sandbox would end it after five seconds, with an error.
+    # jinja2 renders what C++ does not know. Its sandbox would end it after five seconds, with an
+    # error.
     loop = "{% for i in range(90000) %}"
-    with start(chat_template=loop * 2 + "{% endfor %}" * 2) as terminal:
+    unknown = "{{ 'x' | center(3) }}"
+    with start(chat_template=unknown + loop * 2 + "{% endfor %}" * 2) as terminal:
         stop_work(terminal, "hi")
 
 
