@@ -189,19 +189,27 @@ void HostEngine::Deliver(std::vector<RequestStreamOutput> outputs) {
       if (output.is_final()) live_.erase(found);
     }
   }
-  for (size_t i = 0; i < outputs.size(); ++i) DeliverTo(requests[i], std::move(outputs[i]));
+  // Pollers do not wait for the callbacks of others, and are woken once.
+  std::vector<std::unique_ptr<OutputView>> polled;
+  std::vector<RequestRef> ended;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (requests[i]->on_output != nullptr) continue;
+    if (outputs[i].is_final()) ended.push_back(requests[i]);
+    OutputView::Append(requests[i], std::move(outputs[i]), &polled);
+  }
+  Enqueue(std::move(polled));
+  for (const RequestRef& request : ended) request->Finish();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (requests[i]->on_output != nullptr) CallBack(requests[i], std::move(outputs[i]));
+  }
   delivering_ = std::thread::id();
 }
 
-void HostEngine::DeliverTo(const RequestRef& request, RequestStreamOutput output) {
+void HostEngine::CallBack(const RequestRef& request, RequestStreamOutput output) {
   const bool is_final = output.is_final();
   std::vector<std::unique_ptr<OutputView>> views;
   OutputView::Append(request, std::move(output), &views);
-  if (request->on_output == nullptr) {
-    Enqueue(std::move(views));
-  } else {
-    for (const auto& view : views) request->on_output(view->get());
-  }
+  for (const auto& view : views) request->on_output(view->get());
   if (is_final) request->Finish();
 }
 

@@ -70,7 +70,7 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   HostEngine(const std::string& device, LoadProgress progress);
   void Load(const EngineConfig& config, std::shared_ptr<const ModelText> text);
   void Deliver(std::vector<RequestStreamOutput> outputs);
-  void DeliverTo(const RequestRef& request, RequestStreamOutput output);
+  void CallBack(const RequestRef& request, RequestStreamOutput output);
   void Enqueue(std::vector<std::unique_ptr<OutputView>> views);
   RequestRef Register(const SubmitArguments& arguments);
   void Forget(const std::string& id);

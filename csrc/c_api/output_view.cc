@@ -68,8 +68,8 @@ void OutputView::SetDelta(int32_t index, SequenceDelta delta, const std::string&
   output_.tokens = tokens_.data();
   output_.num_tokens = tokens_.size();
   if (!delta.logprobs.empty()) {
-    logprobs_.Fill(delta.logprobs);
-    output_.logprobs = &logprobs_.view;
+    logprobs_ = std::make_unique<Logprobs>(delta.logprobs);
+    output_.logprobs = &logprobs_->view;
   }
   if (!delta.finish_reason) return;
   output_.finish_reason = FinishCode(*delta.finish_reason);
@@ -79,27 +79,28 @@ void OutputView::SetDelta(int32_t index, SequenceDelta delta, const std::string&
 }
 
 void OutputView::SetPromptLogprobs(const PromptLogprobs& logprobs) {
-  prompt_logprobs_.Fill(logprobs.tokens);
-  output_.prompt_logprobs = &prompt_logprobs_.view;
+  prompt_logprobs_ = std::make_unique<Logprobs>(logprobs.tokens);
+  output_.prompt_logprobs = &prompt_logprobs_->view;
 }
 
 void OutputView::SetUsage(const RequestUsage& usage) {
-  usage_ = {.size = sizeof(usage_),
-            .prompt_tokens = usage.prompt_tokens,
-            .completion_tokens = usage.completion_tokens,
-            .cached_tokens = usage.cached_tokens,
-            .jump_forward_tokens = usage.jump_forward_tokens,
-            .draft_tokens = usage.draft_tokens,
-            .accepted_draft_tokens = usage.accepted_draft_tokens,
-            .num_preemptions = usage.num_preemptions,
-            .queue_time = usage.queue_time_s,
-            .time_to_first_token = usage.ttft_s,
-            .inter_token_latency = usage.inter_token_latency_s,
-            .end_to_end_latency = usage.end_to_end_latency_s};
-  output_.usage = &usage_;
+  usage_ =
+      std::make_unique<mlcn_usage>(mlcn_usage{.size = sizeof(mlcn_usage),
+                                              .prompt_tokens = usage.prompt_tokens,
+                                              .completion_tokens = usage.completion_tokens,
+                                              .cached_tokens = usage.cached_tokens,
+                                              .jump_forward_tokens = usage.jump_forward_tokens,
+                                              .draft_tokens = usage.draft_tokens,
+                                              .accepted_draft_tokens = usage.accepted_draft_tokens,
+                                              .num_preemptions = usage.num_preemptions,
+                                              .queue_time = usage.queue_time_s,
+                                              .time_to_first_token = usage.ttft_s,
+                                              .inter_token_latency = usage.inter_token_latency_s,
+                                              .end_to_end_latency = usage.end_to_end_latency_s});
+  output_.usage = usage_.get();
 }
 
-void OutputView::Logprobs::Fill(const std::vector<SampleResult>& results) {
+OutputView::Logprobs::Logprobs(const std::vector<SampleResult>& results) {
   size_t num_top = 0;
   for (const SampleResult& result : results)
     num_top = std::max(num_top, result.top_logprobs.size());

@@ -30,7 +30,7 @@ class OutputView {
     std::vector<float> values;
     std::vector<int32_t> top_tokens;
     std::vector<float> top_values;
-    void Fill(const std::vector<SampleResult>& results);
+    explicit Logprobs(const std::vector<SampleResult>& results);
   };
 
   explicit OutputView(RequestRef request);
@@ -42,9 +42,10 @@ class OutputView {
   std::string text_;
   std::string error_;
   std::vector<int32_t> tokens_;
-  Logprobs logprobs_;
-  Logprobs prompt_logprobs_;
-  mlcn_usage usage_{};
+  // Of the few that have them: most outputs are a token.
+  std::unique_ptr<Logprobs> logprobs_;
+  std::unique_ptr<Logprobs> prompt_logprobs_;
+  std::unique_ptr<mlcn_usage> usage_;
   mlcn_output output_{};
 };
 
