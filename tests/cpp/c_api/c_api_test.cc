@@ -430,7 +430,10 @@ TEST(CApi, TwoLiveRequestsHaveDifferentNames) {
   mlcn_request_cancel(request);
   ASSERT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
   options.user_data = &again;
-  mlcn_request_release(engine.Submit(kGreedy, options));  // the name is free again
+  second = engine.Submit(kGreedy, options);  // the name is free again
+  EXPECT_EQ(mlcn_request_wait(second, MLCN_FOREVER, nullptr), MLCN_OK);
+  EXPECT_EQ(again.tokens.size(), 20u);
+  mlcn_request_release(second);
   mlcn_request_release(request);
 }
 
