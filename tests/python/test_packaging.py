@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -103,7 +104,7 @@ def test_contents(wheel: Path) -> None:
 
 
 PUBLIC_HEADERS = {
-    *("config.h", "data.h", "engine.h", "errors.h", "grammar.h", "model.h"),
+    *("config.h", "data.h", "engine.h", "errors.h", "grammar.h", "mlc_native.h", "model.h"),
     *("threaded_engine.h", "tokenizer.h"),
 }
 
@@ -335,6 +336,42 @@ def test_the_example_of_a_cpp_host(site: Path, tmp_path: Path) -> None:
     )
     assert refused.returncode == 1
     assert "/no/such/model" in refused.stderr
+
+
+C_HOST_CMAKE = """
+cmake_minimum_required(VERSION 3.24)
+project(host LANGUAGES C)
+find_package(mlc_native 0.1 REQUIRED COMPONENTS c cxx grammar)
+add_executable(host SOURCE)
+target_link_libraries(host PRIVATE mlc_native::c)
+"""
+
+
+def test_a_host_in_c_builds_on_it(site: Path, tmp_path: Path) -> None:
+    """find_package and pkg-config find the C library; a component that is not there is named."""
+    source = ROOT / "examples/c/event_loop.c"
+    text = C_HOST_CMAKE.replace("SOURCE", str(source))
+    (tmp_path / "CMakeLists.txt").write_text(text)
+    package = f"-Dmlc_native_DIR={cmake_package(site)}"
+    run("cmake", "-S", tmp_path, "-B", tmp_path / "build", package)
+    run("cmake", "--build", tmp_path / "build")
+    model = site / "mlc_native/demo_model"
+    expected = "The capital of France is Paris"
+    assert expected in run(tmp_path / "build/host", model, "The capital of France is")
+    (tmp_path / "CMakeLists.txt").write_text(text.replace("c cxx grammar", "c rust"))
+    refused = subprocess.run(
+        ["cmake", "-S", tmp_path, "-B", tmp_path / "refused", package],
+        capture_output=True,
+        text=True,
+    )
+    assert refused.returncode != 0
+    assert "rust" in refused.stderr
+    if shutil.which("pkg-config") is None:
+        return
+    where = {**os.environ, "PKG_CONFIG_PATH": str(site / "mlc_native/lib/pkgconfig")}
+    flags = run("pkg-config", "--cflags", "--libs", "mlc_native_c", env=where).split()
+    run("cc", source, *flags, "-o", tmp_path / "by_pkg_config")
+    assert expected in run(tmp_path / "by_pkg_config", model, "The capital of France is")
 
 
 def test_an_editable_install_is_a_path(tmp_path: Path) -> None:
