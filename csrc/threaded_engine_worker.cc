@@ -32,12 +32,13 @@ void OnceLog::Write(const std::string& message) {
 
 void EngineWorker::Execute(Instruction instruction) {
   if (instruction.done) {
+    std::exception_ptr failure;
     try {
       Run(instruction);
-      instruction.done->Finish();
     } catch (...) {
-      instruction.done->Finish(std::current_exception());
+      failure = std::current_exception();
     }
+    instruction.done->Finish(std::move(failure));
   } else {
     Run(instruction);
   }

@@ -60,6 +60,7 @@ export ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:detect_stack_use_afte
 ASAN_OPTIONS+=":allocator_may_return_null=1"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
 export TSAN_OPTIONS="suppressions=$PWD/tests/cpp/tsan.supp:halt_on_error=1:second_deadlock_stack=1"
+TSAN_OPTIONS+=":allocator_may_return_null=1"
 for kind in "${kinds[@]}"; do
   sanitizers="$kind" programs=()
   [ "$kind" = address ] && sanitizers=address,undefined

@@ -26,11 +26,15 @@ class Completion {
   class Waiter {
    public:
     // Blocks until it is done, and rethrows what it threw. Throws std::runtime_error if the other
-    // end was given up.
+    // end was given up. Called once.
     void Wait() {
-      const MutexLock lock(state_->mutex);
-      while (!state_->done) state_->changed.Wait(state_->mutex);
-      if (state_->failure != nullptr) std::rethrow_exception(state_->failure);
+      std::exception_ptr failure;
+      {
+        const MutexLock lock(state_->mutex);
+        while (!state_->done) state_->changed.Wait(state_->mutex);
+        failure = std::move(state_->failure);  // this thread alone has it from here on
+      }
+      if (failure != nullptr) std::rethrow_exception(std::move(failure));
     }
 
    private:
