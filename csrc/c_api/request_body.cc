@@ -184,7 +184,10 @@ class BodyReader {
     constexpr const char* kAllowed =
         "a list of texts and of lists of token ids, none of them empty";
     if (!words->is_array()) fields_.FailValue("bad_words", kAllowed);
-    CheckCount("bad_words", std::ssize(words->AsArray()), "at most", kMaxBadWords);
+    if (std::ssize(words->AsArray()) > kMaxBadWords) {
+      fields_.Fail("bad_words", "may have " + std::to_string(kMaxBadWords) + " words, got " +
+                                    std::to_string(words->AsArray().size()));
+    }
     for (const JsonValue& word : words->AsArray()) {
       if (!word.is_string()) {
         generation->bad_words.push_back(TokenIds(word, "bad_words", kAllowed));
