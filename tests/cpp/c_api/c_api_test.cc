@@ -178,6 +178,7 @@ TEST(CApi, AStoppedEngineKeepsWhatWasNotPolled) {
   mlcn_request_release(engine.Submit("{}", options));
   EXPECT_EQ(mlcn_engine_stop(engine, nullptr), MLCN_OK);
   EXPECT_EQ(mlcn_engine_stop(engine, nullptr), MLCN_OK);
+  EXPECT_TRUE(IsReadable(mlcn_event_fd(engine)));
   mlcn_outputs* outputs = nullptr;
   ASSERT_EQ(mlcn_poll(engine, 1u << 20, MLCN_FOREVER, &outputs, nullptr), MLCN_OK);
   ASSERT_GE(mlcn_outputs_count(outputs), 2u);
