@@ -50,6 +50,8 @@ MLC_NATIVE_PEAK_LOOP(Avx512Int8Peak, MLC_NATIVE_CLEAR_ZMM,
                      128)
 MLC_NATIVE_PEAK_LOOP(BFloat16Peak, MLC_NATIVE_CLEAR_ZMM, "vdpbf16ps %%zmm14, %%zmm15, %%zmm\\r", 64)
 MLC_NATIVE_PEAK_LOOP(VnniPeak, MLC_NATIVE_CLEAR_ZMM, "vpdpbusd %%zmm14, %%zmm15, %%zmm\\r", 128)
+MLC_NATIVE_PEAK_LOOP(Avx2VnniPeak, MLC_NATIVE_CLEAR_YMM,
+                     "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm\\r", 64)
 #undef MLC_NATIVE_CLEAR_ZMM
 #undef MLC_NATIVE_CLEAR_YMM
 #undef MLC_NATIVE_PEAK_LOOP
@@ -89,7 +91,9 @@ inline PeakLoop PeakLoopOf(std::string_view isa, Arithmetic arithmetic) {
   [[maybe_unused]] const bool int8 = arithmetic == Arithmetic::kInt8;
 #if defined(__x86_64__)
   if (isa == "avx2") return int8 ? Avx2Int8Peak : Avx2FloatPeak;
+  if (isa == "avx2_vnni") return int8 ? Avx2VnniPeak : Avx2FloatPeak;
   if (isa == "avx512") return int8 ? Avx512Int8Peak : Avx512FloatPeak;
+  if (isa == "avx512_vnni") return int8 ? VnniPeak : Avx512FloatPeak;
   if (isa == "avx512_bf16") {
     if (int8) return VnniPeak;
     return arithmetic == Arithmetic::kBFloat16 ? BFloat16Peak : Avx512FloatPeak;

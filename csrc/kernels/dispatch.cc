@@ -6,7 +6,9 @@
 #include "kernels/kernels.h"
 #include "support/error.h"
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -31,14 +33,18 @@ bool HasAvx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
          __builtin_cpu_supports("f16c");
 }
+// Bit 4 of EAX of leaf 7, subleaf 1, which __builtin_cpu_supports knows in later compilers only.
+// The instructions need no more of the operating system than AVX2.
+bool HasAvx2Vnni() {
+  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return HasAvx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1U << 4) != 0;
+}
 bool HasAvx512() {
   return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-bool HasAvx512Bf16() {
-  return HasAvx512() && __builtin_cpu_supports("avx512bf16") &&
-         __builtin_cpu_supports("avx512vnni");
-}
+bool HasAvx512Vnni() { return HasAvx512() && __builtin_cpu_supports("avx512vnni"); }
+bool HasAvx512Bf16() { return HasAvx512Vnni() && __builtin_cpu_supports("avx512bf16"); }
 #elif defined(__aarch64__)
 bool HasNeon() { return true; }  // part of AArch64
 #if defined(__linux__)
@@ -66,7 +72,9 @@ bool HasNeonBf16() {
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
     MLC_NATIVE_ISA(avx512_bf16, HasAvx512Bf16),
+    MLC_NATIVE_ISA(avx512_vnni, HasAvx512Vnni),
     MLC_NATIVE_ISA(avx512, HasAvx512),
+    MLC_NATIVE_ISA(avx2_vnni, HasAvx2Vnni),
     MLC_NATIVE_ISA(avx2, HasAvx2),
 #elif defined(__aarch64__)
     MLC_NATIVE_ISA(neon_bf16, HasNeonBf16),

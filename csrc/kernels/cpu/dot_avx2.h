@@ -9,34 +9,21 @@
 //   IntVec                 As many int32 as Vec has floats. ToFloat converts the values,
 //                          BitsAsFloat reinterprets them.
 //   Q8Codes, Q4Codes,      Load: kQuads vectors of 4 codes per column. Dot adds the 4 products of
-//   Mxfp4Codes             each column, with codes that are kOffset too large.
+//   Mxfp4Codes             each column, with codes that are kOffset too large, to an IntVec; or to
+//                          their own Sum, for which StartSum and Total are overloaded: see
+//                          formats.inl.
 //   QuantizeInputs         Quantizes a group of inputs to 8 bits: codes = x * Scale::inverse,
 //                          rounded to nearest even, with the same bits on every ISA.
 #pragma once
 
-#include "kernels/cpu/dot_input.h"
-#include "kernels/cpu/vec_avx2.h"
+#include "kernels/cpu/dot_int_avx2.h"
 // Requires Vec of the file above.
 #include "kernels/cpu/dot_bf16_as_float.inl"
 
 namespace mlc_native::kernels {
 namespace {
 
-constexpr int kQuantTileRows = 2;
-
-struct IntVec {
-  __m256i v;
-
-  static IntVec Set(int32_t x) { return {_mm256_set1_epi32(x)}; }
-};
-inline Vec ToFloat(IntVec a) { return {_mm256_cvtepi32_ps(a.v)}; }
-inline Vec BitsAsFloat(IntVec a) { return {_mm256_castsi256_ps(a.v)}; }
-
-// Sums 4 products of unsigned and signed bytes. Requires: pairs fit into 16 bits.
-inline IntVec AddQuads(IntVec sum, __m256i unsigned_bytes, __m256i signed_bytes) {
-  const __m256i pairs = _mm256_maddubs_epi16(unsigned_bytes, signed_bytes);
-  return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
-}
+constexpr int kQuantTileRows = 4;
 
 // Codes up to 255 would overflow 16 bits, so they are made signed and their sign is moved to the
 // inputs.
@@ -57,62 +44,27 @@ struct Q8Codes {
   }
 };
 
-struct Q4Codes {
-  static constexpr int kQuads = 2;
-  static constexpr int kOffset = 8;
-  using Quad = __m256i;
-  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
-    const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    const __m256i mask = _mm256_set1_epi8(15);
-    w[0] = _mm256_and_si256(codes, mask);
-    w[1] = _mm256_and_si256(_mm256_srli_epi16(codes, 4), mask);
+// Sums of two products in 16 bits. Those of a group fit: 8 times 2 * 15 * 127 is below 2^15.
+struct PairSums {
+  __m256i v;
+};
+inline void StartSum(PairSums& sum, int32_t) { sum = {_mm256_setzero_si256()}; }
+inline IntVec Total(PairSums sum, int32_t start) {
+  const __m256i quads = _mm256_madd_epi16(sum.v, _mm256_set1_epi16(1));
+  return {_mm256_add_epi32(quads, _mm256_set1_epi32(start))};
+}
+
+struct Q4Codes : Nibbles {
+  static_assert(LayoutOf(WeightFormat::kQ4).group == 32);
+  using Sum = PairSums;
+  static PairSums Dot(PairSums sum, const Quad& w, IntVec x) {
+    return {_mm256_add_epi16(sum.v, _mm256_maddubs_epi16(w, x.v))};
   }
+};
+
+struct Mxfp4Codes : Mxfp4Nibbles {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
 };
-
-struct Mxfp4Codes : Q4Codes {
-  static constexpr int kOffset = kMxfp4Offset;
-  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
-    Q4Codes::Load(p, w);
-    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMxfp4Bytes.codes));
-    for (Quad& quad : w) quad = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), quad);
-  }
-};
-
-template <typename Scale, int kGroup>
-inline void QuantizeInputs(const float* x, int offset, QuantInput<kGroup>* out) {
-  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-  __m256i bits =
-      _mm256_setzero_si256();  // bits of absolute values, ordered like integers, NaN last
-  for (int i = 0; i < kGroup; i += 8) {
-    const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + i));
-    bits = _mm256_max_epu32(bits, _mm256_and_si256(v, magnitude));
-  }
-  const __m128i four =
-      _mm_max_epu32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
-  const __m128i two = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
-  const __m128i one = _mm_max_epu32(two, _mm_shuffle_epi32(two, 0xb1));
-  const Scale scale(_mm_cvtss_f32(_mm_castsi128_ps(one)));
-  const __m256 inverse = _mm256_set1_ps(scale.inverse);
-  IntVec sums = IntVec::Set(0);
-  for (int i = 0; i < kGroup; i += 32) {
-    __m256i v[4];
-    for (int j = 0; j < 4; ++j) {
-      v[j] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i + 8 * j), inverse));
-    }
-    const __m256i packed =
-        _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    const __m256i codes = _mm256_permutevar8x32_epi32(packed, order);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out->codes + i), codes);
-    sums = AddQuads(sums, _mm256_set1_epi8(1), codes);
-  }
-  __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(sums.v), _mm256_extracti128_si256(sums.v, 1));
-  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
-  sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
-  out->start = scale.Start() - offset * _mm_cvtsi128_si32(sum);
-  out->factor = scale.Factor();
-}
 
 }  // namespace
 }  // namespace mlc_native::kernels

@@ -3,12 +3,10 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/dot_int_avx512.h"
+#include "kernels/cpu/dot_int_avx512_vnni.h"
 
 namespace mlc_native::kernels {
 namespace {
-
-constexpr int kQuantTileRows = 6;  // 6 rows x 2 vectors, as integers and as floats
 
 // vdpbf16ps adds the product of the odd k, rounds, adds that of the even k and rounds again. It
 // treats subnormals as zeros.
@@ -50,22 +48,6 @@ inline Vec Dot(Vec sum, BFloat16Vec x, BFloat16Vec y) {
   return {_mm512_dpbf16_ps(sum.v, __builtin_bit_cast(__m512bh, x.v),
                            __builtin_bit_cast(__m512bh, y.v))};
 }
-
-struct Q8Codes {
-  static constexpr int kQuads = 1;
-  static constexpr int kOffset = 128;
-  using Quad = __m512i;
-  static void Load(const uint8_t* p, Quad (&w)[kQuads]) { w[0] = _mm512_loadu_si512(p); }
-  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) {
-    return {_mm512_dpbusd_epi32(sum.v, w, x.v)};
-  }
-};
-
-struct Q4Codes : Nibbles {
-  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return Q8Codes::Dot(sum, w, x); }
-};
-
-using Mxfp4Codes = Mxfp4CodesOf<Q4Codes>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

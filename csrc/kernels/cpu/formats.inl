@@ -109,6 +109,20 @@ struct Float8Format : FormatBase<WeightFormat::kFloat8> {
   }
 };
 
+// What Codes::Dot adds to: an IntVec unless Codes have a Sum of their own. StartSum begins the sum
+// of a group, Total ends it; both get its initial value, and one of them applies it.
+template <typename Codes>
+struct SumOf {
+  using Type = IntVec;
+};
+template <typename Codes>
+  requires requires { typename Codes::Sum; }
+struct SumOf<Codes> {
+  using Type = typename Codes::Sum;
+};
+inline void StartSum(IntVec& sum, int32_t start) { sum = IntVec::Set(start); }
+inline IntVec Total(IntVec sum, int32_t) { return sum; }
+
 // Sums a group in integers, and multiplies by the scale of the inputs and that of the weights,
 // whose type is WeightScale.
 template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16>
@@ -134,9 +148,12 @@ struct QuantFormat : FormatBase<kFormat> {
   }
   template <int kRows, typename Step>
   static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
-    IntVec dots[kRows][2];
+    typename SumOf<Codes>::Type dots[kRows][2];
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) dots[r][0] = dots[r][1] = IntVec::Set(x[r].start);
+    for (int r = 0; r < kRows; ++r) {
+      StartSum(dots[r][0], x[r].start);
+      StartSum(dots[r][1], x[r].start);
+    }
     const auto* codes = reinterpret_cast<const uint8_t*>(group);
 #pragma GCC unroll 16
     for (int i = 0; i < kSteps; ++i, codes += 2 * kVectorBytes) {
@@ -160,8 +177,8 @@ struct QuantFormat : FormatBase<kFormat> {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       const Vec factor = Vec::Set(x[r].factor);
-      sums[r][0] = Fma(Scaled(dots[r][0], factor), lo_scale, sums[r][0]);
-      sums[r][1] = Fma(Scaled(dots[r][1], factor), hi_scale, sums[r][1]);
+      sums[r][0] = Fma(Scaled(Total(dots[r][0], x[r].start), factor), lo_scale, sums[r][0]);
+      sums[r][1] = Fma(Scaled(Total(dots[r][1], x[r].start), factor), hi_scale, sums[r][1]);
     }
   }
 };

@@ -18,6 +18,7 @@ namespace {
 // compete for the same cache sets.
 constexpr int64_t kBlockInputBytes = 512 * 1024;
 constexpr int64_t kBlockWeightBytes = 20 * 1024;
+constexpr int64_t kAheadBytes = 8 * 1024;  // how far one tile prefetches
 constexpr int64_t kMaxBlockRows = 384;
 constexpr int64_t kLine = 64;
 
@@ -119,6 +120,7 @@ struct Tile {
   const float* bias;      // null: none, or not the last groups
   const char* prefetch;   // the data to be read next, prefetched along with the groups
   int64_t prefetch_step;  // bytes per step of a group
+  int64_t prefetch_end;   // 0: nothing is prefetched, else that of a step's last line
 };
 
 // The loops over the sums must be fully unrolled, so that the sums stay in registers.
@@ -138,7 +140,7 @@ inline void RunTile(const Tile& t) {
   const char* prefetch = t.prefetch;
   for (int64_t g = 0; g < t.groups; ++g, w += F::kGroupBytes, x += kRows) {
     F::Add(w, x, sums, [&](int) {
-      for (int64_t line = 0; line < t.prefetch_step; line += kLine) Prefetch(prefetch + line);
+      for (int64_t at = 0; at < t.prefetch_end; at += kLine) Prefetch(prefetch + at);
       prefetch += t.prefetch_step;
     });
   }
@@ -218,9 +220,13 @@ class Problem {
     t.groups = groups.end - groups.begin;
     t.ldy = last ? a_.ldy : kPanel;
     t.bias = last && a_.bias != nullptr ? a_.bias + panel * kPanel : nullptr;
-    if (split_.tiles() > 1 || kWholeLines) {
-      t.prefetch = t.w + Min64(t.groups, kMaxBlockGroups) * F::kGroupBytes;  // or the next panel
+    if (a_.m > 1 || kWholeLines) {
+      // A block ahead if there are several; maybe of the next panel.
+      const int64_t ahead = split_.tiles() > 1 ? t.groups : kAheadBytes / F::kGroupBytes;
+      t.prefetch = t.w + Min64(ahead, kMaxBlockGroups) * F::kGroupBytes;
       t.prefetch_step = F::kGroupBytes / (F::kSteps * (tiles.end - tiles.begin));
+      t.prefetch_end = (t.prefetch_step + kLine / 2) / kLine * kLine;
+      if (t.prefetch_end == 0) t.prefetch_end = 1;
     }
     for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
       const int64_t row = split_.Begin(tile);

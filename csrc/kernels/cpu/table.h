@@ -104,7 +104,9 @@ struct CpuKernels : LinearKernels, AttentionKernels, RowKernels {
 MLC_NATIVE_DECLARE_TABLES(portable)
 // Defined on x86-64 only.
 MLC_NATIVE_DECLARE_TABLES(avx2)
+MLC_NATIVE_DECLARE_TABLES(avx2_vnni)
 MLC_NATIVE_DECLARE_TABLES(avx512)
+MLC_NATIVE_DECLARE_TABLES(avx512_vnni)
 MLC_NATIVE_DECLARE_TABLES(avx512_bf16)
 // Defined on AArch64 only.
 MLC_NATIVE_DECLARE_TABLES(neon)

@@ -10,7 +10,8 @@ from paged_driver import PagedModel
 DEMO = Path(__file__).resolve().parents[3] / "mlc_native" / "demo_model"
 
 
-ISAS = ["", "avx512", "avx2", "portable"]  # "": the best of this machine
+# "": the best of this machine.
+ISAS = ["", "avx512_vnni", "avx512", "avx2_vnni", "avx2", "portable"]
 
 
 def force_isa(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,28 @@
+// Integer dot products that the levels of AVX-512 with VNNI share.
+#pragma once
+
+#include "kernels/cpu/dot_int_avx512.h"
+
+namespace mlc_native::kernels {
+namespace {
+
+constexpr int kQuantTileRows = 6;  // 6 rows x 2 vectors, as integers and as floats
+
+struct Q8Codes {
+  static constexpr int kQuads = 1;
+  static constexpr int kOffset = 128;
+  using Quad = __m512i;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) { w[0] = _mm512_loadu_si512(p); }
+  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) {
+    return {_mm512_dpbusd_epi32(sum.v, w, x.v)};
+  }
+};
+
+struct Q4Codes : Nibbles {
+  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return Q8Codes::Dot(sum, w, x); }
+};
+
+using Mxfp4Codes = Mxfp4CodesOf<Q4Codes>;
+
+}  // namespace
+}  // namespace mlc_native::kernels
