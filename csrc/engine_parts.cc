@@ -94,12 +94,10 @@ std::unique_ptr<Model> LoadDraftModel(const EngineConfig& config, ModelSource so
 
 // What both models need together, for the sizes of the caches.
 ModelMetadata Together(ModelMetadata model, const ModelMetadata& draft) {
-  if (draft.draft_head && !model.free_memory_bytes) {
-    // The hidden states of a step, as the target gives them and as the head takes them, and those
-    // that are kept. They are in the memory of the host.
+  if (draft.draft_head) {  // the StateMemory of the HeadDrafter
     const int64_t bytes = std::ssize(draft.draft_head->target_streams) * model.hidden_size *
                           static_cast<int64_t>(sizeof(float));
-    model.workspace_bytes_per_token += 2 * bytes;
+    model.workspace_bytes_per_token += bytes;
     model.workspace_bytes_per_sequence += DraftHead::kBulk * bytes;
   }
   model.weight_bytes += draft.weight_bytes;

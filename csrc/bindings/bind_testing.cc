@@ -121,10 +121,14 @@ class TestModel {
     }
     const auto columns = std::ssize(streams) * model_->metadata().hidden_size;
     const auto size = static_cast<size_t>(std::ssize(rows) * columns);
-    auto states = std::make_unique<float[]>(size);
+    std::vector<int32_t> places(rows.size());
+    std::iota(places.begin(), places.end(), 0);
+    const auto memory = model_->MakeStateMemory(std::ssize(rows), columns);
     ForwardBatch forward{batch.token_ids, batch.slices, batch.logits_rows};
-    forward.hidden = {rows, streams, {states.get(), size}};
+    forward.hidden = {rows, streams, memory.get(), places};
     Matrix copy = CopyLogits(model_->Forward(forward));
+    auto states = std::make_unique<float[]>(size);
+    memory->Read(0, {states.get(), size});
     return {copy, ToNumpy(std::move(states), std::ssize(rows), columns)};
   }
 
@@ -192,11 +196,23 @@ class TestDraftHead {
   }
 
   std::vector<std::vector<int32_t>> Propose(const std::vector<Work>& work, int64_t length) {
-    std::vector<DraftWork> items;
+    std::vector<int32_t> places;
     for (const auto& [tokens, states, position, block_table] : work) {
-      items.push_back({tokens, {states.data(), states.size()}, position, block_table, length});
+      for (size_t i = 0; i < tokens.size(); ++i) {
+        places.push_back(static_cast<int32_t>(places.size()));
+      }
     }
-    return head_->Propose(items);
+    const auto width = static_cast<int64_t>(std::get<1>(work.front()).shape(1));
+    const auto memory = head_->model().MakeStateMemory(std::ssize(places), width);
+    std::vector<DraftWork> items;
+    size_t row = 0;
+    for (const auto& [tokens, states, position, block_table] : work) {
+      memory->Write(static_cast<int64_t>(row), {states.data(), states.size()});
+      const auto rows = std::span(places).subspan(row, tokens.size());
+      items.push_back({tokens, rows, position, block_table, length});
+      row += tokens.size();
+    }
+    return head_->Propose(items, *memory);
   }
 
   std::vector<int32_t> TargetStreams() const { return head_->info().target_streams; }

@@ -8,6 +8,14 @@
 namespace mlc_native {
 namespace {
 
+void CheckPlaces(std::span<const int32_t> places, int64_t num_rows, const StateMemory& memory) {
+  MLC_CHECK(std::ssize(places) == num_rows) << places.size() << " places of " << num_rows;
+  for (const int32_t place : places) {
+    MLC_CHECK(place >= 0 && place < memory.num_rows())
+        << "place " << place << " of " << memory.num_rows();
+  }
+}
+
 void CheckHiddenStates(const HiddenStates& hidden, int64_t num_rows, const BatchLimits& limits) {
   if (hidden.rows.empty()) return;
   MLC_CHECK(limits.num_streams > 0) << "the model gives no hidden states";
@@ -18,19 +26,25 @@ void CheckHiddenStates(const HiddenStates& hidden, int64_t num_rows, const Batch
     MLC_CHECK(stream >= 0 && stream < limits.num_streams)
         << "stream " << stream << " of " << limits.num_streams;
   }
-  const size_t size = hidden.rows.size() * hidden.streams.size();
-  MLC_CHECK(hidden.out.size() == size * static_cast<size_t>(limits.hidden_size))
-      << hidden.out.size() << " floats for " << size << " hidden states";
+  MLC_CHECK(hidden.memory != nullptr &&
+            hidden.memory->width() == std::ssize(hidden.streams) * limits.hidden_size)
+      << "rows of the memory are not " << hidden.streams.size() << " hidden states";
+  CheckPlaces(hidden.places, std::ssize(hidden.rows), *hidden.memory);
 }
 
 void CheckDraftInput(const DraftInput& draft, int64_t num_rows, const BatchLimits& limits) {
-  const bool of_target = !draft.target.empty();
-  const int64_t width = of_target ? limits.draft_input_size : limits.hidden_size;
-  const int64_t wanted = limits.draft_input_size == 0 ? 0 : num_rows * width;
-  MLC_CHECK(std::ssize(of_target ? draft.target : draft.own) == wanted)
-      << draft.target.size() << " and " << draft.own.size() << " floats for " << num_rows
-      << " rows of a draft head that reads " << limits.draft_input_size;
-  MLC_CHECK(!of_target || draft.own.empty()) << "hidden states of the target and of the head";
+  const bool of_target = draft.target != nullptr;
+  const bool is_head = limits.draft_input_size > 0;
+  MLC_CHECK(is_head || !of_target) << "hidden states for what is no draft head";
+  MLC_CHECK(std::ssize(draft.own_rows) == (is_head && !of_target ? num_rows : 0))
+      << draft.own_rows.size() << " hidden states of the head for " << num_rows << " rows";
+  for (const int32_t row : draft.own_rows) {
+    MLC_CHECK(row >= 0 && row < limits.max_num_logits) << row << " of " << limits.max_num_logits;
+  }
+  if (!of_target) return;
+  MLC_CHECK(draft.target->width() == limits.draft_input_size)
+      << draft.target->width() << " floats for a draft head that reads " << limits.draft_input_size;
+  CheckPlaces(draft.places, num_rows, *draft.target);
 }
 
 }  // namespace

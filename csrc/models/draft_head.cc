@@ -21,7 +21,8 @@ SequenceSlice MakeSlice(int32_t first_row, int32_t num_tokens, int64_t position,
 
 }  // namespace
 
-DraftHead::DraftHead(std::unique_ptr<Model> model) : model_(std::move(model)) {
+DraftHead::DraftHead(std::unique_ptr<Model> model)
+    : model_(std::move(model)), queue_(model_->step_queue()) {
   MLC_CHECK(model_->metadata().draft_head.has_value()) << "the model is no draft head";
   greedy_.temperature = 0;
 }
@@ -30,100 +31,118 @@ void DraftHead::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_nu
   model_->Allocate(num_pages, max_num_rows, max_num_sequences);
 }
 
-void DraftHead::Feed(std::span<const DraftWork> work) {
-  target_states_.clear();
-  for (const DraftWork& w : work) {
+void DraftHead::Feed(std::span<const DraftWork> work, const StateMemory& states) {
+  Round& round = RoundOf(0);
+  tokens_.clear();
+  places_.clear();
+  slices_.clear();
+  rows_.clear();
+  round.active.clear();
+  for (size_t i = 0; i < work.size(); ++i) {
+    const DraftWork& w = work[i];
     const auto first_row = static_cast<int32_t>(tokens_.size());
     tokens_.insert(tokens_.end(), w.next_tokens.begin(), w.next_tokens.end());
-    target_states_.insert(target_states_.end(), w.states.begin(), w.states.end());
+    places_.insert(places_.end(), w.places.begin(), w.places.end());
     const auto end = static_cast<int32_t>(tokens_.size());
     slices_.push_back(MakeSlice(first_row, end - first_row, w.position, w.block_table));
-    if (w.length > 0) rows_.push_back(end - 1);
+    if (w.length == 0) continue;
+    rows_.push_back(end - 1);
+    round.active.push_back(i);
   }
-  Forward({.target = target_states_, .own = {}, .num_guessed = 0});
+  Submit(0, {.target = &states, .places = places_, .own_rows = {}, .num_guessed = 0});
 }
 
-// tokens_ and read_states_ are those of the active drafts.
-void DraftHead::Continue(std::span<const DraftWork> work, int64_t step) {
-  for (size_t i : active_) {
-    const DraftWork& w = work[i];
+void DraftHead::Continue(std::span<const DraftWork> work, int64_t step, const Drafts& drafts) {
+  const Round& before = RoundOf(step - 1);
+  Round& round = RoundOf(step);
+  tokens_.clear();
+  slices_.clear();
+  rows_.clear();
+  own_rows_.clear();
+  round.active.clear();
+  for (size_t i = 0; i < before.active.size(); ++i) {
+    const DraftWork& w = work[before.active[i]];
+    if (w.length <= step) continue;
     const auto row = static_cast<int32_t>(slices_.size());
+    const auto row_before = static_cast<int32_t>(i);
     const int64_t position = w.position + std::ssize(w.next_tokens) - 1 + step;
     slices_.push_back(MakeSlice(row, 1, position, w.block_table));
     rows_.push_back(row);
+    own_rows_.push_back(row_before);
+    tokens_.push_back(queue_ != nullptr ? PendingToken(row_before)
+                                        : drafts[before.active[i]].back());
+    round.active.push_back(before.active[i]);
   }
-  Forward({.target = {}, .own = read_states_, .num_guessed = step});
+  Submit(step, {.places = {}, .own_rows = own_rows_, .num_guessed = step});
 }
 
-void DraftHead::Forward(const DraftInput& input) {
-  own_states_.resize(rows_.size() * static_cast<size_t>(model_->metadata().hidden_size));
-  const int32_t streams[] = {info().own_stream};
-  Run({.token_ids = tokens_,
-       .sequences = slices_,
-       .logits_rows = rows_,
-       .hidden = {.rows = rows_, .streams = streams, .out = own_states_},
-       .draft = input});
-}
-
-void DraftHead::Run(const ForwardBatch& batch) {
-  likely_.clear();
-  StepQueue* const queue = model_->step_queue();
-  if (queue == nullptr) {
+void DraftHead::Submit(int64_t step, const DraftInput& input) {
+  const ForwardBatch batch{.token_ids = tokens_,
+                           .sequences = slices_,
+                           .logits_rows = rows_,
+                           .hidden = {},
+                           .draft = input};
+  if (queue_ == nullptr) {
+    std::vector<int32_t>& likely = RoundOf(step).likely;
+    likely.clear();
     const LogitsView logits = model_->Forward(batch);
-    for (int64_t i = 0; i < logits.num_rows; ++i) likely_.push_back(MostLikely(logits.row(i)));
+    for (int64_t i = 0; i < logits.num_rows; ++i) likely.push_back(MostLikely(logits.row(i)));
     return;
   }
-  queue->Forward(batch);
+  queue_->Forward(batch);
   TokenRow row;
   row.config = &greedy_;
   token_rows_.assign(rows_.size(), row);
-  queue->Sample(token_rows_);
-  queue->Collect(&drawn_);
-  // Where nothing can be drawn, any token may be guessed.
-  for (const DrawnToken& drawn : drawn_) {
-    likely_.push_back(drawn.error.empty() ? drawn.result.token.token_id : 0);
+  queue_->Sample(token_rows_);
+}
+
+void DraftHead::Collect(int64_t step, Drafts* drafts) {
+  const Round& round = RoundOf(step);
+  if (queue_ != nullptr) queue_->Collect(&drawn_);
+  const std::vector<int32_t>& target_ids = info().target_ids;
+  for (size_t i = 0; i < round.active.size(); ++i) {
+    // Where nothing can be drawn, any token may be guessed.
+    const int32_t id = queue_ == nullptr         ? round.likely[i]
+                       : drawn_[i].error.empty() ? drawn_[i].result.token.token_id
+                                                 : 0;
+    (*drafts)[round.active[i]].push_back(target_ids.empty() ? id
+                                                            : target_ids[static_cast<size_t>(id)]);
   }
 }
 
-void DraftHead::Guess(std::span<const DraftWork> work, Drafts* drafts) {
-  const auto& target_ids = info().target_ids;
-  const auto hidden = static_cast<size_t>(model_->metadata().hidden_size);
-  tokens_.clear();
-  read_states_.clear();
-  size_t num_active = 0;
-  for (size_t row = 0; row < active_.size(); ++row) {
-    const size_t i = active_[row];
-    std::vector<int32_t>& draft = (*drafts)[i];
-    const int32_t id = likely_[row];
-    draft.push_back(target_ids.empty() ? id : target_ids[static_cast<size_t>(id)]);
-    if (std::ssize(draft) == work[i].length) continue;
-    tokens_.push_back(draft.back());
-    const auto state = std::span(own_states_).subspan(row * hidden, hidden);
-    read_states_.insert(read_states_.end(), state.begin(), state.end());
-    active_[num_active++] = i;
+void DraftHead::Discard(int64_t num_in_flight) noexcept {
+  try {
+    for (; num_in_flight > 0; --num_in_flight) queue_->Collect(&drawn_);
+  } catch (...) {  // then all are lost
   }
-  active_.resize(num_active);
 }
 
-std::vector<std::vector<int32_t>> DraftHead::Propose(std::span<const DraftWork> work) {
+std::vector<std::vector<int32_t>> DraftHead::Propose(std::span<const DraftWork> work,
+                                                     const StateMemory& states) {
   Drafts drafts(work.size());
-  active_.clear();
-  for (size_t i = 0; i < work.size(); ++i) {
-    if (work[i].length > 0) active_.push_back(i);
-  }
-  tokens_.clear();
-  int64_t step = 0;
-  do {
-    slices_.clear();
-    rows_.clear();
-    if (step == 0) {
-      Feed(work);
-    } else {
-      Continue(work, step);
+  int64_t num_steps = 1;
+  for (const DraftWork& w : work) num_steps = std::max(num_steps, w.length);
+  const int64_t most_in_flight = queue_ != nullptr ? StepQueue::kMaxInFlight : 1;
+  int64_t num_submitted = 0;
+  int64_t num_collected = 0;
+  try {
+    while (num_collected < num_steps) {
+      if (num_submitted < num_steps && num_submitted - num_collected < most_in_flight) {
+        if (num_submitted == 0) {
+          Feed(work, states);
+        } else {
+          Continue(work, num_submitted, drafts);
+        }
+        ++num_submitted;
+      } else {
+        Collect(num_collected, &drafts);
+        ++num_collected;
+      }
     }
-    Guess(work, &drafts);
-    ++step;
-  } while (!active_.empty());
+  } catch (...) {
+    if (queue_ != nullptr) Discard(num_submitted - num_collected);
+    throw;
+  }
   return drafts;
 }
 

@@ -1,11 +1,15 @@
 // DraftHead guesses tokens with a model that is a draft head: one forward for each token of a
-// draft, which reads the hidden state of the forward before.
+// draft, which reads the hidden state and the token of the forward before.
+//
+// A head with a StepQueue computes a draft without the host: the next forward is queued while the
+// one before is in flight, and reads what that one draws and leaves on the device.
 //
 // The caller keeps the pages of the head's own keys and values. After a draft, those of positions
 // behind the fed tokens are of guesses: feeding the tokens that were chosen overwrites them. Owned
 // by one engine; its thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,7 +24,7 @@ namespace mlc_native {
 // consecutive positions, and after each of them the token that followed.
 struct DraftWork {
   std::span<const int32_t> next_tokens;    // at positions position + 1, ...; at least one
-  std::span<const float> states;           // [next_tokens, target_streams, hidden of the target]
+  std::span<const int32_t> places;         // [next_tokens] of the states in the memory
   int64_t position = 0;                    // of the first state
   std::span<const int32_t> block_table{};  // covers position + next_tokens + length - 1 tokens
   int64_t length = 0;                      // tokens to guess; 0: the work is only fed
@@ -40,38 +44,44 @@ class MLC_NATIVE_PRIVATE_API DraftHead {
   // As Model::Allocate, for at most max_num_sequences sequences at once.
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_sequences);
 
-  // Feeds the work of each sequence and returns its most likely next tokens, in the ids of the
-  // target; the token of lowest id where several are most likely. Repeating a call after an
-  // exception gives the same result. Requires: there is work, of at most max_num_sequences
-  // sequences and max_num_rows tokens.
-  std::vector<std::vector<int32_t>> Propose(std::span<const DraftWork> work);
+  // Feeds the work of each sequence, whose states are in `states`, and returns its most likely next
+  // tokens, in the ids of the target; the token of lowest id where several are most likely.
+  // Repeating a call after an exception gives the same result. Requires: there is work, of at most
+  // max_num_sequences sequences and max_num_rows tokens.
+  std::vector<std::vector<int32_t>> Propose(std::span<const DraftWork> work,
+                                            const StateMemory& states);
 
  private:
   using Drafts = std::vector<std::vector<int32_t>>;  // of each work
+  // A forward: the work that each row of its logits is for.
+  struct Round {
+    std::vector<size_t> active;
+    std::vector<int32_t> likely;  // as active, in the ids of the head; without a queue
+  };
 
-  void Feed(std::span<const DraftWork> work);
-  void Continue(std::span<const DraftWork> work, int64_t step);
-  void Forward(const DraftInput& input);
-  // Finds the most likely tokens of the rows, on the device of the model if it has one.
-  void Run(const ForwardBatch& batch);
-  // Appends a guess to each active draft and keeps active those that are to be longer.
-  void Guess(std::span<const DraftWork> work, Drafts* drafts);
+  Round& RoundOf(int64_t step) { return rounds_[static_cast<size_t>(step) % rounds_.size()]; }
+  void Feed(std::span<const DraftWork> work, const StateMemory& states);
+  // The next token of the drafts that are longer than `step`.
+  void Continue(std::span<const DraftWork> work, int64_t step, const Drafts& drafts);
+  // Computes the batch of a step, and with a queue leaves it in flight.
+  void Submit(int64_t step, const DraftInput& input);
+  // Appends the guesses of a step to the drafts.
+  void Collect(int64_t step, Drafts* drafts);
+  void Discard(int64_t num_in_flight) noexcept;
 
   std::unique_ptr<Model> model_;
+  StepQueue* const queue_;  // the model's, or null
   GenerationConfig greedy_;
-
-  std::vector<size_t> active_;  // indices of the work that is guessed for: one row of logits each
+  std::array<Round, StepQueue::kMaxInFlight> rounds_;  // of the last steps
 
   // Of the forward being made.
   std::vector<int32_t> tokens_;
   std::vector<SequenceSlice> slices_;
   std::vector<int32_t> rows_;
+  std::vector<int32_t> places_;
+  std::vector<int32_t> own_rows_;
   std::vector<TokenRow> token_rows_;  // as rows_
-  std::vector<DrawnToken> drawn_;     // as rows_
-  std::vector<int32_t> likely_;       // as rows_, in the ids of the head
-  std::vector<float> target_states_;
-  std::vector<float> own_states_;   // [active, hidden], of the latest forward
-  std::vector<float> read_states_;  // those that the next forward reads
+  std::vector<DrawnToken> drawn_;
 };
 
 }  // namespace mlc_native

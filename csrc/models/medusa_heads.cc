@@ -28,7 +28,7 @@ MedusaHeads::MedusaHeads(const ModelConfig& config, CpuDecoderWeights weights,
   metadata_.mapped_weight_bytes = weights_.memory.mapped ? metadata_.weight_bytes : 0;
   const auto linear_bytes = static_cast<int64_t>(kernels::LinearWorkspaceBytes(1, hidden_size_));
   metadata_.workspace_bytes_per_sequence =
-      (config.vocab_size + 2 * hidden_size_) * static_cast<int64_t>(sizeof(float)) + linear_bytes;
+      (config.vocab_size + 3 * hidden_size_) * static_cast<int64_t>(sizeof(float)) + linear_bytes;
   metadata_.hidden_size = hidden_size_;
   metadata_.draft_head = config.draft_head->info;
   metadata_.description = weights_.description;
@@ -41,6 +41,7 @@ void MedusaHeads::Allocate(int64_t /*num_pages*/, int64_t max_num_rows, int64_t 
   max_num_logits_ = max_num_logits;
   const auto rows = static_cast<size_t>(max_num_logits);
   states_.resize(rows * static_cast<size_t>(hidden_size_));
+  own_.resize(states_.size());
   block_.resize(states_.size());
   logits_.resize(rows * static_cast<size_t>(metadata_.vocab_size));
   workspace_ = TensorStorage(kernels::LinearWorkspaceBytes(max_num_logits, hidden_size_),
@@ -51,7 +52,7 @@ LogitsView MedusaHeads::Forward(const ForwardBatch& batch) {
   CheckBatch(batch, {.max_num_rows = max_num_rows_,
                      .max_num_logits = max_num_logits_,
                      .num_positions = std::numeric_limits<int64_t>::max(),
-                     .num_streams = 1,
+                     .num_streams = 0,
                      .hidden_size = hidden_size_,
                      .draft_input_size = hidden_size_});
   const int64_t num_rows = std::ssize(batch.logits_rows);
@@ -73,15 +74,15 @@ LogitsView MedusaHeads::Forward(const ForwardBatch& batch) {
 }
 
 void MedusaHeads::TakeStates(const ForwardBatch& batch) {
-  const std::span<const float> given =
-      batch.draft.target.empty() ? batch.draft.own : batch.draft.target;
-  const auto copy_rows = [&](std::span<const int32_t> rows, float* out) {
-    for (const int32_t row : rows) {
-      out = std::copy_n(given.begin() + row * hidden_size_, hidden_size_, out);
-    }
-  };
-  copy_rows(batch.hidden.rows, batch.hidden.out.data());
-  copy_rows(batch.logits_rows, states_.data());
+  const DraftInput& draft = batch.draft;
+  const bool of_target = draft.target != nullptr;
+  const float* const given = of_target ? draft.target->data() : own_.data();
+  const std::span<const int32_t> places = of_target ? draft.places : draft.own_rows;
+  float* out = states_.data();
+  for (const int32_t row : batch.logits_rows) {
+    out = std::copy_n(given + places[static_cast<size_t>(row)] * hidden_size_, hidden_size_, out);
+  }
+  std::copy(states_.data(), out, own_.begin());
 }
 
 void MedusaHeads::RunLinear(const Linear& linear, int64_t num_rows, std::vector<float>* out) {

@@ -49,6 +49,7 @@ class MedusaHeads final : public Model {
   int64_t max_num_rows_ = 0;
   int64_t max_num_logits_ = 0;
   std::vector<float> states_;  // [logits rows, hidden]
+  std::vector<float> own_;     // [logits rows, hidden]: what the last forward has read
   std::vector<float> block_;   // [logits rows, hidden]: what a linear of a block has given
   std::vector<float> logits_;  // [logits rows, vocab]
   TensorStorage workspace_;    // of the linears

@@ -43,6 +43,11 @@ int64_t JoinedWidth(const ModelConfig& config) {
   return config.draft_head ? 2 * config.hidden_size : 0;
 }
 
+// Floats per row of logits of the hidden states that a draft head keeps.
+int64_t OwnStateWidth(const ModelConfig& config) {
+  return config.draft_head ? config.hidden_size : 0;
+}
+
 // Floats of the workspace of a linear, per row.
 int64_t LinearInputWidth(const ModelConfig& config) {
   const auto width = [](int64_t k) {
@@ -93,7 +98,8 @@ void Transformer::DescribeMetadata() {
   metadata_.workspace_bytes_per_token =
       widths * static_cast<int64_t>(sizeof(float)) +
       static_cast<int64_t>(sizeof(int32_t) + sizeof(int64_t) + sizeof(kernels::AttentionSequence));
-  metadata_.workspace_bytes_per_sequence = config_.vocab_size * static_cast<int64_t>(sizeof(float));
+  metadata_.workspace_bytes_per_sequence =
+      (config_.vocab_size + OwnStateWidth(config_)) * static_cast<int64_t>(sizeof(float));
 }
 
 void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {
@@ -122,6 +128,7 @@ void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_
       {&buffers_.joined, max_num_rows, JoinedWidth(config_)},
       {&buffers_.states, max_num_rows, config_.draft_input_size()},
       {&buffers_.linear_inputs, std::max(max_num_rows, max_num_logits), LinearInputWidth(config_)},
+      {&buffers_.own_states, max_num_logits, OwnStateWidth(config_)},
       {&buffers_.logits, max_num_logits, config_.vocab_size},
   };
   size_t bytes = kernels::AttentionWorkspaceBytes(pool_->num_threads(), config_.num_heads,

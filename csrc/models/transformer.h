@@ -56,6 +56,7 @@ class Transformer : public Model {
     Activations expert_output;  // [choices, hidden], in the memory of expert_ffn
     Activations joined;         // of a draft head: [rows, 2 hidden], tokens and hidden states
     Activations states;         // of a draft head: [rows, what it reads of its target]
+    Activations own_states;     // of a draft head: [logits rows, hidden], of the last forward
     Activations linear_inputs;  // workspace of the linears
     Activations logits;         // [logits rows, vocab]
     void* attention_workspace = nullptr;

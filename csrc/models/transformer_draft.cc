@@ -13,6 +13,15 @@ void CopyRows(int64_t rows, int64_t columns, const float* from, int64_t ld_from,
   }
 }
 
+// The whole rows `rows` of a matrix of this width.
+void GatherRows(std::span<const int32_t> rows, const float* from, int64_t width, float* to,
+                int64_t ld_to) {
+  for (const int32_t row : rows) {
+    std::copy_n(from + row * width, width, to);
+    to += ld_to;
+  }
+}
+
 }  // namespace
 
 void Transformer::Ops::JoinTokensAndStates() {
@@ -44,14 +53,17 @@ void Transformer::Ops::JoinTokensAndStates() {
 void Transformer::Ops::TakeStates(const Activations& out) {
   const DraftHeadConfig& head = *config_.draft_head;
   const DraftInput& draft = batch_.draft;
-  const int64_t hidden = config_.hidden_size;
-  if (draft.target.empty() || !head.layout->joins_in_attention) {
-    const float* states = draft.target.empty() ? draft.own.data() : draft.target.data();
-    return CopyRows(num_rows_, hidden, states, hidden, out.data, out.width);
+  if (draft.target == nullptr) {
+    const Activations& own = buffers_.own_states;
+    return GatherRows(draft.own_rows, own.data, own.width, out.data, out.width);
+  }
+  const StateMemory& target = *draft.target;
+  if (!head.layout->joins_in_attention) {
+    return GatherRows(draft.places, target.data(), target.width(), out.data, out.width);
   }
   const auto& entry = model_.weights_.entry;
   const Activations& states = buffers_.states;
-  std::ranges::copy(draft.target, states.data);
+  GatherRows(draft.places, target.data(), target.width(), states.data, states.width);
   const auto normalize = [&](const float* weight, int64_t begin, int64_t columns) {
     const Activations part{states.data + begin, states.width};
     kernels::NormalizeArgs norm = Norm(part, weight, part);

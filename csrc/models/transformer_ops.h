@@ -73,6 +73,8 @@ class Transformer::Ops {
   // Copies the asked rows to the places of a stream. Row i of `x` is row rows[i] of the batch;
   // empty `rows`: row i.
   void CopyStates(const Activations& x, std::span<const int32_t> rows, size_t stream, float scale);
+  // Of a draft head: keeps those of the rows of logits, of which `x` has all last rows.
+  void KeepOwnStates(const Activations& x, float scale);
 
   // An RMSNorm.
   kernels::NormalizeArgs Norm(const Activations& x, const float* weight,

@@ -34,9 +34,20 @@ void Transformer::Ops::CopyStates(const Activations& x, std::span<const int32_t>
       const auto row = static_cast<size_t>(asked.rows[j]);
       const size_t from = rows.empty() ? row : IndexOf(rows, asked.rows[j]);
       const float* state = x.data + from * static_cast<size_t>(x.width);
-      float* out = asked.out.data() + (j * asked.streams.size() + i) * hidden;
-      std::transform(state, state + hidden, out, [scale](float value) { return value * scale; });
+      float* out = asked.memory->data() + asked.places[j] * asked.memory->width();
+      std::transform(state, state + hidden, out + i * hidden,
+                     [scale](float value) { return value * scale; });
     }
+  }
+}
+
+void Transformer::Ops::KeepOwnStates(const Activations& x, float scale) {
+  const Activations& own = buffers_.own_states;
+  for (size_t i = 0; i < batch_.logits_rows.size(); ++i) {
+    const size_t row = IndexOf(model_.last_rows_, batch_.logits_rows[i]);
+    const float* state = x.data + row * static_cast<size_t>(x.width);
+    std::transform(state, state + own.width, own.data + i * static_cast<size_t>(own.width),
+                   [scale](float value) { return value * scale; });
   }
 }
 
@@ -63,12 +74,18 @@ bool Transformer::Ops::KeepLastRows() {
 bool Transformer::Ops::CopyLastStreams() {
   const std::span<const int32_t> rows = model_.last_rows_;
   const std::span<const int32_t> logits_rows = batch_.logits_rows;
-  if (batch_.hidden.rows.empty()) return true;
+  if (batch_.hidden.rows.empty() && !config_.draft_head) return true;
   const size_t num_layers = config_.layers.size();
   kernels::RunRows(model_.cpu_, remembered_.span());
   remembered_.Clear();
+  const float norm_scale = 1.0f / config_.final_norm_scale;
   CopyStates(buffers_.residual, rows, num_layers, config_.residual_scale);
-  CopyStates(*input_, rows, num_layers + 1, 1.0f / config_.final_norm_scale);
+  CopyStates(*input_, rows, num_layers + 1, norm_scale);
+  if (config_.draft_head) {
+    const bool is_norm = static_cast<size_t>(config_.draft_head->info.own_stream) > num_layers;
+    KeepOwnStates(is_norm ? *input_ : buffers_.residual,
+                  is_norm ? norm_scale : config_.residual_scale);
+  }
   for (size_t i = 0; i < logits_rows.size(); ++i) {
     MoveRow(*input_, IndexOf(rows, logits_rows[i]), i);
   }

@@ -31,10 +31,27 @@ void DraftModel::Propose(std::span<const Wish> wishes) {
       active_.push_back(active);
       rows_left -= active.num_fed;
     }
-    while (!active_.empty()) Feed();
+    Run();
   } catch (...) {
+    Discard();
     for (const Wish& wish : wishes) Drop(wish.sequence_id);
     throw;
+  }
+  // What was fed behind a guess that failed.
+  for (const Wish& wish : wishes) {
+    const int64_t id = wish.sequence_id;
+    if (kv_.HasSequence(id)) kv_.PopN(id, kv_.length(id) - std::ssize(known_[id].tokens));
+  }
+}
+
+void DraftModel::Run() {
+  const int64_t most_in_flight = host_steps_ ? 1 : StepQueue::kMaxInFlight;
+  while (!active_.empty() || num_submitted_ > num_collected_) {
+    if (!active_.empty() && num_submitted_ - num_collected_ < most_in_flight) {
+      Submit();
+    } else {
+      Collect();
+    }
   }
 }
 
@@ -74,11 +91,12 @@ void DraftModel::RollBack(int64_t sequence_id, std::span<const int32_t> tokens) 
   known.resize(same);
 }
 
-void DraftModel::Feed() {
+void DraftModel::Submit() {
+  std::vector<Guess>& guesses = guesses_[num_submitted_ % guesses_.size()];
   token_ids_.clear();
   slices_.clear();
   logits_rows_.clear();
-  for (const Active& active : active_) AddSlice(active);
+  for (Active& active : active_) AddSlice(&active);
   if (!copies_.empty()) model_->CopyPages(copies_);
   copies_.clear();
   queue_->Forward({.token_ids = token_ids_, .sequences = slices_, .logits_rows = logits_rows_});
@@ -86,40 +104,75 @@ void DraftModel::Feed() {
   row.config = &greedy_;
   token_rows_.assign(logits_rows_.size(), row);
   queue_->Sample(token_rows_);
-  queue_->Collect(&drawn_);
+  ++num_submitted_;
   Count(1, std::ssize(token_ids_));
 
-  size_t next_drawn = 0;
+  guesses.clear();
   std::erase_if(active_, [&](Active& active) {
     const Wish& wish = *active.wish;
     kv_.Commit(wish.sequence_id, active.num_fed);
-    const int64_t length = kv_.length(wish.sequence_id);
-    if (length < std::ssize(wish.tokens)) return true;  // goes on in the next call
-    const DrawnToken& drawn = drawn_[next_drawn++];
-    if (!drawn.error.empty()) return true;
-    wish.drafts->push_back(drawn.result.token.token_id);
+    if (active.drawn_row < 0) return true;  // goes on in the next call
+    const bool goes_on = ++active.num_drawn < wish.max_tokens;
+    guesses.push_back({.wish = &wish, .is_fed = goes_on});
     active.num_fed = 1;
-    return length - std::ssize(wish.tokens) + 1 >= wish.max_tokens;
+    return !goes_on;
   });
 }
 
-void DraftModel::AddSlice(const Active& active) {
-  const Wish& wish = *active.wish;
+void DraftModel::AddSlice(Active* active) {
+  const Wish& wish = *active->wish;
   std::vector<int32_t>& known = known_[wish.sequence_id].tokens;
   const int64_t position = kv_.length(wish.sequence_id);
-  const int64_t first_row = std::ssize(token_ids_);
-  for (int64_t i = position; i < position + active.num_fed; ++i) {
-    known.push_back(i < std::ssize(wish.tokens) ? wish.tokens[i] : wish.drafts->back());
-    token_ids_.push_back(known.back());
+  const auto first_row = static_cast<int32_t>(token_ids_.size());
+  if (active->drawn_row >= 0) {  // Collect adds the guess to `known`
+    token_ids_.push_back(host_steps_ ? known.back() : PendingToken(active->drawn_row));
+  } else {
+    const auto fed = wish.tokens.subspan(position, active->num_fed);
+    known.insert(known.end(), fed.begin(), fed.end());
+    token_ids_.insert(token_ids_.end(), fed.begin(), fed.end());
   }
+  const int64_t end = position + active->num_fed;
   // More may be reserved, for the guesses to come.
-  const int64_t num_pages = (position + active.num_fed + kKvPageSize - 1) / kKvPageSize;
-  slices_.push_back({.first_row = static_cast<int32_t>(first_row),
-                     .num_tokens = static_cast<int32_t>(active.num_fed),
+  const int64_t num_pages = (end + kKvPageSize - 1) / kKvPageSize;
+  slices_.push_back({.first_row = first_row,
+                     .num_tokens = static_cast<int32_t>(active->num_fed),
                      .position = position,
                      .block_table = kv_.block_table(wish.sequence_id).first(num_pages)});
-  if (position + active.num_fed >= std::ssize(wish.tokens)) {
-    logits_rows_.push_back(static_cast<int32_t>(token_ids_.size()) - 1);
+  if (end < std::ssize(wish.tokens)) return;
+  active->drawn_row = static_cast<int32_t>(logits_rows_.size());
+  logits_rows_.push_back(static_cast<int32_t>(token_ids_.size()) - 1);
+}
+
+void DraftModel::Collect() {
+  queue_->Collect(&drawn_);
+  const std::vector<Guess>& guesses = guesses_[num_collected_++ % guesses_.size()];
+  for (size_t row = 0; row < guesses.size(); ++row) {
+    const auto& [wish, is_fed] = guesses[row];
+    if (wish == nullptr) continue;
+    if (!drawn_[row].error.empty()) {
+      EndGuesses(wish);
+      continue;
+    }
+    const int32_t token = drawn_[row].result.token.token_id;
+    wish->drafts->push_back(token);
+    if (is_fed) known_[wish->sequence_id].tokens.push_back(token);
+  }
+}
+
+void DraftModel::EndGuesses(const Wish* wish) {
+  std::erase_if(active_, [wish](const Active& active) { return active.wish == wish; });
+  for (std::vector<Guess>& guesses : guesses_) {
+    for (Guess& guess : guesses) {
+      if (guess.wish == wish) guess.wish = nullptr;
+    }
+  }
+}
+
+void DraftModel::Discard() noexcept {
+  try {
+    for (; num_collected_ < num_submitted_; ++num_collected_) queue_->Collect(&drawn_);
+  } catch (...) {  // then all are lost
+    num_collected_ = num_submitted_;
   }
 }
 

@@ -4,11 +4,13 @@
 // in a prefix cache of its own: a conversation that goes on finds there what the draft model knows
 // of it. The pages of a sequence never depend on those of the target. A sequence whose tokens are
 // not in its cache yet is prefilled in chunks; it gets guesses when it has caught up. Guesses are
-// greedy, and those of all sequences are computed together.
+// greedy, and those of all sequences are computed together. A model with a StepQueue computes them
+// without the host: each forward reads the guesses of the one before on the device.
 //
 // Owned by the engine; engine's thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,19 +42,32 @@ class DraftModel final : public BatchDrafter {
   }
 
  private:
-  // A sequence that is guessed for, and the row of the last forward that gives its next token.
+  // A sequence that is guessed for.
   struct Active {
     const Wish* wish = nullptr;
-    int64_t num_fed = 0;  // tokens of the next forward
+    int64_t num_fed = 0;     // tokens of the next forward
+    int64_t num_drawn = 0;   // guesses, with those in flight
+    int32_t drawn_row = -1;  // of the last forward: its logits gave the last guess
+  };
+  // What a row of logits draws.
+  struct Guess {
+    const Wish* wish = nullptr;  // null: of a sequence whose guesses have ended
+    bool is_fed = false;         // to the next forward
   };
 
   bool Prepare(const Wish& wish, int64_t max_rows, Active* active);
   void StartSequence(const Wish& wish);
   // Takes back what the cache has behind the common beginning with `tokens`.
   void RollBack(int64_t sequence_id, std::span<const int32_t> tokens);
+  // Guesses for the active sequences.
+  void Run();
   // Feeds each active sequence its next tokens, and draws a guess for those that end with them.
-  void Feed();
-  void AddSlice(const Active& active);
+  void Submit();
+  void AddSlice(Active* active);
+  // Hands out the guesses of the oldest step in flight.
+  void Collect();
+  void EndGuesses(const Wish* wish);
+  void Discard() noexcept;
   void Drop(int64_t sequence_id) noexcept;
 
   const std::unique_ptr<Model> model_;
@@ -69,6 +84,9 @@ class DraftModel final : public BatchDrafter {
 
   // Of the call that is being served.
   std::vector<Active> active_;
+  std::array<std::vector<Guess>, StepQueue::kMaxInFlight> guesses_;  // a ring, of each step
+  int64_t num_submitted_ = 0;
+  int64_t num_collected_ = 0;
   std::vector<PageCopy> copies_;
   std::vector<int32_t> token_ids_;
   std::vector<SequenceSlice> slices_;

@@ -7,15 +7,67 @@
 
 namespace mlc_native {
 
+namespace {
+
+// The head, with its memory.
+DraftHead Allocated(std::unique_ptr<Model> model, const BatchDrafter::Sizes& sizes) {
+  MLC_CHECK(sizes.max_rows >= sizes.max_sequences) << sizes.max_rows;
+  DraftHead head(std::move(model));
+  head.Allocate(sizes.num_pages, sizes.max_rows, sizes.max_sequences);
+  return head;
+}
+
+}  // namespace
+
 HeadDrafter::HeadDrafter(std::unique_ptr<Model> head, int64_t target_hidden_size,
                          const Sizes& sizes)
-    : head_(std::move(head)),
+    : head_(Allocated(std::move(head), sizes)),
       sizes_(sizes),
-      state_size_(std::ssize(head_.info().target_streams) * target_hidden_size),
+      // Those of a step, and those that sequences keep.
+      states_(head_.model().MakeStateMemory(
+          sizes.max_rows + sizes.max_sequences * DraftHead::kBulk,
+          std::ssize(head_.info().target_streams) * target_hidden_size)),
       kv_(sizes.num_pages, kKvPageSize),
-      cache_(&kv_, {}) {
-  MLC_CHECK(sizes.max_rows >= sizes.max_sequences) << sizes.max_rows;
-  head_.Allocate(sizes.num_pages, sizes.max_rows, sizes.max_sequences);
+      cache_(&kv_, {}),
+      num_holders_(static_cast<size_t>(states_->num_rows())) {
+  free_places_.reserve(num_holders_.size());
+  for (int64_t place = states_->num_rows(); place > 0; --place) {
+    free_places_.push_back(static_cast<int32_t>(place - 1));
+  }
+}
+
+// ---- States
+
+void HeadDrafter::AddPlace(Known* known) {
+  MLC_CHECK(!free_places_.empty()) << "no place for a hidden state";
+  const int32_t place = free_places_.back();
+  known->places.push_back(place);  // may throw, and nothing has changed then
+  free_places_.pop_back();
+  num_holders_[static_cast<size_t>(place)] = 1;
+}
+
+void HeadDrafter::Hold(std::span<const int32_t> places) {
+  for (const int32_t place : places) ++num_holders_[static_cast<size_t>(place)];
+}
+
+void HeadDrafter::Release(std::span<const int32_t> places) {
+  for (const int32_t place : places) {
+    // There is room for all of them, so this does not allocate.
+    if (--num_holders_[static_cast<size_t>(place)] == 0) free_places_.push_back(place);
+  }
+}
+
+void HeadDrafter::Truncate(int64_t id, int64_t num_kept) {
+  std::vector<int32_t>& places = known_[id].places;
+  Release(std::span(places).subspan(static_cast<size_t>(num_kept)));
+  places.resize(static_cast<size_t>(num_kept));
+}
+
+void HeadDrafter::MakeRoom(int64_t num_places) {
+  for (int64_t id = 0; id < std::ssize(known_); ++id) {
+    if (std::ssize(free_places_) >= num_places) return;
+    if (!known_[id].places.empty()) Drop(id);
+  }
 }
 
 // ---- Watching the target
@@ -28,36 +80,42 @@ void HeadDrafter::Rest(bool rests) {
 
 HiddenStates HeadDrafter::Watch(std::span<const WatchedSlice> slices) {
   if (rests_) return {};
-  for (int64_t id = 0; id < std::ssize(known_); ++id) {
-    const int64_t num_rows = NumReady(id) - NumKept(id);
-    if (num_rows > 0) Keep(id, num_rows);
-  }
   Unwatch();
-  are_states_there_ = false;
+  int64_t num_rows = 0;
+  for (const WatchedSlice& slice : slices) num_rows += slice.num_rows;
+  // States behind the tokens that are known are of guesses that were wrong.
+  for (int64_t id = 0; id < std::ssize(known_); ++id) {
+    if (!known_[id].places.empty()) Truncate(id, NumReady(id));
+  }
+  MakeRoom(num_rows);
   rows_.clear();
+  places_.clear();
   for (const WatchedSlice& slice : slices) {
     Align(slice);
     Known& known = known_[slice.sequence_id];
-    known.first_fresh = std::ssize(rows_);
-    known.num_fresh = slice.num_rows;
-    for (int32_t row = 0; row < slice.num_rows; ++row) rows_.push_back(slice.first_row + row);
+    for (int32_t row = 0; row < slice.num_rows; ++row) {
+      AddPlace(&known);
+      ++known.num_in_flight;
+      rows_.push_back(slice.first_row + row);
+      places_.push_back(known.places.back());
+    }
   }
-  const size_t size = rows_.size() * static_cast<size_t>(state_size_);
-  if (states_.size() < size) states_.resize(size);
-  return {
-      .rows = rows_, .streams = head_.info().target_streams, .out = std::span(states_).first(size)};
+  return {.rows = rows_,
+          .streams = head_.info().target_streams,
+          .memory = states_.get(),
+          .places = places_};
+}
+
+void HeadDrafter::Collected() {
+  for (Known& known : known_) known.num_in_flight = 0;
 }
 
 void HeadDrafter::Unwatch() noexcept {
-  for (Known& known : known_) known.num_fresh = 0;
-}
-
-void HeadDrafter::Keep(int64_t id, int64_t num_rows) {
-  Known& known = known_[id];
-  const auto begin = states_.begin() + known.first_fresh * state_size_;
-  known.kept.insert(known.kept.end(), begin, begin + num_rows * state_size_);
-  known.first_fresh += num_rows;
-  known.num_fresh -= num_rows;
+  for (int64_t id = 0; id < std::ssize(known_); ++id) {
+    Known& known = known_[id];
+    if (known.num_in_flight > 0) Truncate(id, std::ssize(known.places) - known.num_in_flight);
+    known.num_in_flight = 0;
+  }
 }
 
 void HeadDrafter::Align(const WatchedSlice& slice) {
@@ -72,18 +130,23 @@ void HeadDrafter::Align(const WatchedSlice& slice) {
     if (found < position) return Restart(id, position);
     return cache_.StartSequence(id, tokens, slice.space);
   }
-  const int64_t surplus = EndOf(id) + NumKept(id) - position;
+  const int64_t num_states = std::ssize(known.places);
+  const int64_t surplus = EndOf(id) + num_states - position;
   if (surplus < 0 || position < known.begin) return Restart(id, position);
-  const int64_t num_dropped = std::min(surplus, NumKept(id));
-  known.kept.resize(known.kept.size() - static_cast<size_t>(num_dropped * state_size_));
+  const int64_t num_dropped = std::min(surplus, num_states);
+  Truncate(id, num_states - num_dropped);
   kv_.PopN(id, surplus - num_dropped);
 }
 
 void HeadDrafter::Restart(int64_t id, int64_t position) {
+  RestartRows(id, position);
+  Truncate(id, 0);
+}
+
+void HeadDrafter::RestartRows(int64_t id, int64_t position) {
   if (kv_.HasSequence(id)) kv_.RemoveSequence(id);
   kv_.AddSequence(id);
   known_[id].begin = position;
-  known_[id].kept.clear();
 }
 
 // ---- Feeding the head
@@ -117,7 +180,7 @@ void HeadDrafter::FeedReady(int64_t id) noexcept {
 
 int64_t HeadDrafter::NumReady(int64_t id) const {
   const Known& known = known_[id];
-  const int64_t num_states = NumKept(id) + (are_states_there_ ? known.num_fresh : 0);
+  const int64_t num_states = std::ssize(known.places) - known.num_in_flight;
   if (num_states == 0) return 0;
   const int64_t num_with_token = std::ssize(*known.tokens) - 1 - EndOf(id);
   return std::clamp<int64_t>(num_with_token, 0, num_states);
@@ -146,23 +209,13 @@ void HeadDrafter::AddWork(int64_t id, int64_t num_rows) {
   const int64_t num_tokens = num_rows + std::max<int64_t>(length - 1, 0);
   const int64_t longest = head_.model().metadata().context_window_size;
   // Old tokens are given up for new ones.
-  if (longest > 0 && kv_.length(id) + num_tokens > longest) {
-    std::vector<float> kept = std::move(known.kept);
-    Restart(id, end);
-    known.kept = std::move(kept);
-  }
+  if (longest > 0 && kv_.length(id) + num_tokens > longest) RestartRows(id, end);
   const bool fits = (longest <= 0 || num_tokens <= longest) &&
                     kv_.PagesNeeded(id, num_tokens) <= kv_.pool().num_available();
   if (!fits) return Drop(id);
   kv_.Reserve(id, num_tokens, &copies_);
-  const auto num_floats = static_cast<size_t>(num_rows * state_size_);
-  auto states = std::span(states_).subspan(static_cast<size_t>(known.first_fresh * state_size_));
-  if (!known.kept.empty()) {
-    if (num_rows > NumKept(id)) Keep(id, num_rows - NumKept(id));
-    states = known.kept;
-  }
   work_.push_back({.next_tokens = std::span(*known.tokens).subspan(end + 1, num_rows),
-                   .states = states.first(num_floats),
+                   .places = std::span(known.places).first(static_cast<size_t>(num_rows)),
                    .position = kv_.length(id),
                    .length = length});
   work_ids_.push_back(id);
@@ -180,7 +233,7 @@ void HeadDrafter::RunWork() {
   }
   if (!copies_.empty()) head_.model().CopyPages(copies_);
   copies_.clear();
-  const std::vector<std::vector<int32_t>> drafts = head_.Propose(work_);
+  const std::vector<std::vector<int32_t>> drafts = head_.Propose(work_, *states_);
   Count(longest, num_rows);
   for (size_t i = 0; i < work_.size(); ++i) {
     const int64_t id = work_ids_[i];
@@ -188,12 +241,8 @@ void HeadDrafter::RunWork() {
     const int64_t num_fed = std::ssize(work_[i].next_tokens);
     kv_.Commit(id, num_fed);
     kv_.PopN(id, 0);  // what was reserved for guesses
-    if (known.kept.empty()) {
-      known.first_fresh += num_fed;
-      known.num_fresh -= num_fed;
-    } else {
-      known.kept.erase(known.kept.begin(), known.kept.begin() + num_fed * state_size_);
-    }
+    Release(work_[i].places);
+    known.places.erase(known.places.begin(), known.places.begin() + num_fed);
     if (drafts[i].empty()) continue;
     known.wish->drafts->insert(known.wish->drafts->end(), drafts[i].begin(), drafts[i].end());
   }
@@ -218,6 +267,7 @@ void HeadDrafter::Fork(int64_t parent_id, int64_t child_id,
   kv_.ForkSequence(parent_id, child_id, kv_.length(parent_id));
   known_[child_id] = known_[parent_id];
   known_[child_id].tokens = &child_tokens;
+  Hold(known_[child_id].places);
 }
 
 void HeadDrafter::Forget(int64_t sequence_id) {
@@ -237,12 +287,20 @@ void HeadDrafter::Forget(int64_t sequence_id) {
 
 void HeadDrafter::Drop(int64_t id) noexcept {
   if (kv_.HasSequence(id)) kv_.RemoveSequence(id);
+  Release(known_[id].places);
   known_[id] = {};
 }
 
 void HeadDrafter::Audit() const {
   kv_.Audit(cache_.CountHolders());
   cache_.Audit();
+  std::vector<int32_t> num_holders(num_holders_.size());
+  for (const Known& known : known_) {
+    for (const int32_t place : known.places) ++num_holders[static_cast<size_t>(place)];
+  }
+  MLC_CHECK(num_holders == num_holders_) << "holders of hidden states";
+  MLC_CHECK(std::ranges::count(num_holders, 0) == std::ssize(free_places_))
+      << free_places_.size() << " free places";
 }
 
 }  // namespace mlc_native

@@ -1,10 +1,11 @@
 // HeadDrafter: a draft head (models/draft_head.h) that guesses for running sequences.
 //
 // The head reads hidden states of the target. Each step of the target writes those of its rows to
-// a buffer, of prompts, too, while they are prefilled. The row of position p reads the state at p
-// and the token at p + 1, so a row waits until that token is known. It is fed with the next guess
-// of its sequence; while a sequence gets none, DraftHead::kBulk rows are fed together, which costs
-// little more than one. Guesses are greedy, and those of all sequences are computed together.
+// places of a StateMemory, of prompts, too, while they are prefilled, and the head reads them
+// there: they stay on the device. The row of position p reads the state at p and the token at p +
+// 1, so a row waits until that token is known. It is fed with the next guess of its sequence; while
+// a sequence gets none, DraftHead::kBulk rows are fed together, which costs little more than one.
+// Guesses are greedy, and those of all sequences are computed together.
 //
 // The head has pages of its own, as many as its Model was allocated with, and keeps what it has
 // computed in a prefix cache of its own. A sequence of which the target takes the first tokens from
@@ -35,7 +36,7 @@ class HeadDrafter final : public BatchDrafter {
 
   void Propose(std::span<const Wish> wishes) override;
   HiddenStates Watch(std::span<const WatchedSlice> slices) override;
-  void Collected() override { are_states_there_ = true; }
+  void Collected() override;
   void Rest(bool rests) override;
   void Unwatch() noexcept override;
   void Fork(int64_t parent_id, int64_t child_id, const std::vector<int32_t>& child_tokens) override;
@@ -47,26 +48,31 @@ class HeadDrafter final : public BatchDrafter {
   void Audit() const override;
 
  private:
-  // A sequence of the target. The head's rows of positions [begin, end) are in kv_. The states from
-  // `end` on are kept and, behind them, those of the last step, in states_.
+  // A sequence of the target. The head's rows of positions [begin, end) are in kv_, and the states
+  // of [end, end + places) in states_, the last num_in_flight of them when their step is collected.
   struct Known {
     const std::vector<int32_t>* tokens = nullptr;
     int64_t space = 0;
     int64_t begin = 0;
-    std::vector<float> kept{};
-    int64_t first_fresh = 0;  // the row of states_
-    int64_t num_fresh = 0;
+    std::vector<int32_t> places{};
+    int64_t num_in_flight = 0;
     const Wish* wish = nullptr;  // of the call that is being served
   };
 
   int64_t EndOf(int64_t id) const { return known_[id].begin + kv_.length(id); }
-  int64_t NumKept(int64_t id) const { return std::ssize(known_[id].kept) / state_size_; }
-  // Appends states of the last step to those that are kept.
-  void Keep(int64_t id, int64_t num_rows);
-  // Makes the rows and the kept states of the sequence end where the slice begins.
+  // Places of states_, which branches of a sequence share.
+  void AddPlace(Known* known);
+  void Hold(std::span<const int32_t> places);
+  void Release(std::span<const int32_t> places);
+  // Keeps the first `num_kept` states of the sequence.
+  void Truncate(int64_t id, int64_t num_kept);
+  // Makes so many places free; sequences whose states are in the way are dropped.
+  void MakeRoom(int64_t num_places);
+  // Makes the rows and the states of the sequence end where the slice begins.
   void Align(const WatchedSlice& slice);
-  // The sequence has no rows then, and the first one will be that of this position.
+  // The sequence has no rows and no states then, and the first row will be that of this position.
   void Restart(int64_t id, int64_t position);
+  void RestartRows(int64_t id, int64_t position);  // the states stay
   // The number of states whose next tokens are known.
   int64_t NumReady(int64_t id) const;
   // Adds what the sequence can feed to work_, if anything, and feeds what is there before if there
@@ -83,16 +89,18 @@ class HeadDrafter final : public BatchDrafter {
 
   DraftHead head_;
   const Sizes sizes_;
-  const int64_t state_size_;  // floats that one row reads
+  const std::unique_ptr<StateMemory> states_;
   PagedKvCache kv_;
   PrefixCache cache_;
   std::vector<Known> known_;  // by sequence id
   bool rests_ = false;
 
+  std::vector<int32_t> num_holders_;  // of each place
+  std::vector<int32_t> free_places_;
+
   // Of the step that was watched last.
-  bool are_states_there_ = false;
-  std::vector<float> states_;  // [rows_, state_size_]
   std::vector<int32_t> rows_;
+  std::vector<int32_t> places_;  // as rows_
 
   // Of the forwards that are being made.
   std::vector<DraftWork> work_;

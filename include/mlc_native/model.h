@@ -38,23 +38,52 @@ struct SequenceSlice {
   bool rows_alone = false;
 };
 
+// Memory for hidden states on the device of a target and its draft head: forwards of the target
+// write rows of it, and forwards of the head read them, so that they never pass through the host.
+// Made by Model::MakeStateMemory. Engine's thread only.
+class MLC_NATIVE_API StateMemory {
+ public:
+  virtual ~StateMemory() = default;
+
+  int64_t num_rows() const { return num_rows_; }
+  int64_t width() const { return width_; }  // floats of a row
+  float* data() const { return data_; }     // [num_rows, width] on the device
+
+  // Copies rows from `first_row` on to or from the host; waits for it. For tests and tools.
+  virtual void Read(int64_t first_row, std::span<float> rows) const = 0;
+  virtual void Write(int64_t first_row, std::span<const float> rows) = 0;
+
+ protected:
+  StateMemory(float* data, int64_t num_rows, int64_t width)
+      : data_(data), num_rows_(num_rows), width_(width) {}
+
+ private:
+  float* const data_;
+  const int64_t num_rows_;
+  const int64_t width_;
+};
+
 // Asks a forward for hidden states. Stream i < num_layers of ModelMetadata is the residual stream
 // that enters layer i, stream num_layers is the one that leaves the last layer, and stream
 // num_layers + 1 is its final norm, which the head of the model reads. The logits have the same
 // bits as in a forward that is not asked. What a StepQueue is asked for is there when its step is
-// collected; until then no other step is asked for any.
+// collected.
 struct HiddenStates {
   std::span<const int32_t> rows;     // ascending rows of the batch; empty: none are asked for
   std::span<const int32_t> streams;  // in any order
-  std::span<float> out;              // [rows, streams, hidden_size] in host memory, written
+  StateMemory* memory = nullptr;     // its rows are [streams, hidden_size]
+  std::span<const int32_t> places;   // [rows]: the row of the memory that each is written to
 };
 
 // What a draft head reads alongside the tokens. Its row at position p takes the token at position
-// p + 1 and the hidden states at position p. One of the two is given.
+// p + 1 and the hidden states at position p: those of the target, or its own.
 struct DraftInput {
-  std::span<const float> target;  // [num_rows, target_streams, hidden_size of the target]
-  std::span<const float> own;     // [num_rows, hidden_size], the head's stream own_stream
-  int64_t num_guessed = 0;        // tokens of the draft so far; 0 with the states of the target
+  const StateMemory* target = nullptr;  // its rows are [target_streams, hidden_size of the target]
+  std::span<const int32_t> places;      // [num_rows] of `target`
+  // Without `target`, [num_rows]: row i reads the head's stream own_stream, as row own_rows[i] of
+  // the logits of the forward before had it.
+  std::span<const int32_t> own_rows;
+  int64_t num_guessed = 0;  // tokens of the draft so far; 0 with the states of the target
 };
 
 struct ForwardBatch {
@@ -123,7 +152,8 @@ struct DrawnToken {
 // Forward followed by Sample submits a step; at most kMaxInFlight steps are submitted and not yet
 // collected. Everything runs in the order of submission, page copies too, so the pages that a step
 // reads or writes may be given to the next step at once. A token id below zero in a batch is the
-// token that row -1 - id of the previous step draws (PendingToken). A call that throws submits
+// token that row -1 - id of the previous step draws (PendingToken); a draft head reads the token of
+// its target that it stands for (DraftHeadInfo::target_ids). A call that throws submits
 // nothing, and neither does a Forward without a Sample; earlier steps can still be collected.
 class MLC_NATIVE_API StepQueue {
  public:
@@ -156,6 +186,9 @@ class MLC_NATIVE_API Model {
 
   // Copies whole pages, all layers; sources and destinations do not overlap.
   virtual void CopyPages(std::span<const PageCopy> copies) = 0;
+
+  // Memory on the device of the model, which outlives it; host memory by default.
+  virtual std::unique_ptr<StateMemory> MakeStateMemory(int64_t num_rows, int64_t width);
 
   // Non-null if the model samples on its device; the engine then never calls Forward(). Owned by
   // the model.
@@ -192,6 +225,6 @@ MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 11;
+inline constexpr int kModelPluginAbi = 12;
 
 }  // namespace mlc_native

@@ -22,8 +22,11 @@ __global__ void EmbedKernel(const EmbedArgs args) {
   const int64_t i = GlobalThread();
   if (i >= args.m * vectors) return;
   int64_t id = args.ids[i / vectors];
-  if (id < 0) id = args.sampled[-1 - id];
-  if (id < 0) id = 0;  // the row could not be sampled and is being ended, so any token is fine
+  if (id < 0) {
+    id = args.sampled[-1 - id];
+    if (id < 0) id = 0;  // the row could not be sampled and is being ended, so any token is fine
+    if (args.sampled_ids != nullptr) id = args.sampled_ids[id];
+  }
   const int64_t column = i % vectors * kVector;
   float x[kVector];
   LoadFloats(static_cast<const T*>(args.table) + id * args.k + column, x);
@@ -44,6 +47,24 @@ __global__ void GatherRowsKernel(const GatherRowsArgs args) {
   if (i >= args.m * args.row_vectors) return;
   const int64_t row = args.rows[i / args.row_vectors];
   args.out[i] = args.in[row * args.row_vectors + i % args.row_vectors];
+}
+
+template <typename From, typename To>
+__global__ void MoveRowsKernel(const __grid_constant__ MoveRowsArgs args) {
+  const int64_t vectors = args.k / kVector;
+  const int64_t i = GlobalThread();
+  if (i >= args.m * vectors) return;
+  const int64_t row = i / vectors;
+  const int64_t column = i % vectors * kVector;
+  int64_t to = args.to_index != nullptr ? args.to_index[row] : row;
+  if (args.to_rows != nullptr) to = args.to_rows[to];
+  if (to < 0) return;
+  const int64_t from = args.from_rows != nullptr ? args.from_rows[row] : row;
+  float x[kVector];
+  LoadFloats(static_cast<const From*>(args.from) + from * args.ld_from + column, x);
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) x[j] *= args.scale;
+  StoreFloats(static_cast<To*>(args.to) + to * args.ld_to + column, x);
 }
 
 __device__ float Silu(float x) { return x / (1.0f + expf(-x)); }
@@ -158,6 +179,24 @@ void GatherRows(const void* in, const int32_t* rows, int64_t m, int64_t row_byte
                             .row_vectors = row_bytes / 16,
                             .out = static_cast<uint4*>(out)};
   Launch(GatherRowsKernel, OneThreadEach(m * args.row_vectors), stream, args);
+}
+
+void MoveRows(const MoveRowsArgs& args, Stream stream) {
+  MLC_CHECK(args.k % kVector == 0 && args.ld_from % kVector == 0 && args.ld_to % kVector == 0)
+      << args.k << ' ' << args.ld_from << ' ' << args.ld_to;
+  if (args.m == 0) return;
+  const LaunchShape shape = OneThreadEach(args.m * args.k / kVector);
+  if (args.from_dtype == DType::kFloat32) {
+    return WithActivationType(args.to_dtype, [&](auto tag) {
+      using To = typename decltype(tag)::Type;
+      Launch(MoveRowsKernel<float, To>, shape, stream, args);
+    });
+  }
+  MLC_CHECK(args.to_dtype == DType::kFloat32) << "rows of two types of 16 bits";
+  WithActivationType(args.from_dtype, [&](auto tag) {
+    using From = typename decltype(tag)::Type;
+    Launch(MoveRowsKernel<From, float>, shape, stream, args);
+  });
 }
 
 void Activate(const ActivateArgs& args, Stream stream) {

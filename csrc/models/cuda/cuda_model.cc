@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "models/cuda/cublas_lt.h"
+#include "models/cuda/device_states.h"
 #include "models/resolved_formats.h"
 #include "support/check.h"
 #include "support/error.h"
@@ -15,10 +16,11 @@ using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
 constexpr int64_t kMaxBatch = 256;
 
-// What depends on positions, in device memory: cos and sin of each rope, and scales of queries.
-class PositionTables {
+// What positions and ids stand for, in device memory: cos and sin of each rope, scales of queries,
+// and the tokens of a draft head's target.
+class Tables {
  public:
-  PositionTables(const ModelConfig& config, int64_t num_positions, Stream stream) {
+  Tables(const ModelConfig& config, int64_t num_positions, Stream stream) {
     for (const RopeConfig& rope : config.ropes) {
       const RopeTable table = MakeRopeTable(rope, num_positions);
       const float* cos = Upload(table.cos, stream);
@@ -26,25 +28,30 @@ class PositionTables {
     }
     const std::vector<float> scales = config.QueryScales(num_positions);
     if (!scales.empty()) query_scales_ = Upload(scales, stream);
+    if (!config.draft_head || config.draft_head->info.target_ids.empty()) return;
+    target_ids_ = Upload(config.draft_head->info.target_ids, stream);
   }
 
   CudaDecoderWeights AddTo(CudaDecoderWeights weights) const {
     weights.ropes = ropes_;
     weights.query_scales = query_scales_;
+    weights.target_ids = target_ids_;
     return weights;
   }
 
  private:
-  const float* Upload(const std::vector<float>& values, Stream stream) {
-    const size_t bytes = values.size() * sizeof(float);
+  template <typename T>
+  const T* Upload(const std::vector<T>& values, Stream stream) {
+    const size_t bytes = values.size() * sizeof(T);
     const DeviceMemory& memory = memory_.emplace_back(bytes);
     CopyToDevice(memory.data(), values.data(), bytes, stream);  // waits, since it is not pinned
-    return reinterpret_cast<const float*>(memory.data());
+    return reinterpret_cast<const T*>(memory.data());
   }
 
   std::vector<DeviceMemory> memory_;
   std::vector<CudaRope> ropes_;
   const float* query_scales_ = nullptr;
+  const int32_t* target_ids_ = nullptr;
 };
 
 // Requires: without a target nothing is missing.
@@ -79,7 +86,7 @@ struct CudaModel::Memory {
   }
 
   DeviceKv kv;
-  PositionTables tables;
+  Tables tables;
   CublasLt cublas;
   DeviceMemory workspace;
   CudaDecoder decoder;
@@ -133,7 +140,7 @@ void CudaModel::DescribeMetadata() {
   const int64_t fixed = all - kRows * metadata_.workspace_bytes_per_token -
                         kLogits * metadata_.workspace_bytes_per_sequence;
   const int64_t free = GetDeviceInfo(device_.index()).free_bytes;
-  metadata_.free_memory_bytes = free - std::max<int64_t>(fixed, 0) - RopeBytes();
+  metadata_.free_memory_bytes = free - std::max<int64_t>(fixed, 0) - TableBytes();
 }
 
 StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows,
@@ -158,10 +165,19 @@ int64_t CudaModel::WorkspaceBytes(const StepInputs::Limits& limits) const {
       CudaSteps::SamplingBytes(config_.vocab_size, limits.batch.max_num_logits));
 }
 
-int64_t CudaModel::RopeBytes() const {
+int64_t CudaModel::TableBytes() const {
   int64_t elements = config_.query_scaling != 0 ? config_.max_positions : 0;  // also cos and sin
   for (const RopeConfig& rope : config_.ropes) elements += config_.max_positions * rope.rotary_dim;
+  if (config_.draft_head) elements += std::ssize(config_.draft_head->info.target_ids);
   return elements * static_cast<int64_t>(sizeof(float));
+}
+
+InvalidConfig CudaModel::NoMemory(const std::string& what, int64_t bytes,
+                                  const OutOfDeviceMemory& error) const {
+  return {"gpu_memory_utilization", "\"gpu_memory_utilization\": " + what + " need " +
+                                        std::to_string(bytes) + " bytes of GPU memory, " +
+                                        std::to_string(GetDeviceInfo(device_.index()).free_bytes) +
+                                        " are free (" + error.what() + "); set a smaller one"};
 }
 
 void CudaModel::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {
@@ -174,13 +190,9 @@ void CudaModel::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_nu
     try {
       memory_ = std::make_unique<Memory>(*this, limits, stream_.get());
     } catch (const OutOfDeviceMemory& error) {
-      const int64_t needed = num_pages * kKvPageSize * metadata_.kv_bytes_per_token + RopeBytes() +
+      const int64_t needed = num_pages * kKvPageSize * metadata_.kv_bytes_per_token + TableBytes() +
                              WorkspaceBytes(limits);
-      throw InvalidConfig("gpu_memory_utilization",
-                          "\"gpu_memory_utilization\": KV cache and workspaces need " +
-                              std::to_string(needed) + " bytes of GPU memory, " +
-                              std::to_string(GetDeviceInfo(device_.index()).free_bytes) +
-                              " are free (" + error.what() + "); set a smaller one");
+      throw NoMemory("KV cache and workspaces", needed, error);
     }
     stream_.Synchronize();
   });
@@ -199,8 +211,19 @@ LogitsView CudaModel::Forward(const ForwardBatch& batch) {
     }
     stream_.Synchronize();
   });
-  steps().WriteStates();
   return {.data = logits_.data(), .num_rows = rows, .vocab_size = config_.vocab_size};
+}
+
+std::unique_ptr<StateMemory> CudaModel::MakeStateMemory(int64_t num_rows, int64_t width) {
+  return device_.Run([&]() -> std::unique_ptr<StateMemory> {
+    const auto bytes = static_cast<size_t>(num_rows * width) * sizeof(float);
+    try {
+      return std::make_unique<DeviceStates>(device_, stream_.get(), DeviceMemory(bytes), num_rows,
+                                            width);
+    } catch (const OutOfDeviceMemory& error) {
+      throw NoMemory("hidden states for a draft head", static_cast<int64_t>(bytes), error);
+    }
+  });
 }
 
 void CudaModel::CopyPages(std::span<const PageCopy> copies) {

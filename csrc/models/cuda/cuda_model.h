@@ -1,12 +1,13 @@
 // CudaModel is the decoder on a CUDA device: weights, pages, workspaces and steps. It samples on
 // the device (step_queue); Forward, which copies the logits to the host, is for tests and tools.
 //
-// All memory is allocated while loading and in Allocate, so no step can run out of it. After a call
-// has failed on the device, the device is lost for this model, and every later call reports it. One
-// thread at a time.
+// All memory is allocated while loading, in Allocate and in MakeStateMemory, so no step can run out
+// of it. After a call has failed on the device, the device is lost for this model, and every later
+// call reports it. One thread at a time.
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "arch/model_config.h"
@@ -14,6 +15,7 @@
 #include "models/cuda/cuda_steps.h"
 #include "models/cuda/device_kv.h"
 #include "models/cuda/device_weights.h"
+#include "support/error.h"
 
 namespace mlc_native {
 
@@ -33,6 +35,7 @@ class CudaModel : public Model {
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
+  std::unique_ptr<StateMemory> MakeStateMemory(int64_t num_rows, int64_t width) override;
   StepQueue* step_queue() override { return &queue_; }
 
  private:
@@ -56,7 +59,9 @@ class CudaModel : public Model {
                                 int64_t max_num_logits) const;
   // The device memory besides weights, pages and ropes.
   int64_t WorkspaceBytes(const StepInputs::Limits& limits) const;
-  int64_t RopeBytes() const;
+  int64_t TableBytes() const;  // of positions and of ids
+  InvalidConfig NoMemory(const std::string& what, int64_t bytes,
+                         const kernels::cuda::OutOfDeviceMemory& error) const;
   CudaSteps& steps();
 
   const ModelConfig config_;

@@ -1,5 +1,7 @@
 #include "models/cuda/cuda_steps.h"
 
+#include <algorithm>
+
 #include "support/check.h"
 
 namespace mlc_native {
@@ -15,7 +17,6 @@ CudaSteps::CudaSteps(ModelDevice& device, CudaDecoder& decoder, const StepInputs
       stream_(stream),
       inputs_(limits),
       graphs_(stream),
-      states_(decoder.config(), decoder.dtype(), limits.batch.max_num_rows),
       sampling_inputs_(limits.vocab_size, limits.batch.max_num_logits),
       sampling_workspace_(SampleWorkspaceBytes(limits.batch.max_num_logits, limits.vocab_size)),
       drawn_(limits.batch.max_num_logits) {}
@@ -29,14 +30,17 @@ void CudaSteps::Forward(const ForwardBatch& batch) {
   device_.Run([&] {
     CudaBatch inputs = inputs_.Upload(batch, num_drawn_, stream_);
     inputs.sampled = drawn_.tokens();
-    if (states_.Ask(batch, inputs_.packed_rows())) graphs_.Clear();
-    inputs.streams = states_.streams();
+    const std::span<const int32_t> streams = inputs.streams.streams;
+    if (!streams.empty() && !std::ranges::equal(streams, streams_)) {
+      graphs_.Clear();
+      streams_.assign(streams.begin(), streams.end());
+    }
     const auto forward = [&] { logits_ = decoder_.Forward(inputs); };
     if (inputs_.is_decode()) {
       graphs_.Run({.num_rows = inputs.num_rows,
                    .sampled = inputs.sampled,
-                   .copies_states = !batch.hidden.rows.empty(),
-                   .has_states_of_target = inputs.states_of_target},
+                   .states_out = inputs.streams.out,
+                   .target_states = inputs.target_states},
                   forward);
     } else {
       forward();
@@ -62,16 +66,13 @@ void CudaSteps::Sample(std::span<const TokenRow> rows) {
       kernels::cuda::SampleTokens(args, stream_);
       first += static_cast<size_t>(size);
     }
-    states_.Submit(drawn_.num_submitted());
     drawn_.Submit(rows, stream_);
     num_drawn_ = static_cast<int64_t>(rows.size());
   });
 }
 
 void CudaSteps::Collect(std::vector<DrawnToken>* tokens) {
-  const int64_t step = drawn_.num_collected();
   device_.Run([&] { drawn_.Collect(tokens); });
-  states_.Collect(step);
 }
 
 }  // namespace mlc_native

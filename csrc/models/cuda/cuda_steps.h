@@ -3,12 +3,13 @@
 // tokens that the previous step has drawn. Engine's thread only.
 #pragma once
 
+#include <vector>
+
 #include "models/cuda/decode_graphs.h"
 #include "models/cuda/decoder.h"
 #include "models/cuda/drawn_tokens.h"
 #include "models/cuda/model_device.h"
 #include "models/cuda/sampling_inputs.h"
-#include "models/cuda/state_copies.h"
 #include "models/cuda/step_inputs.h"
 
 namespace mlc_native {
@@ -28,8 +29,6 @@ class CudaSteps : public StepQueue {
 
   // The logits of the last Forward, on the device.
   const float* logits() const { return logits_; }
-  // Writes the hidden states that the last Forward was asked for. Requires: it has run.
-  void WriteStates() const { states_.Write(); }
 
  private:
   ModelDevice& device_;
@@ -38,7 +37,7 @@ class CudaSteps : public StepQueue {
   const kernels::cuda::Stream stream_;
   StepInputs inputs_;
   DecodeGraphs graphs_;
-  StateCopies states_;
+  std::vector<int32_t> streams_;  // of hidden states, that graphs_ copy
   SamplingInputs sampling_inputs_;
   kernels::cuda::DeviceMemory sampling_workspace_;
   DrawnTokens drawn_;

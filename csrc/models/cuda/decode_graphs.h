@@ -17,9 +17,9 @@ class DecodeGraphs {
 
   struct Key {
     int64_t num_rows = 0;
-    const int32_t* sampled = nullptr;  // where their tokens are read
-    bool copies_states = false;
-    bool has_states_of_target = false;
+    const int32_t* sampled = nullptr;      // where their tokens are read
+    const float* states_out = nullptr;     // where states are written; null: none are asked for
+    const float* target_states = nullptr;  // that a draft head reads; null: its own
 
     auto operator<=>(const Key&) const = default;
   };

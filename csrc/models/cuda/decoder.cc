@@ -62,6 +62,8 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
     buffers.halves = rows(2 * config.hidden_size);
     buffers.joined = rows(2 * config.hidden_size);
     buffers.states = rows(config.draft_input_size());
+    buffers.own_states =
+        static_cast<float*>(take(limits.max_logits * config.hidden_size, sizeof(float)));
   }
   *bytes = at;
   return buffers;

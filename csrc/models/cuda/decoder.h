@@ -39,17 +39,17 @@ struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
   const void* embeddings = nullptr;     // [vocab, hidden]
   std::vector<CudaRope> ropes;          // as ModelConfig::ropes
   const float* query_scales = nullptr;  // [positions]; null: none
+  // Of a draft head: the token of the target of each of its own; null: the same.
+  const int32_t* target_ids = nullptr;
 };
 
-// Where a forward copies streams of HiddenStates.
+// Where a forward writes streams of HiddenStates.
 struct CudaStreams {
   std::span<const int32_t> streams{};
   // The asked rows are those of the logits, in the same order.
   bool of_logits_rows = false;
-  std::byte* out = nullptr;  // pinned memory: the rows of each stream, as they are on the device
-  int64_t stream_bytes = 0;  // from one stream to the next
-
-  std::byte* PlaceOf(size_t i) const { return out + static_cast<int64_t>(i) * stream_bytes; }
+  float* out = nullptr;             // [places, streams, hidden]
+  const int32_t* places = nullptr;  // [num_rows], below zero: the row is not asked for
 };
 
 // The rows of a forward, all arrays on the device. The first num_decode_rows are computed one by
@@ -71,8 +71,8 @@ struct CudaBatch {
   int64_t num_logits = 0;
   CudaStreams streams{};
   // Of a draft head: DraftInput, and where the two halves of its joined rows lie.
-  const float* states = nullptr;
-  bool states_of_target = false;
+  const float* target_states = nullptr;  // null: it reads its own
+  const int32_t* state_rows = nullptr;   // [num_rows] of those that it reads
   const int32_t* joined_rows = nullptr;  // [2 * num_rows]: i, max_rows + i
 };
 
@@ -126,6 +126,7 @@ class CudaDecoder {
     void* halves;            // of a draft head: [2 * rows, hidden], tokens and hidden states
     void* joined;            // [rows, 2 hidden]: the same
     void* states;            // [rows, what it reads of its target]
+    float* own_states;       // [logits, hidden]: of the last forward
     float* logits;           // [logits, ld_logits]
     void* decode;            // DecodeAttention's
   };

@@ -5,6 +5,7 @@ namespace mlc_native {
 
 using kernels::cuda::AddNorm;
 using kernels::cuda::GatherRows;
+using kernels::cuda::MoveRows;
 using kernels::cuda::SetToZero;
 
 void CudaDecoder::Ops::JoinTokensAndStates() {
@@ -33,13 +34,21 @@ void CudaDecoder::Ops::JoinTokensAndStates() {
 // The states of the target become one state in attention's heads, and are one in the others.
 void CudaDecoder::Ops::TakeStates(void* out) {
   const DraftHeadConfig& head = *config_.draft_head;
-  if (!batch_.states_of_target || !head.layout->joins_in_attention) {
-    return Round(batch_.states, nullptr, config_.hidden_size, num_rows_, out);
-  }
+  const bool of_target = batch_.target_states != nullptr;
+  const bool is_joined = of_target && head.layout->joins_in_attention;
+  const int64_t width = of_target ? config_.draft_input_size() : config_.hidden_size;
+  MoveRows({.from = of_target ? batch_.target_states : buffers_.own_states,
+            .ld_from = width,
+            .from_rows = batch_.state_rows,
+            .to_dtype = weights_.dtype,
+            .to = is_joined ? buffers_.states : out,
+            .ld_to = width,
+            .m = num_rows_,
+            .k = width},
+           stream_);
+  if (!is_joined) return;
   const auto& entry = weights_.entry;
-  const int64_t width = config_.draft_input_size();
   const int64_t one = head.target_hidden_size;
-  Round(batch_.states, nullptr, one, num_rows_ * head.num_target_states(), buffers_.states);
   NormalizeColumns(buffers_.states, width, entry.fuse_norm, 0, width);
   for (size_t i = 0; i < entry.state_norms.size(); ++i) {
     NormalizeColumns(buffers_.states, width, entry.state_norms[i], static_cast<int64_t>(i) * one,

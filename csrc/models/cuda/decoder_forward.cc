@@ -31,6 +31,7 @@ void CudaDecoder::Ops::GatherEmbeddings() const {
                         .k = config_.hidden_size,
                         .ids = batch_.token_ids,
                         .sampled = batch_.sampled,
+                        .sampled_ids = weights_.target_ids,
                         .m = num_rows_,
                         .scale = config_.EmbeddingScale(weights_.dtype),
                         .out = residual_},

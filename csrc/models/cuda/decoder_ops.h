@@ -72,8 +72,10 @@ class CudaDecoder::Ops {
   // residual = x; then, with a weight, x = norm(x).
   void KeepAsResidual(void* x, const void* weight) const;
 
-  // Copies the rows if the stream is asked for (decoder_states.cc).
-  void CopyRows(const void* rows, DType dtype, size_t stream) const;
+  // Copies what is asked of a stream (decoder_states.cc).
+  void CopyRows(const void* rows, DType dtype, float scale, size_t stream) const;
+  // Of a draft head: keeps its states of the rows of logits.
+  void KeepOwnStates() const;
   bool KeepLogitsRows();
   void KeepAllRows();
 

@@ -5,19 +5,46 @@
 
 namespace mlc_native {
 
-using kernels::cuda::CopyToHost;
 using kernels::cuda::GatherRows;
+using kernels::cuda::MoveRows;
 
-void CudaDecoder::Ops::CopyRows(const void* rows, DType dtype, size_t stream) const {
+void CudaDecoder::Ops::CopyRows(const void* rows, DType dtype, float scale, size_t stream) const {
   const CudaStreams& asked = batch_.streams;
-  const size_t bytes = static_cast<size_t>(num_rows_ * config_.hidden_size) * DTypeSize(dtype);
+  const int64_t hidden = config_.hidden_size;
   for (size_t i = 0; i < asked.streams.size(); ++i) {
     if (static_cast<size_t>(asked.streams[i]) != stream) continue;
-    CopyToHost(asked.PlaceOf(i), rows, bytes, stream_);
+    MoveRows({.from_dtype = dtype,
+              .from = rows,
+              .ld_from = hidden,
+              .to = asked.out + static_cast<int64_t>(i) * hidden,
+              .ld_to = static_cast<int64_t>(asked.streams.size()) * hidden,
+              .to_rows = asked.places,
+              .to_index = last_rows_ == LastRows::kOfLogits ? batch_.logits_rows : nullptr,
+              .scale = scale,
+              .m = num_rows_,
+              .k = hidden},
+             stream_);
   }
 }
 
-void CudaDecoder::Ops::CopyStream(size_t layer) { CopyRows(residual_, DType::kFloat32, layer); }
+void CudaDecoder::Ops::CopyStream(size_t layer) {
+  CopyRows(residual_, DType::kFloat32, config_.residual_scale, layer);
+}
+
+void CudaDecoder::Ops::KeepOwnStates() const {
+  const int64_t hidden = config_.hidden_size;
+  const auto num_layers = static_cast<int32_t>(config_.layers.size());
+  const bool is_norm = config_.draft_head->info.own_stream > num_layers;
+  MoveRows({.from_dtype = is_norm ? weights_.dtype : DType::kFloat32,
+            .from = is_norm ? input_ : residual_,
+            .ld_from = hidden,
+            .to = buffers_.own_states,
+            .ld_to = hidden,
+            .scale = is_norm ? 1.0f / config_.final_norm_scale : config_.residual_scale,
+            .m = num_rows_,
+            .k = hidden},
+           stream_);
+}
 
 // The rows of the logits come first, as if no states were asked for, because larger products have
 // other bits (cuBLAS). Then come all rows, if states of others are wanted behind the last layer.
@@ -72,9 +99,10 @@ bool CudaDecoder::Ops::CopyLastStreams() {
                               batch_.streams.of_logits_rows;
   if (has_asked_rows) {
     const size_t num_layers = config_.layers.size();
-    CopyRows(residual_, DType::kFloat32, num_layers);
-    CopyRows(input_, weights_.dtype, num_layers + 1);
+    CopyRows(residual_, DType::kFloat32, config_.residual_scale, num_layers);
+    CopyRows(input_, weights_.dtype, 1.0f / config_.final_norm_scale, num_layers + 1);
   }
+  if (config_.draft_head && last_rows_ == LastRows::kOfLogits) KeepOwnStates();
   return last_rows_ == LastRows::kOfLogits;
 }
 

@@ -27,10 +27,6 @@ class DrawnTokens {
   // Waits for the oldest step that is not collected, and returns its tokens.
   void Collect(std::vector<DrawnToken>* tokens);
 
-  // Steps so far.
-  int64_t num_submitted() const { return num_submitted_; }
-  int64_t num_collected() const { return num_collected_; }
-
  private:
   struct Row {  // what the request asks for
     bool logprobs = false;

@@ -16,10 +16,6 @@ int64_t PagesOf(const SequenceSlice& s) { return PagesOf(s.position + s.num_toke
 
 bool HasDecodeRows(const SequenceSlice& s) { return s.num_tokens == 1 || s.rows_alone; }
 
-int64_t MostStateFloats(const BatchLimits& limits) {
-  return std::max(limits.draft_input_size, limits.hidden_size);
-}
-
 }  // namespace
 
 StepInputs::StepInputs(const Limits& limits)
@@ -27,25 +23,17 @@ StepInputs::StepInputs(const Limits& limits)
       buffer_(Bytes(limits)),
       packed_rows_(static_cast<size_t>(limits.batch.max_num_rows)) {}
 
-int64_t StepInputs::StateSize(const DraftInput& draft) const {
-  if (limits_.batch.draft_input_size == 0) return 0;
-  return draft.target.empty() ? limits_.batch.hidden_size : limits_.batch.draft_input_size;
-}
-
 // Every sequence of a batch has a row of logits at some time, which bounds the number of sequences.
 size_t StepInputs::Bytes(const Limits& limits) {
   const int64_t rows = limits.batch.max_num_rows;
   const int64_t pages = limits.batch.max_num_logits * PagesOf(limits.batch.num_positions);
-  constexpr int kArraysOfRows = 4;  // of int32
+  // Of int32: four of every forward, places, and three of a draft head.
+  const int arrays_of_rows = limits.batch.draft_input_size > 0 ? 8 : 5;
   return UploadBuffer::ArrayBytes(rows, sizeof(int64_t)) +
-         kArraysOfRows * UploadBuffer::ArrayBytes(rows, sizeof(int32_t)) +
+         arrays_of_rows * UploadBuffer::ArrayBytes(rows, sizeof(int32_t)) +
          UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(int32_t)) +
          UploadBuffer::ArrayBytes(rows, sizeof(PrefillTile)) +
-         UploadBuffer::ArrayBytes(pages, sizeof(int32_t)) +
-         (limits.batch.draft_input_size == 0
-              ? 0
-              : UploadBuffer::ArrayBytes(2 * rows, sizeof(int32_t)) +
-                    UploadBuffer::ArrayBytes(rows * MostStateFloats(limits.batch), sizeof(float)));
+         UploadBuffer::ArrayBytes(pages, sizeof(int32_t));
 }
 
 int64_t StepInputs::PaddedRows(int64_t rows, int64_t max_rows) {
@@ -73,6 +61,7 @@ void StepInputs::CheckContents(const ForwardBatch& batch, int64_t num_pending) c
     MLC_CHECK(id >= -num_pending && id < limits_.num_ids)
         << "id " << id << " of " << limits_.num_ids << ", " << num_pending << " pending";
   }
+  for (int32_t row : batch.draft.own_rows) MLC_CHECK(row < num_pending) << row;
   for (const SequenceSlice& s : batch.sequences) {
     for (int32_t page : s.block_table.first(static_cast<size_t>(PagesOf(s)))) {
       MLC_CHECK(page >= 0 && page < limits_.num_pages) << "page " << page;
@@ -106,7 +95,8 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
 
   const bool is_draft = limits_.batch.draft_input_size > 0;
   CudaBatch out;
-  out.states_of_target = !batch.draft.target.empty();
+  if (is_draft && batch.draft.target != nullptr) out.target_states = batch.draft.target->data();
+  const bool is_asked = !batch.hidden.rows.empty();
   out.num_rows = rows;
   out.num_tiles = NumTiles(batch);
   out.num_logits = is_decode_ ? rows : static_cast<int64_t>(batch.logits_rows.size());
@@ -118,12 +108,20 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
                       .lengths = buffer_.Add(rows, &out.lengths),
                       .tables = buffer_.Add(rows, &out.tables),
                       .logits_rows = buffer_.Add(out.num_logits, &out.logits_rows),
-                      .block_tables = buffer_.Add(table_pages, &out.block_tables),
-                      .tiles = buffer_.Add(out.num_tiles, &out.tiles),
                       .joined_rows = buffer_.Add(is_draft ? 2 * rows : 0, &out.joined_rows),
-                      .states = buffer_.Add(rows * StateSize(batch.draft), &out.states)};
+                      .state_rows = buffer_.Add(is_draft ? rows : 0, &out.state_rows),
+                      .places = buffer_.Add(is_asked ? rows : 0, &out.streams.places),
+                      // The lengths of these are not given by the number of rows.
+                      .block_tables = buffer_.Add(table_pages, &out.block_tables),
+                      .tiles = buffer_.Add(out.num_tiles, &out.tiles)};
   Pack(batch, arrays);
   if (is_draft) PackDraft(batch.draft, arrays);
+  if (is_asked) {
+    out.streams.streams = batch.hidden.streams;
+    out.streams.of_logits_rows = std::ranges::equal(batch.hidden.rows, batch.logits_rows);
+    out.streams.out = batch.hidden.memory->data();
+    PackPlaces(batch.hidden, arrays);
+  }
   buffer_.Upload(stream);
   if (is_decode_) out.logits_rows = nullptr;
   out.num_decode_rows = is_decode_ ? rows : decode_rows;
@@ -182,16 +180,22 @@ void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice
 }
 
 void StepInputs::PackDraft(const DraftInput& draft, const Arrays& arrays) const {
-  const std::span<const float> states = draft.target.empty() ? draft.own : draft.target;
-  const int64_t size = StateSize(draft);
-  std::ranges::fill(arrays.states, 0.0f);
-  for (int64_t row = 0; row < num_rows_; ++row) {
-    const int64_t packed = packed_rows_[static_cast<size_t>(row)];
-    std::copy_n(states.begin() + row * size, size, arrays.states.begin() + packed * size);
+  const std::span<const int32_t> rows = draft.target == nullptr ? draft.own_rows : draft.places;
+  std::ranges::fill(arrays.state_rows, 0);
+  for (size_t row = 0; row < rows.size(); ++row) {
+    arrays.state_rows[static_cast<size_t>(packed_rows_[row])] = rows[row];
   }
   const auto max_rows = static_cast<int32_t>(limits_.batch.max_num_rows);
   for (size_t i = 0; i < arrays.joined_rows.size(); ++i) {
     arrays.joined_rows[i] = static_cast<int32_t>(i / 2) + (i % 2 == 0 ? 0 : max_rows);
+  }
+}
+
+void StepInputs::PackPlaces(const HiddenStates& hidden, const Arrays& arrays) const {
+  std::ranges::fill(arrays.places, -1);
+  for (size_t i = 0; i < hidden.rows.size(); ++i) {
+    const auto row = static_cast<size_t>(packed_rows_[static_cast<size_t>(hidden.rows[i])]);
+    arrays.places[row] = hidden.places[i];
   }
 }
 

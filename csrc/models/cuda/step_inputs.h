@@ -8,7 +8,7 @@
 //
 // A batch of only such rows whose logits are all wanted, in order, is a decode batch. It is padded
 // with unused rows to one of a few sizes. The addresses of its arrays depend only on the number of
-// rows, so its launches can be replayed.
+// rows and on whether hidden states are asked for, so its launches can be replayed.
 #pragma once
 
 #include <vector>
@@ -36,20 +36,19 @@ class StepInputs {
   static int64_t PaddedRows(int64_t rows, int64_t max_rows);
 
   // The arrays of the result are on the device once the work queued on the stream has run;
-  // `sampled` is not set. Negative ids are at least -num_pending.
+  // `sampled` is not set. Negative ids are at least -num_pending, and own states are those of fewer
+  // rows than that.
   CudaBatch Upload(const ForwardBatch& batch, int64_t num_pending, kernels::cuda::Stream stream);
   // True if the last batch was a decode batch.
   bool is_decode() const { return is_decode_; }
-  // Where each row of it is on the device.
-  std::span<const int32_t> packed_rows() const { return packed_rows_; }
 
  private:
   struct Arrays {
     std::span<int64_t> slots;
-    std::span<int32_t> ids, positions, lengths, tables, logits_rows, block_tables;
+    std::span<int32_t> ids, positions, lengths, tables, logits_rows;
+    std::span<int32_t> joined_rows, state_rows, places;
+    std::span<int32_t> block_tables;
     std::span<kernels::cuda::PrefillTile> tiles;
-    std::span<int32_t> joined_rows;
-    std::span<float> states;
   };
 
   static bool IsDecode(const ForwardBatch& batch);
@@ -58,7 +57,7 @@ class StepInputs {
   void Pack(const ForwardBatch& batch, const Arrays& arrays);
   void PackSlice(const ForwardBatch& batch, const SequenceSlice& slice, const Arrays& arrays);
   void PackDraft(const DraftInput& draft, const Arrays& arrays) const;
-  int64_t StateSize(const DraftInput& draft) const;  // floats of a row
+  void PackPlaces(const HiddenStates& hidden, const Arrays& arrays) const;
 
   Limits limits_;
   UploadBuffer buffer_;

@@ -42,42 +42,47 @@ class TinyDrafting {
     head.Allocate(kTestPages, kTestRows, 2);
     const std::vector<int32_t> streams = head.info().target_streams;
     std::vector<std::vector<int32_t>> all;
+    const auto states = head.model().MakeStateMemory(
+        2 * kFed, std::ssize(streams) * target->metadata().hidden_size);
     std::vector<Fed> fed;
-    for (int64_t i = 0; i < 2; ++i) fed.push_back(Fed(*target, streams, i));
-    for (int step = 0; step < 6; ++step) {
+    for (int64_t i = 0; i < 2; ++i) fed.push_back(Fed(*target, streams, i, *states));
+    for (int step = 0; step < 26; ++step) {
       std::vector<DraftWork> work;
       for (size_t i = 0; i < fed.size(); ++i) {
-        const int64_t count = step == 0 ? 9 + 4 * static_cast<int64_t>(i) : step == 3 ? 4 : 1;
-        work.push_back(fed[i].Next(count, /*length=*/step == 1 ? 0 : 3));
+        const int64_t count = step == 0 ? 9 + 4 * static_cast<int64_t>(i) : step == 3 ? 4 : 2;
+        const int64_t length = step == 1 ? 0 : step % 4 == 2 ? 1 + 4 * static_cast<int64_t>(i) : 3;
+        work.push_back(fed[i].Next(count, length));
       }
-      for (const std::vector<int32_t>& draft : head.Propose(work)) all.push_back(draft);
+      for (const std::vector<int32_t>& draft : head.Propose(work, *states)) all.push_back(draft);
     }
     return all;
   }
 
  private:
+  static constexpr int32_t kFed = 80;  // tokens of a sequence, which take more than four pages
+
   // A sequence that the target has computed, and how far the head has read it.
   struct Fed {
-    Fed(Model& target, const std::vector<int32_t>& streams, int64_t index)
-        : tokens(SomeTokens(40, static_cast<int32_t>(index) + 1)), pages(index) {
-      TestSequence sequence(index);
+    Fed(Model& target, const std::vector<int32_t>& streams, int64_t index, StateMemory& memory)
+        : tokens(SomeTokens(kFed, static_cast<int32_t>(index) + 1)), pages(index, 6) {
+      TestSequence sequence(index, 6);
       TestBatch batch;
       batch.Add(sequence, tokens);
       std::vector<int32_t> rows;
-      for (int32_t row = 0; row < 40; ++row) rows.push_back(row);
-      width = std::ssize(streams) * target.metadata().hidden_size;
-      states.resize(static_cast<size_t>(40 * width));
+      for (int32_t row = 0; row < kFed; ++row) {
+        rows.push_back(row);
+        places.push_back(2 * row + static_cast<int32_t>(index));
+      }
       ForwardBatch forward = batch.batch();
-      forward.hidden = {.rows = rows, .streams = streams, .out = states};
+      forward.hidden = {.rows = rows, .streams = streams, .memory = &memory, .places = places};
       target.Forward(forward);
     }
     DraftWork Next(int64_t count, int64_t length) {
       const int64_t begin = std::exchange(position, position + count);
-      const auto floats = std::span<const float>(states).subspan(
-          static_cast<size_t>(begin * width), static_cast<size_t>(count * width));
       return {.next_tokens = std::span<const int32_t>(tokens).subspan(
                   static_cast<size_t>(begin) + 1, static_cast<size_t>(count)),
-              .states = floats,
+              .places = std::span<const int32_t>(places).subspan(static_cast<size_t>(begin),
+                                                                 static_cast<size_t>(count)),
               .position = begin,
               .block_table = pages.pages,
               .length = length};
@@ -85,8 +90,7 @@ class TinyDrafting {
 
     std::vector<int32_t> tokens;
     TestSequence pages;
-    std::vector<float> states;
-    int64_t width = 0;
+    std::vector<int32_t> places;
     int64_t position = 0;
   };
 

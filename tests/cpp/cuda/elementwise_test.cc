@@ -34,6 +34,75 @@ TEST_F(ElementwiseTest, EmbedsIdsAndSampledTokens) {
   }
 }
 
+TEST_F(ElementwiseTest, EmbedsWhatSampledTokensStandFor) {
+  const int64_t k = 8;
+  const Floats table = Random(DType::kFloat32, 9 * k);
+  const std::vector<int32_t> meant{2, 7, 1, 4};
+  DeviceArray<float> device_table(table), out(meant.size() * k);
+  DeviceArray<int32_t> ids(std::vector<int32_t>{2, -1, 1, -2}),
+      sampled(std::vector<int32_t>{1, -1}), stands_for(std::vector<int32_t>{4, 7});
+  Embed({.dtype = DType::kFloat32,
+         .table = device_table.data(),
+         .k = k,
+         .ids = ids.data(),
+         .sampled = sampled.data(),
+         .sampled_ids = stands_for.data(),
+         .m = 4,
+         .out = out.data()},
+        nullptr);
+  const Floats got = out.Download();
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i], table[meant[i / k] * k + i % k]) << i;
+  }
+}
+
+// From every type to float32 and back; rows of `to` that are not named keep their poison.
+TEST_F(ElementwiseTest, MovesRows) {
+  const int64_t k = 16;
+  const int64_t ld_from = 24;
+  const int64_t ld_to = 32;
+  const std::vector<int32_t> from_rows{4, 0, 4, 1}, to_rows{1, 5, -1, 0, 3}, to_index{4, 2, 1, 0};
+  const std::vector<int32_t> meant{3, -1, 5, 1};  // to_rows[to_index[i]]
+  DeviceArray<int32_t> rows(from_rows), places(to_rows), index(to_index);
+  for (DType dtype : kDTypes) {
+    for (const bool is_wide : {true, false}) {
+      const DType from_dtype = is_wide ? DType::kFloat32 : dtype;
+      const DType to_dtype = is_wide ? dtype : DType::kFloat32;
+      const Floats from = Random(from_dtype, 5 * ld_from);
+      const Floats before = Random(to_dtype, 6 * ld_to);
+      DeviceBytes device_from(Encode(from_dtype, from)), device_to(Encode(to_dtype, before));
+      MoveRowsArgs args{.from_dtype = from_dtype,
+                        .from = device_from.data(),
+                        .ld_from = ld_from,
+                        .from_rows = rows.data(),
+                        .to_dtype = to_dtype,
+                        .to = device_to.data(),
+                        .ld_to = ld_to,
+                        .to_rows = places.data(),
+                        .to_index = index.data(),
+                        .scale = 0.5f,
+                        .m = 4,
+                        .k = k};
+      MoveRows(args, nullptr);
+      Floats want = before;
+      for (size_t i = 0; i < 4; ++i) {
+        for (int64_t j = 0; meant[i] >= 0 && j < k; ++j) {
+          want[meant[i] * ld_to + j] = 0.5f * from[from_rows[i] * ld_from + j];
+        }
+      }
+      want = Decode(to_dtype, Encode(to_dtype, want));
+      EXPECT_EQ(Decode(to_dtype, device_to.Download()), want);
+      args.from_rows = args.to_rows = args.to_index = nullptr;
+      args.scale = 1.0f;
+      MoveRows(args, nullptr);
+      for (int64_t i = 0; i < 4; ++i) {
+        for (int64_t j = 0; j < k; ++j) want[i * ld_to + j] = from[i * ld_from + j];
+      }
+      EXPECT_EQ(Decode(to_dtype, device_to.Download()), Decode(to_dtype, Encode(to_dtype, want)));
+    }
+  }
+}
+
 TEST_F(ElementwiseTest, GathersRows) {
   const Floats in = Random(DType::kFloat32, 9 * 12);
   const std::vector<int32_t> rows{8, 0, 0, 5};

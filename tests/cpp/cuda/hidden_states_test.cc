@@ -22,11 +22,15 @@ struct StatesAndLogits {
 StatesAndLogits ForwardStates(Model& model, const TestBatch& batch, std::span<const int32_t> rows,
                               std::span<const int32_t> streams) {
   StatesAndLogits got;
-  got.states.resize(rows.size() * streams.size() *
-                    static_cast<size_t>(model.metadata().hidden_size));
+  const int64_t width = std::ssize(streams) * model.metadata().hidden_size;
+  const auto memory = model.MakeStateMemory(std::ssize(rows), width);
+  std::vector<int32_t> places(rows.size());
+  std::iota(places.begin(), places.end(), 0);
   ForwardBatch forward = batch.batch();
-  forward.hidden = {.rows = rows, .streams = streams, .out = got.states};
+  forward.hidden = {.rows = rows, .streams = streams, .memory = memory.get(), .places = places};
   const LogitsView view = model.Forward(forward);
+  got.states.resize(static_cast<size_t>(std::ssize(rows) * width));
+  memory->Read(0, got.states);
   got.logits.assign(view.data, view.data + view.num_rows * view.vocab_size);
   return got;
 }
@@ -136,7 +140,7 @@ TEST(CudaHiddenStates, OfADraftAreThoseOfStepsOfTheirOwn) {
   EXPECT_EQ(ForwardStates(*model, batch, AllRows(batch), kAllStreams).states, want);
 }
 
-TEST(CudaHiddenStates, AreThereWhenTheirStepIsCollected) {
+TEST(CudaHiddenStates, OfStepsInFlightGoToPlacesOfTheirOwn) {
   TinyModel tiny;
   const auto model = tiny.OnDevice();
   StepQueue& queue = *model->step_queue();
@@ -144,10 +148,14 @@ TEST(CudaHiddenStates, AreThereWhenTheirStepIsCollected) {
   config.temperature = 0;
   const std::vector<TokenRow> rows = {{.config = &config, .counts = {}, .allowed = {}}};
   const std::vector<int32_t> last = {0};
-  const auto asking = [&](const TestBatch& batch, std::vector<float>* out) {
-    out->assign(32, -7.0f);
+  const std::vector<int32_t> places = {2, 1};
+  const auto memory = model->MakeStateMemory(3, 32);
+  const auto asking = [&](const TestBatch& batch, size_t place) {
     ForwardBatch forward = batch.batch();
-    forward.hidden = {.rows = last, .streams = last, .out = *out};
+    forward.hidden = {.rows = last,
+                      .streams = last,
+                      .memory = memory.get(),
+                      .places = std::span(places).subspan(place, 1)};
     return forward;
   };
   for (int round = 0; round < 4; ++round) {  // directly, recorded, replayed
@@ -157,20 +165,24 @@ TEST(CudaHiddenStates, AreThereWhenTheirStepIsCollected) {
     TestBatch second;
     first.Add(a, {round});
     second.Add(b, {round + 1});
-    std::vector<float> states;
-    queue.Forward(first.batch());
+    memory->Write(0, std::vector<float>(96, -7.0f));
+    queue.Forward(asking(first, 0));
     queue.Sample(rows);
-    queue.Forward(asking(second, &states));
+    queue.Forward(asking(second, 1));
     queue.Sample(rows);
     Collect(*model);
-    EXPECT_EQ(states, std::vector<float>(32, -7.0f)) << "of the step before";
-    std::vector<float> others;
-    EXPECT_THROW(queue.Forward(asking(first, &others)), InternalError);
     Collect(*model);
-    b.length = 0;
-    TestBatch alone;
-    alone.Add(b, {round + 1});
-    EXPECT_EQ(ForwardStates(*model, alone, last, last).states, states);
+    std::vector<float> states(96);
+    memory->Read(0, states);
+    std::vector<float> want(32, -7.0f);
+    for (TestSequence* sequence : {&b, &a}) {
+      sequence->length = 0;
+      TestBatch alone;
+      alone.Add(*sequence, {sequence == &a ? round : round + 1});
+      const std::vector<float> one = ForwardStates(*model, alone, last, last).states;
+      want.insert(want.end(), one.begin(), one.end());
+    }
+    EXPECT_EQ(states, want) << round;
   }
 }
 

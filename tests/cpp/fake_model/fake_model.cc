@@ -108,25 +108,31 @@ LogitsView FakeModel::Forward(const ForwardBatch& batch) {
   return logits;
 }
 
-void FakeModel::WriteStates(const ForwardBatch& batch) const {
-  float* out = batch.hidden.out.data();
-  for (int32_t row : batch.hidden.rows) {
-    for (int32_t stream : batch.hidden.streams) {
-      *out++ = static_cast<float>(batch.token_ids[row]);
+void FakeModel::WriteStates(const ForwardBatch& batch) {
+  const HiddenStates& asked = batch.hidden;
+  for (size_t i = 0; i < asked.rows.size(); ++i) {
+    float* out = asked.memory->data() + asked.places[i] * asked.memory->width();
+    for (int32_t stream : asked.streams) {
+      *out++ = static_cast<float>(batch.token_ids[asked.rows[i]]);
       *out++ = static_cast<float>(stream);
     }
   }
 }
 
 void FakeModel::ReadStates(const ForwardBatch& batch) {
-  const bool of_target = !batch.draft.target.empty();
+  const DraftInput& draft = batch.draft;
+  const bool of_target = draft.target != nullptr;
   const std::vector<int32_t> streams = of_target ? kHeadReads : std::vector<int32_t>{kHeadGives};
-  const std::span<const float> states = of_target ? batch.draft.target : batch.draft.own;
-  MLC_CHECK(states.size() == batch.token_ids.size() * streams.size() * kStateSize)
-      << states.size() << " floats for " << batch.token_ids.size() << " rows";
+  const int64_t width = std::ssize(streams) * kStateSize;
+  const float* const states = of_target ? draft.target->data() : own_states_.data();
+  const std::span<const int32_t> places = of_target ? draft.places : draft.own_rows;
+  MLC_CHECK(!of_target || draft.target->width() == width) << draft.target->width();
+  MLC_CHECK(places.size() == batch.token_ids.size())
+      << places.size() << " states for " << batch.token_ids.size() << " rows";
   state_tokens_.clear();
-  const float* state = states.data();
   for (size_t row = 0; row < batch.token_ids.size(); ++row) {
+    MLC_CHECK(of_target || (places[row] + 1) * width <= std::ssize(own_states_)) << places[row];
+    const float* state = states + places[row] * width;
     state_tokens_.push_back(static_cast<int32_t>(*state));
     for (int32_t stream : streams) {
       const bool is_state = static_cast<int32_t>(state[0]) == state_tokens_.back() &&
@@ -144,6 +150,11 @@ void FakeModel::ReadStates(const ForwardBatch& batch) {
           stored_token(slice.block_table[before / kKvPageSize], before % kKvPageSize);
       num_misaligned_ += token == state_tokens_[slice.first_row + i] ? 0 : 1;
     }
+  }
+  own_states_.clear();
+  for (int32_t row : batch.logits_rows) {
+    own_states_.push_back(static_cast<float>(batch.token_ids[row]));
+    own_states_.push_back(static_cast<float>(kHeadGives));
   }
 }
 

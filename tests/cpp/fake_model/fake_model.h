@@ -67,7 +67,7 @@ class FakeModel : public Model {
   void CheckPoison(const ForwardBatch& batch);
   std::span<const int32_t> History(const SequenceSlice& slice, int64_t length, int64_t window);
   void FillRow(int64_t row, const SequenceSlice& slice, int64_t length);
-  void WriteStates(const ForwardBatch& batch) const;
+  static void WriteStates(const ForwardBatch& batch);
   // Of the draft head: what it is given, and the guesses.
   void ReadStates(const ForwardBatch& batch);
   void FillGuesses(const ForwardBatch& batch);
@@ -89,6 +89,7 @@ class FakeModel : public Model {
   int64_t num_misaligned_ = 0;
   int64_t num_wrong_states_ = 0;
   std::vector<int32_t> state_tokens_;  // of the rows of a draft head
+  std::vector<float> own_states_;      // of a draft head: of the logits of the last forward
 };
 
 }  // namespace mlc_native::testing

@@ -49,16 +49,29 @@ void FakeSteps::Forward(const ForwardBatch& batch) {
   has_forward_ = false;
   ForwardBatch computed = batch;
   computed.token_ids = token_ids;
-  if (!batch.hidden.rows.empty()) {
-    MLC_CHECK(std::ranges::all_of(in_flight_, [](const Step& step) { return step.out.empty(); }))
-        << "hidden states of a step are asked for, and those of another one are in flight";
-    states_.resize(batch.hidden.out.size());
-    computed.hidden.out = states_;
-    std::ranges::fill(batch.hidden.out, -1.0f);  // no token and no stream
+  next_ = {};
+  if (batch.hidden.rows.empty()) {
+    steps_.Forward(computed);
+  } else {
+    ForwardWithStates(computed);
   }
-  steps_.Forward(computed);
-  out_ = batch.hidden.out;
   has_forward_ = true;
+}
+
+void FakeSteps::ForwardWithStates(ForwardBatch batch) {
+  const HiddenStates asked = batch.hidden;
+  const int64_t width = asked.memory->width();
+  const auto hidden = model_.MakeStateMemory(std::ssize(asked.rows), width);
+  std::vector<int32_t> places;
+  for (const int32_t place : asked.places) {
+    next_.places.push_back(asked.memory->data() + place * width);
+    std::fill_n(next_.places.back(), width, -1.0f);  // no token and no stream
+    places.push_back(static_cast<int32_t>(places.size()));
+  }
+  batch.hidden.memory = hidden.get();
+  batch.hidden.places = places;
+  steps_.Forward(batch);
+  next_.states.assign(hidden->data(), hidden->data() + std::ssize(places) * width);
 }
 
 void FakeSteps::Sample(std::span<const TokenRow> rows) {
@@ -80,7 +93,10 @@ void FakeSteps::Sample(std::span<const TokenRow> rows) {
   for (const DrawnToken& token : drawn) newest.push_back(token.result.token.token_id);
   const auto cost = model_.CostOf(std::ssize(model_.written()));
   if (cost.count() > 0) done_ = std::max(done_, std::chrono::steady_clock::now()) + cost;
-  in_flight_.push_back({std::move(drawn), model_.written(), out_, done_});
+  next_.drawn = std::move(drawn);
+  next_.written = model_.written();
+  next_.done = done_;
+  in_flight_.push_back(std::move(next_));
   newest_ = std::move(newest);
 }
 
@@ -95,9 +111,14 @@ void FakeSteps::Collect(std::vector<DrawnToken>* tokens) {
     in_flight_.clear();
     throw;
   }
-  model_.SpendTimeUntil(in_flight_.front().done);
-  std::ranges::copy(states_.begin(), states_.begin() + std::ssize(in_flight_.front().out),
-                    in_flight_.front().out.begin());
+  Step& step = in_flight_.front();
+  model_.SpendTimeUntil(step.done);
+  const float* state = step.states.data();
+  for (float* place : step.places) {
+    const auto width = std::ssize(step.states) / std::ssize(step.places);
+    std::copy_n(state, width, place);
+    state += width;
+  }
   *tokens = std::move(in_flight_.front().drawn);
   in_flight_.pop_front();
 }

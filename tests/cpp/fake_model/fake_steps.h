@@ -2,7 +2,7 @@
 //
 // The tokens of a step are drawn at once, in the order of the steps, but become known only in
 // Collect, as its hidden states do. It refuses what a device cannot do: a third step in flight, a
-// pending token of no step or of no row, hidden states of two steps. The model's options inject
+// pending token of no step or of no row. The model's options inject
 // failures, and the places that lost steps have written are spoiled. One thread.
 #pragma once
 
@@ -41,19 +41,21 @@ class FakeSteps : public StepQueue {
   struct Step {
     std::vector<DrawnToken> drawn;
     std::vector<int64_t> written;                // FakeModel::written
-    std::span<float> out;                        // where its hidden states belong
+    std::vector<float> states;                   // hidden states
+    std::vector<float*> places;                  // where their rows belong
     std::chrono::steady_clock::time_point done;  // with the costs of the model's options
   };
 
   int32_t DrawnBefore(int64_t row) const;
+  // Runs a forward whose hidden states are not there yet.
+  void ForwardWithStates(ForwardBatch batch);
 
   FakeModel& model_;
   HostSteps steps_;
   std::deque<Step> in_flight_;
   std::vector<int32_t> newest_;                 // token ids that the step put last draws
   bool has_forward_ = false;                    // without its Sample
-  std::span<float> out_;                        // of the last Forward: HiddenStates::out
-  std::vector<float> states_;                   // of the step that is asked for some
+  Step next_;                                   // what is known of it since its Forward
   std::chrono::steady_clock::time_point done_;  // of the newest step
   std::function<void()> on_sample_;
   std::function<void()> on_collect_;

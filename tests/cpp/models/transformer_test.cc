@@ -67,17 +67,29 @@ TEST(Transformer, RepeatingAForwardGivesTheSameBits) {
   EXPECT_EQ(Copy(model->Forward(sequence.batch())), first);
 }
 
-// Asks for streams of some rows.
+// Asks for streams of some rows, the last one first.
 struct AskedStates {
   std::vector<int32_t> rows;
   std::vector<int32_t> streams;
-  std::vector<float> out;
+  std::vector<int32_t> places;
+  std::unique_ptr<StateMemory> memory;
 
-  AskedStates(std::vector<int32_t> asked_rows, std::vector<int32_t> asked_streams)
+  AskedStates(Model& model, std::vector<int32_t> asked_rows, std::vector<int32_t> asked_streams)
       : rows(std::move(asked_rows)),
         streams(std::move(asked_streams)),
-        out(rows.size() * streams.size() * 32) {}
-  HiddenStates request() { return {rows, streams, out}; }
+        memory(model.MakeStateMemory(std::ssize(rows), std::ssize(streams) * 32)) {
+    for (size_t i = rows.size(); i > 0; --i) places.push_back(static_cast<int32_t>(i) - 1);
+  }
+  HiddenStates request() const { return {rows, streams, memory.get(), places}; }
+  // Of row rows[i] and stream streams[j].
+  const float* state(size_t i, size_t j) const {
+    return memory->data() + places[i] * memory->width() + static_cast<int64_t>(j) * 32;
+  }
+  std::vector<float> all() const {
+    std::vector<float> states(rows.size() * streams.size() * 32);
+    memory->Read(0, states);
+    return states;
+  }
 };
 
 TEST(Transformer, AskingForHiddenStatesChangesNoBitAndAllocatesNothing) {
@@ -88,9 +100,9 @@ TEST(Transformer, AskingForHiddenStatesChangesNoBitAndAllocatesNothing) {
   OneSequence sequence;
   sequence.rows = {4, 19};
   const std::vector<float> logits = Copy(model->Forward(sequence.batch()));
-  AskedStates all({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19},
+  AskedStates all(*model, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19},
                   {0, 1, 2, 3});
-  AskedStates some({3, 4, 17}, {3, 1, 3});
+  AskedStates some(*model, {3, 4, 17}, {3, 1, 3});
   ForwardBatch batch = sequence.batch();
   for (AskedStates* asked : {&all, &some}) {
     batch.hidden = asked->request();
@@ -101,19 +113,19 @@ TEST(Transformer, AskingForHiddenStatesChangesNoBitAndAllocatesNothing) {
   }
   for (size_t i = 0; i < some.rows.size(); ++i) {
     for (size_t j = 0; j < some.streams.size(); ++j) {
-      const auto* in_some = some.out.data() + (i * 3 + j) * 32;
-      const auto row = static_cast<size_t>(some.rows[i]);
-      const auto* in_all = all.out.data() + (row * 4 + static_cast<size_t>(some.streams[j])) * 32;
+      const auto* in_some = some.state(i, j);
+      const auto* in_all =
+          all.state(static_cast<size_t>(some.rows[i]), static_cast<size_t>(some.streams[j]));
       EXPECT_TRUE(std::equal(in_some, in_some + 32, in_all)) << i << ' ' << j;
     }
   }
   sequence.rows = {};
   batch.logits_rows = sequence.rows;
-  const std::vector<float> expected = some.out;
-  std::ranges::fill(some.out, 0.0f);
+  const std::vector<float> expected = some.all();
+  some.memory->Write(0, std::vector<float>(expected.size()));
   batch.hidden = some.request();
   EXPECT_EQ(model->Forward(batch).num_rows, 0);
-  EXPECT_EQ(some.out, expected);
+  EXPECT_EQ(some.all(), expected);
 }
 
 TEST(Transformer, HiddenStatesThatItLacksAreInternalErrors) {
@@ -121,21 +133,39 @@ TEST(Transformer, HiddenStatesThatItLacksAreInternalErrors) {
   model->Allocate(4, 20, 20);
   const OneSequence sequence;
   ForwardBatch batch = sequence.batch();
-  const auto fails = [&](AskedStates asked) {
-    batch.hidden = asked.request();
+  const auto fails = [&](const HiddenStates& asked) {
+    batch.hidden = asked;
     EXPECT_THROW(model->Forward(batch), InternalError);
   };
-  fails({{0}, {4}});
-  fails({{0}, {-1}});
-  fails({{20}, {0}});
-  fails({{1, 1}, {0}});
-  AskedStates small({0, 1}, {0});
-  batch.hidden = small.request();
-  batch.hidden.out = batch.hidden.out.first(33);
-  EXPECT_THROW(model->Forward(batch), InternalError);
+  const auto fails_with = [&](std::vector<int32_t> rows, std::vector<int32_t> streams) {
+    fails(AskedStates(*model, std::move(rows), std::move(streams)).request());
+  };
+  fails_with({0}, {4});
+  fails_with({0}, {-1});
+  fails_with({20}, {0});
+  fails_with({1, 1}, {0});
+  AskedStates asked(*model, {0, 1}, {0});
+  const auto fails_without = [&](auto edit) {
+    HiddenStates request = asked.request();
+    edit(request);
+    fails(request);
+  };
+  fails_without([](HiddenStates& request) { request.memory = nullptr; });
+  fails_without([](HiddenStates& request) { request.places = request.places.first(1); });
+  asked.places[0] = 2;
+  fails(asked.request());
+  asked.places[0] = -1;
+  fails(asked.request());
+  const auto wide = model->MakeStateMemory(20, 64);
+  asked.places[0] = 1;
+  fails_without([&](HiddenStates& request) { request.memory = wide.get(); });
   batch.hidden = {};
-  const std::vector<float> states(20 * 32);
-  batch.draft.own = states;  // it is no draft head
+  const auto states = model->MakeStateMemory(20, 32);
+  batch.draft.target = states.get();  // it is no draft head
+  batch.draft.places = sequence.rows;
+  EXPECT_THROW(model->Forward(batch), InternalError);
+  batch.draft = {};
+  batch.draft.own_rows = sequence.rows;
   EXPECT_THROW(model->Forward(batch), InternalError);
 }
 

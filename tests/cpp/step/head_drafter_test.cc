@@ -65,12 +65,13 @@ class HeadDrafterTest : public ::testing::Test {
     }
     const HiddenStates asked = drafter_->Watch(slices);
     ASSERT_EQ(asked.rows.size(), ids.size());
-    float* out = asked.out.data();
-    for (int32_t row : asked.rows) {
+    for (size_t i = 0; i < asked.rows.size(); ++i) {
+      std::vector<float> state;
       for (int32_t stream : asked.streams) {
-        *out++ = static_cast<float>(ids.at(row));
-        *out++ = static_cast<float>(stream);
+        state.push_back(static_cast<float>(ids.at(asked.rows[i])));
+        state.push_back(static_cast<float>(stream));
       }
+      asked.memory->Write(asked.places[i], state);
     }
     if (is_collected) drafter_->Collected();
   }

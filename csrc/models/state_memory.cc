@@ -1,0 +1,36 @@
+// StateMemory in the memory of the host, for models that compute there.
+#include <algorithm>
+#include <utility>
+
+#include "mlc_native/model.h"
+#include "weights/tensor_storage.h"
+
+namespace mlc_native {
+namespace {
+
+class HostStateMemory final : public StateMemory {
+ public:
+  HostStateMemory(TensorStorage storage, int64_t num_rows, int64_t width)
+      : StateMemory(reinterpret_cast<float*>(storage.data()), num_rows, width),
+        storage_(std::move(storage)) {}
+
+  void Read(int64_t first_row, std::span<float> rows) const override {
+    std::copy_n(data() + first_row * width(), rows.size(), rows.begin());
+  }
+  void Write(int64_t first_row, std::span<const float> rows) override {
+    std::ranges::copy(rows, data() + first_row * width());
+  }
+
+ private:
+  const TensorStorage storage_;
+};
+
+}  // namespace
+
+std::unique_ptr<StateMemory> Model::MakeStateMemory(int64_t num_rows, int64_t width) {
+  const auto bytes = static_cast<size_t>(num_rows * width) * sizeof(float);
+  return std::make_unique<HostStateMemory>(TensorStorage(bytes, "prefill_chunk_size"), num_rows,
+                                           width);
+}
+
+}  // namespace mlc_native
