@@ -93,11 +93,12 @@ std::unique_ptr<Model> LoadDraftModel(const EngineConfig& config, ModelSource so
 }
 
 // What both models need together, for the sizes of the caches.
-ModelMetadata Together(ModelMetadata model, const ModelMetadata& draft) {
+ModelMetadata Together(ModelMetadata model, Model* draft_model) {
+  const ModelMetadata& draft = draft_model->metadata();
   if (draft.draft_head) {  // the StateMemory of the HeadDrafter
     const int64_t bytes = std::ssize(draft.draft_head->target_streams) * model.hidden_size *
                           static_cast<int64_t>(sizeof(float));
-    model.workspace_bytes_per_token += bytes;
+    model.workspace_bytes_per_token += DraftHead::StepsInFlight(*draft_model) * bytes;
     model.workspace_bytes_per_sequence += DraftHead::kBulk * bytes;
   }
   model.weight_bytes += draft.weight_bytes;
@@ -156,7 +157,7 @@ EngineParts LoadParts(const EngineConfig& config, const std::string& device,
   ModelMetadata needs = parts.model->metadata();
   parts.draft_model = LoadDraftModel(with_threads, std::move(source), parts);
   if (parts.draft_model != nullptr) {
-    needs = Together(std::move(needs), parts.draft_model->metadata());
+    needs = Together(std::move(needs), parts.draft_model.get());
   }
   parts.config = ResolveEngineConfig(with_threads, needs, AvailableMemoryBytes());
   CheckResolved(parts.config);

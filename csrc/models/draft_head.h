@@ -38,6 +38,11 @@ class MLC_NATIVE_PRIVATE_API DraftHead {
   // Requires: the metadata of the model has a draft_head.
   explicit DraftHead(std::unique_ptr<Model> model);
 
+  // Steps of the target whose states are on their way at once, if the head is on its device.
+  static int64_t StepsInFlight(Model& head) {
+    return head.step_queue() != nullptr ? StepQueue::kMaxInFlight : 1;
+  }
+
   Model& model() { return *model_; }
   const DraftHeadInfo& info() const { return *model_->metadata().draft_head; }
 

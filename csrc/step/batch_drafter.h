@@ -54,15 +54,17 @@ class BatchDrafter {
   // by default.
   virtual int64_t NumUnread(const Wish& /*wish*/) const { return 0; }
 
-  // The hidden states that the next forward of the target is asked for, none by default. The target
-  // writes them to memory of the drafter until Collected or Unwatch, which come before the next
-  // call. Slices are in row order.
+  // The hidden states that the next forward of the target is asked for, none by default. If there
+  // are rows, the forward is watched until Collected or Unwatch, and so is each of at most
+  // StepQueue::kMaxInFlight forwards. Slices are in row order.
   virtual HiddenStates Watch(std::span<const WatchedSlice> /*slices*/) { return {}; }
-  // The step that was watched last has been collected: what it was asked for is there.
-  virtual void Collected() {}
+  // The step of the oldest forward that is watched has been collected: what it was asked for is
+  // there.
+  virtual void Collected() noexcept {}
   // While it rests, it is not asked for guesses, and what the target computes then is not read.
   virtual void Rest(bool /*rests*/) {}
-  // The forward has failed, or its step is lost: nothing was written.
+  // The newest forward that is watched has failed, or its step is lost. So has one whose Watch
+  // has thrown.
   virtual void Unwatch() noexcept {}
   // The child goes on from the tokens of the parent, which is forgotten next.
   virtual void Fork(int64_t /*parent_id*/, int64_t /*child_id*/,

@@ -1,6 +1,7 @@
 #include "step/head_drafter.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "support/check.h"
@@ -23,9 +24,10 @@ HeadDrafter::HeadDrafter(std::unique_ptr<Model> head, int64_t target_hidden_size
                          const Sizes& sizes)
     : head_(Allocated(std::move(head), sizes)),
       sizes_(sizes),
-      // Those of a step, and those that sequences keep.
+      // Those of the steps in flight, and those that sequences keep.
       states_(head_.model().MakeStateMemory(
-          sizes.max_rows + sizes.max_sequences * DraftHead::kBulk,
+          DraftHead::StepsInFlight(head_.model()) * sizes.max_rows +
+              sizes.max_sequences * DraftHead::kBulk,
           std::ssize(head_.info().target_streams) * target_hidden_size)),
       kv_(sizes.num_pages, kKvPageSize),
       cache_(&kv_, {}),
@@ -79,13 +81,14 @@ void HeadDrafter::Rest(bool rests) {
 }
 
 HiddenStates HeadDrafter::Watch(std::span<const WatchedSlice> slices) {
-  if (rests_) return {};
-  Unwatch();
+  if (rests_ || slices.empty()) return {};
+  const int64_t forward = num_watched_++;
   int64_t num_rows = 0;
   for (const WatchedSlice& slice : slices) num_rows += slice.num_rows;
-  // States behind the tokens that are known are of guesses that were wrong.
+  // Behind the tokens that are known, states are of steps in flight or of guesses that were wrong.
   for (int64_t id = 0; id < std::ssize(known_); ++id) {
-    if (!known_[id].places.empty()) Truncate(id, NumReady(id));
+    const Known& known = known_[id];
+    if (!known.places.empty() && NumInFlight(known) == 0) Truncate(id, NumReady(id));
   }
   MakeRoom(num_rows);
   rows_.clear();
@@ -95,7 +98,7 @@ HiddenStates HeadDrafter::Watch(std::span<const WatchedSlice> slices) {
     Known& known = known_[slice.sequence_id];
     for (int32_t row = 0; row < slice.num_rows; ++row) {
       AddPlace(&known);
-      ++known.num_in_flight;
+      ++InFlight(known, forward);
       rows_.push_back(slice.first_row + row);
       places_.push_back(known.places.back());
     }
@@ -106,15 +109,21 @@ HiddenStates HeadDrafter::Watch(std::span<const WatchedSlice> slices) {
           .places = places_};
 }
 
-void HeadDrafter::Collected() {
-  for (Known& known : known_) known.num_in_flight = 0;
+int64_t HeadDrafter::NumInFlight(const Known& known) {
+  return std::accumulate(known.in_flight.begin(), known.in_flight.end(), int64_t{0});
+}
+
+void HeadDrafter::Collected() noexcept {
+  const int64_t forward = num_collected_++;
+  for (Known& known : known_) InFlight(known, forward) = 0;
 }
 
 void HeadDrafter::Unwatch() noexcept {
+  const int64_t forward = --num_watched_;
   for (int64_t id = 0; id < std::ssize(known_); ++id) {
     Known& known = known_[id];
-    if (known.num_in_flight > 0) Truncate(id, std::ssize(known.places) - known.num_in_flight);
-    known.num_in_flight = 0;
+    const int64_t num_lost = std::exchange(InFlight(known, forward), 0);
+    if (num_lost > 0) Truncate(id, std::ssize(known.places) - num_lost);
   }
 }
 
@@ -132,7 +141,8 @@ void HeadDrafter::Align(const WatchedSlice& slice) {
   }
   const int64_t num_states = std::ssize(known.places);
   const int64_t surplus = EndOf(id) + num_states - position;
-  if (surplus < 0 || position < known.begin) return Restart(id, position);
+  const bool follows = NumInFlight(known) == 0 ? surplus >= 0 : surplus == 0;
+  if (!follows || position < known.begin) return Restart(id, position);
   const int64_t num_dropped = std::min(surplus, num_states);
   Truncate(id, num_states - num_dropped);
   kv_.PopN(id, surplus - num_dropped);
@@ -141,6 +151,7 @@ void HeadDrafter::Align(const WatchedSlice& slice) {
 void HeadDrafter::Restart(int64_t id, int64_t position) {
   RestartRows(id, position);
   Truncate(id, 0);
+  known_[id].in_flight = {};
 }
 
 void HeadDrafter::RestartRows(int64_t id, int64_t position) {
@@ -180,7 +191,7 @@ void HeadDrafter::FeedReady(int64_t id) noexcept {
 
 int64_t HeadDrafter::NumReady(int64_t id) const {
   const Known& known = known_[id];
-  const int64_t num_states = std::ssize(known.places) - known.num_in_flight;
+  const int64_t num_states = std::ssize(known.places) - NumInFlight(known);
   if (num_states == 0) return 0;
   const int64_t num_with_token = std::ssize(*known.tokens) - 1 - EndOf(id);
   return std::clamp<int64_t>(num_with_token, 0, num_states);
@@ -294,6 +305,9 @@ void HeadDrafter::Drop(int64_t id) noexcept {
 void HeadDrafter::Audit() const {
   kv_.Audit(cache_.CountHolders());
   cache_.Audit();
+  for (const Known& known : known_) {
+    MLC_CHECK(NumInFlight(known) <= std::ssize(known.places)) << NumInFlight(known);
+  }
   std::vector<int32_t> num_holders(num_holders_.size());
   for (const Known& known : known_) {
     for (const int32_t place : known.places) ++num_holders[static_cast<size_t>(place)];

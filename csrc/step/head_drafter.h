@@ -17,6 +17,7 @@
 // Owned by the engine; engine's thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -36,7 +37,7 @@ class HeadDrafter final : public BatchDrafter {
 
   void Propose(std::span<const Wish> wishes) override;
   HiddenStates Watch(std::span<const WatchedSlice> slices) override;
-  void Collected() override;
+  void Collected() noexcept override;
   void Rest(bool rests) override;
   void Unwatch() noexcept override;
   void Fork(int64_t parent_id, int64_t child_id, const std::vector<int32_t>& child_tokens) override;
@@ -49,16 +50,21 @@ class HeadDrafter final : public BatchDrafter {
 
  private:
   // A sequence of the target. The head's rows of positions [begin, end) are in kv_, and the states
-  // of [end, end + places) in states_, the last num_in_flight of them when their step is collected.
+  // of [end, end + places) in states_, the last ones when their steps are collected.
   struct Known {
     const std::vector<int32_t>* tokens = nullptr;
     int64_t space = 0;
     int64_t begin = 0;
     std::vector<int32_t> places{};
-    int64_t num_in_flight = 0;
+    // Of `places`, by the number of the forward that writes them.
+    std::array<int64_t, StepQueue::kMaxInFlight> in_flight{};
     const Wish* wish = nullptr;  // of the call that is being served
   };
 
+  static int64_t& InFlight(Known& known, int64_t forward) {
+    return known.in_flight[static_cast<size_t>(forward) % known.in_flight.size()];
+  }
+  static int64_t NumInFlight(const Known& known);
   int64_t EndOf(int64_t id) const { return known_[id].begin + kv_.length(id); }
   // Places of states_, which branches of a sequence share.
   void AddPlace(Known* known);
@@ -98,7 +104,10 @@ class HeadDrafter final : public BatchDrafter {
   std::vector<int32_t> num_holders_;  // of each place
   std::vector<int32_t> free_places_;
 
-  // Of the step that was watched last.
+  // Forwards so far that were watched, and those of them that are not watched any more.
+  int64_t num_watched_ = 0;
+  int64_t num_collected_ = 0;
+  // Of the last one.
   std::vector<int32_t> rows_;
   std::vector<int32_t> places_;  // as rows_
 

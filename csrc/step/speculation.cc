@@ -48,10 +48,18 @@ bool Speculation::IsWantedFor(const Request& request) const {
 }
 
 bool Speculation::MustCollect() {
-  if (context_.state.num_drafting_requests == 0) return false;
+  if (context_.state.num_drafting_requests == 0 || !AnyDraftWaits()) return false;
   if (num_steps_without_ == 0) return true;
   --num_steps_without_;
   return false;
+}
+
+bool Speculation::AnyDraftWaits() const {
+  return std::ranges::any_of(
+      context_.state.GetRunningRequestStateEntries(), [](const RequestStateEntry* entry) {
+        return entry->rstate->may_draft && entry->slow == nullptr && !entry->pending_rows.empty() &&
+               entry->num_tokens_to_compute() > 0;
+      });
 }
 
 void Speculation::AddDrafts(StepPlan* plan) {

@@ -39,8 +39,8 @@ class Speculation {
   Speculation(StepContext& context, const EngineConfig& config, DrafterFactory make_extra);
 
   bool IsWantedFor(const Request& request) const;
-  // The next draft goes on from tokens that must be known. False for a few steps after guesses have
-  // paid nowhere, so that steps may run ahead.
+  // A sequence that may get a draft in the next step has a token that is not known yet. False for a
+  // few steps after guesses have paid nowhere, so that steps may run ahead.
   bool MustCollect();
   // Sequences whose last token is not known get no draft.
   void AddDrafts(StepPlan* plan);
@@ -72,6 +72,7 @@ class Speculation {
   double SecondsToGuess(int64_t num_rows) const;
   int64_t FreePages(const StepPlan& plan) const;
   static bool TakesDrafts(const PlannedSlice& slice);
+  bool AnyDraftWaits() const;
   // Makes the proposals of the entries of a plan.
   void Propose(const StepPlan& plan, const Leftover& left);
   void Propose(RequestStateEntry& entry, const Leftover& left);

@@ -31,8 +31,7 @@ StepPipeline::StepPipeline(StepContext& context)
 bool StepPipeline::MustCollect() const {
   if (num_in_flight_ == 0) return false;
   const Flight& oldest = flights_[oldest_];
-  return num_in_flight_ == StepQueue::kMaxInFlight || oldest.batch.must_collect() ||
-         oldest.is_watched;
+  return num_in_flight_ == StepQueue::kMaxInFlight || oldest.batch.must_collect();
 }
 
 StepPipeline::Outcome StepPipeline::Submit(const StepPlan& plan) {
@@ -65,6 +64,7 @@ void StepPipeline::Prepare(const StepPlan& plan, Flight* flight) {
   flight->batch.Clear();
   flight->mask_errors.clear();
   flight->kept.clear();
+  flight->is_watched = false;
   flight->start = context_.now();
   flight->plan = plan;
 }
@@ -142,6 +142,7 @@ HiddenStates StepPipeline::Watch(const StepPlan& plan) {
     }
     first_row += slice.num_tokens;
   }
+  if (watched_.empty()) return {};
   try {
     return context_.batch_drafter->Watch(watched_);
   } catch (const std::exception&) {  // no memory
@@ -207,7 +208,7 @@ void StepPipeline::Undo(const StepPlan& plan, Flight* flight) {
     const int64_t id = entry.mstate.internal_id;
     if (id != RequestModelState::kNoId && context_.kv.HasSequence(id)) context_.kv.PopN(id, 0);
   }
-  if (context_.batch_drafter != nullptr) context_.batch_drafter->Unwatch();
+  if (std::exchange(flight->is_watched, false)) context_.batch_drafter->Unwatch();
   for (RequestStateEntry* entry : started_) ReleaseSequence(context_, *entry);
   TraceFinish(flight);
   flight->kept.clear();

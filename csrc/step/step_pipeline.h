@@ -53,7 +53,7 @@ class StepPipeline {
   bool runs_ahead() const { return !host_steps_.has_value(); }
   int num_in_flight() const { return num_in_flight_; }
   // True if the next plan depends on results that are not known yet: the token from which a grammar
-  // goes on, a prompt whose branches start when it is computed, or hidden states.
+  // goes on, or a prompt whose branches start when it is computed.
   bool MustCollect() const;
 
   // Requires: !MustCollect(). A failure ends a request only if nothing was in flight; otherwise the
@@ -104,6 +104,8 @@ class StepPipeline {
   Flight& PopOldest();
   void Collect();
   void FailInFlight(const std::string& message);
+  // The batch drafter gets no hidden states of the steps in flight.
+  void UnwatchInFlight() noexcept;
   void MarkRejected(std::span<StepBatch::Row> rows) const;
   void CollectRound(const Flight& flight, size_t num_drafts, TimePoint now);
   void EndFailed(const Flight& flight, size_t num_drafts);

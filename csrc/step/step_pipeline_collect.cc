@@ -46,7 +46,7 @@ void StepPipeline::Collect() {
   Flight& flight = PopOldest();
   const std::span<StepBatch::Row> rows = flight.batch.rows();
   MLC_CHECK(drawn_.size() == rows.size()) << drawn_.size() << " of " << rows.size();
-  if (flight.is_watched) context_.batch_drafter->Collected();
+  if (std::exchange(flight.is_watched, false)) context_.batch_drafter->Collected();
   TraceFinish(&flight);
   if (num_in_flight_ > 0) TraceStart(&OldestFlight());
   const TimePoint now = context_.now();
@@ -72,9 +72,15 @@ void StepPipeline::CollectRound(const Flight& flight, size_t num_drafts, TimePoi
   }
 }
 
+void StepPipeline::UnwatchInFlight() noexcept {
+  for (int i = num_in_flight_; i > 0; --i) {
+    if (std::exchange(OldestFlight(i - 1).is_watched, false)) context_.batch_drafter->Unwatch();
+  }
+}
+
 void StepPipeline::FailInFlight(const std::string& message) {
+  UnwatchInFlight();
   const int num_lost = std::exchange(num_in_flight_, 0);
-  if (context_.batch_drafter != nullptr) context_.batch_drafter->Unwatch();
   for (int i = 0; i < num_lost; ++i) {
     Flight& flight = OldestFlight(i);
     TraceFinish(&flight);
@@ -194,6 +200,7 @@ void StepPipeline::CommitToken(RequestStateEntry& leaf, SampleResult* result, Ti
 }
 
 void StepPipeline::Discard() noexcept {
+  UnwatchInFlight();
   while (num_in_flight_ > 0) {
     Flight& flight = PopOldest();
     try {

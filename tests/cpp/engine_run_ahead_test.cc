@@ -18,6 +18,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using Tokens = std::vector<int32_t>;
 
 TestEngineSetup RunAhead(TestEngineSetup setup = {}) {
@@ -109,6 +110,35 @@ TEST(EngineRunAhead, PromptsInChunksRunAhead) {
   engine.Add("a", Prompt(20), Greedy(2));
   engine.Run();
   EXPECT_THAT(calls.log(), ElementsAre("F", "F", "C", "F", "C", "F", "C", "C", "a"));
+}
+
+// Only what a guess could follow is waited for: with a drafter, too, prompts run ahead.
+TEST(EngineRunAhead, PromptsRunAheadUntilAGuessMayFollow) {
+  for (const bool has_head : {false, true}) {
+    TestEngineSetup setup = RunAhead({.prefill_chunk_size = 8});
+    setup.model.history_window = 2;
+    setup.speculative_mode = has_head ? SpeculativeMode::kEagle3 : SpeculativeMode::kNGram;
+    setup.spec_draft_length = 2;
+    if (has_head) {
+      setup.model.gives_states = true;
+      setup.draft_model = setup.model;
+      setup.draft_model->is_draft_head = true;
+    }
+    TestEngine engine(setup);
+    Calls calls(engine);
+    engine.Add("a", Prompt(28), Greedy(4));
+    engine.Run();
+    const std::vector<std::string> prompt = {"F", "F", "C", "F", "C", "F", "C", "C"};
+    ASSERT_GT(calls.log().size(), prompt.size());
+    EXPECT_THAT(std::vector(calls.log().begin(), calls.log().begin() + std::ssize(prompt)),
+                ElementsAreArray(prompt));
+    EXPECT_EQ(engine.Answer("a").token_ids, Oracle(setup.model, Prompt(28), 4));
+    if (!has_head) continue;
+    const json spec = json::parse(engine.engine().JSONMetrics())["spec_decode"];
+    EXPECT_EQ(spec["num_failures"], 0);
+    EXPECT_EQ(spec["num_accepted_tokens"], 2);
+    EXPECT_EQ(engine.draft_model().num_misaligned(), 0);
+  }
 }
 
 TEST(EngineRunAhead, NobodyIsPreemptedBecauseOfWhoHasEnded) {

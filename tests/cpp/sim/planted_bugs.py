@@ -301,6 +301,12 @@ BUGS = [
         "    drafter.Propose(wishes_);\n  } catch (const std::bad_alloc&) {\n",
     ),
     Bug(
+        "forwards of a draft that has failed stay in flight",
+        "step/draft_model.cc",
+        "    Discard();\n    for (const Wish& wish",
+        "    for (const Wish& wish",
+    ),
+    Bug(
         "a draft head keeps the pages of sequences that have ended",
         "step/head_drafter.cc",
         "                  known.space);\n  }\n  Drop(sequence_id);\n",
@@ -403,20 +409,20 @@ BUGS = [
     Bug(
         "hidden states are read before their step is collected",
         "step/head_drafter.cc",
-        "  are_states_there_ = false;\n",
-        "  are_states_there_ = true;\n",
+        "std::ssize(known.places) - NumInFlight(known);\n",
+        "std::ssize(known.places);\n",
     ),
     Bug(
-        "a step with hidden states is not waited for",
-        "step/step_pipeline.cc",
-        "oldest.batch.must_collect() ||\n         oldest.is_watched;",
-        "oldest.batch.must_collect();",
+        "hidden states of the newest step are taken for those of the oldest",
+        "step/head_drafter.cc",
+        "const int64_t forward = num_collected_++;",
+        "const int64_t forward = ++num_collected_;",
     ),
     Bug(
         "hidden states of a lost step are read",
         "step/step_pipeline_collect.cc",
-        "  if (context_.batch_drafter != nullptr) context_.batch_drafter->Unwatch();\n",
-        "  if (context_.batch_drafter != nullptr) context_.batch_drafter->Collected();\n",
+        "(i - 1).is_watched, false)) context_.batch_drafter->Unwatch();",
+        "(i - 1).is_watched, false)) context_.batch_drafter->Collected();",
     ),
 ]
 

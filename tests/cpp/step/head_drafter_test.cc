@@ -24,7 +24,6 @@ constexpr BatchDrafter::Sizes kRoomy{.num_pages = 64, .max_rows = 64, .max_seque
 FakeModelOptions Target() {
   FakeModelOptions options;
   options.history_window = 2;
-  options.run_ahead = false;
   options.gives_states = true;
   return options;
 }
@@ -294,6 +293,63 @@ TEST_F(HeadDrafterTest, StatesOfAStepInFlightAreNotRead) {
   Compute({{0, 20, 21}});
   tokens_[0].push_back(2);
   EXPECT_EQ(Guess(0, 2), Next(0, 2));
+  EXPECT_EQ(head_->num_misaligned(), 0);
+}
+
+TEST_F(HeadDrafterTest, StatesOfTwoStepsMayBeOnTheirWay) {
+  Make();
+  for (int64_t id : {0, 1}) tokens_[id] = Prompt(40, static_cast<int32_t>(id));
+  Compute({{0, 0, 20}, {1, 0, 10}}, /*is_collected=*/false);
+  Compute({{0, 20, 20}, {1, 10, 10}}, /*is_collected=*/false);
+  EXPECT_TRUE(Guess(0, 2).empty());
+  EXPECT_EQ(head_->num_forwards(), 0);
+  drafter_->Collected();
+  EXPECT_TRUE(Guess(0, 2).empty());
+  EXPECT_EQ(head_->num_rows(), 20) << "those of the first step";
+  drafter_->Unwatch();  // the second step is lost
+  Compute({{0, 20, 20}, {1, 10, 30}});
+  for (int64_t id : {0, 1}) {
+    tokens_[id].push_back(3);
+    EXPECT_EQ(Guess(id, 2), Next(id, 2)) << id;
+  }
+  EXPECT_EQ(head_->num_rows(), 40 + 1 + 40 + 1) << "each state is read once";
+  EXPECT_EQ(head_->num_misaligned(), 0);
+}
+
+TEST_F(HeadDrafterTest, AnIdMayComeAgainWhileAStepOfItIsInFlight) {
+  Make();
+  tokens_[0] = Prompt(30);
+  tokens_[1] = Prompt(30, 1);
+  Compute({{0, 0, 20}, {1, 0, 30}}, /*is_collected=*/false);
+  drafter_->Forget(0);
+  tokens_[0] = Prompt(25, 7);
+  Compute({{0, 0, 25}}, /*is_collected=*/false);
+  drafter_->Collected();
+  EXPECT_TRUE(Guess(0, 1).empty());
+  EXPECT_EQ(head_->num_forwards(), 1) << "only what is known of the other sequence is read";
+  drafter_->Collected();
+  for (int64_t id : {0, 1}) {
+    tokens_[id].push_back(5);
+    EXPECT_EQ(Guess(id, 3), Next(id, 3)) << id;
+  }
+  EXPECT_EQ(head_->num_misaligned(), 0);
+}
+
+TEST_F(HeadDrafterTest, WithoutPlacesForNewStatesOldOnesAreForgotten) {
+  FakeModelOptions options = Head();
+  options.run_ahead = false;
+  Make({.num_pages = 64, .max_rows = 40, .max_sequences = 1}, options);  // 56 places
+  for (int64_t id : {0, 1}) tokens_[id] = Prompt(40, static_cast<int32_t>(id));
+  Compute({{0, 0, 30}}, /*is_collected=*/false);
+  Compute({{1, 0, 40}}, /*is_collected=*/false);
+  EXPECT_FALSE(drafter_->kv().HasSequence(0));
+  drafter_->Collected();
+  drafter_->Collected();
+  tokens_[1].push_back(1);
+  EXPECT_EQ(Guess(1, 2), Next(1, 2));
+  Compute({{0, 30, 10}});
+  tokens_[0].push_back(2);
+  EXPECT_EQ(Guess(0, 2), Next(0, 2)) << "with what it has seen since";
   EXPECT_EQ(head_->num_misaligned(), 0);
 }
 
