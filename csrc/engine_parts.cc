@@ -142,7 +142,7 @@ EngineParts LoadParts(const EngineConfig& config, const std::string& device,
   CheckAdditionalModels(config);
   const std::string resolved_device = ResolveDevice(device, config.model_lib);
   EngineConfig with_threads = config;
-  if (!config.num_threads) with_threads.num_threads = AvailableCpus();
+  if (!config.num_threads) with_threads.num_threads = ComputeCpus();
   with_threads.speculative_mode = ChosenMode(config);
   EngineParts parts;
   parts.defaults = ReadModelDefaults(config.model);

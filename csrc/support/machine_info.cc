@@ -5,14 +5,23 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 namespace mlc_native {
 namespace {
 
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+constexpr int kMaxCpus = CPU_SETSIZE;
+// The kernel lists fast cores on machines where it gives all the same capacity, or none.
+constexpr int64_t kListedCapacity = int64_t{1} << 20;
+
+std::string CpuFolder(const std::string& root, int cpu) {
+  return root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
+}
 
 // Returns the number at the start of a file; nullopt for "max", other text or a missing file.
 std::optional<int64_t> ReadNumber(const std::string& path) {
@@ -87,6 +96,59 @@ int64_t CgroupV2Cpus(const std::string& folder) {
   return (quota + period - 1) / period;
 }
 
+int64_t CgroupV1Cpus(const std::string& folder) {
+  const auto quota = ReadNumber(folder + "/cpu.cfs_quota_us");  // -1: no limit
+  const auto period = ReadNumber(folder + "/cpu.cfs_period_us");
+  if (!quota || !period || *quota <= 0 || *period <= 0) return kUnknown;
+  return (*quota + *period - 1) / *period;
+}
+
+// Returns the CPUs of a file such as "0-3,8,10-11"; nothing without the file or if it has another
+// form.
+std::vector<int> ReadCpuList(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<int> cpus;
+  int first = 0;
+  while (file >> first) {
+    int last = first;
+    if (file.peek() == '-' && !(file.ignore() >> last)) return {};
+    if (first < 0 || last < first || last >= kMaxCpus) return {};
+    for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+    if (file.peek() == ',') file.ignore();
+  }
+  return cpus;
+}
+
+// Keeps those whose cores are fast: what the kernel lists as such (hybrids of Intel), else those
+// with at least half of the largest capacity (AArch64). All, if the kernel does not tell cores
+// apart.
+std::vector<int> FastCpus(const std::string& root, std::vector<int> cpus) {
+  const std::vector<int> listed = ReadCpuList(root + "/sys/devices/cpu_core/cpus");
+  std::vector<int64_t> capacities(kMaxCpus);  // 0: not among `cpus`
+  for (const int cpu : cpus) {
+    capacities[cpu] = ReadNumber(CpuFolder(root, cpu) + "/cpu_capacity").value_or(1);
+  }
+  for (const int cpu : listed) {
+    if (capacities[cpu] > 0) capacities[cpu] = kListedCapacity;
+  }
+  const int64_t largest = *std::ranges::max_element(capacities);
+  std::erase_if(cpus, [&](int cpu) { return 2 * capacities[cpu] < largest; });
+  return cpus;
+}
+
+// Keeps the first of the CPUs that share a core.
+std::vector<int> OnePerCore(const std::string& root, std::vector<int> cpus) {
+  std::vector<bool> taken(kMaxCpus);
+  std::erase_if(cpus, [&](int cpu) {
+    if (taken[cpu]) return true;
+    for (const int other : ReadCpuList(CpuFolder(root, cpu) + "/topology/thread_siblings_list")) {
+      taken[other] = true;
+    }
+    return false;
+  });
+  return cpus;
+}
+
 }  // namespace
 
 int64_t AvailableMemoryBytes(const std::string& root) {
@@ -97,10 +159,13 @@ int64_t AvailableMemoryBytes(const std::string& root) {
   return std::min({kib * 1024, v2, v1});
 }
 
-int64_t AvailableCpus(const std::string& root, int64_t affinity) {
-  const int64_t quota =
-      MinOverAncestors(root + "/sys/fs/cgroup", CgroupPath(root, ""), CgroupV2Cpus);
-  return std::max<int64_t>(1, std::min(affinity, quota));
+int64_t ComputeCpus(const std::string& root, const std::vector<int>& allowed) {
+  if (allowed.empty()) return 1;
+  const int64_t v2 = MinOverAncestors(root + "/sys/fs/cgroup", CgroupPath(root, ""), CgroupV2Cpus);
+  const int64_t v1 =
+      MinOverAncestors(root + "/sys/fs/cgroup/cpu", CgroupPath(root, "cpu"), CgroupV1Cpus);
+  const int64_t cores = std::ssize(OnePerCore(root, FastCpus(root, allowed)));
+  return std::max<int64_t>(1, std::min({cores, v2, v1}));
 }
 
 int64_t ResidentMemoryBytes() {
@@ -109,13 +174,19 @@ int64_t ResidentMemoryBytes() {
 
 int64_t AvailableMemoryBytes() { return AvailableMemoryBytes(""); }
 
-int64_t AvailableCpus() {
+int64_t ComputeCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  const bool known = sched_getaffinity(0, sizeof(set), &set) == 0;
-  const int64_t affinity =
-      known ? CPU_COUNT(&set) : static_cast<int64_t>(std::thread::hardware_concurrency());
-  return AvailableCpus("", affinity);
+  std::vector<int> allowed;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (int cpu = 0; cpu < kMaxCpus; ++cpu) {
+      if (CPU_ISSET(cpu, &set)) allowed.push_back(cpu);
+    }
+  } else {  // more CPUs than the set has room for
+    allowed.resize(std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMaxCpus));
+    std::iota(allowed.begin(), allowed.end(), 0);
+  }
+  return ComputeCpus("", allowed);
 }
 
 }  // namespace mlc_native

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace mlc_native {
 
@@ -11,9 +12,10 @@ namespace mlc_native {
 // is less.
 int64_t AvailableMemoryBytes();
 
-// Number of CPUs that the process may use: its affinity or the cgroup's quota (rounded up),
-// whichever is less. At least 1.
-int64_t AvailableCpus();
+// Number of CPUs that computing pays on: of those that the process may run on, one per core, and
+// where cores differ, only the fast ones, because every loop waits for the slowest thread. At most
+// the cgroup's quota (rounded up), at least 1.
+int64_t ComputeCpus();
 
 // Resident memory of this process in bytes, including shared pages; 0 if the system does not report
 // it.
@@ -21,6 +23,6 @@ int64_t ResidentMemoryBytes();
 
 // The same with pseudo file systems below `root`, for tests: `root` + "/proc/meminfo", ...
 int64_t AvailableMemoryBytes(const std::string& root);
-int64_t AvailableCpus(const std::string& root, int64_t affinity);
+int64_t ComputeCpus(const std::string& root, const std::vector<int>& allowed);
 
 }  // namespace mlc_native

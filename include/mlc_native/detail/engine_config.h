@@ -210,7 +210,9 @@ void VisitModelFields(Visitor&& visit) {
               "floats), \"bfloat16\", \"float16\", \"float32\", \"int8\" (a scale per token and "
               "head; on the CPU only) or \"float8\" (e4m3; on GPUs only)."},
         &EngineConfig::kv_cache_dtype);
-  visit(Field{"num_threads", "CPU threads of the model; default: all cores the process may use.",
+  visit(Field{"num_threads",
+              "CPU threads of the model; default: one per core that the process may use, without "
+              "the slow ones where cores differ, and not more than the quota of its cgroup.",
               Between(1, 1024)},
         &EngineConfig::num_threads);
 }

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "testing/temp_folder.h"
 
@@ -18,7 +20,18 @@ class MachineInfoTest : public ::testing::Test {
 
   void File(const std::string& path, const std::string& text) { root_.Write(path, text); }
   int64_t Memory() const { return AvailableMemoryBytes(root_.path()); }
-  int64_t Cpus(int64_t affinity) const { return AvailableCpus(root_.path(), affinity); }
+  // Of a process that may run on the CPUs in [0, count) or on those named.
+  int64_t Cpus(int count) const {
+    std::vector<int> allowed(count);
+    std::iota(allowed.begin(), allowed.end(), 0);
+    return ComputeCpus(root_.path(), allowed);
+  }
+  int64_t CpusOf(const std::vector<int>& allowed) const {
+    return ComputeCpus(root_.path(), allowed);
+  }
+  void CpuFile(int cpu, const std::string& name, const std::string& text) {
+    File("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/" + name, text);
+  }
 
  private:
   const testing::TempFolder root_;
@@ -62,9 +75,60 @@ TEST_F(MachineInfoTest, ACpuQuotaLimitsTheAffinity) {
   EXPECT_EQ(Cpus(8), 8);
 }
 
+TEST_F(MachineInfoTest, ACpuQuotaOfTheFirstVersionOfCgroupsLimitsToo) {
+  File("proc/self/cgroup", "5:cpu,cpuacct:/x\n");
+  File("sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "250000\n");
+  File("sys/fs/cgroup/cpu/x/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(Cpus(8), 3);
+  File("sys/fs/cgroup/cpu/x/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(Cpus(8), 8);
+}
+
+TEST_F(MachineInfoTest, ThreadsOfOneCoreCountOnce) {
+  for (int cpu = 0; cpu < 4; ++cpu) {  // two cores as 0, 2 and 1, 3, as many servers number them
+    CpuFile(cpu, "topology/thread_siblings_list", cpu % 2 == 0 ? "0,2\n" : "1,3\n");
+  }
+  EXPECT_EQ(Cpus(4), 2);
+  EXPECT_EQ(CpusOf({2, 3}), 2);
+  EXPECT_EQ(CpusOf({1, 3}), 1);
+  for (int cpu = 0; cpu < 4; ++cpu) {  // and as laptops do
+    CpuFile(cpu, "topology/thread_siblings_list", cpu < 2 ? "0-1\n" : "2-3\n");
+  }
+  EXPECT_EQ(Cpus(4), 2);
+  EXPECT_EQ(Cpus(2), 1);
+}
+
+TEST_F(MachineInfoTest, SlowCoresDoNotCountBesideFastOnes) {
+  // Two fast cores of two threads, and four slow ones.
+  for (int cpu = 0; cpu < 4; ++cpu) {
+    CpuFile(cpu, "topology/thread_siblings_list", cpu < 2 ? "0-1\n" : "2-3\n");
+  }
+  File("sys/devices/cpu_core/cpus", "0-3\n");
+  File("sys/devices/cpu_atom/cpus", "4-7\n");
+  EXPECT_EQ(Cpus(8), 2);
+  EXPECT_EQ(CpusOf({4, 5, 6}), 3) << "all that it has";
+}
+
+TEST_F(MachineInfoTest, CapacitiesTellFastCoresFromSlowOnes) {
+  const int capacities[] = {250, 250, 250, 250, 760, 760, 760, 1024};
+  for (int cpu = 0; cpu < 8; ++cpu) {
+    CpuFile(cpu, "cpu_capacity", std::to_string(capacities[cpu]) + "\n");
+  }
+  EXPECT_EQ(Cpus(8), 4);
+  EXPECT_EQ(Cpus(4), 4);
+}
+
+TEST_F(MachineInfoTest, ListsThatMakeNoSenseAreIgnored) {
+  for (const char* text : {"", "x", "3-1", "0-99999999", "-5", "0-"}) {
+    CpuFile(0, "topology/thread_siblings_list", text);
+    File("sys/devices/cpu_core/cpus", text);
+    EXPECT_EQ(Cpus(4), 4) << text;
+  }
+}
+
 TEST(MachineInfo, ThisMachineHasSomething) {
   EXPECT_GT(AvailableMemoryBytes(), 0);
-  EXPECT_GE(AvailableCpus(), 1);
+  EXPECT_GE(ComputeCpus(), 1);
 }
 
 }  // namespace
