@@ -32,8 +32,8 @@ LLAMA_OPTIONS = ("CMAKE_BUILD_TYPE=Release", "BUILD_SHARED_LIBS=OFF", "GGML_CCAC
 OPENVINO_FORMATS = {16: "fp16", 8: "int8", 4: "int4"}
 GGUF_FORMATS = {16: "BF16", 8: "Q8_0", 4: "Q4_0"}
 # Runs llama.cpp's converter on a folder whose tokenizer it does not know by its hash, and which has
-# no merges, without which llama.cpp loads no model. The prompts are random ids, so how the tokenizer
-# splits text does not matter.
+# no merges, without which llama.cpp loads no model. The prompts are random ids, so how the
+# tokenizer splits text does not matter.
 CONVERT = """
 import runpy, sys
 root = sys.argv.pop(1)
