@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "fake_model/fake_model.h"
@@ -144,6 +145,17 @@ TEST_F(DraftModelTest, AFailureForgetsItsSequences) {
   drafter_->Audit();
   EXPECT_EQ(drafter_->kv().num_sequences(), 0);
   EXPECT_EQ(Guess(0, tokens, 4), Greedy(tokens, 4));
+}
+
+TEST_F(DraftModelTest, ADeviceComputesTheNextForwardBeforeTheGuessIsKnown) {
+  FakeModelOptions options;
+  options.run_ahead = true;
+  Make(kRoomy, options);
+  std::string calls;
+  model_->set_on_forward([&](const ForwardBatch&) { calls += 'F'; });
+  model_->steps().set_on_collect([&] { calls += 'C'; });
+  EXPECT_EQ(Guess(0, Prompt(20), 4), Greedy(Prompt(20), 4));
+  EXPECT_EQ(calls, "FFCFCFCC");
 }
 
 TEST_F(DraftModelTest, ARowWithoutNumbersEndsTheGuesses) {

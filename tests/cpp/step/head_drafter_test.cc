@@ -296,6 +296,20 @@ TEST_F(HeadDrafterTest, StatesOfAStepInFlightAreNotRead) {
   EXPECT_EQ(head_->num_misaligned(), 0);
 }
 
+TEST_F(HeadDrafterTest, ADeviceComputesTheNextForwardBeforeTheGuessIsKnown) {
+  FakeModelOptions options = Head();
+  options.run_ahead = true;
+  Make(kRoomy, options);
+  std::string calls;
+  head_->set_on_forward([&](const ForwardBatch&) { calls += 'F'; });
+  head_->steps().set_on_collect([&] { calls += 'C'; });
+  tokens_[0] = Prompt(20);
+  Compute({{0, 0, 20}});
+  tokens_[0].push_back(7);
+  EXPECT_EQ(Guess(0, 4), Next(0, 4));
+  EXPECT_EQ(calls, "FFCFCFCC");
+}
+
 TEST_F(HeadDrafterTest, StatesOfTwoStepsMayBeOnTheirWay) {
   Make();
   for (int64_t id : {0, 1}) tokens_[id] = Prompt(40, static_cast<int32_t>(id));
