@@ -5,6 +5,8 @@ The C++ build directory is build/<tag>, so wheels, editable installs and tools/t
 incremental build. Environment: MLC_NATIVE_BUILD_TESTS=1 and MLC_NATIVE_BUILD_BENCH=1 add the C++
 tests and benchmarks, CMAKE_ARGS is passed on, MAX_JOBS bounds the parallel compilers. The torch ops
 are built where torch is installed; CMAKE_ARGS=-DMLC_NATIVE_OPS=ON fails where it is not.
+MLC_NATIVE_STABLE_ABI=1, on CPython 3.12 or later, builds modules that CPython 3.12 and all later ones
+load, and a wheel for them.
 """
 
 from __future__ import annotations
@@ -62,11 +64,25 @@ def run(command: list[str | Path]) -> None:
         raise SystemExit(f"mlc_native: `{shlex.join(map(str, command))}` failed ({status})")
 
 
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+STABLE_ABI = os.environ.get("MLC_NATIVE_STABLE_ABI", "0") == "1"
+if STABLE_ABI and (sys.version_info < (3, 12) or FREE_THREADED):
+    raise SystemExit("mlc_native: MLC_NATIVE_STABLE_ABI=1 needs CPython 3.12 or later, with a GIL")
+
+
+def build_tag() -> str:
+    """The name of the build directory: one for each set of compiled modules."""
+    python = "cp312-abi3" if STABLE_ABI else sys.implementation.cache_tag + "t" * FREE_THREADED
+    # A build with isolation sees its packages in a directory that is gone afterwards.
+    isolated = "" if package_dir("tvm_ffi").is_relative_to(sys.prefix) else "-isolated"
+    return f"{python}-{sysconfig.get_platform()}{isolated}"
+
+
 class CMakeExtension(Extension):
     """mlc_native._core and libmlc_native: configured, built and installed by CMake."""
 
     def __init__(self) -> None:
-        super().__init__("mlc_native._core", sources=[])
+        super().__init__("mlc_native._core", sources=[], py_limited_api=STABLE_ABI)
 
 
 class BuildExt(build_ext):
@@ -82,10 +98,7 @@ class BuildExt(build_ext):
             super().build_extension(ext)
             return
         tvm_ffi = package_dir("tvm_ffi")
-        # A build with isolation sees its packages in a directory that is gone afterwards.
-        isolated = "" if tvm_ffi.is_relative_to(sys.prefix) else "-isolated"
-        tag = f"{sys.implementation.cache_tag}-{sysconfig.get_platform()}{isolated}"
-        build_dir = ROOT / "build" / tag
+        build_dir = ROOT / "build" / build_tag()
         build_dir.mkdir(parents=True, exist_ok=True)
         want = {key: os.environ.get(f"MLC_NATIVE_BUILD_{key}", "0") for key in ("TESTS", "BENCH")}
         cmake = program("cmake")
@@ -94,6 +107,7 @@ class BuildExt(build_ext):
             "CMAKE_BUILD_TYPE": "Release",
             "Python_EXECUTABLE": sys.executable,
             "MLC_NATIVE_PYTHON": "ON",
+            "MLC_NATIVE_STABLE_ABI": "ON" if STABLE_ABI else "OFF",
             "MLC_NATIVE_OPS": "AUTO",
             "MLC_NATIVE_WITH_GRAMMAR": "ON",
             "MLC_NATIVE_TVM_FFI_ROOT": tvm_ffi,
@@ -114,7 +128,8 @@ class BuildExt(build_ext):
         for prefix in [package, ROOT / "mlc_native"] if self.to_source else [package]:
             for products in ("lib", "include"):  # nothing stale in a wheel
                 shutil.rmtree(prefix / products, ignore_errors=True)
-            run([cmake, "--install", build_dir, "--prefix", prefix])
+            strip = [] if self.to_source else ["--strip"]
+            run([cmake, "--install", build_dir, "--prefix", prefix, *strip])
         if self.to_source and "1" in want.values():
             where = ["--prefix", ROOT / "mlc_native", "--component", "development"]
             run([cmake, "--install", build_dir, *where])
@@ -123,7 +138,14 @@ class BuildExt(build_ext):
 def cython_extensions() -> list[Extension]:
     """pyx/NAME.pyx becomes mlc_native._NAME."""
     modules = [
-        Extension(f"mlc_native._{path.stem}", [str(path.relative_to(ROOT))])
+        Extension(
+            f"mlc_native._{path.stem}",
+            [str(path.relative_to(ROOT))],
+            define_macros=[("Py_LIMITED_API", "0x030C0000")] if STABLE_ABI else [],
+            extra_compile_args=["-g0"],  # some interpreters add -g, which tells the folder
+            extra_link_args=["-s"],
+            py_limited_api=STABLE_ABI,
+        )
         for path in sorted((ROOT / "pyx").glob("*.pyx"))
     ]
     return cythonize(
@@ -151,4 +173,8 @@ setup(
     long_description_content_type="text/markdown",
     ext_modules=[CMakeExtension(), *cython_extensions()],
     cmdclass={"build_ext": BuildExt},
+    options={
+        "build": {"build_base": f"build/setuptools-{build_tag()}"},  # no modules of another build
+        "bdist_wheel": {"py_limited_api": "cp312" if STABLE_ABI else False},
+    },
 )

@@ -7,7 +7,7 @@ the text is escaped into it. A TextEvent is immutable; any thread may use it.
 
 from json.encoder import encode_basestring
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 
 cdef extern from "Python.h":
@@ -89,13 +89,13 @@ cdef class TextEvent:
         cdef Py_ssize_t places = len(self._parts) - 1
         cdef Py_ssize_t escaped = _escaped_size(source, size)
         cdef bytes event = PyBytes_FromStringAndSize(NULL, self._size + places * escaped)
-        cdef char* out = PyBytes_AS_STRING(event)
+        cdef char* out = event
         cdef Py_ssize_t i
         cdef bytes part
         for i in range(places + 1):
             part = <bytes>self._parts[i]
             if i > 0:
                 out = _escape(out, source, size)
-            memcpy(out, PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part))
-            out += PyBytes_GET_SIZE(part)
+            memcpy(out, <const char*>part, len(part))
+            out += len(part)
         return event

@@ -46,7 +46,7 @@ void AddValue(nb::handle value, TemplateInput* input) {
     if (overflow != 0) RefuseValue("an integer of more than 64 bits in the input");
     input->Put(static_cast<int64_t>(number));
   } else if (PyFloat_CheckExact(object)) {
-    input->Put(PyFloat_AS_DOUBLE(object));
+    input->Put(PyFloat_AsDouble(object));
   } else if (PyList_Check(object)) {
     input->BeginArray();
     for (const nb::handle item : nb::borrow<nb::list>(value)) AddValue(item, input);
