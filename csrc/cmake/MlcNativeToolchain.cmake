@@ -33,6 +33,22 @@ function(mlc_native_unity target)
   endforeach()
 endfunction()
 
+# For a release: what is linked also runs on systems with an older glibc, and nothing in it tells where
+# it was built, so that two builds give the same bytes.
+set(MLC_NATIVE_GLIBC "" CACHE STRING
+  "Link for systems with this version of glibc or later, as 2.28; empty: for this one's")
+if(MLC_NATIVE_GLIBC)
+  find_package(Python 3.11 REQUIRED COMPONENTS Interpreter)
+  set(baseline ${CMAKE_BINARY_DIR}/baseline)
+  execute_process(COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/baseline/make_baseline.py
+    --glibc ${MLC_NATIVE_GLIBC} --compiler ${CMAKE_CXX_COMPILER} ${baseline}
+    COMMAND_ERROR_IS_FATAL ANY)
+  add_link_options(-L${baseline} -Wl,--exclude-libs,ALL -Wl,--wrap=__libc_start_main)
+  foreach(root ${MLC_NATIVE_ROOT} ${CMAKE_BINARY_DIR} ${MLC_NATIVE_TVM_FFI_ROOT})
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${root}/=>)
+  endforeach()
+endif()
+
 add_library(mlc_native_options INTERFACE)
 # No fused products but those the code asks for: which ones a compiler fuses depends on what it inlines,
 # and where fusing is part of the base level (AArch64) GCC does it by default. Two ways to compute the
