@@ -9,10 +9,10 @@ Importing the module loads the library. The ops are then also ``torch.ops.mlc_na
 same names and arguments. All devices share one schema:
 
 * CPU: activations and norm weights are float32; KV pages float32, bfloat16, float16 or int8.
-* CUDA (if nvcc was there when mlc_native was built): activations are float32, bfloat16 or float16,
-  norm weights of the same type; KV pages of the same type or, with 16-bit activations,
-  float8_e4m3fn. Rows and heads are multiples of 8 elements. Tested only on an emulator, not yet on
-  a GPU.
+* CUDA (with the package mlc_native_cuda, or if nvcc was there when mlc_native was built):
+  activations are float32, bfloat16 or float16, norm weights of the same type; KV pages of the same
+  type or, with 16-bit activations, float8_e4m3fn. Rows and heads are multiples of 8 elements.
+  Tested only on an emulator, not yet on a GPU.
 
 The result of a row depends only on that row, bit by bit: neither on the other rows, nor on their
 number, nor on the number of threads. All tensors of a call are on one device unless the function
@@ -77,9 +77,11 @@ def _load(lib: Path = _LIB, version: str = torch.__version__) -> Any:
             "pip install --no-build-isolation ."
         )
     torch.ops.load_library(library)
-    on_cuda = lib / "libmlc_native_cuda_ops.so"
-    if torch.cuda.is_available() and on_cuda.exists():
-        torch.ops.load_library(on_cuda)
+    if torch.cuda.is_available():
+        for place in (lib, lib.parents[1] / "mlc_native_cuda" / "lib"):
+            if (on_cuda := place / "libmlc_native_cuda_ops.so").exists():
+                torch.ops.load_library(on_cuda)
+                break
     return torch.ops.mlc_native
 
 

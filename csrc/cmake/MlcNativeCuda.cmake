@@ -19,7 +19,8 @@ function(mlc_native_add_cuda_models name)
   mlc_native_unity(${name} ${sources})
   target_link_libraries(${name} PUBLIC mlc_native
     PRIVATE mlc_native_options mlc_native_json ${CMAKE_DL_LIBS})
-  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN")
+  # Beside libmlc_native, or in the package mlc_native_cuda beside mlc_native.
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../mlc_native/lib")
   if(NOT MLC_NATIVE_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,--no-undefined)
   endif()
@@ -81,7 +82,9 @@ mlc_native_add_cuda_models(mlc_native_cuda ${cuda_host_sources}
   $<TARGET_OBJECTS:mlc_native_cuda_kernels>)
 target_link_libraries(mlc_native_cuda PRIVATE CUDA::cudart_static)
 target_link_options(mlc_native_cuda PRIVATE -Wl,--exclude-libs,ALL)
-install(TARGETS mlc_native_cuda LIBRARY DESTINATION lib)
+install(TARGETS mlc_native_cuda LIBRARY DESTINATION lib COMPONENT cuda)
+# What wheels/mlc_native_cuda contains.
+add_custom_target(mlc_native_cuda_package DEPENDS mlc_native_cuda)
 
 add_executable(cuda_kernels EXCLUDE_FROM_ALL ${MLC_NATIVE_ROOT}/bench/cuda/kernels.cc)
 target_link_libraries(cuda_kernels PRIVATE

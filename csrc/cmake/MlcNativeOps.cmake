@@ -6,13 +6,18 @@
 if(MLC_NATIVE_OPS STREQUAL "AUTO" AND NOT MLC_NATIVE_PYTHON)
   return()
 endif()
-find_package(Python 3.11 COMPONENTS Interpreter QUIET)
-if(Python_EXECUTABLE)
-  execute_process(
-    COMMAND ${Python_EXECUTABLE} -c
-      "import importlib.util as u; s = u.find_spec('torch'); \
+set(MLC_NATIVE_TORCH_ROOT "" CACHE PATH
+  "The package torch to build the ops with, of any Python; empty: that of the interpreter")
+set(torch_root "${MLC_NATIVE_TORCH_ROOT}")
+if(NOT torch_root)
+  find_package(Python 3.11 COMPONENTS Interpreter QUIET)
+  if(Python_EXECUTABLE)
+    execute_process(
+      COMMAND ${Python_EXECUTABLE} -c
+        "import importlib.util as u; s = u.find_spec('torch'); \
 print(s.submodule_search_locations[0] if s else '')"
-    OUTPUT_VARIABLE torch_root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+      OUTPUT_VARIABLE torch_root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
 endif()
 if(NOT EXISTS "${torch_root}/lib/libtorch_cpu.so")
   set(ops_obstacle "there is no torch for ${Python_EXECUTABLE}")
@@ -36,6 +41,9 @@ message(STATUS "torch ops: ${torch_root} (${torch_version})")
 function(mlc_native_ops_target name)
   target_link_libraries(${name} PRIVATE mlc_native mlc_native_options)
   target_include_directories(${name} SYSTEM PRIVATE ${torch_root}/include)
+  if(MLC_NATIVE_GLIBC)  # as in MlcNativeToolchain
+    target_compile_options(${name} PRIVATE -ffile-prefix-map=${torch_root}/=)
+  endif()
   target_compile_definitions(${name} PRIVATE
     TORCH_TARGET_VERSION=0x020a000000000000 TORCH_STABLE_ONLY)  # 2.10
   set_target_properties(${name} PROPERTIES
@@ -69,5 +77,8 @@ mlc_native_add_ops(mlc_native_ops ${cpu_ops_sources} torch_ops/schema.cc)
 install(TARGETS mlc_native_ops LIBRARY DESTINATION lib)
 if(TARGET mlc_native_cuda)
   mlc_native_add_cuda_ops(mlc_native_cuda_ops mlc_native_cuda)
-  install(TARGETS mlc_native_cuda_ops LIBRARY DESTINATION lib)
+  set_target_properties(mlc_native_cuda_ops PROPERTIES
+    INSTALL_RPATH "$ORIGIN;$ORIGIN/../../mlc_native/lib")
+  install(TARGETS mlc_native_cuda_ops LIBRARY DESTINATION lib COMPONENT cuda)
+  add_dependencies(mlc_native_cuda_package mlc_native_cuda_ops)
 endif()

@@ -44,6 +44,7 @@ if(MLC_NATIVE_GLIBC)
     --glibc ${MLC_NATIVE_GLIBC} --compiler ${CMAKE_CXX_COMPILER} ${baseline}
     COMMAND_ERROR_IS_FATAL ANY)
   add_link_options(-L${baseline} -Wl,--exclude-libs,ALL -Wl,--wrap=__libc_start_main)
+  set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)  # else the length of this folder stays in each library
   foreach(root ${MLC_NATIVE_ROOT} ${CMAKE_BINARY_DIR} ${MLC_NATIVE_TVM_FFI_ROOT})
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${root}/=>)
   endforeach()

@@ -12,6 +12,8 @@ namespace {
 
 constexpr char kLibraryVariable[] = "MLC_NATIVE_CUDA_LIB";
 constexpr char kLibraryName[] = "libmlc_native_cuda.so";
+// Of the package mlc_native_cuda, relative to site-packages/mlc_native/lib.
+constexpr char kPackagedLibrary[] = "../../mlc_native_cuda/lib/libmlc_native_cuda.so";
 constexpr int kMinComputeCapability = 80;
 
 // torch.device("cpu", 0) and DLPack devices print an index, and there is one CPU.
@@ -66,8 +68,11 @@ std::optional<int> CudaIndex(const std::string& device) {
 std::string CudaLibraryPath() {
   // A named library must exist; opening it reports an error otherwise.
   if (const auto named = EnvironmentValue(kLibraryVariable)) return *named;
-  const std::string path = CompanionPath(kLibraryName);
-  return std::filesystem::exists(path) ? path : "";
+  for (const char* place : {kLibraryName, kPackagedLibrary}) {
+    const std::string path = CompanionPath(place);
+    if (std::filesystem::exists(path)) return path;
+  }
+  return "";
 }
 
 std::vector<std::string> AvailableDevices() {
@@ -103,8 +108,8 @@ std::string ResolveDevice(const std::string& device, const std::string& model_li
   if (!cuda_library.empty()) return DeviceName(gpu->index);
   throw Unavailable(DeviceName(gpu->index),
                     std::string("this installation has no ") + kLibraryName +
-                        ". Install a wheel that was built with nvcc, or nvcc (CUDA 12.8 or later), "
-                        "with which the Python package builds it, or let " +
+                        ". Install it (pip install 'mlc_native[cuda]'), or nvcc (CUDA 12.8 or "
+                        "later), with which the Python package builds it, or let " +
                         kLibraryVariable + " name one");
 }
 

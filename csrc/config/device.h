@@ -18,7 +18,8 @@ namespace mlc_native {
 MLC_NATIVE_PRIVATE_API std::optional<int> CudaIndex(const std::string& device);
 
 // Returns the library that runs models on GPUs: the one that MLC_NATIVE_CUDA_LIB names, else
-// libmlc_native_cuda.so in the folder of libmlc_native. Empty if there is none.
+// libmlc_native_cuda.so in the folder of libmlc_native, else that of the package mlc_native_cuda
+// beside the package of libmlc_native. Empty if there is none.
 MLC_NATIVE_PRIVATE_API std::string CudaLibraryPath();
 
 // Returns "cpu" and, if there is a CUDA library, "cuda:i" for each GPU that is new enough.

@@ -32,7 +32,7 @@ CACHE_VARIABLE = "MLC_NATIVE_CACHE_DIR"
 MIN_NVCC = (12, 8)
 _INSTALL_NVCC = (
     f"install the CUDA toolkit ({MIN_NVCC[0]}.{MIN_NVCC[1]} or later; nvcc is looked for in "
-    "CUDACXX, CUDA_HOME, PATH and /usr/local/cuda), or a wheel of mlc_native that was built with it"
+    "CUDACXX, CUDA_HOME, PATH and /usr/local/cuda), or the library: pip install 'mlc_native[cuda]'"
 )
 _LOG_TAIL_LINES = 30
 # The same as in csrc/cmake/MlcNativeCuda.cmake and MlcNativeToolchain.cmake.

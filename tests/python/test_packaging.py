@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -289,6 +290,44 @@ def test_installed_package_imports_by_itself(site: Path) -> None:
     library = site / "mlc_native/lib/libmlc_native_grammar.so"
     program = f"import ctypes; print(ctypes.CDLL({str(library)!r}).mlc_native_grammar_abi())"
     assert int(run(sys.executable, "-c", program, cwd=site)) >= 1
+
+
+def test_the_cuda_library_is_found_in_its_own_package(site: Path, tmp_path: Path) -> None:
+    """mlc_native_cuda beside mlc_native: by the engine, and by find_package."""
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    environment.pop("MLC_NATIVE_CUDA_LIB", None)
+    program = "from mlc_native import _core; print(_core.cuda_library_path())"
+    assert run(sys.executable, "-c", program, env=environment, cwd=tmp_path) == "\n"
+    (tmp_path / "CMakeLists.txt").write_text(CUDA_HOST_CMAKE)
+    configure = ["cmake", "-S", tmp_path, f"-Dmlc_native_DIR={cmake_package(site)}"]
+    refused = subprocess.run([*configure, "-B", tmp_path / "refused"], capture_output=True)
+    assert refused.returncode != 0
+    library = site / "mlc_native_cuda/lib/libmlc_native_cuda.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    try:
+        found = run(sys.executable, "-c", program, env=environment, cwd=tmp_path).strip()
+        assert Path(found).samefile(library)
+        run(*configure, "-B", tmp_path / "build")
+    finally:
+        shutil.rmtree(site / "mlc_native_cuda")
+
+
+def test_the_versions_of_both_wheels_agree() -> None:
+    """mlc_native_cuda links the private interface of one release of mlc_native."""
+    main = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    cuda = tomllib.loads((ROOT / "wheels/mlc_native_cuda/pyproject.toml").read_text())["project"]
+    assert cuda["version"] == main["version"]
+    assert cuda["dependencies"] == [f"mlc_native=={main['version']}"]
+    assert main["optional-dependencies"]["cuda"] == [f"mlc_native_cuda=={main['version']}"]
+    assert cuda["requires-python"] == main["requires-python"]
+
+
+CUDA_HOST_CMAKE = """
+cmake_minimum_required(VERSION 3.24)
+project(host LANGUAGES CXX)
+find_package(mlc_native 0.1 REQUIRED COMPONENTS cuda)
+"""
 
 
 def cmake_package(site: Path) -> str:

@@ -9,8 +9,9 @@ version that it ever had. They contain no code. `-LDIR` makes the linker take th
 
 * libc, libm, libgcc_s and the dynamic linker: what is newer is missing. compat.c, beside this file,
   defines what the headers of a newer glibc make of older functions, and compat_start.c how a
-  program starts (link with -Wl,--wrap=__libc_start_main); DIR/libcompat.a is linked statically. Functions that lived in libpthread, libdl, librt and libutil before glibc 2.34 are
-  wanted from there again.
+  program starts (link with -Wl,--wrap=__libc_start_main). Both are linked statically, as
+  DIR/libcompat.a. Functions that lived in libpthread, libdl, librt and libutil before glibc 2.34
+  are wanted from there again.
 * libstdc++: what is newer than that of GCC 8 is taken from the static libstdc++ of this compiler.
   Link with -Wl,--exclude-libs,ALL, which keeps that inside.
 
