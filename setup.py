@@ -5,8 +5,8 @@ The C++ build directory is build/<tag>, so wheels, editable installs and tools/t
 incremental build. Environment: MLC_NATIVE_BUILD_TESTS=1 and MLC_NATIVE_BUILD_BENCH=1 add the C++
 tests and benchmarks, CMAKE_ARGS is passed on, MAX_JOBS bounds the parallel compilers. The torch ops
 are built where torch is installed; CMAKE_ARGS=-DMLC_NATIVE_OPS=ON fails where it is not.
-MLC_NATIVE_STABLE_ABI=1, on CPython 3.12 or later, builds modules that CPython 3.12 and all later ones
-load, and a wheel for them.
+MLC_NATIVE_STABLE_ABI=1, on CPython 3.12 or later, builds modules that CPython 3.12 and all later
+ones load, and a wheel for them.
 """
 
 from __future__ import annotations
