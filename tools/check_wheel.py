@@ -6,7 +6,8 @@ The environment has the wheel and what it requires, not this repository. In it, 
 answers the questions of tests/python/data/demo_questions.json, torch is not loaded, a program in C
 (examples/c/chat.c) is built on the installed library and answers, too, and no library of the wheel
 wants a symbol that neither the system nor Python has. For a wheel of another machine than this one
-(--cross PREFIX), only the program in C is built and run, in qemu.
+(--cross PREFIX), only the program in C is built and run, in qemu. The wheel of CUDA is installed
+--beside one of mlc_native, which must find its library and can load it, without a GPU.
 """
 
 from __future__ import annotations
@@ -168,11 +169,39 @@ def check_cross(wheel: Path, prefix: str, folder: Path) -> dict[str, float | str
     return {"python": "none, the program in C in qemu"}
 
 
+FIND_CUDA = """
+import ctypes
+from mlc_native import _core
+library = ctypes.CDLL(_core.cuda_library_path())
+print(_core.cuda_library_path(), library.mlc_native_plugin_abi())
+"""
+
+
+def check_cuda(wheel: Path, beside: Path, python: str, folder: Path) -> dict[str, float | str]:
+    """Installs both wheels; the engine's library loads that of CUDA."""
+    environment = clean_environment()
+    venv = folder / "venv"
+    run(python, "-m", "venv", venv, env=environment)
+    inside = venv / "bin" / "python"
+    pip = [inside, "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps"]
+    began = time.perf_counter()
+    run(*pip, beside, wheel, env=environment)
+    install_s = time.perf_counter() - began
+    path, abi = run(inside, "-I", "-c", FIND_CUDA, env=environment).split()
+    package = Path(path).resolve().parents[1]
+    expect(package.name == "mlc_native_cuda", f"{path} was found")
+    header = (package.parent / "mlc_native/include/mlc_native/model.h").read_text()
+    expect(f"kModelPluginAbi = {abi};" in header, f"{path} has plug-in ABI {abi}")
+    check_traces(package)
+    return {"python": "any", "install_s": round(install_s, 2)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--cross", metavar="PREFIX", help="of the cross compiler")
+    parser.add_argument("--beside", type=Path, metavar="WHEEL", help="of mlc_native")
     parser.add_argument("--seconds", type=Path, help="add a line of JSON to this file")
     arguments = parser.parse_args()
     wheel = arguments.wheel.resolve()
@@ -180,6 +209,8 @@ def main() -> None:
         folder = Path(name)
         if arguments.cross:
             measured = check_cross(wheel, arguments.cross, folder)
+        elif arguments.beside:
+            measured = check_cuda(wheel, arguments.beside.resolve(), arguments.python, folder)
         else:
             measured = check_here(wheel, arguments.python, folder)
     size = wheel.stat().st_size

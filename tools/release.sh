@@ -134,6 +134,10 @@ if wanted cuda; then
   environment abi3 "$python312" "${cuda_requires[@]}"
   wheel abi3 wheels/mlc_native_cuda "-DMLC_NATIVE_OPS=ON -DMLC_NATIVE_TORCH_ROOT=$torch"
   finish_wheel "$machine"
+  built="$(newest)"
+  for main in "$out"/mlc_native-*abi3*"_$machine.whl"; do
+    [ ! -f "$main" ] || check_wheel "$built" --beside "$main" --python "$python312"
+  done
 fi
 
 say "checksums and bill of materials"
