@@ -73,7 +73,12 @@ finish_wheel() {
   for library in libtorch_cpu.so libc10.so libtvm_ffi.so libmlc_native.so libmlc_native_cuda.so; do
     exclude+=(--exclude "$library")
   done
-  PATH="$work/tools/bin:$PATH" logged "$work/tools/bin/auditwheel" repair "${exclude[@]}" \
+  # auditwheel knows the platforms of the machine that it runs on alone.
+  PATH="$work/tools/bin:$PATH" logged "$work/tools/bin/python" -c 'import platform, sys
+machine = sys.argv.pop(1)
+platform.machine = lambda: machine
+from auditwheel.main import main
+sys.exit(main())' "$1" repair "${exclude[@]}" \
     --plat "manylinux_${glibc/./_}_$1" --only-plat -w "$work/repaired" "$work"/raw/*.whl ||
     die "the wheel needs a newer system than manylinux_${glibc/./_}"
   if [[ "$(ls "$work/repaired")" = *abi3* ]]; then
