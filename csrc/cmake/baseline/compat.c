@@ -1,6 +1,6 @@
-// What a program that was compiled with the headers of a newer glibc or libstdc++ wants of them, in terms
-// of glibc 2.17 and GCC 8. Linked statically, and hidden, into each library and program of a release: see
-// make_baseline.py. Any thread.
+// What a program that was compiled with the headers of a newer glibc or libstdc++ wants of them, in
+// terms of glibc 2.17 and GCC 8. Linked statically, and hidden, into each library and program of a
+// release: see make_baseline.py. Any thread.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,7 +14,8 @@
 
 struct stat;
 
-// glibc 2.33 made functions of these, which were inline functions on others with a number for the layout.
+// glibc 2.33 made functions of these, which were inline functions on others with a number for the
+// layout.
 #if defined(__x86_64__)
 enum { kStatVersion = 1 };
 #else
@@ -41,9 +42,10 @@ pid_t gettid(void) { return (pid_t)syscall(SYS_gettid); }
 
 typedef int (*CondClockWait)(pthread_cond_t*, pthread_mutex_t*, clockid_t, const struct timespec*);
 
-// glibc 2.30 has a wait with a deadline on any clock, which is used where it is. Else the deadline is
-// translated to the clock of conditions that are made without attributes, as those of libstdc++ are, and a
-// change of that clock during the wait moves it: the callers in libstdc++ look at their own clock again.
+// glibc 2.30 has a wait with a deadline on any clock, which is used where it is. Else the deadline
+// is translated to the clock of conditions that are made without attributes, as those of libstdc++
+// are, and a change of that clock during the wait moves it: the callers in libstdc++ look at their
+// own clock again.
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                            const struct timespec* deadline) {
   static CondClockWait of_system;
@@ -66,9 +68,10 @@ int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, cl
   return pthread_cond_timedwait(condition, mutex, &real);
 }
 
-// GCC 11 made these members of std::exception_ptr public, and its headers call them. Before, the copy
-// constructor and the destructor, which every version has, were all that counted references. (The static
-// libstdc++ has them in a file with std::terminate, which shall be that of the process.)
+// GCC 11 made these members of std::exception_ptr public, and its headers call them. Before, the
+// copy constructor and the destructor, which every version has, were all that counted references.
+// (The static libstdc++ has them in a file with std::terminate, which shall be that of the
+// process.)
 typedef struct ExceptionPtr {
   void* exception;
 } ExceptionPtr;

@@ -1,7 +1,7 @@
-// The start of a program of a release. The start files of glibc 2.34 and later leave the constructors of a
-// program to libc, which called those of libraries alone before. Here the program names a function that
-// calls them, as older start files did, and as every libc still does for such programs. Linked with
-// -Wl,--wrap=__libc_start_main: see make_baseline.py.
+// The start of a program of a release. The start files of glibc 2.34 and later leave the
+// constructors of a program to libc, which called those of libraries alone before. Here the program
+// names a function that calls them, as older start files did, and as every libc still does for such
+// programs. Linked with -Wl,--wrap=__libc_start_main: see make_baseline.py.
 #pragma GCC visibility push(hidden)
 
 typedef void (*Constructor)(int count, char** arguments, char** environment);
