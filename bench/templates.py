@@ -23,7 +23,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "python")]
 from family_templates import FAMILIES  # noqa: E402
 from template_programs import HISTORIES, TOOLS  # noqa: E402
 
-from mlc_native.template_sandbox import Limits, chat_environment  # noqa: E402
+from mlc_native.template_sandbox import Limits  # noqa: E402
+from mlc_native.template_sandbox.chat import chat_environment  # noqa: E402
 from mlc_native.template_sandbox.native import NativeTemplate  # noqa: E402
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import jinja2
+from typing import TYPE_CHECKING, Any
 
 from mlc_native.errors import invalid_request, load_error
 from mlc_native.support.json_file import read_optional_json_object, read_text, token_text
 from mlc_native.support.regular_file import MAX_TEMPLATE_BYTES
-from mlc_native.template_sandbox import MAX_REASON, Limits, TemplateLimitError, chat_environment
-from mlc_native.template_sandbox.environment import BoundedEnvironment
+from mlc_native.template_sandbox import MAX_REASON, Limits, TemplateLimitError
 from mlc_native.template_sandbox.native import NativeTemplate, TemplateRaisedError
 from mlc_native.template_sandbox.prompt_text import stripped
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from mlc_native.template_sandbox.environment import BoundedEnvironment
 
 MAX_SOURCE_CHARS = 1 << 20
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
@@ -64,10 +66,14 @@ class ChatTemplate:
 
     @cached_property
     def _environment(self) -> BoundedEnvironment:
+        from mlc_native.template_sandbox.chat import chat_environment
+
         return chat_environment()
 
     @cached_property
     def _template(self) -> jinja2.Template:
+        import jinja2
+
         try:
             return self._environment.from_string(self.source)
         except (jinja2.TemplateError, SyntaxError, RecursionError, MemoryError) as error:

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 from mlc_native.cli.commands import Chat, Leave, run_command
-from mlc_native.cli.display import Display, PipeDisplay, TerminalDisplay, showing
+from mlc_native.cli.display import Display, PipeDisplay, showing
 from mlc_native.cli.overrides import add_engine_arguments, load_engine
 from mlc_native.cli.prompt import (
     PipeReader,
@@ -121,6 +121,8 @@ def make_display(interactive: bool, markdown: bool = True) -> Display:
         return PipeDisplay()
     from rich.console import Console
 
+    from mlc_native.cli.terminal_display import TerminalDisplay
+
     console = Console(file=sys.stdout)
     return TerminalDisplay(console, markdown and not console.is_dumb_terminal)
 
@@ -157,8 +159,7 @@ class ChatLoop:
                 "this model has no chat template: it continues your text, by at most "
                 f"{COMPLETION_MAX_TOKENS} tokens (/set max_tokens)"
             )
-            if isinstance(self._display, TerminalDisplay):
-                self._display.markdown = False
+            self._display.markdown = False
         self._session.settings.update(args.set)
         texts = {name: value for name in FLAGS if (value := getattr(args, name)) is not None}
         if args.template_args is not None:

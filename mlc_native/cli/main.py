@@ -25,12 +25,23 @@ _COMMANDS = (
 INTERRUPTED = 130  # what a shell reports for a program that SIGINT ended
 
 
+class _ShowVersion(argparse.Action):
+    """Looks the version up only if it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="show program's version and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"{parser.prog} {mlc_native.__version__}")
+        parser.exit()
+
+
 def make_parser(command: str | None) -> argparse.ArgumentParser:
     """The parser of the command line, with the arguments of ``command``."""
     parser = argparse.ArgumentParser(
         prog="mlc-native", description="Large language models inside your process."
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {mlc_native.__version__}")
+    parser.add_argument("--version", action=_ShowVersion)
     subcommands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module_name, text in _COMMANDS:
         if name != command:

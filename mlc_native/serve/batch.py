@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tqdm import tqdm
-
 from mlc_native._core import Cancellation
 from mlc_native._stream_bridge import CallbackStreamOutput, SyncChannel
 from mlc_native.errors import (
@@ -370,6 +368,8 @@ class _ProgressBar:
     def __init__(self, total: int | None, shown: bool | None) -> None:
         # None: only if stderr is a terminal.
         disable = None if shown is None else not shown
+        from tqdm import tqdm
+
         self._bar: Any = tqdm(total=total, desc="Generating", unit="prompt", disable=disable)
         self._start = time.monotonic()
         self._num_tokens = 0

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from mlc_native.support.quantity import quantity
 
 logger = logging.getLogger(__name__)
@@ -98,6 +96,8 @@ class LoadReport:
                 self._log(done, total)
             return
         if self._bar is None:
+            from tqdm import tqdm
+
             self._bar = tqdm(
                 total=total,
                 desc=f"Loading {Path(self._model).name}",

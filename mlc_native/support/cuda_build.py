@@ -20,10 +20,12 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING
 
 import mlc_native
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 logger = logging.getLogger(__name__)
 
@@ -199,6 +201,8 @@ def _build(
     """Compiles in a separate folder. ``library`` appears only when it is complete."""
     compiler = [nvcc.path, f"-arch=sm_{compute_capability}"]
     includes = [f"-I{tree.sources}", f"-I{tree.headers}"]
+    from tqdm import tqdm
+
     progress = tqdm(
         total=len(units) + 1,
         desc=f"Building the CUDA library for sm_{compute_capability} (once)",

@@ -1,7 +1,9 @@
-"""The sandbox of chat templates: what they may use, and what of a prompt they wrote."""
+"""The sandbox of chat templates: what they may use, and what of a prompt they wrote.
 
-from mlc_native.template_sandbox.budget import Limits, TemplateLimitError
-from mlc_native.template_sandbox.chat import MAX_REASON, chat_environment
+Nothing here brings jinja2, which ``chat`` imports for the templates that the C++ renderer leaves.
+"""
+
+from mlc_native.template_sandbox.limits import MAX_REASON, Limits, TemplateLimitError
 from mlc_native.template_sandbox.prompt_text import PromptText
 
-__all__ = ["MAX_REASON", "Limits", "PromptText", "TemplateLimitError", "chat_environment"]
+__all__ = ["MAX_REASON", "Limits", "PromptText", "TemplateLimitError"]

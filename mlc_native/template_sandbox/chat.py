@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 import jinja2
 
 from mlc_native.template_sandbox.environment import BoundedEnvironment
-
-MAX_REASON = 200  # characters of what a template says about a request
+from mlc_native.template_sandbox.limits import MAX_REASON
 
 
 def _raise_exception(message: object) -> NoReturn:

@@ -22,7 +22,7 @@ from jinja2.lexer import Token, TokenStream
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from mlc_native.template_sandbox.budget import Budget, Limits, TemplateLimitError, Weight, refuse
+from mlc_native.template_sandbox.budget import Budget
 from mlc_native.template_sandbox.code import TemplateCode, count_iterations
 from mlc_native.template_sandbox.growth import (
     MAX_ARGUMENT,
@@ -30,6 +30,7 @@ from mlc_native.template_sandbox.growth import (
     format_pieces,
     largest_result,
 )
+from mlc_native.template_sandbox.limits import Limits, TemplateLimitError, Weight, refuse
 from mlc_native.template_sandbox.operators import (
     COMPARISONS,
     BoundedOperators,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from mlc_native.template_sandbox.budget import Weight, refuse
+from mlc_native.template_sandbox.limits import Weight, refuse
 
 MAX_ARGUMENT = 100_000  # an integer given to a function or filter: widths, counts, range()
 MAX_BITS = 4096  # of an integer: a division of longer ones takes long

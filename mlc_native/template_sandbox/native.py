@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlc_native import _core
-from mlc_native.template_sandbox.budget import Limits, TemplateLimitError
+from mlc_native.template_sandbox.limits import Limits, TemplateLimitError
 from mlc_native.template_sandbox.prompt_text import MixedText, PromptText, Ranges
 
 

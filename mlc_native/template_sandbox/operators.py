@@ -9,8 +9,9 @@ from typing import Any
 
 import jinja2
 
-from mlc_native.template_sandbox.budget import Budget, refuse
+from mlc_native.template_sandbox.budget import Budget
 from mlc_native.template_sandbox.growth import MAX_BITS, check_format, format_pieces, largest_result
+from mlc_native.template_sandbox.limits import refuse
 from mlc_native.template_sandbox.prompt_text import MixedText, PromptText, joined, plain
 
 SCALARS = (str, int, float, bool, type(None))
