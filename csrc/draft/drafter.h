@@ -8,16 +8,21 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "mlc_native/config.h"
 
 namespace mlc_native {
 
-// The most draft tokens of one sequence in one step.
+// The most draft tokens of one sequence in one step. A prediction may have more where the length is
+// automatic and no grammar must take them back: with what it says right, each step has as many
+// rows as GPUs compute in the time of one.
 inline constexpr int64_t kMaxDraftLength = 10;
+inline constexpr int64_t kMaxPredictionLength = 31;
 
 class PastAnswers;
 
@@ -35,11 +40,15 @@ class Drafter {
   virtual void OnEnd(std::span<const int32_t> /*tokens*/, int64_t /*prompt_len*/) noexcept {}
 };
 
+// The text of a token; empty if there is no table of them.
+using TokenText = std::function<std::string_view(int32_t token_id)>;
+
 // What a drafter is made from. The references outlive the drafter.
 struct DraftSource {
   const EngineConfig& engine;
   const GenerationConfig& request;
   PastAnswers* past_answers = nullptr;  // null unless the mode is "suffix"
+  TokenText text_of = {};
 };
 
 // One way to draft. Returns null when the settings do not ask for it.

@@ -47,7 +47,9 @@ void SequenceDrafts::Propose(std::span<const int32_t> tokens, int64_t prompt_len
   try {
     for (Source& source : sources_) {
       CheckUnverified(source, tokens);
-      const int64_t length = Choose(source.acceptance, limits);
+      DraftLimits own = limits;
+      if (source.is_prediction) own.max_length = std::max(own.max_length, own.max_prediction);
+      const int64_t length = Choose(source.acceptance, own);
       source.drafter->Propose(tokens, prompt_len, std::max<int64_t>(length, 1), &proposal_);
       if (proposal_.empty()) continue;
       if (length > 0) {

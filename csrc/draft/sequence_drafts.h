@@ -21,8 +21,9 @@ namespace mlc_native {
 // How many guesses a sequence may have.
 struct DraftLimits {
   int64_t max_length = 0;
-  int64_t length = 0;  // 0: as many as pay
-  double cost = 0;     // AcceptanceRate::ChooseLength
+  int64_t max_prediction = 0;  // for guesses of a prediction, if it is more
+  int64_t length = 0;          // 0: as many as pay
+  double cost = 0;             // AcceptanceRate::ChooseLength
 };
 
 class SequenceDrafts {

@@ -19,7 +19,7 @@ class SuffixDrafter final : public Drafter {
   void Propose(std::span<const int32_t> tokens, int64_t /*prompt_len*/, int64_t max_tokens,
                std::vector<int32_t>* drafts) override {
     own_.Extend(tokens);
-    const std::optional<TokenIndex::Match> own = own_.Find(tokens, tokens, std::ssize(tokens));
+    const std::optional<TextMatch> own = own_.Find(tokens, tokens, std::ssize(tokens));
     const int64_t length = own ? own->length : 0;
     past_.Find(space_, tokens, length + 1, max_tokens, drafts);
     if (drafts->empty() && own) GoOn(tokens, own->position, std::min(max_tokens, length), drafts);

@@ -2,10 +2,10 @@
 // compressors have them.
 //
 // Every position is filed under the min_match tokens before it. A new token costs O(1) amortized,
-// and a search looks at the kMaxCandidates latest positions only, however long the text is. The
-// text itself belongs to the caller and is passed to each call. It may lose tokens at its end and
-// grow again; an entry that has become wrong costs a missed match, because what is found is
-// compared with the text. Not thread-safe.
+// and a search looks at the latest positions only, however long the text is (HashChains). The text
+// itself belongs to the caller and is passed to each call. It may lose tokens at its end and grow
+// again; an entry that has become wrong costs a missed match, because what is found is compared
+// with the text. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,12 @@
 #include <span>
 #include <vector>
 
+#include "draft/hash_chains.h"
+
 namespace mlc_native {
 
 class TokenIndex {
  public:
-  static constexpr int kMaxCandidates = 16;
-  struct Match {
-    int64_t position = 0;  // behind it
-    int64_t length = 0;    // at most max_match
-  };
-
   // Requires: 1 <= min_match <= max_match.
   TokenIndex(int64_t min_match, int64_t max_match)
       : min_match_(min_match), max_match_(max_match), next_(min_match) {}
@@ -33,19 +29,17 @@ class TokenIndex {
   // Returns the longest match of the end of `context` in `text`, or nothing if fewer than min_match
   // tokens match. Matches longer than max_match count as that long. Of equally long ones, the one
   // nearest to position `near` is taken.
-  std::optional<Match> Find(std::span<const int32_t> text, std::span<const int32_t> context,
-                            int64_t near) const;
+  std::optional<TextMatch> Find(std::span<const int32_t> text, std::span<const int32_t> context,
+                                int64_t near) const;
 
  private:
-  // The place in heads_ of the positions behind these tokens, of which the last min_match count.
-  size_t SlotOf(std::span<const int32_t> tokens) const;
-  void File(std::span<const int32_t> text, int64_t position);
+  // Of the last min_match tokens.
+  uint64_t HashOfEnd(std::span<const int32_t> tokens) const;
 
   const int64_t min_match_;
   const int64_t max_match_;
-  int64_t next_;                   // the first position that is not filed
-  std::vector<int32_t> heads_;     // the latest position of each chain, or -1; a power of two
-  std::vector<int32_t> previous_;  // [position] the one before it in its chain, or -1
+  int64_t next_;  // the first position that is not filed
+  HashChains chains_;
 };
 
 // Appends the max_tokens tokens of `text` from a position on. A text that repeats itself goes on

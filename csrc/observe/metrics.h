@@ -37,7 +37,7 @@ class Histogram {
 };
 
 // Of one sequence in one step.
-inline constexpr int64_t kMaxDraftTokens = 10;
+inline constexpr int64_t kMaxDraftTokens = 31;
 
 struct RequestMetrics {
   int64_t prompt_tokens = 0;

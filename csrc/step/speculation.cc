@@ -9,6 +9,7 @@
 #include "engine_state.h"
 #include "kv/paged_kv_cache.h"
 #include "mlc_native/model.h"
+#include "mlc_native/tokenizer.h"
 #include "observe/event_trace.h"
 #include "request/scheduler.h"
 #include "step/forced_text.h"
@@ -21,7 +22,7 @@ bool IsAmong(int32_t value, const std::vector<int32_t>& values) {
   return std::ranges::find(values, value) != values.end();
 }
 
-static_assert(kMaxDraftLength == kMaxDraftTokens);
+static_assert(std::max(kMaxDraftLength, kMaxPredictionLength) == kMaxDraftTokens);
 
 // That run ahead after guesses have paid nowhere.
 constexpr int kStepsWithout = 7;
@@ -289,8 +290,11 @@ int64_t Speculation::NumTaken(RequestStateEntry& entry, const Leftover& left) {
 
 SequenceDrafts& Speculation::DraftsOf(RequestStateEntry& entry) {
   if (entry.drafts != nullptr) return *entry.drafts;
-  const DraftSource source{
+  DraftSource source{
       .engine = config_, .request = entry.rstate->config(), .past_answers = past_answers_.get()};
+  if (const TokenTable* const table = context_.token_table.get()) {
+    source.text_of = [table](int32_t token_id) { return table->bytes(token_id); };
+  }
   std::vector<std::unique_ptr<Drafter>> extra;
   extra.push_back(MakeForcedTextDrafter(entry));
   if (make_extra_) extra.push_back(make_extra_(source));
@@ -305,6 +309,7 @@ void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
   if (limits.length == 0 && !left.is_cost_known) {
     const int64_t enough = context_.state.decode_costs.has_steps_without() ? 1 : 0;
     limits.max_length = std::min(limits.max_length, enough);
+    limits.max_prediction = std::min(limits.max_prediction, enough);
   }
   if (limits.max_length <= 0) return drafts.proposal().clear();
   drafts.Propose(entry.tokens, entry.rstate->request->prompt_len(), limits);
@@ -348,9 +353,13 @@ double Speculation::SecondsToRead(const BatchDrafter::Wish& wish) const {
 
 DraftLimits Speculation::LimitsOf(const RequestStateEntry& entry, const Leftover& left) const {
   const int64_t of_engine = config_.spec_draft_length;
-  return {.max_length = std::min({left.rows, entry.RoomBeforeDraw(context_.max_sequence_length),
-                                  of_engine > 0 ? of_engine : kMaxDraftLength}),
-          .length = entry.rstate->config().spec_draft_length.value_or(of_engine),
+  const int64_t length = entry.rstate->config().spec_draft_length.value_or(of_engine);
+  const int64_t room = std::min(left.rows, entry.RoomBeforeDraw(context_.max_sequence_length));
+  const int64_t max_length = std::min(room, of_engine > 0 ? of_engine : kMaxDraftLength);
+  const bool is_free = of_engine == 0 && length == 0 && entry.grammar_matcher == nullptr;
+  return {.max_length = max_length,
+          .max_prediction = is_free ? std::min(room, kMaxPredictionLength) : max_length,
+          .length = length,
           .cost = left.cost};
 }
 

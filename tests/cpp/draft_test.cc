@@ -5,6 +5,8 @@
 #include <cmath>
 #include <optional>
 #include <random>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -283,6 +285,97 @@ TEST(Prediction, IsFollowedAndFoundAgain) {
   // Far behind the place where the answer has left the text, it takes more.
   tokens.insert(tokens.end(), {99, 99, 99, 99, 17});
   EXPECT_EQ(Guess(drafts, tokens, 2, 10), Tokens());
+}
+
+// Tokens by their texts, as a tokenizer has them.
+class Words {
+ public:
+  Tokens operator()(const std::vector<std::string>& texts) {
+    Tokens tokens;
+    for (const std::string& text : texts) {
+      const auto known = std::ranges::find(texts_, text);
+      tokens.push_back(static_cast<int32_t>(known - texts_.begin()));
+      if (known == texts_.end()) texts_.push_back(text);
+    }
+    return tokens;
+  }
+  TokenText text_of() const {
+    return [this](int32_t token_id) -> std::string_view { return texts_.at(token_id); };
+  }
+
+ private:
+  std::vector<std::string> texts_;
+};
+
+// The guess behind an answer, of which the drafter sees one more token at a time.
+Tokens GuessBehind(Words& words, const std::vector<std::string>& prediction,
+                   const std::vector<std::string>& answer, int64_t max_tokens) {
+  const EngineConfig engine;
+  GenerationConfig request;
+  request.prediction = words(prediction);
+  AcceptanceRate model_rate;
+  SequenceDrafts drafts({.engine = engine, .request = request, .text_of = words.text_of()}, {},
+                        &model_rate);
+  Tokens tokens = {0};
+  for (const int32_t token : words(answer)) {
+    Guess(drafts, tokens, 1, max_tokens);
+    tokens.push_back(token);
+  }
+  return Guess(drafts, tokens, 1, max_tokens);
+}
+
+TEST(Prediction, IsComparedByBytes) {
+  Words words;
+  const std::vector<std::string> text = {"The",   " o",  " zebra", "pposite", " of",
+                                         " poor", " is", " rich",  ".",       "\n"};
+  const auto behind = [&](const std::vector<std::string>& answer) {
+    return GuessBehind(words, text, answer, 2);
+  };
+  EXPECT_EQ(behind({}), words({"The", " o"}));
+  // Other tokens of the same text: there is a guess where a token of the text begins.
+  EXPECT_EQ(behind({"T", "he"}), words({" o", " zebra"}));
+  EXPECT_EQ(behind({"T"}), Tokens());
+  EXPECT_EQ(behind({"The o"}), words({" zebra", "pposite"}));
+  EXPECT_EQ(behind({"The", " o z"}), Tokens());
+  EXPECT_EQ(behind({"The", " o z", "ebrapposite"}), words({" of", " poor"}));
+  // Something is left out, and the token that shows where the answer goes on is not in the text.
+  EXPECT_EQ(behind({"The", " opposite"}), words({" of", " poor"}));
+  // Another word; the word behind it is of two tokens.
+  EXPECT_EQ(behind({"The", " o", " zebra", "pposite", " of", " rich"}), words({".", "\n"}))
+      << "it may be a place further on";
+  EXPECT_EQ(behind({"The", " o", " zebra", "pposite", " of", " rich", " i"}), Tokens());
+  EXPECT_EQ(behind({"The", " o", " zebra", "pposite", " of", " rich", " i", "s"}),
+            words({" rich", "."}))
+      << "and if it is not, the answer is looked for where it has left the text";
+}
+
+// The place of a text that occurs often: the next one, and far from the text the longest match.
+TEST(Prediction, GoesOnAtTheNextPlaceOfRepeatedText) {
+  Words words;
+  std::vector<std::string> text;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    for (const char* piece : {"let ", name, " = ", "call", "(", name, ");", "\n"}) {
+      text.emplace_back(piece);
+    }
+  }
+  const auto behind = [&](const std::vector<std::string>& answer) {
+    return GuessBehind(words, text, answer, 3);
+  };
+  // The second line has another name on the right.
+  std::vector<std::string> answer(text.begin(), text.begin() + 13);
+  answer.insert(answer.end(), {"x", ");"});
+  EXPECT_EQ(behind(answer), words({"\n", "let ", "c"}));
+  // The second line is left out.
+  answer.assign(text.begin(), text.begin() + 8);
+  answer.insert(answer.end(), {"let ", "c"});
+  EXPECT_EQ(behind(answer), words({" = ", "call", "("}));
+  // Two lines that the text lacks.
+  answer.assign(text.begin(), text.begin() + 8);
+  for (int i = 0; i < 2; ++i) {
+    answer.insert(answer.end(), {"print", "ln", "(", "one", " more", ")", "!", "\n"});
+  }
+  answer.insert(answer.end(), {"let ", "b", " = "});
+  EXPECT_EQ(behind(answer), words({"call", "(", "b"}));
 }
 
 // ---- Lengths

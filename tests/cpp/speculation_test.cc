@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "draft/drafter.h"
 #include "mlc_native/tokenizer.h"
 #include "testing/adversarial_drafter.h"
 #include "testing/test_engine.h"
@@ -255,6 +256,37 @@ TEST(Speculation, APredictionIsFollowedInAnyMode) {
     EXPECT_GE(rejected, 1);
     EXPECT_LE(accepted + rejected, std::ssize(before));
   }
+}
+
+// A prediction that is right may fill a step, unless a length was asked for or a grammar would have
+// to take it back. Time stands still, so guesses cost nothing.
+TEST(Speculation, APredictionMayBeLongerThanOtherGuesses) {
+  TestEngine without(MakeSetup({}));
+  const GenerationConfig plain = Endless(Sampled(100, 3));
+  without.Add("a", LetterPrompt(1), plain);
+  without.Run();
+  const auto longest = [&](int64_t length_of_engine, const auto& change) {
+    TestEngine with(MakeSetup({.drafts = Drafts::kLookup, .length = length_of_engine}));
+    GenerationConfig config = plain;
+    config.prediction = without.Answer("a").token_ids;
+    change(config);
+    with.Add("a", LetterPrompt(1), config);
+    with.Run();
+    if (config.response_format.type == ResponseFormatType::kText) {
+      EXPECT_EQ(with.Answer("a").token_ids, without.Answer("a").token_ids);
+    }
+    return std::ssize(SpecDecode(with)["draft_count"]) - 1;
+  };
+  EXPECT_EQ(longest(0, [](GenerationConfig&) {}), kMaxPredictionLength);
+  EXPECT_EQ(longest(4, [](GenerationConfig&) {}), 4);
+  EXPECT_EQ(longest(0, [](GenerationConfig& c) { c.spec_draft_length = 10; }), kMaxDraftLength);
+  EXPECT_LE(longest(0,
+                    [](GenerationConfig& c) {
+                      c.response_format.type = ResponseFormatType::kRegex;
+                      c.response_format.text = "*";
+                      c.debug_config.grammar_execution_mode = "constraint";
+                    }),
+            kMaxDraftLength);
 }
 
 TEST(Speculation, ARequestCanDoWithout) {

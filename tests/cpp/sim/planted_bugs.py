@@ -321,8 +321,8 @@ BUGS = [
     Bug(
         "a draft is longer than the sequence may become",
         "step/speculation.cc",
-        "entry.RoomBeforeDraw(context_.max_sequence_length),",
-        "entry.RoomBeforeDraw(context_.max_sequence_length) + 9,",
+        "entry.RoomBeforeDraw(context_.max_sequence_length));",
+        "entry.RoomBeforeDraw(context_.max_sequence_length) + 9);",
     ),
     Bug(
         "a draft goes on behind a token that its grammar refuses",
@@ -395,8 +395,8 @@ BUGS = [
     Bug(
         "a request's own draft length is ignored",
         "step/speculation.cc",
-        ".length = entry.rstate->config().spec_draft_length.value_or(of_engine),",
-        ".length = of_engine,",
+        "const int64_t length = entry.rstate->config().spec_draft_length.value_or(of_engine);",
+        "const int64_t length = of_engine;",
     ),
     Bug(
         "a draft head takes the rows in its cache for those of all tokens before",
