@@ -40,7 +40,7 @@ class Drafter {
   virtual void OnEnd(std::span<const int32_t> /*tokens*/, int64_t /*prompt_len*/) noexcept {}
 };
 
-// The text of a token; empty if there is no table of them.
+// The text that a token adds to an answer; empty if there is no table of tokens.
 using TokenText = std::function<std::string_view(int32_t token_id)>;
 
 // What a drafter is made from. The references outlive the drafter.

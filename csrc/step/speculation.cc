@@ -242,10 +242,12 @@ bool Speculation::AskBatchDrafterIfItPays(const Leftover& left) {
 // A forward for few sequences may take as long as one for all of them.
 bool Speculation::BatchDrafterPays(const Leftover& left) const {
   const int64_t num_asked = std::ssize(wishes_);
-  const double per_row =
-      context_.state.decode_costs.SecondsPerRow() + proposal_costs_.SecondsPerRow();
-  const double seconds = SecondsToGuess(num_asked) + per_row * static_cast<double>(num_asked);
+  const DecodeCosts& costs = context_.state.decode_costs;
   const double tokens_without = static_cast<double>(left.num_decoding);
+  const double num_masked = static_cast<double>(left.num_masked) / tokens_without;  // of a row
+  const double per_row =
+      costs.SecondsPerRow() + proposal_costs_.SecondsPerRow() + costs.SecondsPerMask() * num_masked;
+  const double seconds = SecondsToGuess(num_asked) + per_row * static_cast<double>(num_asked);
   return expected_yield_ * SecondsWithout(left) >= seconds * tokens_without;
 }
 
@@ -293,7 +295,7 @@ SequenceDrafts& Speculation::DraftsOf(RequestStateEntry& entry) {
   DraftSource source{
       .engine = config_, .request = entry.rstate->config(), .past_answers = past_answers_.get()};
   if (const TokenTable* const table = context_.token_table.get()) {
-    source.text_of = [table](int32_t token_id) { return table->bytes(token_id); };
+    source.text_of = [table](int32_t token_id) { return table->text_bytes(token_id); };
   }
   std::vector<std::unique_ptr<Drafter>> extra;
   extra.push_back(MakeForcedTextDrafter(entry));

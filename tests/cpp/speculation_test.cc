@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -287,6 +288,37 @@ TEST(Speculation, APredictionMayBeLongerThanOtherGuesses) {
                       c.debug_config.grammar_execution_mode = "constraint";
                     }),
             kMaxDraftLength);
+}
+
+// Guesses nothing, and counts how often it was asked.
+class SilentDrafter final : public Drafter {
+ public:
+  explicit SilentDrafter(int* num_asked) : num_asked_(num_asked) {}
+
+  void Propose(std::span<const int32_t>, int64_t, int64_t, std::vector<int32_t>*) override {
+    ++*num_asked_;
+  }
+
+ private:
+  int* const num_asked_;
+};
+
+// While nothing is guessed, seven of eight steps run ahead, and a drafter is not asked what follows
+// a token that is not known.
+TEST(Speculation, StepsRunAheadWhileNothingIsGuessed) {
+  for (const bool run_ahead : {false, true}) {
+    int num_asked = 0;
+    TestEngineSetup setup = MakeSetup({.run_ahead = run_ahead});
+    setup.make_drafter = [&](const DraftSource&) {
+      return std::make_unique<SilentDrafter>(&num_asked);
+    };
+    TestEngine engine(setup);
+    engine.Add("a", LetterPrompt(1), Endless(Greedy(80)));
+    engine.Run();
+    EXPECT_EQ(engine.Answer("a").token_ids.size(), 80);
+    EXPECT_GE(num_asked, run_ahead ? 8 : 70);
+    EXPECT_LE(num_asked, run_ahead ? 12 : 80);
+  }
 }
 
 TEST(Speculation, ARequestCanDoWithout) {

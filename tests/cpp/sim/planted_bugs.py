@@ -385,6 +385,7 @@ BUGS = [
         "step/speculation.cc",
         "entry.slow == nullptr && entry.pending_rows.empty() && entry.rstate->may_draft;",
         "entry.slow == nullptr && entry.rstate->may_draft;",
+        test="core_test Speculation.StepsRunAhead*",
     ),
     Bug(
         "a request that wants no guesses gets some",
