@@ -103,7 +103,7 @@ fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 10 "$seeds simulations" simulate "$MLC_NATIVE_BUILD_DIR" $first $seeds
   optional 260 "AddressSanitizer" tools/sanitize.sh address "${short[@]}"
-  [ $mode = push ] || optional 6500 "fuzzing" tools/fuzz.sh 600
+  [ $mode = push ] || optional 8700 "fuzzing" tools/fuzz.sh 600
 fi
 if [ $python = 1 ] && [ $mode != fast ]; then
   optional 80 "pytest: slow and packaging" run_pytest -m "$slow"

@@ -337,6 +337,7 @@ TEST(Prediction, IsComparedByBytes) {
   EXPECT_EQ(behind({"T"}), Tokens());
   EXPECT_EQ(behind({"The o"}), words({" zebra", "pposite"}));
   EXPECT_EQ(behind({"The", " o z"}), Tokens());
+  EXPECT_EQ(behind({"The", "", " o"}), words({" zebra", "pposite"})) << "a token without a text";
   EXPECT_EQ(behind({"The", " o z", "ebrapposite"}), words({" of", " poor"}));
   // Something is left out, and the token that shows where the answer goes on is not in the text.
   EXPECT_EQ(behind({"The", " opposite"}), words({" of", " poor"}));

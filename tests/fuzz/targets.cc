@@ -10,6 +10,7 @@
 
 #include "arch/draft_config.h"
 #include "arch/model_config.h"
+#include "c_api/request_body.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_defaults.h"
 #include "grammar/big_stack.h"
@@ -141,6 +142,33 @@ void EncodeText(Bytes input) {
   if (choice % 4 == 0 && !has_added && decoded != text) throw std::logic_error("another text");
 }
 
+// The body of a request of the C API, for a model with a chat template.
+void RequestBodyJson(Bytes input) {
+  static const c_api::HostModel model = [] {
+    constexpr std::string_view kTemplate =
+        "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in "
+        "m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}{{ tools | tojson "
+        "}}{% if add_generation_prompt %}<a>{% endif %}";
+    Write("served/tokenizer.json", BytesTokenizer("null", ""));
+    Write("served/tokenizer_config.json",
+          JsonWriter().BeginObject().Add("chat_template", kTemplate).EndObject().Take());
+    EngineConfig config;
+    config.model = Folder().file("served");
+    return c_api::HostModel{
+        .name = "served",
+        .text = c_api::ModelText::Load(config),
+        .config = config,
+        .limits = {.vocab_size = 262, .max_num_sequence = 4, .max_sequence_length = 4096},
+        .defaults = {}};
+  }();
+  const std::string_view body = TextOf(input);
+  try {
+    c_api::RenderChatBody(body, model);
+  } catch (const CallerError&) {
+  }
+  c_api::ReadRequestBody(body, model, std::nullopt);
+}
+
 void ModelConfigJson(Bytes input) {
   static constexpr std::array<const char*, 3> kFiles{"config.json", "mlc-chat-config.json",
                                                      "generation_config.json"};
@@ -242,6 +270,7 @@ std::span<const Target> Targets() {
       {"draft_config", DraftConfig},
       {"encoder", EncodeText},
       {"template", Template},
+      {"request_body", RequestBodyJson},
   };
   return kTargets;
 }

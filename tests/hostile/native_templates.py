@@ -9,7 +9,7 @@ from hostile.frame import HostileClass
 def hostile_class() -> HostileClass:
     """The class."""
     cases = templates.hostile_class().cases
-    return HostileClass("native_templates", cases, _attempt, cpu_s=2, memory_mib=64, sample=120)
+    return HostileClass("native_templates", cases, _attempt, cpu_s=0.3, memory_mib=64, sample=120)
 
 
 def _attempt(source: str) -> str:
