@@ -133,6 +133,7 @@ void HeadDrafter::Align(const WatchedSlice& slice) {
   if (id >= std::ssize(known_)) known_.resize(static_cast<size_t>(id) + 1);
   Known& known = known_[id];
   if (!kv_.HasSequence(id)) {
+    Drop(id);
     known = {.tokens = slice.tokens, .space = slice.space};
     const auto tokens = std::span(*slice.tokens).first(static_cast<size_t>(position));
     const int64_t found = cache_.Find(tokens, slice.space).length;

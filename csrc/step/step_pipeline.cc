@@ -203,19 +203,19 @@ void StepPipeline::CommitSlice(const PlannedSlice& slice) {
 // ---- Failure of a submit ----
 
 void StepPipeline::Undo(const StepPlan& plan, Flight* flight) {
+  if (std::exchange(flight->is_watched, false)) context_.batch_drafter->Unwatch();
   for (const PlannedSlice& slice : plan.slices) {
     const RequestStateEntry& entry = *slice.entry;
     const int64_t id = entry.mstate.internal_id;
     if (id != RequestModelState::kNoId && context_.kv.HasSequence(id)) context_.kv.PopN(id, 0);
   }
-  if (std::exchange(flight->is_watched, false)) context_.batch_drafter->Unwatch();
   for (RequestStateEntry* entry : started_) ReleaseSequence(context_, *entry);
   TraceFinish(flight);
   flight->kept.clear();
 }
 
 StepPipeline::Outcome StepPipeline::Fail(const StepPlan& plan, Flight* flight, int sequence_idx,
-                                         const std::string& message) {
+                                         const char* message) {
   Undo(plan, flight);
   if (CatchUp()) return Outcome::kPlanAnew;
   if (std::ranges::any_of(plan.slices, [](const auto& slice) { return slice.num_drawn > 1; })) {

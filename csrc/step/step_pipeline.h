@@ -99,11 +99,12 @@ class StepPipeline {
   void CommitSlice(const PlannedSlice& slice);
 
   void Undo(const StepPlan& plan, Flight* flight);
-  Outcome Fail(const StepPlan& plan, Flight* flight, int sequence_idx, const std::string& message);
+  // A C string, so that nothing is allocated before the step is undone.
+  Outcome Fail(const StepPlan& plan, Flight* flight, int sequence_idx, const char* message);
 
   Flight& PopOldest();
   void Collect();
-  void FailInFlight(const std::string& message);
+  void FailInFlight(const char* message);
   // The batch drafter gets no hidden states of the steps in flight.
   void UnwatchInFlight() noexcept;
   void MarkRejected(std::span<StepBatch::Row> rows) const;

@@ -78,7 +78,7 @@ void StepPipeline::UnwatchInFlight() noexcept {
   }
 }
 
-void StepPipeline::FailInFlight(const std::string& message) {
+void StepPipeline::FailInFlight(const char* message) {
   UnwatchInFlight();
   const int num_lost = std::exchange(num_in_flight_, 0);
   for (int i = 0; i < num_lost; ++i) {
