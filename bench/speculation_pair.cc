@@ -115,7 +115,7 @@ class Pair {
     config.max_single_sequence_length = 1024;
     config.max_total_sequence_length = 1024 * options.batch;
     config.prefill_chunk_size = 256;
-    EngineParts parts = LoadParts(config, "cpu", {});
+    EngineParts parts = LoadParts(config, {});
     auto target = std::make_unique<WatchedModel>(std::move(parts.model));
     target_ = target.get();
     EngineOptions engine_options;

@@ -124,16 +124,17 @@ EngineParts Allocated(EngineParts loaded) {
 }
 
 // It has as many pages as the model, so what the model has room for never lacks guesses for long.
-std::unique_ptr<BatchDrafter> MakeBatchDrafter(EngineParts* loaded) {
+std::unique_ptr<BatchDrafter> MakeBatchDrafter(EngineParts* loaded, const Log& log) {
   if (loaded->draft_model == nullptr) return nullptr;
   const EngineConfig& config = loaded->config;
   const BatchDrafter::Sizes sizes{.num_pages = NumPages(config),
                                   .max_rows = *config.prefill_chunk_size,
                                   .max_sequences = *config.max_num_sequence};
   std::unique_ptr<Model> model = std::move(loaded->draft_model);
-  if (!model->metadata().draft_head) return std::make_unique<DraftModel>(std::move(model), sizes);
+  if (!model->metadata().draft_head)
+    return std::make_unique<DraftModel>(std::move(model), sizes, log);
   const int64_t hidden_size = loaded->model->metadata().hidden_size;
-  return std::make_unique<HeadDrafter>(std::move(model), hidden_size, sizes);
+  return std::make_unique<HeadDrafter>(std::move(model), hidden_size, sizes, log);
 }
 
 EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
@@ -145,9 +146,9 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                                 .eos_token_ids = loaded_.defaults.eos_token_ids,
                                 .vocab_size = loaded_.model->metadata().vocab_size,
                                 .tokenizer_json = TokenizerJson(loaded_.config.model)},
-          loaded_.config, options.create_grammar_compiler)),
-      kv_(NumPages(loaded_.config), kKvPageSize),
-      batch_drafter_(MakeBatchDrafter(&loaded_)),
+          loaded_.config, options.create_grammar_compiler, options.log)),
+      kv_(NumPages(loaded_.config), kKvPageSize, options.log),
+      batch_drafter_(MakeBatchDrafter(&loaded_, options.log)),
       profiler_(options.now),
       slow_calls_(options.slow_calls != nullptr ? options.slow_calls
                                                 : std::make_shared<SlowCallThreads>()),
@@ -427,8 +428,7 @@ EngineGauges EngineImpl::Gauges() const {
 }  // namespace
 
 std::unique_ptr<Engine> Engine::Create(const EngineConfig& config, const EngineOptions& options) {
-  return std::make_unique<EngineImpl>(LoadParts(config, options.device, options.load_progress),
-                                      options);
+  return std::make_unique<EngineImpl>(LoadParts(config, options), options);
 }
 
 RequestPtr Engine::CreateRequest(std::string id, std::vector<Data> inputs,

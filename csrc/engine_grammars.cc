@@ -68,12 +68,12 @@ GrammarSpec ToGrammarSpec(const ResponseFormat& format) {
 }
 
 EngineGrammars::EngineGrammars(Model model, const EngineConfig& config,
-                               GrammarCompilerFactory factory)
+                               GrammarCompilerFactory factory, Log log)
     : model_(std::move(model)),
       limits_(LimitsOf(config)),
       has_drafts_(config.speculative_mode != SpeculativeMode::kDisable),
-      verbose_(config.verbose),
-      factory_(std::move(factory)) {}
+      factory_(std::move(factory)),
+      log_(std::move(log)) {}
 
 void EngineGrammars::CompileFor(Request* request, const std::stop_token& stop) {
   const ResponseFormat& format = request->generation_cfg.response_format;
@@ -137,9 +137,8 @@ std::shared_ptr<const Retokenizer> EngineGrammars::MakeRetokenizer() const {
   } catch (const LoadError& error) {  // the file is no longer what the model was loaded with
     reason = error.what();
   }
-  if (verbose_) {
-    std::fprintf(stderr, "jump-forward decoding is off: %s is not encoded here\n", reason.c_str());
-  }
+  log_.Write(LogLevel::kWarning,
+             "jump-forward decoding is off: " + reason + " is not encoded here");
   return nullptr;
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "mlc_native/config.h"
+#include "mlc_native/detail/log.h"
 #include "mlc_native/grammar.h"
 #include "mlc_native/tokenizer.h"
 #include "request/request.h"
@@ -31,7 +32,7 @@ class EngineGrammars {
     int64_t vocab_size = 0;
     std::string tokenizer_json;  // the file of token_table; empty: no jump-forward decoding
   };
-  EngineGrammars(Model model, const EngineConfig& config, GrammarCompilerFactory factory);
+  EngineGrammars(Model model, const EngineConfig& config, GrammarCompilerFactory factory, Log log);
 
   // Fills in grammar, grammar_tokens and, in the mode "jump_forward" or for drafts, retokenizer; or
   // only is_aborted, if `stop` is requested before the grammar is there. Throws
@@ -47,15 +48,15 @@ class EngineGrammars {
 
  private:
   GrammarCompiler& Compiler();
-  // Null when texts cannot be encoded for this model; says so once on stderr when verbose.
+  // Null when texts cannot be encoded for this model; the log says so once.
   std::shared_ptr<const Retokenizer> ForcedTextTokens();
   std::shared_ptr<const Retokenizer> MakeRetokenizer() const;
 
   const Model model_;
   const GrammarLimits limits_;
   const bool has_drafts_;
-  const bool verbose_;
   const GrammarCompilerFactory factory_;
+  const Log log_;
   Mutex mutex_;  // held while one of these is made, once each
   std::unique_ptr<GrammarCompiler> compiler_ MLC_GUARDED_BY(mutex_);
   std::optional<std::shared_ptr<const Retokenizer>> retokenizer_ MLC_GUARDED_BY(mutex_);

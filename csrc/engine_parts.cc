@@ -92,6 +92,13 @@ std::unique_ptr<Model> LoadDraftModel(const EngineConfig& config, ModelSource so
   return LoadModel(source);
 }
 
+std::string DescribeLoaded(const EngineConfig& config, const std::string& device) {
+  return "loaded " + config.model + " on " + device + ": at most " +
+         std::to_string(*config.max_num_sequence) + " sequences with " +
+         std::to_string(*config.max_total_sequence_length) + " tokens together, " +
+         std::to_string(*config.prefill_chunk_size) + " tokens per step";
+}
+
 // What both models need together, for the sizes of the caches.
 ModelMetadata Together(ModelMetadata model, Model* draft_model) {
   const ModelMetadata& draft = draft_model->metadata();
@@ -136,11 +143,10 @@ void CheckResolved(const EngineConfig& config) {
   check("prefill_chunk_size", config.prefill_chunk_size, *config.max_num_sequence);
 }
 
-EngineParts LoadParts(const EngineConfig& config, const std::string& device,
-                      const LoadProgress& progress) {
+EngineParts LoadParts(const EngineConfig& config, const EngineOptions& options) {
   CheckSupported(config);
   CheckAdditionalModels(config);
-  const std::string resolved_device = ResolveDevice(device, config.model_lib);
+  const std::string resolved_device = ResolveDevice(options.device, config.model_lib);
   EngineConfig with_threads = config;
   if (!config.num_threads) with_threads.num_threads = ComputeCpus();
   with_threads.speculative_mode = ChosenMode(config);
@@ -152,7 +158,8 @@ EngineParts LoadParts(const EngineConfig& config, const std::string& device,
     parts.token_table = TokenTable::FromTokenizerJson(tokenizer, config.visible_special_tokens);
   }
   ModelSource source = SourceOf(with_threads, resolved_device);
-  source.progress = progress;
+  source.progress = options.load_progress;
+  source.log = options.log;
   parts.model = LoadModel(source);
   ModelMetadata needs = parts.model->metadata();
   parts.draft_model = LoadDraftModel(with_threads, std::move(source), parts);
@@ -161,6 +168,7 @@ EngineParts LoadParts(const EngineConfig& config, const std::string& device,
   }
   parts.config = ResolveEngineConfig(with_threads, needs, AvailableMemoryBytes());
   CheckResolved(parts.config);
+  options.log.Write(LogLevel::kInfo, DescribeLoaded(parts.config, resolved_device));
   parts.length_reason = ExplainLongestSequence(with_threads, parts.config, parts.model->metadata());
   return parts;
 }

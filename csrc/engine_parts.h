@@ -7,6 +7,7 @@
 
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
+#include "mlc_native/engine.h"
 #include "mlc_native/model.h"
 #include "mlc_native/tokenizer.h"
 
@@ -21,10 +22,9 @@ struct EngineParts {
   std::shared_ptr<const TokenTable> token_table;  // may be null
 };
 
-// Loads the models that the config names on `device` and completes the config. Throws
+// Loads the models that the config names on the options' device and completes the config. Throws
 // InvalidConfig, LoadError.
-EngineParts LoadParts(const EngineConfig& config, const std::string& device,
-                      const LoadProgress& progress);
+EngineParts LoadParts(const EngineConfig& config, const EngineOptions& options);
 
 // Throws InvalidConfig unless an engine can run with this config, which must be resolved.
 void CheckResolved(const EngineConfig& config);

@@ -56,13 +56,14 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   }
 
   void InitThreadedEngine(std::string device, RequestStreamCallback callback,
-                          std::shared_ptr<EventTraceRecorder> trace_recorder) override {
+                          std::shared_ptr<EventTraceRecorder> trace_recorder, Log log) override {
     if (!callback) throw InvalidConfig("callback", "The request stream callback must not be empty");
     const MutexLock lock(mutex_);
     if (callback_) throw InvalidConfig("callback", "InitThreadedEngine was called already");
     device_ = std::move(device);
     callback_ = std::move(callback);
     trace_recorder_ = std::move(trace_recorder);
+    log_ = std::move(log);
   }
 
   void Start() override {
@@ -222,7 +223,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   void StreamBackLoop() {
     RunsOnThisThread(&stream_back_loop_);
-    OnceLog log;
+    OnceLog log(log_);
     std::vector<std::vector<RequestStreamOutput>> batches;
     while (sync_->outputs.WaitPopAll(&batches)) Deliver(&batches, &log);
     Leave(&stream_back_loop_);
@@ -241,6 +242,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   EngineWorkerOptions WorkerOptions() {
     EngineWorkerOptions options;
     options.factory = factory_;
+    options.log = log_;
     options.device = device_;
     options.trace_recorder = trace_recorder_;
     options.queue = queue_;
@@ -366,6 +368,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   const EngineFactory factory_;
   const pid_t process_ = getpid();
   // Constant after InitThreadedEngine.
+  Log log_;
   std::string device_;
   RequestStreamCallback callback_;
   std::shared_ptr<EventTraceRecorder> trace_recorder_;

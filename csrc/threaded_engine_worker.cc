@@ -1,7 +1,6 @@
 #include "threaded_engine_worker.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <utility>
 
@@ -27,7 +26,7 @@ std::string DescribeCurrentException() {
 
 void OnceLog::Write(const std::string& message) {
   if (written_.size() >= kMaxMessages || !written_.insert(message).second) return;
-  std::fprintf(stderr, "[mlc_native] %s\n", message.c_str());
+  log_.Write(LogLevel::kError, message);
 }
 
 void EngineWorker::Execute(Instruction instruction) {
@@ -120,6 +119,7 @@ void EngineWorker::Load(const EngineConfig& config, LoadProgress progress) {
   options.device = options_.device;
   options.queue = options_.queue;
   options.load_progress = std::move(progress);
+  options.log = options_.log;
   std::unique_ptr<Engine> engine = options_.factory(config, options);
   options_.publish(std::make_shared<const LoadedModel>(
       LoadedModel{engine->config(), engine->default_generation_config(), engine->request_limits(),

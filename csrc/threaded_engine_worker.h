@@ -11,12 +11,14 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "engine_grammars.h"
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
+#include "mlc_native/detail/log.h"
 #include "mlc_native/engine.h"
 #include "mlc_native/threaded_engine.h"
 #include "mlc_native/tokenizer.h"
@@ -56,13 +58,15 @@ struct LoadedModel {
   std::shared_ptr<EngineGrammars> grammars;
 };
 
-// One line on stderr for each distinct message, up to a bound.
+// Reports each distinct error once, up to a bound.
 class OnceLog {
  public:
+  explicit OnceLog(Log log) : log_(std::move(log)) {}
   void Write(const std::string& message);
 
  private:
   static constexpr size_t kMaxMessages = 32;
+  const Log log_;
   std::set<std::string> written_;
 };
 
@@ -74,11 +78,13 @@ struct EngineWorkerOptions {
   RequestStreamCallback emit;
   // Called with null before a model is unloaded.
   std::function<void(std::shared_ptr<const LoadedModel>)> publish;
+  Log log;
 };
 
 class EngineWorker {
  public:
-  explicit EngineWorker(EngineWorkerOptions options) : options_(std::move(options)) {}
+  explicit EngineWorker(EngineWorkerOptions options)
+      : options_(std::move(options)), log_(options_.log) {}
 
   // Nothing to do until the next instruction.
   bool idle() const { return engine_ == nullptr || engine_->Empty(); }

@@ -24,13 +24,14 @@ std::string Inspect(const std::string& path) {
 }
 
 // `engine_config_json` names the model, the folder of packed weights and the formats.
-PackedFile Pack(const std::string& engine_config_json, nb::object progress) {
+PackedFile Pack(const std::string& engine_config_json, nb::object progress, nb::object log) {
   const EngineConfig config = EngineConfig::FromJSONString(engine_config_json);
   ModelSource source{.path = config.model,
                      .dtype = config.dtype,
                      .quantization = config.quantization,
                      .num_threads = config.num_threads.value_or(1),
                      .progress = WrapLoadProgress(std::move(progress)),
+                     .log = WrapLog(std::move(log)),
                      .weight_cache_dir = config.weight_cache_dir,
                      .weight_cache_bytes = config.weight_cache_bytes,
                      .strict_weights = config.strict_weights};
@@ -53,6 +54,7 @@ void BindCheckpoint(nb::module_& m) {
       .def_prop_ro("num_parameters",
                    [](const PackedFile& self) { return self.description.num_parameters; });
   m.def("pack_model", &Pack, "engine_config_json"_a, "progress"_a = nb::none(),
+        "log"_a = nb::none(),
         "Writes the packed weights of a model to its weight_cache_dir. Raises LoadError, "
         "InvalidConfig.");
 }

@@ -102,6 +102,24 @@ RequestStreamCallback WrapStreamCallback(nb::object callable) {
   };
 }
 
+Log WrapLog(nb::object callable) {
+  if (callable.is_none()) return {};
+  std::shared_ptr<nb::object> shared(new nb::object(std::move(callable)), DeleteWithGil());
+  return {.function = [shared](LogLevel level, std::string_view message) {
+    if (!nb::is_alive()) return;
+    const AcquiredGil gil;
+    try {
+      // A message may quote any bytes.
+      const auto text = nb::steal<nb::str>(PyUnicode_DecodeUTF8(
+          message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace"));
+      (*shared)(static_cast<int32_t>(level), text);
+    } catch (nb::python_error& error) {
+      error.restore();
+      PyErr_WriteUnraisable(shared->ptr());
+    }
+  }};
+}
+
 std::vector<int32_t> CheckedTokenIds(const char* field, const std::vector<int64_t>& token_ids) {
   std::vector<int32_t> checked;
   checked.reserve(token_ids.size());

@@ -24,6 +24,12 @@ namespace {
 struct PyEngine {
   std::unique_ptr<Engine> engine;
   nb::object callback = nb::none();
+
+  // Waits for threads that may be in the log function.
+  ~PyEngine() {
+    const ReleasedGil release;
+    engine.reset();
+  }
 };
 
 int TraverseEngine(PyObject* self, visitproc visit, void* arg) {
@@ -45,7 +51,7 @@ const PyType_Slot kEngineSlots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&Tr
 std::unique_ptr<PyEngine> CreatePyEngine(const std::string& config_json, std::string device,
                                          nb::object callback,
                                          std::shared_ptr<EventTraceRecorder> trace_recorder,
-                                         nb::object progress) {
+                                         nb::object progress, nb::object log) {
   auto result = std::make_unique<PyEngine>();
   result->callback = std::move(callback);
   EngineOptions options;
@@ -57,6 +63,7 @@ std::unique_ptr<PyEngine> CreatePyEngine(const std::string& config_json, std::st
   options.trace_recorder = std::move(trace_recorder);
   options.device = std::move(device);
   options.load_progress = WrapLoadProgress(std::move(progress));
+  options.log = WrapLog(std::move(log));
   const ReleasedGil release;
   result->engine = Engine::Create(EngineConfig::FromJSONString(config_json), options);
   return result;
@@ -68,7 +75,7 @@ void BindEngine(nb::module_& m) {
   nb::class_<PyEngine>(m, "Engine", nb::type_slots(kEngineSlots),
                        "The single-threaded engine; one thread at a time.")
       .def_static("create", &CreatePyEngine, "config_json"_a, "device"_a, "callback"_a = nb::none(),
-                  "trace_recorder"_a = nb::none(), "progress"_a = nb::none(),
+                  "trace_recorder"_a = nb::none(), "progress"_a = nb::none(), "log"_a = nb::none(),
                   "Loads the model named in the config. Raises InvalidConfig, LoadError.")
       .def(
           "create_request",

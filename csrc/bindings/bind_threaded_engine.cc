@@ -19,9 +19,9 @@ namespace mlc_native::bindings {
 namespace {
 
 void Init(ThreadedEngine& self, std::string device, nb::object callback,
-          std::shared_ptr<EventTraceRecorder> trace_recorder) {
+          std::shared_ptr<EventTraceRecorder> trace_recorder, nb::object log) {
   self.InitThreadedEngine(std::move(device), WrapStreamCallback(std::move(callback)),
-                          std::move(trace_recorder));
+                          std::move(trace_recorder), WrapLog(std::move(log)));
 }
 
 void Reload(ThreadedEngine& self, const std::string& config_json, nb::object progress) {
@@ -47,7 +47,8 @@ LoadProgress WrapLoadProgress(nb::object callable) {
 void BindThreadedEngine(nb::module_& m) {
   nb::class_<ThreadedEngine>(m, "ThreadedEngine", "The engine behind its two loops. Thread-safe.")
       .def(nb::new_([] { return ThreadedEngine::Create(); }))
-      .def("init_threaded_engine", &Init, "device"_a, "callback"_a, "trace_recorder"_a = nb::none())
+      .def("init_threaded_engine", &Init, "device"_a, "callback"_a, "trace_recorder"_a = nb::none(),
+           "log"_a = nb::none())
       .def("run_background_loop", &ThreadedEngine::RunBackgroundLoop, ReleaseGil())
       .def("run_background_stream_back_loop", &ThreadedEngine::RunBackgroundStreamBackLoop,
            ReleaseGil())

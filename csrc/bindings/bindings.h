@@ -16,6 +16,7 @@
 
 #include "bindings/gil.h"
 #include "mlc_native/data.h"
+#include "mlc_native/detail/log.h"
 #include "request/request.h"
 
 namespace mlc_native::bindings {
@@ -39,6 +40,9 @@ void CallWithOutputs(nanobind::handle callable, std::vector<RequestStreamOutput>
 // GIL, takes the GIL once per call, and does nothing once the interpreter shuts down. Exceptions of
 // Python go to sys.unraisablehook.
 RequestStreamCallback WrapStreamCallback(nanobind::object callable);
+// A Log that calls callable(level, message) with every message that is no info. What it raises is
+// reported as unraisable. None: messages go to stderr.
+Log WrapLog(nanobind::object callable);
 
 // Converts a Python list of integers to token ids. Throws InvalidRequest, which names `field`, for
 // a value that cannot be a token id.

@@ -43,7 +43,8 @@ HostEngine::HostEngine(const std::string& device, LoadProgress progress)
 
 std::shared_ptr<HostEngine> HostEngine::Create(const std::string& model,
                                                std::string_view config_json,
-                                               const std::string& device, LoadProgress progress) {
+                                               const std::string& device, LoadProgress progress,
+                                               Log log) {
   const EngineConfig config = ReadConfig(model, config_json);
   std::shared_ptr<const ModelText> text = ModelText::Load(config);
   const std::shared_ptr<HostEngine> host(new HostEngine(device, std::move(progress)));
@@ -53,7 +54,7 @@ std::shared_ptr<HostEngine> HostEngine::Create(const std::string& model,
       [raw = host.get()](std::vector<RequestStreamOutput> outputs) {
         raw->Deliver(std::move(outputs));
       },
-      nullptr);
+      nullptr, std::move(log));
   host->engine_->Start();
   host->Load(config, std::move(text));
   return host;

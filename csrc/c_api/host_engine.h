@@ -39,7 +39,8 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
  public:
   // Throws InvalidConfig, LoadError.
   static std::shared_ptr<HostEngine> Create(const std::string& model, std::string_view config_json,
-                                            const std::string& device, LoadProgress progress);
+                                            const std::string& device, LoadProgress progress,
+                                            Log log);
   ~HostEngine();
 
   void Reload(const std::string& model, std::string_view config_json);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "c_api/call.h"
 #include "c_api/host_engine.h"
@@ -38,6 +39,22 @@ std::optional<std::chrono::steady_clock::time_point> DeadlineArgument(int64_t ti
   constexpr int64_t kMost = int64_t{1000} * 3600 * 24 * 365;  // the clock cannot add much more
   if (timeout_ms == MLCN_FOREVER || timeout_ms > kMost) return std::nullopt;
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+}
+
+Log LogArgument(const mlcn_engine_options& options) {
+  if (options.log_level < MLCN_LOG_OFF || options.log_level > MLCN_LOG_INFO) {
+    ThrowInvalidArgument("options.log_level",
+                         "must be one of MLCN_LOG_..., got " + std::to_string(options.log_level));
+  }
+  if (options.reserved != 0) ThrowInvalidArgument("options.reserved", "must be 0");
+  Log log{.function = {}, .level = static_cast<LogLevel>(options.log_level)};
+  if (options.on_log != nullptr) {
+    log.function = [on_log = options.on_log, user_data = options.log_user_data](
+                       LogLevel level, std::string_view message) {
+      on_log(user_data, static_cast<int32_t>(level), std::string(message).c_str());
+    };
+  }
+  return log;
 }
 
 void SetText(std::string_view text, char** out, size_t* length) {
@@ -72,7 +89,7 @@ int32_t mlcn_engine_create(const char* model, const char* config,
     handle->host = HostEngine::Create(
         std::string(TextArgument(model, "model")), ConfigArgument(config),
         given.device == nullptr ? "auto" : std::string(TextArgument(given.device, "device")),
-        std::move(progress));
+        std::move(progress), LogArgument(given));
     *engine = handle.release();
   });
 }

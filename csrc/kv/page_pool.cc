@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "support/check.h"
 
@@ -30,18 +31,20 @@ CacheHold CachedPage::hold() const { return page_.pool_->holds_[page_.id_]; }
 
 void CachedPage::set_hold(CacheHold hold) { page_.pool_->SetHold(page_.id_, hold); }
 
-PagePool::PagePool(int64_t num_pages)
-    : ref_counts_(num_pages, 0), holds_(num_pages, CacheHold::kNone) {
+PagePool::PagePool(int64_t num_pages, Log log)
+    : ref_counts_(num_pages, 0), holds_(num_pages, CacheHold::kNone), log_(std::move(log)) {
   free_ids_.reserve(num_pages);
   for (int64_t id = num_pages - 1; id >= 0; --id) free_ids_.push_back(static_cast<int32_t>(id));
 }
 
 PagePool::~PagePool() {
   // Throwing here would end the process. A page that outlives its pool is reported and leaked.
-  if (num_free() != num_total()) {
-    std::fprintf(stderr, "mlc_native: %lld KV pages were not returned to their pool\n",
-                 static_cast<long long>(num_total() - num_free()));
-  }
+  if (num_free() == num_total()) return;
+  char message[80];
+  const int length =
+      std::snprintf(message, sizeof message, "%lld KV pages were not returned to their pool",
+                    static_cast<long long>(num_total() - num_free()));
+  log_.Write(LogLevel::kError, {message, static_cast<size_t>(length)});
 }
 
 Page PagePool::Allocate() {

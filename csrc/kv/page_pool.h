@@ -3,7 +3,7 @@
 // Copying a Page shares it; dropping the last reference frees it. A page is free (no reference),
 // cached (the prefix cache has the only reference) or used, and free + cached + used == total
 // always holds. Cached pages count as available: when no page is free, Allocate reclaims one. The
-// pool's destructor checks that every page was returned. Pages must not outlive the pool. Integers
+// pool's destructor reports pages that were not returned. Pages must not outlive the pool. Integers
 // only; engine's thread only.
 #pragma once
 
@@ -12,6 +12,8 @@
 #include <functional>
 #include <utility>
 #include <vector>
+
+#include "mlc_native/detail/log.h"
 
 namespace mlc_native {
 
@@ -68,7 +70,7 @@ class CachedPage {
 
 class PagePool {
  public:
-  explicit PagePool(int64_t num_pages);
+  explicit PagePool(int64_t num_pages, Log log = {});
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
   ~PagePool();
@@ -110,6 +112,7 @@ class PagePool {
   // Number of pages with one reference, by CacheHold. Those of kInner and kTail are cached.
   std::array<int64_t, 3> num_single_{};
   std::function<void()> reclaim_;
+  const Log log_;
 };
 
 }  // namespace mlc_native

@@ -13,8 +13,8 @@ constexpr int64_t kNothingOwned = std::numeric_limits<int64_t>::max();
 
 }  // namespace
 
-PagedKvCache::PagedKvCache(int64_t num_pages, int64_t page_size)
-    : page_size_(page_size), pool_(num_pages) {
+PagedKvCache::PagedKvCache(int64_t num_pages, int64_t page_size, Log log)
+    : page_size_(page_size), pool_(num_pages, std::move(log)) {
   MLC_CHECK(page_size > 0) << page_size;
 }
 

@@ -24,7 +24,7 @@ namespace mlc_native {
 
 class PagedKvCache {
  public:
-  PagedKvCache(int64_t num_pages, int64_t page_size);
+  PagedKvCache(int64_t num_pages, int64_t page_size, Log log = {});
 
   // Sequence ids are small non-negative integers (EngineInternalIDManager). Adding an id that is
   // live, or using one that is not, throws InternalError.

@@ -17,7 +17,7 @@ WeightLoadOptions LoadOptionsOf(const ModelSource& source, const kernels::Cpu& c
   return {.weights = {.dtype = RequestedDType(source),
                       .quantization = source.quantization,
                       .strict = source.strict_weights},
-          .cache = {.folder = source.weight_cache_dir, .max_bytes = max_bytes},
+          .cache = {.folder = source.weight_cache_dir, .max_bytes = max_bytes, .log = source.log},
           .cpu = cpu,
           .progress = source.progress};
 }

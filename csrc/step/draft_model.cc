@@ -7,12 +7,12 @@
 
 namespace mlc_native {
 
-DraftModel::DraftModel(std::unique_ptr<Model> model, const Sizes& sizes)
+DraftModel::DraftModel(std::unique_ptr<Model> model, const Sizes& sizes, const Log& log)
     : model_(std::move(model)),
       sizes_(sizes),
       queue_(model_->step_queue() != nullptr ? model_->step_queue()
                                              : &host_steps_.emplace(model_.get())),
-      kv_(sizes.num_pages, kKvPageSize),
+      kv_(sizes.num_pages, kKvPageSize, log),
       cache_(&kv_, {}) {
   MLC_CHECK(sizes.max_rows >= sizes.max_sequences) << sizes.max_rows;
   model_->Allocate(sizes.num_pages, sizes.max_rows, sizes.max_sequences);

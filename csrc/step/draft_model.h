@@ -28,7 +28,7 @@ namespace mlc_native {
 class DraftModel final : public BatchDrafter {
  public:
   // Allocates the memory of the model.
-  DraftModel(std::unique_ptr<Model> model, const Sizes& sizes);
+  DraftModel(std::unique_ptr<Model> model, const Sizes& sizes, const Log& log = {});
 
   void Propose(std::span<const Wish> wishes) override;
   // Its pages go to the prefix cache.

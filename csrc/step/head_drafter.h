@@ -33,7 +33,8 @@ namespace mlc_native {
 class HeadDrafter final : public BatchDrafter {
  public:
   // Allocates the memory of the head. Requires: its metadata has a draft_head.
-  HeadDrafter(std::unique_ptr<Model> head, int64_t target_hidden_size, const Sizes& sizes);
+  HeadDrafter(std::unique_ptr<Model> head, int64_t target_hidden_size, const Sizes& sizes,
+              const Log& log = {});
 
   void Propose(std::span<const Wish> wishes) override;
   HiddenStates Watch(std::span<const WatchedSlice> slices) override;

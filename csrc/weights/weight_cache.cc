@@ -94,8 +94,8 @@ void DescribeLayout(const WeightLayout& layout, std::ostream& out) {
 
 }  // namespace
 
-void ReportCache(const std::string& what) {
-  std::fprintf(stderr, "[mlc_native] weight_cache_dir: %s\n", what.c_str());
+void ReportCache(const Log& log, const std::string& what) {
+  log.Write(LogLevel::kWarning, "weight_cache_dir: " + what);
 }
 
 std::string WeightCacheKey(const Checkpoint& checkpoint,
@@ -129,7 +129,7 @@ std::optional<WeightMemory> WeightCache::Read(const LoadProgress& progress) cons
     std::optional<WeightMemory> memory = Map(folder.Open(name_), sums, progress);
     return memory ? memory : Copy(file, sums, progress);
   } catch (const LoadError& error) {
-    ReportCache(error.what());
+    ReportCache(options_.log, error.what());
     return std::nullopt;
   }
 }
@@ -151,9 +151,9 @@ std::vector<uint64_t> WeightCache::ReadSums(const RegularFile& file) const {
 std::optional<WeightMemory> WeightCache::Map(RegularFile file, std::span<const uint64_t> sums,
                                              const LoadProgress& progress) const {
   const std::string path = file.path();
-  const auto report = [path] {
-    ReportCache(path +
-                ": another process opens it for writing, so its content was copied to memory");
+  const auto report = [path, log = options_.log] {
+    ReportCache(
+        log, path + ": another process opens it for writing, so its content was copied to memory");
   };
   const std::shared_ptr<LeasedMap> map = LeasedMap::Make(std::move(file), report);
   if (map == nullptr || map->bytes().size() != data_begin_ + bytes_) return std::nullopt;

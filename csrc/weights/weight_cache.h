@@ -26,6 +26,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/quantization.h"
 #include "mlc_native/data.h"
+#include "mlc_native/detail/log.h"
 #include "support/thread_pool.h"
 #include "weights/cache_folder.h"
 #include "weights/cpu_weights.h"
@@ -33,8 +34,8 @@
 
 namespace mlc_native {
 
-// Says on stderr what is wrong with a cache.
-void ReportCache(const std::string& what);
+// Reports what is wrong with a cache.
+void ReportCache(const Log& log, const std::string& what);
 
 // The properties that identify a packed copy.
 std::string WeightCacheKey(const Checkpoint& checkpoint,
@@ -44,6 +45,7 @@ std::string WeightCacheKey(const Checkpoint& checkpoint,
 struct WeightCacheOptions {
   std::string folder;                 // made when it is needed
   std::optional<uint64_t> max_bytes;  // of all files of packed weights in it; nullopt: no limit
+  Log log{};
 };
 
 class WeightCache {
@@ -53,8 +55,8 @@ class WeightCache {
 
   std::string path() const { return options_.folder + "/" + name_; }
 
-  // Returns read-only memory, or nullopt if there is no valid file; stderr says what is wrong with
-  // one that is there. `progress` may be empty.
+  // Returns read-only memory, or nullopt if there is no valid file; the log says what is wrong
+  // with one that is there. `progress` may be empty.
   std::optional<WeightMemory> Read(const LoadProgress& progress) const;
 
   // Writes the file. `fill` puts the memory part by part: its offset in the layout, its bytes.

@@ -75,7 +75,7 @@ WeightMemory ReadOrPack(const WeightCache& cache, const WeightLayout& layout,
     Write(cache, layout, options);
     if (std::optional<WeightMemory> kept = cache.Read({})) return *kept;
   } catch (const CacheError& error) {
-    ReportCache(error.what());
+    ReportCache(options.cache.log, error.what());
   }
   return Pack(layout, options);
 }

@@ -18,6 +18,7 @@
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
 #include "mlc_native/detail/export.h"
+#include "mlc_native/detail/log.h"
 #include "mlc_native/detail/page.h"
 #include "mlc_native/grammar.h"
 #include "mlc_native/model.h"
@@ -37,6 +38,7 @@ struct EngineOptions {
   std::shared_ptr<EventTraceRecorder> trace_recorder;  // may be null
   std::string device = "cpu";
   LoadProgress load_progress;  // may be empty
+  Log log;
   // The only source of time for deadlines and metrics; a simulation drives its own.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
   // Counts waiting requests; the engine sets its limit to EngineConfig::max_queue_length. Null: the

@@ -52,8 +52,9 @@
  * fork. An engine belongs to the process that created it. In a child process its functions fail
  *   with MLCN_INVALID_STATE, and mlcn_engine_destroy only frees memory.
  * Guest. The library installs no signal handlers, changes neither the locale nor the environment,
- *   and writes nothing to stdout; what an engine has to report besides errors (a weight cache that
- *   cannot be used) goes to stderr, a line each. Its threads are named "mlcn-...".
+ *   and writes nothing to stdout. What an engine has to report besides errors (a weight cache that
+ *   cannot be used) goes to the log function of its options, or to stderr, a line each, if there
+ *   is none and the log level asks for it. Its threads are named "mlcn-...".
  */
 #ifndef MLC_NATIVE_MLC_NATIVE_H_
 #define MLC_NATIVE_MLC_NATIVE_H_
@@ -74,7 +75,7 @@ extern "C" {
 /* ---- versions, codes and errors ------------------------------------------------------------- */
 
 #define MLCN_ABI_MAJOR 1
-#define MLCN_ABI_MINOR 0
+#define MLCN_ABI_MINOR 1
 
 /* Returns (major << 16) | minor of the library. A program that was compiled with major m and minor
  * n runs with every library of major m whose minor is at least n. */
@@ -116,6 +117,9 @@ MLCN_API void mlcn_free(void* memory);
 
 typedef struct mlcn_engine mlcn_engine;
 
+/* How severe a message of the log is. */
+enum { MLCN_LOG_OFF = 0, MLCN_LOG_ERROR = 1, MLCN_LOG_WARNING = 2, MLCN_LOG_INFO = 3 };
+
 typedef struct mlcn_engine_options {
   uint32_t size;
   /* "cpu", "cuda", "cuda:1", or "auto" for the best that there is. NULL: "auto". */
@@ -123,8 +127,18 @@ typedef struct mlcn_engine_options {
   /* Called while weights are loaded, with bytes, on a thread of the library. May be NULL. */
   void (*on_progress)(void* user_data, int64_t done, int64_t total);
   void* user_data; /* of on_progress */
+  /* Since version 1.1. Called with each message of the engine, which has no newline at its end and
+   * is valid during the call, on any thread, several at a time. It must not call functions of the
+   * engine. NULL: messages go to stderr. */
+  void (*on_log)(void* user_data, int32_t level, const char* message);
+  void* log_user_data;
+  /* MLCN_LOG_...; less severe messages are dropped. Errors: a step has failed. Warnings: something
+   * is slower or less than was asked for. Infos: a model was loaded. */
+  int32_t log_level;
+  int32_t reserved; /* 0 */
 } mlcn_engine_options;
-#define MLCN_ENGINE_OPTIONS_INIT {(uint32_t)sizeof(mlcn_engine_options), NULL, NULL, NULL}
+#define MLCN_ENGINE_OPTIONS_INIT \
+  {(uint32_t)sizeof(mlcn_engine_options), NULL, NULL, NULL, NULL, NULL, MLCN_LOG_WARNING, 0}
 
 /* Loads a model and starts an engine, with two threads of its own and those that compute.
  *
@@ -245,7 +259,7 @@ typedef struct mlcn_submit_options {
  * `body` is the JSON body of OpenAI's chat completions ("messages") or completions ("prompt", a
  * text or token ids), with the further options of this engine (docs/api.md). "stream", "model" and
  * "user" are ignored: all answers stream. Calls of tools are part of the text, as the model
- * writes them; "tool_choice" may be "auto" or "none". An answer with a response_format may take a
+ * writes them; "tool_choice" may be "auto" or "none" (docs/embedding.md). An answer with a response_format may take a
  * while to be accepted, because its grammar is compiled. `options` may be NULL: outputs are then
  * taken by mlcn_poll. *request is set before the first callback.
  * MLCN_INVALID_REQUEST, MLCN_QUEUE_FULL. */

@@ -22,6 +22,7 @@
 #include "mlc_native/config.h"
 #include "mlc_native/data.h"
 #include "mlc_native/detail/export.h"
+#include "mlc_native/detail/log.h"
 #include "mlc_native/detail/page.h"
 
 namespace mlc_native {
@@ -207,7 +208,8 @@ struct ModelSource {
   WeightQuantization quantization = WeightQuantization::kAuto;
   KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
   int64_t num_threads = 1;
-  LoadProgress progress{};                      // may be empty
+  LoadProgress progress{};  // may be empty
+  Log log{};
   std::string weight_cache_dir{};               // folder of packed copies of weights; empty: none
   std::optional<int64_t> weight_cache_bytes{};  // of all files in it; nullopt: no limit
   // The longest sequence that will be served, as far as settings say (LongestSequence).

@@ -50,9 +50,10 @@ class MLC_NATIVE_API ThreadedEngine {
   virtual ~ThreadedEngine() = default;
 
   // Called once, before everything else. `callback` runs on the stream-back thread with all outputs
-  // that have queued up.
+  // that have queued up. `log` is that of every engine that is loaded, too.
   virtual void InitThreadedEngine(std::string device, RequestStreamCallback callback,
-                                  std::shared_ptr<EventTraceRecorder> trace_recorder) = 0;
+                                  std::shared_ptr<EventTraceRecorder> trace_recorder,
+                                  Log log = {}) = 0;
 
   // Runs the two loops on threads of this object. Throws InvalidConfig if they run already. After
   // ExitBackgroundLoop it only delivers the outputs that are left.

@@ -377,7 +377,7 @@ class PackedFile:
     @property
     def num_parameters(self) -> int: ...
 
-def pack_model(engine_config_json: str, progress: object | None = None) -> PackedFile:
+def pack_model(engine_config_json: str, progress: object | None = None, log: object | None = None) -> PackedFile:
     """
     Writes the packed weights of a model to its weight_cache_dir. Raises LoadError, InvalidConfig.
     """
@@ -386,7 +386,7 @@ class Engine:
     """The single-threaded engine; one thread at a time."""
 
     @staticmethod
-    def create(config_json: str, device: str, callback: object | None = None, trace_recorder: EventTraceRecorder | None = None, progress: object | None = None) -> Engine:
+    def create(config_json: str, device: str, callback: object | None = None, trace_recorder: EventTraceRecorder | None = None, progress: object | None = None, log: object | None = None) -> Engine:
         """Loads the model named in the config. Raises InvalidConfig, LoadError."""
 
     def create_request(self, id: str, token_ids: Sequence[int], generation_config: GenerationConfig, begins_turn: bool = False, cancellation: Cancellation | None = None) -> Request:
@@ -433,7 +433,7 @@ class ThreadedEngine:
 
     def __init__(self) -> None: ...
 
-    def init_threaded_engine(self, device: str, callback: object, trace_recorder: EventTraceRecorder | None = None) -> None: ...
+    def init_threaded_engine(self, device: str, callback: object, trace_recorder: EventTraceRecorder | None = None, log: object | None = None) -> None: ...
 
     def run_background_loop(self) -> None: ...
 

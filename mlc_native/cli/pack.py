@@ -17,6 +17,7 @@ from mlc_native.cli.failure import print_error
 from mlc_native.errors import InvalidConfig, LoadError
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.load_report import LoadReport
+from mlc_native.support.engine_log import write_log
 from mlc_native.support.model_source import resolve_model
 from mlc_native.support.quantity import quantity
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             dtype=args.dtype,
             num_threads=args.num_threads or len(os.sched_getaffinity(0)),
         )
-        packed = _core.pack_model(config.engine_json(), report)
+        packed = _core.pack_model(config.engine_json(), report, write_log)
     except (InvalidConfig, LoadError, OSError) as error:
         print_error(error)
         return 2

@@ -174,7 +174,11 @@ class EchoEngine:
     # ------------------------------------------------------------------------------- the loop
 
     def init_threaded_engine(
-        self, device: str, callback: Callable[[list[EchoOutput]], None], trace_recorder: Any = None
+        self,
+        device: str,
+        callback: Callable[[list[EchoOutput]], None],
+        trace_recorder: Any = None,
+        log: Callable[[int, str], None] | None = None,
     ) -> None:
         """Sets the callback, which the loop calls with each step's outputs."""
         self._callback = callback

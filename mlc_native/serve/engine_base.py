@@ -45,6 +45,7 @@ from mlc_native.serve.model_setup import (
 )
 from mlc_native.serve.model_setup import ModelInfo as ModelInfo
 from mlc_native.serve.preparations import Preparations
+from mlc_native.support.engine_log import write_log
 from mlc_native.support.interrupt import call_interruptibly
 from mlc_native.tokenizers import Tokenizer
 
@@ -82,7 +83,10 @@ class MLCEngineBase:
         bridge = StreamBridge(self._core.abort_request)
         self.state = EngineState(EventTraceRecorder() if enable_tracing else None, bridge)
         self._core.init_threaded_engine(
-            self.device, self.state.get_request_stream_callback(), self.state.trace_recorder
+            self.device,
+            self.state.get_request_stream_callback(),
+            self.state.trace_recorder,
+            write_log,
         )
         self._model = ModelSlot()
         self._preparations = Preparations()

@@ -60,6 +60,7 @@ from mlc_native.serve.sync_answers import (
     as_prompt_list,
 )
 from mlc_native.support.interrupt import call_interruptibly
+from mlc_native.support.engine_log import write_log
 
 
 def check_callback(callback: object) -> None:
@@ -148,7 +149,7 @@ class SyncMLCEngine:
     ) -> None:
         unpacking = Unpacking(self.get_request_stream_callback)
         self._core = _core.Engine.create(
-            config_json, self.device, unpacking, self.trace_recorder, progress
+            config_json, self.device, unpacking, self.trace_recorder, progress, write_log
         )
         self._request_stream_callback = callback
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,6 +49,26 @@ class SubmitOptions(Structure):
     ]
 
 
+LogFunction = ctypes.CFUNCTYPE(None, c_void_p, c_int32, c_char_p)
+
+
+class EngineOptions(Structure):
+    """mlcn_engine_options."""
+
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("device", c_char_p),
+        ("on_progress", c_void_p),
+        ("user_data", c_void_p),
+        ("on_log", LogFunction),
+        ("log_user_data", c_void_p),
+        ("log_level", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+ERROR, WARNING, INFO = 1, 2, 3  # MLCN_LOG_...
+
 FINISH_REASONS = (None, "stop", "length", "abort", "error", "timeout")
 
 
@@ -69,10 +90,31 @@ class Answer:
 
 
 class CEngine:
-    """An mlcn_engine. Outputs are polled."""
+    """An mlcn_engine. Outputs are polled.
 
-    def __init__(self, model: str | Path, **config: Any) -> None:
-        self._lib = ctypes.CDLL(str(LIBRARY))
+    Args:
+        model: a model folder.
+        log: called with the level and the text of messages.
+        log_level: MLCN_LOG_... of the least severe messages that are wanted.
+        library: the file of the library.
+        config_text: the settings as they are given to the library, instead of ``config``.
+        config: engine settings.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        log: Callable[[int, str], None] | None = None,
+        log_level: int = WARNING,
+        library: Path = LIBRARY,
+        config_text: str | None = None,
+        **config: Any,
+    ) -> None:
+        given = json.dumps(config) if config_text is None else config_text
+        self._options = EngineOptions(size=ctypes.sizeof(EngineOptions), log_level=log_level)
+        if log is not None:
+            self._options.on_log = LogFunction(lambda _, level, text: log(level, text.decode()))
+        self._lib = ctypes.CDLL(str(library))
         for name in ("mlcn_error_field", "mlcn_error_message"):
             getattr(self._lib, name).restype = c_char_p
         self._lib.mlcn_outputs_at.restype = POINTER(Output)
@@ -80,13 +122,23 @@ class CEngine:
         self._engine = c_void_p()
         self._call(
             "mlcn_engine_create",
-            *(str(model).encode(), json.dumps(config).encode(), None, byref(self._engine)),
+            *(str(model).encode(), given.encode()),
+            *(byref(self._options), byref(self._engine)),
         )
 
     def __enter__(self) -> CEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def handle(self) -> int:
+        """What dlopen has returned."""
+        return self._lib._handle
+
+    def close(self) -> None:
+        """mlcn_engine_destroy."""
         engine, self._engine = self._engine, c_void_p()
         self._call("mlcn_engine_destroy", engine)
 
@@ -102,18 +154,35 @@ class CEngine:
 
     def answers(self, body: dict[str, Any], tokens: list[int] | None = None) -> list[Answer]:
         """All answers of a request, which is submitted and waited for."""
+        return self.answers_of_text(json.dumps(body, ensure_ascii=False), tokens, body.get("n", 1))
+
+    def submit(self, body: dict[str, Any]) -> c_void_p:
+        """mlcn_submit: a handle, which is not released."""
+        return self._submit(json.dumps(body, ensure_ascii=False), None)
+
+    def is_running(self, request: c_void_p) -> bool:
+        """Whether a request that was submitted has not ended."""
+        return self._lib.mlcn_request_wait(request, c_int64(0), None) != 0
+
+    def _submit(self, body: str, tokens: list[int] | None) -> c_void_p:
         options = SubmitOptions(size=ctypes.sizeof(SubmitOptions))
         if tokens is not None:
             options.tokens = (c_int32 * len(tokens))(*tokens)
             options.num_tokens = len(tokens)
         request = c_void_p()
-        text = json.dumps(body, ensure_ascii=False).encode()
+        text = body.encode()
         self._call(
             "mlcn_submit",
             *(self._engine, text, c_size_t(len(text)), byref(options), byref(request)),
         )
-        self._lib.mlcn_request_release(request)
-        pieces = [b""] * body.get("n", 1)
+        return request
+
+    def answers_of_text(
+        self, body: str, tokens: list[int] | None = None, n: int = 1
+    ) -> list[Answer]:
+        """All answers of a request whose body is this text."""
+        self._lib.mlcn_request_release(self._submit(body, tokens))
+        pieces = [b""] * n
         answers = [Answer() for _ in pieces]
         while True:
             outputs = c_void_p()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from c_library import LIBRARY, CEngine, CError
+from c_library import ERROR, INFO, LIBRARY, WARNING, CEngine, CError
 
 import mlc_native
 from mlc_native import MLCEngine
@@ -134,6 +135,62 @@ def test_a_wrong_chat_is_refused_by_field(engine: CEngine, body: dict, field: st
         engine.answers(body)
     assert refused.value.field == field
     assert refused.value.code == 2
+
+
+def test_the_format_of_the_docs_forces_a_call(engine: CEngine) -> None:
+    pytest.importorskip("xgrammar")
+    page = (ROOT / "docs/embedding.md").read_text(encoding="utf-8")
+    block = re.search(r"```json\n(.*?)```", page, re.DOTALL)
+    assert block is not None
+    body = {
+        "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
+        "response_format": json.loads(block[1]),
+        "max_tokens": 128,
+        "temperature": 0,
+    }
+    (answer,) = engine.answers(body)
+    call = answer.text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>")
+    assert len(call) == len(answer.text) - len("<tool_call>\n\n</tool_call>")
+    assert json.loads(call)["name"] == "weather"
+    assert "city" in json.loads(call)["arguments"]
+    assert answer.finish_reason == "stop"
+
+
+# ---------------------------------------------------------------------------------------- the log
+
+
+@pytest.fixture
+def bad_cache(tmp_path: Path) -> str:
+    """A folder for packed weights that cannot be made."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    return str(tmp_path / "file/cache")
+
+
+def test_messages_go_to_the_log_function(bad_cache: str, capfd: pytest.CaptureFixture[str]) -> None:
+    said: list[tuple[int, str]] = []
+    with CEngine(
+        MODEL,
+        log=lambda level, text: said.append((level, text)),
+        log_level=INFO,
+        weight_cache_dir=bad_cache,
+        **SETTINGS,
+    ) as engine:
+        engine.answers({"messages": CHAT, "max_tokens": 2})
+    assert [level for level, _ in said] == [WARNING, WARNING, INFO]
+    assert said[0][1].startswith("weight_cache_dir: ")
+    assert said[2][1].startswith(f"loaded {MODEL} on cpu: at most 4 sequences")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("level", "lines"), [(ERROR, 0), (WARNING, 2), (INFO, 3)])
+def test_without_one_the_level_decides_what_goes_to_stderr(
+    bad_cache: str, capfd: pytest.CaptureFixture[str], level: int, lines: int
+) -> None:
+    with CEngine(MODEL, log_level=level, weight_cache_dir=bad_cache, **SETTINGS):
+        pass
+    written = capfd.readouterr()
+    assert written.out == ""
+    assert written.err.count("\n") == written.err.count("[mlc_native] ") == lines
 
 
 # ------------------------------------------------------------------------------------- the header

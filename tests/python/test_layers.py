@@ -51,6 +51,7 @@ ROOT_FILES = {
 PUBLIC_HEADERS = {
     "mlc_native/detail/dtype.h": (0, "support"),
     "mlc_native/detail/export.h": (0, "support"),
+    "mlc_native/detail/log.h": (0, "support"),
     "mlc_native/detail/page.h": (0, "support"),
     "mlc_native/errors.h": (0, "support"),
     "mlc_native/detail/field.h": (1, "config"),

@@ -41,6 +41,27 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+# ------------------------------------------------------------------------------ the engine's log
+
+
+@pytest.mark.parametrize("kind", [MLCEngine, SyncMLCEngine])
+def test_what_the_engine_reports_is_logged(
+    folder: Path,
+    tmp_path: Path,
+    kind: type[MLCEngine] | type[SyncMLCEngine],
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    config = EngineConfig(weight_cache_dir=str(tmp_path / "file/cache"), verbose=False)
+    engine = kind(str(folder), device="cpu", engine_config=config)
+    engine.terminate() if isinstance(engine, MLCEngine) else engine.unload()
+    records = [r for r in caplog.records if r.name == "mlc_native.engine"]
+    assert {record.levelno for record in records} == {logging.WARNING}
+    assert all(record.getMessage().startswith("weight_cache_dir: ") for record in records)
+    assert capfd.readouterr() == ("", "")
+
+
 # ------------------------------------------------------------------------------------ the summary
 
 

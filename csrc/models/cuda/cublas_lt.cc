@@ -1,8 +1,8 @@
 #include "models/cuda/cublas_lt.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
+#include <utility>
 
 #include "support/check.h"
 
@@ -26,7 +26,7 @@ int TypeOf(DType dtype) {
 
 }  // namespace
 
-CublasLt::CublasLt(int device, size_t memory_bytes) {
+CublasLt::CublasLt(int device, Log log, size_t memory_bytes) : log_(std::move(log)) {
   const bool is_gpu = !kernels::cuda::GetDeviceInfo(device).is_emulated;
   std::string reason;
   if (!Open(is_gpu, &api_, &reason)) {
@@ -47,7 +47,8 @@ CublasLt::~CublasLt() {
 
 void CublasLt::Warn(const char* what) {
   if (!has_warned_) {
-    std::fprintf(stderr, "[mlc_native] prompts are computed without cuBLASLt, slowly: %s\n", what);
+    log_.Write(LogLevel::kWarning,
+               std::string("prompts are computed without cuBLASLt, slowly: ") + what);
   }
   has_warned_ = true;
 }

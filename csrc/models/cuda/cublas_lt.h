@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "kernels/cuda/kernels.h"
+#include "mlc_native/detail/log.h"
 #include "models/cuda/cublas_lt_api.h"
 
 namespace mlc_native {
@@ -19,7 +20,7 @@ namespace mlc_native {
 class CublasLt {
  public:
   // For a device, which is current.
-  explicit CublasLt(int device, size_t memory_bytes = kMemoryBytes);
+  explicit CublasLt(int device, Log log = {}, size_t memory_bytes = kMemoryBytes);
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
@@ -62,6 +63,7 @@ class CublasLt {
   kernels::cuda::DeviceMemory workspace_;  // for cuBLASLt
   kernels::cuda::DeviceMemory floats_;     // a part of a quantized weight, dequantized
   std::map<Shape, Product> products_;
+  const Log log_;
   bool has_warned_ = false;
 };
 

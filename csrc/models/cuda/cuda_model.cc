@@ -74,14 +74,14 @@ struct CudaModel::Memory {
   Memory(CudaModel& model, const StepInputs::Limits& limits, Stream stream)
       : kv(model.config_, model.kv_format_, limits.num_pages),
         tables(model.config_, limits.batch.num_positions, stream),
-        cublas(model.device_.index()),
+        cublas(model.device_.index(), model.log_),
         workspace(
             CudaDecoder::WorkspaceBytes(model.config_, model.view_.dtype, DecoderLimits(limits))),
         decoder(
             model.config_, tables.AddTo(model.view_), kv.layers(), DecoderLimits(limits),
             workspace.data(),
             [this](const GemvArgs& args, Stream s) { return cublas.Multiply(args, s); }, stream),
-        steps(model.device_, decoder, limits, stream) {
+        steps(model.device_, decoder, limits, stream, model.log_) {
     SetToZero(workspace.data(), ZeroedDecodeBytes(model.config_.num_heads), stream);
   }
 
@@ -94,12 +94,13 @@ struct CudaModel::Memory {
 };
 
 CudaModel::CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device,
-                     Weights target)
+                     Weights target, Log log)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       target_(std::move(target)),
       view_(WithMatricesOf(target_.get(), weights_->view())),
       kv_format_(kv_format),
+      log_(std::move(log)),
       device_(device) {
   DescribeMetadata();
 }

@@ -10,13 +10,13 @@ using kernels::cuda::SampleArgs;
 using kernels::cuda::SampleWorkspaceBytes;
 
 CudaSteps::CudaSteps(ModelDevice& device, CudaDecoder& decoder, const StepInputs::Limits& limits,
-                     kernels::cuda::Stream stream)
+                     kernels::cuda::Stream stream, const Log& log)
     : device_(device),
       decoder_(decoder),
       limits_(limits),
       stream_(stream),
       inputs_(limits),
-      graphs_(stream),
+      graphs_(stream, log),
       sampling_inputs_(limits.vocab_size, limits.batch.max_num_logits),
       sampling_workspace_(SampleWorkspaceBytes(limits.batch.max_num_logits, limits.vocab_size)),
       drawn_(limits.batch.max_num_logits) {}

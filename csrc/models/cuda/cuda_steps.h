@@ -18,7 +18,7 @@ class CudaSteps : public StepQueue {
  public:
   // All references must outlive the steps. Uses the current device. Throws OutOfDeviceMemory.
   CudaSteps(ModelDevice& device, CudaDecoder& decoder, const StepInputs::Limits& limits,
-            kernels::cuda::Stream stream);
+            kernels::cuda::Stream stream, const Log& log = {});
 
   // The device memory for so many rows of logits, except that of StepInputs.
   static size_t SamplingBytes(int64_t vocab_size, int64_t max_num_logits);

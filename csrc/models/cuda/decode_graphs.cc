@@ -1,6 +1,6 @@
 #include "models/cuda/decode_graphs.h"
 
-#include <cstdio>
+#include <string>
 
 namespace mlc_native {
 
@@ -19,7 +19,8 @@ Graph DecodeGraphs::Capture(const std::function<void()>& forward) {
     return Graph::Capture(stream_, forward);
   } catch (const kernels::cuda::DeviceError& error) {
     is_off_ = true;
-    std::fprintf(stderr, "[mlc_native] decoding goes on without CUDA graphs: %s\n", error.what());
+    log_.Write(LogLevel::kWarning,
+               std::string("decoding goes on without CUDA graphs: ") + error.what());
     return {};
   }
 }

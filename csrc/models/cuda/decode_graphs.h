@@ -6,14 +6,17 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <utility>
 
 #include "kernels/cuda/runtime.h"
+#include "mlc_native/detail/log.h"
 
 namespace mlc_native {
 
 class DecodeGraphs {
  public:
-  explicit DecodeGraphs(kernels::cuda::Stream stream) : stream_(stream) {}
+  explicit DecodeGraphs(kernels::cuda::Stream stream, Log log = {})
+      : stream_(stream), log_(std::move(log)) {}
 
   struct Key {
     int64_t num_rows = 0;
@@ -39,6 +42,7 @@ class DecodeGraphs {
   kernels::cuda::Graph Capture(const std::function<void()>& forward);
 
   const kernels::cuda::Stream stream_;
+  const Log log_;
   std::map<Key, kernels::cuda::Graph> graphs_;  // an empty graph has run once
   bool is_off_ = false;
 };

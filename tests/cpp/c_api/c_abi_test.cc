@@ -26,6 +26,13 @@ MLCN_EXPECT_AT(mlcn_engine_options, device, 8);
 MLCN_EXPECT_AT(mlcn_engine_options, on_progress, 16);
 MLCN_EXPECT_AT(mlcn_engine_options, user_data, 24);
 static_assert(sizeof(mlcn_engine_options) >= 32);
+MLCN_EXPECT_AT(mlcn_engine_options, on_log, 32);  // since 1.1
+MLCN_EXPECT_AT(mlcn_engine_options, log_user_data, 40);
+MLCN_EXPECT_AT(mlcn_engine_options, log_level, 48);
+MLCN_EXPECT_AT(mlcn_engine_options, reserved, 52);
+static_assert(sizeof(mlcn_engine_options) >= 56);
+static_assert(MLCN_LOG_OFF == 0 && MLCN_LOG_ERROR == 1);
+static_assert(MLCN_LOG_WARNING == 2 && MLCN_LOG_INFO == 3);
 
 MLCN_EXPECT_AT(mlcn_submit_options, size, 0);
 MLCN_EXPECT_AT(mlcn_submit_options, on_output, 8);

@@ -60,7 +60,9 @@ ThreadedHarness::ThreadedHarness(TestEngineSetup setup, EngineFactory factory)
       engine_(ThreadedEngine::Create(factory ? std::move(factory) : FakeModelFactory())) {
   engine_->InitThreadedEngine(
       "cpu", [this](std::vector<RequestStreamOutput> outputs) { Receive(std::move(outputs)); },
-      setup_.trace);
+      setup_.trace, {.function = [this](LogLevel level, std::string_view message) {
+        on_log ? on_log(level, message) : Log().Write(level, message);
+      }});
 }
 
 ThreadedHarness::~ThreadedHarness() { ExitAndJoin(); }

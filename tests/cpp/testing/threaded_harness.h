@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -66,6 +67,8 @@ class ThreadedHarness {
   std::function<void(const std::vector<RequestStreamOutput>&)> on_outputs;
   // Set before Reload. Called at the start of every forward.
   std::function<void(const ForwardBatch&)> on_forward;
+  // Set before Start. Called with messages of the log, which otherwise go to stderr.
+  std::function<void(LogLevel, std::string_view)> on_log;
 
   ThreadedHarness& Start();
   void Load();

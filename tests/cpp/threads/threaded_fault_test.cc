@@ -23,6 +23,7 @@ namespace mlc_native {
 namespace {
 
 using nlohmann::json;
+using ::testing::ElementsAre;
 using testing::Gate;
 using testing::Greedy;
 using ::testing::HasSubstr;
@@ -145,6 +146,25 @@ TEST(ThreadedFault, ACallbackThatThrowsLosesNothingElse) {
     EXPECT_EQ(h.Await(std::to_string(i)).only().token_ids, Oracle(h.model(), Prompt(5, i), 5));
   }
   h.ExpectHealthy();
+}
+
+// Each distinct message once; without a log function they would be lines on stderr.
+TEST(ThreadedFault, TheLogSaysThatTheCallbackFailed) {
+  std::vector<std::string> said;
+  ThreadedHarness h;
+  h.on_outputs = [&](const auto&) { throw std::runtime_error("callback"); };
+  h.on_log = [&](LogLevel level, std::string_view message) {
+    EXPECT_EQ(level, LogLevel::kError);
+    said.emplace_back(message);
+    throw std::runtime_error("log");  // is lost
+  };
+  h.StartAndLoad();
+  ::testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) h.Add(std::to_string(i), Prompt(5, i), Greedy(3));
+  h.AwaitAll();
+  h.ExitAndJoin();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_THAT(said, ElementsAre("The request stream callback failed: callback"));
 }
 
 // ---- configurations that fail
@@ -300,10 +320,13 @@ TEST(BrokenEngine, ThatCannotFailItsRequestsIsDropped) {
   StubEngine::Hooks hooks;
   hooks.step = Fail;
   hooks.end_all = Fail;
+  std::vector<std::string> said;
   ThreadedHarness h({}, StubFactory(&hooks));
+  h.on_log = [&](LogLevel, std::string_view message) { said.emplace_back(message); };
   h.StartAndLoad();
   h.AddUnchecked("a");
   EXPECT_EQ(h.AwaitReason("a"), FinishReason::kError);
+  EXPECT_THAT(said, ElementsAre(HasSubstr("A step failed: stub"), HasSubstr("is dropped: stub")));
   h.AddUnchecked("b");
   EXPECT_EQ(h.AwaitReason("b"), FinishReason::kError);
   EXPECT_THROW(h.engine().JSONMetrics(), InvalidRequest);

@@ -339,12 +339,12 @@ def test_the_file_that_was_used_longest_ago_makes_room(model: Path, cache: Path)
 
 
 def test_a_file_beyond_the_limit_is_not_written(
-    model: Path, cache: Path, capfd: pytest.CaptureFixture[str]
+    model: Path, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     start_engine(model, cache)
     before = files(cache)
     start_engine(model, cache, quantization="q8", weight_cache_bytes=1000)
-    assert '"weight_cache_bytes" = 1000' in capfd.readouterr().err
+    assert '"weight_cache_bytes" = 1000' in caplog.text
     assert files(cache) == before
 
 

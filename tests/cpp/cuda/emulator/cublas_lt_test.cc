@@ -85,7 +85,7 @@ TEST_F(CublasLtTest, QuantizedWeightsAreMultipliedInParts) {
   const Floats weights = Random(DType::kFloat32, kN * kK);
   const DeviceBytes x(kernels::cuda::Encode(DType::kFloat16, Random(DType::kFloat16, kM * kK)));
   const DeviceBytes bias(kernels::cuda::Encode(DType::kFloat16, Random(DType::kFloat16, kN)));
-  CublasLt cublas(0, 2 * 128 * kK * sizeof(uint16_t));  // 128 outputs at a time
+  CublasLt cublas(0, {}, 2 * 128 * kK * sizeof(uint16_t));  // 128 outputs at a time
   for (const auto format : {kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4}) {
     const DeviceForm form;
     std::vector<std::byte> packed(form.MatrixBytes(format, kN, kK));
