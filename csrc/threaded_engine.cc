@@ -12,8 +12,8 @@
 #include "checkpoint/model_defaults.h"
 #include "support/channel.h"
 #include "support/error.h"
+#include "support/library_thread.h"
 #include "support/mutex.h"
-#include "support/thread_name.h"
 #include "threaded_engine_worker.h"
 
 namespace mlc_native {
@@ -69,14 +69,10 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   void Start() override {
     RefuseAfterFork();
     const MutexLock lock(sync_->threads_mutex);
-    StartThread(&engine_loop_, [this] {
-      NameThisThread("mlcn-engine");
-      BackgroundLoop();
-    });
-    StartThread(&stream_back_loop_, [this] {
-      NameThisThread("mlcn-outputs");
-      StreamBackLoop();
-    });
+    StartLoop(&engine_loop_,
+              [this] { return StartThread("mlcn-engine", [this] { BackgroundLoop(); }); });
+    StartLoop(&stream_back_loop_,
+              [this] { return StartThread("mlcn-outputs", [this] { StreamBackLoop(); }); });
   }
 
   void Stop() override {
@@ -195,10 +191,11 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     loop->thread = std::this_thread::get_id();
   }
 
-  void StartThread(Loop* loop, std::function<void()> body) MLC_REQUIRES(sync_->threads_mutex) {
+  template <typename Start>
+  void StartLoop(Loop* loop, const Start& start) MLC_REQUIRES(sync_->threads_mutex) {
     if (!Enter(loop)) return;
     try {
-      sync_->threads.emplace_back(std::move(body));
+      sync_->threads.push_back(start());
     } catch (...) {
       Leave(loop);
       throw;
@@ -242,10 +239,10 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   EngineWorkerOptions WorkerOptions() {
     EngineWorkerOptions options;
     options.factory = factory_;
-    options.log = log_;
     options.device = device_;
     options.trace_recorder = trace_recorder_;
     options.queue = queue_;
+    options.log = log_;
     options.emit = [this](std::vector<RequestStreamOutput> outputs) {
       sync_->outputs.Push(std::move(outputs));
     };
@@ -368,10 +365,10 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   const EngineFactory factory_;
   const pid_t process_ = getpid();
   // Constant after InitThreadedEngine.
-  Log log_;
   std::string device_;
   RequestStreamCallback callback_;
   std::shared_ptr<EventTraceRecorder> trace_recorder_;
+  Log log_;
 
   struct Sync {
     Channel<Instruction> instructions;                  // closed by ExitBackgroundLoop

@@ -5,6 +5,8 @@
 #include <exception>
 #include <system_error>
 
+#include "support/library_thread.h"
+
 namespace mlc_native {
 namespace {
 
@@ -31,7 +33,10 @@ void RunOnBigStack(size_t stack_bytes, const std::function<void()>& work) {
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, stack_bytes);
   pthread_t thread;
-  const int error = pthread_create(&thread, &attributes, RunJob, &job);
+  const int error = [&] {
+    const SignalsBlocked blocked;
+    return pthread_create(&thread, &attributes, RunJob, &job);
+  }();
   pthread_attr_destroy(&attributes);
   if (error != 0) throw std::system_error(error, std::generic_category(), "pthread_create");
   pthread_join(thread, nullptr);

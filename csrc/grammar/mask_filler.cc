@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "support/check.h"
-#include "support/thread_name.h"
+#include "support/library_thread.h"
 
 namespace mlc_native {
 namespace {
@@ -79,10 +79,7 @@ void MaskFiller::Start(std::span<MaskRow> rows) {
   }
   if (!thread_.joinable()) {
     try {
-      thread_ = std::thread([this] {
-        NameThisThread("mlcn-masks");
-        RunThread();
-      });
+      thread_ = StartThread("mlcn-masks", [this] { RunThread(); });
     } catch (const std::system_error&) {
       return;  // no thread can be started: Wait fills all rows
     }

@@ -1,5 +1,6 @@
 #include "grammar/slow_calls.h"
 
+#include <cxxabi.h>
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
@@ -11,7 +12,10 @@
 #include <vector>
 
 #include "support/clock.h"
-#include "support/thread_name.h"
+#include "support/library_thread.h"
+
+// What names this library to the loader.
+extern "C" __attribute__((visibility("hidden"))) char mlcn_this_library asm("__dso_handle");
 
 namespace mlc_native {
 namespace {
@@ -28,6 +32,13 @@ double ClockSeconds(clockid_t clock) {
 void LowerPriority() {
   const sched_param none{};
   pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+}
+
+// Keeps the library loaded until this thread has ended, also if the host unloads it: the loader
+// leaves a library alone for which a thread has something to do at its end. A thread_local object
+// would do the same and make the library depend on ld-linux.so.
+void KeepLibrary() {
+  abi::__cxa_thread_atexit([](void*) {}, nullptr, &mlcn_this_library);
 }
 
 }  // namespace
@@ -47,6 +58,7 @@ struct SlowCallThreads::State {
   std::deque<Job> waiting MLC_GUARDED_BY(mutex);
   std::vector<const Job*> running MLC_GUARDED_BY(mutex);
   int num_threads MLC_GUARDED_BY(mutex) = 0;
+  int num_starting MLC_GUARDED_BY(mutex) = 0;   // of those, the ones that may lose the library
   int64_t num_ended MLC_GUARDED_BY(mutex) = 0;  // calls
   bool exiting MLC_GUARDED_BY(mutex) = false;
 };
@@ -65,6 +77,7 @@ SlowCallThreads::~SlowCallThreads() {
   state.changed.NotifyAll();
   while (state.num_threads > 0 && state.changed.WaitUntil(state.mutex, deadline)) {
   }
+  while (state.num_starting > 0) state.changed.Wait(state.mutex);
 }
 
 void SlowCallThreads::Start(std::shared_ptr<SlowCall> call) {
@@ -75,14 +88,15 @@ void SlowCallThreads::Start(std::shared_ptr<SlowCall> call) {
     state.waiting.push_back({.call = call, .since = Clock::now()});
     const auto num_calls = static_cast<int>(state.waiting.size() + state.running.size());
     wants_thread = state.num_threads < std::min(num_calls, kMaxThreads);
-    if (wants_thread) ++state.num_threads;
+    if (wants_thread) ++state.num_threads, ++state.num_starting;
   }
   state.changed.NotifyAll();
   if (!wants_thread) return;
   try {
-    std::thread([shared = state_] { RunThread(shared); }).detach();
+    StartThread("mlcn-grammar", [shared = state_] { RunThread(shared); }).detach();
   } catch (const std::exception&) {  // no memory, or no more threads
     const MutexLock lock(state.mutex);
+    --state.num_starting;
     if (--state.num_threads > 0) return;
     state.waiting.clear();  // there is no other thread than this one
     call->Execute(ThreadCpuSeconds);
@@ -91,7 +105,12 @@ void SlowCallThreads::Start(std::shared_ptr<SlowCall> call) {
 
 void SlowCallThreads::RunThread(const std::shared_ptr<State>& shared) {
   State& state = *shared;
-  NameThisThread("mlcn-grammar");
+  KeepLibrary();
+  {
+    const MutexLock lock(state.mutex);
+    --state.num_starting;
+  }
+  state.changed.NotifyAll();
   LowerPriority();
   State::Job job;
   pthread_getcpuclockid(pthread_self(), &job.clock);

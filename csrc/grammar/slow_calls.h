@@ -4,7 +4,8 @@
 // begun; otherwise it keeps its thread until it returns. There are kMaxThreads at most, which start
 // when they are needed and run with the lowest priority, so the calls take what the model leaves.
 // The destructor waits kPatience for calls that run and leaves the threads behind that are still at
-// work then: what they use is their own. Owned by the engine; its thread only.
+// work then: what they use is their own, and the library stays loaded until they end. Owned by the
+// engine; its thread only.
 #pragma once
 
 #include <atomic>

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "support/check.h"
+#include "support/library_thread.h"
 #include "support/mutex.h"
-#include "support/thread_name.h"
 
 namespace mlc_native {
 namespace {
@@ -145,7 +145,6 @@ struct ThreadPool::State {
   }
 
   void WorkerMain(int thread) {
-    NameThisThread("mlcn-compute");
     while (true) {
       start.Wait([this] { return HasUnclaimed() || stopping.load(); });
       if (stopping.load()) return;
@@ -181,7 +180,8 @@ ThreadPool::ThreadPool(int num_threads) {
   state_->workers.reserve(num_threads - 1);
   try {
     for (int i = 1; i < num_threads; ++i) {
-      state_->workers.emplace_back([state = state_.get(), i] { state->WorkerMain(i); });
+      state_->workers.push_back(
+          StartThread("mlcn-compute", [state = state_.get(), i] { state->WorkerMain(i); }));
     }
   } catch (...) {  // no more threads can be started: end those already running
     state_->Stop();

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "support/error.h"
-#include "support/thread_name.h"
+#include "support/library_thread.h"
 
 namespace mlc_native {
 namespace {
@@ -64,7 +64,7 @@ bool LeasedMap::Start() {
 #if defined(MADV_HUGEPAGE)
   madvise(data, file_.size(), MADV_HUGEPAGE);  // where the file system has them
 #endif
-  watcher_ = std::thread([this] { Watch(); });
+  watcher_ = StartThread("mlcn-lease", [this] { Watch(); });
   lease_.wait(Lease::kAsked);
   if (lease_ == Lease::kRefused) return false;
   try {
@@ -92,9 +92,7 @@ bool LeasedMap::TakeLease() const {
 }
 
 void LeasedMap::Watch() {
-  NameThisThread("mlcn-lease");
-  const sigset_t signal = LeaseSignal();
-  pthread_sigmask(SIG_BLOCK, &signal, nullptr);
+  const sigset_t signal = LeaseSignal();  // which StartThread has blocked
   const bool ok = TakeLease();
   lease_ = ok ? Lease::kTaken : Lease::kRefused;
   lease_.notify_one();
