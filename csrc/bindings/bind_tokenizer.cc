@@ -6,8 +6,12 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "bindings/bindings.h"
 #include "mlc_native/tokenizer.h"
+#include "support/machine_info.h"
+#include "support/thread_pool.h"
 #include "tokenizer/stop_str_handler.h"
 #include "tokenizer/text_streamer.h"
 
@@ -92,6 +96,31 @@ std::vector<TextSpan> SpansOfCharacters(std::string_view text,
   return spans;
 }
 
+std::vector<std::vector<int32_t>> EncodeBatch(const Tokenizer& tokenizer,
+                                              const std::vector<std::string>& texts) {
+  // Less than this takes about as long as to start a thread.
+  constexpr size_t kBytesPerThread = size_t{64} << 10;
+  size_t bytes = 0;
+  for (const std::string& text : texts) bytes += text.size();
+  const size_t most = std::min(texts.size(), bytes / kBytesPerThread);
+  const auto num_threads = std::clamp<int64_t>(static_cast<int64_t>(most), 1, AvailableCpus());
+  std::vector<std::vector<int32_t>> ids(texts.size());
+  ThreadPool pool(static_cast<int>(num_threads));
+  pool.ParallelFor(std::ssize(texts), [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) ids[i] = tokenizer.Encode(texts[i]);
+  });
+  return ids;
+}
+
+std::vector<std::string> SpecialTexts(const Tokenizer& tokenizer) {
+  const TokenTablePtr table = tokenizer.token_table();
+  std::vector<std::string> texts;
+  for (int32_t id = 0; id < table->size(); ++id) {
+    if (table->is_special(id)) texts.emplace_back(table->bytes(id));
+  }
+  return texts;
+}
+
 void BindEncoding(nb::module_& m) {
   nb::class_<Tokenizer>(m, "Tokenizer", "The tokenizer of a tokenizer.json. Immutable.")
       .def_static(
@@ -121,11 +150,10 @@ void BindEncoding(nb::module_& m) {
       .def(
           "encode_batch",
           [](const Tokenizer& self, const std::vector<std::string>& texts) {
-            std::vector<std::vector<int32_t>> ids;
-            for (const std::string& text : texts) ids.push_back(self.Encode(text));
-            return ids;
+            return EncodeBatch(self, texts);
           },
-          "texts"_a, ReleaseGil(), "Token ids of each text.")
+          "texts"_a, ReleaseGil(),
+          "Token ids of each text. Many texts are encoded on all cores that the process may use.")
       .def(
           "decode",
           [](const Tokenizer& self, const std::vector<int32_t>& token_ids, bool skip) {
@@ -138,7 +166,12 @@ void BindEncoding(nb::module_& m) {
                    [](const Tokenizer& self) {
                      return std::make_pair(self.special_tokens().front, self.special_tokens().back);
                    })
-      .def_prop_ro("vocab_size", &Tokenizer::vocab_size);
+      .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
+      .def_prop_ro("patterns", &Tokenizer::patterns, "The regular expressions of the file.")
+      .def_prop_ro("special_texts", &SpecialTexts, "The texts of the special tokens, by id.")
+      .def_prop_ro("token_table", [](const Tokenizer& self) {
+        return std::const_pointer_cast<TokenTable>(self.token_table());
+      });
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ class TokenizerPipeline final : public Tokenizer {
   const SpecialTokens& special_tokens() const override { return parts_.special_tokens; }
   int64_t vocab_size() const override { return vocab_size_; }
   size_t most_text_bytes() const override { return most_text_bytes_; }
+  const std::vector<std::string>& patterns() const override { return parts_.patterns; }
+  std::shared_ptr<const TokenTable> token_table() const override { return table_; }
   std::optional<int32_t> IdOf(std::string_view token) const override;
   std::optional<std::string> TokenOf(int32_t token_id) const override;
 

@@ -194,9 +194,27 @@ void ReadBosChoice(const std::string& tokenizer_json, TokenizerParts* parts) {
   }
 }
 
+// Adds the regular expressions within a part of a file, which are all members named "Regex".
+void AddPatterns(const JsonValue* part, std::vector<std::string>* patterns) {
+  if (part == nullptr) return;
+  if (part->is_array()) {
+    for (const JsonValue& item : part->AsArray()) AddPatterns(&item, patterns);
+  } else if (part->is_object()) {
+    for (const JsonMember& member : part->AsObject()) {
+      if (member.name == "Regex" && member.value.is_string()) {
+        patterns->push_back(member.value.AsString());
+      }
+      AddPatterns(&member.value, patterns);
+    }
+  }
+}
+
 TokenizerParts ReadParts(const std::string& path) {
   const ConfigFields file = ReadModelFile(path);
   TokenizerParts parts;
+  for (const char* part : {"normalizer", "pre_tokenizer", "decoder"}) {
+    AddPatterns(file.Find(part), &parts.patterns);
+  }
   if (file.Has("normalizer")) ReadNormalizer(file.Object("normalizer"), &parts);
   const bool byte_level =
       file.Has("pre_tokenizer") && ReadPreTokenizer(file.Object("pre_tokenizer"), &parts);

@@ -30,6 +30,7 @@ struct TokenizerParts {
   std::unique_ptr<const TokenModel> model;
   std::vector<AddedToken> added_tokens;
   SpecialTokens special_tokens;
+  std::vector<std::string> patterns;  // the regular expressions of all parts, and of the decoder
 
   // By how much texts may become shorter before they are tokens; 0: that is not known.
   size_t most_shrinking = 1;

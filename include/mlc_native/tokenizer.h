@@ -96,6 +96,9 @@ class MLC_NATIVE_API Tokenizer {
   // No token stands for more bytes of a text. 0: a token may stand for any number of them, such as
   // one for a run of unknown characters.
   virtual size_t most_text_bytes() const = 0;
+  // The regular expressions of the file.
+  virtual const std::vector<std::string>& patterns() const = 0;
+  virtual std::shared_ptr<const TokenTable> token_table() const = 0;  // of the same file
   // By the token as the vocabulary writes it.
   virtual std::optional<int32_t> IdOf(std::string_view token) const = 0;
   virtual std::optional<std::string> TokenOf(int32_t token_id) const = 0;

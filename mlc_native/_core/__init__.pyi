@@ -226,6 +226,17 @@ class Tokenizer:
     @property
     def vocab_size(self) -> int: ...
 
+    @property
+    def patterns(self) -> list[str]:
+        """The regular expressions of the file."""
+
+    @property
+    def special_texts(self) -> list[str]:
+        """The texts of the special tokens, by id."""
+
+    @property
+    def token_table(self) -> TokenTable: ...
+
 class TokenTable:
     """The bytes of every token id. Immutable."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from mlc_native.conversation import ChatTemplate
 from mlc_native.errors import LoadError, invalid_request, shown
@@ -210,6 +210,34 @@ def bounded_token_ids(
     token_ids = prompt_token_ids(prompt, tokenizer, add_special_tokens=add_special_tokens)
     _check_prompt_length(token_ids, config, max_length, reason)
     return token_ids
+
+
+def encoded_texts(
+    prompts: Sequence[Prompt],
+    configs: Sequence[GenerationConfig],
+    tokenizer: Tokenizer | None,
+    max_length: int,
+    reason: str,
+    *,
+    add_special_tokens: bool,
+) -> list[Prompt]:
+    """The prompts, with token ids in place of texts, which are encoded together.
+
+    Raises:
+        InvalidRequest: a text cannot be encoded, or no empty engine could hold it.
+    """
+    # The control tokens of a rendered chat depend on where the template wrote them.
+    places = [i for i, prompt in enumerate(prompts) if type(prompt) is str]
+    encoded = list(prompts)
+    if tokenizer is None or len(places) < 2:
+        return encoded
+    for i in places:
+        _check_text_length(prompts[i], tokenizer, configs[i], max_length, reason)
+    texts = [cast(str, prompts[i]) for i in places]
+    for i, token_ids in zip(places, tokenizer.encode_batch(texts), strict=True):
+        around = tokenizer.special_tokens.around
+        encoded[i] = around(token_ids) if add_special_tokens else token_ids
+    return encoded
 
 
 def _check_text_length(

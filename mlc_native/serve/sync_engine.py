@@ -50,6 +50,7 @@ from mlc_native.serve.request_processing import (
     bounded_token_ids,
     check_request_id,
     checked_pin_id,
+    encoded_texts,
 )
 from mlc_native.serve.sync_answers import (
     Answers,
@@ -59,8 +60,8 @@ from mlc_native.serve.sync_answers import (
     as_config_list,
     as_prompt_list,
 )
-from mlc_native.support.interrupt import call_interruptibly
 from mlc_native.support.engine_log import write_log
+from mlc_native.support.interrupt import call_interruptibly
 
 
 def check_callback(callback: object) -> None:
@@ -371,13 +372,19 @@ class SyncMLCEngine:
         prompt_list = as_prompt_list(prompts)
         configs = as_config_list(generation_config, len(prompt_list))
         run = next(self._generate_ids)
+        self._engine()
+        inputs = encoded_texts(
+            *(prompt_list, [GenerationConfig.of(config) for config in configs], self.tokenizer),
+            *(self.max_input_sequence_length, self._input_length_reason),
+            add_special_tokens=add_special_tokens,
+        )
         requests = [
             self.create_request(
                 *(f"generate-{run}-{i}", prompt, config),
                 add_special_tokens=add_special_tokens,
                 begins_turn=begins_turn,
             )
-            for i, (prompt, config) in enumerate(zip(prompt_list, configs, strict=True))
+            for i, (prompt, config) in enumerate(zip(inputs, configs, strict=True))
         ]
         answers = {r.id: Answers(config) for r, config in zip(requests, configs, strict=True)}
         with self._collecting(answers):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import tokenizers
+from typing import TYPE_CHECKING
 
 from mlc_native.support.json_file import read_optional_json_object, token_text
+
+if TYPE_CHECKING:
+    import tokenizers
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Tokenizer: the tokenizer in C++, or the ``tokenizers`` package, by the interface of MLC-LLM.
 
-Texts are encoded in C++ where it has all parts of a tokenizer. What else is asked, and the other
-tokenizers, are left to the package.
+Texts are encoded in C++ where it has all parts of a tokenizer. The package, which takes about half
+a second for a vocabulary of 128,000 tokens, reads the other tokenizers, and those of which more is
+asked: the text of tokens.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
-
-import tokenizers
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from mlc_native import _core
 from mlc_native.errors import InvalidRequest, LoadError, invalid_request, load_error, shown
@@ -23,9 +22,13 @@ from mlc_native.support.regular_file import MAX_JSON_BYTES, has_file, read_bytes
 from mlc_native.template_sandbox import PromptText
 from mlc_native.tokenizers.library import library_errors
 from mlc_native.tokenizers.linear_regex import is_linear
-from mlc_native.tokenizers.own_tokens import OwnTokenEncoder
-from mlc_native.tokenizers.special_tokens import read_special_tokens
+from mlc_native.tokenizers.special_tokens import SpecialTokens, read_special_tokens
 from mlc_native.tokenizers.text_bound import TextBound
+
+if TYPE_CHECKING:
+    import tokenizers
+
+    from mlc_native.tokenizers.own_tokens import OwnTokenEncoder
 
 # About 10 ms of work. Of the package's functions only encode_batch releases the GIL.
 LONG_TEXT_CHARS = 8192
@@ -67,34 +70,54 @@ class Tokenizer:
         special_tokens: what the tokenizer puts around a text, such as BOS.
 
     Raises:
-        LoadError: the file is missing or damaged, or has such an expression.
+        LoadError: the file is missing or damaged, or has such an expression. What only the package
+            finds wrong with a file that C++ reads is raised when the package is first needed.
     """
 
     def __init__(self, tokenizer_path: str | Path, *, trust_regexes: bool = False) -> None:
         self.path = _tokenizer_json(Path(tokenizer_path))
-        with library_errors(self._damaged):
-            content = read_bytes(self.path, MAX_JSON_BYTES)
-            self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
-            # A tokenizer.json may ask for truncation and padding; prompts are neither cut nor
-            # padded.
-            self._tokenizer.no_truncation()
-            self._tokenizer.no_padding()
-            self.special_tokens = read_special_tokens(self._tokenizer, self.path.parent)
-        refused = next((each for each in self._regexes() if not is_linear(each)), None)
+        self._native = _native(self.path)
+        patterns = self._regexes() if self._native is None else self._native.patterns
+        refused = next((each for each in patterns if not is_linear(each)), None)
         if refused is not None and not trust_regexes:
             raise load_error(
                 str(self.path),
                 f"{self.path} has a regular expression whose time may grow faster than the "
                 f"text: {refused[:200]!r}; trust_tokenizer_regexes=True loads it",
             )
-        self._native = _native(self.path) if refused is None else None
+        if refused is not None:
+            self._native = None
+        if self._native is None:
+            with library_errors(self._damaged):
+                self.special_tokens = read_special_tokens(self.library, self.path.parent)
+        else:
+            front, back = self._native.special_tokens
+            self.special_tokens = SpecialTokens(tuple(front), tuple(back))
+
+    @cached_property
+    def library(self) -> tokenizers.Tokenizer:
+        """The same tokenizer of the ``tokenizers`` package, which is made when it is asked for.
+
+        Raises:
+            LoadError: the package cannot read the file.
+        """
+        import tokenizers
+
+        with library_errors(self._damaged):
+            content = read_bytes(self.path, MAX_JSON_BYTES)
+            tokenizer = tokenizers.Tokenizer.from_buffer(content)
+            # A tokenizer.json may ask for truncation and padding; prompts are neither cut nor
+            # padded.
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+        return tokenizer
 
     def _damaged(self, reason: str) -> LoadError:
         refuse_lfs_pointer(self.path)
         return load_error(str(self.path), f"{self.path} is damaged: {reason}")
 
     def _regexes(self) -> Iterator[str]:
-        tokenizer = self._tokenizer
+        tokenizer = self.library
         for component in (tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder):
             yield from _regexes(component)
 
@@ -118,7 +141,7 @@ class Tokenizer:
         if len(text) > LONG_TEXT_CHARS:
             return self.encode_batch([text])[0]
         with library_errors():
-            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+            ids: list[int] = self.library.encode(text, add_special_tokens=False).ids
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -130,7 +153,7 @@ class Tokenizer:
         if self._native is not None:
             return self._native.encode_batch(texts)
         with library_errors():
-            encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+            encodings = self.library.encode_batch(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -140,40 +163,52 @@ class Tokenizer:
         except TypeError:
             raise _not_ids("token_ids", token_ids) from None
         with library_errors(lambda _reason: _not_ids("token_ids", token_ids)):
-            text: str = self._tokenizer.decode(ids, skip_special_tokens=bool(skip_special_tokens))
+            text: str = self.library.decode(ids, skip_special_tokens=bool(skip_special_tokens))
         return text
 
     def token_to_id(self, token: str) -> int | None:
         """Returns the id of a token as written in the vocabulary; None if there is none."""
         _check_unicode(token)
-        token_id: int | None = self._tokenizer.token_to_id(token)
+        if self._native is not None:
+            return self._native.id_of(token)
+        token_id: int | None = self.library.token_to_id(token)
         return token_id
 
     def id_to_token(self, token_id: int) -> str | None:
         """Returns a token as written in the vocabulary; None for an id that has none."""
         with library_errors(lambda _reason: _not_ids("token_id", token_id)):
-            token: str | None = self._tokenizer.id_to_token(token_id)
+            if self._native is not None and 0 <= token_id < 1 << 31:
+                return self._native.token_of(token_id)
+            token: str | None = self.library.id_to_token(token_id)
         return token
 
     @property
     def special_texts(self) -> list[str]:
         """The texts of the special tokens."""
-        added = self._tokenizer.get_added_tokens_decoder()
+        if self._native is not None:
+            return self._native.special_texts
+        added = self.library.get_added_tokens_decoder()
         return [token.content for token in added.values() if token.special]
 
     @property
     def vocab_size(self) -> int:
         """The number of tokens, including added ones. The model's vocabulary may be larger."""
-        size: int = self._tokenizer.get_vocab_size()
+        if self._native is not None:
+            return self._native.vocab_size
+        size: int = self.library.get_vocab_size()
         return size
 
     @cached_property
     def _own_tokens(self) -> OwnTokenEncoder:
-        return OwnTokenEncoder(self._tokenizer)
+        from mlc_native.tokenizers.own_tokens import OwnTokenEncoder
+
+        return OwnTokenEncoder(self.library)
 
     @cached_property
     def token_table(self) -> _core.TokenTable:
         """The bytes that each token id stands for."""
+        if self._native is not None:
+            return self._native.token_table
         return _core.TokenTable.from_tokenizer_json(str(self.path))
 
     @cached_property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from tokenizers import Tokenizer as HFTokenizer
 
 from mlc_native import _core
 from mlc_native.errors import InvalidRequest, LoadError
+from mlc_native.tokenizers import Tokenizer
+from mlc_native.tokenizers.special_tokens import read_special_tokens
 
 COUNTS = [1500, pytest.param(200_000, marks=[pytest.mark.slow, pytest.mark.nightly])]
 SIZES = [60_000, pytest.param(1 << 20, marks=[pytest.mark.slow, pytest.mark.nightly])]
@@ -57,6 +61,42 @@ def test_vocabularies_are_equal(pair: tuple[HFTokenizer, _core.Tokenizer]) -> No
         assert ours.token_of(token_id) == token
     assert ours.id_of("no such token") is None
     assert ours.token_of(1 << 30) is None
+
+
+def test_the_package_is_loaded_for_decoding_alone(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    for kind in KINDS:
+        theirs = kind()
+        theirs.save(str(path))
+        ours = Tokenizer(path)
+        size = theirs.get_vocab_size()
+        assert ours.vocab_size == size
+        added = theirs.get_added_tokens_decoder().values()
+        assert sorted(ours.special_texts) == sorted({t.content for t in added if t.special})
+        for token_id in {0, size // 2, size - 1, size + 1}:
+            token = theirs.id_to_token(token_id)
+            assert ours.id_to_token(token_id) == token
+            assert token is None or ours.token_to_id(token) == theirs.token_to_id(token)
+        text = "Hello, wörld <s> 1234\n"
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        assert ours.encode_batch([text, "a"])[0] == ours.encode(text) == ids
+        assert ours.special_tokens == read_special_tokens(theirs, tmp_path)
+        assert ours.token_table.size >= size
+        assert "library" not in vars(ours), kind.__name__
+        assert ours.decode(ids) == theirs.decode(ids)
+        assert "library" in vars(ours)
+
+
+def test_a_program_that_encodes_does_not_import_the_package(tmp_path: Path) -> None:
+    KINDS[0]().save(str(tmp_path / "tokenizer.json"))
+    program = (
+        "import sys; from mlc_native.tokenizers import Tokenizer\n"
+        "print(len(Tokenizer(sys.argv[1]).encode('Hello')), 'tokenizers' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith(" False\n")
+    assert not done.stdout.startswith("0")
 
 
 @pytest.mark.parametrize("size", SIZES)
