@@ -45,6 +45,7 @@ def run(name: str, *arguments: str, typed: str = "") -> str:
 def test_every_example_is_tested() -> None:
     tested = {"async_server_of_your_own.py", "batch.py", "chat.py", "structured.py"}
     tested |= {"server_in_your_app.py"}
+    tested |= {"langchain_model.py"}  # test_langchain.py
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
