@@ -50,7 +50,7 @@ def test_invoke_and_stream_agree(chat: Any) -> None:
     usage = answer.usage_metadata
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"] > 10
     parts = list(chat.stream(QUESTION))
-    assert len(parts) > 3
+    assert len(parts) > 1  # outputs that come fast are joined
     whole = parts[0]
     for part in parts[1:]:
         whole += part
