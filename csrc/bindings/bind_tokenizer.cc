@@ -103,7 +103,7 @@ std::vector<std::vector<int32_t>> EncodeBatch(const Tokenizer& tokenizer,
   size_t bytes = 0;
   for (const std::string& text : texts) bytes += text.size();
   const size_t most = std::min(texts.size(), bytes / kBytesPerThread);
-  const auto num_threads = std::clamp<int64_t>(static_cast<int64_t>(most), 1, AvailableCpus());
+  const auto num_threads = std::clamp<int64_t>(static_cast<int64_t>(most), 1, ComputeCpus());
   std::vector<std::vector<int32_t>> ids(texts.size());
   ThreadPool pool(static_cast<int>(num_threads));
   pool.ParallelFor(std::ssize(texts), [&](int64_t begin, int64_t end, int) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "mlc_native/detail/export.h"
+
 namespace mlc_native {
 
 // Available memory in bytes: MemAvailable or the rest of the cgroup's limit (v2 or v1), whichever
@@ -15,7 +17,7 @@ int64_t AvailableMemoryBytes();
 // Number of CPUs that computing pays on: of those that the process may run on, one per core, and
 // where cores differ, only the fast ones, because every loop waits for the slowest thread. At most
 // the cgroup's quota (rounded up), at least 1.
-int64_t ComputeCpus();
+MLC_NATIVE_PRIVATE_API int64_t ComputeCpus();
 
 // Resident memory of this process in bytes, including shared pages; 0 if the system does not report
 // it.

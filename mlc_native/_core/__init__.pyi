@@ -212,7 +212,9 @@ class Tokenizer:
         """The same with control tokens in these ranges of characters alone."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text."""
+        """
+        Token ids of each text. Many texts are encoded on all cores that the process may use.
+        """
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool) -> str: ...
 
