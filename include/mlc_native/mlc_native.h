@@ -259,9 +259,9 @@ typedef struct mlcn_submit_options {
  * `body` is the JSON body of OpenAI's chat completions ("messages") or completions ("prompt", a
  * text or token ids), with the further options of this engine (docs/api.md). "stream", "model" and
  * "user" are ignored: all answers stream. Calls of tools are part of the text, as the model
- * writes them; "tool_choice" may be "auto" or "none" (docs/embedding.md). An answer with a response_format may take a
- * while to be accepted, because its grammar is compiled. `options` may be NULL: outputs are then
- * taken by mlcn_poll. *request is set before the first callback.
+ * writes them; "tool_choice" may be "auto" or "none" (docs/embedding.md). An answer with a
+ * response_format may take a while to be accepted, because its grammar is compiled. `options` may
+ * be NULL: outputs are then taken by mlcn_poll. *request is set before the first callback.
  * MLCN_INVALID_REQUEST, MLCN_QUEUE_FULL. */
 MLCN_API int32_t mlcn_submit(mlcn_engine* engine, const char* body, size_t body_length,
                              const mlcn_submit_options* options, mlcn_request** request,

@@ -26,7 +26,8 @@ pytestmark = [
 
 # What a report says about a struct that has grown at its end.
 PATHS = re.compile(
-    r"(?:Functions|Variables) changes summary: .*|\d+ functions? with some indirect sub-type changes?:"
+    r"(?:Functions|Variables) changes summary: .*"
+    r"|\d+ functions? with some indirect sub-type changes?:"
     r"|\[C\] 'function .*' has some (?:indirect )?sub-type changes:|parameter \d+ of type .*"
     r"|in (?:pointed to|unqualified underlying) type .*|underlying type 'struct \w+' changed:"
     r"|\d+ data member insertions?:|"
