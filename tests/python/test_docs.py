@@ -208,7 +208,7 @@ def test_the_api_reference_is_current() -> None:
 def test_every_block_has_a_language() -> None:
     for document in DOCUMENTS:
         for block in blocks_of(document.read_text()):
-            known = {"python", "py", "console", "text", "cpp", "cmake"}  # py: signatures
+            known = {"python", "py", "console", "text", "cpp", "cmake", "json"}  # py: signatures
             assert block.language in known, f"{document.name}:{block.line}"
 
 

@@ -135,9 +135,9 @@ def test_a_panic_while_encoding_is_about_the_request(
     folder = Path(make_model())
     engine = SyncMLCEngine(str(folder), model_lib=fake_lib)
     assert engine.tokenizer is not None
-    broken = engine.tokenizer._tokenizer
+    broken = engine.tokenizer.library
     monkeypatch.setattr(engine.tokenizer, "_native", None)  # as for a tokenizer that it lacks
-    monkeypatch.setattr(engine.tokenizer, "_tokenizer", _Panicking(broken))
+    monkeypatch.setattr(engine.tokenizer, "library", _Panicking(broken))
     for call in (
         lambda: engine.generate(["abc"]),
         lambda: engine.create_request("r", "x" * 9000),
