@@ -110,6 +110,7 @@ ModelMetadata Together(ModelMetadata model, Model* draft_model) {
   }
   model.weight_bytes += draft.weight_bytes;
   model.mapped_weight_bytes += draft.mapped_weight_bytes;
+  model.expert_weight_bytes += draft.expert_weight_bytes;
   model.kv_bytes_per_token += draft.kv_bytes_per_token;
   model.workspace_bytes_per_token += draft.workspace_bytes_per_token;
   model.workspace_bytes_per_sequence += draft.workspace_bytes_per_sequence;

@@ -36,6 +36,10 @@ inline constexpr LinearRole kLinearRoles[] = {
     LinearRole::kDown,       LinearRole::kRouter,       LinearRole::kExpertGateUp,
     LinearRole::kExpertDown, LinearRole::kSharedGateUp, LinearRole::kSharedDown};
 inline constexpr size_t kNumLinearRoles = std::size(kLinearRoles);
+// Whether a layer has one for each expert, of which a row reads those that it chose.
+constexpr bool IsOfExperts(LinearRole role) {
+  return role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
+}
 
 // What a norm is for. A family has some of them.
 enum class NormRole : uint8_t {

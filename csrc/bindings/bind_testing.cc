@@ -151,6 +151,7 @@ class TestModel {
     out["preferred_prefill_chunk_size"] = m.preferred_prefill_chunk_size;
     out["weight_bytes"] = m.weight_bytes;
     out["mapped_weight_bytes"] = m.mapped_weight_bytes;
+    out["expert_weight_bytes"] = m.expert_weight_bytes;
     out["kv_bytes_per_token"] = m.kv_bytes_per_token;
     out["workspace_bytes_per_token"] = m.workspace_bytes_per_token;
     out["workspace_bytes_per_sequence"] = m.workspace_bytes_per_sequence;

@@ -55,12 +55,20 @@ struct MemoryBudget {
   }
 };
 
+// What a map leaves of the free memory. It needs room for what every step reads. The system can
+// drop experts and read them again, so they take at most half of what is left then.
+int64_t FreeBesideMap(int64_t free_host_bytes, const ModelMetadata& model) {
+  const int64_t experts = std::min(model.expert_weight_bytes, model.mapped_weight_bytes);
+  const int64_t left = free_host_bytes - (model.mapped_weight_bytes - experts);
+  return left - std::min(experts, left / 2);
+}
+
 MemoryBudget MakeBudget(const EngineConfig& config, const ModelMetadata& model,
                         int64_t free_host_bytes) {
   MemoryBudget budget;
   budget.of = model.free_memory_bytes ? "GPU memory" : "memory";
   budget.free = static_cast<double>(std::max<int64_t>(
-      model.free_memory_bytes.value_or(free_host_bytes - model.mapped_weight_bytes), 0));
+      model.free_memory_bytes.value_or(FreeBesideMap(free_host_bytes, model)), 0));
   budget.usable = budget.free * *config.gpu_memory_utilization;
   // The inferred chunk is never larger than this.
   const int64_t chunk = config.prefill_chunk_size.value_or(

@@ -82,6 +82,7 @@ void Transformer::DescribeMetadata() {
   metadata_.preferred_prefill_chunk_size = kPrefillChunk;
   metadata_.weight_bytes = static_cast<int64_t>(weights_.memory.size);
   metadata_.mapped_weight_bytes = weights_.memory.mapped ? metadata_.weight_bytes : 0;
+  if (weights_.memory.mapped) metadata_.expert_weight_bytes = BytesOfExperts();
   metadata_.kv_bytes_per_token = KvStorage::BytesPerToken(config_, kv_format_);
   metadata_.description = weights_.description;
   metadata_.description.kv_format = kernels::KvFormatName(kv_format_);
@@ -100,6 +101,20 @@ void Transformer::DescribeMetadata() {
       static_cast<int64_t>(sizeof(int32_t) + sizeof(int64_t) + sizeof(kernels::AttentionSequence));
   metadata_.workspace_bytes_per_sequence =
       (config_.vocab_size + OwnStateWidth(config_)) * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t Transformer::BytesOfExperts() const {
+  size_t bytes = 0;
+  for (const CpuDecoderWeights::Layer& layer : weights_.layers) {
+    for (const LinearRole role : kLinearRoles) {
+      if (!IsOfExperts(role)) continue;
+      for (int expert = 0; expert < layer.num_experts(role); ++expert) {
+        const kernels::PackedLinear& w = layer.linear(role, expert).matrix;
+        bytes += kernels::PackedLinearBytes(*cpu_.isa, w.format, w.n, w.k);
+      }
+    }
+  }
+  return static_cast<int64_t>(bytes);
 }
 
 void Transformer::Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) {

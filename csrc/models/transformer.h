@@ -63,6 +63,7 @@ class Transformer : public Model {
   };
 
   void DescribeMetadata();
+  int64_t BytesOfExperts() const;
   void PlaceBlock(float* data, int64_t max_num_rows);
   void PlacePositions(const ForwardBatch& batch);
   void ChooseLastRows(const ForwardBatch& batch);

@@ -1,4 +1,8 @@
 // The experts of a layer on the CPU's kernels.
+#include <cstddef>
+#include <span>
+#include <vector>
+
 #include "models/transformer_ops.h"
 
 namespace mlc_native {
@@ -12,6 +16,21 @@ void Transformer::Ops::ChooseExperts(size_t layer) {
                  &choices_);
 }
 
+// Of the chosen experts, what nobody has used yet must be as it was written.
+void Transformer::Ops::CheckExperts() {
+  BlockChecks* checks = model_.weights_.memory.checks;
+  if (checks == nullptr || checks->is_done()) return;
+  std::vector<std::span<const std::byte>> parts;
+  for (const kernels::LinearGroup& group : choices_.groups) {
+    const kernels::PackedLinear& w = *group.weight;
+    parts.push_back({static_cast<const std::byte*>(w.data),
+                     kernels::PackedLinearBytes(*model_.cpu_.isa, w.format, w.n, w.k)});
+    if (group.bias == nullptr) continue;
+    parts.push_back(std::as_bytes(std::span(group.bias, static_cast<size_t>(w.n))));
+  }
+  checks->Require(parts, *model_.cpu_.pool);
+}
+
 void Transformer::Ops::RunExperts(size_t layer, LinearRole role, const Activations& x,
                                   const int32_t* rows, const Activations& y) {
   for (kernels::LinearGroup& group : choices_.groups) {
@@ -19,6 +38,7 @@ void Transformer::Ops::RunExperts(size_t layer, LinearRole role, const Activatio
     group.weight = &linear.matrix;
     group.bias = linear.bias;
   }
+  CheckExperts();
   kernels::GroupedLinear(model_.cpu_,
                          {.groups = choices_.groups,
                           .x = x.data,

@@ -89,6 +89,7 @@ class Transformer::Ops {
   void RunLinear(const Linear& linear, const Activations& x, const Activations& y);
   // The same for the rows of each chosen expert: row i of y comes from row rows[i] of x, or from
   // row i without rows.
+  void CheckExperts();
   void RunExperts(size_t layer, LinearRole role, const Activations& x, const int32_t* rows,
                   const Activations& y);
   // In place, on the first ffn of 2 ffn columns.

@@ -172,6 +172,10 @@ void CacheFolder::Touch(const std::string& name) const {
   utimensat(descriptor_, name.c_str(), times, AT_SYMLINK_NOFOLLOW);
 }
 
+void CacheFolder::Remove(const std::string& name, const FileStamp& stamp) const {
+  if (Has(name) && Open(name).stamp() == stamp) unlinkat(descriptor_, name.c_str(), 0);
+}
+
 void CacheFolder::MakeRoom(std::string_view ending, const std::string& kept,
                            uint64_t max_bytes) const {
   struct Found {

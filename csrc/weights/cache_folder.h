@@ -50,6 +50,8 @@ class CacheFolder {
   void RemoveAbandoned(std::string_view ending) const;
   // Notes that a file is used now, for MakeRoom; without the right to, it has no effect.
   void Touch(const std::string& name) const;
+  // Deletes a file if it is still the one of this stamp. Processes that have mapped it keep it.
+  void Remove(const std::string& name, const FileStamp& stamp) const;
   // Deletes the files of this ending that were used longest ago, except `kept`, until the others
   // have at most `max_bytes`. Processes that have mapped a file keep it.
   void MakeRoom(std::string_view ending, const std::string& kept, uint64_t max_bytes) const;

@@ -7,6 +7,7 @@
 
 #include "kernels/kernels.h"
 #include "mlc_native/config.h"
+#include "weights/block_checks.h"
 #include "weights/decoder_weights.h"
 
 namespace mlc_native {
@@ -18,6 +19,8 @@ struct WeightMemory {
   bool mapped = false;  // mapped from a file, so it must not be written to
   // Set when bytes of the map are gone (leased_map.h); null: that cannot happen.
   const std::atomic<bool>* lost = nullptr;
+  // What must be asked before the experts are read; null: everything was checked. Of `owner`.
+  BlockChecks* checks = nullptr;
   std::shared_ptr<const void> owner;
 };
 

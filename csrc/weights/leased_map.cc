@@ -127,6 +127,7 @@ void LeasedMap::KeepCopy() {
     lost_ = true;
     MapZeros(size, data_, MAP_FIXED);
   }
+  has_copy_ = true;
   copied_();
 }
 

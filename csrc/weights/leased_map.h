@@ -35,6 +35,8 @@ class LeasedMap {
   LeasedMap& operator=(const LeasedMap&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, file_.size()}; }
+  // Whether the content was copied, so that other processes may change the file. Stays true.
+  bool has_copy() const { return has_copy_; }
   // Whether bytes were lost. Stays true.
   const std::atomic<bool>& lost() const { return lost_; }
 
@@ -51,6 +53,7 @@ class LeasedMap {
   const RegularFile file_;
   const std::function<void()> copied_;
   std::byte* data_ = nullptr;
+  std::atomic<bool> has_copy_ = false;
   std::atomic<bool> lost_ = false;
   std::atomic<bool> stop_ = false;
   std::atomic<Lease> lease_ = Lease::kAsked;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kMagic[] = "mlc_native packed weights 2\n";
 constexpr char kEnding[] = ".weights";
-constexpr size_t kBlock = size_t{2} << 20;  // bytes with one checksum; also aligns the data
+constexpr size_t kBlock = BlockChecks::kBlock;  // also aligns the data
 constexpr size_t kBlocksPerReport = 64;
 
 // FNV-1a. It only names the file: the key itself is compared.
@@ -34,11 +34,6 @@ std::string NameOf(const std::string& text) {
 }
 
 size_t NumBlocks(size_t bytes) { return (bytes + kBlock - 1) / kBlock; }
-
-template <typename Byte>
-std::span<Byte> BlockOf(std::span<Byte> data, size_t block) {
-  return data.subspan(block * kBlock, std::min(kBlock, data.size() - block * kBlock));
-}
 
 // The checksum of what precedes the data: the text, and the checksums of all blocks.
 uint64_t SumOfBeginning(const std::string& text, std::span<const uint64_t> sums) {
@@ -119,14 +114,15 @@ WeightCache::WeightCache(WeightCacheOptions options, const std::string& key, siz
   data_begin_ = (beginning_.size() + sums + kBlock - 1) / kBlock * kBlock;
 }
 
-std::optional<WeightMemory> WeightCache::Read(const LoadProgress& progress) const {
+std::optional<WeightMemory> WeightCache::Read(std::span<const ByteRange> now,
+                                              const LoadProgress& progress) const {
   try {
     const CacheFolder folder(options_.folder);
     if (!folder.Has(name_)) return std::nullopt;
     const RegularFile file = folder.Open(name_);
     const std::vector<uint64_t> sums = ReadSums(file);
     folder.Touch(name_);
-    std::optional<WeightMemory> memory = Map(folder.Open(name_), sums, progress);
+    std::optional<WeightMemory> memory = Map(folder, sums, now, progress);
     return memory ? memory : Copy(file, sums, progress);
   } catch (const LoadError& error) {
     ReportCache(options_.log, error.what());
@@ -148,33 +144,50 @@ std::vector<uint64_t> WeightCache::ReadSums(const RegularFile& file) const {
   return sums;
 }
 
-std::optional<WeightMemory> WeightCache::Map(RegularFile file, std::span<const uint64_t> sums,
+std::optional<WeightMemory> WeightCache::Map(const CacheFolder& folder,
+                                             const std::vector<uint64_t>& sums,
+                                             std::span<const ByteRange> now,
                                              const LoadProgress& progress) const {
+  RegularFile file = folder.Open(name_);
   const std::string path = file.path();
+  const FileStamp stamp = file.stamp();
   const auto report = [path, log = options_.log] {
     ReportCache(
         log, path + ": another process opens it for writing, so its content was copied to memory");
   };
+  const auto on_damage = [options = options_, name = name_, stamp](const std::string& what) {
+    ReportCache(options.log, what);
+    try {
+      CacheFolder(options.folder).Remove(name, stamp);
+    } catch (const LoadError& error) {
+      ReportCache(options.log, error.what());
+    }
+  };
   const std::shared_ptr<LeasedMap> map = LeasedMap::Make(std::move(file), report);
   if (map == nullptr || map->bytes().size() != data_begin_ + bytes_) return std::nullopt;
-  const std::span<const std::byte> data = map->bytes().subspan(data_begin_);
-  ForEachBlock(progress, [&](size_t block) {
-    if (Hash64(BlockOf(data, block)) != sums[block]) FailBlock(path, block);
+  RegularFile again = folder.Open(name_);
+  if (again.stamp() != stamp) return std::nullopt;
+  const auto checks =
+      std::make_shared<BlockChecks>(map, std::move(again), data_begin_, sums, on_damage);
+  ForBlocks(BlocksOf(now), progress, [&](size_t block) {
+    if (!checks->IsGood(block)) FailBlock(path, block);
   });
   // PackedLinear has no const form, but kernels never write to weights.
-  return WeightMemory{.data = const_cast<std::byte*>(data.data()),
+  return WeightMemory{.data = const_cast<std::byte*>(checks->data().data()),
                       .size = bytes_,
                       .mapped = true,
                       .lost = &map->lost(),
-                      .owner = map};
+                      .checks = checks->is_done() ? nullptr : checks.get(),
+                      .owner = checks};
 }
 
 WeightMemory WeightCache::Copy(const RegularFile& file, std::span<const uint64_t> sums,
                                const LoadProgress& progress) const {
   auto storage = std::make_shared<TensorStorage>(bytes_, "the model's weights");
   const std::span<std::byte> data(storage->data(), bytes_);
-  ForEachBlock(progress, [&](size_t block) {
-    const std::span<std::byte> bytes = BlockOf(data, block);
+  const ByteRange all[] = {{0, bytes_}};
+  ForBlocks(BlocksOf(all), progress, [&](size_t block) {
+    const std::span<std::byte> bytes = data.subspan(block * kBlock, BytesOfBlock(block));
     file.Read(data_begin_ + block * kBlock, bytes);
     if (Hash64(bytes) != sums[block]) FailBlock(file.path(), block);
   });
@@ -190,8 +203,9 @@ void WeightCache::Write(const std::function<void(const PutFn&)>& fill) const {
       file.Put(data_begin_ + offset, bytes);
     });
     std::vector<uint64_t> sums(NumBlocks(bytes_) + 1);
-    ForEachBlock({}, [&](size_t block) {
-      std::vector<std::byte> bytes(std::min(kBlock, bytes_ - block * kBlock));
+    const ByteRange all[] = {{0, bytes_}};
+    ForBlocks(BlocksOf(all), {}, [&](size_t block) {
+      std::vector<std::byte> bytes(BytesOfBlock(block));
       file.Read(data_begin_ + block * kBlock, bytes);
       sums[block] = Hash64(bytes);
     });
@@ -213,17 +227,34 @@ void WeightCache::MakeRoom(const CacheFolder& folder) const {
   folder.MakeRoom(kEnding, name_, *options_.max_bytes - bytes);
 }
 
+size_t WeightCache::BytesOfBlock(size_t block) const {
+  return std::min(kBlock, bytes_ - block * kBlock);
+}
+
+// Ascending.
+std::vector<size_t> WeightCache::BlocksOf(std::span<const ByteRange> ranges) const {
+  std::vector<size_t> blocks;
+  for (const ByteRange& range : ranges) {
+    const size_t first = std::max(range.begin / kBlock, blocks.empty() ? 0 : blocks.back() + 1);
+    for (size_t i = first; i * kBlock < range.end; ++i) blocks.push_back(i);
+  }
+  return blocks;
+}
+
 // On all threads; rethrows what the calls throw.
 template <typename Fn>
-void WeightCache::ForEachBlock(const LoadProgress& progress, const Fn& fn) const {
-  const size_t num_blocks = NumBlocks(bytes_);
-  for (size_t first = 0; first < num_blocks; first += kBlocksPerReport) {
-    const size_t last = std::min(num_blocks, first + kBlocksPerReport);
+void WeightCache::ForBlocks(const std::vector<size_t>& blocks, const LoadProgress& progress,
+                            const Fn& fn) const {
+  size_t total = 0;
+  for (size_t block : blocks) total += BytesOfBlock(block);
+  size_t done = 0;
+  for (size_t first = 0; first < blocks.size(); first += kBlocksPerReport) {
+    const size_t last = std::min(blocks.size(), first + kBlocksPerReport);
     pool_.ParallelFor(static_cast<int64_t>(last - first), [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) fn(first + static_cast<size_t>(i));
+      for (int64_t i = begin; i < end; ++i) fn(blocks[first + static_cast<size_t>(i)]);
     });
-    if (!progress) continue;
-    progress(static_cast<int64_t>(std::min(last * kBlock, bytes_)), static_cast<int64_t>(bytes_));
+    for (size_t i = first; i < last; ++i) done += BytesOfBlock(blocks[i]);
+    if (progress) progress(static_cast<int64_t>(done), static_cast<int64_t>(total));
   }
 }
 

@@ -3,12 +3,14 @@
 //
 // A file holds a key, checksums and the memory of a WeightLayout. Its name is the hash of the key,
 // which lists everything that determines the content: the files of the checkpoint, how they are
-// read, and the layout. Read compares the key and the checksum of every block of 2 MiB, on all
-// threads, so no weight is used before it was checked. A file with any damage counts as missing as
-// a whole, and the next Write replaces it: damage is rare, comes seldom alone, and packing again
-// checks everything. From then on nothing changes the weights of this process (leased_map.h); where
-// a file cannot be mapped so, it is copied to memory. Folder and file must be trustworthy
-// (cache_folder.h). With a limit, files that were used longest ago make room for new ones.
+// read, and the layout. No block of 2 MiB is used before its checksum was compared: Read compares,
+// on all threads, those that every forward reads, and BlockChecks the others, so that a model with
+// experts starts at once and needs memory only for experts that are chosen. A file with any damage
+// counts as missing as a whole, and the next Write replaces it: damage is rare, comes seldom alone,
+// and packing again checks everything. From then on nothing changes the weights of this process
+// (leased_map.h); where a file cannot be mapped so, it is copied to memory. Folder and file must be
+// trustworthy (cache_folder.h). With a limit, files that were used longest ago make room for new
+// ones.
 //
 // The beginning of a file is the key's text and a zero byte, one checksum (Hash64) per block, and
 // the checksum of all that. The data begins at a multiple of 2 MiB. Immutable; one call at a time,
@@ -56,8 +58,10 @@ class WeightCache {
   std::string path() const { return options_.folder + "/" + name_; }
 
   // Returns read-only memory, or nullopt if there is no valid file; the log says what is wrong
-  // with one that is there. `progress` may be empty.
-  std::optional<WeightMemory> Read(const LoadProgress& progress) const;
+  // with one that is there. A mapped file is checked in `now`, ranges of the layout, and has checks
+  // for the rest, if there is one; a copy is checked as a whole. `progress` may be empty.
+  std::optional<WeightMemory> Read(std::span<const ByteRange> now,
+                                   const LoadProgress& progress) const;
 
   // Writes the file. `fill` puts the memory part by part: its offset in the layout, its bytes.
   // Throws CacheError if it cannot be written, and what `fill` throws.
@@ -66,13 +70,17 @@ class WeightCache {
 
  private:
   std::vector<uint64_t> ReadSums(const RegularFile& file) const;
-  std::optional<WeightMemory> Map(RegularFile file, std::span<const uint64_t> sums,
+  std::optional<WeightMemory> Map(const CacheFolder& folder, const std::vector<uint64_t>& sums,
+                                  std::span<const ByteRange> now,
                                   const LoadProgress& progress) const;
   WeightMemory Copy(const RegularFile& file, std::span<const uint64_t> sums,
                     const LoadProgress& progress) const;
   void MakeRoom(const CacheFolder& folder) const;
+  size_t BytesOfBlock(size_t block) const;
+  std::vector<size_t> BlocksOf(std::span<const ByteRange> ranges) const;
   template <typename Fn>
-  void ForEachBlock(const LoadProgress& progress, const Fn& fn) const;
+  void ForBlocks(const std::vector<size_t>& blocks, const LoadProgress& progress,
+                 const Fn& fn) const;
 
   WeightCacheOptions options_;
   std::string name_;

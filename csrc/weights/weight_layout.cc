@@ -27,4 +27,14 @@ size_t WeightLayout::BytesOfRows(size_t parameter, int64_t rows) const {
   return 0;
 }
 
+std::vector<ByteRange> WeightLayout::BytesOfEveryForward() const {
+  const std::vector<bool> of_experts = plan_.map.ParametersOfExperts();
+  std::vector<ByteRange> ranges;
+  for (size_t i = 0; i < of_experts.size(); ++i) {
+    if (of_experts[i]) continue;
+    ranges.push_back({Offset(i), Offset(i) + BytesOfRows(i, plan_.map.parameters[i].rows)});
+  }
+  return ranges;
+}
+
 }  // namespace mlc_native

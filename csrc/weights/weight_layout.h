@@ -11,6 +11,11 @@
 
 namespace mlc_native {
 
+struct ByteRange {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
 class MLC_NATIVE_PRIVATE_API WeightLayout {
  public:
   WeightLayout(const WeightPlan& plan, const WeightForm& form);
@@ -23,6 +28,9 @@ class MLC_NATIVE_PRIVATE_API WeightLayout {
   std::byte* Data(size_t parameter, std::byte* memory) const { return memory + Offset(parameter); }
   // The bytes of the first `rows` rows of a parameter. Requires: all its rows, or whole panels.
   size_t BytesOfRows(size_t parameter, int64_t rows) const;
+  // The bytes that every forward may read: all but the experts, of which it reads the chosen ones.
+  // Ascending.
+  std::vector<ByteRange> BytesOfEveryForward() const;
 
  private:
   const WeightPlan& plan_;

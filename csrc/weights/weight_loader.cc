@@ -70,10 +70,11 @@ void Write(const WeightCache& cache, const WeightLayout& layout, const WeightLoa
 // packs to memory; a failure of the cache never fails a load.
 WeightMemory ReadOrPack(const WeightCache& cache, const WeightLayout& layout,
                         const WeightLoadOptions& options) {
-  if (std::optional<WeightMemory> kept = cache.Read(options.progress)) return *kept;
+  const std::vector<ByteRange> now = layout.BytesOfEveryForward();
+  if (std::optional<WeightMemory> kept = cache.Read(now, options.progress)) return *kept;
   try {
     Write(cache, layout, options);
-    if (std::optional<WeightMemory> kept = cache.Read({})) return *kept;
+    if (std::optional<WeightMemory> kept = cache.Read(now, {})) return *kept;
   } catch (const CacheError& error) {
     ReportCache(options.cache.log, error.what());
   }
@@ -118,7 +119,9 @@ CpuDecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& check
   const WeightLayout layout(plan, form);
   if (options.cache.folder.empty()) return View(layout, form, Pack(layout, options));
   const WeightCache cache = CacheOf(config, checkpoint, layout, options);
-  return View(layout, form, ReadOrPack(cache, layout, options));
+  WeightMemory memory = ReadOrPack(cache, layout, options);
+  if (memory.checks != nullptr) memory.checks->CheckTheRest();
+  return View(layout, form, std::move(memory));
 }
 
 PackedFile PackWeights(const ModelConfig& config, const Checkpoint& checkpoint,
@@ -127,7 +130,8 @@ PackedFile PackWeights(const ModelConfig& config, const Checkpoint& checkpoint,
   const PanelForm form(*options.cpu.isa);
   const WeightLayout layout(plan, form);
   const WeightCache cache = CacheOf(config, checkpoint, layout, options);
-  const bool is_there = cache.Read(options.progress).has_value();
+  const ByteRange all[] = {{0, layout.bytes()}};
+  const bool is_there = cache.Read(all, options.progress).has_value();
   if (!is_there) Write(cache, layout, options);
   return {cache.path(), layout.bytes(), is_there, plan.description};
 }

@@ -194,8 +194,7 @@ class Builder {
     if (count == 0) return;
     const int64_t rows = RowsOf(config_, projection.rows);
     const int64_t columns = config_.linear_columns(role);
-    const bool of_experts = role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
-    const bool joined = of_experts && projection.name.find('#') == projection.name.npos;
+    const bool joined = IsOfExperts(role) && projection.name.find('#') == projection.name.npos;
     int64_t& row_offset = (*filled)[static_cast<size_t>(role)];
     for (int64_t i = 0; i < count; ++i) {
       const std::string name = prefix + NumberedName(projection.name, {i});
@@ -244,6 +243,19 @@ bool WeightMap::IsSensitive(size_t parameter) const {
   if (parameter == head) return true;
   return !layers.empty() &&
          std::ranges::count(layers.front().linears, parameter, &LinearParameters::matrix) > 0;
+}
+
+std::vector<bool> WeightMap::ParametersOfExperts() const {
+  std::vector<bool> found(parameters.size(), false);
+  for (const LayerParameters& layer : layers) {
+    for (const LinearParameters& linear : layer.linears) {
+      if (!IsOfExperts(linear.key.role)) continue;
+      for (const size_t parameter : {linear.matrix, linear.bias}) {
+        if (parameter != kAbsent) found[parameter] = true;
+      }
+    }
+  }
+  return found;
 }
 
 WeightMap MakeWeightMap(const ModelConfig& config, const WeightNames& names) {

@@ -132,6 +132,8 @@ struct WeightMap {
   // Whether its rounding errors cost most: the head's are the logits', and all layers pass on what
   // the first one gets wrong.
   bool IsSensitive(size_t parameter) const;
+  // Of each parameter whether it is an expert's, so that a forward may not read it.
+  std::vector<bool> ParametersOfExperts() const;
 };
 
 // Which of the names in ArchSpec::names a checkpoint uses, or a draft head has.

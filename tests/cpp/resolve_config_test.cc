@@ -310,6 +310,19 @@ TEST(ResolveEngineConfig, MappedWeightsAreNotFree) {
   EXPECT_EQ(Resolve(kLocal, model, kGiB).max_total_sequence_length, 1728);
 }
 
+// Half of what is left for them; all where they fit.
+TEST(ResolveEngineConfig, MappedExpertsAreFreeInPart) {
+  ModelMetadata model = SmallModel();
+  model.mapped_weight_bytes = 100 * kGiB;
+  model.expert_weight_bytes = 99 * kGiB;
+  EXPECT_EQ(Resolve(kLocal, model, kGiB + (4 << 20)).max_total_sequence_length, 1728);
+  model.mapped_weight_bytes = kGiB + (1 << 20);
+  model.expert_weight_bytes = 1 << 20;
+  EXPECT_EQ(Resolve(kLocal, model, kGiB + (3 << 20)).max_total_sequence_length, 1728);
+  model.expert_weight_bytes = 0;
+  EXPECT_EQ(Resolve(kLocal, model, kGiB + (3 << 20)).max_total_sequence_length, 1728);
+}
+
 TEST(ResolveEngineConfig, AbsurdSizesDoNotOverflow) {
   ModelMetadata model = SmallModel();
   model.workspace_bytes_per_sequence = kGiB;

@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from paged_driver import random_tokens
 from quantized_checkpoints import FORMATS, quantize_checkpoint
 
 from mlc_native import SyncMLCEngine
-from mlc_native._core import testing
+from mlc_native._core import LoadError, testing
 from mlc_native.serve.config import EngineConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
@@ -172,6 +173,67 @@ def file_size_limit(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
+@pytest.fixture
+def mixture(tmp_path: Path) -> Path:
+    """A model whose experts take 24 of its 25 MB."""
+    shape = {"num_hidden_layers": 2, "mlp_only_layers": [], "moe_intermediate_size": 512}
+    return make_checkpoint("tiny-qwen3_moe", tmp_path / "mixture", overrides=shape)
+
+
+def test_experts_are_checked_before_they_are_used(
+    mixture: Path, cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    expected = Start(mixture, cache).logits
+    assert np.array_equal(Start(mixture, cache).logits, expected)
+    (file,) = files(cache)
+    content = file.read_bytes()
+    middle = len(content) // 2 // BLOCK * BLOCK
+    file.write_bytes(flipped(content, middle + 12345))
+    capfd.readouterr()
+    used = testing.TestModel(str(mixture), weight_cache_dir=str(cache))
+    assert used.metadata["mapped_weight_bytes"] > used.metadata["expert_weight_bytes"] > 3 * BLOCK
+    used.allocate(8, 64, 1)
+    with pytest.raises(LoadError, match="is damaged in the 2 MiB at block") as error:
+        used.forward([(PROMPT, 0, [3, 1, 2])])
+    assert error.value.field == "weight_cache_dir"
+    assert capfd.readouterr().err.count("is damaged") == 1
+    assert files(cache) == []
+    assert np.array_equal(Start(mixture, cache).logits, expected)
+    assert files(cache)[0].read_bytes() == content
+
+
+def test_unused_damage_is_found_all_the_same(
+    mixture: Path, cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By the thread that checks what no forward has asked for."""
+    Start(mixture, cache)
+    (file,) = files(cache)
+    content = file.read_bytes()
+    file.write_bytes(flipped(content, len(content) // 2))
+    used = testing.TestModel(str(mixture), weight_cache_dir=str(cache))
+    deadline = time.monotonic() + 240
+    while files(cache) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert files(cache) == []
+    assert used.metadata["mapped_weight_bytes"] > 0
+    while "is damaged" not in (err := capfd.readouterr().err) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert "is damaged" in err
+
+
+def test_damage_behind_the_experts_is_packed_anew_at_once(
+    mixture: Path, cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    expected = Start(mixture, cache).logits
+    (file,) = files(cache)
+    content = file.read_bytes()
+    file.write_bytes(flipped(content, -1))  # of the final norm
+    capfd.readouterr()
+    assert np.array_equal(Start(mixture, cache).logits, expected)
+    assert "packed anew" in capfd.readouterr().err
+    assert files(cache)[0].read_bytes() == content
+
+
 def test_a_full_disk_is_a_warning(
     model: Path, cache: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,7 +258,7 @@ def test_a_folder_that_cannot_be_made_is_a_warning(
 CUT_SHORT = """
 import os, sys
 import numpy as np
-from mlc_native._core import testing
+from mlc_native._core import LoadError, testing
 
 model, cache, prompt = sys.argv[1], sys.argv[2], [int(i) for i in sys.argv[3].split()]
 used = testing.TestModel(model, weight_cache_dir=cache)
