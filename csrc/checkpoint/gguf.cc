@@ -58,6 +58,7 @@ class Converter {
     const std::string after = '.' + std::string(ending);
     if (name == nullptr) {
       if (stored == "attn_qkv") return AddFusedQkv(file, info, before + "self_attn.", after, out);
+      if (stored == "ffn_gate_up_exps") return AddFusedExperts(file, info, before, after, out);
       return Put(std::move(info), out);  // which nothing uses
     }
     info.name = before + std::string(name->plain) + (name->has_ending ? after : "");
@@ -134,6 +135,32 @@ class Converter {
       const bool is_v = row == rows;
       if (family_.interleaves_heads && !is_v) Interleave(file, is_q ? heads_ : kv_heads_, &info);
       Put(std::move(info), out);
+    }
+  }
+
+  // Of each expert the rows of the gate and those of up.
+  static void AddFusedExperts(const GgufFile& file, const TensorInfo& fused,
+                              const std::string& before, const std::string& after,
+                              TensorFile* out) {
+    TensorFile each{file.path(), file.stamp(), {}};
+    TensorInfo joined = fused;
+    joined.name = before + "mlp.experts.#." + after;
+    AddEach(file, joined, &each);
+    for (size_t i = 0; i < each.tensors.size(); ++i) {
+      const TensorInfo& expert = each.tensors[i];
+      if (expert.shape[0] % 2 != 0) {
+        FailTensor(file.path(), fused.name,
+                   "shape " + ShapeString(fused.shape) + " is not that of a gate and of up");
+      }
+      for (const bool is_up : {false, true}) {
+        TensorInfo half = expert;
+        half.name = before + "mlp.experts." + std::to_string(i) +
+                    (is_up ? ".up_proj" : ".gate_proj") + after;
+        half.shape[0] /= 2;
+        half.bytes /= 2;
+        if (is_up) half.begin += half.bytes;
+        Put(std::move(half), out);
+      }
     }
   }
 

@@ -70,6 +70,10 @@ constexpr GgufTensorName kQwen2Moe[] = {
     {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
     {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
 };
+constexpr GgufTensorName kHunYuan[] = {
+    {"attn_q_norm", "self_attn.query_layernorm"},
+    {"attn_k_norm", "self_attn.key_layernorm"},
+};
 constexpr GgufTensorName kErnieMoe[] = {
     {"exp_probs_b", "mlp.moe_statics.e_score_correction_bias", false, 2},
 };
@@ -137,6 +141,7 @@ constexpr GgufFamily kFamilies[] = {
      .architecture = "Ernie4_5_MoeForCausalLM",
      .gating = GgufGating::kSoftmax,
      .names = kErnieMoe},
+    {.name = "hunyuan-dense", .architecture = "HunYuanDenseV1ForCausalLM", .names = kHunYuan},
     {.name = "stablelm", .architecture = "StableLmForCausalLM", .names = kStableLm},
     {.name = "starcoder2", .architecture = "Starcoder2ForCausalLM", .names = kStarcoder2},
     {.name = "nemotron", .architecture = "NemotronForCausalLM", .adds_one_to_norms = true},

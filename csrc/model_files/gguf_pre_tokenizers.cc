@@ -8,28 +8,35 @@
 namespace mlc_native {
 namespace {
 
-constexpr std::string_view kLlama3Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekkenWords =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kGpt4oWords =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kLlama3Words[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::string_view kQwen2Words[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::string_view kTekkenWords[] = {
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::string_view kGpt4oWords[] = {
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 
-constexpr std::string_view kSeedWords =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kSeedWords[] = {
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+// One after the other, each within what the one before has left whole.
+constexpr std::string_view kDeepSeekV3Words[] = {
+    R"(\p{N}{1,3})", R"([一-龥぀-ゟ゠-ヿ]+)",
+    R"delimiter([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)delimiter"};
 
 constexpr GgufPreTokenizer kGpt2{};
-constexpr GgufPreTokenizer kGpt2Digits{.regex = "", .single_digits = true};
-constexpr GgufPreTokenizer kLlama3{.regex = kLlama3Words, .ignore_merges = true, .adds_bos = true};
-constexpr GgufPreTokenizer kLlama3Spelled{.regex = kLlama3Words};
-constexpr GgufPreTokenizer kLlama3Whole{.regex = kLlama3Words, .ignore_merges = true};
-constexpr GgufPreTokenizer kQwen2{.regex = kQwen2Words, .composes = true};
-constexpr GgufPreTokenizer kStableLm2{.regex = kQwen2Words};
-constexpr GgufPreTokenizer kTekken{.regex = kTekkenWords, .ignore_merges = true, .adds_bos = true};
-constexpr GgufPreTokenizer kGpt4o{.regex = kGpt4oWords};
-constexpr GgufPreTokenizer kSeed{.regex = kSeedWords};
+constexpr GgufPreTokenizer kGpt2Digits{.single_digits = true};
+constexpr GgufPreTokenizer kLlama3{
+    .regexes = kLlama3Words, .ignore_merges = true, .adds_bos = true};
+constexpr GgufPreTokenizer kLlama3Spelled{.regexes = kLlama3Words};
+constexpr GgufPreTokenizer kLlama3Whole{.regexes = kLlama3Words, .ignore_merges = true};
+constexpr GgufPreTokenizer kQwen2{.regexes = kQwen2Words, .composes = true};
+constexpr GgufPreTokenizer kStableLm2{.regexes = kQwen2Words};
+constexpr GgufPreTokenizer kTekken{
+    .regexes = kTekkenWords, .ignore_merges = true, .adds_bos = true};
+constexpr GgufPreTokenizer kGpt4o{.regexes = kGpt4oWords};
+constexpr GgufPreTokenizer kSeed{.regexes = kSeedWords};
+constexpr GgufPreTokenizer kDeepSeekV3{.regexes = kDeepSeekV3Words};
 
 struct Named {
   std::string_view name;
@@ -65,6 +72,8 @@ constexpr Named kNamed[] = {
     {"gpt-4o", kGpt4o},
     {"minimax-m2", kGpt4o},
     {"seed-coder", kSeed},
+    {"deepseek-v3", kDeepSeekV3},
+    {"hunyuan-dense", kDeepSeekV3},
 };
 
 }  // namespace

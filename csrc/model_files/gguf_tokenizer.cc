@@ -162,12 +162,12 @@ void PutPreTokenizer(JsonWriter& json, const GgufPreTokenizer& words) {
     PutType(json, "Digits");
     json.Add("individual_digits", true).EndObject();
   }
-  if (!words.regex.empty()) {
+  for (const std::string_view regex : words.regexes) {
     PutType(json, "Split");
-    json.Name("pattern").BeginObject().Add("Regex", words.regex).EndObject();
+    json.Name("pattern").BeginObject().Add("Regex", regex).EndObject();
     json.Add("behavior", "Isolated").Add("invert", false).EndObject();
   }
-  PutByteLevel(json, words.regex.empty());
+  PutByteLevel(json, words.regexes.empty());
   json.EndArray().EndObject();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,11 +24,11 @@ std::vector<int64_t> GgufEndTokens(const GgufFile& file);
 
 // The splitting of texts that a name of `tokenizer.ggml.pre` stands for.
 struct GgufPreTokenizer {
-  std::string_view regex;      // of the words; "": those of GPT-2
-  bool single_digits = false;  // every digit is a word, before the words are split
-  bool ignore_merges = false;  // a word that is a token is not spelled by merges
-  bool composes = false;       // NFC
-  bool adds_bos = false;       // unless the metadata says otherwise
+  std::span<const std::string_view> regexes{};  // of the words; none: those of GPT-2
+  bool single_digits = false;                   // every digit is a word, before the words are split
+  bool ignore_merges = false;                   // a word that is a token is not spelled by merges
+  bool composes = false;                        // NFC
+  bool adds_bos = false;                        // unless the metadata says otherwise
 };
 const GgufPreTokenizer* FindGgufPreTokenizer(std::string_view name);  // nullptr: not supported
 std::string GgufPreTokenizerList();

@@ -49,6 +49,7 @@ ARCHITECTURES = {
     "Cohere2ForCausalLM": Arch.COHERE2,
     "Exaone4ForCausalLM": Arch.EXAONE4,
     "SeedOssForCausalLM": Arch.SEED_OSS,
+    "HunYuanDenseV1ForCausalLM": Arch.HUNYUAN_DENSE,
     "Ernie4_5ForCausalLM": Arch.ERNIE4_5,
     "Ernie4_5_MoeForCausalLM": Arch.ERNIE4_5_MOE,
     "StableLmForCausalLM": Arch.STABLELM,
@@ -233,7 +234,8 @@ def add_rope(writer: gguf.GGUFWriter, config: Config, arch: Arch, dim: int) -> N
     part = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
     writer.add_rope_dimension_count(config.get("rotary_dim") or int(dim * part))
     if arch not in (Arch.GEMMA, Arch.GEMMA2):
-        writer.add_rope_freq_base(rope.get("rope_theta", config.get("rope_theta")))
+        base = rope.get("rope_theta", config.get("rope_theta"))
+        writer.add_rope_freq_base(base * rope.get("alpha", 1.0) ** (dim / (dim - 2)))
     if rope.get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", rope_factors(config, rope, dim))
     if rope.get("rope_type") == "longrope":

@@ -87,6 +87,15 @@ def add_tokenizer(writer: gguf.GGUFWriter, folder: Path, pre: str) -> None:
         writer.add_chat_template(settings["chat_template"])
 
 
+def fusion_of(own: str) -> tuple[str, int, int]:
+    """The tensor that may hold it, as one of how many, and the axis they are joined on."""
+    if re.search(r"attn_[qkv]\.", own):
+        return re.sub(r"attn_[qkv]\.", "attn_qkv.", own), 3, 0
+    if re.search(r"ffn_(gate|up)_exps\.", own):
+        return re.sub(r"ffn_(gate|up)_exps\.", "ffn_gate_up_exps.", own), 2, 1
+    return own, 1, 0
+
+
 def write_gguf(
     folder: Path,
     path: Path,
@@ -100,8 +109,8 @@ def write_gguf(
 ) -> Path:
     """Writes ``folder`` as a GGUF file, and the values that its tensors then have as ``floats``.
 
-    ``pre`` names the tokenizer's splitting; "": no tokenizer. ``fused``: q, k and v are one tensor.
-    ``options`` are those of the writer.
+    ``pre`` names the tokenizer's splitting; "": no tokenizer. ``fused``: q, k and v are one tensor,
+    and so are the gates and ups of experts. ``options`` are those of the writer.
     """
     config = json.loads((folder / "config.json").read_text())
     config |= {**config.get("text_config", {}), "architectures": config["architectures"]}
@@ -115,7 +124,7 @@ def write_gguf(
     stored = {n: as_floats(t) for n, t in load_file(folder / WEIGHTS).items() if "visual" not in n}
     add_activations(writer, stored)
     values: Tensors = {}
-    qkv: dict[str, list[np.ndarray]] = {}  # by the name of the fused tensor
+    fusing: dict[str, list[np.ndarray]] = {}  # by the name of the fused tensor
     rng = np.random.default_rng(seed)
     for name, tensor in join_numbered(stored).items():
         if name == "lm_head.weight" and config.get("tie_word_embeddings"):
@@ -129,14 +138,14 @@ def write_gguf(
             own = names.get_name(plain, try_suffixes=(".weight", ".bias"))
             assert own is not None, plain
             kind = Type.F32 if part.ndim == 1 or is_vector(own) else type_of(own)
-            joined = re.sub(r"attn_[qkv]\.", "attn_qkv.", own)
-            if (fused or arch == gguf.MODEL_ARCH.CHATGLM) and joined != own:
-                kind = Type.F32 if part.ndim == 1 else Type.Q8_0
-                held = qkv.setdefault(joined, [])
+            joined, count, axis = fusion_of(own)
+            if (fused or arch == gguf.MODEL_ARCH.CHATGLM) and count > 1:
+                kind = Type.F32 if part.ndim == 1 or is_vector(own) else Type.Q8_0
+                held = fusing.setdefault(joined, [])
                 held.append(encode(part, kind, rng))
                 data = held[-1]
-                if len(held) == 3:
-                    writer.add_tensor(joined, np.concatenate(held), raw_dtype=kind)
+                if len(held) == count:
+                    writer.add_tensor(joined, np.concatenate(held, axis), raw_dtype=kind)
             else:
                 data = encode(part, kind, rng)
                 writer.add_tensor(own, data, raw_dtype=kind)

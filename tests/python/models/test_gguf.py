@@ -65,6 +65,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "tiny-cohere2": {"layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
     "tiny-exaone4": {},
     "tiny-seed_oss": {},
+    "tiny-hunyuan_v1_dense": {},
     "tiny-ernie4_5": {},
     "tiny-ernie4_5_moe": {"moe_intermediate_size": 64, "moe_layer_end_index": 3},
     "tiny-stablelm": {},
@@ -122,8 +123,8 @@ def test_variants_of_families(tmp_path: Path, variant: str) -> None:
     check_logits(tmp_path, *VARIANTS[variant])
 
 
-@pytest.mark.parametrize("like", ["tiny-mistral", "tiny-qwen2"])
-def test_q_k_and_v_in_one_tensor(tmp_path: Path, like: str) -> None:
+@pytest.mark.parametrize("like", ["tiny-mistral", "tiny-qwen2", "tiny-qwen3_moe", "tiny-gpt_oss"])
+def test_several_weights_in_one_tensor(tmp_path: Path, like: str) -> None:
     check_logits(tmp_path, like, FAMILIES[like], fused=True)
 
 
@@ -133,8 +134,8 @@ def check_logits(tmp_path: Path, like: str, overrides: dict[str, Any], **options
                       **options)  # fmt: skip
     ours, theirs = logits(file), logits(tmp_path / "floats")
     # Llama 3.1's wavelengths are numbers of the file, and products of its settings in a folder.
-    # Norms that are stored with 1 added are rounded.
-    exact = not any(name in like for name in ("llama", "apertus", "gemma", "nemotron"))
+    # Norms that are stored with 1 added are rounded, as are HunYuan's wavelengths.
+    exact = not any(name in like for name in ("llama", "apertus", "gemma", "nemotron", "hunyuan"))
     assert np.array_equal(ours, theirs) if exact else relative_error(ours, theirs) < 1e-5
 
 

@@ -37,6 +37,12 @@ GPT4O = (
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+DEEPSEEK = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u30ff]+",
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+    + r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
 CONTROL = ["<|begin|>", "<|end|>", "<|im_end|>"]
 USER = ["<think>", "  "]
 
@@ -45,8 +51,9 @@ def byte_level(use_regex: bool) -> splits.PreTokenizer:
     return splits.ByteLevel(add_prefix_space=False, use_regex=use_regex)
 
 
-def by_regex(pattern: str) -> splits.PreTokenizer:
-    return splits.Sequence([splits.Split(Regex(pattern), "isolated"), byte_level(False)])
+def by_regex(*patterns: str) -> splits.PreTokenizer:
+    cuts = [splits.Split(Regex(pattern), "isolated") for pattern in patterns]
+    return splits.Sequence([*cuts, byte_level(False)])
 
 
 # tokenizer.ggml.pre -> the splitting, NFC, ignore_merges.
@@ -62,6 +69,7 @@ SPLITS: dict[str, tuple[Callable[[], splits.PreTokenizer], bool, bool]] = {
     "tekken": (lambda: by_regex(TEKKEN), False, True),
     "gpt-4o": (lambda: by_regex(GPT4O), False, False),
     "seed-coder": (lambda: by_regex(SEED), False, False),
+    "deepseek-v3": (lambda: by_regex(*DEEPSEEK), False, False),
 }
 
 
