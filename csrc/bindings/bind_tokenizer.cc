@@ -167,6 +167,8 @@ void BindEncoding(nb::module_& m) {
                      return std::make_pair(self.special_tokens().front, self.special_tokens().back);
                    })
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
+      .def_prop_ro("most_text_bytes", &Tokenizer::most_text_bytes,
+                   "No token stands for more bytes of a text; 0: that is not known.")
       .def_prop_ro("patterns", &Tokenizer::patterns, "The regular expressions of the file.")
       .def_prop_ro("special_texts", &SpecialTexts, "The texts of the special tokens, by id.")
       .def_prop_ro("token_table", [](const Tokenizer& self) {

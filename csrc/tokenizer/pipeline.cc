@@ -212,9 +212,10 @@ std::optional<std::string> TokenizerPipeline::TokenOf(int32_t token_id) const {
 std::shared_ptr<const Tokenizer> Tokenizer::FromTokenizerJson(
     const std::string& tokenizer_json_path, std::string* reason) {
   try {
-    TokenizerParts parts = ReadTokenizerParts(tokenizer_json_path);
-    return std::make_shared<const TokenizerPipeline>(
-        std::move(parts), TokenTable::FromTokenizerJson(tokenizer_json_path));
+    const ConfigFields file = ReadTokenizerFile(tokenizer_json_path);
+    TokenizerParts parts = ReadTokenizerParts(tokenizer_json_path, file);
+    return std::make_shared<const TokenizerPipeline>(std::move(parts),
+                                                     ReadTokenTable(tokenizer_json_path, file, {}));
   } catch (const UnsupportedPart& unsupported) {
     *reason = unsupported.what();
   } catch (const TextTooCostly& costly) {

@@ -69,7 +69,8 @@ class ContinuationEncoder final : public TextEncoder {
 std::shared_ptr<const TextEncoder> TextEncoder::FromTokenizerJson(
     const std::string& tokenizer_json_path, const TokenTable& table, std::string* reason) {
   try {
-    TokenizerParts parts = ReadTokenizerParts(tokenizer_json_path);
+    TokenizerParts parts =
+        ReadTokenizerParts(tokenizer_json_path, ReadTokenizerFile(tokenizer_json_path));
     if (parts.changes_texts.empty()) {
       return std::make_shared<const ContinuationEncoder>(std::move(parts), table);
     }

@@ -21,6 +21,7 @@
 #include "support/error.h"
 #include "support/json.h"
 #include "tokenizer/token_decoder.h"
+#include "tokenizer/tokenizer_parts.h"
 
 namespace mlc_native {
 namespace {
@@ -34,9 +35,8 @@ constexpr int64_t kMaxStrip = 1 << 24;  // characters at an end of a token
 
 class Reader {
  public:
-  // Merges are the larger part of the file and concern encoding only.
-  Reader(const std::string& path, const std::vector<std::string>& visible)
-      : path_(path), file_(ReadModelFile(path, "merges")), visible_(visible) {}
+  Reader(const std::string& path, const ConfigFields& file, const std::vector<std::string>& visible)
+      : path_(path), file_(file), visible_(visible) {}
 
   std::shared_ptr<const TokenTable> Read() {
     decoder_ = ReadDecoder();
@@ -195,8 +195,8 @@ class Reader {
     decoder->steps.emplace_back(std::move(replace));
   }
 
-  const std::string path_;
-  const ConfigFields file_;
+  const std::string& path_;
+  const ConfigFields& file_;
   const std::vector<std::string>& visible_;
   TokenDecoder decoder_;
   std::vector<std::string> token_bytes_;
@@ -206,16 +206,27 @@ class Reader {
 
 }  // namespace
 
-std::shared_ptr<const TokenTable> TokenTable::FromTokenizerJson(
-    const std::string& tokenizer_json_path, const std::vector<std::string>& visible) {
+std::shared_ptr<const TokenTable> ReadTokenTable(const std::string& path, const ConfigFields& file,
+                                                 const std::vector<std::string>& visible) {
   try {
-    return Reader(tokenizer_json_path, visible).Read();
+    return Reader(path, file, visible).Read();
   } catch (const LoadError& e) {  // about a field of it
     throw LoadError("tokenizer.json", e.what());
   } catch (const TokenTooLong& e) {
-    throw LoadError("tokenizer.json", tokenizer_json_path + ": " + e.what());
+    throw LoadError("tokenizer.json", path + ": " + e.what());
   } catch (const JsonError& e) {  // an entry of the vocabulary has a wrong type
-    throw LoadError("tokenizer.json", tokenizer_json_path + ": " + e.what());
+    throw LoadError("tokenizer.json", path + ": " + e.what());
+  }
+}
+
+// Merges are the larger part of the file and concern encoding only.
+std::shared_ptr<const TokenTable> TokenTable::FromTokenizerJson(
+    const std::string& tokenizer_json_path, const std::vector<std::string>& visible) {
+  try {
+    return ReadTokenTable(tokenizer_json_path, ReadModelFile(tokenizer_json_path, "merges"),
+                          visible);
+  } catch (const LoadError& e) {
+    throw LoadError("tokenizer.json", e.what());
   }
 }
 

@@ -209,8 +209,7 @@ void AddPatterns(const JsonValue* part, std::vector<std::string>* patterns) {
   }
 }
 
-TokenizerParts ReadParts(const std::string& path) {
-  const ConfigFields file = ReadModelFile(path);
+TokenizerParts ReadParts(const std::string& path, const ConfigFields& file) {
   TokenizerParts parts;
   for (const char* part : {"normalizer", "pre_tokenizer", "decoder"}) {
     AddPatterns(file.Find(part), &parts.patterns);
@@ -263,9 +262,17 @@ SpecialTokens ReadPostProcessor(const ConfigFields& post_processor) {
   return result;
 }
 
-TokenizerParts ReadTokenizerParts(const std::string& path) {
+ConfigFields ReadTokenizerFile(const std::string& path) {
   try {
-    return ReadParts(path);
+    return ReadModelFile(path);
+  } catch (const LoadError& error) {
+    throw LoadError("tokenizer.json", error.what());
+  }
+}
+
+TokenizerParts ReadTokenizerParts(const std::string& path, const ConfigFields& file) {
+  try {
+    return ReadParts(path, file);
   } catch (const LoadError& error) {  // about a field of it
     throw LoadError("tokenizer.json", error.what());
   } catch (const JsonError& error) {  // an entry of the vocabulary or a merge has a wrong type

@@ -40,8 +40,14 @@ struct TokenizerParts {
   std::string changes_texts;  // the first part that may change more of a text than spaces
 };
 
+// Throws LoadError.
+ConfigFields ReadTokenizerFile(const std::string& path);
+// Throws LoadError. Lists named "merges" are not needed. `visible` as
+// TokenTable::FromTokenizerJson.
+std::shared_ptr<const TokenTable> ReadTokenTable(const std::string& path, const ConfigFields& file,
+                                                 const std::vector<std::string>& visible);
 // Each throws LoadError, UnsupportedPart.
-TokenizerParts ReadTokenizerParts(const std::string& path);
+TokenizerParts ReadTokenizerParts(const std::string& path, const ConfigFields& file);
 void ReadNormalizer(const ConfigFields& normalizer, TokenizerParts* parts);
 // Returns whether words are written in the alphabet of ByteLevel.
 bool ReadPreTokenizer(const ConfigFields& pre_tokenizer, TokenizerParts* parts);

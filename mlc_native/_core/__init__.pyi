@@ -229,6 +229,10 @@ class Tokenizer:
     def vocab_size(self) -> int: ...
 
     @property
+    def most_text_bytes(self) -> int:
+        """No token stands for more bytes of a text; 0: that is not known."""
+
+    @property
     def patterns(self) -> list[str]:
         """The regular expressions of the file."""
 

@@ -19,14 +19,21 @@ class TextBound:
             such as an unknown token for a run of unknown characters.
     """
 
-    def __init__(self, tokenizer_json: dict[str, Any], table: _core.TokenTable) -> None:
+    def __init__(self, most_bytes: int | None, *, counts_space: bool = True) -> None:
+        """``counts_space``: no token takes all the white space around it."""
+        self.most_bytes = most_bytes
+        self._counts_space = counts_space
+
+    @staticmethod
+    def of_file(tokenizer_json: dict[str, Any], table: _core.TokenTable) -> TextBound:
         """``tokenizer_json`` is the content of tokenizer.json, and ``table`` was made from it."""
         shrinks = _most_shrinking(tokenizer_json)
         longest = max((len(table.bytes(token)) for token in range(table.size)), default=0)
-        self.most_bytes = longest * shrinks if shrinks is not None and longest else None
-        # Some added tokens take all the white space around them.
         added = tokenizer_json.get("added_tokens") or []
-        self._counts_space = not any(token.get("lstrip") or token.get("rstrip") for token in added)
+        return TextBound(
+            longest * shrinks if shrinks is not None and longest else None,
+            counts_space=not any(token.get("lstrip") or token.get("rstrip") for token in added),
+        )
 
     def num_bytes(self, text: str) -> int:
         """The bytes of a text that tokens must stand for."""

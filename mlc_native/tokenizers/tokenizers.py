@@ -214,7 +214,9 @@ class Tokenizer:
     @cached_property
     def text_bound(self) -> TextBound:
         """How few tokens a text can have."""
-        return TextBound(read_json_object(self.path), self.token_table)
+        if self._native is not None and self._native.most_text_bytes > 0:
+            return TextBound(self._native.most_text_bytes)
+        return TextBound.of_file(read_json_object(self.path), self.token_table)
 
     @staticmethod
     def detect_tokenizer_info(tokenizer_path: str | Path) -> TokenizerInfo:

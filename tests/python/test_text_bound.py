@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizer_kinds import KINDS
 
 from mlc_native import AsyncMLCEngine, MLCEngine, SyncMLCEngine
 from mlc_native.errors import InvalidRequest
 from mlc_native.tokenizers import Tokenizer
+from mlc_native.tokenizers.text_bound import TextBound
 
 DEMO = Path(__file__).resolve().parents[2] / "mlc_native/demo_model"
 HUGE = "The capital of France is Paris. " * 700_000  # 22 MB
@@ -143,3 +145,14 @@ def test_white_space_around_added_tokens_is_not_counted(tmp_path: Path) -> None:
     tokenizer = write_tokenizer(tmp_path, added_tokens=fields["added_tokens"])
     text = fields["added_tokens"][0]["content"] + " " * 100_000
     assert tokenizer.text_bound.least_tokens(text) <= len(tokenizer.encode(text)) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_both_ways_to_the_bound_agree(tmp_path: Path, kind: Callable[[], Any]) -> None:
+    """C++ knows it where no token takes the white space around it."""
+    kind().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path, trust_regexes=True)
+    fields = json.loads((tmp_path / "tokenizer.json").read_text())
+    of_file = TextBound.of_file(fields, tokenizer.token_table)
+    text = "a  b \n" * 100
+    assert tokenizer.text_bound.least_tokens(text) == of_file.least_tokens(text)
