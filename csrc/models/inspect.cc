@@ -12,6 +12,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_defaults.h"
 #include "kernels/packed_format.h"
+#include "model_files/gguf_file.h"
+#include "model_files/model_files.h"
 #include "models/kv_storage.h"
 #include "models/loader.h"
 #include "support/json.h"
@@ -220,13 +222,16 @@ class Inspection {
     try {
       step();
     } catch (const LoadError& error) {
-      problems_.emplace_back(error.what());
+      // Several steps may need what is wrong.
+      if (std::ranges::count(problems_, error.what()) == 0) problems_.emplace_back(error.what());
     }
   }
 
   std::string Architecture() const {
     if (config_) return std::string(config_->arch->architecture);
     try {
+      const std::string gguf = GgufOf(path_);
+      if (!gguf.empty()) return GgufFile(gguf).String("general.architecture").value_or("");
       const std::vector<std::string> names = ReadConfigJson(path_).Strings("architectures");
       return names.empty() ? "" : names[0];
     } catch (const LoadError&) {
@@ -267,7 +272,13 @@ class Inspection {
 }  // namespace
 
 std::string InspectModel(const std::string& path) {
-  if (!IsMlcFolder(path)) ReadConfigJson(path);
+  // Only what is no model at all is an error.
+  const std::string gguf = GgufOf(path);
+  if (!gguf.empty()) {
+    const GgufFile readable(gguf);
+  } else if (!IsMlcFolder(path)) {
+    ReadConfigJson(path);
+  }
   return Inspection(path).AsJson();
 }
 
