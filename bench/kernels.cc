@@ -29,7 +29,7 @@ constexpr Format kFormats[] = {
     {"q8 of 32", WeightFormat::kQ8Group32, Arithmetic::kInt8},
     {"q4", WeightFormat::kQ4, Arithmetic::kInt8},
     {"mxfp4", WeightFormat::kMxfp4, Arithmetic::kInt8},
-    {"fp8", WeightFormat::kFloat8, Arithmetic::kFloat32},
+    {"fp8", WeightFormat::kFloat8, Arithmetic::kBFloat16},
     {"float16", WeightFormat::kFloat16, Arithmetic::kFloat32},
     {"float32", WeightFormat::kFloat32, Arithmetic::kFloat32},
 };

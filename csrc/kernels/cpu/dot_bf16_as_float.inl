@@ -19,6 +19,8 @@ struct BFloat16Dot {
     Vec even[2];
     Vec odd[2];
 
+    Weights() = default;
+    explicit Weights(const Weights* w) : even{w->even[0], w->even[1]}, odd{w->odd[0], w->odd[1]} {}
     explicit Weights(const uint16_t* w)
         : even{BFloat16::LoadEven(w), BFloat16::LoadEven(w + 2 * Vec::kLanes)},
           odd{BFloat16::LoadOdd(w), BFloat16::LoadOdd(w + 2 * Vec::kLanes)} {}

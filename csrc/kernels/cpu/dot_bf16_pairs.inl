@@ -25,6 +25,8 @@ struct BFloat16Dot {
   struct Weights {
     BFloat16Vec v[2];
 
+    Weights() = default;
+    explicit Weights(const Weights* w) : v{w->v[0], w->v[1]} {}
     explicit Weights(const uint16_t* w)
         : v{BFloat16Vec::Load(w), BFloat16Vec::Load(w + 2 * Vec::kLanes)} {}
     explicit Weights(const uint8_t* w)  // of FP8

@@ -7,6 +7,9 @@
 //   Convert                converts a group of inputs (padded with zeros) to an Input
 //   kSteps, Add            sums[r][v] += inputs of row r * columns of vector v, in kSteps steps;
 //                          calls step(i) in each step, for prefetches
+//   kSumsIntegers          whether a group's sum is one of integers
+//   kTileBytes             a group as Add reads it: kGroupBytes unless the format
+//   kWidens                has to Widen it first, once for all tiles of rows
 //
 // Included by cpu/linear.inl only.
 #pragma once
@@ -23,6 +26,9 @@ struct FormatBase {
   static constexpr PanelLayout kLayout = LayoutOf(kFormat);
   static constexpr int64_t kGroupBytes = kLayout.GroupBytes(kPanel);
   static constexpr int kGroup = kLayout.group;
+  static constexpr bool kWidens = false;
+  static constexpr bool kSumsIntegers = false;
+  static constexpr int64_t kTileBytes = kGroupBytes;
 };
 
 // float32 and float16: one k per step.
@@ -88,11 +94,17 @@ struct Float8Format : FormatBase<WeightFormat::kFloat8> {
   static void Convert(const float* x, Input* out) { BFloat16Dot::Convert(x, kSteps, out->x); }
   template <int kRows, typename Step>
   static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
+    AddGroup<2 * kPanel>(reinterpret_cast<const uint8_t*>(group), x, sums, step);
+  }
+
+ protected:
+  // `w` has kStride elements for each step, and then the scales.
+  template <int kStride, int kRows, typename Element, typename Step>
+  static void AddGroup(const Element* w, const Input* x, Vec (&sums)[kRows][2], Step step) {
     Vec products[kRows][2];
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) products[r][0] = products[r][1] = Vec::Zero();
-    const auto* w = reinterpret_cast<const uint8_t*>(group);
-    for (int i = 0; i < kSteps; ++i, w += 2 * kPanel) {
+    for (int i = 0; i < kSteps; ++i, w += kStride) {
       step(i);
       BFloat16Dot::Weights weights(w);
 #pragma GCC unroll 16
@@ -106,6 +118,29 @@ struct Float8Format : FormatBase<WeightFormat::kFloat8> {
       sums[r][0] = Fma(products[r][0], lo_scale, sums[r][0]);
       sums[r][1] = Fma(products[r][1], hi_scale, sums[r][1]);
     }
+  }
+};
+
+// The same bits for many rows: the elements are widened once for all of them.
+struct WideFloat8Format : Float8Format {
+  struct Group {
+    BFloat16Dot::Weights steps[kSteps];
+    float scales[kPanel];
+  };
+  static constexpr int kMaxRows = kTileRows;
+  static constexpr bool kWidens = true;
+  static constexpr int64_t kTileBytes = sizeof(Group);
+
+  static void Widen(const char* group, char* out) {
+    auto* wide = reinterpret_cast<Group*>(out);
+    const auto* w = reinterpret_cast<const uint8_t*>(group);
+    for (int i = 0; i < kSteps; ++i, w += 2 * kPanel) wide->steps[i] = BFloat16Dot::Weights(w);
+    const auto* scales = reinterpret_cast<const float*>(w);
+    for (int i = 0; i < kPanel; ++i) wide->scales[i] = scales[i];
+  }
+  template <int kRows, typename Step>
+  static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
+    AddGroup<1>(reinterpret_cast<const BFloat16Dot::Weights*>(group), x, sums, step);
   }
 };
 
@@ -129,6 +164,7 @@ template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightS
 struct QuantFormat : FormatBase<kFormat> {
   using Base = FormatBase<kFormat>;
   static constexpr int kMaxRows = kQuantTileRows;
+  static constexpr bool kSumsIntegers = true;
   static constexpr int kQuadBytes = Base::kLayout.chunk_bytes;
   static constexpr int kVectorBytes = kQuadBytes * Vec::kLanes;
   static constexpr int kSteps = Base::kLayout.CodeBytes(1) / kQuadBytes;
@@ -183,9 +219,10 @@ struct QuantFormat : FormatBase<kFormat> {
   }
 };
 
-// Calls f(format) with the format's struct.
+// Calls f(format) with the struct that multiplies this many rows.
 template <typename F>
-inline void WithFormat(WeightFormat format, F f) {
+inline void WithFormat(WeightFormat format, int64_t rows, F f) {
+  constexpr int64_t kManyRows = 3 * WideFloat8Format::kMaxRows;
   switch (format) {
     case WeightFormat::kFloat32:
       return f(SingleFormat<WeightFormat::kFloat32, Float32>{});
@@ -202,7 +239,7 @@ inline void WithFormat(WeightFormat format, F f) {
     case WeightFormat::kQ8Group32:
       return f(QuantFormat<WeightFormat::kQ8Group32, Q8Codes, InputScale>{});
     case WeightFormat::kFloat8:
-      return f(Float8Format{});
+      return rows < kManyRows ? f(Float8Format{}) : f(WideFloat8Format{});
   }
 }
 

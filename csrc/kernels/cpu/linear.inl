@@ -93,7 +93,7 @@ void ConvertRow(const float* x, int64_t k, int64_t rows, typename F::Input* out)
 }
 
 void LinearInputRows(const PackedLinear& w, const LinearArgs& a, int64_t begin, int64_t end) {
-  WithFormat(w.format, [&](auto format) {
+  WithFormat(w.format, a.m, [&](auto format) {
     using F = decltype(format);
     const RowSplit<F::kMaxRows> split(a.m);
     auto* inputs = static_cast<typename F::Input*>(a.workspace);
@@ -138,7 +138,7 @@ inline void RunTile(const Tile& t) {
   const char* w = t.w;
   const auto* x = static_cast<const typename F::Input*>(t.x);
   const char* prefetch = t.prefetch;
-  for (int64_t g = 0; g < t.groups; ++g, w += F::kGroupBytes, x += kRows) {
+  for (int64_t g = 0; g < t.groups; ++g, w += F::kTileBytes, x += kRows) {
     F::Add(w, x, sums, [&](int) {
       for (int64_t at = 0; at < t.prefetch_end; at += kLine) Prefetch(prefetch + at);
       prefetch += t.prefetch_step;
@@ -192,11 +192,12 @@ class Problem {
     const int64_t blocks = CeilDiv(groups_, split_.tiles() == 1 ? groups_ : kMaxBlockGroups);
     const int64_t block_groups = CeilDiv(groups_, blocks);
     alignas(64) float sums[kMaxTiles * kMaxRows * kPanel];
+    alignas(64) char wide[F::kWidens ? kMaxBlockGroups * F::kTileBytes : 1];
     for (int64_t tile = 0; tile < split_.tiles(); tile += block_tiles) {
       const Range tiles{tile, Min64(split_.tiles(), tile + block_tiles)};
       for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
         for (int64_t group = 0; group < groups_; group += block_groups) {
-          RunBlock(tiles, {group, Min64(groups_, group + block_groups)}, panel, sums);
+          RunBlock(tiles, {group, Min64(groups_, group + block_groups)}, panel, sums, wide);
         }
       }
     }
@@ -206,13 +207,15 @@ class Problem {
   using Input = typename F::Input;
   static constexpr int64_t kMaxRows = F::kMaxRows;
   static constexpr int64_t kMaxTiles = kMaxBlockRows / kMaxRows;
-  static constexpr int64_t kMaxBlockGroups = Min64(kBlockWeightBytes / F::kGroupBytes, 16);
+  static constexpr int64_t kMaxBlockGroups = Min64(kBlockWeightBytes / F::kTileBytes, 16);
 
-  // If a step is not a whole number of lines (q8), prefetches slow down a tile that reads linearly.
-  static constexpr bool kWholeLines = F::kGroupBytes / F::kSteps % kLine == 0;
+  // One row of q8 in vectors of a whole line reads so fast that the hardware's own prefetches do
+  // better.
+  static constexpr bool kOneRowPrefetches =
+      F::kGroupBytes / F::kSteps % kLine == 0 || !F::kSumsIntegers || kPanel < 32;
 
   // The sums of all tiles stay in `sums` until the last groups have been added.
-  void RunBlock(Range tiles, Range groups, int64_t panel, float* sums) const {
+  void RunBlock(Range tiles, Range groups, int64_t panel, float* sums, char* wide) const {
     const bool last = groups.end == groups_;
     const int64_t columns = last ? w_.n - panel * kPanel : kPanel;
     Tile t{};
@@ -220,13 +223,19 @@ class Problem {
     t.groups = groups.end - groups.begin;
     t.ldy = last ? a_.ldy : kPanel;
     t.bias = last && a_.bias != nullptr ? a_.bias + panel * kPanel : nullptr;
-    if (a_.m > 1 || kWholeLines) {
+    if (a_.m > 1 || kOneRowPrefetches) {
       // A block ahead if there are several; maybe of the next panel.
       const int64_t ahead = split_.tiles() > 1 ? t.groups : kAheadBytes / F::kGroupBytes;
       t.prefetch = t.w + Min64(ahead, kMaxBlockGroups) * F::kGroupBytes;
       t.prefetch_step = F::kGroupBytes / (F::kSteps * (tiles.end - tiles.begin));
       t.prefetch_end = (t.prefetch_step + kLine / 2) / kLine * kLine;
       if (t.prefetch_end == 0) t.prefetch_end = 1;
+    }
+    if constexpr (F::kWidens) {
+      for (int64_t g = 0; g < t.groups; ++g) {
+        F::Widen(t.w + g * F::kGroupBytes, wide + g * F::kTileBytes);
+      }
+      t.w = wide;
     }
     for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
       const int64_t row = split_.Begin(tile);
@@ -251,7 +260,8 @@ class Problem {
 };
 
 void LinearPanels(const PackedLinear& w, const LinearArgs& a, int64_t begin, int64_t end) {
-  WithFormat(w.format, [&](auto format) { Problem<decltype(format)>(w, a).Run({begin, end}); });
+  WithFormat(w.format, a.m,
+             [&](auto format) { Problem<decltype(format)>(w, a).Run({begin, end}); });
 }
 
 }  // namespace
