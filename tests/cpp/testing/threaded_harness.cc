@@ -49,6 +49,7 @@ void ModelFolder::Write(const std::string& name, const std::string& text) const 
 
 TestEngineSetup EndlessSetup() {
   TestEngineSetup setup{.num_pages = 1 << 16, .max_single_sequence_length = 1 << 20};
+  setup.model.context_window_size = setup.max_single_sequence_length;
   setup.model.history_window = 8;
   return setup;
 }
