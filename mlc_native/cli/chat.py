@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help='model folder or hub id; default "demo". With --url: one of the server\'s models',
     )
+    parser.add_argument("--model", dest="named_model", metavar="MODEL", help="the same as MODEL")
     _add_server_flags(parser)
     group = parser.add_argument_group("turns and answers")
     group.add_argument(
@@ -110,9 +111,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _open_engine(args: argparse.Namespace, verbose: bool) -> MLCEngine | RemoteEngine:
+    model = args.model or args.named_model
     if args.url is not None:
-        return RemoteEngine(args.url, args.model, api_key(args.api_key))
-    return load_engine(MLCEngine, args.model or "demo", args, verbose=verbose)
+        return RemoteEngine(args.url, model, api_key(args.api_key))
+    return load_engine(MLCEngine, model or "demo", args, verbose=verbose)
 
 
 def make_display(interactive: bool, markdown: bool = True) -> Display:

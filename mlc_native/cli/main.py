@@ -53,6 +53,7 @@ def make_parser(command: str | None) -> argparse.ArgumentParser:
             help=text,
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,  # "--model X" must not mean --model-lib
         )
         module.add_arguments(subparser)
         subparser.set_defaults(run=module.run)

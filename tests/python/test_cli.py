@@ -50,6 +50,20 @@ def chat(
     return run
 
 
+def test_the_model_of_a_chat_may_have_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "--model", "demo", "--prompt", "What is 2 + 2?"]) == 0
+    assert "4" in capsys.readouterr().out
+
+
+def test_options_are_not_guessed_from_their_beginning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["chat", "--model-l", "x.so"])
+    assert ended.value.code == 2
+    assert "unrecognized arguments: --model-l" in capsys.readouterr().err
+
+
 def test_a_pipe_gets_answers_only(chat: Callable[..., Any]) -> None:
     assert chat("hi\n\n/exit\nnever read\n") == (0, "Hello!\n", "")
 
