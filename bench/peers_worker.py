@@ -15,6 +15,7 @@ that bench/peers_setup.py makes.
 from __future__ import annotations
 
 import json
+import os
 import random
 import statistics
 import sys
@@ -83,10 +84,18 @@ def openvino_side(path: str, bits: int, threads: int) -> Side:
     scheduler.max_num_batched_tokens = MOST_TOKENS
     scheduler.enable_prefix_caching = False
     scheduler.cache_size = 4  # GB
+    # Restricted to AVX2, it has no bfloat16 and computes in fp32, its default then; without VNNI,
+    # the products of its dynamic quantization have no kernel.
+    restricted = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    precisions: dict[str, object] = {
+        "KV_CACHE_PRECISION": ov.Type.f16 if restricted else ov.Type.bf16,
+        "INFERENCE_PRECISION_HINT": ov.Type.f32 if restricted else ov.Type.bf16,
+    }
+    if restricted == "AVX2":
+        precisions["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
     properties = {
         "INFERENCE_NUM_THREADS": threads,
-        "KV_CACHE_PRECISION": ov.Type.bf16,
-        "INFERENCE_PRECISION_HINT": ov.Type.bf16,
+        **precisions,
         "PERFORMANCE_HINT": "LATENCY",
     }
     pipeline = genai.ContinuousBatchingPipeline(path, scheduler, "CPU", properties)
