@@ -16,7 +16,7 @@ void Transformer::Ops::ChooseExperts(size_t layer) {
                  &choices_);
 }
 
-// Of the chosen experts, what nobody has used yet must be as it was written.
+// Checks those blocks of the chosen experts that have not been used before.
 void Transformer::Ops::CheckExperts() {
   BlockChecks* checks = model_.weights_.memory.checks;
   if (checks == nullptr || checks->is_done()) return;
