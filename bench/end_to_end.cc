@@ -5,7 +5,7 @@
 //   python tools/make_random_checkpoint.py --like qwen3-0.6b --dtype bfloat16 --out /tmp/qwen3
 //   build/torch/bench/end_to_end --model /tmp/qwen3
 //                                [--rows prefill,decode1,decode4,decode16,decode4096]
-//                                [--quantization none,q8,q4,auto]
+//                                [--quantization none,q8,q4,auto] [--profile]
 // Threads: MLC_NATIVE_BENCH_THREADS (default 2). ISA: MLC_NATIVE_ISA. A figure is that of the
 // median step of a row. The limit of a step is
 //
@@ -22,9 +22,14 @@
 // The bandwidth is the better one of right before and right after a row (GB/s), because what a
 // shared machine gives changes with time. Activations stay in caches and are not counted. `engine`
 // is the part of the time outside Model::Forward: planning, pages, sampling, text, callback.
+//
+// --profile adds where the threads' time of a row's steps went, kernel by kernel
+// (bench/kernel_table.h; csrc/kernels/kernel_profile.h says what counts as a wait). Per step: `ms`,
+// the time in the kernel, and `wait ms`, both as sums over threads divided by their number; `MB`,
+// what it reads and writes at least once; `limit`, the share of the limit of memory or arithmetic,
+// waits included. What lies in a cache may exceed the limit of memory.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -38,16 +43,13 @@
 #include <nlohmann/json.hpp>
 
 #include "arch/model_config.h"
-#include "kernels/packed_format.h"
+#include "kernel_table.h"
 #include "kernels_machine.h"
 #include "mlc_native/engine.h"
-#include "models/kv_storage.h"
+#include "step_limit.h"
 
 namespace mlc_native {
 namespace {
-
-using kernels::Arithmetic;
-using kernels::TheMachine;
 
 struct RowKind {
   std::string_view name;
@@ -62,125 +64,22 @@ constexpr RowKind kRows[] = {
     {"decode4096", 1, 4080, 32, false},  // the middle of its steps has 4,096 tokens of context
 };
 
-struct Quantization {
-  std::string_view name;
-  WeightQuantization quantization;
-  Arithmetic arithmetic;
-};
-constexpr Quantization kQuantizations[] = {
+constexpr Precision kQuantizations[] = {
     {"none", WeightQuantization::kOff, Arithmetic::kBFloat16},
     {"auto", WeightQuantization::kAuto, Arithmetic::kInt8},  // as the folder has it
     {"q8", WeightQuantization::kQ8, Arithmetic::kInt8},
     {"q4", WeightQuantization::kQ4, Arithmetic::kInt8},
 };
 
-// ---- The limit ----
+struct Options {
+  std::string model;
+  std::string rows = "prefill,decode1,decode16,decode4096";
+  std::string quantization = "none,q8,q4";
+  bool profile = false;
 
-// One step: `rows` new tokens of each of `sequences`, whose context is `context` before it.
-struct StepShape {
-  int64_t sequences;
-  int64_t rows;
-  int64_t context;
-
-  double Keys() const {  // per sequence, over its rows
-    return static_cast<double>(rows * context) + 0.5 * static_cast<double>(rows * (rows + 1));
+  static bool Lists(const std::string& list, std::string_view name) {
+    return ("," + list + ",").find("," + std::string(name) + ",") != std::string::npos;
   }
-};
-
-class Limit {
- public:
-  // weight_bytes: all that is loaded, as it is packed.
-  Limit(const ModelConfig& config, const Quantization& quantization, int64_t weight_bytes)
-      : config_(config), quantization_(quantization) {
-    for (const LayerConfig& layer : config.layers) AddLayer(layer);
-    qkv_size_ /= num_layers();
-    rest_size_ /= num_layers();
-    if (!config.tie_word_embeddings) {  // a step reads some rows only
-      weight_bytes -= config.vocab_size * config.hidden_size *
-                      static_cast<int64_t>(DTypeSize(DType::kBFloat16));
-    }
-    weight_bytes_ = static_cast<double>(weight_bytes);
-  }
-
-  double Seconds(const StepShape& step) const {
-    const kernels::Machine& machine = TheMachine();
-    return std::max(StepBytes(step) / machine.bytes_per_second,
-                    LinearOperations(step) / machine.Peak(quantization_.arithmetic) +
-                        AttentionOperations(step) / machine.Peak(Arithmetic::kBFloat16));
-  }
-
- private:
-  double num_layers() const { return static_cast<double>(config_.layers.size()); }
-
-  void AddLayer(const LayerConfig& layer) {
-    for (const LinearRole role : kLinearRoles) {
-      const int64_t count = config_.num_linears(layer, role);
-      if (count == 0) continue;
-      const auto size =
-          static_cast<double>(config_.linear_rows(role) * config_.linear_columns(role));
-      const bool of_experts = role == LinearRole::kExpertGateUp || role == LinearRole::kExpertDown;
-      const int64_t used = of_experts ? config_.experts->router.num_chosen : count;
-      (role == LinearRole::kQkv ? qkv_size_ : rest_size_) += size * static_cast<double>(used);
-      if (!of_experts) continue;
-      const kernels::PanelLayout panel =
-          kernels::LayoutOf(ExpertFormat(&layer == &config_.layers.front()));
-      expert_bytes_ += size * static_cast<double>(count * panel.GroupBytes(1)) /
-                       static_cast<double>(panel.group);
-    }
-  }
-
-  // With 4 bits asked for, the first layer has 8.
-  kernels::WeightFormat ExpertFormat(bool is_first_layer) const {
-    const bool is_mxfp4 =
-        config_.quantization && config_.quantization->format == QuantizedFormat::kMxfp4;
-    switch (quantization_.quantization) {
-      case WeightQuantization::kOff:
-        break;
-      case WeightQuantization::kAuto:
-        if (!is_mxfp4) break;
-        return kernels::WeightFormat::kMxfp4;
-      case WeightQuantization::kQ8:
-      case WeightQuantization::kQ4:
-        if (is_mxfp4) return kernels::WeightFormat::kMxfp4;
-        return quantization_.quantization == WeightQuantization::kQ8 || is_first_layer
-                   ? kernels::WeightFormat::kQ8
-                   : kernels::WeightFormat::kQ4;
-    }
-    return kernels::WeightFormat::kBFloat16;
-  }
-
-  // The part of the experts that the rows of a step choose, if their choices are independent and
-  // all experts equally good.
-  double UsedExperts(const StepShape& step) const {
-    if (!config_.experts) return 1;
-    const kernels::RouterRule& router = config_.experts->router;
-    const double chosen =
-        static_cast<double>(router.num_chosen) / static_cast<double>(router.num_experts);
-    return 1 - std::pow(1 - chosen, static_cast<double>(step.sequences * step.rows));
-  }
-
-  double StepBytes(const StepShape& step) const {
-    const auto kv_per_token =
-        static_cast<double>(KvStorage::BytesPerToken(config_, kernels::KvFormat::kBFloat16));
-    return weight_bytes_ - (1 - UsedExperts(step)) * expert_bytes_ +
-           static_cast<double>(step.sequences * (step.context + 2 * step.rows)) * kv_per_token;
-  }
-  double LinearOperations(const StepShape& step) const {
-    const auto logits_rows = static_cast<double>(step.sequences);
-    const double rows = logits_rows * static_cast<double>(step.rows);
-    const auto head = static_cast<double>(config_.vocab_size * config_.hidden_size);
-    return 2 * (rows * qkv_size_ * num_layers() + rows * rest_size_ * (num_layers() - 1) +
-                logits_rows * (rest_size_ + head));
-  }
-  double AttentionOperations(const StepShape& step) const {
-    return 4 * static_cast<double>(config_.q_size() * step.sequences) * step.Keys() * num_layers();
-  }
-
-  const ModelConfig& config_;
-  const Quantization& quantization_;
-  double qkv_size_ = 0, rest_size_ = 0;  // elements of a layer's matrices that a row passes, mean
-  double expert_bytes_ = 0;              // of all experts
-  double weight_bytes_ = 0;
 };
 
 // ---- The engine ----
@@ -188,15 +87,16 @@ class Limit {
 struct StepTime {
   double seconds = 0;
   double forward = 0;  // of it within Model::Forward
+  double sample = 0;   // and for drawing tokens
   int64_t tokens = 0;  // that reached the callback
 };
 
 class Session {
  public:
-  Session(const std::string& model, WeightQuantization quantization, int64_t vocab_size)
-      : any_token_(3, static_cast<int32_t>(vocab_size) - 4) {
+  Session(const Options& options, WeightQuantization quantization, int64_t vocab_size)
+      : profile_(options.profile), any_token_(3, static_cast<int32_t>(vocab_size) - 4) {
     EngineConfig config;
-    config.model = model;
+    config.model = options.model;
     config.dtype = "bfloat16";
     config.quantization = quantization;
     config.num_threads = TheMachine().pool->num_threads();
@@ -204,13 +104,13 @@ class Session {
     config.max_single_sequence_length = 4608;
     config.max_total_sequence_length = 3 * 4608;
     config.prefill_chunk_size = 512;
-    EngineOptions options;
-    options.request_stream_callback = [this](const std::vector<RequestStreamOutput>& outputs) {
+    EngineOptions callbacks;
+    callbacks.request_stream_callback = [this](const std::vector<RequestStreamOutput>& outputs) {
       for (const RequestStreamOutput& output : outputs) {
         for (const SequenceDelta& delta : output.group) num_tokens_ += std::ssize(delta.token_ids);
       }
     };
-    engine_ = Engine::Create(config, options);
+    engine_ = Engine::Create(config, callbacks);
   }
 
   int64_t WeightBytes() {
@@ -220,6 +120,8 @@ class Session {
   std::vector<StepTime> Measure(const RowKind& row) {
     return row.prefill ? MeasurePrompts(row) : MeasureTokens(row);
   }
+  // What the kernels did in the steps measured last.
+  const nlohmann::json& kernels() const { return kernels_; }
 
  private:
   std::vector<StepTime> MeasurePrompts(const RowKind& row) {
@@ -227,9 +129,14 @@ class Session {
     for (int64_t i = 0; i <= row.steps; ++i) {
       engine_->Reset();  // so that all use the same pages
       Add(row.prompt_len, 1);
+      if (i == 0) {
+        Step();  // touches them for the first time
+        StartKernelProfile();
+        continue;
+      }
       times.push_back(Step());
     }
-    times.erase(times.begin());  // it touched them for the first time
+    StopKernelProfile();
     return times;
   }
 
@@ -240,12 +147,21 @@ class Session {
     while (Step().tokens < row.sequences) {
     }
     std::vector<StepTime> times;
+    StartKernelProfile();
     for (int64_t i = 0; i < row.steps; ++i) {
       times.push_back(Step());
       if (times.back().tokens != row.sequences) throw std::runtime_error("not all sequences run");
     }
+    StopKernelProfile();
     engine_->AbortAllRequests();
     return times;
+  }
+
+  void StartKernelProfile() {
+    if (profile_) engine_->DebugCall("kernel_profile_start");
+  }
+  void StopKernelProfile() {
+    if (profile_) kernels_ = nlohmann::json::parse(engine_->DebugCall("kernel_profile_stop"));
   }
 
   void Add(int64_t prompt_len, int64_t max_tokens) {
@@ -267,9 +183,14 @@ class Session {
     const auto seconds = [&](const char* phase) {
       return profile.at("phases").at(phase).at("sum_s").get<double>();
     };
-    return {.seconds = seconds("step"), .forward = seconds("forward"), .tokens = num_tokens_};
+    return {.seconds = seconds("step"),
+            .forward = seconds("forward"),
+            .sample = seconds("sample"),
+            .tokens = num_tokens_};
   }
 
+  const bool profile_;
+  nlohmann::json kernels_;
   std::minstd_rand random_{7};
   std::uniform_int_distribution<int32_t> any_token_;
   int64_t num_requests_ = 0;
@@ -285,7 +206,7 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-void PrintRow(const RowKind& row, const Quantization& quantization, const Limit& limit,
+void PrintRow(const RowKind& row, const Precision& quantization, const Limit& limit,
               const std::vector<StepTime>& times) {
   std::vector<double> seconds, engine;
   for (const StepTime& time : times) {
@@ -303,15 +224,16 @@ void PrintRow(const RowKind& row, const Quantization& quantization, const Limit&
   std::fflush(stdout);
 }
 
-struct Options {
-  std::string model;
-  std::string rows = "prefill,decode1,decode16,decode4096";
-  std::string quantization = "none,q8,q4";
-
-  static bool Lists(const std::string& list, std::string_view name) {
-    return ("," + list + ",").find("," + std::string(name) + ",") != std::string::npos;
+void PrintKernels(const ModelConfig& config, const std::vector<StepTime>& times,
+                  const nlohmann::json& kernels) {
+  KernelTimes sum{.steps = std::ssize(times), .kernels = kernels};
+  for (const StepTime& time : times) {
+    sum.step += time.seconds;
+    sum.forward += time.forward;
+    sum.sample += time.sample;
   }
-};
+  KernelTable(config, sum).Print();
+}
 
 Options ParseOptions(int argc, char** argv) {
   Options options;
@@ -319,6 +241,11 @@ Options ParseOptions(int argc, char** argv) {
                                                          {"--rows", &options.rows},
                                                          {"--quantization", &options.quantization}};
   for (int i = 1; i < argc; i += 2) {
+    if (std::strcmp(argv[i], "--profile") == 0) {
+      options.profile = true;
+      --i;  // it has no value
+      continue;
+    }
     const auto field = std::find_if(std::begin(fields), std::end(fields), [&](const auto& f) {
       return std::strcmp(f.first, argv[i]) == 0;
     });
@@ -339,9 +266,9 @@ void PrintHeader() {
 
 void Run(const Options& options) {
   const ModelConfig config = ReadModelConfig(options.model);
-  for (const Quantization& quantization : kQuantizations) {
+  for (const Precision& quantization : kQuantizations) {
     if (!Options::Lists(options.quantization, quantization.name)) continue;
-    Session session(options.model, quantization.quantization, config.vocab_size);
+    Session session(options, quantization.quantization, config.vocab_size);
     const Limit limit(config, quantization, session.WeightBytes());
     kernels::Machine& machine = TheMachine();
     machine.MeasurePeaks();  // again: others may have been busy the first time
@@ -354,6 +281,7 @@ void Run(const Options& options) {
       machine.MeasureReads();
       machine.bytes_per_second = std::max(machine.bytes_per_second, reads_before);
       PrintRow(row, quantization, limit, times);
+      if (options.profile) PrintKernels(config, times, session.kernels());
     }
   }
 }

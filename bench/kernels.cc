@@ -34,7 +34,9 @@ constexpr Format kFormats[] = {
     {"float32", WeightFormat::kFloat32, Arithmetic::kFloat32},
 };
 
-// Enough different weights that none is in a cache when it is used again.
+// Enough different weights that none is in a cache when it is used again; of a small matrix, one,
+// which stays there.
+constexpr int64_t kSmall = int64_t{1} << 20;  // elements
 struct Weights {
   AlignedBuffer buffer;
   std::vector<PackedLinear> layers;
@@ -43,7 +45,8 @@ struct Weights {
     const CpuKernels& isa = *TheMachine().isa;
     const AlignedBuffer source = RandomWeights(DType::kBFloat16, n * k);
     const size_t bytes = PackedLinearBytes(isa, format, n, k);
-    const size_t count = std::max<size_t>(1, (size_t{256} << 20) / bytes);
+    const size_t all_bytes = n * k < kSmall ? bytes : size_t{256} << 20;
+    const size_t count = std::max<size_t>(1, all_bytes / bytes);
     buffer = AlignedBuffer(bytes * count);
     for (size_t i = 0; i < count; ++i) {
       char* data = static_cast<char*>(buffer.data()) + i * bytes;
@@ -296,6 +299,7 @@ void RegisterAll() {
       for (int64_t m : {1, 2, 4, 8, 16, 64, 512}) bench->Arg(m);
       Timing(bench);
     };
+    add("cached_512x1024", 512, 1024);
     add("qkv_4096x1024", 4096, 1024);
     add("out_1024x2048", 1024, 2048);
     add("gate_up_6144x1024", 6144, 1024);

@@ -2,13 +2,17 @@
 // threads by cost. If there are few blocks, long contexts are also divided into segments of keys.
 // The result does not depend on the assignment.
 #include <algorithm>
+#include <limits>
 
 #include "kernels/cpu/table.h"
+#include "kernels/kernel_profile.h"
 #include "kernels/kernels.h"
 #include "support/check.h"
 
 namespace mlc_native::kernels {
 namespace {
+
+constexpr int kAttention = static_cast<int>(KernelKind::kAttention);
 
 int64_t BlockRows(int64_t group) { return std::max<int64_t>(1, kMaxBlockQueries / group); }
 
@@ -110,7 +114,7 @@ void AttendBlocks(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args,
     });
   };
   // 256 keys of one row take about 10 us.
-  cpu.pool->ParallelFor(total, attend, 256);
+  RunLoop(cpu, kAttention, total, attend, 256);
 }
 
 // Computes few blocks in waves of several segments of each. The segments of a wave are attended to
@@ -166,9 +170,27 @@ void AttendInSegments(Wave wave, const BatchSize& size) {
   };
   const auto fold = [&](int64_t begin, int64_t end, int thread) { wave.Fold(begin, end, thread); };
   for (; wave.number * wave.share < size.most_segments; ++wave.number) {
-    wave.cpu.pool->ParallelFor(size.blocks * wave.share, attend);
-    wave.cpu.pool->ParallelFor(size.blocks, fold);
+    RunLoop(wave.cpu, kAttention, size.blocks * wave.share, attend);
+    RunLoop(wave.cpu, kAttention, size.blocks, fold);
   }
+}
+
+// Counts K and V of the keys of each sequence once, and the products of every row with its keys.
+void CountAttention(KernelProfile& profile, const KvPages& kv, const AttentionArgs& args) {
+  double keys_read = 0, products = 0;
+  for (int64_t i = 0; i < args.num_sequences; ++i) {
+    const AttentionSequence& s = args.sequences[i];
+    const int64_t window =
+        args.window > 0 ? args.window : std::numeric_limits<int64_t>::max() - s.num_rows;
+    keys_read +=
+        static_cast<double>(std::min(s.first_position + s.num_rows, window + s.num_rows - 1));
+    for (int64_t row = 0; row < s.num_rows; ++row) {
+      products += static_cast<double>(std::min(s.first_position + row + 1, window));
+    }
+  }
+  const auto head_bytes = static_cast<double>(KvPageBytes(kv.format, kv.head_dim)) / kPageSize;
+  profile.Count(kAttention, 2 * head_bytes * static_cast<double>(kv.kv_heads) * keys_read,
+                4 * static_cast<double>(args.q_heads * kv.head_dim) * products);
 }
 
 }  // namespace
@@ -186,6 +208,7 @@ void PagedAttention(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args
   MLC_CHECK(args.workspace != nullptr && args.window >= 0);
   const BatchSize size = Measure(kv, args);
   if (size.blocks == 0) return;
+  if (cpu.profile != nullptr) CountAttention(*cpu.profile, kv, args);
 
   const int64_t threads = cpu.pool->num_threads();
   Workspace workspace(args.q_heads, kv.kv_heads, kv.head_dim);

@@ -166,7 +166,14 @@ void Route(const Cpu& cpu, const RouterRule& rule, const RouteArgs& args, Expert
   MLC_CHECK(rule.IsValid()) << rule.num_chosen << " of " << rule.num_experts << " experts";
   MLC_CHECK(args.ld >= rule.num_experts);
   MLC_CHECK(args.m * rule.num_chosen <= static_cast<int64_t>(choices->experts.size())) << args.m;
-  ForRows(cpu, args.m, kElementsPerExpert * rule.num_experts, [&](int64_t begin, int64_t end) {
+  const int64_t elements = kElementsPerExpert * rule.num_experts;
+  if (cpu.profile != nullptr) {
+    const auto rows = static_cast<double>(args.m);
+    cpu.profile->Count(KernelProfile::IdOf(KernelKind::kRoute),
+                       rows * static_cast<double>(rule.num_experts * sizeof(float)),
+                       rows * static_cast<double>(elements));
+  }
+  ForRows(cpu, KernelKind::kRoute, args.m, elements, [&](int64_t begin, int64_t end) {
     RowRouter router(rule);
     for (int64_t row = begin; row < end; ++row) {
       router.Choose(args.logits + row * args.ld, args.correction,

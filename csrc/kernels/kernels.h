@@ -44,11 +44,14 @@ MLC_NATIVE_PRIVATE_API const CpuKernels& SelectCpuKernels(std::string_view isa);
 std::vector<std::string_view> AvailableIsas();  // best first; the last is "portable"
 std::string_view IsaName(const CpuKernels& kernels);
 
-// First argument of every kernel. Both pointers must outlive the calls; the pool belongs to one
+class KernelProfile;  // kernel_profile.h
+
+// First argument of every kernel. The pointers must outlive the calls; the pool belongs to one
 // engine.
 struct Cpu {
   const CpuKernels* isa;
   ThreadPool* pool;
+  KernelProfile* profile = nullptr;  // null: nothing is measured
 };
 
 // ---- Linear ----

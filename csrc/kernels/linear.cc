@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/table.h"
 #include "kernels/experts.h"
+#include "kernels/kernel_profile.h"
 #include "kernels/kernels.h"
 #include "kernels/packed_format.h"
 #include "kernels/row_loop.h"
@@ -19,7 +20,13 @@ constexpr int64_t kMinBytesPerPart = int64_t{64} * 1024;
 constexpr int64_t kMaxInputBytes = 4;
 constexpr int64_t kMaxGroup = 64;
 
+constexpr int kInputs = static_cast<int>(KernelKind::kInputs);
+
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int IdOf(const Cpu& cpu, const PackedLinear& w) {
+  return cpu.profile == nullptr ? 0 : cpu.profile->IdOf(w);
+}
 
 // The fewest panels of a part whose panels are multiplied with m rows each.
 int64_t PanelsPerPart(const PackedLinear& w, int64_t m) {
@@ -58,6 +65,14 @@ LinearArgs ArgsOf(const GroupedLinearArgs& a, const LinearGroup& group) {
           .workspace = static_cast<std::byte*>(a.workspace) + workspace};
 }
 
+// Counts the conversion of m rows from float32 to at least a byte, and a product with them.
+void CountLinear(KernelProfile& profile, const CpuKernels& isa, const PackedLinear& w, int64_t m) {
+  const auto inputs = static_cast<double>(m * w.k);
+  profile.Count(KernelProfile::IdOf(KernelKind::kInputs), 5 * inputs, inputs);
+  profile.Count(profile.IdOf(w), static_cast<double>(PackedLinearBytes(isa, w.format, w.n, w.k)),
+                2 * inputs * static_cast<double>(w.n));
+}
+
 // Converts the rows [begin, end) of all groups.
 void ConvertInputs(const CpuKernels& isa, const GroupedLinearArgs& a, int64_t begin, int64_t end) {
   auto group = std::ranges::upper_bound(a.groups, begin, {}, &LinearGroup::end);
@@ -85,14 +100,20 @@ void Linear(const Cpu& cpu, const PackedLinear& w, const LinearArgs& args,
   MLC_CHECK(args.rows == nullptr || before.empty()) << "steps produce the rows in order";
   if (args.m == 0) return;
   CheckSteps(before, args.m);
-  ForRows(cpu, args.m, ElementsPerRow(before) + w.k, [&](int64_t begin, int64_t end) {
-    RunSteps(*cpu.isa, before, begin, end);
+  if (cpu.profile != nullptr) {
+    CountSteps(*cpu.profile, before);
+    CountLinear(*cpu.profile, *cpu.isa, w, args.m);
+  }
+  const auto prepare = [&](int64_t begin, int64_t end, int thread) {
+    RunSteps(cpu, before, begin, end, thread);
+    const KernelSpan span(cpu.profile, kInputs, thread);
     cpu.isa->linear_input(w, args, begin, end);
-  });
-  cpu.pool->ParallelFor(
-      CeilDiv(w.n, w.panel_width),
-      [&](int64_t begin, int64_t end, int) { cpu.isa->linear(w, args, begin, end); },
-      PanelsPerPart(w, args.m));
+  };
+  ForRows(cpu, kInputs, args.m, ElementsPerRow(before) + w.k, prepare);
+  const auto multiply = [&](int64_t begin, int64_t end, int) {
+    cpu.isa->linear(w, args, begin, end);
+  };
+  RunLoop(cpu, IdOf(cpu, w), CeilDiv(w.n, w.panel_width), multiply, PanelsPerPart(w, args.m));
 }
 
 void GroupedLinear(const Cpu& cpu, const GroupedLinearArgs& args, std::span<const RowStep> before) {
@@ -104,10 +125,18 @@ void GroupedLinear(const Cpu& cpu, const GroupedLinearArgs& args, std::span<cons
   MLC_CHECK(args.ldx >= w.k && args.ldy >= w.n && args.workspace != nullptr);
   MLC_CHECK(args.rows == nullptr || before.empty()) << "steps produce the rows in order";
   CheckSteps(before, m);
-  ForRows(cpu, m, ElementsPerRow(before) + w.k, [&](int64_t begin, int64_t end) {
-    RunSteps(*cpu.isa, before, begin, end);
+  if (cpu.profile != nullptr) {
+    CountSteps(*cpu.profile, before);
+    for (const LinearGroup& group : args.groups) {
+      CountLinear(*cpu.profile, *cpu.isa, *group.weight, group.end - group.begin);
+    }
+  }
+  const auto prepare = [&](int64_t begin, int64_t end, int thread) {
+    RunSteps(cpu, before, begin, end, thread);
+    const KernelSpan span(cpu.profile, kInputs, thread);
     ConvertInputs(*cpu.isa, args, begin, end);
-  });
+  };
+  ForRows(cpu, kInputs, m, ElementsPerRow(before) + w.k, prepare);
 
   // Panel p of group g is item g * panels + p of the loop.
   const int64_t panels = CeilDiv(w.n, w.panel_width);
@@ -120,7 +149,7 @@ void GroupedLinear(const Cpu& cpu, const GroupedLinearArgs& args, std::span<cons
       item += last - first;
     }
   };
-  cpu.pool->ParallelFor(num_groups * panels, run, PanelsPerPart(w, CeilDiv(m, num_groups)));
+  RunLoop(cpu, IdOf(cpu, w), num_groups * panels, run, PanelsPerPart(w, CeilDiv(m, num_groups)));
 }
 
 }  // namespace mlc_native::kernels

@@ -356,6 +356,13 @@ void CheckIds(const GatherArgs& args, int64_t n) {
   }
 }
 
+// Counts rows of k elements that are read from a table and written as float32.
+void CountRows(KernelProfile& profile, int64_t m, int64_t k, int64_t row_bytes) {
+  const auto elements = static_cast<double>(m * k);
+  profile.Count(KernelProfile::IdOf(KernelKind::kEmbedding),
+                static_cast<double>(m * row_bytes) + sizeof(float) * elements, elements);
+}
+
 }  // namespace
 
 int64_t PanelWidth(const CpuKernels& isa) { return isa.panel_width; }
@@ -403,7 +410,11 @@ void PackLinear(const PackedLinear& w, int64_t row_offset, const PackCodes& sour
 void GatherPackedRows(const Cpu& cpu, const PackedLinear& table, const GatherArgs& args) {
   CheckPacked(table);
   CheckIds(args, table.n);
-  ForRows(cpu, args.m, table.k, [&](int64_t begin, int64_t end) {
+  if (cpu.profile != nullptr) {
+    const PanelLayout layout = LayoutOf(table.format);
+    CountRows(*cpu.profile, args.m, table.k, layout.Groups(table.k) * layout.GroupBytes(1));
+  }
+  ForRows(cpu, KernelKind::kEmbedding, args.m, table.k, [&](int64_t begin, int64_t end) {
     WithGroup(table.format, [&](auto group) {
       for (int64_t i = begin; i < end; ++i) {
         UnpackRow<decltype(group)>(table, args.ids[i], args.scale, args.out + i * args.ldo);
@@ -414,7 +425,11 @@ void GatherPackedRows(const Cpu& cpu, const PackedLinear& table, const GatherArg
 
 void GatherRows(const Cpu& cpu, const RowTable& table, const GatherArgs& args) {
   CheckIds(args, table.n);
-  ForRows(cpu, args.m, table.k, [&](int64_t begin, int64_t end) {
+  if (cpu.profile != nullptr) {
+    const auto element_bytes = static_cast<int64_t>(DTypeSize(table.dtype));
+    CountRows(*cpu.profile, args.m, table.k, element_bytes * table.k);
+  }
+  ForRows(cpu, KernelKind::kEmbedding, args.m, table.k, [&](int64_t begin, int64_t end) {
     WithCodec(table.dtype, [&](auto codec) {
       using Codec = decltype(codec);
       for (int64_t i = begin; i < end; ++i) {

@@ -85,6 +85,30 @@ int64_t NumRows(const Args& args) {
 }
 int64_t NumRows(const WriteKvStep& step) { return step.rows.m; }
 
+// What a row of each step reads and writes, in floats: K and V as if pages were float32.
+double Floats(const NormalizeArgs& a) {
+  const int passes = 2 + (a.residual != nullptr ? 2 : 0) + (a.accumulate ? 1 : 0);
+  return static_cast<double>(passes * a.groups * a.dim);
+}
+double Floats(const RopeArgs& a) { return 2 * static_cast<double>(Elements(a)); }
+double Floats(const ScaleArgs& a) { return 2 * static_cast<double>(a.n); }
+double Floats(const AddArgs& a) { return 3 * static_cast<double>(a.n); }
+double Floats(const ActivateArgs& a) { return (a.gated ? 3 : 2) * static_cast<double>(a.ffn); }
+double Floats(const WriteKvStep& step) { return static_cast<double>(Elements(step)); }
+double Floats(const MixArgs& a) { return static_cast<double>(Elements(a) + a.n); }
+
+KernelKind KindOf(const NormalizeArgs&) { return KernelKind::kNormalize; }
+KernelKind KindOf(const RopeArgs&) { return KernelKind::kRope; }
+KernelKind KindOf(const ScaleArgs&) { return KernelKind::kScale; }
+KernelKind KindOf(const AddArgs&) { return KernelKind::kAdd; }
+KernelKind KindOf(const ActivateArgs&) { return KernelKind::kActivate; }
+KernelKind KindOf(const WriteKvStep&) { return KernelKind::kWriteKv; }
+KernelKind KindOf(const MixArgs&) { return KernelKind::kMix; }
+
+int IdOf(const RowStep& step) {
+  return std::visit([](const auto& args) { return KernelProfile::IdOf(KindOf(args)); }, step);
+}
+
 void RunOne(const Cpu& cpu, const RowStep& step) { RunRows(cpu, {&step, 1}); }
 
 }  // namespace
@@ -108,9 +132,25 @@ int64_t ElementsPerRow(std::span<const RowStep> steps) {
   return elements;
 }
 
-void RunSteps(const CpuKernels& isa, std::span<const RowStep> steps, int64_t begin, int64_t end) {
+void RunSteps(const Cpu& cpu, std::span<const RowStep> steps, int64_t begin, int64_t end,
+              int thread) {
   for (const RowStep& step : steps) {
-    std::visit([&](const auto& args) { Run(isa, args, begin, end); }, step);
+    const auto run = [&](const auto& args) {
+      const KernelSpan span(cpu.profile, KernelProfile::IdOf(KindOf(args)), thread);
+      Run(*cpu.isa, args, begin, end);
+    };
+    std::visit(run, step);
+  }
+}
+
+void CountSteps(KernelProfile& profile, std::span<const RowStep> steps) {
+  for (const RowStep& step : steps) {
+    const auto count = [&](const auto& args) {
+      const auto rows = static_cast<double>(NumRows(args));
+      profile.Count(KernelProfile::IdOf(KindOf(args)), rows * sizeof(float) * Floats(args),
+                    rows * static_cast<double>(Elements(args)));
+    };
+    std::visit(count, step);
   }
 }
 
@@ -118,8 +158,10 @@ void RunRows(const Cpu& cpu, std::span<const RowStep> steps) {
   if (steps.empty()) return;
   const int64_t m = std::visit([](const auto& args) { return NumRows(args); }, steps.front());
   CheckSteps(steps, m);
-  ForRows(cpu, m, ElementsPerRow(steps),
-          [&](int64_t begin, int64_t end) { RunSteps(*cpu.isa, steps, begin, end); });
+  if (cpu.profile != nullptr) CountSteps(*cpu.profile, steps);
+  ForRows(
+      cpu, IdOf(steps.back()), m, ElementsPerRow(steps),
+      [&](int64_t begin, int64_t end, int thread) { RunSteps(cpu, steps, begin, end, thread); });
 }
 
 void Normalize(const Cpu& cpu, const NormalizeArgs& args) { RunOne(cpu, args); }
@@ -135,7 +177,12 @@ void Mix(const Cpu& cpu, const MixArgs& args) { RunOne(cpu, args); }
 
 void SoftCap(const Cpu& cpu, const MatrixView& x, float cap) {
   MLC_CHECK(cap > 0) << "cap " << cap;
-  ForRows(cpu, x.m, 8 * x.n,
+  if (cpu.profile != nullptr) {
+    const auto elements = static_cast<double>(x.m * x.n);
+    cpu.profile->Count(KernelProfile::IdOf(KernelKind::kSoftCap), 2 * sizeof(float) * elements,
+                       8 * elements);
+  }
+  ForRows(cpu, KernelKind::kSoftCap, x.m, 8 * x.n,
           [&](int64_t begin, int64_t end) { cpu.isa->soft_cap(x, cap, begin, end); });
 }
 

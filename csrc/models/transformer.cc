@@ -1,6 +1,8 @@
 #include "models/transformer.h"
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "models/resolved_formats.h"
@@ -72,6 +74,17 @@ Transformer::Transformer(ModelConfig config, CpuDecoderWeights weights, kernels:
       pool_(std::move(pool)),
       cpu_{&isa, pool_.get()} {
   DescribeMetadata();
+}
+
+void Transformer::StartKernelProfile() {
+  profile_ = std::make_unique<kernels::KernelProfile>(pool_->num_threads());
+  cpu_.profile = profile_.get();
+}
+
+std::string Transformer::StopKernelProfile() {
+  cpu_.profile = nullptr;
+  const auto profile = std::move(profile_);
+  return profile == nullptr ? "{}" : profile->Json();
 }
 
 void Transformer::DescribeMetadata() {

@@ -8,11 +8,13 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "arch/model_config.h"
 #include "arch/rope.h"
 #include "kernels/experts.h"
+#include "kernels/kernel_profile.h"
 #include "mlc_native/model.h"
 #include "models/kv_storage.h"
 #include "support/thread_pool.h"
@@ -32,6 +34,11 @@ class Transformer : public Model {
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
+
+  // Measures kernels from now on, and forgets what it has.
+  void StartKernelProfile();
+  // Returns what KernelProfile::Json does since then, and measures no more. "{}": was not started.
+  std::string StopKernelProfile();
 
  private:
   class Ops;  // a forward in progress (transformer_ops.h)
@@ -72,7 +79,8 @@ class Transformer : public Model {
   const CpuDecoderWeights weights_;
   const kernels::KvFormat kv_format_;
   const std::unique_ptr<ThreadPool> pool_;
-  const kernels::Cpu cpu_;
+  std::unique_ptr<kernels::KernelProfile> profile_;  // null: kernels are not measured
+  kernels::Cpu cpu_;
   ModelMetadata metadata_;
 
   // Set by Allocate.

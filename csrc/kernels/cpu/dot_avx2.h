@@ -3,7 +3,8 @@
 //
 //   kQuantTileRows         Like kTileRows, for quantized weights: sums of integers and of floats.
 //   BFloat16Dot            Input: the inputs of two k. Convert: floats to Inputs. Weights: two k of
-//                          a panel, to be added to a row's sums.
+//                          a panel, in the form of the products. Add: adds the products of two k,
+//                          as a panel or Weights have them, and the inputs of some rows.
 //   KvBFloat16, KvInt8     See kv_pages.inl. They and BFloat16Dot are in dot_bf16_pairs.inl for
 //                          ISAs with a dot product of bfloat16, else in dot_bf16_as_float.inl.
 //   IntVec                 As many int32 as Vec has floats. ToFloat converts the values,
@@ -11,7 +12,7 @@
 //   Q8Codes, Q4Codes,      Load: kQuads vectors of 4 codes per column. Dot adds the 4 products of
 //   Mxfp4Codes             each column, with codes that are kOffset too large, to an IntVec; or to
 //                          their own Sum, for which StartSum and Total are overloaded: see
-//                          formats.inl.
+//                          formats.inl. DotInPlace: the same where registers are short.
 //   QuantizeInputs         Quantizes a group of inputs to 8 bits: codes = x * Scale::inverse,
 //                          rounded to nearest even, with the same bits on every ISA.
 #pragma once
@@ -42,6 +43,9 @@ struct Q8Codes {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) {
     return AddQuads(sum, w.magnitude, _mm256_sign_epi8(x.v, w.sign));
   }
+  static IntVec DotInPlace(IntVec sum, const Quad& w, IntVec x) {
+    return AddQuadsInPlace(sum, w.magnitude, _mm256_sign_epi8(x.v, w.sign));
+  }
 };
 
 // Sums of two products in 16 bits. Those of a group fit: 8 times 2 * 15 * 127 is below 2^15.
@@ -60,10 +64,16 @@ struct Q4Codes : Nibbles {
   static PairSums Dot(PairSums sum, const Quad& w, IntVec x) {
     return {_mm256_add_epi16(sum.v, _mm256_maddubs_epi16(w, x.v))};
   }
+  static PairSums DotInPlace(PairSums sum, const Quad& w, IntVec x) {
+    return {AddInPlace16(sum.v, _mm256_maddubs_epi16(w, x.v))};
+  }
 };
 
 struct Mxfp4Codes : Mxfp4Nibbles {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
+  static IntVec DotInPlace(IntVec sum, const Quad& w, IntVec x) {
+    return AddQuadsInPlace(sum, w, x.v);
+  }
 };
 
 }  // namespace

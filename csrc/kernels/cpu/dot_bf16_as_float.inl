@@ -20,19 +20,36 @@ struct BFloat16Dot {
     Vec odd[2];
 
     Weights() = default;
-    explicit Weights(const Weights* w) : even{w->even[0], w->even[1]}, odd{w->odd[0], w->odd[1]} {}
-    explicit Weights(const uint16_t* w)
-        : even{BFloat16::LoadEven(w), BFloat16::LoadEven(w + 2 * Vec::kLanes)},
-          odd{BFloat16::LoadOdd(w), BFloat16::LoadOdd(w + 2 * Vec::kLanes)} {}
     explicit Weights(const uint8_t* w)  // of FP8
-        : even{Float8::LoadEven(w), Float8::LoadEven(w + 2 * Vec::kLanes)},
-          odd{Float8::LoadOdd(w), Float8::LoadOdd(w + 2 * Vec::kLanes)} {}
-    void AddTo(Vec (&sums)[2], const Input& x) const {
-      const Vec first = Vec::Set(x[0]), second = Vec::Set(x[1]);
-#pragma GCC unroll 2
-      for (int v = 0; v < 2; ++v) sums[v] = Fma(second, odd[v], Fma(first, even[v], sums[v]));
-    }
+        : even{Even(w, 0), Even(w, 1)}, odd{Odd(w, 0), Odd(w, 1)} {}
   };
+
+  // Adds the products of two k and the inputs `step` of each row. All rows first take the even k,
+  // so that only two vectors of weights are in registers at a time.
+  template <int kRows, typename Element, typename Group>
+  static void Add(const Element* w, const Group* x, int step, Vec (&sums)[kRows][2]) {
+    AddPart(Even(w, 0), Even(w, 1), x, step, 0, sums);
+    AddPart(Odd(w, 0), Odd(w, 1), x, step, 1, sums);
+  }
+
+ private:
+  template <int kRows, typename Group>
+  static void AddPart(Vec lo, Vec hi, const Group* x, int step, int part, Vec (&sums)[kRows][2]) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const Vec input = Vec::Set(x[r].x[step][part]);
+      sums[r][0] = Fma(input, lo, sums[r][0]);
+      sums[r][1] = Fma(input, hi, sums[r][1]);
+    }
+  }
+
+  static constexpr int kPair = 2 * Vec::kLanes;
+  static Vec Even(const uint16_t* w, int v) { return BFloat16::LoadEven(w + v * kPair); }
+  static Vec Odd(const uint16_t* w, int v) { return BFloat16::LoadOdd(w + v * kPair); }
+  static Vec Even(const uint8_t* w, int v) { return Float8::LoadEven(w + v * kPair); }
+  static Vec Odd(const uint8_t* w, int v) { return Float8::LoadOdd(w + v * kPair); }
+  static Vec Even(const Weights* w, int v) { return w->even[v]; }
+  static Vec Odd(const Weights* w, int v) { return w->odd[v]; }
 };
 
 // KV formats in pairs, see kv_pages.inl.

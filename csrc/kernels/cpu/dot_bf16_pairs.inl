@@ -31,12 +31,19 @@ struct BFloat16Dot {
         : v{BFloat16Vec::Load(w), BFloat16Vec::Load(w + 2 * Vec::kLanes)} {}
     explicit Weights(const uint8_t* w)  // of FP8
         : v{BFloat16Vec::Load(w), BFloat16Vec::Load(w + 2 * Vec::kLanes)} {}
-    void AddTo(Vec (&sums)[2], Input x) const {
-      const BFloat16Vec input = BFloat16Vec::Set(x);
-      sums[0] = Dot(sums[0], input, v[0]);
-      sums[1] = Dot(sums[1], input, v[1]);
-    }
   };
+
+  // Adds the products of two k and the inputs `step` of each row.
+  template <int kRows, typename Element, typename Group>
+  static void Add(const Element* w, const Group* x, int step, Vec (&sums)[kRows][2]) {
+    const Weights weights(w);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const BFloat16Vec input = BFloat16Vec::Set(x[r].x[step]);
+      sums[r][0] = Dot(sums[r][0], input, weights.v[0]);
+      sums[r][1] = Dot(sums[r][1], input, weights.v[1]);
+    }
+  }
 };
 
 // KV formats in pairs, see kv_pages.inl.

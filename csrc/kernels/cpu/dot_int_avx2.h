@@ -15,10 +15,27 @@ struct IntVec {
 inline Vec ToFloat(IntVec a) { return {_mm256_cvtepi32_ps(a.v)}; }
 inline Vec BitsAsFloat(IntVec a) { return {_mm256_castsi256_ps(a.v)}; }
 
-// Sums 4 products of unsigned and signed bytes. Requires: pairs fit into 16 bits.
-inline IntVec AddQuads(IntVec sum, __m256i unsigned_bytes, __m256i signed_bytes) {
+// Sums in place. With intrinsics, compilers add the products of several steps to each other first,
+// for which there are not enough registers.
+inline __m256i AddInPlace32(__m256i sum, __m256i x) {
+  asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(x));
+  return sum;
+}
+inline __m256i AddInPlace16(__m256i sum, __m256i x) {
+  asm("vpaddw %1, %0, %0" : "+x"(sum) : "x"(x));
+  return sum;
+}
+
+// Sums of 4 products of unsigned and signed bytes. Requires: pairs fit into 16 bits.
+inline __m256i Quads(__m256i unsigned_bytes, __m256i signed_bytes) {
   const __m256i pairs = _mm256_maddubs_epi16(unsigned_bytes, signed_bytes);
-  return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+inline IntVec AddQuads(IntVec sum, __m256i unsigned_bytes, __m256i signed_bytes) {
+  return {_mm256_add_epi32(sum.v, Quads(unsigned_bytes, signed_bytes))};
+}
+inline IntVec AddQuadsInPlace(IntVec sum, __m256i unsigned_bytes, __m256i signed_bytes) {
+  return {AddInPlace32(sum.v, Quads(unsigned_bytes, signed_bytes))};
 }
 
 struct Nibbles {

@@ -75,9 +75,7 @@ struct PairFormat : FormatBase<WeightFormat::kBFloat16> {
     const auto* w = reinterpret_cast<const uint16_t*>(group);
     for (int i = 0; i < kSteps; ++i, w += 2 * kPanel) {
       step(i);
-      BFloat16Dot::Weights weights(w);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) weights.AddTo(sums[r], x[r].x[i]);
+      BFloat16Dot::Add(w, x, i, sums);
     }
   }
 };
@@ -106,9 +104,7 @@ struct Float8Format : FormatBase<WeightFormat::kFloat8> {
     for (int r = 0; r < kRows; ++r) products[r][0] = products[r][1] = Vec::Zero();
     for (int i = 0; i < kSteps; ++i, w += kStride) {
       step(i);
-      BFloat16Dot::Weights weights(w);
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) weights.AddTo(products[r], x[r].x[i]);
+      BFloat16Dot::Add(w, x, i, products);
     }
     const auto* scales = reinterpret_cast<const float*>(w);
     const Vec lo_scale = Vec::Load(scales);
@@ -158,6 +154,17 @@ struct SumOf<Codes> {
 inline void StartSum(IntVec& sum, int32_t start) { sum = IntVec::Set(start); }
 inline IntVec Total(IntVec sum, int32_t) { return sum; }
 
+// Codes::Dot, or Codes::DotInPlace in a tile whose sums take most registers. Those of fewer rows
+// may have partial sums.
+template <typename Codes, int kRows, typename Sum>
+inline Sum AddQuad(Sum sum, const typename Codes::Quad& w, IntVec x) {
+  if constexpr (kRows > 2 && requires { Codes::DotInPlace(sum, w, x); }) {
+    return Codes::DotInPlace(sum, w, x);
+  } else {
+    return Codes::Dot(sum, w, x);
+  }
+}
+
 // Sums a group in integers, and multiplies by the scale of the inputs and that of the weights,
 // whose type is WeightScale.
 template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16>
@@ -202,8 +209,8 @@ struct QuantFormat : FormatBase<kFormat> {
 #pragma GCC unroll 16
         for (int r = 0; r < kRows; ++r) {
           const IntVec input = Quad(x[r], i * Codes::kQuads + q);
-          dots[r][0] = Codes::Dot(dots[r][0], lo[q], input);
-          dots[r][1] = Codes::Dot(dots[r][1], hi[q], input);
+          dots[r][0] = AddQuad<Codes, kRows>(dots[r][0], lo[q], input);
+          dots[r][1] = AddQuad<Codes, kRows>(dots[r][1], hi[q], input);
         }
       }
     }

@@ -140,6 +140,7 @@ inline void RunTile(const Tile& t) {
   const char* prefetch = t.prefetch;
   for (int64_t g = 0; g < t.groups; ++g, w += F::kTileBytes, x += kRows) {
     F::Add(w, x, sums, [&](int) {
+#pragma GCC unroll 1
       for (int64_t at = 0; at < t.prefetch_end; at += kLine) Prefetch(prefetch + at);
       prefetch += t.prefetch_step;
     });
