@@ -2,9 +2,10 @@
 
     gpu_report.py OUT    reads OUT/{steps.tsv,machine.log,tests.json,kernels.json,figures-*.json}
 
-Each figure is shown with its target and with the figures of the other sides of the same run. A
-kernel's share is the larger of bytes / bandwidth and operations / peak, divided by its time. Absent
-figures are "not measured" in the table.
+Each figure is shown with its target, with what bench/cuda/model.py predicts for a machine of the
+measured limits, and with the figures of the other sides of the same run. A kernel's share is the
+larger of bytes / bandwidth and operations / peak, divided by its time. Absent figures are "not
+measured" in the table.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench" / "cuda"))
+import model as cuda_model
 
 ATTENTION = "decode_attention llama-3.1-8b rows=64 length=4096"  # of bench/cuda/kernels.cc
 
@@ -88,14 +92,31 @@ def read_figures(out: Path) -> dict[str, Any]:
 
 def add_shares(kernels: list[dict[str, Any]], limits: dict[str, Any]) -> None:
     """Adds "share" to each kernel; the best machine of all processes is the limit."""
-    machines = [machine for machine in limits.values() if machine]
-    if not machines:
+    machine = best_machine(limits)
+    if machine is None:
         return
-    bandwidth = max(machine["bytes_per_s"] for machine in machines)
-    peak = max(machine["operations_per_s"] for machine in machines)
     for kernel in kernels:
-        least = max(kernel["bytes"] / bandwidth, kernel["operations"] / peak)
+        least = max(
+            kernel["bytes"] / machine["bytes_per_s"],
+            kernel["operations"] / machine["operations_per_s"],
+        )
         kernel["share"] = least / kernel["seconds"]
+
+
+def best_machine(limits: dict[str, Any]) -> dict[str, float] | None:
+    """The best limits of all processes; None where none was measured."""
+    machines = [machine for machine in limits.values() if machine]
+    keys = ("bytes_per_s", "operations_per_s")
+    return {key: max(machine[key] for machine in machines) for key in keys} if machines else None
+
+
+def add_predictions(kernels: list[dict[str, Any]], machine: dict[str, float] | None) -> None:
+    """Adds "predicted_seconds" to each kernel of which the model knows something."""
+    predictor = cuda_model.Predictor(machine=cuda_model.machine_of(machine))
+    for kernel in kernels:
+        predicted = cuda_model.predict_kernel(kernel["name"], predictor)
+        if predicted is not None:
+            kernel["predicted_seconds"] = predicted
 
 
 def add_attention(figures: dict[str, Any], kernels: list[dict[str, Any]]) -> None:
@@ -110,12 +131,15 @@ def make_report(out: Path) -> dict[str, Any]:
     measured, kernels = read_figures(out), load(out / "kernels.json") or []
     add_shares(kernels, measured["limits"])
     add_attention(measured["figures"], kernels)
+    machine = best_machine(measured["limits"])
+    add_predictions(kernels, machine)
     tests = load(out / "tests.json")
     targets = []
     for target in TARGETS:
         value = target.measured(measured["figures"])
         met = None if value is None else target.met(value)
-        targets.append({**vars(target), "measured": value, "met": met})
+        predicted = cuda_model.predict_figure(target.figure, target.side, target.key, machine)
+        targets.append({**vars(target), "measured": value, "met": met, "predicted": predicted})
     return {
         "machine": (out / "machine.log").read_text().splitlines(),
         "steps": read_steps(out),
@@ -143,19 +167,23 @@ def table(report: dict[str, Any]) -> str:
     lines = ["```", *report["machine"], "```", "", "| step | | s |", "|---|---|--:|"]
     for step in report["steps"]:
         lines.append(f"| {step['name']} | {ending(step['status'])} | {step['seconds']:.1f} |")
-    lines += ["", "| | target | measured | others |", "|---|--:|--:|---|"]
-    for target in TARGETS:
+    lines += ["", "| | target | predicted | measured | others |", "|---|--:|--:|--:|---|"]
+    for target, row in zip(TARGETS, report["targets"], strict=True):
         value = target.measured(report["figures"])
         measured = "not measured" if value is None else target.text(value)
+        predicted = "" if row["predicted"] is None else target.text(row["predicted"])
         sign = "&le;" if target.most else "&ge;"
         others = other_sides(target, report["figures"])
         lines.append(
-            f"| {target.what} | {sign} {target.text(target.value)} | {measured} | {others} |"
+            f"| {target.what} | {sign} {target.text(target.value)} | {predicted} | {measured} "
+            f"| {others} |"
         )
-    lines += ["", "| kernel | us | share |", "|---|--:|--:|"]
+    lines += ["", "| kernel | predicted, us | us | share |", "|---|--:|--:|--:|"]
     for kernel in report["kernels"]:
         share = f"{100 * kernel['share']:.1f} %" if "share" in kernel else ""
-        lines.append(f"| {kernel['name']} | {kernel['seconds'] * 1e6:.1f} | {share} |")
+        predicted = kernel.get("predicted_seconds")
+        cell = "" if predicted is None else f"{predicted * 1e6:.1f}"
+        lines.append(f"| {kernel['name']} | {cell} | {kernel['seconds'] * 1e6:.1f} | {share} |")
     lines += [f"\n{row}: {error}" for row, error in report["errors"].items()]
     return "\n".join(lines)
 

@@ -44,7 +44,8 @@ build_cuda() { # build_cuda ARCHITECTURES
   : >build/cuda.log
   quietly build/cuda.log configure build/cuda -DMLC_NATIVE_WITH_GRAMMAR=OFF -DMLC_NATIVE_CUDA=ON \
     -DMLC_NATIVE_CUDA_ARCHITECTURES="$1" &&
-    quietly build/cuda.log cmake --build build/cuda -j "$jobs" --target mlc_native_cuda
+    quietly build/cuda.log cmake --build build/cuda -j "$jobs" --target mlc_native_cuda &&
+    "$PYTHON" tools/sass_check.py build/cuda/libmlc_native_cuda.so
 }
 simulate() { "$1/tests/mlc_native_sim" --seeds "$2..$(($2 + $3 - 1))" --jobs "$jobs"; }
 # Limits against hanging tests grow with the time that this machine takes.

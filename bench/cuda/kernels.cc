@@ -331,7 +331,7 @@ void Prefill(Bench& bench, const Heads& heads, int64_t length) {
   const Cache cache(heads, 1, length);
   const int64_t row_bytes = heads.q * heads.dim * 2;
   const Buffer q(length * row_bytes), out(length * row_bytes);
-  const int64_t rows = PrefillTileRows(heads.q, heads.kv);
+  const int64_t rows = PrefillTileRows(heads.q, heads.kv, heads.dim);
   std::vector<PrefillTile> tiles;
   for (int64_t at = 0; at < length; at += rows) {
     tiles.push_back({.row_begin = static_cast<int32_t>(at),

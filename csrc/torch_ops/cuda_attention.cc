@@ -186,7 +186,9 @@ class Attention {
   }
 
  private:
-  int64_t TileRows() const { return cuda::PrefillTileRows(args_.q_heads, pages_.kv_heads); }
+  int64_t TileRows() const {
+    return cuda::PrefillTileRows(args_.q_heads, pages_.kv_heads, pages_.head_dim);
+  }
 
   // For the rows from `begin` on, which have the tables from there on, or all tables.
   cuda::AttentionArgs ArgsFrom(int64_t begin, bool has_table_per_row) const {

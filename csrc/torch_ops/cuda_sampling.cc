@@ -80,7 +80,8 @@ void SampleRows(const SampleBatch& batch, Sampled* sampled) {
   OnDevice(logits, [&](cuda::Stream stream) {
     for (int64_t begin = 0; begin < m;) {
       const int64_t size =
-          inputs.Upload(std::span(rows).subspan(static_cast<size_t>(begin)), nullptr, stream);
+          inputs.Upload(std::span(rows).subspan(static_cast<size_t>(begin)), /*drawn=*/nullptr,
+                        /*tokens=*/nullptr, stream);
       SampleSome(logits, begin, size, inputs, out, stream);
       begin += size;
     }

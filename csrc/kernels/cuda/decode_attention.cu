@@ -82,10 +82,12 @@ class Worker {
 
   __device__ void Run() {
     Scores();
+    RawVector8<Kv> first_values[kUnroll];  // arrive meanwhile
+    Load(args_.kv.v, group_, first_values);
     __syncthreads();
     Softmax();
     __syncthreads();
-    Values();
+    Values(first_values);
   }
 
  private:
@@ -93,21 +95,26 @@ class Worker {
   static constexpr int kDots = kUnroll * kHeads;
   static constexpr int kDotsPerLane = kDots > kLanes ? kDots / kLanes : 1;
 
-  __device__ const Kv* Address(const void* pages, int key) const {
-    const int position = begin_ + key;
-    const int64_t page = table_[position / kKvPageSize];
-    const int64_t at = (page * args_.kv.kv_heads + item_.kv_head) * kKvPageSize;
-    return static_cast<const Kv*>(pages) + (at + position % kKvPageSize) * args_.kv.head_dim +
-           lane_ * kVector;
-  }
-
-  // Rows of kUnroll keys from `key` on, kGroups apart; zeros where there are none.
-  __device__ void Load(const void* pages, int key, Vector8<Kv> (&rows)[kUnroll]) const {
+  // Rows of kUnroll keys from `key` on, kGroups apart. All are loaded, page numbers first, so that
+  // they are in flight together: instead of keys that the row does not see there is the
+  // nearest one that it sees, and lanes without a column have the first one. The reader leaves them
+  // out, and needs them to be finite.
+  __device__ void Load(const void* pages, int key, RawVector8<Kv> (&rows)[kUnroll]) const {
+    unsigned positions[kUnroll];
+    int32_t page[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int k = key + u * kGroups;
-      rows[u] = Vector8<Kv>{};
-      if (has_column_ && k >= skipped_ && k < count_) rows[u] = LoadVector(Address(pages, k));
+      const int seen = max(min(key + u * kGroups, count_ - 1), skipped_);
+      positions[u] = static_cast<unsigned>(begin_ + seen);
+      page[u] = table_[positions[u] / kKvPageSize];
+    }
+    const auto dim = static_cast<int>(args_.kv.head_dim);
+    const Kv* from = static_cast<const Kv*>(pages) + item_.kv_head * kKvPageSize * dim +
+                     (has_column_ ? lane_ * kVector : 0);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int of_page = static_cast<int>(positions[u] % kKvPageSize) * dim;
+      rows[u] = LoadRaw(from + page[u] * args_.kv.kv_heads * kKvPageSize * dim + of_page);
     }
   }
 
@@ -122,7 +129,7 @@ class Worker {
     }
     const int first_dot = FirstSum<kDots, kLanes>();
     for (int key = group_; key - group_ < count_; key += kUnroll * kGroups) {
-      Vector8<Kv> rows[kUnroll];
+      RawVector8<Kv> rows[kUnroll];
       Load(args_.kv.k, key, rows);
       float dots[kDots] = {};
 #pragma unroll
@@ -168,11 +175,11 @@ class Worker {
     softmax_ = {max, ReduceWarp(sum, Plus())};
   }
 
-  __device__ void Values() {
+  // `rows`: the first ones.
+  __device__ void Values(RawVector8<Kv> (&rows)[kUnroll]) {
     float sums[kHeads][kVector] = {};
     for (int key = group_; key < count_; key += kUnroll * kGroups) {
-      Vector8<Kv> rows[kUnroll];
-      Load(args_.kv.v, key, rows);
+      if (key != group_) Load(args_.kv.v, key, rows);
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
         const int k = key + u * kGroups;
@@ -257,16 +264,13 @@ class Worker {
   // Whether all other splits have written their parts, which this block then sees.
   __device__ bool IsLastOfRow() const {
     int32_t* num_done = args_.workspace.num_done + item_.row * args_.a.q_heads + item_.first_head;
-    __threadfence();
     __syncthreads();
     int is_last = 0;
     if (threadIdx.x == 0) {
-      is_last = atomicAdd(num_done, 1) == item_.num_splits - 1 ? 1 : 0;
+      is_last = CountForOthers(num_done) == item_.num_splits - 1 ? 1 : 0;
       if (is_last != 0) *num_done = 0;  // for the next call
     }
-    is_last = __syncthreads_or(is_last);
-    __threadfence();
-    return is_last != 0;
+    return __syncthreads_or(is_last) != 0;
   }
 
   __device__ void Merge() const {

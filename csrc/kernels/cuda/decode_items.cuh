@@ -10,7 +10,8 @@ namespace mlc_native::kernels::cuda {
 
 inline constexpr int kDecodeThreads = 256;
 inline constexpr int kMaxItemHeads = 8;
-inline constexpr int kMinSplit = 64;  // keys
+// Keys. Shorter ones cost more parts and barriers than they gain a single row.
+inline constexpr int kMinSplit = 128;
 inline constexpr int kMaxSplit = 512;
 inline constexpr int kTargetSplits = 24;
 

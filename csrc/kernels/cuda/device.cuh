@@ -65,6 +65,8 @@ __device__ inline float Exp2(float x) {
   return y;
 }
 __device__ inline float ReciprocalSqrt(float x) { return rsqrtf(x); }
+// x / y; 0 where |y| is above 2^126.
+__device__ inline float FastDivide(float x, float y) { return __fdividef(x, y); }
 
 // ---- Memory ----
 
@@ -77,10 +79,21 @@ __device__ inline uint4 LoadStreamed(const void* address) {
   return v;
 }
 
-// Loads what another block of the same launch has written before its __threadfence.
+// Loads what another block of the same launch has written before it counted (CountForOthers).
 template <typename T>
 __device__ inline T LoadOthers(const T* address) {
   return __ldcg(address);
+}
+
+// Adds to a counter of all blocks and returns what it was. By one thread behind a barrier: what its
+// block has written before is there for the block that counts next, behind a barrier of its own.
+__device__ inline int32_t CountForOthers(int32_t* counter) {
+  int32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
 }
 
 // The block's dynamic shared memory, 16-byte aligned.
@@ -156,10 +169,13 @@ inline int NumMultiprocessors() {
   return count;
 }
 
+// What every supported GPU lets a block have (compute capability 8.6, 8.9 and 12.0 no more).
+inline constexpr size_t kMostSharedBytes = 99 * 1024;
+
 struct LaunchShape {
   dim3 grid;
   unsigned threads;
-  size_t shared_bytes = 0;  // dynamic
+  size_t shared_bytes = 0;  // dynamic, at most kMostSharedBytes
 };
 
 template <typename Args>

@@ -35,18 +35,24 @@ template <typename T>
 struct PlainFormat {
   using Element = T;
   static constexpr int kGroupBlocks = 0;  // no scales
+  static constexpr int kStepsAhead = 1;
 
   struct Step {
     uint4 raw[kBlocks];
   };
 
-  __device__ static Step Load(const GemvArgs& args, int64_t row, int step, int lane) {
-    Step loaded{};
-    const T* weight = static_cast<const T*>(args.weight) + row * args.k;
+  // Behind the last row or the last k there is the last one: what it adds is not stored, or
+  // multiplied by an x of zero.
+  __device__ static Step Load(const GemvArgs& args, int row, int step, int lane) {
+    Step loaded;
+    const auto n = static_cast<int>(args.n);
+    const auto k = static_cast<int>(args.k);
+    const T* weight =
+        static_cast<const T*>(args.weight) + static_cast<int64_t>(min(row, n - 1)) * k;
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
-      const int64_t k = static_cast<int64_t>(step) * kGemvStep + b * kBlock + lane * kVector;
-      if (row < args.n && k < args.k) loaded.raw[b] = LoadStreamed(weight + k);
+      const int at = step * static_cast<int>(kGemvStep) + b * kBlock + lane * kVector;
+      loaded.raw[b] = LoadStreamed(weight + min(at, k - kVector));
     }
     return loaded;
   }
@@ -60,32 +66,34 @@ struct QuantizedFormat {
   using Element = T;
   static constexpr int kGroupBlocks = kBlocksPerGroup;
   static constexpr int kGroups = kBlocks / kBlocksPerGroup;  // of a step
+  static constexpr int kStepsAhead = kBlocks / kVectors;     // as many bytes as of PlainFormat
 
+  struct alignas(kGroups * sizeof(uint16_t)) Scales {
+    uint16_t of[kGroups];
+  };
   struct Step {
     uint4 raw[kVectors];
-    uint16_t scales[kGroups];
+    Scales scales;
   };
 
-  __device__ static Step Load(const GemvArgs& args, int64_t row, int step, int lane) {
-    Step loaded{};
-    if (row >= args.n) return loaded;  // codes of anything, but scales of zero
-    const int64_t steps = (args.k + kGemvStep - 1) / kGemvStep;
+  // Behind the last row there is the last one, as in PlainFormat; codes are padded to whole steps.
+  __device__ static Step Load(const GemvArgs& args, int row, int step, int lane) {
+    Step loaded;
+    const auto steps = static_cast<int>((args.k + kGemvStep - 1) / kGemvStep);
+    const auto n = static_cast<int>(args.n);
+    const int64_t at = static_cast<int64_t>(min(row, n - 1)) * steps + step;  // of all steps
     const auto* codes = static_cast<const uint4*>(args.weight);
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      const int64_t vector = ((row * steps + step) * kVectors + i) * kRowLanes + lane;
-      loaded.raw[i] = LoadStreamed(codes + vector);
+      loaded.raw[i] = LoadStreamed(codes + (at * kVectors + i) * kRowLanes + lane);
     }
-    const auto* scales =
-        reinterpret_cast<const uint16_t*>(codes + args.n * steps * kVectors * kRowLanes);
-#pragma unroll
-    for (int i = 0; i < kGroups; ++i) {
-      loaded.scales[i] = scales[(row * steps + step) * kGroups + i];
-    }
+    const auto* scales = reinterpret_cast<const Scales*>(codes + static_cast<int64_t>(n) * steps *
+                                                                     kVectors * kRowLanes);
+    loaded.scales = scales[at];
     return loaded;
   }
   __device__ static float Scale(const Step& step, int group) {
-    return Float16BitsToFloat(step.scales[group]);
+    return Float16BitsToFloat(step.scales.of[group]);
   }
 };
 
@@ -159,7 +167,7 @@ struct Mxfp4Format : QuantizedFormat<T, 1, 1> {
     return out;
   }
   __device__ static float Scale(const Step& step, int group) {
-    return ToFloat(BFloat16{step.scales[group]});
+    return ToFloat(BFloat16{step.scales.of[group]});
   }
 
   // The bytes of 0, 1, 2, 3, 4, 6, 8 and 12 are looked up by the lower three bits of a code, and

@@ -3,8 +3,8 @@
 // A block owns kTileRows rows of the weight. Its warps take the steps of k in turn (a step is 128
 // k) and add their sums in a fixed order. The weights are the first operand of the tensor cores and
 // the rows of x the second, eight at a time, so eight rows cost as much as one, and a row's sums
-// are the same in every batch. Each lane loads the weights of a step (64 bytes of two rows in 16
-// bits) while it computes the previous step.
+// are the same in every batch. Each lane loads 64 bytes of two rows (a step of 16 bits, four of 4
+// bits) before it computes what it has loaded before.
 #pragma once
 
 #include "kernels/cuda/gemv_formats.cuh"
@@ -36,7 +36,7 @@ class GemvWorker {
   // With kGathers and `rows`, row i of y comes from row rows[i] of x.
   __device__ explicit GemvWorker(const GemvArgs& args, const int32_t* rows = nullptr)
       : args_(args),
-        first_row_(static_cast<int64_t>(blockIdx.x) * kTileRows),
+        first_row_(static_cast<int>(blockIdx.x) * kTileRows),
         line_(static_cast<int>(threadIdx.x) % kWarp / kRowLanes),
         lane_(static_cast<int>(threadIdx.x) % kRowLanes) {
     if constexpr (kGathers) {
@@ -51,28 +51,37 @@ class GemvWorker {
   __device__ void Run(float (*shared)[kTiles * 8][kTileRows]) {
     const int num_steps = static_cast<int>((args_.k + kGemvStep - 1) / kGemvStep);
     int step = static_cast<int>(threadIdx.x) / kWarp;
-    Weights next = Load(step, num_steps);
-    for (; step < num_steps; step += kGemvWarps) {
-      const Weights weights = next;
-      next = Load(step + kGemvWarps, num_steps);
-      Add(step, weights);
+    Weights next[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) Load(step + i * kGemvWarps, num_steps, &next[i]);
+    while (step < num_steps) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {  // so that each of `next` stays in its registers
+        const Weights weights = next[i];
+        Load(step + kAhead * kGemvWarps, num_steps, &next[i]);
+        Add(step, weights);
+        step += kGemvWarps;
+        if (kAhead > 1 && step >= num_steps) break;
+      }
     }
     AddUpWarps(shared);
   }
 
  private:
+  // With more rows the arithmetic hides the loads.
+  static constexpr int kAhead = kTiles == 1 ? Format::kStepsAhead : 1;
+
   struct Weights {
     typename Format::Step halves[kHalves];
   };
 
-  __device__ Weights Load(int step, int num_steps) const {
-    Weights weights{};
-    if (step >= num_steps) return weights;
+  // All lanes of a warp load, or none. What is behind the last step is not used.
+  __device__ void Load(int step, int num_steps, Weights* weights) const {
+    if (step >= num_steps) return;
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
-      weights.halves[h] = Format::Load(args_, first_row_ + 8 * h + line_, step, lane_);
+      weights->halves[h] = Format::Load(args_, first_row_ + 8 * h + line_, step, lane_);
     }
-    return weights;
   }
 
   __device__ Pairs LoadX(int tile, int64_t k) const {
@@ -139,7 +148,7 @@ class GemvWorker {
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kTiles * 8 * kTileRows; i += kGemvThreads) {
       const int row = i / kTileRows;
-      const int64_t column = first_row_ + i % kTileRows;
+      const int column = first_row_ + i % kTileRows;
       if (row >= args_.m || column >= args_.n) continue;
       float sum = 0.0f;
       for (int w = 0; w < kGemvWarps; ++w) sum += shared[w][row][i % kTileRows];
@@ -148,10 +157,10 @@ class GemvWorker {
   }
 
   const GemvArgs& args_;
-  const int64_t first_row_;  // of the weight
-  const int line_;           // row of the weight, and of x, within eight
-  const int lane_;           // of a row
-  int x_rows_[kTiles];       // of kGathers: the lane's rows of x
+  const int first_row_;  // of the weight
+  const int line_;       // row of the weight, and of x, within eight
+  const int lane_;       // of a row
+  int x_rows_[kTiles];   // of kGathers: the lane's rows of x
   float sums_[kTiles][4] = {};
 };
 

@@ -47,24 +47,41 @@ struct RowPart {
   }
 };
 
-// x[j] *= scale * (weight[j] + offset)
-template <typename T>
-__device__ void ScaleBy(const T* weight, float offset, float scale, float (&x)[kVector]) {
-  float w[kVector];
-  LoadFloats(weight, w);
+// A thread's part of a vector of the model, loaded before it is needed. Null: there is none.
+template <typename T, int kVectors>
+class Parameter {
+ public:
+  __device__ Parameter(const void* data, int64_t dim) : is_there_(data != nullptr) {
+    if (!is_there_) return;
 #pragma unroll
-  for (int j = 0; j < kVector; ++j) x[j] *= scale * (w[j] + offset);
-}
+    for (int i = 0; i < kVectors; ++i) {
+      const int64_t column = min(RowPart<kVectors>::Column(i), dim - kVector);
+      vectors_[i] = LoadRaw(static_cast<const T*>(data) + column);
+    }
+  }
+  __device__ explicit operator bool() const { return is_there_; }
 
-// x[j] += bias[j], if there is one.
-template <typename T>
-__device__ void AddBias(const T* bias, int64_t column, float (&x)[kVector]) {
-  if (bias == nullptr) return;
-  float b[kVector];
-  LoadFloats(bias + column, b);
+  // x[j] *= scale * (this[j] + offset)
+  __device__ void Scale(int i, float offset, float scale, float (&x)[kVector]) const {
+    if (!is_there_) return;
+    float w[kVector];
+    ToFloats(vectors_[i], w);
 #pragma unroll
-  for (int j = 0; j < kVector; ++j) x[j] += b[j];
-}
+    for (int j = 0; j < kVector; ++j) x[j] *= scale * (w[j] + offset);
+  }
+  // x[j] += this[j]
+  __device__ void Add(int i, float (&x)[kVector]) const {
+    if (!is_there_) return;
+    float b[kVector];
+    ToFloats(vectors_[i], b);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) x[j] += b[j];
+  }
+
+ private:
+  bool is_there_;
+  RawVector8<T> vectors_[kVectors];
+};
 
 template <typename T, int kVectors>
 __global__ void __launch_bounds__(kThreads)
@@ -76,6 +93,8 @@ __global__ void __launch_bounds__(kThreads)
   using Part = RowPart<kVectors>;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * args.dim;
   float* residual = args.residual + row;
+  const Parameter<T, kVectors> post_weight(args.post_weight, args.dim);
+  const Parameter<T, kVectors> pre_weight(args.pre_weight, args.dim);
   Part sum{};
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
@@ -83,35 +102,35 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (args.x != nullptr) {
     const T* x = static_cast<const T*>(args.x) + row;
-    const T* weight = static_cast<const T*>(args.post_weight);
     Part added{};
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       if (Part::Column(i) < args.dim) LoadFloats(x + Part::Column(i), added.values[i]);
     }
-    if (weight != nullptr && args.subtract_mean) added.Centre(args.dim, post_means);
-    const float scale = weight != nullptr ? added.InverseNorm(args.dim, args.eps, post_sums) : 1.0f;
+    const Parameter<T, kVectors> bias(args.post_bias, args.dim);
+    if (post_weight && args.subtract_mean) added.Centre(args.dim, post_means);
+    const float scale = post_weight ? added.InverseNorm(args.dim, args.eps, post_sums) : 1.0f;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       const int64_t column = Part::Column(i);
       if (column >= args.dim) continue;
-      if (weight != nullptr) ScaleBy(weight + column, args.weight_offset, scale, added.values[i]);
-      AddBias(static_cast<const T*>(args.post_bias), column, added.values[i]);
+      post_weight.Scale(i, args.weight_offset, scale, added.values[i]);
+      bias.Add(i, added.values[i]);
 #pragma unroll
       for (int j = 0; j < kVector; ++j) sum.values[i][j] += added.values[i][j];
       StoreFloats(residual + column, sum.values[i]);
     }
   }
   if (args.y == nullptr) return;
-  const T* weight = static_cast<const T*>(args.pre_weight);
-  if (weight != nullptr && args.subtract_mean) sum.Centre(args.dim, pre_means);
-  const float scale = weight != nullptr ? sum.InverseNorm(args.dim, args.eps, pre_sums) : 1.0f;
+  const Parameter<T, kVectors> bias(args.pre_bias, args.dim);
+  if (pre_weight && args.subtract_mean) sum.Centre(args.dim, pre_means);
+  const float scale = pre_weight ? sum.InverseNorm(args.dim, args.eps, pre_sums) : 1.0f;
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = Part::Column(i);
     if (column >= args.dim) continue;
-    if (weight != nullptr) ScaleBy(weight + column, args.weight_offset, scale, sum.values[i]);
-    AddBias(static_cast<const T*>(args.pre_bias), column, sum.values[i]);
+    pre_weight.Scale(i, args.weight_offset, scale, sum.values[i]);
+    bias.Add(i, sum.values[i]);
     StoreFloats(static_cast<T*>(args.y) + row + column, sum.values[i]);
   }
 }
@@ -122,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float sums[kThreads / kWarp];
   using Part = RowPart<kVectors>;
   T* x = static_cast<T*>(args.x) + static_cast<int64_t>(blockIdx.x) * args.ld;
-  const T* weight = static_cast<const T*>(args.weight);
+  const Parameter<T, kVectors> weight(args.weight, args.dim);
   Part row{};
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
@@ -133,7 +152,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kVectors; ++i) {
     const int64_t column = Part::Column(i);
     if (column >= args.dim) continue;
-    ScaleBy(weight + column, args.weight_offset, scale, row.values[i]);
+    weight.Scale(i, args.weight_offset, scale, row.values[i]);
     StoreFloats(x + column, row.values[i]);
   }
 }

@@ -47,6 +47,12 @@ __device__ inline T FromFloat(float x) {
   }
 }
 
+// Without a branch; the error is about 2^-23, not relative to a small x.
+__device__ inline float FastTanh(float x) {
+  constexpr float kTwoLog2E = 2.885390081777927f;
+  return 1.0f - FastDivide(2.0f, 1.0f + Exp2(kTwoLog2E * x));
+}
+
 // Two numbers of a 16-bit type in one register.
 template <typename T>
 __device__ inline uint32_t Pack(float low, float high) {
@@ -85,6 +91,51 @@ template <typename T>
 __device__ inline void ToFloats(const Vector8<T>& v, float (&x)[kVector]) {
 #pragma unroll
   for (int i = 0; i < kVector; ++i) x[i] = ToFloat(v.items[i]);
+}
+
+// Eight neighbours as they lie in memory: nothing waits for them before they are numbers.
+template <typename T>
+struct RawVector8 {
+  using Part = std::conditional_t<sizeof(T) == 1, uint2, uint4>;
+  static constexpr int kParts = static_cast<int>(sizeof(T) * kVector / sizeof(Part));
+  static constexpr int kWords = static_cast<int>(sizeof(Part)) / 4;  // of a part
+  Part parts[kParts];
+
+  // Word `i` of all.
+  __device__ uint32_t Word(int i) const {
+    const Part& part = parts[i / kWords];
+    if (i % kWords == 0) return part.x;
+    if (i % kWords == 1) return part.y;
+    if constexpr (kWords == 4) return i % kWords == 2 ? part.z : part.w;
+    return 0;
+  }
+};
+
+template <typename T>
+__device__ inline RawVector8<T> LoadRaw(const T* from) {
+  using Raw = RawVector8<T>;
+  Raw raw;
+#pragma unroll
+  for (int i = 0; i < Raw::kParts; ++i) {
+    raw.parts[i] = reinterpret_cast<const typename Raw::Part*>(from)[i];
+  }
+  return raw;
+}
+
+template <typename T>
+__device__ inline void ToFloats(const RawVector8<T>& raw, float (&x)[kVector]) {
+  constexpr int kOfWord = 4 / static_cast<int>(sizeof(T));  // elements
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    const uint32_t bits = raw.Word(i / kOfWord) >> (32 / kOfWord * (i % kOfWord));
+    if constexpr (sizeof(T) == 4) {
+      x[i] = __uint_as_float(bits);
+    } else if constexpr (sizeof(T) == 2) {
+      x[i] = ToFloat(T{static_cast<uint16_t>(bits)});
+    } else {
+      x[i] = ToFloat(T{static_cast<uint8_t>(bits)});
+    }
+  }
 }
 
 template <typename T>

@@ -1,10 +1,10 @@
 // PrefillAttention on tensor cores: many rows of a sequence against its pages.
 //
-// A block computes a tile of kRows rows of one kv head: tokens times the query heads that share it,
-// so each key is loaded once for all of them. Keys and values are copied asynchronously to shared
-// memory, kPrefillKeys at a time: the values of a step while its scores are computed, and then the
-// keys of the next step. A warp owns 16 rows; scores, weights and sums stay in its registers
-// (online softmax in base 2).
+// A block computes a tile of 128 rows (64 of the largest heads) of one kv head: tokens times the
+// query heads that share it, so each key is loaded once for all of them. Keys and values are copied
+// asynchronously to shared memory, kPrefillKeys at a time: the values of a step while its scores
+// are computed, and then the keys of the next step. A warp owns 16 rows; scores, weights and sums
+// stay in its registers (online softmax in base 2).
 //
 // Steps start at multiples of kPrefillKeys, and keys that a row may not attend to add exact zeros,
 // so a row's result does not depend on its tile.
@@ -18,9 +18,9 @@
 namespace mlc_native::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
-constexpr int kRows = kWarps * 16;
+// Of a block. Queries, keys and values of the largest heads would not fit with more of them.
+constexpr int Warps(int64_t head_dim) { return head_dim > 128 ? 4 : 8; }
+constexpr int Rows(int64_t head_dim) { return Warps(head_dim) * 16; }
 constexpr int kKeys = static_cast<int>(kPrefillKeys);
 constexpr int kKeyTiles = kKeys / 8;  // columns of scores, 8 at a time
 constexpr float kLog2E = 1.4426950408889634f;
@@ -52,8 +52,8 @@ class Worker {
         tile_(tile),
         kv_head_(kv_head),
         q_{shared},
-        k_{shared + kRows * kDim},
-        v_{shared + (kRows + kKeys) * kDim} {
+        k_{shared + Rows(kDim) * kDim},
+        v_{shared + (Rows(kDim) + kKeys) * kDim} {
     lane_ = static_cast<int>(threadIdx.x) % kWarp;
     first_row_ = static_cast<int>(threadIdx.x) / kWarp * 16;
     const int64_t window = args.a.window;
@@ -61,6 +61,9 @@ class Worker {
                      ? tile.first_position - static_cast<int>(window) + 1
                      : 0;
     end_key_ = tile.first_position + tile.num_rows;
+    const float scale = args.a.scale * args.kv.k_scale;
+    caps_ = args.a.soft_cap > 0 || scale <= 0;
+    scale_ = kLog2E * (caps_ ? 1.0f : scale);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int token = (first_row_ + lane_ / 4 + 8 * half) / args.group;
@@ -94,6 +97,8 @@ class Worker {
   }
 
  private:
+  static constexpr int kThreads = Warps(kDim) * kWarp;
+  static constexpr int kRows = Rows(kDim);
   static constexpr int kChunks = kDim / kVector;
   // The sums of the largest heads fill the registers: addresses kept for unrolled loops would
   // spill.
@@ -170,20 +175,16 @@ class Worker {
 
   // scores_ become weights of the keys `key`..; sums_ and total_ are scaled to the new maximum.
   __device__ void Softmax(int key) {
+    if (caps_) CapScores();
+    if (HasUnseen(key)) HideUnseen(key);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {  // rows lane / 4 and 8 further
-      float max = max_[half];
+      float highest = -INFINITY;
 #pragma unroll
       for (int j = 0; j < kKeyTiles; ++j) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int at = key + 8 * j + lane_ % 4 * 2 + i;
-          float& score = scores_[j][2 * half + i];
-          score = at >= first_[half] && at <= last_[half] ? Score(score) : -INFINITY;
-          max = fmaxf(max, score);
-        }
+        highest = fmaxf(highest, fmaxf(scores_[j][2 * half], scores_[j][2 * half + 1]));
       }
-      max = ReduceWarp<4>(max, Max());
+      const float max = fmaxf(max_[half], ReduceWarp<4>(highest, Max()) * scale_);
       const float base = max == -INFINITY ? 0.0f : max;  // no key of this row so far
       const float factor = Exp2(max_[half] - base);
       max_[half] = max;
@@ -193,7 +194,7 @@ class Worker {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& score = scores_[j][2 * half + i];
-          score = Exp2(score - base);
+          score = Exp2(fmaf(score, scale_, -base));
           total += score;
         }
       }
@@ -206,10 +207,42 @@ class Worker {
     }
   }
 
-  __device__ float Score(float dot) const {
-    const float score = dot * args_.a.scale * args_.kv.k_scale;
+  // Whether a row of the tile does not see some of the keys `key`..: at both ends only.
+  __device__ bool HasUnseen(int key) const {
+    const int first_seen = args_.a.window > 0 ? end_key_ - static_cast<int>(args_.a.window) : 0;
+    return key < first_seen || key + kKeys > tile_.first_position + 1;
+  }
+
+  __device__ void HideUnseen(int key) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int j = 0; j < kKeyTiles; ++j) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int at = key + 8 * j + lane_ % 4 * 2 + i;
+          const bool is_seen = at >= first_[half] && at <= last_[half];
+          if (!is_seen) scores_[j][2 * half + i] = -INFINITY;
+        }
+      }
+    }
+  }
+
+  __device__ void CapScores() {
+    const float scale = args_.a.scale * args_.kv.k_scale;
     const float cap = args_.a.soft_cap;
-    return kLog2E * (cap > 0 ? cap * tanhf(score / cap) : score);
+    const float factor = cap > 0 ? FastDivide(scale, cap) : scale;
+#pragma unroll
+    for (int j = 0; j < kKeyTiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores_[j][i] *= factor;
+    }
+    if (cap <= 0) return;
+#pragma unroll
+    for (int j = 0; j < kKeyTiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores_[j][i] = cap * FastTanh(scores_[j][i]);
+    }
   }
 
   // sums_ += weights v
@@ -269,12 +302,14 @@ class Worker {
   int first_[2], last_[2];      // that the lane's two rows see; last_ < 0: the row is unused
   float scores_[kKeyTiles][4];  // then weights
   float sums_[kChunks][4] = {};
+  bool caps_;    // scores, or they are multiplied by a scale that is not positive
+  float scale_;  // of scores, to base 2; positive
   float max_[2] = {-INFINITY, -INFINITY};
   float total_[2] = {};  // of the lane's columns
 };
 
 template <typename T, typename Kv, int kDim>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(Warps(kDim) * kWarp, 8 / Warps(kDim))
     PrefillAttentionKernel(const __grid_constant__ KernelArgs args) {
   const PrefillTile tile = args.tiles[blockIdx.x];
   Worker<T, Kv, kDim>(args, tile, static_cast<int>(blockIdx.y), static_cast<T*>(DynamicShared()))
@@ -283,21 +318,26 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <typename T, typename Kv, int kDim>
 void LaunchForDim(const KernelArgs& args, int64_t num_tiles, Stream stream) {
+  constexpr size_t kSharedBytes = (Rows(kDim) + 2 * kKeys) * kDim * sizeof(T);
+  static_assert(kSharedBytes <= kMostSharedBytes);
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(num_tiles), static_cast<unsigned>(args.kv.kv_heads)),
-      .threads = kThreads,
-      .shared_bytes = (kRows + 2 * kKeys) * kDim * sizeof(T)};
+      .threads = static_cast<unsigned>(Warps(kDim) * kWarp),
+      .shared_bytes = kSharedBytes};
   Launch(PrefillAttentionKernel<T, Kv, kDim>, shape, stream, args);
 }
 
 }  // namespace
 
-int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads) { return kRows * kv_heads / q_heads; }
+int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads, int64_t head_dim) {
+  return Rows(head_dim) * kv_heads / q_heads;
+}
 
 void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const PrefillTile* tiles,
                       int64_t num_tiles, Stream stream) {
   MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
-  MLC_CHECK(args.q_heads % kv.kv_heads == 0 && args.q_heads <= kRows * kv.kv_heads)
+  MLC_CHECK(args.q_heads % kv.kv_heads == 0 &&
+            PrefillTileRows(args.q_heads, kv.kv_heads, kv.head_dim) > 0)
       << args.q_heads << " for " << kv.kv_heads;
   if (num_tiles == 0) return;
   const KernelArgs kernel_args{

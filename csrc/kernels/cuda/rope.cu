@@ -14,9 +14,9 @@ struct KernelArgs {
   QkRopeWriteKvArgs a;
 };
 
-// Normalizes the lane's part x of a head.
+// Normalizes the lane's part x of a head; behind the head x is zero.
 template <typename T>
-__device__ void NormalizeHead(const KernelArgs& args, const T* weight, int column,
+__device__ void NormalizeHead(const KernelArgs& args, const RawVector8<T>& weight, int column,
                               float (&x)[kVector]) {
   const auto dim = static_cast<float>(args.kv.head_dim);
   if (args.a.subtract_mean) {
@@ -32,35 +32,54 @@ __device__ void NormalizeHead(const KernelArgs& args, const T* weight, int colum
   for (int j = 0; j < kVector; ++j) squares += x[j] * x[j];
   squares = ReduceWarp(squares, Plus());
   const float scale = ReciprocalSqrt(squares / dim + args.a.eps);
-  if (column >= args.kv.head_dim) return;
   float w[kVector];
-  LoadFloats(weight + column, w);
+  ToFloats(weight, w);
 #pragma unroll
   for (int j = 0; j < kVector; ++j) x[j] *= scale * (w[j] + args.a.weight_offset);
 }
 
-// Rotates the lane's part of a head; `head` is the warp's shared memory.
-__device__ inline void RotateHead(const KernelArgs& args, int64_t row, int column, float* head,
-                                  float (&x)[kVector]) {
-  if (column < args.kv.head_dim) StoreFloats(head + column, x);
-  __syncwarp();
-  const int half = static_cast<int>(args.a.rotary_dim) / 2;
-  const int64_t angles = static_cast<int64_t>(args.a.positions[row]) * half;
+// Of the lane's part of a head. Element i is paired with i + sign * distance.
+struct Rotation {
+  __device__ Rotation(const KernelArgs& args, int64_t position, int column)
+      : half(static_cast<int>(args.a.rotary_dim) / 2),
+        distance(args.a.interleaved ? 1 : half),
+        is_interleaved(args.a.interleaved) {
+    const float* cos_of_row = args.a.cos + position * half;
+    const float* sin_of_row = args.a.sin + position * half;
 #pragma unroll
-  for (int j = 0; j < kVector; ++j) {
-    const int i = column + j;
-    if (i >= 2 * half) continue;
-    const bool interleaved = args.a.interleaved;
-    const bool first = interleaved ? i % 2 == 0 : i < half;
-    const int distance = interleaved ? 1 : half;
-    const int pair = first ? i : i - distance;
-    const int64_t angle = angles + (interleaved ? pair / 2 : pair);
-    const float other = head[first ? i + distance : i - distance];
-    const float sin = args.a.sin[angle];
-    x[j] = x[j] * args.a.cos[angle] + (first ? -other : other) * sin;
+    for (int j = 0; j < kVector; ++j) {
+      const int i = column + j;
+      const int angle = is_interleaved ? i / 2 : i < half ? i : i - half;
+      const int last = min(angle, half - 1);  // the rest is not rotated
+      cos[j] = cos_of_row[last];
+      sin[j] = sin_of_row[last];
+    }
   }
-}
 
+  // `head` is the warp's shared memory.
+  __device__ void Apply(int column, int64_t head_dim, float* head, float (&x)[kVector]) const {
+    if (column < head_dim) StoreFloats(head + column, x);
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) {
+      const int i = column + j;
+      const bool is_rotated = i < 2 * half;
+      const bool is_first = is_interleaved ? i % 2 == 0 : i < half;
+      const int pair = is_first ? i + distance : i - distance;
+      const float other = head[is_rotated ? pair : 0];
+      const float rotated = x[j] * cos[j] + (is_first ? -other : other) * sin[j];
+      x[j] = is_rotated ? rotated : x[j];
+    }
+  }
+
+  int half;
+  int distance;
+  bool is_interleaved;
+  float cos[kVector];
+  float sin[kVector];
+};
+
+// Loads come first, and none of them waits for another one but the angles for the position.
 template <typename T, typename Kv>
 __global__ void __launch_bounds__(kThreads)
     QkRopeWriteKvKernel(const __grid_constant__ KernelArgs args) {
@@ -69,25 +88,41 @@ __global__ void __launch_bounds__(kThreads)
   const int column = static_cast<int>(threadIdx.x) % kWarp * kVector;
   const int64_t row = blockIdx.x;
   const int64_t head = static_cast<int64_t>(blockIdx.y) * kHeadsPerBlock + warp;
-  const int64_t slot = args.a.slots[row];
-  if (head >= args.a.q_heads + 2 * args.kv.kv_heads || slot < 0) return;
-
-  const int64_t dim = args.kv.head_dim;
-  T* data = static_cast<T*>(args.a.qkv) + row * args.a.ld + head * dim;
-  float x[kVector] = {};
-  if (column < dim) LoadFloats(data + column, x);
+  if (head >= args.a.q_heads + 2 * args.kv.kv_heads) return;
   const bool is_q = head < args.a.q_heads;
   const bool is_v = head >= args.a.q_heads + args.kv.kv_heads;
+
+  const int64_t dim = args.kv.head_dim;
+  const int64_t slot = args.a.slots[row];
+  const int32_t position = args.a.positions[row];
+  T* data = static_cast<T*>(args.a.qkv) + row * args.a.ld + head * dim;
+  const int loaded_column = column < dim ? column : 0;
+  const RawVector8<T> loaded = LoadRaw(data + loaded_column);
+  const T* norm = static_cast<const T*>(is_q ? args.a.q_norm : args.a.k_norm);
+  const bool has_norm = norm != nullptr && !is_v;
+  RawVector8<T> weight;
+  if (has_norm) {
+    norm += (is_q ? head : head - args.a.q_heads) * args.a.ld_norm;
+    weight = LoadRaw(norm + loaded_column);
+  }
+  if (slot < 0) return;
+
+  float x[kVector];
+  ToFloats(loaded, x);
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) x[j] = column < dim ? x[j] : 0.0f;
   if (!is_v) {
-    const T* weight = static_cast<const T*>(is_q ? args.a.q_norm : args.a.k_norm);
-    const bool has_norm = weight != nullptr;
-    weight += (is_q ? head : head - args.a.q_heads) * args.a.ld_norm;
-    if (has_norm && !args.a.rope_first) NormalizeHead(args, weight, column, x);
-    RotateHead(args, row, column, heads[warp], x);
-    if (has_norm && args.a.rope_first) NormalizeHead(args, weight, column, x);
+    if (args.a.rotary_dim > 0) {
+      const Rotation rotation(args, position, column);
+      if (has_norm && !args.a.rope_first) NormalizeHead(args, weight, column, x);
+      rotation.Apply(column, dim, heads[warp], x);
+      if (has_norm && args.a.rope_first) NormalizeHead(args, weight, column, x);
+    } else if (has_norm) {
+      NormalizeHead(args, weight, column, x);
+    }
   }
   if (is_q && args.a.q_scales != nullptr) {
-    const float scale = args.a.q_scales[args.a.positions[row]];
+    const float scale = args.a.q_scales[position];
 #pragma unroll
     for (int j = 0; j < kVector; ++j) x[j] *= scale;
   }
@@ -95,8 +130,10 @@ __global__ void __launch_bounds__(kThreads)
   if (is_q) return StoreFloats(data + column, x);
 
   const float scale = is_v ? args.kv.v_scale : args.kv.k_scale;
+  if (scale != 1.0f) {
 #pragma unroll
-  for (int j = 0; j < kVector; ++j) x[j] /= scale;
+    for (int j = 0; j < kVector; ++j) x[j] /= scale;
+  }
   const int64_t kv_head = head - args.a.q_heads - (is_v ? args.kv.kv_heads : 0);
   const int64_t page = slot / kKvPageSize;
   const int64_t at = (page * args.kv.kv_heads + kv_head) * kKvPageSize + slot % kKvPageSize;

@@ -130,7 +130,7 @@ class Graph {
 };
 
 // On the stream; the host's memory is read or written when its turn comes. With memory that is not
-// pinned they wait until it has been.
+// pinned they wait until it has been; what CopyToDevice has read may arrive later, in its turn.
 void CopyToDevice(void* device, const void* host, size_t bytes, Stream stream);
 void CopyToHost(void* host, const void* device, size_t bytes, Stream stream);
 void SetToZero(void* device, size_t bytes, Stream stream);

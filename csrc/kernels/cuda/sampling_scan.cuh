@@ -96,9 +96,9 @@ __device__ inline void AdjustChunk(const SamplingRow& row, int64_t chunk, float*
   __syncthreads();
 }
 
-__device__ inline bool IsAllowed(const SamplingRow& row, int64_t token) {
-  return row.mask == nullptr ||
-         (static_cast<uint32_t>(row.mask[token / 32]) >> (token % 32) & 1u) != 0;
+// The lowest bit says whether the token is allowed.
+__device__ inline uint32_t AllowedFrom(const SamplingRow& row, int64_t token) {
+  return row.mask == nullptr ? 1u : static_cast<uint32_t>(row.mask[token / 32]) >> (token % 32);
 }
 
 // Block (x, y): chunk x of row y.
@@ -106,7 +106,7 @@ static __global__ void __launch_bounds__(kScanThreads)
     ScanKernel(const __grid_constant__ SampleKernelArgs args) {
   __shared__ float warp_max[kScanThreads / kWarp];
   alignas(Scan) __shared__ unsigned char warp_scans[kScanThreads / kWarp * sizeof(Scan)];
-  const SamplingRow& row = args.a.rows[blockIdx.y];
+  const SamplingRow row = args.a.rows[blockIdx.y];  // read once: logits may be anywhere
   float* logits = args.a.logits + blockIdx.y * args.a.ld;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x;
   const int64_t end = min(static_cast<int64_t>(blockIdx.x + 1) * kChunk, args.a.vocab);
@@ -126,12 +126,26 @@ static __global__ void __launch_bounds__(kScanThreads)
   }
   __syncthreads();  // all have read what is changed now
   AdjustChunk(row, blockIdx.x, logits);
-  for (int64_t i = begin; i < end; i += kScanThreads) {
-    float logit = logits[i];
-    if (!IsAllowed(row, i)) logit = -INFINITY;
-    if (!(logit < INFINITY)) scan.is_bad = 1;  // NaN, too
-    logits[i] = logit;
-    scan.Add(logit, static_cast<int32_t>(i));
+  // All are loaded before any of them is needed; behind the last token there is the last one.
+  constexpr int kTokens = kChunk / kScanThreads;  // of a thread
+  float values[kTokens];
+  uint32_t allowed[kTokens];
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    const int64_t i = min(begin + t * kScanThreads, args.a.vocab - 1);
+    values[t] = logits[i];
+    allowed[t] = AllowedFrom(row, i);
+  }
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    const int64_t i = begin + t * kScanThreads;
+    if (i >= end) continue;
+    if ((allowed[t] & 1u) == 0 && !(values[t] == -INFINITY)) {
+      values[t] = -INFINITY;
+      logits[i] = -INFINITY;
+    }
+    if (!(values[t] < INFINITY)) scan.is_bad = 1;  // NaN, too
+    scan.Add(values[t], static_cast<int32_t>(i));
   }
   scan = MergeBlock(scan, reinterpret_cast<Scan*>(warp_scans));
   if (threadIdx.x == 0) args.scans[blockIdx.y * args.chunks + blockIdx.x] = scan;

@@ -72,6 +72,7 @@ class DecodeAttentionTest : public CudaKernelTest {
     std::iota(seeds.begin(), seeds.end(), 1);
     PagedKv paged(c.shape, c.lengths, seeds);
     for (size_t i = 0; i < c.lengths.size() && c.window > 0; ++i) {
+      paged.ForgetKeysBelow(i, c.lengths[i] - c.window);
       paged.ForgetPagesBelow(i, c.lengths[i] - c.window);
     }
     const Floats got = Decode(c.shape.dtype, Run(c, seeds, paged));

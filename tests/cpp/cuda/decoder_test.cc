@@ -261,8 +261,8 @@ class Driver {
 
  private:
   void AddTiles(const Slice& slice, int32_t row, std::vector<PrefillTile>* tiles) const {
-    const int64_t most =
-        kernels::cuda::PrefillTileRows(model_.config.num_heads, model_.config.num_kv_heads);
+    const int64_t most = kernels::cuda::PrefillTileRows(
+        model_.config.num_heads, model_.config.num_kv_heads, model_.config.head_dim);
     for (int64_t at = 0; at < slice.num_tokens; at += most) {
       tiles->push_back({.row_begin = static_cast<int32_t>(row + at),
                         .num_rows = static_cast<int32_t>(std::min(most, slice.num_tokens - at)),

@@ -23,7 +23,7 @@ class DeviceArray {
   T* data() const { return reinterpret_cast<T*>(memory_.data()); }
   size_t size() const { return size_; }
   size_t bytes() const { return memory_.size(); }
-  // Both wait for the copy, because the host's memory is not pinned.
+  // Both wait for the copy, so that other streams find what has been uploaded.
   std::vector<T> Download() const {
     std::vector<T> items(size_);
     CopyToHost(items.data(), memory_.data(), bytes(), nullptr);
@@ -31,6 +31,9 @@ class DeviceArray {
   }
   void Upload(const std::vector<T>& items) {
     CopyToDevice(memory_.data(), items.data(), bytes(), nullptr);
+    Event copied;
+    copied.Record(nullptr);
+    copied.Synchronize();
   }
 
  private:

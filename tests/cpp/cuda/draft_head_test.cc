@@ -159,6 +159,7 @@ std::pair<std::vector<std::vector<int32_t>>, int64_t> AnswersWith(TinyDrafting& 
   const auto metrics = nlohmann::json::parse(engine->JSONMetrics());
   if (!has_head) return {answers, 0};
   EXPECT_EQ(metrics.at("spec_decode").at("num_failures"), 0);
+  EXPECT_GT(metrics.at("spec_decode").at("num_steps_ahead"), 2);
   return {answers, metrics.at("spec_decode").at("num_draft_tokens")};
 }
 

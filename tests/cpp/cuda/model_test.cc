@@ -106,7 +106,9 @@ TEST(CudaModel, MetadataSaysWhatItTakes) {
                            kPages * kKvPageSize * metadata.kv_bytes_per_token -
                            kRows * metadata.workspace_bytes_per_token -
                            kSequences * metadata.workspace_bytes_per_sequence;
-  EXPECT_GE(before - used, promised);
+  // A GPU hands out memory in pieces of 2 MB, and cuBLASLt's handle takes some of it.
+  const int64_t rounding = kernels::cuda::GetDeviceInfo(0).is_emulated ? 0 : 32 << 20;
+  EXPECT_GE(before - used + rounding, promised);
 }
 
 // ---- Bits ----

@@ -71,6 +71,23 @@ class PagedKv {
     tables->Upload(changed);
   }
 
+  // Overwrites what lies below `position` with NaNs: nothing may depend on it any more.
+  void ForgetKeysBelow(size_t i, int64_t position) {
+    const std::vector<int32_t> table_pages = tables->Download();
+    const int64_t row_bytes = shape_.head_dim * static_cast<int64_t>(KvElementBytes(shape_.format));
+    for (DeviceBytes* pages : {k_pages.get(), v_pages.get()}) {
+      std::vector<uint8_t> bytes = pages->Download();
+      for (int64_t p = 0; p < position; ++p) {
+        const int64_t page = table_pages[i * ld_tables + p / kKvPageSize];
+        for (int64_t h = 0; h < shape_.kv_heads; ++h) {
+          const int64_t slot = (page * shape_.kv_heads + h) * kKvPageSize + p % kKvPageSize;
+          std::fill_n(bytes.begin() + slot * row_bytes, row_bytes, uint8_t{0xff});
+        }
+      }
+      pages->Upload(bytes);
+    }
+  }
+
   // The reference output of sequence i for rows from first_position on, [rows, q_heads, head_dim].
   reference::Matrix Reference(size_t i, const Floats& q, int64_t first_position, float scale,
                               float soft_cap, int64_t window, const Floats& sinks = {}) const {

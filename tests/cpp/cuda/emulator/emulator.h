@@ -2,7 +2,8 @@
 //
 // It is as asynchronous as a GPU may be: work on a stream runs when a call waits for it, or when
 // thousands of pieces are queued. A host that reads a result too early finds poison, and one that
-// changes a pinned buffer too early sends the change. Device memory starts as NaNs, ends at a page
+// changes a pinned buffer too early sends the change. What is copied from other memory arrives when
+// the stream's turn comes. Device memory starts as NaNs, ends at a page
 // that must not be accessed, and belongs to one device; freeing it waits for the device. Arguments
 // of kernels must not point to host memory. Any thread; kernels run one at a time.
 #pragma once

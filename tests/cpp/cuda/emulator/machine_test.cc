@@ -53,6 +53,18 @@ TEST_F(EmulatedMachineTest, AHostThatWritesTooEarlySendsWhatItWrote) {
   EXPECT_EQ(x_.Download()[0], 2);
 }
 
+TEST_F(EmulatedMachineTest, WhatIsNotPinnedIsReadAtOnceAndArrivesInItsTurn) {
+  std::vector<float> host(kNumFloats, 1.0f);
+  CopyToDevice(x_.data(), host.data(), x_.bytes(), stream_.get());
+  host.assign(host.size(), 2.0f);
+  const OwnedStream other;
+  CopyToHost(pinned_.data(), x_.data(), x_.bytes(), other.get());
+  other.Synchronize();
+  EXPECT_EQ(First(pinned_), 0.5f);
+  stream_.Synchronize();
+  EXPECT_EQ(x_.Download()[0], 1.0f);
+}
+
 TEST_F(EmulatedMachineTest, AGraphPoisonsWhatItWillCopyTo) {
   const Graph graph = Graph::Capture(
       stream_.get(), [&] { CopyToHost(pinned_.data(), x_.data(), x_.bytes(), stream_.get()); });

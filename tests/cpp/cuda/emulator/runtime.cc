@@ -2,8 +2,10 @@
 #include "kernels/cuda/runtime.h"
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "cuda/emulator/machine.h"
 
@@ -60,8 +62,8 @@ PinnedMemory::~PinnedMemory() {
 
 namespace {
 
-// Copies of memory that is not pinned wait.
-void PutCopy(Stream on, const void* host, const void* device, const Work& work) {
+// Copies to memory that is not pinned wait, and those from such memory are read at once.
+void PutCopy(Stream on, const void* host, const void* device, const Work& work, bool waits) {
   const Lock machine;
   machine->CheckDevice();
   machine->CheckDeviceMemory(device, "a copy");
@@ -69,21 +71,29 @@ void PutCopy(Stream on, const void* host, const void* device, const Work& work) 
   if (!is_pinned) machine->CheckNotCapturing("a copy of memory that is not pinned");
   const auto stream = machine->Find(on);
   machine->Put(*stream, work);
-  if (!is_pinned) machine->RunAll(*stream);
+  if (!is_pinned && waits) machine->RunAll(*stream);
 }
 
 }  // namespace
 
 void CopyToDevice(void* device, const void* host, size_t bytes, Stream stream) {
   if (bytes == 0) return;
-  PutCopy(stream, host, device, {.run = [=] { std::memcpy(device, host, bytes); }, .put = {}});
+  std::function<void()> run = [=] { std::memcpy(device, host, bytes); };
+  if (!Lock()->IsPinned(host)) {
+    const auto* first = static_cast<const std::byte*>(host);
+    run = [=, read = std::vector<std::byte>(first, first + bytes)] {
+      std::memcpy(device, read.data(), bytes);
+    };
+  }
+  PutCopy(stream, host, device, {.run = run, .put = {}}, /*waits=*/false);
 }
 
 void CopyToHost(void* host, const void* device, size_t bytes, Stream stream) {
   if (bytes == 0) return;
   PutCopy(stream, host, device,
           {.run = [=] { std::memcpy(host, device, bytes); },
-           .put = [=] { std::memset(host, 0xff, bytes); }});
+           .put = [=] { std::memset(host, 0xff, bytes); }},
+          /*waits=*/true);
 }
 
 void SetToZero(void* device, size_t bytes, Stream stream) {

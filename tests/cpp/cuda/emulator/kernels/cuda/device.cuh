@@ -46,7 +46,6 @@ struct alignas(8) float2 {
 
 inline void __syncthreads() { mlc_native::emulator::BlockBarrier(); }
 inline void __syncwarp() { mlc_native::emulator::WarpBarrier(); }
-inline void __threadfence() {}
 
 template <typename T>
 T __shfl_sync(unsigned, T value, int lane) {
@@ -179,6 +178,7 @@ inline uint32_t FmaFloat16x2(uint32_t a, uint32_t b, uint32_t c) {
 
 inline float Exp2(float x) { return std::exp2(x); }
 inline float ReciprocalSqrt(float x) { return 1.0f / std::sqrt(x); }
+inline float FastDivide(float x, float y) { return x / y; }
 
 // ---- Memory ----
 
@@ -187,6 +187,7 @@ template <typename T>
 T LoadOthers(const T* address) {
   return *address;
 }
+inline int32_t CountForOthers(int32_t* counter) { return (*counter)++; }
 inline void* DynamicShared() { return emulator::DynamicShared(); }
 inline void CopyAsync16(void* shared, const void* global, bool valid) {
   emulator::CopyLater(shared, valid ? global : nullptr, 16);
@@ -274,6 +275,8 @@ inline void MmaFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint3
 
 inline int NumMultiprocessors() { return 3; }
 
+inline constexpr size_t kMostSharedBytes = 99 * 1024;
+
 struct LaunchShape {
   dim3 grid;
   unsigned threads;
@@ -282,8 +285,7 @@ struct LaunchShape {
 
 template <typename Args>
 void Launch(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t stream, const Args& args) {
-  constexpr size_t kMostShared = 163 * 1024;  // of an sm_80
-  if (shape.shared_bytes > kMostShared) throw DeviceError("too much shared memory");
+  if (shape.shared_bytes > kMostSharedBytes) throw DeviceError("too much shared memory");
   if (shape.grid.y > 65535 || shape.grid.z > 65535) throw DeviceError("too large a grid");
 #if __has_builtin(__builtin_clear_padding)
   Args seen = args;

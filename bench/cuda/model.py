@@ -1,0 +1,376 @@
+"""Predicts how long a step takes on a GPU. Nothing here is measured; it is written down beforehand.
+
+    python bench/cuda/model.py          # the table, for the kernels of the record "before" and now
+    python bench/cuda/model.py --write  # into bench/results/cuda_model.md
+
+A step is a chain of kernels. Each costs the edge between two kernels of a graph, the latencies of
+memory that follow one another in it, and the larger of what its bytes and its operations take. The
+constants of the machine are in `Machine`, those of the kernels in `Kernels`; how many loads are in
+flight and how many latencies follow one another was read from machine code (cuda_sass.md beside the
+table).
+tools/gpu_report.py prints the predictions beside what a GPU has measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+OUT = ROOT / "bench/results/cuda_model.md"
+BF16 = 2
+US = 1e-6
+PAGE_KEYS = 16
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An H200: the first two are of a large copy and a large product, the rest is estimated."""
+
+    bytes_per_s: float = 4.3e12
+    operations_per_s: float = 790e12
+    multiprocessors: int = 132
+    clock: float = 1.755e9
+    edge_s: float = 1.2 * US  # from the end of a kernel of a graph to the work of the next one
+    memory_s: float = 0.5 * US  # latency of DRAM
+    loaded_memory_s: float = 0.6 * US  # the same, with other blocks reading
+    cache_s: float = 0.25 * US  # latency of the L2 cache
+    barrier_s: float = 0.15 * US  # a barrier of a block, with the work that it waits for
+    transfer_s: float = 4 * US  # of a small copy between host and device, device idle
+    shared_bytes_per_clock: int = 128
+    reachable: float = 0.90  # of the bandwidth, by a kernel that streams
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What the machine code of a state of the kernels says."""
+
+    name: str
+    gemv_latencies: int  # of DRAM, until the weights of the first step are there
+    attention_loads: int  # of 16 bytes, in flight per thread
+    attention_preloads: bool  # the first values while the softmax is computed
+    min_split: int  # keys
+    norm_latencies: int  # a weight behind the sum is of DRAM, too
+    rope_latencies: int  # of the cache
+    rope_serial_s: float  # loads of angles and divisions, one behind the other
+    softmax_slots: int  # of prefill attention: issue slots of a warp and 64 keys beside products
+
+
+BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
+NOW = Kernels("now", 1, 4, True, 128, 1, 2, 0.1 * US, 460)
+
+SPLITS, MAX_SPLIT, KEYS_AT_ONCE, THREADS = 24, 512, 4, 256  # of decode_attention.cu
+PRODUCT_SLOTS = 600  # of prefill attention, for 128 elements of a head
+MATRIX_BYTES = 36 * 1024  # that a warp reads from shared memory for 64 keys, likewise
+GEMM_SHARE = 0.81  # of the peak, by cuBLASLt
+
+
+@dataclass(frozen=True)
+class Model:
+    """Sizes of a dense model."""
+
+    hidden: int
+    ffn: int
+    layers: int
+    heads: int
+    kv_heads: int
+    dim: int
+    vocab: int
+
+    @classmethod
+    def of(cls, config: dict[str, Any]) -> Model:
+        heads = config["num_attention_heads"]
+        return cls(
+            config["hidden_size"],
+            config["intermediate_size"],
+            config["num_hidden_layers"],
+            heads,
+            config["num_key_value_heads"],
+            config.get("head_dim") or config["hidden_size"] // heads,
+            config["vocab_size"],
+        )
+
+    @property
+    def products(self) -> list[tuple[int, int]]:
+        """(n, k) of a layer's matrices."""
+        q, kv = self.heads * self.dim, self.kv_heads * self.dim
+        return [
+            (q + 2 * kv, self.hidden),
+            (self.hidden, q),
+            (2 * self.ffn, self.hidden),
+            (self.hidden, self.ffn),
+        ]
+
+    @property
+    def weights(self) -> int:
+        """Elements that a step reads."""
+        return self.layers * sum(n * k for n, k in self.products) + self.vocab * self.hidden
+
+    @property
+    def key_bytes(self) -> int:
+        """Of a token's key and value in one layer."""
+        return 2 * BF16 * self.kv_heads * self.dim
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Seconds of kernels and steps."""
+
+    kernels: Kernels = NOW
+    machine: Machine = Machine()
+
+    def moved(self, num_bytes: float) -> float:
+        return num_bytes / (self.machine.reachable * self.machine.bytes_per_s)
+
+    def computed(self, operations: float) -> float:
+        return operations / (GEMM_SHARE * self.machine.operations_per_s)
+
+    def product(self, rows: int, n: int, k: int, weight_bits: float = 16) -> float:
+        """Up to 32 rows it is Gemv, then cuBLASLt."""
+        m = self.machine
+        num_bytes = n * k * weight_bits / 8 + BF16 * rows * (n + k)
+        work = max(self.moved(num_bytes), self.computed(2.0 * rows * n * k))
+        start = self.kernels.gemv_latencies if rows <= 32 else 3  # stages of cuBLASLt's pipeline
+        return m.edge_s + start * m.memory_s + m.cache_s + 2 * m.barrier_s + work
+
+    def norm(self, rows: int, hidden: int) -> float:
+        m = self.machine
+        start = m.cache_s + (self.kernels.norm_latencies - 1) * m.memory_s
+        return m.edge_s + start + 2 * m.barrier_s + self.moved(12 * rows * hidden)
+
+    def rope(self, rows: int, model: Model) -> float:
+        m, k = self.machine, self.kernels
+        width = (model.heads + 2 * model.kv_heads) * model.dim
+        start = k.rope_latencies * m.cache_s + k.rope_serial_s
+        return m.edge_s + start + self.moved(2 * BF16 * rows * width)
+
+    def activation(self, rows: int, ffn: int) -> float:
+        m = self.machine
+        return m.edge_s + m.cache_s + 4 * m.barrier_s + self.moved(3 * BF16 * rows * ffn)
+
+    def split(self, keys: int) -> int:
+        split = self.kernels.min_split
+        while split < MAX_SPLIT and split * SPLITS < keys:
+            split *= 2
+        return split
+
+    def item(self, keys: int, dim: int) -> float:
+        """Of a block of decode attention: `keys` of one head, from the scores to the parts."""
+        m, k = self.machine, self.kernels
+        lanes = 8 if dim <= 64 else 16 if dim <= 128 else 32
+        rounds = math.ceil(keys / (THREADS // lanes * KEYS_AT_ONCE))
+        serial = math.ceil(KEYS_AT_ONCE / k.attention_loads)
+        load = serial * (m.cache_s + m.loaded_memory_s)  # page numbers, then rows
+        hidden = load if k.attention_preloads else 0.0
+        return (2 * rounds) * load - min(hidden, 2 * m.barrier_s) + 5 * m.barrier_s
+
+    def decode_attention(self, rows: int, keys: int, model: Model) -> float:
+        m = self.machine
+        split = min(self.split(keys), max(keys, 1))
+        splits = math.ceil(keys / split)
+        items = rows * splits * model.kv_heads
+        at_once = m.multiprocessors * (3 if model.heads // model.kv_heads <= 4 else 2)
+        waves = max(1.0, items / at_once)
+        parts = rows * splits * model.heads * model.dim * 8 if splits > 1 else 0
+        num_bytes = rows * keys * model.key_bytes + 2 * parts
+        count = 2 * m.cache_s + 3 * m.barrier_s  # the list of items
+        merge = 2 * m.cache_s + splits * 0.1 * US if splits > 1 else 0.0
+        work = max(self.moved(num_bytes), waves * self.item(split, model.dim))
+        return m.edge_s + count + merge + work
+
+    def prefill_attention(self, rows: int, model: Model) -> float:
+        """Products, softmax and copies follow one another, between barriers."""
+        m, part = self.machine, model.dim / 128
+        slots = self.kernels.softmax_slots + PRODUCT_SLOTS * part
+        step = 2 * slots / m.clock  # two warps share a scheduler
+        step += 8 * MATRIX_BYTES * part / m.shared_bytes_per_clock / m.clock
+        pairs = rows * (rows + 64) / 2 * model.heads
+        return m.edge_s + pairs / (128 * 64) * step / m.multiprocessors
+
+    def around(self, rows: int, model: Model) -> float:
+        """Embedding, last norm, head, the two launches of sampling, and copies."""
+        m = self.machine
+        head = self.product(rows, model.vocab, model.hidden)
+        sampling = 2 * (m.edge_s + 3 * m.cache_s) + self.moved(8 * rows * model.vocab)
+        ends = m.edge_s + m.memory_s + self.norm(rows, model.hidden)
+        return head + sampling + ends + 3 * m.transfer_s
+
+    def layer(self, rows: int, model: Model, weight_bits: float = 16) -> float:
+        """All but attention."""
+        products = sum(self.product(rows, n, k, weight_bits) for n, k in model.products)
+        norms = 2 * self.norm(rows, model.hidden)
+        return products + norms + self.rope(rows, model) + self.activation(rows, model.ffn)
+
+    def decode(self, rows: int, keys: int, model: Model, weight_bits: float = 16) -> float:
+        attention = self.decode_attention(rows, keys, model)
+        return model.layers * (self.layer(rows, model, weight_bits) + attention) + self.around(
+            rows, model
+        )
+
+    def prefill(self, rows: int, model: Model) -> float:
+        attention = self.prefill_attention(rows, model)
+        return model.layers * (self.layer(rows, model) + attention) + self.around(1, model)
+
+    def serving(self, requests: int, shortest: int, longest: int, model: Model) -> float:
+        """Output tokens per second of requests that begin together, all lengths equally often."""
+        spread = [
+            shortest + (longest - shortest) * i // max(requests - 1, 1) for i in range(requests)
+        ]
+        prompt = sum(spread) // requests
+        seconds = requests * prompt / 8192 * self.prefill(8192, model)
+        for done in range(longest):
+            rows = sum(length > done for length in spread)
+            if rows > 0:
+                seconds += self.decode(rows, prompt + done, model)
+        return sum(spread) / seconds
+
+    def ideal(self, rows: int, keys: int, model: Model, weight_bits: float = 16) -> float:
+        """The least that the machine needs for a step of decode."""
+        num_bytes = model.weights * weight_bits / 8 + rows * keys * model.layers * model.key_bytes
+        operations = 2.0 * rows * model.weights
+        return max(num_bytes / self.machine.bytes_per_s, operations / self.machine.operations_per_s)
+
+    def ideal_prefill(self, rows: int, model: Model) -> float:
+        linear = 2.0 * rows * (model.weights - model.vocab * model.hidden)
+        attention = 2.0 * rows * rows * model.heads * model.dim * model.layers
+        return (linear + attention) / self.machine.operations_per_s
+
+
+MODELS = {
+    "0.6B": Model(1024, 3072, 28, 16, 8, 128, 151936),
+    "1B": Model(2048, 8192, 16, 32, 8, 64, 128256),
+    "8B": Model(4096, 14336, 32, 32, 8, 128, 128256),
+}
+KERNEL_SHAPES = {"qwen3-0.6b": "0.6B", "llama-3.2-1b": "1B", "llama-3.1-8b": "8B"}
+BITS = {"bf16": 16, "q8": 8.25, "q4": 4.5}
+
+
+def predict_kernel(name: str, predictor: Predictor | None = None) -> float | None:
+    """Of a row of bench/cuda/kernels.cc, whose launches follow one another in a graph."""
+    predictor = predictor or Predictor()
+    if found := re.fullmatch(r"decode_attention (\S+) rows=(\d+) length=(\d+)", name):
+        model = MODELS[KERNEL_SHAPES[found[1]]]
+        return predictor.decode_attention(int(found[2]), int(found[3]), model)
+    if found := re.fullmatch(r"prefill_attention (\S+) length=(\d+)", name):
+        return predictor.prefill_attention(int(found[2]), MODELS[KERNEL_SHAPES[found[1]]])
+    if found := re.fullmatch(r"add_norm (\d+) rows=(\d+)", name):
+        return predictor.norm(int(found[2]), int(found[1]))
+    if found := re.fullmatch(r"activate (\d+) rows=(\d+)", name):
+        return predictor.activation(int(found[2]), int(found[1]))
+    if found := re.fullmatch(r"gemv (\w+) (\S+) (\w+) m=(\d+)", name):
+        model = MODELS[KERNEL_SHAPES[found[2]]]
+        places = ["qkv", "out", "gate_up", "down"]
+        size = (model.vocab, model.hidden)
+        if found[3] != "head":
+            size = model.products[places.index(found[3])]
+        return predictor.product(int(found[4]), *size, BITS[found[1]])
+    return None
+
+
+def machine_of(limits: dict[str, float] | None) -> Machine:
+    """With the limits that were measured, if there are any."""
+    return replace(Machine(), **(limits or {}))
+
+
+def predict_figure(
+    figure: str, side: str, key: str, limits: dict[str, float] | None = None
+) -> float | None:
+    """Of a target of tools/gpu_report.py; `limits` are those measured in the same run."""
+    machine = machine_of(limits)
+    predictor = Predictor(NOW, machine)
+    if found := re.fullmatch(r"decode (\S+)", figure):
+        model, bits = MODELS[found[1].upper()], BITS["q4" if side.endswith("q4") else "bf16"]
+        return predictor.ideal(1, 256, model, bits) / predictor.decode(1, 256, model, bits)
+    if figure == "attention 8b":
+        model = MODELS["8B"]
+        least = 64 * 4096 * model.key_bytes / machine.bytes_per_s
+        return least / predictor.decode_attention(64, 4096, model)
+    if figure == "prefill 8b":
+        model = MODELS["8B"]
+        return predictor.ideal_prefill(8192, model) / predictor.prefill(8192, model)
+    if figure == "serving 0.6b" and key == "output_tokens_per_s":
+        return predictor.serving(256, 100, 1024, MODELS["0.6B"])
+    return None
+
+
+def table() -> str:
+    """All predictions, before and now, as Markdown."""
+    before, now = Predictor(BEFORE), Predictor(NOW)
+    lines = [
+        "# Predicted times on an H200",
+        "",
+        "Written by `python bench/cuda/model.py --write`. **Nothing here is measured**: the model "
+        "and its constants are in that file. A share is the least time that bandwidth or peak "
+        "allows, divided by the prediction. Decode is at a context of 256 tokens for batch 1, else "
+        "1,024; weights and KV are bfloat16.",
+        "",
+        "| model, batch | least, ms | before, ms | now, ms | attention before, now "
+        "| tokens/s before, now |",
+        "|---|--:|--:|--:|---|---|",
+    ]
+    for name, model in MODELS.items():
+        for rows in (1, 8, 64, 256):
+            keys = 256 if rows == 1 else 1024
+            ideal = now.ideal(rows, keys, model)
+            times = [p.decode(rows, keys, model) for p in (before, now)]
+            parts = [
+                model.layers * p.decode_attention(rows, keys, model) * 1e3 for p in (before, now)
+            ]
+            cells = [f"{1e3 * t:.2f} ({100 * ideal / t:.0f} %)" for t in times]
+            rates = ", ".join(f"{rows / t:,.0f}" for t in times)
+            lines.append(
+                f"| {name}, {rows} | {1e3 * ideal:.2f} | {cells[0]} | {cells[1]} "
+                f"| {parts[0]:.2f}, {parts[1]:.2f} | {rates} |"
+            )
+    lines += [
+        "",
+        "| prefill of 8,192 tokens | least, ms | before, ms | now, ms | attention before, now |",
+        "|---|--:|--:|--:|---|",
+    ]
+    for name, model in MODELS.items():
+        ideal = now.ideal_prefill(8192, model)
+        times = [p.prefill(8192, model) for p in (before, now)]
+        parts = [model.layers * p.prefill_attention(8192, model) * 1e3 for p in (before, now)]
+        cells = [f"{1e3 * t:.0f} ({100 * ideal / t:.0f} %)" for t in times]
+        lines.append(
+            f"| {name} | {1e3 * ideal:.0f} | {cells[0]} | {cells[1]} "
+            f"| {parts[0]:.0f}, {parts[1]:.0f} |"
+        )
+    lines += ["", "| shortest splits of decode attention | batch 1 | 8 | 64 | 256 |"]
+    lines += ["|---|--:|--:|--:|--:|"]
+    for name, model in MODELS.items():
+        for split in (64, 128, 256):
+            predictor = Predictor(replace(NOW, min_split=split))
+            cells = []
+            for rows in (1, 8, 64, 256):
+                keys = 256 if rows == 1 else 1024
+                seconds = model.layers * predictor.decode_attention(rows, keys, model)
+                cells.append(f"{1e3 * seconds:.2f}")
+            lines.append(f"| {name}, {split} keys, ms a step | " + " | ".join(cells) + " |")
+    rates = [p.serving(256, 100, 1024, MODELS["0.6B"]) for p in (before, now)]
+    lines += [
+        "",
+        "256 requests at once on 0.6B, 100 to 1,024 tokens in and out, output tokens per second: "
+        f"{rates[0]:,.0f} before, {rates[1]:,.0f} now.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--write", action="store_true", help=f"write {OUT.relative_to(ROOT)}")
+    if parser.parse_args().write:
+        OUT.write_text(table())
+    else:
+        print(table())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""The predictions of bench/cuda/model.py."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "cuda"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import model
+from make_random_checkpoint import SHAPES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_no_prediction_is_faster_than_the_machine() -> None:
+    for shape in model.MODELS.values():
+        for kernels in (model.BEFORE, model.NOW):
+            predictor = model.Predictor(kernels)
+            for rows in (1, 8, 64, 256):
+                for keys in (1, 256, 8192):
+                    assert predictor.decode(rows, keys, shape) > predictor.ideal(rows, keys, shape)
+            assert predictor.prefill(8192, shape) > predictor.ideal_prefill(8192, shape)
+
+
+def test_more_loads_in_flight_and_fewer_latencies_are_faster() -> None:
+    shape = model.MODELS["0.6B"]
+    now = model.Predictor().decode(64, 1024, shape)
+    for worse in ({"attention_loads": 1}, {"gemv_latencies": 2}, {"rope_latencies": 4}):
+        rows = 1 if "gemv_latencies" in worse else 64
+        slower = model.Predictor(replace(model.NOW, **worse)).decode(rows, 1024, shape)
+        assert slower > (now if rows == 64 else model.Predictor().decode(1, 1024, shape))
+
+
+def test_weights_of_the_shapes() -> None:
+    assert {name: model.Model.of(SHAPES[key]) for key, name in model.KERNEL_SHAPES.items()} == (
+        model.MODELS
+    )
+    assert model.MODELS["0.6B"].weights == pytest.approx(0.6e9, rel=0.01)
+    assert model.MODELS["8B"].weights == pytest.approx(7.5e9, rel=0.01)
+
+
+def test_a_limit_that_was_measured_replaces_the_constant() -> None:
+    half = {"bytes_per_s": model.Machine().bytes_per_s / 2, "operations_per_s": 790e12}
+    shares = [
+        model.predict_figure("decode 8b", "mlc_native bf16", "share", m) for m in (None, half)
+    ]
+    assert shares[0] is not None
+    assert shares[1] is not None
+    assert shares[0] < shares[1] < 1
+    assert model.predict_figure("first token 0.6b", "mlc_native", "seconds") is None
+
+
+def test_the_rows_of_the_benchmark_have_predictions() -> None:
+    for name in (
+        "gemv q4 llama-3.1-8b gate_up m=8",
+        "gemv bf16 llama-3.1-8b head m=1",
+        "decode_attention llama-3.1-8b rows=64 length=4096",
+        "prefill_attention qwen3-0.6b length=1024",
+        "add_norm 4096 rows=64",
+        "activate 14336 rows=1",
+    ):
+        seconds = model.predict_kernel(name)
+        assert seconds is not None
+        assert 1e-6 < seconds < 1
+    assert model.predict_kernel("copy") is None
+
+
+def test_the_constants_are_those_of_the_kernels() -> None:
+    folder = ROOT / "csrc/kernels/cuda"
+    items = (folder / "decode_items.cuh").read_text()
+    assert f"kMinSplit = {model.NOW.min_split};" in items
+    assert f"kMaxSplit = {model.MAX_SPLIT};" in items
+    assert f"kTargetSplits = {model.SPLITS};" in items
+    attention = (folder / "decode_attention.cu").read_text()
+    assert re.search(rf"kUnroll = {model.KEYS_AT_ONCE};", attention)
+    assert model.NOW.attention_loads == model.KEYS_AT_ONCE
+
+
+def test_the_committed_table_is_that_of_the_model() -> None:
+    assert model.OUT.read_text() == model.table()
