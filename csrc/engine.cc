@@ -22,6 +22,7 @@
 #include "step/slow_grammars.h"
 #include "step/speculation.h"
 #include "step/step_pipeline.h"
+#include "step/token_blocks.h"
 #include "support/check.h"
 #include "support/error.h"
 
@@ -102,6 +103,7 @@ class EngineImpl final : public Engine {
   const std::shared_ptr<EngineGrammars> grammars_;
   PagedKvCache kv_;
   const std::unique_ptr<BatchDrafter> batch_drafter_;  // may be null
+  const std::unique_ptr<TokenBlocks> token_blocks_;    // may be null
   EngineState estate_;                                 // after kv_: its prefix cache holds pages
   StepProfiler profiler_;
   const std::shared_ptr<SlowCalls> slow_calls_;
@@ -129,7 +131,8 @@ std::unique_ptr<BatchDrafter> MakeBatchDrafter(EngineParts* loaded, const Log& l
   const EngineConfig& config = loaded->config;
   const BatchDrafter::Sizes sizes{.num_pages = NumPages(config),
                                   .max_rows = *config.prefill_chunk_size,
-                                  .max_sequences = *config.max_num_sequence};
+                                  .max_sequences = *config.max_num_sequence,
+                                  .target_vocab_size = loaded->model->metadata().vocab_size};
   std::unique_ptr<Model> model = std::move(loaded->draft_model);
   if (!model->metadata().draft_head)
     return std::make_unique<DraftModel>(std::move(model), sizes, log);
@@ -149,6 +152,10 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
           loaded_.config, options.create_grammar_compiler, options.log)),
       kv_(NumPages(loaded_.config), kKvPageSize, options.log),
       batch_drafter_(MakeBatchDrafter(&loaded_, options.log)),
+      token_blocks_(batch_drafter_ == nullptr || options.make_drafter
+                        ? nullptr
+                        : TokenBlocks::Make(*loaded_.model, batch_drafter_->queue(),
+                                            *loaded_.config.max_num_sequence)),
       profiler_(options.now),
       slow_calls_(options.slow_calls != nullptr ? options.slow_calls
                                                 : std::make_shared<SlowCallThreads>()),
@@ -169,6 +176,7 @@ EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)
                .slow_calls = slow_calls_.get(),
                .slow_grammars = &slow_grammars_,
                .batch_drafter = batch_drafter_.get(),
+               .token_blocks = token_blocks_.get(),
                .trace = trace_.get(),
                .profiler = &profiler_},
       slow_grammars_(context_, *slow_calls_,
@@ -301,7 +309,7 @@ void EngineImpl::Step() {
 // Plans and submits one step. The step before it, if it is still in flight, is collected
 // afterwards, so that the model always has something to compute.
 void EngineImpl::Compute() {
-  // A draft goes on from the last token, which must be known.
+  // A draft goes on from the last token, which must be known to the host or the device.
   if (steps_.MustCollect() || speculation_.MustCollect()) steps_.CatchUp();
   if (Empty()) return;
   const bool was_in_flight = steps_.num_in_flight() > 0;
@@ -311,7 +319,9 @@ void EngineImpl::Compute() {
   bool may_draft = true;
   do {
     PlanStep();
-    if (std::exchange(may_draft, false)) speculation_.AddDrafts(&plan_);
+    if (std::exchange(may_draft, false)) {
+      speculation_.AddDrafts(&plan_, steps_.num_in_flight() > 0);
+    }
   } while (!plan_.empty() && steps_.Submit(plan_) == StepPipeline::Outcome::kPlanAnew);
   steps_.CollectUntil(!plan_.empty() && steps_.runs_ahead() ? 1 : 0);
   const bool has_worked =

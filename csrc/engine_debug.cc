@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "mlc_native/model.h"
+#include "models/transformer.h"
 #include "observe/step_profiler.h"
 #include "support/check.h"
 #include "support/error.h"
@@ -250,6 +251,16 @@ void RegisterDebugFunctions(const DebugSources& sources, DebugFunctions* functio
                       });
   functions->Register("profiler_stop", "count, sum and maximum of each phase since the start",
                       [sources] { return sources.profiler.Stop(); });
+  auto* decoder = dynamic_cast<Transformer*>(&sources.model);
+  if (decoder == nullptr) return;
+  functions->Register("kernel_profile_start", "times the kernels of every step from now on",
+                      [decoder]() -> std::string {
+                        decoder->StartKernelProfile();
+                        return "{}";
+                      });
+  functions->Register("kernel_profile_stop",
+                      "what each kernel has done since the start, and the waits of its threads",
+                      [decoder] { return decoder->StopKernelProfile(); });
 }
 
 }  // namespace mlc_native

@@ -39,7 +39,7 @@ void AuditState(EngineStateObj& estate, const PagedKvCache& kv);
 struct DebugSources {
   EngineStateObj& state;
   const PagedKvCache& kv;
-  const Model& model;
+  Model& model;
   const EngineConfig& config;  // resolved
   StepProfiler& profiler;
 };

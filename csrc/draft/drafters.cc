@@ -17,6 +17,10 @@ constexpr DrafterKind kDrafters[] = {
 // How often a prediction is right, until it has been seen: the caller expects it to be.
 constexpr double kPredicted = 0.95;
 
+// A guess that costs more than a step does not pay even if it is always right. Then no drafter is
+// asked, because some take longer to ask than a step of few rows: forced text walks a grammar.
+constexpr double kSureCost = 1;
+
 }  // namespace
 
 SequenceDrafts::SequenceDrafts(const DraftSource& source,
@@ -44,6 +48,7 @@ void SequenceDrafts::Propose(std::span<const int32_t> tokens, int64_t prompt_len
                              const DraftLimits& limits) {
   proposal_.clear();
   proposer_ = nullptr;
+  if (limits.length == 0 && limits.cost > kSureCost) return;
   try {
     for (Source& source : sources_) {
       CheckUnverified(source, tokens);

@@ -3,8 +3,9 @@
 //
 // Each drafter has a rate of its own at which its guesses are right. While guesses of it do not
 // pay, they are compared with the tokens that come instead of being computed, so that it is noticed
-// at no cost when they would. Made when the sequence is to decode and dropped with its pages: a
-// sequence that waits or prefills has none. Owned by the sequence; engine's thread only.
+// at no cost when they would. At a cost at which no guess pays, however sure, no drafter is asked.
+// Made when the sequence is to decode and dropped with its pages: a sequence that waits or prefills
+// has none. Owned by the sequence; engine's thread only.
 #pragma once
 
 #include <cstdint>

@@ -16,6 +16,29 @@ void CheckPlaces(std::span<const int32_t> places, int64_t num_rows, const StateM
   }
 }
 
+void CheckPlace(int32_t place, const TokenMemory* tokens) {
+  MLC_CHECK(tokens != nullptr && place >= 0 && place < tokens->num_places())
+      << "place " << place << " of " << (tokens != nullptr ? tokens->num_places() : 0);
+}
+
+void CheckBlock(const TokenBlock& block, const TokenMemory* tokens) {
+  if (!block) return;
+  MLC_CHECK(block.num_guesses >= 0) << block.num_guesses;
+  CheckPlace(block.place, tokens);
+  CheckPlace(block.place + TokenBlock::NumPlaces(block.num_guesses) - 1, tokens);
+}
+
+void CheckTokens(const ForwardBatch& batch) {
+  for (const int32_t id : batch.token_ids) {
+    if (IsTokenAt(id)) CheckPlace(PlaceOf(id), batch.tokens);
+  }
+  MLC_CHECK(batch.logits_behind.empty() || batch.logits_behind.size() == batch.logits_rows.size())
+      << batch.logits_behind.size() << " of " << batch.logits_rows.size();
+  for (const int32_t place : batch.logits_behind) {
+    if (place != TokenBlock::kNone) CheckPlace(place, batch.tokens);
+  }
+}
+
 void CheckHiddenStates(const HiddenStates& hidden, int64_t num_rows, const BatchLimits& limits) {
   if (hidden.rows.empty()) return;
   MLC_CHECK(limits.num_streams > 0) << "the model gives no hidden states";
@@ -57,18 +80,22 @@ void CheckBatch(const ForwardBatch& batch, const BatchLimits& limits) {
       << batch.logits_rows.size() << " of " << limits.max_num_logits;
   int64_t row = 0;
   for (const SequenceSlice& s : batch.sequences) {
-    const int64_t end = s.position + s.num_tokens;
+    const int64_t end = s.position + s.behind.num_guesses + s.num_tokens;
     MLC_CHECK(s.first_row == row && s.num_tokens > 0) << "row " << row;
     MLC_CHECK(s.position >= 0 && end <= limits.num_positions)
         << end << " of " << limits.num_positions;
     MLC_CHECK(static_cast<int64_t>(s.block_table.size()) * kKvPageSize >= end)
         << s.block_table.size() << " pages for " << end << " tokens";
+    CheckBlock(s.behind, batch.tokens);
+    CheckBlock(s.block, batch.tokens);
+    MLC_CHECK(s.block.num_guesses < s.num_tokens) << s.block.num_guesses << " guesses";
     row += s.num_tokens;
   }
   MLC_CHECK(row == num_rows) << row << " rows in sequences, " << num_rows << " tokens";
   for (int32_t logits_row : batch.logits_rows) {
     MLC_CHECK(logits_row >= 0 && logits_row < num_rows) << "logits row " << logits_row;
   }
+  CheckTokens(batch);
   CheckHiddenStates(batch.hidden, num_rows, limits);
   CheckDraftInput(batch.draft, num_rows, limits);
 }

@@ -1,8 +1,10 @@
-// StateMemory in the memory of the host, for models that compute there.
+// What models have unless they say otherwise: StateMemory in the memory of the host, and no steps
+// that follow guesses.
 #include <algorithm>
 #include <utility>
 
 #include "mlc_native/model.h"
+#include "support/check.h"
 #include "weights/tensor_storage.h"
 
 namespace mlc_native {
@@ -31,6 +33,17 @@ std::unique_ptr<StateMemory> Model::MakeStateMemory(int64_t num_rows, int64_t wi
   const auto bytes = static_cast<size_t>(num_rows * width) * sizeof(float);
   return std::make_unique<HostStateMemory>(TensorStorage(bytes, "prefill_chunk_size"), num_rows,
                                            width);
+}
+
+std::unique_ptr<TokenMemory> Model::MakeTokenMemory(int32_t /*num_places*/) { return nullptr; }
+
+void StepQueue::SampleInto(std::span<const TokenRow> /*rows*/,
+                           std::span<const int32_t> /*places*/) {
+  MLC_CHECK(false) << "the queue has no memory for tokens";
+}
+
+void StepQueue::RunBehind(StepQueue& /*other*/) {
+  MLC_CHECK(false) << "the queue has no memory for tokens";
 }
 
 }  // namespace mlc_native

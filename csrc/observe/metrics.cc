@@ -93,7 +93,7 @@ void AddTimeByBatchSize(const char* name, const std::array<TimeCost, N>& costs, 
   json->EndObject();
 }
 
-// As MLC-LLM has it, if anything was drafted; `num_failures` is ours.
+// As MLC-LLM has it, if anything was drafted; `num_failures` and `num_steps_ahead` are ours.
 void AddSpecDecode(const SpecDecodeMetrics& metrics, JsonWriter* json) {
   if (metrics.draft_count.empty() && metrics.num_failures == 0) return;
   json->Name("spec_decode").BeginObject();
@@ -114,7 +114,7 @@ void AddSpecDecode(const SpecDecodeMetrics& metrics, JsonWriter* json) {
   const auto share = [](int64_t count, int64_t total) {
     return total == 0 ? 0.0 : static_cast<double>(count) / static_cast<double>(total);
   };
-  const auto& [drafts, accepts, num_failures] = metrics;
+  const auto& [drafts, accepts, num_failures, num_steps_ahead] = metrics;
   add_ratios("accept_prob", 0, [&](size_t i) { return share(accepts[i], drafts[i]); });
   add_ratios("accept_rate", 1, [&](size_t i) { return share(accepts[i], accepts[i - 1]); });
   double length = 0;
@@ -123,6 +123,7 @@ void AddSpecDecode(const SpecDecodeMetrics& metrics, JsonWriter* json) {
       .Add("num_draft_tokens", metrics.num_draft_tokens())
       .Add("num_accepted_tokens", metrics.num_accepted_tokens())
       .Add("num_failures", num_failures)
+      .Add("num_steps_ahead", num_steps_ahead)
       .EndObject();
 }
 

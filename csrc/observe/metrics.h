@@ -102,6 +102,7 @@ struct SpecDecodeMetrics {
   std::vector<int64_t> draft_count;   // steps of a sequence that computed the row of the place
   std::vector<int64_t> accept_count;  // and that yielded a token at the place
   int64_t num_failures = 0;           // drafts that were given up because something threw
+  int64_t num_steps_ahead = 0;        // that had guesses of what the step before drew in flight
 
   void Drafted(int64_t num_tokens);
   void Accepted(size_t place) { ++accept_count[place]; }

@@ -16,8 +16,9 @@
 //
 // kv_len includes the tokens that steps in flight compute (step/step_pipeline.h). What those steps
 // draw is pending instead of in `tokens`: kv_len <= length() = tokens.size() + pending_rows.size().
-// While a step is planned, at most one token of a sequence is pending; no sequence is preempted
-// while one of its tokens is.
+// While a step is planned, the pending tokens of a sequence are those of one step. They are more
+// than one behind guesses, of which some may be wrong; then both numbers are more than what will be
+// left. No sequence is preempted while a token of it is pending.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,7 @@
 
 #include "draft/sequence_drafts.h"
 #include "mlc_native/data.h"
+#include "mlc_native/detail/token_block.h"
 #include "mlc_native/grammar.h"
 #include "mlc_native/tokenizer.h"
 #include "observe/metrics.h"
@@ -56,6 +58,8 @@ struct RequestModelState {
   int64_t internal_id = kNoId;  // of the KV cache; kNoId while the sequence holds no pages
   int64_t kv_len = 0;           // tokens in the KV cache
   int64_t kv_in_flight = 0;     // of those, the last ones: their steps are not collected yet
+  // What the newest step in flight leaves on the device of the tokens that it draws.
+  TokenBlock block{};
 
   int64_t num_collected() const { return kv_len - kv_in_flight; }
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "mlc_native/model.h"
+#include "support/check.h"
 
 namespace mlc_native {
 
@@ -22,6 +23,7 @@ class BatchDrafter {
     int64_t num_pages = 0;
     int64_t max_rows = 0;       // of one forward, >= max_sequences
     int64_t max_sequences = 0;  // that are guessed for in one call
+    int64_t target_vocab_size = 0;
   };
   // What one sequence wants.
   struct Wish {
@@ -30,6 +32,10 @@ class BatchDrafter {
     std::span<const int32_t> tokens;  // prompt and answer so far; not empty
     int64_t max_tokens = 0;           // >= 1
     std::vector<int32_t>* drafts = nullptr;
+    // Of ProposeAhead: what the step in flight draws behind the tokens, none if they are all; and
+    // where guesses go, max_tokens places.
+    TokenBlock behind{};
+    int32_t first_guess = 0;
   };
   // Rows of a step of the target, all of one sequence.
   struct WatchedSlice {
@@ -50,6 +56,15 @@ class BatchDrafter {
   // are forgotten, and their drafts may be incomplete.
   virtual void Propose(std::span<const Wish> wishes) = 0;
 
+  // Where the guesses are computed, if it takes ProposeAhead; else null.
+  virtual StepQueue* queue() { return nullptr; }
+  // As Propose, while a step of the target is in flight, but nothing waits: the queue, which runs
+  // behind that step, puts the guesses into `tokens`, and the drafts are their TokenAt ids. The
+  // drafter takes down only what follows from tokens that are known.
+  virtual void ProposeAhead(std::span<const Wish> /*wishes*/, TokenMemory* /*tokens*/) {
+    MLC_CHECK(false) << "the drafter has no queue";
+  }
+
   // Tokens that have to be read before the first guess for the wish, as far as that is known; none
   // by default.
   virtual int64_t NumUnread(const Wish& /*wish*/) const { return 0; }
@@ -61,6 +76,9 @@ class BatchDrafter {
   // The step of the oldest forward that is watched has been collected: what it was asked for is
   // there.
   virtual void Collected() noexcept {}
+  // Of the sequence, what the collected steps have computed ends at `position`; what was watched
+  // behind it belongs to guesses that were wrong. The watched forward in flight goes on from there.
+  virtual void Keep(int64_t /*sequence_id*/, int64_t /*position*/) {}
   // While it rests, it is not asked for guesses, and what the target computes then is not read.
   virtual void Rest(bool /*rests*/) {}
   // The newest forward that is watched has failed, or its step is lost. So has one whose Watch

@@ -6,6 +6,14 @@
 #include "support/check.h"
 
 namespace mlc_native {
+namespace {
+
+// Rows of tokens that the step in flight draws.
+int64_t NumDrawn(const BatchDrafter::Wish& wish) {
+  return wish.behind ? wish.behind.num_guesses + 1 : 0;
+}
+
+}  // namespace
 
 DraftModel::DraftModel(std::unique_ptr<Model> model, const Sizes& sizes, const Log& log)
     : model_(std::move(model)),
@@ -19,18 +27,23 @@ DraftModel::DraftModel(std::unique_ptr<Model> model, const Sizes& sizes, const L
   greedy_.temperature = 0;
 }
 
+void DraftModel::PrepareAll(std::span<const Wish> wishes) {
+  active_.clear();
+  copies_.clear();
+  int64_t rows_left = sizes_.max_rows;
+  for (const Wish& wish : wishes) {
+    const int64_t num_drawn = NumDrawn(wish);
+    if (rows_left <= num_drawn || std::ssize(active_) == sizes_.max_sequences) break;
+    Active active;
+    if (!Prepare(wish, rows_left - num_drawn, &active)) continue;
+    active_.push_back(active);
+    rows_left -= active.num_fed + num_drawn;
+  }
+}
+
 void DraftModel::Propose(std::span<const Wish> wishes) {
   try {
-    active_.clear();
-    copies_.clear();
-    int64_t rows_left = sizes_.max_rows;
-    for (const Wish& wish : wishes) {
-      if (rows_left == 0 || std::ssize(active_) == sizes_.max_sequences) break;
-      Active active;
-      if (!Prepare(wish, rows_left, &active)) continue;
-      active_.push_back(active);
-      rows_left -= active.num_fed;
-    }
+    PrepareAll(wishes);
     Run();
   } catch (...) {
     Discard();
@@ -59,7 +72,8 @@ bool DraftModel::Prepare(const Wish& wish, int64_t max_rows, Active* active) {
   const auto& [vocab_size, longest] =
       std::pair(model_->metadata().vocab_size, model_->metadata().context_window_size);
   const int64_t length = std::ssize(wish.tokens);
-  const int64_t end = length + wish.max_tokens - 1;  // the last guess is not fed
+  // The last guess is not fed.
+  const int64_t end = length + NumDrawn(wish) + wish.max_tokens - 1;
   if (longest > 0 && end > longest) return false;
   if (!kv_.HasSequence(wish.sequence_id)) StartSequence(wish);
   RollBack(wish.sequence_id, wish.tokens.first(length - 1));
@@ -89,6 +103,52 @@ void DraftModel::RollBack(int64_t sequence_id, std::span<const int32_t> tokens) 
   const int64_t same = std::ranges::mismatch(known, tokens).in1 - known.begin();
   kv_.PopN(sequence_id, std::ssize(known) - same);
   known.resize(same);
+}
+
+void DraftModel::ProposeAhead(std::span<const Wish> wishes, TokenMemory* tokens) {
+  try {
+    PrepareAll(wishes);
+    RunAhead(tokens);
+  } catch (...) {
+    for (const Wish& wish : wishes) Drop(wish.sequence_id);
+    throw;
+  }
+}
+
+void DraftModel::RunAhead(TokenMemory* tokens) {
+  if (active_.empty()) return;
+  chain_work_.clear();
+  int64_t longest = 1;
+  int64_t num_rows = 0;
+  for (const Active& active : active_) {
+    const Wish& wish = *active.wish;
+    const int64_t position = kv_.length(wish.sequence_id);
+    DraftChain::Work work{.known = wish.tokens.subspan(position, active.num_fed),
+                          .position = position,
+                          .block_table = kv_.block_table(wish.sequence_id)};
+    if (position + active.num_fed == std::ssize(wish.tokens)) {
+      work.behind = wish.behind;
+      work.length = wish.max_tokens;
+      work.first_guess = wish.first_guess;
+    }
+    longest = std::max(longest, work.length);
+    num_rows += work.num_rows();
+    chain_work_.push_back(work);
+  }
+  if (!copies_.empty()) model_->CopyPages(copies_);
+  copies_.clear();
+  chain_.Run(*queue_, chain_work_, nullptr, tokens);
+  Count(longest, num_rows);
+  for (const DraftChain::Work& work : chain_work_) {
+    const Wish& wish = *active_[&work - chain_work_.data()].wish;
+    std::vector<int32_t>& known = known_[wish.sequence_id].tokens;
+    known.insert(known.end(), work.known.begin(), work.known.end());
+    kv_.Commit(wish.sequence_id, std::ssize(work.known));
+    kv_.PopN(wish.sequence_id, 0);  // the rows of what is not known
+    for (int32_t guess = 0; guess < work.length; ++guess) {
+      wish.drafts->push_back(TokenAt(work.first_guess + guess));
+    }
+  }
 }
 
 void DraftModel::Submit() {

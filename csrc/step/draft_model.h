@@ -21,6 +21,7 @@
 #include "kv/prefix_cache.h"
 #include "mlc_native/model.h"
 #include "step/batch_drafter.h"
+#include "step/draft_chain.h"
 #include "step/host_steps.h"
 
 namespace mlc_native {
@@ -31,6 +32,13 @@ class DraftModel final : public BatchDrafter {
   DraftModel(std::unique_ptr<Model> model, const Sizes& sizes, const Log& log = {});
 
   void Propose(std::span<const Wish> wishes) override;
+  // With other ids than the target's, the host looks at each one first.
+  StepQueue* queue() override {
+    const bool same_ids = model_->metadata().vocab_size == sizes_.target_vocab_size;
+    return same_ids ? model_->step_queue() : nullptr;
+  }
+  // What it draws behind tokens that are not known is computed again when they are.
+  void ProposeAhead(std::span<const Wish> wishes, TokenMemory* tokens) override;
   // Its pages go to the prefix cache.
   void Forget(int64_t sequence_id) override;
   void Clear() override { cache_.Clear(); }
@@ -55,6 +63,8 @@ class DraftModel final : public BatchDrafter {
     bool is_fed = false;         // to the next forward
   };
 
+  // Begins to serve the wishes, as far as there are rows and pages.
+  void PrepareAll(std::span<const Wish> wishes);
   bool Prepare(const Wish& wish, int64_t max_rows, Active* active);
   void StartSequence(const Wish& wish);
   // Takes back what the cache has behind the common beginning with `tokens`.
@@ -68,6 +78,7 @@ class DraftModel final : public BatchDrafter {
   void Collect();
   void EndGuesses(const Wish* wish);
   void Discard() noexcept;
+  void RunAhead(TokenMemory* tokens);
   void Drop(int64_t sequence_id) noexcept;
 
   const std::unique_ptr<Model> model_;
@@ -94,6 +105,8 @@ class DraftModel final : public BatchDrafter {
   std::vector<TokenRow> token_rows_;
   std::vector<DrawnToken> drawn_;
   GenerationConfig greedy_;
+  DraftChain chain_;
+  std::vector<DraftChain::Work> chain_work_;  // as active_
 };
 
 }  // namespace mlc_native

@@ -263,6 +263,7 @@ void HeadDrafter::RunWork() {
 
 void HeadDrafter::ClearWork() noexcept {
   work_.clear();
+  chain_work_.clear();
   work_ids_.clear();
   work_rows_ = 0;
   copies_.clear();

@@ -14,6 +14,10 @@
 // head's positions begin there, and nothing of the sequence is cached. A rest drops what is known
 // of running sequences.
 //
+// Behind a step in flight (ProposeAhead), the head also reads the states of that step and the
+// tokens that it draws. Of the results only the guesses are kept; the rest is computed again when
+// the tokens are known.
+//
 // Owned by the engine; engine's thread only.
 #pragma once
 
@@ -27,6 +31,7 @@
 #include "kv/prefix_cache.h"
 #include "models/draft_head.h"
 #include "step/batch_drafter.h"
+#include "step/draft_chain.h"
 
 namespace mlc_native {
 
@@ -37,6 +42,9 @@ class HeadDrafter final : public BatchDrafter {
               const Log& log = {});
 
   void Propose(std::span<const Wish> wishes) override;
+  StepQueue* queue() override { return head_.model().step_queue(); }
+  void ProposeAhead(std::span<const Wish> wishes, TokenMemory* tokens) override;
+  void Keep(int64_t sequence_id, int64_t position) override;
   HiddenStates Watch(std::span<const WatchedSlice> slices) override;
   void Collected() noexcept override;
   void Rest(bool rests) override;
@@ -90,6 +98,9 @@ class HeadDrafter final : public BatchDrafter {
   // Feeds work_ and hands out the guesses.
   void RunWork();
   void ClearWork() noexcept;
+  // Adds what the sequence can feed, with what is in flight, to chain_work_.
+  void AddAhead(int64_t id);
+  void RunAhead(TokenMemory* tokens);
   // Feeds what the sequence has; if that fails, the sequence is dropped.
   void FeedReady(int64_t id) noexcept;
   void Drop(int64_t id) noexcept;
@@ -117,6 +128,8 @@ class HeadDrafter final : public BatchDrafter {
   std::vector<int64_t> work_ids_;  // as work_
   int64_t work_rows_ = 0;
   std::vector<PageCopy> copies_;
+  DraftChain chain_;
+  std::vector<DraftChain::Work> chain_work_;  // as work_ids_
 };
 
 }  // namespace mlc_native

@@ -14,6 +14,7 @@
 #include "request/scheduler.h"
 #include "step/forced_text.h"
 #include "step/grammar_timer.h"
+#include "step/token_blocks.h"
 
 namespace mlc_native {
 namespace {
@@ -26,6 +27,9 @@ static_assert(std::max(kMaxDraftLength, kMaxPredictionLength) == kMaxDraftTokens
 
 // That run ahead after guesses have paid nowhere.
 constexpr int kStepsWithout = 7;
+
+// That follow guesses in flight after each one that was waited for.
+constexpr int kStepsAhead = 31;
 
 }  // namespace
 
@@ -49,21 +53,36 @@ bool Speculation::IsWantedFor(const Request& request) const {
 }
 
 bool Speculation::MustCollect() {
-  if (context_.state.num_drafting_requests == 0 || !AnyDraftWaits()) return false;
-  if (num_steps_without_ == 0) return true;
-  --num_steps_without_;
-  return false;
+  guesses_ahead_ = false;
+  if (context_.state.num_drafting_requests == 0) return false;
+  if (!AnyThatWaits([](const RequestStateEntry&) { return true; })) return false;
+  if (num_steps_without_ > 0) {
+    --num_steps_without_;
+    return false;
+  }
+  guesses_ahead_ = num_steps_ahead_ > 0 && !AnyThatWaits([](const RequestStateEntry& entry) {
+                     return !entry.mstate.block;
+                   });
+  if (guesses_ahead_) --num_steps_ahead_;
+  return !guesses_ahead_;
 }
 
-bool Speculation::AnyDraftWaits() const {
+template <typename Visit>
+bool Speculation::AnyThatWaits(const Visit& visit) const {
   return std::ranges::any_of(
-      context_.state.GetRunningRequestStateEntries(), [](const RequestStateEntry* entry) {
+      context_.state.GetRunningRequestStateEntries(), [&](const RequestStateEntry* entry) {
         return entry->rstate->may_draft && entry->slow == nullptr && !entry->pending_rows.empty() &&
-               entry->num_tokens_to_compute() > 0;
+               entry->num_tokens_to_compute() > 0 && visit(*entry);
       });
 }
 
-void Speculation::AddDrafts(StepPlan* plan) {
+void Speculation::AllowAhead(bool is_allowed) {
+  num_steps_ahead_ = is_allowed && context_.token_blocks != nullptr ? kStepsAhead : 0;
+  if (context_.token_blocks != nullptr) context_.token_blocks->set_is_wanted(is_allowed);
+}
+
+void Speculation::AddDrafts(StepPlan* plan, bool is_in_flight) {
+  guesses_ahead_ = guesses_ahead_ && is_in_flight;
   if (context_.state.num_drafting_requests == 0) {
     last_step_ = {};
     return;
@@ -75,6 +94,7 @@ void Speculation::AddDrafts(StepPlan* plan) {
   draft_seconds_ = 0;
   Propose(*plan, left);
   AddProposals(left, plan);
+  if (guesses_ahead_) return;  // the device makes them meanwhile
   const double seconds = std::chrono::duration<double>(context_.now() - start).count();
   proposal_costs_.Observe(plan->num_rows - num_rows, seconds - draft_seconds_);
 }
@@ -97,10 +117,12 @@ void Speculation::AddProposals(Leftover left, StepPlan* plan) {
   }
 }
 
-bool Speculation::TakesDrafts(const PlannedSlice& slice) {
+bool Speculation::TakesDrafts(const PlannedSlice& slice) const {
   const RequestStateEntry& entry = *slice.entry;
-  return slice.is_decode && slice.completes_input && slice.num_tokens == 1 &&
-         entry.slow == nullptr && entry.pending_rows.empty() && entry.rstate->may_draft;
+  if (!slice.is_decode || !slice.completes_input || slice.num_tokens != 1) return false;
+  if (entry.slow != nullptr || !entry.rstate->may_draft) return false;
+  if (guesses_ahead_) return TokenBlocks::Allows(entry);
+  return entry.pending_rows.empty();
 }
 
 // ---- What is left over
@@ -206,72 +228,11 @@ void Speculation::Propose(const StepPlan& plan, const Leftover& left) {
   if (context_.batch_drafter != nullptr) {
     const bool pays = AskBatchDrafterIfItPays(left);
     if (is_any_known) Rest(pays);
+    const bool is_cost_known = left.is_cost_known && SecondsToGuess(1) > 0;
+    if (!pays || !guesses_ahead_) AllowAhead(pays && (is_length_fixed_ || is_cost_known));
   }
   is_any_asked |= !wishes_.empty();
   if (is_any_known) num_steps_without_ = is_any_asked ? 0 : kStepsWithout;
-}
-
-void Speculation::Rest(bool pays) {
-  const bool rested = rest_.rests();
-  rest_.AfterStep(pays, model_rate_.rate());
-  if (rest_.rests() != rested) context_.batch_drafter->Rest(!rested);
-}
-
-bool Speculation::AskBatchDrafterIfItPays(const Leftover& left) {
-  const TimePoint start = context_.now();
-  if (last_time_ != TimePoint()) {
-    probe_budget_.Earn(std::chrono::duration<double>(start - last_time_).count());
-  }
-  last_time_ = start;
-  if (!wishes_.empty() && (is_length_fixed_ || (!rest_.rests() && BatchDrafterPays(left)))) {
-    AskBatchDrafter();
-    return true;
-  }
-  wishes_.clear();
-  if (rest_.rests()) return false;
-  const bool probes = probe_ && rest_.is_ready() && probe_budget_.MayProbe(SecondsToRead(*probe_));
-  if (probes) wishes_.push_back(*probe_);
-  // A draft head reads what the model has computed even if it is asked for nothing.
-  AskBatchDrafter();
-  if (!probes) return false;
-  const double verifying = context_.state.decode_costs.SecondsPerRow();
-  probe_budget_.Spend(verifying + std::chrono::duration<double>(context_.now() - start).count());
-  return false;
-}
-
-// A forward for few sequences may take as long as one for all of them.
-bool Speculation::BatchDrafterPays(const Leftover& left) const {
-  const int64_t num_asked = std::ssize(wishes_);
-  const DecodeCosts& costs = context_.state.decode_costs;
-  const double tokens_without = static_cast<double>(left.num_decoding);
-  const double num_masked = static_cast<double>(left.num_masked) / tokens_without;  // of a row
-  const double per_row =
-      costs.SecondsPerRow() + proposal_costs_.SecondsPerRow() + costs.SecondsPerMask() * num_masked;
-  const double seconds = SecondsToGuess(num_asked) + per_row * static_cast<double>(num_asked);
-  return expected_yield_ * SecondsWithout(left) >= seconds * tokens_without;
-}
-
-void Speculation::AskBatchDrafter() {
-  BatchDrafter& drafter = *context_.batch_drafter;
-  const TimePoint start = context_.now();
-  const int64_t num_forwards = drafter.num_forwards();
-  const int64_t num_rows = drafter.num_rows();
-  const bool reads = std::ranges::any_of(wishes_, [&](const BatchDrafter::Wish& wish) {
-    return drafter.NumUnread(wish) > kMaxDraftLength + 1;
-  });
-  try {
-    drafter.Propose(wishes_);
-  } catch (const std::exception&) {
-    ++context_.state.metrics.spec_decode.num_failures;
-    for (const BatchDrafter::Wish& wish : wishes_) wish.drafts->clear();
-  }
-  const int64_t forwards = drafter.num_forwards() - num_forwards;
-  if (forwards == 0) return;
-  const double seconds = std::chrono::duration<double>(context_.now() - start).count();
-  draft_seconds_ += seconds;
-  const int64_t rows = (drafter.num_rows() - num_rows) / forwards;
-  draft_costs_.Observe(rows, seconds / static_cast<double>(forwards));
-  if (!reads) guess_costs_.Observe(rows, seconds / static_cast<double>(forwards));
 }
 
 int64_t Speculation::NumTaken(RequestStateEntry& entry, const Leftover& left) {
@@ -325,7 +286,8 @@ void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
                           .space = entry.rstate->config().cache_salt,
                           .tokens = entry.tokens,
                           .max_tokens = 1,
-                          .drafts = &drafts.proposal()};
+                          .drafts = &drafts.proposal(),
+                          .behind = entry.mstate.block};
   if (!probe_) probe_ = wish;
   if (length == 0) return;
   wish.max_tokens = length;
@@ -335,28 +297,12 @@ void Speculation::Propose(RequestStateEntry& entry, const Leftover& left) {
   is_length_fixed_ |= limits.length > 0;
 }
 
-// A draft model reads a sequence before it guesses. How long the answer will be is not known: it
-// is taken to go on for as long as it is already, and until then the guesses must have saved the
-// time.
-bool Speculation::ReadingPays(const RequestStateEntry& entry, const BatchDrafter::Wish& wish,
-                              const Leftover& left) const {
-  const int64_t num_unread = context_.batch_drafter->NumUnread(wish) - wish.max_tokens;
-  if (num_unread <= kMaxDraftLength) return true;  // it goes on
-  const double per_token = SecondsWithout(left) / static_cast<double>(left.num_decoding);
-  const double speedup = entry.drafts->model_acceptance().Speedup(left.model_cost, wish.max_tokens);
-  const double saved = per_token * (1 - 1 / speedup);
-  return static_cast<double>(entry.num_generated()) * saved >= SecondsToRead(wish);
-}
-
-double Speculation::SecondsToRead(const BatchDrafter::Wish& wish) const {
-  const int64_t num_unread = context_.batch_drafter->NumUnread(wish) - wish.max_tokens;
-  return static_cast<double>(std::max<int64_t>(num_unread, 0)) * draft_costs_.SecondsPerRow();
-}
-
 DraftLimits Speculation::LimitsOf(const RequestStateEntry& entry, const Leftover& left) const {
   const int64_t of_engine = config_.spec_draft_length;
   const int64_t length = entry.rstate->config().spec_draft_length.value_or(of_engine);
-  const int64_t room = std::min(left.rows, entry.RoomBeforeDraw(context_.max_sequence_length));
+  const int64_t to_the_end =
+      entry.RoomBeforeDraw(context_.max_sequence_length) - std::ssize(entry.pending_rows);
+  const int64_t room = std::min(left.rows, to_the_end);
   const int64_t max_length = std::min(room, of_engine > 0 ? of_engine : kMaxDraftLength);
   const bool is_free = of_engine == 0 && length == 0 && entry.grammar_matcher == nullptr;
   return {.max_length = max_length,
@@ -384,6 +330,7 @@ int64_t Speculation::NumAllowed(RequestStateEntry& entry,
 }
 
 bool Speculation::MayBeDrafted(const RequestStateEntry& entry, int32_t token_id) const {
+  if (IsTokenAt(token_id)) return true;  // any, of a sequence that the rest does not apply to
   const GenerationConfig& config = entry.rstate->config();
   // A grammar ends with these tokens even if the answer does not.
   const bool eos_ends = !config.debug_config.ignore_eos || entry.grammar_matcher != nullptr;

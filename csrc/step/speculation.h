@@ -5,8 +5,11 @@
 // nothing else asks for. So they never delay, preempt or refuse anything, and what is not accepted
 // goes back with the step. A draft ends in front of the first token that would end the answer or
 // that its grammar refuses. The drafters of a sequence are asked first, then the batch drafter for
-// all sequences that have no draft yet, if its guesses pay for all of them together. Owned by the
-// engine; engine's thread only.
+// all sequences that have no draft yet, if its guesses pay for all of them together.
+//
+// While a step is in flight, a batch drafter that computes on the device guesses what follows
+// (TokenBlocks), if it guessed when the last step was waited for. Now and then a step is waited
+// for, which shows what guesses cost. Owned by the engine; engine's thread only.
 #pragma once
 
 #include <array>
@@ -39,11 +42,12 @@ class Speculation {
   Speculation(StepContext& context, const EngineConfig& config, DrafterFactory make_extra);
 
   bool IsWantedFor(const Request& request) const;
-  // A sequence that may get a draft in the next step has a token that is not known yet. False for a
-  // few steps after guesses have paid nowhere, so that steps may run ahead.
+  // To be asked before each plan in front of which no step is collected: whether a sequence that
+  // may get a draft in the next step has a token that must be known. False for a few steps after
+  // guesses have paid nowhere, so that steps may run ahead.
   bool MustCollect();
-  // Sequences whose last token is not known get no draft.
-  void AddDrafts(StepPlan* plan);
+  // A sequence whose last token is not known gets only a draft that the device makes.
+  void AddDrafts(StepPlan* plan, bool is_in_flight);
   // Forgets past answers.
   void Clear();
 
@@ -71,8 +75,13 @@ class Speculation {
   // A forward of the batch drafter. Until one has read no prompt, what those take that have.
   double SecondsToGuess(int64_t num_rows) const;
   int64_t FreePages(const StepPlan& plan) const;
-  static bool TakesDrafts(const PlannedSlice& slice);
-  bool AnyDraftWaits() const;
+  bool TakesDrafts(const PlannedSlice& slice) const;
+  // Calls visit for each running sequence that may get a draft once its last token is known;
+  // returns whether any visit returned true.
+  template <typename Visit>
+  bool AnyThatWaits(const Visit& visit) const;
+  // The plan after this one may follow its guesses.
+  void AllowAhead(bool is_allowed);
   // Makes the proposals of the entries of a plan.
   void Propose(const StepPlan& plan, const Leftover& left);
   void Propose(RequestStateEntry& entry, const Leftover& left);
@@ -86,6 +95,7 @@ class Speculation {
   // Lets the batch drafter rest, or wakes it.
   void Rest(bool pays);
   void AskBatchDrafter();
+  void AskAhead();
   // Returns how many tokens of the entry's proposal its slice takes.
   int64_t NumTaken(RequestStateEntry& entry, const Leftover& left);
   DraftLimits LimitsOf(const RequestStateEntry& entry, const Leftover& left) const;
@@ -102,6 +112,8 @@ class Speculation {
   const DrafterFactory make_extra_;
   std::unique_ptr<PastAnswers> past_answers_;  // of the mode "suffix"
   int num_steps_without_ = 0;                  // that may run ahead
+  int num_steps_ahead_ = 0;                    // that may follow guesses in flight
+  bool guesses_ahead_ = false;                 // in the plan that is being made
 
   // The wishes of the plan: guesses that pay, and one that is to show whether they would.
   std::vector<BatchDrafter::Wish> wishes_;

@@ -18,39 +18,58 @@ void StepBatch::Clear() {
   rows_.clear();
   if (!draft_counts_.empty()) draft_counts_.clear();  // otherwise the deque is rebuilt each step
   must_collect_ = false;
+  is_in_chain_ = false;
   max_drafts_ = 0;
 }
 
-void StepBatch::Add(const PlannedSlice& slice, const PagedKvCache& kv) {
+void StepBatch::Add(const PlannedSlice& slice, const PagedKvCache& kv, TokenBlock block) {
   const RequestStateEntry& entry = *slice.entry;
-  const int64_t position = entry.mstate.kv_len;
+  // Behind guesses, positions are those without any of them.
+  const bool is_behind = !entry.pending_rows.empty() && entry.mstate.block.num_guesses > 0;
+  const TokenBlock behind = is_behind ? entry.mstate.block : TokenBlock();
+  const int64_t position = entry.mstate.kv_len - behind.num_guesses;
   const int64_t end = position + slice.num_tokens;
   const int64_t page_size = kv.page_size();
-  const auto block_table = kv.block_table(entry.mstate.internal_id);
+  const int64_t num_pages = (end + behind.num_guesses + page_size - 1) / page_size;
   sequences_.push_back({.first_row = static_cast<int32_t>(token_ids_.size()),
                         .num_tokens = static_cast<int32_t>(slice.num_tokens),
                         .position = position,
-                        .block_table = block_table.first((end + page_size - 1) / page_size),
-                        .rows_alone = slice.num_drawn > 1});
-  AddInputs(slice);
+                        .block_table = kv.block_table(entry.mstate.internal_id).first(num_pages),
+                        .rows_alone = slice.num_drawn > 1,
+                        .behind = behind,
+                        .block = block});
+  if (is_behind) {
+    MLC_CHECK(slice.num_tokens == slice.num_drawn) << slice.num_tokens << " tokens behind guesses";
+    token_ids_.push_back(TokenAt(behind.next()));
+    AddDrafts(slice);
+  } else {
+    AddInputs(slice);
+  }
   if (slice.num_scored > 0) AddScoredRows(slice, end);
-  if (slice.completes_input) AddDrawnRows(slice, end);
+  if (slice.completes_input) AddDrawnRows(slice, end, behind, bool{block});
 }
 
 // The tokens of the slice: known ones, the pending one, draft tokens.
 void StepBatch::AddInputs(const PlannedSlice& slice) {
   const RequestStateEntry& entry = *slice.entry;
   const int64_t position = entry.mstate.kv_len;
-  const int64_t num_drafts = slice.num_drawn - 1;
-  const int64_t end = position + slice.num_tokens - num_drafts;
+  const int64_t end = position + slice.num_tokens - (slice.num_drawn - 1);
   const int64_t known = std::min<int64_t>(end, std::ssize(entry.tokens));
   token_ids_.insert(token_ids_.end(), entry.tokens.begin() + position,
                     entry.tokens.begin() + known);
   if (known < end) token_ids_.push_back(PendingToken(entry.pending_rows.back()));
-  if (num_drafts == 0) return;
-  MLC_CHECK(slice.completes_input && known == end)
-      << num_drafts << " draft tokens for " << entry.rstate->request->id;
-  token_ids_.insert(token_ids_.end(), slice.draft_tokens, slice.draft_tokens + num_drafts);
+  AddDrafts(slice);
+}
+
+void StepBatch::AddDrafts(const PlannedSlice& slice) {
+  const std::span<const int32_t> drafts = slice.drafts();
+  if (drafts.empty()) return;
+  const RequestStateEntry& entry = *slice.entry;
+  const bool is_on_device = std::ranges::any_of(drafts, IsTokenAt);
+  MLC_CHECK(slice.completes_input && (is_on_device || entry.pending_rows.empty()))
+      << drafts.size() << " draft tokens for " << entry.rstate->request->id;
+  is_in_chain_ |= is_on_device;
+  token_ids_.insert(token_ids_.end(), drafts.begin(), drafts.end());
 }
 
 void StepBatch::AddScoredRows(const PlannedSlice& slice, int64_t end) {
@@ -67,7 +86,8 @@ void StepBatch::AddScoredRows(const PlannedSlice& slice, int64_t end) {
   entry.scores.reserve(static_cast<size_t>(entry.num_to_score()) + 1);  // and the first token
 }
 
-void StepBatch::AddDrawnRows(const PlannedSlice& slice, int64_t end) {
+void StepBatch::AddDrawnRows(const PlannedSlice& slice, int64_t end, const TokenBlock& behind,
+                             bool has_block) {
   RequestStateEntry& entry = *slice.entry;
   if (entry.is_root_of_branches()) {
     must_collect_ = true;
@@ -76,14 +96,14 @@ void StepBatch::AddDrawnRows(const PlannedSlice& slice, int64_t end) {
   }
   const std::span<const int32_t> drafts = slice.drafts();
   max_drafts_ = std::max(max_drafts_, drafts.size());
-  must_collect_ |= entry.mask_needs_tokens() || !drafts.empty();
-  for (size_t i = 0; i <= drafts.size(); ++i) AddDrawnRow(entry, end, drafts, i);
+  must_collect_ |= entry.mask_needs_tokens() || (!drafts.empty() && !has_block);
+  for (size_t i = 0; i <= drafts.size(); ++i) AddDrawnRow(entry, end, drafts, i, behind);
 }
 
 // Draws a token behind the first num_before of the draft tokens, with which the batch ends now.
 // With all of them before it, the token is drawn from the last row and has the position `end`.
 void StepBatch::AddDrawnRow(RequestStateEntry& leaf, int64_t end, std::span<const int32_t> drafts,
-                            size_t num_before) {
+                            size_t num_before, const TokenBlock& behind) {
   const auto num_behind = static_cast<int64_t>(drafts.size() - num_before);
   rows_.push_back({.entry = &leaf,
                    .num_drafts = num_before,
@@ -93,7 +113,11 @@ void StepBatch::AddDrawnRow(RequestStateEntry& leaf, int64_t end, std::span<cons
   token_row.config = &leaf.rstate->config();
   token_row.counts =
       num_before == 0 ? leaf.generated_counts.counts() : CountsWith(leaf, drafts.first(num_before));
-  if (!leaf.pending_rows.empty()) token_row.pending_row = leaf.pending_rows.back();
+  if (behind) {
+    token_row.behind = behind.count();
+  } else if (!leaf.pending_rows.empty()) {
+    token_row.pending_row = leaf.pending_rows.back();
+  }
   token_row.sequence = static_cast<uint64_t>(leaf.sequence_idx);
   token_row.position = static_cast<uint64_t>(end - num_behind);
   // Room for the commit, which may not fail.

@@ -27,17 +27,19 @@ class StepBatch {
   // each of them.
   struct Row {
     RequestStateEntry* entry = nullptr;
-    bool is_scored = false;          // otherwise a token is drawn
-    size_t num_drafts = 0;           // guesses that it was computed for
-    int32_t draft_token = kNoToken;  // the next row was computed for this guess of what is drawn
-    bool is_withheld = false;        // the mask is not there yet; what is drawn is dropped
-    bool is_rejected = false;        // so is this: a guess that it was computed for is wrong
+    bool is_scored = false;  // otherwise a token is drawn
+    size_t num_drafts = 0;   // guesses that it was computed for
+    // The next row was computed for this guess of what is drawn. One that is on the device
+    // (TokenAt) is known when the step is collected.
+    int32_t draft_token = kNoToken;
+    bool is_withheld = false;  // the mask is not there yet; what is drawn is dropped
+    bool is_rejected = false;  // so is this: a guess that it was computed for is wrong
   };
 
   void Clear();
   // Requires: `kv` has pages for all tokens of the slice. Reserves the room in the entry that the
-  // results of the step take.
-  void Add(const PlannedSlice& slice, const PagedKvCache& kv);
+  // results of the step take. What it draws goes to `block`, if that is one.
+  void Add(const PlannedSlice& slice, const PagedKvCache& kv, TokenBlock block = {});
 
   ForwardBatch forward() const {
     return {.token_ids = token_ids_, .sequences = sequences_, .logits_rows = logits_rows_};
@@ -53,15 +55,21 @@ class StepBatch {
   }
   // The most guesses of a sequence.
   size_t max_drafts() const { return max_drafts_; }
+  // The device has made guesses of it, or will.
+  bool is_in_chain() const { return is_in_chain_; }
+  // Of slice i.
+  const TokenBlock& block(size_t i) const { return sequences_[i].block; }
   // The next plan depends on what is drawn.
   bool must_collect() const { return must_collect_; }
 
  private:
   void AddInputs(const PlannedSlice& slice);
+  void AddDrafts(const PlannedSlice& slice);
   void AddScoredRows(const PlannedSlice& slice, int64_t end);
-  void AddDrawnRows(const PlannedSlice& slice, int64_t end);
+  void AddDrawnRows(const PlannedSlice& slice, int64_t end, const TokenBlock& behind,
+                    bool has_block);
   void AddDrawnRow(RequestStateEntry& leaf, int64_t end, std::span<const int32_t> drafts,
-                   size_t num_before);
+                   size_t num_before, const TokenBlock& behind = {});
   TokenCountsView CountsWith(const RequestStateEntry& leaf, std::span<const int32_t> drafts);
 
   std::vector<int32_t> token_ids_;        // [num_rows]
@@ -71,6 +79,7 @@ class StepBatch {
   std::vector<Row> rows_;
   std::deque<TokenCounts> draft_counts_;  // of rows behind draft tokens; their addresses stay
   bool must_collect_ = false;
+  bool is_in_chain_ = false;
   size_t max_drafts_ = 0;
 };
 

@@ -21,6 +21,7 @@ class PagedKvCache;
 class SlowCalls;
 class SlowGrammars;
 class StepProfiler;
+class TokenBlocks;
 class TokenTable;
 struct EngineStateObj;
 struct SchedulerLimits;
@@ -38,6 +39,7 @@ struct StepContext {
   const SlowCalls* slow_calls = nullptr;          // null: what grammars take is not measured
   SlowGrammars* slow_grammars = nullptr;          // null: no grammar is slow
   BatchDrafter* batch_drafter = nullptr;          // may be null
+  TokenBlocks* token_blocks = nullptr;            // null: no step follows guesses in flight
   EventTraceRecorder* trace = nullptr;            // may be null
   StepProfiler* profiler = nullptr;               // may be null
 };

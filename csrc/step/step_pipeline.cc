@@ -9,6 +9,7 @@
 #include "mlc_native/model.h"
 #include "observe/step_profiler.h"
 #include "step/sequence_life.h"
+#include "step/token_blocks.h"
 #include "support/check.h"
 
 namespace mlc_native {
@@ -30,8 +31,9 @@ StepPipeline::StepPipeline(StepContext& context)
 
 bool StepPipeline::MustCollect() const {
   if (num_in_flight_ == 0) return false;
-  const Flight& oldest = flights_[oldest_];
-  return num_in_flight_ == StepQueue::kMaxInFlight || oldest.batch.must_collect();
+  const StepBatch& oldest = flights_[oldest_].batch;
+  return num_in_flight_ == StepQueue::kMaxInFlight || oldest.must_collect() ||
+         (oldest.max_drafts() > 0 && !context_.state.waiting_queue.empty());
 }
 
 StepPipeline::Outcome StepPipeline::Submit(const StepPlan& plan) {
@@ -51,6 +53,7 @@ StepPipeline::Outcome StepPipeline::Submit(const StepPlan& plan) {
     return Fail(plan, &flight, kAllSequences, "the model threw what is no std::exception");
   }
   ++num_in_flight_;
+  if (flight.batch.is_in_chain()) ++context_.state.metrics.spec_decode.num_steps_ahead;
   Commit(&flight);
   if (!runs_ahead()) trace_.Add(flight.plan, "finish sampling", "finish sampling");
   return Outcome::kDone;
@@ -114,8 +117,9 @@ void StepPipeline::ForwardAndFillMasks(Flight* flight) {
   const StepProfiler::Scope scope(context_.profiler, StepPhase::kForward);
   if (!copies_.empty()) context_.model.CopyPages(copies_);
   flight->num_masks = 0;
+  int64_t num_blocks = 0;
   for (const PlannedSlice& slice : flight->plan.slices) {
-    flight->batch.Add(slice, context_.kv);
+    flight->batch.Add(slice, context_.kv, NextBlock(slice, &num_blocks));
     if (slice.entry->grammar_matcher != nullptr) flight->num_masks += slice.num_drawn;
     if (runs_ahead() || slice.num_drawn > 1)
       flight->kept.push_back(slice.entry->rstate->shared_from_this());
@@ -123,7 +127,21 @@ void StepPipeline::ForwardAndFillMasks(Flight* flight) {
   ForwardBatch batch = flight->batch.forward();
   batch.hidden = Watch(flight->plan);
   flight->is_watched = !batch.hidden.rows.empty();
+  TokenBlocks* const blocks = context_.token_blocks;
+  if (blocks == nullptr) return queue_->Forward(batch);
+  batch.tokens = &blocks->memory();
+  blocks->BeginStep();
   queue_->Forward(batch);
+  blocks->StepBegun();
+}
+
+// Steps in flight leave theirs in different places.
+TokenBlock StepPipeline::NextBlock(const PlannedSlice& slice, int64_t* num_blocks) const {
+  const TokenBlocks* const blocks = context_.token_blocks;
+  if (blocks == nullptr || !blocks->is_wanted() || !slice.completes_input) return {};
+  if (!TokenBlocks::Allows(*slice.entry)) return {};
+  const int64_t slot = (oldest_ + num_in_flight_) % std::ssize(flights_);
+  return blocks->BlockOf(slot, (*num_blocks)++, slice.num_drawn - 1);
 }
 
 HiddenStates StepPipeline::Watch(const StepPlan& plan) {
@@ -181,11 +199,17 @@ void StepPipeline::Commit(Flight* flight) {
   for (size_t i = 0; i < flight->batch.rows().size(); ++i) {
     const StepBatch::Row& row = flight->batch.rows()[i];
     if (row.is_scored) continue;
+    const TokenRow& token_row = flight->batch.token_rows()[i];
     row.entry->pending_rows.push_back(static_cast<int32_t>(i));
-    const auto position = static_cast<int64_t>(flight->batch.token_rows()[i].position);
+    // The furthest that it can be. If that is the end, the sequence waits until it is known.
+    auto position = static_cast<int64_t>(token_row.position);
+    if (token_row.behind != TokenRow::kNone) position += row.entry->mstate.block.num_guesses;
     row.entry->last_is_pending = row.entry->EndsAt(position + 1, context_.max_sequence_length);
   }
-  for (const PlannedSlice& slice : flight->plan.slices) CommitSlice(slice);
+  for (size_t i = 0; i < flight->plan.slices.size(); ++i) {
+    CommitSlice(flight->plan.slices[i]);
+    flight->plan.slices[i].entry->mstate.block = flight->batch.block(i);
+  }
   context_.state.PopPrefilled();
 }
 
@@ -256,7 +280,9 @@ void StepPipeline::UpdateMetrics(const Flight& flight, TimePoint now) {
       seconds * static_cast<double>(plan.num_prefill_rows) / static_cast<double>(plan.num_rows);
   metrics.engine_prefill_time_sum += prefill_seconds;
   metrics.engine_decode_time_sum += seconds - prefill_seconds;
-  if (plan.num_prefill_rows == 0) ObserveCosts(flight, seconds);
+  // The device has computed guesses, too, between two steps with such ones.
+  const bool is_alone = !flight.batch.is_in_chain();
+  if (plan.num_prefill_rows == 0 && is_alone) ObserveCosts(flight, seconds);
   if (plan.num_prefill_rows == 0 &&
       plan.slices.size() < EngineMetrics::kEndFineGrainedTrackingBatchSize) {
     metrics.decode_time_by_batch_size[plan.slices.size()].Update(seconds);

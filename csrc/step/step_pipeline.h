@@ -11,7 +11,10 @@
 //
 // A step may yield several tokens of a sequence: those that equal its draft tokens, and one more.
 // They are collected one after another, and what happens between two steps happens between them, so
-// that an answer cannot depend on which steps its tokens came from. A sequence whose mask is not
+// that an answer cannot depend on which steps its tokens came from. A step may also follow draft
+// tokens that are in flight (token_blocks.h): then the device finds where it begins, the pages and
+// numbers of the sequence are those with all of them, and what is wrong is given back when they are
+// collected. A sequence whose mask is not
 // there when its prompt is computed gives its last row back (slow_grammars.h). Buffers are reused,
 // so a step in steady state allocates nothing here. Owned by the engine; engine's thread only.
 #pragma once
@@ -54,6 +57,7 @@ class StepPipeline {
   int num_in_flight() const { return num_in_flight_; }
   // True if the next plan depends on results that are not known yet: the token from which a grammar
   // goes on, or a prompt whose branches start when it is computed.
+  // Or prompts wait, which must not lack pages because of guesses that may be wrong.
   bool MustCollect() const;
 
   // Requires: !MustCollect(). A failure ends a request only if nothing was in flight; otherwise the
@@ -107,11 +111,13 @@ class StepPipeline {
   void FailInFlight(const char* message);
   // The batch drafter gets no hidden states of the steps in flight.
   void UnwatchInFlight() noexcept;
+  TokenBlock NextBlock(const PlannedSlice& slice, int64_t* num_blocks) const;
   void MarkRejected(std::span<StepBatch::Row> rows) const;
   void CollectRound(const Flight& flight, size_t num_drafts, TimePoint now);
   void EndFailed(const Flight& flight, size_t num_drafts);
   void CollectSlice(const PlannedSlice& slice);
   void CollectRow(const StepBatch::Row& row, SampleResult* result, TimePoint now);
+  void KeepCollected(const Flight& flight);
   void CountDrafts(const PlannedSlice& slice);
   void CountVerified(const StepBatch::Row& row, int32_t token_id);
   void CommitToken(RequestStateEntry& leaf, SampleResult* result, TimePoint now);

@@ -50,6 +50,9 @@ void StepPipeline::Collect() {
   TraceFinish(&flight);
   if (num_in_flight_ > 0) TraceStart(&OldestFlight());
   const TimePoint now = context_.now();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (IsTokenAt(rows[i].draft_token)) rows[i].draft_token = drawn_[i].draft_token;
+  }
   MarkRejected(rows);
   EndFailed(flight, 0);
   for (const PlannedSlice& slice : flight.plan.slices) CollectSlice(slice);
@@ -60,8 +63,20 @@ void StepPipeline::Collect() {
     EndFailed(flight, num_drafts);
     CollectRound(flight, num_drafts, now);
   }
+  KeepCollected(flight);
   UpdateMetrics(flight, now);
   flight.kept.clear();
+}
+
+// The batch drafter has taken down what the next step computes behind rows that are given back now.
+void StepPipeline::KeepCollected(const Flight& flight) {
+  if (num_in_flight_ == 0 || flight.batch.max_drafts() == 0) return;
+  for (const PlannedSlice& slice : flight.plan.slices) {
+    const RequestStateEntry& entry = *slice.entry;
+    if (slice.num_drawn == 1 || entry.mstate.internal_id == RequestModelState::kNoId) continue;
+    if (context_.batch_drafter == nullptr) continue;
+    context_.batch_drafter->Keep(entry.mstate.internal_id, entry.mstate.num_collected());
+  }
 }
 
 // The rows behind this number of draft tokens: at most one of each sequence.
@@ -147,7 +162,10 @@ void StepPipeline::CollectRow(const StepBatch::Row& row, SampleResult* result, T
   }
   if (entry.pending_rows.empty()) return;  // a jump gave the row back
   entry.pending_rows.erase(entry.pending_rows.begin());
-  if (entry.pending_rows.empty()) entry.last_is_pending = false;
+  if (entry.pending_rows.empty()) {
+    entry.last_is_pending = false;
+    entry.mstate.block = {};
+  }
   if (entry.finished()) return;
   if (row.num_drafts > 0) --entry.mstate.kv_in_flight;
   if (!row.is_rejected) {

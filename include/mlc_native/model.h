@@ -24,6 +24,7 @@
 #include "mlc_native/detail/export.h"
 #include "mlc_native/detail/log.h"
 #include "mlc_native/detail/page.h"
+#include "mlc_native/detail/token_block.h"
 
 namespace mlc_native {
 
@@ -37,6 +38,12 @@ struct SequenceSlice {
   // Each row must have the bits that it has in a slice of its own (see
   // ModelMetadata::max_equal_rows).
   bool rows_alone = false;
+  // The slice begins so many positions further on as the count of this block says, which a step
+  // before leaves; block_table covers the furthest ones, too.
+  TokenBlock behind{};
+  // What its last num_guesses + 1 rows draw goes to this block. The logits of each are asked for
+  // once, and their tokens behind the first are guesses.
+  TokenBlock block{};
 };
 
 // Memory for hidden states on the device of a target and its draft head: forwards of the target
@@ -64,11 +71,32 @@ class MLC_NATIVE_API StateMemory {
   const int64_t width_;
 };
 
+// Memory for tokens and counts (TokenBlock) on the device of a target and its drafter. Made by
+// Model::MakeTokenMemory. Engine's thread only.
+class MLC_NATIVE_API TokenMemory {
+ public:
+  virtual ~TokenMemory() = default;
+
+  int32_t num_places() const { return num_places_; }
+  int32_t* data() const { return data_; }  // [num_places] on the device
+
+  // Copies to or from the host; waits for it. For tests and tools.
+  virtual void Read(int32_t first_place, std::span<int32_t> values) const = 0;
+  virtual void Write(int32_t first_place, std::span<const int32_t> values) = 0;
+
+ protected:
+  TokenMemory(int32_t* data, int32_t num_places) : data_(data), num_places_(num_places) {}
+
+ private:
+  int32_t* const data_;
+  const int32_t num_places_;
+};
+
 // Asks a forward for hidden states. Stream i < num_layers of ModelMetadata is the residual stream
 // that enters layer i, stream num_layers is the one that leaves the last layer, and stream
 // num_layers + 1 is its final norm, which the head of the model reads. The logits have the same
 // bits as in a forward that is not asked. What a StepQueue is asked for is there when its step is
-// collected.
+// collected, and for a queue that runs behind it (StepQueue::RunBehind).
 struct HiddenStates {
   std::span<const int32_t> rows;     // ascending rows of the batch; empty: none are asked for
   std::span<const int32_t> streams;  // in any order
@@ -93,6 +121,10 @@ struct ForwardBatch {
   std::span<const int32_t> logits_rows;      // [num_logits], ascending rows whose logits are wanted
   HiddenStates hidden{};                     // of a model whose metadata has hidden_size
   DraftInput draft{};                        // of a model whose metadata has draft_head
+  TokenMemory* tokens = nullptr;             // of all places and blocks of the step
+  // [num_logits], or empty. Not kNone: the place of a count; the logits are those of the row so
+  // much further on, and the rows of its slice behind that one are of no sequence.
+  std::span<const int32_t> logits_behind{};
 };
 
 // [num_logits, vocab_size] float32 in host memory, writable, valid until the next call into the
@@ -129,6 +161,7 @@ struct TokenRow {
   int32_t pending_row = kNone;  // the token that this row of the previous step draws counts, too
   uint64_t sequence = 0;        // index of the sequence within its request
   uint64_t position = 0;        // of the token to be drawn, from the start of the prompt
+  int32_t behind = kNone;       // the place of a count that is added to the position
   // Bit t % 32 of word t / 32 is set if token t may be drawn. Empty: every token may.
   std::span<const int32_t> allowed;
   // If set, nothing is drawn: the result is this token with its log-probability, and all fields
@@ -145,6 +178,8 @@ struct TokenRow {
 struct DrawnToken {
   SampleResult result;
   std::string error;  // not empty: the row cannot be sampled, and `result` is meaningless
+  // Of a row in front of a guess of its slice's `block`: the guess.
+  int32_t draft_token = TokenRow::kNone;
 };
 
 // The steps of a device that computes alongside the host: a forward and the draw of its tokens are
@@ -156,6 +191,9 @@ struct DrawnToken {
 // token that row -1 - id of the previous step draws (PendingToken); a draft head reads the token of
 // its target that it stands for (DraftHeadInfo::target_ids). A call that throws submits
 // nothing, and neither does a Forward without a Sample; earlier steps can still be collected.
+//
+// A step behind guesses begins where the device finds that the step before has ended: counts and
+// tokens go through a TokenMemory, which a drafter's queue shares.
 class MLC_NATIVE_API StepQueue {
  public:
   static constexpr int kMaxInFlight = 2;
@@ -168,6 +206,16 @@ class MLC_NATIVE_API StepQueue {
   // Waits for the oldest step and returns one result per row of it. If it throws, all steps in
   // flight are lost.
   virtual void Collect(std::vector<DrawnToken>* tokens) = 0;
+
+  // Of a model that makes a TokenMemory; others throw.
+  //
+  // In place of Sample: the tokens go to places of ForwardBatch::tokens, a draft head's as those of
+  // its target that they stand for (any token where none can be drawn), and the step is not
+  // collected. No pending token refers to it.
+  virtual void SampleInto(std::span<const TokenRow> rows, std::span<const int32_t> places);
+  // What is submitted from now on runs behind all that `other`, of the same library, has been given
+  // so far.
+  virtual void RunBehind(StepQueue& other);
 };
 
 constexpr int32_t PendingToken(int32_t row) { return -1 - row; }
@@ -190,6 +238,8 @@ class MLC_NATIVE_API Model {
 
   // Memory on the device of the model, which outlives it; host memory by default.
   virtual std::unique_ptr<StateMemory> MakeStateMemory(int64_t num_rows, int64_t width);
+  // The same for tokens; null, the default, if its steps cannot follow guesses.
+  virtual std::unique_ptr<TokenMemory> MakeTokenMemory(int32_t num_places);
 
   // Non-null if the model samples on its device; the engine then never calls Forward(). Owned by
   // the model.
@@ -227,6 +277,6 @@ MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 14;
+inline constexpr int kModelPluginAbi = 15;
 
 }  // namespace mlc_native

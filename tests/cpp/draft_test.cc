@@ -256,6 +256,33 @@ TEST(SequenceDrafts, WatchWhatTheyWouldHaveGuessed) {
   EXPECT_GT(std::ssize(drafts.proposal()), 0);
 }
 
+TEST(SequenceDrafts, AskNoneWhileASureGuessWouldNotPay) {
+  struct Counting final : Drafter {
+    explicit Counting(int* num_calls) : num_calls(num_calls) {}
+    void Propose(std::span<const int32_t> /*tokens*/, int64_t /*prompt_len*/,
+                 int64_t /*max_tokens*/, Tokens* drafts) override {
+      ++*num_calls;
+      drafts->push_back(7);
+    }
+    int* num_calls;
+  };
+  const EngineConfig engine;
+  const GenerationConfig request;
+  AcceptanceRate model_rate;
+  int num_calls = 0;
+  std::vector<std::unique_ptr<Drafter>> extra;
+  extra.push_back(std::make_unique<Counting>(&num_calls));
+  SequenceDrafts drafts({.engine = engine, .request = request}, std::move(extra), &model_rate);
+  const Tokens tokens = {1, 2};
+  drafts.Propose(tokens, 1, {.max_length = 4, .cost = 1.1});
+  EXPECT_EQ(num_calls, 0);
+  EXPECT_EQ(drafts.proposal(), Tokens());
+  drafts.Propose(tokens, 1, {.max_length = 4, .length = 2, .cost = 1.1});
+  EXPECT_EQ(num_calls, 1) << "the length is fixed";
+  drafts.Propose(tokens, 1, {.max_length = 4, .cost = 0.9});
+  EXPECT_EQ(num_calls, 2) << "it is watched";
+}
+
 TEST(Prediction, IsFollowedAndFoundAgain) {
   const EngineConfig engine;
   GenerationConfig request;

@@ -316,7 +316,8 @@ TEST(Speculation, StepsRunAheadWhileNothingIsGuessed) {
     engine.Add("a", LetterPrompt(1), Endless(Greedy(80)));
     engine.Run();
     EXPECT_EQ(engine.Answer("a").token_ids.size(), 80);
-    EXPECT_GE(num_asked, run_ahead ? 8 : 70);
+    // It is not asked in the steps that try whether it is faster without guesses.
+    EXPECT_GE(num_asked, run_ahead ? 8 : 60);
     EXPECT_LE(num_asked, run_ahead ? 12 : 80);
   }
 }

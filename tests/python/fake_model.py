@@ -10,8 +10,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
 ROOT = Path(__file__).resolve().parents[2]
 EOS = 256
 VOCAB_SIZE = 257
@@ -52,13 +50,24 @@ def byte_characters() -> dict[int, str]:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """A byte-level tokenizer.json whose token ids are bytes."""
+    """A byte-level tokenizer.json whose token ids are bytes. It is written without the package
+    tokenizers, which some Pythons do not have.
+    """
     vocab = {character: byte for byte, character in byte_characters().items()}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<|end|>"])
-    tokenizer.save(str(folder / "tokenizer.json"))
+    byte_level = {"type": "ByteLevel", "trim_offsets": True}
+    of_a_token = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    parts = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": EOS, "content": "<|end|>", **of_a_token, "special": True}],
+        "normalizer": None,
+        "pre_tokenizer": {**byte_level, "add_prefix_space": False, "use_regex": False},
+        "post_processor": None,
+        "decoder": {**byte_level, "add_prefix_space": True, "use_regex": True},
+        "model": {"type": "BPE", "unk_token": None, "vocab": vocab, "merges": []},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(parts), encoding="utf-8")
 
 
 def write_model(

@@ -156,7 +156,9 @@ StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows
           .num_pages = num_pages,
           .vocab_size = config_.vocab_size,
           .num_ids = config_.draft_head ? config_.draft_head->num_embeddings : config_.vocab_size,
-          .tile_rows = PrefillTileRows(config_.num_heads, config_.num_kv_heads)};
+          // None where PrefillAttention cannot compute a row of so many heads.
+          .tile_rows = std::max<int64_t>(
+              1, PrefillTileRows(config_.num_heads, config_.num_kv_heads, config_.head_dim))};
 }
 
 int64_t CudaModel::WorkspaceBytes(const StepInputs::Limits& limits) const {
@@ -223,6 +225,18 @@ std::unique_ptr<StateMemory> CudaModel::MakeStateMemory(int64_t num_rows, int64_
                                             width);
     } catch (const OutOfDeviceMemory& error) {
       throw NoMemory("hidden states for a draft head", static_cast<int64_t>(bytes), error);
+    }
+  });
+}
+
+std::unique_ptr<TokenMemory> CudaModel::MakeTokenMemory(int32_t num_places) {
+  return device_.Run([&]() -> std::unique_ptr<TokenMemory> {
+    const size_t bytes = static_cast<size_t>(num_places) * sizeof(int32_t);
+    try {
+      return std::make_unique<DeviceTokens>(device_, stream_.get(), DeviceMemory(bytes),
+                                            num_places);
+    } catch (const OutOfDeviceMemory& error) {
+      throw NoMemory("tokens that steps leave for a drafter", static_cast<int64_t>(bytes), error);
     }
   });
 }

@@ -36,6 +36,7 @@ class CudaModel : public Model {
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
   std::unique_ptr<StateMemory> MakeStateMemory(int64_t num_rows, int64_t width) override;
+  std::unique_ptr<TokenMemory> MakeTokenMemory(int32_t num_places) override;
   StepQueue* step_queue() override { return &queue_; }
 
  private:
@@ -48,6 +49,12 @@ class CudaModel : public Model {
     void Forward(const ForwardBatch& batch) override { model_.steps().Forward(batch); }
     void Sample(std::span<const TokenRow> rows) override { model_.steps().Sample(rows); }
     void Collect(std::vector<DrawnToken>* tokens) override { model_.steps().Collect(tokens); }
+    void SampleInto(std::span<const TokenRow> rows, std::span<const int32_t> places) override {
+      model_.steps().SampleInto(rows, places);
+    }
+    void RunBehind(StepQueue& other) override {
+      model_.steps().WaitFor(dynamic_cast<Queue&>(other).model_.steps());
+    }
 
    private:
     CudaModel& model_;

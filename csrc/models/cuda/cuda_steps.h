@@ -11,6 +11,7 @@
 #include "models/cuda/model_device.h"
 #include "models/cuda/sampling_inputs.h"
 #include "models/cuda/step_inputs.h"
+#include "models/cuda/upload_buffer.h"
 
 namespace mlc_native {
 
@@ -26,11 +27,17 @@ class CudaSteps : public StepQueue {
   void Forward(const ForwardBatch& batch) override;
   void Sample(std::span<const TokenRow> rows) override;
   void Collect(std::vector<DrawnToken>* tokens) override;
+  void SampleInto(std::span<const TokenRow> rows, std::span<const int32_t> places) override;
+  // What is submitted from now on waits on the device for what `other` has been given so far.
+  void WaitFor(CudaSteps& other);
 
   // The logits of the last Forward, on the device.
   const float* logits() const { return logits_; }
 
  private:
+  void Draw(std::span<const TokenRow> rows);
+  int32_t* DrawnOfNext() const;  // where Draw puts tokens
+
   ModelDevice& device_;
   CudaDecoder& decoder_;
   const StepInputs::Limits limits_;
@@ -41,6 +48,9 @@ class CudaSteps : public StepQueue {
   SamplingInputs sampling_inputs_;
   kernels::cuda::DeviceMemory sampling_workspace_;
   DrawnTokens drawn_;
+  UploadBuffer places_;            // of SampleInto
+  kernels::cuda::Event given_;     // for queues that wait for this one
+  TokenMemory* tokens_ = nullptr;  // of the last Forward
   float* logits_ = nullptr;
   size_t num_logits_ = 0;
   int64_t num_drawn_ = 0;  // rows of the last step that was sampled

@@ -100,6 +100,7 @@ class CudaDecoder {
   int64_t ld_logits() const { return LdLogits(config_); }
   const ModelConfig& config() const { return config_; }
   DType dtype() const { return weights_.dtype; }
+  const int32_t* target_ids() const { return weights_.target_ids; }
 
  private:
   class Ops;  // a forward in progress (decoder_ops.h)

@@ -201,9 +201,8 @@ AttentionArgs CudaDecoder::Ops::MakeAttentionArgs(size_t layer) const {
 // Whether the tensor cores can do it; rows are computed one by one where they cannot.
 bool CudaDecoder::Ops::HasTiles() const {
   constexpr int64_t kTensorCoreK = 16;
-  constexpr int64_t kMaxGroup = 128;
   return weights_.dtype != DType::kFloat32 && config_.head_dim % kTensorCoreK == 0 &&
-         config_.num_heads / config_.num_kv_heads <= kMaxGroup;
+         PrefillTileRows(config_.num_heads, config_.num_kv_heads, config_.head_dim) > 0;
 }
 
 void CudaDecoder::Ops::Attend(size_t layer) {

@@ -1,4 +1,4 @@
-// DeviceStates is a StateMemory on a CUDA device. Engine's thread only.
+// DeviceStates is a StateMemory on a CUDA device, DeviceTokens a TokenMemory. Engine's thread only.
 #pragma once
 
 #include <span>
@@ -17,6 +17,21 @@ class DeviceStates final : public StateMemory {
 
   void Read(int64_t first_row, std::span<float> rows) const override;
   void Write(int64_t first_row, std::span<const float> rows) override;
+
+ private:
+  ModelDevice& device_;
+  const kernels::cuda::Stream stream_;
+  const kernels::cuda::DeviceMemory memory_;
+};
+
+class DeviceTokens final : public TokenMemory {
+ public:
+  // As DeviceStates. All places are 0 first.
+  DeviceTokens(ModelDevice& device, kernels::cuda::Stream stream,
+               kernels::cuda::DeviceMemory memory, int32_t num_places);
+
+  void Read(int32_t first_place, std::span<int32_t> values) const override;
+  void Write(int32_t first_place, std::span<const int32_t> values) override;
 
  private:
   ModelDevice& device_;

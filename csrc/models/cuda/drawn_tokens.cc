@@ -12,7 +12,7 @@ namespace {
 using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
 constexpr size_t kRowBytes =
-    sizeof(int32_t) + sizeof(float) + kMaxTopLogprobs * (sizeof(int32_t) + sizeof(float));
+    2 * sizeof(int32_t) + sizeof(float) + kMaxTopLogprobs * (sizeof(int32_t) + sizeof(float));
 
 }  // namespace
 
@@ -29,12 +29,14 @@ size_t DrawnTokens::Bytes(int64_t max_rows) {
   return StepQueue::kMaxInFlight * static_cast<size_t>(max_rows) * kRowBytes;
 }
 
-// Tokens first: mostly nothing else is copied.
+// Tokens first, then guesses: mostly nothing else is copied.
 DrawnTokens::Arrays DrawnTokens::Place(std::byte* memory) const {
   auto* tokens = reinterpret_cast<int32_t*>(memory);
-  auto* logprobs = reinterpret_cast<float*>(tokens + max_rows_);
+  int32_t* guesses = tokens + max_rows_;
+  auto* logprobs = reinterpret_cast<float*>(guesses + max_rows_);
   auto* top_ids = reinterpret_cast<int32_t*>(logprobs + max_rows_);
   return {.tokens = tokens,
+          .guesses = guesses,
           .logprobs = logprobs,
           .top_ids = top_ids,
           .top_logprobs = reinterpret_cast<float*>(top_ids + max_rows_ * kMaxTopLogprobs)};
@@ -53,7 +55,12 @@ void DrawnTokens::PlaceInto(int64_t first, SampleArgs* args) const {
   args->top_logprobs = arrays.top_logprobs + first * kMaxTopLogprobs;
 }
 
-void DrawnTokens::Submit(std::span<const TokenRow> rows, Stream stream) {
+int32_t* DrawnTokens::guesses() const {
+  return Place(steps_[Index(num_submitted_)].results.data()).guesses;
+}
+
+void DrawnTokens::Submit(std::span<const TokenRow> rows, std::span<const GuessedRows> blocks,
+                         Stream stream) {
   MLC_CHECK(num_submitted_ - num_collected_ < StepQueue::kMaxInFlight) << num_submitted_;
   Step& step = steps_[Index(num_submitted_)];
   step.rows.clear();
@@ -62,8 +69,15 @@ void DrawnTokens::Submit(std::span<const TokenRow> rows, Stream stream) {
                          .top_logprobs = row.num_top(),
                          .scored_token = row.scored_token});
   }
+  bool has_guesses = false;
+  for (const GuessedRows& block : blocks) {
+    for (int32_t i = 0; i < block.num_guesses; ++i) {
+      step.rows[static_cast<size_t>(block.first_drawn + i)].has_guess = has_guesses = true;
+    }
+  }
   const bool has_logprobs = std::ranges::any_of(step.rows, &Row::logprobs);
-  const size_t bytes = has_logprobs ? step.results.size() : rows.size() * sizeof(int32_t);
+  const size_t num_ids = rows.size() + (has_guesses ? static_cast<size_t>(max_rows_) : 0);
+  const size_t bytes = has_logprobs ? step.results.size() : num_ids * sizeof(int32_t);
   CopyToHost(step.copy.data(), step.results.data(), bytes, stream);
   step.done.Record(stream);
   ++num_submitted_;
@@ -83,6 +97,7 @@ void DrawnTokens::Read(const Arrays& arrays, size_t row, const Row& wanted, Draw
   const int32_t token = arrays.tokens[row];
   *out = DrawnToken();
   out->result.token.token_id = token;
+  if (wanted.has_guess) out->draft_token = arrays.guesses[row];
   if (token == kNothingAllowed && wanted.scored_token != TokenRow::kNone) {
     out->result.token = {wanted.scored_token, -std::numeric_limits<float>::infinity()};
     return;

@@ -22,8 +22,12 @@ class DrawnTokens {
   // Makes SampleTokens write the results of the next step's rows from `first` on.
   void PlaceInto(int64_t first, kernels::cuda::SampleArgs* args) const;
 
-  // Queues the copy of the next step's results on the stream.
-  void Submit(std::span<const TokenRow> rows, kernels::cuda::Stream stream);
+  // The guesses behind the rows of the next step, on the device.
+  int32_t* guesses() const;
+
+  // Queues the copy of the next step's results on the stream. `blocks` are those of its slices.
+  void Submit(std::span<const TokenRow> rows, std::span<const kernels::cuda::GuessedRows> blocks,
+              kernels::cuda::Stream stream);
   // Waits for the oldest step that is not collected, and returns its tokens.
   void Collect(std::vector<DrawnToken>* tokens);
 
@@ -32,6 +36,7 @@ class DrawnTokens {
     bool logprobs = false;
     int32_t top_logprobs = 0;
     int32_t scored_token = TokenRow::kNone;
+    bool has_guess = false;
   };
   struct Step {
     kernels::cuda::DeviceMemory results;
@@ -42,6 +47,7 @@ class DrawnTokens {
   // Consecutive arrays of max_rows_ rows, in `results` and in `copy`.
   struct Arrays {
     int32_t* tokens;
+    int32_t* guesses;
     float* logprobs;
     int32_t* top_ids;
     float* top_logprobs;

@@ -19,8 +19,10 @@ int64_t MaskWords(int64_t vocab_size) { return (vocab_size + 31) / 32; }
 // Arrays that each row has.
 size_t RowBytes(int64_t rows) {
   return UploadBuffer::ArrayBytes(rows, sizeof(SamplingRow)) +
-         UploadBuffer::ArrayBytes(rows, sizeof(int32_t));
+         2 * UploadBuffer::ArrayBytes(rows, sizeof(int32_t));
 }
+
+bool IsBehind(const TokenRow& row) { return row.behind != TokenRow::kNone; }
 
 }  // namespace
 
@@ -58,17 +60,28 @@ int64_t SamplingInputs::NumThatFit(std::span<const TokenRow> rows) const {
 }
 
 int64_t SamplingInputs::Upload(std::span<const TokenRow> rows, const int32_t* drawn,
-                               kernels::cuda::Stream stream) {
+                               const TokenMemory* tokens, kernels::cuda::Stream stream) {
   buffer_.Begin();
   const int64_t size = NumThatFit(rows);
   MLC_CHECK(size > 0) << rows.size() << " rows, " << buffer_.free() << " bytes";
   const auto packed = buffer_.Add(size, &rows_);
   const auto positions = buffer_.Add(size, &positions_);
+  const int32_t* counts = nullptr;
+  const bool adds_counts = std::ranges::any_of(rows.first(size), IsBehind);
+  const auto behind = buffer_.Add(adds_counts ? size : 0, &counts);
   for (int64_t i = 0; i < size; ++i) {
     packed[i] = Pack(rows[i], drawn);
     positions[i] = static_cast<int32_t>(rows[i].position);
+    if (adds_counts) behind[i] = rows[i].behind;
   }
   buffer_.Upload(stream);
+  if (adds_counts) {
+    kernels::cuda::AddCounts({.tokens = tokens->data(),
+                              .counts = counts,
+                              .values = const_cast<int32_t*>(positions_),
+                              .m = size},
+                             stream);
+  }
   return size;
 }
 

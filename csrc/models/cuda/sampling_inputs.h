@@ -19,8 +19,8 @@ class SamplingInputs {
 
   // Packs the first of the rows, as many as there is room for, at least one, and returns their
   // number. `drawn`: on the device, the tokens of the step before, which pending_row is an index
-  // of.
-  int64_t Upload(std::span<const TokenRow> rows, const int32_t* drawn,
+  // of. `tokens`: of the counts that are added to positions; null if there are none.
+  int64_t Upload(std::span<const TokenRow> rows, const int32_t* drawn, const TokenMemory* tokens,
                  kernels::cuda::Stream stream);
   // Of the last Upload, on the device.
   const kernels::cuda::SamplingRow* rows() const { return rows_; }

@@ -8,13 +8,21 @@
 namespace mlc_native {
 namespace {
 
+using kernels::cuda::GuessedRows;
 using kernels::cuda::PrefillTile;
 
 int64_t PagesOf(int64_t tokens) { return (tokens + kKvPageSize - 1) / kKvPageSize; }
 
-int64_t PagesOf(const SequenceSlice& s) { return PagesOf(s.position + s.num_tokens); }
+int64_t PagesOf(const SequenceSlice& s) {
+  return PagesOf(s.position + s.behind.num_guesses + s.num_tokens);
+}
 
 bool HasDecodeRows(const SequenceSlice& s) { return s.num_tokens == 1 || s.rows_alone; }
+
+int64_t NumBlocks(const ForwardBatch& batch) {
+  return std::ranges::count_if(batch.sequences,
+                               [](const SequenceSlice& s) { return bool{s.block}; });
+}
 
 }  // namespace
 
@@ -27,11 +35,13 @@ StepInputs::StepInputs(const Limits& limits)
 size_t StepInputs::Bytes(const Limits& limits) {
   const int64_t rows = limits.batch.max_num_rows;
   const int64_t pages = limits.batch.max_num_logits * PagesOf(limits.batch.num_positions);
-  // Of int32: four of every forward, places, and three of a draft head.
-  const int arrays_of_rows = limits.batch.draft_input_size > 0 ? 8 : 5;
+  // Of int32: four of every forward, places, two of what is read on the device, and three of a
+  // draft head.
+  const int arrays_of_rows = limits.batch.draft_input_size > 0 ? 10 : 7;
   return UploadBuffer::ArrayBytes(rows, sizeof(int64_t)) +
          arrays_of_rows * UploadBuffer::ArrayBytes(rows, sizeof(int32_t)) +
-         UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(int32_t)) +
+         2 * UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(int32_t)) +
+         UploadBuffer::ArrayBytes(limits.batch.max_num_logits, sizeof(GuessedRows)) +
          UploadBuffer::ArrayBytes(rows, sizeof(PrefillTile)) +
          UploadBuffer::ArrayBytes(pages, sizeof(int32_t));
 }
@@ -47,7 +57,7 @@ int64_t StepInputs::PaddedRows(int64_t rows, int64_t max_rows) {
 
 bool StepInputs::IsDecode(const ForwardBatch& batch) {
   const size_t rows = batch.token_ids.size();
-  if (batch.logits_rows.size() != rows) return false;
+  if (batch.logits_rows.size() != rows || !batch.logits_behind.empty()) return false;
   if (!std::ranges::all_of(batch.sequences, HasDecodeRows)) return false;
   for (size_t i = 0; i < rows; ++i) {
     if (batch.logits_rows[i] != static_cast<int32_t>(i)) return false;
@@ -55,14 +65,22 @@ bool StepInputs::IsDecode(const ForwardBatch& batch) {
   return true;
 }
 
+bool StepInputs::ReadsTokens(const ForwardBatch& batch) {
+  return !batch.logits_behind.empty() || std::ranges::any_of(batch.token_ids, IsTokenAt) ||
+         std::ranges::any_of(batch.sequences,
+                             [](const SequenceSlice& s) { return bool{s.behind}; });
+}
+
 // A wrong value would not throw on the device but crash it.
 void StepInputs::CheckContents(const ForwardBatch& batch, int64_t num_pending) const {
   for (int32_t id : batch.token_ids) {
-    MLC_CHECK(id >= -num_pending && id < limits_.num_ids)
+    MLC_CHECK((id >= -num_pending && id < limits_.num_ids) || IsTokenAt(id))
         << "id " << id << " of " << limits_.num_ids << ", " << num_pending << " pending";
   }
   for (int32_t row : batch.draft.own_rows) MLC_CHECK(row < num_pending) << row;
   for (const SequenceSlice& s : batch.sequences) {
+    // A tile's first position is not found on the device.
+    MLC_CHECK(!s.behind || HasDecodeRows(s)) << s.num_tokens << " rows behind guesses";
     for (int32_t page : s.block_table.first(static_cast<size_t>(PagesOf(s)))) {
       MLC_CHECK(page >= 0 && page < limits_.num_pages) << "page " << page;
     }
@@ -97,6 +115,11 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   CudaBatch out;
   if (is_draft && batch.draft.target != nullptr) out.target_states = batch.draft.target->data();
   const bool is_asked = !batch.hidden.rows.empty();
+  const bool reads_tokens = ReadsTokens(batch);
+  const int32_t* from = nullptr;
+  const int32_t* counts = nullptr;
+  const int32_t* logits_counts = nullptr;
+  accept_args_ = {.m = NumBlocks(batch)};
   out.num_rows = rows;
   out.num_tiles = NumTiles(batch);
   out.num_logits = is_decode_ ? rows : static_cast<int64_t>(batch.logits_rows.size());
@@ -113,8 +136,18 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
                       .places = buffer_.Add(is_asked ? rows : 0, &out.streams.places),
                       // The lengths of these are not given by the number of rows.
                       .block_tables = buffer_.Add(table_pages, &out.block_tables),
-                      .tiles = buffer_.Add(out.num_tiles, &out.tiles)};
+                      .tiles = buffer_.Add(out.num_tiles, &out.tiles),
+                      // No launch that is replayed reads these.
+                      .from = buffer_.Add(reads_tokens ? rows : 0, &from),
+                      .counts = buffer_.Add(reads_tokens ? rows : 0, &counts),
+                      .logits_counts = buffer_.Add(std::ssize(batch.logits_behind), &logits_counts),
+                      .blocks = buffer_.Add(accept_args_.m, &accept_args_.sequences)};
   Pack(batch, arrays);
+  if (reads_tokens) PackCounts(batch, arrays);
+  FindBlocks(batch);
+  std::ranges::copy(blocks_, arrays.blocks.begin());
+  accept_args_.ids = out.token_ids;
+  if (accept_args_.m > 0) accept_args_.tokens = batch.tokens->data();
   if (is_draft) PackDraft(batch.draft, arrays);
   if (is_asked) {
     out.streams.streams = batch.hidden.streams;
@@ -123,6 +156,25 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
     PackPlaces(batch.hidden, arrays);
   }
   buffer_.Upload(stream);
+  if (reads_tokens) {
+    kernels::cuda::ResolveRows({.tokens = batch.tokens->data(),
+                                .from = from,
+                                .counts = counts,
+                                .ids = const_cast<int32_t*>(out.token_ids),
+                                .positions = const_cast<int32_t*>(out.positions),
+                                .lengths = const_cast<int32_t*>(out.lengths),
+                                .slots = const_cast<int64_t*>(out.slots),
+                                .tables = out.tables,
+                                .block_tables = out.block_tables,
+                                .ld_block_tables = out.ld_block_tables,
+                                .m = used},
+                               stream);
+    kernels::cuda::AddCounts({.tokens = batch.tokens->data(),
+                              .counts = logits_counts,
+                              .values = const_cast<int32_t*>(out.logits_rows),
+                              .m = std::ssize(batch.logits_behind)},
+                             stream);
+  }
   if (is_decode_) out.logits_rows = nullptr;
   out.num_decode_rows = is_decode_ ? rows : decode_rows;
   return out;
@@ -176,6 +228,38 @@ void StepInputs::PackSlice(const ForwardBatch& batch, const SequenceSlice& slice
         .num_rows = std::min(most, slice.num_tokens - at),
         .first_position = static_cast<int32_t>(slice.position) + at,
         .table = table};
+  }
+}
+
+void StepInputs::PackCounts(const ForwardBatch& batch, const Arrays& arrays) const {
+  std::ranges::fill(arrays.from, TokenBlock::kNone);
+  std::ranges::fill(arrays.counts, TokenBlock::kNone);
+  for (const SequenceSlice& slice : batch.sequences) {
+    for (int32_t i = slice.first_row; i < slice.first_row + slice.num_tokens; ++i) {
+      const auto row = static_cast<size_t>(packed_rows_[static_cast<size_t>(i)]);
+      if (slice.behind) arrays.counts[row] = slice.behind.count();
+      const int32_t id = batch.token_ids[static_cast<size_t>(i)];
+      if (!IsTokenAt(id)) continue;
+      arrays.from[row] = PlaceOf(id);
+      arrays.ids[row] = 0;
+    }
+  }
+  std::ranges::copy(batch.logits_behind, arrays.logits_counts.begin());
+}
+
+void StepInputs::FindBlocks(const ForwardBatch& batch) {
+  blocks_.clear();
+  for (const SequenceSlice& slice : batch.sequences) {
+    if (!slice.block) continue;
+    const int32_t num_drawn = slice.block.num_guesses + 1;
+    const int32_t first_row = slice.first_row + slice.num_tokens - num_drawn;
+    const auto found = std::ranges::lower_bound(batch.logits_rows, first_row);
+    const auto last = std::ranges::upper_bound(batch.logits_rows, first_row + num_drawn - 1);
+    MLC_CHECK(last - found == num_drawn) << last - found << " logits of " << num_drawn << " draws";
+    blocks_.push_back({.first_row = packed_rows_[static_cast<size_t>(first_row)],
+                       .first_drawn = static_cast<int32_t>(found - batch.logits_rows.begin()),
+                       .num_guesses = slice.block.num_guesses,
+                       .place = slice.block.place});
   }
 }
 

@@ -3,8 +3,9 @@
 //
 // Slices of one token, and those with rows_alone, come first: each of their rows goes through the
 // decode kernel, in every batch. Rows of one slice share its block table.
-// Block tables are adjacent without gaps: a "table" is the position where a sequence's pages begin,
-// and ld_block_tables is 1.
+// Where a batch reads a TokenMemory, Upload is followed by kernels that complete the arrays on the
+// device. Block tables are adjacent without gaps: a "table" is the position where a sequence's
+// pages begin, and ld_block_tables is 1.
 //
 // A batch of only such rows whose logits are all wanted, in order, is a decode batch. It is padded
 // with unused rows to one of a few sizes. The addresses of its arrays depend only on the number of
@@ -42,6 +43,11 @@ class StepInputs {
   // True if the last batch was a decode batch.
   bool is_decode() const { return is_decode_; }
 
+  // Of the last batch: its blocks, and what AcceptGuesses needs of them until the next Upload
+  // besides what is drawn.
+  std::span<const kernels::cuda::GuessedRows> blocks() const { return blocks_; }
+  const kernels::cuda::AcceptGuessesArgs& accept_args() const { return accept_args_; }
+
  private:
   struct Arrays {
     std::span<int64_t> slots;
@@ -49,15 +55,20 @@ class StepInputs {
     std::span<int32_t> joined_rows, state_rows, places;
     std::span<int32_t> block_tables;
     std::span<kernels::cuda::PrefillTile> tiles;
+    std::span<int32_t> from, counts, logits_counts;
+    std::span<kernels::cuda::GuessedRows> blocks;
   };
 
   static bool IsDecode(const ForwardBatch& batch);
+  static bool ReadsTokens(const ForwardBatch& batch);
   void CheckContents(const ForwardBatch& batch, int64_t num_pending) const;
   int64_t NumTiles(const ForwardBatch& batch) const;
   void Pack(const ForwardBatch& batch, const Arrays& arrays);
   void PackSlice(const ForwardBatch& batch, const SequenceSlice& slice, const Arrays& arrays);
   void PackDraft(const DraftInput& draft, const Arrays& arrays) const;
   void PackPlaces(const HiddenStates& hidden, const Arrays& arrays) const;
+  void PackCounts(const ForwardBatch& batch, const Arrays& arrays) const;
+  void FindBlocks(const ForwardBatch& batch);
 
   Limits limits_;
   UploadBuffer buffer_;
@@ -68,6 +79,8 @@ class StepInputs {
   int64_t num_tiles_ = 0;
   int64_t num_table_pages_ = 0;
   std::vector<int32_t> packed_rows_;  // the packed position of each row of the batch
+  std::vector<kernels::cuda::GuessedRows> blocks_;
+  kernels::cuda::AcceptGuessesArgs accept_args_;
 };
 
 }  // namespace mlc_native

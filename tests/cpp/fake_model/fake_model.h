@@ -29,6 +29,9 @@ class FakeModel : public Model {
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
+  std::unique_ptr<TokenMemory> MakeTokenMemory(int32_t num_places) override {
+    return options_.run_ahead ? std::make_unique<FakeTokens>(num_places) : nullptr;
+  }
   StepQueue* step_queue() override { return options_.run_ahead ? &steps_ : nullptr; }
 
   // The oracle: returns the next token of a sequence with this history.

@@ -93,6 +93,44 @@ TEST_F(FakeStepsTest, APendingTokenCountsForPenalties) {
   EXPECT_NE(Collect()[0], next);
 }
 
+// One guess is right, and the next step begins behind it.
+TEST_F(FakeStepsTest, AStepBeginsBehindTheGuessesThatAreRight) {
+  std::vector<int32_t> history = {1, 2, 3};
+  for (int i = 0; i < 4; ++i) history.push_back(FakeModel::NextToken(options_, history));
+  FakeTokens tokens(20);
+  const TokenBlock block{.place = 4, .num_guesses = 2};
+  SequenceSlice slice{.num_tokens = 5, .block_table = std::span(table_).first(1), .block = block};
+  const std::vector<int32_t> rows = {2, 3, 4};
+  queue().Forward({.token_ids = std::vector<int32_t>{1, 2, 3, history[3], 77},
+                   .sequences = {&slice, 1},
+                   .logits_rows = rows,
+                   .tokens = &tokens});
+  TokenRow row;
+  row.config = &config_;
+  queue().Sample(std::vector<TokenRow>(3, row));
+  EXPECT_EQ(tokens.data()[4], FakeTokens::kEmpty) << "other queues do not see it yet";
+  const std::vector<int32_t> last = {0};
+  slice = {
+      .num_tokens = 1, .position = 3, .block_table = std::span(table_).first(1), .behind = block};
+  const std::vector<int32_t> next_ids = {TokenAt(block.next())};
+  const ForwardBatch next{
+      .token_ids = next_ids, .sequences = {&slice, 1}, .logits_rows = last, .tokens = &tokens};
+  FakeModel other(options_);
+  other.Allocate(8, 64, 4);
+  EXPECT_THROW(other.step_queue()->Forward(next), InternalError);
+  EXPECT_EQ(other.steps().num_early_reads(), 1);
+  other.step_queue()->RunBehind(queue());
+  EXPECT_EQ(std::vector(tokens.data() + 4, tokens.data() + 9),
+            (std::vector<int32_t>{1, history[4], history[3], history[4], tokens.data()[8]}));
+  queue().Forward(next);
+  queue().Sample({&row, 1});
+  std::vector<DrawnToken> drawn;
+  queue().Collect(&drawn);
+  EXPECT_EQ(drawn[0].draft_token, history[3]);
+  EXPECT_EQ(drawn[1].draft_token, 77);
+  EXPECT_EQ(Collect()[0], history[5]);
+}
+
 TEST_F(FakeStepsTest, RefusesWhatADeviceCouldNotDo) {
   EXPECT_THROW(Submit({PendingToken(0)}, 0), InternalError) << "of no step";
   EXPECT_THROW(Collect(), InternalError);

@@ -153,8 +153,8 @@ BUGS = [
     Bug(
         "a token of a sequence that has ended is taken",
         "step/step_pipeline_collect.cc",
-        "entry.last_is_pending = false;\n  if (entry.finished()) return;\n",
-        "entry.last_is_pending = false;\n",
+        "    entry.mstate.block = {};\n  }\n  if (entry.finished()) return;\n",
+        "    entry.mstate.block = {};\n  }\n",
     ),
     Bug(
         "what a lost step has computed is cached",
@@ -165,7 +165,7 @@ BUGS = [
     Bug(
         "penalties forget the pending token",
         "step/step_batch.cc",
-        "  if (!leaf.pending_rows.empty()) token_row.pending_row = leaf.pending_rows.back();\n",
+        "    token_row.pending_row = leaf.pending_rows.back();\n",
         "",
     ),
     Bug(
@@ -177,8 +177,8 @@ BUGS = [
     Bug(
         "a grammar is not waited for",
         "step/step_batch.cc",
-        "must_collect_ |= entry.mask_needs_tokens() || !drafts.empty();",
-        "must_collect_ |= !drafts.empty();",
+        "must_collect_ |= entry.mask_needs_tokens() || (!drafts.empty() && !has_block);",
+        "must_collect_ |= !drafts.empty() && !has_block;",
     ),
     Bug(
         "a slow sequence keeps the mask of the token before",
@@ -296,7 +296,7 @@ BUGS = [
     ),
     Bug(
         "a failing draft model fails its sequences",
-        "step/speculation.cc",
+        "step/speculation_batch.cc",
         "    drafter.Propose(wishes_);\n  } catch (const std::exception&) {\n",
         "    drafter.Propose(wishes_);\n  } catch (const std::bad_alloc&) {\n",
     ),
@@ -321,8 +321,8 @@ BUGS = [
     Bug(
         "a draft is longer than the sequence may become",
         "step/speculation.cc",
-        "entry.RoomBeforeDraw(context_.max_sequence_length));",
-        "entry.RoomBeforeDraw(context_.max_sequence_length) + 9);",
+        "entry.RoomBeforeDraw(context_.max_sequence_length) - std::ssize(entry.pending_rows);",
+        "entry.RoomBeforeDraw(context_.max_sequence_length) + 9;",
     ),
     Bug(
         "a draft goes on behind a token that its grammar refuses",
@@ -377,14 +377,14 @@ BUGS = [
     Bug(
         "a prompt is followed by draft tokens",
         "step/speculation.cc",
-        "return slice.is_decode && slice.completes_input && slice.num_tokens == 1 &&",
-        "return slice.completes_input && slice.num_tokens == 1 &&",
+        "if (!slice.is_decode || !slice.completes_input || slice.num_tokens != 1) return false;",
+        "if (!slice.completes_input || slice.num_tokens != 1) return false;",
     ),
     Bug(
         "a draft goes on from a token that is not known",
         "step/speculation.cc",
-        "entry.slow == nullptr && entry.pending_rows.empty() && entry.rstate->may_draft;",
-        "entry.slow == nullptr && entry.rstate->may_draft;",
+        "  return entry.pending_rows.empty();\n}\n\n// ---- What is left over",
+        "  return true;\n}\n\n// ---- What is left over",
         test="core_test Speculation.StepsRunAhead*",
     ),
     Bug(
@@ -424,6 +424,63 @@ BUGS = [
         "step/step_pipeline_collect.cc",
         "(i - 1).is_watched, false)) context_.batch_drafter->Unwatch();",
         "(i - 1).is_watched, false)) context_.batch_drafter->Collected();",
+    ),
+    Bug(
+        "a step behind guesses in flight begins as if none were right",
+        "step/step_batch.cc",
+        "                        .behind = behind,\n",
+        "",
+    ),
+    Bug(
+        "draws behind guesses in flight are those of the first position",
+        "step/step_batch.cc",
+        "    token_row.behind = behind.count();\n",
+        "",
+    ),
+    Bug(
+        "a step goes on from the first token drawn behind guesses in flight",
+        "step/step_batch.cc",
+        "TokenAt(behind.next())",
+        "TokenAt(behind.drawn(0))",
+    ),
+    Bug(
+        "a draft behind guesses in flight is longer than the sequence may become",
+        "step/speculation.cc",
+        "entry.RoomBeforeDraw(context_.max_sequence_length) - std::ssize(entry.pending_rows);",
+        "entry.RoomBeforeDraw(context_.max_sequence_length);",
+    ),
+    Bug(
+        "a draft reads what the step in flight has not left yet",
+        "step/token_blocks.cc",
+        "  drafter_->RunBehind(*target_);\n",
+        "",
+    ),
+    Bug(
+        "a step reads guesses that are not there yet",
+        "step/token_blocks.cc",
+        "  if (has_chain_) target_->RunBehind(*drafter_);\n",
+        "",
+    ),
+    Bug(
+        "penalties do not count guesses in flight",
+        "step/token_blocks.cc",
+        "!leaf.is_limited && !HasPenalties(config) &&",
+        "!leaf.is_limited &&",
+    ),
+    Bug(
+        "the first guess follows the step in flight as if no guess of it were right",
+        "step/draft_chain.cc",
+        "IsMoved(w) ? w.behind.count() : TokenBlock::kNone",
+        "TokenBlock::kNone",
+        test="core_test *GuessesAhead.AStepIsSubmitted*",
+    ),
+    Bug(
+        "hidden states of wrong guesses stay in front of those in flight",
+        "step/step_pipeline_collect.cc",
+        "    context_.batch_drafter->Keep(entry.mstate.internal_id, "
+        "entry.mstate.num_collected());\n",
+        "",
+        test="core_test *AHeadKeepsUp*",
     ),
 ]
 

@@ -161,7 +161,8 @@ void DrawSpeculation(SimRandom rng, Scenario* scenario) {
   if (rng.Chance(0.3)) draft.history_window = rng.Range(1, 8);
   if (rng.Chance(0.3)) draft.context_window_size = rng.LogRange(1, 700);
   if (rng.Chance(0.3)) draft.vocab_size = std::max<int64_t>(1, draft.vocab_size - rng.Range(1, 3));
-  draft.run_ahead = rng.Chance(0.3);
+  // Steps of both in flight are what lets the device verify guesses.
+  draft.run_ahead = rng.Chance(scenario->model.run_ahead ? 0.8 : 0.3);
   for (int64_t i = rng.Range(0, 20); i > 0; --i) {
     draft.fail_at_forward.push_back(rng.LogRange(1, 2000));
   }

@@ -146,6 +146,9 @@ void Simulation::CheckState(bool undisturbed) {
   if (draft_model_ != nullptr && draft_model_->num_wrong_states() > 0) {
     Fail("the draft head was given what is no hidden state");
   }
+  int64_t num_early_reads = model_->steps().num_early_reads();
+  if (draft_model_ != nullptr) num_early_reads += draft_model_->steps().num_early_reads();
+  if (num_early_reads > 0) Fail("a step has read a place that was not written yet");
   // The cache may be large, and mostly what is wrong in it stays wrong for a while.
   const int64_t period = scenario_.has(Feature::kJumpForward) ? 1 : 8;
   if (scenario_.has(Feature::kPrefixCache) && step_ % period == 0) CheckCachedTokens();

@@ -122,7 +122,10 @@ void StateChecker::CheckTransition(const std::string& id, const EntryView& befor
     fail("has more in the cache than tokens");
   const bool advances = config_.prefill_mode == PrefillMode::kHybrid && undisturbed;
   const bool sits_out = before.sits_out || now.sits_out;
-  if (advances && !jumps && !sits_out && before.alive() && now.alive() &&
+  // Behind a step that was not followed by another, because an answer might have ended, the next
+  // one is submitted and nothing is there to collect.
+  const bool begins = before.num_pending == 0 && now.num_pending > 0;
+  if (advances && !jumps && !sits_out && !begins && before.alive() && now.alive() &&
       now.num_tokens == before.num_tokens) {
     fail("runs but did not advance");
   }
