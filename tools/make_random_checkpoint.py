@@ -185,6 +185,13 @@ SHAPES: dict[str, dict[str, Any]] = {
         "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.15,
         "logits_scaling": 3.0,
     },
+    "tiny-granitemoehybrid": {
+        "model_type": "granitemoehybrid", **_TINY, "num_hidden_layers": 3,
+        "layer_types": ["attention"] * 3, "num_local_experts": 0, "num_experts_per_tok": 0,
+        "shared_intermediate_size": 72, "position_embedding_type": "rope",
+        "embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.15,
+        "logits_scaling": 3.0, "tie_word_embeddings": True,
+    },
     "tiny-smollm3": {
         "model_type": "smollm3", **_TINY, "num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0],
         "use_sliding_window": True, "sliding_window": 40, "tie_word_embeddings": True,

@@ -171,6 +171,15 @@ enum class RopeRule : uint8_t {
   kFieldSays,       // no_rope_layers (0: none), else all but each no_rope_layer_interval-th
   kInWindows,       // those with a window
   kInWindowsIfAny,  // likewise; all layers where sliding_window is null
+  kIfNamed,         // all layers if position_embedding_type is "rope", else none
+};
+
+// What config.json must say for the model to be of the kind that runs: each value of the field, a
+// string or an integer or a list of them, is one of `values`.
+struct Requirement {
+  std::string_view field;
+  std::span<const std::string_view> values;
+  std::string_view lacks;  // what other values need, for the error
 };
 
 // Which layers have experts instead of one feed-forward block.
@@ -247,6 +256,8 @@ struct ArchSpec {
   TensorNames names{};
   // Tensors of the checkpoint that are no part of the text model.
   std::span<const std::string_view> ignored_prefixes{};
+  std::span<const Requirement> requirements{};
+  std::string_view ffn_size_field = "intermediate_size";
 
   std::span<const VectorName> vectors{};
 

@@ -10,6 +10,10 @@ namespace {
 using Layers = std::vector<LayerConfig>;
 
 void ReadNoRopeLayers(const ConfigFields& fields, const ArchSpec& arch, Layers& layers) {
+  if (arch.rope_rule == RopeRule::kIfNamed &&
+      fields.String("position_embedding_type", "") != "rope") {
+    for (LayerConfig& layer : layers) layer.rope = LayerConfig::kNoRope;
+  }
   if (arch.rope_rule != RopeRule::kFieldSays) return;
   constexpr char kField[] = "no_rope_layers";
   const int64_t interval = fields.Integer("no_rope_layer_interval", 4, 1, kMaxLayers);

@@ -58,6 +58,26 @@ void RefuseUnsupported(const ConfigFields& fields) {
   if (fields.Has("clip_qkv")) fields.Fail("clip_qkv", "is not supported");
 }
 
+// The values of a field that is a string or an integer, or a list of strings.
+std::vector<std::string> ValuesOf(const ConfigFields& fields, const char* field) {
+  const JsonValue* const value = fields.Find(field);
+  if (value == nullptr) return {"null"};
+  if (value->is_array()) return fields.Strings(field);
+  if (value->is_string()) return {fields.String(field)};
+  return {std::to_string(fields.Integer(field, std::nullopt, 0, kMaxDimension))};
+}
+
+void CheckRequirements(const ConfigFields& fields, const ArchSpec& arch) {
+  for (const Requirement& requirement : arch.requirements) {
+    const std::string field(requirement.field);
+    for (const std::string& value : ValuesOf(fields, field.c_str())) {
+      if (std::ranges::find(requirement.values, value) != requirement.values.end()) continue;
+      fields.Fail(field, "= " + value + " is not supported: " + std::string(arch.architecture) +
+                             " then needs " + std::string(requirement.lacks));
+    }
+  }
+}
+
 // `root`: config.json; `fields`: of the text model.
 std::optional<Quantization> FindQuantization(const ConfigFields& root, const ConfigFields& fields) {
   // The second name is that of the first releases of compressed-tensors.
@@ -76,7 +96,7 @@ void ReadSizes(const ConfigFields& fields, ModelConfig& config) {
   };
   config.vocab_size = size("vocab_size", absent.vocab_size);
   config.hidden_size = size("hidden_size", 0);
-  config.ffn_size = size("intermediate_size", 0);
+  config.ffn_size = size(std::string(config.arch->ffn_size_field).c_str(), 0);
   config.num_heads = size("num_attention_heads", absent.num_attention_heads);
   config.num_kv_heads =
       size("num_key_value_heads",
@@ -293,6 +313,7 @@ ModelConfig ReadDecoder(const ArchSpec& arch, const ConfigFields& root, const Co
                         int64_t longest) {
   RefuseUnsupported(root);
   RefuseUnsupported(fields);
+  CheckRequirements(fields, arch);
   ModelConfig config = ReadNumbers(arch, fields, longest);
   // Wrappers of a text model say it inside or outside; a head that is stored all the same counts.
   if (root.Bool(kTiedField, false)) config.tie_word_embeddings = true;

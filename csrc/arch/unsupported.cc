@@ -25,7 +25,6 @@ constexpr UnsupportedArchitecture kTable[] = {
     {"Zamba2ForCausalLM", "state-space layers (Mamba)"},
     {"JambaForCausalLM", "state-space layers (Mamba)"},
     {"NemotronHForCausalLM", "state-space layers (Mamba)"},
-    {"GraniteMoeHybridForCausalLM", "state-space layers (Mamba)"},
     {"Lfm2ForCausalLM", "layers with short convolutions"},
     {"Lfm2MoeForCausalLM", "layers with short convolutions"},
     {"Lfm2VlForConditionalGeneration", "layers with short convolutions"},

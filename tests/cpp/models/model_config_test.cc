@@ -1,5 +1,6 @@
 #include "arch/model_config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -180,6 +181,31 @@ TEST(ModelConfig, MultipliersAreFolded) {
   EXPECT_EQ(absent.residual_norm_eps, absent.norm_eps);
   EXPECT_EQ(absent.attention_scale, 1.0f);
   EXPECT_EQ(absent.final_norm_scale, 1.0f);
+}
+
+TEST(ModelConfig, AHybridWithoutStateSpaceLayersIsDense) {
+  const char* const kName = "GraniteMoeHybridForCausalLM";
+  const std::string sizes = R"("num_hidden_layers": 2, "shared_intermediate_size": 24, )";
+  const std::string types = R"("layer_types": ["attention", "full_attention"], )";
+  const std::string fields = sizes + types + R"("num_local_experts": 0)";
+  const ModelConfig config = Read(kName, fields);
+  EXPECT_EQ(config.ffn_size, 24);
+  EXPECT_FALSE(config.layers[0].has_experts);
+  EXPECT_EQ(config.layers[0].rope, LayerConfig::kNoRope);
+  EXPECT_EQ(Read(kName, fields + R"(, "position_embedding_type": "rope")").layers[1].rope, 0);
+  const auto error = [&](const std::string& without) -> std::string {
+    try {
+      Read(kName, without);
+    } catch (const LoadError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error(sizes + R"("layer_types": null, "num_local_experts": 0)"),
+              ::testing::HasSubstr("state-space layers (Mamba)"));
+  EXPECT_THAT(error(sizes + R"("layer_types": ["attention", "mamba"], "num_local_experts": 0)"),
+              ::testing::HasSubstr("\"layer_types\" = mamba is not supported"));
+  EXPECT_THAT(error(sizes + types + R"("num_local_experts": 4)"), ::testing::HasSubstr("experts"));
 }
 
 // The long factors beyond the original context, which otherwise limits the sequences.

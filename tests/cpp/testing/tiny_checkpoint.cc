@@ -3,10 +3,12 @@
 #include <cstring>
 #include <fstream>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "arch/arch_spec.h"
 #include "arch/draft_config.h"
 #include "arch/model_config.h"
 #include "weights/weight_map.h"
@@ -42,7 +44,19 @@ void WriteTensors(const TempFolder& folder, const WeightMap& map) {
 
 }  // namespace
 
-std::string TinyConfig(const std::string& architecture, const std::string& fields) {
+std::string TinyConfig(const std::string& architecture, const std::string& given) {
+  std::string fields = given;
+  const auto add = [&fields](std::string_view name, const std::string& value) {
+    const std::string key = '"' + std::string(name) + "\": ";
+    if (fields.find(key) == std::string::npos) fields += (fields.empty() ? "" : ", ") + key + value;
+  };
+  const ArchSpec* const arch = FindArchitecture(architecture);
+  if (arch != nullptr) {
+    if (arch->ffn_size_field != "intermediate_size") add(arch->ffn_size_field, "48");
+    for (const Requirement& each : arch->requirements) {
+      add(each.field, '"' + std::string(each.values.front()) + '"');
+    }
+  }
   return R"({"architectures": [")" + architecture + R"("], "vocab_size": 50, "hidden_size": 32,
     "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 256)" +

@@ -8,7 +8,7 @@
 namespace mlc_native::testing {
 
 // A config.json with two layers of hidden size 32 and the given additional fields, as in
-// R"("head_dim": 8)".
+// R"("head_dim": 8)". What the family requires besides is added.
 std::string TinyConfig(const std::string& architecture, const std::string& fields = "");
 
 // Writes config.json and float32 weights: matrices in [-0.2, 0.2] and vectors around 1, always the

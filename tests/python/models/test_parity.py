@@ -103,6 +103,7 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         "tiny-ernie4_5_moe",
         {"moe_layer_interval": 2, "moe_layer_end_index": 3, "moe_num_shared_experts": 0},
     ),
+    "granite-without-positions": ("tiny-granitemoehybrid", {"position_embedding_type": None}),
     "moe-no-shared-expert": ("tiny-granitemoeshared", {"shared_intermediate_size": 0}),
     "moe-every-second-layer": (
         "tiny-qwen3_moe",
