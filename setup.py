@@ -6,7 +6,8 @@ incremental build. Environment: MLC_NATIVE_BUILD_TESTS=1 and MLC_NATIVE_BUILD_BE
 tests and benchmarks, CMAKE_ARGS is passed on, MAX_JOBS bounds the parallel compilers. The torch ops
 are built where torch is installed; CMAKE_ARGS=-DMLC_NATIVE_OPS=ON fails where it is not.
 MLC_NATIVE_STABLE_ABI=1, on CPython 3.12 or later, builds modules that CPython 3.12 and all later
-ones load, and a wheel for them.
+ones load, and a wheel for them. A free-threaded interpreter gets modules of its own, which do not
+switch its GIL on.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def build_tag() -> str:
     """The name of the build directory: one for each set of compiled modules."""
     python = "cp312-abi3" if STABLE_ABI else sys.implementation.cache_tag + "t" * FREE_THREADED
     # A build with isolation sees its packages in a directory that is gone afterwards.
-    isolated = "" if package_dir("tvm_ffi").is_relative_to(sys.prefix) else "-isolated"
+    isolated = "" if package_dir("nanobind").is_relative_to(sys.prefix) else "-isolated"
     return f"{python}-{sysconfig.get_platform()}{isolated}"
 
 
@@ -97,7 +98,9 @@ class BuildExt(build_ext):
         if not isinstance(ext, CMakeExtension):
             super().build_extension(ext)
             return
-        tvm_ffi = package_dir("tvm_ffi")
+        extra = shlex.split(os.environ.get("CMAKE_ARGS", ""))
+        given = [a.partition("=")[2] for a in extra if a.startswith("-DMLC_NATIVE_TVM_FFI_ROOT=")]
+        tvm_ffi = Path(given[-1]) if given else package_dir("tvm_ffi")
         build_dir = ROOT / "build" / build_tag()
         build_dir.mkdir(parents=True, exist_ok=True)
         want = {key: os.environ.get(f"MLC_NATIVE_BUILD_{key}", "0") for key in ("TESTS", "BENCH")}
@@ -119,7 +122,6 @@ class BuildExt(build_ext):
             "MLC_NATIVE_EXTRA_RPATH": tvm_ffi / "lib" if self.to_source else "",
         }
         defines = [f"-D{name}={value}" for name, value in options.items()]
-        extra = shlex.split(os.environ.get("CMAKE_ARGS", ""))
         source = ROOT / "csrc"
         run([cmake, f"-S{source}", f"-B{build_dir}", "-GNinja", *defines, *extra])
         run([cmake, "--build", build_dir, "-j", str(jobs())])

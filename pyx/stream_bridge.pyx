@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: language_level=3, wraparound=False, freethreading_compatible=True
 """StreamBridge passes outputs from the engine's stream-back thread to asyncio tasks and threads.
 
 The engine calls StreamBridge once per batch of outputs and takes the GIL once for it. The bridge
@@ -8,9 +8,14 @@ on its own thread, for all outputs that have arrived meanwhile.
 
 A request has one channel, and a channel one consumer; a channel may serve several requests. The
 bridge holds a channel until the final outputs of its requests have been passed on or the consumer
-gives up; it never keeps an engine alive. There are no locks: every shared structure is changed by
-single operations under the GIL.
+gives up; it never keeps an engine alive.
+
+A bridge guards its table of channels, and a channel what it holds, by critical sections, in this
+order. They are nothing in a Python with a GIL, which does the same: what a section does happens at
+once unless code of Python runs within it. No section is held while a thread waits.
 """
+
+cimport cython
 
 from queue import SimpleQueue
 
@@ -102,36 +107,48 @@ cdef class Channel:
         self._open = {request_id}
         self._pending = []
 
+    # The methods below that are no properties require the critical section of the channel.
+
     @property
     def open_ids(self):
         """The ids of the requests that have not ended."""
-        return list(self._open)
+        with cython.critical_section(self):
+            return list(self._open)
 
     cdef bint _has_pending(self):
         return self._taken < len(self._pending) or self._error is not None
+
+    cdef _add(self, list items):
+        """Adds outputs that have arrived."""
+        if not self._has_pending():
+            self._clear()
+        self._pending += items
 
     cdef list _take(self):
         """Joins pending deltas of one request. Its usage is returned alone, after them. Raises the
         error that ended it. None if what is pending belongs to requests that have ended.
         """
         cdef list outputs = None
-        cdef list group
+        cdef list pending, group
         cdef Py_ssize_t i
         while self._error is None and self._taken < len(self._pending):
-            item = self._pending[self._taken]
+            pending = self._pending
+            item = pending[self._taken]
             if isinstance(item, BaseException):
                 if outputs is not None:
                     return outputs
                 self._end_all()
                 raise item
-            request_id = item.request_id
-            if outputs is not None and (item.is_final or request_id != self._taken_id):
+            request_id, is_final = item.request_id, item.is_final
+            if self._pending is not pending:
+                continue  # the consumer gave up meanwhile, on another thread
+            if outputs is not None and (is_final or request_id != self._taken_id):
                 return outputs
             self._taken += 1
             if request_id not in self._open:
                 continue  # the usage of a request that an error has ended
             self._taken_id = request_id
-            if item.is_final:
+            if is_final:
                 self._end(request_id)
                 return [_usage_output(request_id, item.request_final_usage_json_str)]
             group = item.unpack_deltas()
@@ -193,13 +210,17 @@ cdef class SyncChannel(Channel):
         Raises EngineRequestError if the engine ended a request with an error.
         """
         cdef list outputs = None
+        cdef list items
+        cdef bint must_wait
         while outputs is None and not self.finished and not self._interrupted:
-            if not self._has_pending():
-                self._clear()
-                self._pending += self._queue.get()
-                while not self._queue.empty():
-                    self._pending += self._queue.get()
-            outputs = self._take()
+            with cython.critical_section(self):
+                must_wait = not self._has_pending()
+            items = self._queue.get() if must_wait else []
+            while must_wait and not self._queue.empty():
+                items += self._queue.get()
+            with cython.critical_section(self):
+                self._add(items)
+                outputs = self._take()
         return outputs
 
 
@@ -214,9 +235,8 @@ cdef class AsyncChannel(Channel):
 
     cdef _push(self, list items):
         # On the loop's thread.
-        if not self._has_pending():
-            self._clear()
-        self._pending += items
+        with cython.critical_section(self):
+            self._add(items)
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
@@ -228,14 +248,22 @@ cdef class AsyncChannel(Channel):
         """
         cdef list outputs = None
         while outputs is None and not self.finished:
-            while not self._has_pending():
+            while not self._is_ready():
                 self._waiter = self.loop.create_future()
                 try:
                     await self._waiter
                 finally:
                     self._waiter = None
-            outputs = self._take()
+            outputs = self._take_ready()
         return outputs
+
+    cdef bint _is_ready(self):
+        with cython.critical_section(self):
+            return self._has_pending()
+
+    cdef list _take_ready(self):
+        with cython.critical_section(self):
+            return self._take()
 
 
 def _deliver(dict batch):
@@ -270,10 +298,12 @@ cdef class StreamBridge:
         return self._open(AsyncChannel(request_id, loop))
 
     cdef Channel _open(self, Channel channel):
-        self._register(channel, channel.request_id)
+        with cython.critical_section(self):
+            self._register(channel, channel.request_id)
         return channel
 
     cdef _register(self, Channel channel, str request_id):
+        # Requires: the critical section of the bridge.
         if self._closed:
             raise EngineTerminatedError("the engine was terminated")
         if self._channels.setdefault(request_id, channel) is not channel:
@@ -281,25 +311,28 @@ cdef class StreamBridge:
 
     def join(self, Channel channel, str request_id):
         """Adds a request to a channel. Raises ValueError if the id is in use."""
-        if request_id in channel._open:
-            raise ValueError(f'the request id "{request_id}" is in use')
-        self._register(channel, request_id)
-        channel._open.add(request_id)
-        channel.finished = False
+        with cython.critical_section(self, channel):
+            if request_id in channel._open:
+                raise ValueError(f'the request id "{request_id}" is in use')
+            self._register(channel, request_id)
+            channel._open.add(request_id)
+            channel.finished = False
 
     def discard(self, Channel channel, request_id=None):
         """Closes a channel whose consumer gave up, or one request of it.
 
         Later outputs are dropped. Returns the ids of the requests that have not ended.
         """
-        cdef list ids = list(channel._open) if request_id is None else [request_id]
-        cdef list dropped = [id_ for id_ in ids if self._channels.get(id_) is channel]
-        for id_ in dropped:
-            self._channels.pop(id_, None)
-        if request_id is None:
-            channel._end_all()
-        else:
-            channel._end(request_id)
+        cdef list ids, dropped
+        with cython.critical_section(self, channel):
+            ids = list(channel._open) if request_id is None else [request_id]
+            dropped = [id_ for id_ in ids if self._channels.get(id_) is channel]
+            for id_ in dropped:
+                self._channels.pop(id_, None)
+            if request_id is None:
+                channel._end_all()
+            else:
+                channel._end(request_id)
         return dropped
 
     def __len__(self):
@@ -310,8 +343,11 @@ cdef class StreamBridge:
         cdef dict batch = {}
         cdef list items
         for output in outputs:
-            request_id = output.request_id
-            channel = self._channels.get(request_id)
+            request_id, is_final = output.request_id, output.is_final
+            with cython.critical_section(self):
+                channel = self._channels.get(request_id)
+                if is_final:
+                    self._channels.pop(request_id, None)
             if channel is None:
                 continue  # the consumer gave up
             items = batch.get(channel)
@@ -319,16 +355,15 @@ cdef class StreamBridge:
                 batch[channel] = [output]
             else:
                 items.append(output)
-            if output.is_final:
-                self._channels.pop(request_id, None)
         self._hand_over(batch)
 
     def close(self, str reason):
         """Ends every open channel with EngineTerminatedError. No output may follow."""
-        self._closed = True
-        self._abort = None
-        channels = list(self._channels.values())
-        self._channels.clear()
+        with cython.critical_section(self):
+            self._closed = True
+            self._abort = None
+            channels = list(self._channels.values())
+            self._channels.clear()
         self._hand_over({channel: [EngineTerminatedError(reason)] for channel in channels})
 
     cdef _hand_over(self, dict batch):
@@ -350,7 +385,9 @@ cdef class StreamBridge:
                 self._orphan(of_loop)
 
     cdef _orphan(self, dict channels):
+        with cython.critical_section(self):
+            abort = self._abort
         for channel in channels:
             for request_id in self.discard(channel):
-                if self._abort is not None:
-                    self._abort(request_id)
+                if abort is not None:
+                    abort(request_id)

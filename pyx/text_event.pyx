@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
 """TextEvent writes an event of a stream whose JSON is the same every time except for one text.
 
 The bytes around the text are made once. An event is one allocation: its size is counted first, then
@@ -66,7 +66,7 @@ cdef class TextEvent:
     cdef tuple _parts
     cdef Py_ssize_t _size
 
-    def __init__(self, *parts):
+    def __cinit__(self, *parts):
         cdef bytes part
         self._parts = parts
         self._size = 0

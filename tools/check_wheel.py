@@ -7,7 +7,8 @@ answers the questions of tests/python/data/demo_questions.json, torch is not loa
 (examples/c/chat.c) is built on the installed library and answers, too, and no library of the wheel
 wants a symbol that neither the system nor Python has. For a wheel of another machine than this one
 (--cross PREFIX), only the program in C is built and run, in qemu. The wheel of CUDA is installed
---beside one of mlc_native, which must find its library and can load it, without a GPU.
+--beside one of mlc_native, which must find its library and can load it, without a GPU. In a
+free-threaded Python, none of this switches the GIL on.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ with MLCEngine("demo") as engine:
 import mlc_native
 json.dump({
     "answers": answers, "import_s": imported, "torch": "torch" in sys.modules,
-    "package": mlc_native.__path__[0],
+    "package": mlc_native.__path__[0], "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
 }, sys.stdout)
 """
 # Undefined symbols without a version: Python's, and those that the linker makes weak.
@@ -122,7 +123,21 @@ def chat_in_c(package: Path, compiler: str, launcher: list[str], folder: Path) -
         expect(entry["answer"] in said, f"the program in C says {said!r}, not {entry['answer']!r}")
 
 
-def check_here(wheel: Path, python: str, folder: Path) -> dict[str, float | str]:
+def requirements(wheel: Path, without: list[str]) -> list[str]:
+    """What pip is given to install the wheel with all that it requires, except for some."""
+    if not without:
+        return [str(wheel)]
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+        text = archive.read(name).decode()
+    lines = re.findall(r"^Requires-Dist: ([^;\n]*)$", text, re.MULTILINE)
+    kept = [line for line in lines if re.match(r"[\w.-]+", line).group() not in without]  # type: ignore
+    return ["--only-binary=:all:", *kept]
+
+
+def check_here(
+    wheel: Path, python: str, without: list[str], folder: Path
+) -> dict[str, float | str]:
     """Installs the wheel with its requirements, and asks."""
     environment = clean_environment()
     venv = folder / "venv"
@@ -133,7 +148,7 @@ def check_here(wheel: Path, python: str, folder: Path) -> dict[str, float | str]
     run(*pip, "--no-deps", wheel, env=environment)
     install_s = time.perf_counter() - began
     began = time.perf_counter()
-    run(*pip, wheel, env=environment)
+    run(*pip, *requirements(wheel, without), env=environment)
     requirements_s = time.perf_counter() - began
     entries = json.loads(QUESTIONS.read_text())
     questions = json.dumps([entry["question"] for entry in entries])
@@ -142,6 +157,8 @@ def check_here(wheel: Path, python: str, folder: Path) -> dict[str, float | str]
     said = json.loads(run(*asked, text=questions, env=environment))
     expect(said["answers"] == [entry["answer"] for entry in entries], f"{said['answers']}")
     expect(not said["torch"], "torch was loaded")
+    flags = run(inside, "-c", "import sysconfig as s; print(s.get_config_var('Py_GIL_DISABLED'))")
+    expect(said["gil"] == (flags.strip() != "1"), f"the GIL is {said['gil']}")
     package = Path(said["package"])
     expect(package.is_relative_to(venv), f"{package} is not in {venv}")
     check_traces(package)
@@ -202,6 +219,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--cross", metavar="PREFIX", help="of the cross compiler")
     parser.add_argument("--beside", type=Path, metavar="WHEEL", help="of mlc_native")
+    parser.add_argument("--without", nargs="*", default=[], help="requirements not to install")
     parser.add_argument("--seconds", type=Path, help="add a line of JSON to this file")
     arguments = parser.parse_args()
     wheel = arguments.wheel.resolve()
@@ -212,7 +230,7 @@ def main() -> None:
         elif arguments.beside:
             measured = check_cuda(wheel, arguments.beside.resolve(), arguments.python, folder)
         else:
-            measured = check_here(wheel, arguments.python, folder)
+            measured = check_here(wheel, arguments.python, arguments.without, folder)
     size = wheel.stat().st_size
     line = json.dumps({"wheel": wheel.name, "megabytes": round(size / 1e6, 2), **measured})
     print(line)

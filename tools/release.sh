@@ -3,6 +3,7 @@
 #
 #   cp311     mlc_native for CPython 3.11
 #   abi3      mlc_native for CPython 3.12 and all later ones, on its stable ABI
+#   free-threaded   mlc_native for each CPython from 3.13 on without a GIL that is found; none need be
 #   aarch64   the same for AArch64, cross-built, without the torch ops
 #   cuda      mlc_native_cuda, for every supported GPU architecture and as PTX for newer ones, with nvcc
 #             12.8 or later, but no GPU
@@ -14,12 +15,13 @@
 # (or SOURCE_DATE_EPOCH). Each wheel is installed in a fresh environment (tools/check_wheel.py).
 #
 # MLC_NATIVE_PYTHON311, MLC_NATIVE_PYTHON312   the interpreters to build with (3.12: or a later one)
+# MLC_NATIVE_FREE_THREADED_PYTHONS             those without a GIL (default: python3.13t python3.14t)
 # MLC_NATIVE_TEST_PYTHONS                      further interpreters to check the abi3 wheel with
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/setup_env.sh
 
-only="cp311 abi3 aarch64 cuda"
+only="cp311 abi3 free-threaded aarch64 cuda"
 if [ "${1:-}" = --only ]; then
   only="${2:?which wheels}"
   shift 2
@@ -48,6 +50,16 @@ raise SystemExit(not (minor == $1 or ('${2:-}' and minor > $1)) or
     fi
   done
   die "CPython 3.$1${2:+ or later} is needed (set MLC_NATIVE_PYTHON3$1)"
+}
+# free_threaded_interpreters: the paths of those that there are.
+free_threaded_interpreters() {
+  local candidate
+  for candidate in ${MLC_NATIVE_FREE_THREADED_PYTHONS:-python3.13t python3.14t}; do
+    if "$candidate" -c 'import sysconfig
+raise SystemExit(not sysconfig.get_config_var("Py_GIL_DISABLED"))' 2>/dev/null; then
+      command -v "$candidate"
+    fi
+  done
 }
 # environment NAME PYTHON REQUIREMENT...: its interpreter is $work/NAME/bin/python.
 environment() {
@@ -119,6 +131,26 @@ if wanted abi3; then
     check_wheel "$built" --python "$python"
   done
 fi
+if wanted free-threaded; then
+  mapfile -t free_threaded < <(free_threaded_interpreters)
+  if [ ${#free_threaded[@]} = 0 ]; then
+    [ "$only" != free-threaded ] || die "no free-threaded CPython (set MLC_NATIVE_FREE_THREADED_PYTHONS)"
+    say "no wheel for free-threaded Pythons: there is none here"
+  fi
+  # tvm-ffi has no package for each of them; what is linked of it knows no Python.
+  tvm_ffi="$("$work/abi3/bin/python" -c 'import importlib.util as u
+print(u.find_spec("tvm_ffi").submodule_search_locations[0])')"
+  for python in "${free_threaded[@]}"; do
+    name="$("$python" -c 'import sys; print("cp%d%dt" % sys.version_info[:2])')"
+    mapfile -t without_tvm < <(printf '%s\n' "${requires[@]}" | grep -v tvm-ffi)
+    environment "$name" "$python" "${without_tvm[@]}"
+    wheel "$name" . "$with_ops -DMLC_NATIVE_TVM_FFI_ROOT=$tvm_ffi"
+    finish_wheel "$machine"
+    missing=() # what the index has not for this Python
+    [ "$name" != cp313t ] || missing=(--without tokenizers httptools)
+    check_wheel "$(newest)" --python "$python" "${missing[@]}"
+  done
+fi
 if wanted aarch64; then
   # The grammar library links tvm-ffi's, of which only the interface counts.
   rm -rf "$work/tvm_ffi"
@@ -142,8 +174,10 @@ if wanted cuda; then
   wheel abi3 wheels/mlc_native_cuda "-DMLC_NATIVE_OPS=ON -DMLC_NATIVE_TORCH_ROOT=$torch"
   finish_wheel "$machine"
   built="$(newest)"
-  for main in "$out"/mlc_native-*abi3*"_$machine.whl"; do
-    [ ! -f "$main" ] || check_wheel "$built" --beside "$main" --python "$python312"
+  for main in "$out"/mlc_native-*-cp31{1-cp311,2-abi3}-*"_$machine.whl"; do
+    [ -f "$main" ] || continue
+    [[ "$main" = *abi3* ]] && python="$python312" || python="$python311"
+    check_wheel "$built" --beside "$main" --python "$python"
   done
 fi
 

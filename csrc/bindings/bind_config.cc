@@ -90,9 +90,9 @@ class PropertyBinder {
     };
     if constexpr (kMayBeNone) {
       cls_->def_prop_rw(field.name, getter, setter, nb::for_setter(nb::arg("value").none()),
-                        field.doc);
+                        nb::lock_self(), field.doc);
     } else {
-      cls_->def_prop_rw(field.name, getter, setter, field.doc);
+      cls_->def_prop_rw(field.name, getter, setter, nb::lock_self(), field.doc);
     }
   }
   // Its fields become properties of the whole.
@@ -206,10 +206,10 @@ void BindConfig(nb::module_& m) {
       PropertyBinder<GenerationConfig, nb::class_<GenerationConfig>, decltype(self)>(&generation,
                                                                                      self));
   generation.def(nb::init<>())
-      .def("validate", &GenerationConfig::Validate, "vocab_size"_a,
+      .def("validate", &GenerationConfig::Validate, "vocab_size"_a, nb::lock_self(),
            "Raises InvalidRequest that names the field, the value and the allowed range.")
-      .def("as_json", &GenerationConfig::AsJSONString)
-      .def("copy", [](const GenerationConfig& self) { return self; });
+      .def("as_json", &GenerationConfig::AsJSONString, nb::lock_self())
+      .def("copy", [](const GenerationConfig& self) { return self; }, nb::lock_self());
 
   nb::class_<RequestLimits>(m, "RequestLimits", "What a loaded engine can serve.")
       .def_ro("vocab_size", &RequestLimits::vocab_size)

@@ -23,7 +23,17 @@ namespace {
 // callback is usually a method of the object that owns the engine.
 struct PyEngine {
   std::unique_ptr<Engine> engine;
-  nb::object callback = nb::none();
+  nb::object callback = nb::none();  // by the methods below, while other threads may use it
+  mutable nb::ft_mutex mutex;        // guards it where there is no GIL
+
+  nb::object GetCallback() const {
+    const nb::ft_lock_guard lock(mutex);
+    return callback;
+  }
+  void SetCallback(nb::object other) {
+    const nb::ft_lock_guard lock(mutex);
+    std::swap(callback, other);  // the old one is dropped after the lock
+  }
 
   // Waits for threads that may be in the log function.
   ~PyEngine() {
@@ -58,7 +68,8 @@ std::unique_ptr<PyEngine> CreatePyEngine(const std::string& config_json, std::st
   options.request_stream_callback = [self =
                                          result.get()](std::vector<RequestStreamOutput> outputs) {
     const AcquiredGil gil;
-    if (!self->callback.is_none()) CallWithOutputs(self->callback, std::move(outputs));
+    const nb::object callable = self->GetCallback();
+    if (!callable.is_none()) CallWithOutputs(callable, std::move(outputs));
   };
   options.trace_recorder = std::move(trace_recorder);
   options.device = std::move(device);
@@ -85,7 +96,7 @@ void BindEngine(nb::module_& m) {
             return CreateEngineRequest(*self.engine, std::move(id), token_ids, config, begins_turn,
                                        cancellation);
           },
-          "id"_a, "token_ids"_a, "generation_config"_a, "begins_turn"_a = false,
+          "id"_a, "token_ids"_a, "generation_config"_a.lock(), "begins_turn"_a = false,
           "cancellation"_a.none() = nb::none(),
           "Validates, and compiles a grammar without the GIL. Raises InvalidRequest, "
           "InvalidConfig.")
@@ -126,9 +137,9 @@ void BindEngine(nb::module_& m) {
           "name"_a, ReleaseGil())
       .def(
           "set_request_stream_callback",
-          [](PyEngine& self, nb::object callback) { self.callback = std::move(callback); },
+          [](PyEngine& self, nb::object callback) { self.SetCallback(std::move(callback)); },
           "callback"_a.none())
-      .def("get_request_stream_callback", [](const PyEngine& self) { return self.callback; })
+      .def("get_request_stream_callback", [](const PyEngine& self) { return self.GetCallback(); })
       .def("default_generation_config",
            [](const PyEngine& self) {
              return GenerationConfig(self.engine->default_generation_config());

@@ -37,24 +37,25 @@ void BindPrefixCache(nb::module_& m) {
       "Unknown or used ids, lengths out of range and more tokens than the free capacity raise\n"
       "InvalidRequest and change nothing. One thread at a time.")
       .def(nb::init<int64_t>(), "capacity"_a = kDefaultCapacity, "capacity: tokens stored at most.")
-      .def("match", &Match, "tokens"_a,
+      .def("match", &Match, "tokens"_a, nb::lock_self(),
            "The length of the longest prefix of the tokens that a sequence begins with, and the "
            "ids of all sequences that do (none for length 0).")
-      .def("add", &PagedRadixTree::Add, "seq_id"_a, "Adds an empty sequence.")
-      .def("remove", &PagedRadixTree::Remove, "seq_id"_a)
+      .def("add", &PagedRadixTree::Add, "seq_id"_a, nb::lock_self(), "Adds an empty sequence.")
+      .def("remove", &PagedRadixTree::Remove, "seq_id"_a, nb::lock_self())
       .def(
           "extend",
           [](PagedRadixTree& self, int64_t seq_id, const std::vector<int64_t>& tokens) {
             self.Extend(seq_id, CheckedTokenIds("tokens", tokens));
           },
-          "seq_id"_a, "tokens"_a, "Appends tokens.")
-      .def("rollback", &PagedRadixTree::Rollback, "seq_id"_a, "num_tokens"_a,
+          "seq_id"_a, "tokens"_a, nb::lock_self(), "Appends tokens.")
+      .def("rollback", &PagedRadixTree::Rollback, "seq_id"_a, "num_tokens"_a, nb::lock_self(),
            "Drops the last num_tokens tokens.")
       .def("fork", &PagedRadixTree::Fork, "seq_id"_a, "parent_seq_id"_a, "forked_offset"_a,
-           "Adds a sequence with the first forked_offset tokens of the parent.")
-      .def("get", &PagedRadixTree::Get, "seq_id"_a)
-      .def("get_length", &PagedRadixTree::GetLength, "seq_id"_a)
-      .def("free_capacity", &PagedRadixTree::FreeCapacity, "Tokens that may still be added.");
+           nb::lock_self(), "Adds a sequence with the first forked_offset tokens of the parent.")
+      .def("get", &PagedRadixTree::Get, "seq_id"_a, nb::lock_self())
+      .def("get_length", &PagedRadixTree::GetLength, "seq_id"_a, nb::lock_self())
+      .def("free_capacity", &PagedRadixTree::FreeCapacity, nb::lock_self(),
+           "Tokens that may still be added.");
 }
 
 }  // namespace mlc_native::bindings

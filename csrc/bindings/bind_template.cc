@@ -54,9 +54,11 @@ void AddValue(nb::handle value, TemplateInput* input) {
   } else if (PyDict_Check(object)) {
     input->BeginObject();
     for (const auto [key, member] : nb::borrow<nb::dict>(value)) {
+      const nb::object own_key = nb::borrow(key);  // other threads may change the dict
+      const nb::object own_member = nb::borrow(member);
       if (!PyUnicode_Check(key.ptr())) RefuseValue("a key in the input that is no text");
-      input->Key(Utf8Of(key));
-      AddValue(member, input);
+      input->Key(Utf8Of(own_key));
+      AddValue(own_member, input);
     }
     input->EndObject();
   } else {

@@ -58,7 +58,8 @@ void BindThreadedEngine(nb::module_& m) {
       .def("unload", &ThreadedEngine::Unload, ReleaseGil())
       .def("reset", &ThreadedEngine::Reset, ReleaseGil())
       .def("create_request", &CreateEngineRequest<ThreadedEngine>, "id"_a, "token_ids"_a,
-           "generation_config"_a, "begins_turn"_a = false, "cancellation"_a.none() = nb::none(),
+           "generation_config"_a.lock(), "begins_turn"_a = false,
+           "cancellation"_a.none() = nb::none(),
            "Validates against the loaded model, and compiles a grammar without the GIL. Raises "
            "InvalidRequest, InvalidConfig.")
       .def(

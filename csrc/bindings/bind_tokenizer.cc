@@ -204,8 +204,8 @@ void BindTokenizer(nb::module_& m) {
             new (self) TokenTextStreamer(std::move(table));
           },
           "token_table"_a)
-      .def("put", &TokenTextStreamer::Put, "token_ids"_a)
-      .def("finish", &TokenTextStreamer::Finish);
+      .def("put", &TokenTextStreamer::Put, "token_ids"_a, nb::lock_self())
+      .def("finish", &TokenTextStreamer::Finish, nb::lock_self());
 
   nb::class_<TokenStopStrHandler>(m, "StopStrHandler",
                                   "Withholds what may belong to a stop string.")
@@ -216,12 +216,12 @@ void BindTokenizer(nb::module_& m) {
             new (self) TokenStopStrHandler(stop_strs, std::move(table));
           },
           "stop_strs"_a, "token_table"_a)
-      .def("put", &TokenStopStrHandler::Put, "token_id"_a,
+      .def("put", &TokenStopStrHandler::Put, "token_id"_a, nb::lock_self(),
            "Returns the token ids that are released.")
-      .def("finish", &TokenStopStrHandler::Finish)
-      .def("take_text", &TokenStopStrHandler::TakeText,
+      .def("finish", &TokenStopStrHandler::Finish, nb::lock_self())
+      .def("take_text", &TokenStopStrHandler::TakeText, nb::lock_self(),
            "Bytes released since the last call, cut exactly before a stop string.")
-      .def_prop_ro("stop_triggered", &TokenStopStrHandler::stop_triggered);
+      .def_prop_ro("stop_triggered", &TokenStopStrHandler::stop_triggered, nb::lock_self());
 }
 
 }  // namespace mlc_native::bindings

@@ -2,7 +2,7 @@
 // folder uses Python.
 //
 // Every call that can block or compute releases the GIL. Callbacks into Python take it once per
-// call.
+// call. Where Python has no GIL, objects that are not immutable are locked by each call.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,7 +1,8 @@
 # mlc_native._core: csrc/bindings over libmlc_native. It lives at mlc_native/_core.*.so, the library
 # at mlc_native/lib, so one relative run path serves wheels and editable installs.
 #
-# With MLC_NATIVE_STABLE_ABI it is _core.abi3.so, which CPython 3.12 and all later ones load.
+# With MLC_NATIVE_STABLE_ABI it is _core.abi3.so, which CPython 3.12 and all later ones load. For an
+# interpreter without a GIL, it declares that it needs none.
 find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
 set(stable_abi "")
 if(MLC_NATIVE_STABLE_ABI)
@@ -14,7 +15,7 @@ set(nanobind_DIR ${nanobind_dir} CACHE PATH "" FORCE)  # never that of another e
 find_package(nanobind CONFIG REQUIRED)
 
 file(GLOB binding_sources CONFIGURE_DEPENDS bindings/*.cc)
-nanobind_add_module(_core ${stable_abi} NB_STATIC NOMINSIZE ${binding_sources})
+nanobind_add_module(_core ${stable_abi} FREE_THREADED NB_STATIC NOMINSIZE ${binding_sources})
 get_target_property(core_suffix _core SUFFIX)
 if(MLC_NATIVE_STABLE_ABI AND NOT core_suffix STREQUAL ".abi3.so")
   message(FATAL_ERROR "nanobind does not build for the stable ABI of ${Python_EXECUTABLE}")

@@ -100,3 +100,20 @@ def test_two_releases_are_the_same(tmp_path: Path) -> None:
     assert bill["metadata"]["component"]["version"] == str(version)
     checks = [json.loads(line) for line in (first / "checks.jsonl").read_text().splitlines()]
     assert {check["wheel"] for check in checks} == {x86.name, arm.name}
+
+
+def test_the_bill_of_materials_fits_its_schema(tmp_path: Path) -> None:
+    """That of CycloneDX 1.6, which cyclonedx-python-lib carries."""
+    validation = pytest.importorskip("cyclonedx.validation.json")
+    schema = pytest.importorskip("cyclonedx.schema")
+    wheel = tmp_path / "mlc_native-0.1.0-py3-none-any.whl"
+    metadata = "Metadata-Version: 2.4\nName: mlc_native\nVersion: 0.1.0\n"
+    metadata += "Requires-Dist: numpy>=2\nRequires-Dist: torch; extra == 'ops'\n"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("mlc_native-0.1.0.dist-info/METADATA", metadata)
+    command = [sys.executable, ROOT / "tools/make_sbom.py", wheel]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    validator = validation.JsonStrictValidator(schema.SchemaVersion.V1_6)
+    assert validator.validate_str(done.stdout) is None
+    damaged = done.stdout.replace('"type": "file"', '"type": "fil"')
+    assert validator.validate_str(damaged) is not None
