@@ -12,6 +12,7 @@
 #include "c_api/call.h"
 #include "c_api/host_engine.h"
 #include "c_api/request_body.h"
+#include "observe/prometheus.h"
 
 namespace mlc_native::c_api {
 namespace {
@@ -136,6 +137,15 @@ int32_t mlcn_engine_metrics(mlcn_engine* engine, char** json, size_t* length, ml
   return Call(error, [&] {
     Required(json, "json");
     SetText(HostOf(engine).Metrics(), json, length);
+  });
+}
+
+int32_t mlcn_engine_metrics_prometheus(mlcn_engine* engine, char** text, size_t* length,
+                                       mlcn_error** error) {
+  if (text != nullptr) *text = nullptr;
+  return Call(error, [&] {
+    Required(text, "text");
+    SetText(mlc_native::PrometheusText(HostOf(engine).Metrics()), text, length);
   });
 }
 

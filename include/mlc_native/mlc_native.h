@@ -75,7 +75,7 @@ extern "C" {
 /* ---- versions, codes and errors ------------------------------------------------------------- */
 
 #define MLCN_ABI_MAJOR 1
-#define MLCN_ABI_MINOR 1
+#define MLCN_ABI_MINOR 2
 
 /* Returns (major << 16) | minor of the library. A program that was compiled with major m and minor
  * n runs with every library of major m whose minor is at least n. */
@@ -178,6 +178,11 @@ MLCN_API int32_t mlcn_engine_info(mlcn_engine* engine, char** json, size_t* leng
  * step. Not in a callback. */
 MLCN_API int32_t mlcn_engine_metrics(mlcn_engine* engine, char** json, size_t* length,
                                      mlcn_error** error);
+
+/* The same in Prometheus' text exposition format, as the server has it at /metrics; times are in
+ * seconds. Since version 1.2. */
+MLCN_API int32_t mlcn_engine_metrics_prometheus(mlcn_engine* engine, char** text, size_t* length,
+                                                mlcn_error** error);
 
 /* ---- requests and their outputs ------------------------------------------------------------- */
 

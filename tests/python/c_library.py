@@ -232,6 +232,14 @@ class CEngine:
         """mlcn_engine_info."""
         return json.loads(self._text("mlcn_engine_info", self._engine))
 
+    def metrics(self) -> dict[str, Any]:
+        """mlcn_engine_metrics."""
+        return json.loads(self._text("mlcn_engine_metrics", self._engine))
+
+    def metrics_prometheus(self) -> str:
+        """mlcn_engine_metrics_prometheus."""
+        return self._text("mlcn_engine_metrics_prometheus", self._engine)
+
     def _text(self, name: str, *arguments: Any) -> str:
         text, length = POINTER(ctypes.c_char)(), c_size_t()
         self._call(name, *arguments, byref(text), byref(length))

@@ -16,6 +16,7 @@ from c_library import ERROR, INFO, LIBRARY, WARNING, CEngine, CError
 
 import mlc_native
 from mlc_native import MLCEngine
+from mlc_native.serve.metrics import EngineMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = Path(mlc_native.__file__).parent / "include/mlc_native/mlc_native.h"
@@ -64,6 +65,25 @@ def test_a_chat_is_pythons(engine: CEngine, python: MLCEngine, body: dict) -> No
     expected = python.chat.completions.create(messages=CHAT, **body)
     answers = engine.answers({"messages": CHAT, **body})
     assert [a.text for a in answers] == [c.message.content for c in expected.choices]
+
+
+def test_the_text_of_prometheus_has_pythons_metrics(engine: CEngine) -> None:
+    """The same families, samples and values as Python's collector has for the same counters."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    engine.answers({"messages": CHAT, "max_tokens": 12, "n": 2})
+    counters = engine.metrics()  # nothing runs: they stay as they are
+    assert counters["finished_requests"]
+    assert counters["decode_time_by_batch_size"]
+    ours, theirs = (
+        {family.name: family for family in text_string_to_metric_families(text)}
+        for text in (engine.metrics_prometheus(), EngineMetrics(counters).prometheus_text())
+    )
+    assert ours.keys() == theirs.keys()
+    for name, family in theirs.items():
+        assert ours[name].type == family.type, name
+        assert ours[name].documentation == family.documentation
+        assert sorted(ours[name].samples, key=str) == sorted(family.samples, key=str)
 
 
 def test_tokens_and_texts_are_pythons(engine: CEngine, python: MLCEngine) -> None:

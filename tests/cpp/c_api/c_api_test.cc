@@ -215,12 +215,13 @@ TEST(CApi, ACallbackMaySubmitAndCancelButNotWait) {
     self.codes.push_back(mlcn_request_wait(self.second, MLCN_FOREVER, nullptr));
     char* json = nullptr;
     self.codes.push_back(mlcn_engine_metrics(self.engine, &json, nullptr, nullptr));
+    self.codes.push_back(mlcn_engine_metrics_prometheus(self.engine, &json, nullptr, nullptr));
     mlcn_request_cancel(output->request);
   };
   mlcn_request* first = engine.Submit("{\"max_tokens\": 2000}", options);
   ASSERT_EQ(mlcn_request_wait(first, MLCN_FOREVER, nullptr), MLCN_OK);
   EXPECT_THAT(host.codes, ElementsAre(MLCN_OK, MLCN_INVALID_STATE, MLCN_INVALID_STATE,
-                                      MLCN_INVALID_STATE, MLCN_INVALID_STATE));
+                                      MLCN_INVALID_STATE, MLCN_INVALID_STATE, MLCN_INVALID_STATE));
   ASSERT_EQ(mlcn_request_wait(host.second, MLCN_FOREVER, nullptr), MLCN_OK);
   EXPECT_EQ(host.inner.tokens.size(), 20u);
   mlcn_request_release(first);
@@ -296,6 +297,8 @@ TEST(CApi, NullIsAnErrorOrNothing) {
   is_refused(mlcn_engine_info(engine, nullptr, &count, &error), "json");
   is_refused(mlcn_engine_metrics(nullptr, &text, &count, &error), "engine");
   is_refused(mlcn_engine_metrics(engine, nullptr, &count, &error), "json");
+  is_refused(mlcn_engine_metrics_prometheus(nullptr, &text, &count, &error), "engine");
+  is_refused(mlcn_engine_metrics_prometheus(engine, nullptr, &count, &error), "text");
   is_refused(mlcn_submit(nullptr, "{}", 2, nullptr, &request, &error), "engine");
   is_refused(mlcn_submit(engine, nullptr, 2, nullptr, &request, &error), "body");
   is_refused(mlcn_submit(engine, "{}", 2, nullptr, nullptr, &error), "request");
