@@ -182,6 +182,8 @@ class EngineRequests(MLCEngineBase):
         "memory_summary": bytes of weights, KV cache, workspace and process. "load_summary": what
         is loaded. "dump_prefix_cache": tokens and pages of the prefix cache. "profiler_start",
         "profiler_stop": count, sum and maximum of the times of each phase of the steps between.
+        "kernel_profile_start", "kernel_profile_stop" (decoders on the CPU): calls, times of all
+        threads, waits, bytes and operations of each kernel between.
 
         Raises:
             InvalidRequest: there is no such function; the message lists those that are there.

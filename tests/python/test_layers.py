@@ -53,6 +53,7 @@ PUBLIC_HEADERS = {
     "mlc_native/detail/export.h": (0, "support"),
     "mlc_native/detail/log.h": (0, "support"),
     "mlc_native/detail/page.h": (0, "support"),
+    "mlc_native/detail/token_block.h": (0, "support"),
     "mlc_native/errors.h": (0, "support"),
     "mlc_native/detail/field.h": (1, "config"),
     "mlc_native/detail/engine_config.h": (1, "config"),
