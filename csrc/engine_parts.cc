@@ -34,6 +34,7 @@ ModelSource SourceOf(const EngineConfig& config, const std::string& device) {
           .quantization = config.quantization,
           .kv_cache_dtype = config.kv_cache_dtype,
           .num_threads = *config.num_threads,
+          .cpu_idle_mode = config.cpu_idle_mode,
           .weight_cache_dir = config.weight_cache_dir,
           .weight_cache_bytes = config.weight_cache_bytes,
           .longest_sequence = LongestSequence(config),

@@ -83,7 +83,7 @@ std::unique_ptr<Model> LoadDraftHead(const ModelSource& source) {
   const Transformer& decoder = TargetOnCpu(*source.target);
   CheckKvCacheDType(source.kv_cache_dtype);
   const std::optional<DType> dtype = RequestedDType(source);
-  auto pool = std::make_unique<ThreadPool>(RequestedThreads(source));
+  std::unique_ptr<ThreadPool> pool = MakeThreadPool(source);
   const Checkpoint checkpoint(source.path);
   ModelConfig config = ReadDraftHead(checkpoint, source, decoder.config());
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();

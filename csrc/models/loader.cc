@@ -60,18 +60,20 @@ std::optional<DType> RequestedDType(const ModelSource& source) {
   return dtype;
 }
 
-int RequestedThreads(const ModelSource& source) {
+std::unique_ptr<ThreadPool> MakeThreadPool(const ModelSource& source) {
   constexpr int64_t kMaxThreads = 1024;
   if (source.num_threads < 1 || source.num_threads > kMaxThreads) {
     throw InvalidConfig("num_threads",
                         OutOfRangeMessage("num_threads", source.num_threads, "in [1, 1024]"));
   }
-  return static_cast<int>(source.num_threads);
+  const bool parks = source.cpu_idle_mode == CpuIdleMode::kPark;
+  return std::make_unique<ThreadPool>(static_cast<int>(source.num_threads),
+                                      parks ? std::chrono::microseconds(0) : ThreadPool::kSpinTime);
 }
 
 std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
   CheckKvCacheDType(source.kv_cache_dtype);
-  auto pool = std::make_unique<ThreadPool>(RequestedThreads(source));
+  std::unique_ptr<ThreadPool> pool = MakeThreadPool(source);
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
   const WeightLoadOptions options = LoadOptionsOf(source, {&isa, pool.get()});
   ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
@@ -82,8 +84,9 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {
 }
 
 PackedFile PackBuiltinModel(const ModelSource& source) {
-  ThreadPool pool(RequestedThreads(source));
-  const WeightLoadOptions options = LoadOptionsOf(source, {&kernels::SelectCpuKernels(), &pool});
+  const std::unique_ptr<ThreadPool> pool = MakeThreadPool(source);
+  const WeightLoadOptions options =
+      LoadOptionsOf(source, {&kernels::SelectCpuKernels(), pool.get()});
   const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   return PackWeights(config, Checkpoint(source.path), options);
 }

@@ -21,9 +21,9 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source);
 // Requires: there is a weight_cache_dir.
 MLC_NATIVE_PRIVATE_API PackedFile PackBuiltinModel(const ModelSource& source);
 
-// Return checked settings of a source, for every loader. nullopt means "auto". Throw InvalidConfig.
+// What a source asks for, for every loader. nullopt means "auto". Throw InvalidConfig.
 MLC_NATIVE_PRIVATE_API std::optional<DType> RequestedDType(const ModelSource& source);
-MLC_NATIVE_PRIVATE_API int RequestedThreads(const ModelSource& source);
+MLC_NATIVE_PRIVATE_API std::unique_ptr<ThreadPool> MakeThreadPool(const ModelSource& source);
 void CheckKvCacheDType(KvCacheDType requested);  // on the CPU
 
 // Requires: CheckKvCacheDType has not thrown. `weights`: their type.

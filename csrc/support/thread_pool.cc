@@ -15,10 +15,6 @@
 namespace mlc_native {
 namespace {
 
-// Long enough to bridge the serial parts between the loops of a forward, short enough to leave a
-// shared core to other threads.
-constexpr auto kSpinTime = std::chrono::microseconds(40);
-
 void SpinPause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -32,9 +28,13 @@ void SpinPause() {
 // the write.
 class SpinThenPark {
  public:
+  explicit SpinThenPark(std::chrono::microseconds spin_time) : spin_time_(spin_time) {}
+
+  std::chrono::microseconds spin_time() const { return spin_time_; }
+
   template <typename Ready>
   void Wait(Ready ready) {
-    const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
+    const auto deadline = std::chrono::steady_clock::now() + spin_time_;
     do {
       for (int i = 0; i < 32; ++i) {
         if (ready()) return;
@@ -56,6 +56,7 @@ class SpinThenPark {
   }
 
  private:
+  const std::chrono::microseconds spin_time_;
   std::atomic<int> sleepers_ = 0;
   Mutex mutex_;
   CondVar wake_;
@@ -75,7 +76,8 @@ constexpr size_t kMaxPartsPerThread = 16;
 // bits the loops, so that a late claim cannot succeed in a later loop. A thread with a claim may
 // read `fn` and `ends`, which the caller changes only when every part is finished.
 struct ThreadPool::State {
-  explicit State(int threads) : num_threads(threads) {
+  State(int threads, std::chrono::microseconds spin_time)
+      : num_threads(threads), start(spin_time), done(spin_time) {
     ends.reserve(static_cast<size_t>(threads) * kMaxPartsPerThread);
   }
 
@@ -174,9 +176,9 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int num_threads) {
+ThreadPool::ThreadPool(int num_threads, std::chrono::microseconds spin_time) {
   MLC_CHECK(num_threads >= 1) << "num_threads is " << num_threads;
-  state_ = std::make_unique<State>(num_threads);
+  state_ = std::make_unique<State>(num_threads, spin_time);
   state_->workers.reserve(num_threads - 1);
   try {
     for (int i = 1; i < num_threads; ++i) {
@@ -192,6 +194,8 @@ ThreadPool::ThreadPool(int num_threads) {
 ThreadPool::~ThreadPool() { state_->Stop(); }
 
 int ThreadPool::num_threads() const { return state_->num_threads; }
+
+std::chrono::microseconds ThreadPool::spin_time() const { return state_->start.spin_time(); }
 
 void ThreadPool::ParallelFor(int64_t n, RangeFn fn, int64_t grain) {
   if (n <= 0) return;

@@ -3,11 +3,12 @@
 // A loop is divided into a few parts per thread, the last ones shorter; the division depends only
 // on (n, threads, grain). The caller (thread 0) and the workers take parts in turn, so a worker
 // whose core is busy does not delay the others. Results must not depend on the thread that runs a
-// part. num_threads = 1 starts no thread. After a loop, workers spin for some tens of microseconds
-// and then sleep, so an idle pool uses no CPU. A call allocates no memory. Owned by one engine; one
-// loop at a time: nested or concurrent calls throw InternalError.
+// part. num_threads = 1 starts no thread. A thread that waits, for a loop or for the end of one,
+// spins for a while and then sleeps, so an idle pool uses no CPU. A call allocates no memory. Owned
+// by one engine; one loop at a time: nested or concurrent calls throw InternalError.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <type_traits>
@@ -40,13 +41,18 @@ class FunctionRef<R(Args...)> {
 
 class MLC_NATIVE_PRIVATE_API ThreadPool {
  public:
+  // Long enough to bridge the serial parts between the loops of a forward, short enough to leave a
+  // shared core to other threads.
+  static constexpr std::chrono::microseconds kSpinTime{40};
+
   // num_threads >= 1, counting the caller.
-  explicit ThreadPool(int num_threads);
+  explicit ThreadPool(int num_threads, std::chrono::microseconds spin_time = kSpinTime);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const;
+  std::chrono::microseconds spin_time() const;
 
   // Calls fn(begin, end, thread_index) for parts that cover [0, n) and returns when all are done.
   // A part has at least `grain` items; a loop of fewer than 2 * grain runs on the caller alone. If

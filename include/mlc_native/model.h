@@ -258,6 +258,7 @@ struct ModelSource {
   WeightQuantization quantization = WeightQuantization::kAuto;
   KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
   int64_t num_threads = 1;
+  CpuIdleMode cpu_idle_mode = CpuIdleMode::kSpin;
   LoadProgress progress{};  // may be empty
   Log log{};
   std::string weight_cache_dir{};               // folder of packed copies of weights; empty: none
@@ -277,6 +278,6 @@ MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 15;
+inline constexpr int kModelPluginAbi = 16;
 
 }  // namespace mlc_native

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from facades import ALL_FACADES, OPENAI_FACADES
 
-from mlc_native import EngineConfig
+from mlc_native import EngineConfig, MLCEngine
 from mlc_native.errors import InvalidConfig, InvalidRequest
 from mlc_native.protocol.generation_config import GenerationConfig
 
@@ -125,6 +125,17 @@ def test_the_formats_in_effect_are_shown(
     config = made.engine.engine_config
     made.terminate()
     assert (config.dtype, config.kv_cache_dtype) == (dtype, kv_cache_dtype)
+
+
+def test_threads_that_park_give_the_same_answer() -> None:
+    answers = []
+    for mode in ("spin", "park"):
+        with MLCEngine("demo", device="cpu", num_threads=2, cpu_idle_mode=mode) as engine:
+            assert engine.engine_config.cpu_idle_mode == mode
+            answers.append(engine.completions.create(prompt="Once", max_tokens=20, seed=1))
+    assert answers[0].choices[0].text == answers[1].choices[0].text
+    with pytest.raises(InvalidConfig, match=r'"cpu_idle_mode" must be one of "spin" or "park"'):
+        MLCEngine("demo", device="cpu", cpu_idle_mode="burn")
 
 
 # ------------------------------------------------------------------ more answers than sequences

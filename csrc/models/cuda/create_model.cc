@@ -105,9 +105,9 @@ WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
 }
 
 CudaModel::Weights LoadWeights(const WeightPlan& plan, const ModelSource& source, int device) {
-  ThreadPool pool(RequestedThreads(source));
+  const std::unique_ptr<ThreadPool> pool = MakeThreadPool(source);
   try {
-    return std::make_shared<DeviceWeights>(plan, pool, source.progress);
+    return std::make_shared<DeviceWeights>(plan, *pool, source.progress);
   } catch (const kernels::cuda::OutOfDeviceMemory& error) {
     const int64_t free = kernels::cuda::GetDeviceInfo(device).free_bytes;
     throw InvalidConfig("device", "\"device\": the weights do not fit into the memory of " +

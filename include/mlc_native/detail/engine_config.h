@@ -52,6 +52,14 @@ MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<KvCacheDType> =
                                            {"int8", KvCacheDType::kInt8},
                                            {"float8", KvCacheDType::kFloat8}});
 
+// What the threads of a model do after a loop of a forward: look out for the next one for some tens
+// of microseconds and then sleep, or sleep at once.
+enum class CpuIdleMode { kSpin, kPark };
+template <>
+MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<CpuIdleMode> =
+    std::to_array<EnumName<CpuIdleMode>>(
+        {{"spin", CpuIdleMode::kSpin}, {"park", CpuIdleMode::kPark}});
+
 enum class PrefixCacheMode { kDisable, kRadix };
 template <>
 MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<PrefixCacheMode> =
@@ -94,6 +102,7 @@ struct MLC_NATIVE_API EngineConfig {
   bool strict_weights = false;
   KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
   std::optional<int64_t> num_threads;
+  CpuIdleMode cpu_idle_mode = CpuIdleMode::kSpin;
 
   std::optional<double> gpu_memory_utilization;
   int64_t kv_cache_page_size = 16;
@@ -215,6 +224,12 @@ void VisitModelFields(Visitor&& visit) {
               "the slow ones where cores differ, and not more than the quota of its cgroup.",
               Between(1, 1024)},
         &EngineConfig::num_threads);
+  visit(Field{"cpu_idle_mode",
+              "what CPU threads do between the loops of a step: \"spin\" (look out for the next "
+              "loop for 40 microseconds before they sleep) or \"park\" (sleep at once, which saves "
+              "power and leaves cores to others, and makes steps longer). Without a step, both "
+              "sleep."},
+        &EngineConfig::cpu_idle_mode);
 }
 
 template <typename Visitor>

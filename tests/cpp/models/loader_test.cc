@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 
 #include "support/error.h"
+#include "support/thread_pool.h"
 #include "testing/tiny_checkpoint.h"
 
 namespace mlc_native {
@@ -48,6 +50,14 @@ TEST(Loader, WeightsThatChangeWhileTheyLoadAreAnError) {
                                          std::filesystem::rename(path + ".new", path);
                                        }),
               ::testing::HasSubstr(changed));
+}
+
+TEST(Loader, ThreadsWaitAsTheSourceAsks) {
+  ModelSource source;
+  source.num_threads = 2;
+  EXPECT_EQ(MakeThreadPool(source)->spin_time(), ThreadPool::kSpinTime);
+  source.cpu_idle_mode = CpuIdleMode::kPark;
+  EXPECT_EQ(MakeThreadPool(source)->spin_time(), std::chrono::microseconds(0));
 }
 
 }  // namespace

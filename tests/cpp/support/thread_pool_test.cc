@@ -17,6 +17,8 @@
 namespace mlc_native {
 namespace {
 
+using namespace std::chrono_literals;
+
 TEST(ThreadPoolTest, EveryIndexOnceForEverySizeAndThreadCount) {
   for (int threads : {1, 2, 3, 5}) {
     ThreadPool pool(threads);
@@ -108,15 +110,18 @@ TEST(ThreadPoolTest, SmallLoopsStayOnTheCaller) {
 }
 
 TEST(ThreadPoolTest, WritesOfOneLoopAreSeenByTheNext) {
-  ThreadPool pool(3);
-  std::vector<int64_t> values(300, 0);
-  for (int loop = 0; loop < 4000; ++loop) {
-    pool.ParallelFor(300, [&](int64_t begin, int64_t end, int) {
-      // Reads what another thread wrote in the loop before.
-      for (int64_t i = begin; i < end; ++i) values[i] = loop % 2 == 0 ? loop : values[i] + 1;
-    });
+  for (const std::chrono::microseconds spin_time : {ThreadPool::kSpinTime, 0us}) {
+    ThreadPool pool(3, spin_time);
+    EXPECT_EQ(pool.spin_time(), spin_time);
+    std::vector<int64_t> values(300, 0);
+    for (int loop = 0; loop < 4000; ++loop) {
+      pool.ParallelFor(300, [&](int64_t begin, int64_t end, int) {
+        // Reads what another thread wrote in the loop before.
+        for (int64_t i = begin; i < end; ++i) values[i] = loop % 2 == 0 ? loop : values[i] + 1;
+      });
+    }
+    for (int64_t value : values) ASSERT_EQ(value, 3999);
   }
-  for (int64_t value : values) ASSERT_EQ(value, 3999);
 }
 
 TEST(ThreadPoolTest, TheFirstExceptionArrivesAndThePoolGoesOn) {
