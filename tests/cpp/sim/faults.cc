@@ -11,6 +11,9 @@ namespace mlc_native::sim {
 namespace {
 
 constexpr int64_t kMaxAllocation = 300;  // of a step, counted from 1
+// Of a slow grammar, in seconds: far beyond grammar_step_budget_s, while all calls of a request
+// stay below grammar_time_limit_s.
+constexpr double kLongestCall = 0.25;
 
 }  // namespace
 
@@ -22,10 +25,12 @@ void Faults::Attach(testing::FakeModel* model) {
 }
 
 testing::FakeGrammarHooks Faults::grammar_hooks() {
-  return {.on_compile = {},
-          .on_fill = [this] { OnFill(); },
-          .on_accept = [this](int32_t) { OnAccept(); },
-          .on_work = testing::FakeSlowCalls::Spend};
+  return {
+      .on_compile = {},
+      .on_fill = [this] { OnFill(); },
+      .on_accept = [this](int32_t) { OnAccept(); },
+      .on_work =
+          [](double seconds) { testing::FakeSlowCalls::Spend(std::min(seconds, kLongestCall)); }};
 }
 
 void Faults::ArmStep(SimRandom& rng) {
