@@ -226,9 +226,8 @@ void VisitModelFields(Visitor&& visit) {
         &EngineConfig::num_threads);
   visit(Field{"cpu_idle_mode",
               "what CPU threads do between the loops of a step: \"spin\" (look out for the next "
-              "loop for 40 microseconds before they sleep) or \"park\" (sleep at once, which saves "
-              "power and leaves cores to others, and makes steps longer). Without a step, both "
-              "sleep."},
+              "loop for 40 microseconds before they sleep) or \"park\" (sleep at once: for threads "
+              "that share their cores with others). Without a step, both sleep."},
         &EngineConfig::cpu_idle_mode);
 }
 
