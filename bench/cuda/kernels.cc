@@ -313,17 +313,20 @@ void Decode(Bench& bench, const Heads& heads, int64_t rows, int64_t length) {
   const Buffer workspace(
       static_cast<int64_t>(DecodeWorkspaceBytes(rows, length, heads.q, heads.dim)));
   Check(cudaMemset(workspace.data(), 0, ZeroedDecodeBytes(heads.q)), "cudaMemset");
+  const Buffer splits(static_cast<int64_t>(DecodeSplitsBytes(rows, length)));
+  const DecodeRows decode_rows{.lengths = lengths.data<int32_t>(),
+                               .m = rows,
+                               .max_rows = rows,
+                               .max_length = length,
+                               .workspace = workspace.data(),
+                               .splits = splits.data()};
+  ListSplits(decode_rows, 0, nullptr);
+  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   const std::string name = std::string("decode_attention ") + heads.name +
                            " rows=" + std::to_string(rows) + " length=" + std::to_string(length);
   const double operations = 4.0 * rows * length * heads.q * heads.dim;
   bench.Run(name, {cache.bytes(), operations}, 10, [&](int, Stream stream) {
-    DecodeAttention(cache.kv, cache.Args(heads, q, out),
-                    {.lengths = lengths.data<int32_t>(),
-                     .m = rows,
-                     .max_rows = rows,
-                     .max_length = length,
-                     .workspace = workspace.data()},
-                    stream);
+    DecodeAttention(cache.kv, cache.Args(heads, q, out), decode_rows, stream);
   });
 }
 

@@ -59,10 +59,14 @@ class Kernels:
     rope_latencies: int  # of the cache
     rope_serial_s: float  # loads of angles and divisions, one behind the other
     softmax_slots: int  # of prefill attention: issue slots of a warp and 64 keys beside products
+    lists_splits: bool = False  # of decode attention, once a step; else each block counts them
 
 
 BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
-NOW = Kernels("now", 1, 4, True, 128, 1, 2, 0.1 * US, 460)
+LOADS = Kernels("loads in flight", 1, 4, True, 128, 1, 2, 0.1 * US, 460)
+LISTED = replace(LOADS, name="listed splits", lists_splits=True)
+RECORDS = [BEFORE, LOADS, LISTED]
+NOW = RECORDS[-1]
 
 SPLITS, MAX_SPLIT, KEYS_AT_ONCE, THREADS = 24, 512, 4, 256  # of decode_attention.cu
 PRODUCT_SLOTS = 600  # of prefill attention, for 128 elements of a head
@@ -178,10 +182,18 @@ class Predictor:
         waves = max(1.0, items / at_once)
         parts = rows * splits * model.heads * model.dim * 8 if splits > 1 else 0
         num_bytes = rows * keys * model.key_bytes + 2 * parts
-        count = 2 * m.cache_s + 3 * m.barrier_s  # the list of items
+        # A split is read from the list, or found by counting those of all rows.
+        count = m.cache_s if self.kernels.lists_splits else 2 * m.cache_s + 3 * m.barrier_s
         merge = 2 * m.cache_s + splits * 0.1 * US if splits > 1 else 0.0
         work = max(self.moved(num_bytes), waves * self.item(split, model.dim))
         return m.edge_s + count + merge + work
+
+    def list_splits(self) -> float:
+        """Once a step; for one window."""
+        m = self.machine
+        if not self.kernels.lists_splits:
+            return 0.0
+        return m.edge_s + 3 * m.cache_s + 3 * m.barrier_s
 
     def prefill_attention(self, rows: int, model: Model) -> float:
         """Products, softmax and copies follow one another, between barriers."""
@@ -208,9 +220,8 @@ class Predictor:
 
     def decode(self, rows: int, keys: int, model: Model, weight_bits: float = 16) -> float:
         attention = self.decode_attention(rows, keys, model)
-        return model.layers * (self.layer(rows, model, weight_bits) + attention) + self.around(
-            rows, model
-        )
+        layers = model.layers * (self.layer(rows, model, weight_bits) + attention)
+        return layers + self.list_splits() + self.around(rows, model)
 
     def prefill(self, rows: int, model: Model) -> float:
         attention = self.prefill_attention(rows, model)
@@ -327,6 +338,15 @@ def table() -> str:
                 f"| {name}, {rows} | {1e3 * ideal:.2f} | {cells[0]} | {cells[1]} "
                 f"| {parts[0]:.2f}, {parts[1]:.2f} | {rates} |"
             )
+    names = [kernels.name for kernels in RECORDS]
+    lines += ["", "| ms a step, change by change | " + " | ".join(names) + " |"]
+    lines += ["|---|" + "--:|" * len(names)]
+    for name, model in MODELS.items():
+        for rows in (1, 8, 64, 256):
+            keys = 256 if rows == 1 else 1024
+            steps = [Predictor(kernels).decode(rows, keys, model) for kernels in RECORDS]
+            cells = [f"{1e3 * seconds:.3f}" for seconds in steps]
+            lines.append(f"| {name}, {rows} | " + " | ".join(cells) + " |")
     lines += [
         "",
         "| prefill of 8,192 tokens | least, ms | before, ms | now, ms | attention before, now |",

@@ -144,20 +144,22 @@ class Attention {
     const Tensor workspace = DeviceBytes(
         cuda::DecodeWorkspaceBytes(max_rows, max_length, args_.q_heads, pages_.head_dim),
         q_.tensor());
+    const Tensor splits = DeviceBytes(cuda::DecodeSplitsBytes(max_rows, max_length), q_.tensor());
     const auto zeros = static_cast<int64_t>(cuda::ZeroedDecodeBytes(args_.q_heads));
     Tensor zeroed = Narrow(workspace, 0, 0, zeros);
     torch::stable::zero_(zeroed);
     OnDevice(q_.tensor(), [&](cuda::Stream stream) {
       for (int64_t begin = 0; begin < q_.m(); begin += max_rows) {
-        cuda::DecodeAttention(
-            pages_, ArgsFrom(begin, !tables.has_value()),
-            {.lengths = lengths.const_data_ptr<int32_t>() + begin,
-             .tables = tables ? tables->const_data_ptr<int32_t>() + begin : nullptr,
-             .m = std::min(max_rows, q_.m() - begin),
-             .max_rows = max_rows,
-             .max_length = max_length,
-             .workspace = workspace.data_ptr()},
-            stream);
+        const cuda::DecodeRows rows{
+            .lengths = lengths.const_data_ptr<int32_t>() + begin,
+            .tables = tables ? tables->const_data_ptr<int32_t>() + begin : nullptr,
+            .m = std::min(max_rows, q_.m() - begin),
+            .max_rows = max_rows,
+            .max_length = max_length,
+            .workspace = workspace.data_ptr(),
+            .splits = splits.data_ptr()};
+        cuda::ListSplits(rows, args_.window, stream);
+        cuda::DecodeAttention(pages_, ArgsFrom(begin, !tables.has_value()), rows, stream);
       }
     });
   }

@@ -3,8 +3,8 @@
 //
 // An item of work is a split of a row's keys with one kv head and up to kMaxItemHeads of the query
 // heads that read it, so keys and values are loaded once for all of them. Blocks are persistent and
-// take items in turn, so the grid depends only on the device, and a captured launch fits any
-// lengths. The steps of an item:
+// take items in turn from a list (decode_items.cuh), so the grid depends only on the device, and a
+// captured launch fits any lengths. The steps of an item:
 //   1. scores of all keys, a group of lanes per key, into shared memory
 //   2. softmax of each head over the split, a warp per head
 //   3. sums of the values, a group of lanes per key, added up over the groups in a fixed order
@@ -19,7 +19,7 @@
 namespace mlc_native::kernels::cuda {
 namespace {
 
-constexpr int kThreads = kDecodeThreads;
+constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kUnroll = 4;  // keys that a group of lanes loads at a time
 constexpr float kLog2E = 1.4426950408889634f;
@@ -68,16 +68,13 @@ class Worker {
  public:
   __device__ Worker(const DecodeKernelArgs& args, const Item& item, float* shared)
       : args_(args), item_(item), shared_(shared) {
-    const KeyRange keys = KeysOf(args.rows.lengths[item.row], args.a.window);
-    const int split = SplitKeys(keys.end - keys.begin);
-    begin_ = keys.begin + item.split * split;
-    count_ = min(split, keys.end - begin_);
-    skipped_ = max(keys.visible - begin_, 0);
+    begin_ = item.split.begin;
+    count_ = item.split.count;
+    skipped_ = item.split.skipped;
     lane_ = static_cast<int>(threadIdx.x) % kLanes;
     group_ = static_cast<int>(threadIdx.x) / kLanes;
     has_column_ = lane_ * kVector < args.kv.head_dim;
-    const int table = args.rows.tables == nullptr ? item.row : args.rows.tables[item.row];
-    table_ = args.a.block_tables + table * args.a.ld_block_tables;
+    table_ = args.a.block_tables + item.split.table * args.a.ld_block_tables;
   }
 
   __device__ void Run() {
@@ -121,7 +118,7 @@ class Worker {
   // shared_[key, head] = score, base 2; -inf for keys outside the window.
   __device__ void Scores() {
     float q[kHeads][kVector] = {};
-    const T* from = static_cast<const T*>(args_.a.q) + item_.row * args_.a.ldq +
+    const T* from = static_cast<const T*>(args_.a.q) + item_.split.row * args_.a.ldq +
                     item_.first_head * args_.kv.head_dim + lane_ * kVector;
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
@@ -235,14 +232,14 @@ class Worker {
     for (int i = static_cast<int>(threadIdx.x); i < item_.num_heads * dim; i += kThreads) {
       float sum = 0.0f;
       for (int warp = 0; warp < kWarps; ++warp) sum += shared_[warp * kHeads * dim + i];
-      if (item_.num_splits == 1) {
+      if (item_.split.num_splits == 1) {
         const float2 of_head = softmax[i / dim];
         StoreOutput(i, sum / (of_head.y + Sink(item_.first_head + i / dim, of_head.x)));
       } else {
         to.parts[first * dim + i] = sum;
       }
     }
-    if (item_.num_splits == 1) return;
+    if (item_.split.num_splits == 1) return;
     for (int h = static_cast<int>(threadIdx.x); h < item_.num_heads; h += kThreads) {
       to.softmax[first + h] = softmax[h];
     }
@@ -256,18 +253,19 @@ class Worker {
   }
 
   __device__ void StoreOutput(int i, float value) const {
-    T* out = static_cast<T*>(args_.a.out) + item_.row * args_.a.ldo +
+    T* out = static_cast<T*>(args_.a.out) + item_.split.row * args_.a.ldo +
              item_.first_head * args_.kv.head_dim;
     out[i] = FromFloat<T>(value * args_.kv.v_scale);
   }
 
   // Whether all other splits have written their parts, which this block then sees.
   __device__ bool IsLastOfRow() const {
-    int32_t* num_done = args_.workspace.num_done + item_.row * args_.a.q_heads + item_.first_head;
+    int32_t* num_done =
+        args_.workspace.num_done + item_.split.row * args_.a.q_heads + item_.first_head;
     __syncthreads();
     int is_last = 0;
     if (threadIdx.x == 0) {
-      is_last = CountForOthers(num_done) == item_.num_splits - 1 ? 1 : 0;
+      is_last = CountForOthers(num_done) == item_.split.num_splits - 1 ? 1 : 0;
       if (is_last != 0) *num_done = 0;  // for the next call
     }
     return __syncthreads_or(is_last) != 0;
@@ -275,13 +273,13 @@ class Worker {
 
   __device__ void Merge() const {
     const int dim = static_cast<int>(args_.kv.head_dim);
-    const int64_t first_split = item_.split_index - item_.split;
+    const int64_t first_split = item_.split_index - item_.split.of_row;
     for (int i = static_cast<int>(threadIdx.x); i < item_.num_heads * dim; i += kThreads) {
       const int64_t head = item_.first_head + i / dim;
       float max = -INFINITY;
       float sum = 0.0f;
       float value = 0.0f;
-      for (int s = 0; s < item_.num_splits; ++s) {
+      for (int s = 0; s < item_.split.num_splits; ++s) {
         const int64_t at = (first_split + s) * args_.a.q_heads + head;
         const float2 softmax = LoadOthers(args_.workspace.softmax + at);
         const float part = LoadOthers(args_.workspace.parts + at * dim + i % dim);
@@ -321,11 +319,10 @@ constexpr int BlocksPerMultiprocessor(int heads) { return heads <= 4 ? 3 : 2; }
 template <typename T, typename Kv, int kHeads, int kLanes>
 __global__ void __launch_bounds__(kThreads, BlocksPerMultiprocessor(kHeads))
     DecodeAttentionKernel(const __grid_constant__ DecodeKernelArgs args) {
-  __shared__ int first_split[kMaxDecodeRows + 1];
-  CountSplits(args, first_split);
-  const int num_items = first_split[args.rows.m] * static_cast<int>(args.kv.kv_heads) * args.pieces;
-  for (int i = static_cast<int>(blockIdx.x); i < num_items; i += static_cast<int>(gridDim.x)) {
-    const Item item = FindItem(args, first_split, i);
+  const int num_items = *args.splits.size * static_cast<int>(args.kv.kv_heads) * args.pieces;
+  for (int i = static_cast<int>(blockIdx.x);; i += static_cast<int>(gridDim.x)) {
+    const Item item = FindItem(args, i);
+    if (i >= num_items) return;
     Worker<T, Kv, kHeads, kLanes>(args, item, static_cast<float*>(DynamicShared())).Run();
     __syncthreads();  // shared memory goes to the next item
   }
@@ -388,11 +385,12 @@ void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeR
   MLC_CHECK(args.q_heads % kv.kv_heads == 0) << args.q_heads << " for " << kv.kv_heads;
   MLC_CHECK(rows.m <= kMaxDecodeRows && rows.m <= rows.max_rows) << rows.m;
   if (rows.m == 0) return;
+  MLC_CHECK(rows.workspace != nullptr && rows.splits != nullptr);
   const auto group = static_cast<int>(args.q_heads / kv.kv_heads);
   const int64_t max_splits = rows.max_rows * MaxSplits(rows.max_length);
   const DecodeKernelArgs kernel_args{.kv = kv,
                                      .a = args,
-                                     .rows = rows,
+                                     .splits = SplitsOf(rows),
                                      .workspace = Place(rows.workspace, max_splits, args.q_heads),
                                      .group = group,
                                      .pieces = (group + kMaxItemHeads - 1) / kMaxItemHeads};

@@ -208,11 +208,16 @@ struct DecodeRows {
   int64_t max_length = 0;
   void* workspace = nullptr;  // DecodeWorkspaceBytes; its first ZeroedDecodeBytes zero before the
                               // first use (each call leaves them so)
+  void* splits = nullptr;     // DecodeSplitsBytes: what ListSplits has written for these rows
 };
 inline constexpr int64_t kMaxDecodeRows = 1024;
 size_t DecodeWorkspaceBytes(int64_t max_rows, int64_t max_length, int64_t q_heads,
                             int64_t head_dim);
 size_t ZeroedDecodeBytes(int64_t q_heads);
+// Writes how the keys of the rows are divided among blocks, for all layers with this window.
+size_t DecodeSplitsBytes(int64_t max_rows, int64_t max_length);
+void ListSplits(const DecodeRows& rows, int64_t window, Stream stream);
+// Requires: ListSplits was the last to write rows.splits, for the same rows and args.window.
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                      Stream stream);
 

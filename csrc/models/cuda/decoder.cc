@@ -26,6 +26,14 @@ int64_t CudaDecoder::DecodeRowsAtOnce(const ModelConfig& config, const Limits& l
                    std::max<int64_t>(affordable, 1)});
 }
 
+std::vector<int64_t> CudaDecoder::Windows(const ModelConfig& config) {
+  std::vector<int64_t> windows;
+  for (const LayerConfig& layer : config.layers) windows.push_back(layer.window);
+  std::ranges::sort(windows);
+  windows.erase(std::ranges::unique(windows).begin(), windows.end());
+  return windows;
+}
+
 CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
                                         const Limits& limits, void* data, size_t* bytes) {
   size_t at = 0;
@@ -40,6 +48,8 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
   Buffers buffers{};
   // Comes first, so that the owner knows which part to set to zero.
   buffers.decode = take(static_cast<int64_t>(decode_bytes), 1);
+  buffers.splits = take(std::ssize(Windows(config)),
+                        DecodeSplitsBytes(DecodeRowsAtOnce(config, limits), limits.max_length));
   buffers.residual = static_cast<float*>(take(limits.max_rows * config.hidden_size, sizeof(float)));
   buffers.hidden = rows(config.hidden_size);
   buffers.output = config.parallel_blocks ? rows(config.hidden_size) : buffers.hidden;
@@ -103,6 +113,7 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
       weights_(std::move(weights)),
       kv_(std::move(kv)),
       limits_(limits),
+      windows_(Windows(config_)),
       many_rows_(std::move(many_rows)),
       stream_(stream),
       buffers_([&] {

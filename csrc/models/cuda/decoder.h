@@ -130,9 +130,12 @@ class CudaDecoder {
     float* own_states;       // [logits, hidden]: of the last forward
     float* logits;           // [logits, ld_logits]
     void* decode;            // DecodeAttention's
+    void* splits;            // of decode rows, for each of windows_ in turn
   };
   // Rows of logits start at multiples of 16 bytes.
   static int64_t LdLogits(const ModelConfig& config) { return (config.vocab_size + 3) / 4 * 4; }
+  // The windows of attention that the layers have, each once; 0: none.
+  static std::vector<int64_t> Windows(const ModelConfig& config);
   // Of one call of DecodeAttention.
   static int64_t DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits);
   static Buffers Place(const ModelConfig& config, DType dtype, const Limits& limits, void* data,
@@ -153,6 +156,7 @@ class CudaDecoder {
   const CudaDecoderWeights weights_;
   const std::vector<kernels::cuda::KvPages> kv_;
   const Limits limits_;
+  const std::vector<int64_t> windows_;
   const ManyRows many_rows_;
   const kernels::cuda::Stream stream_;
   const Buffers buffers_;

@@ -217,18 +217,27 @@ void CudaDecoder::Ops::Attend(size_t layer) {
                    stream_);
 }
 
-void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_rows) const {
+// The splits are the same in all layers with a window, so only the first of them lists them, unless
+// the rows take several calls.
+void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_rows) {
   AttentionArgs args = MakeAttentionArgs(layer);
   args.q = Advance(args.q, first * args.ldq, weights_.dtype);
   args.out = Advance(args.out, first * args.ldo, weights_.dtype);
-  DecodeAttention(decoder_.kv_[layer], args,
-                  {.lengths = batch_.lengths + first,
-                   .tables = batch_.tables + first,
-                   .m = num_rows,
-                   .max_rows = DecodeRowsAtOnce(config_, decoder_.limits_),
-                   .max_length = decoder_.limits_.max_length,
-                   .workspace = buffers_.decode},
-                  stream_);
+  const auto window = static_cast<size_t>(std::ranges::lower_bound(decoder_.windows_, args.window) -
+                                          decoder_.windows_.begin());
+  DecodeRows rows{.lengths = batch_.lengths + first,
+                  .tables = batch_.tables + first,
+                  .m = num_rows,
+                  .max_rows = DecodeRowsAtOnce(config_, decoder_.limits_),
+                  .max_length = decoder_.limits_.max_length,
+                  .workspace = buffers_.decode};
+  rows.splits = static_cast<std::byte*>(buffers_.splits) +
+                window * DecodeSplitsBytes(rows.max_rows, rows.max_length);
+  if (listed_[window] != first) {
+    ListSplits(rows, args.window, stream_);
+    listed_[window] = first;
+  }
+  DecodeAttention(decoder_.kv_[layer], args, rows, stream_);
 }
 
 }  // namespace mlc_native

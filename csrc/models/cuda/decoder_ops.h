@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "models/cuda/decoder.h"
 
@@ -25,7 +26,8 @@ class CudaDecoder::Ops {
         lengths_(batch.lengths),
         residual_(buffers_.residual),
         attention_(buffers_.attention),
-        input_(buffers_.hidden) {}
+        input_(buffers_.hidden),
+        listed_(decoder.windows_.size(), kNotListed) {}
 
   void Embed();
   void Normalize(const Norm& pre_norm) {
@@ -51,6 +53,7 @@ class CudaDecoder::Ops {
 
  private:
   using Linear = CudaDecoderWeights::Linear;
+  static constexpr int64_t kNotListed = -1;
   enum class LastRows { kNone, kOfLogits, kAll };
 
   // `data` with an offset of so many elements.
@@ -91,7 +94,7 @@ class CudaDecoder::Ops {
   void ActivateRows(const void* x, void* out, int64_t ffn, int64_t num_rows) const;
   void NormalizeWholeProjections(size_t layer) const;
   bool HasTiles() const;
-  void AttendDecode(size_t layer, int64_t first, int64_t num_rows) const;
+  void AttendDecode(size_t layer, int64_t first, int64_t num_rows);
   kernels::cuda::AttentionArgs MakeAttentionArgs(size_t layer) const;
 
   const CudaDecoder& decoder_;
@@ -106,6 +109,8 @@ class CudaDecoder::Ops {
   void* attention_;
   void* input_;                           // of the next block
   LastRows last_rows_ = LastRows::kNone;  // that are kept
+  // For each of windows_: the first of the rows whose splits are listed.
+  std::vector<int64_t> listed_;
 };
 
 }  // namespace mlc_native

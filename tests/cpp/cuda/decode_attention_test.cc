@@ -40,6 +40,14 @@ class DecodeAttentionTest : public CudaKernelTest {
     std::vector<uint8_t> start(workspace.size(), 0xff);
     std::fill_n(start.begin(), ZeroedDecodeBytes(c.shape.q_heads), uint8_t{0});
     workspace.Upload(start);
+    DeviceArray<uint8_t> splits(DecodeSplitsBytes(m, max_length));
+    const DecodeRows rows{.lengths = lengths.data(),
+                          .m = m,
+                          .max_rows = m,
+                          .max_length = max_length,
+                          .workspace = workspace.data(),
+                          .splits = splits.data()};
+    ListSplits(rows, c.window, nullptr);
     std::vector<uint8_t> result;
     for (int call = 0; call < 2; ++call) {  // the second finds what the first left
       DeviceBytes out(q.size() * DTypeSize(c.shape.dtype));
@@ -56,12 +64,7 @@ class DecodeAttentionTest : public CudaKernelTest {
                        .sinks = c.sinks.empty() ? nullptr : sinks.data(),
                        .block_tables = paged.tables->data(),
                        .ld_block_tables = paged.ld_tables},
-                      {.lengths = lengths.data(),
-                       .m = m,
-                       .max_rows = m,
-                       .max_length = max_length,
-                       .workspace = workspace.data()},
-                      nullptr);
+                      rows, nullptr);
       result = out.Download();
     }
     return result;

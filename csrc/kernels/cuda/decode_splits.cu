@@ -1,0 +1,126 @@
+// ListSplits: one block. Each thread counts the splits of several rows, a scan over the threads
+// follows, and then the threads take the splits of all rows in turn and write them.
+//
+// Bytes: 32 for each split.
+#include "kernels/cuda/decode_items.cuh"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+
+// Keys [begin, end) of a row, begin at a page's start; those below `visible` are outside the
+// window.
+struct KeyRange {
+  int begin;
+  int visible;
+  int end;
+};
+
+__device__ inline KeyRange KeysOf(int length, int64_t window) {
+  const int visible = window > 0 && window < length ? length - static_cast<int>(window) : 0;
+  return {visible / kKvPageSize * kKvPageSize, visible, length};
+}
+
+__device__ inline int SplitKeys(int num_keys) {
+  int split = kMinSplit;
+  while (split < kMaxSplit && split * kTargetSplits < num_keys) split *= 2;
+  return split;
+}
+
+__device__ inline int NumSplits(int length, int64_t window) {
+  const KeyRange keys = KeysOf(length, window);
+  const int num_keys = keys.end - keys.begin;
+  const int split = SplitKeys(num_keys);
+  return (num_keys + split - 1) / split;
+}
+
+struct KernelArgs {
+  DecodeRows rows;
+  int64_t window;
+  DecodeSplits to;
+};
+
+// Sets first_split[i] to the number of splits of the rows before i, and first_split[m] to that of
+// all rows.
+__device__ inline void CountSplits(const KernelArgs& args, int* first_split) {
+  __shared__ int warp_sums[kThreads / kWarp];
+  const int m = static_cast<int>(args.rows.m);
+  const int per_thread = (m + kThreads - 1) / kThreads;
+  const int begin = min(static_cast<int>(threadIdx.x) * per_thread, m);
+  const int end = min(begin + per_thread, m);
+  int sum = 0;
+  for (int i = begin; i < end; ++i) {
+    first_split[i] = NumSplits(args.rows.lengths[i], args.window);
+    sum += first_split[i];
+  }
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int before = sum;
+#pragma unroll
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const int other = __shfl_up_sync(kAllLanes, before, distance);
+    if (lane >= distance) before += other;
+  }
+  if (lane == kWarp - 1) warp_sums[threadIdx.x / kWarp] = before;
+  __syncthreads();
+  before -= sum;
+  for (int i = 0; i < static_cast<int>(threadIdx.x) / kWarp; ++i) before += warp_sums[i];
+  for (int i = begin; i < end; ++i) {
+    const int num_splits = first_split[i];
+    first_split[i] = before;
+    before += num_splits;
+  }
+  if (threadIdx.x == kThreads - 1) first_split[m] = before;
+  __syncthreads();
+}
+
+// The row of a split: the last one that starts at or before it.
+__device__ inline int RowOf(const int* first_split, int m, int split) {
+  int low = 0;
+  int high = m;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (first_split[middle] <= split ? low : high) = middle;
+  }
+  return low;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    ListSplitsKernel(const __grid_constant__ KernelArgs args) {
+  __shared__ int first_split[kMaxDecodeRows + 1];
+  CountSplits(args, first_split);
+  const int m = static_cast<int>(args.rows.m);
+  const int size = first_split[m];
+  if (threadIdx.x == 0) *args.to.size = size;
+  for (int i = static_cast<int>(threadIdx.x); i < size; i += kThreads) {
+    const int row = RowOf(first_split, m, i);
+    const KeyRange keys = KeysOf(args.rows.lengths[row], args.window);
+    const int split_keys = SplitKeys(keys.end - keys.begin);
+    const int of_row = i - first_split[row];
+    DecodeSplit split;
+    split.row = row;
+    split.table = args.rows.tables == nullptr ? row : args.rows.tables[row];
+    split.begin = keys.begin + of_row * split_keys;
+    split.count = min(split_keys, keys.end - split.begin);
+    split.skipped = max(keys.visible - split.begin, 0);
+    split.of_row = of_row;
+    split.num_splits = first_split[row + 1] - first_split[row];
+    split.unused = 0;
+    args.to.splits[i] = split;
+  }
+}
+
+}  // namespace
+
+size_t DecodeSplitsBytes(int64_t max_rows, int64_t max_length) {
+  return static_cast<size_t>(1 + max_rows * MaxSplits(max_length)) * sizeof(DecodeSplit);
+}
+
+void ListSplits(const DecodeRows& rows, int64_t window, Stream stream) {
+  MLC_CHECK(rows.m <= kMaxDecodeRows && rows.m <= rows.max_rows) << rows.m;
+  if (rows.m == 0) return;
+  Launch(ListSplitsKernel, {.grid = dim3(1), .threads = kThreads}, stream,
+         KernelArgs{.rows = rows, .window = window, .to = SplitsOf(rows)});
+}
+
+}  // namespace mlc_native::kernels::cuda

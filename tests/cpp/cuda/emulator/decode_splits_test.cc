@@ -1,0 +1,101 @@
+// How the keys of decode rows are divided (decode_items.cuh), and how often that is worked out.
+#include <numeric>
+
+#include "cuda/emulator/emulator.h"
+#include "cuda/model_driver.h"
+#include "cuda/test_util.h"
+#include "kernels/cuda/decode_items.cuh"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+class DecodeSplitsTest : public CudaKernelTest {
+ protected:
+  static std::vector<DecodeSplit> List(const std::vector<int32_t>& lengths,
+                                       const std::vector<int32_t>& tables, int64_t window) {
+    const DeviceArray<int32_t> device_lengths(lengths);
+    const DeviceArray<int32_t> device_tables(tables);
+    const int32_t max_length = *std::ranges::max_element(lengths);
+    const DeviceArray<DecodeSplit> memory(DecodeSplitsBytes(std::ssize(lengths), max_length) /
+                                          sizeof(DecodeSplit));
+    ListSplits({.lengths = device_lengths.data(),
+                .tables = device_tables.data(),
+                .m = std::ssize(lengths),
+                .max_rows = std::ssize(lengths),
+                .max_length = max_length,
+                .splits = memory.data()},
+               window, nullptr);
+    std::vector<DecodeSplit> all = memory.Download();
+    int32_t size = 0;
+    std::memcpy(&size, all.data(), sizeof size);
+    all.erase(all.begin());
+    all.resize(static_cast<size_t>(size));
+    return all;
+  }
+
+  // The splits of each row cover its keys from the page of the first visible one on, in order.
+  static void Check(const std::vector<int32_t>& lengths, int64_t window) {
+    std::vector<int32_t> tables(lengths.size());
+    std::iota(tables.rbegin(), tables.rend(), 5);
+    const std::vector<DecodeSplit> splits = List(lengths, tables, window);
+    size_t at = 0;
+    for (size_t row = 0; row < lengths.size(); ++row) {
+      const auto first = window > 0 ? std::max<int64_t>(0, lengths[row] - window) : 0;
+      auto next = static_cast<int32_t>(first / kKvPageSize * kKvPageSize);
+      const size_t begin = at;
+      while (next < lengths[row]) {
+        ASSERT_LT(at, splits.size());
+        const DecodeSplit& split = splits[at];
+        EXPECT_EQ(split.row, row);
+        EXPECT_EQ(split.table, tables[row]);
+        EXPECT_EQ(split.begin, next);
+        EXPECT_EQ(split.of_row, at - begin);
+        EXPECT_EQ(split.skipped, std::max<int64_t>(first - next, 0));
+        EXPECT_LE(split.count, kMaxSplit);
+        ASSERT_GT(split.count, split.skipped);
+        next += split.count;
+        ++at;
+      }
+      EXPECT_EQ(next, std::max(lengths[row], next));
+      for (size_t i = begin; i < at; ++i) EXPECT_EQ(splits[i].num_splits, at - begin);
+    }
+    EXPECT_EQ(at, splits.size());
+  }
+};
+
+TEST_F(DecodeSplitsTest, CoverEachVisibleKeyOnce) {
+  Check({1}, 0);
+  Check({0, 1, 127, 128, 129, 0, 3072, 3073, 13000, 0}, 0);
+  Check({300, 100, 4000, 16, 17}, 100);
+  std::vector<int32_t> many(kMaxDecodeRows);
+  for (int32_t& length : many) length = static_cast<int32_t>(RandomInt(0, 700));
+  Check(many, 0);
+}
+
+// Kernels of a step with one row, of a model with so many layers.
+int64_t LaunchesOfAStep(const std::string& architecture, int layers) {
+  constexpr std::string_view kTwoLayers = R"("num_hidden_layers": 2)";
+  std::string config = testing::TinyConfig(architecture, R"("sliding_window": 9)");
+  config.replace(config.find(kTwoLayers), kTwoLayers.size(),
+                 R"("num_hidden_layers": )" + std::to_string(layers));
+  const testing::TempFolder folder;
+  WriteTinyCheckpoint(folder, config);
+  const auto model =
+      LoadCudaModel({.path = folder.path(), .device = "cuda:0", .dtype = "bfloat16"});
+  model->Allocate(kTestPages, kTestRows, kTestLogits);
+  TestSequence sequence(0);
+  const int64_t before = mlc_native_emulated_counter(MLC_NATIVE_EMULATED_LAUNCHES);
+  Logits(*model, TestBatch().Add(sequence, {3}));
+  return mlc_native_emulated_counter(MLC_NATIVE_EMULATED_LAUNCHES) - before;
+}
+
+TEST_F(DecodeSplitsTest, AreListedOnceAStepForEachWindow) {
+  constexpr int64_t kOfLayer = 9;  // norm, product, rope, attention, product; then likewise
+  for (const std::string architecture : {"LlamaForCausalLM", "Gemma2ForCausalLM"}) {
+    const int64_t of_two = LaunchesOfAStep(architecture, 2);
+    EXPECT_EQ(LaunchesOfAStep(architecture, 4) - of_two, 2 * kOfLayer) << architecture;
+  }
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels::cuda
