@@ -86,6 +86,7 @@ class Figures:
     first_loads: int = 0  # 16-byte loads issued before one of them is waited for, at the beginning
     most_loads: int = 0  # the same, anywhere
     loop_loads: int = 0  # the same, in the loop (below) that has the fewest
+    early_loads: int = 0  # the same, in flight when it waits for the kernel before it
     latencies: int = 0  # of global memory, one behind the other
     calls: int = 0  # in the loops (below)
     branches: int = 0  # there, too, beyond those that close the loops
@@ -132,6 +133,7 @@ class _Loads:
         self._wide: dict[int, int] = {}  # of each counter
         self._begun: dict[int, int] = {}  # the latencies that had passed when the last was issued
         self.passed = 0
+        self.early = 0
         self.runs: list[int] = []  # of wide loads without a wait for one of them
         self._run = 0
 
@@ -144,6 +146,8 @@ class _Loads:
         for counter in range(6):
             if instruction.waits >> counter & 1:
                 self._wait(counter)
+        if instruction.name == "ACQBULK":
+            self.early = sum(self._wide.values())
         if instruction.is_global_load and instruction.counter != _NO_COUNTER:
             counter = instruction.counter
             self._begun[counter] = max(self._begun.get(counter, 0), self.passed)
@@ -201,6 +205,7 @@ def count(function: Function) -> Figures:
     figures.spills = sum(i.name in ("STL", "LDL") for i in code)
     figures.first_loads = loads.runs[0] if loads.runs else 0
     figures.most_loads = max(loads.runs, default=0)
+    figures.early_loads = loads.early
     figures.latencies = loads.passed
     of_loops = [max(_walk(loop).runs) for loop in loops if any(i.is_wide_load for i in loop)]
     figures.loop_loads = min(of_loops, default=0)

@@ -139,6 +139,7 @@ class Bench {
   }
 
   cudaStream_t stream_ = nullptr;
+  const DependentLaunches dependent_{0};  // as in a model
   nlohmann::json results_ = nlohmann::json::array();
 };
 

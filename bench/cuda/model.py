@@ -37,6 +37,7 @@ class Machine:
     multiprocessors: int = 132
     clock: float = 1.755e9
     edge_s: float = 1.2 * US  # from the end of a kernel of a graph to the work of the next one
+    dependent_edge_s: float = 0.6 * US  # the same, where the next one's blocks wait for that end
     memory_s: float = 0.5 * US  # latency of DRAM
     loaded_memory_s: float = 0.6 * US  # the same, with other blocks reading
     cache_s: float = 0.25 * US  # latency of the L2 cache
@@ -60,12 +61,14 @@ class Kernels:
     rope_serial_s: float  # loads of angles and divisions, one behind the other
     softmax_slots: int  # of prefill attention: issue slots of a warp and 64 keys beside products
     lists_splits: bool = False  # of decode attention, once a step; else each block counts them
+    are_dependent: bool = False  # launches; the first weights are loaded in front of the edge
 
 
 BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
 LOADS = Kernels("loads in flight", 1, 4, True, 128, 1, 2, 0.1 * US, 460)
 LISTED = replace(LOADS, name="listed splits", lists_splits=True)
-RECORDS = [BEFORE, LOADS, LISTED]
+DEPENDENT = replace(LISTED, name="dependent launches", are_dependent=True)
+RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT]
 NOW = RECORDS[-1]
 
 SPLITS, MAX_SPLIT, KEYS_AT_ONCE, THREADS = 24, 512, 4, 256  # of decode_attention.cu
@@ -128,6 +131,11 @@ class Predictor:
     kernels: Kernels = NOW
     machine: Machine = Machine()
 
+    @property
+    def edge(self) -> float:
+        m = self.machine
+        return m.dependent_edge_s if self.kernels.are_dependent else m.edge_s
+
     def moved(self, num_bytes: float) -> float:
         return num_bytes / (self.machine.reachable * self.machine.bytes_per_s)
 
@@ -139,23 +147,25 @@ class Predictor:
         m = self.machine
         num_bytes = n * k * weight_bits / 8 + BF16 * rows * (n + k)
         work = max(self.moved(num_bytes), self.computed(2.0 * rows * n * k))
-        start = self.kernels.gemv_latencies if rows <= 32 else 3  # stages of cuBLASLt's pipeline
-        return m.edge_s + start * m.memory_s + m.cache_s + 2 * m.barrier_s + work
+        if rows > 32:  # three stages of cuBLASLt's pipeline, and an edge of the usual kind
+            return m.edge_s + 3 * m.memory_s + m.cache_s + 2 * m.barrier_s + work
+        start = self.kernels.gemv_latencies - self.kernels.are_dependent
+        return self.edge + start * m.memory_s + m.cache_s + 2 * m.barrier_s + work
 
     def norm(self, rows: int, hidden: int) -> float:
         m = self.machine
         start = m.cache_s + (self.kernels.norm_latencies - 1) * m.memory_s
-        return m.edge_s + start + 2 * m.barrier_s + self.moved(12 * rows * hidden)
+        return self.edge + start + 2 * m.barrier_s + self.moved(12 * rows * hidden)
 
     def rope(self, rows: int, model: Model) -> float:
         m, k = self.machine, self.kernels
         width = (model.heads + 2 * model.kv_heads) * model.dim
         start = k.rope_latencies * m.cache_s + k.rope_serial_s
-        return m.edge_s + start + self.moved(2 * BF16 * rows * width)
+        return self.edge + start + self.moved(2 * BF16 * rows * width)
 
     def activation(self, rows: int, ffn: int) -> float:
         m = self.machine
-        return m.edge_s + m.cache_s + 4 * m.barrier_s + self.moved(3 * BF16 * rows * ffn)
+        return self.edge + m.cache_s + 4 * m.barrier_s + self.moved(3 * BF16 * rows * ffn)
 
     def split(self, keys: int) -> int:
         split = self.kernels.min_split
@@ -186,14 +196,14 @@ class Predictor:
         count = m.cache_s if self.kernels.lists_splits else 2 * m.cache_s + 3 * m.barrier_s
         merge = 2 * m.cache_s + splits * 0.1 * US if splits > 1 else 0.0
         work = max(self.moved(num_bytes), waves * self.item(split, model.dim))
-        return m.edge_s + count + merge + work
+        return self.edge + count + merge + work
 
     def list_splits(self) -> float:
         """Once a step; for one window."""
         m = self.machine
         if not self.kernels.lists_splits:
             return 0.0
-        return m.edge_s + 3 * m.cache_s + 3 * m.barrier_s
+        return self.edge + 3 * m.cache_s + 3 * m.barrier_s
 
     def prefill_attention(self, rows: int, model: Model) -> float:
         """Products, softmax and copies follow one another, between barriers."""
@@ -202,14 +212,14 @@ class Predictor:
         step = 2 * slots / m.clock  # two warps share a scheduler
         step += 8 * MATRIX_BYTES * part / m.shared_bytes_per_clock / m.clock
         pairs = rows * (rows + 64) / 2 * model.heads
-        return m.edge_s + pairs / (128 * 64) * step / m.multiprocessors
+        return self.edge + pairs / (128 * 64) * step / m.multiprocessors
 
     def around(self, rows: int, model: Model) -> float:
         """Embedding, last norm, head, the two launches of sampling, and copies."""
         m = self.machine
         head = self.product(rows, model.vocab, model.hidden)
-        sampling = 2 * (m.edge_s + 3 * m.cache_s) + self.moved(8 * rows * model.vocab)
-        ends = m.edge_s + m.memory_s + self.norm(rows, model.hidden)
+        sampling = 2 * (self.edge + 3 * m.cache_s) + self.moved(8 * rows * model.vocab)
+        ends = self.edge + m.memory_s + self.norm(rows, model.hidden)
         return head + sampling + ends + 3 * m.transfer_s
 
     def layer(self, rows: int, model: Model, weight_bits: float = 16) -> float:
@@ -372,6 +382,23 @@ def table() -> str:
                 seconds = model.layers * predictor.decode_attention(rows, keys, model)
                 cells.append(f"{1e3 * seconds:.2f}")
             lines.append(f"| {name}, {split} keys, ms a step | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "Steps with splits of at least 256 keys instead of 128, in per cent of their time. A row's "
+        "splits depend on its own length alone, so that its bits do not depend on the batch; at "
+        "no length is there a gain for all batches:",
+        "",
+        "| context | 0.6B, batch 1 | 8 | 64 | 1B, 1 | 8 | 64 | 8B, 1 | 8 | 64 |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for keys in (256, 1024, 2048, 3072):
+        cells = []
+        for model in MODELS.values():
+            for rows in (1, 8, 64):
+                shortest = [Predictor(replace(NOW, min_split=split)) for split in (128, 256)]
+                short, long = (p.decode(rows, keys, model) for p in shortest)
+                cells.append(f"{100 * (long / short - 1):+.1f}")
+        lines.append(f"| {keys:,} | " + " | ".join(cells) + " |")
     rates = [p.serving(256, 100, 1024, MODELS["0.6B"]) for p in (before, now)]
     lines += [
         "",

@@ -61,6 +61,14 @@ def test_other_counters_and_predicates_do_not_end_a_run() -> None:
     assert count((LOAD, 0), ("BRA 0x20",), (LOAD, 0), ("EXIT",)).most_loads == 1
 
 
+def test_early_loads_are_in_flight_at_the_wait_for_the_kernel_before() -> None:
+    waits = [("PREEXIT",), ("ACQBULK",)]
+    figures = count((LOAD, 0), (LOAD, 1), *waits, (LOAD, 0), ("EXIT",))
+    assert (figures.early_loads, figures.first_loads) == (2, 3)
+    assert count((LOAD, 0), ("MOV R1, R4", 7, (0,)), *waits, ("EXIT",)).early_loads == 0
+    assert count(*waits, (LOAD, 0), ("EXIT",)).early_loads == 0
+
+
 def test_the_loop_with_the_fewest_loads_counts() -> None:
     one = [(LOAD, 0), ("FADD R1, R4, R5", 7, (0,)), (LOAD, 0), ("FADD R1, R4, R5", 7, (0,))]
     two = [(LOAD, 0), (LOAD, 1), ("FADD R1, R4, R5", 7, (0, 1))]

@@ -319,6 +319,7 @@ constexpr int BlocksPerMultiprocessor(int heads) { return heads <= 4 ? 3 : 2; }
 template <typename T, typename Kv, int kHeads, int kLanes>
 __global__ void __launch_bounds__(kThreads, BlocksPerMultiprocessor(kHeads))
     DecodeAttentionKernel(const __grid_constant__ DecodeKernelArgs args) {
+  WaitForPrevious();
   const int num_items = *args.splits.size * static_cast<int>(args.kv.kv_heads) * args.pieces;
   for (int i = static_cast<int>(blockIdx.x);; i += static_cast<int>(gridDim.x)) {
     const Item item = FindItem(args, i);

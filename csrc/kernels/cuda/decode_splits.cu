@@ -87,6 +87,7 @@ __device__ inline int RowOf(const int* first_split, int m, int split) {
 
 __global__ void __launch_bounds__(kThreads)
     ListSplitsKernel(const __grid_constant__ KernelArgs args) {
+  WaitForPrevious();
   __shared__ int first_split[kMaxDecodeRows + 1];
   CountSplits(args, first_split);
   const int m = static_cast<int>(args.rows.m);

@@ -21,6 +21,7 @@ __device__ __host__ inline int64_t NumSteps(int64_t k) { return (k + kGemvStep -
 template <typename Format>
 __global__ void __launch_bounds__(kThreads)
     DequantizeKernel(const __grid_constant__ KernelArgs args) {
+  WaitForPrevious();
   using T = typename Format::Element;
   const int64_t k = args.weight.k;
   const int64_t part = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;

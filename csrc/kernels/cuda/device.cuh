@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/check_cuda.h"
+#include "kernels/cuda/runtime.h"
 
 namespace mlc_native::kernels::cuda {
 
@@ -157,7 +158,36 @@ __device__ inline void MmaFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// ---- Kernels that follow one another ----
+
+// Lets the next kernel of the stream begin on multiprocessors that are free, and waits until the
+// kernel before this one has ended and all it has written is there. On GPUs of compute capability
+// 9.0 and later the edge between two kernels thus costs less, and what stands in front of the wait
+// (the first loads of weights) costs nothing. Elsewhere, and where the launch does not ask for it
+// (DependentLaunches), kernels follow one another as always. The rules:
+//   * Every thread of every kernel waits, even one that has nothing to do. A kernel has then ended
+//     only when all kernels before it have ended: whoever waits for its predecessor has waited for
+//     all. A kernel that did not wait would let the next one run beside those before it.
+//   * In front of the wait, only memory may be read that no kernel ever writes: weights, and
+//     nothing of a step's inputs, which kernels complete. Nothing may be written.
+// The emulator ends the process where a kernel breaks one of them.
+__device__ inline void WaitForPrevious() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // ---- Launch ----
+
+// Whether what a GPU of this compute capability (90 is 9.0) runs of these files has waits.
+constexpr bool HasWaits(int compute_capability) {
+  constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
+  for (const int architecture : kCompiledFor) {
+    if (architecture >= 900 && architecture <= 10 * compute_capability) return true;
+  }
+  return false;
+}
 
 // The number of multiprocessors of the current device.
 inline int NumMultiprocessors() {
@@ -191,6 +221,13 @@ void Launch(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t stream,
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  if (HasWaits(DependentLaunches::ComputeCapability())) {
+    config.attrs = &early;
+    config.numAttrs = 1;
+  }
   CheckCuda(cudaLaunchKernelEx(&config, kernel, args), "launch of a kernel");
 }
 

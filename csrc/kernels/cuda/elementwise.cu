@@ -18,6 +18,7 @@ LaunchShape OneThreadEach(int64_t items) {
 
 template <typename T>
 __global__ void EmbedKernel(const EmbedArgs args) {
+  WaitForPrevious();
   const int64_t vectors = args.k / kVector;
   const int64_t i = GlobalThread();
   if (i >= args.m * vectors) return;
@@ -43,6 +44,7 @@ struct GatherRowsArgs {
   uint4* out;
 };
 __global__ void GatherRowsKernel(const GatherRowsArgs args) {
+  WaitForPrevious();
   const int64_t i = GlobalThread();
   if (i >= args.m * args.row_vectors) return;
   const int64_t row = args.rows[i / args.row_vectors];
@@ -51,6 +53,7 @@ __global__ void GatherRowsKernel(const GatherRowsArgs args) {
 
 template <typename From, typename To>
 __global__ void MoveRowsKernel(const __grid_constant__ MoveRowsArgs args) {
+  WaitForPrevious();
   const int64_t vectors = args.k / kVector;
   const int64_t i = GlobalThread();
   if (i >= args.m * vectors) return;
@@ -116,6 +119,7 @@ __device__ inline float Factor(const ActivateArgs& args, float up) {
 
 template <typename T>
 __global__ void ActivateKernel(const __grid_constant__ ActivateArgs args) {
+  WaitForPrevious();
   const int64_t vectors = args.ffn / kVector;
   const int64_t i = GlobalThread();
   if (i >= args.m * vectors) return;
@@ -141,12 +145,14 @@ struct SoftCapArgs {
   float cap;
 };
 __global__ void SoftCapKernel(const SoftCapArgs args) {
+  WaitForPrevious();
   const int64_t i = GlobalThread();
   if (i < args.n) args.x[i] = args.cap * tanhf(args.x[i] / args.cap);
 }
 
 // Block (x, y, z) copies 16-byte pieces of copy y in layer z / 2: K if z is even, else V.
 __global__ void CopyPagesKernel(const CopyPagesArgs args) {
+  WaitForPrevious();
   const KvPages& kv = args.first;
   const int64_t page_bytes = kKvPageSize * kv.kv_heads * kv.head_dim * KvElementBytes(kv.format);
   const int64_t at = GlobalThread() * 16;

@@ -26,6 +26,7 @@ __device__ inline unsigned LanesBelow() { return (1u << Lane()) - 1; }
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     RouterLogitsKernel(const __grid_constant__ RouterLogitsArgs args) {
+  WaitForPrevious();
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kRouterRows;
   if (column >= args.n) return;
@@ -223,6 +224,7 @@ class RowRouter {
 };
 
 __global__ void __launch_bounds__(kWarp) ChooseKernel(const __grid_constant__ ChooseArgs args) {
+  WaitForPrevious();
   __shared__ float scores[kMaxExperts];
   __shared__ float choice[kMaxExperts];
   __shared__ float others[kMaxExperts];
@@ -280,6 +282,7 @@ __device__ inline Counts CountChoices(const SortArgs& args, int expert) {
 }
 
 __global__ void __launch_bounds__(kThreads) SortKernel(const __grid_constant__ SortArgs args) {
+  WaitForPrevious();
   __shared__ int found[kWarps];  // choices, by warp
   const auto thread = static_cast<int>(threadIdx.x);
   const auto expert = static_cast<int>(blockIdx.x);
@@ -317,6 +320,7 @@ __global__ void __launch_bounds__(kThreads) SortKernel(const __grid_constant__ S
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads) MixKernel(const __grid_constant__ MixArgs args) {
+  WaitForPrevious();
   const int64_t vectors = args.n / kVector;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= args.m * vectors) return;

@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
 // Without tensor cores: a warp per output.
 __global__ void __launch_bounds__(kGemvThreads)
     FloatGemvKernel(const __grid_constant__ GemvArgs args) {
+  WaitForPrevious();
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kGemvWarps + threadIdx.x / kWarp;
   const int64_t row = blockIdx.y;
   if (column >= args.n) return;

@@ -26,7 +26,9 @@ __device__ void StoreY(const GemvArgs& args, int64_t row, int64_t column, float 
   }
 }
 
-// kTiles: of eight rows of x. kHalves: 8 weight rows each. kGathers: rows of x may be chosen.
+// kTiles: of eight rows of x. kHalves: 8 weight rows each. kGathers: rows of x may be chosen, and
+// the kernel has waited for the one before it; else the worker does, when its first weights are
+// under way.
 template <typename Format, int kTiles, int kHalves, bool kGathers = false>
 class GemvWorker {
  public:
@@ -52,13 +54,20 @@ class GemvWorker {
     const int num_steps = static_cast<int>((args_.k + kGemvStep - 1) / kGemvStep);
     int step = static_cast<int>(threadIdx.x) / kWarp;
     Weights next[kAhead];
+    if constexpr (kAhead == 1) {
+      // A branch would end in moves between registers, which would wait for the loads. What a warp
+      // without a step loads is not used.
+      Load(min(step, num_steps - 1), &next[0]);
+    } else {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) Load(step + i * kGemvWarps, num_steps, &next[i]);
+      for (int i = 0; i < kAhead; ++i) LoadIfThere(step + i * kGemvWarps, num_steps, &next[i]);
+    }
+    if constexpr (!kGathers) WaitForPrevious();
     while (step < num_steps) {
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {  // so that each of `next` stays in its registers
         const Weights weights = next[i];
-        Load(step + kAhead * kGemvWarps, num_steps, &next[i]);
+        LoadIfThere(step + kAhead * kGemvWarps, num_steps, &next[i]);
         Add(step, weights);
         step += kGemvWarps;
         if (kAhead > 1 && step >= num_steps) break;
@@ -76,8 +85,10 @@ class GemvWorker {
   };
 
   // All lanes of a warp load, or none. What is behind the last step is not used.
-  __device__ void Load(int step, int num_steps, Weights* weights) const {
-    if (step >= num_steps) return;
+  __device__ void LoadIfThere(int step, int num_steps, Weights* weights) const {
+    if (step < num_steps) Load(step, weights);
+  }
+  __device__ void Load(int step, Weights* weights) const {
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
       weights->halves[h] = Format::Load(args_, first_row_ + 8 * h + line_, step, lane_);

@@ -36,6 +36,7 @@ __device__ inline GemvArgs ProductOf(const GroupedGemvArgs& args, const ExpertGr
 template <typename Format, int kTiles>
 __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
     GroupedGemvKernel(const __grid_constant__ GroupedGemvArgs args) {
+  WaitForPrevious();
   using T = typename Format::Element;
   constexpr int kRows = 8 * kTiles;
   __shared__ float shared[kGemvWarps][kRows][8 * kHalves];
@@ -59,6 +60,7 @@ __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
 // Without tensor cores: a warp per column of a group.
 __global__ void __launch_bounds__(kGemvThreads)
     FloatGroupedGemvKernel(const __grid_constant__ GroupedGemvArgs args) {
+  WaitForPrevious();
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kGemvWarps + threadIdx.x / kWarp;
   if (column >= args.first.n) return;
   const ExpertGroup group = args.groups[blockIdx.y];

@@ -21,12 +21,14 @@ LaunchShape OneThreadEach(int64_t items) {
 __device__ int32_t DrawnOr0(int32_t token) { return token < 0 ? 0 : token; }
 
 __global__ void AddCountsKernel(const __grid_constant__ AddCountsArgs args) {
+  WaitForPrevious();
   const int64_t i = GlobalThread();
   if (i >= args.m || args.counts[i] < 0) return;
   args.values[i] += args.tokens[args.counts[i]];
 }
 
 __global__ void ResolveRowsKernel(const __grid_constant__ ResolveRowsArgs args) {
+  WaitForPrevious();
   const int64_t i = GlobalThread();
   if (i >= args.m) return;
   if (args.from[i] >= 0) args.ids[i] = args.tokens[args.from[i]];
@@ -41,6 +43,7 @@ __global__ void ResolveRowsKernel(const __grid_constant__ ResolveRowsArgs args) 
 }
 
 __global__ void AcceptGuessesKernel(const __grid_constant__ AcceptGuessesArgs args) {
+  WaitForPrevious();
   const int64_t i = GlobalThread();
   if (i >= args.m) return;
   const GuessedRows rows = args.sequences[i];
@@ -59,6 +62,7 @@ __global__ void AcceptGuessesKernel(const __grid_constant__ AcceptGuessesArgs ar
 }
 
 __global__ void PlaceTokensKernel(const __grid_constant__ PlaceTokensArgs args) {
+  WaitForPrevious();
   const int64_t i = GlobalThread();
   if (i >= args.m) return;
   const int32_t token = DrawnOr0(args.drawn[i]);

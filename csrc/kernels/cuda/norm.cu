@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(kThreads)
   float* residual = args.residual + row;
   const Parameter<T, kVectors> post_weight(args.post_weight, args.dim);
   const Parameter<T, kVectors> pre_weight(args.pre_weight, args.dim);
+  WaitForPrevious();
   Part sum{};
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
@@ -142,6 +143,7 @@ __global__ void __launch_bounds__(kThreads)
   using Part = RowPart<kVectors>;
   T* x = static_cast<T*>(args.x) + static_cast<int64_t>(blockIdx.x) * args.ld;
   const Parameter<T, kVectors> weight(args.weight, args.dim);
+  WaitForPrevious();
   Part row{};
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {

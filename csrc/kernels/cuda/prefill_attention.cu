@@ -311,6 +311,7 @@ class Worker {
 template <typename T, typename Kv, int kDim>
 __global__ void __launch_bounds__(Warps(kDim) * kWarp, 8 / Warps(kDim))
     PrefillAttentionKernel(const __grid_constant__ KernelArgs args) {
+  WaitForPrevious();
   const PrefillTile tile = args.tiles[blockIdx.x];
   Worker<T, Kv, kDim>(args, tile, static_cast<int>(blockIdx.y), static_cast<T*>(DynamicShared()))
       .Run();

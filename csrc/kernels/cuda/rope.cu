@@ -79,7 +79,8 @@ struct Rotation {
   float sin[kVector];
 };
 
-// Loads come first, and none of them waits for another one but the angles for the position.
+// Loads come first, and none of them waits for another one but the angles for the position. The
+// weights of the norms do not even wait for the kernel before.
 template <typename T, typename Kv>
 __global__ void __launch_bounds__(kThreads)
     QkRopeWriteKvKernel(const __grid_constant__ KernelArgs args) {
@@ -88,16 +89,12 @@ __global__ void __launch_bounds__(kThreads)
   const int column = static_cast<int>(threadIdx.x) % kWarp * kVector;
   const int64_t row = blockIdx.x;
   const int64_t head = static_cast<int64_t>(blockIdx.y) * kHeadsPerBlock + warp;
-  if (head >= args.a.q_heads + 2 * args.kv.kv_heads) return;
   const bool is_q = head < args.a.q_heads;
   const bool is_v = head >= args.a.q_heads + args.kv.kv_heads;
+  const bool is_behind = head >= args.a.q_heads + 2 * args.kv.kv_heads;  // the last one
 
   const int64_t dim = args.kv.head_dim;
-  const int64_t slot = args.a.slots[row];
-  const int32_t position = args.a.positions[row];
-  T* data = static_cast<T*>(args.a.qkv) + row * args.a.ld + head * dim;
   const int loaded_column = column < dim ? column : 0;
-  const RawVector8<T> loaded = LoadRaw(data + loaded_column);
   const T* norm = static_cast<const T*>(is_q ? args.a.q_norm : args.a.k_norm);
   const bool has_norm = norm != nullptr && !is_v;
   RawVector8<T> weight;
@@ -105,6 +102,12 @@ __global__ void __launch_bounds__(kThreads)
     norm += (is_q ? head : head - args.a.q_heads) * args.a.ld_norm;
     weight = LoadRaw(norm + loaded_column);
   }
+  WaitForPrevious();
+  if (is_behind) return;
+  const int64_t slot = args.a.slots[row];
+  const int32_t position = args.a.positions[row];
+  T* data = static_cast<T*>(args.a.qkv) + row * args.a.ld + head * dim;
+  const RawVector8<T> loaded = LoadRaw(data + loaded_column);
   if (slot < 0) return;
 
   float x[kVector];

@@ -3,7 +3,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
 #include <exception>
+#include <string_view>
+#include <utility>
 
 #include "kernels/cuda/check_cuda.h"
 
@@ -57,6 +60,32 @@ DeviceInfo GetDeviceInfo(int device) {
 }
 
 void UseDevice(int device) { CheckCuda(cudaSetDevice(device), "choice of a device"); }
+
+// ---- Dependent launches ----
+
+namespace {
+
+thread_local int dependent_capability = 0;
+
+// Of the device, if its driver can also record dependent launches in graphs.
+int DependentCapability(int device) {
+  constexpr int kFirstCapability = 90;
+  constexpr int kFirstDriver = 12030;
+  const char* chosen = std::getenv("MLC_NATIVE_CUDA_DEPENDENT_LAUNCH");
+  if (chosen != nullptr && std::string_view(chosen) == "0") return 0;
+  int driver = 0;
+  CheckCuda(cudaDriverGetVersion(&driver), "version of the driver");
+  const int capability = 10 * Attribute(cudaDevAttrComputeCapabilityMajor, device) +
+                         Attribute(cudaDevAttrComputeCapabilityMinor, device);
+  return driver >= kFirstDriver && capability >= kFirstCapability ? capability : 0;
+}
+
+}  // namespace
+
+DependentLaunches::DependentLaunches(int device)
+    : before_(std::exchange(dependent_capability, DependentCapability(device))) {}
+DependentLaunches::~DependentLaunches() { dependent_capability = before_; }
+int DependentLaunches::ComputeCapability() { return dependent_capability; }
 
 // ---- Memory ----
 

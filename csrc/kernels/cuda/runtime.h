@@ -35,6 +35,24 @@ int DeviceCount();  // 0 without a driver
 DeviceInfo GetDeviceInfo(int device);
 void UseDevice(int device);
 
+// Lets kernels that this thread launches begin before the kernel in front of them has ended, as
+// long as it exists (device.cuh says how). Requires: no kernel writes the weights that those
+// kernels read. Nothing changes where the GPU or the driver knows no such launches, or with
+// MLC_NATIVE_CUDA_DEPENDENT_LAUNCH=0.
+class DependentLaunches {
+ public:
+  explicit DependentLaunches(int device);
+  ~DependentLaunches();
+  DependentLaunches(const DependentLaunches&) = delete;
+  DependentLaunches& operator=(const DependentLaunches&) = delete;
+
+  // Of this thread's launches; 0: they are not dependent.
+  static int ComputeCapability();
+
+ private:
+  const int before_;
+};
+
 // Uninitialized device memory, aligned to 256 bytes.
 class DeviceMemory {
  public:

@@ -287,6 +287,7 @@ class Drawer {
 
 __global__ void __launch_bounds__(kSelectThreads, 1)
     DrawKernel(const __grid_constant__ SampleKernelArgs args) {
+  WaitForPrevious();
   Drawer(args, *static_cast<DrawShared*>(DynamicShared())).Run();
 }
 

@@ -104,6 +104,7 @@ __device__ inline uint32_t AllowedFrom(const SamplingRow& row, int64_t token) {
 // Block (x, y): chunk x of row y.
 static __global__ void __launch_bounds__(kScanThreads)
     ScanKernel(const __grid_constant__ SampleKernelArgs args) {
+  WaitForPrevious();
   __shared__ float warp_max[kScanThreads / kWarp];
   alignas(Scan) __shared__ unsigned char warp_scans[kScanThreads / kWarp * sizeof(Scan)];
   const SamplingRow row = args.a.rows[blockIdx.y];  // read once: logits may be anywhere

@@ -5,7 +5,9 @@
 // changes a pinned buffer too early sends the change. What is copied from other memory arrives when
 // the stream's turn comes. Device memory starts as NaNs, ends at a page
 // that must not be accessed, and belongs to one device; freeing it waits for the device. Arguments
-// of kernels must not point to host memory. Any thread; kernels run one at a time.
+// of kernels must not point to host memory. Until a kernel waits for the previous launch
+// (ShieldMemory), it can only read what no kernel has ever written. Any thread; kernels run one at
+// a time.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +22,11 @@ inline constexpr int kNumDevices = 2;
 
 // Launches a kernel on the stream (null: the default stream of the current device).
 void PutLaunch(CUstream_st* stream, std::function<void()> run);
+
+// Between true and false, allocations that a kernel has written to cannot be accessed, and the
+// other ones only read: an access ends the process with a message. Of the calling thread's device;
+// by a running kernel's block.
+void ShieldMemory(bool shielded);
 
 // Throws DeviceError if a word of a kernel's arguments is an address of host memory.
 void CheckArguments(const void* args, size_t bytes);

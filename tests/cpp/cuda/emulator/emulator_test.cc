@@ -20,6 +20,7 @@ struct Arrays {
 // ---- Threads ----
 
 void ReverseKernel(const Arrays args) {
+  WaitForPrevious();
   auto* shared = static_cast<float*>(DynamicShared());
   shared[threadIdx.x] = args.in[threadIdx.x];
   __syncthreads();
@@ -27,6 +28,7 @@ void ReverseKernel(const Arrays args) {
 }
 
 void RacyReverseKernel(const Arrays args) {
+  WaitForPrevious();
   auto* shared = static_cast<float*>(DynamicShared());
   shared[threadIdx.x] = args.in[threadIdx.x];
   args.out[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
@@ -44,6 +46,7 @@ TEST_F(EmulatorTest, AMissingBarrierShows) {
 }
 
 void BlockSumKernel(const Arrays args) {
+  WaitForPrevious();
   __shared__ float shared[8];
   const float sum = ReduceBlock(args.in[threadIdx.x], Plus(), shared);
   args.out[blockIdx.x * blockDim.x + threadIdx.x] = sum + static_cast<float>(blockIdx.x);
@@ -67,15 +70,68 @@ void LaunchAndWait(void (*kernel)(Args), unsigned threads, const Args& args) {
 }
 
 void LostThreadKernel(const Arrays) {
+  WaitForPrevious();
   if (threadIdx.x == 3) return;
   __syncthreads();
 }
-void PastTheEndKernel(const Arrays args) { args.out[threadIdx.x] = 0; }
+void PastTheEndKernel(const Arrays args) {
+  WaitForPrevious();
+  args.out[threadIdx.x] = 0;
+}
 
 TEST_F(EmulatorTest, DiesOfWhatTheHardwareWouldNotForgive) {
   DeviceArray<float> out(32);
   EXPECT_DEATH(LaunchAndWait(LostThreadKernel, 32, Arrays{}), "barrier that not all threads reach");
   EXPECT_DEATH(LaunchAndWait(PastTheEndKernel, 64, Arrays{out.data(), nullptr}), "");
+}
+
+// ---- Kernels that follow one another ----
+
+// out[i] = 2 in[i], in a block of 32 threads; what is done too early shall be noticed.
+enum class Fault { kNone, kEarlyRead, kEarlyCopy, kEarlyWrite, kNoWait };
+struct DoubleArgs {
+  float* out;
+  const float* in;
+  Fault fault;
+};
+
+void DoubleKernel(const DoubleArgs args) {
+  auto* shared = static_cast<float*>(DynamicShared());
+  const unsigned i = threadIdx.x;
+  if (args.fault == Fault::kNoWait && i == 7) return;
+  float x = 0;
+  if (args.fault == Fault::kEarlyRead) x = args.in[i];
+  if (args.fault == Fault::kEarlyCopy && i % 4 == 0) CopyAsync16(shared + i, args.in + i, true);
+  if (args.fault == Fault::kEarlyWrite) args.out[i] = 0;
+  WaitForPrevious();
+  if (args.fault != Fault::kEarlyRead) x = args.in[i];
+  args.out[i] = 2 * x;
+}
+
+// Doubles `in` into `middle`, something else, and then, with the fault, `middle` into `out`.
+Floats DoubleTwice(const Floats& in, Fault fault, bool last_reads_in = false) {
+  const OwnedStream stream;
+  const DeviceArray<float> device_in(in), middle(32), other(32), out(32);
+  const LaunchShape shape{.grid = dim3(1), .threads = 32, .shared_bytes = 32 * sizeof(float)};
+  const auto run = [&](const DeviceArray<float>& to, const DeviceArray<float>& from, Fault f) {
+    Launch(DoubleKernel, shape, stream.get(), DoubleArgs{to.data(), from.data(), f});
+  };
+  run(middle, device_in, Fault::kNone);
+  run(other, device_in, Fault::kNone);
+  run(out, last_reads_in ? device_in : middle, fault);
+  stream.Synchronize();
+  return out.Download();
+}
+
+TEST_F(EmulatorTest, AKernelThatDoesNotWaitForThePreviousOnesDies) {
+  const Floats in = Random(DType::kFloat32, 32);
+  EXPECT_EQ(DoubleTwice(in, Fault::kNone)[5], 4 * in[5]);
+  EXPECT_DEATH(DoubleTwice(in, Fault::kEarlyRead), "uses what kernels write before it waits");
+  EXPECT_DEATH(DoubleTwice(in, Fault::kEarlyCopy), "uses what kernels write before it waits");
+  EXPECT_DEATH(DoubleTwice(in, Fault::kEarlyWrite), "writes before it waits");
+  EXPECT_DEATH(DoubleTwice(in, Fault::kNoWait), "does not wait for the previous launch");
+  // What no kernel writes may be read early.
+  EXPECT_EQ(DoubleTwice(in, Fault::kEarlyRead, true)[5], 2 * in[5]);
 }
 
 // ---- Copies ----
@@ -87,6 +143,7 @@ struct CopyArgs {
 };
 
 void CopyKernel(const CopyArgs args) {
+  WaitForPrevious();
   auto* shared = static_cast<float*>(DynamicShared());
   const int at = static_cast<int>(threadIdx.x) * 4;
   CopyAsync16(shared + at, args.in + at, threadIdx.x != 1);
@@ -123,6 +180,7 @@ struct ProductArgs {
 
 template <typename T>
 void ProductKernel(const ProductArgs<T> args) {
+  WaitForPrevious();
   auto* shared = static_cast<T*>(DynamicShared());
   const int lane = static_cast<int>(threadIdx.x);
   for (int i = lane; i < 256; i += kWarp) shared[i] = args.a[i];

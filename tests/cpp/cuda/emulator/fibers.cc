@@ -65,6 +65,7 @@ struct Fiber {
   jmp_buf context;
   bool started = false;
   bool finished = false;
+  bool has_waited = false;  // for the previous launch
   unsigned num_exchanges = 0;
   std::vector<Copy> uncommitted;
   std::deque<std::vector<Copy>> groups;
@@ -72,21 +73,28 @@ struct Fiber {
 
 class Block {
  public:
-  void Run(unsigned threads, const std::function<void()>& thread) {
+  // `shield`: null, or to be called in front of the wait for the previous launch and behind it.
+  void Run(unsigned threads, const std::function<void()>& thread, void (*shield)(bool)) {
     while (fibers_.size() < threads) fibers_.push_back(std::make_unique<Fiber>());
     warps_.assign((threads + kWarp - 1) / kWarp, Warp());
     barrier_ = Barrier();
+    previous_ = Barrier();
+    shield_ = shield;
     thread_ = &thread;
     DrawOrder(threads);
     for (unsigned i = 0; i < threads; ++i) Prepare(*fibers_[i]);
     num_running_ = threads;
     at_ = 0;
     waits_ = 0;
+    if (shield_ != nullptr) shield_(true);
     if (_setjmp(host_) == 0) Resume();
   }
 
   Fiber& fiber() { return *fibers_[order_[at_]]; }
   Warp& warp() { return warps_[threadIdx.x / kWarp]; }
+  uint64_t AnyOf(uint64_t size) {
+    return std::uniform_int_distribution<uint64_t>(0, size == 0 ? 0 : size - 1)(random_);
+  }
   unsigned num_threads() const { return static_cast<unsigned>(order_.size()); }
 
   // `step` chooses the fiber that runs while this one waits.
@@ -107,12 +115,20 @@ class Block {
   void WaitForBlock() { Wait(barrier_, num_threads(), &Block::SelectNext); }
   void WaitForWarp() { Wait(warp().barrier, kWarp, &Block::SelectNextLane); }
 
+  void WaitForPrevious() {
+    fiber().has_waited = true;
+    Wait(previous_, num_threads(), &Block::SelectNext);
+    if (shield_ != nullptr) shield_(false);
+    shield_ = nullptr;
+  }
+
   std::vector<std::byte> shared;
 
  private:
   static void Main() {
     Block& block = Get();
     (*block.thread_)();
+    if (!block.fiber().has_waited) Die("a thread that does not wait for the previous launch");
     block.fiber().finished = true;
     if (--block.num_running_ == 0) _longjmp(block.host_, 1);
     block.waits_ = 0;
@@ -123,6 +139,7 @@ class Block {
   void Prepare(Fiber& fiber) {
     fiber.started = false;
     fiber.finished = false;
+    fiber.has_waited = false;
     fiber.num_exchanges = 0;
     fiber.uncommitted.clear();
     fiber.groups.clear();
@@ -185,6 +202,8 @@ class Block {
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_;
   Barrier barrier_;
+  Barrier previous_;
+  void (*shield_)(bool) = nullptr;
   const std::function<void()>* thread_ = nullptr;
   std::vector<unsigned> order_;
   size_t at_ = 0;  // into order_
@@ -197,18 +216,23 @@ class Block {
 }  // namespace
 
 void RunGrid(const Grid& grid, unsigned threads, size_t shared_bytes,
-             const std::function<void()>& thread) {
+             const std::function<void()>& thread, void (*shield)(bool)) {
   Block& block = Block::Get();
   if (threads % kWarp != 0 || threads == 0 || threads > 1024) Die("an odd number of threads");
   blockDim = {threads, 1, 1};
   gridDim = {grid.x, grid.y, grid.z};
   block.shared.resize(shared_bytes + 16);
+  const uint64_t num_blocks = uint64_t{grid.x} * grid.y * grid.z;
+  const uint64_t other = block.AnyOf(num_blocks);
+  uint64_t index = 0;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         blockIdx = {x, y, z};
         std::fill(block.shared.begin(), block.shared.end(), std::byte{0xff});
-        block.Run(threads, thread);
+        const bool is_watched = index == 0 || index == other || index == num_blocks - 1;
+        block.Run(threads, thread, is_watched ? shield : nullptr);
+        ++index;
       }
     }
   }
@@ -221,6 +245,7 @@ void* DynamicShared() {
 
 void BlockBarrier() { Block::Get().WaitForBlock(); }
 void WarpBarrier() { Block::Get().WaitForWarp(); }
+void WaitForPrevious() { Block::Get().WaitForPrevious(); }
 
 WarpExchange::WarpExchange(const void* mine, size_t bytes) {
   if (bytes > kSlotBytes) Die("a warp exchange of too many bytes");
@@ -236,6 +261,8 @@ const void* WarpExchange::of(unsigned lane) const { return slots_ + lane % kWarp
 
 void CopyLater(void* to, const void* from, size_t bytes) {
   const Copy copy{to, from, bytes};
+  // The hardware may read at once.
+  if (from != nullptr) static_cast<void>(*static_cast<const volatile std::byte*>(from));
   if ((blockIdx.x + blockIdx.y + blockIdx.z) % 2 == 1) return Arrive(copy);
   Block::Get().fiber().uncommitted.push_back(copy);
 }

@@ -3,8 +3,8 @@
 // A fiber runs until it waits for its warp or for the block. While it waits for its warp, only
 // lanes of the same warp run, so a warp runs as far ahead of the others as the barriers of the
 // block allow. The order is random for each block, so a missing barrier eventually shows as a wrong
-// result. A barrier that some thread never reaches ends the process with a message. One host
-// thread.
+// result. A barrier that some thread never reaches ends the process with a message, and so does a
+// thread that ends without having waited for the previous launch. One host thread.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,16 @@ struct Grid {
   unsigned x = 1, y = 1, z = 1;
 };
 
-// Calls `thread` once per thread of the grid. Dynamic shared memory is filled with NaNs first.
+// Calls `thread` once per thread of the grid. Dynamic shared memory is filled with NaNs first. Some
+// blocks, the first and the last among them, run between shield(true) and shield(false) until all
+// of their threads wait for the previous launch.
 void RunGrid(const Grid& grid, unsigned threads, size_t shared_bytes,
-             const std::function<void()>& thread);
+             const std::function<void()>& thread, void (*shield)(bool));
 
 void* DynamicShared();
 void BlockBarrier();  // all threads of the block
 void WarpBarrier();   // all lanes of the warp
+void WaitForPrevious();
 
 // Every lane contributes `bytes` bytes (at most 64) and then reads those of all lanes.
 class WarpExchange {

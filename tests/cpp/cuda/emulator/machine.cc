@@ -1,7 +1,9 @@
 #include "cuda/emulator/machine.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -20,6 +22,18 @@ namespace {
 constexpr size_t kGuard = 4096;
 constexpr size_t kMaxPending = 10000;
 
+// What the calling thread does with the memory of devices.
+enum class Access { kHost, kEarly, kKernel };
+thread_local Access access_now = Access::kHost;
+
+struct sigaction handler_before;
+
+// Accesses to protected memory come here, those behind the end of an array, too.
+void OnRefusedAccess(int, siginfo_t* info, void*) {
+  if (Machine::Get().Admit(info->si_addr)) return;
+  sigaction(SIGSEGV, &handler_before, nullptr);  // the access is repeated, and is its business
+}
+
 }  // namespace
 
 ThreadState& CurrentThread() {
@@ -35,6 +49,10 @@ Machine& Machine::Get() {
 Machine::Machine() {
   const char* memory = std::getenv("MLC_NATIVE_EMULATED_MEMORY");
   if (memory != nullptr) total_bytes = std::strtoll(memory, nullptr, 10);
+  struct sigaction handler{};
+  handler.sa_sigaction = OnRefusedAccess;
+  handler.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &handler, &handler_before);
 }
 
 void Machine::CountLaunch() {
@@ -106,6 +124,7 @@ void Machine::RunUntil(CUstream_st& stream, uint64_t num_done) {
     stream.pending.pop_front();
     ++stream.num_done;
     if (!device(stream.device).is_lost) work.run();
+    access_now = Access::kHost;
   }
 }
 
@@ -134,8 +153,9 @@ std::byte* Machine::Allocate(size_t bytes, bool is_pinned) {
   std::memset(first, 0xff, whole);
   // As near to the guard behind it as an alignment of 16 allows; CUDA's own is 256.
   std::byte* data = first + whole - (bytes + 15) / 16 * 16;
-  allocations_[data] = {static_cast<std::byte*>(pages), whole + 2 * kGuard, is_pinned ? 0 : bytes,
-                        CurrentThread().device};
+  allocations_[data] = {static_cast<std::byte*>(pages), whole + 2 * kGuard,
+                        is_pinned ? 0 : bytes,          CurrentThread().device,
+                        /*is_written=*/false,           PROT_READ | PROT_WRITE};
   if (!is_pinned) owner.used_bytes += static_cast<int64_t>(bytes);
   return data;
 }
@@ -155,6 +175,49 @@ const Machine::Allocation* Machine::Holding(const void* address) const {
   if (after == allocations_.begin()) return nullptr;
   const Allocation& allocation = std::prev(after)->second;
   return address < allocation.pages + allocation.num_bytes ? &allocation : nullptr;
+}
+
+Machine::Allocation* Machine::Holding(const void* address) {
+  return const_cast<Allocation*>(std::as_const(*this).Holding(address));
+}
+
+void Machine::Protect(Allocation& allocation, int access) {
+  if (allocation.access == access) return;
+  mprotect(allocation.pages + kGuard, allocation.num_bytes - 2 * kGuard, access);
+  allocation.access = access;
+}
+
+// What the kernels of a launch write is found by refusing the first access.
+void Machine::Shield(bool shielded) {
+  access_now = shielded ? Access::kEarly : Access::kKernel;
+  for (auto& [data, allocation] : allocations_) {
+    if (allocation.asked_bytes == 0 || allocation.device != CurrentThread().device) continue;
+    if (!allocation.is_written) {
+      Protect(allocation, PROT_READ);
+    } else {
+      Protect(allocation, shielded ? PROT_NONE : PROT_READ | PROT_WRITE);
+    }
+  }
+}
+
+bool Machine::Admit(const void* address) {
+  Allocation* allocation = Holding(address);
+  if (allocation == nullptr || address < allocation->pages + kGuard ||
+      address >= allocation->pages + allocation->num_bytes - kGuard ||
+      allocation->access == (PROT_READ | PROT_WRITE)) {
+    return false;
+  }
+  if (access_now == Access::kEarly) {
+    std::fputs(allocation->is_written
+                   ? "emulated kernel: uses what kernels write before it waits for the previous "
+                     "launch\n"
+                   : "emulated kernel: writes before it waits for the previous launch\n",
+               stderr);
+    std::abort();
+  }
+  allocation->is_written = access_now == Access::kKernel;
+  Protect(*allocation, PROT_READ | PROT_WRITE);
+  return true;
 }
 
 bool Machine::IsPinned(const void* host) const {
@@ -192,6 +255,8 @@ void PutLaunch(CUstream_st* stream, std::function<void()> run) {
   machine->CheckDevice();
   machine->Put(*machine->Find(stream), {.run = std::move(run), .put = {}, .is_kernel = true});
 }
+
+void ShieldMemory(bool shielded) { Lock()->Shield(shielded); }
 
 void CheckArguments(const void* args, size_t bytes) { Lock()->CheckArguments(args, bytes); }
 

@@ -73,6 +73,10 @@ class Machine {
   void Free(std::byte* data);
   bool IsPinned(const void* host) const;
   void CheckDeviceMemory(const void* address, const char* what) const;
+  // ShieldMemory of a device.
+  void Shield(bool shielded);
+  // Whether an access that was refused can be repeated; ends the process if it must not be.
+  bool Admit(const void* address);
   // Checks that no word of a kernel's arguments is an address of host memory.
   void CheckArguments(const void* args, size_t bytes) const;
 
@@ -82,13 +86,17 @@ class Machine {
     size_t num_bytes;    // of all pages
     size_t asked_bytes;  // requested size; 0 for pinned host memory
     int device;
+    bool is_written;  // by a kernel
+    int access;       // PROT_.. of the data
   };
 
   Machine();
+  static void Protect(Allocation& allocation, int access);
   void CountLaunch();
   void RunAllOf(int device);
   // Returns the allocation whose pages contain the address, or null.
   const Allocation* Holding(const void* address) const;
+  Allocation* Holding(const void* address);
 
   std::array<Device, kNumDevices> devices_;
   std::map<CUstream_st*, std::shared_ptr<CUstream_st>> streams_;

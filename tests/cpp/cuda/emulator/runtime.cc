@@ -46,6 +46,10 @@ void UseDevice(int device) {
   CurrentThread().device = device;
 }
 
+DependentLaunches::DependentLaunches(int) : before_(0) {}  // kernels follow one another
+DependentLaunches::~DependentLaunches() = default;
+int DependentLaunches::ComputeCapability() { return 0; }
+
 DeviceMemory::DeviceMemory(size_t bytes) : size_(bytes) {
   if (bytes > 0) data_ = Lock()->Allocate(bytes, /*is_pinned=*/false);
 }

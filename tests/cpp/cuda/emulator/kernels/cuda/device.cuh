@@ -271,6 +271,10 @@ inline void MmaFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint3
   emulated::Mma(c, a, b0, b1, Float16ToFloat);
 }
 
+// ---- Kernels that follow one another ----
+
+inline void WaitForPrevious() { emulator::WaitForPrevious(); }
+
 // ---- Launch ----
 
 inline int NumMultiprocessors() { return 3; }
@@ -293,8 +297,9 @@ void Launch(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t stream,
   emulator::CheckArguments(&seen, sizeof seen);
 #endif
   emulator::PutLaunch(stream, [=] {
-    emulator::RunGrid({shape.grid.x, shape.grid.y, shape.grid.z}, shape.threads, shape.shared_bytes,
-                      [&] { kernel(args); });
+    emulator::RunGrid(
+        {shape.grid.x, shape.grid.y, shape.grid.z}, shape.threads, shape.shared_bytes,
+        [&] { kernel(args); }, emulator::ShieldMemory);
   });
 }
 
