@@ -1,6 +1,7 @@
 #include "step/head_drafter.h"
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -94,7 +95,7 @@ HiddenStates HeadDrafter::Watch(std::span<const WatchedSlice> slices) {
   rows_.clear();
   places_.clear();
   for (const WatchedSlice& slice : slices) {
-    Align(slice);
+    if (!Align(slice)) continue;
     Known& known = known_[slice.sequence_id];
     for (int32_t row = 0; row < slice.num_rows; ++row) {
       AddPlace(&known);
@@ -102,6 +103,10 @@ HiddenStates HeadDrafter::Watch(std::span<const WatchedSlice> slices) {
       rows_.push_back(slice.first_row + row);
       places_.push_back(known.places.back());
     }
+  }
+  if (rows_.empty()) {
+    --num_watched_;
+    return {};
   }
   return {.rows = rows_,
           .streams = head_.info().target_streams,
@@ -127,32 +132,34 @@ void HeadDrafter::Unwatch() noexcept {
   }
 }
 
-void HeadDrafter::Align(const WatchedSlice& slice) {
+bool HeadDrafter::Align(const WatchedSlice& slice) {
   const int64_t id = slice.sequence_id;
   const int64_t position = slice.position;
   if (id >= std::ssize(known_)) known_.resize(static_cast<size_t>(id) + 1);
   Known& known = known_[id];
-  if (!kv_.HasSequence(id)) {
-    Drop(id);
-    known = {.tokens = slice.tokens, .space = slice.space};
-    const auto tokens = std::span(*slice.tokens).first(static_cast<size_t>(position));
-    const int64_t found = cache_.Find(tokens, slice.space).length;
-    if (found < position) return Restart(id, position);
-    return cache_.StartSequence(id, tokens, slice.space);
+  if (kv_.HasSequence(id)) {
+    const int64_t num_states = std::ssize(known.places);
+    const int64_t surplus = EndOf(id) + num_states - position;
+    const bool follows = NumInFlight(known) == 0 ? surplus >= 0 : surplus == 0;
+    if (follows && position >= known.begin) {
+      const int64_t num_dropped = std::min(surplus, num_states);
+      Truncate(id, num_states - num_dropped);
+      kv_.PopN(id, surplus - num_dropped);
+      return true;
+    }
   }
-  const int64_t num_states = std::ssize(known.places);
-  const int64_t surplus = EndOf(id) + num_states - position;
-  const bool follows = NumInFlight(known) == 0 ? surplus >= 0 : surplus == 0;
-  if (!follows || position < known.begin) return Restart(id, position);
-  const int64_t num_dropped = std::min(surplus, num_states);
-  Truncate(id, num_states - num_dropped);
-  kv_.PopN(id, surplus - num_dropped);
-}
-
-void HeadDrafter::Restart(int64_t id, int64_t position) {
-  RestartRows(id, position);
-  Truncate(id, 0);
-  known_[id].in_flight = {};
+  Drop(id);
+  // Behind guesses in flight, the position is only the furthest that it can be.
+  if (position > std::ssize(*slice.tokens)) return false;
+  known = {.tokens = slice.tokens, .space = slice.space};
+  const auto tokens = std::span(*slice.tokens).first(static_cast<size_t>(position));
+  const int64_t found = cache_.Find(tokens, slice.space).length;
+  if (found < position) {
+    RestartRows(id, position);
+  } else {
+    cache_.StartSequence(id, tokens, slice.space);
+  }
+  return true;
 }
 
 void HeadDrafter::RestartRows(int64_t id, int64_t position) {
@@ -276,11 +283,15 @@ void HeadDrafter::Fork(int64_t parent_id, int64_t child_id,
   if (!kv_.HasSequence(parent_id)) return;
   FeedReady(parent_id);
   if (!kv_.HasSequence(parent_id)) return;
-  if (child_id >= std::ssize(known_)) known_.resize(static_cast<size_t>(child_id) + 1);
-  kv_.ForkSequence(parent_id, child_id, kv_.length(parent_id));
-  known_[child_id] = known_[parent_id];
-  known_[child_id].tokens = &child_tokens;
-  Hold(known_[child_id].places);
+  try {
+    if (child_id >= std::ssize(known_)) known_.resize(static_cast<size_t>(child_id) + 1);
+    Known child = known_[parent_id];
+    child.tokens = &child_tokens;
+    kv_.ForkSequence(parent_id, child_id, kv_.length(parent_id));
+    known_[child_id] = std::move(child);
+    Hold(known_[child_id].places);
+  } catch (const std::bad_alloc&) {  // then nothing is known of the child
+  }
 }
 
 void HeadDrafter::Forget(int64_t sequence_id) {

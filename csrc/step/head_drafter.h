@@ -83,11 +83,11 @@ class HeadDrafter final : public BatchDrafter {
   void Truncate(int64_t id, int64_t num_kept);
   // Makes so many places free; sequences whose states are in the way are dropped.
   void MakeRoom(int64_t num_places);
-  // Makes the rows and the states of the sequence end where the slice begins.
-  void Align(const WatchedSlice& slice);
-  // The sequence has no rows and no states then, and the first row will be that of this position.
-  void Restart(int64_t id, int64_t position);
-  void RestartRows(int64_t id, int64_t position);  // the states stay
+  // Makes the rows and the states of the sequence end where the slice begins. False if they cannot,
+  // because that is not known; then nothing is known of the sequence.
+  bool Align(const WatchedSlice& slice);
+  // The sequence has no rows then, and the first one will be that of this position.
+  void RestartRows(int64_t id, int64_t position);
   // The number of states whose next tokens are known.
   int64_t NumReady(int64_t id) const;
   // Adds what the sequence can feed to work_, if anything, and feeds what is there before if there

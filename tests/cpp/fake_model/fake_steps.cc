@@ -75,6 +75,12 @@ void FakeSteps::ReadTokens(const ForwardBatch& batch, Resolved* resolved) {
   }
   for (SequenceSlice& slice : resolved->sequences) {
     if (!slice.behind) continue;
+    // The device has places for all tokens that may come, whatever the count is.
+    const int64_t end = slice.position + slice.behind.num_guesses + slice.num_tokens;
+    const int64_t longest = model_.options().context_window_size;
+    MLC_CHECK(longest <= 0 || end <= longest) << "up to " << end << " tokens of " << longest;
+    MLC_CHECK(end <= std::ssize(slice.block_table) * kKvPageSize)
+        << slice.block_table.size() << " pages for up to " << end << " tokens";
     slice.position += ReadCount(*batch.tokens, slice.behind.count(), slice.behind.num_guesses);
     slice.block_table = slice.block_table.first(
         static_cast<size_t>((slice.position + slice.num_tokens + kKvPageSize - 1) / kKvPageSize));

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fake_model/fake_model.h"
+#include "testing/allocations.h"
 #include "testing/test_engine.h"
 
 namespace mlc_native::testing {
@@ -256,6 +257,32 @@ TEST_F(HeadDrafterTest, ForksGoOnFromTheirParent) {
   EXPECT_EQ(head_->num_misaligned(), 0);
 }
 
+TEST_F(HeadDrafterTest, AForkWithoutMemoryStartsAnew) {
+  bool failed = true;
+  for (int64_t k = 1; failed; ++k) {
+    SCOPED_TRACE(k);
+    Make();
+    for (int64_t id : {0, 7}) tokens_[id] = Prompt(20);
+    Compute({{0, 0, 20}});
+    int64_t countdown = k;
+    {
+      const FailingAllocation failing(&countdown);
+      drafter_->Fork(0, 7, tokens_[7]);
+    }
+    failed = countdown < 0;
+    drafter_->Audit();
+    drafter_->Forget(0);
+    tokens_[0].clear();
+    tokens_[7].push_back(5);
+    Compute({{7, 20, 1}});
+    tokens_[7].push_back(6);
+    EXPECT_EQ(Guess(7, 4), Next(7, 4));
+    EXPECT_EQ(head_->num_misaligned(), 0);
+    drafter_->Forget(7);
+    EXPECT_EQ(drafter_->kv().num_sequences(), 0);
+  }
+}
+
 TEST_F(HeadDrafterTest, BehindARestItStartsWithTheStatesThatItSees) {
   Make();
   tokens_[0] = tokens_[1] = Prompt(20);
@@ -327,6 +354,30 @@ TEST_F(HeadDrafterTest, StatesOfTwoStepsMayBeOnTheirWay) {
     EXPECT_EQ(Guess(id, 2), Next(id, 2)) << id;
   }
   EXPECT_EQ(head_->num_rows(), 40 + 1 + 40 + 1) << "each state is read once";
+  EXPECT_EQ(head_->num_misaligned(), 0);
+}
+
+// Behind guesses in flight, a position is the furthest that it can be.
+TEST_F(HeadDrafterTest, WhatItHasNotSeenItBeginsWhereThePositionIsKnown) {
+  Make();
+  tokens_[0] = Prompt(20);
+  const auto watch = [&](int64_t position) {
+    const BatchDrafter::WatchedSlice slice{
+        .sequence_id = 0, .tokens = &tokens_[0], .position = position, .num_rows = 4};
+    const size_t num_rows = drafter_->Watch({&slice, 1}).rows.size();
+    drafter_->Audit();
+    return num_rows;
+  };
+  EXPECT_EQ(watch(23), 0) << "three guesses may be wrong";
+  EXPECT_EQ(drafter_->kv().num_sequences(), 0);
+  EXPECT_EQ(watch(20), 4) << "the step in flight has no guesses";
+  EXPECT_EQ(watch(24), 4) << "it follows";
+  EXPECT_EQ(watch(27), 0) << "one was not seen";
+  drafter_->Collected();
+  drafter_->Collected();
+  Compute({{0, 16, 4}});
+  tokens_[0].push_back(7);
+  EXPECT_EQ(Guess(0, 4), Next(0, 4));
   EXPECT_EQ(head_->num_misaligned(), 0);
 }
 
