@@ -3,9 +3,13 @@
 
 #include <new>
 #include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "mlc_native/tokenizer.h"
 #include "testing/failing_steps.h"
+#include "testing/speculation.h"
 #include "testing/test_engine.h"
 
 namespace mlc_native::testing {
@@ -52,6 +56,58 @@ TEST(EngineMemory, EveryAllocationOfAStepMayFail) {
   // All of the first steps, where buffers grow; then a stride without a common pattern.
   while (RunScenario(k) && !HasFailure()) k += k < 400 ? 1 : 7;
   EXPECT_GT(k, 400) << "the scenario is too small";
+  EXPECT_FALSE(HasFailure()) << "allocation " << k;
+}
+
+struct Speculating {
+  SpeculativeMode mode = SpeculativeMode::kNGram;
+  bool run_ahead = false;
+};
+
+class SpeculatingEngineMemory : public ::testing::TestWithParam<Speculating> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, SpeculatingEngineMemory,
+                         ::testing::Values(Speculating{SpeculativeMode::kNGram, false},
+                                           Speculating{SpeculativeMode::kSmallDraft, false},
+                                           Speculating{SpeculativeMode::kSmallDraft, true},
+                                           Speculating{SpeculativeMode::kEagle3, false},
+                                           Speculating{SpeculativeMode::kEagle3, true}));
+
+// Where guesses are made, verified and given back, and where steps follow them.
+bool RunGuesses(const Speculating& kind, int64_t k, bool* has_guessed) {
+  TestEngineSetup setup = SpeculationSetup({.length = 3, .chunk = 24, .run_ahead = kind.run_ahead});
+  setup.speculative_mode = kind.mode;
+  if (kind.mode == SpeculativeMode::kEagle3) setup.model.history_window = 2;  // as the head's
+  setup.model.gives_states = true;
+  if (kind.mode != SpeculativeMode::kNGram) setup.draft_model = setup.model;
+  if (kind.mode == SpeculativeMode::kEagle3) setup.draft_model->is_draft_head = true;
+  TestEngine engine(setup);
+  engine.Add("a name that does not fit into a small string", LetterPrompt(9), Endless(Greedy(25)));
+  engine.Add("b", LetterPrompt(2), Endless(Greedy(12, 3)));
+  engine.Add("c", LetterPrompt(3), Endless(Greedy(15)));
+  const bool failed = RunWithFailingAllocation(engine, k);
+  for (const auto& [id, history] : engine.checker().all()) {
+    const std::vector<int32_t> prompt = LetterPrompt(id == "b" ? 2 : id == "c" ? 3 : 9);
+    for (const SequenceHistory& sequence : history.sequences) {
+      const int64_t length = std::ssize(sequence.token_ids);
+      EXPECT_EQ(sequence.token_ids, Oracle(setup.model, prompt, length));
+    }
+  }
+  engine.Add("next", LetterPrompt(4), Endless(Greedy(5)));
+  engine.Run();
+  EXPECT_EQ(engine.Answer("next").token_ids, Oracle(setup.model, LetterPrompt(4), 5));
+  const nlohmann::json spec = SpecDecode(engine);
+  *has_guessed = spec.value("num_accepted_tokens", 0) > 0 &&
+                 (!kind.run_ahead || spec.value("num_steps_ahead", 0) > 2);
+  return failed;
+}
+
+TEST_P(SpeculatingEngineMemory, EveryAllocationOfAStepMayFail) {
+  int64_t k = 1;
+  bool has_guessed = false;
+  while (RunGuesses(GetParam(), k, &has_guessed) && !HasFailure()) k += k < 300 ? 1 : 7;
+  EXPECT_TRUE(has_guessed);
+  EXPECT_GT(k, 300) << "the scenario is too small";
   EXPECT_FALSE(HasFailure()) << "allocation " << k;
 }
 

@@ -2,45 +2,23 @@
 // without guesses that waits for each step, whatever happens meanwhile.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
-#include "mlc_native/tokenizer.h"
-#include "testing/test_engine.h"
+#include "testing/speculation.h"
 
 namespace mlc_native::testing {
 namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kVocabSize = 32;
-
-FakeModelOptions Target() {
-  FakeModelOptions model;
-  model.vocab_size = kVocabSize;
-  model.history_window = 2;  // what a fake draft head guesses
-  model.peak = 4;            // which is often not what is drawn
-  model.gives_states = true;
-  model.run_ahead = false;
-  return model;
-}
-
-std::shared_ptr<const TokenTable> Letters() {
-  std::vector<std::string> bytes(kVocabSize);
-  for (int64_t i = 0; i < kVocabSize; ++i) {
-    bytes[i] = std::string(1, static_cast<char>('a' + i % 8));
-  }
-  return std::make_shared<TokenTable>(std::move(bytes), std::vector<bool>(kVocabSize), false);
-}
-
 TestEngineSetup Waiting() {
-  TestEngineSetup setup;
-  setup.model = Target();
-  setup.max_single_sequence_length = 120;
-  setup.eos_token_ids = {31};
-  setup.token_table = Letters();
+  TestEngineSetup setup = SpeculationSetup({.run_ahead = false});
+  setup.model.history_window = 2;  // what a fake draft head guesses, often not what is drawn
+  setup.model.gives_states = true;
   return setup;
 }
 
@@ -60,8 +38,6 @@ TestEngineSetup Ahead(const Kind& kind) {
   setup.spec_draft_length = kind.length;
   setup.draft_model = setup.model;
   setup.draft_model->is_draft_head = kind.has_head;
-  // Time stands still, so that what is chosen by measured times is always the same.
-  setup.now = [] { return TimePoint(std::chrono::hours(1)); };
   return setup;
 }
 
@@ -88,40 +64,6 @@ std::vector<GenerationConfig> Configs() {
   return configs;
 }
 
-std::vector<int32_t> LetterPrompt(int64_t i) {
-  std::vector<int32_t> prompt;
-  for (int64_t k = 0; k < 5 + 3 * i; ++k) prompt.push_back(static_cast<int32_t>((k * 5 + i) % 30));
-  return prompt;
-}
-
-void AddAll(TestEngine& engine) {
-  const std::vector<GenerationConfig> configs = Configs();
-  for (size_t i = 0; i < configs.size(); ++i) {
-    engine.Add(std::to_string(i), LetterPrompt(static_cast<int64_t>(i)), configs[i]);
-  }
-}
-
-void ExpectSame(const TestEngine& here, const TestEngine& expected, const std::string& id) {
-  SCOPED_TRACE("request " + id);
-  const auto usage = [&](const TestEngine& engine) {
-    const json all = json::parse(engine.History(id).usage.value());
-    return json{all["prompt_tokens"], all["completion_tokens"], all["extra"]["decode_tokens"]};
-  };
-  EXPECT_EQ(usage(here), usage(expected));
-  for (int k = 0; k < std::ssize(expected.History(id).sequences); ++k) {
-    const SequenceHistory& a = here.Answer(id, k);
-    const SequenceHistory& b = expected.Answer(id, k);
-    EXPECT_EQ(a.token_ids, b.token_ids);
-    EXPECT_EQ(a.text, b.text);
-    EXPECT_EQ(a.logprobs, b.logprobs);
-    EXPECT_EQ(a.finish_reason, b.finish_reason);
-  }
-}
-
-json SpecDecode(TestEngine& engine) {
-  return json::parse(engine.engine().JSONMetrics()).at("spec_decode");
-}
-
 void ExpectNothingEarly(TestEngine& engine) {
   EXPECT_EQ(engine.model().steps().num_early_reads(), 0);
   EXPECT_EQ(engine.draft_model().steps().num_early_reads(), 0);
@@ -141,10 +83,10 @@ TEST_P(GuessesAhead, AnswersAreThoseWithoutGuesses) {
   TestEngine expected(Waiting());
   TestEngine here(Ahead(GetParam()));
   for (TestEngine* engine : {&expected, &here}) {
-    AddAll(*engine);
+    AddAll(*engine, Configs());
     engine->Run();
   }
-  for (size_t i = 0; i < Configs().size(); ++i) ExpectSame(here, expected, std::to_string(i));
+  ExpectSameAnswers(here, expected);
   ExpectNothingEarly(here);
   const json spec = SpecDecode(here);
   EXPECT_GT(spec["num_steps_ahead"], 3);
@@ -159,8 +101,7 @@ TEST_P(GuessesAhead, AStepIsSubmittedBeforeTheGuessesBeforeItAreCollected) {
   std::string calls;
   engine.model().set_on_forward([&](const ForwardBatch&) { calls += 'F'; });
   engine.model().steps().set_on_collect([&] { calls += 'C'; });
-  GenerationConfig config = Greedy(100);
-  config.debug_config.ignore_eos = true;
+  const GenerationConfig config = Endless(Greedy(100));
   engine.Add("a", LetterPrompt(1), config);
   engine.Run();
   EXPECT_EQ(engine.Answer("a").token_ids, Oracle(engine.model().options(), LetterPrompt(1), 100));
@@ -177,8 +118,7 @@ TEST_P(GuessesAhead, AStepIsSubmittedBeforeTheGuessesBeforeItAreCollected) {
 TEST(GuessesAheadOfAHead, AHeadKeepsUp) {
   TestEngineSetup setup = Ahead({.has_head = true, .length = 4});
   TestEngine here(setup);
-  GenerationConfig config = Sampled(90, 3);
-  config.debug_config.ignore_eos = true;
+  const GenerationConfig config = Endless(Sampled(90, 3));
   here.Add("a", LetterPrompt(1), config);
   here.Run();
   const json spec = SpecDecode(here);
@@ -195,9 +135,7 @@ TEST_P(GuessesAhead, RequestsMayEndWhileTheirGuessesAreInFlight) {
     TestEngine here(Ahead(GetParam()));
     for (TestEngine* engine : {&expected, &here}) {
       for (int64_t i = 0; i < 3; ++i) {
-        GenerationConfig config = Sampled(40, i);
-        config.debug_config.ignore_eos = true;
-        engine->Add(std::to_string(i), LetterPrompt(i), config);
+        engine->Add(std::to_string(i), LetterPrompt(i), Endless(Sampled(40, i)));
       }
     }
     expected.Run();
@@ -208,7 +146,7 @@ TEST_P(GuessesAhead, RequestsMayEndWhileTheirGuessesAreInFlight) {
     here.Run();
     expected.Add("next", LetterPrompt(4), Sampled(20, 9));
     expected.Run();
-    for (const char* id : {"0", "2", "next"}) ExpectSame(here, expected, id);
+    for (const char* id : {"0", "2", "next"}) ExpectSameAnswer(here, expected, id);
     const std::vector<int32_t>& whole = expected.Answer("1").token_ids;
     ASSERT_LE(begun.size(), whole.size());
     EXPECT_TRUE(std::equal(begun.begin(), begun.end(), whole.begin()));
@@ -219,8 +157,7 @@ TEST_P(GuessesAhead, RequestsMayEndWhileTheirGuessesAreInFlight) {
 // Requests whose next token depends on the text wait, and the others of their steps with them.
 TEST_P(GuessesAhead, WhatDependsOnTheTextIsWaitedFor) {
   TestEngine here(Ahead(GetParam()));
-  GenerationConfig config = Sampled(30, 1);
-  config.debug_config.ignore_eos = true;
+  GenerationConfig config = Endless(Sampled(30, 1));
   here.Add("free", LetterPrompt(1), config);
   config.frequency_penalty = 0.5;
   here.Add("penalties", LetterPrompt(2), config);
@@ -243,36 +180,43 @@ TEST_P(GuessesAhead, FailuresCostOnlyGuesses) {
     TestEngine here(setup);
     for (TestEngine* engine : {&expected, &here}) {
       for (int64_t i = 0; i < 3; ++i) {
-        GenerationConfig config = Sampled(70, i);
-        config.debug_config.ignore_eos = true;
-        engine->Add(std::to_string(i), LetterPrompt(i), config);
+        engine->Add(std::to_string(i), LetterPrompt(i), Endless(Sampled(70, i)));
       }
       engine->Run();
     }
-    for (const char* id : {"0", "1", "2"}) ExpectSame(here, expected, id);
+    for (const char* id : {"0", "1", "2"}) ExpectSameAnswer(here, expected, id);
     EXPECT_GT(SpecDecode(here)["num_steps_ahead"], 3);
     EXPECT_EQ(here.model().steps().num_early_reads(), 0);
+    EXPECT_EQ(here.draft_model().num_misaligned(), 0);
   }
 }
 
-// Guesses in flight hold pages for a while; prompts are admitted as without them.
+// Guesses in flight hold pages for a while; a prompt is admitted as without them.
 TEST_P(GuessesAhead, PromptsDoNotLackPagesBecauseOfThem) {
-  TestEngineSetup setup = Ahead(GetParam());
-  setup.num_pages = 6;
-  setup.max_single_sequence_length = 80;
+  Kind kind = GetParam();
+  kind.length = std::max<int64_t>(kind.length, 3);
+  TestEngineSetup setup = Ahead(kind);
+  setup.num_pages = 4;
+  setup.max_single_sequence_length = 40;
   setup.prefix_cache_mode = PrefixCacheMode::kDisable;
+  setup.draft_model->script = {30};  // wrong
   TestEngine here(setup);
-  GenerationConfig config = Greedy(30);
-  config.debug_config.ignore_eos = true;
-  here.Add("a", LetterPrompt(3), config);
-  for (int i = 0; i < 4; ++i) here.Step();
-  here.Add("b", LetterPrompt(4), config);
+  const std::vector<int32_t> prompts[] = {LetterPrompt(1), LetterPrompt(4)};
+  here.Add("a", prompts[0], Endless(Greedy(20)));
+  while (json::parse(here.engine().DebugCall("audit_pages"))["kv_pages_used"] < 2) here.Step();
+  // One page is enough for what is known of it, three are for the prompt and the next page of "a".
+  ASSERT_LE(prompts[0].size() + here.Answer("a").token_ids.size(), kKvPageSize);
+  here.Add("b", prompts[1], Endless(Greedy(12)));
+  size_t num_rows = 0;
+  here.model().set_on_forward([&](const ForwardBatch& b) { num_rows = b.token_ids.size(); });
+  here.Step();
+  EXPECT_GT(num_rows, GetParam().chunk == 64 ? prompts[1].size() : 15);
   here.Run();
+  EXPECT_GT(SpecDecode(here)["num_steps_ahead"], 0);
   EXPECT_EQ(here.Metric("num_preemptions"), 0);
-  for (int64_t i : {3, 4}) {
-    EXPECT_EQ(here.Answer(i == 3 ? "a" : "b").token_ids,
-              Oracle(here.model().options(), LetterPrompt(i), 30));
-  }
+  const FakeModelOptions& model = here.model().options();
+  EXPECT_EQ(here.Answer("a").token_ids, Oracle(model, prompts[0], 20));
+  EXPECT_EQ(here.Answer("b").token_ids, Oracle(model, prompts[1], 12));
 }
 
 }  // namespace

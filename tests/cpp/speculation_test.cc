@@ -1,58 +1,23 @@
 // Speculation changes when tokens come and never which: answers with drafts of every kind are those
 // without, and drafts take nothing that anything else needs.
+#include "testing/speculation.h"
+
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "draft/drafter.h"
-#include "mlc_native/tokenizer.h"
-#include "testing/adversarial_drafter.h"
-#include "testing/test_engine.h"
-#include "testing/virtual_clock.h"
 
 namespace mlc_native::testing {
 namespace {
 
 using nlohmann::json;
-
-// Tokens are letters, so that stop strings and grammars have something to do. The model goes round
-// in a few letters, which is what lookup finds.
-constexpr int64_t kVocabSize = 32;
-constexpr int32_t kStopToken = 31;
-
-std::shared_ptr<const TokenTable> EightLetters() {
-  std::vector<std::string> bytes(kVocabSize);
-  for (int64_t i = 0; i < kVocabSize; ++i)
-    bytes[i] = std::string(1, static_cast<char>('a' + i % 8));
-  return std::make_shared<TokenTable>(std::move(bytes), std::vector<bool>(kVocabSize), false);
-}
-
-FakeModelOptions Model() {
-  FakeModelOptions model;
-  model.vocab_size = kVocabSize;
-  model.history_window = 1;  // answers repeat themselves
-  model.peak = 4;
-  return model;
-}
-
-enum class Drafts { kNone, kLookup, kSuffix, kModel, kAdversarial };
-
-struct Settings {
-  Drafts drafts = Drafts::kNone;
-  int64_t length = 0;
-  int64_t chunk = 64;
-  int64_t num_pages = 256;
-  bool run_ahead = RunsAheadByDefault();
-};
 
 std::vector<GenerationConfig> Configs() {
   std::vector<GenerationConfig> configs;
@@ -93,89 +58,14 @@ std::vector<GenerationConfig> Configs() {
   return configs;
 }
 
-TestEngineSetup MakeSetup(const Settings& settings) {
-  TestEngineSetup setup;
-  setup.model = Model();
-  setup.model.run_ahead = settings.run_ahead;
-  setup.num_pages = settings.num_pages;
-  setup.prefill_chunk_size = settings.chunk;
-  setup.max_single_sequence_length = 120;
-  setup.eos_token_ids = {kStopToken};
-  setup.token_table = EightLetters();
-  if (settings.drafts == Drafts::kLookup) setup.speculative_mode = SpeculativeMode::kNGram;
-  if (settings.drafts == Drafts::kSuffix) setup.speculative_mode = SpeculativeMode::kSuffix;
-  if (settings.drafts == Drafts::kModel) {
-    setup.speculative_mode = SpeculativeMode::kSmallDraft;
-    setup.draft_model = setup.model;
-  }
-  setup.spec_draft_length = settings.length;
-  // Time stands still, so that what is chosen by measured times is always the same.
-  setup.now = [] { return TimePoint(std::chrono::hours(1)); };
-  if (settings.drafts == Drafts::kAdversarial) {
-    setup.make_drafter = [](const DraftSource&) {
-      return std::make_unique<AdversarialDrafter>(Model(), 1);
-    };
-  }
-  return setup;
-}
-
-GenerationConfig Endless(GenerationConfig config) {
-  config.debug_config.ignore_eos = true;
-  return config;
-}
-
-std::vector<int32_t> LetterPrompt(int64_t i) {
-  std::vector<int32_t> prompt;
-  for (int64_t k = 0; k < 5 + 3 * i; ++k) prompt.push_back(static_cast<int32_t>((k * 5 + i) % 30));
-  return prompt;
-}
-
-void AddAll(TestEngine& engine, const std::function<void(GenerationConfig&)>& change = {}) {
-  const std::vector<GenerationConfig> configs = Configs();
-  for (size_t i = 0; i < configs.size(); ++i) {
-    GenerationConfig config = configs[i];
-    if (change) change(config);
-    engine.Add(std::to_string(i), LetterPrompt(static_cast<int64_t>(i)), config);
-  }
-}
-
-// What must be equal of the usage: all but times and what tells of drafts and of the cache.
-json Usage(const RequestHistory& history) {
-  const json usage = json::parse(history.usage.value());
-  const json& extra = usage["extra"];
-  return {usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"],
-          extra["decode_tokens"], extra["jump_forward_tokens"]};
-}
-
-void ExpectSameAnswers(const TestEngine& here, const TestEngine& expected) {
-  const std::vector<GenerationConfig> configs = Configs();
-  for (size_t i = 0; i < configs.size(); ++i) {
-    SCOPED_TRACE("request " + std::to_string(i));
-    const std::string id = std::to_string(i);
-    EXPECT_EQ(Usage(here.History(id)), Usage(expected.History(id)));
-    for (int k = 0; k < configs[i].n; ++k) {
-      const SequenceHistory& a = here.Answer(id, k);
-      const SequenceHistory& b = expected.Answer(id, k);
-      EXPECT_EQ(a.token_ids, b.token_ids);
-      EXPECT_EQ(a.text, b.text);
-      EXPECT_EQ(a.logprobs, b.logprobs);
-      EXPECT_EQ(a.finish_reason, b.finish_reason);
-    }
-  }
-}
-
-json SpecDecode(TestEngine& engine) {
-  return json::parse(engine.engine().JSONMetrics()).value("spec_decode", json::object());
-}
-
-class SpeculationEquality : public ::testing::TestWithParam<Settings> {};
+class SpeculationEquality : public ::testing::TestWithParam<DraftSettings> {};
 
 TEST_P(SpeculationEquality, AnswersAreThoseWithoutDrafts) {
-  TestEngine expected(MakeSetup({}));
-  AddAll(expected);
+  TestEngine expected(SpeculationSetup({}));
+  AddAll(expected, Configs());
   expected.Run();
-  TestEngine here(MakeSetup(GetParam()));
-  AddAll(here);
+  TestEngine here(SpeculationSetup(GetParam()));
+  AddAll(here, Configs());
   here.Run();
   ExpectSameAnswers(here, expected);
   const json metrics = SpecDecode(here);
@@ -185,23 +75,24 @@ TEST_P(SpeculationEquality, AnswersAreThoseWithoutDrafts) {
 
 INSTANTIATE_TEST_SUITE_P(
     Drafts, SpeculationEquality,
-    ::testing::Values(Settings{Drafts::kLookup, 1}, Settings{Drafts::kLookup, 3},
-                      Settings{Drafts::kLookup, 10}, Settings{Drafts::kLookup, 0},
-                      Settings{Drafts::kLookup, 10, 16}, Settings{Drafts::kLookup, 5, 64, 40},
-                      Settings{Drafts::kSuffix, 0}, Settings{Drafts::kSuffix, 10, 16},
-                      Settings{Drafts::kModel, 0}, Settings{Drafts::kModel, 1},
-                      Settings{Drafts::kModel, 10}, Settings{Drafts::kModel, 4, 32},
-                      Settings{Drafts::kModel, 5, 64, 9},
-                      Settings{Drafts::kModel, 5, 64, 256, true}, Settings{Drafts::kAdversarial, 0},
-                      Settings{Drafts::kAdversarial, 10, 32},
-                      Settings{Drafts::kAdversarial, 4, 64, 9},
-                      Settings{Drafts::kAdversarial, 10, 64, 256, true}));
+    ::testing::Values(DraftSettings{Drafts::kLookup, 1}, DraftSettings{Drafts::kLookup, 3},
+                      DraftSettings{Drafts::kLookup, 10}, DraftSettings{Drafts::kLookup, 0},
+                      DraftSettings{Drafts::kLookup, 10, 16},
+                      DraftSettings{Drafts::kLookup, 5, 64, 40}, DraftSettings{Drafts::kSuffix, 0},
+                      DraftSettings{Drafts::kSuffix, 10, 16}, DraftSettings{Drafts::kModel, 0},
+                      DraftSettings{Drafts::kModel, 1}, DraftSettings{Drafts::kModel, 10},
+                      DraftSettings{Drafts::kModel, 4, 32}, DraftSettings{Drafts::kModel, 5, 64, 9},
+                      DraftSettings{Drafts::kModel, 5, 64, 256, true},
+                      DraftSettings{Drafts::kAdversarial, 0},
+                      DraftSettings{Drafts::kAdversarial, 10, 32},
+                      DraftSettings{Drafts::kAdversarial, 4, 64, 9},
+                      DraftSettings{Drafts::kAdversarial, 10, 64, 256, true}));
 
 TEST(Speculation, ComputesFewerStepsForTextThatRepeats) {
-  Settings settings;
-  TestEngine without(MakeSetup(settings));
+  DraftSettings settings;
+  TestEngine without(SpeculationSetup(settings));
   settings.drafts = Drafts::kLookup;
-  TestEngine with(MakeSetup(settings));
+  TestEngine with(SpeculationSetup(settings));
   for (TestEngine* engine : {&without, &with}) {
     engine->Add("a", LetterPrompt(1), Endless(Greedy(100)));
     engine->Run();
@@ -215,7 +106,7 @@ TEST(Speculation, ComputesFewerStepsForTextThatRepeats) {
 
 // What was said before is guessed, in its own space only; a reset forgets it.
 TEST(Speculation, EarlierAnswersAreGuessed) {
-  TestEngine engine(MakeSetup({.drafts = Drafts::kSuffix, .length = 8}));
+  TestEngine engine(SpeculationSetup({.drafts = Drafts::kSuffix, .length = 8}));
   GenerationConfig config = Endless(Sampled(60, 5));
   config.temperature = 3;
   int num_requests = 0;
@@ -235,7 +126,7 @@ TEST(Speculation, EarlierAnswersAreGuessed) {
 }
 
 TEST(Speculation, APredictionIsFollowedInAnyMode) {
-  TestEngine without(MakeSetup({}));
+  TestEngine without(SpeculationSetup({}));
   GenerationConfig config = Endless(Sampled(100, 3));
   without.Add("a", LetterPrompt(1), config);
   without.Run();
@@ -245,7 +136,7 @@ TEST(Speculation, APredictionIsFollowedInAnyMode) {
   for (size_t i = 40; i < 46; ++i) before[i] = (before[i] + 1) % 30;
   config.prediction = before;
   for (const Drafts drafts : {Drafts::kNone, Drafts::kLookup}) {
-    TestEngine with(MakeSetup({.drafts = drafts}));
+    TestEngine with(SpeculationSetup({.drafts = drafts}));
     with.Add("a", LetterPrompt(1), config);
     with.Run();
     EXPECT_EQ(with.Answer("a").token_ids, answer);
@@ -262,12 +153,12 @@ TEST(Speculation, APredictionIsFollowedInAnyMode) {
 // A prediction that is right may fill a step, unless a length was asked for or a grammar would have
 // to take it back. Time stands still, so guesses cost nothing.
 TEST(Speculation, APredictionMayBeLongerThanOtherGuesses) {
-  TestEngine without(MakeSetup({}));
+  TestEngine without(SpeculationSetup({}));
   const GenerationConfig plain = Endless(Sampled(100, 3));
   without.Add("a", LetterPrompt(1), plain);
   without.Run();
   const auto longest = [&](int64_t length_of_engine, const auto& change) {
-    TestEngine with(MakeSetup({.drafts = Drafts::kLookup, .length = length_of_engine}));
+    TestEngine with(SpeculationSetup({.drafts = Drafts::kLookup, .length = length_of_engine}));
     GenerationConfig config = plain;
     config.prediction = without.Answer("a").token_ids;
     change(config);
@@ -308,7 +199,7 @@ class SilentDrafter final : public Drafter {
 TEST(Speculation, StepsRunAheadWhileNothingIsGuessed) {
   for (const bool run_ahead : {false, true}) {
     int num_asked = 0;
-    TestEngineSetup setup = MakeSetup({.run_ahead = run_ahead});
+    TestEngineSetup setup = SpeculationSetup({.run_ahead = run_ahead});
     setup.make_drafter = [&](const DraftSource&) {
       return std::make_unique<SilentDrafter>(&num_asked);
     };
@@ -323,7 +214,7 @@ TEST(Speculation, StepsRunAheadWhileNothingIsGuessed) {
 }
 
 TEST(Speculation, ARequestCanDoWithout) {
-  TestEngine engine(MakeSetup({.drafts = Drafts::kLookup}));
+  TestEngine engine(SpeculationSetup({.drafts = Drafts::kLookup}));
   GenerationConfig config = Endless(Greedy(80));
   config.speculative = false;
   config.prediction = LetterPrompt(4);
@@ -339,8 +230,8 @@ TEST(Speculation, ARequestCanDoWithout) {
 }
 
 TEST(Speculation, ADraftModelThatIsRightSavesSteps) {
-  TestEngine without(MakeSetup({}));
-  TestEngine with(MakeSetup({.drafts = Drafts::kModel, .length = 5}));
+  TestEngine without(SpeculationSetup({}));
+  TestEngine with(SpeculationSetup({.drafts = Drafts::kModel, .length = 5}));
   for (TestEngine* engine : {&without, &with}) {
     for (int i = 0; i < 3; ++i) engine->Add(std::to_string(i), LetterPrompt(i), Greedy(60));
     engine->Run();
@@ -351,62 +242,9 @@ TEST(Speculation, ADraftModelThatIsRightSavesSteps) {
   EXPECT_LT(4 * with.model().num_forwards(), without.model().num_forwards());
 }
 
-// Times are those of a clock that the forwards move: the target takes 1 ms and 0.1 ms a row.
-struct Costs {
-  double draft_ms = 0;  // of a forward
-  bool is_right = true;
-  double max_share = 0;  // of the time without a draft model
-  int64_t num_requests = 3;
-  int64_t prompt_len = 8;
-  int64_t num_tokens = 600;
-};
-
-class SpeculationCosts : public ::testing::TestWithParam<Costs> {};
-
-TEST_P(SpeculationCosts, AreNotHigherThanWithout) {
-  const auto seconds = [&](Drafts drafts) {
-    VirtualClock clock;
-    TestEngineSetup setup = MakeSetup({.drafts = drafts});
-    setup.model.run_ahead = false;
-    setup.max_single_sequence_length = 700;
-    setup.prefill_chunk_size = 512;
-    setup.now = clock.function();
-    if (setup.draft_model) {
-      setup.draft_model->run_ahead = false;
-      if (!GetParam().is_right) setup.draft_model->history_window = 3;
-    }
-    TestEngine engine(setup);
-    engine.model().set_on_forward([&](const ForwardBatch& batch) {
-      clock.Advance(1e-3 + 1e-4 * static_cast<double>(batch.token_ids.size()));
-    });
-    if (setup.draft_model) {
-      engine.draft_model().set_on_forward([&](const ForwardBatch& batch) {
-        const auto num_rows = static_cast<double>(batch.token_ids.size());
-        clock.Advance(1e-3 * GetParam().draft_ms * (0.9 + 0.1 * num_rows));
-      });
-    }
-    const TimePoint start = clock.now();
-    for (int i = 0; i < GetParam().num_requests; ++i) {
-      std::vector<int32_t> prompt(GetParam().prompt_len, i % 30);
-      engine.Add(std::to_string(i), std::move(prompt), Endless(Greedy(GetParam().num_tokens)));
-      if (GetParam().prompt_len > 100) engine.Run();
-    }
-    engine.Run();
-    return std::chrono::duration<double>(clock.now() - start).count();
-  };
-  EXPECT_LT(seconds(Drafts::kModel), GetParam().max_share * seconds(Drafts::kNone));
-}
-
-INSTANTIATE_TEST_SUITE_P(DraftModels, SpeculationCosts,
-                         ::testing::Values(Costs{0.1, true, 0.5}, Costs{0.1, false, 1.03},
-                                           Costs{0.5, false, 1.03}, Costs{2, true, 1.03},
-                                           Costs{2, false, 1.05},
-                                           // Prompts that are long for such answers.
-                                           Costs{0.2, true, 1.05, 20, 500, 3}));
-
 // The next turn of a conversation begins with what the draft model has read before.
 TEST(Speculation, TheDraftModelKeepsConversations) {
-  TestEngine engine(MakeSetup({.drafts = Drafts::kModel, .length = 2}));
+  TestEngine engine(SpeculationSetup({.drafts = Drafts::kModel, .length = 2}));
   std::vector<int32_t> tokens = LetterPrompt(30);
   engine.Add("a", tokens, Greedy(6));
   engine.Run();
@@ -420,13 +258,13 @@ TEST(Speculation, TheDraftModelKeepsConversations) {
 
 TEST(Speculation, AFailingDraftModelCostsDraftsOnly) {
   for (const bool always : {false, true}) {
-    TestEngine expected(MakeSetup({}));
-    TestEngineSetup setup = MakeSetup({.drafts = Drafts::kModel, .length = 4});
+    TestEngine expected(SpeculationSetup({}));
+    TestEngineSetup setup = SpeculationSetup({.drafts = Drafts::kModel, .length = 4});
     setup.draft_model->fail_at_forward = {2, 7, 8};
     setup.draft_model->fail_always = always;
     TestEngine engine(setup);
     for (TestEngine* e : {&engine, &expected}) {
-      AddAll(*e);
+      AddAll(*e, Configs());
       e->Run();
     }
     ExpectSameAnswers(engine, expected);
@@ -434,25 +272,11 @@ TEST(Speculation, AFailingDraftModelCostsDraftsOnly) {
   }
 }
 
-// Drafts take pages that are free and rows that nothing else needs.
-TEST(Speculation, NothingIsPreemptedForDrafts) {
-  // Two sequences fill the pool to the last page.
-  Settings settings{.drafts = Drafts::kLookup, .length = 10, .num_pages = 8};
-  TestEngine engine(MakeSetup(settings));
-  for (int i = 0; i < 2; ++i) {
-    const std::vector<int32_t> prompt = LetterPrompt(i);
-    engine.Add(std::to_string(i), prompt, Endless(Greedy(4 * kKvPageSize - std::ssize(prompt))));
-  }
-  engine.Run();
-  EXPECT_EQ(json::parse(engine.engine().JSONMetrics())["num_preemptions"], 0);
-  EXPECT_GT(SpecDecode(engine)["num_accepted_tokens"], 0);
-}
-
 TEST(Speculation, AForwardThatFailsForDraftsIsRepeatedWithoutThem) {
-  TestEngineSetup setup = MakeSetup({.drafts = Drafts::kAdversarial, .length = 10});
+  TestEngineSetup setup = SpeculationSetup({.drafts = Drafts::kAdversarial, .length = 10});
   setup.model.poison_token = 29;
   TestEngine engine(setup);
-  TestEngineSetup without = MakeSetup({});
+  TestEngineSetup without = SpeculationSetup({});
   without.model.poison_token = 29;
   TestEngine expected(without);
   GenerationConfig config = Greedy(60);

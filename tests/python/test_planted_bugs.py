@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def load() -> ModuleType:
     """tests/cpp/sim/planted_bugs.py, which is no package."""
     path = ROOT / "tests/cpp/sim/planted_bugs.py"
+    sys.path.insert(0, str(path.parent))  # as for a program that is run
     spec = importlib.util.spec_from_file_location("planted_bugs", path)
     assert spec is not None
     assert spec.loader is not None

@@ -99,6 +99,7 @@ class TestEngine {
   FakeModel& model() { return *model_; }
   FakeModel& draft_model() { return *draft_model_; }
   HistoryChecker& checker() { return checker_; }
+  const HistoryChecker& checker() const { return checker_; }
   int64_t num_steps() const { return num_steps_; }
 
  private:

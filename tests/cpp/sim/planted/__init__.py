@@ -1,0 +1,1 @@
+"""The bugs that planted_bugs.py plants, by what they are in."""
