@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <system_error>
 
 #include "mlc_native/errors.h"
 #include "support/utf8.h"
@@ -78,6 +79,11 @@ int32_t ReportCurrentException(mlcn_error** error) noexcept {
     return Report(error, MLCN_LOAD_ERROR, e.field(), e.what());
   } catch (const std::bad_alloc&) {
     return Report(error, MLCN_OUT_OF_MEMORY, "", "there is not enough memory");
+  } catch (const std::system_error& e) {
+    // No thread could be started, say.
+    const bool is_resource = e.code() == std::errc::resource_unavailable_try_again ||
+                             e.code() == std::errc::not_enough_memory;
+    return Report(error, is_resource ? MLCN_OUT_OF_MEMORY : MLCN_INTERNAL_ERROR, "", e.what());
   } catch (const std::exception& e) {
     return Report(error, MLCN_INTERNAL_ERROR, "", e.what());
   } catch (...) {

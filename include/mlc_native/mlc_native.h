@@ -38,7 +38,7 @@
  *   error object through its last argument, which may be NULL. The object names the field that is
  *   wrong, its value and what is allowed. A call that fails changes nothing, and sets the
  *   handles that it would have made to NULL. No C++ exception leaves the library; running out of
- *   memory is MLCN_OUT_OF_MEMORY.
+ *   memory or of threads is MLCN_OUT_OF_MEMORY.
  * Arguments. NULL where it is not allowed is MLCN_INVALID_ARGUMENT, never a crash. Texts are UTF-8;
  *   their length is in bytes, and MLCN_NUL_TERMINATED stands for strlen. Embedded NULs are part of
  *   a text whose length is given.
