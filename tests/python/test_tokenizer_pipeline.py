@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizer_kinds import KINDS, LLAMA_3, a_text, some_texts
+from tokenizer_kinds import KINDS, LLAMA_3, a_text, falcon, some_texts
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as HFTokenizer
 
@@ -198,6 +198,8 @@ def test_parts_that_are_not_supported_are_named(tmp_path: Path) -> None:
     assert refused(tmp_path, pre_tokenizer=scripts) == 'pre-tokenizer "UnicodeScripts"'
     assert "Split" in refused(tmp_path, pre_tokenizer=part(look_behind))
     assert refused(tmp_path, model=word_level) == 'model type "WordLevel"'
+    behind = json.loads(falcon().to_str())["pre_tokenizer"]
+    assert refused(tmp_path, pre_tokenizer=behind) == 'pre-tokenizer "Digits" behind "ByteLevel"'
     assert "dropout" in refused(
         tmp_path, model={"type": "BPE", "dropout": 0.5, "vocab": {}, "merges": []}
     )

@@ -151,6 +151,7 @@ def bloom() -> Tokenizer:
 
 
 def falcon() -> Tokenizer:
+    """Splits characters that stand for bytes, which the tokenizer in C++ refuses."""
     return _byte_level(
         splits.Punctuation("contiguous"),
         splits.ByteLevel(add_prefix_space=False),
