@@ -154,6 +154,29 @@ TEST_P(GuessesAhead, RequestsMayEndWhileTheirGuessesAreInFlight) {
   }
 }
 
+// Answers that are as long as a sequence may become, which is seldom where a block of guesses ends.
+TEST_P(GuessesAhead, AnswersEndWhereASequenceMayNotGrow) {
+  for (int64_t longest = 50; longest < 61; ++longest) {
+    const auto limited = [=](TestEngineSetup setup) {
+      setup.max_single_sequence_length = setup.model.context_window_size = longest;
+      return setup;
+    };
+    TestEngine expected(limited(Waiting()));
+    TestEngine here(limited(Ahead(GetParam())));
+    for (TestEngine* engine : {&expected, &here}) {
+      for (int64_t i = 0; i < 3; ++i) {
+        // Guesses are nearly all right without randomness, and often wrong with it.
+        const GenerationConfig config = i == 0 ? Greedy(200) : Sampled(200, i);
+        engine->Add(std::to_string(i), LetterPrompt(i), Endless(config));
+      }
+      engine->Run();
+    }
+    ExpectSameAnswers(here, expected);
+    EXPECT_GT(SpecDecode(here)["num_steps_ahead"], 2);
+    EXPECT_EQ(SpecDecode(here)["num_failures"], 0);  // a step that is too long is repeated
+  }
+}
+
 // Requests whose next token depends on the text wait, and the others of their steps with them.
 TEST_P(GuessesAhead, WhatDependsOnTheTextIsWaitedFor) {
   TestEngine here(Ahead(GetParam()));
