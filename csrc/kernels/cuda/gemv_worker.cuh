@@ -27,8 +27,8 @@ __device__ void StoreY(const GemvArgs& args, int64_t row, int64_t column, float 
 }
 
 // kTiles: of eight rows of x. kHalves: 8 weight rows each. kGathers: rows of x may be chosen, and
-// the kernel has waited for the one before it; else the worker does, when its first weights are
-// under way.
+// the kernel has waited for the one before it; else the worker does, when the loads of its
+// first weights have been issued.
 template <typename Format, int kTiles, int kHalves, bool kGathers = false>
 class GemvWorker {
  public:
