@@ -82,6 +82,7 @@ MLC_NATIVE_PEAK_LOOP(NeonInt8Peak,
                      32)
 MLC_NATIVE_PEAK_LOOP(DotprodPeak, ".arch armv8.2-a+dotprod\nsdot v\\r\\().4s, v30.16b, v31.16b", 32)
 MLC_NATIVE_PEAK_LOOP(BFloat16Peak, ".arch armv8.2-a+bf16\nbfdot v\\r\\().4s, v30.8h, v31.8h", 16)
+MLC_NATIVE_PEAK_LOOP(I8mmPeak, ".arch armv8.2-a+i8mm\nsmmla v\\r\\().4s, v30.16b, v31.16b", 64)
 #undef MLC_NATIVE_PEAK_LOOP
 #endif
 
@@ -102,8 +103,8 @@ inline PeakLoop PeakLoopOf(std::string_view isa, Arithmetic arithmetic) {
 #elif defined(__aarch64__)
   if (isa == "neon") return int8 ? NeonInt8Peak : NeonFloatPeak;
   if (isa == "neon_dotprod") return int8 ? DotprodPeak : NeonFloatPeak;
-  if (isa == "neon_bf16") {
-    if (int8) return DotprodPeak;
+  if (isa == "neon_bf16" || isa == "neon_i8mm") {
+    if (int8) return isa == "neon_i8mm" ? I8mmPeak : DotprodPeak;
     return arithmetic == Arithmetic::kBFloat16 ? BFloat16Peak : NeonFloatPeak;
   }
   if (isa == "portable") return NeonFloatPeak;

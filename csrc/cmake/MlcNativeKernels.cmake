@@ -12,12 +12,13 @@ set(isa_flags_avx512_bf16 ${isa_flags_avx512_vnni} -mavx512bf16)
 set(isa_flags_neon "")
 set(isa_flags_neon_dotprod -march=armv8.2-a+dotprod)
 set(isa_flags_neon_bf16 -march=armv8.2-a+dotprod+bf16)
+set(isa_flags_neon_i8mm -march=armv8.2-a+dotprod+bf16+i8mm)
 
 set(isas portable)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND isas avx2 avx2_vnni avx512 avx512_vnni avx512_bf16)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-  list(APPEND isas neon neon_dotprod neon_bf16)
+  list(APPEND isas neon neon_dotprod neon_bf16 neon_i8mm)
 endif()
 
 # Pack and quantize whole checkpoints at load: live from the vectorizer, on the base ISA.

@@ -50,6 +50,7 @@ bool HasNeon() { return true; }  // part of AArch64
 #if defined(__linux__)
 bool HasNeonDotprod() { return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0; }
 bool HasNeonBf16() { return HasNeonDotprod() && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0; }
+bool HasNeonI8mm() { return HasNeonBf16() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0; }
 #else  // only what the compiler's target guarantees
 bool HasNeonDotprod() {
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -61,6 +62,13 @@ bool HasNeonDotprod() {
 bool HasNeonBf16() {
 #if defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
   return true;
+#else
+  return false;
+#endif
+}
+bool HasNeonI8mm() {
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  return HasNeonBf16();
 #else
   return false;
 #endif
@@ -77,6 +85,7 @@ constexpr Isa kIsas[] = {
     MLC_NATIVE_ISA(avx2_vnni, HasAvx2Vnni),
     MLC_NATIVE_ISA(avx2, HasAvx2),
 #elif defined(__aarch64__)
+    MLC_NATIVE_ISA(neon_i8mm, HasNeonI8mm),
     MLC_NATIVE_ISA(neon_bf16, HasNeonBf16),
     MLC_NATIVE_ISA(neon_dotprod, HasNeonDotprod),
     MLC_NATIVE_ISA(neon, HasNeon),

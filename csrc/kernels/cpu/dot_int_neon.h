@@ -7,13 +7,18 @@
 namespace mlc_native::kernels {
 namespace {
 
-constexpr int kQuantTileRows = 3;  // 3 rows x 2 vectors, as integers and as floats: 24 registers
+// kQuantTileRows of the levels that add up one row at a time: 3 rows x 2 vectors, as integers and
+// as floats: 24 registers.
+constexpr int kDotTileRows = 3;
 
 struct IntVec {
   int32x4_t lo, hi;
 
   static IntVec Set(int32_t x) { return {vdupq_n_s32(x), vdupq_n_s32(x)}; }
 };
+inline IntVec operator+(IntVec a, IntVec b) {
+  return {vaddq_s32(a.lo, b.lo), vaddq_s32(a.hi, b.hi)};
+}
 inline Vec ToFloat(IntVec a) { return {vcvtq_f32_s32(a.lo), vcvtq_f32_s32(a.hi)}; }
 inline Vec BitsAsFloat(IntVec a) {
   return {vreinterpretq_f32_s32(a.lo), vreinterpretq_f32_s32(a.hi)};

@@ -15,6 +15,8 @@ inline int32x4_t AddQuads(int32x4_t sum, int8x16_t w, int8x16_t x) {
   return vpadalq_s16(sum, vpaddq_s16(lo, hi));
 }
 
+constexpr int kQuantTileRows = kDotTileRows;
+
 using Q8Codes = DotOf<Q8Bytes, AddQuads>;
 using Q4Codes = DotOf<Nibbles, AddQuads>;
 using Mxfp4Codes = DotOf<Mxfp4Nibbles, AddQuads>;

@@ -8,6 +8,8 @@
 namespace mlc_native::kernels {
 namespace {
 
+constexpr int kQuantTileRows = kDotTileRows;
+
 using Q8Codes = DotOf<Q8Bytes, vdotq_s32>;
 using Q4Codes = DotOf<Nibbles, vdotq_s32>;
 using Mxfp4Codes = DotOf<Mxfp4Nibbles, vdotq_s32>;

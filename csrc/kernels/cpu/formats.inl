@@ -191,6 +191,16 @@ struct QuantFormat : FormatBase<kFormat> {
   }
   template <int kRows, typename Step>
   static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
+    if constexpr (kRows > 1 && requires { typename Codes::Eight; }) {
+      return AddInPairs(group, x, sums, step);
+    } else {
+      return AddRows(group, x, sums, step);
+    }
+  }
+
+ private:
+  template <int kRows, typename Step>
+  static void AddRows(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
     typename SumOf<Codes>::Type dots[kRows][2];
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
@@ -222,6 +232,45 @@ struct QuantFormat : FormatBase<kFormat> {
       const Vec factor = Vec::Set(x[r].factor);
       sums[r][0] = Fma(Scaled(Total(dots[r][0], x[r].start), factor), lo_scale, sums[r][0]);
       sums[r][1] = Fma(Scaled(Total(dots[r][1], x[r].start), factor), hi_scale, sums[r][1]);
+    }
+  }
+
+  // The codes of eight k of a vector of columns.
+  static auto LoadEight(const uint8_t* p) {
+    constexpr int kLoads = 2 / Codes::kQuads;
+    typename Codes::Quad w[kLoads][Codes::kQuads];
+    for (int i = 0; i < kLoads; ++i) Codes::Load(p + i * 2 * kVectorBytes, w[i]);
+    return typename Codes::Eight(w[0][0], w[kLoads - 1][Codes::kQuads - 1]);
+  }
+
+  // Two rows at a time, one vector of columns after the other. The last of an odd number of rows is
+  // its own second row.
+  template <int kRows, typename Step>
+  static void AddInPairs(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
+    constexpr int kPairs = (kRows + 1) / 2;
+    constexpr int kEightBytes = 2 * kVectorBytes * (2 / Codes::kQuads);
+    const auto* codes = reinterpret_cast<const uint8_t*>(group);
+    const auto* scales = reinterpret_cast<const uint16_t*>(codes + kSteps * 2 * kVectorBytes);
+    for (int i = 0; i < kSteps; ++i) step(i);
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      typename Codes::Sums dots[kPairs];
+#pragma GCC unroll 16
+      for (int p = 0; p < kPairs; ++p) dots[p] = Codes::Sums::Zero();
+      for (int i = 0; i < Base::kGroup / 8; ++i) {
+        const auto w = LoadEight(codes + v * kVectorBytes + i * kEightBytes);
+#pragma GCC unroll 16
+        for (int p = 0; p < kPairs; ++p) {
+          const int second = 2 * p + 1 < kRows ? 2 * p + 1 : 2 * p;
+          Codes::AddPair(dots[p], w, x[2 * p].codes + 8 * i, x[second].codes + 8 * i);
+        }
+      }
+      const Vec scale = WeightScale::LoadAs(scales + v * Vec::kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const IntVec total = dots[r / 2].Row(r % 2) + IntVec::Set(x[r].start);
+        sums[r][v] = Fma(Scaled(total, Vec::Set(x[r].factor)), scale, sums[r][v]);
+      }
     }
   }
 };

@@ -56,7 +56,7 @@ class AttentionTest : public KernelTest {
 
   // Tolerances where q and the softmax weights are rounded to bfloat16, and where nothing is.
   double Tolerance(KvFormat format) const {
-    return IsaName(isa()).ends_with("_bf16") && KvInPairs(format) ? 1e-2 : 3e-6;
+    return rounds_inputs() && KvInPairs(format) ? 1e-2 : 3e-6;
   }
 
   static float Scale(const Shape& shape) {

@@ -52,7 +52,7 @@ class LinearTest : public KernelTest {
   // x as the kernel multiplies it: rounded to bfloat16, or to 8 bits group by group.
   Floats Rounded(WeightFormat format, Floats x, int64_t k) {
     const bool as_bfloat16 = format == WeightFormat::kBFloat16 || format == WeightFormat::kFloat8;
-    if (as_bfloat16 && GetParam().ends_with("_bf16")) {
+    if (as_bfloat16 && rounds_inputs()) {
       for (float& value : x) value = RoundTo(DType::kBFloat16, value);
     }
     if (!IsQuantized(format)) return x;

@@ -49,6 +49,10 @@ class KernelTest : public ::testing::TestWithParam<std::string> {
   int64_t RandomInt(int64_t low, int64_t high);
 
   const CpuKernels& isa() const { return *isa_; }
+  // Whether this ISA multiplies with inputs that are rounded to bfloat16.
+  bool rounds_inputs() const {
+    return GetParam().ends_with("_bf16") || GetParam().ends_with("_i8mm");
+  }
   // Returns a pool of that many threads, which lives as long as the test.
   Cpu Threads(int n);
 
