@@ -112,6 +112,15 @@ __device__ inline void CopyAsync16(void* shared, const void* global, bool valid)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(bytes)
                : "memory");
 }
+// The same of 4 or 8 bytes.
+template <int kBytes>
+__device__ inline void CopyAsyncFew(void* shared, const void* global, bool valid) {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int bytes = valid ? kBytes : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global), "n"(kBytes),
+               "r"(bytes)
+               : "memory");
+}
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int n>
 __device__ inline void WaitForCopies() {

@@ -34,7 +34,9 @@ __device__ inline Pairs PairsOf(const uint4& v) { return {{v.x, v.y, v.z, v.w}};
 template <typename T>
 struct PlainFormat {
   using Element = T;
-  static constexpr int kGroupBlocks = 0;  // no scales
+  static constexpr int kGroupBlocks = 0;   // no scales
+  static constexpr int kVectorBlocks = 1;  // that a lane's 16 bytes hold
+  static constexpr int kScaleBytes = 0;    // of a row and step
   static constexpr int kStepsAhead = 1;
 
   struct Step {
@@ -56,6 +58,12 @@ struct PlainFormat {
     }
     return loaded;
   }
+  // Where raw[i] of a lane's step lies; null behind the last k.
+  __device__ static const void* VectorAt(const GemvArgs& args, int row, int step, int i, int lane) {
+    const int at = step * static_cast<int>(kGemvStep) + i * kBlock + lane * kVector;
+    return at < args.k ? static_cast<const T*>(args.weight) + row * args.k + at : nullptr;
+  }
+  __device__ static int64_t RowBytes(const GemvArgs& args) { return args.k * sizeof(T); }
   __device__ static Pairs Block(const Step& step, int b) { return PairsOf(step.raw[b]); }
   __device__ static float Scale(const Step&, int) { return 1.0f; }
 };
@@ -66,7 +74,9 @@ struct QuantizedFormat {
   using Element = T;
   static constexpr int kGroupBlocks = kBlocksPerGroup;
   static constexpr int kGroups = kBlocks / kBlocksPerGroup;  // of a step
-  static constexpr int kStepsAhead = kBlocks / kVectors;     // as many bytes as of PlainFormat
+  static constexpr int kVectorBlocks = kBlocks / kVectors;
+  static constexpr int kScaleBytes = kGroups * static_cast<int>(sizeof(uint16_t));
+  static constexpr int kStepsAhead = kBlocks / kVectors;  // as many bytes as of PlainFormat
 
   struct alignas(kGroups * sizeof(uint16_t)) Scales {
     uint16_t of[kGroups];
@@ -92,10 +102,31 @@ struct QuantizedFormat {
     loaded.scales = scales[at];
     return loaded;
   }
+  __device__ static const void* VectorAt(const GemvArgs& args, int row, int step, int i, int lane) {
+    const int64_t at = row * Steps(args) + step;
+    return static_cast<const uint4*>(args.weight) + (at * kVectors + i) * kRowLanes + lane;
+  }
+  // From a row's codes to the next one's.
+  __device__ static int64_t RowBytes(const GemvArgs& args) {
+    return Steps(args) * kVectors * kRowLanes * static_cast<int64_t>(sizeof(uint4));
+  }
+  __device__ static const void* ScalesAt(const GemvArgs& args, int row, int step) {
+    const auto* scales =
+        static_cast<const uint4*>(args.weight) + args.n * Steps(args) * kVectors * kRowLanes;
+    return reinterpret_cast<const Scales*>(scales) + row * Steps(args) + step;
+  }
+  __device__ static int64_t Steps(const GemvArgs& args) {
+    return (args.k + kGemvStep - 1) / kGemvStep;
+  }
   __device__ static float Scale(const Step& step, int group) {
     return Float16BitsToFloat(step.scales.of[group]);
   }
 };
+
+// *sum += scale * part, rounded once: in Gemv and Gemm alike.
+__device__ inline void AddScaled(float* sum, float scale, float part) {
+  *sum = fmaf(scale, part, *sum);
+}
 
 __device__ inline uint32_t Word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;

@@ -140,8 +140,8 @@ class GemvWorker {
       const float scale = Format::Scale(weights.halves[h], group);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        sums_[tile][2 * h] += scale * sums[tile][2 * h];
-        sums_[tile][2 * h + 1] += scale * sums[tile][2 * h + 1];
+        cuda::AddScaled(&sums_[tile][2 * h], scale, sums[tile][2 * h]);
+        cuda::AddScaled(&sums_[tile][2 * h + 1], scale, sums[tile][2 * h + 1]);
       }
     }
   }

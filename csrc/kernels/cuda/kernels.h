@@ -261,6 +261,10 @@ struct GemvArgs {
 inline constexpr int64_t kMaxGemvRows = 32;
 void Gemv(const GemvArgs& args, Stream stream);
 
+// The same for any m, and the same bits: a row's sums have Gemv's order whatever m is. Slower than
+// Gemv where rows are few.
+void Gemm(const GemvArgs& args, Stream stream);
+
 // Packs codes and scales of a quantized weight [n, k] in the order in which lanes load them. Values
 // are scale * (code - offset), with float16 scales, offset 128 or 8 and groups of 64 or 32 k; of
 // kMxfp4 they are scale * kMxfp4Doubled[code] (packed_format.h), with bfloat16 scales and groups of

@@ -192,6 +192,10 @@ inline void* DynamicShared() { return emulator::DynamicShared(); }
 inline void CopyAsync16(void* shared, const void* global, bool valid) {
   emulator::CopyLater(shared, valid ? global : nullptr, 16);
 }
+template <int kBytes>
+void CopyAsyncFew(void* shared, const void* global, bool valid) {
+  emulator::CopyLater(shared, valid ? global : nullptr, kBytes);
+}
 inline void CommitCopies() { emulator::CommitCopies(); }
 template <int n>
 void WaitForCopies() {

@@ -1,0 +1,96 @@
+// What GemmWorker counts on, each left out in turn: the bits of Gemv are lost then.
+#include "cuda/gemv_weights.h"
+#include "kernels/cuda/gemm_worker.cuh"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+using Tile = GemmTile<2, 2, 1, 1>;
+using Format = Q8Format<BFloat16>;
+
+struct GemmFaultArgs {
+  GemvArgs product;
+};
+
+template <typename Rules>
+void FaultKernel(const GemmFaultArgs args) {
+  GemmWorker<Format, Tile, Rules>(args.product, static_cast<int>(blockIdx.x) * Tile::kWeightRows, 0)
+      .Run();
+}
+
+// The steps in their own order.
+struct AscendingSteps : GemmRules {
+  static int NextStep(int step, int) { return step + 1; }
+};
+// One sum of all chains instead of a sum of sums.
+struct OneChain : GemmRules {
+  static bool IsNewChain(int, int next) { return next >= 100; }
+};
+struct MissingWait : GemmRules {
+  template <int kLeft>
+  static void AwaitStage() {
+    __syncthreads();
+  }
+};
+struct ShortWait : GemmRules {
+  template <int kLeft>
+  static void AwaitStage() {
+    WaitForCopies<kLeft + 1>();
+    __syncthreads();
+  }
+};
+struct MissingBarrier : GemmRules {
+  template <int kLeft>
+  static void AwaitStage() {
+    WaitForCopies<kLeft>();
+  }
+};
+
+class GemmFaultsTest : public GemvWeightsTest {
+ protected:
+  static constexpr int64_t kN = 256;
+  static constexpr int64_t kK = 2048;
+  static constexpr int64_t kM = Tile::kXRows;
+
+  template <typename Rules>
+  bool HasBitsOfGemv() {
+    const GemvWeights weights = RandomWeights(WeightFormat::kQ8, kN, kK);
+    const DeviceBytes weight(weights.bytes);
+    const DeviceBytes x(Encode(DType::kBFloat16, Random(DType::kBFloat16, kM * kK)));
+    const DeviceArray<float> want(kM * kN), got(kM * kN);
+    GemvArgs args{.format = WeightFormat::kQ8,
+                  .weight = weight.data(),
+                  .n = kN,
+                  .k = kK,
+                  .x = x.data(),
+                  .ldx = kK,
+                  .m = kM,
+                  .y = want.data(),
+                  .ldy = kN,
+                  .float_output = true};
+    Gemv(args, nullptr);
+    args.y = got.data();
+    Launch(FaultKernel<Rules>,
+           {.grid = dim3(kN / Tile::kWeightRows),
+            .threads = Tile::kThreads,
+            .shared_bytes = GemmWorker<Format, Tile, Rules>::SharedBytes()},
+           nullptr, GemmFaultArgs{args});
+    return got.Download() == want.Download();
+  }
+};
+
+TEST_F(GemmFaultsTest, WithoutOneItHasTheBitsOfGemv) { EXPECT_TRUE(HasBitsOfGemv<GemmRules>()); }
+
+TEST_F(GemmFaultsTest, AnotherOrderOfSumsHasOtherBits) {
+  EXPECT_FALSE(HasBitsOfGemv<AscendingSteps>());
+  EXPECT_FALSE(HasBitsOfGemv<OneChain>());
+}
+
+TEST_F(GemmFaultsTest, AMissingWaitOrBarrierShows) {
+  EXPECT_FALSE(HasBitsOfGemv<MissingWait>());
+  EXPECT_FALSE(HasBitsOfGemv<ShortWait>());
+  EXPECT_FALSE(HasBitsOfGemv<MissingBarrier>());
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels::cuda

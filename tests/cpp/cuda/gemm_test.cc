@@ -1,0 +1,170 @@
+#include "cuda/gemv_weights.h"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+using Product = void (*)(const GemvArgs&, Stream);
+
+class GemmTest : public GemvWeightsTest {
+ protected:
+  // A product of the first m rows of x, whose bits it returns. Rows lie further apart than they
+  // need be, and what lies between those of y is not written.
+  struct Case {
+    Case(GemmTest& test, DType dtype, WeightFormat format, int64_t n, int64_t k, int64_t max_rows,
+         bool has_bias, bool float_output)
+        : weights(test.RandomWeights(format, n, k)),
+          x(Encode(dtype, test.Random(dtype, max_rows * (k + 8)))),
+          bias(Encode(dtype, test.Random(dtype, n, 4))),
+          args{.format = format,
+               .dtype = dtype,
+               .n = n,
+               .k = k,
+               .ldx = k + 8,
+               .ldy = n + 8,
+               .float_output = float_output},
+          y_type(float_output ? DType::kFloat32 : dtype),
+          weight(weights.bytes),
+          device_bias(bias) {
+      args.weight = weight.data();
+      args.bias = has_bias ? device_bias.data() : nullptr;
+    }
+
+    // Of m rows from row `first` on.
+    Bytes Run(Product product, int64_t m, int64_t first = 0) const {
+      const int64_t row_bytes = args.ldx * static_cast<int64_t>(DTypeSize(args.dtype));
+      const DeviceBytes rows(
+          Bytes(x.begin() + first * row_bytes, x.begin() + (first + m) * row_bytes));
+      const DeviceBytes y(m * args.ldy * DTypeSize(y_type));
+      GemvArgs all = args;
+      all.x = rows.data();
+      all.y = y.data();
+      all.m = m;
+      product(all, nullptr);
+      const Bytes padded = y.Download();
+      const Floats values = Decode(y_type, padded);
+      const auto size = static_cast<int64_t>(DTypeSize(y_type));
+      Bytes dense;
+      for (int64_t i = 0; i < m; ++i) {
+        const auto begin = padded.begin() + i * args.ldy * size;
+        dense.insert(dense.end(), begin, begin + args.n * size);
+        for (int64_t j = args.n; j < args.ldy; ++j) {
+          EXPECT_TRUE(std::isnan(values[i * args.ldy + j])) << "written outside the row";
+        }
+      }
+      return dense;
+    }
+
+    void CheckSomeRows(int64_t m) const {
+      const Bytes all = Run(Gemm, m);
+      const int64_t row_bytes = std::ssize(all) / m;
+      for (int64_t row : {int64_t{0}, int64_t{7}, int64_t{63}, m / 2, m - 1}) {
+        const auto begin = all.begin() + row * row_bytes;
+        ASSERT_EQ(Bytes(begin, begin + row_bytes), Run(Gemv, 1, row))
+            << args.n << " x " << args.k << ", row " << row << " of " << m;
+      }
+    }
+
+    // Gemv of each row alone.
+    Bytes RowByRow(int64_t m) const {
+      Bytes all;
+      for (int64_t i = 0; i < m; ++i) {
+        const Bytes row = Run(Gemv, 1, i);
+        all.insert(all.end(), row.begin(), row.end());
+      }
+      return all;
+    }
+
+    GemvWeights weights;
+    Bytes x, bias;
+    GemvArgs args;
+    DType y_type;
+    DeviceBytes weight, device_bias;
+  };
+
+  static Bytes FirstRows(const Bytes& all, const Bytes& some) {
+    return {all.begin(), all.begin() + std::ssize(some)};
+  }
+};
+
+constexpr WeightFormat kFormats[] = {WeightFormat::kBFloat16, WeightFormat::kQ8, WeightFormat::kQ4,
+                                     WeightFormat::kMxfp4};
+
+// Any two batch sizes have equal rows if each has those of the rows alone.
+TEST_F(GemmTest, ARowIsTheSameInEveryBatchOfUpTo64) {
+  for (WeightFormat format : kFormats) {
+    const Case c(*this, DType::kBFloat16, format, 21, 328, 64, false, true);
+    const Bytes want = c.RowByRow(64);
+    for (int64_t m = 1; m <= 64; ++m) {
+      const Bytes got = c.Run(Gemm, m);
+      ASSERT_EQ(got, FirstRows(want, got)) << "format " << static_cast<int>(format) << ", " << m;
+      if (m > kMaxGemvRows) continue;
+      ASSERT_EQ(c.Run(Gemv, m), got) << "format " << static_cast<int>(format) << ", " << m;
+    }
+  }
+}
+
+// More than eight steps, so that chains have several; tiles of all sizes; ends of n and k.
+TEST_F(GemmTest, LargerBatchesHaveTheSameRows) {
+  for (WeightFormat format : kFormats) {
+    const Case c(*this, DType::kBFloat16, format, 150, 1288, 257, true, false);
+    for (int64_t m : {65, 96, 100, 128, 257}) c.CheckSomeRows(m);
+  }
+  for (const auto& [n, k] : {std::pair{1, 8}, {40, 264}, {300, 72}, {33, 2184}}) {
+    const Case c(*this, DType::kFloat16, WeightFormat::kFloat16, n, k, 1000, true, true);
+    c.CheckSomeRows(100);
+    c.CheckSomeRows(1000);
+  }
+}
+
+TEST_F(GemmTest, Float16AndFloat32) {
+  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+    const Case c(*this, DType::kFloat16, format, 40, 200, 70, true, false);
+    ASSERT_EQ(c.Run(Gemm, 70), c.RowByRow(70));
+  }
+  const Case c(*this, DType::kFloat32, WeightFormat::kFloat32, 11, 72, 70, true, true);
+  ASSERT_EQ(c.Run(Gemm, 70), c.RowByRow(70));
+}
+
+TEST_F(GemmTest, ProductsAreThoseOfTheReference) {
+  for (WeightFormat format : kFormats) {
+    const Case c(*this, DType::kBFloat16, format, 140, 1160, 130, true, true);
+    Floats x;
+    const Floats wide = Decode(DType::kBFloat16, c.x);
+    for (int64_t i = 0; i < 130; ++i) {
+      x.insert(x.end(), &wide[i * c.args.ldx], &wide[i * c.args.ldx] + 1160);
+    }
+    const auto want = reference::Linear(ToDouble(x), ToDouble(c.weights.dense),
+                                        ToDouble(Decode(DType::kBFloat16, c.bias)), 130);
+    ExpectClose(Decode(c.y_type, c.Run(Gemm, 130)), want, 3e-5);
+  }
+}
+
+TEST_F(GemmTest, AddsToTheResidual) {
+  Case c(*this, DType::kBFloat16, WeightFormat::kBFloat16, 20, 64, 40, false, true);
+  const Floats residual = Random(DType::kFloat32, 40 * c.args.ldy, 5);
+  const DeviceBytes x(c.x);
+  const DeviceArray<float> y(residual), plain(40 * c.args.ldy);
+  c.args.x = x.data();
+  c.args.m = 40;
+  c.args.y = plain.data();
+  Gemm(c.args, nullptr);
+  c.args.y = y.data();
+  c.args.accumulate = true;
+  Gemm(c.args, nullptr);
+  const Floats got = y.Download();
+  const Floats added = plain.Download();
+  for (int64_t i = 0; i < 40 * c.args.ldy; ++i) {
+    const bool is_inside = i % c.args.ldy < c.args.n;
+    ASSERT_EQ(got[i], is_inside ? residual[i] + added[i] : residual[i]) << i;
+  }
+}
+
+TEST_F(GemmTest, ChecksTheShape) {
+  EXPECT_ANY_THROW(Gemm({.n = 8, .k = 12, .m = 40}, nullptr));
+  EXPECT_ANY_THROW(Gemm({.n = 8, .k = 16, .m = 40, .accumulate = true}, nullptr));
+  EXPECT_ANY_THROW(Gemm({.format = WeightFormat::kFloat16, .n = 8, .k = 16, .m = 40}, nullptr));
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels::cuda
