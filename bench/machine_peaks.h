@@ -52,6 +52,26 @@ MLC_NATIVE_PEAK_LOOP(BFloat16Peak, MLC_NATIVE_CLEAR_ZMM, "vdpbf16ps %%zmm14, %%z
 MLC_NATIVE_PEAK_LOOP(VnniPeak, MLC_NATIVE_CLEAR_ZMM, "vpdpbusd %%zmm14, %%zmm15, %%zmm\\r", 128)
 MLC_NATIVE_PEAK_LOOP(Avx2VnniPeak, MLC_NATIVE_CLEAR_YMM,
                      "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm\\r", 64)
+
+// Six tiles of sums of 16 rows and columns; tiles 6 and 7 hold operands of 64 k.
+inline int64_t AmxPeak(int64_t iterations) {
+  struct {
+    uint8_t palette = 1;
+    uint8_t unused[15] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } shapes;
+  asm volatile(
+      "ldtilecfg %1\n"
+      ".irp r,0,1,2,3,4,5,6,7\ntilezero %%tmm\\r\n.endr\n"
+      ".p2align 6\n1:\n"
+      ".irp r,0,1,2,3,4,5\ntdpbsud %%tmm7, %%tmm6, %%tmm\\r\n.endr\n"
+      "dec %0\njnz 1b\ntilerelease\n"
+      : "+r"(iterations)
+      : "m"(shapes)
+      : "cc");
+  return int64_t{6} * 2 * 16 * 16 * 64;
+}
 #undef MLC_NATIVE_CLEAR_ZMM
 #undef MLC_NATIVE_CLEAR_YMM
 #undef MLC_NATIVE_PEAK_LOOP
@@ -95,8 +115,8 @@ inline PeakLoop PeakLoopOf(std::string_view isa, Arithmetic arithmetic) {
   if (isa == "avx2_vnni") return int8 ? Avx2VnniPeak : Avx2FloatPeak;
   if (isa == "avx512") return int8 ? Avx512Int8Peak : Avx512FloatPeak;
   if (isa == "avx512_vnni") return int8 ? VnniPeak : Avx512FloatPeak;
-  if (isa == "avx512_bf16") {
-    if (int8) return VnniPeak;
+  if (isa == "avx512_bf16" || isa == "avx512_amx") {
+    if (int8) return isa == "avx512_amx" ? AmxPeak : VnniPeak;
     return arithmetic == Arithmetic::kBFloat16 ? BFloat16Peak : Avx512FloatPeak;
   }
   if (isa == "portable") return SsePeak;

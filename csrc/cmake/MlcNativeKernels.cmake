@@ -9,14 +9,16 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # false reports in GCC's own header (i
 endif()
 set(isa_flags_avx512_vnni ${isa_flags_avx512} -mavx512vnni)
 set(isa_flags_avx512_bf16 ${isa_flags_avx512_vnni} -mavx512bf16)
+set(isa_flags_avx512_amx ${isa_flags_avx512_bf16}) # its tiles are in assembly
 set(isa_flags_neon "")
 set(isa_flags_neon_dotprod -march=armv8.2-a+dotprod)
 set(isa_flags_neon_bf16 -march=armv8.2-a+dotprod+bf16)
 set(isa_flags_neon_i8mm -march=armv8.2-a+dotprod+bf16+i8mm)
 
+set(linear_only avx512_amx neon_i8mm)  # what else they compute is that of another ISA
 set(isas portable)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  list(APPEND isas avx2 avx2_vnni avx512 avx512_vnni avx512_bf16)
+  list(APPEND isas avx2 avx2_vnni avx512 avx512_vnni avx512_bf16 avx512_amx)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   list(APPEND isas neon neon_dotprod neon_bf16 neon_i8mm)
 endif()
@@ -30,17 +32,14 @@ set(optimization_portable -O2)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # notes on passing vectors, which happens within a file only
   set(isa_flags_portable -Wno-psabi)
 endif()
-set(kernel_objects "")
-foreach(isa IN LISTS isas)
-  set(kernels mlc_native_kernels_${isa})
-  add_library(${kernels} OBJECT kernels/cpu/linear_kernels.cc kernels/cpu/attention_kernels.cc
-    kernels/cpu/rowwise_kernels.cc)
-  set_target_properties(${kernels} PROPERTIES POSITION_INDEPENDENT_CODE ON
+# mlc_native_add_kernels(TARGET ISA SOURCES... [INCLUDES folder]): an object library of them.
+function(mlc_native_add_kernels target isa)
+  cmake_parse_arguments(arg "" "INCLUDES" "" ${ARGN})
+  add_library(${target} OBJECT ${arg_UNPARSED_ARGUMENTS})
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
-  target_include_directories(${kernels} PRIVATE ${mlc_native_includes})
-  target_compile_definitions(${kernels} PRIVATE
-    MLC_NATIVE_ISA=${isa} MLC_NATIVE_ISA_HEADER="kernels/cpu/dot_${isa}.h")
-  target_link_libraries(${kernels} PRIVATE mlc_native_options)
+  target_include_directories(${target} PRIVATE ${arg_INCLUDES} ${mlc_native_includes})
+  target_link_libraries(${target} PRIVATE mlc_native_options)
   set(optimization -O3)
   if(DEFINED optimization_${isa})
     set(optimization ${optimization_${isa}})
@@ -48,7 +47,19 @@ foreach(isa IN LISTS isas)
   if(MLC_NATIVE_SANITIZE)  # instrumented, the unrolled loops would take minutes per file
     set(optimization -O0 -Wno-psabi)
   endif()
-  target_compile_options(${kernels} PRIVATE ${optimization} ${isa_flags_${isa}})
+  target_compile_options(${target} PRIVATE ${optimization} ${isa_flags_${isa}})
+endfunction()
+
+set(kernel_objects "")
+foreach(isa IN LISTS isas)
+  set(kernels mlc_native_kernels_${isa})
+  set(sources kernels/cpu/linear_kernels.cc)
+  if(NOT isa IN_LIST linear_only)
+    list(APPEND sources kernels/cpu/attention_kernels.cc kernels/cpu/rowwise_kernels.cc)
+  endif()
+  mlc_native_add_kernels(${kernels} ${isa} ${sources})
+  target_compile_definitions(${kernels} PRIVATE
+    MLC_NATIVE_ISA=${isa} MLC_NATIVE_ISA_HEADER="kernels/cpu/dot_${isa}.h")
   list(APPEND kernel_objects $<TARGET_OBJECTS:${kernels}>)
 endforeach()
 target_sources(mlc_native_base PRIVATE ${kernel_objects})

@@ -4,10 +4,15 @@
 
 #include "kernels/cpu/table.h"
 #include "kernels/kernels.h"
+#include "kernels/self_check.h"
 #include "support/error.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -22,11 +27,13 @@ struct Isa {
   const CpuKernels& (*table)();
 };
 
-#define MLC_NATIVE_ISA(isa, available)                                                  \
-  {#isa, available, []() -> const CpuKernels& {                                         \
-     static const CpuKernels table = {isa::kLinear, isa::kAttention, isa::kRows, #isa}; \
-     return table;                                                                      \
+// `others` has the attention and the rows.
+#define MLC_NATIVE_LINEAR_ISA(isa, others, available)                                         \
+  {#isa, available, []() -> const CpuKernels& {                                               \
+     static const CpuKernels table = {isa::kLinear, others::kAttention, others::kRows, #isa}; \
+     return table;                                                                            \
    }}
+#define MLC_NATIVE_ISA(isa, available) MLC_NATIVE_LINEAR_ISA(isa, isa, available)
 
 #if defined(__x86_64__)
 bool HasAvx2() {
@@ -45,6 +52,28 @@ bool HasAvx512() {
 }
 bool HasAvx512Vnni() { return HasAvx512() && __builtin_cpu_supports("avx512vnni"); }
 bool HasAvx512Bf16() { return HasAvx512Vnni() && __builtin_cpu_supports("avx512bf16"); }
+
+// Linux gives the threads of a process tiles when it asks for them; not if one of them has a signal
+// stack that is too small for them.
+bool MayUseTiles() {
+#if defined(__linux__)
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+// Bits 24 (tiles) and 25 (products of 8 bits) of EDX of leaf 7.
+bool HasAvx512Amx() {
+  static const bool has = [] {
+    constexpr unsigned int kTilesOfInt8 = 3U << 24;
+    unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return HasAvx512Bf16() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 &&
+           (edx & kTilesOfInt8) == kTilesOfInt8 && MayUseTiles() &&
+           MultipliesLike(avx512_amx::kLinear, avx512_bf16::kLinear);
+  }();
+  return has;
+}
 #elif defined(__aarch64__)
 bool HasNeon() { return true; }  // part of AArch64
 #if defined(__linux__)
@@ -79,13 +108,14 @@ bool HasNeonI8mm() {
 // Best first.
 constexpr Isa kIsas[] = {
 #if defined(__x86_64__)
+    MLC_NATIVE_LINEAR_ISA(avx512_amx, avx512_bf16, HasAvx512Amx),
     MLC_NATIVE_ISA(avx512_bf16, HasAvx512Bf16),
     MLC_NATIVE_ISA(avx512_vnni, HasAvx512Vnni),
     MLC_NATIVE_ISA(avx512, HasAvx512),
     MLC_NATIVE_ISA(avx2_vnni, HasAvx2Vnni),
     MLC_NATIVE_ISA(avx2, HasAvx2),
 #elif defined(__aarch64__)
-    MLC_NATIVE_ISA(neon_i8mm, HasNeonI8mm),
+    MLC_NATIVE_LINEAR_ISA(neon_i8mm, neon_bf16, HasNeonI8mm),
     MLC_NATIVE_ISA(neon_bf16, HasNeonBf16),
     MLC_NATIVE_ISA(neon_dotprod, HasNeonDotprod),
     MLC_NATIVE_ISA(neon, HasNeon),
@@ -93,6 +123,7 @@ constexpr Isa kIsas[] = {
     MLC_NATIVE_ISA(portable, [] { return true; }),
 };
 #undef MLC_NATIVE_ISA
+#undef MLC_NATIVE_LINEAR_ISA
 
 }  // namespace
 

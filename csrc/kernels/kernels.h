@@ -58,7 +58,7 @@ struct Cpu {
 
 // How a packed weight is stored (layouts: packed_format.h), and how Linear computes with it:
 //   kFloat32, kFloat16  Products and sums are float32.
-//   kBFloat16           The same; ISAs named *_bf16 round the activations to bfloat16 first.
+//   kBFloat16           The same; ISAs with products of bfloat16 round the activations to it first.
 //   kQ8, kQ4            8 or 4 bits and a float16 scale per group of 64 or 32 k. Activations are
 //                       rounded to 8 bits with a scale per row and group (kQ4: a power of two), and
 //                       products are summed in integers.

@@ -4,3 +4,13 @@
 #include "kernels/cpu/dot_int_avx512_vnni.h"
 // Requires Vec of the file above.
 #include "kernels/cpu/dot_bf16_as_float.inl"
+
+namespace mlc_native::kernels {
+namespace {
+
+using Q8Codes = VnniQ8Codes;
+using Q4Codes = VnniQ4Codes;
+using Mxfp4Codes = Mxfp4CodesOf<VnniQ4Codes>;
+
+}  // namespace
+}  // namespace mlc_native::kernels

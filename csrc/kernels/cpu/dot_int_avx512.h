@@ -11,7 +11,9 @@ struct IntVec {
   __m512i v;
 
   static IntVec Set(int32_t x) { return {_mm512_set1_epi32(x)}; }
+  static IntVec Load(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
 };
+inline IntVec operator+(IntVec a, IntVec b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline Vec ToFloat(IntVec a) { return {_mm512_cvtepi32_ps(a.v)}; }
 inline Vec BitsAsFloat(IntVec a) { return {_mm512_castsi512_ps(a.v)}; }
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kQuantTileRows = 6;  // 6 rows x 2 vectors, as integers and as floats
 
-struct Q8Codes {
+struct VnniQ8Codes {
   static constexpr int kQuads = 1;
   static constexpr int kOffset = 128;
   using Quad = __m512i;
@@ -18,11 +18,9 @@ struct Q8Codes {
   }
 };
 
-struct Q4Codes : Nibbles {
-  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return Q8Codes::Dot(sum, w, x); }
+struct VnniQ4Codes : Nibbles {
+  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return VnniQ8Codes::Dot(sum, w, x); }
 };
-
-using Mxfp4Codes = Mxfp4CodesOf<Q4Codes>;
 
 }  // namespace
 }  // namespace mlc_native::kernels

@@ -13,8 +13,7 @@
 namespace mlc_native::kernels {
 namespace {
 
-// 2 pairs of rows x 8 columns as integers, 4 rows x 16 columns as floats: 24 registers.
-constexpr int kQuantTileRows = 4;
+constexpr int kQuantTileRows = kDotTileRows;
 
 // Sums of two rows and a vector of columns: in v[i], those of the columns 2 i and 2 i + 1 for the
 // first row, then for the second.
@@ -42,6 +41,8 @@ struct PairSums {
 template <typename Codes>
 struct PairDotOf : DotOf<Codes, vdotq_s32> {
   using Sums = PairSums;
+  // 2 pairs of rows x 8 columns as integers, 4 rows x 16 columns as floats: 24 registers.
+  static constexpr int kTileRows = 4;
 
   // Eight k of a vector of columns, two columns in each.
   struct Eight {

@@ -10,6 +10,7 @@
 //   kSumsIntegers          whether a group's sum is one of integers
 //   kTileBytes             a group as Add reads it: kGroupBytes unless the format
 //   kWidens                has to Widen it first, once for all tiles of rows
+//   Unit                   lives in a thread while it multiplies
 //
 // Included by cpu/linear.inl only.
 #pragma once
@@ -29,6 +30,7 @@ struct FormatBase {
   static constexpr bool kWidens = false;
   static constexpr bool kSumsIntegers = false;
   static constexpr int64_t kTileBytes = kGroupBytes;
+  struct Unit {};
 };
 
 // float32 and float16: one k per step.
@@ -165,12 +167,19 @@ inline Sum AddQuad(Sum sum, const typename Codes::Quad& w, IntVec x) {
   }
 }
 
+// Rows of a tile of quantized weights.
+template <typename Codes>
+constexpr int kRowsOf = kQuantTileRows;
+template <typename Codes>
+  requires requires { typename Codes::Eight; }
+constexpr int kRowsOf<Codes> = Codes::kTileRows;
+
 // Sums a group in integers, and multiplies by the scale of the inputs and that of the weights,
 // whose type is WeightScale.
 template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16>
 struct QuantFormat : FormatBase<kFormat> {
   using Base = FormatBase<kFormat>;
-  static constexpr int kMaxRows = kQuantTileRows;
+  static constexpr int kMaxRows = kRowsOf<Codes>;
   static constexpr bool kSumsIntegers = true;
   static constexpr int kQuadBytes = Base::kLayout.chunk_bytes;
   static constexpr int kVectorBytes = kQuadBytes * Vec::kLanes;
@@ -275,7 +284,72 @@ struct QuantFormat : FormatBase<kFormat> {
   }
 };
 
+// The same bits for many rows, by Codes' matrix unit. Codes of 4 bits are widened to bytes once for
+// all tiles of rows.
+template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16>
+struct UnitFormat : QuantFormat<kFormat, Codes, Scale, WeightScale> {
+  using Quant = QuantFormat<kFormat, Codes, Scale, WeightScale>;
+  using Input = typename Quant::Input;
+  using Unit = typename Codes::template Unit<Quant::kGroup>;
+  struct Group {
+    uint8_t codes[Quant::kGroup / 4][kPanel][4];
+    uint16_t scales[kPanel];
+  };
+  using Sum = typename SumOf<Codes>::Type;
+  static constexpr int kMaxRows = Unit::kRows;
+  static constexpr bool kWidens = Codes::kQuads > 1;
+  static constexpr int64_t kTileBytes = sizeof(Group);
+  static_assert(kWidens || kTileBytes == Quant::kGroupBytes);
+
+  static void Widen(const char* group, char* out) {
+    auto* wide = reinterpret_cast<Group*>(out);
+    const auto* codes = reinterpret_cast<const uint8_t*>(group);
+    for (int i = 0; i < Quant::kSteps; ++i) {
+      for (int v = 0; v < 2; ++v, codes += Quant::kVectorBytes) {
+        typename Codes::Quad quads[Codes::kQuads];
+        Codes::Load(codes, quads);
+        for (int q = 0; q < Codes::kQuads; ++q) {
+          auto* const column = wide->codes[i * Codes::kQuads + q][v * Vec::kLanes];
+          __builtin_memcpy(column, &quads[q], sizeof(quads[q]));
+        }
+      }
+    }
+    __builtin_memcpy(wide->scales, codes, sizeof(wide->scales));
+  }
+
+  // The unit reads kMaxRows rows, of which only kRows are used. The others are those behind this
+  // tile's, or lie in the workspace, in which kUnitFromRows rows leave room for as many again.
+  template <int kRows, typename Step>
+  static void Add(const char* group, const Input* x, Vec (&sums)[kRows][2], Step step) {
+    const auto* wide = reinterpret_cast<const Group*>(group);
+    for (int i = 0; i < Quant::kSteps; ++i) step(i);
+    alignas(64) int32_t dots[kMaxRows][kPanel];
+    Unit::Multiply(x[0].codes, sizeof(Input), wide->codes[0][0], dots[0]);
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v) {
+      const Vec scale = WeightScale::LoadAs(wide->scales + v * Vec::kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const Sum total = Sum::Load(dots[r] + v * Vec::kLanes) + Sum::Set(x[r].start);
+        sums[r][v] = Fma(Quant::Scaled(total, Vec::Set(x[r].factor)), scale, sums[r][v]);
+      }
+    }
+  }
+};
+
+// From how many rows on a matrix unit is used.
+constexpr int64_t kUnitFromRows = 8;
+
 // Calls f(format) with the struct that multiplies this many rows.
+template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16,
+          typename F>
+inline void WithQuantFormat(int64_t rows, F f) {
+  if constexpr (requires { typename Codes::template Unit<32>; }) {
+    if (rows >= kUnitFromRows) return f(UnitFormat<kFormat, Codes, Scale, WeightScale>{});
+  }
+  f(QuantFormat<kFormat, Codes, Scale, WeightScale>{});
+}
+
 template <typename F>
 inline void WithFormat(WeightFormat format, int64_t rows, F f) {
   constexpr int64_t kManyRows = 3 * WideFloat8Format::kMaxRows;
@@ -287,13 +361,13 @@ inline void WithFormat(WeightFormat format, int64_t rows, F f) {
     case WeightFormat::kFloat16:
       return f(SingleFormat<WeightFormat::kFloat16, Float16>{});
     case WeightFormat::kQ8:
-      return f(QuantFormat<WeightFormat::kQ8, Q8Codes, InputScale>{});
+      return WithQuantFormat<WeightFormat::kQ8, Q8Codes, InputScale>(rows, f);
     case WeightFormat::kQ4:
-      return f(QuantFormat<WeightFormat::kQ4, Q4Codes, ExponentScale>{});
+      return WithQuantFormat<WeightFormat::kQ4, Q4Codes, ExponentScale>(rows, f);
     case WeightFormat::kMxfp4:
-      return f(QuantFormat<WeightFormat::kMxfp4, Mxfp4Codes, ExponentScale, BFloat16>{});
+      return WithQuantFormat<WeightFormat::kMxfp4, Mxfp4Codes, ExponentScale, BFloat16>(rows, f);
     case WeightFormat::kQ8Group32:
-      return f(QuantFormat<WeightFormat::kQ8Group32, Q8Codes, InputScale>{});
+      return WithQuantFormat<WeightFormat::kQ8Group32, Q8Codes, InputScale>(rows, f);
     case WeightFormat::kFloat8:
       return rows < kManyRows ? f(Float8Format{}) : f(WideFloat8Format{});
   }

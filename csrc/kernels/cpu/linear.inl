@@ -194,6 +194,7 @@ class Problem {
     const int64_t block_groups = CeilDiv(groups_, blocks);
     alignas(64) float sums[kMaxTiles * kMaxRows * kPanel];
     alignas(64) char wide[F::kWidens ? kMaxBlockGroups * F::kTileBytes : 1];
+    [[maybe_unused]] const typename F::Unit unit;
     for (int64_t tile = 0; tile < split_.tiles(); tile += block_tiles) {
       const Range tiles{tile, Min64(split_.tiles(), tile + block_tiles)};
       for (int64_t panel = panels.begin; panel < panels.end; ++panel) {

@@ -8,6 +8,7 @@
 
 namespace mlc_native::kernels::MLC_NATIVE_ISA {
 
+extern const LinearKernels kLinear;  // also an ISA's of the tests, which table.h does not declare
 constinit const LinearKernels kLinear = {
     .panel_width = kPanel,
     .linear_input = LinearInputRows,

@@ -94,10 +94,15 @@ struct CpuKernels : LinearKernels, AttentionKernels, RowKernels {
   const char* name;
 };
 
-// The tables of each ISA, constants of the files *_kernels.cc that are compiled for it.
+// The tables of each ISA, constants of the files *_kernels.cc that are compiled for it. Some have
+// linears of their own only, and share the rest with another ISA.
+#define MLC_NATIVE_DECLARE_LINEAR(isa) \
+  namespace isa {                      \
+  extern const LinearKernels kLinear;  \
+  }
 #define MLC_NATIVE_DECLARE_TABLES(isa)      \
+  MLC_NATIVE_DECLARE_LINEAR(isa)            \
   namespace isa {                           \
-  extern const LinearKernels kLinear;       \
   extern const AttentionKernels kAttention; \
   extern const RowKernels kRows;            \
   }
@@ -108,11 +113,13 @@ MLC_NATIVE_DECLARE_TABLES(avx2_vnni)
 MLC_NATIVE_DECLARE_TABLES(avx512)
 MLC_NATIVE_DECLARE_TABLES(avx512_vnni)
 MLC_NATIVE_DECLARE_TABLES(avx512_bf16)
+MLC_NATIVE_DECLARE_LINEAR(avx512_amx)
 // Defined on AArch64 only.
 MLC_NATIVE_DECLARE_TABLES(neon)
 MLC_NATIVE_DECLARE_TABLES(neon_dotprod)
 MLC_NATIVE_DECLARE_TABLES(neon_bf16)
-MLC_NATIVE_DECLARE_TABLES(neon_i8mm)
+MLC_NATIVE_DECLARE_LINEAR(neon_i8mm)
+#undef MLC_NATIVE_DECLARE_LINEAR
 #undef MLC_NATIVE_DECLARE_TABLES
 
 }  // namespace mlc_native::kernels

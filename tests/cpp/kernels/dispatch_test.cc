@@ -44,8 +44,8 @@ TEST(DispatchTest, AnEmptyNameForcesNothing) {
 // Those of the other architecture at least.
 TEST(DispatchTest, WhatThisMachineLacksIsRefused) {
   const std::vector<std::string_view> available = AvailableIsas();
-  for (const char* name : {"avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", "neon",
-                           "neon_dotprod", "neon_bf16", "neon_i8mm"}) {
+  for (const char* name : {"avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16",
+                           "avx512_amx", "neon", "neon_dotprod", "neon_bf16", "neon_i8mm"}) {
     if (std::ranges::find(available, name) != available.end()) continue;
     const ForcedIsa forced(name);
     EXPECT_THROW(SelectCpuKernels(), InvalidConfig) << name;

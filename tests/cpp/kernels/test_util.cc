@@ -2,7 +2,17 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/table.h"
+
 namespace mlc_native::kernels {
+#if defined(__x86_64__)
+namespace avx512_amx_emulated {  // see emulated_amx
+extern const LinearKernels kLinear;
+}
+namespace {
+constexpr const char* kEmulatedAmx = "avx512_amx_emulated";
+}
+#endif
 
 reference::Matrix ToDouble(const Floats& x) { return {x.begin(), x.end()}; }
 
@@ -47,8 +57,21 @@ Cpu KernelTest::Threads(int n) {
 }
 
 std::vector<std::string> IsaNames() {
-  const auto names = AvailableIsas();
-  return {names.begin(), names.end()};
+  const auto available = AvailableIsas();
+  std::vector<std::string> names(available.begin(), available.end());
+#if defined(__x86_64__)
+  if (std::ranges::find(names, "avx512_bf16") != names.end()) names.emplace_back(kEmulatedAmx);
+#endif
+  return names;
+}
+
+const CpuKernels& KernelsNamed(const std::string& isa) {
+#if defined(__x86_64__)
+  static const CpuKernels emulated = {avx512_amx_emulated::kLinear, avx512_bf16::kAttention,
+                                      avx512_bf16::kRows, kEmulatedAmx};
+  if (isa == kEmulatedAmx) return emulated;
+#endif
+  return SelectCpuKernels(isa);
 }
 
 Floats Poisoned::Dense() const {

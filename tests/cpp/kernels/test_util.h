@@ -43,6 +43,10 @@ inline bool SameBits(const float* a, const float* b, int64_t n) {
   return std::memcmp(a, b, n * sizeof(float)) == 0;
 }
 
+// Those of this machine, and "avx512_amx_emulated" where it has the rest of avx512_amx.
+std::vector<std::string> IsaNames();
+const CpuKernels& KernelsNamed(const std::string& isa);
+
 class KernelTest : public ::testing::TestWithParam<std::string> {
  protected:
   Floats Random(int64_t n, float amplitude = 1.0f);
@@ -51,7 +55,8 @@ class KernelTest : public ::testing::TestWithParam<std::string> {
   const CpuKernels& isa() const { return *isa_; }
   // Whether this ISA multiplies with inputs that are rounded to bfloat16.
   bool rounds_inputs() const {
-    return GetParam().ends_with("_bf16") || GetParam().ends_with("_i8mm");
+    return GetParam().ends_with("_bf16") || GetParam().ends_with("_i8mm") ||
+           GetParam().starts_with("avx512_amx");
   }
   // Returns a pool of that many threads, which lives as long as the test.
   Cpu Threads(int n);
@@ -59,11 +64,9 @@ class KernelTest : public ::testing::TestWithParam<std::string> {
   std::mt19937 random_{20240607};
 
  private:
-  const CpuKernels* isa_ = &SelectCpuKernels(GetParam());
+  const CpuKernels* isa_ = &KernelsNamed(GetParam());
   std::vector<std::unique_ptr<ThreadPool>> pools_;
 };
-
-std::vector<std::string> IsaNames();
 
 // A rows x ld matrix whose padding must not change.
 struct Poisoned {

@@ -1,0 +1,28 @@
+// Dot products of AVX-512 with BF16 and VNNI, and of AMX with 8 bits (Sapphire Rapids and later).
+// dot_avx2.h describes the interface. Quantized weights take tiles where there are several rows;
+// sums of integers have the same bits either way. Products of bfloat16 do not take tiles: tdpbf16ps
+// adds in an order of its own, which a row alone would have to follow.
+#pragma once
+
+#include "kernels/cpu/amx_tiles.h"
+#include "kernels/cpu/bf16_avx512.h"
+#include "kernels/cpu/dot_int_avx512_vnni.h"
+// Requires BFloat16Vec of the file above.
+#include "kernels/cpu/dot_bf16_pairs.inl"
+
+namespace mlc_native::kernels {
+namespace {
+
+// Codes, with a unit that multiplies a group of several rows.
+template <typename Codes>
+struct UnitCodesOf : Codes {
+  template <int kGroup>
+  using Unit = TileUnit<kGroup>;
+};
+
+using Q8Codes = UnitCodesOf<VnniQ8Codes>;
+using Q4Codes = UnitCodesOf<VnniQ4Codes>;
+using Mxfp4Codes = UnitCodesOf<Mxfp4CodesOf<VnniQ4Codes>>;
+
+}  // namespace
+}  // namespace mlc_native::kernels
