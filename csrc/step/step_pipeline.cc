@@ -241,11 +241,10 @@ void StepPipeline::Undo(const StepPlan& plan, Flight* flight) {
 StepPipeline::Outcome StepPipeline::Fail(const StepPlan& plan, Flight* flight, int sequence_idx,
                                          const char* message) {
   Undo(plan, flight);
-  if (CatchUp()) return Outcome::kPlanAnew;
-  if (std::ranges::any_of(plan.slices, [](const auto& slice) { return slice.num_drawn > 1; })) {
-    ++context_.state.metrics.spec_decode.num_failures;
-    return Outcome::kPlanAnew;
-  }
+  const bool had_drafts =
+      std::ranges::any_of(plan.slices, [](const auto& slice) { return slice.num_drawn > 1; });
+  if (had_drafts) ++context_.state.metrics.spec_decode.num_failures;
+  if (CatchUp() || had_drafts) return Outcome::kPlanAnew;
   if (sequence_idx >= 0 && sequence_idx < std::ssize(plan.slices)) {
     RequestState& rstate = *plan.slices[sequence_idx].entry->rstate;
     EndRequest(context_, rstate, FinishReason::kError, message);

@@ -74,8 +74,8 @@ BUGS = [
     Bug(
         "a sequence ends because its draft cannot be computed",
         "step/step_pipeline.cc",
-        "    ++context_.state.metrics.spec_decode.num_failures;\n    return Outcome::kPlanAnew;\n",
-        "    ++context_.state.metrics.spec_decode.num_failures;\n",
+        "if (CatchUp() || had_drafts) return Outcome::kPlanAnew;",
+        "if (CatchUp()) return Outcome::kPlanAnew;",
     ),
     Bug(
         "a draft model goes on from tokens that were taken back",
