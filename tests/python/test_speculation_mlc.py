@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from mlc_native import EngineConfig, GenerationConfig, SyncMLCEngine
 from mlc_native.serve import RequestStreamOutput, TokenData
+from mlc_native.support.model_source import demo_model_folder
 
 NUM_REQUESTS = 10
 MAX_TOKENS = 12
@@ -32,6 +37,38 @@ DRAFT_MODEL: dict[str, Any] = {
     "additional_models": ["demo-draft"],
 }
 EAGLE3: dict[str, Any] = {"speculative_mode": "eagle3", "additional_models": ["demo-eagle3"]}
+EAGLE1: dict[str, Any] = {"speculative_mode": "eagle"}  # with the head of the fixture eagle1
+
+
+@pytest.fixture(scope="module")
+def eagle1(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random EAGLE-1 head of the demo model, whose guesses are wrong."""
+    config = json.loads((demo_model_folder() / "config.json").read_text())
+    hidden, ffn = config["hidden_size"], config["intermediate_size"]
+    queries = config["num_attention_heads"] * config["head_dim"]
+    keys = config["num_key_value_heads"] * config["head_dim"]
+    shapes = {
+        "fc": (hidden, 2 * hidden),
+        "embed_tokens": (config["vocab_size"], hidden),
+        "layers.0.self_attn.q_proj": (queries, hidden),
+        "layers.0.self_attn.k_proj": (keys, hidden),
+        "layers.0.self_attn.v_proj": (keys, hidden),
+        "layers.0.self_attn.o_proj": (hidden, queries),
+        "layers.0.mlp.gate_proj": (ffn, hidden),
+        "layers.0.mlp.up_proj": (ffn, hidden),
+        "layers.0.mlp.down_proj": (hidden, ffn),
+    }
+    rng = np.random.default_rng(7)
+    tensors = {
+        f"{name}.weight": rng.standard_normal(shape, np.float32) / np.sqrt(np.float32(shape[1]))
+        for name, shape in shapes.items()
+    }
+    tensors["layers.0.post_attention_layernorm.weight"] = np.ones(hidden, np.float32)
+    folder = tmp_path_factory.mktemp("eagle1")
+    own = {"architectures": ["EagleLlamaForCausalLM"], "num_hidden_layers": 1}
+    (folder / "config.json").write_text(json.dumps({**config, **own}))
+    save_file(tensors, folder / "model.safetensors")
+    return folder
 
 
 @pytest.fixture(
@@ -43,15 +80,20 @@ EAGLE3: dict[str, Any] = {"speculative_mode": "eagle3", "additional_models": ["d
         {"speculative_mode": "suffix", "spec_draft_length": 0},
         {**EAGLE3, "spec_draft_length": 0},
         {**EAGLE3, "spec_draft_length": 6},
+        {**EAGLE1, "spec_draft_length": 0},
+        {**EAGLE1, "spec_draft_length": 2},
         {"speculative_mode": "mtp", "additional_models": ["demo-mtp"], "spec_draft_length": 6},
     ],
     ids=[
         *("draft model-0", "draft model-6", "lookup-6", "suffix-0"),
-        *("eagle3-0", "eagle3-6", "mtp-6"),
+        *("eagle3-0", "eagle3-6", "eagle-0", "eagle-2", "mtp-6"),
     ],
 )
-def on(request: pytest.FixtureRequest) -> Iterator[SyncMLCEngine]:
-    engine = engine_of(**request.param)
+def on(request: pytest.FixtureRequest, eagle1: Path) -> Iterator[SyncMLCEngine]:
+    settings = dict(request.param)
+    if settings["speculative_mode"] == "eagle":
+        settings["additional_models"] = [str(eagle1)]
+    engine = engine_of(**settings)
     yield engine
     engine.unload()
 
@@ -145,7 +187,7 @@ def test_metrics(on: SyncMLCEngine) -> None:
     if on.engine_config.spec_draft_length > 0:  # otherwise it depends on times
         assert len(drafted) >= 2
         assert drafted[0] > 0
-        assert accepted[1] > 0
+        assert accepted[1] > 0 or on.engine_config.speculative_mode == "eagle"
     assert len(drafted) == len(accepted)
     assert drafted == sorted(drafted, reverse=True)
     assert accepted == sorted(accepted, reverse=True)

@@ -111,6 +111,28 @@ def test_steps_and_preemptions(serve: Any) -> None:
     assert total(server, "vllm:request_num_preemptions_sum") == engine["num_preemptions"]
 
 
+def test_guesses(serve: Any) -> None:
+    """The counters of vLLM's speculation, from those of MLC-LLM."""
+    names = ("num_drafts", "num_draft_tokens", "num_accepted_tokens", "draft_failures")
+    without = serve(answer="abc")
+    without.chat()
+    assert [total(without, f"vllm:spec_decode_{name}_total") for name in names] == [0] * 4
+    engine_config = EngineConfig(speculative_mode="ngram", spec_draft_length=3)
+    server = serve(engine_config=engine_config, answer=20 * "abcdef" + "ghi" + 3 * "abcdxf")
+    server.chat(max_tokens=200, temperature=0)
+    spec = server.metrics()["spec_decode"]
+    drafted, accepted = spec["draft_count"], spec["accept_count"]
+    assert len(accepted) == 1 + 3
+    assert accepted[3] > 10
+    assert sum(accepted[1:]) < sum(drafted[1:])
+    counts = [drafted[0], sum(drafted[1:]), sum(accepted[1:]), 0]
+    assert [total(server, f"vllm:spec_decode_{name}_total") for name in names] == counts
+    name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+    assert [total(server, name, position=str(i)) for i in range(3)] == accepted[1:]
+    for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens"):
+        assert total(server, f"mlc_native_spec_decode_{name}") == spec[name]
+
+
 def test_without_the_names_of_vllm(serve: Any) -> None:
     text = serve(ServerConfig(metrics_compat="none"), answer="abc").client.get("/metrics").text
     assert "mlc_native_num_steps" in text
