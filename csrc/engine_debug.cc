@@ -33,6 +33,8 @@ void AuditEntry(const RequestStateEntry& entry, const PagedKvCache& kv, std::set
   const std::string& request = entry.rstate->request->id;
   MLC_CHECK(entry.num_tokens_to_compute() >= 0) << request;
   MLC_CHECK(!entry.finished() || id == RequestModelState::kNoId) << request << " is finished";
+  MLC_CHECK(entry.drafts == nullptr || entry.status == RequestStateStatus::kAlive)
+      << request << " has drafters and does not run";
   MLC_CHECK(entry.num_scored <= entry.num_to_score())
       << request << ": " << entry.num_scored << " rows scored of " << entry.num_to_score();
   if (id == RequestModelState::kNoId) {

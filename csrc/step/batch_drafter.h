@@ -27,7 +27,7 @@ class BatchDrafter {
   };
   // What one sequence wants.
   struct Wish {
-    int64_t sequence_id = 0;          // a small number, until Forget
+    int64_t sequence_id = 0;          // a small number >= 0, until Forget
     int64_t space = 0;                // of the prefix cache
     std::span<const int32_t> tokens;  // prompt and answer so far; not empty
     int64_t max_tokens = 0;           // >= 1

@@ -89,6 +89,7 @@ bool DraftModel::Prepare(const Wish& wish, int64_t max_rows, Active* active) {
 }
 
 void DraftModel::StartSequence(const Wish& wish) {
+  MLC_CHECK(wish.sequence_id >= 0) << wish.sequence_id;
   if (wish.sequence_id >= std::ssize(known_)) known_.resize(wish.sequence_id + 1);
   const auto known =
       wish.tokens.first(cache_.Find(wish.tokens.first(wish.tokens.size() - 1), wish.space).length);

@@ -170,6 +170,12 @@ BUGS = [
         "if (!slice.completes_input || slice.num_tokens != 1) return false;",
     ),
     Bug(
+        "a preempted sequence keeps its drafters",
+        "step/sequence_life.cc",
+        "  entry.drafts.reset();\n  entry.status",
+        "  entry.status",
+    ),
+    Bug(
         "a draft goes on from a token that is not known",
         "step/speculation.cc",
         "  return entry.pending_rows.empty();\n}\n\n// ---- What is left over",
