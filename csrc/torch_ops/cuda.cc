@@ -25,7 +25,7 @@ cuda::Stream CurrentStream(int32_t device_index) {
   }();
   void* stream = nullptr;
   STABLE_TORCH_ERROR_CODE_CHECK(current_stream(device_index, &stream));
-  return static_cast<cuda::Stream>(stream);
+  return static_cast<CUstream_st*>(stream);
 }
 
 void CheckRowSize(const char* name, int64_t size, int64_t most, int64_t unit) {

@@ -173,7 +173,7 @@ __device__ inline void MmaFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_
 // kernel before this one has ended and all it has written is there. On GPUs of compute capability
 // 9.0 and later the edge between two kernels thus costs less, and what stands in front of the wait
 // (the first loads of weights) costs nothing. Elsewhere, and where the launch does not ask for it
-// (DependentLaunches), kernels follow one another as always. The rules:
+// (LaunchOrder), kernels follow one another as always. The rules:
 //   * Every thread of every kernel waits, even one that has nothing to do. A kernel has then ended
 //     only when all kernels before it have ended: whoever waits for its predecessor has waited for
 //     all. A kernel that did not wait would let the next one run beside those before it.
@@ -218,7 +218,7 @@ struct LaunchShape {
 };
 
 template <typename Args>
-void Launch(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t stream, const Args& args) {
+void Launch(void (*kernel)(Args), const LaunchShape& shape, Stream stream, const Args& args) {
   constexpr size_t kAlwaysThere = 48 * 1024;
   if (shape.shared_bytes > kAlwaysThere) {
     CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -229,11 +229,11 @@ void Launch(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t stream,
   config.gridDim = shape.grid;
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
-  config.stream = stream;
+  config.stream = stream.handle();
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
-  if (HasWaits(DependentLaunches::ComputeCapability())) {
+  if (HasWaits(stream.dependent_capability())) {
     config.attrs = &early;
     config.numAttrs = 1;
   }

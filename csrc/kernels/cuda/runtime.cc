@@ -34,6 +34,21 @@ int Attribute(cudaDeviceAttr attribute, int device) {
   return value;
 }
 
+// Of the current device, if its driver can also record dependent launches in graphs; else 0.
+int DependentCapability() {
+  constexpr int kFirstCapability = 90;
+  constexpr int kFirstDriver = 12030;
+  const char* chosen = std::getenv("MLC_NATIVE_CUDA_DEPENDENT_LAUNCH");
+  if (chosen != nullptr && std::string_view(chosen) == "0") return 0;
+  int driver = 0;
+  CheckCuda(cudaDriverGetVersion(&driver), "version of the driver");
+  int device = 0;
+  CheckCuda(cudaGetDevice(&device), "current device");
+  const int capability = 10 * Attribute(cudaDevAttrComputeCapabilityMajor, device) +
+                         Attribute(cudaDevAttrComputeCapabilityMinor, device);
+  return driver >= kFirstDriver && capability >= kFirstCapability ? capability : 0;
+}
+
 }  // namespace
 
 // ---- Devices ----
@@ -61,32 +76,6 @@ DeviceInfo GetDeviceInfo(int device) {
 
 void UseDevice(int device) { CheckCuda(cudaSetDevice(device), "choice of a device"); }
 
-// ---- Dependent launches ----
-
-namespace {
-
-thread_local int dependent_capability = 0;
-
-// Of the device, if its driver can also record dependent launches in graphs.
-int DependentCapability(int device) {
-  constexpr int kFirstCapability = 90;
-  constexpr int kFirstDriver = 12030;
-  const char* chosen = std::getenv("MLC_NATIVE_CUDA_DEPENDENT_LAUNCH");
-  if (chosen != nullptr && std::string_view(chosen) == "0") return 0;
-  int driver = 0;
-  CheckCuda(cudaDriverGetVersion(&driver), "version of the driver");
-  const int capability = 10 * Attribute(cudaDevAttrComputeCapabilityMajor, device) +
-                         Attribute(cudaDevAttrComputeCapabilityMinor, device);
-  return driver >= kFirstDriver && capability >= kFirstCapability ? capability : 0;
-}
-
-}  // namespace
-
-DependentLaunches::DependentLaunches(int device)
-    : before_(std::exchange(dependent_capability, DependentCapability(device))) {}
-DependentLaunches::~DependentLaunches() { dependent_capability = before_; }
-int DependentLaunches::ComputeCapability() { return dependent_capability; }
-
 // ---- Memory ----
 
 DeviceMemory::DeviceMemory(size_t bytes) : size_(bytes) {
@@ -113,29 +102,32 @@ PinnedMemory::~PinnedMemory() {
 
 void CopyToDevice(void* device, const void* host, size_t bytes, Stream stream) {
   if (bytes == 0) return;
-  CheckCuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream),
+  CheckCuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream.handle()),
             "copy to the device");
 }
 
 void CopyToHost(void* host, const void* device, size_t bytes, Stream stream) {
   if (bytes == 0) return;
-  CheckCuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream),
+  CheckCuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream.handle()),
             "copy to the host");
 }
 
 void SetToZero(void* device, size_t bytes, Stream stream) {
   if (bytes == 0) return;
-  CheckCuda(cudaMemsetAsync(device, 0, bytes, stream), "clearing of device memory");
+  CheckCuda(cudaMemsetAsync(device, 0, bytes, stream.handle()), "clearing of device memory");
 }
 
 // ---- Streams and events ----
 
-OwnedStream::OwnedStream() {
-  CheckCuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creation of a stream");
+OwnedStream::OwnedStream(LaunchOrder order) {
+  const int capability = order == LaunchOrder::kDependent ? DependentCapability() : 0;
+  cudaStream_t handle = nullptr;
+  CheckCuda(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "creation of a stream");
+  stream_ = Stream(handle, capability);
 }
-OwnedStream::~OwnedStream() { cudaStreamDestroy(stream_); }
+OwnedStream::~OwnedStream() { cudaStreamDestroy(stream_.handle()); }
 void OwnedStream::Synchronize() const {
-  CheckCuda(cudaStreamSynchronize(stream_), "waiting for a stream");
+  CheckCuda(cudaStreamSynchronize(stream_.handle()), "waiting for a stream");
 }
 
 Event::Event() {
@@ -143,11 +135,11 @@ Event::Event() {
 }
 Event::~Event() { cudaEventDestroy(event_); }
 void Event::Record(Stream stream) {
-  CheckCuda(cudaEventRecord(event_, stream), "record of an event");
+  CheckCuda(cudaEventRecord(event_, stream.handle()), "record of an event");
 }
 void Event::Synchronize() const { CheckCuda(cudaEventSynchronize(event_), "waiting for an event"); }
 void Event::MakeWait(Stream stream) const {
-  CheckCuda(cudaStreamWaitEvent(stream, event_, 0), "wait of a stream for an event");
+  CheckCuda(cudaStreamWaitEvent(stream.handle(), event_, 0), "wait of a stream for an event");
 }
 
 // ---- Graphs ----
@@ -158,7 +150,7 @@ Graph::~Graph() {
 
 Graph Graph::Capture(Stream stream, const std::function<void()>& work) {
   // Captures only this thread, so other engines may use the device meanwhile.
-  CheckCuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+  CheckCuda(cudaStreamBeginCapture(stream.handle(), cudaStreamCaptureModeThreadLocal),
             "begin of a graph's capture");
   std::exception_ptr failure;
   try {
@@ -167,7 +159,7 @@ Graph Graph::Capture(Stream stream, const std::function<void()>& work) {
     failure = std::current_exception();
   }
   cudaGraph_t graph = nullptr;  // stays null when the capture was spoiled
-  const cudaError_t status = cudaStreamEndCapture(stream, &graph);
+  const cudaError_t status = cudaStreamEndCapture(stream.handle(), &graph);
   Graph result;
   cudaError_t instantiated = cudaSuccess;
   if (failure == nullptr && status == cudaSuccess) {
@@ -182,7 +174,7 @@ Graph Graph::Capture(Stream stream, const std::function<void()>& work) {
 }
 
 void Graph::Launch(Stream stream) const {
-  CheckCuda(cudaGraphLaunch(exec_, stream), "launch of a graph");
+  CheckCuda(cudaGraphLaunch(exec_, stream.handle()), "launch of a graph");
 }
 
 }  // namespace mlc_native::kernels::cuda

@@ -20,7 +20,31 @@ struct CUgraphExec_st;
 
 namespace mlc_native::kernels::cuda {
 
-using Stream = CUstream_st*;  // cudaStream_t
+// How the kernels of a stream follow one another.
+enum class LaunchOrder : uint8_t {
+  kOneByOne,
+  // A kernel may begin before the kernel in front of it has ended (device.cuh says how), where the
+  // GPU and the driver know such launches and MLC_NATIVE_CUDA_DEPENDENT_LAUNCH is not 0. Requires:
+  // no kernel writes the weights that kernels of this stream read.
+  kDependent
+};
+
+// Where work is put: a cudaStream_t (null: the default stream of the device), with what launches on
+// it need to know. Kernels follow one another one by one unless an OwnedStream says otherwise.
+class Stream {
+ public:
+  Stream() = default;
+  Stream(CUstream_st* handle, int dependent_capability = 0)  // NOLINT: a cudaStream_t is a stream
+      : handle_(handle), dependent_capability_(dependent_capability) {}
+
+  CUstream_st* handle() const { return handle_; }
+  // The compute capability of the device if launches are dependent, else 0.
+  int dependent_capability() const { return dependent_capability_; }
+
+ private:
+  CUstream_st* handle_ = nullptr;
+  int dependent_capability_ = 0;
+};
 
 struct DeviceInfo {
   std::string name;
@@ -34,24 +58,6 @@ struct DeviceInfo {
 int DeviceCount();  // 0 without a driver
 DeviceInfo GetDeviceInfo(int device);
 void UseDevice(int device);
-
-// Lets kernels that this thread launches begin before the kernel in front of them has ended, as
-// long as it exists (device.cuh says how). Requires: no kernel writes the weights that those
-// kernels read. Nothing changes where the GPU or the driver knows no such launches, or with
-// MLC_NATIVE_CUDA_DEPENDENT_LAUNCH=0.
-class DependentLaunches {
- public:
-  explicit DependentLaunches(int device);
-  ~DependentLaunches();
-  DependentLaunches(const DependentLaunches&) = delete;
-  DependentLaunches& operator=(const DependentLaunches&) = delete;
-
-  // Of this thread's launches; 0: they are not dependent.
-  static int ComputeCapability();
-
- private:
-  const int before_;
-};
 
 // Uninitialized device memory, aligned to 256 bytes.
 class DeviceMemory {
@@ -98,7 +104,7 @@ class PinnedMemory {
 // A queue of its own, not ordered with the device's default one.
 class OwnedStream {
  public:
-  OwnedStream();
+  explicit OwnedStream(LaunchOrder order = LaunchOrder::kOneByOne);
   ~OwnedStream();
   OwnedStream(const OwnedStream&) = delete;
   OwnedStream& operator=(const OwnedStream&) = delete;
@@ -107,7 +113,7 @@ class OwnedStream {
   void Synchronize() const;
 
  private:
-  Stream stream_ = nullptr;
+  Stream stream_;
 };
 
 // Without timing.

@@ -108,9 +108,10 @@ bool CublasLt::MultiplyFloats(const GemvArgs& args, kernels::cuda::Stream stream
   }
   const float one = 1.0f;
   const float zero = 0.0f;
-  const int status = api_.matmul(handle_, product.desc, &one, args.weight, product.w, args.x,
-                                 product.x, &zero, args.y, product.y, args.y, product.y,
-                                 &product.algorithm, workspace_.data(), workspace_.size(), stream);
+  const int status =
+      api_.matmul(handle_, product.desc, &one, args.weight, product.w, args.x, product.x, &zero,
+                  args.y, product.y, args.y, product.y, &product.algorithm, workspace_.data(),
+                  workspace_.size(), stream.handle());
   if (status == kSuccess) return true;
   product.is_usable = false;
   Warn(("a product failed with status " + std::to_string(status)).c_str());

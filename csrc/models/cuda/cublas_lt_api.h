@@ -58,7 +58,7 @@ struct Api {
                    Heuristic*, int* found);
   int (*matmul)(Handle, Desc, const void* alpha, const void* a, Layout, const void* b, Layout,
                 const void* beta, const void* c, Layout, void* d, Layout, const Algorithm*,
-                void* workspace, size_t workspace_bytes, kernels::cuda::Stream);
+                void* workspace, size_t workspace_bytes, CUstream_st*);
 };
 
 // Opens the library that MLC_NATIVE_CUBLASLT_LIB names; otherwise, if `for_gpu`, one that the

@@ -79,7 +79,7 @@ class CudaModel : public Model {
   const Log log_;
   ModelDevice device_;
   ModelMetadata metadata_;
-  kernels::cuda::OwnedStream stream_;
+  kernels::cuda::OwnedStream stream_{kernels::cuda::LaunchOrder::kDependent};
   Queue queue_{*this};
   std::unique_ptr<Memory> memory_;  // set by Allocate
   std::vector<float> logits_;       // result of Forward

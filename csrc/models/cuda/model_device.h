@@ -1,7 +1,6 @@
 // ModelDevice is the device of one model. It makes the device current for calls, and marks it as
-// lost after a call has failed, so that every later call fails at once with the same reason. What a
-// call launches may begin early (DependentLaunches): kernels only read weights. One thread at a
-// time.
+// lost after a call has failed, so that every later call fails at once with the same reason. One
+// thread at a time.
 #pragma once
 
 #include <string>
@@ -23,7 +22,6 @@ class ModelDevice {
     if (is_lost()) throw kernels::cuda::DeviceError(lost_);
     try {
       kernels::cuda::UseDevice(index_);
-      const kernels::cuda::DependentLaunches dependent(index_);
       return work();
     } catch (const kernels::cuda::OutOfDeviceMemory&) {
       throw;

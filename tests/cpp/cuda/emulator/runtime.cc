@@ -46,10 +46,6 @@ void UseDevice(int device) {
   CurrentThread().device = device;
 }
 
-DependentLaunches::DependentLaunches(int) : before_(0) {}  // kernels follow one another
-DependentLaunches::~DependentLaunches() = default;
-int DependentLaunches::ComputeCapability() { return 0; }
-
 DeviceMemory::DeviceMemory(size_t bytes) : size_(bytes) {
   if (bytes > 0) data_ = Lock()->Allocate(bytes, /*is_pinned=*/false);
 }
@@ -73,7 +69,7 @@ void PutCopy(Stream on, const void* host, const void* device, const Work& work, 
   machine->CheckDeviceMemory(device, "a copy");
   const bool is_pinned = machine->IsPinned(host);
   if (!is_pinned) machine->CheckNotCapturing("a copy of memory that is not pinned");
-  const auto stream = machine->Find(on);
+  const auto stream = machine->Find(on.handle());
   machine->Put(*stream, work);
   if (!is_pinned && waits) machine->RunAll(*stream);
 }
@@ -105,22 +101,23 @@ void SetToZero(void* device, size_t bytes, Stream stream) {
   const Lock machine;
   machine->CheckDevice();
   machine->CheckDeviceMemory(device, "clearing");
-  machine->Put(*machine->Find(stream), {.run = [=] { std::memset(device, 0, bytes); }, .put = {}});
+  machine->Put(*machine->Find(stream.handle()),
+               {.run = [=] { std::memset(device, 0, bytes); }, .put = {}});
 }
 
-OwnedStream::OwnedStream() {
+OwnedStream::OwnedStream(LaunchOrder) {  // kernels follow one another one by one
   const Lock machine;
   machine->CheckDevice();
   stream_ = machine->AddStream().get();
 }
-OwnedStream::~OwnedStream() { Lock()->RemoveStream(stream_); }
+OwnedStream::~OwnedStream() { Lock()->RemoveStream(stream_.handle()); }
 
 void OwnedStream::Synchronize() const {
   const Lock machine;
   machine->CheckDevice();
   machine->CheckNotCapturing("waiting for a stream");
   ++machine->counts[MLC_NATIVE_EMULATED_WAITS];
-  machine->RunAll(*stream_);
+  machine->RunAll(*stream_.handle());
 }
 
 Event::Event() {
@@ -136,7 +133,7 @@ void Event::Record(Stream on) {
   machine->CheckNotCapturing("the record of an event");
   if (event_->device != CurrentThread().device)
     throw DeviceError("CUDA: an event of another device");
-  event_->stream = machine->Find(on);
+  event_->stream = machine->Find(on.handle());
   event_->num_put = event_->stream->num_put;
 }
 
@@ -156,7 +153,7 @@ void Event::MakeWait(Stream on) const {
   const auto wait = [first = event_->stream, num_put = event_->num_put] {
     emulator::Machine::Get().RunUntil(*first, num_put);
   };
-  machine->Put(*machine->Find(on), {.run = wait, .put = {}});
+  machine->Put(*machine->Find(on.handle()), {.run = wait, .put = {}});
 }
 
 Graph::~Graph() { delete exec_; }
@@ -170,7 +167,7 @@ Graph Graph::Capture(Stream on, const std::function<void()>& work) {
     machine->CheckDevice();
     machine->CheckNotCapturing("another capture");
     ++machine->counts[MLC_NATIVE_EMULATED_CAPTURES];
-    stream = machine->Find(on);
+    stream = machine->Find(on.handle());
     stream->recording = &exec->work;
     CurrentThread().captured = stream.get();
   }
@@ -197,7 +194,7 @@ void Graph::Launch(Stream on) const {
   machine->CheckDevice();
   if (exec_->device != CurrentThread().device) throw DeviceError("CUDA: a graph of another device");
   ++machine->counts[MLC_NATIVE_EMULATED_GRAPHS];
-  const auto stream = machine->Find(on);
+  const auto stream = machine->Find(on.handle());
   for (const Work& work : exec_->work) machine->Put(*stream, work);
 }
 

@@ -152,7 +152,7 @@ int cublasLtMatmulAlgoGetHeuristic(Handle, Desc desc, Layout a, Layout b, Layout
 int cublasLtMatmul(Handle, Desc desc, const void* alpha, const void* a, Layout a_layout,
                    const void* b, Layout b_layout, const void* beta, const void*, Layout, void* d,
                    Layout d_layout, const Algorithm* algorithm, void*, size_t,
-                   mlc_native::kernels::cuda::Stream stream) {
+                   CUstream_st* stream) {
   if (*static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0 ||
       algorithm->data[0] != kAlgorithm || !Fit(*desc, *a_layout, *b_layout, *d_layout)) {
     return kInvalidValue;

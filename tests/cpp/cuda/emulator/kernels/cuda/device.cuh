@@ -118,8 +118,6 @@ T max(T a, T b) {
 using std::isfinite;
 using std::isnan;
 
-using cudaStream_t = struct CUstream_st*;
-
 namespace mlc_native::kernels::cuda {
 
 inline constexpr int kWarp = 32;
@@ -292,7 +290,7 @@ struct LaunchShape {
 };
 
 template <typename Args>
-void Launch(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t stream, const Args& args) {
+void Launch(void (*kernel)(Args), const LaunchShape& shape, Stream stream, const Args& args) {
   if (shape.shared_bytes > kMostSharedBytes) throw DeviceError("too much shared memory");
   if (shape.grid.y > 65535 || shape.grid.z > 65535) throw DeviceError("too large a grid");
 #if __has_builtin(__builtin_clear_padding)
@@ -300,7 +298,7 @@ void Launch(void (*kernel)(Args), const LaunchShape& shape, cudaStream_t stream,
   __builtin_clear_padding(&seen);  // what lies between the fields may look like anything
   emulator::CheckArguments(&seen, sizeof seen);
 #endif
-  emulator::PutLaunch(stream, [=] {
+  emulator::PutLaunch(stream.handle(), [=] {
     emulator::RunGrid(
         {shape.grid.x, shape.grid.y, shape.grid.z}, shape.threads, shape.shared_bytes,
         [&] { kernel(args); }, emulator::ShieldMemory);
