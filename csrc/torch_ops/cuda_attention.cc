@@ -139,12 +139,11 @@ class Attention {
 
   // Row i sees the first lengths[i] keys of table tables[i]; without tables, of table i.
   void Decode(const Tensor& lengths, const OptionalTensor& tables) {
-    const int64_t max_length = tables_.size(1) * kKvPageSize;
     const int64_t max_rows = std::min(q_.m(), cuda::kMaxDecodeRows);
+    const int64_t max_splits = max_rows * cuda::MaxDecodeSplits(tables_.size(1) * kKvPageSize);
     const Tensor workspace = DeviceBytes(
-        cuda::DecodeWorkspaceBytes(max_rows, max_length, args_.q_heads, pages_.head_dim),
-        q_.tensor());
-    const Tensor splits = DeviceBytes(cuda::DecodeSplitsBytes(max_rows, max_length), q_.tensor());
+        cuda::DecodeWorkspaceBytes(max_splits, args_.q_heads, pages_.head_dim), q_.tensor());
+    const Tensor splits = DeviceBytes(cuda::DecodeSplitsBytes(max_splits), q_.tensor());
     const auto zeros = static_cast<int64_t>(cuda::ZeroedDecodeBytes(args_.q_heads));
     Tensor zeroed = Narrow(workspace, 0, 0, zeros);
     torch::stable::zero_(zeroed);
@@ -154,8 +153,7 @@ class Attention {
             .lengths = lengths.const_data_ptr<int32_t>() + begin,
             .tables = tables ? tables->const_data_ptr<int32_t>() + begin : nullptr,
             .m = std::min(max_rows, q_.m() - begin),
-            .max_rows = max_rows,
-            .max_length = max_length,
+            .max_splits = max_splits,
             .workspace = workspace.data_ptr(),
             .splits = splits.data_ptr()};
         cuda::ListSplits(rows, args_.window, stream);

@@ -91,6 +91,7 @@ class Worker {
   static constexpr int kGroups = kThreads / kLanes;
   static constexpr int kDots = kUnroll * kHeads;
   static constexpr int kDotsPerLane = kDots > kLanes ? kDots / kLanes : 1;
+  static constexpr int kLanesPerDot = kDots < kLanes ? kLanes / kDots : 1;  // that have its sum
 
   // Rows of kUnroll keys from `key` on, kGroups apart. All are loaded, page numbers first, so that
   // they are in flight together: instead of keys that the row does not see there is the
@@ -143,7 +144,7 @@ class Worker {
 #pragma unroll
       for (int i = 0; i < kDotsPerLane; ++i) {
         const int k = key + (first_dot + i) / kHeads * kGroups;
-        if (k >= count_) continue;
+        if (k >= count_ || lane_ % kLanesPerDot != 0) continue;
         shared_[k * kHeads + (first_dot + i) % kHeads] = k < skipped_ ? -INFINITY : Score(dots[i]);
       }
     }
@@ -372,29 +373,27 @@ size_t ZeroedDecodeBytes(int64_t q_heads) {
   return static_cast<size_t>(kMaxDecodeRows * q_heads) * sizeof(int32_t);
 }
 
-size_t DecodeWorkspaceBytes(int64_t max_rows, int64_t max_length, int64_t q_heads,
-                            int64_t head_dim) {
-  const int64_t splits = max_rows * MaxSplits(max_length);
+size_t DecodeWorkspaceBytes(int64_t max_splits, int64_t q_heads, int64_t head_dim) {
   return AlignUp(ZeroedDecodeBytes(q_heads)) +
-         AlignUp(static_cast<size_t>(splits * q_heads) * sizeof(float2)) +
-         static_cast<size_t>(splits * q_heads * head_dim) * sizeof(float);
+         AlignUp(static_cast<size_t>(max_splits * q_heads) * sizeof(float2)) +
+         static_cast<size_t>(max_splits * q_heads * head_dim) * sizeof(float);
 }
 
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                      Stream stream) {
   MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
   MLC_CHECK(args.q_heads % kv.kv_heads == 0) << args.q_heads << " for " << kv.kv_heads;
-  MLC_CHECK(rows.m <= kMaxDecodeRows && rows.m <= rows.max_rows) << rows.m;
+  MLC_CHECK(rows.m <= kMaxDecodeRows && rows.max_splits > 0) << rows.m;
   if (rows.m == 0) return;
   MLC_CHECK(rows.workspace != nullptr && rows.splits != nullptr);
   const auto group = static_cast<int>(args.q_heads / kv.kv_heads);
-  const int64_t max_splits = rows.max_rows * MaxSplits(rows.max_length);
-  const DecodeKernelArgs kernel_args{.kv = kv,
-                                     .a = args,
-                                     .splits = SplitsOf(rows),
-                                     .workspace = Place(rows.workspace, max_splits, args.q_heads),
-                                     .group = group,
-                                     .pieces = (group + kMaxItemHeads - 1) / kMaxItemHeads};
+  const DecodeKernelArgs kernel_args{
+      .kv = kv,
+      .a = args,
+      .splits = SplitsOf(rows),
+      .workspace = Place(rows.workspace, rows.max_splits, args.q_heads),
+      .group = group,
+      .pieces = (group + kMaxItemHeads - 1) / kMaxItemHeads};
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {

@@ -33,16 +33,10 @@ struct DecodeSplits {
   int capacity;
 };
 
-inline int64_t MaxSplits(int64_t max_length) {
-  const int64_t max_keys = max_length + kKvPageSize;
-  return max_keys <= kTargetSplits * kMaxSplit ? kTargetSplits
-                                               : (max_keys + kMaxSplit - 1) / kMaxSplit;
-}
-
 inline DecodeSplits SplitsOf(const DecodeRows& rows) {
   return {.size = static_cast<int32_t*>(rows.splits),
           .splits = static_cast<DecodeSplit*>(rows.splits) + 1,
-          .capacity = static_cast<int>(rows.max_rows * MaxSplits(rows.max_length))};
+          .capacity = static_cast<int>(rows.max_splits)};
 }
 
 struct DecodeWorkspace {

@@ -2,6 +2,8 @@
 // follows, and then the threads take the splits of all rows in turn and write them.
 //
 // Bytes: 32 for each split.
+#include <algorithm>
+
 #include "kernels/cuda/decode_items.cuh"
 
 namespace mlc_native::kernels::cuda {
@@ -113,12 +115,22 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-size_t DecodeSplitsBytes(int64_t max_rows, int64_t max_length) {
-  return static_cast<size_t>(1 + max_rows * MaxSplits(max_length)) * sizeof(DecodeSplit);
+// A row of fewer keys, in its window, may have more splits: they grow when there are more than
+// kTargetSplits of them. A window may begin within a page.
+int64_t MaxDecodeSplits(int64_t length) {
+  if (length == 0) return 0;
+  const auto pieces = [keys = length + kKvPageSize - 1](int64_t of) {
+    return (keys + of - 1) / of;
+  };
+  return std::max(std::min<int64_t>(pieces(kMinSplit), kTargetSplits), pieces(kMaxSplit));
+}
+
+size_t DecodeSplitsBytes(int64_t max_splits) {
+  return static_cast<size_t>(1 + max_splits) * sizeof(DecodeSplit);
 }
 
 void ListSplits(const DecodeRows& rows, int64_t window, Stream stream) {
-  MLC_CHECK(rows.m <= kMaxDecodeRows && rows.m <= rows.max_rows) << rows.m;
+  MLC_CHECK(rows.m <= kMaxDecodeRows && rows.max_splits > 0) << rows.m;
   if (rows.m == 0) return;
   Launch(ListSplitsKernel, {.grid = dim3(1), .threads = kThreads}, stream,
          KernelArgs{.rows = rows, .window = window, .to = SplitsOf(rows)});

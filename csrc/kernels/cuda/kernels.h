@@ -204,18 +204,20 @@ struct DecodeRows {
   const int32_t* lengths = nullptr;
   const int32_t* tables = nullptr;  // row i uses table tables[i]; null: table i
   int64_t m = 0;                    // at most kMaxDecodeRows
-  int64_t max_rows = 0;             // rows that the workspace is made for
-  int64_t max_length = 0;
+  int64_t max_splits = 0;           // of all rows together: what the memory is made for
   void* workspace = nullptr;  // DecodeWorkspaceBytes; its first ZeroedDecodeBytes zero before the
                               // first use (each call leaves them so)
   void* splits = nullptr;     // DecodeSplitsBytes: what ListSplits has written for these rows
 };
 inline constexpr int64_t kMaxDecodeRows = 1024;
-size_t DecodeWorkspaceBytes(int64_t max_rows, int64_t max_length, int64_t q_heads,
-                            int64_t head_dim);
+// Into how many splits the keys of a row of at most this length are divided at most, whatever the
+// window.
+int64_t MaxDecodeSplits(int64_t length);
+size_t DecodeWorkspaceBytes(int64_t max_splits, int64_t q_heads, int64_t head_dim);
 size_t ZeroedDecodeBytes(int64_t q_heads);
 // Writes how the keys of the rows are divided among blocks, for all layers with this window.
-size_t DecodeSplitsBytes(int64_t max_rows, int64_t max_length);
+// Requires: the MaxDecodeSplits of the rows' lengths add up to at most rows.max_splits.
+size_t DecodeSplitsBytes(int64_t max_splits);
 void ListSplits(const DecodeRows& rows, int64_t window, Stream stream);
 // Requires: ListSplits was the last to write rows.splits, for the same rows and args.window.
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,

@@ -49,6 +49,7 @@ void CudaSteps::Forward(const ForwardBatch& batch) {
     const auto forward = [&] { logits_ = decoder_.Forward(inputs); };
     if (inputs_.is_decode()) {
       graphs_.Run({.num_rows = inputs.num_rows,
+                   .rows_at_once = decoder_.DecodeRowsAtOnce(inputs),
                    .sampled = inputs.sampled,
                    .states_out = inputs.streams.out,
                    .target_states = inputs.target_states},

@@ -20,6 +20,7 @@ class DecodeGraphs {
 
   struct Key {
     int64_t num_rows = 0;
+    int64_t rows_at_once = 0;              // of a call of DecodeAttention
     const int32_t* sampled = nullptr;      // where their tokens are read
     const float* states_out = nullptr;     // where states are written; null: none are asked for
     const float* target_states = nullptr;  // that a draft head reads; null: its own

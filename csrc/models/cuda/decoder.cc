@@ -16,14 +16,27 @@ constexpr size_t kMaxDecodeBytes = size_t{256} << 20;  // of DecodeAttention's w
 
 }  // namespace
 
-// Every sequence has a row of logits now and then; a prompt in float32 takes several calls.
-int64_t CudaDecoder::DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits) {
+// Every sequence has a row of logits now and then. From kMany rows on the memory is the same: more
+// rows are short, or take several calls.
+int64_t CudaDecoder::MaxSplitsAtOnce(const ModelConfig& config, const Limits& limits) {
   constexpr int64_t kFew = 64;
-  const size_t row_bytes =
-      DecodeWorkspaceBytes(1, limits.max_length, config.num_heads, config.head_dim);
-  const auto affordable = static_cast<int64_t>(kMaxDecodeBytes / row_bytes);
-  return std::min({limits.max_rows, std::max(limits.max_logits, kFew), kMaxDecodeRows,
-                   std::max<int64_t>(affordable, 1)});
+  constexpr int64_t kMany = 256;
+  constexpr int64_t kSplitsPerRow = 48;
+  const int64_t longest = MaxDecodeSplits(limits.max_length);
+  const int64_t rows = std::min(limits.max_rows, std::clamp(limits.max_logits, kFew, kMany));
+  const auto bytes = [&](int64_t splits) {
+    return DecodeWorkspaceBytes(splits, config.num_heads, config.head_dim);
+  };
+  const auto affordable =
+      static_cast<int64_t>((kMaxDecodeBytes - bytes(0)) / (bytes(1) - bytes(0)));
+  return std::max(longest, std::min(rows * std::min(longest, kSplitsPerRow), affordable));
+}
+
+int64_t CudaDecoder::DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits,
+                                      const CudaBatch& batch) {
+  const int64_t max_splits = MaxSplitsAtOnce(config, limits);
+  if (batch.num_splits <= max_splits) return kMaxDecodeRows;
+  return std::min(max_splits / MaxDecodeSplits(limits.max_length), kMaxDecodeRows);
 }
 
 std::vector<int64_t> CudaDecoder::Windows(const ModelConfig& config) {
@@ -43,13 +56,12 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
     return place;
   };
   const auto rows = [&](int64_t width) { return take(limits.max_rows * width, DTypeSize(dtype)); };
-  const size_t decode_bytes = DecodeWorkspaceBytes(
-      DecodeRowsAtOnce(config, limits), limits.max_length, config.num_heads, config.head_dim);
+  const int64_t max_splits = MaxSplitsAtOnce(config, limits);
+  const size_t decode_bytes = DecodeWorkspaceBytes(max_splits, config.num_heads, config.head_dim);
   Buffers buffers{};
   // Comes first, so that the owner knows which part to set to zero.
   buffers.decode = take(static_cast<int64_t>(decode_bytes), 1);
-  buffers.splits = take(std::ssize(Windows(config)),
-                        DecodeSplitsBytes(DecodeRowsAtOnce(config, limits), limits.max_length));
+  buffers.splits = take(std::ssize(Windows(config)), DecodeSplitsBytes(max_splits));
   buffers.residual = static_cast<float*>(take(limits.max_rows * config.hidden_size, sizeof(float)));
   buffers.hidden = rows(config.hidden_size);
   buffers.output = config.parallel_blocks ? rows(config.hidden_size) : buffers.hidden;
@@ -114,6 +126,7 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
       kv_(std::move(kv)),
       limits_(limits),
       windows_(Windows(config_)),
+      max_splits_(MaxSplitsAtOnce(config_, limits_)),
       many_rows_(std::move(many_rows)),
       stream_(stream),
       buffers_([&] {

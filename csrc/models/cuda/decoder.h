@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -57,6 +58,8 @@ struct CudaStreams {
 struct CudaBatch {
   int64_t num_rows = 0;
   int64_t num_decode_rows = 0;
+  // At least the MaxDecodeSplits of the decode rows together; the default is enough for any rows.
+  int64_t num_splits = std::numeric_limits<int64_t>::max();
   const int32_t* token_ids = nullptr;  // [num_rows], below zero: sampled[-1 - id]
   const int32_t* sampled = nullptr;
   const int32_t* positions = nullptr;     // [num_rows]
@@ -89,6 +92,10 @@ class CudaDecoder {
   };
 
   static size_t WorkspaceBytes(const ModelConfig& config, DType dtype, const Limits& limits);
+  // How many of the batch's decode rows a call of DecodeAttention computes, on which the launches
+  // of a forward depend.
+  static int64_t DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits,
+                                  const CudaBatch& batch);
 
   // `workspace` and what weights and pages point at outlive the decoder.
   CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
@@ -98,6 +105,9 @@ class CudaDecoder {
   // Logits [num_logits, ld_logits] float32 on the device, valid until the next forward.
   float* Forward(const CudaBatch& batch);
   int64_t ld_logits() const { return LdLogits(config_); }
+  int64_t DecodeRowsAtOnce(const CudaBatch& batch) const {
+    return DecodeRowsAtOnce(config_, limits_, batch);
+  }
   const ModelConfig& config() const { return config_; }
   DType dtype() const { return weights_.dtype; }
   const int32_t* target_ids() const { return weights_.target_ids; }
@@ -136,8 +146,9 @@ class CudaDecoder {
   static int64_t LdLogits(const ModelConfig& config) { return (config.vocab_size + 3) / 4 * 4; }
   // The windows of attention that the layers have, each once; 0: none.
   static std::vector<int64_t> Windows(const ModelConfig& config);
-  // Of one call of DecodeAttention.
-  static int64_t DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits);
+  // Of one call of DecodeAttention. Twice as many as rows of middling length have, since a pool is
+  // seldom full of longer ones; rows that do have more take several calls.
+  static int64_t MaxSplitsAtOnce(const ModelConfig& config, const Limits& limits);
   static Buffers Place(const ModelConfig& config, DType dtype, const Limits& limits, void* data,
                        size_t* bytes);
   // take(elements, bytes of one) is the next part of the memory.
@@ -157,6 +168,7 @@ class CudaDecoder {
   const std::vector<kernels::cuda::KvPages> kv_;
   const Limits limits_;
   const std::vector<int64_t> windows_;
+  const int64_t max_splits_;
   const ManyRows many_rows_;
   const kernels::cuda::Stream stream_;
   const Buffers buffers_;

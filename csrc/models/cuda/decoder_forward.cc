@@ -208,7 +208,9 @@ bool CudaDecoder::Ops::HasTiles() const {
 void CudaDecoder::Ops::Attend(size_t layer) {
   const bool has_tiles = HasTiles();
   const int64_t single_rows = has_tiles ? batch_.num_decode_rows : num_rows_;
-  const int64_t at_once = DecodeRowsAtOnce(config_, decoder_.limits_);
+  // Other rows than the batch's decode rows are not counted in its splits.
+  const int64_t at_once =
+      decoder_.DecodeRowsAtOnce(single_rows == batch_.num_decode_rows ? batch_ : CudaBatch());
   for (int64_t row = 0; row < single_rows; row += at_once) {
     AttendDecode(layer, row, std::min(at_once, single_rows - row));
   }
@@ -228,11 +230,10 @@ void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_row
   DecodeRows rows{.lengths = batch_.lengths + first,
                   .tables = batch_.tables + first,
                   .m = num_rows,
-                  .max_rows = DecodeRowsAtOnce(config_, decoder_.limits_),
-                  .max_length = decoder_.limits_.max_length,
+                  .max_splits = decoder_.max_splits_,
                   .workspace = buffers_.decode};
-  rows.splits = static_cast<std::byte*>(buffers_.splits) +
-                window * DecodeSplitsBytes(rows.max_rows, rows.max_length);
+  rows.splits =
+      static_cast<std::byte*>(buffers_.splits) + window * DecodeSplitsBytes(rows.max_splits);
   if (listed_[window] != first) {
     ListSplits(rows, args.window, stream_);
     listed_[window] = first;

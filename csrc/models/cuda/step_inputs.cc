@@ -13,9 +13,12 @@ using kernels::cuda::PrefillTile;
 
 int64_t PagesOf(int64_t tokens) { return (tokens + kKvPageSize - 1) / kKvPageSize; }
 
-int64_t PagesOf(const SequenceSlice& s) {
-  return PagesOf(s.position + s.behind.num_guesses + s.num_tokens);
+// Keys that the last row sees, if all guesses in flight are right.
+int64_t LongestRow(const SequenceSlice& s) {
+  return s.position + s.behind.num_guesses + s.num_tokens;
 }
+
+int64_t PagesOf(const SequenceSlice& s) { return PagesOf(LongestRow(s)); }
 
 bool HasDecodeRows(const SequenceSlice& s) { return s.num_tokens == 1 || s.rows_alone; }
 
@@ -106,9 +109,12 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   const int64_t rows = is_decode_ ? PaddedRows(used, most) : used;
   int64_t table_pages = 0;
   int64_t decode_rows = 0;
+  int64_t num_splits = 0;
   for (const SequenceSlice& s : batch.sequences) {
     table_pages += PagesOf(s);
-    if (HasDecodeRows(s)) decode_rows += s.num_tokens;
+    if (!HasDecodeRows(s)) continue;
+    decode_rows += s.num_tokens;
+    num_splits += s.num_tokens * kernels::cuda::MaxDecodeSplits(LongestRow(s));
   }
 
   const bool is_draft = limits_.batch.draft_input_size > 0;
@@ -121,6 +127,7 @@ CudaBatch StepInputs::Upload(const ForwardBatch& batch, int64_t num_pending,
   const int32_t* logits_counts = nullptr;
   accept_args_ = {.m = NumBlocks(batch)};
   out.num_rows = rows;
+  out.num_splits = num_splits;
   out.num_tiles = NumTiles(batch);
   out.num_logits = is_decode_ ? rows : static_cast<int64_t>(batch.logits_rows.size());
   out.ld_block_tables = 1;

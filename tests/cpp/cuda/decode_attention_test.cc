@@ -34,17 +34,17 @@ class DecodeAttentionTest : public CudaKernelTest {
     }
     DeviceBytes device_q(Encode(c.shape.dtype, q)), sinks(Encode(c.shape.dtype, c.sinks));
     DeviceArray<int32_t> lengths(std::vector<int32_t>(c.lengths.begin(), c.lengths.end()));
-    const int64_t max_length = *std::max_element(c.lengths.begin(), c.lengths.end());
+    int64_t max_splits = 0;
+    for (const int64_t length : c.lengths) max_splits += MaxDecodeSplits(length);
     DeviceArray<uint8_t> workspace(
-        DecodeWorkspaceBytes(m, max_length, c.shape.q_heads, c.shape.head_dim));
+        DecodeWorkspaceBytes(max_splits, c.shape.q_heads, c.shape.head_dim));
     std::vector<uint8_t> start(workspace.size(), 0xff);
     std::fill_n(start.begin(), ZeroedDecodeBytes(c.shape.q_heads), uint8_t{0});
     workspace.Upload(start);
-    DeviceArray<uint8_t> splits(DecodeSplitsBytes(m, max_length));
+    DeviceArray<uint8_t> splits(DecodeSplitsBytes(max_splits));
     const DecodeRows rows{.lengths = lengths.data(),
                           .m = m,
-                          .max_rows = m,
-                          .max_length = max_length,
+                          .max_splits = max_splits,
                           .workspace = workspace.data(),
                           .splits = splits.data()};
     ListSplits(rows, c.window, nullptr);
@@ -157,7 +157,7 @@ TEST_F(DecodeAttentionTest, ARowIsTheSameInEveryBatch) {
 
 TEST_F(DecodeAttentionTest, ChecksTheShape) {
   const KvPages kv{.kv_heads = 2, .head_dim = 12};
-  EXPECT_ANY_THROW(DecodeAttention(kv, {.q_heads = 2}, {.m = 1, .max_rows = 1}, nullptr));
+  EXPECT_ANY_THROW(DecodeAttention(kv, {.q_heads = 2}, {.m = 1, .max_splits = 1}, nullptr));
 }
 
 }  // namespace

@@ -315,6 +315,34 @@ TEST_F(CudaDecoderTest, EveryKindOfFamilyInFloat32) {
   }
 }
 
+// Rows whose splits are not known to fit (here: of prompts in float32) take several calls.
+TEST_F(CudaDecoderTest, MoreRowsThanACallOfAttentionTakes) {
+  const TestModel model(SmallConfig("Qwen3ForCausalLM"), DType::kFloat32);
+  Driver driver(model, KvFormat::kFloat32, RandomTokens(2));
+  driver.Check({{0, 50}, {1, 30}}, 2e-5);
+}
+
+// Of Llama 3.1 8B as a server has it: calls are as many as the lengths of the rows need.
+TEST_F(CudaDecoderTest, AttentionTakesAllRowsOfAPoolAtOnce) {
+  ModelConfig config = SmallConfig("LlamaForCausalLM");
+  config.num_heads = 32;
+  config.num_kv_heads = 8;
+  config.head_dim = 128;
+  const auto rows_at_once = [&](int64_t rows, int64_t length) {
+    const CudaDecoder::Limits limits{.max_rows = 2048, .max_logits = 256, .max_length = 131072};
+    const CudaBatch batch{.num_rows = rows,
+                          .num_decode_rows = rows,
+                          .num_splits = rows * kernels::cuda::MaxDecodeSplits(length)};
+    return CudaDecoder::DecodeRowsAtOnce(config, limits, batch);
+  };
+  EXPECT_GE(rows_at_once(64, 12288), 64);
+  EXPECT_GE(rows_at_once(256, 4096), 256);
+  EXPECT_GE(rows_at_once(1024, 1024), 1024);
+  EXPECT_GE(rows_at_once(8, 131072), 8);
+  EXPECT_LT(rows_at_once(256, 131072), 256);
+  EXPECT_GT(rows_at_once(256, 131072), 1);
+}
+
 TEST_F(CudaDecoderTest, SixteenBits) {
   Check("Qwen3ForCausalLM", DType::kBFloat16, KvFormat::kBFloat16, 3e-2);
   Check("Gemma2ForCausalLM", DType::kFloat16, KvFormat::kFloat16, 5e-3);

@@ -15,14 +15,13 @@ class DecodeSplitsTest : public CudaKernelTest {
                                        const std::vector<int32_t>& tables, int64_t window) {
     const DeviceArray<int32_t> device_lengths(lengths);
     const DeviceArray<int32_t> device_tables(tables);
-    const int32_t max_length = *std::ranges::max_element(lengths);
-    const DeviceArray<DecodeSplit> memory(DecodeSplitsBytes(std::ssize(lengths), max_length) /
-                                          sizeof(DecodeSplit));
+    int64_t max_splits = 0;
+    for (const int32_t length : lengths) max_splits += MaxDecodeSplits(length);
+    const DeviceArray<DecodeSplit> memory(DecodeSplitsBytes(max_splits) / sizeof(DecodeSplit));
     ListSplits({.lengths = device_lengths.data(),
                 .tables = device_tables.data(),
                 .m = std::ssize(lengths),
-                .max_rows = std::ssize(lengths),
-                .max_length = max_length,
+                .max_splits = max_splits,
                 .splits = memory.data()},
                window, nullptr);
     std::vector<DecodeSplit> all = memory.Download();
@@ -62,6 +61,21 @@ class DecodeSplitsTest : public CudaKernelTest {
     EXPECT_EQ(at, splits.size());
   }
 };
+
+// Also those of shorter rows, which a step may turn out to have.
+TEST_F(DecodeSplitsTest, AreAtMostAsManyAsALengthPromises) {
+  for (const int32_t length : {1, 128, 129, 3071, 3073, 6145, 12288, 12289, 12800, 20000}) {
+    for (int32_t shorter = length; shorter > 0; shorter -= 509) {
+      for (const int64_t window : {0, 1, 100, 3073, 5000}) {
+        const size_t most = static_cast<size_t>(MaxDecodeSplits(length));
+        ASSERT_LE(List({shorter}, {0}, window).size(), most) << shorter << ", window " << window;
+      }
+    }
+  }
+  EXPECT_EQ(MaxDecodeSplits(0), 0);
+  EXPECT_EQ(MaxDecodeSplits(100), 1);
+  EXPECT_EQ(MaxDecodeSplits(4096), kTargetSplits);
+}
 
 TEST_F(DecodeSplitsTest, CoverEachVisibleKeyOnce) {
   Check({1}, 0);
