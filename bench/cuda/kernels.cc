@@ -1,157 +1,22 @@
-// cuda_kernels FILE: times each CUDA kernel at the shapes of real models on GPU 0 and writes a JSON
-// list of {name, seconds, bytes, operations} to FILE. tools/gpu_check.sh runs it and compares with
-// the bandwidth ("copy") and the peak measured in the same run.
-//
-// A kernel is timed as a graph of calls, so that the launch time of the host does not count. Each
-// call of a graph uses different buffers, so that the cache hits no more often than in a model. The
-// seconds are the median over replays, per call.
+// cuda_kernels [--tiny] FILE: times each CUDA kernel at the shapes of real models on GPU 0 and
+// writes a JSON list of {name, seconds, bytes, operations} to FILE. tools/gpu_check.sh runs it and
+// compares with the bandwidth and the peak measured in the same run. With --tiny, also on the
+// emulator.
 #include "kernels/cuda/kernels.h"
 
-#include <cuda_runtime_api.h>
-
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
-#include <functional>
-#include <memory>
 #include <random>
-#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "kernels/cuda/experts.h"
-#include "support/half.h"
+#include "timing.h"
 
 namespace mlc_native::kernels::cuda {
 namespace {
 
 constexpr int64_t kRotate = 256 << 20;  // bytes of inputs to cycle through, more than any cache
-constexpr int kReplays = 15;
-
-void Check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) {
-    throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(status));
-  }
-}
-
-// Device memory filled with random bfloat16 in [-1, 1], which are finite in every type used here.
-class Buffer {
- public:
-  explicit Buffer(int64_t bytes) : bytes_(std::max<int64_t>(bytes, 16)) {
-    Check(cudaMalloc(&data_, bytes_), "cudaMalloc");
-    const std::vector<uint16_t>& noise = Noise();
-    const auto piece = static_cast<int64_t>(noise.size() * sizeof(uint16_t));
-    for (int64_t at = 0; at < bytes_; at += piece) {
-      Check(cudaMemcpy(static_cast<char*>(data_) + at, noise.data(), std::min(piece, bytes_ - at),
-                       cudaMemcpyHostToDevice),
-            "cudaMemcpy");
-    }
-  }
-  template <typename T>
-  explicit Buffer(const std::vector<T>& items)
-      : Buffer(static_cast<int64_t>(items.size() * sizeof(T))) {
-    Check(cudaMemcpy(data_, items.data(), items.size() * sizeof(T), cudaMemcpyHostToDevice),
-          "cudaMemcpy");
-  }
-  ~Buffer() { cudaFree(data_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  template <typename T = void>
-  T* data(int64_t byte_offset = 0) const {
-    return reinterpret_cast<T*>(static_cast<char*>(data_) + byte_offset);
-  }
-
- private:
-  static const std::vector<uint16_t>& Noise() {
-    static const std::vector<uint16_t> noise = [] {
-      std::mt19937 random(1);
-      std::uniform_real_distribution<float> uniform(-1, 1);
-      std::vector<uint16_t> values(8 << 20);
-      for (uint16_t& value : values) value = FloatToBFloat16(uniform(random));
-      return values;
-    }();
-    return noise;
-  }
-
-  int64_t bytes_;
-  void* data_ = nullptr;
-};
-
-struct Cost {
-  double bytes = 0;
-  double operations = 0;
-};
-
-class Bench {
- public:
-  Bench() { Check(cudaStreamCreate(&stream_), "cudaStreamCreate"); }
-  ~Bench() { cudaStreamDestroy(stream_); }
-  Bench(const Bench&) = delete;
-  Bench& operator=(const Bench&) = delete;
-
-  // call(i, stream) makes the i-th of `calls` calls.
-  void Run(const std::string& name, const Cost& cost, int calls,
-           const std::function<void(int, Stream)>& call) {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    call(0, stream_);  // modules are loaded outside of the capture
-    Check(cudaStreamSynchronize(stream_), name.c_str());
-    Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
-    for (int i = 0; i < calls; ++i) call(i, stream_);
-    Check(cudaStreamEndCapture(stream_, &graph), "capture");
-    Check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
-    const double seconds = TimeReplays(executable) / calls;
-    cudaGraphExecDestroy(executable);
-    cudaGraphDestroy(graph);
-    results_.push_back({{"name", name},
-                        {"seconds", seconds},
-                        {"bytes", cost.bytes},
-                        {"operations", cost.operations}});
-    std::printf("%-44s %10.1f us %8.0f GB/s %8.1f TFLOP/s\n", name.c_str(), seconds * 1e6,
-                cost.bytes / seconds * 1e-9, cost.operations / seconds * 1e-12);
-    std::fflush(stdout);
-  }
-
-  const nlohmann::json& results() const { return results_; }
-
- private:
-  double TimeReplays(cudaGraphExec_t executable) const {
-    cudaEvent_t begin, end;
-    Check(cudaEventCreate(&begin), "cudaEventCreate");
-    Check(cudaEventCreate(&end), "cudaEventCreate");
-    std::vector<float> milliseconds;
-    for (int i = 0; i < kReplays + 3; ++i) {
-      Check(cudaEventRecord(begin, stream_), "cudaEventRecord");
-      Check(cudaGraphLaunch(executable, stream_), "cudaGraphLaunch");
-      Check(cudaEventRecord(end, stream_), "cudaEventRecord");
-      Check(cudaEventSynchronize(end), "cudaEventSynchronize");
-      float elapsed = 0;
-      Check(cudaEventElapsedTime(&elapsed, begin, end), "cudaEventElapsedTime");
-      if (i >= 3) milliseconds.push_back(elapsed);
-    }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    std::nth_element(milliseconds.begin(), milliseconds.begin() + kReplays / 2, milliseconds.end());
-    return milliseconds[kReplays / 2] * 1e-3;
-  }
-
-  cudaStream_t stream_ = nullptr;
-  const DependentLaunches dependent_{0};  // as in a model
-  nlohmann::json results_ = nlohmann::json::array();
-};
-
-// A large copy, whose bandwidth all other figures are compared with.
-void Copy(Bench& bench) {
-  constexpr int64_t kBytes = int64_t{1} << 30;
-  Buffer from(kBytes), to(kBytes);
-  bench.Run("copy", {.bytes = 2.0 * kBytes}, 4, [&](int, Stream stream) {
-    Check(cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice, stream),
-          "copy");
-  });
-}
 
 // ---- Products ----
 
@@ -173,11 +38,12 @@ void Products(Bench& bench) {
   } kFormats[] = {
       {"bf16", WeightFormat::kBFloat16}, {"q8", WeightFormat::kQ8}, {"q4", WeightFormat::kQ4}};
   for (const auto& [format_name, format] : kFormats) {
-    for (const Product& p : kProducts) {
+    for (Product p : kProducts) {
+      if (bench.is_tiny()) p = {p.name, 64, 128};
       const int64_t bytes = format == WeightFormat::kBFloat16
                                 ? p.n * p.k * 2
                                 : static_cast<int64_t>(GemvWeightBytes(format, p.n, p.k));
-      const auto copies = static_cast<int>(kRotate / bytes + 2);
+      const auto copies = static_cast<int>(bench.is_tiny() ? 2 : kRotate / bytes + 2);
       Buffer weights(copies * bytes), x(32 * p.k * 2), y(32 * p.n * 2);
       for (int64_t m : {1, 8, 32}) {
         bench.Run("gemv " + std::string(format_name) + " " + p.name + " m=" + std::to_string(m),
@@ -201,33 +67,35 @@ void Products(Bench& bench) {
 
 // The gate_up products of one layer of a mixture of experts: every row chooses `chosen` of them.
 void Experts(Bench& bench, int64_t m) {
-  constexpr int64_t kExperts = 128, kChosen = 8, kN = 1536, kK = 2048;  // qwen3-30b-a3b
-  const int64_t bytes = kN * kK * 2;
-  const int64_t active = std::min(kExperts, m * kChosen);
-  const Buffer weights(kExperts * bytes), x(m * kK * 2), y(m * kChosen * kN * 2);
+  // qwen3-30b-a3b
+  const int64_t experts = bench.Size(128, 16), chosen = 8, n = bench.Size(1536, 32),
+                k = bench.Size(2048, 64);
+  const int64_t bytes = n * k * 2;
+  const int64_t active = std::min(experts, m * chosen);
+  const Buffer weights(experts * bytes), x(m * k * 2), y(m * chosen * n * 2);
   std::vector<ExpertGroup> groups;
   std::vector<int32_t> rows;
   for (int64_t i = 0; i < active; ++i) {
     const auto begin = static_cast<int32_t>(rows.size());
-    for (int64_t row = i; row < m * kChosen; row += active) {
+    for (int64_t row = i; row < m * chosen; row += active) {
       rows.push_back(static_cast<int32_t>(row % m));
     }
-    const auto expert = static_cast<int32_t>(i * kExperts / active);
+    const auto expert = static_cast<int32_t>(i * experts / active);
     groups.push_back({expert, begin, static_cast<int32_t>(rows.size())});
   }
   const Buffer device_groups(groups), device_rows(rows);
   bench.Run("grouped_gemv bf16 qwen3-30b-a3b gate_up m=" + std::to_string(m),
             {.bytes = static_cast<double>(active * bytes),
-             .operations = 2.0 * static_cast<double>(m * kChosen * kN * kK)},
+             .operations = 2.0 * static_cast<double>(m * chosen * n * k)},
             4, [&](int, Stream stream) {
               GroupedGemv({.first = {.weight = weights.data(),
-                                     .n = kN,
-                                     .k = kK,
+                                     .n = n,
+                                     .k = k,
                                      .x = x.data(),
-                                     .ldx = kK,
+                                     .ldx = k,
                                      .m = m,
                                      .y = y.data(),
-                                     .ldy = kN},
+                                     .ldy = n},
                            .weight_stride = bytes,
                            .groups = device_groups.data<ExpertGroup>(),
                            .num_groups = active,
@@ -237,7 +105,8 @@ void Experts(Bench& bench, int64_t m) {
 }
 
 void Dequantizations(Bench& bench) {
-  const Product& p = kProducts[std::size(kProducts) - 3];  // the largest of 8B
+  Product p = kProducts[std::size(kProducts) - 3];  // the largest of a layer of 8B
+  if (bench.is_tiny()) p = {p.name, 64, 128};
   for (const auto& [name, format] :
        {std::pair{"q8", WeightFormat::kQ8}, std::pair{"q4", WeightFormat::kQ4}}) {
     const auto packed = static_cast<int64_t>(GemvWeightBytes(format, p.n, p.k));
@@ -307,22 +176,24 @@ class Cache {
 };
 
 void Decode(Bench& bench, const Heads& heads, int64_t rows, int64_t length) {
+  rows = bench.Size(rows, std::min<int64_t>(rows, 2));
+  length = bench.Size(length, 200);
   const Cache cache(heads, rows, length);
   const int64_t row_bytes = heads.q * heads.dim * 2;
   const Buffer q(rows * row_bytes), out(rows * row_bytes);
   const Buffer lengths(std::vector<int32_t>(rows, static_cast<int32_t>(length)));
-  const Buffer workspace(
-      static_cast<int64_t>(DecodeWorkspaceBytes(rows, length, heads.q, heads.dim)));
-  Check(cudaMemset(workspace.data(), 0, ZeroedDecodeBytes(heads.q)), "cudaMemset");
-  const Buffer splits(static_cast<int64_t>(DecodeSplitsBytes(rows, length)));
+  const int64_t max_splits = rows * MaxDecodeSplits(length);
+  Buffer workspace(static_cast<int64_t>(DecodeWorkspaceBytes(max_splits, heads.q, heads.dim)));
+  workspace.Clear(ZeroedDecodeBytes(heads.q));
+  const Buffer splits(static_cast<int64_t>(DecodeSplitsBytes(max_splits)));
   const DecodeRows decode_rows{.lengths = lengths.data<int32_t>(),
                                .m = rows,
-                               .max_rows = rows,
-                               .max_length = length,
+                               .max_splits = max_splits,
                                .workspace = workspace.data(),
                                .splits = splits.data()};
-  ListSplits(decode_rows, 0, nullptr);
-  Check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  const OwnedStream stream;
+  ListSplits(decode_rows, 0, stream.get());
+  stream.Synchronize();
   const std::string name = std::string("decode_attention ") + heads.name +
                            " rows=" + std::to_string(rows) + " length=" + std::to_string(length);
   const double operations = 4.0 * rows * length * heads.q * heads.dim;
@@ -332,6 +203,7 @@ void Decode(Bench& bench, const Heads& heads, int64_t rows, int64_t length) {
 }
 
 void Prefill(Bench& bench, const Heads& heads, int64_t length) {
+  length = bench.Size(length, 70);
   const Cache cache(heads, 1, length);
   const int64_t row_bytes = heads.q * heads.dim * 2;
   const Buffer q(length * row_bytes), out(length * row_bytes);
@@ -357,47 +229,50 @@ void Prefill(Bench& bench, const Heads& heads, int64_t length) {
 // ---- The rest ----
 
 void Norms(Bench& bench, int64_t rows) {
-  constexpr int64_t kDim = 4096;
-  const Buffer x(rows * kDim * 2), y(rows * kDim * 2), weight(kDim * 2);
-  const Buffer residual(std::vector<float>(rows * kDim, 0.5f));
-  bench.Run("add_norm 4096 rows=" + std::to_string(rows), {.bytes = 12.0 * rows * kDim}, 10,
+  const int64_t dim = bench.Size(4096, 64);
+  rows = bench.Size(rows, 2);
+  const Buffer x(rows * dim * 2), y(rows * dim * 2), weight(dim * 2);
+  const Buffer residual(std::vector<float>(rows * dim, 0.5f));
+  bench.Run("add_norm 4096 rows=" + std::to_string(rows), {.bytes = 12.0 * rows * dim}, 10,
             [&](int, Stream stream) {
               AddNorm({.residual = residual.data<float>(),
                        .x = x.data(),
                        .pre_weight = weight.data(),
                        .y = y.data(),
                        .m = rows,
-                       .dim = kDim},
+                       .dim = dim},
                       stream);
             });
 }
 
 void Activations(Bench& bench, int64_t rows) {
-  constexpr int64_t kFfn = 14336;
-  const Buffer x(rows * 2 * kFfn * 2), out(rows * kFfn * 2);
-  bench.Run("activate 14336 rows=" + std::to_string(rows), {.bytes = 6.0 * rows * kFfn}, 10,
+  const int64_t ffn = bench.Size(14336, 64);
+  rows = bench.Size(rows, 2);
+  const Buffer x(rows * 2 * ffn * 2), out(rows * ffn * 2);
+  bench.Run("activate 14336 rows=" + std::to_string(rows), {.bytes = 6.0 * rows * ffn}, 10,
             [&](int, Stream stream) {
-              Activate({.x = x.data(), .out = out.data(), .m = rows, .ffn = kFfn}, stream);
+              Activate({.x = x.data(), .out = out.data(), .m = rows, .ffn = ffn}, stream);
             });
 }
 
 void Sampling(Bench& bench, const std::string& name, const SamplingRow& settings, int64_t rows) {
-  constexpr int64_t kVocab = 151936;
+  const int64_t vocab = bench.Size(151936, 512);
+  rows = bench.Size(rows, 2);
   std::mt19937 random(3);
   std::normal_distribution<float> normal(0, 3);
-  std::vector<float> logits(rows * kVocab);
+  std::vector<float> logits(rows * vocab);
   for (float& logit : logits) logit = normal(random);
   const Buffer device_logits(logits), tokens(rows * 4), logprobs(rows * 4),
       top_ids(rows * kMaxTopLogprobs * 4), top_logprobs(rows * kMaxTopLogprobs * 4);
   const Buffer device_rows(std::vector<SamplingRow>(rows, settings));
   const Buffer positions(std::vector<int32_t>(rows, 7));
-  const Buffer workspace(static_cast<int64_t>(SampleWorkspaceBytes(rows, kVocab)));
-  bench.Run("sample " + name + " rows=" + std::to_string(rows), {.bytes = 8.0 * rows * kVocab}, 10,
+  const Buffer workspace(static_cast<int64_t>(SampleWorkspaceBytes(rows, vocab)));
+  bench.Run("sample " + name + " rows=" + std::to_string(rows), {.bytes = 8.0 * rows * vocab}, 10,
             [&](int, Stream stream) {
               SampleTokens({.logits = device_logits.data<float>(),
-                            .ld = kVocab,
+                            .ld = vocab,
                             .m = rows,
-                            .vocab = kVocab,
+                            .vocab = vocab,
                             .rows = device_rows.data<SamplingRow>(),
                             .positions = positions.data<int32_t>(),
                             .tokens = tokens.data<int32_t>(),
@@ -410,7 +285,6 @@ void Sampling(Bench& bench, const std::string& name, const SamplingRow& settings
 }
 
 void RunAll(Bench& bench) {
-  Copy(bench);
   Products(bench);
   for (int64_t m : {1, 16, 2048}) Experts(bench, m);
   Dequantizations(bench);
@@ -439,18 +313,6 @@ void RunAll(Bench& bench) {
 }  // namespace mlc_native::kernels::cuda
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s FILE\n", argv[0]);
-    return 2;
-  }
-  mlc_native::kernels::cuda::Bench bench;
-  int status = 0;
-  try {
-    mlc_native::kernels::cuda::RunAll(bench);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    status = 1;  // earlier results are still written
-  }
-  std::ofstream(argv[1]) << bench.results().dump(1) << '\n';
-  return status;
+  using namespace mlc_native::kernels::cuda;  // NOLINT: main has nothing else
+  return RunBench(argc, argv, RunAll);
 }

@@ -86,7 +86,17 @@ install(TARGETS mlc_native_cuda LIBRARY DESTINATION lib COMPONENT cuda)
 # What wheels/mlc_native_cuda contains.
 add_custom_target(mlc_native_cuda_package DEPENDS mlc_native_cuda)
 
+# Benchmarks: of the kernels, and of the machine.
+add_library(cuda_micro_kernels OBJECT EXCLUDE_FROM_ALL ${MLC_NATIVE_ROOT}/bench/cuda/micro.cu)
+target_include_directories(cuda_micro_kernels PRIVATE ${mlc_native_includes})
+set_target_properties(cuda_micro_kernels PROPERTIES
+  CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)
+target_compile_options(cuda_micro_kernels PRIVATE --expt-relaxed-constexpr)
 add_executable(cuda_kernels EXCLUDE_FROM_ALL ${MLC_NATIVE_ROOT}/bench/cuda/kernels.cc)
-target_link_libraries(cuda_kernels PRIVATE
-  mlc_native_cuda mlc_native_options mlc_native_json CUDA::cudart_static)
-set_target_properties(cuda_kernels PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+add_executable(cuda_micro EXCLUDE_FROM_ALL ${MLC_NATIVE_ROOT}/bench/cuda/micro.cc
+  $<TARGET_OBJECTS:cuda_micro_kernels>)
+foreach(program cuda_kernels cuda_micro)
+  target_link_libraries(${program} PRIVATE
+    mlc_native_cuda mlc_native_options mlc_native_json CUDA::cudart_static)
+  set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bench)
+endforeach()
