@@ -54,18 +54,16 @@ def start_to_first_token(program: str, path: str, device: str, model_lib: str | 
     return seconds
 
 
-def measure(args: argparse.Namespace, path: str, repeats: int) -> dict[str, list[float]]:
-    """Seconds by side."""
-    programs = {
-        "mlc_native": (OURS, args.device),
-        "transformers": (TRANSFORMERS, torch_device(args)),
-    }
-    return {
-        name: [
-            start_to_first_token(program, path, device, args.model_lib) for _ in range(repeats + 1)
-        ][1:]
-        for name, (program, device) in programs.items()
-    }
+OUR_NAME = "mlc_native"
+SIDES = {OUR_NAME: OURS, "transformers": TRANSFORMERS}
+
+
+def measure(args: argparse.Namespace, path: str, repeats: int, side: str) -> list[float]:
+    """Seconds of a side."""
+    device = args.device if side == OUR_NAME else torch_device(args)
+    starts = range(repeats + 1)
+    times = [start_to_first_token(SIDES[side], path, device, args.model_lib) for _ in starts]
+    return times[1:]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -75,7 +73,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args(argv)
     with model_folder(args) as path:
-        for name, seconds in measure(args, path, args.repeats).items():
+        for name in SIDES:
+            seconds = measure(args, path, args.repeats, name)
             print(f"{name:14} {statistics.median(seconds):8.2f} s  ({min(seconds):.2f} .. "
                   f"{max(seconds):.2f})")  # fmt: skip
 

@@ -12,8 +12,10 @@
     first-token  seconds from the start of a process, with the files in the page cache
 
 Checkpoints with random weights are made in TMPDIR. The limits are always measured first. A row that
-fails does not stop the others. tools/gpu_report.py compares the figures with their targets. A share
-is the least time that the machine needs (model_limit.py) divided by the measured time.
+fails does not stop the others, and --json has what has been measured so far. --sides ours leaves
+`transformers` out, --sides others measures nothing else. tools/gpu_report.py compares the figures
+with their targets. A share is the least time that the machine needs (model_limit.py) divided by the
+measured time.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from sides import Ours, Row, Side, Transformers, measure
 from transformers.utils import logging as transformers_logging
 
 Figures = dict[str, dict[str, Any]]  # by name, then by side
+Parts = Iterator[Figures]  # as they are measured
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,16 @@ class Run:
         with tempfile.TemporaryDirectory() as folder:
             like = self.sizes.shapes[shape]
             yield str(make_checkpoint(like, folder, "bfloat16", device=self.torch_device))
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this engine is measured."""
+        return self.args.sides != "others"
+
+    @property
+    def is_others(self) -> bool:
+        """Whether `transformers` and torch are measured."""
+        return self.args.sides != "ours"
 
     def engine_args(self, quantization: str | None = None) -> argparse.Namespace:
         """For an engine in bfloat16 or quantized."""
@@ -143,30 +156,32 @@ def measure_machine(device: str, sizes: Sizes) -> Machine:
 # ---- One sequence ----
 
 
-def one_sequence(run: Run, shape: str, quantizations: list[str | None], prefill: bool) -> Figures:
+def one_sequence(run: Run, shape: str, quantizations: list[str | None], prefill: bool) -> Parts:
     """Decode of one sequence and, for the largest shape, prefill of a long prompt."""
     decode = Row(f"decode {shape}", 1, 8, run.sizes.new_tokens)
     rows = [decode, Row(f"prefill {shape}", 1, run.sizes.prefill, 1)] if prefill else [decode]
     with run.checkpoint(shape) as path:
-        sides: list[Side] = []
-        decoders: dict[str, Decoder] = {}
         config = config_of(path)
-        for quantization in quantizations:
+        sides: list[Side] = []
+        for quantization in quantizations if run.is_ours else []:
             name = f"mlc_native {quantization or 'bf16'}"
             ours = Ours(path, run.engine_args(quantization), rows, name)
-            decoders[name] = Decoder.of(config, ours.debug("memory_summary")["weights"])
-            sides.append(ours)
-        sides.append(Transformers(path, "bfloat16", run.args.threads, run.torch_device))
-        decoders[sides[-1].name] = Decoder.of(config)
-        figures: Figures = {}
-        for row in rows:
-            prompts = random_prompts(1, row.prompt_len, config["vocab_size"], seed=0)
-            rates = measure(sides, row, prompts, run.sizes.repeats)
-            figures[row.label] = {
-                name: rate_figure(run.machine, decoders[name], row, values)
-                for name, values in rates.items()
-            }
-    return figures
+            decoder = Decoder.of(config, ours.debug("memory_summary")["weights"])
+            yield from rates_of(run, ours, rows, config, decoder)
+            sides.append(ours)  # stays, since loading the next one takes less than unloading it
+        if run.is_others:
+            other = Transformers(path, "bfloat16", run.args.threads, run.torch_device)
+            yield from rates_of(run, other, rows, config, Decoder.of(config))
+
+
+def rates_of(
+    run: Run, side: Side, rows: list[Row], config: dict[str, Any], decoder: Decoder
+) -> Parts:
+    """The rows of one side."""
+    for row in rows:
+        prompts = random_prompts(1, row.prompt_len, config["vocab_size"], seed=0)
+        rates = measure([side], row, prompts, run.sizes.repeats)
+        yield {row.label: {side.name: rate_figure(run.machine, decoder, row, rates[side.name])}}
 
 
 def rate_figure(machine: Machine, decoder: Decoder, row: Row, rates: list[float]) -> dict[str, Any]:
@@ -180,7 +195,7 @@ def rate_figure(machine: Machine, decoder: Decoder, row: Row, rates: list[float]
     return {"tokens_per_s": rate, "rounds": rates, "share": limit * rate / step.rows}
 
 
-def torch_attention(run: Run) -> Figures:
+def torch_attention(run: Run) -> Parts:
     """torch's attention over contiguous keys and values of the 8B shape, in bfloat16."""
     batch, context, heads, kv_heads, dim = run.sizes.batch, run.sizes.context, 32, 8, 128
     device = run.torch_device
@@ -190,13 +205,13 @@ def torch_attention(run: Run) -> Figures:
     attend = torch.nn.functional.scaled_dot_product_attention
     seconds = median_seconds(device, lambda: attend(q, k, v, enable_gqa=True))
     limit = run.machine.seconds(2 * k.numel() * BF16, 4.0 * batch * context * heads * dim)
-    return {"attention 8b": {"torch": {"seconds": seconds, "share": limit / seconds}}}
+    yield {"attention 8b": {"torch": {"seconds": seconds, "share": limit / seconds}}}
 
 
 # ---- Many requests ----
 
 
-def serve(run: Run) -> Figures:
+def serve(run: Run) -> Parts:
     """Output tokens/s of requests that are all submitted at once."""
     sizes = run.sizes
     workload = Workload(sizes.lengths, sizes.lengths, sizes.requests, None)
@@ -207,16 +222,20 @@ def serve(run: Run) -> Figures:
     with run.checkpoint("0.6b") as path:
         config = config_of(path)
         arrivals = draw_arrivals(math.inf, workload, config["vocab_size"], (args.seed, 1))
-        (ours,) = asyncio.run(serving.measure(args, path))
-        requests = [(len(each.prompt), each.max_tokens) for each in arrivals]
-        limit = Decoder.of(config).requests_seconds(run.machine, requests)
-        figure = {"mlc_native bf16": ours | {"share": limit / ours["seconds"]}}
+        if run.is_ours:
+            (ours,) = asyncio.run(serving.measure(args, path))
+            requests = [(len(each.prompt), each.max_tokens) for each in arrivals]
+            limit = Decoder.of(config).requests_seconds(run.machine, requests)
+            share = limit / ours["seconds"]
+            yield {"serving 0.6b": {"mlc_native bf16": ours | {"share": share}}}
+        if not run.is_others:
+            return
         model = Transformers(path, "bfloat16", args.threads, run.torch_device).model
-        figure["transformers generate"] = attempt(lambda: generate_padded(model, arrivals))
+        padded = attempt(lambda: generate_padded(model, arrivals))
+        yield {"serving 0.6b": {"transformers generate": padded}}
         if run.torch_device != "cpu":  # where it would take all memory of the host
             continuous = attempt(lambda: generate_continuous(model, arrivals))
-            figure["transformers continuous"] = continuous
-    return {"serving 0.6b": figure}
+            yield {"serving 0.6b": {"transformers continuous": continuous}}
 
 
 def attempt(call: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -272,7 +291,7 @@ def generate_continuous(model: Any, arrivals: list[Arrival]) -> dict[str, Any]:
 # ---- The host ----
 
 
-def host_time(run: Run) -> Figures:
+def host_time(run: Run) -> Parts:
     """A decoding batch: time of a step, the host's part of it, and the idle time of the device."""
     sizes = run.sizes
     args = run.engine_args()
@@ -283,7 +302,7 @@ def host_time(run: Run) -> Figures:
         vocab_size = config_of(path)["vocab_size"]
         arrivals = draw_arrivals(math.inf, workload, vocab_size, (args.seed,))
         figure = asyncio.run(profile(args, path, arrivals))
-    return {"host 0.6b": {"mlc_native bf16": figure}}
+    yield {"host 0.6b": {"mlc_native bf16": figure}}
 
 
 async def profile(args: argparse.Namespace, path: str, arrivals: list[Arrival]) -> dict[str, Any]:
@@ -312,20 +331,19 @@ async def debug(engine: Any, name: str) -> str:
     return await asyncio.to_thread(engine._debug_call_func_on_all_worker, name)
 
 
-def start_to_first_token(run: Run) -> Figures:
+def start_to_first_token(run: Run) -> Parts:
     """Seconds, by side."""
     with run.checkpoint("0.6b") as path:
-        times = first_token.measure(run.args, path, run.sizes.repeats)
-    return {
-        "first token 0.6b": {
-            name: {"seconds": statistics.median(seconds), "rounds": seconds}
-            for name, seconds in times.items()
-        }
-    }
+        for name in first_token.SIDES:
+            if not (run.is_ours if name == first_token.OUR_NAME else run.is_others):
+                continue
+            seconds = first_token.measure(run.args, path, run.sizes.repeats, name)
+            figure = {"seconds": statistics.median(seconds), "rounds": seconds}
+            yield {"first token 0.6b": {name: figure}}
 
 
-ROWS: dict[str, Callable[[Run], Figures]] = {
-    "limits": lambda _run: {},
+ROWS: dict[str, Callable[[Run], Parts]] = {
+    "limits": lambda _run: iter(()),
     "decode-0.6b": lambda run: one_sequence(run, "0.6b", [None], prefill=False),
     "decode-1b": lambda run: one_sequence(run, "1b", [None], prefill=False),
     "decode-8b": lambda run: one_sequence(run, "8b", [None, "q4"], prefill=True),
@@ -341,6 +359,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
     add_model_arguments(parser)
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, to see that it runs")
+    parser.add_argument("--sides", choices=["ours", "others", "both"], default="both")
     parser.add_argument("--json", type=Path, help="write all figures here, also half of them")
     args = parser.parse_args(argv)
     args.rows = args.rows or list(ROWS)
@@ -357,15 +376,27 @@ def main(argv: list[str] | None = None) -> int:
     out = provenance() | {"limits": vars(run.machine), "figures": {}, "errors": {}}
     print(f"{run.machine.bytes_per_s / 1e9:.0f} GB/s, {run.machine.operations_per_s / 1e12:.1f} "
           "TFLOP/s", flush=True)  # fmt: skip
+    write(out, args.json)
     for row in args.rows:
         try:
-            out["figures"] |= ROWS[row](run)
+            for part in ROWS[row](run):
+                for name, sides in part.items():
+                    out["figures"].setdefault(name, {}).update(sides)
+                write(out, args.json)
         except Exception as error:
             traceback.print_exc()
             out["errors"][row] = f"{type(error).__name__}: {error}"
-        if args.json is not None:
-            args.json.write_text(json.dumps(out, indent=1) + "\n")
+            write(out, args.json)
     return 1 if out["errors"] else 0
+
+
+def write(out: dict[str, Any], file: Path | None) -> None:
+    """Replaces the file at once: whoever is stopped leaves a whole one."""
+    if file is None:
+        return
+    whole = file.with_suffix(".tmp")
+    whole.write_text(json.dumps(out, indent=1) + "\n")
+    whole.replace(file)
 
 
 if __name__ == "__main__":

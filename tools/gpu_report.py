@@ -1,11 +1,12 @@
 """Joins the results of tools/gpu_check.sh into gpu_report.json and a table.
 
-    gpu_report.py OUT    reads OUT/{steps.tsv,machine.log,tests.json,kernels.json,figures-*.json}
+    gpu_report.py RESULTS    reads RESULTS/{*.step,machine.log,tests.json,kernels.json,micro.json,
+                             figures-*.json}; several archives may be unpacked into one folder
 
 Each figure is shown with its target, with what bench/cuda/model.py predicts for a machine of the
-measured limits, and with the figures of the other sides of the same run. A kernel's share is the
-larger of bytes / bandwidth and operations / peak, divided by its time. Absent figures are "not
-measured" in the table.
+measured limits, and with the figures of the other sides. A kernel's share is the larger of
+bytes / bandwidth and operations / peak, divided by its time. Absent figures are "not measured" in
+the table. At the end stands what to do next (gpu_decisions.py).
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "bench" / "cuda"))
+import gpu_decisions
 import model as cuda_model
 
+INDEPENDENT = "figures-independent"  # without dependent launches
 ATTENTION = "decode_attention llama-3.1-8b rows=64 length=4096"  # of bench/cuda/kernels.cc
 
 
@@ -70,7 +73,8 @@ def load(file: Path) -> Any:
 
 def read_steps(out: Path) -> list[dict[str, Any]]:
     """Name, exit status (or why it was not run) and seconds of each step, as they ended."""
-    rows = [line.split("\t") for line in (out / "steps.tsv").read_text().splitlines()]
+    files = sorted(out.glob("*.step"), key=lambda file: (file.stat().st_mtime_ns, file.name))
+    rows = [file.read_text().rstrip("\n").split("\t") for file in files]
     return [{"name": r[0], "status": r[1], "seconds": float(r[2])} for r in rows]
 
 
@@ -85,9 +89,22 @@ def read_figures(out: Path) -> dict[str, Any]:
     joined: dict[str, Any] = {"limits": {}, "figures": {}, "errors": {}}
     for file in sorted(out.glob("figures-*.json")):
         part = load(file) or {}
-        for key in joined:
-            joined[key] |= {file.stem: part.get(key)} if key == "limits" else part.get(key, {})
+        joined["limits"][file.stem] = part.get("limits")
+        joined["errors"] |= part.get("errors", {})
+        suffix = ", one by one" if file.stem == INDEPENDENT else ""
+        for name, sides in part.get("figures", {}).items():
+            joined["figures"].setdefault(name + suffix, {}).update(sides)
     return joined
+
+
+def read_notices(out: Path) -> list[str]:
+    """What the engine has logged, each once: a slower way that it went, say."""
+    lines: dict[str, None] = {}
+    for file in sorted(out.glob("*.log")):
+        for line in file.read_text(errors="replace").splitlines():
+            if line.startswith("[mlc_native]"):
+                lines[f"{file.stem}: {line}"] = None
+    return list(lines)
 
 
 def add_shares(kernels: list[dict[str, Any]], limits: dict[str, Any]) -> None:
@@ -140,13 +157,18 @@ def make_report(out: Path) -> dict[str, Any]:
         met = None if value is None else target.met(value)
         predicted = cuda_model.predict_figure(target.figure, target.side, target.key, machine)
         targets.append({**vars(target), "measured": value, "met": met, "predicted": predicted})
+    micro = load(out / "micro.json") or []
+    machine_log = out / "machine.log"
     return {
-        "machine": (out / "machine.log").read_text().splitlines(),
+        "machine": machine_log.read_text().splitlines() if machine_log.exists() else [],
         "steps": read_steps(out),
         "tests": {key: tests[key] for key in ("tests", "failures", "errors")} if tests else None,
         "targets": targets,
         **measured,
         "kernels": kernels,
+        "micro": micro,
+        "notices": read_notices(out),
+        "decisions": gpu_decisions.decide(micro, measured["figures"], machine),
     }
 
 
@@ -185,6 +207,10 @@ def table(report: dict[str, Any]) -> str:
         cell = "" if predicted is None else f"{predicted * 1e6:.1f}"
         lines.append(f"| {kernel['name']} | {cell} | {kernel['seconds'] * 1e6:.1f} | {share} |")
     lines += [f"\n{row}: {error}" for row, error in report["errors"].items()]
+    lines += ["", *(f"* {notice}" for notice in report["notices"])]
+    lines += ["", "| question | answer | next |", "|---|---|---|"]
+    for each in report["decisions"]:
+        lines.append(f"| {each['question']} | {each['answer']} | {each['next']} |")
     return "\n".join(lines)
 
 

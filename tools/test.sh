@@ -44,9 +44,11 @@ build_cuda() { # build_cuda ARCHITECTURES
   : >build/cuda.log
   quietly build/cuda.log configure build/cuda -DMLC_NATIVE_WITH_GRAMMAR=OFF -DMLC_NATIVE_CUDA=ON \
     -DMLC_NATIVE_CUDA_ARCHITECTURES="$1" &&
-    quietly build/cuda.log cmake --build build/cuda -j "$jobs" --target mlc_native_cuda &&
+    quietly build/cuda.log cmake --build build/cuda -j "$jobs" \
+      --target mlc_native_cuda cuda_kernels cuda_micro &&
     "$PYTHON" tools/sass_check.py build/cuda/libmlc_native_cuda.so
 }
+dry_run() { PYTHON="$PYTHON" quietly build/gpu_dry_run.log tools/gpu_check.sh --dry-run; }
 simulate() { "$1/tests/mlc_native_sim" --seeds "$2..$(($2 + $3 - 1))" --jobs "$jobs"; }
 # Limits against hanging tests grow with the time that this machine takes.
 run_ctest() { # run_ctest BUILD [OPTIONS...]
@@ -116,6 +118,7 @@ if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 140 "ThreadSanitizer" tools/sanitize.sh thread "${short[@]}"
   optional 210 "AArch64 in qemu" tools/cross_aarch64.sh "${short[@]}"
   [ $mode = push ] || optional 3600 "clang-tidy" tools/tidy.sh
+  [ $mode = push ] || [ $python = 0 ] || optional 400 "GPU checks on the emulator" dry_run
   if command -v nvcc >/dev/null; then
     optional 60 "CUDA for $architectures" build_cuda "$architectures"
   fi

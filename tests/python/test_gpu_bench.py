@@ -7,11 +7,13 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import gpu
+import gpu_decisions
 import gpu_report
 import torch
 from device_trace import EDGE, MIN_GAP_S, device_spans, idle_share
@@ -55,7 +57,8 @@ def test_first_token_starts_processes(tmp_path: Path) -> None:
 
 
 def test_a_row_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_run: gpu.Run) -> gpu.Figures:
+    def fail(_run: gpu.Run) -> gpu.Parts:
+        yield {"serving 0.6b": {"first side": {"seconds": 1.0}}}
         raise RuntimeError("no")
 
     monkeypatch.setitem(gpu.ROWS, "serving", fail)
@@ -63,7 +66,36 @@ def test_a_row_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.Mon
     assert gpu.main(["serving", "attention", "--tiny", "--json", str(path)]) == 1
     out = json.loads(path.read_text())
     assert out["errors"] == {"serving": "RuntimeError: no"}
-    assert list(out["figures"]) == ["attention 8b"]
+    assert list(out["figures"]) == ["serving 0.6b", "attention 8b"]  # what a row has, stays
+
+
+def test_a_side_is_written_before_the_next_one_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "figures.json"
+    seen = []
+
+    def two_sides(_run: gpu.Run) -> gpu.Parts:
+        yield {"row": {"ours": {"seconds": 1.0}}}
+        seen.append(json.loads(path.read_text())["figures"])
+        yield {"row": {"others": {"seconds": 2.0}}}
+
+    monkeypatch.setitem(gpu.ROWS, "serving", two_sides)
+    assert gpu.main(["serving", "--tiny", "--json", str(path)]) == 0
+    assert seen == [{"row": {"ours": {"seconds": 1.0}}}]
+    figures = json.loads(path.read_text())["figures"]
+    assert figures == {"row": {"ours": {"seconds": 1.0}, "others": {"seconds": 2.0}}}
+
+
+@pytest.mark.parametrize(
+    ("sides", "names"),
+    [("ours", ["mlc_native bf16"]), ("others", ["transformers bfloat16"])],
+)
+def test_sides_are_measured_alone(tmp_path: Path, sides: str, names: list[str]) -> None:
+    path = tmp_path / "figures.json"
+    args = ["decode-0.6b", "--tiny", "--threads", "1", "--sides", sides, "--json", str(path)]
+    assert gpu.main(args) == 0
+    assert list(json.loads(path.read_text())["figures"]["decode 0.6b"]) == names
 
 
 def test_what_others_cannot_do_is_an_error_in_their_place() -> None:
@@ -127,9 +159,8 @@ def test_spans_are_those_of_the_device_asked_for() -> None:
 @pytest.fixture
 def measured(tmp_path: Path) -> Path:
     (tmp_path / "machine.log").write_text("a GPU\n")
-    (tmp_path / "steps.tsv").write_text(
-        "build\t0\t12.5\ntests\t124\t60\nmemcheck\tnot run: no GPU\t0\n"
-    )
+    for step in ("build\t0\t12.5", "tests\t124\t60", "memcheck\tnot run: no GPU\t0"):
+        (tmp_path / f"{step.partition(chr(9))[0]}.step").write_text(step + "\n")
     kernel = {"name": gpu_report.ATTENTION, "seconds": 2.0, "bytes": 90.0, "operations": 10.0}
     (tmp_path / "kernels.json").write_text(json.dumps([kernel]))
     figures = {
@@ -159,6 +190,65 @@ def test_report_compares_with_targets(measured: Path) -> None:
     assert report["tests"] is None
 
 
+def test_sides_of_several_processes_meet_in_one_figure(measured: Path) -> None:
+    other = {"figures": {"decode 8b": {"torch": {"share": 0.5}}}, "limits": None, "errors": {}}
+    (measured / "figures-others.json").write_text(json.dumps(other))
+    (measured / "figures-independent.json").write_text(json.dumps(other))
+    figures = gpu_report.make_report(measured)["figures"]
+    assert list(figures["decode 8b"]) == ["mlc_native bf16", "transformers bfloat16", "torch"]
+    assert list(figures["decode 8b, one by one"]) == ["torch"]
+
+
+def micro_of(equal: bool | None, cublaslt_s: float, barrier_s: float) -> list[dict[str, Any]]:
+    return [
+        {"name": "edge", "order": "one by one", "blocks": 132, "seconds": 1.2e-6},
+        {"name": "edge", "order": "dependent", "blocks": 132, "seconds": 1.15e-6},
+        {"name": "grid barrier", "blocks": 132, "seconds": barrier_s},
+        {"name": "read", "bytes": 8, "loads": 4, "seconds": 8 / 3.9e12},
+        {"name": "read", "bytes": 8, "loads": 1, "seconds": 8 / 2e12},
+        {"name": "cublaslt bits", "shape": "a", "rows": [{"m": 48, "equal": equal}]},
+        {"name": "product", "shape": "a", "m": 8, "gemv_s": 1.0, "cublaslt_s": 2.0},
+        {"name": "product", "shape": "a", "m": 16, "gemv_s": 1.0, "cublaslt_s": cublaslt_s},
+    ]
+
+
+def test_each_outcome_has_something_to_do() -> None:
+    limits = {"bytes_per_s": 4.3e12, "operations_per_s": 790e12}
+    figures = {
+        "decode 0.6b": {"mlc_native bf16": {"tokens_per_s": 110.0}},
+        "decode 0.6b, one by one": {"mlc_native bf16": {"tokens_per_s": 100.0}},
+    }
+    texts = []
+    for micro in (micro_of(True, 0.5, 2e-6), micro_of(False, 3.0, 0.1e-6), micro_of(None, 1, 1)):
+        decisions = gpu_decisions.decide(micro, figures, limits)
+        assert [each["question"] for each in decisions] == list(gpu_decisions.QUESTIONS)
+        assert all(each["answer"] != "not measured" and each["next"] for each in decisions)
+        texts.append({each["question"]: f"{each['answer']}: {each['next']}" for each in decisions})
+    bits = "whether cuBLASLt's bits depend on the number of rows"
+    assert texts[0][bits].startswith("equal for all m from 33 on: rows keep their bits")
+    assert texts[1][bits].startswith("they differ, a: m = [48]: batches above 32 rows need")
+    assert texts[2][bits].startswith("it refused m = [48]")
+    barrier = "what a barrier of all blocks costs"
+    assert "no persistent kernel" in texts[0][barrier]
+    assert "persistent decode kernel pays" in texts[1][barrier]
+    product = "from how many rows on cuBLASLt is faster than Gemv"
+    assert "for every shape from m = 16 on" in texts[0][product]
+    assert "raise the border of Gemv" in texts[1][product]
+    assert "gain nothing" in texts[0]["what it costs with dependent launches"]
+    assert "+10.0 %" in texts[0]["what dependent launches gain in decode of 0.6B"]
+
+
+def test_what_the_engine_logged_is_in_the_report(measured: Path) -> None:
+    (measured / "serving.log").write_text("1\n" + 2 * "[mlc_native] without CUDA graphs\n")
+    notices = gpu_report.make_report(measured)["notices"]
+    assert notices == ["serving: [mlc_native] without CUDA graphs"]
+    assert f"\n* {notices[0]}\n" in gpu_report.table(gpu_report.make_report(measured))
+
+
+def test_nothing_measured_decides_nothing() -> None:
+    assert {each["answer"] for each in gpu_decisions.decide([], {}, None)} == {"not measured"}
+
+
 def test_report_says_what_was_not_measured(measured: Path) -> None:
     text = gpu_report.table(gpu_report.make_report(measured))
     assert "| tests | out of time | 60.0 |" in text
@@ -170,7 +260,7 @@ def test_report_says_what_was_not_measured(measured: Path) -> None:
 
 
 def test_the_tests_under_compute_sanitizer_exist() -> None:
-    script = (ROOT / "tools" / "gpu_check.sh").read_text()
+    script = (ROOT / "tools" / "gpu_stages.sh").read_text()
     patterns = ":".join(re.findall(r"^small\+?='(.*)'$", script, re.MULTILINE)).split(":")
     names = {
         ".".join(test)
