@@ -133,6 +133,23 @@ def cublas_bits(micro: Micro, _figures: Figures, _machine: cuda_model.Machine) -
     return f"they differ, {text}", "batches above 32 rows need our own product to keep their bits"
 
 
+def own_products(micro: Micro, _figures: Figures, _machine: cuda_model.Machine) -> Answer | None:
+    rows = [each for each in of(micro, "product") if "gemm_s" in each]
+    if not rows:
+        return None
+    slower = {each["m"] for each in rows if each["gemm_s"] >= each["gemv_s"]}
+    first = min((r["m"] for r in rows if r["m"] > max(slower, default=0)), default=None)
+    many = [e["gemm_s"] / e["cublaslt_s"] for e in rows if e["m"] > 32 and "cublaslt_s" in e]
+    text = f"Gemm is faster than Gemv for every shape from m = {first} on"
+    if not many:
+        return text, "move the border of Gemv there (their bits are the same)"
+    worst = max(many)
+    text += f"; above 32 rows it takes at most {worst:.2f} x the time of cuBLASLt"
+    return text, "move the border of Gemv there (their bits are the same)" + (
+        ", and take it for all decode batches" if worst <= 1.25 else "; keep cuBLASLt above it"
+    )
+
+
 def faster_products(micro: Micro, _figures: Figures, _machine: cuda_model.Machine) -> Answer | None:
     rows = [each for each in of(micro, "product") if "cublaslt_s" in each]
     if not rows:
@@ -146,7 +163,7 @@ def faster_products(micro: Micro, _figures: Figures, _machine: cuda_model.Machin
     text = f"cuBLASLt is faster for every shape from m = {first} on"
     if first >= 32:
         return text, "keep kMaxGemvRows at 32"
-    return text, "time the product of 9 to 256 rows with Gemv's order of sums; until then keep 32"
+    return text, "take Gemm from there on if it is as fast, for the bits of Gemv; else keep 32"
 
 
 QUESTIONS: dict[str, Callable[[Micro, Figures, cuda_model.Machine], Answer | None]] = {
@@ -157,6 +174,7 @@ QUESTIONS: dict[str, Callable[[Micro, Figures, cuda_model.Machine], Answer | Non
     "what bandwidth reads reach": reads,
     "how many loads in flight it takes": loads_in_flight,
     "whether cuBLASLt's bits depend on the number of rows": cublas_bits,
+    "from how many rows on Gemm is faster than Gemv": own_products,
     "from how many rows on cuBLASLt is faster than Gemv": faster_products,
 }
 

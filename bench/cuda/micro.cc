@@ -1,8 +1,9 @@
 // cuda_micro [--tiny] FILE: measures on GPU 0 what decides how the kernels go on: the cost of an
 // edge between two kernels of a graph, with and without dependent launches; of a barrier of all
 // blocks; the bandwidth of reads with several loads in flight; whether cuBLASLt's bits depend on
-// the number of rows; and from how many rows on it is faster than Gemv. Writes a JSON list to FILE;
-// tools/gpu_decisions.py says what follows from each. With --tiny, also on the emulator.
+// the number of rows; and from how many rows on it and Gemm are faster than Gemv. Writes a JSON
+// list to FILE; tools/gpu_decisions.py says what follows from each. With --tiny, also on the
+// emulator.
 #include "micro.h"
 
 #include <cstring>
@@ -119,7 +120,7 @@ class Products {
     std::printf("cublaslt bits, %s: %s\n", name_, rows.dump().c_str());
   }
 
-  // Of both ways at each number of rows, also where a model takes only one of them.
+  // Of all ways at each number of rows, also where a model takes only one of them.
   void CompareTimes() {
     for (const int64_t m : {4, 8, 16, 24, 32, 64, 128, 256}) {
       if (m > max_rows_) continue;
@@ -132,7 +133,10 @@ class Products {
           Gemv(args, s);
         }
       });
-      nlohmann::json result{{"name", "product"}, {"shape", name_}, {"m", m}, {"gemv_s", gemv}};
+      const double gemm = bench_.Seconds(copies_, LaunchOrder::kDependent,
+                                         [&](int i, Stream s) { Gemm(Args(i, m), s); });
+      nlohmann::json result{
+          {"name", "product"}, {"shape", name_}, {"m", m}, {"gemv_s", gemv}, {"gemm_s", gemm}};
       if (HasCublas(m)) {
         result["cublaslt_s"] =
             bench_.Seconds(copies_, LaunchOrder::kDependent,

@@ -209,6 +209,7 @@ def micro_of(equal: bool | None, cublaslt_s: float, barrier_s: float) -> list[di
         {"name": "cublaslt bits", "shape": "a", "rows": [{"m": 48, "equal": equal}]},
         {"name": "product", "shape": "a", "m": 8, "gemv_s": 1.0, "cublaslt_s": 2.0},
         {"name": "product", "shape": "a", "m": 16, "gemv_s": 1.0, "cublaslt_s": cublaslt_s},
+        {"name": "product", "shape": "a", "m": 64, "gemv_s": 2, "gemm_s": 1, "cublaslt_s": 0.9},
     ]
 
 
@@ -233,7 +234,10 @@ def test_each_outcome_has_something_to_do() -> None:
     assert "persistent decode kernel pays" in texts[1][barrier]
     product = "from how many rows on cuBLASLt is faster than Gemv"
     assert "for every shape from m = 16 on" in texts[0][product]
-    assert "raise the border of Gemv" in texts[1][product]
+    assert "for every shape from m = 64 on" in texts[1][product]
+    own = texts[0]["from how many rows on Gemm is faster than Gemv"]
+    assert "from m = 64 on; above 32 rows it takes at most 1.11 x" in own
+    assert "take it for all decode batches" in own
     assert "gain nothing" in texts[0]["what it costs with dependent launches"]
     assert "+10.0 %" in texts[0]["what dependent launches gain in decode of 0.6B"]
 
