@@ -1,17 +1,14 @@
-#include <fcntl.h>
+// Requests of the C API: their outputs, by callbacks and polled, their ends, and those of engines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "c_api/harness.h"
@@ -22,9 +19,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-const std::vector<int32_t> kPrompt = {1, 2, 3, 4, 5};
-constexpr const char* kGreedy = "{\"temperature\": 0, \"max_tokens\": 20}";
 
 bool IsReadable(int fd) {
   pollfd event{fd, POLLIN, 0};
@@ -267,161 +261,6 @@ TEST(CApi, AnEngineBelongsToItsProcess) {
   EXPECT_EQ(status, 0);
 }
 
-// ---- what is refused
-
-TEST(CApi, NullIsAnErrorOrNothing) {
-  const HostedEngine engine;
-  mlcn_error* error = nullptr;
-  mlcn_engine* made = nullptr;
-  mlcn_request* request = nullptr;
-  mlcn_outputs* outputs = nullptr;
-  char* text = nullptr;
-  int32_t* tokens = nullptr;
-  size_t count = 0;
-  int64_t pin = 0;
-  const int32_t token = 1;
-  const auto is_refused = [&](int32_t code, const char* argument) {
-    EXPECT_EQ(code, MLCN_INVALID_ARGUMENT) << argument;
-    EXPECT_STREQ(mlcn_error_field(error), argument);
-    EXPECT_THAT(mlcn_error_message(error), HasSubstr("must not be NULL"));
-    mlcn_error_release(error);
-    error = nullptr;
-  };
-  is_refused(mlcn_engine_create(nullptr, nullptr, nullptr, &made, &error), "model");
-  is_refused(mlcn_engine_create("x", nullptr, nullptr, nullptr, &error), "engine");
-  is_refused(mlcn_engine_reload(nullptr, "x", nullptr, &error), "engine");
-  is_refused(mlcn_engine_reload(engine, nullptr, nullptr, &error), "model");
-  is_refused(mlcn_engine_stop(nullptr, &error), "engine");
-  is_refused(mlcn_engine_cancel_all(nullptr, &error), "engine");
-  is_refused(mlcn_engine_info(nullptr, &text, &count, &error), "engine");
-  is_refused(mlcn_engine_info(engine, nullptr, &count, &error), "json");
-  is_refused(mlcn_engine_metrics(nullptr, &text, &count, &error), "engine");
-  is_refused(mlcn_engine_metrics(engine, nullptr, &count, &error), "json");
-  is_refused(mlcn_engine_metrics_prometheus(nullptr, &text, &count, &error), "engine");
-  is_refused(mlcn_engine_metrics_prometheus(engine, nullptr, &count, &error), "text");
-  is_refused(mlcn_submit(nullptr, "{}", 2, nullptr, &request, &error), "engine");
-  is_refused(mlcn_submit(engine, nullptr, 2, nullptr, &request, &error), "body");
-  is_refused(mlcn_submit(engine, "{}", 2, nullptr, nullptr, &error), "request");
-  is_refused(mlcn_request_wait(nullptr, 0, &error), "request");
-  is_refused(mlcn_poll(nullptr, 1, 0, &outputs, &error), "engine");
-  is_refused(mlcn_poll(engine, 1, 0, nullptr, &error), "outputs");
-  is_refused(mlcn_tokenize(nullptr, "a", 1, 0, &tokens, &count, &error), "engine");
-  is_refused(mlcn_tokenize(engine, nullptr, 1, 0, &tokens, &count, &error), "text");
-  is_refused(mlcn_tokenize(engine, "a", 1, 0, nullptr, &count, &error), "tokens");
-  is_refused(mlcn_tokenize(engine, "a", 1, 0, &tokens, nullptr, &error), "num_tokens");
-  is_refused(mlcn_detokenize(nullptr, &token, 1, 0, &text, &count, &error), "engine");
-  is_refused(mlcn_detokenize(engine, nullptr, 1, 0, &text, &count, &error), "tokens");
-  is_refused(mlcn_detokenize(engine, &token, 1, 0, nullptr, &count, &error), "text");
-  is_refused(mlcn_apply_chat_template(nullptr, "{}", 2, &text, &count, &error), "engine");
-  is_refused(mlcn_apply_chat_template(engine, nullptr, 2, &text, &count, &error), "body");
-  is_refused(mlcn_apply_chat_template(engine, "{}", 2, nullptr, &count, &error), "prompt");
-  is_refused(mlcn_pin_prefix(nullptr, &token, 1, &pin, &error), "engine");
-  is_refused(mlcn_pin_prefix(engine, nullptr, 1, &pin, &error), "tokens");
-  is_refused(mlcn_pin_prefix(engine, &token, 1, nullptr, &error), "pin_id");
-  is_refused(mlcn_unpin_prefix(nullptr, 1, &error), "engine");
-  // These have nothing to do.
-  EXPECT_EQ(mlcn_engine_destroy(nullptr, nullptr), MLCN_OK);
-  EXPECT_EQ(mlcn_error_code(nullptr), MLCN_OK);
-  EXPECT_STREQ(mlcn_error_field(nullptr), "");
-  EXPECT_STREQ(mlcn_error_message(nullptr), "");
-  EXPECT_STREQ(mlcn_request_id(nullptr), "");
-  EXPECT_EQ(mlcn_event_fd(nullptr), -1);
-  EXPECT_EQ(mlcn_outputs_count(nullptr), 0u);
-  EXPECT_EQ(mlcn_outputs_at(nullptr, 0), nullptr);
-  mlcn_error_release(nullptr);
-  mlcn_request_cancel(nullptr);
-  mlcn_request_release(nullptr);
-  mlcn_outputs_release(nullptr);
-  mlcn_free(nullptr);
-  EXPECT_EQ(made, nullptr);
-  EXPECT_EQ(request, nullptr);
-}
-
-TEST(CApi, WrongSizesBytesAndTimesAreRefused) {
-  const HostedEngine engine;
-  mlcn_request* request = nullptr;
-  mlcn_outputs* outputs = nullptr;
-  for (const uint32_t size : {0u, 7u, uint32_t{sizeof(mlcn_submit_options)} + 8}) {
-    mlcn_submit_options options = MLCN_SUBMIT_OPTIONS_INIT;
-    options.size = size;
-    const Outcome outcome = OutcomeOf(
-        [&](mlcn_error** e) { return mlcn_submit(engine, "{}", 2, &options, &request, e); });
-    EXPECT_EQ(outcome.code, MLCN_INVALID_ARGUMENT);
-    EXPECT_EQ(outcome.field, "options");
-    EXPECT_THAT(outcome.message, HasSubstr(std::to_string(size)));
-  }
-  EXPECT_EQ(OutcomeOf([&](mlcn_error** e) {
-              return mlcn_submit(engine, "{\"\xff\": 1}", 8, nullptr, &request, e);
-            }).field,
-            "body");
-  EXPECT_EQ(OutcomeOf([&](mlcn_error** e) { return mlcn_poll(engine, 0, 0, &outputs, e); }).field,
-            "max_outputs");
-  EXPECT_EQ(OutcomeOf([&](mlcn_error** e) { return mlcn_poll(engine, 1, -2, &outputs, e); }).field,
-            "timeout_ms");
-}
-
-struct BadBody {
-  const char* body;
-  const char* field;
-  const char* said;
-};
-
-class BadBodies : public ::testing::TestWithParam<BadBody> {};
-
-TEST_P(BadBodies, AreRefusedByField) {
-  const HostedEngine engine;
-  const BadBody& bad = GetParam();
-  mlcn_request* request = nullptr;
-  const Outcome outcome = OutcomeOf([&](mlcn_error** e) {
-    return mlcn_submit(engine, bad.body, MLCN_NUL_TERMINATED, nullptr, &request, e);
-  });
-  EXPECT_EQ(outcome.code, MLCN_INVALID_REQUEST) << bad.body;
-  EXPECT_EQ(outcome.field, bad.field) << outcome.message;
-  EXPECT_THAT(outcome.message, HasSubstr(bad.said));
-  EXPECT_EQ(request, nullptr);
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    CApi, BadBodies,
-    ::testing::Values(
-        BadBody{"", "body", "JSON"}, BadBody{"[1]", "body", "object"}, BadBody{"{", "body", "JSON"},
-        BadBody{"{\"max_tokens\": 5}", "prompt", "exactly one"},
-        BadBody{"{\"prompt\": [1], \"messages\": []}", "prompt", "exactly one"},
-        BadBody{"{\"prompt\": [1], \"max_token\": 5}", "max_token", "did you mean \"max_tokens\""},
-        BadBody{"{\"prompt\": [-1]}", "prompt", "token ids"},
-        BadBody{"{\"prompt\": [256]}", "inputs", "[0, 256)"},
-        BadBody{"{\"prompt\": [1], \"max_tokens\": 1.5}", "max_tokens", "integer"},
-        BadBody{"{\"prompt\": [1], \"max_tokens\": 5, \"max_completion_tokens\": 6}",
-                "max_completion_tokens", "contradict"},
-        BadBody{"{\"prompt\": [1], \"temperature\": -1}", "temperature", "got -1"},
-        BadBody{"{\"prompt\": [1], \"stop\": [1]}", "stop", "stop"},
-        BadBody{"{\"prompt\": [1], \"logit_bias\": {\"x\": 1}}", "logit_bias", "token ids"},
-        BadBody{"{\"prompt\": [1], \"logprobs\": 6}", "logprobs", "[0, 5]"},
-        BadBody{"{\"prompt\": [1], \"bad_words\": [[]]}", "bad_words", "at least 1"},
-        BadBody{"{\"prompt\": [1], \"debug_config\": {\"x\": 1}}", "x", "debug option"},
-        BadBody{"{\"prompt\": [1], \"response_format\": {\"type\": \"xml\"}}", "response_format",
-                "\"json_schema\""},
-        BadBody{"{\"prompt\": [1], \"response_format\": {\"type\": \"regex\"}}", "response_format",
-                "needs \"regex\""},
-        BadBody{"{\"prompt\": [1], \"response_format\": {\"type\": \"regex\", \"regex\": \"a\","
-                " \"choice\": []}}",
-                "response_format", "takes no \"choice\""},
-        BadBody{"{\"prompt\": [1], \"n\": 0}", "n", "got 0"},
-        BadBody{"{\"prompt\": \"text\"}", "prompt", "tokenizer.json"}));
-
-TEST(CApi, ErrorsOfModelsAndSettingsHaveTheirCodes) {
-  mlcn_engine* engine = nullptr;
-  const auto create = [&](const char* model, const char* config) {
-    return OutcomeOf(
-        [&](mlcn_error** e) { return mlcn_engine_create(model, config, nullptr, &engine, e); });
-  };
-  EXPECT_EQ(create("/nonexistent", nullptr).code, MLCN_LOAD_ERROR);
-  EXPECT_EQ(create("/nonexistent", "{\"mod\": 1}").code, MLCN_INVALID_CONFIG);
-  EXPECT_EQ(create("/nonexistent", "{").code, MLCN_INVALID_CONFIG);
-  EXPECT_EQ(create("/nonexistent", "{\"model\": \"other\"}").field, "model");
-  EXPECT_EQ(engine, nullptr);
-}
-
 TEST(CApi, TwoLiveRequestsHaveDifferentNames) {
   const HostedEngine engine("{\"us_per_step\": 200, \"cost\": \"sleep\"}");
   Received received, again;
@@ -469,71 +308,6 @@ TEST(CApi, ThreadsHaveNames) {
     std::getline(file, names.emplace_back());
   }
   EXPECT_THAT(names, ::testing::IsSupersetOf({"mlcn-engine", "mlcn-outputs"}));
-}
-
-// ---- the log
-
-struct LogMessages {
-  std::vector<std::pair<int32_t, std::string>> all;
-
-  static void Add(void* self, int32_t level, const char* message) {
-    static_cast<LogMessages*>(self)->all.emplace_back(level, message);
-  }
-};
-
-// What a load writes to stderr.
-std::string StderrOfLoad(const mlcn_engine_options& options) {
-  const HostedEngine other;
-  mlcn_engine* engine = nullptr;
-  ::testing::internal::CaptureStderr();
-  EXPECT_EQ(mlcn_engine_create(other.path().c_str(), other.config(), &options, &engine, nullptr),
-            MLCN_OK);
-  EXPECT_EQ(mlcn_engine_destroy(engine, nullptr), MLCN_OK);
-  return ::testing::internal::GetCapturedStderr();
-}
-
-TEST(CApi, MessagesGoToTheHostOrToStderrIfTheLevelAsksForThem) {
-  mlcn_engine_options options = MLCN_ENGINE_OPTIONS_INIT;
-  EXPECT_EQ(StderrOfLoad(options), "");
-  options.log_level = MLCN_LOG_INFO;
-  EXPECT_THAT(StderrOfLoad(options), HasSubstr("[mlc_native] loaded /"));
-  LogMessages messages;
-  options.on_log = LogMessages::Add;
-  options.log_user_data = &messages;
-  EXPECT_EQ(StderrOfLoad(options), "");
-  ASSERT_EQ(messages.all.size(), 1u);
-  EXPECT_EQ(messages.all[0].first, MLCN_LOG_INFO);
-  EXPECT_THAT(messages.all[0].second, HasSubstr("loaded /"));
-  for (const int32_t level : {MLCN_LOG_WARNING, MLCN_LOG_OFF}) {
-    options.log_level = level;
-    EXPECT_EQ(StderrOfLoad(options), "");
-    EXPECT_EQ(messages.all.size(), 1u);
-  }
-}
-
-TEST(CApi, AWrongLogLevelIsRefused) {
-  const HostedEngine other;
-  for (const auto& [level, reserved, field] :
-       {std::tuple(4, 0, "options.log_level"), std::tuple(-1, 0, "options.log_level"),
-        std::tuple(1, 1, "options.reserved")}) {
-    mlcn_engine_options options = MLCN_ENGINE_OPTIONS_INIT;
-    options.log_level = level;
-    options.reserved = reserved;
-    mlcn_engine* engine = nullptr;
-    const Outcome outcome = OutcomeOf([&](mlcn_error** e) {
-      return mlcn_engine_create(other.path().c_str(), other.config(), &options, &engine, e);
-    });
-    EXPECT_EQ(outcome.code, MLCN_INVALID_ARGUMENT);
-    EXPECT_EQ(outcome.field, field);
-    EXPECT_EQ(engine, nullptr);
-  }
-}
-
-TEST(CApi, OptionsOfVersion10AreUnderstood) {
-  mlcn_engine_options options = MLCN_ENGINE_OPTIONS_INIT;
-  options.size = offsetof(mlcn_engine_options, on_log);
-  options.log_level = MLCN_LOG_INFO;  // is not read
-  EXPECT_EQ(StderrOfLoad(options), "");
 }
 
 TEST(CApi, MetricsAndVersion) {

@@ -13,6 +13,9 @@
 
 namespace mlc_native::testing {
 
+inline const std::vector<int32_t> kPrompt = {1, 2, 3, 4, 5};
+inline constexpr const char* kGreedy = "{\"temperature\": 0, \"max_tokens\": 20}";
+
 // What has come of one request. Its address is the request's user data.
 struct Received {
   std::mutex mutex;
