@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <thread>
 #include <unordered_set>
@@ -13,6 +15,7 @@
 #include "support/channel.h"
 #include "support/error.h"
 #include "support/library_thread.h"
+#include "support/memory_reserve.h"
 #include "support/mutex.h"
 #include "threaded_engine_worker.h"
 
@@ -136,24 +139,27 @@ class ThreadedEngineImpl final : public ThreadedEngine {
                                        "\" is in use by a request that has not finished yet");
       }
     }
-    if (Tell(InstructionKind::kAddRequest, AddRequestArgument{request, std::move(submission)})) {
-      return;
-    }
-    {
+    try {
+      if (Tell(InstructionKind::kAddRequest, AddRequestArgument{request, std::move(submission)})) {
+        return;
+      }
+      ThrowNoLoop("The engine has exited");
+    } catch (...) {
       const MutexLock lock(mutex_);
       live_ids_.erase(request->id);
+      throw;
     }
-    ThrowNoLoop("The engine has exited");
   }
 
+  // Both are refused after the exit, which aborts all.
   void AbortRequest(const std::string& request_id) override {
     RefuseAfterFork();
-    Tell(InstructionKind::kAbortRequest, request_id);  // refused after the exit, which aborts all
+    sync_->reserve.Run([&] { Tell(InstructionKind::kAbortRequest, request_id); });
   }
 
   void AbortAllRequests() override {
     RefuseAfterFork();
-    Tell(InstructionKind::kAbortAllRequests);  // refused after the exit
+    sync_->reserve.Run([&] { Tell(InstructionKind::kAbortAllRequests); });
   }
 
   GenerationConfig GetDefaultGenerationConfig() const override {
@@ -204,10 +210,13 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   void BackgroundLoop() {
     RunsOnThisThread(&engine_loop_);
-    EngineWorker worker(WorkerOptions());
+    std::optional<EngineWorker> made;
+    sync_->reserve.Run([&] { made.emplace(WorkerOptions()); });
+    EngineWorker& worker = *made;
     std::vector<Instruction> instructions;
     bool open = true;
     while (open) {
+      sync_->reserve.Refill();
       open = worker.idle() ? sync_->instructions.WaitPopAll(&instructions)
                            : sync_->instructions.TryPopAll(&instructions);
       if (sync_->instructions.closed()) worker.Shutdown();
@@ -220,7 +229,7 @@ class ThreadedEngineImpl final : public ThreadedEngine {
 
   void StreamBackLoop() {
     RunsOnThisThread(&stream_back_loop_);
-    OnceLog log(log_);
+    OnceLog log(&log_);
     std::vector<std::vector<RequestStreamOutput>> batches;
     while (sync_->outputs.WaitPopAll(&batches)) Deliver(&batches, &log);
     Leave(&stream_back_loop_);
@@ -243,8 +252,9 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     options.trace_recorder = trace_recorder_;
     options.queue = queue_;
     options.log = log_;
-    options.emit = [this](std::vector<RequestStreamOutput> outputs) {
-      sync_->outputs.Push(std::move(outputs));
+    options.reserve = &sync_->reserve;
+    options.emit = [this](std::vector<RequestStreamOutput>* outputs) {
+      sync_->outputs.Push(std::move(*outputs));
     };
     options.publish = [this](std::shared_ptr<const LoadedModel> loaded) {
       const MutexLock lock(mutex_);
@@ -320,19 +330,20 @@ class ThreadedEngineImpl final : public ThreadedEngine {
   // Hands everything that has queued up to the callback in one call.
   void Deliver(std::vector<std::vector<RequestStreamOutput>>* batches, OnceLog* log) {
     std::vector<RequestStreamOutput> outputs = std::move(batches->front());
+    size_t num_outputs = outputs.size();
+    for (size_t i = 1; i < batches->size(); ++i) num_outputs += (*batches)[i].size();
+    sync_->reserve.Run([&] { outputs.reserve(num_outputs); });
     for (size_t i = 1; i < batches->size(); ++i) {
-      std::vector<RequestStreamOutput>& batch = (*batches)[i];
-      outputs.insert(outputs.end(), std::make_move_iterator(batch.begin()),
-                     std::make_move_iterator(batch.end()));
+      std::ranges::move((*batches)[i], std::back_inserter(outputs));
     }
     RetireFinished(outputs);
     const std::vector<std::string> traced = TraceCallbackStart(outputs);
     try {
       callback_(std::move(outputs));
     } catch (const std::exception& e) {
-      log->Write(std::string("The request stream callback failed: ") + e.what());
+      log->Write({"The request stream callback failed: ", e.what()});
     } catch (...) {
-      log->Write("The request stream callback failed");
+      log->Write({"The request stream callback failed"});
     }
     TraceCallbackFinish(traced);
   }
@@ -344,22 +355,32 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     }
   }
 
-  std::vector<std::string> TraceCallbackStart(const std::vector<RequestStreamOutput>& outputs) {
+  // Without memory there is no trace of the callback.
+  std::vector<std::string> TraceCallbackStart(
+      const std::vector<RequestStreamOutput>& outputs) noexcept {
     std::vector<std::string> ids;
     if (trace_recorder_ == nullptr) return ids;
-    for (const RequestStreamOutput& output : outputs) {
-      if (ids.empty() || ids.back() != output.request_id) ids.push_back(output.request_id);
+    try {
+      for (const RequestStreamOutput& output : outputs) {
+        if (ids.empty() || ids.back() != output.request_id) ids.push_back(output.request_id);
+      }
+    } catch (const std::bad_alloc&) {
+      ids.clear();
     }
     Trace(ids, "start stream callback");
     return ids;
   }
 
-  void TraceCallbackFinish(const std::vector<std::string>& ids) {
+  void TraceCallbackFinish(const std::vector<std::string>& ids) noexcept {
     if (!ids.empty()) Trace(ids, "finish stream callback");
   }
 
-  void Trace(const std::vector<std::string>& ids, std::string_view event) {
-    trace_recorder_->AddEvent(std::vector<std::string_view>(ids.begin(), ids.end()), event);
+  void Trace(const std::vector<std::string>& ids, std::string_view event) noexcept {
+    try {
+      trace_recorder_->AddEvent(std::vector<std::string_view>(ids.begin(), ids.end()), event);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
   }
 
   const EngineFactory factory_;
@@ -374,7 +395,8 @@ class ThreadedEngineImpl final : public ThreadedEngine {
     Channel<Instruction> instructions;                  // closed by ExitBackgroundLoop
     Channel<std::vector<RequestStreamOutput>> outputs;  // closed by the end of the background loop
     CondVar changed;                                    // a loop entered or left; with mutex_
-    Mutex threads_mutex;                                // locked before mutex_
+    MemoryReserve reserve;
+    Mutex threads_mutex;                                             // locked before mutex_
     std::vector<std::thread> threads MLC_GUARDED_BY(threads_mutex);  // of Start
   };
   // Own synchronization.

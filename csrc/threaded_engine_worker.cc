@@ -10,13 +10,18 @@
 namespace mlc_native {
 namespace {
 
-std::string DescribeCurrentException() {
+// Of an exception whose text there is no memory for, a text that needs none.
+std::string DescribeCurrentException() noexcept {
   try {
     throw;
   } catch (const std::exception& e) {
-    return e.what();
+    try {
+      return e.what();
+    } catch (const std::bad_alloc&) {
+      return "out of memory";
+    }
   } catch (...) {
-    return "unknown exception";
+    return "unknown error";
   }
 }
 
@@ -24,9 +29,16 @@ std::string DescribeCurrentException() {
 
 }  // namespace
 
-void OnceLog::Write(const std::string& message) {
-  if (written_.size() >= kMaxMessages || !written_.insert(message).second) return;
-  log_.Write(LogLevel::kError, message);
+void OnceLog::Write(std::initializer_list<std::string_view> parts) noexcept {
+  if (written_.size() >= kMaxMessages) return;
+  try {
+    std::string message;
+    for (const std::string_view part : parts) message += part;
+    const auto [written, is_new] = written_.insert(std::move(message));
+    if (is_new) log_.Write(LogLevel::kError, *written);
+  } catch (const std::bad_alloc&) {
+    log_.Write(LogLevel::kError, "Something failed that there is no memory to describe");
+  }
 }
 
 void EngineWorker::Execute(Instruction instruction) {
@@ -84,7 +96,11 @@ void EngineWorker::AddRequest(AddRequestArgument& argument) {
   const Request& request = *argument.request;
   if (exited_) return End(request, FinishReason::kAbort, "");
   if (engine_ == nullptr) return End(request, FinishReason::kError, "No model is loaded");
-  accepted_.emplace(request.id, argument.request);  // first, since the engine may answer at once
+  try {
+    accepted_.emplace(request.id, argument.request);  // first, since the engine may answer at once
+  } catch (const std::bad_alloc&) {
+    return End(request, FinishReason::kError, DescribeCurrentException());
+  }
   try {
     engine_->AddRequest(argument.request, std::move(argument.submission));
   } catch (...) {
@@ -150,14 +166,15 @@ void EngineWorker::Guard(const char* what, const Action& action) {
   }
 }
 
-void EngineWorker::Recover(const char* what, const std::string& message) {
-  log_.Write(std::string(what) + " failed: " + message);
+void EngineWorker::Recover(const char* what, const std::string& message) noexcept {
+  log_.Write({what, " failed: ", message});
+  options_.reserve->Release();  // it may have lacked memory
   try {
     engine_->FailAllRequests(message);
     return;
   } catch (...) {
-    log_.Write("The engine failed to end its requests and is dropped: " +
-               DescribeCurrentException());
+    log_.Write(
+        {"The engine failed to end its requests and is dropped: ", DescribeCurrentException()});
   }
   options_.publish(nullptr);
   engine_.reset();
@@ -166,7 +183,7 @@ void EngineWorker::Recover(const char* what, const std::string& message) {
 
 void EngineWorker::AuditAccepted() {
   if (accepted_.empty() || !idle()) return;
-  log_.Write("The engine is idle but requests have no final output; they end with an error");
+  log_.Write({"The engine is idle but requests have no final output; they end with an error"});
   EndAll(FinishReason::kError, "Internal error: the engine lost this request");
 }
 
@@ -174,7 +191,7 @@ void EngineWorker::OnOutputs(std::vector<RequestStreamOutput> outputs) {
   for (const RequestStreamOutput& output : outputs) {
     if (output.is_final()) accepted_.erase(output.request_id);
   }
-  options_.emit(std::move(outputs));
+  options_.reserve->Run([&] { options_.emit(&outputs); });
 }
 
 void EngineWorker::EndAll(FinishReason reason, const std::string& message) {
@@ -183,15 +200,17 @@ void EngineWorker::EndAll(FinishReason reason, const std::string& message) {
 }
 
 void EngineWorker::End(const Request& request, FinishReason reason, const std::string& message) {
-  std::vector<RequestStreamOutput> outputs(2);
-  outputs[0].request_id = outputs[1].request_id = request.id;
-  outputs[0].group.resize(static_cast<size_t>(std::max(request.generation_cfg.n, 1)));
-  for (SequenceDelta& delta : outputs[0].group) delta.finish_reason = reason;
-  outputs[0].error_message = outputs[1].error_message = message;
-  RequestMetrics metrics;
-  metrics.prompt_tokens = request.prompt_len();
-  outputs[1].usage = metrics.Usage();
-  options_.emit(std::move(outputs));
+  options_.reserve->Run([&] {
+    std::vector<RequestStreamOutput> outputs(2);
+    outputs[0].request_id = outputs[1].request_id = request.id;
+    outputs[0].group.resize(static_cast<size_t>(std::max(request.generation_cfg.n, 1)));
+    for (SequenceDelta& delta : outputs[0].group) delta.finish_reason = reason;
+    outputs[0].error_message = outputs[1].error_message = message;
+    RequestMetrics metrics;
+    metrics.prompt_tokens = request.prompt_len();
+    outputs[1].usage = metrics.Usage();
+    options_.emit(&outputs);
+  });
 }
 
 }  // namespace mlc_native

@@ -1,4 +1,5 @@
-// EngineWorker owns the engine, carries out instructions and steps; it never throws.
+// EngineWorker owns the engine, carries out instructions and steps; it never throws. What has to
+// happen whatever the memory is, such as the end of a request, waits for memory.
 //
 // It keeps a list of the requests that were accepted and have no final output yet, so that each
 // gets exactly one even if the engine itself fails: an engine that cannot be trusted any more is
@@ -6,10 +7,12 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -26,6 +29,7 @@
 #include "request/queue_limit.h"
 #include "request/request.h"
 #include "support/completion.h"
+#include "support/memory_reserve.h"
 
 namespace mlc_native {
 
@@ -58,15 +62,17 @@ struct LoadedModel {
   std::shared_ptr<EngineGrammars> grammars;
 };
 
-// Reports each distinct error once, up to a bound.
+// Reports each distinct error once, up to a bound. Without memory, it reports what it can.
 class OnceLog {
  public:
-  explicit OnceLog(Log log) : log_(std::move(log)) {}
-  void Write(const std::string& message);
+  // The log outlives it.
+  explicit OnceLog(const Log* log) : log_(*log) {}
+  // The message is these parts, one after another.
+  void Write(std::initializer_list<std::string_view> parts) noexcept;
 
  private:
   static constexpr size_t kMaxMessages = 32;
-  const Log log_;
+  const Log& log_;
   std::set<std::string> written_;
 };
 
@@ -75,7 +81,9 @@ struct EngineWorkerOptions {
   std::string device;
   std::shared_ptr<EventTraceRecorder> trace_recorder;
   std::shared_ptr<QueueLimit> queue;
-  RequestStreamCallback emit;
+  // Takes the outputs, or throws std::bad_alloc and leaves them.
+  std::function<void(std::vector<RequestStreamOutput>* outputs)> emit;
+  MemoryReserve* reserve = nullptr;
   // Called with null before a model is unloaded.
   std::function<void(std::shared_ptr<const LoadedModel>)> publish;
   Log log;
@@ -84,7 +92,7 @@ struct EngineWorkerOptions {
 class EngineWorker {
  public:
   explicit EngineWorker(EngineWorkerOptions options)
-      : options_(std::move(options)), log_(options_.log) {}
+      : options_(std::move(options)), log_(&options_.log) {}
 
   // Nothing to do until the next instruction.
   bool idle() const { return engine_ == nullptr || engine_->Empty(); }
@@ -108,7 +116,7 @@ class EngineWorker {
   template <typename Action>
   void Guard(const char* what, const Action& action);
   // Ends all requests with an error; drops an engine that cannot even do that.
-  void Recover(const char* what, const std::string& message);
+  void Recover(const char* what, const std::string& message) noexcept;
   // An idle engine owes no final output.
   void AuditAccepted();
   void OnOutputs(std::vector<RequestStreamOutput> outputs);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -32,14 +31,27 @@ EngineConfig ReadConfig(const std::string& model, std::string_view config_json) 
 
 }  // namespace
 
+EventFd::EventFd() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (fd_ < 0) ThrowInvalidState("no file descriptor is left for the event of outputs");
+}
+
+EventFd::~EventFd() { close(fd_); }
+
+void EventFd::Signal() const {
+  const uint64_t one = 1;
+  static_cast<void>(!write(fd_, &one, sizeof(one)));
+}
+
+void EventFd::Clear() const {
+  uint64_t count = 0;
+  static_cast<void>(!read(fd_, &count, sizeof(count)));
+}
+
 HostEngine::HostEngine(const std::string& device, LoadProgress progress)
     : process_(getpid()),
       device_(device),
       progress_(std::move(progress)),
-      event_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      engine_(ThreadedEngine::Create()) {
-  if (event_fd_ < 0) ThrowInvalidState("no file descriptor is left for the event of outputs");
-}
+      engine_(ThreadedEngine::Create()) {}
 
 std::shared_ptr<HostEngine> HostEngine::Create(const std::string& model,
                                                std::string_view config_json,
@@ -60,10 +72,7 @@ std::shared_ptr<HostEngine> HostEngine::Create(const std::string& model,
   return host;
 }
 
-HostEngine::~HostEngine() {
-  engine_.reset();
-  if (event_fd_ >= 0) close(event_fd_);
-}
+HostEngine::~HostEngine() = default;
 
 void HostEngine::Load(const EngineConfig& config, std::shared_ptr<const ModelText> text) {
   engine_->Reload(config.AsJSONString(), progress_);
@@ -178,50 +187,59 @@ void HostEngine::Forget(const std::string& id) {
   live_.erase(id);
 }
 
+// Does not throw: what the engine has made arrives, if need be after a wait for memory.
 void HostEngine::Deliver(std::vector<RequestStreamOutput> outputs) {
   delivering_ = std::this_thread::get_id();
-  std::vector<RequestRef> requests;
-  {
-    // All at once: a name may be used again from the moment that its request has ended.
-    const MutexLock lock(mutex_);
-    for (const RequestStreamOutput& output : outputs) {
-      const auto found = live_.find(output.request_id);
-      requests.push_back(found->second);
-      if (output.is_final()) live_.erase(found);
+  reserve_.Refill();
+  const std::vector<RequestRef> requests = TakeRequests(outputs);
+  // Pollers do not wait for the callbacks of others, and are woken once.
+  OutputViews polled;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (requests[i]->on_output == nullptr) {
+      polled.splice(polled.end(), ViewsOf(requests[i], &outputs[i]));
     }
   }
-  // Pollers do not wait for the callbacks of others, and are woken once.
-  std::vector<std::unique_ptr<OutputView>> polled;
-  std::vector<RequestRef> ended;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (requests[i]->on_output != nullptr) continue;
-    if (outputs[i].is_final()) ended.push_back(requests[i]);
-    OutputView::Append(requests[i], std::move(outputs[i]), &polled);
-  }
   Enqueue(std::move(polled));
-  for (const RequestRef& request : ended) request->Finish();
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (requests[i]->on_output != nullptr) CallBack(requests[i], std::move(outputs[i]));
+    if (requests[i]->on_output == nullptr && outputs[i].is_final()) requests[i]->Finish();
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const OutputFunction on_output = requests[i]->on_output;
+    if (on_output == nullptr) continue;
+    for (const OutputView& view : ViewsOf(requests[i], &outputs[i])) on_output(view.get());
+    if (outputs[i].is_final()) requests[i]->Finish();
   }
   delivering_ = std::thread::id();
 }
 
-void HostEngine::CallBack(const RequestRef& request, RequestStreamOutput output) {
-  const bool is_final = output.is_final();
-  std::vector<std::unique_ptr<OutputView>> views;
-  OutputView::Append(request, std::move(output), &views);
-  for (const auto& view : views) request->on_output(view->get());
-  if (is_final) request->Finish();
+// The requests that outputs are of. All at once: a name may be used again from the moment that its
+// request has ended.
+std::vector<RequestRef> HostEngine::TakeRequests(const std::vector<RequestStreamOutput>& outputs) {
+  std::vector<RequestRef> requests;
+  reserve_.Run([&] { requests.reserve(outputs.size()); });
+  const MutexLock lock(mutex_);
+  for (const RequestStreamOutput& output : outputs) {
+    const auto found = live_.find(output.request_id);
+    requests.push_back(found->second);
+    if (output.is_final()) live_.erase(found);
+  }
+  return requests;
+}
+
+OutputViews HostEngine::ViewsOf(const RequestRef& request, RequestStreamOutput* output) {
+  OutputViews views;
+  reserve_.Run([&] { OutputView::Append(request, output, &views); });
+  return views;
 }
 
 // ---- polling
 
-void HostEngine::Enqueue(std::vector<std::unique_ptr<OutputView>> views) {
+void HostEngine::Enqueue(OutputViews views) {
   if (views.empty()) return;
   {
     const MutexLock lock(queue_mutex_);
-    if (queue_.empty()) SignalEvent();
-    std::ranges::move(views, std::back_inserter(queue_));
+    if (queue_.empty()) event_fd_.Signal();
+    queue_.splice(queue_.end(), views);
   }
   queue_changed_.NotifyAll();
 }
@@ -238,24 +256,14 @@ std::unique_ptr<mlcn_outputs> HostEngine::Poll(
     }
   }
   if (queue_.empty()) return nullptr;
-  const auto end =
-      queue_.begin() +
-      std::min(std::ssize(queue_), static_cast<ptrdiff_t>(std::min(max_outputs, queue_.size())));
-  batch->views.assign(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
-  queue_.erase(queue_.begin(), end);
-  if (queue_.empty()) ClearEvent();
+  // What takes memory comes first.
+  batch->outputs.reserve(std::min(max_outputs, queue_.size()));
+  while (!queue_.empty() && batch->outputs.size() < max_outputs) {
+    batch->outputs.push_back(queue_.front().get());
+    batch->views.splice(batch->views.end(), queue_, queue_.begin());
+  }
+  if (queue_.empty()) event_fd_.Clear();
   return batch;
-}
-
-// Requires: the queue is locked, so that the descriptor is readable exactly while it has outputs.
-void HostEngine::SignalEvent() {
-  const uint64_t one = 1;
-  static_cast<void>(!write(event_fd_, &one, sizeof(one)));
-}
-
-void HostEngine::ClearEvent() {
-  uint64_t count = 0;
-  static_cast<void>(!read(event_fd_, &count, sizeof(count)));
 }
 
 // ---- what else an engine answers

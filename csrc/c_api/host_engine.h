@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,6 +22,7 @@
 #include "c_api/output_view.h"
 #include "c_api/request_handle.h"
 #include "mlc_native/threaded_engine.h"
+#include "support/memory_reserve.h"
 #include "support/mutex.h"
 
 namespace mlc_native::c_api {
@@ -33,6 +33,23 @@ struct SubmitArguments {
   void* user_data = nullptr;
   std::optional<std::string> request_id = {};
   std::optional<std::span<const int32_t>> tokens = {};
+};
+
+// A descriptor that is readable while its counter is not 0. Closed with its owner.
+class EventFd {
+ public:
+  // Throws CallError if no descriptor is left.
+  EventFd();
+  ~EventFd();
+  EventFd(const EventFd&) = delete;
+  EventFd& operator=(const EventFd&) = delete;
+
+  int get() const { return fd_; }
+  void Signal() const;
+  void Clear() const;
+
+ private:
+  const int fd_;
 };
 
 class HostEngine : public std::enable_shared_from_this<HostEngine> {
@@ -58,7 +75,7 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   // Null: there was nothing until the deadline (none: until the engine was stopped).
   std::unique_ptr<mlcn_outputs> Poll(size_t max_outputs,
                                      std::optional<std::chrono::steady_clock::time_point> deadline);
-  int event_fd() const { return event_fd_; }
+  int event_fd() const { return event_fd_.get(); }
 
   // Throws CallError (MLCN_INVALID_STATE) when no model is loaded.
   std::shared_ptr<const HostModel> model() const;
@@ -71,18 +88,19 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   HostEngine(const std::string& device, LoadProgress progress);
   void Load(const EngineConfig& config, std::shared_ptr<const ModelText> text);
   void Deliver(std::vector<RequestStreamOutput> outputs);
-  void CallBack(const RequestRef& request, RequestStreamOutput output);
-  void Enqueue(std::vector<std::unique_ptr<OutputView>> views);
+  std::vector<RequestRef> TakeRequests(const std::vector<RequestStreamOutput>& outputs);
+  OutputViews ViewsOf(const RequestRef& request, RequestStreamOutput* output);
+  void Enqueue(OutputViews views);
   RequestRef Register(const SubmitArguments& arguments);
   void Forget(const std::string& id);
-  void SignalEvent();
-  void ClearEvent();
 
   const pid_t process_;
   const std::string device_;
   const LoadProgress progress_;
-  const int event_fd_;
+  // Readable exactly while the queue has outputs: changed under its mutex.
+  const EventFd event_fd_;
   std::atomic<std::thread::id> delivering_{};
+  MemoryReserve reserve_;
 
   mutable Mutex mutex_;
   std::shared_ptr<const HostModel> model_ MLC_GUARDED_BY(mutex_);  // null: none
@@ -91,7 +109,7 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
 
   Mutex queue_mutex_;
   CondVar queue_changed_;
-  std::deque<std::unique_ptr<OutputView>> queue_ MLC_GUARDED_BY(queue_mutex_);
+  OutputViews queue_ MLC_GUARDED_BY(queue_mutex_);
   bool stopped_ MLC_GUARDED_BY(queue_mutex_) = false;
 
   std::unique_ptr<ThreadedEngine> engine_;  // the last member: its threads use the others

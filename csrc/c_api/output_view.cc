@@ -27,9 +27,16 @@ bool HasSomething(const SequenceDelta& delta) {
          delta.finish_reason;
 }
 
+// Makes one text of both. If it throws std::bad_alloc, nothing has changed.
+void JoinText(SequenceDelta* delta) {
+  if (delta->extra_prefix_string.empty()) return;
+  delta->text.insert(0, delta->extra_prefix_string);
+  delta->extra_prefix_string.clear();
+}
+
 }  // namespace
 
-OutputView::OutputView(RequestRef request) : request_(std::move(request)) {
+OutputView::OutputView(const RequestRef& request) : request_(request) {
   output_.size = sizeof(output_);
   output_.index = -1;
   output_.request = request_.get();
@@ -38,35 +45,10 @@ OutputView::OutputView(RequestRef request) : request_(std::move(request)) {
   output_.error_message = error_.c_str();
 }
 
-void OutputView::Append(const RequestRef& request, RequestStreamOutput output,
-                        std::vector<std::unique_ptr<OutputView>>* views) {
-  const auto add = [&]() -> OutputView& {
-    views->emplace_back(new OutputView(request));
-    return *views->back();
-  };
-  const PromptLogprobs* scored = output.prompt_logprobs ? &*output.prompt_logprobs : nullptr;
-  for (size_t i = 0; i < output.group.size(); ++i) {
-    if (!HasSomething(output.group[i]) && scored == nullptr) continue;
-    OutputView& view = add();
-    view.SetDelta(static_cast<int32_t>(i), std::move(output.group[i]), output.error_message);
-    if (scored != nullptr) view.SetPromptLogprobs(*scored);
-    scored = nullptr;
-  }
-  if (!output.usage) return;
-  OutputView& view = add();
-  view.output_.is_final = 1;
-  view.SetUsage(*output.usage);
-}
-
-void OutputView::SetDelta(int32_t index, SequenceDelta delta, const std::string& error) {
-  output_.index = index;
-  text_ = delta.extra_prefix_string.empty() ? std::move(delta.text)
-                                            : delta.extra_prefix_string + delta.text;
-  output_.text = text_.c_str();
-  output_.text_length = text_.size();
-  tokens_ = std::move(delta.token_ids);
-  output_.tokens = tokens_.data();
-  output_.num_tokens = tokens_.size();
+OutputView::OutputView(const RequestRef& request, const RequestStreamOutput& output, size_t index)
+    : OutputView(request) {
+  output_.index = static_cast<int32_t>(index);
+  const SequenceDelta& delta = output.group[index];
   if (!delta.logprobs.empty()) {
     logprobs_ = std::make_unique<Logprobs>(delta.logprobs);
     output_.logprobs = &logprobs_->view;
@@ -74,16 +56,12 @@ void OutputView::SetDelta(int32_t index, SequenceDelta delta, const std::string&
   if (!delta.finish_reason) return;
   output_.finish_reason = FinishCode(*delta.finish_reason);
   if (*delta.finish_reason != FinishReason::kError) return;
-  error_ = error;
+  error_ = output.error_message;
   output_.error_message = error_.c_str();
 }
 
-void OutputView::SetPromptLogprobs(const PromptLogprobs& logprobs) {
-  prompt_logprobs_ = std::make_unique<Logprobs>(logprobs.tokens);
-  output_.prompt_logprobs = &prompt_logprobs_->view;
-}
-
-void OutputView::SetUsage(const RequestUsage& usage) {
+OutputView::OutputView(const RequestRef& request, const RequestUsage& usage) : OutputView(request) {
+  output_.is_final = 1;
   usage_ =
       std::make_unique<mlcn_usage>(mlcn_usage{.size = sizeof(mlcn_usage),
                                               .prompt_tokens = usage.prompt_tokens,
@@ -98,6 +76,40 @@ void OutputView::SetUsage(const RequestUsage& usage) {
                                               .inter_token_latency = usage.inter_token_latency_s,
                                               .end_to_end_latency = usage.end_to_end_latency_s});
   output_.usage = usage_.get();
+}
+
+void OutputView::SetPromptLogprobs(const PromptLogprobs& logprobs) {
+  prompt_logprobs_ = std::make_unique<Logprobs>(logprobs.tokens);
+  output_.prompt_logprobs = &prompt_logprobs_->view;
+}
+
+void OutputView::TakeText(SequenceDelta* delta) noexcept {
+  text_ = std::move(delta->text);
+  output_.text = text_.c_str();
+  output_.text_length = text_.size();
+  tokens_ = std::move(delta->token_ids);
+  output_.tokens = tokens_.data();
+  output_.num_tokens = tokens_.size();
+}
+
+void OutputView::Append(const RequestRef& request, RequestStreamOutput* output,
+                        OutputViews* views) {
+  // What takes memory comes first.
+  OutputViews made;
+  bool has_scores = output->prompt_logprobs.has_value();
+  for (size_t i = 0; i < output->group.size(); ++i) {
+    SequenceDelta& delta = output->group[i];
+    if (!HasSomething(delta) && !has_scores) continue;
+    JoinText(&delta);
+    OutputView& view = made.emplace_back(request, *output, i);
+    if (std::exchange(has_scores, false)) view.SetPromptLogprobs(*output->prompt_logprobs);
+  }
+  if (output->usage) made.emplace_back(request, *output->usage);
+  for (OutputView& view : made) {
+    if (view.output_.index < 0) continue;
+    view.TakeText(&output->group[static_cast<size_t>(view.output_.index)]);
+  }
+  views->splice(views->end(), made);
 }
 
 OutputView::Logprobs::Logprobs(const std::vector<SampleResult>& results) {

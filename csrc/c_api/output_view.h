@@ -1,6 +1,8 @@
-// OutputView: an mlcn_output, and all that it points to. Immutable once it is made; any thread.
+// OutputView: an mlcn_output, and all that it points to. Views are made in lists, which are joined
+// and divided without memory. Immutable once it is made; any thread.
 #pragma once
 
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,17 +13,24 @@
 
 namespace mlc_native::c_api {
 
+class OutputView;
+using OutputViews = std::list<OutputView>;
+
 class OutputView {
  public:
+  // The view of an answer, given by its index, without text and tokens.
+  OutputView(const RequestRef& request, const RequestStreamOutput& output, size_t index);
+  // That of the end of a request.
+  OutputView(const RequestRef& request, const RequestUsage& usage);
   OutputView(const OutputView&) = delete;
   OutputView& operator=(const OutputView&) = delete;
 
   const mlcn_output* get() const { return &output_; }
 
   // Appends what the output of a request has new: one view for each answer that has something, and
-  // one for the end of the request.
-  static void Append(const RequestRef& request, RequestStreamOutput output,
-                     std::vector<std::unique_ptr<OutputView>>* views);
+  // one for the end of the request. Takes the texts and the tokens, and leaves the usage. If it
+  // throws std::bad_alloc, nothing has changed.
+  static void Append(const RequestRef& request, RequestStreamOutput* output, OutputViews* views);
 
  private:
   struct Logprobs {
@@ -33,10 +42,9 @@ class OutputView {
     explicit Logprobs(const std::vector<SampleResult>& results);
   };
 
-  explicit OutputView(RequestRef request);
-  void SetDelta(int32_t index, SequenceDelta delta, const std::string& error);
+  explicit OutputView(const RequestRef& request);
   void SetPromptLogprobs(const PromptLogprobs& logprobs);
-  void SetUsage(const RequestUsage& usage);
+  void TakeText(SequenceDelta* delta) noexcept;
 
   const RequestRef request_;
   std::string text_;
@@ -53,5 +61,6 @@ class OutputView {
 
 // What mlcn_poll returns.
 struct mlcn_outputs {
-  std::vector<std::unique_ptr<mlc_native::c_api::OutputView>> views;
+  std::vector<const mlcn_output*> outputs;
+  mlc_native::c_api::OutputViews views;  // what the outputs are of
 };

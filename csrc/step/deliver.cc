@@ -1,5 +1,6 @@
 #include "step/deliver.h"
 
+#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,26 +12,35 @@
 namespace mlc_native {
 namespace {
 
-// A "callback" span for each request that the outputs are of.
+// A "callback" span for each request that the outputs are of. Without memory there is no span: the
+// outputs go on their way all the same.
 class CallbackTrace {
  public:
-  CallbackTrace(EventTraceRecorder* recorder, const std::vector<RequestStreamOutput>& outputs)
+  CallbackTrace(EventTraceRecorder* recorder,
+                const std::vector<RequestStreamOutput>& outputs) noexcept
       : recorder_(recorder) {
     if (recorder_ == nullptr) return;
-    for (const RequestStreamOutput& output : outputs) {
-      if (ids_.empty() || ids_.back() != output.request_id) ids_.push_back(output.request_id);
+    try {
+      for (const RequestStreamOutput& output : outputs) {
+        if (ids_.empty() || ids_.back() != output.request_id) ids_.push_back(output.request_id);
+      }
+    } catch (const std::bad_alloc&) {
+      ids_.clear();
     }
     Record("start callback");
   }
-  ~CallbackTrace() {
-    if (recorder_ != nullptr) Record("finish callback");
-  }
+  ~CallbackTrace() { Record("finish callback"); }
   CallbackTrace(const CallbackTrace&) = delete;
   CallbackTrace& operator=(const CallbackTrace&) = delete;
 
  private:
-  void Record(std::string_view event) const {
-    recorder_->AddEvent(std::vector<std::string_view>(ids_.begin(), ids_.end()), event);
+  void Record(std::string_view event) const noexcept {
+    if (ids_.empty()) return;
+    try {
+      recorder_->AddEvent(std::vector<std::string_view>(ids_.begin(), ids_.end()), event);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
   }
   EventTraceRecorder* const recorder_;
   std::vector<std::string> ids_;

@@ -231,7 +231,9 @@ typedef struct mlcn_output {
   int32_t index;         /* of the answer, in [0, n); -1 in the final output */
   int32_t is_final;      /* 1 in the last output of the request, which has the usage and no text */
   int32_t finish_reason; /* MLCN_FINISH_NONE, or why this answer has ended */
-  mlcn_request* request; /* alive during the callback, or as long as the batch */
+  /* The handle that mlcn_submit returned; alive during the callback, or as long as the batch, also
+   * if that handle was released. Not to be released for an output. */
+  mlcn_request* request;
   void* user_data;       /* of the submit options */
   const char* text;      /* valid UTF-8, never NULL */
   size_t text_length;
@@ -247,7 +249,7 @@ typedef struct mlcn_submit_options {
   uint32_t size;
   /* Called for each output, on a thread of the library, one call at a time per engine. It may
    * submit and cancel requests. It should return soon: outputs of other requests wait meanwhile.
-   * NULL: outputs are taken by mlcn_poll. */
+   * NULL: outputs are taken by mlcn_poll, and kept until then or until the engine is destroyed. */
   void (*on_output)(const mlcn_output* output);
   void* user_data; /* of the outputs */
   /* The name of the request in metrics and traces; other live requests must have other names.
@@ -301,7 +303,8 @@ MLCN_API const mlcn_output* mlcn_outputs_at(const mlcn_outputs* outputs, size_t 
 MLCN_API void mlcn_outputs_release(mlcn_outputs* outputs); /* Takes NULL. */
 
 /* A file descriptor for poll(2), epoll(7) and event loops: readable while mlcn_poll has outputs.
- * It belongs to the engine; do not read or close it. -1 for NULL. */
+ * It belongs to the engine, which closes it when it is destroyed; do not read or close it. -1 for
+ * NULL. */
 MLCN_API int32_t mlcn_event_fd(mlcn_engine* engine);
 
 /* ---- text and tokens ------------------------------------------------------------------------ */
@@ -331,6 +334,7 @@ MLCN_API int32_t mlcn_apply_chat_template(mlcn_engine* engine, const char* body,
  * in a callback. */
 MLCN_API int32_t mlcn_pin_prefix(mlcn_engine* engine, const int32_t* tokens, size_t num_tokens,
                                  int64_t* pin_id, mlcn_error** error);
+/* Lets the prompt be forgotten. MLCN_INVALID_REQUEST: there is no such pin. Not in a callback. */
 MLCN_API int32_t mlcn_unpin_prefix(mlcn_engine* engine, int64_t pin_id, mlcn_error** error);
 
 #ifdef __cplusplus

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import subprocess
 from collections.abc import Callable
 from ctypes import POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass, field
@@ -13,6 +14,16 @@ from typing import Any
 import mlc_native
 
 LIBRARY = Path(mlc_native.__file__).parent / "lib/libmlc_native_c.so"
+INCLUDE = Path(__file__).resolve().parents[2] / "include"
+
+
+def compiled_host(source: str, folder: Path) -> Path:
+    """A program in C++ without exceptions that links the library."""
+    (folder / "host.cc").write_text(source, encoding="utf-8")
+    command = ["g++", "-std=c++20", "-fno-exceptions", "-fno-rtti", "-Wall", "-Wextra", "-Werror"]
+    command += [str(folder / "host.cc"), f"-I{INCLUDE}", str(LIBRARY)]
+    subprocess.run([*command, f"-Wl,-rpath,{LIBRARY.parent}", "-o", folder / "host"], check=True)
+    return folder / "host"
 
 
 class Output(Structure):

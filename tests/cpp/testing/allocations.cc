@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace {
 
@@ -32,6 +33,10 @@ void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 namespace mlc_native::testing {
 
 int64_t NumAllocations() { return num_allocations; }
+
+bool FailAllocation(int64_t countdown) {
+  return std::exchange(allocations_until_failure, countdown) < 0;
+}
 
 FailingAllocation::FailingAllocation(int64_t* countdown) : countdown_(countdown) {
   allocations_until_failure = *countdown;

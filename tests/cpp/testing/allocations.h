@@ -9,6 +9,10 @@ namespace mlc_native::testing {
 // Returns the number of calls of operator new on this thread.
 int64_t NumAllocations();
 
+// Makes the countdown-th operator new of this thread from now on fail; -1: none. Returns whether
+// the failure that was set before has come, or none was set.
+bool FailAllocation(int64_t countdown);
+
 // Makes one operator new in its scope fail.
 class FailingAllocation {
  public:
