@@ -62,13 +62,15 @@ class Kernels:
     softmax_slots: int  # of prefill attention: issue slots of a warp and 64 keys beside products
     lists_splits: bool = False  # of decode attention, once a step; else each block counts them
     are_dependent: bool = False  # launches; the first weights are loaded in front of the edge
+    activates: bool = False  # in the product of gate and up, of up to 32 rows
 
 
 BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
 LOADS = Kernels("loads in flight", 1, 4, True, 128, 1, 2, 0.1 * US, 460)
 LISTED = replace(LOADS, name="listed splits", lists_splits=True)
 DEPENDENT = replace(LISTED, name="dependent launches", are_dependent=True)
-RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT]
+ACTIVATING = replace(DEPENDENT, name="activation in the product", activates=True)
+RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING]
 NOW = RECORDS[-1]
 
 SPLITS, MAX_SPLIT, KEYS_AT_ONCE, THREADS = 24, 512, 4, 256  # of decode_attention.cu
@@ -226,7 +228,10 @@ class Predictor:
         """All but attention."""
         products = sum(self.product(rows, n, k, weight_bits) for n, k in model.products)
         norms = 2 * self.norm(rows, model.hidden)
-        return products + norms + self.rope(rows, model) + self.activation(rows, model.ffn)
+        layer = products + norms + self.rope(rows, model)
+        if self.kernels.activates and rows <= 32:  # the rest is in the shadow of other blocks
+            return layer + self.machine.barrier_s
+        return layer + self.activation(rows, model.ffn)
 
     def decode(self, rows: int, keys: int, model: Model, weight_bits: float = 16) -> float:
         attention = self.decode_attention(rows, keys, model)
@@ -357,6 +362,25 @@ def table() -> str:
             steps = [Predictor(kernels).decode(rows, keys, model) for kernels in RECORDS]
             cells = [f"{1e3 * seconds:.3f}" for seconds in steps]
             lines.append(f"| {name}, {rows} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "What the kernels that are left between two products take, in per cent of a step: the most "
+        "that fusing them could gain. A product that adds to the residual and leaves its rows "
+        "without the factor of the norm (sums of squares of eight columns beside them, added up by "
+        "the next product) would save the norms; it has to be done in all products and in the norm "
+        "at once, or rows lose their bits from one batch to another:",
+        "",
+        "| | 0.6B, batch 1 | 8 | 1B, 1 | 8 | 8B, 1 | 8 |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for fused in ("norms", "rope and writing of keys and values"):
+        shares = []
+        for model in MODELS.values():
+            for rows, keys in ((1, 256), (8, 1024)):
+                norms = 2 * now.norm(rows, model.hidden)
+                one = norms if fused == "norms" else now.rope(rows, model)
+                shares.append(100 * model.layers * one / now.decode(rows, keys, model))
+        lines.append(f"| {fused} | " + " | ".join(f"{share:.1f}" for share in shares) + " |")
     lines += [
         "",
         "| prefill of 8,192 tokens | least, ms | before, ms | now, ms | attention before, now |",

@@ -139,7 +139,7 @@ Tensor GatedActivation(const Tensor& x, std::string_view activation) {
   const Rows rows = Dense(x);
   OnDevice(x, [&](cuda::Stream stream) {
     cuda::Activate({.dtype = DTypeOf(x),
-                    .activation = ParseActivation(activation),
+                    .rule = {.activation = ParseActivation(activation)},
                     .x = rows.data(),
                     .out = out.mutable_data_ptr(),
                     .m = rows.m(),

@@ -90,9 +90,9 @@ void RunExperts(const MoeBatch& batch, const Tensor& out) {
                 choices.choices(), stream);
     cuda::GroupedGemv(gate_up, stream);
     cuda::Activate({.dtype = DTypeOf(a.x),
-                    .activation = batch.activation,
-                    .sharpness = static_cast<float>(a.sharpness),
-                    .limit = static_cast<float>(a.limit),
+                    .rule = {.activation = batch.activation,
+                             .sharpness = static_cast<float>(a.sharpness),
+                             .limit = static_cast<float>(a.limit)},
                     .x = ffn.const_data_ptr(),
                     .out = activated.mutable_data_ptr(),
                     .m = rows,

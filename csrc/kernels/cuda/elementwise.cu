@@ -1,5 +1,8 @@
 // Kernels that move rows or touch each element once: embedding, gathering, gated activation, page
 // copies. A thread handles 8 elements or 16 bytes; each byte is moved once.
+#include <bit>
+
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/numbers.cuh"
 
 namespace mlc_native::kernels::cuda {
@@ -70,52 +73,30 @@ __global__ void MoveRowsKernel(const __grid_constant__ MoveRowsArgs args) {
   StoreFloats(static_cast<To*>(args.to) + to * args.ld_to + column, x);
 }
 
-__device__ float Silu(float x) { return x / (1.0f + expf(-x)); }
-__device__ float GeluTanh(float x) {
-  constexpr float kSqrt2OverPi = 0.7978845608028654f;
-  return 0.5f * x * (1.0f + tanhf(kSqrt2OverPi * (x + 0.044715f * x * x * x)));
-}
-
 __device__ float Softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
 
-struct XieluAlphas {
-  float positive = 0.0f;
-  float negative = 0.0f;
-};
-
+// x^2 above zero, e^x - x below, each times a factor, and x / 2.
 template <typename T>
-__device__ XieluAlphas LoadAlphas(const ActivateArgs& args) {
-  const T* x = static_cast<const T*>(args.xielu);
-  return {Softplus(ToFloat(x[0])), 0.5f + Softplus(ToFloat(x[1]))};
-}
-
-__device__ inline float Xielu(const XieluAlphas& alphas, float x) {
-  if (x > 0.0f) return alphas.positive * x * x + 0.5f * x;
-  return alphas.negative * (expm1f(fminf(x, -1e-6f)) - x) + 0.5f * x;
-}
-
-__device__ inline float Activated(const ActivateArgs& args, const XieluAlphas& alphas, float x) {
-  switch (args.activation) {
-    case Activation::kSilu:
-      return Silu(x);
-    case Activation::kGeluTanh:
-      return GeluTanh(x);
-    case Activation::kReluSquared:
-      return x > 0.0f ? x * x : 0.0f;
-    case Activation::kXielu:
-      return Xielu(alphas, x);
-    case Activation::kClampedSwiGlu:
-      break;
+class Xielu {
+ public:
+  __device__ explicit Xielu(const void* parameters) {
+    using Both = std::conditional_t<sizeof(T) == 4, uint64_t, uint32_t>;  // one load
+    struct Pair {
+      T positive, negative;
+    };
+    const auto pair = std::bit_cast<Pair>(*static_cast<const Both*>(parameters));
+    positive_ = Softplus(ToFloat(pair.positive));
+    negative_ = 0.5f + Softplus(ToFloat(pair.negative));
   }
-  const float gate = x > args.limit ? args.limit : x;
-  return gate / (1.0f + expf(-args.sharpness * gate));
-}
+  __device__ float operator()(float x) const {
+    if (x > 0.0f) return positive_ * x * x + 0.5f * x;
+    return negative_ * (expm1f(fminf(x, -1e-6f)) - x) + 0.5f * x;
+  }
 
-__device__ inline float Factor(const ActivateArgs& args, float up) {
-  if (args.activation != Activation::kClampedSwiGlu) return up;
-  const float below = up > args.limit ? args.limit : up;
-  return (below < -args.limit ? -args.limit : below) + 1.0f;
-}
+ private:
+  float positive_;
+  float negative_;
+};
 
 template <typename T>
 __global__ void ActivateKernel(const __grid_constant__ ActivateArgs args) {
@@ -124,17 +105,18 @@ __global__ void ActivateKernel(const __grid_constant__ ActivateArgs args) {
   const int64_t i = GlobalThread();
   if (i >= args.m * vectors) return;
   const int64_t row = i / vectors;
-  const int64_t width = args.gated ? 2 * args.ffn : args.ffn;
+  const int64_t width = args.rule.gated ? 2 * args.ffn : args.ffn;
   const T* gate = static_cast<const T*>(args.x) + row * width + i % vectors * kVector;
   float g[kVector], up[kVector];
   LoadFloats(gate, g);
-  if (args.gated) LoadFloats(gate + args.ffn, up);
-  XieluAlphas alphas;
-  if (args.activation == Activation::kXielu) alphas = LoadAlphas<T>(args);
+  if (args.rule.gated) LoadFloats(gate + args.ffn, up);
+  if (args.rule.activation == Activation::kXielu) {
+    const Xielu<T> xielu(args.xielu);
 #pragma unroll
-  for (int j = 0; j < kVector; ++j) {
-    g[j] = Activated(args, alphas, g[j]);
-    if (args.gated) g[j] *= Factor(args, up[j]);
+    for (int j = 0; j < kVector; ++j) g[j] = args.rule.gated ? xielu(g[j]) * up[j] : xielu(g[j]);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) g[j] = Activated(args.rule, g[j], up[j]);
   }
   StoreFloats(static_cast<T*>(args.out) + i * kVector, g);
 }
@@ -207,7 +189,7 @@ void MoveRows(const MoveRowsArgs& args, Stream stream) {
 
 void Activate(const ActivateArgs& args, Stream stream) {
   MLC_CHECK(args.ffn % kVector == 0) << args.ffn;
-  MLC_CHECK((args.activation == Activation::kXielu) == (args.xielu != nullptr));
+  MLC_CHECK((args.rule.activation == Activation::kXielu) == (args.xielu != nullptr));
   if (args.m == 0) return;
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;

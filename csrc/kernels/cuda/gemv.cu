@@ -37,15 +37,16 @@ __global__ void __launch_bounds__(kGemvThreads)
 
 template <typename Format, int kTiles>
 void LaunchForTiles(const GemvArgs& args, Stream stream) {
-  const auto blocks = [&](int64_t rows) {
-    return dim3(static_cast<unsigned>((args.n + rows - 1) / rows));
+  const int64_t columns = Columns(args);
+  const auto blocks = [&](int64_t of_block) {
+    return dim3(static_cast<unsigned>((columns + of_block - 1) / of_block));
   };
-  if (args.n < 2 * 16 * NumMultiprocessors()) {
+  if (args.n < 2 * 16 * NumMultiprocessors() && !args.activates) {
     return Launch(GemvKernel<Format, kTiles, 1>, {.grid = blocks(8), .threads = kGemvThreads},
                   stream, args);
   }
-  Launch(GemvKernel<Format, kTiles, 2>, {.grid = blocks(16), .threads = kGemvThreads}, stream,
-         args);
+  Launch(GemvKernel<Format, kTiles, 2>,
+         {.grid = blocks(HasPairs(args) ? 8 : 16), .threads = kGemvThreads}, stream, args);
 }
 
 template <typename Format>
@@ -97,9 +98,17 @@ int64_t BitOf(WeightFormat format, int64_t k) {
 
 }  // namespace
 
+void CheckActivation(const GemvArgs& args) {
+  if (!args.activates) return;
+  MLC_CHECK(args.dtype != DType::kFloat32 && !args.float_output && !args.accumulate);
+  MLC_CHECK(args.activation.activation != Activation::kXielu);
+  MLC_CHECK(!args.activation.gated || args.n % 2 == 0) << args.n;
+}
+
 void Gemv(const GemvArgs& args, Stream stream) {
   MLC_CHECK(args.m <= kMaxGemvRows && args.k % kVector == 0) << args.m << " x " << args.k;
   MLC_CHECK(args.float_output || !args.accumulate);
+  CheckActivation(args);
   if (args.m == 0) return;
   switch (args.dtype) {
     case DType::kBFloat16:

@@ -1,30 +1,20 @@
 // GemvWorker: a block's part of a product with few rows, on tensor cores.
 //
-// A block owns kTileRows rows of the weight. Its warps take the steps of k in turn (a step is 128
-// k) and add their sums in a fixed order. The weights are the first operand of the tensor cores and
-// the rows of x the second, eight at a time, so eight rows cost as much as one, and a row's sums
-// are the same in every batch. Each lane loads 64 bytes of two rows (a step of 16 bits, four of 4
-// bits) before it computes what it has loaded before.
+// A block owns kTileRows rows of the weight, in two halves: neighbours, or where pairs of columns
+// become one (HasPairs) eight rows and the eight that are n / 2 behind them. Its warps take the
+// steps of k in turn (a step is 128 k) and add their sums in a fixed order. The weights are the
+// first operand of the tensor cores and the rows of x the second, eight at a time, so eight rows
+// cost as much as one, and a row's sums are the same in every batch. Each lane loads 64 bytes of
+// two rows (a step of 16 bits, four of 4 bits) before it computes what it has loaded before.
 #pragma once
 
 #include "kernels/cuda/gemv_formats.cuh"
+#include "kernels/cuda/gemv_store.cuh"
 
 namespace mlc_native::kernels::cuda {
 
 inline constexpr int kGemvWarps = 8;
 inline constexpr int kGemvThreads = kGemvWarps * kWarp;
-
-template <typename T>
-__device__ void StoreY(const GemvArgs& args, int64_t row, int64_t column, float value) {
-  if (args.bias != nullptr) value += ToFloat(static_cast<const T*>(args.bias)[column]);
-  const int64_t at = row * args.ldy + column;
-  if (args.float_output) {
-    float* y = static_cast<float*>(args.y) + at;
-    *y = args.accumulate ? *y + value : value;
-  } else {
-    static_cast<T*>(args.y)[at] = FromFloat<T>(value);
-  }
-}
 
 // kTiles: of eight rows of x. kHalves: 8 weight rows each. kGathers: rows of x may be chosen, and
 // the kernel has waited for the one before it; else the worker does, when the loads of its
@@ -38,7 +28,9 @@ class GemvWorker {
   // With kGathers and `rows`, row i of y comes from row rows[i] of x.
   __device__ explicit GemvWorker(const GemvArgs& args, const int32_t* rows = nullptr)
       : args_(args),
-        first_row_(static_cast<int>(blockIdx.x) * kTileRows),
+        has_pairs_(kHalves == 2 && HasPairs(args)),
+        first_row_(static_cast<int>(blockIdx.x) * (has_pairs_ ? 8 : kTileRows)),
+        half_rows_(has_pairs_ ? static_cast<int>(args.n) / 2 : 8),
         line_(static_cast<int>(threadIdx.x) % kWarp / kRowLanes),
         lane_(static_cast<int>(threadIdx.x) % kRowLanes) {
     if constexpr (kGathers) {
@@ -91,7 +83,7 @@ class GemvWorker {
   __device__ void Load(int step, Weights* weights) const {
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
-      weights->halves[h] = Format::Load(args_, first_row_ + 8 * h + line_, step, lane_);
+      weights->halves[h] = Format::Load(args_, first_row_ + half_rows_ * h + line_, step, lane_);
     }
   }
 
@@ -157,18 +149,31 @@ class GemvWorker {
       }
     }
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kTiles * 8 * kTileRows; i += kGemvThreads) {
-      const int row = i / kTileRows;
-      const int column = first_row_ + i % kTileRows;
-      if (row >= args_.m || column >= args_.n) continue;
-      float sum = 0.0f;
-      for (int w = 0; w < kGemvWarps; ++w) sum += shared[w][row][i % kTileRows];
-      StoreY<T>(args_, row, column, sum);
+    const auto sum = [&](int row, int of_tile) {
+      float all = 0.0f;
+      for (int w = 0; w < kGemvWarps; ++w) all += shared[w][row][of_tile];
+      return all;
+    };
+    const int width = has_pairs_ ? 8 : kTileRows;
+    const auto columns = static_cast<int>(Columns(args_));
+    for (int i = static_cast<int>(threadIdx.x); i < kTiles * 8 * width; i += kGemvThreads) {
+      const int row = has_pairs_ ? i / 8 : i / kTileRows;
+      const int of_tile = i % width;
+      const int column = first_row_ + of_tile;
+      if (row >= args_.m || column >= columns) continue;
+      if (kHalves == 2 && args_.activates) {
+        const float other = has_pairs_ ? sum(row, of_tile + 8) : 0.0f;
+        StoreActivated<T>(args_, row, column, sum(row, of_tile), other);
+      } else {
+        StoreY<T>(args_, row, column, sum(row, of_tile));
+      }
     }
   }
 
   const GemvArgs& args_;
+  const bool has_pairs_;
   const int first_row_;  // of the weight
+  const int half_rows_;  // from the first half of the rows to the second
   const int line_;       // row of the weight, and of x, within eight
   const int lane_;       // of a row
   int x_rows_[kTiles];   // of kGathers: the lane's rows of x

@@ -76,15 +76,16 @@ __global__ void __launch_bounds__(kGemvThreads)
   }
 }
 
+// A block has so many columns of y.
 LaunchShape ShapeOf(const GroupedGemvArgs& args, int64_t columns) {
-  return {.grid = dim3(static_cast<unsigned>((args.first.n + columns - 1) / columns),
+  return {.grid = dim3(static_cast<unsigned>((Columns(args.first) + columns - 1) / columns),
                        static_cast<unsigned>(args.num_groups)),
           .threads = kGemvThreads};
 }
 
 template <typename T>
 void LaunchForFormat(const GroupedGemvArgs& args, Stream stream) {
-  const LaunchShape shape = ShapeOf(args, 8 * kHalves);
+  const LaunchShape shape = ShapeOf(args, HasPairs(args.first) ? 8 : 8 * kHalves);
   WithGemvFormat<T>(args.first.format, args.first.dtype, [&](auto tag) {
     using Format = typename decltype(tag)::Type;
     if (args.first.m <= 8) return Launch(GroupedGemvKernel<Format, 1>, shape, stream, args);
@@ -97,6 +98,7 @@ void LaunchForFormat(const GroupedGemvArgs& args, Stream stream) {
 void GroupedGemv(const GroupedGemvArgs& args, Stream stream) {
   const GemvArgs& first = args.first;
   MLC_CHECK(first.k % kVector == 0 && !first.float_output && !first.accumulate) << first.k;
+  CheckActivation(first);
   if (args.num_groups == 0) return;
   switch (first.dtype) {
     case DType::kBFloat16:

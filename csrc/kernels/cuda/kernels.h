@@ -147,14 +147,19 @@ struct QkRopeWriteKvArgs {
 };
 void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stream);
 
-// out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn], or act(x[m, ffn]) without a gate; ffn is a
-// multiple of 8.
-struct ActivateArgs {
-  DType dtype = DType::kBFloat16;
+// act(gate) * up, or act(x) without a gate.
+struct ActivationRule {
   Activation activation = Activation::kSilu;
   bool gated = true;
   float sharpness = 1.0f;  // of kClampedSwiGlu
   float limit = 0.0f;
+};
+
+// out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn], or act(x[m, ffn]) without a gate; ffn is a
+// multiple of 8.
+struct ActivateArgs {
+  DType dtype = DType::kBFloat16;
+  ActivationRule rule{};
   const void* xielu = nullptr;  // of kXielu: [2], alpha_p = softplus of the first and alpha_n = 0.5
                                 // + softplus of the second
   const void* x = nullptr;
@@ -245,6 +250,9 @@ void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const Prefil
 // y[m, n] = x[m, k] w^T (+ bias[n]), m at most kMaxGemvRows, k a multiple of 8. Weights:
 //   kFloat32, kBFloat16, kFloat16   row-major [n, k], of the type of x
 //   kQ8, kQ4, kMxfp4                PackGemvWeights' layout; x of 16 bits
+// Products of 16-bit types may go on with what they have computed, instead of storing it:
+//   activates   y[m, n / 2] = act(the first n / 2) * the others, or y[m, n] = act(all) without a
+//               gate, with the bits of Gemv and Activate. Not kXielu
 struct GemvArgs {
   WeightFormat format = WeightFormat::kBFloat16;
   DType dtype = DType::kBFloat16;  // of x, y and bias
@@ -259,12 +267,15 @@ struct GemvArgs {
   int64_t ldy = 0;
   bool float_output = false;  // logits
   bool accumulate = false;    // y += instead of y =, float32 only (the residual stream)
+  bool activates = false;     // neither float_output nor accumulate
+  ActivationRule activation{};
 };
 inline constexpr int64_t kMaxGemvRows = 32;
 void Gemv(const GemvArgs& args, Stream stream);
+void CheckActivation(const GemvArgs& args);  // that it is one that products have
 
 // The same for any m, and the same bits: a row's sums have Gemv's order whatever m is. Slower than
-// Gemv where rows are few.
+// Gemv where rows are few. It does not activate.
 void Gemm(const GemvArgs& args, Stream stream);
 
 // Packs codes and scales of a quantized weight [n, k] in the order in which lanes load them. Values

@@ -1,6 +1,7 @@
 // The experts of a layer: which kernels on which memory.
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "models/cuda/decoder_ops.h"
 #include "support/check.h"
@@ -32,42 +33,53 @@ void CudaDecoder::Ops::ChooseExperts(size_t layer) {
                        buffers_.choices, stream_);
 }
 
-void CudaDecoder::Ops::LaunchExperts(size_t layer, LinearRole role, const void* x,
-                                     const int32_t* rows, void* y) const {
+kernels::cuda::GroupedGemvArgs CudaDecoder::Ops::ExpertArgs(size_t layer, LinearRole role,
+                                                            const void* x, const int32_t* rows,
+                                                            void* y) const {
   const Linear& first = weights_.layers[layer].linear(role);
   const ExpertStrides strides = StridesOf(weights_.layers[layer], role);
-  kernels::cuda::GroupedGemv(
-      {.first = LinearArgs(first, x, y),
-       .weight_stride = strides.matrix,
-       .bias_stride = strides.bias,
-       .groups = buffers_.choices.groups,
-       .num_groups = kernels::cuda::MaxExpertGroups(config_.experts->router, num_rows_),
-       .rows = rows},
-      stream_);
+  return {.first = LinearArgs(first, x, y),
+          .weight_stride = strides.matrix,
+          .bias_stride = strides.bias,
+          .groups = buffers_.choices.groups,
+          .num_groups = kernels::cuda::MaxExpertGroups(config_.experts->router, num_rows_),
+          .rows = rows};
 }
 
 void CudaDecoder::Ops::ActivateShared() {
-  ActivateRows(buffers_.ffn, buffers_.activated, config_.experts->shared_ffn_size, num_rows_);
+  ActivateDeferred(ExpertActivation(), nullptr, config_.experts->shared_ffn_size,
+                   buffers_.activated);
 }
 
+// The products of experts are the same kernel for any number of rows, which can activate.
 void CudaDecoder::Ops::ActivateExperts() {
-  ActivateRows(buffers_.expert_ffn, buffers_.expert_activated, config_.experts->ffn_size,
-               num_rows_ * config_.experts->router.num_chosen);
+  MLC_CHECK(deferred_experts_);
+  kernels::cuda::GroupedGemvArgs linears = *std::exchange(deferred_experts_, std::nullopt);
+  const int64_t ffn = config_.experts->ffn_size;
+  const bool activates = weights_.dtype != DType::kFloat32;
+  if (activates) {
+    linears.first.activates = true;
+    linears.first.activation = ExpertActivation();
+    linears.first.y = buffers_.expert_activated;
+    linears.first.ldy = ffn;
+  }
+  kernels::cuda::GroupedGemv(linears, stream_);
+  if (activates) return;
+  kernels::cuda::Activate({.dtype = weights_.dtype,
+                           .rule = ExpertActivation(),
+                           .x = linears.first.y,
+                           .out = buffers_.expert_activated,
+                           .m = num_rows_ * config_.experts->router.num_chosen,
+                           .ffn = ffn},
+                          stream_);
 }
 
-void CudaDecoder::Ops::ActivateRows(const void* x, void* out, int64_t ffn, int64_t num_rows) const {
-  kernels::cuda::ActivateArgs args{.dtype = weights_.dtype,
-                                   .activation = config_.activation,
-                                   .x = x,
-                                   .out = out,
-                                   .m = num_rows,
-                                   .ffn = ffn};
-  if (config_.experts->swiglu_limit > 0) {
-    args.activation = kernels::Activation::kClampedSwiGlu;
-    args.sharpness = config_.experts->swiglu_sharpness;
-    args.limit = config_.experts->swiglu_limit;
-  }
-  kernels::cuda::Activate(args, stream_);
+kernels::cuda::ActivationRule CudaDecoder::Ops::ExpertActivation() const {
+  const ExpertConfig& experts = *config_.experts;
+  if (experts.swiglu_limit <= 0) return {.activation = config_.activation};
+  return {.activation = kernels::Activation::kClampedSwiGlu,
+          .sharpness = experts.swiglu_sharpness,
+          .limit = experts.swiglu_limit};
 }
 
 void CudaDecoder::Ops::MixExperts() {

@@ -1,5 +1,6 @@
 // CudaDecoder::Forward: the operations of run_layers.h as launches of the CUDA kernels.
 #include <algorithm>
+#include <utility>
 
 #include "models/cuda/decoder_ops.h"
 #include "models/run_layers.h"
@@ -67,31 +68,51 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
     case LinearRole::kOut:
       return LaunchLinear(LinearArgs(linear, attention_, buffers_.output));
     case LinearRole::kGateUp:
-      return LaunchLinear(LinearArgs(linear, input_, buffers_.ffn));
+      return Defer(LinearArgs(linear, input_, buffers_.ffn));
     case LinearRole::kDown:
       return LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.output));
     case LinearRole::kRouter:
       return LaunchRouter(linear);
     case LinearRole::kSharedGateUp:
-      return LaunchLinear(LinearArgs(linear, input_, buffers_.ffn));
+      return Defer(LinearArgs(linear, input_, buffers_.ffn));
     case LinearRole::kSharedDown:
       return LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.shared));
     case LinearRole::kExpertGateUp:
-      return LaunchExperts(layer, role, input_, buffers_.choices.rows, buffers_.expert_ffn);
+      deferred_experts_ =
+          ExpertArgs(layer, role, input_, buffers_.choices.rows, buffers_.expert_ffn);
+      return;
     case LinearRole::kExpertDown:
-      return LaunchExperts(layer, role, buffers_.expert_activated, nullptr, buffers_.expert_output);
+      return GroupedGemv(
+          ExpertArgs(layer, role, buffers_.expert_activated, nullptr, buffers_.expert_output),
+          stream_);
   }
 }
 
 void CudaDecoder::Ops::Activate(size_t layer) {
+  ActivateDeferred({.activation = config_.activation, .gated = !config_.arch->plain_ffn},
+                   weights_.layers[layer].vector(VectorRole::kActivation), config_.ffn_size,
+                   buffers_.activated);
+}
+
+// In the linear, if Gemv computes it; it has no activation with weights of its own.
+void CudaDecoder::Ops::ActivateDeferred(const ActivationRule& rule, const void* xielu, int64_t ffn,
+                                        void* out) {
+  GemvArgs linear = TakeDeferred();
+  if (linear.m <= kMaxGemvRows && linear.dtype != DType::kFloat32 && xielu == nullptr) {
+    linear.activates = true;
+    linear.activation = rule;
+    linear.y = out;
+    linear.ldy = ffn;
+    return Gemv(linear, stream_);
+  }
+  LaunchLinear(linear);
   kernels::cuda::Activate({.dtype = weights_.dtype,
-                           .activation = config_.activation,
-                           .gated = !config_.arch->plain_ffn,
-                           .xielu = weights_.layers[layer].vector(VectorRole::kActivation),
-                           .x = buffers_.ffn,
-                           .out = buffers_.activated,
-                           .m = num_rows_,
-                           .ffn = config_.ffn_size},
+                           .rule = rule,
+                           .xielu = xielu,
+                           .x = linear.y,
+                           .out = out,
+                           .m = linear.m,
+                           .ffn = ffn},
                           stream_);
 }
 
@@ -118,6 +139,16 @@ GemvArgs CudaDecoder::Ops::LinearArgs(const Linear& linear, const void* x, void*
           .bias = linear.bias,
           .y = y,
           .ldy = matrix.n};
+}
+
+void CudaDecoder::Ops::Defer(const GemvArgs& args) {
+  MLC_CHECK(!deferred_);
+  deferred_ = args;
+}
+
+GemvArgs CudaDecoder::Ops::TakeDeferred() {
+  MLC_CHECK(deferred_);
+  return *std::exchange(deferred_, std::nullopt);
 }
 
 void CudaDecoder::Ops::LaunchLinear(const GemvArgs& args) const {

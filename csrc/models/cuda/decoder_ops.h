@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "models/cuda/decoder.h"
@@ -86,12 +87,18 @@ class CudaDecoder::Ops {
                      void* input) const;
   kernels::cuda::GemvArgs LinearArgs(const Linear& linear, const void* x, void* y) const;
   void LaunchLinear(const kernels::cuda::GemvArgs& args) const;
+  // A linear that what comes next may become a part of. The next operation launches it.
+  void Defer(const kernels::cuda::GemvArgs& args);
+  kernels::cuda::GemvArgs TakeDeferred();
+  // out = the activation of ffn, which the deferred linear leaves, or 2 ffn columns.
+  void ActivateDeferred(const kernels::cuda::ActivationRule& rule, const void* xielu, int64_t ffn,
+                        void* out);
   void LaunchRouter(const Linear& router) const;
   // The linear of each chosen expert. Row i of y comes from row rows[i] of x, or from row i without
   // rows.
-  void LaunchExperts(size_t layer, LinearRole role, const void* x, const int32_t* rows,
-                     void* y) const;
-  void ActivateRows(const void* x, void* out, int64_t ffn, int64_t num_rows) const;
+  kernels::cuda::GroupedGemvArgs ExpertArgs(size_t layer, LinearRole role, const void* x,
+                                            const int32_t* rows, void* y) const;
+  kernels::cuda::ActivationRule ExpertActivation() const;
   void NormalizeWholeProjections(size_t layer) const;
   bool HasTiles() const;
   void AttendDecode(size_t layer, int64_t first, int64_t num_rows);
@@ -109,6 +116,8 @@ class CudaDecoder::Ops {
   void* attention_;
   void* input_;                           // of the next block
   LastRows last_rows_ = LastRows::kNone;  // that are kept
+  std::optional<kernels::cuda::GemvArgs> deferred_;
+  std::optional<kernels::cuda::GroupedGemvArgs> deferred_experts_;
   // For each of windows_: the first of the rows whose splits are listed.
   std::vector<int64_t> listed_;
 };

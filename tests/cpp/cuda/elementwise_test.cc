@@ -129,10 +129,10 @@ TEST_F(ElementwiseTest, Activates) {
           device_alphas(Encode(dtype, alphas));
       const bool is_xielu = shape.activation == Activation::kXielu;
       Activate({.dtype = dtype,
-                .activation = shape.activation,
-                .gated = shape.gated,
-                .sharpness = static_cast<float>(shape.sharpness),
-                .limit = static_cast<float>(shape.limit),
+                .rule = {.activation = shape.activation,
+                         .gated = shape.gated,
+                         .sharpness = static_cast<float>(shape.sharpness),
+                         .limit = static_cast<float>(shape.limit)},
                 .xielu = is_xielu ? device_alphas.data() : nullptr,
                 .x = device_x.data(),
                 .out = out.data(),

@@ -176,6 +176,9 @@ struct GroupedShape {
   WeightFormat format;
   int64_t n, k;
   std::vector<int32_t> sizes;  // rows of each expert
+  std::optional<ActivationRule> activation{};
+
+  int64_t columns() const { return activation && activation->gated ? n / 2 : n; }
 };
 
 class GroupedGemvTest : public CudaExpertsTest {
@@ -212,7 +215,7 @@ class GroupedGemvTest : public CudaExpertsTest {
     const auto size = static_cast<int64_t>(DTypeSize(s.dtype));
     const std::vector<ExpertGroup> groups = GroupsOf(s);
     const DeviceBytes weight(matrices.bytes), bias(Encode(s.dtype, biases)),
-        device_x(Encode(s.dtype, x)), y(rows.size() * s.n * size);
+        device_x(Encode(s.dtype, x)), y(rows.size() * s.columns() * size);
     const DeviceArray<ExpertGroup> device_groups(groups);
     const DeviceArray<int32_t> device_rows(rows);
     GroupedGemv({.first = {.format = s.format,
@@ -225,7 +228,9 @@ class GroupedGemvTest : public CudaExpertsTest {
                            .m = *std::ranges::max_element(s.sizes),
                            .bias = bias.data(),
                            .y = y.data(),
-                           .ldy = s.n},
+                           .ldy = s.columns(),
+                           .activates = s.activation.has_value(),
+                           .activation = s.activation.value_or(ActivationRule())},
                  .weight_stride = std::ssize(matrices.bytes) / std::ssize(s.sizes),
                  .bias_stride = s.n * size,
                  .groups = device_groups.data(),
@@ -240,7 +245,7 @@ class GroupedGemvTest : public CudaExpertsTest {
                        const Floats& x) {
     const DeviceBytes weight(matrices.experts[expert].bytes),
         bias(Encode(s.dtype, matrices.biases[expert])), device_x(Encode(s.dtype, x)),
-        y(s.n * DTypeSize(s.dtype));
+        y(s.columns() * DTypeSize(s.dtype));
     Gemv({.format = s.format,
           .dtype = s.dtype,
           .weight = weight.data(),
@@ -251,7 +256,9 @@ class GroupedGemvTest : public CudaExpertsTest {
           .m = 1,
           .bias = bias.data(),
           .y = y.data(),
-          .ldy = s.n},
+          .ldy = s.columns(),
+          .activates = s.activation.has_value(),
+          .activation = s.activation.value_or(ActivationRule())},
          nullptr);
     return Decode(s.dtype, y.Download());
   }
@@ -272,12 +279,18 @@ class GroupedGemvTest : public CudaExpertsTest {
     for (const ExpertGroup& group : GroupsOf(s)) {
       for (int64_t place = group.begin; place < group.end; ++place) {
         const Floats row(&gathered[place * s.k], &gathered[place * s.k] + s.k);
-        const Floats of_row(&got[place * s.n], &got[place * s.n] + s.n);
+        const Floats of_row(&got[place * s.columns()], &got[place * s.columns()] + s.columns());
         EXPECT_EQ(RunOne(s, matrices, group.expert, row), of_row) << place;
-        ExpectClose(of_row,
-                    reference::Linear(ToDouble(row), ToDouble(matrices.experts[group.expert].dense),
-                                      ToDouble(matrices.biases[group.expert]), 1),
-                    Epsilon(s.dtype) + 3e-5);
+        auto want = reference::Linear(ToDouble(row), ToDouble(matrices.experts[group.expert].dense),
+                                      ToDouble(matrices.biases[group.expert]), 1);
+        if (s.activation) {
+          want = reference::Activate(want, {.ffn = s.columns(),
+                                            .activation = s.activation->activation,
+                                            .gated = s.activation->gated,
+                                            .sharpness = s.activation->sharpness,
+                                            .limit = s.activation->limit});
+        }
+        ExpectClose(of_row, want, s.activation ? 3 * Epsilon(s.dtype) : Epsilon(s.dtype) + 3e-5);
       }
     }
   }
@@ -291,6 +304,25 @@ TEST_F(GroupedGemvTest, EveryFormat) {
     }
   }
   Check({DType::kFloat32, WeightFormat::kFloat32, 20, 72, {2, 0, 0, 11, 1}});
+}
+
+TEST_F(GroupedGemvTest, Activates) {
+  for (WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+    Check({DType::kBFloat16, format, 44, 136, {1, 0, 35}, ActivationRule()});
+  }
+  Check(
+      {DType::kFloat16,
+       WeightFormat::kQ8,
+       26,
+       136,
+       {2, 9},
+       ActivationRule{.activation = Activation::kClampedSwiGlu, .sharpness = 1.702f, .limit = 7}});
+  Check({DType::kFloat16,
+         WeightFormat::kFloat16,
+         21,
+         40,
+         {3},
+         ActivationRule{.activation = Activation::kReluSquared, .gated = false}});
 }
 
 TEST_F(GroupedGemvTest, MoreRowsThanABlockTakesAtOnce) {

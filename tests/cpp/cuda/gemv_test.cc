@@ -86,6 +86,104 @@ TEST_F(GemvTest, ARowIsTheSameInEveryBatch) {
   }
 }
 
+// With the bits of a product and an activation, in every batch.
+TEST_F(GemvTest, Activates) {
+  const int64_t k = 264;
+  const int64_t ffn = 24;
+  const int64_t rows = 19;
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (WeightFormat format :
+         {FormatOf(dtype), WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+      for (const ActivationRule& rule :
+           {ActivationRule{}, ActivationRule{.activation = Activation::kGeluTanh},
+            ActivationRule{.activation = Activation::kReluSquared, .gated = false},
+            ActivationRule{
+                .activation = Activation::kClampedSwiGlu, .sharpness = 1.702f, .limit = 3}}) {
+        const int64_t n = rule.gated ? 2 * ffn : ffn;
+        const GemvWeights weights = RandomWeights(format, n, k);
+        const Floats x = Random(dtype, rows * k, 0.2f);
+        const Floats bias = Random(dtype, n, 4);
+        const auto want = reference::Activate(
+            reference::Linear(ToDouble(x), ToDouble(weights.dense), ToDouble(bias), rows),
+            {.ffn = ffn,
+             .activation = rule.activation,
+             .gated = rule.gated,
+             .sharpness = rule.sharpness,
+             .limit = rule.limit});
+        const DeviceBytes weight(weights.bytes), device_x(Encode(dtype, x)),
+            device_bias(Encode(dtype, bias));
+        const auto run = [&](int64_t first, int64_t m, bool is_fused) {
+          const auto size = static_cast<int64_t>(DTypeSize(dtype));
+          const DeviceBytes sums(m * n * size), y(m * ffn * size);
+          GemvArgs args{.format = format,
+                        .dtype = dtype,
+                        .weight = weight.data(),
+                        .n = n,
+                        .k = k,
+                        .x = device_x.data() + first * k * size,
+                        .ldx = k,
+                        .m = m,
+                        .bias = device_bias.data(),
+                        .y = sums.data(),
+                        .ldy = n};
+          if (is_fused) {
+            args.y = y.data();
+            args.ldy = ffn;
+            args.activates = true;
+            args.activation = rule;
+          }
+          Gemv(args, nullptr);
+          if (!is_fused) {
+            Activate({.dtype = dtype,
+                      .rule = rule,
+                      .x = sums.data(),
+                      .out = y.data(),
+                      .m = m,
+                      .ffn = ffn},
+                     nullptr);
+          }
+          return Decode(dtype, y.Download());
+        };
+        const Floats all = run(0, rows, true);
+        ExpectClose(all, want, 3 * Epsilon(dtype));
+        EXPECT_EQ(all, run(0, rows, false));
+        for (const int64_t row : {0, 7, 18}) {
+          EXPECT_EQ(run(row, 1, true),
+                    Floats(all.begin() + row * ffn, all.begin() + (row + 1) * ffn));
+        }
+      }
+    }
+  }
+}
+
+// The last block of columns is not full, and the last tile of rows neither.
+TEST_F(GemvTest, ActivatesOddShapes) {
+  const int64_t k = 40;
+  const int64_t ffn = 21;
+  const GemvWeights weights = RandomWeights(WeightFormat::kBFloat16, 2 * ffn, k);
+  const Floats x = Random(DType::kBFloat16, 3 * k);
+  const DeviceBytes weight(weights.bytes), device_x(Encode(DType::kBFloat16, x)),
+      y(3 * (ffn + 3) * 2);
+  Gemv({.weight = weight.data(),
+        .n = 2 * ffn,
+        .k = k,
+        .x = device_x.data(),
+        .ldx = k,
+        .m = 3,
+        .y = y.data(),
+        .ldy = ffn + 3,
+        .activates = true},
+       nullptr);
+  const auto want = reference::Activate(
+      reference::Linear(ToDouble(x), ToDouble(weights.dense), {}, 3), {.ffn = ffn});
+  const Floats got = Decode(DType::kBFloat16, y.Download());
+  for (int64_t i = 0; i < 3; ++i) {
+    const Floats row(&got[i * (ffn + 3)], &got[i * (ffn + 3)] + ffn);
+    ExpectClose(row, {want.begin() + i * ffn, want.begin() + (i + 1) * ffn}, 0.02);
+    for (int64_t j = ffn; j < ffn + 3; ++j) EXPECT_TRUE(std::isnan(got[i * (ffn + 3) + j]));
+  }
+}
+
 TEST_F(GemvTest, AddsToTheResidual) {
   const int64_t n = 20;
   const int64_t k = 64;
@@ -139,6 +237,15 @@ TEST_F(GemvTest, ChecksTheShape) {
   EXPECT_ANY_THROW(Gemv({.n = 8, .k = 12, .m = 1}, nullptr));
   EXPECT_ANY_THROW(Gemv({.n = 8, .k = 16, .m = kMaxGemvRows + 1}, nullptr));
   EXPECT_ANY_THROW(Gemv({.format = WeightFormat::kFloat16, .n = 8, .k = 16, .m = 1}, nullptr));
+  EXPECT_ANY_THROW(Gemv({.n = 7, .k = 16, .m = 1, .activates = true}, nullptr));
+  EXPECT_ANY_THROW(
+      Gemv({.n = 8, .k = 16, .m = 1, .float_output = true, .activates = true}, nullptr));
+  EXPECT_ANY_THROW(Gemv({.n = 8,
+                         .k = 16,
+                         .m = 1,
+                         .activates = true,
+                         .activation = {.activation = Activation::kXielu}},
+                        nullptr));
   EXPECT_ANY_THROW(GemvWeightBytes(WeightFormat::kBFloat16, 8, 16));
   EXPECT_ANY_THROW(Dequantize({.format = WeightFormat::kBFloat16, .n = 8, .k = 16}, nullptr));
   EXPECT_ANY_THROW(Dequantize({.n = 8, .k = 16, .first_row = 4, .num_rows = 5}, nullptr));
