@@ -145,11 +145,18 @@ class Peers:
                  "text-generation-with-past", "--weight-format", OPENVINO_FORMATS[bits],
                  self.openvino_model(bits))  # fmt: skip
         if not self.gguf_model(16).exists():
-            _run(self.python, "-c", CONVERT, self._llama_source(), self.checkpoint, "--outtype",
-                 "bf16", "--outfile", self.gguf_model(16))  # fmt: skip
+            self.convert(self.checkpoint, self.gguf_model(16), "bf16")
         if not self.gguf_model(bits).exists():
-            quantize = self.llama_program("llama-quantize", "best")
-            _run(quantize, self.gguf_model(16), self.gguf_model(bits), GGUF_FORMATS[bits])
+            self.quantize(self.gguf_model(16), self.gguf_model(bits), GGUF_FORMATS[bits])
+
+    def convert(self, checkpoint: Path, out: Path, outtype: str) -> None:
+        """Writes a GGUF file of a checkpoint with llama.cpp's converter."""
+        _run(self.python, "-c", CONVERT, self._llama_source(), checkpoint, "--outtype", outtype,
+             "--outfile", out)  # fmt: skip
+
+    def quantize(self, gguf: Path, out: Path, format: str) -> None:
+        """Quantizes a GGUF file with llama.cpp's program."""
+        _run(self.llama_program("llama-quantize", "best"), gguf, out, format)
 
 
 def _run(*command: object) -> None:

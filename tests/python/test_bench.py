@@ -15,7 +15,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import offline
 import quality
+import quality_llama
 import serving
+from common import DEMO
+from fidelity import Reference, compare, held_out_texts
 from load_generator import Lengths, Record, Workload, draw_arrivals
 
 VOCAB_SIZE = 2048  # of the demo model
@@ -127,3 +130,15 @@ def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert out["random"]["tiny-llama"]["q4"]["error"] > 0.05
     assert out["random"]["tiny-llama"]["q4"]["perplexity"] is None
     assert "| float32 | 0.00% |" in capsys.readouterr().out
+
+
+def test_weights_rounded_for_llama_cpps_rows_are_those_of_the_engine() -> None:
+    texts = held_out_texts(num_documents=3, num_long=0)
+    expected = [Reference(DEMO).logits(text) for text in texts]
+    errors, bits = {}, {}
+    for name, formats in {"q8": ("q8", "q8"), "q4": ("q8", "q4"), "4": ("q4", "q4")}.items():
+        model = quality_llama.RoundedReference(DEMO)
+        bits[name] = model.round(first_and_head=formats[0], others=formats[1])
+        errors[name] = compare((model.logits(text) for text in texts), expected, texts).error
+    assert bits["4"] == 4.5 < bits["q4"] < bits["q8"] == 8.25
+    assert 0.001 < errors["q8"] < 0.02 < errors["q4"] < 0.06 < errors["4"] < 0.15
