@@ -21,6 +21,7 @@ for argument in "$@"; do
   [ "$argument" = --prebuilt ] && prebuilt=1 || version=$argument
 done
 
+rm -rf "$dir"/{wheels,googletest,prebuilt} # no wheel in two versions
 mkdir -p "$dir/wheels"
 platforms=()
 for glibc in 2_17 2_27 2_28 2_31 2_34; do platforms+=(--platform "manylinux_${glibc}_x86_64"); done
@@ -41,7 +42,6 @@ else
 print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")')
   $environment/bin/python -m pip install -q "${requires[@]}"
   mkdir -p "$dir/prebuilt"
-  rm -rf "$dir"/prebuilt/*
   torch=$("$python" -c 'import importlib.util as u
 print(u.find_spec("torch").submodule_search_locations[0])') # of any version: the ops want its stable ABI
   MLC_NATIVE_STABLE_ABI=1 CMAKE_ARGS="-DMLC_NATIVE_OPS=ON -DMLC_NATIVE_TORCH_ROOT=$torch \

@@ -84,7 +84,9 @@ stage_build() {
 }
 unpack() { # the package of the bundle, over the sources, as a build in place leaves it
   rm -rf mlc_native/lib mlc_native/*.so
-  "$python" -m zipfile -e "$prebuilt"/mlc_native-*.whl . && "$python" -c 'import mlc_native._core'
+  "$python" -m zipfile -e "$prebuilt"/mlc_native-*.whl . &&
+    chmod +x mlc_native/lib/mlc_native_grammar_worker && # which zipfile does not restore
+    "$python" -c 'import mlc_native._core'
 }
 build_googletest() {
   cmake -S "$bundle/googletest" -B "$work/googletest" -G Ninja -DCMAKE_BUILD_TYPE=Release \

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "cuda/model_driver.h"
 #include "sampling/sampler.h"
@@ -208,6 +209,16 @@ TEST(CudaModel, ReplayedStepsHaveTheBitsOfTheFirstOnes) {
     const auto first = DecodeSteps(*model, 4);
     EXPECT_EQ(DecodeSteps(*model, 4), first) << architecture;  // all of them from graphs
   }
+}
+
+// On a GPU that knows them; elsewhere the models are the same.
+TEST(CudaModel, DependentLaunchesChangeNoBits) {
+  TinyModel tiny("Qwen3ForCausalLM");
+  const auto dependent = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
+  setenv("MLC_NATIVE_CUDA_DEPENDENT_LAUNCH", "0", 1);
+  const auto one_by_one = DecodeSteps(*tiny.OnDevice("bfloat16"), 5);
+  unsetenv("MLC_NATIVE_CUDA_DEPENDENT_LAUNCH");
+  EXPECT_EQ(dependent, one_by_one);
 }
 
 TEST(CudaModel, CopiedPagesHoldTheSame) {
