@@ -42,9 +42,10 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-mkdir -p "${1:-build/gpu}" build/gpu_check/results
-out=$(realpath "${1:-build/gpu}")
 export work=$PWD/build/gpu_check
+[ $dry = 0 ] || { work=$work/dry_run; rm -rf "$work/results"; } # no figure of it means anything
+mkdir -p "${1:-build/gpu}" "$work/results"
+out=$(realpath "${1:-build/gpu}")
 export results=$work/results # of all stages, also of earlier calls
 end=$((SECONDS + ${MLC_NATIVE_GPU_SECONDS:-530}))
 

@@ -8,10 +8,9 @@ export prebuilt site=$work/site
 tree=$("$python" -c 'import sys, sysconfig
 print("build/%s-%s" % (sys.implementation.cache_tag, sysconfig.get_platform()))')
 tree=$PWD/$tree
-if [ -d "$prebuilt" ]; then
+programs=$work/programs # links to what the build made
+if [ -d "$prebuilt" ] && [ $dry = 0 ]; then
   programs=$prebuilt
-else
-  programs=$work/programs # links to what the build made
 fi
 export tree programs
 device_tests=$programs/cuda_device_test
@@ -74,7 +73,7 @@ PY
 # ---- build ----
 
 stage_build() {
-  if [ -d "$prebuilt" ]; then
+  if [ "$programs" = "$prebuilt" ]; then
     step unpack 60 unpack
     return
   fi
