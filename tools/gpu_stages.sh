@@ -93,11 +93,11 @@ build_googletest() {
     cmake --build "$work/googletest" && cmake --install "$work/googletest"
 }
 build_package() {
-  local cuda="-DMLC_NATIVE_CUDA=ON -DMLC_NATIVE_CUDA_ARCHITECTURES=native"
-  [ "$dry" = 0 ] || cuda=-DMLC_NATIVE_CUDA=OFF
   # Warnings of compilers that nobody has tried yet stop nothing.
-  MLC_NATIVE_BUILD_TESTS=$dry MLC_NATIVE_BUILD_BENCH=$dry \
-    CMAKE_ARGS="$cuda -DMLC_NATIVE_WERROR=OFF ${CMAKE_ARGS:-}" "$python" setup.py build_ext --inplace
+  local options="-DMLC_NATIVE_CUDA=ON -DMLC_NATIVE_CUDA_ARCHITECTURES=native -DMLC_NATIVE_WERROR=OFF"
+  [ "$dry" = 0 ] || options=-DMLC_NATIVE_CUDA=OFF # the build of tools/test.sh
+  MLC_NATIVE_BUILD_TESTS=$dry MLC_NATIVE_BUILD_BENCH=$dry CMAKE_ARGS="$options ${CMAKE_ARGS:-}" \
+    "$python" setup.py build_ext --inplace
 }
 # In the package's build, or without Python and torch when that has failed.
 build_programs() {
