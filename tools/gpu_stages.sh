@@ -154,11 +154,11 @@ stage_sanitize() {
   wait
 }
 stage_python() {
-  local chosen="cuda and not emulated and not cuda_build" limit=240
-  [ $dry = 0 ] || chosen="test_engine and cuda and not emulated"
-  step_with "$library" pytest $limit env MLC_NATIVE_CUDA_TEST_LIB="$library" "$python" -m pytest -q \
-    tests/python -k "$chosen" -m "not packaging" --continue-on-collection-errors \
-    -p no:cacheprovider
+  # Those marked "emulated", too: they are the ones that also run without a GPU.
+  local chosen="cuda and not cuda_build" from=tests/python
+  [ $dry = 0 ] || chosen="test_seeded_sampling_repeats and cuda" from=tests/python/test_demo_model.py
+  step_with "$library" pytest 240 env MLC_NATIVE_CUDA_TEST_LIB="$library" "$python" -m pytest -q \
+    "$from" -k "$chosen" -m "not packaging" --continue-on-collection-errors -p no:cacheprovider
 }
 
 # ---- benchmarks, one at a time ----
