@@ -38,6 +38,7 @@ ModelSource SourceOf(const EngineConfig& config, const std::string& device) {
           .weight_cache_dir = config.weight_cache_dir,
           .weight_cache_bytes = config.weight_cache_bytes,
           .longest_sequence = LongestSequence(config),
+          .deterministic = config.deterministic,
           .strict_weights = config.strict_weights};
 }
 

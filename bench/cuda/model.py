@@ -41,9 +41,11 @@ class Machine:
     memory_s: float = 0.5 * US  # latency of DRAM
     loaded_memory_s: float = 0.6 * US  # the same, with other blocks reading
     cache_s: float = 0.25 * US  # latency of the L2 cache
+    cache_bytes_per_s: float = 5.5e12  # that all multiprocessors get from it
     barrier_s: float = 0.15 * US  # a barrier of a block, with the work that it waits for
     transfer_s: float = 4 * US  # of a small copy between host and device, device idle
     shared_bytes_per_clock: int = 128
+    warp_products_per_clock: int = 1270  # multiply-adds of mma.sync, of a multiprocessor
     reachable: float = 0.90  # of the bandwidth, by a kernel that streams
 
 
@@ -62,7 +64,8 @@ class Kernels:
     softmax_slots: int  # of prefill attention: issue slots of a warp and 64 keys beside products
     lists_splits: bool = False  # of decode attention, once a step; else each block counts them
     are_dependent: bool = False  # launches; the first weights are loaded in front of the edge
-    activates: bool = False  # in the product of gate and up, of up to 32 rows
+    activates: bool = False  # in the product of gate and up, where it is Gemv
+    has_gemm: bool = False  # for decode rows; else cuBLASLt from 33 rows on
 
 
 BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
@@ -70,13 +73,35 @@ LOADS = Kernels("loads in flight", 1, 4, True, 128, 1, 2, 0.1 * US, 460)
 LISTED = replace(LOADS, name="listed splits", lists_splits=True)
 DEPENDENT = replace(LISTED, name="dependent launches", are_dependent=True)
 ACTIVATING = replace(DEPENDENT, name="activation in the product", activates=True)
-RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING]
+FIXED = replace(ACTIVATING, name="one order of sums", has_gemm=True)
+RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED]
 NOW = RECORDS[-1]
 
 SPLITS, MAX_SPLIT, KEYS_AT_ONCE, THREADS = 24, 512, 4, 256  # of decode_attention.cu
 PRODUCT_SLOTS = 600  # of prefill attention, for 128 elements of a head
 MATRIX_BYTES = 36 * 1024  # that a warp reads from shared memory for 64 keys, likewise
 GEMM_SHARE = 0.81  # of the peak, by cuBLASLt
+
+
+def gemv_rows(n: int) -> int:
+    """Up to which number of rows Gemv is taken (csrc/models/cuda/decoder_forward.cc)."""
+    return 32 if n < 4096 else 16 if n < 16384 else 8
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Of gemm.cu: rows of the weight and of x, and what a warp of how many computes."""
+
+    weight_rows: int
+    x_rows: int
+    warps: int
+    warp_rows: int  # of the weight and of x together
+
+    def blocks(self, rows: int, n: int) -> int:
+        return math.ceil(n / self.weight_rows) * math.ceil(rows / self.x_rows)
+
+
+SMALL, WIDE, LARGE = Tile(32, 64, 4, 48), Tile(128, 64, 8, 64), Tile(128, 128, 8, 96)
 
 
 @dataclass(frozen=True)
@@ -144,15 +169,61 @@ class Predictor:
     def computed(self, operations: float) -> float:
         return operations / (GEMM_SHARE * self.machine.operations_per_s)
 
-    def product(self, rows: int, n: int, k: int, weight_bits: float = 16) -> float:
-        """Up to 32 rows it is Gemv, then cuBLASLt."""
+    def product(
+        self, rows: int, n: int, k: int, weight_bits: float = 16, fixed: bool = True
+    ) -> float:
+        """As the decoder chooses; `fixed`: in one order of sums for any number of rows."""
+        if not self.kernels.has_gemm or not fixed:
+            few = rows <= 32
+            return (self.gemv if few else self.cublas)(rows, n, k, weight_bits)
+        few = rows <= gemv_rows(n)
+        return (self.gemv if few else self.gemm)(rows, n, k, weight_bits)
+
+    def cublas(self, rows: int, n: int, k: int, weight_bits: float = 16) -> float:
+        """Three stages of its pipeline, and an edge of the usual kind."""
         m = self.machine
         num_bytes = n * k * weight_bits / 8 + BF16 * rows * (n + k)
         work = max(self.moved(num_bytes), self.computed(2.0 * rows * n * k))
-        if rows > 32:  # three stages of cuBLASLt's pipeline, and an edge of the usual kind
-            return m.edge_s + 3 * m.memory_s + m.cache_s + 2 * m.barrier_s + work
+        return m.edge_s + 3 * m.memory_s + m.cache_s + 2 * m.barrier_s + work
+
+    def gemv(self, rows: int, n: int, k: int, weight_bits: float = 16) -> float:
+        """Each block of 16 rows of the weight reads all of x, from the cache."""
+        m = self.machine
+        weights = n * k * weight_bits / 8
+        cached = (weights + BF16 * rows * k * n / 16) / m.cache_bytes_per_s if rows > 8 else 0.0
+        work = max(self.moved(weights + BF16 * rows * (n + k)), cached)
         start = self.kernels.gemv_latencies - self.kernels.are_dependent
         return self.edge + start * m.memory_s + m.cache_s + 2 * m.barrier_s + work
+
+    def gemm(self, rows: int, n: int, k: int, weight_bits: float = 16) -> float:
+        """The slowest of memory, cache, shared memory and tensor cores."""
+        m = self.machine
+        tile = self.tile(rows, n)
+        blocks, x_tiles = tile.blocks(rows, n), math.ceil(rows / tile.x_rows)
+        weights = n * k * weight_bits / 8
+        cached = x_tiles * weights + BF16 * rows * k * math.ceil(n / tile.weight_rows)
+        # Of a stage of 64 k: what is written to shared memory and what the warps read from it.
+        shared = BF16 * 64 * (tile.weight_rows + tile.x_rows + tile.warps * tile.warp_rows)
+        clocks = max(
+            shared / m.shared_bytes_per_clock,
+            tile.weight_rows * tile.x_rows * 64 / m.warp_products_per_clock,
+        )
+        stage = clocks / m.clock + 0.2 * m.barrier_s
+        work = max(
+            self.moved(weights + BF16 * rows * (n + k)),
+            cached / m.cache_bytes_per_s,
+            math.ceil(blocks / m.multiprocessors) * math.ceil(k / 64) * stage,
+        )
+        return self.edge + m.memory_s + m.cache_s + 3 * m.barrier_s + work
+
+    def tile(self, rows: int, n: int) -> Tile:
+        def cost(tile: Tile) -> int:
+            blocks, of_tile = tile.blocks(rows, n), tile.weight_rows + tile.x_rows
+            waves = math.ceil(blocks / self.machine.multiprocessors)
+            shared = waves * (of_tile + tile.warps * tile.warp_rows)
+            return max(shared, blocks * of_tile * 5 // self.machine.multiprocessors)
+
+        return min((LARGE, WIDE, SMALL), key=cost)
 
     def norm(self, rows: int, hidden: int) -> float:
         m = self.machine
@@ -224,12 +295,13 @@ class Predictor:
         ends = self.edge + m.memory_s + self.norm(rows, model.hidden)
         return head + sampling + ends + 3 * m.transfer_s
 
-    def layer(self, rows: int, model: Model, weight_bits: float = 16) -> float:
+    def layer(self, rows: int, model: Model, weight_bits: float = 16, fixed: bool = True) -> float:
         """All but attention."""
-        products = sum(self.product(rows, n, k, weight_bits) for n, k in model.products)
+        products = sum(self.product(rows, n, k, weight_bits, fixed) for n, k in model.products)
         norms = 2 * self.norm(rows, model.hidden)
         layer = products + norms + self.rope(rows, model)
-        if self.kernels.activates and rows <= 32:  # the rest is in the shadow of other blocks
+        most = gemv_rows(2 * model.ffn) if self.kernels.has_gemm and fixed else 32
+        if self.kernels.activates and rows <= most:  # the rest is in the shadow of other blocks
             return layer + self.machine.barrier_s
         return layer + self.activation(rows, model.ffn)
 
@@ -238,9 +310,10 @@ class Predictor:
         layers = model.layers * (self.layer(rows, model, weight_bits) + attention)
         return layers + self.list_splits() + self.around(rows, model)
 
-    def prefill(self, rows: int, model: Model) -> float:
+    def prefill(self, rows: int, model: Model, fixed: bool = False) -> float:
         attention = self.prefill_attention(rows, model)
-        return model.layers * (self.layer(rows, model) + attention) + self.around(1, model)
+        layer = self.layer(rows, model, fixed=fixed)
+        return model.layers * (layer + attention) + self.around(1, model)
 
     def serving(self, requests: int, shortest: int, longest: int, model: Model) -> float:
         """Output tokens per second of requests that begin together, all lengths equally often."""
@@ -324,6 +397,45 @@ def predict_figure(
     return None
 
 
+def order_of_sums(now: Predictor) -> list[str]:
+    """What one order of sums costs or gains."""
+    lines = [
+        "",
+        "One order of sums for any number of rows (`deterministic`), prefill of 8,192 tokens:",
+        "",
+        "| model | with cuBLASLt, ms | in one order, ms | tokens/s |",
+        "|---|--:|--:|--:|",
+    ]
+    for name, model in MODELS.items():
+        fast, fixed = now.prefill(8192, model), now.prefill(8192, model, fixed=True)
+        lines.append(
+            f"| {name} | {1e3 * fast:.0f} | {1e3 * fixed:.0f} | {100 * (fast / fixed - 1):+.0f} % |"
+        )
+    lines += [
+        "",
+        "A layer's four products, us: Gemv (in pieces of 32 rows), Gemm, cuBLASLt. The decoder "
+        "takes Gemv up to 8 rows, up to 16 where the weight has less than 16,384 rows, and up to "
+        "32 where it has less than 4,096:",
+        "",
+    ]
+    sizes = (8, 12, 16, 24, 32, 48, 64, 128, 256)
+    lines += ["| model | rows " + "| " + " | ".join(f"{size}" for size in sizes) + " |"]
+    lines += ["|---|---|" + "--:|" * len(sizes)]
+    for name, model in MODELS.items():
+        for n, k in model.products:
+            cells = []
+            for rows in sizes:
+                pieces = math.ceil(rows / 32)
+                times = (
+                    pieces * now.gemv(min(rows, 32), n, k),
+                    now.gemm(rows, n, k),
+                    now.cublas(rows, n, k),
+                )
+                cells.append(", ".join(f"{1e6 * seconds:.0f}" for seconds in times))
+            lines.append(f"| {name} | {n:,} x {k:,} | " + " | ".join(cells) + " |")
+    return lines
+
+
 def table() -> str:
     """All predictions, before and now, as Markdown."""
     before, now = Predictor(BEFORE), Predictor(NOW)
@@ -395,6 +507,7 @@ def table() -> str:
             f"| {name} | {1e3 * ideal:.0f} | {cells[0]} | {cells[1]} "
             f"| {parts[0]:.0f}, {parts[1]:.0f} |"
         )
+    lines += order_of_sums(now)
     lines += ["", "| shortest splits of decode attention | batch 1 | 8 | 64 | 256 |"]
     lines += ["|---|--:|--:|--:|--:|"]
     for name, model in MODELS.items():

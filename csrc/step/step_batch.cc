@@ -36,6 +36,7 @@ void StepBatch::Add(const PlannedSlice& slice, const PagedKvCache& kv, TokenBloc
                         .position = position,
                         .block_table = kv.block_table(entry.mstate.internal_id).first(num_pages),
                         .rows_alone = slice.num_drawn > 1,
+                        .of_prompt = !slice.is_decode && !is_behind,
                         .behind = behind,
                         .block = block});
   if (is_behind) {

@@ -38,6 +38,9 @@ struct SequenceSlice {
   // Each row must have the bits that it has in a slice of its own (see
   // ModelMetadata::max_equal_rows).
   bool rows_alone = false;
+  // Tokens that were given rather than drawn one by one: a single row, too, is computed as rows of
+  // longer slices are.
+  bool of_prompt = false;
   // The slice begins so many positions further on as the count of this block says, which a step
   // before leaves; block_table covers the furthest ones, too.
   TokenBlock behind{};
@@ -265,6 +268,8 @@ struct ModelSource {
   std::optional<int64_t> weight_cache_bytes{};  // of all files in it; nullopt: no limit
   // The longest sequence that will be served, as far as settings say (LongestSequence).
   int64_t longest_sequence = std::numeric_limits<int64_t>::max();
+  // Prompts, too, have bits that do not depend on their chunks.
+  bool deterministic = false;
   bool strict_weights = false;  // a tensor that the model does not use is an error
 };
 
@@ -278,6 +283,6 @@ MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 16;
+inline constexpr int kModelPluginAbi = 17;
 
 }  // namespace mlc_native

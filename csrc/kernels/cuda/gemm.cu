@@ -1,6 +1,7 @@
 // Gemm: products of many rows with the bits of Gemv.
 //
-// A block is a GemmWorker. Tiles are large where there are enough of them for all multiprocessors.
+// A block is a GemmWorker. Large tiles read less, small ones are enough for all multiprocessors;
+// Cost chooses.
 // Blocks are numbered so that those that run at the same time share weights and rows of x: all
 // weights for up to kBand tiles of x, then for the next ones.
 //
@@ -42,6 +43,17 @@ int64_t NumBlocks(const GemvArgs& args) {
          ((args.m + Tile::kXRows - 1) / Tile::kXRows);
 }
 
+// What the blocks wait for: shared memory, on the multiprocessor with the most of them, or the
+// cache, from which all multiprocessors together get so much less.
+template <typename Tile>
+int64_t Cost(const GemvArgs& args) {
+  constexpr int64_t kCacheCost = 5;
+  const int64_t multiprocessors = NumMultiprocessors();
+  const int64_t blocks = NumBlocks<Tile>(args);
+  return std::max((blocks + multiprocessors - 1) / multiprocessors * Tile::kCost,
+                  blocks * (Tile::kWeightRows + Tile::kXRows) * kCacheCost / multiprocessors);
+}
+
 template <typename Format, typename Tile>
 void LaunchForTile(const GemvArgs& args, Stream stream) {
   const auto tiles = [](int64_t rows, int of_tile) {
@@ -59,13 +71,11 @@ void LaunchForTile(const GemvArgs& args, Stream stream) {
 
 template <typename Format>
 void LaunchForFormat(const GemvArgs& args, Stream stream) {
-  const int multiprocessors = NumMultiprocessors();
-  if (args.m > WideTile::kXRows && NumBlocks<LargeTile>(args) >= multiprocessors) {
-    return LaunchForTile<Format, LargeTile>(args, stream);
-  }
-  if (NumBlocks<WideTile>(args) >= multiprocessors) {
-    return LaunchForTile<Format, WideTile>(args, stream);
-  }
+  const int64_t small = Cost<SmallTile>(args);
+  const int64_t wide = Cost<WideTile>(args);
+  const int64_t large = Cost<LargeTile>(args);
+  if (large <= std::min(small, wide)) return LaunchForTile<Format, LargeTile>(args, stream);
+  if (wide <= small) return LaunchForTile<Format, WideTile>(args, stream);
   LaunchForTile<Format, SmallTile>(args, stream);
 }
 

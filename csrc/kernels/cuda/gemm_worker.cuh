@@ -25,7 +25,10 @@ struct GemmTile {
   static constexpr int kTilesOfX = kXTiles;            // of 8 rows, of a warp
   static constexpr int kWeightRows = kWarpsOfWeight * kWeightTiles * 16;
   static constexpr int kXRows = kWarpsOfX * kXTiles * 8;
-  static constexpr int kThreads = kWarpsOfWeight * kWarpsOfX * kWarp;
+  static constexpr int kWarps = kWarpsOfWeight * kWarpsOfX;
+  static constexpr int kThreads = kWarps * kWarp;
+  // Rows that are written to shared memory and read from it, for each k.
+  static constexpr int kCost = kWeightRows + kXRows + kWarps * (kWeightTiles * 16 + kXTiles * 8);
 };
 
 // What tests replace in order to see that it matters.

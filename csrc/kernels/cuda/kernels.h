@@ -11,8 +11,8 @@
 //
 // Bitwise contract: a row's result depends only on its own inputs. The splits of attention depend
 // on the row's own length, and the key tiles of prefill start at multiples of kPrefillKeys for any
-// chunk. Sums run in a fixed order, without floating-point atomics. Products are bitwise
-// independent of the batch up to kMaxGemvRows rows; cuBLAS, which computes larger ones, is not.
+// chunk. Sums run in a fixed order, without floating-point atomics. Gemv and Gemm add in the same
+// order for any number of rows.
 //
 // Launches throw DeviceError. Shapes are checked. Requires: contents are valid (ids in range,
 // finite numbers), and rows start at multiples of 16 bytes.

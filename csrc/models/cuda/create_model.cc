@@ -146,7 +146,8 @@ std::unique_ptr<Model> LoadCudaDraftHead(const ModelSource& source, int device) 
   const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
   kernels::cuda::UseDevice(device);
   return std::make_unique<CudaModel>(std::move(config), LoadWeights(plan, source, device),
-                                     kv_format, device, target->weights(), source.log);
+                                     kv_format, device, target->weights(), source.deterministic,
+                                     source.log);
 }
 
 }  // namespace
@@ -162,7 +163,7 @@ std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
   kernels::cuda::UseDevice(device);
   return std::make_unique<CudaModel>(std::move(config), LoadWeights(plan, source, device),
-                                     kv_format, device, nullptr, source.log);
+                                     kv_format, device, nullptr, source.deterministic, source.log);
 }
 
 }  // namespace mlc_native

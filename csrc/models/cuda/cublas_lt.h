@@ -1,5 +1,5 @@
-// Products of many rows through cuBLASLt (CudaDecoder::ManyRows). Without that library the
-// decoder's own kernels compute them in pieces, which is logged once. Quantized weights are
+// Products of many rows of prompts through cuBLASLt (CudaDecoder::ManyRows). Without that library
+// the decoder's own kernels compute them, which is logged once. Quantized weights are
 // dequantized part by part if there are enough rows for it to pay (the number is not measured yet).
 //
 // The algorithm for each shape is looked up once. No algorithm splits k over blocks whose results

@@ -1,6 +1,7 @@
 #include "models/cuda/cuda_model.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "models/cuda/cublas_lt.h"
@@ -74,32 +75,36 @@ struct CudaModel::Memory {
   Memory(CudaModel& model, const StepInputs::Limits& limits, Stream stream)
       : kv(model.config_, model.kv_format_, limits.num_pages),
         tables(model.config_, limits.batch.num_positions, stream),
-        cublas(model.device_.index(), model.log_),
         workspace(
             CudaDecoder::WorkspaceBytes(model.config_, model.view_.dtype, DecoderLimits(limits))),
-        decoder(
-            model.config_, tables.AddTo(model.view_), kv.layers(), DecoderLimits(limits),
-            workspace.data(),
-            [this](const GemvArgs& args, Stream s) { return cublas.Multiply(args, s); }, stream),
+        decoder(model.config_, tables.AddTo(model.view_), kv.layers(), DecoderLimits(limits),
+                workspace.data(), model.deterministic_ ? CudaDecoder::ManyRows() : UseCublas(model),
+                stream),
         steps(model.device_, decoder, limits, stream, model.log_) {
     SetToZero(workspace.data(), ZeroedDecodeBytes(model.config_.num_heads), stream);
   }
 
+  CudaDecoder::ManyRows UseCublas(const CudaModel& model) {
+    cublas.emplace(model.device_.index(), model.log_);
+    return [this](const GemvArgs& args, Stream s) { return cublas->Multiply(args, s); };
+  }
+
   DeviceKv kv;
   Tables tables;
-  CublasLt cublas;
+  std::optional<CublasLt> cublas;  // nullopt: all products are in Gemv's order
   DeviceMemory workspace;
   CudaDecoder decoder;
   CudaSteps steps;
 };
 
 CudaModel::CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device,
-                     Weights target, Log log)
+                     Weights target, bool deterministic, Log log)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       target_(std::move(target)),
       view_(WithMatricesOf(target_.get(), weights_->view())),
       kv_format_(kv_format),
+      deterministic_(deterministic),
       log_(std::move(log)),
       device_(device) {
   DescribeMetadata();
@@ -121,7 +126,6 @@ void CudaModel::DescribeMetadata() {
   metadata_.max_batch_size = kMaxBatch;
   metadata_.weight_bytes = weights_->bytes();
   metadata_.kv_bytes_per_token = DeviceKv::BytesPerToken(config_, kv_format_);
-  metadata_.max_equal_rows = kMaxGemvRows;  // cuBLAS computes larger products
   metadata_.num_layers = std::ssize(config_.layers);
   metadata_.hidden_size = config_.hidden_size;
   if (config_.draft_head) metadata_.draft_head = config_.draft_head->info;
@@ -164,7 +168,7 @@ StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows
 int64_t CudaModel::WorkspaceBytes(const StepInputs::Limits& limits) const {
   return static_cast<int64_t>(
       CudaDecoder::WorkspaceBytes(config_, view_.dtype, DecoderLimits(limits)) +
-      CublasLt::kMemoryBytes + StepInputs::Bytes(limits) +
+      (deterministic_ ? 0 : CublasLt::kMemoryBytes) + StepInputs::Bytes(limits) +
       CudaSteps::SamplingBytes(config_.vocab_size, limits.batch.max_num_logits));
 }
 

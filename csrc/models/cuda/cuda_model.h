@@ -26,7 +26,7 @@ class CudaModel : public Model {
   // On device `device`, which is current and has the weights. A draft head takes the matrices that
   // it lacks from `target`, the weights of its target.
   CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device,
-            Weights target = nullptr, Log log = {});
+            Weights target, bool deterministic, Log log);
   ~CudaModel() override;
 
   const ModelMetadata& metadata() const override { return metadata_; }
@@ -76,6 +76,7 @@ class CudaModel : public Model {
   const Weights target_;           // of a draft head
   const CudaDecoderWeights view_;  // of both
   const kernels::KvFormat kv_format_;
+  const bool deterministic_;  // ModelSource
   const Log log_;
   ModelDevice device_;
   ModelMetadata metadata_;

@@ -1,6 +1,6 @@
 // The decoder's forward on a CUDA device: which kernels on which memory, in the order of
 // run_layers.h. It allocates nothing: its owner brings device memory and, for products of many
-// rows, a faster way than Gemv in pieces.
+// rows of prompts, a faster way than Gemm.
 //
 // All work is put on the stream and no call waits. No launch depends on what is in device memory,
 // so a forward of decode rows alone can be captured in a graph and replayed with other inputs.
@@ -81,8 +81,8 @@ struct CudaBatch {
 
 class CudaDecoder {
  public:
-  // y[m, n] = x[m, k] w^T (+ bias) for more rows than Gemv takes. False, or empty: not for it, and
-  // Gemv does them in pieces.
+  // y[m, n] = x[m, k] w^T (+ bias) for many rows of prompts, whose bits may depend on their number.
+  // False, or empty: not for it, and they are computed as decode rows are, in Gemv's order.
   using ManyRows = std::function<bool(const kernels::cuda::GemvArgs&, kernels::cuda::Stream)>;
 
   struct Limits {

@@ -11,6 +11,18 @@ namespace {
 
 using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
+constexpr uintptr_t kManyRowsAlign = 256;  // that ManyRows wants
+
+// Which of the two is faster, as bench/cuda/model.py predicts it: Gemm reads x less often, and
+// needs many rows of the weight for all multiprocessors to have work.
+bool IsForGemv(const GemvArgs& args) {
+  constexpr int64_t kFewOutputs = 4096;
+  constexpr int64_t kManyOutputs = 16384;
+  return args.m <= (args.n < kFewOutputs    ? kMaxGemvRows
+                    : args.n < kManyOutputs ? kMaxGemvRows / 2
+                                            : kMaxGemvRows / 4);
+}
+
 }  // namespace
 
 float* CudaDecoder::Forward(const CudaBatch& batch) {
@@ -98,7 +110,7 @@ void CudaDecoder::Ops::Activate(size_t layer) {
 void CudaDecoder::Ops::ActivateDeferred(const ActivationRule& rule, const void* xielu, int64_t ffn,
                                         void* out) {
   GemvArgs linear = TakeDeferred();
-  if (linear.m <= kMaxGemvRows && linear.dtype != DType::kFloat32 && xielu == nullptr) {
+  if (IsForGemv(linear) && linear.dtype != DType::kFloat32 && xielu == nullptr) {
     linear.activates = true;
     linear.activation = rule;
     linear.y = out;
@@ -153,15 +165,25 @@ GemvArgs CudaDecoder::Ops::TakeDeferred() {
 
 void CudaDecoder::Ops::LaunchLinear(const GemvArgs& args) const {
   const ManyRows& many_rows = decoder_.many_rows_;
-  if (args.m > kMaxGemvRows && many_rows && many_rows(args, stream_)) return;
-  GemvArgs piece = args;
-  const DType y_type = args.float_output ? DType::kFloat32 : args.dtype;
-  for (int64_t row = 0; row < args.m; row += kMaxGemvRows) {
-    piece.m = std::min(kMaxGemvRows, args.m - row);
-    piece.x = Advance(args.x, row * args.ldx, args.dtype);
-    piece.y = Advance(args.y, row * args.ldy, y_type);
-    Gemv(piece, stream_);
+  GemvArgs first = args;
+  first.m = std::min(fixed_rows_, args.m);
+  GemvArgs rest = args;
+  rest.m = args.m - first.m;
+  rest.x = Advance(args.x, first.m * args.ldx, args.dtype);
+  rest.y = Advance(args.y, first.m * args.ldy, args.float_output ? DType::kFloat32 : args.dtype);
+  const auto is_aligned = [](const void* data) {
+    return reinterpret_cast<uintptr_t>(data) % kManyRowsAlign == 0;
+  };
+  if (rest.m > kMaxGemvRows && many_rows && is_aligned(rest.x) && is_aligned(rest.y) &&
+      many_rows(rest, stream_)) {
+    return LaunchInOrder(first);
   }
+  LaunchInOrder(args);
+}
+
+void CudaDecoder::Ops::LaunchInOrder(const GemvArgs& args) const {
+  if (IsForGemv(args)) return Gemv(args, stream_);
+  Gemm(args, stream_);
 }
 
 // ---- Attention ----

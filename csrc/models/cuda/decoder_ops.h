@@ -24,6 +24,7 @@ class CudaDecoder::Ops {
         stream_(decoder.stream_),
         batch_(batch),
         num_rows_(batch.num_rows),
+        fixed_rows_(batch.num_decode_rows),
         lengths_(batch.lengths),
         residual_(buffers_.residual),
         attention_(buffers_.attention),
@@ -93,6 +94,8 @@ class CudaDecoder::Ops {
   // out = the activation of ffn, which the deferred linear leaves, or 2 ffn columns.
   void ActivateDeferred(const kernels::cuda::ActivationRule& rule, const void* xielu, int64_t ffn,
                         void* out);
+  // With the sums of Gemv.
+  void LaunchInOrder(const kernels::cuda::GemvArgs& args) const;
   void LaunchRouter(const Linear& router) const;
   // The linear of each chosen expert. Row i of y comes from row rows[i] of x, or from row i without
   // rows.
@@ -111,6 +114,7 @@ class CudaDecoder::Ops {
   const kernels::cuda::Stream stream_;
   const CudaBatch& batch_;
   int64_t num_rows_;
+  int64_t fixed_rows_;      // the first ones, whose bits do not depend on other rows
   const int32_t* lengths_;  // of the rows, 0: an unused row; null: all are used
   float* residual_;
   void* attention_;

@@ -66,6 +66,7 @@ bool CudaDecoder::Ops::KeepLastRows() {
 
 void CudaDecoder::Ops::KeepAllRows() {
   num_rows_ = batch_.num_rows;
+  fixed_rows_ = batch_.num_decode_rows;
   lengths_ = batch_.lengths;
   residual_ = buffers_.residual;
   attention_ = buffers_.attention;
@@ -73,7 +74,7 @@ void CudaDecoder::Ops::KeepAllRows() {
 }
 
 bool CudaDecoder::Ops::KeepLogitsRows() {
-  num_rows_ = batch_.num_logits;
+  num_rows_ = fixed_rows_ = batch_.num_logits;
   if (num_rows_ == 0) return false;
   if (batch_.logits_rows == nullptr) return true;
   lengths_ = nullptr;

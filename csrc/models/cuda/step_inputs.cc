@@ -20,7 +20,10 @@ int64_t LongestRow(const SequenceSlice& s) {
 
 int64_t PagesOf(const SequenceSlice& s) { return PagesOf(LongestRow(s)); }
 
-bool HasDecodeRows(const SequenceSlice& s) { return s.num_tokens == 1 || s.rows_alone; }
+// A chunk of one token is a tile, so that it has the bits of a longer one.
+bool HasDecodeRows(const SequenceSlice& s) {
+  return s.rows_alone || (s.num_tokens == 1 && !s.of_prompt);
+}
 
 int64_t NumBlocks(const ForwardBatch& batch) {
   return std::ranges::count_if(batch.sequences,

@@ -101,6 +101,7 @@ struct MLC_NATIVE_API EngineConfig {
   std::optional<int64_t> weight_cache_bytes;
   bool strict_weights = false;
   KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
+  bool deterministic = false;
   std::optional<int64_t> num_threads;
   CpuIdleMode cpu_idle_mode = CpuIdleMode::kSpin;
 
@@ -219,6 +220,13 @@ void VisitModelFields(Visitor&& visit) {
               "floats), \"bfloat16\", \"float16\", \"float32\", \"int8\" (a scale per token and "
               "head; on the CPU only) or \"float8\" (e4m3; on GPUs only)."},
         &EngineConfig::kv_cache_dtype);
+  visit(
+      Field{"deterministic",
+            "on GPUs: whether prompts, too, are computed by kernels that add in a fixed order, so "
+            "that an answer does not depend on how its prompt is cut into chunks, nor on what is "
+            "computed alongside. False, the default: long chunks of prompts may use cuBLASLt, "
+            "which is faster; tokens that are generated never do. On the CPU it is always so."},
+      &EngineConfig::deterministic);
   visit(Field{"num_threads",
               "CPU threads of the model; default: one per core that the process may use, without "
               "the slow ones where cores differ, and not more than the quota of its cgroup.",

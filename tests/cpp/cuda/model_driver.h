@@ -80,6 +80,12 @@ class TestBatch {
     logits_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
     return *this;
   }
+  // Of a prompt, even a single token.
+  TestBatch& AddPrompt(TestSequence& sequence, const std::vector<int32_t>& tokens) {
+    Add(sequence, tokens);
+    slices_.back().of_prompt = true;
+    return *this;
+  }
   // A draft: asks for the logits of all its rows.
   TestBatch& AddRowsAlone(TestSequence& sequence, const std::vector<int32_t>& tokens) {
     Add(sequence, tokens);

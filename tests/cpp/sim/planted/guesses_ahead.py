@@ -14,6 +14,7 @@ FAULTS = ",forward_fails,sample_fails,collect_fails"
 SLICE = """                        .position = {position},
                         .block_table = kv.block_table(entry.mstate.internal_id).first(num_pages),
                         .rows_alone = slice.num_drawn > 1,
+                        .of_prompt = !slice.is_decode && !is_behind,
                         {behind}
 """
 
