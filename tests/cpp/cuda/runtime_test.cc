@@ -56,6 +56,7 @@ TEST(CudaRuntime, TellsOfItsDevices) {
 
 TEST(CudaRuntime, MemoryThatIsFreedCanBeHadAgain) {
   constexpr size_t kBytes = 32 << 20;
+  UseDevice(0);  // another test may have used the second one
   const int64_t before = GetDeviceInfo(0).free_bytes;
   std::optional<DeviceMemory> memory(kBytes);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->data()) % 16, 0u);
