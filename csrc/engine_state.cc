@@ -152,6 +152,7 @@ void EngineStateObj::RemoveFromRunning(RequestState& rstate) {
   if (!rstate.in_running_queue) return;
   // Preemption takes the last one, so the search starts there.
   const auto found = std::find(running_queue.rbegin(), running_queue.rend(), rstate.request);
+  MLC_CHECK(found != running_queue.rend()) << rstate.request->id << " does not run";
   running_queue.erase(std::next(found).base());
   rstate.in_running_queue = false;
 }

@@ -69,8 +69,8 @@ void DraftModel::Run() {
 }
 
 bool DraftModel::Prepare(const Wish& wish, int64_t max_rows, Active* active) {
-  const auto& [vocab_size, longest] =
-      std::pair(model_->metadata().vocab_size, model_->metadata().context_window_size);
+  const int64_t vocab_size = model_->metadata().vocab_size;
+  const int64_t longest = model_->metadata().context_window_size;
   const int64_t length = std::ssize(wish.tokens);
   // The last guess is not fed.
   const int64_t end = length + NumDrawn(wish) + wish.max_tokens - 1;
