@@ -234,8 +234,8 @@ typedef struct mlcn_output {
   /* The handle that mlcn_submit returned; alive during the callback, or as long as the batch, also
    * if that handle was released. Not to be released for an output. */
   mlcn_request* request;
-  void* user_data;       /* of the submit options */
-  const char* text;      /* valid UTF-8, never NULL */
+  void* user_data;  /* of the submit options */
+  const char* text; /* valid UTF-8, never NULL */
   size_t text_length;
   const int32_t* tokens;
   size_t num_tokens;

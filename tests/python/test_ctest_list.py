@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1] / "cpp"
+# The fuzzer has inputs instead, and benchmarks run with tiny shapes.
+WITHOUT_TESTS = {"mlc_native_fuzz", "cuda_kernels_emulated", "cuda_micro_emulated"}
 TEST_MACRO = re.compile(
     r"^\s*(?:TYPED_)?TEST(?:_F|_P)?\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)", re.MULTILINE
 )
@@ -55,8 +57,7 @@ def ctest_programs(build_dir: str) -> list[str]:
     command = ["ctest", "--test-dir", build_dir, "--show-only=json-v1"]
     answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     entries = json.loads(answer)["tests"]
-    # The fuzzer has inputs instead of tests.
-    return programs_of([e for e in entries if Path(e["command"][0]).name != "mlc_native_fuzz"])
+    return programs_of([e for e in entries if Path(e["command"][0]).name not in WITHOUT_TESTS])
 
 
 def programs_of(entries: list[dict[str, Any]]) -> list[str]:
