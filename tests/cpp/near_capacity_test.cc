@@ -1,5 +1,6 @@
 // Prompts and answers that end within 10 tokens of a limit: the right finish reason, the right
-// number of tokens, in a bounded number of steps, each of which computes something.
+// number of tokens, in a bounded number of steps, each of which computes something. With guesses of
+// every kind, the same requests are admitted and end alike, within the same number of steps.
 //
 // These cases come from defects of other engines: requests near the capacity of the KV cache are
 // admitted and then never scheduled, or preempted for ever (mlc-llm#3057: stuck at 4088 of 4096
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include "support/error.h"
+#include "testing/adversarial_drafter.h"
+#include "testing/speculation.h"
 #include "testing/test_engine.h"
 
 namespace mlc_native::testing {
@@ -33,7 +36,8 @@ std::ostream& operator<<(std::ostream& out, const Limits& limits) {
              << limits.chunk << ", sequences " << limits.max_num_sequence;
 }
 
-TestEngineSetup SetupOf(const Limits& limits, PrefillMode mode, PrefixCacheMode cache) {
+TestEngineSetup SetupOf(const Limits& limits, PrefillMode mode, PrefixCacheMode cache,
+                        bool has_guesses) {
   TestEngineSetup setup;
   setup.max_total_sequence_length = limits.max_total;
   setup.max_single_sequence_length = limits.max_single;
@@ -41,6 +45,13 @@ TestEngineSetup SetupOf(const Limits& limits, PrefillMode mode, PrefixCacheMode 
   setup.max_num_sequence = limits.max_num_sequence;
   setup.prefill_mode = mode;
   setup.prefix_cache_mode = cache;
+  if (has_guesses) {
+    setup.speculative_mode = SpeculativeMode::kNGram;
+    setup.spec_draft_length = 4;
+    setup.make_drafter = [model = setup.model](const DraftSource&) {
+      return std::make_unique<AdversarialDrafter>(model, 1);
+    };
+  }
   return setup;
 }
 
@@ -89,10 +100,12 @@ const std::vector<Limits>& AllLimits() {
 }
 
 class NearCapacity
-    : public ::testing::TestWithParam<std::tuple<Limits, PrefillMode, PrefixCacheMode>> {
+    : public ::testing::TestWithParam<std::tuple<Limits, PrefillMode, PrefixCacheMode, bool>> {
  protected:
   const Limits limits_ = std::get<0>(GetParam());
-  const TestEngineSetup setup_ = SetupOf(limits_, std::get<1>(GetParam()), std::get<2>(GetParam()));
+  const bool has_guesses_ = std::get<3>(GetParam());
+  const TestEngineSetup setup_ =
+      SetupOf(limits_, std::get<1>(GetParam()), std::get<2>(GetParam()), std::get<3>(GetParam()));
 
   // Everything once, and again for every preemption of a branch.
   int64_t MaxSteps(int64_t num_sequences) const {
@@ -118,6 +131,7 @@ TEST_P(NearCapacity, ARequestAloneEndsAtItsLimit) {
                    ExpectedTokens(limits_, prompt_len, max_tokens));
     }
   }
+  EXPECT_EQ(SpecDecode(engine).empty(), !has_guesses_);
 }
 
 TEST_P(NearCapacity, APromptThatIsTooLongIsRefused) {
@@ -190,7 +204,8 @@ INSTANTIATE_TEST_SUITE_P(
     EveryLimit, NearCapacity,
     ::testing::Combine(::testing::ValuesIn(AllLimits()),
                        ::testing::Values(PrefillMode::kHybrid, PrefillMode::kChunked),
-                       ::testing::Values(PrefixCacheMode::kDisable, PrefixCacheMode::kRadix)));
+                       ::testing::Values(PrefixCacheMode::kDisable, PrefixCacheMode::kRadix),
+                       ::testing::Bool()));
 
 }  // namespace
 }  // namespace mlc_native::testing
