@@ -63,7 +63,7 @@ raise SystemExit(not os.path.exists(sysconfig.get_path("include") + "/Python.h")
 
 # system_packages [tests] [aarch64] [fuzzing]: what is missing of compiler, Python headers, (tests) test
 # libraries, (aarch64) what it takes to compile for AArch64 and to run that. What only helps is installed
-# if it can be: ccache, and (fuzzing) a clang with libFuzzer.
+# if it can be: ccache, (tests) abidiff, (fuzzing) a clang with libFuzzer.
 system_packages() {
   local missing=() helpful=() python
   command -v g++ >/dev/null || missing+=(g++)
@@ -75,6 +75,7 @@ system_packages() {
     has_header gtest/gtest.h || missing+=(libgtest-dev)
     has_header gmock/gmock.h || missing+=(libgmock-dev)
     has_header benchmark/benchmark.h || missing+=(libbenchmark-dev)
+    command -v abidiff >/dev/null || helpful+=(abigail-tools) # compares the ABI of the C API
   fi
   if [[ " $* " = *" aarch64 "* ]]; then
     command -v aarch64-linux-gnu-g++ >/dev/null || missing+=(g++-aarch64-linux-gnu)

@@ -17,11 +17,7 @@ HEADER = ROOT / "include/mlc_native/mlc_native.h"
 sys.path.insert(0, str(ROOT / "tools"))
 from mlcn_abi import dump  # noqa: E402
 
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("abidiff") is None, reason="there is no abidiff"),
-]
+pytestmark = pytest.mark.skipif(shutil.which("abidiff") is None, reason="there is no abidiff")
 
 
 # What a report says about a struct that has grown at its end.
