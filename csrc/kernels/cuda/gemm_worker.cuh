@@ -326,7 +326,7 @@ class GemmWorker {
   // Through shared memory, so that neighbouring threads store neighbouring columns.
   __device__ void Store() const {
     auto* output = reinterpret_cast<float*>(shared_);
-    __syncthreads();  // nobody needs the ring any more
+    __syncthreads();  // all warps have read the last stage
 #pragma unroll
     for (int tile = 0; tile < kTilesOfWeight; ++tile) {
 #pragma unroll
