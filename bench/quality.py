@@ -48,16 +48,21 @@ RANDOM = ("tiny-llama", "tiny-gemma2", "qwen3-0.6b:2", "qwen3-0.6b:8", "qwen3-0.
 RANDOM_VOCAB = 4096  # of the real shapes: the logits' error does not depend on it
 
 
-def parse_args(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--random", nargs="*", default=RANDOM, metavar="NAME[:LAYERS]")
-    parser.add_argument("--no-demo", action="store_true")
-    parser.add_argument("--precisions", nargs="+", choices=[p.name for p in PRECISIONS])
+def add_text_arguments(parser: argparse.ArgumentParser) -> None:
+    """What texts are computed, and where the figures go."""
     parser.add_argument("--documents", type=int, default=200, help="held-out texts")
     parser.add_argument("--tokens", type=int, default=256, help="of the random text")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--seed", type=int, default=0, help="of random weights and tokens")
     parser.add_argument("--json", type=Path, help="write all figures here")
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--random", nargs="*", default=RANDOM, metavar="NAME[:LAYERS]")
+    parser.add_argument("--no-demo", action="store_true")
+    parser.add_argument("--precisions", nargs="+", choices=[p.name for p in PRECISIONS])
+    add_text_arguments(parser)
     return parser.parse_args(argv)
 
 

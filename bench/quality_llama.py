@@ -36,7 +36,7 @@ from fidelity import (
 from machine import ROOT, provenance
 from paged_driver import PagedModel
 from peers_setup import Peers
-from quality import random_checkpoint
+from quality import add_text_arguments, random_checkpoint
 from transformers.utils import logging as transformers_logging
 
 from mlc_native import ops
@@ -90,11 +90,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--formats", nargs="+", default=FORMATS, help="of llama-quantize")
     parser.add_argument("--random", nargs="*", default=RANDOM, metavar="NAME[:LAYERS]")
     parser.add_argument("--no-demo", action="store_true")
-    parser.add_argument("--documents", type=int, default=200, help="held-out texts")
-    parser.add_argument("--tokens", type=int, default=256, help="of the random text")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--seed", type=int, default=0, help="of random weights and tokens")
-    parser.add_argument("--json", type=Path, help="write all figures here")
+    add_text_arguments(parser)
     return parser.parse_args(argv)
 
 
