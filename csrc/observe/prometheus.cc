@@ -18,14 +18,24 @@ namespace {
 constexpr std::string_view kPrefix = "mlc_native_";
 constexpr std::string_view kFinishedRequests = "finished_requests";
 constexpr std::string_view kFinishedTotal = "finished_requests_total";
-// Members of the whole that only grow, besides the sums.
-constexpr std::array<std::string_view, 12> kCounters = {
-    "num_aborts",           "num_constrained_requests",
-    "num_errors",           "num_preemptions",
-    "num_queue_full",       "num_steps",
-    "num_timeouts",         "prefix_cache_evicted_pages",
-    "prefix_cache_hits",    kFinishedTotal,
-    "prefix_cache_lookups", "prefix_cache_tokens_saved"};
+// What only grows, besides the sums of the whole.
+constexpr std::array<std::string_view, 17> kCounters = {"num_aborts",
+                                                        "num_constrained_requests",
+                                                        "num_errors",
+                                                        "num_preemptions",
+                                                        "num_queue_full",
+                                                        "num_steps",
+                                                        "num_timeouts",
+                                                        "prefix_cache_evicted_pages",
+                                                        "prefix_cache_hits",
+                                                        kFinishedTotal,
+                                                        "prefix_cache_lookups",
+                                                        "prefix_cache_tokens_saved",
+                                                        "spec_decode_num_accepted_tokens",
+                                                        "spec_decode_num_draft_tokens",
+                                                        "spec_decode_num_drafts",
+                                                        "spec_decode_num_failures",
+                                                        "spec_decode_num_steps_ahead"};
 
 std::string NumberText(double value) {
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
@@ -89,15 +99,16 @@ class PrometheusWriter {
 
   void AddNumber(const SampleName& sample, const std::string& path, double value) {
     const std::string key(sample.name);
+    const std::string name = path.empty() ? key : path + '_' + key;
     const bool is_counter =
-        path.empty() && (key.ends_with("_sum") || std::ranges::count(kCounters, key) != 0);
-    Family& family = families_[path.empty() ? key : path + '_' + key];
+        (path.empty() && key.ends_with("_sum")) || std::ranges::count(kCounters, name) != 0;
+    Family& family = families_[name];
     if (is_counter) {
       family = {"counter", key.ends_with("_total") ? "" : "_total", std::move(family.samples)};
     }
     std::string& line = family.samples;
     line += kPrefix;
-    line += (path.empty() ? "" : path + '_') + key + family.suffix;
+    line += name + family.suffix;
     if (!sample.label.empty()) {
       line += '{';
       line += sample.label;

@@ -24,6 +24,8 @@ _COUNTERS = {
     "num_constrained_requests",
     *("prefix_cache_lookups", "prefix_cache_hits"),
     *("prefix_cache_tokens_saved", "prefix_cache_evicted_pages"),
+    *("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens"),
+    *("spec_decode_num_failures", "spec_decode_num_steps_ahead"),
 }
 
 
@@ -77,7 +79,7 @@ def _add_sample(key: str, path: str, value: float, out: dict[str, Metric]) -> No
     name = f"{path}_{name}" if path else name
     labels = [labelled["label"]] if labelled else []
     if name not in out:
-        is_counter = not path and (name in _COUNTERS or name.endswith(_COUNTER_SUFFIXES))
+        is_counter = name in _COUNTERS or (not path and name.endswith(_COUNTER_SUFFIXES))
         kind = CounterMetricFamily if is_counter else GaugeMetricFamily
         out[name] = kind(_PREFIX + name, _describe(name), labels=labels)
     out[name].add_metric([labelled["value"]] if labelled else [], value)  # type: ignore[attr-defined]

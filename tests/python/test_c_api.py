@@ -71,8 +71,11 @@ def test_the_text_of_prometheus_has_pythons_metrics(engine: CEngine) -> None:
     """The same families, samples and values as Python's collector has for the same counters."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    engine.answers({"messages": CHAT, "max_tokens": 12, "n": 2})
+    (text, _) = (a.text for a in engine.answers({"messages": CHAT, "max_tokens": 12, "n": 2}))
+    prediction = {"type": "content", "content": text}
+    engine.answers({"messages": CHAT, "max_tokens": 12, "prediction": prediction})
     counters = engine.metrics()  # nothing runs: they stay as they are
+    assert counters["spec_decode"]["num_drafts"] > 0
     assert counters["finished_requests"]
     assert counters["decode_time_by_batch_size"]
     ours, theirs = (

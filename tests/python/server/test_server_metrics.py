@@ -129,8 +129,9 @@ def test_guesses(serve: Any) -> None:
     assert [total(server, f"vllm:spec_decode_{name}_total") for name in names] == counts
     name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
     assert [total(server, name, position=str(i)) for i in range(3)] == accepted[1:]
-    for name in ("num_drafts", "num_draft_tokens", "num_accepted_tokens"):
-        assert total(server, f"mlc_native_spec_decode_{name}") == spec[name]
+    counters = (*names[:3], "num_failures", "num_steps_ahead")
+    for name in counters:
+        assert total(server, f"mlc_native_spec_decode_{name}_total") == spec[name]
 
 
 def test_without_the_names_of_vllm(serve: Any) -> None:
