@@ -53,20 +53,24 @@ std::vector<int32_t> StreamsOf(const DraftLayout& layout, const ConfigFields& ro
   return {static_cast<int32_t>(num_layers + 1)};
 }
 
-// Parts of a layer that the heads here cannot have, by a tensor that shows them.
+// Parts of a layer that the heads here cannot have, by a tensor that shows them. Experts are those
+// of the family, which has to have some.
 constexpr struct {
   std::string_view tensor;
   std::string_view what;
+  bool of_experts = true;
 } kUnsupportedParts[] = {
-    {"self_attn.kv_a_proj_with_mqa", "latent attention (MLA)"},
+    {"self_attn.kv_a_proj_with_mqa", "latent attention (MLA)", false},
     {"mlp.experts.0.gate_proj", "experts (MoE)"},
     {"mlp.experts.gate_up_proj", "experts (MoE)"},
     {"mlp.gate", "experts (MoE)"},
 };
 
-void CheckParts(const std::string& folder, const std::string& layer, const HasTensor& has_tensor) {
+void CheckParts(const std::string& folder, const std::string& layer, bool has_experts,
+                const HasTensor& has_tensor) {
   for (const auto& part : kUnsupportedParts) {
     const std::string tensor = layer + std::string(part.tensor);
+    if (part.of_experts && has_experts) continue;
     if (!has_tensor(tensor + ".weight") && !has_tensor(tensor)) continue;
     throw LoadError(tensor, folder + ": the draft head has \"" + tensor + "\": " +
                                 std::string(part.what) + " in a draft head is not supported");
@@ -113,10 +117,12 @@ ModelConfig ReadMtp(const std::string& folder, const ModelConfig& target, const 
                        .info = {.target_streams = {num_layers + 1}},
                        .num_target_layers = num_layers};
   const std::string layer = head.Name(layout.layer);
-  CheckParts(folder, layer, has_tensor);
+  const bool has_experts =
+      config.experts && FindExpertSpelling(config.arch->experts, layer, has_tensor) != nullptr;
+  CheckParts(folder, layer, has_experts, has_tensor);
   config.qkv_bias = has_tensor(layer + "self_attn.q_proj.bias");
   config.layers = {config.layers.back()};
-  config.layers.front().has_experts = false;  // as checked above
+  config.layers.front().has_experts = has_experts;
   head.info.own_stream = layout.feeds_back_norm ? 2 : 1;
   head.target_hidden_size = config.hidden_size;
   head.num_embeddings = config.vocab_size;

@@ -1,16 +1,14 @@
 // The numbers of a draft head, from its folder and its target. Pure; any thread.
 #pragma once
 
-#include <functional>
 #include <limits>
 #include <string>
 
+#include "arch/expert_config.h"
 #include "arch/model_config.h"
 #include "support/config_fields.h"
 
 namespace mlc_native {
-
-using HasTensor = std::function<bool(const std::string&)>;
 
 // Returns the layout of the draft head in a folder that has these tensors; null if there is none.
 // num_layers: those of the model in the folder, 0 if it has none.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "arch/draft_layout.h"
+
 namespace mlc_native {
 namespace {
 
@@ -112,6 +114,19 @@ bool IsSparse(const ConfigFields& fields, SparseLayers rule, int64_t layer, int6
 }
 
 }  // namespace
+
+const ExpertSpelling* FindExpertSpelling(const ExpertRule& rule, const std::string& layer,
+                                         const HasTensor& has_tensor) {
+  const auto is_there = [&](const ExpertSpelling& spelling) {
+    return std::ranges::any_of(spelling.projections, [&](const ProjectionName& projection) {
+      return projection.role == LinearRole::kExpertGateUp &&
+             has_tensor(layer + NumberedName(projection.name, {0}) +
+                        std::string(projection.ending));
+    });
+  };
+  const auto found = std::ranges::find_if(rule.spellings, is_there);
+  return found == rule.spellings.end() ? nullptr : &*found;
+}
 
 std::optional<ExpertConfig> ReadExperts(const ConfigFields& fields, const ExpertRule& rule) {
   if (rule.num_experts.empty()) return std::nullopt;

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "arch/arch_spec.h"
@@ -23,6 +25,14 @@ struct ExpertConfig {
 
   int64_t router_rows() const { return router.num_experts + (shared_gate ? 1 : 0); }
 };
+
+// Whether there is a tensor of this name.
+using HasTensor = std::function<bool(const std::string&)>;
+
+// Returns the spelling of the experts of a layer, whose tensors begin with `layer`; null if it has
+// none.
+const ExpertSpelling* FindExpertSpelling(const ExpertRule& rule, const std::string& layer,
+                                         const HasTensor& has_tensor);
 
 // Absent of a family without experts. Throws LoadError.
 std::optional<ExpertConfig> ReadExperts(const ConfigFields& fields, const ExpertRule& rule);

@@ -65,32 +65,26 @@ std::string FirstThatIsThere(const WeightSet& weights, std::span<const std::stri
   return std::string(found == names.end() ? names.front() : *found);
 }
 
+// The spelling of the experts of a layer, whose tensors begin with `layer`.
+const ExpertSpelling* FindSpelling(const ModelConfig& config, const WeightSet& weights,
+                                   const std::string& layer) {
+  const ExpertRule& rule = config.arch->experts;
+  const auto has_tensor = [&](const std::string& name) { return weights.Has(name); };
+  const ExpertSpelling* found = FindExpertSpelling(rule, layer, has_tensor);
+  return found == nullptr ? &rule.spellings.front() : found;
+}
+
 // Where a draft head has these matrices, they have the plain names.
 WeightNames FindNamesOfDraftHead(const ModelConfig& config, const WeightSet& weights) {
+  const DraftHeadConfig& head = *config.draft_head;
   WeightNames names;
-  if (!config.draft_head->layout->in_target.empty()) return names;
+  if (!config.layers.empty() && config.layers.front().has_experts) {
+    names.experts = FindSpelling(config, weights, head.Name(head.layout->layer));
+  }
+  if (!head.layout->in_target.empty()) return names;
   if (weights.Has("lm_head.weight")) names.head = "lm_head.weight";
   if (weights.Has("embed_tokens.weight")) names.embeddings = "embed_tokens.weight";
   return names;
-}
-
-// The spelling of the experts of which there is one in the first layer that has some.
-const ExpertSpelling* FindSpelling(const ModelConfig& config, const WeightSet& weights,
-                                   const std::string& prefix) {
-  const auto layer = std::ranges::find(config.layers, true, &LayerConfig::has_experts);
-  if (layer == config.layers.end()) return nullptr;
-  const std::string before = prefix + std::string(config.arch->names.layer) +
-                             std::to_string(layer - config.layers.begin()) + '.';
-  const std::span<const ExpertSpelling> spellings = config.arch->experts.spellings;
-  const auto is_there = [&](const ExpertSpelling& spelling) {
-    return std::ranges::any_of(spelling.projections, [&](const ProjectionName& projection) {
-      return projection.role == LinearRole::kExpertGateUp &&
-             weights.Has(before + NumberedName(projection.name, {0}) +
-                         std::string(projection.ending));
-    });
-  };
-  const auto found = std::ranges::find_if(spellings, is_there);
-  return found == spellings.end() ? &spellings.front() : &*found;
 }
 
 // Which of the family's names this checkpoint uses.
@@ -106,7 +100,12 @@ WeightNames FindNames(const ModelConfig& config, const WeightSet& weights) {
                     (!weights.Has(head) || SameTensor(weights.checkpoint(), head, embeddings));
   if (!tied) names.head = head;
   names.head_bias = head.substr(0, head.rfind('.')) + ".bias";
-  names.experts = FindSpelling(config, weights, names.prefix);
+  // Of the first layer that has some.
+  const auto layer = std::ranges::find(config.layers, true, &LayerConfig::has_experts);
+  if (layer == config.layers.end()) return names;
+  const std::string number = std::to_string(layer - config.layers.begin());
+  names.experts =
+      FindSpelling(config, weights, names.prefix + std::string(tensors.layer) + number + '.');
   return names;
 }
 

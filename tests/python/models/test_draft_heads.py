@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from draft_driver import LENGTH, NUM_SEQUENCES, NUM_TOKENS, POSITIONS, PROMPT, propose_at_positions
 from paged_driver import PagedModel, random_tokens
 from safetensors.torch import load_file, save_file
 from torch_drafts import (
@@ -19,6 +19,7 @@ from torch_drafts import (
     HIDDEN,
     KV_HEADS,
     VOCAB,
+    TransformersMtp,
     add_mtp,
     target_states,
     torch_head,
@@ -35,7 +36,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fake_model import find_fake_model_lib, find_test_library, write_model
 from make_random_checkpoint import make_checkpoint
 
-PROMPT, POSITIONS, LENGTH = 5, 20, 4
 WEIGHTS = "model.safetensors"
 SIZES = {
     "hidden_size": HIDDEN,
@@ -59,46 +59,27 @@ def mimo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return add_mtp(make_checkpoint("tiny-qwen2", path, overrides=SIZES))
 
 
-class Drafting:
-    """One sequence on a head of ours: the target's states, the pages, and what has been fed."""
-
-    def __init__(self, tokens: Sequence[int], states: np.ndarray, pages: list[int]) -> None:
-        self.tokens, self.states, self.pages = list(tokens), states, pages
-        self.fed = 0
-
-    def work(self, count: int) -> tuple[list[int], np.ndarray, int, list[int]]:
-        begin, self.fed = self.fed, self.fed + count
-        states = np.ascontiguousarray(self.states[begin : self.fed])
-        return self.tokens[begin + 1 : self.fed + 1], states, begin, self.pages
-
-
 def check_drafts(
-    folder: Path, target: Path, streams: list[int], device: dict[str, Any] | None = None
+    folder: Path,
+    target: Path,
+    streams: list[int],
+    device: dict[str, Any] | None = None,
+    reference_of: Callable[[Path, Path], Any] = torch_head,
 ) -> None:
-    """The drafts at 20 positions of two sequences are torch's, fed in chunks of unequal sizes."""
+    """The drafts at each position of two sequences are torch's."""
+    texts = [random_tokens(NUM_TOKENS, VOCAB, seed=seed) for seed in range(NUM_SEQUENCES)]
     model_lib = (device or {}).get("model_lib", "")
-    model = testing.TestModel(str(target), "float32" if model_lib else "auto", model_lib=model_lib)
-    model.allocate(32, 64, 32)
-    head = testing.TestDraftHead(str(folder), model)
-    head.allocate(8, 64, 2)
-    assert head.target_streams == streams
-    texts = [random_tokens(PROMPT + POSITIONS + 1, VOCAB, seed=seed) for seed in (1, 2)]
-    ours, theirs = [], []
-    for text, pages in zip(texts, ([5, 2, 0], [1, 7, 3]), strict=True):
-        _, states = model.forward_states([(text, 0, [9, 4, 6])], streams)
-        ours.append(Drafting(text, states, pages))
-        theirs.append((torch_head(folder, target), target_states(target, text, streams)))
-    assert head.propose([ours[0].work(PROMPT), ours[1].work(PROMPT - 2)], 0) == [[], []]
-    begins = [0, 0]
+    of_head, drafts = propose_at_positions(folder, target, texts, model_lib)
+    assert of_head == streams
     seen = set()
-    for position in range(POSITIONS):
-        drafts = head.propose([d.work(PROMPT + position + 1 - d.fed) for d in ours], LENGTH)
-        for i, (reference, states) in enumerate(theirs):
-            rows = slice(begins[i], ours[i].fed)
-            tokens = texts[i][begins[i] + 1 : ours[i].fed + 1]
-            assert drafts[i] == reference.propose(tokens, states[rows], LENGTH), (position, i)
-            begins[i] = ours[i].fed
-            seen.update(drafts[i])
+    for i, text in enumerate(texts):
+        reference, states = reference_of(folder, target), target_states(target, text, streams)
+        begin = 0
+        for end, ours in enumerate(drafts, PROMPT + 1):
+            tokens = text[begin + 1 : end + 1]
+            assert ours[i] == reference.propose(tokens, states[begin:end], LENGTH), (end, i)
+            begin = end
+            seen.update(ours[i])
     assert len(seen) > POSITIONS  # the drafts differ from position to position
 
 
@@ -178,6 +159,18 @@ def test_mtp_drafts_of_other_layouts(style: str, preset: str, tmp_path: Path) ->
     check_drafts(target, target, [SIZES["num_hidden_layers"] + 1])
 
 
+@pytest.mark.emulated(slow=True)
+@pytest.mark.parametrize("dense_layers", [0, 3])
+def test_mtp_drafts_are_those_of_transformers(
+    dense_layers: int, tmp_path: Path, device: dict[str, Any]
+) -> None:
+    """GLM-4 MoE, whose head has experts."""
+    overrides = {"num_hidden_layers": 4, "first_k_dense_replace": dense_layers}
+    target = make_checkpoint("tiny-glm4_moe", tmp_path / "target", overrides=overrides)
+    add_mtp(target, "DeepSeek")
+    check_drafts(target, target, [5], device, lambda _, of: TransformersMtp(of))
+
+
 MEDUSA: dict[str, dict[str, Any]] = {
     "FasterDecoding": {},
     "with-module": {"style": "with-module"},
@@ -233,6 +226,11 @@ def test_an_engine_with_a_random_head(mode: str, llama: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("mode", ["mtp", "auto"])
 def test_an_engine_with_the_head_in_its_folder(mode: str, mimo: Path) -> None:
     check_engine(mimo, {"speculative_mode": mode})
+
+
+def test_an_engine_with_experts_in_its_head(tmp_path: Path) -> None:
+    target = make_checkpoint("tiny-glm4_moe", tmp_path / "target")
+    check_engine(add_mtp(target, "DeepSeek"), {"speculative_mode": "auto"})
 
 
 # ---- Refusals ----

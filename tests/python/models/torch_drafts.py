@@ -17,6 +17,8 @@ from paged_driver import reference_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import linear, silu
+from transformers import DynamicCache
+from transformers.modeling_layers import MtpModel
 
 
 @functools.lru_cache(maxsize=4)
@@ -227,6 +229,39 @@ class TorchMedusa:
         return drafts
 
 
+class TransformersMtp:
+    """The MTP head in the folder of a model, by transformers' own classes. A draft of several
+    tokens takes its one layer again, as vLLM does."""
+
+    def __init__(self, target: Path) -> None:
+        model = reference_model(target, "auto").float()
+        # In place of the numbers of layers that the authors' models have.
+        model._keys_to_ignore_on_load_unexpected = [f"layers.{model.config.num_hidden_layers}."]
+        self.mtp = MtpModel.from_pretrained(model).float().eval()
+        self.cache = DynamicCache()
+        self.length = 0
+
+    def step(self, tokens: Sequence[int], states: Tensor) -> tuple[int, Tensor]:
+        """The next token of the last row, and the state that its forward reads."""
+        positions = torch.arange(self.length, self.length + len(tokens))[None]
+        self.length += len(tokens)
+        ids = torch.tensor([list(tokens)])
+        out = self.mtp.forward_layer(0, states[None], positions, self.cache, input_ids=ids)[0]
+        return int(self.mtp.shared_head(out[-1]).argmax()), out[-1:]
+
+    @torch.inference_mode()
+    def propose(self, tokens: Sequence[int], states: Tensor, length: int) -> list[int]:
+        token, state = self.step(tokens, states)
+        fed, drafts = self.length, [token]
+        while len(drafts) < length:
+            token, state = self.step([token], state)
+            drafts.append(token)
+        if self.length > fed:
+            self.cache.crop(fed - self.length)
+        self.length = fed
+        return drafts
+
+
 def torch_head(folder: Path, target: Path) -> TorchHead | TorchMedusa:
     """The head in a folder as its authors' code computes it."""
     config = json.loads((folder / "config.json").read_text())
@@ -256,9 +291,19 @@ class RandomTensors:
     def norm(self, name: str, size: int = HIDDEN) -> None:
         self.tensors[name + ".weight"] = 1 + 0.3 * torch.randn(size, generator=self.generator)
 
-    def layer(self, prefix: str, columns: int, qkv_bias: bool = False) -> None:
+    def like(self, name: str, other: Tensor) -> None:
+        """A tensor of the same kind: of a matrix, a norm or a bias."""
+        if other.dim() > 1:
+            scale = other.shape[-1] ** -0.5
+            self.tensors[name] = torch.randn(other.shape, generator=self.generator) * scale
+        elif name.endswith("norm.weight"):
+            self.norm(name.removesuffix(".weight"), len(other))
+        else:
+            self.tensors[name] = torch.randn(len(other), generator=self.generator) * 0.1
+
+    def layer(self, prefix: str, columns: int) -> None:
         for name, heads in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
-            self.matrix(f"{prefix}self_attn.{name}_proj", heads * HEAD_DIM, columns, qkv_bias)
+            self.matrix(f"{prefix}self_attn.{name}_proj", heads * HEAD_DIM, columns)
         self.matrix(f"{prefix}self_attn.o_proj", HIDDEN, HEADS * HEAD_DIM)
         self.matrix(f"{prefix}mlp.gate_proj", FFN, HIDDEN)
         self.matrix(f"{prefix}mlp.up_proj", FFN, HIDDEN)
@@ -350,7 +395,8 @@ def write_eagle1(folder: Path, bias: bool, seed: int = 7) -> Path:
 
 
 def add_mtp(target: Path, style: str = "MiMo", seed: int = 6) -> Path:
-    """Put a random head into the folder of a model with the sizes above; MiMo's is a Qwen2."""
+    """Put a random head into the folder of a model, with a layer like the model's last one; MiMo's
+    model is a Qwen2."""
     config = json.loads((target / "config.json").read_text())
     config |= {"num_nextn_predict_layers": 1}
     if style == "MiMo":
@@ -358,15 +404,16 @@ def add_mtp(target: Path, style: str = "MiMo", seed: int = 6) -> Path:
     (target / "config.json").write_text(json.dumps(config))
     weights = load_file(target / "model.safetensors")
     random = RandomTensors(seed)
-    names = mtp_names(style, config["num_hidden_layers"])
+    num_layers, hidden = config["num_hidden_layers"], config["hidden_size"]
+    names = mtp_names(style, num_layers)
     layer = names["layer"]
-    random.layer(layer, HIDDEN, qkv_bias="model.layers.0.self_attn.q_proj.bias" in weights)
-    if "model.layers.0.self_attn.q_norm.weight" in weights:
-        random.norm(layer + "self_attn.q_norm", HEAD_DIM)
-        random.norm(layer + "self_attn.k_norm", HEAD_DIM)
+    last = f"model.layers.{num_layers - 1}."
+    for name in sorted(weights):
+        if name.startswith(last):
+            random.like(layer + name.removeprefix(last), weights[name])
     for norm in ("embedding_norm", "state_norm", "final_norm"):
-        random.norm(names[norm])
-    random.matrix(names["fuse"], HIDDEN, 2 * HIDDEN)
+        random.norm(names[norm], hidden)
+    random.matrix(names["fuse"], hidden, 2 * hidden)
     if style == "DeepSeek":  # which stores these twice
         embeddings = weights["model.embed_tokens.weight"]
         random.tensors[layer + "embed_tokens.weight"] = embeddings.clone()
