@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Libraries of others against a live `mlc-native serve`: the tests of tests/clients.
+# Libraries of others against a live `mlc-native serve`, and speculators against our draft heads: the
+# tests of tests/clients.
 #
 #   tools/clients.sh [SET...]
 #

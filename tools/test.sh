@@ -112,7 +112,7 @@ if [ $python = 1 ] && [ $mode != fast ]; then
   optional 80 "pytest: slow and packaging" run_pytest -m "$slow"
   [ $mode = push ] || export MLC_NATIVE_OPENAPI_EXAMPLES=200 MLC_NATIVE_NPM_CLIENTS=1
   optional 100 "clients" tools/clients.sh
-  [ $mode = push ] || optional 120 "clients: lm_eval" tools/clients.sh lm_eval
+  [ $mode = push ] || optional 180 "clients: lm_eval, speculators" tools/clients.sh lm_eval speculators
 fi
 if [ $cpp = 1 ] && [ $mode != fast ]; then
   optional 140 "ThreadSanitizer" tools/sanitize.sh thread "${short[@]}"
