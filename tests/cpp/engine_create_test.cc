@@ -1,4 +1,5 @@
 // Engine::Create: from a model folder and a plug-in library to an engine that answers.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -72,6 +73,29 @@ TEST_F(EngineCreateTest, WhatIsWrongIsNamed) {
 
 TEST_F(EngineCreateTest, APluginChoosesItsDevice) {
   options_.device = "cuda:3";
+  EXPECT_NE(Create(), nullptr);
+}
+
+// A guess is a token id. The other tokenizer swaps two tokens, of which the first is named.
+TEST_F(EngineCreateTest, ADraftModelHasTheTokenizerOfTheModel) {
+  const auto tokenizer = [](const char* tokens) {
+    return std::string(R"({"decoder": {"type": "ByteLevel"}, )") +
+           R"("model": {"type": "BPE", "merges": [], "vocab": {)" + tokens + "}}}";
+  };
+  const TempFolder draft;
+  draft.Write("config.json", R"({"eos_token_id": 7, "fake": {"vocab_size": 300}})");
+  draft.Write("tokenizer.json", tokenizer(R"("a": 0, "c": 1, "b": 2)"));
+  Write("tokenizer.json", tokenizer(R"("a": 0, "b": 1, "c": 2)"));
+  config_.speculative_mode = SpeculativeMode::kSmallDraft;
+  config_.additional_models = {draft.path()};
+  try {
+    Create();
+    ADD_FAILURE();
+  } catch (const InvalidConfig& error) {
+    EXPECT_EQ(error.field(), "additional_models");
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(R"(token 1 is "c" there and "b" here)"));
+  }
+  draft.Write("tokenizer.json", tokenizer(R"("a": 0, "b": 1, "c": 2)"));
   EXPECT_NE(Create(), nullptr);
 }
 

@@ -25,10 +25,17 @@ def load() -> ModuleType:
     return module
 
 
-BUGS = load().BUGS
+PLANTED = load()
+BUGS = PLANTED.BUGS
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_there_is_one_place_for_the_bug(bug: object) -> None:
     text = (ROOT / "csrc" / bug.file).read_text()  # type: ignore[attr-defined]
     assert text.count(bug.old) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_the_copy_of_the_sources_can_be_built(tmp_path: Path) -> None:
+    PLANTED.copy_sources(tmp_path)
+    assert (tmp_path / PLANTED.BUILD / "build.ninja").exists()

@@ -12,6 +12,7 @@ tests/python/test_planted_bugs.py checks that the replacements still fit the sou
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -34,6 +35,9 @@ UNUSED = "".join(
 )
 
 
+PARTS = ("csrc", "include", "tests/cpp", "tests/fuzz", "bench/cuda")  # what a build of csrc reads
+
+
 def apply_bug(bug: Bug, csrc: Path) -> str:
     """Plants the bug; the file's text before that. Raises ValueError when it does not fit."""
     path = csrc / bug.file
@@ -45,6 +49,20 @@ def apply_bug(bug: Bug, csrc: Path) -> str:
 
 
 BUILD = "build/core"  # as tools/test.sh has it, so that a compiler cache knows the files
+
+
+def copy_sources(scratch: Path) -> None:
+    """Copies the sources to ``scratch`` and configures a build of them there."""
+    for part in PARTS:
+        shutil.copytree(ROOT / part, scratch / part)
+    configure = ["cmake", "-S", str(scratch / "csrc"), "-B", str(scratch / BUILD)]
+    for option in ("PYTHON=OFF", "CUDA=OFF", "BUILD_TESTS=ON"):
+        configure.append(f"-DMLC_NATIVE_{option}")
+    configure.append(f"-DPython_EXECUTABLE={sys.executable}")
+    # As tools/setup_env.sh has it: the sources compile the same wherever they lie.
+    os.environ |= {"CCACHE_BASEDIR": str(scratch), "CCACHE_NOHASHDIR": "1"}
+    os.environ["CCACHE_SLOPPINESS"] = "pch_defines,time_macros"
+    subprocess.run([*configure, "-G", "Ninja"], check=True, capture_output=True)
 
 
 def build(bug: Bug, scratch: Path, jobs: int) -> bool:
@@ -113,13 +131,7 @@ def main() -> int:
     rows = []
     with tempfile.TemporaryDirectory(prefix="planted_bugs_") as folder:
         scratch = Path(folder)
-        for part in ("csrc", "include", "tests/cpp", "tests/fuzz"):
-            shutil.copytree(ROOT / part, scratch / part)
-        configure = ["cmake", "-S", str(scratch / "csrc"), "-B", str(scratch / BUILD)]
-        for option in ("PYTHON=OFF", "CUDA=OFF", "BUILD_TESTS=ON"):
-            configure.append(f"-DMLC_NATIVE_{option}")
-        configure.append(f"-DPython_EXECUTABLE={sys.executable}")
-        subprocess.run([*configure, "-G", "Ninja"], check=True, capture_output=True)
+        copy_sources(scratch)
         for bug in BUGS:
             if arguments.names and not any(name in bug.name for name in arguments.names):
                 continue
