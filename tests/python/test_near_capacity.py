@@ -3,7 +3,7 @@
 Near the capacity an engine may spin forever, or decode without a sequence (mlc-llm#3057).
 tests/cpp/near_capacity_test.cc has all combinations on the fake model. Here the limits come from
 the configuration and the model's context window, and every answer is the beginning of the one that
-an engine with enough room gives.
+an engine with enough room gives. With guesses, nothing is different.
 """
 
 from __future__ import annotations
@@ -24,6 +24,12 @@ NEAR = 10  # tokens
 CHUNK = 16
 # (max_total_sequence_length, max_single_sequence_length): the pages bind, the sequence binds.
 LIMITS = [(64, 100), (128, 50), (128, 33)]
+GUESSES: dict[str, dict[str, Any]] = {
+    "no guesses": {},
+    "ngram": {"speculative_mode": "ngram", "prompt_lookup_min": 1},
+    "small_draft": {"speculative_mode": "small_draft", "additional_models": ["demo-draft"]},
+    "eagle3": {"speculative_mode": "eagle3", "additional_models": ["demo-eagle3"]},
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +39,14 @@ def roomy(device: dict[str, Any]) -> Iterator[StepFacade]:
     engine.terminate()
 
 
+@pytest.fixture(scope="module", params=GUESSES)
+def guesses(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return GUESSES[request.param]
+
+
 @pytest.fixture(scope="module", params=LIMITS, ids=lambda x: f"total {x[0]} single {x[1]}")
 def limited(
-    request: pytest.FixtureRequest, device: dict[str, Any]
+    request: pytest.FixtureRequest, guesses: dict[str, Any], device: dict[str, Any]
 ) -> Iterator[tuple[StepFacade, int]]:
     """An engine and the longest sequence that it serves, in tokens."""
     total, single = request.param
@@ -44,9 +55,14 @@ def limited(
         max_single_sequence_length=single,
         max_num_sequence=4,
         prefill_chunk_size=CHUNK,
+        spec_draft_length=4 if guesses else 0,
+        **guesses,
     )
     engine = StepFacade("demo", engine_config=config, **device)
     yield engine, min(total, single)
+    spec = engine.metrics().metrics.get("spec_decode", {})
+    assert spec.get("num_failures", 0) == 0
+    assert (spec.get("num_drafts", 0) > 0) == bool(guesses)
     engine.terminate()
 
 
