@@ -1,14 +1,15 @@
 """Tokens per second with and without speculation, in pairs, and what became of the guesses.
 
     python bench/speculation.py [--model demo] [--mode ngram] [--draft FOLDER] [--batch 1 4]
-        [--task repeat edit random] [--tokens 200] [--rounds 5]
+        [--precision bf16 q4] [--task repeat edit random] [--tokens 200] [--rounds 5]
 
 Tasks: `repeat` goes on with a text that repeats itself (lookup), `edit` writes a text with one
 change (a prediction of the text before the change), `json` writes records that a schema forces in
 part, `questions` asks the demo model what it was trained for, `random` samples at temperature 1.5,
-where hardly a guess is right. Both engines answer in turn; the figure is the median of the rounds.
-`accepted` is the mean number of tokens that a step with guesses yields. Programs in real shapes:
-bench/speculation_pair.cc.
+where hardly a guess is right. Three engines answer in turn, each round in another order: without
+guesses, with them, and without once more. A figure is the median of the rounds; `again` is the
+speed of the third engine over the first, which would be 1 without noise. `accepted` is the mean
+number of tokens that a step with guesses yields. Real shapes: bench/speculation_pair.cc.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,12 @@ RECORDS: dict[str, Any] = {
     },
 }
 TASKS = ("repeat", "edit", "json", "questions", "random")
+PRECISIONS: dict[str, dict[str, Any]] = {
+    "fp32": {"dtype": "float32"},
+    "bf16": {"dtype": "bfloat16"},
+    "q8": {"quantization": "q8"},
+    "q4": {"quantization": "q4"},
+}
 DRAFTS = {"small_draft": "demo-draft", "eagle3": "demo-eagle3", "mtp": "demo-mtp"}
 QUESTIONS = Path(__file__).parents[1] / "tests" / "python" / "data" / "demo_questions.json"
 
@@ -49,6 +57,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=0, help="spec_draft_length")
     parser.add_argument("--jump", action="store_true", help="json: jump-forward decoding, too")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 4])
+    parser.add_argument(
+        "--precision", nargs="+", default=["as stored"], choices=["as stored", *PRECISIONS]
+    )
     parser.add_argument("--task", nargs="+", default=TASKS, choices=TASKS)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
@@ -120,24 +131,34 @@ def drafted(engine: MLCEngine) -> tuple[int, int]:
     return spec.get("num_drafts", 0), spec.get("num_accepted_tokens", 0)
 
 
-def compare(off: MLCEngine, on: MLCEngine, task: str, batch: int, args: argparse.Namespace) -> None:
+def compare(
+    engines: dict[str, MLCEngine], precision: str, task: str, batch: int, args: argparse.Namespace
+) -> None:
     """Prints one row of the table."""
-    asked = request(task, off, args)
+    asked = request(task, engines["off"], args)
     without = {**asked, "extra_body": {"speculative": False}}
-    rates: tuple[list[float], list[float]] = ([], [])
-    for _ in range(args.rounds + 1):  # the first one warms up
-        rate_off, steps_off, texts_off = measure(off, without, batch)
-        before = drafted(on)
-        rate_on, steps_on, texts_on = measure(on, asked, batch)
-        drafts, right = (b - a for a, b in zip(before, drafted(on), strict=True))
-        assert texts_off == texts_on, "speculation has changed an answer"
-        rates[0].append(rate_off)
-        rates[1].append(rate_on)
-    speedup = statistics.median(b / a for a, b in zip(rates[0][1:], rates[1][1:], strict=True))
-    tokens = [statistics.median(rate[1:]) for rate in rates]
+    rates: dict[str, list[float]] = {name: [] for name in engines}
+    steps: dict[str, int] = {}
+    names = list(engines)
+    for i in range(args.rounds + 1):  # the first one warms up
+        texts = {}
+        before = drafted(engines["on"])
+        for name in names[i % 3 :] + names[: i % 3]:
+            body = asked if name == "on" else without
+            rate, steps[name], texts[name] = measure(engines[name], body, batch)
+            rates[name].append(rate)
+        drafts, right = (b - a for a, b in zip(before, drafted(engines["on"]), strict=True))
+        assert texts["off"] == texts["on"], "speculation has changed an answer"
+
+    def ratio(name: str) -> float:
+        pairs = zip(rates["off"][1:], rates[name][1:], strict=True)
+        return statistics.median(rate / off for off, rate in pairs)
+
+    tokens = {name: statistics.median(of[1:]) for name, of in rates.items()}
     print(
-        f"| {task} | {batch} | {tokens[0]:.0f} | {tokens[1]:.0f} | {speedup:.2f} "
-        f"| {steps_off} | {steps_on} | {1 + right / max(1, drafts):.2f} |",
+        f"| {precision} | {task} | {batch} | {tokens['off']:.0f} | {tokens['on']:.0f} "
+        f"| {ratio('on'):.2f} | {ratio('again'):.2f} "
+        f"| {steps['off']} | {steps['on']} | {1 + right / max(1, drafts):.2f} |",
         flush=True,
     )
 
@@ -146,19 +167,29 @@ def main() -> None:
     args = arguments()
     settings: dict[str, Any] = {"max_num_sequence": max(args.batch), "num_threads": args.threads}
     settings["max_total_sequence_length"] = 2 * max(args.batch) * (args.tokens + 512)
-    off = MLCEngine(args.model, **settings)
     draft = args.draft or DRAFTS.get(args.mode)
-    settings["additional_models"] = [draft] if draft else []
-    settings["spec_draft_length"] = args.length
-    on = MLCEngine(args.model, speculative_mode=args.mode, **settings)
-    print("| task | batch | tok/s off | tok/s on | speed-up | steps off | on | accepted |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|")
-    for batch in args.batch:
-        for task in args.task:
-            compare(off, on, task, batch, args)
-    print(on.metrics()["spec_decode"])
-    off.terminate()
-    on.terminate()
+    guessing = {
+        "speculative_mode": args.mode,
+        "additional_models": [draft] if draft else [],
+        "spec_draft_length": args.length,
+    }
+    print("| | task | batch | tok/s off | on | speed-up | again | steps off | on | accepted |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for precision in args.precision:
+        settings |= PRECISIONS.get(precision, {})
+        engines = {
+            "off": MLCEngine(args.model, **settings),
+            "on": MLCEngine(args.model, **settings, **guessing),
+            "again": MLCEngine(args.model, **settings),
+        }
+        for batch in args.batch:
+            for task in args.task:
+                compare(engines, precision, task, batch, args)
+        print(engines["on"].metrics().metrics.get("spec_decode"), file=sys.stderr)
+        for engine in engines.values():
+            engine.terminate()
+        for setting in PRECISIONS.get(precision, {}):
+            del settings[setting]
 
 
 if __name__ == "__main__":
