@@ -39,7 +39,7 @@ from mlc_native.serve.request_processing import (
     random_request_id,
 )
 from mlc_native.serve.streams import AsyncChunkStream, AsyncRequestStream
-from mlc_native.serve.work_threads import WorkThreads, run_on_thread
+from mlc_native.serve.work_threads import WorkThreads, outcome_of, run_on_thread
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ class AsyncMLCEngine(OpenAIEngine):
         """
         made = run_on_thread(partial(cls, model, device, **arguments))
         try:
-            return await asyncio.shield(asyncio.wrap_future(made))
+            return await outcome_of(made)
         except asyncio.CancelledError:
             made.add_done_callback(_terminate_made)
             raise
@@ -191,7 +191,7 @@ class AsyncMLCEngine(OpenAIEngine):
 
     async def aclose(self) -> None:
         """``terminate`` on another thread, so that the event loop goes on. Idempotent."""
-        await asyncio.wrap_future(run_on_thread(self.terminate))
+        await outcome_of(run_on_thread(self.terminate))
 
     async def _work(self, function: Callable[..., T], *arguments: Any, **keywords: Any) -> T:
         """Runs what would hold up the event loop on a thread of the engine's own."""

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -36,6 +37,32 @@ def run_on_thread(function: Callable[[], T]) -> Future[T]:
     done.set_running_or_notify_cancel()
     threading.Thread(target=call, name="mlc-native-long-work", daemon=True).start()
     return done
+
+
+async def outcome_of(work: Future[T]) -> T:
+    """What work on a thread returns or raises. Cancelling it cancels work that has not begun.
+
+    It does the same as ``asyncio.wrap_future``, and the event loop may be closed before the work
+    ends. asyncio would log an error if that happened between its look at the loop and its call.
+    """
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+
+    def tell() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    def hand_over(_: Future[T]) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and nothing waits any more
+            loop.call_soon_threadsafe(tell)
+
+    work.add_done_callback(hand_over)
+    try:
+        await ended
+        return work.result()
+    except asyncio.CancelledError:
+        work.cancel()
+        raise
 
 
 TEXTS, GRAMMARS = 0, 1
@@ -72,12 +99,12 @@ class WorkThreads:
         while True:
             pools = self._pools
             try:
-                future = asyncio.get_running_loop().run_in_executor(pools[pool], call)
+                work = pools[pool].submit(call)
             except RuntimeError:
                 if pools is self._pools:
                     raise EngineTerminatedError(TERMINATED) from None
             else:
-                return await future
+                return await outcome_of(work)
 
     def renew(self) -> None:
         """Lets other threads do what comes from now on; the present ones end after their work.
@@ -92,7 +119,7 @@ class WorkThreads:
 
     async def run_long(self, function: Callable[[], T]) -> T:
         """``run`` for what may take hours: it has a thread of its own."""
-        return await asyncio.wrap_future(run_on_thread(function))
+        return await outcome_of(run_on_thread(function))
 
     def close(self) -> None:
         """Lets the threads end after the work that was handed to them."""

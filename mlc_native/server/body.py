@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from starlette.types import Receive, Scope
 
+from mlc_native.serve.work_threads import outcome_of
 from mlc_native.server.config import ServerConfig
 from mlc_native.server.errors import ClientGone, HttpError
 from mlc_native.support.bounded_json import TooDeepError, check_depth
@@ -32,8 +33,7 @@ async def read_json(
     body = await _read(scope, receive, config)
     if len(body) <= LONG_BODY_BYTES:
         return parse_object(body, config.max_json_depth)
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(pool, parse_object, body, config.max_json_depth)
+    return await outcome_of(pool.submit(parse_object, body, config.max_json_depth))
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from mlc_native.serve.work_threads import outcome_of
 from mlc_native.server.config import ServerConfig
 from mlc_native.server.fields import IgnoredFields
 from mlc_native.server.health import Health
@@ -32,7 +32,7 @@ class ServerState:
 
     async def on_thread(self, work: Callable[[], ResultT]) -> ResultT:
         """Runs work that would block the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+        return await outcome_of(self.pool.submit(work))
 
     async def end_requests(self) -> None:
         """Ends all running requests: each gets an error instead of the rest of its answer."""

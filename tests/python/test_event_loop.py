@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from mlc_native.errors import UnknownFieldWarning
 from mlc_native.protocol.generation_config import GenerationConfig
 from mlc_native.serve import openai_engine
 from mlc_native.serve.responses import ChatResponder
+from mlc_native.serve.work_threads import WorkThreads, outcome_of
 from mlc_native.tokenizers import Tokenizer
 
 MakeModel = Callable[..., str]
@@ -250,6 +251,69 @@ async def test_cancelling_while_a_request_is_prepared(
 
 
 # ------------------------------------------------------------------------------------------ bodies
+
+
+class ClosesMeanwhile(asyncio.SelectorEventLoop):
+    """A loop that is closed just when another thread has seen it open and is about to call it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = threading.Event()
+
+    def _closes(self) -> bool:
+        elsewhere = threading.current_thread() is not threading.main_thread()
+        return elsewhere and self.closed.wait(60)
+
+    def is_closed(self) -> bool:
+        return False if self._closes() else super().is_closed()
+
+    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> Any:
+        self._closes()
+        return super().call_soon_threadsafe(*args, **kwargs)
+
+    def close(self) -> None:
+        super().close()
+        self.closed.set()
+
+    def __del__(self) -> None:
+        """Asyncio's asks whether it is closed, on whatever thread."""
+
+
+def test_a_loop_may_be_closed_while_work_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """As Ctrl-C does in ``asyncio.run``: that nothing waits any more is no error to report."""
+    threads = WorkThreads()
+    begun, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        ended.wait(60)
+
+    async def interrupted() -> None:
+        task = asyncio.create_task(threads.run(work))
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        ended.set()
+
+    with asyncio.Runner(loop_factory=ClosesMeanwhile) as runner:
+        runner.run(interrupted())
+    pools = threads._pools
+    threads.close()
+    for pool in pools:
+        pool.shutdown()  # waits for the threads
+    assert caplog.records == []
+
+
+async def test_work_that_has_not_begun_is_cancelled() -> None:
+    work: Future[int] = Future()
+    task = asyncio.create_task(outcome_of(work))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert work.cancelled()
 
 
 async def test_a_body_passes_as_it_is(engine: AsyncMLCEngine) -> None:
