@@ -191,62 +191,57 @@ void HostEngine::Forget(const std::string& id) {
 void HostEngine::Deliver(std::vector<RequestStreamOutput> outputs) {
   delivering_ = std::this_thread::get_id();
   reserve_.Refill();
-  const std::vector<RequestRef> requests = TakeRequests(outputs);
+  std::shared_ptr<OutputBatch> batch = std::exchange(spare_batch_, nullptr);
+  reserve_.Run([&] {
+    if (batch == nullptr) batch = std::make_shared<OutputBatch>();
+    batch->Take(&outputs);
+  });
+  FindRequests(batch.get());
+  batch->MakeViews();
   // Pollers do not wait for the callbacks of others, and are woken once.
-  OutputViews polled;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (requests[i]->on_output == nullptr) {
-      polled.splice(polled.end(), ViewsOf(requests[i], &outputs[i]));
-    }
+  if (!batch->polled().empty()) Enqueue({batch, batch->polled()});
+  for (const mlcn_output& view : batch->polled()) {
+    if (view.is_final != 0) view.request->Finish();
   }
-  Enqueue(std::move(polled));
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (requests[i]->on_output == nullptr && outputs[i].is_final()) requests[i]->Finish();
+  for (const mlcn_output& view : batch->called()) {
+    view.request->on_output(&view);
+    if (view.is_final != 0) view.request->Finish();
   }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const OutputFunction on_output = requests[i]->on_output;
-    if (on_output == nullptr) continue;
-    for (const OutputView& view : ViewsOf(requests[i], &outputs[i])) on_output(view.get());
-    if (outputs[i].is_final()) requests[i]->Finish();
+  if (batch->polled().empty()) {
+    batch->Clear();
+    spare_batch_ = std::move(batch);
   }
   delivering_ = std::thread::id();
 }
 
-// The requests that outputs are of. All at once: a name may be used again from the moment that its
-// request has ended.
-std::vector<RequestRef> HostEngine::TakeRequests(const std::vector<RequestStreamOutput>& outputs) {
-  std::vector<RequestRef> requests;
-  reserve_.Run([&] { requests.reserve(outputs.size()); });
+// All at once: a name may be used again from the moment that its request has ended.
+void HostEngine::FindRequests(OutputBatch* batch) {
   const MutexLock lock(mutex_);
-  for (const RequestStreamOutput& output : outputs) {
+  for (const RequestStreamOutput& output : batch->outputs()) {
     const auto found = live_.find(output.request_id);
-    requests.push_back(found->second);
-    if (output.is_final()) live_.erase(found);
+    if (output.is_final()) {
+      batch->AddRequest(std::move(found->second));
+      live_.erase(found);
+    } else {
+      batch->AddRequest(found->second);
+    }
   }
-  return requests;
-}
-
-OutputViews HostEngine::ViewsOf(const RequestRef& request, RequestStreamOutput* output) {
-  OutputViews views;
-  reserve_.Run([&] { OutputView::Append(request, output, &views); });
-  return views;
 }
 
 // ---- polling
 
-void HostEngine::Enqueue(OutputViews views) {
-  if (views.empty()) return;
-  {
+void HostEngine::Enqueue(const OutputSlice& slice) {
+  reserve_.Run([&] {
     const MutexLock lock(queue_mutex_);
-    if (queue_.empty()) event_fd_.Signal();
-    queue_.splice(queue_.end(), views);
-  }
+    const bool was_empty = queue_.empty();
+    queue_.push_back(slice);
+    if (was_empty) event_fd_.Signal();
+  });
   queue_changed_.NotifyAll();
 }
 
 std::unique_ptr<mlcn_outputs> HostEngine::Poll(
     size_t max_outputs, std::optional<std::chrono::steady_clock::time_point> deadline) {
-  auto batch = std::make_unique<mlcn_outputs>();
   const MutexLock lock(queue_mutex_);
   while (queue_.empty() && !stopped_) {
     if (!deadline) {
@@ -257,13 +252,17 @@ std::unique_ptr<mlcn_outputs> HostEngine::Poll(
   }
   if (queue_.empty()) return nullptr;
   // What takes memory comes first.
-  batch->outputs.reserve(std::min(max_outputs, queue_.size()));
-  while (!queue_.empty() && batch->outputs.size() < max_outputs) {
-    batch->outputs.push_back(queue_.front().get());
-    batch->views.splice(batch->views.end(), queue_, queue_.begin());
+  size_t num_slices = 0;
+  for (size_t count = 0; num_slices < queue_.size() && count < max_outputs; ++num_slices) {
+    count += queue_[num_slices].views.size();
+  }
+  auto taken = std::make_unique<mlcn_outputs>(num_slices);
+  while (num_slices-- > 0) {
+    taken->Append(queue_.front().TakeFirst(max_outputs - taken->size()));
+    if (queue_.front().views.empty()) queue_.pop_front();
   }
   if (queue_.empty()) event_fd_.Clear();
-  return batch;
+  return taken;
 }
 
 // ---- what else an engine answers

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,7 +20,7 @@
 #include <vector>
 
 #include "c_api/host_model.h"
-#include "c_api/output_view.h"
+#include "c_api/output_batch.h"
 #include "c_api/request_handle.h"
 #include "mlc_native/threaded_engine.h"
 #include "support/memory_reserve.h"
@@ -88,9 +89,8 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   HostEngine(const std::string& device, LoadProgress progress);
   void Load(const EngineConfig& config, std::shared_ptr<const ModelText> text);
   void Deliver(std::vector<RequestStreamOutput> outputs);
-  std::vector<RequestRef> TakeRequests(const std::vector<RequestStreamOutput>& outputs);
-  OutputViews ViewsOf(const RequestRef& request, RequestStreamOutput* output);
-  void Enqueue(OutputViews views);
+  void FindRequests(OutputBatch* batch);
+  void Enqueue(const OutputSlice& slice);
   RequestRef Register(const SubmitArguments& arguments);
   void Forget(const std::string& id);
 
@@ -101,6 +101,8 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
   const EventFd event_fd_;
   std::atomic<std::thread::id> delivering_{};
   MemoryReserve reserve_;
+  // A cleared batch for the next delivery, or null. Of the thread that delivers.
+  std::shared_ptr<OutputBatch> spare_batch_;
 
   mutable Mutex mutex_;
   std::shared_ptr<const HostModel> model_ MLC_GUARDED_BY(mutex_);  // null: none
@@ -109,7 +111,7 @@ class HostEngine : public std::enable_shared_from_this<HostEngine> {
 
   Mutex queue_mutex_;
   CondVar queue_changed_;
-  OutputViews queue_ MLC_GUARDED_BY(queue_mutex_);
+  std::deque<OutputSlice> queue_ MLC_GUARDED_BY(queue_mutex_);  // each slice has outputs
   bool stopped_ MLC_GUARDED_BY(queue_mutex_) = false;
 
   std::unique_ptr<ThreadedEngine> engine_;  // the last member: its threads use the others

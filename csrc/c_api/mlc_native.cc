@@ -216,11 +216,11 @@ int32_t mlcn_poll(mlcn_engine* engine, size_t max_outputs, int64_t timeout_ms,
 }
 
 size_t mlcn_outputs_count(const mlcn_outputs* outputs) {
-  return outputs == nullptr ? 0 : outputs->outputs.size();
+  return outputs == nullptr ? 0 : outputs->size();
 }
 
 const mlcn_output* mlcn_outputs_at(const mlcn_outputs* outputs, size_t i) {
-  return i < mlcn_outputs_count(outputs) ? outputs->outputs[i] : nullptr;
+  return i < mlcn_outputs_count(outputs) ? outputs->at(i) : nullptr;
 }
 
 void mlcn_outputs_release(mlcn_outputs* outputs) { delete outputs; }

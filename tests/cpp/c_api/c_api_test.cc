@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,40 @@ TEST(CApi, PolledOutputsEqualThoseOfCallbacks) {
   EXPECT_EQ(mlcn_poll(engine, 1, 0, &none, nullptr), MLCN_OK);
   EXPECT_EQ(none, nullptr);
   mlcn_request_release(polled);
+}
+
+// What waits is divided as the host asks for it, and each part lives as long as the host has it.
+TEST(CApi, PollsDivideWhatWaits) {
+  constexpr size_t kRequests = 4, kMost = 3;
+  constexpr const char* kTwoAnswers = "{\"temperature\": 0, \"max_tokens\": 20, \"n\": 2}";
+  const HostedEngine engine;
+  std::map<mlcn_request*, std::map<int32_t, std::vector<int32_t>>> tokens;
+  for (size_t i = 0; i < kRequests; ++i) {
+    mlcn_submit_options options = OptionsFor(nullptr, kPrompt);
+    options.on_output = nullptr;
+    tokens[engine.Submit(kTwoAnswers, options)] = {};
+  }
+  for (const auto& [request, none] : tokens) mlcn_request_wait(request, MLCN_FOREVER, nullptr);
+  std::vector<mlcn_outputs*> batches;
+  for (size_t finals = 0; finals < kRequests;) {
+    ASSERT_EQ(mlcn_poll(engine, kMost, 0, &batches.emplace_back(), nullptr), MLCN_OK);
+    const size_t count = mlcn_outputs_count(batches.back());
+    EXPECT_TRUE(count == kMost || !IsReadable(mlcn_event_fd(engine))) << count;
+    for (size_t i = 0; i < count; ++i) finals += mlcn_outputs_at(batches.back(), i)->is_final;
+  }
+  for (mlcn_outputs* batch : batches) {
+    for (size_t i = 0; i < mlcn_outputs_count(batch); ++i) {
+      const mlcn_output* output = mlcn_outputs_at(batch, i);
+      std::vector<int32_t>& all = tokens.at(output->request)[output->index];
+      all.insert(all.end(), output->tokens, output->tokens + output->num_tokens);
+    }
+    mlcn_outputs_release(batch);
+  }
+  for (const auto& [request, answers] : tokens) {
+    EXPECT_EQ(answers.at(0).size(), 20u);
+    EXPECT_EQ(answers, tokens.begin()->second);
+    mlcn_request_release(request);
+  }
 }
 
 TEST(CApi, ReportsLogprobsOfAnswerAndPrompt) {

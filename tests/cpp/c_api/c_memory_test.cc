@@ -14,7 +14,8 @@ namespace mlc_native::testing {
 namespace {
 
 constexpr const char* kRich =
-    "{\"temperature\": 0, \"max_tokens\": 20, \"n\": 2, \"logprobs\": true, \"top_logprobs\": 2}";
+    "{\"temperature\": 2, \"seed\": 7, \"max_tokens\": 20, \"n\": 2, \"logprobs\": true, "
+    "\"top_logprobs\": 2}";
 
 // What a request gets whose callbacks let an allocation of the thread that delivers fail.
 struct Scarce {
@@ -22,41 +23,74 @@ struct Scarce {
   int num_failed = 0;
   int num_finals = 0;
   std::map<int32_t, std::vector<int32_t>> tokens;  // by the index of the answer
-  size_t num_logprobs = 0;
+  std::map<int32_t, std::vector<int32_t>> scored;  // the tokens of the logprobs
 
   static void Add(const mlcn_output* output) {
     auto& self = *static_cast<Scarce*>(output->user_data);
     if (self.countdown > 0) self.num_failed += FailAllocation(-1);
     std::vector<int32_t>& tokens = self.tokens[output->index];
     tokens.insert(tokens.end(), output->tokens, output->tokens + output->num_tokens);
-    if (output->logprobs != nullptr) self.num_logprobs += output->logprobs->count;
+    if (const mlcn_logprobs* scores = output->logprobs; scores != nullptr) {
+      std::vector<int32_t>& scored = self.scored[output->index];
+      scored.insert(scored.end(), scores->tokens, scores->tokens + scores->count);
+    }
     self.num_finals += output->is_final;
     if (self.countdown > 0) FailAllocation(output->is_final != 0 ? -1 : self.countdown);
   }
 };
 
-Scarce Ask(const HostedEngine& engine, int64_t countdown) {
-  Scarce scarce;
-  scarce.countdown = countdown;
+// Takes the outputs of a request without a callback until the last one.
+Scarce PollAll(mlcn_engine* engine) {
+  Scarce polled;
+  while (polled.num_finals == 0) {
+    mlcn_outputs* outputs = nullptr;
+    EXPECT_EQ(mlcn_poll(engine, 3, MLCN_FOREVER, &outputs, nullptr), MLCN_OK);
+    for (size_t i = 0; i < mlcn_outputs_count(outputs); ++i) {
+      mlcn_output output = *mlcn_outputs_at(outputs, i);
+      output.user_data = &polled;
+      Scarce::Add(&output);
+    }
+    mlcn_outputs_release(outputs);
+  }
+  return polled;
+}
+
+// What a request with callbacks gets, and, with `polls`, another one whose outputs are on the way
+// with those of the first.
+std::vector<Scarce> Ask(const HostedEngine& engine, int64_t countdown, bool polls) {
+  std::vector<Scarce> got(1);
+  got[0].countdown = countdown;
   mlcn_submit_options options = OptionsFor(nullptr, kPrompt);
   options.on_output = Scarce::Add;
-  options.user_data = &scarce;
+  options.user_data = &got[0];
   mlcn_request* request = engine.Submit(kRich, options);
+  options.on_output = nullptr;
+  mlcn_request* other = polls ? engine.Submit(kRich, options) : nullptr;
   EXPECT_EQ(mlcn_request_wait(request, MLCN_FOREVER, nullptr), MLCN_OK);
+  if (polls) got.push_back(PollAll(engine));
   mlcn_request_release(request);
-  return scarce;
+  mlcn_request_release(other);
+  return got;
 }
 
 TEST(CMemory, OutputsArriveWhateverAllocationFails) {
-  const HostedEngine engine;
-  const Scarce expected = Ask(engine, 0);
+  // A step takes a while, so that its outputs are on their way alone.
+  const HostedEngine engine(R"({"us_per_step": 300, "cost": "sleep"})");
+  const Scarce expected = Ask(engine, 0, /*polls=*/false).front();
   EXPECT_EQ(expected.tokens.at(0).size(), 20u);
-  for (int64_t k = 1; k <= 40; ++k) {
-    const Scarce scarce = Ask(engine, k);
-    EXPECT_EQ(scarce.tokens, expected.tokens) << k;
-    EXPECT_EQ(scarce.num_logprobs, expected.num_logprobs) << k;
-    EXPECT_EQ(scarce.num_finals, 1) << k;
-    EXPECT_TRUE(k > 1 || scarce.num_failed > 20);  // the failures reach the library
+  EXPECT_NE(expected.tokens.at(0), expected.tokens.at(1));
+  EXPECT_EQ(expected.scored.at(0), expected.tokens.at(0));
+  EXPECT_EQ(expected.scored.at(1), expected.tokens.at(1));
+  for (const bool polls : {false, true}) {
+    for (int64_t k = 1; k <= 40; ++k) {
+      const std::vector<Scarce> got = Ask(engine, k, polls);
+      for (const Scarce& scarce : got) {
+        EXPECT_EQ(scarce.tokens, expected.tokens) << k << polls;
+        EXPECT_EQ(scarce.scored, expected.scored) << k << polls;
+        EXPECT_EQ(scarce.num_finals, 1) << k << polls;
+      }
+      EXPECT_TRUE(k > 8 || got[0].num_failed > 10) << k;  // the failures reach the library
+    }
   }
 }
 
