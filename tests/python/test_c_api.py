@@ -218,7 +218,9 @@ def test_without_one_the_level_decides_what_goes_to_stderr(
 
 # ------------------------------------------------------------------------------------- the header
 
-COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+# Debian's clang has its version in its name, and there may be no other.
+CLANGS = ["clang", *(f"clang-{n}" for n in range(25, 13, -1))]
+COMPILERS = [*filter(shutil.which, ("gcc", next(filter(shutil.which, CLANGS), "clang")))]
 WARNINGS = ("-Wall", "-Wextra", "-pedantic", "-Werror")
 
 
