@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import itertools
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -30,31 +33,61 @@ pytestmark = [
 ]
 
 
-def later_python() -> str | None:
-    """A CPython from 3.12 on, with its headers, or None."""
-    found = [shutil.which(f"python3.{minor}") for minor in (12, 13, 14)]
-    candidates = [*found, *sorted(Path.home().glob(".pyenv/versions/3.1[2-9]*/bin/python"))]
+PLATFORM, MACHINE = "manylinux_2_28", platform.machine()
+# What a release consists of, and the ends of the names of its wheels. Each row is built by itself.
+KINDS = {
+    "abi3 aarch64": [f"cp312-abi3-{PLATFORM}_{MACHINE}", f"cp312-abi3-{PLATFORM}_aarch64"],
+    "cp311": [f"cp311-cp311-{PLATFORM}_{MACHINE}"],
+    "free-threaded": [f"t-{PLATFORM}_{MACHINE}"],
+    "cuda": [f"py3-none-{PLATFORM}_{MACHINE}"],
+}
+
+
+def find_python(minors: Iterable[int], condition: str) -> str | None:
+    """A CPython with its headers for which an expression holds, or None."""
+    found = [shutil.which(f"python3.{minor}") for minor in minors]
+    pyenv = (Path.home().glob(f".pyenv/versions/3.{minor}*/bin/python") for minor in minors)
     program = (
         "import os, sys, sysconfig as s, venv, ensurepip; raise SystemExit("
-        "sys.version_info < (3, 12) or not os.path.exists(s.get_path('include') + '/Python.h'))"
+        f"not ({condition}) or not os.path.exists(s.get_path('include') + '/Python.h'))"
     )
-    for candidate in filter(None, candidates):
+    for candidate in filter(None, [*found, *map(str, sorted(itertools.chain(*pyenv)))]):
         if subprocess.run([candidate, "-c", program], capture_output=True).returncode == 0:
             return str(candidate)
     return None
 
 
-def release(clone: Path, python: str, wheels: str) -> Path:
+def pythons_for(kinds: str) -> dict[str, str]:
+    """The variables that name the interpreters of a release. Skips what cannot be built here."""
+    later = find_python((12, 13, 14), "sys.version_info >= (3, 12)")
+    if later is None:
+        pytest.skip("no CPython from 3.12 on")
+    named = {"MLC_NATIVE_PYTHON312": later}
+    if kinds == "cp311":
+        python = find_python((11,), "sys.version_info[:2] == (3, 11)")
+        if python is None:
+            pytest.skip("no CPython 3.11")
+        named["MLC_NATIVE_PYTHON311"] = python
+    if kinds == "free-threaded":
+        given = os.environ.get("MLC_NATIVE_FREE_THREADED_PYTHONS", "python3.13t python3.14t")
+        if not any(map(shutil.which, given.split())):
+            pytest.skip("no free-threaded CPython")
+    if kinds == "cuda" and shutil.which("nvcc") is None:
+        pytest.skip("no nvcc")
+    return named
+
+
+def release(clone: Path, kinds: str, pythons: dict[str, str]) -> Path:
     """Builds a release of HEAD in a clone of its own, without ccache. Returns its folder."""
     subprocess.run(["git", "clone", "-q", "--shared", ROOT, clone], check=True)
     environment = {
         **{k: v for k, v in os.environ.items() if k not in ("CMAKE_ARGS", "PYTHONPATH")},
         "CCACHE_DISABLE": "1",
         "MLC_NATIVE_VENV": sys.prefix,
-        "MLC_NATIVE_PYTHON312": python,
+        **pythons,
     }
     done = subprocess.run(
-        ["bash", "tools/release.sh", "--only", wheels, "dist"],
+        ["bash", "tools/release.sh", "--only", kinds, "dist"],
         cwd=clone,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -73,33 +106,42 @@ def differences(first: Path, second: Path) -> list[str]:
         return [n for n in names if n not in a.namelist() or a.read(n) != b.read(n)]
 
 
-def test_two_releases_are_the_same(tmp_path: Path) -> None:
-    """In folders whose paths have different lengths, from scratch. The wheels are checked by it."""
-    python = later_python()
-    if python is None:
-        pytest.skip("no CPython from 3.12 on")
-    first = release(tmp_path / "a", python, "abi3 aarch64")
-    second = release(tmp_path / "another/folder", python, "abi3 aarch64")
-    (x86, arm) = sorted(first.glob("*.whl"), key=lambda wheel: "aarch64" in wheel.name)
-    assert "cp312-abi3-manylinux_2_28_" in x86.name
-    assert arm.name.endswith("cp312-abi3-manylinux_2_28_aarch64.whl")
-    for wheel in (x86, arm):
-        assert differences(wheel, second / wheel.name) == []
-        assert wheel.stat().st_size < 20e6
-    assert (first / "SHA256SUMS").read_text() == (second / "SHA256SUMS").read_text()
-    for line in (first / "SHA256SUMS").read_text().splitlines():
+def check_files(folder: Path) -> None:
+    """The checksums, the bill of materials and the checks are those of the wheels."""
+    wheels = {wheel.name: wheel for wheel in folder.glob("*.whl")}
+    for line in (folder / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split()
-        assert hashlib.sha256((first / name).read_bytes()).hexdigest() == digest
-    bill = json.loads((first / "mlc_native.cdx.json").read_text())
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+    bill = json.loads((folder / "mlc_native.cdx.json").read_text())
     listed = {c["name"]: c for c in bill["components"]}
-    assert {x86.name, arm.name, "nanobind", "libstdc++", "numpy"} <= set(listed)
-    assert listed["torch"]["scope"] == "optional"
-    with zipfile.ZipFile(x86) as archive:
-        (name,) = [n for n in archive.namelist() if n.endswith("/METADATA")]
-        version = Metadata.from_email(archive.read(name), validate=False).version
-    assert bill["metadata"]["component"]["version"] == str(version)
-    checks = [json.loads(line) for line in (first / "checks.jsonl").read_text().splitlines()]
-    assert {check["wheel"] for check in checks} == {x86.name, arm.name}
+    assert {*wheels, "nanobind", "libstdc++"} <= set(listed)
+    version = bill["metadata"]["component"]["version"]
+    for wheel in wheels.values():
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = [n for n in archive.namelist() if n.endswith("/METADATA")]
+            metadata = Metadata.from_email(archive.read(name), validate=False)
+        assert str(metadata.version) == version
+        if metadata.name == "mlc_native":
+            assert "numpy" in listed
+            assert listed["torch"]["scope"] == "optional"
+            assert wheel.stat().st_size < 20e6
+            checks = [json.loads(x) for x in (folder / "checks.jsonl").read_text().splitlines()]
+            assert wheel.name in {check["wheel"] for check in checks}
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+def test_two_releases_are_the_same(tmp_path: Path, kinds: str) -> None:
+    """In folders whose paths have different lengths, from scratch. The wheels are checked by it."""
+    pythons = pythons_for(kinds)
+    first = release(tmp_path / "a", kinds, pythons)
+    second = release(tmp_path / "another/folder", kinds, pythons)
+    wheels = sorted(first.glob("*.whl"))
+    for end in KINDS[kinds]:
+        assert any(wheel.stem.endswith(end) for wheel in wheels), (end, wheels)
+    for wheel in wheels:
+        assert differences(wheel, second / wheel.name) == []
+    assert (first / "SHA256SUMS").read_text() == (second / "SHA256SUMS").read_text()
+    check_files(first)
 
 
 def test_the_bill_of_materials_fits_its_schema(tmp_path: Path) -> None:
