@@ -1,14 +1,17 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bindings/bindings.h"
 #include "bindings/load_progress.h"
 #include "mlc_native/config.h"
 #include "mlc_native/model.h"
+#include "models/calibration.h"
 #include "models/inspect.h"
 #include "models/loader.h"
 
@@ -24,7 +27,8 @@ std::string Inspect(const std::string& path) {
 }
 
 // `engine_config_json` names the model, the folder of packed weights and the formats.
-PackedFile Pack(const std::string& engine_config_json, nb::object progress, nb::object log) {
+PackedFile Pack(const std::string& engine_config_json, nb::object progress, nb::object log,
+                const std::optional<std::vector<int32_t>>& calibration) {
   const EngineConfig config = EngineConfig::FromJSONString(engine_config_json);
   ModelSource source{.path = config.model,
                      .dtype = config.dtype,
@@ -36,7 +40,7 @@ PackedFile Pack(const std::string& engine_config_json, nb::object progress, nb::
                      .weight_cache_bytes = config.weight_cache_bytes,
                      .strict_weights = config.strict_weights};
   const ReleasedGil release;
-  return PackBuiltinModel(source);
+  return calibration ? PackCalibratedModel(source, *calibration) : PackBuiltinModel(source);
 }
 
 }  // namespace
@@ -52,10 +56,15 @@ void BindCheckpoint(nb::module_& m) {
       .def_prop_ro("weight_format",
                    [](const PackedFile& self) { return self.description.weight_format; })
       .def_prop_ro("num_parameters",
-                   [](const PackedFile& self) { return self.description.num_parameters; });
+                   [](const PackedFile& self) { return self.description.num_parameters; })
+      .def_ro("num_calibration_tokens", &PackedFile::num_calibration_tokens,
+              "That were computed; 0: there is no calibration.")
+      .def_ro("num_not_reached", &PackedFile::num_not_reached,
+              "Matrices that no such token has reached, in a new file.");
   m.def("pack_model", &Pack, "engine_config_json"_a, "progress"_a = nb::none(),
-        "log"_a = nb::none(),
-        "Writes the packed weights of a model to its weight_cache_dir. Raises LoadError, "
+        "log"_a = nb::none(), "calibration"_a = nb::none(),
+        "Writes the packed weights of a model to its weight_cache_dir, rounded for the tokens of "
+        "`calibration` if they are given (csrc/models/calibration.h). Raises LoadError, "
         "InvalidConfig.");
 }
 

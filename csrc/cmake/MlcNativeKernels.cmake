@@ -24,8 +24,8 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
 endif()
 
 # Pack and quantize whole checkpoints at load: live from the vectorizer, on the base ISA.
-set_source_files_properties(kernels/packed_weights.cc kernels/quantize.cc PROPERTIES
-  COMPILE_OPTIONS "-O3;-fno-trapping-math")
+set_source_files_properties(kernels/packed_weights.cc kernels/quantize.cc kernels/error_feedback.cc
+  PROPERTIES COMPILE_OPTIONS "-O3;-fno-trapping-math")
 
 # -O2 for what only machines without AVX2 run: -O3 takes more than twice as long to compile it.
 set(optimization_portable -O2)

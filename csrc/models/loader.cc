@@ -9,7 +9,6 @@
 #include "weights/weight_loader.h"
 
 namespace mlc_native {
-namespace {
 
 WeightLoadOptions LoadOptionsOf(const ModelSource& source, const kernels::Cpu& cpu) {
   std::optional<uint64_t> max_bytes;
@@ -21,8 +20,6 @@ WeightLoadOptions LoadOptionsOf(const ModelSource& source, const kernels::Cpu& c
           .cpu = cpu,
           .progress = source.progress};
 }
-
-}  // namespace
 
 void CheckKvCacheDType(KvCacheDType requested) {
   if (requested != KvCacheDType::kFloat8) return;

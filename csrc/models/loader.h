@@ -21,6 +21,9 @@ std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source);
 // Requires: there is a weight_cache_dir.
 MLC_NATIVE_PRIVATE_API PackedFile PackBuiltinModel(const ModelSource& source);
 
+// What a source asks for of the weights of a decoder on the CPU.
+WeightLoadOptions LoadOptionsOf(const ModelSource& source, const kernels::Cpu& cpu);
+
 // What a source asks for, for every loader. nullopt means "auto". Throw InvalidConfig.
 MLC_NATIVE_PRIVATE_API std::optional<DType> RequestedDType(const ModelSource& source);
 MLC_NATIVE_PRIVATE_API std::unique_ptr<ThreadPool> MakeThreadPool(const ModelSource& source);

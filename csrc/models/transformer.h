@@ -17,6 +17,7 @@
 #include "kernels/kernel_profile.h"
 #include "mlc_native/model.h"
 #include "models/kv_storage.h"
+#include "models/linear_observer.h"
 #include "support/thread_pool.h"
 #include "weights/cpu_weights.h"
 
@@ -34,6 +35,9 @@ class Transformer : public Model {
   void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
   LogitsView Forward(const ForwardBatch& batch) override;
   void CopyPages(std::span<const PageCopy> copies) override;
+
+  // Called by every forward from now on; it must outlive them.
+  void set_observer(LinearObserver* observer) { observer_ = observer; }
 
   // Measures kernels from now on, and forgets what it has.
   void StartKernelProfile();
@@ -81,6 +85,7 @@ class Transformer : public Model {
   const std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<kernels::KernelProfile> profile_;  // null: kernels are not measured
   kernels::Cpu cpu_;
+  LinearObserver* observer_ = nullptr;  // null: none
   ModelMetadata metadata_;
 
   // Set by Allocate.

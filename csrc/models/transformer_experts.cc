@@ -39,6 +39,12 @@ void Transformer::Ops::RunExperts(size_t layer, LinearRole role, const Activatio
     group.bias = linear.bias;
   }
   CheckExperts();
+  for (const kernels::LinearGroup& group : choices_.groups) {
+    Observe(*group.weight, {.x = rows == nullptr ? x.data + group.begin * x.width : x.data,
+                            .ldx = x.width,
+                            .rows = rows == nullptr ? nullptr : rows + group.begin,
+                            .m = group.end - group.begin});
+  }
   kernels::GroupedLinear(model_.cpu_,
                          {.groups = choices_.groups,
                           .x = x.data,

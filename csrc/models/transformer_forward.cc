@@ -162,7 +162,16 @@ void Transformer::Ops::AddAndKeepInput() {
 
 // ---- Linears ----
 
+void Transformer::Ops::Observe(const kernels::PackedLinear& weight,
+                               const kernels::InputRows& inputs) {
+  if (model_.observer_ == nullptr) return;
+  kernels::RunRows(model_.cpu_, remembered_.span());
+  remembered_.Clear();
+  model_.observer_->BeforeLinear(weight, inputs);
+}
+
 void Transformer::Ops::RunLinear(const Linear& linear, const Activations& x, const Activations& y) {
+  Observe(linear.matrix, {.x = x.data, .ldx = x.width, .m = num_rows_});
   kernels::Linear(model_.cpu_, linear.matrix,
                   {.x = x.data,
                    .ldx = x.width,

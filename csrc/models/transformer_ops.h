@@ -85,6 +85,8 @@ class Transformer::Ops {
   kernels::NormalizeArgs HeadNorm(const float* weight, float* x, int64_t heads) const;
   void AddHeadNorms(size_t layer, RowSteps* steps) const;
   void AddRope(size_t layer, RowSteps* steps) const;
+  // Shows the observer, if there is one, what a linear is about to read.
+  void Observe(const kernels::PackedLinear& weight, const kernels::InputRows& inputs);
   // Runs the remembered operations first.
   void RunLinear(const Linear& linear, const Activations& x, const Activations& y);
   // The same for the rows of each chosen expert: row i of y comes from row rows[i] of x, or from

@@ -13,6 +13,7 @@
 #include "kernels/packed_format.h"
 #include "support/error.h"
 #include "support/hash64.h"
+#include "weights/calibration_line.h"
 #include "weights/leased_map.h"
 #include "weights/tensor_storage.h"
 
@@ -21,8 +22,12 @@ namespace {
 
 constexpr char kMagic[] = "mlc_native packed weights 2\n";
 constexpr char kEnding[] = ".weights";
+constexpr char kCalibratedEnding[] = ".calibrated.weights";
 constexpr size_t kBlock = BlockChecks::kBlock;  // also aligns the data
 constexpr size_t kBlocksPerReport = 64;
+constexpr char kPackedAnew[] = "; the weights are packed anew";
+constexpr char kWithoutCalibration[] =
+    "; the weights are used without calibration until they are packed with it again";
 
 // FNV-1a. It only names the file: the key itself is compared.
 std::string NameOf(const std::string& text) {
@@ -41,12 +46,13 @@ uint64_t SumOfBeginning(const std::string& text, std::span<const uint64_t> sums)
   return Hash64(std::as_bytes(blocks), Hash64(std::as_bytes(std::span(text))));
 }
 
-[[noreturn]] void FailDamaged(const std::string& path, const std::string& what) {
-  throw LoadError(path, path + ": " + what + "; the weights are packed anew");
-}
-
-[[noreturn]] void FailBlock(const std::string& path, size_t block) {
-  FailDamaged(path, "is damaged in the 2 MiB at block " + std::to_string(block));
+// Null for a folder that cannot be used; WeightCache::Read says why.
+std::unique_ptr<const CacheFolder> OpenUsable(const std::string& path) {
+  try {
+    return std::make_unique<const CacheFolder>(path);
+  } catch (const LoadError&) {
+    return nullptr;
+  }
 }
 
 void DescribeFiles(const Checkpoint& checkpoint, std::ostream& out) {
@@ -103,11 +109,33 @@ std::string WeightCacheKey(const Checkpoint& checkpoint,
   return out.str();
 }
 
-WeightCache::WeightCache(WeightCacheOptions options, const std::string& key, size_t bytes,
-                         ThreadPool& pool)
+std::optional<std::string> FindCalibration(const WeightCacheOptions& options,
+                                           const std::string& key) {
+  const std::unique_ptr<const CacheFolder> folder = OpenUsable(options.folder);
+  const std::string name = NameOf(key) + kCalibratedEnding;
+  try {
+    if (folder == nullptr || !folder->Has(name)) return std::nullopt;
+    const RegularFile file = folder->Open(name);
+    const std::string before = kMagic + key;
+    std::string text(std::min<uint64_t>(before.size() + kMaxCalibrationLine, file.size()), '\0');
+    file.Read(0, std::as_writable_bytes(std::span(text)));
+    if (text.starts_with(before)) {
+      const std::string line = text.substr(before.size(), text.find('\0') - before.size());
+      if (IsCalibrationLine(line)) return line;
+    }
+    ReportCache(options.log, file.path() + ": is damaged or another file" + kWithoutCalibration);
+  } catch (const LoadError& error) {
+    ReportCache(options.log, error.what());
+  }
+  return std::nullopt;
+}
+
+WeightCache::WeightCache(WeightCacheOptions options, const std::string& key,
+                         const std::string& calibration, size_t bytes, ThreadPool& pool)
     : options_(std::move(options)),
-      name_(NameOf(key) + kEnding),
-      beginning_(kMagic + key + '\0'),
+      is_calibrated_(!calibration.empty()),
+      name_(NameOf(key) + (is_calibrated_ ? kCalibratedEnding : kEnding)),
+      beginning_(kMagic + key + calibration + '\0'),
       bytes_(bytes),
       pool_(pool) {
   const size_t sums = (NumBlocks(bytes_) + 1) * sizeof(uint64_t);
@@ -128,6 +156,14 @@ std::optional<WeightMemory> WeightCache::Read(std::span<const ByteRange> now,
     ReportCache(options_.log, error.what());
     return std::nullopt;
   }
+}
+
+void WeightCache::FailDamaged(const std::string& path, const std::string& what) const {
+  throw LoadError(path, path + ": " + what + (is_calibrated_ ? kWithoutCalibration : kPackedAnew));
+}
+
+void WeightCache::FailBlock(const std::string& path, size_t block) const {
+  FailDamaged(path, "is damaged in the 2 MiB at block " + std::to_string(block));
 }
 
 std::vector<uint64_t> WeightCache::ReadSums(const RegularFile& file) const {

@@ -12,6 +12,10 @@
 // trustworthy (cache_folder.h). With a limit, files that were used longest ago make room for new
 // ones.
 //
+// Calibrated weights (models/calibration.h) are a file beside the plain one of the same key, with a
+// line about the calibration behind the key. There is at most one, and a start that finds it uses
+// it. The next Write of plain weights does not replace it.
+//
 // The beginning of a file is the key's text and a zero byte, one checksum (Hash64) per block, and
 // the checksum of all that. The data begins at a multiple of 2 MiB. Immutable; one call at a time,
 // since the pool runs one loop at a time.
@@ -50,10 +54,17 @@ struct WeightCacheOptions {
   Log log{};
 };
 
+// Returns the line of the calibrated file of this key, or nullopt if the folder has none that can
+// be used; the log says what is wrong with one that is there.
+std::optional<std::string> FindCalibration(const WeightCacheOptions& options,
+                                           const std::string& key);
+
 class WeightCache {
  public:
-  // `bytes` is the size of the layout. The pool must outlive it.
-  WeightCache(WeightCacheOptions options, const std::string& key, size_t bytes, ThreadPool& pool);
+  // `bytes` is the size of the layout. `calibration` is the line of calibrated weights
+  // (calibration_line.h), or empty. The pool must outlive it.
+  WeightCache(WeightCacheOptions options, const std::string& key, const std::string& calibration,
+              size_t bytes, ThreadPool& pool);
 
   std::string path() const { return options_.folder + "/" + name_; }
 
@@ -69,6 +80,8 @@ class WeightCache {
   void Write(const std::function<void(const PutFn&)>& fill) const;
 
  private:
+  [[noreturn]] void FailDamaged(const std::string& path, const std::string& what) const;
+  [[noreturn]] void FailBlock(const std::string& path, size_t block) const;
   std::vector<uint64_t> ReadSums(const RegularFile& file) const;
   std::optional<WeightMemory> Map(const CacheFolder& folder, const std::vector<uint64_t>& sums,
                                   std::span<const ByteRange> now,
@@ -83,6 +96,7 @@ class WeightCache {
                  const Fn& fn) const;
 
   WeightCacheOptions options_;
+  bool is_calibrated_;
   std::string name_;
   std::string beginning_;  // of the file, without the checksums
   size_t bytes_;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "weights/calibration_line.h"
 #include "weights/panel_form.h"
 #include "weights/tensor_storage.h"
 #include "weights/weight_layout.h"
@@ -81,7 +82,24 @@ WeightMemory ReadOrPack(const WeightCache& cache, const WeightLayout& layout,
   return Pack(layout, options);
 }
 
-CpuDecoderWeights View(const WeightLayout& layout, const PanelForm& form, WeightMemory memory) {
+// The calibrated weights of this key, if the folder has them.
+std::optional<CpuDecoderWeights> ReadCalibrated(const std::string& key, const WeightLayout& layout,
+                                                const WeightLoadOptions& options) {
+  const std::optional<std::string> line = FindCalibration(options.cache, key);
+  if (!line) return std::nullopt;
+  const WeightCache cache(options.cache, key, *line, layout.bytes(), *options.cpu.pool);
+  std::optional<WeightMemory> memory = cache.Read(layout.BytesOfEveryForward(), options.progress);
+  if (!memory) return std::nullopt;
+  CpuDecoderWeights weights = ViewWeights(layout, *options.cpu.isa, std::move(*memory));
+  weights.description.weight_format += ", " + DescribeCalibration(*line);
+  return weights;
+}
+
+}  // namespace
+
+CpuDecoderWeights ViewWeights(const WeightLayout& layout, const kernels::CpuKernels& isa,
+                              WeightMemory memory) {
+  const PanelForm form(isa);
   const WeightMap& map = layout.plan().map;
   const auto data = [&](size_t p) { return layout.Data(p, memory.data); };
   const auto vector = [&](size_t p) { return reinterpret_cast<const float*>(data(p)); };
@@ -104,24 +122,22 @@ CpuDecoderWeights View(const WeightLayout& layout, const PanelForm& form, Weight
   return weights;
 }
 
-WeightCache CacheOf(const ModelConfig& config, const Checkpoint& checkpoint,
-                    const WeightLayout& layout, const WeightLoadOptions& options) {
-  return {options.cache, WeightCacheKey(checkpoint, config.quantization, layout), layout.bytes(),
-          *options.cpu.pool};
-}
-
-}  // namespace
-
 CpuDecoderWeights LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                               const WeightLoadOptions& options) {
   const WeightPlan plan = PlanWeights(config, checkpoint, options.weights);
   const PanelForm form(*options.cpu.isa);
   const WeightLayout layout(plan, form);
-  if (options.cache.folder.empty()) return View(layout, form, Pack(layout, options));
-  const WeightCache cache = CacheOf(config, checkpoint, layout, options);
-  WeightMemory memory = ReadOrPack(cache, layout, options);
-  if (memory.checks != nullptr) memory.checks->CheckTheRest();
-  return View(layout, form, std::move(memory));
+  if (options.cache.folder.empty()) {
+    return ViewWeights(layout, *options.cpu.isa, Pack(layout, options));
+  }
+  const std::string key = WeightCacheKey(checkpoint, config.quantization, layout);
+  std::optional<CpuDecoderWeights> weights = ReadCalibrated(key, layout, options);
+  if (!weights) {
+    const WeightCache cache(options.cache, key, "", layout.bytes(), *options.cpu.pool);
+    weights = ViewWeights(layout, *options.cpu.isa, ReadOrPack(cache, layout, options));
+  }
+  if (weights->memory.checks != nullptr) weights->memory.checks->CheckTheRest();
+  return std::move(*weights);
 }
 
 PackedFile PackWeights(const ModelConfig& config, const Checkpoint& checkpoint,
@@ -129,7 +145,13 @@ PackedFile PackWeights(const ModelConfig& config, const Checkpoint& checkpoint,
   const WeightPlan plan = PlanWeights(config, checkpoint, options.weights);
   const PanelForm form(*options.cpu.isa);
   const WeightLayout layout(plan, form);
-  const WeightCache cache = CacheOf(config, checkpoint, layout, options);
+  const std::string key = WeightCacheKey(checkpoint, config.quantization, layout);
+  const WeightCache cache(options.cache, key, "", layout.bytes(), *options.cpu.pool);
+  if (FindCalibration(options.cache, key)) {
+    ReportCache(options.cache.log, options.cache.folder +
+                                       " has calibrated weights of this model, which are used "
+                                       "instead of those that are packed now");
+  }
   const ByteRange all[] = {{0, layout.bytes()}};
   const bool is_there = cache.Read(all, options.progress).has_value();
   if (!is_there) Write(cache, layout, options);

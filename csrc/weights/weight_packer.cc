@@ -5,6 +5,7 @@
 #include <optional>
 #include <tuple>
 
+#include "kernels/packed_format.h"
 #include "support/check.h"
 #include "support/half.h"
 
@@ -70,7 +71,8 @@ std::vector<size_t> WeightPacker::FileOrder() const {
   return order;
 }
 
-void WeightPacker::Fill(const ParameterRows& rows, std::byte* data) {
+void WeightPacker::Fill(const ParameterRows& rows, std::byte* data,
+                        const kernels::ErrorFeedback* feedback) {
   const Parameter& parameter = plan_.map.parameters[rows.parameter];
   MLC_CHECK(rows.begin % form_.panel_width() == 0 && rows.begin < rows.end) << "row " << rows.begin;
   for (size_t i : slots_[rows.parameter]) {
@@ -84,7 +86,8 @@ void WeightPacker::Fill(const ParameterRows& rows, std::byte* data) {
                                .n = rows.end - rows.begin,
                                .k = parameter.columns,
                                .data = data},
-                    .row_offset = slot.row_offset - rows.begin};
+                    .row_offset = slot.row_offset - rows.begin,
+                    .feedback = feedback};
     FillSlot(task, std::max<int64_t>(-task.row_offset, 0),
              std::min(slot.rows(), rows.end - slot.row_offset));
   }
@@ -114,6 +117,7 @@ void WeightPacker::FillSlot(const Task& task, int64_t first_row, int64_t last_ro
 
 void WeightPacker::FillRows(const Task& task, int64_t begin, int64_t end) const {
   if (KeepsCodes(task)) return PackCodes(task, begin, end);
+  if (task.feedback != nullptr) return PackForInputs(task, begin, end);
   PackFloats(task, begin, end);
 }
 
@@ -149,6 +153,29 @@ void WeightPacker::PackFloats(const Task& task, int64_t begin, int64_t end) cons
   for (int64_t row = begin; row < end; row += step) {
     Place(task, task.row_offset + row,
           ReadRows(task.source, row, std::min(end, row + step), task.matrix.k, scratch));
+  }
+}
+
+void WeightPacker::PackForInputs(const Task& task, int64_t begin, int64_t end) const {
+  const int64_t columns = task.matrix.k;
+  const int64_t step = form_.panel_width();
+  const kernels::PanelLayout layout = kernels::LayoutOf(task.matrix.format);
+  std::vector<std::byte> scratch;
+  std::vector<float> values(static_cast<size_t>(step * columns));
+  std::vector<int8_t> codes(values.size());
+  std::vector<uint16_t> scales(static_cast<size_t>(step * layout.Groups(columns)));
+  for (int64_t row = begin; row < end; row += step) {
+    const int64_t next = std::min(end, row + step);
+    const kernels::PackSource rows = ReadRows(task.source, row, next, columns, scratch);
+    const std::span<float> floats(values.data(), static_cast<size_t>((next - row) * columns));
+    ConvertRows(DType::kFloat32, reinterpret_cast<std::byte*>(floats.data()), 0, rows, columns);
+    task.feedback->Round(task.matrix.format, floats, codes.data(), scales.data());
+    form_.Pack(task.matrix, task.row_offset + row,
+               kernels::PackCodes{.codes = codes.data(),
+                                  .ld = columns,
+                                  .scales = scales.data(),
+                                  .group = layout.group,
+                                  .rows = next - row});
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "kernels/error_feedback.h"
 #include "mlc_native/data.h"
 #include "mlc_native/detail/export.h"
 #include "support/thread_pool.h"
@@ -31,9 +32,11 @@ class MLC_NATIVE_PRIVATE_API WeightPacker {
   // Returns the parameters in the order of the files, which disks read fastest.
   std::vector<size_t> FileOrder() const;
 
-  // Fills `data` with these rows, in the layout of a parameter that has only them. Requires: each
-  // row is packed once.
-  void Fill(const ParameterRows& rows, std::byte* data);
+  // Fills `data` with these rows, in the layout of a parameter that has only them. With `feedback`
+  // a matrix of floats is rounded for those inputs; null: for any. Requires: each row is packed
+  // once.
+  void Fill(const ParameterRows& rows, std::byte* data,
+            const kernels::ErrorFeedback* feedback = nullptr);
 
  private:
   // A source and its destination: rows [begin, end) go to those of `matrix` from row_offset +
@@ -46,6 +49,7 @@ class MLC_NATIVE_PRIVATE_API WeightPacker {
     DType precision;      // of a vector
     PackedMatrix matrix;  // also of tables and vectors; they have no format
     int64_t row_offset;
+    const kernels::ErrorFeedback* feedback;
   };
 
   void FillSlot(const Task& task, int64_t first_row, int64_t last_row);
@@ -53,6 +57,7 @@ class MLC_NATIVE_PRIVATE_API WeightPacker {
   static bool KeepsCodes(const Task& task);
   void PackCodes(const Task& task, int64_t begin, int64_t end) const;
   void PackFloats(const Task& task, int64_t begin, int64_t end) const;
+  void PackForInputs(const Task& task, int64_t begin, int64_t end) const;
   void Place(const Task& task, int64_t row, const kernels::PackSource& rows) const;
 
   const WeightPlan& plan_;

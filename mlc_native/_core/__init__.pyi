@@ -394,9 +394,17 @@ class PackedFile:
     @property
     def num_parameters(self) -> int: ...
 
-def pack_model(engine_config_json: str, progress: object | None = None, log: object | None = None) -> PackedFile:
+    @property
+    def num_calibration_tokens(self) -> int:
+        """That were computed; 0: there is no calibration."""
+
+    @property
+    def num_not_reached(self) -> int:
+        """Matrices that no such token has reached, in a new file."""
+
+def pack_model(engine_config_json: str, progress: object | None = None, log: object | None = None, calibration: Sequence[int] | None = None) -> PackedFile:
     """
-    Writes the packed weights of a model to its weight_cache_dir. Raises LoadError, InvalidConfig.
+    Writes the packed weights of a model to its weight_cache_dir, rounded for the tokens of `calibration` if they are given (csrc/models/calibration.h). Raises LoadError, InvalidConfig.
     """
 
 class Engine:

@@ -3,6 +3,10 @@
 OUT is a folder, which ``--weight-cache-dir OUT`` then maps instead of packing. The file fits
 processors with the same width of vectors, and the model folder with its times, as a copy that keeps
 them has it. The weights are written part by part, so they need not fit into memory.
+
+With ``--calibrate FILE``, the text of FILE runs through the model, and its matrices are rounded for
+what they then read, which takes the memory of the packed weights and of some thousand tokens. Such
+weights of a model come before others that OUT has of it.
 """
 
 from __future__ import annotations
@@ -11,15 +15,19 @@ import argparse
 import os
 import sys
 import time
+from pathlib import Path
 
 from mlc_native import _core
 from mlc_native.cli.failure import print_error
-from mlc_native.errors import InvalidConfig, LoadError
+from mlc_native.errors import InvalidConfig, LoadError, invalid_config
 from mlc_native.serve.config import EngineConfig
 from mlc_native.serve.load_report import LoadReport
 from mlc_native.support.engine_log import write_log
 from mlc_native.support.model_source import resolve_model
 from mlc_native.support.quantity import quantity
+from mlc_native.tokenizers import Tokenizer
+
+MAX_TEXT_BYTES = 64 << 20  # of a calibration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quantization", choices=["q8", "q4", "off"], help="as the engine's")
     parser.add_argument("--dtype", default="auto", help="as the engine's")
     parser.add_argument("--num-threads", type=int, help="default: all cores")
+    parser.add_argument("--calibrate", metavar="FILE", help="text (UTF-8) to round weights for")
+    parser.add_argument(
+        "--trust-tokenizer-regexes", action="store_true", help="as the engine's, for --calibrate"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,22 +48,51 @@ def run(args: argparse.Namespace) -> int:
     begin = time.monotonic()
     report = LoadReport(args.path, verbose=True)
     try:
+        model = str(resolve_model(args.path))
+        tokens = None
+        if args.calibrate is not None:
+            tokenizer = Tokenizer(model, trust_regexes=args.trust_tokenizer_regexes)
+            tokens = tokenizer.encode(_read_text(Path(args.calibrate)))
         config = EngineConfig(
-            model=str(resolve_model(args.path)),
+            model=model,
             weight_cache_dir=args.out,
             quantization=args.quantization,
             dtype=args.dtype,
             num_threads=args.num_threads or len(os.sched_getaffinity(0)),
         )
-        packed = _core.pack_model(config.engine_json(), report, write_log)
+        packed = _core.pack_model(config.engine_json(), report, write_log, tokens)
     except (InvalidConfig, LoadError, OSError) as error:
         print_error(error)
         return 2
     finally:
         report.close()
+    print(packed.path)
+    if tokens is not None:
+        print(_calibration(packed, len(tokens)), file=sys.stderr)
     did = "was there already" if packed.was_there else f"{time.monotonic() - begin:.2f} s"
     parameters = quantity(packed.num_parameters, "parameters")
     size = quantity(packed.bytes, "B")
-    print(packed.path)
     print(f"{parameters} in {packed.weight_format}, {size}; {did}", file=sys.stderr)
     return 0
+
+
+def _read_text(path: Path) -> str:
+    with path.open("rb") as file:
+        content = file.read(MAX_TEXT_BYTES + 1)
+    if len(content) > MAX_TEXT_BYTES:
+        raise invalid_config(
+            "calibrate", f'"calibrate" must be a file of at most {MAX_TEXT_BYTES} bytes: {path}'
+        )
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise invalid_config(
+            "calibrate", f'"calibrate" must be a file of UTF-8, got {path}: {error}'
+        ) from error
+
+
+def _calibration(packed: _core.PackedFile, num_tokens: int) -> str:
+    used = f"calibrated on {packed.num_calibration_tokens} of {num_tokens} tokens"
+    if packed.num_not_reached == 0:
+        return used
+    return f"{used}; {packed.num_not_reached} matrices that no token reached are rounded without"

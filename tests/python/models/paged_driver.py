@@ -42,6 +42,7 @@ class PagedModel:
         quantization: str = "",
         kv_cache_dtype: str = "auto",
         longest_sequence: int | None = None,
+        weight_cache_dir: str = "",
     ) -> None:
         self.model = testing.TestModel(
             str(path),
@@ -50,6 +51,7 @@ class PagedModel:
             quantization=quantization,
             kv_cache_dtype=kv_cache_dtype,
             longest_sequence=longest_sequence,
+            weight_cache_dir=weight_cache_dir,
         )
         self.model.allocate(NUM_PAGES, MAX_ROWS, MAX_ROWS)
         self.vocab_size = self.model.metadata["vocab_size"]
