@@ -54,6 +54,17 @@ class Instruction:
         return self.is_global_load and ("128" in self.suffixes or "256" in self.suffixes)
 
     @property
+    def is_copy(self) -> bool:
+        """Whether it starts an asynchronous copy to shared memory."""
+        return self.name in ("LDGSTS", "UBLKCP")
+
+    @property
+    def groups_left(self) -> int | None:
+        """Of copies, that may still be on their way behind this instruction."""
+        found = re.match(r"SB0, 0x([0-9a-f]+)$", self.operands) if self.name == "DEPBAR" else None
+        return int(found[1], 16) if found else None
+
+    @property
     def counter(self) -> int:
         """The counter of what it loads; 7: none."""
         return self.control >> 5 & 7
@@ -90,6 +101,8 @@ class Figures:
     latencies: int = 0  # of global memory, one behind the other
     calls: int = 0  # in the loops (below)
     branches: int = 0  # there, too, beyond those that close the loops
+    copies: int = 0  # to shared memory, asynchronous ones, in the loops
+    groups: int = 0  # of them, that stay in flight where a loop waits for the oldest; fewest
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -168,23 +181,43 @@ class _Loads:
 
 
 def _loops(code: list[Instruction]) -> list[list[Instruction]]:
-    """The innermost loops that load 16 bytes at a time, copy to shared memory, or multiply."""
+    """The innermost loops that load 16 bytes at a time, copy to shared memory, or multiply.
+
+    One that multiplies counts also where it has one within it that only loads or copies.
+    """
     spans = [
         (instruction.target, instruction.address)
         for instruction in code
         if instruction.target is not None and instruction.target < instruction.address
     ]
-    innermost = [
-        (begin, end)
-        for begin, end in spans
-        if not any(begin <= b and e <= end and (b, e) != (begin, end) for b, e in spans)
+    loops = [[i for i in code if begin <= i.address <= end] for begin, end in spans]
+    multiply = [
+        loop
+        for loop in loops
+        if any(i.name == "HMMA" for i in loop) and not _is_way_back(loop, loops)
     ]
-    loops = [[i for i in code if begin <= i.address <= end] for begin, end in innermost]
     return [
         loop
         for loop in loops
-        if any(i.is_wide_load or i.name in ("LDGSTS", "HMMA", "UBLKCP") for i in loop)
+        if (_is_innermost(loop, loops) and any(i.is_wide_load or i.is_copy for i in loop))
+        or (loop in multiply and _is_innermost(loop, multiply))
     ]
+
+
+def _is_innermost(loop: list[Instruction], loops: list[list[Instruction]]) -> bool:
+    begin, end = loop[0].address, loop[-1].address
+    return not any(
+        begin <= other[0].address and other[-1].address <= end and other is not loop
+        for other in loops
+    )
+
+
+def _is_way_back(loop: list[Instruction], loops: list[list[Instruction]]) -> bool:
+    """Whether it is the way back from code behind a loop that belongs into it, and no loop."""
+    begin, end = loop[0].address, loop[-1].address
+    return loop[-1].ends_path and any(
+        other[0].address < begin <= other[-1].address < end for other in loops
+    )
 
 
 def _walk(code: list[Instruction]) -> _Loads:
@@ -213,4 +246,8 @@ def count(function: Function) -> Figures:
         figures.calls += sum(i.name == "CALL" for i in loop)
         branches = sum(i.target is not None and i.target != loop[0].address for i in loop)
         figures.branches += branches
+        figures.copies += sum(i.is_copy for i in loop)
+    if any(i.name == "LDGDEPBAR" for i in code):
+        left = [i.groups_left for loop in loops for i in loop if i.groups_left is not None]
+        figures.groups = min(left, default=0)
     return figures

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "attention_inputs.h"
 #include "kernels/cuda/experts.h"
 #include "timing.h"
 
@@ -126,79 +127,13 @@ void Dequantizations(Bench& bench) {
 
 // ---- Attention ----
 
-struct Heads {
-  const char* name;
-  int64_t q, kv, dim;
-};
-constexpr Heads kQwen06{"qwen3-0.6b", 16, 8, 128};
-constexpr Heads kLlama1{"llama-3.2-1b", 32, 8, 64};
-constexpr Heads kLlama8{"llama-3.1-8b", 32, 8, 128};
-
-// A pool with `rows` sequences of `length` tokens, pages in random order.
-class Cache {
- public:
-  Cache(const Heads& heads, int64_t rows, int64_t length)
-      : pages_((length + kKvPageSize - 1) / kKvPageSize),
-        pool_bytes_(rows * pages_ * kKvPageSize * heads.kv * heads.dim * 2),
-        pools_(2 * pool_bytes_),
-        tables_(Shuffled(rows * pages_)) {
-    kv.kv_heads = heads.kv;
-    kv.head_dim = heads.dim;
-    kv.num_pages = rows * pages_;
-    kv.k = pools_.data();
-    kv.v = pools_.data(pool_bytes_);
-  }
-  double bytes() const { return 2.0 * static_cast<double>(pool_bytes_); }
-  AttentionArgs Args(const Heads& heads, const Buffer& q, const Buffer& out) const {
-    return {.q = q.data(),
-            .ldq = heads.q * heads.dim,
-            .out = out.data(),
-            .ldo = heads.q * heads.dim,
-            .q_heads = heads.q,
-            .scale = 0.1f,
-            .block_tables = tables_.data<int32_t>(),
-            .ld_block_tables = pages_};
-  }
-  KvPages kv;
-
- private:
-  static std::vector<int32_t> Shuffled(int64_t n) {
-    std::vector<int32_t> pages(n);
-    for (int64_t i = 0; i < n; ++i) pages[i] = static_cast<int32_t>(i);
-    std::shuffle(pages.begin(), pages.end(), std::mt19937(2));
-    return pages;
-  }
-
-  const int64_t pages_;
-  const int64_t pool_bytes_;
-  const Buffer pools_;
-  const Buffer tables_;
-};
-
 void Decode(Bench& bench, const Heads& heads, int64_t rows, int64_t length) {
-  rows = bench.Size(rows, std::min<int64_t>(rows, 2));
-  length = bench.Size(length, 200);
-  const Cache cache(heads, rows, length);
-  const int64_t row_bytes = heads.q * heads.dim * 2;
-  const Buffer q(rows * row_bytes), out(rows * row_bytes);
-  const Buffer lengths(std::vector<int32_t>(rows, static_cast<int32_t>(length)));
-  const int64_t max_splits = rows * MaxDecodeSplits(length);
-  Buffer workspace(static_cast<int64_t>(DecodeWorkspaceBytes(max_splits, heads.q, heads.dim)));
-  workspace.Clear(ZeroedDecodeBytes(heads.q));
-  const Buffer splits(static_cast<int64_t>(DecodeSplitsBytes(max_splits)));
-  const DecodeRows decode_rows{.lengths = lengths.data<int32_t>(),
-                               .m = rows,
-                               .max_splits = max_splits,
-                               .workspace = workspace.data(),
-                               .splits = splits.data()};
-  const OwnedStream stream;
-  ListSplits(decode_rows, 0, stream.get());
-  stream.Synchronize();
+  const DecodeInputs inputs(bench, heads, rows, length);
   const std::string name = std::string("decode_attention ") + heads.name +
-                           " rows=" + std::to_string(rows) + " length=" + std::to_string(length);
-  const double operations = 4.0 * rows * length * heads.q * heads.dim;
-  bench.Run(name, {cache.bytes(), operations}, 10, [&](int, Stream stream) {
-    DecodeAttention(cache.kv, cache.Args(heads, q, out), decode_rows, stream);
+                           " rows=" + std::to_string(inputs.rows.m) +
+                           " length=" + std::to_string(inputs.length);
+  bench.Run(name, {inputs.cache.bytes(), inputs.operations()}, 10, [&](int, Stream stream) {
+    DecodeAttention(inputs.cache.kv, inputs.args, inputs.rows, stream);
   });
 }
 

@@ -66,6 +66,7 @@ class Kernels:
     are_dependent: bool = False  # launches; the first weights are loaded in front of the edge
     activates: bool = False  # in the product of gate and up, where it is Gemv
     has_gemm: bool = False  # for decode rows; else cuBLASLt from 33 rows on
+    has_rings: bool = False  # of pages, and tensor cores, in decode attention (DecodeWorker)
 
 
 BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
@@ -74,10 +75,18 @@ LISTED = replace(LOADS, name="listed splits", lists_splits=True)
 DEPENDENT = replace(LISTED, name="dependent launches", are_dependent=True)
 ACTIVATING = replace(DEPENDENT, name="activation in the product", activates=True)
 FIXED = replace(ACTIVATING, name="one order of sums", has_gemm=True)
-RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED]
+RINGS = replace(FIXED, name="rings of pages", has_rings=True)
+RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, RINGS]
 NOW = RECORDS[-1]
 
-SPLITS, MAX_SPLIT, KEYS_AT_ONCE, THREADS = 24, 512, 4, 256  # of decode_attention.cu
+SPLITS, MAX_SPLIT = 24, 512  # of decode_items.cuh
+KEYS_AT_ONCE, THREADS = 4, 256  # of decode_lanes.cuh
+RING_WARPS, RING_SLOTS, RING_BLOCKS = 4, 4, 2  # of decode_worker.cuh, up to 128 elements of a head
+# Of a page of keys and its values: the clocks from one to the next of a warp that is alone, its
+# issue slots, and the clocks of shared memory for a byte of the page (written; keys read with two
+# and values with four lanes in the same banks).
+PAGE_CLOCKS, PAGE_SLOTS, PAGE_SHARED = 700, 500, 8 / 128
+SCHEDULERS = 4
 PRODUCT_SLOTS = 600  # of prefill attention, for 128 elements of a head
 MATRIX_BYTES = 36 * 1024  # that a warp reads from shared memory for 64 keys, likewise
 GEMM_SHARE = 0.81  # of the peak, by cuBLASLt
@@ -247,7 +256,7 @@ class Predictor:
         return split
 
     def item(self, keys: int, dim: int) -> float:
-        """Of a block of decode attention: `keys` of one head, from the scores to the parts."""
+        """Of a block of LanesWorker: `keys` of one head, from the scores to the parts."""
         m, k = self.machine, self.kernels
         lanes = 8 if dim <= 64 else 16 if dim <= 128 else 32
         rounds = math.ceil(keys / (THREADS // lanes * KEYS_AT_ONCE))
@@ -256,20 +265,37 @@ class Predictor:
         hidden = load if k.attention_preloads else 0.0
         return (2 * rounds) * load - min(hidden, 2 * m.barrier_s) + 5 * m.barrier_s
 
+    def ring_item(self, keys: int, dim: int, is_alone: bool) -> float:
+        """Of a block of DecodeWorker, whose pages are there: to the parts."""
+        m, part = self.machine, (dim + 128) / 256
+        pages = math.ceil(math.ceil(keys / PAGE_KEYS) / RING_WARPS)  # of a warp
+        warps = 1 if is_alone else RING_BLOCKS * RING_WARPS // SCHEDULERS
+        clocks = pages * part * max(PAGE_CLOCKS, warps * PAGE_SLOTS)
+        return clocks / m.clock + 3 * m.barrier_s
+
     def decode_attention(self, rows: int, keys: int, model: Model) -> float:
-        m = self.machine
+        """Of one layer."""
+        m, k = self.machine, self.kernels
         split = min(self.split(keys), max(keys, 1))
         splits = math.ceil(keys / split)
         items = rows * splits * model.kv_heads
+        parts = rows * splits * model.heads * model.dim * 8 if splits > 1 else 0
+        moved = self.moved(rows * keys * model.key_bytes + 2 * parts)
+        merge = 2 * m.cache_s + splits * 0.1 * US if splits > 1 else 0.0
+        if k.has_rings:
+            at_once = m.multiprocessors * RING_BLOCKS
+            waves = max(1.0, items / at_once)
+            item = self.ring_item(split, model.dim, is_alone=items <= m.multiprocessors)
+            shared = rows * keys * model.key_bytes / 2 * PAGE_SHARED / m.clock / m.multiprocessors
+            # The split, the numbers of its pages, the first of them: once, not for each item.
+            start = 2 * m.cache_s + m.loaded_memory_s
+            return self.edge + start + merge + max(moved, shared, waves * item)
         at_once = m.multiprocessors * (3 if model.heads // model.kv_heads <= 4 else 2)
         waves = max(1.0, items / at_once)
-        parts = rows * splits * model.heads * model.dim * 8 if splits > 1 else 0
-        num_bytes = rows * keys * model.key_bytes + 2 * parts
         # A split is read from the list, or found by counting those of all rows.
-        count = m.cache_s if self.kernels.lists_splits else 2 * m.cache_s + 3 * m.barrier_s
-        merge = 2 * m.cache_s + splits * 0.1 * US if splits > 1 else 0.0
-        work = max(self.moved(num_bytes), waves * self.item(split, model.dim))
-        return self.edge + count + merge + work
+        count = m.cache_s if k.lists_splits else 2 * m.cache_s + 3 * m.barrier_s
+        moved += m.cache_s + m.loaded_memory_s  # until the first bytes come
+        return self.edge + count + merge + max(moved, waves * self.item(split, model.dim))
 
     def list_splits(self) -> float:
         """Once a step; for one window."""
@@ -522,8 +548,8 @@ def table() -> str:
     lines += [
         "",
         "Steps with splits of at least 256 keys instead of 128, in per cent of their time. A row's "
-        "splits depend on its own length alone, so that its bits do not depend on the batch; at "
-        "no length is there a gain for all batches:",
+        "splits depend on its own length alone, so that its bits do not depend on the batch; "
+        "above 1,024 keys all batches gain:",
         "",
         "| context | 0.6B, batch 1 | 8 | 64 | 1B, 1 | 8 | 64 | 8B, 1 | 8 | 64 |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",

@@ -91,6 +91,39 @@ def test_calls_and_branches_are_those_of_the_inner_loops() -> None:
     assert (figures.calls, figures.branches, figures.spills) == (1, 1, 1)
 
 
+def test_a_loop_that_multiplies_counts_with_the_loops_within_it() -> None:
+    copy, multiply = "UBLKCP.S.G [UR18], [UR16], UR4", "HMMA.16816.F32.BF16 R4, R4, R8, R4"
+    loop = [
+        ("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R15], R12",),  # 0x00
+        ("@!P0 BRA 0xa0",),
+        (multiply,),
+        (LOAD, 0),  # 0x30: the next item
+        ("CALL.REL.NOINC 0x100",),
+        ("@P1 BRA 0x30",),
+        (copy,),
+        (multiply,),
+        ("@P2 BRA 0x00",),  # 0x80
+        ("EXIT",),
+        ("SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R15], R12",),  # 0xa0: and back, no loop of its own
+        ("BRA 0x20",),
+    ]
+    figures = count(*loop)
+    assert (figures.copies, figures.groups) == (1, 0)
+    assert (figures.calls, figures.branches) == (2, 2)  # the inner loop and the outer one
+
+
+def test_groups_of_copies_are_those_that_stay_in_flight() -> None:
+    copies = [("LDGSTS.E.BYPASS.128 [R2], desc[UR4][R4.64]",), ("LDGDEPBAR",)]
+
+    def with_waits(*left: int) -> sass.Figures:
+        waits = [(f"DEPBAR.LE SB0, {n:#x}",) for n in left]
+        return count(*copies, *waits, ("@P0 BRA 0x00",), ("DEPBAR.LE SB0, 0x0",), ("EXIT",))
+
+    assert (with_waits(3).copies, with_waits(3).groups) == (1, 3)
+    assert with_waits(3, 1).groups == 1  # the wait for more of them
+    assert count(("DEPBAR.LE SB0, 0x3",), ("@P0 BRA 0x00",), ("EXIT",)).groups == 0
+
+
 def test_a_lost_load_a_spill_and_a_missing_kernel_are_found() -> None:
     limits = [{"kernel": "K", "at_least": {"first_loads": 2}, "sm_80": {"at_most": {"spills": 1}}}]
     good = count((LOAD, 0), (LOAD, 0), ("EXIT",)).as_dict()

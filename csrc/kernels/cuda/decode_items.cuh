@@ -54,6 +54,30 @@ struct DecodeKernelArgs {
   int pieces;  // of at most kMaxItemHeads query heads, of a group
 };
 
+inline size_t AlignDecodeBytes(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+inline DecodeWorkspace WorkspaceOf(const DecodeRows& rows, int64_t q_heads) {
+  auto* bytes = static_cast<char*>(rows.workspace);
+  DecodeWorkspace workspace;
+  workspace.num_done = reinterpret_cast<int32_t*>(bytes);
+  bytes += AlignDecodeBytes(ZeroedDecodeBytes(q_heads));
+  workspace.softmax = reinterpret_cast<float2*>(bytes);
+  bytes += AlignDecodeBytes(static_cast<size_t>(rows.max_splits * q_heads) * sizeof(float2));
+  workspace.parts = reinterpret_cast<float*>(bytes);
+  return workspace;
+}
+
+inline DecodeKernelArgs DecodeArgsOf(const KvPages& kv, const AttentionArgs& args,
+                                     const DecodeRows& rows) {
+  const auto group = static_cast<int>(args.q_heads / kv.kv_heads);
+  return {.kv = kv,
+          .a = args,
+          .splits = SplitsOf(rows),
+          .workspace = WorkspaceOf(rows, args.q_heads),
+          .group = group,
+          .pieces = (group + kMaxItemHeads - 1) / kMaxItemHeads};
+}
+
 struct Item {
   DecodeSplit split;
   int split_index;  // of all rows

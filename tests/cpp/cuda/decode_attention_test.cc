@@ -10,8 +10,28 @@ struct DecodeCase {
   std::vector<int64_t> lengths;  // 0: an unused row
   float soft_cap = 0;
   int64_t window = 0;
-  Floats sinks{};  // [q_heads]; empty: none
+  Floats sinks{};                 // [q_heads]; empty: none
+  std::vector<int32_t> tables{};  // of each row; empty: its own
 };
+
+// In every 16-bit type, and in eight bits.
+struct Types {
+  DType dtype;
+  KvFormat format;
+};
+constexpr Types kTypes[] = {{DType::kBFloat16, KvFormat::kBFloat16},
+                            {DType::kFloat16, KvFormat::kFloat16},
+                            {DType::kBFloat16, KvFormat::kFloat8},
+                            {DType::kFloat16, KvFormat::kFloat8}};
+
+// Around the ends of pages, of the pages that warps take in turn, and of splits.
+std::vector<int64_t> EdgeLengths(int64_t most) {
+  std::vector<int64_t> lengths{1, 2};
+  for (int64_t edge = 16; edge <= most; edge += edge < 160 ? 16 : 64) {
+    lengths.insert(lengths.end(), {edge - 1, edge, edge + 1});
+  }
+  return lengths;
+}
 
 class DecodeAttentionTest : public CudaKernelTest {
  protected:
@@ -42,7 +62,9 @@ class DecodeAttentionTest : public CudaKernelTest {
     std::fill_n(start.begin(), ZeroedDecodeBytes(c.shape.q_heads), uint8_t{0});
     workspace.Upload(start);
     DeviceArray<uint8_t> splits(DecodeSplitsBytes(max_splits));
+    const DeviceArray<int32_t> tables(c.tables);
     const DecodeRows rows{.lengths = lengths.data(),
+                          .tables = c.tables.empty() ? nullptr : tables.data(),
                           .m = m,
                           .max_splits = max_splits,
                           .workspace = workspace.data(),
@@ -113,7 +135,28 @@ TEST_F(DecodeAttentionTest, EveryGroupOfHeadsAndHeadSize) {
   }
 }
 
+TEST_F(DecodeAttentionTest, EveryGroupHeadSizeAndType) {
+  int64_t length = 1;
+  for (const Types& types : kTypes) {
+    for (int64_t group : {1, 2, 4, 5, 7, 8, 16}) {
+      for (int64_t head_dim : {64, 80, 96, 128, 256}) {
+        const KvShape shape{types.dtype, types.format, 2 * group, 2, head_dim};
+        Check({.shape = shape, .lengths = {length, 160 - length}});
+        length = length % 149 + 11;
+      }
+    }
+  }
+}
+
+TEST_F(DecodeAttentionTest, LengthsAroundEveryEdge) {
+  const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 4, 1, 64};
+  Check({.shape = shape, .lengths = EdgeLengths(600)});
+  Check({.shape = shape, .lengths = EdgeLengths(300), .window = 41});
+}
+
 TEST_F(DecodeAttentionTest, LongRowsInSplitsOfEverySize) {
+  const KvShape bf16{DType::kBFloat16, KvFormat::kBFloat16, 5, 1, 64};
+  Check({.shape = bf16, .lengths = {3071, 3073, 6145, 12289}});
   const KvShape shape{DType::kFloat32, KvFormat::kFloat32, 2, 1, 16};
   Check({.shape = shape, .lengths = {1537, 6200, 64 * 24, 128 * 24 + 1}});
   Check({.shape = shape, .lengths = {13000}});
@@ -145,14 +188,56 @@ TEST_F(DecodeAttentionTest, SinksOfAnySize) {
 }
 
 TEST_F(DecodeAttentionTest, ARowIsTheSameInEveryBatch) {
-  const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 64};
-  const size_t row_bytes = shape.q_heads * shape.head_dim * 2;
-  const DecodeCase alone{.shape = shape, .lengths = {333}, .window = 250};
-  const auto want = Run(alone, {9}, PagedKv(shape, alone.lengths, {9}));
-  const DecodeCase batch{.shape = shape, .lengths = {2000, 1, 333, 0, 70}, .window = 250};
-  const std::vector<uint32_t> seeds{1, 2, 9, 3, 4};
-  const auto got = Run(batch, seeds, PagedKv(shape, batch.lengths, seeds));
-  EXPECT_TRUE(std::equal(want.begin(), want.end(), got.begin() + 2 * row_bytes));
+  const std::vector<KvShape> shapes{{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 64},
+                                    {DType::kFloat16, KvFormat::kFloat16, 5, 1, 80},
+                                    {DType::kBFloat16, KvFormat::kFloat8, 16, 1, 128},
+                                    {DType::kBFloat16, KvFormat::kBFloat16, 2, 2, 256},
+                                    {DType::kFloat32, KvFormat::kFloat32, 4, 2, 64}};
+  for (const KvShape& shape : shapes) {
+    const size_t row_bytes = shape.q_heads * shape.head_dim * DTypeSize(shape.dtype);
+    for (const int64_t window : {0, 250}) {
+      for (const int64_t length : {1, 17, 129, 333}) {
+        const DecodeCase alone{.shape = shape, .lengths = {length}, .window = window};
+        const auto want = Run(alone, {9}, PagedKv(shape, alone.lengths, {9}));
+        const DecodeCase batch{
+            .shape = shape, .lengths = {520, 1, length, 0, 70}, .window = window};
+        const std::vector<uint32_t> seeds{1, 2, 9, 3, 4};
+        const auto got = Run(batch, seeds, PagedKv(shape, batch.lengths, seeds));
+        EXPECT_TRUE(std::equal(want.begin(), want.end(), got.begin() + 2 * row_bytes))
+            << shape.head_dim << ", length " << length << ", window " << window;
+      }
+    }
+  }
+}
+
+// Rows that verify guesses: they share a table, and see of it what a single row of their length
+// sees.
+TEST_F(DecodeAttentionTest, RowsOfADraftHaveTheBitsOfSingleRows) {
+  for (const int64_t head_dim : {64, 128}) {
+    const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 8, 2, head_dim};
+    const size_t row_bytes = shape.q_heads * shape.head_dim * 2;
+    for (const int64_t last : {6, 18, 131, 258}) {
+      const PagedKv paged(shape, {last, 40}, {5, 6});
+      DecodeCase draft{.shape = shape, .lengths = {}};
+      std::vector<uint32_t> seeds;
+      for (int64_t length = std::max<int64_t>(last - 5, 1); length <= last; ++length) {
+        draft.lengths.push_back(length);
+        draft.tables.push_back(0);
+        seeds.push_back(static_cast<uint32_t>(length));
+      }
+      draft.lengths.push_back(40);
+      draft.tables.push_back(1);
+      seeds.push_back(77);
+      const auto got = Run(draft, seeds, paged);
+      for (size_t i = 0; i < seeds.size(); ++i) {
+        const DecodeCase single{
+            .shape = shape, .lengths = {draft.lengths[i]}, .tables = {draft.tables[i]}};
+        const auto want = Run(single, {seeds[i]}, paged);
+        EXPECT_TRUE(std::equal(want.begin(), want.end(), got.begin() + i * row_bytes))
+            << head_dim << ", length " << draft.lengths[i];
+      }
+    }
+  }
 }
 
 TEST_F(DecodeAttentionTest, ChecksTheShape) {

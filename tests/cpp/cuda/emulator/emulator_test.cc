@@ -168,7 +168,107 @@ TEST_F(EmulatorTest, CopiesArriveAsLateOrAsEarlyAsTheyMay) {
   EXPECT_EQ(out.Download(), want);
 }
 
+// ---- Copies that a barrier counts ----
+
+enum class BulkFault { kNone, kNoWait, kOtherPhase, kNoFence, kNoBytes, kOutOfLine, kNoBarrier };
+struct BulkArgs {
+  float* out;
+  const float* in;
+  BulkFault fault;
+};
+
+constexpr int kBulkRounds = 6;
+constexpr int kBulkFloats = 64;
+
+// Copies kBulkRounds pieces of `in` into one place of shared memory, one after the other.
+void BulkKernel(const BulkArgs args) {
+  WaitForPrevious();
+  auto* shared = static_cast<float*>(DynamicShared());
+  auto* barrier = reinterpret_cast<uint64_t*>(shared + kBulkFloats);
+  constexpr int kBytes = kBulkFloats * static_cast<int>(sizeof(float));
+  if (threadIdx.x == 0 && args.fault != BulkFault::kNoBarrier) {
+    InitBarrier(barrier);
+    if (args.fault != BulkFault::kNoFence) FenceBarriers();
+  }
+  __syncthreads();
+  for (int round = 0; round < kBulkRounds; ++round) {
+    const float* from = args.in + round * kBulkFloats;
+    if (threadIdx.x == 0) {
+      if (args.fault == BulkFault::kOutOfLine) from += 1;
+      ExpectBytes(barrier, args.fault == BulkFault::kNoBytes ? kBytes + 16 : kBytes);
+      CopyBulk(shared, from, kBytes, barrier);
+    }
+    uint32_t parity = round % 2;
+    if (args.fault == BulkFault::kOtherPhase) parity ^= 1;
+    if (args.fault != BulkFault::kNoWait) WaitForPhase(barrier, parity);
+    for (int i = static_cast<int>(threadIdx.x); i < kBulkFloats; i += kWarp) {
+      args.out[round * kBulkFloats + i] = shared[i];
+    }
+    __syncthreads();
+  }
+}
+
+Floats CopyInBulk(const Floats& in, BulkFault fault) {
+  const OwnedStream stream;
+  const DeviceArray<float> device_in(in), out(static_cast<int64_t>(in.size()));
+  const LaunchShape shape{
+      .grid = dim3(2), .threads = 32, .shared_bytes = kBulkFloats * sizeof(float) + 16};
+  Launch(BulkKernel, shape, stream.get(), BulkArgs{out.data(), device_in.data(), fault});
+  stream.Synchronize();
+  return out.Download();
+}
+
+bool CopiesInBulk(const Floats& in, BulkFault fault) { return CopyInBulk(in, fault) == in; }
+
+TEST_F(EmulatorTest, BulkCopiesAreThereWhenTheirPhaseHasEnded) {
+  const Floats in = Random(DType::kFloat32, kBulkRounds * kBulkFloats);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(CopiesInBulk(in, BulkFault::kNone));
+}
+
+TEST_F(EmulatorTest, DiesOfWrongBulkCopies) {
+  const Floats in = Random(DType::kFloat32, kBulkRounds * kBulkFloats);
+  const auto copy = [&](BulkFault fault) {
+    const bool is_right = CopiesInBulk(in, fault);
+    if (!is_right) std::fprintf(stderr, "other values\n");
+    std::exit(is_right ? 0 : 1);
+  };
+  constexpr auto kOther = "other values|ends before its copies|announced twice|never come";
+  EXPECT_DEATH(copy(BulkFault::kNoWait), kOther);
+  EXPECT_DEATH(copy(BulkFault::kOtherPhase), kOther);
+  EXPECT_DEATH(copy(BulkFault::kNoFence), "that copies do not know of");
+  EXPECT_DEATH(copy(BulkFault::kNoBytes), "copies that never come");
+  EXPECT_DEATH(copy(BulkFault::kOutOfLine), "a copy out of line");
+  EXPECT_DEATH(copy(BulkFault::kNoBarrier), "has not been made");
+}
+
 // ---- Tensor cores ----
+
+struct TransposeArgs {
+  const uint32_t* in;
+  uint32_t* out;
+};
+
+void TransposeKernel(const TransposeArgs args) {
+  WaitForPrevious();
+  args.out[threadIdx.x] = TransposeMatrix(args.in[threadIdx.x]);
+}
+
+TEST_F(EmulatorTest, TransposesMatrices) {
+  std::vector<uint32_t> in(32), want(32);
+  for (unsigned row = 0; row < 8; ++row) {
+    for (unsigned column = 0; column < 8; ++column) {
+      const auto put = [](std::vector<uint32_t>& to, unsigned r, unsigned c, uint32_t value) {
+        to[4 * r + c / 2] |= value << (c % 2 * 16);
+      };
+      put(in, row, column, 8 * row + column);
+      put(want, column, row, 8 * row + column);
+    }
+  }
+  const DeviceArray<uint32_t> device_in(in), out(32);
+  Launch(TransposeKernel, {.grid = dim3(1), .threads = 32}, nullptr,
+         TransposeArgs{device_in.data(), out.data()});
+  EXPECT_EQ(out.Download(), want);
+}
 
 // c = a b through shared memory: a [16, 16], b [16, 8] row-major, 16-bit elements.
 template <typename T>

@@ -200,6 +200,19 @@ void WaitForCopies() {
   emulator::WaitForCopies(n);
 }
 
+// ---- Copies of whole blocks of memory ----
+
+inline constexpr bool kHasBulkCopies = true;
+inline void InitBarrier(uint64_t* barrier) { emulator::InitBarrier(barrier); }
+inline void FenceBarriers() { emulator::FenceBarriers(); }
+inline void ExpectBytes(uint64_t* barrier, int bytes) { emulator::ExpectBytes(barrier, bytes); }
+inline void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier) {
+  emulator::CopyBulk(shared, global, bytes, barrier);
+}
+inline void WaitForPhase(uint64_t* barrier, uint32_t parity) {
+  emulator::WaitForPhase(barrier, parity);
+}
+
 // ---- Tensor cores ----
 
 namespace emulated {
@@ -266,6 +279,17 @@ inline void LoadMatrices(uint32_t (&r)[4], const void* shared) {
 inline void LoadMatricesTransposed(uint32_t (&r)[4], const void* shared) {
   emulated::LoadMatrices(r, shared, true);
 }
+inline uint32_t TransposeMatrix(uint32_t r) {
+  const emulator::WarpExchange all(&r, sizeof r);
+  const auto element = [&](unsigned row, unsigned column) {
+    uint32_t pair;
+    std::memcpy(&pair, all.of(4 * row + column / 2), sizeof pair);
+    return pair >> (column % 2 * 16) & 0xffff;
+  };
+  const unsigned row = threadIdx.x % 32 / 4;
+  const unsigned column = 2 * (threadIdx.x % 4);
+  return element(column, row) | element(column + 1, row) << 16;
+}
 inline void MmaBFloat16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   emulated::Mma(c, a, b0, b1, BFloat16ToFloat);
 }
@@ -280,6 +304,7 @@ inline void WaitForPrevious() { emulator::WaitForPrevious(); }
 // ---- Launch ----
 
 inline int NumMultiprocessors() { return 3; }
+inline size_t SharedBytesOfMultiprocessor() { return 228 * 1024; }
 
 inline constexpr size_t kMostSharedBytes = 99 * 1024;
 
