@@ -81,6 +81,7 @@ TEST(CMemory, OutputsArriveWhateverAllocationFails) {
   EXPECT_NE(expected.tokens.at(0), expected.tokens.at(1));
   EXPECT_EQ(expected.scored.at(0), expected.tokens.at(0));
   EXPECT_EQ(expected.scored.at(1), expected.tokens.at(1));
+  int num_failed = 0;
   for (const bool polls : {false, true}) {
     for (int64_t k = 1; k <= 40; ++k) {
       const std::vector<Scarce> got = Ask(engine, k, polls);
@@ -89,9 +90,10 @@ TEST(CMemory, OutputsArriveWhateverAllocationFails) {
         EXPECT_EQ(scarce.scored, expected.scored) << k << polls;
         EXPECT_EQ(scarce.num_finals, 1) << k << polls;
       }
-      EXPECT_TRUE(k > 8 || got[0].num_failed > 10) << k;  // the failures reach the library
+      num_failed += got[0].num_failed - 1;  // the first callback finds no failure set
     }
   }
+  EXPECT_GT(num_failed, 50);  // of about 500: the failures reach the library
 }
 
 }  // namespace
