@@ -87,6 +87,8 @@ def test_the_constants_are_those_of_the_kernels() -> None:
     assert f"kMinSplit = {model.NOW.min_split};" in items
     assert f"kMaxSplit = {model.MAX_SPLIT};" in items
     assert f"kTargetSplits = {model.SPLITS};" in items
+    assert f"kShortRow = {model.SHORT_ROW};" in items
+    assert model.NOW.long_min_split == 2 * model.NOW.min_split
     lanes = (folder / "decode_lanes.cuh").read_text()
     assert f"kUnroll = {model.KEYS_AT_ONCE};" in lanes
     assert f"kLanesThreads = {model.THREADS};" in lanes

@@ -9,9 +9,12 @@
 namespace mlc_native::kernels::cuda {
 
 inline constexpr int kMaxItemHeads = 8;
-// Keys. Shorter ones cost more parts and barriers than they gain a single row.
+// Keys. Short splits let a single row have more blocks, and cost batches more parts and barriers.
 inline constexpr int kMinSplit = 128;
 inline constexpr int kMaxSplit = 512;
+// More keys are divided into splits of twice kMinSplit at least, and into kTargetSplits of them
+// unless those were longer than kMaxSplit.
+inline constexpr int kShortRow = 1024;
 inline constexpr int kTargetSplits = 24;
 
 struct alignas(16) DecodeSplit {

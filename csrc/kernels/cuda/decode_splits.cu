@@ -25,7 +25,7 @@ __device__ inline KeyRange KeysOf(int length, int64_t window) {
 }
 
 __device__ inline int SplitKeys(int num_keys) {
-  int split = kMinSplit;
+  int split = num_keys <= kShortRow ? kMinSplit : 2 * kMinSplit;
   while (split < kMaxSplit && split * kTargetSplits < num_keys) split *= 2;
   return split;
 }
@@ -115,14 +115,15 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-// A row of fewer keys, in its window, may have more splits: they grow when there are more than
-// kTargetSplits of them. A window may begin within a page.
+// A row of fewer keys, in its window, may have more splits, because they grow with it. A window may
+// begin within a page.
 int64_t MaxDecodeSplits(int64_t length) {
   if (length == 0) return 0;
   const auto pieces = [keys = length + kKvPageSize - 1](int64_t of) {
     return (keys + of - 1) / of;
   };
-  return std::max(std::min<int64_t>(pieces(kMinSplit), kTargetSplits), pieces(kMaxSplit));
+  return std::max({std::min<int64_t>(pieces(kMinSplit), kShortRow / kMinSplit),
+                   std::min<int64_t>(pieces(2 * kMinSplit), kTargetSplits), pieces(kMaxSplit)});
 }
 
 size_t DecodeSplitsBytes(int64_t max_splits) {

@@ -64,7 +64,8 @@ class DecodeSplitsTest : public CudaKernelTest {
 
 // Also those of shorter rows, which a step may turn out to have.
 TEST_F(DecodeSplitsTest, AreAtMostAsManyAsALengthPromises) {
-  for (const int32_t length : {1, 128, 129, 3071, 3073, 6145, 12288, 12289, 12800, 20000}) {
+  for (const int32_t length :
+       {1, 128, 129, 1024, 1025, 1200, 3071, 3073, 6145, 12288, 12289, 12800, 20000}) {
     for (int32_t shorter = length; shorter > 0; shorter -= 509) {
       for (const int64_t window : {0, 1, 100, 3073, 5000}) {
         const size_t most = static_cast<size_t>(MaxDecodeSplits(length));
@@ -74,12 +75,22 @@ TEST_F(DecodeSplitsTest, AreAtMostAsManyAsALengthPromises) {
   }
   EXPECT_EQ(MaxDecodeSplits(0), 0);
   EXPECT_EQ(MaxDecodeSplits(100), 1);
-  EXPECT_EQ(MaxDecodeSplits(4096), kTargetSplits);
+  EXPECT_EQ(MaxDecodeSplits(1000), kShortRow / kMinSplit);
+  EXPECT_EQ(MaxDecodeSplits(6500), kTargetSplits);
+}
+
+TEST_F(DecodeSplitsTest, GrowWithTheKeys) {
+  for (const auto& [length, keys] : {std::pair{kShortRow, kMinSplit},
+                                     {kShortRow + 1, 2 * kMinSplit},
+                                     {2 * kMinSplit * kTargetSplits, 2 * kMinSplit},
+                                     {2 * kMinSplit * kTargetSplits + 1, kMaxSplit}}) {
+    EXPECT_EQ(List({length}, {0}, 0).front().count, keys) << length;
+  }
 }
 
 TEST_F(DecodeSplitsTest, CoverEachVisibleKeyOnce) {
   Check({1}, 0);
-  Check({0, 1, 127, 128, 129, 0, 3072, 3073, 13000, 0}, 0);
+  Check({0, 1, 127, 128, 129, 0, 1024, 1025, 3072, 3073, 13000, 0}, 0);
   Check({300, 100, 4000, 16, 17}, 100);
   std::vector<int32_t> many(kMaxDecodeRows);
   for (int32_t& length : many) length = static_cast<int32_t>(RandomInt(0, 700));
