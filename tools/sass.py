@@ -103,6 +103,8 @@ class Figures:
     branches: int = 0  # there, too, beyond those that close the loops
     copies: int = 0  # to shared memory, asynchronous ones, in the loops
     groups: int = 0  # of them, that stay in flight where a loop waits for the oldest; fewest
+    products: int = 0  # of tensor cores, in the loops
+    matrix_loads: int = 0  # there, too: fragments from shared memory, four of 8 x 8 elements
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -247,6 +249,8 @@ def count(function: Function) -> Figures:
         branches = sum(i.target is not None and i.target != loop[0].address for i in loop)
         figures.branches += branches
         figures.copies += sum(i.is_copy for i in loop)
+        figures.products += sum(i.name in ("HMMA", "IMMA", "QMMA") for i in loop)
+        figures.matrix_loads += sum(i.name == "LDSM" for i in loop)
     if any(i.name == "LDGDEPBAR" for i in code):
         left = [i.groups_left for loop in loops for i in loop if i.groups_left is not None]
         figures.groups = min(left, default=0)

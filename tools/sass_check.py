@@ -167,7 +167,7 @@ def table(data: dict[str, Any], limits: list[dict[str, Any]]) -> str:
                 if figures is None or shown == str(figures):
                     continue
                 shown = str(figures)
-                cells = " | ".join(str(figures.get(c, 0)) for c in columns)
+                cells = " | ".join(str(figures.get(c, "")) for c in columns)
                 name = limit["kernel"].replace("<", "&lt;")
                 lines.append(f"| {name} | {record['name']} | {cells} |")
         lines.append("")

@@ -68,6 +68,7 @@ class Kernels:
     has_gemm: bool = False  # for decode rows; else cuBLASLt from 33 rows on
     has_rings: bool = False  # of pages, and tensor cores, in decode attention (DecodeWorker)
     long_min_split: int = 0  # keys, of a split of a row of more than SHORT_ROW keys
+    has_wide_warps: bool = False  # of 32 rows, two blocks of them, in prefill attention; else of 16
 
 
 BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
@@ -77,8 +78,9 @@ DEPENDENT = replace(LISTED, name="dependent launches", are_dependent=True)
 ACTIVATING = replace(DEPENDENT, name="activation in the product", activates=True)
 FIXED = replace(ACTIVATING, name="one order of sums", has_gemm=True)
 RINGS = replace(FIXED, name="rings of pages", has_rings=True)
-LONGER = replace(RINGS, name="longer splits", long_min_split=256)
-RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, RINGS]
+WIDE_WARPS = replace(RINGS, name="32 rows per warp", softmax_slots=560, has_wide_warps=True)
+LONGER = replace(WIDE_WARPS, name="longer splits", long_min_split=256)
+RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, RINGS, WIDE_WARPS]
 NOW = LONGER  # no other at the lengths of the tables
 
 SPLITS, MAX_SPLIT, SHORT_ROW = 24, 512, 1024  # of decode_items.cuh
@@ -91,6 +93,8 @@ PAGE_CLOCKS, PAGE_SLOTS, PAGE_SHARED = 700, 500, 8 / 128
 SCHEDULERS = 4
 PRODUCT_SLOTS = 600  # of prefill attention, for 128 elements of a head
 MATRIX_BYTES = 36 * 1024  # that a warp reads from shared memory for 64 keys, likewise
+WIDE_SLOTS, WIDE_MATRIX_BYTES = 400, 40 * 1024  # the same of warps of 32 rows
+COPIED_BYTES = 32 * 1024  # that a block writes there for 64 keys, likewise
 GEMM_SHARE = 0.81  # of the peak, by cuBLASLt
 
 
@@ -309,12 +313,22 @@ class Predictor:
         return self.edge + 3 * m.cache_s + 3 * m.barrier_s
 
     def prefill_attention(self, rows: int, model: Model) -> float:
-        """Products, softmax and copies follow one another, between barriers."""
+        """Products and softmax follow one another, between barriers; so do copies of one block.
+
+        That a scheduler has two wide warps, of which one multiplies while the other computes its
+        softmax, is left out.
+        """
         m, part = self.machine, model.dim / 128
+        pairs = rows * (rows + 64) / 2 * model.heads
+        if self.kernels.has_wide_warps:
+            slots = self.kernels.softmax_slots + WIDE_SLOTS * part
+            shared = (4 * WIDE_MATRIX_BYTES + COPIED_BYTES) * part / m.shared_bytes_per_clock
+            products = 2 * 128 * 64 * model.dim / m.warp_products_per_clock
+            step = (slots + max(shared, products)) / m.clock + 0.4 * m.barrier_s
+            return self.edge + pairs / (128 * 64) * step / m.multiprocessors
         slots = self.kernels.softmax_slots + PRODUCT_SLOTS * part
         step = 2 * slots / m.clock  # two warps share a scheduler
         step += 8 * MATRIX_BYTES * part / m.shared_bytes_per_clock / m.clock
-        pairs = rows * (rows + 64) / 2 * model.heads
         return self.edge + pairs / (128 * 64) * step / m.multiprocessors
 
     def around(self, rows: int, model: Model) -> float:

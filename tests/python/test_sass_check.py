@@ -124,6 +124,13 @@ def test_groups_of_copies_are_those_that_stay_in_flight() -> None:
     assert count(("DEPBAR.LE SB0, 0x3",), ("@P0 BRA 0x00",), ("EXIT",)).groups == 0
 
 
+def test_products_and_their_fragments_are_those_of_the_inner_loops() -> None:
+    fragments, product = "LDSM.16.M88.4 R8, [R2]", "HMMA.16816.F32.BF16 R4, R8, R12, R4"
+    loop = [(fragments, 0), (product, 7, (0,)), (product,), ("@P0 BRA 0x10",)]
+    figures = count((fragments, 0), *loop, (product,), ("EXIT",))
+    assert (figures.products, figures.matrix_loads) == (2, 1)
+
+
 def test_a_lost_load_a_spill_and_a_missing_kernel_are_found() -> None:
     limits = [{"kernel": "K", "at_least": {"first_loads": 2}, "sm_80": {"at_most": {"spills": 1}}}]
     good = count((LOAD, 0), (LOAD, 0), ("EXIT",)).as_dict()

@@ -12,7 +12,7 @@ struct Slice {
 
 struct PrefillCase {
   KvShape shape;
-  std::vector<Slice> slices;  // one sequence each
+  std::vector<Slice> slices{};  // one sequence each
   float soft_cap = 0;
   int64_t window = 0;
   Floats sinks{};  // [q_heads]; empty: none
@@ -92,6 +92,20 @@ class PrefillAttentionTest : public CudaKernelTest {
       row = end;
     }
   }
+
+  // The rows of a sequence in one call, and from each of the cuts on.
+  void ExpectSameInChunks(PrefillCase c, int64_t length, const std::vector<int64_t>& cuts) {
+    const int64_t width = c.shape.q_heads * c.shape.head_dim;
+    const PagedKv paged(c.shape, {length}, {3});
+    const Floats q = Random(c.shape.dtype, length * width, 2);
+    c.slices = {{0, length}};
+    const Floats whole = Run(c, q, paged);
+    for (int64_t cut : cuts) {
+      c.slices = {{cut, length - cut}};
+      const Floats got = Run(c, Floats(q.begin() + cut * width, q.end()), paged);
+      EXPECT_EQ(got, Floats(whole.begin() + cut * width, whole.end())) << cut;
+    }
+  }
 };
 
 constexpr DType kBf16 = DType::kBFloat16;
@@ -111,6 +125,10 @@ TEST_F(PrefillAttentionTest, EveryGroupOfHeadsAndHeadSize) {
       const KvShape shape{kBf16, KvFormat::kBFloat16, 2 * group, 2, head_dim};
       Check({.shape = shape, .slices = {{5, 19}}});
     }
+  }
+  for (int64_t head_dim : {64, 96, 128}) {
+    Check({.shape = {kBf16, KvFormat::kBFloat16, 5, 1, head_dim}, .slices = {{60, 27}, {0, 1}}});
+    Check({.shape = {kBf16, KvFormat::kFloat8, 3, 1, head_dim}, .slices = {{61, 5}}});
   }
 }
 
@@ -134,19 +152,18 @@ TEST_F(PrefillAttentionTest, SinksOfAnySize) {
 
 TEST_F(PrefillAttentionTest, ARowIsTheSameInEveryChunk) {
   const KvShape shape{kBf16, KvFormat::kBFloat16, 4, 2, 64};
-  const int64_t length = 150;
-  const int64_t width = shape.q_heads * shape.head_dim;
-  const PagedKv paged(shape, {length}, {3});
-  const Floats q = Random(kBf16, length * width, 2);
-  for (int64_t window : {0, 40}) {
-    const Floats whole = Run({.shape = shape, .slices = {{0, length}}, .window = window}, q, paged);
-    for (int64_t cut : {1, 64, 77}) {
-      const Floats rest(q.begin() + cut * width, q.end());
-      const Floats got =
-          Run({.shape = shape, .slices = {{cut, length - cut}}, .window = window}, rest, paged);
-      EXPECT_EQ(got, Floats(whole.begin() + cut * width, whole.end())) << cut;
-    }
+  for (int64_t window : {0, 40})
+    ExpectSameInChunks({.shape = shape, .window = window}, 150, {1, 64, 77});
+  ExpectSameInChunks({.shape = shape, .soft_cap = 0.7f, .sinks = {1, -1, 0, 2}}, 70, {33});
+}
+
+// The rows of a token lie in both halves of a product's rows, in two warps and in two tiles.
+TEST_F(PrefillAttentionTest, ARowIsTheSameInEveryPlaceOfATile) {
+  for (int64_t head_dim : {96, 128}) {
+    ExpectSameInChunks({.shape = {kBf16, KvFormat::kBFloat16, 3, 1, head_dim}}, 70, {5, 43});
   }
+  ExpectSameInChunks({.shape = {kBf16, KvFormat::kBFloat16, 3, 1, 256}}, 40, {7});
+  ExpectSameInChunks({.shape = {kBf16, KvFormat::kFloat8, 3, 1, 128}}, 70, {43});
 }
 
 TEST_F(PrefillAttentionTest, ChecksTheShape) {
