@@ -64,7 +64,7 @@ def readable(mangled: list[str]) -> dict[str, str]:
     )
     names = {}
     for raw, name in zip(mangled, run.stdout.splitlines(), strict=True):
-        name = re.sub(r"\(anonymous namespace\)::|mlc_native::kernels::cuda::", "", name)
+        name = re.sub(r"mlc_native::kernels::cuda::(\w+_cu::)?", "", name)
         names[raw] = re.sub(r"^(?:void|static void) |\([^()]*\)$", "", name)
     return names
 

@@ -46,7 +46,8 @@ if(MLC_NATIVE_GLIBC)
   add_link_options(-L${baseline} -Wl,--exclude-libs,ALL -Wl,--wrap=__libc_start_main)
   set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)  # else the length of this folder stays in each library
   foreach(root ${MLC_NATIVE_ROOT} ${CMAKE_BINARY_DIR} ${MLC_NATIVE_TVM_FFI_ROOT})
-    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${root}/=>)
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${root}/=>
+                        $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-ffile-prefix-map=${root}/=>)
   endforeach()
 endif()
 

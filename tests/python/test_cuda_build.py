@@ -244,6 +244,13 @@ def test_a_cache_that_cannot_be_written(workplace: Workplace) -> None:
         workplace.build()
 
 
+def test_no_symbol_depends_on_the_path_of_a_source() -> None:
+    """nvcc puts a hash of the path into the symbols of nameless namespaces."""
+    files = sorted((ROOT / "csrc" / "kernels" / "cuda").glob("*.cu*"))
+    assert len(files) > 20
+    assert [file.name for file in files if "namespace {" in file.read_text()] == []
+
+
 def test_a_package_without_sources(tmp_path: Path) -> None:
     tree = SourceTree(tmp_path / "sources", tmp_path / "headers", tmp_path / "lib.so")
     with pytest.raises(CudaBuildError, match=r"neither libmlc_native_cuda\.so nor its sources"):

@@ -14,7 +14,7 @@
 #include "kernels/cuda/decode_worker.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace decode_attention_cu {
 
 template <typename T, typename Kv, int kDim>
 void LaunchWorkers(const DecodeKernelArgs& args, Stream stream) {
@@ -53,7 +53,7 @@ void LaunchForFloats(const DecodeKernelArgs& args, Stream stream) {
 
 bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
 
-}  // namespace
+}  // namespace decode_attention_cu
 
 size_t ZeroedDecodeBytes(int64_t q_heads) {
   return static_cast<size_t>(kMaxDecodeRows * q_heads) * sizeof(int32_t);

@@ -7,7 +7,7 @@
 #include "kernels/cuda/decode_items.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace decode_splits_cu {
 
 constexpr int kThreads = 512;
 
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-}  // namespace
+}  // namespace decode_splits_cu
 
 // A row of fewer keys, in its window, may have more splits, because they grow with it. A window may
 // begin within a page.

@@ -5,7 +5,7 @@
 #include "kernels/cuda/gemv_formats.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace dequantize_cu {
 
 constexpr int kThreads = 256;
 
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-}  // namespace
+}  // namespace dequantize_cu
 
 void Dequantize(const DequantizeArgs& args, Stream stream) {
   MLC_CHECK(args.format != FormatOf(args.dtype)) << "format " << static_cast<int>(args.format);

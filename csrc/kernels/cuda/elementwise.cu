@@ -6,7 +6,7 @@
 #include "kernels/cuda/numbers.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace elementwise_cu {
 
 constexpr unsigned kThreads = 256;
 
@@ -146,7 +146,7 @@ __global__ void CopyPagesKernel(const CopyPagesArgs args) {
       *reinterpret_cast<const uint4*>(pages + copy.src_page * page_bytes);
 }
 
-}  // namespace
+}  // namespace elementwise_cu
 
 void Embed(const EmbedArgs& args, Stream stream) {
   MLC_CHECK(args.k % kVector == 0) << args.k;

@@ -12,7 +12,7 @@
 #include "kernels/cuda/reduce.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace experts_cu {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
@@ -347,7 +347,7 @@ dim3 Blocks(int64_t items, int64_t of_block) {
   return dim3(static_cast<unsigned>((items + of_block - 1) / of_block));
 }
 
-}  // namespace
+}  // namespace experts_cu
 
 void RouterLogits(const RouterLogitsArgs& args, Stream stream) {
   MLC_CHECK(args.k % kVector == 0 && args.ld >= args.n) << args.n << " x " << args.k;

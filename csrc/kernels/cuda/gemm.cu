@@ -12,7 +12,7 @@
 #include "kernels/cuda/gemm_worker.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace gemm_cu {
 
 constexpr int kBand = 8;
 
@@ -91,7 +91,7 @@ void InPieces(GemvArgs args, Stream stream) {
   }
 }
 
-}  // namespace
+}  // namespace gemm_cu
 
 void Gemm(const GemvArgs& args, Stream stream) {
   MLC_CHECK(args.k % kVector == 0) << args.m << " x " << args.k;

@@ -11,7 +11,7 @@
 #include "kernels/cuda/reduce.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace gemv_cu {
 
 template <typename Format, int kTiles, int kHalves>
 __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
@@ -96,7 +96,7 @@ int64_t BitOf(WeightFormat format, int64_t k) {
   return (lane * 4 + block) * 32 + i / 2 * 4 + i % 2 * 16;
 }
 
-}  // namespace
+}  // namespace gemv_cu
 
 void CheckActivation(const GemvArgs& args) {
   if (!args.activates) return;

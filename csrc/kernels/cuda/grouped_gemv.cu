@@ -11,7 +11,7 @@
 #include "kernels/cuda/reduce.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace grouped_gemv_cu {
 
 constexpr int kHalves = 2;
 
@@ -93,7 +93,7 @@ void LaunchForFormat(const GroupedGemvArgs& args, Stream stream) {
   });
 }
 
-}  // namespace
+}  // namespace grouped_gemv_cu
 
 void GroupedGemv(const GroupedGemvArgs& args, Stream stream) {
   const GemvArgs& first = args.first;

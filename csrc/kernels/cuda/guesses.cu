@@ -4,7 +4,7 @@
 #include "kernels/cuda/numbers.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace guesses_cu {
 
 constexpr unsigned kThreads = 64;
 
@@ -69,7 +69,7 @@ __global__ void PlaceTokensKernel(const __grid_constant__ PlaceTokensArgs args) 
   args.tokens[args.places[i]] = args.ids != nullptr ? args.ids[token] : token;
 }
 
-}  // namespace
+}  // namespace guesses_cu
 
 void AddCounts(const AddCountsArgs& args, Stream stream) {
   if (args.m > 0) Launch(AddCountsKernel, OneThreadEach(args.m), stream, args);

@@ -14,6 +14,9 @@
 // chunk. Sums run in a fixed order, without floating-point atomics. Gemv and Gemm add in the same
 // order for any number of rows.
 //
+// What only one .cu file uses is in an inline namespace of its name: nvcc would put a hash of the
+// file's path into the symbols of a nameless one, and two builds would differ.
+//
 // Launches throw DeviceError. Shapes are checked. Requires: contents are valid (ids in range,
 // finite numbers), and rows start at multiples of 16 bytes.
 #pragma once

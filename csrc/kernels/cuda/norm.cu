@@ -4,7 +4,7 @@
 #include "kernels/cuda/reduce.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace norm_cu {
 
 constexpr int kThreads = 256;
 
@@ -175,7 +175,7 @@ void ForRows(DType dtype, int64_t m, int64_t dim, const F& launch) {
   });
 }
 
-}  // namespace
+}  // namespace norm_cu
 
 void AddNorm(const AddNormArgs& args, Stream stream) {
   ForRows(args.dtype, args.m, args.dim, [&](const LaunchShape& shape, auto vectors, auto tag) {

@@ -15,7 +15,7 @@
 #include "kernels/cuda/prefill_worker.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace prefill_attention_cu {
 
 // The sums of 32 rows of the largest heads would fill all registers.
 template <int kDim>
@@ -49,7 +49,7 @@ auto WithPaddedDim(int64_t head_dim, const F& f) {
   return f(std::integral_constant<int, 256>());
 }
 
-}  // namespace
+}  // namespace prefill_attention_cu
 
 int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads, int64_t head_dim) {
   const int64_t rows =

@@ -4,7 +4,7 @@
 #include "kernels/cuda/reduce.cuh"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace rope_cu {
 
 constexpr int kHeadsPerBlock = 4;
 constexpr int kThreads = kHeadsPerBlock * kWarp;
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
   StoreFloats(static_cast<Kv*>(is_v ? args.kv.v : args.kv.k) + at * dim + column, x);
 }
 
-}  // namespace
+}  // namespace rope_cu
 
 void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stream) {
   MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;

@@ -22,7 +22,7 @@
 #include "support/random.h"
 
 namespace mlc_native::kernels::cuda {
-namespace {
+inline namespace sampling_cu {
 
 constexpr float kWeightOne = 1099511627776.0f;  // 2^40
 constexpr float kLog2E = 1.4426950408889634f;
@@ -297,7 +297,7 @@ size_t ScanBytes(int64_t m, int64_t vocab) {
   return AlignUp(static_cast<size_t>(m * NumChunks(vocab)) * sizeof(Scan));
 }
 
-}  // namespace
+}  // namespace sampling_cu
 
 size_t SampleWorkspaceBytes(int64_t m, int64_t vocab) {
   return ScanBytes(m, vocab) + static_cast<size_t>(m * vocab) * sizeof(float);
