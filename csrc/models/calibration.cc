@@ -90,10 +90,12 @@ void CheckPlan(const WeightPlan& plan) {
   for (size_t i = 0; i < plan.sources.size(); ++i) {
     const WeightSlot& slot = plan.map.slots[i];
     if (plan.map.parameters[slot.parameter].form != ParameterForm::kPacked) continue;
-    if (plan.sources[i]->is_stored_as_floats()) continue;
-    throw LoadError(slot.name, "tensor \"" + slot.name +
-                                   "\" holds integers, so it cannot be calibrated; \"calibrate\" "
-                                   "takes checkpoints of floats");
+    for (const Checkpoint::Entry* part : plan.sources[i]->parts()) {
+      if (part->tensor->dtype) continue;
+      throw LoadError(slot.name, "tensor \"" + part->tensor->name + "\" is quantized already (" +
+                                     part->tensor->dtype_name +
+                                     "); \"calibrate\" takes checkpoints of floats");
+    }
   }
 }
 
