@@ -43,7 +43,7 @@ struct OtherPhase : DecodeRules {
 struct OnePhase : DecodeRules {
   static void WaitForBytes(uint64_t* barrier, uint32_t) { WaitForPhase(barrier, 0); }
 };
-// The slot that is read next, in the place of the one that has been read.
+// The slot that is read next; the copy overwrites it instead of the one that has been read.
 struct SlotInUse : DecodeRules {
   static int FreeSlot(int slot) { return (slot + 1) % DecodeShape<BFloat16, 64>::kSlots; }
 };
