@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import cold_start
 import offline
 import quality
 import quality_llama
@@ -114,6 +116,18 @@ def test_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert list(row) == ["mlc_native", "transformers float32"]
         assert all(len(rounds) == 2 for rounds in row.values())
     assert " x" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no compiler")
+def test_cold_start(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cold_start.main(["--repeats", "1"])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [row[0] for row in rows] == ["C", "C", "Python", "Python"]
+    assert [row[2] for row in rows] == ["ms", "MiB", "ms", "MiB"]
+    assert all(float(row[1]) > 1 for row in rows)
+    monkeypatch.setattr(cold_start, "IN_PYTHON", "raise SystemExit(3)")
+    with pytest.raises(SystemExit, match="exit status 3"):
+        cold_start.main(["--repeats", "1"])
 
 
 def test_quality(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
