@@ -105,16 +105,9 @@ class Peers:
     def _llama_source(self) -> Path:
         source = self.folder / "llama-source"
         if not source.exists():
-            pip = (
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "-q",
-                "--no-deps",
-                "--no-binary",
-                ":all:",
-            )
+            # Only the archive is source; what pip needs to read its metadata comes as wheels.
+            pip = (sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary",
+                   "llama-cpp-python")  # fmt: skip
             _run(*pip, "llama-cpp-python", "-d", self.folder)
             (archive,) = self.folder.glob("llama_cpp_python-*.tar.gz")
             with tarfile.open(archive) as tar:
