@@ -6,6 +6,7 @@ too. Without one, as in CPython 3.13t and later, these tests say that nothing co
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import random
@@ -22,7 +23,7 @@ from test_stream_bridge import final, text
 
 import mlc_native
 from mlc_native import MLCEngine, _core
-from mlc_native._stream_bridge import StreamBridge, SyncChannel
+from mlc_native._stream_bridge import AsyncChannel, StreamBridge, SyncChannel
 from mlc_native._text_event import TextEvent
 from mlc_native.errors import EngineTerminatedError, InvalidRequest
 from mlc_native.protocol.generation_config import GenerationConfig
@@ -185,6 +186,62 @@ def test_a_channel_that_several_threads_use(rounds: int) -> None:
         at_once(feed, change, consume, consume)
 
 
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_tasks_of_several_loops_read_while_outputs_come(rounds: int) -> None:
+    """A loop per thread. Another thread closes half of the channels and cancels their tasks."""
+    num_tokens, num_channels, num_loops = 40, 12, 4
+    for seed in range(rounds):
+        bridge = StreamBridge()
+        given_up = random.Random(seed).sample(range(num_channels), num_channels // 2)
+        opened = threading.Barrier(num_loops + 2)
+        tasks: dict[int, tuple[AsyncChannel, asyncio.Task[None]]] = {}
+
+        async def consume(i: int, channel: AsyncChannel, given_up: Any = given_up) -> None:
+            pieces: list[str] = []
+            try:
+                while (outputs := await channel.next()) is not None:
+                    pieces += [output.delta_text for output in outputs]
+            except asyncio.CancelledError:
+                assert i in given_up
+            words = "".join(pieces).split()
+            assert words == [str(k) for k in range(len(words))]
+            assert len(words) == num_tokens or i in given_up
+
+        async def read(
+            ours: range, bridge: Any = bridge, tasks: Any = tasks, opened: Any = opened
+        ) -> None:
+            loop = asyncio.get_running_loop()
+            for i in ours:
+                channel = bridge.open_async(str(i), loop)
+                tasks[i] = channel, loop.create_task(consume(i, channel))
+            await asyncio.sleep(0)  # each of them waits
+            opened.wait(60)
+            await asyncio.wait_for(asyncio.gather(*(tasks[i][1] for i in ours)), 60)
+
+        def feed(bridge: Any = bridge, opened: Any = opened) -> None:
+            opened.wait(60)
+            for k in range(num_tokens):
+                bridge([text(str(i), f"{k} ") for i in range(num_channels)])
+            bridge([final(str(i)) for i in range(num_channels)])
+
+        def give_up(
+            bridge: Any = bridge, tasks: Any = tasks, opened: Any = opened, given: Any = given_up
+        ) -> None:
+            opened.wait(60)
+            for i in given:
+                channel, task = tasks[i]
+                assert channel.open_ids in ([], [str(i)])
+                assert bridge.discard(channel) in ([], [str(i)])
+                assert channel.open_ids == []
+                with contextlib.suppress(RuntimeError):  # its loop is closed: the task is done
+                    channel.loop.call_soon_threadsafe(task.cancel)
+
+        shares = [range(k, num_channels, num_loops) for k in range(num_loops)]
+        loops = [lambda ours=ours, read=read: asyncio.run(read(ours)) for ours in shares]
+        at_once(feed, give_up, *loops)
+        assert len(bridge) == 0
+
+
 # ------------------------------------------------------------------------------------ an engine
 
 
@@ -249,40 +306,110 @@ def test_a_generation_config_that_several_threads_change() -> None:
             assert config.logit_bias in biases
             ids = config.copy().stop_token_ids
             assert ids == list(range(len(ids)))
+            config.validate(1 << 20)
             config.as_json()
 
     at_once(change, change, read, read)
 
 
-def test_texts_and_trees_that_several_threads_change() -> None:
-    table = _core.TokenTable.from_tokenizer_json(str(DEMO / "tokenizer.json"))
-    streamer = _core.TextStreamer(table)
-    tree = _core.PagedRadixTree()
-    handler = _core.StopStrHandler(["stop" * 10], table)
-    event = TextEvent(b'{"a": "', b'"}')
-    token_ids = list(range(300, 600))
-    size = len("".join(_core.TextStreamer(table).put([i]) for i in token_ids))
-    lengths: list[int] = []
+def test_trees_that_several_threads_change() -> None:
+    """Threads change their own sequences, compare them, and fork others'; two threads read all."""
+    tree = _core.PagedRadixTree(1 << 20)
+    tokens = list(range(300))
+    changing = list(range(NUM_THREADS))
 
     def use(k: int) -> None:
-        total = 0
-        for i, token_id in enumerate(token_ids):
-            total += len(streamer.put([token_id]))
-            handler.put(token_id)
-            handler.take_text()
-            tree.add(k * 1000 + i)
-            tree.extend(k * 1000 + i, token_ids[:i])
-            tree.match(token_ids)
+        rng = random.Random(k)
+        for i in range(300):
+            mine = k * 1000 + i
+            tree.add(mine)
+            tree.extend(mine, tokens[:i])
+            assert tree.get(mine) == tokens[:i]
+            dropped = rng.randrange(i + 1)
+            tree.rollback(mine, dropped)
+            assert tree.get_length(mine) == i - dropped
+            tree.extend(mine, tokens[i - dropped : i])
+            tree.match(tokens)
+            other = rng.randrange(NUM_THREADS) * 1000 + rng.randrange(i + 1)
+            with contextlib.suppress(InvalidRequest):  # unknown, or too short
+                tree.fork(mine + 500, other, rng.randrange(i + 1))
+                held = tree.get(mine + 500)
+                assert held == tokens[: len(held)]
+                tree.remove(mine + 500)
+            assert 0 <= tree.free_capacity() <= 1 << 20
             if i % 3:
-                tree.remove(k * 1000 + i)
-            assert event.write("\n" * i) == b'{"a": "' + b"\\n" * i + b'"}'
-        lengths.append(total)
+                tree.remove(mine)
+        changing.pop()
 
-    at_once(*(lambda k=k: use(k) for k in range(NUM_THREADS)))
-    assert sum(lengths) + len(streamer.finish()) >= size
-    assert tree.match(token_ids)[0] == 297
+    def read() -> None:
+        rng = random.Random(0)
+        while changing:
+            length, ids = tree.match(tokens)
+            assert length == 0 or ids
+            with contextlib.suppress(InvalidRequest):  # unknown
+                seq_id = rng.randrange(NUM_THREADS) * 1000 + rng.randrange(300)
+                assert 0 <= tree.get_length(seq_id) < 300
+                held = tree.get(seq_id)
+                assert held == tokens[: len(held)]
+
+    at_once(*(lambda k=k: use(k) for k in range(NUM_THREADS)), read, read)
+    assert tree.match(tokens)[0] == 297
+    assert tree.free_capacity() == (1 << 20) - 297
     for k in range(NUM_THREADS):
         assert tree.get_length(k * 1000 + 297) == 297
+
+
+def test_a_text_streamer_that_several_threads_use() -> None:
+    """A call puts whole characters of four tokens each, so no call may see a part of another's."""
+    table = _core.TokenTable.from_tokenizer_json(str(DEMO / "tokenizer.json"))
+    ids = {table.bytes(i): i for i in range(table.size)}
+    characters = "\N{GRINNING FACE}" * 50
+    token_ids = [ids[bytes([byte])] for byte in characters.encode()]
+    streamer = _core.TextStreamer(table)
+
+    def put() -> None:
+        for _ in range(200):
+            assert streamer.put(token_ids) == characters
+
+    def finish() -> None:
+        for _ in range(2000):
+            assert streamer.finish() == ""
+
+    at_once(put, put, put, finish)
+
+
+def test_a_stop_handler_that_several_threads_use() -> None:
+    """Each token and each byte comes out once."""
+    table = _core.TokenTable.from_tokenizer_json(str(DEMO / "tokenizer.json"))
+    handler = _core.StopStrHandler(["stop" * 10], table)
+    token_ids = list(range(300, 600))
+    num_bytes = sum(len(table.bytes(i)) for i in token_ids)
+    released: list[int] = []
+    written: list[int] = []
+
+    def put() -> None:
+        for token_id in token_ids:
+            released.append(len(handler.put(token_id)))
+            assert not handler.stop_triggered
+
+    def finish() -> None:
+        for _ in range(300):
+            released.append(len(handler.finish()))
+            written.append(len(handler.take_text()))
+
+    at_once(*[put] * NUM_THREADS, finish, finish)
+    assert sum(released) + len(handler.finish()) == NUM_THREADS * len(token_ids)
+    assert sum(written) + len(handler.take_text()) == NUM_THREADS * num_bytes
+
+
+def test_an_event_that_several_threads_write() -> None:
+    event = TextEvent(b'{"a": "', b'"}')
+
+    def write() -> None:
+        for i in range(300):
+            assert event.write("\n" * i) == b'{"a": "' + b"\\n" * i + b'"}'
+
+    at_once(*[write] * NUM_THREADS)
 
 
 def test_messages_that_change_while_they_are_rendered() -> None:
