@@ -368,11 +368,11 @@ def test_a_text_streamer_that_several_threads_use() -> None:
     streamer = _core.TextStreamer(table)
 
     def put() -> None:
-        for _ in range(200):
+        for _ in range(3000):
             assert streamer.put(token_ids) == characters
 
     def finish() -> None:
-        for _ in range(2000):
+        for _ in range(30000):
             assert streamer.finish() == ""
 
     at_once(put, put, put, finish)
