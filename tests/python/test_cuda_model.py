@@ -11,6 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "cuda"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import model
+import model_table
 from make_random_checkpoint import SHAPES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,4 +101,4 @@ def test_the_constants_are_those_of_the_kernels() -> None:
 
 
 def test_the_committed_table_is_that_of_the_model() -> None:
-    assert model.OUT.read_text() == model.table()
+    assert model_table.OUT.read_text() == model_table.table()
