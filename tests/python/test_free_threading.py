@@ -295,13 +295,13 @@ def test_a_generation_config_that_several_threads_change() -> None:
     biases = [dict.fromkeys(range(50), 1.0), {}]
 
     def change() -> None:
-        for i in range(500):
+        for i in range(4000):
             config.stop_strs = stops[i % 3]
             config.logit_bias = biases[i % 2]
             config.stop_token_ids = list(range(i % 40))
 
     def read() -> None:
-        for _ in range(500):
+        for _ in range(4000):
             assert config.stop_strs in stops
             assert config.logit_bias in biases
             ids = config.copy().stop_token_ids
