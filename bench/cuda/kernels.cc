@@ -36,8 +36,10 @@ void Products(Bench& bench) {
   constexpr struct {
     const char* name;
     WeightFormat format;
-  } kFormats[] = {
-      {"bf16", WeightFormat::kBFloat16}, {"q8", WeightFormat::kQ8}, {"q4", WeightFormat::kQ4}};
+  } kFormats[] = {{"bf16", WeightFormat::kBFloat16},
+                  {"fp8", WeightFormat::kFloat8},
+                  {"q8", WeightFormat::kQ8},
+                  {"q4", WeightFormat::kQ4}};
   for (const auto& [format_name, format] : kFormats) {
     for (Product p : kProducts) {
       if (bench.is_tiny()) p = {p.name, 64, 128};
@@ -109,7 +111,8 @@ void Dequantizations(Bench& bench) {
   Product p = kProducts[std::size(kProducts) - 3];  // the largest of a layer of 8B
   if (bench.is_tiny()) p = {p.name, 64, 128};
   for (const auto& [name, format] :
-       {std::pair{"q8", WeightFormat::kQ8}, std::pair{"q4", WeightFormat::kQ4}}) {
+       {std::pair{"fp8", WeightFormat::kFloat8}, std::pair{"q8", WeightFormat::kQ8},
+        std::pair{"q4", WeightFormat::kQ4}}) {
     const auto packed = static_cast<int64_t>(GemvWeightBytes(format, p.n, p.k));
     const Buffer weight(packed), out(p.n * p.k * 2);
     bench.Run(std::string("dequantize ") + name + " " + p.name,

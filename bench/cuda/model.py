@@ -383,7 +383,7 @@ MODELS = {
     "8B": Model(4096, 14336, 32, 32, 8, 128, 128256),
 }
 KERNEL_SHAPES = {"qwen3-0.6b": "0.6B", "llama-3.2-1b": "1B", "llama-3.1-8b": "8B"}
-BITS = {"bf16": 16, "q8": 8.25, "q4": 4.5}
+BITS = {"bf16": 16, "fp8": 8.5, "q8": 8.25, "q4": 4.5}
 
 
 def predict_kernel(name: str, predictor: Predictor | None = None) -> float | None:

@@ -46,6 +46,19 @@ __device__ inline uint8_t FloatToFloat8Bits(float value) {
 __device__ inline float Float8BitsToFloat(uint8_t bits) {
   return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, __NV_E4M3)));
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+inline constexpr bool kConvertsFloat8 = false;
+#else
+inline constexpr bool kConvertsFloat8 = true;
+#endif
+// Two E4M3 numbers as float16, exactly. Requires: kConvertsFloat8.
+__device__ inline uint32_t Float8PairToFloat16([[maybe_unused]] uint16_t codes) {
+  uint32_t bits = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(bits) : "h"(codes));
+#endif
+  return bits;
+}
 // a * b + c on pairs of bfloat16, rounded once.
 __device__ inline uint32_t FmaBFloat16x2(uint32_t a, uint32_t b, uint32_t c) {
   uint32_t d;

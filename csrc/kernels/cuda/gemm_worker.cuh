@@ -242,8 +242,8 @@ class GemmWorker {
       for (int half = 0; half < 2; ++half) {
         const int row = warp_weight_row_ + 16 * tile + 8 * half + line_;
         typename Format::Step step;
-        step.scales.of[0] =
-            reinterpret_cast<const uint16_t*>(Scales(slot) + row * kRowScaleBytes)[group_of_step];
+        step.scales.of[0] = reinterpret_cast<const typename Format::ScaleBits*>(
+            Scales(slot) + row * kRowScaleBytes)[group_of_step];
         scales.of[tile][half] = Format::Scale(step, 0);
       }
     }

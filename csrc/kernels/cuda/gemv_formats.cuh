@@ -6,13 +6,14 @@
 //
 //            bytes per lane and step  order in memory (of a row; the four lanes of a step in turn)
 //   16 bits  4 x 16                   unchanged
-//   q8       2 x 16                   lane t: blocks 0, 1, and then the same for blocks 2, 3
+//   q8, fp8  2 x 16                   lane t: blocks 0, 1, and then the same for blocks 2, 3
 //   q4       16                       lane t: blocks 0 ... 3, a 32-bit word each. Element 2 j of
 //   the
 //                                     block's eight is in bits 4 j, element 2 j + 1 in 4 j + 16.
 //   mxfp4    16                       as q4
 //
-// Scales [n, steps * groups of a step] follow the codes, in float16 (mxfp4: bfloat16).
+// Scales [n, steps * groups of a step] follow the codes, in float16 (mxfp4: bfloat16; fp8: float32,
+// because a checkpoint's scales have no more than 24 bits and any exponent).
 #pragma once
 
 #include "kernels/cuda/numbers.cuh"
@@ -69,17 +70,18 @@ struct PlainFormat {
 };
 
 // Shared by the quantized formats: `kVectors` loads of 16 bytes to a lane's step.
-template <typename T, int kVectors, int kBlocksPerGroup>
+template <typename T, int kVectors, int kBlocksPerGroup, typename StoredScale = uint16_t>
 struct QuantizedFormat {
   using Element = T;
+  using ScaleBits = StoredScale;
   static constexpr int kGroupBlocks = kBlocksPerGroup;
   static constexpr int kGroups = kBlocks / kBlocksPerGroup;  // of a step
   static constexpr int kVectorBlocks = kBlocks / kVectors;
-  static constexpr int kScaleBytes = kGroups * static_cast<int>(sizeof(uint16_t));
+  static constexpr int kScaleBytes = kGroups * static_cast<int>(sizeof(ScaleBits));
   static constexpr int kStepsAhead = kBlocks / kVectors;  // as many bytes as of PlainFormat
 
-  struct alignas(kGroups * sizeof(uint16_t)) Scales {
-    uint16_t of[kGroups];
+  struct alignas(kGroups * sizeof(ScaleBits)) Scales {
+    ScaleBits of[kGroups];
   };
   struct Step {
     uint4 raw[kVectors];
@@ -132,21 +134,26 @@ __device__ inline uint32_t Word(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
+// Block `half` of the two that 16 bytes hold, where an element is a byte.
+template <typename Format>
+__device__ inline Pairs BlockOfBytes(const uint4& raw, int half) {
+  Pairs out;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t word = Word(raw, half * 2 + i);
+    out.pair[2 * i] = Format::Pair(word, 0);
+    out.pair[2 * i + 1] = Format::Pair(word, 2);
+  }
+  return out;
+}
+
 // 8 bits, offset 128, groups of 64.
 template <typename T>
 struct Q8Format : QuantizedFormat<T, 2, 2> {
   using Step = typename QuantizedFormat<T, 2, 2>::Step;
 
   __device__ static Pairs Block(const Step& step, int b) {
-    const uint4& raw = step.raw[b / 2];
-    Pairs out;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t word = Word(raw, b % 2 * 2 + i);
-      out.pair[2 * i] = Pair(word, 0);
-      out.pair[2 * i + 1] = Pair(word, 2);
-    }
-    return out;
+    return BlockOfBytes<Q8Format>(step.raw[b / 2], b % 2);
   }
 
   // Codes `byte` and the next, exactly, by putting them into the mantissas of a large number.
@@ -159,6 +166,41 @@ struct Q8Format : QuantizedFormat<T, 2, 2> {
       const float low = __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7650u + byte));
       const float high = __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7651u + byte));
       return Pack<T>(low - kOffset, high - kOffset);
+    }
+  }
+};
+
+// FP8 (E4M3), groups of 64. Every number of it is one of T, so a lane converts without rounding.
+// Requires: no code is a NaN, which the loader refuses.
+template <typename T>
+struct Float8Format : QuantizedFormat<T, 2, 2, float> {
+  using Step = typename QuantizedFormat<T, 2, 2, float>::Step;
+
+  __device__ static Pairs Block(const Step& step, int b) {
+    return BlockOfBytes<Float8Format>(step.raw[b / 2], b % 2);
+  }
+  __device__ static float Scale(const Step& step, int group) { return step.scales.of[group]; }
+
+  // Codes `byte`, which is even, and the next.
+  __device__ static uint32_t Pair(uint32_t word, int byte) {
+    if constexpr (kConvertsFloat8 && std::is_same_v<T, Float16>) {
+      return Float8PairToFloat16(static_cast<uint16_t>(word >> (8 * byte)));
+    } else {
+      return PairByBits(word, byte);
+    }
+  }
+
+  // The same for every T and GPU: a code's exponent and mantissa are moved to where those of T are.
+  // What T reads there is smaller, by the difference of the two exponents' offsets, than the number
+  // (subnormal numbers, too), and a multiplication by this power of two is exact.
+  __device__ static uint32_t PairByBits(uint32_t word, int byte) {
+    const uint32_t high = __byte_perm(word, 0, 0x0404u + 0x1010u * byte + 0x1000u);
+    const uint32_t sign = high & 0x80008000u;
+    constexpr uint32_t kMinusZero = 0x80008000u;  // which leaves the sign of a zero
+    if constexpr (std::is_same_v<T, Float16>) {
+      return FmaFloat16x2(sign | (high >> 1 & 0x3f803f80u), 0x5c005c00u, kMinusZero);  // 2^8
+    } else {
+      return FmaBFloat16x2(sign | (high >> 4 & 0x07f007f0u), 0x7b807b80u, kMinusZero);  // 2^120
     }
   }
 };
@@ -226,6 +268,8 @@ void WithGemvFormat(WeightFormat format, DType dtype, const F& f) {
       return f(TypeTag<Q4Format<T>>());
     case WeightFormat::kMxfp4:
       return f(TypeTag<Mxfp4Format<T>>());
+    case WeightFormat::kFloat8:
+      return f(TypeTag<Float8Format<T>>());
     default:
       MLC_CHECK(format == FormatOf(dtype)) << "format " << static_cast<int>(format);
       f(TypeTag<PlainFormat<T>>());

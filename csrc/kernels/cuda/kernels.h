@@ -252,7 +252,7 @@ void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const Prefil
 
 // y[m, n] = x[m, k] w^T (+ bias[n]), m at most kMaxGemvRows, k a multiple of 8. Weights:
 //   kFloat32, kBFloat16, kFloat16   row-major [n, k], of the type of x
-//   kQ8, kQ4, kMxfp4                PackGemvWeights' layout; x of 16 bits
+//   kQ8, kQ4, kMxfp4, kFloat8       PackGemvWeights' layout; x of 16 bits
 // Products of 16-bit types may go on with what they have computed, instead of storing it:
 //   activates   y[m, n / 2] = act(the first n / 2) * the others, or y[m, n] = act(all) without a
 //               gate, with the bits of Gemv and Activate. Not kXielu
@@ -284,12 +284,13 @@ void Gemm(const GemvArgs& args, Stream stream);
 // Packs codes and scales of a quantized weight [n, k] in the order in which lanes load them. Values
 // are scale * (code - offset), with float16 scales, offset 128 or 8 and groups of 64 or 32 k; of
 // kMxfp4 they are scale * kMxfp4Doubled[code] (packed_format.h), with bfloat16 scales and groups of
-// 32. k is padded to a multiple of kGemvStep with zeros. Runs on the host.
+// 32; of kFloat8 they are scale * the E4M3 number, with float32 scales and groups of 64. k is
+// padded to a multiple of kGemvStep with zeros. Runs on the host.
 inline constexpr int64_t kGemvStep = 128;
 size_t GemvWeightBytes(WeightFormat format, int64_t n, int64_t k);
 struct QuantizedRows {
   const uint8_t* codes = nullptr;    // [n, k], one byte each
-  const uint16_t* scales = nullptr;  // [n, groups]
+  const uint16_t* scales = nullptr;  // [n, groups]; of kFloat8 a scale takes two
 };
 void PackGemvWeights(WeightFormat format, int64_t n, int64_t k, const QuantizedRows& rows,
                      void* packed);

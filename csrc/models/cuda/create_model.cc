@@ -90,7 +90,7 @@ WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
                         .quantization = source.quantization,
                         .table_of_floats = !config.draft_head,
                         .held = {kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4,
-                                 kernels::WeightFormat::kMxfp4},
+                                 kernels::WeightFormat::kMxfp4, kernels::WeightFormat::kFloat8},
                         .strict = source.strict_weights};
   WeightPlan plan = PlanWeights(config, checkpoint, options);
   if (plan.dtype != DType::kFloat32) return plan;

@@ -25,11 +25,16 @@ DType FloatType(WeightFormat format) {
   return DType::kFloat32;
 }
 
+// 16-bit words of a scale.
+int64_t ScaleWords(WeightFormat format) {
+  return kernels::LayoutOf(format).scale_bytes / static_cast<int64_t>(sizeof(uint16_t));
+}
+
 // One row as PackGemvWeights takes it, reused from row to row.
 struct QuantizedRow {
   QuantizedRow(WeightFormat format, int64_t k)
       : codes(static_cast<size_t>(k)),
-        scales(static_cast<size_t>(kernels::LayoutOf(format).Groups(k))),
+        scales(static_cast<size_t>(kernels::LayoutOf(format).Groups(k) * ScaleWords(format))),
         packed(kernels::cuda::GemvWeightBytes(format, 1, k)) {}
 
   std::vector<uint8_t> codes;
@@ -102,17 +107,18 @@ void DeviceForm::Pack(const PackedMatrix& matrix, int64_t row,
 void DeviceForm::Pack(const PackedMatrix& matrix, int64_t row,
                       const kernels::PackCodes& rows) const {
   const kernels::PanelLayout layout = kernels::LayoutOf(matrix.format);
-  const bool has_table = matrix.format == WeightFormat::kMxfp4;
-  const int offset = has_table ? 0 : 1 << (layout.code_bits - 1);
+  const bool is_signed = matrix.format == WeightFormat::kQ8 || matrix.format == WeightFormat::kQ4;
+  const int offset = is_signed ? 1 << (layout.code_bits - 1) : 0;
+  const int64_t words = ScaleWords(matrix.format);
   QuantizedRow out(matrix.format, matrix.k);
   const int64_t stored_groups = (matrix.k + rows.group - 1) / rows.group;
   for (int64_t i = 0; i < rows.rows; ++i) {
     for (int64_t k = 0; k < matrix.k; ++k) {
       out.codes[k] = static_cast<uint8_t>(rows.codes[i * rows.ld + k] + offset);
     }
-    for (size_t g = 0; g < out.scales.size(); ++g) {
-      const int64_t stored = static_cast<int64_t>(g) * layout.group / rows.group;
-      out.scales[g] = rows.scales[i * stored_groups + stored];
+    for (int64_t g = 0; g < layout.Groups(matrix.k); ++g) {
+      const int64_t stored = i * stored_groups + g * layout.group / rows.group;
+      std::copy_n(rows.scales + stored * words, words, out.scales.begin() + g * words);
     }
     Store(matrix, row + i, &out);
   }

@@ -4,6 +4,7 @@
 #include "cuda/test_util.h"
 #include "kernels/packed_format.h"
 #include "kernels/quantize.h"
+#include "support/float8.h"
 
 namespace mlc_native {
 namespace {
@@ -133,6 +134,37 @@ TEST_F(DeviceFormTest, CodesOfMxfp4StayWhatTheyAre) {
   for (int64_t i = 0; i < kN * kK; ++i) {
     const float scale = BFloat16ToFloat(scales[i / kK * kGroups + i % kK / kGroup]);
     ASSERT_EQ(got[i], scale * static_cast<float>(kernels::kMxfp4Doubled[codes[i]])) << i;
+  }
+}
+
+// Scales of float32, each of a group, or one of the whole row; every number that E4M3 has.
+TEST_F(DeviceFormTest, CodesOfFloat8StayWhatTheyAre) {
+  for (const int64_t group : {int64_t{64}, int64_t{128}}) {
+    const int64_t groups = (kK + group - 1) / group;
+    std::vector<int8_t> codes(kN * kK);
+    for (int64_t i = 0; i < kN * kK; ++i) {
+      codes[i] = static_cast<int8_t>(i % 256);
+      if (std::isnan(Float8ToFloat(static_cast<uint8_t>(i)))) codes[i] = 0;
+    }
+    std::vector<float> values(kN * groups);
+    for (float& value : values) {
+      value = std::ldexp(static_cast<float>(RandomInt(1 << 23, 1 << 24)),
+                         static_cast<int>(RandomInt(-60, 10)));
+    }
+    std::vector<uint16_t> scales(2 * values.size());
+    std::memcpy(scales.data(), values.data(), values.size() * sizeof(float));
+    const auto rows = [&](int64_t begin, int64_t end) {
+      return kernels::PackCodes{.codes = codes.data() + begin * kK,
+                                .ld = kK,
+                                .scales = scales.data() + 2 * begin * groups,
+                                .group = group,
+                                .rows = end - begin};
+    };
+    const Floats got = Read(WeightFormat::kFloat8, Pack(WeightFormat::kFloat8, rows));
+    for (int64_t i = 0; i < kN * kK; ++i) {
+      const float scale = values[i / kK * groups + i % kK / group];
+      ASSERT_EQ(got[i], scale * Float8ToFloat(static_cast<uint8_t>(codes[i]))) << i;
+    }
   }
 }
 

@@ -298,8 +298,7 @@ class GroupedGemvTest : public CudaExpertsTest {
 
 TEST_F(GroupedGemvTest, EveryFormat) {
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    for (WeightFormat format :
-         {FormatOf(dtype), WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+    for (WeightFormat format : FormatsWith(dtype)) {
       Check({dtype, format, 24, 136, {1, 0, 3}});
     }
   }
@@ -307,7 +306,8 @@ TEST_F(GroupedGemvTest, EveryFormat) {
 }
 
 TEST_F(GroupedGemvTest, Activates) {
-  for (WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+  for (WeightFormat format :
+       {WeightFormat::kBFloat16, WeightFormat::kQ4, WeightFormat::kMxfp4, WeightFormat::kFloat8}) {
     Check({DType::kBFloat16, format, 44, 136, {1, 0, 35}, ActivationRule()});
   }
   Check(

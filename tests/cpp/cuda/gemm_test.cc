@@ -87,12 +87,9 @@ class GemmTest : public GemvWeightsTest {
   }
 };
 
-constexpr WeightFormat kFormats[] = {WeightFormat::kBFloat16, WeightFormat::kQ8, WeightFormat::kQ4,
-                                     WeightFormat::kMxfp4};
-
 // Any two batch sizes have equal rows if each has those of the rows alone.
 TEST_F(GemmTest, ARowIsTheSameInEveryBatchOfUpTo64) {
-  for (WeightFormat format : kFormats) {
+  for (WeightFormat format : FormatsWith(DType::kBFloat16)) {
     const Case c(*this, DType::kBFloat16, format, 21, 328, 64, false, true);
     const Bytes want = c.RowByRow(64);
     for (int64_t m = 1; m <= 64; ++m) {
@@ -106,7 +103,7 @@ TEST_F(GemmTest, ARowIsTheSameInEveryBatchOfUpTo64) {
 
 // More than eight steps, so that chains have several; tiles of all sizes; ends of n and k.
 TEST_F(GemmTest, LargerBatchesHaveTheSameRows) {
-  for (WeightFormat format : kFormats) {
+  for (WeightFormat format : FormatsWith(DType::kBFloat16)) {
     const Case c(*this, DType::kBFloat16, format, 150, 1288, 257, true, false);
     for (int64_t m : {65, 96, 100, 128, 257}) c.CheckSomeRows(m);
   }
@@ -118,7 +115,7 @@ TEST_F(GemmTest, LargerBatchesHaveTheSameRows) {
 }
 
 TEST_F(GemmTest, Float16AndFloat32) {
-  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+  for (WeightFormat format : kQuantizedFormats) {
     const Case c(*this, DType::kFloat16, format, 40, 200, 70, true, false);
     ASSERT_EQ(c.Run(Gemm, 70), c.RowByRow(70));
   }
@@ -127,7 +124,7 @@ TEST_F(GemmTest, Float16AndFloat32) {
 }
 
 TEST_F(GemmTest, ProductsAreThoseOfTheReference) {
-  for (WeightFormat format : kFormats) {
+  for (WeightFormat format : FormatsWith(DType::kBFloat16)) {
     const Case c(*this, DType::kBFloat16, format, 140, 1160, 130, true, true);
     Floats x;
     const Floats wide = Decode(DType::kBFloat16, c.x);

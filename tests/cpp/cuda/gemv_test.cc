@@ -55,8 +55,7 @@ class GemvTest : public GemvWeightsTest {
 
 TEST_F(GemvTest, EveryFormatAndOddShapes) {
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    for (WeightFormat format :
-         {FormatOf(dtype), WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+    for (WeightFormat format : FormatsWith(dtype)) {
       Check(dtype, format, {.n = 1, .k = 8, .m = 1});
       Check(dtype, format, {.n = 17, .k = 40, .m = 3, .has_bias = true});
       Check(dtype, format, {.n = 100, .k = 264, .m = 8, .float_output = true});
@@ -70,8 +69,7 @@ TEST_F(GemvTest, EveryFormatAndOddShapes) {
 TEST_F(GemvTest, ARowIsTheSameInEveryBatch) {
   const int64_t n = 104;
   const int64_t k = 520;
-  for (WeightFormat format :
-       {WeightFormat::kBFloat16, WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+  for (WeightFormat format : FormatsWith(DType::kBFloat16)) {
     const GemvWeights weights = RandomWeights(format, n, k);
     const Floats x = Random(DType::kBFloat16, 20 * k);
     const Shape all{.n = n, .k = k, .m = 20, .float_output = true};
@@ -92,8 +90,7 @@ TEST_F(GemvTest, Activates) {
   const int64_t ffn = 24;
   const int64_t rows = 19;
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    for (WeightFormat format :
-         {FormatOf(dtype), WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+    for (WeightFormat format : FormatsWith(dtype)) {
       for (const ActivationRule& rule :
            {ActivationRule{}, ActivationRule{.activation = Activation::kGeluTanh},
             ActivationRule{.activation = Activation::kReluSquared, .gated = false},
@@ -211,7 +208,7 @@ TEST_F(GemvTest, DequantizesSlicesOfRows) {
   const int64_t n = 17;
   const int64_t k = 264;  // the last step is not full
   for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4}) {
+    for (WeightFormat format : kQuantizedFormats) {
       const GemvWeights weights = RandomWeights(format, n, k);
       const Floats want = Decode(dtype, Encode(dtype, weights.dense));
       DeviceBytes packed(weights.bytes);

@@ -1,13 +1,27 @@
 // Random weights for the tests of products, on the host in Gemv's layout and as floats.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "cuda/test_util.h"
 #include "kernels/packed_format.h"
+#include "support/float8.h"
 
 namespace mlc_native::kernels::cuda {
+
+// Those with scales, each of which every test of products covers.
+inline constexpr WeightFormat kQuantizedFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4,
+                                                     WeightFormat::kMxfp4, WeightFormat::kFloat8};
+
+// The one of the type itself, and these.
+inline std::vector<WeightFormat> FormatsWith(DType dtype) {
+  std::vector<WeightFormat> formats(std::begin(kQuantizedFormats), std::end(kQuantizedFormats));
+  formats.insert(formats.begin(), FormatOf(dtype));
+  return formats;
+}
 
 struct GemvWeights {
   WeightFormat format;
@@ -30,30 +44,49 @@ class GemvWeightsTest : public CudaKernelTest {
   GemvWeights Quantized(WeightFormat format, int64_t n, int64_t k) {
     const PanelLayout layout = LayoutOf(format);
     const int64_t groups = layout.Groups(k);
-    const int num_codes = 1 << layout.code_bits;
+    const int64_t words = layout.scale_bytes / 2;
     std::vector<uint8_t> codes(n * k);
-    std::vector<uint16_t> scales(n * groups);
-    for (uint8_t& code : codes) code = static_cast<uint8_t>(RandomInt(0, num_codes - 1));
-    for (uint16_t& scale : scales) scale = RandomScale(format, num_codes);
+    std::vector<uint16_t> scales(n * groups * words);
+    std::vector<float> values(n * groups);
+    for (uint8_t& code : codes) code = RandomCode(format, layout);
+    for (int64_t i = 0; i < n * groups; ++i) values[i] = RandomScale(format, &scales[i * words]);
     GemvWeights weights{format, Floats(n * k),
                         std::vector<uint8_t>(GemvWeightBytes(format, n, k), 0xff)};
     for (int64_t i = 0; i < n * k; ++i) {
-      const uint16_t scale = scales[i / k * groups + i % k / layout.group];
-      weights.dense[i] = format == WeightFormat::kMxfp4
-                             ? BFloat16ToFloat(scale) * kMxfp4Doubled[codes[i]]
-                             : Float16ToFloat(scale) * static_cast<float>(codes[i] - num_codes / 2);
+      weights.dense[i] = values[i / k * groups + i % k / layout.group] * Value(format, codes[i]);
     }
     PackGemvWeights(format, n, k, {.codes = codes.data(), .scales = scales.data()},
                     weights.bytes.data());
     return weights;
   }
 
-  uint16_t RandomScale(WeightFormat format, int num_codes) {
-    if (format == WeightFormat::kMxfp4) {
-      return FloatToBFloat16(std::ldexp(1.0f, static_cast<int>(RandomInt(-10, -4))));
+  uint8_t RandomCode(WeightFormat format, const PanelLayout& layout) {
+    const auto code = static_cast<uint8_t>(RandomInt(0, (1 << layout.code_bits) - 1));
+    return format == WeightFormat::kFloat8 && std::isnan(Float8Value(code)) ? 0 : code;
+  }
+
+  // Writes the bits of a scale and returns its value.
+  float RandomScale(WeightFormat format, uint16_t* bits) {
+    const auto size = static_cast<float>(RandomInt(1, 100)) * 0.01f;
+    switch (format) {
+      case WeightFormat::kFloat8: {
+        const float scale = size / kMaxFloat8;  // not one of 16 bits
+        std::memcpy(bits, &scale, sizeof scale);
+        return scale;
+      }
+      case WeightFormat::kMxfp4:
+        *bits = FloatToBFloat16(std::ldexp(1.0f, static_cast<int>(RandomInt(-10, -4))));
+        return BFloat16ToFloat(*bits);
+      default:
+        *bits = FloatToFloat16(size / static_cast<float>(1 << LayoutOf(format).code_bits));
+        return Float16ToFloat(*bits);
     }
-    return FloatToFloat16(static_cast<float>(RandomInt(1, 100)) * 0.01f /
-                          static_cast<float>(num_codes));
+  }
+
+  static float Value(WeightFormat format, uint8_t code) {
+    if (format == WeightFormat::kFloat8) return Float8Value(code);
+    if (format == WeightFormat::kMxfp4) return kMxfp4Doubled[code];
+    return static_cast<float>(code - (1 << LayoutOf(format).code_bits) / 2);
   }
 };
 

@@ -85,7 +85,7 @@ TEST_F(ManyRowsTest, AreTheProductsOfFewRows) {
 
 TEST_F(ManyRowsTest, QuantizedWeightsAreDequantizedForIt) {
   constexpr int64_t kM = CublasLt::kManyQuantizedRows + 3;
-  for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+  for (const WeightFormat format : kQuantizedFormats) {
     Check({.format = format, .dtype = DType::kBFloat16, .m = kM});
   }
 }

@@ -43,6 +43,7 @@ class PagedModel:
         kv_cache_dtype: str = "auto",
         longest_sequence: int | None = None,
         weight_cache_dir: str = "",
+        model_lib: str = "",
     ) -> None:
         self.model = testing.TestModel(
             str(path),
@@ -52,6 +53,7 @@ class PagedModel:
             kv_cache_dtype=kv_cache_dtype,
             longest_sequence=longest_sequence,
             weight_cache_dir=weight_cache_dir,
+            model_lib=model_lib,
         )
         self.model.allocate(NUM_PAGES, MAX_ROWS, MAX_ROWS)
         self.vocab_size = self.model.metadata["vocab_size"]

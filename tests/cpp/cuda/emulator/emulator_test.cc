@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "cuda/test_util.h"
-#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/gemv_formats.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace mlc_native::kernels::cuda {
@@ -328,6 +328,27 @@ TEST_F(EmulatorTest, RoundsToEightBits) {
   EXPECT_EQ(Float8BitsToFloat(FloatToFloat8Bits(1e6f)), 448.0f);
   EXPECT_EQ(Float8BitsToFloat(FloatToFloat8Bits(17.0f)), 16.0f);  // halfway, to even
   EXPECT_EQ(Float8BitsToFloat(FloatToFloat8Bits(19.0f)), 20.0f);
+}
+
+// As the instruction of sm_89 and later does, and without it: all numbers of E4M3, at all places.
+TEST_F(EmulatorTest, NumbersOfEightBitsAreThoseOfSixteen) {
+  const auto check = [&]<typename T>(T) {
+    for (uint32_t first = 0; first < 256; ++first) {
+      for (uint32_t second = 0; second < 256; ++second) {
+        const float low = Float8Value(static_cast<uint8_t>(first));
+        const float high = Float8Value(static_cast<uint8_t>(second));
+        if (std::isnan(low) || std::isnan(high)) continue;
+        for (const int byte : {0, 2}) {
+          const uint32_t others = byte == 0 ? 0xffff0000u : 0xffffu;
+          const uint32_t word = others | (first | second << 8) << (8 * byte);
+          ASSERT_EQ(Float8Format<T>::PairByBits(word, byte), Pack<T>(low, high)) << word;
+          ASSERT_EQ(Float8Format<T>::Pair(word, byte), Pack<T>(low, high)) << word;
+        }
+      }
+    }
+  };
+  check(BFloat16());
+  check(Float16());
 }
 
 TEST_F(EmulatorTest, PicksBytes) {

@@ -153,6 +153,11 @@ inline uint8_t FloatToFloat8Bits(float value) {
   return static_cast<uint8_t>(best | (std::signbit(value) ? 0x80 : 0));
 }
 
+inline constexpr bool kConvertsFloat8 = true;
+inline uint32_t Float8PairToFloat16(uint16_t codes) {
+  return PackFloat16(Float8BitsToFloat(static_cast<uint8_t>(codes)),
+                     Float8BitsToFloat(static_cast<uint8_t>(codes >> 8)));
+}
 inline uint32_t FmaBFloat16x2(uint32_t a, uint32_t b, uint32_t c) {
   const auto fma = [&](int shift) {
     const auto part = [shift](uint32_t x) {
