@@ -5,11 +5,12 @@
 // changes a pinned buffer too early sends the change. What is copied from other memory arrives when
 // the stream's turn comes. Device memory starts as NaNs, ends at a page
 // that must not be accessed, and belongs to one device; freeing it waits for the device. Arguments
-// of kernels must not point to host memory. Until a kernel waits for the previous launch
-// (ShieldMemory), it can only read what no kernel has ever written. Any thread; kernels run one at
-// a time.
+// of kernels must not point to host memory, nor to that of another device. Until a kernel waits for
+// the previous launch (ShieldMemory), it can only read what no kernel has ever written. Any thread;
+// kernels run one at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -20,15 +21,32 @@ namespace mlc_native::emulator {
 
 inline constexpr int kNumDevices = 2;
 
-// Launches a kernel on the stream (null: the default stream of the current device).
-void PutLaunch(CUstream_st* stream, std::function<void()> run);
+// A piece of work in its stream: the `number`-th that was put there.
+struct WorkPlace {
+  CUstream_st* stream = nullptr;
+  uint64_t number = 0;
+};
+
+// Launches a kernel on the stream (null: the default stream of the current device). `put`, if there
+// is one, learns where the launch stands, whenever it is put there: for a graph once per replay.
+void PutLaunch(CUstream_st* stream, std::function<void()> run,
+               std::function<void(const WorkPlace&)> put = {});
+
+// Of a running piece of work, which waits for another stream: runs that one up to the place, unless
+// its device is lost. Returns at once if another thread runs it.
+void RunUpTo(const WorkPlace& place);
+
+// Of a running piece of work: lets other threads use the machine until is_done(), which is called
+// with the machine locked. Returns false if that takes too long.
+bool WaitUntil(const std::function<bool()>& is_done, std::chrono::seconds patience);
 
 // Between true and false, allocations that a kernel has written to cannot be accessed, and the
 // other ones only read: an access ends the process with a message. Of the calling thread's device;
 // by a running kernel's block.
 void ShieldMemory(bool shielded);
 
-// Throws DeviceError if a word of a kernel's arguments is an address of host memory.
+// Throws DeviceError if a word of a kernel's arguments is an address of host memory, or of another
+// device than the current one.
 void CheckArguments(const void* args, size_t bytes);
 
 }  // namespace mlc_native::emulator

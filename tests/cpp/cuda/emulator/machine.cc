@@ -21,12 +21,18 @@ namespace {
 
 constexpr size_t kGuard = 4096;
 constexpr size_t kMaxPending = 10000;
+constexpr std::chrono::seconds kPatience{60};
 
 // What the calling thread does with the memory of devices.
 enum class Access { kHost, kEarly, kKernel };
 thread_local Access access_now = Access::kHost;
 
 struct sigaction handler_before;
+
+[[noreturn]] void Fail(const char* what) {
+  std::fprintf(stderr, "%s\n", what);
+  std::abort();
+}
 
 // Accesses to protected memory come here, those behind the end of an array, too.
 void OnRefusedAccess(int, siginfo_t* info, void*) {
@@ -118,14 +124,36 @@ void Machine::Put(CUstream_st& stream, const Work& work) {
   if (stream.pending.size() > kMaxPending) RunUntil(stream, stream.num_done + 1);
 }
 
+// Another thread may run the stream meanwhile, within work of it that waits (WaitUntil).
 void Machine::RunUntil(CUstream_st& stream, uint64_t num_done) {
+  const std::thread::id self = std::this_thread::get_id();
+  const auto is_free = [&] { return stream.runner == std::thread::id() || stream.runner == self; };
+  const int device_before = CurrentThread().device;
   while (stream.num_done < num_done && !stream.pending.empty()) {
+    if (!is_free()) {
+      if (!WaitUntil(is_free, kPatience)) Fail("emulated machine: a stream never ends");
+      continue;
+    }
     const Work work = std::move(stream.pending.front());
     stream.pending.pop_front();
     ++stream.num_done;
-    if (!device(stream.device).is_lost) work.run();
+    if (device(stream.device).is_lost) continue;
+    const std::thread::id runner_before = std::exchange(stream.runner, self);
+    CurrentThread().device = stream.device;
+    work.run();
+    CurrentThread().device = device_before;
     access_now = Access::kHost;
+    stream.runner = runner_before;
+    changed.notify_all();
   }
+}
+
+bool Machine::WaitUntil(const std::function<bool()>& is_done, std::chrono::seconds patience) {
+  if (num_locks != 1) Fail("emulated machine: a wait with the machine locked twice");
+  num_locks = 0;
+  const bool result = changed.wait_for(mutex, patience, is_done);
+  num_locks = 1;
+  return result;
 }
 
 void Machine::RunAllOf(int device) {
@@ -243,17 +271,36 @@ void Machine::CheckArguments(const void* args, size_t bytes) const {
     unsigned char resident;
     const bool is_mapped =
         mincore(reinterpret_cast<void*>(word / kGuard * kGuard), 1, &resident) == 0;
+    const std::string which =
+        "CUDA: byte " + std::to_string(at) + " of a kernel's arguments points ";
     if (allocation == nullptr ? is_mapped : allocation->asked_bytes == 0) {
-      throw DeviceError("CUDA: byte " + std::to_string(at) +
-                        " of a kernel's arguments points to host memory");
+      throw DeviceError(which + "to host memory");
+    }
+    if (allocation != nullptr && allocation->device != CurrentThread().device) {
+      throw DeviceError(which + "to memory of another device");
     }
   }
 }
 
-void PutLaunch(CUstream_st* stream, std::function<void()> run) {
+void PutLaunch(CUstream_st* stream, std::function<void()> run,
+               std::function<void(const WorkPlace&)> put) {
   const Lock machine;
   machine->CheckDevice();
-  machine->Put(*machine->Find(stream), {.run = std::move(run), .put = {}, .is_kernel = true});
+  const std::shared_ptr<CUstream_st> on = machine->Find(stream);
+  Work work{.run = std::move(run), .put = {}, .is_kernel = true};
+  if (put) work.put = [put = std::move(put), on = on.get()] { put({on, on->num_put + 1}); };
+  machine->Put(*on, work);
+}
+
+void RunUpTo(const WorkPlace& place) {
+  Machine& machine = Machine::Get();
+  const std::thread::id self = std::this_thread::get_id();
+  if (place.stream->runner != std::thread::id() && place.stream->runner != self) return;
+  machine.RunUntil(*place.stream, place.number);
+}
+
+bool WaitUntil(const std::function<bool()>& is_done, std::chrono::seconds patience) {
+  return Machine::Get().WaitUntil(is_done, patience);
 }
 
 void ShieldMemory(bool shielded) { Lock()->Shield(shielded); }

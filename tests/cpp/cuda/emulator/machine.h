@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -10,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "cuda/emulator/emulator.h"
@@ -30,6 +32,7 @@ struct CUstream_st {
   std::deque<mlc_native::emulator::Work> pending;
   uint64_t num_put = 0;
   uint64_t num_done = 0;
+  std::thread::id runner;  // that runs its work now
   std::vector<mlc_native::emulator::Work>* recording = nullptr;
 };
 
@@ -53,7 +56,9 @@ class Machine {
   };
 
   std::recursive_mutex mutex;
-  int64_t total_bytes = 256 << 20;  // of each device
+  int num_locks = 0;                    // of the thread that has it
+  std::condition_variable_any changed;  // something that a piece of work may wait for
+  int64_t total_bytes = 256 << 20;      // of each device
   bool allows_graphs = true;
   std::array<int64_t, MLC_NATIVE_EMULATED_NUM_COUNTS> counts{};
 
@@ -68,6 +73,8 @@ class Machine {
   void Put(CUstream_st& stream, const Work& work);
   void RunUntil(CUstream_st& stream, uint64_t num_done);
   void RunAll(CUstream_st& stream) { RunUntil(stream, stream.num_put); }
+  // Unlocks the machine meanwhile. Requires: the calling thread has locked it once.
+  bool WaitUntil(const std::function<bool()>& is_done, std::chrono::seconds patience);
 
   std::byte* Allocate(size_t bytes, bool is_pinned);
   void Free(std::byte* data);
@@ -77,7 +84,7 @@ class Machine {
   void Shield(bool shielded);
   // Whether an access that was refused can be repeated; ends the process if it must not be.
   bool Admit(const void* address);
-  // Checks that no word of a kernel's arguments is an address of host memory.
+  // Checks that no word of a kernel's arguments is an address of host memory or another device.
   void CheckArguments(const void* args, size_t bytes) const;
 
  private:
@@ -107,7 +114,10 @@ class Machine {
 // The machine, locked for the duration of a call.
 class Lock {
  public:
-  Lock() : machine_(Machine::Get()), lock_(machine_.mutex) {}
+  Lock() : machine_(Machine::Get()), lock_(machine_.mutex) { ++machine_.num_locks; }
+  ~Lock() { --machine_.num_locks; }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
   Machine* operator->() const { return &machine_; }
 
  private:

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include "cuda/device_memory.h"
 #include "cuda/emulator/emulator.h"
@@ -89,8 +90,50 @@ TEST_F(EmulatedMachineTest, DevicesAreKeptApart) {
   EXPECT_THROW(PutWork(x_.data(), stream_.get()), DeviceError);
   const OwnedStream other;
   EXPECT_THROW(CopyToHost(pinned_.data(), x_.data(), x_.bytes(), other.get()), DeviceError);
+  EXPECT_THROW(PutWork(x_.data(), other.get()), DeviceError) << "memory of device 0";
   const DeviceMemory memory(4096);
   EXPECT_EQ(mlc_native_emulated_used_memory(1), 4096);
+}
+
+// Work of device 0 waits for work of device 1, which another thread runs meanwhile, or which it
+// runs itself.
+TEST_F(EmulatedMachineTest, StreamsOfTwoDevicesMeet) {
+  for (const bool has_thread : {true, false}) {
+    UseDevice(1);
+    const OwnedStream other;
+    bool is_there = false;
+    emulator::WorkPlace place;
+    emulator::PutLaunch(
+        other.get().handle(), [&] { is_there = true; },
+        [&](const emulator::WorkPlace& at) { place = at; });
+    UseDevice(0);
+    bool has_met = false;
+    emulator::PutLaunch(stream_.get().handle(), [&] {
+      if (!has_thread) emulator::RunUpTo(place);
+      has_met = emulator::WaitUntil([&] { return is_there; }, std::chrono::seconds(20));
+    });
+    EXPECT_FALSE(is_there);
+    std::thread thread;
+    if (has_thread) {
+      thread = std::thread([&] {
+        UseDevice(1);
+        other.Synchronize();
+      });
+    }
+    stream_.Synchronize();
+    if (has_thread) thread.join();
+    EXPECT_TRUE(has_met);
+    PutWork(x_.data(), stream_.get());  // the thread still uses device 0
+  }
+}
+
+TEST_F(EmulatedMachineTest, AWaitForWhatNeverComesEnds) {
+  bool has_met = true;
+  emulator::PutLaunch(stream_.get().handle(), [&] {
+    has_met = emulator::WaitUntil([] { return false; }, std::chrono::seconds(0));
+  });
+  stream_.Synchronize();
+  EXPECT_FALSE(has_met);
 }
 
 TEST_F(EmulatedMachineTest, ALostDeviceFailsEveryCall) {
