@@ -23,7 +23,7 @@ enum class ParameterForm : uint8_t {
 
 struct Parameter {
   ParameterForm form = ParameterForm::kPacked;
-  int64_t rows = 0;
+  int64_t rows = 0;  // 0: a device of several does without it
   int64_t columns = 1;
   float scale = 1.0f;  // of a vector: what the checkpoint's values are multiplied with
   // Neither quantized nor rounded, whatever the others are: what a small error could change wholly,

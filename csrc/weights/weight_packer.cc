@@ -1,7 +1,6 @@
 #include "weights/weight_packer.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -62,8 +61,10 @@ WeightPacker::WeightPacker(const WeightPlan& plan, const WeightForm& form, Threa
 }
 
 std::vector<size_t> WeightPacker::FileOrder() const {
-  std::vector<size_t> order(slots_.size());
-  std::iota(order.begin(), order.end(), size_t{0});
+  std::vector<size_t> order;
+  for (size_t parameter = 0; parameter < slots_.size(); ++parameter) {
+    if (!slots_[parameter].empty()) order.push_back(parameter);  // others have no rows
+  }
   std::ranges::sort(order, {}, [&](size_t parameter) {
     const Checkpoint::Entry& part = *plan_.sources[slots_[parameter].front()]->parts().front();
     return std::tuple(part.file, part.tensor->begin, parameter);

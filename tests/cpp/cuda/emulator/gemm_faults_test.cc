@@ -31,7 +31,7 @@ struct MissingWait : GemmRules {
     __syncthreads();
   }
 };
-struct ShortWait : GemmRules {
+struct ShortStageWait : GemmRules {
   template <int kLeft>
   static void AwaitStage() {
     WaitForCopies<kLeft + 1>();
@@ -96,7 +96,7 @@ TEST_F(GemmFaultsTest, AnotherOrderOfSumsHasOtherBits) {
 
 TEST_F(GemmFaultsTest, AMissingWaitOrBarrierShows) {
   EXPECT_EQ(FormatsWithBitsOfGemv<MissingWait>(), 0);
-  EXPECT_EQ(FormatsWithBitsOfGemv<ShortWait>(), 0);
+  EXPECT_EQ(FormatsWithBitsOfGemv<ShortStageWait>(), 0);
   EXPECT_EQ(FormatsWithBitsOfGemv<MissingBarrier>(), 0);
 }
 

@@ -1,0 +1,57 @@
+// Some rows and columns of another weight. Loaded and dropped with it; it reads no more rows of it
+// than it has, but all their columns.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "weights/weight_source.h"
+
+namespace mlc_native {
+
+struct IndexRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+};
+
+class PartOfWeight : public WeightSource {
+ public:
+  // `whole` has num_rows rows of num_columns. The ranges of rows are ascending, disjoint and not
+  // empty; without `columns`, all columns are taken. Requires: the columns begin and end at borders
+  // of groups (IsBorder), if ReadCodes is called.
+  PartOfWeight(std::unique_ptr<WeightSource> whole, int64_t num_rows, int64_t num_columns,
+               std::vector<IndexRange> rows, std::optional<IndexRange> columns);
+
+  // Whether the codes of a weight of this form can be divided at this column.
+  static bool IsBorder(const CodeForm& form, int64_t column) {
+    return form.num_groups == 1 || column % form.group == 0;
+  }
+
+  DType dtype() const override { return whole_->dtype(); }
+  void Load() override { whole_->Load(); }
+  void Drop() override { whole_->Drop(); }
+  bool is_stored_as_floats() const override { return whole_->is_stored_as_floats(); }
+  void ReadRows(int64_t begin, int64_t end, std::span<std::byte> out) const override;
+  void Decode(int64_t begin, int64_t end, float* out) const override;
+  std::optional<CodeForm> code_form() const override;
+  void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override;
+  int64_t stored_bytes() const override;
+
+ private:
+  // Calls run(first, last, at) for rows [first, last) of the whole that are rows from `at` on here.
+  template <typename Run>
+  void ForRuns(int64_t begin, int64_t end, const Run& run) const;
+  int64_t num_kept_columns() const { return columns_ ? columns_->size() : num_columns_; }
+
+  const std::unique_ptr<WeightSource> whole_;
+  const int64_t num_rows_;
+  const int64_t num_columns_;
+  const std::vector<IndexRange> rows_;
+  const std::optional<IndexRange> columns_;
+};
+
+}  // namespace mlc_native

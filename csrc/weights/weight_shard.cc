@@ -1,0 +1,301 @@
+#include "weights/weight_shard.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kernels/packed_format.h"
+#include "support/check.h"
+#include "support/error.h"
+#include "weights/part_of_weight.h"
+
+namespace mlc_native {
+namespace {
+
+constexpr const char* kField = "tensor_parallel_shards";
+constexpr int64_t kMostShards = 64;  // that messages list
+constexpr int64_t kVector = 8;       // elements that kernels read at once
+
+// What one device has of a parameter.
+struct Cut {
+  std::vector<IndexRange> rows;       // empty: all of them
+  std::optional<IndexRange> columns;  // nullopt: all of them
+  bool is_absent = false;
+};
+
+bool HasDenseLayers(const ModelConfig& config) {
+  return !std::ranges::all_of(config.layers, &LayerConfig::has_experts);
+}
+
+// Whether the sizes can be divided. Several devices may have the same KV head.
+bool Divides(const ModelConfig& config, int64_t size) {
+  const auto is_even = [&](int64_t ffn) { return ffn % (size * kVector) == 0; };
+  if (config.num_heads % size != 0) return false;
+  if (config.num_kv_heads % size != 0 && size % config.num_kv_heads != 0) return false;
+  if (HasDenseLayers(config) && !is_even(config.ffn_size)) return false;
+  return !config.experts ||
+         (is_even(config.experts->ffn_size) && is_even(config.experts->shared_ffn_size));
+}
+
+// "1, 2 or 4"
+std::string AllowedShards(const ModelConfig& config) {
+  std::vector<std::string> allowed;
+  for (int64_t size = 1; size <= std::min(config.num_heads, kMostShards); ++size) {
+    if (size == 1 || Divides(config, size)) allowed.push_back(std::to_string(size));
+  }
+  std::string text = allowed.front();
+  for (size_t i = 1; i < allowed.size(); ++i) {
+    text += (i + 1 < allowed.size() ? ", " : " or ") + allowed[i];
+  }
+  return text;
+}
+
+std::string Sizes(const ModelConfig& config) {
+  std::string text = std::to_string(config.num_heads) + " query heads, " +
+                     std::to_string(config.num_kv_heads) + " KV heads";
+  if (HasDenseLayers(config)) {
+    text += ", a feed-forward size of " + std::to_string(config.ffn_size);
+  }
+  if (config.experts) {
+    text += ", experts of size " + std::to_string(config.experts->ffn_size);
+    if (config.experts->shared_ffn_size > 0) {
+      text += ", a shared expert of size " + std::to_string(config.experts->shared_ffn_size);
+    }
+  }
+  return text;
+}
+
+// Collects what the device has of each parameter, and applies it.
+class Cutter {
+ public:
+  Cutter(const ModelConfig& config, const Shard& shard, WeightPlan* plan)
+      : whole_(config),
+        part_(ShardOf(config, shard.size)),
+        shard_(shard),
+        plan_(*plan),
+        cuts_(plan->map.parameters.size()) {}
+
+  void Run() {
+    for (LayerParameters& layer : plan_.map.layers) CutLayer(layer);
+    if (!shard_.is_first()) DropHead();
+    CheckGroups();
+    Apply();
+  }
+
+ private:
+  // The part of [0, whole) that is `part` long, moved by `offset`.
+  IndexRange Share(int64_t part, int64_t offset = 0) const {
+    return {offset + shard_.rank * part, offset + (shard_.rank + 1) * part};
+  }
+  IndexRange Heads() const { return Share(part_.num_heads); }
+  // Each device has the heads that its query heads read.
+  IndexRange KvHeads() const {
+    const int64_t first = shard_.rank * whole_.num_kv_heads / shard_.size;
+    return {first, first + part_.num_kv_heads};
+  }
+  static IndexRange Scaled(const IndexRange& range, int64_t factor, int64_t offset = 0) {
+    return {offset + range.begin * factor, offset + range.end * factor};
+  }
+
+  int64_t FfnOf(const ModelConfig& config, LinearRole role) const {
+    switch (role) {
+      case LinearRole::kExpertGateUp:
+      case LinearRole::kExpertDown:
+        return config.experts->ffn_size;
+      case LinearRole::kSharedGateUp:
+      case LinearRole::kSharedDown:
+        return config.experts->shared_ffn_size;
+      default:
+        return config.ffn_size;
+    }
+  }
+
+  void CutLayer(LayerParameters& layer) {
+    for (LinearParameters& linear : layer.linears) CutLinear(linear);
+    if (whole_.qk_norm == QkNorm::kPerHeadOwnWeight) {
+      CutHeads(layer.norms[static_cast<size_t>(NormRole::kQ)].weight, Heads(), whole_.num_heads);
+      CutHeads(layer.norms[static_cast<size_t>(NormRole::kK)].weight, KvHeads(),
+               whole_.num_kv_heads);
+    }
+    CutHeads(layer.vectors[static_cast<size_t>(VectorRole::kSinks)], Heads(), whole_.num_heads);
+  }
+
+  void CutLinear(LinearParameters& linear) {
+    const LinearRole role = linear.key.role;
+    switch (role) {
+      case LinearRole::kRouter:
+        return;
+      case LinearRole::kQkv: {
+        const int64_t size = whole_.head_dim;
+        return CutRows(linear, {Scaled(Heads(), size), Scaled(KvHeads(), size, whole_.q_size()),
+                                Scaled(KvHeads(), size, whole_.q_size() + whole_.kv_size())});
+      }
+      case LinearRole::kGateUp:
+      case LinearRole::kExpertGateUp:
+      case LinearRole::kSharedGateUp: {
+        const int64_t ffn = FfnOf(whole_, role);
+        std::vector<IndexRange> rows;
+        for (int64_t at = 0; at < plan_.map.parameters[linear.matrix].rows; at += ffn) {
+          rows.push_back(Share(FfnOf(part_, role), at));
+        }
+        return CutRows(linear, rows);
+      }
+      case LinearRole::kOut:
+        return CutColumns(linear, Scaled(Heads(), whole_.head_dim));
+      case LinearRole::kDown:
+      case LinearRole::kExpertDown:
+      case LinearRole::kSharedDown:
+        return CutColumns(linear, Share(FfnOf(part_, role)));
+    }
+  }
+
+  void CutRows(const LinearParameters& linear, const std::vector<IndexRange>& rows) {
+    cuts_[linear.matrix].rows = rows;
+    if (linear.bias != kAbsent) cuts_[linear.bias].rows = rows;
+  }
+
+  // The sum of all devices has the bias once.
+  void CutColumns(LinearParameters& linear, const IndexRange& columns) {
+    cuts_[linear.matrix].columns = columns;
+    if (!shard_.is_first()) Drop(&linear.bias);
+  }
+
+  // Of a vector of each head, in rows or one after the other.
+  void CutHeads(size_t parameter, const IndexRange& heads, int64_t num_heads) {
+    if (parameter == kAbsent) return;
+    const int64_t rows = plan_.map.parameters[parameter].rows;
+    cuts_[parameter].rows = {Scaled(heads, rows / num_heads)};
+  }
+
+  void Drop(size_t* parameter) {
+    if (*parameter != kAbsent) cuts_[*parameter].is_absent = true;
+    *parameter = kAbsent;
+  }
+
+  // A head that is tied becomes the table that it also is.
+  void DropHead() {
+    WeightMap& map = plan_.map;
+    Drop(&map.head_bias);
+    if (map.embeddings != kAbsent) return Drop(&map.head);
+    map.embeddings = std::exchange(map.head, kAbsent);
+    map.parameters[map.embeddings].form = ParameterForm::kTable;
+  }
+
+  void CheckGroups() const {
+    for (size_t i = 0; i < plan_.sources.size(); ++i) {
+      const size_t parameter = plan_.map.slots[i].parameter;
+      const std::optional<IndexRange>& columns = cuts_[parameter].columns;
+      if (!columns) continue;
+      const kernels::PanelLayout layout = kernels::LayoutOf(plan_.formats[parameter]);
+      if (layout.scale_bytes > 0) CheckBorder(i, *columns, layout.group);
+      const std::optional<CodeForm> form = plan_.sources[i]->code_form();
+      if (form && form->HeldBy(plan_.formats[parameter]) && form->num_groups > 1) {
+        CheckBorder(i, *columns, form->group);
+      }
+    }
+  }
+
+  void CheckBorder(size_t slot, const IndexRange& columns, int64_t group) const {
+    if (columns.size() % group == 0) return;
+    throw InvalidConfig(
+        kField,
+        OutOfRangeMessage(kField, shard_.size,
+                          "a number that gives each GPU a multiple of " + std::to_string(group) +
+                              " input columns of " + plan_.map.slots[slot].name + ", which has " +
+                              std::to_string(plan_.map.slots[slot].shape[1]) + " in groups of " +
+                              std::to_string(group)));
+  }
+
+  void Apply() {
+    std::vector<WeightSlot> slots;
+    WeightSources sources;
+    for (size_t i = 0; i < plan_.map.slots.size(); ++i) {
+      WeightSlot& slot = plan_.map.slots[i];
+      const Cut& cut = cuts_[slot.parameter];
+      if (cut.is_absent) continue;
+      if (cut.rows.empty() && !cut.columns) {
+        slots.push_back(std::move(slot));
+        sources.push_back(std::move(plan_.sources[i]));
+        continue;
+      }
+      std::vector<IndexRange> rows = RowsIn(cut, &slot);
+      if (rows.empty()) continue;  // all of it belongs to other devices
+      const int64_t num_rows = slot.shape[0];
+      const int64_t num_columns = slot.shape.size() > 1 ? slot.shape[1] : 1;
+      slot.shape[0] = 0;
+      for (const IndexRange& range : rows) slot.shape[0] += range.size();
+      if (cut.columns) slot.shape[1] = cut.columns->size();
+      sources.push_back(std::make_unique<PartOfWeight>(std::move(plan_.sources[i]), num_rows,
+                                                       num_columns, std::move(rows), cut.columns));
+      slots.push_back(std::move(slot));
+    }
+    plan_.map.slots = std::move(slots);
+    plan_.sources = std::move(sources);
+    for (size_t i = 0; i < cuts_.size(); ++i) CutParameter(cuts_[i], &plan_.map.parameters[i]);
+  }
+
+  // The rows of the slot's source that the device has. They follow one another in the parameter,
+  // and the slot is moved to where they begin.
+  static std::vector<IndexRange> RowsIn(const Cut& cut, WeightSlot* slot) {
+    if (cut.rows.empty()) return {{0, slot->rows()}};
+    const int64_t begin = slot->row_offset;
+    const int64_t end = begin + slot->rows();
+    std::vector<IndexRange> found;
+    int64_t before = 0;  // rows of the device in front of the range
+    for (const IndexRange& range : cut.rows) {
+      const IndexRange both{std::max(range.begin, begin), std::min(range.end, end)};
+      if (both.size() > 0) {
+        if (found.empty()) slot->row_offset = before + both.begin - range.begin;
+        found.push_back({both.begin - begin, both.end - begin});
+      }
+      before += range.size();
+    }
+    return found;
+  }
+
+  static void CutParameter(const Cut& cut, Parameter* parameter) {
+    if (cut.is_absent) parameter->rows = 0;
+    if (cut.columns) parameter->columns = cut.columns->size();
+    if (cut.rows.empty()) return;
+    parameter->rows = 0;
+    for (const IndexRange& range : cut.rows) parameter->rows += range.size();
+  }
+
+  const ModelConfig& whole_;
+  const ModelConfig part_;
+  const Shard shard_;
+  WeightPlan& plan_;
+  std::vector<Cut> cuts_;  // by parameter
+};
+
+}  // namespace
+
+ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards) {
+  if (num_shards == 1) return config;
+  if (config.qk_norm == QkNorm::kWholeProjection) {
+    throw InvalidConfig(kField, OutOfRangeMessage(kField, num_shards,
+                                                  "1 for a model that normalizes all query heads "
+                                                  "together, such as " +
+                                                      std::string(config.arch->architecture)));
+  }
+  if (!Divides(config, num_shards)) {
+    throw InvalidConfig(kField, OutOfRangeMessage(kField, num_shards,
+                                                  AllowedShards(config) + " for " + Sizes(config)));
+  }
+  ModelConfig part = config;
+  part.num_heads /= num_shards;
+  part.num_kv_heads = std::max<int64_t>(part.num_kv_heads / num_shards, 1);
+  part.ffn_size /= num_shards;
+  if (part.experts) {
+    part.experts->ffn_size /= num_shards;
+    part.experts->shared_ffn_size /= num_shards;
+  }
+  return part;
+}
+
+void TakeShard(const ModelConfig& config, const Shard& shard, WeightPlan* plan) {
+  MLC_CHECK(shard.rank >= 0 && shard.rank < shard.size) << shard.rank;
+  if (shard.size > 1) Cutter(config, shard, plan).Run();
+}
+
+}  // namespace mlc_native

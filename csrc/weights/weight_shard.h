@@ -1,0 +1,37 @@
+// Tensor parallelism: the part of a decoder that one of several devices has.
+//
+//   q, k, v, gate, up   the device has some of the output rows: those of its heads, and its share
+//                       of the feed-forward block (of each expert, too)
+//   o, down             the device has the input columns that belong to these rows, so its product
+//                       is a part of the sum that all devices together have to make
+//   everything else     each device has it, except the head of the logits and the biases behind
+//                       sums, which only the first one has
+//
+// KV heads that are fewer than the devices are held by several of them. All formats of checkpoints
+// go through one mechanism: the rows and columns of a plan's sources. Loading thread only.
+#pragma once
+
+#include "arch/model_config.h"
+#include "mlc_native/detail/export.h"
+#include "weights/weight_plan.h"
+
+namespace mlc_native {
+
+// The device `rank` of `size`.
+struct Shard {
+  int64_t rank = 0;
+  int64_t size = 1;
+
+  bool is_first() const { return rank == 0; }
+};
+
+// The decoder that each of `num_shards` devices computes. Throws InvalidConfig with the field
+// "tensor_parallel_shards" if the model cannot be divided so.
+MLC_NATIVE_PRIVATE_API ModelConfig ShardOf(const ModelConfig& config, int64_t num_shards);
+
+// Reduces a plan, made for all of `config`, to what one device needs. Throws InvalidConfig as
+// ShardOf, and where the border between two devices lies within a group of a quantized matrix.
+MLC_NATIVE_PRIVATE_API void TakeShard(const ModelConfig& config, const Shard& shard,
+                                      WeightPlan* plan);
+
+}  // namespace mlc_native

@@ -1,0 +1,234 @@
+// What a device of several gets of a weight, and which models can be divided.
+#include "weights/weight_shard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "support/error.h"
+#include "support/half.h"
+#include "testing/tiny_checkpoint.h"
+#include "weights/part_of_weight.h"
+
+namespace mlc_native {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kRows = 6;
+constexpr int64_t kColumns = 8;
+constexpr int64_t kGroup = 2;
+
+// Row r and column c have the float 10 r + c, or the code r + c with the scale 100 r + c / kGroup.
+class NumberedWeight : public WeightSource {
+ public:
+  explicit NumberedWeight(bool has_codes, int64_t group = kGroup, int64_t num_groups = 4)
+      : WeightSource({}), has_codes_(has_codes), group_(group), num_groups_(num_groups) {}
+
+  DType dtype() const override { return DType::kFloat16; }
+  void Load() override {}
+  void Drop() override {}
+  bool is_stored_as_floats() const override { return !has_codes_; }
+  void ReadRows(int64_t begin, int64_t end, std::span<std::byte> out) const override {
+    for (int64_t i = 0; i < (end - begin) * kColumns; ++i) {
+      StoreElement(DType::kFloat16, out.data(), i, Value(begin, i));
+    }
+  }
+  void Decode(int64_t begin, int64_t end, float* out) const override {
+    for (int64_t i = 0; i < (end - begin) * kColumns; ++i) out[i] = Value(begin, i);
+  }
+  std::optional<CodeForm> code_form() const override {
+    if (!has_codes_) return std::nullopt;
+    return CodeForm{.bits = 4, .group = group_, .num_groups = num_groups_};
+  }
+  void ReadCodes(int64_t begin, int64_t end, int8_t* codes, uint16_t* scales) const override {
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t c = 0; c < kColumns; ++c) *codes++ = static_cast<int8_t>(row + c);
+      for (int64_t g = 0; g < num_groups_; ++g) *scales++ = static_cast<uint16_t>(100 * row + g);
+    }
+  }
+  int64_t stored_bytes() const override { return kRows * kColumns; }
+
+ private:
+  static float Value(int64_t begin, int64_t i) {
+    return static_cast<float>(10 * (begin + i / kColumns) + i % kColumns);
+  }
+
+  const bool has_codes_;
+  const int64_t group_;
+  const int64_t num_groups_;
+};
+
+PartOfWeight Part(std::vector<IndexRange> rows, std::optional<IndexRange> columns = std::nullopt,
+                  bool has_codes = false) {
+  return {std::make_unique<NumberedWeight>(has_codes), kRows, kColumns, std::move(rows), columns};
+}
+
+TEST(PartOfWeight, HasRowsOfSeveralRanges) {
+  const PartOfWeight part = Part({{1, 2}, {3, 5}});
+  std::vector<float> rows(2 * kColumns);
+  part.Decode(0, 2, rows.data());  // across the border of the ranges
+  EXPECT_EQ(rows[0], 10);
+  EXPECT_EQ(rows[kColumns], 30);
+  part.Decode(2, 3, rows.data());
+  EXPECT_EQ(rows[0], 40);
+  EXPECT_EQ(part.stored_bytes(), 3 * kColumns);
+}
+
+TEST(PartOfWeight, HasColumns) {
+  const PartOfWeight part = Part({{2, 4}}, IndexRange{4, 7});
+  std::vector<float> decoded(6);
+  part.Decode(0, 2, decoded.data());
+  EXPECT_THAT(decoded, ElementsAre(24, 25, 26, 34, 35, 36));
+  std::vector<std::byte> halves(6 * sizeof(uint16_t));
+  part.ReadRows(0, 2, halves);
+  for (int64_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(LoadElement(DType::kFloat16, halves.data(), i), decoded[static_cast<size_t>(i)]);
+  }
+}
+
+TEST(PartOfWeight, HasTheCodesAndScalesOfItsColumns) {
+  const PartOfWeight part = Part({{1, 2}, {4, 5}}, IndexRange{4, 8}, true);
+  EXPECT_EQ(part.code_form()->num_groups, 2);
+  std::vector<int8_t> codes(8);
+  std::vector<uint16_t> scales(4);
+  part.ReadCodes(0, 2, codes.data(), scales.data());
+  EXPECT_THAT(codes, ElementsAre(5, 6, 7, 8, 8, 9, 10, 11));
+  EXPECT_THAT(scales, ElementsAre(102, 103, 402, 403));
+}
+
+TEST(PartOfWeight, OneGroupOfAllColumnsStaysOne) {
+  const PartOfWeight part(std::make_unique<NumberedWeight>(true, kColumns, 1), kRows, kColumns,
+                          {{0, 1}}, IndexRange{3, 5});
+  EXPECT_EQ(part.code_form()->num_groups, 1);
+  std::vector<int8_t> codes(2);
+  std::vector<uint16_t> scales(1);
+  part.ReadCodes(0, 1, codes.data(), scales.data());
+  EXPECT_THAT(codes, ElementsAre(3, 4));
+  EXPECT_THAT(scales, ElementsAre(0));
+}
+
+ModelConfig Config(const std::string& architecture, const std::string& fields) {
+  const testing::TempFolder folder;
+  folder.Write("config.json", testing::TinyConfig(architecture, fields));
+  return ReadModelConfig(folder.path());
+}
+
+TEST(ShardOf, DividesHeadsAndFeedForward) {
+  const ModelConfig part = ShardOf(Config("LlamaForCausalLM", ""), 2);
+  EXPECT_EQ(part.num_heads, 2);
+  EXPECT_EQ(part.num_kv_heads, 1);
+  EXPECT_EQ(part.ffn_size, 24);
+  EXPECT_EQ(part.hidden_size, 32);
+  EXPECT_EQ(part.head_dim, 8);
+}
+
+TEST(ShardOf, KvHeadsAreHeldByAllWhoReadThem) {
+  EXPECT_EQ(ShardOf(Config("LlamaForCausalLM", R"("num_key_value_heads": 1)"), 2).num_kv_heads, 1);
+}
+
+TEST(ShardOf, OtherNumbersAreRefusedWithThoseThatAreAllowed) {
+  const auto error = [](const char* architecture, const char* fields, int64_t shards) {
+    try {
+      ShardOf(Config(architecture, fields), shards);
+    } catch (const InvalidConfig& refused) {
+      EXPECT_EQ(refused.field(), "tensor_parallel_shards");
+      return std::string(refused.what());
+    }
+    return std::string("nothing");
+  };
+  EXPECT_THAT(error("LlamaForCausalLM", "", 3),
+              HasSubstr("must be 1 or 2 for 4 query heads, 2 KV heads, a feed-forward size of 48, "
+                        "got 3"));
+  EXPECT_THAT(error("LlamaForCausalLM", R"("intermediate_size": 64)", 8),
+              HasSubstr("must be 1, 2 or 4 for 4 query heads"));
+  EXPECT_THAT(error("LlamaForCausalLM",
+                    R"("num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8)", 2),
+              HasSubstr("must be 1, 3 or 6 for 6 query heads, 3 KV heads"));
+  EXPECT_THAT(error("LlamaForCausalLM", R"("intermediate_size": 40)", 2),
+              HasSubstr("must be 1 for"));
+  EXPECT_THAT(error("Olmo2ForCausalLM", "", 2), HasSubstr("Olmo2ForCausalLM, got 2"));
+}
+
+// ---- Plans ----
+
+struct Planned {
+  Planned(const std::string& architecture, const std::string& fields,
+          WeightQuantization quantization)
+      : config(Config(architecture, fields)) {
+    WriteTinyCheckpoint(folder, testing::TinyConfig(architecture, fields));
+    checkpoint.emplace(folder.path());
+    options.quantization = quantization;
+    options.table_of_floats = true;
+  }
+  WeightPlan Of(const Shard& shard) const {
+    WeightPlan plan = PlanWeights(config, *checkpoint, options);
+    TakeShard(config, shard, &plan);
+    return plan;
+  }
+
+  testing::TempFolder folder;
+  ModelConfig config;
+  std::optional<Checkpoint> checkpoint;
+  WeightOptions options;
+};
+
+TEST(TakeShard, OnlyTheFirstDeviceHasTheHeadAndTheBiasesOfSums) {
+  for (const char* tied : {"true", "false"}) {
+    const Planned planned("Starcoder2ForCausalLM", std::string(R"("tie_word_embeddings": )") + tied,
+                          WeightQuantization::kAuto);
+    const WeightPlan first = planned.Of({0, 2});
+    const WeightPlan second = planned.Of({1, 2});
+    EXPECT_NE(first.map.head, kAbsent);
+    EXPECT_EQ(second.map.head, kAbsent);
+    EXPECT_NE(second.map.embeddings, kAbsent);
+    EXPECT_EQ(second.map.parameters[second.map.embeddings].form, ParameterForm::kTable);
+    for (const LinearParameters& linear : second.map.layers[1].linears) {
+      const LinearRole role = linear.key.role;
+      const bool is_part_of_a_sum = role == LinearRole::kOut || role == LinearRole::kDown;
+      EXPECT_EQ(linear.bias == kAbsent, is_part_of_a_sum) << static_cast<int>(role);
+    }
+    for (const LinearParameters& linear : first.map.layers[1].linears) {
+      EXPECT_NE(linear.bias, kAbsent);
+    }
+  }
+}
+
+// Each number of the checkpoint is on one device, but for what all of them have.
+TEST(TakeShard, DevicesDivideTheParameters) {
+  const Planned planned("LlamaForCausalLM", "", WeightQuantization::kAuto);
+  const auto count = [](const WeightPlan& plan, size_t parameter) {
+    return plan.map.parameters[parameter].rows * plan.map.parameters[parameter].columns;
+  };
+  const WeightPlan whole = planned.Of({0, 1});
+  const WeightPlan first = planned.Of({0, 2});
+  const WeightPlan second = planned.Of({1, 2});
+  for (const LinearParameters& linear : whole.map.layers[0].linears) {
+    const size_t matrix = linear.matrix;
+    EXPECT_EQ(count(first, matrix) + count(second, matrix), count(whole, matrix));
+    EXPECT_EQ(count(first, matrix), count(second, matrix));
+  }
+}
+
+TEST(TakeShard, BordersWithinAGroupAreRefused) {
+  const Planned fits("LlamaForCausalLM",
+                     R"("hidden_size": 64, "head_dim": 32, "intermediate_size": 128)",
+                     WeightQuantization::kQ4);
+  EXPECT_NO_THROW(fits.Of({1, 2}));
+  const Planned planned("LlamaForCausalLM",
+                        R"("hidden_size": 64, "head_dim": 32, "intermediate_size": 192)",
+                        WeightQuantization::kQ4);
+  try {
+    planned.Of({1, 2});
+    FAIL() << "96 columns are whole groups";
+  } catch (const InvalidConfig& error) {
+    EXPECT_EQ(error.field(), "tensor_parallel_shards");
+    EXPECT_THAT(error.what(), HasSubstr("model.layers.0.mlp.down_proj.weight, which has 192 in "
+                                        "groups of 64"));
+  }
+}
+
+}  // namespace
+}  // namespace mlc_native
