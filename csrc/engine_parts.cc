@@ -39,7 +39,8 @@ ModelSource SourceOf(const EngineConfig& config, const std::string& device) {
           .weight_cache_bytes = config.weight_cache_bytes,
           .longest_sequence = LongestSequence(config),
           .deterministic = config.deterministic,
-          .strict_weights = config.strict_weights};
+          .strict_weights = config.strict_weights,
+          .tensor_parallel_shards = config.tensor_parallel_shards.value_or(1)};
 }
 
 // A guess is a token id, so both models must mean the same by it.
@@ -70,7 +71,8 @@ SpeculativeMode ChosenMode(const EngineConfig& config) {
   if (!config.additional_models.empty()) {
     return DraftHeadIn(config.additional_models[0]).value_or(SpeculativeMode::kSmallDraft);
   }
-  if (!config.model_lib.empty()) return SpeculativeMode::kNGram;
+  const bool on_several_gpus = config.tensor_parallel_shards.value_or(1) != 1;
+  if (!config.model_lib.empty() || on_several_gpus) return SpeculativeMode::kNGram;
   return DraftHeadIn(config.model).value_or(SpeculativeMode::kNGram);
 }
 
@@ -153,6 +155,7 @@ EngineParts LoadParts(const EngineConfig& config, const EngineOptions& options) 
   EngineConfig with_threads = config;
   if (!config.num_threads) with_threads.num_threads = ComputeCpus();
   with_threads.speculative_mode = ChosenMode(config);
+  CheckShardsOfDrafts(with_threads);
   EngineParts parts;
   parts.defaults = ReadModelDefaults(config.model);
   if (config.sampling_defaults == "openai") parts.defaults.generation = {};

@@ -47,6 +47,13 @@ std::unique_ptr<Model> LoadPluginModel(const ModelSource& source) {
   auto* create = Symbol<Model*(const ModelSource*)>(source, library, kCreateSymbol);
   std::unique_ptr<Model> model(create(&source));
   if (model == nullptr) throw PluginError(source, std::string(kCreateSymbol) + " returned null");
+  const int64_t num_shards = model->metadata().num_shards;
+  if (num_shards != source.tensor_parallel_shards) {
+    throw InvalidConfig(
+        "tensor_parallel_shards",
+        OutOfRangeMessage("tensor_parallel_shards", source.tensor_parallel_shards,
+                          std::to_string(num_shards) + " for the model of " + source.model_lib));
+  }
   return model;
 }
 
@@ -55,6 +62,11 @@ namespace {
 std::unique_ptr<Model> LoadFrom(const ModelSource& source) {
   if (!source.model_lib.empty()) return LoadPluginModel(source);
   if (source.device == "cpu") {
+    if (source.tensor_parallel_shards != 1) {
+      throw InvalidConfig("tensor_parallel_shards",
+                          OutOfRangeMessage("tensor_parallel_shards", source.tensor_parallel_shards,
+                                            "1 on the CPU"));
+    }
     return source.target != nullptr ? LoadDraftHead(source) : LoadBuiltinModel(source);
   }
   ModelSource from_library = source;

@@ -52,10 +52,11 @@ struct ModelMetadata {
   int64_t context_window_size = 0;                    // tokens; 0 when unlimited
   int64_t max_batch_size = 128;                       // rows of one decode step
   int64_t preferred_prefill_chunk_size = 2048;        // tokens
-  int64_t weight_bytes = 0;                           // already resident when memory is inferred
-  int64_t mapped_weight_bytes = 0;           // of them, those that the system counts as free
-  int64_t expert_weight_bytes = 0;           // of those, what steps read only where it is chosen
-  int64_t kv_bytes_per_token = 0;            // all layers, K and V
+  int64_t num_shards = 1;           // GPUs that compute it (ModelSource::tensor_parallel_shards)
+  int64_t weight_bytes = 0;         // already resident when memory is inferred
+  int64_t mapped_weight_bytes = 0;  // of them, those that the system counts as free
+  int64_t expert_weight_bytes = 0;  // of those, what steps read only where it is chosen
+  int64_t kv_bytes_per_token = 0;   // all layers, K and V
   int64_t workspace_bytes_per_token = 0;     // per token of a prefill chunk
   int64_t workspace_bytes_per_sequence = 0;  // per row of logits
   // Hidden states that the model gives (HiddenStates in model.h); hidden_size 0: it gives none.

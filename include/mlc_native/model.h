@@ -270,19 +270,20 @@ struct ModelSource {
   int64_t longest_sequence = std::numeric_limits<int64_t>::max();
   // Prompts, too, have bits that do not depend on their chunks.
   bool deterministic = false;
-  bool strict_weights = false;  // a tensor that the model does not use is an error
+  bool strict_weights = false;         // a tensor that the model does not use is an error
+  int64_t tensor_parallel_shards = 1;  // GPUs from `device` on, that compute the model together
 };
 
 // Returns the plug-in's model if there is a model_lib, else the decoder for the folder's
 // architecture, which the CUDA library (device.h) has for "cuda:i". With a target, the result has a
 // draft_head and may read memory of the target, which outlives it and comes from the same library.
-// Throws LoadError, InvalidConfig.
+// Throws LoadError, InvalidConfig, which a model of another number of shards causes, too.
 MLC_NATIVE_API std::unique_ptr<Model> LoadModel(const ModelSource& source);
 
 // A plug-in exports `extern "C" mlc_native::Model* mlc_native_create_model(const
 // mlc_native::ModelSource*)` and `extern "C" int mlc_native_plugin_abi()`, which returns
 // kModelPluginAbi. That number changes with ModelSource, Model and every type that they use. The
 // caller owns the model; the library stays loaded while the model lives. Exceptions pass through.
-inline constexpr int kModelPluginAbi = 17;
+inline constexpr int kModelPluginAbi = 18;
 
 }  // namespace mlc_native

@@ -98,7 +98,7 @@ TEST(EngineConfigJson, EveryFieldIsReadAndWritten) {
 
 TEST(EngineConfigJson, AcceptsTheSettingsOfMlcLlmsCompiler) {
   EXPECT_NO_THROW(EngineConfig::FromJSONString(
-      R"({"tensor_parallel_shards": 1, "pipeline_parallel_stages": 1, "opt": "O2",
+      R"({"tensor_parallel_shards": 2, "pipeline_parallel_stages": 1, "opt": "O2",
           "kv_state_kind": "kv_cache", "max_history_size": 0, "attention_sink_size": 0})"));
 }
 
@@ -161,7 +161,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"timeout_s", R"({"timeout_s": "1"})", "got \"1\""},
         BadField{"kv_state_kind", R"({"kv_state_kind": "rnn_state"})", "kv_cache"},
         BadField{"opt", R"({"opt": "O4"})", "\"O2\" or \"O3\""},
-        BadField{"tensor_parallel_shards", R"({"tensor_parallel_shards": 2})",
+        BadField{"tensor_parallel_shards", R"({"tensor_parallel_shards": 0})", "[1, 64], got 0"},
+        BadField{"pipeline_parallel_stages", R"({"pipeline_parallel_stages": 2})",
                  "the integer 1, got 2"},
         BadField{"additional_models", R"({"speculative_mode": "medusa"})", "must name one model"},
         BadField{"speculative_mode", R"({"speculative_mode": "x"})", "\"small_draft\""},

@@ -6,11 +6,13 @@
 #include "checkpoint/checkpoint.h"
 #include "config/device.h"
 #include "models/cuda/cuda_model.h"
+#include "models/cuda/sharded_model.h"
 #include "models/draft_loader.h"
 #include "models/loader.h"
 #include "support/check.h"
 #include "support/error.h"
 #include "weights/weight_plan.h"
+#include "weights/weight_shard.h"
 
 namespace mlc_native {
 namespace {
@@ -150,11 +152,66 @@ std::unique_ptr<Model> LoadCudaDraftHead(const ModelSource& source, int device) 
                                      source.log);
 }
 
+// ---- Several devices ----
+
+// `first` and those behind it.
+std::vector<int> DevicesFrom(int first, int64_t count) {
+  const int64_t there = kernels::cuda::DeviceCount() - first;
+  if (count < 1 || count > there) {
+    throw InvalidConfig(
+        "tensor_parallel_shards",
+        OutOfRangeMessage("tensor_parallel_shards", count,
+                          "in [1, " + std::to_string(there) + "], the number of GPUs from \"cuda:" +
+                              std::to_string(first) + "\" on"));
+  }
+  std::vector<int> devices;
+  for (int64_t i = 0; i < count; ++i) devices.push_back(first + static_cast<int>(i));
+  return devices;
+}
+
+// More than two numbers are not always added in the same order.
+void CheckDeterministic(const ModelSource& source) {
+  if (!source.deterministic || source.tensor_parallel_shards <= 2) return;
+  throw InvalidConfig(
+      "deterministic",
+      "\"deterministic\" must be false with more than 2 \"tensor_parallel_shards\", "
+      "because NCCL chooses the order of the sums over GPUs by their size");
+}
+
+std::unique_ptr<Model> LoadSharded(const ModelSource& source, int first_device) {
+  const std::vector<int> devices = DevicesFrom(first_device, source.tensor_parallel_shards);
+  CheckDeterministic(source);
+  const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
+  const ModelConfig part = ShardOf(config, source.tensor_parallel_shards);
+  CheckSizes(part);
+  const auto load = [&](const Peer& peer, int device) {
+    ModelSource of_rank = source;
+    of_rank.device = "cuda:" + std::to_string(device);
+    of_rank.num_threads = std::max<int64_t>(source.num_threads / source.tensor_parallel_shards, 1);
+    if (!peer.is_first()) of_rank.progress = {};  // all of them read about the same bytes
+    const Checkpoint checkpoint(source.path);
+    WeightPlan plan = MakePlan(config, checkpoint, of_rank);
+    CheckExperts(plan);
+    const KvFormat kv_format = ChooseKvFormat(source.kv_cache_dtype, plan.dtype);
+    TakeShard(config, {.rank = peer.rank, .size = source.tensor_parallel_shards}, &plan);
+    return std::make_unique<CudaModel>(part, LoadWeights(plan, of_rank, device), kv_format, device,
+                                       nullptr, source.deterministic, source.log, peer);
+  };
+  try {
+    return std::make_unique<ShardedModel>(devices, load);
+  } catch (const kernels::cuda::OutOfDeviceMemory& error) {
+    throw InvalidConfig("device", std::string("\"device\": one of the GPUs has no memory left for "
+                                              "what all of them need together: ") +
+                                      error.what());
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Model> LoadCudaModel(const ModelSource& source) {
   const int device = DeviceIndex(source.device);
   if (source.target != nullptr) return LoadCudaDraftHead(source, device);
+  if (source.tensor_parallel_shards != 1) return LoadSharded(source, device);
   ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   CheckSizes(config);
   const Checkpoint checkpoint(source.path);

@@ -55,8 +55,9 @@ class Tables {
   const int32_t* target_ids_ = nullptr;
 };
 
-// Requires: without a target nothing is missing.
+// What is missing without a target stays so.
 CudaDecoderWeights WithMatricesOf(const DeviceWeights* target, CudaDecoderWeights weights) {
+  if (target == nullptr) return weights;
   if (weights.embeddings == nullptr) weights.embeddings = target->view().embeddings;
   if (weights.head.matrix.data == nullptr) weights.head = target->view().head;
   return weights;
@@ -79,7 +80,7 @@ struct CudaModel::Memory {
             CudaDecoder::WorkspaceBytes(model.config_, model.view_.dtype, DecoderLimits(limits))),
         decoder(model.config_, tables.AddTo(model.view_), kv.layers(), DecoderLimits(limits),
                 workspace.data(), model.deterministic_ ? CudaDecoder::ManyRows() : UseCublas(model),
-                stream),
+                stream, model.peer_),
         steps(model.device_, decoder, limits, stream, model.log_) {
     SetToZero(workspace.data(), ZeroedDecodeBytes(model.config_.num_heads), stream);
   }
@@ -98,7 +99,7 @@ struct CudaModel::Memory {
 };
 
 CudaModel::CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device,
-                     Weights target, bool deterministic, Log log)
+                     Weights target, bool deterministic, Log log, Peer peer)
     : config_(std::move(config)),
       weights_(std::move(weights)),
       target_(std::move(target)),
@@ -106,6 +107,7 @@ CudaModel::CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_f
       kv_format_(kv_format),
       deterministic_(deterministic),
       log_(std::move(log)),
+      peer_(peer),
       device_(device) {
   DescribeMetadata();
 }

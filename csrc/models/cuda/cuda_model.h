@@ -24,9 +24,10 @@ class CudaModel : public Model {
   using Weights = std::shared_ptr<const DeviceWeights>;
 
   // On device `device`, which is current and has the weights. A draft head takes the matrices that
-  // it lacks from `target`, the weights of its target.
+  // it lacks from `target`, the weights of its target. As a `peer`, the model is one device's part
+  // of a ShardedModel, which has its config and weights, and only the first one has logits.
   CudaModel(ModelConfig config, Weights weights, kernels::KvFormat kv_format, int device,
-            Weights target, bool deterministic, Log log);
+            Weights target, bool deterministic, Log log, Peer peer = {});
   ~CudaModel() override;
 
   const ModelMetadata& metadata() const override { return metadata_; }
@@ -78,6 +79,7 @@ class CudaModel : public Model {
   const kernels::KvFormat kv_format_;
   const bool deterministic_;  // ModelSource
   const Log log_;
+  const Peer peer_;
   ModelDevice device_;
   ModelMetadata metadata_;
   kernels::cuda::OwnedStream stream_{kernels::cuda::LaunchOrder::kDependent};

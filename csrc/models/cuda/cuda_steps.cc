@@ -64,8 +64,12 @@ void CudaSteps::Forward(const ForwardBatch& batch) {
 
 void CudaSteps::Sample(std::span<const TokenRow> rows) {
   MLC_CHECK(rows.size() == num_logits_) << rows.size() << " of " << num_logits_;
+  const Peer& peer = decoder_.peer();
   device_.Run([&] {
-    Draw(rows);
+    if (peer.is_first()) Draw(rows);
+    if (peer && !rows.empty()) {
+      peer.peers->SendTokens(peer.rank, DrawnOfNext(), std::ssize(rows), stream_);
+    }
     AcceptGuessesArgs args = inputs_.accept_args();
     args.drawn = DrawnOfNext();
     args.guesses = drawn_.guesses();

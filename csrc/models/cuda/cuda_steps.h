@@ -1,5 +1,6 @@
 // CudaSteps is the StepQueue of a CudaModel: forwards and draws in order on one stream, with
-// buffers that are allocated once. A negative token in a batch is read on the device from the
+// buffers that are allocated once. Of several devices that compute a model together, the first one
+// draws, and the others take its tokens. A negative token in a batch is read on the device from the
 // tokens that the previous step has drawn. Engine's thread only.
 #pragma once
 

@@ -120,7 +120,7 @@ size_t CudaDecoder::WorkspaceBytes(const ModelConfig& config, DType dtype, const
 
 CudaDecoder::CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
                          std::vector<KvPages> kv, const Limits& limits, void* workspace,
-                         ManyRows many_rows, Stream stream)
+                         ManyRows many_rows, Stream stream, Peer peer)
     : config_(config),
       weights_(std::move(weights)),
       kv_(std::move(kv)),
@@ -129,6 +129,7 @@ CudaDecoder::CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
       max_splits_(MaxSplitsAtOnce(config_, limits_)),
       many_rows_(std::move(many_rows)),
       stream_(stream),
+      peer_(peer),
       buffers_([&] {
         size_t bytes = 0;
         return Place(config_, weights_.dtype, limits_, workspace, &bytes);

@@ -16,6 +16,7 @@
 #include "arch/model_config.h"
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/kernels.h"
+#include "models/cuda/peers.h"
 #include "weights/decoder_weights.h"
 
 namespace mlc_native {
@@ -35,7 +36,7 @@ struct CudaRope {
 
 // Vectors have the decoder's type, and kCorrection and the matrix kRouter are float32. The matrices
 // of a layer's experts have one format and one distance from each to the next, and so do their
-// biases.
+// biases. Of several devices that compute a model together, only the first one has the head.
 struct CudaDecoderWeights : DecoderWeights<CudaMatrix, const void*> {
   const void* embeddings = nullptr;     // [vocab, hidden]
   std::vector<CudaRope> ropes;          // as ModelConfig::ropes
@@ -97,10 +98,12 @@ class CudaDecoder {
   static int64_t DecodeRowsAtOnce(const ModelConfig& config, const Limits& limits,
                                   const CudaBatch& batch);
 
-  // `workspace` and what weights and pages point at outlive the decoder.
+  // `workspace` and what weights and pages point at outlive the decoder. As one of several devices
+  // (`peer`), config, weights and pages are those of its shard, and it has logits only if it has
+  // the head.
   CudaDecoder(const ModelConfig& config, CudaDecoderWeights weights,
               std::vector<kernels::cuda::KvPages> kv, const Limits& limits, void* workspace,
-              ManyRows many_rows, kernels::cuda::Stream stream);
+              ManyRows many_rows, kernels::cuda::Stream stream, Peer peer = {});
 
   // Logits [num_logits, ld_logits] float32 on the device, valid until the next forward.
   float* Forward(const CudaBatch& batch);
@@ -111,6 +114,7 @@ class CudaDecoder {
   const ModelConfig& config() const { return config_; }
   DType dtype() const { return weights_.dtype; }
   const int32_t* target_ids() const { return weights_.target_ids; }
+  const Peer& peer() const { return peer_; }
 
  private:
   class Ops;  // a forward in progress (decoder_ops.h)
@@ -171,6 +175,7 @@ class CudaDecoder {
   const int64_t max_splits_;
   const ManyRows many_rows_;
   const kernels::cuda::Stream stream_;
+  const Peer peer_;
   const Buffers buffers_;
 };
 

@@ -98,6 +98,7 @@ void CudaDecoder::Ops::MixExperts() {
     args.ld_gate = experts.router_rows();
   }
   kernels::cuda::Mix(args, stream_);
+  SumOverPeers();
 }
 
 CudaDecoder::ExpertStrides CudaDecoder::StridesOf(const CudaDecoderWeights::Layer& layer,

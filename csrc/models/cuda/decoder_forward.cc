@@ -78,11 +78,13 @@ void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
       return LaunchLinear(
           LinearArgs(linear, config_.attends_to_joined() ? buffers_.joined : input_, buffers_.qkv));
     case LinearRole::kOut:
-      return LaunchLinear(LinearArgs(linear, attention_, buffers_.output));
+      LaunchLinear(LinearArgs(linear, attention_, buffers_.output));
+      return SumOverPeers();
     case LinearRole::kGateUp:
       return Defer(LinearArgs(linear, input_, buffers_.ffn));
     case LinearRole::kDown:
-      return LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.output));
+      LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.output));
+      return SumOverPeers();
     case LinearRole::kRouter:
       return LaunchRouter(linear);
     case LinearRole::kSharedGateUp:
@@ -128,7 +130,15 @@ void CudaDecoder::Ops::ActivateDeferred(const ActivationRule& rule, const void* 
                           stream_);
 }
 
+void CudaDecoder::Ops::SumOverPeers() const {
+  const Peer& peer = decoder_.peer_;
+  if (!peer) return;
+  peer.peers->Sum(peer.rank, buffers_.output, num_rows_ * config_.hidden_size, weights_.dtype,
+                  stream_);
+}
+
 void CudaDecoder::Ops::Head() {
+  if (weights_.head.matrix.data == nullptr) return;  // the first of several devices has it
   GemvArgs args = LinearArgs(weights_.head, input_, buffers_.logits);
   args.ldy = decoder_.ld_logits();
   args.float_output = true;

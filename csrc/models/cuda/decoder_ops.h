@@ -86,6 +86,8 @@ class CudaDecoder::Ops {
 
   void LaunchAddNorm(const void* output, const Norm& post_norm, const Norm& pre_norm,
                      void* input) const;
+  // Of one of several devices, whose blocks have computed parts of a sum: the block's output.
+  void SumOverPeers() const;
   kernels::cuda::GemvArgs LinearArgs(const Linear& linear, const void* x, void* y) const;
   void LaunchLinear(const kernels::cuda::GemvArgs& args) const;
   // A linear that what comes next may become a part of. The next operation launches it.

@@ -433,9 +433,14 @@ template <typename Visitor>
 void VisitCompilerFields(Visitor&& visit) {
   static constexpr const char* kLevels[] = {"O0", "O1", "O2", "O3"};
   static constexpr const char* kKinds[] = {"kv_cache"};
-  visit(Field{"tensor_parallel_shards", "only 1: a model runs on one device.", Between(1, 1)},
+  visit(Field{"tensor_parallel_shards",
+              "GPUs that compute the model together, \"device\" and those behind it, [1, 64]. "
+              "More than one need NCCL, and numbers of heads that can be divided; the CPU takes "
+              "only 1.",
+              Between(1, 64)},
         &EngineConfig::tensor_parallel_shards);
-  visit(Field{"pipeline_parallel_stages", "only 1: a model runs on one device.", Between(1, 1)},
+  visit(Field{"pipeline_parallel_stages", "only 1: layers are not divided among devices.",
+              Between(1, 1)},
         &EngineConfig::pipeline_parallel_stages);
   visit(Field{"opt",
               "\"O0\", \"O1\", \"O2\" or \"O3\" of MLC-LLM's compiler; there is nothing to "

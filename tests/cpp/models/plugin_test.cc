@@ -34,6 +34,17 @@ TEST(Plugin, ItsErrorsPassThroughWithTheirType) {
   EXPECT_NE(message.find("vocabulary"), std::string::npos) << message;
 }
 
+TEST(Plugin, AModelOnOneDeviceRefusesMore) {
+  const testing::TempFolder folder;
+  folder.Write("config.json", R"({"fake": {"vocab_size": 33}})");
+  try {
+    LoadModel({.path = folder.path(), .model_lib = kFakeModelPath, .tensor_parallel_shards = 2});
+    FAIL() << "it has two devices";
+  } catch (const InvalidConfig& error) {
+    EXPECT_EQ(error.field(), "tensor_parallel_shards");
+  }
+}
+
 TEST(Plugin, AMissingLibraryIsNamed) {
   const std::string message = LoadMessage({.path = "/", .model_lib = "/no/such/library.so"});
   EXPECT_NE(message.find("model_lib"), std::string::npos) << message;

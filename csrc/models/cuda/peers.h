@@ -1,0 +1,66 @@
+// Peers are the GPUs that compute one model together, and what they tell each other: sums and
+// tokens, through NCCL. Each GPU has a rank, and a thread that submits its work.
+//
+// Every rank calls the same operations in the same order, each on a stream of its own device, which
+// is current. They return at once; on the device they wait for the other ranks, so a rank that
+// stops keeps all of them waiting, until Abort. Sum and SendTokens: the rank's thread only. Abort:
+// any thread, at any time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels/cuda/runtime.h"
+#include "mlc_native/detail/dtype.h"
+#include "models/cuda/nccl_api.h"
+
+namespace mlc_native {
+
+class Peers {
+ public:
+  // Ranks 0, 1, ... on these devices. Throws InvalidConfig with the field "tensor_parallel_shards"
+  // if there is no NCCL or it cannot be set up.
+  explicit Peers(const std::vector<int>& devices);
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+
+  int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
+
+  // data[count] = its sum over all ranks. Can be recorded in a graph.
+  void Sum(int64_t rank, void* data, int64_t count, DType dtype, kernels::cuda::Stream stream);
+  // tokens[count] of rank 0 become those of every rank.
+  void SendTokens(int64_t rank, int32_t* tokens, int64_t count, kernels::cuda::Stream stream);
+
+  // Ends what waits on the devices, with any results. Later calls throw DeviceError.
+  void Abort();
+
+ private:
+  // Held during a call, unless NCCL does not return from it.
+  struct Rank {
+    nccl::Comm comm = nullptr;
+    std::timed_mutex mutex;
+    bool is_aborted = false;
+  };
+  static constexpr std::chrono::seconds kPatience{2};
+
+  template <typename Call>
+  void Run(int64_t rank, const char* what, const Call& call);
+
+  nccl::Api api_{};
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+// The Peers as one rank sees them.
+struct Peer {
+  Peers* peers = nullptr;  // null: the device computes alone
+  int64_t rank = 0;
+
+  bool is_first() const { return rank == 0; }
+  explicit operator bool() const { return peers != nullptr; }
+};
+
+}  // namespace mlc_native

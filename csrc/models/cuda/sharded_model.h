@@ -1,0 +1,69 @@
+// ShardedModel is one decoder on several GPUs (tensor parallelism): the engine sees one Model.
+//
+// Each rank is a CudaModel of a shard (weights/weight_shard.h) on its own device, with its own
+// stream, pages and workspace, and a thread that submits its work. All ranks get the same calls in
+// the same order, so their pages have the same ids and their launches meet in the sums of Peers.
+// The first rank has the head, draws the tokens and gives them to the others.
+//
+// A rank whose device fails makes the model fail for good: nothing waits for it any more
+// (Peers::Abort), and every later call throws the same. Engine's thread only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mlc_native/model.h"
+#include "models/cuda/cuda_model.h"
+#include "models/cuda/peers.h"
+#include "models/cuda/rank_threads.h"
+
+namespace mlc_native {
+
+class ShardedModel : public Model {
+ public:
+  // Makes the model of one rank, whose device is current, on that rank's thread.
+  using LoadRank = std::function<std::unique_ptr<CudaModel>(const Peer& peer, int device)>;
+
+  // Ranks 0, 1, ... on these devices. Throws what `load` throws, InvalidConfig and DeviceError.
+  ShardedModel(std::vector<int> devices, const LoadRank& load);
+  ~ShardedModel() override;
+
+  // Sizes in memory are those of the device that has the least to offer.
+  const ModelMetadata& metadata() const override { return metadata_; }
+  void Allocate(int64_t num_pages, int64_t max_num_rows, int64_t max_num_logits) override;
+  LogitsView Forward(const ForwardBatch& batch) override;
+  void CopyPages(std::span<const PageCopy> copies) override;
+  // Throws: hidden states are not given.
+  std::unique_ptr<StateMemory> MakeStateMemory(int64_t num_rows, int64_t width) override;
+  StepQueue* step_queue() override { return &queue_; }
+
+ private:
+  class Queue : public StepQueue {
+   public:
+    explicit Queue(ShardedModel& model) : model_(model) {}
+    void Forward(const ForwardBatch& batch) override;
+    void Sample(std::span<const TokenRow> rows) override;
+    void Collect(std::vector<DrawnToken>* tokens) override;
+
+   private:
+    ShardedModel& model_;
+  };
+
+  // Runs work(rank) on all ranks. If it fails on one of them, the model is lost.
+  void Together(const RankThreads::Work& work);
+  // NCCL takes device memory when it is used for the first time, and then cannot be recorded.
+  void Connect();
+  void DescribeMetadata();
+
+  const std::vector<int> devices_;
+  RankThreads threads_;
+  Peers peers_;
+  std::vector<std::unique_ptr<CudaModel>> ranks_;
+  ModelMetadata metadata_;
+  Queue queue_{*this};
+  std::string lost_;  // the reason; empty: not lost
+};
+
+}  // namespace mlc_native

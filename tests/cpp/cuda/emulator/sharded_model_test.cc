@@ -1,0 +1,273 @@
+// Models on both devices of the emulated machine, with the fake NCCL: the same answers as on one,
+// and what happens when a device fails or NCCL is not there.
+#include "models/cuda/sharded_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "cuda/emulator/emulator.h"
+#include "cuda/fake_nccl/fake_nccl.h"
+#include "cuda/model_driver.h"
+#include "mlc_native/engine.h"
+#include "support/error.h"
+
+namespace mlc_native {
+namespace {
+
+using kernels::cuda::DeviceError;
+using ::testing::HasSubstr;
+
+constexpr const char* kGroupedSizes =
+    R"("hidden_size": 64, "head_dim": 32, "intermediate_size": 128)";
+
+class ShardedModelTest : public ::testing::Test {
+ protected:
+  ShardedModelTest() { setenv("MLC_NATIVE_NCCL_LIB", FAKE_NCCL, 1); }
+  ~ShardedModelTest() override {
+    EXPECT_EQ(fake_nccl_num_comms(), 0);
+    fake_nccl_refuse(0);
+    unsetenv("MLC_NATIVE_NCCL_LIB");
+    for (const int device : {0, 1}) mlc_native_emulated_lose_device(device, -1);
+    mlc_native_emulated_allow_graphs(1);
+    mlc_native_emulated_set_memory(int64_t{256} << 20);
+    kernels::cuda::UseDevice(0);
+  }
+
+  static ModelSource OnTwo(ModelSource source) {
+    source.tensor_parallel_shards = 2;
+    return source;
+  }
+  static double DifferenceOnTwo(TinyModel& tiny, const ModelSource& source) {
+    return Difference(SomeSteps(*tiny.Load(OnTwo(source))), SomeSteps(*tiny.Load(source)));
+  }
+  static std::string ErrorOf(const ModelSource& source, const std::string& field) {
+    try {
+      LoadCudaModel(source);
+    } catch (const CallerError& error) {
+      EXPECT_EQ(error.field(), field) << error.what();
+      return error.what();
+    }
+    return "nothing";
+  }
+};
+
+TEST_F(ShardedModelTest, LogitsAreThoseOfOneDevice) {
+  const std::pair<const char*, std::string> models[] = {
+      {"LlamaForCausalLM", ""},
+      {"LlamaForCausalLM", R"("num_key_value_heads": 1)"},  // on both
+      {"LlamaForCausalLM", R"("num_key_value_heads": 4, "tie_word_embeddings": true)"},
+      {"Qwen2ForCausalLM", ""},                             // biases of q, k and v
+      {"Qwen3ForCausalLM", R"("head_dim": 16)"},            // norms of heads
+      {"Phi3ForCausalLM", ""},                              // joined tensors
+      {"Starcoder2ForCausalLM", R"("sliding_window": 9)"},  // biases of sums, no gate
+      {"CohereForCausalLM", R"("use_qk_norm": true)"},      // each head's own norm, parallel blocks
+      {"StableLmForCausalLM", R"("qk_layernorm": true, "use_parallel_residual": true)"},
+      {"Glm4ForCausalLM", R"("head_dim": 16)"},  // norms behind sums
+      {"ApertusForCausalLM", ""},                // an activation with weights
+      {"GraniteForCausalLM", R"("residual_multiplier": 0.4, "logits_scaling": 3)"},
+      {"Qwen3MoeForCausalLM",
+       R"("head_dim": 16, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32)"},
+      {"GptOssForCausalLM", kGptOssExperts}};  // biases of experts, sinks
+  for (const auto& [architecture, fields] : models) {
+    TinyModel tiny(architecture, fields);
+    EXPECT_LT(DifferenceOnTwo(tiny, tiny.Source()), 1e-5) << architecture << " " << fields;
+  }
+}
+
+TEST_F(ShardedModelTest, SixteenAndFewerBitsAreNear) {
+  TinyModel tiny("Qwen2ForCausalLM", kGroupedSizes);
+  ModelSource source = tiny.Source("float16");
+  EXPECT_LT(DifferenceOnTwo(tiny, source), 2e-3);
+  source.quantization = WeightQuantization::kQ8;
+  EXPECT_LT(DifferenceOnTwo(tiny, source), 2e-3);
+  source.quantization = WeightQuantization::kQ4;
+  EXPECT_LT(DifferenceOnTwo(tiny, source), 2e-3);
+  source.kv_cache_dtype = KvCacheDType::kFloat8;
+  EXPECT_LT(DifferenceOnTwo(tiny, source), 3e-2);
+  EXPECT_LT(DifferenceOnTwo(tiny, tiny.Source("bfloat16")), 2e-2);
+}
+
+TEST_F(ShardedModelTest, DevicesDivideWhatTheyKeep) {
+  TinyModel tiny;
+  const auto one = tiny.Load(tiny.Source("float16"));
+  const auto two = tiny.Load(OnTwo(tiny.Source("float16")));
+  const ModelMetadata& metadata = two->metadata();
+  EXPECT_EQ(metadata.num_shards, 2);
+  EXPECT_EQ(metadata.hidden_size, 0);
+  EXPECT_EQ(metadata.kv_bytes_per_token, one->metadata().kv_bytes_per_token / 2);
+  EXPECT_LT(metadata.weight_bytes, 2 * one->metadata().weight_bytes);
+  EXPECT_EQ(metadata.description.compute, "2 x emulator");
+  EXPECT_THROW(two->MakeStateMemory(1, 32), InvalidConfig);
+  EXPECT_EQ(two->MakeTokenMemory(1), nullptr);
+}
+
+TEST_F(ShardedModelTest, PagesAreCopiedOnBoth) {
+  TinyModel tiny;
+  const auto model = tiny.Load(OnTwo(tiny.Source()));
+  TestSequence first(0), second(1);
+  Logits(*model, TestBatch().Add(first, SomeTokens(20, 1)));
+  model->CopyPages(
+      std::vector<PageCopy>{{first.pages[0], second.pages[0]}, {first.pages[1], second.pages[1]}});
+  second.length = first.length;
+  const std::vector<float> want = Logits(*model, TestBatch().Add(first, {3}));
+  EXPECT_EQ(Logits(*model, TestBatch().Add(second, {3})), want);
+}
+
+// ---- What cannot be ----
+
+TEST_F(ShardedModelTest, WhatDoesNotFitIsRefusedByName) {
+  TinyModel tiny;
+  constexpr const char* kField = "tensor_parallel_shards";
+  ModelSource source = OnTwo(tiny.Source());
+  source.device = "cuda:1";
+  EXPECT_THAT(ErrorOf(source, kField), HasSubstr("[1, 1], the number of GPUs from \"cuda:1\" on"));
+  source.device = "cuda:0";
+  source.tensor_parallel_shards = 0;
+  EXPECT_THAT(ErrorOf(source, kField), HasSubstr("got 0"));
+  TinyModel odd("LlamaForCausalLM", R"("num_attention_heads": 3, "num_key_value_heads": 1,
+                                       "head_dim": 8)");
+  EXPECT_THAT(ErrorOf(OnTwo(odd.Source()), kField), HasSubstr("3 query heads"));
+  source = OnTwo(tiny.Source("float32", "cpu"));
+  EXPECT_THROW(LoadModel(source), InvalidConfig);
+}
+
+TEST_F(ShardedModelTest, WithoutNcclAnErrorSaysWhatToInstall) {
+  TinyModel tiny;
+  setenv("MLC_NATIVE_NCCL_LIB", "/nowhere/libnccl.so.2", 1);
+  EXPECT_THAT(ErrorOf(OnTwo(tiny.Source()), "tensor_parallel_shards"),
+              ::testing::AllOf(HasSubstr("/nowhere/libnccl.so.2"),
+                               HasSubstr("pip install nvidia-nccl-cu13")));
+  setenv("MLC_NATIVE_NCCL_LIB", FAKE_NCCL, 1);
+  fake_nccl_refuse(1);
+  EXPECT_THAT(ErrorOf(OnTwo(tiny.Source()), "tensor_parallel_shards"),
+              HasSubstr("it cannot connect the GPUs: invalid usage"));
+}
+
+TEST_F(ShardedModelTest, TooLittleMemoryOnOneDeviceIsAConfigError) {
+  TinyModel tiny;
+  kernels::cuda::UseDevice(1);
+  const int64_t left = int64_t{64} << 10;
+  const kernels::cuda::DeviceMemory taken((int64_t{256} << 20) - left);
+  kernels::cuda::UseDevice(0);
+  EXPECT_THAT(ErrorOf(OnTwo(tiny.Source()), "device"), HasSubstr("one of the GPUs"));
+}
+
+// ---- The engine ----
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::string error;
+  int num_finals = 0;
+};
+
+class Served {
+ public:
+  explicit Served(std::unique_ptr<Model> model, EngineConfig config = {}) {
+    config.max_num_sequence = 4;
+    config.prefill_chunk_size = 16;
+    config.max_total_sequence_length = 320;
+    EngineOptions options;
+    options.request_stream_callback = [this](const std::vector<RequestStreamOutput>& outputs) {
+      for (const RequestStreamOutput& output : outputs) Take(output);
+    };
+    const EngineConfig resolved = ResolveEngineConfig(config, model->metadata(), int64_t{1} << 30);
+    engine_ = Engine::FromModel(std::move(model), resolved, {}, nullptr, options);
+  }
+
+  // More requests than run at a time.
+  const std::map<std::string, Answer>& Run() {
+    GenerationConfig config;
+    config.temperature = 0;
+    config.max_tokens = 12;
+    Add("greedy", SomeTokens(21, 1), config);
+    Add("short", SomeTokens(3, 5), config);
+    config.logprobs = true;
+    config.top_logprobs = 2;
+    Add("logprobs", SomeTokens(5, 2), config);
+    config.temperature = 1;
+    config.seed = 3;
+    config.logprobs = false;
+    config.top_logprobs = 0;
+    Add("sampled", SomeTokens(9, 3), config);
+    config.frequency_penalty = 0.3;
+    Add("penalties", SomeTokens(40, 4), config);
+    while (!engine_->Empty()) engine_->Step();
+    engine_->AuditPages();
+    return answers_;
+  }
+
+ private:
+  void Add(const std::string& id, const std::vector<int32_t>& prompt,
+           const GenerationConfig& config) {
+    answers_[id] = {};
+    engine_->AddRequest(engine_->CreateRequest(id, {TokenData{prompt}}, config));
+  }
+  void Take(const RequestStreamOutput& output) {
+    Answer& answer = answers_[output.request_id];
+    answer.num_finals += output.is_final() ? 1 : 0;
+    answer.error += output.error_message;
+    for (const SequenceDelta& delta : output.group) {
+      answer.tokens.insert(answer.tokens.end(), delta.token_ids.begin(), delta.token_ids.end());
+    }
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::map<std::string, Answer> answers_;
+};
+
+void ExpectSame(const std::map<std::string, Answer>& got,
+                const std::map<std::string, Answer>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [id, answer] : want) {
+    EXPECT_EQ(got.at(id).tokens, answer.tokens) << id;
+    EXPECT_EQ(got.at(id).error, "") << id;
+    EXPECT_EQ(got.at(id).num_finals, 1) << id;
+  }
+}
+
+TEST_F(ShardedModelTest, TheEngineAnswersAsOnOneDevice) {
+  TinyModel tiny;
+  const auto want = Served(LoadCudaModel(tiny.Source())).Run();
+  const int64_t graphs = mlc_native_emulated_counter(MLC_NATIVE_EMULATED_GRAPHS);
+  ExpectSame(Served(LoadCudaModel(OnTwo(tiny.Source()))).Run(), want);
+  EXPECT_GT(mlc_native_emulated_counter(MLC_NATIVE_EMULATED_GRAPHS), graphs);
+  mlc_native_emulated_allow_graphs(0);
+  ExpectSame(Served(LoadCudaModel(OnTwo(tiny.Source()))).Run(), want);
+}
+
+TEST_F(ShardedModelTest, GuessesOfTheHostDoNotChangeAnswers) {
+  TinyModel tiny("LlamaForCausalLM", R"("head_dim": 16)");
+  EngineConfig config;
+  const auto want = Served(LoadCudaModel(OnTwo(tiny.Source("bfloat16")))).Run();
+  config.speculative_mode = SpeculativeMode::kNGram;
+  config.prompt_lookup_min = 1;
+  config.spec_draft_length = 4;
+  ExpectSame(Served(LoadCudaModel(OnTwo(tiny.Source("bfloat16"))), config).Run(), want);
+}
+
+TEST_F(ShardedModelTest, ALostDeviceEndsEachRequestOnce) {
+  TinyModel tiny;
+  for (const int device : {1, 0}) {
+    for (const int64_t launches : {1, 25, 70, 150, 260}) {
+      Served served(LoadCudaModel(OnTwo(tiny.Source())));
+      mlc_native_emulated_lose_device(device, launches);
+      for (int i = 0; i < 2; ++i) {  // and no request that comes later hangs
+        int num_errors = 0;
+        for (const auto& [id, answer] : served.Run()) {
+          EXPECT_EQ(answer.num_finals, 1) << id << ", " << launches << " launches";
+          if (answer.error.empty()) continue;
+          EXPECT_THAT(answer.error, ::testing::AnyOf(HasSubstr("CUDA"), HasSubstr("NCCL")));
+          ++num_errors;
+        }
+        EXPECT_GT(num_errors, 0) << launches;
+      }
+      mlc_native_emulated_lose_device(device, -1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mlc_native

@@ -1,0 +1,97 @@
+"""Two GPUs that compute one model give the tokens of one, for every kind of checkpoint: through the
+emulator's two devices and a fake NCCL."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_model import find_test_library
+from gguf import GGMLQuantizationType as Type
+from gguf_files import write_gguf
+from mlc_folders import make_mlc_folder
+from paged_driver import random_tokens
+from quantized_checkpoints import FORMATS, quantize_checkpoint
+
+from mlc_native import EngineConfig, GenerationConfig, SyncMLCEngine
+from mlc_native.errors import InvalidConfig
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+from make_random_checkpoint import make_checkpoint
+
+PROMPTS = [random_tokens(18, 512, seed=3), random_tokens(3, 512, seed=4)]
+NUM_TOKENS = 3
+# So that each GPU has whole groups of columns.
+SIZES = {"num_hidden_layers": 2, "hidden_size": 128, "head_dim": 32, "intermediate_size": 256}
+KINDS = [
+    "floats",
+    "gptq-4-sym",
+    "gptq-4-sym-act-order",
+    "awq",
+    "compressed-int8-channel",
+    "compressed-float8-block",
+    "mlc-q4f16_1",
+    "gguf-Q4_0",
+]
+
+
+@pytest.fixture(autouse=True)
+def fake_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = find_test_library("libmlc_native_fake_nccl.so", "MLC_NATIVE_FAKE_NCCL_LIB")
+    monkeypatch.setenv("MLC_NATIVE_NCCL_LIB", library)
+
+
+def make_folder(kind: str, folder: Path) -> Path:
+    """A checkpoint whose weights are stored in this way."""
+    like = "tiny-llama" if kind.startswith(("mlc", "gguf")) else "tiny-qwen2"
+    source = make_checkpoint(like, folder / "source", overrides=SIZES)
+    family, _, form = kind.partition("-")
+    if family == "mlc":
+        make_mlc_folder(source, folder / "stored", folder / "values", form)
+    elif family == "gguf":
+        return write_gguf(source, folder / "x.gguf", lambda _: Type[form])
+    elif kind == "floats":
+        return source
+    else:
+        quantize_checkpoint(source, folder / "stored", folder / "values", FORMATS[kind])
+    return folder / "stored"
+
+
+def answers(path: Path, shards: int, **settings: Any) -> tuple[list[Any], list[float]]:
+    """The greedy tokens after the prompts and their log-probabilities."""
+    library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
+    config = EngineConfig(
+        tensor_parallel_shards=shards, max_num_sequence=2, prefill_chunk_size=16, **settings
+    )
+    engine = SyncMLCEngine(str(path), "cuda:0", model_lib=library, engine_config=config)
+    request = GenerationConfig(max_tokens=NUM_TOKENS, temperature=0, logprobs=True)
+    found = [json.loads(token) for answer in engine.generate(PROMPTS, request)[1]
+             for token in answer[0]]  # fmt: skip
+    engine.unload()
+    assert len(found) == 2 * NUM_TOKENS
+    return [token["token"] for token in found], [token["logprob"] for token in found]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_gpus_give_the_tokens_of_one(tmp_path: Path, kind: str) -> None:
+    path = make_folder(kind, tmp_path)
+    tokens, logprobs = answers(path, 1, dtype="float16")
+    got, got_logprobs = answers(path, 2, dtype="float16")
+    assert got == tokens
+    assert got_logprobs == pytest.approx(logprobs, abs=0.01)
+
+
+def test_settings_are_refused_by_name(tmp_path: Path) -> None:
+    path = make_folder("floats", tmp_path)
+    with pytest.raises(InvalidConfig, match="number of GPUs") as error:
+        answers(path, 3)
+    assert error.value.field == "tensor_parallel_shards"
+    with pytest.raises(InvalidConfig, match="draft") as error:
+        answers(path, 2, speculative_mode="small_draft", additional_models=[str(path)])
+    assert error.value.field == "speculative_mode"
+    with pytest.raises(InvalidConfig, match="1 on the CPU") as error:
+        SyncMLCEngine(str(path), "cpu", engine_config=EngineConfig(tensor_parallel_shards=2))
+    assert error.value.field == "tensor_parallel_shards"
