@@ -27,6 +27,7 @@ constexpr Format kFormats[] = {
     {"bfloat16", WeightFormat::kBFloat16, Arithmetic::kBFloat16},
     {"q8", WeightFormat::kQ8, Arithmetic::kInt8},
     {"q8 of 32", WeightFormat::kQ8Group32, Arithmetic::kInt8},
+    {"q6", WeightFormat::kQ6, Arithmetic::kInt8},
     {"q4", WeightFormat::kQ4, Arithmetic::kInt8},
     {"mxfp4", WeightFormat::kMxfp4, Arithmetic::kInt8},
     {"fp8", WeightFormat::kFloat8, Arithmetic::kBFloat16},

@@ -118,9 +118,17 @@ void Factor(float* x, int64_t n) {
 
 // ---- Rounding ----
 
+// kSteps: the extreme value over the scales that are tried, as QuantizeQ4 and QuantizeQ6 do.
 struct Q4Grid {
   static constexpr size_t kGroup = kQ4Group;
   static constexpr float kLow = -8, kHigh = 7;
+  static constexpr float kSteps[] = {-9.5f, -9.0f, -8.5f, -8.0f, -7.5f, -7.0f,
+                                     6.5f,  7.0f,  7.5f,  8.0f,  8.5f};
+};
+struct Q6Grid {
+  static constexpr size_t kGroup = kQ6Group;
+  static constexpr float kLow = -32, kHigh = 31;
+  static constexpr float kSteps[] = {-34.0f, -33.0f, -32.0f, -31.0f, -30.0f, 31.0f, 32.0f};
 };
 struct Q8Grid {
   static constexpr size_t kGroup = kQ8Group;
@@ -182,17 +190,18 @@ Side InFloat16(Side scale) {
   return scale;
 }
 
-// Tries the scales that QuantizeQ4 tries, and takes the one with the least loss.
-Side RoundBest(const std::array<Side, Q4Grid::kGroup>& w, const float* u, int64_t ld, size_t count,
-               GroupState<Q4Grid>* best) {
+// Takes the scale with the least loss.
+template <typename Grid>
+Side RoundBest(const std::array<Side, Grid::kGroup>& w, const float* u, int64_t ld, size_t count,
+               GroupState<Grid>* best) {
   const Side extreme = Extremes(w);
   Side scales{};
   RoundGroup(w, scales, u, ld, count, best);
-  for (float steps : {-9.5f, -9.0f, -8.5f, -8.0f, -7.5f, -7.0f, 6.5f, 7.0f, 7.5f, 8.0f, 8.5f}) {
+  for (const float steps : Grid::kSteps) {
     Side scale;
     for (size_t r = 0; r < kRows; ++r) scale[r] = extreme[r] / steps;
     scale = InFloat16(scale);
-    GroupState<Q4Grid> tried;
+    GroupState<Grid> tried;
     RoundGroup(w, scale, u, ld, count, &tried);
     Side is_better;
     for (size_t r = 0; r < kRows; ++r) is_better[r] = tried.loss[r] < best->loss[r] ? 1 : 0;
@@ -210,6 +219,7 @@ Side RoundBest(const std::array<Side, Q4Grid::kGroup>& w, const float* u, int64_
 }
 
 // The largest magnitude becomes code 127, as in QuantizeQ8.
+template <>
 Side RoundBest(const std::array<Side, Q8Grid::kGroup>& w, const float* u, int64_t ld, size_t count,
                GroupState<Q8Grid>* best) {
   Side scale = Extremes(w);
@@ -309,7 +319,7 @@ ErrorFeedback::ErrorFeedback(const Cpu& cpu, const InputRows& inputs, int64_t k)
 }
 
 bool ErrorFeedback::Rounds(WeightFormat format) {
-  return format == WeightFormat::kQ4 || format == WeightFormat::kQ8;
+  return format == WeightFormat::kQ4 || format == WeightFormat::kQ6 || format == WeightFormat::kQ8;
 }
 
 void ErrorFeedback::Round(WeightFormat format, std::span<const float> w, int8_t* codes,
@@ -317,6 +327,7 @@ void ErrorFeedback::Round(WeightFormat format, std::span<const float> w, int8_t*
   MLC_CHECK(Rounds(format) && w.size() % static_cast<size_t>(k_) == 0)
       << FormatName(format) << ' ' << w.size() << " of " << k_;
   if (format == WeightFormat::kQ4) return RoundRows<Q4Grid>(w, factors_, k_, codes, scales);
+  if (format == WeightFormat::kQ6) return RoundRows<Q6Grid>(w, factors_, k_, codes, scales);
   RoundRows<Q8Grid>(w, factors_, k_, codes, scales);
 }
 

@@ -62,12 +62,14 @@ struct Cpu {
 //   kQ8, kQ4            8 or 4 bits and a float16 scale per group of 64 or 32 k. Activations are
 //                       rounded to 8 bits with a scale per row and group (kQ4: a power of two), and
 //                       products are summed in integers.
+//   kQ6                 6 bits and a float16 scale per group of 64 k; computed as kQ8.
 //   kMxfp4              OCP's MXFP4: values of 4 bits (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their
 //                       negatives) and a power of two per group of 32 k. As kQ4.
 //   kQ8Group32          kQ8 with groups of 32 k, as GGUF's Q8_0 has them.
 //   kFloat8             FP8 (E4M3) and a float32 scale per group of 64 k. As kBFloat16; the sum of
 //                       a group is multiplied by its scale.
-// What a checkpoint holds in one of the last three keeps it; nothing else is quantized to them.
+// What a checkpoint holds in kMxfp4, kQ8Group32 or kFloat8 keeps it; nothing else is quantized to
+// them.
 enum class WeightFormat : uint8_t {
   kFloat32,
   kBFloat16,
@@ -77,6 +79,7 @@ enum class WeightFormat : uint8_t {
   kMxfp4,
   kQ8Group32,
   kFloat8,
+  kQ6,
 };
 
 constexpr std::string_view FormatName(WeightFormat format) {
@@ -92,6 +95,8 @@ constexpr std::string_view FormatName(WeightFormat format) {
       return "q8";
     case WeightFormat::kQ4:
       return "q4";
+    case WeightFormat::kQ6:
+      return "q6";
     case WeightFormat::kMxfp4:
       return "mxfp4";
     case WeightFormat::kFloat8:
@@ -146,7 +151,8 @@ MLC_NATIVE_PRIVATE_API void PackLinear(const PackedLinear& packed, int64_t row_o
 
 // Rows [0, rows) of a weight that is already quantized: scale * code.
 struct PackCodes {
-  // [-8, 7] for kQ4, indices into kMxfp4Doubled for kMxfp4, the bits of E4M3 for kFloat8
+  // [-8, 7] for kQ4, [-32, 31] for kQ6, indices into kMxfp4Doubled for kMxfp4, the bits of E4M3 for
+  // kFloat8
   const int8_t* codes = nullptr;
   int64_t ld = 0;  // elements from row to row, >= k
   // float16 bits (kMxfp4: bfloat16; kFloat8: float32, in two), [rows, ceil(k / group)]

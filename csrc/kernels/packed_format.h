@@ -12,13 +12,16 @@
 //   q4         32    [4][width][4] bytes, then [width] float16 scales. In byte j of step s, the low
 //                    4 bits are the code of k = 8 s + j and the high 4 bits that of k = 8 s + 4 +
 //                    j.
+//   q6         64    [4][3][width][4] bytes, then [width] float16 scales. In step s, the low 6 bits
+//                    of byte j of chunk c are the code of k = 16 s + 4 c + j, and the high 2 bits
+//                    are the bits 2 c and 2 c + 1 of the code of k = 16 s + 12 + j.
 //   mxfp4      32    as q4, with bfloat16 scales. A code is an index into kMxfp4Doubled, and the
 //                    scale is half of the format's, so that values are integers times scales.
 //   fp8        64    [32][width][2] elements of 8 bits, then [width] float scales
 //
-// A q8 or q4 weight is scale * (code - offset) with offset 128 or 8. The dot product instructions
-// multiply unsigned codes by signed activations; the offset contributes -offset * (sum of the
-// group's activations), which is the same for all columns. Panels start at multiples of
+// A q8, q6 or q4 weight is scale * (code - offset) with offset 128, 32 or 8. The dot product
+// instructions multiply unsigned codes by signed activations; the offset contributes -offset * (sum
+// of the group's activations), which is the same for all columns. Panels start at multiples of
 // kPackedAlignment.
 #pragma once
 
@@ -66,6 +69,8 @@ constexpr PanelLayout LayoutOf(WeightFormat format) {
       return {.group = 32, .code_bits = 8, .chunk_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kFloat8:
       return {.group = 64, .code_bits = 8, .chunk_bytes = 2, .scale_bytes = 4};
+    case WeightFormat::kQ6:
+      return {.group = 64, .code_bits = 6, .chunk_bytes = 4, .scale_bytes = 2};
     case WeightFormat::kQ4:
     case WeightFormat::kMxfp4:
       return {.group = 32, .code_bits = 4, .chunk_bytes = 4, .scale_bytes = 2};

@@ -138,6 +138,62 @@ struct QuantGroup {
   }
 };
 
+struct Q6Group {
+  static constexpr PanelLayout kLayout = LayoutOf(WeightFormat::kQ6);
+  static constexpr int kOffset = 32;
+  static constexpr int64_t kQuad = kLayout.chunk_bytes;
+  static constexpr int64_t kQuads = 3;  // of a step, whose codes are in the low bits of the bytes
+  static constexpr int64_t kStep = (kQuads + 1) * kQuad;  // k
+  struct Stored {
+    uint8_t codes[kLayout.CodeBytes(1)];
+    uint16_t scale;
+  };
+
+  // Of byte `at` of a column: its own code, the code of which it has two bits, and which ones.
+  static constexpr int64_t Own(int64_t at) {
+    return at / (kQuads * kQuad) * kStep + at % (kQuads * kQuad);
+  }
+  static constexpr int64_t Shared(int64_t at) {
+    return at / (kQuads * kQuad) * kStep + kQuads * kQuad + at % kQuad;
+  }
+  static constexpr int64_t Bits(int64_t at) { return at / kQuad % kQuads * 2; }
+
+  template <typename From>
+  static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
+    Q6Values values[kPackBlock / kLayout.group] = {};
+    for (int64_t k = 0; k < count; ++k) {
+      values[k / kLayout.group][k % kLayout.group] = From::Decode(x[k]);
+    }
+    const auto groups = static_cast<size_t>(kLayout.Groups(count));
+    QuantizedGroup<kLayout.group> quantized[kPackBlock / kLayout.group];
+    QuantizeQ6({values, groups}, quantized);
+    for (size_t g = 0; g < groups; ++g) out[g] = Store(quantized[g]);
+  }
+  static Stored FromCodes(const int8_t* codes, int64_t count, const uint16_t* scale) {
+    return Store(GroupOf<kLayout.group>(codes, count, kOffset, *scale));
+  }
+  static Stored Store(const QuantizedGroup<kLayout.group>& group) {
+    Stored stored;
+    stored.scale = group.scale;
+    for (size_t at = 0; at < sizeof(stored.codes); ++at) {
+      const int two = group.codes[Shared(at)] >> Bits(at) & 3;
+      stored.codes[at] = static_cast<uint8_t>(group.codes[Own(at)] | two << 6);
+    }
+    return stored;
+  }
+  static void Decode(const Stored& stored, float* values) {
+    int codes[kLayout.group] = {};
+    for (size_t at = 0; at < sizeof(stored.codes); ++at) {
+      codes[Own(at)] = stored.codes[at] & 63;
+      codes[Shared(at)] |= stored.codes[at] >> 6 << Bits(at);
+    }
+    const float scale = Float16ToFloat(stored.scale);
+    for (int64_t i = 0; i < kLayout.group; ++i) {
+      values[i] = scale * static_cast<float>(codes[i] - kOffset);
+    }
+  }
+};
+
 // The codes are placed as those of q4.
 struct Mxfp4Group {
   using Places = QuantGroup<WeightFormat::kQ4>;
@@ -258,6 +314,8 @@ void WithGroup(WeightFormat format, F f) {
       return f(QuantGroup<WeightFormat::kQ8Group32>{});
     case WeightFormat::kFloat8:
       return f(Float8Group{});
+    case WeightFormat::kQ6:
+      return f(Q6Group{});
   }
 }
 

@@ -83,10 +83,25 @@ QuantizedGroup<kSize> WithScale(const Vectors<kSize>& x, uint16_t scale) {
   return group;
 }
 
-// ---- The scale of q4, for kLanes groups at a time ----
+// ---- The scales of q4 and q6, for kLanes groups at a time ----
 
-struct Q4Groups {
-  Lanes x[kQ4Group];  // one lane per group
+// Codes are in [-kOffset, kOffset - 1].
+struct Q4Codes {
+  static constexpr int64_t kGroup = kQ4Group;
+  static constexpr int kOffset = 8;
+  // The extreme value over the scales that are tried.
+  static constexpr float kSteps[] = {-9.5f, -9.0f, -8.5f, -8.0f, -7.5f, -7.0f,
+                                     6.5f,  7.0f,  7.5f,  8.0f,  8.5f};
+};
+struct Q6Codes {
+  static constexpr int64_t kGroup = kQ6Group;
+  static constexpr int kOffset = 32;
+  static constexpr float kSteps[] = {-34.0f, -33.0f, -32.0f, -31.0f, -30.0f, 31.0f, 32.0f};
+};
+
+template <typename Codes>
+struct Groups {
+  Lanes x[Codes::kGroup];  // one lane per group
 };
 
 // How well the integers q nearest to x * inverse fit x: the best scale for them is <x, q> / <q, q>,
@@ -96,10 +111,12 @@ struct Fit {
   Lanes explained;
 };
 
-void FitQ4(const Q4Groups& groups, const Lanes& inverse, Fit* fit) {
+template <typename Codes>
+void FitCodes(const Groups<Codes>& groups, const Lanes& inverse, Fit* fit) {
   Lanes xq = {}, qq = {};
   for (const Lanes& x : groups.x) {
-    const Lanes q = RoundToInteger(Min(Max(x * inverse, All(-8)), All(7)));
+    const Lanes q =
+        RoundToInteger(Min(Max(x * inverse, All(-Codes::kOffset)), All(Codes::kOffset - 1)));
     xq += x * q;
     qq += q * q;
   }
@@ -108,10 +125,10 @@ void FitQ4(const Q4Groups& groups, const Lanes& inverse, Fit* fit) {
   fit->explained = xq * xq / norm;
 }
 
-// Codes range from -8 to 7. The side with the larger magnitude gets the -8, through a negative
-// scale if that is the positive side. A scale that clips it, or that leaves room, can fit the other
-// values better.
-Lanes BestScales(const Q4Groups& groups) {
+// The side with the larger magnitude gets the lowest code, through a negative scale if that is the
+// positive side. A scale that clips it, or that leaves room, can fit the other values better.
+template <typename Codes>
+Lanes BestScales(const Groups<Codes>& groups) {
   Lanes low = {}, high = {};
   for (const Lanes& x : groups.x) {
     low = Min(low, x);
@@ -119,14 +136,32 @@ Lanes BestScales(const Q4Groups& groups) {
   }
   const Lanes extreme = -low > high ? low : high;
   Fit best = {};
-  for (float steps : {-9.5f, -9.0f, -8.5f, -8.0f, -7.5f, -7.0f, 6.5f, 7.0f, 7.5f, 8.0f, 8.5f}) {
+  for (const float steps : Codes::kSteps) {
     Fit fit;
-    FitQ4(groups, extreme != 0 ? steps / extreme : extreme, &fit);
+    FitCodes(groups, extreme != 0 ? steps / extreme : extreme, &fit);
     const auto better = fit.explained > best.explained;
     best.scale = better ? fit.scale : best.scale;
     best.explained = better ? fit.explained : best.explained;
   }
   return best.scale;
+}
+
+template <typename Codes>
+void Quantize(std::span<const Group<Codes::kGroup>> groups, QuantizedGroup<Codes::kGroup>* out) {
+  for (size_t first = 0; first < groups.size(); first += kLanes) {
+    const size_t count = std::min(kLanes, groups.size() - first);
+    Groups<Codes> side_by_side = {};
+    for (size_t g = 0; g < count; ++g) {
+      for (size_t i = 0; i < Codes::kGroup; ++i) side_by_side.x[i][g] = groups[first + g][i];
+    }
+    const Lanes scales = BestScales(side_by_side);
+    for (size_t g = 0; g < count; ++g) {
+      const Vectors<Codes::kGroup> x(groups[first + g]);
+      const bool finite = x.AllFinite();
+      out[first + g] = finite ? WithScale<Codes::kOffset>(x, FloatToFloat16(scales[g]))
+                              : QuantizedGroup<Codes::kGroup>{.scale = kNaN, .codes = {}};
+    }
+  }
 }
 
 template <int64_t kGroup>
@@ -146,20 +181,10 @@ QuantizedGroup<kShortQ8Group> QuantizeQ8(const Group<kShortQ8Group>& values) {
 }
 
 void QuantizeQ4(std::span<const Q4Values> groups, QuantizedGroup<kQ4Group>* out) {
-  for (size_t first = 0; first < groups.size(); first += kLanes) {
-    const size_t count = std::min(kLanes, groups.size() - first);
-    Q4Groups side_by_side = {};
-    for (size_t g = 0; g < count; ++g) {
-      for (size_t i = 0; i < kQ4Group; ++i) side_by_side.x[i][g] = groups[first + g][i];
-    }
-    const Lanes scales = BestScales(side_by_side);
-    for (size_t g = 0; g < count; ++g) {
-      const Vectors<kQ4Group> x(groups[first + g]);
-      const bool finite = x.AllFinite();
-      out[first + g] = finite ? WithScale<8>(x, FloatToFloat16(scales[g]))
-                              : QuantizedGroup<kQ4Group>{.scale = kNaN, .codes = {}};
-    }
-  }
+  Quantize<Q4Codes>(groups, out);
+}
+void QuantizeQ6(std::span<const Q6Values> groups, QuantizedGroup<kQ6Group>* out) {
+  Quantize<Q6Codes>(groups, out);
 }
 
 QuantizedGroup<kMxfp4Group> QuantizeMxfp4(const Mxfp4Values& values) {
@@ -191,6 +216,11 @@ QuantizedGroup<kMxfp4Group> QuantizeMxfp4(const Mxfp4Values& values) {
 QuantizedGroup<kQ4Group> QuantizeQ4(const Q4Values& values) {
   QuantizedGroup<kQ4Group> group;
   QuantizeQ4({&values, 1}, &group);
+  return group;
+}
+QuantizedGroup<kQ6Group> QuantizeQ6(const Q6Values& values) {
+  QuantizedGroup<kQ6Group> group;
+  QuantizeQ6({&values, 1}, &group);
   return group;
 }
 

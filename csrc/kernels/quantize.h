@@ -20,6 +20,7 @@ struct QuantizedGroup {
 
 inline constexpr int64_t kQ8Group = LayoutOf(WeightFormat::kQ8).group;
 inline constexpr int64_t kShortQ8Group = LayoutOf(WeightFormat::kQ8Group32).group;
+inline constexpr int64_t kQ6Group = LayoutOf(WeightFormat::kQ6).group;
 inline constexpr int64_t kQ4Group = LayoutOf(WeightFormat::kQ4).group;
 
 // Maps the largest magnitude to code 1 or 255. The scale is rounded up, so no value is clipped.
@@ -28,12 +29,16 @@ MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ8Group> QuantizeQ8(
 MLC_NATIVE_PRIVATE_API QuantizedGroup<kShortQ8Group> QuantizeQ8(
     const std::array<float, kShortQ8Group>& values);
 
-// Tries a few scales and takes the one with the least squared error. Several groups per call are
-// faster.
+// The following try a few scales and take the one with the least squared error. Several groups per
+// call are faster.
 using Q4Values = std::array<float, kQ4Group>;
 MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ4Group> QuantizeQ4(const Q4Values& values);
 MLC_NATIVE_PRIVATE_API void QuantizeQ4(std::span<const Q4Values> groups,
                                        QuantizedGroup<kQ4Group>* out);
+using Q6Values = std::array<float, kQ6Group>;
+MLC_NATIVE_PRIVATE_API QuantizedGroup<kQ6Group> QuantizeQ6(const Q6Values& values);
+MLC_NATIVE_PRIVATE_API void QuantizeQ6(std::span<const Q6Values> groups,
+                                       QuantizedGroup<kQ6Group>* out);
 
 // The group of MXFP4 whose scale is the power of two that OCP's specification gives it: the largest
 // magnitude has the largest exponent of the 4 bits, and is cut if it is above 6. Values that are

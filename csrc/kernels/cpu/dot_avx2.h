@@ -9,8 +9,9 @@
 //                          ISAs with a dot product of bfloat16, else in dot_bf16_as_float.inl.
 //   IntVec                 As many int32 as Vec has floats. ToFloat converts the values,
 //                          BitsAsFloat reinterprets them.
-//   Q8Codes, Q4Codes,      Load: kQuads vectors of 4 codes per column. Dot adds the 4 products of
-//   Mxfp4Codes             each column, with codes that are kOffset too large, to an IntVec; or to
+//   Q8Codes, Q6Codes,      Load: kQuads vectors of 4 codes per column, from kChunks chunks (1
+//   Q4Codes, Mxfp4Codes    unless Codes say so). Dot adds the 4 products of each column, with codes
+//   that are kOffset too large, to an IntVec; or to
 //                          their own Sum, for which StartSum and Total are overloaded: see
 //                          formats.inl. DotInPlace: the same where registers are short.
 //   QuantizeInputs         Quantizes a group of inputs to 8 bits: codes = x * Scale::inverse,
@@ -66,6 +67,13 @@ struct Q4Codes : Nibbles {
   }
   static PairSums DotInPlace(PairSums sum, const Quad& w, IntVec x) {
     return {AddInPlace16(sum.v, _mm256_maddubs_epi16(w, x.v))};
+  }
+};
+
+struct Q6Codes : Sixes {
+  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
+  static IntVec DotInPlace(IntVec sum, const Quad& w, IntVec x) {
+    return AddQuadsInPlace(sum, w, x.v);
   }
 };
 

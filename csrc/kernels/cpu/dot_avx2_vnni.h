@@ -26,6 +26,10 @@ struct Q4Codes : Nibbles {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return Q8Codes::Dot(sum, w, x); }
 };
 
+struct Q6Codes : Sixes {
+  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return Q8Codes::Dot(sum, w, x); }
+};
+
 struct Mxfp4Codes : Mxfp4Nibbles {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return Q8Codes::Dot(sum, w, x); }
 };

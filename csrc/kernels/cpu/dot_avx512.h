@@ -38,6 +38,10 @@ struct Q4Codes : Nibbles {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
 };
 
+struct Q6Codes : Sixes {
+  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x.v); }
+};
+
 using Mxfp4Codes = Mxfp4CodesOf<Q4Codes>;
 
 }  // namespace

@@ -22,6 +22,7 @@ struct UnitCodesOf : Codes {
 
 using Q8Codes = UnitCodesOf<VnniQ8Codes>;
 using Q4Codes = UnitCodesOf<VnniQ4Codes>;
+using Q6Codes = UnitCodesOf<VnniQ6Codes>;
 using Mxfp4Codes = UnitCodesOf<Mxfp4CodesOf<VnniQ4Codes>>;
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace {
 
 using Q8Codes = VnniQ8Codes;
 using Q4Codes = VnniQ4Codes;
+using Q6Codes = VnniQ6Codes;
 using Mxfp4Codes = Mxfp4CodesOf<VnniQ4Codes>;
 
 }  // namespace

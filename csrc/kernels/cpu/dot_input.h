@@ -19,6 +19,12 @@ struct Mxfp4Bytes {
 };
 constexpr Mxfp4Bytes kMxfp4Bytes;
 
+// The chunks of 4 codes of 6 bits (packed_format.h) that Q6Codes::Load reads, and the bytes from
+// one to the next for vectors of kLanes columns.
+constexpr int kQ6Chunks = 3;
+template <int kLanes>
+constexpr int kNextChunk = 2 * 4 * kLanes;
+
 // A group of inputs of one row, quantized to 8 bits.
 template <int kGroup>
 struct QuantInput {

@@ -50,6 +50,28 @@ struct Nibbles {
   }
 };
 
+// The last code of a column's bytes is in the two high bits of the three chunks.
+struct Sixes {
+  static constexpr int kChunks = kQ6Chunks;
+  static constexpr int kQuads = kChunks + 1;
+  static constexpr int kOffset = 32;
+  using Quad = __m256i;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    constexpr int kNext = kNextChunk<Vec::kLanes>;
+    const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + kNext));
+    const __m256i c = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 2 * kNext));
+    const __m256i mask = _mm256_set1_epi8(63);
+    w[0] = _mm256_and_si256(a, mask);
+    w[1] = _mm256_and_si256(b, mask);
+    w[2] = _mm256_and_si256(c, mask);
+    const __m256i low = _mm256_and_si256(_mm256_srli_epi16(a, 6), _mm256_set1_epi8(0x03));
+    const __m256i middle = _mm256_and_si256(_mm256_srli_epi16(b, 4), _mm256_set1_epi8(0x0c));
+    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(c, 2), _mm256_set1_epi8(0x30));
+    w[3] = _mm256_or_si256(_mm256_or_si256(low, middle), high);
+  }
+};
+
 // The indices of MXFP4 as codes.
 struct Mxfp4Nibbles : Nibbles {
   static constexpr int kOffset = kMxfp4Offset;

@@ -29,6 +29,28 @@ struct Nibbles {
   }
 };
 
+// The last code of a column's bytes is in the two high bits of the three chunks.
+struct Sixes {
+  static constexpr int kChunks = kQ6Chunks;
+  static constexpr int kQuads = kChunks + 1;
+  static constexpr int kOffset = 32;
+  using Quad = __m512i;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    constexpr int kNext = kNextChunk<Vec::kLanes>;
+    const __m512i a = _mm512_loadu_si512(p);
+    const __m512i b = _mm512_loadu_si512(p + kNext);
+    const __m512i c = _mm512_loadu_si512(p + 2 * kNext);
+    const __m512i mask = _mm512_set1_epi8(63);
+    w[0] = _mm512_and_si512(a, mask);
+    w[1] = _mm512_and_si512(b, mask);
+    w[2] = _mm512_and_si512(c, mask);
+    const __m512i low = _mm512_and_si512(_mm512_srli_epi16(a, 6), _mm512_set1_epi8(0x03));
+    const __m512i middle = _mm512_and_si512(_mm512_srli_epi16(b, 4), _mm512_set1_epi8(0x0c));
+    const __m512i high = _mm512_and_si512(_mm512_srli_epi16(c, 2), _mm512_set1_epi8(0x30));
+    w[3] = _mm512_or_si512(_mm512_or_si512(low, middle), high);
+  }
+};
+
 // MXFP4, with the nibbles and the dot product of Q4Codes.
 template <typename Q4Codes>
 struct Mxfp4CodesOf : Q4Codes {

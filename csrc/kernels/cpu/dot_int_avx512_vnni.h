@@ -22,5 +22,9 @@ struct VnniQ4Codes : Nibbles {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return VnniQ8Codes::Dot(sum, w, x); }
 };
 
+struct VnniQ6Codes : Sixes {
+  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return VnniQ8Codes::Dot(sum, w, x); }
+};
+
 }  // namespace
 }  // namespace mlc_native::kernels

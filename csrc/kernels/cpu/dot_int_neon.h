@@ -54,6 +54,29 @@ struct Nibbles {
   }
 };
 
+// The last code of a column's bytes is in the two high bits of the three chunks.
+struct Sixes {
+  static constexpr int kChunks = kQ6Chunks;
+  static constexpr int kQuads = kChunks + 1;
+  static constexpr int kOffset = 32;
+  using Quad = Bytes;
+  static void LoadHalf(const uint8_t* p, int8x16_t* const (&out)[kQuads]) {
+    constexpr int kNext = kNextChunk<Vec::kLanes>;
+    const uint8x16_t a = vld1q_u8(p), b = vld1q_u8(p + kNext), c = vld1q_u8(p + 2 * kNext);
+    const uint8x16_t mask = vdupq_n_u8(63);
+    *out[0] = vreinterpretq_s8_u8(vandq_u8(a, mask));
+    *out[1] = vreinterpretq_s8_u8(vandq_u8(b, mask));
+    *out[2] = vreinterpretq_s8_u8(vandq_u8(c, mask));
+    const uint8x16_t middle = vandq_u8(vshrq_n_u8(b, 4), vdupq_n_u8(0x0c));
+    const uint8x16_t high = vandq_u8(vshrq_n_u8(c, 2), vdupq_n_u8(0x30));
+    *out[3] = vreinterpretq_s8_u8(vorrq_u8(vorrq_u8(vshrq_n_u8(a, 6), middle), high));
+  }
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    LoadHalf(p, {&w[0].lo, &w[1].lo, &w[2].lo, &w[3].lo});
+    LoadHalf(p + 16, {&w[0].hi, &w[1].hi, &w[2].hi, &w[3].hi});
+  }
+};
+
 // Signed, so without an offset.
 struct Mxfp4Nibbles : Nibbles {
   static constexpr int kOffset = 0;

@@ -19,6 +19,7 @@ constexpr int kQuantTileRows = kDotTileRows;
 
 using Q8Codes = DotOf<Q8Bytes, AddQuads>;
 using Q4Codes = DotOf<Nibbles, AddQuads>;
+using Q6Codes = DotOf<Sixes, AddQuads>;
 using Mxfp4Codes = DotOf<Mxfp4Nibbles, AddQuads>;
 
 }  // namespace

@@ -13,6 +13,7 @@ constexpr int kQuantTileRows = kDotTileRows;
 
 using Q8Codes = DotOf<Q8Bytes, vdotq_s32>;
 using Q4Codes = DotOf<Nibbles, vdotq_s32>;
+using Q6Codes = DotOf<Sixes, vdotq_s32>;
 using Mxfp4Codes = DotOf<Mxfp4Nibbles, vdotq_s32>;
 
 }  // namespace

@@ -67,6 +67,7 @@ struct PairDotOf : DotOf<Codes, vdotq_s32> {
 
 using Q8Codes = PairDotOf<Q8Bytes>;
 using Q4Codes = PairDotOf<Nibbles>;
+using Q6Codes = DotOf<Sixes, vdotq_s32>;  // the pairs of smmla would need more registers
 using Mxfp4Codes = PairDotOf<Mxfp4Nibbles>;
 
 }  // namespace

@@ -65,6 +65,25 @@ struct Q4Codes {
   static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x); }
 };
 
+struct Q6Codes {
+  static constexpr int kChunks = kQ6Chunks;
+  static constexpr int kQuads = kChunks + 1;
+  static constexpr int kOffset = 32;
+  using Quad = PlainQuad;
+  static void Load(const uint8_t* p, Quad (&w)[kQuads]) {
+    for (int i = 0; i < Vec::kLanes * 4; ++i) {
+      int last = 0;
+      for (int c = 0; c < kChunks; ++c) {
+        const uint8_t byte = p[c * kNextChunk<Vec::kLanes> + i];
+        w[c].codes[i / 4][i % 4] = byte & 63;
+        last |= byte >> 6 << 2 * c;
+      }
+      w[kChunks].codes[i / 4][i % 4] = static_cast<uint8_t>(last);
+    }
+  }
+  static IntVec Dot(IntVec sum, const Quad& w, IntVec x) { return AddQuads(sum, w, x); }
+};
+
 struct Mxfp4Codes : Q4Codes {
   static constexpr int kOffset = kMxfp4Offset;
   static void Load(const uint8_t* p, Quad (&w)[kQuads]) {

@@ -167,6 +167,13 @@ inline Sum AddQuad(Sum sum, const typename Codes::Quad& w, IntVec x) {
   }
 }
 
+// The chunks of a column that Codes::Load reads.
+template <typename Codes>
+constexpr int kChunksOf = 1;
+template <typename Codes>
+  requires requires { Codes::kChunks; }
+constexpr int kChunksOf<Codes> = Codes::kChunks;
+
 // Rows of a tile of quantized weights.
 template <typename Codes>
 constexpr int kRowsOf = kQuantTileRows;
@@ -183,7 +190,8 @@ struct QuantFormat : FormatBase<kFormat> {
   static constexpr bool kSumsIntegers = true;
   static constexpr int kQuadBytes = Base::kLayout.chunk_bytes;
   static constexpr int kVectorBytes = kQuadBytes * Vec::kLanes;
-  static constexpr int kSteps = Base::kLayout.CodeBytes(1) / kQuadBytes;
+  static constexpr int kSteps = Base::kLayout.CodeBytes(1) / (kQuadBytes * kChunksOf<Codes>);
+  static constexpr int kStepBytes = 2 * kVectorBytes * kChunksOf<Codes>;
   using Input = QuantInput<Base::kGroup>;
 
   static void Convert(const float* x, Input* out) { QuantizeInputs<Scale>(x, Codes::kOffset, out); }
@@ -218,7 +226,7 @@ struct QuantFormat : FormatBase<kFormat> {
     }
     const auto* codes = reinterpret_cast<const uint8_t*>(group);
 #pragma GCC unroll 16
-    for (int i = 0; i < kSteps; ++i, codes += 2 * kVectorBytes) {
+    for (int i = 0; i < kSteps; ++i, codes += kStepBytes) {
       step(i);
       typename Codes::Quad lo[Codes::kQuads], hi[Codes::kQuads];
       Codes::Load(codes, lo);
@@ -244,7 +252,7 @@ struct QuantFormat : FormatBase<kFormat> {
     }
   }
 
-  // The codes of eight k of a vector of columns.
+  // The codes of eight k of a vector of columns. Requires: kChunksOf<Codes> == 1.
   static auto LoadEight(const uint8_t* p) {
     constexpr int kLoads = 2 / Codes::kQuads;
     typename Codes::Quad w[kLoads][Codes::kQuads];
@@ -284,8 +292,8 @@ struct QuantFormat : FormatBase<kFormat> {
   }
 };
 
-// The same bits for many rows, by Codes' matrix unit. Codes of 4 bits are widened to bytes once for
-// all tiles of rows.
+// The same bits for many rows, by Codes' matrix unit. Codes of 4 or 6 bits are widened to bytes
+// once for all tiles of rows.
 template <WeightFormat kFormat, typename Codes, typename Scale, typename WeightScale = Float16>
 struct UnitFormat : QuantFormat<kFormat, Codes, Scale, WeightScale> {
   using Quant = QuantFormat<kFormat, Codes, Scale, WeightScale>;
@@ -304,10 +312,10 @@ struct UnitFormat : QuantFormat<kFormat, Codes, Scale, WeightScale> {
   static void Widen(const char* group, char* out) {
     auto* wide = reinterpret_cast<Group*>(out);
     const auto* codes = reinterpret_cast<const uint8_t*>(group);
-    for (int i = 0; i < Quant::kSteps; ++i) {
-      for (int v = 0; v < 2; ++v, codes += Quant::kVectorBytes) {
+    for (int i = 0; i < Quant::kSteps; ++i, codes += Quant::kStepBytes) {
+      for (int v = 0; v < 2; ++v) {
         typename Codes::Quad quads[Codes::kQuads];
-        Codes::Load(codes, quads);
+        Codes::Load(codes + v * Quant::kVectorBytes, quads);
         for (int q = 0; q < Codes::kQuads; ++q) {
           auto* const column = wide->codes[i * Codes::kQuads + q][v * Vec::kLanes];
           __builtin_memcpy(column, &quads[q], sizeof(quads[q]));
@@ -368,6 +376,8 @@ inline void WithFormat(WeightFormat format, int64_t rows, F f) {
       return WithQuantFormat<WeightFormat::kMxfp4, Mxfp4Codes, ExponentScale, BFloat16>(rows, f);
     case WeightFormat::kQ8Group32:
       return WithQuantFormat<WeightFormat::kQ8Group32, Q8Codes, InputScale>(rows, f);
+    case WeightFormat::kQ6:
+      return WithQuantFormat<WeightFormat::kQ6, Q6Codes, InputScale>(rows, f);
     case WeightFormat::kFloat8:
       return rows < kManyRows ? f(Float8Format{}) : f(WideFloat8Format{});
   }

@@ -192,6 +192,8 @@ TEST(ErrorFeedback, HasTheCodesOfAReferenceInDouble) {
     const auto w = NormalWeights(19, k);
     const Rounded q4 = RoundFor(x, w, k, WeightFormat::kQ4);
     EXPECT_LE(CountOtherCodes(q4, x, w, k, -8, 7), 2) << k;
+    const Rounded q6 = RoundFor(x, w, k, WeightFormat::kQ6);
+    EXPECT_LE(CountOtherCodes(q6, x, w, k, -32, 31), 19 * k / 400) << k;
     const Rounded q8 = RoundFor(x, w, k, WeightFormat::kQ8);
     EXPECT_LE(CountOtherCodes(q8, x, w, k, -127, 127), 19 * k / 100) << k;  // finer, so more ties
   }

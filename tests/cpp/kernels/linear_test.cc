@@ -8,13 +8,13 @@
 namespace mlc_native::kernels {
 namespace {
 
-constexpr WeightFormat kFormats[] = {WeightFormat::kFloat32,   WeightFormat::kBFloat16,
-                                     WeightFormat::kFloat16,   WeightFormat::kQ8,
-                                     WeightFormat::kQ4,        WeightFormat::kMxfp4,
-                                     WeightFormat::kQ8Group32, WeightFormat::kFloat8};
+constexpr WeightFormat kFormats[] = {
+    WeightFormat::kFloat32,   WeightFormat::kBFloat16, WeightFormat::kFloat16,
+    WeightFormat::kQ8,        WeightFormat::kQ4,       WeightFormat::kMxfp4,
+    WeightFormat::kQ8Group32, WeightFormat::kFloat8,   WeightFormat::kQ6};
 // Of them, those whose inputs are rounded to 8 bits.
 constexpr WeightFormat kQuantized[] = {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
-                                       WeightFormat::kQ8Group32};
+                                       WeightFormat::kQ8Group32, WeightFormat::kQ6};
 
 bool IsQuantized(WeightFormat format) {
   return std::ranges::find(kQuantized, format) != std::end(kQuantized);

@@ -70,7 +70,7 @@ class PackingTest : public KernelTest {};
 
 TEST_P(PackingTest, CodesAndScalesAreKept) {
   for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
-                              WeightFormat::kQ8Group32, WeightFormat::kFloat8}) {
+                              WeightFormat::kQ8Group32, WeightFormat::kFloat8, WeightFormat::kQ6}) {
     const int64_t own = LayoutOf(format).group;
     for (const auto& [k, group] : {std::pair<int64_t, int64_t>{2 * own, own},
                                    {4 * own + 5, 2 * own},

@@ -20,9 +20,10 @@ double Value(const QuantizedGroup<kSize>& group, int i, int offset) {
   return static_cast<double>(Float16ToFloat(group.scale)) * (group.codes[i] - offset);
 }
 
-double SquaredError(const Group<kQ4Group>& x, const QuantizedGroup<kQ4Group>& group, int offset) {
+template <size_t kSize, int64_t kGroup>
+double SquaredError(const Group<kSize>& x, const QuantizedGroup<kGroup>& group, int offset) {
   double error = 0;
-  for (int i = 0; i < kQ4Group; ++i) error += std::pow(x[i] - Value(group, i, offset), 2);
+  for (int i = 0; i < kGroup; ++i) error += std::pow(x[i] - Value(group, i, offset), 2);
   return error;
 }
 
@@ -80,6 +81,34 @@ TEST(QuantizeQ4, KeepsWhatTheFormatCanHold) {
   }
 }
 
+TEST(QuantizeQ6, HasASixteenthOfTheErrorOfQ4) {
+  std::mt19937 random(3);
+  double six = 0, plain = 0, squares = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    const auto x = RandomGroup<kQ6Group>(random, 0.02f);
+    six += SquaredError(x, QuantizeQ6(x), 32);
+    float extreme = 0;
+    for (float value : x) extreme = std::fabs(value) > std::fabs(extreme) ? value : extreme;
+    for (float value : x) {
+      const double code = std::clamp(std::nearbyint(value / (extreme / -32)), -32.0f, 31.0f);
+      plain += std::pow(value - code * (extreme / -32), 2);
+      squares += value * value;
+    }
+  }
+  EXPECT_LT(six, plain);
+  EXPECT_LT(std::sqrt(six / squares), 0.082 / 3.5);
+}
+
+TEST(QuantizeQ6, KeepsWhatTheFormatCanHold) {
+  Group<kQ6Group> x;
+  for (int i = 0; i < kQ6Group; ++i) x[i] = 0.25f * static_cast<float>(i - 32);
+  for (float sign : {1.0f, -1.0f}) {
+    for (float& value : x) value *= sign;
+    const auto group = QuantizeQ6(x);
+    for (int i = 0; i < kQ6Group; ++i) EXPECT_EQ(Value(group, i, 32), x[i]) << i;
+  }
+}
+
 float Mxfp4Value(const QuantizedGroup<kMxfp4Group>& group, int i) {
   return BFloat16ToFloat(group.scale) * static_cast<float>(kMxfp4Doubled[group.codes[i]]);
 }
@@ -114,6 +143,7 @@ TEST(QuantizeMxfp4, GoesToTheNearestValueAndFromTheMiddleToTheEvenOne) {
 TEST(Quantize, ZerosStayZeros) {
   for (int i = 0; i < kQ8Group; ++i) EXPECT_EQ(Value(QuantizeQ8(Group<kQ8Group>{}), i, 128), 0);
   for (int i = 0; i < kQ4Group; ++i) EXPECT_EQ(Value(QuantizeQ4({}), i, 8), 0);
+  for (int i = 0; i < kQ6Group; ++i) EXPECT_EQ(Value(QuantizeQ6({}), i, 32), 0);
   for (int i = 0; i < kMxfp4Group; ++i) EXPECT_EQ(Mxfp4Value(QuantizeMxfp4({}), i), 0);
 }
 
@@ -124,6 +154,7 @@ TEST(Quantize, ValuesThatAreNotFiniteMakeTheGroupNaN) {
     Group<kQ4Group> four = {};
     eight[5] = four[5] = bad;
     EXPECT_TRUE(std::isnan(Float16ToFloat(QuantizeQ8(eight).scale)));
+    EXPECT_TRUE(std::isnan(Float16ToFloat(QuantizeQ6(eight).scale)));
     EXPECT_TRUE(std::isnan(Float16ToFloat(QuantizeQ4(four).scale)));
     EXPECT_TRUE(std::isnan(BFloat16ToFloat(QuantizeMxfp4(four).scale)));
   }

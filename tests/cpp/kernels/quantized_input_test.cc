@@ -52,6 +52,7 @@ class QuantizedInputTest : public KernelTest {
     ExpectExact<kShortQ8Group>(
         WeightFormat::kQ8Group32, 128, [](const auto& x) { return QuantizeQ8(x); },
         Floats(q8.begin(), q8.begin() + kShortQ8Group));
+    ExpectExact<kQ6Group>(WeightFormat::kQ6, 32, [](const auto& x) { return QuantizeQ6(x); }, q8);
     ExpectExact<kQ4Group>(WeightFormat::kQ4, 8, [](const auto& x) { return QuantizeQ4(x); }, q4);
     ExpectExact<kMxfp4Group>(
         WeightFormat::kMxfp4, 0, [](const auto& x) { return QuantizeMxfp4(x); }, q4);
@@ -80,8 +81,8 @@ TEST_P(QuantizedInputTest, HalvesGoToTheEvenCode) {
 }
 
 TEST_P(QuantizedInputTest, DustIsZeroAndWhatIsNotFiniteSpoilsTheRow) {
-  for (WeightFormat format :
-       {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4, WeightFormat::kQ8Group32}) {
+  for (WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4, WeightFormat::kMxfp4,
+                              WeightFormat::kQ8Group32, WeightFormat::kQ6}) {
     const auto group = static_cast<size_t>(LayoutOf(format).group);
     const Floats weights = Random(static_cast<int64_t>(group));
     EXPECT_EQ(Run(format, weights, Floats(group, 1e-31f)), 0.0f);

@@ -37,6 +37,7 @@ TEST_P(SelfCheckTest, OneBitInARowOfOneFormatIsFound) {
   EXPECT_TRUE((ChangedBitIsFound<15, WeightFormat::kQ4>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<40, WeightFormat::kMxfp4>(isa())));
   EXPECT_TRUE((ChangedBitIsFound<7, WeightFormat::kQ8Group32>(isa())));
+  EXPECT_TRUE((ChangedBitIsFound<15, WeightFormat::kQ6>(isa())));
 }
 
 TEST(SelfCheck, EmulatedTilesMultiplyLikeVnni) {
