@@ -156,7 +156,7 @@ def table(data: dict[str, Any], limits: list[dict[str, Any]]) -> str:
     columns = list(sass.Figures().as_dict())
     lines = ["# Machine code of the CUDA kernels", ""]
     lines += [str(data["about"]), ""]
-    for architecture in data["records"][-1]["kernels"]:
+    for architecture in sorted({arch for record in data["records"] for arch in record["kernels"]}):
         lines += [f"## {architecture}", ""]
         lines += ["| kernel | record | " + " | ".join(c.replace("_", " ") for c in columns) + " |"]
         lines += ["|---|---|" + "--:|" * len(columns)]

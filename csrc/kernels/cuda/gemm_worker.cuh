@@ -115,7 +115,10 @@ class GemmWorker {
   static constexpr int kCodeChunks = kStageVectors * kRowLanes;
   static constexpr int kXBytes = Tile::kXRows * kXChunks * 16;
   static constexpr int kCodeBytes = Tile::kWeightRows * kCodeChunks * 16;
-  static constexpr int kRowScaleBytes = Format::kScaleBytes;  // of a step
+  // A stage has the scales of its groups, or of the step where they are too few for a copy.
+  static constexpr int kOwnScaleBytes = Format::kScaleBytes * kStageBlocks / kBlocks;
+  static constexpr bool kHasOwnScales = kOwnScaleBytes >= 4;
+  static constexpr int kRowScaleBytes = kHasOwnScales ? kOwnScaleBytes : Format::kScaleBytes;
   static constexpr int kStageBytes = kXBytes + kCodeBytes + Tile::kWeightRows * kRowScaleBytes;
   static constexpr int kMaxStages = 8;
   static constexpr int kFit = static_cast<int>(kMostSharedBytes) / kStageBytes;
@@ -203,9 +206,11 @@ class GemmWorker {
       static_assert(Tile::kThreads >= Tile::kWeightRows);
       if (row < Tile::kWeightRows) {
         const bool valid = first_weight_row_ + row < args_.n;
-        CopyAsyncFew<kRowScaleBytes>(
-            Scales(slot) + row * kRowScaleBytes,
-            Format::ScalesAt(args_, first_weight_row_ + (valid ? row : 0), place.step), valid);
+        const auto* scales = static_cast<const unsigned char*>(
+            Format::ScalesAt(args_, first_weight_row_ + (valid ? row : 0), place.step));
+        CopyAsyncFew<kRowScaleBytes>(Scales(slot) + row * kRowScaleBytes,
+                                     scales + (kHasOwnScales ? place.part * kOwnScaleBytes : 0),
+                                     valid);
       }
     }
   }
@@ -230,11 +235,11 @@ class GemmWorker {
     }
   }
 
-  // Of a group of a stage, and of the lane's weight rows.
+  // Of a group of a stage, and of the lane's weight rows; `index`: among the scales of the stage.
   struct GroupScales {
     float of[kTilesOfWeight][2];
   };
-  __device__ GroupScales LoadScales(int slot, int group_of_step) const {
+  __device__ GroupScales LoadScales(int slot, int index) const {
     GroupScales scales;
 #pragma unroll
     for (int tile = 0; tile < kTilesOfWeight; ++tile) {
@@ -243,7 +248,7 @@ class GemmWorker {
         const int row = warp_weight_row_ + 16 * tile + 8 * half + line_;
         typename Format::Step step;
         step.scales.of[0] = reinterpret_cast<const typename Format::ScaleBits*>(
-            Scales(slot) + row * kRowScaleBytes)[group_of_step];
+            Scales(slot) + row * kRowScaleBytes)[index];
         scales.of[tile][half] = Format::Scale(step, 0);
       }
     }
@@ -272,7 +277,8 @@ class GemmWorker {
         }
       }
       if constexpr (kScaled) {
-        const GroupScales scales = LoadScales(slot, part * kStageGroups + group);
+        const GroupScales scales =
+            LoadScales(slot, kHasOwnScales ? group : part * kStageGroups + group);
 #pragma unroll
         for (int tile = 0; tile < kTilesOfX; ++tile) {
           float sums[kTilesOfWeight][4] = {};
