@@ -242,20 +242,20 @@ def new_kv_pages(
 ) -> Tensor:
     """Makes uninitialized pages of one layer: keys and values of 16 * num_pages tokens.
 
-    -> [2, num_pages, kv_heads, 16, ...] of dtype, opaque.
+    -> [2, num_pages, kv_heads, 16, ...] of dtype, opaque. With int8 (on the CPU) and float8_e4m3fn
+    (on GPUs) they hold a float32 scale of each token and head, too: numbers of any magnitude can be
+    written.
     """
     like = torch.empty(0, dtype=dtype, device=device)
     return _ops.new_kv_pages(like, num_pages, kv_heads, head_dim)
 
 
-def read_kv(
-    kv: Tensor, slots: Tensor, head_dim: int, k_scale: float = 1.0, v_scale: float = 1.0
-) -> Tensor:
+def read_kv(kv: Tensor, slots: Tensor, head_dim: int) -> Tensor:
     """Reads keys and values of some slots, for tests.
 
-    slots: int64 [m] -> float32 [2, m, kv_heads, head_dim]. The scales apply to float8 pages.
+    slots: int64 [m] -> float32 [2, m, kv_heads, head_dim].
     """
-    return _ops.read_kv(kv, slots, head_dim, k_scale, v_scale)
+    return _ops.read_kv(kv, slots, head_dim)
 
 
 def qk_rope_write_kv(
@@ -270,8 +270,6 @@ def qk_rope_write_kv(
     k_norm: Tensor | None = None,
     eps: float = 1e-6,
     weight_offset: float = 0.0,
-    k_scale: float = 1.0,
-    v_scale: float = 1.0,
 ) -> None:
     """Normalizes (if norms are given) and rotates q and k of each head; writes k and v to pages.
 
@@ -279,8 +277,7 @@ def qk_rope_write_kv(
     and k and v are unspecified afterwards. kv: new_kv_pages. positions: int32 [m]. slots: int64
     [m], distinct; rows with a negative slot are skipped. cos, sin: float32 [max_position,
     rotary_dim / 2]; element i of a head is paired with i + rotary_dim / 2, and elements beyond
-    rotary_dim are not rotated. q_norm, k_norm: [head_dim]. k_scale, v_scale: float8 pages hold
-    value / scale.
+    rotary_dim are not rotated. q_norm, k_norm: [head_dim].
     """
     _ops.qk_rope_write_kv(
         qkv,
@@ -294,8 +291,6 @@ def qk_rope_write_kv(
         k_norm,
         eps,
         weight_offset,
-        k_scale,
-        v_scale,
     )
 
 
@@ -315,8 +310,6 @@ def paged_decode_attention(
     scale: float | None = None,
     soft_cap: float = 0.0,
     window: int = 0,
-    k_scale: float = 1.0,
-    v_scale: float = 1.0,
 ) -> Tensor:
     """Attention of one row per sequence over its keys 0 .. lengths[i] - 1, including its own.
 
@@ -326,9 +319,7 @@ def paged_decode_attention(
     scores become ``cap * tanh(s / cap)``. window: 0 means none, else only the last ``window`` keys
     count.
     """
-    return _ops.paged_decode_attention(
-        q, kv, block_tables, lengths, scale, soft_cap, window, k_scale, v_scale
-    )
+    return _ops.paged_decode_attention(q, kv, block_tables, lengths, scale, soft_cap, window)
 
 
 def paged_prefill_attention(
@@ -340,8 +331,6 @@ def paged_prefill_attention(
     scale: float | None = None,
     soft_cap: float = 0.0,
     window: int = 0,
-    k_scale: float = 1.0,
-    v_scale: float = 1.0,
 ) -> Tensor:
     """Causal attention of the last rows of several sequences. Their keys must be written already.
 
@@ -352,7 +341,7 @@ def paged_prefill_attention(
     paged_decode_attention.
     """
     return _ops.paged_prefill_attention(
-        q, kv, block_tables, lengths, query_starts, scale, soft_cap, window, k_scale, v_scale
+        q, kv, block_tables, lengths, query_starts, scale, soft_cap, window
     )
 
 

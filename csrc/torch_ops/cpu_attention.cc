@@ -28,12 +28,6 @@ kernels::KvPages Layer(const Tensor& kv, int64_t head_dim) {
           .v_pages = pages + kernels::KvLayerBytes(format, kv.size(1), KvHeads(kv), head_dim)};
 }
 
-void CheckNoScales(double k_scale, double v_scale) {
-  CheckValue(k_scale == 1 && v_scale == 1,
-             "k_scale and v_scale must be 1: the CPU's int8 has a scale per token, got ", k_scale,
-             " and ", v_scale);
-}
-
 // Element `index` of one head's part of a page, int8 with the scale of its token.
 float KvElement(kernels::KvFormat format, const char* part, int64_t index, int64_t row,
                 int64_t token) {
@@ -43,10 +37,8 @@ float KvElement(kernels::KvFormat format, const char* part, int64_t index, int64
   return static_cast<float>(static_cast<int8_t>(part[index])) * scales[token];
 }
 
-Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim, double k_scale,
-              double v_scale) {
-  Tensor out = outputs::ReadKv(kv, slots, head_dim, k_scale, v_scale);
-  CheckNoScales(k_scale, v_scale);
+Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim) {
+  Tensor out = outputs::ReadKv(kv, slots, head_dim);
   const kernels::KvPages layer = Layer(kv, head_dim);
   const bool in_pairs = kernels::KvInPairs(layer.format);
   const int64_t row = kernels::KvRow(head_dim);
@@ -87,10 +79,9 @@ void ForWrittenRows(const Tensor& slots, const F& f) {
 void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
                    const Tensor& slots, const Tensor& cos, const Tensor& sin, int64_t head_dim,
                    const OptionalTensor& q_norm, const OptionalTensor& k_norm, double eps,
-                   double weight_offset, double k_scale, double v_scale) {
+                   double weight_offset) {
   outputs::QkRopeWriteKv(qkv, kv, positions, slots, cos, sin, head_dim, q_norm, k_norm, eps,
-                         weight_offset, k_scale, v_scale);
-  CheckNoScales(k_scale, v_scale);
+                         weight_offset);
   const kernels::KvPages layer = Layer(kv, head_dim);
   Check("qkv", qkv, qkv, {ScalarType::Float}, {kAny, kAny});
   const Rows rows = MutableRows("qkv", qkv, sizeof(float));
@@ -156,7 +147,6 @@ void CopyPages(const Tensor& kv, const Tensor& pairs, int64_t head_dim) {
 
 void Attend(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
             const std::vector<QuerySpan>& spans, const AttentionOptions& options, Tensor& out) {
-  CheckNoScales(options.k_scale, options.v_scale);
   Check("q", q, q, {ScalarType::Float}, {kAny, kAny, kAny});
   CheckPages(block_tables, spans, options.window, kv.size(1));
   const Tensor tables = torch::stable::contiguous(block_tables);
@@ -190,22 +180,19 @@ void Attend(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
 
 Tensor PagedDecodeAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
                             const Tensor& lengths, std::optional<double> scale, double soft_cap,
-                            int64_t window, double k_scale, double v_scale) {
-  Tensor out = outputs::PagedDecodeAttention(q, kv, block_tables, lengths, scale, soft_cap, window,
-                                             k_scale, v_scale);
-  Attend(q, kv, block_tables, DecodeSpans(lengths), {scale, soft_cap, window, k_scale, v_scale},
-         out);
+                            int64_t window) {
+  Tensor out = outputs::PagedDecodeAttention(q, kv, block_tables, lengths, scale, soft_cap, window);
+  Attend(q, kv, block_tables, DecodeSpans(lengths), {scale, soft_cap, window}, out);
   return out;
 }
 
 Tensor PagedPrefillAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
                              const Tensor& lengths, const Tensor& query_starts,
-                             std::optional<double> scale, double soft_cap, int64_t window,
-                             double k_scale, double v_scale) {
+                             std::optional<double> scale, double soft_cap, int64_t window) {
   Tensor out = outputs::PagedPrefillAttention(q, kv, block_tables, lengths, query_starts, scale,
-                                              soft_cap, window, k_scale, v_scale);
+                                              soft_cap, window);
   Attend(q, kv, block_tables, PrefillSpans(lengths, query_starts, q.size(0)),
-         {scale, soft_cap, window, k_scale, v_scale}, out);
+         {scale, soft_cap, window}, out);
   return out;
 }
 

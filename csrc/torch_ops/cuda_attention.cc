@@ -19,7 +19,7 @@ KvFormat FormatOf(const Tensor& kv) {
   return kernels::KvFormatOf(DTypeOf(kv));
 }
 
-cuda::KvPages Pages(const Tensor& kv, int64_t head_dim, double k_scale = 1, double v_scale = 1) {
+cuda::KvPages Pages(const Tensor& kv, int64_t head_dim) {
   CheckRowSize("kv", head_dim, cuda::kMaxHeadDim);
   auto* pages = static_cast<char*>(kv.data_ptr());
   return {.format = FormatOf(kv),
@@ -27,9 +27,7 @@ cuda::KvPages Pages(const Tensor& kv, int64_t head_dim, double k_scale = 1, doub
           .head_dim = head_dim,
           .num_pages = kv.size(1),
           .k = pages,
-          .v = pages + kv.numel() * static_cast<int64_t>(kv.element_size()) / 2,
-          .k_scale = static_cast<float>(k_scale),
-          .v_scale = static_cast<float>(v_scale)};
+          .v = pages + kv.numel() * static_cast<int64_t>(kv.element_size()) / 2};
 }
 
 // Checks that `kv` has the type of the activations `x`, or 8 bits with 16-bit activations.
@@ -42,26 +40,32 @@ void CheckKvFormat(const Tensor& kv, const Tensor& x) {
       ", like the activations, got ", kv.scalar_type());
 }
 
-Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim, double k_scale,
-              double v_scale) {
-  Tensor out = outputs::ReadKv(kv, slots, head_dim, k_scale, v_scale);
+Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim) {
+  Tensor out = outputs::ReadKv(kv, slots, head_dim);
   const cuda::KvPages pages = Pages(kv, head_dim);
-  // [2, num_pages, kv_heads, 16, head_dim], as kernels.h says, with bytes unused at the end.
-  const int64_t size = pages.num_pages * pages.kv_heads * kKvPageSize * head_dim;
+  // K and V are [num_pages, kv_heads, head_bytes], as kernels.h says, with bytes unused behind all.
+  const int64_t rows = kKvPageSize * head_dim * static_cast<int64_t>(kv.element_size());
+  const std::vector<int64_t> heads{pages.num_pages, pages.kv_heads, pages.head_bytes()};
+  const auto of_slots = [&](const Tensor& by_page) {  // [num_pages, kv_heads, 16, ...]
+    const Tensor by_slot = torch::stable::reshape(torch::stable::transpose(by_page, 1, 2),
+                                                  {heads[0] * kKvPageSize, heads[1], -1});
+    return CallTorch("aten::index_select", "", by_slot, int64_t{0}, slots);
+  };
   for (const int part : {0, 1}) {
-    const Tensor elements = torch::stable::flatten(torch::stable::select(kv, 0, part));
-    const Tensor by_page =
-        torch::stable::view(ViewAs(Narrow(elements, 0, 0, size), ScalarType::Byte),
-                            {pages.num_pages, pages.kv_heads, kKvPageSize, -1});
-    const Tensor by_slot =
-        torch::stable::reshape(torch::stable::transpose(by_page, 1, 2),
-                               {pages.num_pages * kKvPageSize, pages.kv_heads, -1});
-    const Tensor of_slots = CallTorch("aten::index_select", "", by_slot, int64_t{0}, slots);
-    const Tensor scale = torch::stable::full({1}, part == 0 ? k_scale : v_scale, ScalarType::Float,
-                                             std::nullopt, out.device());
+    const Tensor bytes =
+        ViewAs(torch::stable::flatten(torch::stable::select(kv, 0, part)), ScalarType::Byte);
+    const Tensor all =
+        torch::stable::view(Narrow(bytes, 0, 0, heads[0] * heads[1] * heads[2]), heads);
+    const Tensor elements = torch::stable::contiguous(Narrow(all, 2, 0, rows));
     Tensor to = torch::stable::select(out, 0, part);
-    torch::stable::copy_(to, ViewAs(of_slots, kv.scalar_type()));
-    CallTorch("aten::mul_", "Tensor", to, scale);
+    torch::stable::copy_(
+        to, ViewAs(of_slots(torch::stable::view(elements, {heads[0], heads[1], kKvPageSize, -1})),
+                   kv.scalar_type()));
+    if (pages.format != KvFormat::kFloat8) continue;
+    const Tensor scales = torch::stable::contiguous(Narrow(all, 2, rows, heads[2] - rows));
+    CallTorch("aten::mul_", "Tensor", to,
+              of_slots(torch::stable::view(ViewAs(scales, ScalarType::Float),
+                                           {heads[0], heads[1], kKvPageSize, 1})));
   }
   return out;
 }
@@ -69,11 +73,11 @@ Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim, double k_
 void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
                    const Tensor& slots, const Tensor& cos, const Tensor& sin, int64_t head_dim,
                    const OptionalTensor& q_norm, const OptionalTensor& k_norm, double eps,
-                   double weight_offset, double k_scale, double v_scale) {
+                   double weight_offset) {
   outputs::QkRopeWriteKv(qkv, kv, positions, slots, cos, sin, head_dim, q_norm, k_norm, eps,
-                         weight_offset, k_scale, v_scale);
+                         weight_offset);
   CheckKvFormat(kv, qkv);
-  const cuda::KvPages pages = Pages(kv, head_dim, k_scale, v_scale);
+  const cuda::KvPages pages = Pages(kv, head_dim);
   const Rows rows = MutableRows("qkv", qkv, kCudaAlignment);
   const Tensor all_positions = torch::stable::contiguous(positions),
                all_slots = torch::stable::contiguous(slots);
@@ -122,7 +126,7 @@ class Attention {
             const AttentionOptions& options, const Tensor& out)
       : q_(torch::stable::flatten(q, 1), kCudaAlignment),
         tables_(torch::stable::contiguous(block_tables)),
-        pages_(Pages(kv, q.size(2), options.k_scale, options.v_scale)),
+        pages_(Pages(kv, q.size(2))),
         args_{.dtype = DTypeOf(q),
               .q = q_.data(),
               .ldq = q_.ld(),
@@ -220,24 +224,22 @@ class Attention {
 
 Tensor PagedDecodeAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
                             const Tensor& lengths, std::optional<double> scale, double soft_cap,
-                            int64_t window, double k_scale, double v_scale) {
-  Tensor out = outputs::PagedDecodeAttention(q, kv, block_tables, lengths, scale, soft_cap, window,
-                                             k_scale, v_scale);
+                            int64_t window) {
+  Tensor out = outputs::PagedDecodeAttention(q, kv, block_tables, lengths, scale, soft_cap, window);
   if (lengths.is_cpu()) CheckPages(block_tables, DecodeSpans(lengths), window, kv.size(1));
-  Attention(q, kv, block_tables, {scale, soft_cap, window, k_scale, v_scale}, out)
+  Attention(q, kv, block_tables, {scale, soft_cap, window}, out)
       .Decode(torch::stable::contiguous(lengths), std::nullopt);
   return out;
 }
 
 Tensor PagedPrefillAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
                              const Tensor& lengths, const Tensor& query_starts,
-                             std::optional<double> scale, double soft_cap, int64_t window,
-                             double k_scale, double v_scale) {
+                             std::optional<double> scale, double soft_cap, int64_t window) {
   Tensor out = outputs::PagedPrefillAttention(q, kv, block_tables, lengths, query_starts, scale,
-                                              soft_cap, window, k_scale, v_scale);
+                                              soft_cap, window);
   const std::vector<QuerySpan> spans = PrefillSpans(lengths, query_starts, q.size(0));
   CheckPages(block_tables, spans, window, kv.size(1));
-  Attention(q, kv, block_tables, {scale, soft_cap, window, k_scale, v_scale}, out).Prefill(spans);
+  Attention(q, kv, block_tables, {scale, soft_cap, window}, out).Prefill(spans);
   return out;
 }
 

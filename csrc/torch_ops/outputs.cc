@@ -27,7 +27,8 @@ void CheckPackable(const Tensor& weight) {
 }
 
 int64_t KvRowSize(ScalarType dtype, int64_t head_dim) {
-  return kernels::KvRow(head_dim) + (dtype == ScalarType::Char ? 4 : 0);
+  const bool has_scale = dtype == ScalarType::Char || dtype == ScalarType::Float8_e4m3fn;
+  return kernels::KvRow(head_dim) + (has_scale ? 4 : 0);  // a float
 }
 
 int64_t NumKvSlots(const Tensor& kv) { return kv.size(1) * kernels::kPageSize; }
@@ -126,7 +127,7 @@ Tensor NewKvPages(const Tensor& like, int64_t num_pages, int64_t kv_heads, int64
                dtype);
 }
 
-Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim, double, double) {
+Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim) {
   CheckKv(kv, kv, head_dim);
   Check("slots", slots, kv, {ScalarType::Long}, {kAny});
   CheckRange("slots", slots, NumKvSlots(kv));
@@ -135,8 +136,7 @@ Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim, double, d
 
 void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
                    const Tensor& slots, const Tensor& cos, const Tensor& sin, int64_t head_dim,
-                   const OptionalTensor& q_norm, const OptionalTensor& k_norm, double, double,
-                   double, double) {
+                   const OptionalTensor& q_norm, const OptionalTensor& k_norm, double, double) {
   CheckActivations("qkv", qkv);
   CheckKv(kv, qkv, head_dim);
   Check("qkv", qkv, qkv, {}, {kAny, kAny});
@@ -164,8 +164,7 @@ void CopyPages(const Tensor& kv, const Tensor& pairs, int64_t head_dim) {
 }
 
 Tensor PagedDecodeAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
-                            const Tensor& lengths, std::optional<double>, double, int64_t, double,
-                            double) {
+                            const Tensor& lengths, std::optional<double>, double, int64_t) {
   CheckAttention(q, kv, block_tables);
   Check("block_tables", block_tables, q, {}, {q.size(0), kAny});
   Check("lengths", lengths, q, {ScalarType::Int}, {q.size(0)});
@@ -175,7 +174,7 @@ Tensor PagedDecodeAttention(const Tensor& q, const Tensor& kv, const Tensor& blo
 
 Tensor PagedPrefillAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
                              const Tensor& lengths, const Tensor& query_starts,
-                             std::optional<double>, double, int64_t, double, double) {
+                             std::optional<double>, double, int64_t) {
   CheckAttention(q, kv, block_tables);
   Check("lengths", lengths, lengths, {ScalarType::Int}, {block_tables.size(0)});
   Check("query_starts", query_starts, query_starts, {ScalarType::Int}, {block_tables.size(0) + 1});

@@ -44,21 +44,19 @@ Tensor Linear(const Tensor& x, const Tensor& packed, std::string_view format,
               const OptionalTensor& bias, bool float_output);
 
 Tensor NewKvPages(const Tensor& like, int64_t num_pages, int64_t kv_heads, int64_t head_dim);
-Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim, double k_scale,
-              double v_scale);
+Tensor ReadKv(const Tensor& kv, const Tensor& slots, int64_t head_dim);
 void QkRopeWriteKv(const Tensor& qkv, const Tensor& kv, const Tensor& positions,
                    const Tensor& slots, const Tensor& cos, const Tensor& sin, int64_t head_dim,
                    const OptionalTensor& q_norm, const OptionalTensor& k_norm, double eps,
-                   double weight_offset, double k_scale, double v_scale);
+                   double weight_offset);
 void CopyPages(const Tensor& kv, const Tensor& pairs, int64_t head_dim);
 
 Tensor PagedDecodeAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
                             const Tensor& lengths, std::optional<double> scale, double soft_cap,
-                            int64_t window, double k_scale, double v_scale);
+                            int64_t window);
 Tensor PagedPrefillAttention(const Tensor& q, const Tensor& kv, const Tensor& block_tables,
                              const Tensor& lengths, const Tensor& query_starts,
-                             std::optional<double> scale, double soft_cap, int64_t window,
-                             double k_scale, double v_scale);
+                             std::optional<double> scale, double soft_cap, int64_t window);
 
 }  // namespace outputs
 }  // namespace mlc_native::ops

@@ -14,7 +14,6 @@ struct AttentionOptions {
   std::optional<double> scale;  // absent: 1 / sqrt(head_dim)
   double soft_cap = 0;
   int64_t window = 0;
-  double k_scale = 1, v_scale = 1;
 
   float Scale(int64_t head_dim) const {
     return static_cast<float>(scale.value_or(1 / std::sqrt(static_cast<double>(head_dim))));

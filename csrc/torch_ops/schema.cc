@@ -27,22 +27,18 @@ MLC_NATIVE_OPS_LIBRARY(m) {
       "str activation='silu', float limit=0.0, float sharpness=1.0) -> Tensor");
 
   m.def("new_kv_pages(Tensor like, int num_pages, int kv_heads, int head_dim) -> Tensor");
-  m.def(
-      "read_kv(Tensor kv, Tensor slots, int head_dim, float k_scale=1.0, float v_scale=1.0) -> "
-      "Tensor");
+  m.def("read_kv(Tensor kv, Tensor slots, int head_dim) -> Tensor");
   m.def(
       "qk_rope_write_kv(Tensor(a!) qkv, Tensor(b!) kv, Tensor positions, Tensor slots, Tensor cos, "
       "Tensor sin, int head_dim, Tensor? q_norm=None, Tensor? k_norm=None, float eps=1e-6, "
-      "float weight_offset=0.0, float k_scale=1.0, float v_scale=1.0) -> ()");
+      "float weight_offset=0.0) -> ()");
   m.def("copy_pages_(Tensor(a!) kv, Tensor pairs, int head_dim) -> ()");
   m.def(
       "paged_decode_attention(Tensor q, Tensor kv, Tensor block_tables, Tensor lengths, "
-      "float? scale=None, float soft_cap=0.0, int window=0, float k_scale=1.0, float v_scale=1.0) "
-      "-> Tensor");
+      "float? scale=None, float soft_cap=0.0, int window=0) -> Tensor");
   m.def(
       "paged_prefill_attention(Tensor q, Tensor kv, Tensor block_tables, Tensor lengths, "
-      "Tensor query_starts, float? scale=None, float soft_cap=0.0, int window=0, "
-      "float k_scale=1.0, float v_scale=1.0) -> Tensor");
+      "Tensor query_starts, float? scale=None, float soft_cap=0.0, int window=0) -> Tensor");
 
   m.def(
       "sample(Tensor(a!) logits, Tensor positions, Tensor seeds, Tensor? sequences=None, "

@@ -50,7 +50,7 @@ class ItemOutput {
 
   __device__ void StoreOutput(int i, float value) const {
     T* out = static_cast<T*>(args_.a.out) + item_.split.row * args_.a.ldo + item_.first_head * dim_;
-    out[i] = FromFloat<T>(value * args_.kv.v_scale);
+    out[i] = FromFloat<T>(value);
   }
 
   // Whether all other splits have written their parts, which this block then sees.

@@ -78,6 +78,7 @@ class LanesWorker {
   }
 
  private:
+  static_assert(!kHasKvScales<Kv>);
   static constexpr int kThreads = kLanesThreads;
   static constexpr int kWarps = kThreads / kWarp;
   static constexpr int kUnroll = 4;  // keys that a group of lanes loads at a time
@@ -144,7 +145,7 @@ class LanesWorker {
   }
 
   __device__ float Score(float dot) const {
-    const float score = dot * args_.a.scale * args_.kv.k_scale;
+    const float score = dot * args_.a.scale;
     const float cap = args_.a.soft_cap;
     return kLog2E * (cap > 0 ? cap * tanhf(score / cap) : score);
   }

@@ -11,6 +11,9 @@
 //   scores [16 keys, 8 heads] = keys [16, dim] queries^T      then weights, transposed in registers
 //   sums [dim, 8 heads] += values^T [dim, 16 keys] weights
 //
+// Of 8 bits, scores are multiplied by the scales of their keys, and values become numbers of 16
+// bits with theirs.
+//
 // Lanes read 16 bytes at a time as they lie in a page. In both products the places of dim may be
 // chosen freely, so that eight neighbouring elements belong to one lane.
 #pragma once
@@ -46,7 +49,8 @@ template <typename Kv, int kDim>
 struct DecodeShape {
   static constexpr int kWarps = kDim > 128 ? 2 : 4;
   static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kPageBytes = static_cast<int>(kKvPageSize * sizeof(Kv)) * kDim;
+  static constexpr int kPageBytes =
+      static_cast<int>(kKvPageSize * sizeof(Kv)) * kDim + kKvScaleBytes<Kv>;
   static constexpr int kSlots = kWarps * kPageBytes >= 16 * 1024 ? 4 : 6;  // of a warp
   static constexpr int kRingBytes = kWarps * kSlots * kPageBytes;
   static constexpr int kBarrierBytes = kWarps * kSlots * static_cast<int>(sizeof(uint64_t));
@@ -83,7 +87,7 @@ class DecodeWorker {
   __device__ void Run() {
     WaitForPrevious();
     const int num_items = *args_.splits.size * static_cast<int>(args_.kv.kv_heads) * args_.pieces;
-    Pages pages(args_, num_items, kPageKeys * row_bytes_);
+    Pages pages(args_, num_items, PageBytes());
     int index = static_cast<int>(blockIdx.x);
     if (index >= num_items) return;
     for (int slot = 0; slot < kSlots; ++slot) Fill(pages, slot);
@@ -121,7 +125,8 @@ class DecodeWorker {
     uint32_t pairs[4];
   };
 
-  __device__ static Chunk LoadChunk(const unsigned char* from) {
+  // Times the scale, of 8 bits.
+  __device__ static Chunk LoadChunk(const unsigned char* from, [[maybe_unused]] float scale) {
     const RawVector8<Kv> raw = LoadRaw(reinterpret_cast<const Kv*>(from));
     Chunk chunk;
     if constexpr (sizeof(Kv) == sizeof(T)) {
@@ -131,9 +136,23 @@ class DecodeWorker {
       float x[kVector];
       ToFloats(raw, x);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) chunk.pairs[i] = Pack<T>(x[2 * i], x[2 * i + 1]);
+      for (int i = 0; i < 4; ++i) {
+        chunk.pairs[i] = Pack<T>(scale * x[2 * i], scale * x[2 * i + 1]);
+      }
     }
     return chunk;
+  }
+
+  __device__ int PageBytes() const { return kPageKeys * row_bytes_ + kKvScaleBytes<Kv>; }
+
+  // Of a key of a page, or of its value.
+  __device__ float ScaleOf([[maybe_unused]] const unsigned char* page,
+                           [[maybe_unused]] int key) const {
+    if constexpr (kHasKvScales<Kv>) {
+      return reinterpret_cast<const float*>(page + kPageKeys * row_bytes_)[key];
+    } else {
+      return 1.0f;
+    }
   }
 
   // Where there is no chunk there is the last one: it meets zeros, or is not stored.
@@ -141,9 +160,7 @@ class DecodeWorker {
     return min(chunk * kChunkBytes, row_bytes_ - kChunkBytes);
   }
 
-  __device__ void Fill(Pages& pages, int slot) {
-    ring_.Fill(slot, pages.Next(), kPageKeys * row_bytes_);
-  }
+  __device__ void Fill(Pages& pages, int slot) { ring_.Fill(slot, pages.Next(), PageBytes()); }
 
   // queries_[step]: chunk 4 step + lane_ of head line_; zeros where there is none.
   __device__ void LoadQueries(const Item& item) {
@@ -198,8 +215,8 @@ class DecodeWorker {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const unsigned char* from = keys + line_ * row_bytes_ + ChunkOffset(4 * step + lane_);
-      const Chunk low = LoadChunk(from);
-      const Chunk high = LoadChunk(from + 8 * row_bytes_);
+      const Chunk low = LoadChunk(from, 1.0f);
+      const Chunk high = LoadChunk(from + 8 * row_bytes_, 1.0f);
       const Chunk& q = queries_[step];
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
@@ -208,13 +225,15 @@ class DecodeWorker {
       }
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) scores[i] = parts[0][i] + parts[1][i];
+    for (int i = 0; i < 4; ++i) {
+      scores[i] = ScaleOf(keys, line_ + i / 2 * 8) * (parts[0][i] + parts[1][i]);
+    }
   }
 
   // Scores of the keys `first_key`.. of the split become weights; sums_ and total_ are scaled to
   // the new maximum.
   __device__ void Softmax(const DecodeSplit& split, int first_key, float (&scores)[4]) {
-    const float scale = args_.a.scale * args_.kv.k_scale;
+    const float scale = args_.a.scale;
     const float cap = args_.a.soft_cap;
 #pragma unroll
     for (int i = 0; i < 4; ++i) scores[i] *= scale;
@@ -259,17 +278,19 @@ class DecodeWorker {
     const int first_seen = max(split.skipped - first_key, 0);
     const int last_seen = min(split.count - first_key, kPageKeys) - 1;
     const unsigned char* of_key[4];  // 2 lane_, the next, and those 8 further
+    float scales[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int key = 2 * lane_ + i % 2 + i / 2 * 8;
-      of_key[i] = values + max(min(key, last_seen), first_seen) * row_bytes_;
+      const int key = max(min(2 * lane_ + i % 2 + i / 2 * 8, last_seen), first_seen);
+      of_key[i] = values + key * row_bytes_;
+      scales[i] = ScaleOf(values, key);
     }
     constexpr int kApart = kTileChunks > 1 ? kTileChunks / 2 : 1;
 #pragma unroll
     for (int c = 0; c < kApart; ++c) {
       Columns low, high;
-      LoadColumns(of_key, line_ + 8 * c, low);
-      if constexpr (kTileChunks > 1) LoadColumns(of_key, line_ + 8 * (c + kApart), high);
+      LoadColumns(of_key, scales, line_ + 8 * c, low);
+      if constexpr (kTileChunks > 1) LoadColumns(of_key, scales, line_ + 8 * (c + kApart), high);
       constexpr int kOfChunk = kTiles / kApart;
 #pragma unroll
       for (int i = 0; i < kOfChunk; ++i) {
@@ -286,13 +307,13 @@ class DecodeWorker {
   struct Columns {
     uint32_t pairs[2][kVector];
   };
-  __device__ void LoadColumns(const unsigned char* const (&of_key)[4], int chunk,
-                              Columns& columns) const {
+  __device__ void LoadColumns(const unsigned char* const (&of_key)[4], const float (&scales)[4],
+                              int chunk, Columns& columns) const {
     const int offset = ChunkOffset(chunk);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const Chunk first = LoadChunk(of_key[2 * half] + offset);
-      const Chunk second = LoadChunk(of_key[2 * half + 1] + offset);
+      const Chunk first = LoadChunk(of_key[2 * half] + offset, scales[2 * half]);
+      const Chunk second = LoadChunk(of_key[2 * half + 1] + offset, scales[2 * half + 1]);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         columns.pairs[half][2 * i] = __byte_perm(first.pairs[i], second.pairs[i], 0x5410);

@@ -136,7 +136,7 @@ __global__ void SoftCapKernel(const SoftCapArgs args) {
 __global__ void CopyPagesKernel(const CopyPagesArgs args) {
   WaitForPrevious();
   const KvPages& kv = args.first;
-  const int64_t page_bytes = kKvPageSize * kv.kv_heads * kv.head_dim * KvElementBytes(kv.format);
+  const int64_t page_bytes = kv.kv_heads * kv.head_bytes();
   const int64_t at = GlobalThread() * 16;
   if (at >= page_bytes) return;
   const PageCopy copy = args.copies[blockIdx.y];
@@ -204,7 +204,7 @@ void SoftCap(float* x, int64_t n, float cap, Stream stream) {
 
 void CopyPages(const CopyPagesArgs& args, Stream stream) {
   const KvPages& kv = args.first;
-  const int64_t page_bytes = kKvPageSize * kv.kv_heads * kv.head_dim * KvElementBytes(kv.format);
+  const int64_t page_bytes = kv.kv_heads * kv.head_bytes();
   MLC_CHECK(kv.head_dim % kVector == 0) << kv.head_dim;
   if (args.num_copies == 0) return;
   LaunchShape shape = OneThreadEach(page_bytes / 16);

@@ -108,8 +108,19 @@ struct NormalizeArgs {
 };
 void Normalize(const NormalizeArgs& args, Stream stream);
 
-// One layer's pages, [num_pages, kv_heads, 16, head_dim] for K and for V, so the 16 keys of a head
-// are contiguous. kFloat8 is E4M3 of value / scale; kInt8 is for the CPU only.
+// Bytes of K, or of V, of one kv head in one page: 16 rows of head_dim elements, and with kFloat8
+// the float32 scales of the 16 tokens behind them, as with the CPU's kInt8. A scale is of a token
+// and a head, so that what is stored for a token depends on nothing else: one of a page would
+// change with every token that is added.
+constexpr int64_t KvScaleBytes(KvFormat format) {
+  return format == KvFormat::kFloat8 ? kKvPageSize * static_cast<int64_t>(sizeof(float)) : 0;
+}
+constexpr int64_t KvHeadBytes(KvFormat format, int64_t head_dim) {
+  return kKvPageSize * head_dim * KvElementBytes(format) + KvScaleBytes(format);
+}
+
+// One layer's pages, [num_pages, kv_heads, KvHeadBytes] for K and for V, so the 16 keys of a head
+// are contiguous. kFloat8: value = scale * an E4M3 number; kInt8 is for the CPU only.
 struct KvPages {
   KvFormat format = KvFormat::kBFloat16;
   int64_t kv_heads = 0;
@@ -117,8 +128,8 @@ struct KvPages {
   int64_t num_pages = 0;
   void* k = nullptr;
   void* v = nullptr;
-  float k_scale = 1.0f;
-  float v_scale = 1.0f;
+
+  constexpr int64_t head_bytes() const { return KvHeadBytes(format, head_dim); }
 };
 inline constexpr int64_t kMaxHeadDim = 256;
 
@@ -126,7 +137,8 @@ inline constexpr int64_t kMaxHeadDim = 256;
 // normalized (if there are weights; behind the rope if asked) and rotated, and q is scaled by
 // q_scales[position] (if there are any): element j of the first rotary_dim is paired with j
 // + rotary_dim / 2, or, interleaved, 2 j with 2 j + 1. q is changed in place; k and v go to slot
-// slots[i] = page * 16 + offset. Rows with a negative slot are skipped.
+// slots[i] = page * 16 + offset; with kFloat8 as numbers whose largest magnitude is 448, and their
+// scale. Rows with a negative slot are skipped.
 struct QkRopeWriteKvArgs {
   DType dtype = DType::kBFloat16;
   void* qkv = nullptr;

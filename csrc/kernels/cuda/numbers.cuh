@@ -20,6 +20,13 @@ struct Float8 {  // E4M3
   uint8_t bits;
 };
 
+// Of 16 tokens, behind their rows in a page: only 8 bits need them.
+template <typename Kv>
+inline constexpr bool kHasKvScales = std::is_same_v<Kv, Float8>;
+template <typename Kv>
+inline constexpr int kKvScaleBytes =
+    kHasKvScales<Kv> ? static_cast<int>(KvScaleBytes(KvFormat::kFloat8)) : 0;
+
 template <typename T>
 __device__ inline float ToFloat(T x) {
   if constexpr (std::is_same_v<T, BFloat16>) {

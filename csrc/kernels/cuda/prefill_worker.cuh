@@ -91,8 +91,7 @@ class PrefillWorker {
                 .table = tile.table};
     }
     __syncthreads();
-    const float scale = args.a.scale * args.kv.k_scale;
-    scale_ = kLog2E * (Caps() ? 1.0f : scale);
+    scale_ = kLog2E * (Caps() ? 1.0f : args.a.scale);
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
@@ -150,9 +149,7 @@ class PrefillWorker {
   __device__ bool HasChunk(int chunk) const { return chunk * kVector < args_.kv.head_dim; }
 
   // Scores, or they are multiplied by a scale that is not positive.
-  __device__ bool Caps() const {
-    return args_.a.soft_cap > 0 || args_.a.scale * args_.kv.k_scale <= 0;
-  }
+  __device__ bool Caps() const { return args_.a.soft_cap > 0 || args_.a.scale <= 0; }
 
   // The first key that a token attends to.
   __device__ int FirstSeen(int position) const {
@@ -192,9 +189,12 @@ class PrefillWorker {
     const auto dim = static_cast<int>(args_.kv.head_dim);
     const auto row = static_cast<int>(threadIdx.x / kChunks);
     const auto chunk = static_cast<int>(threadIdx.x % kChunks);
-    const int offset = (kv_head_ * kSize + row) * dim + (HasChunk(chunk) ? chunk * kVector : 0);
+    constexpr int kScales = kKvScaleBytes<Kv> / static_cast<int>(sizeof(Kv));
+    const int head_elements = kSize * dim + kScales;
+    const int in_head = row * dim + (HasChunk(chunk) ? chunk * kVector : 0);
+    const int offset = kv_head_ * head_elements + in_head;
     T* const place = to + row * kLd + chunk * kVector;
-    const int page_elements = static_cast<int>(args_.kv.kv_heads) * kSize * dim;
+    const int page_elements = static_cast<int>(args_.kv.kv_heads) * head_elements;
     const TileKeys keys = Keys();
     const unsigned num_keys = HasChunk(chunk) ? keys.end - keys.first : 0;
 #pragma unroll
@@ -206,22 +206,23 @@ class PrefillWorker {
       for (int j = 0; j < kSize; j += kCopiedRows) {
         const int at = i * kSize + j;
         const bool valid = static_cast<unsigned>(first + at + row - keys.first) < num_keys;
-        LoadChunk(place + at * kLd, page + j * dim, valid);
+        if constexpr (kHasKvScales<Kv>) {
+          const auto* scales = reinterpret_cast<const float*>(page - in_head + kSize * dim);
+          WidenChunk(place + at * kLd, page + j * dim, scales[j + row], valid);
+        } else {
+          CopyAsync16(place + at * kLd, page + j * dim, valid);
+        }
       }
     }
   }
 
-  // 8 bits become 16 on the way, exactly; they are not copied in the background then.
-  __device__ static void LoadChunk(T* to, const Kv* from, bool valid) {
-    if constexpr (std::is_same_v<Kv, T>) {
-      CopyAsync16(to, from, valid);
-    } else {
-      float x[kVector];
-      LoadFloats(from, x);
+  // 8 bits become 16, times their scale; they are not copied in the background.
+  __device__ static void WidenChunk(T* to, const Kv* from, float scale, bool valid) {
+    float x[kVector];
+    LoadFloats(from, x);
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) x[i] = valid ? x[i] : 0.0f;
-      StoreFloats(to, x);
-    }
+    for (int i = 0; i < kVector; ++i) x[i] = valid ? scale * x[i] : 0.0f;
+    StoreFloats(to, x);
   }
 
   // scores_[tile][j] = q k^T of 16 rows of the warp and keys 8 j ..
@@ -344,7 +345,7 @@ class PrefillWorker {
   }
 
   __device__ void CapScores() {
-    const float scale = args_.a.scale * args_.kv.k_scale;
+    const float scale = args_.a.scale;
     const float cap = args_.a.soft_cap;
     const float factor = cap > 0 ? FastDivide(scale, cap) : scale;
 #pragma unroll
@@ -413,7 +414,7 @@ class PrefillWorker {
         const float total = ReduceWarp<4>(total_[tile][half], Plus());
         if (Position(tile, half) < 0) continue;
         const int row = first_row_ + Rules::RowOfWarp(lane_, tile, half);
-        const float scale = args_.kv.v_scale / (total + Sink(row, max_[tile][half]));
+        const float scale = 1.0f / (total + Sink(row, max_[tile][half]));
         T* out = static_cast<T*>(args_.a.out) + (row_begin + row / args_.group) * args_.a.ldo +
                  (kv_head_ * args_.group + row % args_.group) * dim + lane_ % 4 * 2;
 #pragma unroll

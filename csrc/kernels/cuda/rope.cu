@@ -1,7 +1,8 @@
 // QkRopeWriteKv: a warp per head of a row. Lanes exchange the halves of their pairs through shared
-// memory. Reads q, k and v once; writes q in place, and k and v to the pages.
+// memory. Reads q, k and v once; writes q in place, and k and v to the pages, 8 bits with a scale.
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "support/float8.h"
 
 namespace mlc_native::kernels::cuda {
 inline namespace rope_cu {
@@ -79,6 +80,18 @@ struct Rotation {
   float sin[kVector];
 };
 
+// Divides the lane's part x of a head by the head's scale, which it returns. All lanes take part,
+// with zeros behind the head.
+__device__ inline float ScaleHead(float (&x)[kVector]) {
+  float largest = 0.0f;
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) largest = fmaxf(largest, fabsf(x[j]));
+  const float scale = ReduceWarp(largest, Max()) / kMaxFloat8;
+#pragma unroll
+  for (int j = 0; j < kVector; ++j) x[j] = scale > 0.0f ? x[j] / scale : 0.0f;
+  return scale;
+}
+
 // Loads come first, and none of them waits for another one but the angles for the position. The
 // weights of the norms do not even wait for the kernel before.
 template <typename T, typename Kv>
@@ -129,18 +142,23 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 0; j < kVector; ++j) x[j] *= scale;
   }
-  if (column >= dim) return;
-  if (is_q) return StoreFloats(data + column, x);
-
-  const float scale = is_v ? args.kv.v_scale : args.kv.k_scale;
-  if (scale != 1.0f) {
-#pragma unroll
-    for (int j = 0; j < kVector; ++j) x[j] /= scale;
+  if (is_q) {
+    if (column < dim) StoreFloats(data + column, x);
+    return;
   }
+
   const int64_t kv_head = head - args.a.q_heads - (is_v ? args.kv.kv_heads : 0);
   const int64_t page = slot / kKvPageSize;
-  const int64_t at = (page * args.kv.kv_heads + kv_head) * kKvPageSize + slot % kKvPageSize;
-  StoreFloats(static_cast<Kv*>(is_v ? args.kv.v : args.kv.k) + at * dim + column, x);
+  const int64_t token = slot % kKvPageSize;
+  unsigned char* const rows = static_cast<unsigned char*>(is_v ? args.kv.v : args.kv.k) +
+                              (page * args.kv.kv_heads + kv_head) * args.kv.head_bytes();
+  Kv* const to = reinterpret_cast<Kv*>(rows) + token * dim;
+  if constexpr (kHasKvScales<Kv>) {
+    const float scale = ScaleHead(x);
+    const int64_t row_bytes = dim * static_cast<int64_t>(sizeof(Kv));
+    if (column == 0) reinterpret_cast<float*>(rows + kKvPageSize * row_bytes)[token] = scale;
+  }
+  if (column < dim) StoreFloats(to + column, x);
 }
 
 }  // namespace rope_cu

@@ -11,7 +11,7 @@ constexpr int64_t kMaxCopies = 1024;  // at a time
 constexpr int64_t kLayerAlign = 256;
 
 int64_t PageBytes(const ModelConfig& config, kernels::KvFormat format) {
-  return kKvPageSize * config.kv_size() * kernels::KvElementBytes(format);
+  return config.num_kv_heads * kernels::cuda::KvHeadBytes(format, config.head_dim);
 }
 
 }  // namespace

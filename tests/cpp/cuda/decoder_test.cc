@@ -157,7 +157,7 @@ class Driver {
     const ModelConfig& config = model.config;
     const auto num_pages = static_cast<int64_t>(tokens.size()) * kTablePages;
     const size_t pool =
-        num_pages * kKvPageSize * config.kv_size() * kernels::KvElementBytes(kv_format);
+        num_pages * config.num_kv_heads * kernels::cuda::KvHeadBytes(kv_format, config.head_dim);
     std::vector<KvPages> kv;
     for (size_t i = 0; i < config.layers.size(); ++i) {
       kv.push_back({.format = kv_format,

@@ -162,7 +162,7 @@ TEST_F(ElementwiseTest, CapsSoftly) {
 
 TEST_F(ElementwiseTest, CopiesPagesOfAllLayersAndNothingElse) {
   KvPages kv{.format = KvFormat::kFloat8, .kv_heads = 3, .head_dim = 24, .num_pages = 5};
-  const int64_t page = kKvPageSize * kv.kv_heads * kv.head_dim;
+  const int64_t page = kv.kv_heads * kv.head_bytes();
   const int64_t pool = page * kv.num_pages;
   const int64_t num_layers = 2;
   std::vector<uint8_t> bytes(2 * num_layers * pool);

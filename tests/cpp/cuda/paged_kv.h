@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -31,8 +33,8 @@ class PagedKv {
       num_pages += PagesOf(length);
       ld_tables = std::max(ld_tables, PagesOf(length));
     }
-    const int64_t pool = num_pages * kKvPageSize * shape.kv_heads * shape.head_dim;
-    std::vector<uint8_t> k_bytes(pool * KvElementBytes(shape.format), 0xff), v_bytes = k_bytes;
+    const int64_t pool = num_pages * shape.kv_heads * HeadBytes();
+    std::vector<uint8_t> k_bytes(pool, 0xff), v_bytes = k_bytes;
     std::vector<int32_t> free(num_pages);
     std::iota(free.begin(), free.end(), 0);
     std::mt19937 random(static_cast<unsigned>(pool));
@@ -45,8 +47,8 @@ class PagedKv {
         free.pop_back();
       }
       std::mt19937 content(seeds[i]);
-      k.push_back(Fill(lengths[i], table, KScale(), content, &k_bytes));
-      v.push_back(Fill(lengths[i], table, VScale(), content, &v_bytes));
+      k.push_back(Fill(lengths[i], table, content, &k_bytes));
+      v.push_back(Fill(lengths[i], table, content, &v_bytes));
     }
     k_pages = std::make_unique<DeviceBytes>(k_bytes);
     v_pages = std::make_unique<DeviceBytes>(v_bytes);
@@ -56,9 +58,7 @@ class PagedKv {
           .head_dim = shape.head_dim,
           .num_pages = num_pages,
           .k = k_pages->data(),
-          .v = v_pages->data(),
-          .k_scale = KScale(),
-          .v_scale = VScale()};
+          .v = v_pages->data()};
   }
 
   // Removes the pages wholly below `position`: a kernel that looks them up reads far outside the
@@ -74,14 +74,14 @@ class PagedKv {
   // Overwrites what lies below `position` with NaNs: nothing may depend on it any more.
   void ForgetKeysBelow(size_t i, int64_t position) {
     const std::vector<int32_t> table_pages = tables->Download();
-    const int64_t row_bytes = shape_.head_dim * static_cast<int64_t>(KvElementBytes(shape_.format));
     for (DeviceBytes* pages : {k_pages.get(), v_pages.get()}) {
       std::vector<uint8_t> bytes = pages->Download();
       for (int64_t p = 0; p < position; ++p) {
         const int64_t page = table_pages[i * ld_tables + p / kKvPageSize];
         for (int64_t h = 0; h < shape_.kv_heads; ++h) {
-          const int64_t slot = (page * shape_.kv_heads + h) * kKvPageSize + p % kKvPageSize;
-          std::fill_n(bytes.begin() + slot * row_bytes, row_bytes, uint8_t{0xff});
+          const Place place = PlaceOf(page, h, p % kKvPageSize);
+          std::fill_n(bytes.begin() + place.row, RowBytes(), uint8_t{0xff});
+          if (place.scale > 0) std::fill_n(bytes.begin() + place.scale, 4, uint8_t{0xff});
         }
       }
       pages->Upload(bytes);
@@ -108,27 +108,39 @@ class PagedKv {
 
  private:
   static int64_t PagesOf(int64_t length) { return (length + kKvPageSize - 1) / kKvPageSize; }
-  float KScale() const { return shape_.format == KvFormat::kFloat8 ? 0.5f : 1.0f; }
-  float VScale() const { return shape_.format == KvFormat::kFloat8 ? 0.25f : 1.0f; }
+  int64_t RowBytes() const { return shape_.head_dim * KvElementBytes(shape_.format); }
+  int64_t HeadBytes() const { return KvHeadBytes(shape_.format, shape_.head_dim); }
 
-  reference::Matrix Fill(int64_t length, const int32_t* table, float scale, std::mt19937& random,
+  // Where the row of a token begins, in bytes, and its scale (0: there is none).
+  struct Place {
+    int64_t row = 0;
+    int64_t scale = 0;
+  };
+  Place PlaceOf(int64_t page, int64_t head, int64_t token) const {
+    const int64_t begin = (page * shape_.kv_heads + head) * HeadBytes();
+    const bool has_scale = shape_.format == KvFormat::kFloat8;
+    return {begin + token * RowBytes(),
+            has_scale ? begin + kKvPageSize * RowBytes() + token * 4 : 0};
+  }
+
+  reference::Matrix Fill(int64_t length, const int32_t* table, std::mt19937& random,
                          std::vector<uint8_t>* bytes) {
     reference::Matrix dense;
     std::uniform_real_distribution<float> uniform(-1, 1);
     std::uniform_int_distribution<int> magnitude(0, 0x38);  // up to 1
     for (int64_t p = 0; p < length; ++p) {
       for (int64_t h = 0; h < shape_.kv_heads; ++h) {
-        const int64_t at =
-            ((table[p / kKvPageSize] * shape_.kv_heads + h) * kKvPageSize + p % kKvPageSize) *
-            shape_.head_dim;
+        const Place place = PlaceOf(table[p / kKvPageSize], h, p % kKvPageSize);
+        uint8_t* const row = bytes->data() + place.row;
+        const float scale = std::abs(uniform(random));
+        if (place.scale > 0) std::memcpy(bytes->data() + place.scale, &scale, sizeof scale);
         for (int64_t d = 0; d < shape_.head_dim; ++d) {
-          if (shape_.format == KvFormat::kFloat8) {
-            const auto code = static_cast<uint8_t>(magnitude(random) | (random() % 2 << 7));
-            (*bytes)[at + d] = code;
-            dense.push_back(Float8Value(code) * scale);
+          if (place.scale > 0) {
+            row[d] = static_cast<uint8_t>(magnitude(random) | (random() % 2 << 7));
+            dense.push_back(Float8Value(row[d]) * scale);
           } else {
-            StoreElement(shape_.dtype, bytes->data(), at + d, uniform(random));
-            dense.push_back(LoadElement(shape_.dtype, bytes->data(), at + d));
+            StoreElement(shape_.dtype, row, d, uniform(random));
+            dense.push_back(LoadElement(shape_.dtype, row, d));
           }
         }
       }

@@ -6,15 +6,13 @@ namespace {
 class RopeTest : public CudaKernelTest {
  protected:
   void Check(DType dtype, KvFormat format, int64_t head_dim, int64_t rotary_dim, bool has_norm,
-             bool interleaved = false) {
+             bool interleaved = false, float amplitude = 1.0f) {
     const int64_t m = 4;
     const int64_t q_heads = 6;
     KvPages kv{.format = format, .kv_heads = 3, .head_dim = head_dim, .num_pages = 3};
-    kv.k_scale = format == KvFormat::kFloat8 ? 0.5f : 1.0f;
-    kv.v_scale = format == KvFormat::kFloat8 ? 0.25f : 1.0f;
     const int64_t width = (q_heads + 2 * kv.kv_heads) * head_dim;
     const int64_t ld = width + 8;
-    const Floats x = Random(dtype, m * ld);
+    const Floats x = Random(dtype, m * ld, amplitude);
     const Floats q_norm = Random(dtype, head_dim);
     const Floats k_norm = Random(dtype, head_dim);
     const std::vector<int32_t> positions{0, 17, 3, 18};
@@ -30,8 +28,7 @@ class RopeTest : public CudaKernelTest {
     }
     DeviceBytes qkv(Encode(dtype, x)), device_q_norm(Encode(dtype, q_norm)),
         device_k_norm(Encode(dtype, k_norm));
-    const size_t pool =
-        kv.num_pages * kKvPageSize * kv.kv_heads * head_dim * KvElementBytes(format);
+    const size_t pool = kv.num_pages * kv.kv_heads * kv.head_bytes();
     DeviceBytes k_pages(pool), v_pages(pool);
     kv.k = k_pages.data();
     kv.v = v_pages.data();
@@ -79,26 +76,47 @@ class RopeTest : public CudaKernelTest {
         }
         if (slots[row] < 0) continue;
         const int64_t kv_head = h - q_heads - (is_v ? kv.kv_heads : 0);
-        const int64_t at =
-            ((slots[row] / 16 * kv.kv_heads + kv_head) * 16 + slots[row] % 16) * head_dim;
-        ExpectClose(
-            ReadPages(kv, dtype, is_v ? v_bytes : k_bytes, at, is_v ? kv.v_scale : kv.k_scale),
-            want, format == KvFormat::kFloat8 ? 0.07 : tolerance);
+        const Floats stored = ReadRow(kv, dtype, is_v ? v_bytes : k_bytes, slots[row], kv_head);
+        if (format == KvFormat::kFloat8) {
+          ExpectCodesNear(stored, want);
+        } else {
+          ExpectClose(stored, want, tolerance);
+        }
       }
       for (int64_t i = row * ld + width; i < (row + 1) * ld; ++i) ASSERT_EQ(got[i], x[i]);
     }
-    ExpectWritten(k_bytes, KvElementBytes(format), 3 * kv.kv_heads * head_dim);
-    ExpectWritten(v_bytes, KvElementBytes(format), 3 * kv.kv_heads * head_dim);
+    // A scale is four elements of 8 bits.
+    const int64_t scales = KvScaleBytes(format) / kKvPageSize;
+    ExpectWritten(k_bytes, KvElementBytes(format), 3 * kv.kv_heads * (head_dim + scales));
+    ExpectWritten(v_bytes, KvElementBytes(format), 3 * kv.kv_heads * (head_dim + scales));
   }
 
-  static Floats ReadPages(const KvPages& kv, DType dtype, const std::vector<uint8_t>& bytes,
-                          int64_t at, float scale) {
+  static Floats ReadRow(const KvPages& kv, DType dtype, const std::vector<uint8_t>& bytes,
+                        int64_t slot, int64_t kv_head) {
+    const int64_t row_bytes = kv.head_dim * KvElementBytes(kv.format);
+    const uint8_t* page =
+        bytes.data() + (slot / kKvPageSize * kv.kv_heads + kv_head) * kv.head_bytes();
+    const uint8_t* row = page + slot % kKvPageSize * row_bytes;
+    float scale = 1.0f;
+    if (kv.format == KvFormat::kFloat8) {
+      std::memcpy(&scale, page + kKvPageSize * row_bytes + slot % kKvPageSize * 4, sizeof scale);
+    }
     Floats x(kv.head_dim);
     for (int64_t i = 0; i < kv.head_dim; ++i) {
-      x[i] = kv.format == KvFormat::kFloat8 ? Float8Value(bytes[at + i]) * scale
-                                            : LoadElement(dtype, bytes.data(), at + i);
+      x[i] =
+          kv.format == KvFormat::kFloat8 ? scale * Float8Value(row[i]) : LoadElement(dtype, row, i);
     }
     return x;
+  }
+
+  // A number of E4M3 has 4 bits, or is a multiple of 2^-9; the largest one is 448.
+  static void ExpectCodesNear(const Floats& got, const reference::Matrix& want) {
+    double largest = 0;
+    for (const double x : want) largest = std::max(largest, std::abs(x));
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double error = std::max(std::abs(want[i]) / 16, largest / 448 / 1024);
+      ASSERT_NEAR(got[i], want[i], 1.02 * error + 1e-3 * largest) << "at " << i;
+    }
   }
 
   // The poison has all bits set; no result has.
@@ -125,6 +143,15 @@ TEST_F(RopeTest, MatchesTheReference) {
     Check(dtype, same, 80, 20, true, true);
     if (dtype != DType::kFloat32) Check(dtype, KvFormat::kFloat8, 96, 96, false);
   }
+}
+
+// Whatever the magnitude is, which without a scale would have to be in [2^-9, 448].
+TEST_F(RopeTest, AScaleKeepsLargeAndSmallNumbers) {
+  for (const float amplitude : {0.0f, 1e-4f, 1000.0f, 30000.0f}) {
+    Check(DType::kFloat16, KvFormat::kFloat8, 64, 64, false, false, amplitude);
+    Check(DType::kBFloat16, KvFormat::kFloat8, 40, 16, false, false, amplitude);
+  }
+  Check(DType::kBFloat16, KvFormat::kFloat8, 256, 256, false, false, 1e20f);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
-"""FP8 checkpoints with activations of 16 bits, on the CPU and on GPUs: bytes, logits, bits."""
+"""FP8 with activations of 16 bits, on the CPU and on GPUs: weights (bytes, logits, bits), and keys
+and values."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from paged_driver import PagedModel, PagedSequence, random_tokens, relative_error
-from quantized_checkpoints import FORMATS, WEIGHTS, load_file, quantize_checkpoint
+from quantized_checkpoints import (
+    FORMATS,
+    WEIGHTS,
+    load_file,
+    quantize_checkpoint,
+    write_folder,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
 from make_random_checkpoint import make_checkpoint
@@ -89,3 +97,36 @@ def test_rows_have_their_bits_in_every_batch(tmp_path: Path, device: dict[str, A
     alone = [model.forward([(PagedSequence(p), len(p))]) for p in prompts]
     together = model.forward([(PagedSequence(p), len(p)) for p in prompts])
     assert np.array_equal(together, np.concatenate(alone))
+
+
+# ---- Keys and values ----
+
+
+def scale_heads(source: Path, path: Path, factor: float) -> Path:
+    """A folder with the same logits, from keys and values so many times as large."""
+    factors = {"q_proj": 1 / factor, "k_proj": factor, "v_proj": factor, "o_proj": 1 / factor}
+    tensors = load_file(source / WEIGHTS)
+    for name, tensor in tensors.items():
+        times = factors.get(name.split(".")[-2], 1)
+        tensors[name] = (tensor * times).astype(tensor.dtype)
+    write_folder(path, json.loads((source / "config.json").read_text()), tensors)
+    return path
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("factor", [2.0**12, 2.0**-12])
+def test_keys_and_values_of_any_size_survive(
+    tmp_path: Path, device: dict[str, Any], is_cpu: bool, factor: float
+) -> None:
+    """Each token and head has a scale, so 4,096 times as large ones, which E4M3 has not, are stored
+    as the same codes. (The CPU has no FP8, but int8, with such scales.)"""
+    source = make_checkpoint("tiny-llama", tmp_path / "source", overrides=SIZES)
+    stored = "int8" if is_cpu else "float8"
+
+    def of(folder: Path) -> np.ndarray:
+        library = device.get("model_lib", "")
+        return logits(PagedModel(folder, "bfloat16", kv_cache_dtype=stored, model_lib=library))
+
+    want = of(source)
+    assert typical_error(want, logits(PagedModel(source, "float32"))) < 0.2
+    assert np.array_equal(of(scale_heads(source, tmp_path / "scaled", factor)), want)

@@ -35,7 +35,6 @@ class PagedKv:
         kv_dtype: torch.dtype,
     ) -> None:
         self.shape = shape
-        self.scales = (0.5, 0.25) if kv_dtype == torch.float8_e4m3fn else (1.0, 1.0)
         pages = [(length + PAGE - 1) // PAGE for length in lengths]
         num_pages = sum(pages) + 2
         free = torch.randperm(num_pages, dtype=torch.int32)
@@ -61,10 +60,8 @@ class PagedKv:
                 no_rope,
                 no_rope,
                 shape.head_dim,
-                k_scale=self.scales[0],
-                v_scale=self.scales[1],
             )
-            written = f64(device.ops.read_kv(self.kv, slots, shape.head_dim, *self.scales))
+            written = f64(device.ops.read_kv(self.kv, slots, shape.head_dim))
             wanted = f64(rows).view(length, -1, shape.head_dim)
             tolerance = {torch.int8: 0.02, torch.float8_e4m3fn: 0.08}.get(kv_dtype)
             for got, want in zip(written, wanted.chunk(2, 1), strict=True):
@@ -101,7 +98,6 @@ def test_decode_attention(device: Device, shape: Shape, options: dict[str, float
             q = paged.q(device, len(lengths), dtype)
             got = device.ops.paged_decode_attention(
                 q, paged.kv, paged.tables, paged.lengths, **options,
-                k_scale=paged.scales[0], v_scale=paged.scales[1],
             )  # fmt: skip
             assert got.dtype == dtype
             scaled = {"scale": shape.head_dim**-0.5, **options}
@@ -120,7 +116,6 @@ def test_prefill_attention(device: Device, shape: Shape, options: dict[str, floa
             q = paged.q(device, sum(rows), dtype)
             got = device.ops.paged_prefill_attention(
                 q, paged.kv, paged.tables, paged.lengths, starts, **options,
-                k_scale=paged.scales[0], v_scale=paged.scales[1],
             )  # fmt: skip
             assert got.dtype == dtype
             scaled = {"scale": shape.head_dim**-0.5, **options}
@@ -168,7 +163,6 @@ def test_qk_rope_write_kv(device: Device, rotary_dim: int, has_norm: bool) -> No
     rows = torch.arange(m)[slots >= 0]
     for dtype in device.dtypes:
         for kv_dtype in device.kv_dtypes(dtype):
-            scales = (0.5, 0.25) if kv_dtype == torch.float8_e4m3fn else (1.0, 1.0)
             kv = device.ops.new_kv_pages(4, kv_heads, dim, dtype=kv_dtype, device=device.torch_name)
             width = (q_heads + 2 * kv_heads) * dim
             qkv = device(torch.randn(m, width + 8).to(dtype))[:, :width]
@@ -180,12 +174,11 @@ def test_qk_rope_write_kv(device: Device, rotary_dim: int, has_norm: bool) -> No
             want_q, want_k = (reference.rope(x, positions, cos, sin) for x in (q, k))
             device.ops.qk_rope_write_kv(
                 qkv, kv, positions, device(slots), cos, sin, dim, *norms, eps=1e-5,
-                k_scale=scales[0], v_scale=scales[1],
             )  # fmt: skip
             got_q = qkv.cpu()[:, : q_heads * dim].reshape(m, q_heads, dim)
             assert_close(got_q[rows], want_q[rows], 4 * EPSILON[dtype])
             assert torch.equal(qkv.cpu()[skipped], before[skipped])
-            written = device.ops.read_kv(kv, device(slots[rows]), dim, *scales)
+            written = device.ops.read_kv(kv, device(slots[rows]), dim)
             near = {torch.int8: 0.05, torch.float8_e4m3fn: 0.08}.get(
                 kv_dtype, EPSILON.get(kv_dtype, 0)
             )
@@ -202,12 +195,10 @@ def test_copy_pages(device: Device) -> None:
         device.ops.copy_pages_(paged.kv, device(pairs), 24)
         for position, page in ((32, free[0]), (0, free[1])):
             slots = device(page * PAGE + torch.arange(PAGE))
-            got = f64(device.ops.read_kv(paged.kv, slots, 24, *paged.scales))
+            got = f64(device.ops.read_kv(paged.kv, slots, 24))
             assert torch.equal(got[0], paged.k[0][position : position + PAGE])
             assert torch.equal(got[1], paged.v[0][position : position + PAGE])
         all_slots = device(
             paged.tables[0].cpu().long().repeat_interleave(PAGE) * PAGE + torch.arange(64) % PAGE
         )
-        assert torch.equal(
-            f64(device.ops.read_kv(paged.kv, all_slots, 24, *paged.scales)[0]), paged.k[0]
-        )
+        assert torch.equal(f64(device.ops.read_kv(paged.kv, all_slots, 24)[0]), paged.k[0])
