@@ -99,6 +99,7 @@ PRECISIONS = (
     Precision("float32", "float32"),
     Precision("bfloat16"),
     Precision("q8", quantization="q8"),
+    Precision("q6", quantization="q6"),
     Precision("q4", quantization="q4"),
     Precision("q8, calibrated", quantization="q8", calibrated=True),
     Precision("q4, calibrated", quantization="q4", calibrated=True),

@@ -3,11 +3,13 @@
     python bench/peers_setup.py --bits 16                    # once: builds llama.cpp
     python bench/quality_llama.py                            # the demo model and random checkpoints
     python bench/quality_llama.py --random qwen3-0.6b:28 --no-demo
+    python bench/quality_llama.py --formats                  # ours alone, without llama.cpp
 
 A checkpoint is converted to GGUF and quantized by llama.cpp's own programs, without an importance
 matrix. The weights of such a file are then decoded and computed in float32 here, which leaves out
 that llama.cpp rounds activations to 8 bits. So ours appear twice: computed in float32, which
-compares with llama.cpp's rows, and as the engine computes them. Bits are those of all tensors per
+compares with llama.cpp's rows, and as the engine computes them; q6, budgets of bits and calibrated
+weights appear as the engine computes them. Bits are those of all tensors per
 parameter. The reference is float32 under `transformers`; texts are those of bench/quality.py.
 """
 
@@ -26,6 +28,7 @@ import torch
 from common import DEMO
 from fidelity import (
     Fidelity,
+    Precision,
     Reference,
     Text,
     compare,
@@ -44,7 +47,7 @@ from mlc_native.support.inspection import inspect_model
 
 FORMATS = ("Q4_0", "Q4_K_S", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0")
 RANDOM = ("qwen3-0.6b:2", "qwen3-0.6b:8")
-ENGINE = {"q8": "q8", "q4": "q4", "bfloat16": ""}  # quantization by name
+QUANTIZATIONS = ("q8", "q6", "q4", "q6.0", "q5.4", "q4.8", "q4.5")  # and bfloat16
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ class RoundedReference(Reference):
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "peers")
-    parser.add_argument("--formats", nargs="+", default=FORMATS, help="of llama-quantize")
+    parser.add_argument("--formats", nargs="*", default=FORMATS, help="of llama-quantize")
+    parser.add_argument("--quantizations", nargs="*", default=QUANTIZATIONS, help="ours")
     parser.add_argument("--random", nargs="*", default=RANDOM, metavar="NAME[:LAYERS]")
     parser.add_argument("--no-demo", action="store_true")
     add_text_arguments(parser)
@@ -105,10 +109,10 @@ class Comparison:
 
     def rows(self) -> Iterator[Row]:
         """Figures of one format after the other."""
-        for name, quantization in ENGINE.items():
-            model = PagedModel(self._path, "bfloat16", self._args.threads, quantization)
-            bits = 8 * model.model.metadata["weight_bytes"] / self._parameters
-            yield Row(f"{name}, as the engine computes", bits, self._measure(model))
+        yield self._row(Precision("bfloat16"))
+        for name in self._args.quantizations:
+            yield self._row(Precision(name, quantization=name))
+            yield self._row(Precision(f"{name}, calibrated", quantization=name, calibrated=True))
         for name, sensitive, others in (
             ("q8", "q8", "q8"),
             ("q4", "q8", "q4"),
@@ -118,8 +122,14 @@ class Comparison:
             bits = rounded.round(first_and_head=sensitive, others=others)
             ours = (rounded.logits(text) for text in self._texts)
             yield Row(name, bits, compare(ours, self._expected, self._texts))
-        with tempfile.TemporaryDirectory() as folder:
-            yield from self._llama_rows(Path(folder))
+        if self._args.formats:
+            with tempfile.TemporaryDirectory() as folder:
+                yield from self._llama_rows(Path(folder))
+
+    def _row(self, precision: Precision) -> Row:
+        model = precision.model(self._path, self._args.threads)
+        bits = 8 * model.model.metadata["weight_bytes"] / self._parameters
+        return Row(f"{precision.name}, as the engine computes", bits, self._measure(model))
 
     def _llama_rows(self, folder: Path) -> Iterator[Row]:
         peers = Peers(self._args.folder)

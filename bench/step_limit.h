@@ -79,8 +79,10 @@ class Limit {
   kernels::WeightFormat ExpertFormat(bool is_first_layer) const {
     const bool is_mxfp4 =
         config_.quantization && config_.quantization->format == QuantizedFormat::kMxfp4;
-    switch (quantization_.quantization) {
+    switch (quantization_.quantization.kind()) {
       case WeightQuantization::kOff:
+      case WeightQuantization::kQ6:
+      case WeightQuantization::kBudget:  // what the bounds are printed for has none
         break;
       case WeightQuantization::kAuto:
         if (!is_mxfp4) break;

@@ -69,6 +69,8 @@ def _fields(header: str, config: str) -> list[DeclaredField]:
             fields.append(DeclaredField(name, TYPES[optional[1]], [], None, doc))
         elif kind in TYPES:
             fields.append(DeclaredField(name, TYPES[kind], [], _value(kind, default), doc))
+        elif kind == "WeightQuantization":
+            fields.append(DeclaredField(name, "str", [], None, doc))
         elif f"kEnumNames<{kind}> =" in text:
             names = _enum_names(text, kind)
             fields.append(DeclaredField(name, "str", [*names.values()], names.get(default), doc))

@@ -14,6 +14,7 @@
 #include "models/calibration.h"
 #include "models/inspect.h"
 #include "models/loader.h"
+#include "support/error.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -21,9 +22,15 @@ using namespace nb::literals;
 namespace mlc_native::bindings {
 namespace {
 
-std::string Inspect(const std::string& path) {
+std::string Inspect(const std::string& path, const std::optional<std::string>& quantization) {
+  std::optional<WeightQuantization> asked = WeightQuantization();
+  if (quantization) asked = WeightQuantization::Parse(*quantization);
+  if (!asked) {
+    throw InvalidConfig("quantization", OutOfRangeMessage("quantization", '"' + *quantization + '"',
+                                                          WeightQuantization::Allowed()));
+  }
   const ReleasedGil release;
-  return InspectModel(path);
+  return InspectModel(path, *asked);
 }
 
 // `engine_config_json` names the model, the folder of packed weights and the formats.
@@ -46,9 +53,9 @@ PackedFile Pack(const std::string& engine_config_json, nb::object progress, nb::
 }  // namespace
 
 void BindCheckpoint(nb::module_& m) {
-  m.def("inspect_model", &Inspect, "path"_a,
+  m.def("inspect_model", &Inspect, "path"_a, "quantization"_a = nb::none(),
         "What a model folder holds and whether it loads, as JSON (csrc/models/inspect.h). Raises "
-        "LoadError if it is no model folder.");
+        "LoadError if it is no model folder, InvalidConfig.");
   nb::class_<PackedFile>(m, "PackedFile", "The packed weights of a model on disk.")
       .def_ro("path", &PackedFile::path)
       .def_ro("bytes", &PackedFile::bytes, "Of the weights.")

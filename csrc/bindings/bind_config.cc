@@ -144,6 +144,8 @@ nb::list DescribeEngineFields() {
     if constexpr (std::is_enum_v<T>) {
       for (const auto& [name, constant] : kEnumNames<T>) choices.append(name);
       entry["default"] = NameOf(value) == nullptr ? nb::object(nb::none()) : nb::str(NameOf(value));
+    } else if constexpr (std::is_same_v<T, WeightQuantization>) {
+      entry["default"] = nb::none();
     } else {
       for (const char* choice : field.choices) choices.append(choice);
       entry["default"] = value;

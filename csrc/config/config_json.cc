@@ -115,6 +115,10 @@ class FieldWriter {
     for (const T& value : values) Write(value);
     json_->EndArray();
   }
+  void Write(const WeightQuantization& quantization) {
+    const std::string name = quantization.ToString();
+    name.empty() ? json_->Null() : json_->Put(name);
+  }
   void Write(const LogitBias& bias) {
     json_->BeginObject();
     for (const auto& [token_id, value] : bias) json_->Add(std::to_string(token_id), value);

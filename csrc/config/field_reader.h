@@ -15,6 +15,7 @@
 
 #include "mlc_native/detail/field.h"
 #include "mlc_native/detail/generation_config.h"
+#include "mlc_native/detail/weight_quantization.h"
 #include "support/config_fields.h"
 
 namespace mlc_native {
@@ -124,6 +125,14 @@ class FieldReader {
     const JsonValue& value = *fields_.Find(field.name);
     const auto named = value.is_string() ? ValueOf<Enum>(value.AsString()) : std::nullopt;
     if (!named) fields_.FailValue(field.name, "one of " + ListNamesOf<Enum>());
+    out = *named;
+  }
+
+  void Read(const Field& field, WeightQuantization& out) {
+    const JsonValue& value = *fields_.Find(field.name);
+    const auto named =
+        value.is_string() ? WeightQuantization::Parse(value.AsString()) : std::nullopt;
+    if (!named) fields_.FailValue(field.name, WeightQuantization::Allowed());
     out = *named;
   }
 

@@ -205,11 +205,10 @@ int64_t PackForText(const ModelConfig& config, const CalibrationText& text,
 }  // namespace
 
 PackedFile PackCalibratedModel(const ModelSource& source, std::span<const int32_t> token_ids) {
-  if (source.quantization != WeightQuantization::kQ4 &&
-      source.quantization != WeightQuantization::kQ8) {
+  if (!source.quantization.quantizes()) {
     throw InvalidConfig("quantization",
-                        "\"quantization\" must be \"q4\" or \"q8\" for "
-                        "\"calibrate\", which decides how weights are rounded");
+                        "\"quantization\" must be \"q4\", \"q6\", \"q8\" or a number of bits "
+                        "(\"q4.8\") for \"calibrate\", which decides how weights are rounded");
   }
   const std::unique_ptr<ThreadPool> pool = MakeThreadPool(source);
   const kernels::CpuKernels& isa = kernels::SelectCpuKernels();

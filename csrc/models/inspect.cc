@@ -170,17 +170,17 @@ void WriteNumbers(const ModelConfig& config, JsonWriter* json) {
 }
 
 void WriteMemory(const ModelConfig& config, WeightPlan* plan, JsonWriter* json) {
-  using enum WeightQuantization;
   struct Choice {
     const char* name;
     std::optional<DType> dtype;
     WeightQuantization quantization;
   };
-  static constexpr Choice kChoices[] = {{"auto", {}, kAuto},
-                                        {"float32", DType::kFloat32, kOff},
-                                        {"bfloat16", DType::kBFloat16, kOff},
-                                        {"q8", {}, kQ8},
-                                        {"q4", {}, kQ4}};
+  static constexpr Choice kChoices[] = {{"auto", {}, WeightQuantization::kAuto},
+                                        {"float32", DType::kFloat32, WeightQuantization::kOff},
+                                        {"bfloat16", DType::kBFloat16, WeightQuantization::kOff},
+                                        {"q8", {}, WeightQuantization::kQ8},
+                                        {"q6", {}, WeightQuantization::kQ6},
+                                        {"q4", {}, WeightQuantization::kQ4}};
   const PanelForm form(kernels::SelectCpuKernels());
   json->Name("memory").BeginObject();
   for (const Choice& choice : kChoices) {
@@ -193,14 +193,24 @@ void WriteMemory(const ModelConfig& config, WeightPlan* plan, JsonWriter* json) 
   json->EndObject();
 }
 
+// Of all parameters in memory.
+double BitsPerWeight(const WeightPlan& plan) {
+  const PanelForm form(kernels::SelectCpuKernels());
+  const WeightLayout layout(plan, form);
+  return 8 * static_cast<double>(layout.bytes()) /
+         static_cast<double>(plan.description.num_parameters);
+}
+
 // What is found out step by step: a problem ends the steps that need what it concerns.
 class Inspection {
  public:
-  explicit Inspection(std::string path) : path_(std::move(path)) {
+  Inspection(std::string path, WeightQuantization quantization) : path_(std::move(path)) {
     Try([&] { config_ = ReadModelConfig(path_); });
     Try([&] { checkpoint_.emplace(path_, Checkpoint::Access::kHeaders); });
     if (config_ && checkpoint_) {
-      Try([&] { plan_ = PlanWeights(*config_, *checkpoint_, {}); });
+      WeightOptions options;
+      options.quantization = quantization;
+      Try([&] { plan_ = PlanWeights(*config_, *checkpoint_, options); });
     }
   }
 
@@ -252,7 +262,8 @@ class Inspection {
 
   void WritePlan(JsonWriter* json) {
     json->Add("num_parameters", plan_->description.num_parameters)
-        .Add("weight_format", plan_->description.weight_format);
+        .Add("weight_format", plan_->description.weight_format)
+        .Add("bits_per_weight", BitsPerWeight(*plan_));
     const kernels::KvFormat kv_format = KvFormatFor(KvCacheDType::kAuto, plan_->dtype);
     json->Add("kv_bytes_per_token", KvStorage::BytesPerToken(*config_, kv_format));
     KindsOf(*plan_).Write(json);
@@ -271,7 +282,7 @@ class Inspection {
 
 }  // namespace
 
-std::string InspectModel(const std::string& path) {
+std::string InspectModel(const std::string& path, WeightQuantization quantization) {
   // Only what is no model at all is an error.
   const std::string gguf = GgufOf(path);
   if (!gguf.empty()) {
@@ -279,7 +290,7 @@ std::string InspectModel(const std::string& path) {
   } else if (!IsMlcFolder(path)) {
     ReadConfigJson(path);
   }
-  return Inspection(path).AsJson();
+  return Inspection(path, quantization).AsJson();
 }
 
 }  // namespace mlc_native

@@ -18,10 +18,13 @@ namespace mlc_native {
 //   matrices          {name, count, shape, stored, loads_as} of each kind of tensor. In a name "*"
 //                     stands for numbers that differ; loads_as is absent if the folder does not
 //                     load
-//   memory            bytes of the weights once they are loaded: {auto, float32, bfloat16, q8, q4}
+//   memory            bytes of the weights once they are loaded: {auto, float32, bfloat16, q8, q6,
+//                     q4}
+//   weight_format, bits_per_weight  with the quantization that is given, as matrices.loads_as
 //   kv_bytes_per_token  with kv_cache_dtype "auto"
 //   unused            tensors and files that the decoder does not use
 // Throws LoadError if the path is no model folder at all.
-MLC_NATIVE_PRIVATE_API std::string InspectModel(const std::string& path);
+MLC_NATIVE_PRIVATE_API std::string InspectModel(const std::string& path,
+                                                WeightQuantization quantization);
 
 }  // namespace mlc_native

@@ -10,6 +10,7 @@
 #include "arch/draft_layout.h"
 #include "kernels/packed_format.h"
 #include "support/error.h"
+#include "weights/budget_formats.h"
 #include "weights/weight_set.h"
 
 namespace mlc_native {
@@ -198,7 +199,7 @@ int64_t CountParameters(const WeightMap& map) {
 // "bfloat16", or the quantized formats "with bfloat16".
 std::string DescribeFormats(const WeightPlan& plan) {
   std::string quantized;
-  for (const std::string_view name : {"mxfp4", "q4", "q8", "fp8"}) {
+  for (const std::string_view name : {"mxfp4", "q4", "q6", "q8", "fp8"}) {
     for (size_t i = 0; i < plan.formats.size(); ++i) {
       if (plan.map.parameters[i].form != ParameterForm::kPacked ||
           kernels::FormatName(plan.formats[i]) != name) {
@@ -222,10 +223,13 @@ DType ChooseDType(const ModelConfig& config, const WeightSources& sources,
 WeightFormat AskedFormat(const WeightMap& map, size_t parameter, DType dtype,
                          WeightQuantization quantization) {
   if (map.parameters[parameter].in_float32) return WeightFormat::kFloat32;
-  switch (quantization) {
+  switch (quantization.kind()) {
     case WeightQuantization::kAuto:
     case WeightQuantization::kOff:
+    case WeightQuantization::kBudget:  // asks for all parameters together
       break;
+    case WeightQuantization::kQ6:
+      return WeightFormat::kQ6;
     case WeightQuantization::kQ8:
       return WeightFormat::kQ8;
     case WeightQuantization::kQ4:
@@ -234,14 +238,26 @@ WeightFormat AskedFormat(const WeightMap& map, size_t parameter, DType dtype,
   return kernels::FormatOf(dtype);
 }
 
-// A parameter that the checkpoint holds in no more bits than requested stays as it is.
-std::vector<WeightFormat> FormatsFor(const WeightMap& map, const WeightSources& sources,
-                                     DType dtype, const WeightOptions& options) {
+std::vector<WeightFormat> AskedFormats(const WeightMap& map, DType dtype,
+                                       const WeightOptions& options) {
   std::vector<WeightFormat> formats;
   formats.reserve(map.parameters.size());
   for (size_t i = 0; i < map.parameters.size(); ++i) {
     formats.push_back(AskedFormat(map, i, dtype, options.quantization));
   }
+  if (options.quantization.kind() != WeightQuantization::kBudget) return formats;
+  const std::vector<WeightFormat> within =
+      FormatsWithin(map, options.quantization.millibits(), options.of_budget);
+  for (size_t i = 0; i < formats.size(); ++i) {
+    if (!map.parameters[i].in_float32) formats[i] = within[i];
+  }
+  return formats;
+}
+
+// A parameter that the checkpoint holds in no more bits than requested stays as it is.
+std::vector<WeightFormat> FormatsFor(const WeightMap& map, const WeightSources& sources,
+                                     DType dtype, const WeightOptions& options) {
+  std::vector<WeightFormat> formats = AskedFormats(map, dtype, options);
   if (options.quantization == WeightQuantization::kOff) return formats;
   for (const WeightFormat format : options.held) {
     std::vector<bool> held(formats.size(), true);  // by all tensors that it is made of

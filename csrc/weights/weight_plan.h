@@ -18,11 +18,14 @@ namespace mlc_native {
 
 struct WeightOptions {
   std::optional<DType> dtype;  // nullopt: that of the checkpoint
-  // Quantization of the matrices. With 4 bits the sensitive ones (WeightMap) get 8, including the
+  // Quantization of the matrices. With kQ4 the sensitive ones (WeightMap) get 8, including the
   // head, which may also be the embeddings. A matrix that the checkpoint holds in no more bits, in
   // a form that the kernels support, stays as it is (except with kOff). A separate table of
   // embeddings keeps the dtype, because only rows of it are read. Vectors have the dtype.
-  WeightQuantization quantization = WeightQuantization::kAuto;
+  WeightQuantization quantization{};
+  // What a budget of bits is spent on, of ascending bits (budget_formats.h).
+  std::vector<kernels::WeightFormat> of_budget{
+      kernels::WeightFormat::kQ4, kernels::WeightFormat::kQ6, kernels::WeightFormat::kQ8};
   // The device reads rows only as floats, so a quantized head that is tied also gets a table.
   bool table_of_floats = false;
   // Formats in which a matrix may stay; the last one that holds it counts.

@@ -258,7 +258,7 @@ struct ModelSource {
   std::string model_lib{};        // plug-in library, or empty
   std::string device = "cpu";     // or "cuda:i", or "auto" if the plug-in library chooses
   std::string dtype = "auto";
-  WeightQuantization quantization = WeightQuantization::kAuto;
+  WeightQuantization quantization{};
   KvCacheDType kv_cache_dtype = KvCacheDType::kAuto;
   int64_t num_threads = 1;
   CpuIdleMode cpu_idle_mode = CpuIdleMode::kSpin;

@@ -369,7 +369,7 @@ class PagedRadixTree:
     def free_capacity(self) -> int:
         """Tokens that may still be added."""
 
-def inspect_model(path: str) -> str:
+def inspect_model(path: str, quantization: str | None = None) -> str:
     """
     What a model folder holds and whether it loads, as JSON (csrc/models/inspect.h). Raises LoadError if it is no model folder.
     """

@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from mlc_native.cli.failure import print_error
-from mlc_native.errors import LoadError
+from mlc_native.errors import InvalidConfig, LoadError
 from mlc_native.support.inspection import inspect_model
 from mlc_native.support.quantity import quantity
 
@@ -21,14 +21,15 @@ _MAX_UNUSED = 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``mlc-native inspect``."""
     parser.add_argument("path", metavar="PATH", help="model folder, GGUF file, demo or hub id")
+    parser.add_argument("--quantization", help="as the engine's, such as q4 or q4.8")
     parser.add_argument("--json", action="store_true", help="everything, as a JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints what the folder holds. Returns the exit status."""
     try:
-        found = inspect_model(args.path)
-    except LoadError as error:
+        found = inspect_model(args.path, args.quantization)
+    except (InvalidConfig, LoadError) as error:
         print_error(error)
         return 2
     print(json.dumps(found, indent=2) if args.json else "\n".join(_lines(found)))
@@ -52,7 +53,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
         sizes = (f"{name} {quantity(size, 'B')}" for name, size in found["memory"].items())
         lines.append(f"  memory of the weights: {', '.join(sizes)}")
         per_token = quantity(found["kv_bytes_per_token"], "B")
-        lines.append(f"  as they are: {found['weight_format']}; KV cache {per_token} per token")
+        weights = f"{found['weight_format']}, {found['bits_per_weight']:.2f} bits per weight"
+        lines.append(f"  loaded: {weights}; KV cache {per_token} per token")
     lines += _table(found.get("matrices", []))
     unused = found.get("unused", [])
     lines += [f"  not used: {name}" for name in unused[:_MAX_UNUSED]]

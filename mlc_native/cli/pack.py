@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of ``mlc-native pack``."""
     parser.add_argument("path", metavar="PATH", help="model folder, GGUF file, demo or hub id")
     parser.add_argument("out", metavar="OUT", help="folder of packed weights; made if needed")
-    parser.add_argument("--quantization", choices=["q8", "q4", "off"], help="as the engine's")
+    parser.add_argument("--quantization", help="as the engine's, such as q4 or q4.8")
     parser.add_argument("--dtype", default="auto", help="as the engine's")
     parser.add_argument("--num-threads", type=int, help="default: all cores")
     parser.add_argument("--calibrate", metavar="FILE", help="text (UTF-8) to round weights for")

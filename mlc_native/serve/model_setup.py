@@ -198,7 +198,9 @@ def loaded_config(given: EngineConfig, engine_json: str, summary: LoadSummary) -
     _warn_about_cut_lengths(given, resolved)
     formats = summary.weight_format.split()
     if formats:  # a plug-in may not say
-        resolved.quantization = "q4" if "q4" in formats else "q8" if "q8" in formats else "off"
+        integers = [name for name in ("q4", "q6", "q8") if name in formats]
+        if not (integers and "." in (resolved.quantization or "")):  # else a budget of bits
+            resolved.quantization = integers[0] if integers else "off"
     return resolved
 
 

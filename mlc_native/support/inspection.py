@@ -11,7 +11,7 @@ from mlc_native.support.model_source import resolve_model
 from mlc_native.support.regular_file import has_file
 
 
-def inspect_model(model: str | Path) -> dict[str, Any]:
+def inspect_model(model: str | Path, quantization: str | None = None) -> dict[str, Any]:
     """Returns what a model folder holds, and whether the CPU's decoder loads it.
 
     Reads config.json and the headers of the files of weights, so a folder of 30 GB takes as little
@@ -19,6 +19,8 @@ def inspect_model(model: str | Path) -> dict[str, Any]:
 
     Args:
         model: as for ``MLCEngine``: a folder, "demo", or a hub id, which is downloaded.
+        quantization: as for ``MLCEngine``: what ``loads_as``, ``weight_format`` and
+          ``bits_per_weight`` are for.
 
     Returns:
         A dictionary for JSON:
@@ -29,14 +31,16 @@ def inspect_model(model: str | Path) -> dict[str, Any]:
         * ``decoder``: ``num_layers``, ``hidden_size`` and so on, unless config.json is refused;
         * ``matrices``: ``name`` (with ``*`` for numbers), ``count``, ``shape``, ``stored`` and, if
           the folder loads, ``loads_as`` of each kind of tensor;
-        * if the folder loads: ``weight_format``; ``memory``, the bytes of the weights as they are
+        * if the folder loads: ``weight_format``; ``bits_per_weight``, of all parameters in
+          memory; ``memory``, the bytes of the weights as they are
           (``auto``), as floats and with each ``quantization``; ``kv_bytes_per_token``; ``unused``,
           tensors and files that the model does not use;
         * ``has_tokenizer``.
 
     Raises:
         LoadError: there is no such model folder, or the download failed.
+        InvalidConfig: the quantization does not exist.
     """
     folder = resolve_model(model)
-    found: dict[str, Any] = json.loads(_core.inspect_model(str(folder)))
+    found: dict[str, Any] = json.loads(_core.inspect_model(str(folder), quantization))
     return {**found, "has_tokenizer": has_file(folder / "tokenizer.json")}

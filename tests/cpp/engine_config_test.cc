@@ -61,6 +61,8 @@ json OtherValue(const Field& field, const T& value) {
     return field.range.high;
   } else if constexpr (std::is_same_v<T, std::string>) {
     return field.choices.empty() ? "a \"quoted\" ü" : field.choices.back();
+  } else if constexpr (std::is_same_v<T, WeightQuantization>) {
+    return "q4.8";
   } else if constexpr (std::is_enum_v<T>) {
     const auto& [name, last] = kEnumNames<T>.back();
     return last == value ? kEnumNames<T>.front().first : name;
@@ -132,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{"mode", R"({"mode": "fast"})", R"("auto", "local", "interactive" or "server")"},
         BadField{"mode", R"({"mode": 1})", R"("auto", "local", "interactive" or "server")"},
         BadField{"dtype", R"({"dtype": "int8"})", "\"float16\""},
-        BadField{"quantization", R"({"quantization": "q5"})", "\"q8\" or \"q4\""},
+        BadField{"quantization", R"({"quantization": "q5"})", "\"q8\", \"q6\", \"q4\", or \"q\""},
         BadField{"kv_cache_dtype", R"({"kv_cache_dtype": "int4"})",
                  R"("auto", "bfloat16", "float16", "float32", "int8" or "float8", got "int4")"},
         BadField{"num_threads", R"({"num_threads": 0})", "[1, 1024], got 0"},

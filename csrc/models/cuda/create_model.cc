@@ -90,14 +90,19 @@ WeightPlan MakePlan(const ModelConfig& config, const Checkpoint& checkpoint,
                     const ModelSource& source) {
   WeightOptions options{.dtype = RequestedDType(source),
                         .quantization = source.quantization,
+                        .of_budget = {kernels::WeightFormat::kQ4, kernels::WeightFormat::kQ8},
                         .table_of_floats = !config.draft_head,
                         .held = {kernels::WeightFormat::kQ8, kernels::WeightFormat::kQ4,
                                  kernels::WeightFormat::kMxfp4, kernels::WeightFormat::kFloat8},
                         .strict = source.strict_weights};
+  if (options.quantization == WeightQuantization::kQ6) {
+    throw InvalidConfig("quantization",
+                        "\"quantization\" must be \"q8\", \"q4\" or a number of bits (\"q4.8\") on "
+                        "CUDA, got \"q6\"");
+  }
   WeightPlan plan = PlanWeights(config, checkpoint, options);
   if (plan.dtype != DType::kFloat32) return plan;
-  if (options.quantization == WeightQuantization::kQ8 ||
-      options.quantization == WeightQuantization::kQ4) {
+  if (options.quantization.quantizes()) {
     throw InvalidConfig("dtype",
                         "\"dtype\" must be \"bfloat16\" or \"float16\" with quantized "
                         "weights on CUDA, got float32");

@@ -15,6 +15,7 @@
 
 #include "mlc_native/detail/export.h"
 #include "mlc_native/detail/field.h"
+#include "mlc_native/detail/weight_quantization.h"
 
 namespace mlc_native {
 
@@ -31,15 +32,6 @@ template <>
 MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<PrefillMode> =
     std::to_array<EnumName<PrefillMode>>(
         {{"chunked", PrefillMode::kChunked}, {"hybrid", PrefillMode::kHybrid}});
-
-// Matrix weights. kAuto (null): integers of the checkpoint that the kernels can run stay integers,
-// everything else becomes `dtype`; kOff: everything becomes `dtype`.
-enum class WeightQuantization { kAuto, kOff, kQ8, kQ4 };
-template <>
-MLC_NATIVE_HIDDEN inline constexpr auto kEnumNames<WeightQuantization> =
-    std::to_array<EnumName<WeightQuantization>>({{"off", WeightQuantization::kOff},
-                                                 {"q8", WeightQuantization::kQ8},
-                                                 {"q4", WeightQuantization::kQ4}});
 
 // Keys and values. kAuto: the type of the weights that are floats.
 enum class KvCacheDType { kAuto, kBFloat16, kFloat16, kFloat32, kInt8, kFloat8 };
@@ -96,7 +88,7 @@ struct MLC_NATIVE_API EngineConfig {
   EngineMode mode = EngineMode::kAuto;
 
   std::string dtype = "auto";
-  WeightQuantization quantization = WeightQuantization::kAuto;
+  WeightQuantization quantization;
   std::string weight_cache_dir;
   std::optional<int64_t> weight_cache_bytes;
   bool strict_weights = false;
@@ -195,11 +187,14 @@ void VisitModelFields(Visitor&& visit) {
               kDTypes},
         &EngineConfig::dtype);
   visit(
-      Field{"quantization",
-            "of the matrices. None: as the checkpoint has them; \"q8\", \"q4\": quantized to that "
-            "many bits as they are loaded, unless the checkpoint has fewer (with \"q4\", the "
-            "first layer and the output head (tied: the embeddings) to 8 bits); \"off\": all are "
-            "of `dtype`."},
+      Field{
+          "quantization",
+          "of the matrices. None: as the checkpoint has them; \"q8\", \"q6\", \"q4\": quantized to "
+          "that many bits as they are loaded, unless the checkpoint has fewer (with \"q4\", the "
+          "first layer and the output head (tied: the embeddings) to 8 bits); \"q4.8\": to 4, 6 "
+          "or 8 bits, so that the mean with the scales is at most 4.8 bits per weight, or any "
+          "other number from 4.5 to 8.25 with a point (on CUDA to 4 or 8 bits, without "
+          "\"q6\"); \"off\": all are of `dtype`."},
       &EngineConfig::quantization);
   visit(Field{"weight_cache_dir",
               "folder where packed weights are kept, so that the next start maps them; None keeps "

@@ -61,6 +61,25 @@ TEST(CudaModel, SixteenAndFewerBitsAreNearFloat32) {
   EXPECT_LT(Difference(SomeSteps(*tiny.Load(source)), want), 2e-1);
 }
 
+// A budget of bits takes formats that the device has: 4 and 8 bits.
+TEST(CudaModel, ABudgetIsSpentOnFourAndEightBits) {
+  TinyModel tiny("Qwen3ForCausalLM", R"("head_dim": 16)");
+  const std::vector<float> want = SomeSteps(*tiny.OnCpu());
+  ModelSource source = tiny.Source("float16");
+  const auto load = [&](const char* quantization) {
+    source.quantization = *WeightQuantization::Parse(quantization);
+    return tiny.Load(source);
+  };
+  const auto mixed = load("q6.5");
+  const float error = Difference(SomeSteps(*mixed), want);
+  EXPECT_LT(error, 1.5e-1);
+  const auto four = load("q4.5"), eight = load("q8.25");
+  EXPECT_LT(error, Difference(SomeSteps(*four), want));
+  EXPECT_GT(error, Difference(SomeSteps(*eight), want));
+  EXPECT_LT(four->metadata().weight_bytes, mixed->metadata().weight_bytes);
+  EXPECT_LT(mixed->metadata().weight_bytes, eight->metadata().weight_bytes);
+}
+
 TEST(CudaModel, WhatDoesNotFitIsRefusedByName) {
   TinyModel tiny;
   const auto field_of = [&](const ModelSource& source) -> std::string {
@@ -76,6 +95,9 @@ TEST(CudaModel, WhatDoesNotFitIsRefusedByName) {
   EXPECT_EQ(field_of(source), "kv_cache_dtype");
   source.kv_cache_dtype = KvCacheDType::kBFloat16;  // not that of the weights
   EXPECT_EQ(field_of(source), "kv_cache_dtype");
+  source = tiny.Source("float16");
+  source.quantization = WeightQuantization::kQ6;
+  EXPECT_EQ(field_of(source), "quantization");
   source = tiny.Source("float64");
   EXPECT_EQ(field_of(source), "dtype");
   source = tiny.Source("float32");

@@ -258,7 +258,7 @@ def binary(path: Path) -> None:
         (empty, (), '"calibrate" must be a text of at least 256 tokens, got 0'),
         (short, (), '"calibrate" must be a text of at least 256 tokens, got '),
         (binary, (), '"calibrate" must be a file of UTF-8'),
-        (None, ("--quantization", "off"), '"quantization" must be "q4" or "q8" for "calibrate"'),
+        (None, ("--quantization", "off"), '"quantization" must be "q4", "q6", "q8" or'),
     ],
     ids=["missing", "empty", "short", "binary", "off"],
 )
@@ -285,7 +285,7 @@ def test_errors_are_typed(tmp_path: Path) -> None:
     assert short_text.value.field == "calibrate"
     with pytest.raises(InvalidConfig, match=r"tokens in \[0, 512\), got 512"):
         pack(model, tmp_path / "out", [1, 512] * 200)
-    with pytest.raises(InvalidConfig, match='must be "q4" or "q8"') as format_error:
+    with pytest.raises(InvalidConfig, match='must be "q4", "q6", "q8" or') as format_error:
         pack(model, tmp_path / "out", [1] * 300, quantization=None)
     assert format_error.value.field == "quantization"
 

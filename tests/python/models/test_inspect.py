@@ -41,6 +41,7 @@ def model(tmp_path: Path) -> Path:
         ("float32", {"dtype": "float32", "quantization": "off"}),
         ("bfloat16", {"dtype": "bfloat16", "quantization": "off"}),
         ("q8", {"quantization": "q8"}),
+        ("q6", {"quantization": "q6"}),
         ("q4", {"quantization": "q4"}),
     ],
 )
