@@ -139,7 +139,7 @@ def test_logits_and_tokens_are_those_of_the_decoded_weights(bits: str, tmp_path:
     texts = held_out_texts(num_documents=8, num_long=1)
     expected = [reference.logits(text) for text in texts]
     model = PagedModel(DEMO, "float32", 1, f"q{bits}")
-    # Only activations are rounded besides; with one of the 17 matrices in another format, ...
+    # Of activations, which are rounded besides.
     assert compare((logits(model, text) for text in texts), expected, texts).error < 0.017
     prompts = question_prompts()
     engine = Precision("", "float32", quantization=f"q{bits}").engine(DEMO, 1)
