@@ -184,8 +184,8 @@ void CheckDeterministic(const ModelSource& source) {
 }
 
 std::unique_ptr<Model> LoadSharded(const ModelSource& source, int first_device) {
-  const std::vector<int> devices = DevicesFrom(first_device, source.tensor_parallel_shards);
   CheckDeterministic(source);
+  const std::vector<int> devices = DevicesFrom(first_device, source.tensor_parallel_shards);
   const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   const ModelConfig part = ShardOf(config, source.tensor_parallel_shards);
   CheckSizes(part);

@@ -89,6 +89,9 @@ def test_settings_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="number of GPUs") as error:
         answers(path, 3)
     assert error.value.field == "tensor_parallel_shards"
+    with pytest.raises(InvalidConfig, match="more than 2") as error:
+        answers(path, 4, deterministic=True)
+    assert error.value.field == "deterministic"
     with pytest.raises(InvalidConfig, match="draft") as error:
         answers(path, 2, speculative_mode="small_draft", additional_models=[str(path)])
     assert error.value.field == "speculative_mode"
