@@ -371,7 +371,7 @@ class PagedRadixTree:
 
 def inspect_model(path: str, quantization: str | None = None) -> str:
     """
-    What a model folder holds and whether it loads, as JSON (csrc/models/inspect.h). Raises LoadError if it is no model folder.
+    What a model folder holds and whether it loads, as JSON (csrc/models/inspect.h). Raises LoadError if it is no model folder, InvalidConfig.
     """
 
 class PackedFile:
