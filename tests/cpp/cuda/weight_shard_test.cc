@@ -196,7 +196,7 @@ TEST(TakeShard, OnlyTheFirstDeviceHasTheHeadAndTheBiasesOfSums) {
   }
 }
 
-// Each number of the checkpoint is on one device, but for what all of them have.
+// A number of the checkpoint is on one device alone, unless all devices have it.
 TEST(TakeShard, DevicesDivideTheParameters) {
   const Planned planned("LlamaForCausalLM", "", WeightQuantization::kAuto);
   const auto count = [](const WeightPlan& plan, size_t parameter) {
