@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "kernels/kernels.h"
@@ -79,6 +80,20 @@ QuantizedGroup<kGroup> GroupOf(const int8_t* codes, int64_t count, int offset, u
   return group;
 }
 
+// Stores `count` elements, at most kPackBlock, as groups that quantize(groups of values, out)
+// makes.
+template <typename Group, typename From, typename Quantize>
+void EncodeGroups(const typename From::Storage* x, int64_t count, typename Group::Stored* out,
+                  Quantize quantize) {
+  constexpr int64_t kGroup = Group::kLayout.group;
+  std::array<float, kGroup> values[kPackBlock / kGroup] = {};
+  for (int64_t k = 0; k < count; ++k) values[k / kGroup][k % kGroup] = From::Decode(x[k]);
+  const auto groups = static_cast<size_t>(Group::kLayout.Groups(count));
+  QuantizedGroup<kGroup> quantized[kPackBlock / kGroup];
+  quantize(std::span<const std::array<float, kGroup>>(values, groups), quantized);
+  for (size_t g = 0; g < groups; ++g) out[g] = Group::Store(quantized[g]);
+}
+
 template <WeightFormat kFormat>
 struct QuantGroup {
   static constexpr PanelLayout kLayout = LayoutOf(kFormat);
@@ -97,18 +112,13 @@ struct QuantGroup {
 
   template <typename From>
   static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
-    std::array<float, kLayout.group> values[kPackBlock / kLayout.group] = {};
-    for (int64_t k = 0; k < count; ++k) {
-      values[k / kLayout.group][k % kLayout.group] = From::Decode(x[k]);
-    }
-    const auto groups = static_cast<size_t>(kLayout.Groups(count));
-    QuantizedGroup<kLayout.group> quantized[kPackBlock / kLayout.group];
-    if constexpr (kQ4) {
-      QuantizeQ4({values, groups}, quantized);
-    } else {
-      for (size_t g = 0; g < groups; ++g) quantized[g] = QuantizeQ8(values[g]);
-    }
-    for (size_t g = 0; g < groups; ++g) out[g] = Store(quantized[g]);
+    EncodeGroups<QuantGroup, From>(x, count, out, [](auto values, auto* quantized) {
+      if constexpr (kQ4) {
+        QuantizeQ4(values, quantized);
+      } else {
+        for (size_t g = 0; g < values.size(); ++g) quantized[g] = QuantizeQ8(values[g]);
+      }
+    });
   }
   static Stored FromCodes(const int8_t* codes, int64_t count, const uint16_t* scale) {
     return Store(GroupOf<kLayout.group>(codes, count, kOffset, *scale));
@@ -157,14 +167,8 @@ struct Q6Group {
 
   template <typename From>
   static void Encode(const typename From::Storage* x, int64_t count, Stored* out) {
-    Q6Values values[kPackBlock / kLayout.group] = {};
-    for (int64_t k = 0; k < count; ++k) {
-      values[k / kLayout.group][k % kLayout.group] = From::Decode(x[k]);
-    }
-    const auto groups = static_cast<size_t>(kLayout.Groups(count));
-    QuantizedGroup<kLayout.group> quantized[kPackBlock / kLayout.group];
-    QuantizeQ6({values, groups}, quantized);
-    for (size_t g = 0; g < groups; ++g) out[g] = Store(quantized[g]);
+    EncodeGroups<Q6Group, From>(
+        x, count, out, [](auto values, auto* quantized) { QuantizeQ6(values, quantized); });
   }
   static Stored FromCodes(const int8_t* codes, int64_t count, const uint16_t* scale) {
     return Store(GroupOf<kLayout.group>(codes, count, kOffset, *scale));
