@@ -148,6 +148,12 @@ void EngineStateObj::PopPrefilled() {
   }
 }
 
+void EngineStateObj::RemoveFromWaiting(RequestState& rstate) {
+  if (!rstate.in_waiting_queue) return;
+  std::erase(waiting_queue, rstate.request);
+  rstate.in_waiting_queue = false;
+}
+
 void EngineStateObj::RemoveFromRunning(RequestState& rstate) {
   if (!rstate.in_running_queue) return;
   // Preemption takes the last one, so the search starts there.

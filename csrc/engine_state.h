@@ -103,6 +103,8 @@ struct EngineStateObj {
   void PushRunning(RequestState& rstate);
   // Drops the requests at the head that have nothing to prefill any more.
   void PopPrefilled();
+  // Both do nothing for a request that is not in the queue.
+  void RemoveFromWaiting(RequestState& rstate);
   void RemoveFromRunning(RequestState& rstate);
   // Takes requests out of both queues and out of request_states; their pages are free already.
   // Clears the list. Allocates nothing, so an end cannot fail.

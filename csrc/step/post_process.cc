@@ -247,9 +247,11 @@ void ProcessRequest(StepContext& context, RequestState& rstate) {
   rstate.delivery_begun = false;
   if (rstate.all_leaves_finished()) {
     FinishRequest(context, rstate);
-  } else if (!rstate.any_leaf_alive()) {
-    context.state.RemoveFromRunning(rstate);  // what is left of it was preempted
+    return;
   }
+  if (!rstate.any_leaf_alive()) context.state.RemoveFromRunning(rstate);  // the rest was preempted
+  // A preempted sequence may have ended with tokens that it had before.
+  if (rstate.NextToPrefill() == nullptr) context.state.RemoveFromWaiting(rstate);
 }
 
 }  // namespace

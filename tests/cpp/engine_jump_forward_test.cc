@@ -330,6 +330,31 @@ TEST_F(JumpForwardTest, AnswersDoNotDependOnWhatHappensAround) {
   EXPECT_GT(num_preemptions, 0);
 }
 
+// The tokens that a jump has put in make one sequence give way to the others, and then turn out to
+// end it. TestEngine audits the queues after each step.
+TEST_F(JumpForwardTest, ASequenceThatGaveWayMayEndAtItsJump) {
+  int64_t num_preemptions = 0;
+  for (int64_t length = 4; length < 36; ++length) {
+    for (int64_t num_pages = 4; num_pages < 12; ++num_pages) {
+      SCOPED_TRACE(std::to_string(length) + " tokens, " + std::to_string(num_pages) + " pages");
+      TestEngineSetup setup = Setup();
+      setup.num_pages = num_pages;
+      setup.max_single_sequence_length = 64;
+      TestEngine engine(setup);
+      GenerationConfig config =
+          Records(Sampled(-1, length, 4), "a-cat-meow-1|a-cat-meow-2|a-cow-moo-1|a-cow-moo-2");
+      config.stop_strs = {"meow"};
+      engine.Add("a", Prompt(length), config);
+      engine.Run();
+      for (const auto& sequence : engine.History("a").sequences) {
+        EXPECT_EQ(sequence.finish_reason, FinishReason::kStop);
+      }
+      num_preemptions += engine.Metric("num_preemptions");
+    }
+  }
+  EXPECT_GT(num_preemptions, 0);
+}
+
 TEST_F(JumpForwardTest, AFailingGrammarEndsItsRequestAlone) {
   TestEngineSetup setup = Setup();
   int num_accepted = 0;
