@@ -1,7 +1,9 @@
 """Joins the results of tools/gpu_check.sh into gpu_report.json and a table.
 
-    gpu_report.py RESULTS    reads RESULTS/{*.step,machine.log,tests.json,kernels.json,micro.json,
-                             figures-*.json}; several archives may be unpacked into one folder
+    gpu_report.py RESULTS    reads RESULTS/{*.step,machine.log,tests/part-*.log,kernels.json,
+                             micro.json,figures-*.json}; several archives may be unpacked into one
+                             folder
+    gpu_report.py --failed RESULTS    prints the tests that failed or never ended, one per line
 
 Each figure is shown with its target, with what bench/cuda/model.py predicts for a machine of the
 measured limits, and with the figures of the other sides. A kernel's share is the larger of
@@ -12,6 +14,7 @@ the table. At the end stands what to do next (gpu_decisions.py).
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +79,28 @@ def read_steps(out: Path) -> list[dict[str, Any]]:
     files = sorted(out.glob("*.step"), key=lambda file: (file.stat().st_mtime_ns, file.name))
     rows = [file.read_text().rstrip("\n").split("\t") for file in files]
     return [{"name": r[0], "status": r[1], "seconds": float(r[2])} for r in rows]
+
+
+def read_tests(out: Path) -> dict[str, str]:
+    """How each GoogleTest ended: "ok", "skipped", "failed" or "did not end"."""
+    words = {"OK": "ok", "SKIPPED": "skipped", "FAILED": "failed", "RUN": "did not end"}
+    ends: dict[str, str] = {}
+    for file in sorted((out / "tests").glob("part-*.log")):
+        for line in file.read_text(errors="replace").splitlines():
+            if match := re.match(r"\[ +(RUN|OK|SKIPPED|FAILED) +\] ([\w./]+)(?:,| \(|$)", line):
+                ends[match[2]] = words[match[1]]
+    return ends
+
+
+def failed_tests(tests: dict[str, str]) -> list[str]:
+    """Their names."""
+    return [name for name, end in tests.items() if end in ("failed", "did not end")]
+
+
+def count_tests(tests: dict[str, str]) -> dict[str, Any]:
+    """Numbers of tests, and the names of those that failed."""
+    skipped = sum(end == "skipped" for end in tests.values())
+    return {"tests": len(tests), "skipped": skipped, "failed": failed_tests(tests)}
 
 
 def ending(status: str) -> str:
@@ -150,7 +175,7 @@ def make_report(out: Path) -> dict[str, Any]:
     add_attention(measured["figures"], kernels)
     machine = best_machine(measured["limits"])
     add_predictions(kernels, machine)
-    tests = load(out / "tests.json")
+    tests = read_tests(out)
     targets = []
     for target in TARGETS:
         value = target.measured(measured["figures"])
@@ -162,7 +187,7 @@ def make_report(out: Path) -> dict[str, Any]:
     return {
         "machine": machine_log.read_text().splitlines() if machine_log.exists() else [],
         "steps": read_steps(out),
-        "tests": {key: tests[key] for key in ("tests", "failures", "errors")} if tests else None,
+        "tests": count_tests(tests) if tests else None,
         "targets": targets,
         **measured,
         "kernels": kernels,
@@ -189,6 +214,10 @@ def table(report: dict[str, Any]) -> str:
     lines = ["```", *report["machine"], "```", "", "| step | | s |", "|---|---|--:|"]
     for step in report["steps"]:
         lines.append(f"| {step['name']} | {ending(step['status'])} | {step['seconds']:.1f} |")
+    if tests := report["tests"]:
+        failed = tests["failed"]
+        lines.append(f"\n{tests['tests']} tests, {tests['skipped']} skipped, {len(failed)} failed")
+        lines += [f"* {name}" for name in failed]
     lines += ["", "| | target | predicted | measured | others |", "|---|--:|--:|--:|---|"]
     for target, row in zip(TARGETS, report["targets"], strict=True):
         value = target.measured(report["figures"])
@@ -216,6 +245,9 @@ def table(report: dict[str, Any]) -> str:
 
 def main() -> int:
     """Writes gpu_report.json and gpu_report.md, prints the latter."""
+    if len(sys.argv) == 3 and sys.argv[1] == "--failed":
+        print(*failed_tests(read_tests(Path(sys.argv[2]))), sep="\n")
+        return 0
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2

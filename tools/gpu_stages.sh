@@ -13,7 +13,7 @@ if [ -d "$prebuilt" ] && [ $dry = 0 ]; then
   programs=$prebuilt
 fi
 export tree programs
-device_tests=$programs/cuda_device_test
+export device_tests=$programs/cuda_device_test
 library=$PWD/mlc_native/lib/libmlc_native_cuda.so
 bench_args="--device cuda:0"
 if [ $dry = 1 ]; then
@@ -131,10 +131,37 @@ small='*.MatchesTheReference:ElementwiseTest.*:GemvTest.EveryFormatAndOddShapes'
 small+=':SamplingTest.DrawsAsTheSettingsSay:CudaSteps.RunningAheadChangesNothing'
 
 stage_tests() {
-  local filter=()
-  [ $dry = 0 ] || filter=(--gtest_filter="$small")
-  step_with "$device_tests" tests 150 "$device_tests" --gtest_output=json:"$results/tests.json" \
-    "${filter[@]}"
+  export filter=*
+  [ $dry = 0 ] || filter=$small
+  rm -rf "$results/tests"
+  step_with "$device_tests" tests 150 run_tests ||
+    step_with "$results/tests/failed" tests-alone 60 run_failed_tests
+}
+# In parts side by side: what a fault on the device leaves behind spoils one of them.
+run_tests() {
+  local parts=$(($(nproc) > 8 ? 8 : $(nproc))) part pids=() status=0
+  mkdir -p "$results/tests"
+  for ((part = 0; part < parts; part++)); do
+    GTEST_TOTAL_SHARDS=$parts GTEST_SHARD_INDEX=$part "$device_tests" --gtest_filter="$filter" \
+      >"$results/tests/part-$part.log" 2>&1 &
+    pids+=($!)
+  done
+  for part in "${!pids[@]}"; do
+    wait "${pids[part]}" || { status=1 && tail -n 5 "$results/tests/part-$part.log"; }
+  done
+  "$python" tools/gpu_report.py --failed "$results" >"$results/tests/failed"
+  cat "$results/tests/failed"
+  return $status
+}
+# Each in a process of its own, and what fails there under compute-sanitizer.
+run_failed_tests() {
+  xargs -a "$results/tests/failed" -P 8 -I {} bash -c '
+    log=$results/tests/alone-${1//\//_}
+    timeout 60 "$device_tests" --gtest_filter="$1" >"$log.txt" 2>&1 && exit
+    echo "$1 fails alone, too"
+    ! command -v compute-sanitizer >/dev/null || timeout 60 compute-sanitizer --error-exitcode 9 \
+      "$device_tests" --gtest_filter="$1" >"$log.memcheck.txt" 2>&1
+    exit 1' alone {}
 }
 stage_sanitize() {
   local tool
@@ -172,6 +199,7 @@ independent() { # the same rows without dependent launches
   MLC_NATIVE_CUDA_DEPENDENT_LAUNCH=0 bench "$@"
 }
 export -f machine install_wheels unpack build_googletest build_package build_programs bench independent
+export -f run_tests run_failed_tests
 
 stage_micro() {
   # shellcheck disable=SC2046

@@ -199,6 +199,23 @@ def test_sides_of_several_processes_meet_in_one_figure(measured: Path) -> None:
     assert list(figures["decode 8b, one by one"]) == ["torch"]
 
 
+def test_how_each_test_ended(measured: Path) -> None:
+    (measured / "tests").mkdir()
+    (measured / "tests/part-0.log").write_text(
+        "[==========] Running 3 tests from 1 test suite.\n"
+        "[ RUN      ] A.Passes\n[       OK ] A.Passes (1 ms)\n"
+        "[ RUN      ] A.Skips\n[  SKIPPED ] A.Skips (0 ms)\n"
+        "[ RUN      ] All/A.Fails/0\nx.cc:1: Failure\n"
+        "[  FAILED  ] All/A.Fails/0, where GetParam() = 1 (2 ms)\n"
+        "[  FAILED  ] 1 test, listed below:\n[  FAILED  ] All/A.Fails/0, where GetParam() = 1\n"
+    )
+    (measured / "tests/part-1.log").write_text("[ RUN      ] B.Crashes\nterminate called\n")
+    report = gpu_report.make_report(measured)
+    assert report["tests"] == {"tests": 4, "skipped": 1, "failed": ["All/A.Fails/0", "B.Crashes"]}
+    text = gpu_report.table(report)
+    assert "4 tests, 1 skipped, 2 failed\n* All/A.Fails/0\n* B.Crashes\n" in text
+
+
 def micro_of(equal: bool | None, cublaslt_s: float, barrier_s: float) -> list[dict[str, Any]]:
     return [
         {"name": "edge", "order": "one by one", "blocks": 132, "seconds": 1.2e-6},
