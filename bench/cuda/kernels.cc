@@ -1,7 +1,7 @@
-// cuda_kernels [--tiny] FILE: times each CUDA kernel at the shapes of real models on GPU 0 and
-// writes a JSON list of {name, seconds, bytes, operations} to FILE. tools/gpu_check.sh runs it and
-// compares with the bandwidth and the peak measured in the same run. With --tiny, also on the
-// emulator.
+// cuda_kernels [--tiny] [--only TEXT] FILE: times each CUDA kernel, or those with TEXT in their
+// names, at the shapes of real models on GPU 0 and writes a JSON list of {name, seconds, bytes,
+// operations} to FILE. tools/gpu_check.sh runs it and compares with the bandwidth and the peak
+// measured in the same run. With --tiny, also on the emulator.
 #include "kernels/cuda/kernels.h"
 
 #include <algorithm>

@@ -82,8 +82,12 @@ struct Cost {
 // measured stays.
 class Bench {
  public:
-  // `tiny`: one replay, and the caller takes small shapes.
-  Bench(std::string file, bool tiny) : file_(std::move(file)), is_tiny_(tiny) { Write(); }
+  // `tiny`: one replay, and the caller takes small shapes. `only`: what names of kernels must have
+  // in them.
+  Bench(std::string file, bool tiny, std::string only)
+      : file_(std::move(file)), is_tiny_(tiny), only_(std::move(only)) {
+    Write();
+  }
 
   bool is_tiny() const { return is_tiny_; }
   int64_t Size(int64_t size, int64_t tiny) const { return is_tiny_ ? tiny : size; }
@@ -119,6 +123,7 @@ class Bench {
   // As in a model.
   void Run(const std::string& name, const Cost& cost, int calls,
            const std::function<void(int, Stream)>& call) {
+    if (name.find(only_) == std::string::npos) return;
     const double seconds = Seconds(is_tiny_ ? 2 : calls, LaunchOrder::kDependent, call);
     Add({{"name", name},
          {"seconds", seconds},
@@ -139,19 +144,27 @@ class Bench {
 
   const std::string file_;
   const bool is_tiny_;
+  const std::string only_;
   nlohmann::json results_ = nlohmann::json::array();
 };
 
-// main() of a benchmark: NAME [--tiny] FILE.
+// main() of a benchmark: NAME [--tiny] [--only TEXT] FILE.
 inline int RunBench(int argc, char** argv, const std::function<void(Bench&)>& run) {
-  const bool tiny = argc == 3 && std::string(argv[1]) == "--tiny";
-  if (argc != 2 && !tiny) {
-    std::fprintf(stderr, "usage: %s [--tiny] FILE\n", argv[0]);
+  std::vector<std::string> args(argv + 1, argv + argc);
+  const bool tiny = !args.empty() && args[0] == "--tiny";
+  if (tiny) args.erase(args.begin());
+  std::string only;
+  if (args.size() == 3 && args[0] == "--only") {
+    only = args[1];
+    args.erase(args.begin(), args.begin() + 2);
+  }
+  if (args.size() != 1) {
+    std::fprintf(stderr, "usage: %s [--tiny] [--only TEXT] FILE\n", argv[0]);
     return 2;
   }
   try {
     UseDevice(0);
-    Bench bench(argv[argc - 1], tiny);
+    Bench bench(args[0], tiny, only);
     run(bench);
     return 0;
   } catch (const std::exception& error) {
