@@ -43,13 +43,15 @@ void Products(Bench& bench) {
   for (const auto& [format_name, format] : kFormats) {
     for (Product p : kProducts) {
       if (bench.is_tiny()) p = {p.name, 64, 128};
+      const std::string name = std::string("gemv ") + format_name + " " + p.name;
+      if (!bench.MayWant(name)) continue;
       const int64_t bytes = format == WeightFormat::kBFloat16
                                 ? p.n * p.k * 2
                                 : static_cast<int64_t>(GemvWeightBytes(format, p.n, p.k));
       const auto copies = static_cast<int>(bench.is_tiny() ? 2 : kRotate / bytes + 2);
       Buffer weights(copies * bytes), x(32 * p.k * 2), y(32 * p.n * 2);
       for (int64_t m : {1, 8, 32}) {
-        bench.Run("gemv " + std::string(format_name) + " " + p.name + " m=" + std::to_string(m),
+        bench.Run(name + " m=" + std::to_string(m),
                   {.bytes = static_cast<double>(bytes), .operations = 2.0 * m * p.n * p.k}, copies,
                   [&](int i, Stream stream) {
                     Gemv({.format = format,
@@ -70,6 +72,7 @@ void Products(Bench& bench) {
 
 // The gate_up products of one layer of a mixture of experts: every row chooses `chosen` of them.
 void Experts(Bench& bench, int64_t m) {
+  if (!bench.MayWant("grouped_gemv")) return;
   // qwen3-30b-a3b
   const int64_t experts = bench.Size(128, 16), chosen = 8, n = bench.Size(1536, 32),
                 k = bench.Size(2048, 64);
@@ -108,6 +111,7 @@ void Experts(Bench& bench, int64_t m) {
 }
 
 void Dequantizations(Bench& bench) {
+  if (!bench.MayWant("dequantize")) return;
   Product p = kProducts[std::size(kProducts) - 3];  // the largest of a layer of 8B
   if (bench.is_tiny()) p = {p.name, 64, 128};
   for (const auto& [name, format] :
@@ -131,6 +135,7 @@ void Dequantizations(Bench& bench) {
 // ---- Attention ----
 
 void Decode(Bench& bench, const Heads& heads, int64_t rows, int64_t length) {
+  if (!bench.MayWant(std::string("decode_attention ") + heads.name)) return;
   const DecodeInputs inputs(bench, heads, rows, length);
   const std::string name = std::string("decode_attention ") + heads.name +
                            " rows=" + std::to_string(inputs.rows.m) +
@@ -141,6 +146,7 @@ void Decode(Bench& bench, const Heads& heads, int64_t rows, int64_t length) {
 }
 
 void Prefill(Bench& bench, const Heads& heads, int64_t length) {
+  if (!bench.MayWant(std::string("prefill_attention ") + heads.name)) return;
   length = bench.Size(length, 70);
   const Cache cache(heads, 1, length);
   const int64_t row_bytes = heads.q * heads.dim * 2;
@@ -167,6 +173,7 @@ void Prefill(Bench& bench, const Heads& heads, int64_t length) {
 // ---- The rest ----
 
 void Norms(Bench& bench, int64_t rows) {
+  if (!bench.MayWant("add_norm")) return;
   const int64_t dim = bench.Size(4096, 64);
   rows = bench.Size(rows, 2);
   const Buffer x(rows * dim * 2), y(rows * dim * 2), weight(dim * 2);
@@ -184,6 +191,7 @@ void Norms(Bench& bench, int64_t rows) {
 }
 
 void Activations(Bench& bench, int64_t rows) {
+  if (!bench.MayWant("activate")) return;
   const int64_t ffn = bench.Size(14336, 64);
   rows = bench.Size(rows, 2);
   const Buffer x(rows * 2 * ffn * 2), out(rows * ffn * 2);
@@ -194,6 +202,7 @@ void Activations(Bench& bench, int64_t rows) {
 }
 
 void Sampling(Bench& bench, const std::string& name, const SamplingRow& settings, int64_t rows) {
+  if (!bench.MayWant("sample " + name)) return;
   const int64_t vocab = bench.Size(151936, 512);
   rows = bench.Size(rows, 2);
   std::mt19937 random(3);

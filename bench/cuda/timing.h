@@ -90,6 +90,10 @@ class Bench {
   }
 
   bool is_tiny() const { return is_tiny_; }
+  // Whether kernels with `part` in their names may be wanted.
+  bool MayWant(const std::string& part) const {
+    return only_.find(part) != std::string::npos || part.find(only_) != std::string::npos;
+  }
   int64_t Size(int64_t size, int64_t tiny) const { return is_tiny_ ? tiny : size; }
 
   // Times a graph of `calls` calls, call(i, stream) each, so that the launch time of the host does

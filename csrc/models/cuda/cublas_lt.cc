@@ -1,6 +1,7 @@
 #include "models/cuda/cublas_lt.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,8 @@ namespace {
 
 using namespace cublas_lt;  // NOLINT: the vocabulary of this file
 using kernels::cuda::GemvArgs;
+
+constexpr int kMaxAlgorithms = 8;  // suggestions that are timed
 
 int TypeOf(DType dtype) {
   switch (dtype) {
@@ -98,31 +101,75 @@ bool CublasLt::MultiplyFloats(const GemvArgs& args, kernels::cuda::Stream stream
                     .float_output = args.float_output,
                     .has_bias = args.bias != nullptr};
   auto found = products_.find(shape);
-  if (found == products_.end()) found = products_.emplace(shape, MakeProduct(shape)).first;
+  if (found == products_.end()) {
+    found = products_.emplace(shape, MakeProduct(shape, args, stream)).first;
+  }
   Product& product = found->second;
   if (!product.is_usable) return false;
-  if (shape.has_bias && api_.desc_set(product.desc, DescAttribute::kBiasPointer, &args.bias,
-                                      sizeof(args.bias)) != kSuccess) {
-    product.is_usable = false;
-    return false;
-  }
-  const float one = 1.0f;
-  const float zero = 0.0f;
-  const int status =
-      api_.matmul(handle_, product.desc, &one, args.weight, product.w, args.x, product.x, &zero,
-                  args.y, product.y, args.y, product.y, &product.algorithm, workspace_.data(),
-                  workspace_.size(), stream.handle());
+  const int status = Launch(product, args, product.algorithm, stream);
   if (status == kSuccess) return true;
   product.is_usable = false;
   Warn(("a product failed with status " + std::to_string(status)).c_str());
   return false;
 }
 
-CublasLt::Product CublasLt::MakeProduct(const Shape& shape) {
+int CublasLt::Launch(const Product& product, const GemvArgs& args, const Algorithm& algorithm,
+                     kernels::cuda::Stream stream) const {
+  if (args.bias != nullptr) {
+    const int status =
+        api_.desc_set(product.desc, DescAttribute::kBiasPointer, &args.bias, sizeof(args.bias));
+    if (status != kSuccess) return status;
+  }
+  const float one = 1.0f;
+  const float zero = 0.0f;
+  return api_.matmul(handle_, product.desc, &one, args.weight, product.w, args.x, product.x, &zero,
+                     args.y, product.y, args.y, product.y, &algorithm, workspace_.data(),
+                     workspace_.size(), stream.handle());
+}
+
+CublasLt::Product CublasLt::MakeProduct(const Shape& shape, const GemvArgs& args,
+                                        kernels::cuda::Stream stream) {
   Product product;
-  product.is_usable = Describe(shape, &product) && FindAlgorithm(&product);
-  if (!product.is_usable) Warn("it has no algorithm for a product");
+  std::vector<Algorithm> algorithms;
+  if (Describe(shape, &product)) {
+    algorithms = FindAlgorithms(product, shape.m <= kFewRows ? kMaxAlgorithms : 1);
+  }
+  product.is_usable = !algorithms.empty();
+  if (!product.is_usable) {
+    Warn("it has no algorithm for a product");
+  } else {
+    product.algorithm = Fastest(algorithms, product, args, stream);
+  }
   return product;
+}
+
+Algorithm CublasLt::Fastest(const std::vector<Algorithm>& algorithms, const Product& product,
+                            const GemvArgs& args, kernels::cuda::Stream stream) const {
+  if (algorithms.size() == 1) return algorithms[0];
+  constexpr int kRounds = 3;
+  constexpr int64_t kMaxCompared = 1 << 20;
+  const auto element =
+      static_cast<int64_t>(args.float_output ? sizeof(float) : DTypeSize(args.dtype));
+  const int64_t bytes = std::min(((args.m - 1) * args.ldy + args.n) * element, kMaxCompared);
+  std::vector<std::byte> first, got(static_cast<size_t>(bytes));
+  const Algorithm* fastest = &algorithms[0];
+  double least = 0;
+  for (const Algorithm& algorithm : algorithms) {
+    if (Launch(product, args, algorithm, stream) != kSuccess) continue;
+    kernels::cuda::CopyToHost(got.data(), args.y, got.size(), stream);
+    if (first.empty()) first = got;
+    if (got != first) continue;
+    kernels::cuda::Event done;
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < kRounds; ++i) Launch(product, args, algorithm, stream);
+    done.Record(stream);
+    done.Synchronize();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (least > 0 && seconds.count() >= least) continue;
+    least = seconds.count();
+    fastest = &algorithm;
+  }
+  return *fastest;
 }
 
 // Row-major [m, n] is column-major [n, m]: y^T = w x^T, where w is stored as the transpose of the
@@ -148,22 +195,25 @@ bool CublasLt::Describe(const Shape& shape, Product* product) const {
          (set(DescAttribute::kEpilogue, kEpilogueBias) && set(DescAttribute::kBiasType, type));
 }
 
-bool CublasLt::FindAlgorithm(Product* product) const {
+std::vector<Algorithm> CublasLt::FindAlgorithms(const Product& product, int at_most) const {
   Preference preference = nullptr;
-  if (api_.preference_create(&preference) != kSuccess) return false;
+  if (api_.preference_create(&preference) != kSuccess) return {};
   const uint64_t bytes = workspace_.size();
-  Heuristic heuristic{};
+  std::vector<Heuristic> heuristics(static_cast<size_t>(at_most));
   int found = 0;
-  const bool is_found = api_.preference_set(preference, PreferenceAttribute::kMaxWorkspaceBytes,
-                                            &bytes, sizeof(bytes)) == kSuccess &&
-                        api_.preference_set(preference, PreferenceAttribute::kReductionSchemeMask,
-                                            &kReductionNone, sizeof(kReductionNone)) == kSuccess &&
-                        api_.heuristic(handle_, product->desc, product->w, product->x, product->y,
-                                       product->y, preference, 1, &heuristic, &found) == kSuccess &&
-                        found == 1 && heuristic.status == kSuccess;
+  const bool is_done =
+      api_.preference_set(preference, PreferenceAttribute::kMaxWorkspaceBytes, &bytes,
+                          sizeof(bytes)) == kSuccess &&
+      api_.preference_set(preference, PreferenceAttribute::kReductionSchemeMask, &kReductionNone,
+                          sizeof(kReductionNone)) == kSuccess &&
+      api_.heuristic(handle_, product.desc, product.w, product.x, product.y, product.y, preference,
+                     at_most, heuristics.data(), &found) == kSuccess;
   api_.preference_destroy(preference);
-  product->algorithm = heuristic.algorithm;
-  return is_found;
+  std::vector<Algorithm> algorithms;
+  for (int i = 0; is_done && i < found; ++i) {
+    if (heuristics[i].status == kSuccess) algorithms.push_back(heuristics[i].algorithm);
+  }
+  return algorithms;
 }
 
 void CublasLt::Destroy(const Product& product) const {

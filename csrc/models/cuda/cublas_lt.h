@@ -4,12 +4,15 @@
 //
 // The algorithm for each shape is looked up once. No algorithm splits k over blocks whose results
 // are added, so the same product has the same bits; but unlike with Gemv, the bits of a row may
-// depend on the number of rows. Engine's thread only.
+// depend on the number of rows. For few rows the first suggestion can take seven times as long as
+// another one (measured on an H100), so all are timed; only those with the bits of the first are
+// taken, so that time decides about nothing else. Engine's thread only.
 #pragma once
 
 #include <compare>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "kernels/cuda/kernels.h"
 #include "mlc_native/detail/log.h"
@@ -30,8 +33,11 @@ class CublasLt {
   // From this number of rows on, quantized weights are dequantized.
   static constexpr int64_t kManyQuantizedRows = 4 * kernels::cuda::kMaxGemvRows;
 
-  // Returns false if it did nothing. The first call of a shape looks up its algorithm, so it must
-  // not be captured in a graph.
+  // Up to this number of rows the algorithms are timed.
+  static constexpr int64_t kFewRows = 256;
+
+  // Returns false if it did nothing. The first call of a shape looks up its algorithm and may wait
+  // for the stream, so it must not be captured in a graph.
   bool Multiply(const kernels::cuda::GemvArgs& args, kernels::cuda::Stream stream);
 
  private:
@@ -53,9 +59,18 @@ class CublasLt {
   void Warn(const char* what);
   bool MultiplyQuantized(const kernels::cuda::GemvArgs& args, kernels::cuda::Stream stream);
   bool MultiplyFloats(const kernels::cuda::GemvArgs& args, kernels::cuda::Stream stream);
-  Product MakeProduct(const Shape& shape);
+  Product MakeProduct(const Shape& shape, const kernels::cuda::GemvArgs& args,
+                      kernels::cuda::Stream stream);
   bool Describe(const Shape& shape, Product* product) const;
-  bool FindAlgorithm(Product* product) const;
+  // What the library suggests, the best first.
+  std::vector<cublas_lt::Algorithm> FindAlgorithms(const Product& product, int at_most) const;
+  // The fastest one for the arguments; writes their y.
+  cublas_lt::Algorithm Fastest(const std::vector<cublas_lt::Algorithm>& algorithms,
+                               const Product& product, const kernels::cuda::GemvArgs& args,
+                               kernels::cuda::Stream stream) const;
+  // The library's status.
+  int Launch(const Product& product, const kernels::cuda::GemvArgs& args,
+             const cublas_lt::Algorithm& algorithm, kernels::cuda::Stream stream) const;
   void Destroy(const Product& product) const;
 
   cublas_lt::Api api_{};

@@ -85,10 +85,8 @@ class RopeTest : public CudaKernelTest {
       }
       for (int64_t i = row * ld + width; i < (row + 1) * ld; ++i) ASSERT_EQ(got[i], x[i]);
     }
-    // A scale is four elements of 8 bits.
-    const int64_t scales = KvScaleBytes(format) / kKvPageSize;
-    ExpectWritten(k_bytes, KvElementBytes(format), 3 * kv.kv_heads * (head_dim + scales));
-    ExpectWritten(v_bytes, KvElementBytes(format), 3 * kv.kv_heads * (head_dim + scales));
+    ExpectWritten(kv, k_bytes, 3 * kv.kv_heads);
+    ExpectWritten(kv, v_bytes, 3 * kv.kv_heads);
   }
 
   static Floats ReadRow(const KvPages& kv, DType dtype, const std::vector<uint8_t>& bytes,
@@ -119,15 +117,26 @@ class RopeTest : public CudaKernelTest {
     }
   }
 
-  // The poison has all bits set; no result has.
-  static void ExpectWritten(const std::vector<uint8_t>& bytes, size_t element, size_t want) {
-    size_t written = 0;
-    for (size_t at = 0; at < bytes.size(); at += element) {
-      bool poison = true;
-      for (size_t i = 0; i < element; ++i) poison = poison && bytes[at + i] == 0xff;
-      written += poison ? 0 : 1;
+  // The poison has all bits set; no result has, and no scale, of which single bytes may.
+  static void ExpectWritten(const KvPages& kv, const std::vector<uint8_t>& bytes, int64_t heads) {
+    const size_t row_bytes = kv.head_dim * KvElementBytes(kv.format);
+    int64_t elements = 0, scales = 0;
+    const auto count = [&](size_t begin, size_t end, size_t size, int64_t* written) {
+      for (size_t at = begin; at < end; at += size) {
+        const auto first = bytes.begin() + static_cast<ptrdiff_t>(at);
+        *written += std::all_of(first, first + static_cast<ptrdiff_t>(size),
+                                [](uint8_t byte) { return byte == 0xff; })
+                        ? 0
+                        : 1;
+      }
+    };
+    for (size_t page = 0; page < bytes.size(); page += kv.head_bytes()) {
+      const size_t behind_rows = page + kKvPageSize * row_bytes;
+      count(page, behind_rows, KvElementBytes(kv.format), &elements);
+      count(behind_rows, page + kv.head_bytes(), sizeof(float), &scales);
     }
-    EXPECT_EQ(written, want);
+    EXPECT_EQ(elements, heads * kv.head_dim);
+    EXPECT_EQ(scales, kv.format == KvFormat::kFloat8 ? heads : 0);
   }
 };
 

@@ -20,11 +20,12 @@ class CublasLtTest : public kernels::cuda::CudaKernelTest {
   CublasLtTest() { setenv("MLC_NATIVE_CUBLASLT_LIB", FAKE_CUBLAS_LT, 1); }
   ~CublasLtTest() override {
     fake_cublas_lt_refuse(-1);
+    fake_cublas_lt_suggest(1);
     unsetenv("MLC_NATIVE_CUBLASLT_LIB");
   }
 
   // x [m, k] in rows of ldx, y in rows of ldy, both wider than they need be.
-  void Check(DType dtype, bool has_bias, bool float_output) {
+  void Check(DType dtype, bool has_bias, bool float_output, int times = 1) {
     constexpr int64_t kM = 35;
     constexpr int64_t kN = 11;
     constexpr int64_t kK = 24;
@@ -58,7 +59,7 @@ class CublasLtTest : public kernels::cuda::CudaKernelTest {
                                        .y = y.data(),
                                        .ldy = kLdy,
                                        .float_output = float_output};
-    ASSERT_TRUE(cublas.Multiply(args, nullptr));
+    for (int i = 0; i < times; ++i) ASSERT_TRUE(cublas.Multiply(args, nullptr));
     const Floats all = kernels::cuda::Decode(y_type, y.Download());
     Floats got;
     for (int64_t i = 0; i < kM; ++i) {
@@ -68,6 +69,20 @@ class CublasLtTest : public kernels::cuda::CudaKernelTest {
     kernels::cuda::ExpectClose(got, want, kernels::cuda::Epsilon(y_type));
   }
 };
+
+// The first suggestion is slow, the second one has other bits, the last two are as good.
+TEST_F(CublasLtTest, ProductsTakeTheFastestAlgorithmWithTheBitsOfTheFirst) {
+  fake_cublas_lt_suggest(4);
+  const auto products = [](int algorithm) { return fake_cublas_lt_num_products_of(algorithm); };
+  const int slow = products(0);
+  const int other_bits = products(1);
+  const int good = products(2) + products(3);
+  constexpr int kTimes = 10;
+  Check(DType::kBFloat16, true, false, kTimes);
+  EXPECT_EQ(products(0) - slow, 4) << "compared, and timed three times";
+  EXPECT_EQ(products(1) - other_bits, 1) << "compared only";
+  EXPECT_EQ(products(2) + products(3) - good, 2 * 4 + kTimes);
+}
 
 TEST_F(CublasLtTest, ProductsAreThoseOfTheReference) {
   for (DType dtype : kernels::cuda::kDTypes) {

@@ -3,8 +3,11 @@
 // (layouts that do not fit together, unknown attributes).
 #include "cuda/fake_cublas_lt/fake_cublas_lt.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
+#include <thread>
 
 #include "cuda/emulator/emulator.h"
 #include "models/cuda/cublas_lt_api.h"
@@ -35,6 +38,8 @@ constexpr uint64_t kAlgorithm = 0x416c676f;
 int num_products = 0;
 int num_objects = 0;
 int lookups_left = -1;
+int num_algorithms = 1;
+std::map<int, int> products_of;  // by algorithm
 
 template <typename T>
 int Make(T** out) {
@@ -73,9 +78,12 @@ struct Product {
   void* d;
   const void* bias;
   int bias_type;
+  float more;  // of each output
+  std::chrono::milliseconds time;
 };
 
 void Run(const Product& p) {
+  std::this_thread::sleep_for(p.time);
   for (int64_t column = 0; column < p.d_layout.columns; ++column) {
     for (int64_t row = 0; row < p.d_layout.rows; ++row) {
       double sum = p.bias == nullptr ? 0 : LoadElement(TypeOf(p.bias_type), p.bias, row);
@@ -85,7 +93,7 @@ void Run(const Product& p) {
                LoadElement(TypeOf(p.b_layout.type), p.b, column * p.b_layout.ld + k);
       }
       StoreElement(TypeOf(p.d_layout.type), p.d, column * p.d_layout.ld + row,
-                   static_cast<float>(sum));
+                   static_cast<float>(sum) * (1 + p.more));
     }
   }
 }
@@ -107,6 +115,8 @@ extern "C" {
 int fake_cublas_lt_num_products() { return num_products; }
 int fake_cublas_lt_num_objects() { return num_objects; }
 void fake_cublas_lt_refuse(int num_lookups) { lookups_left = num_lookups; }
+void fake_cublas_lt_suggest(int number) { num_algorithms = number; }
+int fake_cublas_lt_num_products_of(int algorithm) { return products_of[algorithm]; }
 
 int cublasLtCreate(Handle* handle) { return Make(handle); }
 int cublasLtDestroy(Handle handle) { return Drop(handle); }
@@ -143,9 +153,11 @@ int cublasLtMatmulAlgoGetHeuristic(Handle, Desc desc, Layout a, Layout b, Layout
   if (lookups_left > 0) --lookups_left;
   if (asked < 1 || c != d || !Fit(*desc, *a, *b, *d)) return kInvalidValue;
   if (preference->values.at(3) != 0) return kNotSupported;  // sums over blocks
-  results[0] = {};
-  results[0].algorithm.data[0] = kAlgorithm;
-  *found = 1;
+  for (; *found < std::min(asked, num_algorithms); ++*found) {
+    results[*found] = {};
+    results[*found].algorithm.data[0] = kAlgorithm;
+    results[*found].algorithm.data[1] = static_cast<uint64_t>(*found);
+  }
   return kSuccess;
 }
 
@@ -157,12 +169,24 @@ int cublasLtMatmul(Handle, Desc desc, const void* alpha, const void* a, Layout a
       algorithm->data[0] != kAlgorithm || !Fit(*desc, *a_layout, *b_layout, *d_layout)) {
     return kInvalidValue;
   }
-  Product product{*a_layout, *b_layout, *d_layout, a, b, d, nullptr, 0};
+  const auto number = static_cast<int>(algorithm->data[1]);
+  const bool is_slow = number == 0 && num_algorithms > 1;
+  Product product{.a_layout = *a_layout,
+                  .b_layout = *b_layout,
+                  .d_layout = *d_layout,
+                  .a = a,
+                  .b = b,
+                  .d = d,
+                  .bias = nullptr,
+                  .bias_type = 0,
+                  .more = number == 1 ? 0.25f : 0.0f,
+                  .time = std::chrono::milliseconds(is_slow ? 20 : 0)};
   if (desc->values[7] == kEpilogueBias) {
     product.bias = reinterpret_cast<const void*>(desc->values[8]);
     product.bias_type = static_cast<int>(desc->values[26]);
   }
   ++num_products;
+  ++products_of[number];
   mlc_native::emulator::PutLaunch(stream, [product] { Run(product); });
   return kSuccess;
 }
