@@ -184,8 +184,11 @@ stage_python() {
   # Those marked "emulated", too: they are the ones that also run without a GPU.
   local chosen="cuda and not cuda_build" from=tests/python
   [ $dry = 0 ] || chosen="test_seeded_sampling_repeats and cuda" from=tests/python/test_demo_model.py
+  local together=() # engines take a part of the memory that is free then
+  [ $dry = 1 ] || ! "$python" -c 'import xdist' 2>/dev/null || together=(-n 8)
   step_with "$library" pytest 240 env MLC_NATIVE_CUDA_TEST_LIB="$library" "$python" -m pytest -q \
-    "$from" -k "$chosen" -m "not packaging" --continue-on-collection-errors -p no:cacheprovider
+    "$from" -k "$chosen" -m "not packaging" --continue-on-collection-errors -p no:cacheprovider \
+    "${together[@]}"
 }
 
 # ---- benchmarks, one at a time ----

@@ -139,34 +139,34 @@ def cos() -> torch.Tensor:
 
 
 SLOTS, TABLES = ints(1, 2, dtype=torch.int64), ints(0, 1).view(1, 2)
-CALLS: dict[str, Callable[[], tuple[Any, ...]]] = {
-    "embedding": lambda: (torch.randn(3, 8), ints(0, 2)),
-    "rms_norm": lambda: (torch.randn(2, 3, 8), torch.randn(8)),
-    "add_rms_norm": lambda: (torch.randn(3, 8), torch.randn(3, 8), torch.randn(8)),
-    "gated_activation": lambda: (torch.randn(3, 16),),
-    "soft_cap_": lambda: (torch.randn(3, 8), 2.0),
-    "unpack_weight": lambda: (ops.pack_weight(torch.randn(5, 8), "q8"), "q8", 8),
-    "linear": lambda: (
+CALLS: dict[str, Callable[[Device], tuple[Any, ...]]] = {
+    "embedding": lambda _: (torch.randn(3, 8), ints(0, 2)),
+    "rms_norm": lambda _: (torch.randn(2, 3, 8), torch.randn(8)),
+    "add_rms_norm": lambda _: (torch.randn(3, 8), torch.randn(3, 8), torch.randn(8)),
+    "gated_activation": lambda _: (torch.randn(3, 16),),
+    "soft_cap_": lambda _: (torch.randn(3, 8), 2.0),
+    "unpack_weight": lambda device: (ops.pack_weight(device(torch.randn(5, 8)), "q8"), "q8", 8),
+    "linear": lambda device: (
         torch.randn(2, 3, 8),
-        ops.pack_weight(torch.randn(5, 8), "float32"),
+        ops.pack_weight(device(torch.randn(5, 8)), "float32"),
         "float32",
         torch.randn(5),
         True,
     ),
-    "moe": lambda: (
+    "moe": lambda device: (
         torch.randn(3, 8),
         torch.randn(3, 4),
-        ops.pack_weight(torch.randn(4, 16, 8), "float32"),
-        ops.pack_weight(torch.randn(4, 8, 8), "float32"),
+        ops.pack_weight(device(torch.randn(4, 16, 8)), "float32"),
+        ops.pack_weight(device(torch.randn(4, 8, 8)), "float32"),
         "float32",
         2,
     ),
-    "new_kv_pages": lambda: (torch.empty(0), 4, 2, 8),
-    "read_kv": lambda: (pages(), SLOTS, 8),
-    "qk_rope_write_kv": lambda: (torch.randn(2, 48), pages(), ints(1, 2), SLOTS, cos(), cos(), 8),
-    "copy_pages_": lambda: (pages(), TABLES, 8),
-    "paged_decode_attention": lambda: (torch.randn(1, 2, 8), pages(), TABLES, ints(5)),
-    "paged_prefill_attention": lambda: (
+    "new_kv_pages": lambda _: (torch.empty(0), 4, 2, 8),
+    "read_kv": lambda _: (pages(), SLOTS, 8),
+    "qk_rope_write_kv": lambda _: (torch.randn(2, 48), pages(), ints(1, 2), SLOTS, cos(), cos(), 8),
+    "copy_pages_": lambda _: (pages(), TABLES, 8),
+    "paged_decode_attention": lambda _: (torch.randn(1, 2, 8), pages(), TABLES, ints(5)),
+    "paged_prefill_attention": lambda _: (
         torch.randn(1, 2, 8), pages(), TABLES, ints(5), ints(0, 1)
     ),
 }  # fmt: skip
@@ -178,7 +178,7 @@ def test_schema_and_shape_inference(device: Device, name: str) -> None:
     torch.use_deterministic_algorithms(False)  # opcheck compares runs, NaN is not equal
     torch.library.opcheck(
         getattr(ops._ops, name).default,
-        tuple(device(a) if isinstance(a, torch.Tensor) else a for a in CALLS[name]()),
+        tuple(device(a) if isinstance(a, torch.Tensor) else a for a in CALLS[name](device)),
         test_utils=("test_schema", "test_faketensor"),
     )
 
