@@ -4,8 +4,7 @@
 // query heads that share it, so each key is loaded once for all of them. Keys and values are copied
 // asynchronously to shared memory, kPrefillKeys at a time: the values of a step while its scores
 // are computed, and then the keys of the next step (prefill_worker.cuh). Two blocks share a
-// multiprocessor, so that one computes while the other one waits; where there are too few of them,
-// a block has twice as many warps.
+// multiprocessor, so that one computes while the other one waits.
 //
 // Steps start at multiples of kPrefillKeys, and keys that a row may not attend to add exact zeros,
 // so a row's result does not depend on its tile.
@@ -21,37 +20,25 @@ inline namespace prefill_attention_cu {
 // The sums of 32 rows of the largest heads would fill all registers.
 template <int kDim>
 using ShapeOf = PrefillShape<kDim, kDim <= 128 ? 2 : 1>;
-// The same tile for blocks that are alone on a multiprocessor.
-template <int kDim>
-using ShapeOfFew =
-    std::conditional_t<kDim == 128, PrefillShape<128, 1, ShapeOf<128>::kRows / 16>, ShapeOf<kDim>>;
 
-template <typename T, typename Kv, typename Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 8 / Shape::kWarps)
+template <typename T, typename Kv, int kDim>
+__global__ void __launch_bounds__(ShapeOf<kDim>::kThreads, 2)
     PrefillAttentionKernel(const __grid_constant__ PrefillArgs args) {
   WaitForPrevious();
   const PrefillTile tile = args.tiles[blockIdx.x];
-  PrefillWorker<T, Kv, Shape>(args, tile, static_cast<int>(blockIdx.y),
-                              static_cast<T*>(DynamicShared()))
+  PrefillWorker<T, Kv, ShapeOf<kDim>>(args, tile, static_cast<int>(blockIdx.y),
+                                      static_cast<T*>(DynamicShared()))
       .Run();
-}
-
-template <typename T, typename Kv, typename Shape>
-void LaunchShapeOf(const PrefillArgs& args, int64_t num_tiles, Stream stream) {
-  const LaunchShape shape{
-      .grid = dim3(static_cast<unsigned>(num_tiles), static_cast<unsigned>(args.kv.kv_heads)),
-      .threads = static_cast<unsigned>(Shape::kThreads),
-      .shared_bytes = Shape::kSharedBytes};
-  Launch(PrefillAttentionKernel<T, Kv, Shape>, shape, stream, args);
 }
 
 template <typename T, typename Kv, int kDim>
 void LaunchForDim(const PrefillArgs& args, int64_t num_tiles, Stream stream) {
-  const bool are_few = num_tiles * args.kv.kv_heads <= NumMultiprocessors();
-  if constexpr (!std::is_same_v<ShapeOf<kDim>, ShapeOfFew<kDim>>) {
-    if (are_few) return LaunchShapeOf<T, Kv, ShapeOfFew<kDim>>(args, num_tiles, stream);
-  }
-  LaunchShapeOf<T, Kv, ShapeOf<kDim>>(args, num_tiles, stream);
+  using Shape = ShapeOf<kDim>;
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(num_tiles), static_cast<unsigned>(args.kv.kv_heads)),
+      .threads = static_cast<unsigned>(Shape::kThreads),
+      .shared_bytes = Shape::kSharedBytes};
+  Launch(PrefillAttentionKernel<T, Kv, kDim>, shape, stream, args);
 }
 
 // Calls f with the head_dim to which this one is padded.

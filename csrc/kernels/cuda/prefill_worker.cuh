@@ -2,9 +2,8 @@
 //
 // Four warps own 32 rows each (16 of the largest heads), whose scores, weights and sums stay in
 // registers (online softmax in base 2). So a fragment of keys or values that comes from shared
-// memory feeds two products. Where there are too few tiles for all multiprocessors, eight warps
-// own 16 rows each: they read shared memory twice as often, and wait less. There is room for the
-// queries, for the keys and for the values of one step:
+// memory feeds two products. There is room for the queries, for the keys and for the values of one
+// step:
 //
 //   keys:    ... | scores(i)  |  copied: keys of i + 1      | scores(i + 1) ...
 //   values:  ... | copied: of i | softmax(i), values(i)     | copied: of i + 1 ...
@@ -33,11 +32,11 @@ struct PrefillArgs {
 
 // What a block computes: rows (tokens times the query heads of a kv head) of kDim elements, and
 // per warp kTilesOfRows times 16 of them.
-template <int kHeadDim, int kTilesOfRows, int kNumWarps = 4>
+template <int kHeadDim, int kTilesOfRows>
 struct PrefillShape {
   static constexpr int kDim = kHeadDim;
   static constexpr int kRowTiles = kTilesOfRows;
-  static constexpr int kWarps = kNumWarps;
+  static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kWarpRows = 16 * kTilesOfRows;
   static constexpr int kRows = kWarps * kWarpRows;
@@ -133,7 +132,6 @@ class PrefillWorker {
   static constexpr int kChunks = kDim / kVector;
   static constexpr int kPages = kKeys / kKvPageSize;      // of a step
   static constexpr int kCopiedRows = kThreads / kChunks;  // at once
-  static_assert(kCopiedRows <= kKvPageSize);
   // The largest heads leave no registers for what is kept across unrolled loops.
   static constexpr int kUnrolledSteps = kDim > 128 ? 2 : kChunks / 2;
   static constexpr int kUnrolledCopies = kDim > 128 ? 1 : 2;

@@ -124,7 +124,6 @@ TEST_F(PrefillFaultsTest, ARowHasTheSameBitsWithFewerRowsPerWarp) {
   EXPECT_TRUE((HasBitsOfPrefillAttention<Shape, PrefillRules>()));
   EXPECT_TRUE((HasBitsOfPrefillAttention<PrefillShape<64, 1>, PrefillRules>(40)));
   EXPECT_TRUE((HasBitsOfPrefillAttention<PrefillShape<128, 1>, PrefillRules>()));
-  EXPECT_TRUE((HasBitsOfPrefillAttention<PrefillShape<128, 1, 8>, PrefillRules>(40)));
 }
 
 TEST_F(PrefillFaultsTest, AMissingWaitOrBarrierShows) {
