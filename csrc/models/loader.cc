@@ -6,6 +6,7 @@
 #include "checkpoint/checkpoint.h"
 #include "models/transformer.h"
 #include "support/error.h"
+#include "support/machine_info.h"
 #include "weights/weight_loader.h"
 
 namespace mlc_native {
@@ -64,8 +65,9 @@ std::unique_ptr<ThreadPool> MakeThreadPool(const ModelSource& source) {
                         OutOfRangeMessage("num_threads", source.num_threads, "in [1, 1024]"));
   }
   const bool parks = source.cpu_idle_mode == CpuIdleMode::kPark;
-  return std::make_unique<ThreadPool>(static_cast<int>(source.num_threads),
-                                      parks ? std::chrono::microseconds(0) : ThreadPool::kSpinTime);
+  return std::make_unique<ThreadPool>(
+      DivideThreads(static_cast<int>(source.num_threads), ComputeNodes()),
+      parks ? std::chrono::microseconds(0) : ThreadPool::kSpinTime);
 }
 
 std::unique_ptr<Model> LoadBuiltinModel(const ModelSource& source) {

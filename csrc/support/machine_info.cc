@@ -168,13 +168,32 @@ int64_t ComputeCpus(const std::string& root, const std::vector<int>& allowed) {
   return std::max<int64_t>(1, std::min({cores, v2, v1}));
 }
 
+std::vector<std::vector<int>> ComputeNodes(const std::string& root,
+                                           const std::vector<int>& allowed) {
+  std::vector<int> rest = OnePerCore(root, FastCpus(root, allowed));
+  const std::string folder = root + "/sys/devices/system/node";
+  std::vector<std::vector<int>> nodes;
+  for (const int node : ReadCpuList(folder + "/online")) {
+    const std::vector<int> all = ReadCpuList(folder + "/node" + std::to_string(node) + "/cpulist");
+    const auto [taken, end] =
+        std::ranges::stable_partition(rest, [&](int cpu) { return !std::ranges::count(all, cpu); });
+    if (taken != end) nodes.emplace_back(taken, end);
+    rest.erase(taken, end);
+  }
+  // All of one node, or some that no node has.
+  if (nodes.empty() || !rest.empty()) return {OnePerCore(root, FastCpus(root, allowed))};
+  return nodes;
+}
+
 int64_t ResidentMemoryBytes() {
   return ReadNamed("/proc/self/status", "VmRSS:").value_or(0) * 1024;
 }
 
 int64_t AvailableMemoryBytes() { return AvailableMemoryBytes(""); }
 
-int64_t ComputeCpus() {
+namespace {
+
+std::vector<int> AllowedCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   std::vector<int> allowed;
@@ -186,7 +205,13 @@ int64_t ComputeCpus() {
     allowed.resize(std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMaxCpus));
     std::iota(allowed.begin(), allowed.end(), 0);
   }
-  return ComputeCpus("", allowed);
+  return allowed;
 }
+
+}  // namespace
+
+int64_t ComputeCpus() { return ComputeCpus("", AllowedCpus()); }
+
+std::vector<std::vector<int>> ComputeNodes() { return ComputeNodes("", AllowedCpus()); }
 
 }  // namespace mlc_native

@@ -19,6 +19,10 @@ int64_t AvailableMemoryBytes();
 // the cgroup's quota (rounded up), at least 1.
 MLC_NATIVE_PRIVATE_API int64_t ComputeCpus();
 
+// The CPUs of each NUMA node that computing pays on, nodes without one left out. One node where the
+// system does not tell them apart.
+MLC_NATIVE_PRIVATE_API std::vector<std::vector<int>> ComputeNodes();
+
 // Resident memory of this process in bytes, including shared pages; 0 if the system does not report
 // it.
 int64_t ResidentMemoryBytes();
@@ -26,5 +30,7 @@ int64_t ResidentMemoryBytes();
 // The same with pseudo file systems below `root`, for tests: `root` + "/proc/meminfo", ...
 int64_t AvailableMemoryBytes(const std::string& root);
 int64_t ComputeCpus(const std::string& root, const std::vector<int>& allowed);
+std::vector<std::vector<int>> ComputeNodes(const std::string& root,
+                                           const std::vector<int>& allowed);
 
 }  // namespace mlc_native

@@ -1,5 +1,9 @@
 #include "support/thread_pool.h"
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -62,6 +66,17 @@ class SpinThenPark {
   CondVar wake_;
 };
 
+// The thread that calls it; where the system refuses, it runs on any.
+void StayOn([[maybe_unused]] const std::vector<int>& cpus) {
+#if defined(__linux__)
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  sched_setaffinity(0, sizeof(set), &set);
+#endif
+}
+
 // A part is 1 / (3 * threads) of the remaining loop: long parts first, because each part costs a
 // claim, and short ones at the end, because every thread waits for the last one.
 constexpr int64_t kShareOfRest = 3;
@@ -72,21 +87,55 @@ constexpr size_t kMaxPartsPerThread = 16;
 
 }  // namespace
 
-// Parts are claimed one by one from `tickets`. Its low bits count the unclaimed parts and its high
-// bits the loops, so that a late claim cannot succeed in a later loop. A thread with a claim may
-// read `fn` and `ends`, which the caller changes only when every part is finished.
+std::vector<ThreadNode> DivideThreads(int num_threads,
+                                      const std::vector<std::vector<int>>& cpus_of_nodes) {
+  int64_t all = 0;
+  for (const std::vector<int>& cpus : cpus_of_nodes) all += std::ssize(cpus);
+  std::vector<ThreadNode> nodes;
+  int64_t before = 0;
+  for (const std::vector<int>& cpus : cpus_of_nodes) {
+    const int64_t behind = before + std::ssize(cpus);
+    const auto threads = static_cast<int>(num_threads * behind / all - num_threads * before / all);
+    if (threads > 0) nodes.push_back({threads, cpus});
+    before = behind;
+  }
+  if (nodes.size() < 2) return {{num_threads, {}}};
+  return nodes;
+}
+
+// Parts are claimed one by one from the `tickets` of a node. Their low bits count the unclaimed
+// parts and their high bits the loops, so that a late claim cannot succeed in a later loop. A
+// thread with a claim may read `fn`, `ends` and `end_part`, which the caller changes only when
+// every part is finished.
 struct ThreadPool::State {
-  State(int threads, std::chrono::microseconds spin_time)
-      : num_threads(threads), start(spin_time), done(spin_time) {
-    ends.reserve(static_cast<size_t>(threads) * kMaxPartsPerThread);
+  struct alignas(64) Node {
+    std::atomic<uint64_t> tickets = 0;
+    int64_t end_part = 0;  // behind the last part of its interval
+    int first_thread = 0;
+    int num_threads = 0;
+    std::vector<int> cpus;
+  };
+
+  State(const std::vector<ThreadNode>& of, std::chrono::microseconds spin_time)
+      : nodes(of.size()), start(spin_time), done(spin_time) {
+    for (size_t i = 0; i < of.size(); ++i) {
+      MLC_CHECK(of[i].num_threads >= 1) << "num_threads is " << of[i].num_threads;
+      nodes[i].first_thread = num_threads;
+      nodes[i].num_threads = of[i].num_threads;
+      nodes[i].cpus = of[i].cpus;
+      num_threads += of[i].num_threads;
+    }
+    ends.reserve(static_cast<size_t>(num_threads) * kMaxPartsPerThread);
   }
 
   static constexpr uint64_t kLoop = uint64_t{1} << 16;  // the unit of the loop counter in tickets
 
-  // Constant after construction.
-  const int num_threads;
+  // Constant after construction, but for the tickets and parts of nodes.
+  std::vector<Node> nodes;
+  int num_threads = 0;
   std::vector<std::thread> workers;
   // Written by the caller between loops.
+  uint64_t num_loops = 0;
   const RangeFn* fn = nullptr;
   std::vector<int64_t> ends;  // end of each part
   Mutex error_mutex;
@@ -95,34 +144,51 @@ struct ThreadPool::State {
   // Synchronized by themselves.
   std::atomic<bool> busy = false;
   std::atomic<bool> stopping = false;
-  alignas(64) std::atomic<uint64_t> tickets = 0;
   alignas(64) std::atomic<int64_t> unfinished = 0;
   SpinThenPark start;
   SpinThenPark done;
 
-  bool HasUnclaimed() const { return tickets.load() % kLoop != 0; }
+  bool HasUnclaimed() const {
+    return std::ranges::any_of(nodes,
+                               [](const Node& node) { return node.tickets.load() % kLoop != 0; });
+  }
 
-  // Returns a part of the current loop, or -1 if all are taken.
-  int64_t Claim() {
-    uint64_t current = tickets.load();
-    while (current % kLoop != 0) {
-      if (tickets.compare_exchange_weak(current, current - 1)) {
-        return std::ssize(ends) - static_cast<int64_t>(current % kLoop);
+  // Returns a part of the loop, or -1 if all of the node's are taken or it is not at this loop.
+  static int64_t Claim(Node& node, uint64_t loop) {
+    uint64_t current = node.tickets.load();
+    while (current % kLoop != 0 && current / kLoop == loop) {
+      if (node.tickets.compare_exchange_weak(current, current - 1)) {
+        return node.end_part - static_cast<int64_t>(current % kLoop);
       }
     }
     return -1;
   }
 
+  // Cuts [0, n); a loop that is too short to divide is one part.
   void Cut(int64_t n, int64_t grain) {
     ends.clear();
-    if (num_threads == 1) return ends.push_back(n);
-    const int64_t least = std::max({n / (num_threads * kShortestShare), grain, int64_t{1}});
-    int64_t begin = 0;
+    const auto num_nodes = std::ssize(nodes);
+    if (num_threads == 1 || n < num_nodes * grain) {
+      ends.push_back(n);
+      for (Node& node : nodes) node.end_part = 1;
+      return;
+    }
+    for (Node& node : nodes) {
+      CutInterval(n * node.first_thread / num_threads,
+                  n * (node.first_thread + node.num_threads) / num_threads, node.num_threads,
+                  grain);
+      node.end_part = std::ssize(ends);
+    }
+  }
+
+  void CutInterval(int64_t begin, int64_t end, int threads, int64_t grain) {
+    if (begin == end) return;
+    const int64_t least = std::max({(end - begin) / (threads * kShortestShare), grain, int64_t{1}});
     int64_t size = 0;
-    while ((size = (n - begin) / (num_threads * kShareOfRest)) > least) {
+    while ((size = (end - begin) / (threads * kShareOfRest)) > least) {
       ends.push_back(begin += size);
     }
-    const int64_t rest = n - begin;
+    const int64_t rest = end - begin;
     const int64_t parts = std::max<int64_t>(1, rest / least);
     for (int64_t i = 1; i <= parts; ++i) ends.push_back(begin + rest * i / parts);
   }
@@ -139,18 +205,37 @@ struct ThreadPool::State {
     }
   }
 
-  void RunParts(int thread) {
-    for (int64_t part = Claim(); part >= 0; part = Claim()) {
-      RunPart(part, thread);
-      if (unfinished.fetch_sub(1) == 1) done.Wake();
+  // Those of the thread's own node first. A thread that is late helps nobody with the next loop:
+  // its own node has parts of that.
+  void RunParts(int thread, size_t own_node) {
+    const uint64_t loop = nodes[own_node].tickets.load() / kLoop;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      Node& node = nodes[(own_node + i) % nodes.size()];
+      for (int64_t part = Claim(node, loop); part >= 0; part = Claim(node, loop)) {
+        RunPart(part, thread);
+        if (unfinished.fetch_sub(1) == 1) done.Wake();
+      }
     }
   }
 
-  void WorkerMain(int thread) {
+  void WorkerMain(int thread, size_t own_node) {
+    StayOn(nodes[own_node].cpus);
     while (true) {
       start.Wait([this] { return HasUnclaimed() || stopping.load(); });
       if (stopping.load()) return;
-      RunParts(thread);
+      RunParts(thread, own_node);
+    }
+  }
+
+  void StartWorkers() {
+    workers.reserve(num_threads - 1);
+    for (size_t node = 0; node < nodes.size(); ++node) {
+      for (int i = 0; i < nodes[node].num_threads; ++i) {
+        const int thread = nodes[node].first_thread + i;
+        if (thread == 0) continue;  // the caller
+        workers.push_back(
+            StartThread("mlcn-compute", [this, thread, node] { WorkerMain(thread, node); }));
+      }
     }
   }
 
@@ -163,10 +248,14 @@ struct ThreadPool::State {
   // Runs every part, on all threads, and returns when they are finished.
   void RunOnAll() {
     unfinished.store(std::ssize(ends));
-    const uint64_t loops = tickets.load() / kLoop + 1;
-    tickets.store(loops * kLoop + ends.size());
+    ++num_loops;
+    int64_t first_part = 0;
+    for (Node& node : nodes) {
+      const int64_t parts = node.end_part - std::exchange(first_part, node.end_part);
+      node.tickets.store(num_loops * kLoop + static_cast<uint64_t>(parts));
+    }
     start.Wake();
-    RunParts(0);
+    RunParts(0, 0);
     done.Wait([this] { return unfinished.load() == 0; });
   }
 
@@ -176,15 +265,13 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int num_threads, std::chrono::microseconds spin_time) {
-  MLC_CHECK(num_threads >= 1) << "num_threads is " << num_threads;
-  state_ = std::make_unique<State>(num_threads, spin_time);
-  state_->workers.reserve(num_threads - 1);
+ThreadPool::ThreadPool(int num_threads, std::chrono::microseconds spin_time)
+    : ThreadPool({{.num_threads = num_threads, .cpus = {}}}, spin_time) {}
+
+ThreadPool::ThreadPool(const std::vector<ThreadNode>& nodes, std::chrono::microseconds spin_time)
+    : state_(std::make_unique<State>(nodes, spin_time)) {
   try {
-    for (int i = 1; i < num_threads; ++i) {
-      state_->workers.push_back(
-          StartThread("mlcn-compute", [state = state_.get(), i] { state->WorkerMain(i); }));
-    }
+    state_->StartWorkers();
   } catch (...) {  // no more threads can be started: end those already running
     state_->Stop();
     throw;
@@ -194,6 +281,8 @@ ThreadPool::ThreadPool(int num_threads, std::chrono::microseconds spin_time) {
 ThreadPool::~ThreadPool() { state_->Stop(); }
 
 int ThreadPool::num_threads() const { return state_->num_threads; }
+
+int ThreadPool::num_nodes() const { return static_cast<int>(state_->nodes.size()); }
 
 std::chrono::microseconds ThreadPool::spin_time() const { return state_->start.spin_time(); }
 

@@ -3,7 +3,15 @@
 // A loop is divided into a few parts per thread, the last ones shorter; the division depends only
 // on (n, threads, grain). The caller (thread 0) and the workers take parts in turn, so a worker
 // whose core is busy does not delay the others. Results must not depend on the thread that runs a
-// part. num_threads = 1 starts no thread. A thread that waits, for a loop or for the end of one,
+// part. num_threads = 1 starts no thread.
+//
+// On a machine with several NUMA nodes the threads are divided among them, and so is every loop: a
+// thread takes parts from the interval of its own node first, then helps the others. What a loop
+// over [0, n) writes first is therefore in the memory of the node that reads it in another loop
+// over as many or proportionally many items. The caller counts as a thread of the first node, but
+// stays free to run anywhere.
+//
+// A thread that waits, for a loop or for the end of one,
 // spins for a while and then sleeps, so an idle pool uses no CPU. A call allocates no memory. Owned
 // by one engine; one loop at a time: nested or concurrent calls throw InternalError.
 #pragma once
@@ -12,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 #include "mlc_native/detail/export.h"
 
@@ -39,6 +48,17 @@ class FunctionRef<R(Args...)> {
   R (*call_)(void*, Args...);
 };
 
+// Threads of a pool that stay on one NUMA node.
+struct ThreadNode {
+  int num_threads = 0;    // at least 1
+  std::vector<int> cpus;  // that they may run on; empty: any
+};
+
+// Divides threads in proportion to the CPUs of each node; a node without a thread is left out. With
+// one node they may run anywhere.
+MLC_NATIVE_PRIVATE_API std::vector<ThreadNode> DivideThreads(
+    int num_threads, const std::vector<std::vector<int>>& cpus_of_nodes);
+
 class MLC_NATIVE_PRIVATE_API ThreadPool {
  public:
   // Long enough to bridge the serial parts between the loops of a forward, short enough to leave a
@@ -47,11 +67,14 @@ class MLC_NATIVE_PRIVATE_API ThreadPool {
 
   // num_threads >= 1, counting the caller.
   explicit ThreadPool(int num_threads, std::chrono::microseconds spin_time = kSpinTime);
+  // At least one node.
+  ThreadPool(const std::vector<ThreadNode>& nodes, std::chrono::microseconds spin_time);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const;
+  int num_nodes() const;
   std::chrono::microseconds spin_time() const;
 
   // Calls fn(begin, end, thread_index) for parts that cover [0, n) and returns when all are done.

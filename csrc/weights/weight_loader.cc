@@ -15,8 +15,45 @@ namespace {
 
 constexpr size_t kPartBytes = size_t{64} << 20;  // of packed weights that are not written yet
 
-WeightMemory Pack(const WeightLayout& layout, const WeightLoadOptions& options) {
+// Memory for the weights in which each NUMA node has the parts of matrices that its threads will
+// read. `fill(begin, end)` writes these bytes of the layout, the first to do so.
+template <typename Fill>
+std::shared_ptr<TensorStorage> StorageOnNodes(const WeightLayout& layout, ThreadPool& pool,
+                                              const Fill& fill) {
+  constexpr int64_t kPage = 4096;
   auto storage = std::make_shared<TensorStorage>(layout.bytes(), "the model's weights");
+  if (pool.num_nodes() == 1) return storage;
+  for (size_t i = 0; i < layout.plan().map.parameters.size(); ++i) {
+    const auto bytes =
+        static_cast<int64_t>(layout.BytesOfRows(i, layout.plan().map.parameters[i].rows));
+    const auto offset = static_cast<int64_t>(layout.Offset(i));
+    pool.ParallelFor((bytes + kPage - 1) / kPage, [&](int64_t begin, int64_t end, int) {
+      fill(storage->data(), offset + begin * kPage, offset + std::min(end * kPage, bytes));
+    });
+  }
+  return storage;
+}
+
+// A mapped file lies where its pages were read first, so nodes get a copy.
+WeightMemory CopyToNodes(const WeightLayout& layout, WeightMemory memory, ThreadPool& pool) {
+  if (pool.num_nodes() == 1) return memory;
+  const auto storage = StorageOnNodes(layout, pool, [&](std::byte* to, int64_t begin, int64_t end) {
+    std::copy(memory.data + begin, memory.data + end, to + begin);
+  });
+  return {.data = storage->data(), .size = layout.bytes(), .owner = storage};
+}
+
+// Of the file: what is copied is checked as a whole.
+std::vector<ByteRange> CheckedNow(const WeightLayout& layout, const WeightLoadOptions& options) {
+  if (options.cpu.pool->num_nodes() > 1) return {{0, layout.bytes()}};
+  return layout.BytesOfEveryForward();
+}
+
+WeightMemory Pack(const WeightLayout& layout, const WeightLoadOptions& options) {
+  const auto storage =
+      StorageOnNodes(layout, *options.cpu.pool, [](std::byte* to, int64_t begin, int64_t end) {
+        std::fill(to + begin, to + end, std::byte{0});
+      });
   WeightPacker packer(layout.plan(), layout.form(), *options.cpu.pool, options.progress);
   for (size_t parameter : packer.FileOrder()) {
     packer.Fill({parameter, 0, layout.plan().map.parameters[parameter].rows},
@@ -71,11 +108,12 @@ void Write(const WeightCache& cache, const WeightLayout& layout, const WeightLoa
 // packs to memory; a failure of the cache never fails a load.
 WeightMemory ReadOrPack(const WeightCache& cache, const WeightLayout& layout,
                         const WeightLoadOptions& options) {
-  const std::vector<ByteRange> now = layout.BytesOfEveryForward();
-  if (std::optional<WeightMemory> kept = cache.Read(now, options.progress)) return *kept;
+  const std::vector<ByteRange> now = CheckedNow(layout, options);
+  ThreadPool& pool = *options.cpu.pool;
+  if (auto kept = cache.Read(now, options.progress)) return CopyToNodes(layout, *kept, pool);
   try {
     Write(cache, layout, options);
-    if (std::optional<WeightMemory> kept = cache.Read(now, {})) return *kept;
+    if (auto kept = cache.Read(now, {})) return CopyToNodes(layout, *kept, pool);
   } catch (const CacheError& error) {
     ReportCache(options.cache.log, error.what());
   }
@@ -88,9 +126,10 @@ std::optional<CpuDecoderWeights> ReadCalibrated(const std::string& key, const We
   const std::optional<std::string> line = FindCalibration(options.cache, key);
   if (!line) return std::nullopt;
   const WeightCache cache(options.cache, key, *line, layout.bytes(), *options.cpu.pool);
-  std::optional<WeightMemory> memory = cache.Read(layout.BytesOfEveryForward(), options.progress);
+  std::optional<WeightMemory> memory = cache.Read(CheckedNow(layout, options), options.progress);
   if (!memory) return std::nullopt;
-  CpuDecoderWeights weights = ViewWeights(layout, *options.cpu.isa, std::move(*memory));
+  CpuDecoderWeights weights = ViewWeights(
+      layout, *options.cpu.isa, CopyToNodes(layout, std::move(*memory), *options.cpu.pool));
   weights.description.weight_format += ", " + DescribeCalibration(*line);
   return weights;
 }

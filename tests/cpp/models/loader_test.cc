@@ -6,10 +6,13 @@
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "arch/model_config.h"
 #include "support/error.h"
 #include "support/thread_pool.h"
 #include "testing/tiny_checkpoint.h"
+#include "weights/weight_loader.h"
 
 namespace mlc_native {
 namespace {
@@ -50,6 +53,32 @@ TEST(Loader, WeightsThatChangeWhileTheyLoadAreAnError) {
                                          std::filesystem::rename(path + ".new", path);
                                        }),
               ::testing::HasSubstr(changed));
+}
+
+// Where the memory of a node lies cannot be seen here; that each byte is there can.
+TEST(Loader, NodesHaveTheSameWeightsPackedAndFromAFile) {
+  const testing::TempFolder folder, cache;
+  WriteTinyCheckpoint(folder, testing::TinyConfig("LlamaForCausalLM", R"("vocab_size": 2000)"));
+  const ModelConfig config = ReadModelConfig(folder.path());
+  const kernels::CpuKernels& isa = kernels::SelectCpuKernels();
+  ThreadPool one_node(2);
+  ThreadPool two_nodes({{1, {}}, {2, {}}}, ThreadPool::kSpinTime);
+  const auto load = [&](ThreadPool& pool, const std::string& cache_folder) {
+    return LoadWeights(config, Checkpoint(folder.path()),
+                       {.weights = {},
+                        .cache = {.folder = cache_folder, .max_bytes = {}},
+                        .cpu = {&isa, &pool},
+                        .progress = {}});
+  };
+  const auto bytes = [](const CpuDecoderWeights& weights) {
+    return std::vector(weights.memory.data, weights.memory.data + weights.memory.size);
+  };
+  const CpuDecoderWeights want = load(one_node, "");
+  EXPECT_EQ(bytes(load(two_nodes, "")), bytes(want));
+  EXPECT_EQ(bytes(load(one_node, cache.path())), bytes(want)) << "which writes the file";
+  const CpuDecoderWeights copied = load(two_nodes, cache.path());
+  EXPECT_EQ(bytes(copied), bytes(want));
+  EXPECT_FALSE(copied.memory.mapped) << "a map lies where the file does";
 }
 
 TEST(Loader, ThreadsWaitAsTheSourceAsks) {

@@ -29,6 +29,9 @@ class MachineInfoTest : public ::testing::Test {
   int64_t CpusOf(const std::vector<int>& allowed) const {
     return ComputeCpus(root_.path(), allowed);
   }
+  std::vector<std::vector<int>> NodesOf(const std::vector<int>& allowed) const {
+    return ComputeNodes(root_.path(), allowed);
+  }
   void CpuFile(int cpu, const std::string& name, const std::string& text) {
     File("sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/" + name, text);
   }
@@ -124,6 +127,26 @@ TEST_F(MachineInfoTest, ListsThatMakeNoSenseAreIgnored) {
     File("sys/devices/cpu_core/cpus", text);
     EXPECT_EQ(Cpus(4), 4) << text;
   }
+}
+
+TEST_F(MachineInfoTest, CpusOfEachNode) {
+  const std::vector<int> all = {0, 1, 2, 3, 4, 5, 6, 7};
+  using Nodes = std::vector<std::vector<int>>;
+  EXPECT_EQ(NodesOf(all), (Nodes{all})) << "the system does not tell";
+  File("sys/devices/system/node/online", "0,2\n");
+  File("sys/devices/system/node/node0/cpulist", "0-1,4-5\n");
+  File("sys/devices/system/node/node2/cpulist", "2-3,6-7\n");
+  EXPECT_EQ(NodesOf(all), (Nodes{{0, 1, 4, 5}, {2, 3, 6, 7}}));
+  EXPECT_EQ(NodesOf({4, 5}), (Nodes{{4, 5}})) << "a node without an allowed one";
+  for (int cpu = 0; cpu < 4; ++cpu) {  // two threads of each core
+    const std::string siblings = std::to_string(cpu) + "," + std::to_string(cpu + 4);
+    for (const int thread : {cpu, cpu + 4}) {
+      CpuFile(thread, "topology/thread_siblings_list", siblings);
+    }
+  }
+  EXPECT_EQ(NodesOf(all), (Nodes{{0, 1}, {2, 3}}));
+  File("sys/devices/system/node/node2/cpulist", "3\n");
+  EXPECT_EQ(NodesOf(all), (Nodes{{0, 1, 2, 3}})) << "2 belongs to no node";
 }
 
 TEST(MachineInfo, ThisMachineHasSomething) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 #include <atomic>
 #include <chrono>
 #include <ctime>
@@ -57,6 +61,100 @@ TEST(ThreadPoolTest, TheCutIsAFunctionOfSizeThreadsAndGrain) {
     ASSERT_EQ(cut(1000, 1).size(), cut(1000, 1).size());
   }
 }
+
+using Nodes = std::vector<ThreadNode>;
+
+TEST(ThreadPoolTest, EveryIndexOnceOnSeveralNodes) {
+  for (const Nodes& nodes : {Nodes{{1, {}}, {1, {}}}, Nodes{{2, {}}, {3, {}}, {1, {}}}}) {
+    ThreadPool pool(nodes, ThreadPool::kSpinTime);
+    EXPECT_EQ(pool.num_nodes(), std::ssize(nodes));
+    for (int64_t grain : {1, 3}) {
+      for (int64_t n : {0, 1, 2, 3, 7, 64, 1000}) {
+        std::vector<std::atomic<int>> hits(n);
+        pool.ParallelFor(
+            n,
+            [&](int64_t begin, int64_t end, int thread) {
+              EXPECT_LT(begin, end);
+              EXPECT_LT(thread, pool.num_threads());
+              for (int64_t i = begin; i < end; ++i) ++hits[i];
+            },
+            grain);
+        for (auto& hit : hits) ASSERT_EQ(hit, 1);
+      }
+    }
+  }
+}
+
+// No thread takes a second part before each has one, so all of those are of their own nodes.
+TEST(ThreadPoolTest, AThreadBeginsWithTheIntervalOfItsNode) {
+  const Nodes nodes = {{2, {}}, {1, {}}, {3, {}}};
+  constexpr int kFirstThread[] = {0, 2, 3, 6};
+  ThreadPool pool(nodes, ThreadPool::kSpinTime);
+  for (int64_t n : {6, 60, 6000}) {
+    std::atomic<int> num_begun = 0;
+    std::vector<std::atomic<bool>> has_begun(6);
+    pool.ParallelFor(n, [&](int64_t begin, int64_t end, int thread) {
+      if (has_begun[thread].exchange(true)) return;
+      const int node = thread < 2 ? 0 : thread < 3 ? 1 : 2;
+      EXPECT_GE(begin, n * kFirstThread[node] / 6) << thread;
+      EXPECT_LE(end, n * kFirstThread[node + 1] / 6) << thread;
+      ++num_begun;
+      while (num_begun < 6) std::this_thread::yield();
+    });
+  }
+}
+
+TEST(ThreadPoolTest, ANodeThatIsDoneHelpsTheOthers) {
+  ThreadPool pool({{1, {}}, {1, {}}}, ThreadPool::kSpinTime);
+  std::atomic<int64_t> num_done = 0;
+  pool.ParallelFor(8, [&](int64_t begin, int64_t end, int thread) {
+    // The caller is stuck in its first part until all others are done.
+    if (thread == 0) {
+      while (num_done < 8 - (end - begin)) std::this_thread::yield();
+    }
+    num_done += end - begin;
+  });
+  EXPECT_EQ(num_done, 8);
+}
+
+TEST(ThreadPoolTest, ThreadsAreDividedInProportionToTheCpusOfNodes) {
+  const auto numbers = [](int num_threads, const std::vector<std::vector<int>>& cpus) {
+    std::vector<int> out;
+    for (const ThreadNode& node : DivideThreads(num_threads, cpus)) out.push_back(node.num_threads);
+    return out;
+  };
+  const std::vector<std::vector<int>> two = {{0, 1, 2, 3}, {4, 5, 6, 7}};
+  EXPECT_EQ(numbers(8, two), (std::vector{4, 4}));
+  EXPECT_EQ(numbers(5, two), (std::vector{2, 3}));
+  EXPECT_EQ(numbers(20, two), (std::vector{10, 10}));
+  EXPECT_EQ(numbers(3, {{0}, {1, 2}}), (std::vector{1, 2}));
+  EXPECT_EQ(numbers(2, {{0, 1}, {2}, {3, 4}}), (std::vector{1, 1})) << "one node has no thread";
+  EXPECT_EQ(DivideThreads(8, two)[1].cpus, two[1]);
+  for (const Nodes& one : {DivideThreads(4, {{0, 1, 2, 3}}), DivideThreads(1, two)}) {
+    ASSERT_EQ(one.size(), 1u);
+    EXPECT_TRUE(one[0].cpus.empty()) << "it may run anywhere";
+  }
+}
+
+#if defined(__linux__)
+TEST(ThreadPoolTest, ThreadsOfANodeStayOnItsCpus) {
+  const int here = sched_getcpu();
+  ThreadPool pool({{1, {}}, {1, {here}}}, ThreadPool::kSpinTime);
+  std::atomic<bool> has_run = false;
+  pool.ParallelFor(2, [&](int64_t, int64_t, int thread) {
+    if (thread == 0) {
+      while (!has_run) std::this_thread::yield();
+      return;
+    }
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+    EXPECT_EQ(CPU_COUNT(&set), 1);
+    EXPECT_TRUE(CPU_ISSET(here, &set));
+    has_run = true;
+  });
+}
+#endif
 
 // A thread that is late with the last part delays the others by the length of that part.
 TEST(ThreadPoolTest, TheLastPartsOfALoopAreShort) {
