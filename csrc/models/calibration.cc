@@ -109,7 +109,8 @@ class WeightsInProgress final : public LinearObserver {
         packer_(layout.plan(), layout.form(), *options.cpu.pool, options.progress),
         is_packed_(parameters().size(), false) {}
 
-  // Packs what is not rounded for its inputs.
+  // Packs what is not rounded for its inputs, and the embeddings that are also the head: they are
+  // read before they are multiplied.
   void PackOthers() {
     const WeightMap& map = layout_.plan().map;
     for (size_t i : packer_.FileOrder()) {
@@ -117,10 +118,11 @@ class WeightsInProgress final : public LinearObserver {
       if (!IsRounded(i) || is_read_first) Pack(i, nullptr);
     }
   }
-  // Packs the head, which reads these rows, unless it was.
+  // Packs the head, which reads these rows; embeddings that are also the head once more, since
+  // what their rounding does to the logits counts more than what it does to single rows.
   void PackHead(const kernels::InputRows& inputs) {
     const size_t head = layout_.plan().map.head;
-    if (!is_packed_[head]) PackFor(head, inputs);
+    if (IsRounded(head)) PackFor(head, inputs);
   }
   // Packs what no row has reached; returns how many matrices.
   int64_t PackTheRest() {
