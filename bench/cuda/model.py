@@ -1,4 +1,4 @@
-"""Predicts how long a step takes on a GPU. Nothing here is measured; it is written down beforehand.
+"""Predicts how long a step takes on a GPU. Kernels were not measured for it; it was written first.
 
 A step is a chain of kernels. Each costs the edge between two kernels of a graph, the latencies of
 memory that follow one another in it, and the larger of what its bytes and its operations take. The
@@ -23,13 +23,14 @@ PAGE_KEYS = 16
 
 @dataclass(frozen=True)
 class Machine:
-    """An H200: the first two are of a large copy and a large product, the rest is estimated."""
+    """An H200: the first two are of a large copy and a large product. Edges and what is reachable
+    were measured on an H100 (bench/results/gpu.md); the rest is estimated."""
 
     bytes_per_s: float = 4.3e12
     operations_per_s: float = 790e12
     multiprocessors: int = 132
     clock: float = 1.755e9
-    edge_s: float = 1.2 * US  # from the end of a kernel of a graph to the work of the next one
+    edge_s: float = 0.9 * US  # from the end of a kernel of a graph to the work of the next one
     dependent_edge_s: float = 0.6 * US  # the same, where the next one's blocks wait for that end
     memory_s: float = 0.5 * US  # latency of DRAM
     loaded_memory_s: float = 0.6 * US  # the same, with other blocks reading
@@ -39,7 +40,7 @@ class Machine:
     transfer_s: float = 4 * US  # of a small copy between host and device, device idle
     shared_bytes_per_clock: int = 128
     warp_products_per_clock: int = 1270  # multiply-adds of mma.sync, of a multiprocessor
-    reachable: float = 0.90  # of the bandwidth, by a kernel that streams
+    reachable: float = 1.0  # of the bandwidth, by a kernel that streams
 
 
 @dataclass(frozen=True)

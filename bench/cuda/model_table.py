@@ -63,8 +63,10 @@ def table() -> str:
     lines = [
         "# Predicted times on an H200",
         "",
-        "Written by `python bench/cuda/model_table.py --write`. **Nothing here is measured**: the "
-        "model and its constants are in `model.py` beside that file. A share is the least time "
+        "Written by `python bench/cuda/model_table.py --write`. **Times are predicted, not "
+        "measured**: the model and its constants are in `model.py` beside that file. Edges and "
+        "the bandwidth within reach are those of an H100, which has run the kernels since "
+        "([gpu.md](gpu.md)). A share is the least time "
         "that bandwidth or peak allows, divided by the prediction. Decode is at a context of 256 "
         "tokens for batch 1, else 1,024; weights and KV are bfloat16.",
         "",

@@ -30,7 +30,7 @@ stage_pair() {
 stage_missing() { step_with "$results/no_such_file" missing 5 true; }
 """
 MICRO = [
-    {"name": "edge", "order": "one by one", "blocks": 132, "seconds": 1.25e-6},
+    {"name": "edge", "order": "one by one", "blocks": 132, "seconds": 0.95e-6},
     {"name": "edge", "order": "dependent", "blocks": 132, "seconds": 0.3e-6},
 ]
 
@@ -107,7 +107,7 @@ def test_a_step_that_fails_stops_no_other(checkout: Path) -> None:
 def test_all_well_is_zero_and_says_what_to_do_next(checkout: Path) -> None:
     status, output = run(checkout, "--stages", "good")
     assert status == 0
-    assert "| what an edge of a graph costs | 1.25 us, expected 1.20 | keep edge_s in" in output
+    assert "| what an edge of a graph costs | 0.95 us, expected 0.90 | keep edge_s in" in output
     assert "| 0.30 us, expected 0.60 | set dependent_edge_s to 0.30 us in" in output
     assert output == (checkout / "out/gpu_report.md").read_text()
 
