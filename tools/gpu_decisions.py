@@ -166,30 +166,6 @@ def faster_products(micro: Micro, _figures: Figures, _machine: cuda_model.Machin
     return text, "take Gemm from there on if it is as fast, for the bits of Gemv; else keep 32"
 
 
-def attention_ways(micro: Micro, _figures: Figures, _machine: cuda_model.Machine) -> Answer | None:
-    rows = of(micro, "decode attention")
-    if not rows:
-        return None
-    ways = {"bulk_s": "bulk copies", "groups_s": "cp.async", "lanes_s": "registers"}
-    parts = []
-    for row in rows:
-        best = min(ways, key=lambda way: row[way])
-        rate = row["bytes"] / row["bulk_s"] / 1e12
-        others = ", ".join(f"{ways[w]} {row[w] / row['bulk_s']:.2f} x" for w in list(ways)[1:])
-        place = f"{row['shape']} {row['rows']} x {row['length']}"
-        parts.append((best, f"{place}: bulk copies {rate:.2f} TB/s, {others} their time"))
-    text = "; ".join(part for _, part in parts)
-    slower = {best for best, _ in parts} - {"bulk_s"}
-    if not slower:
-        return text, "keep the ring of bulk copies; remove decode_lanes.cuh's 16 bits from bench"
-    if slower == {"groups_s"}:
-        return text, "take GroupRing where it is faster (DecodeRules::Ring in decode_worker.cuh)"
-    return text, (
-        "see in a profile what DecodeWorker waits for; LanesWorker with 16 bits can be "
-        "instantiated again (decode_attention.cu)"
-    )
-
-
 QUESTIONS: dict[str, Callable[[Micro, Figures, cuda_model.Machine], Answer | None]] = {
     "what an edge of a graph costs": edge,
     "what it costs with dependent launches": dependent_edge,
@@ -200,7 +176,6 @@ QUESTIONS: dict[str, Callable[[Micro, Figures, cuda_model.Machine], Answer | Non
     "whether cuBLASLt's bits depend on the number of rows": cublas_bits,
     "from how many rows on Gemm is faster than Gemv": own_products,
     "from how many rows on cuBLASLt is faster than Gemv": faster_products,
-    "which way of decode attention is the fastest": attention_ways,
 }
 
 

@@ -1,17 +1,14 @@
 // cuda_micro [--tiny] FILE: measures on GPU 0 what decides how the kernels go on: the cost of an
 // edge between two kernels of a graph, with and without dependent launches; of a barrier of all
 // blocks; the bandwidth of reads with several loads in flight; whether cuBLASLt's bits depend on
-// the number of rows; from how many rows on it and Gemm are faster than Gemv; and which way of
-// decode attention is the fastest. Writes a JSON
-// list to FILE; tools/gpu_decisions.py says what follows from each. With --tiny, also on the
-// emulator.
+// the number of rows; and from how many rows on it and Gemm are faster than Gemv. Writes a JSON list
+// to FILE; tools/gpu_decisions.py says what follows from each. With --tiny, also on the emulator.
 #include "micro.h"
 
 #include <cstring>
 #include <string>
 #include <vector>
 
-#include "attention_inputs.h"
 #include "kernels/cuda/kernels.h"
 #include "models/cuda/cublas_lt.h"
 #include "timing.h"
@@ -176,36 +173,11 @@ class Products {
   CublasLt cublas_{0};
 };
 
-// ---- Attention ----
-
-void Attention(Bench& bench, const Heads& heads, int64_t rows, int64_t length) {
-  const DecodeInputs inputs(bench, heads, rows, length);
-  nlohmann::json result{{"name", "decode attention"},
-                        {"shape", heads.name},
-                        {"rows", rows},
-                        {"length", length},
-                        {"bytes", inputs.cache.bytes()}};
-  for (const auto& [name, way] : {std::pair{"bulk_s", AttentionWay::kBulkCopies},
-                                  std::pair{"groups_s", AttentionWay::kGroupCopies},
-                                  std::pair{"lanes_s", AttentionWay::kLanes}}) {
-    result[name] = bench.Seconds(
-        static_cast<int>(bench.Size(10, 1)), LaunchOrder::kDependent, [&](int, Stream stream) {
-          LaunchAttention(way, inputs.cache.kv, inputs.args, inputs.rows, stream);
-        });
-  }
-  bench.Add(result);
-  std::printf("decode attention: %s\n", result.dump().c_str());
-}
-
 void Measure(Bench& bench) {
   const DeviceInfo device = GetDeviceInfo(0);
   bench.Add({{"name", "device"}, {"text", device.name}, {"emulated", device.is_emulated}});
   Edges(bench, device.num_multiprocessors);
   Barriers(bench, device.num_multiprocessors, device.is_emulated);
-  Attention(bench, kQwen06, 1, 512);
-  Attention(bench, kLlama8, 1, 4096);
-  Attention(bench, kQwen06, 256, 600);
-  Attention(bench, kLlama8, 64, 4096);
   for (const Shape& shape : kShapes) Products(bench, shape).CompareBits();
   for (const Shape& shape : kShapes) Products(bench, shape).CompareTimes();
   Reads(bench);

@@ -1,5 +1,4 @@
-// Kernels that measure the machine rather than a model, and ways of attention. Each follows the
-// rules of device.cuh.
+// Kernels that measure the machine rather than a model. Each follows the rules of device.cuh.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +18,5 @@ void LaunchBarriers(int32_t* counter, int blocks, int rounds, Stream stream);
 // per thread, as weights are read. out: [NumReadBlocks()] sums.
 int NumReadBlocks();
 void LaunchRead(const void* data, int64_t bytes, int loads, int32_t* out, Stream stream);
-
-// DecodeAttention of bfloat16 with heads of 128, in the ways that it could have been written: pages
-// by bulk copies (DecodeWorker; cp.async below sm_90), by cp.async, or loaded into registers and
-// without tensor cores, as for float32 (LanesWorker; at most 4 query heads of a kv head).
-enum class AttentionWay { kBulkCopies, kGroupCopies, kLanes };
-void LaunchAttention(AttentionWay way, const KvPages& kv, const AttentionArgs& args,
-                     const DecodeRows& rows, Stream stream);
 
 }  // namespace mlc_native::kernels::cuda

@@ -87,8 +87,7 @@ install(TARGETS mlc_native_cuda LIBRARY DESTINATION lib COMPONENT cuda)
 add_custom_target(mlc_native_cuda_package DEPENDS mlc_native_cuda)
 
 # Benchmarks: of the kernels, and of the machine.
-add_library(cuda_micro_kernels OBJECT EXCLUDE_FROM_ALL
-  ${MLC_NATIVE_ROOT}/bench/cuda/micro.cu ${MLC_NATIVE_ROOT}/bench/cuda/attention.cu)
+add_library(cuda_micro_kernels OBJECT EXCLUDE_FROM_ALL ${MLC_NATIVE_ROOT}/bench/cuda/micro.cu)
 target_include_directories(cuda_micro_kernels PRIVATE ${mlc_native_includes})
 set_target_properties(cuda_micro_kernels PROPERTIES
   CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)

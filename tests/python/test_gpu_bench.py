@@ -227,13 +227,7 @@ def micro_of(equal: bool | None, cublaslt_s: float, barrier_s: float) -> list[di
         {"name": "product", "shape": "a", "m": 8, "gemv_s": 1.0, "cublaslt_s": 2.0},
         {"name": "product", "shape": "a", "m": 16, "gemv_s": 1.0, "cublaslt_s": cublaslt_s},
         {"name": "product", "shape": "a", "m": 64, "gemv_s": 2, "gemm_s": 1, "cublaslt_s": 0.9},
-        attention_of(1e-6, 1.2e-6, cublaslt_s * 1e-6),
     ]
-
-
-def attention_of(bulk_s: float, groups_s: float, lanes_s: float) -> dict[str, Any]:
-    row = {"name": "decode attention", "shape": "b", "rows": 8, "length": 512, "bytes": 4e6}
-    return {**row, "bulk_s": bulk_s, "groups_s": groups_s, "lanes_s": lanes_s}
 
 
 def test_each_outcome_has_something_to_do() -> None:
@@ -261,16 +255,6 @@ def test_each_outcome_has_something_to_do() -> None:
     own = texts[0]["from how many rows on Gemm is faster than Gemv"]
     assert "from m = 64 on; above 32 rows it takes at most 1.11 x" in own
     assert "take it for all decode batches" in own
-    attention = "which way of decode attention is the fastest"
-    assert "b 8 x 512: bulk copies 4.00 TB/s, cp.async 1.20 x, registers" in texts[0][attention]
-    assert "what DecodeWorker waits for" in texts[0][attention]
-    assert "keep the ring of bulk copies" in texts[1][attention]
-    (slower,) = [
-        each["next"]
-        for each in gpu_decisions.decide([attention_of(2.0, 1.0, 3.0)], {}, limits)
-        if each["question"] == attention
-    ]
-    assert "take GroupRing" in slower
     assert "gain nothing" in texts[0]["what it costs with dependent launches"]
     assert "+10.0 %" in texts[0]["what dependent launches gain in decode of 0.6B"]
 

@@ -16,17 +16,17 @@
 namespace mlc_native::kernels::cuda {
 inline namespace decode_attention_cu {
 
-template <typename T, typename Kv, int kDim>
+template <typename T, typename Kv, typename Shape>
 void LaunchWorkers(const DecodeKernelArgs& args, Stream stream) {
-  Launch(DecodeAttentionKernel<T, Kv, kDim, DecodeRules>, DecodeLaunchShape<Kv, kDim>(), stream,
+  Launch(DecodeAttentionKernel<T, Kv, Shape, DecodeRules>, DecodeLaunchShape<Shape>(), stream,
          args);
 }
 
 template <typename T, typename Kv>
 void LaunchForDim(const DecodeKernelArgs& args, Stream stream) {
-  if (args.kv.head_dim <= 64) return LaunchWorkers<T, Kv, 64>(args, stream);
-  if (args.kv.head_dim <= 128) return LaunchWorkers<T, Kv, 128>(args, stream);
-  LaunchWorkers<T, Kv, 256>(args, stream);
+  if (args.kv.head_dim <= 64) return LaunchWorkers<T, Kv, DecodeShapeOf<64>>(args, stream);
+  if (args.kv.head_dim <= 128) return LaunchWorkers<T, Kv, DecodeShapeOf<128>>(args, stream);
+  LaunchWorkers<T, Kv, DecodeShapeOf<256>>(args, stream);
 }
 
 template <int kHeads, int kLanes>
@@ -56,7 +56,7 @@ bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address
 }  // namespace decode_attention_cu
 
 size_t ZeroedDecodeBytes(int64_t q_heads) {
-  return static_cast<size_t>(kMaxDecodeRows * q_heads) * sizeof(int32_t);
+  return static_cast<size_t>(kQueueSize + kMaxDecodeRows * q_heads) * sizeof(int32_t);
 }
 
 size_t DecodeWorkspaceBytes(int64_t max_splits, int64_t q_heads, int64_t head_dim) {

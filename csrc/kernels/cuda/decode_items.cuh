@@ -43,6 +43,7 @@ inline DecodeSplits SplitsOf(const DecodeRows& rows) {
 }
 
 struct DecodeWorkspace {
+  int32_t* queue;     // [2]: items that blocks have taken, and blocks that take no more
   int32_t* num_done;  // [kMaxDecodeRows, q_heads]: splits of an item's row and first head
   float2* softmax;    // [splits, q_heads]: maximum (base 2) and sum
   float* parts;       // [splits, q_heads, head_dim]
@@ -57,12 +58,15 @@ struct DecodeKernelArgs {
   int pieces;  // of at most kMaxItemHeads query heads, of a group
 };
 
+inline constexpr int kQueueSize = 4;  // with what aligns it
+
 inline size_t AlignDecodeBytes(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
 inline DecodeWorkspace WorkspaceOf(const DecodeRows& rows, int64_t q_heads) {
   auto* bytes = static_cast<char*>(rows.workspace);
   DecodeWorkspace workspace;
-  workspace.num_done = reinterpret_cast<int32_t*>(bytes);
+  workspace.queue = reinterpret_cast<int32_t*>(bytes);
+  workspace.num_done = workspace.queue + kQueueSize;
   bytes += AlignDecodeBytes(ZeroedDecodeBytes(q_heads));
   workspace.softmax = reinterpret_cast<float2*>(bytes);
   bytes += AlignDecodeBytes(static_cast<size_t>(rows.max_splits * q_heads) * sizeof(float2));
@@ -89,14 +93,20 @@ struct Item {
   int num_heads;
 };
 
-// For an index behind the last item it returns one that must not be used: so the load need not
-// wait for the number of splits.
-__device__ inline Item FindItem(const DecodeKernelArgs& args, int index) {
-  const int items_per_split = static_cast<int>(args.kv.kv_heads) * args.pieces;
+__device__ inline int ItemsPerSplit(const DecodeKernelArgs& args) {
+  return static_cast<int>(args.kv.kv_heads) * args.pieces;
+}
+
+__device__ inline int KvHeadAt(const DecodeKernelArgs& args, int index) {
+  return index % ItemsPerSplit(args) / args.pieces;
+}
+
+// The item of an index. `split`: splits[index / ItemsPerSplit].
+__device__ inline Item ItemAt(const DecodeKernelArgs& args, int index, const DecodeSplit& split) {
   Item item;
-  item.split_index = index / items_per_split;
-  item.split = args.splits.splits[min(item.split_index, args.splits.capacity - 1)];
-  item.kv_head = index % items_per_split / args.pieces;
+  item.split = split;
+  item.split_index = index / ItemsPerSplit(args);
+  item.kv_head = KvHeadAt(args, index);
   const int first = index % args.pieces * kMaxItemHeads;
   item.first_head = item.kv_head * args.group + first;
   item.num_heads = min(args.group - first, kMaxItemHeads);

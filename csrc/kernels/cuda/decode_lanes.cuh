@@ -1,5 +1,4 @@
-// LanesWorker: decode attention without tensor cores, for float32. (bench/cuda also times it with
-// 16 bits, beside DecodeWorker.)
+// LanesWorker: decode attention without tensor cores, for float32.
 //
 // Keys and values are loaded once for all query heads of an item (decode_items.cuh), of which there
 // are at most kMaxItemHeads. The steps of a block, for an item:
@@ -223,12 +222,15 @@ class LanesWorker {
   __device__ void Finish(const SoftmaxOfHead* softmax) {
     const int dim = static_cast<int>(args_.kv.head_dim);
     const ItemOutput<T> output(args_, item_);
-    for (int i = static_cast<int>(threadIdx.x); i < item_.num_heads * dim; i += kThreads) {
-      float sum = 0.0f;
-      for (int warp = 0; warp < kWarps; ++warp) sum += shared_[warp * kHeads * dim + i];
+    for (int i = 4 * static_cast<int>(threadIdx.x); i < item_.num_heads * dim; i += 4 * kThreads) {
+      float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
+      for (int warp = 0; warp < kWarps; ++warp) {
+        const float* of_warp = shared_ + warp * kHeads * dim + i;
+        sum = AddScaled(sum, *reinterpret_cast<const float4*>(of_warp), 1.0f);
+      }
       output.Take(i, sum, softmax[i / dim]);
     }
-    output.End(softmax);
+    output.End(shared_);
   }
 
   const DecodeKernelArgs& args_;
@@ -250,10 +252,10 @@ constexpr int LanesBlocks(int heads) { return heads <= 4 ? 3 : 2; }
 template <typename T, typename Kv, int kHeads, int kLanes>
 __device__ inline void RunDecodeOnLanes(const DecodeKernelArgs& args) {
   WaitForPrevious();
-  const int num_items = *args.splits.size * static_cast<int>(args.kv.kv_heads) * args.pieces;
+  const int num_items = *args.splits.size * ItemsPerSplit(args);
   for (int i = static_cast<int>(blockIdx.x);; i += static_cast<int>(gridDim.x)) {
-    const Item item = FindItem(args, i);
     if (i >= num_items) return;
+    const Item item = ItemAt(args, i, args.splits.splits[i / ItemsPerSplit(args)]);
     LanesWorker<T, Kv, kHeads, kLanes>(args, item, static_cast<float*>(DynamicShared())).Run();
     __syncthreads();  // shared memory goes to the next item
   }
@@ -262,8 +264,9 @@ __device__ inline void RunDecodeOnLanes(const DecodeKernelArgs& args) {
 template <int kHeads>
 LaunchShape LanesLaunchShape(int64_t head_dim) {
   const int64_t scores = kMaxSplit * kHeads;
-  const int64_t sums = kLanesThreads / kWarp * kHeads * head_dim;
-  const int64_t floats = (scores > sums ? scores : sums) + 2 * kHeads;
+  const int64_t sums = kLanesThreads / kWarp * kHeads * head_dim + 2 * kHeads;
+  const int64_t parts = ItemOutput<float>::MergeBytes(kLanesThreads) / sizeof(float);
+  const int64_t floats = std::max({scores, sums, parts});
   return {.grid = dim3(static_cast<unsigned>(NumMultiprocessors() * LanesBlocks(kHeads))),
           .threads = kLanesThreads,
           .shared_bytes = static_cast<size_t>(floats) * sizeof(float)};

@@ -1,9 +1,9 @@
 // DecodeWorker: decode attention of 16-bit activations, on tensor cores.
 //
-// A block walks through a list of items (decode_items.cuh), and its warps take the pages of an
-// item's split in turn. A warp works alone until the end of the item: keys and values come through
-// a ring of its own (decode_ring.cuh), and maxima, weights and sums stay in its registers (online
-// softmax in base 2). At the end the warps' sums are added in their order, through shared memory.
+// A block takes items (decode_items.cuh) from a queue, and its warps take the pages of an item's
+// split in turn. A warp works alone until the end of the item: keys and values go from memory to
+// its registers, and maxima, weights and sums stay there (online softmax in base 2). At the end the
+// warps' sums are added in their order, through shared memory.
 //
 // A page has 16 keys, the rows of a product of 16 x 8 x 16; its columns are the query heads that
 // share the kv head, and stay empty where there are fewer than eight:
@@ -14,12 +14,15 @@
 // Of 8 bits, scores are multiplied by the scales of their keys, and values become numbers of 16
 // bits with theirs.
 //
-// Lanes read 16 bytes at a time as they lie in a page. In both products the places of dim may be
+// Lanes load 16 bytes at a time as they lie in a page. In both products the places of dim may be
 // chosen freely, so that eight neighbouring elements belong to one lane.
+//
+// Keys of the next page are loaded as soon as the scores of a page are there, and values as soon as
+// its sums are. The last warp looks up the next item meanwhile: its split, then the numbers of its
+// pages and its queries. Its first pages come while the sums of this one are finished.
 #pragma once
 
 #include "kernels/cuda/decode_finish.cuh"
-#include "kernels/cuda/decode_ring.cuh"
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -27,123 +30,205 @@ namespace mlc_native::kernels::cuda {
 
 // What tests replace in order to see that it matters.
 struct DecodeRules {
-  template <int kSlots, int kSlotBytes, typename Rules>
-  using Ring = std::conditional_t<kHasBulkCopies, BulkRing<kSlots, kSlotBytes, Rules>,
-                                  GroupRing<kSlots, kSlotBytes, Rules>>;
-  __device__ static void WaitForBytes(uint64_t* barrier, uint32_t parity) {
-    WaitForPhase(barrier, parity);
-  }
-  template <int kLeft>
-  __device__ static void WaitForGroups() {
-    WaitForCopies<kLeft>();
+  // Of what the warp looks up, before it or other warps read it.
+  __device__ static void WaitForLookups() {
+    CommitCopies();
+    WaitForCopies<0>();
     __syncwarp();
   }
-  // The slot that is filled again when `slot` has been read.
-  __device__ static int FreeSlot(int slot) { return slot; }
-  // The item whose pages are looked up, `distance` behind another one.
-  __device__ static int ItemAhead(int item, int distance) { return item + distance; }
+  // The place of the next item, of the two in shared memory.
+  __device__ static int OtherPlace(int place) { return place ^ 1; }
+  // Before the sums of the next item go where those of this one were.
+  __device__ static void WaitForReaders() { __syncthreads(); }
+  // The items that blocks begin with are not in the queue.
+  __device__ static int ItemOfQueue(int taken, int blocks) { return 2 * blocks + taken; }
 };
 
-// Sizes of a block. What it takes of shared memory leaves room for two of them in 164 KB.
-template <typename Kv, int kDim>
+// Sizes of a block; kSideBySide: blocks of a multiprocessor.
+template <int kHeadDim, int kBlockWarps, int kSideBySide, bool kAhead = true>
 struct DecodeShape {
-  static constexpr int kWarps = kDim > 128 ? 2 : 4;
+  static constexpr int kDim = kHeadDim;
+  static constexpr bool kValuesAhead = kAhead;
+  static constexpr int kWarps = kBlockWarps;
   static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kPageBytes =
-      static_cast<int>(kKvPageSize * sizeof(Kv)) * kDim + kKvScaleBytes<Kv>;
-  static constexpr int kSlots = kWarps * kPageBytes >= 16 * 1024 ? 4 : 6;  // of a warp
-  static constexpr int kRingBytes = kWarps * kSlots * kPageBytes;
-  static constexpr int kBarrierBytes = kWarps * kSlots * static_cast<int>(sizeof(uint64_t));
-  static constexpr int kLdSums = kDim + 4;  // heads begin in different banks
-  static constexpr int kSumBytes =
-      kWarps * kMaxItemHeads * kLdSums * static_cast<int>(sizeof(float));
-  // Of the warps, and then of all of them.
-  static constexpr int kSoftmaxBytes =
-      (kWarps + 1) * kMaxItemHeads * static_cast<int>(sizeof(SoftmaxOfHead));
-  static constexpr size_t kSharedBytes = kRingBytes + kBarrierBytes + kSumBytes + kSoftmaxBytes;
-  static_assert(kSharedBytes <= (164 / 2 - 1) * 1024);
+  static constexpr int kBlocks = kSideBySide;
+  static constexpr int kSteps = kDim / 32;  // of a product over dim; a lane has a chunk in each
+
+  struct Shared {
+    union {
+      float sums[kWarps][kMaxItemHeads][kDim + 4];  // heads begin in different banks
+      DecodePart parts[kThreads];                   // of ItemOutput
+    };
+    SoftmaxOfHead softmax[kWarps][kMaxItemHeads];
+    // What is looked up of an item, this one and the next.
+    DecodeSplit splits[2];
+    uint4 queries[2][kSteps][kWarp];  // as the lanes of a warp need them
+    int32_t pages[2][kMaxSplit / kKvPageSize];
+    int32_t after_next;  // index of an item
+  };
 };
 
-template <typename T, typename Kv, int kDim, typename Rules>
+template <typename T, typename Kv, typename Shape, typename Rules>
 class DecodeWorker {
  public:
-  using Shape = DecodeShape<Kv, kDim>;
+  using Shared = typename Shape::Shared;
 
-  __device__ DecodeWorker(const DecodeKernelArgs& args, unsigned char* shared)
+  __device__ DecodeWorker(const DecodeKernelArgs& args, void* shared)
       : args_(args),
+        shared_(*static_cast<Shared*>(shared)),
         dim_(static_cast<int>(args.kv.head_dim)),
         row_bytes_(dim_ * static_cast<int>(sizeof(Kv))),
         warp_(static_cast<int>(threadIdx.x) / kWarp),
         line_(static_cast<int>(threadIdx.x) % kWarp / 4),
-        lane_(static_cast<int>(threadIdx.x) % 4),
-        sums_of_warps_(reinterpret_cast<float*>(shared + Shape::kRingBytes)),
-        softmax_of_warps_(
-            reinterpret_cast<SoftmaxOfHead*>(shared + Shape::kRingBytes + Shape::kSumBytes)),
-        ring_(shared + warp_ * kSlots * Shape::kPageBytes,
-              reinterpret_cast<uint64_t*>(shared + Shape::kRingBytes + Shape::kSumBytes +
-                                          Shape::kSoftmaxBytes) +
-                  warp_ * kSlots) {}
+        lane_(static_cast<int>(threadIdx.x) % 4) {}
 
   __device__ void Run() {
     WaitForPrevious();
-    const int num_items = *args_.splits.size * static_cast<int>(args_.kv.kv_heads) * args_.pieces;
-    Pages pages(args_, num_items, PageBytes());
-    int index = static_cast<int>(blockIdx.x);
-    if (index >= num_items) return;
-    for (int slot = 0; slot < kSlots; ++slot) Fill(pages, slot);
-    Item item = FindItem(args_, index);
-    LoadQueries(item);
-    int slot = 0;
+    const auto blocks = static_cast<int>(gridDim.x);
+    const bool looks_up = warp_ == kWarps - 1;
+    auto index = static_cast<int>(blockIdx.x);
+    int next = index + blocks;
+    const int num_items = LookUpFirst(index, looks_up);
+    if (index >= num_items) return LeaveQueue();
+    int place = 0;
+    LoadFirst(index, place);
     while (true) {
-      index += static_cast<int>(gridDim.x);
-      const Item next = FindItem(args_, index);  // arrives meanwhile
-      AddPages(item.split, pages, slot);
+      const int next_place = Rules::OtherPlace(place);
+      const bool goes_on = next < num_items;
+      int taken = 0;
+      if (goes_on && looks_up) {
+        CopySplit(next, next_place);
+        taken = TakeFromQueue();
+      }
+      if (!goes_on) LeaveQueue();
+      AddPages(index, place);
+      if (goes_on && looks_up) {
+        Rules::WaitForLookups();
+        CopyPagesAndQueries(next, next_place);
+      }
+      const Item item = ItemAt(args_, index, shared_.splits[place]);
       LeaveSums(item);
-      if (index < num_items) LoadQueries(next);
+      if (goes_on && looks_up) {
+        Rules::WaitForLookups();
+        if (threadIdx.x % kWarp == 0) shared_.after_next = Rules::ItemOfQueue(taken, blocks);
+      }
       __syncthreads();
+      const int after_next = shared_.after_next;
+      if (goes_on) LoadFirst(next, next_place);
       Finish(item);
-      if (index >= num_items) return;
-      __syncthreads();  // the warps' sums have been read
-      item = next;
+      if (!goes_on) return;
+      Rules::WaitForReaders();
+      index = next;
+      next = after_next;
+      place = next_place;
     }
   }
 
  private:
+  static constexpr int kDim = Shape::kDim;
   static constexpr int kWarps = Shape::kWarps;
-  static constexpr int kSlots = Shape::kSlots;
   static constexpr int kPageKeys = static_cast<int>(kKvPageSize);
   static constexpr int kChunkBytes = kVector * static_cast<int>(sizeof(Kv));
-  static constexpr int kSteps = kDim / 32;  // of a product over dim; a lane has a chunk in each
+  static constexpr int kSteps = Shape::kSteps;
   static constexpr int kTiles = kDim / 16;  // of sums
-  // Elements of a lane: those of chunks line_, line_ + 8, ... Tile i has elements i and i + kTiles.
-  static constexpr int kTileChunks = kDim < 128 ? 1 : kDim / 64;
-  using Pages = PageSequence<kWarps, Rules>;
-  using Ring = typename Rules::template Ring<kSlots, Shape::kPageBytes, Rules>;
+  // Chunks of a lane: line_, line_ + 8, ... of the values; tile i has their elements i and
+  // i + kTiles.
+  static constexpr int kValueChunks = kDim / 64;
+  static_assert(kMaxSplit / kPageKeys <= kWarp);
 
   // Eight neighbours, as pairs of the type of the activations.
   struct Chunk {
     uint32_t pairs[4];
   };
 
-  // Times the scale, of 8 bits.
-  __device__ static Chunk LoadChunk(const unsigned char* from, [[maybe_unused]] float scale) {
-    const RawVector8<Kv> raw = LoadRaw(reinterpret_cast<const Kv*>(from));
-    Chunk chunk;
-    if constexpr (sizeof(Kv) == sizeof(T)) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) chunk.pairs[i] = raw.Word(i);
-    } else {
-      float x[kVector];
-      ToFloats(raw, x);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        chunk.pairs[i] = Pack<T>(scale * x[2 * i], scale * x[2 * i + 1]);
-      }
+  // ---- Items ----
+
+  // The number of items. The split comes with it, whether there is one or not.
+  __device__ int LookUpFirst(int index, bool looks_up) {
+    const int size = *args_.splits.size;
+    if (looks_up) {
+      CopySplit(min(index, args_.splits.capacity * ItemsPerSplit(args_) - 1), 0);
+      Rules::WaitForLookups();
     }
-    return chunk;
+    const int num_items = size * ItemsPerSplit(args_);
+    if (index < num_items && looks_up) {
+      CopyPagesAndQueries(index, 0);
+      Rules::WaitForLookups();
+    }
+    __syncthreads();
+    return num_items;
   }
 
-  __device__ int PageBytes() const { return kPageKeys * row_bytes_ + kKvScaleBytes<Kv>; }
+  // By a warp.
+  __device__ void CopySplit(int index, int place) {
+    constexpr int kCopies = sizeof(DecodeSplit) / 16;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    if (lane >= kCopies) return;
+    CopyAsync16(reinterpret_cast<char*>(shared_.splits + place) + 16 * lane,
+                reinterpret_cast<const char*>(args_.splits.splits + index / ItemsPerSplit(args_)) +
+                    16 * lane,
+                true);
+  }
+  __device__ void CopyPagesAndQueries(int index, int place) {
+    const DecodeSplit& split = shared_.splits[place];
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    if (lane < NumPages(split)) {
+      const int32_t* table = args_.a.block_tables + split.table * args_.a.ld_block_tables;
+      CopyAsyncFew<4>(shared_.pages[place] + lane, table + split.begin / kPageKeys + lane, true);
+    }
+    // Of step i: chunk 4 i + lane_ of head line_; zeros where there is none.
+    const Item item = ItemAt(args_, index, split);
+    const T* q = static_cast<const T*>(args_.a.q) + split.row * args_.a.ldq + item.first_head * dim_;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int at = (4 * step + lane_) * kVector;
+      const bool is_there = line_ < item.num_heads && at < dim_;
+      CopyAsync16(&shared_.queries[place][step][lane], is_there ? q + line_ * dim_ + at : q,
+                  is_there);
+    }
+  }
+
+  __device__ int TakeFromQueue() const {
+    return threadIdx.x % kWarp == 0 ? atomicAdd(args_.workspace.queue, 1) : 0;
+  }
+  // By all threads, once: this block takes nothing any more. The last one empties the queue for the
+  // next call.
+  __device__ void LeaveQueue() {
+    if (has_left_ || threadIdx.x != 0) return;
+    has_left_ = true;
+    int32_t* const queue = args_.workspace.queue;
+    if (atomicAdd(queue + 1, 1) != static_cast<int>(gridDim.x) - 1) return;
+    queue[0] = 0;
+    queue[1] = 0;
+  }
+
+  __device__ static int NumPages(const DecodeSplit& split) {
+    return (split.count + kPageKeys - 1) / kPageKeys;
+  }
+
+  // ---- Loads ----
+
+  __device__ const unsigned char* PageOf(const void* pages, int page, int kv_head) const {
+    const int64_t at = page * args_.kv.kv_heads + kv_head;
+    return static_cast<const unsigned char*>(pages) +
+           at * (kPageKeys * row_bytes_ + kKvScaleBytes<Kv>);
+  }
+
+  // Of a row: chunk `step` of those of a lane, which are kApart chunks apart and begin at `from`.
+  // Zeros where there is none.
+  template <int kApart>
+  __device__ RawVector8<Kv> LoadChunk(const unsigned char* from, int step, int first_chunk) const {
+    RawVector8<Kv> raw{};
+    if ((step * kApart + first_chunk) * kVector < dim_) {
+      from += step * kApart * kChunkBytes;
+      if constexpr (sizeof(Kv) == 1) {
+        raw.parts[0] = LoadStreamed8(from);
+      } else {
+        raw.parts[0] = LoadStreamed(from);
+      }
+    }
+    return raw;
+  }
 
   // Of a key of a page, or of its value.
   __device__ float ScaleOf([[maybe_unused]] const unsigned char* page,
@@ -155,45 +240,78 @@ class DecodeWorker {
     }
   }
 
-  // Where there is no chunk there is the last one: it meets zeros, or is not stored.
-  __device__ int ChunkOffset(int chunk) const {
-    return min(chunk * kChunkBytes, row_bytes_ - kChunkBytes);
+  // Of the warp's first page.
+  __device__ void LoadFirst(int index, int place) {
+    const DecodeSplit& split = shared_.splits[place];
+    const int i = min(warp_, NumPages(split) - 1);
+    const int page = shared_.pages[place][i];
+    const int kv_head = KvHeadAt(args_, index);
+    LoadKeys(PageOf(args_.kv.k, page, kv_head));
+    if (Shape::kValuesAhead) LoadValues(PageOf(args_.kv.v, page, kv_head), SeenOf(i, split.skipped, split.count));
   }
 
-  __device__ void Fill(Pages& pages, int slot) { ring_.Fill(slot, pages.Next(), PageBytes()); }
+  // The keys of a split's page that the row sees.
+  struct Seen {
+    int first;
+    int last;
+  };
+  __device__ static Seen SeenOf(int page, int skipped, int count) {
+    return {max(skipped - page * kPageKeys, 0), min(count - page * kPageKeys, kPageKeys) - 1};
+  }
 
-  // queries_[step]: chunk 4 step + lane_ of head line_; zeros where there is none.
-  __device__ void LoadQueries(const Item& item) {
-    const T* q = static_cast<const T*>(args_.a.q) + item.split.row * args_.a.ldq +
-                 (item.first_head + line_) * dim_;
+  // keys_[step]: chunks 4 step + lane_ of keys line_ and line_ + 8.
+  __device__ void LoadKeys(const unsigned char* page) {
+    const unsigned char* low = page + line_ * row_bytes_ + lane_ * kChunkBytes;
+    const unsigned char* high = low + 8 * row_bytes_;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const int at = (4 * step + lane_) * kVector;
-      uint4 loaded{};
-      if (line_ < item.num_heads && at < dim_) loaded = *reinterpret_cast<const uint4*>(q + at);
-      queries_[step] = {{loaded.x, loaded.y, loaded.z, loaded.w}};
+      keys_[step][0] = LoadChunk<4>(low, step, lane_);
+      keys_[step][1] = LoadChunk<4>(high, step, lane_);
+    }
+    key_scales_[0] = ScaleOf(page, line_);
+    key_scales_[1] = ScaleOf(page, line_ + 8);
+  }
+
+  // values_[c][i]: chunk line_ + 8 c of keys 2 lane_, the next, and those 8 further. Instead of
+  // values of keys that the row does not see there are those of the nearest that it sees: their
+  // weights are zero, but they must be finite.
+  __device__ void LoadValues(const unsigned char* page, Seen seen) {
+    const unsigned char* rows[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = max(min(2 * lane_ + i % 2 + i / 2 * 8, seen.last), seen.first);
+      rows[i] = page + key * row_bytes_ + line_ * kChunkBytes;
+      value_scales_[i] = ScaleOf(page, key);
+    }
+#pragma unroll
+    for (int c = 0; c < kValueChunks; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) values_[c][i] = LoadChunk<8>(rows[i], c, line_);
     }
   }
 
-  // The pages of this warp, of an item.
-  __device__ void AddPages(const DecodeSplit& split, Pages& pages, int& slot) {
+  // ---- Sums ----
+
+  // The pages of this warp.
+  __device__ void AddPages(int index, int place) {
     ClearSums();
-    const int num_pages = Pages::NumPages(split);
-    for (int i = 0; i < num_pages; ++i) {
-      const int first_key = (warp_ + i * kWarps) * kPageKeys;
+    const int kv_head = KvHeadAt(args_, index);
+    const int32_t* pages = shared_.pages[place];
+    const int skipped = shared_.splits[place].skipped;
+    const int count = shared_.splits[place].count;
+    const int num_pages = NumPages(shared_.splits[place]);
+    for (int i = warp_; i < num_pages; i += kWarps) {
+      const int next = i + kWarps;
+      if (!Shape::kValuesAhead) LoadValues(PageOf(args_.kv.v, pages[i], kv_head), SeenOf(i, skipped, count));
       float weights[4];
-      Scores(ring_.Await(slot), weights);
-      Refill(pages, slot);
-      Softmax(split, first_key, weights);
-      AddValues(split, first_key, ring_.Await(slot), weights);
-      Refill(pages, slot);
+      Scores(shared_.queries[place], weights);
+      if (next < num_pages) LoadKeys(PageOf(args_.kv.k, pages[next], kv_head));
+      Softmax(SeenOf(i, skipped, count), weights);
+      AddValues(weights);
+      if (Shape::kValuesAhead && next < num_pages) {
+        LoadValues(PageOf(args_.kv.v, pages[next], kv_head), SeenOf(next, skipped, count));
+      }
     }
-  }
-
-  __device__ void Refill(Pages& pages, int& slot) {
-    __syncwarp();  // all lanes have read it
-    Fill(pages, Rules::FreeSlot(slot));
-    slot = (slot + 1) % kSlots;
   }
 
   __device__ void ClearSums() {
@@ -209,30 +327,40 @@ class DecodeWorker {
     }
   }
 
+  // Times the scale, of 8 bits.
+  __device__ static Chunk ChunkOf(const RawVector8<Kv>& raw, [[maybe_unused]] float scale) {
+    Chunk chunk;
+    if constexpr (sizeof(Kv) == sizeof(T)) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) chunk.pairs[i] = raw.Word(i);
+    } else {
+      float x[kVector];
+      ToFloats(raw, x);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        chunk.pairs[i] = Pack<T>(scale * x[2 * i], scale * x[2 * i + 1]);
+      }
+    }
+    return chunk;
+  }
+
   // scores[i]: of key line_ (and 8 further, i >= 2) and head 2 lane_ + i % 2.
-  __device__ void Scores(const unsigned char* keys, float (&scores)[4]) const {
+  __device__ void Scores(const uint4 (&queries)[kSteps][kWarp], float (&scores)[4]) const {
     float parts[2][4] = {};  // so that products follow one another in two chains
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const unsigned char* from = keys + line_ * row_bytes_ + ChunkOffset(4 * step + lane_);
-      const Chunk low = LoadChunk(from, 1.0f);
-      const Chunk high = LoadChunk(from + 8 * row_bytes_, 1.0f);
-      const Chunk& q = queries_[step];
-#pragma unroll
-      for (int i = 0; i < 4; i += 2) {
-        const uint32_t a[4] = {low.pairs[i], high.pairs[i], low.pairs[i + 1], high.pairs[i + 1]};
-        Mma<T>(parts[i / 2], a, q.pairs[i], q.pairs[i + 1]);
-      }
+      const Chunk low = ChunkOf(keys_[step][0], 1.0f);
+      const Chunk high = ChunkOf(keys_[step][1], 1.0f);
+      const uint4 q = queries[step][threadIdx.x % kWarp];
+      Mma<T>(parts[0], {low.pairs[0], high.pairs[0], low.pairs[1], high.pairs[1]}, q.x, q.y);
+      Mma<T>(parts[1], {low.pairs[2], high.pairs[2], low.pairs[3], high.pairs[3]}, q.z, q.w);
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      scores[i] = ScaleOf(keys, line_ + i / 2 * 8) * (parts[0][i] + parts[1][i]);
-    }
+    for (int i = 0; i < 4; ++i) scores[i] = key_scales_[i / 2] * (parts[0][i] + parts[1][i]);
   }
 
-  // Scores of the keys `first_key`.. of the split become weights; sums_ and total_ are scaled to
-  // the new maximum.
-  __device__ void Softmax(const DecodeSplit& split, int first_key, float (&scores)[4]) {
+  // Scores of a page become weights; sums_ and total_ are scaled to the new maximum.
+  __device__ void Softmax(Seen seen, float (&scores)[4]) {
     const float scale = args_.a.scale;
     const float cap = args_.a.soft_cap;
 #pragma unroll
@@ -243,83 +371,62 @@ class DecodeWorker {
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int key = first_key + line_ + i / 2 * 8;
-      const bool is_seen = key >= split.skipped && key < split.count;
+      const int key = line_ + i / 2 * 8;
+      const bool is_seen = key >= seen.first && key <= seen.last;
       scores[i] = is_seen ? kLog2E * scores[i] : -INFINITY;
     }
+    float highest[2] = {fmaxf(scores[0], scores[2]), fmaxf(scores[1], scores[3])};
+#pragma unroll
+    for (int distance = 4; distance < kWarp; distance *= 2) {
+#pragma unroll
+      for (float& x : highest) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
+    }
+    float factors[2];
 #pragma unroll
     for (int head = 0; head < 2; ++head) {
-      float highest = fmaxf(scores[head], scores[head + 2]);
-#pragma unroll
-      for (int distance = 4; distance < kWarp; distance *= 2) {
-        highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, distance));
-      }
-      const float max = fmaxf(max_[head], highest);
+      const float max = fmaxf(max_[head], highest[head]);
       const float base = max == -INFINITY ? 0.0f : max;  // all scores are infinite
-      const float factor = Exp2(max_[head] - base);
+      factors[head] = Exp2(max_[head] - base);
       max_[head] = max;
       scores[head] = Exp2(scores[head] - base);
       scores[head + 2] = Exp2(scores[head + 2] - base);
-      total_[head] = total_[head] * factor + (scores[head] + scores[head + 2]);
+      total_[head] = total_[head] * factors[head] + (scores[head] + scores[head + 2]);
+    }
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        sums_[tile][head] *= factor;
-        sums_[tile][head + 2] *= factor;
-      }
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums_[tile][i] *= factors[i % 2];
     }
   }
 
-  // sums_ += values^T weights. Instead of values of keys that the row does not see there are those
-  // of the nearest that it sees: their weights are zero, but they must be finite.
-  __device__ void AddValues(const DecodeSplit& split, int first_key, const unsigned char* values,
-                            const float (&weights)[4]) {
+  // sums_ += values^T weights.
+  __device__ void AddValues(const float (&weights)[4]) {
     const uint32_t b0 = TransposeMatrix(Pack<T>(weights[0], weights[1]));
     const uint32_t b1 = TransposeMatrix(Pack<T>(weights[2], weights[3]));
-    const int first_seen = max(split.skipped - first_key, 0);
-    const int last_seen = min(split.count - first_key, kPageKeys) - 1;
-    const unsigned char* of_key[4];  // 2 lane_, the next, and those 8 further
-    float scales[4];
+    constexpr int kPairs = kValueChunks > 1 ? kValueChunks / 2 : 1;  // of chunks of a tile
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int key = max(min(2 * lane_ + i % 2 + i / 2 * 8, last_seen), first_seen);
-      of_key[i] = values + key * row_bytes_;
-      scales[i] = ScaleOf(values, key);
-    }
-    constexpr int kApart = kTileChunks > 1 ? kTileChunks / 2 : 1;
+    for (int c = 0; c < kPairs; ++c) {
+      Chunk low[4], high[4];
 #pragma unroll
-    for (int c = 0; c < kApart; ++c) {
-      Columns low, high;
-      LoadColumns(of_key, scales, line_ + 8 * c, low);
-      if constexpr (kTileChunks > 1) LoadColumns(of_key, scales, line_ + 8 * (c + kApart), high);
-      constexpr int kOfChunk = kTiles / kApart;
+      for (int i = 0; i < 4; ++i) {
+        low[i] = ChunkOf(values_[c][i], value_scales_[i]);
+        high[i] = kValueChunks > 1 ? ChunkOf(values_[c + kValueChunks / 2][i], value_scales_[i])
+                                   : low[i];
+      }
+      constexpr int kOfPair = kTiles / kPairs;
 #pragma unroll
-      for (int i = 0; i < kOfChunk; ++i) {
-        const Columns& second = kTileChunks > 1 ? high : low;
-        const int j = kTileChunks > 1 ? i : i + kOfChunk;
-        const uint32_t a[4] = {low.pairs[0][i], second.pairs[0][j], low.pairs[1][i],
-                               second.pairs[1][j]};
-        Mma<T>(sums_[c * kOfChunk + i], a, b0, b1);
+      for (int i = 0; i < kOfPair; ++i) {
+        const int j = kValueChunks > 1 ? i : i + kOfPair;
+        const uint32_t a[4] = {Column(low[0], low[1], i), Column(high[0], high[1], j),
+                               Column(low[2], low[3], i), Column(high[2], high[3], j)};
+        Mma<T>(sums_[c * kOfPair + i], a, b0, b1);
       }
     }
   }
 
-  // Eight columns of values: pairs of the first two and of the other two of the lane's keys.
-  struct Columns {
-    uint32_t pairs[2][kVector];
-  };
-  __device__ void LoadColumns(const unsigned char* const (&of_key)[4], const float (&scales)[4],
-                              int chunk, Columns& columns) const {
-    const int offset = ChunkOffset(chunk);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Chunk first = LoadChunk(of_key[2 * half] + offset, scales[2 * half]);
-      const Chunk second = LoadChunk(of_key[2 * half + 1] + offset, scales[2 * half + 1]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        columns.pairs[half][2 * i] = __byte_perm(first.pairs[i], second.pairs[i], 0x5410);
-        columns.pairs[half][2 * i + 1] = __byte_perm(first.pairs[i], second.pairs[i], 0x7632);
-      }
-    }
+  // Element i of two chunks.
+  __device__ static uint32_t Column(const Chunk& first, const Chunk& second, int i) {
+    return __byte_perm(first.pairs[i / 2], second.pairs[i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
   }
 
   // Of this warp, to shared memory.
@@ -333,17 +440,16 @@ class DecodeWorker {
         total += __shfl_xor_sync(kAllLanes, total, distance);
       }
       if (head >= item.num_heads) continue;
-      if (line_ == 0) softmax_of_warps_[warp_ * kMaxItemHeads + head] = {max_[i], total};
-      float* to = sums_of_warps_ + (warp_ * kMaxItemHeads + head) * Shape::kLdSums;
+      if (line_ == 0) shared_.softmax[warp_][head] = {max_[i], total};
 #pragma unroll
-      for (int c = 0; c < kDim / 64; ++c) {
+      for (int c = 0; c < kValueChunks; ++c) {
         float x[kVector];
 #pragma unroll
         for (int j = 0; j < kVector; ++j) {
           const int element = c * kVector + j;
           x[j] = sums_[element % kTiles][i + element / kTiles * 2];
         }
-        StoreFloats(to + (8 * c + line_) * kVector, x);
+        StoreFloats(shared_.sums[warp_][head] + (8 * c + line_) * kVector, x);
       }
     }
   }
@@ -351,60 +457,59 @@ class DecodeWorker {
   // Adds the warps' sums in their order.
   __device__ void Finish(const Item& item) const {
     const ItemOutput<T> output(args_, item);
-    SoftmaxOfHead* const of_all = softmax_of_warps_ + kWarps * kMaxItemHeads;
-    for (int i = static_cast<int>(threadIdx.x); i < item.num_heads * dim_; i += Shape::kThreads) {
+    for (int i = 4 * static_cast<int>(threadIdx.x); i < item.num_heads * dim_;
+         i += 4 * Shape::kThreads) {
       const int head = i / dim_;
       float max = -INFINITY;
 #pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) {
-        max = fmaxf(max, softmax_of_warps_[warp * kMaxItemHeads + head].x);
-      }
+      for (int warp = 0; warp < kWarps; ++warp) max = fmaxf(max, shared_.softmax[warp][head].x);
       float total = 0.0f;
-      float sum = 0.0f;
+      float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) {
-        const int of_warp = warp * kMaxItemHeads + head;
-        const SoftmaxOfHead softmax = softmax_of_warps_[of_warp];
+        const SoftmaxOfHead softmax = shared_.softmax[warp][head];
         const float factor = Exp2(softmax.x - max);
         total += softmax.y * factor;
-        sum += sums_of_warps_[of_warp * Shape::kLdSums + i % dim_] * factor;
+        const float* of_warp = shared_.sums[warp][head] + i % dim_;
+        sum = AddScaled(sum, *reinterpret_cast<const float4*>(of_warp), factor);
       }
-      if (i % dim_ == 0) of_all[head] = {max, total};
       output.Take(i, sum, {max, total});
     }
-    if (item.split.num_splits > 1) __syncthreads();
-    output.End(of_all);
+    output.End(shared_.parts);
   }
 
   const DecodeKernelArgs& args_;
+  Shared& shared_;
   const int dim_;
   const int row_bytes_;  // of a page
   const int warp_;
-  const int line_;                         // of a product's rows or columns, of eight
-  const int lane_;                         // of a line
-  float* const sums_of_warps_;             // [kWarps, kMaxItemHeads, kLdSums]
-  SoftmaxOfHead* const softmax_of_warps_;  // [kWarps + 1, kMaxItemHeads]
-  Ring ring_;
-  Chunk queries_[kSteps];
+  const int line_;  // of a product's rows or columns, of eight
+  const int lane_;  // of a line
+  bool has_left_ = false;
+  RawVector8<Kv> keys_[kSteps][2];
+  float key_scales_[2];
+  RawVector8<Kv> values_[kValueChunks][4];
+  float value_scales_[4];
   float sums_[kTiles][4];  // of elements i and i + kTiles; heads as scores
   float max_[2];
   float total_[2];  // of the lane's keys
 };
 
+template <int kDim>
+using DecodeShapeOf = DecodeShape<kDim, 4, kDim <= 128 ? 3 : 2>;
+
 // Blocks are persistent: as many as run side by side.
-template <typename Kv, int kDim>
+template <typename Shape>
 LaunchShape DecodeLaunchShape() {
-  using Shape = DecodeShape<Kv, kDim>;
-  const bool two = SharedBytesOfMultiprocessor() >= 2 * (Shape::kSharedBytes + 1024);
-  return {.grid = dim3(static_cast<unsigned>(NumMultiprocessors() * (two ? 2 : 1))),
+  return {.grid = dim3(static_cast<unsigned>(NumMultiprocessors() * Shape::kBlocks)),
           .threads = Shape::kThreads,
-          .shared_bytes = Shape::kSharedBytes};
+          .shared_bytes = sizeof(typename Shape::Shared)};
 }
 
-template <typename T, typename Kv, int kDim, typename Rules>
-__global__ void __launch_bounds__(DecodeShape<Kv, kDim>::kThreads, 2)
+template <typename T, typename Kv, typename Shape, typename Rules>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     DecodeAttentionKernel(const __grid_constant__ DecodeKernelArgs args) {
-  DecodeWorker<T, Kv, kDim, Rules>(args, static_cast<unsigned char*>(DynamicShared())).Run();
+  DecodeWorker<T, Kv, Shape, Rules>(args, DynamicShared()).Run();
 }
 
 }  // namespace mlc_native::kernels::cuda

@@ -84,11 +84,19 @@ __device__ inline float FastDivide(float x, float y) { return __fdividef(x, y); 
 
 // ---- Memory ----
 
-// Loads 16 bytes that are not read again soon: weights.
+// Loads 16 or 8 bytes that are not read again soon: weights, keys and values. Not moved behind
+// products of tensor cores.
 __device__ inline uint4 LoadStreamed(const void* address) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(address));
+  return v;
+}
+__device__ inline uint2 LoadStreamed8(const void* address) {
+  uint2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
                : "l"(address));
   return v;
 }

@@ -186,6 +186,7 @@ inline float FastDivide(float x, float y) { return x / y; }
 // ---- Memory ----
 
 inline uint4 LoadStreamed(const void* address) { return *static_cast<const uint4*>(address); }
+inline uint2 LoadStreamed8(const void* address) { return *static_cast<const uint2*>(address); }
 template <typename T>
 T LoadOthers(const T* address) {
   return *address;
