@@ -1,8 +1,9 @@
 // cuda_micro [--tiny] FILE: measures on GPU 0 what decides how the kernels go on: the cost of an
 // edge between two kernels of a graph, with and without dependent launches; of a barrier of all
 // blocks; the bandwidth of reads with several loads in flight; whether cuBLASLt's bits depend on
-// the number of rows; and from how many rows on it and Gemm are faster than Gemv. Writes a JSON list
-// to FILE; tools/gpu_decisions.py says what follows from each. With --tiny, also on the emulator.
+// the number of rows; and from how many rows on it and Gemm are faster than Gemv. Writes a JSON
+// list to FILE; tools/gpu_decisions.py says what follows from each. With --tiny, also on the
+// emulator.
 #include "micro.h"
 
 #include <cstring>

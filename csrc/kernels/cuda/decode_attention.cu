@@ -24,9 +24,9 @@ void LaunchWorkers(const DecodeKernelArgs& args, Stream stream) {
 
 template <typename T, typename Kv>
 void LaunchForDim(const DecodeKernelArgs& args, Stream stream) {
-  if (args.kv.head_dim <= 64) return LaunchWorkers<T, Kv, DecodeShapeOf<64>>(args, stream);
-  if (args.kv.head_dim <= 128) return LaunchWorkers<T, Kv, DecodeShapeOf<128>>(args, stream);
-  LaunchWorkers<T, Kv, DecodeShapeOf<256>>(args, stream);
+  if (args.kv.head_dim <= 64) return LaunchWorkers<T, Kv, DecodeShape<64>>(args, stream);
+  if (args.kv.head_dim <= 128) return LaunchWorkers<T, Kv, DecodeShape<128>>(args, stream);
+  LaunchWorkers<T, Kv, DecodeShape<256>>(args, stream);
 }
 
 template <int kHeads, int kLanes>

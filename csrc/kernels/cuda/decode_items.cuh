@@ -49,13 +49,26 @@ struct DecodeWorkspace {
   float* parts;       // [splits, q_heads, head_dim]
 };
 
+// Divides without a division: exact for what is below 2^32 / divisor.
+struct DecodeDivisor {
+  __device__ int Quotient(int x) const {
+    return static_cast<int>(static_cast<uint64_t>(x) * multiplier >> 32);
+  }
+  int divisor;
+  uint64_t multiplier;
+};
+inline DecodeDivisor DivisorOf(int divisor) {
+  return {divisor, ((uint64_t{1} << 32) + divisor - 1) / divisor};
+}
+
 struct DecodeKernelArgs {
   KvPages kv;
   AttentionArgs a;
   DecodeSplits splits;
   DecodeWorkspace workspace;
-  int group;   // query heads of a kv head
-  int pieces;  // of at most kMaxItemHeads query heads, of a group
+  int group;                      // query heads of a kv head
+  DecodeDivisor pieces;           // of at most kMaxItemHeads query heads, of a group
+  DecodeDivisor items_per_split;  // of all kv heads
 };
 
 inline constexpr int kQueueSize = 4;  // with what aligns it
@@ -77,12 +90,16 @@ inline DecodeWorkspace WorkspaceOf(const DecodeRows& rows, int64_t q_heads) {
 inline DecodeKernelArgs DecodeArgsOf(const KvPages& kv, const AttentionArgs& args,
                                      const DecodeRows& rows) {
   const auto group = static_cast<int>(args.q_heads / kv.kv_heads);
+  const int pieces = (group + kMaxItemHeads - 1) / kMaxItemHeads;
+  const int items = static_cast<int>(kv.kv_heads) * pieces;
+  MLC_CHECK(rows.max_splits * items < (int64_t{1} << 32) / items) << rows.max_splits;
   return {.kv = kv,
           .a = args,
           .splits = SplitsOf(rows),
           .workspace = WorkspaceOf(rows, args.q_heads),
           .group = group,
-          .pieces = (group + kMaxItemHeads - 1) / kMaxItemHeads};
+          .pieces = DivisorOf(pieces),
+          .items_per_split = DivisorOf(items)};
 }
 
 struct Item {
@@ -93,21 +110,22 @@ struct Item {
   int num_heads;
 };
 
-__device__ inline int ItemsPerSplit(const DecodeKernelArgs& args) {
-  return static_cast<int>(args.kv.kv_heads) * args.pieces;
+__device__ inline int SplitIndexAt(const DecodeKernelArgs& args, int index) {
+  return args.items_per_split.Quotient(index);
 }
-
 __device__ inline int KvHeadAt(const DecodeKernelArgs& args, int index) {
-  return index % ItemsPerSplit(args) / args.pieces;
+  const int of_split = index - SplitIndexAt(args, index) * args.items_per_split.divisor;
+  return args.pieces.Quotient(of_split);
 }
 
-// The item of an index. `split`: splits[index / ItemsPerSplit].
+// The item of an index. `split`: splits[SplitIndexAt(...)].
 __device__ inline Item ItemAt(const DecodeKernelArgs& args, int index, const DecodeSplit& split) {
   Item item;
   item.split = split;
-  item.split_index = index / ItemsPerSplit(args);
-  item.kv_head = KvHeadAt(args, index);
-  const int first = index % args.pieces * kMaxItemHeads;
+  item.split_index = SplitIndexAt(args, index);
+  const int of_split = index - item.split_index * args.items_per_split.divisor;
+  item.kv_head = args.pieces.Quotient(of_split);
+  const int first = (of_split - item.kv_head * args.pieces.divisor) * kMaxItemHeads;
   item.first_head = item.kv_head * args.group + first;
   item.num_heads = min(args.group - first, kMaxItemHeads);
   return item;

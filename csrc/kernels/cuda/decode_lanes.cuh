@@ -221,16 +221,18 @@ class LanesWorker {
 
   __device__ void Finish(const SoftmaxOfHead* softmax) {
     const int dim = static_cast<int>(args_.kv.head_dim);
-    const ItemOutput<T> output(args_, item_);
-    for (int i = 4 * static_cast<int>(threadIdx.x); i < item_.num_heads * dim; i += 4 * kThreads) {
+    const ItemOutput<T, kLanes * kVector> output(args_, item_);
+    for (int i = static_cast<int>(threadIdx.x); i < output.NumPlaces(); i += kThreads) {
+      const int head = output.HeadOf(i);
+      const int element = min(output.ElementOf(i), dim - 4);
       float4 sum{0.0f, 0.0f, 0.0f, 0.0f};
       for (int warp = 0; warp < kWarps; ++warp) {
-        const float* of_warp = shared_ + warp * kHeads * dim + i;
+        const float* of_warp = shared_ + (warp * kHeads + head) * dim + element;
         sum = AddScaled(sum, *reinterpret_cast<const float4*>(of_warp), 1.0f);
       }
-      output.Take(i, sum, softmax[i / dim]);
+      output.Take(i, sum, softmax[head]);
     }
-    output.End(shared_);
+    output.End(reinterpret_cast<DecodePart*>(shared_));
   }
 
   const DecodeKernelArgs& args_;
@@ -252,10 +254,10 @@ constexpr int LanesBlocks(int heads) { return heads <= 4 ? 3 : 2; }
 template <typename T, typename Kv, int kHeads, int kLanes>
 __device__ inline void RunDecodeOnLanes(const DecodeKernelArgs& args) {
   WaitForPrevious();
-  const int num_items = *args.splits.size * ItemsPerSplit(args);
+  const int num_items = *args.splits.size * args.items_per_split.divisor;
   for (int i = static_cast<int>(blockIdx.x);; i += static_cast<int>(gridDim.x)) {
     if (i >= num_items) return;
-    const Item item = ItemAt(args, i, args.splits.splits[i / ItemsPerSplit(args)]);
+    const Item item = ItemAt(args, i, args.splits.splits[SplitIndexAt(args, i)]);
     LanesWorker<T, Kv, kHeads, kLanes>(args, item, static_cast<float*>(DynamicShared())).Run();
     __syncthreads();  // shared memory goes to the next item
   }
@@ -265,7 +267,7 @@ template <int kHeads>
 LaunchShape LanesLaunchShape(int64_t head_dim) {
   const int64_t scores = kMaxSplit * kHeads;
   const int64_t sums = kLanesThreads / kWarp * kHeads * head_dim + 2 * kHeads;
-  const int64_t parts = ItemOutput<float>::MergeBytes(kLanesThreads) / sizeof(float);
+  const int64_t parts = kLanesThreads * sizeof(DecodePart) / sizeof(float);
   const int64_t floats = std::max({scores, sums, parts});
   return {.grid = dim3(static_cast<unsigned>(NumMultiprocessors() * LanesBlocks(kHeads))),
           .threads = kLanesThreads,

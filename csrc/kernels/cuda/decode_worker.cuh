@@ -17,9 +17,10 @@
 // Lanes load 16 bytes at a time as they lie in a page. In both products the places of dim may be
 // chosen freely, so that eight neighbouring elements belong to one lane.
 //
-// Keys of the next page are loaded as soon as the scores of a page are there, and values as soon as
-// its sums are. The last warp looks up the next item meanwhile: its split, then the numbers of its
-// pages and its queries. Its first pages come while the sums of this one are finished.
+// Two pages are taken at a time, so that both are on their way together. Keys of the next ones are
+// loaded as soon as the scores of a pair are there, and values as soon as its sums are. The last
+// warp looks up the next item meanwhile: its split, then the numbers of its pages and its queries.
+// Its first pages come while the sums of this one are finished.
 #pragma once
 
 #include "kernels/cuda/decode_finish.cuh"
@@ -44,14 +45,14 @@ struct DecodeRules {
   __device__ static int ItemOfQueue(int taken, int blocks) { return 2 * blocks + taken; }
 };
 
-// Sizes of a block; kSideBySide: blocks of a multiprocessor.
-template <int kHeadDim, int kBlockWarps, int kSideBySide, bool kAhead = true>
+// Sizes of a block.
+template <int kHeadDim>
 struct DecodeShape {
   static constexpr int kDim = kHeadDim;
-  static constexpr bool kValuesAhead = kAhead;
-  static constexpr int kWarps = kBlockWarps;
+  static constexpr int kWarps = 4;
   static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kBlocks = kSideBySide;
+  static constexpr int kBlocks = 2;                  // of a multiprocessor
+  static constexpr int kPages = kDim > 128 ? 1 : 2;  // that a warp takes at a time
   static constexpr int kSteps = kDim / 32;  // of a product over dim; a lane has a chunk in each
 
   struct Shared {
@@ -89,7 +90,11 @@ class DecodeWorker {
     auto index = static_cast<int>(blockIdx.x);
     int next = index + blocks;
     const int num_items = LookUpFirst(index, looks_up);
-    if (index >= num_items) return LeaveQueue();
+    const bool has_queue = num_items > blocks;  // else each block has one item at most
+    if (index >= num_items) {
+      if (has_queue) LeaveQueue();
+      return;
+    }
     int place = 0;
     LoadFirst(index, place);
     while (true) {
@@ -97,10 +102,10 @@ class DecodeWorker {
       const bool goes_on = next < num_items;
       int taken = 0;
       if (goes_on && looks_up) {
-        CopySplit(next, next_place);
+        CopySplit(SplitIndexAt(args_, next), next_place);
         taken = TakeFromQueue();
       }
-      if (!goes_on) LeaveQueue();
+      if (has_queue && !goes_on) LeaveQueue();
       AddPages(index, place);
       if (goes_on && looks_up) {
         Rules::WaitForLookups();
@@ -127,6 +132,7 @@ class DecodeWorker {
  private:
   static constexpr int kDim = Shape::kDim;
   static constexpr int kWarps = Shape::kWarps;
+  static constexpr int kPages = Shape::kPages;
   static constexpr int kPageKeys = static_cast<int>(kKvPageSize);
   static constexpr int kChunkBytes = kVector * static_cast<int>(sizeof(Kv));
   static constexpr int kSteps = Shape::kSteps;
@@ -147,10 +153,10 @@ class DecodeWorker {
   __device__ int LookUpFirst(int index, bool looks_up) {
     const int size = *args_.splits.size;
     if (looks_up) {
-      CopySplit(min(index, args_.splits.capacity * ItemsPerSplit(args_) - 1), 0);
+      CopySplit(min(SplitIndexAt(args_, index), args_.splits.capacity - 1), 0);
       Rules::WaitForLookups();
     }
-    const int num_items = size * ItemsPerSplit(args_);
+    const int num_items = size * args_.items_per_split.divisor;
     if (index < num_items && looks_up) {
       CopyPagesAndQueries(index, 0);
       Rules::WaitForLookups();
@@ -160,14 +166,12 @@ class DecodeWorker {
   }
 
   // By a warp.
-  __device__ void CopySplit(int index, int place) {
+  __device__ void CopySplit(int split_index, int place) {
     constexpr int kCopies = sizeof(DecodeSplit) / 16;
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     if (lane >= kCopies) return;
     CopyAsync16(reinterpret_cast<char*>(shared_.splits + place) + 16 * lane,
-                reinterpret_cast<const char*>(args_.splits.splits + index / ItemsPerSplit(args_)) +
-                    16 * lane,
-                true);
+                reinterpret_cast<const char*>(args_.splits.splits + split_index) + 16 * lane, true);
   }
   __device__ void CopyPagesAndQueries(int index, int place) {
     const DecodeSplit& split = shared_.splits[place];
@@ -178,7 +182,8 @@ class DecodeWorker {
     }
     // Of step i: chunk 4 i + lane_ of head line_; zeros where there is none.
     const Item item = ItemAt(args_, index, split);
-    const T* q = static_cast<const T*>(args_.a.q) + split.row * args_.a.ldq + item.first_head * dim_;
+    const T* q =
+        static_cast<const T*>(args_.a.q) + split.row * args_.a.ldq + item.first_head * dim_;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int at = (4 * step + lane_) * kVector;
@@ -215,18 +220,13 @@ class DecodeWorker {
   }
 
   // Of a row: chunk `step` of those of a lane, which are kApart chunks apart and begin at `from`.
-  // Zeros where there is none.
+  // Zeros where there is none, or no page.
   template <int kApart>
-  __device__ RawVector8<Kv> LoadChunk(const unsigned char* from, int step, int first_chunk) const {
-    RawVector8<Kv> raw{};
-    if ((step * kApart + first_chunk) * kVector < dim_) {
-      from += step * kApart * kChunkBytes;
-      if constexpr (sizeof(Kv) == 1) {
-        raw.parts[0] = LoadStreamed8(from);
-      } else {
-        raw.parts[0] = LoadStreamed(from);
-      }
-    }
+  __device__ RawVector8<Kv> LoadChunk(const unsigned char* from, bool exists, int step,
+                                      int first_chunk) const {
+    RawVector8<Kv> raw;
+    LoadStreamedIf(exists & ((step * kApart + first_chunk) * kVector < dim_),
+                   from + step * kApart * kChunkBytes, raw.parts[0]);
     return raw;
   }
 
@@ -240,14 +240,11 @@ class DecodeWorker {
     }
   }
 
-  // Of the warp's first page.
+  // Of the warp's first pages.
   __device__ void LoadFirst(int index, int place) {
-    const DecodeSplit& split = shared_.splits[place];
-    const int i = min(warp_, NumPages(split) - 1);
-    const int page = shared_.pages[place][i];
     const int kv_head = KvHeadAt(args_, index);
-    LoadKeys(PageOf(args_.kv.k, page, kv_head));
-    if (Shape::kValuesAhead) LoadValues(PageOf(args_.kv.v, page, kv_head), SeenOf(i, split.skipped, split.count));
+    LoadKeys(warp_, kv_head, place);
+    LoadValues(warp_, kv_head, place);
   }
 
   // The keys of a split's page that the row sees.
@@ -255,38 +252,54 @@ class DecodeWorker {
     int first;
     int last;
   };
-  __device__ static Seen SeenOf(int page, int skipped, int count) {
-    return {max(skipped - page * kPageKeys, 0), min(count - page * kPageKeys, kPageKeys) - 1};
+  __device__ static Seen SeenOf(const DecodeSplit& split, int page) {
+    return {max(split.skipped - page * kPageKeys, 0),
+            min(split.count - page * kPageKeys, kPageKeys) - 1};
   }
 
-  // keys_[step]: chunks 4 step + lane_ of keys line_ and line_ + 8.
-  __device__ void LoadKeys(const unsigned char* page) {
-    const unsigned char* low = page + line_ * row_bytes_ + lane_ * kChunkBytes;
-    const unsigned char* high = low + 8 * row_bytes_;
+  // Page `first` of the split and the next ones of this warp. keys_[p][step]: of page p, chunks
+  // 4 step + lane_ of keys line_ and line_ + 8.
+  __device__ void LoadKeys(int first, int kv_head, int place) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      keys_[step][0] = LoadChunk<4>(low, step, lane_);
-      keys_[step][1] = LoadChunk<4>(high, step, lane_);
+    for (int p = 0; p < kPages; ++p) {
+      const int i = first + p * kWarps;
+      const bool exists = i < NumPages(shared_.splits[place]);
+      const unsigned char* page = PageOf(args_.kv.k, shared_.pages[place][exists ? i : 0], kv_head);
+      const unsigned char* low = page + line_ * row_bytes_ + lane_ * kChunkBytes;
+      const unsigned char* high = low + 8 * row_bytes_;
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        keys_[p][step][0] = LoadChunk<4>(low, exists, step, lane_);
+        keys_[p][step][1] = LoadChunk<4>(high, exists, step, lane_);
+      }
+      key_scales_[p][0] = ScaleOf(page, line_);
+      key_scales_[p][1] = ScaleOf(page, line_ + 8);
     }
-    key_scales_[0] = ScaleOf(page, line_);
-    key_scales_[1] = ScaleOf(page, line_ + 8);
   }
 
-  // values_[c][i]: chunk line_ + 8 c of keys 2 lane_, the next, and those 8 further. Instead of
+  // values_[p][c][i]: chunk line_ + 8 c of keys 2 lane_, the next, and those 8 further. Instead of
   // values of keys that the row does not see there are those of the nearest that it sees: their
   // weights are zero, but they must be finite.
-  __device__ void LoadValues(const unsigned char* page, Seen seen) {
-    const unsigned char* rows[4];
+  __device__ void LoadValues(int first, int kv_head, int place) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int key = max(min(2 * lane_ + i % 2 + i / 2 * 8, seen.last), seen.first);
-      rows[i] = page + key * row_bytes_ + line_ * kChunkBytes;
-      value_scales_[i] = ScaleOf(page, key);
-    }
+    for (int p = 0; p < kPages; ++p) {
+      const int index = first + p * kWarps;
+      const bool exists = index < NumPages(shared_.splits[place]);
+      const unsigned char* page =
+          PageOf(args_.kv.v, shared_.pages[place][exists ? index : 0], kv_head);
+      const Seen seen = SeenOf(shared_.splits[place], exists ? index : 0);
+      const unsigned char* rows[4];
 #pragma unroll
-    for (int c = 0; c < kValueChunks; ++c) {
+      for (int i = 0; i < 4; ++i) {
+        const int key = max(min(2 * lane_ + i % 2 + i / 2 * 8, seen.last), seen.first);
+        rows[i] = page + key * row_bytes_ + line_ * kChunkBytes;
+        value_scales_[p][i] = ScaleOf(page, key);
+      }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) values_[c][i] = LoadChunk<8>(rows[i], c, line_);
+      for (int c = 0; c < kValueChunks; ++c) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) values_[p][c][i] = LoadChunk<8>(rows[i], exists, c, line_);
+      }
     }
   }
 
@@ -296,21 +309,21 @@ class DecodeWorker {
   __device__ void AddPages(int index, int place) {
     ClearSums();
     const int kv_head = KvHeadAt(args_, index);
-    const int32_t* pages = shared_.pages[place];
-    const int skipped = shared_.splits[place].skipped;
-    const int count = shared_.splits[place].count;
     const int num_pages = NumPages(shared_.splits[place]);
-    for (int i = warp_; i < num_pages; i += kWarps) {
-      const int next = i + kWarps;
-      if (!Shape::kValuesAhead) LoadValues(PageOf(args_.kv.v, pages[i], kv_head), SeenOf(i, skipped, count));
-      float weights[4];
-      Scores(shared_.queries[place], weights);
-      if (next < num_pages) LoadKeys(PageOf(args_.kv.k, pages[next], kv_head));
-      Softmax(SeenOf(i, skipped, count), weights);
-      AddValues(weights);
-      if (Shape::kValuesAhead && next < num_pages) {
-        LoadValues(PageOf(args_.kv.v, pages[next], kv_head), SeenOf(next, skipped, count));
+    for (int i = warp_; i < num_pages; i += kPages * kWarps) {
+      const int next = i + kPages * kWarps;
+      float weights[kPages][4];
+#pragma unroll
+      for (int p = 0; p < kPages; ++p) Scores(p, shared_.queries[place], weights[p]);
+      if (next < num_pages) LoadKeys(next, kv_head, place);
+#pragma unroll
+      for (int p = 0; p < kPages; ++p) {
+        Mask(SeenOf(shared_.splits[place], i + p * kWarps), weights[p]);
       }
+      Softmax(weights);
+#pragma unroll
+      for (int p = 0; p < kPages; ++p) AddValues(p, weights[p]);
+      if (next < num_pages) LoadValues(next, kv_head, place);
     }
   }
 
@@ -345,22 +358,22 @@ class DecodeWorker {
   }
 
   // scores[i]: of key line_ (and 8 further, i >= 2) and head 2 lane_ + i % 2.
-  __device__ void Scores(const uint4 (&queries)[kSteps][kWarp], float (&scores)[4]) const {
+  __device__ void Scores(int p, const uint4 (&queries)[kSteps][kWarp], float (&scores)[4]) const {
     float parts[2][4] = {};  // so that products follow one another in two chains
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const Chunk low = ChunkOf(keys_[step][0], 1.0f);
-      const Chunk high = ChunkOf(keys_[step][1], 1.0f);
+      const Chunk low = ChunkOf(keys_[p][step][0], 1.0f);
+      const Chunk high = ChunkOf(keys_[p][step][1], 1.0f);
       const uint4 q = queries[step][threadIdx.x % kWarp];
       Mma<T>(parts[0], {low.pairs[0], high.pairs[0], low.pairs[1], high.pairs[1]}, q.x, q.y);
       Mma<T>(parts[1], {low.pairs[2], high.pairs[2], low.pairs[3], high.pairs[3]}, q.z, q.w);
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) scores[i] = key_scales_[i / 2] * (parts[0][i] + parts[1][i]);
+    for (int i = 0; i < 4; ++i) scores[i] = key_scales_[p][i / 2] * (parts[0][i] + parts[1][i]);
   }
 
-  // Scores of a page become weights; sums_ and total_ are scaled to the new maximum.
-  __device__ void Softmax(Seen seen, float (&scores)[4]) {
+  // Scores of a page become those of base 2, without the keys that the row does not see.
+  __device__ void Mask(Seen seen, float (&scores)[4]) const {
     const float scale = args_.a.scale;
     const float cap = args_.a.soft_cap;
 #pragma unroll
@@ -375,7 +388,16 @@ class DecodeWorker {
       const bool is_seen = key >= seen.first && key <= seen.last;
       scores[i] = is_seen ? kLog2E * scores[i] : -INFINITY;
     }
-    float highest[2] = {fmaxf(scores[0], scores[2]), fmaxf(scores[1], scores[3])};
+  }
+
+  // Scores become weights; sums_ and total_ are scaled to the new maximum.
+  __device__ void Softmax(float (&scores)[kPages][4]) {
+    float highest[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+    for (int p = 0; p < kPages; ++p) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) highest[i % 2] = fmaxf(highest[i % 2], scores[p][i]);
+    }
 #pragma unroll
     for (int distance = 4; distance < kWarp; distance *= 2) {
 #pragma unroll
@@ -388,9 +410,13 @@ class DecodeWorker {
       const float base = max == -INFINITY ? 0.0f : max;  // all scores are infinite
       factors[head] = Exp2(max_[head] - base);
       max_[head] = max;
-      scores[head] = Exp2(scores[head] - base);
-      scores[head + 2] = Exp2(scores[head + 2] - base);
-      total_[head] = total_[head] * factors[head] + (scores[head] + scores[head + 2]);
+      total_[head] *= factors[head];
+#pragma unroll
+      for (int p = 0; p < kPages; ++p) {
+        scores[p][head] = Exp2(scores[p][head] - base);
+        scores[p][head + 2] = Exp2(scores[p][head + 2] - base);
+        total_[head] += scores[p][head] + scores[p][head + 2];
+      }
     }
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
@@ -400,7 +426,7 @@ class DecodeWorker {
   }
 
   // sums_ += values^T weights.
-  __device__ void AddValues(const float (&weights)[4]) {
+  __device__ void AddValues(int p, const float (&weights)[4]) {
     const uint32_t b0 = TransposeMatrix(Pack<T>(weights[0], weights[1]));
     const uint32_t b1 = TransposeMatrix(Pack<T>(weights[2], weights[3]));
     constexpr int kPairs = kValueChunks > 1 ? kValueChunks / 2 : 1;  // of chunks of a tile
@@ -409,9 +435,11 @@ class DecodeWorker {
       Chunk low[4], high[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        low[i] = ChunkOf(values_[c][i], value_scales_[i]);
-        high[i] = kValueChunks > 1 ? ChunkOf(values_[c + kValueChunks / 2][i], value_scales_[i])
-                                   : low[i];
+        low[i] = ChunkOf(values_[p][c][i], value_scales_[p][i]);
+        high[i] = low[i];
+        if constexpr (kValueChunks > 1) {
+          high[i] = ChunkOf(values_[p][c + kValueChunks / 2][i], value_scales_[p][i]);
+        }
       }
       constexpr int kOfPair = kTiles / kPairs;
 #pragma unroll
@@ -456,10 +484,9 @@ class DecodeWorker {
 
   // Adds the warps' sums in their order.
   __device__ void Finish(const Item& item) const {
-    const ItemOutput<T> output(args_, item);
-    for (int i = 4 * static_cast<int>(threadIdx.x); i < item.num_heads * dim_;
-         i += 4 * Shape::kThreads) {
-      const int head = i / dim_;
+    const ItemOutput<T, kDim> output(args_, item);
+    for (int i = static_cast<int>(threadIdx.x); i < output.NumPlaces(); i += Shape::kThreads) {
+      const int head = output.HeadOf(i);
       float max = -INFINITY;
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) max = fmaxf(max, shared_.softmax[warp][head].x);
@@ -470,7 +497,7 @@ class DecodeWorker {
         const SoftmaxOfHead softmax = shared_.softmax[warp][head];
         const float factor = Exp2(softmax.x - max);
         total += softmax.y * factor;
-        const float* of_warp = shared_.sums[warp][head] + i % dim_;
+        const float* of_warp = shared_.sums[warp][head] + output.ElementOf(i);
         sum = AddScaled(sum, *reinterpret_cast<const float4*>(of_warp), factor);
       }
       output.Take(i, sum, {max, total});
@@ -486,17 +513,14 @@ class DecodeWorker {
   const int line_;  // of a product's rows or columns, of eight
   const int lane_;  // of a line
   bool has_left_ = false;
-  RawVector8<Kv> keys_[kSteps][2];
-  float key_scales_[2];
-  RawVector8<Kv> values_[kValueChunks][4];
-  float value_scales_[4];
+  RawVector8<Kv> keys_[kPages][kSteps][2];
+  float key_scales_[kPages][2];
+  RawVector8<Kv> values_[kPages][kValueChunks][4];
+  float value_scales_[kPages][4];
   float sums_[kTiles][4];  // of elements i and i + kTiles; heads as scores
   float max_[2];
   float total_[2];  // of the lane's keys
 };
-
-template <int kDim>
-using DecodeShapeOf = DecodeShape<kDim, 4, kDim <= 128 ? 3 : 2>;
 
 // Blocks are persistent: as many as run side by side.
 template <typename Shape>

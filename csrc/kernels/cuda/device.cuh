@@ -84,8 +84,7 @@ __device__ inline float FastDivide(float x, float y) { return __fdividef(x, y); 
 
 // ---- Memory ----
 
-// Loads 16 or 8 bytes that are not read again soon: weights, keys and values. Not moved behind
-// products of tensor cores.
+// Loads 16 bytes that are not read again soon: weights.
 __device__ inline uint4 LoadStreamed(const void* address) {
   uint4 v;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -93,12 +92,32 @@ __device__ inline uint4 LoadStreamed(const void* address) {
                : "l"(address));
   return v;
 }
-__device__ inline uint2 LoadStreamed8(const void* address) {
-  uint2 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-               : "=r"(v.x), "=r"(v.y)
-               : "l"(address));
-  return v;
+// The same of 16 or 8 bytes, or zeros if they are not `valid`, without a branch: keys and values.
+__device__ inline void LoadStreamedIf(bool valid, const void* address, uint4& v) {
+  asm volatile(
+      "{\n"
+      ".reg .pred valid;\n"
+      "setp.ne.u32 valid, %5, 0;\n"
+      "mov.u32 %0, 0;\n"
+      "mov.u32 %1, 0;\n"
+      "mov.u32 %2, 0;\n"
+      "mov.u32 %3, 0;\n"
+      "@valid ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+      "}\n"
+      : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
+      : "l"(address), "r"(valid ? 1u : 0u));
+}
+__device__ inline void LoadStreamedIf(bool valid, const void* address, uint2& v) {
+  asm volatile(
+      "{\n"
+      ".reg .pred valid;\n"
+      "setp.ne.u32 valid, %3, 0;\n"
+      "mov.u32 %0, 0;\n"
+      "mov.u32 %1, 0;\n"
+      "@valid ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];\n"
+      "}\n"
+      : "=&r"(v.x), "=&r"(v.y)
+      : "l"(address), "r"(valid ? 1u : 0u));
 }
 
 // Loads what another block of the same launch has written before it counted (CountForOthers).

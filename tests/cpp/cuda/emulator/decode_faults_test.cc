@@ -74,9 +74,8 @@ class DecodeFaultsTest : public CudaKernelTest {
                        .ld_block_tables = paged.ld_tables};
     DecodeAttention(paged.kv, args, rows, nullptr);
     args.out = got.data();
-    Launch(DecodeAttentionKernel<BFloat16, BFloat16, DecodeShapeOf<64>, Rules>,
-           DecodeLaunchShape<DecodeShapeOf<64>>(), nullptr,
-           DecodeArgsOf(paged.kv, args, rows));
+    Launch(DecodeAttentionKernel<BFloat16, BFloat16, DecodeShape<64>, Rules>,
+           DecodeLaunchShape<DecodeShape<64>>(), nullptr, DecodeArgsOf(paged.kv, args, rows));
     return got.Download() == want.Download();
   }
 
@@ -102,9 +101,7 @@ TEST_F(DecodeFaultsTest, SumsThatAreOverwrittenShow) {
   EXPECT_FALSE(HasTheBits<NoWaitForReaders>());
 }
 
-TEST_F(DecodeFaultsTest, AnItemThatIsLeftOutShows) {
-  EXPECT_FALSE(HasTheBits<ItemsLeftOut>());
-}
+TEST_F(DecodeFaultsTest, AnItemThatIsLeftOutShows) { EXPECT_FALSE(HasTheBits<ItemsLeftOut>()); }
 
 }  // namespace
 }  // namespace mlc_native::kernels::cuda

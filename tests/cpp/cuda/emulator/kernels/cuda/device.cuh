@@ -186,7 +186,10 @@ inline float FastDivide(float x, float y) { return x / y; }
 // ---- Memory ----
 
 inline uint4 LoadStreamed(const void* address) { return *static_cast<const uint4*>(address); }
-inline uint2 LoadStreamed8(const void* address) { return *static_cast<const uint2*>(address); }
+template <typename T>
+void LoadStreamedIf(bool valid, const void* address, T& v) {
+  v = valid ? *static_cast<const T*>(address) : T{};
+}
 template <typename T>
 T LoadOthers(const T* address) {
   return *address;
