@@ -60,7 +60,7 @@ class Kernels:
     are_dependent: bool = False  # launches; the first weights are loaded in front of the edge
     activates: bool = False  # in the product of gate and up, where it is Gemv
     has_gemm: bool = False  # for decode rows; else cuBLASLt from 33 rows on
-    has_rings: bool = False  # of pages, and tensor cores, in decode attention (DecodeWorker)
+    has_worker: bool = False  # of decode attention on tensor cores (DecodeWorker)
     long_min_split: int = 0  # keys, of a split of a row of more than SHORT_ROW keys
     has_wide_warps: bool = False  # of 32 rows, two blocks of them, in prefill attention; else of 16
 
@@ -71,20 +71,18 @@ LISTED = replace(LOADS, name="listed splits", lists_splits=True)
 DEPENDENT = replace(LISTED, name="dependent launches", are_dependent=True)
 ACTIVATING = replace(DEPENDENT, name="activation in the product", activates=True)
 FIXED = replace(ACTIVATING, name="one order of sums", has_gemm=True)
-RINGS = replace(FIXED, name="rings of pages", has_rings=True)
-WIDE_WARPS = replace(RINGS, name="32 rows per warp", softmax_slots=560, has_wide_warps=True)
+WORKER = replace(FIXED, name="attention on tensor cores", has_worker=True)
+WIDE_WARPS = replace(WORKER, name="32 rows per warp", softmax_slots=560, has_wide_warps=True)
 LONGER = replace(WIDE_WARPS, name="longer splits", long_min_split=256)
-RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, RINGS, WIDE_WARPS]
+RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, WORKER, WIDE_WARPS]
 NOW = LONGER  # no other at the lengths of the tables
 
 SPLITS, MAX_SPLIT, SHORT_ROW = 24, 512, 1024  # of decode_items.cuh
 KEYS_AT_ONCE, THREADS = 4, 256  # of decode_lanes.cuh
-RING_WARPS, RING_SLOTS, RING_BLOCKS = 4, 4, 2  # of decode_worker.cuh, up to 128 elements of a head
-# Of a page of keys and its values: the clocks from one to the next of a warp that is alone, its
-# issue slots, and the clocks of shared memory for a byte of the page (written; keys read with two
-# and values with four lanes in the same banks).
-PAGE_CLOCKS, PAGE_SLOTS, PAGE_SHARED = 700, 500, 8 / 128
-SCHEDULERS = 4
+WORKER_WARPS, WORKER_BLOCKS = 4, 2  # of decode_worker.cuh
+# Of the pages that a warp takes at a time, of keys and values: how many, and the clocks from their
+# arrival to the loads of the next ones.
+WORKER_PAGES, PAGES_CLOCKS = 2, 1000
 PRODUCT_SLOTS = 600  # of prefill attention, for 128 elements of a head
 MATRIX_BYTES = 36 * 1024  # that a warp reads from shared memory for 64 keys, likewise
 WIDE_SLOTS, WIDE_MATRIX_BYTES = 400, 40 * 1024  # the same of warps of 32 rows
@@ -267,13 +265,11 @@ class Predictor:
         hidden = load if k.attention_preloads else 0.0
         return (2 * rounds) * load - min(hidden, 2 * m.barrier_s) + 5 * m.barrier_s
 
-    def ring_item(self, keys: int, dim: int, is_alone: bool) -> float:
-        """Of a block of DecodeWorker, whose pages are there: to the parts."""
-        m, part = self.machine, (dim + 128) / 256
-        pages = math.ceil(math.ceil(keys / PAGE_KEYS) / RING_WARPS)  # of a warp
-        warps = 1 if is_alone else RING_BLOCKS * RING_WARPS // SCHEDULERS
-        clocks = pages * part * max(PAGE_CLOCKS, warps * PAGE_SLOTS)
-        return clocks / m.clock + 3 * m.barrier_s
+    def worker_item(self, keys: int) -> float:
+        """Of a block of DecodeWorker: to the parts."""
+        m = self.machine
+        steps = math.ceil(math.ceil(keys / PAGE_KEYS) / (WORKER_WARPS * WORKER_PAGES))
+        return steps * (m.loaded_memory_s + PAGES_CLOCKS / m.clock) + 3 * m.barrier_s
 
     def decode_attention(self, rows: int, keys: int, model: Model) -> float:
         """Of one layer."""
@@ -284,14 +280,13 @@ class Predictor:
         parts = rows * splits * model.heads * model.dim * 8 if splits > 1 else 0
         moved = self.moved(rows * keys * model.key_bytes + 2 * parts)
         merge = 2 * m.cache_s + splits * 0.1 * US if splits > 1 else 0.0
-        if k.has_rings:
-            at_once = m.multiprocessors * RING_BLOCKS
-            waves = max(1.0, items / at_once)
-            item = self.ring_item(split, model.dim, is_alone=items <= m.multiprocessors)
-            shared = rows * keys * model.key_bytes / 2 * PAGE_SHARED / m.clock / m.multiprocessors
-            # The split, the numbers of its pages, the first of them: once, not for each item.
-            start = 2 * m.cache_s + m.loaded_memory_s
-            return self.edge + start + merge + max(moved, shared, waves * item)
+        if k.has_worker:
+            waves = max(1.0, items / (m.multiprocessors * WORKER_BLOCKS))
+            # The split and the numbers of its pages, each with what leads to it: once.
+            start = 4 * m.cache_s
+            # Parts are stored and counted, then loaded eight at a time.
+            merge = (7 + math.ceil(splits / 8)) * m.cache_s if splits > 1 else 0.0
+            return self.edge + start + merge + max(moved, waves * self.worker_item(split))
         at_once = m.multiprocessors * (3 if model.heads // model.kv_heads <= 4 else 2)
         waves = max(1.0, items / at_once)
         # A split is read from the list, or found by counting those of all rows.

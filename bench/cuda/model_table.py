@@ -12,7 +12,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from model import BEFORE, MODELS, NOW, RECORDS, RINGS, Predictor
+from model import BEFORE, MODELS, NOW, RECORDS, WORKER, Predictor
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "bench/results/cuda_model.md"
@@ -137,7 +137,7 @@ def table() -> str:
     lines += ["|---|--:|--:|--:|--:|"]
     for name, model in MODELS.items():
         for split in (64, 128, 256):
-            predictor = Predictor(replace(RINGS, min_split=split))
+            predictor = Predictor(replace(WORKER, min_split=split))
             cells = []
             for rows in (1, 8, 64, 256):
                 keys = 256 if rows == 1 else 1024
@@ -157,7 +157,7 @@ def table() -> str:
         cells = []
         for model in MODELS.values():
             for rows in (1, 8, 64):
-                shortest = [Predictor(replace(RINGS, min_split=split)) for split in (128, 256)]
+                shortest = [Predictor(replace(WORKER, min_split=split)) for split in (128, 256)]
                 short, long = (p.decode(rows, keys, model) for p in shortest)
                 cells.append(f"{100 * (long / short - 1):+.1f}")
         lines.append(f"| {keys:,} | " + " | ".join(cells) + " |")

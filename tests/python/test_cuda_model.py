@@ -30,22 +30,10 @@ def test_no_prediction_is_faster_than_the_machine() -> None:
 def test_more_loads_in_flight_and_fewer_latencies_are_faster() -> None:
     shape = model.MODELS["0.6B"]
     for worse in ({"attention_loads": 1}, {"gemv_latencies": 2}, {"rope_latencies": 4}):
-        good = model.FIXED if "attention_loads" in worse else model.NOW  # without rings
+        good = model.FIXED if "attention_loads" in worse else model.NOW  # without DecodeWorker
         rows = 1 if "gemv_latencies" in worse else 64
         slower = model.Predictor(replace(good, **worse)).decode(rows, 1024, shape)
         assert slower > model.Predictor(good).decode(rows, 1024, shape)
-
-
-def test_rings_of_pages_are_nowhere_slower() -> None:
-    """Why decode attention has no other way for 16 bits."""
-    for shape in model.MODELS.values():
-        for rows in (1, 2, 4, 8, 64, 256):
-            for keys in (1, 16, 100, 256, 1024, 4096, 16384):
-                lanes, rings = (
-                    model.Predictor(kernels).decode_attention(rows, keys, shape)
-                    for kernels in (model.FIXED, model.RINGS)
-                )
-                assert rings <= 1.02 * lanes, (rows, keys)
 
 
 def test_weights_of_the_shapes() -> None:
@@ -95,9 +83,9 @@ def test_the_constants_are_those_of_the_kernels() -> None:
     assert f"kLanesThreads = {model.THREADS};" in lanes
     assert model.FIXED.attention_loads == model.KEYS_AT_ONCE
     worker = (folder / "decode_worker.cuh").read_text()
-    assert f"kWarps = kDim > 128 ? 2 : {model.RING_WARPS};" in worker
-    assert f"? {model.RING_SLOTS} : 6;  // of a warp" in worker
-    assert f"(two ? {model.RING_BLOCKS} : 1)" in worker
+    assert f"kWarps = {model.WORKER_WARPS};" in worker
+    assert f"kBlocks = {model.WORKER_BLOCKS};" in worker
+    assert f"kPages = kDim > 128 ? 1 : {model.WORKER_PAGES};" in worker
 
 
 def test_the_committed_table_is_that_of_the_model() -> None:
