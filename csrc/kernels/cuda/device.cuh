@@ -167,67 +167,6 @@ __device__ inline void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
-// ---- Copies of whole blocks of memory (sm_90 and later) ----
-//
-// One thread starts a copy; a barrier in shared memory, a word of 64 bits, counts its bytes. A
-// phase of the barrier ends when as many bytes as were announced have arrived, and the next one
-// begins.
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-inline constexpr bool kHasBulkCopies = false;
-#else
-inline constexpr bool kHasBulkCopies = true;
-#endif
-
-// By one thread, before others use it; FenceBarriers makes new barriers known to copies.
-__device__ inline void InitBarrier(uint64_t* barrier) {
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
-}
-__device__ inline void FenceBarriers() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
-// Announces all bytes of this phase: once in each.
-__device__ inline void ExpectBytes([[maybe_unused]] uint64_t* barrier, [[maybe_unused]] int bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
-               : "memory");
-#endif
-}
-// Copies from global to shared memory; addresses and size are multiples of 16.
-__device__ inline void CopyBulk([[maybe_unused]] void* shared, [[maybe_unused]] const void* global,
-                                [[maybe_unused]] int bytes, [[maybe_unused]] uint64_t* barrier) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(to),
-      "l"(global), "r"(bytes), "r"(at)
-      : "memory");
-#endif
-}
-// Returns when a phase of this parity (0 for the first one) has ended; what was copied is then
-// there for the calling thread. The phase is the present one or the one before it.
-__device__ inline void WaitForPhase([[maybe_unused]] uint64_t* barrier,
-                                    [[maybe_unused]] uint32_t parity) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
-  asm volatile(
-      "{\n"
-      ".reg .pred ended;\n"
-      "again:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
-      "@!ended bra again;\n"
-      "}\n" ::"r"(at),
-      "r"(parity)
-      : "memory");
-#endif
-}
-
 // ---- Tensor cores (whole warps) ----
 
 // Four 8x8 matrices of 16-bit elements; lane 8 i + r passes the address of row r of matrix i.
@@ -314,16 +253,6 @@ inline int NumMultiprocessors() {
   CheckCuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
             "number of multiprocessors");
   return count;
-}
-
-// Shared memory of a multiprocessor of the current device; each block takes 1 KB more than it uses.
-inline size_t SharedBytesOfMultiprocessor() {
-  int device = 0;
-  int bytes = 0;
-  CheckCuda(cudaGetDevice(&device), "current device");
-  CheckCuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
-            "shared memory of a multiprocessor");
-  return static_cast<size_t>(bytes);
 }
 
 // What every supported GPU lets a block have (compute capability 8.6, 8.9 and 12.0 no more).

@@ -15,7 +15,6 @@
 #include <random>
 #include <vector>
 
-#include "cuda/emulator/bulk_copies.h"
 #include "kernels/cuda/device.cuh"
 
 // What kernels know as built-in variables, of the fiber that runs.
@@ -87,10 +86,8 @@ class Block {
     num_running_ = threads;
     at_ = 0;
     waits_ = 0;
-    copies_.Clear();
     if (shield_ != nullptr) shield_(true);
     if (_setjmp(host_) == 0) Resume();
-    if (!copies_.IsIdle()) Die("a block that ends before its copies have arrived");
   }
 
   Fiber& fiber() { return *fibers_[order_[at_]]; }
@@ -123,24 +120,6 @@ class Block {
     Wait(previous_, num_threads(), &Block::SelectNext);
     if (shield_ != nullptr) shield_(false);
     shield_ = nullptr;
-  }
-
-  BulkCopies& copies() { return copies_; }
-
-  // While a copy of the barrier is on its way, it arrives by chance.
-  void WaitForPhase(const void* barrier, uint32_t parity) {
-    if (const char* wrong = copies_.Check(barrier)) Die(wrong);
-    waits_ = 0;
-    while (!copies_.HasEnded(barrier, parity)) {
-      if (copies_.IsOnItsWay(barrier)) {
-        waits_ = 0;
-        if (AnyOf(2) == 0) copies_.ArriveOne(barrier, AnyOf(UINT32_MAX));
-      } else if (++waits_ > 4 * num_threads()) {
-        Die("a wait for copies that never come");
-      }
-      SwitchToNext(&Block::SelectNext);
-    }
-    waits_ = 0;
   }
 
   std::vector<std::byte> shared;
@@ -230,7 +209,6 @@ class Block {
   size_t at_ = 0;  // into order_
   unsigned num_running_ = 0;
   unsigned waits_ = 0;  // since something last went on
-  BulkCopies copies_;
   jmp_buf host_;
   std::mt19937 random_{20240607};
 };
@@ -301,23 +279,6 @@ void WaitForCopies(int groups_left) {
     for (const Copy& copy : groups.front()) Arrive(copy);
     groups.pop_front();
   }
-}
-
-void InitBarrier(const void* barrier) {
-  if (const char* wrong = Block::Get().copies().Init(barrier)) Die(wrong);
-}
-void FenceBarriers() { Block::Get().copies().Fence(); }
-void ExpectBytes(const void* barrier, int bytes) {
-  if (const char* wrong = Block::Get().copies().Expect(barrier, bytes)) Die(wrong);
-}
-void CopyBulk(void* to, const void* from, int bytes, const void* barrier) {
-  Block& block = Block::Get();
-  if (block.AnyOf(4) == 0) block.copies().ArriveOne(nullptr, block.AnyOf(UINT32_MAX));
-  const bool late = block.AnyOf(2) == 0;
-  if (const char* wrong = block.copies().Copy(to, from, bytes, barrier, late)) Die(wrong);
-}
-void WaitForPhase(const void* barrier, uint32_t parity) {
-  Block::Get().WaitForPhase(barrier, parity);
 }
 
 }  // namespace mlc_native::emulator

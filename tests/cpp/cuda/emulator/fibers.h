@@ -44,14 +44,4 @@ void CopyLater(void* to, const void* from, size_t bytes);  // from null: zeros
 void CommitCopies();
 void WaitForCopies(int groups_left);
 
-// Copies that a barrier counts (device.cuh). Each arrives at once or, by chance, any time until its
-// barrier is waited for. A wrong use ends the process: a barrier that is not there or that copies
-// do not know of, bytes that were not announced, a wait for what never comes, and a block that ends
-// before its copies have arrived.
-void InitBarrier(const void* barrier);
-void FenceBarriers();
-void ExpectBytes(const void* barrier, int bytes);
-void CopyBulk(void* to, const void* from, int bytes, const void* barrier);
-void WaitForPhase(const void* barrier, uint32_t parity);
-
 }  // namespace mlc_native::emulator

@@ -209,19 +209,6 @@ void WaitForCopies() {
   emulator::WaitForCopies(n);
 }
 
-// ---- Copies of whole blocks of memory ----
-
-inline constexpr bool kHasBulkCopies = true;
-inline void InitBarrier(uint64_t* barrier) { emulator::InitBarrier(barrier); }
-inline void FenceBarriers() { emulator::FenceBarriers(); }
-inline void ExpectBytes(uint64_t* barrier, int bytes) { emulator::ExpectBytes(barrier, bytes); }
-inline void CopyBulk(void* shared, const void* global, int bytes, uint64_t* barrier) {
-  emulator::CopyBulk(shared, global, bytes, barrier);
-}
-inline void WaitForPhase(uint64_t* barrier, uint32_t parity) {
-  emulator::WaitForPhase(barrier, parity);
-}
-
 // ---- Tensor cores ----
 
 namespace emulated {
@@ -313,8 +300,6 @@ inline void WaitForPrevious() { emulator::WaitForPrevious(); }
 // ---- Launch ----
 
 inline int NumMultiprocessors() { return 3; }
-inline size_t SharedBytesOfMultiprocessor() { return 228 * 1024; }
-
 inline constexpr size_t kMostSharedBytes = 99 * 1024;
 
 struct LaunchShape {
