@@ -249,7 +249,7 @@ class Predictor:
 
     def split(self, keys: int) -> int:
         split = self.kernels.min_split
-        if keys > SHORT_ROW:
+        if keys > SHORT_ROW or (self.kernels.long_min_split and keys <= 2 * split):
             split = max(split, self.kernels.long_min_split)
         while split < MAX_SPLIT and split * SPLITS < keys:
             split *= 2

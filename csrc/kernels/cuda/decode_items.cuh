@@ -10,6 +10,7 @@ namespace mlc_native::kernels::cuda {
 
 inline constexpr int kMaxItemHeads = 8;
 // Keys. Short splits let a single row have more blocks, and cost batches more parts and barriers.
+// A row of at most two of the shortest has one split, because adding parts takes longer.
 inline constexpr int kMinSplit = 128;
 inline constexpr int kMaxSplit = 512;
 // More keys are divided into splits of twice kMinSplit at least, and into kTargetSplits of them

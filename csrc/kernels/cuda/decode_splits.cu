@@ -25,7 +25,8 @@ __device__ inline KeyRange KeysOf(int length, int64_t window) {
 }
 
 __device__ inline int SplitKeys(int num_keys) {
-  int split = num_keys <= kShortRow ? kMinSplit : 2 * kMinSplit;
+  const bool has_short = num_keys > 2 * kMinSplit && num_keys <= kShortRow;
+  int split = has_short ? kMinSplit : 2 * kMinSplit;
   while (split < kMaxSplit && split * kTargetSplits < num_keys) split *= 2;
   return split;
 }

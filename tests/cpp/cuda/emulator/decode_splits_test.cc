@@ -80,7 +80,9 @@ TEST_F(DecodeSplitsTest, AreAtMostAsManyAsALengthPromises) {
 }
 
 TEST_F(DecodeSplitsTest, GrowWithTheKeys) {
-  for (const auto& [length, keys] : {std::pair{kShortRow, kMinSplit},
+  for (const auto& [length, keys] : {std::pair{2 * kMinSplit, 2 * kMinSplit},
+                                     {2 * kMinSplit + 1, kMinSplit},
+                                     {kShortRow, kMinSplit},
                                      {kShortRow + 1, 2 * kMinSplit},
                                      {2 * kMinSplit * kTargetSplits, 2 * kMinSplit},
                                      {2 * kMinSplit * kTargetSplits + 1, kMaxSplit}}) {
@@ -90,7 +92,7 @@ TEST_F(DecodeSplitsTest, GrowWithTheKeys) {
 
 TEST_F(DecodeSplitsTest, CoverEachVisibleKeyOnce) {
   Check({1}, 0);
-  Check({0, 1, 127, 128, 129, 0, 1024, 1025, 3072, 3073, 13000, 0}, 0);
+  Check({0, 1, 127, 128, 129, 255, 256, 257, 0, 1024, 1025, 3072, 3073, 13000, 0}, 0);
   Check({300, 100, 4000, 16, 17}, 100);
   std::vector<int32_t> many(kMaxDecodeRows);
   for (int32_t& length : many) length = static_cast<int32_t>(RandomInt(0, 700));
