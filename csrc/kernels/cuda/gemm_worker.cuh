@@ -274,6 +274,10 @@ class GemmWorker {
           const int block = group * kGroupBlocks + b;
           w[tile][0][b] = Format::Block(weights.rows[tile][0], block);
           w[tile][1][b] = Format::Block(weights.rows[tile][1], block);
+          if constexpr (!kScaled) {
+            Pin(&w[tile][0][b]);
+            Pin(&w[tile][1][b]);
+          }
         }
       }
       if constexpr (kScaled) {
@@ -293,6 +297,11 @@ class GemmWorker {
         for (int tile = 0; tile < kTilesOfX; ++tile) AddGroup(slot, group, tile, w, sums_[tile]);
       }
     }
+  }
+
+  __device__ void Pin(Pairs* w) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) w->pair[i] |= zero_;
   }
 
   // As GemvWorker::AddBlock, for eight rows of x.
@@ -365,6 +374,9 @@ class GemmWorker {
   const int lane_;       // of a row
   int warp_weight_row_;  // of the warp, within the block's
   int warp_x_row_;
+  // Zero, which the compiler does not know. What is or-ed with it is in registers of its own, where
+  // the tensor cores want it, once for all rows; else it would be moved there for each product.
+  const uint32_t zero_ = gridDim.z - 1;
   float sums_[kTilesOfX][kTilesOfWeight][4] = {};  // of this chain
   float totals_[kTilesOfX][kTilesOfWeight][4] = {};
 };
