@@ -167,6 +167,50 @@ __device__ inline void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
+// ---- Clusters (sm_90 and later) ----
+//
+// kBlocks neighbouring blocks that run at the same time and read each other's shared memory
+// (LaunchShape::cluster). A cluster of one block is no cluster, on any GPU.
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kHasClusters = false;
+#else
+inline constexpr bool kHasClusters = true;
+#endif
+
+// All threads of all blocks of the cluster. What they have written to shared memory is there.
+template <int kBlocks>
+__device__ inline void ClusterBarrier() {
+  if constexpr (kBlocks == 1) {
+    __syncthreads();
+  } else {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+  }
+}
+
+// Loads what lies in block `rank` of the cluster where `shared` is in this block.
+template <int kBlocks>
+__device__ inline float4 LoadOfCluster(const float* shared, [[maybe_unused]] int rank) {
+  if constexpr (kBlocks == 1) {
+    return *reinterpret_cast<const float4*>(shared);
+  } else {
+    float4 v{};
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    const auto own = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    uint32_t from;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(from) : "r"(own), "r"(rank));
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"(from)
+                 : "memory");
+#endif
+    return v;
+  }
+}
+
 // ---- Tensor cores (whole warps) ----
 
 // Four 8x8 matrices of 16-bit elements; lane 8 i + r passes the address of row r of matrix i.
@@ -245,6 +289,19 @@ constexpr bool HasWaits(int compute_capability) {
   return false;
 }
 
+// Whether the current device has clusters, and what it runs of these files uses them.
+inline bool HasClusters() {
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  CheckCuda(cudaGetDevice(&device), "current device");
+  CheckCuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+            "compute capability");
+  CheckCuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+            "compute capability");
+  return HasWaits(10 * major + minor);
+}
+
 // The number of multiprocessors of the current device.
 inline int NumMultiprocessors() {
   int device = 0;
@@ -262,6 +319,7 @@ struct LaunchShape {
   dim3 grid;
   unsigned threads;
   size_t shared_bytes = 0;  // dynamic, at most kMostSharedBytes
+  unsigned cluster = 1;     // blocks along x that form a cluster; more than 1: HasClusters()
 };
 
 template <typename Args>
@@ -277,12 +335,19 @@ void Launch(void (*kernel)(Args), const LaunchShape& shape, Stream stream, const
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream.handle();
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  config.attrs = attributes;
   if (HasWaits(stream.dependent_capability())) {
-    config.attrs = &early;
-    config.numAttrs = 1;
+    cudaLaunchAttribute& early = attributes[config.numAttrs++];
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = shape.cluster;
+    cluster.val.clusterDim.y = 1;
+    cluster.val.clusterDim.z = 1;
   }
   CheckCuda(cudaLaunchKernelEx(&config, kernel, args), "launch of a kernel");
 }

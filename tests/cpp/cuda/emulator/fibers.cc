@@ -71,13 +71,21 @@ struct Fiber {
   std::deque<std::vector<Copy>> groups;
 };
 
-class Block {
+// The blocks of a cluster, which run at the same time; mostly one.
+class Cluster {
  public:
-  // `shield`: null, or to be called in front of the wait for the previous launch and behind it.
-  void Run(unsigned threads, const std::function<void()>& thread, void (*shield)(bool)) {
+  // `first`: its first block. `shield`: null, or to be called in front of the wait for the previous
+  // launch and behind it.
+  void Run(dim3 first, unsigned blocks, unsigned threads_of_block,
+           const std::function<void()>& thread, void (*shield)(bool)) {
+    const unsigned threads = blocks * threads_of_block;
+    first_block_ = first;
+    threads_of_block_ = threads_of_block;
     while (fibers_.size() < threads) fibers_.push_back(std::make_unique<Fiber>());
     warps_.assign((threads + kWarp - 1) / kWarp, Warp());
-    barrier_ = Barrier();
+    barriers_.assign(blocks, Barrier());
+    num_ended_.assign(blocks, 0);
+    all_ = Barrier();
     previous_ = Barrier();
     shield_ = shield;
     thread_ = &thread;
@@ -91,14 +99,15 @@ class Block {
   }
 
   Fiber& fiber() { return *fibers_[order_[at_]]; }
-  Warp& warp() { return warps_[threadIdx.x / kWarp]; }
+  Warp& warp() { return warps_[order_[at_] / kWarp]; }
+  unsigned rank() const { return order_[at_] / threads_of_block_; }
   uint64_t AnyOf(uint64_t size) {
     return std::uniform_int_distribution<uint64_t>(0, size == 0 ? 0 : size - 1)(random_);
   }
   unsigned num_threads() const { return static_cast<unsigned>(order_.size()); }
 
   // `step` chooses the fiber that runs while this one waits.
-  void Wait(Barrier& barrier, unsigned count, void (Block::*step)()) {
+  void Wait(Barrier& barrier, unsigned count, void (Cluster::*step)()) {
     waits_ = 0;
     if (++barrier.arrived == count) {
       barrier.arrived = 0;
@@ -112,28 +121,42 @@ class Block {
     }
     waits_ = 0;
   }
-  void WaitForBlock() { Wait(barrier_, num_threads(), &Block::SelectNext); }
-  void WaitForWarp() { Wait(warp().barrier, kWarp, &Block::SelectNextLane); }
+  void WaitForBlock() { Wait(barriers_[rank()], threads_of_block_, &Cluster::SelectNext); }
+  void WaitForCluster() { Wait(all_, num_threads(), &Cluster::SelectNext); }
+  void WaitForWarp() { Wait(warp().barrier, kWarp, &Cluster::SelectNextLane); }
 
   void WaitForPrevious() {
     fiber().has_waited = true;
-    Wait(previous_, num_threads(), &Block::SelectNext);
+    Wait(previous_, num_threads(), &Cluster::SelectNext);
     if (shield_ != nullptr) shield_(false);
     shield_ = nullptr;
   }
 
-  std::vector<std::byte> shared;
+  void ClearShared(unsigned blocks, size_t bytes) {
+    shared_.resize(blocks);
+    for (auto& shared : shared_) shared.assign(bytes + 16, std::byte{0xff});
+  }
+  std::byte* shared(unsigned rank) {
+    const auto address = reinterpret_cast<uintptr_t>(shared_[rank].data());
+    return reinterpret_cast<std::byte*>((address + 15) / 16 * 16);
+  }
+  const void* SharedOf(const void* own, unsigned of_rank) {
+    if (of_rank >= shared_.size()) Die("a block that is not in the cluster");
+    if (num_ended_[of_rank] > 0) Die("reads the shared memory of a block that has ended");
+    return shared(of_rank) + (static_cast<const std::byte*>(own) - shared(rank()));
+  }
 
  private:
   static void Main() {
-    Block& block = Get();
-    (*block.thread_)();
-    if (!block.fiber().has_waited) Die("a thread that does not wait for the previous launch");
-    block.fiber().finished = true;
-    if (--block.num_running_ == 0) _longjmp(block.host_, 1);
-    block.waits_ = 0;
-    block.SelectNext();
-    block.Resume();
+    Cluster& running = Get();
+    (*running.thread_)();
+    if (!running.fiber().has_waited) Die("a thread that does not wait for the previous launch");
+    running.fiber().finished = true;
+    ++running.num_ended_[running.rank()];
+    if (--running.num_running_ == 0) _longjmp(running.host_, 1);
+    running.waits_ = 0;
+    running.SelectNext();
+    running.Resume();
   }
 
   void Prepare(Fiber& fiber) {
@@ -147,7 +170,7 @@ class Block {
     fiber.start.uc_stack.ss_sp = fiber.stack.get();
     fiber.start.uc_stack.ss_size = kStackBytes;
     fiber.start.uc_link = nullptr;
-    makecontext(&fiber.start, &Block::Main, 0);
+    makecontext(&fiber.start, &Cluster::Main, 0);
   }
 
   // Warps in any order, the lanes of each in any order.
@@ -175,7 +198,7 @@ class Block {
   }
 
   // Saves with setjmp: swapcontext would make two system calls.
-  void SwitchToNext(void (Block::*step)()) {
+  void SwitchToNext(void (Cluster::*step)()) {
     Fiber& from = fiber();
     (this->*step)();
     if (&fiber() == &from) return;
@@ -183,7 +206,8 @@ class Block {
   }
 
   [[noreturn]] void Resume() {
-    threadIdx = {order_[at_], 0, 0};
+    threadIdx = {order_[at_] % threads_of_block_, 0, 0};
+    blockIdx = {first_block_.x + rank(), first_block_.y, first_block_.z};
     Fiber& to = fiber();
     if (!to.started) {
       to.started = true;
@@ -193,16 +217,21 @@ class Block {
   }
 
  public:
-  static Block& Get() {
-    static Block block;
-    return block;
+  static Cluster& Get() {
+    static Cluster cluster;
+    return cluster;
   }
 
  private:
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_;
-  Barrier barrier_;
+  std::vector<std::vector<std::byte>> shared_;  // of each block
+  std::vector<Barrier> barriers_;               // of each block
+  std::vector<unsigned> num_ended_;             // threads of each block
+  Barrier all_;
   Barrier previous_;
+  dim3 first_block_;
+  unsigned threads_of_block_ = 0;
   void (*shield_)(bool) = nullptr;
   const std::function<void()>* thread_ = nullptr;
   std::vector<unsigned> order_;
@@ -215,43 +244,43 @@ class Block {
 
 }  // namespace
 
-void RunGrid(const Grid& grid, unsigned threads, size_t shared_bytes,
+void RunGrid(const Grid& grid, unsigned threads, unsigned cluster, size_t shared_bytes,
              const std::function<void()>& thread, void (*shield)(bool)) {
-  Block& block = Block::Get();
+  Cluster& running = Cluster::Get();
   if (threads % kWarp != 0 || threads == 0 || threads > 1024) Die("an odd number of threads");
+  if (cluster == 0 || cluster > 8 || grid.x % cluster != 0) Die("an odd cluster");
   blockDim = {threads, 1, 1};
   gridDim = {grid.x, grid.y, grid.z};
-  block.shared.resize(shared_bytes + 16);
-  const uint64_t num_blocks = uint64_t{grid.x} * grid.y * grid.z;
-  const uint64_t other = block.AnyOf(num_blocks);
+  const uint64_t num_clusters = uint64_t{grid.x} / cluster * grid.y * grid.z;
+  const uint64_t other = running.AnyOf(num_clusters);
   uint64_t index = 0;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        blockIdx = {x, y, z};
-        std::fill(block.shared.begin(), block.shared.end(), std::byte{0xff});
-        const bool is_watched = index == 0 || index == other || index == num_blocks - 1;
-        block.Run(threads, thread, is_watched ? shield : nullptr);
+      for (unsigned x = 0; x < grid.x; x += cluster) {
+        running.ClearShared(cluster, shared_bytes);
+        const bool is_watched = index == 0 || index == other || index == num_clusters - 1;
+        running.Run({x, y, z}, cluster, threads, thread, is_watched ? shield : nullptr);
         ++index;
       }
     }
   }
 }
 
-void* DynamicShared() {
-  const auto address = reinterpret_cast<uintptr_t>(Block::Get().shared.data());
-  return reinterpret_cast<void*>((address + 15) / 16 * 16);
-}
+void* DynamicShared() { return Cluster::Get().shared(Cluster::Get().rank()); }
 
-void BlockBarrier() { Block::Get().WaitForBlock(); }
-void WarpBarrier() { Block::Get().WaitForWarp(); }
-void WaitForPrevious() { Block::Get().WaitForPrevious(); }
+void ClusterBarrier() { Cluster::Get().WaitForCluster(); }
+const void* SharedOfCluster(const void* own, unsigned rank) {
+  return Cluster::Get().SharedOf(own, rank);
+}
+void BlockBarrier() { Cluster::Get().WaitForBlock(); }
+void WarpBarrier() { Cluster::Get().WaitForWarp(); }
+void WaitForPrevious() { Cluster::Get().WaitForPrevious(); }
 
 WarpExchange::WarpExchange(const void* mine, size_t bytes) {
   if (bytes > kSlotBytes) Die("a warp exchange of too many bytes");
-  Block& block = Block::Get();
-  Warp& warp = block.warp();
-  std::byte* slots = warp.slots.data() + (block.fiber().num_exchanges++ % 2) * kWarp * kSlotBytes;
+  Cluster& running = Cluster::Get();
+  Warp& warp = running.warp();
+  std::byte* slots = warp.slots.data() + (running.fiber().num_exchanges++ % 2) * kWarp * kSlotBytes;
   std::memcpy(slots + threadIdx.x % kWarp * kSlotBytes, mine, bytes);
   WarpBarrier();
   slots_ = slots;
@@ -264,17 +293,17 @@ void CopyLater(void* to, const void* from, size_t bytes) {
   // The hardware may read at once.
   if (from != nullptr) static_cast<void>(*static_cast<const volatile std::byte*>(from));
   if ((blockIdx.x + blockIdx.y + blockIdx.z) % 2 == 1) return Arrive(copy);
-  Block::Get().fiber().uncommitted.push_back(copy);
+  Cluster::Get().fiber().uncommitted.push_back(copy);
 }
 
 void CommitCopies() {
-  Fiber& fiber = Block::Get().fiber();
+  Fiber& fiber = Cluster::Get().fiber();
   fiber.groups.push_back(std::move(fiber.uncommitted));
   fiber.uncommitted.clear();
 }
 
 void WaitForCopies(int groups_left) {
-  auto& groups = Block::Get().fiber().groups;
+  auto& groups = Cluster::Get().fiber().groups;
   while (static_cast<int>(groups.size()) > groups_left) {
     for (const Copy& copy : groups.front()) Arrive(copy);
     groups.pop_front();

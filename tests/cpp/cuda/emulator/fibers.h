@@ -1,4 +1,5 @@
-// Runs the threads of a block without a GPU, as one fiber each. Blocks run one after another.
+// Runs the threads of a block without a GPU, as one fiber each. Blocks run one after another, or
+// those of a cluster together.
 //
 // A fiber runs until it waits for its warp or for the block. While it waits for its warp, only
 // lanes of the same warp run, so a warp runs as far ahead of the others as the barriers of the
@@ -17,15 +18,20 @@ struct Grid {
   unsigned x = 1, y = 1, z = 1;
 };
 
-// Calls `thread` once per thread of the grid. Dynamic shared memory is filled with NaNs first. Some
+// Calls `thread` once per thread of the grid, whose blocks form clusters of `cluster` along x (at
+// most 8). Dynamic shared memory is filled with NaNs first. Some
 // blocks, the first and the last among them, run between shield(true) and shield(false) until all
 // of their threads wait for the previous launch.
-void RunGrid(const Grid& grid, unsigned threads, size_t shared_bytes,
+void RunGrid(const Grid& grid, unsigned threads, unsigned cluster, size_t shared_bytes,
              const std::function<void()>& thread, void (*shield)(bool));
 
 void* DynamicShared();
-void BlockBarrier();  // all threads of the block
-void WarpBarrier();   // all lanes of the warp
+void BlockBarrier();    // all threads of the block
+void WarpBarrier();     // all lanes of the warp
+void ClusterBarrier();  // all threads of the blocks of a cluster
+// Where block `rank` of the cluster has what `own` is in this block's dynamic shared memory. Ends
+// the process if a thread of that block has ended.
+const void* SharedOfCluster(const void* own, unsigned rank);
 void WaitForPrevious();
 
 // Every lane contributes `bytes` bytes (at most 64) and then reads those of all lanes.

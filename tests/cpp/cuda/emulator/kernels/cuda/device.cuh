@@ -22,7 +22,8 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __grid_constant__
-// Blocks run one after another, so one copy will do. What is left of the last block stays in it.
+// Blocks run one after another, so one copy will do (not in clusters). What is left of the last
+// block stays in it.
 #define __shared__ static
 
 struct dim3 {
@@ -209,6 +210,21 @@ void WaitForCopies() {
   emulator::WaitForCopies(n);
 }
 
+// ---- Clusters ----
+
+inline constexpr bool kHasClusters = true;
+
+template <int kBlocks>
+void ClusterBarrier() {
+  emulator::ClusterBarrier();
+}
+template <int kBlocks>
+float4 LoadOfCluster(const float* shared, int rank) {
+  return *static_cast<const float4*>(
+      emulator::SharedOfCluster(shared, static_cast<unsigned>(rank)));
+}
+inline bool HasClusters() { return true; }
+
 // ---- Tensor cores ----
 
 namespace emulated {
@@ -306,6 +322,7 @@ struct LaunchShape {
   dim3 grid;
   unsigned threads;
   size_t shared_bytes = 0;
+  unsigned cluster = 1;
 };
 
 template <typename Args>
@@ -319,8 +336,8 @@ void Launch(void (*kernel)(Args), const LaunchShape& shape, Stream stream, const
 #endif
   emulator::PutLaunch(stream.handle(), [=] {
     emulator::RunGrid(
-        {shape.grid.x, shape.grid.y, shape.grid.z}, shape.threads, shape.shared_bytes,
-        [&] { kernel(args); }, emulator::ShieldMemory);
+        {shape.grid.x, shape.grid.y, shape.grid.z}, shape.threads, shape.cluster,
+        shape.shared_bytes, [&] { kernel(args); }, emulator::ShieldMemory);
   });
 }
 
