@@ -49,22 +49,27 @@ void Products(Bench& bench) {
                                 ? p.n * p.k * 2
                                 : static_cast<int64_t>(GemvWeightBytes(format, p.n, p.k));
       const auto copies = static_cast<int>(bench.is_tiny() ? 2 : kRotate / bytes + 2);
-      Buffer weights(copies * bytes), x(32 * p.k * 2), y(32 * p.n * 2);
-      for (int64_t m : {1, 8, 32}) {
-        bench.Run(name + " m=" + std::to_string(m),
+      constexpr int64_t kRows = 64;
+      Buffer weights(copies * bytes), x(kRows * p.k * 2), y(kRows * p.n * 2);
+      const auto run = [&](const std::string& kernel, int64_t m, auto product) {
+        bench.Run(kernel + " " + format_name + " " + p.name + " m=" + std::to_string(m),
                   {.bytes = static_cast<double>(bytes), .operations = 2.0 * m * p.n * p.k}, copies,
                   [&](int i, Stream stream) {
-                    Gemv({.format = format,
-                          .weight = weights.data(i * bytes),
-                          .n = p.n,
-                          .k = p.k,
-                          .x = x.data(),
-                          .ldx = p.k,
-                          .m = m,
-                          .y = y.data(),
-                          .ldy = p.n},
-                         stream);
+                    product(GemvArgs{.format = format,
+                                     .weight = weights.data(i * bytes),
+                                     .n = p.n,
+                                     .k = p.k,
+                                     .x = x.data(),
+                                     .ldx = p.k,
+                                     .m = m,
+                                     .y = y.data(),
+                                     .ldy = p.n},
+                            stream);
                   });
+      };
+      for (int64_t m : {1, 8}) run("gemv", m, Gemv);
+      for (int64_t m : {16, 32, 64}) {
+        if (HasBatchGemv({.m = m})) run("batch_gemv", m, BatchGemv);
       }
     }
   }

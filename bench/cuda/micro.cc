@@ -1,8 +1,8 @@
 // cuda_micro [--tiny] FILE: measures on GPU 0 what decides how the kernels go on: the cost of an
 // edge between two kernels of a graph, with and without dependent launches; of a barrier of all
 // blocks; the bandwidth of reads with several loads in flight; whether cuBLASLt's bits depend on
-// the number of rows; and from how many rows on it and Gemm are faster than Gemv. Writes a JSON
-// list to FILE; tools/gpu_decisions.py says what follows from each. With --tiny, also on the
+// the number of rows; and from how many rows on it, BatchGemv and Gemm are faster than Gemv. Writes
+// a JSON list to FILE; tools/gpu_decisions.py says what follows from each. With --tiny, also on the
 // emulator.
 #include "micro.h"
 
@@ -137,6 +137,10 @@ class Products {
                                          [&](int i, Stream s) { Gemm(Args(i, m), s); });
       nlohmann::json result{
           {"name", "product"}, {"shape", name_}, {"m", m}, {"gemv_s", gemv}, {"gemm_s", gemm}};
+      if (HasBatchGemv(Args(0, m))) {
+        result["batch_gemv_s"] = bench_.Seconds(copies_, LaunchOrder::kDependent,
+                                                [&](int i, Stream s) { BatchGemv(Args(i, m), s); });
+      }
       if (HasCublas(m)) {
         result["cublaslt_s"] =
             bench_.Seconds(copies_, LaunchOrder::kDependent,

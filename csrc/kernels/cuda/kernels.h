@@ -289,6 +289,12 @@ inline constexpr int64_t kMaxGemvRows = 32;
 void Gemv(const GemvArgs& args, Stream stream);
 void CheckActivation(const GemvArgs& args);  // that it is one that products have
 
+// The same for up to kMaxBatchRows rows with activations of 16 bits, on GPUs with clusters (compute
+// capability 9.0 and later), and the same bits. Faster than Gemv from about 9 rows on.
+inline constexpr int64_t kMaxBatchRows = 128;
+bool HasBatchGemv(const GemvArgs& args);
+void BatchGemv(const GemvArgs& args, Stream stream);
+
 // The same for any m, and the same bits: a row's sums have Gemv's order whatever m is. Slower than
 // Gemv where rows are few. It does not activate.
 void Gemm(const GemvArgs& args, Stream stream);

@@ -13,14 +13,46 @@ using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
 constexpr uintptr_t kManyRowsAlign = 256;  // that ManyRows wants
 
-// Which of the two is faster, as bench/cuda/model.py predicts it: Gemm reads x less often, and
-// needs many rows of the weight for all multiprocessors to have work.
-bool IsForGemv(const GemvArgs& args) {
+// Which kernel computes a product. They have the same bits.
+enum class ProductKernel { kGemv, kBatchGemv, kGemm };
+
+// Which is the fastest, as measured on an H100 where there is BatchGemv: few multiprocessors have
+// work with Gemm where there are few outputs. Gemv's 16 rows are as fast for quantized weights of
+// small models, which the cost of a launch decides.
+ProductKernel KernelFor(const GemvArgs& args) {
+  constexpr int64_t kEightRows = 8;
+  if (args.m <= kEightRows) return ProductKernel::kGemv;
+  if (HasBatchGemv(args)) {
+    constexpr int64_t kFewRows = 16;
+    constexpr int64_t kManyRows = 64;
+    constexpr int64_t kLargeWeight = 16 << 20;
+    constexpr int64_t kFewOutputs = 5120;
+    if (args.m > kManyRows && args.n > kFewOutputs) return ProductKernel::kGemm;
+    const bool is_plain = args.format == kernels::FormatOf(args.dtype);
+    if (args.m <= kFewRows && !is_plain && args.n * args.k < kLargeWeight) {
+      return ProductKernel::kGemv;
+    }
+    return ProductKernel::kBatchGemv;
+  }
+  // As bench/cuda/model.py predicts it: Gemm reads x less often, and needs many rows of the weight
+  // for all multiprocessors to have work.
   constexpr int64_t kFewOutputs = 4096;
   constexpr int64_t kManyOutputs = 16384;
-  return args.m <= (args.n < kFewOutputs    ? kMaxGemvRows
-                    : args.n < kManyOutputs ? kMaxGemvRows / 2
-                                            : kMaxGemvRows / 4);
+  const int64_t gemv_rows = args.n < kFewOutputs    ? kMaxGemvRows
+                            : args.n < kManyOutputs ? kMaxGemvRows / 2
+                                                    : kEightRows;
+  return args.m <= gemv_rows ? ProductKernel::kGemv : ProductKernel::kGemm;
+}
+
+void LaunchProduct(const GemvArgs& args, Stream stream) {
+  switch (KernelFor(args)) {
+    case ProductKernel::kGemv:
+      return Gemv(args, stream);
+    case ProductKernel::kBatchGemv:
+      return BatchGemv(args, stream);
+    case ProductKernel::kGemm:
+      return Gemm(args, stream);
+  }
 }
 
 }  // namespace
@@ -108,16 +140,19 @@ void CudaDecoder::Ops::Activate(size_t layer) {
                    buffers_.activated);
 }
 
-// In the linear, if Gemv computes it; it has no activation with weights of its own.
+// In the linear, unless Gemm or ManyRows computes it; it has no activation with weights of its own.
 void CudaDecoder::Ops::ActivateDeferred(const ActivationRule& rule, const void* xielu, int64_t ffn,
                                         void* out) {
   GemvArgs linear = TakeDeferred();
-  if (IsForGemv(linear) && linear.dtype != DType::kFloat32 && xielu == nullptr) {
+  const bool is_in_order =
+      !decoder_.many_rows_ || linear.m - std::min(fixed_rows_, linear.m) <= kMaxGemvRows;
+  if (is_in_order && KernelFor(linear) != ProductKernel::kGemm && linear.dtype != DType::kFloat32 &&
+      xielu == nullptr) {
     linear.activates = true;
     linear.activation = rule;
     linear.y = out;
     linear.ldy = ffn;
-    return Gemv(linear, stream_);
+    return LaunchProduct(linear, stream_);
   }
   LaunchLinear(linear);
   kernels::cuda::Activate({.dtype = weights_.dtype,
@@ -186,14 +221,9 @@ void CudaDecoder::Ops::LaunchLinear(const GemvArgs& args) const {
   };
   if (rest.m > kMaxGemvRows && many_rows && is_aligned(rest.x) && is_aligned(rest.y) &&
       many_rows(rest, stream_)) {
-    return LaunchInOrder(first);
+    return LaunchProduct(first, stream_);
   }
-  LaunchInOrder(args);
-}
-
-void CudaDecoder::Ops::LaunchInOrder(const GemvArgs& args) const {
-  if (IsForGemv(args)) return Gemv(args, stream_);
-  Gemm(args, stream_);
+  LaunchProduct(args, stream_);
 }
 
 // ---- Attention ----

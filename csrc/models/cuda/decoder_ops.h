@@ -96,8 +96,6 @@ class CudaDecoder::Ops {
   // out = the activation of ffn, which the deferred linear leaves, or 2 ffn columns.
   void ActivateDeferred(const kernels::cuda::ActivationRule& rule, const void* xielu, int64_t ffn,
                         void* out);
-  // With the sums of Gemv.
-  void LaunchInOrder(const kernels::cuda::GemvArgs& args) const;
   void LaunchRouter(const Linear& router) const;
   // The linear of each chosen expert. Row i of y comes from row rows[i] of x, or from row i without
   // rows.

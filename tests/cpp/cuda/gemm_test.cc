@@ -47,8 +47,9 @@ class GemmTest : public GemvWeightsTest {
       Bytes dense;
       for (int64_t i = 0; i < m; ++i) {
         const auto begin = padded.begin() + i * args.ldy * size;
-        dense.insert(dense.end(), begin, begin + args.n * size);
-        for (int64_t j = args.n; j < args.ldy; ++j) {
+        const int64_t columns_of_y = columns > 0 ? columns : args.n;
+        dense.insert(dense.end(), begin, begin + columns_of_y * size);
+        for (int64_t j = columns_of_y; j < args.ldy; ++j) {
           EXPECT_TRUE(std::isnan(values[i * args.ldy + j])) << "written outside the row";
         }
       }
@@ -78,6 +79,7 @@ class GemmTest : public GemvWeightsTest {
     GemvWeights weights;
     Bytes x, bias;
     GemvArgs args;
+    int64_t columns = 0;  // of y; 0: n
     DType y_type;
     DeviceBytes weight, device_bias;
   };
@@ -157,7 +159,64 @@ TEST_F(GemmTest, AddsToTheResidual) {
   }
 }
 
+// Of all numbers of rows that a block may have, with steps for some of the eight chains, one each,
+// and several; with ends of n and k.
+TEST_F(GemmTest, BatchGemvHasTheRowsOfGemv) {
+  for (const auto& [n, k] : {std::pair{21, 328}, {70, 2184}}) {
+    for (WeightFormat format : FormatsWith(DType::kBFloat16)) {
+      const Case c(*this, DType::kBFloat16, format, n, k, 128, true, n == 70);
+      const Bytes want = c.Run(Gemm, 128);
+      for (int64_t m : {9, 16, 31, 64, 100}) {
+        const Bytes got = c.Run(BatchGemv, m);
+        ASSERT_EQ(got, FirstRows(want, got)) << "format " << static_cast<int>(format) << ", " << m;
+      }
+    }
+  }
+  for (WeightFormat format : FormatsWith(DType::kFloat16)) {
+    const Case c(*this, DType::kFloat16, format, 33, 1032, 128, true, false);
+    const Bytes want = c.Run(Gemm, 128);
+    for (int64_t m : {12, 24, 48}) ASSERT_EQ(c.Run(BatchGemv, m), FirstRows(want, c.Run(Gemm, m)));
+  }
+}
+
+TEST_F(GemmTest, BatchGemvActivatesAsGemv) {
+  for (const bool gated : {true, false}) {
+    for (WeightFormat format : FormatsWith(DType::kBFloat16)) {
+      Case c(*this, DType::kBFloat16, format, 88, 1160, 96, true, false);
+      c.args.activates = true;
+      c.args.activation = {.activation = Activation::kSilu, .gated = gated};
+      c.columns = gated ? 44 : 88;
+      const Bytes all = c.Run(BatchGemv, 96);
+      for (int64_t first : {0, 32, 64}) {
+        const Bytes want = c.Run(Gemv, 32, first);
+        ASSERT_EQ(Bytes(all.begin() + first * (std::ssize(want) / 32),
+                        all.begin() + (first + 32) * (std::ssize(want) / 32)),
+                  want)
+            << static_cast<int>(format);
+      }
+    }
+  }
+}
+
+TEST_F(GemmTest, BatchGemvAddsToTheResidual) {
+  Case c(*this, DType::kBFloat16, WeightFormat::kBFloat16, 20, 64, 40, false, true);
+  const Floats residual = Random(DType::kFloat32, 40 * c.args.ldy, 5);
+  const DeviceBytes x(c.x);
+  const DeviceArray<float> y(residual), want(residual);
+  c.args.x = x.data();
+  c.args.m = 40;
+  c.args.accumulate = true;
+  c.args.y = want.data();
+  Gemm(c.args, nullptr);
+  c.args.y = y.data();
+  BatchGemv(c.args, nullptr);
+  EXPECT_EQ(y.Download(), want.Download());
+}
+
 TEST_F(GemmTest, ChecksTheShape) {
+  EXPECT_ANY_THROW(BatchGemv({.n = 8, .k = 12, .m = 40}, nullptr));
+  EXPECT_ANY_THROW(BatchGemv({.n = 8, .k = 16, .m = 129}, nullptr));
+  EXPECT_ANY_THROW(BatchGemv({.n = 8, .k = 16, .m = 40, .accumulate = true}, nullptr));
   EXPECT_ANY_THROW(Gemm({.n = 8, .k = 12, .m = 40}, nullptr));
   EXPECT_ANY_THROW(Gemm({.n = 8, .k = 16, .m = 40, .accumulate = true}, nullptr));
   EXPECT_ANY_THROW(Gemm({.format = WeightFormat::kFloat16, .n = 8, .k = 16, .m = 40}, nullptr));

@@ -1,0 +1,118 @@
+// BatchWorker with any number of splits, and what it counts on, each left out in turn: the bits of
+// Gemv are lost then, or the emulator ends the process.
+#include "cuda/gemv_weights.h"
+#include "kernels/cuda/batch_worker.cuh"
+
+namespace mlc_native::kernels::cuda {
+namespace {
+
+struct BatchFaultArgs {
+  GemvArgs product;
+};
+
+template <typename Format, typename Shape, typename Rules>
+void FaultKernel(const BatchFaultArgs args) {
+  const auto block = static_cast<int>(blockIdx.x);
+  BatchWorker<Format, Shape, Rules>(args.product, block / Shape::kSplits, block % Shape::kSplits,
+                                    static_cast<int>(blockIdx.y) * Shape::kXRows)
+      .Run();
+}
+
+struct MissingWait : BatchRules {
+  template <int kLeft>
+  static void AwaitStage() {
+    __syncthreads();
+  }
+};
+struct ShortStageWait : BatchRules {
+  template <int kLeft>
+  static void AwaitStage() {
+    WaitForCopies<kLeft + 1>();
+    __syncthreads();
+  }
+};
+struct MissingStageBarrier : BatchRules {
+  template <int kLeft>
+  static void AwaitStage() {
+    WaitForCopies<kLeft>();
+  }
+};
+struct SumsOfOneBlock : BatchRules {
+  template <int kBlocks>
+  static void AwaitSums() {
+    __syncthreads();
+  }
+};
+struct NoWaitForReaders : BatchRules {
+  template <int kBlocks>
+  static void AwaitReaders() {}
+};
+
+class BatchFaultsTest : public GemvWeightsTest {
+ protected:
+  static constexpr int64_t kN = 200;
+  static constexpr int64_t kK = 2312;
+  static constexpr int64_t kM = 37;
+
+  template <typename Format, typename Shape, typename Rules = BatchRules>
+  bool HasBitsOfGemv(WeightFormat format) {
+    const GemvWeights weights = RandomWeights(format, kN, kK);
+    const DeviceBytes weight(weights.bytes);
+    const DeviceBytes x(Encode(DType::kBFloat16, Random(DType::kBFloat16, kM * kK)));
+    const DeviceArray<float> want(kM * kN), got(kM * kN);
+    GemvArgs args{.format = format,
+                  .weight = weight.data(),
+                  .n = kN,
+                  .k = kK,
+                  .x = x.data(),
+                  .ldx = kK,
+                  .m = kM,
+                  .y = want.data(),
+                  .ldy = kN,
+                  .float_output = true};
+    Gemm(args, nullptr);
+    args.y = got.data();
+    constexpr auto kTiles = static_cast<unsigned>((kN - 1) / Shape::kWeightRows + 1);
+    Launch(
+        FaultKernel<Format, Shape, Rules>,
+        {.grid = dim3(kTiles * Shape::kSplits, static_cast<unsigned>((kM - 1) / Shape::kXRows + 1)),
+         .threads = Shape::kThreads,
+         .shared_bytes = BatchWorker<Format, Shape, Rules>::SharedBytes(),
+         .cluster = Shape::kSplits},
+        nullptr, BatchFaultArgs{args});
+    return got.Download() == want.Download();
+  }
+
+  template <typename Rules>
+  bool WithFault() {
+    return HasBitsOfGemv<Q8Format<BFloat16>, BatchShape<2, 2, 4, 4>, Rules>(WeightFormat::kQ8);
+  }
+};
+
+TEST_F(BatchFaultsTest, WithoutOneItHasTheBitsOfGemv) {
+  using Plain = PlainFormat<BFloat16>;
+  using Q4 = Q4Format<BFloat16>;
+  using Float8 = Float8Format<BFloat16>;
+  EXPECT_TRUE((HasBitsOfGemv<Plain, BatchShape<4, 2, 8, 3>>(WeightFormat::kBFloat16)));
+  EXPECT_TRUE((HasBitsOfGemv<Plain, BatchShape<4, 4, 2, 4>>(WeightFormat::kBFloat16)));
+  EXPECT_TRUE((HasBitsOfGemv<Plain, BatchShape<2, 8, 4, 2>>(WeightFormat::kBFloat16)));
+  EXPECT_TRUE((HasBitsOfGemv<Q4, BatchShape<4, 8, 8, 4>>(WeightFormat::kQ4)));
+  EXPECT_TRUE((HasBitsOfGemv<Q4, BatchShape<4, 4, 2, 3>>(WeightFormat::kQ4)));
+  EXPECT_TRUE((HasBitsOfGemv<Float8, BatchShape<4, 4, 8, 4>>(WeightFormat::kFloat8)));
+  EXPECT_TRUE(WithFault<BatchRules>());
+}
+
+TEST_F(BatchFaultsTest, AMissingWaitOrBarrierShows) {
+  EXPECT_FALSE(WithFault<MissingWait>());
+  EXPECT_FALSE(WithFault<ShortStageWait>());
+  EXPECT_FALSE(WithFault<MissingStageBarrier>());
+  EXPECT_FALSE(WithFault<SumsOfOneBlock>());
+}
+
+TEST_F(BatchFaultsTest, ABlockThatEndsTooEarlyShows) {
+  GTEST_FLAG_SET(death_test_style, "fast");
+  EXPECT_DEATH(WithFault<NoWaitForReaders>(), "shared memory of a block that has ended");
+}
+
+}  // namespace
+}  // namespace mlc_native::kernels::cuda
