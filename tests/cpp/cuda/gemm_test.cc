@@ -172,6 +172,11 @@ TEST_F(GemmTest, BatchGemvHasTheRowsOfGemv) {
       }
     }
   }
+  // Enough columns for fewer splits on a GPU.
+  for (WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kQ8}) {
+    const Case c(*this, DType::kBFloat16, format, 2200, 136, 40, false, true);
+    for (int64_t m : {20, 40}) ASSERT_EQ(c.Run(BatchGemv, m), c.Run(Gemm, m));
+  }
   for (WeightFormat format : FormatsWith(DType::kFloat16)) {
     const Case c(*this, DType::kFloat16, format, 33, 1032, 128, true, false);
     const Bytes want = c.Run(Gemm, 128);
