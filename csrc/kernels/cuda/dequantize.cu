@@ -29,13 +29,14 @@ __global__ void __launch_bounds__(kThreads)
   if (row >= args.num_rows) return;
   const auto step = static_cast<int>(part / kRowLanes % NumSteps(k));
   const auto lane = static_cast<int>(part % kRowLanes);
-  const typename Format::Step loaded = Format::Load(args.weight, args.first_row + row, step, lane);
+  const typename Format::Step loaded =
+      typename Format::Row(args.weight, args.first_row + row, lane).Load(step);
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
     const int64_t at = step * kGemvStep + b * kBlock + lane * kVector;
     if (at >= k) break;
     const Pairs codes = Format::Block(loaded, b);
-    const float scale = Format::Scale(loaded, b / Format::kGroupBlocks);
+    const float scale = Format::ScaleOf(Format::BitsOfScale(loaded, b / Format::kGroupBlocks));
     float x[kVector];
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {

@@ -71,6 +71,13 @@ __device__ inline uint32_t FmaFloat16x2(uint32_t a, uint32_t b, uint32_t c) {
   return d;
 }
 
+// a & b | c, in one instruction also where b and c are constants.
+__device__ inline uint32_t AndOr(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
+
 // ---- Fast functions (about 2 ulp) ----
 
 __device__ inline float Exp2(float x) {

@@ -246,10 +246,8 @@ class GemmWorker {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = warp_weight_row_ + 16 * tile + 8 * half + line_;
-        typename Format::Step step;
-        step.scales.of[0] = reinterpret_cast<const typename Format::ScaleBits*>(
-            Scales(slot) + row * kRowScaleBytes)[index];
-        scales.of[tile][half] = Format::Scale(step, 0);
+        scales.of[tile][half] = Format::ScaleOf(reinterpret_cast<const typename Format::ScaleBits*>(
+            Scales(slot) + row * kRowScaleBytes)[index]);
       }
     }
     return scales;

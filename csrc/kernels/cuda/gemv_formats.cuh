@@ -40,25 +40,37 @@ struct PlainFormat {
   static constexpr int kScaleBytes = 0;    // of a row and step
   static constexpr int kStepsAhead = 1;
 
+  static constexpr bool kPadsSteps = false;
+
   struct Step {
     uint4 raw[kBlocks];
   };
 
-  // Behind the last row or the last k there is the last one: what it adds is not stored, or
-  // multiplied by an x of zero.
-  __device__ static Step Load(const GemvArgs& args, int row, int step, int lane) {
-    Step loaded;
-    const auto n = static_cast<int>(args.n);
-    const auto k = static_cast<int>(args.k);
-    const T* weight =
-        static_cast<const T*>(args.weight) + static_cast<int64_t>(min(row, n - 1)) * k;
+  // A lane's part of a row, for loads of its steps. Behind the last row or the last k there is the
+  // last one: what it adds is not stored, or multiplied by an x of zero.
+  class Row {
+   public:
+    __device__ Row(const GemvArgs& args, int row, int lane)
+        : weight_(static_cast<const T*>(args.weight) +
+                  static_cast<int64_t>(min(row, static_cast<int>(args.n) - 1)) * args.k),
+          lane_k_(lane * kVector),
+          last_k_(static_cast<int>(args.k) - kVector) {}
+
+    __device__ Step Load(int step) const {
+      Step loaded;
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-      const int at = step * static_cast<int>(kGemvStep) + b * kBlock + lane * kVector;
-      loaded.raw[b] = LoadStreamed(weight + min(at, k - kVector));
+      for (int b = 0; b < kBlocks; ++b) {
+        const int at = step * static_cast<int>(kGemvStep) + b * kBlock + lane_k_;
+        loaded.raw[b] = LoadStreamed(weight_ + min(at, last_k_));
+      }
+      return loaded;
     }
-    return loaded;
-  }
+
+   private:
+    const T* weight_;
+    int lane_k_;
+    int last_k_;
+  };
   // Where raw[i] of a lane's step lies; null behind the last k.
   __device__ static const void* VectorAt(const GemvArgs& args, int row, int step, int i, int lane) {
     const int at = step * static_cast<int>(kGemvStep) + i * kBlock + lane * kVector;
@@ -66,7 +78,6 @@ struct PlainFormat {
   }
   __device__ static int64_t RowBytes(const GemvArgs& args) { return args.k * sizeof(T); }
   __device__ static Pairs Block(const Step& step, int b) { return PairsOf(step.raw[b]); }
-  __device__ static float Scale(const Step&, int) { return 1.0f; }
 };
 
 // Shared by the quantized formats: `kVectors` loads of 16 bytes to a lane's step.
@@ -79,31 +90,45 @@ struct QuantizedFormat {
   static constexpr int kVectorBlocks = kBlocks / kVectors;
   static constexpr int kScaleBytes = kGroups * static_cast<int>(sizeof(ScaleBits));
   static constexpr int kStepsAhead = kBlocks / kVectors;  // as many bytes as of PlainFormat
+  static constexpr bool kPadsSteps = true;  // the codes behind the last k are those of zero
 
-  struct alignas(kGroups * sizeof(ScaleBits)) Scales {
-    ScaleBits of[kGroups];
+  // Words as they lie in memory: scales of 16 bits would be moved as soon as they are loaded, which
+  // waits for them.
+  static constexpr int kScaleWords = kScaleBytes / 4;
+  struct alignas(kScaleBytes) Scales {
+    uint32_t words[kScaleWords];
   };
   struct Step {
     uint4 raw[kVectors];
     Scales scales;
   };
 
-  // Behind the last row there is the last one, as in PlainFormat; codes are padded to whole steps.
-  __device__ static Step Load(const GemvArgs& args, int row, int step, int lane) {
-    Step loaded;
-    const auto steps = static_cast<int>((args.k + kGemvStep - 1) / kGemvStep);
-    const auto n = static_cast<int>(args.n);
-    const int64_t at = static_cast<int64_t>(min(row, n - 1)) * steps + step;  // of all steps
-    const auto* codes = static_cast<const uint4*>(args.weight);
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      loaded.raw[i] = LoadStreamed(codes + (at * kVectors + i) * kRowLanes + lane);
+  // As in PlainFormat; codes are padded to whole steps.
+  class Row {
+   public:
+    __device__ Row(const GemvArgs& args, int row, int lane) {
+      const int64_t n = args.n;
+      const int64_t first = min(static_cast<int64_t>(row), n - 1) * Steps(args);
+      const auto* codes = static_cast<const uint4*>(args.weight);
+      codes_ = codes + first * (kVectors * kRowLanes) + lane;
+      scales_ =
+          reinterpret_cast<const Scales*>(codes + n * Steps(args) * (kVectors * kRowLanes)) + first;
     }
-    const auto* scales = reinterpret_cast<const Scales*>(codes + static_cast<int64_t>(n) * steps *
-                                                                     kVectors * kRowLanes);
-    loaded.scales = scales[at];
-    return loaded;
-  }
+
+    __device__ Step Load(int step) const {
+      Step loaded;
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        loaded.raw[i] = LoadStreamed(codes_ + (step * kVectors + i) * kRowLanes);
+      }
+      loaded.scales = scales_[step];
+      return loaded;
+    }
+
+   private:
+    const uint4* codes_;
+    const Scales* scales_;
+  };
   __device__ static const void* VectorAt(const GemvArgs& args, int row, int step, int i, int lane) {
     const int64_t at = row * Steps(args) + step;
     return static_cast<const uint4*>(args.weight) + (at * kVectors + i) * kRowLanes + lane;
@@ -120,9 +145,14 @@ struct QuantizedFormat {
   __device__ static int64_t Steps(const GemvArgs& args) {
     return (args.k + kGemvStep - 1) / kGemvStep;
   }
-  __device__ static float Scale(const Step& step, int group) {
-    return Float16BitsToFloat(step.scales.of[group]);
+  __device__ static ScaleBits BitsOfScale(const Step& step, int group) {
+    if constexpr (sizeof(ScaleBits) == 4) {
+      return __uint_as_float(step.scales.words[group]);
+    } else {
+      return static_cast<uint16_t>(step.scales.words[group / 2] >> (16 * (group % 2)));
+    }
   }
+  __device__ static float ScaleOf(uint16_t bits) { return Float16BitsToFloat(bits); }
 };
 
 // *sum += scale * part, rounded once: in Gemv and Gemm alike.
@@ -179,7 +209,7 @@ struct Float8Format : QuantizedFormat<T, 2, 2, float> {
   __device__ static Pairs Block(const Step& step, int b) {
     return BlockOfBytes<Float8Format>(step.raw[b / 2], b % 2);
   }
-  __device__ static float Scale(const Step& step, int group) { return step.scales.of[group]; }
+  __device__ static float ScaleOf(float scale) { return scale; }
 
   // Codes `byte`, which is even, and the next.
   __device__ static uint32_t Pair(uint32_t word, int byte) {
@@ -214,15 +244,19 @@ struct Q4Format : QuantizedFormat<T, 1, 1> {
     const uint32_t word = Word(step.raw[0], b);
     Pairs out;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) out.pair[j] = Pair(word >> (4 * j) & 0x000f000fu);
+    for (int j = 0; j < 4; ++j) out.pair[j] = Pair(word >> (4 * j));
     return out;
   }
 
+  // Of the lowest four bits of both halves.
   __device__ static uint32_t Pair(uint32_t codes) {
+    constexpr uint32_t kCodes = 0x000f000fu;
     if constexpr (std::is_same_v<T, Float16>) {
-      return FmaFloat16x2(codes | 0x64006400u, 0x3c003c00u, 0xe408e408u);  // 1024 + code - 1032
+      const uint32_t large = AndOr(codes, kCodes, 0x64006400u);
+      return FmaFloat16x2(large, 0x3c003c00u, 0xe408e408u);  // 1024 + code - 1032
     } else {
-      return FmaBFloat16x2(codes | 0x43004300u, 0x3f803f80u, 0xc308c308u);  // 128 + code - 136
+      const uint32_t large = AndOr(codes, kCodes, 0x43004300u);
+      return FmaBFloat16x2(large, 0x3f803f80u, 0xc308c308u);  // 128 + code - 136
     }
   }
 };
@@ -239,9 +273,7 @@ struct Mxfp4Format : QuantizedFormat<T, 1, 1> {
     for (int j = 0; j < 4; ++j) out.pair[j] = Pair(word >> (4 * j) & 0x000f000fu);
     return out;
   }
-  __device__ static float Scale(const Step& step, int group) {
-    return ToFloat(BFloat16{step.scales.of[group]});
-  }
+  __device__ static float ScaleOf(uint16_t bits) { return ToFloat(BFloat16{bits}); }
 
   // The bytes of 0, 1, 2, 3, 4, 6, 8 and 12 are looked up by the lower three bits of a code, and
   // the fourth is the sign.

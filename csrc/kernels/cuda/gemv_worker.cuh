@@ -8,6 +8,8 @@
 // two rows (a step of 16 bits, four of 4 bits) before it computes what it has loaded before.
 #pragma once
 
+#include <utility>
+
 #include "kernels/cuda/gemv_formats.cuh"
 #include "kernels/cuda/gemv_store.cuh"
 
@@ -19,10 +21,12 @@ inline constexpr int kGemvThreads = kGemvWarps * kWarp;
 // kTiles: of eight rows of x. kHalves: 8 weight rows each. kGathers: rows of x may be chosen, and
 // the kernel has waited for the one before it; else the worker does, when the loads of its
 // first weights have been issued.
-template <typename Format, int kTiles, int kHalves, bool kGathers = false>
+template <typename Format, int kTiles, int kHalves, bool kGathers = false,
+          int kMostAhead = Format::kStepsAhead>
 class GemvWorker {
  public:
   using T = typename Format::Element;
+  using Row = typename Format::Row;
   static constexpr int kTileRows = 8 * kHalves;
 
   // With kGathers and `rows`, row i of y comes from row rows[i] of x.
@@ -33,33 +37,35 @@ class GemvWorker {
         half_rows_(has_pairs_ ? static_cast<int>(args.n) / 2 : 8),
         line_(static_cast<int>(threadIdx.x) % kWarp / kRowLanes),
         lane_(static_cast<int>(threadIdx.x) % kRowLanes) {
-    if constexpr (kGathers) {
+    // Behind the last row of x there is the last one: its products are not stored.
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const int row = 8 * tile + line_;
-        x_rows_[tile] = rows == nullptr || row >= args.m ? row : rows[row];
-      }
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int row = min(8 * tile + line_, static_cast<int>(args.m) - 1);
+      const int64_t from = kGathers && rows != nullptr ? rows[row] : row;
+      x_[tile] = static_cast<const T*>(args.x) + from * args.ldx + lane_ * kVector;
     }
   }
 
   __device__ void Run(float (*shared)[kTiles * 8][kTileRows]) {
     const int num_steps = static_cast<int>((args_.k + kGemvStep - 1) / kGemvStep);
     int step = static_cast<int>(threadIdx.x) / kWarp;
+    const Rows rows = WeightRows(std::make_integer_sequence<int, kHalves>());
     Weights next[kAhead];
     if constexpr (kAhead == 1) {
       // A branch would end in moves between registers, which would wait for the loads. What a warp
       // without a step loads is not used.
-      Load(min(step, num_steps - 1), &next[0]);
+      next[0] = rows.Load(min(step, num_steps - 1));
     } else {
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) LoadIfThere(step + i * kGemvWarps, num_steps, &next[i]);
+      for (int i = 0; i < kAhead; ++i)
+        LoadIfThere(rows, step + i * kGemvWarps, num_steps, &next[i]);
     }
     if constexpr (!kGathers) WaitForPrevious();
     while (step < num_steps) {
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {  // so that each of `next` stays in its registers
         const Weights weights = next[i];
-        LoadIfThere(step + kAhead * kGemvWarps, num_steps, &next[i]);
+        LoadIfThere(rows, step + kAhead * kGemvWarps, num_steps, &next[i]);
         Add(step, weights);
         step += kGemvWarps;
         if (kAhead > 1 && step >= num_steps) break;
@@ -70,29 +76,39 @@ class GemvWorker {
 
  private:
   // With more rows the arithmetic hides the loads.
-  static constexpr int kAhead = kTiles == 1 ? Format::kStepsAhead : 1;
+  static constexpr int kAhead = kTiles == 1 ? kMostAhead : 1;
 
   struct Weights {
     typename Format::Step halves[kHalves];
   };
+  struct Rows {
+    Row halves[kHalves];
+
+    __device__ Weights Load(int step) const {
+      Weights weights;
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) weights.halves[h] = halves[h].Load(step);
+      return weights;
+    }
+  };
+
+  template <int... halves>
+  __device__ Rows WeightRows(std::integer_sequence<int, halves...>) const {
+    return {{Row(args_, first_row_ + half_rows_ * halves + line_, lane_)...}};
+  }
 
   // All lanes of a warp load, or none. What is behind the last step is not used.
-  __device__ void LoadIfThere(int step, int num_steps, Weights* weights) const {
-    if (step < num_steps) Load(step, weights);
-  }
-  __device__ void Load(int step, Weights* weights) const {
-#pragma unroll
-    for (int h = 0; h < kHalves; ++h) {
-      weights->halves[h] = Format::Load(args_, first_row_ + half_rows_ * h + line_, step, lane_);
-    }
+  __device__ static void LoadIfThere(const Rows& rows, int step, int num_steps, Weights* weights) {
+    if (step < num_steps) *weights = rows.Load(step);
   }
 
-  __device__ Pairs LoadX(int tile, int64_t k) const {
-    const int64_t row = 8 * tile + line_;
-    if (row >= args_.m || k >= args_.k) return {};
-    const int64_t from = kGathers ? x_rows_[tile] : row;
-    return PairsOf(
-        *reinterpret_cast<const uint4*>(static_cast<const T*>(args_.x) + from * args_.ldx + k));
+  // Zeros behind the last k, except where the weights are zeros there.
+  __device__ Pairs LoadX(int tile, int step, int b) const {
+    const int last = static_cast<int>(args_.k) - kVector - lane_ * kVector;
+    const int at = step * static_cast<int>(kGemvStep) + b * kBlock;
+    const auto* from = reinterpret_cast<const uint4*>(x_[tile] + min(at, last));
+    if constexpr (Format::kPadsSteps) return PairsOf(*from);
+    return at <= last ? PairsOf(*from) : Pairs{};
   }
 
   __device__ void Add(int step, const Weights& weights) {
@@ -111,13 +127,12 @@ class GemvWorker {
 
   __device__ void AddBlock(int step, int b, const Weights& weights,
                            float (&sums)[kTiles][4]) const {
-    const int64_t k = static_cast<int64_t>(step) * kGemvStep + b * kBlock + lane_ * kVector;
     const Pairs low = Format::Block(weights.halves[0], b);
     Pairs high{};
     if constexpr (kHalves == 2) high = Format::Block(weights.halves[1], b);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const Pairs x = LoadX(tile, k);
+      const Pairs x = LoadX(tile, step, b);
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const uint32_t a[4] = {low.pair[i], high.pair[i], low.pair[i + 1], high.pair[i + 1]};
@@ -129,7 +144,7 @@ class GemvWorker {
   __device__ void AddScaled(int group, const Weights& weights, const float (&sums)[kTiles][4]) {
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
-      const float scale = Format::Scale(weights.halves[h], group);
+      const float scale = Format::ScaleOf(Format::BitsOfScale(weights.halves[h], group));
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         cuda::AddScaled(&sums_[tile][2 * h], scale, sums[tile][2 * h]);
@@ -176,7 +191,7 @@ class GemvWorker {
   const int half_rows_;  // from the first half of the rows to the second
   const int line_;       // row of the weight, and of x, within eight
   const int lane_;       // of a row
-  int x_rows_[kTiles];   // of kGathers: the lane's rows of x
+  const T* x_[kTiles];   // the lane's part of its rows of x
   float sums_[kTiles][4] = {};
 };
 

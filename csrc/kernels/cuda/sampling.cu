@@ -1,267 +1,416 @@
-// SampleTokens without a sort: from rows of logits to tokens in two launches.
+// SampleTokens without a sort: from rows of logits to tokens in three launches.
 //
-// 1. ScanKernel (sampling_scan.cuh), a block per chunk of a row: applies bias, penalties and mask
-// in
-//    place, and summarizes each chunk.
-// 2. DrawKernel, a block per row. Greedy rows only read the summaries. Other rows find the
-// thresholds
-//    of top-k and top-p (row_select.cuh) and then visit the kept tokens in the order of their ids,
-//    until the running sum passes the draw.
+// 1. ScanKernel (sampling_scan.cuh) applies bias, penalties and mask in place, and summarizes each
+//    chunk.
+// 2. CutKernel (sampling_cut.cuh), of rows with top-k or top-p, finds a narrow range of logits in
+//    which the cut lies.
+// 3. DrawKernel. Greedy rows only read the summaries. Of other rows it adds up what each chunk
+// keeps
+//    for sure and lists the tokens in the range of the cut. The last block of a row finds the cut
+//    among them (row_select.cuh), then the chunk in which the running sum, in the order of ids,
+//    passes the draw, and then the token.
 //
 // Weights are multiples of 2^-40 (the largest is 1), so that sums over threads in an unknown order
 // are sums of integers, and a row's token is the same in every batch and run. Ties at a threshold
 // go to the lowest ids, as on the CPU.
 //
-// Bytes: the first launch reads and writes the row once. The second one reads it 0 (greedy), 1 (no
-// truncation), 2 (top-k) or 3 times (top-p) from L2, and more often if a distribution is so flat
-// that thousands of tokens are kept.
-#include "kernels/cuda/numbers.cuh"
-#include "kernels/cuda/reduce.cuh"
+// Bytes: each launch reads the row once; the second and third one from L2 if it is there. If more
+// than kMaxListed tokens lie in the range of the cut (equal logits, mostly), the last block
+// searches the whole row by itself, which is slow.
 #include "kernels/cuda/row_select.cuh"
+#include "kernels/cuda/sampling_cut.cuh"
 #include "kernels/cuda/sampling_scan.cuh"
 #include "support/random.h"
 
 namespace mlc_native::kernels::cuda {
 inline namespace sampling_cu {
 
-constexpr float kWeightOne = 1099511627776.0f;  // 2^40
-constexpr float kLog2E = 1.4426950408889634f;
+// Tokens in shared memory: those that a block has found, and later all of a row.
+struct Listed {
+  float logits[kMaxListed];
+  int32_t ids[kMaxListed];
+  int32_t size;
+
+  // False where there is no room.
+  __device__ void Add(float logit, int token) {
+    const int at = atomicAdd(&size, 1);
+    if (at >= kMaxListed) return;
+    logits[at] = logit;
+    ids[at] = token;
+  }
+};
 
 struct DrawShared {
+  Listed listed;
   SelectShared select;
-  Scan scans[kSelectWarps];
-  uint64_t sums[kSelectWarps];
-  uint64_t ties[kSelectWarps];
+  MergeShared merge;
+  RawScan raw_scans[kSampleWarps];
+  int32_t begin;  // of the block's tokens among the row's
+  int32_t is_last;
+  int32_t token;
+  float bound;
   int num_top;
   int32_t top_ids[kMaxTopLogprobs];
   float top_values[kMaxTopLogprobs];
-  int32_t token;
+};
+
+// Tokens that a block looks at: of a list, or all of a row.
+struct ListItems {
+  const Listed& listed;
+
+  __device__ int64_t Size() const { return listed.size; }
+  __device__ float Logit(int64_t i) const { return listed.logits[i]; }
+  __device__ int32_t Id(int64_t i) const { return listed.ids[i]; }
+};
+struct RowItems {
+  const float* row;
+  int64_t vocab;
+
+  __device__ int64_t Size() const { return vocab; }
+  __device__ float Logit(int64_t i) const { return row[i]; }
+  __device__ int32_t Id(int64_t i) const { return static_cast<int32_t>(i); }
+};
+
+// Keeps the logits above that with `bits` and, of those equal to it, ids up to last_tie.
+struct Cut {
+  uint32_t bits = 0;  // below every number: keeps all
+  int32_t last_tie = kNoToken;
+
+  __device__ bool Keeps(float logit, int32_t id) const {
+    const uint32_t of_logit = OrderedBits(logit);
+    return of_logit > bits || (of_logit == bits && id <= last_tie);
+  }
 };
 
 class Drawer {
  public:
-  __device__ Drawer(const SampleKernelArgs& args, DrawShared& shared)
+  __device__ Drawer(const SampleKernelArgs& args, DrawShared& shared, uint64_t* sums)
       : args_(args),
-        row_(args.a.rows[blockIdx.x]),
-        logits_(args.a.logits + blockIdx.x * args.a.ld),
-        scans_(args.scans + blockIdx.x * args.chunks),
-        shared_(shared) {}
+        row_(blockIdx.y),
+        settings_(args.a.rows[row_]),
+        logits_(args.a.logits + row_ * args.a.ld),
+        shared_(shared),
+        sums_(sums) {}
 
   __device__ void Run() {
-    Scan scan;
-    for (int64_t i = threadIdx.x; i < args_.chunks; i += kSelectThreads) scan.Merge(scans_[i]);
-    scan_ = MergeBlock(scan, shared_.scans);
-    const int32_t token = Token();
-    if (threadIdx.x == 0) args_.a.tokens[blockIdx.x] = token;
-    if (row_.logprobs && token >= 0) Logprobs(token);
+    if (blockIdx.x > 0 && settings_.greedy) return;
+    Pieces pieces(args_, logits_);
+    const Scan scan = MergeRow(args_, row_, shared_.merge);
+    int32_t token = kBadLogits;
+    if (scan.is_bad != 0 || scan.max == -INFINITY || settings_.greedy) {
+      if (blockIdx.x > 0) return;
+      if (scan.is_bad == 0) token = scan.max == -INFINITY ? kNothingAllowed : scan.first;
+    } else {
+      const TokenWeights weights(settings_, scan);
+      const CutPlan plan = args_.states[row_].plan;
+      List(weights, plan, pieces);
+      if (!IsLastOfRow(&args_.states[row_].num_drawn, &shared_.is_last)) return;
+      token = Draw(weights, plan);
+    }
+    if (threadIdx.x == 0) args_.a.tokens[row_] = token;
+    if (settings_.logprobs && token >= 0) Logprobs(token);
   }
 
  private:
-  // Where a walk through the kept tokens has come to.
-  struct Place {
-    int64_t begin;
-    int64_t end;
-    uint64_t sum;   // of the weights before begin
-    uint64_t ties;  // values equal to the cut before begin
-  };
+  // ---- By all blocks of a row ----
 
-  __device__ int32_t Token() {
-    if (scan_.is_bad != 0) return kBadLogits;
-    if (scan_.max == -INFINITY) return kNothingAllowed;
-    if (row_.greedy) return scan_.first;
-    return Draw(FindCut());
-  }
-
-  __device__ uint64_t Weight(float logit) const {
-    return static_cast<uint64_t>(Exp2((logit - scan_.max) * row_.inverse_temperature * kLog2E) *
-                                 kWeightOne);
-  }
-
-  __device__ Cut FindCut() {
-    const auto weight = [this](float logit) { return Weight(logit); };
-    RowSelect select(logits_, args_.a.vocab, shared_.select);
-    const bool has_top_k = row_.top_k > 0 && row_.top_k < args_.a.vocab;
-    Cut cut;
-    if (has_top_k) {
-      select.GatherTop(row_.top_k, args_.chunks, [this](int64_t i) { return scans_[i].max; });
-      cut =
-          select.Select(cut, static_cast<uint64_t>(row_.top_k), [](float) { return uint64_t{1}; });
-    }
-    if (!(row_.top_p < 1.0f)) return cut;
-    const auto total = static_cast<double>(select.Sum(cut, weight));
-    const auto mass = static_cast<uint64_t>(static_cast<double>(row_.top_p) * total);
-    const uint64_t goal = mass > 0 ? mass : 1;
-    // Without the tokens below a share of the mass the few others mostly reach it.
-    for (uint64_t share = 256; !has_top_k && share <= 4096; share *= 16) {
-      const uint64_t least = goal / share;
-      if (select.Gather([&](float logit) { return Weight(logit) >= least; }) &&
-          select.Sum(cut, weight) >= goal) {
-        break;
+  // Adds up the chunks of the block, and lists its tokens in the plan's bins.
+  __device__ void List(const TokenWeights& weights, const CutPlan& plan, Pieces& pieces) {
+    const bool is_cut = plan.list_from < kCutBins;
+    if (threadIdx.x == 0) shared_.listed.size = 0;
+    __syncthreads();
+    pieces.ForEach([&](int64_t piece, const LaneLogits& logits) {
+      const int64_t chunk = ChunkOf(piece);
+      uint64_t sum = 0;
+#pragma unroll
+      for (int i = 0; i < kLaneTokens; ++i) {
+        const int token = LaneLogits::Token(chunk, i);
+        if (token >= args_.a.vocab) continue;
+        const float exponent = weights.Exponent(logits[i]);
+        const uint32_t bin = is_cut ? weights.Bin(exponent) : 0;
+        if (bin > plan.list_to) continue;
+        const uint64_t weight = TokenWeights::OfExponent(exponent);
+        if (bin < plan.list_from) {
+          sum += weights.Kept(weight);
+        } else if (weight != 0) {
+          shared_.listed.Add(logits[i], token);
+        }
       }
-      select.Forget();
-    }
-    return select.Select(cut, goal, weight);
+      sum = ReduceWarp(sum, Plus());
+      if (threadIdx.x % kWarp == 0 && chunk < args_.chunks) {
+        args_.sums[row_ * args_.chunks + chunk] = sum;
+      }
+    });
+    if (is_cut) StoreListed();
   }
 
-  // The first token at which the running sum of the kept weights exceeds u times their sum.
-  __device__ int32_t Draw(const Cut& cut) {
-    Place place{0, args_.a.vocab, 0, 0};
-    const uint64_t total = SumParts(cut, place);
-    const double u = RandomUniform(row_.seed, row_.sequence,
-                                   static_cast<uint64_t>(args_.a.positions[blockIdx.x]));
+  __device__ void StoreListed() {
+    __syncthreads();
+    const int size = shared_.listed.size;
+    if (size == 0) return;
+    if (threadIdx.x == 0) shared_.begin = atomicAdd(&args_.states[row_].num_listed, size);
+    __syncthreads();
+    const int begin = shared_.begin;
+    for (int i = static_cast<int>(threadIdx.x); i < size && begin + i < kMaxListed;
+         i += kSampleThreads) {
+      args_.listed_logits[row_ * kMaxListed + begin + i] = shared_.listed.logits[i];
+      args_.listed_ids[row_ * kMaxListed + begin + i] = shared_.listed.ids[i];
+    }
+  }
+
+  // ---- By the last block of a row ----
+
+  __device__ int32_t Draw(const TokenWeights& weights, const CutPlan& plan) {
+    const auto thread = static_cast<int>(threadIdx.x);
+    for (int64_t i = thread; i < args_.chunks; i += kSampleThreads) {
+      sums_[i] = LoadOthers(&args_.sums[row_ * args_.chunks + i]);
+    }
+    Cut cut;
+    if (plan.list_from < kCutBins) {
+      const int size = LoadOthers(&args_.states[row_].num_listed);
+      if (size <= kMaxListed) {
+        for (int i = thread; i < size; i += kSampleThreads) {
+          shared_.listed.logits[i] = LoadOthers(&args_.listed_logits[row_ * kMaxListed + i]);
+          shared_.listed.ids[i] = LoadOthers(&args_.listed_ids[row_ * kMaxListed + i]);
+        }
+        if (thread == 0) shared_.listed.size = size;
+        __syncthreads();
+        cut = FindCut(ListItems{shared_.listed}, weights, plan, plan.above);
+        AddListed(weights, cut);
+      } else {
+        const RowItems items{logits_, args_.a.vocab};
+        cut = FindCut(items, weights, plan, 0);
+        AddRow(weights, cut);
+      }
+    }
+    __syncthreads();
+    uint64_t total = 0;
+    for (int64_t i = thread; i < args_.chunks; i += kSampleThreads) total += sums_[i];
+    total = SumBlock(total, shared_.select);
+    const double u = RandomUniform(settings_.seed, settings_.sequence,
+                                   static_cast<uint64_t>(args_.a.positions[row_]));
     auto target = static_cast<uint64_t>(u * static_cast<double>(total));
     if (target >= total) target = total - 1;
-    place = FindPart(cut, place, target);
-    SumParts(cut, place);
-    place = FindPart(cut, place, target);
-    if (threadIdx.x < kWarp) Walk(cut, place, target);
+    if (thread < kWarp) Walk(weights, cut, target);
     __syncthreads();
     return shared_.token;
   }
 
-  // The w-th of the warps' equal parts of a place.
-  __device__ static Place PartOf(const Place& place, int w) {
-    const int64_t size = (place.end - place.begin + kSelectWarps - 1) / kSelectWarps;
-    const int64_t begin = min(place.begin + w * size, place.end);
-    return {begin, min(begin + size, place.end), 0, 0};
+  template <typename Items>
+  __device__ Cut FindCut(const Items& items, const TokenWeights& weights, const CutPlan& plan,
+                         uint64_t above) {
+    Cut cut;
+    const auto one = [&](float logit) { return uint64_t{weights(logit) != 0 ? 1u : 0u}; };
+    const auto weight = [&](float logit) { return weights(logit); };
+    uint64_t goal = plan.goal;
+    if (HasTopK(settings_, args_.a.vocab)) {
+      cut = CutAt(items, cut, above, goal, one);
+      if (!(settings_.top_p < 1.0f)) return cut;
+      uint64_t total = 0;
+      for (int64_t i = threadIdx.x; i < items.Size(); i += kSampleThreads) {
+        if (cut.Keeps(items.Logit(i), items.Id(i))) total += weights(items.Logit(i));
+      }
+      goal = GoalOf(settings_, SumBlock(total, shared_.select));
+      above = 0;
+    }
+    return CutAt(items, cut, above, goal, weight);
   }
 
-  __device__ uint64_t KeptWeight(float logit) const {
-    const uint64_t weight = Weight(logit);
-    return static_cast<float>(weight) < row_.min_p * kWeightOne ? 0 : weight;
+  // Where those of the items that `cut` keeps reach the goal, from the largest on.
+  template <typename Items, typename Measure>
+  __device__ Cut CutAt(const Items& items, const Cut& cut, uint64_t above, uint64_t goal,
+                       const Measure& measure) {
+    const Selected at = SelectKey(items.Size(), above, goal, shared_.select,
+                                  [&](int64_t i, uint32_t* key) -> uint64_t {
+                                    const float logit = items.Logit(i);
+                                    *key = OrderedBits(logit);
+                                    return cut.Keeps(logit, items.Id(i)) ? measure(logit) : 0;
+                                  });
+    const uint64_t tie = measure(FromOrderedBits(at.key));
+    const uint64_t num_ties = (goal - at.above + tie - 1) / tie;
+    const auto is_tie = [&](int64_t i) {
+      return OrderedBits(items.Logit(i)) == at.key && cut.Keeps(items.Logit(i), items.Id(i));
+    };
+    uint64_t all = 0;
+    for (int64_t i = threadIdx.x; i < items.Size(); i += kSampleThreads) all += is_tie(i) ? 1 : 0;
+    all = SumBlock(all, shared_.select);
+    if (num_ties >= all) return {at.key, at.key == cut.bits ? cut.last_tie : kNoToken};
+    const Selected last = SelectKey(items.Size(), 0, num_ties, shared_.select,
+                                    [&](int64_t i, uint32_t* key) -> uint64_t {
+                                      *key = ~static_cast<uint32_t>(items.Id(i));
+                                      return is_tie(i) ? 1 : 0;
+                                    });
+    return {at.key, static_cast<int32_t>(~last.key)};
   }
 
-  // Sums and ties of each warp's part; the kept sum of all.
-  __device__ uint64_t SumParts(const Cut& cut, const Place& place) {
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    const Place part = PartOf(place, warp);
+  // What the listed tokens add to the sums of their chunks.
+  __device__ void AddListed(const TokenWeights& weights, const Cut& cut) {
+    for (int i = static_cast<int>(threadIdx.x); i < shared_.listed.size; i += kSampleThreads) {
+      const float logit = shared_.listed.logits[i];
+      const int32_t id = shared_.listed.ids[i];
+      if (!cut.Keeps(logit, id)) continue;
+      atomicAdd(reinterpret_cast<unsigned long long*>(&sums_[id / kChunk]),
+                static_cast<unsigned long long>(weights.Kept(weights(logit))));
+    }
+  }
+
+  // The sums of all chunks anew.
+  __device__ void AddRow(const TokenWeights& weights, const Cut& cut) {
+    for (int64_t piece = 0; piece < args_.pieces; ++piece) {
+      const int64_t chunk = ChunkOf(piece);
+      const LaneLogits logits(logits_, args_.a.vocab, chunk);
+      uint64_t sum = 0;
+#pragma unroll
+      for (int i = 0; i < kLaneTokens; ++i) {
+        const int token = LaneLogits::Token(chunk, i);
+        if (token < args_.a.vocab && cut.Keeps(logits[i], token)) {
+          sum += weights.Kept(weights(logits[i]));
+        }
+      }
+      sum = ReduceWarp(sum, Plus());
+      if (threadIdx.x % kWarp == 0 && chunk < args_.chunks) sums_[chunk] = sum;
+    }
+  }
+
+  // By one warp: the first token at which the running sum of what is kept exceeds `target`.
+  __device__ void Walk(const TokenWeights& weights, const Cut& cut, uint64_t target) {
+    const int lane = static_cast<int>(threadIdx.x);
+    const int64_t per_lane = (args_.chunks + kWarp - 1) / kWarp;
+    const int64_t begin = lane * per_lane;
+    const int64_t end = min(begin + per_lane, args_.chunks);
     uint64_t sum = 0;
-    uint64_t ties = 0;
-    for (int64_t i = part.begin + threadIdx.x % kWarp; i < part.end; i += kWarp) {
-      const uint32_t bits = OrderedBits(logits_[i]);
-      if (bits > cut.bits) sum += KeptWeight(logits_[i]);
-      if (bits == cut.bits) ++ties;
+    for (int64_t i = begin; i < end; ++i) sum += sums_[i];
+    uint64_t before = SumOfLanesBefore(sum);
+    const bool is_here = before <= target && target < before + sum;
+    int64_t chunk = begin;
+    if (is_here) {
+      while (before + sums_[chunk] <= target) before += sums_[chunk++];
     }
-    sum = ReduceWarp(sum, Plus());
-    ties = ReduceWarp(ties, Plus());
-    __syncthreads();
-    if (threadIdx.x % kWarp == 0) {
-      shared_.sums[warp] = sum;
-      shared_.ties[warp] = ties;
-    }
-    __syncthreads();
-    uint64_t total = 0;
-    uint64_t seen = place.ties;
-    for (int w = 0; w < kSelectWarps; ++w) total += PartSum(cut, w, &seen);
-    return total;
-  }
+    const int source = __ffs(static_cast<int>(__ballot_sync(kAllLanes, is_here))) - 1;
+    chunk = __shfl_sync(kAllLanes, chunk, source);
+    before = __shfl_sync(kAllLanes, before, source);
 
-  // Of the part of warp w, with `*seen` ties before it.
-  __device__ uint64_t PartSum(const Cut& cut, int w, uint64_t* seen) const {
-    const uint64_t before = *seen;
-    *seen += shared_.ties[w];
-    if (before >= cut.num_ties || shared_.ties[w] == 0) return shared_.sums[w];
-    const uint64_t kept = min(*seen, cut.num_ties) - before;
-    return shared_.sums[w] + kept * KeptWeight(FromOrderedBits(cut.bits));
-  }
-
-  __device__ Place FindPart(const Cut& cut, const Place& place, uint64_t target) const {
-    uint64_t sum = place.sum;
-    uint64_t seen = place.ties;
-    for (int w = 0; w < kSelectWarps; ++w) {
-      const uint64_t ties = seen;
-      const uint64_t part = PartSum(cut, w, &seen);
-      if (sum + part > target) {
-        const Place found = PartOf(place, w);
-        return {found.begin, found.end, sum, ties};
+    const int64_t first = chunk * kChunk + lane * kLaneTokens;
+    const auto last = (args_.a.vocab - 1) / 4;
+    uint64_t kept[kLaneTokens];
+    sum = 0;
+#pragma unroll
+    for (int p = 0; p < LaneLogits::kParts; ++p) {
+      const uint4 part = reinterpret_cast<const uint4*>(logits_)[min(first / 4 + p, last)];
+      const float of_part[4] = {__uint_as_float(part.x), __uint_as_float(part.y),
+                                __uint_as_float(part.z), __uint_as_float(part.w)};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const auto token = static_cast<int32_t>(first + 4 * p + i);
+        const bool is_kept = token < args_.a.vocab && cut.Keeps(of_part[i], token);
+        kept[4 * p + i] = is_kept ? weights.Kept(weights(of_part[i])) : 0;
+        sum += kept[4 * p + i];
       }
-      sum += part;
     }
-    return place;  // never: target is below the total
-  }
-
-  // One warp: 32 tokens at a time.
-  __device__ void Walk(const Cut& cut, const Place& place, uint64_t target) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    uint64_t sum = place.sum;
-    uint64_t ties = place.ties;
-    for (int64_t first = place.begin; first < place.end; first += kWarp) {
-      const int64_t i = first + lane;
-      const float logit = i < place.end ? logits_[i] : -INFINITY;
-      const uint32_t bits = i < place.end ? OrderedBits(logit) : 0;
-      const bool is_tie = bits == cut.bits && i < place.end;
-      const unsigned all_ties = __ballot_sync(kAllLanes, is_tie);
-      const uint64_t rank = ties + __popc(all_ties & ((1u << lane) - 1u));
-      const bool is_kept = bits > cut.bits || (is_tie && rank < cut.num_ties);
-      const uint64_t weight = is_kept ? KeptWeight(logit) : 0;
-      const uint64_t before = sum + SumOfLanesBefore(weight);
-      if (before <= target && before + weight > target) {
-        shared_.token = static_cast<int32_t>(i);
+    before += SumOfLanesBefore(sum);
+    if (before > target || target >= before + sum) return;
+#pragma unroll
+    for (int i = 0; i < kLaneTokens; ++i) {
+      if (before <= target && target < before + kept[i]) {
+        shared_.token = static_cast<int32_t>(first + i);
       }
-      sum = __shfl_sync(kAllLanes, before + weight, kWarp - 1);
-      ties += __popc(all_ties);
+      before += kept[i];
     }
   }
 
   // ---- Logprobs ----
 
   __device__ void Logprobs(int32_t token) {
-    const float* raw = args_.raw + blockIdx.x * args_.a.vocab;
-    const float log_sum = scan_.raw_max + logf(scan_.raw_sum);
-    if (threadIdx.x == 0) args_.a.logprobs[blockIdx.x] = raw[token] - log_sum;
-    const int64_t n = min(static_cast<int64_t>(kMaxTopLogprobs), args_.a.vocab);
-    RowSelect select(raw, args_.a.vocab, shared_.select);
-    select.GatherTop(n, args_.chunks, [this](int64_t i) { return scans_[i].raw_max; });
-    const Cut cut =
-        select.Select(Cut(), static_cast<uint64_t>(n), [](float) { return uint64_t{1}; });
-    CollectTop(raw, cut);
-    WriteTop(log_sum);
-  }
-
-  // The tokens that `cut` keeps, in any order.
-  __device__ void CollectTop(const float* raw, const Cut& cut) {
-    if (threadIdx.x == 0) shared_.num_top = 0;
-    __syncthreads();
-    int32_t tie = kNoToken;  // the lowest tie of this thread that is not collected
-    for (int64_t i = threadIdx.x; i < args_.a.vocab; i += kSelectThreads) {
-      const uint32_t bits = OrderedBits(raw[i]);
-      if (bits > cut.bits) AddTop(static_cast<int32_t>(i), raw[i]);
-      if (bits == cut.bits && tie == kNoToken) tie = static_cast<int32_t>(i);
+    const float* raw = args_.raw + row_ * args_.ld_raw;
+    const RawScan all = MergeRaw();
+    const float log_sum = all.max + logf(all.sum);
+    if (threadIdx.x == 0) args_.a.logprobs[row_] = raw[token] - log_sum;
+    const float bound = TopBound();
+    if (threadIdx.x == 0) {
+      shared_.listed.size = 0;
+      shared_.num_top = 0;
     }
-    for (uint64_t j = 0; j < cut.num_ties; ++j) {
-      __syncthreads();
-      const Scan first = MergeBlock(TieScan(tie), shared_.scans);
-      if (tie == first.first) {
-        AddTop(tie, raw[tie]);
-        tie = NextTie(raw, cut, tie);
+    __syncthreads();
+    for (int64_t piece = 0; piece < args_.pieces; ++piece) {
+      const int64_t chunk = ChunkOf(piece);
+      const LaneLogits logits(raw, args_.a.vocab, chunk);
+#pragma unroll
+      for (int i = 0; i < kLaneTokens; ++i) {
+        const int id = LaneLogits::Token(chunk, i);
+        if (id < args_.a.vocab && logits[i] >= bound && logits[i] > -INFINITY) {
+          shared_.listed.Add(logits[i], id);
+        }
       }
     }
     __syncthreads();
+    const int size = shared_.listed.size;
+    __syncthreads();
+    if (size > kMaxListed) {
+      CollectTop(RowItems{raw, args_.a.vocab});
+    } else if (size > 0) {
+      CollectTop(ListItems{shared_.listed});
+    }
+    __syncthreads();
+    WriteTop(log_sum);
   }
 
-  __device__ static Scan TieScan(int32_t tie) {
-    Scan scan;
-    scan.Add(0.0f, tie);
+  // Of all chunks, in an order of their own; all threads get the result.
+  __device__ RawScan MergeRaw() {
+    RawScan scan;
+    for (int64_t i = threadIdx.x; i < args_.chunks; i += kSampleThreads) {
+      scan.Merge(args_.raw_scans[row_ * args_.chunks + i]);
+    }
+#pragma unroll
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+      RawScan other;
+      other.max = __shfl_xor_sync(kAllLanes, scan.max, distance);
+      other.sum = __shfl_xor_sync(kAllLanes, scan.sum, distance);
+      scan.Merge(other);
+    }
+    if (threadIdx.x % kWarp == 0) shared_.raw_scans[threadIdx.x / kWarp] = scan;
+    __syncthreads();
+    scan = shared_.raw_scans[0];
+    for (int i = 1; i < kSampleWarps; ++i) scan.Merge(shared_.raw_scans[i]);
     return scan;
   }
-  __device__ int32_t NextTie(const float* raw, const Cut& cut, int32_t tie) const {
-    for (int64_t i = tie + kSelectThreads; i < args_.a.vocab; i += kSelectThreads) {
-      if (OrderedBits(raw[i]) == cut.bits) return static_cast<int32_t>(i);
+
+  // A value that at least kMaxTopLogprobs tokens reach: as many chunks have a maximum of it.
+  __device__ float TopBound() {
+    const RawScan* scans = args_.raw_scans + row_ * args_.chunks;
+    if (args_.chunks < kMaxTopLogprobs) return -INFINITY;
+    auto* maxima = reinterpret_cast<float*>(sums_);
+    for (int64_t i = threadIdx.x; i < args_.chunks; i += kSampleThreads) maxima[i] = scans[i].max;
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < args_.chunks; i += kSampleThreads) {
+      int64_t rank = 0;
+      for (int64_t j = 0; j < args_.chunks; ++j) {
+        if (maxima[j] > maxima[i] || (maxima[j] == maxima[i] && j < i)) ++rank;
+      }
+      if (rank == kMaxTopLogprobs - 1) shared_.bound = maxima[i];
     }
-    return kNoToken;
-  }
-  __device__ void AddTop(int32_t token, float value) {
-    const int at = atomicAdd(&shared_.num_top, 1);
-    shared_.top_ids[at] = token;
-    shared_.top_values[at] = value;
+    __syncthreads();
+    return shared_.bound;
   }
 
-  // Best first; tokens at -inf are none.
+  template <typename Items>
+  __device__ void CollectTop(const Items& items) {
+    const uint64_t goal =
+        min(static_cast<uint64_t>(kMaxTopLogprobs), static_cast<uint64_t>(items.Size()));
+    const Cut cut = CutAt(items, Cut(), 0, goal, [](float) { return uint64_t{1}; });
+    for (int64_t i = threadIdx.x; i < items.Size(); i += kSampleThreads) {
+      if (!cut.Keeps(items.Logit(i), items.Id(i))) continue;
+      const int at = atomicAdd(&shared_.num_top, 1);
+      shared_.top_ids[at] = items.Id(i);
+      shared_.top_values[at] = items.Logit(i);
+    }
+  }
+
+  // Best first.
   __device__ void WriteTop(float log_sum) {
     const auto i = static_cast<int>(threadIdx.x);
     if (i >= kMaxTopLogprobs) return;
-    int32_t* ids = args_.a.top_ids + blockIdx.x * kMaxTopLogprobs;
-    float* values = args_.a.top_logprobs + blockIdx.x * kMaxTopLogprobs;
+    int32_t* ids = args_.a.top_ids + row_ * kMaxTopLogprobs;
+    float* values = args_.a.top_logprobs + row_ * kMaxTopLogprobs;
     if (i >= shared_.num_top) {
       ids[i] = -1;
       values[i] = -INFINITY;
@@ -273,51 +422,95 @@ class Drawer {
       const float other = shared_.top_values[j];
       if (other > mine || (other == mine && shared_.top_ids[j] < shared_.top_ids[i])) ++rank;
     }
-    ids[rank] = mine > -INFINITY ? shared_.top_ids[i] : -1;
-    values[rank] = mine > -INFINITY ? mine - log_sum : -INFINITY;
+    ids[rank] = shared_.top_ids[i];
+    values[rank] = mine - log_sum;
   }
 
   const SampleKernelArgs& args_;
-  const SamplingRow& row_;
+  const int64_t row_;
+  const SamplingRow& settings_;
   const float* const logits_;
-  const Scan* const scans_;
   DrawShared& shared_;
-  Scan scan_;
+  uint64_t* const sums_;  // of the row's chunks, in shared memory
 };
 
-__global__ void __launch_bounds__(kSelectThreads, 1)
+// Block (x, y): every gridDim.x-th piece of row y.
+__global__ void __launch_bounds__(kSampleThreads)
     DrawKernel(const __grid_constant__ SampleKernelArgs args) {
   WaitForPrevious();
-  Drawer(args, *static_cast<DrawShared*>(DynamicShared())).Run();
+  auto* sums = static_cast<uint64_t*>(DynamicShared());
+  auto* shared = reinterpret_cast<DrawShared*>(sums + (args.chunks + 1) / 2 * 2);
+  Drawer(args, *shared, sums).Run();
 }
 
-size_t AlignUp(size_t bytes) { return (bytes + 15) / 16 * 16; }
 int64_t NumChunks(int64_t vocab) { return (vocab + kChunk - 1) / kChunk; }
-size_t ScanBytes(int64_t m, int64_t vocab) {
-  return AlignUp(static_cast<size_t>(m * NumChunks(vocab)) * sizeof(Scan));
+
+// Gives out parts of a workspace, which may be null to measure it.
+class Parts {
+ public:
+  explicit Parts(void* workspace) : begin_(reinterpret_cast<uintptr_t>(workspace)) {}
+
+  template <typename T>
+  T* Take(int64_t count) {
+    auto* part = reinterpret_cast<T*>(begin_ + bytes_);  // NOLINT(performance-no-int-to-ptr)
+    bytes_ += (static_cast<size_t>(count) * sizeof(T) + 15) / 16 * 16;
+    return part;
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  uintptr_t begin_;
+  size_t bytes_ = 0;
+};
+
+SampleKernelArgs ArgsOf(const SampleArgs& a, Parts& parts) {
+  const int64_t m = a.m;
+  const int64_t chunks = NumChunks(a.vocab);
+  const int64_t ld_raw = (a.vocab + 3) / 4 * 4;
+  return {.a = a,
+          .chunks = chunks,
+          .pieces = (chunks + kSampleWarps - 1) / kSampleWarps,
+          .ld_raw = ld_raw,
+          .scans = parts.Take<Scan>(m * chunks),
+          .raw_scans = parts.Take<RawScan>(m * chunks),
+          .sums = parts.Take<uint64_t>(m * chunks),
+          .bins = parts.Take<unsigned long long>(m * kCutBins),
+          .states = parts.Take<RowState>(m),
+          .listed_logits = parts.Take<float>(m * kMaxListed),
+          .listed_ids = parts.Take<int32_t>(m * kMaxListed),
+          .raw = parts.Take<float>(m * ld_raw)};
 }
 
 }  // namespace sampling_cu
 
 size_t SampleWorkspaceBytes(int64_t m, int64_t vocab) {
-  return ScanBytes(m, vocab) + static_cast<size_t>(m * vocab) * sizeof(float);
+  SampleArgs args;
+  args.m = m;
+  args.vocab = vocab;
+  Parts parts(nullptr);
+  ArgsOf(args, parts);
+  return parts.bytes();
 }
 
 void SampleTokens(const SampleArgs& args, Stream stream) {
   MLC_CHECK(args.vocab > 0 && args.vocab <= args.ld) << args.vocab << " of " << args.ld;
+  MLC_CHECK(args.ld % 4 == 0) << args.ld;
   if (args.m == 0) return;
-  auto* workspace = static_cast<char*>(args.workspace);
-  const SampleKernelArgs kernel_args{
-      .a = args,
-      .chunks = NumChunks(args.vocab),
-      .scans = reinterpret_cast<Scan*>(workspace),
-      .raw = reinterpret_cast<float*>(workspace + ScanBytes(args.m, args.vocab))};
-  const auto rows = static_cast<unsigned>(args.m);
-  Launch(ScanKernel,
-         {.grid = dim3(static_cast<unsigned>(kernel_args.chunks), rows), .threads = kScanThreads},
-         stream, kernel_args);
+  Parts parts(args.workspace);
+  const SampleKernelArgs kernel_args = ArgsOf(args, parts);
+  // Few blocks with many pieces each, where there are many rows.
+#ifndef SAMPLE_BLOCKS
+#define SAMPLE_BLOCKS 8
+#endif
+  const int64_t kBlocksOfMultiprocessor = SAMPLE_BLOCKS;
+  const int64_t blocks = (kBlocksOfMultiprocessor * NumMultiprocessors() + args.m - 1) / args.m;
+  const dim3 grid(static_cast<unsigned>(blocks < kernel_args.pieces ? blocks : kernel_args.pieces),
+                  static_cast<unsigned>(args.m));
+  Launch(ScanKernel, {.grid = grid, .threads = kSampleThreads}, stream, kernel_args);
+  Launch(CutKernel, {.grid = grid, .threads = kSampleThreads}, stream, kernel_args);
+  const size_t sums_bytes = static_cast<size_t>(kernel_args.chunks + 1) / 2 * 2 * sizeof(uint64_t);
   Launch(DrawKernel,
-         {.grid = dim3(rows), .threads = kSelectThreads, .shared_bytes = sizeof(DrawShared)},
+         {.grid = grid, .threads = kSampleThreads, .shared_bytes = sums_bytes + sizeof(DrawShared)},
          stream, kernel_args);
 }
 

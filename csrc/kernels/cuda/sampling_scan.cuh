@@ -1,66 +1,12 @@
-// The first launch of SampleTokens. It applies bias, penalties and mask in place and computes the
-// maximum of each chunk with its first position, whether the chunk has a NaN or +inf, and for
-// logprobs the sum of e^x and a copy of the model's row. The row is read and written once.
+// The first launch of SampleTokens. It applies bias, penalties and mask in place and summarizes
+// each chunk: its maximum with its first position, its minimum, whether it has a NaN or +inf, and
+// for logprobs the sum of e^x and a copy of the model's row. The row is read once, and written
+// where it changes.
 #pragma once
 
-#include "kernels/cuda/numbers.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/sampling_row.cuh"
 
 namespace mlc_native::kernels::cuda {
-
-inline constexpr int kScanThreads = 256;
-inline constexpr int kChunk = 1024;  // tokens of a block of the scan
-inline constexpr int32_t kNoToken = 0x7fffffff;
-
-// Of some tokens of a row.
-struct Scan {
-  float max = -INFINITY;
-  int32_t first = kNoToken;  // token of the maximum
-  int32_t is_bad = 0;
-  float raw_max = -INFINITY;  // before bias, penalties and mask; of rows with logprobs
-  float raw_sum = 0.0f;       // of e^(x - raw_max)
-
-  __device__ void Add(float value, int32_t token) {
-    if (value > max || (value == max && token < first)) {
-      max = value;
-      first = token;
-    }
-  }
-  __device__ void Merge(const Scan& other) {
-    Add(other.max, other.first);
-    is_bad |= other.is_bad;
-    const float new_max = fmaxf(raw_max, other.raw_max);
-    if (new_max == -INFINITY) return;
-    raw_sum = raw_sum * expf(raw_max - new_max) + other.raw_sum * expf(other.raw_max - new_max);
-    raw_max = new_max;
-  }
-};
-
-// All threads get the result.
-__device__ inline Scan MergeBlock(Scan scan, Scan* shared) {
-#pragma unroll
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    Scan other;
-    other.max = __shfl_xor_sync(kAllLanes, scan.max, distance);
-    other.first = __shfl_xor_sync(kAllLanes, scan.first, distance);
-    other.is_bad = __shfl_xor_sync(kAllLanes, scan.is_bad, distance);
-    other.raw_max = __shfl_xor_sync(kAllLanes, scan.raw_max, distance);
-    other.raw_sum = __shfl_xor_sync(kAllLanes, scan.raw_sum, distance);
-    scan.Merge(other);
-  }
-  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = scan;
-  __syncthreads();
-  scan = shared[0];
-  for (int i = 1; i < static_cast<int>(blockDim.x) / kWarp; ++i) scan.Merge(shared[i]);
-  return scan;
-}
-
-struct SampleKernelArgs {
-  SampleArgs a;
-  int64_t chunks;  // of a row
-  Scan* scans;     // [m, chunks]
-  float* raw;      // [m, vocab]: the logits before they are changed, of rows with logprobs
-};
 
 __device__ inline float Penalized(const SamplingRow& row, float logit, int32_t count) {
   if (count == 0 || !isfinite(logit))
@@ -71,85 +17,119 @@ __device__ inline float Penalized(const SamplingRow& row, float logit, int32_t c
   return fminf(fmaxf(value, -kMax), kMax);
 }
 
-// Bias, then penalties, of those of the row's tokens that lie in chunk `chunk`. Each list's tokens
+// Bias, then penalties, of those of the row's tokens that lie in piece `piece`. Each list's tokens
 // are distinct, so no two threads of a part meet. All threads of a block.
-__device__ inline void AdjustChunk(const SamplingRow& row, int64_t chunk, float* logits) {
+__device__ inline void AdjustPiece(const SamplingRow& row, int64_t piece, float* logits) {
+  constexpr int kPiece = kSampleWarps * kChunk;
   const auto first = static_cast<int>(threadIdx.x);
-  for (int i = first; i < row.num_bias; i += kScanThreads) {
+  for (int i = first; i < row.num_bias; i += kSampleThreads) {
     const int64_t token = row.bias_ids[i];
-    if (token / kChunk == chunk) logits[token] += row.bias_values[i];
+    if (token / kPiece == piece) logits[token] += row.bias_values[i];
   }
   __syncthreads();
   const int32_t pending = row.pending == nullptr ? -1 : *row.pending;
   int is_counted = 0;  // whether the list has the pending token, too
-  for (int i = first; i < row.num_counts; i += kScanThreads) {
+  for (int i = first; i < row.num_counts; i += kSampleThreads) {
     const int32_t token = row.count_ids[i];
     if (token == pending) is_counted = 1;
-    if (token / kChunk != chunk) continue;
+    if (token / kPiece != piece) continue;
     const int32_t count = row.count_values[i] + (token == pending ? 1 : 0);
     logits[token] = Penalized(row, logits[token], count);
   }
   is_counted = __syncthreads_or(is_counted);
-  if (first == 0 && is_counted == 0 && pending >= 0 && pending / kChunk == chunk) {
+  if (first == 0 && is_counted == 0 && pending >= 0 && pending / kPiece == piece) {
     logits[pending] = Penalized(row, logits[pending], 1);
   }
   __syncthreads();
 }
 
-// The lowest bit says whether the token is allowed.
-__device__ inline uint32_t AllowedFrom(const SamplingRow& row, int64_t token) {
-  return row.mask == nullptr ? 1u : static_cast<uint32_t>(row.mask[token / 32]) >> (token % 32);
+// Of a chunk whose logits are loaded; copies them. True where one is a NaN or +inf.
+__device__ inline bool ScanRaw(const SampleKernelArgs& args, int64_t row, int64_t chunk,
+                               const LaneLogits& logits) {
+  auto* raw = reinterpret_cast<uint4*>(args.raw + row * args.ld_raw);
+  RawScan scan;
+  bool is_bad = false;
+#pragma unroll
+  for (int i = 0; i < kLaneTokens; ++i) {
+    if (LaneLogits::Token(chunk, i) >= args.a.vocab) continue;
+    if (i % 4 == 0) raw[LaneLogits::Part(chunk, i / 4)] = logits.parts[i / 4];
+    scan.max = fmaxf(scan.max, logits[i]);
+    if (!(logits[i] < INFINITY)) is_bad = true;
+  }
+  scan.max = ReduceWarp(scan.max, Max());
+#pragma unroll
+  for (int i = 0; i < kLaneTokens; ++i) {
+    if (LaneLogits::Token(chunk, i) >= args.a.vocab) continue;
+    if (logits[i] > -INFINITY) scan.sum += expf(logits[i] - scan.max);
+  }
+  scan.sum = ReduceWarp(scan.sum, Plus());
+  if (threadIdx.x % kWarp == 0 && chunk < args.chunks) {
+    args.raw_scans[row * args.chunks + chunk] = scan;
+  }
+  return is_bad;
 }
 
-// Block (x, y): chunk x of row y.
-static __global__ void __launch_bounds__(kScanThreads)
+// -inf for the tokens of a chunk that the mask forbids, here and in memory.
+__device__ inline void ApplyMask(const SampleKernelArgs& args, const int32_t* mask, int64_t chunk,
+                                 float* row, LaneLogits* logits) {
+  const auto last = static_cast<int>((args.a.vocab - 1) / 4);
+  uint32_t allowed[LaneLogits::kParts];
+#pragma unroll
+  for (int p = 0; p < LaneLogits::kParts; ++p) {
+    const int token = min(LaneLogits::Part(chunk, p), last) * 4;
+    allowed[p] = static_cast<uint32_t>(mask[token / 32]) >> (token % 32);
+  }
+#pragma unroll
+  for (int p = 0; p < LaneLogits::kParts; ++p) {
+    const uint4 before = logits->parts[p];
+    const auto masked = [&](uint32_t value, int i) {
+      const bool keeps =
+          (allowed[p] >> i & 1u) != 0 || LaneLogits::Token(chunk, 4 * p + i) >= args.a.vocab;
+      return keeps ? value : __float_as_uint(-INFINITY);
+    };
+    logits->parts[p] = {masked(before.x, 0), masked(before.y, 1), masked(before.z, 2),
+                        masked(before.w, 3)};
+    if ((allowed[p] & 15u) != 15u && LaneLogits::Part(chunk, p) <= last) {
+      reinterpret_cast<uint4*>(row)[LaneLogits::Part(chunk, p)] = logits->parts[p];
+    }
+  }
+}
+
+// Block (x, y): every gridDim.x-th piece of row y.
+static __global__ void __launch_bounds__(kSampleThreads)
     ScanKernel(const __grid_constant__ SampleKernelArgs args) {
   WaitForPrevious();
-  __shared__ float warp_max[kScanThreads / kWarp];
-  alignas(Scan) __shared__ unsigned char warp_scans[kScanThreads / kWarp * sizeof(Scan)];
-  const SamplingRow row = args.a.rows[blockIdx.y];  // read once: logits may be anywhere
-  float* logits = args.a.logits + blockIdx.y * args.a.ld;
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x;
-  const int64_t end = min(static_cast<int64_t>(blockIdx.x + 1) * kChunk, args.a.vocab);
-
-  Scan scan;
-  if (row.logprobs) {
-    float max = -INFINITY;
-    for (int64_t i = begin; i < end; i += kScanThreads) {
-      args.raw[blockIdx.y * args.a.vocab + i] = logits[i];
-      max = fmaxf(max, logits[i]);
-      if (!(logits[i] < INFINITY)) scan.is_bad = 1;
-    }
-    scan.raw_max = ReduceBlock(max, Max(), warp_max);
-    for (int64_t i = begin; i < end; i += kScanThreads) {
-      if (logits[i] > -INFINITY) scan.raw_sum += expf(logits[i] - scan.raw_max);
-    }
+  const int64_t row = blockIdx.y;
+  const SamplingRow& settings = args.a.rows[row];
+  float* logits = args.a.logits + row * args.a.ld;
+  Pieces pieces(args, logits);
+  for (int i = static_cast<int>(blockIdx.x * kSampleThreads + threadIdx.x); i < kCutBins;
+       i += static_cast<int>(gridDim.x) * kSampleThreads) {
+    args.bins[row * kCutBins + i] = 0;
   }
-  __syncthreads();  // all have read what is changed now
-  AdjustChunk(row, blockIdx.x, logits);
-  // All are loaded before any of them is needed; behind the last token there is the last one.
-  constexpr int kTokens = kChunk / kScanThreads;  // of a thread
-  float values[kTokens];
-  uint32_t allowed[kTokens];
+  if (blockIdx.x == 0 && threadIdx.x == 0) args.states[row] = RowState{};
+  pieces.ForEach([&](int64_t piece, LaneLogits values) {
+    const int64_t chunk = ChunkOf(piece);
+    bool is_bad = settings.logprobs && ScanRaw(args, row, chunk, values);
+    if (settings.num_bias > 0 || settings.num_counts > 0 || settings.pending != nullptr) {
+      __syncthreads();  // all have read what is changed now
+      AdjustPiece(settings, piece, logits);
+      values = LaneLogits(logits, args.a.vocab, chunk);
+    }
+    if (settings.mask != nullptr) ApplyMask(args, settings.mask, chunk, logits, &values);
+    Scan scan;
 #pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    const int64_t i = min(begin + t * kScanThreads, args.a.vocab - 1);
-    values[t] = logits[i];
-    allowed[t] = AllowedFrom(row, i);
-  }
-#pragma unroll
-  for (int t = 0; t < kTokens; ++t) {
-    const int64_t i = begin + t * kScanThreads;
-    if (i >= end) continue;
-    if ((allowed[t] & 1u) == 0 && !(values[t] == -INFINITY)) {
-      values[t] = -INFINITY;
-      logits[i] = -INFINITY;
+    for (int i = 0; i < kLaneTokens; ++i) {
+      if (LaneLogits::Token(chunk, i) >= args.a.vocab) continue;
+      if (!(values[i] < INFINITY)) is_bad = true;  // NaN, too
+      scan.Add(values[i], LaneLogits::Token(chunk, i));
     }
-    if (!(values[t] < INFINITY)) scan.is_bad = 1;  // NaN, too
-    scan.Add(values[t], static_cast<int32_t>(i));
-  }
-  scan = MergeBlock(scan, reinterpret_cast<Scan*>(warp_scans));
-  if (threadIdx.x == 0) args.scans[blockIdx.y * args.chunks + blockIdx.x] = scan;
+    scan.is_bad = is_bad ? 1 : 0;
+    scan = MergeWarp(scan);
+    if (threadIdx.x % kWarp == 0 && chunk < args.chunks) {
+      args.scans[row * args.chunks + chunk] = scan;
+    }
+  });
 }
 
 }  // namespace mlc_native::kernels::cuda

@@ -159,6 +159,7 @@ inline uint32_t Float8PairToFloat16(uint16_t codes) {
   return PackFloat16(Float8BitsToFloat(static_cast<uint8_t>(codes)),
                      Float8BitsToFloat(static_cast<uint8_t>(codes >> 8)));
 }
+inline uint32_t AndOr(uint32_t a, uint32_t b, uint32_t c) { return (a & b) | c; }
 inline uint32_t FmaBFloat16x2(uint32_t a, uint32_t b, uint32_t c) {
   const auto fma = [&](int shift) {
     const auto part = [shift](uint32_t x) {
