@@ -17,8 +17,9 @@ inline namespace gemv_cu {
 template <typename Format, int kTiles, int kHalves>
 __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
     GemvKernel(const __grid_constant__ GemvArgs args) {
-  __shared__ float shared[kGemvWarps][kTiles * 8][8 * kHalves];
-  GemvWorker<Format, kTiles, kHalves>(args).Run(shared);
+  using Worker = GemvWorker<Format, kTiles, kHalves>;
+  __shared__ typename Worker::Sums shared[2];
+  Worker(args).Run(shared);
 }
 
 // Without tensor cores: a warp per output.

@@ -1,11 +1,12 @@
 // GemvWorker: a block's part of a product with few rows, on tensor cores.
 //
-// A block owns kTileRows rows of the weight, in two halves: neighbours, or where pairs of columns
-// become one (HasPairs) eight rows and the eight that are n / 2 behind them. Its warps take the
-// steps of k in turn (a step is 128 k) and add their sums in a fixed order. The weights are the
-// first operand of the tensor cores and the rows of x the second, eight at a time, so eight rows
-// cost as much as one, and a row's sums are the same in every batch. Each lane loads 64 bytes of
-// two rows (a step of 16 bits, four of 4 bits) before it computes what it has loaded before.
+// A tile is kTileRows rows of the weight, in two halves: neighbours, or where pairs of columns
+// become one (HasPairs) eight rows and the eight that are n / 2 behind them. A block takes every
+// gridDim.x-th tile. Its warps take the steps of k in turn (a step is 128 k) and add their sums in
+// a fixed order. The weights are the first operand of the tensor cores and the rows of x the
+// second, eight at a time, so eight rows cost as much as one, and a row's sums are the same in
+// every batch. Each lane loads 64 bytes of two rows (a step of 16 bits, four of 4 bits), also of
+// the next tile, before it computes what it has loaded before.
 #pragma once
 
 #include <utility>
@@ -33,8 +34,8 @@ class GemvWorker {
   __device__ explicit GemvWorker(const GemvArgs& args, const int32_t* rows = nullptr)
       : args_(args),
         has_pairs_(kHalves == 2 && HasPairs(args)),
-        first_row_(static_cast<int>(blockIdx.x) * (has_pairs_ ? 8 : kTileRows)),
         half_rows_(has_pairs_ ? static_cast<int>(args.n) / 2 : 8),
+        num_steps_(static_cast<int>((args.k + kGemvStep - 1) / kGemvStep)),
         line_(static_cast<int>(threadIdx.x) % kWarp / kRowLanes),
         lane_(static_cast<int>(threadIdx.x) % kRowLanes) {
     // Behind the last row of x there is the last one: its products are not stored.
@@ -46,37 +47,63 @@ class GemvWorker {
     }
   }
 
-  __device__ void Run(float (*shared)[kTiles * 8][kTileRows]) {
-    const int num_steps = static_cast<int>((args_.k + kGemvStep - 1) / kGemvStep);
-    int step = static_cast<int>(threadIdx.x) / kWarp;
-    const Rows rows = WeightRows(std::make_integer_sequence<int, kHalves>());
+  // Tiles that a product has.
+  __device__ __host__ static int64_t NumTiles(const GemvArgs& args) {
+    const int64_t columns = kHalves == 2 && HasPairs(args) ? 8 : kTileRows;
+    return (Columns(args) + columns - 1) / columns;
+  }
+
+  // Of a tile: [warp, row of x, row of the weight].
+  using Sums = float[kGemvWarps][kTiles * 8][kTileRows];
+
+  __device__ void Run(Sums (&shared)[2]) {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const auto num_tiles = static_cast<int>(NumTiles(args_));
+    int tile = static_cast<int>(blockIdx.x);
+    Rows rows = RowsOf(tile);
     Weights next[kAhead];
-    if constexpr (kAhead == 1) {
-      // A branch would end in moves between registers, which would wait for the loads. What a warp
-      // without a step loads is not used.
-      next[0] = rows.Load(min(step, num_steps - 1));
-    } else {
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i)
-        LoadIfThere(rows, step + i * kGemvWarps, num_steps, &next[i]);
+    for (int i = 0; i < kAhead; ++i) {
+      // What a warp without a step loads is not used.
+      next[i] = rows.Load(min(warp + i * kGemvWarps, num_steps_ - 1));
     }
     if constexpr (!kGathers) WaitForPrevious();
-    while (step < num_steps) {
+    LoadFirstX(warp);
+    for (int buffer = 0; tile < num_tiles; buffer ^= 1) {
+      const int next_tile = tile + static_cast<int>(gridDim.x);
+      for (int first = warp; first < num_steps_; first += kAhead * kGemvWarps) {
+        // Behind the last steps of a tile, the first ones of the next tile are loaded.
+        int ahead = first + kAhead * kGemvWarps;
+        int num_ahead = num_steps_;
+        if (ahead >= num_steps_) {
+          rows = RowsOf(next_tile);
+          ahead = warp;
+          if (next_tile >= num_tiles) num_ahead = 0;
+        }
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {  // so that each of `next` stays in its registers
-        const Weights weights = next[i];
-        LoadIfThere(rows, step + kAhead * kGemvWarps, num_steps, &next[i]);
-        Add(step, weights);
-        step += kGemvWarps;
-        if (kAhead > 1 && step >= num_steps) break;
+        for (int i = 0; i < kAhead; ++i) {  // so that each of `next` stays in its registers
+          const int step = first + i * kGemvWarps;
+          const int then = ahead + i * kGemvWarps;
+          if constexpr (kAhead == 1) {
+            const Weights weights = next[i];
+            if (then < num_ahead) next[i] = rows.Load(then);
+            Add(step, weights);
+          } else {
+            if (step < num_steps_) Add(step, next[i]);
+            if (then < num_ahead) next[i] = rows.Load(then);
+          }
+        }
       }
+      AddUpWarps(tile, shared[buffer]);
+      tile = next_tile;
     }
-    AddUpWarps(shared);
   }
 
  private:
   // With more rows the arithmetic hides the loads.
   static constexpr int kAhead = kTiles == 1 ? kMostAhead : 1;
+  // The lane's x of a step is loaded while the step before it is computed.
+  static constexpr bool kHoldsX = kTiles == 1;
 
   struct Weights {
     typename Format::Step halves[kHalves];
@@ -93,13 +120,19 @@ class GemvWorker {
   };
 
   template <int... halves>
-  __device__ Rows WeightRows(std::integer_sequence<int, halves...>) const {
-    return {{Row(args_, first_row_ + half_rows_ * halves + line_, lane_)...}};
+  __device__ Rows MakeRows(int first_row, std::integer_sequence<int, halves...>) const {
+    return {{Row(args_, first_row + half_rows_ * halves + line_, lane_)...}};
+  }
+  __device__ int FirstRow(int tile) const { return tile * (has_pairs_ ? 8 : kTileRows); }
+  __device__ Rows RowsOf(int tile) const {
+    return MakeRows(FirstRow(tile), std::make_integer_sequence<int, kHalves>());
   }
 
-  // All lanes of a warp load, or none. What is behind the last step is not used.
-  __device__ static void LoadIfThere(const Rows& rows, int step, int num_steps, Weights* weights) {
-    if (step < num_steps) *weights = rows.Load(step);
+  __device__ void LoadFirstX(int warp) {
+    if constexpr (kHoldsX) {
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) held_x_[b] = LoadX(0, min(warp, num_steps_ - 1), b);
+    }
   }
 
   // Zeros behind the last k, except where the weights are zeros there.
@@ -125,19 +158,22 @@ class GemvWorker {
     }
   }
 
-  __device__ void AddBlock(int step, int b, const Weights& weights,
-                           float (&sums)[kTiles][4]) const {
+  __device__ void AddBlock(int step, int b, const Weights& weights, float (&sums)[kTiles][4]) {
     const Pairs low = Format::Block(weights.halves[0], b);
     Pairs high{};
     if constexpr (kHalves == 2) high = Format::Block(weights.halves[1], b);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const Pairs x = LoadX(tile, step, b);
+      const Pairs x = kHoldsX ? held_x_[b] : LoadX(tile, step, b);
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const uint32_t a[4] = {low.pair[i], high.pair[i], low.pair[i + 1], high.pair[i + 1]};
         Mma<T>(sums[tile], a, x.pair[i], x.pair[i + 1]);
       }
+    }
+    if constexpr (kHoldsX) {
+      const int next = step + kGemvWarps;
+      held_x_[b] = LoadX(0, next < num_steps_ ? next : step % kGemvWarps, b);
     }
   }
 
@@ -153,14 +189,17 @@ class GemvWorker {
     }
   }
 
-  // shared[warp, row of x, row of the weight]
-  __device__ void AddUpWarps(float (*shared)[kTiles * 8][kTileRows]) const {
+  // Two tiles in turn have different shared memory: what a thread reads here is written again
+  // behind the barrier of the next tile.
+  __device__ void AddUpWarps(int of_block, Sums& shared) {
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int first_row = FirstRow(of_block);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
       for (int i = 0; i < 2 * kHalves; ++i) {
         shared[warp][8 * tile + 2 * lane_ + i % 2][line_ + 8 * (i / 2)] = sums_[tile][i];
+        sums_[tile][i] = 0.0f;
       }
     }
     __syncthreads();
@@ -174,7 +213,7 @@ class GemvWorker {
     for (int i = static_cast<int>(threadIdx.x); i < kTiles * 8 * width; i += kGemvThreads) {
       const int row = has_pairs_ ? i / 8 : i / kTileRows;
       const int of_tile = i % width;
-      const int column = first_row_ + of_tile;
+      const int column = first_row + of_tile;
       if (row >= args_.m || column >= columns) continue;
       if (kHalves == 2 && args_.activates) {
         const float other = has_pairs_ ? sum(row, of_tile + 8) : 0.0f;
@@ -187,11 +226,12 @@ class GemvWorker {
 
   const GemvArgs& args_;
   const bool has_pairs_;
-  const int first_row_;  // of the weight
   const int half_rows_;  // from the first half of the rows to the second
-  const int line_;       // row of the weight, and of x, within eight
-  const int lane_;       // of a row
-  const T* x_[kTiles];   // the lane's part of its rows of x
+  const int num_steps_;
+  const int line_;      // row of the weight, and of x, within eight
+  const int lane_;      // of a row
+  const T* x_[kTiles];  // the lane's part of its rows of x
+  Pairs held_x_[kHoldsX ? kBlocks : 1];
   float sums_[kTiles][4] = {};
 };
 

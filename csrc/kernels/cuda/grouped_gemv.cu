@@ -38,8 +38,9 @@ __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
     GroupedGemvKernel(const __grid_constant__ GroupedGemvArgs args) {
   WaitForPrevious();
   using T = typename Format::Element;
+  using Worker = GemvWorker<Format, kTiles, kHalves, true>;
   constexpr int kRows = 8 * kTiles;
-  __shared__ float shared[kGemvWarps][kRows][8 * kHalves];
+  __shared__ typename Worker::Sums shared[2];
   const ExpertGroup group = args.groups[blockIdx.y];
   const GemvArgs product = ProductOf<T>(args, group);
   for (int64_t row = 0; row < product.m; row += kRows) {
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
     } else {
       rows = args.rows + group.begin + row;
     }
-    GemvWorker<Format, kTiles, kHalves, true>(part, rows).Run(shared);
+    Worker(part, rows).Run(shared);
     __syncthreads();  // shared memory goes to the next rows
   }
 }

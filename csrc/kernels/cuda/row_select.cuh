@@ -32,11 +32,13 @@ template <typename Item>
 __device__ Selected SelectKey(int64_t size, uint64_t above, uint64_t goal, SelectShared& shared,
                               const Item& item) {
   uint32_t prefix = 0;
+#pragma unroll 1
   for (int shift = 24; shift >= 0; shift -= 8) {
     const uint32_t known = shift == 24 ? 0 : ~uint32_t{0} << (shift + 8);
     static_assert(kDigits == kSampleThreads);
     shared.sums[threadIdx.x].Clear();
     __syncthreads();
+#pragma unroll 1
     for (int64_t i = threadIdx.x; i < size; i += kSampleThreads) {
       uint32_t key = 0;
       const uint64_t measure = item(i, &key);

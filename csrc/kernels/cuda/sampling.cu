@@ -55,20 +55,15 @@ struct DrawShared {
 };
 
 // Tokens that a block looks at: of a list, or all of a row.
-struct ListItems {
-  const Listed& listed;
+struct Items {
+  const float* logits;
+  const int32_t* ids;  // null: all
+  int64_t size;
 
-  __device__ int64_t Size() const { return listed.size; }
-  __device__ float Logit(int64_t i) const { return listed.logits[i]; }
-  __device__ int32_t Id(int64_t i) const { return listed.ids[i]; }
-};
-struct RowItems {
-  const float* row;
-  int64_t vocab;
-
-  __device__ int64_t Size() const { return vocab; }
-  __device__ float Logit(int64_t i) const { return row[i]; }
-  __device__ int32_t Id(int64_t i) const { return static_cast<int32_t>(i); }
+  __device__ float Logit(int64_t i) const { return logits[i]; }
+  __device__ int32_t Id(int64_t i) const {
+    return ids == nullptr ? static_cast<int32_t>(i) : ids[i];
+  }
 };
 
 // Keeps the logits above that with `bits` and, of those equal to it, ids up to last_tie.
@@ -116,32 +111,52 @@ class Drawer {
 
   // Adds up the chunks of the block, and lists its tokens in the plan's bins.
   __device__ void List(const TokenWeights& weights, const CutPlan& plan, Pieces& pieces) {
-    const bool is_cut = plan.list_from < kCutBins;
     if (threadIdx.x == 0) shared_.listed.size = 0;
     __syncthreads();
+    if (plan.list_from == kCutBins) {
+      pieces.ForEach([&](int64_t piece, const LaneLogits& logits) {
+        uint64_t sum = 0;
+#pragma unroll
+        for (int i = 0; i < kLaneTokens; ++i) sum += weights.Kept(weights.Exponent(logits[i]));
+        StoreSum(ChunkOf(piece), sum);
+      });
+      return;
+    }
     pieces.ForEach([&](int64_t piece, const LaneLogits& logits) {
       const int64_t chunk = ChunkOf(piece);
       uint64_t sum = 0;
 #pragma unroll
-      for (int i = 0; i < kLaneTokens; ++i) {
-        const int token = LaneLogits::Token(chunk, i);
-        if (token >= args_.a.vocab) continue;
-        const float exponent = weights.Exponent(logits[i]);
-        const uint32_t bin = is_cut ? weights.Bin(exponent) : 0;
-        if (bin > plan.list_to) continue;
-        const uint64_t weight = TokenWeights::OfExponent(exponent);
-        if (bin < plan.list_from) {
-          sum += weights.Kept(weight);
-        } else if (weight != 0) {
-          shared_.listed.Add(logits[i], token);
+      for (int p = 0; p < LaneLogits::kParts; ++p) {
+        float exponents[4];
+        uint32_t bins[4];
+        uint32_t least = kCutBins;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          exponents[i] = weights.Exponent(logits[4 * p + i]);
+          bins[i] = weights.Bin(exponents[i]);
+          least = min(least, bins[i]);
+        }
+        if (least > plan.list_to) continue;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (bins[i] < plan.list_from) {
+            sum += weights.Kept(exponents[i]);
+          } else if (bins[i] <= plan.list_to && TokenWeights::OfExponent(exponents[i]) != 0) {
+            shared_.listed.Add(logits[4 * p + i], LaneLogits::Token(chunk, 4 * p + i));
+          }
         }
       }
-      sum = ReduceWarp(sum, Plus());
-      if (threadIdx.x % kWarp == 0 && chunk < args_.chunks) {
-        args_.sums[row_ * args_.chunks + chunk] = sum;
-      }
+      StoreSum(chunk, sum);
     });
-    if (is_cut) StoreListed();
+    StoreListed();
+  }
+
+  // Of a lane; by all lanes of a warp.
+  __device__ void StoreSum(int64_t chunk, uint64_t sum) const {
+    sum = ReduceWarp(sum, Plus());
+    if (threadIdx.x % kWarp == 0 && chunk < args_.chunks) {
+      args_.sums[row_ * args_.chunks + chunk] = sum;
+    }
   }
 
   __device__ void StoreListed() {
@@ -162,24 +177,26 @@ class Drawer {
 
   __device__ int32_t Draw(const TokenWeights& weights, const CutPlan& plan) {
     const auto thread = static_cast<int>(threadIdx.x);
+    const int size = LoadOthers(&args_.states[row_].num_listed);
+#pragma unroll 1
     for (int64_t i = thread; i < args_.chunks; i += kSampleThreads) {
       sums_[i] = LoadOthers(&args_.sums[row_ * args_.chunks + i]);
     }
     Cut cut;
     if (plan.list_from < kCutBins) {
-      const int size = LoadOthers(&args_.states[row_].num_listed);
-      if (size <= kMaxListed) {
-        for (int i = thread; i < size; i += kSampleThreads) {
-          shared_.listed.logits[i] = LoadOthers(&args_.listed_logits[row_ * kMaxListed + i]);
-          shared_.listed.ids[i] = LoadOthers(&args_.listed_ids[row_ * kMaxListed + i]);
-        }
-        if (thread == 0) shared_.listed.size = size;
-        __syncthreads();
-        cut = FindCut(ListItems{shared_.listed}, weights, plan, plan.above);
-        AddListed(weights, cut);
+      const bool has_all = size <= kMaxListed;
+#pragma unroll 1
+      for (int i = thread; has_all && i < size; i += kSampleThreads) {
+        shared_.listed.logits[i] = LoadOthers(&args_.listed_logits[row_ * kMaxListed + i]);
+        shared_.listed.ids[i] = LoadOthers(&args_.listed_ids[row_ * kMaxListed + i]);
+      }
+      __syncthreads();
+      const Items items{has_all ? shared_.listed.logits : logits_,
+                        has_all ? shared_.listed.ids : nullptr, has_all ? size : args_.a.vocab};
+      cut = FindCut(items, weights, plan, has_all ? plan.above : 0);
+      if (has_all) {
+        AddListed(weights, cut, size);
       } else {
-        const RowItems items{logits_, args_.a.vocab};
-        cut = FindCut(items, weights, plan, 0);
         AddRow(weights, cut);
       }
     }
@@ -196,75 +213,88 @@ class Drawer {
     return shared_.token;
   }
 
-  template <typename Items>
   __device__ Cut FindCut(const Items& items, const TokenWeights& weights, const CutPlan& plan,
                          uint64_t above) {
     Cut cut;
-    const auto one = [&](float logit) { return uint64_t{weights(logit) != 0 ? 1u : 0u}; };
-    const auto weight = [&](float logit) { return weights(logit); };
     uint64_t goal = plan.goal;
-    if (HasTopK(settings_, args_.a.vocab)) {
-      cut = CutAt(items, cut, above, goal, one);
-      if (!(settings_.top_p < 1.0f)) return cut;
+    bool counts = HasTopK(settings_, args_.a.vocab);
+#pragma unroll 1
+    for (;;) {
+      cut = CutAt(items, cut, above, goal, [&](float logit) {
+        const uint64_t weight = weights(logit);
+        return counts && weight != 0 ? 1 : weight;
+      });
+      if (!counts || !(settings_.top_p < 1.0f)) return cut;
       uint64_t total = 0;
-      for (int64_t i = threadIdx.x; i < items.Size(); i += kSampleThreads) {
+#pragma unroll 1
+      for (int64_t i = threadIdx.x; i < items.size; i += kSampleThreads) {
         if (cut.Keeps(items.Logit(i), items.Id(i))) total += weights(items.Logit(i));
       }
       goal = GoalOf(settings_, SumBlock(total, shared_.select));
       above = 0;
+      counts = false;
     }
-    return CutAt(items, cut, above, goal, weight);
   }
 
   // Where those of the items that `cut` keeps reach the goal, from the largest on.
-  template <typename Items, typename Measure>
+  template <typename Measure>
   __device__ Cut CutAt(const Items& items, const Cut& cut, uint64_t above, uint64_t goal,
                        const Measure& measure) {
-    const Selected at = SelectKey(items.Size(), above, goal, shared_.select,
-                                  [&](int64_t i, uint32_t* key) -> uint64_t {
-                                    const float logit = items.Logit(i);
-                                    *key = OrderedBits(logit);
-                                    return cut.Keeps(logit, items.Id(i)) ? measure(logit) : 0;
-                                  });
-    const uint64_t tie = measure(FromOrderedBits(at.key));
-    const uint64_t num_ties = (goal - at.above + tie - 1) / tie;
-    const auto is_tie = [&](int64_t i) {
-      return OrderedBits(items.Logit(i)) == at.key && cut.Keeps(items.Logit(i), items.Id(i));
-    };
-    uint64_t all = 0;
-    for (int64_t i = threadIdx.x; i < items.Size(); i += kSampleThreads) all += is_tie(i) ? 1 : 0;
-    all = SumBlock(all, shared_.select);
-    if (num_ties >= all) return {at.key, at.key == cut.bits ? cut.last_tie : kNoToken};
-    const Selected last = SelectKey(items.Size(), 0, num_ties, shared_.select,
-                                    [&](int64_t i, uint32_t* key) -> uint64_t {
-                                      *key = ~static_cast<uint32_t>(items.Id(i));
-                                      return is_tie(i) ? 1 : 0;
-                                    });
-    return {at.key, static_cast<int32_t>(~last.key)};
+    // First the logit, then the last id of those with this logit that are kept.
+    uint32_t bits = 0;
+    bool is_logit = true;
+#pragma unroll 1
+    for (;;) {
+      const Selected at = SelectKey(
+          items.size, above, goal, shared_.select, [&](int64_t i, uint32_t* key) -> uint64_t {
+            const float logit = items.Logit(i);
+            const int32_t id = items.Id(i);
+            *key = is_logit ? OrderedBits(logit) : ~static_cast<uint32_t>(id);
+            if (!cut.Keeps(logit, id)) return 0;
+            return is_logit ? measure(logit) : (OrderedBits(logit) == bits ? 1 : 0);
+          });
+      if (!is_logit) return {bits, static_cast<int32_t>(~at.key)};
+      bits = at.key;
+      const uint64_t tie = measure(FromOrderedBits(bits));
+      goal = (goal - at.above + tie - 1) / tie;
+      above = 0;
+      is_logit = false;
+      uint64_t ties = 0;
+#pragma unroll 1
+      for (int64_t i = threadIdx.x; i < items.size; i += kSampleThreads) {
+        const float logit = items.Logit(i);
+        if (OrderedBits(logit) == bits && cut.Keeps(logit, items.Id(i))) ++ties;
+      }
+      if (goal >= SumBlock(ties, shared_.select)) {
+        return {bits, bits == cut.bits ? cut.last_tie : kNoToken};
+      }
+    }
   }
 
   // What the listed tokens add to the sums of their chunks.
-  __device__ void AddListed(const TokenWeights& weights, const Cut& cut) {
-    for (int i = static_cast<int>(threadIdx.x); i < shared_.listed.size; i += kSampleThreads) {
+  __device__ void AddListed(const TokenWeights& weights, const Cut& cut, int size) {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < size; i += kSampleThreads) {
       const float logit = shared_.listed.logits[i];
       const int32_t id = shared_.listed.ids[i];
       if (!cut.Keeps(logit, id)) continue;
       atomicAdd(reinterpret_cast<unsigned long long*>(&sums_[id / kChunk]),
-                static_cast<unsigned long long>(weights.Kept(weights(logit))));
+                static_cast<unsigned long long>(weights.Kept(weights.Exponent(logit))));
     }
   }
 
   // The sums of all chunks anew.
   __device__ void AddRow(const TokenWeights& weights, const Cut& cut) {
+#pragma unroll 1
     for (int64_t piece = 0; piece < args_.pieces; ++piece) {
       const int64_t chunk = ChunkOf(piece);
-      const LaneLogits logits(logits_, args_.a.vocab, chunk);
+      LaneLogits logits(logits_, args_.a.vocab, chunk);
+      logits.EndAt(args_.a.vocab, chunk);
       uint64_t sum = 0;
 #pragma unroll
       for (int i = 0; i < kLaneTokens; ++i) {
-        const int token = LaneLogits::Token(chunk, i);
-        if (token < args_.a.vocab && cut.Keeps(logits[i], token)) {
-          sum += weights.Kept(weights(logits[i]));
+        if (cut.Keeps(logits[i], LaneLogits::Token(chunk, i))) {
+          sum += weights.Kept(weights.Exponent(logits[i]));
         }
       }
       sum = ReduceWarp(sum, Plus());
@@ -303,7 +333,7 @@ class Drawer {
       for (int i = 0; i < 4; ++i) {
         const auto token = static_cast<int32_t>(first + 4 * p + i);
         const bool is_kept = token < args_.a.vocab && cut.Keeps(of_part[i], token);
-        kept[4 * p + i] = is_kept ? weights.Kept(weights(of_part[i])) : 0;
+        kept[4 * p + i] = is_kept ? weights.Kept(weights.Exponent(of_part[i])) : 0;
         sum += kept[4 * p + i];
       }
     }
@@ -331,24 +361,26 @@ class Drawer {
       shared_.num_top = 0;
     }
     __syncthreads();
+    const auto* maxima = reinterpret_cast<const float*>(sums_);
+#pragma unroll 1
     for (int64_t piece = 0; piece < args_.pieces; ++piece) {
       const int64_t chunk = ChunkOf(piece);
-      const LaneLogits logits(raw, args_.a.vocab, chunk);
+      if (chunk >= args_.chunks || maxima[chunk] < bound) continue;
+      LaneLogits logits(raw, args_.a.vocab, chunk);
+      logits.EndAt(args_.a.vocab, chunk);
 #pragma unroll
       for (int i = 0; i < kLaneTokens; ++i) {
-        const int id = LaneLogits::Token(chunk, i);
-        if (id < args_.a.vocab && logits[i] >= bound && logits[i] > -INFINITY) {
-          shared_.listed.Add(logits[i], id);
+        if (logits[i] >= bound && logits[i] > -INFINITY) {
+          shared_.listed.Add(logits[i], LaneLogits::Token(chunk, i));
         }
       }
     }
     __syncthreads();
     const int size = shared_.listed.size;
-    __syncthreads();
-    if (size > kMaxListed) {
-      CollectTop(RowItems{raw, args_.a.vocab});
-    } else if (size > 0) {
-      CollectTop(ListItems{shared_.listed});
+    const bool has_all = size <= kMaxListed;
+    if (size > 0) {
+      CollectTop({has_all ? shared_.listed.logits : raw, has_all ? shared_.listed.ids : nullptr,
+                  has_all ? size : args_.a.vocab});
     }
     __syncthreads();
     WriteTop(log_sum);
@@ -374,15 +406,20 @@ class Drawer {
     return scan;
   }
 
-  // A value that at least kMaxTopLogprobs tokens reach: as many chunks have a maximum of it.
+  // A value that at least kMaxTopLogprobs tokens reach: as many chunks have a maximum of it. Leaves
+  // the maxima where the sums were.
   __device__ float TopBound() {
     const RawScan* scans = args_.raw_scans + row_ * args_.chunks;
-    if (args_.chunks < kMaxTopLogprobs) return -INFINITY;
     auto* maxima = reinterpret_cast<float*>(sums_);
+    __syncthreads();  // the sums have been used
+#pragma unroll 1
     for (int64_t i = threadIdx.x; i < args_.chunks; i += kSampleThreads) maxima[i] = scans[i].max;
+    if (args_.chunks < kMaxTopLogprobs) return -INFINITY;
     __syncthreads();
+#pragma unroll 1
     for (int64_t i = threadIdx.x; i < args_.chunks; i += kSampleThreads) {
       int64_t rank = 0;
+#pragma unroll 4
       for (int64_t j = 0; j < args_.chunks; ++j) {
         if (maxima[j] > maxima[i] || (maxima[j] == maxima[i] && j < i)) ++rank;
       }
@@ -392,12 +429,11 @@ class Drawer {
     return shared_.bound;
   }
 
-  template <typename Items>
   __device__ void CollectTop(const Items& items) {
     const uint64_t goal =
-        min(static_cast<uint64_t>(kMaxTopLogprobs), static_cast<uint64_t>(items.Size()));
+        min(static_cast<uint64_t>(kMaxTopLogprobs), static_cast<uint64_t>(items.size));
     const Cut cut = CutAt(items, Cut(), 0, goal, [](float) { return uint64_t{1}; });
-    for (int64_t i = threadIdx.x; i < items.Size(); i += kSampleThreads) {
+    for (int64_t i = threadIdx.x; i < items.size; i += kSampleThreads) {
       if (!cut.Keeps(items.Logit(i), items.Id(i))) continue;
       const int at = atomicAdd(&shared_.num_top, 1);
       shared_.top_ids[at] = items.Id(i);
@@ -435,7 +471,10 @@ class Drawer {
 };
 
 // Block (x, y): every gridDim.x-th piece of row y.
-__global__ void __launch_bounds__(kSampleThreads)
+#ifndef DRAW_MIN
+#define DRAW_MIN 1
+#endif
+__global__ void __launch_bounds__(kSampleThreads, DRAW_MIN)
     DrawKernel(const __grid_constant__ SampleKernelArgs args) {
   WaitForPrevious();
   auto* sums = static_cast<uint64_t*>(DynamicShared());

@@ -75,28 +75,28 @@ static __global__ void __launch_bounds__(kSampleThreads)
   if (scan.is_bad != 0 || scan.max == -INFINITY) return;
   const TokenWeights weights(settings, scan);
   const bool counts_tokens = HasTopK(settings, args.a.vocab);
-  pieces.ForEach([&](int64_t piece, const LaneLogits& logits) {
+  pieces.ForEach([&](int64_t, const LaneLogits& logits) {
 #pragma unroll
-    for (int p = 0; p < LaneLogits::kParts;
-         ++p) {  // of which the additions do not wait for another
+    for (int p = 0; p < LaneLogits::kParts; ++p) {  // of which no addition waits for another
       uint64_t values[4];
       uint32_t bins[4];
-      uint32_t before[4];
+      uint32_t high[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float exponent = weights.Exponent(logits[4 * p + i]);
-        const bool is_there = LaneLogits::Token(ChunkOf(piece), 4 * p + i) < args.a.vocab;
-        values[i] = is_there ? TokenWeights::OfExponent(exponent) : 0;
+        values[i] = TokenWeights::OfExponent(exponent);
+        // Lanes add nothing to different bins.
+        bins[i] = values[i] != 0 ? weights.Bin(exponent) : static_cast<uint32_t>(thread % kWarp);
         if (counts_tokens && values[i] != 0) values[i] = 1;
-        bins[i] = weights.Bin(exponent);
       }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (values[i] != 0) before[i] = sums[bins[i]].AddLow(values[i]);
-      }
+      for (int i = 0; i < 4; ++i) high[i] = sums[bins[i]].AddLow(values[i]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) high[i] = Sum64::HighOf(values[i], high[i]);
+      if ((high[0] | high[1] | high[2] | high[3]) == 0) continue;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (values[i] != 0) sums[bins[i]].AddHigh(values[i], before[i]);
+        if (high[i] != 0) sums[bins[i]].AddHigh(high[i]);
       }
     }
   });

@@ -33,6 +33,11 @@ struct alignas(16) Scan {
     }
     if (value > -INFINITY) min = fminf(min, value);
   }
+  // As it lies in memory.
+  __device__ static Scan Of(const uint4& words) {
+    return {__uint_as_float(words.x), __uint_as_float(words.y), static_cast<int32_t>(words.z),
+            static_cast<int32_t>(words.w)};
+  }
   __device__ void Merge(const Scan& other) {
     Add(other.max, other.first);
     min = fminf(min, other.min);
@@ -120,6 +125,20 @@ struct LaneLogits {
     }
   }
 
+  // -inf behind the last token.
+  __device__ void EndAt(int64_t vocab, int64_t chunk) {
+    if ((chunk + 1) * kChunk <= vocab) return;
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) {
+      const auto end = static_cast<int>(vocab) - Part(chunk, p) * 4;
+      const uint32_t none = __float_as_uint(-INFINITY);
+      if (end <= 0) parts[p].x = none;
+      if (end <= 1) parts[p].y = none;
+      if (end <= 2) parts[p].z = none;
+      if (end <= 3) parts[p].w = none;
+    }
+  }
+
   // Of all parts of the row.
   __device__ static int Part(int64_t chunk, int p) {
     return static_cast<int>(chunk) * (kChunk / 4) + p * kWarp +
@@ -148,14 +167,15 @@ class Pieces {
   __device__ Pieces(const SampleKernelArgs& args, const float* row)
       : args_(args), row_(row), next_(row, args.a.vocab, ChunkOf(blockIdx.x)) {}
 
-  // Calls f(piece, the logits of this warp's chunk of it).
+  // Calls f(piece, the logits of this warp's chunk of it), -inf behind the last token.
   template <typename F>
   __device__ void ForEach(const F& f) {
     for (int64_t piece = blockIdx.x; piece < args_.pieces; piece += gridDim.x) {
-      const LaneLogits logits = next_;
+      LaneLogits logits = next_;
       if (piece + gridDim.x < args_.pieces) {
         next_ = LaneLogits(row_, args_.a.vocab, ChunkOf(piece + gridDim.x));
       }
+      logits.EndAt(args_.a.vocab, ChunkOf(piece));
       f(piece, logits);
     }
   }
@@ -183,9 +203,16 @@ __device__ inline Scan MergeWarp(Scan scan) {
   return scan;
 }
 __device__ inline Scan MergeRow(const SampleKernelArgs& args, int64_t row, MergeShared& shared) {
+  // Two at a time; the last one as often as there is no other.
+  const auto* from = reinterpret_cast<const uint4*>(args.scans + row * args.chunks);
+  const int last = static_cast<int>(args.chunks) - 1;
   Scan scan;
-  for (int64_t i = threadIdx.x; i < args.chunks; i += kSampleThreads) {
-    scan.Merge(args.scans[row * args.chunks + i]);
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i <= last; i += 2 * kSampleThreads) {
+    const uint4 one = from[i];
+    const uint4 other = from[min(i + kSampleThreads, last)];
+    scan.Merge(Scan::Of(one));
+    scan.Merge(Scan::Of(other));
   }
   scan = MergeWarp(scan);
   Scan* scans = reinterpret_cast<Scan*>(shared.scans);
@@ -213,7 +240,7 @@ class TokenWeights {
   __device__ TokenWeights(const SamplingRow& row, const Scan& scan)
       : inverse_temperature_(row.inverse_temperature),
         max_(scan.max),
-        least_kept_(row.min_p * kOne) {
+        least_kept_(ceilf(row.min_p * kOne)) {
     const float range = fminf(-Exponent(scan.min), kBits);
     bins_of_exponent_ = range > 1e-30f ? -static_cast<float>(kCutBins) / range : 0.0f;
   }
@@ -235,14 +262,15 @@ class TokenWeights {
   }
 
   // 0 where min-p removes the token.
-  __device__ uint64_t Kept(uint64_t weight) const {
-    return static_cast<float>(weight) < least_kept_ ? 0 : weight;
+  __device__ uint64_t Kept(float exponent) const {
+    const float weight = Exp2(exponent) * kOne;
+    return static_cast<uint64_t>(weight < least_kept_ ? 0.0f : weight);
   }
 
  private:
   const float inverse_temperature_;
   const float max_;
-  const float least_kept_;
+  const float least_kept_;  // a whole number
   float bins_of_exponent_;
 };
 
@@ -252,16 +280,19 @@ struct Sum64 {
   uint32_t high;
 
   __device__ void Clear() { low = high = 0; }
-  __device__ void Add(uint64_t value) { AddHigh(value, AddLow(value)); }
-  // Returns what AddHigh of the same value needs.
+  __device__ void Add(uint64_t value) {
+    const uint32_t more = HighOf(value, AddLow(value));
+    if (more != 0) AddHigh(more);
+  }
+  // The same in steps: what AddLow returns says what is to be added to the upper half.
   __device__ uint32_t AddLow(uint64_t value) {
     return atomicAdd(&low, static_cast<uint32_t>(value));
   }
-  __device__ void AddHigh(uint64_t value, uint32_t low_before) {
+  __device__ static uint32_t HighOf(uint64_t value, uint32_t low_before) {
     const uint32_t carry = low_before + static_cast<uint32_t>(value) < low_before ? 1 : 0;
-    const uint32_t more = static_cast<uint32_t>(value >> 32) + carry;
-    if (more != 0) atomicAdd(&high, more);
+    return static_cast<uint32_t>(value >> 32) + carry;
   }
+  __device__ void AddHigh(uint32_t more) { atomicAdd(&high, more); }
   __device__ uint64_t Get() const { return static_cast<uint64_t>(high) << 32 | low; }
 };
 

@@ -47,19 +47,22 @@ __device__ inline void AdjustPiece(const SamplingRow& row, int64_t piece, float*
 __device__ inline bool ScanRaw(const SampleKernelArgs& args, int64_t row, int64_t chunk,
                                const LaneLogits& logits) {
   auto* raw = reinterpret_cast<uint4*>(args.raw + row * args.ld_raw);
+  const auto last = static_cast<int>((args.a.vocab - 1) / 4);
+#pragma unroll
+  for (int p = 0; p < LaneLogits::kParts; ++p) {
+    const int part = LaneLogits::Part(chunk, p);
+    if (part <= last) raw[part] = logits.parts[p];
+  }
   RawScan scan;
   bool is_bad = false;
 #pragma unroll
   for (int i = 0; i < kLaneTokens; ++i) {
-    if (LaneLogits::Token(chunk, i) >= args.a.vocab) continue;
-    if (i % 4 == 0) raw[LaneLogits::Part(chunk, i / 4)] = logits.parts[i / 4];
     scan.max = fmaxf(scan.max, logits[i]);
     if (!(logits[i] < INFINITY)) is_bad = true;
   }
   scan.max = ReduceWarp(scan.max, Max());
 #pragma unroll
   for (int i = 0; i < kLaneTokens; ++i) {
-    if (LaneLogits::Token(chunk, i) >= args.a.vocab) continue;
     if (logits[i] > -INFINITY) scan.sum += expf(logits[i] - scan.max);
   }
   scan.sum = ReduceWarp(scan.sum, Plus());
@@ -83,9 +86,7 @@ __device__ inline void ApplyMask(const SampleKernelArgs& args, const int32_t* ma
   for (int p = 0; p < LaneLogits::kParts; ++p) {
     const uint4 before = logits->parts[p];
     const auto masked = [&](uint32_t value, int i) {
-      const bool keeps =
-          (allowed[p] >> i & 1u) != 0 || LaneLogits::Token(chunk, 4 * p + i) >= args.a.vocab;
-      return keeps ? value : __float_as_uint(-INFINITY);
+      return (allowed[p] >> i & 1u) != 0 ? value : __float_as_uint(-INFINITY);
     };
     logits->parts[p] = {masked(before.x, 0), masked(before.y, 1), masked(before.z, 2),
                         masked(before.w, 3)};
@@ -115,12 +116,12 @@ static __global__ void __launch_bounds__(kSampleThreads)
       __syncthreads();  // all have read what is changed now
       AdjustPiece(settings, piece, logits);
       values = LaneLogits(logits, args.a.vocab, chunk);
+      values.EndAt(args.a.vocab, chunk);
     }
     if (settings.mask != nullptr) ApplyMask(args, settings.mask, chunk, logits, &values);
     Scan scan;
 #pragma unroll
     for (int i = 0; i < kLaneTokens; ++i) {
-      if (LaneLogits::Token(chunk, i) >= args.a.vocab) continue;
       if (!(values[i] < INFINITY)) is_bad = true;  // NaN, too
       scan.Add(values[i], LaneLogits::Token(chunk, i));
     }

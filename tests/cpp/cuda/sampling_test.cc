@@ -219,6 +219,45 @@ TEST_F(SamplingTest, FlatRowsKeepThousands) {
   ExpectDrawn(row, Sample({row})[0].token);
 }
 
+TEST_F(SamplingTest, MoreEqualTokensThanAListHolds) {
+  Row row{.logits = Floats(20000, 0.5f)};
+  for (size_t i = 0; i < row.logits.size(); i += 3) row.logits[i] = -kInfinity;
+  row.logits[13000] = 2.0f;
+  std::vector<Row> rows(8, row);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].settings.seed = i;
+    rows[i].settings.min_p = i % 2 == 0 ? 0.0f : 0.1f;
+    if (i < 6) rows[i].settings.top_k = 7001;
+    if (i > 2) rows[i].settings.top_p = 0.6f;
+  }
+  const auto sampled = Sample(rows);
+  for (size_t i = 0; i < rows.size(); ++i) ExpectDrawn(rows[i], sampled[i].token);
+}
+
+TEST_F(SamplingTest, ARowIsTheSameInEveryBatch) {
+  // A row has fewer blocks where there are many rows.
+  std::vector<Row> rows;
+  for (int i = 0; i < 40; ++i) {
+    Row row = RandomRow(9001, i % 2 == 0 ? 3.0f : 10.0f);
+    row.settings.seed = i;
+    row.settings.logprobs = i % 4 == 0;
+    if (i % 3 == 1) row.settings.top_p = 0.9f;
+    if (i % 3 == 2) row.settings.top_k = 1 + 30 * i;
+    rows.push_back(row);
+  }
+  const auto sampled = Sample(rows);
+  for (size_t i = 0; i < rows.size(); i += 3) {
+    SCOPED_TRACE(i);
+    ExpectDrawn(rows[i], sampled[i].token);
+    const Sampled alone = Sample({rows[i]})[0];
+    EXPECT_EQ(alone.token, sampled[i].token);
+    if (!rows[i].settings.logprobs) continue;
+    EXPECT_EQ(alone.logprob, sampled[i].logprob);
+    EXPECT_EQ(alone.top_ids, sampled[i].top_ids);
+    EXPECT_EQ(alone.top_logprobs, sampled[i].top_logprobs);
+  }
+}
+
 TEST_F(SamplingTest, TiesAtACutGoToTheLowestIds) {
   // Of the value 1 two are kept: ids 1 and 3; with the 2 of id 2100.
   Row row{.logits = Floats(2200, 0.0f)};
