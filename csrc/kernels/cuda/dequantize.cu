@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t at = step * kGemvStep + b * kBlock + lane * kVector;
     if (at >= k) break;
     const Pairs codes = Format::Block(loaded, b);
-    const float scale = Format::ScaleOf(Format::BitsOfScale(loaded, b / Format::kGroupBlocks));
+    const float scale = Format::Scale(loaded, b / Format::kGroupBlocks);
     float x[kVector];
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {

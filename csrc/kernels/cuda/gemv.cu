@@ -1,7 +1,8 @@
 // Gemv: products of up to 32 rows, which are bound by the bandwidth of the weights.
 //
 // A block is a GemvWorker. Few weight rows are divided into tiles of 8, so that all multiprocessors
-// have work.
+// have work. Where there are more tiles than blocks at once, blocks walk over them, so that the
+// loads do not pause where a tile ends.
 //
 // Bytes: the weights once, x from cache.
 #include <cstring>
@@ -18,6 +19,19 @@ template <typename Format, int kTiles, int kHalves>
 __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
     GemvKernel(const __grid_constant__ GemvArgs args) {
   using Worker = GemvWorker<Format, kTiles, kHalves>;
+  __shared__ typename Worker::Sums shared;
+  Worker(args).Run(shared);
+}
+
+// Blocks of a multiprocessor that walk over tiles.
+template <typename Format>
+inline constexpr int kWalkers = Format::kStepsAhead > 2 ? 3 : 2;
+
+// Eight rows at most.
+template <typename Format>
+__global__ void __launch_bounds__(kGemvThreads, kWalkers<Format>)
+    GemvWalkKernel(const __grid_constant__ GemvArgs args) {
+  using Worker = GemvWorker<Format, 1, 2, false, true>;
   __shared__ typename Worker::Sums shared[2];
   Worker(args).Run(shared);
 }
@@ -39,16 +53,22 @@ __global__ void __launch_bounds__(kGemvThreads)
 
 template <typename Format, int kTiles>
 void LaunchForTiles(const GemvArgs& args, Stream stream) {
-  const int64_t columns = Columns(args);
-  const auto blocks = [&](int64_t of_block) {
-    return dim3(static_cast<unsigned>((columns + of_block - 1) / of_block));
+  const auto shape = [](int64_t blocks) -> LaunchShape {
+    return {.grid = dim3(static_cast<unsigned>(blocks)), .threads = kGemvThreads};
   };
-  if (args.n < 2 * 16 * NumMultiprocessors() && !args.activates) {
-    return Launch(GemvKernel<Format, kTiles, 1>, {.grid = blocks(8), .threads = kGemvThreads},
-                  stream, args);
+  const int64_t multiprocessors = NumMultiprocessors();
+  if (args.n <= 16 * multiprocessors && !args.activates) {
+    return Launch(GemvKernel<Format, kTiles, 1>,
+                  shape(GemvWorker<Format, kTiles, 1>::NumTiles(args)), stream, args);
   }
-  Launch(GemvKernel<Format, kTiles, 2>,
-         {.grid = blocks(HasPairs(args) ? 8 : 16), .threads = kGemvThreads}, stream, args);
+  const int64_t tiles = GemvWorker<Format, kTiles, 2>::NumTiles(args);
+  if constexpr (kTiles == 1 && Format::kWalks) {
+    if (tiles > 2 * multiprocessors) {
+      const int64_t walkers = kWalkers<Format> * multiprocessors;
+      return Launch(GemvWalkKernel<Format>, shape(tiles < walkers ? tiles : walkers), stream, args);
+    }
+  }
+  Launch(GemvKernel<Format, kTiles, 2>, shape(tiles), stream, args);
 }
 
 template <typename Format>

@@ -41,6 +41,7 @@ struct PlainFormat {
   static constexpr int kStepsAhead = 1;
 
   static constexpr bool kPadsSteps = false;
+  static constexpr bool kWalks = true;  // whether blocks of Gemv gain by walking over tiles
 
   struct Step {
     uint4 raw[kBlocks];
@@ -91,6 +92,7 @@ struct QuantizedFormat {
   static constexpr int kScaleBytes = kGroups * static_cast<int>(sizeof(ScaleBits));
   static constexpr int kStepsAhead = kBlocks / kVectors;  // as many bytes as of PlainFormat
   static constexpr bool kPadsSteps = true;  // the codes behind the last k are those of zero
+  static constexpr bool kWalks = true;
 
   // Words as they lie in memory: scales of 16 bits would be moved as soon as they are loaded, which
   // waits for them.
@@ -153,6 +155,9 @@ struct QuantizedFormat {
     }
   }
   __device__ static float ScaleOf(uint16_t bits) { return Float16BitsToFloat(bits); }
+  __device__ static float Scale(const Step& step, int group) {
+    return ScaleOf(BitsOfScale(step, group));
+  }
 };
 
 // *sum += scale * part, rounded once: in Gemv and Gemm alike.
@@ -210,6 +215,9 @@ struct Float8Format : QuantizedFormat<T, 2, 2, float> {
     return BlockOfBytes<Float8Format>(step.raw[b / 2], b % 2);
   }
   __device__ static float ScaleOf(float scale) { return scale; }
+  __device__ static float Scale(const Step& step, int group) {
+    return Float8Format::BitsOfScale(step, group);
+  }
 
   // Codes `byte`, which is even, and the next.
   __device__ static uint32_t Pair(uint32_t word, int byte) {
@@ -265,28 +273,34 @@ struct Q4Format : QuantizedFormat<T, 1, 1> {
 template <typename T>
 struct Mxfp4Format : QuantizedFormat<T, 1, 1> {
   using Step = typename QuantizedFormat<T, 1, 1>::Step;
+  static constexpr bool kWalks = false;
 
   __device__ static Pairs Block(const Step& step, int b) {
     const uint32_t word = Word(step.raw[0], b);
     Pairs out;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) out.pair[j] = Pair(word >> (4 * j) & 0x000f000fu);
+    for (int j = 0; j < 4; ++j) out.pair[j] = Pair(word, j);
     return out;
   }
   __device__ static float ScaleOf(uint16_t bits) { return ToFloat(BFloat16{bits}); }
+  __device__ static float Scale(const Step& step, int group) {
+    return ScaleOf(Mxfp4Format::BitsOfScale(step, group));
+  }
 
-  // The bytes of 0, 1, 2, 3, 4, 6, 8 and 12 are looked up by the lower three bits of a code, and
-  // the fourth is the sign.
-  __device__ static uint32_t Pair(uint32_t codes) {
-    const uint32_t selector = (codes & 7u) | (codes >> 8 & 0x700u);
-    uint32_t pair;
+  // As of Float8Format: a code's sign, exponent and mantissa (1, 2 and 1 bit) are moved to where
+  // those of T are, and a multiplication by a power of two is exact. Of pair j.
+  __device__ static uint32_t Pair(uint32_t word, int j) {
+    constexpr uint32_t kMinusZero = 0x80008000u;
+    const auto moved = [&](int bits) {  // of a code's first bit, to the left
+      const int by = bits - 4 * j;
+      return by >= 0 ? word << by : word >> -by;
+    };
+    const uint32_t sign = moved(12) & 0x80008000u;
     if constexpr (std::is_same_v<T, Float16>) {
-      pair = __byte_perm(0x42403c00u, 0x4a484644u, selector) << 8;
+      return FmaFloat16x2(AndOr(moved(9), 0x0e000e00u, sign), 0x78007800u, kMinusZero);  // 2^15
     } else {
-      pair = __byte_perm(0x40403f00u, 0x41414040u, selector) << 8 |
-             __byte_perm(0x40008000u, 0x4000c080u, selector);
+      return FmaBFloat16x2(AndOr(moved(6), 0x01c001c0u, sign), 0x7f007f00u, kMinusZero);  // 2^127
     }
-    return pair | (codes & 0x00080008u) << 12;
   }
 };
 

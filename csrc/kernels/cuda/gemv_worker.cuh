@@ -1,12 +1,13 @@
 // GemvWorker: a block's part of a product with few rows, on tensor cores.
 //
 // A tile is kTileRows rows of the weight, in two halves: neighbours, or where pairs of columns
-// become one (HasPairs) eight rows and the eight that are n / 2 behind them. A block takes every
-// gridDim.x-th tile. Its warps take the steps of k in turn (a step is 128 k) and add their sums in
-// a fixed order. The weights are the first operand of the tensor cores and the rows of x the
-// second, eight at a time, so eight rows cost as much as one, and a row's sums are the same in
-// every batch. Each lane loads 64 bytes of two rows (a step of 16 bits, four of 4 bits), also of
-// the next tile, before it computes what it has loaded before.
+// become one (HasPairs) eight rows and the eight that are n / 2 behind them. A block takes one
+// tile, or with kWalks every gridDim.x-th. Its warps take the steps of k in turn (a step is 128 k)
+// and add their sums in a fixed order. The weights are the first operand of the tensor cores and
+// the rows of x the second, eight at a time, so eight rows cost as much as one, and a row's sums
+// are the same in every batch. Each lane loads up to 64 bytes of two rows (a step of 16 bits, four
+// of 4 bits) before it computes what it has loaded before; where it walks, also those of its next
+// tile.
 #pragma once
 
 #include <utility>
@@ -22,8 +23,7 @@ inline constexpr int kGemvThreads = kGemvWarps * kWarp;
 // kTiles: of eight rows of x. kHalves: 8 weight rows each. kGathers: rows of x may be chosen, and
 // the kernel has waited for the one before it; else the worker does, when the loads of its
 // first weights have been issued.
-template <typename Format, int kTiles, int kHalves, bool kGathers = false,
-          int kMostAhead = Format::kStepsAhead>
+template <typename Format, int kTiles, int kHalves, bool kGathers = false, bool kWalks = false>
 class GemvWorker {
  public:
   using T = typename Format::Element;
@@ -56,19 +56,40 @@ class GemvWorker {
   // Of a tile: [warp, row of x, row of the weight].
   using Sums = float[kGemvWarps][kTiles * 8][kTileRows];
 
-  __device__ void Run(Sums (&shared)[2]) {
+  __device__ void Run(Sums& shared)
+    requires(!kWalks)
+  {
+    const auto tile = static_cast<int>(blockIdx.x);
+    int step = static_cast<int>(threadIdx.x) / kWarp;
+    const Rows rows = RowsOf(tile);
+    Weights next[kAhead];
+    LoadFirst(rows, step, next);
+    while (step < num_steps_) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {  // so that each of `next` stays in its registers
+        const Weights weights = next[i];
+        LoadIfThere(rows, step + kAhead * kGemvWarps, num_steps_, &next[i]);
+        Add(step, weights);
+        step += kGemvWarps;
+        if (kAhead > 1 && step >= num_steps_) break;
+      }
+    }
+    AddUpWarps(tile, shared);
+  }
+
+  // Two tiles in turn have different shared memory: what a thread reads of a tile is written again
+  // behind the barrier of the next one.
+  __device__ void Run(Sums (&shared)[2])
+    requires kWalks
+  {
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const auto num_tiles = static_cast<int>(NumTiles(args_));
-    int tile = static_cast<int>(blockIdx.x);
+    auto tile = static_cast<int>(blockIdx.x);
     Rows rows = RowsOf(tile);
     Weights next[kAhead];
+    LoadFirst(rows, warp, next);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      // What a warp without a step loads is not used.
-      next[i] = rows.Load(min(warp + i * kGemvWarps, num_steps_ - 1));
-    }
-    if constexpr (!kGathers) WaitForPrevious();
-    LoadFirstX(warp);
+    for (int b = 0; b < kBlocks; ++b) held_x_[b] = LoadX(0, min(warp, num_steps_ - 1), b);
     for (int buffer = 0; tile < num_tiles; buffer ^= 1) {
       const int next_tile = tile + static_cast<int>(gridDim.x);
       for (int first = warp; first < num_steps_; first += kAhead * kGemvWarps) {
@@ -81,16 +102,16 @@ class GemvWorker {
           if (next_tile >= num_tiles) num_ahead = 0;
         }
 #pragma unroll
-        for (int i = 0; i < kAhead; ++i) {  // so that each of `next` stays in its registers
+        for (int i = 0; i < kAhead; ++i) {
           const int step = first + i * kGemvWarps;
           const int then = ahead + i * kGemvWarps;
           if constexpr (kAhead == 1) {
             const Weights weights = next[i];
-            if (then < num_ahead) next[i] = rows.Load(then);
+            LoadIfThere(rows, then, num_ahead, &next[i]);
             Add(step, weights);
-          } else {
+          } else {  // without a copy of the weights, which takes registers
             if (step < num_steps_) Add(step, next[i]);
-            if (then < num_ahead) next[i] = rows.Load(then);
+            LoadIfThere(rows, then, num_ahead, &next[i]);
           }
         }
       }
@@ -100,10 +121,13 @@ class GemvWorker {
   }
 
  private:
-  // With more rows the arithmetic hides the loads.
-  static constexpr int kAhead = kTiles == 1 ? kMostAhead : 1;
-  // The lane's x of a step is loaded while the step before it is computed.
-  static constexpr bool kHoldsX = kTiles == 1;
+  // With more rows the arithmetic hides the loads. A block that walks shares its multiprocessor
+  // with more others, or has the next tile's x in registers.
+  static constexpr int kMostAhead = kWalks ? 2 : kBlocks;
+  static constexpr int kAhead = kTiles > 1                         ? 1
+                                : Format::kStepsAhead < kMostAhead ? Format::kStepsAhead
+                                                                   : kMostAhead;
+  static_assert(kTiles == 1 || !kWalks);
 
   struct Weights {
     typename Format::Step halves[kHalves];
@@ -128,11 +152,24 @@ class GemvWorker {
     return MakeRows(FirstRow(tile), std::make_integer_sequence<int, kHalves>());
   }
 
-  __device__ void LoadFirstX(int warp) {
-    if constexpr (kHoldsX) {
+  // All lanes of a warp load, or none. What is behind the last step is not used.
+  __device__ static void LoadIfThere(const Rows& rows, int step, int num_steps, Weights* weights) {
+    if (step < num_steps) *weights = rows.Load(step);
+  }
+
+  // What stands in front of the wait.
+  __device__ void LoadFirst(const Rows& rows, int step, Weights (&next)[kAhead]) const {
 #pragma unroll
-      for (int b = 0; b < kBlocks; ++b) held_x_[b] = LoadX(0, min(warp, num_steps_ - 1), b);
+    for (int i = 0; i < kAhead; ++i) {
+      if constexpr (kAhead == 1 || kWalks) {
+        // A branch would end in moves between registers, which would wait for the loads. What a
+        // warp without a step loads is not used.
+        next[i] = rows.Load(min(step + i * kGemvWarps, num_steps_ - 1));
+      } else {
+        LoadIfThere(rows, step + i * kGemvWarps, num_steps_, &next[i]);
+      }
     }
+    if constexpr (!kGathers) WaitForPrevious();
   }
 
   // Zeros behind the last k, except where the weights are zeros there.
@@ -164,14 +201,14 @@ class GemvWorker {
     if constexpr (kHalves == 2) high = Format::Block(weights.halves[1], b);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const Pairs x = kHoldsX ? held_x_[b] : LoadX(tile, step, b);
+      const Pairs x = kWalks ? held_x_[b] : LoadX(tile, step, b);
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const uint32_t a[4] = {low.pair[i], high.pair[i], low.pair[i + 1], high.pair[i + 1]};
         Mma<T>(sums[tile], a, x.pair[i], x.pair[i + 1]);
       }
     }
-    if constexpr (kHoldsX) {
+    if constexpr (kWalks) {  // of the step behind this one
       const int next = step + kGemvWarps;
       held_x_[b] = LoadX(0, next < num_steps_ ? next : step % kGemvWarps, b);
     }
@@ -180,7 +217,7 @@ class GemvWorker {
   __device__ void AddScaled(int group, const Weights& weights, const float (&sums)[kTiles][4]) {
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
-      const float scale = Format::ScaleOf(Format::BitsOfScale(weights.halves[h], group));
+      const float scale = Format::Scale(weights.halves[h], group);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
         cuda::AddScaled(&sums_[tile][2 * h], scale, sums[tile][2 * h]);
@@ -189,8 +226,6 @@ class GemvWorker {
     }
   }
 
-  // Two tiles in turn have different shared memory: what a thread reads here is written again
-  // behind the barrier of the next tile.
   __device__ void AddUpWarps(int of_block, Sums& shared) {
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     const int first_row = FirstRow(of_block);
@@ -228,10 +263,10 @@ class GemvWorker {
   const bool has_pairs_;
   const int half_rows_;  // from the first half of the rows to the second
   const int num_steps_;
-  const int line_;      // row of the weight, and of x, within eight
-  const int lane_;      // of a row
-  const T* x_[kTiles];  // the lane's part of its rows of x
-  Pairs held_x_[kHoldsX ? kBlocks : 1];
+  const int line_;                      // row of the weight, and of x, within eight
+  const int lane_;                      // of a row
+  const T* x_[kTiles];                  // the lane's part of its rows of x
+  Pairs held_x_[kWalks ? kBlocks : 1];  // the lane's x of the next step
   float sums_[kTiles][4] = {};
 };
 

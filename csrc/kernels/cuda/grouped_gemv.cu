@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
   using T = typename Format::Element;
   using Worker = GemvWorker<Format, kTiles, kHalves, true>;
   constexpr int kRows = 8 * kTiles;
-  __shared__ typename Worker::Sums shared[2];
+  __shared__ typename Worker::Sums shared;
   const ExpertGroup group = args.groups[blockIdx.y];
   const GemvArgs product = ProductOf<T>(args, group);
   for (int64_t row = 0; row < product.m; row += kRows) {

@@ -73,4 +73,22 @@ __device__ inline uint64_t SumBlock(uint64_t value, SelectShared& shared) {
   return ReduceBlock(value, Plus(), shared.warps);
 }
 
+// What the threads before this one have, added up; `*total`: all.
+__device__ inline uint64_t SumOfThreadsBefore(uint64_t value, uint64_t* total,
+                                              SelectShared& shared) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  uint64_t before = SumOfLanesBefore(value);
+  __syncthreads();
+  if (threadIdx.x % kWarp == kWarp - 1) shared.warps[warp] = before + value;
+  __syncthreads();
+  uint64_t all = 0;
+#pragma unroll
+  for (int w = 0; w < kSampleWarps; ++w) {
+    if (w == warp) before += all;
+    all += shared.warps[w];
+  }
+  *total = all;
+  return before;
+}
+
 }  // namespace mlc_native::kernels::cuda

@@ -48,6 +48,8 @@ struct DrawShared {
   int32_t begin;  // of the block's tokens among the row's
   int32_t is_last;
   int32_t token;
+  int32_t chunk;    // of the token
+  uint64_t before;  // what is kept in front of the chunk
   float bound;
   int num_top;
   int32_t top_ids[kMaxTopLogprobs];
@@ -90,6 +92,7 @@ class Drawer {
   __device__ void Run() {
     if (blockIdx.x > 0 && settings_.greedy) return;
     Pieces pieces(args_, logits_);
+    const CutPlan plan = args_.states[row_].plan;
     const Scan scan = MergeRow(args_, row_, shared_.merge);
     int32_t token = kBadLogits;
     if (scan.is_bad != 0 || scan.max == -INFINITY || settings_.greedy) {
@@ -97,7 +100,6 @@ class Drawer {
       if (scan.is_bad == 0) token = scan.max == -INFINITY ? kNothingAllowed : scan.first;
     } else {
       const TokenWeights weights(settings_, scan);
-      const CutPlan plan = args_.states[row_].plan;
       List(weights, plan, pieces);
       if (!IsLastOfRow(&args_.states[row_].num_drawn, &shared_.is_last)) return;
       token = Draw(weights, plan);
@@ -178,9 +180,16 @@ class Drawer {
   __device__ int32_t Draw(const TokenWeights& weights, const CutPlan& plan) {
     const auto thread = static_cast<int>(threadIdx.x);
     const int size = LoadOthers(&args_.states[row_].num_listed);
+    const int32_t position = args_.a.positions[row_];
+    const int last = static_cast<int>(args_.chunks) - 1;
+    const uint64_t* sums = args_.sums + row_ * args_.chunks;
 #pragma unroll 1
-    for (int64_t i = thread; i < args_.chunks; i += kSampleThreads) {
-      sums_[i] = LoadOthers(&args_.sums[row_ * args_.chunks + i]);
+    for (int i = thread; i <= last; i += 2 * kSampleThreads) {  // two at a time
+      const int next = min(i + kSampleThreads, last);
+      const uint64_t one = LoadOthers(&sums[i]);
+      const uint64_t other = LoadOthers(&sums[next]);
+      sums_[i] = one;
+      sums_[next] = other;
     }
     Cut cut;
     if (plan.list_from < kCutBins) {
@@ -201,16 +210,7 @@ class Drawer {
       }
     }
     __syncthreads();
-    uint64_t total = 0;
-    for (int64_t i = thread; i < args_.chunks; i += kSampleThreads) total += sums_[i];
-    total = SumBlock(total, shared_.select);
-    const double u = RandomUniform(settings_.seed, settings_.sequence,
-                                   static_cast<uint64_t>(args_.a.positions[row_]));
-    auto target = static_cast<uint64_t>(u * static_cast<double>(total));
-    if (target >= total) target = total - 1;
-    if (thread < kWarp) Walk(weights, cut, target);
-    __syncthreads();
-    return shared_.token;
+    return FindToken(weights, cut, position);
   }
 
   __device__ Cut FindCut(const Items& items, const TokenWeights& weights, const CutPlan& plan,
@@ -302,50 +302,51 @@ class Drawer {
     }
   }
 
-  // By one warp: the first token at which the running sum of what is kept exceeds `target`.
-  __device__ void Walk(const TokenWeights& weights, const Cut& cut, uint64_t target) {
-    const int lane = static_cast<int>(threadIdx.x);
-    const int64_t per_lane = (args_.chunks + kWarp - 1) / kWarp;
-    const int64_t begin = lane * per_lane;
-    const int64_t end = min(begin + per_lane, args_.chunks);
+  // The first token at which the running sum of what is kept exceeds u times all of it: first its
+  // chunk, then itself.
+  __device__ int32_t FindToken(const TokenWeights& weights, const Cut& cut, int32_t position) {
+    const auto thread = static_cast<int>(threadIdx.x);
+    const auto chunks = static_cast<int>(args_.chunks);
+    const int per_thread = (chunks + kSampleThreads - 1) / kSampleThreads;
+    const int begin = min(thread * per_thread, chunks);
+    const int end = min(begin + per_thread, chunks);
     uint64_t sum = 0;
-    for (int64_t i = begin; i < end; ++i) sum += sums_[i];
-    uint64_t before = SumOfLanesBefore(sum);
-    const bool is_here = before <= target && target < before + sum;
-    int64_t chunk = begin;
-    if (is_here) {
+#pragma unroll 1
+    for (int i = begin; i < end; ++i) sum += sums_[i];
+    uint64_t total = 0;
+    uint64_t before = SumOfThreadsBefore(sum, &total, shared_.select);
+    const double u =
+        RandomUniform(settings_.seed, settings_.sequence, static_cast<uint64_t>(position));
+    auto target = static_cast<uint64_t>(u * static_cast<double>(total));
+    if (target >= total) target = total - 1;
+    if (before <= target && target < before + sum) {
+      int chunk = begin;
+#pragma unroll 1
       while (before + sums_[chunk] <= target) before += sums_[chunk++];
+      shared_.chunk = chunk;
+      shared_.before = before;
     }
-    const int source = __ffs(static_cast<int>(__ballot_sync(kAllLanes, is_here))) - 1;
-    chunk = __shfl_sync(kAllLanes, chunk, source);
-    before = __shfl_sync(kAllLanes, before, source);
-
-    const int64_t first = chunk * kChunk + lane * kLaneTokens;
-    const auto last = (args_.a.vocab - 1) / 4;
-    uint64_t kept[kLaneTokens];
+    __syncthreads();
+    constexpr int kTokens = kChunk / kSampleThreads;  // of a thread
+    const int first = shared_.chunk * kChunk + thread * kTokens;
+    uint64_t kept[kTokens];
     sum = 0;
 #pragma unroll
-    for (int p = 0; p < LaneLogits::kParts; ++p) {
-      const uint4 part = reinterpret_cast<const uint4*>(logits_)[min(first / 4 + p, last)];
-      const float of_part[4] = {__uint_as_float(part.x), __uint_as_float(part.y),
-                                __uint_as_float(part.z), __uint_as_float(part.w)};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const auto token = static_cast<int32_t>(first + 4 * p + i);
-        const bool is_kept = token < args_.a.vocab && cut.Keeps(of_part[i], token);
-        kept[4 * p + i] = is_kept ? weights.Kept(weights.Exponent(of_part[i])) : 0;
-        sum += kept[4 * p + i];
-      }
+    for (int i = 0; i < kTokens; ++i) {
+      const float logit = logits_[min(static_cast<int64_t>(first + i), args_.a.vocab - 1)];
+      const bool is_kept = first + i < args_.a.vocab && cut.Keeps(logit, first + i);
+      kept[i] = is_kept ? weights.Kept(weights.Exponent(logit)) : 0;
+      sum += kept[i];
     }
-    before += SumOfLanesBefore(sum);
-    if (before > target || target >= before + sum) return;
+    uint64_t of_chunk = 0;
+    before = shared_.before + SumOfThreadsBefore(sum, &of_chunk, shared_.select);
 #pragma unroll
-    for (int i = 0; i < kLaneTokens; ++i) {
-      if (before <= target && target < before + kept[i]) {
-        shared_.token = static_cast<int32_t>(first + i);
-      }
+    for (int i = 0; i < kTokens; ++i) {
+      if (before <= target && target < before + kept[i]) shared_.token = first + i;
       before += kept[i];
     }
+    __syncthreads();
+    return shared_.token;
   }
 
   // ---- Logprobs ----
@@ -471,10 +472,7 @@ class Drawer {
 };
 
 // Block (x, y): every gridDim.x-th piece of row y.
-#ifndef DRAW_MIN
-#define DRAW_MIN 1
-#endif
-__global__ void __launch_bounds__(kSampleThreads, DRAW_MIN)
+__global__ void __launch_bounds__(kSampleThreads, 4)
     DrawKernel(const __grid_constant__ SampleKernelArgs args) {
   WaitForPrevious();
   auto* sums = static_cast<uint64_t*>(DynamicShared());
@@ -538,10 +536,7 @@ void SampleTokens(const SampleArgs& args, Stream stream) {
   Parts parts(args.workspace);
   const SampleKernelArgs kernel_args = ArgsOf(args, parts);
   // Few blocks with many pieces each, where there are many rows.
-#ifndef SAMPLE_BLOCKS
-#define SAMPLE_BLOCKS 8
-#endif
-  const int64_t kBlocksOfMultiprocessor = SAMPLE_BLOCKS;
+  constexpr int64_t kBlocksOfMultiprocessor = 8;
   const int64_t blocks = (kBlocksOfMultiprocessor * NumMultiprocessors() + args.m - 1) / args.m;
   const dim3 grid(static_cast<unsigned>(blocks < kernel_args.pieces ? blocks : kernel_args.pieces),
                   static_cast<unsigned>(args.m));

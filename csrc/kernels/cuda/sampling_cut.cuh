@@ -25,14 +25,8 @@ __device__ inline void PlanCut(const SampleKernelArgs& args, int64_t row, Select
     sums[i] = LoadOthers(&args.bins[row * kCutBins + thread * kPerThread + i]);
     sum += sums[i];
   }
-  uint64_t before = SumOfLanesBefore(sum);
-  if (thread % kWarp == kWarp - 1) shared.warps[thread / kWarp] = before + sum;
-  __syncthreads();
   uint64_t total = 0;
-  for (int w = 0; w < kSampleWarps; ++w) {
-    if (w < thread / kWarp) before += shared.warps[w];
-    total += shared.warps[w];
-  }
+  uint64_t before = SumOfThreadsBefore(sum, &total, shared);
   const bool has_top_k = HasTopK(settings, args.a.vocab);
   const bool lists_all = has_top_k && settings.top_p < 1.0f;  // that top-k keeps
   const auto k = static_cast<uint64_t>(settings.top_k);

@@ -203,17 +203,20 @@ __device__ inline Scan MergeWarp(Scan scan) {
   return scan;
 }
 __device__ inline Scan MergeRow(const SampleKernelArgs& args, int64_t row, MergeShared& shared) {
-  // Two at a time; the last one as often as there is no other.
   const auto* from = reinterpret_cast<const uint4*>(args.scans + row * args.chunks);
+  const auto thread = static_cast<int>(threadIdx.x);
   const int last = static_cast<int>(args.chunks) - 1;
   Scan scan;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i <= last; i += 2 * kSampleThreads) {
-    const uint4 one = from[i];
-    const uint4 other = from[min(i + kSampleThreads, last)];
-    scan.Merge(Scan::Of(one));
-    scan.Merge(Scan::Of(other));
+  for (int i = thread + 2 * kSampleThreads; i <= last; i += kSampleThreads) {
+    scan.Merge(Scan::Of(from[i]));
   }
+  // What stands in front of the loop would be loaded behind it; so most rows have no turn of it.
+  // The last chunk counts as often as there is no other.
+  const uint4 one = from[min(thread, last)];
+  const uint4 other = from[min(thread + kSampleThreads, last)];
+  scan.Merge(Scan::Of(one));
+  scan.Merge(Scan::Of(other));
   scan = MergeWarp(scan);
   Scan* scans = reinterpret_cast<Scan*>(shared.scans);
   if (threadIdx.x % kWarp == 0) scans[threadIdx.x / kWarp] = scan;
