@@ -17,6 +17,8 @@
 // Bytes: each launch reads the row once; the second and third one from L2 if it is there. If more
 // than kMaxListed tokens lie in the range of the cut (equal logits, mostly), the last block
 // searches the whole row by itself, which is slow.
+#include <algorithm>
+
 #include "kernels/cuda/row_select.cuh"
 #include "kernels/cuda/sampling_cut.cuh"
 #include "kernels/cuda/sampling_scan.cuh"
@@ -535,10 +537,10 @@ void SampleTokens(const SampleArgs& args, Stream stream) {
   if (args.m == 0) return;
   Parts parts(args.workspace);
   const SampleKernelArgs kernel_args = ArgsOf(args, parts);
-  // Few blocks with many pieces each, where there are many rows.
-  constexpr int64_t kBlocksOfMultiprocessor = 8;
-  const int64_t blocks = (kBlocksOfMultiprocessor * NumMultiprocessors() + args.m - 1) / args.m;
-  const dim3 grid(static_cast<unsigned>(blocks < kernel_args.pieces ? blocks : kernel_args.pieces),
+  // Where there are many rows, as many blocks as run at once, each with many pieces.
+  constexpr int64_t kBlocksOfMultiprocessor = 4;
+  const int64_t blocks = kBlocksOfMultiprocessor * NumMultiprocessors() / args.m;
+  const dim3 grid(static_cast<unsigned>(std::clamp<int64_t>(blocks, 1, kernel_args.pieces)),
                   static_cast<unsigned>(args.m));
   Launch(ScanKernel, {.grid = grid, .threads = kSampleThreads}, stream, kernel_args);
   Launch(CutKernel, {.grid = grid, .threads = kSampleThreads}, stream, kernel_args);
