@@ -90,11 +90,8 @@ class DecodeWorker {
     auto index = static_cast<int>(blockIdx.x);
     int next = index + blocks;
     const int num_items = LookUpFirst(index, looks_up);
+    if (index >= num_items) return;
     const bool has_queue = num_items > blocks;  // else each block has one item at most
-    if (index >= num_items) {
-      if (has_queue) LeaveQueue();
-      return;
-    }
     int place = 0;
     LoadFirst(index, place);
     while (true) {
@@ -196,11 +193,9 @@ class DecodeWorker {
   __device__ int TakeFromQueue() const {
     return threadIdx.x % kWarp == 0 ? atomicAdd(args_.workspace.queue, 1) : 0;
   }
-  // By all threads, once: this block takes nothing any more. The last one empties the queue for the
-  // next call.
-  __device__ void LeaveQueue() {
-    if (has_left_ || threadIdx.x != 0) return;
-    has_left_ = true;
+  // This block takes nothing any more. The last one empties the queue for the next call.
+  __device__ void LeaveQueue() const {
+    if (threadIdx.x != 0) return;
     int32_t* const queue = args_.workspace.queue;
     if (atomicAdd(queue + 1, 1) != static_cast<int>(gridDim.x) - 1) return;
     queue[0] = 0;
@@ -512,7 +507,6 @@ class DecodeWorker {
   const int warp_;
   const int line_;  // of a product's rows or columns, of eight
   const int lane_;  // of a line
-  bool has_left_ = false;
   RawVector8<Kv> keys_[kPages][kSteps][2];
   float key_scales_[kPages][2];
   RawVector8<Kv> values_[kPages][kValueChunks][4];

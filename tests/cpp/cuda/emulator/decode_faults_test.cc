@@ -101,7 +101,9 @@ TEST_F(DecodeFaultsTest, SumsThatAreOverwrittenShow) {
   EXPECT_DEATH(EndsWithTheBits<NoWaitForReaders>(), "");
 }
 
-TEST_F(DecodeFaultsTest, AnItemThatIsLeftOutShows) { EXPECT_DEATH(EndsWithTheBits<ItemsLeftOut>(), ""); }
+TEST_F(DecodeFaultsTest, AnItemThatIsLeftOutShows) {
+  EXPECT_DEATH(EndsWithTheBits<ItemsLeftOut>(), "");
+}
 
 }  // namespace
 }  // namespace mlc_native::kernels::cuda
