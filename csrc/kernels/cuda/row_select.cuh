@@ -18,6 +18,10 @@ struct SelectShared {
   uint64_t above;
 };
 
+struct Or {
+  __device__ uint64_t operator()(uint64_t a, uint64_t b) const { return a | b; }
+};
+
 // The smallest key with which those of the largest keys reach `goal`, and what the larger ones
 // have.
 struct Selected {
@@ -31,9 +35,23 @@ struct Selected {
 template <typename Item>
 __device__ Selected SelectKey(int64_t size, uint64_t above, uint64_t goal, SelectShared& shared,
                               const Item& item) {
-  uint32_t prefix = 0;
+  // Digits in front of the first in which keys differ are those of all: mostly two.
+  uint32_t first = 0;
+  item(0, &first);
+  uint64_t differs = 0;
 #pragma unroll 1
-  for (int shift = 24; shift >= 0; shift -= 8) {
+  for (int64_t i = threadIdx.x; i < size; i += kSampleThreads) {
+    uint32_t key = 0;
+    item(i, &key);
+    differs |= key ^ first;
+  }
+  __syncthreads();  // warps are read behind the last call's use of them
+  differs = ReduceBlock(differs, Or(), shared.warps);
+  int shift = 24;
+  while (shift >= 0 && differs >> shift == 0) shift -= 8;
+  uint32_t prefix = shift == 24 ? 0 : first & ~uint32_t{0} << (shift + 8);
+#pragma unroll 1
+  for (; shift >= 0; shift -= 8) {
     const uint32_t known = shift == 24 ? 0 : ~uint32_t{0} << (shift + 8);
     static_assert(kDigits == kSampleThreads);
     shared.sums[threadIdx.x].Clear();
