@@ -321,10 +321,10 @@ class Predictor:
         return self.edge + pairs / (128 * 64) * step / m.multiprocessors
 
     def around(self, rows: int, model: Model) -> float:
-        """Embedding, last norm, head, the two launches of sampling, and copies."""
+        """Embedding, last norm, head, the three launches of sampling, and copies."""
         m = self.machine
         head = self.product(rows, model.vocab, model.hidden)
-        sampling = 2 * (self.edge + 3 * m.cache_s) + self.moved(8 * rows * model.vocab)
+        sampling = 3 * (self.edge + 3 * m.cache_s) + self.moved(8 * rows * model.vocab)
         ends = self.edge + m.memory_s + self.norm(rows, model.hidden)
         return head + sampling + ends + 3 * m.transfer_s
 
