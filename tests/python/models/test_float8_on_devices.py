@@ -59,8 +59,8 @@ def typical_error(got: np.ndarray, expected: np.ndarray) -> float:
 def test_logits_are_those_of_the_values(
     tmp_path: Path, device: dict[str, Any], form: str, dtype: str
 ) -> None:
-    """They differ from those in float32 no more than those of 16-bit weights do. The CPU keeps them
-    as bfloat16, to which some processors round what is multiplied."""
+    """They differ from those in float32 no more than those of 16-bit weights do. Some processors
+    round what they multiply FP8 weights with to bfloat16, whatever the dtype is."""
     quantized, floats = make_folders(tmp_path, form)
     expected = logits(PagedModel(floats, "float32", quantization="off"))
     error = typical_error(logits(load(quantized, device, dtype)), expected)
