@@ -130,7 +130,7 @@ struct ThreadPool::State {
 
   static constexpr uint64_t kLoop = uint64_t{1} << 16;  // the unit of the loop counter in tickets
 
-  // Constant after construction, but for the tickets and parts of nodes.
+  // Constant after construction, except the tickets and parts of a node.
   std::vector<Node> nodes;
   int num_threads = 0;
   std::vector<std::thread> workers;
@@ -205,8 +205,8 @@ struct ThreadPool::State {
     }
   }
 
-  // Those of the thread's own node first. A thread that is late helps nobody with the next loop:
-  // its own node has parts of that.
+  // Takes the parts of its own node first. A thread that is still here when the next loop begins
+  // takes none of another node, because its own node has parts for it.
   void RunParts(int thread, size_t own_node) {
     const uint64_t loop = nodes[own_node].tickets.load() / kLoop;
     for (size_t i = 0; i < nodes.size(); ++i) {
