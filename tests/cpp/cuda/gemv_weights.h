@@ -40,6 +40,29 @@ class GemvWeightsTest : public CudaKernelTest {
     return {format, dense, Encode(dtype, dense)};
   }
 
+  // Whether two functions write the same bits for m random rows of bfloat16, a product each.
+  template <typename First, typename Second>
+  bool HaveSameBits(WeightFormat format, int64_t n, int64_t k, int64_t m, const First& first,
+                    const Second& second) {
+    const DeviceBytes weight(RandomWeights(format, n, k).bytes);
+    const DeviceBytes x(Encode(DType::kBFloat16, Random(DType::kBFloat16, m * k)));
+    const DeviceArray<float> want(m * n), got(m * n);
+    GemvArgs args{.format = format,
+                  .weight = weight.data(),
+                  .n = n,
+                  .k = k,
+                  .x = x.data(),
+                  .ldx = k,
+                  .m = m,
+                  .y = want.data(),
+                  .ldy = n,
+                  .float_output = true};
+    first(args);
+    args.y = got.data();
+    second(args);
+    return got.Download() == want.Download();
+  }
+
  private:
   GemvWeights Quantized(WeightFormat format, int64_t n, int64_t k) {
     const PanelLayout layout = LayoutOf(format);

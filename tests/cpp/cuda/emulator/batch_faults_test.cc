@@ -56,31 +56,18 @@ class BatchFaultsTest : public GemvWeightsTest {
 
   template <typename Format, typename Shape, typename Rules = BatchRules>
   bool HasBitsOfGemv(WeightFormat format) {
-    const GemvWeights weights = RandomWeights(format, kN, kK);
-    const DeviceBytes weight(weights.bytes);
-    const DeviceBytes x(Encode(DType::kBFloat16, Random(DType::kBFloat16, kM * kK)));
-    const DeviceArray<float> want(kM * kN), got(kM * kN);
-    GemvArgs args{.format = format,
-                  .weight = weight.data(),
-                  .n = kN,
-                  .k = kK,
-                  .x = x.data(),
-                  .ldx = kK,
-                  .m = kM,
-                  .y = want.data(),
-                  .ldy = kN,
-                  .float_output = true};
-    Gemm(args, nullptr);
-    args.y = got.data();
     constexpr auto kTiles = static_cast<unsigned>((kN - 1) / Shape::kWeightRows + 1);
-    Launch(
-        FaultKernel<Format, Shape, Rules>,
-        {.grid = dim3(kTiles * Shape::kSplits, static_cast<unsigned>((kM - 1) / Shape::kXRows + 1)),
-         .threads = Shape::kThreads,
-         .shared_bytes = BatchWorker<Format, Shape, Rules>::SharedBytes(),
-         .cluster = Shape::kSplits},
-        nullptr, BatchFaultArgs{args});
-    return got.Download() == want.Download();
+    constexpr auto kRowTiles = static_cast<unsigned>((kM - 1) / Shape::kXRows + 1);
+    return HaveSameBits(
+        format, kN, kK, kM, [](const GemvArgs& args) { Gemm(args, nullptr); },
+        [](const GemvArgs& args) {
+          Launch(FaultKernel<Format, Shape, Rules>,
+                 {.grid = dim3(kTiles * Shape::kSplits, kRowTiles),
+                  .threads = Shape::kThreads,
+                  .shared_bytes = BatchWorker<Format, Shape, Rules>::SharedBytes(),
+                  .cluster = Shape::kSplits},
+                 nullptr, BatchFaultArgs{args});
+        });
   }
 
   template <typename Rules>

@@ -60,28 +60,16 @@ class GemmFaultsTest : public GemvWeightsTest {
 
   template <typename Format, typename Rules>
   int HasBitsOfGemv(WeightFormat format) {
-    const GemvWeights weights = RandomWeights(format, kN, kK);
-    const DeviceBytes weight(weights.bytes);
-    const DeviceBytes x(Encode(DType::kBFloat16, Random(DType::kBFloat16, kM * kK)));
-    const DeviceArray<float> want(kM * kN), got(kM * kN);
-    GemvArgs args{.format = format,
-                  .weight = weight.data(),
-                  .n = kN,
-                  .k = kK,
-                  .x = x.data(),
-                  .ldx = kK,
-                  .m = kM,
-                  .y = want.data(),
-                  .ldy = kN,
-                  .float_output = true};
-    Gemv(args, nullptr);
-    args.y = got.data();
-    Launch(FaultKernel<Format, Rules>,
-           {.grid = dim3(kN / Tile::kWeightRows),
-            .threads = Tile::kThreads,
-            .shared_bytes = GemmWorker<Format, Tile, Rules>::SharedBytes()},
-           nullptr, GemmFaultArgs{args});
-    return got.Download() == want.Download() ? 1 : 0;
+    const bool same = HaveSameBits(
+        format, kN, kK, kM, [](const GemvArgs& args) { Gemv(args, nullptr); },
+        [](const GemvArgs& args) {
+          Launch(FaultKernel<Format, Rules>,
+                 {.grid = dim3(kN / Tile::kWeightRows),
+                  .threads = Tile::kThreads,
+                  .shared_bytes = GemmWorker<Format, Tile, Rules>::SharedBytes()},
+                 nullptr, GemmFaultArgs{args});
+        });
+    return same ? 1 : 0;
   }
 };
 
