@@ -170,7 +170,8 @@ int64_t ComputeCpus(const std::string& root, const std::vector<int>& allowed) {
 
 std::vector<std::vector<int>> ComputeNodes(const std::string& root,
                                            const std::vector<int>& allowed) {
-  std::vector<int> rest = OnePerCore(root, FastCpus(root, allowed));
+  const std::vector<int> cpus = OnePerCore(root, FastCpus(root, allowed));
+  std::vector<int> rest = cpus;
   const std::string folder = root + "/sys/devices/system/node";
   std::vector<std::vector<int>> nodes;
   for (const int node : ReadCpuList(folder + "/online")) {
@@ -181,7 +182,7 @@ std::vector<std::vector<int>> ComputeNodes(const std::string& root,
     rest.erase(taken, end);
   }
   // All of one node, or some that no node has.
-  if (nodes.empty() || !rest.empty()) return {OnePerCore(root, FastCpus(root, allowed))};
+  if (nodes.empty() || !rest.empty()) return {cpus};
   return nodes;
 }
 

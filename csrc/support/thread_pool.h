@@ -11,9 +11,9 @@
 // over as many or proportionally many items. The caller counts as a thread of the first node, but
 // stays free to run anywhere.
 //
-// A thread that waits, for a loop or for the end of one,
-// spins for a while and then sleeps, so an idle pool uses no CPU. A call allocates no memory. Owned
-// by one engine; one loop at a time: nested or concurrent calls throw InternalError.
+// A thread that waits, for a loop or for the end of one, spins for a while and then sleeps, so an
+// idle pool uses no CPU. A call allocates no memory. Owned by one engine; one loop at a time:
+// nested or concurrent calls throw InternalError.
 #pragma once
 
 #include <chrono>

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kPartBytes = size_t{64} << 20;  // of packed weights that are not written yet
 
 // Memory for the weights in which each NUMA node has the parts of matrices that its threads will
-// read. `fill(begin, end)` writes these bytes of the layout, the first to do so.
+// read. `fill(to, begin, end)` is the first to write bytes [begin, end) of the memory at `to`.
 template <typename Fill>
 std::shared_ptr<TensorStorage> StorageOnNodes(const WeightLayout& layout, ThreadPool& pool,
                                               const Fill& fill) {
