@@ -66,8 +66,7 @@ void ForBlocks(const KvPages& kv, const AttentionArgs& args, F visit) {
     for (int64_t head = 0; head < kv.kv_heads; ++head) {
       for (int64_t begin = 0; begin < sequence.num_rows; begin += rows) {
         const int64_t end = std::min(begin + rows, sequence.num_rows);
-        visit(AttentionBlock{&sequence, head, begin, end, nullptr},
-              BlockCost(args, sequence, begin, end));
+        visit(AttentionBlock{&sequence, head, begin, end}, BlockCost(args, sequence, begin, end));
       }
     }
   }
@@ -100,18 +99,26 @@ BatchSize Measure(const KvPages& kv, const AttentionArgs& args) {
   return size;
 }
 
-// Each thread visits all blocks and computes those whose middle lies in its share of the cost.
+// Each thread visits all blocks and computes those whose middle lies in its share of the cost, each
+// when the next one is known.
 void AttendBlocks(const Cpu& cpu, const KvPages& kv, const AttentionArgs& args,
                   const Workspace& workspace, int64_t total) {
   const auto attend = [&](int64_t begin, int64_t end, int thread) {
     int64_t done = 0;
+    AttentionBlock last{};
     ForBlocks(kv, args, [&](AttentionBlock block, int64_t cost) {
       const int64_t middle = done + cost / 2;
       done += cost;
       if (middle < begin || middle >= end) return;
       block.scratch = workspace.Scratch(thread);
-      cpu.isa->attention(kv, args, block);
+      if (last.sequence != nullptr) {
+        last.next = &block;
+        cpu.isa->attention(kv, args, last);
+        block.prefetched = true;
+      }
+      last = block;
     });
+    if (last.sequence != nullptr) cpu.isa->attention(kv, args, last);
   };
   // 256 keys of one row take about 10 us.
   RunLoop(cpu, kAttention, total, attend, 256);

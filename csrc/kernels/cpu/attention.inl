@@ -37,6 +37,13 @@ struct Scratch {
         total(segment + AttentionStateFloats(queries, head_dim)) {}
 };
 
+// Returns the positions that a row attends to.
+inline KeyRange KeysOf(const AttentionArgs& args, const AttentionBlock& block, int64_t row) {
+  const int64_t position = block.sequence->first_position + row;
+  const int64_t first = args.window > 0 ? position - args.window + 1 : 0;
+  return {first > 0 ? first : 0, position};
+}
+
 struct BlockContext {
   const KvPages& kv;
   const AttentionArgs& args;
@@ -65,12 +72,7 @@ struct BlockContext {
         step_end(Keys(block.row_end - 1).last / kStepTokens + 1) {}
 
   State StateAt(float* base) const { return State(base, queries, kv.head_dim); }
-  // Returns the positions that a row attends to.
-  KeyRange Keys(int64_t row) const {
-    const int64_t position = block.sequence->first_position + row;
-    const int64_t first = args.window > 0 ? position - args.window + 1 : 0;
-    return {first > 0 ? first : 0, position};
-  }
+  KeyRange Keys(int64_t row) const { return KeysOf(args, block, row); }
   // Returns the part of Keys(row) in a step, relative to the step.
   KeyRange KeysInStep(int64_t row, int64_t step) const {
     const KeyRange keys = Keys(row);
@@ -85,12 +87,82 @@ struct BlockContext {
   }
 };
 
-inline void PrefetchBytes(const void* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) Prefetch(static_cast<const char*>(p) + i);
-}
+// The pages of K and V in the order in which blocks read them: K of a step, then V of the step,
+// then the next step, and behind the last one what the thread computes next.
+template <typename T>
+class PageWalk {
+ public:
+  using Storage = typename T::Storage;
 
-// Computes scores of the queries [begin, end) for the step's pages [page, page_end), and prefetches
-// V.
+  // Begins kPagesAhead pages behind the start of a block, which it prefetches.
+  explicit PageWalk(const BlockContext& c) : c_(c) {
+    Enter(&c.block, c.step_begin, c.step_end);
+    for (int64_t i = 0; i < kPagesAhead; ++i) {
+      const Storage* page = Take();
+      if (!c.block.prefetched) PrefetchPage(page);
+    }
+  }
+
+  // Sets what tiles prefetch while they read the pages [begin, end). What a block of whole tiles
+  // reads is prefetched at once.
+  void SetAhead(StepPages<T>& pages, int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      const Storage* ahead = Take();
+      pages.ahead[p] = ahead != nullptr ? ahead : pages.data[p];
+      if (c_.queries >= kTileRows) PrefetchPage(ahead);
+    }
+  }
+
+ private:
+  static constexpr int64_t kPagesAhead = 4;
+
+  void PrefetchPage(const Storage* page) const {
+    if (page == nullptr) return;
+    const int64_t elements = KvPageBytes(T::kFormat, c_.kv.head_dim) / int64_t{sizeof(Storage)};
+    for (int64_t at = 0; at < elements; at += 64) PrefetchElements<64>(page + at);
+  }
+  void Enter(const AttentionBlock* block, int64_t step, int64_t step_end) {
+    block_ = block;
+    step_ = step;
+    step_end_ = step_end;
+    if (block == nullptr) return;
+    first_page_ = KeysOf(c_.args, *block, block->row_begin).first / kPageSize;
+    last_page_ = KeysOf(c_.args, *block, block->row_end - 1).last / kPageSize;
+    page_ = StepBegin();
+  }
+  int64_t StepBegin() const { return Max64(step_ * kPagesPerStep, first_page_); }
+  int64_t StepLast() const { return Min64((step_ + 1) * kPagesPerStep - 1, last_page_); }
+
+  const Storage* Take() {
+    if (block_ == nullptr) return nullptr;
+    const Storage* taken = KvPage<T>(c_.kv, values_ ? c_.kv.v_pages : c_.kv.k_pages,
+                                     block_->kv_head, block_->sequence->block_table[page_]);
+    if (++page_ > StepLast()) {
+      values_ = !values_;
+      if (!values_) ++step_;
+      page_ = StepBegin();
+      if (step_ == step_end_) EnterNext();
+    }
+    return taken;
+  }
+  void EnterNext() {
+    const AttentionBlock* next = block_->next;
+    if (next == nullptr) return Enter(nullptr, 0, 0);
+    const BlockContext c(c_.kv, c_.args, *next, nullptr);
+    Enter(next, c.step_begin, c.step_end);
+  }
+
+  const BlockContext& c_;
+  const AttentionBlock* block_ = nullptr;  // null at the end
+  int64_t first_page_ = 0;                 // of the block
+  int64_t last_page_ = 0;
+  int64_t step_ = 0;
+  int64_t step_end_ = 0;
+  int64_t page_ = 0;
+  bool values_ = false;  // whether the next page is one of V
+};
+
+// Computes scores of the queries [begin, end) for the step's pages [page, page_end).
 template <typename T>
 void ScorePages(const BlockContext& c, int64_t begin, int64_t end, const StepPages<T>& pages,
                 int64_t page, int64_t page_end) {
@@ -98,9 +170,6 @@ void ScorePages(const BlockContext& c, int64_t begin, int64_t end, const StepPag
   const Scratch& s = c.scratch;
   for (; page < page_end; page += kMostPages) {
     const int64_t stop = Min64(page_end, page + kMostPages);
-    for (int64_t p = page; p < stop; ++p) {
-      PrefetchBytes(pages.v[p], KvPageBytes(T::kFormat, c.kv.head_dim));
-    }
     for (int64_t i = begin; i < end;) {
       WithTileSize<kTileRows>(end - i, [&](auto n) {
         constexpr int kQueries = decltype(n)::value;
@@ -111,10 +180,10 @@ void ScorePages(const BlockContext& c, int64_t begin, int64_t end, const StepPag
         float* scores = s.scores + i * kStepTokens;
         int64_t p = page;
         for (; p + kTogether <= stop; p += kTogether) {
-          ScoreTile<T, kQueries, kTogether>(pages.k + p, q, c.kv_row, scores + p * kPageSize);
+          ScoreTile<T, kQueries, kTogether>(pages, p, q, c.kv_row, scores + p * kPageSize);
         }
         for (; p < stop; ++p) {
-          ScoreTile<T, kQueries, 1>(pages.k + p, q, c.kv_row, scores + p * kPageSize);
+          ScoreTile<T, kQueries, 1>(pages, p, q, c.kv_row, scores + p * kPageSize);
         }
         i += kQueries;
       });
@@ -140,7 +209,7 @@ inline void Restrict(float* scores, KeyRange keys, Vec value) {
 
 // Turns a query's scores of a step into weights, in the form of inputs for the values.
 template <typename T>
-void Softmax(const BlockContext& c, int64_t query, KeyRange keys, const StepPages<T>& pages) {
+void Softmax(const BlockContext& c, int64_t query, KeyRange keys, const StepPages<T>& v) {
   const State& s = c.segment;
   float* scores = c.scratch.scores + query * kStepTokens;
   const int64_t page = keys.first / kPageSize, page_end = keys.last / kPageSize + 1;
@@ -165,7 +234,7 @@ void Softmax(const BlockContext& c, int64_t query, KeyRange keys, const StepPage
   sum.Store(s.sums + query * kMaxLanes);
   if constexpr (T::kFormat == KvFormat::kInt8) {
     for (int64_t t = begin; t < end; t += Vec::kLanes) {
-      const Vec scale = Vec::Load(KvScales(pages.v[t / kPageSize], c.kv_row) + t % kPageSize);
+      const Vec scale = Vec::Load(KvScales(v.data[t / kPageSize], c.kv_row) + t % kPageSize);
       (Vec::Load(scores + t) * scale).Store(scores + t);
     }
     Restrict(scores, keys, Vec::Zero());  // other tokens may have any scale
@@ -176,10 +245,10 @@ void Softmax(const BlockContext& c, int64_t query, KeyRange keys, const StepPage
 // Adds tokens of a step to the queries [begin, end), which all attend to all of them.
 template <typename T>
 void AddTokens(const BlockContext& c, int64_t begin, int64_t end, KeyRange tokens,
-               const StepPages<T>& pages) {
+               const StepPages<T>& v) {
   if (tokens.first > tokens.last) return;
   for (int64_t i = begin; i < end;) {
-    const ValueTile<T> tile{.v = pages.v,
+    const ValueTile<T> tile{.v = v,
                             .weights = c.scratch.scores + i * kStepTokens,
                             .out = c.segment.out + i * c.segment.row,
                             .row = c.kv_row,
@@ -195,54 +264,44 @@ void AddTokens(const BlockContext& c, int64_t begin, int64_t end, KeyRange token
 // to are added together; the tokens before and after them are added row by row.
 template <typename T>
 void AddStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step,
-             const StepPages<T>& pages) {
+             const StepPages<T>& v) {
   KeyRange common{(c.KeysInStep(row_end - 1, step).first + 1) / 2 * 2,
                   (c.KeysInStep(row, step).last + 1) / 2 * 2 - 1};
   const bool shared = common.first <= common.last && row_end - row > 1;
   for (int64_t r = row; r < row_end; ++r) {
     const KeyRange keys = c.KeysInStep(r, step);
     const int64_t last = shared ? common.first - 1 : keys.last;
-    AddTokens<T>(c, c.Query(r), c.Query(r + 1), {keys.first, last}, pages);
+    AddTokens<T>(c, c.Query(r), c.Query(r + 1), {keys.first, last}, v);
   }
   if (!shared) return;
-  AddTokens<T>(c, c.Query(row), c.Query(row_end), common, pages);
+  AddTokens<T>(c, c.Query(row), c.Query(row_end), common, v);
   for (int64_t r = row; r < row_end; ++r) {
     const KeyRange keys = c.KeysInStep(r, step);
-    AddTokens<T>(c, c.Query(r), c.Query(r + 1), {common.last + 1, keys.last}, pages);
-  }
-}
-
-// Prefetches the K pages of a step, if it belongs to this call.
-template <typename T>
-void PrefetchKeys(const BlockContext& c, int64_t step) {
-  if (step >= c.step_end) return;
-  const int64_t last_page = c.Keys(c.block.row_end - 1).last / kPageSize;
-  const int64_t first_page = c.Keys(c.block.row_begin).first / kPageSize;
-  for (int64_t p = step * kPagesPerStep; p < (step + 1) * kPagesPerStep; ++p) {
-    if (p < first_page || p > last_page) continue;
-    PrefetchBytes(c.Page<T>(c.kv.k_pages, p), KvPageBytes(T::kFormat, c.kv.head_dim));
+    AddTokens<T>(c, c.Query(r), c.Query(r + 1), {common.last + 1, keys.last}, v);
   }
 }
 
 // Computes one step for the rows [row, row_end), each of which attends to some token of it.
 template <typename T>
-void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step) {
+void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t step,
+                PageWalk<T>& walk) {
   // Later rows start and end later: row has the first token, row_end - 1 the last one.
   const int64_t page = c.KeysInStep(row, step).first / kPageSize;
   const int64_t page_end = c.KeysInStep(row_end - 1, step).last / kPageSize + 1;
   const int64_t first_page = step * kPagesPerStep;
-  StepPages<T> pages;
+  StepPages<T> k, v;
   for (int64_t p = page; p < page_end; ++p) {
-    pages.k[p] = c.Page<T>(c.kv.k_pages, first_page + p);
-    pages.v[p] = c.Page<T>(c.kv.v_pages, first_page + p);
+    k.data[p] = c.Page<T>(c.kv.k_pages, first_page + p);
+    v.data[p] = c.Page<T>(c.kv.v_pages, first_page + p);
   }
-  ScorePages<T>(c, c.Query(row), c.Query(row_end), pages, page, page_end);
+  walk.SetAhead(k, page, page_end);
+  walk.SetAhead(v, page, page_end);
+  ScorePages<T>(c, c.Query(row), c.Query(row_end), k, page, page_end);
   for (int64_t r = row; r < row_end; ++r) {
     const KeyRange keys = c.KeysInStep(r, step);
-    for (int64_t q = c.Query(r); q < c.Query(r + 1); ++q) Softmax<T>(c, q, keys, pages);
+    for (int64_t q = c.Query(r); q < c.Query(r + 1); ++q) Softmax<T>(c, q, keys, v);
   }
-  PrefetchKeys<T>(c, step + 1);
-  AddStep<T>(c, row, row_end, step, pages);
+  AddStep<T>(c, row, row_end, step, v);
 }
 
 // Writes the scaled queries to scratch memory.
@@ -268,7 +327,7 @@ void PackQueries(const BlockContext& c) {
 // Computes c.segment, the state of the block's queries for one segment. The state of a row without
 // a key in the segment is unspecified.
 template <typename T>
-void AttendSteps(const BlockContext& c, int64_t segment) {
+void AttendSteps(const BlockContext& c, int64_t segment, PageWalk<T>& walk) {
   const State& s = c.segment;
   for (int64_t i = 0; i < c.queries * s.row; i += Vec::kLanes) Vec::Zero().Store(s.out + i);
   for (int64_t i = 0; i < c.queries * kMaxLanes; i += Vec::kLanes) Vec::Zero().Store(s.sums + i);
@@ -280,7 +339,7 @@ void AttendSteps(const BlockContext& c, int64_t segment) {
   for (int64_t step = begin; step < end; ++step) {
     while (c.Keys(row).last / kStepTokens < step) ++row;
     while (row_end < c.block.row_end && c.Keys(row_end).first / kStepTokens <= step) ++row_end;
-    AttendStep<T>(c, row, row_end, step);
+    AttendStep<T>(c, row, row_end, step, walk);
   }
 }
 
@@ -340,10 +399,10 @@ void AttendBlock(const KvPages& kv, const AttentionArgs& args, const AttentionBl
   const State total = c.StateAt(c.scratch.total);
   WithKvFormat(kv.format, [&](auto format) {
     using T = decltype(format);
-    PrefetchKeys<T>(c, c.step_begin);
+    PageWalk<T> walk(c);
     PackQueries<T>(c);
     for (int64_t segment = first; segment <= last; ++segment) {
-      AttendSteps<T>(c, segment);
+      AttendSteps<T>(c, segment, walk);
       if (first < last) FoldSegment(c, segment, c.segment, total);
     }
   });
@@ -357,9 +416,9 @@ void AttendSegment(const KvPages& kv, const AttentionArgs& args, const Attention
   c.step_end = Min64(c.step_end, (segment + 1) * kStepsPerSegment);
   WithKvFormat(kv.format, [&](auto format) {
     using T = decltype(format);
-    PrefetchKeys<T>(c, c.step_begin);
+    PageWalk<T> walk(c);
     PackQueries<T>(c);
-    AttendSteps<T>(c, segment);
+    AttendSteps<T>(c, segment, walk);
   });
 }
 

@@ -28,17 +28,30 @@ struct KeyRange {
   int64_t last;
 };
 
-// The pages of a step that a tile reads, for one kv head, by their number in the step.
+// Pages of a step that a tile reads, K or V of one kv head, by their number in the step. While a
+// tile of few queries reads a line of a page, it prefetches that of the page in `ahead`, which is
+// read later (or the same page), so that it does not wait for memory between products.
 template <typename T>
 struct StepPages {
-  const typename T::Storage* k[kPagesPerStep] = {};
-  const typename T::Storage* v[kPagesPerStep] = {};
+  const typename T::Storage* data[kPagesPerStep] = {};
+  const typename T::Storage* ahead[kPagesPerStep] = {};
 };
+
+template <int kQueries>
+constexpr bool kPrefetches = kQueries < kTileRows;
+
+template <int64_t kElements, typename Storage>
+inline void PrefetchElements(const Storage* p) {
+  constexpr int64_t kLine = 64 / sizeof(Storage);
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < kElements; i += kLine) PrefetchL2(p + i);
+}
 
 // scores[kQueries, kPages * 16] = q[kQueries, row] . k[page][row, 16]
 template <typename T, int kQueries, int kPages>
-inline void ScoreTile(const typename T::Storage* const* k, const float* q, int64_t row,
+inline void ScoreTile(const StepPages<T>& pages, int64_t page, const float* q, int64_t row,
                       float* scores) {
+  const typename T::Storage* const* const k = pages.data + page;
   Vec acc[kQueries][kPages][kPageVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kQueries; ++i) {
@@ -49,6 +62,10 @@ inline void ScoreTile(const typename T::Storage* const* k, const float* q, int64
     }
   }
   for (int64_t pair = 0; pair < row / 2; ++pair) {
+#pragma GCC unroll 16
+    for (int p = 0; p < kPages && kPrefetches<kQueries>; ++p) {
+      PrefetchElements<2 * kPageSize>(pages.ahead[page + p] + 2 * pair * kPageSize);
+    }
 #pragma GCC unroll 2
     for (int part = 0; part < T::kParts; ++part) {
       decltype(T::template LoadPairs<3>(k[0], 0, 0)) keys[kPages][kPageVectors];
@@ -88,11 +105,10 @@ inline void ScoreTile(const typename T::Storage* const* k, const float* q, int64
   }
 }
 
-// Values to add: v by page of the step, at the tile's first element of head_dim; weights (as
-// inputs) of the step's token 0; tokens within the step.
+// Values to add: the pages of V; weights (as inputs) of the step's token 0; tokens within the step.
 template <typename T>
 struct ValueTile {
-  const typename T::Storage* const* v;
+  const StepPages<T>& v;
   const float* weights;
   float* out;
   int64_t row;
@@ -134,9 +150,10 @@ inline void AddValues(const ValueTile<T>& tile, int64_t d) {
 #pragma GCC unroll 16
     for (int j = 0; j < kVectors; ++j) acc[i][j] = Vec::Load(out + i * out_row + j * Vec::kLanes);
   }
-  const auto pair_at = [&](int64_t pair) {
-    return tile.v[pair / kPagePairs] + pair % kPagePairs * 2 * tile.row + d * T::kStep;
+  const auto pair_of = [&](const typename T::Storage* const* v, int64_t pair) {
+    return v[pair / kPagePairs] + pair % kPagePairs * 2 * tile.row + d * T::kStep;
   };
+  const auto pair_at = [&](int64_t pair) { return pair_of(tile.v.data, pair); };
   int64_t pair = tile.tokens.first / 2;
   const int64_t end = (tile.tokens.last + 1) / 2;
   if (tile.tokens.first % 2 == 1) {
@@ -146,7 +163,12 @@ inline void AddValues(const ValueTile<T>& tile, int64_t d) {
   while (pair < end) {
     const int64_t page_end = Min64(end, (pair / kPagePairs + 1) * kPagePairs);
     const typename T::Storage* v = pair_at(pair);
-    for (; pair < page_end; ++pair, v += 2 * tile.row) {
+    const typename T::Storage* ahead = pair_of(tile.v.ahead, pair);
+    for (; pair < page_end; ++pair, v += 2 * tile.row, ahead += 2 * tile.row) {
+#pragma GCC unroll 2
+      for (int part = 0; part < T::kParts && kPrefetches<kQueries>; ++part) {
+        PrefetchElements<kVectors * Vec::kLanes * T::kStep>(ahead + part * tile.row);
+      }
       AddPair<T, 3>(v, tile.row, tile.weights, pair, acc);
     }
   }

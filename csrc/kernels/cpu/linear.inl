@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t kBlockInputBytes = 512 * 1024;
 constexpr int64_t kBlockWeightBytes = 20 * 1024;
 constexpr int64_t kAheadBytes = 8 * 1024;  // how far one tile prefetches
+constexpr int64_t kL2FromRows = 8;
 constexpr int64_t kMaxBlockRows = 384;
 constexpr int64_t kLine = 64;
 
@@ -118,6 +119,7 @@ struct Tile {
   float* y;           // receives the sums
   int64_t ldy;
   const float* bias;      // null: none, or not the last groups
+  bool prefetch_l2;       // prefetches go to the level-2 cache
   const char* prefetch;   // the data to be read next, prefetched along with the groups
   int64_t prefetch_step;  // bytes per step of a group
   int64_t prefetch_end;   // 0: nothing is prefetched, else that of a step's last line
@@ -141,7 +143,9 @@ inline void RunTile(const Tile& t) {
   for (int64_t g = 0; g < t.groups; ++g, w += F::kTileBytes, x += kRows) {
     F::Add(w, x, sums, [&](int) {
 #pragma GCC unroll 1
-      for (int64_t at = 0; at < t.prefetch_end; at += kLine) Prefetch(prefetch + at);
+      for (int64_t at = 0; at < t.prefetch_end; at += kLine) {
+        t.prefetch_l2 ? PrefetchL2(prefetch + at) : Prefetch(prefetch + at);
+      }
       prefetch += t.prefetch_step;
     });
   }
@@ -216,6 +220,12 @@ class Problem {
   static constexpr bool kOneRowPrefetches =
       F::kGroupBytes / F::kSteps % kLine == 0 || !F::kSumsIntegers || kPanel < 32;
 
+  // Whether prefetches go to the level-2 cache: for one or two tiles of floats with so many rows
+  // that products and reads take about as long. The level-1 cache has fewer misses in flight.
+  bool PrefetchesL2() const {
+    return !F::kSumsIntegers && split_.tiles() <= 2 && a_.m >= kL2FromRows;
+  }
+
   // The sums of all tiles stay in `sums` until the last groups have been added.
   void RunBlock(Range tiles, Range groups, int64_t panel, float* sums, char* wide) const {
     const bool last = groups.end == groups_;
@@ -228,6 +238,7 @@ class Problem {
     if (a_.m > 1 || kOneRowPrefetches) {
       // A block ahead if there are several; maybe of the next panel.
       const int64_t ahead = split_.tiles() > 1 ? t.groups : kAheadBytes / F::kGroupBytes;
+      t.prefetch_l2 = PrefetchesL2();
       t.prefetch = t.w + Min64(ahead, kMaxBlockGroups) * F::kGroupBytes;
       t.prefetch_step = F::kGroupBytes / (F::kSteps * (tiles.end - tiles.begin));
       t.prefetch_end = (t.prefetch_step + kLine / 2) / kLine * kLine;

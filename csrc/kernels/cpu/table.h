@@ -17,7 +17,10 @@ struct AttentionBlock {
   int64_t kv_head;
   int64_t row_begin;  // within the sequence
   int64_t row_end;
-  float* scratch;
+  float* scratch = nullptr;
+  // What the thread computes behind this block, or null. Its first pages are prefetched.
+  const AttentionBlock* next = nullptr;
+  bool prefetched = false;  // whether another block has done so with this one
 };
 
 // The states of consecutive segments [begin, end) of a block, and the sum of the states of the

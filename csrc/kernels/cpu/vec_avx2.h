@@ -5,7 +5,9 @@
 //   Vec           kLanes floats (a divisor of kPageSize, at most kMaxLanes); Zero, Set, Load, Store
 //                 (any address), + - * /
 //   Fma           a * b + c, rounded once (twice where the target has no instruction for it)
-//   Max, Min, Round, Abs, CopySign, SelectLess, Exp2Int, Prefetch   documented at each function
+//   Max, Min, Round, Abs, CopySign, SelectLess, Exp2Int
+//   Prefetch, PrefetchL2   into the level-1 cache, into the level-2 cache
+//                 (the others are documented at each function)
 //   Float32, BFloat16, Float16   in memory: Storage; LoadAs: kLanes consecutive elements; StoreAs:
 //                 rounds to nearest even and keeps NaN
 //   BFloat16, Int8, Float8   LoadEven, LoadOdd: every other one of 2 * kLanes elements; Float8 also
@@ -61,6 +63,7 @@ inline Vec Exp2Int(Vec n) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(biased, 23))};
 }
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void PrefetchL2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 struct Float32 {
   using Storage = float;

@@ -46,6 +46,7 @@ inline Vec Exp2Int(Vec n) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(biased, 23))};
 }
 inline void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void PrefetchL2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 struct Float32 {
   using Storage = float;

@@ -55,6 +55,7 @@ inline float32x4_t Exp2Int(float32x4_t n) {
 }
 inline Vec Exp2Int(Vec n) { return {Exp2Int(n.lo), Exp2Int(n.hi)}; }
 inline void Prefetch(const void* p) { __builtin_prefetch(p); }
+inline void PrefetchL2(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 struct Float32 {
   using Storage = float;

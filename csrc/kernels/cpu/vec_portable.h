@@ -92,6 +92,7 @@ inline Vec Exp2Int(Vec n) {
   });
 }
 inline void Prefetch(const void* p) { __builtin_prefetch(p); }
+inline void PrefetchL2(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 struct Float32 {
   using Storage = float;
