@@ -148,6 +148,7 @@ constexpr AttentionShape kAttentionShapes[] = {
     {"decode/1x512", 1, 1, 511, false},
     {"decode/1x4096", 1, 1, 4095, false},
     {"decode/1x4096_shuffled", 1, 1, 4095, true},
+    {"decode/16x144", 16, 1, 143, true},
     {"decode/16x512", 16, 1, 511, false},
     {"prefill/512", 1, 512, 0, false},
     {"prefill/512_after_3584", 1, 512, 3584, false},
