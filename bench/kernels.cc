@@ -163,8 +163,9 @@ void BenchAttention(benchmark::State& state, const KvCase& kv, const AttentionSh
   std::vector<int32_t> table(pages * sequences * layers);
   std::iota(table.begin(), table.end(), 0);
   if (shuffled) std::shuffle(table.begin(), table.end(), std::minstd_rand(3));
-  const std::vector<float> q = RandomFloats(sequences * rows * kHeads * kHeadDim);
-  std::vector<float> out(q.size());
+  const int64_t elements = sequences * rows * kHeads * kHeadDim;
+  const AlignedBuffer q = RandomWeights(DType::kFloat32, elements);  // aligned, as in a step
+  const AlignedBuffer out(elements * sizeof(float));
   const int threads = TheMachine().pool->num_threads();
   const AlignedBuffer workspace(AttentionWorkspaceBytes(threads, kHeads, kKvHeads, kHeadDim));
   std::vector<AttentionSequence> batch(sequences);
@@ -178,9 +179,9 @@ void BenchAttention(benchmark::State& state, const KvCase& kv, const AttentionSh
     }
     ++layer;
     PagedAttention(TheMachine().cpu(), cache.layer,
-                   {.q = q.data(),
+                   {.q = static_cast<const float*>(q.data()),
                     .ldq = kHeads * kHeadDim,
-                    .out = out.data(),
+                    .out = static_cast<float*>(out.data()),
                     .ldo = kHeads * kHeadDim,
                     .q_heads = kHeads,
                     .scale = 0.088f,

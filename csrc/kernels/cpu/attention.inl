@@ -44,6 +44,43 @@ inline KeyRange KeysOf(const AttentionArgs& args, const AttentionBlock& block, i
   return {first > 0 ? first : 0, position};
 }
 
+// Prefetches the queries of the next block, which are those of the following rows, and the outputs
+// of this one, a few lines between two tiles: a burst would fill the core's queue of misses.
+class RowPrefetch {
+ public:
+  RowPrefetch(const AttentionArgs& args, const AttentionBlock& block, int64_t columns)
+      : parts_((columns + kPart - 1) / kPart),
+        queries_(args.q, args.ldq, block, block.row_end, columns),
+        outputs_(args.out, args.ldo, block, block.row_begin, columns) {
+    const int64_t rows = block.row_end - block.row_begin;
+    queries_.rows = Min64(rows, block.sequence->num_rows - block.row_end);
+    outputs_.rows = rows;
+  }
+  void Next() {
+    const bool of_queries = at_ < queries_.rows * parts_;
+    const int64_t at = of_queries ? at_ : at_ - queries_.rows * parts_;
+    const Rows& rows = of_queries ? queries_ : outputs_;
+    if (at >= rows.rows * parts_) return;
+    const float* part = rows.first + at / parts_ * rows.ld + at % parts_ * kPart;
+    for (int64_t i = 0; i < kPart; i += kLine) Prefetch(part + i);
+    ++at_;
+  }
+
+ private:
+  static constexpr int64_t kLine = 16, kPart = 16 * kLine;  // floats
+  struct Rows {
+    const float* first;
+    int64_t ld;
+    int64_t rows = 0;
+    Rows(const float* base, int64_t ld, const AttentionBlock& block, int64_t row, int64_t columns)
+        : first(base + (block.sequence->row_begin + row) * ld + block.kv_head * columns), ld(ld) {}
+  };
+  int64_t parts_;  // of a row
+  Rows queries_;
+  Rows outputs_;
+  int64_t at_ = 0;
+};
+
 struct BlockContext {
   const KvPages& kv;
   const AttentionArgs& args;
@@ -52,7 +89,8 @@ struct BlockContext {
   int64_t queries;
   int64_t kv_row;  // KvRow(head_dim)
   Scratch scratch;
-  State segment;  // state of the current segment
+  State segment;                // state of the current segment
+  RowPrefetch* rows = nullptr;  // in AttendBlock
   // Steps of this call, by default all of them.
   int64_t step_begin;
   int64_t step_end;
@@ -80,6 +118,7 @@ struct BlockContext {
     return {first > 0 ? first : 0, Min64(keys.last - step * kStepTokens, kStepTokens - 1)};
   }
   int64_t Query(int64_t row) const { return (row - block.row_begin) * group; }
+  int64_t Row(int64_t query) const { return block.row_begin + query / group; }
   // Block table entries of pages outside the window are never read.
   template <typename T>
   const typename T::Storage* Page(void* pages, int64_t index) const {
@@ -164,8 +203,8 @@ class PageWalk {
 
 // Computes scores of the queries [begin, end) for the step's pages [page, page_end).
 template <typename T>
-void ScorePages(const BlockContext& c, int64_t begin, int64_t end, const StepPages<T>& pages,
-                int64_t page, int64_t page_end) {
+void ScorePages(const BlockContext& c, int64_t begin, int64_t end, int64_t step,
+                const StepPages<T>& pages, int64_t page, int64_t page_end) {
   constexpr int kMostPages = 4;
   const Scratch& s = c.scratch;
   for (; page < page_end; page += kMostPages) {
@@ -178,11 +217,15 @@ void ScorePages(const BlockContext& c, int64_t begin, int64_t end, const StepPag
         constexpr int kTogether = kFit > kFew ? kFit : kFew;
         const float* q = s.q + i * s.row;
         float* scores = s.scores + i * kStepTokens;
+        // No query of the tile attends to later pages.
+        const int64_t last_page = c.KeysInStep(c.Row(i + kQueries - 1), step).last / kPageSize;
+        const int64_t tile_stop = Min64(stop, last_page + 1);
         int64_t p = page;
-        for (; p + kTogether <= stop; p += kTogether) {
+        for (; p + kTogether <= tile_stop; p += kTogether) {
           ScoreTile<T, kQueries, kTogether>(pages, p, q, c.kv_row, scores + p * kPageSize);
+          if (c.rows != nullptr) c.rows->Next();
         }
-        for (; p < stop; ++p) {
+        for (; p < tile_stop; ++p) {
           ScoreTile<T, kQueries, 1>(pages, p, q, c.kv_row, scores + p * kPageSize);
         }
         i += kQueries;
@@ -207,39 +250,55 @@ inline void Restrict(float* scores, KeyRange keys, Vec value) {
   if (keys.last % kPageSize != kPageSize - 1) restrict_page(keys.last / kPageSize);
 }
 
-// Turns a query's scores of a step into weights, in the form of inputs for the values.
-template <typename T>
-void Softmax(const BlockContext& c, int64_t query, KeyRange keys, const StepPages<T>& v) {
-  const State& s = c.segment;
+// The vectors of scores that hold a step's keys of one query.
+struct ScoreRange {
+  int64_t begin;
+  int64_t end;
+  explicit ScoreRange(KeyRange keys)
+      : begin(keys.first / kPageSize * kPageSize), end((keys.last / kPageSize + 1) * kPageSize) {}
+};
+
+// Finishes a query's scores of a step, and raises its maximum to theirs.
+inline void FinishScores(const BlockContext& c, int64_t query, KeyRange keys) {
+  const State s = c.segment;
   float* scores = c.scratch.scores + query * kStepTokens;
-  const int64_t page = keys.first / kPageSize, page_end = keys.last / kPageSize + 1;
-  const int64_t begin = page * kPageSize, end = page_end * kPageSize;
+  const ScoreRange range(keys);
   if (c.args.soft_cap > 0) {
-    for (int64_t t = begin; t < end; t += Vec::kLanes) {
+    for (int64_t t = range.begin; t < range.end; t += Vec::kLanes) {
       CapScore(Vec::Load(scores + t), c.args.soft_cap * kLog2E).Store(scores + t);
     }
   }
   Restrict(scores, keys, Vec::Set(-__builtin_inff()));
-  Vec best = Vec::Load(scores + begin);
-  for (int64_t t = begin; t < end; t += Vec::kLanes) best = Max(best, Vec::Load(scores + t));
+  Vec best = Vec::Load(scores + range.begin);
+  for (int64_t t = range.begin; t < range.end; t += Vec::kLanes) {
+    best = Max(best, Vec::Load(scores + t));
+  }
   const float maximum = MaxLane(best);
   if (maximum > s.maxima[query]) RaiseMaximum(s, query, maximum);
+}
+
+// Turns a query's scores of a step into weights, in the form of inputs for the values.
+template <typename T>
+void Weigh(const BlockContext& c, int64_t query, KeyRange keys, const StepPages<T>& v) {
+  const State s = c.segment;
+  float* scores = c.scratch.scores + query * kStepTokens;
+  const ScoreRange range(keys);
   const Vec offset = Vec::Set(s.maxima[query]);
   Vec sum = Vec::Load(s.sums + query * kMaxLanes);
-  for (int64_t t = begin; t < end; t += Vec::kLanes) {
+  for (int64_t t = range.begin; t < range.end; t += Vec::kLanes) {
     const Vec weight = Exp2(Vec::Load(scores + t) - offset);
     weight.Store(scores + t);
     sum = sum + weight;
   }
   sum.Store(s.sums + query * kMaxLanes);
   if constexpr (T::kFormat == KvFormat::kInt8) {
-    for (int64_t t = begin; t < end; t += Vec::kLanes) {
+    for (int64_t t = range.begin; t < range.end; t += Vec::kLanes) {
       const Vec scale = Vec::Load(KvScales(v.data[t / kPageSize], c.kv_row) + t % kPageSize);
       (Vec::Load(scores + t) * scale).Store(scores + t);
     }
     Restrict(scores, keys, Vec::Zero());  // other tokens may have any scale
   }
-  T::PackInputs(scores, kStepTokens / 2);
+  T::PackInputs(scores, range.end / 2);
 }
 
 // Adds tokens of a step to the queries [begin, end), which all attend to all of them.
@@ -255,6 +314,7 @@ void AddTokens(const BlockContext& c, int64_t begin, int64_t end, KeyRange token
                             .tokens = tokens};
     WithTileSize<kTileRows>(end - i, [&](auto n) {
       AddAllValues<T, decltype(n)::value>(tile);
+      if (c.rows != nullptr) c.rows->Next();
       i += decltype(n)::value;
     });
   }
@@ -296,11 +356,17 @@ void AttendStep(const BlockContext& c, int64_t row, int64_t row_end, int64_t ste
   }
   walk.SetAhead(k, page, page_end);
   walk.SetAhead(v, page, page_end);
-  ScorePages<T>(c, c.Query(row), c.Query(row_end), k, page, page_end);
-  for (int64_t r = row; r < row_end; ++r) {
-    const KeyRange keys = c.KeysInStep(r, step);
-    for (int64_t q = c.Query(r); q < c.Query(r + 1); ++q) Softmax<T>(c, q, keys, v);
-  }
+  ScorePages<T>(c, c.Query(row), c.Query(row_end), step, k, page, page_end);
+  // Two passes: the operations on one query depend on one another, those on the next do not, and
+  // the short chains of a pass overlap.
+  const auto for_queries = [&](auto f) {
+    for (int64_t r = row; r < row_end; ++r) {
+      const KeyRange keys = c.KeysInStep(r, step);
+      for (int64_t q = c.Query(r); q < c.Query(r + 1); ++q) f(q, keys);
+    }
+  };
+  for_queries([&](int64_t q, KeyRange keys) { FinishScores(c, q, keys); });
+  for_queries([&](int64_t q, KeyRange keys) { Weigh<T>(c, q, keys, v); });
   AddStep<T>(c, row, row_end, step, v);
 }
 
@@ -393,7 +459,9 @@ void EndBlock(const BlockContext& c, const State& s) {
 }
 
 void AttendBlock(const KvPages& kv, const AttentionArgs& args, const AttentionBlock& block) {
-  const BlockContext c(kv, args, block, nullptr);
+  BlockContext c(kv, args, block, nullptr);
+  RowPrefetch rows(args, block, c.group * kv.head_dim);
+  c.rows = &rows;
   const int64_t first = c.step_begin / kStepsPerSegment;
   const int64_t last = (c.step_end - 1) / kStepsPerSegment;
   const State total = c.StateAt(c.scratch.total);

@@ -35,7 +35,7 @@ struct AttentionParts {
 
 // Greatest number of query vectors (rows x q heads per kv head) in a block, unless a single row has
 // more.
-inline constexpr int64_t kMaxBlockQueries = 24;
+inline constexpr int64_t kMaxBlockQueries = 48;
 // Pages per softmax rescaling step. Steps start at multiples of it, so they depend only on
 // positions.
 inline constexpr int64_t kPagesPerStep = 8;

@@ -109,16 +109,25 @@ inline float Sum(Lanes<16> x) {
              __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
 }
 inline float Sum(Vec x) { return Sum(__builtin_bit_cast(Lanes<Vec::kLanes>, x)); }
-inline float MaxLane(Vec x) {
-  float lanes[Vec::kLanes];
-  x.Store(lanes);
-  for (int width = Vec::kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) {
-      lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
-    }
-  }
-  return lanes[0];
+
+// The greatest lane, in the same tree.
+template <int kCount>
+inline Lanes<kCount> Greater(Lanes<kCount> a, Lanes<kCount> b) {
+  return a > b ? a : b;
 }
+inline float MaxLane(Lanes<4> x) {
+  const Lanes<4> half = Greater<4>(x, __builtin_shufflevector(x, x, 2, 3, 2, 3));
+  return half[0] > half[1] ? half[0] : half[1];
+}
+inline float MaxLane(Lanes<8> x) {
+  return MaxLane(Greater<4>(__builtin_shufflevector(x, x, 0, 1, 2, 3),
+                            __builtin_shufflevector(x, x, 4, 5, 6, 7)));
+}
+inline float MaxLane(Lanes<16> x) {
+  return MaxLane(Greater<8>(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7),
+                            __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)));
+}
+inline float MaxLane(Vec x) { return MaxLane(__builtin_bit_cast(Lanes<Vec::kLanes>, x)); }
 
 // Calls f(offset, load, store) over [0, n): whole vectors, then the tail through partial loads and
 // stores, so that every element goes through the same vector arithmetic.
