@@ -4,7 +4,7 @@
 
 For each way in which threads wait between loops (`EngineConfig.cpu_idle_mode`), an engine is
 watched before its first request, behind it, while it answers one short request per second, and
-while it answers as many in a row. What the third takes beyond the fourth is spent waiting for requests.
+while it answers as many in a row. What the third takes beyond the fourth is spent waiting.
 """
 
 from __future__ import annotations
