@@ -27,11 +27,11 @@ __device__ inline T ReduceWarp(T value, const Op& op) {
 }
 
 // All threads get the result; `shared` has room for one value per warp, and may be used again
-// behind the next barrier.
-template <typename T, typename Op>
+// behind the next barrier. kWarps: of the block, if that is known.
+template <int kWarps = 0, typename T, typename Op>
 __device__ inline T ReduceBlock(T value, const Op& op, T* shared) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int num_warps = static_cast<int>(blockDim.x) / kWarp;
+  const int num_warps = kWarps > 0 ? kWarps : static_cast<int>(blockDim.x) / kWarp;
   value = ReduceWarp(value, op);
   if (threadIdx.x % kWarp == 0) shared[warp] = value;
   __syncthreads();
