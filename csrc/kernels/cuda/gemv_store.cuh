@@ -30,7 +30,7 @@ __device__ inline void StoreY(const GemvArgs& args, int64_t row, int64_t column,
   const int64_t at = row * args.ldy + column;
   if (args.float_output) {
     float* y = static_cast<float*>(args.y) + at;
-    *y = args.accumulate ? *y + value : value;
+    *y = args.accumulate ? *y + ToFloat(FromFloat<T>(value)) : value;
   } else {
     static_cast<T*>(args.y)[at] = FromFloat<T>(value);
   }

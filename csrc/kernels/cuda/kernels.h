@@ -268,6 +268,7 @@ void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const Prefil
 // Products of 16-bit types may go on with what they have computed, instead of storing it:
 //   activates   y[m, n / 2] = act(the first n / 2) * the others, or y[m, n] = act(all) without a
 //               gate, with the bits of Gemv and Activate. Not kXielu
+//   accumulate  y += the product as it would have been stored, with the bits of Gemv and AddNorm
 struct GemvArgs {
   WeightFormat format = WeightFormat::kBFloat16;
   DType dtype = DType::kBFloat16;  // of x, y and bias
@@ -281,7 +282,7 @@ struct GemvArgs {
   void* y = nullptr;  // of `dtype`, or float32
   int64_t ldy = 0;
   bool float_output = false;  // logits
-  bool accumulate = false;    // y += instead of y =, float32 only (the residual stream)
+  bool accumulate = false;    // float_output only: the residual stream
   bool activates = false;     // neither float_output nor accumulate
   ActivationRule activation{};
 };

@@ -181,27 +181,35 @@ TEST_F(GemvTest, ActivatesOddShapes) {
   }
 }
 
+// With the bits of a product and AddNorm.
 TEST_F(GemvTest, AddsToTheResidual) {
-  const int64_t n = 20;
+  const int64_t n = 24;
   const int64_t k = 64;
-  const GemvWeights weights = RandomWeights(WeightFormat::kBFloat16, n, k);
-  const Floats x = Random(DType::kBFloat16, k);
-  const Floats residual = Random(DType::kFloat32, n, 5);
-  DeviceBytes weight(weights.bytes), device_x(Encode(DType::kBFloat16, x));
-  DeviceArray<float> y(residual);
-  Gemv({.weight = weight.data(),
-        .n = n,
-        .k = k,
-        .x = device_x.data(),
-        .ldx = k,
-        .m = 1,
-        .y = y.data(),
-        .ldy = n,
-        .float_output = true,
-        .accumulate = true},
-       nullptr);
-  ExpectClose(y.Download(),
-              reference::Linear(ToDouble(x), ToDouble(weights.dense), ToDouble(residual), 1), 1e-5);
+  const int64_t rows = 3;
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
+    const GemvWeights weights = RandomWeights(FormatOf(dtype), n, k);
+    const Floats before = Random(DType::kFloat32, rows * n, 5);
+    const DeviceBytes weight(weights.bytes), x(Encode(dtype, Random(dtype, rows * k))),
+        y(rows * n * DTypeSize(dtype));
+    const DeviceArray<float> want(before), got(before);
+    GemvArgs args{.format = weights.format,
+                  .dtype = dtype,
+                  .weight = weight.data(),
+                  .n = n,
+                  .k = k,
+                  .x = x.data(),
+                  .ldx = k,
+                  .m = rows,
+                  .y = y.data(),
+                  .ldy = n};
+    Gemv(args, nullptr);
+    AddNorm({.dtype = dtype, .residual = want.data(), .x = y.data(), .m = rows, .dim = n}, nullptr);
+    args.y = got.data();
+    args.float_output = args.accumulate = true;
+    Gemv(args, nullptr);
+    EXPECT_EQ(got.Download(), want.Download());
+    EXPECT_NE(got.Download(), before);
+  }
 }
 
 TEST_F(GemvTest, DequantizesSlicesOfRows) {
@@ -233,6 +241,7 @@ TEST_F(GemvTest, DequantizesSlicesOfRows) {
 TEST_F(GemvTest, ChecksTheShape) {
   EXPECT_ANY_THROW(Gemv({.n = 8, .k = 12, .m = 1}, nullptr));
   EXPECT_ANY_THROW(Gemv({.n = 8, .k = 16, .m = kMaxGemvRows + 1}, nullptr));
+  EXPECT_ANY_THROW(Gemv({.n = 8, .k = 16, .m = 1, .accumulate = true}, nullptr));
   EXPECT_ANY_THROW(Gemv({.format = WeightFormat::kFloat16, .n = 8, .k = 16, .m = 1}, nullptr));
   EXPECT_ANY_THROW(Gemv({.n = 7, .k = 16, .m = 1, .activates = true}, nullptr));
   EXPECT_ANY_THROW(
