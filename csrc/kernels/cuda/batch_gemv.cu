@@ -83,7 +83,7 @@ bool HasBatchGemv(const GemvArgs& args) {
 
 void BatchGemv(const GemvArgs& args, Stream stream) {
   MLC_CHECK(HasBatchGemv(args) && args.k % kVector == 0) << args.m << " x " << args.k;
-  MLC_CHECK(args.float_output || !args.accumulate);
+  MLC_CHECK((args.float_output || !args.accumulate) && !args.normalizes);
   CheckActivation(args);
   if (args.m == 0) return;
   const auto launch = [&](auto tag) {

@@ -95,7 +95,7 @@ void InPieces(GemvArgs args, Stream stream) {
 
 void Gemm(const GemvArgs& args, Stream stream) {
   MLC_CHECK(args.k % kVector == 0) << args.m << " x " << args.k;
-  MLC_CHECK((args.float_output || !args.accumulate) && !args.activates);
+  MLC_CHECK((args.float_output || !args.accumulate) && !args.activates && !args.normalizes);
   if (args.m == 0) return;
   const auto launch = [&](auto tag) {
     WithGemvFormat<typename decltype(tag)::Type>(args.format, args.dtype, [&](auto format) {

@@ -23,13 +23,9 @@ __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
   Worker(args).Run(shared);
 }
 
-// Blocks of a multiprocessor that walk over tiles.
-template <typename Format>
-inline constexpr int kWalkers = Format::kStepsAhead > 2 ? 3 : 2;
-
 // Eight rows at most.
 template <typename Format>
-__global__ void __launch_bounds__(kGemvThreads, kWalkers<Format>)
+__global__ void __launch_bounds__(kGemvThreads, kGemvWalkers<Format>)
     GemvWalkKernel(const __grid_constant__ GemvArgs args) {
   using Worker = GemvWorker<Format, 1, 2, false, true>;
   __shared__ typename Worker::Sums shared[2];
@@ -64,7 +60,7 @@ void LaunchForTiles(const GemvArgs& args, Stream stream) {
   const int64_t tiles = GemvWorker<Format, kTiles, 2>::NumTiles(args);
   if constexpr (kTiles == 1 && Format::kWalks) {
     if (tiles > 2 * multiprocessors) {
-      const int64_t walkers = kWalkers<Format> * multiprocessors;
+      const int64_t walkers = kGemvWalkers<Format> * multiprocessors;
       return Launch(GemvWalkKernel<Format>, shape(tiles < walkers ? tiles : walkers), stream, args);
     }
   }
@@ -141,6 +137,7 @@ void Gemv(const GemvArgs& args, Stream stream) {
   MLC_CHECK(args.float_output || !args.accumulate);
   CheckActivation(args);
   if (args.m == 0) return;
+  if (args.normalizes) return NormGemv(args, stream);
   switch (args.dtype) {
     case DType::kBFloat16:
       return LaunchForFormat<BFloat16>(args, stream);

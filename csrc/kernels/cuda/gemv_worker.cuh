@@ -7,23 +7,42 @@
 // the rows of x the second, eight at a time, so eight rows cost as much as one, and a row's sums
 // are the same in every batch. Each lane loads up to 64 bytes of two rows (a step of 16 bits, four
 // of 4 bits) before it computes what it has loaded before; where it walks, also those of its next
-// tile.
+// tile. Where a product normalizes, x is the row that the block has normalized in shared memory,
+// while its first weights were on their way.
 #pragma once
 
 #include <utility>
 
 #include "kernels/cuda/gemv_formats.cuh"
 #include "kernels/cuda/gemv_store.cuh"
+#include "kernels/cuda/norm_row.cuh"
 
 namespace mlc_native::kernels::cuda {
 
 inline constexpr int kGemvWarps = 8;
 inline constexpr int kGemvThreads = kGemvWarps * kWarp;
 
+// Blocks of a multiprocessor that walk over tiles.
+template <typename Format>
+inline constexpr int kGemvWalkers = Format::kStepsAhead > 2 ? 3 : 2;
+
+struct NoNorm {
+  static constexpr bool kNormalizes = false;
+};
+// Of products that normalize. What tests replace in order to see that it matters.
+struct NormOfRow {
+  static constexpr bool kNormalizes = true;
+  // Before warps read what others have normalized.
+  __device__ static void AwaitRow() { __syncthreads(); }
+};
+inline constexpr int kNormVectors = static_cast<int>(kMaxNormGemvK) / (kGemvThreads * kVector);
+static_assert(kGemvThreads == kNormThreads);
+
 // kTiles: of eight rows of x. kHalves: 8 weight rows each. kGathers: rows of x may be chosen, and
 // the kernel has waited for the one before it; else the worker does, when the loads of its
-// first weights have been issued.
-template <typename Format, int kTiles, int kHalves, bool kGathers = false, bool kWalks = false>
+// first weights have been issued. Norm: NormOfRow where the product normalizes.
+template <typename Format, int kTiles, int kHalves, bool kGathers = false, bool kWalks = false,
+          typename Norm = NoNorm>
 class GemvWorker {
  public:
   using T = typename Format::Element;
@@ -43,7 +62,11 @@ class GemvWorker {
     for (int tile = 0; tile < kTiles; ++tile) {
       const int row = min(8 * tile + line_, static_cast<int>(args.m) - 1);
       const int64_t from = kGathers && rows != nullptr ? rows[row] : row;
-      x_[tile] = static_cast<const T*>(args.x) + from * args.ldx + lane_ * kVector;
+      if constexpr (Norm::kNormalizes) {
+        x_[tile] = static_cast<const T*>(DynamicShared()) + lane_ * kVector;
+      } else {
+        x_[tile] = static_cast<const T*>(args.x) + from * args.ldx + lane_ * kVector;
+      }
     }
   }
 
@@ -88,8 +111,10 @@ class GemvWorker {
     Rows rows = RowsOf(tile);
     Weights next[kAhead];
     LoadFirst(rows, warp, next);
+    if constexpr (kHoldsX) {
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) held_x_[b] = LoadX(0, min(warp, num_steps_ - 1), b);
+      for (int b = 0; b < kBlocks; ++b) held_x_[b] = LoadX(0, min(warp, num_steps_ - 1), b);
+    }
     for (int buffer = 0; tile < num_tiles; buffer ^= 1) {
       const int next_tile = tile + static_cast<int>(gridDim.x);
       for (int first = warp; first < num_steps_; first += kAhead * kGemvWarps) {
@@ -128,6 +153,8 @@ class GemvWorker {
                                 : Format::kStepsAhead < kMostAhead ? Format::kStepsAhead
                                                                    : kMostAhead;
   static_assert(kTiles == 1 || !kWalks);
+  // Of the next step, unless it is in shared memory.
+  static constexpr bool kHoldsX = kWalks && !Norm::kNormalizes;
 
   struct Weights {
     typename Format::Step halves[kHalves];
@@ -169,7 +196,16 @@ class GemvWorker {
         LoadIfThere(rows, step + i * kGemvWarps, num_steps_, &next[i]);
       }
     }
-    if constexpr (!kGathers) WaitForPrevious();
+    if constexpr (Norm::kNormalizes) {
+      const Parameter<T, kNormVectors> weight(args_.norm.weight, args_.k);
+      WaitForPrevious();
+      __shared__ float sums[kGemvWarps];
+      NormalizeRow<kGemvWarps>(static_cast<const float*>(args_.x), weight, args_.norm.weight_offset,
+                               args_.norm.eps, args_.k, static_cast<T*>(DynamicShared()), sums);
+      Norm::AwaitRow();
+    } else if constexpr (!kGathers) {
+      WaitForPrevious();
+    }
   }
 
   // Zeros behind the last k, except where the weights are zeros there.
@@ -201,14 +237,14 @@ class GemvWorker {
     if constexpr (kHalves == 2) high = Format::Block(weights.halves[1], b);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const Pairs x = kWalks ? held_x_[b] : LoadX(tile, step, b);
+      const Pairs x = kHoldsX ? held_x_[b] : LoadX(tile, step, b);
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const uint32_t a[4] = {low.pair[i], high.pair[i], low.pair[i + 1], high.pair[i + 1]};
         Mma<T>(sums[tile], a, x.pair[i], x.pair[i + 1]);
       }
     }
-    if constexpr (kWalks) {  // of the step behind this one
+    if constexpr (kHoldsX) {  // of the step behind this one
       const int next = step + kGemvWarps;
       held_x_[b] = LoadX(0, next < num_steps_ ? next : step % kGemvWarps, b);
     }
@@ -263,10 +299,10 @@ class GemvWorker {
   const bool has_pairs_;
   const int half_rows_;  // from the first half of the rows to the second
   const int num_steps_;
-  const int line_;                      // row of the weight, and of x, within eight
-  const int lane_;                      // of a row
-  const T* x_[kTiles];                  // the lane's part of its rows of x
-  Pairs held_x_[kWalks ? kBlocks : 1];  // the lane's x of the next step
+  const int line_;                       // row of the weight, and of x, within eight
+  const int lane_;                       // of a row
+  const T* x_[kTiles];                   // the lane's part of its rows of x
+  Pairs held_x_[kHoldsX ? kBlocks : 1];  // the lane's x of the next step
   float sums_[kTiles][4] = {};
 };
 

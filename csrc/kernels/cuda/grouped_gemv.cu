@@ -98,7 +98,8 @@ void LaunchForFormat(const GroupedGemvArgs& args, Stream stream) {
 
 void GroupedGemv(const GroupedGemvArgs& args, Stream stream) {
   const GemvArgs& first = args.first;
-  MLC_CHECK(first.k % kVector == 0 && !first.float_output && !first.accumulate) << first.k;
+  MLC_CHECK(first.k % kVector == 0 && !first.float_output && !first.accumulate && !first.normalizes)
+      << first.k;
   CheckActivation(first);
   if (args.num_groups == 0) return;
   switch (first.dtype) {

@@ -269,6 +269,14 @@ void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const Prefil
 //   activates   y[m, n / 2] = act(the first n / 2) * the others, or y[m, n] = act(all) without a
 //               gate, with the bits of Gemv and Activate. Not kXielu
 //   accumulate  y += the product as it would have been stored, with the bits of Gemv and AddNorm
+// A product of one row (m = 1) may begin with what comes before it:
+//   normalizes  x is float32, a row of the residual, and the product is that of its norm, with the
+//               bits of AddNorm and Gemv. Each block computes the norm for itself
+struct RowNorm {
+  const void* weight = nullptr;  // [k], of the product's dtype
+  float weight_offset = 0.0f;
+  float eps = 1e-6f;
+};
 struct GemvArgs {
   WeightFormat format = WeightFormat::kBFloat16;
   DType dtype = DType::kBFloat16;  // of x, y and bias
@@ -285,10 +293,14 @@ struct GemvArgs {
   bool accumulate = false;    // float_output only: the residual stream
   bool activates = false;     // neither float_output nor accumulate
   ActivationRule activation{};
+  bool normalizes = false;  // Gemv only; not accumulate. k is at most kMaxNormGemvK
+  RowNorm norm{};
 };
+inline constexpr int64_t kMaxNormGemvK = 4096;
 inline constexpr int64_t kMaxGemvRows = 32;
 void Gemv(const GemvArgs& args, Stream stream);
-void CheckActivation(const GemvArgs& args);  // that it is one that products have
+void CheckActivation(const GemvArgs& args);          // that it is one that products have
+void NormGemv(const GemvArgs& args, Stream stream);  // Gemv's products that normalize
 
 // The same for up to kMaxBatchRows rows with activations of 16 bits, on GPUs with clusters (compute
 // capability 9.0 and later), and the same bits. Faster than Gemv from about 9 rows on.

@@ -91,7 +91,7 @@ bool CublasLt::MultiplyQuantized(const GemvArgs& args, kernels::cuda::Stream str
 }
 
 bool CublasLt::MultiplyFloats(const GemvArgs& args, kernels::cuda::Stream stream) {
-  MLC_CHECK(!args.accumulate && (args.bias == nullptr || !args.float_output));
+  MLC_CHECK(!args.accumulate && !args.normalizes && (args.bias == nullptr || !args.float_output));
   const Shape shape{.m = args.m,
                     .n = args.n,
                     .k = args.k,

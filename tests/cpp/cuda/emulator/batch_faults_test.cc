@@ -11,20 +11,20 @@ struct BatchFaultArgs {
 };
 
 template <typename Format, typename Shape, typename Rules>
-void FaultKernel(const BatchFaultArgs args) {
+void BatchFaultKernel(const BatchFaultArgs args) {
   const auto block = static_cast<int>(blockIdx.x);
   BatchWorker<Format, Shape, Rules>(args.product, block / Shape::kSplits, block % Shape::kSplits,
                                     static_cast<int>(blockIdx.y) * Shape::kXRows)
       .Run();
 }
 
-struct MissingWait : BatchRules {
+struct MissingStageWait : BatchRules {
   template <int kLeft>
   static void AwaitStage() {
     __syncthreads();
   }
 };
-struct ShortStageWait : BatchRules {
+struct ShortWaitForStage : BatchRules {
   template <int kLeft>
   static void AwaitStage() {
     WaitForCopies<kLeft + 1>();
@@ -43,7 +43,7 @@ struct SumsOfOneBlock : BatchRules {
     __syncthreads();
   }
 };
-struct NoWaitForReaders : BatchRules {
+struct NoWaitForReadersOfSums : BatchRules {
   template <int kBlocks>
   static void AwaitReaders() {}
 };
@@ -61,7 +61,7 @@ class BatchFaultsTest : public GemvWeightsTest {
     return HaveSameBits(
         format, kN, kK, kM, [](const GemvArgs& args) { Gemm(args, nullptr); },
         [](const GemvArgs& args) {
-          Launch(FaultKernel<Format, Shape, Rules>,
+          Launch(BatchFaultKernel<Format, Shape, Rules>,
                  {.grid = dim3(kTiles * Shape::kSplits, kRowTiles),
                   .threads = Shape::kThreads,
                   .shared_bytes = BatchWorker<Format, Shape, Rules>::SharedBytes(),
@@ -90,15 +90,15 @@ TEST_F(BatchFaultsTest, WithoutOneItHasTheBitsOfGemv) {
 }
 
 TEST_F(BatchFaultsTest, AMissingWaitOrBarrierShows) {
-  EXPECT_FALSE(WithFault<MissingWait>());
-  EXPECT_FALSE(WithFault<ShortStageWait>());
+  EXPECT_FALSE(WithFault<MissingStageWait>());
+  EXPECT_FALSE(WithFault<ShortWaitForStage>());
   EXPECT_FALSE(WithFault<MissingStageBarrier>());
   EXPECT_FALSE(WithFault<SumsOfOneBlock>());
 }
 
 TEST_F(BatchFaultsTest, ABlockThatEndsTooEarlyShows) {
   GTEST_FLAG_SET(death_test_style, "fast");
-  EXPECT_DEATH(WithFault<NoWaitForReaders>(), "shared memory of a block that has ended");
+  EXPECT_DEATH(WithFault<NoWaitForReadersOfSums>(), "shared memory of a block that has ended");
 }
 
 }  // namespace
