@@ -13,6 +13,11 @@ using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
 constexpr uintptr_t kManyRowsAlign = 256;  // that ManyRows wants
 
+// Up to which size of the residual products normalize it: that each block reads it costs less than
+// a launch (bench/cuda/model.py).
+constexpr int64_t kNormInProduct = 2048;
+static_assert(kNormInProduct <= kMaxNormGemvK);
+
 // Which kernel computes a product. They have the same bits.
 enum class ProductKernel { kGemv, kBatchGemv, kGemm };
 
@@ -101,22 +106,53 @@ void CudaDecoder::Ops::LaunchAddNorm(const void* output, const Norm& post_norm,
           stream_);
 }
 
+void CudaDecoder::Ops::AddAndNormalize(const Norm& post_norm, const Norm& pre_norm) {
+  const void* output = FinishBlock(post_norm);
+  const bool is_final = &pre_norm == &weights_.final_norm;  // which not only a linear reads
+  if (output == nullptr && pre_norm.weight != nullptr && pre_norm.bias == nullptr && !is_final) {
+    deferred_norm_ = pre_norm;
+    return;
+  }
+  LaunchAddNorm(output, post_norm, pre_norm, input_);
+}
+
+// Where qkv, gate and up are all that reads the input, and out and down all that is added.
+bool CudaDecoder::Ops::HasNormsInProducts() const {
+  return num_rows_ == 1 && config_.hidden_size <= kNormInProduct &&
+         weights_.dtype != DType::kFloat32 && config_.arch->norm_kind == NormKind::kRms &&
+         !config_.parallel_blocks && !config_.experts && !config_.attends_to_joined() &&
+         !decoder_.peer_;
+}
+
+const void* CudaDecoder::Ops::FinishBlock(const Norm& post_norm) {
+  if (!deferred_) return buffers_.output;  // of experts
+  GemvArgs linear = TakeDeferred();
+  if (HasNormsInProducts() && post_norm.weight == nullptr) {
+    linear.y = residual_;
+    linear.float_output = linear.accumulate = true;
+    LaunchProduct(linear, stream_);
+    return nullptr;
+  }
+  LaunchLinear(linear);
+  SumOverPeers();
+  return buffers_.output;
+}
+
 // ---- Linears ----
 
 void CudaDecoder::Ops::Project(size_t layer, LinearRole role) {
   const Linear& linear = weights_.layers[layer].linear(role);
   switch (role) {
     case LinearRole::kQkv:
-      return LaunchLinear(
-          LinearArgs(linear, config_.attends_to_joined() ? buffers_.joined : input_, buffers_.qkv));
+      return LaunchLinear(config_.attends_to_joined()
+                              ? LinearArgs(linear, buffers_.joined, buffers_.qkv)
+                              : LinearOfInput(linear, buffers_.qkv));
     case LinearRole::kOut:
-      LaunchLinear(LinearArgs(linear, attention_, buffers_.output));
-      return SumOverPeers();
+      return Defer(LinearArgs(linear, attention_, buffers_.output));
     case LinearRole::kGateUp:
-      return Defer(LinearArgs(linear, input_, buffers_.ffn));
+      return Defer(LinearOfInput(linear, buffers_.ffn));
     case LinearRole::kDown:
-      LaunchLinear(LinearArgs(linear, buffers_.activated, buffers_.output));
-      return SumOverPeers();
+      return Defer(LinearArgs(linear, buffers_.activated, buffers_.output));
     case LinearRole::kRouter:
       return LaunchRouter(linear);
     case LinearRole::kSharedGateUp:
@@ -196,6 +232,17 @@ GemvArgs CudaDecoder::Ops::LinearArgs(const Linear& linear, const void* x, void*
           .bias = linear.bias,
           .y = y,
           .ldy = matrix.n};
+}
+
+GemvArgs CudaDecoder::Ops::LinearOfInput(const Linear& linear, void* y) {
+  GemvArgs args = LinearArgs(linear, input_, y);
+  if (!deferred_norm_) return args;
+  args.x = residual_;
+  args.normalizes = true;
+  args.norm = {.weight = std::exchange(deferred_norm_, std::nullopt)->weight,
+               .weight_offset = config_.norm_weight_offset,
+               .eps = config_.residual_norm_eps};
+  return args;
 }
 
 void CudaDecoder::Ops::Defer(const GemvArgs& args) {

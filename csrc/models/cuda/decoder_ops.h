@@ -35,10 +35,8 @@ class CudaDecoder::Ops {
   void Normalize(const Norm& pre_norm) {
     if (!config_.attends_to_joined()) LaunchAddNorm(nullptr, {}, pre_norm, input_);
   }
-  void AddAndNormalize(const Norm& post_norm, const Norm& pre_norm) {
-    LaunchAddNorm(buffers_.output, post_norm, pre_norm, input_);
-  }
-  void AddAndKeepInput() { LaunchAddNorm(buffers_.output, {}, {}, nullptr); }
+  void AddAndNormalize(const Norm& post_norm, const Norm& pre_norm);
+  void AddAndKeepInput() { LaunchAddNorm(FinishBlock({}), {}, {}, nullptr); }
   bool HasParallelBlocks() const { return config_.parallel_blocks; }
   void Project(size_t layer, LinearRole role);
   void RotateAndWriteKv(size_t layer);
@@ -88,7 +86,14 @@ class CudaDecoder::Ops {
                      void* input) const;
   // Of one of several devices, whose blocks have computed parts of a sum: the block's output.
   void SumOverPeers() const;
+  // Whether products add to the residual, and normalize it, by themselves.
+  bool HasNormsInProducts() const;
+  // Launches the linear that ends a block, if it was left to do, and returns what is to be added to
+  // the residual; null: the linear has added it.
+  const void* FinishBlock(const Norm& post_norm);
   kernels::cuda::GemvArgs LinearArgs(const Linear& linear, const void* x, void* y) const;
+  // Of the input, which it normalizes if that was left to do.
+  kernels::cuda::GemvArgs LinearOfInput(const Linear& linear, void* y);
   void LaunchLinear(const kernels::cuda::GemvArgs& args) const;
   // A linear that what comes next may become a part of. The next operation launches it.
   void Defer(const kernels::cuda::GemvArgs& args);
@@ -121,6 +126,7 @@ class CudaDecoder::Ops {
   void* input_;                           // of the next block
   LastRows last_rows_ = LastRows::kNone;  // that are kept
   std::optional<kernels::cuda::GemvArgs> deferred_;
+  std::optional<Norm> deferred_norm_;  // of the residual: the input of the next linear
   std::optional<kernels::cuda::GroupedGemvArgs> deferred_experts_;
   // For each of windows_: the first of the rows whose splits are listed.
   std::vector<int64_t> listed_;

@@ -1,8 +1,6 @@
-// How the keys of decode rows are divided (decode_items.cuh), and how often that is worked out.
+// How the keys of decode rows are divided (decode_items.cuh).
 #include <numeric>
 
-#include "cuda/emulator/emulator.h"
-#include "cuda/model_driver.h"
 #include "cuda/test_util.h"
 #include "kernels/cuda/decode_items.cuh"
 
@@ -97,32 +95,6 @@ TEST_F(DecodeSplitsTest, CoverEachVisibleKeyOnce) {
   std::vector<int32_t> many(kMaxDecodeRows);
   for (int32_t& length : many) length = static_cast<int32_t>(RandomInt(0, 700));
   Check(many, 0);
-}
-
-// Kernels of a step with one row, of a model with so many layers.
-int64_t LaunchesOfAStep(const std::string& architecture, int layers) {
-  constexpr std::string_view kTwoLayers = R"("num_hidden_layers": 2)";
-  std::string config = testing::TinyConfig(architecture, R"("sliding_window": 9)");
-  config.replace(config.find(kTwoLayers), kTwoLayers.size(),
-                 R"("num_hidden_layers": )" + std::to_string(layers));
-  const testing::TempFolder folder;
-  WriteTinyCheckpoint(folder, config);
-  const auto model =
-      LoadCudaModel({.path = folder.path(), .device = "cuda:0", .dtype = "bfloat16"});
-  model->Allocate(kTestPages, kTestRows, kTestLogits);
-  TestSequence sequence(0);
-  const int64_t before = mlc_native_emulated_counter(MLC_NATIVE_EMULATED_LAUNCHES);
-  Logits(*model, TestBatch().Add(sequence, {3}));
-  return mlc_native_emulated_counter(MLC_NATIVE_EMULATED_LAUNCHES) - before;
-}
-
-TEST_F(DecodeSplitsTest, AreListedOnceAStepForEachWindow) {
-  // Norm, product, rope, attention, product; norm, product with the activation, product.
-  constexpr int64_t kOfLayer = 8;
-  for (const std::string architecture : {"LlamaForCausalLM", "Gemma2ForCausalLM"}) {
-    const int64_t of_two = LaunchesOfAStep(architecture, 2);
-    EXPECT_EQ(LaunchesOfAStep(architecture, 4) - of_two, 2 * kOfLayer) << architecture;
-  }
 }
 
 }  // namespace
