@@ -32,6 +32,11 @@ constexpr Product kProducts[] = {
     {"llama-3.1-8b head", 128256, 4096},
 };
 
+int64_t WeightBytes(WeightFormat format, int64_t n, int64_t k) {
+  return format == WeightFormat::kBFloat16 ? n * k * 2
+                                           : static_cast<int64_t>(GemvWeightBytes(format, n, k));
+}
+
 void Products(Bench& bench) {
   constexpr struct {
     const char* name;
@@ -45,9 +50,7 @@ void Products(Bench& bench) {
       if (bench.is_tiny()) p = {p.name, 64, 128};
       const std::string name = std::string("gemv ") + format_name + " " + p.name;
       if (!bench.MayWant(name)) continue;
-      const int64_t bytes = format == WeightFormat::kBFloat16
-                                ? p.n * p.k * 2
-                                : static_cast<int64_t>(GemvWeightBytes(format, p.n, p.k));
+      const int64_t bytes = WeightBytes(format, p.n, p.k);
       const auto copies = static_cast<int>(bench.is_tiny() ? 2 : kRotate / bytes + 2);
       constexpr int64_t kRows = 64;
       Buffer weights(copies * bytes), x(kRows * p.k * 2), y(kRows * p.n * 2);
@@ -71,6 +74,67 @@ void Products(Bench& bench) {
       for (int64_t m : {16, 32, 64}) {
         if (HasBatchGemv({.m = m})) run("batch_gemv", m, BatchGemv);
       }
+    }
+  }
+}
+
+// One row through a product, the norm of the residual and a product of that: as three kernels, and
+// as two, of which the first adds to the residual and the second normalizes it.
+void ProductsAroundNorms(Bench& bench, const char* format_name, WeightFormat format) {
+  for (Product p : {Product{"qwen3-0.6b qkv", 4096, 1024},
+                    {"qwen3-0.6b gate_up", 6144, 1024},
+                    {"llama-3.2-1b qkv", 3072, 2048},
+                    {"llama-3.2-1b gate_up", 16384, 2048},
+                    {"llama-3.1-8b qkv", 6144, 4096},
+                    {"llama-3.1-8b gate_up", 28672, 4096}}) {
+    if (!bench.MayWant("norm ")) return;
+    const bool activates = std::string(p.name).ends_with("gate_up");
+    if (bench.is_tiny()) p = {p.name, 64, 128};
+    const int64_t first_bytes = WeightBytes(format, p.k, p.k);
+    const int64_t bytes = first_bytes + WeightBytes(format, p.n, p.k);
+    const auto copies = static_cast<int>(bench.is_tiny() ? 2 : kRotate / bytes + 2);
+    const Buffer weights(copies * bytes), x(p.k * 2), input(p.k * 2), y(p.n * 2), norm(p.k * 2);
+    const Buffer residual(std::vector<float>(p.k, 0.5f));
+    for (const bool fused : {false, true}) {
+      const auto call = [&](int i, Stream stream) {
+        GemvArgs first{.format = format,
+                       .weight = weights.data(i * bytes),
+                       .n = p.k,
+                       .k = p.k,
+                       .x = x.data(),
+                       .ldx = p.k,
+                       .m = 1,
+                       .y = input.data(),
+                       .ldy = p.k};
+        GemvArgs second = first;
+        second.weight = weights.data(i * bytes + first_bytes);
+        second.n = p.n;
+        second.x = input.data();
+        second.y = y.data();
+        second.ldy = p.n;
+        second.activates = activates;
+        if (fused) {
+          first.y = residual.data();
+          first.float_output = first.accumulate = true;
+          second.x = residual.data();
+          second.normalizes = true;
+          second.norm.weight = norm.data();
+        }
+        Gemv(first, stream);
+        if (!fused) {
+          AddNorm({.residual = residual.data<float>(),
+                   .x = input.data(),
+                   .pre_weight = norm.data(),
+                   .y = input.data(),
+                   .m = 1,
+                   .dim = p.k},
+                  stream);
+        }
+        Gemv(second, stream);
+      };
+      bench.Run(std::string(fused ? "norm fused " : "norm separate ") + format_name + " " + p.name,
+                {.bytes = static_cast<double>(bytes), .operations = 2.0 * p.k * (p.k + p.n)},
+                copies, call);
     }
   }
 }
@@ -238,6 +302,8 @@ void Sampling(Bench& bench, const std::string& name, const SamplingRow& settings
 
 void RunAll(Bench& bench) {
   Products(bench);
+  ProductsAroundNorms(bench, "bf16", WeightFormat::kBFloat16);
+  ProductsAroundNorms(bench, "q4", WeightFormat::kQ4);
   for (int64_t m : {1, 16, 2048}) Experts(bench, m);
   Dequantizations(bench);
   Decode(bench, kQwen06, 1, 512);

@@ -63,6 +63,7 @@ class Kernels:
     has_worker: bool = False  # of decode attention on tensor cores (DecodeWorker)
     long_min_split: int = 0  # keys, of a split of a row of more than SHORT_ROW keys
     has_wide_warps: bool = False  # of 32 rows, two blocks of them, in prefill attention; else of 16
+    norms_in_products: bool = False  # of one row of at most NORM_IN_PRODUCT elements
 
 
 BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
@@ -74,8 +75,9 @@ FIXED = replace(ACTIVATING, name="one order of sums", has_gemm=True)
 WORKER = replace(FIXED, name="attention on tensor cores", has_worker=True)
 WIDE_WARPS = replace(WORKER, name="32 rows per warp", softmax_slots=560, has_wide_warps=True)
 LONGER = replace(WIDE_WARPS, name="longer splits", long_min_split=256)
-RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, WORKER, WIDE_WARPS]
-NOW = LONGER  # no other at the lengths of the tables
+NORMS = replace(LONGER, name="norms in products", norms_in_products=True)
+RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, WORKER, WIDE_WARPS, LONGER, NORMS]
+NOW = NORMS
 
 SPLITS, MAX_SPLIT, SHORT_ROW = 24, 512, 1024  # of decode_items.cuh
 KEYS_AT_ONCE, THREADS = 4, 256  # of decode_lanes.cuh
@@ -88,6 +90,7 @@ MATRIX_BYTES = 36 * 1024  # that a warp reads from shared memory for 64 keys, li
 WIDE_SLOTS, WIDE_MATRIX_BYTES = 400, 40 * 1024  # the same of warps of 32 rows
 COPIED_BYTES = 32 * 1024  # that a block writes there for 64 keys, likewise
 GEMM_SHARE = 0.81  # of the peak, by cuBLASLt
+NORM_IN_PRODUCT = 2048  # kNormInProduct of decoder_forward.cc
 
 
 def gemv_rows(n: int) -> int:
@@ -201,6 +204,20 @@ class Predictor:
         work = max(self.moved(weights + BF16 * rows * (n + k)), cached)
         start = self.kernels.gemv_latencies - self.kernels.are_dependent
         return self.edge + start * m.memory_s + m.cache_s + 2 * m.barrier_s + work
+
+    def norm_gemv(self, n: int, k: int, weight_bits: float = 16) -> float:
+        """Of one row, which each block reads in float32 and normalizes: with two barriers more."""
+        m = self.machine
+        walkers = m.multiprocessors * (3 if weight_bits < 8 else 2)
+        cached = 4.0 * k * min(math.ceil(n / 16), walkers) / m.cache_bytes_per_s
+        return self.gemv(1, n, k, weight_bits) + 2 * m.barrier_s + cached
+
+    def around_norm(self, n: int, hidden: int, weight_bits: float, fused: bool) -> float:
+        """A product of `hidden` columns and rows, the norm behind it, and a product of its row."""
+        before = self.gemv(1, hidden, hidden, weight_bits)
+        if fused:  # the first one waits for the residual at its end
+            return before + self.machine.cache_s + self.norm_gemv(n, hidden, weight_bits)
+        return before + self.norm(1, hidden) + self.gemv(1, n, hidden, weight_bits)
 
     def gemm(self, rows: int, n: int, k: int, weight_bits: float = 16) -> float:
         """The slowest of memory, cache, shared memory and tensor cores."""
@@ -332,6 +349,13 @@ class Predictor:
         """All but attention."""
         products = sum(self.product(rows, n, k, weight_bits, fixed) for n, k in model.products)
         norms = 2 * self.norm(rows, model.hidden)
+        if self.kernels.norms_in_products and rows == 1 and model.hidden <= NORM_IN_PRODUCT:
+            norms = sum(
+                self.around_norm(n, model.hidden, weight_bits, fused=True)
+                - self.around_norm(n, model.hidden, weight_bits, fused=False)
+                + self.norm(1, model.hidden)
+                for n in (model.products[0][0], model.products[2][0])
+            )
         layer = products + norms + self.rope(rows, model)
         most = gemv_rows(2 * model.ffn) if self.kernels.has_gemm and fixed else 32
         if self.kernels.activates and rows <= most:  # the rest is in the shadow of other blocks
@@ -392,6 +416,10 @@ def predict_kernel(name: str, predictor: Predictor | None = None) -> float | Non
         return predictor.prefill_attention(int(found[2]), MODELS[KERNEL_SHAPES[found[1]]])
     if found := re.fullmatch(r"add_norm (\d+) rows=(\d+)", name):
         return predictor.norm(int(found[2]), int(found[1]))
+    if found := re.fullmatch(r"norm (separate|fused) (\w+) (\S+) (qkv|gate_up)", name):
+        model = MODELS[KERNEL_SHAPES[found[3]]]
+        n = model.products[0 if found[4] == "qkv" else 2][0]
+        return predictor.around_norm(n, model.hidden, BITS[found[2]], found[1] == "fused")
     if found := re.fullmatch(r"activate (\d+) rows=(\d+)", name):
         return predictor.activation(int(found[2]), int(found[1]))
     if found := re.fullmatch(r"gemv (\w+) (\S+) (\w+) m=(\d+)", name):

@@ -70,6 +70,18 @@ def test_the_rows_of_the_benchmark_have_predictions() -> None:
     assert model.predict_kernel("copy") is None
 
 
+def test_norms_are_in_products_where_that_is_faster() -> None:
+    for shape in ("qwen3-0.6b", "llama-3.2-1b", "llama-3.1-8b"):
+        is_small = model.MODELS[model.KERNEL_SHAPES[shape]].hidden <= model.NORM_IN_PRODUCT
+        for product in ("bf16 {} qkv", "bf16 {} gate_up", "q4 {} qkv", "q4 {} gate_up"):
+            name = product.format(shape)
+            separate = model.predict_kernel(f"norm separate {name}")
+            fused = model.predict_kernel(f"norm fused {name}")
+            assert separate is not None
+            assert fused is not None
+            assert (fused < separate) == is_small, name
+
+
 def test_the_constants_are_those_of_the_kernels() -> None:
     folder = ROOT / "csrc/kernels/cuda"
     items = (folder / "decode_items.cuh").read_text()
@@ -82,6 +94,8 @@ def test_the_constants_are_those_of_the_kernels() -> None:
     assert f"kUnroll = {model.KEYS_AT_ONCE};" in lanes
     assert f"kLanesThreads = {model.THREADS};" in lanes
     assert model.FIXED.attention_loads == model.KEYS_AT_ONCE
+    forward = (ROOT / "csrc/models/cuda/decoder_forward.cc").read_text()
+    assert f"kNormInProduct = {model.NORM_IN_PRODUCT};" in forward
     worker = (folder / "decode_worker.cuh").read_text()
     assert f"kWarps = {model.WORKER_WARPS};" in worker
     assert f"kBlocks = {model.WORKER_BLOCKS};" in worker
