@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/runtime.h"
 #include "models/cuda/cublas_lt.h"
 #include "timing.h"
 

@@ -11,43 +11,11 @@
 #include <vector>
 
 #include "kernels/kernels.h"
+#include "kernels/router_rule.h"
 
 namespace mlc_native::kernels {
 
 // ---- The choice ----
-
-inline constexpr int64_t kMaxExperts = 1024;
-
-// What the logits of a router mean:
-//   kSoftmax      An expert's score is its probability among all experts.
-//   kSigmoid      An expert's score is its own probability.
-//   kSparseMixer  The experts are chosen one after the other, each with the greatest logit that is
-//                 left. Its weight is its probability among those left whose logits are near
-//                 (relative to their size, within twice `jitter`).
-enum class RouterScore : uint8_t { kSoftmax, kSigmoid, kSparseMixer };
-
-// How a router chooses num_chosen of num_experts. Of equal experts, the lower one is better.
-struct RouterRule {
-  RouterScore score = RouterScore::kSoftmax;
-  int64_t num_experts = 0;  // at most kMaxExperts
-  int64_t num_chosen = 0;
-  // Experts come in num_groups groups of equal size. Only those of the num_chosen_groups best
-  // groups are chosen; a group is as good as its best two experts together.
-  int64_t num_groups = 1;
-  int64_t num_chosen_groups = 1;
-  bool renormalize = false;     // weights are divided by their sum,
-  float smallest_sum = 1e-20f;  // or by this if the sum is smaller
-  float scale = 1.0f;           // of the weights, at last
-  float jitter = 0.0f;          // of kSparseMixer
-
-  // Requires: these hold.
-  bool IsValid() const {
-    return num_experts >= 1 && num_experts <= kMaxExperts && num_groups >= 1 &&
-           num_experts % num_groups == 0 && num_chosen_groups >= 1 &&
-           num_chosen_groups <= num_groups && num_chosen >= 1 &&
-           num_chosen <= num_experts / num_groups * num_chosen_groups;
-  }
-};
 
 // The rows [begin, end) of a grouped linear, and the expert that they go to.
 struct LinearGroup {

@@ -18,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/formats.h"
 #include "kernels/kv_format.h"
 #include "mlc_native/detail/dtype.h"
 #include "mlc_native/detail/export.h"
@@ -56,32 +57,7 @@ struct Cpu {
 
 // ---- Linear ----
 
-// How a packed weight is stored (layouts: packed_format.h), and how Linear computes with it:
-//   kFloat32, kFloat16  Products and sums are float32.
-//   kBFloat16           The same; ISAs with products of bfloat16 round the activations to it first.
-//   kQ8, kQ4            8 or 4 bits and a float16 scale per group of 64 or 32 k. Activations are
-//                       rounded to 8 bits with a scale per row and group (kQ4: a power of two), and
-//                       products are summed in integers.
-//   kQ6                 6 bits and a float16 scale per group of 64 k; computed as kQ8.
-//   kMxfp4              OCP's MXFP4: values of 4 bits (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their
-//                       negatives) and a power of two per group of 32 k. As kQ4.
-//   kQ8Group32          kQ8 with groups of 32 k, as GGUF's Q8_0 has them.
-//   kFloat8             FP8 (E4M3) and a float32 scale per group of 64 k. As kBFloat16; the sum of
-//                       a group is multiplied by its scale.
-// What a checkpoint holds in kMxfp4, kQ8Group32 or kFloat8 keeps it; nothing else is quantized to
-// them.
-enum class WeightFormat : uint8_t {
-  kFloat32,
-  kBFloat16,
-  kFloat16,
-  kQ8,
-  kQ4,
-  kMxfp4,
-  kQ8Group32,
-  kFloat8,
-  kQ6,
-};
-
+// How Linear computes with each WeightFormat, and what it is: formats.h.
 constexpr std::string_view FormatName(WeightFormat format) {
   switch (format) {
     case WeightFormat::kFloat32:
@@ -103,18 +79,6 @@ constexpr std::string_view FormatName(WeightFormat format) {
       return "fp8";
   }
   return "invalid";
-}
-
-constexpr WeightFormat FormatOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return WeightFormat::kFloat32;
-    case DType::kBFloat16:
-      return WeightFormat::kBFloat16;
-    case DType::kFloat16:
-      return WeightFormat::kFloat16;
-  }
-  return WeightFormat::kFloat32;
 }
 
 // A weight [n, k] as panels of isa->panel_width output columns. Each panel is aligned to 64 bytes;
@@ -269,14 +233,6 @@ struct AddArgs {
   int64_t n = 0;
 };
 void Add(const Cpu& cpu, const AddArgs& args);
-
-//   kReluSquared  max(x, 0)^2
-//   kXielu        alpha_p x^2 + x / 2 for x > 0, else alpha_n (e^min(x, -1e-6) - 1 - x) + x / 2
-//                 (arXiv:2411.13010)
-//   kClampedSwiGlu  with a gate g and u, which is cut to [-limit, limit]: (u + 1) h / (1 +
-//   e^(-sharpness
-//                 h)) for h = min(g, limit)
-enum class Activation : uint8_t { kSilu, kGeluTanh, kReluSquared, kXielu, kClampedSwiGlu };
 
 // out[m, ffn] = act(x[:, 0:ffn]) * x[:, ffn:2*ffn], or act(x[m, ffn]) without a gate. out is x
 // (with the same ld) or does not overlap it.

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/formats.h"
 #include "mlc_native/detail/dtype.h"
 #include "mlc_native/detail/page.h"
 
@@ -26,8 +27,6 @@ namespace mlc_native::kernels {
 
 inline constexpr int64_t kPageSize = kKvPageSize;
 inline constexpr int64_t kKvRowUnit = 16;
-
-enum class KvFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kFloat8 };
 
 // The names that EngineConfig.kv_cache_dtype uses.
 constexpr std::string_view KvFormatName(KvFormat format) {
@@ -46,31 +45,6 @@ constexpr std::string_view KvFormatName(KvFormat format) {
   return "invalid";
 }
 
-constexpr KvFormat KvFormatOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return KvFormat::kFloat32;
-    case DType::kBFloat16:
-      return KvFormat::kBFloat16;
-    case DType::kFloat16:
-      return KvFormat::kFloat16;
-  }
-  return KvFormat::kFloat32;
-}
-
-constexpr int64_t KvElementBytes(KvFormat format) {
-  switch (format) {
-    case KvFormat::kFloat32:
-      return 4;
-    case KvFormat::kBFloat16:
-    case KvFormat::kFloat16:
-      return 2;
-    case KvFormat::kInt8:
-    case KvFormat::kFloat8:
-      return 1;
-  }
-  return 0;
-}
 constexpr bool KvInPairs(KvFormat format) {
   return format == KvFormat::kBFloat16 || format == KvFormat::kInt8;
 }

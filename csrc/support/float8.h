@@ -9,9 +9,10 @@
 #include <cstdint>
 #include <limits>
 
+#include "mlc_native/detail/basic_types.h"
+
 namespace mlc_native {
 
-inline constexpr float kMaxFloat8 = 448.0f;
 inline constexpr uint8_t kNaNFloat8 = 0x7f;  // without its sign
 
 namespace float8 {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/runtime.h"
 #include "torch_ops/arguments.h"
 #include "torch_ops/library.h"
 

@@ -2,21 +2,11 @@
 // headers.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <string>
-
-#include "kernels/cuda/device_error.h"
+#include <driver_types.h>
 
 namespace mlc_native::kernels::cuda {
 
 // Throws OutOfDeviceMemory, DeviceError; `what` failed.
-inline void CheckCuda(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) return;
-  cudaGetLastError();  // clears the error, which the next launch would report again
-  const std::string message = std::string("CUDA: ") + what + ": " + cudaGetErrorString(status);
-  if (status == cudaErrorMemoryAllocation) throw OutOfDeviceMemory(message);
-  throw DeviceError(message);
-}
+void CheckCuda(cudaError_t status, const char* what);
 
 }  // namespace mlc_native::kernels::cuda

@@ -268,7 +268,7 @@ LaunchShape LanesLaunchShape(int64_t head_dim) {
   const int64_t scores = kMaxSplit * kHeads;
   const int64_t sums = kLanesThreads / kWarp * kHeads * head_dim + 2 * kHeads;
   const int64_t parts = kLanesThreads * sizeof(DecodePart) / sizeof(float);
-  const int64_t floats = std::max({scores, sums, parts});
+  const int64_t floats = max(max(scores, sums), parts);
   return {.grid = dim3(static_cast<unsigned>(NumMultiprocessors() * LanesBlocks(kHeads))),
           .threads = kLanesThreads,
           .shared_bytes = static_cast<size_t>(floats) * sizeof(float)};

@@ -2,8 +2,6 @@
 // follows, and then the threads take the splits of all rows in turn and write them.
 //
 // Bytes: 32 for each split.
-#include <algorithm>
-
 #include "kernels/cuda/decode_items.cuh"
 
 namespace mlc_native::kernels::cuda {
@@ -123,8 +121,9 @@ int64_t MaxDecodeSplits(int64_t length) {
   const auto pieces = [keys = length + kKvPageSize - 1](int64_t of) {
     return (keys + of - 1) / of;
   };
-  return std::max({std::min<int64_t>(pieces(kMinSplit), kShortRow / kMinSplit),
-                   std::min<int64_t>(pieces(2 * kMinSplit), kTargetSplits), pieces(kMaxSplit)});
+  const int64_t of_short_row = min(pieces(kMinSplit), int64_t{kShortRow / kMinSplit});
+  const int64_t of_long_row = min(pieces(2 * kMinSplit), int64_t{kTargetSplits});
+  return max(max(of_short_row, of_long_row), pieces(kMaxSplit));
 }
 
 size_t DecodeSplitsBytes(int64_t max_splits) {

@@ -8,15 +8,15 @@
 // address is taken; otherwise it would be copied to the memory of each thread.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
 #include <cuda_runtime.h>
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+#include <cuda_fp8.h>
+#endif
 
 #include <cstdint>
 
 #include "kernels/cuda/check_cuda.h"
-#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/stream.h"
 
 namespace mlc_native::kernels::cuda {
 
@@ -37,14 +37,9 @@ __device__ inline uint32_t PackFloat16(float low, float high) {
   return bits;
 }
 __device__ inline float Float16BitsToFloat(uint16_t bits) {
-  return __half2float(__ushort_as_half(bits));
-}
-// E4M3, saturating.
-__device__ inline uint8_t FloatToFloat8Bits(float value) {
-  return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
-}
-__device__ inline float Float8BitsToFloat(uint8_t bits) {
-  return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, __NV_E4M3)));
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
 }
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
 inline constexpr bool kConvertsFloat8 = false;
@@ -54,10 +49,27 @@ inline constexpr bool kConvertsFloat8 = true;
 // Two E4M3 numbers as float16, exactly. Requires: kConvertsFloat8.
 __device__ inline uint32_t Float8PairToFloat16([[maybe_unused]] uint16_t codes) {
   uint32_t bits = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 890
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(bits) : "h"(codes));
 #endif
   return bits;
+}
+// E4M3, saturating.
+__device__ inline uint8_t FloatToFloat8Bits(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+  return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, __NV_E4M3);
+#else
+  uint16_t bits;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(0.0f), "f"(value));
+  return static_cast<uint8_t>(bits);
+#endif
+}
+__device__ inline float Float8BitsToFloat(uint8_t bits) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+  return __half2float(__half(__nv_cvt_fp8_to_halfraw(bits, __NV_E4M3)));
+#else
+  return Float16BitsToFloat(static_cast<uint16_t>(Float8PairToFloat16(bits)));
+#endif
 }
 // a * b + c on pairs of bfloat16, rounded once.
 __device__ inline uint32_t FmaBFloat16x2(uint32_t a, uint32_t b, uint32_t c) {

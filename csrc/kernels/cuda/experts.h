@@ -7,12 +7,11 @@
 // has chosen, nothing is read.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/kernels.h"
-#include "kernels/experts.h"
+#include "kernels/router_rule.h"
 
 namespace mlc_native::kernels::cuda {
 
@@ -52,7 +51,8 @@ struct ExpertChoices {
                                   // empty ones
 };
 inline int64_t MaxExpertGroups(const RouterRule& rule, int64_t m) {
-  return std::min(rule.num_experts, m * rule.num_chosen);
+  const int64_t choices = m * rule.num_chosen;
+  return choices < rule.num_experts ? choices : rule.num_experts;
 }
 
 struct RouteArgs {

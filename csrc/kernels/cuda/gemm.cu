@@ -7,8 +7,6 @@
 //
 // Bytes: the weights once for each band from memory. From the cache, the weights once for each tile
 // of x, and x once for each tile of the weights. Operations: 2 m n k.
-#include <algorithm>
-
 #include "kernels/cuda/gemm_worker.cuh"
 
 namespace mlc_native::kernels::cuda {
@@ -50,8 +48,8 @@ int64_t Cost(const GemvArgs& args) {
   constexpr int64_t kCacheCost = 5;
   const int64_t multiprocessors = NumMultiprocessors();
   const int64_t blocks = NumBlocks<Tile>(args);
-  return std::max((blocks + multiprocessors - 1) / multiprocessors * Tile::kCost,
-                  blocks * (Tile::kWeightRows + Tile::kXRows) * kCacheCost / multiprocessors);
+  return max((blocks + multiprocessors - 1) / multiprocessors * Tile::kCost,
+             blocks * (Tile::kWeightRows + Tile::kXRows) * kCacheCost / multiprocessors);
 }
 
 template <typename Format, typename Tile>
@@ -74,7 +72,7 @@ void LaunchForFormat(const GemvArgs& args, Stream stream) {
   const int64_t small = Cost<SmallTile>(args);
   const int64_t wide = Cost<WideTile>(args);
   const int64_t large = Cost<LargeTile>(args);
-  if (large <= std::min(small, wide)) return LaunchForTile<Format, LargeTile>(args, stream);
+  if (large <= min(small, wide)) return LaunchForTile<Format, LargeTile>(args, stream);
   if (wide <= small) return LaunchForTile<Format, WideTile>(args, stream);
   LaunchForTile<Format, SmallTile>(args, stream);
 }
@@ -84,7 +82,7 @@ void InPieces(GemvArgs args, Stream stream) {
   const auto* x = static_cast<const float*>(args.x);
   auto* y = static_cast<float*>(args.y);
   for (int64_t row = 0; row < m; row += kMaxGemvRows) {
-    args.m = std::min(kMaxGemvRows, m - row);
+    args.m = min(kMaxGemvRows, m - row);
     args.x = x + row * args.ldx;
     args.y = y + row * args.ldy;
     Gemv(args, stream);

@@ -16,13 +16,10 @@
 // because a checkpoint's scales have no more than 24 bits and any exponent).
 #pragma once
 
+#include "kernels/cuda/gemv_layout.h"
 #include "kernels/cuda/numbers.cuh"
 
 namespace mlc_native::kernels::cuda {
-
-inline constexpr int kBlock = 32;
-inline constexpr int kBlocks = static_cast<int>(kGemvStep) / kBlock;  // of a step
-inline constexpr int kRowLanes = 4;
 
 // Four registers of two elements: a lane's eight of a block.
 struct Pairs {

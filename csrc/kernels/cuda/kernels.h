@@ -24,10 +24,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/runtime.h"
-#include "kernels/kernels.h"
-#include "mlc_native/detail/dtype.h"
-#include "mlc_native/detail/page.h"
+#include "kernels/cuda/stream.h"
+#include "kernels/formats.h"
+#include "mlc_native/detail/basic_types.h"
 
 namespace mlc_native::kernels::cuda {
 

@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/kernels.h"
-#include "support/check.h"
+#include "support/check_macro.h"
 
 namespace mlc_native::kernels::cuda {
 

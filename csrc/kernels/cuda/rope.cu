@@ -2,7 +2,6 @@
 // memory. Reads q, k and v once; writes q in place, and k and v to the pages, 8 bits with a scale.
 #include "kernels/cuda/numbers.cuh"
 #include "kernels/cuda/reduce.cuh"
-#include "support/float8.h"
 
 namespace mlc_native::kernels::cuda {
 inline namespace rope_cu {

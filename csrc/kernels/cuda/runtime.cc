@@ -53,6 +53,14 @@ int DependentCapability() {
 
 // ---- Devices ----
 
+void CheckCuda(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  cudaGetLastError();  // clears the error, which the next launch would report again
+  const std::string message = std::string("CUDA: ") + what + ": " + cudaGetErrorString(status);
+  if (status == cudaErrorMemoryAllocation) throw OutOfDeviceMemory(message);
+  throw DeviceError(message);
+}
+
 int DeviceCount() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;

@@ -13,8 +13,6 @@
 // Bytes: each launch reads the row once; the second and third one from L2 if it is there. If more
 // than kMaxListed tokens lie in the range of the cut (equal logits, mostly), the last block
 // searches the whole row by itself, which is slow.
-#include <algorithm>
-
 #include "kernels/cuda/sampling_cut.cuh"
 #include "kernels/cuda/sampling_draw.cuh"
 #include "kernels/cuda/sampling_scan.cuh"
@@ -89,7 +87,7 @@ void SampleTokens(const SampleArgs& args, Stream stream) {
   // Where there are many rows, as many blocks as run at once, each with many pieces.
   constexpr int64_t kBlocksOfMultiprocessor = 4;
   const int64_t blocks = kBlocksOfMultiprocessor * NumMultiprocessors() / args.m;
-  const dim3 grid(static_cast<unsigned>(std::clamp<int64_t>(blocks, 1, kernel_args.pieces)),
+  const dim3 grid(static_cast<unsigned>(max(min(blocks, kernel_args.pieces), int64_t{1})),
                   static_cast<unsigned>(args.m));
   Launch(ScanKernel, {.grid = grid, .threads = kSampleThreads}, stream, kernel_args);
   Launch(CutKernel, {.grid = grid, .threads = kSampleThreads}, stream, kernel_args);

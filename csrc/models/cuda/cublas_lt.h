@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/runtime.h"
 #include "mlc_native/detail/log.h"
 #include "models/cuda/cublas_lt_api.h"
 

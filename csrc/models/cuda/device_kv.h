@@ -7,6 +7,7 @@
 
 #include "arch/model_config.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/runtime.h"
 #include "models/cuda/upload_buffer.h"
 
 namespace mlc_native {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/runtime.h"
 #include "mlc_native/model.h"
 
 namespace mlc_native {

@@ -1,17 +1,13 @@
-// Element types of weights and KV pages: names (as in configs and safetensors), sizes, conversion
-// from and to float. Activations are always float32. Pure functions, any thread.
+// The names of element types (DType, basic_types.h) in configs and safetensors. Pure functions; any
+// thread.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string_view>
 
+#include "mlc_native/detail/basic_types.h"
+
 namespace mlc_native {
-
-enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16 };
-
-constexpr size_t DTypeSize(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
 
 // "float32", "bfloat16", "float16": the names EngineConfig.dtype and torch use.
 constexpr std::string_view DTypeName(DType dtype) {

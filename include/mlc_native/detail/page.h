@@ -5,15 +5,9 @@
 #include <cstdint>
 #include <string>
 
+#include "mlc_native/detail/basic_types.h"
+
 namespace mlc_native {
-
-inline constexpr int kKvPageSize = 16;  // tokens
-
-// A copy-on-write: the model copies page src to page dst before the forward that writes dst.
-struct PageCopy {
-  int32_t src_page = 0;
-  int32_t dst_page = 0;
-};
 
 // A prompt in the prefix cache that is never evicted.
 struct PinnedPrefix {

@@ -1,0 +1,88 @@
+// The formats of weights and of KV pages, and the activations, of the CPU's kernels and of CUDA's:
+// what they are, without how they lie in memory. Pure functions; any thread. nvcc parses it with
+// every .cu, so it includes no header of the standard library that takes time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "mlc_native/detail/basic_types.h"
+
+namespace mlc_native::kernels {
+
+// How a packed weight is stored (layouts: packed_format.h), and how Linear computes with it:
+//   kFloat32, kFloat16  Products and sums are float32.
+//   kBFloat16           The same; ISAs with products of bfloat16 round the activations to it first.
+//   kQ8, kQ4            8 or 4 bits and a float16 scale per group of 64 or 32 k. Activations are
+//                       rounded to 8 bits with a scale per row and group (kQ4: a power of two), and
+//                       products are summed in integers.
+//   kQ6                 6 bits and a float16 scale per group of 64 k; computed as kQ8.
+//   kMxfp4              OCP's MXFP4: values of 4 bits (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their
+//                       negatives) and a power of two per group of 32 k. As kQ4.
+//   kQ8Group32          kQ8 with groups of 32 k, as GGUF's Q8_0 has them.
+//   kFloat8             FP8 (E4M3) and a float32 scale per group of 64 k. As kBFloat16; the sum of
+//                       a group is multiplied by its scale.
+// What a checkpoint holds in kMxfp4, kQ8Group32 or kFloat8 keeps it; nothing else is quantized to
+// them.
+enum class WeightFormat : uint8_t {
+  kFloat32,
+  kBFloat16,
+  kFloat16,
+  kQ8,
+  kQ4,
+  kMxfp4,
+  kQ8Group32,
+  kFloat8,
+  kQ6,
+};
+
+constexpr WeightFormat FormatOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return WeightFormat::kFloat32;
+    case DType::kBFloat16:
+      return WeightFormat::kBFloat16;
+    case DType::kFloat16:
+      return WeightFormat::kFloat16;
+  }
+  return WeightFormat::kFloat32;
+}
+
+// The layouts are in kv_format.h.
+enum class KvFormat : uint8_t { kFloat32, kBFloat16, kFloat16, kInt8, kFloat8 };
+
+constexpr KvFormat KvFormatOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return KvFormat::kFloat32;
+    case DType::kBFloat16:
+      return KvFormat::kBFloat16;
+    case DType::kFloat16:
+      return KvFormat::kFloat16;
+  }
+  return KvFormat::kFloat32;
+}
+
+constexpr int64_t KvElementBytes(KvFormat format) {
+  switch (format) {
+    case KvFormat::kFloat32:
+      return 4;
+    case KvFormat::kBFloat16:
+    case KvFormat::kFloat16:
+      return 2;
+    case KvFormat::kInt8:
+    case KvFormat::kFloat8:
+      return 1;
+  }
+  return 0;
+}
+// What the others compute is in their names.
+//   kReluSquared  max(x, 0)^2
+//   kXielu        alpha_p x^2 + x / 2 for x > 0, else alpha_n (e^min(x, -1e-6) - 1 - x) + x / 2
+//                 (arXiv:2411.13010)
+//   kClampedSwiGlu  with a gate g and u, which is cut to [-limit, limit]: (u + 1) h / (1 +
+//   e^(-sharpness
+//                 h)) for h = min(g, limit)
+enum class Activation : uint8_t { kSilu, kGeluTanh, kReluSquared, kXielu, kClampedSwiGlu };
+
+}  // namespace mlc_native::kernels
