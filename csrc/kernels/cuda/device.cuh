@@ -196,6 +196,8 @@ inline constexpr bool kHasClusters = false;
 #else
 inline constexpr bool kHasClusters = true;
 #endif
+// Whether this code runs where there are none. The emulator has both.
+inline constexpr bool kLacksClusters = !kHasClusters;
 
 // All threads of all blocks of the cluster. What they have written to shared memory is there.
 template <int kBlocks>
@@ -320,6 +322,8 @@ inline bool HasClusters() {
             "compute capability");
   return HasWaits(10 * major + minor);
 }
+
+inline bool LacksClusters() { return !HasClusters(); }
 
 // The number of multiprocessors of the current device.
 inline int NumMultiprocessors() {

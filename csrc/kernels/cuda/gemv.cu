@@ -11,12 +11,18 @@
 namespace mlc_native::kernels::cuda {
 inline namespace gemv_cu {
 
+// Of more rows, BatchGemv is at least as fast on all GPUs that have it, and Gemv leaves them to it.
+template <typename Format>
+inline constexpr int kRowsWithClusters = Format::kGroupBlocks == 0 ? 8 : 16;
+
 template <typename Format, int kTiles, int kHalves>
 __global__ void __launch_bounds__(kGemvThreads, kTiles < 4 ? 2 : 1)
     GemvKernel(const __grid_constant__ GemvArgs args) {
-  using Worker = GemvWorker<Format, kTiles, kHalves>;
-  __shared__ typename Worker::Sums shared;
-  Worker(args).Run(shared);
+  if constexpr (kLacksClusters || 8 * kTiles <= kRowsWithClusters<Format>) {
+    using Worker = GemvWorker<Format, kTiles, kHalves>;
+    __shared__ typename Worker::Sums shared;
+    Worker(args).Run(shared);
+  }
 }
 
 // Eight rows at most.
@@ -65,6 +71,7 @@ void LaunchForTiles(const GemvArgs& args, Stream stream) {
 
 template <typename Format>
 void LaunchForRows(const GemvArgs& args, Stream stream) {
+  if (args.m > kRowsWithClusters<Format> && !LacksClusters()) return BatchGemv(args, stream);
   if (args.m <= 8) return LaunchForTiles<Format, 1>(args, stream);
   if (args.m <= 16) return LaunchForTiles<Format, 2>(args, stream);
   LaunchForTiles<Format, 4>(args, stream);

@@ -302,7 +302,8 @@ void CheckActivation(const GemvArgs& args);          // that it is one that prod
 void NormGemv(const GemvArgs& args, Stream stream);  // Gemv's products that normalize
 
 // The same for up to kMaxBatchRows rows with activations of 16 bits, on GPUs with clusters (compute
-// capability 9.0 and later), and the same bits. Faster than Gemv from about 9 rows on.
+// capability 9.0 and later), and the same bits. Faster than Gemv from about 9 rows on: there Gemv
+// leaves more than 16 rows, or 8 of a weight without scales, to it.
 inline constexpr int64_t kMaxBatchRows = 128;
 bool HasBatchGemv(const GemvArgs& args);
 void BatchGemv(const GemvArgs& args, Stream stream);

@@ -214,6 +214,7 @@ void WaitForCopies() {
 // ---- Clusters ----
 
 inline constexpr bool kHasClusters = true;
+inline constexpr bool kLacksClusters = true;
 
 template <int kBlocks>
 void ClusterBarrier() {
@@ -225,6 +226,7 @@ float4 LoadOfCluster(const float* shared, int rank) {
       emulator::SharedOfCluster(shared, static_cast<unsigned>(rank)));
 }
 inline bool HasClusters() { return true; }
+inline bool LacksClusters() { return true; }  // so Gemv computes what BatchGemv does, too
 
 // ---- Tensor cores ----
 
