@@ -49,6 +49,7 @@ ROOT_FILES = {
 }
 # The public headers, in include/: each belongs to the group that implements it.
 PUBLIC_HEADERS = {
+    "mlc_native/detail/basic_types.h": (0, "support"),
     "mlc_native/detail/dtype.h": (0, "support"),
     "mlc_native/detail/export.h": (0, "support"),
     "mlc_native/detail/log.h": (0, "support"),
