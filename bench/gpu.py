@@ -9,6 +9,7 @@
     attention    torch's attention on the shape that bench/cuda/kernels.cc times, for comparison
     serving      256 requests at once, with 100 to 1,024 tokens in and out (uniform, seed 0)
     host         64 sequences: the host's part of a step, and how long the device waits for it
+    trace        where the device's time goes, by kernel: one sequence, and the requests of serving
     first-token  seconds from the start of a process, with the files in the page cache
 
 Checkpoints with random weights are made in TMPDIR. The limits are always measured first. A row that
@@ -39,7 +40,7 @@ import first_token
 import serving
 import torch
 from common import add_model_arguments, make_checkpoint, random_prompts, torch_device
-from device_trace import device_trace
+from device_trace import DeviceTrace, device_trace
 from load_generator import Arrival, Lengths, LoadGenerator, Workload, draw_arrivals
 from machine import provenance
 from model_limit import BF16, Decoder, Machine, Step
@@ -326,6 +327,49 @@ async def profile(args: argparse.Namespace, path: str, arrivals: list[Arrival]) 
     }
 
 
+def trace_kernels(run: Run) -> Parts:
+    """The time of the device by kernel: of decode of one sequence, and of many requests."""
+    sizes = run.sizes
+    workload = Workload(sizes.lengths, sizes.lengths, sizes.requests, None)
+    one = Row("trace", 1, 8, sizes.new_tokens // 4)
+    args = run.engine_args()
+    args.prompt_tokens = args.output_tokens = sizes.lengths
+    args.max_sequences, args.prefill_chunk = sizes.requests, None
+    with run.checkpoint("0.6b") as path:
+        vocab_size = config_of(path)["vocab_size"]
+        ours = Ours(path, run.engine_args(), [one])
+        prompts = random_prompts(1, one.prompt_len, vocab_size, seed=0)
+        ours.generate(prompts, 8)
+        with device_trace() as trace:
+            ours.generate(prompts, one.new_tokens)
+        yield {"trace decode 0.6b": {"mlc_native bf16": trace_figure(trace)}}
+        del ours
+        arrivals = draw_arrivals(math.inf, workload, vocab_size, (args.seed, 1))
+        trace = asyncio.run(trace_requests(args, path, arrivals))
+        yield {"trace serving 0.6b": {"mlc_native bf16": trace_figure(trace)}}
+
+
+async def trace_requests(
+    args: argparse.Namespace, path: str, arrivals: list[Arrival]
+) -> DeviceTrace:
+    """Requests that are all submitted at once, the second time."""
+    async with await asyncio.to_thread(serving.start_engine, args, path) as engine:
+        generator = LoadGenerator(engine, lambda: None)
+        await generator.run(math.inf, arrivals, "warm-up")
+        with device_trace() as trace:
+            await generator.run(math.inf, arrivals, "traced")
+        return trace
+
+
+def trace_figure(trace: DeviceTrace) -> dict[str, Any]:
+    """The figures of a trace, which are printed, too."""
+    kernels, span_s = trace.kernels(), trace.span_s()
+    for kernel in kernels[:30]:
+        print(f"{1e3 * kernel['seconds']:9.3f} ms {kernel['runs']:7d} x {kernel['name']}")
+    print(f"{1e3 * span_s:9.3f} ms in all, busy {1e3 * sum(k['seconds'] for k in kernels):.3f} ms")
+    return {"span_s": span_s, "idle_share": trace.idle_share(), "kernels": kernels}
+
+
 async def debug(engine: Any, name: str) -> str:
     """A debug call that does not block the event loop."""
     return await asyncio.to_thread(engine._debug_call_func_on_all_worker, name)
@@ -350,6 +394,7 @@ ROWS: dict[str, Callable[[Run], Parts]] = {
     "attention": torch_attention,
     "serving": serve,
     "host": host_time,
+    "trace": trace_kernels,
     "first-token": start_to_first_token,
 }
 

@@ -41,6 +41,7 @@ else
   mapfile -t requires < <($environment/bin/python -c 'import tomllib
 print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")')
   $environment/bin/python -m pip install -q "${requires[@]}"
+  PATH=$PWD/$environment/bin:$PATH # a system's cmake may be too old for the stable ABI
   mkdir -p "$dir/prebuilt"
   torch=$("$python" -c 'import importlib.util as u
 print(u.find_spec("torch").submodule_search_locations[0])') # of any version: the ops want its stable ABI

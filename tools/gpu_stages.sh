@@ -220,6 +220,7 @@ stage_decode() {
 stage_serving() {
   step_with "$library" serving 90 bench serving --sides ours serving
   step_with "$library" host 60 bench host --sides ours host
+  step_with "$library" trace 60 bench trace --sides ours trace
   step_with "$library" first-token 60 bench first-token --sides ours first-token
 }
 stage_others() {

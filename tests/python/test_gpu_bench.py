@@ -16,7 +16,14 @@ import gpu
 import gpu_decisions
 import gpu_report
 import torch
-from device_trace import EDGE, MIN_GAP_S, device_spans, idle_share
+from device_trace import (
+    EDGE,
+    MIN_GAP_S,
+    DeviceTrace,
+    device_spans,
+    idle_share,
+    short_name,
+)
 from machine import ROOT
 from make_random_checkpoint import SHAPES
 from model_limit import Decoder, Machine, Step
@@ -150,10 +157,29 @@ def test_idle_share_counts_long_gaps_between_the_edges() -> None:
 def test_spans_are_those_of_the_device_asked_for() -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
         torch.ones(4).add_(1)
-    spans = device_spans(profiler, torch.autograd.DeviceType.CPU)
+    spans, names = device_spans(profiler, torch.autograd.DeviceType.CPU)
     assert min(spans)[0] == 0
     assert all(begin <= end < 60 for begin, end in spans)
-    assert device_spans(profiler, torch.autograd.DeviceType.CUDA) == []
+    assert len(names) == len(spans)
+    assert any("ones" in name for name in names)
+    assert device_spans(profiler, torch.autograd.DeviceType.CUDA) == ([], [])
+
+
+def test_overlapping_kernels_share_the_time() -> None:
+    trace = DeviceTrace()
+    trace.busy_s = [(4.0, 6.0), (0.0, 3.0), (1.0, 5.0)]  # the last one waits for the second
+    trace.names = [
+        "void mlc_native::kernels::(anonymous namespace)::A<(ns::E)1>(int)",
+        "b",
+        "a::C()",
+    ]
+    assert [(k["name"], k["runs"], k["seconds"]) for k in trace.kernels()] == [
+        ("b", 1, 3.0),
+        ("C", 1, 2.0),
+        ("A<(E)1>", 1, 1.0),
+    ]
+    assert trace.span_s() == 6.0
+    assert short_name("Memcpy DtoH (Device -> Pinned)") == "Memcpy DtoH "
 
 
 @pytest.fixture
