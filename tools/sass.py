@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 
-_ARCHITECTURE = re.compile(r"^\s*code for (sm_\d+\w?)")
+_ARCHITECTURE = re.compile(r"^\s*code for (sm_\d+)")  # sm_90a is sm_90's
 _FUNCTION = re.compile(r"^\s*Function : (\S+)")
 _INSTRUCTION = re.compile(
     r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)(.*?);\s*/\* 0x([0-9a-f]{16}) \*/"

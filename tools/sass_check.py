@@ -73,7 +73,7 @@ def read_registers(listing: str) -> dict[tuple[str, str], int]:
     """By architecture and mangled name, from cuobjdump's resource usage."""
     registers, architecture, function = {}, "", ""
     for line in listing.splitlines():
-        if found := re.match(r"\s*arch = (sm_\d+\w?)", line):
+        if found := re.match(r"\s*arch = (sm_\d+)", line):
             architecture = found[1]
         elif found := re.match(r"\s*Function (\S+?):?$", line):
             function = found[1]
@@ -110,7 +110,8 @@ def compile_cubin(source: Path, architecture: str, out: Path) -> Path:
     root = next(folder for folder in source.resolve().parents if (folder / "csrc").is_dir())
     folders = [f"-I{root / 'csrc'}", f"-I{root / 'include'}"]
     nvcc = os.environ.get("CUDACXX", "nvcc")
-    output_of(nvcc, *options, *folders, f"-arch=sm_{architecture}", "-o", str(cubin), str(source))
+    feature = "a" if architecture == "90" else ""
+    output_of(nvcc, *options, *folders, f"-arch=sm_{architecture}{feature}", "-o", str(cubin), str(source))
     return cubin
 
 

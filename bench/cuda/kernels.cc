@@ -26,10 +26,10 @@ struct Product {
   int64_t n, k;
 };
 constexpr Product kProducts[] = {
-    {"qwen3-0.6b qkv", 4096, 1024},        {"qwen3-0.6b down", 1024, 3072},
-    {"llama-3.2-1b gate_up", 16384, 2048}, {"llama-3.1-8b qkv", 6144, 4096},
-    {"llama-3.1-8b gate_up", 28672, 4096}, {"llama-3.1-8b down", 4096, 14336},
-    {"llama-3.1-8b head", 128256, 4096},
+    {"qwen3-0.6b qkv", 4096, 1024},     {"qwen3-0.6b gate_up", 6144, 1024},
+    {"qwen3-0.6b down", 1024, 3072},    {"llama-3.2-1b gate_up", 16384, 2048},
+    {"llama-3.1-8b qkv", 6144, 4096},   {"llama-3.1-8b gate_up", 28672, 4096},
+    {"llama-3.1-8b down", 4096, 14336}, {"llama-3.1-8b head", 128256, 4096},
 };
 
 int64_t WeightBytes(WeightFormat format, int64_t n, int64_t k) {
@@ -52,8 +52,8 @@ void Products(Bench& bench) {
       if (!bench.MayWant(name)) continue;
       const int64_t bytes = WeightBytes(format, p.n, p.k);
       const auto copies = static_cast<int>(bench.is_tiny() ? 2 : kRotate / bytes + 2);
-      constexpr int64_t kRows = 64;
-      Buffer weights(copies * bytes), x(kRows * p.k * 2), y(kRows * p.n * 2);
+      const int64_t rows = bench.Size(256, 64);
+      Buffer weights(copies * bytes), x(rows * p.k * 2), y(rows * p.n * 2);
       const auto run = [&](const std::string& kernel, int64_t m, auto product) {
         bench.Run(kernel + " " + format_name + " " + p.name + " m=" + std::to_string(m),
                   {.bytes = static_cast<double>(bytes), .operations = 2.0 * m * p.n * p.k}, copies,
@@ -73,6 +73,14 @@ void Products(Bench& bench) {
       for (int64_t m : {1, 8}) run("gemv", m, Gemv);
       for (int64_t m : {16, 32, 64}) {
         if (HasBatchGemv({.m = m})) run("batch_gemv", m, BatchGemv);
+      }
+      for (int64_t m : {128, 256}) {
+        if (m > rows) continue;
+        if (HasWarpgroupGemm({.format = format})) {
+          run("warpgroup_gemm", m, WarpgroupGemm);
+        } else {
+          run("gemm", m, Gemm);
+        }
       }
     }
   }

@@ -142,6 +142,11 @@ class Products {
         result["batch_gemv_s"] = bench_.Seconds(copies_, LaunchOrder::kDependent,
                                                 [&](int i, Stream s) { BatchGemv(Args(i, m), s); });
       }
+      if (HasWarpgroupGemm(Args(0, m))) {
+        result["warpgroup_gemm_s"] =
+            bench_.Seconds(copies_, LaunchOrder::kDependent,
+                           [&](int i, Stream s) { WarpgroupGemm(Args(i, m), s); });
+      }
       if (HasCublas(m)) {
         result["cublaslt_s"] =
             bench_.Seconds(copies_, LaunchOrder::kDependent,

@@ -63,7 +63,8 @@ class Kernels:
     has_worker: bool = False  # of decode attention on tensor cores (DecodeWorker)
     long_min_split: int = 0  # keys, of a split of a row of more than SHORT_ROW keys
     has_wide_warps: bool = False  # of 32 rows, two blocks of them, in prefill attention; else of 16
-    norms_in_products: bool = False  # of one row of at most NORM_IN_PRODUCT elements
+    norms_in_products: bool = False  # of one row, where has_norm_in_product
+    has_warpgroups: bool = False  # products of more than 64 rows on Hopper's instructions
 
 
 BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
@@ -76,8 +77,10 @@ WORKER = replace(FIXED, name="attention on tensor cores", has_worker=True)
 WIDE_WARPS = replace(WORKER, name="32 rows per warp", softmax_slots=560, has_wide_warps=True)
 LONGER = replace(WIDE_WARPS, name="longer splits", long_min_split=256)
 NORMS = replace(LONGER, name="norms in products", norms_in_products=True)
+WARPGROUPS = replace(NORMS, name="products of warpgroups", has_warpgroups=True)
+NOW = WARPGROUPS
 RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, WORKER, WIDE_WARPS, LONGER, NORMS]
-NOW = NORMS
+RECORDS.append(WARPGROUPS)
 
 SPLITS, MAX_SPLIT, SHORT_ROW = 24, 512, 1024  # of decode_items.cuh
 KEYS_AT_ONCE, THREADS = 4, 256  # of decode_lanes.cuh
@@ -90,7 +93,14 @@ MATRIX_BYTES = 36 * 1024  # that a warp reads from shared memory for 64 keys, li
 WIDE_SLOTS, WIDE_MATRIX_BYTES = 400, 40 * 1024  # the same of warps of 32 rows
 COPIED_BYTES = 32 * 1024  # that a block writes there for 64 keys, likewise
 GEMM_SHARE = 0.81  # of the peak, by cuBLASLt
-NORM_IN_PRODUCT = 2048  # kNormInProduct of decoder_forward.cc
+# kNormInProduct and kNormInQuantizedProduct of decoder_forward.cc.
+NORM_IN_PRODUCT, NORM_IN_QUANTIZED_PRODUCT = 4096, 2048
+NORM_SERIAL_S = 0.8 * US  # of a row: sums of lanes and warps, one behind the other (an H100's)
+
+
+def has_norm_in_product(hidden: int, weight_bits: float) -> bool:
+    """Whether the decoder has the norm of one row in the product behind it."""
+    return hidden <= NORM_IN_PRODUCT and (weight_bits == 16 or hidden > NORM_IN_QUANTIZED_PRODUCT)
 
 
 def gemv_rows(n: int) -> int:
@@ -112,6 +122,28 @@ class Tile:
 
 
 SMALL, WIDE, LARGE = Tile(32, 64, 4, 48), Tile(128, 64, 8, 64), Tile(128, 128, 8, 96)
+
+
+@dataclass(frozen=True)
+class WarpgroupTile:
+    """Of warpgroup_gemm.cu, with the times of a stage of 64 k on an H100."""
+
+    weight_rows: int
+    x_rows: int
+    latency_s: float
+    work_s: float  # of each block of a multiprocessor
+
+    def stage_s(self, rows: int, n: int, multiprocessors: int) -> float:
+        blocks = math.ceil(n / self.weight_rows) * math.ceil(rows / self.x_rows)
+        return max(self.latency_s, math.ceil(blocks / multiprocessors) * self.work_s)
+
+
+WARPGROUP_TILES = (
+    WarpgroupTile(128, 128, 0.58 * US, 0.62 * US),
+    WarpgroupTile(128, 64, 0.45 * US, 0.47 * US),
+    WarpgroupTile(64, 64, 0.34 * US, 0.257 * US),
+    WarpgroupTile(64, 32, 0.26 * US, 0.195 * US),
+)
 
 
 @dataclass(frozen=True)
@@ -186,6 +218,8 @@ class Predictor:
         if not self.kernels.has_gemm or not fixed:
             few = rows <= 32
             return (self.gemv if few else self.cublas)(rows, n, k, weight_bits)
+        if self.kernels.has_warpgroups and rows > 64 and weight_bits == 16:
+            return self.warpgroup_gemm(rows, n, k)
         few = rows <= gemv_rows(n)
         return (self.gemv if few else self.gemm)(rows, n, k, weight_bits)
 
@@ -240,6 +274,13 @@ class Predictor:
         )
         return self.edge + m.memory_s + m.cache_s + 3 * m.barrier_s + work
 
+    def warpgroup_gemm(self, rows: int, n: int, k: int) -> float:
+        """Of weights that are not quantized."""
+        m = self.machine
+        stage = min(tile.stage_s(rows, n, m.multiprocessors) for tile in WARPGROUP_TILES)
+        work = max(self.moved(BF16 * (n * k + rows * (n + k))), math.ceil(k / 64) * stage)
+        return self.edge + m.memory_s + m.cache_s + 4 * m.barrier_s + work
+
     def tile(self, rows: int, n: int) -> Tile:
         def cost(tile: Tile) -> int:
             blocks, of_tile = tile.blocks(rows, n), tile.weight_rows + tile.x_rows
@@ -252,7 +293,8 @@ class Predictor:
     def norm(self, rows: int, hidden: int) -> float:
         m = self.machine
         start = m.cache_s + (self.kernels.norm_latencies - 1) * m.memory_s
-        return self.edge + start + 2 * m.barrier_s + self.moved(12 * rows * hidden)
+        serial = start + 2 * m.barrier_s + NORM_SERIAL_S
+        return self.edge + serial + self.moved(12 * rows * hidden)
 
     def rope(self, rows: int, model: Model) -> float:
         m, k = self.machine, self.kernels
@@ -349,7 +391,10 @@ class Predictor:
         """All but attention."""
         products = sum(self.product(rows, n, k, weight_bits, fixed) for n, k in model.products)
         norms = 2 * self.norm(rows, model.hidden)
-        if self.kernels.norms_in_products and rows == 1 and model.hidden <= NORM_IN_PRODUCT:
+        in_products = self.kernels.norms_in_products and has_norm_in_product(
+            model.hidden, weight_bits
+        )
+        if in_products and rows == 1:
             norms = sum(
                 self.around_norm(n, model.hidden, weight_bits, fused=True)
                 - self.around_norm(n, model.hidden, weight_bits, fused=False)
@@ -422,7 +467,7 @@ def predict_kernel(name: str, predictor: Predictor | None = None) -> float | Non
         return predictor.around_norm(n, model.hidden, BITS[found[2]], found[1] == "fused")
     if found := re.fullmatch(r"activate (\d+) rows=(\d+)", name):
         return predictor.activation(int(found[2]), int(found[1]))
-    if found := re.fullmatch(r"gemv (\w+) (\S+) (\w+) m=(\d+)", name):
+    if found := re.fullmatch(r"(?:gemv|warpgroup_gemm) (\w+) (\S+) (\w+) m=(\d+)", name):
         model = MODELS[KERNEL_SHAPES[found[2]]]
         places = ["qkv", "out", "gate_up", "down"]
         size = (model.vocab, model.hidden)

@@ -34,9 +34,9 @@ def order_of_sums(now: Predictor) -> list[str]:
         )
     lines += [
         "",
-        "A layer's four products, us: Gemv (in pieces of 32 rows), Gemm, cuBLASLt. The decoder "
-        "takes Gemv up to 8 rows, up to 16 where the weight has less than 16,384 rows, and up to "
-        "32 where it has less than 4,096:",
+        "A layer's four products, us: Gemv (in pieces of 32 rows), Gemm, WarpgroupGemm, cuBLASLt. "
+        "Without BatchGemv and WarpgroupGemm the decoder takes Gemv up to 8 rows, up to 16 where "
+        "the weight has less than 16,384 rows, and up to 32 where it has less than 4,096:",
         "",
     ]
     sizes = (8, 12, 16, 24, 32, 48, 64, 128, 256)
@@ -50,6 +50,7 @@ def order_of_sums(now: Predictor) -> list[str]:
                 times = (
                     pieces * now.gemv(min(rows, 32), n, k),
                     now.gemm(rows, n, k),
+                    now.warpgroup_gemm(rows, n, k),
                     now.cublas(rows, n, k),
                 )
                 cells.append(", ".join(f"{1e6 * seconds:.0f}" for seconds in times))
@@ -63,8 +64,8 @@ def norms_in_products(now: Predictor) -> list[str]:
         "",
         "One row through the product behind attention, the norm and the product of q, k and v, or "
         "of gate and up, in us: with a kernel for the norm, and with products that add to the "
-        "residual and normalize it. The decoder has them up to 2,048 elements. An H100 has taken "
-        f"2.2 us for the norm alone, of which the model predicts {1e6 * now.norm(1, 4096):.1f}:",
+        "residual and normalize it. The decoder has them up to 4,096 elements, of quantized "
+        "weights from 2,049 on, because with fewer an H100 was slower:",
         "",
         "| | " + " | ".join(f"{bits}, kernel, in products" for bits in BITS) + " |",
         "|---|" + "--:|" * len(BITS),

@@ -199,7 +199,9 @@ def _build(
     verbose: bool,
 ) -> None:
     """Compiles in a separate folder. ``library`` appears only when it is complete."""
-    compiler = [nvcc.path, f"-arch=sm_{compute_capability}"]
+    # All GPUs of compute capability 9.0 have what sm_90a adds to sm_90.
+    feature = "a" if compute_capability == 90 else ""
+    compiler = [nvcc.path, f"-arch=sm_{compute_capability}{feature}"]
     includes = [f"-I{tree.sources}", f"-I{tree.headers}"]
     from tqdm import tqdm
 

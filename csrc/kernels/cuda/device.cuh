@@ -337,11 +337,14 @@ inline int NumMultiprocessors() {
 
 // What every supported GPU lets a block have (compute capability 8.6, 8.9 and 12.0 no more).
 inline constexpr size_t kMostSharedBytes = 99 * 1024;
+// What those of compute capability 9.0 do.
+inline constexpr size_t kMostSharedBytesOf90 = 227 * 1024;
 
 struct LaunchShape {
   dim3 grid;
   unsigned threads;
-  size_t shared_bytes = 0;  // dynamic, at most kMostSharedBytes
+  size_t shared_bytes = 0;  // dynamic, at most kMostSharedBytes, or with is_of_90 that
+  bool is_of_90 = false;    // a kernel for compute capability 9.0 alone
   unsigned cluster = 1;     // blocks along x that form a cluster; more than 1: HasClusters()
 };
 

@@ -13,23 +13,32 @@ using namespace kernels::cuda;  // NOLINT: the vocabulary of this file
 
 constexpr uintptr_t kManyRowsAlign = 256;  // that ManyRows wants
 
-// Up to which size of the residual products normalize it: that each block reads it costs less than
-// a launch (bench/cuda/model.py).
-constexpr int64_t kNormInProduct = 2048;
+// Up to which size of the residual products normalize it, and above which one where the first of
+// them is quantized: blocks that read few weights wait for the norm (measured on an H100, with
+// cuda_kernels --only "norm ").
+constexpr int64_t kNormInProduct = 4096;
+constexpr int64_t kNormInQuantizedProduct = 2048;
 static_assert(kNormInProduct <= kMaxNormGemvK);
 
 // Which kernel computes a product. They have the same bits.
-enum class ProductKernel { kGemv, kBatchGemv, kGemm };
+enum class ProductKernel { kGemv, kBatchGemv, kGemm, kWarpgroupGemm };
 
 // Which is the fastest, as measured on an H100 where there is BatchGemv: few multiprocessors have
-// work with Gemm where there are few outputs. Gemv's 16 rows are as fast for quantized weights of
-// small models, which the cost of a launch decides.
+// work with Gemm where there are few outputs, and long sums of few outputs need to be shared.
+// Gemv's 16 rows are as fast for quantized weights of small models, which the cost of a launch
+// decides.
 ProductKernel KernelFor(const GemvArgs& args) {
   constexpr int64_t kEightRows = 8;
+  constexpr int64_t kManyRows = 64;
   if (args.m <= kEightRows) return ProductKernel::kGemv;
+  if (args.m > kManyRows && HasWarpgroupGemm(args)) {
+    constexpr int64_t kFewOutputs = 2048;
+    constexpr int64_t kLongSum = 4096;
+    const bool is_shared = args.n <= kFewOutputs && args.k > kLongSum && HasBatchGemv(args);
+    return is_shared ? ProductKernel::kBatchGemv : ProductKernel::kWarpgroupGemm;
+  }
   if (HasBatchGemv(args)) {
     constexpr int64_t kFewRows = 16;
-    constexpr int64_t kManyRows = 64;
     constexpr int64_t kLargeWeight = 16 << 20;
     constexpr int64_t kFewOutputs = 5120;
     if (args.m > kManyRows && args.n > kFewOutputs) return ProductKernel::kGemm;
@@ -57,6 +66,8 @@ void LaunchProduct(const GemvArgs& args, Stream stream) {
       return BatchGemv(args, stream);
     case ProductKernel::kGemm:
       return Gemm(args, stream);
+    case ProductKernel::kWarpgroupGemm:
+      return WarpgroupGemm(args, stream);
   }
 }
 
@@ -118,10 +129,14 @@ void CudaDecoder::Ops::AddAndNormalize(const Norm& post_norm, const Norm& pre_no
 
 // Where qkv, gate and up are all that reads the input, and out and down all that is added.
 bool CudaDecoder::Ops::HasNormsInProducts() const {
-  return num_rows_ == 1 && config_.hidden_size <= kNormInProduct &&
-         weights_.dtype != DType::kFloat32 && config_.arch->norm_kind == NormKind::kRms &&
-         !config_.parallel_blocks && !config_.experts && !config_.attends_to_joined() &&
-         !decoder_.peer_;
+  if (num_rows_ > 1 || config_.hidden_size > kNormInProduct || weights_.dtype == DType::kFloat32 ||
+      config_.arch->norm_kind != NormKind::kRms || config_.parallel_blocks || config_.experts ||
+      config_.attends_to_joined() || decoder_.peer_) {
+    return false;
+  }
+  const CudaMatrix& first = weights_.layers.front().linear(LinearRole::kQkv).matrix;
+  return config_.hidden_size > kNormInQuantizedProduct ||
+         first.format == kernels::FormatOf(weights_.dtype);
 }
 
 const void* CudaDecoder::Ops::FinishBlock(const Norm& post_norm) {
@@ -176,14 +191,16 @@ void CudaDecoder::Ops::Activate(size_t layer) {
                    buffers_.activated);
 }
 
-// In the linear, unless Gemm or ManyRows computes it; it has no activation with weights of its own.
+// In the linear, unless a Gemm or ManyRows computes it; it has no activation with weights of its
+// own.
 void CudaDecoder::Ops::ActivateDeferred(const ActivationRule& rule, const void* xielu, int64_t ffn,
                                         void* out) {
   GemvArgs linear = TakeDeferred();
   const bool is_in_order =
       !decoder_.many_rows_ || linear.m - std::min(fixed_rows_, linear.m) <= kMaxGemvRows;
-  if (is_in_order && KernelFor(linear) != ProductKernel::kGemm && linear.dtype != DType::kFloat32 &&
-      xielu == nullptr) {
+  const ProductKernel kernel = KernelFor(linear);
+  const bool may_activate = kernel == ProductKernel::kGemv || kernel == ProductKernel::kBatchGemv;
+  if (is_in_order && may_activate && linear.dtype != DType::kFloat32 && xielu == nullptr) {
     linear.activates = true;
     linear.activation = rule;
     linear.y = out;

@@ -56,8 +56,8 @@ class GemmTest : public GemvWeightsTest {
       return dense;
     }
 
-    void CheckSomeRows(int64_t m) const {
-      const Bytes all = Run(Gemm, m);
+    void CheckSomeRows(Product product, int64_t m) const {
+      const Bytes all = Run(product, m);
       const int64_t row_bytes = std::ssize(all) / m;
       for (int64_t row : {int64_t{0}, int64_t{7}, int64_t{63}, m / 2, m - 1}) {
         const auto begin = all.begin() + row * row_bytes;
@@ -107,13 +107,35 @@ TEST_F(GemmTest, ARowIsTheSameInEveryBatchOfUpTo64) {
 TEST_F(GemmTest, LargerBatchesHaveTheSameRows) {
   for (WeightFormat format : FormatsWith(DType::kBFloat16)) {
     const Case c(*this, DType::kBFloat16, format, 150, 1288, 257, true, false);
-    for (int64_t m : {65, 96, 100, 128, 257}) c.CheckSomeRows(m);
+    for (int64_t m : {65, 96, 100, 128, 257}) c.CheckSomeRows(Gemm, m);
   }
   for (const auto& [n, k] : {std::pair{1, 8}, {40, 264}, {300, 72}, {33, 2184}}) {
     const Case c(*this, DType::kFloat16, WeightFormat::kFloat16, n, k, 1000, true, true);
-    c.CheckSomeRows(100);
-    c.CheckSomeRows(1000);
+    c.CheckSomeRows(Gemm, 100);
+    c.CheckSomeRows(Gemm, 1000);
   }
+}
+
+// Each tile; ends of n and k; several chains of several steps, and chains without one.
+TEST_F(GemmTest, WarpgroupsHaveTheSameRows) {
+  const Case c(*this, DType::kBFloat16, WeightFormat::kBFloat16, 150, 1288, 257, true, false);
+  if (!HasWarpgroupGemm({.format = c.args.format, .dtype = c.args.dtype})) GTEST_SKIP();
+  for (int64_t m : {1, 9, 33}) ASSERT_EQ(c.Run(WarpgroupGemm, m), c.RowByRow(m));
+  for (int64_t m : {65, 128, 257}) c.CheckSomeRows(WarpgroupGemm, m);
+  for (const auto& [n, k] : {std::pair{1, 8}, {40, 264}, {300, 72}, {33, 2184}, {700, 136}}) {
+    const Case d(*this, DType::kFloat16, WeightFormat::kFloat16, n, k, 1000, true, true);
+    d.CheckSomeRows(WarpgroupGemm, 100);
+    d.CheckSomeRows(WarpgroupGemm, 1000);
+  }
+  const Case e(*this, DType::kBFloat16, WeightFormat::kBFloat16, 21, 328, 70, false, true);
+  ASSERT_EQ(e.Run(WarpgroupGemm, 70), e.RowByRow(70));
+}
+
+// The sums of 16 products are added as one, whatever their order: the two kernels differ in it.
+TEST_F(GemmTest, WarpgroupsRoundAsOtherProductsDo) {
+  const Case c(*this, DType::kBFloat16, WeightFormat::kBFloat16, 128, 4096, 100, false, true);
+  if (!HasWarpgroupGemm({.format = c.args.format, .dtype = c.args.dtype})) GTEST_SKIP();
+  ASSERT_EQ(c.Run(WarpgroupGemm, 100), c.Run(Gemm, 100));
 }
 
 TEST_F(GemmTest, Float16AndFloat32) {

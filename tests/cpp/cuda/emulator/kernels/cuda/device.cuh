@@ -320,17 +320,21 @@ inline void WaitForPrevious() { emulator::WaitForPrevious(); }
 
 inline int NumMultiprocessors() { return 3; }
 inline constexpr size_t kMostSharedBytes = 99 * 1024;
+inline constexpr size_t kMostSharedBytesOf90 = 227 * 1024;
 
 struct LaunchShape {
   dim3 grid;
   unsigned threads;
   size_t shared_bytes = 0;
+  bool is_of_90 = false;
   unsigned cluster = 1;
 };
 
 template <typename Args>
 void Launch(void (*kernel)(Args), const LaunchShape& shape, Stream stream, const Args& args) {
-  if (shape.shared_bytes > kMostSharedBytes) throw DeviceError("too much shared memory");
+  if (shape.shared_bytes > (shape.is_of_90 ? kMostSharedBytesOf90 : kMostSharedBytes)) {
+    throw DeviceError("too much shared memory");
+  }
   if (shape.grid.y > 65535 || shape.grid.z > 65535) throw DeviceError("too large a grid");
 #if __has_builtin(__builtin_clear_padding)
   Args seen = args;
