@@ -196,7 +196,7 @@ def _loops(code: list[Instruction]) -> list[list[Instruction]]:
     multiply = [
         loop
         for loop in loops
-        if any(i.name == "HMMA" for i in loop) and not _is_way_back(loop, loops)
+        if any(i.name in ("HMMA", "HGMMA") for i in loop) and not _is_way_back(loop, loops)
     ]
     return [
         loop
@@ -249,7 +249,7 @@ def count(function: Function) -> Figures:
         branches = sum(i.target is not None and i.target != loop[0].address for i in loop)
         figures.branches += branches
         figures.copies += sum(i.is_copy for i in loop)
-        figures.products += sum(i.name in ("HMMA", "IMMA", "QMMA") for i in loop)
+        figures.products += sum(i.name in ("HMMA", "HGMMA", "IMMA", "QMMA") for i in loop)
         figures.matrix_loads += sum(i.name == "LDSM" for i in loop)
     if any(i.name == "LDGDEPBAR" for i in code):
         left = [i.groups_left for loop in loops for i in loop if i.groups_left is not None]

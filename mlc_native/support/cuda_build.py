@@ -200,8 +200,8 @@ def _build(
 ) -> None:
     """Compiles in a separate folder. ``library`` appears only when it is complete."""
     # All GPUs of compute capability 9.0 have what sm_90a adds to sm_90.
-    feature = "a" if compute_capability == 90 else ""
-    compiler = [nvcc.path, f"-arch=sm_{compute_capability}{feature}"]
+    architecture = f"{compute_capability}{'a' if compute_capability == 90 else ''}"
+    compiler = [nvcc.path, f"-gencode=arch=compute_{architecture},code=sm_{architecture}"]
     includes = [f"-I{tree.sources}", f"-I{tree.headers}"]
     from tqdm import tqdm
 

@@ -143,7 +143,7 @@ def test_builds_once(workplace: Workplace, capfd: pytest.CaptureFixture[str]) ->
     assert library.is_relative_to(workplace.cache)
     compiled_a, compiled_b, linked = sorted(workplace.commands(), key=lambda c: "-shared" in c)
     assert {"a.cu", "b.cc"} == {c.split(" -o")[0].split("/")[-1] for c in (compiled_a, compiled_b)}
-    assert "-arch=sm_90" in compiled_a
+    assert "-gencode=arch=compute_90a,code=sm_90a" in compiled_a
     assert "libmlc_native.so" in linked
     assert workplace.build() == library
     assert workplace.commands() == []

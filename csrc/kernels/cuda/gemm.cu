@@ -1,4 +1,5 @@
-// Gemm: products of many rows with the bits of Gemv.
+// Gemm: products of many rows with the bits of Gemv. Where the GPU has products of warpgroups, it
+// leaves weights that are not quantized to WarpgroupGemm.
 //
 // A block is a GemmWorker. Large tiles read less, small ones are enough for all multiprocessors;
 // Cost chooses.
@@ -8,6 +9,7 @@
 // Bytes: the weights once for each band from memory. From the cache, the weights once for each tile
 // of x, and x once for each tile of the weights. Operations: 2 m n k.
 #include "kernels/cuda/gemm_worker.cuh"
+#include "kernels/cuda/warpgroup.cuh"
 
 namespace mlc_native::kernels::cuda {
 inline namespace gemm_cu {
@@ -27,12 +29,14 @@ struct GemmArgs {
 template <typename Format, typename Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kThreads == 128 ? 2 : 1)
     GemmKernel(const __grid_constant__ GemmArgs args) {
-  const int band = static_cast<int>(blockIdx.x) / (kBand * args.weight_tiles);
-  const int place = static_cast<int>(blockIdx.x) % (kBand * args.weight_tiles);
-  const int width = min(kBand, args.x_tiles - band * kBand);
-  GemmWorker<Format, Tile>(args.product, place / width * Tile::kWeightRows,
-                           (band * kBand + place % width) * Tile::kXRows)
-      .Run();
+  if constexpr (Format::kGroupBlocks > 0 || kLacksWarpgroups) {
+    const int band = static_cast<int>(blockIdx.x) / (kBand * args.weight_tiles);
+    const int place = static_cast<int>(blockIdx.x) % (kBand * args.weight_tiles);
+    const int width = min(kBand, args.x_tiles - band * kBand);
+    GemmWorker<Format, Tile>(args.product, place / width * Tile::kWeightRows,
+                             (band * kBand + place % width) * Tile::kXRows)
+        .Run();
+  }
 }
 
 template <typename Tile>
@@ -95,6 +99,7 @@ void Gemm(const GemvArgs& args, Stream stream) {
   MLC_CHECK(args.k % kVector == 0) << args.m << " x " << args.k;
   MLC_CHECK((args.float_output || !args.accumulate) && !args.activates && !args.normalizes);
   if (args.m == 0) return;
+  if (HasWarpgroupGemm(args) && !LacksWarpgroups()) return WarpgroupGemm(args, stream);
   const auto launch = [&](auto tag) {
     WithGemvFormat<typename decltype(tag)::Type>(args.format, args.dtype, [&](auto format) {
       LaunchForFormat<typename decltype(format)::Type>(args, stream);

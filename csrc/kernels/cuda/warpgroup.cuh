@@ -19,6 +19,8 @@ inline constexpr bool kHasWarpgroups = false;
 #else
 inline constexpr bool kHasWarpgroups = true;
 #endif
+// Whether this code runs where there are none. The emulator has both.
+inline constexpr bool kLacksWarpgroups = !kHasWarpgroups;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900 && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #error "compile for sm_90a instead of sm_90"
 #endif
@@ -40,6 +42,7 @@ inline bool HasWarpgroups() {
   for (const int architecture : kCompiledFor) is_compiled |= architecture == 900;
   return is_compiled && major == 9 && minor == 0;
 }
+inline bool LacksWarpgroups() { return !HasWarpgroups(); }
 
 // b[16, columns] in shared memory: of eight k of a column 16 bytes, columns one behind the other;
 // the second eight k lie `half` bytes further. Both are multiples of 16.

@@ -10,8 +10,10 @@
 namespace mlc_native::kernels::cuda {
 
 inline constexpr bool kHasWarpgroups = true;
+inline constexpr bool kLacksWarpgroups = true;
 inline constexpr int kWarpgroup = 4 * kWarp;
 inline bool HasWarpgroups() { return true; }
+inline bool LacksWarpgroups() { return true; }  // so Gemm computes what WarpgroupGemm does, too
 
 class MmaColumns {
  public:
