@@ -310,8 +310,8 @@ constexpr bool HasWaits(int compute_capability) {
   return false;
 }
 
-// Whether the current device has clusters, and what it runs of these files uses them.
-inline bool HasClusters() {
+// Of the current device: 90 is 9.0.
+inline int ComputeCapability() {
   int device = 0;
   int major = 0;
   int minor = 0;
@@ -320,8 +320,11 @@ inline bool HasClusters() {
             "compute capability");
   CheckCuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
             "compute capability");
-  return HasWaits(10 * major + minor);
+  return 10 * major + minor;
 }
+
+// Whether the current device has clusters, and what it runs of these files uses them.
+inline bool HasClusters() { return HasWaits(ComputeCapability()); }
 
 inline bool LacksClusters() { return !HasClusters(); }
 

@@ -29,18 +29,10 @@ inline constexpr int kWarpgroup = 4 * kWarp;
 
 // Whether the current device has them, and these files were compiled for it.
 inline bool HasWarpgroups() {
-  int device = 0;
-  int major = 0;
-  int minor = 0;
-  CheckCuda(cudaGetDevice(&device), "current device");
-  CheckCuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-            "compute capability");
-  CheckCuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
-            "compute capability");
   constexpr int kCompiledFor[] = {__CUDA_ARCH_LIST__};
   bool is_compiled = false;
   for (const int architecture : kCompiledFor) is_compiled |= architecture == 900;
-  return is_compiled && major == 9 && minor == 0;
+  return is_compiled && ComputeCapability() == 90;
 }
 inline bool LacksWarpgroups() { return !HasWarpgroups(); }
 
