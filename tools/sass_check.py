@@ -110,8 +110,8 @@ def compile_cubin(source: Path, architecture: str, out: Path) -> Path:
     root = next(folder for folder in source.resolve().parents if (folder / "csrc").is_dir())
     folders = [f"-I{root / 'csrc'}", f"-I{root / 'include'}"]
     nvcc = os.environ.get("CUDACXX", "nvcc")
-    feature = "a" if architecture == "90" else ""
-    output_of(nvcc, *options, *folders, f"-arch=sm_{architecture}{feature}", "-o", str(cubin), str(source))
+    target = f"-arch=sm_{architecture}{'a' if architecture == '90' else ''}"
+    output_of(nvcc, *options, *folders, target, "-o", str(cubin), str(source))
     return cubin
 
 

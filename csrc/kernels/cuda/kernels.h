@@ -313,8 +313,8 @@ void BatchGemv(const GemvArgs& args, Stream stream);
 void Gemm(const GemvArgs& args, Stream stream);
 
 // The same of weights that are not quantized, with activations of 16 bits, on GPUs of compute
-// capability 9.0, and the same bits. It does not activate. Faster than the others from about 65 rows
-// on. Gemm leaves them to it there.
+// capability 9.0, and the same bits. It does not activate. Faster than the others from about 65
+// rows on. Gemm leaves them to it there.
 bool HasWarpgroupGemm(const GemvArgs& args);
 void WarpgroupGemm(const GemvArgs& args, Stream stream);
 
