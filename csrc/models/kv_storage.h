@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "arch/model_config.h"
 #include "kernels/kernels.h"
 #include "mlc_native/detail/page.h"
+#include "support/memory_touch.h"
 #include "weights/tensor_storage.h"
 
 namespace mlc_native {
@@ -18,6 +20,8 @@ class KvStorage {
   KvStorage() = default;  // no pages
   // Throws InvalidConfig if there is not enough memory. The initial contents are unspecified.
   KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages);
+  KvStorage(KvStorage&&) = default;
+  KvStorage& operator=(KvStorage&& other) noexcept;
 
   static int64_t BytesPerToken(const ModelConfig& config, kernels::KvFormat format);
 
@@ -25,10 +29,24 @@ class KvStorage {
   const kernels::KvPages& layer(size_t i) const { return layers_[i]; }
   void CopyPages(std::span<const PageCopy> copies);
 
+  // A page that is about to be written. Pages are used in ascending order, and those of all layers
+  // and heads reach a new huge page at the same time: a gigabyte may have to be filled with zeros.
+  // So the memory of the next ones is provided in the background once half of those before are
+  // used.
+  void Expect(int64_t page) {
+    if (page + pages_at_once_ / 2 >= num_ready_) ProvideNext();
+  }
+  void WaitForMemory();  // until what has been begun is provided
+
  private:
+  void ProvideNext();
+
   int64_t num_pages_ = 0;
+  int64_t pages_at_once_ = 0;  // as many as lie in a huge page
+  int64_t num_ready_ = 0;      // pages from 0 on whose memory is there, or will be soon
   std::vector<kernels::KvPages> layers_;
   TensorStorage storage_;
+  std::unique_ptr<MemoryTouch> touch_;  // of the memory above
 };
 
 }  // namespace mlc_native

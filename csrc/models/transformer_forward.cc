@@ -51,6 +51,7 @@ void Transformer::PlacePositions(const ForwardBatch& batch) {
       const int64_t page = s.block_table[static_cast<size_t>(position / kKvPageSize)];
       positions_[row] = static_cast<int32_t>(position);
       slots_[row] = page * kKvPageSize + position % kKvPageSize;
+      kv_.Expect(page);
     }
   }
 }

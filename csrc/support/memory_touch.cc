@@ -1,0 +1,83 @@
+#include "support/memory_touch.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <system_error>
+#include <utility>
+
+#include "support/library_thread.h"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#if !defined(MADV_POPULATE_WRITE)
+#define MADV_POPULATE_WRITE 23
+#endif
+#endif
+
+namespace mlc_native {
+namespace {
+
+constexpr size_t kPiece = size_t{2} << 20;  // between two looks at whether to stop
+
+#if defined(__linux__)
+size_t PageSize() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+bool Populate(void* data, size_t size) { return madvise(data, size, MADV_POPULATE_WRITE) == 0; }
+
+// A thread that computes comes first, and yet this one goes on while all processors compute.
+void LowerPriority() {
+  constexpr int kNice = 15;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
+}
+#else
+size_t PageSize() { return 4096; }
+bool Populate(void*, size_t) { return false; }
+void LowerPriority() {}
+#endif
+
+}  // namespace
+
+MemoryTouch::MemoryTouch(std::vector<MemoryRange> ranges) {
+  try {
+    thread_ = StartThread("mlcn-touch", [this, ranges = std::move(ranges)] {
+      LowerPriority();
+      Run(ranges);
+      is_done_.store(true, std::memory_order_release);
+    });
+  } catch (const std::system_error&) {
+    is_done_ = true;
+  }
+}
+
+MemoryTouch::~MemoryTouch() {
+  is_stopped_.store(true, std::memory_order_relaxed);
+  Wait();
+}
+
+void MemoryTouch::Wait() {
+  if (thread_.joinable()) thread_.join();
+}
+
+bool MemoryTouch::IsSupported() {
+  alignas(4096) static std::byte page[4096];
+  return PageSize() == sizeof page && Populate(page, sizeof page);
+}
+
+void MemoryTouch::Run(const std::vector<MemoryRange>& ranges) {
+  const size_t page = PageSize();
+  for (const MemoryRange& range : ranges) {
+    const auto begin = reinterpret_cast<uintptr_t>(range.data);
+    const uintptr_t end = (begin + range.size) / page * page;
+    for (uintptr_t at = (begin + page - 1) / page * page; at < end;) {
+      if (is_stopped_.load(std::memory_order_relaxed)) return;
+      const uintptr_t next = std::min<uintptr_t>(end, (at / kPiece + 1) * kPiece);
+      if (!Populate(reinterpret_cast<void*>(at), next - at)) return;
+      at = next;
+    }
+  }
+}
+
+}  // namespace mlc_native
