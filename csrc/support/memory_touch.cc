@@ -61,17 +61,21 @@ void MemoryTouch::Wait() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Whether it happens, too: an emulator of another processor may say yes to any advice.
+// Whether it happens, too: an emulator of another processor may say yes to any advice, and one of a
+// system may say that all memory is there.
 bool MemoryTouch::IsSupported() {
 #if defined(__linux__)
   const size_t page = PageSize();
   void* const data =
       mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return false;
-  unsigned char mark = 0;
-  const bool is_there = Populate(data, page) && mincore(data, page, &mark) == 0 && (mark & 1) != 0;
+  const auto is_there = [&] {
+    unsigned char mark = 0;
+    return mincore(data, page, &mark) == 0 && (mark & 1) != 0;
+  };
+  const bool is_supported = !is_there() && Populate(data, page) && is_there();
   munmap(data, page);
-  return is_there;
+  return is_supported;
 #else
   return false;
 #endif
