@@ -48,11 +48,13 @@ void Products(Bench& bench) {
   for (const auto& [format_name, format] : kFormats) {
     for (Product p : kProducts) {
       if (bench.is_tiny()) p = {p.name, 64, 128};
-      const std::string name = std::string("gemv ") + format_name + " " + p.name;
-      if (!bench.MayWant(name)) continue;
+      const auto may_want = [&](const char* kernel) {
+        return bench.MayWant(std::string(kernel) + " " + format_name + " " + p.name);
+      };
+      if (!may_want("batch_gemv") && !may_want("warpgroup_gemm")) continue;
       const int64_t bytes = WeightBytes(format, p.n, p.k);
       const auto copies = static_cast<int>(bench.is_tiny() ? 2 : kRotate / bytes + 2);
-      const int64_t rows = bench.Size(256, 64);
+      const int64_t rows = bench.Size(256, 128);
       Buffer weights(copies * bytes), x(rows * p.k * 2), y(rows * p.n * 2);
       const auto run = [&](const std::string& kernel, int64_t m, auto product) {
         bench.Run(kernel + " " + format_name + " " + p.name + " m=" + std::to_string(m),
