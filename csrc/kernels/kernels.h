@@ -263,19 +263,22 @@ MLC_NATIVE_PRIVATE_API void SoftCap(const Cpu& cpu, const MatrixView& x,
 
 // ---- Paged KV ----
 
-// One layer's pages [kv_heads, num_pages], each laid out as in kv_format.h. The heads are the outer
-// dimension because attention reads the pages of one head after another, so that consecutive pages
-// are contiguous in memory.
+// One layer's pages, in one block [kv_heads, num_pages] or in blocks [kv_heads, kKvBlockPages] that
+// lie block_bytes apart; each page is laid out as in kv_format.h. The heads are the outer dimension
+// because attention reads the pages of one head after another, so that consecutive pages are
+// contiguous in memory. With blocks, pages that no sequence has used yet take no memory.
 struct KvPages {
   KvFormat format = KvFormat::kFloat32;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t num_pages = 0;
-  void* k_pages = nullptr;  // KvLayerBytes bytes each, aligned to kPackedAlignment
+  void* k_pages = nullptr;  // of the first block, aligned to kPackedAlignment
   void* v_pages = nullptr;
+  int64_t block_bytes = 0;  // 0: all pages are in one block
 };
+// Of K in a block of so many pages; V takes as many.
 MLC_NATIVE_PRIVATE_API size_t KvLayerBytes(KvFormat format, int64_t num_pages, int64_t kv_heads,
-                                           int64_t head_dim);  // for K; V takes as many
+                                           int64_t head_dim);
 
 // Writes row i of k and of v, [kv_heads, head_dim] each, to slot slots[i] = page * kPageSize +
 // offset. The slots of one call are distinct.

@@ -27,6 +27,7 @@ namespace mlc_native::kernels {
 
 inline constexpr int64_t kPageSize = kKvPageSize;
 inline constexpr int64_t kKvRowUnit = 16;
+inline constexpr int64_t kKvBlockPages = 32;  // of KvPages in blocks
 
 // The names that EngineConfig.kv_cache_dtype uses.
 constexpr std::string_view KvFormatName(KvFormat format) {
@@ -56,6 +57,14 @@ constexpr int64_t KvRow(int64_t head_dim) {
 constexpr int64_t KvPageBytes(KvFormat format, int64_t head_dim) {
   const int64_t scales = format == KvFormat::kInt8 ? kPageSize * 4 : 0;
   return kPageSize * KvRow(head_dim) * KvElementBytes(format) + scales;
+}
+
+// Bytes from the first page of K, or of V, to one of a head. `block_bytes` is that of KvPages.
+constexpr int64_t KvPageAt(int64_t block_bytes, int64_t num_pages, int64_t page_bytes, int64_t head,
+                           int64_t page) {
+  if (block_bytes == 0) return (head * num_pages + page) * page_bytes;
+  return page / kKvBlockPages * block_bytes +
+         (head * kKvBlockPages + page % kKvBlockPages) * page_bytes;
 }
 
 // Index of an element in its page. `row` is KvRow(head_dim).

@@ -198,8 +198,11 @@ void CopyPage(const KvPages& kv, int64_t from_page, int64_t to_page) {
   const int64_t bytes = KvPageBytes(kv.format, kv.head_dim);
   for (void* pages : {kv.k_pages, kv.v_pages}) {
     for (int64_t head = 0; head < kv.kv_heads; ++head) {
-      char* base = static_cast<char*>(pages) + head * kv.num_pages * bytes;
-      std::memcpy(base + to_page * bytes, base + from_page * bytes, static_cast<size_t>(bytes));
+      const auto at = [&](int64_t page) {
+        return static_cast<char*>(pages) +
+               KvPageAt(kv.block_bytes, kv.num_pages, bytes, head, page);
+      };
+      std::memcpy(at(to_page), at(from_page), static_cast<size_t>(bytes));
     }
   }
 }

@@ -9,15 +9,23 @@
 namespace mlc_native {
 namespace {
 
-constexpr int64_t kHugePage = int64_t{2} << 20;
+// Less is not worth a thread.
+constexpr int64_t kLeast = int64_t{8} << 20;
+
+int64_t NumBlocks(int64_t num_pages) {
+  return (num_pages + kernels::kKvBlockPages - 1) / kernels::kKvBlockPages;
+}
 
 }  // namespace
 
 KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages)
     : num_pages_(num_pages) {
+  using kernels::kKvBlockPages;
   const size_t bytes = kernels::AlignUp(
-      kernels::KvLayerBytes(format, num_pages, config.num_kv_heads, config.head_dim));
-  storage_ = TensorStorage(2 * bytes * config.layers.size(), "max_total_sequence_length");
+      kernels::KvLayerBytes(format, kKvBlockPages, config.num_kv_heads, config.head_dim));
+  block_bytes_ = static_cast<int64_t>(2 * bytes * config.layers.size());
+  storage_ = TensorStorage(static_cast<size_t>(NumBlocks(num_pages) * block_bytes_),
+                           "max_total_sequence_length");
   std::byte* data = storage_.data();
   for (size_t i = 0; i < config.layers.size(); ++i) {
     layers_.push_back({.format = format,
@@ -25,12 +33,15 @@ KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_
                        .head_dim = config.head_dim,
                        .num_pages = num_pages,
                        .k_pages = data,
-                       .v_pages = data + bytes});
+                       .v_pages = data + bytes,
+                       .block_bytes = block_bytes_});
     data += 2 * bytes;
   }
-  // The first ones are the first request's.
-  pages_at_once_ = std::max<int64_t>(kHugePage / kernels::KvPageBytes(format, config.head_dim), 1);
-  num_ready_ = pages_at_once_;
+  if (storage_.size() < kLeast) {
+    num_ready_ = num_pages;
+  } else {
+    Provide(0);
+  }
 }
 
 // What is provided ends before the memory does.
@@ -40,27 +51,20 @@ KvStorage& KvStorage::operator=(KvStorage&& other) noexcept {
   touch_ = std::move(other.touch_);
   layers_ = std::move(other.layers_);
   num_pages_ = other.num_pages_;
-  pages_at_once_ = other.pages_at_once_;
   num_ready_ = other.num_ready_;
+  block_bytes_ = other.block_bytes_;
   return *this;
 }
 
-void KvStorage::ProvideNext() {
+void KvStorage::Provide(int64_t page) {
   if (num_ready_ >= num_pages_ || (touch_ && !touch_->is_done())) return;
-  const int64_t count = std::min(pages_at_once_, num_pages_ - num_ready_);
-  std::vector<MemoryRange> ranges;
-  for (const kernels::KvPages& layer : layers_) {
-    const int64_t page_bytes = kernels::KvPageBytes(layer.format, layer.head_dim);
-    for (void* pages : {layer.k_pages, layer.v_pages}) {
-      for (int64_t head = 0; head < layer.kv_heads; ++head) {
-        const int64_t first = head * num_pages_ + num_ready_;
-        ranges.push_back({static_cast<std::byte*>(pages) + first * page_bytes,
-                          static_cast<size_t>(count * page_bytes)});
-      }
-    }
-  }
-  num_ready_ += count;
-  touch_ = std::make_unique<MemoryTouch>(std::move(ranges));
+  const int64_t begin = num_ready_ / kernels::kKvBlockPages;
+  const int64_t end = std::min(std::max(page / kernels::kKvBlockPages + 2,
+                                        begin + std::max<int64_t>(kLeast / block_bytes_, 1)),
+                               NumBlocks(num_pages_));
+  num_ready_ = end * kernels::kKvBlockPages;
+  touch_ = std::make_unique<MemoryTouch>(std::vector{MemoryRange{
+      storage_.data() + begin * block_bytes_, static_cast<size_t>((end - begin) * block_bytes_)}});
 }
 
 void KvStorage::WaitForMemory() {

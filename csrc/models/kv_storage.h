@@ -29,21 +29,20 @@ class KvStorage {
   const kernels::KvPages& layer(size_t i) const { return layers_[i]; }
   void CopyPages(std::span<const PageCopy> copies);
 
-  // A page that is about to be written. Pages are used in ascending order, and those of all layers
-  // and heads reach a new huge page at the same time: a gigabyte may have to be filled with zeros.
-  // So the memory of the next ones is provided in the background once half of those before are
-  // used.
+  // The last page that is about to be written. Pages are used in ascending order, and a step that
+  // reached new memory would wait until it is full of zeros. So the memory of the first blocks is
+  // provided in the background from the start, and that of the next ones before they are reached.
   void Expect(int64_t page) {
-    if (page + pages_at_once_ / 2 >= num_ready_) ProvideNext();
+    if (page + kernels::kKvBlockPages >= num_ready_) Provide(page);
   }
   void WaitForMemory();  // until what has been begun is provided
 
  private:
-  void ProvideNext();
+  void Provide(int64_t page);  // and more
 
   int64_t num_pages_ = 0;
-  int64_t pages_at_once_ = 0;  // as many as lie in a huge page
-  int64_t num_ready_ = 0;      // pages from 0 on whose memory is there, or will be soon
+  int64_t num_ready_ = 0;    // pages from 0 on whose memory is there, or will be soon
+  int64_t block_bytes_ = 0;  // of kKvBlockPages pages of all layers, which lie together
   std::vector<kernels::KvPages> layers_;
   TensorStorage storage_;
   std::unique_ptr<MemoryTouch> touch_;  // of the memory above

@@ -39,6 +39,7 @@ LogitsView Transformer::Forward(const ForwardBatch& batch) {
 }
 
 void Transformer::PlacePositions(const ForwardBatch& batch) {
+  int64_t last_page = 0;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const SequenceSlice& s = batch.sequences[i];
     sequences_[i] = {.row_begin = s.first_row,
@@ -51,9 +52,10 @@ void Transformer::PlacePositions(const ForwardBatch& batch) {
       const int64_t page = s.block_table[static_cast<size_t>(position / kKvPageSize)];
       positions_[row] = static_cast<int32_t>(position);
       slots_[row] = page * kKvPageSize + position % kKvPageSize;
-      kv_.Expect(page);
+      last_page = std::max(last_page, page);
     }
   }
+  kv_.Expect(last_page);
 }
 
 // The rows that matter behind the last keys and values.

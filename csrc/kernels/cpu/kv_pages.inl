@@ -58,9 +58,9 @@ inline void WithKvFormat(KvFormat format, F f) {
 // K, or V, of one kv head in one page.
 template <typename T>
 inline typename T::Storage* KvPage(const KvPages& kv, void* pages, int64_t head, int64_t page) {
-  const int64_t index = head * kv.num_pages + page;
-  return reinterpret_cast<typename T::Storage*>(static_cast<char*>(pages) +
-                                                index * KvPageBytes(T::kFormat, kv.head_dim));
+  const int64_t page_bytes = KvPageBytes(T::kFormat, kv.head_dim);
+  return reinterpret_cast<typename T::Storage*>(
+      static_cast<char*>(pages) + KvPageAt(kv.block_bytes, kv.num_pages, page_bytes, head, page));
 }
 // The tokens' scales in a page of int8.
 inline float* KvScales(int8_t* page, int64_t row) {

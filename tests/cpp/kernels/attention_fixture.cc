@@ -43,7 +43,8 @@ AttentionTest::Cache AttentionTest::MakeCache(const Shape& shape,
   std::iota(free.begin(), free.end(), 0);
   std::shuffle(free.begin(), free.end(), random_);
   Cache cache;
-  const size_t bytes = KvLayerBytes(shape.format, num_pages, shape.kv_heads, shape.head_dim);
+  const size_t block = KvLayerBytes(shape.format, kKvBlockPages, shape.kv_heads, shape.head_dim);
+  const size_t bytes = (num_pages + kKvBlockPages - 1) / kKvBlockPages * block;
   cache.k_pages = AlignedBuffer(bytes);
   cache.v_pages = AlignedBuffer(bytes);
   std::memset(cache.k_pages.data(), 0xff, bytes);
@@ -53,7 +54,8 @@ AttentionTest::Cache AttentionTest::MakeCache(const Shape& shape,
                  .head_dim = shape.head_dim,
                  .num_pages = num_pages,
                  .k_pages = cache.k_pages.data(),
-                 .v_pages = cache.v_pages.data()};
+                 .v_pages = cache.v_pages.data(),
+                 .block_bytes = static_cast<int64_t>(block)};
   for (Sequence& s : sequences) {
     s.table.assign(free.end() - PagesOf(s), free.end());
     free.resize(free.size() - PagesOf(s));

@@ -6,14 +6,15 @@ namespace {
 class KvPagesTest : public KernelTest {
  protected:
   static constexpr int64_t kHeads = 3, kDim = 21, kPages = 4, kWidth = kHeads * kDim;
+  static constexpr int64_t kPagesInBlocks = kKvBlockPages + 2;
 
   // Pages whose bytes are all the same.
   struct Pages {
     AlignedBuffer k_pages, v_pages;
     KvPages layer;
 
-    Pages(KvFormat format, int byte) {
-      const size_t bytes = KvLayerBytes(format, kPages, kHeads, kDim);
+    Pages(KvFormat format, int byte, int64_t num_pages = kPages) {
+      const size_t bytes = KvLayerBytes(format, num_pages, kHeads, kDim);
       k_pages = AlignedBuffer(bytes);
       v_pages = AlignedBuffer(bytes);
       std::memset(k_pages.data(), byte, bytes);
@@ -21,9 +22,19 @@ class KvPagesTest : public KernelTest {
       layer = {.format = format,
                .kv_heads = kHeads,
                .head_dim = kDim,
-               .num_pages = kPages,
+               .num_pages = num_pages,
                .k_pages = k_pages.data(),
                .v_pages = v_pages.data()};
+    }
+
+    // Two blocks, each of them K, then V.
+    static Pages InBlocks(KvFormat format, int byte) {
+      Pages pages(format, byte, 4 * kKvBlockPages);
+      const size_t bytes = KvLayerBytes(format, kKvBlockPages, kHeads, kDim);
+      pages.layer.num_pages = kPagesInBlocks;
+      pages.layer.v_pages = static_cast<char*>(pages.layer.k_pages) + bytes;
+      pages.layer.block_bytes = static_cast<int64_t>(2 * bytes);
+      return pages;
     }
   };
 
@@ -39,8 +50,13 @@ class KvPagesTest : public KernelTest {
   }
 
   static const char* Page(const KvPages& layer, const void* pages, int64_t page, int64_t head) {
-    return static_cast<const char*>(pages) +
-           (head * kPages + page) * KvPageBytes(layer.format, kDim);
+    const auto* first = static_cast<const char*>(pages);
+    int64_t in_a_row = layer.num_pages;
+    if (layer.block_bytes > 0) {
+      in_a_row = kKvBlockPages;
+      for (; page >= in_a_row; page -= in_a_row) first += layer.block_bytes;
+    }
+    return first + (head * in_a_row + page) * KvPageBytes(layer.format, kDim);
   }
 
   static float Scaled(KvFormat format, const char* page, int64_t index, int64_t token) {
@@ -74,25 +90,32 @@ class KvPagesTest : public KernelTest {
 
 TEST_P(KvPagesTest, WriteKvTouchesOnlyItsSlotsAndCopyPageCopiesAll) {
   for (KvFormat format : kKvFormats) {
-    SCOPED_TRACE(static_cast<int>(format));
-    const Pages pages(format, 0x3a), old(format, 0x3a);
-    const std::vector<int64_t> slots = {1 * kPageSize + 15, 3 * kPageSize + 0};
-    Floats k = Random(2 * kWidth), v = Random(2 * kWidth);
-    RoundAsStored(format, kDim, k);
-    RoundAsStored(format, kDim, v);
-    Write(pages.layer, k, v, slots);
-    CopyPage(pages.layer, 3, 0);
-    for (int64_t slot = 0; slot < kPages * kPageSize; ++slot) {
-      const int64_t source = slot == 0 ? slots[1] : slot;  // page 0 is a copy of page 3
-      const int64_t row = source == slots[0] ? 0 : source == slots[1] ? 1 : -1;
-      for (int64_t i = 0; i < kWidth; ++i) {
-        const int64_t head = i / kDim, d = i % kDim;
-        const auto want = [&](const Floats& written, float before) {
-          return row < 0 ? before : written[row * kWidth + i];
-        };
-        ASSERT_FLOAT_EQ(Key(pages.layer, slot, head, d), want(k, Key(old.layer, slot, head, d)));
-        ASSERT_FLOAT_EQ(Value(pages.layer, slot, head, d),
-                        want(v, Value(old.layer, slot, head, d)));
+    for (const bool in_blocks : {false, true}) {
+      SCOPED_TRACE(KvFormatName(format));
+      SCOPED_TRACE(in_blocks);
+      const auto make = [&] {
+        return in_blocks ? Pages::InBlocks(format, 0x3a) : Pages(format, 0x3a);
+      };
+      const Pages pages = make(), old = make();
+      const int64_t last = pages.layer.num_pages - 1;
+      const std::vector<int64_t> slots = {1 * kPageSize + 15, last * kPageSize + 0};
+      Floats k = Random(2 * kWidth), v = Random(2 * kWidth);
+      RoundAsStored(format, kDim, k);
+      RoundAsStored(format, kDim, v);
+      Write(pages.layer, k, v, slots);
+      CopyPage(pages.layer, last, 0);
+      for (int64_t slot = 0; slot < pages.layer.num_pages * kPageSize; ++slot) {
+        const int64_t source = slot == 0 ? slots[1] : slot;  // page 0 is a copy of the last one
+        const int64_t row = source == slots[0] ? 0 : source == slots[1] ? 1 : -1;
+        for (int64_t i = 0; i < kWidth; ++i) {
+          const int64_t head = i / kDim, d = i % kDim;
+          const auto want = [&](const Floats& written, float before) {
+            return row < 0 ? before : written[row * kWidth + i];
+          };
+          ASSERT_FLOAT_EQ(Key(pages.layer, slot, head, d), want(k, Key(old.layer, slot, head, d)));
+          ASSERT_FLOAT_EQ(Value(pages.layer, slot, head, d),
+                          want(v, Value(old.layer, slot, head, d)));
+        }
       }
     }
   }

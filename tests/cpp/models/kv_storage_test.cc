@@ -33,32 +33,31 @@ double ShareThatIsThere(const void* data, int64_t size) {
   return there / static_cast<double>(marks.size());
 }
 
-// The pages of one huge page after the other, in every layer and head.
-TEST(KvStorageTest, MemoryIsThereBeforeItIsUsed) {
+TEST(KvStorageTest, MemoryIsThereBeforeItIsUsedAndNoSooner) {
   if (!MemoryTouch::IsSupported()) GTEST_SKIP() << "before Linux 5.14";
-  constexpr int64_t kPages = 3000;
-  constexpr int64_t kPageBytes = 16 * 128 * 2, kAtOnce = (2 << 20) / kPageBytes;
-  KvStorage kv(ShapeOfKv(), kernels::KvFormat::kBFloat16, kPages);
-  // Not the ends, which may share a huge page with what is not meant.
-  const auto share = [&](size_t layer, bool values, int64_t head, int64_t block) {
-    const kernels::KvPages& pages = kv.layer(layer);
-    const int64_t first = head * kPages + block * kAtOnce;
-    const auto* data = static_cast<const std::byte*>(values ? pages.v_pages : pages.k_pages);
-    return ShareThatIsThere(data + first * kPageBytes, kAtOnce * kPageBytes);
-  };
-  kv.Expect(kAtOnce / 2 - 1);
+  using kernels::kKvBlockPages;
+  constexpr int64_t kBlockBytes = 2 * 2 * 2 * kKvBlockPages * 16 * 128 * 2, kAtOnce = 8;
+  static_assert(kAtOnce * kBlockBytes == 8 << 20);
+  KvStorage kv(ShapeOfKv(), kernels::KvFormat::kBFloat16, 3000);
   kv.WaitForMemory();
-  EXPECT_LT(share(0, false, 0, 1), 0.5);
-  for (const int64_t block : {1, 2}) {
-    kv.Expect(block * kAtOnce - kAtOnce / 2);
+  const auto share = [&](int64_t first_block, int64_t num_blocks) {
+    const auto* data = static_cast<const std::byte*>(kv.layer(0).k_pages);
+    return ShareThatIsThere(data + first_block * kBlockBytes, num_blocks * kBlockBytes);
+  };
+  const auto expect = [&](int64_t page) {
+    kv.Expect(page);
     kv.WaitForMemory();
-    for (const size_t layer : {0, 1}) {
-      for (const bool values : {false, true}) {
-        for (const int64_t head : {0, 1}) EXPECT_EQ(share(layer, values, head, block), 1.0);
-      }
-    }
-    EXPECT_LT(share(1, true, 0, block + 2), 1.0);
-  }
+  };
+  EXPECT_EQ(share(0, kAtOnce), 1.0);
+  expect((kAtOnce - 1) * kKvBlockPages - 1);
+  EXPECT_LT(share(kAtOnce, kAtOnce), 0.5);
+  expect((kAtOnce - 1) * kKvBlockPages);
+  EXPECT_EQ(share(kAtOnce, kAtOnce), 1.0);
+  EXPECT_LT(share(2 * kAtOnce, kAtOnce), 0.5);
+  constexpr int64_t kFar = 50;
+  expect(kFar * kKvBlockPages);
+  EXPECT_EQ(share(2 * kAtOnce, kFar + 2 - 2 * kAtOnce), 1.0);
+  EXPECT_LT(share(kFar + 4, kAtOnce), 0.5);
 }
 #endif
 
