@@ -13,6 +13,8 @@
 //   Add             sum + products
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cpu/vec_math.inl"
 #include "kernels/kv_format.h"
 
@@ -74,16 +76,6 @@ inline Vec LoadUpTo(const float* p, int64_t count) {
   return count >= Vec::kLanes ? Vec::Load(p) : LoadPartial(p, count);
 }
 
-// Calls put(d, element) for d in [0, KvRow(head_dim)), elements beyond head_dim being zero.
-template <typename T, typename F>
-inline void EncodeFloats(const float* x, int64_t head_dim, F put) {
-  for (int64_t d = 0; d < KvRow(head_dim); d += Vec::kLanes) {
-    typename T::Storage lanes[Vec::kLanes];
-    T::Element::StoreAs(lanes, LoadUpTo(x + d, head_dim - d));
-    for (int i = 0; i < Vec::kLanes; ++i) put(d + i, lanes[i]);
-  }
-}
-
 inline float LargestMagnitude(const float* x, int64_t count) {
   int32_t largest = 0;  // bits of absolute values, ordered like integers, NaN last
   for (int64_t i = 0; i < count; ++i) {
@@ -93,49 +85,200 @@ inline float LargestMagnitude(const float* x, int64_t count) {
   return __builtin_bit_cast(float, largest);
 }
 
-// The same for int8; returns the row's scale.
-template <typename F>
-inline float EncodeInt8(const float* x, int64_t head_dim, F put) {
-  const InputScale scale(LargestMagnitude(x, head_dim));
-  const Vec inverse = Vec::Set(scale.inverse);
-  for (int64_t d = 0; d < KvRow(head_dim); d += Vec::kLanes) {
-    float lanes[Vec::kLanes];
-    Round(LoadUpTo(x + d, head_dim - d) * inverse).Store(lanes);
-    for (int i = 0; i < Vec::kLanes; ++i) {
-      put(d + i, static_cast<int8_t>(scale.inverse != 0 ? lanes[i] : 0.0f));
+// A token's key or value of one head, as pages store it, kKvRowUnit elements at a time. Those
+// beyond head_dim are zero.
+template <typename T>
+class KvRowEncoder {
+ public:
+  KvRowEncoder() = default;
+  KvRowEncoder(const float* x, int64_t head_dim) : x_(x), head_dim_(head_dim) {
+    if constexpr (kHasScale) {
+      const InputScale scale(LargestMagnitude(x, head_dim));
+      scale_ = scale.scale;
+      inverse_ = scale.inverse;
     }
   }
-  return scale.scale;
-}
 
-// Writes row x to the elements index(d) of a page, and the scale of its token.
-template <typename T, typename F>
-inline void WriteKvRow(const KvPages& kv, typename T::Storage* page, int64_t token, const float* x,
-                       F index) {
-  const auto put = [&](int64_t d, typename T::Storage element) { page[index(d)] = element; };
-  if constexpr (T::kFormat == KvFormat::kInt8) {
-    KvScales(page, KvRow(kv.head_dim))[token] = EncodeInt8(x, kv.head_dim, put);
+  void Encode(int64_t d, typename T::Storage* to) const {
+    for (int64_t i = 0; i < kKvRowUnit; i += Vec::kLanes) {
+      const Vec x = LoadUpTo(x_ + d + i, head_dim_ - d - i);
+      if constexpr (kHasScale) {
+        using Codes __attribute__((vector_size(Vec::kLanes))) = int8_t;
+        const Vec scaled = inverse_ != 0 ? Round(x * Vec::Set(inverse_)) : Vec::Set(0);
+        const auto lanes = __builtin_bit_cast(Lanes<Vec::kLanes>, scaled);
+        using Ints __attribute__((vector_size(4 * Vec::kLanes))) = int32_t;
+        const Codes codes = __builtin_convertvector(__builtin_convertvector(lanes, Ints), Codes);
+        __builtin_memcpy(to + i, &codes, sizeof(codes));
+      } else {
+        T::Element::StoreAs(to + i, x);
+      }
+    }
+  }
+  // Behind a row of a page: the token's scale.
+  void SetScale(typename T::Storage* page, int64_t row, int64_t token) const {
+    if constexpr (kHasScale) KvScales(page, row)[token] = scale_;
+  }
+
+ private:
+  static constexpr bool kHasScale = T::kFormat == KvFormat::kInt8;
+
+  const float* x_ = nullptr;
+  int64_t head_dim_ = 0;
+  float scale_ = 0;
+  float inverse_ = 0;
+};
+
+// 16 bytes as elements of an integer type.
+template <typename Unit>
+using Units __attribute__((vector_size(16))) = Unit;
+
+// The elements of both in turns: lower halves, then upper halves.
+template <typename Unit>
+inline void Interleave(Units<Unit> a, Units<Unit> b, Units<Unit>& low, Units<Unit>& high) {
+  if constexpr (sizeof(Unit) == 4) {
+    low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  } else if constexpr (sizeof(Unit) == 2) {
+    low = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+    high = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
   } else {
-    EncodeFloats<T>(x, kv.head_dim, put);
+    low = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    high =
+        __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
   }
 }
+
+// As many vectors as they have elements. Interleaving both halves of them moves the first bit of
+// the places of elements behind the last one, and so once for each bit of a row's number.
+template <typename Unit>
+inline void Transpose(Units<Unit> (&rows)[16 / sizeof(Unit)]) {
+  constexpr int kRows = 16 / sizeof(Unit);
+  for (int bits = kRows; bits > 1; bits /= 2) {
+    Units<Unit> next[kRows];
+    for (int i = 0; i < kRows / 2; ++i) {
+      Interleave<Unit>(rows[i], rows[i + kRows / 2], next[2 * i], next[2 * i + 1]);
+    }
+    for (int i = 0; i < kRows; ++i) rows[i] = next[i];
+  }
+}
+
+// Writes tokens of one head to a page, one at a time or as many as fill a vector.
+template <typename T>
+class KvWriter {
+  static constexpr bool kInPairs = KvInPairs(T::kFormat);
+  using Storage = typename T::Storage;
+  // What a token has in a row of keys: an element, or a pair.
+  using Unit = std::conditional_t<sizeof(Storage) * (kInPairs ? 2 : 1) == 4, uint32_t, uint16_t>;
+  using Element = std::conditional_t<sizeof(Storage) == 1, uint8_t, uint16_t>;  // of pairs
+
+ public:
+  static constexpr int kTokens = 16 / sizeof(Unit);
+
+  KvWriter(const KvPages& kv, int64_t head, int64_t page)
+      : head_dim_(kv.head_dim),
+        row_(KvRow(kv.head_dim)),
+        k_(KvPage<T>(kv, kv.k_pages, head, page)),
+        v_(KvPage<T>(kv, kv.v_pages, head, page)) {}
+
+  void WriteOne(int64_t token, const float* k, const float* v) const {
+    WriteOne(k_, token, k, [=](int64_t d) { return KvKeyIndex(kInPairs, token, d); });
+    WriteOne(v_, token, v, [=, this](int64_t d) { return ValueIndex(token, d); });
+  }
+
+  // The tokens from `token` on, a multiple of kTokens, whose rows lie ldk and ldv floats apart.
+  void WriteMany(int64_t token, const float* k, int64_t ldk, const float* v, int64_t ldv) const {
+    WriteMany(k_, token, k, ldk, [&](int64_t d, const Rows& x) {
+      for (int64_t at = 0; at < kKvRowUnit; at += kElements) {
+        Units<Unit> units[kTokens];
+        for (int i = 0; i < kTokens; ++i) __builtin_memcpy(&units[i], &x[i][at], 16);
+        Transpose<Unit>(units);
+        for (int i = 0; i < kTokens; ++i) {
+          const int64_t first = d + at + i * (kElements / kTokens);
+          __builtin_memcpy(&k_[KvKeyIndex(kInPairs, token, first)], &units[i], 16);
+        }
+      }
+    });
+    WriteMany(v_, token, v, ldv, [&](int64_t d, const Rows& x) {
+      for (int i = 0; i < kTokens; i += kInPairs ? 2 : 1) {
+        Storage* to = &v_[ValueIndex(token + i, d)];
+        if constexpr (kInPairs) {
+          for (int64_t at = 0; at < kKvRowUnit; at += kElements) {
+            Units<Element> a, b, pairs[2];
+            __builtin_memcpy(&a, &x[i][at], 16);
+            __builtin_memcpy(&b, &x[i + 1][at], 16);
+            Interleave<Element>(a, b, pairs[0], pairs[1]);
+            __builtin_memcpy(to + 2 * at, pairs, 32);
+          }
+        } else {
+          __builtin_memcpy(to, x[i], sizeof(x[i]));
+        }
+      }
+    });
+  }
+
+ private:
+  static constexpr int kElements = 16 / sizeof(Storage);  // of a vector
+  using Rows = Storage[kTokens][kKvRowUnit];
+
+  int64_t ValueIndex(int64_t token, int64_t d) const {
+    return KvValueIndex(kInPairs, row_, token, d);
+  }
+
+  template <typename F>
+  void WriteOne(Storage* page, int64_t token, const float* x, F index) const {
+    const KvRowEncoder<T> encoder(x, head_dim_);
+    for (int64_t d = 0; d < row_; d += kKvRowUnit) {
+      Storage elements[kKvRowUnit];
+      encoder.Encode(d, elements);
+      for (int64_t i = 0; i < kKvRowUnit; ++i) page[index(d + i)] = elements[i];
+    }
+    encoder.SetScale(page, row_, token);
+  }
+
+  // Calls write(d, elements from d on of the tokens).
+  template <typename F>
+  void WriteMany(Storage* page, int64_t token, const float* x, int64_t ldx, F write) const {
+    KvRowEncoder<T> encoders[kTokens];
+    for (int i = 0; i < kTokens; ++i) encoders[i] = KvRowEncoder<T>(x + i * ldx, head_dim_);
+    for (int64_t d = 0; d < row_; d += kKvRowUnit) {
+      Rows elements;
+      for (int i = 0; i < kTokens; ++i) encoders[i].Encode(d, elements[i]);
+      write(d, elements);
+    }
+    for (int i = 0; i < kTokens; ++i) encoders[i].SetScale(page, row_, token + i);
+  }
+
+  const int64_t head_dim_;
+  const int64_t row_;
+  Storage* const k_;
+  Storage* const v_;
+};
 
 void WriteKvRows(const KvPages& kv, const WriteKvArgs& a, int64_t begin, int64_t end) {
   WithKvFormat(kv.format, [&](auto format) {
-    using T = decltype(format);
-    constexpr bool kInPairs = KvInPairs(T::kFormat);
-    const int64_t kv_row = KvRow(kv.head_dim);
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t page = a.slots[row] / kPageSize;
-      const int64_t token = a.slots[row] % kPageSize;
-      for (int64_t head = 0; head < kv.kv_heads; ++head) {
-        WriteKvRow<T>(kv, KvPage<T>(kv, kv.k_pages, head, page), token,
-                      a.k + row * a.ldk + head * kv.head_dim,
-                      [=](int64_t d) { return KvKeyIndex(kInPairs, token, d); });
-        WriteKvRow<T>(kv, KvPage<T>(kv, kv.v_pages, head, page), token,
-                      a.v + row * a.ldv + head * kv.head_dim,
-                      [=](int64_t d) { return KvValueIndex(kInPairs, kv_row, token, d); });
+    using Writer = KvWriter<decltype(format)>;
+    // Of the rows from this one on, whether as many as are written at once are neighbours.
+    const auto has_many = [&](int64_t row) {
+      if (end - row < Writer::kTokens || a.slots[row] % Writer::kTokens != 0) return false;
+      for (int i = 1; i < Writer::kTokens; ++i) {
+        if (a.slots[row + i] != a.slots[row] + i) return false;
       }
+      return true;
+    };
+    for (int64_t row = begin; row < end;) {
+      const int64_t page = a.slots[row] / kPageSize, token = a.slots[row] % kPageSize;
+      const bool many = has_many(row);
+      for (int64_t head = 0; head < kv.kv_heads; ++head) {
+        const Writer writer(kv, head, page);
+        const float* k = a.k + row * a.ldk + head * kv.head_dim;
+        const float* v = a.v + row * a.ldv + head * kv.head_dim;
+        if (many) {
+          writer.WriteMany(token, k, a.ldk, v, a.ldv);
+        } else {
+          writer.WriteOne(token, k, v);
+        }
+      }
+      row += many ? Writer::kTokens : 1;
     }
   });
 }

@@ -158,6 +158,29 @@ TEST_P(KvPagesTest, Int8RoundsToTheNearestOf255StepsAndKeepsZeros) {
   }
 }
 
+// Neighbours are written together.
+TEST_P(KvPagesTest, TokensHaveTheSameBytesAloneAndTogether) {
+  constexpr int64_t kTokens = 45, kFirst = 3;
+  const Floats k = Random(kTokens * kWidth, 5.0f), v = Random(kTokens * kWidth, 5.0f);
+  std::vector<int64_t> slots(kTokens);
+  std::iota(slots.begin(), slots.end(), kFirst);
+  std::swap(slots[20], slots[30]);
+  for (KvFormat format : kKvFormats) {
+    SCOPED_TRACE(KvFormatName(format));
+    const Pages together(format, 0x3a), alone(format, 0x3a);
+    Write(together.layer, k, v, slots);
+    for (int64_t i = 0; i < kTokens; ++i) {
+      const auto row = [i](const Floats& x) {
+        return Floats(x.begin() + i * kWidth, x.begin() + (i + 1) * kWidth);
+      };
+      Write(alone.layer, row(k), row(v), {slots[i]});
+    }
+    const size_t bytes = together.k_pages.size();
+    EXPECT_EQ(std::memcmp(together.k_pages.data(), alone.k_pages.data(), bytes), 0);
+    EXPECT_EQ(std::memcmp(together.v_pages.data(), alone.v_pages.data(), bytes), 0);
+  }
+}
+
 TEST_P(KvPagesTest, EveryIsaWritesTheSameBytes) {
   const Floats k = Random(kWidth, 5.0f), v = Random(kWidth, 5.0f);
   for (KvFormat format : kKvFormats) {
