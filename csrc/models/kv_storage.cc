@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "support/check.h"
+#include "support/memory_nodes.h"
 
 namespace mlc_native {
 namespace {
@@ -18,7 +19,8 @@ int64_t NumBlocks(int64_t num_pages) {
 
 }  // namespace
 
-KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages)
+KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages,
+                     int num_nodes)
     : num_pages_(num_pages) {
   using kernels::kKvBlockPages;
   const size_t bytes = kernels::AlignUp(
@@ -37,7 +39,10 @@ KvStorage::KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_
                        .block_bytes = block_bytes_});
     data += 2 * bytes;
   }
-  if (storage_.size() < kLeast) {
+  // Without the policy, memory is on the node that writes to it first, which should not be that of
+  // one thread.
+  const bool is_placed = num_nodes == 1 || SpreadOverNodes(storage_.data(), storage_.size());
+  if (!is_placed || storage_.size() < kLeast) {
     num_ready_ = num_pages;
   } else {
     Provide(0);

@@ -18,8 +18,11 @@ namespace mlc_native {
 class KvStorage {
  public:
   KvStorage() = default;  // no pages
-  // Throws InvalidConfig if there is not enough memory. The initial contents are unspecified.
-  KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages);
+  // Throws InvalidConfig if there is not enough memory. The initial contents are unspecified. Where
+  // the threads that read it are on several NUMA nodes, so is the memory: any of them may compute
+  // any sequence.
+  KvStorage(const ModelConfig& config, kernels::KvFormat format, int64_t num_pages,
+            int num_nodes = 1);
   KvStorage(KvStorage&&) = default;
   KvStorage& operator=(KvStorage&& other) noexcept;
 

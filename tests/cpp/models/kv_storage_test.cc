@@ -4,6 +4,7 @@
 
 #if defined(__linux__)
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <vector>
@@ -58,6 +59,20 @@ TEST(KvStorageTest, MemoryIsThereBeforeItIsUsedAndNoSooner) {
   expect(kFar * kKvBlockPages);
   EXPECT_EQ(share(2 * kAtOnce, kFar + 2 - 2 * kAtOnce), 1.0);
   EXPECT_LT(share(kFar + 4, kAtOnce), 0.5);
+}
+
+TEST(KvStorageTest, IsSpreadOverTheNodesOfItsThreads) {
+  const auto policy = [](int num_nodes) {
+    const KvStorage kv(ShapeOfKv(), kernels::KvFormat::kBFloat16, 300, num_nodes);
+    constexpr int kOfAnAddress = 2;  // MPOL_F_ADDR
+    int policy = -1;
+    syscall(SYS_get_mempolicy, &policy, nullptr, 0, kv.layer(0).k_pages, kOfAnAddress);
+    return policy;
+  };
+  constexpr int kNone = -1, kDefault = 0, kInterleave = 3;
+  if (policy(1) == kNone) GTEST_SKIP() << "the system has no such memory, or does not allow it";
+  EXPECT_EQ(policy(1), kDefault);
+  EXPECT_EQ(policy(2), kInterleave);
 }
 #endif
 
