@@ -2,9 +2,9 @@
 
     python bench/first_touch.py [--model DIR | --like qwen3-0.6b] [--quantization q8] [--threads 2]
 
-16 sequences of 128 tokens get 600 more, twice. In the first round their pages reach new memory: in
-each layer and head at the same time. A step that waits for it shows as one that takes many times
-as long as the others of its round, and those of the second round.
+16 sequences of 128 tokens get 600 more, twice. In the first round their pages reach new memory. A
+step that waits for it shows as one that takes many times as long as the others of its round, and
+those of the second round.
 """
 
 from __future__ import annotations
