@@ -1,9 +1,8 @@
 // PrefillWorker: a block's tile of rows of prefill attention, on tensor cores.
 //
 // Four warps own 32 rows each (16 of the largest heads), whose scores, weights and sums stay in
-// registers (online softmax in base 2). So a fragment of keys or values that comes from shared
-// memory feeds two products. There is room for the queries, for the keys and for the values of one
-// step:
+// registers (prefill_rows.cuh). So a fragment of keys or values that comes from shared memory feeds
+// two products. There is room for the queries, for the keys and for the values of one step:
 //
 //   keys:    ... | scores(i)  |  copied: keys of i + 1      | scores(i + 1) ...
 //   values:  ... | copied: of i | softmax(i), values(i)     | copied: of i + 1 ...
@@ -16,19 +15,9 @@
 // lanes of a warp; and rows are padded, so that all places of a warp are one address and constants.
 #pragma once
 
-#include "kernels/cuda/numbers.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/prefill_rows.cuh"
 
 namespace mlc_native::kernels::cuda {
-
-inline constexpr float kLog2E = 1.4426950408889634f;
-
-struct PrefillArgs {
-  KvPages kv;
-  AttentionArgs a;
-  const PrefillTile* tiles;
-  int group;  // query heads of a kv head
-};
 
 // What a block computes: rows (tokens times the query heads of a kv head) of kDim elements, and
 // per warp kTilesOfRows times 16 of them.
@@ -49,7 +38,7 @@ struct PrefillShape {
 };
 
 // What tests replace in order to see that it matters.
-struct PrefillRules {
+struct PrefillRules : PrefillRowRules {
   __device__ static void AwaitKeys() {  // and, at first, the queries
     WaitForCopies<0>();
     __syncthreads();
@@ -57,19 +46,6 @@ struct PrefillRules {
   __device__ static void AwaitValues() {
     WaitForCopies<0>();
     __syncthreads();
-  }
-  // Whether a row of a tile, which sees keys from `first_seen` (the last row) up to `last_seen`
-  // (the first one), does not see one of `num_keys` keys.
-  __device__ static bool HasUnseen(int key, int num_keys, int first_seen, int last_seen) {
-    return key < first_seen || key + num_keys > last_seen + 1;
-  }
-  // Whether a row of the warp has another maximum than before: else its sums keep their scale.
-  __device__ static bool HasOtherMaximum(bool of_lane) {
-    return __ballot_sync(kAllLanes, of_lane) != 0;
-  }
-  // The row of a warp to which elements 2 `half` and the next of its products belong.
-  __device__ static int RowOfWarp(int lane, int tile, int half) {
-    return 16 * tile + lane / 4 + 8 * half;
   }
 };
 
@@ -81,22 +57,12 @@ class PrefillWorker {
         kv_head_(kv_head),
         q_(shared),
         k_(shared + kRows * kLd),
-        v_(shared + (kRows + kKeys) * kLd) {
-    lane_ = static_cast<int>(threadIdx.x % kWarp);
-    first_row_ = static_cast<int>(threadIdx.x / kWarp) * Shape::kWarpRows;
-    if (threadIdx.x == 0) {
-      Keys() = {.first = FirstSeen(tile.first_position),
-                .end = tile.first_position + tile.num_rows,
-                .first_position = tile.first_position,
-                .table = tile.table};
-    }
+        v_(shared + (kRows + kKeys) * kLd),
+        lane_(static_cast<int>(threadIdx.x % kWarp)),
+        first_row_(static_cast<int>(threadIdx.x / kWarp) * Shape::kWarpRows),
+        rows_(args, Keys(), kv_head, first_row_) {
+    if (threadIdx.x == 0) Keys() = TileKeys::Of(args.a, tile);
     __syncthreads();
-    scale_ = kLog2E * (Caps() ? 1.0f : args.a.scale);
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) max_[tile][half] = -INFINITY;
-    }
   }
 
   __device__ void Run() {
@@ -114,21 +80,23 @@ class PrefillWorker {
       Rules::AwaitValues();
       LoadKeys(key + kKeys, args_.kv.k, k_);
       CommitCopies();
-      Softmax(key);
+      typename Rows::Factors factors;
+      if (rows_.Weigh(key, factors)) rows_.ScaleSums(factors);
       AddValues();
     }
     WaitForCopies<0>();
-    StoreOutput();
+    rows_.StoreOutput();
   }
 
  private:
+  using Rows = PrefillRows<T, Shape::kDim, Shape::kRowTiles, Rules>;
   static constexpr int kDim = Shape::kDim;
   static constexpr int kLd = Shape::kLd;
   static constexpr int kKeys = Shape::kKeys;
   static constexpr int kRows = Shape::kRows;
   static constexpr int kRowTiles = Shape::kRowTiles;
   static constexpr int kThreads = Shape::kThreads;
-  static constexpr int kKeyTiles = kKeys / 8;  // columns of scores, 8 at a time
+  static constexpr int kKeyTiles = Rows::kKeyTiles;
   static constexpr int kChunks = kDim / kVector;
   static constexpr int kPages = kKeys / kKvPageSize;      // of a step
   static constexpr int kCopiedRows = kThreads / kChunks;  // at once
@@ -136,26 +104,10 @@ class PrefillWorker {
   static constexpr int kUnrolledSteps = kDim > 128 ? 2 : kChunks / 2;
   static constexpr int kUnrolledCopies = kDim > 128 ? 1 : 2;
 
-  // The keys that any row of the tile sees. In shared memory, in the gap behind the first row,
-  // because registers are full.
-  struct alignas(16) TileKeys {
-    int first;
-    int end;
-    int first_position;
-    int table;
-  };
+  // In the gap behind the first row.
   __device__ TileKeys& Keys() const { return *reinterpret_cast<TileKeys*>(q_ + kDim); }
 
   __device__ bool HasChunk(int chunk) const { return chunk * kVector < args_.kv.head_dim; }
-
-  // Scores, or they are multiplied by a scale that is not positive.
-  __device__ bool Caps() const { return args_.a.soft_cap > 0 || args_.a.scale <= 0; }
-
-  // The first key that a token attends to.
-  __device__ int FirstSeen(int position) const {
-    const int window = static_cast<int>(args_.a.window);
-    return window > 0 && position >= window ? position - window + 1 : 0;
-  }
 
   __device__ void LoadQueries() const {
     const PrefillTile& tile = args_.tiles[blockIdx.x];
@@ -225,14 +177,14 @@ class PrefillWorker {
     StoreFloats(to, x);
   }
 
-  // scores_[tile][j] = q k^T of 16 rows of the warp and keys 8 j ..
+  // q k^T of the warp's rows.
   __device__ void Scores() {
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
       for (int j = 0; j < kKeyTiles; ++j) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) scores_[tile][j][i] = 0.0f;
+        for (int i = 0; i < 4; ++i) rows_.scores[tile][j][i] = 0.0f;
       }
     }
     const int matrix = lane_ / 8;
@@ -252,124 +204,14 @@ class PrefillWorker {
         LoadMatrices(k, k_place + 8 * j * kLd + 16 * step);
 #pragma unroll
         for (int tile = 0; tile < kRowTiles; ++tile) {
-          Mma<T>(scores_[tile][j], q[tile], k[0], k[1]);
-          Mma<T>(scores_[tile][j + 1], q[tile], k[2], k[3]);
+          Mma<T>(rows_.scores[tile][j], q[tile], k[0], k[1]);
+          Mma<T>(rows_.scores[tile][j + 1], q[tile], k[2], k[3]);
         }
       }
     }
   }
 
-  // scores_ become weights of the keys `key`..; sums_ and total_ are scaled to the new maximum.
-  __device__ void Softmax(int key) {
-    if (Caps()) CapScores();
-    const TileKeys keys = Keys();
-    const int first_seen = args_.a.window > 0 ? keys.end - static_cast<int>(args_.a.window) : 0;
-    if (Rules::HasUnseen(key, kKeys, first_seen, keys.first_position)) HideUnseen(key);
-    float factors[kRowTiles][2];
-    bool has_other_maximum = false;
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        factors[tile][half] = WeighKeys(tile, half);
-        has_other_maximum |= factors[tile][half] != 1.0f;
-      }
-    }
-    if (Rules::HasOtherMaximum(has_other_maximum)) ScaleSums(factors);
-  }
-
-  // Returns what the sums so far are to be multiplied by.
-  __device__ float WeighKeys(int tile, int half) {
-    float highest = -INFINITY;
-#pragma unroll
-    for (int j = 0; j < kKeyTiles; ++j) {
-      const float (&score)[4] = scores_[tile][j];
-      highest = fmaxf(highest, fmaxf(score[2 * half], score[2 * half + 1]));
-    }
-    const float max = fmaxf(max_[tile][half], ReduceWarp<4>(highest, Max()) * scale_);
-    const float base = max == -INFINITY ? 0.0f : max;  // no key of this row so far
-    const float factor = Exp2(max_[tile][half] - base);
-    max_[tile][half] = max;
-    float total = 0.0f;
-#pragma unroll
-    for (int j = 0; j < kKeyTiles; ++j) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float& score = scores_[tile][j][2 * half + i];
-        score = Exp2(fmaf(score, scale_, -base));
-        total += score;
-      }
-    }
-    total_[tile][half] = total_[tile][half] * factor + total;
-    return factor;
-  }
-
-  __device__ void ScaleSums(const float (&factors)[kRowTiles][2]) {
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums_[tile][chunk][i] *= factors[tile][i / 2];
-      }
-    }
-  }
-
-  // The position of a row's token; below zero: the row is unused.
-  __device__ int Position(int tile, int half) const {
-    int row = first_row_ + Rules::RowOfWarp(lane_, tile, half);
-    const int token = static_cast<int>(static_cast<unsigned>(row) / args_.group);
-    const int position = Keys().first_position + token;
-    return position < Keys().end ? position : -1;
-  }
-
-  __device__ void HideUnseen(int key) {
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int last = Position(tile, half);
-        const int first = FirstSeen(last);
-        const int column = key + lane_ % 4 * 2 - first;
-        const int span = last - first;
-#pragma unroll
-        for (int j = 0; j < kKeyTiles; ++j) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const int at = column + 8 * j + i;
-            if (at < 0 || at > span) scores_[tile][j][2 * half + i] = -INFINITY;
-          }
-        }
-      }
-    }
-  }
-
-  __device__ void CapScores() {
-    const float scale = args_.a.scale;
-    const float cap = args_.a.soft_cap;
-    const float factor = cap > 0 ? FastDivide(scale, cap) : scale;
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-      for (int j = 0; j < kKeyTiles; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          scores_[tile][j][i] *= factor;
-        }
-      }
-    }
-    if (cap <= 0) return;
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-      for (int j = 0; j < kKeyTiles; ++j) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) scores_[tile][j][i] = cap * FastTanh(scores_[tile][j][i]);
-      }
-    }
-  }
-
-  // sums_ += weights v
+  // The sums += weights v
   __device__ void AddValues() {
     const int matrix = lane_ / 8;
     const T* place = v_ + (matrix % 2 * 8 + lane_ % 8) * kLd + matrix / 2 * kVector;
@@ -377,52 +219,15 @@ class PrefillWorker {
     for (int step = 0; step < kKeys / 16; ++step) {
       uint32_t weights[kRowTiles][4];
 #pragma unroll
-      for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float (&score)[4] = scores_[tile][2 * step + i / 2];
-          weights[tile][i] = Pack<T>(score[i % 2 * 2], score[i % 2 * 2 + 1]);
-        }
-      }
+      for (int tile = 0; tile < kRowTiles; ++tile) rows_.PackWeights(tile, step, weights[tile]);
 #pragma unroll
       for (int chunk = 0; chunk < kChunks; chunk += 2) {
         uint32_t v[4];
         LoadMatricesTransposed(v, place + 16 * step * kLd + chunk * kVector);
 #pragma unroll
         for (int tile = 0; tile < kRowTiles; ++tile) {
-          Mma<T>(sums_[tile][chunk], weights[tile], v[0], v[1]);
-          Mma<T>(sums_[tile][chunk + 1], weights[tile], v[2], v[3]);
-        }
-      }
-    }
-  }
-
-  // What the sink of the row's head adds to a sum of weights in front of which 2^-max is left out.
-  __device__ float Sink(int row, float max) const {
-    if (args_.a.sinks == nullptr) return 0.0f;
-    const int64_t head = kv_head_ * args_.group + row % args_.group;
-    return Exp2(kLog2E * ToFloat(static_cast<const T*>(args_.a.sinks)[head]) - max);
-  }
-
-  __device__ void StoreOutput() {
-    const int row_begin = args_.tiles[blockIdx.x].row_begin;
-    const int64_t dim = args_.kv.head_dim;
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float total = ReduceWarp<4>(total_[tile][half], Plus());
-        if (Position(tile, half) < 0) continue;
-        const int row = first_row_ + Rules::RowOfWarp(lane_, tile, half);
-        const float scale = 1.0f / (total + Sink(row, max_[tile][half]));
-        T* out = static_cast<T*>(args_.a.out) + (row_begin + row / args_.group) * args_.a.ldo +
-                 (kv_head_ * args_.group + row % args_.group) * dim + lane_ % 4 * 2;
-#pragma unroll
-        for (int chunk = 0; chunk < kChunks; ++chunk) {
-          if (!HasChunk(chunk)) break;
-          const float (&sums)[4] = sums_[tile][chunk];
-          *reinterpret_cast<uint32_t*>(out + chunk * kVector) =
-              Pack<T>(sums[2 * half] * scale, sums[2 * half + 1] * scale);
+          Mma<T>(rows_.sums[tile][chunk], weights[tile], v[0], v[1]);
+          Mma<T>(rows_.sums[tile][chunk + 1], weights[tile], v[2], v[3]);
         }
       }
     }
@@ -433,14 +238,10 @@ class PrefillWorker {
   T* const q_;
   T* const k_;
   T* const v_;
-  int lane_;
-  int first_row_;                          // of the warp
-  int page_;                               // of the keys that are copied next
-  float scores_[kRowTiles][kKeyTiles][4];  // then weights
-  float sums_[kRowTiles][kChunks][4] = {};
-  float scale_;  // of scores, to base 2; positive
-  float max_[kRowTiles][2];
-  float total_[kRowTiles][2] = {};  // of the lane's columns
+  const int lane_;
+  const int first_row_;  // of the warp
+  int page_;             // of the keys that are copied next
+  Rows rows_;
 };
 
 }  // namespace mlc_native::kernels::cuda
