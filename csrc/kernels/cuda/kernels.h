@@ -259,6 +259,13 @@ int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads, int64_t head_dim);
 void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const PrefillTile* tiles,
                       int64_t num_tiles, Stream stream);
 
+// The same for KV of 16 bits and heads of at most 128 elements, on GPUs of compute capability 9.0,
+// and the same bits. PrefillAttention leaves it to this where it can, if the environment variable
+// MLC_NATIVE_CUDA_WARPGROUP_ATTENTION is 1.
+bool HasWarpgroupPrefillAttention(const KvPages& kv, const AttentionArgs& args);
+void WarpgroupPrefillAttention(const KvPages& kv, const AttentionArgs& args,
+                               const PrefillTile* tiles, int64_t num_tiles, Stream stream);
+
 // ---- Products of few rows ----
 
 // y[m, n] = x[m, k] w^T (+ bias[n]), m at most kMaxGemvRows, k a multiple of 8. Weights:

@@ -12,6 +12,9 @@
 // Operations: 4 head_dim per query head and key, with head_dim padded to 64, 128 or 256; half of
 // the steps at the causal edge are wasted. Bytes: the keys and values before a tile, mostly from
 // L2.
+#include <cstdlib>
+#include <string_view>
+
 #include "kernels/cuda/prefill_worker.cuh"
 
 namespace mlc_native::kernels::cuda {
@@ -49,6 +52,12 @@ auto WithPaddedDim(int64_t head_dim, const F& f) {
   return f(std::integral_constant<int, 256>());
 }
 
+// What is not measured yet is off.
+bool PrefersWarpgroups() {
+  const char* chosen = std::getenv("MLC_NATIVE_CUDA_WARPGROUP_ATTENTION");
+  return chosen != nullptr && std::string_view(chosen) == "1";
+}
+
 }  // namespace prefill_attention_cu
 
 int64_t PrefillTileRows(int64_t q_heads, int64_t kv_heads, int64_t head_dim) {
@@ -64,6 +73,9 @@ void PrefillAttention(const KvPages& kv, const AttentionArgs& args, const Prefil
             PrefillTileRows(args.q_heads, kv.kv_heads, kv.head_dim) > 0)
       << args.q_heads << " for " << kv.kv_heads;
   if (num_tiles == 0) return;
+  if (PrefersWarpgroups() && HasWarpgroupPrefillAttention(kv, args)) {
+    return WarpgroupPrefillAttention(kv, args, tiles, num_tiles, stream);
+  }
   const PrefillArgs kernel_args{
       .kv = kv, .a = args, .tiles = tiles, .group = static_cast<int>(args.q_heads / kv.kv_heads)};
   WithActivationType(args.dtype, [&](auto tag) {

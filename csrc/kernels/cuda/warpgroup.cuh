@@ -40,6 +40,7 @@ inline bool LacksWarpgroups() { return !HasWarpgroups(); }
 // the second eight k lie `half` bytes further. Both are multiples of 16.
 class MmaColumns {
  public:
+  static constexpr bool kIsTransposed = false;
   __device__ MmaColumns([[maybe_unused]] const void* shared, [[maybe_unused]] int half) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -61,6 +62,33 @@ class MmaColumns {
   uint32_t low_ = 0;
 };
 
+// The same b, its rows in shared memory: of eight columns of a row (one k) 16 bytes, rows one
+// behind the other; the next eight columns lie `column_step` bytes further. That is a multiple
+// of 16.
+class MmaRows {
+ public:
+  static constexpr bool kIsTransposed = true;
+  __device__ MmaRows([[maybe_unused]] const void* shared, [[maybe_unused]] int column_step) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    constexpr uint32_t kEightRows = 8 * 16;
+    const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+    low_ = at / 16 | kEightRows / 16 << 16;
+    high_ = static_cast<uint32_t>(column_step / 16);
+#endif
+  }
+  // Those that lie `bytes` further.
+  __device__ MmaRows Behind(int bytes) const {
+    MmaRows rows = *this;
+    rows.low_ += bytes / 16;
+    return rows;
+  }
+  __device__ uint64_t descriptor() const { return uint64_t{high_} << 32 | low_; }
+
+ private:
+  uint32_t low_ = 0;
+  uint32_t high_ = 0;
+};
+
 // clang-format off
 #define MLC_SUMS(tile) "+f"(c[tile][0]), "+f"(c[tile][1]), "+f"(c[tile][2]), "+f"(c[tile][3])
 #define MLC_SUMS_4(tile) MLC_SUMS(tile), MLC_SUMS(tile + 1), MLC_SUMS(tile + 2), MLC_SUMS(tile + 3)
@@ -75,32 +103,32 @@ class MmaColumns {
   asm volatile( \
       "{\n.reg .pred adds;\nsetp.ne.b32 adds, %21, 0;\n" \
       "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type " {" MLC_REGS_A "}, " \
-      "{%16, %17, %18, %19}, %20, adds, 1, 1, 0;\n}\n" \
+      "{%16, %17, %18, %19}, %20, adds, 1, 1, %22;\n}\n" \
       : MLC_SUMS_4(0) \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(adds ? 1 : 0))
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(adds ? 1 : 0), "n"(B::kIsTransposed ? 1 : 0))
 #define MLC_WGMMA_8(type) \
   asm volatile( \
       "{\n.reg .pred adds;\nsetp.ne.b32 adds, %37, 0;\n" \
       "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" MLC_REGS_A ", " MLC_REGS_B "}, " \
-      "{%32, %33, %34, %35}, %36, adds, 1, 1, 0;\n}\n" \
+      "{%32, %33, %34, %35}, %36, adds, 1, 1, %38;\n}\n" \
       : MLC_SUMS_4(0), MLC_SUMS_4(4) \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(adds ? 1 : 0))
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(adds ? 1 : 0), "n"(B::kIsTransposed ? 1 : 0))
 #define MLC_WGMMA_16(type) \
   asm volatile( \
       "{\n.reg .pred adds;\nsetp.ne.b32 adds, %69, 0;\n" \
       "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" MLC_REGS_A ", " MLC_REGS_B ", " MLC_REGS_C ", " MLC_REGS_D "}, " \
-      "{%64, %65, %66, %67}, %68, adds, 1, 1, 0;\n}\n" \
+      "{%64, %65, %66, %67}, %68, adds, 1, 1, %70;\n}\n" \
       : MLC_SUMS_4(0), MLC_SUMS_4(4), MLC_SUMS_4(8), MLC_SUMS_4(12) \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(adds ? 1 : 0))
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(adds ? 1 : 0), "n"(B::kIsTransposed ? 1 : 0))
 // clang-format on
 
-// c[64, 8 kTiles] += a[64, 16] b[16, 8 kTiles], or = where it does not add. Of the warpgroup's i-th
-// warp 16 rows: its registers of a and c are those of Mma. Neither may be touched, nor b written,
-// before WaitForMma.
-template <typename T, int kTiles>
+// c[64, 8 kTiles] += a[64, 16] b[16, 8 kTiles], or = where it does not add; b is MmaColumns or
+// MmaRows. Of the warpgroup's i-th warp 16 rows: its registers of a and c are those of Mma. Neither
+// may be touched, nor b written, before WaitForMma.
+template <typename T, int kTiles, typename B>
 __device__ inline void StartMma([[maybe_unused]] float (&c)[kTiles][4],
                                 [[maybe_unused]] const uint32_t (&a)[4],
-                                [[maybe_unused]] const MmaColumns& b, [[maybe_unused]] bool adds) {
+                                [[maybe_unused]] const B& b, [[maybe_unused]] bool adds) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   static_assert(kTiles == 4 || kTiles == 8 || kTiles == 16);
   const uint64_t descriptor = b.descriptor();
@@ -141,8 +169,47 @@ __device__ inline void PublishToMma() {
 #endif
 }
 
-// Of a block whose warpgroups take different branches: from here on a thread of this one has so
-// many registers, fewer or more than the launch gave it.
+// ---- Warpgroups that take different branches ----
+
+// In shared memory (mbarrier): its phases, which are counted from 0, end when as many threads as
+// Init was told have arrived. Those who arrive do not wait, and those who wait do not arrive. What
+// was done before an arrival is done for those who have waited.
+class ArrivalBarrier {
+ public:
+  // By one thread, in front of a barrier of the block.
+  __device__ void Init([[maybe_unused]] int count) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(Address()), "r"(count) : "memory");
+#endif
+  }
+  __device__ void Arrive() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(Address()) : "memory");
+#endif
+  }
+  // Until a phase of this parity has ended: the one that runs, or else the one before it. In front
+  // of the first one there is an odd one.
+  __device__ void Await([[maybe_unused]] uint32_t parity) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile(
+        "{\n.reg .pred ended;\n"
+        "again:\nmbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n@!ended bra "
+        "again;\n}\n" ::"r"(Address()),
+        "r"(parity)
+        : "memory");
+#endif
+  }
+
+ private:
+  __device__ uint32_t Address() const {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(this));
+  }
+
+  uint64_t state_;
+};
+
+// From here on a thread of this warpgroup has so many registers, fewer or more than the launch gave
+// it.
 template <int kCount>
 __device__ inline void GiveRegistersAway() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -40,44 +40,54 @@ class PrefillAttentionTest : public CudaKernelTest {
   }
 
   // `q` [rows of all slices, q_heads, head_dim]
-  static Floats Run(const PrefillCase& c, const Floats& q, const PagedKv& paged) {
+  static Floats Run(const PrefillCase& c, const Floats& q, const PagedKv& paged,
+                    decltype(PrefillAttention)* attention = PrefillAttention) {
     const int64_t width = c.shape.q_heads * c.shape.head_dim;
     DeviceBytes device_q(Encode(c.shape.dtype, q)), out(q.size() * DTypeSize(c.shape.dtype)),
         sinks(Encode(c.shape.dtype, c.sinks));
     const std::vector<PrefillTile> tiles = Tiles(c);
     DeviceArray<PrefillTile> device_tiles(tiles);
-    PrefillAttention(paged.kv,
-                     {.dtype = c.shape.dtype,
-                      .q = device_q.data(),
-                      .ldq = width,
-                      .out = out.data(),
-                      .ldo = width,
-                      .q_heads = c.shape.q_heads,
-                      .scale = kScale,
-                      .soft_cap = c.soft_cap,
-                      .window = c.window,
-                      .sinks = c.sinks.empty() ? nullptr : sinks.data(),
-                      .block_tables = paged.tables->data(),
-                      .ld_block_tables = paged.ld_tables},
-                     device_tiles.data(), static_cast<int64_t>(tiles.size()), nullptr);
+    attention(paged.kv,
+              {.dtype = c.shape.dtype,
+               .q = device_q.data(),
+               .ldq = width,
+               .out = out.data(),
+               .ldo = width,
+               .q_heads = c.shape.q_heads,
+               .scale = kScale,
+               .soft_cap = c.soft_cap,
+               .window = c.window,
+               .sinks = c.sinks.empty() ? nullptr : sinks.data(),
+               .block_tables = paged.tables->data(),
+               .ld_block_tables = paged.ld_tables},
+              device_tiles.data(), static_cast<int64_t>(tiles.size()), nullptr);
     return Decode(c.shape.dtype, out.Download());
   }
 
-  void Check(const PrefillCase& c) {
+  // The sequences of the slices, without what no row sees.
+  static PagedKv Sequences(const PrefillCase& c) {
     std::vector<int64_t> lengths;
     std::vector<uint32_t> seeds;
-    int64_t num_rows = 0;
     for (const Slice& slice : c.slices) {
       lengths.push_back(slice.first_position + slice.num_rows);
       seeds.push_back(static_cast<uint32_t>(seeds.size()) + 1);
-      num_rows += slice.num_rows;
     }
     PagedKv paged(c.shape, lengths, seeds);
     for (size_t i = 0; i < c.slices.size() && c.window > 0; ++i) {
       paged.ForgetPagesBelow(i, c.slices[i].first_position - c.window + 1);
     }
+    return paged;
+  }
+  Floats RandomQueries(const PrefillCase& c) {
+    int64_t num_rows = 0;
+    for (const Slice& slice : c.slices) num_rows += slice.num_rows;
+    return Random(c.shape.dtype, num_rows * c.shape.q_heads * c.shape.head_dim, 2);
+  }
+
+  void Check(const PrefillCase& c) {
+    const PagedKv paged = Sequences(c);
     const int64_t width = c.shape.q_heads * c.shape.head_dim;
-    const Floats q = Random(c.shape.dtype, num_rows * width, 2);
+    const Floats q = RandomQueries(c);
     const Floats got = Run(c, q, paged);
     int64_t row = 0;
     for (size_t i = 0; i < c.slices.size(); ++i) {
@@ -91,6 +101,13 @@ class PrefillAttentionTest : public CudaKernelTest {
       ExpectClose(part(got), want, 2 * Epsilon(c.shape.dtype));
       row = end;
     }
+  }
+
+  void ExpectSameOnWarpgroups(const PrefillCase& c) {
+    const PagedKv paged = Sequences(c);
+    if (!HasWarpgroupPrefillAttention(paged.kv, {.dtype = c.shape.dtype})) return;
+    const Floats q = RandomQueries(c);
+    EXPECT_EQ(Run(c, q, paged, WarpgroupPrefillAttention), Run(c, q, paged));
   }
 
   // The rows of a sequence in one call, and from each of the cuts on.
@@ -166,11 +183,34 @@ TEST_F(PrefillAttentionTest, ARowIsTheSameInEveryPlaceOfATile) {
   ExpectSameInChunks({.shape = {kBf16, KvFormat::kFloat8, 3, 1, 128}}, 70, {43});
 }
 
+TEST_F(PrefillAttentionTest, WarpgroupsHaveTheSameBits) {
+  for (DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const auto format = KvFormatOf(dtype);
+    ExpectSameOnWarpgroups({.shape = {dtype, format, 2, 1, 64}, .slices = {{0, 150}, {37, 3}}});
+    ExpectSameOnWarpgroups({.shape = {dtype, format, 4, 2, 128}, .slices = {{0, 33}, {890, 70}}});
+    ExpectSameOnWarpgroups({.shape = {dtype, format, 3, 1, 80}, .slices = {{64, 1}, {130, 40}}});
+  }
+  const Floats sinks{-300, 300, 0.5f, -std::numeric_limits<float>::infinity()};
+  const KvShape shape{kBf16, KvFormat::kBFloat16, 4, 2, 32};
+  ExpectSameOnWarpgroups({.shape = shape, .slices = {{0, 70}, {130, 9}}, .sinks = sinks});
+  for (int64_t window : {1, 63, 64, 100}) {
+    ExpectSameOnWarpgroups({.shape = shape, .slices = {{0, 90}, {450, 70}}, .window = window});
+  }
+  ExpectSameOnWarpgroups({.shape = shape, .slices = {{80, 70}}, .soft_cap = 0.7f, .window = 40});
+}
+
 TEST_F(PrefillAttentionTest, ChecksTheShape) {
   const KvPages kv{.kv_heads = 2, .head_dim = 64};
   EXPECT_ANY_THROW(
       PrefillAttention(kv, {.dtype = DType::kFloat32, .q_heads = 2}, nullptr, 1, nullptr));
   EXPECT_ANY_THROW(PrefillAttention(kv, {.q_heads = 3}, nullptr, 1, nullptr));
+  EXPECT_ANY_THROW(WarpgroupPrefillAttention(kv, {.q_heads = 3}, nullptr, 1, nullptr));
+  const KvPages large{.kv_heads = 2, .head_dim = 256};
+  const KvPages small{.format = KvFormat::kFloat8, .kv_heads = 2, .head_dim = 64};
+  for (const KvPages& other : {large, small}) {
+    EXPECT_FALSE(HasWarpgroupPrefillAttention(other, {.q_heads = 2}));
+    EXPECT_ANY_THROW(WarpgroupPrefillAttention(other, {.q_heads = 2}, nullptr, 1, nullptr));
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "cuda/test_util.h"
 #include "kernels/cuda/gemv_formats.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/warpgroup.cuh"
 
 namespace mlc_native::kernels::cuda {
 namespace {
@@ -65,7 +66,7 @@ TEST_F(EmulatorTest, AllThreadsOfABlockGetItsSum) {
 template <typename Args>
 void LaunchAndWait(void (*kernel)(Args), unsigned threads, const Args& args) {
   OwnedStream stream;
-  Launch(kernel, {.grid = dim3(1), .threads = threads}, stream.get(), args);
+  Launch(kernel, {.grid = dim3(1), .threads = threads, .shared_bytes = 16}, stream.get(), args);
   stream.Synchronize();
 }
 
@@ -73,6 +74,14 @@ void LostThreadKernel(const Arrays) {
   WaitForPrevious();
   if (threadIdx.x == 3) return;
   __syncthreads();
+}
+void LostArrivalKernel(const Arrays) {
+  WaitForPrevious();
+  auto& barrier = *static_cast<ArrivalBarrier*>(DynamicShared());
+  if (threadIdx.x == 0) barrier.Init(2);
+  __syncthreads();
+  if (threadIdx.x == 0) barrier.Arrive();
+  barrier.Await(0);
 }
 void PastTheEndKernel(const Arrays args) {
   WaitForPrevious();
@@ -82,6 +91,7 @@ void PastTheEndKernel(const Arrays args) {
 TEST_F(EmulatorTest, DiesOfWhatTheHardwareWouldNotForgive) {
   DeviceArray<float> out(32);
   EXPECT_DEATH(LaunchAndWait(LostThreadKernel, 32, Arrays{}), "barrier that not all threads reach");
+  EXPECT_DEATH(LaunchAndWait(LostArrivalKernel, 32, Arrays{}), "waits for what never happens");
   EXPECT_DEATH(LaunchAndWait(PastTheEndKernel, 64, Arrays{out.data(), nullptr}), "");
 }
 

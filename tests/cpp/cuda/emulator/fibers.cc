@@ -69,6 +69,8 @@ struct Fiber {
   unsigned num_exchanges = 0;
   std::vector<Copy> uncommitted;
   std::deque<std::vector<Copy>> groups;
+  std::vector<std::function<void()>> uncommitted_products;
+  std::deque<std::vector<std::function<void()>>> products;
 };
 
 // The blocks of a cluster, which run at the same time; mostly one.
@@ -121,6 +123,14 @@ class Cluster {
     }
     waits_ = 0;
   }
+  void AwaitOthers(const std::function<bool()>& is_done) {
+    while (!is_done()) {
+      if (++waits_ > 4 * num_threads()) Die("waits for what never happens");
+      SwitchToNext(&Cluster::SelectNext);
+    }
+    waits_ = 0;
+  }
+  void NoteProgress() { waits_ = 0; }
   void WaitForBlock() { Wait(barriers_[rank()], threads_of_block_, &Cluster::SelectNext); }
   void WaitForCluster() { Wait(all_, num_threads(), &Cluster::SelectNext); }
   void WaitForWarp() { Wait(warp().barrier, kWarp, &Cluster::SelectNextLane); }
@@ -166,6 +176,8 @@ class Cluster {
     fiber.num_exchanges = 0;
     fiber.uncommitted.clear();
     fiber.groups.clear();
+    fiber.uncommitted_products.clear();
+    fiber.products.clear();
     getcontext(&fiber.start);
     fiber.start.uc_stack.ss_sp = fiber.stack.get();
     fiber.start.uc_stack.ss_size = kStackBytes;
@@ -275,6 +287,8 @@ const void* SharedOfCluster(const void* own, unsigned rank) {
 void BlockBarrier() { Cluster::Get().WaitForBlock(); }
 void WarpBarrier() { Cluster::Get().WaitForWarp(); }
 void WaitForPrevious() { Cluster::Get().WaitForPrevious(); }
+void AwaitOthers(const std::function<bool()>& is_done) { Cluster::Get().AwaitOthers(is_done); }
+void NoteProgress() { Cluster::Get().NoteProgress(); }
 
 WarpExchange::WarpExchange(const void* mine, size_t bytes) {
   if (bytes > kSlotBytes) Die("a warp exchange of too many bytes");
@@ -307,6 +321,25 @@ void WaitForCopies(int groups_left) {
   while (static_cast<int>(groups.size()) > groups_left) {
     for (const Copy& copy : groups.front()) Arrive(copy);
     groups.pop_front();
+  }
+}
+
+void MultiplyLater(std::function<void()> product) {
+  if ((blockIdx.x + blockIdx.y + blockIdx.z) / 2 % 2 == 1) return product();
+  Cluster::Get().fiber().uncommitted_products.push_back(std::move(product));
+}
+
+void CommitProducts() {
+  Fiber& fiber = Cluster::Get().fiber();
+  fiber.products.push_back(std::move(fiber.uncommitted_products));
+  fiber.uncommitted_products.clear();
+}
+
+void WaitForProducts(int groups_left) {
+  Fiber& fiber = Cluster::Get().fiber();
+  while (static_cast<int>(fiber.products.size()) > groups_left) {
+    for (const auto& product : fiber.products.front()) product();
+    fiber.products.pop_front();
   }
 }
 

@@ -34,6 +34,10 @@ void ClusterBarrier();  // all threads of the blocks of a cluster
 const void* SharedOfCluster(const void* own, unsigned rank);
 void WaitForPrevious();
 
+// Until is_done(), which another thread brings about; that one says so with NoteProgress.
+void AwaitOthers(const std::function<bool()>& is_done);
+void NoteProgress();
+
 // Every lane contributes `bytes` bytes (at most 64) and then reads those of all lanes.
 class WarpExchange {
  public:
@@ -49,5 +53,11 @@ class WarpExchange {
 void CopyLater(void* to, const void* from, size_t bytes);  // from null: zeros
 void CommitCopies();
 void WaitForCopies(int groups_left);
+
+// Starts a product of the running thread's warp. It is computed, from what its operands are then,
+// when the warp waits for it or, in half of the blocks, immediately.
+void MultiplyLater(std::function<void()> product);
+void CommitProducts();
+void WaitForProducts(int groups_left);
 
 }  // namespace mlc_native::emulator
