@@ -225,7 +225,10 @@ void Decode(Bench& bench, const Heads& heads, int64_t rows, int64_t length) {
 }
 
 void Prefill(Bench& bench, const Heads& heads, int64_t length) {
-  if (!bench.MayWant(std::string("prefill_attention ") + heads.name)) return;
+  const auto may_want = [&](const char* kernel) {
+    return bench.MayWant(std::string(kernel) + " " + heads.name);
+  };
+  if (!may_want("prefill_attention") && !may_want("warpgroup_prefill_attention")) return;
   length = bench.Size(length, 70);
   const Cache cache(heads, 1, length);
   const int64_t row_bytes = heads.q * heads.dim * 2;
@@ -240,13 +243,18 @@ void Prefill(Bench& bench, const Heads& heads, int64_t length) {
   }
   std::reverse(tiles.begin(), tiles.end());
   const Buffer device_tiles(tiles);
-  const std::string name =
-      std::string("prefill_attention ") + heads.name + " length=" + std::to_string(length);
   const double operations = 2.0 * length * length * heads.q * heads.dim;
-  bench.Run(name, {cache.bytes(), operations}, 4, [&](int, Stream stream) {
-    PrefillAttention(cache.kv, cache.Args(heads, q, out), device_tiles.data<PrefillTile>(),
-                     static_cast<int64_t>(tiles.size()), stream);
-  });
+  const auto run = [&](const char* kernel, auto attention) {
+    bench.Run(std::string(kernel) + " " + heads.name + " length=" + std::to_string(length),
+              {cache.bytes(), operations}, 4, [&](int, Stream stream) {
+                attention(cache.kv, cache.Args(heads, q, out), device_tiles.data<PrefillTile>(),
+                          static_cast<int64_t>(tiles.size()), stream);
+              });
+  };
+  run("prefill_attention", PrefillAttention);
+  if (HasWarpgroupPrefillAttention(cache.kv, cache.Args(heads, q, out))) {
+    run("warpgroup_prefill_attention", WarpgroupPrefillAttention);
+  }
 }
 
 // ---- The rest ----
