@@ -62,9 +62,8 @@ class MmaColumns {
   uint32_t low_ = 0;
 };
 
-// The same b, its rows in shared memory: of eight columns of a row (one k) 16 bytes, rows one
-// behind the other; the next eight columns lie `column_step` bytes further. That is a multiple
-// of 16.
+// The same b in another layout: of eight columns of a row (of one k) 16 bytes, rows one behind the
+// other; the next eight columns lie `column_step` bytes further, a multiple of 16.
 class MmaRows {
  public:
   static constexpr bool kIsTransposed = true;
@@ -143,8 +142,28 @@ __device__ inline void StartMma([[maybe_unused]] float (&c)[kTiles][4],
   }
 #endif
 }
-// In front of the first StartMma after registers were written.
-__device__ inline void FenceMma() {
+// Registers that the compiler shall neither read nor write on the other side of this.
+template <int kTiles>
+__device__ inline void PinRegisters(float (&registers)[kTiles][4]) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(registers[tile][i])::"memory");
+  }
+}
+template <int kSteps>
+__device__ inline void PinRegisters(uint32_t (&registers)[kSteps][4]) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) asm volatile("" : "+r"(registers[step][i])::"memory");
+  }
+}
+// In front of the first StartMma after registers were written. The compiler moves no write of those
+// that are named behind it.
+template <typename... Registers>
+__device__ inline void FenceMma(Registers&... written) {
+  (PinRegisters(written), ...);
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
@@ -155,12 +174,14 @@ __device__ inline void CommitMma() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-// Until all but the `kLeft` newest groups of this warp are done.
-template <int kLeft>
-__device__ inline void WaitForMma() {
+// Until all but the `kLeft` newest groups of this warp are done. The compiler moves no use of the
+// sums that are named in front of it.
+template <int kLeft, typename... Registers>
+__device__ inline void WaitForMma(Registers&... done) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 #endif
+  (PinRegisters(done), ...);
 }
 // What this thread has stored in shared memory can be read by the tensor cores, behind a barrier.
 __device__ inline void PublishToMma() {

@@ -44,8 +44,15 @@ struct WarpgroupAttentionRules : PrefillRowRules {
   // Until a stage has been copied, or everything has been computed from it.
   __device__ static void AwaitFull(ArrivalBarrier& full, uint32_t parity) { full.Await(parity); }
   __device__ static void AwaitFree(ArrivalBarrier& free, uint32_t parity) { free.Await(parity); }
-  __device__ static void AwaitScores() { WaitForMma<1>(); }
-  __device__ static void AwaitSums() { WaitForMma<0>(); }
+  // Until products are done: those that were started first, or all.
+  template <typename Scores>
+  __device__ static void AwaitScores(Scores& scores) {
+    WaitForMma<1>(scores);
+  }
+  template <typename Sums>
+  __device__ static void AwaitSums(Sums& sums) {
+    WaitForMma<0>(sums);
+  }
 };
 
 template <typename T, typename Shape, typename Rules = WarpgroupAttentionRules>
@@ -218,10 +225,9 @@ class WarpgroupAttentionWorker {
       Slot slot;
       typename Rows::Factors factors;
       Rules::AwaitFull(shared_.full[slot.index], slot.parity);
-      FenceMma();
+      FenceMma(queries_);
       StartScores(slot);
-      CommitMma();
-      Rules::AwaitSums();
+      Rules::AwaitSums(rows_.scores[0]);
       Release(slot);
       rows_.Weigh(key, factors);  // there are no sums yet
       PackWeights();
@@ -229,24 +235,21 @@ class WarpgroupAttentionWorker {
         slot.Advance();
         key += kKeys;
         Rules::AwaitFull(shared_.full[slot.index], slot.parity);
-        FenceMma();
+        FenceMma(rows_.sums[0], weights_);
         StartScores(slot);
-        CommitMma();
         StartValues(slot);
-        CommitMma();
-        Rules::AwaitScores();
+        Rules::AwaitScores(rows_.scores[0]);
         const bool scales = rows_.Weigh(key, factors);
-        Rules::AwaitSums();
+        Rules::AwaitSums(rows_.sums[0]);
         Release(slot);
         if (scales) rows_.ScaleSums(factors);
         PackWeights();
       }
       slot.Advance();
       Rules::AwaitFull(shared_.full[slot.index], slot.parity);
-      FenceMma();
+      FenceMma(rows_.sums[0], weights_);
       StartValues(slot);
-      CommitMma();
-      WaitForMma<0>();
+      Rules::AwaitSums(rows_.sums[0]);
       rows_.StoreOutput();
     }
 
@@ -284,6 +287,7 @@ class WarpgroupAttentionWorker {
       for (int step = 0; step < kScoreSteps; ++step) {
         StartMma<T>(rows_.scores[0], queries_[step], keys.Behind(step * 2 * kChunkBytes), step > 0);
       }
+      CommitMma();
     }
 
     // The sums += weights v
@@ -293,6 +297,7 @@ class WarpgroupAttentionWorker {
       for (int step = 0; step < kValueSteps; ++step) {
         StartMma<T>(rows_.sums[0], weights_[step], values.Behind(step * 16 * 16), true);
       }
+      CommitMma();
     }
 
     __device__ void PackWeights() {

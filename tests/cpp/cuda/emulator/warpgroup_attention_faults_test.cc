@@ -40,13 +40,18 @@ class WarpgroupAttentionFaultsTest : public CudaKernelTest {
     static void AwaitFree(ArrivalBarrier&, uint32_t) {}
   };
   struct NoWaitForScores : Rules {
-    static void AwaitScores() {}
+    template <typename Scores>
+    static void AwaitScores(Scores&) {}
   };
   struct NoWaitForSums : Rules {
-    static void AwaitSums() {}
+    template <typename Sums>
+    static void AwaitSums(Sums&) {}
   };
   struct ShortWaitForSums : Rules {
-    static void AwaitSums() { WaitForMma<1>(); }
+    template <typename Sums>
+    static void AwaitSums(Sums& sums) {
+      WaitForMma<1>(sums);
+    }
   };
   struct NoDiagonal : Rules {
     static bool HasUnseen(int key, int, int first_seen, int) { return key < first_seen; }

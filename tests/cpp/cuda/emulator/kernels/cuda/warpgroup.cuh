@@ -67,10 +67,11 @@ void StartMma(float (&c)[kTiles][4], const uint32_t (&a)[4], const B& b, bool ad
     }
   });
 }
-inline void FenceMma() {}
+template <typename... Registers>
+void FenceMma(Registers&...) {}
 inline void CommitMma() { emulator::CommitProducts(); }
-template <int kLeft>
-void WaitForMma() {
+template <int kLeft, typename... Registers>
+void WaitForMma(Registers&...) {
   emulator::WaitForProducts(kLeft);
 }
 inline void PublishToMma() {}
