@@ -33,11 +33,12 @@ struct GemmTile {
 
 // What tests replace in order to see that it matters.
 struct GemmRules {
-  // The step behind `step`: of the same chain, then the first one of the next; num_steps: none.
+  // The step behind `step`: of the same chain, then the first one of the next. None: a number of at
+  // least num_steps that is not kGemvWarps behind it, so that the last chain ends, too.
   __device__ static int NextStep(int step, int num_steps) {
     if (step + kGemvWarps < num_steps) return step + kGemvWarps;
     const int chain = step % kGemvWarps + 1;
-    return chain < kGemvWarps ? chain : num_steps;
+    return chain < kGemvWarps ? chain : num_steps + kGemvWarps;
   }
   __device__ static bool IsNewChain(int step, int next) { return next != step + kGemvWarps; }
   // Until all but `kLeft` groups of copies of all threads are there, and all threads have computed

@@ -116,6 +116,18 @@ TEST_F(GemmTest, LargerBatchesHaveTheSameRows) {
   }
 }
 
+// The last chain has as many steps as the others, or one less, or none. (With 15 and 23 steps its
+// sum was once left out.)
+TEST_F(GemmTest, EveryNumberOfStepsHasTheSameRows) {
+  for (int64_t steps = 1; steps <= 24; ++steps) {
+    const Case c(*this, DType::kBFloat16, WeightFormat::kBFloat16, 16, steps * kGemvStep, 65, false,
+                 true);
+    c.CheckSomeRows(Gemm, 65);
+    if (HasBatchGemv(c.args)) c.CheckSomeRows(BatchGemv, 65);
+    if (HasWarpgroupGemm(c.args)) c.CheckSomeRows(WarpgroupGemm, 65);
+  }
+}
+
 // Each tile; ends of n and k; several chains of several steps, and chains without one.
 TEST_F(GemmTest, WarpgroupsHaveTheSameRows) {
   const Case c(*this, DType::kBFloat16, WeightFormat::kBFloat16, 150, 1288, 257, true, false);

@@ -23,7 +23,7 @@ struct AscendingSteps : GemmRules {
 };
 // One sum of all chains instead of a sum of sums.
 struct OneChain : GemmRules {
-  static bool IsNewChain(int, int next) { return next >= 100; }
+  static bool IsNewChain(int, int next) { return next >= 16; }
 };
 struct MissingWait : GemmRules {
   template <int kLeft>

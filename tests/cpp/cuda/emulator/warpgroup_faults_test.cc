@@ -24,7 +24,7 @@ struct StepsInTurn : WarpgroupRules {
 };
 // One sum of all chains instead of a sum of sums.
 struct SumOfAllChains : WarpgroupRules {
-  static bool IsNewChain(int, int next) { return next >= 100; }
+  static bool IsNewChain(int, int next) { return next >= 19; }
 };
 struct NoWaitForCopies : WarpgroupRules {
   template <int kLeft>
