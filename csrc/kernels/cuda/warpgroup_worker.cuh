@@ -226,26 +226,30 @@ class WarpgroupWorker {
     WaitForPrevious();
     Rules::AwaitStage();
     LoadWeights(0, 0);
+    static_assert(kParts == 2);
     int slot = 0;
-    bool adds = false;
     for (int step = 0; step < num_steps_;) {
-      const int next = Rules::NextStep(step, num_steps_);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
+      // A loop of its own for the steps of a chain: where a path with products in flight meets one
+      // without, ptxas would wait for all of them.
+      for (bool adds = false;; adds = true) {
         Rules::AwaitStage();
-        Start(slot, part, adds);
-        adds = true;
+        Start(slot, 0, adds);
         slot = slot + 1 < kStages ? slot + 1 : 0;
-        if (part + 1 < kParts || !Rules::IsNewChain(step, next)) {
-          WaitForMma<1>();
-        } else {
-          WaitForMma<0>();
-          EndChain();
-          adds = false;
-        }
-        LoadWeights(slot, 1 - part);  // to registers of the stage before this one
+        WaitForMma<1>();
+        LoadWeights(slot, 1);
+        Rules::AwaitStage();
+        Start(slot, 1, true);
+        slot = slot + 1 < kStages ? slot + 1 : 0;
+        const int next = Rules::NextStep(step, num_steps_);
+        const bool ends = Rules::IsNewChain(step, next);
+        step = next;
+        if (ends) break;
+        WaitForMma<1>();
+        LoadWeights(slot, 0);
       }
-      step = next;
+      WaitForMma<0>(sums_);
+      EndChain();
+      LoadWeights(slot, 0);
     }
     __syncthreads();  // all have computed the last stage
     StoreSums();
