@@ -137,6 +137,25 @@ struct PagesInMemory {
   }
 };
 
+// A prompt's keys and values, from rows in the cache to a layer's pages.
+void BenchWriteKv(benchmark::State& state, const KvCase& kv) {
+  constexpr int64_t kWidth = kKvHeads * kHeadDim;
+  const int64_t m = state.range(0);
+  const PagesInMemory cache(kv.format, (m + kPageSize - 1) / kPageSize);
+  const std::vector<float> rows = RandomFloats(m * 2 * kWidth);
+  std::vector<int64_t> slots(m);
+  std::iota(slots.begin(), slots.end(), 0);
+  for (auto _ : state) {
+    WriteKv(TheMachine().cpu(), cache.layer,
+            {.k = rows.data(),
+             .ldk = 2 * kWidth,
+             .v = rows.data() + kWidth,
+             .ldv = 2 * kWidth,
+             .m = m,
+             .slots = slots.data()});
+  }
+}
+
 struct AttentionShape {
   const char* name;
   int64_t sequences;
@@ -320,6 +339,11 @@ void RegisterAll() {
     rows->Arg(1)->Arg(16)->Arg(64)->Arg(128)->Arg(256)->Arg(512)->Apply(Timing);
   }
   for (const KvCase& kv : kKvCases) {
+    benchmark::RegisterBenchmark((std::string("write_kv/") + kv.name).c_str(),
+                                 [&](benchmark::State& state) { BenchWriteKv(state, kv); })
+        ->Arg(1)
+        ->Arg(512)
+        ->Apply(Timing);
     for (const AttentionShape& shape : kAttentionShapes) {
       benchmark::RegisterBenchmark(
           ("attention_" + std::string(shape.name) + "/" + kv.name).c_str(),

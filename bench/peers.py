@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -216,6 +217,8 @@ def plot(results: dict[str, dict[str, dict[str, list[float]]]], title: str, out:
                 statistics.median(
                     a / b for a, b in zip(next(iter(r.values())), r[name], strict=True)
                 )
+                if name in r
+                else math.nan
                 for r in rows.values()
             ]
             places = [i + 0.8 * (k + 0.5) / len(others) - 0.4 for i in range(len(ratios))]
