@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 MOST_SEQUENCES = 32
-MOST_TOKENS = 20_480  # prompts and answers of a row
+MOST_TOKENS = 34_816  # prompts and answers of a row
 Prompts = list[list[int]]
 # Takes prompts and the number of tokens to generate for each; the seconds of each step.
 Side = Callable[[Prompts, int], list[float]]
