@@ -1,7 +1,7 @@
 """What to do next for each outcome of a run on a GPU.
 
-`decide` reads what bench/cuda/micro.cc has measured and the figures of bench/gpu.py. Each question
-has an answer, with the number that was expected, and what follows from it. A question whose figures
+`decide` reads what bench/cuda/micro.cc and kernels.cc have measured, and the figures of
+bench/gpu.py. Each question has an answer, with the number that was expected, and what follows from it. A question whose figures
 are absent stays in the table as "not measured".
 """
 
@@ -166,6 +166,40 @@ def faster_products(micro: Micro, _figures: Figures, _machine: cuda_model.Machin
     return text, "take Gemm from there on if it is as fast, for the bits of Gemv; else keep 32"
 
 
+def gain_of(micro: Micro, old: str, new: str) -> tuple[str, float] | None:
+    """Of kernels whose names begin with `new`, over those that begin with `old` instead: how their
+    times compare, and the largest ratio. Names end alike."""
+    seconds = {each["name"]: each["seconds"] for each in micro if "seconds" in each}
+    shapes = [name.removeprefix(new) for name in seconds if name.startswith(new)]
+    ratios = {s: seconds[new + s] / seconds[old + s] for s in shapes if old + s in seconds}
+    if not ratios:
+        return None
+    text = "; ".join(f"{shape}: {ratio:.2f} of the time" for shape, ratio in ratios.items())
+    return text, max(ratios.values())
+
+
+def rope_in_attention(
+    micro: Micro, _figures: Figures, _machine: cuda_model.Machine
+) -> Answer | None:
+    gain = gain_of(micro, "rope separate ", "rope fused ")
+    if gain is None:
+        return None
+    if gain[1] < 0.98:
+        return gain[0], "make it the default (PrefersRopeInAttention in decoder_forward.cc)"
+    return gain[0], "take it for the shapes that gain, or remove decode_rope.cuh"
+
+
+def warpgroup_attention(
+    micro: Micro, _figures: Figures, _machine: cuda_model.Machine
+) -> Answer | None:
+    gain = gain_of(micro, "prefill_attention ", "warpgroup_prefill_attention ")
+    if gain is None:
+        return None
+    if gain[1] < 0.98:
+        return gain[0], "make it the default (PrefersWarpgroups in prefill_attention.cu)"
+    return gain[0], "take it for the shapes that gain, or remove warpgroup_attention.cu"
+
+
 QUESTIONS: dict[str, Callable[[Micro, Figures, cuda_model.Machine], Answer | None]] = {
     "what an edge of a graph costs": edge,
     "what it costs with dependent launches": dependent_edge,
@@ -176,6 +210,8 @@ QUESTIONS: dict[str, Callable[[Micro, Figures, cuda_model.Machine], Answer | Non
     "whether cuBLASLt's bits depend on the number of rows": cublas_bits,
     "from how many rows on Gemm is faster than Gemv": own_products,
     "from how many rows on cuBLASLt is faster than Gemv": faster_products,
+    "what rope within attention gains in steps of one row": rope_in_attention,
+    "what warpgroups gain in attention of prompts": warpgroup_attention,
 }
 
 

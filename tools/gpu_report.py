@@ -193,7 +193,7 @@ def make_report(out: Path) -> dict[str, Any]:
         "kernels": kernels,
         "micro": micro,
         "notices": read_notices(out),
-        "decisions": gpu_decisions.decide(micro, measured["figures"], machine),
+        "decisions": gpu_decisions.decide(micro + kernels, measured["figures"], machine),
     }
 
 
