@@ -65,6 +65,7 @@ class Kernels:
     has_wide_warps: bool = False  # of 32 rows, two blocks of them, in prefill attention; else of 16
     norms_in_products: bool = False  # of one row, where has_norm_in_product
     has_warpgroups: bool = False  # products of more than 64 rows on Hopper's instructions
+    rope_in_attention: bool = False  # of one row
 
 
 BEFORE = Kernels("before", 2, 1, False, 64, 2, 4, 0.7 * US, 700)
@@ -79,8 +80,9 @@ LONGER = replace(WIDE_WARPS, name="longer splits", long_min_split=256)
 NORMS = replace(LONGER, name="norms in products", norms_in_products=True)
 WARPGROUPS = replace(NORMS, name="products of warpgroups", has_warpgroups=True)
 NOW = WARPGROUPS
+ROPE = replace(NOW, name="rope in attention (off)", rope_in_attention=True)
 RECORDS = [BEFORE, LOADS, LISTED, DEPENDENT, ACTIVATING, FIXED, WORKER, WIDE_WARPS, LONGER, NORMS]
-RECORDS.append(WARPGROUPS)
+RECORDS += [WARPGROUPS, ROPE]
 
 SPLITS, MAX_SPLIT, SHORT_ROW = 24, 512, 1024  # of decode_items.cuh
 KEYS_AT_ONCE, THREADS = 4, 256  # of decode_lanes.cuh
@@ -299,6 +301,8 @@ class Predictor:
     def rope(self, rows: int, model: Model) -> float:
         m, k = self.machine, self.kernels
         width = (model.heads + 2 * model.kv_heads) * model.dim
+        if k.rope_in_attention and rows == 1:  # angles and sums while the first keys come
+            return 2 * m.barrier_s
         start = k.rope_latencies * m.cache_s + k.rope_serial_s
         return self.edge + start + self.moved(2 * BF16 * rows * width)
 

@@ -9,6 +9,8 @@
 // then finished. Otherwise the parts go to the workspace, and the block that finishes the last one
 // merges them, in the order of the splits (decode_finish.cuh).
 //
+// RopeDecodeAttention is the same with QkRopeWriteKv in front, in one kernel (decode_rope.cuh).
+//
 // Bytes: keys and values once; per split 8 head_dim bytes of parts for each query head.
 #include "kernels/cuda/decode_lanes.cuh"
 #include "kernels/cuda/decode_worker.cuh"
@@ -27,6 +29,18 @@ void LaunchForDim(const DecodeKernelArgs& args, Stream stream) {
   if (args.kv.head_dim <= 64) return LaunchWorkers<T, Kv, DecodeShape<64>>(args, stream);
   if (args.kv.head_dim <= 128) return LaunchWorkers<T, Kv, DecodeShape<128>>(args, stream);
   LaunchWorkers<T, Kv, DecodeShape<256>>(args, stream);
+}
+
+template <typename T, typename Shape>
+void LaunchRopeWorkers(const RopeDecodeKernelArgs& args, Stream stream) {
+  Launch(RopeDecodeAttentionKernel<T, Shape, DecodeRules>,
+         DecodeLaunchShape<Shape, typename RowRope<T, Shape>::Shared>(), stream, args);
+}
+
+template <typename T>
+void LaunchRopeForDim(const RopeDecodeKernelArgs& args, Stream stream) {
+  if (args.decode.kv.head_dim <= 64) return LaunchRopeWorkers<T, DecodeShape<64>>(args, stream);
+  LaunchRopeWorkers<T, DecodeShape<128>>(args, stream);
 }
 
 template <int kHeads, int kLanes>
@@ -53,6 +67,14 @@ void LaunchForFloats(const DecodeKernelArgs& args, Stream stream) {
 
 bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
 
+void CheckDecode(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows) {
+  MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
+  MLC_CHECK(args.q_heads % kv.kv_heads == 0) << args.q_heads << " for " << kv.kv_heads;
+  MLC_CHECK(IsAligned(kv.k) && IsAligned(kv.v)) << "pages begin at multiples of 16 bytes";
+  MLC_CHECK(rows.m <= kMaxDecodeRows && rows.max_splits > 0) << rows.m;
+  MLC_CHECK(rows.m == 0 || (rows.workspace != nullptr && rows.splits != nullptr));
+}
+
 }  // namespace decode_attention_cu
 
 size_t ZeroedDecodeBytes(int64_t q_heads) {
@@ -67,12 +89,8 @@ size_t DecodeWorkspaceBytes(int64_t max_splits, int64_t q_heads, int64_t head_di
 
 void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
                      Stream stream) {
-  MLC_CHECK(kv.head_dim % kVector == 0 && kv.head_dim <= kMaxHeadDim) << kv.head_dim;
-  MLC_CHECK(args.q_heads % kv.kv_heads == 0) << args.q_heads << " for " << kv.kv_heads;
-  MLC_CHECK(IsAligned(kv.k) && IsAligned(kv.v)) << "pages begin at multiples of 16 bytes";
-  MLC_CHECK(rows.m <= kMaxDecodeRows && rows.max_splits > 0) << rows.m;
+  CheckDecode(kv, args, rows);
   if (rows.m == 0) return;
-  MLC_CHECK(rows.workspace != nullptr && rows.splits != nullptr);
   const DecodeKernelArgs kernel_args = DecodeArgsOf(kv, args, rows);
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
@@ -84,6 +102,22 @@ void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeR
       }
     });
   });
+}
+
+bool HasRopeDecodeAttention(const KvPages& kv, DType dtype) {
+  return dtype != DType::kFloat32 && kv.format == KvFormatOf(dtype) && kv.head_dim <= 128;
+}
+
+void RopeDecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
+                         const QkRopeWriteKvArgs& rope, Stream stream) {
+  MLC_CHECK(HasRopeDecodeAttention(kv, args.dtype)) << kv.head_dim;
+  MLC_CHECK(rope.rotary_dim % 2 == 0 && rope.rotary_dim <= kv.head_dim) << rope.rotary_dim;
+  MLC_CHECK(rope.dtype == args.dtype && rope.q_heads == args.q_heads && rope.m == rows.m);
+  CheckDecode(kv, args, rows);
+  if (rows.m == 0) return;
+  const RopeDecodeKernelArgs kernel_args{DecodeArgsOf(kv, args, rows), rope};
+  args.dtype == DType::kBFloat16 ? LaunchRopeForDim<BFloat16>(kernel_args, stream)
+                                 : LaunchRopeForDim<Float16>(kernel_args, stream);
 }
 
 }  // namespace mlc_native::kernels::cuda

@@ -1,5 +1,7 @@
 // CudaDecoder::Forward: the operations of run_layers.h as launches of the CUDA kernels.
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "models/cuda/decoder_ops.h"
@@ -19,6 +21,12 @@ constexpr uintptr_t kManyRowsAlign = 256;  // that ManyRows wants
 constexpr int64_t kNormInProduct = 4096;
 constexpr int64_t kNormInQuantizedProduct = 2048;
 static_assert(kNormInProduct <= kMaxNormGemvK);
+
+// What is not measured yet is off.
+bool PrefersRopeInAttention() {
+  const char* chosen = std::getenv("MLC_NATIVE_CUDA_ROPE_IN_ATTENTION");
+  return chosen != nullptr && std::string_view(chosen) == "1";
+}
 
 // Which kernel computes a product. They have the same bits.
 enum class ProductKernel { kGemv, kBatchGemv, kGemm, kWarpgroupGemm };
@@ -292,6 +300,12 @@ void CudaDecoder::Ops::LaunchLinear(const GemvArgs& args) const {
 
 // ---- Attention ----
 
+// Rows of a draft would have to see keys that other blocks of the kernel write.
+bool CudaDecoder::Ops::HasRopeInAttention(size_t layer) const {
+  return num_rows_ == 1 && batch_.num_decode_rows == 1 && PrefersRopeInAttention() &&
+         HasRopeDecodeAttention(decoder_.kv_[layer], weights_.dtype);
+}
+
 void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   const auto& w = weights_.layers[layer];
   const bool own_weights = config_.qk_norm == QkNorm::kPerHeadOwnWeight;
@@ -300,27 +314,31 @@ void CudaDecoder::Ops::RotateAndWriteKv(size_t layer) {
   const int rope = config_.layers[layer].rope;
   const bool has_rope = rope != LayerConfig::kNoRope;
   const CudaRope tables = has_rope ? weights_.ropes[static_cast<size_t>(rope)] : CudaRope();
-  QkRopeWriteKv(decoder_.kv_[layer],
-                {.dtype = weights_.dtype,
-                 .qkv = buffers_.qkv,
-                 .ld = config_.qkv_size(),
-                 .m = num_rows_,
-                 .q_heads = config_.num_heads,
-                 .q_norm = per_head ? w.norm(NormRole::kQ).weight : nullptr,
-                 .k_norm = per_head ? w.norm(NormRole::kK).weight : nullptr,
-                 .ld_norm = own_weights ? config_.head_dim : 0,
-                 .weight_offset = config_.norm_weight_offset,
-                 .eps = config_.norm_eps,
-                 .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
-                 .rope_first = config_.arch->rope_before_qk_norm,
-                 .rotary_dim = has_rope ? config_.ropes[static_cast<size_t>(rope)].rotary_dim : 0,
-                 .positions = batch_.positions,
-                 .slots = batch_.slots,
-                 .cos = tables.cos,
-                 .sin = tables.sin,
-                 .interleaved = config_.arch->interleaved_rope,
-                 .q_scales = weights_.query_scales},
-                stream_);
+  const QkRopeWriteKvArgs args{
+      .dtype = weights_.dtype,
+      .qkv = buffers_.qkv,
+      .ld = config_.qkv_size(),
+      .m = num_rows_,
+      .q_heads = config_.num_heads,
+      .q_norm = per_head ? w.norm(NormRole::kQ).weight : nullptr,
+      .k_norm = per_head ? w.norm(NormRole::kK).weight : nullptr,
+      .ld_norm = own_weights ? config_.head_dim : 0,
+      .weight_offset = config_.norm_weight_offset,
+      .eps = config_.norm_eps,
+      .subtract_mean = config_.arch->norm_kind == NormKind::kLayer,
+      .rope_first = config_.arch->rope_before_qk_norm,
+      .rotary_dim = has_rope ? config_.ropes[static_cast<size_t>(rope)].rotary_dim : 0,
+      .positions = batch_.positions,
+      .slots = batch_.slots,
+      .cos = tables.cos,
+      .sin = tables.sin,
+      .interleaved = config_.arch->interleaved_rope,
+      .q_scales = weights_.query_scales};
+  if (HasRopeInAttention(layer)) {
+    deferred_rope_ = args;
+    return;
+  }
+  QkRopeWriteKv(decoder_.kv_[layer], args, stream_);
 }
 
 void CudaDecoder::Ops::NormalizeWholeProjections(size_t layer) const {
@@ -394,6 +412,10 @@ void CudaDecoder::Ops::AttendDecode(size_t layer, int64_t first, int64_t num_row
   if (listed_[window] != first) {
     ListSplits(rows, args.window, stream_);
     listed_[window] = first;
+  }
+  if (deferred_rope_) {
+    return RopeDecodeAttention(decoder_.kv_[layer], args, rows,
+                               *std::exchange(deferred_rope_, std::nullopt), stream_);
   }
   DecodeAttention(decoder_.kv_[layer], args, rows, stream_);
 }

@@ -1,7 +1,7 @@
 // What DecodeWorker counts on, each left out in turn: its values, or the process, are lost then.
 #include <cstdlib>
 
-#include "cuda/paged_kv.h"
+#include "cuda/rope_rows.h"
 #include "kernels/cuda/decode_worker.cuh"
 
 namespace mlc_native::kernels::cuda {
@@ -24,6 +24,9 @@ struct OnePlace : DecodeRules {
 };
 struct NoWaitForReaders : DecodeRules {
   static void WaitForReaders() {}
+};
+struct NoWaitForRotated : DecodeRules {
+  static void WaitForRotated() {}
 };
 struct ItemsLeftOut : DecodeRules {
   static int ItemOfQueue(int taken, int blocks) { return 2 * blocks + 1 + taken; }
@@ -79,14 +82,41 @@ class DecodeFaultsTest : public CudaKernelTest {
     return got.Download() == want.Download();
   }
 
+  // The same of rows that are rotated in the kernel.
+  template <typename Rules>
+  static bool HasTheRopeBits() {
+    const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 64};
+    std::vector<int64_t> lengths;
+    std::vector<uint32_t> seeds;
+    for (uint32_t i = 0; i < 24; ++i) {
+      lengths.push_back(1 + i * 61 % 300);
+      seeds.push_back(i);
+    }
+    const RopeRule rule{.rotary_dim = 64, .has_norm = true};
+    const RopeRows want(shape, lengths, rule, seeds), got(shape, lengths, rule, seeds);
+    RopeDecodeAttention(want.paged.kv, want.args, want.rows, want.rope, nullptr);
+    using Shared = RowRope<BFloat16, DecodeShape<64>>::Shared;
+    Launch(RopeDecodeAttentionKernel<BFloat16, DecodeShape<64>, Rules>,
+           DecodeLaunchShape<DecodeShape<64>, Shared>(), nullptr,
+           RopeDecodeKernelArgs{DecodeArgsOf(got.paged.kv, got.args, got.rows), got.rope});
+    return got.Out() == want.Out();
+  }
+
   // For bugs that may also end the process.
   template <typename Rules>
   [[noreturn]] static void EndsWithTheBits() {
     std::exit(HasTheBits<Rules>() ? 0 : 1);
   }
+  template <typename Rules>
+  [[noreturn]] static void EndsWithTheRopeBits() {
+    std::exit(HasTheRopeBits<Rules>() ? 0 : 1);
+  }
 };
 
-TEST_F(DecodeFaultsTest, TheKernelItselfHasTheBits) { EXPECT_TRUE(HasTheBits<DecodeRules>()); }
+TEST_F(DecodeFaultsTest, TheKernelItselfHasTheBits) {
+  EXPECT_TRUE(HasTheBits<DecodeRules>());
+  EXPECT_TRUE(HasTheRopeBits<DecodeRules>());
+}
 
 TEST_F(DecodeFaultsTest, AMissingWaitShows) {
   EXPECT_DEATH(EndsWithTheBits<NoWait>(), "");
@@ -95,6 +125,10 @@ TEST_F(DecodeFaultsTest, AMissingWaitShows) {
 
 TEST_F(DecodeFaultsTest, ALookupInTheWrongPlaceShows) {
   EXPECT_DEATH(EndsWithTheBits<OnePlace>(), "");
+}
+
+TEST_F(DecodeFaultsTest, HeadsThatAreReadBeforeTheyAreRotatedShow) {
+  EXPECT_DEATH(EndsWithTheRopeBits<NoWaitForRotated>(), "");
 }
 
 TEST_F(DecodeFaultsTest, SumsThatAreOverwrittenShow) {

@@ -1,0 +1,146 @@
+// RopeHead: what QkRopeWriteKv makes of one head of q, k or v of a row: normalized, rotated and
+// scaled. By a warp, of which each lane has kVector neighbouring elements.
+//
+// Loads are apart from what is computed, so that the caller can have other loads in flight.
+#pragma once
+
+#include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace mlc_native::kernels::cuda {
+
+// The rotation of a lane's part of a head. Element i is paired with i + sign * distance.
+struct Rotation {
+  __device__ Rotation(const QkRopeWriteKvArgs& args, int64_t position, int column)
+      : half(static_cast<int>(args.rotary_dim) / 2),
+        distance(args.interleaved ? 1 : half),
+        is_interleaved(args.interleaved) {
+    const float* cos_of_row = args.cos + position * half;
+    const float* sin_of_row = args.sin + position * half;
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) {
+      const int i = column + j;
+      const int angle = is_interleaved ? i / 2 : i < half ? i : i - half;
+      const int last = min(angle, half - 1);  // the rest is not rotated
+      cos[j] = cos_of_row[last];
+      sin[j] = sin_of_row[last];
+    }
+  }
+
+  // `head` is the warp's shared memory.
+  __device__ void Apply(int column, int64_t head_dim, float* head, float (&x)[kVector]) const {
+    if (column < head_dim) StoreFloats(head + column, x);
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) {
+      const int i = column + j;
+      const bool is_rotated = i < 2 * half;
+      const bool is_first = is_interleaved ? i % 2 == 0 : i < half;
+      const int pair = is_first ? i + distance : i - distance;
+      const float other = head[is_rotated ? pair : 0];
+      const float rotated = x[j] * cos[j] + (is_first ? -other : other) * sin[j];
+      x[j] = is_rotated ? rotated : x[j];
+    }
+  }
+
+  int half;
+  int distance;
+  bool is_interleaved;
+  float cos[kVector];
+  float sin[kVector];
+};
+
+template <typename T>
+class RopeHead {
+ public:
+  // `head`: of those of q, k and v.
+  __device__ RopeHead(const QkRopeWriteKvArgs& args, const KvPages& kv, int64_t head)
+      : args_(args),
+        dim_(kv.head_dim),
+        head_(head),
+        is_q_(head < args.q_heads),
+        is_v_(head >= args.q_heads + kv.kv_heads),
+        column_(static_cast<int>(threadIdx.x) % kWarp * kVector) {
+    const void* norm = is_q_ ? args.q_norm : args.k_norm;
+    has_norm_ = norm != nullptr && !is_v_;
+  }
+
+  __device__ bool IsQ() const { return is_q_; }
+  __device__ bool IsV() const { return is_v_; }
+  // Of the lane's first element; lanes behind the head have none.
+  __device__ int Column() const { return column_; }
+  __device__ bool HasColumn() const { return column_ < dim_; }
+  __device__ T* RowOf(int64_t row) const {
+    return static_cast<T*>(args_.qkv) + row * args_.ld + head_ * dim_;
+  }
+
+  // Of the norm, if there is one. No kernel writes them.
+  __device__ RawVector8<T> LoadWeights() const {
+    RawVector8<T> weights{};
+    if (has_norm_) {
+      const T* norm = static_cast<const T*>(is_q_ ? args_.q_norm : args_.k_norm) +
+                      (is_q_ ? head_ : head_ - args_.q_heads) * args_.ld_norm;
+      weights = LoadRaw(norm + (HasColumn() ? column_ : 0));
+    }
+    return weights;
+  }
+  __device__ RawVector8<T> LoadElements(int64_t row) const {
+    return LoadRaw(RowOf(row) + (HasColumn() ? column_ : 0));
+  }
+
+  // The lane's part of the head; zeros behind it. `shared`: kMaxHeadDim floats of the warp, or as
+  // many as a head has.
+  __device__ void Compute(const RawVector8<T>& weights, const RawVector8<T>& elements,
+                          int64_t position, float* shared, float (&x)[kVector]) const {
+    ToFloats(elements, x);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) x[j] = HasColumn() ? x[j] : 0.0f;
+    if (!is_v_) {
+      if (args_.rotary_dim > 0) {
+        const Rotation rotation(args_, position, column_);
+        if (has_norm_ && !args_.rope_first) Normalize(weights, x);
+        rotation.Apply(column_, dim_, shared, x);
+        if (has_norm_ && args_.rope_first) Normalize(weights, x);
+      } else if (has_norm_) {
+        Normalize(weights, x);
+      }
+    }
+    if (is_q_ && args_.q_scales != nullptr) {
+      const float scale = args_.q_scales[position];
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) x[j] *= scale;
+    }
+  }
+
+ private:
+  __device__ void Normalize(const RawVector8<T>& weights, float (&x)[kVector]) const {
+    const auto dim = static_cast<float>(dim_);
+    if (args_.subtract_mean) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) sum += x[j];
+      const float mean = ReduceWarp(sum, Plus()) / dim;
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) x[j] -= HasColumn() ? mean : 0.0f;
+    }
+    float squares = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) squares += x[j] * x[j];
+    squares = ReduceWarp(squares, Plus());
+    const float scale = ReciprocalSqrt(squares / dim + args_.eps);
+    float w[kVector];
+    ToFloats(weights, w);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) x[j] *= scale * (w[j] + args_.weight_offset);
+  }
+
+  const QkRopeWriteKvArgs& args_;
+  const int64_t dim_;
+  const int64_t head_;
+  const bool is_q_;
+  const bool is_v_;
+  const int column_;
+  bool has_norm_;
+};
+
+}  // namespace mlc_native::kernels::cuda
