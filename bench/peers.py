@@ -228,7 +228,8 @@ def plot(results: dict[str, dict[str, dict[str, list[float]]]], title: str, out:
             bars = axis.bar(places, ratios, 0.8 / len(others), label=name)
             axis.bar_label(bars, fmt="%.2f", fontsize=7)
         axis.axhline(1, color="black", linewidth=0.8)
-        axis.set_xticks(range(len(rows)), list(rows), fontsize=8)
+        labels = [label.replace(" at ", "\nat ") for label in rows]
+        axis.set_xticks(range(len(rows)), labels, fontsize=8)
         axis.set_ylabel(f"{bits} bits: speed of ours / other")
         axis.legend(fontsize=8)
     figure.suptitle(title, fontsize=9)

@@ -1,8 +1,8 @@
 """What to do next for each outcome of a run on a GPU.
 
 `decide` reads what bench/cuda/micro.cc and kernels.cc have measured, and the figures of
-bench/gpu.py. Each question has an answer, with the number that was expected, and what follows from it. A question whose figures
-are absent stays in the table as "not measured".
+bench/gpu.py. Each question has an answer, with the number that was expected, and what follows from
+it. A question whose figures are absent stays in the table as "not measured".
 """
 
 from __future__ import annotations

@@ -31,16 +31,10 @@ void LaunchForDim(const DecodeKernelArgs& args, Stream stream) {
   LaunchWorkers<T, Kv, DecodeShape<256>>(args, stream);
 }
 
-template <typename T, typename Shape>
+template <typename Shape>
 void LaunchRopeWorkers(const RopeDecodeKernelArgs& args, Stream stream) {
-  Launch(RopeDecodeAttentionKernel<T, Shape, DecodeRules>,
-         DecodeLaunchShape<Shape, typename RowRope<T, Shape>::Shared>(), stream, args);
-}
-
-template <typename T>
-void LaunchRopeForDim(const RopeDecodeKernelArgs& args, Stream stream) {
-  if (args.decode.kv.head_dim <= 64) return LaunchRopeWorkers<T, DecodeShape<64>>(args, stream);
-  LaunchRopeWorkers<T, DecodeShape<128>>(args, stream);
+  Launch(RopeDecodeAttentionKernel<BFloat16, Shape, DecodeRules>,
+         DecodeLaunchShape<Shape, typename RowRope<BFloat16, Shape>::Shared>(), stream, args);
 }
 
 template <int kHeads, int kLanes>
@@ -104,8 +98,9 @@ void DecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeR
   });
 }
 
+// In bfloat16 only: each type takes some 3 s of compiling for each architecture.
 bool HasRopeDecodeAttention(const KvPages& kv, DType dtype) {
-  return dtype != DType::kFloat32 && kv.format == KvFormatOf(dtype) && kv.head_dim <= 128;
+  return dtype == DType::kBFloat16 && kv.format == KvFormat::kBFloat16 && kv.head_dim <= 128;
 }
 
 void RopeDecodeAttention(const KvPages& kv, const AttentionArgs& args, const DecodeRows& rows,
@@ -116,8 +111,8 @@ void RopeDecodeAttention(const KvPages& kv, const AttentionArgs& args, const Dec
   CheckDecode(kv, args, rows);
   if (rows.m == 0) return;
   const RopeDecodeKernelArgs kernel_args{DecodeArgsOf(kv, args, rows), rope};
-  args.dtype == DType::kBFloat16 ? LaunchRopeForDim<BFloat16>(kernel_args, stream)
-                                 : LaunchRopeForDim<Float16>(kernel_args, stream);
+  if (kv.head_dim <= 64) return LaunchRopeWorkers<DecodeShape<64>>(kernel_args, stream);
+  LaunchRopeWorkers<DecodeShape<128>>(kernel_args, stream);
 }
 
 }  // namespace mlc_native::kernels::cuda
