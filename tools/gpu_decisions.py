@@ -166,38 +166,35 @@ def faster_products(micro: Micro, _figures: Figures, _machine: cuda_model.Machin
     return text, "take Gemm from there on if it is as fast, for the bits of Gemv; else keep 32"
 
 
-def gain_of(micro: Micro, old: str, new: str) -> tuple[str, float] | None:
-    """Of kernels whose names begin with `new`, over those that begin with `old` instead: how their
-    times compare, and the largest ratio. Names end alike."""
+def kernel_that_is_off(micro: Micro, old: str, new: str, switch: str, source: str) -> Answer | None:
+    """Whether kernels whose names begin with `new` are faster than those that begin with `old`;
+    the names of a pair end alike. `switch` makes them the default, `source` has them."""
     seconds = {each["name"]: each["seconds"] for each in micro if "seconds" in each}
     shapes = [name.removeprefix(new) for name in seconds if name.startswith(new)]
     ratios = {s: seconds[new + s] / seconds[old + s] for s in shapes if old + s in seconds}
     if not ratios:
         return None
     text = "; ".join(f"{shape}: {ratio:.2f} of the time" for shape, ratio in ratios.items())
-    return text, max(ratios.values())
+    if max(ratios.values()) < 0.98:
+        return text, f"make it the default ({switch})"
+    return text, f"take it for the shapes that gain, or remove {source}"
 
 
 def rope_in_attention(
     micro: Micro, _figures: Figures, _machine: cuda_model.Machine
 ) -> Answer | None:
-    gain = gain_of(micro, "rope separate ", "rope fused ")
-    if gain is None:
-        return None
-    if gain[1] < 0.98:
-        return gain[0], "make it the default (PrefersRopeInAttention in decoder_forward.cc)"
-    return gain[0], "take it for the shapes that gain, or remove decode_rope.cuh"
+    switch = "PrefersRopeInAttention in decoder_forward.cc"
+    return kernel_that_is_off(
+        micro, "rope separate ", "rope fused ", switch, "csrc/kernels/cuda/decode_rope.cuh"
+    )
 
 
 def warpgroup_attention(
     micro: Micro, _figures: Figures, _machine: cuda_model.Machine
 ) -> Answer | None:
-    gain = gain_of(micro, "prefill_attention ", "warpgroup_prefill_attention ")
-    if gain is None:
-        return None
-    if gain[1] < 0.98:
-        return gain[0], "make it the default (PrefersWarpgroups in prefill_attention.cu)"
-    return gain[0], "take it for the shapes that gain, or remove warpgroup_attention.cu"
+    old, new = "prefill_attention ", "warpgroup_prefill_attention "
+    switch = "PrefersWarpgroups in prefill_attention.cu"
+    return kernel_that_is_off(micro, old, new, switch, "csrc/kernels/cuda/warpgroup_attention.cu")
 
 
 QUESTIONS: dict[str, Callable[[Micro, Figures, cuda_model.Machine], Answer | None]] = {

@@ -290,7 +290,7 @@ def test_each_outcome_has_something_to_do() -> None:
     assert "gain nothing" in texts[0]["what it costs with dependent launches"]
     rope = "what rope within attention gains in steps of one row"
     assert texts[0][rope].startswith("a: 0.90 of the time: make it the default")
-    assert "remove decode_rope.cuh" in texts[2][rope]
+    assert "or remove csrc/kernels/cuda/decode_rope.cuh" in texts[2][rope]
     warpgroups = "what warpgroups gain in attention of prompts"
     assert "make it the default" in texts[0][warpgroups]
     assert texts[1][warpgroups].startswith("a: 0.50 of the time; b: 3.00 of the time: take it for")

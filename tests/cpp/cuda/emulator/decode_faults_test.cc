@@ -34,66 +34,36 @@ struct ItemsLeftOut : DecodeRules {
 
 class DecodeFaultsTest : public CudaKernelTest {
  protected:
-  // Whether rows of one and of several pages come out as in DecodeAttention, bit by bit. Each block
-  // has several items.
-  template <typename Rules>
-  static bool HasTheBits() {
-    const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 64};
+  // Of one and of several pages, and so many that each block has several items.
+  static RopeRows Rows() {
     std::vector<int64_t> lengths;
     std::vector<uint32_t> seeds;
     for (uint32_t i = 0; i < 24; ++i) {
       lengths.push_back(1 + i * 61 % 300);
       seeds.push_back(i);
     }
-    const PagedKv paged(shape, lengths, seeds);
-    const DeviceArray<int32_t> device_lengths(std::vector<int32_t>(lengths.begin(), lengths.end()));
-    const auto m = static_cast<int64_t>(lengths.size());
-    const int64_t width = shape.q_heads * shape.head_dim;
-    std::mt19937 random(3);
-    std::uniform_real_distribution<float> uniform(-1, 1);
-    Floats queries(m * width);
-    for (float& q : queries) q = uniform(random);
-    const DeviceBytes q(Encode(shape.dtype, queries));
-    int64_t max_splits = 0;
-    for (const int64_t length : lengths) max_splits += MaxDecodeSplits(length);
-    const DeviceBytes workspace(
-        std::vector<uint8_t>(DecodeWorkspaceBytes(max_splits, shape.q_heads, shape.head_dim), 0));
-    const DeviceBytes splits(static_cast<int64_t>(DecodeSplitsBytes(max_splits)));
-    const DecodeRows rows{.lengths = device_lengths.data(),
-                          .m = m,
-                          .max_splits = max_splits,
-                          .workspace = workspace.data(),
-                          .splits = splits.data()};
-    ListSplits(rows, 0, nullptr);
-    const DeviceBytes want(q.size()), got(q.size());
-    AttentionArgs args{.dtype = shape.dtype,
-                       .q = q.data(),
-                       .ldq = width,
-                       .out = want.data(),
-                       .ldo = width,
-                       .q_heads = shape.q_heads,
-                       .scale = 0.3f,
-                       .block_tables = paged.tables->data(),
-                       .ld_block_tables = paged.ld_tables};
-    DecodeAttention(paged.kv, args, rows, nullptr);
-    args.out = got.data();
+    return {{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 64},
+            lengths,
+            {.rotary_dim = 64, .has_norm = true},
+            seeds};
+  }
+
+  // Whether rows come out as in DecodeAttention, bit by bit.
+  template <typename Rules>
+  static bool HasTheBits() {
+    const RopeRows want = Rows(), got = Rows();
+    for (const RopeRows* rows : {&want, &got}) QkRopeWriteKv(rows->paged.kv, rows->rope, nullptr);
+    DecodeAttention(want.paged.kv, want.args, want.rows, nullptr);
     Launch(DecodeAttentionKernel<BFloat16, BFloat16, DecodeShape<64>, Rules>,
-           DecodeLaunchShape<DecodeShape<64>>(), nullptr, DecodeArgsOf(paged.kv, args, rows));
-    return got.Download() == want.Download();
+           DecodeLaunchShape<DecodeShape<64>>(), nullptr,
+           DecodeArgsOf(got.paged.kv, got.args, got.rows));
+    return got.Out() == want.Out();
   }
 
   // The same of rows that are rotated in the kernel.
   template <typename Rules>
   static bool HasTheRopeBits() {
-    const KvShape shape{DType::kBFloat16, KvFormat::kBFloat16, 4, 2, 64};
-    std::vector<int64_t> lengths;
-    std::vector<uint32_t> seeds;
-    for (uint32_t i = 0; i < 24; ++i) {
-      lengths.push_back(1 + i * 61 % 300);
-      seeds.push_back(i);
-    }
-    const RopeRule rule{.rotary_dim = 64, .has_norm = true};
-    const RopeRows want(shape, lengths, rule, seeds), got(shape, lengths, rule, seeds);
+    const RopeRows want = Rows(), got = Rows();
     RopeDecodeAttention(want.paged.kv, want.args, want.rows, want.rope, nullptr);
     using Shared = RowRope<BFloat16, DecodeShape<64>>::Shared;
     Launch(RopeDecodeAttentionKernel<BFloat16, DecodeShape<64>, Rules>,
