@@ -1,12 +1,11 @@
 // CudaDecoder::Forward: the operations of run_layers.h as launches of the CUDA kernels.
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 #include <utility>
 
 #include "models/cuda/decoder_ops.h"
 #include "models/run_layers.h"
 #include "support/check.h"
+#include "support/companion.h"
 
 namespace mlc_native {
 namespace {
@@ -24,8 +23,7 @@ static_assert(kNormInProduct <= kMaxNormGemvK);
 
 // What is not measured yet is off.
 bool PrefersRopeInAttention() {
-  const char* chosen = std::getenv("MLC_NATIVE_CUDA_ROPE_IN_ATTENTION");
-  return chosen != nullptr && std::string_view(chosen) == "1";
+  return EnvironmentValue("MLC_NATIVE_CUDA_ROPE_IN_ATTENTION") == "1";
 }
 
 // Which kernel computes a product. They have the same bits.
