@@ -60,8 +60,10 @@ class RopeHead {
         head_(head),
         is_q_(head < args.q_heads),
         is_v_(head >= args.q_heads + kv.kv_heads),
-        column_(static_cast<int>(threadIdx.x) % kWarp * kVector),
-        has_norm_(!is_v_ && (is_q_ ? args.q_norm : args.k_norm) != nullptr) {}
+        column_(static_cast<int>(threadIdx.x) % kWarp * kVector) {
+    const void* norm = is_q_ ? args.q_norm : args.k_norm;
+    has_norm_ = norm != nullptr && !is_v_;
+  }
 
   __device__ bool IsQ() const { return is_q_; }
   __device__ bool IsV() const { return is_v_; }
@@ -138,7 +140,7 @@ class RopeHead {
   const bool is_q_;
   const bool is_v_;
   const int column_;
-  const bool has_norm_;
+  bool has_norm_;
 };
 
 }  // namespace mlc_native::kernels::cuda
