@@ -314,21 +314,14 @@ class BatchWorker {
       if (row >= rows) break;
       const int column = i % (width / 4) * 4;
       const int64_t y_row = first_x_row_ + row;
-      if (has_pairs_) {
-        const int in_tile = column / 8 * 16 + column % 8;
-        const float4 gate = SumOfChains(output, row, in_tile);
-        const float4 up = SumOfChains(output, row, in_tile + 8);
-        StoreOne(y_row, column + 0, columns, gate.x, up.x);
-        StoreOne(y_row, column + 1, columns, gate.y, up.y);
-        StoreOne(y_row, column + 2, columns, gate.z, up.z);
-        StoreOne(y_row, column + 3, columns, gate.w, up.w);
-      } else {
-        const float4 sum = SumOfChains(output, row, column);
-        StoreOne(y_row, column + 0, columns, sum.x, 0.0f);
-        StoreOne(y_row, column + 1, columns, sum.y, 0.0f);
-        StoreOne(y_row, column + 2, columns, sum.z, 0.0f);
-        StoreOne(y_row, column + 3, columns, sum.w, 0.0f);
-      }
+      const int in_tile = has_pairs_ ? column / 8 * 16 + column % 8 : column;
+      const float4 sum = SumOfChains(output, row, in_tile);
+      float4 other = {0.0f, 0.0f, 0.0f, 0.0f};
+      if (has_pairs_) other = SumOfChains(output, row, in_tile + 8);
+      StoreOne(y_row, column + 0, columns, sum.x, other.x);
+      StoreOne(y_row, column + 1, columns, sum.y, other.y);
+      StoreOne(y_row, column + 2, columns, sum.z, other.z);
+      StoreOne(y_row, column + 3, columns, sum.w, other.w);
     }
     Rules::template AwaitReaders<Shape::kSplits>();
   }
