@@ -72,10 +72,32 @@ endif()
 find_package(CUDAToolkit REQUIRED)
 message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
 
-# Objects, so that the flags of the C++ code stay away from nvcc. The longest file takes as long as
-# all others together, so its architectures are compiled side by side.
-file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/cuda/*.cu)
-add_library(mlc_native_cuda_kernels OBJECT ${cuda_sources})
+# Sets OUT to one file that includes the sources. (CMake's own unity builds take CUDA from 3.31 on.)
+function(mlc_native_cuda_unity out name)
+  if(NOT MLC_NATIVE_UNITY)
+    set(${out} ${ARGN} PARENT_SCOPE)
+    return()
+  endif()
+  list(TRANSFORM ARGN REPLACE ".*/(kernels/cuda/.*)" "#include \"\\1\"\n")
+  list(JOIN ARGN "" includes)
+  set(unity ${CMAKE_BINARY_DIR}/cuda/${name}.cu)
+  file(CONFIGURE OUTPUT ${unity} CONTENT "${includes}" @ONLY)
+  set(${out} ${unity} PARENT_SCOPE)
+endfunction()
+
+# Objects, so that the flags of the C++ code stay away from nvcc. The longest files stay by themselves,
+# and their architectures are compiled side by side; a second or so of each other one would be CUDA's
+# headers.
+file(GLOB others CONFIGURE_DEPENDS kernels/cuda/*.cu)
+set(longest ${others})
+list(FILTER longest INCLUDE REGEX "/(batch_gemv|decode_attention|gemm|prefill_attention)\\.cu$")
+set(gemv ${others})
+list(FILTER gemv INCLUDE REGEX "/([a-z]+_)?gemv\\.cu$")
+list(REMOVE_ITEM gemv ${longest})
+list(REMOVE_ITEM others ${longest} ${gemv})
+mlc_native_cuda_unity(gemv gemv ${gemv})
+mlc_native_cuda_unity(others others ${others})
+add_library(mlc_native_cuda_kernels OBJECT ${longest} ${gemv} ${others})
 target_include_directories(mlc_native_cuda_kernels PRIVATE ${mlc_native_includes})
 set_target_properties(mlc_native_cuda_kernels PROPERTIES
   POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)

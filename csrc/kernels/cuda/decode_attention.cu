@@ -37,26 +37,17 @@ void LaunchRopeWorkers(const RopeDecodeKernelArgs& args, Stream stream) {
          DecodeLaunchShape<Shape, typename RowRope<BFloat16, Shape>::Shared>(), stream, args);
 }
 
-template <int kHeads, int kLanes>
-__global__ void __launch_bounds__(kLanesThreads, LanesBlocks(kHeads))
+template <int kLanes>
+__global__ void __launch_bounds__(kLanesThreads, kLanesBlocks)
     FloatDecodeAttentionKernel(const __grid_constant__ DecodeKernelArgs args) {
-  RunDecodeOnLanes<float, float, kHeads, kLanes>(args);
-}
-
-template <int kHeads>
-void LaunchFloatForDim(const DecodeKernelArgs& args, Stream stream) {
-  const int64_t dim = args.kv.head_dim;
-  const LaunchShape shape = LanesLaunchShape<kHeads>(dim);
-  if (dim <= 8 * kVector) return Launch(FloatDecodeAttentionKernel<kHeads, 8>, shape, stream, args);
-  if (dim <= 16 * kVector) {
-    return Launch(FloatDecodeAttentionKernel<kHeads, 16>, shape, stream, args);
-  }
-  Launch(FloatDecodeAttentionKernel<kHeads, 32>, shape, stream, args);
+  RunDecodeOnLanes<kLanes>(args);
 }
 
 void LaunchForFloats(const DecodeKernelArgs& args, Stream stream) {
-  if (args.group <= 2) return LaunchFloatForDim<2>(args, stream);
-  LaunchFloatForDim<8>(args, stream);
+  const int64_t dim = args.kv.head_dim;
+  const LaunchShape shape = LanesLaunchShape(dim);
+  if (dim <= 16 * kVector) return Launch(FloatDecodeAttentionKernel<16>, shape, stream, args);
+  Launch(FloatDecodeAttentionKernel<32>, shape, stream, args);
 }
 
 bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }

@@ -1,7 +1,8 @@
 // LanesWorker: decode attention without tensor cores, for float32.
 //
-// Keys and values are loaded once for all query heads of an item (decode_items.cuh), of which there
-// are at most kMaxItemHeads. The steps of a block, for an item:
+// Keys and values are loaded once for all query heads of an item (decode_items.cuh). There is one
+// kernel for any number of them, and few for the sizes of heads: float32 is for comparisons, and
+// each kernel takes as long to compile as one on tensor cores. The steps of a block, for an item:
 //   1. scores of all keys, a group of lanes per key, into shared memory
 //   2. softmax of each head over the split, a warp per head
 //   3. sums of the values, a group of lanes per key, added up over the groups in a fixed order
@@ -50,9 +51,8 @@ __device__ inline int FirstSum() {
   return first;
 }
 
-// kHeads: query heads of an item, the last ones maybe unused; kLanes: that hold a key, 8 elements
-// each.
-template <typename T, typename Kv, int kHeads, int kLanes>
+// kLanes: that hold a key, 8 elements each, the last ones maybe unused.
+template <int kLanes>
 class LanesWorker {
  public:
   __device__ LanesWorker(const DecodeKernelArgs& args, const Item& item, float* shared)
@@ -68,7 +68,7 @@ class LanesWorker {
 
   __device__ void Run() {
     Scores();
-    RawVector8<Kv> first_values[kUnroll];  // arrive meanwhile
+    RawVector8<float> first_values[kUnroll];  // arrive meanwhile
     Load(args_.kv.v, group_, first_values);
     __syncthreads();
     Softmax();
@@ -77,7 +77,7 @@ class LanesWorker {
   }
 
  private:
-  static_assert(!kHasKvScales<Kv>);
+  static constexpr int kHeads = kMaxItemHeads;  // of an item, the last ones maybe unused
   static constexpr int kThreads = kLanesThreads;
   static constexpr int kWarps = kThreads / kWarp;
   static constexpr int kUnroll = 4;  // keys that a group of lanes loads at a time
@@ -90,7 +90,7 @@ class LanesWorker {
   // they are in flight together: instead of keys that the row does not see there is the
   // nearest one that it sees, and lanes without a column have the first one. The reader leaves them
   // out, and needs them to be finite.
-  __device__ void Load(const void* pages, int key, RawVector8<Kv> (&rows)[kUnroll]) const {
+  __device__ void Load(const void* pages, int key, RawVector8<float> (&rows)[kUnroll]) const {
     unsigned positions[kUnroll];
     int32_t page[kUnroll];
 #pragma unroll
@@ -100,8 +100,8 @@ class LanesWorker {
       page[u] = table_[positions[u] / kKvPageSize];
     }
     const auto dim = static_cast<int>(args_.kv.head_dim);
-    const Kv* from = static_cast<const Kv*>(pages) + item_.kv_head * kKvPageSize * dim +
-                     (has_column_ ? lane_ * kVector : 0);
+    const float* from = static_cast<const float*>(pages) + item_.kv_head * kKvPageSize * dim +
+                        (has_column_ ? lane_ * kVector : 0);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int of_page = static_cast<int>(positions[u] % kKvPageSize) * dim;
@@ -112,15 +112,15 @@ class LanesWorker {
   // shared_[key, head] = score, base 2; -inf for keys outside the window.
   __device__ void Scores() {
     float q[kHeads][kVector] = {};
-    const T* from = static_cast<const T*>(args_.a.q) + item_.split.row * args_.a.ldq +
-                    item_.first_head * args_.kv.head_dim + lane_ * kVector;
+    const float* from = static_cast<const float*>(args_.a.q) + item_.split.row * args_.a.ldq +
+                        item_.first_head * args_.kv.head_dim + lane_ * kVector;
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
       if (has_column_ && h < item_.num_heads) LoadFloats(from + h * args_.kv.head_dim, q[h]);
     }
     const int first_dot = FirstSum<kDots, kLanes>();
     for (int key = group_; key - group_ < count_; key += kUnroll * kGroups) {
-      RawVector8<Kv> rows[kUnroll];
+      RawVector8<float> rows[kUnroll];
       Load(args_.kv.k, key, rows);
       float dots[kDots] = {};
 #pragma unroll
@@ -167,7 +167,7 @@ class LanesWorker {
   }
 
   // `rows`: the first ones.
-  __device__ void Values(RawVector8<Kv> (&rows)[kUnroll]) {
+  __device__ void Values(RawVector8<float> (&rows)[kUnroll]) {
     float sums[kHeads][kVector] = {};
     for (int key = group_; key < count_; key += kUnroll * kGroups) {
       if (key != group_) Load(args_.kv.v, key, rows);
@@ -221,7 +221,7 @@ class LanesWorker {
 
   __device__ void Finish(const SoftmaxOfHead* softmax) {
     const int dim = static_cast<int>(args_.kv.head_dim);
-    const ItemOutput<T, kLanes * kVector> output(args_, item_);
+    const ItemOutput<float, kLanes * kVector> output(args_, item_);
     for (int i = static_cast<int>(threadIdx.x); i < output.NumPlaces(); i += kThreads) {
       const int head = output.HeadOf(i);
       const int element = min(output.ElementOf(i), dim - 4);
@@ -248,28 +248,27 @@ class LanesWorker {
   SoftmaxOfHead softmax_{};
 };
 
-// That run side by side: what their registers leave room for.
-constexpr int LanesBlocks(int heads) { return heads <= 4 ? 3 : 2; }
+inline constexpr int kLanesBlocks =
+    2;  // that run side by side: what their registers leave room for
 
-template <typename T, typename Kv, int kHeads, int kLanes>
+template <int kLanes>
 __device__ inline void RunDecodeOnLanes(const DecodeKernelArgs& args) {
   WaitForPrevious();
   const int num_items = *args.splits.size * args.items_per_split.divisor;
   for (int i = static_cast<int>(blockIdx.x);; i += static_cast<int>(gridDim.x)) {
     if (i >= num_items) return;
     const Item item = ItemAt(args, i, args.splits.splits[SplitIndexAt(args, i)]);
-    LanesWorker<T, Kv, kHeads, kLanes>(args, item, static_cast<float*>(DynamicShared())).Run();
+    LanesWorker<kLanes>(args, item, static_cast<float*>(DynamicShared())).Run();
     __syncthreads();  // shared memory goes to the next item
   }
 }
 
-template <int kHeads>
-LaunchShape LanesLaunchShape(int64_t head_dim) {
-  const int64_t scores = kMaxSplit * kHeads;
-  const int64_t sums = kLanesThreads / kWarp * kHeads * head_dim + 2 * kHeads;
+inline LaunchShape LanesLaunchShape(int64_t head_dim) {
+  const int64_t scores = kMaxSplit * kMaxItemHeads;
+  const int64_t sums = kLanesThreads / kWarp * kMaxItemHeads * head_dim + 2 * kMaxItemHeads;
   const int64_t parts = kLanesThreads * sizeof(DecodePart) / sizeof(float);
   const int64_t floats = max(max(scores, sums), parts);
-  return {.grid = dim3(static_cast<unsigned>(NumMultiprocessors() * LanesBlocks(kHeads))),
+  return {.grid = dim3(static_cast<unsigned>(NumMultiprocessors() * kLanesBlocks)),
           .threads = kLanesThreads,
           .shared_bytes = static_cast<size_t>(floats) * sizeof(float)};
 }

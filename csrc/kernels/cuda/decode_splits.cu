@@ -7,7 +7,7 @@
 namespace mlc_native::kernels::cuda {
 inline namespace decode_splits_cu {
 
-constexpr int kThreads = 512;
+constexpr int kListThreads = 512;
 
 // Keys [begin, end) of a row, begin at a page's start; those below `visible` are outside the
 // window.
@@ -36,7 +36,7 @@ __device__ inline int NumSplits(int length, int64_t window) {
   return (num_keys + split - 1) / split;
 }
 
-struct KernelArgs {
+struct ListSplitsArgs {
   DecodeRows rows;
   int64_t window;
   DecodeSplits to;
@@ -44,10 +44,10 @@ struct KernelArgs {
 
 // Sets first_split[i] to the number of splits of the rows before i, and first_split[m] to that of
 // all rows.
-__device__ inline void CountSplits(const KernelArgs& args, int* first_split) {
-  __shared__ int warp_sums[kThreads / kWarp];
+__device__ inline void CountSplits(const ListSplitsArgs& args, int* first_split) {
+  __shared__ int warp_sums[kListThreads / kWarp];
   const int m = static_cast<int>(args.rows.m);
-  const int per_thread = (m + kThreads - 1) / kThreads;
+  const int per_thread = (m + kListThreads - 1) / kListThreads;
   const int begin = min(static_cast<int>(threadIdx.x) * per_thread, m);
   const int end = min(begin + per_thread, m);
   int sum = 0;
@@ -71,7 +71,7 @@ __device__ inline void CountSplits(const KernelArgs& args, int* first_split) {
     first_split[i] = before;
     before += num_splits;
   }
-  if (threadIdx.x == kThreads - 1) first_split[m] = before;
+  if (threadIdx.x == kListThreads - 1) first_split[m] = before;
   __syncthreads();
 }
 
@@ -86,15 +86,15 @@ __device__ inline int RowOf(const int* first_split, int m, int split) {
   return low;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    ListSplitsKernel(const __grid_constant__ KernelArgs args) {
+__global__ void __launch_bounds__(kListThreads)
+    ListSplitsKernel(const __grid_constant__ ListSplitsArgs args) {
   WaitForPrevious();
   __shared__ int first_split[kMaxDecodeRows + 1];
   CountSplits(args, first_split);
   const int m = static_cast<int>(args.rows.m);
   const int size = first_split[m];
   if (threadIdx.x == 0) *args.to.size = size;
-  for (int i = static_cast<int>(threadIdx.x); i < size; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < size; i += kListThreads) {
     const int row = RowOf(first_split, m, i);
     const KeyRange keys = KeysOf(args.rows.lengths[row], args.window);
     const int split_keys = SplitKeys(keys.end - keys.begin);
@@ -133,8 +133,8 @@ size_t DecodeSplitsBytes(int64_t max_splits) {
 void ListSplits(const DecodeRows& rows, int64_t window, Stream stream) {
   MLC_CHECK(rows.m <= kMaxDecodeRows && rows.max_splits > 0) << rows.m;
   if (rows.m == 0) return;
-  Launch(ListSplitsKernel, {.grid = dim3(1), .threads = kThreads}, stream,
-         KernelArgs{.rows = rows, .window = window, .to = SplitsOf(rows)});
+  Launch(ListSplitsKernel, {.grid = dim3(1), .threads = kListThreads}, stream,
+         ListSplitsArgs{.rows = rows, .window = window, .to = SplitsOf(rows)});
 }
 
 }  // namespace mlc_native::kernels::cuda

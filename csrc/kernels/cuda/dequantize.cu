@@ -3,13 +3,14 @@
 // A thread unpacks the part that a lane of Gemv loads for a step: 32 numbers of a row, eight at a
 // time. Bytes: the packed weight once, and two for each number.
 #include "kernels/cuda/gemv_formats.cuh"
+#include "kernels/cuda/one_thread_each.cuh"
 
 namespace mlc_native::kernels::cuda {
 inline namespace dequantize_cu {
 
-constexpr int kThreads = 256;
+constexpr int kDequantizeThreads = 256;
 
-struct KernelArgs {
+struct DequantizeKernelArgs {
   GemvArgs weight;
   int64_t first_row;
   int64_t num_rows;
@@ -19,12 +20,12 @@ struct KernelArgs {
 __device__ __host__ inline int64_t NumSteps(int64_t k) { return (k + kGemvStep - 1) / kGemvStep; }
 
 template <typename Format>
-__global__ void __launch_bounds__(kThreads)
-    DequantizeKernel(const __grid_constant__ KernelArgs args) {
+__global__ void __launch_bounds__(kDequantizeThreads)
+    DequantizeKernel(const __grid_constant__ DequantizeKernelArgs args) {
   WaitForPrevious();
   using T = typename Format::Element;
   const int64_t k = args.weight.k;
-  const int64_t part = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t part = GlobalThread();
   const int64_t row = part / kRowLanes / NumSteps(k);
   if (row >= args.num_rows) return;
   const auto step = static_cast<int>(part / kRowLanes % NumSteps(k));
@@ -54,13 +55,13 @@ void Dequantize(const DequantizeArgs& args, Stream stream) {
   MLC_CHECK(args.k % kVector == 0 && args.first_row + args.num_rows <= args.n)
       << args.first_row << " + " << args.num_rows << " of " << args.n << " x " << args.k;
   if (args.num_rows == 0) return;
-  const KernelArgs kernel_args{.weight = {.weight = args.weight, .n = args.n, .k = args.k},
-                               .first_row = args.first_row,
-                               .num_rows = args.num_rows,
-                               .out = args.out};
+  const DequantizeKernelArgs kernel_args{
+      .weight = {.weight = args.weight, .n = args.n, .k = args.k},
+      .first_row = args.first_row,
+      .num_rows = args.num_rows,
+      .out = args.out};
   const int64_t parts = args.num_rows * NumSteps(args.k) * kRowLanes;
-  const LaunchShape shape{.grid = dim3(static_cast<unsigned>((parts + kThreads - 1) / kThreads)),
-                          .threads = kThreads};
+  const LaunchShape shape = OneThreadEach(parts, kDequantizeThreads);
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     if constexpr (sizeof(T) == 2) {

@@ -4,20 +4,10 @@
 
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/one_thread_each.cuh"
 
 namespace mlc_native::kernels::cuda {
 inline namespace elementwise_cu {
-
-constexpr unsigned kThreads = 256;
-
-__device__ int64_t GlobalThread() {
-  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
-LaunchShape OneThreadEach(int64_t items) {
-  return {.grid = dim3(static_cast<unsigned>((items + kThreads - 1) / kThreads)),
-          .threads = kThreads};
-}
 
 template <typename T>
 __global__ void EmbedKernel(const EmbedArgs args) {

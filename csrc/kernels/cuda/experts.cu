@@ -14,8 +14,8 @@
 namespace mlc_native::kernels::cuda {
 inline namespace experts_cu {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarp;
+constexpr int kExpertThreads = 256;
+constexpr int kWarps = kExpertThreads / kWarp;
 constexpr int kRouterRows = 4;
 
 __device__ inline int Lane() { return static_cast<int>(threadIdx.x) % kWarp; }
@@ -24,7 +24,7 @@ __device__ inline unsigned LanesBelow() { return (1u << Lane()) - 1; }
 // ---- Logits ----
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kExpertThreads)
     RouterLogitsKernel(const __grid_constant__ RouterLogitsArgs args) {
   WaitForPrevious();
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
@@ -261,15 +261,15 @@ __device__ inline Counts CountChoices(const SortArgs& args, int expert) {
   __shared__ int counts[kMaxExperts];
   __shared__ int sums[3][kWarps];
   const auto thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < args.num_experts; i += kThreads) counts[i] = 0;
+  for (int i = thread; i < args.num_experts; i += kExpertThreads) counts[i] = 0;
   __syncthreads();
-  for (int i = thread; i < args.num_choices; i += kThreads) {
+  for (int i = thread; i < args.num_choices; i += kExpertThreads) {
     const int chosen = args.choices.experts[i];
     if (chosen >= 0) atomicAdd(&counts[chosen], 1);
   }
   __syncthreads();
   Counts mine{};
-  for (int i = thread; i < args.num_experts; i += kThreads) {
+  for (int i = thread; i < args.num_experts; i += kExpertThreads) {
     const int is_chosen = counts[i] > 0 ? 1 : 0;
     mine.groups += is_chosen;
     if (i >= expert) continue;
@@ -281,14 +281,15 @@ __device__ inline Counts CountChoices(const SortArgs& args, int expert) {
           ReduceBlock(mine.groups, Plus(), sums[2])};
 }
 
-__global__ void __launch_bounds__(kThreads) SortKernel(const __grid_constant__ SortArgs args) {
+__global__ void __launch_bounds__(kExpertThreads)
+    SortKernel(const __grid_constant__ SortArgs args) {
   WaitForPrevious();
   __shared__ int found[kWarps];  // choices, by warp
   const auto thread = static_cast<int>(threadIdx.x);
   const auto expert = static_cast<int>(blockIdx.x);
   const Counts counts = CountChoices(args, expert);
   if (expert == 0) {
-    for (int i = counts.groups + thread; i < args.num_groups; i += kThreads) {
+    for (int i = counts.groups + thread; i < args.num_groups; i += kExpertThreads) {
       args.choices.groups[i] = {0, 0, 0};
     }
   }
@@ -297,7 +298,7 @@ __global__ void __launch_bounds__(kThreads) SortKernel(const __grid_constant__ S
     args.choices.groups[counts.groups_before] = {expert, counts.before, counts.before + counts.own};
   }
   int place = counts.before;
-  for (int first = 0; first < args.num_choices; first += kThreads) {
+  for (int first = 0; first < args.num_choices; first += kExpertThreads) {
     const int i = first + thread;
     const bool is_own = i < args.num_choices && args.choices.experts[i] == expert;
     const unsigned lanes = __ballot_sync(kAllLanes, is_own);
@@ -319,10 +320,10 @@ __global__ void __launch_bounds__(kThreads) SortKernel(const __grid_constant__ S
 // ---- The sum ----
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) MixKernel(const __grid_constant__ MixArgs args) {
+__global__ void __launch_bounds__(kExpertThreads) MixKernel(const __grid_constant__ MixArgs args) {
   WaitForPrevious();
   const int64_t vectors = args.n / kVector;
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kExpertThreads + threadIdx.x;
   if (i >= args.m * vectors) return;
   const int64_t row = i / vectors;
   const int64_t column = i % vectors * kVector;
@@ -352,7 +353,7 @@ dim3 Blocks(int64_t items, int64_t of_block) {
 void RouterLogits(const RouterLogitsArgs& args, Stream stream) {
   MLC_CHECK(args.k % kVector == 0 && args.ld >= args.n) << args.n << " x " << args.k;
   if (args.m == 0) return;
-  LaunchShape shape{.grid = Blocks(args.n, kWarps), .threads = kThreads};
+  LaunchShape shape{.grid = Blocks(args.n, kWarps), .threads = kExpertThreads};
   shape.grid.y = Blocks(args.m, kRouterRows).x;
   WithActivationType(args.dtype, [&](auto tag) {
     Launch(RouterLogitsKernel<typename decltype(tag)::Type>, shape, stream, args);
@@ -364,11 +365,11 @@ void Route(const RouterRule& rule, const RouteArgs& args, const ExpertChoices& c
   MLC_CHECK(rule.IsValid()) << rule.num_chosen << " of " << rule.num_experts << " experts";
   MLC_CHECK(args.ld >= rule.num_experts) << args.ld;
   const int64_t num_choices = args.m * rule.num_chosen;
-  MLC_CHECK(num_choices <= INT_MAX - kThreads) << num_choices;
+  MLC_CHECK(num_choices <= INT_MAX - kExpertThreads) << num_choices;
   if (args.m == 0) return;
   Launch(ChooseKernel, {.grid = Blocks(args.m, 1), .threads = kWarp}, stream,
          ChooseArgs{.rule = rule, .route = args, .choices = choices});
-  Launch(SortKernel, {.grid = Blocks(rule.num_experts, 1), .threads = kThreads}, stream,
+  Launch(SortKernel, {.grid = Blocks(rule.num_experts, 1), .threads = kExpertThreads}, stream,
          SortArgs{.choices = choices,
                   .num_experts = static_cast<int>(rule.num_experts),
                   .num_chosen = static_cast<int>(rule.num_chosen),
@@ -381,8 +382,8 @@ void Mix(const MixArgs& args, Stream stream) {
   if (args.m == 0) return;
   WithActivationType(args.dtype, [&](auto tag) {
     Launch(MixKernel<typename decltype(tag)::Type>,
-           {.grid = Blocks(args.m * args.n / kVector, kThreads), .threads = kThreads}, stream,
-           args);
+           {.grid = Blocks(args.m * args.n / kVector, kExpertThreads), .threads = kExpertThreads},
+           stream, args);
   });
 }
 

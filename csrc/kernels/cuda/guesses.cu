@@ -2,20 +2,12 @@
 // where the next one begins. A thread handles one row, or all guesses of one sequence: both are
 // few.
 #include "kernels/cuda/numbers.cuh"
+#include "kernels/cuda/one_thread_each.cuh"
 
 namespace mlc_native::kernels::cuda {
 inline namespace guesses_cu {
 
-constexpr unsigned kThreads = 64;
-
-__device__ int64_t GlobalThread() {
-  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
-LaunchShape OneThreadEach(int64_t items) {
-  return {.grid = dim3(static_cast<unsigned>((items + kThreads - 1) / kThreads)),
-          .threads = kThreads};
-}
+constexpr unsigned kGuessThreads = 64;
 
 // Any token, if none could be drawn.
 __device__ int32_t DrawnOr0(int32_t token) { return token < 0 ? 0 : token; }
@@ -72,19 +64,19 @@ __global__ void PlaceTokensKernel(const __grid_constant__ PlaceTokensArgs args) 
 }  // namespace guesses_cu
 
 void AddCounts(const AddCountsArgs& args, Stream stream) {
-  if (args.m > 0) Launch(AddCountsKernel, OneThreadEach(args.m), stream, args);
+  if (args.m > 0) Launch(AddCountsKernel, OneThreadEach(args.m, kGuessThreads), stream, args);
 }
 
 void ResolveRows(const ResolveRowsArgs& args, Stream stream) {
-  if (args.m > 0) Launch(ResolveRowsKernel, OneThreadEach(args.m), stream, args);
+  if (args.m > 0) Launch(ResolveRowsKernel, OneThreadEach(args.m, kGuessThreads), stream, args);
 }
 
 void AcceptGuesses(const AcceptGuessesArgs& args, Stream stream) {
-  if (args.m > 0) Launch(AcceptGuessesKernel, OneThreadEach(args.m), stream, args);
+  if (args.m > 0) Launch(AcceptGuessesKernel, OneThreadEach(args.m, kGuessThreads), stream, args);
 }
 
 void PlaceTokens(const PlaceTokensArgs& args, Stream stream) {
-  if (args.m > 0) Launch(PlaceTokensKernel, OneThreadEach(args.m), stream, args);
+  if (args.m > 0) Launch(PlaceTokensKernel, OneThreadEach(args.m, kGuessThreads), stream, args);
 }
 
 }  // namespace mlc_native::kernels::cuda

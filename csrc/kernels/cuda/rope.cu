@@ -6,9 +6,9 @@ namespace mlc_native::kernels::cuda {
 inline namespace rope_cu {
 
 constexpr int kHeadsPerBlock = 4;
-constexpr int kThreads = kHeadsPerBlock * kWarp;
+constexpr int kRopeThreads = kHeadsPerBlock * kWarp;
 
-struct KernelArgs {
+struct QkRopeKernelArgs {
   KvPages kv;
   QkRopeWriteKvArgs a;
 };
@@ -28,8 +28,8 @@ __device__ inline float ScaleHead(float (&x)[kVector]) {
 // Loads come first, and none of them waits for another one but the angles for the position. The
 // weights of the norms do not even wait for the kernel before.
 template <typename T, typename Kv>
-__global__ void __launch_bounds__(kThreads)
-    QkRopeWriteKvKernel(const __grid_constant__ KernelArgs args) {
+__global__ void __launch_bounds__(kRopeThreads)
+    QkRopeWriteKvKernel(const __grid_constant__ QkRopeKernelArgs args) {
   alignas(16) __shared__ float heads[kHeadsPerBlock][kMaxHeadDim];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int64_t row = blockIdx.x;
@@ -80,8 +80,8 @@ void QkRopeWriteKv(const KvPages& kv, const QkRopeWriteKvArgs& args, Stream stre
     using T = typename decltype(tag)::Type;
     WithKvFormat<T>(kv.format, args.dtype, [&](auto kv_tag) {
       using Kv = typename decltype(kv_tag)::Type;
-      Launch(QkRopeWriteKvKernel<T, Kv>, {.grid = grid, .threads = kThreads}, stream,
-             KernelArgs{kv, args});
+      Launch(QkRopeWriteKvKernel<T, Kv>, {.grid = grid, .threads = kRopeThreads}, stream,
+             QkRopeKernelArgs{kv, args});
     });
   });
 }
