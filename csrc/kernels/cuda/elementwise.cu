@@ -1,5 +1,5 @@
-// Kernels that move rows or touch each element once: embedding, gathering, gated activation, page
-// copies. A thread handles 8 elements or 16 bytes; each byte is moved once.
+// Kernels that move rows or touch each element once: embedding, gathering, gated activation, sums
+// of parts, page copies. A thread handles 8 elements or 16 bytes; each byte is moved once.
 #include <bit>
 
 #include "kernels/cuda/activation.cuh"
@@ -61,6 +61,25 @@ __global__ void MoveRowsKernel(const __grid_constant__ MoveRowsArgs args) {
 #pragma unroll
   for (int j = 0; j < kVector; ++j) x[j] *= args.scale;
   StoreFloats(static_cast<To*>(args.to) + to * args.ld_to + column, x);
+}
+
+template <typename T>
+__global__ void AddPartsKernel(const __grid_constant__ AddPartsArgs args) {
+  WaitForPrevious();
+  const int64_t at = GlobalThread() * kVector;
+  if (at >= args.count) return;
+  T* own = static_cast<T*>(args.sum) + at;
+  const T* parts = static_cast<const T*>(args.parts) + at;
+  float sum[kVector];
+  LoadFloats(args.own == 0 ? own : parts, sum);
+#pragma unroll 4
+  for (int p = 1; p < args.num_parts; ++p) {
+    float part[kVector];
+    LoadFloats(p == args.own ? own : parts + p * args.stride, part);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) sum[j] += part[j];
+  }
+  StoreFloats(own, sum);
 }
 
 __device__ float Softplus(float x) { return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))); }
@@ -184,6 +203,16 @@ void Activate(const ActivateArgs& args, Stream stream) {
   WithActivationType(args.dtype, [&](auto tag) {
     using T = typename decltype(tag)::Type;
     Launch(ActivateKernel<T>, OneThreadEach(args.m * args.ffn / kVector), stream, args);
+  });
+}
+
+void AddParts(const AddPartsArgs& args, Stream stream) {
+  MLC_CHECK(args.count % kVector == 0 && args.stride % kVector == 0) << args.count;
+  MLC_CHECK(args.own >= 0 && args.own < args.num_parts) << args.own << " of " << args.num_parts;
+  if (args.count == 0) return;
+  WithActivationType(args.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::Type;
+    Launch(AddPartsKernel<T>, OneThreadEach(args.count / kVector), stream, args);
   });
 }
 

@@ -70,6 +70,19 @@ struct MoveRowsArgs {
 };
 void MoveRows(const MoveRowsArgs& args, Stream stream);
 
+// sum[i] = the sum of `num_parts` parts, added in their order in float32. Part p begins at
+// parts + p * stride, but part `own` is in `sum`.
+struct AddPartsArgs {
+  DType dtype = DType::kFloat32;
+  const void* parts = nullptr;
+  int64_t stride = 0;  // in elements, a multiple of 8
+  int num_parts = 0;
+  int own = 0;
+  void* sum = nullptr;
+  int64_t count = 0;  // a multiple of 8
+};
+void AddParts(const AddPartsArgs& args, Stream stream);
+
 // ---- Norm, rope, activation ----
 
 // With x:             residual[i] += post_weight ? norm(x[i], post_weight) : x[i]

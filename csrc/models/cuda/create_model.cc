@@ -174,17 +174,7 @@ std::vector<int> DevicesFrom(int first, int64_t count) {
   return devices;
 }
 
-// More than two numbers are not always added in the same order.
-void CheckDeterministic(const ModelSource& source) {
-  if (!source.deterministic || source.tensor_parallel_shards <= 2) return;
-  throw InvalidConfig(
-      "deterministic",
-      "\"deterministic\" must be false with more than 2 \"tensor_parallel_shards\", "
-      "because NCCL chooses the order of the sums over GPUs by their size");
-}
-
 std::unique_ptr<Model> LoadSharded(const ModelSource& source, int first_device) {
-  CheckDeterministic(source);
   const std::vector<int> devices = DevicesFrom(first_device, source.tensor_parallel_shards);
   const ModelConfig config = ReadModelConfig(source.path, source.longest_sequence);
   const ModelConfig part = ShardOf(config, source.tensor_parallel_shards);

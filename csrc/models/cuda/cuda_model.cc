@@ -63,10 +63,11 @@ CudaDecoderWeights WithMatricesOf(const DeviceWeights* target, CudaDecoderWeight
   return weights;
 }
 
-CudaDecoder::Limits DecoderLimits(const StepInputs::Limits& limits) {
+CudaDecoder::Limits DecoderLimits(const StepInputs::Limits& limits, const Peer& peer) {
   return {.max_rows = limits.batch.max_num_rows,
           .max_logits = limits.batch.max_num_logits,
-          .max_length = limits.batch.num_positions};
+          .max_length = limits.batch.num_positions,
+          .num_peers = peer ? peer.peers->size() : 1};
 }
 
 }  // namespace
@@ -76,11 +77,12 @@ struct CudaModel::Memory {
   Memory(CudaModel& model, const StepInputs::Limits& limits, Stream stream)
       : kv(model.config_, model.kv_format_, limits.num_pages),
         tables(model.config_, limits.batch.num_positions, stream),
-        workspace(
-            CudaDecoder::WorkspaceBytes(model.config_, model.view_.dtype, DecoderLimits(limits))),
-        decoder(model.config_, tables.AddTo(model.view_), kv.layers(), DecoderLimits(limits),
-                workspace.data(), model.deterministic_ ? CudaDecoder::ManyRows() : UseCublas(model),
-                stream, model.peer_),
+        workspace(CudaDecoder::WorkspaceBytes(model.config_, model.view_.dtype,
+                                              DecoderLimits(limits, model.peer_))),
+        decoder(model.config_, tables.AddTo(model.view_), kv.layers(),
+                DecoderLimits(limits, model.peer_), workspace.data(),
+                model.deterministic_ ? CudaDecoder::ManyRows() : UseCublas(model), stream,
+                model.peer_),
         steps(model.device_, decoder, limits, stream, model.log_) {
     SetToZero(workspace.data(), ZeroedDecodeBytes(model.config_.num_heads), stream);
   }
@@ -169,7 +171,7 @@ StepInputs::Limits CudaModel::MakeLimits(int64_t num_pages, int64_t max_num_rows
 
 int64_t CudaModel::WorkspaceBytes(const StepInputs::Limits& limits) const {
   return static_cast<int64_t>(
-      CudaDecoder::WorkspaceBytes(config_, view_.dtype, DecoderLimits(limits)) +
+      CudaDecoder::WorkspaceBytes(config_, view_.dtype, DecoderLimits(limits, peer_)) +
       (deterministic_ ? 0 : CublasLt::kMemoryBytes) + StepInputs::Bytes(limits) +
       CudaSteps::SamplingBytes(config_.vocab_size, limits.batch.max_num_logits));
 }

@@ -73,6 +73,8 @@ CudaDecoder::Buffers CudaDecoder::Place(const ModelConfig& config, DType dtype,
       std::max(is_dense ? config.linear_rows(LinearRole::kGateUp) : int64_t{0}, 2 * shared_ffn));
   buffers.activated = rows(std::max(is_dense ? config.ffn_size : int64_t{0}, shared_ffn));
   if (config.experts) PlaceExperts(config, dtype, limits.max_rows, take, &buffers);
+  const int64_t parts = Peers::NumParts(limits.num_peers, limits.max_rows * config.hidden_size);
+  if (parts > 0) buffers.peer_parts = take(parts, DTypeSize(dtype));
   buffers.kept_residual =
       static_cast<float*>(take(limits.max_logits * config.hidden_size, sizeof(float)));
   buffers.kept_attention = take(limits.max_logits * config.q_size(), DTypeSize(dtype));

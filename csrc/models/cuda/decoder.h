@@ -90,6 +90,7 @@ class CudaDecoder {
     int64_t max_rows = 0;
     int64_t max_logits = 0;
     int64_t max_length = 0;  // of a sequence
+    int64_t num_peers = 1;   // GPUs that compute the model
   };
 
   static size_t WorkspaceBytes(const ModelConfig& config, DType dtype, const Limits& limits);
@@ -143,6 +144,7 @@ class CudaDecoder {
     void* states;            // [rows, what it reads of its target]
     float* own_states;       // [logits, hidden]: of the last forward
     float* logits;           // [logits, ld_logits]
+    void* peer_parts;        // of Peers::Sum
     void* decode;            // DecodeAttention's
     void* splits;            // of decode rows, for each of windows_ in turn
   };

@@ -228,7 +228,7 @@ void CudaDecoder::Ops::SumOverPeers() const {
   const Peer& peer = decoder_.peer_;
   if (!peer) return;
   peer.peers->Sum(peer.rank, buffers_.output, num_rows_ * config_.hidden_size, weights_.dtype,
-                  stream_);
+                  buffers_.peer_parts, stream_);
 }
 
 void CudaDecoder::Ops::Head() {

@@ -46,6 +46,10 @@ bool Open(bool for_gpu, Api* api, std::string* reason) {
   find(&api->abort, "ncclCommAbort");
   find(&api->all_reduce, "ncclAllReduce");
   find(&api->broadcast, "ncclBroadcast");
+  find(&api->group_start, "ncclGroupStart");
+  find(&api->group_end, "ncclGroupEnd");
+  find(&api->send, "ncclSend");
+  find(&api->receive, "ncclRecv");
   find(&api->error_string, "ncclGetErrorString");
   return found;
 }

@@ -28,6 +28,11 @@ struct Api {
   int (*all_reduce)(const void* from, void* to, size_t count, int type, int op, Comm, CUstream_st*);
   int (*broadcast)(const void* from, void* to, size_t count, int type, int root, Comm,
                    CUstream_st*);
+  // What a thread sends and receives between the two is one operation.
+  int (*group_start)();
+  int (*group_end)();
+  int (*send)(const void* from, size_t count, int type, int peer, Comm, CUstream_st*);
+  int (*receive)(void* to, size_t count, int type, int peer, Comm, CUstream_st*);
   const char* (*error_string)(int);
 };
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "kernels/cuda/kernels.h"
 #include "support/check.h"
 #include "support/error.h"
 
@@ -11,6 +13,10 @@ namespace {
 
 using kernels::cuda::DeviceError;
 using kernels::cuda::Stream;
+
+// Elements that a rank receives at most for a sum of whole parts. That takes one exchange; pieces
+// take two, of less. The exchange that is spared is worth some 4 MB between GPUs (an estimate).
+constexpr int64_t kMostInWhole = int64_t{1} << 21;
 
 int NcclType(DType dtype) {
   switch (dtype) {
@@ -67,7 +73,64 @@ void Peers::Run(int64_t rank, const char* what, const Call& call) {
   }
 }
 
-void Peers::Sum(int64_t rank, void* data, int64_t count, DType dtype, Stream stream) {
+int64_t Peers::NumParts(int64_t size, int64_t most) { return size > 2 ? kMostInWhole + most : 0; }
+
+template <typename Sent, typename Received>
+void Peers::Exchange(int64_t rank, DType dtype, const Sent& sent, const Received& received,
+                     Stream stream) {
+  const int type = NcclType(dtype);
+  Run(rank, "parts of a sum over GPUs", [&](nccl::Comm comm) {
+    int status = api_.group_start();
+    for (int64_t other = 0; other < size() && status == nccl::kSuccess; ++other) {
+      if (other == rank) continue;
+      const auto peer = static_cast<int>(other);
+      const Piece out = sent(other);
+      const Piece in = received(other);
+      if (out.count > 0) {
+        status =
+            api_.send(out.data, static_cast<size_t>(out.count), type, peer, comm, stream.handle());
+      }
+      if (in.count > 0 && status == nccl::kSuccess) {
+        status =
+            api_.receive(in.data, static_cast<size_t>(in.count), type, peer, comm, stream.handle());
+      }
+    }
+    const int ended = api_.group_end();
+    return status == nccl::kSuccess ? ended : status;
+  });
+}
+
+void Peers::SumInOrder(int64_t rank, void* data, int64_t count, DType dtype, void* parts,
+                       Stream stream) {
+  constexpr int64_t kVector = 8;
+  MLC_CHECK(count % kVector == 0 && parts != nullptr) << count;
+  const auto at = [&](void* first, int64_t element) -> void* {
+    return static_cast<std::byte*>(first) + element * static_cast<int64_t>(DTypeSize(dtype));
+  };
+  const bool in_whole = count * size() <= kMostInWhole;
+  const int64_t step = in_whole ? count : (count / kVector + size() - 1) / size() * kVector;
+  const auto piece = [&](int64_t of) -> Piece {  // that rank `of` adds up
+    if (in_whole) return {data, count};
+    const int64_t first = std::min(of * step, count);
+    return {at(data, first), std::min(step, count - first)};
+  };
+  const Piece own = piece(rank);
+  Exchange(
+      rank, dtype, piece,
+      [&](int64_t other) -> Piece { return {at(parts, other * step), own.count}; }, stream);
+  kernels::cuda::AddParts({.dtype = dtype,
+                           .parts = parts,
+                           .stride = step,
+                           .num_parts = static_cast<int>(size()),
+                           .own = static_cast<int>(rank),
+                           .sum = own.data,
+                           .count = own.count},
+                          stream);
+  if (!in_whole) Exchange(rank, dtype, [&](int64_t) { return own; }, piece, stream);
+}
+
+void Peers::Sum(int64_t rank, void* data, int64_t count, DType dtype, void* parts, Stream stream) {
+  if (size() > 2) return SumInOrder(rank, data, count, dtype, parts, stream);
   Run(rank, "a sum over GPUs", [&](nccl::Comm comm) {
     return api_.all_reduce(data, data, static_cast<size_t>(count), NcclType(dtype), nccl::kSum,
                            comm, stream.handle());

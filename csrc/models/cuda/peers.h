@@ -1,6 +1,12 @@
 // Peers are the GPUs that compute one model together, and what they tell each other: sums and
 // tokens, through NCCL. Each GPU has a rank, and a thread that submits its work.
 //
+// A sum of two numbers has no order, so NCCL adds those of two GPUs. It would choose the order of
+// more numbers by their count, and rows would have other bits in other batches. So more GPUs
+// exchange their parts, and add them in the order of the ranks: few elements whole, each GPU all of
+// them; many elements in as many pieces as there are GPUs, each GPU one, which the others then get.
+// An element's bits are the same either way.
+//
 // Every rank calls the same operations in the same order, each on a stream of its own device, which
 // is current. They return at once; on the device they wait for the other ranks, so a rank that
 // stops keeps all of them waiting, until Abort. Sum and SendTokens: the rank's thread only. Abort:
@@ -30,8 +36,13 @@ class Peers {
 
   int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
 
-  // data[count] = its sum over all ranks. Can be recorded in a graph.
-  void Sum(int64_t rank, void* data, int64_t count, DType dtype, kernels::cuda::Stream stream);
+  // Elements of memory in which a rank of `size` gets the others' parts of sums of up to `most`.
+  static int64_t NumParts(int64_t size, int64_t most);
+
+  // data[count] = its sum over all ranks; `count` is a multiple of 8. `parts`: memory for
+  // NumParts(size(), count) elements; null: there are none. Can be recorded in a graph.
+  void Sum(int64_t rank, void* data, int64_t count, DType dtype, void* parts,
+           kernels::cuda::Stream stream);
   // tokens[count] of rank 0 become those of every rank.
   void SendTokens(int64_t rank, int32_t* tokens, int64_t count, kernels::cuda::Stream stream);
 
@@ -47,8 +58,20 @@ class Peers {
   };
   static constexpr std::chrono::seconds kPatience{2};
 
+  // Of a rank's data.
+  struct Piece {
+    void* data = nullptr;
+    int64_t count = 0;
+  };
+
   template <typename Call>
   void Run(int64_t rank, const char* what, const Call& call);
+  // Sends sent(r) to each other rank r, and receives received(r) from it.
+  template <typename Sent, typename Received>
+  void Exchange(int64_t rank, DType dtype, const Sent& sent, const Received& received,
+                kernels::cuda::Stream stream);
+  void SumInOrder(int64_t rank, void* data, int64_t count, DType dtype, void* parts,
+                  kernels::cuda::Stream stream);
 
   nccl::Api api_{};
   std::vector<std::unique_ptr<Rank>> ranks_;

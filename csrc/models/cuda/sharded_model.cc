@@ -30,15 +30,17 @@ ShardedModel::~ShardedModel() {
   threads_.Run([&](int64_t rank) { ranks_[static_cast<size_t>(rank)].reset(); });
 }
 
-// Few and many numbers, for which NCCL has different ways.
+// Few and many numbers, for which Peers and NCCL have different ways.
 void ShardedModel::Connect() {
   Together([&](int64_t rank) {
     kernels::cuda::UseDevice(devices_[static_cast<size_t>(rank)]);
     const OwnedStream stream;
     for (const int64_t count : {int64_t{1} << 8, int64_t{1} << 20}) {
-      const DeviceMemory memory(static_cast<size_t>(count) * sizeof(float));
+      const int64_t num_parts = Peers::NumParts(peers_.size(), count);
+      const DeviceMemory memory(static_cast<size_t>(count + num_parts) * sizeof(float));
       SetToZero(memory.data(), memory.size(), stream.get());
-      peers_.Sum(rank, memory.data(), count, DType::kFloat32, stream.get());
+      peers_.Sum(rank, memory.data(), count, DType::kFloat32,
+                 reinterpret_cast<float*>(memory.data()) + count, stream.get());
       peers_.SendTokens(rank, reinterpret_cast<int32_t*>(memory.data()), 1, stream.get());
       stream.Synchronize();
     }
@@ -49,8 +51,6 @@ void ShardedModel::DescribeMetadata() {
   metadata_ = ranks_.front()->metadata();
   metadata_.hidden_size = 0;  // whose rows are asked for by draft heads alone
   metadata_.num_shards = std::ssize(ranks_);
-  // A sum of two numbers has no order; of more, NCCL chooses one by the number of elements.
-  if (ranks_.size() > 2) metadata_.max_equal_rows = 1;
   metadata_.description.compute =
       std::to_string(ranks_.size()) + " x " + metadata_.description.compute;
   for (size_t i = 1; i < ranks_.size(); ++i) {

@@ -103,6 +103,33 @@ TEST_F(ElementwiseTest, MovesRows) {
   }
 }
 
+TEST_F(ElementwiseTest, AddsPartsInTheirOrder) {
+  constexpr int kParts = 5;
+  constexpr int64_t kCount = 24;
+  constexpr int64_t kStride = 32;
+  for (const DType dtype : kDTypes) {
+    const Floats parts = Random(dtype, kParts * kStride, 100.0f);
+    for (int own = 0; own < kParts; ++own) {
+      const Floats mine = Random(dtype, kCount);
+      Floats want(kCount);
+      for (int p = 0; p < kParts; ++p) {
+        for (int64_t i = 0; i < kCount; ++i) want[i] += p == own ? mine[i] : parts[p * kStride + i];
+      }
+      const DeviceBytes device_parts(Encode(dtype, parts));
+      DeviceBytes sum(Encode(dtype, mine));
+      AddParts({.dtype = dtype,
+                .parts = device_parts.data(),
+                .stride = kStride,
+                .num_parts = kParts,
+                .own = own,
+                .sum = sum.data(),
+                .count = kCount},
+               nullptr);
+      EXPECT_EQ(Decode(dtype, sum.Download()), Decode(dtype, Encode(dtype, want))) << own;
+    }
+  }
+}
+
 TEST_F(ElementwiseTest, GathersRows) {
   const Floats in = Random(DType::kFloat32, 9 * 12);
   const std::vector<int32_t> rows{8, 0, 0, 5};

@@ -1,4 +1,4 @@
-// The emulated machine behind kernels/cuda/runtime.h: two devices, and hooks for tests.
+// The emulated machine behind kernels/cuda/runtime.h: four devices, and hooks for tests.
 //
 // It is as asynchronous as a GPU may be: work on a stream runs when a call waits for it, or when
 // thousands of pieces are queued. A host that reads a result too early finds poison, and one that
@@ -19,7 +19,7 @@ struct CUstream_st;
 
 namespace mlc_native::emulator {
 
-inline constexpr int kNumDevices = 2;
+inline constexpr int kNumDevices = 4;
 
 // A piece of work in its stream: the `number`-th that was put there.
 struct WorkPlace {

@@ -85,7 +85,7 @@ TEST_F(EmulatedMachineTest, PointersOfTheHostAreNoArguments) {
 }
 
 TEST_F(EmulatedMachineTest, DevicesAreKeptApart) {
-  EXPECT_EQ(DeviceCount(), 2);
+  EXPECT_EQ(DeviceCount(), emulator::kNumDevices);
   UseDevice(1);
   EXPECT_THROW(PutWork(x_.data(), stream_.get()), DeviceError);
   const OwnedStream other;

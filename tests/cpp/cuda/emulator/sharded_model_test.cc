@@ -1,5 +1,5 @@
-// Models on both devices of the emulated machine, with the fake NCCL: the same answers as on one,
-// and what happens when a device fails or NCCL is not there.
+// Models on several devices of the emulated machine, with the fake NCCL: the same answers as on
+// one, and what happens when a device fails or NCCL is not there.
 #include "models/cuda/sharded_model.h"
 
 #include <gmock/gmock.h>
@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <tuple>
 
 #include "cuda/emulator/emulator.h"
 #include "cuda/fake_nccl/fake_nccl.h"
@@ -30,16 +31,17 @@ class ShardedModelTest : public ::testing::Test {
     EXPECT_EQ(fake_nccl_num_comms(), 0);
     fake_nccl_refuse(0);
     unsetenv("MLC_NATIVE_NCCL_LIB");
-    for (const int device : {0, 1}) mlc_native_emulated_lose_device(device, -1);
+    for (int i = 0; i < emulator::kNumDevices; ++i) mlc_native_emulated_lose_device(i, -1);
     mlc_native_emulated_allow_graphs(1);
     mlc_native_emulated_set_memory(int64_t{256} << 20);
     kernels::cuda::UseDevice(0);
   }
 
-  static ModelSource OnTwo(ModelSource source) {
-    source.tensor_parallel_shards = 2;
+  static ModelSource On(int64_t number, ModelSource source) {
+    source.tensor_parallel_shards = number;
     return source;
   }
+  static ModelSource OnTwo(ModelSource source) { return On(2, std::move(source)); }
   static double DifferenceOnTwo(TinyModel& tiny, const ModelSource& source) {
     return Difference(SomeSteps(*tiny.Load(OnTwo(source))), SomeSteps(*tiny.Load(source)));
   }
@@ -116,6 +118,57 @@ TEST_F(ShardedModelTest, PagesAreCopiedOnBoth) {
   EXPECT_EQ(Logits(*model, TestBatch().Add(second, {3})), want);
 }
 
+// A row of a batch is added up with others and without them, by itself and as one of a prompt's.
+TEST_F(ShardedModelTest, ARowHasTheSameBitsInEveryBatchOnFour) {
+  TinyModel tiny("LlamaForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 2,
+                                        "head_dim": 16, "intermediate_size": 64)");
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    ModelSource source = On(4, tiny.Source(dtype));
+    source.deterministic = true;
+    const auto model = tiny.Load(source);
+    constexpr int64_t kSequences = 4;
+    std::vector<TestSequence> sequences;
+    for (int64_t i = 0; i < 2 * kSequences; ++i) sequences.emplace_back(i);
+    std::vector<float> want;
+    for (int64_t i = 0; i < kSequences; ++i) {
+      TestSequence& sequence = sequences[static_cast<size_t>(i)];
+      const auto seed = static_cast<int32_t>(i);
+      Logits(*model, TestBatch().AddPrompt(sequence, SomeTokens(7 * i + 1, seed)));
+      const std::vector<float> row = Logits(*model, TestBatch().Add(sequence, {3 + seed}));
+      want.insert(want.end(), row.begin(), row.end());
+    }
+    TestBatch prompts;
+    TestBatch together;
+    for (int64_t i = 0; i < kSequences; ++i) {
+      const auto seed = static_cast<int32_t>(i);
+      prompts.AddPrompt(sequences[static_cast<size_t>(kSequences + i)],
+                        SomeTokens(7 * i + 1, seed));
+    }
+    Logits(*model, prompts);
+    for (int64_t i = 0; i < kSequences; ++i) {
+      together.Add(sequences[static_cast<size_t>(kSequences + i)], {3 + static_cast<int32_t>(i)});
+    }
+    EXPECT_EQ(Logits(*model, together), want) << dtype;
+  }
+}
+
+TEST_F(ShardedModelTest, LogitsOnThreeAndFourAreThoseOfOneDevice) {
+  const std::tuple<int64_t, const char*, std::string> models[] = {
+      {3, "LlamaForCausalLM", R"("num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 16,
+                                 "hidden_size": 48, "intermediate_size": 72)"},
+      {4, "Qwen3ForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+                                 "intermediate_size": 64)"},
+      {4, "Starcoder2ForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 1,
+                                      "head_dim": 16, "intermediate_size": 64)"}};
+  for (const auto& [number, architecture, fields] : models) {
+    TinyModel tiny(architecture, fields);
+    const auto model = tiny.Load(On(number, tiny.Source()));
+    EXPECT_EQ(model->metadata().num_shards, number);
+    EXPECT_LT(Difference(SomeSteps(*model), SomeSteps(*tiny.Load(tiny.Source()))), 1e-5)
+        << architecture << " on " << number;
+  }
+}
+
 // ---- What cannot be ----
 
 TEST_F(ShardedModelTest, WhatDoesNotFitIsRefusedByName) {
@@ -123,7 +176,8 @@ TEST_F(ShardedModelTest, WhatDoesNotFitIsRefusedByName) {
   constexpr const char* kField = "tensor_parallel_shards";
   ModelSource source = OnTwo(tiny.Source());
   source.device = "cuda:1";
-  EXPECT_THAT(ErrorOf(source, kField), HasSubstr("[1, 1], the number of GPUs from \"cuda:1\" on"));
+  source.tensor_parallel_shards = 4;
+  EXPECT_THAT(ErrorOf(source, kField), HasSubstr("[1, 3], the number of GPUs from \"cuda:1\" on"));
   source.device = "cuda:0";
   source.tensor_parallel_shards = 0;
   EXPECT_THAT(ErrorOf(source, kField), HasSubstr("got 0"));
@@ -239,13 +293,17 @@ TEST_F(ShardedModelTest, TheEngineAnswersAsOnOneDevice) {
 }
 
 TEST_F(ShardedModelTest, GuessesOfTheHostDoNotChangeAnswers) {
-  TinyModel tiny("LlamaForCausalLM", R"("head_dim": 16)");
-  EngineConfig config;
-  const auto want = Served(LoadCudaModel(OnTwo(tiny.Source("bfloat16")))).Run();
-  config.speculative_mode = SpeculativeMode::kNGram;
-  config.prompt_lookup_min = 1;
-  config.spec_draft_length = 4;
-  ExpectSame(Served(LoadCudaModel(OnTwo(tiny.Source("bfloat16"))), config).Run(), want);
+  TinyModel tiny("LlamaForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 2,
+                                        "head_dim": 16, "intermediate_size": 64)");
+  for (const int64_t number : {2, 4}) {
+    EngineConfig config;
+    const ModelSource source = On(number, tiny.Source("bfloat16"));
+    const auto want = Served(LoadCudaModel(source)).Run();
+    config.speculative_mode = SpeculativeMode::kNGram;
+    config.prompt_lookup_min = 1;
+    config.spec_draft_length = 4;
+    ExpectSame(Served(LoadCudaModel(source), config).Run(), want);
+  }
 }
 
 TEST_F(ShardedModelTest, ALostDeviceEndsEachRequestOnce) {

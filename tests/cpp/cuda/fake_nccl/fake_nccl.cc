@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cuda/emulator/emulator.h"
@@ -32,13 +33,46 @@ std::atomic<int64_t> num_operations = 0;
 std::atomic<int> num_comms = 0;
 std::atomic<bool> refuses = false;
 
+using Bytes = std::vector<std::byte>;
+
 struct Operation {
-  bool is_sum = false;
-  size_t count = 0;
+  enum class Kind { kSum, kBroadcast, kExchange };
+
+  Kind kind = Kind::kSum;
+  size_t count = 0;  // kExchange: 0
   int type = 0;
 
   bool operator==(const Operation&) const = default;
 };
+
+size_t BytesOf(size_t count, int type) {
+  return count * (type < kFloat16    ? sizeof(int32_t)
+                  : type == kFloat32 ? sizeof(float)
+                                     : sizeof(uint16_t));
+}
+
+struct Piece {
+  size_t peer = 0;
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
+// An operation of a rank: where its data is, of kExchange what it sends and receives.
+struct Call {
+  Operation operation;
+  void* data = nullptr;
+  std::vector<Piece> sent{};
+  std::vector<Piece> received{};
+};
+
+// What the thread's calls have sent and received since ncclGroupStart.
+struct Group {
+  int depth = 0;
+  Comm comm = nullptr;
+  CUstream_st* stream = nullptr;
+  Call call;
+};
+thread_local Group group;
 
 [[noreturn]] void Fail(const char* what, size_t rank, size_t number) {
   std::fprintf(stderr, "fake NCCL: rank %zu, operation %zu: %s\n", rank, number, what);
@@ -49,17 +83,18 @@ DType TypeOf(int type) {
   return type == kFloat32 ? DType::kFloat32 : type == kFloat16 ? DType::kFloat16 : DType::kBFloat16;
 }
 
-// What an operation leaves on every rank.
-std::vector<std::byte> Result(const Operation& operation,
-                              const std::vector<std::vector<std::byte>>& inputs) {
-  std::vector<std::byte> result = inputs.front();
-  if (!operation.is_sum) return result;
+// What an operation leaves on every rank. As NCCL may, a sum begins with another rank for another
+// count.
+Bytes Result(const Operation& operation, const std::vector<Bytes>& inputs) {
+  if (operation.kind != Operation::Kind::kSum) return inputs.front();
+  const size_t first = (operation.count * 2654435761 >> 16) % inputs.size();
+  Bytes result = inputs[first];
   const DType dtype = TypeOf(operation.type);
-  for (size_t rank = 1; rank < inputs.size(); ++rank) {
-    for (int64_t i = 0; i < static_cast<int64_t>(operation.count); ++i) {
-      StoreElement(
-          dtype, result.data(), i,
-          LoadElement(dtype, result.data(), i) + LoadElement(dtype, inputs[rank].data(), i));
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    const Bytes& input = inputs[(first + i) % inputs.size()];
+    for (int64_t at = 0; at < static_cast<int64_t>(operation.count); ++at) {
+      StoreElement(dtype, result.data(), at,
+                   LoadElement(dtype, result.data(), at) + LoadElement(dtype, input.data(), at));
     }
   }
   return result;
@@ -78,25 +113,41 @@ class Clique {
 
   // The next operation of a rank, whose device is current. Memory is used as by a kernel that has
   // waited for what is in front of it.
-  void Run(size_t rank, void* data) {
+  void Run(size_t rank, const Call& call) {
     const size_t number = ranks_[rank].num_run++;
-    const Operation operation = ranks_[rank].given[number].operation;
-    const size_t bytes = operation.count * (operation.type < kFloat16    ? sizeof(int32_t)
-                                            : operation.type == kFloat32 ? sizeof(float)
-                                                                         : sizeof(uint16_t));
+    const Operation& operation = call.operation;
     Meeting& meeting = meetings_[number];  // stays where it is
     meeting.inputs.resize(ranks_.size());
     UseAsKernel();
-    const auto* first = static_cast<const std::byte*>(data);
-    meeting.inputs[rank].assign(first, first + bytes);
+    if (operation.kind == Operation::Kind::kExchange) {
+      for (const Piece& piece : call.sent) {
+        Bytes& sent = meeting.sent[{rank, piece.peer}];
+        if (!sent.empty()) Fail("it sends twice to the same rank", rank, number);
+        sent = Copy(piece.data, piece.bytes);
+      }
+    } else {
+      meeting.inputs[rank] = Copy(call.data, BytesOf(operation.count, operation.type));
+    }
     if (++meeting.num_here == 1) meeting.operation = operation;
     if (meeting.operation != operation) Fail("it is another one on another rank", rank, number);
     if (meeting.num_here == ranks_.size()) meeting.result = Result(operation, meeting.inputs);
     WaitForOthers(rank, number, meeting);
     if (aborted) return;
     UseAsKernel();
-    std::memcpy(data, meeting.result.data(), bytes);
-    if (++meeting.num_left == ranks_.size()) meetings_.erase(number);
+    for (const Piece& piece : call.received) {
+      const auto sent = meeting.sent.find({piece.peer, rank});
+      if (sent == meeting.sent.end() || sent->second.size() != piece.bytes) {
+        Fail("it receives other sizes than are sent", rank, number);
+      }
+      std::memcpy(piece.data, sent->second.data(), piece.bytes);
+      meeting.sent.erase(sent);
+    }
+    if (!meeting.result.empty()) {
+      std::memcpy(call.data, meeting.result.data(), meeting.result.size());
+    }
+    if (++meeting.num_left < ranks_.size()) return;
+    if (!meeting.sent.empty()) Fail("it was sent what it does not receive", rank, number);
+    meetings_.erase(number);
   }
 
  private:
@@ -110,12 +161,17 @@ class Clique {
   };
   struct Meeting {
     Operation operation;  // of the first rank that came
-    std::vector<std::vector<std::byte>> inputs;
-    std::vector<std::byte> result;
+    std::vector<Bytes> inputs;
+    Bytes result;
+    std::map<std::pair<size_t, size_t>, Bytes> sent;  // from one rank to another
     size_t num_here = 0;
     size_t num_left = 0;
   };
 
+  static Bytes Copy(const void* data, size_t bytes) {
+    const auto* first = static_cast<const std::byte*>(data);
+    return {first, first + bytes};
+  }
   static void UseAsKernel() {
     emulator::ShieldMemory(true);
     emulator::ShieldMemory(false);
@@ -141,28 +197,49 @@ class Clique {
 
 struct CommTag {
   std::shared_ptr<Clique> clique;
+  size_t num_ranks = 0;
   size_t rank = 0;
   int device = 0;
 };
 
 namespace {
 
-int Put(Comm comm, const Operation& operation, const void* from, void* to, CUstream_st* stream) {
-  if (from != to) return kInvalidArgument;  // the library always works in place
+// At an unlocked machine.
+int Put(Comm comm, const Call& call, CUstream_st* stream) {
   ++num_operations;
   {
     const Lock machine;
     if (emulator::CurrentThread().device != comm->device) return kInvalidUsage;
-    machine->CheckDeviceMemory(to, "a sum over devices");
+    if (call.data != nullptr) machine->CheckDeviceMemory(call.data, "a sum over devices");
+    for (const auto& pieces : {call.sent, call.received}) {
+      for (const Piece& piece : pieces) machine->CheckDeviceMemory(piece.data, "an exchange");
+    }
   }
   const std::shared_ptr<Clique> clique = comm->clique;
   const size_t rank = comm->rank;
   emulator::PutLaunch(
       stream,
       [=] {
-        if (!clique->aborted) clique->Run(rank, to);
+        if (!clique->aborted) clique->Run(rank, call);
       },
-      [=](const WorkPlace& place) { clique->Put(rank, operation, place); });
+      [=](const WorkPlace& place) { clique->Put(rank, call.operation, place); });
+  return kSuccess;
+}
+
+// All of a group is on one communicator and stream, and of one type.
+int AddToGroup(Comm comm, int type, const Piece& piece, CUstream_st* stream, bool is_sent) {
+  const auto peer = static_cast<size_t>(piece.peer);
+  if (group.depth == 0 || peer >= comm->num_ranks || peer == comm->rank) return kInvalidUsage;
+  Operation& operation = group.call.operation;
+  if (group.comm == nullptr) {
+    operation = {.kind = Operation::Kind::kExchange, .count = 0, .type = type};
+    group.comm = comm;
+    group.stream = stream;
+  }
+  if (group.comm != comm || group.stream != stream || operation.type != type) {
+    return kInvalidUsage;
+  }
+  (is_sent ? group.call.sent : group.call.received).push_back(piece);
   return kSuccess;
 }
 
@@ -182,7 +259,8 @@ int ncclCommInitAll(Comm* comms, int num_devices, const int* devices) {
   if (refuses) return kInvalidUsage;
   const auto clique = std::make_shared<Clique>(static_cast<size_t>(num_devices));
   for (int rank = 0; rank < num_devices; ++rank) {
-    comms[rank] = new CommTag{clique, static_cast<size_t>(rank), devices[rank]};
+    comms[rank] = new CommTag{clique, static_cast<size_t>(num_devices), static_cast<size_t>(rank),
+                              devices[rank]};
   }
   num_comms += num_devices;
   return kSuccess;
@@ -203,16 +281,40 @@ int ncclCommAbort(Comm comm) {
   return ncclCommDestroy(comm);
 }
 
+// The library always works in place.
 int ncclAllReduce(const void* from, void* to, size_t count, int type, int op, Comm comm,
                   CUstream_st* stream) {
-  if (op != kSum) return kInvalidArgument;
-  return Put(comm, {.is_sum = true, .count = count, .type = type}, from, to, stream);
+  if (op != kSum || from != to) return kInvalidArgument;
+  return Put(comm, {.operation = {Operation::Kind::kSum, count, type}, .data = to}, stream);
 }
 
 int ncclBroadcast(const void* from, void* to, size_t count, int type, int root, Comm comm,
                   CUstream_st* stream) {
-  if (root != 0 || type != kInt32) return kInvalidArgument;
-  return Put(comm, {.is_sum = false, .count = count, .type = type}, from, to, stream);
+  if (root != 0 || type != kInt32 || from != to) return kInvalidArgument;
+  return Put(comm, {.operation = {Operation::Kind::kBroadcast, count, type}, .data = to}, stream);
+}
+
+int ncclGroupStart() {
+  ++group.depth;
+  return kSuccess;
+}
+
+int ncclGroupEnd() {
+  if (group.depth != 1) return kInvalidUsage;  // the library does not nest them
+  const Group ended = std::exchange(group, {});
+  return ended.comm == nullptr ? kSuccess : Put(ended.comm, ended.call, ended.stream);
+}
+
+int ncclSend(const void* from, size_t count, int type, int peer, Comm comm, CUstream_st* stream) {
+  return AddToGroup(
+      comm, type,
+      {static_cast<size_t>(peer), const_cast<void*>(from), BytesOf(count, type)},  // NOLINT
+      stream, true);
+}
+
+int ncclRecv(void* to, size_t count, int type, int peer, Comm comm, CUstream_st* stream) {
+  return AddToGroup(comm, type, {static_cast<size_t>(peer), to, BytesOf(count, type)}, stream,
+                    false);
 }
 
 const char* ncclGetErrorString(int status) {
