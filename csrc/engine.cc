@@ -136,8 +136,7 @@ std::unique_ptr<BatchDrafter> MakeBatchDrafter(EngineParts* loaded, const Log& l
   std::unique_ptr<Model> model = std::move(loaded->draft_model);
   if (!model->metadata().draft_head)
     return std::make_unique<DraftModel>(std::move(model), sizes, log);
-  const int64_t hidden_size = loaded->model->metadata().hidden_size;
-  return std::make_unique<HeadDrafter>(std::move(model), hidden_size, sizes, log);
+  return std::make_unique<HeadDrafter>(std::move(model), *loaded->model, sizes, log);
 }
 
 EngineImpl::EngineImpl(EngineParts loaded, const EngineOptions& options)

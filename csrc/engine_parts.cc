@@ -71,17 +71,18 @@ SpeculativeMode ChosenMode(const EngineConfig& config) {
   if (!config.additional_models.empty()) {
     return DraftHeadIn(config.additional_models[0]).value_or(SpeculativeMode::kSmallDraft);
   }
-  const bool on_several_gpus = config.tensor_parallel_shards.value_or(1) != 1;
-  if (!config.model_lib.empty() || on_several_gpus) return SpeculativeMode::kNGram;
+  if (!config.model_lib.empty()) return SpeculativeMode::kNGram;
   return DraftHeadIn(config.model).value_or(SpeculativeMode::kNGram);
 }
 
-// Returns the draft model or the draft head of the mode; null if it has none.
+// Returns the draft model or the draft head of the mode; null if it has none. The first of several
+// GPUs computes it alone.
 std::unique_ptr<Model> LoadDraftModel(const EngineConfig& config, ModelSource source,
                                       const EngineParts& parts) {
   const SpeculativeMode mode = config.speculative_mode;
   const bool has_head = HasDraftHead(mode);
   if (!has_head && mode != SpeculativeMode::kSmallDraft) return nullptr;
+  source.tensor_parallel_shards = 1;
   if (!config.additional_models.empty()) {
     source.path = config.additional_models[0];
     CheckSameTokens(source.path, parts.token_table.get(), config.visible_special_tokens);
@@ -118,7 +119,10 @@ ModelMetadata Together(ModelMetadata model, Model* draft_model) {
   model.kv_bytes_per_token += draft.kv_bytes_per_token;
   model.workspace_bytes_per_token += draft.workspace_bytes_per_token;
   model.workspace_bytes_per_sequence += draft.workspace_bytes_per_sequence;
-  if (draft.free_memory_bytes) model.free_memory_bytes = draft.free_memory_bytes;  // loaded last
+  if (draft.free_memory_bytes) {  // loaded last; another GPU may have less
+    model.free_memory_bytes = std::min(*draft.free_memory_bytes,
+                                       model.free_memory_bytes.value_or(*draft.free_memory_bytes));
+  }
   return model;
 }
 
@@ -155,7 +159,6 @@ EngineParts LoadParts(const EngineConfig& config, const EngineOptions& options) 
   EngineConfig with_threads = config;
   if (!config.num_threads) with_threads.num_threads = ComputeCpus();
   with_threads.speculative_mode = ChosenMode(config);
-  CheckShardsOfDrafts(with_threads);
   EngineParts parts;
   parts.defaults = ReadModelDefaults(config.model);
   if (config.sampling_defaults == "openai") parts.defaults.generation = {};

@@ -31,17 +31,6 @@ bool HasDraftHead(SpeculativeMode mode) {
          mode == SpeculativeMode::kMtp || mode == SpeculativeMode::kMedusa;
 }
 
-void CheckShardsOfDrafts(const EngineConfig& config) {
-  const SpeculativeMode mode = config.speculative_mode;
-  if (config.tensor_parallel_shards.value_or(1) == 1) return;
-  if (mode != SpeculativeMode::kSmallDraft && !HasDraftHead(mode)) return;
-  throw InvalidConfig("speculative_mode",
-                      "\"speculative_mode\" must not be that of a draft model or a draft head "
-                      "(\"" +
-                          std::string(NameOf(mode)) + "\") while \"tensor_parallel_shards\" is " +
-                          std::to_string(*config.tensor_parallel_shards));
-}
-
 void CheckAdditionalModels(const EngineConfig& config) {
   const auto [least, most] = NumAdditionalModels(config.speculative_mode);
   const size_t number = config.additional_models.size();

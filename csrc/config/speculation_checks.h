@@ -11,8 +11,4 @@ bool HasDraftHead(SpeculativeMode mode);
 // Throws InvalidConfig for a number of additional models that does not go with the mode.
 void CheckAdditionalModels(const EngineConfig& config);
 
-// Throws InvalidConfig if the mode, which is not "auto", needs a second model while several GPUs
-// compute the first one.
-void CheckShardsOfDrafts(const EngineConfig& config);
-
 }  // namespace mlc_native

@@ -21,15 +21,15 @@ DraftHead Allocated(std::unique_ptr<Model> model, const BatchDrafter::Sizes& siz
 
 }  // namespace
 
-HeadDrafter::HeadDrafter(std::unique_ptr<Model> head, int64_t target_hidden_size,
-                         const Sizes& sizes, const Log& log)
+HeadDrafter::HeadDrafter(std::unique_ptr<Model> head, Model& target, const Sizes& sizes,
+                         const Log& log)
     : head_(Allocated(std::move(head), sizes)),
       sizes_(sizes),
       // Those of the steps in flight, and those that sequences keep.
-      states_(head_.model().MakeStateMemory(
+      states_(target.MakeStateMemory(
           DraftHead::StepsInFlight(head_.model()) * sizes.max_rows +
               sizes.max_sequences * DraftHead::kBulk,
-          std::ssize(head_.info().target_streams) * target_hidden_size)),
+          std::ssize(head_.info().target_streams) * target.metadata().hidden_size)),
       kv_(sizes.num_pages, kKvPageSize, log),
       cache_(&kv_, {}),
       num_holders_(static_cast<size_t>(states_->num_rows())) {

@@ -37,9 +37,9 @@ namespace mlc_native {
 
 class HeadDrafter final : public BatchDrafter {
  public:
-  // Allocates the memory of the head. Requires: its metadata has a draft_head.
-  HeadDrafter(std::unique_ptr<Model> head, int64_t target_hidden_size, const Sizes& sizes,
-              const Log& log = {});
+  // Allocates the memory of the head. The target, which makes the memory for its states, outlives
+  // the drafter. Requires: the metadata of the head has a draft_head.
+  HeadDrafter(std::unique_ptr<Model> head, Model& target, const Sizes& sizes, const Log& log = {});
 
   void Propose(std::span<const Wish> wishes) override;
   StepQueue* queue() override { return head_.model().step_queue(); }

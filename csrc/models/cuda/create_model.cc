@@ -139,12 +139,16 @@ void CheckEntry(const ModelConfig& config) {
             kernels::cuda::kMaxNormDim);
 }
 
-// A head has the type of its target, whose embeddings it may read.
+// A head has the type of its target, whose embeddings it may read, and of several devices the
+// first.
 std::unique_ptr<Model> LoadCudaDraftHead(const ModelSource& source, int device) {
-  const auto* target = dynamic_cast<const CudaModel*>(source.target);
+  const auto* sharded = dynamic_cast<const ShardedModel*>(source.target);
+  const auto* target =
+      sharded != nullptr ? &sharded->first_rank() : dynamic_cast<const CudaModel*>(source.target);
   MLC_CHECK(target != nullptr) << "the target of " << source.path << " is no model of this library";
   const Checkpoint checkpoint(source.path);
-  ModelConfig config = ReadDraftHead(checkpoint, source, target->config());
+  ModelConfig config =
+      ReadDraftHead(checkpoint, source, sharded != nullptr ? sharded->config() : target->config());
   CheckEntry(config);
   CheckSizes(config);
   ModelSource of_head = source;
@@ -193,7 +197,7 @@ std::unique_ptr<Model> LoadSharded(const ModelSource& source, int first_device) 
                                        nullptr, source.deterministic, source.log, peer);
   };
   try {
-    return std::make_unique<ShardedModel>(devices, load);
+    return std::make_unique<ShardedModel>(config, devices, load);
   } catch (const kernels::cuda::OutOfDeviceMemory& error) {
     throw InvalidConfig("device", std::string("\"device\": one of the GPUs has no memory left for "
                                               "what all of them need together: ") +

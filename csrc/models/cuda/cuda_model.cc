@@ -249,6 +249,12 @@ std::unique_ptr<TokenMemory> CudaModel::MakeTokenMemory(int32_t num_places) {
   });
 }
 
+void CudaModel::ReceiveTokens(TokenMemory& memory) {
+  device_.Run([&] {
+    peer_.peers->SendTokens(peer_.rank, memory.data(), memory.num_places(), stream_.get());
+  });
+}
+
 void CudaModel::CopyPages(std::span<const PageCopy> copies) {
   MLC_CHECK(memory_ != nullptr) << "not allocated";
   device_.Run([&] { memory_->kv.CopyPages(copies, stream_.get()); });

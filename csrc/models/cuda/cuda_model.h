@@ -19,6 +19,13 @@
 
 namespace mlc_native {
 
+// The steps of a model of this library.
+class CudaQueue : public StepQueue {
+ public:
+  // On the first of the model's devices, which a drafter shares.
+  virtual CudaSteps& steps() = 0;
+};
+
 class CudaModel : public Model {
  public:
   using Weights = std::shared_ptr<const DeviceWeights>;
@@ -38,15 +45,18 @@ class CudaModel : public Model {
   void CopyPages(std::span<const PageCopy> copies) override;
   std::unique_ptr<StateMemory> MakeStateMemory(int64_t num_rows, int64_t width) override;
   std::unique_ptr<TokenMemory> MakeTokenMemory(int32_t num_places) override;
-  StepQueue* step_queue() override { return &queue_; }
+  CudaQueue* step_queue() override { return &queue_; }
+  // As a peer: what the first device has in its memory for tokens becomes that of this one.
+  void ReceiveTokens(TokenMemory& memory);
 
  private:
   struct Memory;
 
   // Forwards to the steps that Allocate made.
-  class Queue : public StepQueue {
+  class Queue : public CudaQueue {
    public:
     explicit Queue(CudaModel& model) : model_(model) {}
+    CudaSteps& steps() override { return model_.steps(); }
     void Forward(const ForwardBatch& batch) override { model_.steps().Forward(batch); }
     void Sample(std::span<const TokenRow> rows) override { model_.steps().Sample(rows); }
     void Collect(std::vector<DrawnToken>* tokens) override { model_.steps().Collect(tokens); }
@@ -54,7 +64,7 @@ class CudaModel : public Model {
       model_.steps().SampleInto(rows, places);
     }
     void RunBehind(StepQueue& other) override {
-      model_.steps().WaitFor(dynamic_cast<Queue&>(other).model_.steps());
+      model_.steps().WaitFor(dynamic_cast<CudaQueue&>(other).steps());
     }
 
    private:

@@ -41,7 +41,7 @@ class HeadDrafterTest : public ::testing::Test {
   void Make(const BatchDrafter::Sizes& sizes = kRoomy, const FakeModelOptions& options = Head()) {
     auto head = std::make_unique<FakeModel>(options);
     head_ = head.get();
-    drafter_ = std::make_unique<HeadDrafter>(std::move(head), 2, sizes);
+    drafter_ = std::make_unique<HeadDrafter>(std::move(head), target_, sizes);
   }
 
   // The target computes these rows of `tokens_`.
@@ -84,6 +84,7 @@ class HeadDrafterTest : public ::testing::Test {
     return Oracle(HeadTarget(), tokens_.at(id), count);
   }
 
+  FakeModel target_{HeadTarget()};
   FakeModel* head_ = nullptr;
   std::unique_ptr<HeadDrafter> drafter_;
   std::vector<std::vector<int32_t>> tokens_ = std::vector<std::vector<int32_t>>(8);

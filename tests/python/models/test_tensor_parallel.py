@@ -1,5 +1,5 @@
-"""Two GPUs that compute one model give the tokens of one, for every kind of checkpoint: through the
-emulator's two devices and a fake NCCL."""
+"""Several GPUs that compute one model give the tokens of one, for every kind of checkpoint: through the
+emulator's devices and a fake NCCL."""
 
 from __future__ import annotations
 
@@ -60,18 +60,24 @@ def make_folder(kind: str, folder: Path) -> Path:
     return folder / "stored"
 
 
-def answers(path: Path, shards: int, **settings: Any) -> tuple[list[Any], list[float]]:
+def answers(
+    path: Path, shards: int, num_tokens: int = NUM_TOKENS, **settings: Any
+) -> tuple[list[Any], list[float]]:
     """The greedy tokens after the prompts and their log-probabilities."""
     library = find_test_library("libmlc_native_cuda_emulated.so", "MLC_NATIVE_CUDA_EMULATED_LIB")
     config = EngineConfig(
         tensor_parallel_shards=shards, max_num_sequence=2, prefill_chunk_size=16, **settings
     )
     engine = SyncMLCEngine(str(path), "cuda:0", model_lib=library, engine_config=config)
-    request = GenerationConfig(max_tokens=NUM_TOKENS, temperature=0, logprobs=True)
+    request = GenerationConfig(max_tokens=num_tokens, temperature=0, logprobs=True)
     found = [json.loads(token) for answer in engine.generate(PROMPTS, request)[1]
              for token in answer[0]]  # fmt: skip
+    if "speculative_mode" in settings:
+        drafts = engine.metrics().metrics["spec_decode"]
+        assert drafts["num_failures"] == 0
+        assert drafts["num_accepted_tokens"] > 0
     engine.unload()
-    assert len(found) == 2 * NUM_TOKENS
+    assert len(found) == 2 * num_tokens
     return [token["token"] for token in found], [token["logprob"] for token in found]
 
 
@@ -84,17 +90,25 @@ def test_two_gpus_give_the_tokens_of_one(tmp_path: Path, kind: str) -> None:
     assert got_logprobs == pytest.approx(logprobs, abs=0.01)
 
 
+def test_four_gpus_with_a_draft_model_give_the_tokens_of_one(tmp_path: Path) -> None:
+    path = make_folder("floats", tmp_path)
+    settings = {"num_tokens": 8, "dtype": "float32"}
+    tokens, logprobs = answers(path, 1, **settings)
+    draft = {"speculative_mode": "small_draft", "additional_models": [str(path)]}
+    draft |= {"spec_draft_length": 2, "deterministic": True}
+    got, got_logprobs = answers(path, 4, **settings, **draft)
+    assert got == tokens
+    assert got_logprobs == pytest.approx(logprobs, abs=1e-3)
+
+
 def test_settings_are_refused_by_name(tmp_path: Path) -> None:
     path = make_folder("floats", tmp_path)
     with pytest.raises(InvalidConfig, match="number of GPUs") as error:
+        answers(path, 5)
+    assert error.value.field == "tensor_parallel_shards"
+    with pytest.raises(InvalidConfig, match="query heads") as error:
         answers(path, 3)
     assert error.value.field == "tensor_parallel_shards"
-    with pytest.raises(InvalidConfig, match="more than 2") as error:
-        answers(path, 4, deterministic=True)
-    assert error.value.field == "deterministic"
-    with pytest.raises(InvalidConfig, match="draft") as error:
-        answers(path, 2, speculative_mode="small_draft", additional_models=[str(path)])
-    assert error.value.field == "speculative_mode"
     with pytest.raises(InvalidConfig, match="1 on the CPU") as error:
         SyncMLCEngine(str(path), "cpu", engine_config=EngineConfig(tensor_parallel_shards=2))
     assert error.value.field == "tensor_parallel_shards"

@@ -6,8 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <tuple>
+
+#include <nlohmann/json.hpp>
 
 #include "cuda/emulator/emulator.h"
 #include "cuda/fake_nccl/fake_nccl.h"
@@ -23,6 +26,9 @@ using ::testing::HasSubstr;
 
 constexpr const char* kGroupedSizes =
     R"("hidden_size": 64, "head_dim": 32, "intermediate_size": 128)";
+
+constexpr const char* kFourHeads =
+    R"("num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 64)";
 
 class ShardedModelTest : public ::testing::Test {
  protected:
@@ -98,12 +104,10 @@ TEST_F(ShardedModelTest, DevicesDivideWhatTheyKeep) {
   const auto two = tiny.Load(OnTwo(tiny.Source("float16")));
   const ModelMetadata& metadata = two->metadata();
   EXPECT_EQ(metadata.num_shards, 2);
-  EXPECT_EQ(metadata.hidden_size, 0);
   EXPECT_EQ(metadata.kv_bytes_per_token, one->metadata().kv_bytes_per_token / 2);
   EXPECT_LT(metadata.weight_bytes, 2 * one->metadata().weight_bytes);
   EXPECT_EQ(metadata.description.compute, "2 x emulator");
-  EXPECT_THROW(two->MakeStateMemory(1, 32), InvalidConfig);
-  EXPECT_EQ(two->MakeTokenMemory(1), nullptr);
+  EXPECT_EQ(metadata.hidden_size, one->metadata().hidden_size);
 }
 
 TEST_F(ShardedModelTest, PagesAreCopiedOnBoth) {
@@ -120,8 +124,7 @@ TEST_F(ShardedModelTest, PagesAreCopiedOnBoth) {
 
 // A row of a batch is added up with others and without them, by itself and as one of a prompt's.
 TEST_F(ShardedModelTest, ARowHasTheSameBitsInEveryBatchOnFour) {
-  TinyModel tiny("LlamaForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 2,
-                                        "head_dim": 16, "intermediate_size": 64)");
+  TinyModel tiny("LlamaForCausalLM", kFourHeads);
   for (const char* dtype : {"float32", "bfloat16"}) {
     ModelSource source = On(4, tiny.Source(dtype));
     source.deterministic = true;
@@ -219,7 +222,10 @@ struct Answer {
 
 class Served {
  public:
-  explicit Served(std::unique_ptr<Model> model, EngineConfig config = {}) {
+  using MakeDraftModel = std::function<std::unique_ptr<Model>()>;
+
+  explicit Served(std::unique_ptr<Model> model, EngineConfig config = {},
+                  MakeDraftModel make_draft_model = {}) {
     config.max_num_sequence = 4;
     config.prefill_chunk_size = 16;
     config.max_total_sequence_length = 320;
@@ -227,15 +233,16 @@ class Served {
     options.request_stream_callback = [this](const std::vector<RequestStreamOutput>& outputs) {
       for (const RequestStreamOutput& output : outputs) Take(output);
     };
+    options.make_draft_model = std::move(make_draft_model);
     const EngineConfig resolved = ResolveEngineConfig(config, model->metadata(), int64_t{1} << 30);
     engine_ = Engine::FromModel(std::move(model), resolved, {}, nullptr, options);
   }
 
-  // More requests than run at a time.
-  const std::map<std::string, Answer>& Run() {
+  // More requests than run at a time. The host takes part in the steps of one with penalties.
+  const std::map<std::string, Answer>& Run(bool has_penalties = true) {
     GenerationConfig config;
     config.temperature = 0;
-    config.max_tokens = 12;
+    config.max_tokens = has_penalties ? 12 : 20;
     Add("greedy", SomeTokens(21, 1), config);
     Add("short", SomeTokens(3, 5), config);
     config.logprobs = true;
@@ -246,11 +253,15 @@ class Served {
     config.logprobs = false;
     config.top_logprobs = 0;
     Add("sampled", SomeTokens(9, 3), config);
-    config.frequency_penalty = 0.3;
+    if (has_penalties) config.frequency_penalty = 0.3;
     Add("penalties", SomeTokens(40, 4), config);
     while (!engine_->Empty()) engine_->Step();
     engine_->AuditPages();
     return answers_;
+  }
+
+  nlohmann::json Speculation() const {
+    return nlohmann::json::parse(engine_->JSONMetrics()).at("spec_decode");
   }
 
  private:
@@ -293,8 +304,7 @@ TEST_F(ShardedModelTest, TheEngineAnswersAsOnOneDevice) {
 }
 
 TEST_F(ShardedModelTest, GuessesOfTheHostDoNotChangeAnswers) {
-  TinyModel tiny("LlamaForCausalLM", R"("num_attention_heads": 4, "num_key_value_heads": 2,
-                                        "head_dim": 16, "intermediate_size": 64)");
+  TinyModel tiny("LlamaForCausalLM", kFourHeads);
   for (const int64_t number : {2, 4}) {
     EngineConfig config;
     const ModelSource source = On(number, tiny.Source("bfloat16"));
@@ -303,6 +313,75 @@ TEST_F(ShardedModelTest, GuessesOfTheHostDoNotChangeAnswers) {
     config.prompt_lookup_min = 1;
     config.spec_draft_length = 4;
     ExpectSame(Served(LoadCudaModel(source), config).Run(), want);
+  }
+}
+
+// The first device guesses, with the model itself as a whole, while the step before is in flight.
+TEST_F(ShardedModelTest, GuessesOfADraftModelDoNotChangeAnswers) {
+  TinyModel tiny("LlamaForCausalLM", kFourHeads);
+  const ModelSource source = On(4, tiny.Source("bfloat16"));
+  const auto want = Served(LoadCudaModel(source)).Run(false);
+  EngineConfig config;
+  config.speculative_mode = SpeculativeMode::kSmallDraft;
+  config.spec_draft_length = 3;
+  Served served(LoadCudaModel(source), config,
+                [&] { return LoadCudaModel(tiny.Source("bfloat16")); });
+  ExpectSame(served.Run(false), want);
+  const nlohmann::json found = served.Speculation();
+  EXPECT_EQ(found["num_failures"], 0);
+  EXPECT_GT(found["num_steps_ahead"], 3);
+  EXPECT_GT(found["num_accepted_tokens"], 5);
+}
+
+TEST_F(ShardedModelTest, GuessesOfADraftHeadDoNotChangeAnswers) {
+  TinyModel tiny("LlamaForCausalLM", kFourHeads);
+  testing::TempFolder folder;
+  testing::WriteTinyDraftHead(folder, tiny.Source().path, "midlayer.", "");
+  const ModelSource source = OnTwo(tiny.Source("bfloat16"));
+  const auto want = Served(LoadCudaModel(source)).Run(false);
+  EngineConfig config;
+  config.speculative_mode = SpeculativeMode::kEagle3;
+  config.spec_draft_length = 2;
+  std::unique_ptr<Model> target = LoadCudaModel(source);
+  ModelSource head = tiny.Source("bfloat16");
+  head.path = folder.path();
+  head.target = target.get();
+  Served served(std::move(target), config, [&] { return LoadCudaModel(head); });
+  ExpectSame(served.Run(false), want);
+  const nlohmann::json found = served.Speculation();
+  EXPECT_EQ(found["num_failures"], 0);
+  EXPECT_GT(found["num_steps_ahead"], 2);
+  EXPECT_GT(found["num_draft_tokens"], 20);
+}
+
+// Head and model have the states that one device has, on the first one.
+TEST_F(ShardedModelTest, HiddenStatesAreThoseOfOneDevice) {
+  TinyModel tiny("LlamaForCausalLM", kFourHeads);
+  const auto states_of = [&](const ModelSource& source) {
+    const auto model = tiny.Load(source);
+    TestSequence sequence(0);
+    const std::vector<int32_t> streams{0, 1, static_cast<int32_t>(model->metadata().num_layers),
+                                       static_cast<int32_t>(model->metadata().num_layers) + 1};
+    const int64_t width = std::ssize(streams) * model->metadata().hidden_size;
+    const auto memory = model->MakeStateMemory(6, width);
+    const std::vector<int32_t> rows{0, 3, 8};
+    const std::vector<int32_t> places{5, 0, 2};
+    TestBatch batch;
+    batch.Add(sequence, SomeTokens(9, 2));
+    ForwardBatch forward = batch.batch();
+    forward.hidden = {.rows = rows, .streams = streams, .memory = memory.get(), .places = places};
+    model->Forward(forward);
+    std::vector<float> all;
+    for (const int32_t place : places) {
+      std::vector<float> row(static_cast<size_t>(width));
+      memory->Read(place, row);
+      all.insert(all.end(), row.begin(), row.end());
+    }
+    return all;
+  };
+  const std::vector<float> want = states_of(tiny.Source());
+  for (const int64_t number : {2, 4}) {
+    EXPECT_LT(Difference(states_of(On(number, tiny.Source())), want), 1e-5) << number;
   }
 }
 
